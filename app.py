@@ -16,7 +16,7 @@ from engine.kernels import beforehand
 from engine.measure.options import Parser, add_pair, add_remote, add_shape, given_pair, given_remote, refusals, shaped
 from engine.models.pairs import EMBEDDED, PAIRS, Pair, checked_quantisation
 from engine.page.screens.heap import share_arenas
-from engine.page.views import opening
+from engine.page.views import standalone
 from engine.page.web import import_gradio
 from engine.page.web.front import Front
 from engine.record.failures import chain, lacks_memory
@@ -65,7 +65,7 @@ def main() -> None:
             own = as_served(load(pair, **how))
         beside = second(pair, how, as_served)
         return launch(build(Served(own, beside, drafts=pair.draft is not None)), host, port, remote)
-    front = Front(opening.html())
+    front = Front(standalone.opening())
     with usable(port):
         port = front.serve(host, port)
     beforehand.begin("engine.kernels.beforehand:compile_largest", "engine.nets.eagle_compiled:compile_forwards")

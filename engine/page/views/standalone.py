@@ -1,16 +1,18 @@
-"""The replay page: a race as one HTML file that plays without a network. Knows a Record and the page's own files."""
+"""The replay page: a race as one HTML file that plays without a network. And the opening page. Knows a Record and the page's files."""
 
 import base64
 import importlib.util
+import re
 from argparse import Namespace
 from html import escape
 from pathlib import Path
 
-from engine.page.views import fonts, page_files
+from engine.page.views import page_files
 from engine.page.views.wire import replay
 from engine.record.files import text_of
 from engine.record.race_file import Record, side_by_side
 
+RACES = Path(__file__).resolve().parents[3] / "assets" / "races"
 PLOTLY = Path(importlib.util.find_spec("plotly").origin).parent / "package_data" / "plotly.min.js"  # type: ignore[union-attr, arg-type]
 POLICY = (  # no network, ever
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
@@ -23,28 +25,28 @@ def html(record: Record) -> str:
     return filled(record, "replay", title=f"TreeRace: {' '.join(prompt.split())[:60]}")
 
 
-def filled(record: Record, taker: str, title: str, policy: str = POLICY, status: str = "") -> str:
-    """A page that plays the race by itself, with the styles and scripts of `taker` and the markup `status` under its head.
+def opening() -> str:
+    """The first recorded race, while the live page is loaded. It asks the server for one thing, how far that is."""
+    record = Record.own(min(RACES.glob("*.json")).read_text("utf-8"))
+    policy, status = f"{POLICY}; connect-src 'self'", page_files.markup("opening")
+    return filled(record, "opening", "TreeRace", policy, status)
 
-    Raises `ValueError` when the race has not exactly two lanes.
-    """
+
+def filled(record: Record, taker: str, title: str, policy: str = POLICY, status: str = "") -> str:
+    """A page that plays the race with `taker`'s files, `status` under its head. Raises `ValueError` where lanes are not two."""
     first = side_by_side(record)[0].trace
     parts = {
-        "{{title}}": escape(title),
-        "{{policy}}": policy,
-        "{{pair}}": escape(f"{first.pair} · {first.hardware} · {first.dtype}"),
-        "{{styles}}": "\n".join((*faces(), page_files.styles(taker))),
-        "{{status}}": status,
-        "{{race}}": page_files.markup("race"),
-        "{{event}}": replay(record).replace("<", "\\u003c"),  # or a text with "</script>" would end the script
-        "{{plotly}}": PLOTLY.read_text("utf-8").replace("</script", "<\\/script"),
-        "{{scripts}}": page_files.scripts(taker).replace("</script", "<\\/script"),
+        "title": escape(title),
+        "policy": policy,
+        "pair": escape(f"{first.pair} · {first.hardware} · {first.dtype}"),
+        "styles": "\n".join((*faces(), page_files.taken("styles", taker))),
+        "status": status,
+        "race": page_files.markup("race"),
+        "event": replay(record).replace("<", "\\u003c"),  # or a text with "</script>" would end the script
+        "plotly": PLOTLY.read_text("utf-8").replace("</script", "<\\/script"),
+        "scripts": page_files.taken("scripts", taker).replace("</script", "<\\/script"),
     }
-    page, *slots = page_files.markup("replay").split("{{")
-    for slot in slots:
-        name, rest = slot.split("}}", 1)
-        page += parts[f"{{{{{name}}}}}"] + rest
-    return page
+    return re.sub(r"{{(\w+)}}", lambda slot: parts[slot[1]], page_files.markup("replay"))
 
 
 def faces() -> list[str]:
@@ -52,7 +54,7 @@ def faces() -> list[str]:
     server = importlib.util.find_spec("gradio")  # finds its files and imports nothing
     static = Path(str(server.origin)).parent / "templates" / "frontend" / "static" if server else Path()
     rules = []
-    for family, weight, file in fonts.files():
+    for family, weight, file in page_files.fonts():
         if (static / file).is_file():
             data = base64.b64encode((static / file).read_bytes()).decode()
             source = f"url(data:font/woff2;base64,{data})"

@@ -16,7 +16,7 @@ from engine.page.screens.answers import Answer, opened, recorded, replay_page
 from engine.page.screens.cards import LANES, shape
 from engine.page.screens.gallery import PROMPTS, races
 from engine.page.screens.offered import introduced, offered
-from engine.page.views import fonts, page_files
+from engine.page.views import page_files
 from engine.page.views.standalone import PLOTLY
 from engine.page.web import lab, prix, race
 from engine.page.web.bodies import Doors
@@ -136,10 +136,14 @@ def doors(page: gr.Blocks) -> Doors:
 def document(page: gr.Blocks, remote: Server | None, made: bytes) -> bytes:
     """The document that browsers get, of the one that Gradio has made."""
     types = dict.fromkeys(each.get_block_name() for each in page.blocks.values())
-    letters = (f'<link rel="preload" as="font" crossorigin href="./static/{file}" />' for _, _, file in fonts.files())
+    letters = (
+        f'<link rel="preload" as="font" crossorigin href="./static/{file}" />' for _, _, file in page_files.fonts()
+    )
     drawing = f'<link href="{DRAWING}" id="plotly" />'  # fetched once the page has arrived
-    css = "\n".join((page_files.styles("page"), rules((screen.name for screen in SCREENS), remote)))
-    return with_ours(without_api(made), links(types, *letters, drawing), styles(css), page_files.scripts("page"))
+    css = "\n".join((page_files.taken("styles", "page"), rules((screen.name for screen in SCREENS), remote)))
+    return with_ours(
+        without_api(made), links(types, *letters, drawing), styles(css), page_files.taken("scripts", "page")
+    )
 
 
 def dress(page: gr.Blocks) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import gradio as gr
 
 from engine.page.screens.cards import headings
-from engine.page.views.fonts import MONO, SANS, WEIGHTS
+from engine.page.views.page_files import MONO, SANS, WEIGHTS
 from engine.remote.server import Server
 
 
