@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-from collections.abc import Callable
 from typing import Any
 
 from engine.page.views import standalone
@@ -18,30 +17,21 @@ PATIENT = 5  # how far it stands behind races on a processor; 19 would be last
 LARGE = "This race file cannot be read. It takes more memory than there is for it."
 
 
-def opened(record: Record) -> dict[str, str]:
-    """The race as an event of the page."""
-    side_by_side(record)
-    return {"event": replay(record)}
-
-
-def replay_page(record: Record) -> dict[str, str]:
-    """The race as a page of its own."""
-    return {"html": standalone.html(record)}
-
-
-WAYS: dict[str, Callable[[Record], dict[str, str]]] = {each.__name__: each for each in (opened, replay_page)}
-
-
 def answer(way: str, text: str) -> dict[str, Any]:
-    """What `way` makes of the race file's text, or under "refused" what is wrong with the file.
+    """What `way` makes of a race file's text, or under "refused" what is wrong with the file.
 
-    An answer of vLLM with its steps in it opens too, under "served".
+    "opened": the race as an event of the page. An answer of vLLM with its steps in it opens too, under "served".
+    "replay_page": the race as a page of its own.
     """
     try:
         values = parse(text, MOST_BYTES)
-        if way == opened.__name__ and is_served(values):
+        if way == "replay_page":
+            return {"html": standalone.html(Record.of(values))}
+        if is_served(values):
             return {"served": ServedTrace.of(values).to_dict()}
-        return WAYS[way](Record.of(values))
+        record = Record.of(values)
+        side_by_side(record)
+        return {"event": replay(record)}
     except ValueError as error:
         return {"refused": f"This race file cannot be read. {error}"}
     except MemoryError:

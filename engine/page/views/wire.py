@@ -25,10 +25,11 @@ FIRST_SECONDS = 0.5  # ... or after so long
 
 
 class Unsent:
-    """Steps that are not sent yet, each with the time on its lane's clock."""
+    """Steps that are not sent yet, each with the time on its lane's clock. The first message begins with `start`."""
 
-    def __init__(self, lanes: int):
-        self.clocks = [0.0] * lanes
+    def __init__(self, record: Record):
+        self.record, self.begun = record, False
+        self.clocks = [0.0] * len(record.lanes)
         self.steps: list[tuple[int, Message]] = []
 
     def add(self, lane: int, step: Step) -> None:
@@ -37,7 +38,8 @@ class Unsent:
 
     def sent(self, **head: Any) -> Message:
         """A message with all of them."""
-        steps, self.steps = self.steps, []
+        head = head if self.begun else start(self.record) | head
+        steps, self.steps, self.begun = self.steps, [], True
         return head | {"steps": steps} if steps else head
 
 
@@ -48,11 +50,7 @@ def messages(race: Any, batch_seconds: float = BATCH_SECONDS) -> Steps:
     What either raises comes behind all steps so far.
     """
     record: Record = race.record()  # before any lane runs, because it measures the costs that are not known yet
-    batch, begun, due = Unsent(len(race.lanes)), False, math.inf
-
-    def held_back() -> Message:
-        return batch.sent() if begun else batch.sent(**start(record))
-
+    batch, due = Unsent(record), math.inf
     try:
         with closing(race.polled()) as steps:
             for each in steps:
@@ -63,34 +61,28 @@ def messages(race: Any, batch_seconds: float = BATCH_SECONDS) -> Steps:
                     continue
                 if due == math.inf:
                     due = time.monotonic() + FIRST_SECONDS
-                if time.monotonic() >= due or (not begun and all(measured(lane.trace) for lane in record.lanes)):
-                    yield held_back()
-                    begun, due = True, time.monotonic() + batch_seconds
+                if time.monotonic() >= due or (not batch.begun and all(measured(lane.trace) for lane in record.lanes)):
+                    yield batch.sent()
+                    due = time.monotonic() + batch_seconds
                 else:
                     yield each if isinstance(each, Quiet) else Quiet.STEP
-        if not begun:
-            yield held_back()
-            begun = True
+        if not batch.begun:
+            yield batch.sent()
         seen = [lane.trace for lane in record.lanes]
         with closing(race.again()) as unseen:
             for number, step in enumerate(unseen):
                 yield step if number else batch.sent(again=True, slowdown=slowdown(seen), **record.result())
     except Exception:
         if batch.steps:  # what was written before the fault stays
-            yield held_back()
+            yield batch.sent()
         raise
     shown = [lane.trace for lane in record.lanes]
-    yield batch.sent(
-        end=True,
-        slowdown=slowdown(shown),
-        **record.result(),
-        **({} if shown == seen else {"times": [times(trace) for trace in shown]}),
-    )
-
-
-def times(trace: Trace) -> list[list[Any]]:
-    """The time on the lane's clock, and the seconds by phase, of every step."""
-    return [[clock, step.seconds] for clock, step in zip(trace.clocks, trace.steps, strict=True)]
+    last = batch.sent(end=True, slowdown=slowdown(shown), **record.result())
+    if shown != seen:
+        last["times"] = [
+            [[clock, step.seconds] for clock, step in zip(trace.clocks, trace.steps, strict=True)] for trace in shown
+        ]
+    yield last
 
 
 def replay(record: Record) -> str:
@@ -114,10 +106,9 @@ def start(record: Record) -> Message:
 
 
 def system(lane: LaneRecord) -> Message:
-    """A lane's system and settings, without its steps."""
+    """A lane without its steps."""
     trace = {key: value for key, value in vars(lane.trace).items() if key != "steps"}
-    about = {"name": lane.trace.system, "title": lane.title, "idea": lane.idea, "guarantee": lane.guarantee}
-    return {**about, "costs": lane.costs.to_dict(), "trace": trace}
+    return {"name": lane.trace.system, **vars(lane), "costs": lane.costs.to_dict(), "trace": trace}
 
 
 def measured(trace: Trace) -> bool:
@@ -135,10 +126,7 @@ def expected_seconds(trace: Trace) -> float:
 
 
 def slowdown(traces: list[Trace]) -> float:
-    """Seconds on screen for each second on the clocks, so that the race lasts `WATCHED_SECONDS`.
-
-    Below 1 it is played faster than it ran. A race that still runs cannot be: it gets 1 at least.
-    """
+    """Seconds on screen for one on the clocks, so that a race lasts `WATCHED_SECONDS`; at least 1 while it runs."""
     longest = max(max(expected_seconds(trace) for trace in traces), 1e-6)
     factor = WATCHED_SECONDS / longest
     return factor if all(trace.ended for trace in traces) else max(1.0, factor)
