@@ -24,10 +24,7 @@ NO_PROCESS = "This server can start no process to read it. Use `python -m engine
 
 
 class ReadingQueue:
-    """One reading at a time; of those who wait, the visitor who has read the least lately is next.
-
-    After each comes a rest as long as it took: races keep the machine for most of the time.
-    """
+    """One reading at a time, next by who has read the least lately. A rest as long as each follows: races keep the machine."""
 
     def __init__(self):
         self.changed, self.rested = threading.Condition(), 0.0

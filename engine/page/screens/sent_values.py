@@ -7,14 +7,6 @@ from engine.record.parsing import expect, parse, shown
 LONGEST_ORDER = 7_000_000  # bytes: prompts of 1 MB, of which JSON may write every character with six
 
 
-def values(value: object, what: str, least: int, most: int) -> list[Any]:
-    """The value itself, when it is a list of so many. `what` names it in the sentence."""
-    found: list[Any] = expect(list, value, what)
-    if not least <= len(found) <= most:
-        raise ValueError(f"{what} must hold {least} to {most} values, got {len(found):,}.")
-    return found
-
-
 def ordered(value: object, needed: set[str], known: set[str]) -> dict[str, Any]:
     """What a page's script ordered as a JSON object: it has all names that are `needed`, and none that is not `known`."""
     found = expect(dict, parse(expect(str, value, "The order"), LONGEST_ORDER, "The order"), "The order")

@@ -12,7 +12,8 @@ import gradio as gr
 from fastapi import FastAPI
 from fastapi.middleware import Middleware
 
-from engine.page.screens.answers import Answer, opened, recorded, replay_page
+from engine.page.screens import race_files
+from engine.page.screens.answers import Answer, recorded
 from engine.page.screens.cards import LANES, shape
 from engine.page.screens.gallery import PROMPTS, races
 from engine.page.screens.offered import introduced, offered
@@ -79,7 +80,7 @@ def masthead(served: Served, screens: Sequence[Screen]) -> None:
         "screens": {screen.name: screen.title for screen in screens},
         "races": races(),
     }
-    part("masthead", "mountHeader", about, server_functions=[recorded, shared(opened), shared(replay_page)])
+    part("masthead", "mountHeader", about, server_functions=[recorded, read_as("opened"), read_as("replay_page")])
 
 
 def spoken_of(served: Served) -> dict[str, Any]:
@@ -87,13 +88,13 @@ def spoken_of(served: Served) -> dict[str, Any]:
     return {**introduced(served.pair), "pairs": offered(served.pairs)}
 
 
-def shared(function: Callable[[object, str], Answer]) -> Callable[[object], Answer]:
-    """The function of a part, which is told who asks: all visitors of one address are one."""
+def read_as(way: str) -> Callable[[object], Answer]:
+    """The function of that name of a part, which reads a race file for who asks: all visitors of one address are one."""
 
     def of_visitor(given: object) -> Answer:
-        return function(given, visitor(watched=False))
+        return race_files.read(way, given, visitor(watched=False))
 
-    of_visitor.__name__ = function.__name__
+    of_visitor.__name__ = way
     return of_visitor
 
 
