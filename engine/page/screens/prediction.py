@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from engine.page.screens.sent_values import ordered
+from engine.page.screens.orders import ordered
 from engine.race import BASELINE
 from engine.record.parsing import shown
 

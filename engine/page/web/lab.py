@@ -9,8 +9,8 @@ from engine.page.screens import own_prompts, prediction
 from engine.page.screens.answers import production, read_pays, read_prompts
 from engine.page.screens.cards import cards
 from engine.page.screens.gallery import PROMPTS
+from engine.page.screens.orders import ordered
 from engine.page.screens.pays import ALLOWED
-from engine.page.screens.sent_values import ordered
 from engine.page.screens.sweep import Plan
 from engine.page.web.form import Form
 from engine.page.web.lending import Served
@@ -85,12 +85,13 @@ def fill_own_prompts(served: Served, form: Form, halt: gr.Button) -> None:
         Streams JSON strings, one for every prompt, with its "row" and the "summary" so far; the last one carries "end". A pair is as in
         /race.
         """
-        return locals()
+        asked = locals()
+        return {"prompts": own_prompts.read(asked.pop("name"), asked.pop("text")), **asked}
 
     begin = trigger("prompts-start")
     fields = {"order": carried()} | form.fields("temperature", "max_new_tokens", "seed")
     runs(begin, halt, served, "prompts", prompts_on_page, fields, "treeprompts")
-    api(served, "prompt_file", prompts)
+    api(served, "prompts", prompts)
 
 
 def fill_pays(served: Served, form: Form, halt: gr.Button) -> None:
@@ -115,12 +116,13 @@ def fill_pays(served: Served, form: Form, halt: gr.Button) -> None:
         are as in /race. With an acceptance length such as 3.0 it also estimates what every best setting would give with so many tokens
         a round.
         """
-        return locals()
+        asked = locals()
+        return {"prompts": own_prompts.read(asked.pop("name"), asked.pop("text")), **asked}
 
     begin = trigger("pays-start")
     fields = {"order": carried()} | form.fields("temperature", "seed", "constraint")
     runs(begin, halt, served, "pays", pays_on_page, fields, "treepays")
-    api(served, "pays_file", pays)
+    api(served, "pays", pays)
 
 
 def fill_prediction(served: Served, form: Form, halt: gr.Button) -> None:
