@@ -15,7 +15,7 @@ STRANGERS = [
         ),
         (
             "one run's exit is everybody's",
-            "device.py::failed",
+            "device.py::caught",
             "isinstance(error, Exception)",
             "True",
             "page/screens/test_device.py::test_an_error_is_its_own_callers_and_nobody_elses",
@@ -75,8 +75,8 @@ STRANGERS = [
         (
             "nobody knows from which address a run is asked for",
             "streams.py::order_stream",
-            "Call(lambda: numbered(run, asked.steps()), who, asked.rank, asked.bytes, run, address)",
-            "Call(lambda: numbered(run, asked.steps()), who, asked.rank, asked.bytes, run)",
+            "Job(lambda: numbered(run, asked.steps()), who, asked.rank, asked.bytes, run, address)",
+            "Job(lambda: numbered(run, asked.steps()), who, asked.rank, asked.bytes, run)",
             "page/web/test_sessions.py::test_a_run_says_who_asks_and_from_where",
             "others",
         ),

@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Generic, TypeVar
 
 from engine.page.views.stream import News
 from engine.record.quiet import Quiet
@@ -25,9 +24,19 @@ HALF_LIFE = 60.0  # seconds after which half of what a visitor has used is forgo
 FIRST_GUESS = {RACE: 2.0, LONG: 60.0, READYING: 0.0}  # seconds of a job before one has ended
 
 
+@dataclass(frozen=True)
+class Ended:
+    """No event of a job comes behind this one. `failure` is what its work has raised."""
+
+    failure: Exception | None = None
+
+
 @dataclass(eq=False)
 class Job:
-    """What one call asks for. `work` makes its steps, which yield its news. `bytes` are reserved before it begins."""
+    """What one call asks for. `work` makes its steps, which yield its news. `bytes` are reserved before it begins.
+
+    `tell` hands each of its events to the one who waits for it.
+    """
 
     work: Callable[[], Iterator[News | Quiet]]
     visitor: str = ""
@@ -35,6 +44,7 @@ class Job:
     bytes: int = 0
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
     address: str = ""  # where its visitor asks from
+    tell: Callable[[News | Ended], None] = lambda event: None
     steps: Iterator[News | Quiet] | None = None  # once it has begun
     used: float = 0.0  # seconds of the device
     # Its seconds of the device. The job with the fewest goes next; a newcomer begins with as many as the least of those that run
@@ -42,19 +52,18 @@ class Job:
     listening: bool = True  # whether its visitor has taken the last news
     resting: float = 0.0  # until when it has nothing to do, on the line's clock
     gone: bool = False  # whether its visitor has left
+    until: float = math.inf  # when its visitor's page counts as lost
+    told: bool = False  # whether its last step was news, behind which a race holds no step back
 
 
-J = TypeVar("J", bound=Job)
-
-
-class Line(Generic[J]):
+class Line:
     """Jobs that run and jobs that wait. Its owner calls it under a lock."""
 
     def __init__(self, budget: float = math.inf, now: Callable[[], float] = time.monotonic):
         """`budget` is in bytes, for the caches of all that run together."""
         self.budget, self.now = budget, now
-        self.running: list[J] = []
-        self.waiting: list[J] = []
+        self.running: list[Job] = []
+        self.waiting: list[Job] = []
         # By visitor, and by address behind an @: seconds of the device, and when they were noted
         self.used: dict[str, tuple[float, float]] = {}
         self.usual = dict(FIRST_GUESS)  # seconds of a job, by rank
@@ -62,7 +71,7 @@ class Line(Generic[J]):
 
     # ---- coming and going
 
-    def enter(self, job: J) -> None:
+    def enter(self, job: Job) -> None:
         """Raises `ValueError` when the visitor, his address or the house has too many jobs, or for a job that can never fit."""
         if job.rank != READYING:
             mine = sum(other.visitor == job.visitor for other in self.everyone)
@@ -83,7 +92,7 @@ class Line(Generic[J]):
                 )
         self.waiting.append(job)
 
-    def leave(self, job: J) -> None:
+    def leave(self, job: Job) -> None:
         """The job has ended. What it has used is remembered for a while."""
         if job in self.running:
             self.running.remove(job)
@@ -95,7 +104,7 @@ class Line(Generic[J]):
         self.used = {who: noted for who, noted in self.used.items() if self.debt(who) > 0.01}
 
     @property
-    def everyone(self) -> list[J]:
+    def everyone(self) -> list[Job]:
         return [job for job in (*self.running, *self.waiting) if job.rank != READYING]
 
     def debt(self, who: str) -> float:
@@ -120,20 +129,20 @@ class Line(Generic[J]):
                 job.turn = min((other.turn for other in self.running if other.rank == rank), default=0.0)
                 self.running.append(job)
 
-    def in_line(self, rank: int) -> list[J]:
+    def in_line(self, rank: int) -> list[Job]:
         """The waiting jobs of a rank. First is whose address has used the least lately, then who has, then who came first."""
         mine = (job for job in self.waiting if job.rank == rank)
         return sorted(mine, key=lambda job: (self.debt(f"@{job.address}"), self.debt(job.visitor)))
 
-    def next(self) -> J | None:
+    def next(self) -> Job | None:
         """The job whose turn it is. Those whose visitors have left come first, to be closed. None when nobody can go on."""
         for job in self.running:
             if job.gone:
                 return job
         self.admit()
-        races, long, readying = ([job for job in self.running if job.rank == rank] for rank in AT_ONCE)
         now = self.now()
-        able = [[job for job in jobs if job.listening and job.resting <= now] for jobs in (races, long, readying)]
+        ready = [job for job in self.running if job.listening and job.resting <= now]
+        able = [[job for job in ready if job.rank == rank] for rank in AT_ONCE]
         first, second, last = able if next(self.turns) % LEFT else (able[1], able[0], able[2])
         if first or second:
             return min(first or second, key=lambda job: job.turn)
@@ -150,7 +159,7 @@ class Line(Generic[J]):
 
     # ---- what a visitor is told
 
-    def wait(self, job: J) -> float:
+    def wait(self, job: Job) -> float:
         """Seconds until a job that waits is likely to begin."""
         line = self.in_line(job.rank)
         ahead = line.index(job) if job in line else len(line)
@@ -158,7 +167,7 @@ class Line(Generic[J]):
         races = len(self.in_line(RACE)) * self.usual[RACE] if job.rank == LONG else 0.0
         return left + races + max(0, ahead) * self.usual[job.rank]
 
-    def place(self, job: J) -> str:
+    def place(self, job: Job) -> str:
         """Where a visitor stands, in words; "" when the device is all his."""
         races = sum(other.rank == RACE for other in self.running)
         if job in self.running:

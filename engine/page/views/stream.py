@@ -32,8 +32,3 @@ def numbered(run: str, steps: Steps) -> Generator[News | Quiet, None, None]:
     with closing(steps):
         for step in steps:
             yield step if isinstance(step, Quiet) else news(run, next(number), step)
-
-
-def placed(run: str, place: str) -> str:
-    """Where the run stands, "" when the device is all its own."""
-    return to_json({"run": run, "place": place})

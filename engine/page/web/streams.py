@@ -16,8 +16,9 @@ import gradio as gr
 from gradio.context import LocalContext
 
 from engine.models.constraint import constraint_of
-from engine.page.screens.device import DEVICE, Call
+from engine.page.screens.device import DEVICE
 from engine.page.screens.orders import order
+from engine.page.screens.turns import Job
 from engine.page.views.stream import numbered
 from engine.page.web.form import Fields
 from engine.page.web.lending import LENDS, Served, lent
@@ -56,7 +57,7 @@ async def order_stream(served: Served, kind: str, values: Values, name: object =
         watched = name is not None
         who, address = visitor(watched), visitor(watched=False)
         run = run_of(name)
-        work = Call(lambda: numbered(run, asked.steps()), who, asked.rank, asked.bytes, run, address)
+        work = Job(lambda: numbered(run, asked.steps()), who, asked.rank, asked.bytes, run, address)
         news_of: AsyncGenerator[str, None] = (
             lent(run, pair_name, kind, given) if LENDS else DEVICE.stream(work, watched)
         )
