@@ -58,8 +58,7 @@ class Readiness:
         self.device.carry_out(self.making_opening())
 
     def making_opening(self) -> Iterator[Quiet]:
-        self.done(f"Measuring forwards{self.of}", partial(in_haste, self.pair))
-        yield Quiet.STEP
+        yield from self.taken(f"Measuring forwards{self.of}", partial(in_haste, self.pair))
         yield from self.making(LANES, HEATS[:1])
 
     def making(self, names: Iterable[str], heats: Sequence[float]) -> Iterator[Quiet]:
@@ -67,10 +66,7 @@ class Readiness:
         for name in names:
             number = f"{self.systems.index(name) + 1} of {len(self.systems)}"
             words = f"Making ready {number}{self.of}: {SYSTEMS[name].title}"
-            for step in steps(self.pair, SYSTEMS[name], heats):
-                if not self.done(words, step):
-                    break
-                yield Quiet.STEP
+            yield from self.taken(words, *steps(self.pair, SYSTEMS[name], heats))
             if heats == HEATS:
                 self.waiting.remove(name)
 
@@ -84,21 +80,24 @@ class Readiness:
         while True:
             while self.waits() and time.monotonic() < until:
                 yield Quiet.IDLE
-            step = next(work, None)
-            if step is None:
+            if (step := next(work, None)) is None:
                 return
             yield step
 
     def making_rest(self) -> Iterator[Quiet]:
         if self.pair.target.recurrent:
-            self.done(f"Measuring trees beside chains{self.of}", partial(state_costs, self.pair))
-            yield Quiet.STEP
+            yield from self.taken(f"Measuring trees beside chains{self.of}", partial(state_costs, self.pair))
         for name in self.pair.learned:
-            self.done(f"Loading the drafter {name}{self.of}", partial(self.pair.net, name))
-            yield Quiet.STEP
+            yield from self.taken(f"Loading the drafter {name}{self.of}", partial(self.pair.net, name))
         yield from self.making(tuple(self.waiting), HEATS)
         for measure in again(self.pair):  # beside the page's start, and what it compiles, other programs were at work
-            self.done(f"Measuring forwards again{self.of}", measure)
+            yield from self.taken(f"Measuring forwards again{self.of}", measure)
+
+    def taken(self, words: str, *steps: Callable[[], object]) -> Iterator[Quiet]:
+        """Takes the steps, none behind one that fails."""
+        for step in steps:
+            if not self.done(words, step):
+                return
             yield Quiet.STEP
 
     def done(self, words: str, step: Callable[[], object]) -> bool:
@@ -128,10 +127,7 @@ def compiling(words: str) -> str:
 
 
 def steps(pair: LoadedPair, system: System, heats: Sequence[float]) -> list[Callable[[], object]]:
-    """What makes the system ready at these temperatures, in pieces between which a race may run.
-
-    Each raises `ValueError` when the pair lacks a part.
-    """
+    """What makes the system ready, in pieces between which a race may run. Each raises `ValueError` when the pair lacks a part."""
 
     # Two lanes of one system need two caches, each with graphs of its own.
     lanes = (system.name,) if pair.target.eager else (system.name,) * 2
