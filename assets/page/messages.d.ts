@@ -420,7 +420,7 @@ interface LabServer {
 
 type Look = (name: string, pair: string) => Answer<System>;
 
-/** A pair that a visitor may choose: engine/page/screens/offered.py. `verify_ms` is empty until it was measured. */
+/** A pair that a visitor may choose: engine/page/screens/cards.py. `verify_ms` is empty until it was measured. */
 interface OfferedPair {
   name: string;
   size: string;

@@ -9,9 +9,8 @@ from typing import Any
 
 from engine.models.pairs import LoadedPair
 from engine.page.screens import own_prompts, pays_servers
-from engine.page.screens.cards import card_here, raceable
+from engine.page.screens.cards import card_here, chosen, raceable
 from engine.page.screens.gallery import RACES
-from engine.page.screens.offered import chosen
 from engine.page.screens.serving import configurations
 from engine.page.views.wire import replay
 from engine.record.parsing import expect, shown

@@ -1,4 +1,4 @@
-"""What the screens say about systems and their parts: cards, menus, fields to race. Knows words and names; runs nothing."""
+"""What the screens say about pairs, systems and their parts: cards, menus, fields to race. Knows words and names; runs nothing."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -7,13 +7,13 @@ from typing import Any
 from engine.acceptance import ACCEPTANCES
 from engine.contracts import Part
 from engine.drafters import DRAFTERS
-from engine.models.pairs import LoadedPair
-from engine.page.screens.offered import chosen
+from engine.models.pairs import EMBEDDED, LoadedPair
 from engine.policies import POLICIES
 from engine.race import SHAPE, checked
+from engine.record.parsing import shown
 from engine.remote.server import Server
 from engine.rounds.state_costs import measured_states
-from engine.rounds.timing import is_measured
+from engine.rounds.timing import is_measured, verified
 from engine.systems import SYSTEMS, System, find
 
 PROMISES = {"tokens": "same tokens", "law": "same distribution", "lossy": "changes the text"}
@@ -27,19 +27,62 @@ FIELDS = {  # of the grand prix, the first one chosen at the start
     "one of every kind": ("vanilla", "chain", "tree", "eagle", "medusa", "dflash", "recycling", "suffix"),
     "learned drafters": ("vanilla", "medusa", "parallel-tree", "dflash", "dspark", "specblock", "eagle", "auto"),
 }  # fmt: skip
+WAYS = {  # what the page says of the forward that runs
+    "compiled": "Forwards are compiled for this processor. The logits behind a tree's node are plain decoding's, bit for bit.",
+    "tensors": "Forwards run as tensor operations. Logits may differ in the last bits with the number of tokens in a forward.",
+    "states": (
+        "The target keeps states, out of which no guess can be cut. So a round changes no state: each node is given what its own path "
+        "adds to the text's state, under the tree's mask. A tree costs what a chain of as many nodes costs. The state behind the "
+        "accepted path is added up at its end. Nothing is replayed. Logits may differ in the last bits with the number of tokens "
+        "in a forward."
+    ),
+    "transformers": "Forwards run through transformers. Logits may differ in the last bits with the number of tokens in a forward.",
+}
+
+CHAT = "The target has a chat template: a prompt is sent as a user's message, and the text below it is the reply."
+
+
+def introduced(pair: LoadedPair) -> dict[str, str]:
+    """What the page's head says of the pair."""
+    return {
+        "pair": f"{pair.title} · {pair.hardware} · {pair.dtype}, {pair.target.way}" + " · chat" * pair.chat,
+        "way": " ".join([WAYS[pair.target.way], *[CHAT] * pair.chat]),
+    }
+
+
+def chosen(pairs: Sequence[LoadedPair], name: object) -> LoadedPair:
+    """The pair of that name, the first one for "" and None. Raises `ValueError` for a name that none of them has."""
+    if name is None or name == "":
+        return pairs[0]
+    named = {each.pair.name: each for each in pairs}
+    if not isinstance(name, str) or name not in named:
+        raise ValueError(f"There is no pair {shown(name)} here. Available: {', '.join(named)}.")
+    return named[name]
+
+
+def offered(pairs: Sequence[LoadedPair]) -> list[dict[str, Any]]:
+    """The pairs that a visitor may choose from, all of them embedded, the smallest first; none where there is no choice.
+
+    The first one is the page's own. `verify_ms` is what this machine has measured of their forwards so far. The head's words stand
+    behind the switch, which says the size.
+    """
+    if len(pairs) < 2:
+        return []
+    choice = []
+    for each in pairs:
+        name, size, said = each.pair.name, EMBEDDED[each.pair.name], introduced(each)
+        about = {"name": name, "size": size, "title": each.title, "own": each is pairs[0], "verify_ms": verified(each)}
+        choice.append({**about, **said, "pair": said["pair"].removeprefix(f"{size} ")})
+    return sorted(choice, key=lambda each: int(each["size"].removesuffix("M")))
 
 
 def card(system: System) -> dict[str, object]:
     """What the page says about a system. `guesses`: it drafts. `limits`: depth, width and nodes are only limits of its tree."""
-    said = {"guarantee": system.guarantee, "guesses": system.guesses, "limits": system.limits}
-    return {**asdict(system), **said}
+    return asdict(system) | {"guarantee": system.guarantee, "guesses": system.guesses, "limits": system.limits}
 
 
 def card_here(system: System, pair: LoadedPair) -> dict[str, object]:
-    """The card, and where they are measured already the `costs` that choose the system's drafter and its shape.
-
-    `states` says what a tree costs a target with states beside a chain, once that is measured.
-    """
+    """The card. Once measured: `costs`, which choose drafter and shape, and what trees cost beside chains in a target with `states`."""
     said = card(system)
     if system.guesses and pair.target.way == "states" and (found := measured_states(pair)):
         said["states"] = found.words
@@ -57,16 +100,13 @@ def cards() -> dict[str, dict[str, object]]:
 def remote_card(server: Server) -> dict[str, object]:
     """What the page says about a remote lane. It has no parts and no shape of its own."""
     said = {name: getattr(server, name) for name in ("name", "title", "idea", "guarantee")}
-    costs = "Whatever that server does. Its lane shows what arrives, and when."
-    bare = dict.fromkeys(("drafter", "policy", "acceptance"), "") | dict.fromkeys(SHAPE, 1)
-    return {
-        **said,
-        **bare,
-        "source": "the command line of this server",
-        "cost": costs,
+    said |= {
+        "cost": "Whatever that server does. Its lane shows what arrives, and when.",
         "guesses": False,
         "limits": False,
     }
+    said |= dict.fromkeys(("drafter", "policy", "acceptance"), "") | dict.fromkeys(SHAPE, 1)
+    return said | {"source": "the command line of this server"}
 
 
 def parts() -> dict[str, dict[str, dict[str, str]]]:
@@ -76,11 +116,10 @@ def parts() -> dict[str, dict[str, dict[str, str]]]:
         "policy": POLICIES,
         "acceptance": ACCEPTANCES,
     }
-    return {kind: {name: words(part) for name, part in names.items()} for kind, names in registries.items()}
-
-
-def words(part: type[Part]) -> dict[str, str]:
-    return {"title": part.title, "about": part.about, "source": part.source}
+    return {
+        kind: {name: {"title": part.title, "about": part.about, "source": part.source} for name, part in names.items()}
+        for kind, names in registries.items()
+    }
 
 
 def raceable(name: object) -> System:
@@ -92,10 +131,7 @@ def raceable(name: object) -> System:
 
 
 def shape(name: object, pairs: Sequence[LoadedPair], pair: object = "") -> dict[str, int]:
-    """The depth, width and nodes that the dials take with a system on the pair of that name; {} where one of both is not there.
-
-    Those that it would race in, or its own while nothing is measured for it yet.
-    """
+    """What the dials take with this system and pair: its shape in a race, or its own until that is measured; {} for unknown names."""
     try:
         system, found = raceable(name), chosen(pairs, pair)
     except ValueError:
@@ -120,10 +156,7 @@ def label(system: System) -> str:
 
 
 def menu(first: str, remote: Server | None = None) -> list[tuple[str, str]]:
-    """(label, name) of the systems, sorted by their promise with the lossy ones last, then another server, then the mix.
-
-    `first` leads the systems of its own promise.
-    """
+    """(label, name) by promise, the best one first and `first` before others of its promise; then another server and the mix."""
     promises = list(PROMISES)
     ordered = sorted(SYSTEMS.values(), key=lambda system: (promises.index(system.guarantee), system.name != first))
     others = [(remote.title, remote.name)] if remote else []

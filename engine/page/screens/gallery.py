@@ -8,11 +8,9 @@ RACES = {path.stem: Record.from_json(path.read_text("utf-8")) for path in sorted
 
 
 def races() -> list[dict[str, str]]:
-    """The recorded races as entries of a menu."""
-    return [entry(name, record) for name, record in RACES.items()]
-
-
-def entry(name: str, record: Record) -> dict[str, str]:
-    """One race: its name, the title of its last lane, its prompt."""
-    trace, title = record.lanes[-1].trace, record.lanes[-1].title
-    return {"name": name, "title": f"{title}, temperature {trace.temperature:g}", "prompt": trace.prompt}
+    """The recorded races as entries of a menu: a race's name, the title of its last lane, its prompt."""
+    last = {name: record.lanes[-1] for name, record in RACES.items()}
+    return [
+        {"name": name, "title": f"{lane.title}, temperature {lane.trace.temperature:g}", "prompt": lane.trace.prompt}
+        for name, lane in last.items()
+    ]

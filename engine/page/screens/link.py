@@ -10,8 +10,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from engine.models.pairs import LoadedPair
-from engine.page.screens.cards import shape, undecided
-from engine.page.screens.offered import chosen
+from engine.page.screens.cards import chosen, shape, undecided
 from engine.race import LIMITS, REMOTE, SHAPE, Settings, checked
 from engine.record.constraint import checked as checked_constraint
 from engine.record.parsing import shown

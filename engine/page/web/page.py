@@ -14,9 +14,8 @@ from fastapi.middleware import Middleware
 
 from engine.page.screens import race_files
 from engine.page.screens.answers import Answer, recorded
-from engine.page.screens.cards import LANES, shape
+from engine.page.screens.cards import LANES, introduced, offered, shape
 from engine.page.screens.gallery import PROMPTS, races
-from engine.page.screens.offered import introduced, offered
 from engine.page.views import page_files
 from engine.page.views.standalone import PLOTLY
 from engine.page.web import lab, prix, race

@@ -6,7 +6,7 @@ import re
 import gradio as gr
 import pytest
 
-from engine.page.screens.offered import introduced
+from engine.page.screens.cards import introduced
 from engine.page.views import page_files
 from engine.page.web import streams
 from engine.page.web.lending import Served
