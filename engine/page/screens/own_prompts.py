@@ -91,19 +91,19 @@ def results(
     yield {"start": True, "prompts": len(prompts), "system": system, "title": title}
     rows: list[dict] = []
     for index, prompt in enumerate(prompts):
-        row = {"index": index, "prompt": beginning(prompt)}
+        rows.append({"index": index, "prompt": beginning(prompt)})
         yield {"at": index, "tokens": 0}
         try:
             encoded(pair, prompt)
         except ValueError as error:
-            rows.append({**row, "refused": str(error)})
+            rows[-1]["refused"] = str(error)
         else:
             tokens = 0
             for race in until_believed(pair, partial(Race, pair, replace(chosen, prompt=prompt))):
                 for due in race.watched(batch_seconds):
                     tokens = max(tokens, len(race.lanes[1].trace.tokens))
                     yield {"at": index, "tokens": tokens} if due else Quiet.STEP
-            rows.append({**row, **figures(race)})
+            rows[-1] |= figures(race)
         yield {"row": rows[-1], "summary": summary(rows)}
     yield {"end": True}
 
@@ -112,24 +112,15 @@ def figures(race: Race) -> dict:
     result = race.result()
     base, lane = result["lanes"]
     return {
-        "tokens": lane["tokens"],
+        **{key: lane[key] for key in ("tokens", "tau", "draft_share", "verify_share", "seconds", "identical")},
+        **{f"base_{key}": base[key] for key in ("tokens", "seconds")},
         "speedup": result["speedup"],
-        "tau": lane["tau"],
-        "draft_share": lane["draft_share"],
-        "verify_share": lane["verify_share"],
-        "seconds": lane["seconds"],
-        "base_tokens": base["tokens"],
-        "base_seconds": base["seconds"],
-        "identical": lane["identical"],
         "disturbed": result["disturbed"],
     }
 
 
 def summary(rows: list[dict]) -> dict:
-    """Medians over the prompts that were raced, and totals. `speedup_total` compares the tokens a second of all races together.
-
-    `disturbed` is a sentence on how many rows have disturbed clocks, "" for none.
-    """
+    """Medians and totals of the prompts that were raced. `speedup_total` is of all their tokens; `disturbed` is a sentence, or ""."""
     raced = [row for row in rows if "refused" not in row]
     totals = {key: sum(row[key] for row in raced) for key in ("tokens", "seconds", "base_tokens", "base_seconds")}
     rates = totals["tokens"] * totals["base_seconds"], totals["base_tokens"] * totals["seconds"]

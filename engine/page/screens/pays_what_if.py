@@ -13,6 +13,7 @@ plain decoding does; and rows of several sequences cost what rows of one do. Pre
 
 from dataclasses import dataclass
 
+from engine.page.views.layout import layout
 from engine.record.costs import Costs
 from engine.record.trace import Trace
 from engine.record.trace_statistics import decode_seconds_per_token, tau
@@ -34,7 +35,7 @@ class Point:
     def of(cls, drafted: list[Trace], plain: list[Trace]) -> "Point":
         """The point that races measured: a system's lanes, and the baseline's of the same races."""
         steps = [step for trace in drafted for step in trace.steps]
-        levels = sum(deepest(step.parents) for step in steps)
+        levels = sum(max(layout(step.parents)[0]) for step in steps)  # below the roots
         token = decode_seconds_per_token(plain)
         depth = levels / len(steps)
         return cls(
@@ -43,14 +44,6 @@ class Point:
             width=sum(len(step.parents) - 1 for step in steps) / levels if levels else 1.0,
             draft=sum(step.seconds.get("draft", 0.0) for step in steps) / levels / token if levels else 0.0,
         )
-
-
-def deepest(parents: list[int]) -> int:
-    """The levels below the root of a tree in which parents come before children."""
-    depths = [0]
-    for parent in parents[1:]:
-        depths.append(depths[parent] + 1)
-    return max(depths)
 
 
 def tokens_a_round(acceptance: float, depth: float) -> float:
