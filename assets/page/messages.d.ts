@@ -5,7 +5,7 @@ type Verdict = "root" | "accepted" | "bonus" | "rejected" | "unreached";
 type Guarantee = "tokens" | "law" | "lossy" | "text" | "refused";
 type Identical = boolean | "law" | "lossy" | "text" | "other text" | "failed";
 
-/** What every message of a run carries: engine/page/views/stream.py. `seq` has no gaps; the last message carries `end`. */
+/** What every message of a run carries: engine/page/views/wire.py. `seq` has no gaps; the last message carries `end`. */
 interface RunMessage {
   run: string;
   seq: number;

@@ -12,7 +12,7 @@ from engine.measure.repeated import MOST, Repeated
 from engine.page.screens.device import Device
 from engine.page.screens.turns import Job
 from engine.page.views import gif, wire
-from engine.page.views.stream import News, numbered
+from engine.page.views.wire import News, numbered
 from engine.race import Lane, Race, Settings
 from engine.record.disturbance import BUSY, OTHERS
 from engine.record.race_file import Record

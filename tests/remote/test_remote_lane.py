@@ -19,7 +19,7 @@ from engine.page.screens.device import Device
 from engine.page.screens.orders import order
 from engine.page.screens.turns import Ended, Job
 from engine.page.views import gif, standalone, wire
-from engine.page.views.stream import numbered
+from engine.page.views.wire import numbered
 from engine.race import Race, Settings
 from engine.record.quiet import Quiet
 from engine.record.race_file import Record

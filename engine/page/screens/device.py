@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from engine.page.screens.heap import give_memory_back
 from engine.page.screens.turns import MOST_SECONDS, READYING, Ended, Job, Line
-from engine.page.views.stream import News
+from engine.page.views.wire import News
 from engine.record.compact_json import to_json
 from engine.record.quiet import Quiet
 

@@ -19,8 +19,7 @@ from engine.page.screens.cards import unbroken
 from engine.page.screens.device import DEVICE
 from engine.page.screens.sweep import Plan, Sweep
 from engine.page.screens.turns import LONG, RACE
-from engine.page.views.stream import Steps
-from engine.page.views.wire import messages
+from engine.page.views.wire import Steps, messages
 from engine.race import BASELINE, REMOTE, WARM_UP_TEXT, Settings, field
 from engine.record.parsing import expect, parse, shown
 from engine.systems import SYSTEMS

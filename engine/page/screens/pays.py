@@ -8,7 +8,7 @@ from engine.measure.report import report
 from engine.models.pairs import LoadedPair
 from engine.page.screens.own_prompts import beginning, checked_prompts
 from engine.page.screens.pays_what_if import Point, speedup
-from engine.page.views.stream import Steps
+from engine.page.views.wire import Steps
 from engine.race import Settings
 from engine.record.parsing import shown
 from engine.record.quiet import Quiet

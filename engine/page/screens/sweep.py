@@ -14,7 +14,7 @@ from statistics import median
 
 from engine.measure.racing import until_believed
 from engine.models.pairs import LoadedPair
-from engine.page.views.stream import Message, Steps
+from engine.page.views.wire import Message, Steps
 from engine.race import BASELINE, Race, Settings, checked
 from engine.record.disturbance import disturbed_twice
 from engine.record.parsing import shown

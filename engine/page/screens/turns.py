@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 
-from engine.page.views.stream import News
+from engine.page.views.wire import News
 from engine.record.quiet import Quiet
 
 RACE, LONG, READYING = range(3)  # ranks of jobs, the first goes first

@@ -1,4 +1,4 @@
-"""Wire: a race as a stream of JSON strings, the same for the page and the API. Knows Repeated by its public face only.
+"""Wire: a run's messages, a race's among them, as JSON strings for the page and the API. Knows Repeated by its public face only.
 
 Every string carries "run" and a "seq" without gaps. The first one carries "start", with what forwards cost here; the last one "end",
 with the result. "steps" holds pairs [lane, step] in the order of the lanes' clocks. Each step is sent once.
@@ -10,10 +10,13 @@ last string holds its "times": for each lane the time and the seconds of every s
 import math
 import time
 import uuid
+from collections.abc import Generator
 from contextlib import closing
+from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
-from engine.page.views.stream import Message, Steps, news
+from engine.record.compact_json import to_json
 from engine.record.quiet import Quiet
 from engine.record.race_file import LaneRecord, Record
 from engine.record.trace import Step, Trace
@@ -22,6 +25,29 @@ BATCH_SECONDS = 1 / 15  # each string costs the page a redraw
 WATCHED_SECONDS = 10.0  # how long a race lasts on screen
 FIRST_STEPS = 4  # a pace is suggested when each lane has so many measured steps ...
 FIRST_SECONDS = 0.5  # ... or after so long
+Message = dict[str, Any]
+Steps = Generator[Message | Quiet, None, None]  # of a run: its messages, and quiet steps between them
+
+
+@dataclass(frozen=True)
+class News:
+    """A message as a JSON string. Behind the `last` one a run only frees what it held."""
+
+    text: str
+    last: bool = False
+
+
+def news(run: str, seq: int, message: Message) -> News:
+    """The run's message of that number. The last one carries "end"."""
+    return News(to_json({"run": run, "seq": seq, **message}), "end" in message)
+
+
+def numbered(run: str, steps: Steps) -> Generator[News | Quiet, None, None]:
+    """The messages of the run, numbered from 1. Closing the iterator closes `steps`."""
+    number = count(1)
+    with closing(steps):
+        for step in steps:
+            yield step if isinstance(step, Quiet) else news(run, next(number), step)
 
 
 class Unsent:
@@ -37,7 +63,6 @@ class Unsent:
         self.steps.append((lane, page_step(step, self.clocks[lane])))
 
     def sent(self, **head: Any) -> Message:
-        """A message with all of them."""
         head = head if self.begun else start(self.record) | head
         steps, self.steps, self.begun = self.steps, [], True
         return head | {"steps": steps} if steps else head
@@ -50,7 +75,7 @@ def messages(race: Any, batch_seconds: float = BATCH_SECONDS) -> Steps:
     What either raises comes behind all steps so far.
     """
     record: Record = race.record()  # before any lane runs, because it measures the costs that are not known yet
-    batch, due = Unsent(record), math.inf
+    batch, due, seen = Unsent(record), math.inf, [lane.trace for lane in record.lanes]
     try:
         with closing(race.polled()) as steps:
             for each in steps:
@@ -61,14 +86,14 @@ def messages(race: Any, batch_seconds: float = BATCH_SECONDS) -> Steps:
                     continue
                 if due == math.inf:
                     due = time.monotonic() + FIRST_SECONDS
-                if time.monotonic() >= due or (not batch.begun and all(measured(lane.trace) for lane in record.lanes)):
+                paced = not batch.begun and all(len(trace.steps) >= FIRST_STEPS or trace.ended for trace in seen)
+                if time.monotonic() >= due or paced:
                     yield batch.sent()
                     due = time.monotonic() + batch_seconds
                 else:
                     yield each if isinstance(each, Quiet) else Quiet.STEP
         if not batch.begun:
             yield batch.sent()
-        seen = [lane.trace for lane in record.lanes]
         with closing(race.again()) as unseen:
             for number, step in enumerate(unseen):
                 yield step if number else batch.sent(again=True, slowdown=slowdown(seen), **record.result())
@@ -109,11 +134,6 @@ def system(lane: LaneRecord) -> Message:
     """A lane without its steps."""
     trace = {key: value for key, value in vars(lane.trace).items() if key != "steps"}
     return {"name": lane.trace.system, **vars(lane), "costs": lane.costs.to_dict(), "trace": trace}
-
-
-def measured(trace: Trace) -> bool:
-    """Whether the lane has enough steps to judge its speed by, or will get no more."""
-    return len(trace.steps) >= FIRST_STEPS or trace.ended
 
 
 def expected_seconds(trace: Trace) -> float:

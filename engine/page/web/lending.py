@@ -16,7 +16,7 @@ from engine.models.pairs import LoadedPair
 from engine.page.screens.cards import chosen
 from engine.page.screens.device import PAUSE
 from engine.page.screens.orders import order
-from engine.page.views.stream import News, numbered
+from engine.page.views.wire import News, numbered
 from engine.record.quiet import Quiet
 
 LENDS = "SPACES_ZERO_GPU" in os.environ

@@ -19,7 +19,7 @@ from engine.models.constraint import constraint_of
 from engine.page.screens.device import DEVICE
 from engine.page.screens.orders import order
 from engine.page.screens.turns import Job
-from engine.page.views.stream import numbered
+from engine.page.views.wire import numbered
 from engine.page.web.form import Fields
 from engine.page.web.lending import LENDS, Served, lent
 from engine.page.web.pace import address_of

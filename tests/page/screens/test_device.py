@@ -9,7 +9,7 @@ import pytest
 from engine.page.screens import device as devices
 from engine.page.screens.device import Device
 from engine.page.screens.turns import LONG, Job
-from engine.page.views.stream import News
+from engine.page.views.wire import News
 from engine.record.quiet import Quiet
 from helpers.commands import awaited
 
