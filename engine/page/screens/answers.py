@@ -1,4 +1,4 @@
-"""What the page asks outside of a run: each function answers with plain values, or with a sentence under "refused".
+"""What a visitor may begin with, and what the page asks outside of a run: answers are plain values, or a sentence under "refused".
 
 Knows the engine's readers by name; knows no page. A caller's mistake never raises an exception, whatever is sent.
 """
@@ -7,15 +7,27 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
+from engine.measure.options import ASSETS, gallery
 from engine.models.pairs import LoadedPair
 from engine.page.screens import own_prompts, pays_servers
 from engine.page.screens.cards import card_here, chosen, raceable
-from engine.page.screens.gallery import RACES
 from engine.page.screens.serving import configurations
 from engine.page.views.wire import replay
 from engine.record.parsing import expect, shown
+from engine.record.race_file import Record
 
 Answer = dict[str, object]
+PROMPTS = gallery()
+RACES = {path.stem: Record.from_json(path.read_text("utf-8")) for path in sorted((ASSETS / "races").glob("*.json"))}
+
+
+def races() -> list[dict[str, str]]:
+    """The recorded races as entries of a menu: a race's name, the title of its last lane, its prompt."""
+    last = {name: record.lanes[-1] for name, record in RACES.items()}
+    return [
+        {"name": name, "title": f"{lane.title}, temperature {lane.trace.temperature:g}", "prompt": lane.trace.prompt}
+        for name, lane in last.items()
+    ]
 
 
 def values(value: object, what: str, least: int, most: int) -> list[Any]:
@@ -69,7 +81,6 @@ def production(setting: object) -> Answer:
 
 @answered
 def recorded(name: object) -> Answer:
-    """A recorded race as an event of the page."""
     if not isinstance(name, str) or name not in RACES:
         raise ValueError(f"There is no recorded race {shown(name)}.")
     return {"event": replay(RACES[name])}

@@ -6,9 +6,8 @@ from typing import Any
 import gradio as gr
 
 from engine.page.screens import own_prompts, prediction
-from engine.page.screens.answers import production, read_pays, read_prompts
+from engine.page.screens.answers import PROMPTS, production, read_pays, read_prompts
 from engine.page.screens.cards import cards
-from engine.page.screens.gallery import PROMPTS
 from engine.page.screens.orders import ordered
 from engine.page.screens.pays import ALLOWED
 from engine.page.screens.sweep import Plan

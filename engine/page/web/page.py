@@ -13,9 +13,8 @@ from fastapi import FastAPI
 from fastapi.middleware import Middleware
 
 from engine.page.screens import race_files
-from engine.page.screens.answers import Answer, recorded
+from engine.page.screens.answers import PROMPTS, Answer, races, recorded
 from engine.page.screens.cards import LANES, introduced, offered, shape
-from engine.page.screens.gallery import PROMPTS, races
 from engine.page.views import page_files
 from engine.page.views.standalone import PLOTLY
 from engine.page.web import lab, prix, race

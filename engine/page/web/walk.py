@@ -3,8 +3,8 @@
 import gradio as gr
 
 from engine.breaks import BREAKS
+from engine.page.screens.answers import PROMPTS
 from engine.page.screens.cards import card
-from engine.page.screens.gallery import PROMPTS
 from engine.page.web.form import Form
 from engine.page.web.lending import Served
 from engine.page.web.parts import part, trigger
