@@ -27,6 +27,7 @@ from engine.tree import LARGEST_TREE
 
 MOST_TOKENS = 60_000  # of a call: its lanes times their new tokens
 LONGEST_ORDER = 7_000_000  # bytes: prompts of 1 MB, of which JSON may write every character with six
+SHAPES = {"small": "2x2x4", "medium": "4x4x8", "large": "8x6x40"}  # of the trees of a prediction: depth x width x nodes
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,20 @@ def ordered(value: object, needed: set[str], known: set[str]) -> dict[str, Any]:
     if wrong := [*sorted(needed - found.keys()), *sorted(found.keys() - known)]:
         raise ValueError(f"The order must name {', '.join(sorted(needed))}; {shown(wrong[0])} is wrong in it.")
     return found
+
+
+def trees(drafts: bool) -> dict[str, str]:
+    """The systems of a prediction, by size: a draft model's trees where the pair has one, else those of prompt lookup."""
+    system = "tree" if drafts else "lookup"
+    return {size: f"{system}:{shape}" for size, shape in SHAPES.items()}
+
+
+def predicted(drafts: bool, order: object) -> dict[str, Any]:
+    """What a prediction asks of a race. Raises `ValueError` when it does not say first which tree wins."""
+    guess = ordered(order, {"guess"}, {"guess"})["guess"]
+    if not isinstance(guess, str) or guess not in SHAPES:
+        raise ValueError(f"Choose first which tree you think wins: {', '.join(SHAPES)}; got {shown(guess)}.")
+    return {"systems": [BASELINE, *trees(drafts).values()]}
 
 
 def order(pair: LoadedPair, kind: str, values: dict[str, Any]) -> Order:
@@ -96,8 +111,9 @@ def pays(pair: LoadedPair, prompts: list[str], systems: list[str], **settings: A
 
 def distance(pair: LoadedPair, prompt: str, broken: str, **settings: Any) -> Order:
     asked = Settings(prompt, (unbroken(broken), broken), **settings)
-    # The right system's, the broken target's and a plain one's
-    room = cache_bytes(pair, [asked.prompt], asked.max_new_tokens, 3)
+    room = cache_bytes(
+        pair, [asked.prompt], asked.max_new_tokens, 3
+    )  # the right system, the broken target, a plain one
     return Order(lambda: measure(pair, asked), LONG, 3 * asked.max_new_tokens, room)
 
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import gradio as gr
 
-from engine.page.screens import own_prompts, prediction
+from engine.page.screens import own_prompts
 from engine.page.screens.answers import PROMPTS, production, read_pays, read_prompts
 from engine.page.screens.cards import cards
-from engine.page.screens.orders import ordered
+from engine.page.screens.orders import ordered, predicted, trees
 from engine.page.screens.pays import ALLOWED
 from engine.page.screens.sweep import Plan
 from engine.page.web.form import Form
@@ -26,7 +26,7 @@ def fill(served: Served, form: Form, go: gr.Button, halt: gr.Button) -> None:
         "prompts": PROMPTS,
         "allowed": own_prompts.ALLOWED,
         "pays": ALLOWED,
-        "trees": prediction.trees(served.drafts),
+        "trees": trees(served.drafts),
     }
     part("lab", "mountLab", about, server_functions=[read_prompts, read_pays, production])
     go.click(None, js=call("lab.start"), **QUIET)
@@ -126,7 +126,7 @@ def fill_pays(served: Served, form: Form, halt: gr.Button) -> None:
 
 def fill_prediction(served: Served, form: Form, halt: gr.Button) -> None:
     def prediction_on_page(order, **dialled):
-        return prediction.asked(served.drafts, order) | dialled
+        return predicted(served.drafts, order) | dialled
 
     begin = trigger("predict-start")
     fields = {"order": carried()} | form.fields("prompt", "temperature", "max_new_tokens", "seed")
