@@ -264,7 +264,7 @@ interface PaysSystem {
   identical: Identical;
 }
 
-/** A draft tree as engine/page/screens/pays_what_if.py takes it. */
+/** A draft tree as engine/page/screens/pays.py takes it. */
 interface WhatIf {
   acceptance: number;
   depth: number;
