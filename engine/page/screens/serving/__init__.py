@@ -1,7 +1,4 @@
-"""A system's setting for the engines that serve models. Imports none of the engines.
-
-A part's class declares its `counterpart` there; `table` knows how an engine spells it, `rendering` fills the table's rows.
-"""
+"""A system's setting for engines that serve models. Parts declare a `counterpart`, `table` spells it, `rendering` fills the rows."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,6 +1,6 @@
 """Rendering: a row of the table of engines, and what it makes of a setting. Knows no engine.
 
-A condition is facts of the setting with a space between; `-` denies one, and ` or ` begins another choice. "" always holds. A text
+A condition is facts of the setting with a space between, all of which hold; `|` stands between choices, and `-` denies a fact. A text
 names words in braces. `facts` and `words` say which there are.
 """
 
@@ -39,7 +39,7 @@ UNLIKE = {"several draws": "several draws at one place", "whole block": "a chain
 # Sentences of all engines: on the drafter, the policy, the rule and the seed
 DRAFTER = (
     ("nearest", "It has no {lacks} drafter; {called} is the nearest."),
-    ("EAGLE -nearest or Medusa -nearest",
+    ("EAGLE|Medusa -nearest",
      "It loads {called} heads in their published format, trained for your target; this page’s have a format of their own."),
     ("", "{drafter_lost}"),
 )  # fmt: skip
@@ -125,26 +125,24 @@ def rendered(engine: Engine, setting: Setting) -> dict[str, object]:
 
 
 def holds(condition: str, true: Mapping[str, bool]) -> bool:
-    """Whether one of the condition's choices fits the facts."""
-    return any(
-        all(true[fact.removeprefix("-")] != fact.startswith("-") for fact in choice.split())
-        for choice in condition.split(" or ")
+    """Whether the facts fit the condition."""
+    return all(
+        any(true[fact.removeprefix("-")] != fact.startswith("-") for fact in choices.split("|"))
+        for choices in condition.split()
     )
 
 
 def facts(engine: Engine, setting: Setting) -> dict[str, bool]:
-    """What is true of the setting in the engine.
-
-    `drafts`, and one of `WAYS`; `nearest` where it is not quite the system's; `draft` where it needs weights. `POLICIES`, `draws` and
-    `branches` are about the policy, `RULES` and `unlike` about the rule. `unfilled`: the engine's tree keeps fewer nodes; `shallow`:
-    the nodes do not reach the depth; `cold`: temperature 0; `keeps`: plain decoding's tokens.
+    """What is true of the setting in the engine: `drafts`, and one of `WAYS`; `nearest` where that is not quite the system's; `draft`
+    where it needs weights. `POLICIES`, `draws` and `branches` are about the policy, `RULES` and `unlike` about the rule. `unfilled`:
+    the engine's tree keeps fewer nodes; `shallow`: too few for the depth; `cold`: temperature 0; `keeps`: plain decoding's tokens.
     """
     drafter, policy, rule = setting.system.parts
     found = engine.way(setting.system)
     return {
         "drafts": bool(found),
         "draft": bool(found and WAYS[found].draft),
-        "nearest": bool(found and WAYS[found].kind != lacking(drafter)),
+        "nearest": bool(found and WAYS[found].kind != (drafter.counterpart.lacks or drafter.counterpart.kind)),
         **{fact: found == fact for fact in WAYS},
         **{fact: policy.counterpart.kind == each for fact, each in POLICIES.items()},
         **{fact: rule.counterpart.kind == each for fact, each in RULES.items()},
@@ -167,7 +165,7 @@ def words(engine: Engine, setting: Setting) -> dict[str, object]:
     return {
         **way,
         **({"called": engine.called} if found == "lookup" else {}),
-        "lacks": lacking(drafter),
+        "lacks": drafter.counterpart.lacks or drafter.counterpart.kind,
         "drafter_lost": lost(drafter, "drafter"),
         "policy_lost": lost(policy, "policy"),
         "rule_lost": lost(rule, "rule"),
@@ -192,11 +190,6 @@ def words(engine: Engine, setting: Setting) -> dict[str, object]:
 
 def several(number: int, one: str, many: str) -> str:
     return f"{number} {one if number == 1 else many}"
-
-
-def lacking(part: type[Part]) -> str:
-    """What an engine lacks that has only what is nearest to the part."""
-    return part.counterpart.lacks or part.counterpart.kind
 
 
 def lost(part: type[Part], what: str) -> str:

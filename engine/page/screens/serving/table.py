@@ -25,9 +25,8 @@ curl http://localhost:%d/v1/completions \\
   -d '{{"model": "TARGET", "prompt": "PROMPT",
        "max_tokens": 200, "temperature": {temperature}}}'"""
 
-# It drafts in every way that engines know, and verifies chains. Adaptive verification is off by default. It trims every request's chain
-# by the chance of its guesses and by what steps of each size cost, which is profiled at the start. It serves model drafters.
-# `num_speculative_tokens_per_batch_size` sets a chain's length by the number of requests.
+# Adaptive verification is off by default. It trims every request's chain by the chance of its guesses and by what steps of each size
+# cost, which is profiled at the start. `num_speculative_tokens_per_batch_size` sets a chain's length by the number of requests.
 VLLM = Engine(
     name="vLLM",
     version="0.32",
@@ -48,7 +47,7 @@ VLLM = Engine(
         ("drafts", '"method": "{option}"'),
         ("draft", '"model": "DRAFT"'),
         ("drafts", '"num_speculative_tokens": {chain}'),
-        ("draft ratio or draft whole", '"draft_sample_method": "probabilistic"'),
+        ("draft ratio|whole", '"draft_sample_method": "probabilistic"'),
         ("draft whole", '"rejection_sample_method": "block"'),
         ("adapts draft -Medusa", '"enable_adaptive_verification": true'),
         ("lookup", '"prompt_lookup_min": 1', f'"prompt_lookup_max": {LONGEST}'),
@@ -65,12 +64,12 @@ VLLM = Engine(
         ("adapts draft -Medusa",
          "It drafts all {guesses} of every chain and trims what is verified; {chain} is an upper limit here.",
          "Adaptive verification needs full CUDA graphs, and excludes LoRA and pipeline parallelism."),
-        ("adapts Medusa or adapts -draft",
+        ("adapts Medusa|-draft",
          "This drafter’s chain has a fixed length, or one for each batch size: {chain} is an upper limit here."),
         POLICY,
         ("suffix", "It needs the package arctic-inference, which is installed beside it."),
         ("lookup", "It copies one earlier match; here every earlier match votes."),
-        ("unlike -draft or unlike -whole", "Its rule tries one guess at a place" + INSTEAD),
+        ("unlike -draft|-whole", "Its rule tries one guess at a place" + INSTEAD),
         RULE,
         ("cold keeps", "Its text equals plain decoding’s up to rounding, which changes with the size of the batch."),
     ),
@@ -83,8 +82,6 @@ def sglang_kept(setting: Setting) -> int:
     return min(setting.system.nodes, filled) if setting.width > 1 else setting.chain + 1
 
 
-# It expands and reranks trees, copies trees of matches, and verifies blocks as chains.
-# Where our tree adapts to the text, it adapts the length of a chain.
 SGLANG = Engine(
     name="SGLang",
     version="0.5 of mid 2026",
@@ -112,9 +109,9 @@ SGLANG = Engine(
         ("block", "--speculative-num-draft-tokens {nodes_in_chain}"),
         ("EAGLE adapts", "--speculative-num-steps {begun}", "--speculative-eagle-topk 1",
          "--speculative-num-draft-tokens {nodes_begun}", "--speculative-adaptive"),
-        ("model or MTP or EAGLE -adapts", "--speculative-num-steps {chain}", "--speculative-eagle-topk {width}",
+        ("model|MTP|EAGLE -EAGLE|-adapts", "--speculative-num-steps {chain}", "--speculative-eagle-topk {width}",
          "--speculative-num-draft-tokens {kept}"),
-        ("model branches or MTP branches or EAGLE branches -adapts", "--disable-overlap-schedule"),
+        ("model|MTP|EAGLE -EAGLE|-adapts branches", "--disable-overlap-schedule"),
         ("EAGLE ratio -branches", "--speculative-use-rejection-sampling"),
         ("threshold", f"--speculative-accept-threshold-single {EPSILON}"),
     ),
@@ -126,20 +123,20 @@ SGLANG = Engine(
         ("EAGLE adapts",
          "It adapts a chain’s length (1, 3 or 7 guesses) to the batches so far, not a tree to every round: "
          "of {shape} no width is left."),
-        ("model branches or MTP branches or EAGLE branches -adapts",
+        ("model|MTP|EAGLE -EAGLE|-adapts branches",
          "A tree that branches runs without the overlap scheduler, which takes chains only."),
-        ("model unfilled or MTP unfilled or EAGLE unfilled -adapts",
+        ("model|MTP|EAGLE -EAGLE|-adapts unfilled",
          "A tree of {chain} levels, {width} wide, fills no more than {kept} of {nodes} nodes."),
-        ("model shallow or MTP shallow or EAGLE shallow -adapts", "{nodes} nodes reach {chain} deep, not {depth}."),
-        ("model full or MTP full or EAGLE full", EVERY_BRANCH),
-        ("model draws -full or MTP draws -full or EAGLE draws -full", FAVOURITES),
-        ("model fixed or MTP fixed or EAGLE fixed", "A fixed tree from calibration has no flag: it grows one anew every round."),
-        ("model adapts or MTP adapts", "Its tree is the same size every round: only EAGLE-3 can adapt, and only a chain."),
+        ("model|MTP|EAGLE -EAGLE|-adapts shallow", "{nodes} nodes reach {chain} deep, not {depth}."),
+        ("model|MTP|EAGLE full", EVERY_BRANCH),
+        ("model|MTP|EAGLE draws -full", FAVOURITES),
+        ("model|MTP|EAGLE fixed", "A fixed tree from calibration has no flag: it grows one anew every round."),
+        ("model|MTP adapts", "Its tree is the same size every round: only EAGLE-3 can adapt, and only a chain."),
         POLICY,
         ("threshold",
          f"Typical acceptance has no flag: the threshold given instead accepts every guess with p above {EPSILON:g}, whatever the "
          "entropy, and does nothing at temperature 0."),
-        ("ratio model or ratio MTP or ratio branches",
+        ("ratio model|MTP|branches",
          "It has min(1, p/q) for EAGLE chains only, and accepts with p alone: the same distribution, fewer guesses."),
         ("unlike", "It accepts a guess with p alone" + INSTEAD),
         ("-threshold", "{rule_lost}"),
@@ -147,9 +144,8 @@ SGLANG = Engine(
 )  # fmt: skip
 
 
-# Chains of every drafter, and for EAGLE-3 a tree that it expands and reranks every round. Its pull request brings min(1, p/q) to draft
-# models; without that option a guess is accepted where the target chooses the same token. A dynamic tree holds from `max_draft_len` to
-# `dynamic_tree_max_topK * max_draft_len` guesses. The field for fixed trees is gone in 1.4.
+# Its pull request brings min(1, p/q) to draft models; without that option a guess is accepted where the target chooses the same token.
+# A dynamic tree holds from `max_draft_len` to `dynamic_tree_max_topK * max_draft_len` guesses.
 TENSORRT_LLM = Engine(
     name="TensorRT-LLM",
     version="1.4.0rc1",
@@ -169,10 +165,10 @@ TENSORRT_LLM = Engine(
         ("drafts", "  decoding_type: {option}", "  max_draft_len: {chain}"),
         ("lookup", f"  max_matching_ngram_size: {LONGEST}", "  is_public_pool: false"),
         ("draft", "  speculative_model: DRAFT"),
-        ("EAGLE branches or MTP branches",
+        ("EAGLE|MTP branches",
          "  use_dynamic_tree: true", "  dynamic_tree_max_topK: {width}", "  max_total_draft_tokens: {guessed}"),
-        ("draft ratio -EAGLE or drafts ratio -branches", "  use_rejection_sampling: true"),
-        ("lookup or model", "disable_overlap_scheduler: true"),
+        ("drafts ratio draft|-branches -EAGLE|-branches", "  use_rejection_sampling: true"),
+        ("lookup|model", "disable_overlap_scheduler: true"),
     ),
     between="\n",
     code=(
@@ -182,16 +178,16 @@ TENSORRT_LLM = Engine(
         ("", REQUEST % 8000),
     ),
     lost=(
-        ("EAGLE branches or MTP branches", "Its dynamic tree is not for models with sliding windows or latent attention."),
-        ("EAGLE branches unfilled or MTP branches unfilled", "A tree of {chain} levels, {width} wide, holds {guessed} guesses."),
-        ("EAGLE branches full or MTP branches full", EVERY_BRANCH),
-        ("EAGLE branches fixed or MTP branches fixed", "A fixed tree from calibration has no field any more: one grows every round."),
-        ("EAGLE branches draws or MTP branches draws", FAVOURITES),
+        ("EAGLE|MTP branches", "Its dynamic tree is not for models with sliding windows or latent attention."),
+        ("EAGLE|MTP branches unfilled", "A tree of {chain} levels, {width} wide, holds {guessed} guesses."),
+        ("EAGLE|MTP branches full", EVERY_BRANCH),
+        ("EAGLE|MTP branches fixed", "A fixed tree from calibration has no field any more: one grows every round."),
+        ("EAGLE|MTP branches draws", FAVOURITES),
         ("branches -EAGLE -MTP", "It verifies trees of EAGLE-3 and MTP, and a chain here: of {shape}, a chain of {chain} is left."),
         ("adapts", "The tree or chain has the same size every round, or one for each batch size."),
         POLICY,
         ("lookup", "It proposes one earlier match; here every earlier match votes."),
-        ("ratio lookup or ratio EAGLE branches or ratio MTP branches",
+        ("ratio lookup|EAGLE|MTP lookup|branches",
          "It accepts a guess where the target chooses the same token: the same distribution, fewer guesses."),
         ("unlike", "It accepts a guess where the target chooses the same token" + INSTEAD),
         RULE,
@@ -199,10 +195,8 @@ TENSORRT_LLM = Engine(
 )  # fmt: skip
 
 
-# For `llama-server`, whose README names every option. `--draft-max` and `--draft-min` are removed there: `--spec-draft-n-max` and
-# `--spec-draft-n-min` replace them. A draft model is used only where `--spec-type` says so. Guesses are accepted where the target
-# samples the same token; min(1, p/q) is an open proposal. By default the server cuts the target's distribution (top-k 40, top-p 0.95,
-# min-p 0.05), which is switched off here.
+# `--spec-draft-n-max` and `--spec-draft-n-min` replace `--draft-max` and `--draft-min`. A draft model is used only where `--spec-type`
+# says so. By default the server cuts the target's distribution (top-k 40, top-p 0.95, min-p 0.05), which is switched off here.
 LLAMA_CPP = Engine(
     name="llama.cpp",
     version="00dc8057",
@@ -219,8 +213,8 @@ LLAMA_CPP = Engine(
     flags=(
         ("drafts", "--spec-type {option}"),
         ("draft", "-md DRAFT"),
-        ("draft or MTP", "--spec-draft-n-max {chain}"),
-        ("draft adapts or MTP adapts", f"--spec-draft-p-min {UNSURE}"),
+        ("draft|MTP", "--spec-draft-n-max {chain}"),
+        ("draft|MTP adapts", f"--spec-draft-p-min {UNSURE}"),
         ("lookup", f"--spec-ngram-simple-size-n {LONGEST}", "--spec-ngram-simple-size-m {chain}"),
         ("", UNCUT),
     ),
@@ -228,7 +222,7 @@ LLAMA_CPP = Engine(
     code=(("", "llama-server -m TARGET \\\n  {flags}"), ("", REQUEST % 8080)),
     lost=(
         ("branches", "The server verifies a chain and no tree: of {shape}, a chain of {chain} is left."),
-        ("draft adapts or MTP adapts",
+        ("draft|MTP adapts",
          f"The chain ends where the draft is unsure (below {UNSURE:g}), not where a forward’s cost on this machine says."),
         ("lookup adapts", "The chain’s length does not follow what was accepted, nor what a forward costs."),
         POLICY,
@@ -251,7 +245,6 @@ draft.generation_config.update(
 )
 """
 
-# `generate()` with an assistant model or prompt lookup: chains.
 TRANSFORMERS = Engine(
     name="transformers",
     version="5.23",
