@@ -27,7 +27,6 @@ PAUSE = 0.01  # seconds that a job rests when it has nothing to do
 GRACE = 1.0  # seconds of the device in which a run whose time is over may send the steps that it holds back
 REST = 2.0  # seconds without work after which freed memory is given back
 MOST_UNWANTED = 1000  # names that are remembered
-
 Found = TypeVar("Found")
 
 
@@ -130,7 +129,6 @@ class Device:
         return self.current is not None and self.current.rank == READYING
 
     def place(self, job: Job) -> str:
-        """Where the job's visitor stands, in words."""
         self.attend()
         with self.changed:
             if self.is_readying and job.steps is None:
@@ -160,12 +158,9 @@ class Device:
             job.gone = True
             self.jobs.pop(job.name, None)
             if job in self.line.waiting:
-                self.end(job, Ended())
+                self.line.leave(job)
+                job.tell(Ended())
             self.changed.notify_all()
-
-    def end(self, job: Job, how: Ended) -> None:
-        self.line.leave(job)
-        job.tell(how)
 
     # ---- the worker
 
@@ -203,7 +198,8 @@ class Device:
             self.line.charge(job, time.perf_counter() - begun)
             job.told = isinstance(event, News)
             if isinstance(event, Ended):
-                self.end(job, event)
+                self.line.leave(job)
+                job.tell(event)
             elif isinstance(event, News):
                 job.listening = False
                 job.tell(event)

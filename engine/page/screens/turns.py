@@ -1,8 +1,7 @@
 """Turns: whose work goes on next on a shared device. Knows visitors, jobs and seconds; starts nothing and waits for nothing.
 
 Every visitor gets the same share, however many calls he makes, and of those who wait every address does, however many names it has.
-Races go first, long work runs in what is left of the device, and making
-something ready runs when nobody asks for anything.
+Races go first, long work runs in what is left of the device, and making something ready runs when nobody asks for anything.
 """
 
 import math
@@ -16,6 +15,7 @@ from engine.page.views.wire import News
 from engine.record.quiet import Quiet
 
 RACE, LONG, READYING = range(3)  # ranks of jobs, the first goes first
+ORDINALS = {2: "second", 3: "third", 4: "fourth"}  # of the steps of so many races
 AT_ONCE = {RACE: 4, LONG: 2, READYING: 1}  # jobs of each rank that share the device; further ones wait in line
 MOST_SECONDS = {RACE: 120.0, LONG: 900.0, READYING: math.inf}  # of the device that a job may use
 LEFT = 10  # of so many turns, one is long work's even while races run
@@ -33,10 +33,7 @@ class Ended:
 
 @dataclass(eq=False)
 class Job:
-    """What one call asks for. `work` makes its steps, which yield its news. `bytes` are reserved before it begins.
-
-    `tell` hands each of its events to the one who waits for it.
-    """
+    """What a call asks for: `work` makes steps, which yield news; `tell` hands these on; `bytes` are reserved before it begins."""
 
     work: Callable[[], Iterator[News | Quiet]]
     visitor: str = ""
@@ -47,8 +44,7 @@ class Job:
     tell: Callable[[News | Ended], None] = lambda event: None
     steps: Iterator[News | Quiet] | None = None  # once it has begun
     used: float = 0.0  # seconds of the device
-    # Its seconds of the device. The job with the fewest goes next; a newcomer begins with as many as the least of those that run
-    turn: float = 0.0
+    turn: float = 0.0  # its seconds, of which the fewest go next; a newcomer begins with the least of those that run
     listening: bool = True  # whether its visitor has taken the last news
     resting: float = 0.0  # until when it has nothing to do, on the line's clock
     gone: bool = False  # whether its visitor has left
@@ -64,8 +60,7 @@ class Line:
         self.budget, self.now = budget, now
         self.running: list[Job] = []
         self.waiting: list[Job] = []
-        # By visitor, and by address behind an @: seconds of the device, and when they were noted
-        self.used: dict[str, tuple[float, float]] = {}
+        self.used: dict[str, tuple[float, float]] = {}  # by visitor or @address: seconds of the device, and when noted
         self.usual = dict(FIRST_GUESS)  # seconds of a job, by rank
         self.turns = count(1)
 
@@ -115,18 +110,15 @@ class Line:
     # ---- whose turn it is
 
     def admit(self) -> None:
-        """Lets waiting jobs in, while there is room."""
-        for rank in AT_ONCE:
+        for rank, most in AT_ONCE.items():
             for job in self.in_line(rank):
-                full = sum(other.rank == rank for other in self.running) >= AT_ONCE[rank]
-                if full or sum(other.bytes for other in self.running) + job.bytes > self.budget:
+                beside = [other for other in self.running if other.rank == rank]
+                if len(beside) >= most or sum(other.bytes for other in self.running) + job.bytes > self.budget:
                     break
-                if rank != READYING and any(
-                    other.visitor == job.visitor and other.rank == rank for other in self.running
-                ):
+                if any(other.visitor == job.visitor for other in beside):
                     continue
                 self.waiting.remove(job)
-                job.turn = min((other.turn for other in self.running if other.rank == rank), default=0.0)
+                job.turn = min((other.turn for other in beside), default=0.0)
                 self.running.append(job)
 
     def in_line(self, rank: int) -> list[Job]:
@@ -173,15 +165,11 @@ class Line:
         if job in self.running:
             if job.rank == LONG:
                 return "Races go first; this runs in what they leave." if races else ""
-            return f"{races} races are running; yours gets every {ordinal(races)} step." if races > 1 else ""
+            return f"{races} races are running; yours gets every {ORDINALS[races]} step." if races > 1 else ""
         if any(other.visitor == job.visitor and other.rank == job.rank for other in self.running):
             return "Another run of yours goes first."
         ahead = self.in_line(job.rank).index(job) if job in self.waiting else 0
         return f"The house is busy: you are number {ahead + 1} in line, and begin in {about(self.wait(job))}."
-
-
-def ordinal(number: int) -> str:
-    return {2: "second", 3: "third", 4: "fourth"}.get(number, f"{number}th")
 
 
 def about(seconds: float) -> str:
