@@ -46,10 +46,7 @@ class Shot:
     lane: LaneRecord
     steps: list[Step]
     clock: float
-
-    @property
-    def tokens(self) -> int:
-        return sum(len(step.burst) for step in self.steps)
+    tokens: int
 
 
 @cache
@@ -118,7 +115,8 @@ def drawn(
 def shot(lane: LaneRecord, time: float) -> Shot:
     clocks = lane.trace.clocks
     done = bisect_right(clocks, time + 1e-9)
-    return Shot(lane, lane.trace.steps[:done], time if done < len(clocks) else clocks[-1])
+    steps = lane.trace.steps[:done]
+    return Shot(lane, steps, time if done < len(clocks) else clocks[-1], sum(len(step.burst) for step in steps))
 
 
 def draw_lane(brush: Brush, shot: Shot, index: int, total: int) -> None:
@@ -166,9 +164,7 @@ def wrapped(brush: Brush, trace: Trace, room: float, size: float) -> list[list[t
     """Lines of pieces: place, width, letters, and the burst, `None` in the prompt. All pieces of a word stand in one line."""
     runs: list[tuple[str, int | None]] = [(f"{trace.prompt}\n\n" if trace.chat else trace.prompt, None)]
     runs += [("".join(step.pieces), at) for at, step in enumerate(trace.steps)]
-    words: list[list[tuple[str, int | None]]] = [
-        []
-    ]  # by word its pieces, with the spaces before it; "\n" alone ends a line
+    words: list[list[tuple[str, int | None]]] = [[]]  # by word its pieces; "\n" alone ends a line
     for text, burst in runs:
         for piece in re.findall(r"\n| *[^ \n]+| +", text):
             if piece[0] in " \n":

@@ -8,7 +8,6 @@ from PIL import Image
 from engine.page.views.film_frame import HUES, INK, SIZE, Moment, Shot, drawn, shot
 from engine.page.views.layout import layout
 from engine.record.race_file import Record, side_by_side
-from engine.record.trace import Step
 
 FRAMES_A_SECOND, HELD_SECONDS = 10, 2.0
 WIDTHS, SECONDS = (480, 1920), (1, 60)
@@ -75,8 +74,7 @@ def save(record: Record, path: Path, width: int = SIZE[0], seconds: float = 8.0)
     pictures = list(frames(record, width, seconds))
     palette = pictures[-1].quantize(48)
     first, *others = [each.quantize(palette=palette, dither=Image.Dither.NONE) for each in pictures]
-    each_ms = 1000 // FRAMES_A_SECOND
-    held = [each_ms] * len(others) + [int(1000 * HELD_SECONDS)]
+    held = [1000 // FRAMES_A_SECOND] * len(others) + [int(1000 * HELD_SECONDS)]
     first.save(path, save_all=True, append_images=others, duration=held, loop=0, optimize=True)
 
 
@@ -98,9 +96,12 @@ def story(record: Record, scale: float) -> Iterator[Image.Image]:
         return drawn(record, behind if moment.joined else before, scale, (words, INK), step, moment)
 
     shoots = max(1, min(deepest, step.draft_forwards))  # each draft forward lets levels come, as in the page's story
+    words = "A small model guesses ahead, in one go." if shoots == 1 else "A small model guesses ahead."
+    if not step.draft_forwards:
+        words = "What may come next is guessed, without running a model."
     for shoot in range(1, shoots + 1):
         grown = ["guess" if (depth - 1) * shoots // deepest < shoot else "hidden" for depth in depths]
-        yield from [scene(guess_words(step, shoots), Moment([*grown, "hidden"]))] * LEVEL
+        yield from [scene(words, Moment([*grown, "hidden"]))] * LEVEL
     guessed = ["guess"] * nodes + ["hidden"]
     for frame in range(SCENE):
         sweep = min(1.0, frame / (SCENE - 3))
@@ -112,24 +113,13 @@ def story(record: Record, scale: float) -> Iterator[Image.Image]:
     words = f"It marks the words it would have written itself{adds}."
     yield from [scene(words, Moment([*chosen, "ghost"], nodes))] * SCENE
     left = [*("kept" if node in kept else "lost" for node in range(nodes)), "kept"]
-    yield from [scene(drop_words(nodes - len(kept)), Moment(left, nodes, judged=True))] * SCENE
-    same = PROMISES.get(lane.guarantee, PROMISES["tokens"])
+    dropped = {0: "Every guess is right: nothing is thrown away.", 1: "The wrong guess is thrown away."}
+    words = dropped.get(nodes - len(kept), "Wrong guesses are thrown away.")
+    yield from [scene(words, Moment(left, nodes, judged=True))] * SCENE
     joined = "One token joins the text" if len(step.burst) == 1 else f"{len(step.burst)} tokens join the text at once"
-    for words in (f"{joined}.", same):
+    for words in (f"{joined}.", PROMISES[lane.guarantee]):
         yield from [scene(words, Moment(left, nodes, judged=True, joined=True))] * SCENE
-
-
-def guess_words(step: Step, shoots: int) -> str:
-    if not step.draft_forwards:
-        return "What may come next is guessed, without running a model."
-    return "A small model guesses ahead, in one go." if shoots == 1 else "A small model guesses ahead."
 
 
 def checked(guesses: int) -> str:
     return "the guess" if guesses == 1 else f"all {guesses} guesses at once,"
-
-
-def drop_words(wrong: int) -> str:
-    if not wrong:
-        return "Every guess is right: nothing is thrown away."
-    return "The wrong guess is thrown away." if wrong == 1 else "Wrong guesses are thrown away."

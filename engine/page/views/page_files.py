@@ -1,25 +1,21 @@
 """The page's own files, in the order of `assets/page/manifest.json`, and its fonts. Knows their names and order, never their content.
 
-The manifest names every style and script once, with those that take it: the live "page", the standalone "replay", the
-"opening" page. The fonts come with Gradio's server.
+The manifest names every style and script once, with those that take it: the live "page", the "replay", the "opening" page. The fonts
+come with Gradio's server.
 """
 
 import json
+from itertools import product
 from pathlib import Path
 
 PAGE = Path(__file__).resolve().parents[3] / "assets" / "page"
 MANIFEST = json.loads((PAGE / "manifest.json").read_text("utf-8"))
-FAMILIES = SANS, MONO = "IBM Plex Sans", "IBM Plex Mono"
+SANS, MONO = "IBM Plex Sans", "IBM Plex Mono"
 WEIGHTS = {"Regular": 400, "Bold": 700}
-
-
-def fonts() -> list[tuple[str, int, str]]:
-    """Family, weight, and file below Gradio's `static` of every font."""
-    return [
-        (family, weight, f"fonts/{family.replace(' ', '')}/{family.replace(' ', '')}-{word}.woff2")
-        for family in FAMILIES
-        for word, weight in WEIGHTS.items()
-    ]
+FONTS = [  # family, weight, and file below Gradio's `static`
+    (family, weight, f"fonts/{family.replace(' ', '')}/{family.replace(' ', '')}-{word}.woff2")
+    for family, (word, weight) in product((SANS, MONO), WEIGHTS.items())
+]
 
 
 def markup(name: str) -> str:

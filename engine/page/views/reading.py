@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from contextlib import suppress
 from typing import Any
 
 from engine.page.views import standalone
@@ -14,14 +15,12 @@ from engine.record.served_trace import ServedTrace, is_served
 
 BYTES, SECONDS = 2**30, 10  # of memory and of processor time that reading may take
 PATIENT = 5  # how far it stands behind races on a processor; 19 would be last
-LARGE = "This race file cannot be read. It takes more memory than there is for it."
 
 
 def answer(way: str, text: str) -> dict[str, Any]:
     """What `way` makes of a race file's text, or under "refused" what is wrong with the file.
 
-    "opened": the race as an event of the page. An answer of vLLM with its steps in it opens too, under "served".
-    "replay_page": the race as a page of its own.
+    "opened" is an event of the page, or under "served" the steps in an answer of vLLM; "replay_page" is a page of its own.
     """
     try:
         values = parse(text, MOST_BYTES)
@@ -35,18 +34,17 @@ def answer(way: str, text: str) -> dict[str, Any]:
     except ValueError as error:
         return {"refused": f"This race file cannot be read. {error}"}
     except MemoryError:
-        return {"refused": LARGE}
+        return {"refused": "This race file cannot be read. It takes more memory than there is for it."}
 
 
 def keep_small() -> None:
     """This process goes behind all others and ends when it takes too much, where the system knows such limits."""
-    try:
+    with suppress(ImportError):
         import resource
-    except ImportError:
-        return
-    os.nice(PATIENT)
-    resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
-    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+
+        os.nice(PATIENT)
+        resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
+        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
 
 
 def main(arguments: list[str]) -> None:

@@ -12,7 +12,6 @@ from engine.page.views.wire import replay
 from engine.record.files import text_of
 from engine.record.race_file import Record, side_by_side
 
-RACES = Path(__file__).resolve().parents[3] / "assets" / "races"
 PLOTLY = Path(importlib.util.find_spec("plotly").origin).parent / "package_data" / "plotly.min.js"  # type: ignore[union-attr, arg-type]
 POLICY = (  # no network, ever
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
@@ -27,7 +26,7 @@ def html(record: Record) -> str:
 
 def opening() -> str:
     """The first recorded race, while the live page is loaded. It asks the server for one thing, how far that is."""
-    record = Record.own(min(RACES.glob("*.json")).read_text("utf-8"))
+    record = Record.own(min((page_files.PAGE.parent / "races").glob("*.json")).read_text("utf-8"))
     policy, status = f"{POLICY}; connect-src 'self'", page_files.markup("opening")
     return filled(record, "opening", "TreeRace", policy, status)
 
@@ -53,13 +52,9 @@ def faces() -> list[str]:
     """Style rules that embed the page's fonts. Without Gradio there are none, and the system's fonts are used."""
     server = importlib.util.find_spec("gradio")  # finds its files and imports nothing
     static = Path(str(server.origin)).parent / "templates" / "frontend" / "static" if server else Path()
-    rules = []
-    for family, weight, file in page_files.fonts():
-        if (static / file).is_file():
-            data = base64.b64encode((static / file).read_bytes()).decode()
-            source = f"url(data:font/woff2;base64,{data})"
-            rules.append(f"@font-face {{ font-family: '{family}'; font-weight: {weight}; src: {source}; }}")
-    return rules
+    rule = "@font-face {{ font-family: '{}'; font-weight: {}; src: url(data:font/woff2;base64,{}); }}"
+    there = [(family, weight, static / file) for family, weight, file in page_files.FONTS if (static / file).is_file()]
+    return [rule.format(family, weight, base64.b64encode(path.read_bytes()).decode()) for family, weight, path in there]
 
 
 SPACE = """---
@@ -81,28 +76,19 @@ One recorded race of tree-based speculative decoding. The page plays it and lets
 """
 
 
-def write_space(record: Record, folder: Path) -> Path:
-    """Writes the replay as a static Space, two files in a folder. Returns the page's path."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "README.md").write_text(SPACE, "utf-8")
-    page = folder / "index.html"
-    page.write_text(html(record), "utf-8")
-    return page
-
-
 def main(given: Namespace) -> None:
-    out = given.out or given.race.with_suffix(".html")
+    """A static Space is two files in a folder: the page and a README."""
+    out = given.space / "index.html" if given.space else given.out or given.race.with_suffix(".html")
     record = Record.from_json(text_of(given.race, "Name a race file, such as `python -m engine record` writes."))
+    if out.is_dir():
+        raise ValueError(f"{str(out)!r} is a folder. Name a file in it.")
+    out.parent.mkdir(parents=True, exist_ok=True)
     if given.space:
-        out = write_space(record, given.space)
-    else:
-        if out.is_dir():
-            raise ValueError(f"{str(out)!r} is a folder. Name a file in it.")
-        out.parent.mkdir(parents=True, exist_ok=True)
-        if out.suffix == ".gif":
-            from engine.page.views import gif  # Pillow, which no page needs
+        (out.parent / "README.md").write_text(SPACE, "utf-8")
+    if out.suffix == ".gif":
+        from engine.page.views import gif  # Pillow, which no page needs
 
-            gif.save(record, out, given.width, given.seconds)
-        else:
-            out.write_text(html(record), "utf-8")
+        gif.save(record, out, given.width, given.seconds)
+    else:
+        out.write_text(html(record), "utf-8")
     print(f"{out}: {out.stat().st_size / 1e6:.1f} MB, opens from the disk")

@@ -136,7 +136,7 @@ def document(page: gr.Blocks, remote: Server | None, made: bytes) -> bytes:
     """The document that browsers get, of the one that Gradio has made."""
     types = dict.fromkeys(each.get_block_name() for each in page.blocks.values())
     letters = (
-        f'<link rel="preload" as="font" crossorigin href="./static/{file}" />' for _, _, file in page_files.fonts()
+        f'<link rel="preload" as="font" crossorigin href="./static/{file}" />' for _, _, file in page_files.FONTS
     )
     drawing = f'<link href="{DRAWING}" id="plotly" />'  # fetched once the page has arrived
     css = "\n".join((page_files.taken("styles", "page"), rules((screen.name for screen in SCREENS), remote)))
