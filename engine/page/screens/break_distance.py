@@ -1,6 +1,4 @@
-"""Distance: how far a broken system (`engine.breaks`) is from the target's own distribution, beside the right one.
-
-Knows probabilities only; knows no page.
+"""Distance: how far a broken system (`engine.breaks`) is from the target's distribution, beside the right one. Knows probabilities.
 
 Distances are total variation, half the sum of |p - p'|: 0 is the same distribution, 1 has nothing in common.
 """
@@ -73,7 +71,6 @@ def measure(pair: LoadedPair, settings: Settings) -> Steps:
 
 
 def reported(pair: LoadedPair, system: System, temperature: float, work: Measuring) -> Steps:
-    """What the work tells, and the last report."""
     figures, behind, right, wrong = yield from work
     tokens = (right - wrong).abs().topk(EXAMPLES).indices.tolist()
     rows = [
@@ -87,10 +84,7 @@ def reported(pair: LoadedPair, system: System, temperature: float, work: Measuri
 
 @torch.inference_mode()
 def forced(pair: LoadedPair, system: System, settings: Settings, prompt: list[int], sampling: Sampling) -> Measuring:
-    """`measure` where the target is broken. The right system writes, and the broken target verifies and commits its trees and paths.
-
-    Plain decoding visits every node of these trees too, one token a forward.
-    """
+    """`measure` for a broken target: the right system writes, the broken one verifies its trees, plain decoding visits every node."""
     right = find(system.name.replace(f"!{system.broken}", ""))
     lane = Lane(pair, right, settings, replace(sampling, temperature=settings.temperature), prompt)
     capacity = len(prompt) + settings.max_new_tokens + LARGEST_TREE
@@ -129,10 +123,7 @@ def forced(pair: LoadedPair, system: System, settings: Settings, prompt: list[in
 
 
 def one_by_one(plain: Session, done: Round) -> torch.Tensor:
-    """Logits `[N, V]` behind the nodes of a round, from forwards of one token; then commits the round's path.
-
-    Each node is reached on a cache that holds nothing but its own path.
-    """
+    """Logits `[N, V]` behind a round's nodes, from forwards of one token, each on a cache of its own path; then commits the path."""
     base, tree = plain.rows, done.tree
     logits: dict[int, torch.Tensor] = {}
     for node in (*depth_first(tree), 0, *done.verdict.path):

@@ -17,7 +17,6 @@ from engine.rounds.timing import is_measured, verified
 from engine.systems import SYSTEMS, System, find
 
 PROMISES = {"tokens": "same tokens", "law": "same distribution", "lossy": "changes the text"}
-OWN_CLOCK = "another server"  # the heading of a remote lane in the menus
 LANES = ("vanilla", "auto")  # what the two lanes start with, and what their menus begin with: any target can race them
 MIX = "mix"  # the menu's entry for a system of the visitor's own; its name then comes from a hidden field
 FIELDS = {  # of the grand prix, the first one chosen at the start
@@ -38,7 +37,6 @@ WAYS = {  # what the page says of the forward that runs
     ),
     "transformers": "Forwards run through transformers. Logits may differ in the last bits with the number of tokens in a forward.",
 }
-
 CHAT = "The target has a chat template: a prompt is sent as a user's message, and the text below it is the reply."
 
 
@@ -63,8 +61,7 @@ def chosen(pairs: Sequence[LoadedPair], name: object) -> LoadedPair:
 def offered(pairs: Sequence[LoadedPair]) -> list[dict[str, Any]]:
     """The pairs that a visitor may choose from, all of them embedded, the smallest first; none where there is no choice.
 
-    The first one is the page's own. `verify_ms` is what this machine has measured of their forwards so far. The head's words stand
-    behind the switch, which says the size.
+    The page's `own` is the first of `pairs`. `verify_ms`: forwards as measured here so far. The switch says the size, `pair` does not.
     """
     if len(pairs) < 2:
         return []
@@ -93,32 +90,23 @@ def card_here(system: System, pair: LoadedPair) -> dict[str, object]:
 
 
 def cards() -> dict[str, dict[str, object]]:
-    """The cards of all systems by name."""
     return {name: card(system) for name, system in SYSTEMS.items()}
 
 
 def remote_card(server: Server) -> dict[str, object]:
     """What the page says about a remote lane. It has no parts and no shape of its own."""
     said = {name: getattr(server, name) for name in ("name", "title", "idea", "guarantee")}
-    said |= {
-        "cost": "Whatever that server does. Its lane shows what arrives, and when.",
-        "guesses": False,
-        "limits": False,
-    }
-    said |= dict.fromkeys(("drafter", "policy", "acceptance"), "") | dict.fromkeys(SHAPE, 1)
-    return said | {"source": "the command line of this server"}
+    said |= dict.fromkeys(("drafter", "policy", "acceptance"), "") | dict.fromkeys(("guesses", "limits"), False)
+    cost = "Whatever that server does. Its lane shows what arrives, and when."
+    return said | dict.fromkeys(SHAPE, 1) | {"source": "the command line of this server", "cost": cost}
 
 
 def parts() -> dict[str, dict[str, dict[str, str]]]:
     """What every part that a system can be mixed from says about itself, by kind and name."""
-    registries: dict[str, Mapping[str, type[Part]]] = {
-        "drafter": DRAFTERS,
-        "policy": POLICIES,
-        "acceptance": ACCEPTANCES,
-    }
+    kinds: dict[str, Mapping[str, type[Part]]] = {"drafter": DRAFTERS, "policy": POLICIES, "acceptance": ACCEPTANCES}
     return {
         kind: {name: {"title": part.title, "about": part.about, "source": part.source} for name, part in names.items()}
-        for kind, names in registries.items()
+        for kind, names in kinds.items()
     }
 
 
@@ -151,8 +139,7 @@ def unbroken(name: Any) -> Any:
 
 def label(system: System) -> str:
     """The system's title in a menu. It says so when the system changes the text."""
-    marked = system.guarantee == "lossy" and "lossy" not in system.title
-    return f"{system.title} · lossy" if marked else system.title
+    return system.title + " · lossy" * (system.guarantee == "lossy" and "lossy" not in system.title)
 
 
 def menu(first: str, remote: Server | None = None) -> list[tuple[str, str]]:
@@ -167,4 +154,4 @@ def headings(remote: Server | None = None) -> dict[int, str]:
     """{place of a promise's first system in the menus, counted from 1: the promise}, and the place of another server."""
     guarantees = [SYSTEMS[name].guarantee for _, name in menu(LANES[0])[:-1]]
     found = {guarantees.index(each) + 1: words for each, words in PROMISES.items() if each in guarantees}
-    return found | ({len(guarantees) + 1: OWN_CLOCK} if remote else {})
+    return found | ({len(guarantees) + 1: "another server"} if remote else {})

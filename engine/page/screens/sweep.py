@@ -1,7 +1,4 @@
-"""Sweep: a grid of tree shapes or budgets. Every cell is a race of one setting against plain decoding, on the fair clock.
-
-Knows races, and what many of them say together; knows no page.
-"""
+"""Sweep: a grid of tree shapes or budgets, each cell a race against plain decoding on the fair clock. Knows races; knows no page."""
 
 import re
 import time
@@ -35,10 +32,7 @@ FEWEST_FORWARDS = 5  # of one size, for which a median time is given
 
 @dataclass(frozen=True)
 class Plan:
-    """What a sweep measures. The two settings of its grid take several values; the other two of `SWEPT` take one each.
-
-    Raises `ValueError` for a senseless value, and for more cells, tokens or prompts than a sweep may have.
-    """
+    """What a sweep measures: of `SWEPT` its grid's two take several values. Raises `ValueError` for what is senseless or too much."""
 
     prompts: tuple[str, ...]
     system: str = "tree"
@@ -188,7 +182,6 @@ class Sweep:
         return kind(self.pair, settings)
 
     def summary(self) -> dict:
-        """What all cells so far say together."""
         measured = [cell for cell in self.cells if "refused" not in cell]
         heats = dict.fromkeys(cell["temperature"] for cell in measured)
         best = [recommended([cell for cell in measured if cell["temperature"] == heat]) for heat in heats]
