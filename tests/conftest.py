@@ -204,10 +204,10 @@ def page(server, tab) -> Iterator[Page]:
 @pytest.fixture
 def front():
     """The opening page at an address of its own, while the live page is made ready."""
-    from engine.page.views import opening
+    from engine.page.views import standalone
     from engine.page.web.front import Front
 
-    front = Front(opening.html())
+    front = Front(standalone.opening())
     front.url = f"http://127.0.0.1:{front.serve('127.0.0.1', 0)}/"
     front.words = lambda: "Making ready 2 of 18: draft tree"
     return front

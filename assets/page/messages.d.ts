@@ -5,7 +5,7 @@ type Verdict = "root" | "accepted" | "bonus" | "rejected" | "unreached";
 type Guarantee = "tokens" | "law" | "lossy" | "text" | "refused";
 type Identical = boolean | "law" | "lossy" | "text" | "other text" | "failed";
 
-/** What every message of a run carries: engine/page/views/stream.py. `seq` has no gaps; the last message carries `end`. */
+/** What every message of a run carries: engine/page/views/wire.py. `seq` has no gaps; the last message carries `end`. */
 interface RunMessage {
   run: string;
   seq: number;
@@ -264,7 +264,7 @@ interface PaysSystem {
   identical: Identical;
 }
 
-/** A draft tree as engine/page/screens/pays_what_if.py takes it. */
+/** A draft tree as engine/page/screens/pays.py takes it. */
 interface WhatIf {
   acceptance: number;
   depth: number;
@@ -420,7 +420,7 @@ interface LabServer {
 
 type Look = (name: string, pair: string) => Answer<System>;
 
-/** A pair that a visitor may choose: engine/page/screens/offered.py. `verify_ms` is empty until it was measured. */
+/** A pair that a visitor may choose: engine/page/screens/cards.py. `verify_ms` is empty until it was measured. */
 interface OfferedPair {
   name: string;
   size: string;

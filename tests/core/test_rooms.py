@@ -169,7 +169,7 @@ def test_nothing_in_the_engine_imports_the_app():
         ("engine.page.web.front", "torch"),
         ("engine.page.web.front", "gradio"),
         ("engine.page.web.front", "numpy"),
-        ("engine.page.views.opening", "plotly"),
+        ("engine.page.views.standalone", "plotly"),
         ("app", "numpy"),
         ("app", "pydantic"),
         ("app", "gradio"),

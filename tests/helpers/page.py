@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from playwright.sync_api import Locator, Page, expect
 
-from engine.page.screens.gallery import PROMPTS
+from engine.page.screens.answers import PROMPTS
 from engine.record.trace import Step
 from engine.systems import SYSTEMS
 from helpers.traces import FakeRace, events, make_step, one_node

@@ -5,10 +5,10 @@ import uuid
 
 from engine.measure.repeated import Repeated
 from engine.page.screens import own_prompts, pays
-from engine.page.screens.prediction import SHAPES
+from engine.page.screens.orders import SHAPES
 from engine.page.screens.sweep import Plan, Sweep
 from engine.page.views import wire
-from engine.page.views.stream import News, Steps, numbered
+from engine.page.views.wire import News, Steps, numbered
 from engine.race import BASELINE, Settings
 from helpers.pairs import tiny_pair
 

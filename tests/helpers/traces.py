@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 from engine.page.views import wire
-from engine.page.views.stream import News, numbered
+from engine.page.views.wire import News, numbered
 from engine.record.costs import Costs
 from engine.record.quiet import Quiet
 from engine.record.race_file import LaneRecord, Record

@@ -9,9 +9,10 @@ import pytest
 from engine.kernels.sharing import Team
 from engine.measure import repeated
 from engine.measure.repeated import MOST, Repeated
-from engine.page.screens.device import Call, Device
+from engine.page.screens.device import Device
+from engine.page.screens.turns import Job
 from engine.page.views import gif, wire
-from engine.page.views.stream import News, numbered
+from engine.page.views.wire import News, numbered
 from engine.race import Lane, Race, Settings
 from engine.record.disturbance import BUSY, OTHERS
 from engine.record.race_file import Record
@@ -188,12 +189,12 @@ def test_another_run_here_ends_the_loneliness_of_a_device():
 
     def work():
         seen.append(device.is_alone())
-        device.enter(Call(lambda: iter(()), visitor="b"))
+        device.enter(Job(lambda: iter(()), visitor="b"))
         seen.append(device.is_alone())
         yield News("news")
 
     async def all_of():
-        return [news async for news in device.stream(Call(work, visitor="a"))]
+        return [news async for news in device.stream(Job(work, visitor="a"))]
 
     awaited(all_of())
     assert seen == [True, False]

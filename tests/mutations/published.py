@@ -118,7 +118,7 @@ PUBLISHED = [
         (
             "disturbed cells are not counted",
             "sweep.py::Sweep.summary",
-            "sum(map(is_disturbed, measured))",
+            "sum((bool(cell['disturbed']) for cell in measured))",
             "0",
             "page/screens/test_sweep.py::test_a_disturbed_cell_is_raced_once_more_and_said_where_that_was_too",
             "figures",
@@ -126,7 +126,7 @@ PUBLISHED = [
         (
             "a disturbed cell is the best",
             "sweep.py::recommended",
-            "[cell for cell in cells if not is_disturbed(cell)]",
+            "[cell for cell in cells if not cell['disturbed']]",
             "[cell for cell in cells]",
             "page/screens/test_sweep.py::test_a_disturbed_cell_is_recommended_only_where_no_other_was_measured",
             "figures",

@@ -15,7 +15,7 @@ STRANGERS = [
         ),
         (
             "one run's exit is everybody's",
-            "device.py::failed",
+            "device.py::caught",
             "isinstance(error, Exception)",
             "True",
             "page/screens/test_device.py::test_an_error_is_its_own_callers_and_nobody_elses",
@@ -53,17 +53,17 @@ STRANGERS = [
             "page/screens/test_race_files.py::test_who_has_read_the_least_lately_is_next_and_nobody_fills_the_line",
             "others",
         ),
-        (
-            "nobody knows whose race file it is",
-            "answers.py::opened",
-            "race_files.read('opened', text, visitor)",
-            "race_files.read('opened', text, '')",
-            "page/web/test_guard.py::test_who_reads_race_files_is_told_by_address",
-            "others",
-        ),
     ),
     *of(
         "page/web/",
+        (
+            "nobody knows whose race file it is",
+            "page.py::read_as",
+            "race_files.read(way, given, visitor(watched=False))",
+            "race_files.read(way, given, '')",
+            "page/web/test_guard.py::test_who_reads_race_files_is_told_by_address",
+            "others",
+        ),
         (
             "a new name takes the place of a run",
             "sessions.py::Sessions.__setitem__",
@@ -75,8 +75,8 @@ STRANGERS = [
         (
             "nobody knows from which address a run is asked for",
             "streams.py::order_stream",
-            "Call(lambda: numbered(run, asked.steps()), who, asked.rank, asked.bytes, run, address)",
-            "Call(lambda: numbered(run, asked.steps()), who, asked.rank, asked.bytes, run)",
+            "Job(lambda: numbered(run, asked.steps()), who, asked.rank, asked.bytes, run, address)",
+            "Job(lambda: numbered(run, asked.steps()), who, asked.rank, asked.bytes, run)",
             "page/web/test_sessions.py::test_a_run_says_who_asks_and_from_where",
             "others",
         ),

@@ -15,10 +15,11 @@ import pytest
 
 from engine.lab.record_races import record, write
 from engine.models.pairs import MODELS, LoadedPair
-from engine.page.screens.device import Call, Device, Ended
+from engine.page.screens.device import Device
 from engine.page.screens.orders import order
+from engine.page.screens.turns import Ended, Job
 from engine.page.views import gif, standalone, wire
-from engine.page.views.stream import numbered
+from engine.page.views.wire import numbered
 from engine.race import Race, Settings
 from engine.record.quiet import Quiet
 from engine.record.race_file import Record
@@ -146,10 +147,10 @@ def test_while_a_server_is_waited_for_the_device_works_for_others():
         pair, device = beside(shared(), served.address), Device()
         asked = order(pair, "race", {"prompt": TEXT, "systems": ["remote"], "max_new_tokens": 5})
         told, events = [], []
-        waiting = Call(lambda: numbered("one", asked.steps()), "one", tell=told.append)
+        waiting = Job(lambda: numbered("one", asked.steps()), "one", tell=told.append)
         device.enter(waiting)
         time.sleep(0.3)
-        device.enter(Call(lambda: steps, "two", tell=events.append))
+        device.enter(Job(lambda: steps, "two", tell=events.append))
         deadline = time.monotonic() + 10
         while not events and time.monotonic() < deadline:
             time.sleep(0.01)

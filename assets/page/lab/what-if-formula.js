@@ -1,4 +1,4 @@
-// The what-if's formula: engine/page/screens/pays_what_if.py in the page. Knows measured milliseconds and a tree's figures; knows no element.
+// The what-if's formula: engine/page/screens/pays.py in the page. Knows measured milliseconds and a tree's figures; knows no element.
 "use strict";
 
 TreeRace.whatIfFormula = (() => {

@@ -1,75 +1,86 @@
-"""What the page asks outside of a run: each function answers with plain values, or with a sentence under "refused".
+"""What a visitor may begin with, and what the page asks outside of a run: answers are plain values, or a sentence under "refused".
 
 Knows the engine's readers by name; knows no page. A caller's mistake never raises an exception, whatever is sent.
 """
 
 from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
 
+from engine.measure.options import ASSETS, gallery
 from engine.models.pairs import LoadedPair
-from engine.page.screens import own_prompts, pays_servers, race_files
-from engine.page.screens.cards import card_here, raceable
-from engine.page.screens.gallery import RACES
-from engine.page.screens.offered import chosen
-from engine.page.screens.sent_values import values
+from engine.page.screens import own_prompts, pays_servers
+from engine.page.screens.cards import card_here, chosen, raceable
 from engine.page.screens.serving import configurations
 from engine.page.views.wire import replay
-from engine.record.parsing import shown
+from engine.record.parsing import expect, shown
+from engine.record.race_file import Record
 
 Answer = dict[str, object]
+PROMPTS = gallery()
+RACES = {path.stem: Record.from_json(path.read_text("utf-8")) for path in sorted((ASSETS / "races").glob("*.json"))}
 
 
-def answer(make: Callable[[], Answer]) -> Answer:
-    """What was asked for, or the sentence that refuses it."""
-    try:
-        return make()
-    except ValueError as error:
-        return {"refused": str(error)}
+def races() -> list[dict[str, str]]:
+    """The recorded races as entries of a menu: a race's name, the title of its last lane, its prompt."""
+    last = {name: record.lanes[-1] for name, record in RACES.items()}
+    return [
+        {"name": name, "title": f"{lane.title}, temperature {lane.trace.temperature:g}", "prompt": lane.trace.prompt}
+        for name, lane in last.items()
+    ]
 
 
+def values(value: object, what: str, least: int, most: int) -> list[Any]:
+    """The value itself, when it is a list of so many. `what` names it in the sentence."""
+    found: list[Any] = expect(list, value, what)
+    if not least <= len(found) <= most:
+        raise ValueError(f"{what} must hold {least} to {most} values, got {len(found):,}.")
+    return found
+
+
+def answered(make: Callable[..., Answer]) -> Callable[..., Answer]:
+    """The function, which answers with the sentence that refuses what was asked for."""
+
+    @wraps(make)
+    def answer(*given: object) -> Answer:
+        try:
+            return make(*given)
+        except ValueError as error:
+            return {"refused": str(error)}
+
+    return answer
+
+
+@answered
 def look(asked: object, pairs: Sequence[LoadedPair]) -> Answer:
     """The card of a system with one of these pairs, or why there is none. `asked` is two names, the pair's "" for the first."""
-
-    def card() -> Answer:
-        name, pair = values(asked, "The question", 2, 2)
-        return card_here(raceable(name), chosen(pairs, pair))
-
-    return answer(card)
+    name, pair = values(asked, "The question", 2, 2)
+    return card_here(raceable(name), chosen(pairs, pair))
 
 
+@answered
 def read_prompts(file: object) -> Answer:
     """The prompts of a visitor's file, given as its name and its text, or what is wrong with it."""
-    return answer(lambda: {"prompts": own_prompts.read(*values(file, "The file", 2, 2))})
+    return {"prompts": own_prompts.read(*values(file, "The file", 2, 2))}
 
 
+@answered
 def read_pays(file: object) -> Answer:
     """What a file for “Does it pay?” holds, prompts or the rows of a table of servers, or what is wrong with it."""
-
-    def found() -> Answer:
-        name, text = values(file, "The file", 2, 2)
-        if pays_servers.is_table(text):
-            return {"servers": pays_servers.read(name, text)}
-        return {"prompts": own_prompts.read(name, text)}
-
-    return answer(found)
+    name, text = values(file, "The file", 2, 2)
+    if pays_servers.is_table(text):
+        return {"servers": pays_servers.read(name, text)}
+    return {"prompts": own_prompts.read(name, text)}
 
 
+@answered
 def production(setting: object) -> Answer:
     """A setting for the engines that serve models, or why there is none. `setting` is system, depth, width, nodes, temperature."""
-    return answer(lambda: {"engines": configurations(*values(setting, "The setting", 1, 5))})
+    return {"engines": configurations(*values(setting, "The setting", 1, 5))}
 
 
+@answered
 def recorded(name: object) -> Answer:
-    """A recorded race as an event of the page."""
     if not isinstance(name, str) or name not in RACES:
-        return {"refused": f"There is no recorded race {shown(name)}."}
+        raise ValueError(f"There is no recorded race {shown(name)}.")
     return {"event": replay(RACES[name])}
-
-
-def opened(text: object, visitor: str = "") -> Answer:
-    """The race in a file's `text` as an event of the page, the steps in an answer of vLLM, or what is wrong with the file."""
-    return race_files.read("opened", text, visitor)
-
-
-def replay_page(text: object, visitor: str = "") -> Answer:
-    """A race file as a page of its own, or what is wrong with the file."""
-    return race_files.read("replay_page", text, visitor)

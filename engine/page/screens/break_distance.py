@@ -1,13 +1,13 @@
-"""Distance: how far a broken system (`engine.breaks`) is from the target's own distribution, beside the right one.
-
-Knows probabilities only; knows no page.
+"""Distance: how far a broken system (`engine.breaks`) is from the target's distribution, beside the right one. Knows probabilities.
 
 Distances are total variation, half the sum of |p - p'|: 0 is the same distribution, 1 has nothing in common.
 """
 
+from collections.abc import Generator
 from dataclasses import replace
 
 import torch
+from torch.distributions import Binomial
 
 from engine.acceptance.token_match import TokenMatch
 from engine.breaks import BREAKS
@@ -17,7 +17,7 @@ from engine.measure.node_order import depth_first
 from engine.models.constraint import constraint_of
 from engine.models.pairs import LoadedPair
 from engine.models.text import label
-from engine.page.views.stream import Steps
+from engine.page.views.wire import Message, Steps
 from engine.race import Lane, Settings, encoded
 from engine.rounds.guiding import masked
 from engine.sampling import Sampling
@@ -28,6 +28,8 @@ from engine.tree import LARGEST_TREE
 TOKENS = 48  # of the right system's text, along which the broken target is led
 DRAWS, BATCH = 1200, 40  # first tokens drawn by each rule, in all and between two reports
 EXAMPLES, TAIL = 5, 12  # tokens that are shown, and tokens of the text before them
+# Tells how far it is. Returns the figures, and tokens with the distributions `[V]` of the right and the broken system behind them
+Measuring = Generator[Message, None, tuple[dict, list[int], torch.Tensor, torch.Tensor]]
 
 
 def measure(pair: LoadedPair, settings: Settings) -> Steps:
@@ -62,18 +64,27 @@ def measure(pair: LoadedPair, settings: Settings) -> Steps:
     prompt = encoded(pair, settings.prompt)
     bound = constraint_of(pair, settings.constraint)
     sampling = Sampling(settings.temperature or 1.0, seed=settings.seed, constraint=bound)
-    if BREAKS[system.broken].parts:
-        return law(pair, system, prompt, sampling)
     short = replace(settings, max_new_tokens=min(settings.max_new_tokens, TOKENS))
-    return forced(pair, system, short, prompt, sampling)
+    by_rule = BREAKS[system.broken].parts
+    work = law(pair, system, prompt, sampling) if by_rule else forced(pair, system, short, prompt, sampling)
+    return reported(pair, system, sampling.temperature, work)
+
+
+def reported(pair: LoadedPair, system: System, temperature: float, work: Measuring) -> Steps:
+    figures, behind, right, wrong = yield from work
+    tokens = (right - wrong).abs().topk(EXAMPLES).indices.tolist()
+    rows = [
+        {"token": label(pair.tokenizer, token), "right": float(right[token]), "wrong": float(wrong[token])}
+        for token in tokens
+    ]
+    head = {"end": True, "break": system.broken, "done": 1.0, "title": BREAKS[system.broken].title}
+    after = pair.tokenizer.decode(behind[-TAIL:], skip_special_tokens=True)
+    yield {**head, "temperature": temperature, **figures, "after": after, "rows": rows}
 
 
 @torch.inference_mode()
-def forced(pair: LoadedPair, system: System, settings: Settings, prompt: list[int], sampling: Sampling) -> Steps:
-    """`measure` where the target is broken. The right system writes, and the broken target verifies and commits its trees and paths.
-
-    Plain decoding visits every node of these trees too, one token a forward.
-    """
+def forced(pair: LoadedPair, system: System, settings: Settings, prompt: list[int], sampling: Sampling) -> Measuring:
+    """`measure` for a broken target: the right system writes, the broken one verifies its trees, plain decoding visits every node."""
     right = find(system.name.replace(f"!{system.broken}", ""))
     lane = Lane(pair, right, settings, replace(sampling, temperature=settings.temperature), prompt)
     capacity = len(prompt) + settings.max_new_tokens + LARGEST_TREE
@@ -108,14 +119,11 @@ def forced(pair: LoadedPair, system: System, settings: Settings, prompt: list[in
         f"{shown(worst)} at worst; the right one is {shown(floor)} away from plain decoding, which is rounding."
     )
     figures = {"wrong": mean, "right": floor, "worst": worst, "floor": None, "places": len(wrong), "draws": None}
-    yield result(pair, system, sampling, figures, sentence, *example)
+    return figures | {"sentence": sentence}, *example
 
 
 def one_by_one(plain: Session, done: Round) -> torch.Tensor:
-    """Logits `[N, V]` behind the nodes of a round, from forwards of one token; then commits the round's path.
-
-    Each node is reached on a cache that holds nothing but its own path.
-    """
+    """Logits `[N, V]` behind a round's nodes, from forwards of one token, each on a cache of its own path; then commits the path."""
     base, tree = plain.rows, done.tree
     logits: dict[int, torch.Tensor] = {}
     for node in (*depth_first(tree), 0, *done.verdict.path):
@@ -126,7 +134,7 @@ def one_by_one(plain: Session, done: Round) -> torch.Tensor:
 
 
 @torch.inference_mode()
-def law(pair: LoadedPair, system: System, prompt: list[int], sampling: Sampling) -> Steps:
+def law(pair: LoadedPair, system: System, prompt: list[int], sampling: Sampling) -> Measuring:
     """`measure` where the rule is broken: the law of the first token behind the prompt.
 
     The broken system's tree holds favourites, so it is the same every time. Its own rule decides on that tree again and again, and so
@@ -155,7 +163,7 @@ def law(pair: LoadedPair, system: System, prompt: list[int], sampling: Sampling)
         f"{shown(right)}; chance alone makes {shown(floor)} of so many draws."
     )
     figures = {"wrong": wrong, "right": right, "worst": None, "floor": floor, "places": None, "draws": DRAWS}
-    yield result(pair, system, sampling, figures, sentence, prompt, p, counts[0] / DRAWS)
+    return figures | {"sentence": sentence}, prompt, p, counts[0] / DRAWS
 
 
 def distance(p: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
@@ -166,31 +174,7 @@ def distance(p: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 def by_chance(p: torch.Tensor, draws: int) -> float:
     """The expected distance between `p [V]` and the frequencies of `draws` draws from it (de Moivre's mean absolute deviation)."""
     p = p.double()[(p > 0) & (p < 1)]
-    n, below = torch.tensor(float(draws), dtype=torch.float64), (draws * p).floor()
-    ways = torch.lgamma(n + 1) - torch.lgamma(below + 1) - torch.lgamma(n - below)
-    log = ways + (below + 1) * p.log() + (n - below) * torch.log1p(-p)
-    return float(log.exp().sum()) / draws
-
-
-def result(
-    pair: LoadedPair,
-    system: System,
-    sampling: Sampling,
-    figures: dict,
-    sentence: str,
-    behind: list[int],
-    right: torch.Tensor,
-    wrong: torch.Tensor,
-) -> dict:
-    """The last report. The examples come from the distributions `right` and `wrong [V]`, both behind the tokens `behind`."""
-    tokens = (right - wrong).abs().topk(EXAMPLES).indices.tolist()
-    rows = [
-        {"token": label(pair.tokenizer, token), "right": float(right[token]), "wrong": float(wrong[token])}
-        for token in tokens
-    ]
-    head = {"end": True, "break": system.broken, "done": 1.0, "title": BREAKS[system.broken].title}
-    after = pair.tokenizer.decode(behind[-TAIL:], skip_special_tokens=True)
-    return {**head, "temperature": sampling.temperature, **figures, "after": after, "rows": rows, "sentence": sentence}
+    return float((p * (1 - p) * Binomial(draws - 1, p).log_prob((draws * p).floor()).exp()).sum())
 
 
 def shown(value: float) -> str:

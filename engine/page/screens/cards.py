@@ -1,4 +1,4 @@
-"""What the screens say about systems and their parts: cards, menus, fields to race. Knows words and names; runs nothing."""
+"""What the screens say about pairs, systems and their parts: cards, menus, fields to race. Knows words and names; runs nothing."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -7,17 +7,16 @@ from typing import Any
 from engine.acceptance import ACCEPTANCES
 from engine.contracts import Part
 from engine.drafters import DRAFTERS
-from engine.models.pairs import LoadedPair
-from engine.page.screens.offered import chosen
+from engine.models.pairs import EMBEDDED, LoadedPair
 from engine.policies import POLICIES
 from engine.race import SHAPE, checked
+from engine.record.parsing import shown
 from engine.remote.server import Server
 from engine.rounds.state_costs import measured_states
-from engine.rounds.timing import is_measured
+from engine.rounds.timing import is_measured, verified
 from engine.systems import SYSTEMS, System, find
 
 PROMISES = {"tokens": "same tokens", "law": "same distribution", "lossy": "changes the text"}
-OWN_CLOCK = "another server"  # the heading of a remote lane in the menus
 LANES = ("vanilla", "auto")  # what the two lanes start with, and what their menus begin with: any target can race them
 MIX = "mix"  # the menu's entry for a system of the visitor's own; its name then comes from a hidden field
 FIELDS = {  # of the grand prix, the first one chosen at the start
@@ -27,19 +26,60 @@ FIELDS = {  # of the grand prix, the first one chosen at the start
     "one of every kind": ("vanilla", "chain", "tree", "eagle", "medusa", "dflash", "recycling", "suffix"),
     "learned drafters": ("vanilla", "medusa", "parallel-tree", "dflash", "dspark", "specblock", "eagle", "auto"),
 }  # fmt: skip
+WAYS = {  # what the page says of the forward that runs
+    "compiled": "Forwards are compiled for this processor. The logits behind a tree's node are plain decoding's, bit for bit.",
+    "tensors": "Forwards run as tensor operations. Logits may differ in the last bits with the number of tokens in a forward.",
+    "states": (
+        "The target keeps states, out of which no guess can be cut. So a round changes no state: each node is given what its own path "
+        "adds to the text's state, under the tree's mask. A tree costs what a chain of as many nodes costs. The state behind the "
+        "accepted path is added up at its end. Nothing is replayed. Logits may differ in the last bits with the number of tokens "
+        "in a forward."
+    ),
+    "transformers": "Forwards run through transformers. Logits may differ in the last bits with the number of tokens in a forward.",
+}
+CHAT = "The target has a chat template: a prompt is sent as a user's message, and the text below it is the reply."
+
+
+def introduced(pair: LoadedPair) -> dict[str, str]:
+    """What the page's head says of the pair."""
+    return {
+        "pair": f"{pair.title} · {pair.hardware} · {pair.dtype}, {pair.target.way}" + " · chat" * pair.chat,
+        "way": " ".join([WAYS[pair.target.way], *[CHAT] * pair.chat]),
+    }
+
+
+def chosen(pairs: Sequence[LoadedPair], name: object) -> LoadedPair:
+    """The pair of that name, the first one for "" and None. Raises `ValueError` for a name that none of them has."""
+    if name is None or name == "":
+        return pairs[0]
+    named = {each.pair.name: each for each in pairs}
+    if not isinstance(name, str) or name not in named:
+        raise ValueError(f"There is no pair {shown(name)} here. Available: {', '.join(named)}.")
+    return named[name]
+
+
+def offered(pairs: Sequence[LoadedPair]) -> list[dict[str, Any]]:
+    """The pairs that a visitor may choose from, all of them embedded, the smallest first; none where there is no choice.
+
+    The page's `own` is the first of `pairs`. `verify_ms`: forwards as measured here so far. The switch says the size, `pair` does not.
+    """
+    if len(pairs) < 2:
+        return []
+    choice = []
+    for each in pairs:
+        name, size, said = each.pair.name, EMBEDDED[each.pair.name], introduced(each)
+        about = {"name": name, "size": size, "title": each.title, "own": each is pairs[0], "verify_ms": verified(each)}
+        choice.append({**about, **said, "pair": said["pair"].removeprefix(f"{size} ")})
+    return sorted(choice, key=lambda each: int(each["size"].removesuffix("M")))
 
 
 def card(system: System) -> dict[str, object]:
     """What the page says about a system. `guesses`: it drafts. `limits`: depth, width and nodes are only limits of its tree."""
-    said = {"guarantee": system.guarantee, "guesses": system.guesses, "limits": system.limits}
-    return {**asdict(system), **said}
+    return asdict(system) | {"guarantee": system.guarantee, "guesses": system.guesses, "limits": system.limits}
 
 
 def card_here(system: System, pair: LoadedPair) -> dict[str, object]:
-    """The card, and where they are measured already the `costs` that choose the system's drafter and its shape.
-
-    `states` says what a tree costs a target with states beside a chain, once that is measured.
-    """
+    """The card. Once measured: `costs`, which choose drafter and shape, and what trees cost beside chains in a target with `states`."""
     said = card(system)
     if system.guesses and pair.target.way == "states" and (found := measured_states(pair)):
         said["states"] = found.words
@@ -50,37 +90,24 @@ def card_here(system: System, pair: LoadedPair) -> dict[str, object]:
 
 
 def cards() -> dict[str, dict[str, object]]:
-    """The cards of all systems by name."""
     return {name: card(system) for name, system in SYSTEMS.items()}
 
 
 def remote_card(server: Server) -> dict[str, object]:
     """What the page says about a remote lane. It has no parts and no shape of its own."""
     said = {name: getattr(server, name) for name in ("name", "title", "idea", "guarantee")}
-    costs = "Whatever that server does. Its lane shows what arrives, and when."
-    bare = dict.fromkeys(("drafter", "policy", "acceptance"), "") | dict.fromkeys(SHAPE, 1)
-    return {
-        **said,
-        **bare,
-        "source": "the command line of this server",
-        "cost": costs,
-        "guesses": False,
-        "limits": False,
-    }
+    said |= dict.fromkeys(("drafter", "policy", "acceptance"), "") | dict.fromkeys(("guesses", "limits"), False)
+    cost = "Whatever that server does. Its lane shows what arrives, and when."
+    return said | dict.fromkeys(SHAPE, 1) | {"source": "the command line of this server", "cost": cost}
 
 
 def parts() -> dict[str, dict[str, dict[str, str]]]:
     """What every part that a system can be mixed from says about itself, by kind and name."""
-    registries: dict[str, Mapping[str, type[Part]]] = {
-        "drafter": DRAFTERS,
-        "policy": POLICIES,
-        "acceptance": ACCEPTANCES,
+    kinds: dict[str, Mapping[str, type[Part]]] = {"drafter": DRAFTERS, "policy": POLICIES, "acceptance": ACCEPTANCES}
+    return {
+        kind: {name: {"title": part.title, "about": part.about, "source": part.source} for name, part in names.items()}
+        for kind, names in kinds.items()
     }
-    return {kind: {name: words(part) for name, part in names.items()} for kind, names in registries.items()}
-
-
-def words(part: type[Part]) -> dict[str, str]:
-    return {"title": part.title, "about": part.about, "source": part.source}
 
 
 def raceable(name: object) -> System:
@@ -92,10 +119,7 @@ def raceable(name: object) -> System:
 
 
 def shape(name: object, pairs: Sequence[LoadedPair], pair: object = "") -> dict[str, int]:
-    """The depth, width and nodes that the dials take with a system on the pair of that name; {} where one of both is not there.
-
-    Those that it would race in, or its own while nothing is measured for it yet.
-    """
+    """What the dials take with this system and pair: its shape in a race, or its own until that is measured; {} for unknown names."""
     try:
         system, found = raceable(name), chosen(pairs, pair)
     except ValueError:
@@ -115,15 +139,11 @@ def unbroken(name: Any) -> Any:
 
 def label(system: System) -> str:
     """The system's title in a menu. It says so when the system changes the text."""
-    marked = system.guarantee == "lossy" and "lossy" not in system.title
-    return f"{system.title} · lossy" if marked else system.title
+    return system.title + " · lossy" * (system.guarantee == "lossy" and "lossy" not in system.title)
 
 
 def menu(first: str, remote: Server | None = None) -> list[tuple[str, str]]:
-    """(label, name) of the systems, sorted by their promise with the lossy ones last, then another server, then the mix.
-
-    `first` leads the systems of its own promise.
-    """
+    """(label, name) by promise, the best one first and `first` before others of its promise; then another server and the mix."""
     promises = list(PROMISES)
     ordered = sorted(SYSTEMS.values(), key=lambda system: (promises.index(system.guarantee), system.name != first))
     others = [(remote.title, remote.name)] if remote else []
@@ -134,4 +154,4 @@ def headings(remote: Server | None = None) -> dict[int, str]:
     """{place of a promise's first system in the menus, counted from 1: the promise}, and the place of another server."""
     guarantees = [SYSTEMS[name].guarantee for _, name in menu(LANES[0])[:-1]]
     found = {guarantees.index(each) + 1: words for each, words in PROMISES.items() if each in guarantees}
-    return found | ({len(guarantees) + 1: OWN_CLOCK} if remote else {})
+    return found | ({len(guarantees) + 1: "another server"} if remote else {})

@@ -8,10 +8,7 @@ ARENAS = 2
 
 
 def share_arenas() -> None:
-    """Has all threads share so many arenas. Each would have its own, with gaps of its own: 60 MiB of a page at rest.
-
-    To be called before threads begin, because arenas that are there stay.
-    """
+    """Has threads that begin later share so many arenas. Each would have its own, with gaps of its own: 60 MiB of a page at rest."""
     with suppress(OSError, TypeError, AttributeError):
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, ARENAS)
 

@@ -1,8 +1,7 @@
 """Link: a race in an address, `?prompt=...&left=vanilla&right=tree&depth=4&width=4&nodes=8&temperature=0&tokens=200&seed=0`.
 
-A constraint may follow, as `&constraint=regex:...`, and one of the pairs that the page offers, as `&pair=small`.
-
-Knows what a race may be set to, and what of it the page's form can show. Knows no component of the form.
+A constraint may follow, as `&constraint=regex:...`, and one of the pairs that the page offers, as `&pair=small`. Knows what a race may
+be set to, and what of it the page's form can show; knows no component.
 """
 
 from collections.abc import Sequence
@@ -10,8 +9,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from engine.models.pairs import LoadedPair
-from engine.page.screens.cards import shape, undecided
-from engine.page.screens.offered import chosen
+from engine.page.screens.cards import chosen, shape, undecided
 from engine.race import LIMITS, REMOTE, SHAPE, Settings, checked
 from engine.record.constraint import checked as checked_constraint
 from engine.record.parsing import shown
@@ -55,9 +53,8 @@ def read(query: object, pair: LoadedPair, models: Sequence[LoadedPair] = ()) -> 
         except ValueError as error:
             refused.append(str(error))
     asked, own = given.keys() & {*SHAPE}, shape(given.get("right"), [pair])
-    if own and (
-        not asked or (own == own | {dial: given[dial] for dial in asked} and not undecided(find(given["right"]), pair))
-    ):
+    as_own = own == own | {dial: given[dial] for dial in asked}
+    if own and (not asked or (as_own and not undecided(find(given["right"]), pair))):
         given["untouched"] = spelled(own)
     elif asked:
         given["untouched"] = ""

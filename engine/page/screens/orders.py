@@ -19,13 +19,15 @@ from engine.page.screens.cards import unbroken
 from engine.page.screens.device import DEVICE
 from engine.page.screens.sweep import Plan, Sweep
 from engine.page.screens.turns import LONG, RACE
-from engine.page.views.stream import Steps
-from engine.page.views.wire import messages
+from engine.page.views.wire import Steps, messages
 from engine.race import BASELINE, REMOTE, WARM_UP_TEXT, Settings, field
+from engine.record.parsing import expect, parse, shown
 from engine.systems import SYSTEMS
 from engine.tree import LARGEST_TREE
 
 MOST_TOKENS = 60_000  # of a call: its lanes times their new tokens
+LONGEST_ORDER = 7_000_000  # bytes: prompts of 1 MB, of which JSON may write every character with six
+SHAPES = {"small": "2x2x4", "medium": "4x4x8", "large": "8x6x40"}  # of the trees of a prediction: depth x width x nodes
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,28 @@ class Order:
     rank: int
     tokens: int
     bytes: int
+
+
+def ordered(value: object, needed: set[str], known: set[str]) -> dict[str, Any]:
+    """What a page's script ordered as a JSON object: it has all names that are `needed`, and none that is not `known`."""
+    found = expect(dict, parse(expect(str, value, "The order"), LONGEST_ORDER, "The order"), "The order")
+    if wrong := [*sorted(needed - found.keys()), *sorted(found.keys() - known)]:
+        raise ValueError(f"The order must name {', '.join(sorted(needed))}; {shown(wrong[0])} is wrong in it.")
+    return found
+
+
+def trees(drafts: bool) -> dict[str, str]:
+    """The systems of a prediction, by size: a draft model's trees where the pair has one, else those of prompt lookup."""
+    system = "tree" if drafts else "lookup"
+    return {size: f"{system}:{shape}" for size, shape in SHAPES.items()}
+
+
+def predicted(drafts: bool, order: object) -> dict[str, Any]:
+    """What a prediction asks of a race. Raises `ValueError` when it does not say first which tree wins."""
+    guess = ordered(order, {"guess"}, {"guess"})["guess"]
+    if not isinstance(guess, str) or guess not in SHAPES:
+        raise ValueError(f"Choose first which tree you think wins: {', '.join(SHAPES)}; got {shown(guess)}.")
+    return {"systems": [BASELINE, *trees(drafts).values()]}
 
 
 def order(pair: LoadedPair, kind: str, values: dict[str, Any]) -> Order:
@@ -52,12 +76,9 @@ def order(pair: LoadedPair, kind: str, values: dict[str, Any]) -> Order:
 def race(pair: LoadedPair, prompt: str, systems: list[str], **settings: Any) -> Order:
     """Further runs, unseen, take place while nobody else wants the device."""
     asked = Settings(prompt, tuple(systems), **settings)
-    return Order(
-        lambda: messages(Repeated(pair, asked, alone=DEVICE.is_alone)),
-        RACE,
-        len(asked.systems) * asked.max_new_tokens,
-        cache_bytes(pair, [asked.prompt], asked.max_new_tokens, len(asked.systems)),
-    )
+    lanes, tokens = len(asked.systems), asked.max_new_tokens
+    room = cache_bytes(pair, [asked.prompt], tokens, lanes)
+    return Order(lambda: messages(Repeated(pair, asked, alone=DEVICE.is_alone)), RACE, lanes * tokens, room)
 
 
 def prix(pair: LoadedPair, prompt: str, systems: list[str], **settings: Any) -> Order:
@@ -66,27 +87,16 @@ def prix(pair: LoadedPair, prompt: str, systems: list[str], **settings: Any) -> 
 
 def sweep(pair: LoadedPair, prompts: object, **more: Any) -> Order:
     asked = Plan(prompts, **more)  # type: ignore[arg-type]  # it checks them
-    return Order(
-        lambda: Sweep(pair, asked).run(),
-        LONG,
-        2 * len(asked.cells) * len(asked.prompts) * asked.max_new_tokens,
-        cache_bytes(pair, list(asked.prompts), asked.max_new_tokens, 2),
-    )
+    tokens = 2 * len(asked.cells) * len(asked.prompts) * asked.max_new_tokens
+    room = cache_bytes(pair, list(asked.prompts), asked.max_new_tokens, 2)
+    return Order(lambda: Sweep(pair, asked).run(), LONG, tokens, room)
 
 
 def prompts(pair: LoadedPair, prompts: list[str], system: str, **settings: Any) -> Order:
     asked = own_prompts.checked_prompts(prompts)
-    probe = Settings(WARM_UP_TEXT, tuple(local([BASELINE, system])), **settings)
-    return Order(
-        lambda: own_prompts.results(pair, asked, system, **settings),
-        LONG,
-        2 * len(asked) * probe.max_new_tokens,
-        cache_bytes(pair, asked, probe.max_new_tokens, 2),
-    )
-
-
-def prompt_file(pair: LoadedPair, text: str, name: str, system: str, **settings: Any) -> Order:
-    return prompts(pair, own_prompts.read(name, text), system, **settings)
+    tokens = Settings(WARM_UP_TEXT, tuple(local([BASELINE, system])), **settings).max_new_tokens
+    room = cache_bytes(pair, asked, tokens, 2)
+    return Order(lambda: own_prompts.results(pair, asked, system, **settings), LONG, 2 * len(asked) * tokens, room)
 
 
 def pays(pair: LoadedPair, prompts: list[str], systems: list[str], **settings: Any) -> Order:
@@ -95,22 +105,15 @@ def pays(pair: LoadedPair, prompts: list[str], systems: list[str], **settings: A
     count, tokens = len(systems) or len(SYSTEMS), asked.max_new_tokens
     probes = count * (1 + len(SMALLER)) * PROBES * min(PROBE_TOKENS, tokens)
     raced = (count + count // IN_A_RACE + 2) * len(prompts) * tokens  # a baseline in every race, and generate()
-    return Order(
-        lambda: does_it_pay.results(pair, prompts, systems, **settings),
-        LONG,
-        probes + raced,
-        cache_bytes(pair, prompts, tokens, 1 + IN_A_RACE),
-    )
-
-
-def pays_file(pair: LoadedPair, text: str, name: str, systems: list[str], **settings: Any) -> Order:
-    return pays(pair, own_prompts.read(name, text), systems, **settings)
+    room = cache_bytes(pair, prompts, tokens, 1 + IN_A_RACE)
+    return Order(lambda: does_it_pay.results(pair, prompts, systems, **settings), LONG, probes + raced, room)
 
 
 def distance(pair: LoadedPair, prompt: str, broken: str, **settings: Any) -> Order:
     asked = Settings(prompt, (unbroken(broken), broken), **settings)
-    # The right system's, the broken target's and a plain one's
-    room = cache_bytes(pair, [asked.prompt], asked.max_new_tokens, 3)
+    room = cache_bytes(
+        pair, [asked.prompt], asked.max_new_tokens, 3
+    )  # the right system, the broken target, a plain one
     return Order(lambda: measure(pair, asked), LONG, 3 * asked.max_new_tokens, room)
 
 
@@ -121,9 +124,7 @@ def local(systems: list[str]) -> list[str]:
     return systems
 
 
-KINDS: dict[str, Callable[..., Order]] = {
-    each.__name__: each for each in (race, prix, sweep, prompts, prompt_file, pays, pays_file, distance)
-}
+KINDS: dict[str, Callable[..., Order]] = {each.__name__: each for each in (race, prix, sweep, prompts, pays, distance)}
 
 
 def cache_bytes(pair: LoadedPair, prompts: list[str], new_tokens: int, lanes: int) -> int:

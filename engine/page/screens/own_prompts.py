@@ -1,5 +1,7 @@
 """Own prompts: reads a visitor's file within limits, then runs a fair race on every prompt. Knows files and races; knows no page."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from statistics import median
@@ -8,11 +10,12 @@ from typing import Any
 from engine.measure.prompts import on_line, paragraphs
 from engine.measure.racing import until_believed
 from engine.models.pairs import LoadedPair
-from engine.page.views.stream import Steps
+from engine.page.views.wire import Steps
 from engine.race import BASELINE, LONGEST_PROMPT, WARM_UP_TEXT, Race, Settings, encoded
 from engine.record.disturbance import disturbed_twice
 from engine.record.parsing import holds_half
 from engine.record.quiet import Quiet
+from engine.record.race_file import require
 
 MOST_PROMPTS = 50
 LARGEST_FILE = 1_000_000  # bytes of UTF-8
@@ -29,23 +32,25 @@ MEDIANS = ("speedup", "tau", "draft_share", "verify_share")
 
 def read(name: str, text: str) -> list[str]:
     """The prompts of a file. Raises `ValueError` saying what is wrong, where, and what is allowed."""
-    if not isinstance(name, str) or not isinstance(text, str):
-        raise refused("The file is no text.")
-    by_line, name = name.lower().endswith(LINES), named(name)
-    if holds_half(text):
-        raise refused(f"{name} is not UTF-8.")
-    size = len(text) if len(text) > LARGEST_FILE else len(text.encode())
-    if size > LARGEST_FILE:
-        raise refused(f"{name} has {size:,} bytes; at most {LARGEST_FILE:,} are read.")
-    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
-    if by_line:
-        try:
-            prompts = [on_line(line, number)[0] for number, line in enumerate(text.split("\n"), 1) if line.strip()]
-        except ValueError as error:
-            raise refused(str(error)) from None
-    else:
-        prompts = paragraphs(text)
+    with saying(ALLOWED):
+        require(isinstance(name, str) and isinstance(text, str), "The file is no text.")
+        by_line, name = name.lower().endswith(LINES), named(name)
+        require(not holds_half(text), f"{name} is not UTF-8.")
+        size = len(text) if len(text) > LARGEST_FILE else len(text.encode())
+        require(size <= LARGEST_FILE, f"{name} has {size:,} bytes; at most {LARGEST_FILE:,} are read.")
+        text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+        lines = enumerate(text.split("\n"), 1)
+        prompts = [on_line(line, number)[0] for number, line in lines if line.strip()] if by_line else paragraphs(text)
     return checked_prompts(prompts, name)
+
+
+@contextmanager
+def saying(allowed: str) -> Iterator[None]:
+    """Has every refusal say what is allowed."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{error} {allowed}") from None
 
 
 def named(file: str) -> str:
@@ -53,31 +58,22 @@ def named(file: str) -> str:
     return beginning(file, LONGEST_NAME).encode("utf-8", "replace").decode()
 
 
-def checked_prompts(prompts: object, name: str = "The list") -> list[str]:
+@saying(ALLOWED)
+def checked_prompts(prompts: Any, name: str = "The list") -> list[str]:
     """The prompts themselves. Raises `ValueError` when there are none, and for the first one that breaks a limit."""
-    if not isinstance(prompts, list) or not all(isinstance(prompt, str) for prompt in prompts):
-        raise refused("Prompts must be a list of strings.")
-    if not prompts:
-        raise refused(f"{name} has no prompt in it.")
-    if len(prompts) > MOST_PROMPTS:
-        raise refused(f"{name} has {len(prompts):,} prompts; at most {MOST_PROMPTS} are raced.")
+    texts = isinstance(prompts, list) and all(isinstance(prompt, str) for prompt in prompts)
+    require(texts, "Prompts must be a list of strings.")
+    require(bool(prompts), f"{name} has no prompt in it.")
+    require(len(prompts) <= MOST_PROMPTS, f"{name} has {len(prompts):,} prompts; at most {MOST_PROMPTS} are raced.")
     for number, prompt in enumerate(prompts, 1):
-        if not prompt.strip():
-            raise refused(f"Prompt {number} is empty.")
-        if len(prompt) > LONGEST_PROMPT:
-            raise refused(f"Prompt {number} has {len(prompt):,} characters; at most {LONGEST_PROMPT:,} are read.")
-        if holds_half(prompt):
-            raise refused(f"Prompt {number} holds half a character, which is not UTF-8.")
+        require(bool(prompt.strip()), f"Prompt {number} is empty.")
+        long = f"Prompt {number} has {len(prompt):,} characters; at most {LONGEST_PROMPT:,} are read."
+        require(len(prompt) <= LONGEST_PROMPT, long)
+        require(not holds_half(prompt), f"Prompt {number} holds half a character, which is not UTF-8.")
     return prompts
 
 
-def refused(sentence: str) -> ValueError:
-    return ValueError(f"{sentence} {ALLOWED}")
-
-
-def results(
-    pair: LoadedPair, prompts: list[str], system: str, batch_seconds: float = BATCH_SECONDS, **settings: Any
-) -> Steps:
+def results(pair: LoadedPair, prompts: list[str], system: str, **settings: Any) -> Steps:
     """Races plain decoding and the system, in its own shape, on every prompt in turn. Closing the iterator ends the race under way.
 
     Yields plain values between quiet steps. The first carries "start" with what will run. While a race runs, "at" is the
@@ -91,19 +87,19 @@ def results(
     yield {"start": True, "prompts": len(prompts), "system": system, "title": title}
     rows: list[dict] = []
     for index, prompt in enumerate(prompts):
-        row = {"index": index, "prompt": beginning(prompt)}
+        rows.append({"index": index, "prompt": beginning(prompt)})
         yield {"at": index, "tokens": 0}
         try:
             encoded(pair, prompt)
         except ValueError as error:
-            rows.append({**row, "refused": str(error)})
+            rows[-1]["refused"] = str(error)
         else:
             tokens = 0
             for race in until_believed(pair, partial(Race, pair, replace(chosen, prompt=prompt))):
-                for due in race.watched(batch_seconds):
+                for due in race.watched(BATCH_SECONDS):
                     tokens = max(tokens, len(race.lanes[1].trace.tokens))
                     yield {"at": index, "tokens": tokens} if due else Quiet.STEP
-            rows.append({**row, **figures(race)})
+            rows[-1] |= figures(race)
         yield {"row": rows[-1], "summary": summary(rows)}
     yield {"end": True}
 
@@ -112,24 +108,15 @@ def figures(race: Race) -> dict:
     result = race.result()
     base, lane = result["lanes"]
     return {
-        "tokens": lane["tokens"],
+        **{key: lane[key] for key in ("tokens", "tau", "draft_share", "verify_share", "seconds", "identical")},
+        **{f"base_{key}": base[key] for key in ("tokens", "seconds")},
         "speedup": result["speedup"],
-        "tau": lane["tau"],
-        "draft_share": lane["draft_share"],
-        "verify_share": lane["verify_share"],
-        "seconds": lane["seconds"],
-        "base_tokens": base["tokens"],
-        "base_seconds": base["seconds"],
-        "identical": lane["identical"],
         "disturbed": result["disturbed"],
     }
 
 
 def summary(rows: list[dict]) -> dict:
-    """Medians over the prompts that were raced, and totals. `speedup_total` compares the tokens a second of all races together.
-
-    `disturbed` is a sentence on how many rows have disturbed clocks, "" for none.
-    """
+    """Medians and totals of the prompts that were raced. `speedup_total` is of all their tokens; `disturbed` is a sentence, or ""."""
     raced = [row for row in rows if "refused" not in row]
     totals = {key: sum(row[key] for row in raced) for key in ("tokens", "seconds", "base_tokens", "base_seconds")}
     rates = totals["tokens"] * totals["base_seconds"], totals["base_tokens"] * totals["seconds"]

@@ -19,15 +19,11 @@ MOST_WAITING = 4  # files of a visitor that wait
 LONGEST_REST = 5.0  # seconds
 MOST_NAMES = 1000  # visitors that are remembered
 BUSY = "Other files are being read. Try again in a few seconds."
-TOO_MUCH = "It takes more time or memory than there is for it. Try a shorter race."
 NO_PROCESS = "This server can start no process to read it. Use `python -m engine replay` on your own machine."
 
 
 class ReadingQueue:
-    """One reading at a time; of those who wait, the visitor who has read the least lately is next.
-
-    After each comes a rest as long as it took: races keep the machine for most of the time.
-    """
+    """One reading at a time, next by who has read the least lately. A rest as long as each follows: races keep the machine."""
 
     def __init__(self):
         self.changed, self.rested = threading.Condition(), 0.0
@@ -88,7 +84,7 @@ def read(way: str, text: object, visitor: str = "") -> dict[str, object]:
     except subprocess.TimeoutExpired:
         return refused(f"It took longer than {DEADLINE:g} seconds. Try a shorter race.")
     except (subprocess.CalledProcessError, ValueError):
-        return refused(TOO_MUCH)
+        return refused("It takes more time or memory than there is for it. Try a shorter race.")
     except OSError:
         return refused(NO_PROCESS)
     finally:

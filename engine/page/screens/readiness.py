@@ -7,6 +7,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 
 from numba.core import event
 
@@ -27,20 +28,8 @@ HEATS = (0.0, 0.8)  # temperatures that take different loops; the page opens wit
 RESTS = 60.0  # seconds in which what nobody asked for may wait for a page that is coming
 
 
-class Compilations(event.Listener):
-    """Counts loops as they are compiled. Loops that come from the folder of compiled code do not count."""
-
-    count = 0
-
-    def on_start(self, event: event.Event) -> None:
-        self.count += bool(event.data and "dispatcher" in event.data)
-
-    def on_end(self, event: event.Event) -> None:
-        pass
-
-
-COMPILATIONS = Compilations()
-event.register("numba:compile", COMPILATIONS)
+COMPILED = event.RecordingListener()
+event.register("numba:compile", COMPILED)
 
 
 class Readiness:
@@ -55,22 +44,15 @@ class Readiness:
 
     def make_opening(self) -> None:
         """Makes the systems of the opening race ready at the temperature with which the page opens: it goes live behind this."""
-        self.device.carry_out(self.making_opening())
-
-    def making_opening(self) -> Iterator[Quiet]:
-        self.done(f"Measuring forwards{self.of}", partial(in_haste, self.pair))
-        yield Quiet.STEP
-        yield from self.making(LANES, HEATS[:1])
+        measured = self.taken(f"Measuring forwards{self.of}", partial(in_haste, self.pair))
+        self.device.carry_out(chain(measured, self.making(LANES, HEATS[:1])))
 
     def making(self, names: Iterable[str], heats: Sequence[float]) -> Iterator[Quiet]:
         """Makes systems ready at these temperatures. One of which a step fails is passed over."""
         for name in names:
             number = f"{self.systems.index(name) + 1} of {len(self.systems)}"
             words = f"Making ready {number}{self.of}: {SYSTEMS[name].title}"
-            for step in steps(self.pair, SYSTEMS[name], heats):
-                if not self.done(words, step):
-                    break
-                yield Quiet.STEP
+            yield from self.taken(words, *steps(self.pair, SYSTEMS[name], heats))
             if heats == HEATS:
                 self.waiting.remove(name)
 
@@ -84,21 +66,24 @@ class Readiness:
         while True:
             while self.waits() and time.monotonic() < until:
                 yield Quiet.IDLE
-            step = next(work, None)
-            if step is None:
+            if (step := next(work, None)) is None:
                 return
             yield step
 
     def making_rest(self) -> Iterator[Quiet]:
         if self.pair.target.recurrent:
-            self.done(f"Measuring trees beside chains{self.of}", partial(state_costs, self.pair))
-            yield Quiet.STEP
+            yield from self.taken(f"Measuring trees beside chains{self.of}", partial(state_costs, self.pair))
         for name in self.pair.learned:
-            self.done(f"Loading the drafter {name}{self.of}", partial(self.pair.net, name))
-            yield Quiet.STEP
+            yield from self.taken(f"Loading the drafter {name}{self.of}", partial(self.pair.net, name))
         yield from self.making(tuple(self.waiting), HEATS)
         for measure in again(self.pair):  # beside the page's start, and what it compiles, other programs were at work
-            self.done(f"Measuring forwards again{self.of}", measure)
+            yield from self.taken(f"Measuring forwards again{self.of}", measure)
+
+    def taken(self, words: str, *steps: Callable[[], object]) -> Iterator[Quiet]:
+        """Takes the steps, none behind one that fails."""
+        for step in steps:
+            if not self.done(words, step):
+                return
             yield Quiet.STEP
 
     def done(self, words: str, step: Callable[[], object]) -> bool:
@@ -123,16 +108,13 @@ class Readiness:
 
 
 def compiling(words: str) -> str:
-    """The words, with the number of loops that this process has compiled so far."""
-    return f"{words}, {COMPILATIONS.count} loops compiled" if COMPILATIONS.count else words
+    """The words, with the number of loops compiled so far. Loops that come from the folder of compiled code do not count."""
+    count = sum(each.is_start and "dispatcher" in (each.data or ()) for _, each in COMPILED.buffer)
+    return f"{words}, {count} loops compiled" if count else words
 
 
 def steps(pair: LoadedPair, system: System, heats: Sequence[float]) -> list[Callable[[], object]]:
-    """What makes the system ready at these temperatures, in pieces between which a race may run.
-
-    Each raises `ValueError` when the pair lacks a part.
-    """
-
+    """What makes the system ready, in pieces between which a race may run. Each raises `ValueError` when the pair lacks a part."""
     # Two lanes of one system need two caches, each with graphs of its own.
     lanes = (system.name,) if pair.target.eager else (system.name,) * 2
 

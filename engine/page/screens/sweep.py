@@ -1,7 +1,4 @@
-"""Sweep: a grid of tree shapes or budgets. Every cell is a race of one setting against plain decoding, on the fair clock.
-
-Knows races, and what many of them say together; knows no page.
-"""
+"""Sweep: a grid of tree shapes or budgets, each cell a race against plain decoding on the fair clock. Knows races; knows no page."""
 
 import re
 import time
@@ -14,7 +11,7 @@ from statistics import median
 
 from engine.measure.racing import until_believed
 from engine.models.pairs import LoadedPair
-from engine.page.views.stream import Message, Steps
+from engine.page.views.wire import Message, Steps
 from engine.race import BASELINE, Race, Settings, checked
 from engine.record.disturbance import disturbed_twice
 from engine.record.parsing import shown
@@ -35,10 +32,7 @@ FEWEST_FORWARDS = 5  # of one size, for which a median time is given
 
 @dataclass(frozen=True)
 class Plan:
-    """What a sweep measures. The two settings of its grid take several values; the other two of `SWEPT` take one each.
-
-    Raises `ValueError` for a senseless value, and for more cells, tokens or prompts than a sweep may have.
-    """
+    """What a sweep measures: of `SWEPT` its grid's two take several values. Raises `ValueError` for what is senseless or too much."""
 
     prompts: tuple[str, ...]
     system: str = "tree"
@@ -188,17 +182,17 @@ class Sweep:
         return kind(self.pair, settings)
 
     def summary(self) -> dict:
-        """What all cells so far say together."""
         measured = [cell for cell in self.cells if "refused" not in cell]
-        best = [recommended(group) for group in by_temperature(measured)]
+        heats = dict.fromkeys(cell["temperature"] for cell in measured)
+        best = [recommended([cell for cell in measured if cell["temperature"] == heat]) for heat in heats]
+        disturbed = sum(bool(cell["disturbed"]) for cell in measured)
+        often = {rows: ms for rows, ms in sorted(self.verify_ms.items()) if len(ms) >= FEWEST_FORWARDS}
         return {
             "best": [{"x": cell["x"], "y": cell["y"]} for cell, _ in best],
-            "sentence": self.sentence(best) + disturbed_twice(sum(map(is_disturbed, measured)), len(measured), "cells"),
+            "sentence": self.sentence(best) + disturbed_twice(disturbed, len(measured), "cells"),
             "by_depth": self.guesses.by_depth(),
             "by_rank": self.guesses.by_rank(),
-            "verify_ms": {
-                rows: median(ms) for rows, ms in sorted(self.verify_ms.items()) if len(ms) >= FEWEST_FORWARDS
-            },
+            "verify_ms": {rows: median(ms) for rows, ms in often.items()},
         }
 
     def sentence(self, best: list[tuple[dict, dict]]) -> str:
@@ -212,12 +206,8 @@ class Sweep:
         about = f"{self.named(cell)}, {times(cell)} plain decoding’s speed, {size}"
         if fastest["speedup"] < 1:
             return f"Plain decoding is faster. Nearest: {about}."
-        tie = (
-            f" {self.named(fastest).capitalize()} has {times(fastest)} with a larger tree."
-            if fastest is not cell
-            else ""
-        )
-        return f"Best: {about}.{tie}"
+        tie = f" {self.named(fastest).capitalize()} has {times(fastest)} with a larger tree."
+        return f"Best: {about}.{tie if fastest is not cell else ''}"
 
     def named(self, cell: dict) -> str:
         if self.plan.grid == "shape":
@@ -240,8 +230,7 @@ def figures(plain: tuple[Trace, ...], drafted: tuple[Trace, ...]) -> dict:
         "speedup": base / mine,
         "tau": tau(drafted),
         "mean_nodes": sum(len(step.tokens) for step in steps) / len(steps),
-        "draft_share": shares["draft"],
-        "verify_share": shares["verify"],
+        **{f"{phase}_share": shares[phase] for phase in ("draft", "verify")},
         "ms_per_token": 1000 * mine,
         "plain_ms_per_token": 1000 * base,
         "tokens": sum(len(trace.tokens) for trace in drafted),
@@ -249,24 +238,12 @@ def figures(plain: tuple[Trace, ...], drafted: tuple[Trace, ...]) -> dict:
     }
 
 
-def by_temperature(cells: list[dict]) -> list[list[dict]]:
-    temperatures = dict.fromkeys(cell["temperature"] for cell in cells)
-    return [[cell for cell in cells if cell["temperature"] == each] for each in temperatures]
-
-
 def recommended(cells: list[dict]) -> tuple[dict, dict]:
-    """The cell to take, and the fastest one. To take is the smallest tree whose speed is within `TIE` of the fastest.
-
-    A cell whose clocks were disturbed is neither, where another one was measured.
-    """
-    cells = [cell for cell in cells if not is_disturbed(cell)] or cells
+    """The smallest tree within `TIE` of the fastest, and the fastest. A disturbed cell is neither where another one was measured."""
+    cells = [cell for cell in cells if not cell["disturbed"]] or cells
     fastest = max(cells, key=lambda cell: cell["speedup"])
     close = [cell for cell in cells if cell["speedup"] >= (1 - TIE) * fastest["speedup"]]
     return min(close, key=lambda cell: (cell["mean_nodes"], -cell["speedup"])), fastest
-
-
-def is_disturbed(cell: dict) -> bool:
-    return bool(cell["disturbed"])
 
 
 def times(cell: dict) -> str:

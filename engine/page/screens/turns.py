@@ -1,8 +1,7 @@
 """Turns: whose work goes on next on a shared device. Knows visitors, jobs and seconds; starts nothing and waits for nothing.
 
 Every visitor gets the same share, however many calls he makes, and of those who wait every address does, however many names it has.
-Races go first, long work runs in what is left of the device, and making
-something ready runs when nobody asks for anything.
+Races go first, long work runs in what is left of the device, and making something ready runs when nobody asks for anything.
 """
 
 import math
@@ -11,12 +10,12 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Generic, TypeVar
 
-from engine.page.views.stream import News
+from engine.page.views.wire import News
 from engine.record.quiet import Quiet
 
 RACE, LONG, READYING = range(3)  # ranks of jobs, the first goes first
+ORDINALS = {2: "second", 3: "third", 4: "fourth"}  # of the steps of so many races
 AT_ONCE = {RACE: 4, LONG: 2, READYING: 1}  # jobs of each rank that share the device; further ones wait in line
 MOST_SECONDS = {RACE: 120.0, LONG: 900.0, READYING: math.inf}  # of the device that a job may use
 LEFT = 10  # of so many turns, one is long work's even while races run
@@ -25,9 +24,16 @@ HALF_LIFE = 60.0  # seconds after which half of what a visitor has used is forgo
 FIRST_GUESS = {RACE: 2.0, LONG: 60.0, READYING: 0.0}  # seconds of a job before one has ended
 
 
+@dataclass(frozen=True)
+class Ended:
+    """No event of a job comes behind this one. `failure` is what its work has raised."""
+
+    failure: Exception | None = None
+
+
 @dataclass(eq=False)
 class Job:
-    """What one call asks for. `work` makes its steps, which yield its news. `bytes` are reserved before it begins."""
+    """What a call asks for: `work` makes steps, which yield news; `tell` hands these on; `bytes` are reserved before it begins."""
 
     work: Callable[[], Iterator[News | Quiet]]
     visitor: str = ""
@@ -35,34 +41,32 @@ class Job:
     bytes: int = 0
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
     address: str = ""  # where its visitor asks from
+    tell: Callable[[News | Ended], None] = lambda event: None
     steps: Iterator[News | Quiet] | None = None  # once it has begun
     used: float = 0.0  # seconds of the device
-    # Its seconds of the device. The job with the fewest goes next; a newcomer begins with as many as the least of those that run
-    turn: float = 0.0
+    turn: float = 0.0  # its seconds, of which the fewest go next; a newcomer begins with the least of those that run
     listening: bool = True  # whether its visitor has taken the last news
     resting: float = 0.0  # until when it has nothing to do, on the line's clock
     gone: bool = False  # whether its visitor has left
+    until: float = math.inf  # when its visitor's page counts as lost
+    told: bool = False  # whether its last step was news, behind which a race holds no step back
 
 
-J = TypeVar("J", bound=Job)
-
-
-class Line(Generic[J]):
+class Line:
     """Jobs that run and jobs that wait. Its owner calls it under a lock."""
 
     def __init__(self, budget: float = math.inf, now: Callable[[], float] = time.monotonic):
         """`budget` is in bytes, for the caches of all that run together."""
         self.budget, self.now = budget, now
-        self.running: list[J] = []
-        self.waiting: list[J] = []
-        # By visitor, and by address behind an @: seconds of the device, and when they were noted
-        self.used: dict[str, tuple[float, float]] = {}
+        self.running: list[Job] = []
+        self.waiting: list[Job] = []
+        self.used: dict[str, tuple[float, float]] = {}  # by visitor or @address: seconds of the device, and when noted
         self.usual = dict(FIRST_GUESS)  # seconds of a job, by rank
         self.turns = count(1)
 
     # ---- coming and going
 
-    def enter(self, job: J) -> None:
+    def enter(self, job: Job) -> None:
         """Raises `ValueError` when the visitor, his address or the house has too many jobs, or for a job that can never fit."""
         if job.rank != READYING:
             mine = sum(other.visitor == job.visitor for other in self.everyone)
@@ -83,7 +87,7 @@ class Line(Generic[J]):
                 )
         self.waiting.append(job)
 
-    def leave(self, job: J) -> None:
+    def leave(self, job: Job) -> None:
         """The job has ended. What it has used is remembered for a while."""
         if job in self.running:
             self.running.remove(job)
@@ -95,7 +99,7 @@ class Line(Generic[J]):
         self.used = {who: noted for who, noted in self.used.items() if self.debt(who) > 0.01}
 
     @property
-    def everyone(self) -> list[J]:
+    def everyone(self) -> list[Job]:
         return [job for job in (*self.running, *self.waiting) if job.rank != READYING]
 
     def debt(self, who: str) -> float:
@@ -106,34 +110,31 @@ class Line(Generic[J]):
     # ---- whose turn it is
 
     def admit(self) -> None:
-        """Lets waiting jobs in, while there is room."""
-        for rank in AT_ONCE:
+        for rank, most in AT_ONCE.items():
             for job in self.in_line(rank):
-                full = sum(other.rank == rank for other in self.running) >= AT_ONCE[rank]
-                if full or sum(other.bytes for other in self.running) + job.bytes > self.budget:
+                beside = [other for other in self.running if other.rank == rank]
+                if len(beside) >= most or sum(other.bytes for other in self.running) + job.bytes > self.budget:
                     break
-                if rank != READYING and any(
-                    other.visitor == job.visitor and other.rank == rank for other in self.running
-                ):
+                if any(other.visitor == job.visitor for other in beside):
                     continue
                 self.waiting.remove(job)
-                job.turn = min((other.turn for other in self.running if other.rank == rank), default=0.0)
+                job.turn = min((other.turn for other in beside), default=0.0)
                 self.running.append(job)
 
-    def in_line(self, rank: int) -> list[J]:
+    def in_line(self, rank: int) -> list[Job]:
         """The waiting jobs of a rank. First is whose address has used the least lately, then who has, then who came first."""
         mine = (job for job in self.waiting if job.rank == rank)
         return sorted(mine, key=lambda job: (self.debt(f"@{job.address}"), self.debt(job.visitor)))
 
-    def next(self) -> J | None:
+    def next(self) -> Job | None:
         """The job whose turn it is. Those whose visitors have left come first, to be closed. None when nobody can go on."""
         for job in self.running:
             if job.gone:
                 return job
         self.admit()
-        races, long, readying = ([job for job in self.running if job.rank == rank] for rank in AT_ONCE)
         now = self.now()
-        able = [[job for job in jobs if job.listening and job.resting <= now] for jobs in (races, long, readying)]
+        ready = [job for job in self.running if job.listening and job.resting <= now]
+        able = [[job for job in ready if job.rank == rank] for rank in AT_ONCE]
         first, second, last = able if next(self.turns) % LEFT else (able[1], able[0], able[2])
         if first or second:
             return min(first or second, key=lambda job: job.turn)
@@ -150,7 +151,7 @@ class Line(Generic[J]):
 
     # ---- what a visitor is told
 
-    def wait(self, job: J) -> float:
+    def wait(self, job: Job) -> float:
         """Seconds until a job that waits is likely to begin."""
         line = self.in_line(job.rank)
         ahead = line.index(job) if job in line else len(line)
@@ -158,21 +159,17 @@ class Line(Generic[J]):
         races = len(self.in_line(RACE)) * self.usual[RACE] if job.rank == LONG else 0.0
         return left + races + max(0, ahead) * self.usual[job.rank]
 
-    def place(self, job: J) -> str:
+    def place(self, job: Job) -> str:
         """Where a visitor stands, in words; "" when the device is all his."""
         races = sum(other.rank == RACE for other in self.running)
         if job in self.running:
             if job.rank == LONG:
                 return "Races go first; this runs in what they leave." if races else ""
-            return f"{races} races are running; yours gets every {ordinal(races)} step." if races > 1 else ""
+            return f"{races} races are running; yours gets every {ORDINALS[races]} step." if races > 1 else ""
         if any(other.visitor == job.visitor and other.rank == job.rank for other in self.running):
             return "Another run of yours goes first."
         ahead = self.in_line(job.rank).index(job) if job in self.waiting else 0
         return f"The house is busy: you are number {ahead + 1} in line, and begin in {about(self.wait(job))}."
-
-
-def ordinal(number: int) -> str:
-    return {2: "second", 3: "third", 4: "fourth"}.get(number, f"{number}th")
 
 
 def about(seconds: float) -> str:

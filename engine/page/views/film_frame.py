@@ -1,6 +1,7 @@
 """One frame of a film: both lanes at a time, a sentence, a step's tree and, in a story, its rows of the KV cache. Draws with Pillow."""
 
 import math
+import re
 from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cache
@@ -45,10 +46,7 @@ class Shot:
     lane: LaneRecord
     steps: list[Step]
     clock: float
-
-    @property
-    def tokens(self) -> int:
-        return sum(len(step.burst) for step in self.steps)
+    tokens: int
 
 
 @cache
@@ -63,9 +61,6 @@ class Brush:
         self.scale = scale
         self.image = Image.new("RGB", (round(SIZE[0] * scale), round(SIZE[1] * scale)), PAPER)
         self.draw = ImageDraw.Draw(self.image)
-
-    def font(self, size: float) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-        return face(size * self.scale)
 
     def at(self, *places: float) -> list[float]:
         return [place * self.scale for place in places]
@@ -83,22 +78,21 @@ class Brush:
         for (x, y), (to_x, to_y) in pairwise(points):
             count = max(1, round(math.hypot(to_x - x, to_y - y) / 8))
             for at in range(count):
-                ends = [x + (to_x - x) * (at + share) / count for share in (0, 0.55)]
-                heights = [y + (to_y - y) * (at + share) / count for share in (0, 0.55)]
-                self.line([ends[0], heights[0], ends[1], heights[1]], HUES[0][0], 2.5)
+                shares = [(at + share) / count for share in (0, 0.55)]
+                ends = [place for share in shares for place in (x + (to_x - x) * share, y + (to_y - y) * share)]
+                self.line(ends, HUES[0][0], 2.5)
 
     def text(self, x, y, words, size, fill, anchor="ls") -> float:
         """Draws the words and returns their width."""
-        font = self.font(size)
-        self.draw.text((x * self.scale, y * self.scale), words, fill, font, anchor)
+        self.draw.text((x * self.scale, y * self.scale), words, fill, face(size * self.scale), anchor)
         return self.width(words, size)
 
     def width(self, words: str, size: float) -> float:
-        return self.font(size).getlength(words) / self.scale
+        return face(size * self.scale).getlength(words) / self.scale
 
 
 def drawn(
-    record: Record, time: float, scale: float, said: tuple[str, str], steps: list[Step], moment: Moment | None = None
+    record: Record, time: float, scale: float, said: tuple[str, str], step: Step, moment: Moment | None = None
 ) -> Image.Image:
     """Both lanes at this time, `said` in its colour, the tree of the step; in a story as far as it is told at this moment."""
     brush = Brush(scale)
@@ -112,16 +106,17 @@ def drawn(
     for index, each in enumerate(shots):
         draw_lane(brush, each, index, total)
     brush.text(24, 318, said[0], 22, said[1])
-    draw_tree(brush, steps, moment)
+    draw_tree(brush, step, moment)
     if moment:
-        draw_cache(brush, steps[0], moment)
+        draw_cache(brush, step, moment)
     return brush.image
 
 
 def shot(lane: LaneRecord, time: float) -> Shot:
     clocks = lane.trace.clocks
     done = bisect_right(clocks, time + 1e-9)
-    return Shot(lane, lane.trace.steps[:done], time if done < len(clocks) else clocks[-1])
+    steps = lane.trace.steps[:done]
+    return Shot(lane, steps, time if done < len(clocks) else clocks[-1], sum(len(step.burst) for step in steps))
 
 
 def draw_lane(brush: Brush, shot: Shot, index: int, total: int) -> None:
@@ -166,21 +161,17 @@ def draw_text(brush: Brush, shot: Shot, room: tuple[float, float, float, float],
 
 
 def wrapped(brush: Brush, trace: Trace, room: float, size: float) -> list[list[tuple[float, float, str, int | None]]]:
-    """The lines of the whole text: place, width and letters of every piece of a word, and its burst, `None` in the prompt.
-
-    A word that is written in pieces stands in one line, and there from its first piece on.
-    """
+    """Lines of pieces: place, width, letters, and the burst, `None` in the prompt. All pieces of a word stand in one line."""
     runs: list[tuple[str, int | None]] = [(f"{trace.prompt}\n\n" if trace.chat else trace.prompt, None)]
     runs += [("".join(step.pieces), at) for at, step in enumerate(trace.steps)]
     words: list[list[tuple[str, int | None]]] = [[]]  # by word its pieces; "\n" alone ends a line
     for text, burst in runs:
-        for paragraph, part in enumerate(text.split("\n")):
-            if paragraph:
-                words += [[("\n", burst)], []]
-            for piece in words_of(part):
-                if piece.startswith(" "):
-                    words.append([])
-                words[-1].append((piece, burst))
+        for piece in re.findall(r"\n| *[^ \n]+| +", text):
+            if piece[0] in " \n":
+                words.append([])
+            words[-1].append((piece, burst))
+            if piece == "\n":
+                words.append([])
     lines: list[list[tuple[float, float, str, int | None]]] = [[]]
     x = 0.0
     for word in words:
@@ -201,20 +192,8 @@ def wrapped(brush: Brush, trace: Trace, room: float, size: float) -> list[list[t
     return lines
 
 
-def words_of(text: str) -> list[str]:
-    """The words, each with the spaces before it."""
-    words, gap = [], ""
-    for part in text.split(" "):
-        if part:
-            words.append(gap + part)
-            gap = ""
-        gap += " "
-    return [*words, gap[1:]] if len(gap) > 1 else words
-
-
-def draw_tree(brush: Brush, steps: list[Step], moment: Moment | None) -> None:
+def draw_tree(brush: Brush, step: Step, moment: Moment | None) -> None:
     brush.box(16, TREE_TOP, 944, TREE_BOTTOM, CARD, RULE, 10)
-    [step] = steps
     if not step.tokens:
         brush.text(30, TREE_TOP + 26, "Another server wrote the right lane: there is no tree to show.", 15, FAINT)
         return
@@ -294,17 +273,14 @@ def draw_cache(brush: Brush, step: Step, moment: Moment) -> None:
         if moment.joined and not lasts:
             continue
         x = start + (kept.index(node) if moment.joined else node) * pitch
-        fill, edge = (
-            (HUES[1][0], HUES[1][0]) if moment.judged and lasts else (CARD, FAINT if moment.judged else HUES[0][0])
-        )
+        fill, edge = (HUES[1][0],) * 2 if moment.judged and lasts else (CARD, FAINT if moment.judged else HUES[0][0])
         brush.box(x, top, x + wide, bottom, fill, edge)
         if moment.judged and not lasts and wide > 8:
             for y, to_y in ((top + 8, bottom - 8), (bottom - 8, top + 8)):
                 brush.line([x + 0.2 * wide, y, x + 0.8 * wide, to_y], FAINT, 1.5)
+    words = f"{moment.rows} rows tried" if moment.rows == count else ""
     if moment.judged:
         words = f"{len(kept)} kept, {count - len(kept)} thrown away"
-    else:
-        words = f"{moment.rows} rows tried" if moment.rows == count else ""
     brush.text(930, (top + bottom) / 2, words, 15, INK, "rm")
 
 

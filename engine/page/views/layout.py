@@ -14,20 +14,16 @@ def layout(parents: Sequence[int]) -> tuple[list[int], list[int]]:
     rivals branch off below. Nodes never share a place, and the edges of two parents never cross.
     """
     children: list[list[int]] = [[] for _ in parents]
-    columns = [0] * len(parents)
+    columns, rows = [0] * len(parents), [0] * len(parents)
     for node, parent in enumerate(parents[1:], 1):
         children[parent].append(node)
         columns[node] = columns[parent] + 1
-    rows = [0] * len(parents)
-    next_row = 0
-    stack = [0]
+    stack, next_row = [0], 0
     while stack:
         node = stack.pop()
         rows[node] = next_row
-        if children[node]:
-            stack.extend(reversed(children[node]))
-        else:
-            next_row += 1
+        stack += reversed(children[node])
+        next_row += not children[node]
     return columns, rows
 
 

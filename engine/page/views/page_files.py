@@ -1,14 +1,21 @@
-"""The page's own files, in the order of `assets/page/manifest.json`. Knows their names and order, never their content.
+"""The page's own files, in the order of `assets/page/manifest.json`, and its fonts. Knows their names and order, never their content.
 
-The manifest names every style and script once, with those that take it: the live "page", the standalone "replay", the
-"opening" page.
+The manifest names every style and script once, with those that take it: the live "page", the "replay", the "opening" page. The fonts
+come with Gradio's server.
 """
 
 import json
+from itertools import product
 from pathlib import Path
 
 PAGE = Path(__file__).resolve().parents[3] / "assets" / "page"
 MANIFEST = json.loads((PAGE / "manifest.json").read_text("utf-8"))
+SANS, MONO = "IBM Plex Sans", "IBM Plex Mono"
+WEIGHTS = {"Regular": 400, "Bold": 700}
+FONTS = [  # family, weight, and file below Gradio's `static`
+    (family, weight, f"fonts/{family.replace(' ', '')}/{family.replace(' ', '')}-{word}.woff2")
+    for family, (word, weight) in product((SANS, MONO), WEIGHTS.items())
+]
 
 
 def markup(name: str) -> str:
@@ -16,15 +23,8 @@ def markup(name: str) -> str:
     return read(MANIFEST["markup"][name])
 
 
-def styles(taker: str) -> str:
-    return taken("styles", taker)
-
-
-def scripts(taker: str) -> str:
-    return taken("scripts", taker)
-
-
 def taken(kind: str, taker: str) -> str:
+    """The taker's "styles" or "scripts", one behind the other."""
     return "\n".join(read(path) for path, takers in MANIFEST[kind].items() if taker in takers)
 
 

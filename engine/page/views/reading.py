@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from engine.page.views import standalone
@@ -15,48 +15,36 @@ from engine.record.served_trace import ServedTrace, is_served
 
 BYTES, SECONDS = 2**30, 10  # of memory and of processor time that reading may take
 PATIENT = 5  # how far it stands behind races on a processor; 19 would be last
-LARGE = "This race file cannot be read. It takes more memory than there is for it."
-
-
-def opened(record: Record) -> dict[str, str]:
-    """The race as an event of the page."""
-    side_by_side(record)
-    return {"event": replay(record)}
-
-
-def replay_page(record: Record) -> dict[str, str]:
-    """The race as a page of its own."""
-    return {"html": standalone.html(record)}
-
-
-WAYS: dict[str, Callable[[Record], dict[str, str]]] = {each.__name__: each for each in (opened, replay_page)}
 
 
 def answer(way: str, text: str) -> dict[str, Any]:
-    """What `way` makes of the race file's text, or under "refused" what is wrong with the file.
+    """What `way` makes of a race file's text, or under "refused" what is wrong with the file.
 
-    An answer of vLLM with its steps in it opens too, under "served".
+    "opened" is an event of the page, or under "served" the steps in an answer of vLLM; "replay_page" is a page of its own.
     """
     try:
         values = parse(text, MOST_BYTES)
-        if way == opened.__name__ and is_served(values):
+        if way == "replay_page":
+            return {"html": standalone.html(Record.of(values))}
+        if is_served(values):
             return {"served": ServedTrace.of(values).to_dict()}
-        return WAYS[way](Record.of(values))
+        record = Record.of(values)
+        side_by_side(record)
+        return {"event": replay(record)}
     except ValueError as error:
         return {"refused": f"This race file cannot be read. {error}"}
     except MemoryError:
-        return {"refused": LARGE}
+        return {"refused": "This race file cannot be read. It takes more memory than there is for it."}
 
 
 def keep_small() -> None:
     """This process goes behind all others and ends when it takes too much, where the system knows such limits."""
-    try:
+    with suppress(ImportError):
         import resource
-    except ImportError:
-        return
-    os.nice(PATIENT)
-    resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
-    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+
+        os.nice(PATIENT)
+        resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
+        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
 
 
 def main(arguments: list[str]) -> None:

@@ -1,12 +1,13 @@
-"""The replay page: a race as one HTML file that plays without a network. Knows a Record and the page's own files."""
+"""The replay page: a race as one HTML file that plays without a network. And the opening page. Knows a Record and the page's files."""
 
 import base64
 import importlib.util
+import re
 from argparse import Namespace
 from html import escape
 from pathlib import Path
 
-from engine.page.views import fonts, page_files
+from engine.page.views import page_files
 from engine.page.views.wire import replay
 from engine.record.files import text_of
 from engine.record.race_file import Record, side_by_side
@@ -23,41 +24,37 @@ def html(record: Record) -> str:
     return filled(record, "replay", title=f"TreeRace: {' '.join(prompt.split())[:60]}")
 
 
-def filled(record: Record, taker: str, title: str, policy: str = POLICY, status: str = "") -> str:
-    """A page that plays the race by itself, with the styles and scripts of `taker` and the markup `status` under its head.
+def opening() -> str:
+    """The first recorded race, while the live page is loaded. It asks the server for one thing, how far that is."""
+    record = Record.own(min((page_files.PAGE.parent / "races").glob("*.json")).read_text("utf-8"))
+    policy, status = f"{POLICY}; connect-src 'self'", page_files.markup("opening")
+    return filled(record, "opening", "TreeRace", policy, status)
 
-    Raises `ValueError` when the race has not exactly two lanes.
-    """
+
+def filled(record: Record, taker: str, title: str, policy: str = POLICY, status: str = "") -> str:
+    """A page that plays the race with `taker`'s files, `status` under its head. Raises `ValueError` where lanes are not two."""
     first = side_by_side(record)[0].trace
     parts = {
-        "{{title}}": escape(title),
-        "{{policy}}": policy,
-        "{{pair}}": escape(f"{first.pair} · {first.hardware} · {first.dtype}"),
-        "{{styles}}": "\n".join((*faces(), page_files.styles(taker))),
-        "{{status}}": status,
-        "{{race}}": page_files.markup("race"),
-        "{{event}}": replay(record).replace("<", "\\u003c"),  # or a text with "</script>" would end the script
-        "{{plotly}}": PLOTLY.read_text("utf-8").replace("</script", "<\\/script"),
-        "{{scripts}}": page_files.scripts(taker).replace("</script", "<\\/script"),
+        "title": escape(title),
+        "policy": policy,
+        "pair": escape(f"{first.pair} · {first.hardware} · {first.dtype}"),
+        "styles": "\n".join((*faces(), page_files.taken("styles", taker))),
+        "status": status,
+        "race": page_files.markup("race"),
+        "event": replay(record).replace("<", "\\u003c"),  # or a text with "</script>" would end the script
+        "plotly": PLOTLY.read_text("utf-8").replace("</script", "<\\/script"),
+        "scripts": page_files.taken("scripts", taker).replace("</script", "<\\/script"),
     }
-    page, *slots = page_files.markup("replay").split("{{")
-    for slot in slots:
-        name, rest = slot.split("}}", 1)
-        page += parts[f"{{{{{name}}}}}"] + rest
-    return page
+    return re.sub(r"{{(\w+)}}", lambda slot: parts[slot[1]], page_files.markup("replay"))
 
 
 def faces() -> list[str]:
     """Style rules that embed the page's fonts. Without Gradio there are none, and the system's fonts are used."""
     server = importlib.util.find_spec("gradio")  # finds its files and imports nothing
     static = Path(str(server.origin)).parent / "templates" / "frontend" / "static" if server else Path()
-    rules = []
-    for family, weight, file in fonts.files():
-        if (static / file).is_file():
-            data = base64.b64encode((static / file).read_bytes()).decode()
-            source = f"url(data:font/woff2;base64,{data})"
-            rules.append(f"@font-face {{ font-family: '{family}'; font-weight: {weight}; src: {source}; }}")
-    return rules
+    rule = "@font-face {{ font-family: '{}'; font-weight: {}; src: url(data:font/woff2;base64,{}); }}"
+    there = [(family, weight, static / file) for family, weight, file in page_files.FONTS if (static / file).is_file()]
+    return [rule.format(family, weight, base64.b64encode(path.read_bytes()).decode()) for family, weight, path in there]
 
 
 SPACE = """---
@@ -79,28 +76,19 @@ One recorded race of tree-based speculative decoding. The page plays it and lets
 """
 
 
-def write_space(record: Record, folder: Path) -> Path:
-    """Writes the replay as a static Space, two files in a folder. Returns the page's path."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "README.md").write_text(SPACE, "utf-8")
-    page = folder / "index.html"
-    page.write_text(html(record), "utf-8")
-    return page
-
-
 def main(given: Namespace) -> None:
-    out = given.out or given.race.with_suffix(".html")
+    """A static Space is two files in a folder: the page and a README."""
+    out = given.space / "index.html" if given.space else given.out or given.race.with_suffix(".html")
     record = Record.from_json(text_of(given.race, "Name a race file, such as `python -m engine record` writes."))
+    if out.is_dir():
+        raise ValueError(f"{str(out)!r} is a folder. Name a file in it.")
+    out.parent.mkdir(parents=True, exist_ok=True)
     if given.space:
-        out = write_space(record, given.space)
-    else:
-        if out.is_dir():
-            raise ValueError(f"{str(out)!r} is a folder. Name a file in it.")
-        out.parent.mkdir(parents=True, exist_ok=True)
-        if out.suffix == ".gif":
-            from engine.page.views import gif  # Pillow, which no page needs
+        (out.parent / "README.md").write_text(SPACE, "utf-8")
+    if out.suffix == ".gif":
+        from engine.page.views import gif  # Pillow, which no page needs
 
-            gif.save(record, out, given.width, given.seconds)
-        else:
-            out.write_text(html(record), "utf-8")
+        gif.save(record, out, given.width, given.seconds)
+    else:
+        out.write_text(html(record), "utf-8")
     print(f"{out}: {out.stat().st_size / 1e6:.1f} MB, opens from the disk")

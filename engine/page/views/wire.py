@@ -1,4 +1,4 @@
-"""Wire: a race as a stream of JSON strings, the same for the page and the API. Knows Repeated by its public face only.
+"""Wire: a run's messages, a race's among them, as JSON strings for the page and the API. Knows Repeated by its public face only.
 
 Every string carries "run" and a "seq" without gaps. The first one carries "start", with what forwards cost here; the last one "end",
 with the result. "steps" holds pairs [lane, step] in the order of the lanes' clocks. Each step is sent once.
@@ -10,10 +10,13 @@ last string holds its "times": for each lane the time and the seconds of every s
 import math
 import time
 import uuid
+from collections.abc import Generator
 from contextlib import closing
+from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
-from engine.page.views.stream import Message, Steps, news
+from engine.record.compact_json import to_json
 from engine.record.quiet import Quiet
 from engine.record.race_file import LaneRecord, Record
 from engine.record.trace import Step, Trace
@@ -22,13 +25,37 @@ BATCH_SECONDS = 1 / 15  # each string costs the page a redraw
 WATCHED_SECONDS = 10.0  # how long a race lasts on screen
 FIRST_STEPS = 4  # a pace is suggested when each lane has so many measured steps ...
 FIRST_SECONDS = 0.5  # ... or after so long
+Message = dict[str, Any]
+Steps = Generator[Message | Quiet, None, None]  # of a run: its messages, and quiet steps between them
+
+
+@dataclass(frozen=True)
+class News:
+    """A message as a JSON string. Behind the `last` one a run only frees what it held."""
+
+    text: str
+    last: bool = False
+
+
+def news(run: str, seq: int, message: Message) -> News:
+    """The run's message of that number. The last one carries "end"."""
+    return News(to_json({"run": run, "seq": seq, **message}), "end" in message)
+
+
+def numbered(run: str, steps: Steps) -> Generator[News | Quiet, None, None]:
+    """The messages of the run, numbered from 1. Closing the iterator closes `steps`."""
+    number = count(1)
+    with closing(steps):
+        for step in steps:
+            yield step if isinstance(step, Quiet) else news(run, next(number), step)
 
 
 class Unsent:
-    """Steps that are not sent yet, each with the time on its lane's clock."""
+    """Steps that are not sent yet, each with the time on its lane's clock. The first message begins with `start`."""
 
-    def __init__(self, lanes: int):
-        self.clocks = [0.0] * lanes
+    def __init__(self, record: Record):
+        self.record, self.begun = record, False
+        self.clocks = [0.0] * len(record.lanes)
         self.steps: list[tuple[int, Message]] = []
 
     def add(self, lane: int, step: Step) -> None:
@@ -36,8 +63,8 @@ class Unsent:
         self.steps.append((lane, page_step(step, self.clocks[lane])))
 
     def sent(self, **head: Any) -> Message:
-        """A message with all of them."""
-        steps, self.steps = self.steps, []
+        head = head if self.begun else start(self.record) | head
+        steps, self.steps, self.begun = self.steps, [], True
         return head | {"steps": steps} if steps else head
 
 
@@ -48,11 +75,7 @@ def messages(race: Any, batch_seconds: float = BATCH_SECONDS) -> Steps:
     What either raises comes behind all steps so far.
     """
     record: Record = race.record()  # before any lane runs, because it measures the costs that are not known yet
-    batch, begun, due = Unsent(len(race.lanes)), False, math.inf
-
-    def held_back() -> Message:
-        return batch.sent() if begun else batch.sent(**start(record))
-
+    batch, due, seen = Unsent(record), math.inf, [lane.trace for lane in record.lanes]
     try:
         with closing(race.polled()) as steps:
             for each in steps:
@@ -63,34 +86,28 @@ def messages(race: Any, batch_seconds: float = BATCH_SECONDS) -> Steps:
                     continue
                 if due == math.inf:
                     due = time.monotonic() + FIRST_SECONDS
-                if time.monotonic() >= due or (not begun and all(measured(lane.trace) for lane in record.lanes)):
-                    yield held_back()
-                    begun, due = True, time.monotonic() + batch_seconds
+                paced = not batch.begun and all(len(trace.steps) >= FIRST_STEPS or trace.ended for trace in seen)
+                if time.monotonic() >= due or paced:
+                    yield batch.sent()
+                    due = time.monotonic() + batch_seconds
                 else:
                     yield each if isinstance(each, Quiet) else Quiet.STEP
-        if not begun:
-            yield held_back()
-            begun = True
-        seen = [lane.trace for lane in record.lanes]
+        if not batch.begun:
+            yield batch.sent()
         with closing(race.again()) as unseen:
             for number, step in enumerate(unseen):
                 yield step if number else batch.sent(again=True, slowdown=slowdown(seen), **record.result())
     except Exception:
         if batch.steps:  # what was written before the fault stays
-            yield held_back()
+            yield batch.sent()
         raise
     shown = [lane.trace for lane in record.lanes]
-    yield batch.sent(
-        end=True,
-        slowdown=slowdown(shown),
-        **record.result(),
-        **({} if shown == seen else {"times": [times(trace) for trace in shown]}),
-    )
-
-
-def times(trace: Trace) -> list[list[Any]]:
-    """The time on the lane's clock, and the seconds by phase, of every step."""
-    return [[clock, step.seconds] for clock, step in zip(trace.clocks, trace.steps, strict=True)]
+    last = batch.sent(end=True, slowdown=slowdown(shown), **record.result())
+    if shown != seen:
+        last["times"] = [
+            [[clock, step.seconds] for clock, step in zip(trace.clocks, trace.steps, strict=True)] for trace in shown
+        ]
+    yield last
 
 
 def replay(record: Record) -> str:
@@ -114,15 +131,9 @@ def start(record: Record) -> Message:
 
 
 def system(lane: LaneRecord) -> Message:
-    """A lane's system and settings, without its steps."""
+    """A lane without its steps."""
     trace = {key: value for key, value in vars(lane.trace).items() if key != "steps"}
-    about = {"name": lane.trace.system, "title": lane.title, "idea": lane.idea, "guarantee": lane.guarantee}
-    return {**about, "costs": lane.costs.to_dict(), "trace": trace}
-
-
-def measured(trace: Trace) -> bool:
-    """Whether the lane has enough steps to judge its speed by, or will get no more."""
-    return len(trace.steps) >= FIRST_STEPS or trace.ended
+    return {"name": lane.trace.system, **vars(lane), "costs": lane.costs.to_dict(), "trace": trace}
 
 
 def expected_seconds(trace: Trace) -> float:
@@ -135,10 +146,7 @@ def expected_seconds(trace: Trace) -> float:
 
 
 def slowdown(traces: list[Trace]) -> float:
-    """Seconds on screen for each second on the clocks, so that the race lasts `WATCHED_SECONDS`.
-
-    Below 1 it is played faster than it ran. A race that still runs cannot be: it gets 1 at least.
-    """
+    """Seconds on screen for one on the clocks, so that a race lasts `WATCHED_SECONDS`; at least 1 while it runs."""
     longest = max(max(expected_seconds(trace) for trace in traces), 1e-6)
     factor = WATCHED_SECONDS / longest
     return factor if all(trace.ended for trace in traces) else max(1.0, factor)

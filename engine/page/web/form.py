@@ -7,7 +7,7 @@ from typing import Any
 
 import gradio as gr
 
-from engine.page.screens.gallery import PROMPTS
+from engine.page.screens.answers import PROMPTS
 from engine.page.screens.link import HOTTEST
 from engine.race import LIMITS
 from engine.record.constraint import LONGEST

@@ -5,12 +5,11 @@ from typing import Any
 
 import gradio as gr
 
-from engine.page.screens import own_prompts, prediction
-from engine.page.screens.answers import production, read_pays, read_prompts
+from engine.page.screens import own_prompts
+from engine.page.screens.answers import PROMPTS, production, read_pays, read_prompts
 from engine.page.screens.cards import cards
-from engine.page.screens.gallery import PROMPTS
+from engine.page.screens.orders import ordered, predicted, trees
 from engine.page.screens.pays import ALLOWED
-from engine.page.screens.sent_values import ordered
 from engine.page.screens.sweep import Plan
 from engine.page.web.form import Fields, some
 from engine.page.web.lending import Served
@@ -23,8 +22,8 @@ OF_PROMPTS, OF_PAYS = {"prompts", "system"}, {"prompts", "systems", "max_new_tok
 
 
 def fill(served: Served, form: Fields, go: gr.Button, halt: gr.Button) -> None:
-    trees = prediction.trees(served.drafts)
-    about = {"systems": cards(), "prompts": PROMPTS, "allowed": own_prompts.ALLOWED, "pays": ALLOWED, "trees": trees}
+    about = {"systems": cards(), "prompts": PROMPTS, "allowed": own_prompts.ALLOWED, "pays": ALLOWED}
+    about["trees"] = trees(served.drafts)
     part("lab", "mountLab", about, server_functions=[read_prompts, read_pays, production])
     go.click(None, js=call("lab.start"), **QUIET)
 
@@ -38,7 +37,7 @@ def fill(served: Served, form: Fields, go: gr.Button, halt: gr.Button) -> None:
         return ordered(order, OF_PAYS, OF_PAYS) | dialled
 
     def prediction_on_page(order, **dialled):
-        return prediction.asked(served.drafts, order) | dialled
+        return predicted(served.drafts, order) | dialled
 
     def view(start: str, kind: str, values: Values, channel: str, *names: str) -> None:
         """The run of a view. The page's script orders it, from its own menus and the form; the fields of those names come beside."""
@@ -51,8 +50,8 @@ def fill(served: Served, form: Fields, go: gr.Button, halt: gr.Button) -> None:
     dialled = ("prompt", "temperature", "max_new_tokens", "seed")
     view("predict-start", "prix", prediction_on_page, "treepredict", *dialled)
     api(served, "sweep", sweep)
-    api(served, "prompt_file", prompts)
-    api(served, "pays_file", pays)
+    api(served, "prompts", prompts)
+    api(served, "pays", pays)
 
 
 def sweep(
@@ -90,7 +89,8 @@ def prompts(
     Streams JSON strings, one for every prompt, with its "row" and the "summary" so far; the last one carries "end". A pair is as in
     /race.
     """
-    return locals()
+    asked = locals()
+    return {"prompts": own_prompts.read(asked.pop("name"), asked.pop("text")), **asked}
 
 
 def pays(
@@ -110,4 +110,5 @@ def pays(
     are as in /race. With an acceptance length such as 3.0 it also estimates what every best setting would give with so many tokens
     a round.
     """
-    return locals()
+    asked = locals()
+    return {"prompts": own_prompts.read(asked.pop("name"), asked.pop("text")), **asked}

@@ -14,10 +14,10 @@ from typing import Any
 from anyio.to_thread import run_sync
 
 from engine.models.pairs import LoadedPair
+from engine.page.screens.cards import chosen
 from engine.page.screens.device import PAUSE
-from engine.page.screens.offered import chosen
 from engine.page.screens.orders import order
-from engine.page.views.stream import News, numbered
+from engine.page.views.wire import News, numbered
 from engine.record.quiet import Quiet
 
 LENDS = "SPACES_ZERO_GPU" in os.environ

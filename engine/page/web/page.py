@@ -12,11 +12,10 @@ import gradio as gr
 from fastapi import FastAPI
 from fastapi.middleware import Middleware
 
-from engine.page.screens.answers import Answer, opened, recorded, replay_page
-from engine.page.screens.cards import LANES, headings, shape
-from engine.page.screens.gallery import PROMPTS, races
-from engine.page.screens.offered import introduced, offered
-from engine.page.views import fonts, page_files
+from engine.page.screens import race_files
+from engine.page.screens.answers import PROMPTS, Answer, races, recorded
+from engine.page.screens.cards import LANES, headings, introduced, offered, shape
+from engine.page.views import page_files
 from engine.page.views.standalone import PLOTLY
 from engine.page.web import lab, prix, race
 from engine.page.web.bodies import Doors
@@ -73,7 +72,7 @@ def build(served: Served, screens: Sequence[Screen] = SCREENS) -> gr.Blocks:
 def masthead(served: Served, screens: Sequence[Screen]) -> None:
     titles = {screen.name: screen.title for screen in screens}
     about = {**spoken_of(served), "prompts": PROMPTS, "screens": titles, "races": races()}
-    part("masthead", "mountHeader", about, server_functions=[recorded, shared(opened), shared(replay_page)])
+    part("masthead", "mountHeader", about, server_functions=[recorded, read_as("opened"), read_as("replay_page")])
 
 
 def spoken_of(served: Served) -> dict[str, Any]:
@@ -81,13 +80,13 @@ def spoken_of(served: Served) -> dict[str, Any]:
     return {**introduced(served.pair), "pairs": offered(served.pairs)}
 
 
-def shared(function: Callable[[object, str], Answer]) -> Callable[[object], Answer]:
-    """The function of a part, which is told who asks: all visitors of one address are one."""
+def read_as(way: str) -> Callable[[object], Answer]:
+    """The function of that name of a part, which reads a race file for who asks: all visitors of one address are one."""
 
     def of_visitor(given: object) -> Answer:
-        return function(given, visitor(watched=False))
+        return race_files.read(way, given, visitor(watched=False))
 
-    of_visitor.__name__ = function.__name__
+    of_visitor.__name__ = way
     return of_visitor
 
 
@@ -128,11 +127,13 @@ def doors(page: gr.Blocks) -> Doors:
 def document(page: gr.Blocks, remote: Server | None, made: bytes) -> bytes:
     """The document that browsers get, of the one that Gradio has made."""
     types = dict.fromkeys(each.get_block_name() for each in page.blocks.values())
-    letters = (f'<link rel="preload" as="font" crossorigin href="./static/{file}" />' for _, _, file in fonts.files())
+    letters = (
+        f'<link rel="preload" as="font" crossorigin href="./static/{file}" />' for _, _, file in page_files.FONTS
+    )
     drawing = f'<link href="{DRAWING}" id="plotly" />'  # fetched once the page has arrived
-    css = "\n".join((page_files.styles("page"), rules((screen.name for screen in SCREENS), remote)))
+    css = "\n".join((page_files.taken("styles", "page"), rules((screen.name for screen in SCREENS), remote)))
     links = "\n".join((*map(link, files_of(types)), *letters, drawing))
-    return with_ours(without_api(made), links, styles(css), page_files.scripts("page"))
+    return with_ours(without_api(made), links, styles(css), page_files.taken("scripts", "page"))
 
 
 def dress(page: gr.Blocks) -> dict[str, Any]:
@@ -150,14 +151,14 @@ def dress(page: gr.Blocks) -> dict[str, Any]:
 
 
 def theme() -> gr.themes.Base:
-    weights = (*fonts.WEIGHTS.values(),)
+    weights = (*page_files.WEIGHTS.values(),)
     return gr.themes.Base(
         primary_hue="orange",
         secondary_hue="blue",
         neutral_hue="stone",
         radius_size="md",
-        font=[gr.themes.LocalFont(fonts.SANS, weights=weights), "system-ui", "sans-serif"],
-        font_mono=[gr.themes.LocalFont(fonts.MONO, weights=weights), "ui-monospace", "monospace"],
+        font=[gr.themes.LocalFont(page_files.SANS, weights=weights), "system-ui", "sans-serif"],
+        font_mono=[gr.themes.LocalFont(page_files.MONO, weights=weights), "ui-monospace", "monospace"],
     ).set(
         body_background_fill="#f4f3ee",
         body_background_fill_dark="#0f1113",

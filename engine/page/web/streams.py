@@ -15,9 +15,10 @@ import gradio as gr
 from gradio.context import LocalContext
 
 from engine.models.constraint import constraint_of
-from engine.page.screens.device import DEVICE, Call
+from engine.page.screens.device import DEVICE
 from engine.page.screens.orders import order
-from engine.page.views.stream import numbered
+from engine.page.screens.turns import Job
+from engine.page.views.wire import numbered
 from engine.page.web.bodies import NAME
 from engine.page.web.form import Fields
 from engine.page.web.lending import LENDS, Served, lent
@@ -50,7 +51,7 @@ async def order_stream(served: Served, kind: str, values: Values, name: object =
         watched = name is not None
         who, address = visitor(watched), visitor(watched=False)
         run = run_of(name)
-        work = Call(lambda: numbered(run, asked.steps()), who, asked.rank, asked.bytes, run, address)
+        work = Job(lambda: numbered(run, asked.steps()), who, asked.rank, asked.bytes, run, address)
         async with aclosing(lent(run, pair_name, kind, given) if LENDS else DEVICE.stream(work, watched)) as stream:
             request, event = LocalContext.request.get(None), LocalContext.event_id.get(None)
             heard = time.monotonic()

@@ -7,16 +7,16 @@ import threading
 import pytest
 
 from engine.page.screens import device as devices
-from engine.page.screens.device import Call, Device
-from engine.page.screens.turns import LONG
-from engine.page.views.stream import News
+from engine.page.screens.device import Device
+from engine.page.screens.turns import LONG, Job
+from engine.page.views.wire import News
 from engine.record.quiet import Quiet
 from helpers.commands import awaited
 
 LONGEST = 60  # seconds after which a test that waits for an event has failed
 
 
-async def all_of(device: Device, call: Call, watched: bool = False) -> list[str]:
+async def all_of(device: Device, call: Job, watched: bool = False) -> list[str]:
     return [news async for news in device.stream(call, watched) if "place" not in news or watched]
 
 
@@ -37,10 +37,10 @@ def counted(words: str, count: int, threads: set | None = None):
 
 def test_everybody_gets_his_own_news_in_order_from_one_thread():
     device, threads = Device(), set()
-    calls = [Call(lambda name=name: counted(name, 5, threads), visitor=name) for name in "abcde"]
+    calls = [Job(lambda name=name: counted(name, 5, threads), visitor=name) for name in "abcde"]
     heard = run(*(all_of(device, call) for call in calls))
     assert heard == [[f"{name} {number}" for number in range(5)] for name in "abcde"]
-    assert threads == {"device"} and device.line.everyone == [] and device.calls == {}
+    assert threads == {"device"} and device.line.everyone == [] and device.jobs == {}
 
 
 def test_two_races_take_turns(monkeypatch):
@@ -60,7 +60,7 @@ def test_two_races_take_turns(monkeypatch):
             order.append(name)
             yield Quiet.STEP
 
-    calls = Call(holds_the_device, "c"), *(Call(lambda name=name: steps(name), name) for name in "ab")
+    calls = Job(holds_the_device, "c"), *(Job(lambda name=name: steps(name), name) for name in "ab")
     run(*(all_of(device, call) for call in calls))
     assert "".join(order) in ("ab" * 20, "ba" * 20)
 
@@ -77,9 +77,9 @@ def test_a_closed_stream_closes_the_work_wherever_it_is():
             closed.set()
 
     async def leaves():
-        stream = asyncio.ensure_future(all_of(device, Call(endless, "a")))
+        stream = asyncio.ensure_future(all_of(device, Job(endless, "a")))
         await asyncio.to_thread(begun.wait, LONGEST)
-        waiting = asyncio.ensure_future(all_of(device, Call(endless, "a")))  # the visitor's second run waits in line
+        waiting = asyncio.ensure_future(all_of(device, Job(endless, "a")))  # the visitor's second run waits in line
         while len(device.line.everyone) < 2:
             await asyncio.sleep(0.01)
         waiting.cancel()
@@ -91,8 +91,8 @@ def test_a_closed_stream_closes_the_work_wherever_it_is():
 
     run(leaves())
     assert closed.is_set()
-    run(all_of(device, Call(lambda: counted("next", 1), "b")))
-    assert device.line.everyone == [] and device.calls == {}
+    run(all_of(device, Job(lambda: counted("next", 1), "b")))
+    assert device.line.everyone == [] and device.jobs == {}
 
 
 @pytest.mark.parametrize("error", [ValueError("wrong"), KeyError("odd"), MemoryError(), SystemExit(3)])
@@ -107,11 +107,11 @@ def test_an_error_is_its_own_callers_and_nobody_elses(error):
         heard = []
         own = type(error) if isinstance(error, Exception) else RuntimeError
         with pytest.raises(own):  # an exit would end the server that hears it, without a word
-            async for news in device.stream(Call(fails, "a")):
+            async for news in device.stream(Job(fails, "a")):
                 heard.append(news)
         return heard
 
-    heard, others = run(failing(), all_of(device, Call(lambda: counted("b", 3), "b")))
+    heard, others = run(failing(), all_of(device, Job(lambda: counted("b", 3), "b")))
     assert heard == ["before"] and others == ["b 0", "b 1", "b 2"] and device.thread.is_alive()
 
 
@@ -128,7 +128,7 @@ def test_a_run_that_takes_too_long_ends_with_a_sentence(monkeypatch):
             closed.set()
 
     with pytest.raises(ValueError, match="has used 0 s of the device, the most that one may"):
-        run(all_of(Device(), Call(endless, "a", LONG)))
+        run(all_of(Device(), Job(endless, "a", LONG)))
     assert closed.wait(LONGEST)
 
 
@@ -151,7 +151,7 @@ def test_a_run_that_takes_too_long_sends_what_it_holds_back_before_it_ends(monke
 
     async def raced():
         with pytest.raises(ValueError, match="has used 20 s of the device"):
-            async for news in device.stream(Call(race, "a", LONG)):
+            async for news in device.stream(Job(race, "a", LONG)):
                 heard.extend(json.loads(news) if "place" not in news else [])
 
     run(raced())
@@ -170,7 +170,7 @@ def test_a_page_that_falls_silent_loses_its_run(monkeypatch):
 
     async def silent():
         with pytest.raises(ValueError, match="not heard of"):
-            async for news in device.stream(Call(slow, "a"), watched=True):
+            async for news in device.stream(Job(slow, "a"), watched=True):
                 name = json.loads(news)["run"]
                 if not signs:
                     signs.append(device.heard(name))
@@ -192,7 +192,7 @@ def test_the_next_call_begins_another_worker_when_one_has_died(monkeypatch):
         return following()
 
     monkeypatch.setattr(device.line, "next", once)
-    assert run(all_of(device, Call(lambda: counted("a", 2), "a"))) == [["a 0", "a 1"]]
+    assert run(all_of(device, Job(lambda: counted("a", 2), "a"))) == [["a 0", "a 1"]]
     assert died.is_set()
 
 
@@ -211,11 +211,11 @@ def test_a_place_is_said_before_the_last_news_and_never_after(monkeypatch):
         finally:
             assert closing.wait(0.3) is False  # it takes a while to free what the run held
 
-    heard = run(listened(device, Call(work, "a")))[0]
+    heard = run(listened(device, Job(work, "a")))[0]
     assert heard[-1] == "end" and sum("place" in news for news in heard) > 1
 
 
-async def listened(device: Device, call: Call) -> list[str]:
+async def listened(device: Device, call: Job) -> list[str]:
     return [news async for news in device.stream(call)]
 
 
@@ -241,7 +241,7 @@ def test_a_race_waits_for_the_step_that_runs_and_goes_before_the_next():
         yield News("more")
 
     async def racing():
-        heard = asyncio.ensure_future(all_of(device, Call(race, "a")))
+        heard = asyncio.ensure_future(all_of(device, Job(race, "a")))
         while not device.line.everyone:
             await asyncio.sleep(0.01)
         [call] = device.line.everyone
@@ -278,7 +278,7 @@ def test_a_hidden_page_is_given_more_time(monkeypatch):
         yield News("news")
 
     async def asleep():
-        async for news in device.stream(Call(slow, "a"), watched=True):
+        async for news in device.stream(Job(slow, "a"), watched=True):
             if news == "news":
                 return news
             assert device.heard(json.loads(news)["run"], hidden=True) or steps.__length_hint__() == 0
@@ -298,7 +298,7 @@ def test_a_run_that_is_not_wanted_any_more_ends_without_words():
             closed.set()
 
     async def leaves():
-        call = Call(endless, "a")
+        call = Job(endless, "a")
         async for news in device.stream(call, watched=True):
             if news == "news":
                 device.dropped(call.name)
@@ -310,7 +310,7 @@ def test_a_run_that_is_not_wanted_any_more_ends_without_words():
 
 def test_a_run_that_was_dropped_before_it_came_never_begins(monkeypatch):
     monkeypatch.setattr(devices, "MOST_UNWANTED", 5)
-    device, call = Device(), Call(lambda: counted("a", 3), "a")
+    device, call = Device(), Job(lambda: counted("a", 3), "a")
     device.dropped(call.name)
     assert run(all_of(device, call, watched=True)) == [[]]
     for number in range(20):
@@ -323,7 +323,7 @@ def test_freed_memory_is_given_back_once_when_the_device_has_nothing_to_do(monke
     given, device = [], Device()
     monkeypatch.setattr(devices, "give_memory_back", lambda: given.append(threading.current_thread()))
     for rests in (1, 2):
-        run(*(all_of(device, Call(lambda: counted("a", 3), visitor=name)) for name in "ab"))
+        run(*(all_of(device, Job(lambda: counted("a", 3), visitor=name)) for name in "ab"))
         assert given.count(device.thread) == rests - 1
         threading.Event().wait(0.5)
         assert given.count(device.thread) == rests

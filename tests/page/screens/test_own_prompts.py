@@ -3,6 +3,7 @@
 import pytest
 
 from engine.measure import racing
+from engine.page.screens import own_prompts
 from engine.page.screens.own_prompts import ALLOWED, LARGEST_FILE, MOST_PROMPTS, read, results, summary
 from engine.race import LONGEST_PROMPT, Race, Settings
 from helpers.pairs import tiny_pair
@@ -48,8 +49,13 @@ def test_a_bad_file_gets_a_sentence_that_says_what_is_allowed(name, text, words)
     assert words in str(caught.value) and str(caught.value).endswith(ALLOWED)
 
 
+@pytest.fixture(autouse=True)
+def told_at_every_step(monkeypatch):
+    monkeypatch.setattr(own_prompts, "BATCH_SECONDS", 0.0)
+
+
 def run(prompts, system="tree", pair=None, **settings):
-    every = results(pair or tiny_pair(same=True), prompts, system, batch_seconds=0.0, **settings)
+    every = results(pair or tiny_pair(same=True), prompts, system, **settings)
     return [message for message in every if isinstance(message, dict)]
 
 
@@ -142,7 +148,7 @@ def test_bad_settings_are_refused_before_any_race(prompts, changed, words):
 
 
 def test_closing_it_ends_the_race_under_way():
-    messages = results(tiny_pair(), TEXTS, "tree", batch_seconds=0.0, max_new_tokens=100)
+    messages = results(tiny_pair(), TEXTS, "tree", max_new_tokens=100)
     race = None
     for message in messages:
         if message.get("tokens"):

@@ -11,8 +11,15 @@ import pytest
 
 from engine.measure import racing, verdict, words
 from engine.page.screens import orders
-from engine.page.screens.pays import MOST_PROMPTS, MOST_TOKENS, results
-from engine.page.screens.pays_what_if import Point, acceptance_of, speedup, tokens_a_round
+from engine.page.screens.pays import (
+    MOST_PROMPTS,
+    MOST_TOKENS,
+    Point,
+    acceptance_of,
+    results,
+    speedup,
+    tokens_a_round,
+)
 from engine.record.costs import Costs
 from helpers.decoding import innermost
 from helpers.pairs import LETTERS, STOP, tiny_pair

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from engine.page.screens import orders
-from engine.page.screens.prediction import asked, trees
+from engine.page.screens.orders import predicted, trees
 from engine.race import LIMITS, SHAPE
 from engine.systems import find
 from helpers.pairs import tiny_pair
@@ -17,7 +17,7 @@ def test_the_three_trees_grow_in_every_way_and_can_be_raced():
     for smaller, larger in pairwise(shapes):
         assert all(one < other for one, other in zip(smaller, larger, strict=True))
     assert all(shape[at] <= LIMITS[dial][1] for shape in shapes for at, dial in enumerate(SHAPE))
-    race = {**asked(True, '{"guess": "large"}'), "prompt": "Once", "max_new_tokens": 8}
+    race = {**predicted(True, '{"guess": "large"}'), "prompt": "Once", "max_new_tokens": 8}
     assert orders.order(pair, "prix", race).tokens == 4 * 8
     assert race["systems"] == ["vanilla", *trees(True).values()]
 
@@ -39,5 +39,5 @@ def test_a_pair_without_a_draft_model_races_prompt_lookup():
 )
 def test_without_a_choice_nothing_races(order, sentence):
     with pytest.raises(ValueError) as refusal:
-        asked(True, order)
+        predicted(True, order)
     assert sentence in str(refusal.value)

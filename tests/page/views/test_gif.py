@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from PIL import Image
 
-from engine.page.views import film_frame, film_story, gif
+from engine.page.views import film_frame, gif
 from engine.page.views.film_frame import shot
 from engine.page.views.gif import lead
 from engine.record.race_file import Record
@@ -28,14 +28,14 @@ def test_the_film_plays_the_race_and_holds_the_verdict(tmp_path, capsys):
             film.seek(at)
             waits.append(film.info["duration"])
             pictures.add(film.convert("RGB").tobytes())
-    story = 100 * (2 * film_story.LEVEL + SCENES * film_story.SCENE)  # two levels, then five scenes
+    story = 100 * (2 * gif.LEVEL + SCENES * gif.SCENE)  # two levels, then five scenes
     assert waits[-1] == 2000 and sum(waits) == story + 4000 - 100 and len(pictures) > 8
 
 
 def test_the_film_begins_with_a_step_told_slowly():
     """The tree of tests/helpers/traces.py: levels come, a sweep checks them, the target chooses, wrong ones fade, the burst joins."""
-    level, scene = film_story.LEVEL, film_story.SCENE
-    told = list(film_story.story(made_race(), 1.0))
+    level, scene = gif.LEVEL, gif.SCENE
+    told = list(gif.story(made_race(), 1.0))
     assert len(told) == 2 * level + SCENES * scene
     blue, orange = (tuple(int(hue[0][at : at + 2], 16) for at in (1, 3, 5)) for hue in film_frame.HUES)
     tree, cache, lane = (30, 370, 930, 530), (110, 540, 700, 580), (500, 120, 930, 280)
@@ -59,7 +59,7 @@ def test_the_film_begins_with_a_step_told_slowly():
     assert dropped == 0 < joined == same
     nothing = made_race()
     nothing.lanes.reverse()
-    assert list(film_story.story(nothing, 1.0)) == []
+    assert list(gif.story(nothing, 1.0)) == []
 
 
 @pytest.mark.slow
@@ -102,9 +102,9 @@ def test_the_films_story_tells_of_draft_forwards_that_were_run(monkeypatch, forw
     record, said = made_race(), []
     lane = record.lanes[1].trace
     lane.steps = [replace(step, draft_forwards=forwards) for step in lane.steps]
-    monkeypatch.setattr(film_story, "drawn", lambda *arguments: said.append(arguments[3][0]))
-    list(film_story.story(record, 1.0))
-    assert said.count(words) == shoots and film_story.checked(1) == "the guess"
+    monkeypatch.setattr(gif, "drawn", lambda *arguments: said.append(arguments[3][0]))
+    list(gif.story(record, 1.0))
+    assert said.count(words) == shoots and gif.checked(1) == "the guess"
 
 
 def test_the_accepted_paths_words_stand_whole_in_the_films_trees(monkeypatch):
@@ -116,7 +116,7 @@ def test_the_accepted_paths_words_stand_whole_in_the_films_trees(monkeypatch):
     assert max(len(step.path) for step in steps) >= 10
     for step in steps:
         said.clear()
-        film_frame.draw_tree(film_frame.Brush(1.0), [step], None)
+        film_frame.draw_tree(film_frame.Brush(1.0), step, None)
         sizes = dict(said)
         assert all(sizes[film_frame.shown(step.texts[node])] >= 10 for node in step.path)
 
@@ -124,7 +124,7 @@ def test_the_accepted_paths_words_stand_whole_in_the_films_trees(monkeypatch):
 def test_where_rows_are_lower_than_letters_only_the_path_has_words(monkeypatch):
     said = []
     monkeypatch.setattr(film_frame.Brush, "text", lambda brush, x, y, words, *_: said.append(words) or 0.0)
-    [step] = made_race().lanes[1].trace.steps[:1]
+    step = made_race().lanes[1].trace.steps[0]
     many = 40
     step = replace(
         step,
@@ -134,7 +134,7 @@ def test_where_rows_are_lower_than_letters_only_the_path_has_words(monkeypatch):
         path=[1],
         burst=[1],
     )
-    film_frame.draw_tree(film_frame.Brush(1.0), [step], None)
+    film_frame.draw_tree(film_frame.Brush(1.0), step, None)
     assert [words for words in said[1:] if words] == ["root", "0"]
 
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 import pytest
 
 from engine.page.views import wire
-from engine.page.views.stream import News, numbered
+from engine.page.views.wire import News, numbered
 from engine.record.quiet import Quiet
 from engine.record.race_file import Record
 from engine.record.trace import Trace

@@ -28,12 +28,12 @@ def ids(layout: dict) -> Iterator[int]:
 
 def test_the_pages_styles_and_scripts_stand_at_the_end_of_its_document_once(whole, config):
     """Gradio would have them read and run in one task with the building of all components."""
-    script = page_files.scripts("page")
+    script = page_files.taken("scripts", "page")
     assert whole.count(script) == 1 and whole.index(script) > whole.index("<gradio-app")
     assert whole.rstrip().endswith("</script></body>\n</html>") or re.search(
         r"</script>\s*</body>\s*</html>\s*$", whole
     )
-    styles = whole.index(page_files.styles("page"))
+    styles = whole.index(page_files.taken("styles", "page"))
     assert whole.index("<gradio-app") < styles < whole.index(script)  # behind Gradio's own, which stand in the head
     assert not config["head"] and not config["css"]
     links = whole[: whole.index("</head>")]

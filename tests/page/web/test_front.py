@@ -17,7 +17,7 @@ import pytest
 
 import app
 from engine.models.pairs import PAIRS
-from engine.page.views import opening
+from engine.page.views import standalone
 from engine.page.web import front as fronts
 from engine.page.web.front import Front
 from helpers.paths import ROOT
@@ -340,6 +340,6 @@ def test_the_front_protects_the_opening_page_too(front):
 
 
 def test_the_opening_page_asks_its_own_server_alone():
-    page = opening.html()
+    page = standalone.opening()
     assert "connect-src 'self'" in page and page.count("data-opening ") == 1
     assert "{{" not in page.split('id="event"')[0]

@@ -160,7 +160,7 @@ def no_engine(monkeypatch):
     def accepted(*_, **__):
         raise ValueError(ACCEPTED)
 
-    monkeypatch.setattr(streams_of_page, "Call", accepted)
+    monkeypatch.setattr(streams_of_page, "Job", accepted)
     monkeypatch.setattr(Pace, "allows", lambda *_: True)
 
 

@@ -6,7 +6,7 @@ import re
 import gradio as gr
 import pytest
 
-from engine.page.screens.offered import introduced
+from engine.page.screens.cards import introduced
 from engine.page.views import page_files
 from engine.page.web import streams
 from engine.page.web.lending import Served
@@ -68,7 +68,7 @@ def test_handlers_of_the_page_are_given_every_value_by_name():
 
 
 def test_python_calls_the_pages_scripts_by_name_alone(page):
-    scripts = page_files.scripts("page")
+    scripts = page_files.taken("scripts", "page")
     calls = [each["js"] for each in page["dependencies"] if each["js"]]
     calls += [each["props"]["js_on_load"].rstrip(";") for each in page["components"] if each["props"].get("js_on_load")]
     assert len(calls) > 25

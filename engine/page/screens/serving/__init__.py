@@ -1,7 +1,4 @@
-"""A system's setting for the engines that serve models. Imports none of the engines.
-
-A part's class declares its `counterpart` there; `table` knows how an engine spells it, `rendering` fills the table's rows.
-"""
+"""A system's setting for engines that serve models. Parts declare a `counterpart`, `table` spells it, `rendering` fills the rows."""
 
 from dataclasses import replace
 from typing import Any
@@ -13,16 +10,9 @@ from engine.systems import find
 
 
 def configurations(
-    system: str,
-    depth: int | None = None,
-    width: int | None = None,
-    nodes: int | None = None,
-    temperature: float = 0.0,
+    system: str, depth: int | None = None, width: int | None = None, nodes: int | None = None, temperature: float = 0.0
 ) -> list[dict]:
-    """The setting in every engine, as plain values. Where depth, width or nodes is None, the system's own counts.
-
-    Raises `ValueError` as a race would, and for a system that is wrong on purpose.
-    """
+    """The setting in every engine; None is the system's own. Raises `ValueError` as a race would, and for a system that is broken."""
     found = find(system)
     if found.broken:
         raise ValueError(f"{found.name} is wrong on purpose and not for production. Choose {found.name.split('!')[0]}.")

@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 from playwright.sync_api import Page, expect
 
-from engine.page.screens.pays_what_if import Point, acceptance_of, speedup
+from engine.page.screens.pays import Point, acceptance_of, speedup
 from engine.record.costs import Costs
 from helpers.page import PATIENCE, at_rest, feed, open_view, press, refused
 from helpers.screens import judged

@@ -6,7 +6,7 @@ import json
 import pytest
 from playwright.sync_api import expect
 
-from engine.page.views import opening, standalone
+from engine.page.views import standalone
 from helpers import screens
 from helpers.page import PATIENCE, feed, open_view, until
 from helpers.remote.rows import served_point, served_row
@@ -261,7 +261,7 @@ def test_the_result_of_a_grand_prix_has_no_violation_and_no_text_that_is_too_fai
 
 def test_the_opening_page_has_no_violation_and_no_text_that_is_too_faint(visit):
     there = {"live": lambda tab: tab.evaluate("document.querySelector('[data-opening-go]').hidden = false")}
-    assert complaints(visit("http://treerace/", opening.html()), there | RACE, at_the_race) == {}
+    assert complaints(visit("http://treerace/", standalone.opening()), there | RACE, at_the_race) == {}
 
 
 def test_the_replay_page_has_no_violation_and_no_text_that_is_too_faint(visit):
