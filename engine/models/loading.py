@@ -85,7 +85,7 @@ def load_pair(
     """
     place = checked_device(device)
     precision = checked_dtype(dtype, place)
-    tokenizer, quantisation = checked_files(pair, place, DTYPES[precision], quantisation, spread)
+    tokenizer, quantisation = checked_files(pair, str(place), precision, quantisation, spread)
     bigram = None if pair.bigram is None else BigramTable.load(pair.bigram)
     if bigram is not None and bigram.vocab != (vocab := config_in(pair.target_checkpoint).vocab_size):
         raise ValueError(
@@ -115,13 +115,19 @@ def load_pair(
 
 
 def checked_files(
-    pair: Pair, place: torch.device, dtype: torch.dtype, quantisation: str | None = None, spread: str = "none"
+    pair: Pair,
+    device: str | None = None,
+    dtype: str | None = None,
+    quantisation: str | None = None,
+    spread: str = "none",
 ) -> tuple[PreTrainedTokenizerBase, str]:
     """The target's tokenizer, and how its weights will be kept, see `load_pair`. No weight is read.
 
     Raises `ValueError` for everything that a pair can be refused for by its small files and by the memory that is free. Memory is not
     counted for a target that is spread: what does not fit goes to a disk.
     """
+    place = checked_device(device)
+    precision = DTYPES[checked_dtype(dtype, place)]
     target, draft, drafting = pair.target_checkpoint, pair.draft_checkpoint, None
     tokenizer, config = load_tokenizer_and_config(target)
     if quantisation is None and pair.name in EMBEDDED and place.type != "cpu":
@@ -135,7 +141,7 @@ def checked_files(
             )
         refusals.refuse_other_vocabulary(draft, target, draft_tokenizer, tokenizer)
     if one_of(SPREADS, spread, "spread") == "none":
-        refuse_too_large(pair, config, drafting, place, dtype, quantisation)
+        refuse_too_large(pair, config, drafting, place, precision, quantisation)
     else:
         refuse_spread(spread, target, config, place)
     return tokenizer, quantisation

@@ -6,8 +6,8 @@ import gradio as gr
 
 from engine.breaks import BREAKS
 from engine.page.screens import answers, link
+from engine.page.screens.answers import PROMPTS
 from engine.page.screens.cards import LANES, MIX, card, cards, menu, parts, remote_card, shape, unbroken
-from engine.page.screens.gallery import PROMPTS
 from engine.page.web.form import Fields, some
 from engine.page.web.lending import Served
 from engine.page.web.parts import by_name, call, carried, hidden, part, trigger
@@ -149,7 +149,7 @@ def fill_walk(served: Served, fields: Fields, halt: gr.Button) -> None:
     def distances(**asked):
         return asked
 
-    broken_cards = {name: card(find(each.suggestion.systems[-1])) for name, each in BREAKS.items()}
+    broken_cards = {name: card(find(each.suggestion["systems"][-1])) for name, each in BREAKS.items()}
     breaks = {name: {**each.to_dict(), "card": broken_cards[name]} for name, each in BREAKS.items()}
     part("walk", "mountWalk", {"prompt": PROMPTS["stories"][0]["prompt"], "breaks": breaks})
     runs(trigger("walk-measure"), halt, served, "distance", distances, fields, channel="treebreak")
