@@ -47,7 +47,7 @@ def spoken_pair(**more: Any) -> SimpleNamespace:
         "context": 2048,
         "target": SimpleNamespace(way="compiled", row_bytes=1000, state_bytes=0, node_bytes=0),
         "draft": None,
-        "calibration": None,
+        "calibration": Calibration(),
         "remote": None,
         "chat": False,
     }

@@ -151,9 +151,8 @@ def test_a_race_on_a_half_ready_pair_loads_its_own_net_alone(stored):
 
 
 def test_two_threads_get_the_same_net_and_it_is_made_once(stored, monkeypatch):
-    kind, _ = stored.learned.folders["eagle"]
+    load, folder = stored.learned.folders["eagle"]
     made, begun, go_on = [], threading.Event(), threading.Event()
-    load = kind.load
 
     def slow(*given):
         begun.set()
@@ -161,7 +160,7 @@ def test_two_threads_get_the_same_net_and_it_is_made_once(stored, monkeypatch):
         made.append(load(*given))
         return made[-1]
 
-    monkeypatch.setattr(kind, "load", slow)
+    monkeypatch.setitem(stored.learned.folders, "eagle", (slow, folder))
     nets = []
     first = beside(lambda: nets.append(stored.net("eagle")))
     assert begun.wait(LONG)
