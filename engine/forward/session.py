@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from engine.forward.runner import Runner
 
 PREFILL_CHUNK = 512
-GRAPHS_A_PROMPT = 3  # one after another take as long as an eager forward of a model of 8B parameters on an H100
 
 
 def tapped_layers(layers: int) -> tuple[int, int, int]:
@@ -119,14 +118,10 @@ class Session:
         return end
 
     def prefill(self, ids: list[int]) -> tuple[Tensor | None, Tensor | None]:
-        """Write the rows of `ids`, in chunks. Returns the last logits `[1, V]`, None without ids, and the features of all.
-
-        A short prompt goes through graphs where there are any.
-        """
+        """Write the rows of `ids`, in chunks. Returns the last logits `[1, V]`, None without ids, and the features of all."""
         logits = None
         features: list[Any] = []
-        by_graph = self.buckets and not self.runner.eager and len(ids) <= GRAPHS_A_PROMPT * SIZES[-1]
-        size = SIZES[-1] if by_graph else PREFILL_CHUNK
+        size = SIZES[-1] if self.buckets and not self.runner.eager else PREFILL_CHUNK
         for start in range(0, len(ids), size):
             chunk = ids[start : start + size]
             logits, seen = self.forward(chunk, list(range(self.rows, self.rows + len(chunk))), last_only=True)

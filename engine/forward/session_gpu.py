@@ -9,7 +9,8 @@ from engine.forward.cuda_graphs import Captured, memory_pool
 from engine.forward.layer_ops import Answer, Taps
 from engine.forward.runner_gpu import StaticForward, static_capacity
 
-SIZES = (1, 2, 4, 8, 16, 32, 64)  # numbers of tokens that forwards are captured for; numbers between are padded
+# Numbers of tokens that forwards are captured for; numbers between are padded. Prompts go by the largest
+SIZES = (1, 2, 4, 8, 16, 32, 64, 256)
 
 
 class Bucket:

@@ -52,8 +52,8 @@ class Marks:
 
 
 def reading(runner: Runner, capacity: int) -> Session:
-    """A session for prompts. Where there are graphs, one of many tokens reads short prompts, of any length."""
-    return Session(runner, capacity, buckets=None if runner.eager else Buckets(runner, capacity, (), SIZES[-1:]))
+    """A session for prompts. Graphs of many tokens read them where there are any, so that no length is new to the device."""
+    return Session(runner, capacity, buckets=None if runner.eager else Buckets(runner, capacity, (), SIZES[-2:]))
 
 
 class DeviceRound:
