@@ -189,7 +189,7 @@ def out_of_memory(runner: Runner, size: int) -> Iterator[None]:
 def without_memory() -> dict[str, Any]:
     """A race while memory is short, and one when it is there again."""
     pair = pair_on("cuda:0")
-    with out_of_memory(pair.target, 64):
+    with out_of_memory(pair.target, 256):
         short = raced(pair, "vanilla", "eagle")
     said, before = pair.target.eager, len(CAPTURES)
     again = raced(pair, "vanilla", "eagle")
