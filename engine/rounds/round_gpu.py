@@ -78,16 +78,16 @@ class DeviceRound:
         self.temperature = torch.ones(1, device=device)
         self.marks = Marks(device)
         self.captured = Captured(self.run, target, memory_pool(target))
-        sessions = [self.target, *([self.drafting] if draft is not None else [])]
+        self.sessions = [self.target, *([self.drafting] if draft is not None else [])]
         self.whole = bool(target.eager) or self.captured.graph is not None
-        held = [each.buckets.size if each.buckets else each.cache.kv.nbytes for each in sessions]
+        held = [each.buckets.size if each.buckets else each.cache.kv.nbytes for each in self.sessions]
         self.size = sum(held) + self.captured.size
         self.host: torch.Tensor | None = None
 
     @torch.inference_mode()
     def begin(self, prompt: list[int], sampling: Sampling, last: int) -> None:
         """Prefill the models. No token will be drafted behind position `last`."""
-        for session in (self.target, self.drafting) if self.draft else (self.target,):
+        for session in self.sessions:
             session.cache.clear()
             session.prefill(prompt[:-1])
         self.state.copy_(torch.tensor([len(prompt) - 1, prompt[-2:][0], prompt[-1], last, sampling.seed]))
