@@ -9,12 +9,13 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from typing import NoReturn
 
 from engine.kernels import beforehand
 from engine.measure.options import Parser, add_pair, add_remote, add_shape, given_pair, given_remote, refusals, shaped
-from engine.models.pairs import EMBEDDED, PAIRS, QUANTISATIONS, LoadedPair, Pair, one_of
+from engine.models.pairs import EMBEDDED, OFFERED, PAIRS, QUANTISATIONS, LoadedPair, Pair, is_here, one_of
 from engine.page.screens.heap import share_arenas
 from engine.page.views import standalone
 from engine.page.web import import_gradio
@@ -22,6 +23,7 @@ from engine.page.web.front import Front
 from engine.record.failures import chain, lacks_memory
 from engine.record.quiet import Quiet
 
+OFFER = os.environ.get("TREERACE_OFFER", "small,smollm2")  # pairs beside the default one
 AS_FILED = {"quantisation": None, "spread": "none"}  # how a pair is kept when nothing is asked for
 
 
@@ -59,8 +61,8 @@ def main() -> None:
 
         with refused_by_sentence():
             own = as_served(load(pair, **how))
-        beside = second(pair, how, as_served)
-        return launch(build(Served(own, beside, drafts=pair.draft is not None)), host, port, remote)
+        others = [each for name in names_beside(pair, how) if (each := beside(name, how, as_served))]
+        return launch(build(Served(own, others, drafts=pair.draft is not None)), host, port, remote)
     front = Front(standalone.opening())
     with usable(port):
         port = front.serve(host, port)
@@ -113,7 +115,7 @@ def go_live(front: Front, pair: Pair, how: dict[str, str], as_served: Callable[[
     A pair that is not embedded, or not kept as its files keep it, is loaded behind the live page, which races the small embedded pair
     meanwhile. The page, its open tabs included, goes over to that pair when its own opening race is ready. One that cannot be loaded
     ends the process with a sentence: whoever started it reads the terminal, and a page that went on would hide the failure. Beside the
-    default pair visitors may choose the small one, which is made ready last. `how` is what `load` takes besides; `as_served` gives a
+    default pair visitors may choose the small one, and a published one that is on this machine, which is loaded last. `how` is what `load` takes besides; `as_served` gives a
     loaded pair what it has as a served one, its remote server among it.
     """
     gc.disable()  # the imports make millions of objects, and few of them are garbage
@@ -142,13 +144,14 @@ def go_live(front: Front, pair: Pair, how: dict[str, str], as_served: Callable[[
         if another:  # what its small files say is refused before anything is made ready
             checked_files(pair, **how)
         ready = opened(load(PAIRS["small"] if another else pair, how["device"]))
-    beside = second(pair, how, as_served)
+    names = names_beside(pair, how)
+    small = beside("small", how, as_served) if "small" in names else None
     front.words = lambda: "Building the live page"
     import_gradio()
     from engine.page.web.lending import Served
     from engine.page.web.page import build, mounted, spoken_of
 
-    served = Served(ready.pair, beside, drafts=pair.draft is not None)
+    served = Served(ready.pair, [small] if small else [], drafts=pair.draft is not None)
     front.served = lambda: spoken_of(served)
     live = mounted(build(served), ready.pair.remote)
     gc.collect()  # what compiling has left
@@ -160,12 +163,22 @@ def go_live(front: Front, pair: Pair, how: dict[str, str], as_served: Callable[[
         with refused_by_sentence():
             ready = opened(load(pair, **how, tell=hear))
         served.pair = ready.pair
-    all_ready = [ready]
-    if served.second:
-        all_ready.append(Readiness(served.second, DEVICE, served.second.title, lambda: front.page_is_coming))
+    def waits() -> bool:
+        return front.page_is_coming
+
+    all_ready = [ready, *(Readiness(each, DEVICE, each.title, waits) for each in served.others)]
     front.words = lambda: next((each.words for each in all_ready if each.waiting), "")
     for each in all_ready:
         each.make_rest()
+    for name in names:
+        if name == "small":
+            continue
+        front.words = partial("Loading {}".format, PAIRS[name].title)
+        if other := beside(name, how, as_served):
+            served.others.append(other)
+            made = Readiness(other, DEVICE, other.title, waits)
+            front.words = partial(getattr, made, "words")
+            made.make_rest()
     DEVICE.carry_out(collected())
     set_apart()
     print("Everything is ready.", flush=True)
@@ -183,19 +196,24 @@ def set_apart() -> None:
     gc.enable()
 
 
-def second(pair: Pair, how: dict[str, str], as_served: Callable[[LoadedPair], LoadedPair]) -> LoadedPair | None:
-    """The pair that visitors may choose beside this one: the small embedded pair beside the default, if that is kept as its files are.
+def names_beside(pair: Pair, how: dict[str, str]) -> list[str]:
+    """The pairs that visitors may choose beside this one: beside the default, if that is kept as its files are, those of `OFFER` that
+    are on this machine. Raises `SystemExit` for a name that is not offered."""
+    if pair.name != "embedded" or how | AS_FILED != how:
+        return []
+    with refused_by_sentence():
+        named = [one_of(OFFERED, name, "pair in TREERACE_OFFER") for name in OFFER.split(",") if name]
+    return [name for name in named if name != pair.name and is_here(PAIRS[name])]
 
-    Where it cannot be loaded the page goes on without it, and the terminal has a sentence.
-    """
+
+def beside(name: str, how: dict[str, str], as_served: Callable[[LoadedPair], LoadedPair]) -> LoadedPair | None:
+    """That pair. Where it cannot be loaded the page goes on without it, and the terminal has a sentence."""
     from engine.models.loading import load
 
-    if pair.name != "embedded" or how | AS_FILED != how:
-        return None
     try:
-        return as_served(load(PAIRS["small"], how["device"]))
+        return as_served(load(PAIRS[name], how["device"]))
     except ValueError as error:
-        print(f"There is no choice of pairs: {error}", flush=True)
+        print(f"The page does not offer {PAIRS[name].title}: {error}", flush=True)
         return None
 
 

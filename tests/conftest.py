@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may reach for a network
+os.environ.setdefault("TREERACE_OFFER", "small")  # a page's pairs do not depend on which packages are installed
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # as many workers as cores: threads of two would wait for each other
 

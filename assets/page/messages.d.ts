@@ -422,6 +422,8 @@ type Look = (name: string, pair: string) => Answer<System>;
 
 /** A pair that a visitor may choose: engine/page/screens/cards.py. `verify_ms` is empty until it was measured. */
 interface OfferedPair {
+  chat: boolean;
+  memory: string;
   name: string;
   size: string;
   title: string;
@@ -433,6 +435,7 @@ interface OfferedPair {
 
 /** What the page's head says of its own pair, and the pairs to choose from. */
 interface OwnPair {
+  chat: boolean;
   pair: string;
   way: string;
   pairs: OfferedPair[];
@@ -440,6 +443,7 @@ interface OwnPair {
 
 interface HeadAbout extends OwnPair {
   prompts: Gallery;
+  examples: Gallery;
   screens: Record<string, string>;
   races: RaceEntry[];
 }

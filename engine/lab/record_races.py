@@ -76,11 +76,11 @@ def write(path: Path, made: Record) -> str:
     }.get(result["identical"], result["identical"])
     figures = result["lanes"][-1]
     spread = f" ({result['least']:.2f} to {result['most']:.2f} in {len(result['runs'])} runs)" if made.runs else ""
-    said = f", {result['disturbed']}" if result["disturbed"] else ""
+    said = f" {result['disturbed']}" if result["disturbed"] else ""
     tau = "no tau" if figures["tau"] is None else f"tau {figures['tau']:.2f}"
     return (
-        f"{path.name}: {last.title}, {figures['tokens']} tokens, {tau}, {result['speedup']:.2f}x{spread}, {same}{said}, "
-        f"{path.stat().st_size / 1000:.0f} kB"
+        f"{path.name}: {last.title}, {figures['tokens']} tokens, {tau}, {result['speedup']:.2f}x{spread}, {same}, "
+        f"{path.stat().st_size / 1000:.0f} kB.{said}"
     )
 
 

@@ -40,9 +40,28 @@ def gallery() -> dict[str, list[dict[str, str]]]:
     return json.loads((ASSETS / "prompts.json").read_text(encoding="utf-8"))
 
 
+def chat_examples() -> dict[str, list[dict[str, str]]]:
+    """As `gallery`, for a target with a chat template."""
+    return json.loads((ASSETS / "chat_examples.json").read_text(encoding="utf-8"))
+
+
+CHAT, CHAT_FILE = "chat", ASSETS / "chat_prompts.jsonl"  # the domain of requests to a chat model
+
+
+def chat_prompts() -> dict[str, list[str]]:
+    """Requests to a chat model by their kind, eight of each; nothing was trained or calibrated on them."""
+    kinds: dict[str, list[str]] = {}
+    for each in map(json.loads, CHAT_FILE.read_text(encoding="utf-8").splitlines()):
+        kinds.setdefault(each["group"], []).append(each["prompt"])
+    return kinds
+
+
 def first_prompts(domain: str, count: int) -> list[str]:
-    """The first `count` held-out prompts of a domain. Raises `ValueError` for an unknown domain and for more than there are."""
-    texts = held_out()
+    """The first `count` held-out prompts of a domain, those for a chat one of each kind in turn.
+
+    Raises `ValueError` for an unknown domain and for more than there are.
+    """
+    texts = held_out() | {CHAT: [prompt for each in zip(*chat_prompts().values(), strict=True) for prompt in each]}
     if not 1 <= count <= len(texts[one_of(texts, domain, "domain")]):
         raise ValueError(f"--prompts must be between 1 and {len(texts[domain])}, got {count}.")
     return texts[domain][:count]
@@ -55,9 +74,17 @@ def count(text: str) -> int:
     return number
 
 
+def count_or_file(text: str) -> int | Path:
+    """The type of an option that takes a number of held-out prompts, or a file of a person's own."""
+    return int(text) if text.lstrip("-").isdigit() else Path(text)
+
+
 def add_pair(parser: ArgumentParser) -> None:
     """`--pair`, or `--target`, `--draft` and `--drafter` of one's own, for `given_pair`; how it is kept and read, and where."""
-    where = "a folder with config.json and safetensors, or OWNER/NAME@COMMIT on the Hugging Face Hub"
+    where = (
+        "a GGUF file, a folder with one or with config.json and safetensors, an installed package with a GGUF file, or "
+    )
+    where += "OWNER/NAME@COMMIT on the Hugging Face Hub"
     parser.add_argument("--pair", help="a listed pair; embedded when left out, and small for a small machine")
     parser.add_argument("--target", metavar="MODEL", help=f"your own target in place of a listed pair: {where}")
     parser.add_argument("--draft", metavar="MODEL", help="the draft model for --target, found the same way")

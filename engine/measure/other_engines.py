@@ -19,8 +19,9 @@ import numpy as np
 
 from engine.forward.devices import cores, free_bytes
 from engine.measure.ways import Way, Written
-from engine.models import gguf
+from engine.models import gguf_writing
 from engine.models.export import export_gguf, export_openvino
+from engine.models.gguf_files import is_gguf
 from engine.models.pairs import LoadedPair
 from engine.record.trace import FAILED
 from engine.remote import telling
@@ -149,8 +150,13 @@ def refuse_many_copies(pair: LoadedPair) -> None:
 
 
 def own_kind(pair: LoadedPair) -> str:
-    """Which of `gguf.KINDS` keeps weights as the pair does, or nearly so."""
+    """Which of `gguf_writing.KINDS` keeps weights as the pair does, or nearly so."""
     return "Q8_0" if pair.dtype == "8-bit" else "F16"
+
+
+def own_file(pair: LoadedPair) -> Path | None:
+    """The GGUF file that the target came from, as somebody else wrote it; None where it came from anything else."""
+    return Path(pair.pair.target) if is_gguf(pair.pair.target) else None
 
 
 def cut(pair: LoadedPair, tokens: Iterator[int], most: int) -> list[int]:
@@ -164,15 +170,26 @@ def cut(pair: LoadedPair, tokens: Iterator[int], most: int) -> list[int]:
 
 
 def add_llama_cpp(found: Others, pair: LoadedPair, folder: Path) -> None:
-    """llama.cpp's own guesses in this package are copies of what followed the same tokens before."""
+    """llama.cpp's own guesses in this package are copies of what followed the same tokens before.
+
+    It runs a target's own GGUF file as it is, beside those that are written of the weights where they can be.
+    """
     import llama_cpp
     from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
-    export_gguf(pair.pair, folder)
+    own, files = own_file(pair), {}
+    try:
+        export_gguf(pair.pair, folder)
+        files = {kind: folder / f"target.{kind}.gguf" for kind in gguf_writing.KINDS}
+    except ValueError:
+        if own is None:
+            raise  # else the model's own file runs, and no other one can be written
+    if own is not None:
+        files = {own.stem: own, **files}
     threads = {"n_threads": cores(), "n_threads_batch": cores(), "verbose": False}
 
     def opened(kind: str, **more: Any) -> Any:
-        return llama_cpp.Llama(str(folder / f"target.{kind}.gguf"), n_ctx=pair.context, **threads, **more)
+        return llama_cpp.Llama(str(files[kind]), n_ctx=pair.context, **threads, **more)
 
     def written(
         model: Any, pair: LoadedPair, prompt: list[int], tokens: int, temperature: float, guesses: int = 0
@@ -183,9 +200,9 @@ def add_llama_cpp(found: Others, pair: LoadedPair, folder: Path) -> None:
         every = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repeat_penalty": 1.0}
         return cut(pair, model.generate(prompt, temp=temperature, **every), min(tokens, pair.context - len(prompt)))
 
-    for kind in gguf.KINDS:
+    for kind in files:
         found.ways[f"{LLAMA_CPP} {kind}"] = partial(written, opened(kind))
-    kind = own_kind(pair)
+    kind = own_kind(pair) if own is None else own.stem
     found.add_settings(f"{LLAMA_CPP} {kind} lookup", partial(written, opened(kind, logits_all=True)))
     found.said.append(f"{LLAMA_CPP} drafts with copies alone: its package offers no draft model.")
 
@@ -214,7 +231,7 @@ def add_openvino(found: Others, pair: LoadedPair, folder: Path) -> None:
         ids = openvino.Tensor(np.array([prompt], dtype=np.int64))
         return cut(pair, iter(model.generate(ids, asked).tokens[0]), tokens)
 
-    for kind in gguf.KINDS:
+    for kind in gguf_writing.KINDS:
         found.ways[f"{OPENVINO} {kind}"] = partial(written, opened(kind))
     kind = own_kind(pair)
     if pair.draft is not None:

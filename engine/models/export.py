@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 import torch
 from safetensors.torch import save_file
 
-from engine.models import gguf
+from engine.models import gguf_writing
 from engine.models.loading import config_in, load_model, load_tokenizer_and_config
 from engine.models.pairs import Pair, named, own_pair
 from engine.nets import NETS, NetConfig
@@ -81,7 +81,7 @@ def refuse_files(folder: Path) -> None:
 
 
 def export_gguf(pair: Pair, folder: Path) -> list[Path]:
-    """Write `target.KIND.gguf` and `draft.KIND.gguf`, for each KIND. Raises `ValueError` as `gguf.write`, and for a full folder."""
+    """Write `target.KIND.gguf` and `draft.KIND.gguf`, for each KIND. Raises `ValueError` as `gguf_writing.write`, and for a full folder."""
     refuse_files(folder)
     tokenizer, _ = load_tokenizer_and_config(pair.target_checkpoint)
     folder.mkdir(parents=True, exist_ok=True)
@@ -90,9 +90,9 @@ def export_gguf(pair: Pair, folder: Path) -> list[Path]:
         if checkpoint is None:
             continue
         model = load_model(checkpoint, torch.device("cpu"), torch.float32)
-        for kind in gguf.KINDS:
+        for kind in gguf_writing.KINDS:
             written.append(folder / f"{name}.{kind}.gguf")
-            gguf.write(written[-1], model, tokenizer, kind)
+            gguf_writing.write(written[-1], model, tokenizer, kind)
     return written
 
 

@@ -9,9 +9,11 @@ import shutil
 import threading
 import weakref
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
     AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -23,12 +25,13 @@ from transformers import (
 from engine.forward.devices import KINDS, cores, is_there
 from engine.forward.llama_eight_bit import eight_bits_pay
 from engine.forward.runner import Runner
-from engine.models import refusals
+from engine.models import gguf_reading, refusals
 from engine.models.bigram import BigramTable
+from engine.models.gguf_files import is_gguf
 from engine.models.memory import bytes_by_name, empty_model, refuse_too_large
 from engine.models.pairs import EMBEDDED, SPREADS, Checkpoint, LoadedPair, Pair, named, one_of, short_name
 from engine.models.progress import Stopped, Tell, fetching, placing
-from engine.models.quantising import KEPT, as_asked, config_of, kept_in, kept_on, quantisation_of
+from engine.models.quantising import KEPT, as_asked, config_of, kept_in, kept_on, quantisation_of, round_rest
 from engine.models.spreading import how_to_load, refuse_spread, spread_words
 from engine.nets import load_nets
 from engine.nets.formats import composite
@@ -85,7 +88,7 @@ def load_pair(
     """
     place = checked_device(device)
     precision = checked_dtype(dtype, place)
-    tokenizer, quantisation = checked_files(pair, str(place), precision, quantisation, spread)
+    tokenizer, quantisation, footprint = checked_files(pair, str(place), precision, quantisation, spread)
     bigram = None if pair.bigram is None else BigramTable.load(pair.bigram)
     if bigram is not None and bigram.vocab != (vocab := config_in(pair.target_checkpoint).vocab_size):
         raise ValueError(
@@ -109,8 +112,9 @@ def load_pair(
         dtype=precision if quantisation == "none" else quantisation,
         context=verifying.context if drafting is None else min(verifying.context, drafting.context),
         stop_ids=stop_ids(model, tokenizer),
-        learned={} if verifying.spread else load_nets(drafters, model, pair.target_checkpoint.source),
+        learned={} if verifying.spread else load_nets(drafters, model, source_with_layers(pair.target_checkpoint)),
         calibration=Calibration.load(measured) if measured and Path(measured).exists() else Calibration(),
+        footprint=footprint,
     )
 
 
@@ -120,18 +124,21 @@ def checked_files(
     dtype: str | None = None,
     quantisation: str | None = None,
     spread: str = "none",
-) -> tuple[PreTrainedTokenizerBase, str]:
-    """The target's tokenizer, and how its weights will be kept, see `load_pair`. No weight is read.
+) -> tuple[PreTrainedTokenizerBase, str, int]:
+    """The target's tokenizer, how its weights will be kept, see `load_pair`, and the bytes that the pair needs. No weight is read.
 
     Raises `ValueError` for everything that a pair can be refused for by its small files and by the memory that is free. Memory is not
-    counted for a target that is spread: what does not fit goes to a disk.
+    counted for a target that is spread, 0 then: what does not fit goes to a disk.
     """
+    footprint = 0
     place = checked_device(device)
     precision = DTYPES[checked_dtype(dtype, place)]
     target, draft, drafting = pair.target_checkpoint, pair.draft_checkpoint, None
     tokenizer, config = load_tokenizer_and_config(target)
     if quantisation is None and pair.name in EMBEDDED and place.type != "cpu":
         quantisation = "none"  # so small a target has nothing to gain from eight bits there
+    if quantisation is None and place.type == "cpu":
+        quantisation = pair.quantisation
     quantisation = quantisation_of(target, config, quantisation, place)
     if draft is not None:
         draft_tokenizer, drafting = load_tokenizer_and_config(draft)
@@ -141,10 +148,10 @@ def checked_files(
             )
         refusals.refuse_other_vocabulary(draft, target, draft_tokenizer, tokenizer)
     if one_of(SPREADS, spread, "spread") == "none":
-        refuse_too_large(pair, config, drafting, place, precision, quantisation)
+        footprint = refuse_too_large(pair, config, drafting, place, precision, quantisation)
     else:
         refuse_spread(spread, target, config, place)
-    return tokenizer, quantisation
+    return tokenizer, quantisation, footprint
 
 
 def checked_device(device: str | None, kinds: tuple[str, ...] = KINDS) -> torch.device:
@@ -206,7 +213,7 @@ def load_tokenizer_and_config(checkpoint: Checkpoint) -> tuple[PreTrainedTokeniz
             f"states {refusals.STATE_FAMILIES}."
         )
     with refusals.in_plain_words(checkpoint):
-        tokenizer = AutoTokenizer.from_pretrained(**checkpoint.source)
+        tokenizer = AutoTokenizer.from_pretrained(**small_source(checkpoint))
     if not tokenizer.is_fast:
         raise ValueError(
             f"The tokenizer of {checkpoint.path} ({type(tokenizer).__name__}) runs in Python only, and text streams from a fast one: "
@@ -224,7 +231,20 @@ def load_tokenizer_and_config(checkpoint: Checkpoint) -> tuple[PreTrainedTokeniz
 def config_in(checkpoint: Checkpoint) -> PreTrainedConfig:
     """The configuration of the model that is raced: of a composite checkpoint that was tried here, that of its text model."""
     with refusals.in_plain_words(checkpoint):
-        return composite.text_of(AutoConfig.from_pretrained(**checkpoint.source))
+        return composite.text_of(AutoConfig.from_pretrained(**small_source(checkpoint)))
+
+
+def small_source(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Arguments by which `from_pretrained` finds the configuration and the tokenizer."""
+    found = checkpoint.source
+    if is_gguf(checkpoint.path):
+        found["pretrained_model_name_or_path"] = str(gguf_reading.small_files(checkpoint.path))
+    return found
+
+
+def source_with_layers(checkpoint: Checkpoint) -> dict[str, Any] | None:
+    """Arguments by which a target's own MTP layers are found; None for GGUF, whose names of them transformers does not read."""
+    return None if is_gguf(checkpoint.path) else checkpoint.source
 
 
 def load_model(
@@ -235,9 +255,19 @@ def load_model(
     spread: str = "none",
     tell: Tell | None = None,
 ) -> PreTrainedModel:
-    """Weights from safetensors, under `attention_of`. Raises `ValueError` when any weight is missing, and whatever `tell` raises."""
+    """Weights from safetensors or GGUF, under `attention_of`. Raises `ValueError` when one is missing, and whatever `tell` raises."""
     config = config_in(checkpoint)
-    more: dict = {"config": config, "key_mapping": composite.NAMES}
+    from_gguf = is_gguf(checkpoint.path)
+    more: dict = {"config": config, "use_safetensors": True, "key_mapping": composite.NAMES, **checkpoint.source}
+    kind: type = AutoModelForCausalLM
+    if from_gguf:
+        with refusals.in_plain_words(checkpoint):
+            more = {
+                "pretrained_model_name_or_path": None,
+                "config": config,
+                "state_dict": gguf_reading.weights_in(checkpoint.path),
+            }
+        kind = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
     own = kept_in(config)
     if own != "none":
         config.quantization_config["llm_int8_threshold"] = 0.0
@@ -251,14 +281,14 @@ def load_model(
     sizes = bytes_by_name(empty_model(config, dtype, quantisation)) if tell else {}
     try:
         with refusals.in_plain_words(checkpoint), placing(tell, short_name(checkpoint.path), sizes):
-            model, report = AutoModelForCausalLM.from_pretrained(
-                **checkpoint.source,
+            model, report = kind.from_pretrained(
                 **more,
                 dtype=dtype,
-                use_safetensors=True,
                 attn_implementation=refusals.attention_of(config),
                 output_loading_info=True,
             )
+            if from_gguf and quantisation == "8-bit":
+                round_rest(model)
             if own != "none":
                 model = as_asked(model, quantisation, dtype)
                 model = model.to(device) if quantisation == "none" else model
@@ -276,4 +306,6 @@ def load_model(
             f"{checkpoint.path} ({model.config.model_type}) has no layers that bitsandbytes keeps in {quantisation}: "
             "load it with the quantisation none."
         )
+    if from_gguf:
+        model.name_or_path = model.config.name_or_path = short_name(checkpoint.path)
     return model.eval()

@@ -99,8 +99,8 @@ def refuse_too_large(
     device: torch.device,
     dtype: torch.dtype,
     quantisation: str,
-) -> None:
-    """Raises `ValueError`, with what would fit, when the pair needs more memory than is free on the device."""
+) -> int:
+    """The bytes that the pair needs. Raises `ValueError`, with what would fit, when that is more memory than is free on the device."""
     drafting = 0 if draft is None else needed(draft, device, dtype).total()
     nets = nets_in(pair.drafters)
 
@@ -109,7 +109,7 @@ def refuse_too_large(
 
     wanted, left = total(quantisation), free_bytes(device)
     if wanted <= left:
-        return
+        return wanted
     others = [each for each in kept_on(device) if each != quantisation and not (each == "nf4" and odd_size(target))]
     fitting = {each: need for each in others if (need := total(each)) <= left}
     alone = wanted - drafting

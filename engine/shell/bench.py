@@ -3,7 +3,17 @@
 from argparse import ArgumentParser
 from pathlib import Path
 
-from engine.measure.options import add_constraint, add_json, add_memory, add_pair, add_shape, count, held_out
+from engine.measure.options import (
+    CHAT,
+    add_constraint,
+    add_json,
+    add_memory,
+    add_pair,
+    add_shape,
+    count,
+    count_or_file,
+    held_out,
+)
 from engine.shell import names
 
 
@@ -47,9 +57,17 @@ def bench(parser: ArgumentParser) -> None:
     add_acceptance(parser, "--systems, or tree and chain,")
     parser.add_argument("--list", action="store_true", help="name all systems, one a line with its label, and stop")
     parser.add_argument(
-        "--domains", default="stories", help="texts, comma-separated, or all, of " + ", ".join(held_out())
+        "--domains",
+        default="stories",
+        help=f"texts, comma-separated, or all, of {', '.join(held_out())}; or {CHAT}, requests to a target with a chat template",
     )
-    parser.add_argument("--prompts", type=int, default=20, help="how many held-out prompts a text")
+    parser.add_argument(
+        "--prompts",
+        type=count_or_file,
+        default=20,
+        metavar="COUNT|FILE",
+        help="how many held-out prompts a text; or a file of your own in their place, .jsonl or .txt, as `pays` takes it",
+    )
     parser.add_argument("--repeats", type=int, default=1, help="races of every prompt, an odd number")
     parser.add_argument("--tokens", type=int, default=128, help="new tokens a prompt")
     parser.add_argument("--temperature", type=float, default=0.0)

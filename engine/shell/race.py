@@ -7,6 +7,7 @@ from engine.measure.options import (
     add_constraint,
     add_json,
     add_memory,
+    CHAT,
     add_pair,
     add_remote,
     add_shape,
@@ -18,10 +19,13 @@ from engine.shell.bench import add_acceptance, add_peers
 
 def pays(parser: ArgumentParser) -> None:
     """Tell whether speculative decoding pays for your own prompts."""
-    parser.add_argument(
+    either = parser.add_mutually_exclusive_group(required=True)
+    either.add_argument(
+        "--domains", choices=(CHAT,), help="40 requests of five kinds, for a target with a chat template"
+    )
+    either.add_argument(
         "--prompts",
         type=Path,
-        required=True,
         nargs="+",
         help='.jsonl files, with {"prompt": ...} or a string on every line, or .txt files, where a blank line separates prompts. '
         'A "group" beside a prompt, or else its file, names the row in which it is counted',

@@ -21,14 +21,16 @@ TreeRace.masthead = (() => {
    * @param {HeadAbout} about
    * @param {RaceServer} server
    */
-  function mountHeader(root, { prompts, screens, races, ...own }, server) {
+  function mountHeader(root, { prompts, examples, screens, races, ...own }, server) {
     const at = finder(root);
     showWhenWhole();
     screenMenu(at("screens"), screens);
-    const hear = followPairs(at, own);
-    for (const [domain, each] of Object.entries(prompts)) {
-      at("gallery").append(galleryMenu(domain, each, ({ prompt }) => fill("#prompt textarea", prompt)));
-    }
+    const menus = { plain: promptMenus(prompts), chat: promptMenus(examples) };
+    at("gallery").append(...menus.plain, ...menus.chat);
+    const hear = followPairs(at, own, (chat) => {
+      for (const menu of menus.plain) menu.hidden = chat;
+      for (const menu of menus.chat) menu.hidden = !chat;
+    });
     mountPresentation(at("stage-button"), at("race-again"));
     addStageKeys(Object.values(prompts).flat());
     mountDarkMode(at("theme"));
@@ -42,16 +44,27 @@ TreeRace.masthead = (() => {
   }
 
   /**
+   * A menu for each domain; what is taken goes into the form.
+   * @param {Gallery} prompts
+   */
+  function promptMenus(prompts) {
+    const take = (/** @type {{ prompt: string }} */ { prompt }) => fill("#prompt textarea", prompt);
+    return Object.entries(prompts).map(([domain, each]) => galleryMenu(domain, each, take));
+  }
+
+  /**
    * Introduces the page's own pair, or the one that the visitor has chosen. Returns who hears of the server's pairs.
    * @param {(name: string) => any} at
    * @param {OwnPair} first
+   * @param {(chat: boolean) => void} offerPrompts told whether the pair answers requests
    */
-  function followPairs(at, first) {
+  function followPairs(at, first, offerPrompts) {
     let own = first;
     const pairs = new PairSwitch(at("sizes"));
     TreeRace.pairs = pairs;
     pairs.addEventListener("change", () => {
-      const { pair, way } = pairs.chosen ?? own;
+      const { pair, way, chat } = pairs.chosen ?? own;
+      offerPrompts(chat);
       at("pair").textContent = pair;
       at("pair").title = `${pair}. ${way}`;
     });

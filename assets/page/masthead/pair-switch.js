@@ -1,4 +1,4 @@
-// The switch between the embedded pairs: on which one the visitor's next runs race. Knows the pairs by name and title; nothing of races.
+// The switch between the pairs that the page offers: on which one the visitor's next runs race. Knows the pairs by name and title; nothing of races.
 "use strict";
 
 TreeRace.pairSwitch = (() => {
@@ -16,7 +16,7 @@ TreeRace.pairSwitch = (() => {
     constructor(root) {
       super();
       this.root = root;
-      addKeys(["M"], "the other embedded model, where there are two", { m: () => this.turn() });
+      addKeys(["M"], "the next model, where there are several", { m: () => this.turn() });
     }
 
     get chosen() {
@@ -37,12 +37,12 @@ TreeRace.pairSwitch = (() => {
     }
 
     /** @param {OfferedPair} pair */
-    choice({ name, size, title }) {
+    choice({ name, size, title, memory }) {
       const radio = make("input");
       Object.assign(radio, { type: "radio", name: "pair", value: name });
       radio.addEventListener("change", () => this.pick(name));
       const label = make("label", "", radio, make("span", "", size));
-      label.title = `Race on the ${title}`;
+      label.title = `Race on the ${title}, ${memory} of memory`;
       return label;
     }
 

@@ -11,7 +11,8 @@ forwards allow. What is missing from 100% is lost outside the forwards: in accep
 `--acceptance 3.0` races nothing. It estimates from this machine's measured forwards what a tree or a chain would give with that many
 tokens a round, such as a paper reports (`engine.measure.forced`).
 
-Several texts (`--domains`) give a table each, and one that sets them side by side.
+Several texts (`--domains`) give a table each, and one that sets them side by side. `--domains chat` races 40 requests of five kinds on a
+target with a chat template, and `--prompts FILE` a file of one's own.
 
 `accelerate launch -m engine bench` splits the prompts over its processes, a GPU each, and prints one table over all of them. Where
 processes share a CPU, they slow each other; tokens, tau and texts stay the same.
@@ -23,12 +24,14 @@ from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
 from operator import attrgetter
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from tqdm import tqdm
 
 from engine.measure import forced, peers, processes
-from engine.measure.options import first_prompts, given_constraint, held_out, load_given, shaped
+from engine.measure.options import CHAT, first_prompts, given_constraint, held_out, load_given, shaped
+from engine.measure.prompts import read
 from engine.measure.other_engines import Others, given_peers, others_beside
 from engine.measure.racing import allows, believed, drained, given_settings
 from engine.measure.verdict import ratios
@@ -242,6 +245,14 @@ def estimated(pair: LoadedPair, systems: list[str], shape: dict[str, int], assum
     return {"machine": pair.hardware, "pair": pair.title, "dtype": pair.dtype, "estimates": rows}
 
 
+def given_prompts(options: Namespace) -> dict[str, list[str]]:
+    """Prompts by domain, or those of a person's own file by its name. Raises `ValueError` for what there is not."""
+    if isinstance(options.prompts, Path):
+        return {options.prompts.name: [prompt.text for prompt in read(options.prompts)]}
+    domains = list(held_out()) if options.domains == "all" else options.domains.split(",")
+    return {domain: first_prompts(domain, options.prompts) for domain in domains}
+
+
 def main(options: Namespace) -> dict | None:
     if options.list:
         for system in SYSTEMS.values():
@@ -249,8 +260,7 @@ def main(options: Namespace) -> dict | None:
         return None
     if options.repeats < 1 or options.repeats % 2 == 0:
         raise ValueError(f"--repeats must be an odd number, 1 or more, got {options.repeats}.")
-    domains = list(held_out()) if options.domains == "all" else options.domains.split(",")
-    prompts = {domain: first_prompts(domain, options.prompts) for domain in domains}
+    prompts = given_prompts(options)
     every = options.systems == "all"
     named = options.systems and (list(SYSTEMS) if every else options.systems.split(","))
     asked = given_settings(  # refuses what no race takes, before a model is loaded
@@ -266,6 +276,10 @@ def main(options: Namespace) -> dict | None:
     servers = given_peers(options, asked.constraint)
     options.device = processes.own_device(options.device)
     pair = shaped(options, load_given(options))
+    if CHAT in prompts and not pair.chat:
+        raise ValueError(
+            f"--domains {CHAT} is for a target with a chat template, and {pair.title} is sent plain prompts."
+        )
     if every:
         named = able(pair, named)
     if assumed is not None:

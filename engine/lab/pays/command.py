@@ -67,7 +67,7 @@ def main(options: Namespace) -> dict | None:
 
 def judged(options: Namespace) -> dict:
     """The figures, with the verdict's sentence. Raises `ValueError` for a file, a system or a value that cannot be raced."""
-    given = read_all(options.prompts)
+    given = read_all(options.prompts or [CHAT_FILE])
     prompts = [each.text for each in given]
     sizes = batch.numbers("--batch", options.batch, batch.LARGEST_BATCH) if options.batch else []
     lengths = batch.numbers("--context", options.context, context.LONGEST) if options.context else []
@@ -110,7 +110,7 @@ def of_server(options: Namespace) -> dict:
             raise ValueError(f"{spelled(name)} is about a model that is loaded here. Leave it out beside --server.")
     if options.spread != "none":
         raise ValueError("--spread is about a model that is loaded here. Leave it out beside --server.")
-    prompts = [each.text for each in read_all(options.prompts)]
+    prompts = [each.text for each in read_all(options.prompts or [CHAT_FILE])]
     given = served.SIZES if options.batch is None else options.batch
     sizes = batch.numbers("--batch", given, batch.LARGEST_BATCH)
     asked = given_settings(options)

@@ -39,6 +39,11 @@ SKIPPED_PACKAGES = {"test", "tests", "idlelib", "lib2to3", "pydoc_data", "encodi
 
 
 def read_jsonl(path: Path) -> list[dict]:
+    """The file's values, one a line. Raises `ValueError` where there is no such file."""
+    if not path.is_file():
+        raise ValueError(
+            f"There is no {path.parent.name}/{path.name} in the folder that --data names. Give --data a folder with it."
+        )
     with path.open(encoding="utf-8") as lines:
         return [json.loads(line) for line in lines if line.strip()]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
-from engine.measure.options import ASSETS, gallery
+from engine.measure.options import ASSETS, chat_examples, gallery
 from engine.models.pairs import LoadedPair
 from engine.page.screens import own_prompts, pays_servers
 from engine.page.screens.cards import card_here, chosen, raceable
@@ -17,7 +17,7 @@ from engine.record.parsing import expect, shown
 from engine.record.race_file import Record
 
 Answer = dict[str, object]
-PROMPTS = gallery()
+PROMPTS, EXAMPLES = gallery(), chat_examples()
 RACES = {path.stem: Record.from_json(path.read_text("utf-8")) for path in sorted((ASSETS / "races").glob("*.json"))}
 
 

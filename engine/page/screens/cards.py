@@ -7,7 +7,7 @@ from typing import Any
 from engine.acceptance import ACCEPTANCES
 from engine.contracts import Part
 from engine.drafters import DRAFTERS
-from engine.models.pairs import EMBEDDED, LoadedPair
+from engine.models.pairs import OFFERED, LoadedPair
 from engine.policies import POLICIES
 from engine.race import SHAPE, checked
 from engine.record.parsing import shown
@@ -40,11 +40,12 @@ WAYS = {  # what the page says of the forward that runs
 CHAT = "The target has a chat template: a prompt is sent as a user's message, and the text below it is the reply."
 
 
-def introduced(pair: LoadedPair) -> dict[str, str]:
-    """What the page's head says of the pair."""
+def introduced(pair: LoadedPair) -> dict[str, Any]:
+    """What the page's head says of the pair. A `chat` gets other prompts to try."""
     return {
-        "pair": f"{pair.title} · {pair.hardware} · {pair.dtype}, {pair.target.way}" + " · chat" * pair.chat,
+        "pair": pair.title + " · chat" * pair.chat + f" · {pair.hardware} · {pair.dtype}, {pair.target.way}",
         "way": " ".join([WAYS[pair.target.way], *[CHAT] * pair.chat]),
+        "chat": pair.chat,
     }
 
 
@@ -59,18 +60,20 @@ def chosen(pairs: Sequence[LoadedPair], name: object) -> LoadedPair:
 
 
 def offered(pairs: Sequence[LoadedPair]) -> list[dict[str, Any]]:
-    """The pairs that a visitor may choose from, all of them embedded, the smallest first; none where there is no choice.
+    """The pairs that a visitor may choose from, all of them of `OFFERED`, the smallest first; none where there is no choice.
 
     The page's `own` is the first of `pairs`. `verify_ms`: forwards as measured here so far. The switch says the size, `pair` does not.
+    `memory` is what the pair takes, in words.
     """
     if len(pairs) < 2:
         return []
     choice = []
     for each in pairs:
-        name, size, said = each.pair.name, EMBEDDED[each.pair.name], introduced(each)
+        name, size, said = each.pair.name, OFFERED[each.pair.name], introduced(each)
         about = {"name": name, "size": size, "title": each.title, "own": each is pairs[0], "verify_ms": verified(each)}
+        about["memory"] = f"{each.footprint / 1e9:.1f} GB"
         choice.append({**about, **said, "pair": said["pair"].removeprefix(f"{size} ")})
-    return sorted(choice, key=lambda each: int(each["size"].removesuffix("M")))
+    return sorted(choice, key=lambda each: list(OFFERED).index(each["name"]))
 
 
 def card(system: System) -> dict[str, object]:

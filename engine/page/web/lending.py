@@ -6,7 +6,7 @@
 import os
 import time
 from collections.abc import AsyncGenerator, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
@@ -28,18 +28,18 @@ SPARE = 1.5  # times the expected seconds
 
 @dataclass(eq=False)
 class Served:
-    """What a page serves: a pair, whose place another may take, perhaps a second pair, and whether the pair that it is for has a draft.
+    """What a page serves: a pair, whose place another may take, others beside it, and whether the pair that it is for has a draft.
 
-    An order is carried out on the pair that was there when it was asked for. Every visitor chooses between two pairs for himself.
+    An order is carried out on the pair that was there when it was asked for. Every visitor chooses between the pairs for himself.
     """
 
     pair: LoadedPair
-    second: LoadedPair | None = None
+    others: list[LoadedPair] = field(default_factory=list)
     drafts: bool = True
 
     @property
     def pairs(self) -> list[LoadedPair]:
-        return [self.pair] if self.second is None else [self.pair, self.second]
+        return [self.pair, *self.others]
 
     def chosen(self, name: object) -> LoadedPair:
         """The pair of that name; the page's own for "". Raises `ValueError` for a name that no pair here has."""

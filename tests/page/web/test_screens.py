@@ -104,7 +104,7 @@ def test_another_pair_may_take_the_place_of_the_one_that_is_served(monkeypatch):
     assert asked == [PAIR, other] and introduced(other)["pair"].startswith("another pair · a machine · fp32")
     assert "chat" not in "".join(introduced(other).values())
     other.chat = True
-    assert introduced(other)["pair"].endswith(" · chat") and "chat template" in introduced(other)["way"]
+    assert " · chat · " in introduced(other)["pair"] and "chat template" in introduced(other)["way"]
     lanes = [
         each["props"]["value"] for each in parts["components"] if "System of the" in each["props"].get("label", "")
     ]

@@ -26,7 +26,7 @@ def named(name: str) -> LoadedPair:
 
 @pytest.fixture(scope="module")
 def served() -> Served:
-    return Served(named("embedded"), second=named("small"))
+    return Served(named("embedded"), others=[named("small")])
 
 
 async def raced(served: Served, **given) -> list[dict]:
@@ -61,8 +61,8 @@ def test_a_pair_that_is_not_there_is_refused_with_those_that_are(served, name):
 def test_the_head_offers_both_pairs_with_what_is_measured_of_each():
     served = Served(named("embedded"))
     assert spoken_of(served)["pairs"] == []
-    served.second = named("small")
-    costs_of(served.second, "none")
+    served.others.append(named("small"))
+    costs_of(served.others[0], "none")
     small, large = spoken_of(served)["pairs"]
     assert [(each["name"], each["size"]) for each in (small, large)] == [("small", "11M"), ("embedded", "67M")]
     assert large["verify_ms"] == {} and small["verify_ms"][1] > 0
@@ -81,7 +81,7 @@ def counted(name: str, best: str) -> LoadedPair:
 
 def test_a_card_and_the_dials_follow_the_chosen_pair():
     """Each pair has another best shape; with a dial that the visitor has set, the switch leaves all of them."""
-    page = build(Served(counted("embedded", "4x4x8"), second=counted("small", "2x3x4")))
+    page = build(Served(counted("embedded", "4x4x8"), others=[counted("small", "2x3x4")]))
     functions = {each.name: each.fn for each in page.fns.values() if each.fn}
     [look] = [
         each for block in page.blocks.values() for each in getattr(block, "server_fns", ()) if each.__name__ == "look"

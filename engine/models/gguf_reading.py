@@ -1,0 +1,238 @@
+"""GGUF as a checkpoint: its configuration and tokenizer as transformers reads them, and its weights, each when it is asked for.
+
+Weights are what the package gguf dequantises, in float32. Reading a vocabulary out of such a file takes seconds, so that configuration,
+tokenizer and the places of all tensors are kept in the user's cache, in a folder named after the content of the files.
+Names of values and tensors are those of ggml-org/llama.cpp.
+"""
+
+import hashlib
+import json
+import os
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedTokenizerFast
+from transformers.integrations import GGUF_CONFIG_MAPPING
+from transformers.modeling_gguf_pytorch_utils import TENSOR_PROCESSORS, TensorProcessor, get_gguf_hf_weights_map
+
+from engine.models.gguf_files import shards_of, title_of
+from engine.models.gguf_settings import apply_settings, apply_splitting
+
+FORM = "1"  # of a folder in the cache; another one is another folder
+PLACES = "tensors.json"
+PIECE = 1 << 24  # bytes
+NO_WEIGHTS = (
+    "rope_freqs.weight",
+    ".attn_rot_embd",
+    ".rot_embd",
+    "rope_factors_",
+)  # tensors that say how positions turn
+SPELLED_ANEW = {"qwen2moe": "qwen2_moe", "qwen3moe": "qwen3_moe", "gpt-oss": "gpt_oss"}  # as transformers spells them
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a tensor lies: in which shard, `[*shape]` numbers of type `kind` in `size` bytes from `offset` on. `weight` is its name here."""
+
+    name: str
+    weight: str
+    shard: int
+    kind: int
+    shape: tuple[int, ...]
+    offset: int
+    size: int
+
+
+class StoredWeight:
+    """One weight of the model, dequantised when it is indexed, as transformers indexes the slices of safetensors."""
+
+    def __init__(self, weight: str, places: list[Place], shards: list[Path], config: dict[str, Any], kind: str):
+        self.weight, self.places, self.shards = weight, places, shards
+        self.processor = TENSOR_PROCESSORS.get(kind, TensorProcessor)(config=config)
+
+    def __getitem__(self, _: object) -> torch.Tensor:
+        parsed: dict[str, dict[str, torch.Tensor]] = {"tensors": {}}
+        names = {place.name: self.weight for place in self.places}
+        names |= {place.name.removesuffix(".weight"): self.weight for place in self.places}
+        for place in self.places:
+            numbers = numbers_at(place, self.shards[place.shard])
+            made = self.processor.process(
+                weights=numbers, name=place.name, tensor_key_mapping=names, parsed_parameters=parsed
+            )
+            if made.name is not None:  # else it is one part of a weight, and was put into its place
+                parsed["tensors"][self.weight] = torch.from_numpy(np.array(made.weights))
+        return parsed["tensors"][self.weight]
+
+
+def numbers_at(place: Place, shard: Path) -> np.ndarray:
+    """The tensor's numbers, dequantised to float32."""
+    raw = np.memmap(shard, np.uint8, "r", place.offset, (place.size,))
+    rows = raw.reshape(*place.shape[:-1], -1)
+    return gguf.dequantize(rows, gguf.GGMLQuantizationType(place.kind)).reshape(place.shape)
+
+
+def weights_in(path: str) -> dict[str, StoredWeight]:
+    """Every weight of the model in these files, by transformers' name."""
+    shards, folder = shards_of(Path(path)), small_files(path)
+    told = json.loads((folder / PLACES).read_text(encoding="utf-8"))
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    parts: dict[str, list[Place]] = defaultdict(list)
+    for each in told["tensors"]:
+        parts[each["weight"]].append(Place(**{**each, "shape": tuple(each["shape"])}))
+    return {name: StoredWeight(name, places, shards, config, told["architecture"]) for name, places in parts.items()}
+
+
+def small_files(path: str) -> Path:
+    """The folder with config.json, the tokenizer's files and `PLACES` of the model in a GGUF file. Made where it is not there.
+
+    Raises `ValueError`, without the file's folder, for what cannot be read.
+    """
+    shards = shards_of(Path(path))
+    state = tuple((str(each.resolve()), (at := each.stat()).st_size, at.st_mtime_ns) for each in shards)
+    return converted(path, state)
+
+
+@cache
+def converted(path: str, state: tuple) -> Path:
+    """As `small_files`, once for every `state` of the files."""
+    shards = shards_of(Path(path))
+    digest = hashlib.sha256(f"{FORM} {version('transformers')} {version('gguf')}".encode())
+    for each in shards:
+        with each.open("rb") as file:
+            while piece := file.read(PIECE):
+                digest.update(piece)
+    folder = cache_folder() / f"{title_of(path)[:60]}-{digest.hexdigest()[:32]}"
+    if not (folder / PLACES).is_file():
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".new-") as place:
+            new = Path(place) / "files"
+            new.mkdir()
+            write_small_files(shards, new)
+            try:
+                new.rename(folder)  # whole or not at all, whoever else makes it
+            except OSError:
+                if not (folder / PLACES).is_file():
+                    raise
+    return folder
+
+
+@cache
+def cache_folder() -> Path:
+    """This user's own folder for converted files. Where nobody else is kept out, or nothing can be written, a passing one."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "treerace" / "gguf"
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        state = folder.stat()
+        if os.access(folder, os.W_OK) and (
+            os.name != "posix" or state.st_uid == os.getuid() and not state.st_mode & 0o022
+        ):
+            return folder
+    except (OSError, RuntimeError):  # no home
+        pass
+    passing = tempfile.TemporaryDirectory(prefix="treerace-gguf-")
+    PASSING.append(passing)  # its folder goes when the process does
+    return Path(passing.name)
+
+
+PASSING: list[tempfile.TemporaryDirectory] = []
+
+
+def write_small_files(shards: list[Path], folder: Path) -> None:
+    """Write what `small_files` holds. Raises `ValueError` with what is missing."""
+    readers = [gguf.GGUFReader(each) for each in shards]
+    values = {
+        name: field.contents()
+        for name, field in readers[0].fields.items()
+        if "tokenizer.ggml." not in name or len(field.data) == 1
+    }
+    architecture = str(values.get("general.architecture"))
+    known = sorted({*GGUF_CONFIG_MAPPING} - {"general", "tokenizer"})
+    if SPELLED_ANEW.get(architecture, architecture) not in known:
+        raise ValueError(
+            f"its architecture is {architecture!r}, and transformers {version('transformers')} reads {', '.join(known)}"
+        )
+    tensors = {each.name: (shard, each) for shard, reader in enumerate(readers) for each in reader.tensors}
+    refuse_unreadable(tensors.values())
+    with alone(shards[0]) as source:
+        config = AutoConfig.from_pretrained(**source)
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(**source)
+    config.tie_word_embeddings = "output.weight" not in tensors  # which another shard may hold
+    rope = tensors.get("rope_freqs.weight")
+    apply_settings(config, architecture, values, rope and np.array(rope[1].data, np.float32))
+    apply_splitting(tokenizer, values)
+    config.dtype = dtype_of(each.tensor_type for _, each in tensors.values())
+    config.name_or_path = ""
+    config.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    names = weight_names(config, architecture, config.to_dict())
+    unknown = [name for name in tensors if name not in names and not any(each in name for each in NO_WEIGHTS)]
+    if unknown:
+        raise ValueError(
+            f"transformers' {config.model_type} has no place for {len(unknown)} of its tensors, such as {unknown[0]}"
+        )
+    places = [
+        Place(
+            name,
+            names[name],
+            shard,
+            int(each.tensor_type),
+            tuple(map(int, reversed(each.shape))),
+            int(each.data_offset),
+            int(each.n_bytes),
+        )
+        for name, (shard, each) in tensors.items()
+        if name in names
+    ]
+    told = {"architecture": architecture, "tensors": [asdict(each) for each in places]}
+    (folder / PLACES).write_text(json.dumps(told), encoding="utf-8")
+
+
+def refuse_unreadable(tensors: Any) -> None:
+    """Raises `ValueError` for a type of blocks that the package gguf does not dequantise."""
+    for each in {each.tensor_type: each for _, each in tensors}.values():
+        block = np.zeros((1, gguf.GGML_QUANT_SIZES[each.tensor_type][1]), np.uint8)
+        try:
+            gguf.dequantize(block, each.tensor_type)
+        except NotImplementedError:
+            raise ValueError(
+                f"its tensor {each.name} is of the type {each.tensor_type.name}, which the package gguf {version('gguf')} does not dequantise"
+            ) from None
+
+
+def dtype_of(types: Iterable[gguf.GGMLQuantizationType]) -> torch.dtype:
+    """The smallest type that holds all matrices exactly. Norms are in 32 bits everywhere."""
+    kinds = {each.name for each in types} - {"F32"}
+    return {frozenset({"F16"}): torch.float16, frozenset({"BF16"}): torch.bfloat16}.get(frozenset(kinds), torch.float32)
+
+
+def weight_names(config: PreTrainedConfig, architecture: str, sizes: dict[str, Any]) -> dict[str, str]:
+    """transformers' names of the weights by those in the file."""
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    processor = TENSOR_PROCESSORS.get(architecture, TensorProcessor)(config=sizes)
+    try:
+        return get_gguf_hf_weights_map(model, processor)
+    except NotImplementedError:
+        raise ValueError(f"the package gguf {version('gguf')} names no tensors of {architecture}") from None
+
+
+@contextmanager
+def alone(file: Path) -> Iterator[dict[str, Any]]:
+    """Arguments by which `from_pretrained` finds the file alone: what else lies in its folder plays no part, and no network does."""
+    with tempfile.TemporaryDirectory(prefix="treerace-") as place:
+        (Path(place) / "model.gguf").symlink_to(file.resolve())
+        yield {
+            "pretrained_model_name_or_path": place,
+            "gguf_file": "model.gguf",
+            "local_files_only": True,
+            "trust_remote_code": False,
+        }
