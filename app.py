@@ -115,8 +115,9 @@ def go_live(front: Front, pair: Pair, how: dict[str, str], as_served: Callable[[
     A pair that is not embedded, or not kept as its files keep it, is loaded behind the live page, which races the small embedded pair
     meanwhile. The page, its open tabs included, goes over to that pair when its own opening race is ready. One that cannot be loaded
     ends the process with a sentence: whoever started it reads the terminal, and a page that went on would hide the failure. Beside the
-    default pair visitors may choose the small one, and a published one that is on this machine, which is loaded last. `how` is what `load` takes besides; `as_served` gives a
-    loaded pair what it has as a served one, its remote server among it.
+    default pair visitors may choose the small one, which is made ready behind it, and a published one that is on this machine, which is
+    loaded last. `how` is what `load` takes besides; `as_served` gives a loaded pair what it has as a served one, its remote server
+    among it.
     """
     gc.disable()  # the imports make millions of objects, and few of them are garbage
     # What takes seconds to import is imported behind the opening page
@@ -163,6 +164,7 @@ def go_live(front: Front, pair: Pair, how: dict[str, str], as_served: Callable[[
         with refused_by_sentence():
             ready = opened(load(pair, **how, tell=hear))
         served.pair = ready.pair
+
     def waits() -> bool:
         return front.page_is_coming
 

@@ -81,7 +81,7 @@ def refuse_files(folder: Path) -> None:
 
 
 def export_gguf(pair: Pair, folder: Path) -> list[Path]:
-    """Write `target.KIND.gguf` and `draft.KIND.gguf`, for each KIND. Raises `ValueError` as `gguf_writing.write`, and for a full folder."""
+    """Write `target.KIND.gguf` and `draft.KIND.gguf`, for each KIND. Raises `ValueError` as `write` does, and for a full folder."""
     refuse_files(folder)
     tokenizer, _ = load_tokenizer_and_config(pair.target_checkpoint)
     folder.mkdir(parents=True, exist_ok=True)

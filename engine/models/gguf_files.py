@@ -1,6 +1,6 @@
 """GGUF files: which file of a folder, of an installed package or of a sharded model is meant. Knows names; reads no file.
 
-llama.cpp cuts a large model into shards, `NAME-00001-of-00003.gguf` and so on. The first one holds all values, and stands for all of them.
+llama.cpp cuts a large model into shards, `NAME-00001-of-00003.gguf` and so on. The first one holds all values, and names them all.
 """
 
 import re

@@ -42,7 +42,7 @@ SPELLED_ANEW = {"qwen2moe": "qwen2_moe", "qwen3moe": "qwen3_moe", "gpt-oss": "gp
 
 @dataclass(frozen=True)
 class Place:
-    """Where a tensor lies: in which shard, `[*shape]` numbers of type `kind` in `size` bytes from `offset` on. `weight` is its name here."""
+    """Where a tensor lies: `[*shape]` numbers of a `kind` in `size` bytes of a shard, from `offset` on. `weight` is its name here."""
 
     name: str
     weight: str
@@ -133,7 +133,7 @@ def cache_folder() -> Path:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         state = folder.stat()
         if os.access(folder, os.W_OK) and (
-            os.name != "posix" or state.st_uid == os.getuid() and not state.st_mode & 0o022
+            os.name != "posix" or (state.st_uid == os.getuid() and not state.st_mode & 0o022)
         ):
             return folder
     except (OSError, RuntimeError):  # no home
@@ -204,7 +204,7 @@ def refuse_unreadable(tensors: Any) -> None:
             gguf.dequantize(block, each.tensor_type)
         except NotImplementedError:
             raise ValueError(
-                f"its tensor {each.name} is of the type {each.tensor_type.name}, which the package gguf {version('gguf')} does not dequantise"
+                f"its tensor {each.name} is of the type {each.tensor_type.name}, which the package gguf {version('gguf')} does not know"
             ) from None
 
 

@@ -37,6 +37,12 @@ def apply_settings(
     stops = {values.get(f"tokenizer.ggml.{name}_token_id") for name in STOPS} - {None}
     if stops:
         config.eos_token_id = min(stops) if len(stops) == 1 else sorted(stops)
+    for name in (
+        "bos_token_id",
+        "pad_token_id",
+    ):  # where the file has none, the family's usual one may lie beyond the vocabulary
+        if (getattr(config, name, None) or 0) >= config.vocab_size:
+            setattr(config, name, None)
     if told("attention.key_length") is not None and config.model_type not in ("gemma4_text", "t5", "umt5"):
         config.head_dim = int(told("attention.key_length"))
     if config.model_type in ("mistral", "phi3"):
@@ -107,5 +113,5 @@ def apply_splitting(tokenizer: PreTrainedTokenizerBase, values: dict[str, Any]) 
     ):  # so nothing was put in its place
         known = ", ".join(sorted(AS_GPT_2 | SINGLE_DIGITS))
         raise ValueError(
-            f"its tokenizer splits texts by the rule {rule!r}, which transformers does not know. Besides its own, {known} are known here"
+            f"its tokenizer splits texts by the rule {rule!r}, which transformers does not know. Known here besides: {known}"
         )

@@ -4,10 +4,10 @@ from argparse import ArgumentParser
 from pathlib import Path
 
 from engine.measure.options import (
+    CHAT,
     add_constraint,
     add_json,
     add_memory,
-    CHAT,
     add_pair,
     add_remote,
     add_shape,

@@ -26,7 +26,10 @@ from transformers import (
 from engine.models.gguf_writing import paired
 from helpers.checkpoints import SIZES
 
-TEMPLATE = "{% for m in messages %}<|start|>{{ m['role'] }}\n{{ m['content'] }}<|end|>\n{% endfor %}{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
+TEMPLATE = (
+    "{% for m in messages %}<|start|>{{ m['role'] }}\n{{ m['content'] }}<|end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
+)
 ADDED = ("<|endoftext|>", "<|start|>", "<|end|>")
 MERGED = (("Ġ", "t"), ("h", "e"), ("Ġt", "he"))
 END, TURN_END = 259, 261  # of a text, of a turn

@@ -118,7 +118,7 @@ def test_a_folder_or_an_installed_package_with_one_file_names_it(tmp_path, monke
     assert own_pair("some-model").target == str(file) == own_pair(str(file.parent)).target
     assert loaded("some-model").title == "model"
     write_gguf(file.with_name("other.gguf"), random_model("llama"), "llama")
-    with pytest.raises(ValueError, match="some_model holds 2 GGUF models, model.gguf, other.gguf: name one"):
+    with pytest.raises(ValueError, match=r"some_model holds 2 GGUF models, model\.gguf, other\.gguf: name one"):
         own_pair(str(file.parent))
     with pytest.raises(ValueError, match=r"'none.gguf' is no file here\. Check the path of the GGUF file"):
         own_pair("none.gguf")
@@ -127,7 +127,7 @@ def test_a_folder_or_an_installed_package_with_one_file_names_it(tmp_path, monke
 
 
 def test_the_tokenizer_its_template_and_its_rule_come_from_the_file(tmp_path):
-    for rule, count in (("gpt-2", 5), ("smollm", 7)):
+    for rule in ("gpt-2", "smollm"):
         file = tmp_path / f"{rule}.gguf"
         write_gguf(file, random_model("llama"), "llama", rule=rule)
         pair, text = loaded(file), "in the 123 <|end|>"
@@ -135,7 +135,7 @@ def test_the_tokenizer_its_template_and_its_rule_come_from_the_file(tmp_path):
         assert chat_text(pair.tokenizer, "Hi") == "<|start|>user\nHi<|end|>\n<|start|>assistant\n"
         written = chat_tokens(pair.tokenizer, "a <|end|>")
         assert written.count(TURN_END) == 1 and pair.tokenizer.decode(written).count("<|end|>") == 2
-        assert pair.chat and count == 5 + 2 * (rule == "smollm")
+        assert pair.chat
     write_gguf(tmp_path / "odd.gguf", random_model("llama"), "llama", rule="viking")
     with pytest.raises(ValueError, match=r"odd\.gguf does not load: its tokenizer splits texts by the rule 'viking'"):
         loaded(tmp_path / "odd.gguf")

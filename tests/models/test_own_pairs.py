@@ -62,7 +62,7 @@ def test_a_target_alone_races_what_needs_no_draft_model(own):
     assert raced(loaded, "lookup", 0.8) is True and raced(loaded, "auto", 0.0) is True
     with pytest.raises(ValueError, match=r"pair large .*no draft model.*lookup"):
         raced(loaded, "tree", 0.0)
-    with pytest.raises(ValueError, match=rf"train eagle --target large`"):
+    with pytest.raises(ValueError, match=r"train eagle --target large`"):
         loaded.net("eagle")
 
 

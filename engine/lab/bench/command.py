@@ -11,8 +11,8 @@ forwards allow. What is missing from 100% is lost outside the forwards: in accep
 `--acceptance 3.0` races nothing. It estimates from this machine's measured forwards what a tree or a chain would give with that many
 tokens a round, such as a paper reports (`engine.measure.forced`).
 
-Several texts (`--domains`) give a table each, and one that sets them side by side. `--domains chat` races 40 requests of five kinds on a
-target with a chat template, and `--prompts FILE` a file of one's own.
+Several texts (`--domains`) give a table each, and one that sets them side by side. `--domains chat` is for a target with a chat
+template: up to 40 requests of five kinds. `--prompts FILE` takes a file of one's own.
 
 `accelerate launch -m engine bench` splits the prompts over its processes, a GPU each, and prints one table over all of them. Where
 processes share a CPU, they slow each other; tokens, tau and texts stay the same.
@@ -31,8 +31,8 @@ from tqdm import tqdm
 
 from engine.measure import forced, peers, processes
 from engine.measure.options import CHAT, first_prompts, given_constraint, held_out, load_given, shaped
-from engine.measure.prompts import read
 from engine.measure.other_engines import Others, given_peers, others_beside
+from engine.measure.prompts import read
 from engine.measure.racing import allows, believed, drained, given_settings
 from engine.measure.verdict import ratios
 from engine.measure.ways import Way, Written, first_calls, in_turn, timed

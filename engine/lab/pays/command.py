@@ -33,7 +33,7 @@ from tqdm import tqdm
 
 from engine.lab.pays import batch, context, served
 from engine.measure import forced, peers, processes, served_words, words
-from engine.measure.options import given_constraint, load_given, shaped
+from engine.measure.options import CHAT_FILE, given_constraint, load_given, shaped
 from engine.measure.other_engines import Others, given_peers, others_beside
 from engine.measure.peers import SAME
 from engine.measure.prompts import read_all

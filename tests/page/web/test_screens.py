@@ -102,7 +102,8 @@ def test_another_pair_may_take_the_place_of_the_one_that_is_served(monkeypatch):
     served.pair = other
     awaited(race())
     assert asked == [PAIR, other] and introduced(other)["pair"].startswith("another pair · a machine · fp32")
-    assert "chat" not in "".join(introduced(other).values())
+    said = introduced(other)
+    assert "chat" not in said["pair"] + said["way"] and said["chat"] is False
     other.chat = True
     assert " · chat · " in introduced(other)["pair"] and "chat template" in introduced(other)["way"]
     lanes = [
