@@ -1,11 +1,13 @@
 """What ships: sizes, offline loading through the Auto classes, and a README that quotes real files."""
 
 import json
+import re
 import subprocess
 import sys
 
 import pytest
 
+from engine.measure.options import CHAT, chat_examples, chat_prompts, first_prompts
 from engine.models.pairs import MODELS
 from helpers.paths import ROOT
 
@@ -65,7 +67,7 @@ def test_the_prompts_for_a_chat_are_forty_of_five_kinds_that_no_training_reads()
     assert [next(kind for kind, each in kinds.items() if text in each) for text in first] == list(kinds)
     assert not {each["prompt"] for every in chat_examples().values() for each in every} & set(texts)
     for path in (ROOT / "engine" / "lab" / "train").rglob("*.py"):
-        assert "chat_prompts" not in path.read_text(encoding="utf-8") and "CHAT" not in path.read_text("utf-8"), path
+        assert not {"chat_prompts", "CHAT_FILE"} & {*re.findall(r"\w+", path.read_text(encoding="utf-8"))}, path
 
 
 def test_the_readme_quotes_a_real_drafter_and_names_both_commands():
