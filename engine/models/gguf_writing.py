@@ -120,8 +120,8 @@ def add_tokenizer(writer: gguf.GGUFWriter, tokenizer: PreTrainedTokenizerBase, c
     tokens, types = [f"[PAD{number}]" for number in range(count)], [int(TokenType.NORMAL)] * count
     for token, number in tokenizer.get_vocab().items():
         tokens[number] = token
-    for number in tokenizer.all_special_ids:
-        types[number] = int(TokenType.CONTROL)
+    for number, added in tokenizer.added_tokens_decoder.items():
+        types[number] = int(TokenType.CONTROL if added.special else TokenType.USER_DEFINED)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre(split_rule(tokenizer))
     writer.add_token_list(tokens)
