@@ -134,3 +134,21 @@ def test_calls_of_the_api_choose_a_pair_too(default_server):
         assert {system["trace"]["pair"] for event in events for system in event.get("systems", [])} == {title}
     with pytest.raises(Exception, match=r"There is no pair 'gpt-9' here\. Available: embedded, small"):
         client.predict(PROMPT, "tree", pair="gpt-9", api_name="/race")
+
+
+def test_a_chat_model_gets_requests_to_try_and_says_its_memory(visitor):
+    """The pair is made up here: the page hears of one more, as it does when a published one has been loaded."""
+    visitor.evaluate(
+        """() => TreeRace.pairs.offer([...TreeRace.pairs.offered, {...TreeRace.pairs.offered[0],
+             name: "smollm2", size: "SmolLM2 135M", title: "SmolLM2 135M Instruct", chat: true, own: false, memory: "0.5 GB"}])"""
+    )
+    chips = {name: visitor.get_by_role("button", name=name, exact=True) for name in ("chat", "stories")}
+    expect(chips["stories"]).to_be_visible()
+    expect(chips["chat"]).to_be_hidden()
+    size(visitor, "SmolLM2 135M").check(force=True)
+    expect(chips["chat"]).to_be_visible()
+    expect(chips["stories"]).to_be_hidden()
+    expect(visitor.get_by_title("Race on the SmolLM2 135M Instruct, 0.5 GB of memory")).to_be_visible()
+    chips["chat"].click()
+    visitor.get_by_role("button", name="Three tips").click()
+    expect(visitor.locator("#prompt textarea")).to_have_value("Give me three tips for learning to cook.")
