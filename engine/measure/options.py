@@ -67,6 +67,14 @@ def first_prompts(domain: str, count: int) -> list[str]:
     return texts[domain][:count]
 
 
+def refuse_plain(pair: LoadedPair, domains: str) -> None:
+    """Raises `ValueError` where these domains have requests to a chat model, and the pair is sent plain prompts."""
+    if CHAT in domains.split(",") and not pair.chat:
+        raise ValueError(
+            f"--domains {CHAT} is for a target with a chat template, and {pair.title} is sent plain prompts."
+        )
+
+
 def count(text: str) -> int:
     """The type of an option that counts something, of which there is at least one."""
     if (number := int(text)) < 1:

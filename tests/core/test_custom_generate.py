@@ -50,6 +50,11 @@ def test_without_a_draft_it_looks_up(models):
     assert written(models, draft=None) == plain(models)
 
 
+def test_a_drafter_that_must_be_trained_is_refused_with_a_command_that_names_a_folder(models):
+    with pytest.raises(ValueError, match=r"Train one with `python -m engine train eagle --target FOLDER`"):
+        written(models, system="eagle")
+
+
 def test_a_stop_token_ends_the_text_where_generate_ends_it(models):
     ends = plain(models)[PROMPT.shape[1] + 7]
     text = written(models, eos_token_id=[ends, 3], do_sample=False)

@@ -30,7 +30,7 @@ from typing import NamedTuple, TypeVar
 from tqdm import tqdm
 
 from engine.measure import forced, peers, processes
-from engine.measure.options import CHAT, first_prompts, given_constraint, held_out, load_given, shaped
+from engine.measure.options import first_prompts, given_constraint, held_out, load_given, refuse_plain, shaped
 from engine.measure.other_engines import Others, given_peers, others_beside
 from engine.measure.prompts import read
 from engine.measure.racing import allows, believed, drained, given_settings
@@ -276,10 +276,7 @@ def main(options: Namespace) -> dict | None:
     servers = given_peers(options, asked.constraint)
     options.device = processes.own_device(options.device)
     pair = shaped(options, load_given(options))
-    if CHAT in prompts and not pair.chat:
-        raise ValueError(
-            f"--domains {CHAT} is for a target with a chat template, and {pair.title} is sent plain prompts."
-        )
+    refuse_plain(pair, options.domains)
     if every:
         named = able(pair, named)
     if assumed is not None:

@@ -33,7 +33,7 @@ from tqdm import tqdm
 
 from engine.lab.pays import batch, context, served
 from engine.measure import forced, peers, processes, served_words, words
-from engine.measure.options import CHAT_FILE, given_constraint, load_given, shaped
+from engine.measure.options import CHAT_FILE, given_constraint, load_given, refuse_plain, shaped
 from engine.measure.other_engines import Others, given_peers, others_beside
 from engine.measure.peers import SAME
 from engine.measure.prompts import read_all
@@ -77,6 +77,7 @@ def judged(options: Namespace) -> dict:
     servers = given_peers(options, asked.constraint)
     options.device = processes.own_device(options.device)
     pair = shaped(options, load_given(options))
+    refuse_plain(pair, options.domains or "")
     pair = replace(pair, memory=Memory()) if options.memory else pair
     systems = chosen(pair, options.systems)
     raced, refused = fitting(pair, prompts, asked)

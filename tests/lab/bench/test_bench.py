@@ -80,6 +80,23 @@ def test_several_texts_stand_side_by_side(capsys, embedded):
     assert "Unknown domain 'poems'" in capsys.readouterr().err
 
 
+def test_a_file_of_prompts_takes_the_place_of_the_held_out_ones(capsys, embedded, tmp_path):
+    file = tmp_path / "mine.txt"
+    file.write_text("Story: A fox\n\nStory: A hen\n\nStory: An owl")
+    lines, figures = told(capsys, "bench", *SMALL, "--systems", "lookup", "--prompts", str(file), "--tokens", "6")
+    assert (figures["domain"], figures["prompts"]) == ("mine.txt", 3) and any(
+        line.startswith("mine.txt: ") for line in lines
+    )
+
+
+def test_requests_to_a_chat_model_are_for_a_target_with_a_template(capsys, embedded):
+    for command in (("bench", "--prompts", "3"), ("pays",)):
+        with pytest.raises(SystemExit):
+            run(*command, *SMALL, "--domains", "chat")
+        said = f"--domains chat is for a target with a chat template, and {embedded.title} is sent plain prompts."
+        assert said in capsys.readouterr().err
+
+
 def test_of_several_races_of_a_prompt_the_one_of_the_median_time_counts(capsys, monkeypatch, embedded):
     kept, raced = bench.middle, []
     assert kept([SimpleNamespace(seconds=seconds) for seconds in (5, 1, 3)], "seconds").seconds == 3

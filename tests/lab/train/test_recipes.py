@@ -333,3 +333,10 @@ def test_a_gpu_draws_the_rows_that_shards_would_hold_and_asks_the_target_anew(co
     epoch = [row for step in range(3) for row in observed.batch(step, 2).ids.tolist()]
     assert sorted(epoch) == sorted(rows.tolist())
     assert torch.equal(observed.batch(4, 2).ids, Observed(target, rows).batch(4, 2).ids)
+
+
+def test_a_folder_without_the_texts_says_which_are_missing(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"There is no gsm8k/train\.jsonl in the folder that --data names\. Give --data a folder"
+    ):
+        data.problem_documents(tmp_path, held_out=False)
