@@ -165,7 +165,8 @@ def write_small_files(shards: list[Path], folder: Path) -> None:
     with alone(shards[0]) as source:
         config = AutoConfig.from_pretrained(**source)
         tokenizer = PreTrainedTokenizerFast.from_pretrained(**source)
-    config.tie_word_embeddings = "output.weight" not in tensors  # which another shard may hold
+    if len(shards) > 1:  # transformers looks for the head in the first one alone
+        config.tie_word_embeddings = "output.weight" not in tensors
     rope = tensors.get("rope_freqs.weight")
     apply_settings(config, architecture, values, None if rope is None else np.array(rope[1].data, np.float32))
     apply_splitting(tokenizer, values)
