@@ -33,7 +33,7 @@ KNOWN = {"mask_token_id", "target_layer_ids", "block_size", "num_target_layers"}
 OUTSIDE = {"block_size", "num_target_layers", "dflash_config", "target_hidden_size"}  # beside z-lab's layers
 OF_SPECULATORS = {
     *("transformer_layer_config", "draft_vocab_size", "block_size", "mask_token_id", "num_target_layers"),
-    *("aux_hidden_state_layer_ids", "sample_from_anchor"),
+    "aux_hidden_state_layer_ids",
 }
 ARCHITECTURES = {
     "DFlashDraftModel",
