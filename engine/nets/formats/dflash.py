@@ -35,10 +35,8 @@ OF_SPECULATORS = {
     *("transformer_layer_config", "draft_vocab_size", "block_size", "mask_token_id", "num_target_layers"),
     "aux_hidden_state_layer_ids",
 }
-ARCHITECTURES = {
-    "DFlashDraftModel",
-    "DFlashSpeculator",
-}  # later ones keep the first one's keys and compute other networks
+# Later ones keep the first one's keys and compute other networks
+ARCHITECTURES = {"DFlashDraftModel", "DFlashSpeculator"}
 # The one value of each that is computed here: a block sees all of itself, and rotates halves of heads
 COMPUTED: dict[str, Any] = {
     "causal": False,
