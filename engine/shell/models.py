@@ -68,7 +68,7 @@ def train(parser: ArgumentParser) -> None:
             name, help=f"the learned drafter {name} for a pair's target, or for any Hub target"
         )
         add = drafter.add_argument
-        texts = drafter.add_mutually_exclusive_group(required=True)
+        texts = drafter.add_mutually_exclusive_group()
         texts.add_argument("--data", type=Path, help="folder with tinystories/, storybooks/ and gsm8k/")
         texts.add_argument(
             "--prompts",
@@ -79,12 +79,23 @@ def train(parser: ArgumentParser) -> None:
         add("--target", help="a folder or a Hub repository instead of a pair")
         add("--revision", help="the Hub repository's full commit")
         add("--out", type=Path, help="where the drafter is written; an embedded pair's own drafters when left out")
-        add("--work", type=Path, default=Path(".train"), help="features and checkpoints; a run resumes")
+        add(
+            "--work",
+            type=Path,
+            default=Path(".train"),
+            help="features and checkpoints; a run resumes. Where rows/, held_out/ and a file `ready` stand, these are learned from",
+        )
         add("--start", type=Path, help="the folder of a drafter whose weights to go on from")
         add(
             "--hidden",
             type=int,
             help="the drafter's width; when left out the target's, or half of it where the target is wide",
+        )
+        add(
+            "--own-vocab",
+            type=count,
+            help="tokens that eagle, dflash or dspark guess, the most frequent ones of the target's text; 8,000 of a large vocabulary "
+            "when left out",
         )
         add(
             "--shared-tables",

@@ -23,7 +23,7 @@ def main(options: Namespace) -> dict | None:
     if getattr(options, "prompts", None):
         options.device = str(checked_device(options.device))
         return train_on_prompts(options)
-    if not options.data.is_dir():
+    if options.data is not None and not options.data.is_dir():
         raise ValueError(
             f"There is no folder {str(options.data)!r}. Give --data the folder with the texts to train on."
         )
