@@ -1,6 +1,7 @@
 """Model pairs: which draft guesses for which target, on disk and in memory. Knows names and values; loads nothing."""
 
 import re
+import shlex
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -90,7 +91,8 @@ class Pair:
         """The options by which `python -m engine train` finds the target."""
         if self.name in PAIRS:
             return f"--pair {self.name}"
-        return f"--target {self.target}" + (f" --revision {self.target_revision}" if self.target_revision else "")
+        revision = f" --revision {self.target_revision}" if self.target_revision else ""
+        return f"--target {shlex.quote(self.target)}{revision}"
 
 
 def embedded_pair(name: str, size: str) -> Pair:

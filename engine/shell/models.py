@@ -69,16 +69,24 @@ def train(parser: ArgumentParser) -> None:
         )
         add = drafter.add_argument
         texts = drafter.add_mutually_exclusive_group()
-        texts.add_argument("--data", type=Path, help="folder with tinystories/, storybooks/ and gsm8k/")
+        texts.add_argument(
+            "--data",
+            type=Path,
+            help="folder with tinystories/, storybooks/ and gsm8k/, of which requests are made; the target writes all when left out",
+        )
         texts.add_argument(
             "--prompts",
             type=Path,
-            help="a file of your own prompts instead, .txt with blank lines between them or .jsonl; needs --start and --out",
+            help="a file of your own prompts instead, .txt with blank lines between them or .jsonl; with --start a drafter learns on",
         )
         add("--pair", choices=PAIRS, default="small", help="train for this pair's target")
         add("--target", help="a folder or a Hub repository instead of a pair")
         add("--revision", help="the Hub repository's full commit")
-        add("--out", type=Path, help="where the drafter is written; an embedded pair's own drafters when left out")
+        add(
+            "--out",
+            type=Path,
+            help="where the drafter is written; drafters/TARGET when left out, and a shipped pair's own folder for that",
+        )
         add(
             "--work",
             type=Path,
@@ -107,7 +115,7 @@ def train(parser: ArgumentParser) -> None:
         add(
             "--own-rows",
             type=int,
-            help="rows of 256 tokens that the target writes; 2048 after a corpus and 512 after own prompts when left out",
+            help="rows of 256 tokens that the target writes; 2048 when left out, and 512 with --start and --prompts",
         )
         add("--raw", action="store_true", help="send --prompts as they are; else in the target's chat template, if any")
         add("--rows", type=int, help="rows of a step; the recipe's own number when left out")

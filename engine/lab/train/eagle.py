@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+import numpy as np
 import torch
 from transformers import PreTrainedModel
 
@@ -13,6 +14,9 @@ from engine.nets.eagle import Eagle
 DEPTH, LAYERS = 5, 1
 DECAY = 0.8
 LR, BATCH = 3e-3, 6
+ANCHORS = (
+    80  # places of a row behind which a step drafts deeper: others' rollouts tell much the same, and cost as much each
+)
 
 
 def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor) -> Eagle:
@@ -23,11 +27,16 @@ def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor) -> Eagl
     return net
 
 
-def loss(net: Eagle, batch: TrainingBatch, step: int) -> torch.Tensor:
+def loss(net: Eagle, batch: TrainingBatch, step: int, anchors: int = ANCHORS) -> torch.Tensor:
+    """Summed soft cross-entropy `[]`: the first step's at every place, deeper ones' behind the anchors of this step."""
     own, p, mass = OwnLabels(net.vocabulary, net.config.vocab)(batch.tokens[:, 1:], batch.p[:, 1:])
     total = torch.zeros((), device=batch.ids.device)
-    for s, out in enumerate(net.rollout(batch.ids, batch.features, net.config.depth)):
-        each = soft_cross_entropy(net.logits(out[:, s:]), own[:, s:], p[:, s:]) * mass[:, s:]
+    longest = batch.ids.shape[1] - net.config.depth
+    drawn = np.random.default_rng([13, step]).choice(longest, min(anchors, longest), replace=False)
+    behind = torch.from_numpy(np.sort(drawn))
+    for s, out in enumerate(net.rollout(batch.ids, batch.features, net.config.depth, behind)):
+        at = behind + s if s else slice(None)
+        each = soft_cross_entropy(net.logits(out), own[:, at], p[:, at]) * mass[:, at]
         total = total + DECAY**s * each.mean()
     return total
 
@@ -38,6 +47,6 @@ def validate(net: Eagle, batches: Iterable[TrainingBatch]) -> dict[str, float]:
     right: list[list[torch.Tensor]] = [[] for _ in range(net.config.depth)]
     for batch in batches:
         for s, out in enumerate(net.rollout(batch.ids, batch.features, net.config.depth)):
-            best = net.vocabulary[net.logits(out[:, s:]).topk(3, dim=-1).indices]
+            best = net.vocabulary[net.logits(out).topk(3, dim=-1).indices]
             right[s].append(best == batch.tokens[:, 1 + s :, :1])
     return by_depth(map(torch.cat, right))

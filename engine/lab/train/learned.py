@@ -3,6 +3,7 @@
 import argparse
 import hashlib
 import json
+import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -15,12 +16,13 @@ from transformers import PreTrainedModel
 from engine.lab.train import dflash, dspark, eagle, medusa, parallel, specblock
 from engine.lab.train.data import DOMAINS, corpora
 from engine.lab.train.features import Observed, Shards, cache
-from engine.lab.train.loop import Budget, train
+from engine.lab.train.loop import Budget, log_of, train
 from engine.lab.train.self_written.conversations import Conversation, Turns, request_ids, turns_of
 from engine.lab.train.self_written.requests import Requests, from_data, from_prompts, unasked
 from engine.lab.train.self_written.rows import write_ids, write_shards
 from engine.lab.train.width import width_for
 from engine.lab.train.writing import ROW, own_text
+from engine.measure.options import CURVE, writable
 from engine.models.loading import TRAINED_ON, checked_device, load_model, load_tokenizer_and_config, stop_ids
 from engine.models.pairs import EMBEDDED, PAIRS, Checkpoint
 from engine.models.quantising import kept_in
@@ -38,7 +40,7 @@ RECIPES = {
 # A drafter's own vocabulary. Of a small one of its target it is a share for EAGLE, which has a head of its own, and all for the others,
 # which read the target's. Every row of a head is read for every guess, and 8,000 tokens are most of what a chat model writes.
 OWN_MOST, OWN_SHARE, SMALL = 8_000, 0.75, 16_384
-BLOCKS = ("dflash", "dspark")  # read rows of the target's head
+SHARING = ("dflash", "dspark", "medusa")  # read rows of the target's head
 OWN_ROWS = 2048  # rows that the target writes, unless options say another number
 REAL_SHARE = 0.25  # share of corpus rows among the target's own
 HELD_OUT_ROWS = 96
@@ -59,7 +61,7 @@ def own_size(name: str, vocab: int, given: int | None = None) -> int:
         raise ValueError(f"--own-vocab must be between 1 and {vocab}, the target's vocabulary; got {given}.")
     if name == "eagle":
         return given or min(OWN_MOST, int(vocab * OWN_SHARE))
-    if name not in BLOCKS:
+    if name not in SHARING:
         if given:
             raise ValueError(f"--own-vocab has no meaning for {name}, which guesses all of its target's tokens.")
         return 0
@@ -70,8 +72,19 @@ def own_size(name: str, vocab: int, given: int | None = None) -> int:
 def config_for(
     name: str, target: PreTrainedModel, hidden: int | None = None, own_vocab: int | None = None
 ) -> NetConfig:
-    """The sizes of a drafter called `name` for this target; `hidden` is as in `width_for`, `own_vocab` is as in `own_size`."""
+    """The sizes of a drafter called `name` for this target; `hidden` is as in `width_for`, `own_vocab` is as in `own_size`.
+
+    Medusa heads that share the target's head are as wide as the target. Raises `ValueError` where another width is asked of them.
+    """
     config = target.config
+    own = own_size(name, config.vocab_size, own_vocab)
+    if name == "medusa" and own:
+        if hidden not in (None, config.hidden_size):
+            raise ValueError(
+                f"Medusa heads that guess {own:,} of {config.vocab_size:,} tokens share their target's head, so they are "
+                f"{config.hidden_size} wide; got --hidden {hidden}. Leave it out."
+            )
+        hidden = config.hidden_size
     return NetConfig(
         kind=name,
         **width_for(config, hidden)._asdict(),
@@ -79,7 +92,7 @@ def config_for(
         depth=RECIPES[name].DEPTH,
         vocab=config.vocab_size,
         rope_theta=(getattr(config, "rope_parameters", None) or {}).get("rope_theta", 10000.0),
-        own_vocab=own_size(name, config.vocab_size, own_vocab),
+        own_vocab=own,
     )
 
 
@@ -126,7 +139,7 @@ def taught(
 
     def validate() -> dict[str, float]:
         net.eval()
-        return recipe.validate(net, (batch.to(options.device) for batch in held_out.all(16)))
+        return recipe.validate(net, (batch.to(options.device) for batch in held_out.all(8)))
 
     budget = Budget(options.minutes, options.tokens)
     train(name, net, loss_of, validate, work, budget, share * recipe.LR, save_every, options.bf16)
@@ -208,10 +221,10 @@ def train_learned(options: argparse.Namespace, prompts: tuple[list[str], list[st
         seen = self_written(target, turns, tokens_of, given_requests(options, prompts), rows, work)
     torch.manual_seed(0)
     stored = load_file(options.start / "model.safetensors") if options.start else {}
+    vocabulary = vocabulary_in(stored)
     sample, own_vocab = seen[0].sample(), options.own_vocab
-    for offsets in (stored.get("offsets"), stored.pop("d2t", None)):
-        if offsets is not None:  # the vocabulary that it goes on with
-            sample, own_vocab = offsets + torch.arange(len(offsets)), len(offsets)
+    if vocabulary is not None:  # it goes on with that
+        sample, own_vocab = vocabulary, len(vocabulary)
     config = config_for(name, target, options.hidden, own_vocab)
     net = recipe.build(target, config, sample).to(device)
     if options.shared_tables and config.target_hidden:
@@ -222,7 +235,18 @@ def train_learned(options: argparse.Namespace, prompts: tuple[list[str], list[st
     del target  # the net keeps the tables that it reads
     figures = taught(net, options, seen, work)
     net.save(options.out / name)
+    shutil.copy(log_of(work, name), writable(options.curve or options.out / name / CURVE))
     print(json.dumps(figures))
+    print(f"{name} is written to {options.out / name}.")
+
+
+def vocabulary_in(stored: dict[str, torch.Tensor]) -> torch.Tensor | None:
+    """The target's ids that a drafter guesses, by its `stored` tensors; None for all. What its net does not keep is taken out."""
+    for name in ("offsets", "d2t"):
+        if name in stored:
+            offsets = stored.pop(name) if name == "d2t" else stored[name]
+            return offsets + torch.arange(len(offsets))
+    return stored.get("vocabulary")
 
 
 def place_of_rows(options: argparse.Namespace, prompts: tuple[list[str], list[str]] | None) -> Path:
