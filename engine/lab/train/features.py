@@ -5,7 +5,7 @@ Most rows are the target's own writing (self-distillation), the rest real text. 
 would say there, never the text's next token.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from torch.utils.checkpoint import checkpoint
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
@@ -26,6 +27,7 @@ from engine.sampling import seeded
 SHARD, LISTED = 64, 32  # rows a shard, tokens of the target's distribution kept at every place
 DRAWS = 4  # tokens a place that tell how often the target writes each
 AT_ONCE = 16  # rows that the target is asked about
+LOGITS = 1 << 25  # numbers in memory at once
 
 
 class TrainingBatch(NamedTuple):
@@ -206,6 +208,29 @@ def frequent(sample: torch.Tensor, count: int, vocab: int) -> torch.Tensor:
     """The `count` most frequent of `vocab` token ids in a sample of the target's text, ascending. Ties go to the smaller id."""
     counts = torch.bincount(sample.flatten().long().cpu(), minlength=vocab)
     return counts.argsort(descending=True, stable=True)[:count].sort().values
+
+
+def soft_cross_entropy_behind(
+    logits_of: Callable[[torch.Tensor], torch.Tensor],
+    vocab: int,
+    states: torch.Tensor,
+    tokens: torch.Tensor,
+    p: torch.Tensor,
+) -> torch.Tensor:
+    """`soft_cross_entropy [...]` of `logits_of(states [..., H])`, over `vocab` tokens.
+
+    Many logits of a large vocabulary would take gigabytes. They are made piece by piece, and anew for the gradient.
+    """
+    count = states[..., 0].numel()
+    if count * vocab <= LOGITS:
+        return soft_cross_entropy(logits_of(states), tokens, p)
+
+    def piece(*each: torch.Tensor) -> torch.Tensor:
+        return soft_cross_entropy(logits_of(each[0]), each[1], each[2])
+
+    flat = [each.flatten(0, -2).split(max(1, LOGITS // vocab)) for each in (states, tokens, p)]
+    found = [checkpoint(piece, *each, use_reentrant=False) for each in zip(*flat, strict=True)]
+    return torch.cat(found).view(states.shape[:-1])
 
 
 def soft_cross_entropy(logits: torch.Tensor, tokens: torch.Tensor, p: torch.Tensor) -> torch.Tensor:

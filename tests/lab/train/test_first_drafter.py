@@ -70,7 +70,7 @@ def test_a_conversation_goes_from_turn_to_turn_as_the_template_says():
     for _ in range(20):
         heats.append(row.temperature)
         found.append(row.follow(next(written) if row.free else -1))
-    assert byte_tokenizer().decode(found) == "[u]hi<|endoftext|>[a]yo!<|endoftext|>[u]mo"
+    assert byte_tokenizer().decode(found) == "[u]hi<|endoftext|>[a]yo!<|endoftext|>[u]more"
     assert heats[3] == 1.0 and heats[10] == 0.8
 
 
@@ -90,7 +90,7 @@ def test_a_request_that_never_ends_is_ended(monkeypatch):
 
 def test_a_template_for_one_message_begins_anew_behind_an_answer():
     turns = turns_of(chat_tokenizer(ONCE), [END])
-    row = walk(Conversation(turns, 0.0, lambda: None), iter([*ids("q"), END, *ids("r"), END, *ids("s")]), 12)
+    row = walk(Conversation(turns, 0.0, lambda: None), iter([*ids("q"), END, *ids("r"), END, *ids("s")]), 13)
     assert byte_tokenizer().decode(row) == "[u]q<|endoftext|>[a]r<|endoftext|>[u]"
 
 
@@ -167,6 +167,34 @@ def test_a_large_vocabulary_is_cut_to_what_the_target_writes(short, tmp_path):
     own, p, mass = OwnLabels(torch.tensor([3, 5]), 10)(torch.tensor([[5, 4, 3]]), torch.tensor([[0.5, 0.3, 0.2]]))
     assert own.tolist() == [[1, 0, 0]] and torch.allclose(mass, torch.tensor([0.7]))
     assert torch.allclose(p, torch.tensor([[0.5 / 0.7, 0, 0.2 / 0.7]]))
+
+
+def test_logits_in_pieces_give_the_same_loss_and_gradient(monkeypatch):
+    torch.manual_seed(0)
+    head = torch.randn(30, 8)
+    tokens, p = torch.randint(0, 30, (2, 7, 4)), torch.rand(2, 7, 4)
+    found = []
+    for most in (1 << 25, 90):  # all at once, and three states at a time
+        monkeypatch.setattr(features, "LOGITS", most)
+        states = torch.linspace(-1, 1, 112).view(2, 7, 8).requires_grad_()
+        seen = []
+        each = features.soft_cross_entropy_behind(
+            lambda x, seen=seen: seen.append(len(x)) or x @ head.T, 30, states, tokens, p
+        )
+        each.sum().backward()
+        found.append((each.detach(), states.grad))
+    assert max(seen) == 3 and each.shape == (2, 7)
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(*found, strict=True))
+
+
+def test_greedy_texts_without_a_template_begin_at_random():
+    """Else two rows in three would be one and the same."""
+    row = Conversation(turns_of(byte_tokenizer(), [END]), 0.0, lambda: None)
+    heats = []
+    for _ in range(30):
+        heats.append(row.temperature if row.free else None)
+        row.follow(5)
+    assert heats == [None, *[1.0] * (conversations.OPENING + 1), *[0.0] * (28 - conversations.OPENING)]
 
 
 def test_own_vocabularies_are_small_for_large_targets_and_as_ever_for_the_embedded():

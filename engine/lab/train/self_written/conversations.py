@@ -15,6 +15,7 @@ from engine.models.chat import STAND_IN, chat_text, conversation
 
 REQUEST_TEMPERATURE = 1.0
 LONGEST_REQUEST = 96  # tokens, behind which a request ends: some templates end it by no single token
+OPENING = 16  # tokens of a text without requests that are sampled as these are, or greedy texts would all be one
 
 Draw = Callable[[], list[int] | None]  # the tokens of a given request, or None where the target writes it
 
@@ -24,7 +25,8 @@ class Turns:
     """What stands around messages, as token ids.
 
     `opening` ends where the first request begins, `answering` stands between a request and its answer, and `asking` between an answer
-    and the next request. `ends` are the tokens that end a message. With `requests` False nobody asks: texts follow each other.
+    and the next request. `ends` are the tokens that end a message. With `requests` False nobody asks: texts follow each other, and the
+    beginning of each stands for its request.
     """
 
     opening: list[int]
@@ -101,7 +103,7 @@ class Conversation:
         """A new request follows `before`."""
         self.forced += before
         given = self.draw()
-        self.requesting, self.written = self.turns.requests and given is None, 0
+        self.requesting, self.written = given is None, 0
         if given is not None:
             self.forced += [*given, *self.turns.answering]
 
@@ -109,17 +111,21 @@ class Conversation:
         """The next token of the row; `token` is what the target writes there, if it may."""
         if self.free:
             self.written += 1
-            if token in self.turns.ends or (self.requesting and self.written > LONGEST_REQUEST):
+            if token in self.turns.ends:
                 self.turn(token)
-            else:
-                return token
-        return self.forced.popleft()
+            elif self.requesting and self.written > (LONGEST_REQUEST if self.turns.requests else OPENING):
+                self.answer()
+        return token if self.free else self.forced.popleft()
+
+    def answer(self) -> None:
+        """The target's answer follows."""
+        self.forced += self.turns.answering
+        self.requesting = False
 
     def turn(self, end: int) -> None:
         """The message ends by the target's token `end`. What follows brings the template's own end, if it has one."""
-        if self.requesting:
-            self.forced += self.turns.answering or [end]
-            self.requesting = False
+        if self.requesting and self.turns.answering:
+            self.answer()
         else:
             asking = self.turns.asking
             self.ask(asking if asking[0] in self.turns.ends else [end, *asking])
