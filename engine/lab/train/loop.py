@@ -145,7 +145,7 @@ def train(
         share = budget.share(spent, seen)
         if now - shown >= SHOWN_EVERY or share >= 1.0:
             shown = now
-            bar.set_postfix_str(f"loss {float(loss):.3f}, {seen / 1e6:.2f}M tokens", refresh=False)
+            bar.set_postfix_str(f"loss {float(loss.detach()):.3f}, {seen / 1e6:.2f}M tokens", refresh=False)
             bar.update(round(100 * share - bar.n, 2))
         if spent - saved_at >= save_every or share >= 1.0:
             saved_at = spent

@@ -71,7 +71,7 @@ def from_data(folder: Path, held_out: bool) -> Requests:
 
 def shortened(text: str, longest: int) -> str:
     """The beginning of a text, up to the end of its last word within `longest` characters."""
-    return text if len(text) <= longest else text[:longest].rsplit(None, 1)[0]
+    return text if len(text) <= longest else text[: longest + 1].rpartition(" ")[0] or text[:longest]
 
 
 def from_prompts(prompts: Sequence[str], share: float = PROMPTS_SHARE) -> Requests:
