@@ -174,7 +174,7 @@ def self_written(
             made.append(Conversation(turns, ANSWERS_AT[row % len(ANSWERS_AT)], draw))
         return made
 
-    parts = []
+    parts: list[Shards | Observed] = []
     validating = min(HELD_OUT_ROWS, max(1, rows // 4))
     for key, (name, requests, count) in enumerate((("rows", given[0], rows), ("held_out", given[1], validating))):
         made = partial(conversations, requests, key)

@@ -76,4 +76,4 @@ def shortened(text: str, longest: int) -> str:
 
 def from_prompts(prompts: Sequence[str], share: float = PROMPTS_SHARE) -> Requests:
     """A person's own prompts, at this `share` of all requests."""
-    return lambda rng: prompts[rng.integers(len(prompts))] if rng.random() < share else None
+    return lambda rng: prompts[int(rng.integers(len(prompts)))] if rng.random() < share else None
