@@ -98,6 +98,7 @@ class DFlash(Net):
     kind = "dflash"
     tables = "embedding", "head"
     names = MappingProxyType({"embedding": "embed_tokens.weight", "head": "lm_head.weight"})
+    guessed: tuple[str, ...] = ()  # weights with a row for every guessed token, beside the head
 
     def __init__(
         self, sizes: DFlashSizes, embedding: Tensor, head: Tensor, vocabulary: Tensor, published: dict[str, Any]

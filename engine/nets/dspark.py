@@ -26,6 +26,7 @@ class DSparkSizes(DFlashSizes):
 class DSpark(DFlash):
     kind = "dspark"
     sizes: DSparkSizes
+    guessed = ("markov_head.markov_w2.weight",)
 
     def __init__(self, sizes: DSparkSizes, *shared: Any):
         super().__init__(sizes, *shared)

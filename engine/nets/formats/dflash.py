@@ -1,10 +1,11 @@
 """DFlash checkpoints in the form of z-lab (`dflash_config`) and in that of speculators (`speculators_model_type`), as `DFlash` nets.
 
-z-lab names a layer to read by its own number, so that its output is read; speculators counts the layers before the place.
+z-lab names a layer to read by its own number, so that its output is read; speculators counts the layers before the place. Its last
+layer's output comes before the final norm, as in vLLM.
 
 Both forms share the target's embedding and head, so their nets are as wide as the target. A net with a width of its own is trained here
 alone. Its config is z-lab's with `target_hidden_size`, and its files hold embedding and head, or else it shares the target's made
-narrower. Other engines refuse it by `fc.weight`.
+narrower. vLLM 0.32 runs it from files that hold both, as `exported` writes them in speculators' form.
 """
 
 from collections.abc import Callable
@@ -62,10 +63,13 @@ def load(
     wanted = {names.get(name, name): tuple(each.shape) for name, each in parameters.items()}
     if sizes.own_vocab < sizes.vocab:
         wanted |= {name: optional[name] for name in ("lm_head.weight", "d2t")}
+        wanted |= {name: (sizes.own_vocab, *wanted[name][1:]) for name in kind.guessed}
     checked.refuse_other_tensors(folder, found, wanted, optional)
     own_embedding = found.get("embed_tokens.weight", embedding).to(embedding.device)
     own_head = found.get("lm_head.weight", head).to(embedding.device)
     vocabulary = checked.vocabulary_of(folder, found, sizes.own_vocab, sizes.vocab)
+    if sizes.own_vocab < sizes.vocab:  # a token that is never guessed has a row of zeros
+        found |= {name: found[name].new_zeros(parameters[name].shape).index_copy(0, vocabulary, found[name]) for name in kind.guessed}
     net = kind(sizes, own_embedding, own_head, vocabulary, config)
     if shares:
         share(net, embedding, head)
@@ -93,7 +97,7 @@ def sizes_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, laye
         raise ValueError(f"{folder}/config.json lacks {lacks}. Fetch its files anew.")
     refuse_other_blocks(folder, config, layer, own)
     vocab, hidden = embedding.shape
-    said = None if speculators else config.get("target_hidden_size")
+    said = config.get("target_hidden_size")
     checked.refuse_other_target(folder, (layer["vocab_size"], said or layer["hidden_size"]), (vocab, hidden))
     block, mask = config.get("block_size", own.get("block_size")), own.get("mask_token_id")
     if type(block) is not int or block < 2:
@@ -118,6 +122,7 @@ def sizes_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, laye
         inverse=rotary.inv_freq,
         attention_scaling=rotary.attention_scaling,
         biased=bool(layer.get("attention_bias")),
+        from_anchor=bool(config.get("sample_from_anchor")),
         target_hidden=hidden if layer["hidden_size"] != hidden else 0,
     )
 
@@ -138,10 +143,6 @@ def refuse_other_blocks(folder: Path, config: dict[str, Any], layer: dict[str, A
         for name in sorted(own.keys() - KNOWN):
             if own[name] not in (None, False):
                 raise ValueError(f"{folder} sets {name} to {own[name]!r} in dflash_config, which is not computed here.")
-    if config.get("sample_from_anchor"):
-        raise ValueError(
-            f"{folder} guesses from the anchor's own slot (sample_from_anchor), which is not computed here."
-        )
 
 
 def read_by(folder: Path, config: dict[str, Any], own: dict[str, Any], layers: int) -> tuple[int, ...]:
@@ -160,9 +161,10 @@ def read_by(folder: Path, config: dict[str, Any], own: dict[str, Any], layers: i
         ids = [round(1 + each * (layers - 4) / (count - 1)) for each in range(count)] if count > 1 else [layers // 2]
     if not isinstance(ids, list) or not ids or any(type(each) is not int for each in ids):
         raise ValueError(f"{key} in {folder} must be a list of whole numbers, got {ids!r}.")
-    if ids != sorted(set(ids)) or not 1 <= ids[0] + behind <= ids[-1] + behind < layers:
-        raise ValueError(
-            f"{key} in {folder} must ascend between {1 - behind} and {layers - 1 - behind} for this target, got {ids!r}. "
-            "The last layer's output is not among them, because engines differ in whether it is normed."
-        )
+    last = layers if speculators else layers - 1 - behind
+    if ids != sorted(set(ids)) or not 1 - behind <= ids[0] <= ids[-1] <= last:
+        without = "" if speculators else (
+            " The last layer's output is not among them, because engines differ in whether it is normed in this form."
+        )  # fmt: skip
+        raise ValueError(f"{key} in {folder} must ascend between {1 - behind} and {last} for this target, got {ids!r}.{without}")
     return tuple(each + behind for each in ids)
