@@ -36,6 +36,7 @@ def pytest_report_header() -> list[str]:
         f"CUDA: {'a driver is there' if NVIDIA.exists() else 'no driver, tests marked gpu are deselected'}",
         f"axe-core: {'tested' if AXE.exists() else 'not fetched by .ci/page, its tests are deselected'}",
         f"transformers serve: {'tested' if find_spec('openai') else 'no package openai, tests marked serve are deselected'}",
+        f"speculators: {'tested' if find_spec('speculators') else 'no such package, tests marked speculators are deselected'}",
     ]
 
 
@@ -63,8 +64,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log) -> ByFile:
 @pytest.hookimpl(tryfirst=True)  # before pytest reads -m
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What asks the served app is slow, and what is slow is not counted for coverage, which would double its time. What opens a browser
-    is marked so and skipped where there is none. What needs a GPU, `transformers serve` or axe-core
-    is left out where there is none."""
+    is marked so and skipped where there is none. What needs a GPU, `transformers serve`, speculators or
+    axe-core is left out where there is none."""
     import torch
     from transformers.utils.import_utils import is_serve_available
 
@@ -80,7 +81,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if CHROMIUM is None:
                 item.add_marker(pytest.mark.skip(reason=NO_CHROMIUM))
     items.sort(key=turn)
-    there = {"gpu": torch.cuda.is_available(), "serve": is_serve_available(), "axe": AXE.exists()}
+    there = {
+        "gpu": torch.cuda.is_available(),
+        "serve": is_serve_available(),
+        "axe": AXE.exists(),
+        "speculators": find_spec("speculators") is not None,
+    }
     missing = [name for name in there if not there[name]]
     if missing:
         needing = [item for item in items if any(map(item.get_closest_marker, missing))]

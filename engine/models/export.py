@@ -45,7 +45,9 @@ def trained(pair: Pair, kind: str) -> tuple[NetConfig | dict[str, Any], dict[str
             f"The pair {pair.title} has no trained {kind} drafter. Train one with `python -m engine train {kind} {pair.training}`."
         )
     stored = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    ours = isinstance(stored, dict) and (PUBLISHED[kind].is_form_of(stored) if kind in BLOCKS else stored.get("kind") == kind)
+    ours = isinstance(stored, dict) and (
+        PUBLISHED[kind].is_form_of(stored) if kind in BLOCKS else stored.get("kind") == kind
+    )
     if not ours or "speculators_model_type" in stored:
         raise ValueError(f"{folder} holds no {kind} drafter that was trained here. {ANEW}")
     if kind in BLOCKS:

@@ -94,7 +94,9 @@ def values_of_stream(text: str) -> dict[str, Any]:
 
     Raises `ValueError` for a piece that is no JSON or no object, for several texts, and for a stream without a piece.
     """
-    require(len(text) <= MOST_BYTES, f"The stream has {len(text) / 1e6:.1f} MB; at most {MOST_BYTES / 1e6:.0f} MB are read.")
+    require(
+        len(text) <= MOST_BYTES, f"The stream has {len(text) / 1e6:.1f} MB; at most {MOST_BYTES / 1e6:.0f} MB are read."
+    )
     found: dict[str, Any] = {}
     texts: list[str] = []
     for number, line in enumerate(text.lstrip("\ufeff").splitlines(), 1):

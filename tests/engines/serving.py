@@ -56,9 +56,7 @@ def serving(command: list[str], port: int, log: Path) -> Iterator[str]:
     Raises `RuntimeError` with the last lines of its log where it ends before.
     """
     with log.open("w", encoding="utf-8") as file:
-        process = subprocess.Popen(
-            command, stdout=file, stderr=file, env=os.environ | SETTINGS, start_new_session=True
-        )
+        process = subprocess.Popen(command, stdout=file, stderr=file, env=os.environ | SETTINGS, start_new_session=True)
     try:
         begun = time.monotonic()
         while not answers(port):

@@ -69,7 +69,10 @@ def load(
     own_head = found.get("lm_head.weight", head).to(embedding.device)
     vocabulary = checked.vocabulary_of(folder, found, sizes.own_vocab, sizes.vocab)
     if sizes.own_vocab < sizes.vocab:  # a token that is never guessed has a row of zeros
-        found |= {name: found[name].new_zeros(parameters[name].shape).index_copy(0, vocabulary, found[name]) for name in kind.guessed}
+        found |= {
+            name: found[name].new_zeros(parameters[name].shape).index_copy(0, vocabulary, found[name])
+            for name in kind.guessed
+        }
     net = kind(sizes, own_embedding, own_head, vocabulary, config)
     if shares:
         share(net, embedding, head)
@@ -166,5 +169,7 @@ def read_by(folder: Path, config: dict[str, Any], own: dict[str, Any], layers: i
         without = "" if speculators else (
             " The last layer's output is not among them, because engines differ in whether it is normed in this form."
         )  # fmt: skip
-        raise ValueError(f"{key} in {folder} must ascend between {1 - behind} and {last} for this target, got {ids!r}.{without}")
+        raise ValueError(
+            f"{key} in {folder} must ascend between {1 - behind} and {last} for this target, got {ids!r}.{without}"
+        )
     return tuple(each + behind for each in ids)

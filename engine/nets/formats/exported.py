@@ -1,8 +1,8 @@
 """Exported: our trained drafters in the layout of speculators. Knows sizes and tensors; writes no file.
 
-EAGLE's net is the published EAGLE-3 network whose features pass norms without weights (`fc_norm`), so it is exported as that. DFlash and
-DSpark are the networks that speculators has. It has no type for Medusa heads, so these get the keys of vLLM's own form alone. It has none
-for our parallel net either, which gets a type of ours that others refuse by name.
+EAGLE's net is the published EAGLE-3 network whose features pass norms without weights (`fc_norm`), so it is exported as that. DFlash
+and DSpark are the networks that speculators has. It has no type for Medusa heads, so these get the keys of vLLM's own form alone. It
+has none for our parallel net either, which gets a type of ours that others refuse by name.
 """
 
 from collections.abc import Callable, Mapping
@@ -51,7 +51,7 @@ def layout(
     verifier: str,
     target: PreTrainedConfig,
 ) -> dict[str, Any]:
-    """The keys that every config of the layout has, for the target that is called `verifier`. `target_hidden` is 0 for the net's own."""
+    """The keys that every config of the layout has, for the target called `verifier`. `target_hidden` is 0 where it is the net's own."""
     method = {
         "proposal_type": "greedy",
         "speculative_tokens": guesses,
@@ -118,7 +118,7 @@ def eagle(config: NetConfig, weights: Weights, tables: Tables, verifier: str, ta
 def block(
     kind: str, config: dict[str, Any], weights: Weights, tables: Tables, verifier: str, target: PreTrainedConfig
 ) -> Export:
-    """As speculators' DFlash or DSpark. `config` is that of the files. A layer that is read is counted by the layers before the place."""
+    """As speculators' DFlash or DSpark. `config` is that of the files. A layer to read is counted by the layers before the place."""
     own = config.get("dflash_config", config)
     narrow = config["hidden_size"] != target.hidden_size
     tensors = dict(weights)
