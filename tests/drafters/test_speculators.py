@@ -17,12 +17,13 @@ from engine.models.pairs import MODELS, named
 from engine.nets import load_nets
 from engine.target import Target
 from engine.tree import DraftTree
-from helpers.learned import TEXT
+from helpers import learned
 from helpers.pairs import tiny_llama, tiny_pair
 
 pytestmark = pytest.mark.speculators
 
 LAYERS, OWN, BLOCK, MASK, ROOT = 8, 120, 5, 250, 12
+TEXT = 2 * learned.TEXT
 SIZES = {
     "hidden_size": 64,
     "intermediate_size": 96,

@@ -18,8 +18,8 @@ import torch
 
 from engine.measure.ways import rounds_behind
 from engine.models.export import export, export_gguf, export_target
-from engine.models.loading import hardware_name
-from engine.models.pairs import MODELS, LoadedPair, load_pair, named, own_pair
+from engine.models.loading import hardware_name, load_pair
+from engine.models.pairs import MODELS, LoadedPair, named, own_pair
 from engine.remote.telling import guesses_of
 from engine.sampling import Sampling
 from engine.systems import find

@@ -51,7 +51,7 @@ def layout(
     verifier: str,
     target: PreTrainedConfig,
 ) -> dict[str, Any]:
-    """The keys that every config of the layout has, for the target called `verifier`. `target_hidden` is 0 where it is the net's own."""
+    """The keys that every config of the layout has, for the target called `verifier`. A `target_hidden` of 0 is the net's own."""
     method = {
         "proposal_type": "greedy",
         "speculative_tokens": guesses,
