@@ -5,8 +5,10 @@ import torch
 
 from engine.nets import load_nets
 from helpers.pairs import tiny_llama
-from helpers.published.eagle3 import HIDDEN, LAYERS, OWN, SAFEAILAB, SPECULATORS, VOCAB, tensors
+from helpers.published.eagle3 import HIDDEN, LAYER, LAYERS, OWN, SAFEAILAB, SPECULATORS, VOCAB, tensors
 from helpers.published.files import write
+
+MIXED = {"num_hidden_layers": 2, "layer_types": ["full_attention", "sliding_attention"], "sliding_window": 8}
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +50,10 @@ def model():
         ({**SAFEAILAB, "hidden_size": 32}, "hidden size 32, this one has 256 and 64"),
         ({**SAFEAILAB, "hidden_size": "64"}, "hidden_size as a whole number, got '64'"),
         ({**SAFEAILAB, "num_hidden_layers": 2}, "has 2 layers"),
-        ({**SAFEAILAB, "layer_types": ["full_attention", "sliding_attention"]}, "mixes full_attention and sliding"),
+        (
+            {**SPECULATORS, "transformer_layer_config": {**LAYER, **MIXED}},
+            "mixes full_attention and sliding_attention. Only layers of one type are computed",
+        ),
         ({**SAFEAILAB, "model_type": "mamba"}, "of the type 'mamba'"),
         ({**SAFEAILAB, "hidden_act": "gelu"}, "an MLP with 'gelu'"),
         ({**SAFEAILAB, "layer_types": ["chunked_attention"]}, "chunked_attention"),

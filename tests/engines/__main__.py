@@ -76,6 +76,7 @@ class Witnesses:
         self.texts: dict[str, list[str]] = {}
         place.mkdir(parents=True, exist_ok=True)
         self.vllm = environments.vllm_in(place)
+        self.launcher = serving.Launcher(self.vllm)
 
     # ---- what is served
 
@@ -137,10 +138,8 @@ class Witnesses:
             speculative["prompt_lookup_max"] = 3
         else:
             speculative["model"] = str(self.drafter(case))
-        port = serving.free_port()
-        command = serving.vllm(self.vllm, self.target(case.pair), port, speculative, case.told)
         log = self.place / f"{case.pair}-{case.kind}.log"
-        with serving.serving(command, port, log) as address:
+        with self.launcher.serving(self.target(case.pair), speculative, case.told, log) as address:
             told = [self.asked(address, prompt) for prompt in self.prompts(case.pair)]
             if self.record:
                 self.write_answers(case, address)
@@ -169,9 +168,8 @@ class Witnesses:
         if not folder.exists():
             export_gguf(named("small"), folder)
         case = Case("small", "draft model", 4, "model")
-        port = serving.free_port()
-        files = folder / "target.F16.gguf", port, folder / "draft.F16.gguf", case.guesses
-        with serving.serving(serving.llama(python, *files), port, self.place / "llama.log") as address:
+        files = folder / "target.F16.gguf", folder / "draft.F16.gguf"
+        with serving.serving_llama(python, *files, case.guesses, self.place / "llama.log") as address:
             told = [self.asked(address, prompt, cache_prompt=False, top_k=1) for prompt in self.prompts("small")]
         texts = zip(told, self.plain_texts("small"), strict=True)
         equal = sum(each["choices"][0]["text"] == text for each, text in texts)
@@ -238,6 +236,7 @@ def main() -> int:
         except RuntimeError as error:
             failed += 1
             print(f"{words}: {error}", flush=True)
+    witnesses.launcher.close()
     if options.only in "speculators":
         suite = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/drafters/test_speculators.py"]
         failed += subprocess.run([environments.speculators_in(witnesses.place), *suite]).returncode != 0

@@ -75,7 +75,7 @@ def test_it_is_told_from_a_race_file_and_only_opened():
         ({"model": ["x"]}, "model must be a text"),
         ({"per_step_drafted": None}, "has no per_step_drafted. Start vLLM with --per-request"),
         ({"per_step_drafted": {}}, "per_step_drafted must be a list, got an object"),
-        ({"usage": {"completion_tokens": -1}}, "usage.completion_tokens must be"),
+        ({"usage": {"completion_tokens": -1}}, "usage.completion_tokens holds a negative number, -1"),
         (
             {"per_step_drafted": ...},
             "has no per_step_drafted. Start vLLM with --per-request-spec-decode-metrics detailed",
