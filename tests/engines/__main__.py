@@ -59,13 +59,13 @@ class Case:
 CASES = (
     Case("small", "eagle3", 4, "eagle"),
     Case("small", "medusa", 4, "medusa", "summary"),
+    Case("smollm2", "ngram", 4, "lookup"),
+    Case("embedded", "dflash", 7, "dflash"),
     Case("small", "dflash", 7, "dflash"),
     Case("small", "dspark", 7, "dspark"),
     Case("small", "draft_model", 4, "model"),
     Case("embedded", "eagle3", 4, "eagle"),
-    Case("embedded", "dflash", 7, "dflash"),
     Case("embedded", "dspark", 7, "dspark"),
-    Case("smollm2", "ngram", 4, "lookup"),
 )
 
 
@@ -76,7 +76,7 @@ class Witnesses:
         self.texts: dict[str, list[str]] = {}
         place.mkdir(parents=True, exist_ok=True)
         self.vllm = environments.vllm_in(place)
-        self.launcher = serving.Launcher(self.vllm)
+        self.launcher = serving.Launcher(self.vllm, place / "vllm.log")
 
     # ---- what is served
 

@@ -34,7 +34,7 @@ import vllm.utils.system_utils as system
 system.get_mp_context = lambda: multiprocessing.get_context("fork")
 import uvloop
 from vllm.entrypoints.openai.api_server import run_server
-from vllm.entrypoints.openai.cli_args import make_arg_parser, validate_parsed_serve_args
+from vllm.entrypoints.launchers.cli_args import make_arg_parser, validate_parsed_serve_args
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 import vllm.v1.engine.core, vllm.v1.worker.cpu_worker
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -70,9 +70,16 @@ def free_port() -> int:
 class Launcher:
     """A process that has imported vLLM and starts its servers. Closing it ends the process."""
 
-    def __init__(self, python: Path):
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
-        self.process = subprocess.Popen([python, "-c", VLLM], env=os.environ | SETTINGS, **pipes)
+    def __init__(self, python: Path, log: Path):
+        self.log = log
+        with log.open("w", encoding="utf-8") as errors:
+            pipes: dict[str, Any] = {
+                "stdin": subprocess.PIPE,
+                "stdout": subprocess.PIPE,
+                "stderr": errors,
+                "text": True,
+            }
+            self.process = subprocess.Popen([python, "-c", VLLM], env=os.environ | SETTINGS, **pipes)
         self.said()
 
     def said(self) -> str:
@@ -80,7 +87,7 @@ class Launcher:
         for line in self.process.stdout:
             if (word := line.strip()).isdigit() or word == "ready":
                 return word
-        raise RuntimeError("vLLM could not be imported.")
+        raise RuntimeError(f"vLLM could not be imported. {tail(self.log)}")
 
     @contextmanager
     def serving(self, target: Path, guesses: dict[str, Any], told: str, log: Path) -> Iterator[str]:
