@@ -137,14 +137,8 @@ def block(
         "sample_from_anchor": kind == "dspark",
         **({name: config[name] for name in MARKOV} if kind == "dspark" else {}),
     }
-    wide = "Embedding and head in it are the target's, made narrower. " if narrow else ""
-    return described, tensors, f"It is a {kind} drafter of speculators. {wide}{READERS[kind]}"
-
-
-READERS = {
-    "dflash": f"{RAN}.",
-    "dspark": f"{RAN}.",
-}
+    readers = "Embedding and head in it are the target's, made narrower" if narrow else "speculators 0.9 reads it"
+    return described, tensors, f"It is a {kind} drafter of speculators. {readers}."
 
 
 def medusa(config: NetConfig, weights: Weights, tables: Tables, verifier: str, target: PreTrainedConfig) -> Export:
