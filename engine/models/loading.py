@@ -25,10 +25,10 @@ from engine.forward.llama_eight_bit import eight_bits_pay
 from engine.forward.runner import Runner
 from engine.models import refusals
 from engine.models.bigram import BigramTable
-from engine.models.memory import bytes_by_name, empty_model, refuse_too_large
+from engine.models.memory import bytes_by_name, empty_model, loaded_in, refuse_too_large
 from engine.models.pairs import EMBEDDED, SPREADS, Checkpoint, LoadedPair, Pair, named, one_of, short_name
 from engine.models.progress import Stopped, Tell, fetching, placing
-from engine.models.quantising import KEPT, as_asked, config_of, kept_in, kept_on, quantisation_of
+from engine.models.quantising import KEPT, as_asked, config_of, in_eight_bits, kept_in, kept_on, quantisation_of, rounds
 from engine.models.spreading import how_to_load, refuse_spread, spread_words
 from engine.nets import load_nets
 from engine.nets.formats import composite
@@ -238,28 +238,32 @@ def load_model(
     """Weights from safetensors, under `attention_of`. Raises `ValueError` when any weight is missing, and whatever `tell` raises."""
     config = config_in(checkpoint)
     more: dict = {"config": config, "key_mapping": composite.NAMES}
-    own = kept_in(config)
+    own, rounded = kept_in(config), rounds(quantisation, device, spread)
+    as_read = own if rounded else quantisation
     if own != "none":
         config.quantization_config["llm_int8_threshold"] = 0.0
         more |= {"device_map": {"": device if own in kept_on(device) else "cpu"}}  # where it can be widened
-    elif quantisation != "none":
+    elif quantisation != "none" and not rounded:
         more |= {"quantization_config": config_of(quantisation, dtype), "device_map": {"": device}}
     if spread != "none":
         more |= how_to_load(spread, checkpoint, config, empty_model(config, dtype, quantisation))
     if tell and checkpoint.revision is not None:
         more["tqdm_class"] = fetching(tell, short_name(checkpoint.path))
-    sizes = bytes_by_name(empty_model(config, dtype, quantisation)) if tell else {}
+    read_in = loaded_in(config, dtype) if rounded else dtype
+    sizes = bytes_by_name(empty_model(config, read_in, as_read)) if tell else {}
     try:
         with refusals.in_plain_words(checkpoint), placing(tell, short_name(checkpoint.path), sizes):
             model, report = AutoModelForCausalLM.from_pretrained(
                 **checkpoint.source,
                 **more,
-                dtype=dtype,
+                dtype=read_in,
                 use_safetensors=True,
                 attn_implementation=refusals.attention_of(config),
                 output_loading_info=True,
             )
-            if own != "none":
+            if rounded:
+                model = as_asked(in_eight_bits(model), quantisation, dtype)
+            elif own != "none":
                 model = as_asked(model, quantisation, dtype)
                 model = model.to(device) if quantisation == "none" else model
             elif quantisation == spread == "none":
@@ -273,7 +277,7 @@ def load_model(
         raise ValueError(f"{checkpoint.path} lacks {len(missing)} of its model's weights, for example {missing[0]}.")
     if quantisation != "none" and all(each.dtype != KEPT[quantisation] for each in model.parameters()):
         raise ValueError(
-            f"{checkpoint.path} ({model.config.model_type}) has no layers that bitsandbytes keeps in {quantisation}: "
+            f"{checkpoint.path} ({model.config.model_type}) has no layers that can be kept in {quantisation}: "
             "load it with the quantisation none."
         )
     return model.eval()
