@@ -29,7 +29,7 @@ class RoundedLinear(nn.Module):
     def __init__(self, matrix: Tensor, bias: Tensor | None = None):
         super().__init__()
         self.out_features, self.in_features = matrix.shape
-        codes, scale = round_matrix(matrix)
+        codes, scale = empty_like(matrix) if matrix.is_meta else round_matrix(matrix)
         self.weight = nn.Parameter(codes, requires_grad=False)
         self.register_parameter("bias", None if bias is None else nn.Parameter(bias, requires_grad=False))
         self.register_buffer("scale", scale)
@@ -42,6 +42,14 @@ class RoundedLinear(nn.Module):
             whole = codes[..., group, :] @ weights[:, group].float().T  # exact: no sum reaches 2 ** 24
             total = total + whole * (scale * steps[..., group, None])
         return (total if self.bias is None else total + self.bias).to(x.dtype)
+
+
+def empty_like(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """What `round_matrix` makes, without numbers: rounding a matrix without memory would take as long as any."""
+    groups = -(-matrix.shape[1] // GROUP)
+    return matrix.new_empty(len(matrix), groups * GROUP, dtype=torch.int8), matrix.new_empty(
+        len(matrix), groups
+    ).float()
 
 
 def holds_rounded(model: PreTrainedModel) -> bool:

@@ -165,7 +165,7 @@ def test_a_checkpoint_in_eight_bits_stays_in_eight_bits_when_nothing_is_asked(ke
     } and model.config.dtype == torch.float32
     assert not any(type(each).__name__ == "Linear8bitLt" for each in model.modules())
     wanted = logits_of(made.target)
-    assert 0 < (logits_of(loaded.target) - wanted).std() < 0.03 * wanted.std()
+    assert 0 < (logits_of(loaded.target) - wanted).std() < 0.06 * wanted.std()  # both round by chance
     widened = loading.load_pair(pair_of(kept), "cpu", quantisation="none").target.model
     twice = RoundedLinear(widened.model.layers[0].mlp.up_proj.weight)
     assert torch.equal(model.model.layers[0].mlp.up_proj.weight, twice.weight)
