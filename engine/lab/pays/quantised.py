@@ -12,15 +12,15 @@ from torch import Tensor
 
 from engine.measure.options import given_pair, load_given
 from engine.measure.prompts import read_all
+from engine.models.chat import prompt_tokens
 from engine.models.pairs import LoadedPair
-from engine.race import encoded
 
 PIECE = 256  # tokens of a text that are read in one go, behind nothing
 
 
 def pieces_of(pair: LoadedPair, texts: list[str]) -> list[list[int]]:
     """The texts' tokens in pieces of at least two. Raises `ValueError` for texts without any."""
-    tokens, size = [encoded(pair, text) for text in texts], min(PIECE, pair.context - 1)
+    tokens, size = [prompt_tokens(pair, text) for text in texts], min(PIECE, pair.context - 1)
     pieces = [each[at : at + size] for each in tokens for at in range(0, len(each), size)]
     if not (whole := [piece for piece in pieces if len(piece) > 1]):
         raise ValueError("The prompts hold no two tokens in a row. Give --prompts a file of longer texts.")
