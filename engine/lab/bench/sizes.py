@@ -26,9 +26,9 @@ from engine.forward.llama_compiled import CompiledLlama
 from engine.forward.runner import Runner
 from engine.kernels.compiling import compiled, exactly_compiled
 from engine.kernels.named_arrays import NamedArrays, unpacked
-from engine.kernels.rounded import GROUP, round_matrix
+from engine.kernels.rounded import ENTERED, GROUP, round_matrix
 from engine.kernels.sharing import cores
-from engine.kernels.stored import Entering, Stored, block_product, bytes_entering, enter_product
+from engine.kernels.stored import Entering, Stored, block_product, enter_product
 from engine.lab.train.pretrain import llama
 from engine.models.loading import hardware_name
 from engine.models.quantising import in_eight_bits
@@ -90,7 +90,7 @@ def multiplied_a_ms(kind: torch.dtype, threads: int, repeats: int) -> float:
 
     def multiply() -> None:
         x, out = np.ones((rows, CACHED[1]), np.float32), np.empty((rows, CACHED[0]), np.float32)
-        room = np.empty((rows, bytes_entering(CACHED[1])), np.uint8), np.empty(GROUP, np.float32)
+        room = np.empty((rows, -(-CACHED[1] // GROUP) * ENTERED), np.uint8), np.empty(GROUP, np.float32)
         multiply_often(weights.table, x, out, *room, CACHED_PASSES)
 
     return CACHED_PASSES * threads * rows * numbers.numel() / ms_of([multiply] * threads, repeats)
