@@ -145,8 +145,8 @@ def measured(arms: tuple[Arm, Arm], prompts: list[str], sizes: list[int], asked:
     if asked.temperature and not scored:
         greedy = replace(asked, temperature=0.0)
         streams = list(range(min(len(prompts), SCORED)))
-        alike = [[send(each, streams, prompts, greedy, asked.max_new_tokens, chat)] for each in arms]
-        refuse_senseless(arms, *alike, greedy)
+        plain, mine = ([send(each, streams, prompts, greedy, asked.max_new_tokens, chat)] for each in arms)
+        refuse_senseless(arms, plain, mine, greedy)
     with tqdm(total=sum(2 + 2 * len(each) for each in waves.values()), desc="waves", unit="wave") as bar:
         for size in sizes:
             for each in arms:
@@ -231,10 +231,10 @@ def counted_alike(plain: list[Wave], mine: list[Wave]) -> tuple[list[Wave], list
         return max(1, len(tokenizer(text, add_special_tokens=False)["input_ids"]))
 
     far = [sum(abs(math.log(counts[arm] / own(text))) for text, *counts in other) for arm in range(len(ARMS))]
-    recounted = [
+    recounted, also = (
         [replace(wave, counts=[own(text) for text in wave.texts]) for wave in waves] for waves in (plain, mine)
-    ]
-    return *recounted, ARMS[far.index(max(far))]
+    )
+    return recounted, also, ARMS[far.index(max(far))]
 
 
 def point(size: int, plain: list[Wave], mine: list[Wave], asked: Settings) -> dict:
