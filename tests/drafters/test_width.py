@@ -128,7 +128,7 @@ def trained(folder, kind: str, width: str) -> Pair:
         for weight in net.parameters():
             weight.add_(0.05 * torch.randn_like(weight))
     net.save(folder / "drafters" / kind)
-    target.config.save_pretrained(folder / "target")
+    target.save_pretrained(folder / "target")  # whose embedding an export holds
     return Pair("own", "a small one", str(folder / "target"), drafters=str(folder / "drafters"))
 
 

@@ -148,7 +148,9 @@ def undeclared_anchor(folder):
 
     def as_dflash(said):
         block = {name: said[name] for name in ("mask_token_id", "target_layer_ids")}
-        return said | {"architectures": ["DFlashDraftModel"], "dflash_config": block}
+        of_dspark = "num_anchors", "markov_rank", "markov_head_type", "enable_confidence_head", *block
+        kept = {name: each for name, each in said.items() if name not in of_dspark}
+        return kept | {"architectures": ["DFlashDraftModel"], "dflash_config": block}
 
     return changed("dspark", folder, as_dflash, without_markov)
 

@@ -28,7 +28,7 @@ def spent(drafted: int, accepted: int, passes: int, tokens: int) -> dict:
     [
         (spent(5, 5, 1, 3), Guesses(1, 5, 2)),  # a stop stood among the accepted: tau is 3 and not 6
         (spent(5, 5, 1, 6), Guesses(1, 5, 5)),
-        (spent(12, 3, 4, 8), Guesses(4, 12, 3)),
+        (spent(12, 3, 4, 8), Guesses(5, 12, 3)),  # one pass more had no draft
         ({"timings": {"predicted_n": 9, "draft_n": 8, "draft_n_accepted": 6}}, Guesses(3, 8, 6)),
     ],
 )
