@@ -103,7 +103,7 @@ def load(
     }
     weights["offsets"] = vocabulary - torch.arange(len(vocabulary))
     taps = [name for name in weights if name.startswith("norm_taps.")]
-    shared = own.shape == embedding.shape and torch.equal(own.to(embedding), embedding)
+    shared = own.shape == embedding.shape and torch.equal(own, embedding.to(own.dtype))  # in the file's type
     ours = trained and (narrow or shared)
     if ours and all(bool((weights[name] == 1).all()) for name in taps):
         weights = {name: each for name, each in weights.items() if name not in taps}
