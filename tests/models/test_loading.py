@@ -169,7 +169,7 @@ def test_errors_from_below_become_sentences(cause, sentence, monkeypatch):
 
 
 def test_an_unknown_pair_names_the_known_ones():
-    with pytest.raises(ValueError, match=r"Unknown pair 'gpt-9'\. Available: embedded, small, qwen2\.5-7b"):
+    with pytest.raises(ValueError, match=r"Unknown pair 'gpt-9'\. Available: embedded, small, smollm2, qwen2\.5-7b"):
         loading.load("gpt-9")
 
 
