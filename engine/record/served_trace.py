@@ -79,10 +79,11 @@ class ServedTrace:
                 f"{PLACE}.{name} must be {total:,}, the sum of its steps, got {shown(told)}.",
             )
         usage = expect(dict, values.get("usage") or {}, "usage")
-        tokens = build(Count, usage.get("completion_tokens") or 0, "usage.completion_tokens")
-        kept = kept_of(accepted, tokens) if tokens else accepted
+        came = usage.get("completion_tokens")
+        tokens = None if came is None else build(Count, came, "usage.completion_tokens")
+        kept = accepted if tokens is None else kept_of(accepted, tokens)
         # A last burst may be cut behind what was accepted
-        passes = max(tokens - sum(kept), len(kept)) if tokens else None
+        passes = None if tokens is None else max(tokens - sum(kept), len(kept))
         return cls(drafted, kept, build(str, values.get("model") or "", "model"), written(values), passes)
 
 

@@ -58,7 +58,7 @@ def stopped(accepted: list[int], drafted: list[int], tokens: object) -> dict:
     [
         ([5], [5], 3, [2]),  # a stop stood among the accepted
         ([5], [5], 6, [5]),
-        ([5], [5], 7, [5]),  # the prompt's forward adds one
+        ([5], [5], 7, [5]),  # a forward more had no draft
         ([1, 0, 3], [3, 3, 3], 4, [1, 0, 0]),
         ([1, 0, 3], [3, 3, 3], 7, [1, 0, 3]),
         ([2, 2], [3, 3], None, [2, 2]),
@@ -66,8 +66,9 @@ def stopped(accepted: list[int], drafted: list[int], tokens: object) -> dict:
 )
 def test_tau_counts_no_token_that_never_came(accepted, drafted, tokens, kept):
     trace = ServedTrace.of(stopped(accepted, drafted, tokens))
-    assert trace.accepted == kept and trace.tau == 1 + sum(kept) / len(kept)
-    assert tokens is None or trace.tau * len(kept) <= tokens
+    forwards = len(kept) if tokens is None else max(len(kept), tokens - sum(kept))
+    assert trace.accepted == kept and trace.tau == 1 + sum(kept) / forwards
+    assert tokens is None or trace.tau * forwards <= tokens
     assert ServedTrace.of({**stopped(accepted, drafted, tokens), "usage": None}).accepted == accepted
 
 

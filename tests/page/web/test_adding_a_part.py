@@ -39,7 +39,7 @@ from helpers.paths import ROOT
 
 REGISTRIES = {"drafter": DRAFTERS, "policy": POLICIES, "acceptance": ACCEPTANCES}
 TEXT = "Story: Once upon a time"
-MIX, NAMED = "echo/comb/again", "echo-comb"
+MIX, NAMED = "parrot/comb/again", "echo-comb"
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def pair():
 @pytest.fixture(autouse=True)
 def new_parts(monkeypatch):
     """One line each, and a row for the system that has a name of its own."""
-    monkeypatch.setitem(DRAFTERS, "echo", Echo)
+    monkeypatch.setitem(DRAFTERS, "parrot", Echo)
     monkeypatch.setitem(POLICIES, "comb", Comb)
     monkeypatch.setitem(ACCEPTANCES, "again", Again)
     monkeypatch.setitem(SYSTEMS, NAMED, replace(find(MIX), name=NAMED, title="echoing comb"))
@@ -81,14 +81,14 @@ def test_a_mix_of_new_parts_is_a_system(pair):
     assert find(f"{MIX}:3x2x8").nodes == 8
     assert read(f"?right={MIX}", pair) == ({"right": MIX, **system.own_shape, "untouched": "3x2x8"}, [])
     with pytest.raises(ValueError, match="comb with speculative would bias the output"):
-        find("echo/comb/speculative")
-    with pytest.raises(ValueError, match=r"echo has none\. Use rank_guided with specblock"):
-        find("echo/rank_guided/again")
+        find("parrot/comb/speculative")
+    with pytest.raises(ValueError, match=r"parrot has none\. Use rank_guided with specblock"):
+        find("parrot/rank_guided/again")
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 def test_new_parts_write_plain_decodings_tokens_beside_all_others(pair, temperature):
-    mixes = (MIX, "model/comb/token_match", "echo/auto/again", "echo/chain/token_match", NAMED)
+    mixes = (MIX, "model/comb/token_match", "parrot/auto/again", "parrot/chain/token_match", NAMED)
     race = raced(pair, "vanilla", *mixes, temperature=temperature, seed=3)
     base, *others = (lane.trace for lane in race.lanes)
     assert all(trace.tokens == base.tokens for trace in others)
@@ -99,7 +99,7 @@ def test_new_parts_write_plain_decodings_tokens_beside_all_others(pair, temperat
 
 
 def test_new_parts_draw_from_q_where_a_rule_asks_for_it(pair):
-    for mix in ("echo/chain/speculative", "echo/dyspec/without_replacement", "echo/widths/with_replacement"):
+    for mix in ("parrot/chain/speculative", "parrot/dyspec/without_replacement", "parrot/widths/with_replacement"):
         assert raced(pair, "vanilla", mix, temperature=0.9).result()["identical"] == "law"
 
 
@@ -166,7 +166,7 @@ def test_the_production_view_says_what_becomes_of_new_parts():
         assert '"method": "ngram"' in vllm["code"] and "--speculative-algorithm NGRAM" in sglang["code"]
         assert "prompt_lookup_num_tokens=4" in transformers["code"]
         for engine, nearest in ((vllm, "n-gram lookup"), (sglang, "n-gram lookup"), (transformers, "prompt lookup")):
-            assert engine["cannot"][:2] == [f"It has no echo drafter; {nearest} is the nearest.", Echo.counterpart.lost]
+            assert engine["cannot"][:2] == [f"It has no parrot drafter; {nearest} is the nearest.", Echo.counterpart.lost]
             assert "It has nothing like the comb policy, for which no counterpart is declared." in engine["cannot"]
             assert len(set(engine["cannot"])) == len(engine["cannot"])
 
@@ -174,7 +174,7 @@ def test_the_production_view_says_what_becomes_of_new_parts():
 @pytest.mark.parametrize(
     ("counterpart", "said"),
     [
-        (Counterpart(), "It has nothing like the echo drafter, for which no counterpart is declared."),
+        (Counterpart(), "It has nothing like the parrot drafter, for which no counterpart is declared."),
         (Counterpart(lost="Nothing else goes round by itself."), "Nothing else goes round by itself."),
     ],
 )
