@@ -166,7 +166,7 @@ def test_the_production_view_says_what_becomes_of_new_parts():
         assert '"method": "ngram"' in vllm["code"] and "--speculative-algorithm NGRAM" in sglang["code"]
         assert "prompt_lookup_num_tokens=4" in transformers["code"]
         for engine, nearest in ((vllm, "n-gram lookup"), (sglang, "n-gram lookup"), (transformers, "prompt lookup")):
-            assert engine["cannot"][:2] == [f"It has no parrot drafter; {nearest} is the nearest.", Echo.counterpart.lost]
+            assert engine["cannot"][:2] == [f"It has no echo drafter; {nearest} is the nearest.", Echo.counterpart.lost]
             assert "It has nothing like the comb policy, for which no counterpart is declared." in engine["cannot"]
             assert len(set(engine["cannot"])) == len(engine["cannot"])
 
@@ -174,7 +174,7 @@ def test_the_production_view_says_what_becomes_of_new_parts():
 @pytest.mark.parametrize(
     ("counterpart", "said"),
     [
-        (Counterpart(), "It has nothing like the parrot drafter, for which no counterpart is declared."),
+        (Counterpart(), "It has nothing like the echo drafter, for which no counterpart is declared."),
         (Counterpart(lost="Nothing else goes round by itself."), "Nothing else goes round by itself."),
     ],
 )
