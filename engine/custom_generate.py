@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from transformers import (
     GenerationConfig,
     LogitsProcessorList,
@@ -41,7 +42,7 @@ WARPERS = {TemperatureLogitsWarper: "temperature", TopKLogitsWarper: "top_k", To
 CACHES = ("cache", "past_key_values", "cache_params")
 READ = {"attention_mask", "position_ids", "use_cache", "logits_to_keep", *CACHES}  # what generate() adds itself
 # Options of generate() that may have any value. It has made lengths and stops into criteria, and the warpers' values into processors.
-HONOURED = {"max_length", "max_new_tokens", "max_time", "stop_strings", "eos_token_id", "do_sample", *WARPERS.values()}
+HONOURED = {"max_length", "max_new_tokens", "max_time", "eos_token_id", "do_sample", *WARPERS.values()}
 NO_TOKEN = {  # how keys and values are kept, ids that one text of tokens never needs, and what versions wrote the options
     *("use_cache", "cache_implementation", "cache_config", "max_cache_len", "compile_config", "disable_compile"),
     *("prefill_chunk_size", "pad_token_id", "bos_token_id", "decoder_start_token_id", "transformers_version"),
@@ -56,6 +57,7 @@ ONE_IS_OFF = {  # of all other options 0, False and None are
     *("typical_p", "guidance_scale"),
 }
 RIGHT = {"sdpa": ("sdpa", "sdpa_in_two_rows"), "eager": ("eager",)}  # the second is what a runner gives some models
+SUMMED = 8192  # bytes of a weight that have one checksum
 KEPT = "_treerace"  # where a model keeps its pairs, so that they end with it
 
 
@@ -81,13 +83,16 @@ def treerace(
 
     `system` is a name or a mix of `engine.systems`; without one it is "tree" with a `draft`, else "lookup". Depth, width and nodes are
     the tree's. A draft shares the target's tokens; where the two pad their logits to different sizes, `draft_tokenizer` shows it.
-    Sampling draws by `seed` and position: the same seed gives the same text with every system that keeps the tokens. The weights are
-    read by the first call, and again after they have changed; gradients are switched off.
+    Sampling draws by `seed` and position: the same seed gives the same text with every system that keeps the tokens.
+
+    The first call copies the weights into its own layout, and a later one does so again where any has changed. To see that, every call
+    reads all of them once, which takes about as long as one token does. Gradients are switched off.
 
     `constraint` is "json:" with a JSON schema, "regex:" with a regular expression or "lark:" with a Lark grammar that the new text must
     match. It needs the model's tokenizer as `constraint_tokenizer`, and a stop token.
 
-    generate() hands no `streamer` and no `tokenizer` to a callable, so the streamer for the tokens is named `stream_to`.
+    generate() hands no `streamer` and no `tokenizer` to a callable. So the streamer for the tokens is named `stream_to`. A text that
+    ends at a string takes a `StopStringCriteria` among the `stopping_criteria`: transformers refuses `stop_strings` beside a callable.
     Raises `ValueError` with a sentence for whatever cannot be honoured. Source: the custom generation functions of transformers 5.
     """
     if reason := obstacle(model.config):
@@ -186,11 +191,22 @@ def sampling_of(model: PreTrainedModel, processors: list, config: GenerationConf
 def pair_of(model: PreTrainedModel, draft: PreTrainedModel | None, tokenizer: Tokenizer | None) -> LoadedPair:
     """The two models as a pair, made once for the same weights. Raises `ValueError` for models that cannot be raced."""
     weights = [each for one in (model, draft) if one is not None for each in one.parameters()]
-    state = [(each.data_ptr(), each._version) for each in weights]
-    kept = model.__dict__.get(KEPT)
-    if kept is None or kept[0] != state:
+    state, kept = [checksums(each) for each in weights], model.__dict__.get(KEPT)
+    if kept is None or len(kept[0]) != len(state) or not all(map(torch.equal, kept[0], state)):
         kept = model.__dict__[KEPT] = state, loaded(model, draft, tokenizer)
     return kept[1]
+
+
+def checksums(weight: torch.Tensor) -> torch.Tensor:
+    """A sum for every `SUMMED` bytes of a weight's memory, int64. Whole numbers add up alike in any order.
+
+    Pointers and versions of tensors tell nothing of `weight.data += delta`, by which adapters are merged.
+    """
+    memory = weight.detach().flatten().view(torch.uint8)
+    whole = len(memory) - len(memory) % SUMMED
+    last = F.pad(memory[whole:], (0, SUMMED - len(memory) + whole))
+    parts = (memory[:whole] if memory.storage_offset() % 8 == 0 else memory[:whole].clone(), last)
+    return torch.cat([part.view(torch.int64).view(-1, SUMMED // 8).sum(1) for part in parts])
 
 
 def loaded(model: PreTrainedModel, draft: PreTrainedModel | None, tokenizer: Tokenizer | None) -> LoadedPair:

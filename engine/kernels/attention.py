@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 
 from engine.kernels.compiling import compiled, within
-from engine.kernels.elementwise import LOWEST, exp, put
-from engine.kernels.intrinsics import blend_of, larger
+from engine.kernels.elementwise import LOWEST, dot, exp, put, total_of
+from engine.kernels.intrinsics import blend_of, fused, larger
 
 TOGETHER = 8  # queries that meet a key at a time
 
@@ -46,21 +46,18 @@ def attend_singly(queries, kv, visible, start, end, out):
                 mixed[i] = 0
             most = LOWEST
             for j in range(len(keys)):
-                score = np.float32(0)
-                for i in range(size):
-                    score += one[i] * keys[j, i]
+                score = dot(one, keys[j])
                 if j >= seen_by_all and not visible[row, j - seen_by_all]:
                     score = LOWEST
                 scores[j] = score
                 most = larger(most, score)
-            total = np.float32(0)
             for j in range(len(keys)):
                 scores[j] = exp(scores[j] - most)
-                total += scores[j]
+            total = total_of(scores)
             for j in range(len(keys)):
                 weight = scores[j] / total
                 for i in range(size):
-                    mixed[i] += weight * values[j, i]
+                    mixed[i] = fused(weight, values[j, i], mixed[i])
             for i in range(size):
                 out[row, head * size + i] = mixed[i]
 
@@ -181,9 +178,8 @@ def scale_heads(rows, scales, least):
     size = scales.shape[1]
     for row in range(len(rows)):
         for head in range(len(scales)):
-            part, scale, total = rows[row, head * size : (head + 1) * size], scales[head], least * least
-            for k in range(size):
-                total += part[k] * part[k]
+            part, scale = rows[row, head * size : (head + 1) * size], scales[head]
+            total = least * least + dot(part, part)
             factor = np.float32(1) / np.sqrt(total)
             for k in range(size):
                 part[k] *= factor * scale[k]

@@ -17,8 +17,9 @@ from numba.core.errors import NumbaError
 
 from engine.kernels.code_folder import folder_for
 
-# Sums may be reordered; infinities stay what they are.
-FAST = {"nnan", "nsz", "reassoc", "contract", "arcp", "afn"}
+# Nothing here may change a bit. numba compiles what a loop calls into every caller, and the copy that is loaded first serves them all.
+# Were sums reordered or products fused in some copies, one process would draft with other numbers than the next.
+FAST = {"nnan"}
 SEAL = 16  # bytes of a digest
 NEEDED = "avx2", "fma", "f16c"  # of an x86-64 processor
 
@@ -28,7 +29,7 @@ numba.config.CACHE_DIR = str(folder_for(Path(__file__).parents[1], numba.config.
 def exactly_compiled(function: Any, **options: object) -> Callable:
     """The function compiled for the types it is called with, without the interpreter's lock.
 
-    Its sums keep their order in loops of `compiled` too: numba lends a caller's options where none are set.
+    NaN is kept in loops of `compiled` too: numba lends a caller's options where none are set.
     """
     code = FunctionType(
         function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
@@ -119,7 +120,7 @@ def say_not_kept(reason: str) -> None:
 
 
 def compiled(function: Callable) -> Callable:
-    """`exactly_compiled`, but sums may be reordered. Bare constants would be compiled one by one, so `np.int64` is handed over."""
+    """`exactly_compiled`, where no number is NaN. Bare constants would be compiled one by one, so `np.int64` is handed over."""
     return exactly_compiled(function, fastmath=FAST)
 
 

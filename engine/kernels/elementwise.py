@@ -3,9 +3,10 @@
 import numpy as np
 
 from engine.kernels.compiling import compiled, exactly_compiled, within
-from engine.kernels.intrinsics import as_float, fused, larger
+from engine.kernels.intrinsics import SUMS, as_float, dot_of, fused, larger, sum_of
 
 LOWEST = np.float32(-3e38)
+BLOCK = 512  # exponentials that are added up at a time
 
 
 @within
@@ -35,13 +36,45 @@ def exp(x):
     return series * as_float(np.int32((np.int32(whole) + np.int32(127)) << np.int32(23)))
 
 
+@within
+def total_of(row):
+    """The sum of `row [n]`, added in one order wherever that is compiled. A loop would add one number after another."""
+    chunks, total = len(row) // SUMS, np.float32(0)
+    if chunks > 0:
+        total = sum_of(row.ctypes.data, chunks)
+    for k in range(SUMS * chunks, len(row)):
+        total += row[k]
+    return total
+
+
+@within
+def dot(left, right):
+    """The dot product of `left [n]` and `right [n]`, added as in `total_of`."""
+    chunks, total = len(left) // SUMS, np.float32(0)
+    if chunks > 0:
+        total = dot_of(left.ctypes.data, right.ctypes.data, chunks)
+    for k in range(SUMS * chunks, len(left)):
+        total = fused(left[k], right[k], total)
+    return total
+
+
+@within
+def total_of_powers(row, most):
+    """The sum of e to the powers of `row [n]` minus `most`."""
+    powers, total = np.empty(BLOCK, np.float32), np.float32(0)
+    for first in range(0, len(row), BLOCK):
+        part = row[first : first + BLOCK]
+        for k in range(len(part)):
+            powers[k] = exp(part[k] - most)
+        total += total_of(powers[: len(part)])
+    return total
+
+
 @compiled
 def unit_rows(x, least, out):
     """Write the rows of `x [N, n]`, each divided by its length, into `out [N, n]`; `least` keeps the lengths from zero."""
     for row in range(len(x)):
-        total = least * least
-        for k in range(x.shape[1]):
-            total += x[row, k] * x[row, k]
+        total = least * least + dot(x[row], x[row])
         factor = np.float32(1) / np.sqrt(total)
         for k in range(x.shape[1]):
             out[row, k] = x[row, k] * factor
@@ -85,11 +118,9 @@ def over_all(own, vocabulary, vocab):
 def log_softmax(rows):
     """Turn every row of `rows [N, n]` into its log softmax, in place."""
     for row in range(len(rows)):
-        most, total = LOWEST, np.float32(0)
+        most = LOWEST
         for k in range(rows.shape[1]):
             most = larger(most, rows[row, k])
-        for k in range(rows.shape[1]):
-            total += exp(rows[row, k] - most)
-        most += np.log(total)
+        most += np.log(total_of_powers(rows[row], most))
         for k in range(rows.shape[1]):
             rows[row, k] -= most

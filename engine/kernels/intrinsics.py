@@ -12,6 +12,7 @@ from numba.extending import intrinsic
 WIDE = bool(binding.get_host_cpu_features().get("avx512f"))  # else there are half as many registers, of half the length
 BYTE, WORD, LONG, REAL = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType()
 AHEAD = 16384  # bytes by which weights are asked for before they are needed; half of the smallest first cache
+SUMS = 16  # numbers that are added side by side
 LINE = 64  # bytes that come to a cache together
 vector = ir.VectorType
 
@@ -172,6 +173,37 @@ def blend_of(code, rows, numbers, across, along, vectors, terms, sums):
             code.put_down(value, code.place(sums, 32 * number))
 
     code.switched(rows, (1, 8), write)
+
+
+def halved_up(code: Builder, total: ir.Value) -> ir.Value:
+    """The sum of a vector's lanes: its halves are added until one number is left."""
+    while (half := total.type.count // 2) > 1:
+        parts = [ir.Constant(vector(WORD, half), list(range(first, first + half))) for first in (0, half)]
+        total = code.fadd(*(code.shuffle_vector(total, total, lanes) for lanes in parts))
+    return code.fadd(*(code.extract_element(total, constant(lane)) for lane in (0, 1)))
+
+
+@written(types.float32(types.intp, types.intp))
+def sum_of(code, numbers, chunks):
+    """The sum of `SUMS * chunks` float32 from the address `numbers` on, for one chunk at least."""
+    wide = vector(REAL, SUMS)
+
+    def body(chunk, totals):
+        return [code.fadd(totals[0], code.loaded(code.place(numbers, (chunk, 4 * SUMS)), wide))]
+
+    return halved_up(code, *code.added_up(wide, 1, chunks, body))
+
+
+@written(types.float32(types.intp, types.intp, types.intp))
+def dot_of(code, left, right, chunks):
+    """The sum of products of `SUMS * chunks` float32 at two addresses, for one chunk at least."""
+    wide = vector(REAL, SUMS)
+
+    def body(chunk, totals):
+        both = (code.loaded(code.place(numbers, (chunk, 4 * SUMS)), wide) for numbers in (left, right))
+        return [code.multiplied_and_added(totals[0], *both)]
+
+    return halved_up(code, *code.added_up(wide, 1, chunks, body))
 
 
 @written(types.float32(types.float32, types.float32, types.float32))

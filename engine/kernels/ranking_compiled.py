@@ -3,7 +3,7 @@
 import numpy as np
 
 from engine.kernels.compiling import compiled, within
-from engine.kernels.elementwise import LOWEST, exp
+from engine.kernels.elementwise import LOWEST, total_of_powers
 from engine.kernels.intrinsics import larger
 
 SHORTLIST = 4  # a token's score is its share among this many favourites
@@ -25,16 +25,15 @@ def ranked_on_cpu(log_q, noise, temperature, width):
     for row in range(rows):
         keys, log_total = log_q[row], np.float32(0)
         if not greedy:
-            most, total = LOWEST, np.float32(0)
+            most = LOWEST
             for token in range(vocab):
                 scaled[token] = keys[token] / temperature
             for token in range(vocab):
                 most = larger(most, scaled[token])
-            for token in range(vocab):
-                total += exp(scaled[token] - most)
+            log_total = most + np.log(total_of_powers(scaled, most))
             for token in range(vocab):
                 scaled[token] += noise[token]
-            keys, log_total = scaled, most + np.log(total)
+            keys = scaled
         highest(keys, best, tops)
         for place in range(count):
             weights[place] = np.exp((keys[best[place]] - keys[best[0]]) * power)

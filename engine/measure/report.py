@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from engine.measure.peers import PLAIN
 from engine.measure.racing import Races
 from engine.measure.verdict import CONFIDENCE, best_of, compared, interval, mean, ratios, resamples, verdict
-from engine.measure.ways import apart, parted, told_tau
+from engine.measure.ways import apart, counted_alike, parted, told_tau
 from engine.models.pairs import LoadedPair
 from engine.race import Settings
 from engine.record.race_file import worst_of
@@ -90,6 +90,7 @@ def report(
     for name, written in outcome.written.items():
         if name == PLAIN:
             continue
+        written = counted_alike(base, written)
         theirs = [each.seconds_per_token for each in written]
         against = ratios(theirs, mine)
         row = {

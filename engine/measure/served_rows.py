@@ -12,6 +12,7 @@ from engine.record.parsing import CLOSED, Count, Listed, Number, Several, Share,
 from engine.record.race_file import require, within
 
 VERSION = 1
+ARMS = ("plain", "guessing")
 MOST_FLAGS, POINTS = 100, (1, 64)
 FASTEST = 1e9  # tokens a second, and times as fast
 PLAIN = parsing.checked(
@@ -38,7 +39,7 @@ class PlainServer:
 
 @dataclass(frozen=True)
 class StreamsPoint:
-    """The figures of one number of streams, as `engine.lab.pays.served.point` makes them."""
+    """The figures of one number of streams, as `engine.lab.pays.served.point` makes them. Rows of before lack the last two."""
 
     __pydantic_config__ = CLOSED
 
@@ -54,6 +55,8 @@ class StreamsPoint:
     acceptance: Share | None
     texts: Several
     identical: Count | None
+    miscounts: Annotated[str, parsing.one_of("", *ARMS)] = ""
+    doubt: str = ""
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,8 @@ def check_point(point: StreamsPoint, where: str) -> None:
         point.answer == told,
         f"{where}.answer must be {told}, which the speedup {point.speedup:g} and its interval say; got {point.answer}.",
     )
+    require(point.tau is None or point.tau >= 1, f"{where}.tau must be at least 1, the target's own token.")
+    require(point.acceptance is None or point.acceptance <= 1, f"{where}.acceptance must be at most 1.")
     require(point.gaining <= point.waves, f"{where}.gaining has {point.gaining:,} of {point.waves:,} waves.")
     require(
         point.identical is None or point.identical <= point.texts,

@@ -3,6 +3,7 @@
 from engine.measure.words import TOO_FEW
 
 NOT_TOLD = "-"
+COUNTING = {"guessing": "The server with guesses", "plain": "The server without guesses"}  # by `served_rows.ARMS`
 
 
 def verdict(row: dict) -> str:
@@ -62,8 +63,15 @@ def server(about: dict) -> str:
 def cautions(row: dict) -> list[str]:
     """Sentences on what the figures do not say."""
     points, found = row["points"], []
-    if any(each["acceptance"] is None for each in points):
+    if doubts := [each["doubt"] for each in points if each.get("doubt")]:
+        found.append(f"What the server tells of its guesses is left out. {doubts[0]} The verdict does not need it.")
+    elif any(each["acceptance"] is None for each in points):
         found.append("The server does not tell what was accepted. The verdict does not need it.")
+    for arm in sorted({each["miscounts"] for each in points if each.get("miscounts")}):
+        found.append(
+            f"{COUNTING[arm]} counts tokens that are not in its texts, or not all of them: equal texts had other counts. "
+            "Here this side's tokenizer counts them."
+        )
     if few := [each for each in points if each["waves"] < TOO_FEW]:
         found.append(
             f"The intervals at {streams(few)} are too narrow: {min(each['waves'] for each in few)} waves are few. "

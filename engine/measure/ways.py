@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.decode import Round, decode
 from engine.models.pairs import LoadedPair
@@ -68,6 +68,14 @@ def first_calls(pair: LoadedPair, ways: Iterable[Way], temperature: float) -> No
     prompt = pair.tokenizer(WARM_UP_TEXT)["input_ids"]
     for way in ways:
         timed(pair, way, prompt, FIRST_TOKENS, temperature)
+
+
+def counted_alike(base: list[Trace], theirs: list[Written]) -> list[Written]:
+    """What others wrote, where a text that is plain decoding's has as many tokens as that. A server may count some that never came."""
+    return [
+        replace(each, count=len(trace.tokens)) if each.text is not None and each.text == trace.text else each
+        for trace, each in zip(base, theirs, strict=True)
+    ]
 
 
 def told_tau(written: list[Written]) -> float | None:

@@ -20,7 +20,10 @@ TOTALS = ("num_spec_steps", "num_draft_tokens", "num_accepted_draft_tokens")
 
 @dataclass(frozen=True)
 class ServedTrace:
-    """One request: how many tokens each verification was given and how many it kept, in order. `model` and `text` may be ""."""
+    """One request: how many tokens each verification was given and how many it kept, in order. `model` and `text` may be "".
+
+    vLLM also counts tokens as accepted that stand behind a stop and never came. They are none that the last verification kept.
+    """
 
     drafted: list[int]
     accepted: list[int]
@@ -71,7 +74,27 @@ class ServedTrace:
                 type(told) is int and told == total,
                 f"{PLACE}.{name} must be {total:,}, the sum of its steps, got {shown(told)}.",
             )
-        return cls(drafted, accepted, build(str, values.get("model") or "", "model"), written(values))
+        return cls(
+            drafted,
+            kept_of(accepted, values.get("usage")),
+            build(str, values.get("model") or "", "model"),
+            written(values),
+        )
+
+
+def kept_of(accepted: list[int], usage: Any) -> list[int]:
+    """What each verification kept of tokens that came. Raises `ValueError` where fewer came than stops and limits can explain."""
+    tokens = usage.get("completion_tokens") if isinstance(usage, dict) else None
+    if type(tokens) is not int:
+        return accepted
+    *before, last = accepted
+    came = tokens - len(accepted) - sum(before)
+    require(
+        came >= 0,
+        f"{len(accepted):,} verifications that accepted {sum(accepted):,} tokens write more than usage.completion_tokens says: "
+        f"{shown(tokens)}.",
+    )
+    return [*before, min(last, came)]
 
 
 def is_served(values: Any) -> bool:

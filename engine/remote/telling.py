@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -203,7 +203,33 @@ def seconds_of(told: dict[str, Any]) -> float | None:
 
 
 def guesses_of(told: dict[str, Any]) -> Guesses | None:
-    """What an answer says of its guesses, None where it says nothing. `told` are the last values of its pieces, by name."""
+    """What an answer says of its guesses, None where it says nothing or what cannot be. `told` are its pieces' last values, by name.
+
+    Tokens behind a stop may have been accepted and never came. They do not count here.
+    """
+    found, tokens = counts_of(told), tokens_of(told)
+    if found is None or doubt_of(told):
+        return None
+    return found if tokens is None else replace(found, accepted=min(found.accepted, tokens - found.passes))
+
+
+def doubt_of(told: dict[str, Any]) -> str:
+    """A sentence where an answer's counts of its guesses cannot be, else ""."""
+    found, tokens = counts_of(told), tokens_of(told)
+    if found is None or not any(vars(found).values()):
+        return ""
+    enough = tokens is None or tokens >= found.passes
+    if found.passes > 0 and found.accepted <= found.drafted and enough:
+        return ""
+    written = "" if tokens is None else f" for {tokens:,} tokens"
+    return (
+        f"It says that of {found.drafted:,} drafted tokens {found.accepted:,} were accepted in {found.passes:,} verifications"
+        f"{written}, which cannot be."
+    )
+
+
+def counts_of(told: dict[str, Any]) -> Guesses | None:
+    """The counts of an answer's guesses as they stand there, None where there are none."""
     if (written := number(told, "timings", "predicted_n")) is not None:
         accepted = number(told, "timings", "draft_n_accepted") or 0
         return Guesses(written - accepted, number(told, "timings", "draft_n") or 0, accepted)

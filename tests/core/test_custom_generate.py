@@ -12,9 +12,10 @@ from transformers import (
     LogitsProcessorList,
     StoppingCriteria,
     StoppingCriteriaList,
+    StopStringCriteria,
 )
 
-from engine.custom_generate import HONOURED, NO_TOKEN, OF_OTHERS, refuse_others, treerace
+from engine.custom_generate import HONOURED, NO_TOKEN, OF_OTHERS, checksums, refuse_others, treerace
 from helpers.pairs import byte_tokenizer, tiny_llama
 
 PROMPT = torch.tensor([[72, 101, 108, 108, 111, 32, 116, 104, 101, 114, 101, 32, 72, 101]])
@@ -121,6 +122,101 @@ def test_changed_weights_are_read_again(models):
     with torch.no_grad():
         target.lm_head.weight.mul_(-1)
     assert written((target, draft)) == plain((target, draft)) != before
+
+
+def merged_lora(weight: torch.Tensor) -> None:
+    """As peft's `merge` does: the product of the adapter's two matrices, scaled, is added to the weight's data."""
+    rank, (out, into) = 4, weight.shape
+    numbers = torch.Generator().manual_seed(2)
+    lora_b, lora_a = torch.randn(out, rank, generator=numbers), torch.randn(rank, into, generator=numbers)
+    weight.data += (lora_b @ lora_a) * (16 / rank)
+
+
+def merged_safely(weight: torch.Tensor) -> None:
+    """As peft does with `safe_merge`: a copy of the data gets the product, and becomes the data."""
+    merged = weight.data.clone()
+    merged += torch.randn(merged.shape, generator=torch.Generator().manual_seed(3))
+    weight.data = merged
+
+
+CHANGES = {
+    "a LoRA": merged_lora,
+    "a LoRA, safely": merged_safely,
+    "data.copy_": lambda weight: weight.data.copy_(-weight.data),
+    "data.mul_": lambda weight: weight.data.mul_(-1.0),
+    "rows in another order": lambda weight: weight.data.copy_(weight.data.flip(0)),
+}
+
+
+@pytest.mark.parametrize("way", CHANGES)
+def test_weights_that_changed_in_place_are_noticed(models, way):
+    """Most of these ways leave a tensor's pointer and version as they were."""
+    target, draft = tiny_llama(5), models[1]
+    before = written((target, draft))
+    CHANGES[way](target.model.layers[0].mlp.down_proj.weight)
+    CHANGES[way](target.model.layers[1].self_attn.o_proj.weight)
+    assert written((target, draft)) == plain((target, draft)) != before
+
+
+def test_one_number_of_a_target_or_a_draft_that_changed_is_noticed(models):
+    target, draft = tiny_llama(5), tiny_llama(6)
+    for number, model in ((1, target), (2, draft), (3, target)):
+        written((target, draft), max_new_tokens=2)
+        kept = target.__dict__["_treerace"][1]
+        state = model.lm_head.weight._version, model.lm_head.weight.data_ptr()
+        model.lm_head.weight.data[7, number] += 1e-3
+        assert (model.lm_head.weight._version, model.lm_head.weight.data_ptr()) == state
+        written((target, draft), max_new_tokens=2)
+        assert target.__dict__["_treerace"][1] is not kept
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8])
+@pytest.mark.parametrize("shape", [(), (1,), (3, 5), (70, 130)])
+def test_a_weight_of_any_shape_and_type_has_checksums(dtype, shape):
+    weight = torch.ones(shape, dtype=dtype)
+    before = checksums(weight)
+    assert torch.equal(checksums(weight.clone()), before)
+    weight.view(-1)[-1] += 1
+    assert not torch.equal(checksums(weight), before)
+    whole = torch.arange(60, dtype=torch.int8).view(6, 10)
+    assert torch.equal(checksums(whole.T), checksums(whole.T.contiguous()))  # as tied or cut out weights may lie
+
+
+# By option that is honoured: calls with it, which end or draw otherwise than without it
+WITH_EFFECT = {
+    "max_new_tokens": {"max_new_tokens": 5},
+    "max_length": {"max_new_tokens": None, "max_length": PROMPT.shape[1] + 9},
+    "max_time": {"max_time": 0.0},
+    "eos_token_id": {"eos_token_id": [*range(0, 256, 2)]},
+    "do_sample": {"do_sample": True, "temperature": 3.0},
+    "temperature": {"do_sample": True, "temperature": 3.0},
+    "top_k": {"do_sample": True, "temperature": 3.0, "top_k": 1},
+    "top_p": {"do_sample": True, "temperature": 3.0, "top_p": 1e-6},
+}
+
+
+@pytest.mark.parametrize("name", sorted(HONOURED))
+def test_every_option_that_is_honoured_has_its_effect(models, name):
+    """Lengths and stops end a text where generate() ends it; so do top_k and top_p where they leave one token."""
+    options = WITH_EFFECT[name]
+    text = written(models, **options)
+    without = written(models, **{other: value for other, value in options.items() if other != name})
+    assert text != without or name == "temperature"
+    if name not in ("do_sample", "temperature"):
+        assert text == plain(models, **options | {"do_sample": False})
+    else:
+        assert text != written(models) and text != written(models, **options | {"temperature": 0.9})
+
+
+@pytest.mark.parametrize("more", [1, 4, 9])
+def test_a_text_that_ends_at_a_string_takes_its_criterion(models, more):
+    """transformers hands a callable no tokenizer, and refuses `stop_strings` without one."""
+    tokenizer, length = byte_tokenizer(), PROMPT.shape[1]
+    ends = tokenizer.decode(plain(models)[length + more : length + more + 2])
+    criteria = StoppingCriteriaList([StopStringCriteria(tokenizer, [ends])])
+    assert written(models, stopping_criteria=criteria) == plain(models, stopping_criteria=criteria)
+    with pytest.raises(ValueError, match="stop strings"):
+        written(models, stop_strings=[ends], tokenizer=tokenizer)
 
 
 @pytest.mark.parametrize(

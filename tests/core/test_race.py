@@ -9,6 +9,7 @@ import torch
 
 from engine.forward.cache import KVCache
 from engine.race import LIMITS, Lane, Race, Settings
+from engine.record.disturbance import BUSY
 from engine.record.trace import first_divergence
 from engine.target import Target
 from helpers.pairs import tiny_pair
@@ -50,6 +51,24 @@ def test_where_forwards_are_graphs_a_lane_warms_up_in_its_own_caches(eager, monk
         assert (opened, is_own) == ("open", False) and closed == ("close", small, False) and small < own
     else:
         assert calls == [("close", own, True), ("open", own, False), ("close", own, False), ("open", own, True)]
+
+
+def test_every_lane_makes_its_noise_for_itself():
+    """The lane that is ahead would make it for all others, on its own clock."""
+    race = Race(tiny_pair(), Settings(TEXT, ("vanilla", "tree", "lookup"), temperature=0.9, seed=4, max_new_tokens=5))
+    assert len({id(lane.sampling) for lane in race.lanes}) == 3
+    assert len({id(lane.sampling.noise) for lane in race.lanes}) == 3
+    assert len({lane.sampling.seed for lane in race.lanes}) == 1
+
+
+@pytest.mark.parametrize("waits", [(1.0, 0.0), (0.0, 1.0)])
+def test_a_race_is_busy_whichever_lane_waited(waits):
+    race = Race(tiny_pair(), Settings(TEXT, ("vanilla", "tree"), max_new_tokens=5))
+    for lane, waited in zip(race.lanes, waits, strict=True):
+        lane.clock, lane.waited = 5.0, waited
+    assert race.busy is True
+    race.lanes[0].waited = race.lanes[1].waited = 5.0 * BUSY
+    assert race.busy is False
 
 
 def test_swapping_the_lanes_changes_no_token():

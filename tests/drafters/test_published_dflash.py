@@ -164,6 +164,19 @@ def inner(**change) -> dict:
         ({**Z_LAB, "rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "its rotary embedding is 'dynamic'"),
         (inner(mask_token_id=None), "mask_token_id between 0 and 255, got None"),
         (inner(mask_token_id=256), "mask_token_id between 0 and 255, got 256"),
+        ({**Z_LAB, "architectures": ["DFlash2DraftModel"]}, "is a DFlash2DraftModel, whose network is another one"),
+        ({**Z_LAB, "architectures": ["DominoDraftModel"]}, "is a DominoDraftModel, whose network is another one"),
+        ({**Z_LAB, "is_causal": True}, "sets is_causal to True in config.json, which is not computed here"),
+        ({**Z_LAB, "rope_is_neox_style": False}, "sets rope_is_neox_style to False in config.json"),
+        ({**Z_LAB, "attention_sink_bias": True}, "sets attention_sink_bias to True in config.json"),
+        ({**Z_LAB, "layer_types": None, "sliding_window": 2048}, "sets sliding_window to 2048 and no layer_types"),
+        ({**Z_LAB, "a_key_of_next_year": 0}, "sets a_key_of_next_year to 0 in config.json, .* delete it there"),
+        (inner(rope_is_neox_style=False), "sets rope_is_neox_style to False in dflash_config"),
+        ({**SPECULATORS, "is_causal": True}, "sets is_causal to True in config.json"),
+        (
+            {**SPECULATORS, "transformer_layer_config": {**LAYER, "attention_sink_bias": True}},
+            "sets attention_sink_bias to True in transformer_layer_config",
+        ),
         (inner(causal=True), "sets causal to True in dflash_config"),
         (inner(selector_rank=8), "sets selector_rank to 8 in dflash_config"),
         (inner(target_layer_ids="1"), "target_layer_ids .* must be a list of whole numbers, got '1'"),
@@ -171,13 +184,31 @@ def inner(**change) -> dict:
         (inner(target_layer_ids=[3, 1]), r"must ascend .*, got \[3, 1\]"),
         ({**SPECULATORS, "aux_hidden_state_layer_ids": [1, 8]}, r"must ascend between 1 and 7 .*, got \[1, 8\]"),
         ({**SPECULATORS, "draft_vocab_size": 300}, "draft_vocab_size between 1 and 256, got 300"),
-        ({**SPECULATORS, "sample_from_anchor": True}, r"anchor's own slot \(sample_from_anchor\)"),
+        ({**SPECULATORS, "sample_from_anchor": True}, "sets sample_from_anchor to True in config.json"),
     ],
 )
 def test_a_block_that_cannot_be_served_is_refused_before_weights_are_read(config, sentence, model, tmp_path):
     write(tmp_path / "drafter", config, {})
     with pytest.raises(ValueError, match=sentence):
         load_nets(tmp_path, model)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"is_causal": False, "rope_is_neox_style": True, "attention_sink_bias": None, "use_cache": True},
+        {"layer_types": None, "sliding_window": 4096, "use_sliding_window": False},
+        {
+            "transformers_version": "5.3.0",
+            "auto_map": {"AutoModel": "dflash.DFlashDraftModel"},
+            "initializer_range": 0.02,
+        },
+    ],
+)
+def test_settings_that_change_nothing_are_no_obstacle(more, model, tmp_path):
+    config, found, _ = CASES["z-lab"]
+    write(tmp_path / "drafter", {**config, **more}, found)
+    assert isinstance(load_nets(tmp_path, model)["dflash"], DFlash)
 
 
 @pytest.mark.parametrize(

@@ -188,3 +188,10 @@ def test_the_bench_gives_drafters_a_memory_only_when_asked(monkeypatch, capsys, 
     for arguments in ([], ["--memory"]):
         run("bench", *SMALL, "--systems", "suffix", "--prompts", "1", *arguments)
     assert memories[0] is None and isinstance(memories[1], Memory) and embedded.memory is None
+
+
+def test_of_equally_frequent_followers_the_latest_comes_first():
+    """A text goes on as it did lately. A budget of one guess is spent on that."""
+    assert drafter([1, 5, 1, 6, 1]).own_tree(1, 1, 4, 12).tokens == [1, 6]
+    assert drafter([1, 6, 1, 5, 1]).own_tree(1, 1, 4, 12).tokens == [1, 5]
+    assert drafter([1, 5, 1, 5, 1, 6, 1]).own_tree(1, 1, 4, 12).tokens == [1, 5]

@@ -108,6 +108,15 @@ def test_a_batchs_rounds_are_of_all_sequences_and_waits_are_outside_the_clock(mo
     assert found.steps == [2.0, 1.0, 1.0] and found.seconds == 4.0 and found.rounds == 4 and found.waited == 2.0
 
 
+def test_a_batchs_seconds_hold_the_reading_of_its_prompts(monkeypatch):
+    pair = tiny_pair()
+    texts = batch.texts_of(pair, STORIES[:1], wish(3), 1)
+    rounds = [SimpleNamespace(burst=[7], seconds=each) for each in ({"prefill": 8.0, "verify": 1.0}, {"verify": 1.0})]
+    monkeypatch.setattr(batch, "decode_together", lambda *_: ((0, done) for done in rounds))
+    found = batch.run(pair, "tree", texts, 3)
+    assert found.steps == [9.0, 1.0] and found.speed == pytest.approx(2 / 10.0)
+
+
 def test_without_a_size_that_loses_there_is_no_crossing():
     points = [{"batch": size, "speedup": speedup} for size, speedup in ((1, 1.5), (4, 1.0), (16, 1.2))]
     assert batch.of_setting(points)["crossing"] is None

@@ -2,11 +2,14 @@
 
 import threading
 import time
+from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
 from engine.measure import peers, racing
-from engine.measure.stepped import stepped
+from engine.measure.stepped import Gate, stepped
+from engine.measure.ways import Written
 from engine.race import Settings
 from engine.record.quiet import Quiet
 from helpers.decoding import innermost
@@ -31,7 +34,9 @@ def writing() -> list[str]:
 
 
 def test_generate_in_steps_writes_what_it_writes_at_once_and_its_clock_stands_between_steps():
+    """Every forward takes at least ten milliseconds, which its clock must hold."""
     pair = tiny_pair()
+    pair.target.model.register_forward_pre_hook(lambda *_: time.sleep(0.01))
     steps = stepped(pair, IDS, 12, 0.0)
     begun, waited = time.perf_counter(), 0.0
     told = []
@@ -44,8 +49,25 @@ def test_generate_in_steps_writes_what_it_writes_at_once_and_its_clock_stands_be
         written = end.value
     assert written.tokens == peers.generated(pair, IDS, 12, 0.0) and len(written.tokens) == 12
     assert len(told) >= 12 and {*told} == {Quiet.STEP}
-    assert 0 < written.seconds <= time.perf_counter() - begun - waited
+    assert 12 * 0.01 <= written.seconds <= time.perf_counter() - begun - waited
     assert writing() == []
+
+
+def test_its_clock_adds_up_the_steps_and_leaves_out_what_others_do_between_them(monkeypatch):
+    """On a made-up clock: others work for 100 seconds before each step, and it takes 10 until they notice that one is over."""
+    now = SimpleNamespace(seconds=0.0)
+
+    def passing(seconds: float) -> Callable[[], None]:
+        return lambda: setattr(now, "seconds", now.seconds + seconds)
+
+    monkeypatch.setattr("engine.measure.stepped.time", SimpleNamespace(perf_counter=lambda: now.seconds))
+    gate = Gate()
+    gate.asked, gate.held = SimpleNamespace(acquire=passing(100.0)), SimpleNamespace(release=passing(10.0))
+    gate.enter()
+    for seconds in (1.0, 2.0, 4.0):
+        now.seconds += seconds
+        gate.put(None)
+    assert gate.seconds == 7.0
 
 
 def test_closing_it_ends_generate_at_its_next_token():
@@ -80,3 +102,61 @@ def test_closing_them_frees_the_race_under_way():
     race = innermost(steps, "believed").gi_frame.f_locals["race"]
     steps.close()
     assert len(race.lanes) == 3 and all(lane.rounds is None for lane in race.lanes)
+
+
+# ---- what is raced, in which setting and in which order
+
+
+def raced_at(seconds: dict[str, list[float]], monkeypatch) -> None:
+    """Races of made-up systems take these seconds a token, by system and prompt."""
+    at = iter(range(len(PROMPTS)))
+
+    def believed(pair, settings, tokens=None):
+        index = next(at)
+        traces = [SimpleNamespace(system=name, seconds_per_token=seconds[name][index]) for name in settings.systems]
+        yield Quiet.STEP
+        return SimpleNamespace(lanes=[SimpleNamespace(trace=trace) for trace in traces])
+
+    monkeypatch.setattr(racing, "settings_of", lambda pair, name: [*seconds])
+    monkeypatch.setattr(racing, "believed", believed)
+    monkeypatch.setattr(racing, "replace", lambda asked, **more: SimpleNamespace(**more))
+
+
+def test_the_best_setting_is_that_of_all_prompts_and_not_of_the_last(monkeypatch):
+    raced_at({"deep": [1.0, 1.0, 4.0], "flat": [3.0, 3.0, 3.0]}, monkeypatch)
+    _, (name, tried) = drained(racing.best_setting(None, PROMPTS, "tree", Settings("a prompt")))
+    assert name == "deep" and tried == pytest.approx({"deep": 2.0, "flat": 3.0})
+
+
+def test_of_the_settings_of_one_way_the_one_with_the_fewest_seconds_runs(monkeypatch):
+    seconds = {"slow": 3.0, "fast": 1.0, "other": 9.0}
+    monkeypatch.setattr(racing, "first_calls", lambda *_: None)
+    monkeypatch.setattr(racing, "timed", lambda pair, way, *_: Written([1], way))
+    others = racing.Others(ways=seconds, groups={"served": {4: "slow", 8: "fast"}})
+    pair = tiny_pair()
+    _, names = drained(racing.best_ways(pair, PROMPTS, others, Settings("a prompt")))
+    assert names == ["fast", "other"]
+
+
+def test_generate_takes_every_place_between_a_prompts_races_in_turn(monkeypatch):
+    """Always first, it would run on a processor that is cooler, or whose caches are colder."""
+    order = []
+
+    def way(pair, prompt, tokens, temperature, way):
+        order.append("generate")
+        yield Quiet.STEP
+        return Written([1], 1.0)
+
+    def believed(pair, settings, tokens=None):
+        order.append(settings.systems[1])
+        yield Quiet.STEP
+        return None
+
+    monkeypatch.setattr(racing, "stepped", way)
+    monkeypatch.setattr(racing, "believed", believed)
+    monkeypatch.setattr(racing, "keep", lambda *_: None)
+    monkeypatch.setattr(racing, "groups", lambda names: [[name] for name in names])
+    monkeypatch.setattr(racing.peers, "ways", lambda pair: (peers.PLAIN,))
+    settings = {"tree": "tree", "chain": "chain"}
+    drained(racing.raced_in(tiny_pair(), PROMPTS, settings, Settings("a prompt", max_new_tokens=4)))
+    assert order[1:] == ["generate", "tree", "chain", "tree", "generate", "chain", "tree", "chain", "generate"]

@@ -198,3 +198,14 @@ def test_another_run_here_ends_the_loneliness_of_a_device():
 
     awaited(all_of())
     assert seen == [True, False]
+
+
+def test_a_run_whose_trees_were_others_is_in_no_median(pair, races, monkeypatch):
+    """Its seconds are those of other steps. It takes part in nothing, and is counted among the runs that there may be."""
+    right = repeated.trees_of
+    monkeypatch.setattr(repeated, "trees_of", lambda race: [] if race in races[2:3] else right(race))
+    race = Repeated(pair, SETTINGS)
+    result = messages(race)[-1]
+    assert len(races) == MOST and len(result["runs"]) == MOST - 1
+    odd = [lane.trace.seconds for lane in races[2].lanes]
+    assert all(run != pytest.approx(odd, rel=1e-4) for run in result["runs"])

@@ -1,5 +1,7 @@
 """Pairs that cannot be raced are refused with the reason and with what would work, before any weight is read where that is possible."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -16,6 +18,7 @@ from transformers import (
 )
 
 from engine.models import loading, refusals
+from engine.models.pairs import Checkpoint
 from helpers.checkpoints import SIZES, pair_of, write
 
 
@@ -149,3 +152,13 @@ def test_impossible_places_and_dtypes_are_sentences(arguments, sentence, monkeyp
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ValueError, match=sentence):
         loading.load(**arguments)
+
+
+@pytest.mark.parametrize(("more", "less"), [("draft", "target"), ("target", "draft")])
+def test_a_token_that_one_side_alone_has_is_refused(more, less):
+    """A draft's own token would be guessed, and the target has no row for it; and no guess would ever be the target's own."""
+    words = {side: {"a": 0, "b": 1} for side in (more, less)}
+    words[more]["<think>"] = 2
+    sides = [SimpleNamespace(get_vocab=lambda side=side: words[side]) for side in ("draft", "target")]
+    with pytest.raises(ValueError, match=r"1 tokens have other ids.*'<think>'"):
+        refusals.refuse_other_vocabulary(Checkpoint("here", None), Checkpoint("there", None), *sides)

@@ -17,6 +17,7 @@ from engine.rounds.round import HostRounds
 from engine.sampling import Sampling
 from engine.systems import find
 from engine.target import Target
+from engine.tree import DraftTree
 from helpers.pairs import tiny_pair
 
 V = 16
@@ -182,3 +183,18 @@ def test_auto_writes_plain_decodings_tokens(temperature, same):
     plain = written("none", find("vanilla").build(pair, 560, 1, 1, 2)[1])
     for drafter in ("model", "eagle", "lookup"):
         assert written(drafter, policy()) == plain
+
+
+def test_of_a_tree_the_best_nodes_stay_as_many_as_win_the_most_beyond_their_cost():
+    """Of all sizes, tried one by one. A step in the costs makes another size best than a straight line would."""
+    steps = Costs({1: 5.0, 2: 5.0, 3: 5.0, 4: 5.1, 5: 8.0, 6: 8.0, 7: 8.1, 24: 20.0}, first_ms=1.0, level_ms=0.5)
+    for rate in (0.02, 0.1, 0.3, 1.0, 3.0):
+        for scores in ([0.9, 0.8, 0.7, 0.6, 0.5, 0.4], [0.4, 0.1, 0.1], [0.9, 0.5, 0.5, 0.45, 0.45, 0.1, 0.05], [0.01]):
+            auto, tree = policy(steps), DraftTree.rooted(0)
+            for token, score in enumerate(scores, 1):
+                tree.add(0, token, score, score)
+            auto.grown = 0  # as behind copies: the order is the tree's own
+            values = [sum(scores[:count]) - rate * steps.verify_at(count + 1) for count in range(len(scores) + 1)]
+            found = auto.pruned(tree, rate)
+            assert len(found) - 1 == values.index(max(values))
+            assert found.score[1:] == scores[: len(found) - 1]

@@ -11,7 +11,7 @@ from engine.contracts import Drafter
 from engine.drafters import DRAFTERS
 from engine.forward.runner import Runner
 from engine.kernels.compiling import compiled
-from engine.kernels.expansion import Expansion, admit, harvest, plant
+from engine.kernels.expansion import BINS, FAVOURITE, KINDS, OTHER, TRUST, Expansion, admit, harvest, plant
 from engine.policies.expand_rerank import ExpandRerank
 from engine.policies.shared.growing import grow, grown
 from engine.sampling import Sampling
@@ -118,3 +118,24 @@ def test_nothing_is_compiled_when_a_tree_is_grown_for_the_drafter_brought_it(pai
         drafter.begin(TEXT[:3], features)
         assert len(grow(Expansion(4, 3, beams=3), drafter, TEXT[2], 2, sampling, 4)) > 4
     assert len(fresh.signatures) == 1
+
+
+def test_favourites_and_others_are_corrected_by_what_became_of_their_own_kind():
+    """Of ten favourites in this range all came true, of ten others none."""
+    chances = np.zeros((2, KINDS * BINS))
+    chances[:, FAVOURITE * BINS + 4] = 10, 10
+    chances[:, OTHER * BINS + 4] = 0, 10
+    room = Expansion(2, 3, beams=3, chances=chances)
+    plant(room.table, 7)
+    admit(room.table, *level([0.45, 0.45, 0.45]))
+    trusted, doubted = (10 + TRUST * 0.45) / (10 + TRUST), TRUST * 0.45 / (10 + TRUST)
+    assert room.nodes["score"][1:4] == pytest.approx([trusted, doubted, doubted])
+    assert room.nodes["cell"][1:4].tolist() == [FAVOURITE * BINS + 4, OTHER * BINS + 4, OTHER * BINS + 4]
+
+
+def test_the_tip_of_a_frontier_is_its_best_node():
+    """Behind it copies go on. The frontier stands in the order of its nodes' numbers."""
+    room = Expansion(2, 3, beams=3)
+    plant(room.table, 7)
+    admit(room.table, *level([0.2, 0.3, 0.5]))
+    assert room.frontier[: room.counts["asking"]].tolist() == [1, 2, 3] and room.counts["tip"] == 3

@@ -95,6 +95,7 @@ def test_what_is_no_race_at_all_is_refused(text, words):
         (f"{STEP}.q.2", -0.5, "negative number, -0.5"),
         (f"{STEP}.score.2", None, r"score\[2\] must be a number, got null"),
         (f"{STEP}.parents", [-1, 0, 3, 1, 1, 2], "no tree: node 2 cannot have parent 3"),
+        (f"{STEP}.parents", [-1, 0, 0, 1, 4, 2], "no tree: node 4 cannot have parent 4"),
         (f"{STEP}.parents", [0, 0, 0, 1, 1, 2], "no tree: node 0 cannot have parent 0"),
         (f"{STEP}.parents", [-1, -1, 0, 1, 1, 2], "no tree: node 1 cannot have parent -1"),
         (f"{STEP}.path", [1, 5], "no path: node 5 is no child of node 1"),

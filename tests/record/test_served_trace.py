@@ -46,6 +46,37 @@ def test_the_figures_are_those_that_vllm_tells():
     assert sum(row["reached"] for row in trace.by_position()) == told["num_draft_tokens"]
 
 
+def stopped(accepted: list[int], drafted: list[int], tokens: object) -> dict:
+    steps = {"per_step_accepted": accepted, "per_step_drafted": drafted}
+    return {"metrics": {"speculative_decoding": steps}, "usage": {"completion_tokens": tokens}}
+
+
+@pytest.mark.parametrize(
+    ("accepted", "drafted", "tokens", "kept"),
+    [
+        ([5], [5], 3, [2]),  # a stop stood among the accepted
+        ([5], [5], 6, [5]),
+        ([5], [5], 7, [5]),  # the prompt's forward adds one
+        ([1, 0, 3], [3, 3, 3], 4, [1, 0, 0]),
+        ([1, 0, 3], [3, 3, 3], 7, [1, 0, 3]),
+        ([2, 2], [3, 3], None, [2, 2]),
+    ],
+)
+def test_tau_counts_no_token_that_never_came(accepted, drafted, tokens, kept):
+    trace = ServedTrace.of(stopped(accepted, drafted, tokens))
+    assert trace.accepted == kept and trace.tau == 1 + sum(kept) / len(kept)
+    assert tokens is None or trace.tau * len(kept) <= tokens
+    assert ServedTrace.of({**stopped(accepted, drafted, tokens), "usage": None}).accepted == accepted
+
+
+@pytest.mark.parametrize(
+    ("accepted", "drafted", "tokens"), [([5], [5], 0), ([1, 0, 3], [3, 3, 3], 3), ([0] * 4, [1] * 4, 2)]
+)
+def test_fewer_tokens_than_the_verifications_wrote_are_a_sentence(accepted, drafted, tokens):
+    with pytest.raises(ValueError, match=rf"write more than usage.completion_tokens says: {tokens}\."):
+        ServedTrace.of(stopped(accepted, drafted, tokens))
+
+
 def test_a_chat_answer_and_the_last_piece_of_a_stream_open_too():
     chat = {**ANSWER, "choices": [{"message": {"role": "assistant", "content": "Hello"}}]}
     assert ServedTrace.of(chat).text == "Hello" and ServedTrace.of({**ANSWER, "choices": []}).text == ""

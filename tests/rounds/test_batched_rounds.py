@@ -14,7 +14,7 @@ from engine.forward.cache import KVCache
 from engine.forward.runner import Runner
 from engine.record.costs import Costs
 from engine.sampling import Sampling
-from engine.systems import find
+from engine.systems import System, find
 from engine.tree import LARGEST_TREE
 from helpers.families import daily
 from helpers.pairs import tiny_llama, tiny_pair
@@ -146,3 +146,18 @@ def test_a_system_that_does_not_keep_the_tokens_is_refused():
     pair = replace(tiny_pair(), target=Runner(tiny_llama(0)))
     with pytest.raises(ValueError, match=r"token match, .*naive .*independent"):
         next(decode_together(pair, find("naive"), [[1]], [Sampling()], 4))
+
+
+def test_a_short_prompt_does_not_size_the_caches_of_longer_ones():
+    pair = replace(tiny_pair(), context=2048)
+    long = [token % 256 for token in range(2 * LARGEST_TREE)]
+    found = together(pair, "tree", [[1, 2], long], tokens=3)
+    assert [len(tokens_of(found[number])) for number in (0, 1)] == [3, 3]
+
+
+def test_a_sequence_grows_trees_of_the_shape_that_its_system_races_in(monkeypatch):
+    """That is the best of the counted ones on this machine, and not the paper's."""
+    pair, shape = tiny_pair(same=True), {"depth": 2, "width": 1, "nodes": 3}
+    monkeypatch.setattr(System, "shape", lambda system, pair: shape)
+    found = together(pair, "tree", [[1, 2, 3]])
+    assert {len(done.tree) for done in found[0][:-2]} == {3} and find("tree").own_shape != shape

@@ -57,12 +57,29 @@ def test_races_of_tests_hurry():
     assert (race.WARM_UP_TOKENS, racing.RUNS, ROWS) == (1, 1, (1, 2, 8, 64))
 
 
-def test_the_machine_is_measured_once_and_in_every_size():
+def test_the_machine_is_measured_once_and_in_every_size(clock, monkeypatch):
+    """On a made-up clock, so that no other work makes a level cheaper than none."""
+    right, verify, verified = timing.grow, Target.verify, []
+
+    def grow(room, drafter, root, position, sampling, levels):
+        clock.now += {1: 0.004, 1 + LEVELS: 0.010}[levels] if type(drafter).guesses else 0.0
+        return right(room, drafter, root, position, sampling, levels)
+
+    def slow(target, tree):
+        verified.append(len(tree))
+        clock.now += 0.005 + len(verified) * 1e-6
+        return verify(target, tree)
+
+    monkeypatch.setattr(timing, "grow", grow)
+    monkeypatch.setattr(Target, "verify", slow)
     pair = tiny_pair()
     found = costs_of(pair, "model")
-    assert tuple(found.verify_ms) == ROWS and all(ms > 0 for ms in found.verify_ms.values())
-    assert found.first_ms > 0 and found.level_ms > 0
-    assert costs_of(pair, "model") == found and costs_of(pair, "none").level_ms < found.level_ms
+    assert tuple(found.verify_ms) == ROWS and {*verified} >= {*ROWS}
+    assert all(5.0 < ms < 6.0 for ms in found.verify_ms.values())
+    assert (found.first_ms, found.level_ms) == pytest.approx((4.0, 2.0))
+    often = len(verified)
+    assert costs_of(pair, "model") == found and len(verified) == often
+    assert costs_of(pair, "none").level_ms == 0.0
     for name in DRAFTERS:
         assert costs_of(pair, name).verify_ms == found.verify_ms
 

@@ -39,23 +39,37 @@ TreeRace.keepsake = (() => {
 
     keep() {
       const kept = { query: this.query, messages: this.messages };
-      try {
-        sessionStorage.setItem(NAME, JSON.stringify(kept));
-      } catch {
-        sessionStorage.setItem(NAME, JSON.stringify({ ...kept, messages: [] })); // the race is too long for the browser's store
-      }
+      // Without its messages where the race is too long for the browser's store
+      if (!stored(kept)) stored({ ...kept, messages: [] });
     }
   }
 
   /**
-   * What was kept, when the page was loaded again; null otherwise.
+   * Whether it is in the browser's store now. A browser that blocks it, as in a frame of another site, throws at every use.
+   * @param {{ query: string, messages: RaceMessage[] }} kept
+   */
+  function stored(kept) {
+    try {
+      sessionStorage.setItem(NAME, JSON.stringify(kept));
+      return true;
+    } catch {
+      return false;
+    }
+  }
+
+  /**
+   * What was kept, when the page was loaded again; null otherwise, and where the browser keeps nothing.
    * @returns {{ query: string, messages: RaceMessage[] } | null}
    */
   function kept() {
     const [visit] = /** @type {PerformanceNavigationTiming[]} */ (performance.getEntriesByType("navigation"));
-    const found = visit?.type === "reload" ? sessionStorage.getItem(NAME) : null;
-    sessionStorage.removeItem(NAME);
-    return JSON.parse(found || "null");
+    try {
+      const found = visit?.type === "reload" ? sessionStorage.getItem(NAME) : null;
+      sessionStorage.removeItem(NAME);
+      return JSON.parse(found || "null");
+    } catch {
+      return null;
+    }
   }
 
   return { Keepsake, kept };

@@ -35,7 +35,7 @@ from engine.measure.other_engines import Others, given_peers, others_beside
 from engine.measure.prompts import read
 from engine.measure.racing import allows, believed, drained, given_settings
 from engine.measure.verdict import ratios
-from engine.measure.ways import Way, Written, first_calls, in_turn, timed
+from engine.measure.ways import Way, Written, counted_alike, first_calls, in_turn, timed
 from engine.models.earlier_texts import Memory
 from engine.models.pairs import LoadedPair
 from engine.race import SHAPE, Settings
@@ -99,7 +99,7 @@ def run(pair: LoadedPair, prompts: list[str], asked: Settings, others: Others | 
             races.append(race := drained(believed(pair, settings), int))
             for way in in_turn(ways, index + repeat):
                 ids = race.lanes[0].trace.prompt_tokens
-                written[way].append(timed(pair, ways[way], ids, tokens, temperature))
+                written[way] += counted_alike([race.lanes[0].trace], [timed(pair, ways[way], ids, tokens, temperature)])
         lanes = {name: [race.lanes[at].trace for race in races] for at, name in enumerate(names)}
         mine.append(Prompted(lanes, [race.result() for race in races], written))
     raced = processes.together(mine, pair.target)

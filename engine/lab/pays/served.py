@@ -5,6 +5,9 @@ its guesses out. At every size so many streams are sent at once, a wave, to each
 compares seconds a token from its first request to its last piece, prefill and network included. The mean over waves is geometric, and
 its interval is a bootstrap over waves. A short wave comes before, unmeasured, for each arm.
 
+Equal texts have equally many tokens. Where the arms' counts for one text differ, this side's tokenizer counts all texts of both, and
+the report names the arm whose counts are farther from it.
+
 A file with fewer prompts than the waves take is begun anew with the next seed; who copies from earlier answers gains by that.
 Acceptance is told beside the verdict and is never one.
 """
@@ -20,9 +23,10 @@ from tqdm import tqdm
 from engine.lab.pays.batch import WARM_UP_TOKENS
 from engine.measure.options import writable
 from engine.measure.prompts import FEWEST
-from engine.measure.served_rows import VERSION, rows
+from engine.measure.served_rows import ARMS, VERSION, rows
 from engine.measure.verdict import CONFIDENCE, interval, mean, ratios, resamples, verdict
-from engine.models.loading import checked_device, hardware_name
+from engine.models.loading import checked_device, hardware_name, load_tokenizer_and_config
+from engine.models.pairs import PAIRS
 from engine.race import Settings
 from engine.record.files import MOST_BYTES, text_of
 from engine.record.trace import FAILED
@@ -32,6 +36,7 @@ from engine.remote.telling import About, Guesses
 
 SIZES = "1,4,16"
 ENDING = ".jsonl"  # of a table of rows
+YARDSTICK = "small"  # the pair whose tokenizer counts where two servers disagree
 
 
 @dataclass(frozen=True)
@@ -51,12 +56,20 @@ class Arm:
 
 @dataclass(frozen=True)
 class Wave:
-    """What streams that were sent at once brought back. `guesses` is None where the server tells nothing of them."""
+    """What streams that were sent at once brought back: texts, and the tokens of each.
+
+    `guesses` is None where the server tells nothing of them, or what cannot be, which `doubt` says then.
+    """
 
     texts: list[str]
-    tokens: int
+    counts: list[int]
     seconds: float
     guesses: Guesses | None
+    doubt: str = ""
+
+    @property
+    def tokens(self) -> int:
+        return sum(self.counts)
 
 
 def arm(address: str, model: str, guessing: bool) -> Arm:
@@ -114,9 +127,10 @@ def send(arm: Arm, streams: list[int], prompts: list[str], asked: Settings, toke
             f"{arm.label} does not say how many tokens it wrote (usage.completion_tokens), so there is no speed to compare."
         )
     found = telling.together(telling.guesses_of(answer.told) for answer in answers)
-    if found is None and before is not None and (after := telling.counted(arm.server)) is not None:
+    doubt = next(filter(None, (telling.doubt_of(answer.told) for answer in answers)), "")
+    if found is None and not doubt and before is not None and (after := telling.counted(arm.server)) is not None:
         found = after.since(before)
-    return Wave(texts, sum(told), max(ended) - min(answer.begun for answer in answers), found)
+    return Wave(texts, told, max(ended) - min(answer.begun for answer in answers), found, doubt)
 
 
 def measured(arms: tuple[Arm, Arm], prompts: list[str], sizes: list[int], asked: Settings, chat: bool) -> list[dict]:
@@ -156,12 +170,36 @@ def refuse_senseless(arms: tuple[Arm, Arm], plain: list[Wave], mine: list[Wave],
 
 def same(plain: list[Wave], mine: list[Wave]) -> list[bool]:
     """Whether each text is equal in both arms."""
+    return [one == other for one, _, other, _ in side_by_side(plain, mine)]
+
+
+def side_by_side(plain: list[Wave], mine: list[Wave]) -> list[tuple[str, int, str, int]]:
+    """Each text with its count of tokens in both arms."""
     both = zip(plain, mine, strict=True)
-    return [one == other for each, also in both for one, other in zip(each.texts, also.texts, strict=True)]
+    found = [zip(one.texts, one.counts, other.texts, other.counts, strict=True) for one, other in both]
+    return [each for wave in found for each in wave]
+
+
+def counted_alike(plain: list[Wave], mine: list[Wave]) -> tuple[list[Wave], list[Wave], str]:
+    """The waves with counts by which equal texts have equally many tokens, and the arm of `ARMS` that miscounts, "" where none does."""
+    other = [(text, one, more) for text, one, also, more in side_by_side(plain, mine) if text == also and one != more]
+    if not other:
+        return plain, mine, ""
+    tokenizer, _ = load_tokenizer_and_config(PAIRS[YARDSTICK].target_checkpoint)
+
+    def own(text: str) -> int:
+        return max(1, len(tokenizer(text, add_special_tokens=False)["input_ids"]))
+
+    far = [sum(abs(math.log(counts[arm] / own(text))) for text, *counts in other) for arm in range(len(ARMS))]
+    recounted = [
+        [replace(wave, counts=[own(text) for text in wave.texts]) for wave in waves] for waves in (plain, mine)
+    ]
+    return *recounted, ARMS[far.index(max(far))]
 
 
 def point(size: int, plain: list[Wave], mine: list[Wave], asked: Settings) -> dict:
     """The figures of one size. `identical` is None above temperature 0, where a server's texts need not be equal."""
+    plain, mine, miscounts = counted_alike(plain, mine)
     base, own = ([wave.seconds / wave.tokens for wave in waves] for waves in (plain, mine))
     speedups, equal = ratios(base, own), same(plain, mine)
     found = {"speedup": mean(speedups), "interval": interval(speedups, resamples(len(speedups), asked.seed))}
@@ -178,6 +216,8 @@ def point(size: int, plain: list[Wave], mine: list[Wave], asked: Settings) -> di
         "acceptance": total.accepted / total.drafted if total and total.drafted else None,
         "texts": len(equal),
         "identical": None if asked.temperature else sum(equal),
+        "miscounts": miscounts,
+        "doubt": next(filter(None, (wave.doubt for wave in mine)), ""),
     }
 
 

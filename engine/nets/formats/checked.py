@@ -18,6 +18,44 @@ from engine.forward.llama import STEADY_ROPE
 
 C = TypeVar("C", LlamaConfig, Qwen3Config)
 PICKLED = (".bin", ".pt", ".pth")
+# Settings of a config that change no number of a drafter: who wrote it, how it was trained, and which tokens have which task
+HARMLESS = {
+    *(
+        "_name_or_path",
+        "architectures",
+        "auto_map",
+        "dtype",
+        "model_type",
+        "name_or_path",
+        "torch_dtype",
+        "transformers_version",
+    ),
+    *("bos_token_id", "eos_token_id", "pad_token_id", "tie_word_embeddings", "use_cache", "max_position_embeddings"),
+    *("attention_dropout", "initializer_range", "max_window_layers", "pretraining_tp"),
+    *("speculators_config", "speculators_model_type", "speculators_version"),
+}
+# Of a layer, what `rotary_of` and the formats read
+OF_LAYER = {
+    *(
+        "hidden_size",
+        "intermediate_size",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "head_dim",
+        "num_hidden_layers",
+    ),
+    *(
+        "vocab_size",
+        "rms_norm_eps",
+        "hidden_act",
+        "attention_bias",
+        "mlp_bias",
+        "rope_theta",
+        "rope_scaling",
+        "rope_parameters",
+    ),
+    *("layer_types", "sliding_window", "use_sliding_window"),
+}
 
 
 def tensors_of(folder: Path) -> dict[str, torch.Tensor]:
@@ -85,6 +123,16 @@ def refuse_no_numbers(folder: Path, config: Mapping[str, Any], names: Iterable[s
     for name in names:
         if type(config.get(name)) is not int or config[name] < 1:
             raise ValueError(f"{folder}/config.json must give {name} as a whole number, got {config.get(name)!r}.")
+
+
+def refuse_unread(folder: Path, config: Mapping[str, Any], read: Iterable[str], where: str = "config.json") -> None:
+    """Raises `ValueError` for a setting that nothing here reads, unless it is of `HARMLESS`: a drafter would guess badly in silence."""
+    for name in sorted(config.keys() - {*read} - HARMLESS):
+        if config[name] is not None:
+            raise ValueError(
+                f"{folder} sets {name} to {config[name]!r} in {where}, which is not computed here. "
+                "Where it changes nothing in the network, delete it there."
+            )
 
 
 def own_size(folder: Path, config: Mapping[str, Any], name: str, vocab: int) -> int:

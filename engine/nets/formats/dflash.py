@@ -30,6 +30,23 @@ NUMBERS = (
     "vocab_size",
 )
 KNOWN = {"mask_token_id", "target_layer_ids", "block_size", "num_target_layers"}  # in dflash_config
+OUTSIDE = {"block_size", "num_target_layers", "dflash_config", "target_hidden_size"}  # beside z-lab's layers
+OF_SPECULATORS = {
+    *("transformer_layer_config", "draft_vocab_size", "block_size", "mask_token_id", "num_target_layers"),
+    *("aux_hidden_state_layer_ids", "sample_from_anchor"),
+}
+ARCHITECTURES = {
+    "DFlashDraftModel",
+    "DFlashSpeculator",
+}  # later ones keep the first one's keys and compute other networks
+# The one value of each that is computed here: a block sees all of itself, and rotates halves of heads
+COMPUTED: dict[str, Any] = {
+    "causal": False,
+    "is_causal": False,
+    "rope_is_neox_style": True,
+    "attention_sink_bias": False,
+    "sample_from_anchor": False,
+}
 
 
 def is_form_of(config: dict[str, Any]) -> bool:
@@ -74,10 +91,27 @@ def load(
 
 
 def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int) -> Callable[..., DFlash]:
+    refuse_unread(folder, config)
     sizes, optional = sizes_of(folder, config, embedding, layers), {}
     if "speculators_model_type" in config:
         optional = tables(sizes) | {"d2t": (sizes.own_vocab,), "t2d": (sizes.vocab,)}
     return partial(load, DFlash, sizes, optional, config)
+
+
+def refuse_unread(folder: Path, config: dict[str, Any]) -> None:
+    """Raises `ValueError` for a network of another version, and for a setting of the config that nothing here reads."""
+    if others := sorted({*(config.get("architectures") or ())} - ARCHITECTURES):
+        raise ValueError(
+            f"{folder} is a {others[0]}, whose network is another one. Only {' and '.join(sorted(ARCHITECTURES))} are computed."
+        )
+    speculators = "speculators_model_type" in config
+    layer, inner = config.get("transformer_layer_config"), config.get("dflash_config")
+    parts = [(config, "config.json", OF_SPECULATORS if speculators else OUTSIDE | checked.OF_LAYER)]
+    parts += [(layer, "transformer_layer_config", checked.OF_LAYER)] if speculators and isinstance(layer, dict) else []
+    parts += [(inner, "dflash_config", KNOWN)] if not speculators and isinstance(inner, dict) else []
+    for found, where, read in parts:
+        same = {name for name, value in COMPUTED.items() if name in found and found[name] == value}
+        checked.refuse_unread(folder, found, read | same, where)
 
 
 def sizes_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int) -> DFlashSizes:
@@ -91,7 +125,7 @@ def sizes_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, laye
     if not isinstance(layer, dict) or not isinstance(own, dict):
         lacks = "transformer_layer_config" if speculators else "dflash_config"
         raise ValueError(f"{folder}/config.json lacks {lacks}. Fetch its files anew.")
-    refuse_other_blocks(folder, config, layer, own)
+    refuse_other_blocks(folder, layer)
     vocab, hidden = embedding.shape
     said = None if speculators else config.get("target_hidden_size")
     checked.refuse_other_target(folder, (layer["vocab_size"], said or layer["hidden_size"]), (vocab, hidden))
@@ -122,7 +156,7 @@ def sizes_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, laye
     )
 
 
-def refuse_other_blocks(folder: Path, config: dict[str, Any], layer: dict[str, Any], own: dict[str, Any]) -> None:
+def refuse_other_blocks(folder: Path, layer: dict[str, Any]) -> None:
     """Raises `ValueError` unless the config describes Qwen3 layers with full attention, and a block as `DFlash` computes it."""
     checked.refuse_no_numbers(folder, layer, NUMBERS)
     kind, gate = layer.get("model_type", "qwen3"), layer.get("hidden_act", "silu")
@@ -134,13 +168,10 @@ def refuse_other_blocks(folder: Path, config: dict[str, Any], layer: dict[str, A
                 f"{folder} has layers with {each}, and engines differ in what a window hides from a block. Only full "
                 "attention is computed."
             )
-    if own is not config:
-        for name in sorted(own.keys() - KNOWN):
-            if own[name] not in (None, False):
-                raise ValueError(f"{folder} sets {name} to {own[name]!r} in dflash_config, which is not computed here.")
-    if config.get("sample_from_anchor"):
+    if layer.get("sliding_window") and not layer.get("layer_types") and layer.get("use_sliding_window") is not False:
         raise ValueError(
-            f"{folder} guesses from the anchor's own slot (sample_from_anchor), which is not computed here."
+            f"{folder} sets sliding_window to {layer['sliding_window']!r} and no layer_types, so nothing says which layers it is "
+            "for. Only full attention is computed."
         )
 
 

@@ -8,7 +8,14 @@ from typing import Any
 import torch
 
 from engine.forward.session import tapped_layers
-from engine.nets.formats.checked import refuse_no_numbers, refuse_other_target, refuse_other_tensors, tensors_of
+from engine.nets.formats.checked import (
+    OF_LAYER,
+    refuse_no_numbers,
+    refuse_other_target,
+    refuse_other_tensors,
+    refuse_unread,
+    tensors_of,
+)
 from engine.nets.layer import NetConfig
 from engine.nets.parallel import Parallel
 
@@ -43,6 +50,8 @@ def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, lay
         found = NetConfig("parallel", depth=config["block_size"], target_hidden=target_hidden, **sizes)
     except (KeyError, TypeError) as error:
         raise ValueError(f"{folder}/config.json lacks {error} of a parallel drafter. Export it anew.") from error
+    refuse_unread(folder, config, {"transformer_layer_config", "block_size", "target_hidden_size", LAYER_IDS})
+    refuse_unread(folder, config["transformer_layer_config"], OF_LAYER, "transformer_layer_config")
     refuse_no_numbers(folder, {**config["transformer_layer_config"], "block_size": found.depth}, WHOLE)
     refuse_other_target(folder, (found.vocab, found.reads), tuple(embedding.shape))
     if config.get(LAYER_IDS) != list(tapped_layers(layers)):

@@ -2,6 +2,7 @@
 
 import asyncio
 import html
+import math
 import time
 import traceback
 import uuid
@@ -31,6 +32,7 @@ from engine.record.failures import lacks_memory
 Values = Callable[..., dict[str, Any]]  # of an order, made of what a page or a caller has sent
 ASKED: dict[str, Any] = {"concurrency_limit": None}  # whose turn it is, the device decides
 ON_PAGE: dict[str, Any] = {"show_progress": "hidden", "trigger_mode": "once", "api_visibility": "private", **ASKED}
+SHOWN = 0.25  # seconds between the last news and a failure: within one frame a page hears of the failure first
 UNHEARD = 10.0  # seconds after which a run that nobody listens to ends
 QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 
@@ -40,6 +42,7 @@ async def order_stream(served: Served, kind: str, values: Values, name: object =
 
     `values` may name the "pair", one of those that are served. Whatever goes wrong becomes a sentence, also in `values`.
     """
+    told = -math.inf  # when there were news last
     try:
         given = dict(values())
         pair_name = given.pop("pair", "")
@@ -62,12 +65,14 @@ async def order_stream(served: Served, kind: str, values: Values, name: object =
                     raise ValueError(
                         f"Nobody has listened to this run for {UNHEARD:g} s, so it has ended. Listen when you ask."
                     )
+                told = time.monotonic()
                 yield news
     except gr.Error:  # ZeroGPU's own, such as a quota that is used up
         raise
     except Exception as error:
         # Gradio renders errors as HTML, and the sentence may quote what the visitor wrote
         sentence = html.escape(sentence_of(error), quote=False)
+        await asyncio.sleep(max(0.0, told + SHOWN - time.monotonic()))
         raise gr.Error(sentence, title="Not started", print_exception=False) from None
 
 

@@ -33,12 +33,12 @@ class Clock:
 
 @dataclass
 class Engine:
-    """A server of one kind. `seconds` are those of a token with guesses and without; above `crowd` streams guesses cost double.
+    """A server of one kind. `seconds` are those of a token with guesses and without.
 
     Of four drafted tokens `accepted` come true. With `deaf` it drafts although a request says not to.
     A vLLM tells in `metrics` of every request what `per_request` says: its times, a summary of its guesses, or its steps in detail.
     `strangers` are verifications of other people's requests beside each of ours, in which all drafts fail; its counters hold them too.
-    With a `gate` no stream begins before as many as it holds are there.
+    With a `gate` no stream begins before as many as it holds are there. Where it holds more than `crowd`, guesses cost double.
     """
 
     clock = time  # a test may put a Clock in its place
@@ -57,8 +57,8 @@ class Engine:
     per_request: Literal["", "times", "summary", "detailed"] = ""
     strangers: int = 0
     counts: dict[str, int] = field(default_factory=lambda: {"drafts": 0, "draft_tokens": 0, "accepted_tokens": 0})
-    streams: int = 0
     gate: threading.Barrier | None = None
+    overruns: int = 0  # tokens behind the text's end that it counts where it guesses
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def page(self, path: str) -> Reply:
@@ -98,19 +98,14 @@ class Engine:
     def parts(self, path: str, body: dict) -> Iterator[bytes]:
         guessing = self.drafts and (self.deaf or body.get("speculative.n_max") != 0)
         prompt, tokens = body.get("prompt") or body["messages"][0]["content"], body["max_tokens"]
-        with self.lock:
-            self.streams += 1
         if self.gate:
             self.gate.wait()
-        if self.crowd:
-            time.sleep(0.05)  # so that all streams of a wave are there
-        crowded = guessing and 0 < self.crowd < self.streams
+        crowded = guessing and self.gate is not None and 0 < self.crowd < self.gate.parties
         pace = self.seconds[0 if guessing else 1] * (2 if crowded else 1)
         self.clock.sleep(tokens * pace)
         passes = -(-tokens // (1 + self.accepted)) if guessing else tokens
         drafted, accepted = (4 * passes, tokens - passes) if guessing else (0, 0)
         with self.lock:
-            self.streams -= 1
             others = self.strangers, 4 * self.strangers, 0
             for name, count, beside in zip(self.counts, (passes, drafted, accepted), others, strict=True):
                 self.counts[name] += count + beside if guessing else 0
@@ -118,13 +113,14 @@ class Engine:
         piece = {"text": said} if path == "completions" else {"delta": {"content": said}}
         yield event({"choices": [{"index": 0, **piece, "finish_reason": None}]})
         last = {"choices": [{"index": 0, "text": "", "finish_reason": "length"}]}
-        usage = {"choices": [], "usage": {"completion_tokens": tokens}}
+        counted = tokens + (self.overruns if guessing else 0)
+        usage = {"choices": [], "usage": {"completion_tokens": counted}}
         if self.mute:
             yield event(last)
         elif self.kind == "llama-server":
             clock = {"prompt_ms": 20.0, "predicted_ms": 1000 * tokens * pace}
             timings = (
-                {"predicted_n": tokens}
+                {"predicted_n": counted}
                 | clock
                 | ({"draft_n": drafted, "draft_n_accepted": accepted} if drafted else {})
             )

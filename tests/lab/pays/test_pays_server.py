@@ -142,9 +142,17 @@ def test_a_server_that_tells_nothing_of_guesses_gets_its_verdict_all_the_same(ca
     assert any("does not tell what was accepted" in line for line in lines)
 
 
-def test_high_acceptance_is_no_verdict_and_the_streams_at_which_it_pays_are_named(capsys, file):
+def test_high_acceptance_is_no_verdict_and_the_streams_at_which_it_pays_are_named(capsys, file, monkeypatch):
+    """The streams of a wave are there together however busy the machine is."""
+    engine, right = Engine("llama-server", seconds=(0.015, 0.025), crowd=1), served.send
+
+    def send(arm, streams, *rest):
+        engine.gate = threading.Barrier(len(streams), timeout=60)
+        return right(arm, streams, *rest)
+
+    monkeypatch.setattr(served, "send", send)
     options = ("--tokens", "16", "--batch", "1,4")
-    lines, row = measured(capsys, file, Engine("llama-server", seconds=(0.015, 0.025), crowd=1), options=options)
+    lines, row = measured(capsys, file, engine, options=options)
     one, four = row["points"]
     assert (one["answer"], four["answer"]) == ("yes", "no")
     assert one["acceptance"] == pytest.approx(0.75) == four["acceptance"]

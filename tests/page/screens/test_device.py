@@ -3,6 +3,7 @@
 import asyncio
 import json
 import threading
+import time
 
 import pytest
 
@@ -284,6 +285,16 @@ def test_a_hidden_page_is_given_more_time(monkeypatch):
             assert device.heard(json.loads(news)["run"], hidden=True) or steps.__length_hint__() == 0
 
     assert run(asleep()) == ["news"]
+
+
+def test_a_page_is_lost_after_ten_seconds_and_a_hidden_one_after_more():
+    """Browsers let a hidden tab speak once a minute."""
+    device = Device()
+    device.jobs["run"] = call = Job(lambda: iter(()), name="run")
+    for hidden, seconds in ((False, devices.SILENCE), (True, devices.ASLEEP), (False, devices.SILENCE)):
+        begun = time.monotonic()
+        assert device.heard("run", hidden) and seconds <= call.until - begun < seconds + 5
+    assert devices.SILENCE == 10 and devices.ASLEEP > 60
 
 
 def test_a_run_that_is_not_wanted_any_more_ends_without_words():

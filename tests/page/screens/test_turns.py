@@ -213,3 +213,56 @@ def test_making_ready_rests_too(line, clock):
     assert line.next() is None and line.pause() == pytest.approx(0.5)
     clock.now += 0.6
     assert line.next() is readying
+
+
+def test_a_newcomer_begins_with_the_turns_of_those_who_run(line):
+    """From zero it would have all turns until it has caught up, and the races that run would stand still."""
+    old = enter(line, job("a"), job("b"))
+    turns(line, 1000)
+    [late] = enter(line, job("late"))
+    taken = turns(line, 30)
+    assert [taken.count(each) for each in (*old, late)] == [10, 10, 10]
+
+
+def test_memory_of_long_work_counts_beside_that_of_races():
+    line = Line(budget=100)
+    sweep, race = enter(line, job("a", LONG, size=60), job("b", size=60))
+    line.next()
+    assert sweep in line.waiting and race in line.running
+    line.leave(race)
+    assert line.next() is sweep
+    [later] = enter(line, job("c", size=60))
+    line.next()
+    assert later in line.waiting
+
+
+def test_long_work_waits_for_all_races_too(line):
+    line.usual[RACE], line.usual[LONG] = 3.0, 50.0
+    enter(line, *(job(f"r{number}") for number in range(5)))
+    line.next()
+    assert line.wait(job("s", LONG)) == pytest.approx(4 * 3.0 + 3.0)  # four run and one waits
+    enter(line, job("s", LONG))
+    line.next()
+    assert line.wait(job("late")) == pytest.approx(4 * 3.0 + 3.0)  # no race waits for long work
+
+
+def test_one_long_run_is_not_what_is_usual(line):
+    [each] = enter(line, job("a"))
+    before = line.usual[RACE]
+    line.charge(line.next(), before + 100.0)
+    line.leave(each)
+    assert line.usual[RACE] == pytest.approx(before + 25.0)
+
+
+def test_what_a_visitor_used_is_his_addresss_too(line):
+    [mine] = enter(line, job("a", address="hall"))
+    line.charge(line.next(), 8.0)
+    line.leave(mine)
+    assert (line.debt("a"), line.debt("@hall"), line.debt("@a")) == (8.0, 8.0, 0.0)
+
+
+def test_a_sweep_of_his_own_keeps_nobody_waiting_for_a_race(line):
+    enter(line, job("a", LONG), *(job(name) for name in "bcde"))
+    line.next()
+    [race] = enter(line, job("a"))
+    assert line.place(race).startswith("The house is busy: you are number 1 in line")

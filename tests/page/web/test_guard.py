@@ -293,6 +293,14 @@ def test_a_flood_of_calls_is_refused_before_the_application_sees_it(paced):
     assert [asked(http, {}).status_code for _ in range(10)] == [200] * 8 + [429] * 2
 
 
+def test_callers_without_a_session_are_counted_by_address(paced):
+    """Programs have no session. One that hurries must not use up what all others may send."""
+    http, passed, _ = paced
+    other = TestClient(http.app, client=("another", 1))
+    assert [asked(http, {}).status_code for _ in range(20)] == [200] * 16 + [429] * 4
+    assert [asked(other, {}).status_code for _ in range(5)] == [200] * 5 and len(passed) == 21
+
+
 def test_functions_of_parts_are_counted_by_visitor_too(paced, page):
     http, passed, _ = paced
     at = component(page, "look")

@@ -133,3 +133,31 @@ def test_listeners_are_counted_and_names_are_forgotten(monkeypatch):
     assert [listeners.fetches(name) for name in "aabcd"] == [True, False, True, True, True] and len(
         listeners.fetched
     ) == 3
+
+
+@pytest.mark.parametrize("news", [0, 2])
+def test_a_failure_is_told_once_the_news_before_it_are_shown(monkeypatch, news):
+    """Within one frame a page would hear of the failure first, and show nothing of what came before it."""
+    waited = []
+
+    def steps():
+        for _ in range(news):
+            yield {"news": "some"}
+        raise ValueError("It failed.")
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+
+    async def heard() -> int:
+        count = 0
+        with pytest.raises(gr.Error, match="It failed"):
+            async for _ in streams.order_stream(Served(None), "race", dict):
+                count += 1
+        return count
+
+    monkeypatch.setattr(streams, "DEVICE", Device())
+    monkeypatch.setattr(streams, "order", lambda *_: Order(steps, RACE, 1, 1))
+    monkeypatch.setattr(streams, "SHOWN", 1000.0)
+    monkeypatch.setattr(streams, "asyncio", SimpleNamespace(sleep=sleep, to_thread=None))
+    assert awaited(heard()) == news
+    assert [seconds > 900 for seconds in waited] == [news > 0]
