@@ -128,8 +128,8 @@ def converted(path: str, state: tuple) -> Path:
 @cache
 def cache_folder() -> Path:
     """This user's own folder for converted files. Where nobody else is kept out, or nothing can be written, a passing one."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "treerace" / "gguf"
     try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "treerace" / "gguf"
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         state = folder.stat()
         if os.access(folder, os.W_OK) and (
@@ -165,9 +165,10 @@ def write_small_files(shards: list[Path], folder: Path) -> None:
     with alone(shards[0]) as source:
         config = AutoConfig.from_pretrained(**source)
         tokenizer = PreTrainedTokenizerFast.from_pretrained(**source)
-    config.tie_word_embeddings = "output.weight" not in tensors  # which another shard may hold
+    if len(shards) > 1:  # transformers looks for the head in the first one alone
+        config.tie_word_embeddings = "output.weight" not in tensors
     rope = tensors.get("rope_freqs.weight")
-    apply_settings(config, architecture, values, rope and np.array(rope[1].data, np.float32))
+    apply_settings(config, architecture, values, None if rope is None else np.array(rope[1].data, np.float32))
     apply_splitting(tokenizer, values)
     config.dtype = dtype_of(each.tensor_type for _, each in tensors.values())
     config.name_or_path = ""

@@ -34,9 +34,9 @@ def apply_settings(
     def told(name: str) -> Any:
         return values.get(f"{architecture}.{name}")
 
-    stops = {values.get(f"tokenizer.ggml.{name}_token_id") for name in STOPS} - {None}
-    if stops:
-        config.eos_token_id = min(stops) if len(stops) == 1 else sorted(stops)
+    named = (values.get(f"tokenizer.ggml.{name}_token_id") for name in STOPS)
+    if stops := sorted({int(token) for token in named if token is not None}):
+        config.eos_token_id = stops[0] if len(stops) == 1 else stops
     for name in (
         "bos_token_id",
         "pad_token_id",

@@ -186,54 +186,6 @@ def test_the_terminal_says_when_the_page_is_live_and_when_everything_is_ready(fr
     assert capsys.readouterr().out == "Everything is ready.\n"
 
 
-def test_a_published_pair_that_is_here_is_offered_when_it_is_loaded_behind_all_others(front, monkeypatch, capsys):
-    """One that cannot be loaded leaves a sentence in the terminal, and one that is not on the machine leaves none."""
-    said, pages, obstacle = [], [], ""
-
-    class Noted:
-        words = waiting = ""
-
-        def __init__(self, pair, *_, **__):
-            self.pair = pair
-
-        def make_opening(self) -> None:
-            pass
-
-        def make_rest(self) -> None:
-            said.append((self.pair.title, [each.title for each in pages[-1].pairs]))
-
-    def load(pair, *_):
-        if pair.name == "smollm2" and obstacle:
-            raise ValueError(obstacle)
-        return SimpleNamespace(title=pair.title, remote=None)
-
-    page = {"build": pages.append, "mounted": lambda *_: Live(), "spoken_of": lambda served: {}}
-    monkeypatch.setitem(sys.modules, "engine.page.web.page", SimpleNamespace(**page))
-    monkeypatch.setattr("engine.models.loading.load", load)
-    monkeypatch.setattr("engine.page.screens.readiness.Readiness", Noted)
-    monkeypatch.setattr(app, "OFFER", "small,smollm2")
-    own, small, real = (PAIRS[name].title for name in ("embedded", "small", "smollm2"))
-    how = {"device": "cpu"} | app.AS_FILED
-    for is_here, obstacle in ((True, ""), (True, "it is too large."), (False, "")):
-        monkeypatch.setattr(app, "is_here", lambda pair, here=is_here: here or pair.name != "smollm2")
-        said.clear()
-        app.go_live(front, PAIRS["embedded"], how, lambda own: own)
-        assert said[:2] == [(own, [own, small]), (small, [own, small])]
-        offered = is_here and not obstacle
-        assert said[2:] == ([(real, [own, small, real])] if offered else [])
-        assert (f"The page does not offer {real}: it is too large.\n" in capsys.readouterr().out) == bool(obstacle)
-    assert (
-        app.names_beside(PAIRS["small"], how)
-        == app.names_beside(PAIRS["embedded"], how | {"quantisation": "none"})
-        == []
-    )
-    monkeypatch.setattr(app, "OFFER", "qwen3-8b")
-    with pytest.raises(
-        SystemExit, match=r"Unknown pair in TREERACE_OFFER 'qwen3-8b'\. Available: small, embedded, smollm2"
-    ):
-        app.names_beside(PAIRS["embedded"], how)
-
-
 def test_no_collection_of_garbage_goes_through_what_the_start_has_made(front, monkeypatch):
     """The imports and the pair, then the page, then what is made ready behind it; garbage is collected while anything is made ready."""
     kept = []

@@ -1,0 +1,67 @@
+"""Which pairs the page offers beside its own, and when: they are loaded behind the live page. Nothing is loaded here."""
+
+import gc
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+import app
+from engine.models.pairs import PAIRS
+
+
+@pytest.fixture(autouse=True)
+def collecting():
+    """What `go_live` does to the collection of garbage ends with the test."""
+    yield
+    gc.unfreeze()
+    gc.enable()
+
+
+def test_a_published_pair_that_is_here_is_offered_when_it_is_loaded_behind_all_others(monkeypatch, capsys):
+    """One that cannot be loaded leaves a sentence in the terminal, and one that is not on the machine leaves none."""
+    said, pages, obstacle = [], [], ""
+    front = SimpleNamespace(hand_over=lambda live: None, page_is_coming=False)
+
+    class Noted:
+        words = waiting = ""
+
+        def __init__(self, pair, *_, **__):
+            self.pair = pair
+
+        def make_opening(self) -> None:
+            pass
+
+        def make_rest(self) -> None:
+            said.append((self.pair.title, [each.title for each in pages[-1].pairs]))
+
+    def load(pair, *_):
+        if pair.name == "smollm2" and obstacle:
+            raise ValueError(obstacle)
+        return SimpleNamespace(title=pair.title, remote=None)
+
+    page = {"build": pages.append, "mounted": lambda *_: None, "spoken_of": lambda served: {}}
+    monkeypatch.setitem(sys.modules, "engine.page.web.page", SimpleNamespace(**page))
+    monkeypatch.setattr("engine.models.loading.load", load)
+    monkeypatch.setattr("engine.page.screens.readiness.Readiness", Noted)
+    monkeypatch.setattr(app, "OFFER", "small,smollm2")
+    own, small, real = (PAIRS[name].title for name in ("embedded", "small", "smollm2"))
+    how = {"device": "cpu"} | app.AS_FILED
+    for is_here, obstacle in ((True, ""), (True, "it is too large."), (False, "")):
+        monkeypatch.setattr(app, "is_here", lambda pair, here=is_here: here or pair.name != "smollm2")
+        said.clear()
+        app.go_live(front, PAIRS["embedded"], how, lambda own: own)
+        assert said[:2] == [(own, [own, small]), (small, [own, small])]
+        offered = is_here and not obstacle
+        assert said[2:] == ([(real, [own, small, real])] if offered else [])
+        assert (f"The page does not offer {real}: it is too large.\n" in capsys.readouterr().out) == bool(obstacle)
+    assert (
+        app.names_beside(PAIRS["small"], how)
+        == app.names_beside(PAIRS["embedded"], how | {"quantisation": "none"})
+        == []
+    )
+    monkeypatch.setattr(app, "OFFER", "qwen3-8b")
+    with pytest.raises(
+        SystemExit, match=r"Unknown pair in TREERACE_OFFER 'qwen3-8b'\. Available: small, embedded, smollm2"
+    ):
+        app.names_beside(PAIRS["embedded"], how)
