@@ -33,12 +33,10 @@ KNOWN = {"mask_token_id", "target_layer_ids", "block_size", "num_target_layers"}
 OUTSIDE = {"block_size", "num_target_layers", "dflash_config", "target_hidden_size"}  # beside z-lab's layers
 OF_SPECULATORS = {
     *("transformer_layer_config", "draft_vocab_size", "block_size", "mask_token_id", "num_target_layers"),
-    *("aux_hidden_state_layer_ids", "sample_from_anchor"),
+    "aux_hidden_state_layer_ids",
 }
-ARCHITECTURES = {
-    "DFlashDraftModel",
-    "DFlashSpeculator",
-}  # later ones keep the first one's keys and compute other networks
+# Later ones keep the first one's keys and compute other networks
+ARCHITECTURES = {"DFlashDraftModel", "DFlashSpeculator"}
 # The one value of each that is computed here: a block sees all of itself, and rotates halves of heads
 COMPUTED: dict[str, Any] = {
     "causal": False,

@@ -170,3 +170,60 @@ test("a wire hands its strings to the run of its name", () => {
   changed();
   assert.deepEqual([heard, on.channel], [[["feed", 1]], run]);
 });
+
+// ---- what outlives a reload
+
+// A page that keeps what was set and shown. It is loaded anew.
+function keeping() {
+  const loaded = load("shared/runs.js", "masthead/keepsake.js");
+  globalThis.window.addEventListener = () => {};
+  globalThis.document.querySelector = () => ({ value: "Once" });
+  loaded.view = { addEventListener: () => {} };
+  loaded.pairs = { name: "small" };
+  return { made: new loaded.keepsake.Keepsake(), kept: loaded.keepsake.kept };
+}
+
+// A store that takes so many characters. Without a number every use throws, as where a frame of another site may keep nothing.
+function store(most) {
+  const values = new Map();
+  const made = {
+    getItem: (name) => values.get(name) ?? null,
+    removeItem: (name) => values.delete(name),
+    setItem: (name, value) => {
+      if (value.length > most) throw new Error("QuotaExceededError");
+      values.set(name, value);
+    },
+  };
+  Object.defineProperty(globalThis, "sessionStorage", {
+    configurable: true,
+    get() {
+      if (most === undefined) throw new Error("SecurityError");
+      return made;
+    },
+  });
+  globalThis.performance.getEntriesByType = () => [{ type: "reload" }];
+}
+
+test("a browser that keeps nothing loses nothing else", () => {
+  store(undefined);
+  const { made, kept } = keeping();
+  made.keep();
+  assert.equal(kept(), null);
+});
+
+test("what was kept comes back once", () => {
+  store(1000);
+  const { made, kept } = keeping();
+  made.messages = [{ seq: 1 }];
+  made.keep();
+  assert.deepEqual(kept(), { query: "pair=small&prompt=Once", messages: [{ seq: 1 }] });
+  assert.equal(kept(), null);
+});
+
+test("a race that is too long is left out, and the settings stay", () => {
+  store(200);
+  const { made, kept } = keeping();
+  made.messages = [{ text: "x".repeat(300) }];
+  made.keep();
+  assert.deepEqual(kept(), { query: "pair=small&prompt=Once", messages: [] });
+});
