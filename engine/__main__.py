@@ -51,7 +51,7 @@ GROUPS = {
         "calibrate": Command(
             "engine.lab.calibrate", models.calibrate, "--target FOLDER --draft FOLDER --out calibration.json"
         ),
-        "train": Command("engine.lab.train.recipes", models.train, "medusa --data FOLDER --minutes 15"),
+        "train": Command("engine.lab.train.recipes", models.train, "eagle --target FOLDER --minutes 15"),
         "convert": Command("engine.models.convert", models.convert, "pytorch_model.bin FOLDER"),
         "export": Command("engine.models.export", models.export, "eagle FOLDER"),
     },

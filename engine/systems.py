@@ -165,8 +165,8 @@ class System:
             proposal = "ranked" if "ranked" in offered else min(offered)
         best = drafter.chooses and costs.chosen_of(drafter.choices(pair))
         chosen = {"chosen": best} if best else {}
-        grower = policy(depth, width, nodes, proposal, pair.calibration, costs)
-        return drafter(pair, capacity, **chosen), grower, rule()
+        guessing = drafter(pair, capacity, **chosen)  # first: without its net no advice about the policy helps
+        return guessing, policy(depth, width, nodes, proposal, pair.calibration, costs), rule()
 
     @property
     def mask(self) -> Mask:

@@ -28,6 +28,7 @@ class Parser(ArgumentParser):
 
 
 ASSETS = Path(__file__).parents[2] / "assets"
+CURVE = "curve.jsonl"  # of a drafter's training, in its folder: a line of JSON for every validation
 
 
 def held_out() -> dict[str, list[str]]:

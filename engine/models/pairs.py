@@ -1,6 +1,7 @@
 """Model pairs: which draft guesses for which target, on disk and in memory. Knows names and values; loads nothing."""
 
 import re
+import shlex
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -107,7 +108,7 @@ class Pair:
         if self.target_revision:
             return f"--target {self.target} --revision {self.target_revision}"
         # Visitors read it too, and where the target lies is the server's own business
-        return f"--target {short_name(self.target) if self.target else 'FOLDER'}"
+        return f"--target {shlex.quote(short_name(self.target)) if self.target else 'FOLDER'}"
 
 
 def embedded_pair(name: str, size: str) -> Pair:

@@ -104,7 +104,8 @@ class DFlash(Net):
     ):
         """`embedding [V, hidden]` and `head [own_vocab, hidden]` are the drafter's own or the target's.
 
-        `vocabulary [own_vocab]` holds the target's ids of guessed tokens, `published` the config that gave the sizes.
+        `vocabulary [own_vocab]` holds the target's ids of guessed tokens, ascending in nets that are trained here. `published` is the
+        config that gave the sizes.
         """
         config = NetConfig(
             self.kind, sizes.hidden, sizes.heads, sizes.mlp, sizes.layers, sizes.block - sizes.silent, sizes.vocab,
@@ -127,6 +128,11 @@ class DFlash(Net):
     def described(self) -> dict[str, Any]:
         return self.published
 
+    def stored(self) -> dict[str, Tensor]:
+        if self.sizes.own_vocab == self.sizes.vocab:
+            return super().stored()
+        return super().stored() | {"d2t": self.vocabulary.cpu() - torch.arange(self.sizes.own_vocab)}
+
     def bias(self, tokens: Tensor) -> Tensor:
         """What is added to the logits behind `tokens [...]`: nothing, because a slot does not know which token stands before it."""
         return self.head.new_zeros(())
@@ -139,7 +145,11 @@ class DFlash(Net):
             write(layer.head("k", context, rotary), layer.head("v", context, rotary), cached, rows)
 
     def log_q(self, anchor: int, position: int, kv: Tensor, rows: int) -> Tensor:
-        """Log-probabilities `[depth, V]` behind the `anchor` at `position`; -inf for tokens that the net lacks.
+        """Log-probabilities `[depth, V]` of `slots`; -inf for tokens that the net lacks."""
+        return over_all(self.slots(anchor, position, kv, rows), self.vocabulary, self.sizes.vocab)
+
+    def slots(self, anchor: int, position: int, kv: Tensor, rows: int) -> Tensor:
+        """Log-probabilities `[depth, own_vocab]` behind the `anchor` at `position`.
 
         Its `kv` has `rows` rows of context. The block's rows are written behind them.
         """
@@ -149,5 +159,4 @@ class DFlash(Net):
         x, rotary = self.embedded(tokens)[None], self.rotary(positions)
         for layer, cached in zip(self.layers, kv, strict=True):
             x = layer(x, layer.input_layernorm(x), rotary, None, cached, rows)
-        own = self.unembedded(self.norm(x[0, sizes.silent :])).log_softmax(-1)
-        return over_all(own, self.vocabulary, sizes.vocab)
+        return self.unembedded(self.norm(x[0, sizes.silent :])).log_softmax(-1)

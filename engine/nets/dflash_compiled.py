@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from engine.forward.cache import KVCache
+from engine.forward.layer_ops import over_all as over_all_tokens
 from engine.forward.llama import bias_of, head_norm_of, joined
 from engine.forward.llama_eight_bit import in_eight_bits
 from engine.kernels.attention import store
@@ -44,7 +45,7 @@ PLENTY = 2**31  # rows, for trees whose nodes take none
 
 @compiled
 def answers(features, tokens, silent, weights, turns, kv, rows):
-    """Log-probabilities `[n - silent, V]` of the tokens behind the first of a block's `tokens [n]`; -inf for tokens that the net lacks.
+    """Log-probabilities `[n - silent, own_vocab]` of the tokens behind the first of a block's `tokens [n]`.
 
     The context's new rows, of the target's `features [N, taps + 1, H]`, are written behind the first `rows` of `kv`, and the block's
     rows behind them. A row's position is its place. `weights` holds the layers' weights, `ContextWeights` for each, the `DFlashEnds`.
@@ -63,8 +64,7 @@ def answers(features, tokens, silent, weights, turns, kv, rows):
     positions, visible = np.arange(start, start + count), np.ones((count, 1), np.bool_)  # all see everything
     first, asking = np.int64(0), count - silent
     x = through(ends.stack, weights, turns, kv, x, tokens, tokens, positions, visible, first, start, asking)
-    own = log_q_behind(x, ends.stack, ends.head, len(ends.vocabulary))
-    return over_all(own, ends.vocabulary, len(ends.embedding))
+    return log_q_behind(x, ends.stack, ends.head, len(ends.vocabulary))
 
 
 class CompiledDFlash:
@@ -78,6 +78,7 @@ class CompiledDFlash:
             context = ContextWeights(folded(joined(*inward), net.hidden_norm.weight), scales[sizes.heads :].numpy())
             bias = bias_of(*inward)
             contexts.append(context if bias is None else context._replace(bias=bias[None].numpy()))
+        self.vocabulary, self.vocab = net.vocabulary, sizes.vocab
         ends = DFlashEnds(
             embedding=net.embedding.detach().contiguous().numpy(),
             features=EightBit.of(net.fc.weight),
@@ -94,7 +95,11 @@ class CompiledDFlash:
         self(cache, 0, torch.zeros(1, len(sizes.reads) + 1, net.config.reads))
 
     def __call__(self, cache: KVCache, anchor: int, features: Tensor) -> Tensor:
-        """As `answers`, behind the `anchor`. The context's rows are committed in `cache`. Raises `ValueError` when it is full."""
+        """As `DFlash.log_q`, behind the `anchor`. The context's rows are committed in `cache`. Raises `ValueError` when it is full."""
+        return over_all_tokens(self.slots(cache, anchor, features), self.vocabulary, self.vocab)
+
+    def slots(self, cache: KVCache, anchor: int, features: Tensor) -> Tensor:
+        """As `answers`; the rest is as in a call."""
         log_q = answers(*self.entering(cache, anchor, features), cache.rows)
         cache.rows += len(features)
         return torch.from_numpy(log_q)
@@ -108,14 +113,15 @@ class CompiledDFlash:
 
 
 class Markov(NamedTuple):
-    """DSpark's head. `before [V, rank]` is looked up by the token, and `after` turns it into a bias of all tokens."""
+    """DSpark's head. `before [V, rank]` is looked up by the token, and `after` turns it into a bias of the `vocabulary`."""
 
     before: Matrix
     after: EightBit
+    vocabulary: Ids
 
 
 class DSparkRound(NamedTuple):
-    """DSpark's head, and a round's `levels [depth, V]`: the log-probabilities of slots that do not know the path."""
+    """DSpark's head, and a round's `levels [depth, own_vocab]`: the log-probabilities of slots that do not know the path."""
 
     markov: Markov
     levels: Matrix
@@ -123,7 +129,7 @@ class DSparkRound(NamedTuple):
 
 @within
 def biased(markov, slots, tokens):
-    """Log-probabilities `[n, V]` behind `tokens [n]`, from those of slots that do not know them, `[n, V]`."""
+    """Log-probabilities `[n, V]` behind `tokens [n]`, from those of slots that do not know them, `[n, own_vocab]`."""
     count = len(tokens)
     before, log_q = np.empty((count, markov.before.shape[1]), np.float32), np.empty_like(slots)
     for row in range(count):
@@ -132,7 +138,8 @@ def biased(markov, slots, tokens):
     for row in range(count):
         add(slots[row], log_q[row])
     log_softmax(log_q)
-    return log_q
+    whole = len(markov.vocabulary) == len(markov.before)
+    return log_q if whole else over_all(log_q, markov.vocabulary, len(markov.before))
 
 
 @compiled
@@ -167,9 +174,12 @@ class CompiledDSpark(CompiledDFlash):
     def __init__(self, net: Net):
         super().__init__(net)
         before, after = (net.markov_head[name].weight for name in ("markov_w1", "markov_w2"))
-        self.head = Markov(before.detach().contiguous().numpy(), EightBit.of(after))
-        self.markov, self.levels = NamedArrays(self.head), (net.config.depth, net.sizes.vocab)
-        self.following(torch.zeros(1, net.sizes.vocab), [0])  # compiles, as above
+        self.head = Markov(before.detach().contiguous().numpy(), EightBit.of(after), net.vocabulary.numpy())
+        self.markov, self.levels = NamedArrays(self.head), (net.config.depth, net.sizes.own_vocab)
+        self.following(torch.zeros(1, net.sizes.own_vocab), [0])  # compiles, as above
+
+    def __call__(self, cache: KVCache, anchor: int, features: Tensor) -> Tensor:
+        return self.slots(cache, anchor, features)
 
     def open(self) -> NamedArrays:
         """Room for the rounds of one lane: a `DSparkRound`."""

@@ -1,7 +1,8 @@
 """DSpark's net (deepseek-ai/DeepSpec `modeling/dspark`): DFlash's block, and a low-rank bias by the token before each guess.
 
 Every slot of the block predicts the token behind it, the anchor's own slot too. A slot does not know the path, so a Markov head tells
-it the last token of it: the logits behind token t take the bias W2 W1[t]. The bias is the same at every depth.
+it the last token of it: the logits behind token t take the bias W2 W1[t]. The bias is the same at every depth. What a slot says before
+it is biased has a place for each token that the net guesses, and none for others.
 """
 
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from engine.forward.layer_ops import over_all
 from engine.forward.uploads import uploaded
 from engine.nets.dflash import DFlash, DFlashSizes
 from engine.nets.dflash_compiled import CompiledDSpark
@@ -29,7 +31,7 @@ class DSpark(DFlash):
 
     def __init__(self, sizes: DSparkSizes, *shared: Any):
         super().__init__(sizes, *shared)
-        before, after = nn.Embedding(sizes.vocab, sizes.rank), Linear(sizes.rank, sizes.vocab)
+        before, after = nn.Embedding(sizes.vocab, sizes.rank), Linear(sizes.rank, sizes.own_vocab)
         nn.init.zeros_(after.weight)
         self.markov_head = nn.ModuleDict({"markov_w1": before, "markov_w2": after})
 
@@ -37,11 +39,15 @@ class DSpark(DFlash):
         return None if super().packed() is None else CompiledDSpark(self)
 
     def bias(self, tokens: Tensor) -> Tensor:
-        """What is added to the logits `[..., V]` behind `tokens [...]`."""
+        """What is added to the logits `[..., own_vocab]` behind `tokens [...]`."""
         return self.markov_head["markov_w2"](self.markov_head["markov_w1"](tokens))
 
+    def log_q(self, anchor: int, position: int, kv: Tensor, rows: int) -> Tensor:
+        return self.slots(anchor, position, kv, rows)
+
     def following(self, slots: Tensor, tokens: list[int] | Tensor) -> Tensor:
-        """Log-probabilities `[n, V]` behind `tokens [n]`, from the log-probabilities `[n, V]` of slots that do not know them."""
+        """Log-probabilities `[n, V]` behind `tokens [n]`, from those of slots that do not know them, `[n, own_vocab]`."""
         if self.compiled:
             return self.compiled.following(slots, tokens)
-        return (slots + self.bias(uploaded(tokens, slots.device))).log_softmax(-1)
+        own = (slots + self.bias(uploaded(tokens, slots.device))).log_softmax(-1)
+        return own if own.shape[1] == self.sizes.vocab else over_all(own, self.vocabulary, self.sizes.vocab)

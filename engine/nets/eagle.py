@@ -119,33 +119,39 @@ class Eagle(Net):
         """A session with room for so many rows."""
         return self.compiled.open(capacity) if self.compiled else EagleSession(self, capacity)
 
-    def rollout(self, ids: Tensor, features: Tensor, steps: int) -> list[Tensor]:
-        """For training: the layer's outputs `[B, T - 1, H]` of every rollout step, from `ids [B, T]` and `features [B, T, 4, H]`.
+    def rollout(self, ids: Tensor, features: Tensor, steps: int, anchors: Tensor | None = None) -> list[Tensor]:
+        """For training: the layer's outputs of every rollout step, from `ids [B, T]` and `features [B, T, 4, H]`.
 
-        Output t of step s predicts the token behind place t + 1. It reads true features up to place t - s and the net's own outputs
-        after that, as when drafting s levels deep. Outputs before place s have no such past, so a loss must leave them out.
+        Step 0 is the text's own: output t `[B, T - 1, H]` reads true features up to place t and predicts the token behind place t + 1.
+        Step s drafts s levels deep behind each of `anchors [A]`, which ascend on a CPU; None takes all places. Its outputs `[B, n, H]`
+        stand at the places anchors + s, as far as the text has them.
         """
-        tokens, feature = ids[:, 1:], self.fused(features[:, :-1])
-        count = tokens.shape[1]
-        rotary = self.rotary(torch.arange(1, count + 1, device=ids.device))
-        outs, chain = [], []  # keys and values of the steps so far
+        count, device = ids.shape[1] - 1, ids.device
+        anchors = torch.arange(count) if anchors is None else anchors
+        tokens, feature, places = ids[:, 1:], self.fused(features[:, :-1]), torch.arange(count, device=device)
+        rotary = self.rotary(places + 1)
+        outs, chain = [], []  # of the steps behind step 0 keys and values [B, heads, n, head_dim]
         scale = (self.config.hidden // self.config.heads) ** -0.5
-        allowed = torch.ones(count, count, dtype=torch.bool, device=ids.device).tril()
+        seen = places
         for step in range(steps):
-            queries, keys, values = self.layer.project(self.entering(tokens, self.norm_feature(feature)), rotary)
-            chain.append((keys, values))
-            scores = (queries @ chain[0][0].mT * scale).masked_fill(~allowed.tril(-step), -torch.inf)
-            own = [  # at step s the entry of step i stands s - i places back
-                (queries * delayed(key, step - i)).sum(-1, keepdim=True) * scale
-                for i, (key, _) in enumerate(chain[1:], 1)
-            ]
+            if step:
+                n = int((anchors + step < count).sum())
+                seen = anchors[:n].to(device)
+                feature, places = outs[-1][:, seen] if step == 1 else outs[-1][:, :n], seen + step
+            entering = self.entering(tokens[:, places], self.norm_feature(feature))
+            queries, keys, values = self.layer.project(entering, tuple(each[places] for each in rotary))
+            if not step:
+                first_keys, first_values = keys, values
+            else:
+                chain.append((keys, values))
+            hidden = torch.arange(count, device=device) > seen[:, None]
+            scores = (queries @ first_keys.mT * scale).masked_fill(hidden, -torch.inf)
+            own = [(queries * key[:, :, : len(seen)]).sum(-1, keepdim=True) * scale for key, _ in chain]
             weights = torch.cat([scores, *own], -1).softmax(-1)
-            attended = weights[..., :count] @ chain[0][1]
-            for i, (_, value) in enumerate(chain[1:], 1):
-                attended = attended + weights[..., count + i - 1, None] * delayed(value, step - i)
-            out = self.layer.finish(feature, attended)
-            outs.append(out)
-            feature = F.pad(out, (0, 0, 1, 0))[:, :-1]  # the next step reads this output one place later
+            attended = weights[..., :count] @ first_values
+            for i, (_, value) in enumerate(chain):
+                attended = attended + weights[..., count + i, None] * value[:, :, : len(seen)]
+            outs.append(self.layer.finish(feature, attended))
         return outs
 
 
@@ -207,8 +213,3 @@ class EagleSession:
             away = positions[:, None] - self.stands[start:end]
             mask = mask.masked_fill(away >= self.sliding, torch.finfo(mask.dtype).min)
         return self.net.step(tokens, feature, positions, mask, self.cache.kv[0, :, :, start:], rows)
-
-
-def delayed(rows: Tensor, places: int) -> Tensor:
-    """`rows [B, heads, T, head_dim]`, each moved `places` places later, with zeros in front."""
-    return F.pad(rows, (0, 0, places, 0))[:, :, : rows.shape[2]]

@@ -275,9 +275,12 @@ class Net(nn.Module):
         """Write `config.json` and float16 `model.safetensors`."""
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "config.json").write_text(json.dumps(self.described(), indent=1) + "\n")
+        save_file(self.stored(), folder / "model.safetensors")
+
+    def stored(self) -> dict[str, Tensor]:
+        """The tensors of its file by their names there."""
         weights = {name: each.half() if each.is_floating_point() else each for name, each in self.state_dict().items()}
-        named = {self.names.get(name, name): each.contiguous().cpu() for name, each in weights.items()}
-        save_file(named, folder / "model.safetensors")
+        return {self.names.get(name, name): each.contiguous().cpu() for name, each in weights.items()}
 
     @classmethod
     def load(cls, folder: Path, embedding: Tensor, head: Tensor) -> "Net":
@@ -313,5 +316,7 @@ def share(net: Net, embedding: Tensor, head: Tensor) -> None:
     """Puts the target's tables, each `[V, H]` and made `narrower`, in place of the net's own. They are not trained and not saved."""
     for name, table in (("embedding", embedding), ("head", head)):
         if name in net.tables:
+            rows = len(getattr(net, name))
             delattr(net, name)
-            net.register_buffer(name, narrower(table, net.config.hidden), persistent=False)
+            shared = narrower(table, net.config.hidden)
+            net.register_buffer(name, shared if rows == len(shared) else shared[net.vocabulary], persistent=False)

@@ -2,7 +2,8 @@
 
 Head k is `x + SiLU(W x)`, then its own projection onto the vocabulary. W starts at zero, and the projection as a copy of the
 target's LM head, so an untrained head repeats the target's guess for the root. A net with a width of its own begins with one matrix
-that narrows the hidden state. Published heads may have several such blocks, and guess only some of the target's tokens.
+that narrows the hidden state. For a large vocabulary such projections would outweigh many a target: then all heads share rows of the
+target's own head, those of a vocabulary of theirs. Published heads may have several blocks, and guess some of the target's tokens.
 """
 
 import torch
@@ -21,7 +22,10 @@ class Medusa(Net):
         super().__init__(config, embedding, head)
         self.narrow = Linear(config.target_hidden, config.hidden) if config.target_hidden else None
         self.blocks = nn.ModuleList(nn.Linear(config.hidden, config.hidden) for _ in range(config.depth))
-        self.unembeds = nn.ParameterList(nn.Parameter(self.head.float().clone()) for _ in range(config.depth))
+        own = 0 if config.own_vocab else config.depth
+        self.unembeds = nn.ParameterList(nn.Parameter(self.head.float().clone()) for _ in range(own))
+        if config.own_vocab:
+            self.register_buffer("vocabulary", torch.arange(config.own_vocab))
         for block in self.blocks:
             nn.init.zeros_(block.weight)
             nn.init.zeros_(block.bias)
@@ -31,12 +35,23 @@ class Medusa(Net):
 
     def log_q(self, final: Tensor, k: int) -> Tensor:
         """Log-probabilities `[n, V]` of head k from the target's `final [n, H]`, in compiled loops where the net is packed."""
-        return self.compiled(final, k) if self.compiled else self(final, k).log_softmax(-1)
+        if self.compiled:
+            return self.compiled(final, k)
+        own = self(final, k).log_softmax(-1)
+        return over_all(own, self.vocabulary, self.config.vocab) if self.config.own_vocab else own
+
+    def unembedding(self, k: int) -> Tensor:
+        """The matrix `[own_vocab or V, hidden]` behind head k's block."""
+        return self.head[self.vocabulary] if self.config.own_vocab else self.unembeds[k]
 
     def forward(self, final: Tensor, k: int) -> Tensor:
-        """Logits `[..., V]` of head k, the first after the root, from `final [..., H]`, the final norm's output before the root."""
+        """Logits `[..., own_vocab or V]` of head k, the first after the root.
+
+        `final [..., H]` is the final norm's output before the root.
+        """
         x = self.narrow(final) if self.narrow else final
-        return F.linear(x + F.silu(self.blocks[k](x)), self.unembeds[k])
+        x, matrix = x + F.silu(self.blocks[k](x)), self.unembedding(k)
+        return F.linear(x.to(matrix.dtype), matrix).float()
 
 
 class MedusaStack(Net):

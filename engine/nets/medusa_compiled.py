@@ -8,19 +8,23 @@ from torch import Tensor
 
 from engine.kernels.compiling import compiled
 from engine.kernels.eight_bit import EightBit, product
-from engine.kernels.elementwise import exp, log_softmax
-from engine.kernels.named_arrays import NamedArrays, Vector, arrays_of, unpacked
+from engine.kernels.elementwise import exp, log_softmax, over_all
+from engine.kernels.named_arrays import Ids, NamedArrays, Vector, arrays_of, unpacked
 from engine.kernels.stack import NO_MATRIX
 from engine.nets.layer import Net
 
 
 class Head(NamedTuple):
-    """One head. All heads of a net have the same `narrow`, which has no rows where the net is as wide as its target."""
+    """One head, which guesses the tokens `vocabulary`.
+
+    All heads of a net have the same `narrow`, which has no rows where the net is as wide as its target.
+    """
 
     narrow: EightBit
     block: EightBit
     bias: Vector
     unembed: EightBit
+    vocabulary: Ids
 
 
 HEAD = arrays_of(Head)
@@ -39,19 +43,27 @@ def guess(heads, final, k, vocab):
         for j in range(x.shape[1]):
             inner = x[row, j] + head.bias[j]
             x[row, j] = entering[row, j] + inner / (np.float32(1) + exp(-inner))
-    log_q = np.empty((len(x), vocab), np.float32)
+    log_q = np.empty((len(x), len(head.vocabulary)), np.float32)
     product(x, head.unembed, log_q)
     log_softmax(log_q)
-    return log_q
+    return log_q if len(head.vocabulary) == vocab else over_all(log_q, head.vocabulary, vocab)
 
 
 class CompiledMedusa:
     def __init__(self, net: Net):
         self.vocab, narrow = net.config.vocab, EightBit.of(net.narrow.weight) if net.narrow else NO_MATRIX
+        shared = EightBit.of(net.unembedding(0)) if net.config.own_vocab else None
+        vocabulary = net.vocabulary.numpy() if shared else np.arange(self.vocab)
         self.heads = NamedArrays(
             *(
-                Head(narrow, EightBit.of(block.weight), block.bias.detach().numpy().copy(), EightBit.of(unembed))
-                for block, unembed in zip(net.blocks, net.unembeds, strict=True)
+                Head(
+                    narrow,
+                    EightBit.of(block.weight),
+                    block.bias.detach().numpy().copy(),
+                    shared or EightBit.of(net.unembedding(k)),
+                    vocabulary,
+                )
+                for k, block in enumerate(net.blocks)
             )
         )
         self(torch.zeros(1, net.config.reads), 0)  # compiling, or reading what was compiled before, belongs to loading

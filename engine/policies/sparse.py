@@ -22,8 +22,8 @@ class Sparse(LevelByLevel):
         measured = self.calibration.ranks.get("medusa")
         if not measured:
             raise ValueError(
-                "The policy sparse lays out its tree by measured accuracies of Medusa heads, and this pair has none. Measure them with "
-                "`python -m engine calibrate`, or use the policy best_first."
+                "The policy sparse lays out its tree by how often each Medusa head's guesses were right, which nobody measured on this "
+                "pair. Measure it with `python -m engine calibrate`, or race medusa/best_first/token_match, which needs no figures."
             )
         self.start: Placed = {(): 0}
         self.ranks = best_neighbours(measured[: self.depth], self.width, self.nodes)

@@ -68,23 +68,42 @@ def train(parser: ArgumentParser) -> None:
             name, help=f"the learned drafter {name} for a pair's target, or for any Hub target"
         )
         add = drafter.add_argument
-        texts = drafter.add_mutually_exclusive_group(required=True)
-        texts.add_argument("--data", type=Path, help="folder with tinystories/, storybooks/ and gsm8k/")
+        texts = drafter.add_mutually_exclusive_group()
+        texts.add_argument(
+            "--data",
+            type=Path,
+            help="folder with tinystories/, storybooks/ and gsm8k/, of which requests are made; the target writes all when left out",
+        )
         texts.add_argument(
             "--prompts",
             type=Path,
-            help="a file of your own prompts instead, .txt with blank lines between them or .jsonl; needs --start and --out",
+            help="a file of your own prompts instead, .txt with blank lines between them or .jsonl; with --start a drafter learns on",
         )
         add("--pair", choices=PAIRS, default="small", help="train for this pair's target")
         add("--target", help="a folder or a Hub repository instead of a pair")
         add("--revision", help="the Hub repository's full commit")
-        add("--out", type=Path, help="where the drafter is written; an embedded pair's own drafters when left out")
-        add("--work", type=Path, default=Path(".train"), help="features and checkpoints; a run resumes")
+        add(
+            "--out",
+            type=Path,
+            help="where the drafter is written; drafters/TARGET when left out, and a shipped pair's own folder for that",
+        )
+        add(
+            "--work",
+            type=Path,
+            default=Path(".train"),
+            help="features and checkpoints; a run resumes. Where rows/, held_out/ and a file `ready` stand, these are learned from",
+        )
         add("--start", type=Path, help="the folder of a drafter whose weights to go on from")
         add(
             "--hidden",
             type=int,
             help="the drafter's width; when left out the target's, or half of it where the target is wide",
+        )
+        add(
+            "--own-vocab",
+            type=count,
+            help="tokens that eagle, dflash or dspark guess, the most frequent ones of the target's text; 8,000 of a large vocabulary "
+            "when left out",
         )
         add(
             "--shared-tables",
@@ -96,7 +115,7 @@ def train(parser: ArgumentParser) -> None:
         add(
             "--own-rows",
             type=int,
-            help="rows of 256 tokens that the target writes; 2048 after a corpus and 512 after own prompts when left out",
+            help="rows of 256 tokens that the target writes; 2048 when left out, and 512 with --start and --prompts",
         )
         add("--raw", action="store_true", help="send --prompts as they are; else in the target's chat template, if any")
         add("--rows", type=int, help="rows of a step; the recipe's own number when left out")

@@ -38,7 +38,7 @@ def expected_rows(pair, name: str, root: int, levels: int) -> torch.Tensor:
         if name == "medusa":
             return torch.stack([net(batch.features[0, root - 1, -1], k).log_softmax(-1) for k in range(levels)])
         outs = net.rollout(batch.ids, batch.features, levels)
-        own = torch.cat([net.logits(out[:, root - 1 + s]) for s, out in enumerate(outs)]).log_softmax(-1)
+        own = torch.cat([net.logits(out[:, root - 1]) for out in outs]).log_softmax(-1)
         return torch.full((len(own), net.config.vocab), -torch.inf).index_copy_(1, net.vocabulary, own)
 
 

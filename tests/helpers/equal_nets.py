@@ -19,6 +19,7 @@ from engine.nets.dflash import DFlash
 from engine.nets.dspark import DSpark
 from engine.nets.eagle import EagleSession
 from engine.nets.eagle_compiled import CompiledEagle
+from engine.nets.medusa import Medusa
 from engine.tree import DraftTree
 from helpers.equality import Case, Cases, Compared, on_grid, share, spread
 from helpers.families import MODELS, answers, expected_of, random_model, unlightened
@@ -56,20 +57,31 @@ def eagle(width: str) -> Iterator[Compared]:
     yield Compared(said(EagleSession(net, 16)), said(CompiledEagle(net).open(16)), within=3e-4, apart=share)
 
 
+def sharing_medusa(width: str) -> Iterator[Compared]:
+    """Heads that guess some tokens, by rows of the target's own head."""
+    return medusa_heads(pair_with("medusa", width=width, own_vocab=120).net("medusa"))
+
+
 def medusa(width: str) -> Iterator[Compared]:
-    net = pair_with("medusa", width=width).net("medusa")
+    return medusa_heads(pair_with("medusa", width=width).net("medusa"))
+
+
+def medusa_heads(net: Medusa) -> Iterator[Compared]:
     final = torch.randn(3, 64, generator=torch.Generator().manual_seed(5))
 
     def exact(k: int) -> torch.Tensor:
-        return net(final, k).log_softmax(-1).exp()
+        own = net(final, k).softmax(-1)
+        if not net.config.own_vocab:
+            return own
+        return torch.zeros(len(own), net.config.vocab).index_copy_(1, net.vocabulary, own)
 
-    assert torch.equal(net.log_q(final, 0).exp(), exact(0))  # nothing is packed yet
+    assert torch.allclose(net.log_q(final, 0).exp(), exact(0), atol=1e-6)  # nothing is packed yet
     net.pack()
     for k in range(3):
         yield Compared(exact(k), net.log_q(final, k).exp(), **ROUNDING, apart=share)
     for matrix in (
         *(block.weight for block in net.blocks),
-        *net.unembeds,
+        *(net.unembeds or [net.head]),
         *([net.narrow.weight] if net.narrow else []),
     ):
         on_grid(matrix)
@@ -107,12 +119,12 @@ def parallel(width: str) -> Iterator[Compared]:
     yield Compared(said(False), said(True), within=1e-3, apart=share)
 
 
-def block(kind: type[DFlash], width: str) -> Iterator[Compared]:
+def block(kind: type[DFlash], width: str, some: bool | None = None) -> Iterator[Compared]:
     """Round after round, once without a context. The heads are grouped, and there are biases, a factor and a vocabulary of its own.
 
     Keys and values have two norms before them, one for the context and one for the block, so those differ by a factor in the end.
     """
-    net = block_net(kind, width)
+    net = block_net(kind, width, some)
     reads = net.config.reads
 
     def said(packed: bool) -> torch.Tensor:
@@ -129,7 +141,7 @@ def block(kind: type[DFlash], width: str) -> Iterator[Compared]:
                     tree.add(len(tree) - 1, token, 0.5, 0.5)
                 if number != 1:
                     found.append(drafter.log_q(tree, [0, 1, 2]))
-                    found.append(drafter.levels)
+                    found += [drafter.levels] if drafter.levels.shape[1] == 256 else []
                 drafter.commit(tree, [1, 2][: number % 3], 11 * number + 11, torch.randn(3, 4, reads, generator=draw))
             assert drafter.cache.rows + len(drafter.features) == length + 7
         return torch.cat(found).exp()
@@ -214,9 +226,10 @@ def in_all_widths(case: Callable[[str], Iterator[Compared]], variant: str = "") 
 CASES: Cases = {
     "nets.dflash_compiled": {
         name: each for kind in (DFlash, DSpark) for name, each in in_all_widths(partial(block, kind), kind.kind).items()
-    },
+    }
+    | in_all_widths(partial(block, DSpark, some=True), "dspark, some tokens"),
     "nets.eagle_compiled": in_all_widths(eagle),
-    "nets.medusa_compiled": in_all_widths(medusa),
+    "nets.medusa_compiled": in_all_widths(medusa) | {"some tokens": partial(sharing_medusa, "")},
     "nets.parallel_compiled": in_all_widths(parallel),
     "nets.specblock_compiled": in_all_widths(specblock),
     "forward.llama_eight_bit": {name: partial(llama, name) for name in MODELS if "biases" not in name},

@@ -2,6 +2,8 @@
 wrong one shows. Every net comes in two widths: its target's, and one of its own.
 """
 
+from dataclasses import replace
+
 import torch
 
 from engine.lab.train import eagle, medusa, parallel, specblock
@@ -28,11 +30,14 @@ def config_of(name: str, width: str = "") -> NetConfig:
     return NetConfig(name, vocab=256, **SIZES[name], **WIDTHS[width]._asdict())
 
 
-def pair_with(*names: str, width: str = ""):
+def pair_with(*names: str, width: str = "", own_vocab: int | None = None):
+    """With `own_vocab` nets guess so many tokens."""
     pair = tiny_pair()
     torch.manual_seed(3)
     for name in names:
-        net = RECIPES[name].build(pair.target.model, config_of(name, width), torch.tensor(TEXT * 30))
+        config = config_of(name, width)
+        config = config if own_vocab is None else replace(config, own_vocab=own_vocab)
+        net = RECIPES[name].build(pair.target.model, config, torch.tensor(TEXT * 30))
         with torch.no_grad():
             for parameter in net.parameters():
                 parameter.add_(0.05 * torch.randn_like(parameter))
@@ -46,17 +51,18 @@ def parallel_net(target, width: str = ""):
 
 
 @torch.no_grad()
-def block_net(kind: type[DFlash], width: str = "") -> DFlash:
+def block_net(kind: type[DFlash], width: str = "", some: bool | None = None) -> DFlash:
     """A random DFlash or DSpark with all that a published checkpoint may have: grouped heads, biases, a factor.
 
-    DFlash has a vocabulary of its own; DSpark guesses from the anchor on.
+    DSpark guesses from the anchor on. With `some` it guesses some of the target's tokens, as DFlash does where nothing is said.
     """
+    some = kind is DFlash if some is None else some
     draw, wide = torch.Generator().manual_seed(6), WIDTHS[width]
 
     def random(rows: int) -> torch.Tensor:
         return torch.randn(rows, wide.hidden, generator=draw)
 
-    own = torch.randperm(256, generator=draw)[:120] if kind is DFlash else torch.arange(256)
+    own = torch.randperm(256, generator=draw)[:120] if some else torch.arange(256)
     sizes = DFlashSizes(
         hidden=wide.hidden, heads=4, kv_heads=2, head_dim=32, mlp=96, layers=2, vocab=256, own_vocab=len(own), eps=1e-5,
         reads=(1, 3, 5), block=5, mask=250, inverse=1e4 ** -torch.linspace(0, 1, 16), attention_scaling=1.3, biased=True,

@@ -74,7 +74,7 @@ DRAFTS = [
         ),
         (
             "a slot guesses the place after its own",
-            "dflash.py::DFlash.log_q",
+            "dflash.py::DFlash.slots",
             "x[0, sizes.silent:]",
             "x[0, :sizes.block - sizes.silent]",
             "drafters/test_published_dflash.py::test_a_published_block_guesses_as_the_published_network",

@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from engine.lab.pays.experiments import CAUSES, Experiment, experiments, layers_needed
 from engine.lab.pays.followed import DEPTH, FREELY, LENGTHS, Followed, TargetText, View, a_round, followed, texts_of
-from engine.measure.options import given_pair, load_given
+from engine.measure.options import CURVE, given_pair, load_given
 from engine.measure.prompts import Prompt, read_all
 from engine.models.pairs import LoadedPair
 from engine.nets import Net, net_in
@@ -26,6 +26,9 @@ from engine.record.parsing import shown
 
 CLEAR = 3.0  # standard errors over texts that a difference must have
 LEAST = 0.05  # of the tokens a round, which a repair must add
+KNOWN = (
+    1.5  # times what it guessed right at the end of its training: a drafter that was better then is not hardly trained
+)
 USELESS, FEW = 0.5, 0.5  # of the right guesses, which features must be worth; and right guesses a round that are few
 LOST = 0.5  # of the right guesses: a drafter that loses more behind long contexts, or behind prompts, was not trained for them
 SHORT = 256  # tokens; longer contexts are long where nothing says what the drafter was trained for
@@ -65,6 +68,24 @@ def trained_context(folder: Path, window: int) -> int:
     return found if type(found) is int and 0 < found < window else 0
 
 
+@dataclass(frozen=True)
+class Training:
+    """What the folder of a drafter that was trained here tells: after so many `tokens` the first guess was right that often."""
+
+    tokens: int
+    right: float
+
+    @classmethod
+    def of(cls, folder: Path) -> "Training | None":
+        """By the last line of the folder's curve; None without one, and for one that says nothing of it."""
+        try:
+            lines = (folder / CURVE).read_text(encoding="utf-8").strip().splitlines()
+            last = json.loads(lines[-1])
+            return cls(int(last["tokens"]), float(last["depth 1 top1"]))
+        except (OSError, IndexError, KeyError, TypeError, ValueError):
+            return None
+
+
 def examined(pair: LoadedPair, net: Net, texts: list[TargetText], trained: int) -> tuple[Followed, list[Tried]]:
     """The drafter as it is, and every experiment. The last one is no repair: it shows features of other places."""
     plain, tried = followed(pair, net, texts), []
@@ -93,7 +114,14 @@ def best_repair(plain: Followed, tried: list[Tried]) -> Tried | None:
     return max(able, key=lambda each: float(((each.tokens - now) * each.where).mean()), default=None)
 
 
-def verdict(net: Net, texts: list[TargetText], plain: Followed, tried: list[Tried], trained: int) -> tuple[str, str]:
+def verdict(
+    net: Net,
+    texts: list[TargetText],
+    plain: Followed,
+    tried: list[Tried],
+    trained: int,
+    training: Training | None = None,
+) -> tuple[str, str]:
     """The cause, a key of `CAUSES` or `HEALTHY`, and why."""
     now, mixed, repairs = a_round(plain.right()), tried[-1].tokens, tried[:-1]
     if best := best_repair(plain, repairs):
@@ -104,9 +132,19 @@ def verdict(net: Net, texts: list[TargetText], plain: Followed, tried: list[Trie
     causes = ", ".join(dict.fromkeys(NAMED.get(each.experiment.cause, each.experiment.cause) for each in repairs))
     few = now.mean() - 1 < FEW and not clearly(now - mixed, plain.texts)
     if few or clearly(mixed - 1 - (1 - USELESS) * (now - 1), plain.texts):
+        first = float(plain.right()[:, 0].mean())
+        if training and training.right <= KNOWN * max(first, LEAST):
+            return "hardly", (
+                f"its first guess is right {100 * first:.0f} % of the time here, and was {100 * training.right:.0f} % of the time when "
+                f"its training ended after {training.tokens:,} tokens. The same `python -m engine train {net.config.kind}` with more "
+                "--minutes and more --own-rows goes on from there."
+            )
+        told = f"A drafter that was hardly trained looks the same, and no {CURVE} in its folder tells of its training."
+        if training:
+            told = f"When its training ended, its first guess was right {100 * training.right:.0f} % of the time."
         return "target", (
             f"with features of other places it gives {mixed.mean():.2f} tokens a round, now {now.mean():.2f} tokens a round, "
-            f"so that this target's features tell it nothing; {causes} were tried too."
+            f"so that this target's features tell it nothing; {causes} were tried too. {told}"
         )
     bound = trained or SHORT
     long = plain.contexts > bound
@@ -180,7 +218,9 @@ def by_group(plain: Followed, texts: list[TargetText]) -> list[dict]:
     ]
 
 
-def diagnosis(pair: LoadedPair, net: Net, prompts: list[Prompt], trained: int) -> dict[str, Any]:
+def diagnosis(
+    pair: LoadedPair, net: Net, prompts: list[Prompt], trained: int, training: Training | None = None
+) -> dict[str, Any]:
     """All figures of a drafter on the prompts, with the `cause` and the `sentence`. `trained` is as in `texts_of`."""
     texts = texts_of(pair, prompts, trained, layers_needed(net, pair.target.config.num_hidden_layers))
     if not texts:
@@ -189,7 +229,7 @@ def diagnosis(pair: LoadedPair, net: Net, prompts: list[Prompt], trained: int) -
         )
     plain, tried = examined(pair, net, texts, trained)
     now = a_round(plain.right())
-    cause, why = verdict(net, texts, plain, tried, trained)
+    cause, why = verdict(net, texts, plain, tried, trained, training)
     sentence = f"The drafter gives {now.mean():.2f} tokens a round, and {why}"
     if cause != HEALTHY:
         sentence = f"The likeliest cause is that {CAUSES[cause]}: {why}"
@@ -251,6 +291,6 @@ def main(options: Namespace) -> dict[str, Any]:
             f"{folder.name} is an assistant of Gemma 4, which reads the target's cache, and the doctor shows a drafter hidden states. "
             "Measure it with `python -m engine bench --target FOLDER --drafter FOLDER --systems mtp`."
         )
-    found = diagnosis(pair, net, prompts, trained_context(folder, pair.context))
+    found = diagnosis(pair, net, prompts, trained_context(folder, pair.context), Training.of(folder))
     print(table(found))
     return found

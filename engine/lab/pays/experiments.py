@@ -32,6 +32,7 @@ CAUSES = {
     "steps": "it guesses all depths at once and is run step by step",
     "context": "contexts are longer than those it was trained for",
     # No experiment repairs these
+    "hardly": "the drafter was hardly trained",
     "target": "the drafter was trained for another target: this one was fine-tuned, quantised or rotated since",
     "text": "the drafter was trained on other text than the target writes here",
 }

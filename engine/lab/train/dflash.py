@@ -14,7 +14,7 @@ import torch
 from transformers import PreTrainedModel
 
 from engine.forward.session import tapped_layers
-from engine.lab.train.features import TrainingBatch, accuracy, soft_cross_entropy
+from engine.lab.train.features import OwnLabels, TrainingBatch, accuracy, frequent, soft_cross_entropy
 from engine.lab.train.width import start_for
 from engine.nets import NetConfig, formats
 from engine.nets.dflash import DFlash
@@ -32,6 +32,8 @@ def described(target: PreTrainedModel, config: NetConfig) -> tuple[dict[str, Any
     said = {"model_type": "qwen3", **config.in_transformers(), "rms_norm_eps": 1e-6, "num_target_layers": layers}
     if config.target_hidden:
         said["target_hidden_size"] = config.target_hidden
+    if config.own_vocab:
+        said["draft_vocab_size"] = config.own_vocab
     block = {
         "mask_token_id": end[0] if isinstance(end, list) else end or 0,
         "target_layer_ids": [layer - 1 for layer in sorted(set(tapped_layers(layers)))],  # by a layer's own number
@@ -40,13 +42,25 @@ def described(target: PreTrainedModel, config: NetConfig) -> tuple[dict[str, Any
 
 
 def untrained(
-    form: ModuleType, kind: type[DFlash], target: PreTrainedModel, config: NetConfig, said: dict[str, Any]
+    form: ModuleType,
+    kind: type[DFlash],
+    target: PreTrainedModel,
+    config: NetConfig,
+    said: dict[str, Any],
+    ids: torch.Tensor | None,
 ) -> DFlash:
-    """The net of a `kind` whose config is in this `form` of published files, with the target's final norm to start from."""
+    """The net of a `kind` whose config is in this `form` of published files, with the target's final norm to start from.
+
+    Where `config` names a vocabulary of its own, the most frequent tokens of `ids`, a sample of the target's text, make it.
+    """
     embedding, head, norm = start_for(target, config)
     wide = target.get_input_embeddings().weight
     sizes = form.sizes_of(Path("the recipe"), said, wide, target.config.num_hidden_layers)
-    net = kind(sizes, embedding, head, torch.arange(config.vocab), said)
+    vocabulary = torch.arange(config.vocab)
+    if config.own_vocab and ids is not None:
+        vocabulary = frequent(ids, config.own_vocab, config.vocab)
+        head = head[vocabulary.to(head.device)]
+    net = kind(sizes, embedding, head, vocabulary, said)
     net.norm.weight.data.copy_(norm)
     return net
 
@@ -55,7 +69,7 @@ def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor | None =
     """An untrained net for this target, in z-lab's form."""
     said, block = described(target, config)
     said |= {"architectures": ["DFlashDraftModel"], "block_size": config.depth + 1, "dflash_config": block}
-    return untrained(formats.dflash, DFlash, target, config, said)
+    return untrained(formats.dflash, DFlash, target, config, said, ids)
 
 
 def states(net: DFlash, batch: TrainingBatch, anchors: torch.Tensor) -> torch.Tensor:
@@ -84,7 +98,7 @@ def states(net: DFlash, batch: TrainingBatch, anchors: torch.Tensor) -> torch.Te
 
 
 def guesses(net: DFlash, batch: TrainingBatch, anchors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits `[B, A, depth, V]` of the slots, and the places `[A, depth]` of the batch whose next tokens they guess.
+    """Logits `[B, A, depth, own_vocab]` of the slots, and the places `[A, depth]` of the batch whose next tokens they guess.
 
     The first slot guesses the token behind its anchor. A net that adds a bias by the token before a guess is given the text's own.
     """
@@ -98,7 +112,8 @@ def loss(net: DFlash, batch: TrainingBatch, step: int, anchors: int = ANCHORS) -
     drawn = np.random.default_rng([10, step]).choice(longest, min(anchors, longest), replace=False) + 1
     at = torch.from_numpy(np.sort(drawn)).to(batch.ids.device)
     logits, places = guesses(net, batch, at)
-    each = soft_cross_entropy(logits, batch.tokens[:, places], batch.p[:, places])
+    own, p, mass = OwnLabels(net.vocabulary, net.sizes.vocab)(batch.tokens[:, places], batch.p[:, places])
+    each = soft_cross_entropy(logits, own, p) * mass
     weights = (-torch.arange(net.config.depth, device=each.device) / GAMMA).exp()
     return (each.mean((0, 1)) * weights).sum() / weights.sum()
 
@@ -110,5 +125,6 @@ def validate(net: DFlash, batches: Iterable[TrainingBatch]) -> dict[str, float]:
     for batch in batches:
         at = torch.arange(1, batch.ids.shape[1] - net.sizes.block, 6, device=batch.ids.device)
         logits, places = guesses(net, batch, at)
-        found.append((logits.topk(3, dim=-1).indices == batch.tokens[:, places, :1]).flatten(0, 1))
+        best = net.vocabulary[logits.topk(3, dim=-1).indices]
+        found.append((best == batch.tokens[:, places, :1]).flatten(0, 1))
     return accuracy(torch.cat(found))

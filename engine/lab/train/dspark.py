@@ -13,7 +13,10 @@ from engine.nets import NetConfig, formats
 from engine.nets.dflash import DFlash
 from engine.nets.dspark import DSpark
 
-RANK = 64  # columns of the Markov head's matrices
+RANK, RANK_OF_LARGE = (
+    64,
+    32,
+)  # columns of the Markov head's matrices; fewer where they have a row for each of very many tokens
 
 __all__ = ["BATCH", "DEPTH", "LAYERS", "LR", "build", "guesses", "loss", "validate"]
 
@@ -25,8 +28,8 @@ def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor | None =
         "architectures": [formats.dspark.ARCHITECTURE],
         "block_size": config.depth,
         "num_anchors": dflash.ANCHORS,
-        "markov_rank": RANK,
+        "markov_rank": RANK_OF_LARGE if config.own_vocab else RANK,
         "markov_head_type": "vanilla",
         "enable_confidence_head": False,
     }
-    return dflash.untrained(formats.dspark, DSpark, target, config, said | block)
+    return dflash.untrained(formats.dspark, DSpark, target, config, said | block, ids)

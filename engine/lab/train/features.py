@@ -5,13 +5,15 @@ Most rows are the target's own writing (self-distillation), the rest real text. 
 would say there, never the text's next token.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from torch.utils.checkpoint import checkpoint
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
@@ -20,9 +22,12 @@ from engine.forward.llama_compiled import compiles
 from engine.forward.runner import Runner
 from engine.forward.session import tapped_layers
 from engine.lab.train.writing import ROW
+from engine.sampling import seeded
 
 SHARD, LISTED = 64, 32  # rows a shard, tokens of the target's distribution kept at every place
+DRAWS = 4  # tokens a place that tell how often the target writes each
 AT_ONCE = 16  # rows that the target is asked about
+LOGITS = 1 << 25  # numbers in memory at once
 
 
 class TrainingBatch(NamedTuple):
@@ -134,9 +139,14 @@ class Shards:
         # The last shard may be a short one
         return shard.rows(order[np.arange(part * size, (part + 1) * size) % len(order)])
 
-    def ids(self) -> torch.Tensor:
-        """All rows `[n, T]`."""
-        return torch.cat([self.shard(index).ids for index in range(len(self.paths))])
+    def sample(self) -> torch.Tensor:
+        """Token ids `[n]` that the target writes as often: at every place of the rows `DRAWS` from its own distribution."""
+        draws, found = seeded("own vocabulary"), []
+        for path in self.paths:
+            with safe_open(path, framework="pt") as stored:  # features stay on the disk
+                tokens, p = (stored.get_tensor(name).flatten(0, 1) for name in ("tokens", "p"))
+            found.append(tokens.gather(1, p.float().multinomial(DRAWS, replacement=True, generator=draws)).flatten())
+        return torch.cat(found)
 
     def all(self, size: int) -> Iterator[TrainingBatch]:
         for index in range(len(self.paths)):
@@ -151,8 +161,9 @@ class Observed:
     def __init__(self, target: PreTrainedModel, rows: np.ndarray):
         self.rows, self.observer = torch.from_numpy(rows), Observer(target)
 
-    def ids(self) -> torch.Tensor:
-        return self.rows
+    def sample(self) -> torch.Tensor:
+        """Token ids `[n]` of the rows, most of which the target wrote."""
+        return self.rows.flatten()
 
     def batch(self, step: int, size: int) -> TrainingBatch:
         """The rows of a step. Every epoch has a new random order, which leaves out what does not fill a batch."""
@@ -176,6 +187,50 @@ def by_depth(right: Iterable[torch.Tensor]) -> dict[str, float]:
 def accuracy(right: torch.Tensor) -> dict[str, float]:
     """`by_depth` of guesses at all depths along n texts, `right [n, depth, 3]`. `chain` is how many favourites in a row are right."""
     return by_depth(right.unbind(1)) | {"chain": float(right[..., 0].float().cumprod(-1).sum(-1).mean())}
+
+
+class OwnLabels:
+    """The labels of a net that guesses only the tokens `vocabulary [own_vocab]` among the target's `vocab`."""
+
+    def __init__(self, vocabulary: torch.Tensor, vocab: int):
+        self.own_ids = torch.full((vocab,), -1, device=vocabulary.device)
+        self.own_ids[vocabulary] = torch.arange(len(vocabulary), device=vocabulary.device)
+
+    def __call__(self, tokens: torch.Tensor, p: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The net's ids of `tokens [..., LISTED]`, their probabilities within its vocabulary, and the mass `[...]` that lies there."""
+        own = self.own_ids[tokens]
+        p = p * (own >= 0)
+        mass = p.sum(-1, keepdim=True)
+        return own.clamp(min=0), p / mass.clamp(min=1e-6), mass[..., 0]
+
+
+def frequent(sample: torch.Tensor, count: int, vocab: int) -> torch.Tensor:
+    """The `count` most frequent of `vocab` token ids in a sample of the target's text, ascending. Ties go to the smaller id."""
+    counts = torch.bincount(sample.flatten().long().cpu(), minlength=vocab)
+    return counts.argsort(descending=True, stable=True)[:count].sort().values
+
+
+def soft_cross_entropy_behind(
+    logits_of: Callable[[torch.Tensor], torch.Tensor],
+    vocab: int,
+    states: torch.Tensor,
+    tokens: torch.Tensor,
+    p: torch.Tensor,
+) -> torch.Tensor:
+    """`soft_cross_entropy [...]` of `logits_of(states [..., H])`, over `vocab` tokens.
+
+    Many logits of a large vocabulary would take gigabytes. They are made piece by piece, and anew for the gradient.
+    """
+    count = states[..., 0].numel()
+    if count * vocab <= LOGITS:
+        return soft_cross_entropy(logits_of(states), tokens, p)
+
+    def piece(*each: torch.Tensor) -> torch.Tensor:
+        return soft_cross_entropy(logits_of(each[0]), each[1], each[2])
+
+    flat = [each.flatten(0, -2).split(max(1, LOGITS // vocab)) for each in (states, tokens, p)]
+    found = [checkpoint(piece, *each, use_reentrant=False) for each in zip(*flat, strict=True)]
+    return torch.cat(found).view(states.shape[:-1])
 
 
 def soft_cross_entropy(logits: torch.Tensor, tokens: torch.Tensor, p: torch.Tensor) -> torch.Tensor:

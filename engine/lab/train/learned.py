@@ -1,8 +1,11 @@
 """`python -m engine train medusa`, or another of `RECIPES`: a learned drafter for any target, from the target's own text."""
 
 import argparse
+import hashlib
 import json
+import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +16,14 @@ from transformers import PreTrainedModel
 from engine.lab.train import dflash, dspark, eagle, medusa, parallel, specblock
 from engine.lab.train.data import DOMAINS, corpora
 from engine.lab.train.features import Observed, Shards, cache
-from engine.lab.train.loop import Budget, train
+from engine.lab.train.loop import Budget, log_of, train
+from engine.lab.train.self_written.conversations import Conversation, Turns, request_ids, turns_of
+from engine.lab.train.self_written.requests import Requests, from_data, from_prompts, unasked
+from engine.lab.train.self_written.rows import write_ids, write_shards
 from engine.lab.train.width import width_for
 from engine.lab.train.writing import ROW, own_text
-from engine.models.loading import TRAINED_ON, checked_device, load_model, load_tokenizer_and_config
+from engine.measure.options import CURVE, writable
+from engine.models.loading import TRAINED_ON, checked_device, load_model, load_tokenizer_and_config, stop_ids
 from engine.models.pairs import EMBEDDED, PAIRS, Checkpoint
 from engine.models.quantising import kept_in
 from engine.nets import Net, NetConfig
@@ -30,16 +37,54 @@ RECIPES = {
     "dflash": dflash,
     "dspark": dspark,
 }
+# A drafter's own vocabulary. Of a small one of its target it is a share for EAGLE, which has a head of its own, and all for the others,
+# which read the target's. Every row of a head is read for every guess, and 8,000 tokens are most of what a chat model writes.
+OWN_MOST, OWN_SHARE, SMALL = 8_000, 0.75, 16_384
+SHARING = ("dflash", "dspark", "medusa")  # read rows of the target's head
 OWN_ROWS = 2048  # rows that the target writes, unless options say another number
 REAL_SHARE = 0.25  # share of corpus rows among the target's own
 HELD_OUT_ROWS = 96
+READY = "ready"  # this file says that rows/ and held_out/ beside it are complete
 
+ANSWERS_AT = (0.0, 0.0, 0.8)  # temperatures of the answers, a row each
+LONGEST_GIVEN = ROW // 2  # tokens of a given request; the target needs room to answer
+Given = tuple[Requests, Requests]  # for training and for validation
 Written = tuple[np.ndarray, np.ndarray]  # rows for training and for validation, [n, ROW] ids each
 
 
-def config_for(name: str, target: PreTrainedModel, hidden: int | None = None) -> NetConfig:
-    """The sizes of a drafter called `name` for this target; `hidden` is as in `width_for`."""
+def own_size(name: str, vocab: int, given: int | None = None) -> int:
+    """How many of the target's `vocab` tokens a drafter guesses, 0 for all; `given` is what is asked for.
+
+    Raises `ValueError` for a number that is not in the target's vocabulary, and for a drafter that always guesses all.
+    """
+    if given is not None and not 1 <= given <= vocab:
+        raise ValueError(f"--own-vocab must be between 1 and {vocab}, the target's vocabulary; got {given}.")
+    if name == "eagle":
+        return given or min(OWN_MOST, int(vocab * OWN_SHARE))
+    if name not in SHARING:
+        if given:
+            raise ValueError(f"--own-vocab has no meaning for {name}, which guesses all of its target's tokens.")
+        return 0
+    size = given or (OWN_MOST if vocab > SMALL else vocab)
+    return size if size < vocab else 0
+
+
+def config_for(
+    name: str, target: PreTrainedModel, hidden: int | None = None, own_vocab: int | None = None
+) -> NetConfig:
+    """The sizes of a drafter called `name` for this target; `hidden` is as in `width_for`, `own_vocab` is as in `own_size`.
+
+    Medusa heads that share the target's head are as wide as the target. Raises `ValueError` where another width is asked of them.
+    """
     config = target.config
+    own = own_size(name, config.vocab_size, own_vocab)
+    if name == "medusa" and own:
+        if hidden not in (None, config.hidden_size):
+            raise ValueError(
+                f"Medusa heads that guess {own:,} of {config.vocab_size:,} tokens share their target's head, so they are "
+                f"{config.hidden_size} wide; got --hidden {hidden}. Leave it out."
+            )
+        hidden = config.hidden_size
     return NetConfig(
         kind=name,
         **width_for(config, hidden)._asdict(),
@@ -47,7 +92,7 @@ def config_for(name: str, target: PreTrainedModel, hidden: int | None = None) ->
         depth=RECIPES[name].DEPTH,
         vocab=config.vocab_size,
         rope_theta=(getattr(config, "rope_parameters", None) or {}).get("rope_theta", 10000.0),
-        own_vocab=eagle.own_size(config.vocab_size) if name == "eagle" else 0,
+        own_vocab=own,
     )
 
 
@@ -68,11 +113,11 @@ def observed(
     if target.device.type == "cuda":
         rows, held_out = write()
         return Observed(target, rows), Observed(target, held_out)
-    if not (work / "ready").exists():
+    if not (work / READY).exists():
         rows, held_out = write()
         cache(target, rows, work / "rows")
         cache(target, held_out, work / "held_out")
-        (work / "ready").touch()
+        (work / READY).touch()
     return Shards(work / "rows"), Shards(work / "held_out")
 
 
@@ -94,41 +139,135 @@ def taught(
 
     def validate() -> dict[str, float]:
         net.eval()
-        return recipe.validate(net, (batch.to(options.device) for batch in held_out.all(16)))
+        return recipe.validate(net, (batch.to(options.device) for batch in held_out.all(8)))
 
     budget = Budget(options.minutes, options.tokens)
     train(name, net, loss_of, validate, work, budget, share * recipe.LR, save_every, options.bf16)
     return validate()
 
 
-def train_learned(options: argparse.Namespace) -> None:
-    """Train `options.recipe` for the target and write it to `options.out/NAME`."""
+def coverage(net: Net, sample: torch.Tensor) -> str:
+    """How much of a `sample [n]` of the target's tokens the net can guess, for the person who trains it."""
+    config = net.config
+    if config.own_vocab in (0, config.vocab):
+        return f"{config.kind} guesses all {config.vocab:,} tokens of its target."
+    share = torch.isin(sample.to(net.vocabulary.device), net.vocabulary).float().mean()
+    return (
+        f"{config.kind} guesses {config.own_vocab:,} of its target's {config.vocab:,} tokens, which are {100 * share:.1f} % of what "
+        "the target writes in the held-out rows."
+    )
+
+
+def self_written(
+    target: PreTrainedModel, turns: Turns, tokens_of: Callable[[str], list[int]], given: Given, rows: int, work: Path
+) -> tuple[Shards | Observed, Shards | Observed]:
+    """As `observed`, of `rows` rows that the target writes by itself, and others for validation, at most `HELD_OUT_ROWS`.
+
+    `given` are the requests of both. `tokens_of` makes tokens of one.
+    """
+
+    def conversations(requests: Requests, key: int, first: int, count: int) -> list[Conversation]:
+        made = []
+        for row in range(first, first + count):
+            rng = np.random.default_rng([12, key, row])
+            draw = partial(drawn, requests, tokens_of, rng)
+            made.append(Conversation(turns, ANSWERS_AT[row % len(ANSWERS_AT)], draw))
+        return made
+
+    parts: list[Shards | Observed] = []
+    validating = min(HELD_OUT_ROWS, max(1, rows // 4))
+    for key, (name, requests, count) in enumerate((("rows", given[0], rows), ("held_out", given[1], validating))):
+        made = partial(conversations, requests, key)
+        if target.device.type == "cuda":
+            parts.append(Observed(target, write_ids(target, made, count, work / f"{name}.npy")))
+        else:
+            write_shards(target, made, count, work / name)
+            parts.append(Shards(work / name))
+    return parts[0], parts[1]
+
+
+def drawn(requests: Requests, tokens_of: Callable[[str], list[int]], rng: np.random.Generator) -> list[int] | None:
+    """The tokens of the next request, None where none is given."""
+    request = requests(rng)
+    return None if request is None else tokens_of(request)
+
+
+def train_learned(options: argparse.Namespace, prompts: tuple[list[str], list[str]] | None = None) -> None:
+    """Train `options.recipe` for the target and write it to `options.out/NAME`.
+
+    `prompts` are a person's own, to learn from and held out. Without them the target goes on from the texts in `options.data` where it
+    has no chat template, and else writes by itself, requests and answers.
+    """
     name, recipe, device = options.recipe, RECIPES[options.recipe], checked_device(options.device, TRAINED_ON)
     checkpoint = (
         Checkpoint(options.target, options.revision) if options.target else PAIRS[options.pair].target_checkpoint
     )
-    subject = "" if len(options.domains) == len(DOMAINS) else "-" + "-".join(options.domains)
-    work = options.work / "drafters" / ((options.target or options.pair).strip("/").replace("/", "--") + subject)
     tokenizer, kept = load_tokenizer_and_config(checkpoint)
-    quantisation = kept_in(kept)
+    chat = bool(tokenizer.chat_template) and not options.raw
+    from_corpus = options.data is not None and not chat and prompts is None
+    quantisation = kept_in(kept) if from_corpus else "none"
     embedded = not options.target and options.pair in EMBEDDED  # it serves on CPUs, whatever device trains for it
     dtype = torch.float32 if device.type == "cpu" or embedded or quantisation != "none" else torch.bfloat16
-    target = load_model(checkpoint, device, dtype, quantisation)  # as it serves
-    target.requires_grad_(False)
-    work.mkdir(parents=True, exist_ok=True)
-
-    def write() -> Written:
-        return written(target, tokenizer, options.data, options.domains, work, options.own_rows or OWN_ROWS)
-
-    seen = observed(target, write, work)
+    target = load_model(checkpoint, device, dtype, quantisation).requires_grad_(False)
+    work = place_of_rows(options, prompts)
+    rows = options.own_rows or OWN_ROWS
+    if (work / READY).exists() and device.type == "cpu":
+        seen: tuple[Shards | Observed, Shards | Observed] = (Shards(work / "rows"), Shards(work / "held_out"))
+    elif from_corpus:
+        seen = observed(target, partial(written, target, tokenizer, options.data, options.domains, work, rows), work)
+    else:
+        turns = turns_of(tokenizer, stop_ids(target, tokenizer), options.raw)
+        tokens_of = partial(request_ids, tokenizer, longest=LONGEST_GIVEN)
+        seen = self_written(target, turns, tokens_of, given_requests(options, prompts), rows, work)
     torch.manual_seed(0)
-    config = config_for(name, target, options.hidden)
-    net = recipe.build(target, config, seen[0].ids()).to(device)
+    stored = load_file(options.start / "model.safetensors") if options.start else {}
+    vocabulary = vocabulary_in(stored)
+    sample, own_vocab = seen[0].sample(), options.own_vocab
+    if vocabulary is not None:  # it goes on with that
+        sample, own_vocab = vocabulary, len(vocabulary)
+    config = config_for(name, target, options.hidden, own_vocab)
+    net = recipe.build(target, config, sample).to(device)
     if options.shared_tables and config.target_hidden:
         share(net, *tables_of(target))
-    if options.start:
-        stored, ours = load_file(options.start / "model.safetensors"), {said: name for name, said in net.names.items()}
-        net.load_state_dict(net.state_dict() | {ours.get(key, key): each.float() for key, each in stored.items()})
+    ours = {said: name for name, said in net.names.items()}
+    net.load_state_dict(net.state_dict() | {ours.get(key, key): each.float() for key, each in stored.items()})
+    print(coverage(net, seen[1].sample()))
+    del target  # the net keeps the tables that it reads
     figures = taught(net, options, seen, work)
     net.save(options.out / name)
+    shutil.copy(log_of(work, name), writable(options.curve or options.out / name / CURVE))
     print(json.dumps(figures))
+    print(f"{name} is written to {options.out / name}.")
+
+
+def vocabulary_in(stored: dict[str, torch.Tensor]) -> torch.Tensor | None:
+    """The target's ids that a drafter guesses, by its `stored` tensors; None for all. What its net does not keep is taken out."""
+    for name in ("offsets", "d2t"):
+        if name in stored:
+            offsets = stored.pop(name) if name == "d2t" else stored[name]
+            return offsets + torch.arange(len(offsets))
+    return stored.get("vocabulary")
+
+
+def place_of_rows(options: argparse.Namespace, prompts: tuple[list[str], list[str]] | None) -> Path:
+    """The folder of the target's rows and of checkpoints. Other texts and other prompts have another one."""
+    if (options.work / READY).exists():
+        return options.work
+    subject = "" if len(options.domains) == len(DOMAINS) else "-" + "-".join(options.domains)
+    if prompts:
+        subject += "-prompts-" + hashlib.sha256(json.dumps(prompts).encode()).hexdigest()[:16]
+    elif options.data is None:
+        subject += "-alone"
+    subject += "-raw" if options.raw else ""
+    work = options.work / "drafters" / ((options.target or options.pair).strip("/").replace("/", "--") + subject)
+    work.mkdir(parents=True, exist_ok=True)
+    return work
+
+
+def given_requests(options: argparse.Namespace, prompts: tuple[list[str], list[str]] | None) -> Given:
+    """The requests that are given for training and for validation, as far as any are."""
+    if prompts:
+        return from_prompts(prompts[0]), from_prompts(prompts[1], share=1.0)
+    if options.data is None:
+        return unasked, unasked
+    return from_data(options.data, held_out=False), from_data(options.data, held_out=True)

@@ -12,6 +12,7 @@ from tqdm import tqdm
 # Of a run; the shorter one counts, so that a run of minutes is not half warm-up
 WARM_UP_STEPS, WARM_UP_SHARE = 100, 0.05
 DECAY = 0.1  # of hidden layers' matrices
+SHOWN_EVERY = 2.0  # seconds between two looks of the bar: a GPU is waited for then
 COEFFICIENTS, STEPS = (3.4445, -4.7750, 2.0315), 5  # of Muon's Newton-Schulz iteration
 # A drafter's own head starts as the target's; at the full rate it drifts off before it gains
 SLOW, SLOWNESS = ("unembed", "head"), 0.1
@@ -84,6 +85,11 @@ def optimizers_for(model: torch.nn.Module, lr: float, decay: float = DECAY) -> l
     return [Muon(hidden, lr=lr, weight_decay=decay), torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=0.01)]
 
 
+def log_of(work: Path, name: str) -> Path:
+    """The file of the run's curve: a line of JSON for every validation."""
+    return work / f"{name}.log.jsonl"
+
+
 def rate(share: float, step: int) -> float:
     """Learning-rate factor: linear warm-up, and linear to 5 % as this `share` of the budget is spent."""
     return min(1.0, max((step + 1) / WARM_UP_STEPS, share / WARM_UP_SHARE)) * (1.0 - 0.95 * share)
@@ -109,7 +115,7 @@ def train(
     """
     optimizers = optimizers_for(model, lr, decay)
     rates = [group["lr"] for optimizer in optimizers for group in optimizer.param_groups]
-    checkpoint, log = work / f"{name}.pt", work / f"{name}.log.jsonl"
+    checkpoint, log = work / f"{name}.pt", log_of(work, name)
     step, seen, spent = 0, 0, 0.0
     if checkpoint.exists():
         state = torch.load(checkpoint, map_location=next(model.parameters()).device)
@@ -121,7 +127,7 @@ def train(
     products = torch.autocast(next(model.parameters()).device.type, torch.bfloat16, enabled=bf16)
     model.train()
     bar = tqdm(total=100.0, unit="%", desc=name, bar_format="{l_bar}{bar}| {elapsed}<{remaining} {postfix}")
-    saved_at, last, share = spent, time.perf_counter(), budget.share(spent, seen)
+    saved_at, last, share, shown = spent, time.perf_counter(), budget.share(spent, seen), 0.0
     while share < 1.0:
         for group, base in zip(groups, rates, strict=True):
             group["lr"] = base * rate(share, step)
@@ -137,8 +143,9 @@ def train(
         now = time.perf_counter()
         spent, last = spent + now - last, now
         share = budget.share(spent, seen)
-        if step % 10 == 0:
-            bar.set_postfix_str(f"loss {float(loss):.3f}, {seen / 1e6:.2f}M tokens", refresh=False)
+        if now - shown >= SHOWN_EVERY or share >= 1.0:
+            shown = now
+            bar.set_postfix_str(f"loss {float(loss.detach()):.3f}, {seen / 1e6:.2f}M tokens", refresh=False)
             bar.update(round(100 * share - bar.n, 2))
         if spent - saved_at >= save_every or share >= 1.0:
             saved_at = spent

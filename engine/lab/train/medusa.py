@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import torch
 from transformers import PreTrainedModel
 
-from engine.lab.train.features import TrainingBatch, by_depth, soft_cross_entropy
+from engine.lab.train.features import OwnLabels, TrainingBatch, by_depth, frequent, soft_cross_entropy
 from engine.lab.train.width import directions
 from engine.nets import NetConfig
 from engine.nets.medusa import Medusa
@@ -15,10 +15,16 @@ LR, BATCH = 1e-3, 8
 
 
 def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor) -> Medusa:
-    """Untrained heads, which repeat the target's guess for the root; heads with a width of their own do so nearly."""
+    """Untrained heads, which repeat the target's guess for the root; heads with a width of their own do so nearly.
+
+    Where `config` names a vocabulary of their own, the most frequent tokens of `ids`, a sample of the target's text, make it.
+    """
     embedding, head = target.get_input_embeddings().weight, target.get_output_embeddings().weight.detach()
     if not config.target_hidden:
-        return Medusa(config, embedding, head)
+        net = Medusa(config, embedding, head)
+        if config.own_vocab:
+            net.vocabulary.copy_(frequent(ids, config.own_vocab, config.vocab))
+        return net
     kept = directions(head.float(), config.hidden)
     net = Medusa(config, embedding, head.float() @ kept)
     assert net.narrow is not None  # it has a width of its own
@@ -27,17 +33,26 @@ def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor) -> Medu
 
 
 def guesses(net: Medusa, batch: TrainingBatch, k: int) -> tuple[torch.Tensor, slice]:
-    """Head k's logits `[B, T - k - 1, V]`, and the places of labels. From place t it guesses t + k + 2, the label at t + k + 1."""
+    """Head k's logits `[B, T - k - 1, own_vocab or V]`, and the places of labels.
+
+    From place t it guesses t + k + 2, the label at t + k + 1.
+    """
     count = batch.ids.shape[1] - k - 1
     return net(batch.features[:, :count, -1], k), slice(k + 1, None)
 
 
 def loss(net: Medusa, batch: TrainingBatch, step: int) -> torch.Tensor:
-    total = torch.zeros((), device=batch.ids.device)
+    total, labels = torch.zeros((), device=batch.ids.device), OwnLabels(vocabulary_of(net), net.config.vocab)
     for k in range(net.config.depth):
         logits, places = guesses(net, batch, k)
-        total = total + DECAY**k * soft_cross_entropy(logits, batch.tokens[:, places], batch.p[:, places]).mean()
+        own, p, mass = labels(batch.tokens[:, places], batch.p[:, places])
+        total = total + DECAY**k * (soft_cross_entropy(logits, own, p) * mass).mean()
     return total
+
+
+def vocabulary_of(net: Medusa) -> torch.Tensor:
+    """The target's ids `[own_vocab or V]` that the heads guess."""
+    return net.vocabulary if net.config.own_vocab else torch.arange(net.config.vocab, device=net.head.device)
 
 
 @torch.inference_mode()
@@ -47,5 +62,6 @@ def validate(net: Medusa, batches: Iterable[TrainingBatch]) -> dict[str, float]:
     for batch in batches:
         for k, found in enumerate(right):
             logits, places = guesses(net, batch, k)
-            found.append(logits.topk(3, dim=-1).indices == batch.tokens[:, places, :1])
+            best = vocabulary_of(net)[logits.topk(3, dim=-1).indices]
+            found.append(best == batch.tokens[:, places, :1])
     return by_depth(map(torch.cat, right))

@@ -16,7 +16,7 @@ from tqdm import tqdm
 from engine.forward.runner import Runner
 from engine.forward.session import tapped_layers
 from engine.lab.train.data import DOMAINS
-from engine.lab.train.learned import Written, observed, taught
+from engine.lab.train.learned import Written, observed, taught, train_learned
 from engine.lab.train.writing import ROW, TEMPERATURES, kept, together
 from engine.measure.prompts import read
 from engine.measure.verdict import CONFIDENCE, ends, resamples
@@ -48,9 +48,7 @@ def train_on_prompts(options: Namespace) -> dict:
     """
     refuse_options(options)
     learn, held_out = parted([prompt.text for prompt in read(options.prompts, fewest=FEWEST)])
-    given = PAIRS.get(options.pair) if options.target is None else None
-    checkpoint = given or Pair("own", short_name(options.target), options.target, target_revision=options.revision)
-    alone = checkpoint.alone
+    alone = given_target(options).alone
     pair = replace(load(alone, options.device), raw=options.raw)
     before, net = (net_in(options.start, pair.target.model) for _ in range(2))
     refuse_drafter(net, options, pair.target.config.num_hidden_layers)
@@ -83,11 +81,33 @@ def train_on_prompts(options: Namespace) -> dict:
     return figures
 
 
+def train_first(options: Namespace) -> dict:
+    """Train a first drafter `options.recipe` on requests of which most are own prompts. Its figures on the held-out ones.
+
+    Raises `ValueError` for prompts and options that cannot be trained with.
+    """
+    learn, held_out = parted([prompt.text for prompt in read(options.prompts, fewest=FEWEST)])
+    train_learned(options, (learn, held_out))
+    pair = replace(load(given_target(options).alone, options.device), raw=options.raw)
+    folder = options.out / options.recipe
+    tokens, forwards = raced(pair, net_in(folder, pair.target.model), held_out, "after").sum(0).tolist()
+    figures = {"drafter": options.recipe, "target": pair.title, "prompts": len(learn), "held_out": len(held_out)}
+    figures["tokens_a_round"] = tokens / forwards
+    where = f"on {len(held_out)} held-out prompts"
+    print(f"{options.recipe} writes {tokens / forwards:.2f} tokens a round {where}; plain decoding writes one.")
+    return figures
+
+
+def given_target(options: Namespace) -> Pair:
+    """The pair whose target the options name."""
+    given = PAIRS.get(options.pair) if options.target is None else None
+    return given or Pair("own", short_name(options.target), options.target, target_revision=options.revision)
+
+
 def refuse_options(options: Namespace) -> None:
-    """Raises `ValueError` for what is missing beside --prompts, and for what has no meaning there."""
-    for name, what in (("start", "the folder of the drafter to go on from"), ("out", "a folder for the better one")):
-        if getattr(options, name) is None:
-            raise ValueError(f"--prompts needs --{name}: name {what}.")
+    """Raises `ValueError` for what is missing beside --prompts and --start, and for what has no meaning there."""
+    if options.out is None:
+        raise ValueError("--start with --prompts needs --out: name a folder for the better drafter.")
     if not (options.start / "config.json").is_file():
         raise ValueError(
             f"--start {str(options.start)!r} has no config.json. Name a drafter's own folder, with config.json and safetensors."
@@ -110,7 +130,7 @@ def refuse_drafter(net: Net, options: Namespace, layers: int) -> None:
     other = isinstance(net, MedusaStack) or (isinstance(net, Eagle) and net.form is not None)
     if isinstance(net, DFlash):
         read = set(net.reads) <= set(tapped_layers(layers)) and net.published.get("num_target_layers") == layers
-        other = not read or net.sizes.own_vocab < net.sizes.vocab
+        other = not read or "speculators_model_type" in net.published
     if other:
         raise ValueError(
             f"The drafter in {str(options.start)!r} has a form that is drafted with here and not trained. It must read the layers "

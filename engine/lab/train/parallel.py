@@ -6,14 +6,14 @@ depths of an anchor stay in one segment, so the segments' gradients add up to ex
 """
 
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 
 import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from engine.lab.train.features import TrainingBatch, accuracy, soft_cross_entropy
+from engine.lab.train.features import TrainingBatch, accuracy, soft_cross_entropy_behind
 from engine.lab.train.width import start_for
 from engine.nets import NetConfig
 from engine.nets.parallel import Parallel
@@ -71,11 +71,12 @@ def segment_loss(net: Parallel, batch: TrainingBatch, start: int, end: int, firs
     weights = DECAY ** torch.arange(depth, device=batch.ids.device)
     stream, slots = states(net, batch, start, end)
     shallow = slice(stream_from + 1, end + 1)
-    loss = soft_cross_entropy(net.logits(stream[:, stream_from:]), batch.tokens[:, shallow], batch.p[:, shallow]).sum()
+    entropy = partial(soft_cross_entropy_behind, net.logits, net.config.vocab)
+    loss = entropy(stream[:, stream_from:], batch.tokens[:, shallow], batch.p[:, shallow]).sum()
     loss = loss * weights[0] / (rows * last)
     # Slot d of anchor a speaks about place a + d + 1
     places = torch.arange(start, end)[:, None] + torch.arange(2, depth + 1)
-    each = soft_cross_entropy(net.logits(slots), batch.tokens[:, places], batch.p[:, places])
+    each = entropy(slots, batch.tokens[:, places], batch.p[:, places])
     return (loss + (each.sum((0, 1)) * weights[1:]).sum() / (rows * (last - first))) / weights.sum()
 
 

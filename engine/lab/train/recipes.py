@@ -1,8 +1,8 @@
 """`python -m engine train pair`, then `medusa`, `eagle`, ...: everything in `assets/models/`, from files it is given.
 
-`python -m engine train eagle --prompts my.jsonl --start FOLDER --out FOLDER` trains a learned drafter on for your own prompts. The
-target writes on from them, and the drafter learns from that. A quarter of the prompts is held out: on it the drafter races before and
-after. Only a better one is written. A run that was cut off resumes.
+`python -m engine train eagle --target FOLDER` makes a first drafter for any target, which writes the requests and answers itself.
+With `--prompts my.jsonl` requests are your own prompts. With `--start FOLDER` too, a drafter that is there is trained on: a quarter of
+the prompts is held out, on it the drafter races before and after, and only a better one is written. A run that was cut off resumes.
 
 The recipes stand in `pair`, `learned` and `own_prompts`.
 """
@@ -11,37 +11,54 @@ from argparse import Namespace
 from pathlib import Path
 
 from engine.lab.train.learned import train_learned
-from engine.lab.train.own_prompts import train_on_prompts
+from engine.lab.train.own_prompts import train_first, train_on_prompts
 from engine.lab.train.pair import train_draft, train_pair
-from engine.measure.options import own_place
+from engine.measure.options import ASSETS, own_place
 from engine.models.loading import TRAINED_ON, checked_device
 from engine.models.pairs import EMBEDDED, MODELS, short_name
 
+DRAFTERS = Path("drafters")  # where first drafters are written, by target
+
 
 def main(options: Namespace) -> dict | None:
-    """The figures of a drafter that was trained on own prompts; None for the other recipes, which print theirs."""
-    if getattr(options, "prompts", None):
+    """The figures of a drafter on own prompts; None for the other recipes, which print theirs."""
+    learned = options.recipe not in ("pair", "draft")
+    if learned and options.prompts and options.start:
         options.device = str(checked_device(options.device))
         return train_on_prompts(options)
-    if not options.data.is_dir():
+    if options.data is not None and not options.data.is_dir():
         raise ValueError(
             f"There is no folder {str(options.data)!r}. Give --data the folder with the texts to train on."
         )
     options.device = str(checked_device(options.device, TRAINED_ON))
+    if learned:
+        options.curve = curve_place(options)
     options.out = place(options)
+    if learned and options.prompts:
+        return train_first(options)
     {"pair": train_pair, "draft": train_draft}.get(options.recipe, train_learned)(options)
     return None
 
 
 def place(options: Namespace) -> Path:
-    """The folder that the recipe writes to. Raises `ValueError` where none is given and no embedded pair is trained."""
+    """The folder that the recipe writes to. Raises `ValueError` where none is given for a pair that the repository does not ship."""
     if options.recipe == "pair":
         folders = {size: MODELS / name for name, size in EMBEDDED.items()}
         return own_place(options.out, folders.get(options.size), f"a target of {options.size} parameters")
     if options.recipe == "draft":
         return own_place(options.out, MODELS / options.pair / "draft", options.pair)
     if options.target:
-        return own_place(options.out, None, short_name(options.target))
-    return own_place(
-        options.out, MODELS / options.pair / "drafters" if options.pair in EMBEDDED else None, options.pair
-    )
+        return options.out or DRAFTERS / short_name(options.target)
+    return options.out or (MODELS / options.pair / "drafters" if shipped(options) else DRAFTERS / options.pair)
+
+
+def curve_place(options: Namespace) -> Path | None:
+    """The file of the training curve: among the repository's for a drafter that it ships, else None, for the drafter's own folder."""
+    if options.out or options.target or not shipped(options):
+        return None
+    return ASSETS / "results" / "training" / options.pair / f"{options.recipe}.jsonl"
+
+
+def shipped(options: Namespace) -> bool:
+    """Whether the repository holds models of the pair."""
+    return (MODELS / options.pair).is_dir()

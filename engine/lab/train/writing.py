@@ -97,9 +97,9 @@ def own_text(target: PreTrainedModel, corpus: Corpus, work: Path, rows: int, bat
     def more(done: int) -> torch.Tensor:
         rng = np.random.default_rng([2, done])
         [domain] = corpus.draw(1, rng)
-        length = int(rng.integers(*PROMPT))
+        length, now = int(rng.integers(*PROMPT)), min(count, rows - done)
         temperature = TEMPERATURES[rng.integers(len(TEMPERATURES))]
-        return write(torch.from_numpy(corpus.rows(domain, length, count, rng)).long(), temperature, done)
+        return write(torch.from_numpy(corpus.rows(domain, length, now, rng)).long(), temperature, done)
 
     return kept(work / "own.npy", rows, more)
 

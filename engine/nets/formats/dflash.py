@@ -4,7 +4,8 @@ z-lab names a layer to read by its own number, so that its output is read; specu
 
 Both forms share the target's embedding and head, so their nets are as wide as the target. A net with a width of its own is trained here
 alone. Its config is z-lab's with `target_hidden_size`, and its files hold embedding and head, or else it shares the target's made
-narrower. Other engines refuse it by `fc.weight`.
+narrower. Other engines refuse it by `fc.weight`. So is a net that guesses some of the target's tokens: z-lab's config then has
+speculators' `draft_vocab_size`, and the files its `d2t`, by which it reads rows of the target's own head.
 """
 
 from collections.abc import Callable
@@ -69,18 +70,21 @@ def load(
     found, names = checked.tensors_of(folder), kind.names
     with torch.device("meta"):  # shapes alone
         blank = torch.empty(sizes.vocab, sizes.hidden)
-        empty = kind(sizes, blank, blank, torch.empty(sizes.own_vocab), config)
+        empty = kind(sizes, blank, blank[: sizes.own_vocab], torch.arange(sizes.own_vocab), config)
         shares = bool(sizes.target_hidden) and not found.keys() & {names[name] for name in kind.tables}
         if shares:
             share(empty, blank, blank)
         parameters = empty.state_dict()
     wanted = {names.get(name, name): tuple(each.shape) for name, each in parameters.items()}
     if sizes.own_vocab < sizes.vocab:
-        wanted |= {name: optional[name] for name in ("lm_head.weight", "d2t")}
+        wanted |= {"d2t": (sizes.own_vocab,)}
+        if "speculators_model_type" in config:
+            wanted |= {"lm_head.weight": optional["lm_head.weight"]}
     checked.refuse_other_tensors(folder, found, wanted, optional)
     own_embedding = found.get("embed_tokens.weight", embedding).to(embedding.device)
-    own_head = found.get("lm_head.weight", head).to(embedding.device)
     vocabulary = checked.vocabulary_of(folder, found, sizes.own_vocab, sizes.vocab)
+    rows = head[vocabulary.to(head.device)] if sizes.own_vocab < sizes.vocab else head
+    own_head = found.get("lm_head.weight", rows).to(embedding.device)
     net = kind(sizes, own_embedding, own_head, vocabulary, config)
     if shares:
         share(net, embedding, head)
@@ -132,7 +136,7 @@ def sizes_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, laye
         raise ValueError(f"{folder}/config.json must give block_size as a whole number from 2 on, got {block!r}.")
     if type(mask) is not int or not 0 <= mask < vocab:
         raise ValueError(f"{folder}/config.json must give mask_token_id between 0 and {vocab - 1}, got {mask!r}.")
-    own_vocab = checked.own_size(folder, config, "draft_vocab_size", vocab) if speculators else vocab
+    own_vocab = checked.own_size(folder, config, "draft_vocab_size", vocab)
     qwen, rotary = checked.rotary_of(folder, layer, Qwen3Config)
     return DFlashSizes(
         hidden=layer["hidden_size"],

@@ -97,6 +97,11 @@ def medusa(config: NetConfig, weights: Weights, verifier: str, target: PreTraine
             f"The Medusa heads of {verifier} are {config.hidden} wide and their target {config.target_hidden}. The format has "
             f"only heads as wide as their target. Train such with `python -m engine train medusa --hidden {config.target_hidden}`."
         )
+    if config.own_vocab:
+        raise ValueError(
+            f"The Medusa heads of {verifier} share the head of their target, and the format has only heads with projections of their "
+            f"own. Train such with `python -m engine train medusa --own-vocab {config.vocab}`."
+        )
     inner, outer = formats.medusa.VLLM
     tensors = {
         inner.format(head=k, block=0, part=part): weights[f"blocks.{k}.{part}"]

@@ -10,9 +10,9 @@ from safetensors.torch import load_file, save_file
 
 from engine.forward.runner import Runner
 from engine.lab.pays import drafter, followed
-from engine.lab.pays.drafter import diagnosis, trained_context
+from engine.lab.pays.drafter import Training, diagnosis, trained_context
 from engine.lab.pays.followed import texts_of
-from engine.measure.options import held_out
+from engine.measure.options import CURVE, held_out
 from engine.measure.prompts import Prompt
 from engine.models.export import export
 from engine.models.pairs import MODELS, named
@@ -51,7 +51,8 @@ def examined(pair, texts, monkeypatch):
 
     def visit(folder, pair=pair, texts=texts):
         monkeypatch.setattr(drafter, "texts_of", lambda *_: texts)
-        found = diagnosis(pair, net_in(folder, pair.target.model), PROMPTS, trained_context(folder, pair.context))
+        net, trained = net_in(folder, pair.target.model), trained_context(folder, pair.context)
+        found = diagnosis(pair, net, PROMPTS, trained, Training.of(folder))
         assert found["sentence"].endswith(".") and json.loads(json.dumps(found)) == found
         return found
 
@@ -223,6 +224,25 @@ def test_another_target_is_told_by_features_that_do_not_help(change, examined, p
     assert found["cause"] == "target", found["sentence"]
     assert "this one was fine-tuned, quantised or rotated since" in found["sentence"]
     assert found["tokens_a_round"] < 2 and "layers, shifted tokens, head" in found["sentence"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("right", "cause"), [(0.1, "hardly"), (0.8, "target"), (None, "target")])
+def test_a_hardly_trained_drafter_is_told_from_one_for_another_target_by_its_curve(right, cause, examined, tmp_path):
+    """Its layer is random. Only the curve says whether it ever guessed better than here; without one, both may be."""
+
+    def random(found):
+        torch.manual_seed(0)
+        return {name: torch.randn_like(each) * 0.02 if "layer." in name else each for name, each in found.items()}
+
+    folder = changed("eagle", tmp_path, tensors=random)
+    if right is not None:
+        line = {"step": 9, "tokens": 20_000, "minutes": 0.1, "depth 1 top1": right}
+        (folder / CURVE).write_text(json.dumps(line | {"depth 1 top1": 0.01}) + "\n" + json.dumps(line) + "\n")
+    found = examined(folder)
+    assert found["cause"] == cause and found["tokens_a_round"] < 1.5, found["sentence"]
+    told = {"hardly": "after 20,000 tokens", "target": "80 % of the time" if right else "hardly trained looks the same"}
+    assert told[cause] in found["sentence"]
 
 
 @pytest.mark.slow

@@ -262,7 +262,7 @@ def test_a_learned_drafter_is_trained_for_any_target_and_raced(
         recipe=name, pair="embedded", target=str(target), revision=None, data=tmp_path, device="cpu",
         work=work, out=tmp_path / "drafters", own_rows=8, minutes=1.0, tokens=3000,
         domains=["stories", "problems"], segments=2, start=None, bf16=eight_bits,
-        hidden=32 if eight_bits else None, rows=None, shared_tables=name != "dspark",
+        hidden=32 if eight_bits else None, rows=None, shared_tables=name != "dspark", raw=False, own_vocab=None, curve=None,
     )  # fmt: skip
     learned.train_learned(options)
     options.tokens = 6000
@@ -327,7 +327,8 @@ def test_a_gpu_draws_the_rows_that_shards_would_hold_and_asks_the_target_anew(co
     rows = found.batch(6, 64, np.random.default_rng(0)).numpy().astype(np.int32)
     cache(target, rows, tmp_path)
     shards, observed = Shards(tmp_path), Observed(target, rows)
-    assert torch.equal(shards.ids(), observed.ids())
+    assert torch.equal(observed.sample(), torch.from_numpy(rows).flatten())
+    assert torch.isin(shards.sample(), shards.shard(0).tokens).all()
     for stored, anew in zip(shards.all(4), observed.all(4), strict=True):
         assert all(torch.allclose(a.float(), b.float(), atol=1e-2) for a, b in zip(stored, anew, strict=True))
     epoch = [row for step in range(3) for row in observed.batch(step, 2).ids.tolist()]

@@ -184,8 +184,7 @@ def test_the_gain_is_that_of_all_tokens_and_its_interval_holds_it():
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
-        ({"--start": None}, "--prompts needs --start: name the folder of the drafter to go on from."),
-        ({"--out": None}, "--prompts needs --out: name a folder for the better one."),
+        ({"--out": None}, "--start with --prompts needs --out: name a folder for the better drafter."),
         ({"--start": "{folder}"}, "has no config.json. Name a drafter's own folder"),
         ({"--out": "{start}/.."}, "would write over the drafter of --start. Name another folder."),
         ({"--hidden": "32"}, "--hidden 32 has no meaning with --prompts"),

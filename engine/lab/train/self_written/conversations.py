@@ -1,0 +1,131 @@
+"""Conversations that a chat model writes by itself: requests out of an empty user turn, and its own answers to them.
+
+A chat model that is shown its template up to where a user's message begins writes such a message at temperature 1 (Magpie, arXiv
+2406.08464). A target without a template writes texts from its beginning token on. Knows a tokenizer, its template and the order of
+turns; knows no forward and no net.
+"""
+
+from collections import deque
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from transformers import PreTrainedTokenizerBase
+
+from engine.models.chat import STAND_IN, chat_text, conversation
+
+REQUEST_TEMPERATURE = 1.0
+LONGEST_REQUEST = 96  # tokens, behind which a request ends: some templates end it by no single token
+OPENING = 16  # tokens of a text without requests that are sampled as these are, or greedy texts would all be one
+
+Draw = Callable[[], list[int] | None]  # the tokens of a given request, or None where the target writes it
+
+
+@dataclass(frozen=True)
+class Turns:
+    """What stands around messages, as token ids.
+
+    `opening` ends where the first request begins, `answering` stands between a request and its answer, and `asking` between an answer
+    and the next request. `ends` are the tokens that end a message. With `requests` False nobody asks: texts follow each other, and the
+    beginning of each stands for its request.
+    """
+
+    opening: list[int]
+    answering: list[int]
+    asking: list[int]
+    ends: frozenset[int]
+    requests: bool = True
+
+
+def turns_of(tokenizer: PreTrainedTokenizerBase, stops: Collection[int], raw: bool = False) -> Turns:
+    """The turns of the tokenizer's template, or those of plain texts where it has none and with `raw`.
+
+    `stops` are the ids that end the target's text. Raises `ValueError` for a template that does not hold the messages once, and for a
+    target without any token to begin or end a text.
+    """
+    if raw or not tokenizer.chat_template:
+        known = (tokenizer.bos_token_id, tokenizer.eos_token_id, *sorted(stops))
+        begin = next((token for token in known if token is not None), None)
+        if begin is None:
+            raise ValueError("The target names no token that begins or ends a text. Give texts with --prompts FILE.")
+        return Turns([begin], [], [begin], frozenset(stops), requests=False)
+    first, second, reply = STAND_IN, STAND_IN + "2", STAND_IN + "1"
+    alone = parts(chat_text(tokenizer, first), first)
+    try:
+        messages = [*conversation(first), {"role": "assistant", "content": reply}, *conversation(second)]
+        whole = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        between = parts(whole.partition(reply)[2], second)[0]
+    except Exception:  # a template is a program, and may refuse a second request in any way
+        between = ""
+    opening, answering, asking = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in (*alone, between))
+    ends = {*stops, *(piece[0] for piece in (answering, asking) if piece and is_control(tokenizer, piece[0]))}
+    return Turns(opening, answering, asking or opening, frozenset(ends))
+
+
+def parts(text: str, message: str) -> tuple[str, str]:
+    """What stands before and behind the message. Raises `ValueError` unless it stands there once."""
+    if (times := text.count(message)) != 1:
+        raise ValueError(
+            f"The target's chat template holds a message {times:,} times and must hold it once. Use --raw."
+        )
+    before, _, behind = text.partition(message)
+    return before, behind
+
+
+def is_control(tokenizer: PreTrainedTokenizerBase, token: int) -> bool:
+    return token in tokenizer.added_tokens_decoder and tokenizer.added_tokens_decoder[token].special
+
+
+def request_ids(tokenizer: PreTrainedTokenizerBase, text: str, longest: int) -> list[int]:
+    """The tokens of a given request, the last `longest` of them. A control token's name in it is text."""
+    return tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"][-longest:]
+
+
+class Conversation:
+    """One row. It says which token comes next, given what the target would write there, and how the target writes now."""
+
+    def __init__(self, turns: Turns, temperature: float, draw: Draw):
+        """Answers come at this `temperature`."""
+        self.turns, self.answers_at, self.draw = turns, temperature, draw
+        self.forced: deque[int] = deque()
+        self.ask(turns.opening)
+
+    @property
+    def free(self) -> bool:
+        """Whether the target writes the next token."""
+        return not self.forced
+
+    @property
+    def temperature(self) -> float:
+        """That at which the target writes now."""
+        return REQUEST_TEMPERATURE if self.requesting else self.answers_at
+
+    def ask(self, before: list[int]) -> None:
+        """A new request follows `before`."""
+        self.forced += before
+        given = self.draw()
+        self.requesting, self.written = given is None, 0
+        if given is not None:
+            self.forced += [*given, *self.turns.answering]
+
+    def follow(self, token: int) -> int:
+        """The next token of the row; `token` is what the target writes there, if it may."""
+        if self.free:
+            self.written += 1
+            if token in self.turns.ends:
+                self.turn(token)
+            elif self.requesting and self.written > (LONGEST_REQUEST if self.turns.requests else OPENING):
+                self.answer()
+        return token if self.free else self.forced.popleft()
+
+    def answer(self) -> None:
+        """The target's answer follows."""
+        self.forced += self.turns.answering
+        self.requesting = False
+
+    def turn(self, end: int) -> None:
+        """The message ends by the target's token `end`. What follows brings the template's own end, if it has one."""
+        if self.requesting and self.turns.answering:
+            self.answer()
+        else:
+            asking = self.turns.asking
+            self.ask(asking if asking[0] in self.turns.ends else [end, *asking])

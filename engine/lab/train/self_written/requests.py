@@ -1,0 +1,79 @@
+"""Requests that a user might send, by kind, made of the texts in a data folder or of a person's own prompts.
+
+Knows texts and the words around them; knows no tokens and no model. What is held out comes from the texts' held-out parts.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from engine.lab.train.data import STORIES, code_documents, read_jsonl, texts_of
+
+DATA_SHARE, PROMPTS_SHARE = 0.4, 0.75  # of the requests that are given; the target writes the others by itself
+KINDS = {"sums": 0.35, "code": 0.25, "rewriting": 0.25, "stories": 0.15}
+WORDS = {
+    "sums": ("{}", "{}\nShow how you get there.", "Solve this: {}", "{} Answer with the number alone."),
+    "code": (
+        "Explain this function.\n\n```python\n{}\n```",
+        "Write a docstring for this function:\n{}",
+        "Is there a mistake in this code?\n\n{}",
+        "Write tests for this Python function:\n{}",
+        "Rewrite this code so that it is easier to read:\n{}",
+    ),
+    "rewriting": (
+        "Say this in simpler words: {}",
+        "Sum this up in one sentence:\n{}",
+        "Rewrite this in the past tense: {}",
+        "Make a list of what happens here:\n{}",
+        "Make this sound more formal: {}",
+        "Correct the mistakes in this text: {}",
+    ),
+    "stories": ("Go on with this story: {}", "Write a short story that begins so: {}", "Write a poem about this: {}"),
+}
+LONGEST = {"sums": 600, "code": 600, "rewriting": 400, "stories": 80}  # characters of the text in a request
+MOST = 6000  # texts of a kind
+
+Requests = Callable[[np.random.Generator], str | None]  # draws one, or None where the target writes it
+
+
+def unasked(rng: np.random.Generator) -> None:
+    """No request is given."""
+
+
+def from_data(folder: Path, held_out: bool) -> Requests:
+    """Requests by kind around the folder's texts. Raises `ValueError` where it holds none of them."""
+    sums = folder / "gsm8k" / ("test.jsonl" if held_out else "train.jsonl")
+    stories = texts_of(folder, *(("tinystories/valid.jsonl",) if held_out else STORIES))[:MOST]
+    texts = {
+        "sums": [row["question"].strip() for row in read_jsonl(sums)] if sums.exists() else [],
+        "code": [text for text in code_documents(held_out) if len(text) <= LONGEST["code"]],
+        "rewriting": stories,
+        "stories": stories,
+    }
+    if not (texts["sums"] or stories):
+        raise ValueError(
+            f"The folder {str(folder)!r} holds neither gsm8k/ nor tinystories/. Name the folder with the texts as --data, or leave it "
+            "out: then the target writes all requests by itself."
+        )
+    kinds = [kind for kind in KINDS if texts[kind]]
+    shares = np.array([KINDS[kind] for kind in kinds])
+
+    def drawn(rng: np.random.Generator) -> str | None:
+        if rng.random() >= DATA_SHARE:
+            return None
+        kind = kinds[rng.choice(len(kinds), p=shares / shares.sum())]
+        text = texts[kind][rng.integers(len(texts[kind]))]
+        return WORDS[kind][rng.integers(len(WORDS[kind]))].format(shortened(text, LONGEST[kind]))
+
+    return drawn
+
+
+def shortened(text: str, longest: int) -> str:
+    """The beginning of a text, up to the end of its last word within `longest` characters."""
+    return text if len(text) <= longest else text[: longest + 1].rpartition(" ")[0] or text[:longest]
+
+
+def from_prompts(prompts: Sequence[str], share: float = PROMPTS_SHARE) -> Requests:
+    """A person's own prompts, at this `share` of all requests."""
+    return lambda rng: prompts[int(rng.integers(len(prompts)))] if rng.random() < share else None

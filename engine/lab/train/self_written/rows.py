@@ -1,0 +1,114 @@
+"""Rows that a target writes by itself, and its features of them, from one forward a token: what a first drafter learns from.
+
+All rows of a shard stand at the same place, so a forward reads one token of each, and what it says there is kept. A shard is complete
+or not there: a run that was cut off loses minutes, and writes the same rows when it goes on.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from tqdm import tqdm
+from transformers import DynamicCache, PreTrainedModel, StaticCache
+
+from engine.forward.session import tapped_layers
+from engine.lab.train.features import SHARD, TrainingBatch, noted
+from engine.lab.train.self_written.conversations import Conversation
+from engine.lab.train.writing import ROW, kept
+from engine.sampling import seeded
+
+ON_A_GPU = 256  # rows at once
+ATTENTION = {"full_attention", "sliding_attention", "chunked_attention"}  # layers whose cache can be made beforehand
+
+
+class Lockstep:
+    """A target's forwards of one token for each of several rows, all at the same place, by transformers."""
+
+    def __init__(self, target: PreTrainedModel, length: int):
+        """`length` is the number of tokens that a row may have."""
+        config, self.target = target.config, target
+        self.taps = (*tapped_layers(config.num_hidden_layers), -1)
+        plain = set(getattr(config, "layer_types", None) or ATTENTION) <= ATTENTION
+        # A cache that grows is copied at every token
+        self.past = StaticCache(config, max_cache_len=length) if plain else DynamicCache(config=config)
+
+    @torch.inference_mode()
+    def __call__(self, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Hidden states `[B, 4, H]` behind the next token `ids [B]` of every row, and logits `[B, V]`, on the target's device."""
+        output = self.target(
+            input_ids=ids[:, None].to(self.target.device),
+            past_key_values=self.past,
+            use_cache=True,
+            output_hidden_states=True,
+        )
+        return torch.stack([output.hidden_states[at][:, 0] for at in self.taps], -2), output.logits[:, 0]
+
+
+def write_rows(
+    target: PreTrainedModel, rows: list[Conversation], draws: torch.Generator, told: Callable[[int], object]
+) -> TrainingBatch:
+    """Rows of `ROW` tokens as the conversations go, in the types of shards. `told` hears of the tokens as they come."""
+    forward, places = Lockstep(target, ROW), []
+    tokens = torch.tensor([row.follow(-1) for row in rows])  # a conversation begins with tokens that are given
+    for place in range(ROW):
+        hidden, logits = forward(tokens)
+        places.append(noted(tokens[:, None], hidden[:, None], logits[:, None]).narrow())
+        told(len(rows))
+        if place + 1 < ROW:
+            drawn = draw(logits, [row.temperature if row.free else 0.0 for row in rows], draws)
+            tokens = torch.tensor([row.follow(token) for row, token in zip(rows, drawn, strict=True)])
+    return TrainingBatch(*(torch.cat(each, 1) for each in zip(*places, strict=True)))
+
+
+def draw(logits: torch.Tensor, temperatures: list[float], draws: torch.Generator) -> list[int]:
+    """A token for each row of `logits [B, V]` at its own temperature; 0 takes the favourite."""
+    tokens, hot = logits.argmax(-1), [row for row, temperature in enumerate(temperatures) if temperature > 0]
+    if hot:
+        heat = torch.tensor([temperatures[row] for row in hot], device=logits.device)[:, None]
+        below = (logits[hot].float() / heat).softmax(-1).cumsum(-1)
+        at = torch.rand(len(hot), 1, generator=draws).to(logits.device) * below[:, -1:]
+        tokens[hot] = torch.searchsorted(below, at)[:, 0].clamp(max=logits.shape[-1] - 1)
+    return tokens.tolist()
+
+
+def write_shards(
+    target: PreTrainedModel, conversations: Callable[[int, int], list[Conversation]], rows: int, folder: Path
+) -> None:
+    """Write exactly so many rows into `folder/shard-*.safetensors`, unless they are there.
+
+    `conversations(first, count)` makes those of the rows from `first` on, always the same.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with tqdm(total=rows * ROW, desc=f"text of its own, {folder.name}", unit="token", unit_scale=True) as bar:
+        for first in range(0, rows, SHARD):
+            path, count = folder / f"shard-{first // SHARD:05d}.safetensors", min(SHARD, rows - first)
+            if rows_in(path) < count:
+                draws = seeded("first drafter", folder.name, first)
+                batch = write_rows(target, conversations(first, count), draws, bar.update)
+                save_file(batch._asdict(), path.with_suffix(".tmp"))
+                path.with_suffix(".tmp").replace(path)
+            else:
+                bar.update(count * ROW)
+
+
+def write_ids(
+    target: PreTrainedModel, conversations: Callable[[int, int], list[Conversation]], rows: int, path: Path
+) -> np.ndarray:
+    """As `write_shards`, of the ids `[rows, ROW]` alone, which the file at `path` keeps: a GPU asks for features anew."""
+
+    def more(done: int) -> torch.Tensor:
+        made = conversations(done, min(ON_A_GPU, rows - done))
+        return write_rows(target, made, seeded("first drafter", path.stem, done), lambda count: None).ids
+
+    return kept(path, rows, more)
+
+
+def rows_in(shard: Path) -> int:
+    """How many rows the file has; 0 where there is none."""
+    if not shard.exists():
+        return 0
+    with safe_open(shard, framework="pt") as stored:
+        return stored.get_slice("ids").get_shape()[0]
