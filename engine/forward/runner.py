@@ -2,7 +2,8 @@
 
 import inspect
 import time
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from typing import Any
 
@@ -137,15 +138,32 @@ class Runner:
         It reads and writes the cache `past`, under an additive mask `[B, 1, rows, M]`, or one for each type of layer.
         """
         places: dict[str, Any] = {"position_ids": torch.atleast_2d(positions), "attention_mask": mask}
-        output = self.model(
-            input_ids=torch.atleast_2d(ids),
-            use_cache=True,
-            logits_to_keep=int(last_only),
-            output_hidden_states=bool(taps),
-            **({"cache_params": past} if self.bare else places | {"past_key_values": past}),
-        )
+        with last_output_of(self.model, -self.config.num_hidden_layers in taps) as last:
+            output = self.model(
+                input_ids=torch.atleast_2d(ids),
+                use_cache=True,
+                logits_to_keep=int(last_only),
+                output_hidden_states=bool(taps),
+                **({"cache_params": past} if self.bare else places | {"past_key_values": past}),
+            )
         which: Any = 0 if ids.dim() == 1 else slice(None)
         if not taps:
             return output.logits[which], None
-        tapped = [output.hidden_states[abs(tap) - self.bare][which] for tap in taps]
+        states = [*output.hidden_states[:-1], *last] if last else output.hidden_states
+        tapped = [states[abs(tap) - self.bare][which] for tap in taps]
         return output.logits[which], features_of(tapped, output.hidden_states[-1][which], taps)
+
+
+@contextmanager
+def last_output_of(model: PreTrainedModel, wanted: bool) -> Iterator[list[Tensor]]:
+    """Where `wanted`, collects the last layer's output `[B, N, H]` of a forward. transformers lists it behind the final norm alone."""
+    found: list[Tensor] = []
+    if not wanted:
+        yield found
+        return
+    layer = model.get_decoder().layers[-1]
+    hook = layer.register_forward_hook(lambda _, __, out: found.append(out[0] if isinstance(out, tuple) else out))
+    try:
+        yield found
+    finally:
+        hook.remove()

@@ -79,9 +79,9 @@ def counted_alike(base: list[Trace], theirs: list[Written]) -> list[Written]:
 
 
 def told_tau(written: list[Written]) -> float | None:
-    """Tokens a pass over all that servers sent, None where a pass is not known."""
+    """Tokens a pass over all that servers sent, None where a pass is not known and where there was none."""
     passes = [each.passes for each in written if each.passes is not None]
-    if not passes or len(passes) < len(written):
+    if len(passes) < len(written) or not sum(passes):
         return None
     return sum(each.count for each in written) / sum(passes)
 

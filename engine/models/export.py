@@ -1,4 +1,4 @@
-"""`python -m engine export`: a trained drafter in the layout of speculators, or a pair's models in the files of llama.cpp and OpenVINO.
+"""`python -m engine export`: a trained drafter in the layout of speculators, or a pair's models in the files of other engines.
 
 This engine reads such a drafter as a published one. Its weights are written as they are stored. A pair's calibration belongs to the
 drafter's guesses, which do not change.
@@ -8,8 +8,10 @@ import importlib.util
 import json
 import shutil
 from argparse import Namespace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -17,9 +19,11 @@ from safetensors.torch import save_file
 from engine.models import gguf_writing
 from engine.models.loading import config_in, load_model, load_tokenizer_and_config
 from engine.models.pairs import Pair, named, own_pair
+from engine.models.quantising import kept_in
 from engine.nets import NETS, NetConfig
+from engine.nets.formats import PUBLISHED
 from engine.nets.formats.checked import refuse_other_tensors, tensors_of
-from engine.nets.formats.exported import EXPORTS
+from engine.nets.formats.exported import BLOCKS, EXPORTS
 from engine.nets.layer import ANEW, narrower, tables_of
 
 CARD = """# {kind} drafter for {target}
@@ -30,16 +34,24 @@ Written by `python -m engine export {kind}` of TreeRace, in the layout of specul
 """
 
 
-def trained(pair: Pair, kind: str) -> tuple[NetConfig, dict[str, torch.Tensor]]:
-    """Sizes and weights of the pair's trained drafter, with tables that it shares. Raises `ValueError` when there is none."""
+def trained(pair: Pair, kind: str) -> tuple[NetConfig | dict[str, Any], dict[str, torch.Tensor]]:
+    """Sizes and weights of the pair's trained drafter, with tables that it shares. Raises `ValueError` when there is none.
+
+    The sizes of DFlash and DSpark are the published config in their files.
+    """
     folder = Path(pair.drafters or "") / kind
     if pair.drafters is None or not (folder / "config.json").is_file():
         raise ValueError(
             f"The pair {pair.title} has no trained {kind} drafter. Train one with `python -m engine train {kind} {pair.training}`."
         )
     stored = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    if not isinstance(stored, dict) or stored.get("kind") != kind:
+    ours = isinstance(stored, dict) and (
+        PUBLISHED[kind].is_form_of(stored) if kind in BLOCKS else stored.get("kind") == kind
+    )
+    if not ours or "speculators_model_type" in stored:
         raise ValueError(f"{folder} holds no {kind} drafter that was trained here. {ANEW}")
+    if kind in BLOCKS:
+        return stored, tensors_of(folder)
     try:
         config = NetConfig(**stored)
     except TypeError as error:
@@ -50,11 +62,17 @@ def trained(pair: Pair, kind: str) -> tuple[NetConfig, dict[str, torch.Tensor]]:
         net = NETS[kind](config, blank, blank)
         shapes = {name: tuple(each.shape) for name, each in net.state_dict().items()}
     if config.target_hidden and net.tables and not weights.keys() & set(net.tables):
-        target = load_model(pair.target_checkpoint, torch.device("cpu"), torch.float32)
-        tables = dict(zip(("embedding", "head"), tables_of(target), strict=True))
-        weights |= {name: narrower(tables[name], config.hidden).half() for name in net.tables}
+        tables = shared_tables(pair, config.hidden)
+        weights |= {name: tables[name] for name in net.tables}
     refuse_other_tensors(folder, weights, shapes)
     return config, weights
+
+
+def shared_tables(pair: Pair, hidden: int) -> dict[str, torch.Tensor]:
+    """The target's `embedding` and `head` `[V, hidden]` float16, made narrower where the drafter is."""
+    target = load_model(pair.target_checkpoint, torch.device("cpu"), torch.float32)
+    tables = zip(("embedding", "head"), tables_of(target), strict=True)
+    return {name: narrower(table, hidden).half() for name, table in tables}
 
 
 def export(pair: Pair, kind: str, folder: Path) -> int:
@@ -65,7 +83,9 @@ def export(pair: Pair, kind: str, folder: Path) -> int:
     if any(folder.glob("*.safetensors")):
         raise ValueError(f"{folder} holds safetensors already. Choose another folder.")
     config, weights = trained(pair, kind)
-    said, tensors, readers = EXPORTS[kind](config, weights, pair.target, config_in(pair.target_checkpoint))
+    hidden = config["hidden_size"] if isinstance(config, dict) else config.hidden
+    tables = partial(shared_tables, pair, hidden)
+    said, tensors, readers = EXPORTS[kind](config, weights, tables, pair.target, config_in(pair.target_checkpoint))
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
     card = CARD.format(kind=kind, target=pair.title, readers=readers)
@@ -117,12 +137,30 @@ def export_openvino(pair: Pair, folder: Path) -> list[Path]:
     return written
 
 
-WHOLE = {"gguf": export_gguf, "openvino": export_openvino}  # what writes models rather than a drafter
+def export_target(pair: Pair, folder: Path) -> list[Path]:
+    """Write the target and its tokenizer with plain weights, which other engines read: those of 8 bits as float32, others as stored.
+
+    Raises `ValueError` for a full folder.
+    """
+    refuse_files(folder)
+    tokenizer, config = load_tokenizer_and_config(pair.target_checkpoint)
+    widened = kept_in(config) != "none"
+    dtype = torch.float32 if widened else config.dtype or torch.float32
+    model = load_model(pair.target_checkpoint, torch.device("cpu"), dtype)
+    if hasattr(model.config, "quantization_config"):
+        del model.config.quantization_config
+    model.save_pretrained(folder, save_original_format=not widened)  # that of 8 bits cannot be made again
+    tokenizer.save_pretrained(folder)
+    return sorted(folder.glob("*.safetensors"))
+
+
+# What writes models rather than a drafter
+WHOLE = {"gguf": export_gguf, "openvino": export_openvino, "target": export_target}
 
 
 def main(options: Namespace) -> None:
     if options.draft is not None and (options.target is None or options.kind in EXPORTS):
-        raise ValueError(f"--draft {options.draft!r} belongs to --target, and to the kinds {' and '.join(WHOLE)}.")
+        raise ValueError(f"--draft {options.draft!r} belongs to --target, and to the kinds gguf and openvino.")
     if options.kind in WHOLE:
         pair = own_pair(options.target, options.draft, None) if options.target else named(options.pair)
         for path in WHOLE[options.kind](pair, options.folder):

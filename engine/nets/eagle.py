@@ -47,6 +47,14 @@ class EagleForm:
     normed_output: bool = False
 
 
+class NextLayer(Layer):
+    """A layer behind the first one of a published net: it reads the stream alone, as in a Llama model."""
+
+    def __init__(self, config: NetConfig, form: EagleForm):
+        super().__init__(config.hidden, config.heads, config.mlp, None, form)
+        self.norm_in = RMSNorm(config.hidden, form.eps)
+
+
 class Eagle(Net):
     # The target's features, as `engine.forward.session.Session` takes them
     reads: bool | tuple[int, ...] = True
@@ -61,6 +69,7 @@ class Eagle(Net):
         self.fuse = Linear(self.taps * width, hidden)
         self.norm_token, self.norm_feature, self.norm_out = (RMSNorm(hidden, eps) for _ in range(3))
         self.layer = Layer(hidden, heads, config.mlp, 2 * hidden, form)
+        self.next_layers = nn.ModuleList(NextLayer(config, form) for _ in range(config.layers - 1) if form)
         if form:
             self.rotary = Rotary(form.inverse, form.attention_scaling)
             self.form, self.reads, self.window = form, form.layers, sys.maxsize
@@ -104,11 +113,18 @@ class Eagle(Net):
         return F.linear(normed, self.unembed)
 
     def step(self, tokens, feature, positions, mask, kv, rows) -> Tensor:
-        """What N entries of `tokens`, `feature [N, H]` and `positions` go on from, `[N, H]`. `mask` is additive."""
+        """What N entries of `tokens`, `feature [N, H]` and `positions` go on from, `[N, H]`. `mask` is additive.
+
+        Every layer writes its rows into its own part of `kv [layers, 2, kv_heads, capacity, head_dim]`.
+        """
         normed = self.norm_feature(feature)
         entering = self.entering(tokens, normed)[None]
         x = normed if self.form and self.form.normed_residual else feature
-        out = self.layer(x[None], entering, self.rotary(positions[None]), mask, kv, rows)[0]
+        rotary = self.rotary(positions[None])
+        out = self.layer(x[None], entering, rotary, mask, kv[0], rows)
+        for layer, own in zip(self.next_layers, kv[1:], strict=True):
+            out = layer(out, layer.norm_in(out), rotary, mask, own, rows)
+        out = out[0]
         return self.norm_out(out) if self.form and self.form.normed_output else out
 
     def packed(self) -> CompiledEagle | None:
@@ -161,7 +177,8 @@ class EagleSession:
     def __init__(self, net: Eagle, capacity: int):
         layer, self.net, self.device = net.layer, net, net.embedding.device
         self.sliding, self.vocabulary = net.form.sliding if net.form else 0, net.vocabulary
-        self.cache = KVCache(1, layer.kv_heads, layer.head_dim, capacity, torch.float32, self.device)
+        layers = 1 + len(net.next_layers)
+        self.cache = KVCache(layers, layer.kv_heads, layer.head_dim, capacity, torch.float32, self.device)
         self.stands = torch.zeros(capacity, dtype=torch.long, device=self.device)  # the position of every row
 
     def root(self, tokens: list[int], features: Tensor, chosen: list[int], position: int, start: int) -> Tensor:
@@ -212,4 +229,4 @@ class EagleSession:
             self.stands[end - len(positions) : end] = positions
             away = positions[:, None] - self.stands[start:end]
             mask = mask.masked_fill(away >= self.sliding, torch.finfo(mask.dtype).min)
-        return self.net.step(tokens, feature, positions, mask, self.cache.kv[0, :, :, start:], rows)
+        return self.net.step(tokens, feature, positions, mask, self.cache.kv[:, :, :, start:], rows)

@@ -2,13 +2,15 @@
 
 vLLM writes it into its answers when it is started with `--per-request-spec-decode-metrics detailed`: under
 `metrics.speculative_decoding` stand `per_step_accepted` and `per_step_drafted`, one number for each verification
-(https://docs.vllm.ai/en/v0.32.0/features/speculative_decoding/acceptance_metrics/, experimental there).
+(https://docs.vllm.ai/en/v0.32.0/features/speculative_decoding/acceptance_metrics/, experimental there). It counts only verifications
+that had a draft, so a request's passes are its tokens less those accepted.
 """
 
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from engine.record.parsing import LONGEST_TEXT, Listed, Whole, build, expect, shown
+from engine.record.files import MOST_BYTES
+from engine.record.parsing import LONGEST_TEXT, Count, Listed, Whole, build, expect, parse, shown
 from engine.record.race_file import require, same_length, within
 
 STEPS, DRAFTED = (1, 20_000), 400  # verifications of a request, and tokens drafted for one
@@ -23,17 +25,19 @@ class ServedTrace:
     """One request: how many tokens each verification was given and how many it kept, in order. `model` and `text` may be "".
 
     vLLM also counts tokens as accepted that stand behind a stop and never came. They are none that the last verification kept.
+    `passes` are the target's, with a draft and without; None where the answer does not say how many tokens it has.
     """
 
     drafted: list[int]
     accepted: list[int]
     model: str
     text: str
+    passes: int | None = None
 
     @property
     def tau(self) -> float:
-        """Mean tokens of a verification, the target's own included."""
-        return 1 + sum(self.accepted) / len(self.accepted)
+        """Mean tokens of a pass, the target's own included; of a verification with a draft where passes are not known."""
+        return 1 + sum(self.accepted) / (self.passes or len(self.accepted))
 
     def by_position(self) -> list[dict[str, int]]:
         """For each position in the draft, from 1: the verifications that drafted so far, and those that accepted so far."""
@@ -50,7 +54,7 @@ class ServedTrace:
     @classmethod
     def of(cls, values: dict[str, Any]) -> "ServedTrace":
         """The trace in an answer of vLLM. Raises `ValueError` with a sentence that names what is wrong."""
-        metrics = expect(dict, values["metrics"], "metrics")
+        metrics = expect(dict, values["metrics"] or {}, "metrics")  # null stands for what is not told
         found = metrics.get("speculative_decoding")
         require(
             found is not None,
@@ -58,7 +62,7 @@ class ServedTrace:
         )
         expect(dict, found, PLACE)
         for name in STEPWISE:
-            require(name in found, f"{PLACE} has no {name}. Start vLLM with {FLAG}.")
+            require(found.get(name) is not None, f"{PLACE} has no {name}. Start vLLM with {FLAG}.")
         drafted, accepted = (build(Listed[Whole], found[name], f"{PLACE}.{name}") for name in STEPWISE)
         within(drafted, STEPS, f"{PLACE}.per_step_drafted", "verifications")
         same_length(accepted, drafted, f"{PLACE}.per_step_accepted", "per_step_drafted")
@@ -69,24 +73,21 @@ class ServedTrace:
             )
         require(max(drafted) > 0, f"{PLACE}: no verification drafted anything, so there is nothing to show.")
         for name, total in zip(TOTALS, (len(drafted), sum(drafted), sum(accepted)), strict=True):
-            told = found.get(name, total)
+            told = found.get(name)
             require(
-                type(told) is int and told == total,
+                told is None or (type(told) is int and told == total),
                 f"{PLACE}.{name} must be {total:,}, the sum of its steps, got {shown(told)}.",
             )
-        return cls(
-            drafted,
-            kept_of(accepted, values.get("usage")),
-            build(str, values.get("model") or "", "model"),
-            written(values),
-        )
+        usage = expect(dict, values.get("usage") or {}, "usage")
+        tokens = build(Count, usage.get("completion_tokens") or 0, "usage.completion_tokens")
+        kept = kept_of(accepted, tokens) if tokens else accepted
+        # A last burst may be cut behind what was accepted
+        passes = max(tokens - sum(kept), len(kept)) if tokens else None
+        return cls(drafted, kept, build(str, values.get("model") or "", "model"), written(values), passes)
 
 
-def kept_of(accepted: list[int], usage: Any) -> list[int]:
-    """What each verification kept of tokens that came. Raises `ValueError` where fewer came than stops and limits can explain."""
-    tokens = usage.get("completion_tokens") if isinstance(usage, dict) else None
-    if type(tokens) is not int:
-        return accepted
+def kept_of(accepted: list[int], tokens: int) -> list[int]:
+    """What each verification kept of `tokens` that came. Raises `ValueError` where fewer came than stops and limits can explain."""
     *before, last = accepted
     came = tokens - len(accepted) - sum(before)
     require(
@@ -95,6 +96,36 @@ def kept_of(accepted: list[int], usage: Any) -> list[int]:
         f"{shown(tokens)}.",
     )
     return [*before, min(last, came)]
+
+
+def is_stream(text: str) -> bool:
+    """Whether the text is an event stream as servers send it, saved as it came."""
+    return text.lstrip("\ufeff \r\n").startswith("data:")
+
+
+def values_of_stream(text: str) -> dict[str, Any]:
+    """One answer from an event stream's text: its pieces' texts joined, and the last values of all else.
+
+    Raises `ValueError` for a piece that is no JSON or no object, for several texts, and for a stream without a piece.
+    """
+    require(
+        len(text) <= MOST_BYTES, f"The stream has {len(text) / 1e6:.1f} MB; at most {MOST_BYTES / 1e6:.0f} MB are read."
+    )
+    found: dict[str, Any] = {}
+    texts: list[str] = []
+    for number, line in enumerate(text.lstrip("\ufeff").splitlines(), 1):
+        data = line[5:].strip() if line.startswith("data:") else ""
+        if not data or data == "[DONE]":
+            continue
+        piece = expect(dict, parse(data, MOST_BYTES, f"The event in line {number}"), f"The event in line {number}")
+        for choice in expect(list, piece.get("choices") or [], "choices"):
+            index = expect(dict, choice, "A choice").get("index") or 0
+            require(index == 0, "The stream holds several texts. Ask for one (n = 1).")
+            delta = expect(dict, choice.get("delta") or {}, "A choice's delta")
+            texts.append(expect(str, choice.get("text") or delta.get("content") or "", "The text of a choice"))
+        found |= {name: value for name, value in piece.items() if value is not None}
+    require(bool(found), "The stream holds no event.")
+    return found | {"choices": [{"text": "".join(texts)}]}
 
 
 def is_served(values: Any) -> bool:

@@ -3,9 +3,11 @@
 | engine | of itself | of its guesses |
 | --- | --- | --- |
 | llama-server | `/props` and `/slots` | `timings` of every answer; older ones draft nothing where asked for `speculative.n_max` 0 |
-| vLLM | `/version` | `metrics.speculative_decoding` of an answer, else counters of the whole server under `/metrics` |
+| vLLM | `/version` and `/metrics` | `metrics.speculative_decoding` of an answer, else counters of the whole server under `/metrics` |
 | SGLang | `/get_server_info` | `sglext.spec_tokens_details` of every answer |
 | others | `/v1/models` | `usage.completion_tokens_details` of an answer, where it counts predictions |
+
+vLLM counts as a verification only what had a draft. A text has further passes, so passes are its tokens less those that were accepted.
 """
 
 import math
@@ -32,13 +34,17 @@ ASKED: dict[str, dict[str, Any]] = {
 }
 TELLS_SECONDS = ("llama-server",)
 COUNTERS = tuple(f"vllm:spec_decode_num_{what}_total" for what in ("drafts", "draft_tokens", "accepted_tokens"))
+WRITTEN = "vllm:generation_tokens_total"  # by the whole server
+POSITIONS = "vllm:spec_decode_num_accepted_tokens_per_pos_total"  # a line for every position in a draft
+CACHE = "vllm:cache_config_info"  # whose labels are settings
+BEARING = ("block_size", "cache_dtype", "enable_prefix_caching")
 MOST_BODY = 8_000_000  # bytes of what a server says of itself
 SHOWN_MODELS = 5
 
 
 @dataclass(frozen=True)
 class Guesses:
-    """Verifications, tokens drafted for them, and those that were accepted. A verification adds a token of the target's own."""
+    """The target's passes, tokens drafted for them, and those that were accepted. A pass adds a token of the target's own."""
 
     passes: int
     drafted: int
@@ -151,6 +157,7 @@ def itself(client: httpx.Client, address: str, engine: str) -> tuple[str, dict[s
         wanted, version = ("total_slots", DRAFTS), part(props, "build_info")
     elif engine == "vLLM":
         version = part(parsed(client, f"{address}/version"), "version")
+        wanted, flags = ("num_spec_tokens", *BEARING), settings_in(body(client, f"{address}/metrics"))
     elif engine == "SGLang":
         told_under = (parsed(client, f"{address}/{name}") for name in ("get_server_info", "server_info"))
         flags = next((found for found in told_under if found and isinstance(found, dict)), {})
@@ -168,17 +175,26 @@ def plain(value: Any) -> Any:
     return quoted(re.split(r"[/\\]", value.rstrip("/\\"))[-1] if path else value)
 
 
+def settings_in(metrics: str) -> dict[str, str]:
+    """A vLLM server's settings by name, as far as `/metrics` tells them. `num_spec_tokens` is the length of its drafts."""
+    labels = re.search(rf"^{CACHE}\{{(.*)\}} \S+$", metrics, re.MULTILINE)
+    found = dict(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', labels[1])) if labels else {}
+    positions = [int(each) for each in re.findall(rf'^{POSITIONS}\{{.*position="(\d{{1,3}})"', metrics, re.MULTILINE)]
+    return found | ({"num_spec_tokens": str(max(positions) + 1)} if positions else {})
+
+
 def counted(server: Server) -> Guesses | None:
-    """What a vLLM server has guessed since its start, for everybody. None where it tells nothing, all 0 where it guesses nothing."""
+    """What a vLLM server has guessed since its start, for everybody. None where it tells nothing; no draft where it guesses nothing."""
     with asking(server) as client:
         text = body(client, f"{root(server)}/metrics")
     if "vllm:" not in text:
         return None
-    sums = dict.fromkeys(COUNTERS, 0.0)
+    sums = dict.fromkeys((*COUNTERS, WRITTEN), 0.0)
     for name, value in re.findall(r"^(vllm:\w+)(?:\{.*\})? (\S+)", text, re.MULTILINE):
         if name in sums:
             sums[name] += float(value)
-    return Guesses(*(int(sums[name]) for name in COUNTERS))
+    verifications, drafted, accepted = (int(sums[name]) for name in COUNTERS)
+    return Guesses(max(int(sums[WRITTEN]) - accepted, verifications), drafted, accepted)
 
 
 def together(each: Iterable[Guesses | None]) -> Guesses | None:
@@ -239,7 +255,8 @@ def counts_of(told: dict[str, Any]) -> Guesses | None:
     ):
         counts = [count for name in names if (count := number(told, where, inner, name)) is not None]
         if len(counts) == len(names):
-            return Guesses(*counts)
+            verifications, drafted, accepted = counts
+            return Guesses(max((tokens_of(told) or 0) - accepted, verifications), drafted, accepted)
     details = part(told, "usage", "completion_tokens_details")
     accepted, rejected = (number(details, f"{kind}_prediction_tokens") or 0 for kind in ("accepted", "rejected"))
     if not accepted + rejected:  # engines that count none write 0 too

@@ -144,7 +144,7 @@ def export(parser: ArgumentParser) -> None:
     parser.add_argument(
         "kind",
         choices=(*EXPORTS, *WHOLE),
-        help="the drafter; or gguf or openvino, for the pair's target and draft model",
+        help="the drafter; gguf or openvino, for the pair's target and draft model; or target, for the target with plain weights",
     )
     parser.add_argument("folder", type=Path, help="where the files are written")
     given = parser.add_mutually_exclusive_group()

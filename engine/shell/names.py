@@ -8,5 +8,5 @@ TARGET_SIZES = ("11M", "16M", "28M", "67M")
 STATE_FAMILIES = ("mamba2", "lfm2", "qwen3_5", "falcon_h1")  # of random models, one of each kind of layer with states
 RECIPES = ("medusa", "parallel", "specblock", "eagle", "dflash", "dspark")
 DOMAINS = ("stories", "problems", "code")
-EXPORTS = ("eagle", "medusa", "parallel")
-WHOLE = ("gguf", "openvino")
+EXPORTS = ("eagle", "medusa", "parallel", "dflash", "dspark")
+WHOLE = ("gguf", "openvino", "target")

@@ -102,6 +102,22 @@ def test_a_published_block_guesses_as_the_published_network(case, model, tmp_pat
 
 
 @torch.inference_mode()
+def test_a_block_that_guesses_from_its_anchor_reaches_one_level_more(model, tmp_path):
+    found, places = tensors(whole=True), (1, 4, 6)
+    write(tmp_path / "drafter", SPECULATORS | {"sample_from_anchor": True}, found)
+    pair = pair_of(tmp_path, model)
+    pair.net("dflash").compiled = None
+    drafter = DRAFTERS["dflash"](pair, 64)
+    drafter.begin(TEXT[:6], Target(pair.target, 64, places).prefill(TEXT[:5]))
+    tree = DraftTree.rooted(TEXT[5])
+    for token in TEXT[6 : 5 + BLOCK]:
+        tree.add(len(tree) - 1, token, 1.0, 1.0)
+    guessed = torch.cat([drafter.log_q(tree, [level]) for level in range(BLOCK)])
+    expected = reference(found, model, TEXT[:5], TEXT[5], places).softmax(-1)
+    assert torch.allclose(guessed[:, torch.arange(OWN) + found["d2t"]].exp(), expected, atol=1e-4, rtol=0)
+
+
+@torch.inference_mode()
 def test_a_block_ends_and_a_single_token_is_context_enough(model, tmp_path):
     config, found, places = CASES["z-lab"]
     write(tmp_path / "drafter", config, found)
@@ -182,9 +198,12 @@ def inner(**change) -> dict:
         (inner(target_layer_ids="1"), "target_layer_ids .* must be a list of whole numbers, got '1'"),
         (inner(target_layer_ids=[1, 7]), r"must ascend between 0 and 6 for this target, got \[1, 7\]"),
         (inner(target_layer_ids=[3, 1]), r"must ascend .*, got \[3, 1\]"),
-        ({**SPECULATORS, "aux_hidden_state_layer_ids": [1, 8]}, r"must ascend between 1 and 7 .*, got \[1, 8\]"),
+        ({**SPECULATORS, "aux_hidden_state_layer_ids": [1, 9]}, r"must ascend between 1 and 8 .*, got \[1, 9\]"),
         ({**SPECULATORS, "draft_vocab_size": 300}, "draft_vocab_size between 1 and 256, got 300"),
-        ({**SPECULATORS, "sample_from_anchor": True}, "sets sample_from_anchor to True in config.json"),
+        (
+            {**SPECULATORS, "speculators_model_type": "dflash2"},
+            "of the type 'dflash2'. Those of the types eagle3, dflash",
+        ),
     ],
 )
 def test_a_block_that_cannot_be_served_is_refused_before_weights_are_read(config, sentence, model, tmp_path):

@@ -16,6 +16,7 @@ from helpers.published.dflash import (
     LAYER,
     LAYERS,
     MASK,
+    OWN,
     VOCAB,
     pair_of,
     race_keeps_the_text,
@@ -56,10 +57,29 @@ def weights(confident: int = HIDDEN + RANK, whole: bool = True) -> dict[str, tor
     return found
 
 
+OF_SPECULATORS = {
+    "architectures": ["DSparkDraftModel"],
+    "speculators_model_type": "dspark",
+    "transformer_layer_config": LAYER,
+    "draft_vocab_size": OWN,
+    "block_size": BLOCK,
+    "mask_token_id": MASK,
+    "aux_hidden_state_layer_ids": [*PLACES],
+    "markov_rank": RANK,
+}
+
+
+def narrowed(found: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The weights with guesses among `OWN` tokens alone."""
+    rows = {name: found[name][:OWN].clone() for name in ("lm_head.weight", "markov_head.markov_w2.weight")}
+    return found | rows | {name: each for name, each in tensors(whole=True).items() if name in ("d2t", "t2d")}
+
+
 CASES = {
     "as published": (CONFIG, weights()),
     "a confidence head without the token": (CONFIG | {"confidence_head_with_markov": False}, weights(HIDDEN)),
     "without a confidence head, on the target's embedding": (BARE, weights(0, whole=False)),
+    "of speculators, with its own vocabulary": (OF_SPECULATORS, narrowed(weights())),
 }
 
 
@@ -89,14 +109,18 @@ def test_a_node_is_told_the_token_before_its_guess(case, model, tmp_path):
     nodes = [0, 1, 2, 3, 4, 6]
     slots = reference(found, model, TEXT[:root], TEXT[root], PLACES)
     expected = (slots[depths] + bias[nodes]).softmax(-1)
-    assert torch.allclose(drafter.log_q(tree, nodes).exp(), expected, atol=1e-4, rtol=0)
+    ids = torch.arange(expected.shape[1]) + found.get("d2t", 0)
+    guessed = drafter.log_q(tree, nodes).exp()
+    assert torch.allclose(guessed[:, ids], expected, atol=1e-4, rtol=0)
+    assert torch.allclose(guessed.sum(-1), torch.ones(len(nodes)), atol=1e-4)
     assert not torch.allclose(expected[2], expected[5], atol=0.01)
     assert drafter.log_q(tree, [5]) is None and drafter.forwards == 1
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_trees_of_a_published_drafter_write_plain_decodings_tokens(temperature, model, tmp_path):
-    write(tmp_path / "published", *CASES["as published"])
+@pytest.mark.parametrize("case", ["as published", "of speculators, with its own vocabulary"])
+def test_trees_of_a_published_drafter_write_plain_decodings_tokens(case, temperature, model, tmp_path):
+    write(tmp_path / "published", *CASES[case])
     race_keeps_the_text(pair_of(tmp_path, model), "dspark", ("best_first", "chain", "beam", "talon"), temperature)
 
 

@@ -5,8 +5,10 @@ import torch
 
 from engine.nets import load_nets
 from helpers.pairs import tiny_llama
-from helpers.published.eagle3 import HIDDEN, LAYERS, OWN, SAFEAILAB, SPECULATORS, VOCAB, tensors
+from helpers.published.eagle3 import HIDDEN, LAYER, LAYERS, OWN, SAFEAILAB, SPECULATORS, VOCAB, tensors
 from helpers.published.files import write
+
+MIXED = {"num_hidden_layers": 2, "layer_types": ["full_attention", "sliding_attention"], "sliding_window": 8}
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +19,11 @@ def model():
 @pytest.mark.parametrize(
     ("config", "sentence"),
     [
-        ({**SPECULATORS, "speculators_model_type": "mlp"}, "of the type 'mlp'. Only eagle3 is read"),
+        (
+            {**SPECULATORS, "speculators_model_type": "mlp"},
+            "of the type 'mlp'. Those of the types eagle3, dflash and dspark",
+        ),
+        ({**SPECULATORS, "speculators_model_type": "peagle"}, "of the type 'peagle'. Those of the types eagle3"),
         ({**SPECULATORS, "transformer_layer_config": None}, "lacks transformer_layer_config"),
         ({**SPECULATORS, "norm_before_residual": None}, "does not say norm_before_residual"),
         (
@@ -26,8 +32,8 @@ def model():
         ),
         ({**SPECULATORS, "norm_output": "yes"}, "norm_output as true or false, got 'yes'"),
         (
-            {**SPECULATORS, "eagle_aux_hidden_state_layer_ids": [1, 4, 8]},
-            r"between 1 and 7 for this target, got \[1, 4, 8\]",
+            {**SPECULATORS, "eagle_aux_hidden_state_layer_ids": [1, 4, 9]},
+            r"between 1 and 8 for this target, got \[1, 4, 9\]",
         ),
         ({**SPECULATORS, "eagle_aux_hidden_state_layer_ids": [4, 1]}, r"must ascend .*, got \[4, 1\]"),
         ({**SPECULATORS, "eagle_aux_hidden_state_layer_ids": "2"}, "got 2"),
@@ -44,6 +50,10 @@ def model():
         ({**SAFEAILAB, "hidden_size": 32}, "hidden size 32, this one has 256 and 64"),
         ({**SAFEAILAB, "hidden_size": "64"}, "hidden_size as a whole number, got '64'"),
         ({**SAFEAILAB, "num_hidden_layers": 2}, "has 2 layers"),
+        (
+            {**SPECULATORS, "transformer_layer_config": {**LAYER, **MIXED}},
+            "mixes full_attention and sliding_attention. Only layers of one type are computed",
+        ),
         ({**SAFEAILAB, "model_type": "mamba"}, "of the type 'mamba'"),
         ({**SAFEAILAB, "hidden_act": "gelu"}, "an MLP with 'gelu'"),
         ({**SAFEAILAB, "layer_types": ["chunked_attention"]}, "chunked_attention"),

@@ -41,6 +41,15 @@ def test_vllm_gets_token_ids_and_is_timed_from_here():
     assert peer.name.startswith("vLLM at 127.0.0.1:") and "from the request to the last piece" in peer.said
 
 
+def test_a_vllm_that_could_draft_and_drafted_nothing_passes_once_a_token():
+    """It tells `num_spec_steps` 0. The table was made of it by a division by zero, behind all races."""
+    with running(Engine("vLLM", accepted=0, per_request="summary", seconds=(0, 0))) as server:
+        [peer] = server_peers([server.address])
+        written = replace(peer(tiny_pair(), [1, 2, 3], 10, 0.0), passes=0)
+        drafting = peer(tiny_pair(), [1, 2, 3], 10, 0.0)
+    assert told_tau([written, written]) is None and told_tau([drafting]) == 1.0
+
+
 def test_another_server_gets_the_text_and_no_more_tokens_than_the_context_has_room_for():
     pair = tiny_pair()
     ids = pair.tokenizer("Story: a")["input_ids"]
@@ -146,3 +155,4 @@ def test_where_texts_part_is_counted_from_one_and_an_early_end_counts():
     assert "from token 3 on" in parted("it", base("abc"), ids("ab"))
     assert "from character 3 on" in parted("it", base("abc"), texts("abx"))
     assert told_tau(texts("ab")) is None and told_tau(ids("ab")) is None
+    assert told_tau([Written([], 1.0, "ab", 9, 0)]) is None and told_tau([Written([], 1.0, "ab", 9, 3)]) == 3

@@ -36,7 +36,9 @@ ANSWER = {
 def test_the_figures_are_those_that_vllm_tells():
     told = ANSWER["metrics"]["speculative_decoding"]
     trace = ServedTrace.of(ANSWER)
-    assert trace.tau == told["mean_acceptance_length"] and (trace.model, trace.text) == ("big/model", " a little fox")
+    assert (trace.model, trace.text) == ("big/model", " a little fox")
+    untold = ServedTrace.of({**ANSWER, "usage": None})
+    assert untold.tau == told["mean_acceptance_length"] and untold.passes is None and trace.passes == 4
     assert trace.by_position() == [
         {"depth": 1, "reached": 4, "accepted": 3},
         {"depth": 2, "reached": 3, "accepted": 1},
@@ -94,7 +96,7 @@ def test_it_is_told_from_a_race_file_and_only_opened():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"metrics": None}, "metrics must be an object, got null"),
+        ({"metrics": None}, "speculative_decoding is not there. Start vLLM"),
         ({"metrics": {}}, "speculative_decoding is not there. Start vLLM"),
         ({"metrics": {"speculative_decoding": None}}, "is not there. Start vLLM"),
         ({"metrics": {"speculative_decoding": []}}, "must be an object, got a list"),
@@ -102,7 +104,9 @@ def test_it_is_told_from_a_race_file_and_only_opened():
         ({"choices": ["x"]}, r"choices\[0\] must be an object"),
         ({"choices": [{"text": 7}]}, "must be a text, got 7"),
         ({"model": ["x"]}, "model must be a text"),
-        ({"per_step_drafted": None}, "per_step_drafted must be a list, got null"),
+        ({"per_step_drafted": None}, "has no per_step_drafted. Start vLLM with --per-request"),
+        ({"per_step_drafted": {}}, "per_step_drafted must be a list, got an object"),
+        ({"usage": {"completion_tokens": -1}}, "usage.completion_tokens holds a negative number, -1"),
         (
             {"per_step_drafted": ...},
             "has no per_step_drafted. Start vLLM with --per-request-spec-decode-metrics detailed",

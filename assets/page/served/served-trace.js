@@ -29,11 +29,12 @@ TreeRace.servedTrace = (() => {
    * The figures of the whole request, as a list of name and value.
    * @param {ServedTrace} trace
    */
-  function figuresOf({ drafted, accepted, tau }) {
+  function figuresOf({ drafted, accepted, passes, tau }) {
     const [many, kept] = [sum(drafted), sum(accepted)];
     return [
-      ["tokens a pass (tau)", asNumber(tau, 2)],
-      ["steps", String(drafted.length)],
+      [passes ? "tokens a pass (tau)" : "tokens a verification with a draft", asNumber(tau, 2)],
+      ...(passes ? [["passes", String(passes)]] : []),
+      ["verifications with a draft", String(drafted.length)],
       ["drafted", String(many)],
       ["accepted", `${kept} (${asPercent(kept / many)})`],
     ];

@@ -7,6 +7,8 @@ its interval is a bootstrap over waves. A short wave comes before, unmeasured, f
 
 Equal texts have equally many tokens. Where the arms' counts for one text differ, this side's tokenizer counts all texts of both, and
 the report names the arm whose counts are farther from it.
+Above temperature 0 texts are drawn and need not be equal. The plain server then says how likely it finds both arms' texts, and a speed
+with far less likely texts is no speed. Where it does not tell, a greedy wave of each arm is compared first.
 
 A file with fewer prompts than the waves take is begun anew with the next seed; who copies from earlier answers gains by that.
 Acceptance is told beside the verdict and is never one.
@@ -31,10 +33,13 @@ from engine.race import Settings
 from engine.record.files import MOST_BYTES, text_of
 from engine.record.trace import FAILED
 from engine.remote import telling
+from engine.remote.scoring import mean_log_likelihood
 from engine.remote.server import Answer, Server
 from engine.remote.telling import About, Guesses
 
 SIZES = "1,4,16"
+SCORED = 8  # texts of each arm, at each size
+UNLIKELY = 1.0  # nats a token: between arms of one law a few short texts differ by a third of it
 ENDING = ".jsonl"  # of a table of rows
 YARDSTICK = "small"  # the pair whose tokenizer counts where two servers disagree
 
@@ -136,6 +141,12 @@ def send(arm: Arm, streams: list[int], prompts: list[str], asked: Settings, toke
 def measured(arms: tuple[Arm, Arm], prompts: list[str], sizes: list[int], asked: Settings, chat: bool) -> list[dict]:
     """The figures of every size. Raises `ValueError` as soon as the comparison makes no sense."""
     points, waves = [], {size: waves_of(len(prompts), size) for size in sizes}
+    scored = asked.temperature > 0 and likelihood(arms[0], prompts[0], prompts[0], chat) is not None
+    if asked.temperature and not scored:
+        greedy = replace(asked, temperature=0.0)
+        streams = list(range(min(len(prompts), SCORED)))
+        alike = [[send(each, streams, prompts, greedy, asked.max_new_tokens, chat)] for each in arms]
+        refuse_senseless(arms, *alike, greedy)
     with tqdm(total=sum(2 + 2 * len(each) for each in waves.values()), desc="waves", unit="wave") as bar:
         for size in sizes:
             for each in arms:
@@ -147,6 +158,9 @@ def measured(arms: tuple[Arm, Arm], prompts: list[str], sizes: list[int], asked:
                     found[each.guessing].append(send(each, streams, prompts, asked, asked.max_new_tokens, chat))
                     bar.update()
             refuse_senseless(arms, found[False], found[True], asked)
+            if scored:
+                given = [prompts[stream % len(prompts)] for streams in waves[size] for stream in streams]
+                refuse_unlikely(arms, given, found[False], found[True], chat)
             points.append(point(size, found[False], found[True], asked))
     return points
 
@@ -165,6 +179,32 @@ def refuse_senseless(arms: tuple[Arm, Arm], plain: list[Wave], mine: list[Wave],
         raise ValueError(
             f"Of {len(equal)} texts at temperature 0 none is the same with and without guesses. "
             "Do both servers run the same model with the same settings?"
+        )
+
+
+def likelihood(plain: Arm, prompt: str, text: str, chat: bool) -> float | None:
+    """How likely the plain server finds the text behind the prompt, in nats a token; None where it does not tell.
+
+    A chat's template is not known, so that its prompt stands above the answer as it is: this compares texts of one prompt alone.
+    """
+    return mean_log_likelihood(plain.server, prompt + "\n\n" * chat, text)
+
+
+def refuse_unlikely(arms: tuple[Arm, Arm], prompts: list[str], plain: list[Wave], mine: list[Wave], chat: bool) -> None:
+    """Raises `ValueError` where the plain server finds the guessing arm's texts far less likely. `prompts` are those of all streams."""
+    means = []
+    for waves in (plain, mine):
+        texts = [text for wave in waves for text in wave.texts]
+        both = zip(prompts[:SCORED], texts[:SCORED], strict=True)
+        told = [likelihood(arms[0], prompt, text, chat) for prompt, text in both if text]
+        known = [each for each in told if each is not None]
+        if not known:
+            return
+        means.append(sum(known) / len(known))
+    if means[1] < means[0] - UNLIKELY:
+        raise ValueError(
+            f"{arms[1].label} writes other text with its guesses than without: {arms[0].label} finds its own text likely by "
+            f"{means[0]:.2f} nats a token and this one by {means[1]:.2f}. Its speed says nothing. Compare at temperature 0."
         )
 
 

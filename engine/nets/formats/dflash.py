@@ -1,11 +1,13 @@
 """DFlash checkpoints in the form of z-lab (`dflash_config`) and in that of speculators (`speculators_model_type`), as `DFlash` nets.
 
-z-lab names a layer to read by its own number, so that its output is read; speculators counts the layers before the place.
+z-lab names a layer to read by its own number, so that its output is read; speculators counts the layers before the place. Its last
+layer's output comes before the final norm, as in vLLM.
 
 Both forms share the target's embedding and head, so their nets are as wide as the target. A net with a width of its own is trained here
 alone. Its config is z-lab's with `target_hidden_size`, and its files hold embedding and head, or else it shares the target's made
-narrower. Other engines refuse it by `fc.weight`. So is a net that guesses some of the target's tokens: z-lab's config then has
-speculators' `draft_vocab_size`, and the files its `d2t`, by which it reads rows of the target's own head.
+narrower. vLLM 0.32 runs it from files that hold both, as `exported` writes them in speculators' form. So is a net that guesses some
+of the target's tokens: z-lab's config then has speculators' `draft_vocab_size`, and the files its `d2t`, by which it reads rows of the
+target's own head.
 """
 
 from collections.abc import Callable
@@ -34,7 +36,7 @@ KNOWN = {"mask_token_id", "target_layer_ids", "block_size", "num_target_layers"}
 OUTSIDE = {"block_size", "num_target_layers", "dflash_config", "target_hidden_size"}  # beside z-lab's layers
 OF_SPECULATORS = {
     *("transformer_layer_config", "draft_vocab_size", "block_size", "mask_token_id", "num_target_layers"),
-    "aux_hidden_state_layer_ids",
+    *("aux_hidden_state_layer_ids", "target_hidden_size", "sample_from_anchor"),
 }
 # Later ones keep the first one's keys and compute other networks
 ARCHITECTURES = {"DFlashDraftModel", "DFlashSpeculator"}
@@ -44,7 +46,6 @@ COMPUTED: dict[str, Any] = {
     "is_causal": False,
     "rope_is_neox_style": True,
     "attention_sink_bias": False,
-    "sample_from_anchor": False,
 }
 
 
@@ -129,7 +130,7 @@ def sizes_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, laye
         raise ValueError(f"{folder}/config.json lacks {lacks}. Fetch its files anew.")
     refuse_other_blocks(folder, layer)
     vocab, hidden = embedding.shape
-    said = None if speculators else config.get("target_hidden_size")
+    said = config.get("target_hidden_size")
     checked.refuse_other_target(folder, (layer["vocab_size"], said or layer["hidden_size"]), (vocab, hidden))
     block, mask = config.get("block_size", own.get("block_size")), own.get("mask_token_id")
     if type(block) is not int or block < 2:
@@ -154,6 +155,7 @@ def sizes_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, laye
         inverse=rotary.inv_freq,
         attention_scaling=rotary.attention_scaling,
         biased=bool(layer.get("attention_bias")),
+        from_anchor=bool(config.get("sample_from_anchor")),
         target_hidden=hidden if layer["hidden_size"] != hidden else 0,
     )
 
@@ -193,9 +195,12 @@ def read_by(folder: Path, config: dict[str, Any], own: dict[str, Any], layers: i
         ids = [round(1 + each * (layers - 4) / (count - 1)) for each in range(count)] if count > 1 else [layers // 2]
     if not isinstance(ids, list) or not ids or any(type(each) is not int for each in ids):
         raise ValueError(f"{key} in {folder} must be a list of whole numbers, got {ids!r}.")
-    if ids != sorted(set(ids)) or not 1 <= ids[0] + behind <= ids[-1] + behind < layers:
+    last = layers if speculators else layers - 1 - behind
+    if ids != sorted(set(ids)) or not 1 - behind <= ids[0] <= ids[-1] <= last:
+        without = "" if speculators else (
+            " The last layer's output is not among them, because engines differ in whether it is normed in this form."
+        )  # fmt: skip
         raise ValueError(
-            f"{key} in {folder} must ascend between {1 - behind} and {layers - 1 - behind} for this target, got {ids!r}. "
-            "The last layer's output is not among them, because engines differ in whether it is normed."
+            f"{key} in {folder} must ascend between {1 - behind} and {last} for this target, got {ids!r}.{without}"
         )
     return tuple(each + behind for each in ids)

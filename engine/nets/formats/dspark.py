@@ -1,7 +1,7 @@
-"""DSpark checkpoints in the form of DeepSpec, as `DSpark` nets.
+"""DSpark checkpoints in the form of DeepSpec and in that of speculators, as `DSpark` nets.
 
-One flat config says all. The files bring a confidence head, which cuts a chain short. Trees are cut by their scores instead, so that
-head is not read.
+DeepSpec's flat config says all. speculators' is its DFlash's with the same keys beside, and may leave out what has a default there. The
+files bring a confidence head, which cuts a chain short. Trees are cut by their scores instead, so that head is not read.
 """
 
 from collections.abc import Callable
@@ -16,15 +16,27 @@ from engine.nets.dspark import DSpark, DSparkSizes
 from engine.nets.formats import dflash
 
 ARCHITECTURE = "Qwen3DSparkModel"
+# What speculators 0.9 takes for a key that a config leaves out
+DEFAULTS = {
+    "sample_from_anchor": True,
+    "markov_rank": 256,
+    "markov_head_type": "vanilla",
+    "enable_confidence_head": True,
+    "confidence_head_with_markov": True,
+}
 
 
 def is_form_of(config: dict[str, Any]) -> bool:
+    if "speculators_model_type" in config:
+        return config["speculators_model_type"] == "dspark"
     return ARCHITECTURE in (config.get("architectures") or ())
 
 
 def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int) -> Callable[..., DFlash]:
     sizes = sizes_of(folder, config, embedding, layers)
     optional = dflash.tables(sizes)
+    if "speculators_model_type" in config:
+        optional |= {"d2t": (sizes.own_vocab,), "t2d": (sizes.vocab,)}
     if sizes.confident:
         optional |= {"confidence_head.proj.weight": (1, sizes.confident), "confidence_head.proj.bias": (1,)}
     return partial(dflash.load, DSpark, sizes, optional, config)
@@ -32,6 +44,8 @@ def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, lay
 
 def sizes_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int) -> DSparkSizes:
     """As `engine.nets.formats.dflash.sizes_of`. Raises `ValueError` for another Markov head too."""
+    speculators = "speculators_model_type" in config
+    config = DEFAULTS | config if speculators else config
     rank, head = config.get("markov_rank"), config.get("markov_head_type")
     if type(rank) is not int or rank < 1:
         raise ValueError(
@@ -41,8 +55,9 @@ def sizes_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, laye
     if head != "vanilla":
         raise ValueError(f"{folder} has a Markov head of the type {head!r}. Only 'vanilla' is computed.")
     block = {name: config.get(name) for name in ("mask_token_id", "target_layer_ids")}
-    plain = dflash.sizes_of(folder, {**config, "dflash_config": block}, embedding, layers)
+    own = config if speculators else {**config, "dflash_config": block, "sample_from_anchor": True}
+    plain = dflash.sizes_of(folder, own, embedding, layers)
     confident = 0
     if config.get("enable_confidence_head"):
         confident = plain.hidden + (rank if config.get("confidence_head_with_markov") else 0)
-    return DSparkSizes(**{**vars(plain), "from_anchor": True, "rank": rank, "confident": confident})
+    return DSparkSizes(**vars(plain), rank=rank, confident=confident)

@@ -18,13 +18,13 @@ from engine.nets.formats import checked
 from engine.nets.layer import EPS, NetConfig
 
 SPECULATORS, SAFEAILAB = "layers.0.", "midlayer."  # how each calls its one layer
+MOST_LAYERS = 64
 NUMBERS = ("hidden_size", "intermediate_size", "num_attention_heads", "vocab_size")  # that a config must have
 FLAGS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")  # each true or false
 LAYER_IDS = "eagle_aux_hidden_state_layer_ids"
 # The weights of `Eagle`, and the published ones that each is made of, one below the other
+FIRST = {"norm_token.weight": ("input_layernorm.weight",), "norm_feature.weight": ("hidden_norm.weight",)}
 IN_LAYER = {
-    "norm_token.weight": ("input_layernorm.weight",),
-    "norm_feature.weight": ("hidden_norm.weight",),
     "layer.norm.weight": ("post_attention_layernorm.weight",),
     "layer.qkv.weight": ("self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"),
     "layer.out.weight": ("self_attn.o_proj.weight",),
@@ -41,9 +41,13 @@ OUTSIDE = {
 }
 
 
-def names_of(prefix: str, taps: int) -> dict[str, tuple[str, ...]]:
+def names_of(prefix: str, taps: int, layers: int = 1) -> dict[str, tuple[str, ...]]:
     """The published names of what every weight of `Eagle` is made of, by the weight's own name."""
-    layer = {own: tuple(prefix + name for name in names) for own, names in IN_LAYER.items()}
+    layer = {own: tuple(prefix + name for name in names) for own, names in (FIRST | IN_LAYER).items()}
+    for number in range(1, layers):
+        where, ahead = f"next_layers.{number - 1}.", f"layers.{number}."
+        layer |= {own.replace("layer.", where, 1): tuple(map(ahead.__add__, names)) for own, names in IN_LAYER.items()}
+        layer[f"{where}norm_in.weight"] = (f"{ahead}input_layernorm.weight",)
     return layer | OUTSIDE | {f"norm_taps.{tap}.weight": (f"fc_norm.{tap}.weight",) for tap in range(taps)}
 
 
@@ -54,9 +58,9 @@ def shapes_of(config: NetConfig, form: EagleForm, prefix: str) -> dict[str, tupl
         weights = Eagle(config, blank, blank, form).state_dict()
     inward = [count * form.head_dim for count in (config.heads, form.kv_heads, form.kv_heads)]
     found: dict[str, tuple[int, ...]] = {}
-    for name, parts in names_of(prefix, len(form.layers)).items():
+    for name, parts in names_of(prefix, len(form.layers), config.layers).items():
         if name in weights:
-            sizes = inward if name == "layer.qkv.weight" else len(weights[name]) // len(parts)
+            sizes = inward if name.endswith("qkv.weight") else len(weights[name]) // len(parts)
             found |= {part: tuple(each.shape) for part, each in zip(parts, weights[name].split(sizes), strict=True)}
     return found
 
@@ -94,12 +98,13 @@ def load(
     own = found["embed_tokens.weight"].to(embedding.device) if "embed_tokens.weight" in found else embedding
     weights = {
         name: torch.cat([found[part].float() for part in parts])
-        for name, parts in names_of(prefix, len(form.layers)).items()
+        for name, parts in names_of(prefix, len(form.layers), config.layers).items()
         if parts[0] in found
     }
     weights["offsets"] = vocabulary - torch.arange(len(vocabulary))
     taps = [name for name in weights if name.startswith("norm_taps.")]
-    ours = trained and (narrow or own is embedding)
+    shared = own.shape == embedding.shape and torch.equal(own.to(embedding), embedding)
+    ours = trained and (narrow or shared)
     if ours and all(bool((weights[name] == 1).all()) for name in taps):
         weights = {name: each for name, each in weights.items() if name not in taps}
         if narrow:
@@ -115,12 +120,13 @@ def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, lay
     speculators = "speculators_model_type" in config
     if speculators and config["speculators_model_type"] != "eagle3":
         raise ValueError(
-            f"{folder} is a speculators drafter of the type {config['speculators_model_type']!r}. Only eagle3 is read."
+            f"{folder} is a speculators drafter of the type {config['speculators_model_type']!r}. Those of the types eagle3, "
+            "dflash and dspark are read."
         )
     layer = config.get("transformer_layer_config") if speculators else config
     if not isinstance(layer, dict):
         raise ValueError(f"{folder}/config.json lacks transformer_layer_config. Fetch its files anew.")
-    refuse_other_layers(folder, layer)
+    refuse_other_layers(folder, layer, speculators)
     flags = flags_of(folder, config)
     if speculators and config.get("norm_before_residual") is None:
         raise ValueError(
@@ -149,10 +155,13 @@ def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, lay
     )
     heads, own_vocab = llama.num_attention_heads, checked.own_size(folder, config, "draft_vocab_size", vocab)
     theta = llama.rope_parameters["rope_theta"] if rotary.rope_type == "default" else 0.0
-    sizes = NetConfig("eagle", hidden, heads, llama.intermediate_size, 1, guesses_of(config), vocab, theta, own_vocab)
+    count = llama.num_hidden_layers if speculators else 1
+    sizes = NetConfig(
+        "eagle", hidden, heads, llama.intermediate_size, count, guesses_of(config), vocab, theta, own_vocab
+    )
     taps, inverse = tapped_layers(layers), rotary.inv_freq
     ours = EagleForm(target_hidden, heads, hidden // heads, EPS, taps, inverse, sliding=WINDOW, normed_taps=True)
-    trained = theta > 0 and hidden % heads == 0 and form == ours
+    trained = theta > 0 and hidden % heads == 0 and count == 1 and form == ours
     return partial(load, sizes, form, SPECULATORS if speculators else SAFEAILAB, trained)
 
 
@@ -177,14 +186,16 @@ def flags_of(folder: Path, config: dict[str, Any]) -> dict[str, bool]:
     return {name: bool(value) for name, value in found.items()}
 
 
-def refuse_other_layers(folder: Path, layer: dict[str, Any]) -> None:
-    """Raises `ValueError` unless the config describes one Llama or Qwen3 layer."""
+def refuse_other_layers(folder: Path, layer: dict[str, Any], speculators: bool) -> None:
+    """Raises `ValueError` unless the config describes one Llama or Qwen3 layer, or several in the form of `speculators`."""
     checked.refuse_no_numbers(folder, layer, NUMBERS)
     kind, count, gate = layer.get("model_type", "llama"), layer.get("num_hidden_layers", 1), layer.get("hidden_act")
     if kind not in ("llama", "qwen3"):
         raise ValueError(f"{folder} has a layer of the type {kind!r}. Only llama and qwen3 are computed.")
-    if count != 1:
-        raise ValueError(f"{folder} has {count} layers. An EAGLE-3 drafter has one.")
+    if count != 1 and not speculators:
+        raise ValueError(f"{folder} has {count} layers. An EAGLE-3 drafter of SafeAILab has one.")
+    if type(count) is not int or not 1 <= count <= MOST_LAYERS:
+        raise ValueError(f"{folder} must have between 1 and {MOST_LAYERS} layers, got {count!r}.")
     if gate not in (None, "silu"):
         raise ValueError(f"{folder} has an MLP with {gate!r}. Only silu is computed.")
 
@@ -207,9 +218,9 @@ def layers_read(folder: Path, config: dict[str, Any], layers: int) -> tuple[int,
                 "Use the drafter that was trained for this target."
             )
     whole = isinstance(ids, list) and bool(ids) and all(type(each) is int for each in ids)
-    if not whole or ids != sorted(set(ids)) or not 1 <= ids[0] <= ids[-1] < layers:
+    if not whole or ids != sorted(set(ids)) or not 1 <= ids[0] <= ids[-1] <= layers:
         raise ValueError(
-            f"{LAYER_IDS} in {folder} must ascend between 1 and {layers - 1} for this target, got {ids}. "
+            f"{LAYER_IDS} in {folder} must ascend between 1 and {layers} for this target, got {ids}. "
             "Each is the number of layers before the place that is read."
         )
     return tuple(ids)
@@ -217,7 +228,10 @@ def layers_read(folder: Path, config: dict[str, Any], layers: int) -> tuple[int,
 
 def sliding_of(folder: Path, layer: dict[str, Any]) -> int:
     """The number of positions that a token attends to, 0 for all. Raises `ValueError` for another type of attention."""
-    kind = (layer.get("layer_types") or ["full_attention"])[0]
+    kinds = set(layer.get("layer_types") or ["full_attention"])
+    if len(kinds) > 1:
+        raise ValueError(f"{folder} mixes {' and '.join(sorted(kinds))}. Only layers of one type are computed.")
+    [kind] = kinds
     if kind == "full_attention":
         return 0
     if kind != "sliding_attention" or not layer.get("sliding_window"):

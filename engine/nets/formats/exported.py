@@ -1,10 +1,12 @@
 """Exported: our trained drafters in the layout of speculators. Knows sizes and tensors; writes no file.
 
-EAGLE's net is the published EAGLE-3 network whose features pass norms without weights (`fc_norm`), so it is exported as that. The
-format has no type for Medusa heads and none for our parallel net: each gets a type of ours, which vLLM refuses by name.
+EAGLE's net is the published EAGLE-3 network whose features pass norms without weights (`fc_norm`), so it is exported as that. DFlash
+and DSpark are the networks that speculators has. It has no type for Medusa heads, so these get the keys of vLLM's own form alone. It
+has none for our parallel net either, which gets a type of ours that others refuse by name.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,23 +14,47 @@ from transformers import PreTrainedConfig
 
 from engine.forward.session import tapped_layers
 from engine.nets import formats
+from engine.nets.dflash import DFlash
 from engine.nets.eagle import WINDOW
 from engine.nets.layer import EPS, NetConfig
 
-VERSION = "0.7.0"  # of speculators, whose keys these are
+VERSION = "0.9.0"  # of speculators, whose keys these are
+# What a block's config says of its layers, and what DSpark's says beside
+BLOCK_LAYER = (
+    "hidden_size",
+    "intermediate_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "num_hidden_layers",
+    "vocab_size",
+    "rms_norm_eps",
+    "rope_theta",
+    "hidden_act",
+    "attention_bias",
+)
+MARKOV = ("markov_rank", "markov_head_type", "enable_confidence_head")
+RAN = "It was run in vLLM 0.32 on a CPU. There `vllm serve TARGET --speculative-config` names this folder as the model"
 
 Weights = Mapping[str, torch.Tensor]
+Tables = Callable[[], dict[str, torch.Tensor]]  # makes the target's `embedding` and `head`, as wide as the net
 # What is written: the config, the tensors by name, and a sentence or two on who can read them
 Export = tuple[dict[str, Any], dict[str, torch.Tensor], str]
 
 
 def layout(
-    kind: str, architecture: str, config: NetConfig, verifier: str, target: PreTrainedConfig, **layer: Any
+    kind: str,
+    architecture: str,
+    guesses: int,
+    layer: Mapping[str, Any],
+    target_hidden: int,
+    verifier: str,
+    target: PreTrainedConfig,
 ) -> dict[str, Any]:
-    """The keys that every config of the layout has, for the target that is called `verifier`; `layer` adds to the layer's."""
+    """The keys that every config of the layout has, for the target called `verifier`. A `target_hidden` of 0 is the net's own."""
     method = {
         "proposal_type": "greedy",
-        "speculative_tokens": config.depth,
+        "speculative_tokens": guesses,
         "verifier_accept_k": 1,
         "accept_tolerance": 0.0,
     }
@@ -42,20 +68,20 @@ def layout(
             "proposal_methods": [method],
             "verifier": {"name_or_path": verifier, "architectures": target.architectures or []},
         },
-        "transformer_layer_config": {
-            "model_type": "llama",
-            **config.in_transformers(),
-            "rms_norm_eps": EPS,
-            "mlp_bias": False,
-            "max_position_embeddings": target.max_position_embeddings,
-            **layer,
-        },
-        **({"target_hidden_size": config.target_hidden} if config.target_hidden else {}),
+        "transformer_layer_config": {**layer, "max_position_embeddings": target.max_position_embeddings},
+        **({"target_hidden_size": target_hidden} if target_hidden else {}),
     }
 
 
-def eagle(config: NetConfig, weights: Weights, verifier: str, target: PreTrainedConfig) -> Export:
-    """As `Eagle3Speculator`. Raises `ValueError` for a target of so few layers that one of them is read twice."""
+def llama_layer(config: NetConfig) -> dict[str, Any]:
+    return {"model_type": "llama", **config.in_transformers(), "rms_norm_eps": EPS, "mlp_bias": False}
+
+
+def eagle(config: NetConfig, weights: Weights, tables: Tables, verifier: str, target: PreTrainedConfig) -> Export:
+    """As `Eagle3Speculator`. Raises `ValueError` for a target of so few layers that one of them is read twice.
+
+    speculators reads a file without an embedding as one of zeros and says nothing, so that the target's is written too.
+    """
     taps = tapped_layers(target.num_hidden_layers)
     if len(set(taps)) < len(taps):
         raise ValueError(
@@ -70,10 +96,9 @@ def eagle(config: NetConfig, weights: Weights, verifier: str, target: PreTrained
             tensors |= zip(made_of[name], each.chunk(len(made_of[name])), strict=True)
     ids = offsets + torch.arange(len(offsets))
     tensors |= {"d2t": offsets, "t2d": torch.zeros(config.vocab, dtype=torch.bool).index_fill_(0, ids, True)}
-    if config.target_hidden:
-        tensors["embed_tokens.weight"] = weights["embedding"]
-    window = {"layer_types": ["sliding_attention"], "sliding_window": WINDOW}
-    described = layout("eagle3", "Eagle3Speculator", config, verifier, target, **window)
+    tensors["embed_tokens.weight"] = weights["embedding"] if config.target_hidden else tables()["embedding"]
+    layer = llama_layer(config) | {"layer_types": ["sliding_attention"], "sliding_window": WINDOW}
+    described = layout("eagle3", "Eagle3Speculator", config.depth, layer, config.target_hidden, verifier, target)
     described |= {
         "draft_vocab_size": config.own_vocab,
         "eagle_aux_hidden_state_layer_ids": list(taps),
@@ -85,13 +110,39 @@ def eagle(config: NetConfig, weights: Weights, verifier: str, target: PreTrained
     return (
         described,
         tensors,
-        "It is an EAGLE-3 drafter of speculators. An engine must compute `fc_norm` to draft with it. One that does not know the "
-        "setting refuses the tensors or guesses badly. It was never run in another engine.",
+        f"It is an EAGLE-3 drafter of speculators. {RAN}. An engine must compute `fc_norm` to draft with it. One that does not know "
+        "the setting refuses the tensors or guesses badly.",
     )
 
 
-def medusa(config: NetConfig, weights: Weights, verifier: str, target: PreTrainedConfig) -> Export:
-    """As `treerace_medusa`, with the keys and names of vLLM's own form. Raises `ValueError` for heads with a width of their own."""
+def block(
+    kind: str, config: dict[str, Any], weights: Weights, tables: Tables, verifier: str, target: PreTrainedConfig
+) -> Export:
+    """As speculators' DFlash or DSpark. `config` is that of the files. A layer to read is counted by the layers before the place."""
+    own = config.get("dflash_config", config)
+    narrow = config["hidden_size"] != target.hidden_size
+    tensors = dict(weights)
+    if narrow and not tensors.keys() & DFlash.names.values():
+        tensors |= {DFlash.names[name]: each for name, each in tables().items()}
+    guesses = config["block_size"] - (kind == "dflash")
+    layer = {"model_type": "qwen3", **{name: config[name] for name in BLOCK_LAYER}}
+    layer |= {"layer_types": ["full_attention"] * config["num_hidden_layers"]}
+    architecture = {"dflash": "DFlashDraftModel", "dspark": "DSparkDraftModel"}[kind]
+    described = layout(kind, architecture, guesses, layer, target.hidden_size * narrow, verifier, target)
+    described |= {
+        "draft_vocab_size": config["vocab_size"],
+        "block_size": config["block_size"],
+        "mask_token_id": own["mask_token_id"],
+        formats.parallel.LAYER_IDS: [each + 1 for each in own["target_layer_ids"]],
+        "sample_from_anchor": kind == "dspark",
+        **({name: config[name] for name in MARKOV} if kind == "dspark" else {}),
+    }
+    readers = "Embedding and head in it are the target's, made narrower" if narrow else "speculators 0.9 reads it"
+    return described, tensors, f"It is a {kind} drafter of speculators. {readers}."
+
+
+def medusa(config: NetConfig, weights: Weights, tables: Tables, verifier: str, target: PreTrainedConfig) -> Export:
+    """With the keys and names of vLLM's own form. Raises `ValueError` for heads with a width of their own."""
     if config.target_hidden:
         raise ValueError(
             f"The Medusa heads of {verifier} are {config.hidden} wide and their target {config.target_hidden}. The format has "
@@ -109,8 +160,8 @@ def medusa(config: NetConfig, weights: Weights, verifier: str, target: PreTraine
         for part in ("weight", "bias")
     }
     tensors |= {outer.format(head=k): weights[f"unembeds.{k}"] for k in range(config.depth)}
-    described = layout("treerace_medusa", "MedusaModel", config, verifier, target)
-    described |= {
+    described = {
+        "architectures": ["MedusaModel"],
         "model_type": "medusa",
         "hidden_size": config.hidden,
         "vocab_size": config.vocab,
@@ -119,25 +170,33 @@ def medusa(config: NetConfig, weights: Weights, verifier: str, target: PreTraine
         "num_hidden_layers": 1,
         "medusa_fc_bias": True,
     }
-    return (
-        described,
-        tensors,
-        "vLLM does not run this folder, because speculators has no type for Medusa heads. Names and the other keys are those "
-        "of vLLM's own Medusa form, which is what remains when the keys `speculators_*` are deleted from config.json. "
-        "It was never run in another engine.",
-    )
+    return described, tensors, f"They are Medusa heads in vLLM's own form. {RAN}, with the method `medusa`."
 
 
-def parallel(config: NetConfig, weights: Weights, verifier: str, target: PreTrainedConfig) -> Export:
+def parallel(config: NetConfig, weights: Weights, tables: Tables, verifier: str, target: PreTrainedConfig) -> Export:
     """As `treerace_parallel`, with tensors by our own names."""
-    described = layout(formats.parallel.TYPE, "TreeRaceParallel", config, verifier, target)
+    described = layout(
+        formats.parallel.TYPE,
+        "TreeRaceParallel",
+        config.depth,
+        llama_layer(config),
+        config.target_hidden,
+        verifier,
+        target,
+    )
     taps = list(tapped_layers(target.num_hidden_layers))
     return (
         described | {"block_size": config.depth, formats.parallel.LAYER_IDS: taps},
         dict(weights),
-        "vLLM does not run it: no type of speculators computes this network. Its P-EAGLE guesses all depths at once too, but "
-        "with one EAGLE-3 layer, a mask token and features that are not scaled.",
+        "TreeRace alone runs it: no type of speculators and no model of vLLM computes this network. P-EAGLE guesses all depths at "
+        "once too, but with one EAGLE-3 layer, a mask token and features that are not scaled.",
     )
 
 
-EXPORTS = {"eagle": eagle, "medusa": medusa, "parallel": parallel}
+BLOCKS = ("dflash", "dspark")  # whose trained files have a published config already
+EXPORTS: dict[str, Callable[..., Export]] = {
+    "eagle": eagle,
+    "medusa": medusa,
+    "parallel": parallel,
+    **{kind: partial(block, kind) for kind in BLOCKS},
+}

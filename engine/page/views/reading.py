@@ -11,7 +11,7 @@ from engine.page.views.wire import replay
 from engine.record.files import MOST_BYTES
 from engine.record.parsing import parse
 from engine.record.race_file import Record, side_by_side
-from engine.record.served_trace import ServedTrace, is_served
+from engine.record.served_trace import ServedTrace, is_served, is_stream, values_of_stream
 
 BYTES, SECONDS = 2**30, 10  # of memory and of processor time that reading may take
 PATIENT = 5  # how far it stands behind races on a processor; 19 would be last
@@ -23,7 +23,7 @@ def answer(way: str, text: str) -> dict[str, Any]:
     "opened" is an event of the page, or under "served" the steps in an answer of vLLM; "replay_page" is a page of its own.
     """
     try:
-        values = parse(text, MOST_BYTES)
+        values = values_of_stream(text) if is_stream(text) else parse(text, MOST_BYTES)
         if way == "replay_page":
             return {"html": standalone.html(Record.of(values))}
         if is_served(values):

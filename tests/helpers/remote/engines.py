@@ -57,6 +57,7 @@ class Engine:
     per_request: Literal["", "times", "summary", "detailed"] = ""
     strangers: int = 0
     counts: dict[str, int] = field(default_factory=lambda: {"drafts": 0, "draft_tokens": 0, "accepted_tokens": 0})
+    written: int = 0  # tokens, strangers' too
     gate: threading.Barrier | None = None
     overruns: int = 0  # tokens behind the text's end that it counts where it guesses
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -85,12 +86,17 @@ class Engine:
                 for name, count in self.counts.items()
                 for core in (0, 1)
             ]
+            written = f'vllm:generation_tokens_total{{engine="0",model_name="m"}} {self.written}.0'
             return Reply(
-                ["\n".join(["vllm:num_requests_running 1.0", *lines * self.drafts]).encode()], 200, "text/plain"
+                ["\n".join(["vllm:num_requests_running 1.0", written, *lines * self.drafts]).encode()],
+                200,
+                "text/plain",
             )
         return Reply([b""], 404) if told is None else Reply([json.dumps(told).encode()], 200, JSON)
 
     def script(self, path: str, body: dict) -> Reply:
+        if body.get("echo") and self.kind == "vLLM":
+            return Reply([json.dumps(self.echo(body["prompt"])).encode()], 200, JSON)
         return (
             Reply(self.parts(path, body)) if path in ("completions", "chat/completions") else Reply([b"{}"], 404, JSON)
         )
@@ -107,6 +113,7 @@ class Engine:
         drafted, accepted = (4 * passes, tokens - passes) if guessing else (0, 0)
         with self.lock:
             others = self.strangers, 4 * self.strangers, 0
+            self.written += tokens + (self.strangers if guessing else 0)
             for name, count, beside in zip(self.counts, (passes, drafted, accepted), others, strict=True):
                 self.counts[name] += count + beside if guessing else 0
         said = self.says or f" {self.words} of {prompt}"
@@ -143,6 +150,13 @@ class Engine:
             yield event(last)
             yield event(usage)
         yield b"data: [DONE]\n\n"
+
+    def echo(self, prompt: str) -> dict[str, Any]:
+        """Every character is a token, likely by -2 nats, and by -9 from the word "nonsense" on. A token stands before the text."""
+        unlikely = prompt.find("nonsense") if "nonsense" in prompt else len(prompt)
+        told = [None, *[-2.0 if at < unlikely else -9.0 for at in range(len(prompt))], -1.0]
+        logprobs = {"token_logprobs": told, "text_offset": [0, *range(5, 6 + len(prompt))]}
+        return {"choices": [{"index": 0, "text": f"{prompt}.", "logprobs": logprobs}]}
 
     def metrics(self, accepted: list[int]) -> dict[str, Any]:
         """What a vLLM tells of a request whose verifications accepted so many of four tokens each; a plain one has none."""

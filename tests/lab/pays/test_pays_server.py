@@ -218,6 +218,22 @@ def test_above_temperature_0_texts_are_not_compared(capsys, file):
     assert row["points"][0]["identical"] is None and row["verdict"].startswith("yes")
 
 
+def test_above_temperature_0_far_less_likely_texts_are_refused(capsys, file):
+    """vLLM 0.32 on a CPU wrote nonsense with any guesses above temperature 0, and plainly none."""
+    wrong = Engine("vLLM", words="nonsense"), Engine("vLLM", drafts=False)
+    said = refused(capsys, file, *wrong, options=(*SHORT, "--temperature", "0.8"))
+    assert "writes other text with its guesses than without" in said and "likely by -2.00 nats a token" in said
+
+
+@pytest.mark.parametrize("kind", ["", "llama-server"])
+def test_above_temperature_0_a_greedy_wave_is_compared_where_no_likelihood_is_told(capsys, file, kind):
+    heat = (*SHORT, "--temperature", "0.8")
+    other = Engine(kind, switch=False), Engine(kind, switch=False, drafts=False, words="other")
+    assert "texts at temperature 0 none is the same" in refused(capsys, file, *other, options=heat)
+    _, row = measured(capsys, file, other[0], Engine(kind, switch=False, drafts=False), options=heat)
+    assert row["temperature"] == 0.8 and row["points"][0]["identical"] is None
+
+
 def test_a_server_that_counts_no_tokens_is_refused(capsys, file):
     said = refused(capsys, file, Engine("", mute=True), Engine("", mute=True, drafts=False))
     assert "does not say how many tokens it wrote (usage.completion_tokens)" in said

@@ -1,0 +1,48 @@
+"""Scoring: how likely a server that decodes plainly finds a text that another one wrote. Knows HTTP and logarithms; knows no arm.
+
+Asked to repeat a prompt with log-probabilities (`echo` with `logprobs`, as in OpenAI's completions), vLLM tells that of every token.
+"""
+
+from typing import Any
+
+from engine.record.parsing import parse
+from engine.remote.server import Server
+from engine.remote.telling import MOST_BODY, asking, part
+
+
+def mean_log_likelihood(server: Server, before: str, text: str) -> float | None:
+    """The mean log-probability, in nats, of the tokens of `text` behind `before`; None where the server does not tell.
+
+    Raises `ValueError` where it cannot be reached.
+    """
+    wanted = {"prompt": before + text, "echo": True, "logprobs": 0, "max_tokens": 1, "temperature": 0.0}
+    model = {"model": server.model} if server.model else {}
+    with asking(server) as client:
+        answer = client.post(f"{server.address.rstrip('/')}/completions", json=model | wanted)
+    if answer.status_code != 200:
+        return None
+    try:
+        choices = part(parse(answer.text, MOST_BODY), "choices")
+    except ValueError:
+        return None
+    told = part(choices[0], "logprobs") if isinstance(choices, list) and choices else None
+    return mean_of_last(part(told, "text_offset"), part(told, "token_logprobs"), len(text))
+
+
+def mean_of_last(offsets: Any, log_probabilities: Any, length: int) -> float | None:
+    """The mean over the tokens that stand in the last `length` characters before the last token, which the server wrote itself.
+
+    None for other values than so many places and numbers. The first token of all has no probability.
+    """
+    if (
+        not isinstance(offsets, list)
+        or not isinstance(log_probabilities, list)
+        or len(offsets) != len(log_probabilities)
+    ):
+        return None
+    if not offsets or any(type(each) is not int for each in offsets):
+        return None
+    end = offsets[-1]  # a token that the server puts before a text has characters too
+    pairs = zip(offsets, log_probabilities, strict=True)
+    found = [value for at, value in pairs if end - length <= at < end and isinstance(value, int | float)]
+    return sum(found) / len(found) if found else None

@@ -1,0 +1,105 @@
+"""Answers that a real vLLM 0.32 gave, as `python -m tests.engines FOLDER --record` writes them: read as what they say."""
+
+import json
+import re
+
+import pytest
+
+from engine.measure.served_rows import MOST_FLAGS
+from engine.page.views.reading import answer
+from engine.record.served_trace import ServedTrace
+from engine.remote import telling
+from engine.remote.scoring import mean_log_likelihood, mean_of_last
+from engine.remote.server import Server
+from helpers.paths import ROOT
+from helpers.remote.streaming import Reply, serving
+
+RECORDED = ROOT / "tests/helpers/remote/recorded"
+DETAILED = sorted(path.name for path in RECORDED.glob("vllm-*-detailed.json"))
+
+
+def text(name: str) -> str:
+    return (RECORDED / name).read_text(encoding="utf-8")
+
+
+def values(name: str) -> dict:
+    return json.loads(text(name))
+
+
+@pytest.mark.parametrize("name", DETAILED)
+def test_passes_without_a_draft_count_too(name):
+    """vLLM's own mean leaves them out: copies from the text often find none."""
+    found = values(name)
+    told = found["metrics"]["speculative_decoding"]
+    tokens, accepted = found["usage"]["completion_tokens"], told["num_accepted_draft_tokens"]
+    guesses, trace = telling.guesses_of(found), ServedTrace.of(found)
+    assert guesses.passes == trace.passes == max(tokens - accepted, told["num_spec_steps"])
+    assert (guesses.drafted, guesses.accepted) == (told["num_draft_tokens"], accepted)
+    assert trace.tau <= told["mean_acceptance_length"]
+    assert answer("opened", text(name))["served"]["passes"] == trace.passes
+    if "ngram" in name:
+        assert trace.passes > told["num_spec_steps"] + 1 and trace.tau < told["mean_acceptance_length"] - 0.1
+
+
+def test_a_summary_tells_guesses_and_no_steps():
+    [name] = [path.name for path in RECORDED.glob("vllm-*-summary.json")]
+    told = values(name)["metrics"]["speculative_decoding"]
+    assert telling.guesses_of(values(name)).accepted == told["num_accepted_draft_tokens"]
+    with pytest.raises(
+        ValueError, match=r"has no per_step_drafted\. Start vLLM with --per-request-spec-decode-metrics detailed"
+    ):
+        ServedTrace.of(values(name))
+
+
+def test_of_two_texts_nothing_is_told_and_the_refusal_says_what_to_ask_for():
+    with pytest.raises(ValueError, match=r"speculative_decoding is not there\. .*ask for one text \(n = 1\)"):
+        ServedTrace.of(values("vllm-two-texts.json"))
+    assert telling.guesses_of(values("vllm-two-texts.json")) is None
+
+
+def test_a_saved_stream_opens_as_the_whole_answer():
+    stream, whole = text("vllm-stream.txt"), values("vllm-eagle3-detailed.json")
+    served = answer("opened", stream)["served"]
+    assert served["text"] == whole["choices"][0]["text"]
+    assert served["accepted"] == whole["metrics"]["speculative_decoding"]["per_step_accepted"]
+    assert answer("opened", stream.replace("\n", "\r\n"))["served"] == served
+    twice = stream.replace('"index":0', '"index":1', 1)
+    assert "holds several texts" in answer("opened", twice)["refused"]
+    assert "The event in line 1 is no JSON" in answer("opened", "data: {\n\n" + stream)["refused"]
+    assert "holds no event" in answer("opened", "data: [DONE]\n")["refused"]
+
+
+def test_the_counters_tell_settings_and_passes_of_the_whole_server():
+    told = text("vllm-metrics.txt")
+    with serving(lambda *_: Reply([b"{}"], 404), lambda _: Reply([told.encode()], 200, "text/plain")) as server:
+        counted = telling.counted(Server(server.address))
+        with telling.asking(Server(server.address)) as client:
+            _, flags = telling.itself(client, server.address.removesuffix("/v1"), "vLLM")
+    names = ("generation_tokens", "spec_decode_num_drafts")
+    written, drafts = (float(re.findall(rf"^vllm:{name}_total\{{.*\}} (\S+)$", told, re.M)[0]) for name in names)
+    # Behind the last burst of a text, tokens that were accepted are cut
+    assert counted.passes == max(written - counted.accepted, drafts) and 0 < counted.accepted < counted.drafted
+    assert flags["num_spec_tokens"] == "4" and flags["enable_prefix_caching"] == "False"
+    assert {"block_size", "cache_dtype"} < set(flags) and len(flags) < MOST_FLAGS
+
+
+def test_a_text_is_scored_by_its_own_tokens_alone():
+    """vLLM counts the characters of a token that it puts before the prompt."""
+    echo = values("vllm-echo.json")
+    told = echo["choices"][0]["logprobs"]
+    last = told["token_logprobs"][-2]
+    assert told["tokens"][0] == "<|endoftext|>" and told["tokens"][-2] == " fox"
+    assert mean_of_last(told["text_offset"], told["token_logprobs"], len(" fox")) == last
+    two = mean_of_last(told["text_offset"], told["token_logprobs"], len(" small fox"))
+    assert two == pytest.approx((last + told["token_logprobs"][-3]) / 2)
+    with serving(lambda *_: Reply([json.dumps(echo).encode()], 200, "application/json")) as server:
+        assert mean_log_likelihood(Server(server.address), "Story: Once upon a time, a small", " fox") == last
+        [(path, body)] = server.requests
+    assert path == "completions" and body["echo"] and body["prompt"].endswith(" small fox")
+
+
+@pytest.mark.parametrize(
+    "told", [(None, None), ([], []), ([0, 1], [None]), (["0", 1], [None, -1.0]), ([0, 5], [None, None])]
+)
+def test_what_is_no_list_of_places_and_numbers_is_no_likelihood(told):
+    assert mean_of_last(*told, 3) is None
