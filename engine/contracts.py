@@ -75,12 +75,6 @@ class Part:
     about: ClassVar[str]  # one sentence for a visitor
     source: ClassVar[str]  # who it comes from: a paper, or "ours"
     counterpart: ClassVar[Counterpart] = Counterpart()  # in serving engines; none unless a part declares one
-    on_device: ClassVar[bool] = False  # whether `engine.rounds.round_gpu` computes this part too
-
-    def __init_subclass__(cls) -> None:
-        """`on_device` is not inherited, because a subclass computes something else than its base."""
-        super().__init_subclass__()
-        cls.on_device = vars(cls).get("on_device", False)
 
 
 class Drafter(Part):

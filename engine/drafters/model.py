@@ -26,7 +26,6 @@ class ModelDrafter(GrowsAtOnce):
     about = "A small language model beside the target."
     source = "Leviathan et al. 2023, Chen et al. 2023"
     counterpart = Counterpart("draft model")
-    on_device = True
 
     def __init__(self, pair: LoadedPair, capacity: int):
         if pair.draft is None:

@@ -11,6 +11,7 @@ import torch
 from engine.drafters import DRAFTERS
 from engine.forward.runner import Runner
 from engine.kernels.ranking_compiled import ranked_on_cpu
+from engine.nets.dflash import DFlash
 from engine.nets.dspark import DSpark
 from engine.policies.auto import Auto
 from engine.policies.best_first import BestFirst
@@ -24,7 +25,22 @@ from helpers.decoding import lane_rounds, rounds_compared, trees_compared
 from helpers.equality import Cases, Compared, largest_share
 from helpers.learned import TEXT, block_net, pair_with
 from helpers.pairs import PROMPT, tiny_llama, tiny_pair
+from helpers.published.mtp import untrained
 
+THERE = {  # systems whose rounds a device decides alone, and shapes
+    "tree": (6, 3, 20),
+    "medusa": (3, 3, 9),
+    "parallel-tree": (6, 4, 12),
+    "dflash": (7, 4, 12),
+    "dspark": (7, 4, 12),
+    "specblock": (4, 4, 12),
+    "eagle": (5, 3, 12),
+    "mtp": (4, 3, 9),
+    "talon": (6, 3, 12),
+    "eagle/kary/token_match": (3, 2, 15),
+    "eagle/chain/token_match": (5, 1, 6),
+    "mtp/beam/token_match": (3, 3, 9),
+}
 COSTS = Costs({1: 5.0, 2: 5.1, 8: 5.8, 16: 7.0, 32: 10.0}, first_ms=0.4, level_ms=0.2)
 POLICIES = {
     "best_first": lambda: BestFirst(4, 3, 9, "ranked"),
@@ -101,11 +117,22 @@ def device_rounds(same: bool, prompt: list[int], temperature: float) -> Iterator
     yield from rounds_compared(*lane_rounds(pair, "vanilla", prompt, 24, temperature=temperature, seed=3))
 
 
-def device_trees(temperature: float) -> Iterator[Compared]:
-    """A deeper and wider shape than the rounds above have."""
-    rounds = lane_rounds(tiny_pair(same=True), "tree", PROMPT, 24, (6, 3, 20), temperature=temperature, seed=5)
-    for loop, device in zip(*rounds, strict=True):
-        yield from trees_compared(loop.tree, device.tree)
+@cache
+def pair_of_all():
+    """A random pair with every drafter, as tensors. Its draft model is the target; DFlash reads the fifth of its layers."""
+    made = pair_with("medusa", "eagle")
+    target = Runner(tiny_llama(0, layers=6), own=False)
+    nets = {"dflash": block_net(DFlash), "dspark": block_net(DSpark), "mtp": untrained(target.model)}
+    return replace(made, target=target, draft=target, learned=made.learned | nets)
+
+
+def device_trees(name: str, temperature: float) -> Iterator[Compared]:
+    """Trees of every drafter and policy, in shapes of their own, behind a prompt and behind a single token."""
+    for prompt in (PROMPT,) if name.startswith("mtp") else (PROMPT, [7]):  # its first rows see nothing
+        rounds = lane_rounds(pair_of_all(), name, prompt, 24, THERE[name], temperature=temperature, seed=5)
+        for loop, device in zip(*rounds, strict=True):
+            yield from trees_compared(loop.tree, device.tree)
+            yield Compared(loop.burst, device.burst)
 
 
 def grown_by(name: str, *policies: str) -> dict[str, Callable[[], Iterator[Compared]]]:
@@ -131,5 +158,8 @@ CASES: Cases = {
         )
         for same, prompt, temperature in product((False, True), ([7], PROMPT), (0.0, 0.8))
     },
-    "rounds.best_first_gpu": {f"T={temperature}": partial(device_trees, temperature) for temperature in (0.0, 0.8)},
+    "policies.shared.growing_gpu": {
+        f"{name}, T={temperature}": partial(device_trees, name, temperature)
+        for name, temperature in product(THERE, (0.0, 0.8))
+    },
 }
