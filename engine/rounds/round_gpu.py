@@ -56,10 +56,12 @@ class Marks:
 class DeviceRound:
     """The caches of a lane and the round over them. Its shape is fixed, so one lane after another can use it."""
 
-    def __init__(self, target: Runner, drafter: OnDevice, terms: Terms, capacity: int, greedy: bool):
+    def __init__(
+        self, target: Runner, drafter: OnDevice, terms: Terms, stop_ids: frozenset[int], capacity: int, greedy: bool
+    ):
         """`capacity` is a lane's: rows for the text and a largest tree. Terms without levels are plain decoding."""
         self.runner, self.greedy, self.drafter, device = target, greedy, drafter, target.device
-        self.grower = DeviceGrower(terms, drafter, device)
+        self.grower = DeviceGrower(terms, drafter, stop_ids, device)
         self.depth = self.grower.depth
         drafter.open(capacity, self.depth, terms.rows)
         self.reading = prompt_session(target, capacity, drafter.taps)
@@ -171,7 +173,7 @@ class DeviceRounds:
         made, terms = parts_of(pair, drafter, policy)
         if made is None or terms is None:
             raise ValueError(f"No device decides rounds of {drafter} and {type(policy).__name__} alone.")
-        asked = terms, static_capacity(capacity), sampling.greedy
+        asked = terms, pair.stop_ids, static_capacity(capacity), sampling.greedy
         key = "round", drafter, made.net, *asked
         self.round = pair.target.lender.lend(key, lambda: DeviceRound(pair.target, made, *asked), self)
 

@@ -47,6 +47,7 @@ POLICIES = {
     "expand_rerank": lambda: ExpandRerank(4, 3, 9, "ranked"),
     "auto": lambda: Auto(6, 3, 12, "ranked", costs=COSTS),
 }
+STOPS = frozenset(range(0, 256, 3))
 SAMPLINGS = {"greedy": Sampling(), "sampled": Sampling(0.8, seed=3)}
 
 
@@ -71,12 +72,15 @@ def compiled_pair():
     return replace(made, target=Runner(tiny_llama(0, layers=8)), draft=Runner(tiny_llama(1, layers=2), eight_bit=True))
 
 
-def grown(name: str, policy, sampling: Sampling, at_once: bool) -> list[tuple[DraftTree, int]]:
+def grown(
+    name: str, policy, sampling: Sampling, stop_ids: frozenset[int], at_once: bool
+) -> list[tuple[DraftTree, int]]:
     """The trees of a few rounds along TEXT, with accepted paths of several lengths, and the number of draft forwards of each."""
     pair = compiled_pair()
     drafter = DRAFTERS[name](pair, 90)
     target = Target(pair.target, 90, features=drafter.reads_features)
     assert drafter.grows
+    drafter.stop_ids = stop_ids
     drafter.grows, root, found = at_once, 2, []
     drafter.begin(TEXT[:3], target.prefill(TEXT[:2]))
     for accepted in (0, 2, 1, 3, 0, 2):
@@ -93,9 +97,9 @@ def grown(name: str, policy, sampling: Sampling, at_once: bool) -> list[tuple[Dr
     return found
 
 
-def growing(name: str, policy: str, sampling: Sampling) -> Iterator[Compared]:
+def growing(name: str, policy: str, sampling: Sampling, stop_ids: frozenset[int] = frozenset()) -> Iterator[Compared]:
     """One call grows the same tree as asking once a level."""
-    asked, at_once = (grown(name, POLICIES[policy](), sampling, flag) for flag in (False, True))
+    asked, at_once = (grown(name, POLICIES[policy](), sampling, stop_ids, flag) for flag in (False, True))
     assert len(asked) == len(at_once) and all(forwards >= 1 for _, forwards in asked)
     for (tree, forwards), (fast, fast_forwards) in zip(asked, at_once, strict=True):
         for field in ("tokens", "parents", "depth", "keys"):
@@ -103,6 +107,7 @@ def growing(name: str, policy: str, sampling: Sampling) -> Iterator[Compared]:
         for field in ("score", "q"):
             yield Compared(getattr(tree, field), getattr(fast, field), within=1e-3, apart=largest_share)
         yield Compared(forwards, fast_forwards)
+        assert not any(above and fast.tokens[above] in stop_ids for above in fast.parents[1:])
     assert max(len(tree) for tree, _ in at_once) > 4
 
 
@@ -127,12 +132,15 @@ def pair_of_all():
 
 
 def device_trees(name: str, temperature: float) -> Iterator[Compared]:
-    """Trees of every drafter and policy, in shapes of their own, behind a prompt and behind a single token."""
+    """Trees of every drafter and policy, in shapes of their own, behind a prompt and a single token; then with stop tokens."""
     for prompt in (PROMPT,) if name.startswith("mtp") else (PROMPT, [7]):  # its first rows see nothing
-        rounds = lane_rounds(pair_of_all(), name, prompt, 24, THERE[name], temperature=temperature, seed=5)
-        for loop, device in zip(*rounds, strict=True):
-            yield from trees_compared(loop.tree, device.tree)
-            yield Compared(loop.burst, device.burst)
+        for stop_ids in (frozenset(), STOPS):  # which the loop writes past here
+            pair = replace(pair_of_all(), stop_ids=stop_ids)
+            rounds = lane_rounds(pair, name, prompt, 24, THERE[name], temperature=temperature, seed=5)
+            for loop, device in zip(*rounds, strict=True):
+                yield from trees_compared(loop.tree, device.tree)
+                yield Compared(loop.burst, device.burst)
+                assert not any(above and device.tree.tokens[above] in stop_ids for above in device.tree.parents[1:])
 
 
 def grown_by(name: str, *policies: str) -> dict[str, Callable[[], Iterator[Compared]]]:
@@ -140,6 +148,9 @@ def grown_by(name: str, *policies: str) -> dict[str, Callable[[], Iterator[Compa
     return {
         f"{drafter}, {policy}, {how}": partial(growing, drafter, policy, SAMPLINGS[how])
         for drafter, policy, how in cases
+    } | {
+        f"{name}, {policy}, sampled, stop tokens": partial(growing, name, policy, SAMPLINGS["sampled"], STOPS)
+        for policy in policies
     }
 
 

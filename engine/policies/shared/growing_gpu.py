@@ -213,9 +213,9 @@ def best(scores: Tensor, count: int, ordered: bool = False) -> Tensor:
 
 
 class DeviceGrower:
-    """Trees by the `terms` of a policy over a `drafter` of `engine.drafters.on_device`."""
+    """Trees by the `terms` of a policy over a `drafter` of `engine.drafters.on_device`. Nothing grows below `stop_ids`."""
 
-    def __init__(self, terms: Terms, drafter: Any, device: torch.device):
+    def __init__(self, terms: Terms, drafter: Any, stop_ids: frozenset[int], device: torch.device):
         self.terms, self.drafter, self.depth = terms, drafter, len(terms.entering)
         self.numbers = torch.arange(max(1 + sum(terms.entering), terms.rows), device=device)
         kinds = torch.long, widest(device), torch.long
@@ -223,6 +223,7 @@ class DeviceGrower:
             [torch.tensor(each, dtype=kind, device=device) for each, kind in zip(level, kinds, strict=True)]
             for level in terms.fixed
         ]
+        self.stop_ids = torch.tensor(sorted(stop_ids), dtype=torch.long, device=device)
         self.widths = torch.tensor(terms.widths, dtype=torch.long, device=device)
         self.ranks = torch.arange(terms.width, device=device)
 
@@ -255,19 +256,22 @@ class DeviceGrower:
                 if terms.near:  # a level that exceeds the budget ends with it
                     spent = sum((each.score > 0).sum() for each in levels)
                     paths = paths.masked_fill(numbers[:enter] >= terms.nodes - spent, DEAD)
-                picked = numbers[:ask] if ask == enter else best(paths, ask)
+            entering = tokens.flatten().index_select(0, chosen)
+            going_on = paths.masked_fill((entering[:, None] == self.stop_ids).any(-1), DEAD)
+            if not terms.fixed:
+                picked = numbers[:ask] if ask == enter or terms.widths else best(going_on, ask)
             above = chosen // terms.width
             seen, zeros = lineage.index_select(0, above), torch.zeros_like(chosen)
             own = zeros.index_copy(0, picked, numbers[asked : asked + ask]) if ask else zeros
-            entered = tokens.flatten().index_select(0, chosen), parents.index_select(0, above), zeros + level
-            levels.append(DeviceTree(*entered, paths, q.flatten().index_select(0, chosen), own, seen))
+            entered = parents.index_select(0, above), zeros + level
+            levels.append(DeviceTree(entering, *entered, paths, q.flatten().index_select(0, chosen), own, seen))
             if not ask:
                 break
-            above, scores = places.index_select(0, above.index_select(0, picked)), paths.index_select(0, picked)
+            above, scores = places.index_select(0, above.index_select(0, picked)), going_on.index_select(0, picked)
             places, parents = numbers[asked : asked + ask], start + picked
             lineage = seen.index_select(0, picked) | (numbers[: terms.rows] == places[:, None])
             positions = torch.where(scores > 0, base + level, base)  # dead ones stay within the context
-            frontier = Frontier(level, entered[0].index_select(0, picked), positions, places, above, lineage)
+            frontier = Frontier(level, entering.index_select(0, picked), positions, places, above, lineage)
             log_q, start, asked = self.drafter.level(frontier, base), start + enter, asked + ask
         grown = {name: torch.cat([getattr(each, name) for each in levels]) for name in vars(levels[0])}
         return DeviceTree(**grown).kept(min(terms.nodes, len(grown["tokens"])))
