@@ -24,7 +24,12 @@ from engine.sampling import Sampling
 from engine.target import Target
 
 SHAPE = ("depth", "width", "nodes")
-ONE_DRAFTER = "tree", "eagle", "dspark", "mtp"  # what a system that chooses its drafter races as, where a GPU decides whole rounds
+ONE_DRAFTER = (
+    "tree",
+    "eagle",
+    "dspark",
+    "mtp",
+)  # what a system that chooses its drafter races as, where a GPU decides whole rounds
 
 
 def spelled(shape: Mapping[str, Any]) -> str:

@@ -35,6 +35,7 @@ def pytest_report_header() -> list[str]:
         f"Chromium: {CHROMIUM or 'none, tests marked browser are skipped'}",
         f"CUDA: {'a driver is there' if NVIDIA.exists() else 'no driver, tests marked gpu are deselected'}",
         f"axe-core: {'tested' if AXE.exists() else 'not fetched by .ci/page, its tests are deselected'}",
+        f"Triton: {'tested' if find_spec('triton') else 'no such package, tests marked triton are deselected'}",
         f"transformers serve: {'tested' if find_spec('openai') else 'no package openai, tests marked serve are deselected'}",
     ]
 
@@ -80,7 +81,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if CHROMIUM is None:
                 item.add_marker(pytest.mark.skip(reason=NO_CHROMIUM))
     items.sort(key=turn)
-    there = {"gpu": torch.cuda.is_available(), "serve": is_serve_available(), "axe": AXE.exists()}
+    packages = {"serve": is_serve_available(), "triton": find_spec("triton") is not None}
+    there = {"gpu": torch.cuda.is_available(), "axe": AXE.exists()} | packages
     missing = [name for name in there if not there[name]]
     if missing:
         needing = [item for item in items if any(map(item.get_closest_marker, missing))]

@@ -134,7 +134,8 @@ class Runner:
     ) -> Answer:
         """The transformers forward: logits `[N, V]` and features of `ids [N]`, or `[B, N]` and so on.
 
-        `wanted` is the number of last rows whose logits are given, 0 for all, or a tensor that names rows. It reads and writes the cache `past`, under an additive mask `[B, 1, rows, M]`, or one for each type of layer.
+        `wanted` is the number of last rows whose logits are given, 0 for all, or a tensor that names rows.
+        It reads and writes the cache `past`, under an additive mask `[B, 1, rows, M]`, or one for each type of layer.
         """
         places: dict[str, Any] = {"position_ids": torch.atleast_2d(positions), "attention_mask": mask}
         output = self.model(

@@ -1,7 +1,5 @@
 """`engine.forward.session` from CUDA graphs; held equal by tests/fast/test_equal_to_reference.py[forward.session_gpu]."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -70,8 +68,13 @@ class Buckets:
     def __init__(self, runner, capacity: int, taps: Taps, sizes: Taps = SIZES):
         self.cache = runner.new_cache(static_capacity(capacity))
         forward, pool = StaticForward(runner, self.cache, taps), memory_pool(runner)
-        asked = sorted([  # the largest first, whose temporaries then serve all
-            *((size, False) for size in sizes), *((size, True) for size in PROMPTS)], reverse=True)
+        asked = sorted(
+            [  # the largest first, whose temporaries then serve all
+                *((size, False) for size in sizes),
+                *((size, True) for size in PROMPTS),
+            ],
+            reverse=True,
+        )
         made = [Bucket(forward, *each, pool) for each in asked]
         self.by_size = sorted(made, key=lambda each: (each.size, not each.last_only))
         self.whole = bool(runner.eager) or all(each.captured.graph for each in self.by_size)

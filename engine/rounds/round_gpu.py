@@ -90,10 +90,8 @@ class DeviceRound:
         base, root, last, seed = self.state.split(1)
         noise = None if self.greedy else gumbel_at(seed, base + 1 + self.steps, self.runner.vocab)
         self.marks.set(0)
-        if self.depth:
-            tree = self.grower.grow(root, base, last - base - 1, self.temperature, noise)
-        else:
-            tree = DeviceTree.rooted(root)
+        room = last - base - 1
+        tree = self.grower.grow(root, base, room, self.temperature, noise) if self.depth else DeviceTree.rooted(root)
         self.marks.set(1)
         positions = torch.where(tree.score > 0, base + tree.depth, base)
         slots = base + torch.arange(len(tree.tokens), device=base.device)

@@ -105,7 +105,7 @@ def costs_of(pair: LoadedPair, drafter: str) -> Costs:
 
 
 def device_costs(pair: LoadedPair, drafter: str, policy: str) -> Costs:
-    """What rounds that a device decides alone cost (`engine.rounds.round_gpu`), measured on the first call for this pair and drafter."""
+    """What rounds of `engine.rounds.round_gpu` cost, measured on the first call for this pair and drafter."""
     with _lock:
         timed = _timed.setdefault(pair, Timed())
         for name, grower, depths in (("none", "chain", (1,)), (drafter, policy, (1, DEEP))):

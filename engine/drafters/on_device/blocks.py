@@ -33,7 +33,9 @@ class MedusaOnDevice(OnDevice):
     def level(self, frontier: Any, base: Tensor) -> Tensor:
         return self.levels[frontier.depth].expand(len(frontier.tokens), -1)
 
-    def commit(self, tree: Any, path: Tensor, count: Tensor, bonus: Tensor, base: Tensor, features: Tensor | None) -> None:
+    def commit(
+        self, tree: Any, path: Tensor, count: Tensor, bonus: Tensor, base: Tensor, features: Tensor | None
+    ) -> None:
         assert features is not None
         last = torch.cat([torch.zeros_like(count), path]).index_select(0, count)
         self.final.copy_(features.index_select(0, last)[0, -1:])

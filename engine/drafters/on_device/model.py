@@ -43,7 +43,9 @@ class ModelOnDevice(OnDevice):
         logits, _ = self.forward(frontier.tokens, frontier.positions, base + frontier.places, visible)
         return fitted(logits, self.vocab)
 
-    def commit(self, tree: Any, path: Tensor, count: Tensor, bonus: Tensor, base: Tensor, features: Tensor | None) -> None:
+    def commit(
+        self, tree: Any, path: Tensor, count: Tensor, bonus: Tensor, base: Tensor, features: Tensor | None
+    ) -> None:
         rows, kv = tree.places.index_select(0, path), self.session.cache.kv
         places = base + 1 + self.steps
         kv.index_copy_(3, places, kv.index_select(3, torch.where(self.steps < count, base + rows, places)))

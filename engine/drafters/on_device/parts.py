@@ -25,7 +25,9 @@ class OnDevice:
     A round calls `first`, then `level` for one `Frontier` after another, then `commit`. All of them only queue work.
     """
 
-    taps: bool | tuple[int, ...] = False  # the target's features that it reads, as `engine.contracts.Drafter.reads_features`
+    taps: bool | tuple[int, ...] = (
+        False  # the target's features that it reads, as `engine.contracts.Drafter.reads_features`
+    )
     depth = UNLIMITED  # levels that it can guess
     forwards_at_once = False  # whether one forward of its own answers all levels
     size, whole = 0, True  # bytes of its cache with its graphs, and whether memory sufficed for these
@@ -54,7 +56,9 @@ class OnDevice:
         """Log-probabilities `[n, V]` behind the nodes of an `engine.policies.shared.growing_gpu.Frontier`."""
         raise NotImplementedError
 
-    def commit(self, tree: Any, path: Tensor, count: Tensor, bonus: Tensor, base: Tensor, features: Tensor | None) -> None:
+    def commit(
+        self, tree: Any, path: Tensor, count: Tensor, bonus: Tensor, base: Tensor, features: Tensor | None
+    ) -> None:
         """Take in the accepted nodes `path [depth]`, of which the first `count [1]` count and the others are 0.
 
         `features [N, taps + 1, H]` are those of the tree's nodes.
@@ -131,9 +135,13 @@ class Entries(OnDevice):
         last = base - 1 + self.offset
         places = last - self.count + self.steps
         counts = self.steps <= self.count
-        return torch.where(counts, places, last.clamp(min=0)), torch.where(counts, places, self.columns[-1] - self.steps)
+        return torch.where(counts, places, last.clamp(min=0)), torch.where(
+            counts, places, self.columns[-1] - self.steps
+        )
 
-    def commit(self, tree: Any, path: Tensor, count: Tensor, bonus: Tensor, base: Tensor, features: Tensor | None) -> None:
+    def commit(
+        self, tree: Any, path: Tensor, count: Tensor, bonus: Tensor, base: Tensor, features: Tensor | None
+    ) -> None:
         assert features is not None
         nodes = torch.cat([torch.zeros_like(path[:1]), path])[: len(self.steps)]
         below = torch.cat([nodes[1:], nodes[:1]])

@@ -21,7 +21,9 @@ class ParallelOnDevice(Entries):
 
     def open(self, capacity: int, depth: int, rows: int) -> None:
         super().open(capacity, depth, rows + self.depth)
-        self.slots = torch.arange(1, max(2, self.depth), device=self.device)  # behind the root, whose entry is the first slot
+        self.slots = torch.arange(
+            1, max(2, self.depth), device=self.device
+        )  # behind the root, whose entry is the first slot
 
     def read(self, tokens: Tensor, features: Tensor, positions: Tensor, slots: Tensor, start: Tensor) -> Tensor:
         return self.through(self.net.stream(tokens, features), positions, slots, start)
@@ -55,7 +57,9 @@ class SpecBlockOnDevice(ParallelOnDevice):
         condition = net.condition(self.features)
         x = net.entering(condition, self.tokens, slice(0, 1))[:, 0]
         block = net.entering(condition.index_select(0, self.count)[0], root[0], slice(1, None))
-        before = torch.cat([self.steps, self.count, entries + self.slots[: self.depth - 2] - 1])[: entries + len(behind)]
+        before = torch.cat([self.steps, self.count, entries + self.slots[: self.depth - 2] - 1])[
+            : entries + len(behind)
+        ]
         mask = self.mask(self.seen(torch.cat([slots, behind]), self.begun))
         places = torch.cat([positions, behind]), mask
         states = net(torch.cat([x, block])[None], before, *places, kv=self.cache.kv, rows=torch.cat([slots, behind]))[0]

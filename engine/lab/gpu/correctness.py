@@ -71,7 +71,7 @@ def rounds_against_loop(
                 parts = system.build(pair, capacity, **shape)
                 ways = (
                     HostRounds(Target(pair.target, capacity), *parts, sampling),
-                    DeviceRounds(pair, parts[0].guesses, capacity, shape, sampling),
+                    DeviceRounds(pair, system.drafter, system.grower(pair, shape), capacity, sampling),
                 )
                 written = [
                     [token for each in decode(way, prompt, tokens, pair.stop_ids, pair.context) for token in each.burst]
