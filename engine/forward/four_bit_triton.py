@@ -5,18 +5,14 @@ are. bitsandbytes 0.50 has a kernel for four rows and, on large GPUs, widens all
 one order for up to `FEW` rows, so that a tree of so many nodes has the bits of plain decoding; more rows have an order of their own.
 """
 
-from typing import Any
-
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from engine.forward.four_bit import BLOCK
+from engine.forward.four_bit import BLOCK, MOST
 
-FEW, MOST = 16, 64  # rows
+FEW = 16  # rows that are added up alike
 COLUMNS, STEP = 32, 128  # outputs of a program, and inputs that it reads at a time: whole blocks
-HALVES = torch.float16, torch.bfloat16
 
 
 @triton.jit
@@ -58,31 +54,3 @@ def product(x: Tensor, packed: Tensor, factors: Tensor, values: Tensor, outputs:
     grid = (triton.cdiv(outputs, COLUMNS),)
     multiply[grid](x, packed, factors, values, out, count, outputs, inputs, rows, COLUMNS, STEP, BLOCK)
     return out
-
-
-class FewRows:
-    """The forward of a `bitsandbytes.nn.Linear4bit` whose weights are NF4 on a GPU: few rows at once, else as bitsandbytes has it."""
-
-    def __init__(self, linear: Any):
-        self.linear, self.whole = linear, linear.forward
-
-    def __call__(self, x: Tensor) -> Tensor:
-        flat, weight = x.flatten(0, -2), self.linear.weight
-        if len(flat) > MOST or x.dtype not in HALVES or torch.is_grad_enabled():
-            return self.whole(x)
-        state = weight.quant_state
-        found = product(flat.contiguous(), weight.data, state.absmax, state.code, self.linear.out_features)
-        if self.linear.bias is not None:
-            found = found + self.linear.bias.to(found.dtype)
-        return found.view(*x.shape[:-1], -1)
-
-
-def take_few_rows(model: torch.nn.Module) -> int:
-    """Let linear layers of the model in NF4, on a GPU, multiply few rows by the kernel. Returns how many do."""
-    found = 0
-    for module in model.modules():
-        state = getattr(getattr(module, "weight", None), "quant_state", None)
-        plain = state is not None and state.quant_type == "nf4" and state.blocksize == BLOCK and not state.nested
-        if plain and module.weight.is_cuda and state.shape[1] % BLOCK == 0:
-            module.forward, found = FewRows(module), found + 1
-    return found

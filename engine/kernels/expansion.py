@@ -153,7 +153,7 @@ def among_best(nodes, best, held, node):
 @within
 def ends(stop_ids, token):
     """Whether a text ends with this token."""
-    for each in stop_ids:
+    for each in stop_ids:  # noqa: SIM110  # numba compiles no generator
         if each == token:
             return True
     return False

@@ -50,11 +50,11 @@ def compared(kernel, outputs: int, inputs: int, dtype: torch.dtype) -> None:
     def product(x):
         return kernel.product(x, numbers, state.absmax, state.code, outputs)
 
-    unit = torch.eye(inputs, device=DEVICE, dtype=dtype)[: kernel.MOST]
-    assert torch.equal(product(unit), widened.T[: kernel.MOST])
-    x = torch.randn(kernel.MOST, inputs, generator=torch.Generator().manual_seed(2)).to(DEVICE, dtype)
+    unit = torch.eye(inputs, device=DEVICE, dtype=dtype)[: four_bit.MOST]
+    assert torch.equal(product(unit), widened.T[: four_bit.MOST])
+    x = torch.randn(four_bit.MOST, inputs, generator=torch.Generator().manual_seed(2)).to(DEVICE, dtype)
     exact, bound = x.double() @ widened.double().T, 2e-5 if dtype == torch.float32 else 2e-2
-    found = {count: product(x[:count]) for count in (1, 5, kernel.FEW, kernel.FEW + 1, kernel.MOST)}
+    found = {count: product(x[:count]) for count in (1, 5, kernel.FEW, kernel.FEW + 1, four_bit.MOST)}
     for count, rows in found.items():
         torch.testing.assert_close(rows.double(), exact[:count], rtol=bound, atol=10 * bound)
     assert torch.equal(found[1], found[5][:1]) and torch.equal(found[5], found[kernel.FEW][:5])
@@ -82,7 +82,7 @@ def test_a_layer_with_a_bias_takes_few_rows_at_once_and_many_as_before(kernel):
     layer.out_features, layer.forward = 32, lambda x: "as before"
     object.__setattr__(layer, "weight", weight)
     object.__setattr__(layer, "bias", torch.ones(32, device=DEVICE))
-    assert kernel.take_few_rows(layer) == 1
+    assert four_bit.take_few_rows(layer) == 1
     x = torch.randn(1, 3, 64, generator=torch.Generator().manual_seed(4)).to(DEVICE, torch.float16)
     with torch.inference_mode():
         assert torch.allclose(layer(x), x @ widened.T + 1, atol=1e-2)
