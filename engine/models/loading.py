@@ -21,8 +21,8 @@ from transformers import (
 )
 
 from engine.forward.devices import KINDS, cores, is_there
-from engine.forward.four_bit import take_few_rows
 from engine.forward.llama_eight_bit import eight_bits_pay
+from engine.forward.nf4.layers import take_few_rows
 from engine.forward.runner import Runner
 from engine.models import refusals
 from engine.models.bigram import BigramTable

@@ -10,7 +10,8 @@ import bitsandbytes.functional as bnb
 import pytest
 import torch
 
-from engine.forward import four_bit
+from engine.forward.nf4 import layers
+from engine.forward.nf4 import product as four_bit
 
 GPU = torch.cuda.is_available()
 DEVICE = "cuda" if GPU else "cpu"
@@ -29,9 +30,9 @@ def kernel():
     """The module with the kernel. Without a GPU Triton is told to interpret it, before it is imported."""
     if not GPU:
         os.environ["TRITON_INTERPRET"] = "1"
-    from engine.forward import four_bit_triton
+    from engine.forward.nf4 import product_triton
 
-    return four_bit_triton
+    return product_triton
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -82,7 +83,7 @@ def test_a_layer_with_a_bias_takes_few_rows_at_once_and_many_as_before(kernel):
     layer.out_features, layer.forward = 32, lambda x: "as before"
     object.__setattr__(layer, "weight", weight)
     object.__setattr__(layer, "bias", torch.ones(32, device=DEVICE))
-    assert four_bit.take_few_rows(layer) == 1
+    assert layers.take_few_rows(layer) == 1
     x = torch.randn(1, 3, 64, generator=torch.Generator().manual_seed(4)).to(DEVICE, torch.float16)
     with torch.inference_mode():
         assert torch.allclose(layer(x), x @ widened.T + 1, atol=1e-2)

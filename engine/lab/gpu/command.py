@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from transformers import LlamaConfig
 
-from engine.forward.four_bit import take_few_rows
+from engine.forward.nf4.layers import take_few_rows
 from engine.forward.runner import Runner
 from engine.lab.bench import command as bench
 from engine.lab.gpu.correctness import correctness, host_waits

@@ -1,4 +1,4 @@
-"""`engine.forward.four_bit` in one Triton kernel; held equal by tests/forward/test_four_bit.py.
+"""`engine.forward.nf4.product` in one Triton kernel; held equal by tests/forward/test_four_bit.py.
 
 A program computes `COLUMNS` outputs of all rows and walks along the inputs, so packed weights are read once however many rows there
 are. bitsandbytes 0.50 has a kernel for four rows and, on large GPUs, widens all weights for more. Sums are added up in float32 and in
@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from engine.forward.four_bit import BLOCK, MOST
+from engine.forward.nf4.product import BLOCK, MOST
 
 FEW = 16  # rows that are added up alike
 COLUMNS, STEP = 32, 128  # outputs of a program, and inputs that it reads at a time: whole blocks
@@ -41,7 +41,7 @@ def multiply(
 
 
 def product(x: Tensor, packed: Tensor, factors: Tensor, values: Tensor, outputs: int) -> Tensor:
-    """As `engine.forward.four_bit.product`, for up to `MOST` rows. `values [16]` float32 are `VALUES` on the device.
+    """As `engine.forward.nf4.product.product`, for up to `MOST` rows. `values [16]` float32 are `VALUES` on the device.
 
     Raises `ValueError` for more rows, and for blocks across two outputs.
     """
