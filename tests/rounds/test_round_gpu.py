@@ -97,8 +97,8 @@ def test_only_what_a_device_can_decide_alone_runs_there():
     pair = tiny_pair()
     drawn_here, drawn_there = Sampling(), Sampling(device=CPU)
     served = {name for name, system in SYSTEMS.items() if runs_there(pair, system, drawn_there)}
-    there = "vanilla tree medusa parallel-tree specblock eagle mtp talon auto"
-    assert served == {*there.split()}  # the pair has neither DFlash nor DSpark
+    there = "vanilla tree medusa parallel-tree dflash dspark specblock eagle mtp talon auto"
+    assert served == {*there.split()}
     assert not runs_there(pair, SYSTEMS["tree"], drawn_here)
     assert not runs_there(pair, find("specblock:8x4x12"), drawn_there)  # its second block starts where the host says
     narrowed = Sampling(temperature=1.0, top_k=3, device=CPU)
