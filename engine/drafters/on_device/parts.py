@@ -134,7 +134,7 @@ class Entries(OnDevice):
         """Positions and slots `[depth + 1]` of the entries that wait, the last of which stands at `base - 1 + offset`."""
         last = base - 1 + self.offset
         places = last - self.count + self.steps
-        counts = self.steps <= self.count
+        counts = (self.steps <= self.count) & (places >= 0)  # a capture runs it before there is any text
         return torch.where(counts, places, last.clamp(min=0)), torch.where(
             counts, places, self.columns[-1] - self.steps
         )
