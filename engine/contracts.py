@@ -101,6 +101,7 @@ class Drafter(Part):
     forwards: int = 0  # its own forwards so far
     grows: bool = False  # whether `grow` can grow a round's whole tree of favourites
     vocab: int  # the target's
+    stop_ids: frozenset[int] = frozenset()  # tokens that end a text: policies grow nothing below them
 
     def __init__(self, pair: "LoadedPair", capacity: int):
         """`capacity` is in rows of a cache. Raises `ValueError` when the pair lacks what the drafter needs."""

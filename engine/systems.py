@@ -166,7 +166,9 @@ class System:
         best = drafter.chooses and costs.chosen_of(drafter.choices(pair))
         chosen = {"chosen": best} if best else {}
         grower = policy(depth, width, nodes, proposal, pair.calibration, costs)
-        return drafter(pair, capacity, **chosen), grower, rule()
+        guessing = drafter(pair, capacity, **chosen)
+        guessing.stop_ids = pair.stop_ids
+        return guessing, grower, rule()
 
     @property
     def mask(self) -> Mask:

@@ -88,7 +88,7 @@ class Auto(Policy):
     def certain(self, drafter: Drafter, root: int, room: int) -> DraftTree:
         """The run behind the root that cannot be wrong, such as tokens that a constraint forces. It needs no draft forward."""
         tree, node = DraftTree.rooted(root), 0
-        chain, score = drafter.copies(tree, 0)
+        chain, score = copies(drafter, tree, 0)
         if score >= SURE:
             for token in chain[: min(self.depth, self.nodes - 1, room)]:
                 node = tree.add(node, token, score, score)
@@ -96,15 +96,15 @@ class Auto(Policy):
 
     def copying_pays(self, drafter: Drafter, root: int, room: int) -> bool:
         """Whether copies behind the root promise as many tokens a ms as rounds with draft forwards won."""
-        chain, each = drafter.copies(DraftTree.rooted(root), 0)
+        chain, each = copies(drafter, DraftTree.rooted(root), 0)
         if not chain:
             return False
         promised = sum(each**place for place in range(min(len(chain), room) + 1))
         return promised / self.verify_ms[min(len(chain), room) + 1] >= self.drafted.rate
 
     def copy_on(self, drafter: Drafter, tree: DraftTree, node: int, room: int, least: float) -> None:
-        """Add copies behind the node while each is worth more than `least`."""
-        chain, score = drafter.copies(tree, node)
+        """Add copies behind the node while each is worth more than `least`. Node -1 stands for none."""
+        chain, score = copies(drafter, tree, node) if node >= 0 else ([], 0.0)
         if not chain:
             return
         likely, self.copied = chance(self.chances, score, COPY)
@@ -150,3 +150,10 @@ class Auto(Policy):
         else:
             self.pause = min(2 * self.pause or 1, LONGEST_REST)
         self.rest = self.pause
+
+
+def copies(drafter: Drafter, tree: DraftTree, node: int) -> tuple[list[int], float]:
+    """`Drafter.copies`, up to the first token that ends the text."""
+    chain, score = drafter.copies(tree, node)
+    end = next((place for place, token in enumerate(chain) if token in drafter.stop_ids), len(chain))
+    return chain[: end + 1], score

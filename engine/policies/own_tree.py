@@ -28,4 +28,9 @@ class OwnTree(Policy):
                 f"{tree.tokens[0]:,}. Its `own_tree` must return one of at most {self.nodes} nodes and {levels} levels below token "
                 f"{root:,}."
             )
-        return tree
+        going_on = [0]  # a parent comes before its children
+        for node in range(1, len(tree)):
+            above = tree.parents[node]
+            if above == 0 or (above in going_on and tree.tokens[above] not in drafter.stop_ids):
+                going_on.append(node)
+        return tree if len(going_on) == len(tree) else tree.kept(going_on)

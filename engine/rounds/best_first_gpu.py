@@ -63,8 +63,19 @@ def best(scores: torch.Tensor, count: int) -> torch.Tensor:
 
 
 class DeviceDraft:
-    def __init__(self, forward: StaticForward, vocab: int, depth: int, width: int, nodes: int):
-        """`vocab` is the number of the target's logits. A tree writes at most `size` rows behind the committed ones."""
+    def __init__(
+        self,
+        forward: StaticForward,
+        vocab: int,
+        depth: int,
+        width: int,
+        nodes: int,
+        stop_ids: frozenset[int] = frozenset(),
+    ):
+        """`vocab` is the number of the target's logits. A tree writes at most `size` rows behind the committed ones.
+
+        Nothing grows below the tokens `stop_ids`.
+        """
         self.forward, self.vocab, self.width = forward, vocab, min(width, vocab)
         self.levels, room = [], 1  # how many nodes each level drafts
         for _ in range(depth):
@@ -73,6 +84,7 @@ class DeviceDraft:
         self.size = 1 + sum(self.levels)
         self.nodes, self.depth = min(nodes, self.size), depth
         self.numbers = torch.arange(self.size, device=forward.runner.device)
+        self.stop_ids = torch.tensor(sorted(stop_ids), dtype=torch.int64).to(forward.runner.device)
 
     def grow(
         self,
@@ -105,6 +117,7 @@ class DeviceDraft:
             parents, scores = parents.index_select(0, above), scores.index_select(0, chosen)
             levels.append(DeviceTree(tokens, parents, torch.full_like(tokens, level), scores, q, lineage, numbers))
             parents, start = numbers, start + count
+            scores = scores.masked_fill((tokens[:, None] == self.stop_ids).any(-1), DEAD)
             if level < self.depth:
                 log_q = self.below(levels[-1], base)
         grown = {name: torch.cat([getattr(each, name) for each in levels]) for name in vars(levels[0])}

@@ -60,7 +60,15 @@ class DeviceRound:
     """Both caches of a lane and the round over them. Its shape is fixed, so one lane after another can use it."""
 
     def __init__(
-        self, target: Runner, draft: Runner | None, capacity: int, depth: int, width: int, nodes: int, greedy: bool
+        self,
+        target: Runner,
+        draft: Runner | None,
+        capacity: int,
+        depth: int,
+        width: int,
+        nodes: int,
+        greedy: bool,
+        stop_ids: frozenset[int] = frozenset(),
     ):
         """`draft` None is plain decoding, whatever the shape. `capacity` is a lane's: rows for the text and a largest tree."""
         self.runner, self.greedy, device = target, greedy, target.device
@@ -69,7 +77,9 @@ class DeviceRound:
         if draft is not None:
             room = static_capacity(capacity + depth * nodes)  # a level drafts at most `nodes` nodes
             self.drafting = reading(draft, room)
-            self.draft = DeviceDraft(StaticForward(draft, self.drafting.cache), target.vocab, depth, width, nodes)
+            self.draft = DeviceDraft(
+                StaticForward(draft, self.drafting.cache), target.vocab, depth, width, nodes, stop_ids
+            )
             self.depth = depth
         self.target = reading(target, room)
         self.verify = StaticForward(target, self.target.cache)
@@ -180,7 +190,7 @@ class DeviceRounds:
         """`drafts` False is plain decoding, whatever the shape."""
         self.sampling, self.forwards = sampling, 0
         draft, sizes = (pair.draft, shape.values()) if drafts else (None, (0, 0, 0))
-        asked = draft, static_capacity(capacity), *sizes, sampling.greedy
+        asked = draft, static_capacity(capacity), *sizes, sampling.greedy, pair.stop_ids
         self.round = pair.target.lender.lend(("round", *asked), lambda: DeviceRound(pair.target, *asked), self)
 
     def begin(self, prompt: list[int], last: int) -> float:

@@ -31,6 +31,7 @@ POLICIES = {
     "expand_rerank": lambda: ExpandRerank(4, 3, 9, "ranked"),
     "auto": lambda: Auto(6, 3, 12, "ranked", costs=COSTS),
 }
+STOPS = frozenset(range(0, 256, 3))
 SAMPLINGS = {"greedy": Sampling(), "sampled": Sampling(0.8, seed=3)}
 
 
@@ -55,12 +56,15 @@ def compiled_pair():
     return replace(made, target=Runner(tiny_llama(0, layers=8)), draft=Runner(tiny_llama(1, layers=2), eight_bit=True))
 
 
-def grown(name: str, policy, sampling: Sampling, at_once: bool) -> list[tuple[DraftTree, int]]:
+def grown(
+    name: str, policy, sampling: Sampling, stop_ids: frozenset[int], at_once: bool
+) -> list[tuple[DraftTree, int]]:
     """The trees of a few rounds along TEXT, with accepted paths of several lengths, and the number of draft forwards of each."""
     pair = compiled_pair()
     drafter = DRAFTERS[name](pair, 90)
     target = Target(pair.target, 90, features=drafter.reads_features)
     assert drafter.grows
+    drafter.stop_ids = stop_ids
     drafter.grows, root, found = at_once, 2, []
     drafter.begin(TEXT[:3], target.prefill(TEXT[:2]))
     for accepted in (0, 2, 1, 3, 0, 2):
@@ -77,9 +81,9 @@ def grown(name: str, policy, sampling: Sampling, at_once: bool) -> list[tuple[Dr
     return found
 
 
-def growing(name: str, policy: str, sampling: Sampling) -> Iterator[Compared]:
+def growing(name: str, policy: str, sampling: Sampling, stop_ids: frozenset[int] = frozenset()) -> Iterator[Compared]:
     """One call grows the same tree as asking once a level."""
-    asked, at_once = (grown(name, POLICIES[policy](), sampling, flag) for flag in (False, True))
+    asked, at_once = (grown(name, POLICIES[policy](), sampling, stop_ids, flag) for flag in (False, True))
     assert len(asked) == len(at_once) and all(forwards >= 1 for _, forwards in asked)
     for (tree, forwards), (fast, fast_forwards) in zip(asked, at_once, strict=True):
         for field in ("tokens", "parents", "depth", "keys"):
@@ -87,6 +91,7 @@ def growing(name: str, policy: str, sampling: Sampling) -> Iterator[Compared]:
         for field in ("score", "q"):
             yield Compared(getattr(tree, field), getattr(fast, field), within=1e-3, apart=largest_share)
         yield Compared(forwards, fast_forwards)
+        assert not any(above and fast.tokens[above] in stop_ids for above in fast.parents[1:])
     assert max(len(tree) for tree, _ in at_once) > 4
 
 
@@ -102,10 +107,13 @@ def device_rounds(same: bool, prompt: list[int], temperature: float) -> Iterator
 
 
 def device_trees(temperature: float) -> Iterator[Compared]:
-    """A deeper and wider shape than the rounds above have."""
-    rounds = lane_rounds(tiny_pair(same=True), "tree", PROMPT, 24, (6, 3, 20), temperature=temperature, seed=5)
-    for loop, device in zip(*rounds, strict=True):
-        yield from trees_compared(loop.tree, device.tree)
+    """A deeper and wider shape than the rounds above have; then with stop tokens, which the loop writes past here."""
+    for stop_ids in (frozenset(), STOPS):
+        pair = tiny_pair(same=True, stop_ids=stop_ids)
+        rounds = lane_rounds(pair, "tree", PROMPT, 24, (6, 3, 20), temperature=temperature, seed=5)
+        for loop, device in zip(*rounds, strict=True):
+            yield from trees_compared(loop.tree, device.tree)
+            assert not any(above and device.tree.tokens[above] in stop_ids for above in device.tree.parents[1:])
 
 
 def grown_by(name: str, *policies: str) -> dict[str, Callable[[], Iterator[Compared]]]:
@@ -113,6 +121,9 @@ def grown_by(name: str, *policies: str) -> dict[str, Callable[[], Iterator[Compa
     return {
         f"{drafter}, {policy}, {how}": partial(growing, drafter, policy, SAMPLINGS[how])
         for drafter, policy, how in cases
+    } | {
+        f"{name}, {policy}, sampled, stop tokens": partial(growing, name, policy, SAMPLINGS["sampled"], STOPS)
+        for policy in policies
     }
 
 

@@ -95,6 +95,10 @@ class Growth:
             f"Its `log_q` must return float32 log-probabilities [{count}, V], with V the target's vocabulary, or None for no guess."
         )
 
+    def is_end(self, node: int) -> bool:
+        """Whether the text ends with this node, so that nothing below it can be emitted. The root is part of the text."""
+        return node > 0 and self.tree.tokens[node] in self.drafter.stop_ids
+
     # ---- favourites
 
     def shortlists(self, nodes: list[int], width: int, reach: Reach | None = None) -> Shortlist | None:
@@ -240,16 +244,23 @@ class Growth:
 class LevelByLevel(Policy):
     """A policy that grows its tree one level after another."""
 
-    start: Any = None  # the first frontier, if it is another than a list of the root
+    start: Any = (
+        None  # the first frontier, if it is another than a list of the root: nodes, or a dict with nodes as keys
+    )
 
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
         growth, frontier, levels = Growth(drafter, root, position, sampling), self.start or [0], min(self.depth, room)
         for level in range(1, levels + 1):
             frontier = self.level(growth, frontier, level, levels)
+            going_on = [node for node in frontier if not growth.is_end(node)]
+            frontier = {node: frontier[node] for node in going_on} if isinstance(frontier, dict) else going_on
             if not frontier:
                 break
         return growth.tree
 
     def level(self, growth: Growth, frontier: Any, level: int, levels: int) -> Any:
-        """Add the `level` of `levels` below the frontier. Returns the next frontier; where that is empty, the tree is done."""
+        """Add the `level` of `levels` below the frontier. Returns the next frontier; where that is empty, the tree is done.
+
+        No node of the frontier ends the text.
+        """
         raise NotImplementedError

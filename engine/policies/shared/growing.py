@@ -25,6 +25,8 @@ def grow(
     expansion: Expansion, drafter: Drafter, root: int, position: int, sampling: Sampling, levels: int
 ) -> DraftTree:
     """A tree of at most `levels` levels below the token `root`, which stands at `position`. `expansion` keeps its counts."""
+    if expansion.stop_ids != drafter.stop_ids:
+        expansion.end_at(drafter.stop_ids)
     if levels < 1:
         plant(expansion.table, root)
     elif drafter.grows and sampling.open_ended:
