@@ -10,7 +10,7 @@ from engine.record.repetition import repeated_share, repeats_itself
 from engine.record.trace import Trace, favourites_of
 from engine.record.trace_statistics import favourites_tau
 from helpers.paths import ROOT
-from helpers.traces import make_step, made_race, one_node, piece, remote_race
+from helpers.traces import made_race, make_step, one_node, piece, remote_race
 
 SECOND = {
     "path": [2, 5],

@@ -36,6 +36,11 @@ TreeRace.raceStrip = (() => {
       this.at("verdict").dataset.kind = kind;
     }
 
+    /** @param {boolean} gone the server does not answer */
+    away(gone) {
+      this.at("away").hidden = !gone;
+    }
+
     /** @param {RunEnd} how a race ended without its result */
     ended(how) {
       this.say(...ENDS[how]);

@@ -111,10 +111,10 @@ TreeRace.raceView = (() => {
 
     /**
      * The right lane's mix by name, whose shape the dials take; one out of a link brings its own along.
-     * @param {{ system: string }} asked
+     * @param {{ right_mix: string }} asked
      */
-    mixed({ system }) {
-      return { system: this.lanes[1].mix.restored ? "" : system, ...TreeRace.pairs.asked() };
+    mixed({ right_mix: name }) {
+      return { right_mix: this.lanes[1].mix.restored ? "" : name, ...TreeRace.pairs.asked() };
     }
 
     /** @param {object} form what the race is asked for with */
@@ -342,6 +342,7 @@ TreeRace.raceView = (() => {
     TreeRace.view = new RaceView(root, about, server.look);
     TreeRace.view.describe(lanes);
     TreeRace.controls = new RaceControls("#race-set");
+    TreeRace.presence.watch((there) => TreeRace.view.strip.away(!there));
     showInItsFonts(root);
   }
 

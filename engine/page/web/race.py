@@ -80,7 +80,7 @@ def race_form(served: Served, shared: Fields) -> Fields:
                 label=f"System of the {side} lane",
                 show_label=False,
                 container=False,
-                filterable=False,
+                filterable=True,  # 29 systems are many: a few letters find one
             )
             for side, name in zip(link.LANES, LANES, strict=True)
         )
@@ -112,32 +112,25 @@ def set_controls(form: Fields) -> None:
 
 
 def take_shapes(served: Served, form: Fields) -> None:
-    """Sets the dials to the shape of the right lane's system on the visitor's pair, whenever the system changes.
+    """Sets the dials to the shape of the right lane's system on the visitor's pair, whenever one of these changes.
 
-    When the pair changes, dials that the visitor has set himself stay.
+    Dials that the visitor has set himself stay.
     """
     dials, pair = some(form, *SHAPE, "untouched"), carried()
 
-    def take(system, pair):
-        found = shape(system, served.pairs, pair)
-        if not found:
+    def take(right, right_mix, pair, untouched, **shown):
+        found = shape(right_mix if right == MIX else right, served.pairs, pair)
+        if not found or spelled(shown) != untouched:
             return gr.skip()
         return {dials[name]: value for name, value in {**found, "untouched": spelled(found)}.items()}
 
-    def take_anew(right, right_mix, pair, untouched, **shown):
-        return take(right_mix if right == MIX else right, pair) if spelled(shown) == untouched else gr.skip()
-
-    quick = {"trigger_mode": "always_last", **QUIET}
-    for event, system, name in (
-        (form["right"].input, form["right"], "pairs.asked"),
-        (form["right_mix"].change, form["right_mix"], "view.mixed"),  # a mix from a link comes with its shape
+    shown, quick = some(form, "right", "right_mix") | {"pair": pair} | dials, {"trigger_mode": "always_last", **QUIET}
+    for event, name in (
+        (form["right"].input, "pairs.asked"),
+        (form["right_mix"].change, "view.mixed"),  # a mix from a link comes with its shape
+        (trigger("take-shape").click, "pairs.asked"),
     ):
-        asked: Fields = {"system": system, "pair": pair}
-        event(take, [*asked.values()], [*dials.values()], js=by_name(name, asked), **quick)
-    shown = some(form, "right", "right_mix") | {"pair": pair} | dials
-    trigger("take-shape").click(
-        take_anew, inputs_kwargs=shown, outputs=[*dials.values()], js=by_name("pairs.asked", shown), **quick
-    )
+        event(take, inputs_kwargs=shown, outputs=[*dials.values()], js=by_name(name, shown), **quick)
 
 
 def take_links(served: Served, form: Fields) -> None:
