@@ -132,12 +132,8 @@ def document(page: gr.Blocks, remote: Server | None, made: bytes) -> bytes:
         f'<link rel="preload" as="font" crossorigin href="./static/{file}" />' for _, _, file in page_files.FONTS
     )
     drawing = f'<link href="{DRAWING}" id="plotly" />'  # fetched once the page has arrived
-    css = "\n".join(
-        (
-            page_files.taken("styles", "page"),
-            rules((screen.name for screen in SCREENS), remote, model_words(SERVED["page"].pair)),
-        )
-    )
+    ours = rules((screen.name for screen in SCREENS), remote, model_words(SERVED["page"].pair))
+    css = "\n".join((page_files.taken("styles", "page"), ours))
     links = "\n".join((*map(link, files_of(types)), *letters, drawing))
     return with_ours(without_api(made), links, styles(css), page_files.taken("scripts", "page"))
 
@@ -184,8 +180,8 @@ def theme() -> gr.themes.Base:
 def rules(screens: Iterable[str], remote: Server | None = None, model: str = "") -> str:
     """The style rules of a page that has these screens, by name, and perhaps another server in its menus.
 
-    They hide a screen's column and buttons while another one is shown. In the menus they write each idea above its first system, and a line
-    beside every system. What `model` says stands beside the prompt.
+    They hide a screen's column and buttons while another one is shown. In the menus they write each idea above its first system, and
+    a line beside every system. What `model` says stands beside the prompt.
     """
     hiding = (
         f'#screen:not([data-screen="{name}"]) :is(#{name}-screen, #{name}-go, #{name}-halt) {{ display: none; }}'

@@ -8,7 +8,7 @@ const { load } = require("./load.js");
 const { estimate, quoted, sentence } = load(
   "shared/text.js",
   "shared/steps.js",
-  "shared/branches.js",
+  "story/branches.js",
   "story/step-words.js",
 ).stepWords;
 
