@@ -20,14 +20,11 @@ from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, Settings
 from engine.record.compact_json import to_json
 from engine.record.race_file import BY_TEXT, Record
-from engine.systems import chain_beside, find
 
-RACES, FIRST = ASSETS / "races", "1-story-auto"
-# By file: a prompt of the page's gallery, a system, and settings. The page opens with the first one, and its form has the same. Beside
-# it races the chain. Its temperature is 0.8, because at 0 this target repeats itself, and its seed is the one of 0 to 7 in which a
-# branch wins most at once.
+RACES = ASSETS / "races"
+# By file: a prompt of the page's gallery, a system, and settings. The page opens with the first one, and its form has the same.
 RECORDED: dict[str, tuple[str, str, str, dict[str, Any]]] = {
-    "1-story-auto": ("stories", "Two friends and a box", "auto", {"temperature": 0.8, "seed": 0}),
+    "1-story-auto": ("stories", "Two friends and a box", "auto", {}),
     "2-story-draft-tree": ("stories", "Two friends and a box", "tree", {}),
     "3-code-eagle": ("code", "Join paths", "eagle", {"max_new_tokens": 160}),
     "4-word-problem-auto": ("word problems", "Hay for the farm", "auto", {"max_new_tokens": 160}),
@@ -36,11 +33,8 @@ RECORDED: dict[str, tuple[str, str, str, dict[str, Any]]] = {
 
 
 def settings_of(domain: str, title: str, system: str, more: dict) -> Settings:
-    """Plain decoding and the system; in the first of `RECORDED` also the chain with as many guesses, in between."""
     [prompt] = [each["prompt"] for each in gallery()[domain] if each["title"] == title]
-    found = find(system)
-    chain = [chain_beside(found, found.own_shape)] if (domain, title, system, more) == RECORDED[FIRST] else []
-    return Settings(prompt, (BASELINE, *chain, system), **more)
+    return Settings(prompt, (BASELINE, system), **more)
 
 
 def record(pair: LoadedPair, settings: Settings) -> Record:
