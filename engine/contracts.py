@@ -94,6 +94,7 @@ class Drafter(Part):
     offers: ClassVar[frozenset[str]] = frozenset()  # what it answers beside `log_q`
     forwards: int = 0  # its own forwards so far
     grows: bool = False  # whether `grow` can grow a round's whole tree of favourites
+    silence: ClassVar[str] = ""  # why it may have no guess, a sentence
     vocab: int  # the target's
     stop_ids: frozenset[int] = frozenset()  # tokens that end a text: policies grow nothing below them
 
@@ -146,6 +147,7 @@ class Policy(Part):
     proposals: ClassVar[frozenset[str]] = frozenset({"ranked"})
     branches: ClassVar[bool] = True  # False for the policy that grows only chains
     needs: ClassVar[str] = ""  # one of a drafter's `offers`; "" where `log_q` is enough
+    silence: str = ""  # why the tree that was grown last holds no guess though the drafter may have had one, a sentence
     reads_costs: ClassVar[bool] = False  # whether it sizes trees by this machine's `costs`
 
     def __init__(
@@ -211,6 +213,7 @@ class Outcome:
     verdict: Verdict
     seconds: dict[str, float]
     replayed: int = 0
+    silence: str = ""  # why the tree holds no guess, a sentence
 
 
 class Rounds(Protocol):

@@ -105,6 +105,11 @@ class System:
         return self.limits or DRAFTERS[self.drafter].chooses
 
     @property
+    def is_shaped(self) -> bool:
+        """Whether its name says its shape, as in tree:3x2x8, so that it races in no other."""
+        return ":" in self.name
+
+    @property
     def own_shape(self) -> dict[str, int]:
         return {name: getattr(self, name) for name in SHAPE}
 
@@ -236,6 +241,7 @@ def listed(names: list[str]) -> str:
     return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
+LONGEST_CHAIN = 12  # guesses in a row, as many as a race lets a tree have levels
 LONGEST_NAME = 100  # characters; no mix with a shape and a break has more than 72
 SYSTEMS: dict[str, System] = {name: System(name, **fields) for name, fields in NAMED.items()}
 
@@ -256,7 +262,9 @@ def find(name: object) -> System:
         if ":" in shaped[1]:
             raise ValueError(f"{shown(name)} has two shapes. Give it one, as in tree:3x2x8.")
         depth, width, nodes = (int(each) for each in shaped.groups()[1:])
-        return replace(find(shaped[1]), name=name, depth=depth, width=width, nodes=nodes)
+        found = replace(find(shaped[1]), name=name, depth=depth, width=width, nodes=nodes)
+        one_path = found.guesses and "/" in name and (width == 1 or not found.branches)
+        return replace(found, **chain_words(found)) if one_path else found
     right, mark, broken = name.partition("!")
     if mark:
         return break_of(find(right), broken)
@@ -271,6 +279,28 @@ def find(name: object) -> System:
     except KeyError as error:
         raise ValueError(error.args[0]) from None
     return replace(mix, title=f"{mix.title} (lossy)") if mix.guarantee == "lossy" else mix
+
+
+def chain_beside(system: System, shape: Mapping[str, int]) -> str:
+    """The name of the chain with the same drafter and as many nodes as that system in this shape; "" where it never branches.
+
+    A policy that sizes trees by costs sizes the chain too, with a width of 1. No chain is deeper than `LONGEST_CHAIN`.
+    """
+    if not system.branches or system.broken:
+        return ""
+    if system.limits:
+        parts, depth = (system.drafter, system.policy, system.acceptance), shape["depth"]
+    else:
+        parts, depth = (system.drafter, "chain", "token_match"), min(shape["nodes"] - 1, LONGEST_CHAIN)
+    return f"{'/'.join(parts)}:{depth}x1x{shape['nodes'] if system.limits else depth + 1}"
+
+
+def chain_words(chain: System) -> dict[str, str]:
+    """What a mix of one path is called."""
+    if chain.limits:
+        return {"title": "draft chain, sizes itself", "idea": "The same guesses in one row: a wrong one ends them all."}
+    guesses = min(chain.depth, chain.nodes - 1)
+    return {"title": f"draft chain of {guesses}", "idea": "All guesses in one row: a wrong one ends them all."}
 
 
 def unknown(name: object) -> ValueError:

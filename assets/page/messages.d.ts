@@ -32,6 +32,8 @@ interface Step {
   p: number[];
   verdicts: Verdict[];
   path: number[];
+  favourites: number[]; // the path of the drafter's favourites, root excluded
+  silence: string; // why a system that guesses had no guess, "" otherwise
   bonus: number;
   bonus_text: string;
   bonus_p: number;
@@ -108,6 +110,10 @@ interface RacedSystem {
 interface LaneFigures {
   tokens: number;
   tau: number;
+  branch_tokens: number | null; // null, as the next two, for another server's lane
+  favourites_tau: number | null;
+  deeper_steps: number | null;
+  repeats: boolean; // the text repeats itself
   seconds: number;
   tokens_per_s: number;
   speedup: number;

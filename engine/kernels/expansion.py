@@ -25,8 +25,8 @@ TERMS = np.dtype(
     align=True,
 )
 # `nodes` is the size of the tree, `held` that of the order of the best, `asking` that of the frontier. `tip` is the best node of the
-# last frontier, -1 when all nodes of a level are stop tokens. `asked` counts the levels that took a forward. Ticks are the
-# processor's, within forwards and in all.
+# last frontier, -1 when all nodes of a level are stop tokens. `asked` counts the levels that took a forward. Ticks are the processor's,
+# within forwards and in all.
 COUNTS = np.dtype(
     [(name, INTEGER) for name in ("nodes", "held", "asking", "tip", "asked", "ticks_in_forwards", "ticks")], align=True
 )
@@ -153,10 +153,10 @@ def among_best(nodes, best, held, node):
 @within
 def ends(stop_ids, token):
     """Whether a text ends with this token."""
-    for each in stop_ids:  # noqa: SIM110  # numba compiles no generator
-        if each == token:
-            return True
-    return False
+    found = False
+    for each in stop_ids:
+        found |= each == token
+    return found
 
 
 @compiled

@@ -68,9 +68,10 @@ class Auto(Policy):
         self.copied = 0  # the cell of `chances` for the last copies
 
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
-        self.levels = 0
+        self.levels, self.silence = 0, ""
         self.resting = self.rest > 0
         if self.resting:
+            self.silence = resting_words(self.rest)
             self.rest -= 1
             return self.certain(drafter, root, room)
         rate = CAUTION * max(self.pace.rate, self.plain)
@@ -83,7 +84,12 @@ class Auto(Policy):
         tree = grow(self.expansion, drafter, root, position, sampling, levels)
         self.levels, self.grown = counts["asked"], len(tree)
         self.copy_on(drafter, tree, counts["tip"], room, rate * row_ms)
-        return self.pruned(tree, rate)
+        pruned = self.pruned(tree, rate)
+        if len(pruned) == 1 and self.levels:
+            self.silence = (
+                "A guess was drafted, but it was not likely enough to be worth its row in the target's forward."
+            )
+        return pruned
 
     def certain(self, drafter: Drafter, root: int, room: int) -> DraftTree:
         """The run behind the root that cannot be wrong, such as tokens that a constraint forces. It needs no draft forward."""
@@ -150,6 +156,12 @@ class Auto(Policy):
         else:
             self.pause = min(2 * self.pause or 1, LONGEST_REST)
         self.rest = self.pause
+
+
+def resting_words(rounds: int) -> str:
+    """Why no guess is drafted in this round and those up to the next try, `rounds` in all."""
+    until = "the next round drafts again" if rounds == 1 else f"the next try comes {rounds} rounds from here"
+    return f"Guesses cost more time here than they won lately, so none is drafted; {until}."
 
 
 def copies(drafter: Drafter, tree: DraftTree, node: int) -> tuple[list[int], float]:

@@ -34,6 +34,12 @@ TreeRace.resultTable = (() => {
     column("system", (lane) => lane.title),
     column("ratio", (lane) => lane.speedup, times, "Tokens a second by those of token by token"),
     column("tokens a pass", (lane) => lane.tau, hundredths, "Tokens for each target forward; papers call it tau"),
+    column(
+      "by branches",
+      (lane) => lane.branch_tokens ?? 0,
+      whole,
+      "Tokens that came of branches: the drafter’s favourites alone would have missed them",
+    ),
     column("forwards", (lane) => lane.forwards, whole, "Target forwards after the prompt"),
     column("drafts", (lane) => lane.draft_forwards, whole, "Forwards of a draft network"),
     column("draft", (lane) => lane.draft_share, asPercent, "Share of its clock spent on drafting"),
@@ -50,6 +56,8 @@ TreeRace.resultTable = (() => {
   // Of the file alone: what the page has no room for.
   const MORE = [
     column("name", (lane) => lane.name),
+    column("favourites_tau", (lane) => lane.favourites_tau ?? ""),
+    column("deeper_steps", (lane) => lane.deeper_steps ?? ""),
     column("least", (lane) => lane.least),
     column("most", (lane) => lane.most),
     column("tokens", (lane) => lane.tokens),

@@ -64,9 +64,9 @@ TreeRace.saveAndOpen = (() => {
 
     // Its systems, lanes and day; null while there is none to save.
     get race() {
-      const { run, systems, lanes, recorded, result } = TreeRace.view;
+      const { run, systems, lanes, third, recorded, result } = TreeRace.view;
       return run && !TreeRace.view.isLive && lanes.every((lane) => lane.steps.length)
-        ? { systems, lanes, recorded, result }
+        ? { systems, lanes, third, recorded, result }
         : null;
     }
 
