@@ -60,7 +60,7 @@ def main() -> None:
         with refused_by_sentence():
             own = as_served(load(pair, **how))
         beside = second(pair, how, as_served)
-        return launch(build(Served(own, beside, drafts=pair.draft is not None)), host, port, remote)
+        return launch(build(Served(own, beside)), host, port, remote)
     front = Front(standalone.opening())
     with usable(port):
         port = front.serve(host, port)
@@ -148,7 +148,7 @@ def go_live(front: Front, pair: Pair, how: dict[str, str], as_served: Callable[[
     from engine.page.web.lending import Served
     from engine.page.web.page import build, mounted, spoken_of
 
-    served = Served(ready.pair, beside, drafts=pair.draft is not None)
+    served = Served(ready.pair, beside)
     front.served = lambda: spoken_of(served)
     live = mounted(build(served), ready.pair.remote)
     gc.collect()  # what compiling has left

@@ -28,14 +28,13 @@ SPARE = 1.5  # times the expected seconds
 
 @dataclass(eq=False)
 class Served:
-    """What a page serves: a pair, whose place another may take, perhaps a second pair, and whether the pair that it is for has a draft.
+    """What a page serves: a pair, whose place another may take, and perhaps a second pair.
 
     An order is carried out on the pair that was there when it was asked for. Every visitor chooses between two pairs for himself.
     """
 
     pair: LoadedPair
     second: LoadedPair | None = None
-    drafts: bool = True
 
     @property
     def pairs(self) -> list[LoadedPair]:
