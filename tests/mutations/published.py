@@ -38,14 +38,6 @@ PUBLISHED = [
             "figures",
         ),
         (
-            "a round is a sequence's",
-            "pays/batch.py::run",
-            "number <= last",
-            "True",
-            "lab/test_pays_curves.py::test_a_batchs_rounds_are_of_all_sequences_and_waits_are_outside_the_clock",
-            "figures",
-        ),
-        (
             "a disturbed context is not told",
             "pays/context.py::figures",
             "sum(map(bool, disturbed))",

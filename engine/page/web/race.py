@@ -8,6 +8,7 @@ from engine.breaks import BREAKS
 from engine.page.screens import answers, link
 from engine.page.screens.answers import PROMPTS
 from engine.page.screens.cards import LANES, MIX, card, cards, menu, parts, remote_card, shape, unbroken
+from engine.page.screens.orders import ordered
 from engine.page.web.form import Fields, some
 from engine.page.web.lending import Served
 from engine.page.web.parts import by_name, call, carried, hidden, part, trigger
@@ -151,12 +152,17 @@ def take_links(served: Served, form: Fields) -> None:
 
 
 def fill_walk(served: Served, fields: Fields, halt: gr.Button) -> None:
-    """The guided walk beside the race: it measures how far a deliberately broken system is off."""
+    """The guided walk beside the race: it measures how far a deliberately broken system is off, and its curves anew."""
+
+    def curve_on_page(order, pair, **_):
+        return ordered(order, {"curve"}, {"curve"}) | {"pair": pair}
 
     def distances(**asked):
         return asked
 
     broken_cards = {name: card(find(each.suggestion["systems"][-1])) for name, each in BREAKS.items()}
     breaks = {name: {**each.to_dict(), "card": broken_cards[name]} for name, each in BREAKS.items()}
-    part("walk", "mountWalk", {"prompt": PROMPTS["stories"][0]["prompt"], "breaks": breaks})
+    value = {"prompt": PROMPTS["stories"][0]["prompt"], "breaks": breaks}
+    part("walk", "mountWalk", value, server_functions=[answers.curve])
+    runs(trigger("walk-curve"), halt, served, "curve", curve_on_page, {"order": carried()}, channel="treecurve")
     runs(trigger("walk-measure"), halt, served, "distance", distances, fields, channel="treebreak")

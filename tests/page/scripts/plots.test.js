@@ -1,4 +1,4 @@
-// Plots: how a forward's time grows with its tokens, in times of one token, and letters on colours.
+// Plots: how a forward's time grows with its tokens, letters on colours, and the branches that a mask brackets.
 "use strict";
 
 const assert = require("node:assert/strict");
@@ -43,4 +43,25 @@ test("letters can be read on every colour", () => {
       }
     }
   }
+});
+
+const { branchesOf } = load(
+  "shared/elements.js",
+  "shared/numbers.js",
+  "shared/text.js",
+  "plots/plot-base.js",
+  "plots/mask-plot.js",
+).maskPlot;
+
+test("a branch is what hangs on the first node with several children", () => {
+  assert.deepEqual(branchesOf([-1, 0, 0, 1, 2, 4]), [
+    [1, 3],
+    [2, 4, 5],
+  ]);
+  assert.deepEqual(branchesOf([-1, 0, 1, 1, 2]), [[2, 4], [3]]);
+});
+
+test("a chain has no branch", () => {
+  assert.deepEqual(branchesOf([-1, 0, 1, 2]), []);
+  assert.deepEqual(branchesOf([-1]), []);
 });

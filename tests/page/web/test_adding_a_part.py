@@ -17,13 +17,13 @@ from engine.breaks import BREAKS
 from engine.contracts import SERVED, Counterpart, Part
 from engine.drafters import DRAFTERS
 from engine.lab.bench import command as bench
+from engine.measure.curves.sweep import Plan
 from engine.nets import NETS, PUBLISHED, NetConfig, load_nets
 from engine.page.screens import break_distance
 from engine.page.screens.answers import look, production
 from engine.page.screens.cards import cards, menu, parts
 from engine.page.screens.link import read
 from engine.page.screens.serving import configurations
-from engine.page.screens.sweep import Plan
 from engine.page.web.lending import Served
 from engine.page.web.page import build
 from engine.policies import POLICIES
