@@ -262,7 +262,7 @@ def load_model(
     config = config_in(checkpoint)
     from_gguf = is_gguf(checkpoint.path)
     more: dict = {"config": config, "use_safetensors": True, "key_mapping": composite.NAMES, **checkpoint.source}
-    kind: type = AutoModelForCausalLM
+    kind: Any = AutoModelForCausalLM
     if from_gguf:
         with refusals.in_plain_words(checkpoint):
             more = {
