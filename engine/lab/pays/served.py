@@ -145,8 +145,8 @@ def measured(arms: tuple[Arm, Arm], prompts: list[str], sizes: list[int], asked:
     if asked.temperature and not scored:
         greedy = replace(asked, temperature=0.0)
         streams = list(range(min(len(prompts), SCORED)))
-        alike = [[send(each, streams, prompts, greedy, asked.max_new_tokens, chat)] for each in arms]
-        refuse_senseless(arms, *alike, greedy)
+        plain, mine = ([send(each, streams, prompts, greedy, asked.max_new_tokens, chat)] for each in arms)
+        refuse_senseless(arms, plain, mine, greedy)
     with tqdm(total=sum(2 + 2 * len(each) for each in waves.values()), desc="waves", unit="wave") as bar:
         for size in sizes:
             for each in arms:
