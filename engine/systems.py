@@ -173,7 +173,8 @@ class System:
             }
             costs = device_costs(pair, system.drafter, system.policy).with_shapes(counted) if counted else FREE
             shape = sized(costs.best_shape) if counted else own
-            found[replace(system, **shape)] = costs.shapes[costs.best_shape].speedup if counted else 0.0
+            made = replace(system, depth=shape["depth"], width=shape["width"], nodes=shape["nodes"])
+            found[made] = costs.shapes[costs.best_shape].speedup if counted else 0.0
         return found
 
     def grower(self, pair: LoadedPair, shape: Mapping[str, int], costs: Costs = FREE) -> Policy:
@@ -182,7 +183,7 @@ class System:
         proposal, offered = rule.proposal, policy.proposals
         if proposal == "any":
             proposal = "ranked" if "ranked" in offered else min(offered)
-        return policy(*(shape[name] for name in SHAPE), proposal, pair.calibration, costs)
+        return policy(shape["depth"], shape["width"], shape["nodes"], proposal, pair.calibration, costs)
 
     def build(
         self, pair: LoadedPair, capacity: int, depth: int, width: int, nodes: int, costs: Costs = FREE
@@ -264,7 +265,7 @@ def find(name: object) -> System:
         depth, width, nodes = (int(each) for each in shaped.groups()[1:])
         found = replace(find(shaped[1]), name=name, depth=depth, width=width, nodes=nodes)
         one_path = found.guesses and "/" in name and (width == 1 or not found.branches)
-        return replace(found, **chain_words(found)) if one_path else found
+        return chain_named(found) if one_path else found
     right, mark, broken = name.partition("!")
     if mark:
         return break_of(find(right), broken)
@@ -295,12 +296,13 @@ def chain_beside(system: System, shape: Mapping[str, int]) -> str:
     return f"{'/'.join(parts)}:{depth}x1x{shape['nodes'] if system.limits else depth + 1}"
 
 
-def chain_words(chain: System) -> dict[str, str]:
-    """What a mix of one path is called."""
+def chain_named(chain: System) -> System:
+    """The mix of one path, called what it is."""
     if chain.limits:
-        return {"title": "draft chain, sizes itself", "idea": "The same guesses in one row: a wrong one ends them all."}
+        idea = "The same guesses in one row: a wrong one ends them all."
+        return replace(chain, title="draft chain, sizes itself", idea=idea)
     guesses = min(chain.depth, chain.nodes - 1)
-    return {"title": f"draft chain of {guesses}", "idea": "All guesses in one row: a wrong one ends them all."}
+    return replace(chain, title=f"draft chain of {guesses}", idea="All guesses in one row: a wrong one ends them all.")
 
 
 def unknown(name: object) -> ValueError:

@@ -191,7 +191,7 @@ def parts_of(pair: LoadedPair, drafter: str, policy: Policy) -> tuple[OnDevice |
     net = pair.draft if drafter == "model" else pair.net(drafter) if drafter in pair.learned else None
     kind = ON_DEVICE.get(drafter)
     made = kind(pair, net) if kind and kind.serves(net) else None
-    return made, made and Terms.of(policy, pair.target.vocab, made.depth)
+    return made, None if made is None else Terms.of(policy, pair.target.vocab, made.depth)
 
 
 def on_device(pair: LoadedPair, drafter: str, policy: Policy, sampling: Sampling) -> bool:

@@ -27,13 +27,13 @@ class EagleOnDevice(Entries):
         self.stands = torch.zeros_like(self.columns)
 
     def made_cache(self, capacity: int) -> KVCache:
-        layer = self.net.layer
-        return KVCache(1, layer.kv_heads, layer.head_dim, capacity, torch.float32, self.device)
+        layer, layers = self.net.layer, 1 + len(self.net.next_layers)
+        return KVCache(layers, layer.kv_heads, layer.head_dim, capacity, torch.float32, self.device)
 
     def read_size(self) -> int:
         return self.net.form.target_hidden if self.net.form else self.net.config.reads
 
-    def read(self, tokens: Tensor, features: Tensor, positions: Tensor, slots: Tensor, start: Tensor) -> Tensor:
+    def read(self, tokens: Tensor, features: Tensor, positions: Tensor, slots: Tensor, start: Tensor) -> Any:
         return self.step(tokens, self.net.fused(features), positions, slots, self.seen(slots, start))
 
     def step(self, tokens: Tensor, feature: Tensor, positions: Tensor, slots: Tensor, seen: Tensor) -> Tensor:
@@ -41,7 +41,7 @@ class EagleOnDevice(Entries):
         self.stands.index_copy_(0, slots, positions)
         if self.net.form and self.net.form.sliding:
             seen = seen & (positions[:, None] - self.stands < self.net.form.sliding)
-        return self.net.step(tokens, feature, positions, self.mask(seen), self.cache.kv[0], slots)
+        return self.net.step(tokens, feature, positions, self.mask(seen), self.cache.kv, slots)
 
     def first(self, root: Tensor, base: Tensor) -> Tensor:
         """Entries see a window before the first that waits, and nodes one before the root's successor."""
@@ -94,11 +94,13 @@ class MtpOnDevice(EagleOnDevice):
         """Every layer's outputs `[layers, n, H]` behind n entries. A layer reads the one before, behind the token before."""
         state, outs, seen = features[:, -1].to(self.net.weight.dtype), [], self.seen(slots, start)
         for layer in range(self.last + 1):
-            outs.append(self.step(layer, tokens, state, positions, slots, seen))
+            outs.append(self.layer_step(layer, tokens, state, positions, slots, seen))
             state = torch.cat([self.behind[layer], outs[-1][:-1]])
         return torch.stack(outs)
 
-    def step(self, layer: int, tokens: Tensor, state: Tensor, positions: Tensor, slots: Tensor, seen: Tensor) -> Tensor:
+    def layer_step(
+        self, layer: int, tokens: Tensor, state: Tensor, positions: Tensor, slots: Tensor, seen: Tensor
+    ) -> Tensor:
         self.stands.index_copy_(0, slots, positions)
         seen, window = seen & (self.stands > layer), self.net.sliding[layer]
         if window:
@@ -123,6 +125,6 @@ class MtpOnDevice(EagleOnDevice):
                 new.append(self.outs.new_zeros(len(frontier.tokens), self.outs.shape[2]))
                 continue
             state = self.outs[last if depth > last else layer - 1].index_select(0, frontier.parents)
-            new.append(self.step(layer, frontier.tokens, state, frontier.positions, slots, seen))
+            new.append(self.layer_step(layer, frontier.tokens, state, frontier.positions, slots, seen))
         self.outs = torch.cat([self.outs, torch.stack(new)], 1)
         return self.net.log_q(new[min(depth, last)])

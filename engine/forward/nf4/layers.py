@@ -36,7 +36,7 @@ def take_few_rows(model: torch.nn.Module) -> int:
     if find_spec("triton") is None:
         return found
     for module in model.modules():
-        state = getattr(getattr(module, "weight", None), "quant_state", None)
+        state: Any = getattr(getattr(module, "weight", None), "quant_state", None)
         plain = state is not None and state.quant_type == "nf4" and state.blocksize == BLOCK and not state.nested
         if plain and module.weight.is_cuda and state.shape[1] % BLOCK == 0:
             module.forward, found = FewRows(module), found + 1

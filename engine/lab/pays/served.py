@@ -231,10 +231,10 @@ def counted_alike(plain: list[Wave], mine: list[Wave]) -> tuple[list[Wave], list
         return max(1, len(tokenizer(text, add_special_tokens=False)["input_ids"]))
 
     far = [sum(abs(math.log(counts[arm] / own(text))) for text, *counts in other) for arm in range(len(ARMS))]
-    recounted = [
+    recounted, also = (
         [replace(wave, counts=[own(text) for text in wave.texts]) for wave in waves] for waves in (plain, mine)
-    ]
-    return *recounted, ARMS[far.index(max(far))]
+    )
+    return recounted, also, ARMS[far.index(max(far))]
 
 
 def point(size: int, plain: list[Wave], mine: list[Wave], asked: Settings) -> dict:

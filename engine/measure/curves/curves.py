@@ -196,7 +196,7 @@ def measure_batches(pair: LoadedPair, lines: list[Line]) -> Steps:
             yield {"point": line.points[-1], "line": number, "done": spent / sum(sizes)}
 
 
-def told(work: Work[BatchRun], done: float) -> Iterator[Any]:
+def told(work: Work[BatchRun], done: float) -> Work[BatchRun]:
     """The work's steps, the first of which says how far all is. Returns what the work returns."""
     yield {"done": done}
     return (yield from work)
@@ -233,16 +233,16 @@ def trees_of(curve: str, lines: list[Message], drafted: dict[tuple[int, float], 
     """Steps to draw: small, fastest and largest tree, or a chain and a tree, where the second one wins most over the first."""
     if curve == "nodes":
         [line] = lines
-        best = max(line["points"], key=lambda point: point["speedup"], default=None)
+        best: Any = max(line["points"], key=lambda point: point["speedup"], default=None)
         asked = [(0, nodes) for nodes in sorted({*DRAWN, best["x"]})] if best else []
     elif curve == "chain":
         asked = [(2, EQUAL[-1]), (3, EQUAL[-1])]
     else:
         return
     steps = steps_at_one_place([drafted.get(each, []) for each in asked])
-    for (line, nodes), step in zip(asked, steps, strict=False):
+    for (number, nodes), step in zip(asked, steps, strict=False):
         yield {
-            "title": lines[line]["title"],
+            "title": lines[number]["title"],
             "nodes": nodes,
             "step": {**vars(step), "t": 0.0, "has_bonus": step.has_bonus},
         }

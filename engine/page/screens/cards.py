@@ -8,7 +8,7 @@ from typing import Any
 from engine.acceptance import ACCEPTANCES
 from engine.contracts import Part
 from engine.drafters import DRAFTERS
-from engine.models.pairs import OFFERED, LoadedPair
+from engine.models.pairs import EMBEDDED, OFFERED, LoadedPair
 from engine.policies import POLICIES
 from engine.race import SHAPE, checked
 from engine.record.parsing import shown

@@ -19,7 +19,7 @@ from engine.systems import chain_beside, find, spelled
 
 def fill(served: Served, shared: Fields, go: gr.Button, halt: gr.Button) -> None:
     def race_on_page(left, right, left_mix, right_mix, broken, untouched, third, **settings):
-        systems = (left_mix if left == MIX else left, right_mix if right == MIX else right)
+        systems: tuple[Any, ...] = (left_mix if left == MIX else left, right_mix if right == MIX else right)
         if broken:
             systems = (unbroken(broken), broken)
         if spelled(settings) == untouched:  # each lane races in the best shape of its own system

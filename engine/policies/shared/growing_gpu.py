@@ -114,7 +114,8 @@ def of_rank_guided(policy: RankGuided, width: int, depth: int) -> Terms | None:
 
 
 def of_sparse(policy: Sparse, width: int, depth: int) -> Terms:
-    frontier, fixed, asking = [()], [], []
+    frontier: list[tuple[int, ...]] = [()]
+    fixed, asking = [], []
     for level in range(1, 1 + min(depth, max(map(len, policy.ranks)))):
         here = [ranks for ranks in policy.ranks if len(ranks) == level and ranks[:-1] in frontier and ranks[-1] < width]
         above = {ranks[:-1] for ranks in policy.ranks}
