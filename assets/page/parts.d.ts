@@ -106,6 +106,7 @@ type Walk = InstanceType<typeof TreeRace.walkView.WalkView>;
 type SweepRecord = InstanceType<typeof TreeRace.sweepRecord.SweepRecord>;
 
 interface Window {
+  gradio_config?: { root: string };
   Plotly?: any;
 }
 

@@ -62,7 +62,12 @@ test("the scripts of a page leave one global, and are strict when they stand in 
     const taken = SCRIPTS.filter(([file, takers]) => takers.includes(taker) && !BEGIN.includes(file));
     const listens = { addEventListener() {}, matchMedia: () => ({ matches: false }) };
     const document = { ...listens, createElement: () => ({ getContext: () => ({}) }) };
-    const browser = vm.createContext({ document, window: listens, EventTarget, location: { origin: "", pathname: "/" } });
+    const browser = vm.createContext({
+      document,
+      window: listens,
+      EventTarget,
+      location: { origin: "", pathname: "/" },
+    });
     const known = new Set(Object.keys(browser));
     const text = taken.map(([file]) => source(file)).join("\n");
     vm.runInContext(`${text}\n;TreeRace.isStrict = (function () { return this === undefined; })();`, browser);
