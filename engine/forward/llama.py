@@ -12,6 +12,7 @@ from transformers import LlamaForCausalLM, MistralForCausalLM, PreTrainedModel, 
 from engine.forward.cache import KVCache, additive
 from engine.forward.layer_ops import Answer, Taps, attend, features_of, normed
 from engine.forward.packed_linear import on_cpu, pack, packed_product
+from engine.forward.rounded_linear import RoundedLinear
 from engine.forward.sizes import head_dim_of
 from engine.forward.windows import layer_types, narrow
 from engine.kernels.attention import turns_of
@@ -52,12 +53,12 @@ def head_norm_of(attention: nn.Module, heads: int, kv_heads: int) -> Tensor | No
     return weights * weights.shape[1] ** 0.5
 
 
-def joined(*linears: nn.Linear) -> Tensor:
+def joined(*linears: nn.Linear | RoundedLinear) -> Tensor:
     """The matrices of linear layers that read the same input, one below the other."""
     return torch.cat([each.weight for each in linears]).detach()
 
 
-def bias_of(*linears: nn.Linear) -> Tensor | None:
+def bias_of(*linears: nn.Linear | RoundedLinear) -> Tensor | None:
     """The biases of linear layers in a row; None for layers without."""
     return None if linears[0].bias is None else torch.cat([each.bias for each in linears]).detach()
 

@@ -1,6 +1,6 @@
 """`engine.forward.llama` in one compiled call; held equal by tests/fast/test_equal_to_reference.py[forward.llama_compiled].
 
-Weights stay in the type that the checkpoint stores, or in the eight bits that bitsandbytes keeps. No row's bits depend on the other
+Weights stay in the type that the checkpoint stores, or in the eight bits of `RoundedLinear`. No row's bits depend on the other
 rows or on the number of threads, so a tree's node gets the logits that plain decoding of its path gets, bit for bit.
 """
 
@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 from engine.forward.cache import KVCache
 from engine.forward.layer_ops import Answer, Taps
 from engine.forward.llama import bias_of, head_norm_of, joined, rotations
+from engine.forward.rounded_linear import RoundedLinear
 from engine.forward.sizes import head_dim_of
 from engine.kernels.compiling import able
 from engine.kernels.exact_attention import LANES
@@ -48,12 +49,11 @@ class CompiledLlama:
         def norm(module: torch.nn.Module) -> np.ndarray:
             return (module.weight.detach() * root).numpy()
 
-        def stored(*linears: torch.nn.Linear) -> Stored:
+        def stored(*linears: torch.nn.Linear | RoundedLinear) -> Stored:
             matrix, bias = joined(*linears), bias_of(*linears)
             if matrix.dtype == torch.int8:
-                # By bitsandbytes, whose first forward moves them
-                scales = [each.state.SCB if each.weight.SCB is None else each.weight.SCB for each in linears]
-                return pieces.hold(Stored.in_eight_bits(matrix, torch.cat(scales), bias))
+                scales = torch.cat([each.scale for each in linears])
+                return pieces.hold(Stored.in_eight_bits(matrix, scales, linears[0].in_features, bias))
             return pieces.hold(Stored.of(matrix, bias, self.threads))
 
         layers = []

@@ -19,14 +19,6 @@ def on_cpu(model: PreTrainedModel) -> bool:
     return model.device.type == "cpu" and len(dtypes) == 1 and dtypes <= set(DTYPES) and plain
 
 
-def in_eight_bits_on_cpu(model: PreTrainedModel) -> bool:
-    """Whether the model is on a CPU, in float32 but for matrices that bitsandbytes keeps in eight bits, without columns of outliers."""
-    dtypes = {parameter.dtype for parameter in model.parameters()}
-    kept = [module for module in model.modules() if type(module).__name__ == "Linear8bitLt"]
-    whole = all(module.state.threshold == 0 for module in kept)
-    return model.device.type == "cpu" and dtypes == {torch.float32, torch.int8} and whole and not is_spread(model)
-
-
 def pack(weight: Tensor) -> Tensor:
     """The weight `[out, in]` in oneDNN's own layout, or as it is where this torch or this processor has none for its type."""
     try:

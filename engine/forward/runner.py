@@ -20,10 +20,11 @@ from engine.forward.lender import Lender
 from engine.forward.llama import TensorLlama, is_known, serves
 from engine.forward.llama_compiled import CompiledLlama, compiles
 from engine.forward.llama_eight_bit import EightBitLlama, is_small
-from engine.forward.packed_linear import in_eight_bits_on_cpu, pack_linear_layers
+from engine.forward.packed_linear import pack_linear_layers
 from engine.forward.recurrent.cache import StateCache, Zeros, node_bytes, text_bytes, zero_states
 from engine.forward.recurrent.kinds import attending, keeps_state
 from engine.forward.recurrent.session import RecurrentSession
+from engine.forward.rounded_linear import is_rounded
 from engine.forward.session import Session
 from engine.forward.sizes import context_of, head_dim_of, kv_heads_of
 from engine.forward.spread import is_spread, places_of, processes_of
@@ -53,7 +54,7 @@ class Runner:
         # Models without attention name their cache so, and list no embedding among their hidden states
         self.bare = "cache_params" in inspect.signature(model.forward).parameters
         self.own: TensorLlama | CompiledLlama | EightBitLlama | None = None
-        rounded = is_known(model) and in_eight_bits_on_cpu(model) and compiles(model)
+        rounded = is_known(model) and is_rounded(model) and compiles(model)
         if serves(model) or rounded if own is None else own:
             if eight_bit and is_small(model):
                 self.own = EightBitLlama(model)

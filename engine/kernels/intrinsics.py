@@ -56,18 +56,23 @@ class Builder(ir.IRBuilder):
         zeros = ir.Constant(vector(WORD, lanes), [0] * lanes)
         return self.shuffle_vector(self.insert_element(empty, value, ir.Constant(WORD, 0)), empty, zeros)
 
-    def added_up(self, kind: ir.Type, sums: int, count: ir.Value, body: Callable) -> list[ir.Value]:
-        """The totals of a loop that adds up `sums` vectors from zero. `body(index, totals)` gives the next ones, once at least."""
+    def added_up(
+        self, kind: ir.Type, sums: int, count: ir.Value, body: Callable, firsts: list[ir.Value] | None = None
+    ) -> list[ir.Value]:
+        """The totals of a loop that adds up `sums` vectors, from zero or from their `firsts`.
+
+        `body(index, totals)` gives the next ones, once at least. It may hold a loop of its own.
+        """
         before, loop, after = self.block, self.append_basic_block(), self.append_basic_block()
         self.branch(loop)
         self.position_at_end(loop)
         index, totals = self.phi(LONG), [self.phi(kind) for _ in range(sums)]
         added = body(index, totals)
-        following = self.add(index, constant(1))
-        zero = ir.Constant(kind, [0] * kind.count)
-        for value, first, then in ((index, constant(0), following), *zip(totals, [zero] * sums, added, strict=True)):
+        following, last = self.add(index, constant(1)), self.block
+        firsts = [ir.Constant(kind, [0] * kind.count)] * sums if firsts is None else firsts
+        for value, first, then in ((index, constant(0), following), *zip(totals, firsts, added, strict=True)):
             value.add_incoming(first, before)
-            value.add_incoming(then, loop)
+            value.add_incoming(then, last)
         self.cbranch(self.icmp_signed("<", following, count), loop, after)
         self.position_at_end(after)
         return added

@@ -13,8 +13,18 @@ from engine.kernels.elementwise import exp, put
 from engine.kernels.exact_attention import TOGETHER, dot
 from engine.kernels.intrinsics import pointer
 from engine.kernels.named_arrays import FIELDS, Cube, Ids, Matrix, Number, Table, Vector, arrays_of, row_of, unpacked
+from engine.kernels.rounded import GROUP
 from engine.kernels.sequences import COMMITTED, COUNT, EACH, FIRST, KV, VISIBLE, attend, enter, sequence_of, unit_row
-from engine.kernels.stored import BLOCK, ROUNDED, Entering, Stored, block_product, enter_product, product_of
+from engine.kernels.stored import (
+    BLOCK,
+    ROUNDED,
+    Entering,
+    Stored,
+    block_product,
+    bytes_entering,
+    enter_product,
+    product_of,
+)
 
 
 class TargetEnds(NamedTuple):
@@ -86,7 +96,6 @@ class Work(NamedTuple):
 ENDS, LAYER, ROOM = arrays_of(TargetEnds), arrays_of(TargetLayer), arrays_of(Room)
 WORK_ON = types.void(types.int64[:, ::1], types.int64)
 try_work = trying(WORK_ON)
-ALIGNED = 64  # bytes
 PHASES = 8  # of a layer; one more begins and one ends a forward
 SPACES = tuple(row_of(Room, name) for name in ("x", "normed", "more", "qkv", "attended", "gated"))
 IDS, POSITIONS, TAPS = (row_of(Room, name) for name in ("ids", "positions", "taps"))
@@ -178,10 +187,8 @@ def work_on(table, part):
         columns = max(columns, sequence_of(room.sequences, number).visible.shape[1])
     pieces, longest = np.empty((3, count, BLOCK), np.float32), 0
     if unpacked(TargetLayer, table, ENDS).qkv.shape[3] == ROUNDED:
-        longest = max(room.normed.shape[1], room.attended.shape[1], room.gated.shape[1]) + ALIGNED
-    entering = Entering(
-        np.empty((count, longest - longest % ALIGNED), np.int8), np.empty(count, np.float32), np.empty(count, np.int32)
-    )
+        longest = bytes_entering(max(room.normed.shape[1], room.attended.shape[1], room.gated.shape[1]))
+    entering = Entering(np.empty((count, longest), np.uint8), np.empty(GROUP, np.float32))
     queries, scores = np.empty((2, TOGETHER, size), np.float32), np.empty((TOGETHER, rows), np.float32)
     seen, seen_up_to = np.empty(TOGETHER * columns, np.bool_), np.empty(TOGETHER, np.int64)
     rooms = entering, queries[0], queries[1], seen, seen_up_to, scores, np.empty(TOGETHER, np.float32)

@@ -1,7 +1,9 @@
-"""Products in eight bits: rows and weights are rounded to whole numbers, and sums of whole numbers are exact in any order.
+"""Products in eight bits: rows and matrices are rotated and rounded in groups of inputs. Knows matrices; knows no model.
 
-It is LLM.int8 without columns of outliers (Dettmers et al. 2022, section 3), as bitsandbytes computes it. A row is rounded on its
-own, by way of float16, to 127 steps of its largest number. So its bits depend on no other row and on no thread.
+A group of 64 inputs is rotated by a Hadamard matrix, in rows and matrices alike: products stay what they are, and a large number
+spreads over its group (QuaRot, Ashkboos et al. 2024, arXiv 2404.00456, section 3). Then it is rounded to 127 steps of its largest
+number. Sums of whole numbers are exact within a group. Groups are added in float32, in their order, so a row's bits depend on no
+other row and on no thread. `engine.forward.rounded_linear` computes the very same numbers in PyTorch.
 """
 
 import platform
@@ -11,93 +13,137 @@ from functools import cache
 import numpy as np
 import torch
 from llvmlite import binding, ir
-from numba import types
 from torch import Tensor
 
-from engine.kernels.compiling import exactly_within, within
-from engine.kernels.elementwise import LOWEST
-from engine.kernels.intrinsics import AHEAD, BYTE, LINE, REAL, WIDE, WORD, Builder, addresses, larger, vector, written
+from engine.kernels.compiling import exactly_within
+from engine.kernels.intrinsics import AHEAD, BYTE, LINE, REAL, WIDE, WORD, Builder, addresses, constant, vector, written
 
 FEATURES = binding.get_host_cpu_features()
 ARM = platform.machine().lower() in ("arm64", "aarch64")
-STEPS = 127  # a number is at most so many of its row's steps
-RESTORED = np.float32(6.200124e-05)  # 1 / 127 / 127, as bitsandbytes writes it
+GROUP = 64  # inputs that are rotated together and share a scale
+STEPS = 127  # a number is at most so many of its group's steps
+LEAST = 1e-30  # a group whose numbers are smaller is rounded to zeros
+PART = 2**20  # numbers of a matrix that are rounded at a time: more would need more memory beside it
 WIDTH = 32  # outputs of a block
+BLOCK_GROUP = GROUP * WIDTH + 2 * WIDTH  # bytes of a block's group: codes, and scales in bfloat16
+ENTERED = GROUP + 8  # bytes of a row's group: codes, the step in float32, and what its whole sums begin with in int32
 # By how a processor adds up products of bytes: how many neighbouring inputs at a time, and what is added to a weight where it is stored
-GROUPS, SHIFTS = {"vnni": 4, "dot": 4, "pairs": 2}, {"vnni": 128, "dot": 0, "pairs": 0}
-WAYS, MOST_IN_A_GROUP = tuple(GROUPS), max(GROUPS.values())
+NEIGHBOURS, SHIFTS = {"vnni": 4, "dot": 4, "pairs": 2}, {"vnni": 128, "dot": 0, "pairs": 0}
+WAYS = tuple(NEIGHBOURS)
 VNNI = (FEATURES.get("avx512vnni") and WIDE) or FEATURES.get("avxvnni")
 WAY = "vnni" if VNNI else "dot" if ARM and FEATURES.get("dotprod") else "pairs"
 LANES = 16 if WIDE else 4 if ARM else 8
 VECTORS = 4 if ARM else 2  # of a row's sums that are added up at a time
-ROWS = 12 if WIDE else 6 if ARM else 4  # whose sums the registers hold
+ROWS = 6 if WIDE or ARM else 4  # whose whole sums the registers hold
 
 
-def rounded_rows(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Codes int8 `[out, in]` and scales float32 `[out]` of a matrix, by way of float16: what bitsandbytes makes of it."""
-    half = matrix.detach().half().float()
-    scales = half.abs().amax(1)
-    return (half * (STEPS / scales.clamp(min=1e-30)[:, None])).round().to(torch.int8), scales
+def rotate(x: Tensor) -> Tensor:
+    """The rows `x [..., in]` float32, padded with zeros to whole groups, and every group rotated: `[..., groups, GROUP]`.
+
+    It is a fast Walsh-Hadamard transform divided by sqrt(GROUP). It is its own inverse.
+    """
+    values, apart = torch.nn.functional.pad(x, (0, -x.shape[-1] % GROUP)), 1
+    while apart < GROUP:
+        left, right = values.unflatten(-1, (-1, 2, apart)).unbind(-2)
+        values = torch.stack((left + right, left - right), -2).flatten(-3)
+        apart *= 2
+    return values.unflatten(-1, (-1, GROUP)) * GROUP**-0.5
 
 
-def laid_out(codes: Tensor, way: str = WAY) -> np.ndarray:
-    """The bytes of codes `[out, in]` as `[blocks, inputs / group, WIDTH, group]`, padded with zeros and shifted."""
-    group, (outputs, inputs) = GROUPS[way], codes.shape
-    padded = torch.nn.functional.pad(codes, (0, -inputs % group, 0, -outputs % WIDTH))
-    tiled = padded.view(-1, WIDTH, padded.shape[1] // group, group).transpose(1, 2).contiguous()
-    return (tiled.to(torch.int16) + SHIFTS[way]).to(torch.uint8).flatten().numpy()
+def round_matrix(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Codes int8 `[out, groups * GROUP]` and scales `[out, groups]`, float32 that bfloat16 holds, of the rotated matrix `[out, in]`."""
+    parts = []
+    for part in matrix.detach().split(max(1, PART // matrix.shape[1])):
+        groups = rotate(part.float())
+        steps = groups.abs().amax(-1).clamp(min=LEAST) / STEPS
+        scales = ((steps.view(torch.int32) + 0xFFFF) & -0x10000).view(torch.float32)  # rounded up, so that codes fit
+        parts.append(((groups / scales[..., None]).round().to(torch.int8).flatten(-2), scales))
+    codes, scales = map(torch.cat, zip(*parts, strict=True))
+    return codes, scales
+
+
+def laid_out(codes: Tensor, scales: Tensor, way: str = WAY) -> np.ndarray:
+    """The bytes of what `round_matrix` made, by block of `WIDTH` outputs and group: `BLOCK_GROUP` bytes.
+
+    Codes lie there as `[GROUP / neighbours, WIDTH, neighbours]`, shifted. Zeros fill the last block.
+    """
+    near, missing = NEIGHBOURS[way], -len(codes) % WIDTH
+    codes, scales = (torch.nn.functional.pad(each, (0, 0, 0, missing)) for each in (codes, scales))
+    tiled = codes.view(-1, WIDTH, scales.shape[1], GROUP // near, near).permute(0, 2, 3, 1, 4).flatten(2)
+    beside = scales.view(-1, WIDTH, scales.shape[1]).transpose(1, 2).bfloat16().contiguous()
+    shifted = (tiled.to(torch.int16) + SHIFTS[way]).to(torch.uint8)
+    return torch.cat((shifted, beside.view(torch.uint8)), -1).flatten().numpy()
 
 
 def added_products(code: Builder, way: str, total: ir.Value, weights: ir.Value, ones: ir.Value) -> ir.Value:
-    """`total` int32 `[LANES]` plus the products of `weights` and `ones`, int8 `[LANES * group]`, a group a lane."""
-    words = total.type
-    if way == "pairs":
-        wide, lanes = vector(WORD, 2 * words.count), range(0, 2 * words.count, 2)
-        products = code.mul(code.sext(weights, wide), code.sext(ones, wide))
-        evens, odds = (ir.Constant(words, [first + lane for lane in lanes]) for first in (0, 1))
-        sides = [code.shuffle_vector(products, products, each) for each in (evens, odds)]
-        return code.add(total, code.add(*sides))
-    if way == "vnni":
-        name, those = f"llvm.x86.avx512.vpdpbusd.{32 * words.count}", words
-    else:
-        name, those = "llvm.aarch64.neon.sdot.v4i32.v16i8", weights.type
-    dot = code.module.declare_intrinsic(name, (), ir.FunctionType(words, (words, those, those)))
-    return code.call(dot, [total, code.bitcast(weights, those), code.bitcast(ones, those)])
+    """`total` int32 `[LANES]` plus the products of `weights` and `ones`, bytes `[LANES * neighbours]`, so many neighbours a lane.
 
-
-@written(addresses(13), constants=1)
-def tile(code, way, rows, weights, along, following, pace, x, across, groups, out, apart, scales, mosts, sums):
-    """Write the products of so many rows, at most `ROWS`, with `VECTORS * LANES` neighbouring outputs of a block.
-
-    `way` is a constant, the place of a way in `WAYS`. All behind `rows` are numbers, addresses, and distances in bytes: the weights
-    and from one group of inputs to the next, what is asked for meanwhile and how far a group moves it, the rows' codes and from one
-    to the next, the groups, the results and from one row to the next, the outputs' scales, and the rows' largest numbers and sums.
+    Weights that are shifted have no sign. The processor's own instruction does it where it has one, and plain code the same elsewhere.
     """
-    way, group, words, reals = WAYS[way], GROUPS[WAYS[way]], vector(WORD, LANES), vector(REAL, LANES)
-    packed, one, size = vector(BYTE, LANES * group), ir.IntType(8 * group), LANES * group
-    restored, shift = ir.Constant(reals, [RESTORED] * LANES), ir.Constant(WORD, SHIFTS[way])
+    words, near = total.type, NEIGHBOURS[way]
+    if way == WAY != "pairs":
+        if way == "vnni":
+            name, those = f"llvm.x86.avx512.vpdpbusd.{32 * words.count}", words
+        else:
+            name, those = "llvm.aarch64.neon.sdot.v4i32.v16i8", weights.type
+        dot = code.module.declare_intrinsic(name, (), ir.FunctionType(words, (words, those, those)))
+        return code.call(dot, [total, code.bitcast(weights, those), code.bitcast(ones, those)])
+    wide = vector(WORD, near * words.count)
+    widened = code.zext(weights, wide) if SHIFTS[way] else code.sext(weights, wide)
+    products = code.mul(widened, code.sext(ones, wide))
+    lanes = [ir.Constant(words, list(range(first, near * words.count, near))) for first in range(near)]
+    sums = [code.shuffle_vector(products, products, each) for each in lanes]
+    while len(sums) > 1:
+        sums = [code.add(*sums[at : at + 2]) for at in range(0, len(sums), 2)]
+    return code.add(total, sums[0])
+
+
+@written(addresses(10), constants=1)
+def tile(code, way, rows, weights, column, following, pace, x, across, groups, out, apart):
+    """Write the products of so many rows, at most `ROWS`, with `VECTORS * LANES` neighbouring outputs of a block from `column` on.
+
+    `way` is a constant, the place of a way in `WAYS`. All behind `rows` are numbers, addresses, and distances in bytes: the block's
+    weights and its first output, what is asked for meanwhile and how far some inputs move it, the rows that `round_row` wrote and from
+    one to the next, the groups, and the results and from one row to the next.
+    """
+    way, near, words, reals = WAYS[way], NEIGHBOURS[WAYS[way]], vector(WORD, LANES), vector(REAL, LANES)
+    packed, one, size, times = vector(BYTE, LANES * near), ir.IntType(8 * near), LANES * near, GROUP // near
 
     def write(rows: int) -> None:
-        def body(k, totals):
-            base = code.place(weights, (k, along))
-            code.ask_for(code.place(base, AHEAD), VECTORS * size, 1)
-            code.ask_for(code.place(following, (k, pace)), LINE, 2)
-            those = [code.loaded(code.place(base, number * size), packed) for number in range(VECTORS)]
-            ones = [
-                code.bitcast(code.spread(code.loaded(code.place(x, (across, row), (k, group)), one), LANES), packed)
-                for row in range(rows)
-            ]
-            pairs = [(each, row) for row in ones for each in those]
-            return [added_products(code, way, total, *pair) for total, pair in zip(totals, pairs, strict=True)]
+        def add_group(group, totals):
+            first = code.place(weights, (group, BLOCK_GROUP))
+            entered = [code.place(x, (across, row), (group, ENTERED)) for row in range(rows)]
 
-        for number, value in enumerate(code.added_up(words, rows * VECTORS, groups, body)):
-            row, column = divmod(number, VECTORS)
-            more = code.mul(code.loaded(code.place(sums, 4 * row), WORD), shift)
-            whole = code.sitofp(code.sub(value, code.spread(more, LANES)), reals)
-            most = code.spread(code.loaded(code.place(mosts, 4 * row), REAL), LANES)
-            scale = code.loaded(code.place(scales, 4 * LANES * column), reals)
-            real = code.fmul(code.fmul(whole, code.fmul(most, scale)), restored)
-            code.put_down(real, code.place(out, (apart, row), 4 * LANES * column))
+            def body(k, sums):
+                base = code.place(first, (column, near), (k, WIDTH * near))
+                code.ask_for(code.place(base, AHEAD), VECTORS * size, 1)
+                code.ask_for(code.place(following, (code.place(k, (group, times)), pace)), LINE, 2)
+                those = [code.loaded(code.place(base, number * size), packed) for number in range(VECTORS)]
+                ones = [
+                    code.bitcast(code.spread(code.loaded(code.place(row, (k, near)), one), LANES), packed)
+                    for row in entered
+                ]
+                pairs = [(each, row) for row in ones for each in those]
+                return [added_products(code, way, total, *pair) for total, pair in zip(sums, pairs, strict=True)]
+
+            begins = [code.spread(code.loaded(code.place(row, GROUP + 4), WORD), LANES) for row in entered]
+            firsts = [each for each in begins for _ in range(VECTORS)] if SHIFTS[way] else None
+            sums = code.added_up(words, rows * VECTORS, constant(times), body, firsts)
+            scales = []
+            for number in range(VECTORS):
+                place = code.place(first, GROUP * WIDTH + 2 * LANES * number, (column, 2))
+                halves = code.zext(code.loaded(place, vector(ir.IntType(16), LANES)), words)
+                scales.append(code.bitcast(code.shl(halves, ir.Constant(words, [16] * LANES)), reals))
+            steps = [code.spread(code.loaded(code.place(row, GROUP), REAL), LANES) for row in entered]
+            factors = [code.fmul(scale, step) for step in steps for scale in scales]
+            return [
+                code.fadd(total, code.fmul(code.sitofp(whole, reals), factor))
+                for total, whole, factor in zip(totals, sums, factors, strict=True)
+            ]
+
+        for number, value in enumerate(code.added_up(reals, rows * VECTORS, groups, add_group)):
+            row, vectors = divmod(number, VECTORS)
+            code.put_down(value, code.place(out, (apart, row), 4 * LANES * vectors))
 
     code.switched(rows, range(1, ROWS + 1), write)
 
@@ -108,58 +154,65 @@ def multiplying_rounded(way: int) -> Callable:
 
     The first tile waits for the block's weights. So each of several tiles asks for its share of the next block.
     """
-    group, step = GROUPS[WAYS[way]], VECTORS * LANES
-    along = WIDTH * group
+    step, along = VECTORS * LANES, WIDTH * NEIGHBOURS[WAYS[way]]
 
     @exactly_within
-    def multiply(weights, x, across, count, inputs, out, apart, scales, mosts, sums):
-        groups, tiles = -(-inputs // group), -(-count // ROWS)
+    def multiply(weights, x, across, count, inputs, out, apart):
+        groups, tiles = -(-inputs // GROUP), -(-count // ROWS)
         pace = along // tiles if tiles > 1 else 0
         for column in range(0, WIDTH, step):
-            those, scale, done, following = weights + column * group, scales + 4 * column, 0, weights
+            done, following = 0, weights
             if tiles > 1:
-                following += groups * along
+                following += groups * BLOCK_GROUP
             while done < count:
                 left = count - done
                 rows = -(-left // -(-left // ROWS))  # tiles of nearly the same height
                 source, target = x + done * across, out + 4 * column + done * apart
-                most, total = mosts + 4 * done, sums + 4 * done
-                tile(
-                    way, rows, those, along, following, pace, source, across, groups, target, apart, scale, most, total
-                )
+                tile(way, rows, weights, column, following, pace, source, across, groups, target, apart)
                 done += rows
-                following += groups * pace
+                following += groups * (BLOCK_GROUP // along) * pace
 
     return multiply
 
 
-@written(types.float32(types.float32))
-def by_way_of_half(code, x):
-    """The float32 nearest to `x` that float16 holds."""
-    return code.fpext(code.fptrunc(x, ir.HalfType()), REAL)
+@written(addresses(2))
+def round_group(code, x, out):
+    """Rotate and round `GROUP` float32 at the address `x`, and write them as `ENTERED` bytes to the address `out`."""
+    reals, words = vector(REAL, GROUP), vector(WORD, GROUP)
 
+    def every(number: float) -> ir.Value:
+        return ir.Constant(reals, [number] * GROUP)
 
-@within
-def most_of_row(x):
-    """The largest absolute number of a row, by way of float16, which keeps the order of numbers."""
-    most = LOWEST
-    for k in range(len(x)):
-        most = larger(most, abs(x[k]))
-    return by_way_of_half(most)
+    def call(name: str, result: ir.Type, value: ir.Value, flags: tuple[str, ...] = ()) -> ir.Value:
+        kind = f"v{GROUP}{'f' if value.type == reals else 'i'}32"
+        function = code.module.declare_intrinsic(f"llvm.{name}.{kind}", (), ir.FunctionType(result, (value.type,)))
+        return code.call(function, [value], fastmath=flags)
+
+    values, apart = code.loaded(x, reals), 1
+    while apart < GROUP:
+        others = code.shuffle_vector(values, values, ir.Constant(words, [lane ^ apart for lane in range(GROUP)]))
+        signs = ir.Constant(reals, [-1.0 if lane & apart else 1.0 for lane in range(GROUP)])
+        values, apart = code.fadd(others, code.fmul(values, signs)), 2 * apart
+    values = code.fmul(values, every(GROUP**-0.5))
+    most = call("vector.reduce.fmax", REAL, call("fabs", reals, values), ("nnan",))
+    enough = code.fcmp_ordered(">", most, ir.Constant(REAL, np.float32(LEAST)))
+    factor = code.select(enough, code.fdiv(ir.Constant(REAL, STEPS), most), ir.Constant(REAL, 0))
+    whole = code.fptosi(call("rint", reals, code.fmul(values, code.spread(factor, GROUP))), words)
+    code.put_down(code.trunc(whole, vector(BYTE, GROUP)), out)
+    code.put_down(code.fdiv(most, ir.Constant(REAL, STEPS)), code.place(out, GROUP))
+    code.put_down(
+        code.mul(call("vector.reduce.add", WORD, whole), ir.Constant(WORD, -SHIFTS["vnni"])), code.place(out, GROUP + 4)
+    )
 
 
 @exactly_within
-def round_row(x, codes):
-    """Write the row `x [in]` as whole numbers into `codes` int8, with zeros behind them up to a whole group of inputs.
-
-    Returns what a step is a 127th of, and the sum of the codes. Numbers beyond float16 make no sense of a row.
-    """
-    most, total = most_of_row(x), np.int32(0)
-    # bitsandbytes rounds the reciprocal first
-    factor = np.float32(1) / most * np.float32(STEPS) if most > 0 else np.float32(0)
-    for k in range(len(x)):
-        code = np.int32(np.rint(by_way_of_half(x[k]) * factor))
-        codes[k], total = np.int8(code), np.int32(total + code)
-    for k in range(len(x), len(x) + -len(x) % MOST_IN_A_GROUP):
-        codes[k] = np.int8(0)
-    return most, total
+def round_row(x, entered, rest):
+    """Write the row `x [in]` in groups into `entered` uint8, `ENTERED` bytes each. `rest [GROUP]` is room for one that is not full."""
+    whole = len(x) // GROUP
+    source, target = np.int64(x.ctypes.data), np.int64(entered.ctypes.data)
+    for group in range(whole):
+        round_group(source + 4 * GROUP * group, target + ENTERED * group)
+    if GROUP * whole < len(x):
+        for k in range(GROUP):
+            rest[k] = x[GROUP * whole + k] if GROUP * whole + k < len(x) else np.float32(0)
+        round_group(np.int64(rest.ctypes.data), target + ENTERED * whole)

@@ -18,7 +18,7 @@ from engine.kernels.by_address import address_of, calling
 from engine.kernels.compiling import exactly_within
 from engine.kernels.intrinsics import AHEAD, LINE, REAL, WIDE, WORD, addresses, pointer, vector, written
 from engine.kernels.named_arrays import Bytes, Code, Ids, Vector
-from engine.kernels.rounded import WAY, WAYS, WIDTH, laid_out, multiplying_rounded, round_row
+from engine.kernels.rounded import ENTERED, GROUP, WAY, WAYS, WIDTH, laid_out, multiplying_rounded, round_row
 
 LANES = 16 if WIDE else 8
 PIECE = 1 << 26  # bytes
@@ -26,7 +26,7 @@ BLOCK, HALF_BLOCK = 64, 32  # outputs that lie side by side; half as many where 
 KINDS = (torch.float32, torch.float16, torch.bfloat16, torch.int8)  # by their number in `Stored.shape`
 ROUNDED = KINDS.index(torch.int8)
 NONE = np.zeros(0, np.float32)
-MULTIPLY = types.void(*[types.intp] * 10)  # what `multiplying` and `multiplying_rounded` make
+MULTIPLY = types.void(*[types.intp] * 7)  # what `multiplying` and `multiplying_rounded` make
 multiply = calling(MULTIPLY)
 
 
@@ -34,14 +34,13 @@ class Stored(NamedTuple):
     """A matrix `[out, in]` and its bias `[out]`, or `[0]` without one.
 
     `codes` are the bytes of `[blocks, in, width]`, padded with zeros; `shape` is out, in, width and the type's place in `KINDS`.
-    In eight bits they are laid out by `engine.kernels.rounded`, and `scale` has a number for every output of the blocks.
+    In eight bits they are laid out by `engine.kernels.rounded`, with their scales.
     `loop` multiplies by a block of it. It is compiled when the first matrix of its type and width is stored.
     """
 
     codes: Bytes
     shape: Ids
     bias: Vector
-    scale: Vector
     loop: Code
 
     @classmethod
@@ -55,15 +54,14 @@ class Stored(NamedTuple):
         padded = torch.nn.functional.pad(matrix.to(kind), (0, 0, 0, -outputs % width))
         tiled = padded.view(-1, width, inputs).transpose(1, 2).contiguous()
         shape, loop = np.array([outputs, inputs, width, KINDS.index(kind)]), multiplying(KINDS.index(kind), width)
-        return cls(tiled.view(torch.uint8).flatten().numpy(), shape, numbers_of(bias), NONE, address_of(loop, MULTIPLY))
+        return cls(tiled.view(torch.uint8).flatten().numpy(), shape, numbers_of(bias), address_of(loop, MULTIPLY))
 
     @classmethod
-    def in_eight_bits(cls, codes: Tensor, scale: Tensor, bias: Tensor | None = None) -> "Stored":
-        """The matrix whose whole numbers are `codes` int8 `[out, in]`, with a `scale [out]`: see `rounded.rounded_rows`."""
-        outputs, inputs = codes.shape
-        shape, scales = np.array([outputs, inputs, WIDTH, ROUNDED]), np.pad(numbers_of(scale), (0, -outputs % WIDTH))
+    def in_eight_bits(cls, codes: Tensor, scales: Tensor, inputs: int, bias: Tensor | None = None) -> "Stored":
+        """The matrix of so many inputs whose `codes` and `scales` are those of `rounded.round_matrix`."""
+        shape = np.array([len(codes), inputs, WIDTH, ROUNDED])
         loop = address_of(multiplying_rounded(WAYS.index(WAY)), MULTIPLY)
-        return cls(laid_out(codes), shape, numbers_of(bias), scales, loop)
+        return cls(laid_out(codes, scales), shape, numbers_of(bias), loop)
 
 
 def numbers_of(tensor: Tensor | None) -> np.ndarray:
@@ -132,7 +130,7 @@ def multiplying(kind: int, width: int) -> Callable:
     size, step = KINDS[kind].itemsize, vectors * LANES
 
     @exactly_within
-    def multiply(weights, x, across, count, inputs, out, apart, scales, mosts, sums):
+    def multiply(weights, x, across, count, inputs, out, apart):
         for column in range(0, width, step):
             those, target, source, left = weights + column * size, out + 4 * column, x, count
             while left > 0:
@@ -146,19 +144,24 @@ def multiplying(kind: int, width: int) -> Callable:
 
 
 class Entering(NamedTuple):
-    """A thread's room for rows that enter a product in eight bits: their codes, their largest numbers and the sums of their codes."""
+    """A thread's room for rows that enter a product in eight bits, uint8 `[N, bytes_entering(in)]`, and for a group with gaps."""
 
-    codes: np.ndarray
-    mosts: np.ndarray
-    sums: np.ndarray
+    rows: np.ndarray
+    rest: np.ndarray
+
+
+@exactly_within
+def bytes_entering(inputs):
+    """Bytes of a row of so many numbers in `Entering`."""
+    return -(-inputs // GROUP) * ENTERED
 
 
 class Product(NamedTuple):
     """What all blocks of a product share, in numbers alone: a task is handed these, and no arrays.
 
     `rows` have entered the matrix, `inputs` numbers each. `x` is the address of what is multiplied, `across` its bytes from row to row.
-    A block has `width` of all `outputs`, and `bytes_each` bytes of weights. `weights`, `scales` and `bias` are the first block's
-    addresses; `bias` is 0 for a matrix without one. `mosts` and `sums` are those of `Entering`. `loop` multiplies.
+    A block has `width` of all `outputs`, and `bytes_each` bytes of weights. `weights` and `bias` are the first block's addresses;
+    `bias` is 0 for a matrix without one. `loop` multiplies.
     """
 
     loop: int
@@ -170,9 +173,6 @@ class Product(NamedTuple):
     inputs: int
     outputs: int
     width: int
-    scales: int
-    mosts: int
-    sums: int
     bias: int
 
 
@@ -181,7 +181,7 @@ def enter_product(x, matrix, entering):
     """`product_of`, behind the rounding of `x [N, in]` for eight bits. Every thread rounds for itself: waiting would take longer."""
     if matrix.shape[3] == ROUNDED:
         for row in range(len(x)):
-            entering.mosts[row], entering.sums[row] = round_row(x[row], entering.codes[row])
+            round_row(x[row], entering.rows[row], entering.rest)
     return product_of(x, matrix, entering)
 
 
@@ -192,7 +192,7 @@ def product_of(x, matrix, entering):
     outputs, width = matrix.shape[0], matrix.shape[2]
     source, across = np.int64(x.ctypes.data), 4 * inputs
     if matrix.shape[3] == ROUNDED:
-        source, across = np.int64(entering.codes.ctypes.data), entering.codes.shape[1]
+        source, across = np.int64(entering.rows.ctypes.data), entering.rows.shape[1]
     return Product(
         np.int64(matrix.loop),
         np.int64(matrix.codes.ctypes.data),
@@ -203,9 +203,6 @@ def product_of(x, matrix, entering):
         inputs,
         outputs,
         width,
-        np.int64(matrix.scale.ctypes.data),
-        np.int64(entering.mosts.ctypes.data),
-        np.int64(entering.sums.ctypes.data),
         np.int64(matrix.bias.ctypes.data if len(matrix.bias) else 0),
     )
 
@@ -230,9 +227,6 @@ def block_product(product, block, out, apart, spare):
         product.inputs,
         target,
         between,
-        product.scales + 4 * first,
-        product.mosts,
-        product.sums,
     )
     if straight:
         return

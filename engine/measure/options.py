@@ -99,7 +99,7 @@ def add_pair(parser: ArgumentParser) -> None:
     parser.add_argument("--draft", metavar="MODEL", help="the draft model for --target, found the same way")
     learned = "a folder of learned drafters for --target, and their calibration.json"
     parser.add_argument("--drafter", metavar="FOLDER", help=learned)
-    kept = "keep the target's weights in 8 bits or in 4 (nf4), by bitsandbytes, or not (none); as its files keep them when left out"
+    kept = "keep the target's weights in 8 bits or in 4 (nf4), or not (none); as its files keep them when left out"
     parser.add_argument("--quantisation", choices=QUANTISATIONS, help=kept)
     raw = "send prompts as they are; else they are user messages in the target's chat template, where it has one"
     parser.add_argument("--raw", action="store_true", help=raw)

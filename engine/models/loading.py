@@ -29,10 +29,20 @@ from engine.forward.runner import Runner
 from engine.models import gguf_reading, refusals
 from engine.models.bigram import BigramTable
 from engine.models.gguf_files import is_gguf
-from engine.models.memory import bytes_by_name, empty_model, refuse_too_large
+from engine.models.memory import bytes_by_name, empty_model, loaded_in, refuse_too_large
 from engine.models.pairs import EMBEDDED, SPREADS, Checkpoint, LoadedPair, Pair, named, one_of, short_name
 from engine.models.progress import Stopped, Tell, fetching, placing
-from engine.models.quantising import KEPT, as_asked, config_of, kept_in, kept_on, quantisation_of, round_rest
+from engine.models.quantising import (
+    KEPT,
+    as_asked,
+    config_of,
+    in_eight_bits,
+    kept_in,
+    kept_on,
+    quantisation_of,
+    round_rest,
+    rounds,
+)
 from engine.models.spreading import how_to_load, refuse_spread, spread_words
 from engine.nets import load_nets
 from engine.nets.formats import composite
@@ -262,7 +272,7 @@ def load_model(
     config = config_in(checkpoint)
     from_gguf = is_gguf(checkpoint.path)
     more: dict = {"config": config, "use_safetensors": True, "key_mapping": composite.NAMES, **checkpoint.source}
-    kind: Any = AutoModelForCausalLM
+    kind: type = AutoModelForCausalLM
     if from_gguf:
         with refusals.in_plain_words(checkpoint):
             more = {
@@ -271,28 +281,32 @@ def load_model(
                 "state_dict": gguf_reading.weights_in(checkpoint.path),
             }
         kind = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
-    own = kept_in(config)
+    own, rounded = kept_in(config), rounds(quantisation, device, spread)
+    as_read = own if rounded else quantisation
     if own != "none":
         config.quantization_config["llm_int8_threshold"] = 0.0
         more |= {"device_map": {"": device if own in kept_on(device) else "cpu"}}  # where it can be widened
-    elif quantisation != "none":
+    elif quantisation != "none" and not rounded:
         more |= {"quantization_config": config_of(quantisation, dtype), "device_map": {"": device}}
     if spread != "none":
         more |= how_to_load(spread, checkpoint, config, empty_model(config, dtype, quantisation))
     if tell and checkpoint.revision is not None:
         more["tqdm_class"] = fetching(tell, short_name(checkpoint.path))
-    sizes = bytes_by_name(empty_model(config, dtype, quantisation)) if tell else {}
+    read_in = loaded_in(config, dtype) if rounded else dtype
+    sizes = bytes_by_name(empty_model(config, read_in, as_read)) if tell else {}
     try:
         with refusals.in_plain_words(checkpoint), placing(tell, short_name(checkpoint.path), sizes):
             model, report = kind.from_pretrained(
                 **more,
-                dtype=dtype,
+                dtype=read_in,
                 attn_implementation=refusals.attention_of(config),
                 output_loading_info=True,
             )
-            if from_gguf and quantisation == "8-bit":
-                round_rest(model)
-            if own != "none":
+            if rounded:
+                model = as_asked(in_eight_bits(model), quantisation, dtype)
+                if from_gguf:
+                    round_rest(model)
+            elif own != "none":
                 model = as_asked(model, quantisation, dtype)
                 model = model.to(device) if quantisation == "none" else model
             elif quantisation == spread == "none":
@@ -306,7 +320,7 @@ def load_model(
         raise ValueError(f"{checkpoint.path} lacks {len(missing)} of its model's weights, for example {missing[0]}.")
     if quantisation != "none" and all(each.dtype != KEPT[quantisation] for each in model.parameters()):
         raise ValueError(
-            f"{checkpoint.path} ({model.config.model_type}) has no layers that bitsandbytes keeps in {quantisation}: "
+            f"{checkpoint.path} ({model.config.model_type}) has no layers that can be kept in {quantisation}: "
             "load it with the quantisation none."
         )
     if from_gguf:

@@ -15,26 +15,32 @@ from engine.forward.devices import free_bytes
 from engine.forward.llama import FAMILIES
 from engine.forward.recurrent.cache import node_bytes, text_bytes, zero_states
 from engine.forward.recurrent.kinds import attending, keeps_state
+from engine.forward.rounded_linear import RoundedLinear
 from engine.forward.runner_gpu import static_capacity
 from engine.forward.session_gpu import PROMPTS, SIZES
 from engine.forward.sizes import context_of, head_dim_of, kv_heads_of
 from engine.models.pairs import Pair
-from engine.models.quantising import bytes_of, config_of, kept_on, odd_size
+from engine.models.quantising import bytes_of, config_of, in_eight_bits, kept_in, kept_on, odd_size, rounds
 
 GIB = 2**30
 LANES, ROWS = 2, 512  # a race as the page opens with it: a prompt, 200 new tokens, and room for a tree
 NODES = 12  # of such a race's tree
 NET_BYTES = 4  # of a learned drafter's weight in memory
 HALVES = (torch.float16, torch.bfloat16)
+COPIED = (torch.float32, torch.bfloat16)  # types of plain matrices that forwards on a CPU lay out anew
 
 
-def empty_model(config: PreTrainedConfig, dtype: torch.dtype, quantisation: str) -> PreTrainedModel:
-    """The model without memory for its weights. Its layers are those that bitsandbytes would make."""
+def empty_model(
+    config: PreTrainedConfig, dtype: torch.dtype, quantisation: str, rounded: bool = False
+) -> PreTrainedModel:
+    """The model without memory for its weights. Its layers are those that bitsandbytes would make, or `rounded` ones."""
     plain = deepcopy(config)
     if hasattr(plain, "quantization_config"):
         del plain.quantization_config
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(plain, dtype=dtype, attn_implementation="eager")
+        if rounded:
+            return in_eight_bits(model)
         if quantisation != "none":
             quantiser = AutoHfQuantizer.from_config(config_of(quantisation, dtype), pre_quantized=False)
             quantiser.preprocess_model(model=model, dtype=dtype, device_map={"": "meta"})
@@ -59,16 +65,18 @@ def needed(
     """Bytes that a model of this configuration needs on the device, by what takes them.
 
     `copies` are the layouts that forwards on a CPU make of matrices, and `rows` the caches of a race. `states` are those of its texts
-    and of every node of a tree, and `graphs` the logits that its CUDA graphs hold. Idle caches and graphs do not count: they get a
+    and of every node of a tree, and `graphs` the logits that its CUDA graphs hold. `loading` is what more lies there before layers are
+    rounded than afterwards. Idle caches and graphs do not count: they get a
     share of what is left (`engine.forward.cuda_graphs.kept_bytes`).
     """
-    model = empty_model(config, dtype, quantisation)
-    copies = 0
-    if device.type == "cpu" and quantisation == "none" and dtype in (torch.float32, torch.bfloat16):
+    rounded, copies = rounds(quantisation, device), 0
+    model = empty_model(config, dtype, quantisation, rounded)
+    compiled = type(model) in FAMILIES and dtype == torch.float32
+    if device.type == "cpu" and (compiled if rounded else quantisation == "none" and dtype in COPIED):
         # The compiled forward keeps the type of the checkpoint (`engine.kernels.stored`), the others that of the model.
-        compiled = type(model) in FAMILIES and dtype == torch.float32 and config.dtype in HALVES
-        matrices = sum(each.weight.numel() for each in model.modules() if isinstance(each, torch.nn.Linear))
-        copies = matrices * (2 if compiled else dtype.itemsize)
+        size = 2 if compiled and config.dtype in HALVES else dtype.itemsize
+        matrices = [each for each in model.modules() if isinstance(each, torch.nn.Linear | RoundedLinear)]
+        copies = sum(each.weight.numel() * (1 if isinstance(each, RoundedLinear) else size) for each in matrices)
     tokens, graphs, states = min(ROWS, context_of(config)), 0, 0
     if keeps_state(config):
         plain = model if quantisation == "none" else empty_model(config, dtype, "none")
@@ -79,7 +87,16 @@ def needed(
     heads, layers = kv_heads_of(config) or 0, attending(config)
     row = 2 * layers * heads * head_dim_of(config) * dtype.itemsize if layers else 0
     weights = sum(bytes_by_name(model).values())
-    return Counter(weights=weights, copies=copies, rows=LANES * tokens * row, graphs=graphs, states=states)
+    found = Counter(weights=weights, copies=copies, rows=LANES * tokens * row, graphs=graphs, states=states)
+    if rounded and kept_in(config) == "none":
+        read = sum(bytes_by_name(empty_model(config, loaded_in(config, dtype), "none")).values())
+        found["loading"] = max(0, read - found.total())
+    return found
+
+
+def loaded_in(config: PreTrainedConfig, dtype: torch.dtype) -> torch.dtype:
+    """The type of a target's weights until its layers are rounded: that of its checkpoint, where it is half of float32."""
+    return config.dtype if dtype == torch.float32 and config.dtype in HALVES else dtype
 
 
 def nets_in(folder: str | None) -> int:

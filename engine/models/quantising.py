@@ -1,11 +1,14 @@
-"""Quantising: a target's weights in 8 or 4 bits, kept by bitsandbytes. Knows configurations and layers; reads no file.
+"""Quantising: a target's weights in 8 or 4 bits. Knows configurations and layers; reads no file.
 
 A quantised target is a model of its own, and lossless means its own text. How exact the logits behind a tree's node are:
 
-- "8-bit" is LLM.int8 without its columns of outliers. With them, a large number in one row changes how all rows are rounded, so a
-  node's logits would follow its siblings. Without them, a row is rounded on its own, and products are sums of whole numbers.
-  On a CPU the compiled forward computes it for the families that it knows: exact, bit for bit, as in 16 and 32 bits.
-- "nf4" widens weights as they are read. Which kernel multiplies them depends on the machine, and on a GPU on the number of rows.
+- "8-bit" on a CPU is `engine.forward.rounded_linear`: rows and matrices are rotated and rounded in groups of 64 inputs. A row is
+  rounded on its own, and products are sums of whole numbers. The compiled forward computes the very same for the families that it
+  knows: exact, bit for bit, as in 16 and 32 bits. A checkpoint that bitsandbytes wrote is widened layer by layer and rounded so.
+- "8-bit" on a GPU is bitsandbytes' LLM.int8 without its columns of outliers. With them, a large number in one row changes how all
+  rows are rounded, so a node's logits would follow its siblings.
+- "nf4" is bitsandbytes' too, and widens weights as they are read. Which kernel multiplies them depends on the machine, and on a GPU
+  on the number of rows.
 - Attention, the embedding and the head stay in the type that the target computes in. Outside of the compiled forward their last bits
   may follow the number of rows, and rounding to 8 bits, or to the bfloat16 of a CPU's 4-bit kernel, widens such a difference. So
   near-ties may fall differently in a tree.
@@ -19,7 +22,9 @@ from typing import Any
 
 import torch
 from transformers import BitsAndBytesConfig, PreTrainedConfig, PreTrainedModel
+from transformers.pytorch_utils import Conv1D
 
+from engine.forward.rounded_linear import RoundedLinear
 from engine.forward.sizes import head_dim_of, kv_heads_of, mlp_of
 from engine.models.pairs import QUANTISATIONS, Checkpoint, one_of
 
@@ -71,7 +76,7 @@ def as_asked(model: PreTrainedModel, quantisation: str, dtype: torch.dtype) -> P
     """A model whose checkpoint keeps it in 8 bits, with the rest of its weights in `dtype`; all of them for the quantisation "none"."""
     if quantisation == "none":
         model.dequantize()
-    for weights in (*model.parameters(), *model.buffers()):
+    for weights in model.parameters():  # buffers stay in float32, as in every model: angles of positions need it
         if weights.is_floating_point():
             weights.data = weights.data.to(dtype)
     model.config.dtype = dtype
@@ -88,30 +93,46 @@ def round_rest(model: PreTrainedModel) -> None:
             weights.data = weights.data.half().float()
 
 
+def rounds(quantisation: str, device: torch.device, spread: str = "none") -> bool:
+    """Whether such a target's layers are rounded by `in_eight_bits`, and not kept by bitsandbytes."""
+    return quantisation == "8-bit" and device.type == "cpu" and spread == "none"
+
+
 def in_eight_bits(model: PreTrainedModel) -> PreTrainedModel:
-    """The float model on a CPU, its linear layers but for the head replaced by bitsandbytes' own, as loading it in "8-bit" does."""
-    from bitsandbytes import nn  # seconds that a plain model need not wait
-
-    def made(linear: torch.nn.Linear) -> torch.nn.Module:
-        weight = nn.Int8Params(linear.weight.detach(), requires_grad=False, has_fp16_weights=False)
-        layer = nn.Linear8bitLt(
-            linear.in_features, linear.out_features, bias=linear.bias is not None, has_fp16_weights=False
-        )
-        layer.weight = weight.to("cpu")
-        return layer
-
-    replace_linear(model, made)
+    """The model with `RoundedLinear` for each linear layer but the head, one by one. Those of bitsandbytes are widened first."""
+    replace_linear(model, lambda layer: RoundedLinear(matrix_of(layer)))
+    if getattr(model, "hf_quantizer", None) is not None:
+        model.hf_quantizer.remove_quantization_config(model)
     return model.requires_grad_(False).eval()
 
 
-def replace_linear(model: PreTrainedModel, made: Callable[[torch.nn.Linear], torch.nn.Module]) -> None:
-    """Puts what is `made` of each of the model's plain linear layers, but for the head, in its place. Biases stay."""
-    for module in list(model.modules()):
+def replace_linear(model: PreTrainedModel, made: Callable[[Any], torch.nn.Module]) -> None:
+    """Puts what is `made` of each of the model's linear layers, but for the head, in its place. Biases stay."""
+    head = model.get_output_embeddings()
+    parents = [
+        module for module in model.modules() if next(module.children(), None) is not None
+    ]  # holds no layer in memory
+    for module in parents:
         for name, linear in list(module.named_children()):
-            if type(linear) is torch.nn.Linear and linear is not model.get_output_embeddings():
+            if linear is not head and (type(linear) in (torch.nn.Linear, Conv1D) or is_kept(linear)):
                 layer = made(linear)
                 layer.bias = linear.bias
                 setattr(module, name, layer)
+
+
+def is_kept(layer: torch.nn.Module) -> bool:
+    """Whether bitsandbytes keeps this layer in 8 bits."""
+    return type(layer).__name__ == "Linear8bitLt"
+
+
+def matrix_of(layer: torch.nn.Module) -> torch.Tensor:
+    """The float matrix `[out, in]` of a linear layer."""
+    if is_kept(layer):
+        from bitsandbytes import functional  # seconds that a plain model need not wait
+
+        scales = layer.weight.SCB if layer.state.SCB is None else layer.state.SCB
+        return functional.int8_vectorwise_dequant(layer.weight.data, scales)
+    return layer.weight.T if type(layer) is Conv1D else layer.weight
 
 
 def kept_on(device: torch.device) -> tuple[str, ...]:

@@ -63,7 +63,7 @@ def pays(parser: ArgumentParser) -> None:
 
 
 def doctor(parser: ArgumentParser) -> None:
-    """Tell where two runs part and why, or what is wrong with a learned drafter."""
+    """Tell where two runs part and why, what is wrong with a learned drafter, or what fewer bits change."""
     for letter in "ab":
         parser.add_argument(
             letter, metavar=letter.upper(), nargs="?", type=Path, help="a race file, or a file of prompt and tokens"
@@ -73,7 +73,7 @@ def doctor(parser: ArgumentParser) -> None:
         "--prompts",
         type=Path,
         nargs="+",
-        help="files of prompts, to examine the learned drafter in --drafter, which then needs no --target",
+        help="files of prompts, to examine the learned drafter in --drafter, which then needs no --target, or a --quantisation",
     )
     add_pair(parser)
     add_json(parser)

@@ -36,7 +36,7 @@ TYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "
 
 
 def rounded(name: str, dtype: torch.dtype):
-    """A random model whose weights that type holds exactly, in float32 or, as bitsandbytes keeps it, in eight bits."""
+    """A random model whose weights that type holds exactly, in float32 or in eight bits."""
     if dtype == torch.int8:
         return in_eight_bits(random_model(name.removesuffix(" in 8 bits")))
     model = random_model(name).to(dtype).float()
@@ -111,9 +111,9 @@ def test_neither_threads_nor_the_stored_type_nor_the_pieces_of_a_prompt_change_a
         assert said(CompiledLlama(model, threads), model, (60, 12, 8, 7, 3)) == first
     assert TYPES[LIKE[name]] is stored.KINDS[CompiledLlama(model, 1).weights.nests[1].qkv.shape[3]]
     if TYPES[LIKE[name]] is torch.int8:
-        for way in {"pairs", rounded_products.WAY}:  # whole numbers add up alike, however a processor multiplies them
+        for way in rounded_products.WAYS:  # whole numbers add up alike, however a processor multiplies them
             monkeypatch.setattr(stored, "WAY", way)
-            monkeypatch.setattr(stored, "laid_out", lambda codes, way=way: rounded_products.laid_out(codes, way))
+            monkeypatch.setattr(stored, "laid_out", lambda *made, way=way: rounded_products.laid_out(*made, way))
             assert said(CompiledLlama(model, 2), model, (90,)) == first
     else:
         monkeypatch.setattr(stored, "KINDS", stored.KINDS[:1])

@@ -1,57 +1,106 @@
-"""Products in eight bits: the very numbers of bitsandbytes, in every way of multiplying bytes that this processor can run."""
+"""Products in eight bits: the very numbers of `RoundedLinear`, in every way in which processors add up products of bytes."""
 
-import bitsandbytes.functional as reference
 import numpy as np
 import pytest
 import torch
 
+from engine.forward.rounded_linear import RoundedLinear, round_rows
 from engine.kernels import rounded
 from engine.kernels.by_address import address_of
 from engine.kernels.compiling import exactly_compiled
 from engine.kernels.named_arrays import NamedArrays, unpacked
 from engine.kernels.stored import BLOCK, MULTIPLY, Entering, Stored, block_product, enter_product
 
-RUNNABLE = ["pairs", *({rounded.WAY} - {"pairs"})]
+SHAPES = [(64, 64), (100, 34), (33, 700), (640, 3072)]
 
 
 @exactly_compiled
-def product(table, x, out, codes, mosts, sums, spare):
-    matrix, entering = unpacked(Stored, table, np.int64(0)), Entering(codes, mosts, sums)
-    made, target, apart = enter_product(x, matrix, entering), np.int64(out.ctypes.data), np.int64(4 * out.shape[1])
+def product(table, x, out, entered, rest, spare):
+    matrix = unpacked(Stored, table, np.int64(0))
+    made = enter_product(x, matrix, Entering(entered, rest))
+    target, apart = np.int64(out.ctypes.data), np.int64(4 * out.shape[1])
     for block in range(-(-made.outputs // made.width)):
         block_product(made, block, target + 4 * block * made.width, apart, np.int64(spare.ctypes.data))
 
 
-def multiplied(matrix: Stored, x: torch.Tensor) -> torch.Tensor:
+def groups_of(inputs: int) -> int:
+    return -(-inputs // rounded.GROUP)
+
+
+def multiplied(matrix: Stored, x: torch.Tensor) -> tuple[torch.Tensor, np.ndarray]:
+    """The product, and what the rows became: `[rows, groups, ENTERED]` bytes."""
     rows, inputs = x.shape
     out = np.empty((rows, int(matrix.shape[0])), np.float32)
-    spaces = np.empty((rows, inputs + 8), np.int8), np.empty(rows, np.float32), np.empty(rows, np.int32)
-    product(NamedArrays(matrix).table, x.numpy(), out, *spaces, np.empty((rows, BLOCK), np.float32))
-    return torch.from_numpy(out)
+    entered = np.empty((rows, groups_of(inputs) * rounded.ENTERED), np.uint8)
+    spaces = entered, np.empty(rounded.GROUP, np.float32), np.empty((rows, BLOCK), np.float32)
+    product(NamedArrays(matrix).table, x.numpy(), out, *spaces)
+    return torch.from_numpy(out), entered.reshape(rows, -1, rounded.ENTERED)
 
 
-@pytest.mark.parametrize("way", RUNNABLE)
-@pytest.mark.parametrize(("outputs", "inputs"), [(64, 64), (100, 34), (33, 700), (640, 3072)])
-def test_products_are_those_of_bitsandbytes_to_the_last_bit(outputs, inputs, way):
-    """Any number of rows, one of them zeros, one beyond the others by far."""
+def stored(layer: RoundedLinear, way: str) -> Stored:
+    made = Stored.in_eight_bits(layer.weight, layer.scale, layer.in_features, layer.bias)
+    loop = rounded.multiplying_rounded(rounded.WAYS.index(way))
+    return made._replace(codes=rounded.laid_out(layer.weight, layer.scale, way), loop=address_of(loop, MULTIPLY))
+
+
+@pytest.mark.parametrize("way", rounded.WAYS)
+@pytest.mark.parametrize(("outputs", "inputs"), SHAPES)
+def test_products_are_those_of_the_plain_layer_to_the_last_bit(outputs, inputs, way):
+    """Any number of rows, one of them zeros, one beyond the others by far, and one with a single large number."""
     generator = torch.Generator().manual_seed(inputs)
     matrix, bias = (torch.randn(*shape, generator=generator) for shape in ((outputs, inputs), (outputs,)))
-    codes, scale = rounded.rounded_rows(matrix)
-    expected_codes, expected_scale, _ = reference.int8_vectorwise_quant(matrix.half())
-    assert torch.equal(codes, expected_codes) and torch.equal(scale, expected_scale)
-    stored = Stored.in_eight_bits(codes, scale, bias)._replace(
-        codes=rounded.laid_out(codes, way),
-        loop=address_of(rounded.multiplying_rounded(rounded.WAYS.index(way)), MULTIPLY),
-    )
+    layer = RoundedLinear(matrix, bias)
+    kept = stored(layer, way)
     for rows in (*range(1, rounded.ROWS + 3), 2 * rounded.ROWS + 1):
         x = torch.randn(rows, inputs, generator=generator) * 3
         x[rows // 2] *= 1000
-        found = multiplied(stored, x)
-        whole, most, _ = reference.int8_vectorwise_quant(x.half())
-        wanted = torch.ops.bitsandbytes.int8_scaled_mm.default(
-            whole, codes, most, scale, bias=bias, dtype=torch.float32
-        )
-        assert torch.equal(found, wanted)
+        x[-1, 5] = 4e4
+        found, entered = multiplied(kept, x)
+        codes, steps = round_rows(x)
+        assert np.array_equal(entered[..., : rounded.GROUP].view(np.int8), codes.numpy())
+        assert np.array_equal(entered[..., rounded.GROUP : rounded.GROUP + 4].copy().view(np.float32)[..., 0], steps)
+        assert torch.equal(found, layer(x))
         x[0] = 0
-        assert torch.equal(multiplied(stored, x)[0], bias)
-        assert torch.equal(multiplied(stored, x)[1:], found[1:])
+        assert torch.equal(multiplied(kept, x)[0][0], bias)
+        assert torch.equal(multiplied(kept, x)[0][1:], found[1:])
+
+
+@pytest.mark.parametrize(("outputs", "inputs"), SHAPES)
+def test_the_plain_layer_is_what_its_formula_says(outputs, inputs):
+    """Whole numbers of 64 bits, and groups added one after the other."""
+    generator = torch.Generator().manual_seed(outputs)
+    matrix, x = (torch.randn(count, inputs, generator=generator) for count in (outputs, 7))
+    layer, (codes, steps) = RoundedLinear(matrix), round_rows(x)
+    whole = torch.einsum("ngk,ogk->gno", codes.long(), layer.weight.view(outputs, -1, rounded.GROUP).long())
+    total = torch.zeros(7, outputs)
+    for group in range(groups_of(inputs)):
+        total += whole[group] * (steps[:, group, None] * layer.scale[:, group])
+    assert torch.equal(layer(x), total) and codes.abs().max() == rounded.STEPS
+
+
+def test_a_rotation_keeps_products_and_spreads_what_is_large():
+    matrix, x = torch.randn(50, 192), torch.randn(3, 192)
+    x[:, 100] = 1000
+    there = rounded.rotate(x)
+    assert torch.allclose(there.flatten(1) @ rounded.rotate(matrix).flatten(1).T, x @ matrix.T, atol=1e-2)
+    assert torch.allclose(rounded.rotate(there.flatten(1)).flatten(1), x, atol=1e-3)
+    assert there[:, 1].abs().amax() < 1000 / 8 + 5 and there[:, 1].abs().amin() > 1000 / 8 - 5
+
+
+def test_rounded_layers_are_near_the_exact_ones_behind_large_inputs():
+    """A single large input of a row is what one scale a row cannot hold beside the others."""
+    generator = torch.Generator().manual_seed(0)
+    matrix, x = (torch.randn(count, 576, generator=generator) for count in (300, 20))
+    x[:, 7] = 100
+    wanted = x @ matrix.T
+    plain = (x * (127 / 100)).round() * (100 / 127) @ matrix.T
+    away = (RoundedLinear(matrix)(x) - wanted).std()
+    assert away < 0.02 * wanted.std() and away < (plain - wanted).std() / 2
+
+
+def test_groups_without_numbers_worth_rounding_are_zeros():
+    layer = RoundedLinear(torch.zeros(40, 64))
+    assert torch.equal(multiplied(stored(layer, rounded.WAY), torch.randn(2, 64))[0], torch.zeros(2, 40))
+    x = torch.full((1, 64), 1e-35)
+    layer = RoundedLinear(torch.randn(40, 64))
+    assert torch.equal(multiplied(stored(layer, rounded.WAY), x)[0], torch.zeros(1, 40)) and not layer(x).any()

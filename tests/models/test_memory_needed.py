@@ -1,5 +1,6 @@
 """Memory: what is computed from a configuration is what loading takes, and what does not fit is refused before a weight is read."""
 
+from copy import deepcopy
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -13,7 +14,7 @@ from transformers import AutoModelForCausalLM
 from engine.forward.llama import Weight
 from engine.forward.runner import Runner
 from engine.models import loading, memory
-from engine.models.memory import GIB, bytes_by_name, empty_model, needed
+from engine.models.memory import GIB, empty_model, needed
 from engine.models.pairs import Pair
 from helpers.checkpoints import SIZES, byte_tokenizer, pair_of, write
 
@@ -61,15 +62,18 @@ def test_the_computed_bytes_are_the_loaded_ones(name, quantisation, dtype, tmp_p
     kind(config).save_pretrained(tmp_path)
     byte_tokenizer().save_pretrained(tmp_path)
     loaded = loading.load_model(pair_of(tmp_path).target_checkpoint, CPU, dtype, quantisation)
-    computed = sum(bytes_by_name(empty_model(config, dtype, quantisation)).values())
+    computed = needed(config, CPU, dtype, quantisation)["weights"]
     assert computed == pytest.approx(held(loaded), rel=0.01)
 
 
-@pytest.mark.parametrize(("half", "dtype"), [(True, "fp32"), (False, "fp32"), (True, "bf16")])
-def test_copies_are_those_that_the_forward_makes(half, dtype, tmp_path):
+@pytest.mark.parametrize(
+    ("half", "dtype", "quantisation"),
+    [(True, "fp32", "none"), (False, "fp32", "none"), (True, "bf16", "none"), (True, "fp32", "8-bit")],
+)
+def test_copies_are_those_that_the_forward_makes(half, dtype, quantisation, tmp_path):
     """The compiled forward keeps a matrix in the checkpoint's type. Norms and tables beside the matrices are small."""
     write(tmp_path, half=half, **WIDE)
-    model = loading.load_model(pair_of(tmp_path).target_checkpoint, CPU, loading.DTYPES[dtype])
+    model = loading.load_model(pair_of(tmp_path).target_checkpoint, CPU, loading.DTYPES[dtype], quantisation)
     runner = Runner(model, threads=1)
     if runner.way == "compiled":
         made = runner.own.stored_bytes
@@ -79,9 +83,8 @@ def test_copies_are_those_that_the_forward_makes(half, dtype, tmp_path):
         made = sum(each.packed.numel() * 2 for each in weights)
     config = loading.config_in(pair_of(tmp_path).target_checkpoint)
     config.dtype = torch.float16 if half else torch.float32
-    assert needed(config, CPU, loading.DTYPES[dtype])["copies"] == pytest.approx(
-        made, rel=0.06
-    )  # 257 logits lie in 320
+    copies = needed(config, CPU, loading.DTYPES[dtype], quantisation)["copies"]
+    assert copies == pytest.approx(made, rel=0.06)  # 257 logits lie in 320
 
 
 def test_a_real_size_is_counted_without_its_memory():
@@ -99,6 +102,16 @@ def test_a_real_size_is_counted_without_its_memory():
         6.95e9 + 2 * 2 * 151936 * 4096, rel=0.01
     )  # embedding and head stay in bf16
     assert needed(QWEN3_8B, CPU, torch.float32)["copies"] == pytest.approx(2 * 7.57e9, rel=0.01)
+
+
+def test_what_lies_there_before_layers_are_rounded_counts_where_it_is_more():
+    """A checkpoint in float32 is twice what its rounded layers and their copies take; one in bfloat16 is less than they are."""
+    wide, half = deepcopy(QWEN3_8B), needed(QWEN3_8B, CPU, torch.float32, "8-bit")
+    wide.dtype = torch.float32
+    found = needed(wide, CPU, torch.float32, "8-bit")
+    assert half["loading"] == 0 and found["loading"] > 0
+    assert found.total() == pytest.approx(4 * 8.19e9, rel=0.01)
+    assert half["weights"] == pytest.approx(6.95e9 * (1 + 4 / 64) + 2 * 4 * 151936 * 4096, rel=0.01)
 
 
 def test_draft_and_rows_count_too(llama, qwen):

@@ -26,7 +26,7 @@ from engine.forward.llama_compiled import CompiledLlama
 from engine.forward.runner import Runner
 from engine.kernels.compiling import compiled, exactly_compiled
 from engine.kernels.named_arrays import NamedArrays, unpacked
-from engine.kernels.rounded import rounded_rows
+from engine.kernels.rounded import ENTERED, GROUP, round_matrix
 from engine.kernels.sharing import cores
 from engine.kernels.stored import Entering, Stored, block_product, enter_product
 from engine.lab.train.pretrain import llama
@@ -62,9 +62,9 @@ def read_all(numbers):
 
 
 @exactly_compiled
-def multiply_often(table, x, out, codes, mosts, sums, times):
+def multiply_often(table, x, out, entered, rest, times):
     """The products of `x [n, in]` with a `Stored` matrix, so often. `out [n, out]`; the others are room for `Entering`."""
-    matrix, entering = unpacked(Stored, table, np.int64(0)), Entering(codes, mosts, sums)
+    matrix, entering = unpacked(Stored, table, np.int64(0)), Entering(entered, rest)
     product, target, apart = enter_product(x, matrix, entering), np.int64(out.ctypes.data), np.int64(4 * out.shape[1])
     for _ in range(times):
         for block in range(product.outputs // product.width):
@@ -81,12 +81,16 @@ def reading_ms(size: int, threads: int, repeats: int) -> float:
 def multiplied_a_ms(kind: torch.dtype, threads: int, repeats: int) -> float:
     """Products of two numbers that so many threads add up in a ms, with weights of this type that stay in the first cache."""
     numbers = torch.linspace(-1, 1, math.prod(CACHED)).view(CACHED)
-    matrix = Stored.in_eight_bits(*rounded_rows(numbers)) if kind == torch.int8 else Stored.of(numbers.to(kind).float())
+    matrix = (
+        Stored.in_eight_bits(*round_matrix(numbers), CACHED[1])
+        if kind == torch.int8
+        else Stored.of(numbers.to(kind).float())
+    )
     weights, rows = NamedArrays(matrix), CACHED_ROWS
 
     def multiply() -> None:
         x, out = np.ones((rows, CACHED[1]), np.float32), np.empty((rows, CACHED[0]), np.float32)
-        room = np.empty((rows, CACHED[1]), np.int8), np.empty(rows, np.float32), np.empty(rows, np.int32)
+        room = np.empty((rows, -(-CACHED[1] // GROUP) * ENTERED), np.uint8), np.empty(GROUP, np.float32)
         multiply_often(weights.table, x, out, *room, CACHED_PASSES)
 
     return CACHED_PASSES * threads * rows * numbers.numel() / ms_of([multiply] * threads, repeats)

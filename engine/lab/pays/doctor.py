@@ -5,6 +5,7 @@ race file the last lane is taken unless --lane-a or --lane-b says another. The t
 common. Its logits say how near the two best tokens are there. Rounding explains a difference when both runs' tokens are within a
 threshold of the best (`engine.lab.pays.rounding`). At a temperature above 0 the seed's noise is added to the logits first.
 
+`python -m engine doctor --quantisation 8-bit --prompts FILE` measures what the bits change of the target (`engine.lab.pays.quantised`).
 `python -m engine doctor --drafter FOLDER --prompts FILE` examines a learned drafter instead: how often it guesses right by position, by
 context and by kind of text, and what is likely wrong with it. Each cause is tried: other feature layers, tokens shifted by one, another
 rope_theta and so on. What helps most is named.
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.lab.pays import drafter
+from engine.lab.pays import drafter, quantised
 from engine.lab.pays.rounding import threshold
 from engine.measure.options import load_given
 from engine.models.pairs import PAIRS, LoadedPair
@@ -189,9 +190,13 @@ def cause_of(setups: list[tuple[float, int, str]], near: bool) -> str:
 
 def main(options: Namespace) -> dict:
     if options.prompts is not None and options.a is None:
-        return drafter.main(options)
+        plain = options.quantisation in (None, "none") or options.drafter is not None
+        return drafter.main(options) if plain else quantised.main(options)
     if options.prompts is not None or options.b is None:
-        raise ValueError("Give two runs, A and B, or --drafter FOLDER and --prompts FILE for a learned drafter alone.")
+        raise ValueError(
+            "Give two runs, A and B, or --drafter FOLDER and --prompts FILE for a learned drafter, or "
+            "--quantisation 8-bit and --prompts FILE for what the bits change of a target."
+        )
     a, b = read(options.a, "A", options.lane_a), read(options.b, "B", options.lane_b)
     pair = load_given(options)
     found = diagnosis(pair, a, b) | {"pair": pair.title, "dtype": pair.dtype}

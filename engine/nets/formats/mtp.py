@@ -22,6 +22,7 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cache
 from transformers.utils.generic import ContextManagers
 
 from engine.forward.packed_linear import pack_linear_layers
+from engine.forward.rounded_linear import holds_rounded
 from engine.nets.formats import mtp_told
 from engine.nets.formats.checked import opened
 from engine.nets.formats.composite import text_name
@@ -84,7 +85,8 @@ def loader_of(target: PreTrainedModel, source: dict[str, Any]) -> Callable[..., 
     None where its config names no MTP layers that can be read, where its files hold none, and where it is quantised.
     """
     count = mtp_told.count_of(target.config)
-    if not count or getattr(target, "hf_quantizer", None) is not None or mtp_told.obstacle(target.config):
+    quantised = getattr(target, "hf_quantizer", None) is not None or holds_rounded(target)
+    if not count or quantised or mtp_told.obstacle(target.config):
         return None
     first = target.config.num_hidden_layers
     numbers = "|".join(str(first + layer) for layer in range(count))

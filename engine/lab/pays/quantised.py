@@ -1,0 +1,57 @@
+"""`python -m engine doctor --quantisation 8-bit --prompts FILE`: what fewer bits change of a target. Knows logits; knows no drafter.
+
+The target reads the prompts twice, in the quantisation and without one. At each token its two laws are compared: by the divergence of
+Kullback and Leibler, and by whether the likeliest token stays.
+"""
+
+from argparse import Namespace
+from copy import copy
+
+import torch
+from torch import Tensor
+
+from engine.measure.options import given_pair, load_given
+from engine.measure.prompts import read_all
+from engine.models.chat import prompt_tokens
+from engine.models.pairs import LoadedPair
+
+PIECE = 256  # tokens of a text that are read in one go, behind nothing
+
+
+def pieces_of(pair: LoadedPair, texts: list[str]) -> list[list[int]]:
+    """The texts' tokens in pieces of at least two. Raises `ValueError` for texts without any."""
+    tokens, size = [prompt_tokens(pair, text) for text in texts], min(PIECE, pair.context - 1)
+    pieces = [each[at : at + size] for each in tokens for at in range(0, len(each), size)]
+    if not (whole := [piece for piece in pieces if len(piece) > 1]):
+        raise ValueError("The prompts hold no two tokens in a row. Give --prompts a file of longer texts.")
+    return whole
+
+
+def log_probabilities(pair: LoadedPair, piece: list[int]) -> Tensor:
+    """The target's log-probabilities float32 `[n - 1, V]` behind each token of the piece but the last."""
+    logits = pair.target.open(len(piece)).forward(piece, list(range(len(piece))))[0]
+    return logits[:-1].float().log_softmax(-1).cpu()
+
+
+def compare(plain: LoadedPair, kept: LoadedPair, pieces: list[list[int]]) -> dict[str, float]:
+    """KL(plain | kept) in nats, the share of likeliest tokens that change, and both losses in nats: means over all tokens."""
+    tokens, totals = sum(len(piece) - 1 for piece in pieces), torch.zeros(4, dtype=torch.double)
+    for piece in pieces:
+        p, q = (log_probabilities(pair, piece) for pair in (plain, kept))
+        changed, following = p.argmax(-1) != q.argmax(-1), torch.tensor(piece[1:])[:, None]
+        sums = (p.exp() * (p - q)).sum(), changed.sum(), -p.gather(1, following).sum(), -q.gather(1, following).sum()
+        totals += torch.stack([each.double() for each in sums])
+    kl, share, loss, kept_loss = (totals / tokens).tolist()
+    return {"tokens": tokens, "kl": kl, "changed": share, "loss": loss, "kept_loss": kept_loss}
+
+
+def main(options: Namespace) -> dict:
+    prompts, pair, plainly = read_all(options.prompts), given_pair(options), copy(options)
+    plainly.quantisation = "none"
+    kept, plain = load_given(options, pair), load_given(plainly, pair)
+    found = compare(plain, kept, pieces_of(kept, [prompt.text for prompt in prompts]))
+    print(
+        f"{kept.dtype} changes {found['changed']:.1%} of the target's favourites: KL {found['kl']:.4f} nats, "
+        f"loss {found['loss']:.4f} -> {found['kept_loss']:.4f} nats, over {found['tokens']:,} tokens."
+    )
+    return found | {"pair": kept.title, "dtype": kept.dtype}
