@@ -19,9 +19,9 @@ import numpy as np
 
 from engine.forward.devices import cores, free_bytes
 from engine.measure.ways import Way, Written
-from engine.models import gguf_writing
 from engine.models.export import export_gguf, export_openvino
-from engine.models.gguf_files import is_gguf
+from engine.models.gguf import writing as gguf_writing
+from engine.models.gguf.files import is_gguf
 from engine.models.pairs import LoadedPair
 from engine.record.trace import FAILED
 from engine.remote import telling

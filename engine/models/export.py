@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from engine.models import gguf_writing
+from engine.models.gguf import writing as gguf_writing
 from engine.models.loading import config_in, load_model, load_tokenizer_and_config
 from engine.models.pairs import Pair, named, own_pair
 from engine.models.quantising import kept_in

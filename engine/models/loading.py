@@ -26,9 +26,10 @@ from engine.forward.devices import KINDS, cores, is_there
 from engine.forward.llama_eight_bit import eight_bits_pay
 from engine.forward.nf4.layers import take_few_rows
 from engine.forward.runner import Runner
-from engine.models import gguf_reading, refusals
+from engine.models import refusals
 from engine.models.bigram import BigramTable
-from engine.models.gguf_files import is_gguf
+from engine.models.gguf import reading as gguf_reading
+from engine.models.gguf.files import is_gguf
 from engine.models.memory import bytes_by_name, empty_model, loaded_in, refuse_too_large
 from engine.models.pairs import EMBEDDED, SPREADS, Checkpoint, LoadedPair, Pair, named, one_of, short_name
 from engine.models.progress import Stopped, Tell, fetching, placing
@@ -272,7 +273,7 @@ def load_model(
     config = config_in(checkpoint)
     from_gguf = is_gguf(checkpoint.path)
     more: dict = {"config": config, "use_safetensors": True, "key_mapping": composite.NAMES, **checkpoint.source}
-    kind: type = AutoModelForCausalLM
+    kind: Any = AutoModelForCausalLM
     if from_gguf:
         with refusals.in_plain_words(checkpoint):
             more = {

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.models.gguf_files import file_in_folder, file_in_package, is_gguf, shards_of, title_of
+from engine.models.gguf.files import file_in_folder, file_in_package, is_gguf, shards_of, title_of
 from engine.record.calibration import Calibration
 
 if TYPE_CHECKING:  # a command refuses a wrong pair before it imports what would load one
@@ -50,7 +50,7 @@ class Checkpoint:
     def source(self) -> dict:
         """Arguments by which every `from_pretrained` finds it. A folder never asks the network, and no repository's code is run.
 
-        Of a GGUF file `engine.models.gguf_reading.small_files` is the folder with what these find.
+        Of a GGUF file `engine.models.gguf.reading.small_files` is the folder with what these find.
         """
         found = {"local_files_only": True} if self.revision is None else {"revision": self.revision}
         return {"pretrained_model_name_or_path": self.path, "trust_remote_code": False, **found}

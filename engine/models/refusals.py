@@ -11,7 +11,7 @@ from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PreTrainedConfig, PreTrain
 from engine.forward.recurrent import kinds
 from engine.forward.sizes import LATENT, kv_heads_of
 from engine.forward.windows import TRIED, layer_types
-from engine.models.gguf_files import is_gguf
+from engine.models.gguf.files import is_gguf
 from engine.models.pairs import MODELS, PACKAGES, Checkpoint
 from engine.models.quantising import kept_in
 from engine.nets.formats import composite

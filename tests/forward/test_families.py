@@ -300,11 +300,8 @@ def test_a_model_with_a_window_runs_without_graphs(loaded):
     windowed, wide = loaded("gemma2, window"), loaded("llama")
     assert Session(windowed.target, 64, graphed=True).buckets is None
     assert "this model has a sliding window" in why_eager(torch.device("cuda"), windowed=True)
-    sampling = Sampling(0.0, 0, device=torch.device("cpu"))
-
-    def there(pair) -> bool:
-        return find("tree").decided_there(pair, find("tree").own_shape, sampling)
-
+    tree, sampling = find("tree"), Sampling(0.0, 0, device=torch.device("cpu"))
+    there = lambda pair: tree.decided_there(pair, tree.own_shape, sampling)  # noqa: E731
     assert there(wide) and not there(replace(wide, draft=windowed.draft))
     assert not there(replace(wide, target=windowed.target))
 

@@ -9,10 +9,11 @@ import pytest
 import torch
 from gguf import GGMLQuantizationType as Kind
 
-from engine.models import gguf_reading, loading
+from engine.models import loading
 from engine.models.chat import chat_text, chat_tokens
+from engine.models.gguf import reading as gguf_reading
 from engine.models.pairs import own_pair
-from helpers.gguf_models import (
+from helpers.published.gguf_models import (
     END,
     FAMILIES,
     TURN_END,

@@ -9,11 +9,13 @@ from tokenizers import pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from engine.__main__ import main
-from engine.models import export, gguf_reading, gguf_writing
+from engine.models import export
+from engine.models.gguf import reading as gguf_reading
+from engine.models.gguf import writing as gguf_writing
 from engine.models.loading import load_pair
 from engine.models.pairs import PAIRS, named, own_pair
 from helpers.checkpoints import IDS, write
-from helpers.gguf_models import TEMPLATE, TOKENS, merging_tokenizer
+from helpers.published.gguf_models import TEMPLATE, TOKENS, merging_tokenizer
 
 Kind = gguf.GGMLQuantizationType
 

@@ -1,7 +1,7 @@
 """On a device: drafters as tensors of fixed shapes, which never wait for the host. One line a drafter in `ON_DEVICE`.
 
-`engine.policies.shared.growing_gpu` grows trees over them, inside a CUDA graph or without one. tests/drafters/test_on_device.py holds
-each to its own `log_q`.
+`engine.policies.shared.growing_gpu` grows trees over them, inside a CUDA graph or without one. tests/rounds/test_rehearsal.py
+holds their trees to those of the host.
 """
 
 from engine.drafters.on_device.blocks import DFlashOnDevice, MedusaOnDevice

@@ -39,7 +39,7 @@ WARM_UP_TOKENS = 4
 
 
 @dataclass
-class Line:
+class CurveLine:
     """A line of a curve. `plan` is the sweep that measures it; a line of the batch curve has none and decodes `system`."""
 
     title: str
@@ -62,7 +62,7 @@ def texts() -> dict[str, tuple[str, ...]]:
     }
 
 
-def lines_of(curve: str, drafts: bool) -> list[Line]:
+def lines_of(curve: str, drafts: bool) -> list[CurveLine]:
     """The curve's lines. A pair without a draft model guesses from the text alone. Raises `ValueError` for an unknown curve."""
     if not isinstance(curve, str) or curve not in TOKENS:
         raise ValueError(f"There is no curve {shown(curve)}. Available: {', '.join(TOKENS)}.")
@@ -80,23 +80,23 @@ def lines_of(curve: str, drafts: bool) -> list[Line]:
         return Plan(prompts, chain, "shape", depths, (1,), (EQUAL[-1],), (heat,), TOKENS[curve])
 
     if curve == "nodes":
-        return [Line("draft tree", tree, plan=budget(tree, every, NODES, (0.0,), DEEPEST))]
+        return [CurveLine("draft tree", tree, plan=budget(tree, every, NODES, (0.0,), DEEPEST))]
     if curve == "temperature":
         most = (EQUAL[-1],)
         return [
-            Line("draft chain", chain, plan=budget(chain, every, most, TEMPERATURES, DEEPEST)),
-            Line(f"{SHALLOW}-deep tree", tree, plan=budget(tree, every, most, TEMPERATURES, SHALLOW)),
-            Line(f"{DEEPEST}-deep tree", tree, plan=budget(tree, every, most, TEMPERATURES, DEEPEST)),
+            CurveLine("draft chain", chain, plan=budget(chain, every, most, TEMPERATURES, DEEPEST)),
+            CurveLine(f"{SHALLOW}-deep tree", tree, plan=budget(tree, every, most, TEMPERATURES, SHALLOW)),
+            CurveLine(f"{DEEPEST}-deep tree", tree, plan=budget(tree, every, most, TEMPERATURES, DEEPEST)),
         ]
     if curve == "chain":
         found = []
         for name, heat in (("easy", 0.0), ("hard", HEAT)):
             prompts = texts()[name]
-            found.append(Line("draft chain", chain, name, chains(prompts, heat)))
-            found.append(Line("draft tree", tree, name, budget(tree, prompts, EQUAL, (heat,), DEEPEST)))
+            found.append(CurveLine("draft chain", chain, name, chains(prompts, heat)))
+            found.append(CurveLine("draft tree", tree, name, budget(tree, prompts, EQUAL, (heat,), DEEPEST)))
         return found
     sized = ["auto"] if drafts else []
-    return [Line(find(name).title, name) for name in ("tree" if drafts else "lookup", *sized)]
+    return [CurveLine(find(name).title, name) for name in ("tree" if drafts else "lookup", *sized)]
 
 
 AXES = {"nodes": "nodes", "temperature": "temperature", "chain": "nodes", "batch": "sequences"}
@@ -150,7 +150,7 @@ def measure_curve(pair: LoadedPair, curve: str) -> Steps:
 
 
 def sweep_lines(
-    pair: LoadedPair, curve: str, lines: list[Line], drafted: dict[tuple[int, float], list[Trace]]
+    pair: LoadedPair, curve: str, lines: list[CurveLine], drafted: dict[tuple[int, float], list[Trace]]
 ) -> Steps:
     """The points of every line, from a sweep of its own. `drafted` learns the traces by line and place."""
     whole = sum(len(line.plan.cells) for line in lines if line.plan)
@@ -174,7 +174,7 @@ def sweep_lines(
         before += len(line.plan.cells)
 
 
-def measure_batches(pair: LoadedPair, lines: list[Line]) -> Steps:
+def measure_batches(pair: LoadedPair, lines: list[CurveLine]) -> Steps:
     """The points of every line, size by size. Sizes whose caches do not fit the memory are left out."""
     prompts, tokens = batch_prompts(), TOKENS["batch"]
     asked = Settings(prompts[0], max_new_tokens=tokens)

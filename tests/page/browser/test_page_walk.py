@@ -18,10 +18,8 @@ FADED_IN = """async () => {
   await Promise.all(document.getAnimations().map((each) => each.effect.getComputedTiming().endTime < Infinity && each.finished));
 }"""
 # The sides of what a page of the walk lights up, and of the ring around it.
-LIT = """() => {
-  const sides = (each) => (({ left, top, right, bottom }) => [left, top, right, bottom])(each.getBoundingClientRect());
-  return [TreeRace.walk.page.lit, '[data-ring]'].map((each) => sides(document.querySelector(each)));
-}"""
+LIT = """() => [TreeRace.walk.page.lit, '[data-ring]'].map((each) => (({ left, top, right, bottom }) =>
+  [left, top, right, bottom])(document.querySelector(each).getBoundingClientRect()))"""
 IS_LIT = f"() => {{ const [lit, ring] = ({LIT})(); return lit.every((side, at) => Math.abs(side - ring[at]) <= 8); }}"
 SETTLED = "() => !TreeRace.controls.busy"
 # Presses Cancel at the first progress, because the rest may be measured before a click from here arrives.
@@ -53,8 +51,7 @@ def is_done(page: Page) -> None:
 
 def show_a_race(page: Page, **changes) -> None:
     """A made-up race, so that a page that needs a tree has one; the left lane has none."""
-    step = make_step(**{"end": "length", **changes})
-    lanes = [{"tokens": 3, "tau": 1.0}, {"tokens": 3, "tau": 3.0}]
+    lanes, step = [{"tokens": 3, "tau": 1.0}, {"tokens": 3, "tau": 3.0}], make_step(**{"end": "length", **changes})
     play(page, [(0, one_node(burst=[99], end="length")), (1, make_step()), (1, step)], **{**RESULT, "lanes": lanes})
 
 
@@ -342,8 +339,7 @@ def test_a_measurement_can_be_cancelled_and_the_break_switched_off(page):
     open_walk(page)
     pace(page, "real time")
     go(page, 5)
-    before = page.evaluate(CONTROLS)
-    page.evaluate(CANCELS)
+    before, _ = page.evaluate(CONTROLS), page.evaluate(CANCELS)
     switch = card(page).get_by_role("switch", name=BREAKS["mask"].title)
     switch.click()
     expect(card(page).locator(".walk-result")).to_contain_text("Stopped")

@@ -25,8 +25,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, Pre
 from transformers.integrations import GGUF_CONFIG_MAPPING
 from transformers.modeling_gguf_pytorch_utils import TENSOR_PROCESSORS, TensorProcessor, get_gguf_hf_weights_map
 
-from engine.models.gguf_files import shards_of, title_of
-from engine.models.gguf_settings import apply_settings, apply_splitting
+from engine.models.gguf.files import shards_of, title_of
+from engine.models.gguf.settings import apply_settings, apply_splitting
 
 FORM = "1"  # of a folder in the cache; another one is another folder
 PLACES = "tensors.json"

@@ -23,7 +23,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from engine.models.gguf_writing import paired
+from engine.models.gguf.writing import paired
 from helpers.checkpoints import SIZES
 
 TEMPLATE = (
