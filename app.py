@@ -62,7 +62,7 @@ def main() -> None:
         with refused_by_sentence():
             own = as_served(load(pair, **how))
         others = [each for name in names_beside(pair, how) if (each := beside(name, how, as_served))]
-        return launch(build(Served(own, others, drafts=pair.draft is not None)), host, port, remote)
+        return launch(build(Served(own, others)), host, port, remote)
     front = Front(standalone.opening())
     with usable(port):
         port = front.serve(host, port)
@@ -152,7 +152,7 @@ def go_live(front: Front, pair: Pair, how: dict[str, str], as_served: Callable[[
     from engine.page.web.lending import Served
     from engine.page.web.page import build, mounted, spoken_of
 
-    served = Served(ready.pair, [small] if small else [], drafts=pair.draft is not None)
+    served = Served(ready.pair, [small] if small else [])
     front.served = lambda: spoken_of(served)
     live = mounted(build(served), ready.pair.remote)
     gc.collect()  # what compiling has left

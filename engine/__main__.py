@@ -57,6 +57,8 @@ GROUPS = {
     },
     "media": {
         "record": Command("engine.lab.record_races", race.record, '--prompt "Story: A fox" --system auto -o race.json'),
+        "curves": Command("engine.lab.record_curves", race.curves, "--only nodes"),
+        "examples": Command("engine.page.screens.examples", race.examples, "--only sweep"),
         "replay": Command("engine.page.views.standalone", race.replay, "race.json -o race.html"),
     },
 }

@@ -75,12 +75,6 @@ class Part:
     about: ClassVar[str]  # one sentence for a visitor
     source: ClassVar[str]  # who it comes from: a paper, or "ours"
     counterpart: ClassVar[Counterpart] = Counterpart()  # in serving engines; none unless a part declares one
-    on_device: ClassVar[bool] = False  # whether `engine.rounds.round_gpu` computes this part too
-
-    def __init_subclass__(cls) -> None:
-        """`on_device` is not inherited, because a subclass computes something else than its base."""
-        super().__init_subclass__()
-        cls.on_device = vars(cls).get("on_device", False)
 
 
 class Drafter(Part):
@@ -100,7 +94,9 @@ class Drafter(Part):
     offers: ClassVar[frozenset[str]] = frozenset()  # what it answers beside `log_q`
     forwards: int = 0  # its own forwards so far
     grows: bool = False  # whether `grow` can grow a round's whole tree of favourites
+    silence: ClassVar[str] = ""  # why it may have no guess, a sentence
     vocab: int  # the target's
+    stop_ids: frozenset[int] = frozenset()  # tokens that end a text: policies grow nothing below them
 
     def __init__(self, pair: "LoadedPair", capacity: int):
         """`capacity` is in rows of a cache. Raises `ValueError` when the pair lacks what the drafter needs."""
@@ -125,22 +121,6 @@ class Drafter(Part):
         """
         raise NotImplementedError
 
-    @property
-    def at_once(self) -> torch.Tensor | None:
-        """`[levels, V]` log-probabilities where one forward answered all this round's levels, alike for all nodes of one; else None."""
-        return None
-
-    def deeper(self, tokens: torch.Tensor, above: torch.Tensor) -> torch.Tensor | None:
-        """Log-probabilities `[n, V]` behind n nodes below the rows that were answered last, without waiting for the device.
-
-        `tokens [n]` are the nodes' and `above [n]` their parents' rows, both on the device. Called on other devices than a CPU. None
-        where it cannot, and then `log_q` is asked. The nodes that come to be asked about are told by `drafted`.
-        """
-        return None
-
-    def drafted(self, tree: DraftTree, nodes: list[int], rows: list[int]) -> None:
-        """These nodes are asked about, and `deeper` has answered them in these of a level's rows. It is called level by level."""
-
     def see(self, tree: DraftTree, logits: torch.Tensor, path: list[int]) -> None:
         """Take in the target's `logits [N, V]` behind every node, rejected ones too. Called before `commit`, where `reads_logits`."""
         raise NotImplementedError
@@ -155,14 +135,6 @@ class Drafter(Part):
         """
         raise NotImplementedError
 
-    def own_tree(self, root: int, levels: int, width: int, nodes: int) -> DraftTree:
-        """Its own tree below the token `root`, of at most `levels` levels and `nodes` nodes with the root. `width` limits branching."""
-        raise NotImplementedError
-
-    def buckets(self, tree: DraftTree, nodes: list[int]) -> list[int]:
-        """Where the rank head expects the target's token after each node: 0 the favourite, 1 ranks 2-4, 2 ranks 5-10, 3 beyond."""
-        raise NotImplementedError
-
     def copies(self, tree: DraftTree, node: int) -> tuple[list[int], float]:
         """A run of tokens that may follow the node, which cost no forward, and the chance of each once those before it came true."""
         return [], 0.0
@@ -175,6 +147,7 @@ class Policy(Part):
     proposals: ClassVar[frozenset[str]] = frozenset({"ranked"})
     branches: ClassVar[bool] = True  # False for the policy that grows only chains
     needs: ClassVar[str] = ""  # one of a drafter's `offers`; "" where `log_q` is enough
+    silence: str = ""  # why the tree that was grown last holds no guess though the drafter may have had one, a sentence
     reads_costs: ClassVar[bool] = False  # whether it sizes trees by this machine's `costs`
 
     def __init__(
@@ -240,6 +213,7 @@ class Outcome:
     verdict: Verdict
     seconds: dict[str, float]
     replayed: int = 0
+    silence: str = ""  # why the tree holds no guess, a sentence
 
 
 class Rounds(Protocol):

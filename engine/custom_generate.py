@@ -4,9 +4,10 @@ generate() prepares lengths, logits processors and stopping criteria; the decode
 refused by name.
 """
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import replace
+from functools import wraps
 from typing import Any
 
 import torch
@@ -56,11 +57,40 @@ ONE_IS_OFF = {  # of all other options 0, False and None are
     *("num_beams", "num_beam_groups", "num_return_sequences", "repetition_penalty", "encoder_repetition_penalty"),
     *("typical_p", "guidance_scale"),
 }
-RIGHT = {"sdpa": ("sdpa", "sdpa_in_two_rows"), "eager": ("eager",)}  # the second is what a runner gives some models
+RIGHT = {  # the last two are what forwards here give a model
+    "sdpa": ("sdpa", "sdpa_in_two_rows", "folded_sdpa"),
+    "eager": ("eager",),
+}
 SUMMED = 8192  # bytes of a weight that have one checksum
 KEPT = "_treerace"  # where a model keeps its pairs, so that they end with it
+ATTENDED = "_treerace_attention"  # where it keeps how it attends within a call
 
 
+def attention_given_back(generate: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """The same function, which leaves its models attending as their owner set them.
+
+    Forwards may set another way, and graphs rely on it. So the next call begins with it.
+    """
+
+    @wraps(generate)
+    def called(model: PreTrainedModel, *given: Any, draft: PreTrainedModel | None = None, **named: Any) -> torch.Tensor:
+        models = [each for each in (model, draft) if each is not None]
+        before = [each.config._attn_implementation for each in models]
+        try:
+            for each, own in zip(models, before, strict=True):
+                if own in RIGHT["sdpa"] and ATTENDED in each.__dict__:
+                    each.set_attn_implementation(each.__dict__[ATTENDED])
+            return generate(model, *given, draft=draft, **named)
+        finally:
+            for each, own in zip(models, before, strict=True):
+                if each.config._attn_implementation != own:
+                    each.__dict__[ATTENDED] = each.config._attn_implementation
+                    each.set_attn_implementation(own)
+
+    return called
+
+
+@attention_given_back
 def treerace(
     model: PreTrainedModel,
     input_ids: torch.Tensor,

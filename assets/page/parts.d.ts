@@ -88,8 +88,8 @@ interface WalkPage {
   view?: string;
   trees?: boolean;
   tells?: (step: Step) => number;
-  fits?: (systems: RacedSystem[]) => boolean;
   picture?: string;
+  curve?: string;
   choice?: boolean;
   breaks?: string[];
   task: { words: string; on: string; when?: (detail: any, walk: { pair: string }) => boolean; needs?: string[] };
@@ -122,7 +122,6 @@ declare namespace TreeRace {
   let sweep: InstanceType<typeof TreeRace.sweepView.SweepView>;
   let prompts: InstanceType<typeof TreeRace.ownPrompts.PromptsView>;
   let pays: InstanceType<typeof TreeRace.paysView.PaysView>;
-  let predict: InstanceType<typeof TreeRace.predictView.PredictView>;
   let production: InstanceType<typeof TreeRace.productionView.ProductionView>;
   let walk: InstanceType<typeof TreeRace.walkView.WalkView>;
   let take: InstanceType<typeof TreeRace.saveAndOpen.SaveAndOpen>;

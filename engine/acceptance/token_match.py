@@ -16,7 +16,6 @@ class TokenMatch(Acceptance):
     about = "Keeps a guess if the target draws that very token."
     source = "ours: noise by seed and position, which plain decoding draws with too"
     counterpart = Counterpart("match")
-    on_device = True
     proposal = "any"
     guarantee = "tokens"
 

@@ -80,8 +80,8 @@ class BestDrafter(Drafter):
         super().__init__(pair, capacity)
         self.inner = inner = DRAFTERS[chosen or self.choices(pair)[0]](pair, capacity)
         self.reads_features, self.grows, self.grow = inner.reads_features, inner.grows, inner.grow  # type: ignore[method-assign]
+        self.silence = inner.silence  # type: ignore[misc]
         self.reading, self.log_q = inner.reading, inner.log_q  # type: ignore[method-assign]
-        self.deeper, self.drafted = inner.deeper, inner.drafted  # type: ignore[method-assign]
 
     @classmethod
     def choices(cls, pair: LoadedPair) -> list[str]:

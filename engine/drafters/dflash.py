@@ -63,10 +63,6 @@ class DFlashDrafter(Drafter):
             self.features, self.forwards = self.features[:0], self.forwards + 1
         return rows_of(self.levels, depths)
 
-    @property
-    def at_once(self) -> torch.Tensor | None:
-        return self.levels
-
     def commit(self, tree: DraftTree, path: list[int], bonus: int, features: Features = None) -> None:
         self.features, self.levels, self.root = torch.cat([self.features, rows_of(features, [0, *path])]), None, bonus
 
@@ -77,7 +73,6 @@ class DSparkDrafter(DFlashDrafter, GrowsAtOnce):
     source = "DSpark (DeepSeek)"
     counterpart = Counterpart("block", lacks="DSpark", lost="DFlash's slots do not know the path.")
     trained = "dspark"
-    at_once = None  # the bias differs by node
     net: DSpark
 
     def __init__(self, pair: LoadedPair, capacity: int):
@@ -89,14 +84,8 @@ class DSparkDrafter(DFlashDrafter, GrowsAtOnce):
 
     @torch.inference_mode()
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
-        slots, self.asked = super().log_q(tree, nodes), tree.depth[nodes[0]]
+        slots = super().log_q(tree, nodes)
         return None if slots is None else self.net.following(slots, [tree.tokens[node] for node in nodes])
-
-    def deeper(self, tokens: torch.Tensor, above: torch.Tensor) -> torch.Tensor | None:
-        self.asked += 1  # the depth that was asked about last
-        if self.levels is None or self.asked >= len(self.levels):
-            return None
-        return self.net.following(self.levels[self.asked].expand(len(tokens), -1), tokens)
 
     def entering(self) -> tuple:
         return self.net.compiled.entering(self.cache, self.root, self.features)

@@ -14,7 +14,7 @@ from engine.forward.uploads import rows_of
 from engine.models.pairs import LoadedPair
 from engine.nets.eagle import Eagle
 from engine.nets.eagle_compiled import CompiledSession, behind_level, grow_with_eagle
-from engine.tree import LARGEST_TREE, DraftTree
+from engine.tree import DraftTree
 
 
 class EagleDrafter(GrowsAtOnce):
@@ -28,8 +28,7 @@ class EagleDrafter(GrowsAtOnce):
     def __init__(self, pair: LoadedPair, capacity: int):
         net: Eagle = pair.net(self.trained)
         self.reads_features, self.window = net.reads, net.window
-        spare = 0 if net.compiled else LARGEST_TREE  # for rows that are drafted ahead
-        self.session, self.vocab = net.open(capacity + spare), pair.target.vocab
+        self.session, self.vocab = net.open(capacity), pair.target.vocab
         if isinstance(self.session, CompiledSession):
             example = np.array([0]), np.zeros((1, 1, 1), np.float32), np.array([0]), 0, 0
             self.grow_by(grow_with_eagle, behind_level, self.session.cache, self.session.parts, example)
@@ -57,18 +56,6 @@ class EagleDrafter(GrowsAtOnce):
             self.rows.write(tree, nodes),
             max(0, self.base - self.window),
         )
-
-    @torch.inference_mode()
-    def deeper(self, tokens: torch.Tensor, above: torch.Tensor) -> torch.Tensor | None:
-        cache, count = self.session.cache, len(tokens)
-        if isinstance(self.session, CompiledSession) or cache.rows + count + LARGEST_TREE > cache.capacity:
-            return None
-        self.rows.ahead(count)
-        return self.session.deeper(tokens, above)
-
-    def drafted(self, tree: DraftTree, nodes: list[int], rows: list[int]) -> None:
-        self.forwards += 1
-        self.rows.asked(tree, nodes, rows)
 
     def entering(self) -> tuple:
         tokens, features, chosen, position, start = self.entries()

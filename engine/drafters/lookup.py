@@ -21,6 +21,7 @@ class LookupDrafter(Drafter):
     about = "Copies what followed the same words earlier in the text."
     source = "prompt lookup decoding (Saxena 2023)"
     counterpart = Counterpart("n-gram lookup")
+    silence = "The last words have not stood in the text before, so there was nothing to copy."
 
     def begin(self, prompt: list[int], features: Features = None) -> None:
         self.context: list[int] = []

@@ -12,13 +12,10 @@ from engine.drafters.shared.drafted_rows import DraftedRows
 from engine.drafters.shared.grows_at_once import GrowsAtOnce
 from engine.forward.layer_ops import fitted
 from engine.forward.llama_eight_bit import EightBitLlama
-from engine.forward.uploads import uploaded
 from engine.kernels.expansion import Expansion
 from engine.kernels.named_arrays import NamedArrays
 from engine.models.pairs import LoadedPair
-from engine.tree import LARGEST_TREE, DraftTree
-
-NOTHING = torch.zeros(1, 0, dtype=torch.bool)  # the drafted rows that the root sees
+from engine.tree import DraftTree
 
 
 class ModelDrafter(GrowsAtOnce):
@@ -26,7 +23,6 @@ class ModelDrafter(GrowsAtOnce):
     about = "A small language model beside the target."
     source = "Leviathan et al. 2023, Chen et al. 2023"
     counterpart = Counterpart("draft model")
-    on_device = True
 
     def __init__(self, pair: LoadedPair, capacity: int):
         if pair.draft is None:
@@ -41,8 +37,6 @@ class ModelDrafter(GrowsAtOnce):
         self.session.prefill(prompt[:-1])
         self.pending = [prompt[-1]]  # committed tokens without a row; the last one is the root
         self.rows = DraftedRows()
-        # Of the nodes that were answered last: which drafted rows each sees, bool [n, rows], and their position
-        self.visible, self.position = NOTHING, 0
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
         """As `Drafter.log_q`. The root's forward also reads the tokens committed since the last one."""
@@ -50,32 +44,12 @@ class ModelDrafter(GrowsAtOnce):
         if nodes == [0]:
             logits, _ = self.session.prefill(self.pending)
             self.pending, self.base = [], self.session.rows
-            self.visible, self.position = NOTHING, self.base - 1
         else:
-            self.visible, self.position = self.rows.write(tree, nodes), self.base - 1 + tree.depth[nodes[0]]
+            visible = self.rows.write(tree, nodes)
             positions = [self.base - 1 + tree.depth[node] for node in nodes]
-            logits, _ = self.session.forward([tree.tokens[node] for node in nodes], positions, self.visible)
+            logits, _ = self.session.forward([tree.tokens[node] for node in nodes], positions, visible)
             self.session.keep(list(range(len(nodes))))
         return fitted(logits, self.vocab)  # type: ignore[arg-type]  # at least the root is pending
-
-    def deeper(self, tokens: torch.Tensor, above: torch.Tensor) -> torch.Tensor | None:
-        session, count = self.session, len(tokens)
-        unwritten = LARGEST_TREE - len(self.rows.seen)  # nodes that may be asked about yet
-        if session.rows + count + unwritten > session.cache.capacity:
-            return None
-        own = torch.eye(count, dtype=torch.bool, device=tokens.device)
-        visible = torch.cat([uploaded(self.visible, tokens.device).index_select(0, above), own], 1)
-        logits = session.forward_on_device(tokens, self.position + 1, visible)
-        if logits is None:
-            return None
-        session.keep(list(range(count)))
-        self.rows.ahead(count)
-        self.visible, self.position = visible, self.position + 1
-        return fitted(logits, self.vocab)
-
-    def drafted(self, tree: DraftTree, nodes: list[int], rows: list[int]) -> None:
-        self.forwards += 1
-        self.rows.asked(tree, nodes, rows)
 
     def entering(self) -> tuple:
         return (np.array(self.pending),)

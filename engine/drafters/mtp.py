@@ -4,8 +4,6 @@ It keeps entries as EAGLE does: rows of drafted nodes are thrown away, and made 
 takes the layers' place where the pair has one. It reads the target's own cache, and keeps no rows.
 """
 
-import torch
-
 from engine.contracts import Counterpart
 from engine.drafters.eagle import EagleDrafter
 from engine.forward.cache import KVCache
@@ -30,9 +28,6 @@ class MtpDrafter(EagleDrafter):
     def reading(self, cache: KVCache) -> None:
         if isinstance(self.session, AssistantSession):
             self.session.target = cache
-
-    def deeper(self, tokens: torch.Tensor, above: torch.Tensor) -> None:
-        """A level is asked for by `log_q`."""
 
 
 def why_not(pair: LoadedPair) -> str:

@@ -67,10 +67,6 @@ class ParallelDrafter(Drafter):
             self.pending, self.features, self.forwards = [], self.features[:0], self.forwards + 1
         return rows_of(self.levels, depths)
 
-    @property
-    def at_once(self) -> torch.Tensor | None:
-        return self.levels
-
     def commit(self, tree: DraftTree, path: list[int], bonus: int, features: Features = None) -> None:
         self.pending = self.pending + [tree.tokens[node] for node in path] + [bonus]
         self.features = torch.cat([self.features, rows_of(features, [0, *path])])

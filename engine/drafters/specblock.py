@@ -155,12 +155,6 @@ class SpecBlockDrafter(Drafter):
             self.restart(tree, ended)
         return [self.place(tree, node) for node in nodes]
 
-    @property
-    def at_once(self) -> torch.Tensor | None:
-        """The root's block, as long as no other has been started."""
-        blocks = {id(block): block.log_q for block, _ in self.places.values()}
-        return next(iter(blocks.values())) if len(blocks) == 1 else None
-
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
         return torch.stack([block.log_q[offset] for block, offset in self.answering(tree, nodes)])
 

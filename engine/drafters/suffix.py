@@ -101,6 +101,7 @@ class SuffixDrafter(Drafter):
     about = "Copies what followed the same words most often; the longer the match, the more."
     source = "SuffixDecoding (Oliaro et al. 2024)"
     counterpart = Counterpart("suffix tree")
+    silence = "The last words have not stood in the text before, so there was nothing to copy."
     offers = frozenset({OWN_TREE})
 
     def __init__(self, pair: LoadedPair, capacity: int):

@@ -132,10 +132,11 @@ class Runner:
         return KVCache(attending(self.config), self.kv_heads, width, capacity, self.dtype, self.device)
 
     def run(
-        self, ids: Tensor, positions: Tensor, mask: Masks, past: Cache, last_only: bool = False, taps: Taps = ()
+        self, ids: Tensor, positions: Tensor, mask: Masks, past: Cache, wanted: int | Tensor = 0, taps: Taps = ()
     ) -> Answer:
-        """The transformers forward: logits `[N, V]` (`[1, V]` with `last_only`) and features of `ids [N]`, or `[B, N]` and so on.
+        """The transformers forward: logits `[N, V]` and features of `ids [N]`, or `[B, N]` and so on.
 
+        `wanted` is the number of last rows whose logits are given, 0 for all, or a tensor that names rows.
         It reads and writes the cache `past`, under an additive mask `[B, 1, rows, M]`, or one for each type of layer.
         """
         places: dict[str, Any] = {"position_ids": torch.atleast_2d(positions), "attention_mask": mask}
@@ -143,7 +144,7 @@ class Runner:
             output = self.model(
                 input_ids=torch.atleast_2d(ids),
                 use_cache=True,
-                logits_to_keep=int(last_only),
+                logits_to_keep=wanted,
                 output_hidden_states=bool(taps),
                 **({"cache_params": past} if self.bare else places | {"past_key_values": past}),
             )

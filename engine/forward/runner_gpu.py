@@ -86,19 +86,22 @@ class StaticForward:
         self.past = Cache(layers=self.layers)
         self.columns = torch.arange(cache.capacity, device=runner.device)
 
-    def __call__(self, ids: Tensor, positions: Tensor, slots: Tensor, visible: Tensor) -> Answer:
+    def __call__(
+        self, ids: Tensor, positions: Tensor, slots: Tensor, visible: Tensor, behind: Tensor | None = None
+    ) -> Answer:
         """Logits `[N, V]` and features of `ids [N]` at `positions [N]`, whose rows are written at `slots [N]`; all int64.
 
         No slot may be named twice. `visible` bool `[N, capacity]` says which slots each attends to, its own included: at least one.
+        `behind [n]` names the rows whose logits `[n, V]` are wanted; None wants all.
         """
         for layer in self.layers:
             layer.slots = slots
         mask = additive(visible, visible.shape[1], self.runner.dtype).repeat(self.groups, 1)[None, None]
         if self.known:
-            return self.through(ids, positions, mask)
-        return self.runner.run(ids, positions, mask, self.past, taps=self.taps)
+            return self.through(ids, positions, mask, behind)
+        return self.runner.run(ids, positions, mask, self.past, 0 if behind is None else behind, self.taps)
 
-    def through(self, ids: Tensor, positions: Tensor, mask: Tensor) -> Answer:
+    def through(self, ids: Tensor, positions: Tensor, mask: Tensor, behind: Tensor | None) -> Answer:
         """`Runner.run` of a model of `engine.forward.llama.FAMILIES`, without its modules' overhead."""
         stack, width = self.runner.model.model, self.cache.kv.shape[-1]
         x, tapped = stack.embed_tokens(ids), []
@@ -120,14 +123,16 @@ class StaticForward:
             x = x + layer.mlp(fused_norm(x, layer.post_attention_layernorm))
             tapped += [x] * (self.taps.count(number) + self.taps.count(-number))
         last = fused_norm(x, stack.norm)
-        return self.runner.model.lm_head(last), features_of(tapped, last, self.taps) if self.taps else None
+        wanted = last if behind is None else last.index_select(0, behind)
+        return self.runner.model.lm_head(wanted), features_of(tapped, last, self.taps) if self.taps else None
 
-    def behind(self, base: Tensor, lineage: Tensor) -> Tensor:
-        """`visible [n, capacity]` of n nodes of a tree whose rows stand at the slots from `base []` on.
 
-        They see all slots before `base`, and of the S slots from there those that `lineage` bool `[n, S]` marks.
-        """
-        offset = self.columns - base
-        inside = (offset >= 0) & (offset < lineage.shape[1])
-        placed = lineage.index_select(1, offset.clamp(0, lineage.shape[1] - 1))
-        return torch.where(inside, placed, offset < 0)
+def rows_behind(columns: Tensor, base: Tensor, lineage: Tensor) -> Tensor:
+    """bool `[n, capacity]`: which of the slots `columns [capacity]` n nodes see, whose tree stands at the slots from `base [1]` on.
+
+    They see all slots before `base`, and of the S slots from there those that `lineage` bool `[n, S]` marks.
+    """
+    offset = columns - base
+    inside = (offset >= 0) & (offset < lineage.shape[1])
+    placed = lineage.index_select(1, offset.clamp(0, lineage.shape[1] - 1))
+    return torch.where(inside, placed, offset < 0)

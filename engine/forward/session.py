@@ -13,7 +13,7 @@ from torch import Tensor
 from engine.forward.cache import KVCache, additive, transformers_cache
 from engine.forward.layer_ops import Answer, Features, Taps
 from engine.forward.runner_gpu import static_capacity
-from engine.forward.session_gpu import SIZES, Buckets
+from engine.forward.session_gpu import PROMPTS, Buckets
 from engine.forward.windows import Masks
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Session:
         self.cache.room_for(count)
         if visible is None and count > 1:
             visible = torch.ones(count, count, dtype=torch.bool).tril_()
-        if self.buckets and (bucket := self.buckets.fitting(count)):
+        if self.buckets and (bucket := self.buckets.fitting(count, last_only)):
             return bucket(ids, positions, visible, last_only)
         tokens, places = torch.from_numpy(np.array([ids, positions])).unbind()
         if self.runner.own:
@@ -96,13 +96,7 @@ class Session:
         mask = additive(visible, self.rows + count, self.runner.dtype).to(self.runner.device)
         tokens, places = tokens.to(self.runner.device), places.to(self.runner.device)
         masks = mask[None, None] if self.runner.window is None else self.windowed(mask, positions)
-        return self.runner.run(tokens, places, masks, self.past, last_only, self.taps)
-
-    @torch.inference_mode()
-    def forward_on_device(self, ids: Tensor, position: int, visible: Tensor) -> Tensor | None:
-        """`forward` of `ids [N]` at one position: logits `[N, V]` alone, and no wait for the device. None where no graph fits."""
-        bucket = self.buckets.fitting(len(ids)) if self.buckets else None
-        return None if bucket is None else bucket.on_device(ids, position, visible)
+        return self.runner.run(tokens, places, masks, self.past, int(last_only), self.taps)
 
     def windowed(self, mask: Tensor, positions: list[int]) -> Masks:
         """What a model with a window takes in place of the additive `mask [N, M]` of N new tokens at `positions`."""
@@ -121,7 +115,7 @@ class Session:
         """Write the rows of `ids`, in chunks. Returns the last logits `[1, V]`, None without ids, and the features of all."""
         logits = None
         features: list[Any] = []
-        size = SIZES[-1] if self.buckets and not self.runner.eager else PREFILL_CHUNK
+        size = PROMPTS[-1] if self.buckets and not self.runner.eager else PREFILL_CHUNK
         for start in range(0, len(ids), size):
             chunk = ids[start : start + size]
             logits, seen = self.forward(chunk, list(range(self.rows, self.rows + len(chunk))), last_only=True)
@@ -139,6 +133,23 @@ class Session:
             self.places[self.rows : self.rows + len(written)] = self.places[kept]
         self.cache.keep(written)
 
+    @property
+    def whole(self) -> bool:
+        """Whether memory sufficed for its graphs, where there are any."""
+        return self.buckets is None or self.buckets.whole
+
+    @property
+    def size(self) -> int:
+        """Bytes of its cache, and of what its graphs hold."""
+        return self.buckets.size if self.buckets else self.cache.kv.nbytes
+
     def rewind(self, rows: int) -> None:
         """Forget every row behind the first `rows`."""
         self.cache.rows = rows
+
+
+def prompt_session(runner: "Runner", capacity: int, features: Features = False) -> Session:
+    """A session for prompts alone, over a cache whose trees others verify. Graphs read them where there are any."""
+    capacity, taps = static_capacity(capacity), taps_of(features, runner.config.num_hidden_layers)
+    buckets = None if runner.eager else Buckets(runner, capacity, taps, ())
+    return Session(runner, capacity, features, buckets=buckets)

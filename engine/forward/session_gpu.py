@@ -1,7 +1,5 @@
 """`engine.forward.session` from CUDA graphs; held equal by tests/fast/test_equal_to_reference.py[forward.session_gpu]."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -9,31 +7,40 @@ from engine.forward.cuda_graphs import Captured, memory_pool
 from engine.forward.layer_ops import Answer, Taps
 from engine.forward.runner_gpu import StaticForward, static_capacity
 
-# Numbers of tokens that forwards are captured for; numbers between are padded. Prompts go by the largest
-SIZES = (1, 2, 4, 8, 16, 32, 64, 256)
+# Numbers of tokens that forwards are captured for; numbers between are padded
+SIZES = (1, 2, 4, 8, 16, 32, 64)
+PROMPTS = (64, 256)  # the same of prompts, of which the last token's logits alone are wanted
 
 
 class Bucket:
-    """The forward of up to `size` tokens, with inputs at fixed addresses. One copy brings all inputs to the device."""
+    """The forward of up to `size` tokens, with inputs at fixed addresses. One copy brings all inputs to the device.
 
-    def __init__(self, forward: StaticForward, size: int, pool: tuple[int, int] | None):
-        self.forward, self.cache, self.size = forward, forward.cache, size
-        self.inputs = torch.zeros(size * (3 * 8 + self.cache.capacity), dtype=torch.uint8, device=forward.runner.device)
+    With `last_only` it gives the logits of the last token alone.
+    """
+
+    def __init__(self, forward: StaticForward, size: int, last_only: bool, pool: tuple[int, int] | None):
+        self.forward, self.cache, self.size, self.last_only = forward, forward.cache, size, last_only
+        count = 8 * (3 * size + 1) + size * self.cache.capacity
+        self.inputs = torch.zeros(count, dtype=torch.uint8, device=forward.runner.device)
         self.captured = Captured(self.run, forward.runner, pool)
 
-    def parts(self, raw: Tensor) -> tuple[Tensor, Tensor]:
-        """Views into the bytes `raw`: ids, positions and slots int64 `[3, size]`, and `visible` bool `[size, capacity]`."""
-        numbers, visible = raw[: 24 * self.size].view(torch.int64), raw[24 * self.size :].view(torch.bool)
-        return numbers.view(3, self.size), visible.view(self.size, self.cache.capacity)
+    def parts(self, raw: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Views into the bytes `raw`: ids, positions and slots int64 `[3, size]`, the last token's row `[1]`, `visible` bool
+        `[size, capacity]`.
+        """
+        numbers, visible = raw[: 8 * (3 * self.size + 1)].view(torch.int64), raw[8 * (3 * self.size + 1) :]
+        shown = visible.view(torch.bool).view(self.size, self.cache.capacity)
+        return numbers[:-1].view(3, self.size), numbers[-1:], shown
 
     def run(self) -> Answer:
-        (ids, positions, slots), visible = self.parts(self.inputs)
-        return self.forward(ids, positions, slots, visible)
+        (ids, positions, slots), last, visible = self.parts(self.inputs)
+        return self.forward(ids, positions, slots, visible, last if self.last_only else None)
 
-    def fill(self, raw: Tensor, ids: Any, positions: Any, visible: Tensor) -> None:
+    def fill(self, raw: Tensor, ids: Tensor, positions: Tensor, visible: Tensor) -> None:
         """Write what `run` reads into the bytes `raw`. No token attends to the rows of the padding, behind the new ones."""
-        (tokens, places, slots), shown = self.parts(raw)
+        (tokens, places, slots), last, shown = self.parts(raw)
         count, end = len(ids), self.cache.rows + len(ids)
+        last.fill_(count - 1)
         tokens[:count], places[:count] = ids, positions
         tokens[count:], places[count:] = tokens[:1], places[:1]
         slots[:] = torch.arange(self.cache.rows, self.cache.rows + self.size, device=raw.device)
@@ -50,27 +57,34 @@ class Bucket:
         self.fill(staged, torch.tensor(ids), torch.tensor(positions), visible)
         self.inputs.copy_(staged, non_blocking=True)  # pinned memory is not used anew before the copy has ended
         logits, features = self.captured()
-        first, count = len(ids) - 1 if last_only else 0, len(ids)
+        count = len(ids)
+        first = count - 1 if last_only and not self.last_only else 0
         return logits[first:count].clone(), None if features is None else features[:count].clone()
-
-    @torch.inference_mode()
-    def on_device(self, ids: Tensor, position: int, visible: Tensor) -> Tensor:
-        """`Session.forward_on_device` of at most `size` tokens."""
-        self.fill(self.inputs, ids, position, visible)
-        return self.captured()[0][: len(ids)].clone()
 
 
 class Buckets:
-    """A KV cache and its forwards by size, for `Session` on a GPU."""
+    """A KV cache and its forwards by size, for `Session` on a GPU: of trees and other `sizes`, and of prompts."""
 
     def __init__(self, runner, capacity: int, taps: Taps, sizes: Taps = SIZES):
         self.cache = runner.new_cache(static_capacity(capacity))
         forward, pool = StaticForward(runner, self.cache, taps), memory_pool(runner)
-        self.by_size = [Bucket(forward, size, pool) for size in sorted(sizes, reverse=True)][::-1]
+        asked = sorted(
+            [  # the largest first, whose temporaries then serve all
+                *((size, False) for size in sizes),
+                *((size, True) for size in PROMPTS),
+            ],
+            reverse=True,
+        )
+        made = [Bucket(forward, *each, pool) for each in asked]
+        self.by_size = sorted(made, key=lambda each: (each.size, not each.last_only))
         self.whole = bool(runner.eager) or all(each.captured.graph for each in self.by_size)
         self.size = self.cache.kv.nbytes + sum(each.inputs.nbytes + each.captured.size for each in self.by_size)
 
-    def fitting(self, count: int) -> Bucket | None:
-        """The smallest bucket for `count` tokens; None when all are smaller or its rows would not fit behind the committed ones."""
-        bucket = next((each for each in self.by_size if each.size >= count), None)
+    def fitting(self, count: int, last_only: bool) -> Bucket | None:
+        """The smallest bucket for `count` tokens, of all with `last_only`, else of those that give every token's logits.
+
+        None when all are smaller or its rows would not fit behind the committed ones.
+        """
+        able = (each for each in self.by_size if each.size >= count and (last_only or not each.last_only))
+        bucket = next(able, None)
         return bucket if bucket is not None and self.cache.rows + bucket.size <= self.cache.capacity else None

@@ -25,7 +25,8 @@ TERMS = np.dtype(
     align=True,
 )
 # `nodes` is the size of the tree, `held` that of the order of the best, `asking` that of the frontier. `tip` is the best node of the
-# last frontier. `asked` counts the levels that took a forward. Ticks are the processor's, within forwards and in all.
+# last frontier, -1 when all nodes of a level are stop tokens. `asked` counts the levels that took a forward. Ticks are the processor's,
+# within forwards and in all.
 COUNTS = np.dtype(
     [(name, INTEGER) for name in ("nodes", "held", "asking", "tip", "asked", "ticks_in_forwards", "ticks")], align=True
 )
@@ -37,7 +38,10 @@ MOST_LEVELS = 99
 
 
 class ExpansionArrays(NamedTuple):
-    """An `Expansion` as loops see it. `index` maps a node to its number after a harvest; `order` is room to sort in."""
+    """An `Expansion` as loops see it. `index` maps a node to its number after a harvest; `order` is room to sort in.
+
+    Nodes that carry one of `stop_ids` join no frontier.
+    """
 
     nodes: Annotated[np.ndarray, NODE, 1]
     best: Ids
@@ -47,6 +51,7 @@ class ExpansionArrays(NamedTuple):
     terms: Annotated[np.ndarray, TERMS, 1]
     counts: Annotated[np.ndarray, COUNTS, 1]
     chances: Annotated[np.ndarray, REAL, 2]
+    stop_ids: Ids
 
 
 class Expansion:
@@ -81,12 +86,18 @@ class Expansion:
         self.nodes, self.terms, self.counts = np.zeros(room, NODE), SharedRecord(TERMS), SharedRecord(COUNTS)
         self.columns = {name: self.nodes[name] for name in NODE.names or ()}
         self.chances = chances
-        self.best, self.frontier, order, index = np.zeros((4, room), np.int64)
+        self.best, self.frontier, self.order, self.index = np.zeros((4, room), np.int64)
         asked = {"width": width, "beams": beams, "keep": most if keep is None else keep, "only_best": only_best}
         for name, value in {**asked, "least": least, "promise": -1, "free_promise": -1, "reach": MOST_LEVELS}.items():
             self.terms[name] = value
-        records = self.terms.array, self.counts.array
-        self.named = NamedArrays(ExpansionArrays(self.nodes, self.best, self.frontier, order, index, *records, chances))
+        self.end_at(frozenset())
+
+    def end_at(self, stop_ids: frozenset[int]) -> None:
+        """From now on nothing grows below these tokens, because nothing behind them can be emitted. The root is no such node."""
+        self.stop_ids = stop_ids
+        rows, records = (self.best, self.frontier, self.order, self.index), (self.terms.array, self.counts.array)
+        stops = np.array(sorted(stop_ids), np.int64)
+        self.named = NamedArrays(ExpansionArrays(self.nodes, *rows, *records, self.chances, stops))
         self.table = self.named.table
 
 
@@ -139,11 +150,20 @@ def among_best(nodes, best, held, node):
     return held < len(best) or as_good(nodes[node].score, node, nodes[best[held - 1]].score, best[held - 1])
 
 
+@within
+def ends(stop_ids, token):
+    """Whether a text ends with this token."""
+    found = False
+    for each in stop_ids:
+        found |= each == token
+    return found
+
+
 @compiled
 def admit(expansion, tokens, scores, q):
     """Add a level: row i of `tokens`, `scores` and `q`, each `[n, width]`, follows the frontier's node i.
 
-    The best added nodes become the frontier. Returns the sum of their scores, or -1 when none was added.
+    The best added nodes become the frontier. Returns the sum of their scores, or -1 when there are none.
     """
     arrays = unpacked(ExpansionArrays, expansion, 0)
     nodes, frontier, terms, counts = arrays.nodes, arrays.frontier, arrays.terms[0], arrays.counts[0]
@@ -164,12 +184,15 @@ def admit(expansion, tokens, scores, q):
     counts.nodes, counts.held = node, held
     order, chosen = arrays.order[: terms.beams], 0
     for node in range(first, counts.nodes):
-        if not only_best or among_best(nodes, best, held, node):
+        if (not only_best or among_best(nodes, best, held, node)) and not ends(arrays.stop_ids, nodes[node].token):
             chosen = placed(nodes, order, chosen, node)
     if chosen == 0:
+        counts.tip = -1 if node > first else counts.tip
         return -1.0
     count, promised = 0, 0.0
     for node in range(first, counts.nodes):
+        if ends(arrays.stop_ids, nodes[node].token):
+            continue
         if (not only_best or among_best(nodes, best, held, node)) and among_best(nodes, order, chosen, node):
             frontier[count] = node
             count += 1

@@ -17,7 +17,7 @@ from engine.forward.recurrent.cache import node_bytes, text_bytes, zero_states
 from engine.forward.recurrent.kinds import attending, keeps_state
 from engine.forward.rounded_linear import RoundedLinear
 from engine.forward.runner_gpu import static_capacity
-from engine.forward.session_gpu import SIZES
+from engine.forward.session_gpu import PROMPTS, SIZES
 from engine.forward.sizes import context_of, head_dim_of, kv_heads_of
 from engine.models.pairs import Pair
 from engine.models.quantising import bytes_of, config_of, in_eight_bits, kept_in, kept_on, odd_size, rounds
@@ -82,7 +82,8 @@ def needed(
         plain = model if quantisation == "none" else empty_model(config, dtype, "none")
         states = LANES * (text_bytes(zeros := zero_states(plain)) + NODES * node_bytes(zeros))
     elif device.type == "cuda":
-        tokens, graphs = static_capacity(tokens), LANES * sum(SIZES) * config.vocab_size * dtype.itemsize
+        logits = (sum(SIZES) + len(PROMPTS)) * config.vocab_size * dtype.itemsize
+        tokens, graphs = static_capacity(tokens), LANES * logits
     heads, layers = kv_heads_of(config) or 0, attending(config)
     row = 2 * layers * heads * head_dim_of(config) * dtype.itemsize if layers else 0
     weights = sum(bytes_by_name(model).values())

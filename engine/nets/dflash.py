@@ -137,8 +137,8 @@ class DFlash(Net):
         """What is added to the logits behind `tokens [...]`: nothing, because a slot does not know which token stands before it."""
         return self.head.new_zeros(())
 
-    def read(self, features: Tensor, positions: Tensor, kv: Tensor, rows: int) -> None:
-        """Write the rows of `features [N, taps + 1, H]` at `positions [N]` into the `kv` of all layers, behind the first `rows`."""
+    def read(self, features: Tensor, positions: Tensor, kv: Tensor, rows: int | Tensor) -> None:
+        """Write the rows of `features [N, taps + 1, H]` at `positions [N]` into the `kv` of all layers, as in `layer.write`."""
         context = self.hidden_norm(self.fc(features[:, : len(self.reads)].flatten(1)))[None]
         rotary = self.rotary(positions)
         for layer, cached in zip(self.layers, kv, strict=True):
@@ -155,8 +155,11 @@ class DFlash(Net):
         """
         sizes, device = self.sizes, self.embedding.device
         tokens = uploaded([anchor, *[sizes.mask] * (sizes.block - 1)], device)
-        positions = torch.arange(position, position + sizes.block, device=device)
+        return self.filled(tokens, torch.arange(position, position + sizes.block, device=device), None, kv, rows)
+
+    def filled(self, tokens: Tensor, positions: Tensor, mask: Tensor | None, kv: Tensor, rows: int | Tensor) -> Tensor:
+        """The same for the block's `tokens [block]`. `mask` and `rows` are as in `layer.attend`."""
         x, rotary = self.embedded(tokens)[None], self.rotary(positions)
         for layer, cached in zip(self.layers, kv, strict=True):
-            x = layer(x, layer.input_layernorm(x), rotary, None, cached, rows)
-        return self.unembedded(self.norm(x[0, sizes.silent :])).log_softmax(-1)
+            x = layer(x, layer.input_layernorm(x), rotary, mask, cached, rows)
+        return self.unembedded(self.norm(x[0, self.sizes.silent :])).log_softmax(-1)

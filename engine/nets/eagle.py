@@ -191,7 +191,6 @@ class EagleSession:
         ids, places = uploaded([tokens, list(range(position, position + count))], self.device).unbind()
         visible = uploaded(torch.ones(count, count, dtype=torch.bool).tril(), self.device)
         self.outs = self.step(ids, places, visible, self.net.fused(rows_of(features, chosen)), start)[-1:]
-        self.last, self.places, self.seen = self.outs, places[-1:], visible[-1:, :0]
         return self.log_q(self.outs)
 
     def level(self, tokens: list[int], above: list[int], positions: list[int], visible: Tensor, start: int) -> Tensor:
@@ -201,20 +200,9 @@ class EagleSession:
         M rows each may see.
         """
         ids, places = uploaded([tokens, positions], self.device).unbind()
-        return self.below(ids, places, uploaded(visible, self.device), rows_of(self.outs, above), start)
-
-    def deeper(self, tokens: Tensor, above: Tensor) -> Tensor:
-        """`level` of n nodes below the last entries, which `above [n]` numbers. They see what these see; all is on the device."""
-        own = torch.eye(len(tokens), dtype=torch.bool, device=self.device)
-        visible = torch.cat([self.seen.index_select(0, above), own], 1)
-        positions = self.places.index_select(0, above) + 1
-        return self.below(tokens, positions, visible, self.last.index_select(0, above), self.start)
-
-    def below(self, tokens, positions, visible, feature, start) -> Tensor:
-        """Log-probabilities `[n, V]` of a drafted level, whose outputs are kept."""
-        self.last, self.places, self.seen = self.step(tokens, positions, visible, feature, start), positions, visible
-        self.outs = torch.cat([self.outs, self.last])
-        return self.log_q(self.last)
+        out = self.step(ids, places, uploaded(visible, self.device), rows_of(self.outs, above), start)
+        self.outs = torch.cat([self.outs, out])
+        return self.log_q(out)
 
     def log_q(self, out: Tensor) -> Tensor:
         """Log-probabilities `[n, V]` over the target's vocabulary from what `step` returns, `[n, H]`; -inf for tokens the net lacks."""
@@ -223,7 +211,7 @@ class EagleSession:
     def step(self, tokens, positions, visible, feature, start) -> Tensor:
         self.cache.room_for(len(tokens))
         rows, self.cache.rows = self.cache.rows - start, self.cache.rows + len(tokens)
-        self.start, end = start, self.cache.rows
+        end = self.cache.rows
         mask = additive(visible, end - start)
         if self.sliding:
             self.stands[end - len(positions) : end] = positions

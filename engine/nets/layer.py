@@ -134,20 +134,31 @@ def rotated(heads: Tensor, rotary: Turned) -> Tensor:
     return heads * rotary[0] + heads.roll(heads.shape[-1] // 2, -1) * rotary[1]
 
 
-def write(keys: Tensor, values: Tensor, kv: Tensor, rows: int) -> int:
-    """Write keys and values `[1, kv_heads, N, head_dim]` into `kv [2, kv_heads, capacity, head_dim]`. Returns where they end."""
+def write(keys: Tensor, values: Tensor, kv: Tensor, rows: int | Tensor) -> int:
+    """Write keys and values `[1, kv_heads, N, head_dim]` into `kv [2, kv_heads, capacity, head_dim]`, behind its first `rows` rows.
+
+    With a tensor `rows [N]` each has its own place. Returns up to where rows are seen: where the new ones end, else the capacity.
+    """
+    if isinstance(rows, Tensor):
+        kv.index_copy_(2, rows, torch.cat([keys, values]))
+        return kv.shape[2]
     end = rows + keys.shape[2]
     kv[0, :, rows:end], kv[1, :, rows:end] = keys[0], values[0]
     return end
 
 
 def attend(
-    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, kv: Tensor | None = None, rows: int = 0
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor | None,
+    kv: Tensor | None = None,
+    rows: int | Tensor = 0,
 ) -> Tensor:
     """Attention `[B, heads, N, head_dim]` of `queries` over `keys` and `values`, each `[B, heads, N, head_dim]`.
 
-    With `kv`, for B = 1, keys and values are written behind its first `rows` rows, and queries see those too. `mask` is bool (True: may
-    attend) or additive, broadcastable to `[B, heads, N, rows + N]`.
+    With `kv`, for B = 1, keys and values are written as in `write`, and queries see the rows before their end too. `mask` is bool
+    (True: may attend) or additive, broadcastable to `[B, heads, N, end]`.
     """
     if kv is not None:
         end = write(keys, values, kv, rows)
@@ -199,7 +210,13 @@ class Layer(nn.Module):
         return x + self.down(F.silu(gate) * up)
 
     def forward(
-        self, x: Tensor, entering: Tensor, rotary: Turned, mask: Tensor | None, kv: Tensor | None = None, rows: int = 0
+        self,
+        x: Tensor,
+        entering: Tensor,
+        rotary: Turned,
+        mask: Tensor | None,
+        kv: Tensor | None = None,
+        rows: int | Tensor = 0,
     ) -> Tensor:
         """`x [B, N, H]` after attention and MLP. `mask`, `kv` and `rows` are as in `attend`."""
         return self.finish(x, attend(*self.project(entering, rotary), mask, kv, rows))

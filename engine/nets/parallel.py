@@ -45,7 +45,7 @@ class Parallel(Net):
         return self.in_proj(torch.cat([self.mask_embed, self.shared_state])[None])[0]
 
     def forward(
-        self, x: Tensor, positions: Tensor, mask: Tensor | None, kv: Tensor | None = None, rows: int = 0
+        self, x: Tensor, positions: Tensor, mask: Tensor | None, kv: Tensor | None = None, rows: int | Tensor = 0
     ) -> Tensor:
         """The last layer's states `[B, N, H]` of entries `x [B, N, H]` at `positions [N]`. The rest is as in `Layer.forward`."""
         rotary = self.rotary(positions)

@@ -83,11 +83,11 @@ class SpecBlock(Net):
         mask: Tensor | None,
         past: Past | None = None,
         kv: Tensor | None = None,
-        rows: int = 0,
+        rows: int | Tensor = 0,
     ) -> Tensor:
         """Last-layer states `[B, N, H]` of entries `x [B, N, H]`. Each takes in that of entry `before[i]`, itself at position 0.
 
-        In training, keys and values are appended to `past`. Else they are written behind the first `rows` of the layers' `kv`.
+        In training, keys and values are appended to `past`. Else they are written into the layers' `kv`, as in `layer.write`.
         `mask` covers old and new ones.
         """
         rotary = self.rotary(positions)

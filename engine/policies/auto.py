@@ -68,9 +68,10 @@ class Auto(Policy):
         self.copied = 0  # the cell of `chances` for the last copies
 
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
-        self.levels = 0
+        self.levels, self.silence = 0, ""
         self.resting = self.rest > 0
         if self.resting:
+            self.silence = resting_words(self.rest)
             self.rest -= 1
             return self.certain(drafter, root, room)
         rate = CAUTION * max(self.pace.rate, self.plain)
@@ -83,12 +84,17 @@ class Auto(Policy):
         tree = grow(self.expansion, drafter, root, position, sampling, levels)
         self.levels, self.grown = counts["asked"], len(tree)
         self.copy_on(drafter, tree, counts["tip"], room, rate * row_ms)
-        return self.pruned(tree, rate)
+        pruned = self.pruned(tree, rate)
+        if len(pruned) == 1 and self.levels:
+            self.silence = (
+                "A guess was drafted, but it was not likely enough to be worth its row in the target's forward."
+            )
+        return pruned
 
     def certain(self, drafter: Drafter, root: int, room: int) -> DraftTree:
         """The run behind the root that cannot be wrong, such as tokens that a constraint forces. It needs no draft forward."""
         tree, node = DraftTree.rooted(root), 0
-        chain, score = drafter.copies(tree, 0)
+        chain, score = copies(drafter, tree, 0)
         if score >= SURE:
             for token in chain[: min(self.depth, self.nodes - 1, room)]:
                 node = tree.add(node, token, score, score)
@@ -96,15 +102,15 @@ class Auto(Policy):
 
     def copying_pays(self, drafter: Drafter, root: int, room: int) -> bool:
         """Whether copies behind the root promise as many tokens a ms as rounds with draft forwards won."""
-        chain, each = drafter.copies(DraftTree.rooted(root), 0)
+        chain, each = copies(drafter, DraftTree.rooted(root), 0)
         if not chain:
             return False
         promised = sum(each**place for place in range(min(len(chain), room) + 1))
         return promised / self.verify_ms[min(len(chain), room) + 1] >= self.drafted.rate
 
     def copy_on(self, drafter: Drafter, tree: DraftTree, node: int, room: int, least: float) -> None:
-        """Add copies behind the node while each is worth more than `least`."""
-        chain, score = drafter.copies(tree, node)
+        """Add copies behind the node while each is worth more than `least`. Node -1 stands for none."""
+        chain, score = copies(drafter, tree, node) if node >= 0 else ([], 0.0)
         if not chain:
             return
         likely, self.copied = chance(self.chances, score, COPY)
@@ -150,3 +156,16 @@ class Auto(Policy):
         else:
             self.pause = min(2 * self.pause or 1, LONGEST_REST)
         self.rest = self.pause
+
+
+def resting_words(rounds: int) -> str:
+    """Why no guess is drafted in this round and those up to the next try, `rounds` in all."""
+    until = "the next round drafts again" if rounds == 1 else f"the next try comes {rounds} rounds from here"
+    return f"Guesses cost more time here than they won lately, so none is drafted; {until}."
+
+
+def copies(drafter: Drafter, tree: DraftTree, node: int) -> tuple[list[int], float]:
+    """`Drafter.copies`, up to the first token that ends the text."""
+    chain, score = drafter.copies(tree, node)
+    end = next((place for place, token in enumerate(chain) if token in drafter.stop_ids), len(chain))
+    return chain[: end + 1], score

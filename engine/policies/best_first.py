@@ -19,7 +19,6 @@ class BestFirst(Expanding):
     about = "The most probable path next, within a node budget."
     source = "EAGLE-2's expand and rerank (Li et al. 2024), exact; the same tree as OPT-Tree (Wang et al. 2025)"
     counterpart = Counterpart("tree of guesses")
-    on_device = True
 
     def plan(self) -> None:
         most = self.nodes - 1

@@ -39,6 +39,6 @@ class DySpec(Policy):
             left[node] -= tree.q[child]
             if left[node] > 0:
                 heapq.heappush(heap, (-tree.score[node] * left[node], node))
-            if tree.depth[child] < deepest:
+            if tree.depth[child] < deepest and not growth.is_end(child):
                 heapq.heappush(heap, (-tree.score[child], child))
         return tree

@@ -1,5 +1,7 @@
 """Own-tree policy: takes the tree that the drafter lays out by itself. The width says how far it may branch, in the drafter's sense."""
 
+from typing import Any
+
 from engine.contracts import OWN_TREE, Counterpart, Drafter, Policy
 from engine.sampling import Sampling
 from engine.tree import DraftTree
@@ -21,11 +23,17 @@ class OwnTree(Policy):
         levels = min(self.depth, room)
         if levels < 1:
             return DraftTree.rooted(root)
-        tree = drafter.own_tree(root, levels, self.width, self.nodes)
+        offering: Any = drafter  # what it `needs` names a method
+        tree = offering.own_tree(root, levels, self.width, self.nodes)
         if tree.tokens[0] != root or len(tree) > self.nodes or max(tree.depth) > levels:
             raise ValueError(
                 f"The {drafter.title} drafter laid out a tree of {len(tree)} nodes and {max(tree.depth)} levels below token "
                 f"{tree.tokens[0]:,}. Its `own_tree` must return one of at most {self.nodes} nodes and {levels} levels below token "
                 f"{root:,}."
             )
-        return tree
+        going_on = [0]  # a parent comes before its children
+        for node in range(1, len(tree)):
+            above = tree.parents[node]
+            if above == 0 or (above in going_on and tree.tokens[above] not in drafter.stop_ids):
+                going_on.append(node)
+        return tree if len(going_on) == len(tree) else tree.kept(going_on)

@@ -42,7 +42,7 @@ class RankGuided(Policy):
             ends, doubtful = [], []
             for start in starts:
                 end = self.grow_block(growth, start, limit, doubtful)
-                ends += [end] if tree.depth[end] < limit else []
+                ends += [end] if tree.depth[end] < limit and not growth.is_end(end) else []
             starts = self.scheduled(tree, ends, doubtful, limit)
             if not starts:
                 break
@@ -59,7 +59,10 @@ class RankGuided(Policy):
             if len(tree) == first:
                 break
             node = first
-            doubtful += range(first + 1, len(tree)) if expected else ()
+            others = range(first + 1, len(tree)) if expected else ()
+            doubtful += [other for other in others if not growth.is_end(other)]
+            if growth.is_end(node):
+                break
         return node
 
     def scheduled(self, tree: DraftTree, ends: list[int], doubtful: list[int], limit: int) -> list[int]:
@@ -73,7 +76,8 @@ class RankGuided(Policy):
 
 def bucket(drafter: Drafter, tree: DraftTree, node: int) -> int:
     """The rank head's bucket behind the node. Raises `ValueError` when it is none of `WIDTHS`."""
-    found = drafter.buckets(tree, [node])
+    offering: Any = drafter  # what the policy `needs` names a method
+    found = offering.buckets(tree, [node])
     if not isinstance(found, list) or len(found) != 1 or found[0] not in range(len(WIDTHS)):
         raise ValueError(
             f"The {drafter.title} drafter answered {found!r} when it was asked for the bucket behind one node. "

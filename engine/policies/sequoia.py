@@ -7,12 +7,8 @@ forward per level.
 
 from functools import cache
 
-import torch
-
 from engine.contracts import Counterpart
-from engine.forward.uploads import uploaded
-from engine.policies.shared.asking import Growth, LevelByLevel, Next
-from engine.policies.shared.ranking import foreseen_distinct
+from engine.policies.shared.asking import Growth, LevelByLevel
 from engine.record.calibration import Calibration
 
 OPEN_BUDGET = 64
@@ -39,8 +35,7 @@ class Sequoia(LevelByLevel):
 
     def level(self, growth: Growth, frontier: dict[int, Shape], level: int, levels: int) -> dict[int, Shape]:
         frontier = {node: children for node, children in frontier.items() if children}
-        foresight = Foresight(growth, list(frontier.values()), level, levels)
-        q = growth.drawn_from(list(frontier), foresight.following) if frontier else None
+        q = growth.drawn_from(list(frontier)) if frontier else None
         if q is None:
             return {}
         rows = growth.sampling.distinct(q, max(map(len, frontier.values())), "draft", growth.position, level)
@@ -49,28 +44,6 @@ class Sequoia(LevelByLevel):
             for (node, children), draws in zip(frontier.items(), rows, strict=True)
             for grandchildren, draw in zip(children, draws, strict=False)
         }
-
-
-class Foresight:
-    """Which nodes the levels below a frontier will have, as long as no draw fails. Each call of `following` goes a level deeper."""
-
-    def __init__(self, growth: Growth, shapes: list[Shape], level: int, levels: int):
-        """`shapes` are those below the frontier's nodes, whose children stand on this `level`."""
-        self.growth, self.shapes, self.level, self.levels = growth, shapes, level, levels
-
-    def following(self, q: torch.Tensor) -> Next | None:
-        """The next frontier, drawn from `q [n, V]` behind this one; None where the tree ends."""
-        below = [
-            (row, number, shape) for row, each in enumerate(self.shapes) for number, shape in enumerate(each) if shape
-        ]
-        if not below or self.level == self.levels:
-            return None
-        key = "draft", self.growth.position, self.level
-        uniform = self.growth.sampling.uniform(len(q), max(map(len, self.shapes)), *key)
-        drawn = foreseen_distinct(q, uploaded(uniform, q.device))
-        rows, numbers = uploaded([[row for row, _, _ in below], [number for _, number, _ in below]], q.device).unbind()
-        self.shapes, self.level = [shape for _, _, shape in below], self.level + 1
-        return drawn[rows, numbers], rows
 
 
 class BestTrees:

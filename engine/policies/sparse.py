@@ -8,7 +8,7 @@ from engine.contracts import Counterpart
 from engine.policies.shared.asking import Growth, LevelByLevel
 from engine.record.promise import best_neighbours
 
-Placed = dict[tuple[int, ...], int]  # the nodes of a level, by the ranks on the way to them
+Placed = dict[int, tuple[int, ...]]  # the nodes of a level, and the ranks on the way to each
 
 
 class Sparse(LevelByLevel):
@@ -25,18 +25,19 @@ class Sparse(LevelByLevel):
                 "The policy sparse lays out its tree by how often each Medusa head's guesses were right, which nobody measured on this "
                 "pair. Measure it with `python -m engine calibrate`, or race medusa/best_first/token_match, which needs no figures."
             )
-        self.start: Placed = {(): 0}
+        self.start: Placed = {0: ()}
         self.ranks = best_neighbours(measured[: self.depth], self.width, self.nodes)
 
     def level(self, growth: Growth, frontier: Placed, level: int, levels: int) -> Placed:
-        here = [ranks for ranks in self.ranks if len(ranks) == level and ranks[:-1] in frontier]
-        nodes = list(dict.fromkeys(frontier[ranks[:-1]] for ranks in here))
+        above = {ranks: node for node, ranks in frontier.items()}
+        here = [ranks for ranks in self.ranks if len(ranks) == level and ranks[:-1] in above]
+        nodes = list(dict.fromkeys(above[ranks[:-1]] for ranks in here))
         rows = growth.favourites(nodes, 1 + max(ranks[-1] for ranks in here)) if here else []
         best, found = dict(zip(nodes, rows, strict=False)), {}
         for ranks in here:
-            node = frontier[ranks[:-1]]
+            node = above[ranks[:-1]]
             row = best.get(node, [])
             if ranks[-1] < len(row):  # a vocabulary may be smaller than the width
                 token, _, q = row[ranks[-1]]
-                found[ranks] = growth.tree.add(node, token, self.ranks[ranks], q)
+                found[growth.tree.add(node, token, self.ranks[ranks], q)] = ranks
         return found

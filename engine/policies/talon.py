@@ -8,7 +8,7 @@ tree grows deep. Where it is not, they are wide and the budget is soon spent. On
 """
 
 from engine.contracts import Counterpart
-from engine.policies.shared.asking import Growth, LevelByLevel, Reach
+from engine.policies.shared.asking import Growth, LevelByLevel
 
 NEAR = 0.03  # of the likeliest path of the level, as published
 
@@ -20,7 +20,7 @@ class Talon(LevelByLevel):
     counterpart = Counterpart("tree that adapts")
 
     def level(self, growth: Growth, frontier: list[int], level: int, levels: int) -> list[int]:
-        left, reach = self.nodes - len(growth.tree), Reach(levels - level + 1, self.nodes - 1)
-        found = growth.candidates(frontier, self.width, reach) if left else []
+        left = self.nodes - len(growth.tree)
+        found = growth.candidates(frontier, self.width) if left else []
         least = NEAR * found[0][0] if found and level > 1 else 0.0
         return growth.add([each for each in found if each[0] >= least][:left])

@@ -53,7 +53,7 @@ class Costs:
     - `first_ms`: the drafter's answer for the root
     - `level_ms`: the drafter's answer for a level of a few nodes below the root
     - `promised`: where a drafter is one of several, by their names how many times as fast as plain decoding each promised to be. The
-      costs are those of the drafter that promised the most. On a GPU a tree in one graph may promise something, too
+      costs are those of the drafter that promised the most. On a GPU that decides whole rounds, these are such rounds
     - `shapes`: of one system, what each shape that was counted promises here, by names such as 4x4x8; the paper's own comes first
     """
 

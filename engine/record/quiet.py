@@ -1,9 +1,15 @@
 """Quiet: what steps of long work yield when they have no news. Whoever takes the steps may do something else in between."""
 
+from collections.abc import Generator
 from enum import Enum
+from typing import Any
 
 
 class Quiet(Enum):
     STEP = "a step was taken, and there is more to do"
     PIECE = "the step has completed a piece of work, of those that are counted"
     IDLE = "there is nothing to do for a moment: what is left is on its way from a server"
+
+
+Message = dict[str, Any]
+Steps = Generator[Message | Quiet, None, None]  # of a run: its messages, and quiet steps between them

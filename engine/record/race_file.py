@@ -17,11 +17,13 @@ from engine.record.constraint import checked
 from engine.record.costs import Costs
 from engine.record.files import MOST_BYTES
 from engine.record.parsing import CLOSED, Listed, Share, Truth, amount, build, one_of, parse, rebuilt, shown
+from engine.record.repetition import repeats_itself
 from engine.record.trace import ACCEPTED, ENDS, FAILED, NODES, ROOT, STEPS, Step, Trace, first_divergence
 
 GUARANTEES = ("tokens", "law", "lossy")  # what a rule promises (`System.guarantee`), the best first
 BY_TEXT = "text"  # in the place of a guarantee: another server wrote the lane, and it is compared by text
 LANES, RUNS = (1, 8), (0, 9)  # least and most
+SHOWN_LANES = (2, 3)  # in which a race can be shown side by side, a third one between the two
 ROUNDED = 1e-3  # files round seconds to six digits, and sums of them less well
 LONGEST_SECONDS = 86_400
 SHOWN = 24  # characters of a text where it differs from another
@@ -29,7 +31,8 @@ NEAR = 0.5  # of log-probability: logits of 16 to 64 are a sixteenth to a half a
 EXACT = "fp32"  # the type in which a tree's rows have the numbers of plain decoding
 WORST = ("failed", False, "lossy", "other text", "law", "text")  # verdicts other than True, the worst first
 BY_NODE = ("parents", "texts", "score", "q", "p", "verdicts")  # lists with one value for each node, as `tokens` has
-OF_TREES = ("tokens", *BY_NODE, "path")  # lists that are empty in a lane without trees
+OF_TREES = ("tokens", *BY_NODE, "path", "favourites")  # lists that are empty in a lane without trees
+OF_BRANCHES = ("branch_tokens", "favourites_tau", "deeper_steps")  # figures of a lane with trees
 # Equal in all lanes of a race
 SHARED = ("pair", "prompt", "prompt_tokens", "temperature", "seed", "max_new_tokens", "chat", "constraint")
 
@@ -149,6 +152,12 @@ def check_step(step: Step, at: int, where: str) -> None:
         require(follows, f"{where}.path is no path: node {node} is no child of node {above}.")
         require(step.verdicts[node] == ACCEPTED, f"{where}.path holds node {node}, which was {step.verdicts[node]}.")
         above = node
+    above = 0
+    for node in step.favourites:
+        follows = 0 < node < len(step.parents) and step.parents[node] == above
+        require(follows, f"{where}.favourites is no path: node {node} is no child of node {above}.")
+        above = node
+    require(above not in step.parents, f"{where}.favourites must end at a leaf, and node {above} has children.")
     written = [*(step.tokens[node] for node in step.path), step.bonus]
     emitted = bool(step.burst) and step.burst == written[: len(step.burst)]
     require(emitted, f"{where}.burst must be the path's tokens and the bonus, or their beginning.")
@@ -169,11 +178,15 @@ def check_figures(step: Step, at: int, where: str) -> None:
 
 
 def side_by_side(record: Record) -> list[LaneRecord]:
-    """The two lanes that a page or a film shows beside each other. Raises `ValueError` when there are more or fewer."""
+    """The two lanes that a page or a film shows beside each other: the first and the last. A third may race between them.
+
+    Raises `ValueError` when there are more lanes or fewer.
+    """
     count = len(record.lanes)
     many = f"{count} lane{'s' * (count != 1)}"
-    require(count == 2, f"A race of two lanes can be shown side by side; this one has {many}.")
-    return record.lanes
+    fits = count in SHOWN_LANES
+    require(fits, f"A race of two lanes, or of three, can be shown side by side; this one has {many}.")
+    return [record.lanes[0], record.lanes[-1]]
 
 
 def require(holds: bool, sentence: str) -> None:
@@ -209,6 +222,8 @@ def compare(lanes: list[tuple[Trace, str]], runs: headline.Runs | None = None, b
     - `divergence`: where the first lane that differs does so, by token, or by character where texts are compared. Its `margin` and
       `words` are those of `near_tie`.
     - `finished`: False when a lane was stopped. Then the tokens that both wrote are compared.
+    - `branch_tokens`, `favourites_tau`, `deeper_steps`: what the lane's branches gave, see `branches_of`; None for another server's.
+    - `repeats`: whether the text repeats itself, which makes guessing easy (`engine.record.repetition`).
     """
     base, first_guarantee = lanes[0]
     runs = runs or [[trace.seconds for trace, _ in lanes]]
@@ -238,7 +253,9 @@ def compare(lanes: list[tuple[Trace, str]], runs: headline.Runs | None = None, b
                 "forwards": None if guarantee == BY_TEXT else trace.forwards,
                 "draft_forwards": trace.draft_forwards,
                 "tau": None if guarantee == BY_TEXT else trace.tau,
+                **(dict.fromkeys(OF_BRANCHES) if guarantee == BY_TEXT else branches_of(trace)),
                 "tokens_per_s": len(trace.tokens) / trace.seconds,
+                "repeats": guarantee != BY_TEXT and repeats_itself(trace.prompt_tokens, trace.tokens),
                 **ratio,
                 "prefill_share": trace.share("prefill"),
                 "draft_share": trace.share("draft"),
@@ -260,6 +277,15 @@ def compare(lanes: list[tuple[Trace, str]], runs: headline.Runs | None = None, b
         "disturbed": disturbance.disturbed(local, busy),
         "finished": finished,
     }
+
+
+def branches_of(trace: Trace) -> dict[str, float]:
+    """What a lane's branches gave, against its favourites alone from where each of its own steps began.
+
+    `branch_tokens` of its tokens came of branches. The favourites alone would have had `favourites_tau` tokens a target forward. In
+    `deeper_steps` a chain with as many guesses, which reaches deeper than the tree, could have won more than the favourites did.
+    """
+    return {name: getattr(trace, name) for name in OF_BRANCHES}
 
 
 def near_tie(left: Trace, right: Trace, at: int) -> tuple[float | None, str]:

@@ -31,6 +31,9 @@ class Step:
     character is incomplete. `end` says why decoding ended here ("stop", "length", "context") or is "". `seconds` is by phase.
     `draft_forwards` counts the forwards of a draft network in this round. `replayed` counts the tokens that a target with states
     computed again to commit them. Files of before lack it: nothing was replayed in them.
+    `favourites` is the path of the drafter's favourites, root excluded: the first-ranked child of each node, from the root down to a
+    leaf. Files of before lack it, and then it is found from the scores. `silence` is a sentence on why a system that guesses had no
+    guess here, "" otherwise.
 
     A piece of a remote server's text is a step without a tree: no node, one piece, the tokens that it counts as in `burst`, and in
     `bonus_text` a sentence about the server, or "".
@@ -57,6 +60,34 @@ class Step:
     seconds: dict[Phase, Share]
     draft_forwards: Count
     replayed: Count = 0
+    favourites: Listed[Count] = field(default_factory=list)
+    silence: str = ""
+
+    def __post_init__(self):
+        if not self.favourites:
+            object.__setattr__(self, "favourites", favourites_of(self.parents, self.score))
+
+    @property
+    def favourites_kept(self) -> int:
+        """How many guesses the favourites alone would have kept: those with which the accepted path begins."""
+        pairs = enumerate(zip(self.favourites, self.path, strict=False))
+        return next((depth for depth, (one, other) in pairs if one != other), min(len(self.favourites), len(self.path)))
+
+    @property
+    def favourites_tokens(self) -> int:
+        """Tokens that the favourites alone would have emitted here: those kept and the bonus after them."""
+        return min(len(self.burst), self.favourites_kept + 1)
+
+    @property
+    def branch_tokens(self) -> int:
+        """Tokens that this step emitted because its tree has branches."""
+        return len(self.burst) - self.favourites_tokens
+
+    @property
+    def could_go_deeper(self) -> bool:
+        """Whether all favourites were accepted, the text went on, and a chain with as many guesses would have had more of them."""
+        all_kept = 0 < len(self.favourites) == self.favourites_kept
+        return all_kept and not self.end and len(self.favourites) < len(self.tokens) - 1
 
     @property
     def total_seconds(self) -> float:
@@ -155,6 +186,27 @@ class Trace:
         """Mean burst length: tokens per target forward."""
         return len(self.tokens) / len(self.steps) if self.steps else 0.0
 
+    @property
+    def branch_tokens(self) -> int:
+        """Tokens that the favourites alone would not have emitted in the same steps."""
+        return sum(step.branch_tokens for step in self.steps)
+
+    @property
+    def favourites_tau(self) -> float:
+        """Tokens a target forward that the favourites alone would have emitted, from where each of these steps began."""
+        return sum(step.favourites_tokens for step in self.steps) / len(self.steps) if self.steps else 0.0
+
+    @property
+    def deeper_steps(self) -> int:
+        """Steps in which a chain with as many guesses could have gone on below the tree's favourites."""
+        return sum(step.could_go_deeper for step in self.steps)
+
+    @property
+    def rescue(self) -> int | None:
+        """The step in which branches won most, the first of equals; None where they won nothing."""
+        won = [step.branch_tokens for step in self.steps]
+        return won.index(max(won)) if any(won) else None
+
     def share(self, phase: str) -> float:
         """The phase's share of the lane's clock."""
         return sum(step.seconds.get(phase, 0.0) for step in self.steps) / self.seconds if self.steps else 0.0
@@ -173,6 +225,20 @@ class Trace:
             return "(end)"
         step, node = found
         return step.bonus_text if node is None else step.texts[node]
+
+
+def favourites_of(parents: Sequence[int], score: Sequence[float]) -> list[int]:
+    """The first-ranked child of each node, from the root down to a leaf. Ties go to the earlier node, as in `DraftTree.best`."""
+    first: dict[int, int] = {}
+    for node in range(1, min(len(parents), len(score))):
+        best = first.setdefault(parents[node], node)
+        if score[node] > score[best]:
+            first[parents[node]] = node
+    path, node = [], 0
+    while node in first and len(path) < len(parents):
+        node = first[node]
+        path.append(node)
+    return path
 
 
 def first_divergence(left: Sequence[object], right: Sequence[object]) -> int | None:

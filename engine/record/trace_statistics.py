@@ -13,6 +13,12 @@ def tau(traces: Sequence[Trace]) -> float:
     return sum(len(trace.tokens) for trace in traces) / sum(trace.forwards for trace in traces)
 
 
+def favourites_tau(traces: Sequence[Trace]) -> float:
+    """Tokens per target forward that the favourites alone would have had, from where each of these steps began."""
+    tokens = sum(step.favourites_tokens for trace in traces for step in trace.steps)
+    return tokens / sum(trace.forwards for trace in traces)
+
+
 def seconds_per_token(traces: Sequence[Trace]) -> float:
     """Over all traces together, with prefill."""
     return sum(trace.seconds for trace in traces) / sum(len(trace.tokens) for trace in traces)

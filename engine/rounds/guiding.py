@@ -55,10 +55,12 @@ class GuidedDrafter(Drafter):
 
     def __init__(self, inner: Drafter, guide: MatcherGuide):
         self.inner, self.guide, self.guesses = inner, guide, inner.guesses  # type: ignore[misc]
+        self.stop_ids = inner.stop_ids
+        self.silence = inner.silence  # type: ignore[misc]
         self.title, self.offers = inner.title, inner.offers  # type: ignore[misc]
         self.reads_logits, self.reads_features = inner.reads_logits, inner.reads_features  # type: ignore[misc]
         self.reading, self.begin, self.see = inner.reading, inner.begin, inner.see  # type: ignore[method-assign]
-        self.commit, self.own_tree, self.buckets = inner.commit, inner.own_tree, inner.buckets  # type: ignore[method-assign]
+        self.commit = inner.commit  # type: ignore[method-assign]
         self.whole = guide.guesses == "masked"  # else forced tokens alone
 
     def __getattr__(self, name: str) -> Any:

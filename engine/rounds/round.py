@@ -95,7 +95,13 @@ class HostRounds:
         watch.lap("commit")
         self.root = verdict.bonus
         seconds = agreed(self.target.session.runner.model, watch.seconds)
-        return Outcome(tree, logits, verdict, seconds, self.target.session.replayed)
+        return Outcome(tree, logits, verdict, seconds, self.target.session.replayed, self.silence(tree))
+
+    def silence(self, tree: DraftTree) -> str:
+        """Why the tree holds no guess, "" where it holds some and for a drafter that never guesses."""
+        if len(tree) > 1 or not self.drafter.guesses:
+            return ""
+        return self.policy.silence or self.drafter.silence
 
     def check(self, tree: DraftTree) -> None:
         """Raises `ValueError` for guesses that the target has no token for. The policy has checked all else."""

@@ -1,7 +1,8 @@
 """`engine.rounds.round` as one CUDA graph a round; held equal by tests/fast/test_equal_to_reference.py[rounds.round_gpu].
 
-Draft, verify, accept and commit run on the device, and one copy goes to the host at the end. It serves parts that say `on_device`:
-token match over the draft model's best-first tree, and plain decoding. Rounds on the host give the same tokens from the same noise.
+Draft, verify, accept and commit run on the device, and one copy goes to the host at the end. Where no graph can be captured the same
+function runs eagerly, and waits no more often. It serves token match over the drafters of `engine.drafters.on_device` and the policies
+of `engine.policies.shared.growing_gpu`. Rounds on the host give the same tokens from the same noise.
 """
 
 import time
@@ -10,20 +11,21 @@ from typing import Any
 
 import torch
 
-from engine.contracts import Acceptance, Drafter, Outcome, Policy, Verdict
+from engine.contracts import Outcome, Policy, Verdict
+from engine.drafters.on_device import ON_DEVICE
+from engine.drafters.on_device.parts import OnDevice, is_plain
 from engine.forward.cuda_graphs import Captured, memory_pool
 from engine.forward.devices import synchronise
 from engine.forward.runner import Runner
-from engine.forward.runner_gpu import StaticForward, static_capacity
-from engine.forward.session import Session
-from engine.forward.session_gpu import SIZES, Buckets
+from engine.forward.runner_gpu import StaticForward, rows_behind, static_capacity
+from engine.forward.session import prompt_session
 from engine.models.pairs import LoadedPair
-from engine.rounds.best_first_gpu import DeviceDraft, DeviceTree
+from engine.policies.shared.growing_gpu import DeviceGrower, DeviceTree, Terms
 from engine.sampling import Sampling, gumbel_at
 from engine.tree import DraftTree
 
 PHASES = ("draft", "verify", "accept", "commit")
-STATE = 5  # numbers that a round starts from, in the order of `DeviceRound.begin`
+STATE = 4  # numbers that a round starts from, in the order of `DeviceRound.begin`
 
 
 class Marks:
@@ -51,70 +53,61 @@ class Marks:
         return {name: seconds * span / total for name, span in zip(PHASES, spans, strict=True)}
 
 
-def reading(runner: Runner, capacity: int) -> Session:
-    """A session for prompts. Graphs of many tokens read them where there are any, so that no length is new to the device."""
-    return Session(runner, capacity, buckets=None if runner.eager else Buckets(runner, capacity, (), SIZES[-2:]))
-
-
 class DeviceRound:
-    """Both caches of a lane and the round over them. Its shape is fixed, so one lane after another can use it."""
+    """The caches of a lane and the round over them. Its shape is fixed, so one lane after another can use it."""
 
     def __init__(
-        self, target: Runner, draft: Runner | None, capacity: int, depth: int, width: int, nodes: int, greedy: bool
+        self, target: Runner, drafter: OnDevice, terms: Terms, stop_ids: frozenset[int], capacity: int, greedy: bool
     ):
-        """`draft` None is plain decoding, whatever the shape. `capacity` is a lane's: rows for the text and a largest tree."""
-        self.runner, self.greedy, device = target, greedy, target.device
-        self.draft, self.depth = None, 0
-        room = static_capacity(capacity)
-        if draft is not None:
-            room = static_capacity(capacity + depth * nodes)  # a level drafts at most `nodes` nodes
-            self.drafting = reading(draft, room)
-            self.draft = DeviceDraft(StaticForward(draft, self.drafting.cache), target.vocab, depth, width, nodes)
-            self.depth = depth
-        self.target = reading(target, room)
-        self.verify = StaticForward(target, self.target.cache)
+        """`capacity` is a lane's: rows for the text and a largest tree. Terms without levels are plain decoding."""
+        self.runner, self.greedy, self.drafter, device = target, greedy, drafter, target.device
+        self.grower = DeviceGrower(terms, drafter, stop_ids, device)
+        self.depth = self.grower.depth
+        drafter.open(capacity, self.depth, terms.rows)
+        self.reading = prompt_session(target, capacity, drafter.taps)
+        self.verify = StaticForward(target, self.reading.cache, self.reading.taps)
         self.steps = torch.arange(self.depth + 1, device=device)
         self.state = torch.zeros(STATE, dtype=torch.int64, device=device)
         self.temperature = torch.ones(1, device=device)
         self.marks = Marks(device)
         self.captured = Captured(self.run, target, memory_pool(target))
-        self.sessions = [self.target, *([self.drafting] if draft is not None else [])]
-        self.whole = bool(target.eager) or self.captured.graph is not None
-        held = [each.buckets.size if each.buckets else each.cache.kv.nbytes for each in self.sessions]
-        self.size = sum(held) + self.captured.size
+        captured = bool(target.eager) or self.captured.graph is not None
+        self.whole = captured and self.reading.whole and drafter.whole
+        self.size = self.reading.size + drafter.size + self.captured.size
         self.host: torch.Tensor | None = None
 
     @torch.inference_mode()
     def begin(self, prompt: list[int], sampling: Sampling, last: int) -> None:
         """Prefill the models. No token will be drafted behind position `last`."""
-        for session in self.sessions:
-            session.cache.clear()
-            session.prefill(prompt[:-1])
-        self.state.copy_(torch.tensor([len(prompt) - 1, prompt[-2:][0], prompt[-1], last, sampling.seed]))
+        self.reading.cache.clear()
+        _, features = self.reading.prefill(prompt[:-1])
+        self.drafter.begin(prompt, features)
+        self.state.copy_(torch.tensor([len(prompt) - 1, prompt[-1], last, sampling.seed]))
         self.temperature.fill_(sampling.temperature or 1.0)
 
     def run(self) -> tuple[torch.Tensor, torch.Tensor]:
         """One round on the device. Returns what `unpacked` reads, as float64, and the logits `[N, V]`."""
-        base, previous, root, last, seed = self.state.split(1)
+        base, root, last, seed = self.state.split(1)
         noise = None if self.greedy else gumbel_at(seed, base + 1 + self.steps, self.runner.vocab)
         self.marks.set(0)
-        if self.draft:
-            tree = self.draft.grow(previous, root, base, last - base - 1, self.temperature, noise)
-        else:
-            tree = DeviceTree.rooted(root)
+        room = last - base - 1
+        tree = self.grower.grow(root, base, room, self.temperature, noise) if self.depth else DeviceTree.rooted(root)
         self.marks.set(1)
         positions = torch.where(tree.score > 0, base + tree.depth, base)
         slots = base + torch.arange(len(tree.tokens), device=base.device)
-        logits, _ = self.verify(tree.tokens, positions, slots, self.verify.behind(base, tree.lineage))
+        visible = rows_behind(self.verify.columns, base, tree.lineage)
+        logits, features = self.verify(tree.tokens, positions, slots, visible)
         self.marks.set(2)
         drawn = self.drawn(logits, tree, noise)
-        path, count, node = self.followed(tree, drawn)
+        path, count, node = self.accepted(tree, drawn)
         bonus = drawn.index_select(0, node)
         self.marks.set(3)
-        self.commit(tree, path, count, base)
+        if self.depth:
+            self.commit(path, count, base)
+        self.drafter.commit(tree, path, count, bonus, base, features)
         alive, columns = (tree.score > 0).sum().view(1), (tree.tokens, tree.parents, tree.depth, tree.score, tree.q)
         packed = torch.cat([alive, count, bonus, path, *columns])
-        self.state.copy_(torch.cat([base + 1 + count, tree.tokens.index_select(0, node), bonus, last, seed]))
+        self.state.copy_(torch.cat([base + 1 + count, bonus, last, seed]))
         self.marks.set(4)
         return packed, logits
 
@@ -125,7 +118,7 @@ class DeviceRound:
             scores = scores / self.temperature + noise.index_select(0, tree.depth)
         return scores.argmax(-1)
 
-    def followed(self, tree: DeviceTree, drawn: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def accepted(self, tree: DeviceTree, drawn: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Token match. Returns the accepted nodes `[depth]` from the root down, their number `[1]` and the last of them `[1]`.
 
         Places behind the last accepted node hold 0, and with none accepted the last is the root.
@@ -140,15 +133,11 @@ class DeviceRound:
             node, count = torch.where(found, child, node), count + found
         return torch.cat(path), count, node
 
-    def commit(self, tree: DeviceTree, path: torch.Tensor, count: torch.Tensor, base: torch.Tensor) -> None:
-        """Move the path's rows to the places behind the root's row, in both caches. Places behind the path keep their rows."""
-        places = base + self.steps[1:]
-        accepted = self.steps[:-1] < count
-        moves = [(self.target.cache.kv, path)]
-        if self.draft:
-            moves.append((self.drafting.cache.kv, tree.slots.index_select(0, path)))
-        for kv, rows in moves if self.depth else ():
-            kv.index_copy_(3, places, kv.index_select(3, torch.where(accepted, base + rows, places)))
+    def commit(self, path: torch.Tensor, count: torch.Tensor, base: torch.Tensor) -> None:
+        """Move the path's rows to the places behind the root's row. Places behind the path keep their rows."""
+        kv, places = self.reading.cache.kv, base + self.steps[1:]
+        moved = torch.where(self.steps[:-1] < count, base + path, places)
+        kv.index_copy_(3, places, kv.index_select(3, moved))
 
     @torch.inference_mode()
     def __call__(self) -> Outcome:
@@ -176,12 +165,15 @@ class DeviceRound:
 class DeviceRounds:
     """`engine.contracts.Rounds` of one lane on a GPU. `forwards` counts the draft's forwards, as a drafter does."""
 
-    def __init__(self, pair: LoadedPair, drafts: bool, capacity: int, shape: dict[str, int], sampling: Sampling):
-        """`drafts` False is plain decoding, whatever the shape."""
+    def __init__(self, pair: LoadedPair, drafter: str, policy: Policy, capacity: int, sampling: Sampling):
+        """`drafter` is a name of `ON_DEVICE`. Raises `ValueError` for what `on_device` denies."""
         self.sampling, self.forwards = sampling, 0
-        draft, sizes = (pair.draft, shape.values()) if drafts else (None, (0, 0, 0))
-        asked = draft, static_capacity(capacity), *sizes, sampling.greedy
-        self.round = pair.target.lender.lend(("round", *asked), lambda: DeviceRound(pair.target, *asked), self)
+        made, terms = parts_of(pair, drafter, policy)
+        if made is None or terms is None:
+            raise ValueError(f"No device decides rounds of {drafter} and {type(policy).__name__} alone.")
+        asked = terms, pair.stop_ids, static_capacity(capacity), sampling.greedy
+        key = "round", drafter, made.net, *asked
+        self.round = pair.target.lender.lend(key, lambda: DeviceRound(pair.target, made, *asked), self)
 
     def begin(self, prompt: list[int], last: int) -> float:
         start = time.perf_counter()
@@ -190,16 +182,19 @@ class DeviceRounds:
         return time.perf_counter() - start
 
     def next(self) -> Outcome:
-        self.forwards += self.round.depth
+        self.forwards += self.round.drafter.forwards(self.round.depth)
         return self.round()
 
 
-def on_device(
-    pair: LoadedPair, drafter: type[Drafter], policy: type[Policy], rule: type[Acceptance], sampling: Sampling
-) -> bool:
-    """Whether device rounds serve a lane of these parts and can draw its noise on the device."""
-    parts = (drafter, policy, rule) if drafter.guesses else (drafter, rule)
-    able = all(part.on_device for part in parts) and (pair.draft is not None or not drafter.guesses)
-    runners = (pair.target, pair.draft) if drafter.guesses else (pair.target,)
-    plain = all(not each or not (each.window or each.spread or each.recurrent) for each in runners)
-    return able and plain and sampling.device is not None and sampling.open_ended
+def parts_of(pair: LoadedPair, drafter: str, policy: Policy) -> tuple[OnDevice | None, Terms | None]:
+    """The drafter on the device and the policy's terms, None for what there is none of."""
+    net = pair.draft if drafter == "model" else pair.net(drafter) if drafter in pair.learned else None
+    kind = ON_DEVICE.get(drafter)
+    made = kind(pair, net) if kind and kind.serves(net) else None
+    return made, None if made is None else Terms.of(policy, pair.target.vocab, made.depth)
+
+
+def on_device(pair: LoadedPair, drafter: str, policy: Policy, sampling: Sampling) -> bool:
+    """Whether device rounds serve a lane of these parts, with token match, and can draw its noise on the device."""
+    able = sampling.device is not None and sampling.open_ended and is_plain(pair.target)
+    return able and all(parts_of(pair, drafter, policy))

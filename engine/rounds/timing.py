@@ -23,6 +23,7 @@ from engine.forward.runner import Runner
 from engine.forward.spread import agreed
 from engine.kernels.expansion import Expansion
 from engine.models.pairs import LoadedPair
+from engine.policies import POLICIES
 from engine.policies.shared.growing import grow
 from engine.record.costs import Costs, between
 from engine.record.disturbance import BUSY
@@ -38,7 +39,7 @@ CONTEXT = 128  # tokens before the timed forwards
 LEVEL, LEVELS = 3, 3  # nodes of a timed draft level, and levels timed in a row
 LARGEST = 1 + LEVEL + LEVELS * LEVEL**2  # rows of a tree whose drafting is timed
 WIDTH, NODES = 4, 24  # of the largest trees that drafters are compared by, as the system `auto` grows them
-GRAPHED = (0, 1, 8)  # levels of the trees whose rounds in one graph are timed
+DEEP = 8  # levels of the deepest tree whose rounds on a device are timed, beside those of one level
 REPEATS, FEWEST = 7, 3  # undisturbed turns of every timing; and turns at least, where its seconds are over
 SECONDS, DRAFT_SECONDS = 4.0, 1.0  # that verifications, and a drafter, may look for undisturbed turns
 HASTE = 1.5  # seconds of verifications for which a page waits, and which it measures again
@@ -48,15 +49,15 @@ AGED, BRIEF = 10.0, 0.15  # seconds until it does so again, and seconds that it 
 
 @dataclass
 class Timed:
-    """The least ms so far: of verifications by their rows, of a drafter's first level and of one below it, and of rounds in one graph.
+    """The least ms so far: of verifications by their rows, of a drafter's first level and of one below it, and of rounds on a device.
 
-    Rounds in one graph are counted by their levels, 0 for plain decoding; the others have trees of `NODES` nodes.
+    Rounds that a device decides alone are told by drafter and by levels, 0 for plain decoding; the others have trees of `NODES` nodes.
     `lately_ms` are verifications by their rows when `follow` looked last, at `looked`.
     """
 
     verify_ms: dict[int, float] = field(default_factory=dict)
     draft_ms: dict[str, tuple[float, float]] = field(default_factory=dict)
-    graph_ms: dict[int, float] = field(default_factory=dict)
+    device_ms: dict[str, dict[int, float]] = field(default_factory=dict)
     lately_ms: dict[int, float] = field(default_factory=dict)
     looked: float = -math.inf
 
@@ -103,14 +104,16 @@ def costs_of(pair: LoadedPair, drafter: str) -> Costs:
         return replace(each[max(found, key=found.__getitem__)], promised=found)
 
 
-def graph_costs(pair: LoadedPair) -> Costs:
-    """What rounds in one graph cost (`engine.rounds.round_gpu`), measured on the first call for this pair."""
+def device_costs(pair: LoadedPair, drafter: str, policy: str) -> Costs:
+    """What rounds of `engine.rounds.round_gpu` cost, measured on the first call for this pair and drafter."""
     with _lock:
         timed = _timed.setdefault(pair, Timed())
-        timed.graph_ms = timed.graph_ms or graph_ms(pair)
-    plain, shallow, deep = (timed.graph_ms[levels] for levels in GRAPHED)
-    level = max(0.0, deep - shallow) / (GRAPHED[2] - GRAPHED[1])
-    return Costs({1: plain, NODES: shallow - level}, level, level).rising()
+        for name, grower, depths in (("none", "chain", (1,)), (drafter, policy, (1, DEEP))):
+            if name not in timed.device_ms:
+                timed.device_ms[name] = device_ms(pair, name, grower, depths)
+    (shallow, first), (deep, last) = min(timed.device_ms[drafter].items()), max(timed.device_ms[drafter].items())
+    level = max(0.0, last - first) / max(1, deep - shallow)
+    return Costs({1: timed.device_ms["none"][0], NODES: first - level}, level, level).rising()
 
 
 def in_haste(pair: LoadedPair) -> None:
@@ -238,16 +241,17 @@ def draft_ms(pair: LoadedPair, name: str, repeats: int = REPEATS, seconds: float
 
 
 @torch.inference_mode()
-def graph_ms(pair: LoadedPair) -> dict[int, float]:
-    """Least ms of a greedy round that is one graph, by the levels of its tree."""
+def device_ms(pair: LoadedPair, drafter: str, policy: str, depths: Sequence[int]) -> dict[int, float]:
+    """Least ms of a greedy round that a device decides alone, by the levels of its tree, for trees of these depths or less."""
     sampling, prompt = Sampling(device=pair.target.noise_place), list(range(context_of(pair)))
-    capacity, least = context_of(pair) + LARGEST_TREE, dict.fromkeys(GRAPHED, math.inf)
-    for levels in least:
-        shape = {"depth": levels, "width": WIDTH, "nodes": NODES}
-        lane = DeviceRounds(pair, levels > 0, capacity, shape, sampling)
+    capacity, least = context_of(pair) + LARGEST_TREE, {}
+    for depth in depths:
+        grower = POLICIES[policy](depth, WIDTH, NODES, "ranked", pair.calibration)
+        lane, times = DeviceRounds(pair, drafter, grower, capacity, sampling), []
         for _ in range(REPEATS + 1):
             lane.begin(prompt, capacity)  # anew, so that every round has the same room
-            least[levels] = min(least[levels], 1000 * sum(lane.next().seconds.values()))
+            times.append(1000 * sum(lane.next().seconds.values()))
+        least[lane.round.depth] = min(times)
     return least
 
 

@@ -122,6 +122,20 @@ def record(parser: ArgumentParser) -> None:
     add_out(parser, "a file with --prompt (race.json), else a folder (assets/races)")
 
 
+def curves(parser: ArgumentParser) -> None:
+    """Measure the curves that Learn shows, and keep them in a file."""
+    parser.add_argument("--only", metavar="CURVE", help="nodes, temperature, chain or batch; all when left out")
+    add_pair(parser)
+    add_out(parser, "a file (assets/results/curves.json)")
+
+
+def examples(parser: ArgumentParser) -> None:
+    """Record what the page's Lab and Grand prix begin with."""
+    parser.add_argument("--only", metavar="EXAMPLE", help="sweep, prix or pays; all when left out")
+    add_pair(parser)
+    add_out(parser, "a file (assets/results/examples.json)")
+
+
 def replay(parser: ArgumentParser) -> None:
     """Turn a race file into a page that plays without a network, or into a GIF."""
     parser.add_argument("race", type=Path, help="a race file")

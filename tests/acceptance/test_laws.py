@@ -75,6 +75,16 @@ def test_a_lawful_rule_writes_the_targets_own_tokens_at_temperature_0(policy, ru
 
 @pytest.mark.no_cover  # counting lines would take half as long again
 @pytest.mark.parametrize(("policy", "rule"), LAWFUL)
+def test_trees_that_end_at_stop_tokens_keep_the_law_of_texts_that_end_there(policy, rule):
+    for seed in TABLES:
+        tables = Tables(seed)
+        tables.stop_ids = frozenset({1})
+        law = law_of(tables, *made(policy, rule, (2, 2, 5), seed), temperature=0.8, length=3, stop=1)
+        assert distance(law, target_law(tables, 0.8, 3, stop=1)) < 1e-9
+
+
+@pytest.mark.no_cover  # counting lines would take half as long again
+@pytest.mark.parametrize(("policy", "rule"), LAWFUL)
 def test_under_a_constraint_a_lawful_rule_keeps_the_masked_joint_law(policy, rule):
     """The law is the target's with forbidden tokens left out behind every text, however drafts are guided."""
     for seed, guesses in enumerate(GUESSES):

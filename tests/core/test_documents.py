@@ -136,7 +136,7 @@ def test_every_table_of_measurements_names_machine_and_commit():
     measured = [section for section in sections if "\n| " in section and not section.startswith("Words")]
     assert len(measured) > 4
     for section in measured:
-        assert re.search(r"Machine [ABCD], commit `[0-9a-f]{7}`", section), section.splitlines()[0]
+        assert re.search(r"Machine [ABCDE], commit `[0-9a-f]{7}`", section), section.splitlines()[0]
 
 
 def test_what_spaces_say_of_missing_weights_is_what_the_app_says():

@@ -235,8 +235,8 @@ def test_systems_of_one_race_may_have_shapes_of_their_own():
     assert [(trace.depth, trace.width, trace.nodes) for trace in traces[1:]] == [(3, 2, 8), (2, 1, 3), (1, 5, 2)]
     assert max(len(step.tokens) for step in traces[2].steps) == 3
     assert race.result()["identical"] is True
-    given = Race(tiny_pair(), Settings(TEXT, ("vanilla", "tree:3x2x8"), depth=1))
-    assert given.lanes[1].trace.depth == 1  # what the visitor asks for counts
+    given = Race(tiny_pair(), Settings(TEXT, ("vanilla", "tree:3x2x8", "tree"), depth=1))
+    assert [lane.trace.depth for lane in given.lanes[1:]] == [3, 1]  # a name that says its shape keeps it
 
 
 def test_the_limits_themselves_are_allowed():

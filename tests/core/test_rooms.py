@@ -32,7 +32,7 @@ ARROWS = {
     "__main__": "shell measure",
     "shell": "measure models",
     "page": "",
-    "page.web": "page.screens page.views race systems breaks models remote record",  # what an error says of memory
+    "page.web": "page.screens page.views measure race systems breaks models remote record",  # what an error says of memory
     "page.screens": (
         "page.views measure race systems breaks decode rounds policies drafters acceptance contracts target models forward "
         "remote record sampling tree"
@@ -42,11 +42,11 @@ ARROWS = {
     "lab.bench": (
         "lab.train measure race systems decode rounds contracts target models nets forward kernels record sampling tree"
     ),
-    "lab.pays": "measure race batch systems drafters models nets forward remote record sampling tree",
+    "lab.pays": "measure race systems drafters models nets forward remote record sampling tree",
     "lab.study": "measure race breaks systems acceptance models record sampling",
     "lab": "measure race systems decode rounds drafters acceptance target models record sampling tree",
     "lab.train": "measure race models nets forward record sampling",
-    "measure": "race systems decode rounds models nets forward remote record sampling tree",
+    "measure": "race batch systems decode rounds models nets forward remote record sampling tree",
     "custom_generate": "race systems decode models forward sampling tree",
     "race": "systems decode contracts models remote record sampling tree",
     "batch": "systems decode rounds contracts target models forward record sampling tree",

@@ -13,7 +13,6 @@ from engine.forward.cuda_graphs import why_eager
 from engine.forward.session import Session
 from engine.models import loading, refusals
 from engine.race import Race, Settings
-from engine.rounds.round_gpu import on_device
 from engine.sampling import Sampling
 from engine.systems import find
 from engine.target import Target
@@ -301,9 +300,10 @@ def test_a_model_with_a_window_runs_without_graphs(loaded):
     windowed, wide = loaded("gemma2, window"), loaded("llama")
     assert Session(windowed.target, 64, graphed=True).buckets is None
     assert "this model has a sliding window" in why_eager(torch.device("cuda"), windowed=True)
-    parts, sampling = find("tree").parts, Sampling(0.0, 0, device=torch.device("cpu"))
-    assert on_device(wide, *parts, sampling) and not on_device(replace(wide, draft=windowed.draft), *parts, sampling)
-    assert not on_device(replace(wide, target=windowed.target), *parts, sampling)
+    tree, sampling = find("tree"), Sampling(0.0, 0, device=torch.device("cpu"))
+    there = lambda pair: tree.decided_there(pair, tree.own_shape, sampling)  # noqa: E731
+    assert there(wide) and not there(replace(wide, draft=windowed.draft))
+    assert not there(replace(wide, target=windowed.target))
 
 
 def test_in_four_bits_a_model_is_near_the_plain_one_or_refused(tmp_path):

@@ -43,7 +43,7 @@ def test_a_wrong_slot_mask_or_position_would_be_noticed(runner, spoil, monkeypat
     tree = random_tree(random.Random(3), 5)
     whole = StaticForward.__call__
 
-    def spoiled(self, ids, positions, slots, visible):
+    def spoiled(self, ids, positions, slots, visible, behind):
         if spoil == "slot":
             slots = slots + 1
         elif spoil == "mask":
@@ -52,7 +52,7 @@ def test_a_wrong_slot_mask_or_position_would_be_noticed(runner, spoil, monkeypat
             visible = visible | (self.columns >= len(PROMPT) + 5) & (self.columns < len(PROMPT) + 8)
         else:
             positions = positions + torch.arange(len(positions))
-        return whole(self, ids, positions, slots, visible)
+        return whole(self, ids, positions, slots, visible, behind)
 
     monkeypatch.setattr(StaticForward, "__call__", spoiled)
     assert not torch.allclose(graphed.verify(tree)[0], plain.verify(tree)[0], atol=1e-2)
@@ -85,9 +85,10 @@ def test_a_model_whose_heads_are_folded_still_generates_the_same_text():
 
 def test_a_tree_beyond_the_largest_bucket_or_the_capacity_runs_without_one(runner):
     target = committed(runner, graphed=True)
-    assert target.session.buckets.fitting(257) is None
+    fitting = target.session.buckets.fitting
+    assert fitting(257, True) is None and fitting(65, False) is None and fitting(65, True).size == 256
     target.session.cache.rows = target.session.cache.capacity - 5
-    assert target.session.buckets.fitting(5) is None and target.session.buckets.fitting(4).size == 4
+    assert fitting(5, False) is None and fitting(4, False).size == 4
     target.session.cache.rows = len(PROMPT)
     assert target.verify(random_tree(random.Random(0), 70))[0].shape == (70, 256)
 

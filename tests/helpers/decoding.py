@@ -15,7 +15,7 @@ from engine.rounds import timing
 from engine.rounds.round import HostRounds
 from engine.rounds.round_gpu import DeviceRounds
 from engine.sampling import Sampling
-from engine.systems import SYSTEMS
+from engine.systems import SYSTEMS, find
 from engine.target import Target
 from engine.tree import LARGEST_TREE, DraftTree
 from helpers.equality import Compared
@@ -69,13 +69,13 @@ def decoded(pair, name: str, prompt: list[int], max_new_tokens: int, stop_ids=fr
 
 def lane_rounds(pair, name: str, prompt: list[int], tokens: int, shape=(4, 4, 8), stop=frozenset(), **sampling):
     """The loop's rounds and the device's, with the same noise."""
-    system, shape = SYSTEMS[name], dict(zip(("depth", "width", "nodes"), shape, strict=True))
+    system, shape = find(name), dict(zip(("depth", "width", "nodes"), shape, strict=True))
     capacity = min(pair.context, len(prompt) + tokens) + LARGEST_TREE
     sampling = Sampling(device=CPU, **sampling)
     parts, limits = system.build(pair, capacity, **shape), (prompt, tokens, stop, pair.context)
     there = system.rounds(pair, capacity, shape, sampling)
     assert isinstance(there, DeviceRounds)
-    here = HostRounds(Target(pair.target, capacity), *parts, sampling)
+    here = HostRounds(Target(pair.target, capacity, parts[0].reads_features), *parts, sampling)
     return list(decode(here, *limits)), list(decode(there, *limits))
 
 

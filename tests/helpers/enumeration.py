@@ -73,10 +73,11 @@ class Branching(Sampling):
 class Tables:
     """Random next-token logits by context, for the target ("p") and the draft ("q").
 
-    Behind a guess of a `silent` token the draft has no guess.
+    Behind a guess of a `silent` token the draft has no guess. Texts end with the tokens `stop_ids`.
     """
 
     silent: frozenset[int] = frozenset()
+    stop_ids: frozenset[int] = frozenset()
 
     def __init__(self, seed: int, vocab: int = 3):
         self.seed, self.vocab, self.rows = seed, vocab, {}
@@ -102,7 +103,7 @@ class TableDrafter(Drafter):
     title, forwards = "table", 0
 
     def __init__(self, tables: Tables, context: tuple[int, ...]):
-        self.tables, self.context = tables, context
+        self.tables, self.context, self.stop_ids = tables, context, tables.stop_ids
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
         if all(node and tree.tokens[node] in self.tables.silent for node in nodes):

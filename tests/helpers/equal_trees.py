@@ -11,6 +11,7 @@ import torch
 from engine.drafters import DRAFTERS
 from engine.forward.runner import Runner
 from engine.kernels.ranking_compiled import ranked_on_cpu
+from engine.nets.dflash import DFlash
 from engine.nets.dspark import DSpark
 from engine.policies.auto import Auto
 from engine.policies.best_first import BestFirst
@@ -24,13 +25,29 @@ from helpers.decoding import lane_rounds, rounds_compared, trees_compared
 from helpers.equality import Cases, Compared, largest_share
 from helpers.learned import TEXT, block_net, pair_with
 from helpers.pairs import PROMPT, tiny_llama, tiny_pair
+from helpers.published.mtp import untrained
 
+THERE = {  # systems whose rounds a device decides alone, and shapes
+    "tree": (6, 3, 20),
+    "medusa": (3, 3, 9),
+    "parallel-tree": (6, 4, 12),
+    "dflash": (7, 4, 12),
+    "dspark": (7, 4, 12),
+    "specblock": (4, 4, 12),
+    "eagle": (5, 3, 12),
+    "mtp": (4, 3, 9),
+    "talon": (6, 3, 12),
+    "eagle/kary/token_match": (3, 2, 15),
+    "eagle/chain/token_match": (5, 1, 6),
+    "mtp/beam/token_match": (3, 3, 9),
+}
 COSTS = Costs({1: 5.0, 2: 5.1, 8: 5.8, 16: 7.0, 32: 10.0}, first_ms=0.4, level_ms=0.2)
 POLICIES = {
     "best_first": lambda: BestFirst(4, 3, 9, "ranked"),
     "expand_rerank": lambda: ExpandRerank(4, 3, 9, "ranked"),
     "auto": lambda: Auto(6, 3, 12, "ranked", costs=COSTS),
 }
+STOPS = frozenset(range(0, 256, 3))
 SAMPLINGS = {"greedy": Sampling(), "sampled": Sampling(0.8, seed=3)}
 
 
@@ -55,12 +72,15 @@ def compiled_pair():
     return replace(made, target=Runner(tiny_llama(0, layers=8)), draft=Runner(tiny_llama(1, layers=2), eight_bit=True))
 
 
-def grown(name: str, policy, sampling: Sampling, at_once: bool) -> list[tuple[DraftTree, int]]:
+def grown(
+    name: str, policy, sampling: Sampling, stop_ids: frozenset[int], at_once: bool
+) -> list[tuple[DraftTree, int]]:
     """The trees of a few rounds along TEXT, with accepted paths of several lengths, and the number of draft forwards of each."""
     pair = compiled_pair()
     drafter = DRAFTERS[name](pair, 90)
     target = Target(pair.target, 90, features=drafter.reads_features)
     assert drafter.grows
+    drafter.stop_ids = stop_ids
     drafter.grows, root, found = at_once, 2, []
     drafter.begin(TEXT[:3], target.prefill(TEXT[:2]))
     for accepted in (0, 2, 1, 3, 0, 2):
@@ -77,9 +97,9 @@ def grown(name: str, policy, sampling: Sampling, at_once: bool) -> list[tuple[Dr
     return found
 
 
-def growing(name: str, policy: str, sampling: Sampling) -> Iterator[Compared]:
+def growing(name: str, policy: str, sampling: Sampling, stop_ids: frozenset[int] = frozenset()) -> Iterator[Compared]:
     """One call grows the same tree as asking once a level."""
-    asked, at_once = (grown(name, POLICIES[policy](), sampling, flag) for flag in (False, True))
+    asked, at_once = (grown(name, POLICIES[policy](), sampling, stop_ids, flag) for flag in (False, True))
     assert len(asked) == len(at_once) and all(forwards >= 1 for _, forwards in asked)
     for (tree, forwards), (fast, fast_forwards) in zip(asked, at_once, strict=True):
         for field in ("tokens", "parents", "depth", "keys"):
@@ -87,6 +107,7 @@ def growing(name: str, policy: str, sampling: Sampling) -> Iterator[Compared]:
         for field in ("score", "q"):
             yield Compared(getattr(tree, field), getattr(fast, field), within=1e-3, apart=largest_share)
         yield Compared(forwards, fast_forwards)
+        assert not any(above and fast.tokens[above] in stop_ids for above in fast.parents[1:])
     assert max(len(tree) for tree, _ in at_once) > 4
 
 
@@ -101,11 +122,25 @@ def device_rounds(same: bool, prompt: list[int], temperature: float) -> Iterator
     yield from rounds_compared(*lane_rounds(pair, "vanilla", prompt, 24, temperature=temperature, seed=3))
 
 
-def device_trees(temperature: float) -> Iterator[Compared]:
-    """A deeper and wider shape than the rounds above have."""
-    rounds = lane_rounds(tiny_pair(same=True), "tree", PROMPT, 24, (6, 3, 20), temperature=temperature, seed=5)
-    for loop, device in zip(*rounds, strict=True):
-        yield from trees_compared(loop.tree, device.tree)
+@cache
+def pair_of_all():
+    """A random pair with every drafter, as tensors. Its draft model is the target; DFlash reads the fifth of its layers."""
+    made = pair_with("medusa", "eagle")
+    target = Runner(tiny_llama(0, layers=6), own=False)
+    nets = {"dflash": block_net(DFlash), "dspark": block_net(DSpark), "mtp": untrained(target.model)}
+    return replace(made, target=target, draft=target, learned=made.learned | nets)
+
+
+def device_trees(name: str, temperature: float) -> Iterator[Compared]:
+    """Trees of every drafter and policy, in shapes of their own, behind a prompt and a single token; then with stop tokens."""
+    for prompt in (PROMPT,) if name.startswith("mtp") else (PROMPT, [7]):  # its first rows see nothing
+        for stop_ids in (frozenset(), STOPS):  # which the loop writes past here
+            pair = replace(pair_of_all(), stop_ids=stop_ids)
+            rounds = lane_rounds(pair, name, prompt, 24, THERE[name], temperature=temperature, seed=5)
+            for loop, device in zip(*rounds, strict=True):
+                yield from trees_compared(loop.tree, device.tree)
+                yield Compared(loop.burst, device.burst)
+                assert not any(above and device.tree.tokens[above] in stop_ids for above in device.tree.parents[1:])
 
 
 def grown_by(name: str, *policies: str) -> dict[str, Callable[[], Iterator[Compared]]]:
@@ -113,6 +148,9 @@ def grown_by(name: str, *policies: str) -> dict[str, Callable[[], Iterator[Compa
     return {
         f"{drafter}, {policy}, {how}": partial(growing, drafter, policy, SAMPLINGS[how])
         for drafter, policy, how in cases
+    } | {
+        f"{name}, {policy}, sampled, stop tokens": partial(growing, name, policy, SAMPLINGS["sampled"], STOPS)
+        for policy in policies
     }
 
 
@@ -131,5 +169,8 @@ CASES: Cases = {
         )
         for same, prompt, temperature in product((False, True), ([7], PROMPT), (0.0, 0.8))
     },
-    "rounds.best_first_gpu": {f"T={temperature}": partial(device_trees, temperature) for temperature in (0.0, 0.8)},
+    "policies.shared.growing_gpu": {
+        f"{name}, T={temperature}": partial(device_trees, name, temperature)
+        for name, temperature in product(THERE, (0.0, 0.8))
+    },
 }

@@ -211,9 +211,9 @@ def path_is_legible(tree: Locator, step: Step) -> None:
 
 
 def open_view(page: Page, view: str) -> None:
-    """Opens one of the lab's views: sweep, prompts, pays, predict or production."""
+    """Opens one of the lab's views: sweep, prompts, pays or production."""
     page.evaluate("TreeRace.screens.showScreen('lab')")
-    page.locator(f"[name=lab][value={view}]").check(force=True)
+    page.evaluate("view => TreeRace.lab.show(view)", view)
 
 
 @contextmanager

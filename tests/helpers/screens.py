@@ -1,15 +1,15 @@
-"""What the page hears of the runs behind its screens, made with a tiny pair: of sweeps, own prompts, verdicts, predictions, races."""
+"""What the page hears of the runs behind its screens, made with a tiny pair: of sweeps, own prompts, verdicts, races."""
 
 import json
 import uuid
 
+from engine.measure.curves.sweep import Plan, Sweep
 from engine.measure.repeated import Repeated
 from engine.page.screens import own_prompts, pays
-from engine.page.screens.orders import SHAPES
-from engine.page.screens.sweep import Plan, Sweep
 from engine.page.views import wire
-from engine.page.views.wire import News, Steps, numbered
+from engine.page.views.wire import News, numbered
 from engine.race import BASELINE, Settings
+from engine.record.quiet import Steps
 from helpers.pairs import tiny_pair
 
 TEXT = "Story: Once upon a time"
@@ -43,10 +43,6 @@ def raced(systems: tuple[str, ...] = FIELD) -> list[dict]:
     """A race that does not run again."""
     settings = Settings(TEXT, systems, max_new_tokens=8)
     return heard(wire.messages(Repeated(tiny_pair(same=True), settings, alone=lambda: False)))
-
-
-def predicted() -> list[dict]:
-    return raced((BASELINE, *(f"tree:{shape}" for shape in SHAPES.values())))
 
 
 def prompts_raced() -> list[dict]:

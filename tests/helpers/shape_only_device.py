@@ -8,6 +8,7 @@ cases run in a process of their own.
 """
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from unittest import mock
 
 import torch
@@ -18,12 +19,15 @@ from engine.forward import runner_gpu
 from engine.forward.runner import Runner
 from engine.forward.session import Session
 from engine.forward.session_gpu import Buckets
+from engine.policies.best_first import BestFirst
+from engine.policies.chain import Chain
 from engine.rounds import round_gpu
 from engine.rounds.round_gpu import DeviceRound
 from engine.sampling import Sampling
 from helpers.pairs import tiny_llama
 
 DEVICE = "npy"
+PLAIN = "none", Chain(1, 1, 2, "ranked")
 
 
 class NoMarks:
@@ -49,8 +53,9 @@ def runner(kv_heads: int) -> Runner:
 
 def a_round(drafts: bool, greedy: bool, kv_heads: int) -> None:
     model = runner(kv_heads)
-    shape = (3, 2, 6) if drafts else (0, 0, 0)
-    made = DeviceRound(model, model if drafts else None, 200, *shape, greedy)
+    pair = SimpleNamespace(target=model, draft=model, learned={})
+    drafter, terms = round_gpu.parts_of(pair, *(("model", BestFirst(3, 2, 6, "ranked")) if drafts else PLAIN))
+    made = DeviceRound(model, drafter, terms, frozenset(), 200, greedy)
     made.begin([5, 6, 7], Sampling(0.0 if greedy else 0.8), 40)
     packed, logits = made.run()
     assert packed.device.type == logits.device.type == DEVICE
@@ -60,7 +65,7 @@ def a_round(drafts: bool, greedy: bool, kv_heads: int) -> None:
 def buckets(kv_heads: int) -> None:
     for bucket in Buckets(runner(kv_heads), 200, (1, 1, 1)).by_size:
         logits, features = bucket.run()
-        assert logits.shape == (bucket.size, 256) and features.shape == (bucket.size, 4, 64)
+        assert logits.shape == (1 if bucket.last_only else bucket.size, 256) and features.shape == (bucket.size, 4, 64)
         assert logits.device.type == features.device.type == DEVICE
 
 
@@ -89,7 +94,8 @@ def rejected(wrong: Callable[[torch.Tensor], object]) -> None:
 
     model.model.get_input_embeddings().register_forward_pre_hook(happening)
     try:
-        DeviceRound(model, None, 200, 0, 0, 0, True).run()
+        drafter, terms = round_gpu.parts_of(SimpleNamespace(target=model, learned={}), *PLAIN)
+        DeviceRound(model, drafter, terms, frozenset(), 200, True).run()
     except Exception as error:
         print(type(error).__name__)
         return

@@ -30,27 +30,27 @@ def events(race, **pace) -> Iterator[str]:
 
 def make_step(**changes) -> Step:
     """The tree above with 1 and 4 accepted, then a bonus. No branch guessed the bonus, because 4 has none."""
-    step = Step(
-        index=0,
-        position=7,
-        tokens=[10, 11, 12, 13, 14, 15],
-        parents=PARENTS,
-        texts=[" was", " a", " the", " big", " little", " end"],
-        score=[1.0, 0.6, 0.3, 0.2, 0.3, 0.2],
-        q=[1.0, 0.6, 0.3, 0.4, 0.5, 0.7],
-        p=[1.0, 0.7, 0.2, 0.1, 0.8, 0.1],
-        verdicts=["root", "accepted", "rejected", "rejected", "accepted", "unreached"],
-        path=[1, 4],
-        bonus=99,
-        bonus_text=" fox",
-        bonus_p=0.5,
-        burst=[11, 14, 99],
-        pieces=[" a", " little", " fox"],
-        end="",
-        seconds={"draft": 0.002, "verify": 0.003},
-        draft_forwards=2,
-    )
-    return replace(step, **changes)
+    values = {
+        "index": 0,
+        "position": 7,
+        "tokens": [10, 11, 12, 13, 14, 15],
+        "parents": PARENTS,
+        "texts": [" was", " a", " the", " big", " little", " end"],
+        "score": [1.0, 0.6, 0.3, 0.2, 0.3, 0.2],
+        "q": [1.0, 0.6, 0.3, 0.4, 0.5, 0.7],
+        "p": [1.0, 0.7, 0.2, 0.1, 0.8, 0.1],
+        "verdicts": ["root", "accepted", "rejected", "rejected", "accepted", "unreached"],
+        "path": [1, 4],
+        "bonus": 99,
+        "bonus_text": " fox",
+        "bonus_p": 0.5,
+        "burst": [11, 14, 99],
+        "pieces": [" a", " little", " fox"],
+        "end": "",
+        "seconds": {"draft": 0.002, "verify": 0.003},
+        "draft_forwards": 2,
+    }
+    return Step(**values | changes)
 
 
 def one_node(**changes) -> Step:

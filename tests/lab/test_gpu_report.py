@@ -59,6 +59,7 @@ def test_every_section_runs_and_a_failing_part_leaves_a_sentence(monkeypatch, tm
     for size in PLAN.shapes:
         costs = figures[f"costs {size}"]
         assert costs["parameters"] == parameters(TINY)
+        assert costs[command.FEW_ROWS].startswith("Failed: ImportError")  # the model is not on a GPU
         for precision in ("bf16", "nf4"):
             for way in ("eager_ms", "graphed_ms"):
                 assert list(costs[precision][way]) == ["1", "3", "8"]
@@ -68,6 +69,7 @@ def test_every_section_runs_and_a_failing_part_leaves_a_sentence(monkeypatch, tm
         raced = figures[f"grown pair, draft {draft}"]
         assert raced["parameters"] == {"target": parameters(grown.TARGET), "draft": parameters(config)}
         assert raced["T = 0.8"].startswith("Failed: ValueError: Unknown system 'magic'")
+    assert figures["host waits"]["vanilla"] == {"mean": 0.0, "most": 0}  # none is counted without a GPU
     assert "switched off" in figures["graphed and eager"]["eager"]["why_eager"]
     assert "grown pair, draft 1B: done" in capsys.readouterr().out
 

@@ -12,6 +12,7 @@ from engine import __main__ as commands
 from engine.forward.cache import KVCache
 from engine.lab.pays import batch, command, context
 from engine.measure import racing
+from engine.measure.curves import batches
 from engine.measure.ways import rounds_behind
 from engine.models import cache_memory
 from engine.race import Race, Settings, encoded
@@ -100,10 +101,10 @@ def test_a_batchs_rounds_are_of_all_sequences_and_waits_are_outside_the_clock(mo
     """Two sequences with three rounds and one, of a second each. Their thread waits for half a second before every one of them."""
     pair = tiny_pair()
     texts = batch.texts_of(pair, STORIES[:2], wish(3), 2)
-    waits = iter([at / 2 for at in (0, 1, 1, 2, 2, 3, 3, 4, 4)])
+    waits = iter([at / 2 for at in (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)])
     monkeypatch.setattr(pair.target, "without_processor", lambda: next(waits))
     done = SimpleNamespace(burst=[7], seconds={"verify": 0.75, "draft": 0.25})
-    monkeypatch.setattr(batch, "decode_together", lambda *_: ((number, done) for number in (0, 1, 0, 0)))
+    monkeypatch.setattr(batches, "decode_together", lambda *_: ((number, done) for number in (0, 1, 0, 0)))
     found = batch.run(pair, "tree", texts, 3)
     assert found.steps == [2.0, 1.0, 1.0] and found.seconds == 4.0 and found.rounds == 4 and found.waited == 2.0
 
@@ -300,7 +301,7 @@ def test_ctrl_c_within_a_batch_frees_its_caches(monkeypatch):
     monkeypatch.setattr(KVCache, "__init__", lambda cache, *sizes: (born(cache, *sizes), made.add(cache))[0])
     pair = tiny_pair()
     texts = batch.texts_of(pair, STORIES, wish(4), 3)
-    begun, decode = [], batch.decode_together
+    begun, decode = [], batches.decode_together
 
     def stopped(*asked):
         for index, each in enumerate(decode(*asked)):
@@ -310,7 +311,7 @@ def test_ctrl_c_within_a_batch_frees_its_caches(monkeypatch):
             yield each
 
     made.clear()
-    monkeypatch.setattr(batch, "decode_together", stopped)
+    monkeypatch.setattr(batches, "decode_together", stopped)
     with suppress(KeyboardInterrupt):
         batch.run(pair, "tree", texts, 9)
     gc.collect()

@@ -93,7 +93,7 @@ def test_a_real_size_is_counted_without_its_memory():
     assert found["weights"] / 2 == pytest.approx(8.19e9, rel=0.01) and found["copies"] == 0
     assert found["rows"] == 2 * 1024 * 2 * 36 * 8 * 128 * 2
     assert (
-        found["graphs"] == 2 * 383 * 151936 * 2 and found.total() == found["weights"] + found["rows"] + found["graphs"]
+        found["graphs"] == 2 * 129 * 151936 * 2 and found.total() == found["weights"] + found["rows"] + found["graphs"]
     )
     assert needed(QWEN3_8B, CPU, torch.float32)["rows"] == 2 * 512 * 2 * 36 * 8 * 128 * 4
     assert needed(QWEN3_8B, CPU, torch.float32)["graphs"] == 0

@@ -177,10 +177,10 @@ if not self.wanted:
         ),
     ),
     *of(
-        "lab/pays/",
+        "measure/curves/",
         (
             "a batch reads its prompts for nothing",
-            "batch.py::run",
+            "batches.py::decode_in_steps",
             "steps[-1] += sum(done.seconds.values())",
             "steps[-1] += sum(each for phase, each in done.seconds.items() if phase != 'prefill')",
             "lab/test_pays_curves.py::test_a_batchs_seconds_hold_the_reading_of_its_prompts",
@@ -188,12 +188,15 @@ if not self.wanted:
         ),
         (
             "the last round's wait is the whole",
-            "batch.py::run",
+            "batches.py::decode_in_steps",
             "waited += pair.target.without_processor() - before",
             "waited = pair.target.without_processor() - before",
             "lab/test_pays_curves.py::test_a_batchs_rounds_are_of_all_sequences_and_waits_are_outside_the_clock",
             "figures",
         ),
+    ),
+    *of(
+        "lab/pays/",
         (
             "level is behind",
             "batch.py::of_setting",

@@ -74,9 +74,9 @@ DRAFTS = [
         ),
         (
             "a slot guesses the place after its own",
-            "dflash.py::DFlash.slots",
-            "x[0, sizes.silent:]",
-            "x[0, :sizes.block - sizes.silent]",
+            "dflash.py::DFlash.filled",
+            "x[0, self.sizes.silent:]",
+            "x[0, :self.sizes.block - self.sizes.silent]",
             "drafters/test_published_dflash.py::test_a_published_block_guesses_as_the_published_network",
             "speed",
         ),

@@ -156,6 +156,14 @@ return agreed(self.target.session.runner.model, seconds)
     *of(
         "measure/",
         (
+            "a round is a sequence's",
+            "curves/batches.py::decode_in_steps",
+            "number <= last",
+            "True",
+            "lab/test_pays_curves.py::test_a_batchs_rounds_are_of_all_sequences_and_waits_are_outside_the_clock",
+            "figures",
+        ),
+        (
             "a table's answer is believed",
             "served_rows.py::check_point",
             "point.answer == told",

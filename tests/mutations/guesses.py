@@ -190,21 +190,6 @@ GUESSES = [
             "False",
             "policies/test_asking.py::test_a_wrong_answer_ends_in_a_sentence_that_names_the_drafter -k NaN",
         ),
-        (
-            "another node's answer",
-            "shared/asking.py::Growth.answered",
-            "answers[rows]",
-            "answers[sorted(rows)]",
-            "policies/test_ahead.py::test_what_was_drafted_ahead_is_what_is_drafted_when_asked",
-        ),
-        (
-            "draws foreseen as if none came before",
-            "shared/ranking.py::foreseen_distinct",
-            "behind * passed",
-            "0 * passed",
-            "policies/test_ahead.py::test_foreseen_draws_are_the_draws",
-            "speed",
-        ),
     ),
     *of(
         "rounds/",

@@ -73,6 +73,22 @@ def test_trees_keep_to_their_limits(name, proposal, temperature):
                     )
 
 
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+@pytest.mark.parametrize(("name", "proposal"), EVERY_WAY)
+def test_nothing_grows_below_a_stop_token(name, proposal, temperature):
+    """Nothing behind one can be emitted. The root may be one, because a prompt may end so. The stop tokens themselves are guessed."""
+    guessed = 0
+    for seed in range(25):
+        tables = Tables(seed, vocab=6)
+        tables.stop_ids = frozenset({0, 4})
+        policy = POLICIES[name](4, 3, 14, proposal, MEASURED)
+        tree = policy.grow(TableDrafter(tables, ()), 4, 0, Sampling(temperature=temperature, seed=seed), 9)
+        above = [tree.tokens[parent] for parent in tree.parents if parent > 0]
+        assert len(tree) > 1 and not tables.stop_ids & set(above)
+        guessed += sum(token in tables.stop_ids for token in tree.tokens[1:])
+    assert guessed > 10
+
+
 @pytest.mark.parametrize(("temperature", "of_draft"), [(0.0, DRAFT_TEMPERATURE), (0.7, 0.7), (1.0, 1.0)])
 @pytest.mark.parametrize("name", ["widths", "chains", "sequoia", "dyspec", "dyspec_threshold"])
 def test_the_tree_holds_the_q_that_it_was_drawn_from(name, temperature, of_draft):

@@ -53,6 +53,8 @@ def test_on_a_gpu_a_graph_gives_the_logits_of_its_own_function():
     target = committed(runner, features=True, graphed=True)
     for bucket in target.session.buckets.by_size:
         assert bucket.captured.graph is not None
+        if bucket.last_only:
+            continue
         logits, features = target.verify(random_tree(random.Random(bucket.size), bucket.size))
         with torch.inference_mode():
             again, seen = bucket.run()

@@ -9,14 +9,17 @@ import torch
 
 from engine import systems
 from engine.decode import decode
-from engine.drafters.eagle import EagleDrafter
+from engine.drafters.on_device.layers import EagleOnDevice
+from engine.drafters.on_device.model import ModelOnDevice
 from engine.forward import session_gpu
 from engine.forward.cuda_graphs import Captured
 from engine.forward.runner import Runner
+from engine.forward.session import Session
 from engine.record.costs import Costs, Counted
 from engine.rounds import round_gpu
+from engine.rounds.round import HostRounds
 from engine.rounds.round_gpu import DeviceRound, DeviceRounds, Marks
-from engine.rounds.timing import graph_costs
+from engine.rounds.timing import device_costs
 from engine.sampling import Sampling
 from engine.systems import SYSTEMS, System, find
 from engine.tree import LARGEST_TREE
@@ -94,8 +97,10 @@ def test_only_what_a_device_can_decide_alone_runs_there():
     pair = tiny_pair()
     drawn_here, drawn_there = Sampling(), Sampling(device=CPU)
     served = {name for name, system in SYSTEMS.items() if runs_there(pair, system, drawn_there)}
-    assert served == {"vanilla", "tree"}
+    there = "vanilla tree medusa parallel-tree dflash dspark specblock eagle mtp talon auto"
+    assert served == {*there.split()}
     assert not runs_there(pair, SYSTEMS["tree"], drawn_here)
+    assert not runs_there(pair, find("specblock:8x4x12"), drawn_there)  # its second block starts where the host says
     narrowed = Sampling(temperature=1.0, top_k=3, device=CPU)
     assert not runs_there(pair, SYSTEMS["tree"], narrowed)
 
@@ -124,47 +129,58 @@ def test_prompts_are_read_by_the_graphs_of_many_tokens(name, monkeypatch):
     assert_same_rounds(lane_rounds(pair, name, prompt, 12)[0], there)
 
 
-def test_auto_is_a_tree_in_one_graph_where_that_promises_more_and_a_device_can_decide_alone(monkeypatch):
-    """The largest counted shape within the limits promises most: levels cost nothing there."""
+def test_auto_races_as_the_drafter_and_counted_shape_that_promise_the_most_where_a_device_decides_alone(monkeypatch):
+    """The largest counted shape within the limits promises most where levels cost nothing. Where none pays, it guesses nothing."""
     pair, there = tiny_pair(same=True), Sampling(device=CPU)
     counted = {"2x2x4": Counted(2.0, 4, 2), "4x4x8": Counted(3.0, 8, 4), "8x4x24": Counted(5.0, 24, 8)}
-    pair = replace(pair, calibration=replace(pair.calibration, shapes={"tree": counted}))
+    shapes = {"tree": counted, "eagle": {"5x3x12": Counted(4.0, 12, 5)}}
+    pair = replace(pair, calibration=replace(pair.calibration, shapes=shapes))
     pair.target.noise_place = CPU
-    as_if_captured(pair.target, monkeypatch)
-    host = {"model": 1.5, "eagle": 2.5}
-    monkeypatch.setattr(systems, "costs_of", lambda *_: Costs({1: 2.0, 24: 2.0}, 0.0, 0.0, promised=host))
-    monkeypatch.setattr(systems, "graph_costs", lambda pair: Costs({1: 1.0, 24: 1.0}, 0.0, 0.0))
-    auto = SYSTEMS["auto"]
-    assert auto.costs(pair).promised == {"model": 0.75, "eagle": 1.25, systems.GRAPH: 5.0}
-    limits = {"depth": 6, "width": 4, "nodes": 24}
+    ms = {"model": 1.0, "eagle": 2.0}
+    monkeypatch.setattr(systems, "costs_of", lambda *_: Costs({1: 2.0, 24: 2.0}, 0.0, 0.0, promised={"lookup": 9.0}))
+    monkeypatch.setattr(systems, "device_costs", lambda pair, drafter, _: Costs({1: 1.0, 24: ms[drafter]}, 0.0, 0.0))
+    auto, limits = SYSTEMS["auto"], {"depth": 6, "width": 4, "nodes": 24}
+    assert auto.costs(pair).promised == {"model": 5.0, "eagle": pytest.approx(2.7, abs=0.05)}
     lane = auto.rounds(pair, LARGEST_TREE, limits, there)
     assert isinstance(lane, DeviceRounds) and lane.round.depth == 4
+    assert type(lane.round.drafter) is ModelOnDevice
+    plain = SYSTEMS["vanilla"].rounds(pair, LARGEST_TREE, limits, there)
     written = [
         [token for each in decode(rounds, PROMPT, 24, frozenset(), pair.context) for token in each.burst]
-        for rounds in (lane, SYSTEMS["vanilla"].rounds(pair, LARGEST_TREE, limits, there))
+        for rounds in (lane, plain)
     ]
     assert written[0] == written[1]
+    ms["model"] = 9.0
+    assert type(auto.rounds(pair, LARGEST_TREE, limits, there).round.drafter) is EagleOnDevice
+    ms["eagle"] = 30.0
+    assert auto.rounds(pair, LARGEST_TREE, limits, there).round.depth == 0
     narrowed = Sampling(temperature=1.0, top_k=3, device=CPU)
-    lanes = [
-        auto.rounds(pair, LARGEST_TREE, limits, narrowed),
-        auto.rounds(pair, LARGEST_TREE, dict.fromkeys(limits, 1), there),
-    ]
-    assert [type(each.drafter.inner) for each in lanes] == [EagleDrafter] * 2  # the best of the drafters on the host
+    assert isinstance(auto.rounds(pair, LARGEST_TREE, limits, narrowed), HostRounds)
+    small = {"depth": 1, "width": 1, "nodes": 2}  # no shape was counted within
+    assert auto.rounds(pair, LARGEST_TREE, small, there).round.depth == 1
     others = [find(name).costs(pair).promised for name in ("lookup/auto/token_match", "tree", "auto!mask")]
-    assert not any(systems.GRAPH in promised for promised in others)
-    monkeypatch.setattr(systems, "graph_costs", lambda pair: Costs({1: 1.0, 24: 6.0}, 0.0, 0.0))
-    assert auto.costs(pair).chosen == "eagle"
-    pair.target.eager = "Forwards run eagerly."
-    assert auto.costs(pair).promised == host
+    assert all(promised == {"lookup": 9.0} for promised in others)
 
 
-def test_rounds_in_one_graph_are_timed_by_their_levels(monkeypatch):
+def test_rounds_on_a_device_are_timed_by_their_levels(monkeypatch):
     seconds = {0: 0.002, 1: 0.004, 8: 0.011}
     pair = tiny_pair()
     pair.target.noise_place = CPU
     monkeypatch.setattr(
         DeviceRounds, "next", lambda self: SimpleNamespace(seconds={"draft": seconds[self.round.depth]})
     )
-    costs = graph_costs(pair)
+    costs = device_costs(pair, "model", "best_first")
     assert costs.verify_ms == pytest.approx({1: 2.0, 24: 3.0}) and costs.level_ms == pytest.approx(1.0)
-    assert graph_costs(pair) == costs
+    assert device_costs(pair, "model", "best_first") == costs
+
+
+def test_a_round_whose_prompts_found_no_memory_for_a_graph_is_not_kept(monkeypatch):
+    """It would read them eagerly ever after."""
+    pair = tiny_pair(same=True)
+    pair.target.lender.most = 10**9
+    for whole in (False, True):
+        monkeypatch.setattr(Session, "whole", property(lambda _, whole=whole: whole))
+        rounds = SYSTEMS["tree"].rounds(pair, 200, {"depth": 2, "width": 2, "nodes": 4}, Sampling(device=CPU))
+        assert rounds.round.whole == whole
+        del rounds
+        assert bool(pair.target.lender.idle) == whole

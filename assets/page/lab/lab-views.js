@@ -2,19 +2,23 @@
 "use strict";
 
 TreeRace.labViews = (() => {
+  const { read, write } = TreeRace.address;
   const { announceResize, finder } = TreeRace.elements;
+  const { showExample } = TreeRace.example;
   const { press } = TreeRace.form;
   const { PromptsView } = TreeRace.ownPrompts;
   const { PaysView } = TreeRace.paysView;
-  const { PredictView } = TreeRace.predictView;
   const { ProductionView } = TreeRace.productionView;
-  const { screenRoot } = TreeRace.screens;
+  const { screenRoot, shownScreen } = TreeRace.screens;
   const { SweepView } = TreeRace.sweepView;
 
-  const VIEWS = ["sweep", "prompts", "pays", "predict", "production"];
+  const VIEWS = ["sweep", "prompts", "pays", "production"];
+  const OWN = ["prompts", "pays"]; // what is asked of a visitor's own prompts, on one tab
 
   class LabViews {
     view = "sweep";
+    /** @type {Set<string>} views that have begun with a recorded run */
+    begun = new Set();
 
     /**
      * @param {HTMLElement} root
@@ -22,24 +26,27 @@ TreeRace.labViews = (() => {
      * @param {LabServer} server
      */
     constructor(root, value, server) {
+      this.root = root;
       this.at = finder(root);
+      this.server = server;
       /** @type {Record<string, string>} */
       this.words = {};
       const says = (/** @type {string} */ view) => (/** @type {string} */ words) => this.say(view, words);
       TreeRace.sweep = new SweepView(this.section("sweep"), value, says("sweep"));
       TreeRace.prompts = new PromptsView(this.section("prompts"), value, server.read_prompts, says("prompts"));
       TreeRace.pays = new PaysView(this.section("pays"), value, server.read_pays, says("pays"));
-      TreeRace.predict = new PredictView(this.section("predict"), value, says("predict"));
       TreeRace.production = new ProductionView(
         this.section("production"),
         value,
         server.production,
         says("production"),
       );
-      for (const choice of /** @type {NodeListOf<HTMLInputElement>} */ (root.querySelectorAll("[name=lab]"))) {
-        choice.addEventListener("change", () => this.show(choice.value));
-      }
-      this.show(this.view);
+      TreeRace.prompts.file.share(TreeRace.pays.file);
+      const choices = /** @type {NodeListOf<HTMLInputElement>} */ (root.querySelectorAll("[name=lab], [name=own]"));
+      for (const choice of choices) choice.addEventListener("change", () => this.choose(choice.value));
+      const named = read("lab") ?? "";
+      this.show(VIEWS.includes(named) ? named : this.view);
+      window.addEventListener("resize", () => this.begin()); // the screen may be shown
     }
 
     /** @param {string} view */
@@ -47,9 +54,32 @@ TreeRace.labViews = (() => {
       return this.at(`lab-${view}`);
     }
 
+    /** @param {string} view that the visitor chose */
+    choose(view) {
+      this.show(view);
+      write({ lab: view === VIEWS[0] ? null : view });
+    }
+
+    // A view that nobody has used yet begins with a recorded run.
+    async begin() {
+      const { view } = this;
+      const run = { sweep: TreeRace.sweep, pays: TreeRace.pays }[view]?.run;
+      if (shownScreen() !== "lab" || !run || this.begun.has(view)) return;
+      this.begun.add(view);
+      const words = await showExample(run, this.server.example, view);
+      if (words) this.say(view, `An example, ${words}. ${this.words[view]}`);
+    }
+
     /** @param {string} view */
     show(view) {
       this.view = view;
+      const own = OWN.includes(view);
+      this.at("lab-own").hidden = !own;
+      for (const choice of /** @type {NodeListOf<HTMLInputElement>} */ (
+        this.root.querySelectorAll("[name=lab], [name=own]")
+      )) {
+        if (choice.value === view || (own && choice.value === "pays" && choice.name === "lab")) choice.checked = true;
+      }
       screenRoot().dataset.lab = view;
       for (const each of VIEWS) this.section(each).hidden = each !== view;
       this.say(view, this.words[view] ?? "");

@@ -14,6 +14,8 @@ TreeRace.promptFile = (() => {
   class PromptFile {
     /** @type {string[]} */
     prompts = [];
+    /** @type {PromptFile | null} another place on the page that has the same prompts */
+    other = null;
 
     /**
      * @param {HTMLElement} root has the buttons, the field and the place to drop a file
@@ -73,6 +75,13 @@ TreeRace.promptFile = (() => {
       this.prompts = prompts;
       this.at("about-file").textContent = `${many(prompts.length, "prompt")} of ${name}`;
       this.taken();
+      if (this.other && this.other.prompts !== prompts) this.other.keep(prompts, name);
+    }
+
+    /** @param {PromptFile} other has the same prompts from now on */
+    share(other) {
+      this.other = other;
+      other.other = this;
     }
 
     /** @param {HTMLElement} root */

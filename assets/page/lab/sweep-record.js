@@ -1,4 +1,4 @@
-// What has arrived of one sweep. Knows the messages of engine/page/screens/sweep.py; nothing of the page.
+// What has arrived of one sweep. Knows the messages of engine/measure/curves/sweep.py; nothing of the page.
 "use strict";
 
 TreeRace.sweepRecord = (() => {

@@ -1,5 +1,5 @@
 // A sweep on the page: what is asked for, the cells as they arrive, and from a cell to its race. Knows the messages of
-// engine/page/screens/sweep.py; leaves the drawing to the plots.
+// engine/measure/curves/sweep.py; leaves the drawing to the plots.
 "use strict";
 
 TreeRace.sweepView = (() => {
@@ -8,7 +8,7 @@ TreeRace.sweepView = (() => {
   const { drawHeat } = TreeRace.heatPlot;
   const { keepDrawn } = TreeRace.plotBase;
   const { saveMenu } = TreeRace.saveChart;
-  const { screenRoot, showScreen } = TreeRace.screens;
+  const { goToScreen, screenRoot } = TreeRace.screens;
   const { drawSweepCost } = TreeRace.sweepCostPlot;
   const { SweepRecord } = TreeRace.sweepRecord;
   const { SWEPT, chartRows, chartWords } = TreeRace.sweepWords;
@@ -253,7 +253,7 @@ TreeRace.sweepView = (() => {
         untouched: "",
       };
       await TreeRace.controls.set(prompts.length > 1 ? wish : { ...wish, prompt: prompts[0] }, {});
-      showScreen("race");
+      goToScreen("race");
     }
 
     /** @param {any} canvas */

@@ -77,22 +77,22 @@ TreeRace.raceWatcher = (() => {
     // Whether the race has what the page is about.
     get fits() {
       const { run, systems, lanes } = TreeRace.view;
-      const { tells, fits } = this.walk.page;
+      const { tells } = this.walk.page;
       if (!run || !tells || systems.some(({ name }) => name.includes("!"))) return false;
-      if (fits && !fits(systems)) return false;
       return lanes[1].steps.some((step) => tells(step) > 0);
     }
 
-    // A page that needs a tree begins a race when none is there.
+    // A page that needs a tree shows a recorded race with one where none is there: nothing that the visitor asks for has to wait for it.
     need() {
-      const { memory, page } = this.walk;
-      const { run, root } = TreeRace.view;
+      const { page } = this.walk;
+      const { about, run, root } = TreeRace.view;
       const patience = run ? 0 : PATIENCE_MS;
       const running = ["waiting", "racing"].includes(root.dataset.state ?? "");
       const coming = run !== this.run || running || performance.now() - this.since < patience;
       if (!page.trees || this.asked || this.fits || coming) return;
       this.asked = true;
-      TreeRace.controls.set({}, memory).then(() => TreeRace.view.race.press("#race-go"));
+      const isWanted = () => this.walk.page === page && !this.fits && !TreeRace.view.isLive;
+      TreeRace.take.example(about.systems[page.form.right].title, isWanted);
     }
 
     // To the step that tells most: at once in a race that was there, at its end in one that began on this page.

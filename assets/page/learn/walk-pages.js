@@ -13,11 +13,6 @@ TreeRace.walkPages = (() => {
     const parent = step.parents[node];
     return step.parents.slice(0, node).filter((other) => other === parent).length;
   };
-  /**
-   * @param {Step} step
-   * @param {Verdict} verdict
-   */
-  const count = (step, verdict) => step.verdicts.filter((each) => each === verdict).length;
   /** @param {Step} step */
   const branches = (step) => step.parents.some((_, node) => node > 0 && rank(step, node) > 0);
   /** @param {Step} step */
@@ -25,22 +20,21 @@ TreeRace.walkPages = (() => {
   /** @param {Step} step */
   const off = (step) => step.path.some((node) => rank(step, node) > 0);
 
+  const MEASURE = { words: "press Measure: this machine draws its own line over the recorded one.", on: "measure" };
+
   // How well a step shows what the page is about; the best one is jumped to, and a step of 0 shows nothing of it.
   /** @type {Record<string, (step: Step) => number>} */
   const telling = {
-    waste: (step) => 4 * count(step, "unreached") + count(step, "rejected"),
     tree: (step) => (branches(step) ? 1 + step.path.length + 6 * Number(off(step)) : 0),
     verdict: (step) =>
       branches(step) && step.has_bonus ? Math.min(2, step.path.length) + 3 * Number(off(step)) + 1 : 0,
     trim: (step) => (branches(step) ? 1 + step.path.length + 6 * Number(scattered(step)) : 0),
   };
 
-  /** @type {(name: string) => (systems: RacedSystem[]) => boolean} */
-  const raced = (name) => (systems) => systems[1].name === name;
-
   /** @param {RacedSystem[]} systems */
   const pairOf = ([, right]) => TreeRace.pairs.titled(right.trace.pair)?.name;
 
+  // `curve`: the measured curve that stands in the race's place.
   // `form`: what the controls are set to. `tells`: which step to jump to, in a race that has such steps; `trees`: without one it is
   // raced. `task`: an action, when it counts, and what it `needs` on the page. `breaks`: the switches that belong here.
   // `choice`: the page is about the choice of pairs, and is there only where visitors have one.
@@ -75,18 +69,12 @@ TreeRace.walkPages = (() => {
       title: "Why a chain wastes guesses",
       text:
         "The simplest drafter guesses a chain: one token, then the next, then the next. Where the target wants another word, all " +
-        "guesses behind that place go on from a text that was never written. Nobody even looks at them.",
-      lit: TREE,
-      form: { right: "chain" },
-      tells: telling.waste,
-      fits: raced("chain"),
-      picture: "waste",
-      task: {
-        words: "press Race. The right lane now guesses in chains.",
-        on: "race",
-        when: raced("chain"),
-        needs: ["#race-go"],
-      },
+        "guesses behind that place go on from a text that was never written. A tree of as many nodes has a second word ready there. " +
+        "On easy text that hardly matters; on hard text it does.",
+      lit: "[data-curve]",
+      form: { right: "tree" },
+      curve: "chain",
+      task: MEASURE,
     },
     {
       title: "A tree keeps several futures",
@@ -162,6 +150,37 @@ TreeRace.walkPages = (() => {
       picture: "cache",
       breaks: ["trim"],
       task: { words: "press → and see the next forward's rows come and go.", on: "step", needs: [".scrub"] },
+    },
+    {
+      title: "More nodes stop paying",
+      text:
+        "A larger tree catches more of the target’s words, so tokens a pass climb. But each node is a row that the target must " +
+        "compute. The first rows are nearly free, because the forward waits for its weights anyway; the later ones cost time. So " +
+        "speed has a peak.",
+      lit: "[data-curve]",
+      form: { right: "tree" },
+      curve: "nodes",
+      task: MEASURE,
+    },
+    {
+      title: "Temperature",
+      text:
+        "At temperature 0 the target always takes its most probable word, and the drafter’s favourite is often the same. The hotter " +
+        "it samples, the more often another word comes: then a chain breaks early, and a tree’s second and third guesses count.",
+      lit: "[data-curve]",
+      form: { right: "tree" },
+      curve: "temperature",
+      task: MEASURE,
+    },
+    {
+      title: "Many texts at once",
+      text:
+        "A server writes many sequences in one forward. They share the reading of the weights as guesses do, so the free rows are " +
+        "taken already. The more sequences come together, the less guessing gives, until it costs.",
+      lit: "[data-curve]",
+      form: { right: "tree" },
+      curve: "batch",
+      task: MEASURE,
     },
     {
       title: "Large models gain the most",

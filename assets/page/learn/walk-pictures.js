@@ -28,21 +28,6 @@ TreeRace.walkPictures = (() => {
   }
 
   /**
-   * How many guesses of a race the target never came to.
-   * @param {Step} step
-   * @param {AboutPicture} about
-   */
-  function waste(step, about) {
-    const { steps } = about;
-    const verdicts = steps.flatMap((step) => step.verdicts.slice(1));
-    const lost = verdicts.filter((verdict) => verdict === "unreached").length;
-    if (!verdicts.length) return [];
-    const words = `Of ${verdicts.length} guesses in this race, ${lost} stood behind a wrong one.`;
-    const percent = (100 * lost) / verdicts.length;
-    return [shareBar("unseen", `${Math.round(percent)} %`, percent), make("p", "", words), ...forwards(step, about)];
-  }
-
-  /**
    * Tokens per forward of the races that were shown.
    * @param {Step} _
    * @param {AboutPicture} about
@@ -171,7 +156,7 @@ TreeRace.walkPictures = (() => {
 
   // A page that needs a step is drawn with one.
   /** @type {Record<string, ((step: any, about: AboutPicture) => Element[]) | undefined>} */
-  const PICTURES = { waste, forwards, kin, positions, burst, cache, growth };
+  const PICTURES = { forwards, kin, positions, burst, cache, growth };
 
   return { shareBar, PICTURES };
 })();

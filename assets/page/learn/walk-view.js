@@ -3,11 +3,14 @@
 "use strict";
 
 TreeRace.walkView = (() => {
+  const { read, write } = TreeRace.address;
   const { Breaks } = TreeRace.breaks;
+  const { CurvePanel } = TreeRace.curvePanel;
   const { announceResize, button, finder, isCalm, make, whenThere } = TreeRace.elements;
+  const { pressRace } = TreeRace.form;
   const { TYPING } = TreeRace.keys;
   const { RaceWatcher } = TreeRace.raceWatcher;
-  const { screenRoot, showScreen, shownScreen } = TreeRace.screens;
+  const { goToScreen, screenRoot, showScreen, shownScreen } = TreeRace.screens;
   const { Spotlight } = TreeRace.spotlight;
   const { PAGES, START } = TreeRace.walkPages;
   const { PICTURES } = TreeRace.walkPictures;
@@ -40,15 +43,18 @@ TreeRace.walkView = (() => {
     /**
      * @param {HTMLElement} root
      * @param {HTMLElement} light
+     * @param {HTMLElement} curve
      * @param {{ prompt: string, breaks: Record<string, Break> }} about
+     * @param {WalkServer} server
      */
-    constructor(root, light, { prompt, breaks }) {
+    constructor(root, light, curve, { prompt, breaks }, server) {
       this.root = root;
       this.at = finder(root);
       this.prompt = prompt;
       this.light = new Spotlight(light);
       this.pointer = new WalkPointer(this);
       this.watcher = new RaceWatcher(this);
+      this.curve = new CurvePanel(curve, server.curve, () => this.did("measure"));
       this.breaks = new Breaks(this.at("breaks"), breaks, (name) => this.broke(name));
       this.listen();
     }
@@ -81,6 +87,7 @@ TreeRace.walkView = (() => {
 
     open(index = this.index) {
       showScreen("race");
+      write({ learn: index + 1, screen: null }, true);
       this.memory = {};
       this.lay();
       this.root.hidden = false;
@@ -96,9 +103,10 @@ TreeRace.walkView = (() => {
       this.root.hidden = true;
       this.right = null;
       this.watcher.stop();
+      this.showCurve("");
       this.light.follow(null);
       this.laidOut(false);
-      writeAddress(null);
+      write({ learn: null });
       learnButton()?.focus();
       const { about, lanes } = TreeRace.view;
       for (const [index, side] of ["left", "right"].entries()) {
@@ -117,6 +125,13 @@ TreeRace.walkView = (() => {
       announceResize();
     }
 
+    /** @param {string} name of a curve, "" for none */
+    showCurve(name) {
+      screenRoot().toggleAttribute("data-curve", Boolean(name));
+      this.curve.show(name);
+      announceResize();
+    }
+
     /** @param {number} index */
     async go(index) {
       await this.breaks.mend();
@@ -130,10 +145,11 @@ TreeRace.walkView = (() => {
       this.at("back").disabled = this.index === 0;
       this.at("next").textContent = this.index === this.pages.length - 1 ? "Finish" : "Next ›";
       this.at("body").scrollTop = 0;
+      this.showCurve(this.page.curve ?? "");
       this.tick();
       this.begin();
       this.breaks.show(this.page.breaks || []);
-      writeAddress(this.index + 1);
+      write({ learn: this.index + 1 });
       if (view) this.choose(view);
       if (narrow.matches) find(this.page.lit)?.scrollIntoView({ behavior: isCalm() ? "auto" : "smooth" });
       const shape = form.right === this.right ? {} : shapeOf(form.right);
@@ -172,7 +188,8 @@ TreeRace.walkView = (() => {
       const { gains, taus } = this.watcher;
       const about = { steps: view.steps, taus, node, onNode, pairs: TreeRace.pairs.offered, gains };
       const isDue = this.page.choice || (step && this.watcher.fits);
-      if (!view.slowStart.isTelling) this.at("story").hidden = !(step?.parents.length > 1); // else the focus could not come back
+      const hasStory = !this.page.curve && step?.parents.length > 1;
+      if (!view.slowStart.isTelling) this.at("story").hidden = !hasStory; // else the focus could not come back
       home.replaceChildren(...(picture && isDue ? picture(step, about) : []));
       if (held >= 0) home.querySelectorAll("button, [tabindex]")[held]?.focus({ preventScroll: true });
     }
@@ -222,6 +239,7 @@ TreeRace.walkView = (() => {
       this.at("back").addEventListener("click", () => this.go(this.index - 1));
       this.at("close").addEventListener("click", () => this.close());
       this.at("story").addEventListener("click", () => TreeRace.view.slowStart.tellShown());
+      this.at("walk-race").addEventListener("click", pressRace);
       onRun("treerace", (message) => {
         if (message.start && !message.recorded && !this.breaks.on) this.did("race", message.systems);
       });
@@ -239,10 +257,18 @@ TreeRace.walkView = (() => {
       if (burst) this.did("burst", burst.closest(".lane.right") ? 1 : 0);
     }
 
+    // The address names a page of the walk, or none.
+    follow() {
+      const index = Number(read("learn")) - 1;
+      if (!this.isOpen && index >= 0) this.open(index);
+      else if (this.isOpen && index < 0 && shownScreen() === "race") this.close();
+      else if (this.isOpen && index >= 0 && index !== this.index) this.go(index);
+    }
+
     // The button in the head: opens, comes back from another screen, or closes.
     called() {
       if (!this.isOpen) this.open();
-      else if (shownScreen() !== "race") showScreen("race");
+      else if (shownScreen() !== "race") goToScreen("race");
       else this.close();
     }
 
@@ -270,29 +296,19 @@ TreeRace.walkView = (() => {
   }
 
   /**
-   * The page's number in the address, so that a link leads here.
-   * @param {number | null} number
-   */
-  function writeAddress(number) {
-    const address = new URL(location.href);
-    if (number) address.searchParams.set("learn", String(number));
-    else address.searchParams.delete("learn");
-    history.replaceState(history.state, "", address);
-  }
-
-  /**
    * @param {HTMLElement} element
    * @param {{ prompt: string, breaks: Record<string, Break> }} value the prompt that the walk begins with, and what there is to break
+   * @param {WalkServer} server
    */
-  function mountWalk(element, value) {
+  function mountWalk(element, value, server) {
     const at = finder(element);
-    const walk = new WalkView(at("walk"), at("light"), value);
+    const walk = new WalkView(at("walk"), at("light"), at("curve"), value, server);
     TreeRace.walk = walk;
-    const wanted = Number(new URLSearchParams(location.search).get("learn"));
+    const wanted = Number(read("learn"));
     if (!Number.isInteger(wanted) || wanted < 1) return;
     whenThere(
       () => TreeRace.view && find("#race-set"),
-      () => walk.open(wanted - 1),
+      () => walk.follow(),
     );
   }
 

@@ -3,6 +3,7 @@
 "use strict";
 
 TreeRace.keepsake = (() => {
+  const { writeForm } = TreeRace.address;
   const { onRun } = TreeRace.runs;
 
   const NAME = "treerace";
@@ -21,6 +22,7 @@ TreeRace.keepsake = (() => {
       });
       TreeRace.view.addEventListener("asked", (event) => {
         this.form = /** @type {CustomEvent} */ (event).detail;
+        writeForm(this.query);
       });
       window.addEventListener("pagehide", () => this.keep());
     }
@@ -58,13 +60,14 @@ TreeRace.keepsake = (() => {
   }
 
   /**
-   * What was kept, when the page was loaded again; null otherwise, and where the browser keeps nothing.
+   * What was kept, when the page was loaded again or come back to by the browser's history; null otherwise, and where the browser
+   * keeps nothing.
    * @returns {{ query: string, messages: RaceMessage[] } | null}
    */
   function kept() {
     const [visit] = /** @type {PerformanceNavigationTiming[]} */ (performance.getEntriesByType("navigation"));
     try {
-      const found = visit?.type === "reload" ? sessionStorage.getItem(NAME) : null;
+      const found = visit && visit.type !== "navigate" ? sessionStorage.getItem(NAME) : null;
       sessionStorage.removeItem(NAME);
       return JSON.parse(found || "null");
     } catch {

@@ -12,9 +12,11 @@ TreeRace.masthead = (() => {
   const { PairSwitch } = TreeRace.pairSwitch;
   const { mountPresentation } = TreeRace.presentation;
   const { followReadiness } = TreeRace.readiness;
+  const { mountStageDials } = TreeRace.stageDials;
   const { addStageKeys } = TreeRace.stageKeys;
   const { mountSaveAndOpen } = TreeRace.saveAndOpen;
-  const { screenMenu } = TreeRace.screens;
+  const { screenMenu, screenRoot } = TreeRace.screens;
+  const { mendTab } = TreeRace.systemMenus;
 
   /**
    * @param {HTMLElement} root
@@ -33,6 +35,8 @@ TreeRace.masthead = (() => {
     });
     mountPresentation(at("stage-button"), at("race-again"));
     addStageKeys(Object.values(prompts).flat());
+    mountStageDials(at("stage-dials"), screenRoot());
+    mendTab();
     mountDarkMode(at("theme"));
     popover(at("help"), root.querySelector("[data-help] button"), root.querySelector(".help"));
     at("keys").addEventListener("click", showKeys);

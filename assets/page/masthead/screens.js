@@ -2,6 +2,7 @@
 "use strict";
 
 TreeRace.screens = (() => {
+  const { onReturn, read, write } = TreeRace.address;
   const { announceResize, button } = TreeRace.elements;
 
   // The element that holds all screens; its data attributes say what is shown, for the styles.
@@ -22,17 +23,36 @@ TreeRace.screens = (() => {
   }
 
   /**
+   * Shows a screen, to which Back comes back.
+   * @param {string} name
+   */
+  function goToScreen(name) {
+    const isNew = name !== shownScreen();
+    showScreen(name);
+    if (isNew) write({ screen: name === first ? null : name }, true);
+  }
+
+  let first = ""; // the screen that an address names by naming none
+
+  /**
    * @param {HTMLElement} nav
-   * @param {Record<string, string>} screens titles by name; the first one is shown
+   * @param {Record<string, string>} screens titles by name; the first one is shown where the address names none
    */
   function screenMenu(nav, screens) {
     for (const [name, title] of Object.entries(screens)) {
-      const choice = button("", () => showScreen(name), title);
+      const choice = button("", () => goToScreen(name), title);
       choice.dataset.name = name;
       nav.querySelector("[data-learn]")?.before(choice);
     }
-    showScreen(Object.keys(screens)[0]);
+    [first] = Object.keys(screens);
+    const follow = () => {
+      const named = read("screen") ?? first;
+      showScreen(named in screens ? named : first);
+      TreeRace.walk?.follow();
+    };
+    onReturn(follow);
+    follow();
   }
 
-  return { screenRoot, shownScreen, showScreen, screenMenu };
+  return { goToScreen, screenRoot, shownScreen, showScreen, screenMenu };
 })();

@@ -62,7 +62,11 @@ TreeRace.acceptancePlot = (() => {
       });
     }
     const axis = axisOf(colours, letters);
-    const title = { text: words, font: { size: letters, color: colours.faint }, standoff: 2 };
+    const title = {
+      text: `${words} · of the guesses that were reached there`,
+      font: { size: letters, color: colours.faint },
+      standoff: 2,
+    };
     const axes = {
       xaxis: { ...axis, showgrid: false, tickvals: places, range: [0.4, Math.max(4, ...places) + 0.6], title },
       yaxis: {

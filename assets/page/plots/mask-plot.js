@@ -9,7 +9,7 @@ TreeRace.maskPlot = (() => {
   const LARGEST_CELL = { width: 110, height: 56 };
   const LEAST_NAME = 11; // pixels of a row that can have a name
   const LETTERS = 10; // of a name, at most
-  const EDGE = 8;
+  const EDGE = 10; // with room for the brackets
 
   /**
    * @param {number[]} parents
@@ -76,6 +76,35 @@ TreeRace.maskPlot = (() => {
   }
 
   /**
+   * The branches of a tree, each with all its nodes: what hangs on the first node that has several children. None where nothing branches.
+   * @param {number[]} parents
+   */
+  function branchesOf(parents) {
+    const childrenOf = (/** @type {number} */ node) => [...parents.keys()].filter((each) => parents[each] === node);
+    let below = childrenOf(0);
+    while (below.length === 1) below = childrenOf(below[0]);
+    return below.map((first) => [...parents.keys()].filter((node) => ancestors(parents, node).has(first)));
+  }
+
+  /**
+   * Brackets beside the rows, one a branch; none in an order that takes a branch apart.
+   * @param {Step} step
+   * @param {Drawn} place
+   */
+  function bracketsOf({ parents, path }, { left, top, cellWidth, cellHeight, order }) {
+    const branches = branchesOf(parents).map((branch) =>
+      branch.map((node) => order.indexOf(node)).sort((a, b) => a - b),
+    );
+    if (branches.some((rows) => rows[rows.length - 1] - rows[0] >= rows.length)) return [];
+    const x = left + (order.length + 1) * cellWidth + 3;
+    return branches.map((rows) => {
+      const [from, to] = [top + rows[0] * cellHeight + 1.5, top + (rows[rows.length - 1] + 1) * cellHeight - 1.5];
+      const won = path.includes(order[rows[0]]);
+      return draw("path", { class: won ? "bracket won" : "bracket", d: `M${x} ${from}h4V${to}h-4` });
+    });
+  }
+
+  /**
    * `order`: the nodes from top to bottom and left to right; `blocks` of `block` by `block` are framed, with lines thinner than any mark.
    * @param {HTMLElement} div
    * @param {Step} step
@@ -124,6 +153,7 @@ TreeRace.maskPlot = (() => {
         );
       svg.append(group);
     }
+    svg.append(...bracketsOf(step, { left, top, cellWidth, cellHeight, order }));
     for (const [row, column] of causal ? [] : blocks) {
       const [x, y] = [left + (1 + column * block) * cellWidth, top + row * block * cellHeight];
       const [right, bottom] = [(column + 1) * block, (row + 1) * block].map((at) => Math.min(order.length, at));
@@ -192,5 +222,5 @@ TreeRace.maskPlot = (() => {
     column.setAttribute("x", String(now.left + (at + 1) * now.cellWidth));
   }
 
-  return { cellAt, cellFacts, drawMask, lightMask };
+  return { branchesOf, cellAt, cellFacts, drawMask, lightMask };
 })();

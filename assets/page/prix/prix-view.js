@@ -3,13 +3,17 @@
 "use strict";
 
 TreeRace.prixView = (() => {
+  const { read, write } = TreeRace.address;
+  const { copyButton } = TreeRace.copyButton;
   const { finder, isCalm } = TreeRace.elements;
+  const { showExample } = TreeRace.example;
   const { Field } = TreeRace.field;
   const { asNumber } = TreeRace.numbers;
   const { placesOf } = TreeRace.places;
   const { Player, Speeds } = TreeRace.player;
   const { ResultTable } = TreeRace.resultTable;
   const { horizon, retimed } = TreeRace.steps;
+  const { shownScreen } = TreeRace.screens;
   const { Track } = TreeRace.track;
   const { runsOf } = TreeRace.verdict;
   const { Run } = TreeRace.runs;
@@ -28,32 +32,54 @@ TreeRace.prixView = (() => {
   class PrixView {
     /** @type {RaceMessage | null} the last event */
     end = null;
+    /** @type {RaceMessage | null} the first event */
+    start = null;
     /** @type {RacedSystem[]} */
     systems = [];
     /** @type {InstanceType<typeof Track>[]} */
     tracks = [];
+    begun = false; // with a recorded race
     total = 1; // tokens of the whole way
     drawnAt = -Infinity;
 
     /**
      * @param {HTMLElement} root
      * @param {FieldAbout} about
+     * @param {PrixServer} server
      */
-    constructor(root, about) {
+    constructor(root, about, server) {
+      this.server = server;
       this.root = root;
       this.about = about;
       this.at = finder(root, "prix-");
       this.speeds = new Speeds(this.at("rates"), "prix-rate", this.at("pace"));
       this.player = new Player(this.speeds, this);
-      this.result = new ResultTable(root);
+      this.result = new ResultTable(root, (lane) => this.open(lane));
       this.field = new Field(root, about, (names) => {
         this.line(names.map((name) => about.systems[name]));
+        this.result.clear();
         this.say(INVITATION);
       });
+      const named = read("systems")?.split(",") ?? [];
+      if (named.length >= about.least && named.length <= about.most && named.every((name) => name in about.systems))
+        this.field.choose([about.baseline, ...named.filter((name) => name !== about.baseline)]);
       this.speeds.say();
       /** @type {InstanceType<typeof Run<RaceMessage>>} */
       this.run = new Run("prix", this);
       this.at("again").addEventListener("click", () => this.again());
+      window.addEventListener("resize", () => this.beginOnce()); // the screen may be shown
+      copyButton(this.at("link"), () => this.link());
+    }
+
+    // The screen begins with a recorded race, as it ended.
+    async beginOnce() {
+      if (this.begun || shownScreen() !== "prix") return;
+      this.begun = true;
+      if (read("systems")) return; // a link has its own field
+      const words = await showExample(this.run, this.server.example, "prix");
+      if (!words) return;
+      this.player.skip();
+      this.say(`An example, ${words}. ${this.at("words").textContent}`, "won");
     }
 
     clear() {
@@ -96,6 +122,7 @@ TreeRace.prixView = (() => {
     // What Race sends: the names of those that race next.
     order() {
       this.field.open(false);
+      write({ screen: "prix", systems: this.field.names.join(",") });
       return { systems: this.field.names.join(" ") };
     }
 
@@ -134,6 +161,7 @@ TreeRace.prixView = (() => {
     /** @param {RaceMessage} message */
     begin(message) {
       this.line(message.systems);
+      this.start = message;
       this.systems = message.systems;
       this.total = message.systems[0].trace.max_new_tokens;
       this.result.clear();
@@ -195,6 +223,48 @@ TreeRace.prixView = (() => {
       for (const [index, track] of this.tracks.entries()) track.place(places[index]);
     }
 
+    /**
+     * A lane and the baseline as a race of two, with every step. From there it is saved, replayed and shared.
+     * @param {number} lane
+     */
+    open(lane) {
+      const { end, start } = this;
+      if (!start || !end) return;
+      const two = [0, lane];
+      const { speedup, least, most, identical } = end.lanes[lane];
+      const steps = two.flatMap((at, side) => this.tracks[at].steps.map((step) => [side, step]));
+      const event = {
+        ...start,
+        ...end,
+        run: `${start.run}-${lane}`,
+        seq: 1,
+        start: true,
+        end: true,
+        again: false,
+        times: [],
+        recorded: start.recorded ?? "",
+        systems: two.map((at) => this.systems[at]),
+        lanes: two.map((at) => end.lanes[at]),
+        runs: end.runs.map((/** @type {number[]} */ run) => two.map((at) => run[at])),
+        steps: steps.sort(([, one], [, other]) => /** @type {Step} */ (one).t - /** @type {Step} */ (other).t),
+        speedup,
+        least,
+        most,
+        identical,
+        divergence: identical === true ? null : end.divergence,
+      };
+      TreeRace.take.open(/** @type {any} */ (event));
+    }
+
+    // The address of this field with the settings of its race, which begins by itself.
+    link() {
+      const { prompt, temperature, seed, max_new_tokens: tokens } = this.systems[0].trace;
+      const systems = this.systems.map(({ name }) => name).join(",");
+      const settings = { screen: "prix", systems, temperature, tokens, seed, go: 1, prompt };
+      const query = new URLSearchParams(Object.entries(settings).map(([name, value]) => [name, String(value)]));
+      return `${location.origin}${location.pathname}?${query}`;
+    }
+
     again() {
       this.say("");
       this.state("racing");
@@ -233,9 +303,10 @@ TreeRace.prixView = (() => {
   /**
    * @param {HTMLElement} element
    * @param {FieldAbout} about
+   * @param {PrixServer} server
    */
-  function mountPrix(element, about) {
-    TreeRace.prix = new PrixView(/** @type {HTMLElement} */ (element.querySelector("[data-prix]")), about);
+  function mountPrix(element, about, server) {
+    TreeRace.prix = new PrixView(/** @type {HTMLElement} */ (element.querySelector("[data-prix]")), about, server);
   }
 
   return { PrixView, mountPrix };

@@ -5,7 +5,7 @@
 TreeRace.resultTable = (() => {
   const { copyButton } = TreeRace.copyButton;
   const { saveCsv } = TreeRace.downloads;
-  const { finder, make } = TreeRace.elements;
+  const { button, finder, make } = TreeRace.elements;
   const { asNumber, asPercent } = TreeRace.numbers;
   const { placesOf } = TreeRace.places;
   const { keepDrawn } = TreeRace.plotBase;
@@ -34,6 +34,12 @@ TreeRace.resultTable = (() => {
     column("system", (lane) => lane.title),
     column("ratio", (lane) => lane.speedup, times, "Tokens a second by those of token by token"),
     column("tokens a pass", (lane) => lane.tau, hundredths, "Tokens for each target forward; papers call it tau"),
+    column(
+      "by branches",
+      (lane) => lane.branch_tokens ?? 0,
+      whole,
+      "Tokens that came of branches: the drafter’s favourites alone would have missed them",
+    ),
     column("forwards", (lane) => lane.forwards, whole, "Target forwards after the prompt"),
     column("drafts", (lane) => lane.draft_forwards, whole, "Forwards of a draft network"),
     column("draft", (lane) => lane.draft_share, asPercent, "Share of its clock spent on drafting"),
@@ -50,6 +56,8 @@ TreeRace.resultTable = (() => {
   // Of the file alone: what the page has no room for.
   const MORE = [
     column("name", (lane) => lane.name),
+    column("favourites_tau", (lane) => lane.favourites_tau ?? ""),
+    column("deeper_steps", (lane) => lane.deeper_steps ?? ""),
     column("least", (lane) => lane.least),
     column("most", (lane) => lane.most),
     column("tokens", (lane) => lane.tokens),
@@ -58,8 +66,12 @@ TreeRace.resultTable = (() => {
   ];
 
   class ResultTable {
-    /** @param {HTMLElement} root */
-    constructor(root) {
+    /**
+     * @param {HTMLElement} root
+     * @param {(lane: number) => void} open a lane of the race beside the baseline
+     */
+    constructor(root, open) {
+      this.open = open;
       this.at = finder(root, "prix-");
       /** @type {RankedLane[]} by place */
       this.lanes = [];
@@ -90,13 +102,13 @@ TreeRace.resultTable = (() => {
     show(systems, { lanes, runs, disturbed }) {
       const ranks = placesOf(lanes.map((lane) => lane.speedup));
       this.lanes = lanes
-        .map((lane, index) => ({ ...lane, ...systems[index], place: ranks[index] }))
+        .map((lane, index) => ({ ...lane, ...systems[index], place: ranks[index], lane: index }))
         .sort((one, other) => one.place - other.place);
       this.baseline = lanes[0];
       this.caption = captionOf(systems[0].trace, runs.length, disturbed);
       this.at("result").dataset.state = "known";
-      this.at("caption").textContent = this.caption;
-      this.at("table").tBodies[0].replaceChildren(...this.lanes.map(row));
+      this.at("caption").textContent = this.at("caption").title = this.caption;
+      this.at("table").tBodies[0].replaceChildren(...this.lanes.map((lane) => row(lane, this.open)));
       this.draw();
     }
 
@@ -126,13 +138,22 @@ TreeRace.resultTable = (() => {
     return Object.assign(document.createElement(tag), { textContent: text, ...more });
   }
 
-  /** @param {RankedLane} lane */
-  function row(lane) {
+  /**
+   * @param {RankedLane} lane
+   * @param {(lane: number) => void} open
+   */
+  function row(lane, open) {
     const made = make("tr");
     made.dataset.text = String(lane.identical);
     for (const { name, figure, write } of COLUMNS) {
       const text = write(figure(lane));
-      made.append(name === "system" ? cell("th", text, { scope: "row", title: text }) : cell("td", text));
+      if (name !== "system") made.append(cell("td", text));
+      else if (!lane.lane) made.append(cell("th", text, { scope: "row", title: text }));
+      else {
+        const head = cell("th", "", { scope: "row", title: `Open ${text} beside token by token, step by step` });
+        head.append(button("open-lane", () => open(lane.lane), text));
+        made.append(head);
+      }
     }
     return made;
   }

@@ -172,10 +172,19 @@ TreeRace.pointing = (() => {
 
     /** @override */
     light() {
-      const { node, path, view, step } = this;
+      const { node, view, step } = this;
       super.light();
       lightMask(this.mask, node !== null && node < (step?.parents.length ?? 0) ? node : null);
-      view.lanes[view.focus].light(node === null ? -1 : path.length - 2);
+      view.lanes[view.focus].light(this.pieceOf(node));
+    }
+
+    /**
+     * The token of the burst that a node became; -1 for one that was not accepted.
+     * @param {number | null} node
+     */
+    pieceOf(node) {
+      if (node === null || !this.step) return -1;
+      return node === this.step.parents.length ? this.step.path.length : this.step.path.indexOf(node);
     }
 
     /**

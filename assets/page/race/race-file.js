@@ -13,12 +13,14 @@ TreeRace.raceFile = (() => {
 
   /**
    * A Record in JSON (engine/record/race_file.py). A race that was stopped holds the steps so far.
-   * @param {{ systems: RacedSystem[], lanes: { steps: Step[] }[], recorded: string | null, result: RaceMessage | null }} race
+   * @param {{ systems: RacedSystem[], lanes: { steps: Step[] }[], third?: { system: RacedSystem | null, steps: Step[] },
+   *   recorded: string | null, result: RaceMessage | null }} race
    */
-  function raceFile({ systems, lanes, recorded, result }) {
-    const filed = systems.map(({ title, idea, guarantee, costs, trace }, index) => {
-      const steps = lanes[index].steps.map(traced);
-      return { title, idea, guarantee, costs, trace: { ...trace, steps } };
+  function raceFile({ systems, lanes, third, recorded, result }) {
+    const all = systems.map((system, index) => ({ system, steps: lanes[index].steps }));
+    if (third?.system) all.splice(1, 0, { system: third.system, steps: third.steps });
+    const filed = all.map(({ system: { title, idea, guarantee, costs, trace }, steps }) => {
+      return { title, idea, guarantee, costs, trace: { ...trace, steps: steps.map(traced) } };
     });
     const today = new Date().toISOString().slice(0, 10);
     const runs = result && result.runs.length > 1 ? result.runs : [];

@@ -2,6 +2,7 @@
 "use strict";
 
 TreeRace.raceStrip = (() => {
+  const { branchWords } = TreeRace.branches;
   const { finder, write } = TreeRace.elements;
   const { leadOf, verdictOf, writeTheSame } = TreeRace.verdict;
 
@@ -9,9 +10,9 @@ TreeRace.raceStrip = (() => {
   const ENDS = {
     refused: ["Nothing was raced."],
     withdrawn: ["Pick a prompt and press Race."],
-    failed: ["The race ended early. What was written so far stays.", "different"],
+    failed: ["The race ended early. What was written so far stays.", "early"],
     stopped: ["Stopped. Press Race to start again, or look at the steps so far."],
-    lost: ["Part of the race was lost on its way here. Press Race again.", "different"],
+    lost: ["Part of the race was lost on its way here. Press Race again.", "early"],
   };
 
   class RaceStrip {
@@ -35,6 +36,11 @@ TreeRace.raceStrip = (() => {
       this.at("verdict").dataset.kind = kind;
     }
 
+    /** @param {boolean} gone the server does not answer */
+    away(gone) {
+      this.at("away").hidden = !gone;
+    }
+
     /** @param {RunEnd} how a race ended without its result */
     ended(how) {
       this.say(...ENDS[how]);
@@ -56,11 +62,12 @@ TreeRace.raceStrip = (() => {
     /**
      * @param {RaceMessage} result
      * @param {RacedSystem[]} systems
+     * @param {Step[]} steps of the lane whose trees are drawn
      */
-    verdict(result, systems) {
+    verdict(result, systems, steps) {
       const lossy = systems.some((system) => system.guarantee === "lossy");
       const { words, kind, outcome, winner, runs } = verdictOf(result, lossy);
-      this.say(words, kind, outcome, winner, runs);
+      this.say(words, kind, outcome, winner, [branchWords(steps), runs].filter(Boolean).join(" "));
     }
   }
 

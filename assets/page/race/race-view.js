@@ -15,6 +15,8 @@ TreeRace.raceView = (() => {
   const { Costs } = TreeRace.roundCosts;
   const { SlowStart } = TreeRace.slowStart;
   const { StepView } = TreeRace.stepView;
+  const { tellingOf } = TreeRace.storyScript;
+  const { ThirdLane } = TreeRace.thirdLane;
   const { horizon, retimed } = TreeRace.steps;
   const { finisherOf } = TreeRace.verdict;
   const { Run } = TreeRace.runs;
@@ -61,6 +63,7 @@ TreeRace.raceView = (() => {
         this.at("lanes").append(lane);
         return new Lane(lane, index, about.parts, look, (step) => this.pick(index, step));
       });
+      this.third = new ThirdLane(root, Boolean(look));
       this.strip = new RaceStrip(root);
       this.stepView = new StepView(root, () => this.tell());
       /** @type {InstanceType<typeof Run<RaceMessage>>} */
@@ -101,20 +104,17 @@ TreeRace.raceView = (() => {
       }
     }
 
-    /**
-     * The menus' choice.
-     * @param {{ left: string, right: string }} names
-     */
+    /** @param {{ left: string, right: string }} names that the menus have now */
     chosen({ left, right }) {
       this.describe([left, right]);
     }
 
     /**
      * The right lane's mix by name, whose shape the dials take; one out of a link brings its own along.
-     * @param {{ system: string }} asked
+     * @param {{ right_mix: string }} asked
      */
-    mixed({ system }) {
-      return { system: this.lanes[1].mix.restored ? "" : system, ...TreeRace.pairs.asked() };
+    mixed({ right_mix: name }) {
+      return { right_mix: this.lanes[1].mix.restored ? "" : name, ...TreeRace.pairs.asked() };
     }
 
     /** @param {object} form what the race is asked for with */
@@ -143,7 +143,7 @@ TreeRace.raceView = (() => {
       if (isShown && this.result && how !== "stopped") return; // it ran again, unseen
       this.told = true;
       this.player.pause();
-      if (this.result && !isShown) this.strip.verdict(this.result, this.systems);
+      if (this.result && !isShown) this.strip.verdict(this.result, this.systems, this.steps);
       else if (!this.result || !this.atEnd) this.strip.ended(how);
     }
 
@@ -152,8 +152,9 @@ TreeRace.raceView = (() => {
       if (this.playing) this.over("stopped");
     }
 
-    /** @param {RaceMessage} message */
-    feed(message) {
+    /** @param {RaceMessage} whole of all lanes */
+    feed(whole) {
+      const message = this.third.taken(whole);
       if (message.start) this.begin(message);
       if (message.start || message.slowdown < this.speeds.fitting) this.speeds.suggest(message.slowdown); // a stall is known at the end
       for (const [lane, step] of message.steps || []) this.lanes[lane].push(step);
@@ -220,7 +221,7 @@ TreeRace.raceView = (() => {
     }
 
     get horizon() {
-      return horizon(this.lanes);
+      return horizon(this.third.system ? [...this.lanes, this.third] : this.lanes);
     }
 
     get isOver() {
@@ -235,7 +236,9 @@ TreeRace.raceView = (() => {
     ended() {
       this.told = true;
       this.player.pause();
-      if (this.result) this.strip.verdict(this.result, this.systems);
+      if (this.result) this.strip.verdict(this.result, this.systems, this.steps);
+      const telling = this.atEnd ? tellingOf(this.steps) : -1;
+      if (telling >= 0) this.step = telling; // the lanes stand at their end
       this.draw(true);
     }
 
@@ -298,6 +301,7 @@ TreeRace.raceView = (() => {
       const longer = this.lanes.filter((lane, index) => lane.show(counts[index], animate && !isCalm()));
       for (const [index, lane] of this.lanes.entries()) lane.figures(counts[index], time, total, tokens[1 - index]);
       this.strip.lead([tokens[0], tokens[1]], this.systems, finisherOf(this.lanes, counts, time));
+      this.third.show(time, total);
       for (const lane of longer) lane.toEnd();
       this.step = counts[this.focus] - 1;
       if (this.stepView.isDue(now)) this.draw(false);
@@ -310,7 +314,7 @@ TreeRace.raceView = (() => {
       const { focus, step, steps } = this;
       this.root.classList.toggle("blank", !steps[step]?.parents.length);
       if (steps[step]) this.lanes[focus].mark(step);
-      this.stepView.draw({ steps, index: step, costs: this.costs[focus], system: this.systems[focus]?.name }, force);
+      this.stepView.draw({ steps, index: step, costs: this.costs[focus], system: this.systems[focus]?.name });
     }
 
     // ---- what the visitor does ------------------------------------------------------------------------------------
@@ -330,7 +334,7 @@ TreeRace.raceView = (() => {
 
   /**
    * @param {HTMLElement} element
-   * @param {{ systems: Record<string, System>, parts: Parts, lanes: string[] }} value with the names of the two lanes' systems
+   * @param {{ systems: Record<string, System>, parts: Parts, lanes: string[] }} value with the two lanes' systems by name
    * @param {{ look: Look }} server
    */
   function mountRace(element, { lanes, ...about }, server) {
@@ -338,6 +342,7 @@ TreeRace.raceView = (() => {
     TreeRace.view = new RaceView(root, about, server.look);
     TreeRace.view.describe(lanes);
     TreeRace.controls = new RaceControls("#race-set");
+    TreeRace.presence.watch((there) => TreeRace.view.strip.away(!there));
     showInItsFonts(root);
   }
 

@@ -37,5 +37,5 @@ TreeRace.recordedRace = (() => {
     if (isCalm()) TreeRace.view.skip();
   }
 
-  return { originWords, showRecorded };
+  return { originWords, recordedWords, showRecorded };
 })();

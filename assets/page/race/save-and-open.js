@@ -3,6 +3,7 @@
 "use strict";
 
 TreeRace.saveAndOpen = (() => {
+  const { comeBackTo, followStep } = TreeRace.address;
   const { copy } = TreeRace.copyButton;
   const { saveFile } = TreeRace.downloads;
   const { finder, make, whenThere } = TreeRace.elements;
@@ -14,7 +15,7 @@ TreeRace.saveAndOpen = (() => {
   const { raceFile, raceLink, raceName } = TreeRace.raceFile;
   const { showRecorded } = TreeRace.recordedRace;
   const { savePicture } = TreeRace.saveChart;
-  const { screenRoot, showScreen, shownScreen } = TreeRace.screens;
+  const { goToScreen, screenRoot, shownScreen } = TreeRace.screens;
   const { ServedTraceView } = TreeRace.servedTrace;
   const { drawTree } = TreeRace.treePlot;
   const { Questions, answered } = TreeRace.answers;
@@ -33,9 +34,11 @@ TreeRace.saveAndOpen = (() => {
   class SaveAndOpen {
     /**
      * @param {HTMLElement} root
+     * @param {RaceEntry[]} races that were recorded
      * @param {RaceServer} server
      */
-    constructor(root, server) {
+    constructor(root, races, server) {
+      this.races = races;
       this.menu = finder(root)("take");
       this.at = finder(this.menu);
       this.server = server;
@@ -64,19 +67,28 @@ TreeRace.saveAndOpen = (() => {
 
     // Its systems, lanes and day; null while there is none to save.
     get race() {
-      const { run, systems, lanes, recorded, result } = TreeRace.view;
+      const { run, systems, lanes, third, recorded, result } = TreeRace.view;
       return run && !TreeRace.view.isLive && lanes.every((lane) => lane.steps.length)
-        ? { systems, lanes, recorded, result }
+        ? { systems, lanes, third, recorded, result }
         : null;
     }
 
     refresh() {
       const { race } = this;
       for (const button of this.menu.querySelectorAll(".take button")) button.disabled = !race;
-      this.at("link").value = race ? linkTo(race) : "";
+      this.at("link").value = race ? this.link(race) : "";
       this.at("link").disabled = this.at("copy").disabled = !this.at("link").value;
       this.at("link").placeholder = race ? "The prompt is too long for a link." : "";
       this.at("shown").textContent = this.words();
+    }
+
+    /**
+     * A link that comes back to the step that is shown.
+     * @param {{ systems: RacedSystem[] }} race
+     */
+    link(race) {
+      const [link, { step }] = [linkTo(race), TreeRace.view];
+      return link && step >= 0 ? `${link}&step=${step + 1}` : link;
     }
 
     // What there is to save.
@@ -142,7 +154,7 @@ TreeRace.saveAndOpen = (() => {
      * @param {RaceMessage} event
      */
     open(event) {
-      showScreen("race");
+      goToScreen("race");
       showRecorded(event);
       this.say("");
       const [left, right] = event.systems;
@@ -206,7 +218,7 @@ TreeRace.saveAndOpen = (() => {
     /** @param {{ refusals: string }} answer */
     told({ refusals }) {
       this.say(refusals);
-      if (this.goes && !refusals) pressRace();
+      if (this.goes && !refusals) shownScreen() === "prix" ? press("#prix-go") : pressRace();
       this.goes = false;
     }
 
@@ -220,13 +232,13 @@ TreeRace.saveAndOpen = (() => {
     }
 
     /**
-     * The form takes what the page's address sets. The race begins by itself where it says `go=1`.
+     * The form takes what the page's address sets. The race begins by itself where it says `go=1`, or names a step to come back to.
      * @param {URLSearchParams} query
      */
     follow(query) {
-      this.goes = query.get("go") === "1";
+      this.goes = query.get("go") === "1" || query.has("step");
       this.set(location.href);
-      if (!this.goes) TreeRace.view.strip.say("Press Race.");
+      if (query.has("step")) comeBackTo(TreeRace.view, Number(query.get("step")) - 1);
     }
 
     // ---- what the visitor does --------------------------------------------------------------------------------------
@@ -283,6 +295,18 @@ TreeRace.saveAndOpen = (() => {
     }
 
     /**
+     * Shows the recorded race whose right lane has that title, where it is still wanted once it has come.
+     * @param {string} title
+     * @param {() => boolean} isWanted
+     */
+    async example(title, isWanted) {
+      const entry = this.races.find((each) => each.title.startsWith(title));
+      if (!entry) return;
+      const { event } = await answered(this.server.recorded(entry.name));
+      if (event && isWanted()) showRecorded(JSON.parse(event));
+    }
+
+    /**
      * The page begins with what was there before it was loaded again, with what its address asks for, or with the first recorded race.
      * @param {RaceEntry[]} races
      */
@@ -290,10 +314,11 @@ TreeRace.saveAndOpen = (() => {
       const before = kept();
       if (before) return this.restore(before);
       const query = new URLSearchParams(location.search);
-      if (LINKED.some((name) => query.has(name))) return this.follow(query);
+      if (LINKED.some((name) => query.has(name))) this.follow(query);
       if (!races.length) return;
-      const { event } = await answered(this.server.recorded(races[0].name));
-      if (event && !TreeRace.view.run) showRecorded(JSON.parse(event));
+      const example = races.find(({ prompt }) => prompt === query.get("prompt")) ?? races[0];
+      const { event } = await answered(this.server.recorded(example.name));
+      if (event && !TreeRace.view.run && !this.goes && !TreeRace.view.isLive) showRecorded(JSON.parse(event));
     }
   }
 
@@ -303,7 +328,7 @@ TreeRace.saveAndOpen = (() => {
    * @param {RaceServer} server
    */
   function mountSaveAndOpen(root, races, server) {
-    const take = new SaveAndOpen(root, server);
+    const take = new SaveAndOpen(root, races, server);
     TreeRace.take = take;
     if (races.length) {
       const menu = galleryMenu("recorded", races, ({ name }) => take.ask(server.recorded(name)));
@@ -313,6 +338,7 @@ TreeRace.saveAndOpen = (() => {
       () => TreeRace.view && document.querySelector("#take-link"),
       () => {
         new Keepsake();
+        followStep(TreeRace.view);
         take.begin(races);
       },
     );

@@ -20,7 +20,7 @@ TreeRace.stepPanel = (() => {
       this.root = root;
       this.onDrawn = onDrawn;
       this.at = finder(root);
-      this.order = "insertion";
+      this.order = "dfs"; // branches are blocks
       this.causal = false; // the lane's system has its mask broken
       /** @type {{ steps: Step[], index: number, costs: Costs } | null} */
       this.drawn = null;

@@ -43,9 +43,8 @@ TreeRace.stepView = (() => {
 
     /**
      * @param {Shown} shown
-     * @param {boolean} whole at once, and not the panel in the next frame: two plots are too much for one
      */
-    draw(shown, whole) {
+    draw(shown) {
       const { steps, index, costs, system } = shown;
       this.shown = shown;
       this.drawnAt = performance.now();
@@ -55,9 +54,7 @@ TreeRace.stepView = (() => {
         if (!step.parents.length) return this.onDrawn(); // another server's: there is no tree
         this.panel.causal = system.endsWith("!mask");
         drawTree(this.at("tree"), step);
-        const beside = () => this.shown === shown && this.panel.draw(steps, index, costs);
-        if (whole) beside();
-        else requestAnimationFrame(beside);
+        this.panel.draw(steps, index, costs);
       }
       this.onDrawn();
     }

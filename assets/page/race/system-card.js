@@ -124,7 +124,7 @@ TreeRace.systemCard = (() => {
     // What the measured costs say: the drafter that was chosen, and the shape.
     measured() {
       const { raced, shown } = this;
-      this.root.classList.toggle("next", Boolean(raced) && raced?.name !== shown);
+      this.root.classList.toggle("next", Boolean(raced && shown) && raced?.name !== shown);
       const mine = raced?.name === shown && this.isOfPair(raced) ? raced : undefined;
       const { promised = {}, shapes = {} } = mine?.costs ?? this.here.costs ?? {};
       const choice = this.choice(promised);

@@ -5,6 +5,7 @@ TreeRace.verdict = (() => {
   const { asNumber, isLevel } = TreeRace.numbers;
   const { visible } = TreeRace.text;
   const LEAST = 3; // tokens of both lanes before one is said to lead
+  const TELLING = 12; // tokens of both lanes before a race says how fast
 
   /**
    * A lane that has ended while the other still writes. `same` says that both texts will be the same.
@@ -38,7 +39,8 @@ TreeRace.verdict = (() => {
     const started = Math.min(...tokens) >= LEAST;
     const level = isLevel(most / least);
     const ratio = level ? "level" : `${asNumber(most / least, 1)}× ahead`;
-    const margin = level ? "" : `${titles[leader]}, by ${most - least} tokens`;
+    const by = most - least;
+    const margin = level ? "" : `${titles[leader]}, by ${by === 1 ? "1 token" : `${by} tokens`}`;
     return {
       hue: level ? "" : leader,
       ratio: started ? ratio : "",
@@ -73,7 +75,7 @@ TreeRace.verdict = (() => {
     if (identical === true && finished === false) return [`stopped; identical so far: ${both} tokens`, "identical"];
     if (identical === true) return [`identical: ${lanes[1].tokens} of ${lanes[0].tokens} tokens`, "identical"];
     if (identical === "law") return ["same distribution, other tokens", "law"];
-    if (identical === "failed") return ["the other server failed, so there is nothing to compare", "different"];
+    if (identical === "failed") return ["the other server failed, so there is nothing to compare", "early"];
     if (identical === "text" && finished === false)
       return ["stopped; the same text so far, compared by text", "identical"];
     if (identical === "text") return ["the same text: compared by text, not by tokens", "identical"];
@@ -101,6 +103,13 @@ TreeRace.verdict = (() => {
   }
 
   /**
+   * Whether the text made guessing easy.
+   * @param {RaceMessage} result
+   */
+  const repeatsOf = ({ lanes }) =>
+    lanes.some(({ repeats }) => repeats) ? "The text repeats itself, which makes guessing easy." : "";
+
+  /**
    * How much faster, which lane has the winner's colour, and whether the texts are the same.
    * @param {RaceMessage} result
    * @param {boolean} lossy
@@ -108,14 +117,15 @@ TreeRace.verdict = (() => {
   function verdictOf(result, lossy) {
     const { speedup } = result;
     const faster = speedup >= 1;
-    const none = result.identical === "failed";
+    const short = Math.min(...result.lanes.map((lane) => lane.tokens)) < TELLING;
+    const none = result.identical === "failed" || short;
     const level = isLevel(speedup);
     const ratio = asNumber(faster ? speedup : 1 / speedup, 1);
     const [words, kind] = comparison(result, lossy);
     return {
-      words,
+      words: short && result.finished !== false ? `${words}; too short a text to say how fast` : words,
       kind,
-      runs: none ? "" : runsOf(result),
+      runs: none ? "" : [repeatsOf(result), runsOf(result)].filter(Boolean).join(" "),
       outcome: none ? "" : level ? "level" : `${ratio}× ${faster ? "faster" : "slower"}`,
       winner: none || level ? "" : Number(faster),
     };

@@ -23,8 +23,14 @@ TreeRace.numbers = (() => {
     return value < 0.001 ? "< 0.001" : value.toFixed(3);
   }
 
-  /** @param {number | null | undefined} share */
-  const asPercent = (share) => (Number.isFinite(share) ? `${Math.round(100 * Number(share))} %` : "–");
+  /**
+   * It never reads 0 % where that is only rounding.
+   * @param {number | null | undefined} share
+   */
+  function asPercent(share) {
+    if (share === null || share === undefined || !Number.isFinite(share)) return "–";
+    return share > 0 && share < 0.005 ? "< 1 %" : `${Math.round(100 * share)} %`;
+  }
 
   return { isLevel, asNumber, asPercent, asShare };
 })();

@@ -4,6 +4,7 @@
 
 TreeRace.presence = (() => {
   const EVERY = 2000; // milliseconds between two signs
+  const WATCHED = 8000; // milliseconds between two signs of a page without a run
   const AWAY = 2; // signs in a row without an answer, after which the server counts as lost
   /** @type {Set<string>} the runs that go on */
   const kept = new Set();
@@ -39,6 +40,21 @@ TreeRace.presence = (() => {
     kept.delete(run);
   }
 
+  /**
+   * Tells `hear` when the server no longer answers, and when it does again, also while no run goes on.
+   * @param {(there: boolean) => void} hear
+   */
+  async function watch(hear) {
+    for (let silent = 0; ; ) {
+      await new Promise((done) => setTimeout(done, WATCHED));
+      if (document.hidden) continue;
+      const before = silent;
+      silent = (await sign("none")) === null ? silent + 1 : 0;
+      if (silent === AWAY) hear(false);
+      if (!silent && before >= AWAY) hear(true);
+    }
+  }
+
   // A hidden page's timers are slow. It says so at once, and is given more time.
   document.addEventListener("visibilitychange", () => {
     for (const run of kept) sign(run);
@@ -50,5 +66,5 @@ TreeRace.presence = (() => {
    */
   const drop = (run) => sign(run, "gone");
 
-  return { drop, keep };
+  return { drop, keep, watch };
 })();

@@ -61,6 +61,8 @@ TreeRace.runs = (() => {
      */
     ask(form) {
       const order = this.screen.order(form); // it may forget what was shown before
+      for (const close of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll(".toast-close")))
+        close.click(); // of earlier runs
       this.begin(newName());
       this.screen.say(WAITING);
       return { run: this.id, pair: TreeRace.pairs.name, ...order };

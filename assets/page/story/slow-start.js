@@ -1,4 +1,4 @@
-// The slow start: a race begins with the story of one of its first steps, once in a visit or when it is asked for. Knows the race view;
+// The slow start: a race begins with the story of its best rescue, once in a visit or when it is asked for. Knows the race view;
 // draws nothing.
 "use strict";
 
@@ -8,7 +8,8 @@ TreeRace.slowStart = (() => {
   const { tellingOf, tells } = TreeRace.storyScript;
 
   const NAME = "treerace-told";
-  const ENOUGH = 4; // steps of the lane among which the telling one is looked for
+  const ENOUGH = 4; // steps of the lane among which the telling one is looked for, where the lane takes long
+  const PATIENCE = 2500; // milliseconds that a live race may take until the telling step is looked for
 
   // What was told in this visit; a page from the disk may have no store.
   function told() {
@@ -27,7 +28,8 @@ TreeRace.slowStart = (() => {
   }
 
   class SlowStart {
-    waiting = false; // for the first steps
+    waiting = false; // for the steps among which one is told
+    since = 0; // when it began to wait, in milliseconds
 
     /** @param {RaceView} view */
     constructor(view) {
@@ -40,12 +42,13 @@ TreeRace.slowStart = (() => {
       return this.story.isOpen;
     }
 
-    // The race begins: at once, or with a story of its first steps.
+    // The race begins: at once, or with a story of the step that tells most.
     begin() {
       this.waiting =
         !told().includes(this.kind) && !isCalm() && this.view.systems.every(({ guarantee }) => guarantee !== "text");
       this.view.strip.say("");
       this.view.root.dataset.state = "racing";
+      this.since = performance.now();
       if (!this.waiting) this.view.player.play();
     }
 
@@ -58,6 +61,7 @@ TreeRace.slowStart = (() => {
     again() {
       this.view.player.reset();
       this.waiting = !isCalm();
+      this.since = performance.now();
       if (this.waiting) this.look();
       else this.view.player.play();
     }
@@ -65,12 +69,14 @@ TreeRace.slowStart = (() => {
     // More steps have arrived, or all.
     look() {
       const { steps, result, lanes, focus } = this.view;
-      if (!this.waiting || (steps.length < ENOUGH && !result && !lanes[focus].ended)) return;
+      const isLong = steps.length >= ENOUGH && performance.now() - this.since > PATIENCE;
+      if (!this.waiting || !(result || lanes[focus].ended || isLong)) return;
       this.waiting = false;
       const index = tellingOf(steps);
       if (index < 0) return this.view.player.play();
       this.tell(index, false, () => {
         remember(this.kind);
+        this.view.player.reset();
         this.view.player.play();
       });
     }

@@ -2,6 +2,7 @@
 "use strict";
 
 TreeRace.stepWords = (() => {
+  const { couldGoDeeper, favouritesKept, rescueIn } = TreeRace.branches;
   const { depthsOf } = TreeRace.steps;
   const { VISIBLE } = TreeRace.text;
 
@@ -31,9 +32,45 @@ TreeRace.stepWords = (() => {
     const ending = again(step) + (ENDINGS[step.end] ?? ` It ended here: ${step.end}.`);
     const { length } = step.parents;
     if (length === 0) return arrived(step) + ending;
-    if (length === 1) return `No guesses: one forward of the target, one token, ${quoted(step.bonus_text)}.${ending}`;
+    if (length === 1) return `${silence(step)}${ending}`;
     if (!step.has_bonus) return `${kept(step)}.${ending}`;
-    return `${kept(step)}, then the target's own ${quoted(step.bonus_text)}. ${reason(step)}${ending}`;
+    const own = `then the target's own ${quoted(step.bonus_text)}.`;
+    const rescue = rescueWords(step);
+    if (rescue) return `${rescue}, ${own}${ending}`;
+    return `${kept(step)}, ${own} ${reason(step)}${chainWords(step)}${ending}`;
+  }
+
+  /**
+   * A step without a guess.
+   * @param {Step} step
+   */
+  function silence({ silence: why, bonus_text: text }) {
+    return why
+      ? `No guesses, so one token, ${quoted(text)}. ${why}`
+      : `No guesses: one forward of the target, one token, ${quoted(text)}.`;
+  }
+
+  /**
+   * Where a branch won: what a chain would have kept, and which branch kept more. "" where none did.
+   * @param {Step} step
+   */
+  function rescueWords(step) {
+    const rescue = rescueIn(step);
+    if (!rescue) return "";
+    const { favourite, kept, branch, won } = rescue;
+    const text = step.path.map((node) => step.texts[node]).join("");
+    return `Favourite ${quoted(favourite)} was wrong. A chain keeps ${kept} here, the ${branch} branch ${won}: ${quoted(text)}`;
+  }
+
+  /**
+   * What a chain makes of a step in which no branch won, "" where the tree is a chain or nothing was kept.
+   * @param {Step} step
+   */
+  function chainWords(step) {
+    const { favourites = [], parents, path } = step;
+    if (favourites.length >= parents.length - 1 || !path.length) return "";
+    if (couldGoDeeper(step)) return " A chain of as many guesses could have gone deeper.";
+    return ` A chain keeps ${favouritesKept(step)} here too.`;
   }
 
   /**
@@ -106,5 +143,5 @@ TreeRace.stepWords = (() => {
     return `${(100 * share).toFixed(0)} %`;
   }
 
-  return { estimate, quoted, sentence };
+  return { estimate, quoted, rescueWords, sentence };
 })();

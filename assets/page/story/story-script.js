@@ -2,6 +2,7 @@
 "use strict";
 
 TreeRace.storyScript = (() => {
+  const { rescueIn, rescueOf } = TreeRace.branches;
   const { depthsOf } = TreeRace.steps;
 
   /** @type {[Scene["name"], number][]} seconds of each scene */
@@ -14,7 +15,6 @@ TreeRace.storyScript = (() => {
     ["same", 1.1],
   ];
   const MOST = 24; // guesses that can be read from the back of a room
-  const FIRST = 6; // steps among which a race looks for the one to tell
 
   /** @type {Record<string, string>} what is promised of the text */
   const PROMISES = {
@@ -45,6 +45,9 @@ TreeRace.storyScript = (() => {
   /** @param {Step} step */
   function chosenWords(step) {
     if (!step.path.length) return "It would have written another word: no guess is right.";
+    const rescue = rescueIn(step);
+    if (rescue)
+      return `The favourite “${rescue.favourite.trim()}” is wrong: a chain keeps ${rescue.kept}, the ${rescue.branch} branch ${rescue.won}.`;
     return `It marks the words it would have written itself${step.has_bonus ? ", and adds one" : ""}.`;
   }
 
@@ -107,11 +110,13 @@ TreeRace.storyScript = (() => {
   }
 
   /**
-   * Which of a race's first steps tells most; -1 when none has a guess.
+   * The step in which branches won most; without one the step that tells most, -1 when none has a guess.
    * @param {Step[]} steps
    */
   function tellingOf(steps) {
-    const scores = steps.slice(0, FIRST).map(tells);
+    const rescue = rescueOf(steps);
+    if (rescue >= 0) return rescue;
+    const scores = steps.map(tells);
     const best = Math.max(0, ...scores);
     return best ? scores.indexOf(best) : -1;
   }

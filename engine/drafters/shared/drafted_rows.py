@@ -12,7 +12,6 @@ class DraftedRows:
         # By key: the drafted rows of the node's ancestors, then its own.
         self.seen: dict[int, list[int]] = {}
         self.count = 0  # rows that are written, those of no node included
-        self.unasked: list[int] = []  # the first row of each level that was drafted ahead and nobody has asked for yet
 
     def own(self, tree: DraftTree, node: int) -> int:
         """The row of a node that has one; -1 for the root."""
@@ -23,20 +22,9 @@ class DraftedRows:
         rows = self.seen[tree.keys[node]] = [*self.seen.get(tree.keys[tree.parents[node]], ()), row]
         return rows
 
-    def ahead(self, count: int) -> None:
-        """The next rows are those of a level that nobody has asked for yet."""
-        self.unasked.append(self.count)
-        self.count += count
-
-    def asked(self, tree: DraftTree, nodes: list[int], rows: list[int]) -> None:
-        """The first such level is asked for: the nodes have these of its rows."""
-        first, *self.unasked = self.unasked
-        for node, row in zip(nodes, rows, strict=True):
-            self.place(tree, node, first + row)
-
     def write(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
         """Assign the next rows to `nodes`. Returns bool `[n, rows]`: the drafted rows that each sees, its ancestors' and its own."""
-        first, self.count, self.unasked = self.count, self.count + len(nodes), []
+        first, self.count = self.count, self.count + len(nodes)
         count = self.count
         flags = bytearray(len(nodes) * count)
         for row, node in enumerate(nodes):

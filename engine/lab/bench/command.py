@@ -5,8 +5,10 @@ medians over prompts. `--repeats` races every prompt so often; of each lane the 
 speedups run by run. A race whose clocks were disturbed is run once more, and counted where that was disturbed too. `speedup` compares
 seconds a token with prefill, `decode` without it. `total` compares the seconds of all prompts together, so long texts weigh more.
 `least` is the worst prompt's speedup. `of limit` divides decode's speedup by tau / (t(N)/t(1) + draft share), the most that these
-forwards allow. What is missing from 100% is lost outside the forwards: in accepting, committing and Python. `--peers` adds what
-`transformers` itself offers (assisted generation, prompt lookup), other engines and the servers of `--peer-server` to the same run.
+forwards allow. `favourites` is the tau of the favourites alone: what the first guess of every level would have kept from where each
+round began. A chain with as many guesses may reach deeper than that. What is missing from 100% of the limit is lost outside the
+forwards: in accepting, committing and Python. `--peers` adds what `transformers` itself offers (assisted generation, prompt lookup),
+other engines and the servers of `--peer-server` to the same run.
 
 `--acceptance 3.0` races nothing. It estimates from this machine's measured forwards what a tree or a chain would give with that many
 tokens a round, such as a paper reports (`engine.measure.forced`).
@@ -42,7 +44,7 @@ from engine.race import SHAPE, Settings
 from engine.record.disturbance import disturbed_twice
 from engine.record.race_file import worst_of
 from engine.record.trace import Trace
-from engine.record.trace_statistics import tau, time_shares
+from engine.record.trace_statistics import favourites_tau, tau, time_shares
 from engine.systems import SYSTEMS, find, spelled
 
 LABELS = {"tokens": "same tokens", "law": "same distribution", "lossy": "lossy"}
@@ -120,6 +122,7 @@ def run(pair: LoadedPair, prompts: list[str], asked: Settings, others: Others | 
             "name": name,
             "shape": own[0].shape if find(name).guesses else "",
             "tau": tau(own),
+            "favourites_tau": favourites_tau(own),
             "speedup": statistics.median(speedups),
             "least_speedup": min(speedups),
             "total_speedup": sum(b.seconds for b, _ in beside) / clock,
@@ -196,11 +199,12 @@ def table(figures: dict) -> str:
         f"{figures['baseline']['vs_generate']:.2f}x generate()",
         "",
         f"{'system':<18}{'shape':>9}"
-        f"{'tau':>6}{'speedup':>9}{'decode':>8}{'total':>8}{'least':>8}{'of limit':>10}{'identical':>11}{'nodes':>7}"
+        f"{'tau':>6}{'favourites':>12}{'speedup':>9}{'decode':>8}{'total':>8}{'least':>8}{'of limit':>10}{'identical':>11}{'nodes':>7}"
         f"{'drafts':>8}{'draft ms':>10}{'draft':>7}{'verify':>8}",
     ]
-    form = "{name:<18}{shape:>9}{tau:>6.2f}{speedup:>8.2f}x{decode_speedup:>7.2f}x{total_speedup:>7.2f}x{least_speedup:>7.2f}x"
-    form += "{of_limit:>10.0%}{same:>11}{nodes:>7.1f}{draft_forwards:>8.2f}{draft_ms:>10.2f}{draft_share:>7.0%}{verify_share:>8.0%}"
+    form = "{name:<18}{shape:>9}{tau:>6.2f}{favourites_tau:>12.2f}{speedup:>8.2f}x{decode_speedup:>7.2f}x{total_speedup:>7.2f}x"
+    form += "{least_speedup:>7.2f}x{of_limit:>10.0%}{same:>11}{nodes:>7.1f}{draft_forwards:>8.2f}{draft_ms:>10.2f}{draft_share:>7.0%}"
+    form += "{verify_share:>8.0%}"
     lines += [form.format(**row, same=peers.SAME[row["identical"]]) for row in figures["systems"]]
     if figures["repeats"] > 1:
         spread = (f"{row['name']} {min(row['runs']):.2f} to {max(row['runs']):.2f}" for row in figures["systems"])

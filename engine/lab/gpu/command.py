@@ -19,9 +19,10 @@ from pathlib import Path
 import torch
 from transformers import LlamaConfig
 
+from engine.forward.nf4.layers import take_few_rows
 from engine.forward.runner import Runner
 from engine.lab.bench import command as bench
-from engine.lab.gpu.correctness import correctness
+from engine.lab.gpu.correctness import correctness, host_waits
 from engine.lab.gpu.costs import ROWS, SHAPES, cost_curve, memory, parameters, random_model, to_four_bit
 from engine.lab.gpu.grown import DRAFTS, TARGET, grown_pair
 from engine.measure.options import first_prompts, writable
@@ -31,6 +32,7 @@ from engine.race import Settings
 
 RESULTS = Path(__file__).parents[3] / "assets" / "results"
 SECONDS = 420  # no section starts later than this
+FEW_ROWS = "nf4, few rows by our kernel"
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,22 @@ class Workload:
 
     prompts: int = 4
     tokens: int = 128
-    systems: tuple[str, ...] = ("tree", "eagle", "auto", "chain", "dyspec", "parallel-tree", "medusa", "lookup")
+    systems: tuple[str, ...] = (
+        *(
+            "tree",
+            "eagle",
+            "dspark",
+            "dflash",
+            "parallel-tree",
+            "medusa",
+            "specblock",
+            "talon",
+            "auto",
+            "chain",
+            "dyspec",
+            "lookup",
+        ),
+    )
     written: tuple[str, ...] = ("tree", "chain", "dyspec", "auto", "lookup")
     temperatures: tuple[float, ...] = (0.0, 0.8)
     shapes: tuple[str, ...] = ("1B", "8B", "14B")
@@ -120,7 +137,7 @@ def emptied(device: torch.device) -> None:
 
 
 def shape_costs(config: LlamaConfig, device: torch.device, workload: Workload) -> dict:
-    """Cost curve and memory of one shape in bfloat16 and then in NF4. A precision that fails has a sentence instead."""
+    """Cost curve and memory of one shape in bfloat16, in NF4 by bitsandbytes and by our kernel. What fails has a sentence instead."""
     found: dict[str, object] = {"parameters": parameters(config)}
     model = random_model(config, device)
 
@@ -128,10 +145,12 @@ def shape_costs(config: LlamaConfig, device: torch.device, workload: Workload) -
         """Fails without bitsandbytes, or without memory."""
         if precision == "nf4":
             to_four_bit(model)
+        if precision == FEW_ROWS and not take_few_rows(model):
+            raise ImportError("The kernel for few rows needs Triton and NF4 weights.")
         runner = Runner(model)
         return {**cost_curve(runner, workload.rows, repeats=workload.repeats), "memory": memory(runner)}
 
-    for precision in ("bf16", "nf4"):
+    for precision in ("bf16", "nf4", FEW_ROWS):
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
         found[precision] = attempted(partial(measured, precision))
@@ -153,6 +172,8 @@ def measure(report: Report, device: torch.device, workload: Workload) -> None:
         "embedded races",
         lambda: {dtype: races(pair, prompts, workload, workload.systems) for dtype, pair in pairs.items()},
     )
+    waits = partial(host_waits, pairs["bf16"], prompts[0], ("vanilla", *workload.systems), workload.tokens // 4)
+    report.add("host waits", waits)
     report.add("graphed and eager", lambda: graphed_and_eager("bf16", device, prompts[:2], workload))
 
 

@@ -1,5 +1,6 @@
 """What must stay true on a GPU, as figures. Judges nothing; `engine.lab.gpu.command` writes them down."""
 
+import warnings
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from engine.forward.runner import Runner
 from engine.forward.session import Session
 from engine.models.chat import prompt_tokens
 from engine.models.pairs import LoadedPair
+from engine.race import Race, Settings
 from engine.record.trace import first_divergence
 from engine.rounds.round import HostRounds
 from engine.rounds.round_gpu import DeviceRounds
@@ -27,9 +29,11 @@ def graph_against_eager(runner: Runner) -> dict[str, float]:
     session.prefill(list(range(32)))
     for bucket in session.buckets.by_size:
         tree = binary(bucket.size)
-        logits, _ = session.forward(tree.tokens, tree.positions(session.rows), tree.ancestor_mask())
+        asked = tree.tokens, tree.positions(session.rows), tree.ancestor_mask(), bucket.last_only
+        logits, _ = session.forward(*asked)
+        name = f"prompt of {bucket.size}" if bucket.last_only else str(bucket.size)
         with torch.inference_mode():
-            found[str(bucket.size)] = float((logits - bucket.run()[0]).abs().max())
+            found[name] = float((logits - bucket.run()[0]).abs().max())
     return found
 
 
@@ -71,7 +75,7 @@ def rounds_against_loop(
                 parts = system.build(pair, capacity, **shape)
                 ways = (
                     HostRounds(Target(pair.target, capacity), *parts, sampling),
-                    DeviceRounds(pair, parts[0].guesses, capacity, shape, sampling),
+                    DeviceRounds(pair, system.drafter, system.grower(pair, shape), capacity, sampling),
                 )
                 written = [
                     [token for each in decode(way, prompt, tokens, pair.stop_ids, pair.context) for token in each.burst]
@@ -79,6 +83,33 @@ def rounds_against_loop(
                 ]
                 divergences.append(first_divergence(*written))
             found.append({"system": name, "temperature": temperature, "first_divergence": divergences})
+    return found
+
+
+def host_waits(pair: LoadedPair, prompt: str, systems: tuple[str, ...], tokens: int) -> dict[str, dict[str, float]]:
+    """Mean and most waits of the host a round, by system, as torch counts them on CUDA.
+
+    The first round, which makes noise, is left out. The one copy that ends a round in one graph is none of them.
+    """
+    found = {}
+    for name in systems:
+        race = Race(pair, Settings(prompt, (name,), max_new_tokens=tokens))
+        race.warm_up()
+        counts, lane = [], race.local[0]
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            if pair.target.device.type == "cuda":
+                torch.cuda.set_sync_debug_mode("warn")
+            try:
+                for _ in lane.decoding:
+                    counts.append(len(seen))
+                    seen.clear()
+            finally:
+                if pair.target.device.type == "cuda":
+                    torch.cuda.set_sync_debug_mode("default")
+        lane.close()
+        later = counts[1:] or counts
+        found[name] = {"mean": sum(later) / len(later), "most": max(later)}
     return found
 
 

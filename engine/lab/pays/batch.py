@@ -5,18 +5,17 @@ sequence by sequence; a serving engine would batch them too, so where drafts are
 with the costs of the whole batch, on a straight line beyond 64 rows, until its last sequence ends.
 """
 
-from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import attrgetter
 
 from tqdm import tqdm
 
-from engine.batch import decode_together
 from engine.lab.pays.rounding import threshold
+from engine.measure.curves.batches import BatchRun, decode_in_steps, sequences_of
+from engine.measure.racing import drained
 from engine.measure.ways import in_turn, plainly, rounds_behind
 from engine.models.cache_memory import too_large
-from engine.models.constraint import constraint_of
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, Settings, encoded
 from engine.record.disturbance import BUSY, run_of_many
@@ -39,31 +38,6 @@ class Request:
     alone: list[int]
 
 
-@dataclass(frozen=True)
-class BatchRun:
-    """What a batch wrote, sequence by sequence, in how many `rounds`, counted by sequence.
-
-    `steps` are the seconds of every round of all sequences. `waited` are those in which this thread had no processor.
-    """
-
-    texts: list[list[int]]
-    steps: list[float]
-    rounds: int
-    waited: float = 0.0
-
-    @property
-    def seconds(self) -> float:
-        return sum(self.steps)
-
-    @property
-    def tokens(self) -> int:
-        return sum(map(len, self.texts))
-
-    @property
-    def speed(self) -> float:
-        return self.tokens / self.seconds
-
-
 def numbers(option: str, text: str, most: int) -> list[int]:
     """Whole numbers between 1 and `most`, separated by commas. Raises `ValueError` unless they ascend."""
     try:
@@ -77,33 +51,16 @@ def numbers(option: str, text: str, most: int) -> list[int]:
 
 def texts_of(pair: LoadedPair, prompts: list[str], asked: Settings, count: int) -> list[Request]:
     """So many sequences: the prompts in turn, with another seed every time around."""
-    device, found = pair.target.noise_place, []
     with pair.target.undisturbed():
-        for index in tqdm(range(count), desc="texts", unit="text"):
-            prompt = encoded(pair, prompts[index % len(prompts)])
-            seed = asked.seed + index // len(prompts)
-            bound = constraint_of(pair, asked.constraint)
-            sampling = Sampling(asked.temperature, seed=seed, device=device, constraint=bound)
-            found.append(Request(prompt, sampling, plainly(pair, prompt, asked.max_new_tokens, sampling)))
-    return found
+        return [
+            Request(prompt, sampling, plainly(pair, prompt, asked.max_new_tokens, sampling))
+            for prompt, sampling in tqdm(sequences_of(pair, prompts, asked, count), desc="texts", unit="text")
+        ]
 
 
 def run(pair: LoadedPair, setting: str, texts: list[Request], tokens: int) -> BatchRun:
     """A batch of these sequences, written by the setting."""
-    written: list[list[int]] = [[] for _ in texts]
-    steps: list[float] = []
-    last, rounds, waited = len(texts), 0, 0.0
-    prompts, samplings = [text.prompt for text in texts], [text.sampling for text in texts]
-    decoding = decode_together(pair, find(setting), prompts, samplings, tokens)
-    with pair.target.undisturbed(), closing(decoding):  # type: ignore[type-var]  # a generator, which `Iterator` does not say
-        before = pair.target.without_processor()
-        for number, done in decoding:
-            waited += pair.target.without_processor() - before
-            written[number] += done.burst
-            steps += [0.0] if number <= last else []  # the first sequence that still runs begins a round of all
-            steps[-1] += sum(done.seconds.values())
-            last, rounds, before = number, rounds + 1, pair.target.without_processor()
-    return BatchRun(written, steps, rounds, waited)
+    return drained(decode_in_steps(pair, setting, [(text.prompt, text.sampling) for text in texts], tokens), int)
 
 
 def rounded_apart(pair: LoadedPair, text: Request, other: list[int]) -> bool:

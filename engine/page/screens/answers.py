@@ -3,6 +3,7 @@
 Knows the engine's readers by name; knows no page. A caller's mistake never raises an exception, whatever is sent.
 """
 
+import json
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
@@ -17,7 +18,9 @@ from engine.record.parsing import expect, shown
 from engine.record.race_file import Record
 
 Answer = dict[str, object]
-PROMPTS, EXAMPLES = gallery(), chat_examples()
+PROMPTS, CHAT_PROMPTS = gallery(), chat_examples()
+CURVES: dict[str, Answer] = json.loads((ASSETS / "results" / "curves.json").read_text("utf-8"))
+EXAMPLES: dict[str, Answer] = json.loads((ASSETS / "results" / "examples.json").read_text("utf-8"))
 RACES = {path.stem: Record.from_json(path.read_text("utf-8")) for path in sorted((ASSETS / "races").glob("*.json"))}
 
 
@@ -77,6 +80,22 @@ def read_pays(file: object) -> Answer:
 def production(setting: object) -> Answer:
     """A setting for the engines that serve models, or why there is none. `setting` is system, depth, width, nodes, temperature."""
     return {"engines": configurations(*values(setting, "The setting", 1, 5))}
+
+
+@answered
+def curve(name: object) -> Answer:
+    """A recorded curve of Learn, as the last message of its measurement with its day, its command and the processor's name."""
+    if not isinstance(name, str) or name not in CURVES:
+        raise ValueError(f"There is no recorded curve {shown(name)}. Available: {', '.join(CURVES)}.")
+    return {"curve": CURVES[name]}
+
+
+@answered
+def example(name: object) -> Answer:
+    """The recorded run that a screen begins with: its messages, and where and when it was recorded."""
+    if not isinstance(name, str) or name not in EXAMPLES:
+        raise ValueError(f"There is no recorded example {shown(name)}. Available: {', '.join(EXAMPLES)}.")
+    return EXAMPLES[name]
 
 
 @answered

@@ -17,8 +17,8 @@ from engine.measure.node_order import depth_first
 from engine.models.constraint import constraint_of
 from engine.models.pairs import LoadedPair
 from engine.models.text import label
-from engine.page.views.wire import Message, Steps
 from engine.race import Lane, Settings, encoded
+from engine.record.quiet import Message, Steps
 from engine.rounds.guiding import masked
 from engine.sampling import Sampling
 from engine.systems import System, find

@@ -1,5 +1,6 @@
 """What the screens say about pairs, systems and their parts: cards, menus, fields to race. Knows words and names; runs nothing."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 from engine.acceptance import ACCEPTANCES
 from engine.contracts import Part
 from engine.drafters import DRAFTERS
-from engine.models.pairs import OFFERED, LoadedPair
+from engine.models.pairs import EMBEDDED, OFFERED, LoadedPair
 from engine.policies import POLICIES
 from engine.race import SHAPE, checked
 from engine.record.parsing import shown
@@ -17,6 +18,22 @@ from engine.rounds.timing import is_measured, verified
 from engine.systems import SYSTEMS, System, find
 
 PROMISES = {"tokens": "same tokens", "law": "same distribution", "lossy": "changes the text"}
+IDEAS = {  # groups of the menus, by the drafter of their systems; a drafter that no group has comes last
+    "no guesses": ("none",),
+    "a small model guesses": ("best", "model"),
+    "layers on the target's own thoughts": (
+        "eagle",
+        "mtp",
+        "medusa",
+        "parallel",
+        "dflash",
+        "dspark",
+        "specblock",
+        "specblock-adapt",
+    ),
+    "copies and tables: nothing to train": ("lookup", "suffix", "recycling", "lookahead", "bigram", "forced"),
+}
+OTHER_IDEAS = "other ways of guessing"
 LANES = ("vanilla", "auto")  # what the two lanes start with, and what their menus begin with: any target can race them
 MIX = "mix"  # the menu's entry for a system of the visitor's own; its name then comes from a hidden field
 FIELDS = {  # of the grand prix, the first one chosen at the start
@@ -38,6 +55,13 @@ WAYS = {  # what the page says of the forward that runs
     "transformers": "Forwards run through transformers. Logits may differ in the last bits with the number of tokens in a forward.",
 }
 CHAT = "The target has a chat template: a prompt is sent as a user's message, and the text below it is the reply."
+
+
+def model_words(pair: LoadedPair) -> str:
+    """What stands beside the prompt: what may be expected of the model."""
+    if pair.pair.name in EMBEDDED:
+        return "toy model: English children’s stories, Python, sums"
+    return pair.title
 
 
 def introduced(pair: LoadedPair) -> dict[str, Any]:
@@ -145,16 +169,28 @@ def label(system: System) -> str:
     return system.title + " · lossy" * (system.guarantee == "lossy" and "lossy" not in system.title)
 
 
+def idea_of(system: System) -> str:
+    """The group of the menus that the system belongs to."""
+    return next((idea for idea, drafters in IDEAS.items() if system.drafter in drafters), OTHER_IDEAS)
+
+
 def menu(first: str, remote: Server | None = None) -> list[tuple[str, str]]:
-    """(label, name) by promise, the best one first and `first` before others of its promise; then another server and the mix."""
-    promises = list(PROMISES)
-    ordered = sorted(SYSTEMS.values(), key=lambda system: (promises.index(system.guarantee), system.name != first))
+    """(label, name) by idea, that of `first` first and `first` before others of it; then another server and the mix."""
+    ideas = sorted([*IDEAS, OTHER_IDEAS], key=lambda idea: idea != idea_of(SYSTEMS[first]))
+    ordered = sorted(SYSTEMS.values(), key=lambda system: (ideas.index(idea_of(system)), system.name != first))
     others = [(remote.title, remote.name)] if remote else []
     return [*((label(system), system.name) for system in ordered), *others, ("mix your own …", MIX)]
 
 
-def headings(remote: Server | None = None) -> dict[int, str]:
-    """{place of a promise's first system in the menus, counted from 1: the promise}, and the place of another server."""
-    guarantees = [SYSTEMS[name].guarantee for _, name in menu(LANES[0])[:-1]]
-    found = {guarantees.index(each) + 1: words for each, words in PROMISES.items() if each in guarantees}
-    return found | ({len(guarantees) + 1: "another server"} if remote else {})
+def lines() -> dict[str, str]:
+    """{label of a system in the menus: one line about it}."""
+    return {label(system): re.split(r"[.:;]", system.idea, maxsplit=1)[0] for system in SYSTEMS.values()}
+
+
+def headings(first: str, remote: Server | None = None) -> dict[str, str]:
+    """{label of an idea's first system in the menu that begins with `first`: the idea}, and that of another server."""
+    found: dict[str, str] = {}
+    for words, name in menu(first):
+        if name in SYSTEMS and (idea := idea_of(SYSTEMS[name])) not in found.values():
+            found[words] = idea
+    return found | ({remote.title: "another server"} if remote else {})

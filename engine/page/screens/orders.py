@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from engine.measure.curves import curves
+from engine.measure.curves.sweep import Plan, Sweep
 from engine.measure.racing import IN_A_RACE, PROBE_TOKENS, PROBES, SMALLER
 from engine.measure.repeated import Repeated
 from engine.models import cache_memory
@@ -17,17 +19,16 @@ from engine.page.screens import pays as does_it_pay
 from engine.page.screens.break_distance import measure
 from engine.page.screens.cards import unbroken
 from engine.page.screens.device import DEVICE
-from engine.page.screens.sweep import Plan, Sweep
 from engine.page.screens.turns import LONG, RACE
-from engine.page.views.wire import Steps, messages
+from engine.page.views.wire import messages
 from engine.race import BASELINE, REMOTE, WARM_UP_TEXT, Settings, field
 from engine.record.parsing import expect, parse, shown
+from engine.record.quiet import Steps
 from engine.systems import SYSTEMS
 from engine.tree import LARGEST_TREE
 
 MOST_TOKENS = 60_000  # of a call: its lanes times their new tokens
 LONGEST_ORDER = 7_000_000  # bytes: prompts of 1 MB, of which JSON may write every character with six
-SHAPES = {"small": "2x2x4", "medium": "4x4x8", "large": "8x6x40"}  # of the trees of a prediction: depth x width x nodes
 
 
 @dataclass(frozen=True)
@@ -46,20 +47,6 @@ def ordered(value: object, needed: set[str], known: set[str]) -> dict[str, Any]:
     if wrong := [*sorted(needed - found.keys()), *sorted(found.keys() - known)]:
         raise ValueError(f"The order must name {', '.join(sorted(needed))}; {shown(wrong[0])} is wrong in it.")
     return found
-
-
-def trees(drafts: bool) -> dict[str, str]:
-    """The systems of a prediction, by size: a draft model's trees where the pair has one, else those of prompt lookup."""
-    system = "tree" if drafts else "lookup"
-    return {size: f"{system}:{shape}" for size, shape in SHAPES.items()}
-
-
-def predicted(drafts: bool, order: object) -> dict[str, Any]:
-    """What a prediction asks of a race. Raises `ValueError` when it does not say first which tree wins."""
-    guess = ordered(order, {"guess"}, {"guess"})["guess"]
-    if not isinstance(guess, str) or guess not in SHAPES:
-        raise ValueError(f"Choose first which tree you think wins: {', '.join(SHAPES)}; got {shown(guess)}.")
-    return {"systems": [BASELINE, *trees(drafts).values()]}
 
 
 def order(pair: LoadedPair, kind: str, values: dict[str, Any]) -> Order:
@@ -109,6 +96,13 @@ def pays(pair: LoadedPair, prompts: list[str], systems: list[str], **settings: A
     return Order(lambda: does_it_pay.results(pair, prompts, systems, **settings), LONG, probes + raced, room)
 
 
+def curve(pair: LoadedPair, curve: str) -> Order:
+    """One of the curves of Learn, measured anew. Sizes of a batch that do not fit the memory are left out."""
+    prompts, lanes, tokens = curves.amount_of(pair, curve)
+    room = int(min(cache_bytes(pair, prompts, curves.TOKENS[curve], lanes), cache_memory.cache_budget(pair)))
+    return Order(lambda: curves.measure_curve(pair, curve), LONG, tokens, room)
+
+
 def distance(pair: LoadedPair, prompt: str, broken: str, **settings: Any) -> Order:
     asked = Settings(prompt, (unbroken(broken), broken), **settings)
     room = cache_bytes(
@@ -124,7 +118,9 @@ def local(systems: list[str]) -> list[str]:
     return systems
 
 
-KINDS: dict[str, Callable[..., Order]] = {each.__name__: each for each in (race, prix, sweep, prompts, pays, distance)}
+KINDS: dict[str, Callable[..., Order]] = {
+    each.__name__: each for each in (race, prix, sweep, prompts, pays, curve, distance)
+}
 
 
 def cache_bytes(pair: LoadedPair, prompts: list[str], new_tokens: int, lanes: int) -> int:

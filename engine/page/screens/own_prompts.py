@@ -10,11 +10,10 @@ from typing import Any
 from engine.measure.prompts import on_line, paragraphs
 from engine.measure.racing import until_believed
 from engine.models.pairs import LoadedPair
-from engine.page.views.wire import Steps
 from engine.race import BASELINE, LONGEST_PROMPT, WARM_UP_TEXT, Race, Settings, encoded
 from engine.record.disturbance import disturbed_twice
 from engine.record.parsing import holds_half
-from engine.record.quiet import Quiet
+from engine.record.quiet import Quiet, Steps
 from engine.record.race_file import require
 
 MOST_PROMPTS = 50

@@ -21,11 +21,10 @@ from engine.measure.report import report
 from engine.models.pairs import LoadedPair
 from engine.page.screens.own_prompts import beginning, checked_prompts
 from engine.page.views.layout import layout
-from engine.page.views.wire import Steps
 from engine.race import Settings
 from engine.record.costs import Costs
 from engine.record.parsing import shown
-from engine.record.quiet import Quiet
+from engine.record.quiet import Quiet, Steps
 from engine.record.trace import Trace
 from engine.record.trace_statistics import decode_seconds_per_token, tau
 from engine.rounds.timing import costs_of

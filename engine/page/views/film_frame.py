@@ -213,7 +213,7 @@ def draw_tree(brush: Brush, step: Step, moment: Moment | None) -> None:
     kept = {node for node in path if look.get(node, "kept") == "kept"}
     there = [node for node in range(len(parents)) if look.get(node) != "hidden"]
     if bonus and moment:
-        texts[-1] += f" · p {100 * step.bonus_p:.0f} %"  # how sure the target was of it
+        texts[-1] += f" · p {percent(step.bonus_p)}"  # how sure the target was of it
     if height < LEAST_LETTERS:
         texts = [text if node in path else "" for node, text in enumerate(texts)]
     largest = max(LEAST_LETTERS, min(17.0, height * 0.62))
@@ -286,6 +286,11 @@ def draw_cache(brush: Brush, step: Step, moment: Moment) -> None:
 
 def shown(text: str) -> str:
     return text.strip(" ").translate(SIGNS) or "_"
+
+
+def percent(share: float) -> str:
+    """It never reads 0 % where that is only rounding."""
+    return "< 1 %" if 0 < share < 0.005 else f"{100 * share:.0f} %"
 
 
 def fitting(brush: Brush, words: str, size: float, room: float) -> str:

@@ -1,13 +1,15 @@
 """A race as an animated GIF: the story of one step, both lanes on their clocks, the verdict. Knows a Record; draws with Pillow."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from PIL import Image
 
-from engine.page.views.film_frame import HUES, INK, SIZE, Moment, Shot, drawn, shot
+from engine.page.views.film_frame import HUES, INK, SIZE, Moment, Shot, drawn, shot, shown
 from engine.page.views.layout import layout
-from engine.record.race_file import Record, side_by_side
+from engine.record.race_file import LaneRecord, Record, side_by_side
+from engine.record.trace import Step
 
 FRAMES_A_SECOND, HELD_SECONDS = 10, 2.0
 WIDTHS, SECONDS = (480, 1920), (1, 60)
@@ -20,8 +22,12 @@ PROMISES = {  # what a system's guarantee means for the text
 
 
 def frames(record: Record, width: int = SIZE[0], seconds: float = 8.0) -> Iterator[Image.Image]:
-    """One step's story, then the race in `seconds`; the last frame has the verdict. Raises `ValueError` for a size out of bounds."""
+    """One step's story, then the race in `seconds`; the last frame has the verdict and the story's step.
+
+    A race of three lanes is shown without the one in the middle. Raises `ValueError` for a size out of bounds.
+    """
     lanes = side_by_side(record)
+    record = replace(record, lanes=lanes, runs=[[run[0], run[-1]] for run in record.runs])
     for name, value, (least, most) in (("width", width, WIDTHS), ("seconds", seconds, SECONDS)):
         if not least <= value <= most:
             raise ValueError(f"{name} must be between {least} and {most}, got {value}.")
@@ -33,6 +39,8 @@ def frames(record: Record, width: int = SIZE[0], seconds: float = 8.0) -> Iterat
         shots = [shot(lane, time) for lane in lanes]
         words = verdict(record) if at == count - 1 else lead(shots)
         [step] = shots[1].steps[-1:] or lanes[1].trace.steps[:1]
+        if at == count - 1 and (told := told_step(lanes[1])) is not None:
+            step = lanes[1].trace.steps[told]
         yield drawn(record, time, width / SIZE[0], words, step)
 
 
@@ -82,9 +90,9 @@ def save(record: Record, path: Path, width: int = SIZE[0], seconds: float = 8.0)
 
 
 def story(record: Record, scale: float) -> Iterator[Image.Image]:
-    """The right lane's first step with a right guess: levels come, all are checked, the target chooses, others go, the burst joins."""
+    """`told_step` of the right lane: levels come, all are checked, the target chooses, others go, the burst joins."""
     lane = record.lanes[1]
-    at = next((at for at, step in enumerate(lane.trace.steps) if step.path), None)
+    at = told_step(lane)
     if at is None:
         return
     step = lane.trace.steps[at]
@@ -114,11 +122,26 @@ def story(record: Record, scale: float) -> Iterator[Image.Image]:
     yield from [scene(words, Moment([*chosen, "ghost"], nodes))] * SCENE
     left = [*("kept" if node in kept else "lost" for node in range(nodes)), "kept"]
     dropped = {0: "Every guess is right: nothing is thrown away.", 1: "The wrong guess is thrown away."}
-    words = dropped.get(nodes - len(kept), "Wrong guesses are thrown away.")
+    words = rescue_words(step) or dropped.get(nodes - len(kept), "Wrong guesses are thrown away.")
     yield from [scene(words, Moment(left, nodes, judged=True))] * SCENE
     joined = "One token joins the text" if len(step.burst) == 1 else f"{len(step.burst)} tokens join the text at once"
     for words in (f"{joined}.", PROMISES[lane.guarantee]):
         yield from [scene(words, Moment(left, nodes, judged=True, joined=True))] * SCENE
+
+
+def told_step(lane: LaneRecord) -> int | None:
+    """The step in which branches won most, without one the first step with a right guess; None without that."""
+    if (rescue := lane.trace.rescue) is not None:
+        return rescue
+    return next((at for at, step in enumerate(lane.trace.steps) if step.path), None)
+
+
+def rescue_words(step: Step) -> str:
+    """What the favourites alone would have kept, and which branch kept more; "" where none did."""
+    if not step.branch_tokens:
+        return ""
+    kept = step.favourites_kept
+    return f"Favourite {shown(step.texts[step.favourites[kept]])!r} was wrong: a chain keeps {kept}, this branch {len(step.path)}."
 
 
 def checked(guesses: int) -> str:

@@ -17,7 +17,7 @@ from itertools import count
 from typing import Any
 
 from engine.record.compact_json import to_json
-from engine.record.quiet import Quiet
+from engine.record.quiet import Message, Quiet, Steps
 from engine.record.race_file import LaneRecord, Record
 from engine.record.trace import Step, Trace
 
@@ -25,8 +25,6 @@ BATCH_SECONDS = 1 / 15  # each string costs the page a redraw
 WATCHED_SECONDS = 10.0  # how long a race lasts on screen
 FIRST_STEPS = 4  # a pace is suggested when each lane has so many measured steps ...
 FIRST_SECONDS = 0.5  # ... or after so long
-Message = dict[str, Any]
-Steps = Generator[Message | Quiet, None, None]  # of a run: its messages, and quiet steps between them
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,16 @@
-"""The lab: sweeps, own prompts, whether guessing pays, predictions, a setting for production, and APIs. Start runs the shown view."""
+"""The lab: sweeps, own prompts, whether guessing pays, a setting for production, and APIs. Start runs the shown view."""
 
 import dataclasses
 from typing import Any
 
 import gradio as gr
 
+from engine.measure.curves.sweep import Plan
 from engine.page.screens import own_prompts
-from engine.page.screens.answers import PROMPTS, production, read_pays, read_prompts
+from engine.page.screens.answers import PROMPTS, example, production, read_pays, read_prompts
 from engine.page.screens.cards import cards
-from engine.page.screens.orders import ordered, predicted, trees
+from engine.page.screens.orders import ordered
 from engine.page.screens.pays import ALLOWED
-from engine.page.screens.sweep import Plan
 from engine.page.web.form import Fields, some
 from engine.page.web.lending import Served
 from engine.page.web.parts import call, carried, part, trigger
@@ -23,8 +23,7 @@ OF_PROMPTS, OF_PAYS = {"prompts", "system"}, {"prompts", "systems", "max_new_tok
 
 def fill(served: Served, form: Fields, go: gr.Button, halt: gr.Button) -> None:
     about = {"systems": cards(), "prompts": PROMPTS, "allowed": own_prompts.ALLOWED, "pays": ALLOWED}
-    about["trees"] = trees(served.drafts)
-    part("lab", "mountLab", about, server_functions=[read_prompts, read_pays, production])
+    part("lab", "mountLab", about, server_functions=[read_prompts, read_pays, production, example])
     go.click(None, js=call("lab.start"), **QUIET)
 
     def sweep_on_page(order, pair, **_):
@@ -36,9 +35,6 @@ def fill(served: Served, form: Fields, go: gr.Button, halt: gr.Button) -> None:
     def pays_on_page(order, **dialled):
         return ordered(order, OF_PAYS, OF_PAYS) | dialled
 
-    def prediction_on_page(order, **dialled):
-        return predicted(served.drafts, order) | dialled
-
     def view(start: str, kind: str, values: Values, channel: str, *names: str) -> None:
         """The run of a view. The page's script orders it, from its own menus and the form; the fields of those names come beside."""
         fields = {"order": carried()} | some(form, *names)
@@ -47,8 +43,6 @@ def fill(served: Served, form: Fields, go: gr.Button, halt: gr.Button) -> None:
     view("sweep-start", "sweep", sweep_on_page, "treelab", "prompt", "temperature", "seed")
     view("prompts-start", "prompts", prompts_on_page, "treeprompts", "temperature", "max_new_tokens", "seed")
     view("pays-start", "pays", pays_on_page, "treepays", "temperature", "seed", "constraint")
-    dialled = ("prompt", "temperature", "max_new_tokens", "seed")
-    view("predict-start", "prix", prediction_on_page, "treepredict", *dialled)
     api(served, "sweep", sweep)
     api(served, "prompts", prompts)
     api(served, "pays", pays)

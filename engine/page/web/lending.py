@@ -28,14 +28,13 @@ SPARE = 1.5  # times the expected seconds
 
 @dataclass(eq=False)
 class Served:
-    """What a page serves: a pair, whose place another may take, others beside it, and whether the pair that it is for has a draft.
+    """What a page serves: a pair, whose place another may take, and others beside it.
 
     An order is carried out on the pair that was there when it was asked for. Every visitor chooses between the pairs for himself.
     """
 
     pair: LoadedPair
     others: list[LoadedPair] = field(default_factory=list)
-    drafts: bool = True
 
     @property
     def pairs(self) -> list[LoadedPair]:

@@ -1,5 +1,6 @@
 """The page: its screens, the form, the head and the look that they share, and how it is served. Knows no screen from inside."""
 
+import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -13,8 +14,8 @@ from fastapi import FastAPI
 from fastapi.middleware import Middleware
 
 from engine.page.screens import race_files
-from engine.page.screens.answers import EXAMPLES, PROMPTS, Answer, races, recorded
-from engine.page.screens.cards import LANES, headings, introduced, offered, shape
+from engine.page.screens.answers import CHAT_PROMPTS, PROMPTS, Answer, races, recorded
+from engine.page.screens.cards import LANES, headings, introduced, lines, model_words, offered, shape
 from engine.page.views import page_files
 from engine.page.views.standalone import PLOTLY
 from engine.page.web import lab, prix, race
@@ -71,7 +72,7 @@ def build(served: Served, screens: Sequence[Screen] = SCREENS) -> gr.Blocks:
 
 def masthead(served: Served, screens: Sequence[Screen]) -> None:
     titles = {screen.name: screen.title for screen in screens}
-    about = {**spoken_of(served), "prompts": PROMPTS, "examples": EXAMPLES, "screens": titles, "races": races()}
+    about = {**spoken_of(served), "prompts": PROMPTS, "examples": CHAT_PROMPTS, "screens": titles, "races": races()}
     part("masthead", "mountHeader", about, server_functions=[recorded, read_as("opened"), read_as("replay_page")])
 
 
@@ -131,7 +132,8 @@ def document(page: gr.Blocks, remote: Server | None, made: bytes) -> bytes:
         f'<link rel="preload" as="font" crossorigin href="./static/{file}" />' for _, _, file in page_files.FONTS
     )
     drawing = f'<link href="{DRAWING}" id="plotly" />'  # fetched once the page has arrived
-    css = "\n".join((page_files.taken("styles", "page"), rules((screen.name for screen in SCREENS), remote)))
+    ours = rules((screen.name for screen in SCREENS), remote, model_words(SERVED["page"].pair))
+    css = "\n".join((page_files.taken("styles", "page"), ours))
     links = "\n".join((*map(link, files_of(types)), *letters, drawing))
     return with_ours(without_api(made), links, styles(css), page_files.taken("scripts", "page"))
 
@@ -175,16 +177,26 @@ def theme() -> gr.themes.Base:
     )
 
 
-def rules(screens: Iterable[str], remote: Server | None = None) -> str:
+def rules(screens: Iterable[str], remote: Server | None = None, model: str = "") -> str:
     """The style rules of a page that has these screens, by name, and perhaps another server in its menus.
 
-    They hide a screen's column and buttons while another one is shown, and write each promise beside its first system in the menus.
+    They hide a screen's column and buttons while another one is shown. In the menus they write each idea above its first system, and
+    a line beside every system. What `model` says stands beside the prompt.
     """
     hiding = (
         f'#screen:not([data-screen="{name}"]) :is(#{name}-screen, #{name}-go, #{name}-halt) {{ display: none; }}'
         for name in screens
     )
     heading = (
-        f"#systems li:nth-of-type({at})::after {{ content: '{words}'; }}" for at, words in headings(remote).items()
+        f"#systems > :nth-child({side}) {option(label)}::before {{ content: {json.dumps(words)}; }}"
+        for side, first in enumerate(LANES, 1)
+        for label, words in headings(first, remote).items()
     )
-    return "\n".join((*hiding, *heading))
+    about = (f"#systems {option(label)}::after {{ content: {json.dumps(line)}; }}" for label, line in lines().items())
+    beside = f"#prompt::after {{ content: {json.dumps(model, ensure_ascii=False)}; }}"
+    return "\n".join((*hiding, *heading, *about, beside))
+
+
+def option(label: str) -> str:
+    """The selector of a menu's entry, whichever of the entries a search has left."""
+    return f"li[aria-label={json.dumps(label)}]"

@@ -8,21 +8,24 @@ from engine.breaks import BREAKS
 from engine.page.screens import answers, link
 from engine.page.screens.answers import PROMPTS
 from engine.page.screens.cards import LANES, MIX, card, cards, menu, parts, remote_card, shape, unbroken
+from engine.page.screens.orders import ordered
 from engine.page.web.form import Fields, some
 from engine.page.web.lending import Served
 from engine.page.web.parts import by_name, call, carried, hidden, part, trigger
 from engine.page.web.streams import QUIET, api, runs
 from engine.race import BASELINE, REMOTE, SHAPE
-from engine.systems import find, spelled
+from engine.systems import chain_beside, find, spelled
 
 
 def fill(served: Served, shared: Fields, go: gr.Button, halt: gr.Button) -> None:
-    def race_on_page(left, right, left_mix, right_mix, broken, untouched, **settings):
-        systems = (left_mix if left == MIX else left, right_mix if right == MIX else right)
+    def race_on_page(left, right, left_mix, right_mix, broken, untouched, third, **settings):
+        systems: tuple[Any, ...] = (left_mix if left == MIX else left, right_mix if right == MIX else right)
         if broken:
             systems = (unbroken(broken), broken)
         if spelled(settings) == untouched:  # each lane races in the best shape of its own system
             settings.update(dict.fromkeys(SHAPE))
+        if third and not broken:
+            systems = with_chain(served, systems, settings)
         return {"systems": systems, **settings}
 
     def race(
@@ -57,6 +60,17 @@ def fill(served: Served, shared: Fields, go: gr.Button, halt: gr.Button) -> None
     fill_walk(served, some(form, "broken", *shared), halt)
 
 
+def with_chain(served: Served, systems: tuple[str, str], settings: dict[str, Any]) -> tuple[str, ...]:
+    """The two lanes' systems, and between them the chain with as many guesses as the right one, where that branches."""
+    left, right = systems
+    if REMOTE in systems:
+        return systems
+    system, given = find(right), {dial: settings[dial] for dial in SHAPE if settings[dial] is not None}
+    shape = given if len(given) == len(SHAPE) else system.shape(served.chosen(settings.get("pair", ""))) | given
+    chain = chain_beside(system, shape)
+    return (left, chain, right) if chain else systems
+
+
 def race_form(served: Served, shared: Fields) -> Fields:
     """The menus above the race, the race itself, and its hidden fields. Returns all fields, with those that are `shared`."""
     with gr.Row(elem_id="systems"):
@@ -67,7 +81,7 @@ def race_form(served: Served, shared: Fields) -> Fields:
                 label=f"System of the {side} lane",
                 show_label=False,
                 container=False,
-                filterable=False,
+                filterable=True,  # 29 systems are many: a few letters find one
             )
             for side, name in zip(link.LANES, LANES, strict=True)
         )
@@ -82,6 +96,7 @@ def race_form(served: Served, shared: Fields) -> Fields:
         "right": right,
         "left_mix": hidden("mix-0"),  # the system that the visitor mixed, while the menu says `MIX`
         "right_mix": hidden("mix-1"),
+        "third": hidden("third-lane"),  # "chain" for a thin lane between the two
         "broken": hidden(),  # a system of the walk; it races in place of the menus' two
         # The shape that the dials took with the right lane's system; "" once a visitor asks for one
         "untouched": hidden(value=spelled({dial: shared[dial].value for dial in SHAPE})),
@@ -98,32 +113,25 @@ def set_controls(form: Fields) -> None:
 
 
 def take_shapes(served: Served, form: Fields) -> None:
-    """Sets the dials to the shape of the right lane's system on the visitor's pair, whenever the system changes.
+    """Sets the dials to the shape of the right lane's system on the visitor's pair, whenever one of these changes.
 
-    When the pair changes, dials that the visitor has set himself stay.
+    Dials that the visitor has set himself stay.
     """
     dials, pair = some(form, *SHAPE, "untouched"), carried()
 
-    def take(system, pair):
-        found = shape(system, served.pairs, pair)
-        if not found:
+    def take(right, right_mix, pair, untouched, **shown):
+        found = shape(right_mix if right == MIX else right, served.pairs, pair)
+        if not found or spelled(shown) != untouched:
             return gr.skip()
         return {dials[name]: value for name, value in {**found, "untouched": spelled(found)}.items()}
 
-    def take_anew(right, right_mix, pair, untouched, **shown):
-        return take(right_mix if right == MIX else right, pair) if spelled(shown) == untouched else gr.skip()
-
-    quick = {"trigger_mode": "always_last", **QUIET}
-    for event, system, name in (
-        (form["right"].input, form["right"], "pairs.asked"),
-        (form["right_mix"].change, form["right_mix"], "view.mixed"),  # a mix from a link comes with its shape
+    shown, quick = some(form, "right", "right_mix") | {"pair": pair} | dials, {"trigger_mode": "always_last", **QUIET}
+    for event, name in (
+        (form["right"].input, "pairs.asked"),
+        (form["right_mix"].change, "view.mixed"),  # a mix from a link comes with its shape
+        (trigger("take-shape").click, "pairs.asked"),
     ):
-        asked: Fields = {"system": system, "pair": pair}
-        event(take, [*asked.values()], [*dials.values()], js=by_name(name, asked), **quick)
-    shown = some(form, "right", "right_mix") | {"pair": pair} | dials
-    trigger("take-shape").click(
-        take_anew, inputs_kwargs=shown, outputs=[*dials.values()], js=by_name("pairs.asked", shown), **quick
-    )
+        event(take, inputs_kwargs=shown, outputs=[*dials.values()], js=by_name(name, shown), **quick)
 
 
 def take_links(served: Served, form: Fields) -> None:
@@ -144,12 +152,17 @@ def take_links(served: Served, form: Fields) -> None:
 
 
 def fill_walk(served: Served, fields: Fields, halt: gr.Button) -> None:
-    """The guided walk beside the race: it measures how far a deliberately broken system is off."""
+    """The guided walk beside the race: it measures how far a deliberately broken system is off, and its curves anew."""
+
+    def curve_on_page(order, pair, **_):
+        return ordered(order, {"curve"}, {"curve"}) | {"pair": pair}
 
     def distances(**asked):
         return asked
 
     broken_cards = {name: card(find(each.suggestion["systems"][-1])) for name, each in BREAKS.items()}
     breaks = {name: {**each.to_dict(), "card": broken_cards[name]} for name, each in BREAKS.items()}
-    part("walk", "mountWalk", {"prompt": PROMPTS["stories"][0]["prompt"], "breaks": breaks})
+    value = {"prompt": PROMPTS["stories"][0]["prompt"], "breaks": breaks}
+    part("walk", "mountWalk", value, server_functions=[answers.curve])
+    runs(trigger("walk-curve"), halt, served, "curve", curve_on_page, {"order": carried()}, channel="treecurve")
     runs(trigger("walk-measure"), halt, served, "distance", distances, fields, channel="treebreak")

@@ -4,7 +4,7 @@ import numpy as np
 
 from engine.contracts import Drafter, Policy
 from engine.kernels.expansion import MOST_LEVELS, Expansion, admit, harvest, plant
-from engine.policies.shared.asking import Growth, Reach
+from engine.policies.shared.asking import Growth
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
@@ -25,6 +25,8 @@ def grow(
     expansion: Expansion, drafter: Drafter, root: int, position: int, sampling: Sampling, levels: int
 ) -> DraftTree:
     """A tree of at most `levels` levels below the token `root`, which stands at `position`. `expansion` keeps its counts."""
+    if expansion.stop_ids != drafter.stop_ids:
+        expansion.end_at(drafter.stop_ids)
     if levels < 1:
         plant(expansion.table, root)
     elif drafter.grows and sampling.open_ended:
@@ -40,8 +42,6 @@ def grow(
 def ask(expansion: Expansion, drafter: Drafter, root: int, position: int, sampling: Sampling, levels: int) -> None:
     """Grow the tree with any drafter, asking it once a level. `engine.kernels.growing_compiled` is the fast version."""
     growth, terms, counts, promised = Growth(drafter, root, position, sampling), expansion.terms, expansion.counts, 0.0
-    last = expansion.columns["depth"][: counts["nodes"]].tolist()
-    expected = 1 + max(last, default=levels - 1)  # by the last tree; each level costs a forward that may be in vain
     plant(expansion.table, root)
     width, reach, promise, free_promise = (terms[name] for name in ("width", "reach", "promise", "free_promise"))
     for level in range(1, levels + 1):
@@ -51,9 +51,8 @@ def ask(expansion: Expansion, drafter: Drafter, root: int, position: int, sampli
         if level > 1 and (not enough or (asked and level > reach)):
             break
         before, frontier = drafter.forwards, expansion.frontier[: counts["asking"]].tolist()
-        left = min(levels, max(reach, 1), expected if level == 1 else levels) - level + 1
         growth.tree = grown(expansion)
-        found = growth.shortlists(frontier, width, Reach(left, terms["beams"], expansion.chances))
+        found = growth.shortlists(frontier, width)
         if found is None:
             break
         counts["asked"] += drafter.forwards > before

@@ -20,8 +20,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from engine import race
 from engine import systems as named
-from engine.contracts import Drafter
-from engine.drafters import DRAFTERS
+from engine.custom_generate import treerace
 from engine.forward import cuda_graphs, runner_gpu
 from engine.forward.runner import Runner
 from engine.lab.train.learned import RECIPES, config_for
@@ -36,7 +35,7 @@ from engine.page.screens.device import Device
 from engine.page.screens.readiness import Readiness
 from engine.race import Lane, Race, Settings
 from engine.record.costs import Costs
-from engine.systems import SYSTEMS
+from engine.rounds.round_gpu import DeviceRounds
 from helpers.decoding import hurry
 from helpers.learned import block_net
 from helpers.pairs import tiny_llama, tiny_pair
@@ -54,8 +53,6 @@ RACED = {
     "cuda": tuple(NAMED),
     "mps": ("vanilla", "tree", "eagle", "mtp", "sequoia"),
 }
-PICKED = ("eagle", "sequoia")  # whose levels are drafted ahead by what the device picks, and by what it draws
-TOGETHER = ("parallel-tree", "dflash", "dspark", "specblock", "eagle", "talon", "auto", "sequoia")
 WINDOW = {"model_type": "qwen3", "layer_types": ["sliding_attention"], "sliding_window": 5}
 # What `auto` decides by. Measured, it would not draft for so small a target.
 FREE = Costs({1: 1.0}, 0.0, 0.0)
@@ -122,6 +119,7 @@ def races(
             alone = Race(pair, Settings(TEXT, (name,), **settings))
             alone.warm_up()
             lane, most = alone.lanes[0], {"waits": 0, "forwards": 0, "levels": 0, "for": {}}
+            most["there"] = isinstance(lane.rounds, DeviceRounds)
             while not lane.finished:
                 WAITS.clear()
                 forwards = lane.rounds.forwards
@@ -143,16 +141,6 @@ def races(
                 with _disable_current_modes():  # a CPU needs nobody who judges, which takes most of the time
                     wanted = trees_of(elsewhere, name, temperature)
                 found[what]["trees"] = grown[what] == wanted
-    return found
-
-
-def apart(pair: LoadedPair, names: Iterable[str], grown: dict[str, list]) -> dict[str, bool]:
-    """By system that reads several levels together, whether it has `grown` the trees that it grows when each is read by itself."""
-    found = {}
-    for name in names:
-        part, together = DRAFTERS[SYSTEMS[name].drafter], grown[f"{name} at 0.8"]
-        with mock.patch.object(part, "at_once", None), mock.patch.object(part, "deeper", Drafter.deeper):
-            found[name] = trees_of(pair, name, 0.8) == together and max(len(tokens) for tokens, _ in together) > 3
     return found
 
 
@@ -226,6 +214,22 @@ def failing_capture() -> str:
     return pair.target.eager
 
 
+def generated() -> dict[str, Any]:
+    """Texts of generate() of transformers with this engine behind it, by the draft of each call, and how the model attends then."""
+    model, drafts = (
+        tiny_llama(0, kv_heads=1).to("cuda:0"),
+        [tiny_llama(seed, kv_heads=1).to("cuda:0") for seed in (0, 1)],
+    )
+    ids = torch.tensor([[72, 101, 108, 108, 111]], device="cuda:0")
+    asked = {"attention_mask": torch.ones_like(ids), "max_new_tokens": TOKENS, "do_sample": False}
+    found, plain = {"texts": [], "attention": []}, model.generate(ids, **asked).tolist()
+    for draft in (drafts[0], drafts[1], drafts[1]):
+        text = model.generate(ids, custom_generate=treerace, draft=draft, system="tree", **asked)
+        found["texts"].append(text.tolist() == plain)
+        found["attention"].append([model.config._attn_implementation, draft.config._attn_implementation])
+    return found
+
+
 def loaded() -> dict[str, Any]:
     """The small embedded pair, loaded on the device that is best here: what it says of itself, and whether its texts are a CPU's.
 
@@ -261,14 +265,11 @@ def rehearse(kind: str) -> None:
     with mock.patch.object(named, "costs_of", lambda pair, drafter: FREE):
         found |= {"races": races(pair, pair_on("cpu"), RACED[kind], grown)}
         if kind == "cuda":
-            found["apart"] = apart(pair, TOGETHER, grown)
             published = published_on(place), published_on("cpu")
             found["races"] |= races(*published, ("eagle", "talon", "auto"), grown, " as published")
-        else:
-            found["apart"] = apart(pair, PICKED, grown)
     found |= {"eager": [pair.target.eager, pair.draft.eager], "shared": shared()}
     if kind == "cuda":
-        found |= {"memory": without_memory(), "reading": failing_capture()}
+        found |= {"memory": without_memory(), "reading": failing_capture(), "generated": generated()}
     print(json.dumps(found), flush=True)
 
 

@@ -119,7 +119,7 @@ def test_auto_is_at_hand_and_its_dials_are_limits(page):
 
 
 def test_a_race_of_auto_shows_what_it_chose(page):
-    choose(page, 1, "auto")
+    choose(page, 1, SYSTEMS["auto"].title)
     race(page)
     open_costs(page)
     page.evaluate("TreeRace.view.go(2)")
@@ -140,7 +140,7 @@ def test_a_race_of_auto_shows_what_it_chose(page):
 def test_the_card_of_auto_says_which_drafter_it_chose_and_why(page):
     """Only of the race that is shown: the card of another system says nothing of it."""
     choice = page.locator(".right [data-its-choice]")
-    choose(page, 1, "auto")
+    choose(page, 1, SYSTEMS["auto"].title)
     race(page)
     promised = page.evaluate("TreeRace.view.systems[1].costs.promised")
     best = max(promised, key=promised.get)

@@ -213,6 +213,46 @@ def test_bad_input_gets_a_sentence(page):
     expect(page.locator("[data-prix-words]")).to_have_text("Nothing was raced.")
 
 
+def test_a_row_opens_as_a_race_of_two_with_every_step(page):
+    open_prix(page)
+    play(page, made_up())
+    page.get_by_role("button", name=SYSTEMS["tree"].title, exact=True).click()
+    page.wait_for_function("TreeRace.screens.shownScreen() === 'race' && TreeRace.view.systems[1]?.name === 'tree'")
+    assert page.evaluate("TreeRace.view.lanes.map((lane) => lane.steps.length)") == [STEPS, STEPS]
+    page.go_back()
+    expect(page.locator("[data-prix-table] tbody tr")).to_have_count(len(PACES))
+    page.get_by_role("button", name=SYSTEMS["chain"].title, exact=True).click()
+    page.wait_for_function("TreeRace.view.systems[1]?.name === 'chain'")
+
+
+def test_a_link_races_the_same_field_by_itself(page, server):
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    open_prix(page)
+    play(page, [lane("vanilla", 0.008), lane("lookup", 0.004)])
+    page.get_by_role("button", name="Copy link").click()
+    expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    page.goto(page.evaluate("navigator.clipboard.readText()"))
+    expect(page.locator("[data-prix-table] tbody tr")).to_have_count(2)
+    trace = page.evaluate("TreeRace.prix.systems[1].trace")
+    assert (trace["system"], trace["prompt"], trace["temperature"], trace["seed"]) == ("lookup", "Once", 0.8, 3)
+
+
+def test_eight_rows_stay_in_sight_under_a_long_caption(page):
+    """A hot race's caption names medians and a disturbance beside the machine."""
+    open_prix(page)
+    lanes = [lane(name, 0.002 + 0.001 * index) for index, name in enumerate(FIELDS[list(FIELDS)[-1]][:8])]
+    play(page, lanes, identical=[True] + ["law"] * (len(lanes) - 1))
+    page.evaluate(
+        "words => { const at = document.querySelector('[data-prix-caption]'); at.textContent = words; }",
+        "A long word. " * 60,
+    )
+    sheet = page.locator(".sheet").bounding_box()
+    for row in page.locator("[data-prix-table] tbody tr").all():
+        box = row.bounding_box()
+        assert box["y"] + box["height"] <= sheet["y"] + sheet["height"] + 1
+    assert page.evaluate("(s => s.scrollHeight <= s.clientHeight)(document.querySelector('.sheet'))")
+
+
 def test_the_grand_prix_fits_its_screen(page):
     open_prix(page)
     for room in ((1280, 720), (1920, 1080), (390, 844)):

@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import expect
 
-from helpers.page import choose, dial, menu, race
+from helpers.page import choose, dial, finish, menu, race
 
 
 def test_a_link_restores_everything(page):
@@ -22,10 +22,35 @@ def test_a_link_restores_everything(page):
     page.goto(link)
     expect(page.get_by_label("Seed", exact=True)).to_have_value("12345")
     expect(page.locator("#prompt textarea")).to_have_value("Story: a & b <i> #1 100%")
-    assert page.evaluate("TreeRace.view.run") is None  # a link plays no recorded race
-    page.click("#race-go")
-    page.wait_for_selector("[data-race][data-state=done]")
+    page.wait_for_function(
+        "TreeRace.view.recorded === null && TreeRace.view.result"
+    )  # it names a step, so it races by itself
+    finish(page)
     assert page.evaluate("TreeRace.view.systems.map(({ trace }) => ({ ...trace, hardware: '' }))") == before
+
+
+def test_a_link_comes_back_to_its_step_and_its_form_outlives_back_and_forward(page, server):
+    race(page, "Story: One day a fox", 24)
+    page.evaluate("TreeRace.view.go(2)")
+    page.wait_for_url("**step=3**")
+    text = page.evaluate("TreeRace.view.steps[2].texts")
+    link = page.url
+    page.goto("about:blank")
+    page.goto(link)
+    page.wait_for_function("TreeRace.view?.result && TreeRace.view.recorded === null && !TreeRace.view.playing")
+    page.evaluate("TreeRace.view.skip()")
+    page.wait_for_function("TreeRace.view.step === 2")
+    assert page.evaluate("TreeRace.view.steps[2].texts") == text
+    page.goto("about:blank")
+    page.go_back()
+    expect(page.locator("#prompt textarea")).to_have_value("Story: One day a fox")
+    page.wait_for_function("TreeRace.view?.systems[0]?.trace.prompt === 'Story: One day a fox'")
+
+
+def test_a_link_without_a_step_begins_with_a_recorded_example(page, server):
+    page.goto(f"{server}?right=lookup&tokens=12&seed=5")
+    page.wait_for_function("TreeRace.view?.recorded")
+    expect(page.get_by_label("Seed", exact=True)).to_have_value("5")
 
 
 def test_a_link_to_a_mix_keeps_its_shape(page, server):

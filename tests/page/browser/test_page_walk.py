@@ -7,20 +7,19 @@ from PIL import Image
 from playwright.sync_api import Page, expect
 
 from engine.breaks import BREAKS
-from helpers.page import HOSTILE, IMAGE, RESULT, choose, dial, finish, pace, path_is_legible, play, shown_step
+from engine.page.screens.answers import CURVES as CURVE_FILE
+from helpers.page import HOSTILE, IMAGE, PATIENCE, RESULT, choose, dial, finish, pace, path_is_legible, play, shown_step
 from helpers.traces import bushy, make_step, one_node
 
-PAGES = 9
+PAGES = 12
 CONTROLS = "[...document.querySelectorAll('#prompt textarea, #systems input, #dials input[type=number]')].map((each) => each.value)"
 FADED_IN = """async () => {
   for (let frame = 0; frame < 2; frame += 1) await new Promise(requestAnimationFrame); // a new style begins its animation in the first
   await Promise.all(document.getAnimations().map((each) => each.effect.getComputedTiming().endTime < Infinity && each.finished));
 }"""
 # The sides of what a page of the walk lights up, and of the ring around it.
-LIT = """() => {
-  const sides = (each) => (({ left, top, right, bottom }) => [left, top, right, bottom])(each.getBoundingClientRect());
-  return [TreeRace.walk.page.lit, '[data-ring]'].map((each) => sides(document.querySelector(each)));
-}"""
+LIT = """() => [TreeRace.walk.page.lit, '[data-ring]'].map((each) => (({ left, top, right, bottom }) =>
+  [left, top, right, bottom])(document.querySelector(each).getBoundingClientRect()))"""
 IS_LIT = f"() => {{ const [lit, ring] = ({LIT})(); return lit.every((side, at) => Math.abs(side - ring[at]) <= 8); }}"
 SETTLED = "() => !TreeRace.controls.busy"
 # Presses Cancel at the first progress, because the rest may be measured before a click from here arrives.
@@ -52,8 +51,7 @@ def is_done(page: Page) -> None:
 
 def show_a_race(page: Page, **changes) -> None:
     """A made-up race, so that a page that needs a tree has one; the left lane has none."""
-    step = make_step(**{"end": "length", **changes})
-    lanes = [{"tokens": 3, "tau": 1.0}, {"tokens": 3, "tau": 3.0}]
+    lanes, step = [{"tokens": 3, "tau": 1.0}, {"tokens": 3, "tau": 3.0}], make_step(**{"end": "length", **changes})
     play(page, [(0, one_node(burst=[99], end="length")), (1, make_step()), (1, step)], **{**RESULT, "lanes": lanes})
 
 
@@ -67,7 +65,7 @@ def test_the_walk_goes_from_the_first_page_to_the_last_and_puts_everything_back(
         expect(card(page).locator("[data-place]")).to_have_text(f"Learn · {number} of {PAGES}")
         titles.append(card(page).get_by_role("heading").text_content())
         page.wait_for_function(SETTLED)
-        if number in (1, 3):
+        if number == 1:
             shown = page.evaluate("TreeRace.view.run")
             page.click("#race-go")
             page.wait_for_function("shown => TreeRace.view.run !== shown && TreeRace.view.result", arg=shown)
@@ -91,29 +89,96 @@ def test_the_walk_goes_from_the_first_page_to_the_last_and_puts_everything_back(
     assert "learn" not in page.url
 
 
-def test_the_chain_is_raced_against_and_the_tree_comes_by_itself(page):
+CURVES = {3: "chain", 9: "nodes", 10: "temperature", 11: "batch"}  # by page
+TREES = {3: [13, 13], 9: [4, None, 64], 10: [], 11: []}  # how many nodes are drawn at most; None: the fastest tree's
+
+
+def test_the_curves_are_there_at_once_and_name_their_finding(page):
     open_walk(page)
-    go(page, 3)
-    page.click("#race-go")
-    page.wait_for_function("TreeRace.view.systems[1]?.name === 'chain'")
-    finish(page)
-    expect(card(page).locator("[data-picture]")).to_contain_text("stood behind a wrong one")
-    lost = page.evaluate(
-        "TreeRace.view.steps[TreeRace.view.step].verdicts.filter((each) => each === 'unreached').length"
-    )
-    assert lost == page.evaluate(
-        "Math.max(...TreeRace.view.steps.map((step) => step.verdicts.filter((each) => each === 'unreached').length))"
-    )
+    panel = page.locator("[data-curve].curve")
+    for number, curve in CURVES.items():
+        go(page, number)
+        expect(panel.locator("[data-curve-finding]")).to_have_text(CURVE_FILE[curve]["finding"])
+        expect(panel.locator("[data-curve-origin]")).to_contain_text("recorded on 2 CPU cores, AMD EPYC")
+        expect(panel.locator(".curve-drawing .line")).not_to_have_count(0)
+        assert panel.locator(".curve-trees .canvas").count() == len(TREES[number])
+        expect(page.locator("#race-go")).to_be_hidden()
+        boxes = [part.bounding_box() for part in panel.locator(".plot, .curve-foot, .curve-finding").all()]
+        assert all(box["x"] + box["width"] <= 1280 and box["y"] + box["height"] <= 720 for box in boxes), curve
     go(page, 4)
-    page.wait_for_function("TreeRace.view.systems[1].name === 'tree'")
-    finish(page)
-    expect(card(page).locator(".walk-bar > :first-child")).to_have_text(
-        ["draft chain, 4 guesses", "draft tree, 7 guesses"]
+    expect(panel).to_be_hidden()
+    expect(page.locator("#race-go")).to_be_visible()
+
+
+def test_a_curve_measured_here_is_drawn_over_the_recorded_one(page):
+    """The messages are made up: a measurement takes minutes."""
+    open_walk(page)
+    go(page, 9)
+    lines = page.locator("[data-curve-second] .line")
+    expect(lines).to_have_count(1)
+    point = {"x": 2, "tau": 1.5, "speedup": 9.0, "identical": True, "disturbed": ""}
+    about = {"curve": "nodes", "axis": "nodes", "tokens": 8, "pair": "mine", "hardware": "my machine"}
+    line = {"title": "draft tree", "text": "", "points": []}
+    messages = [
+        {"start": True, **about, "lines": [line], "done": 0},
+        {"point": point, "line": 0, "done": 0.5},
+        {"point": {**point, "x": 4, "speedup": 11.0}, "line": 0, "done": 1},
+        {"end": True, **about, "lines": [{**line, "points": [point, {**point, "x": 4, "speedup": 11.0}]}],
+         "finding": HOSTILE[0], "trees": [], "done": 1},
+    ]  # fmt: skip
+    page.evaluate(
+        "all => all.forEach((each, at) => TreeRace.walk.curve.run.show({ ...each, run: 'mine', seq: at + 1 }))",
+        messages,
     )
-    expect(card(page).locator("[data-done]")).to_be_empty()
+    expect(lines).to_have_count(2)
+    expect(page.locator("[data-curve-second] .line.before")).to_have_count(1)
+    expect(page.locator("[data-curve-second] .peak")).to_have_text("4 nodes: 11.0×")
+    expect(page.locator("[data-curve-finding]")).to_have_text(HOSTILE[0])
+    expect(page.locator("[data-curve-origin]")).to_contain_text("Measured here: mine, my machine.")
+    is_done(page)
+
+
+def test_one_press_measures_a_curve_and_another_stops_it(page):
+    open_walk(page)
+    go(page, 9)
+    button = page.locator("[data-curve-measure]")
+    button.click()
+    expect(button).to_have_text("Stop")
+    page.wait_for_function("TreeRace.walk.curve.measured?.lines[0].points.length", timeout=PATIENCE)
+    button.click()
+    expect(page.locator("[data-curve-origin]")).to_contain_text("Stopped")
+    expect(button).to_have_text("Measure on this machine")
+
+
+def test_the_tree_comes_by_itself_without_a_race_and_race_is_free(page):
+    play(page, [(lane, one_node(burst=[99], end="length")) for lane in (0, 1)], **RESULT)  # without any branch
+    open_walk(page)
+    go(page, 4)
+    page.wait_for_function("TreeRace.view.systems[1]?.name === 'tree'")
+    assert page.evaluate("TreeRace.view.recorded") and page.evaluate("!TreeRace.view.isLive")
     page.locator("#dials").get_by_label("Nodes").fill("16")
     page.click("#race-go")
+    page.wait_for_function("TreeRace.view.recorded === null && TreeRace.view.result")
+    assert page.evaluate("TreeRace.view.systems[1].trace.nodes") == 16
+    finish(page)
     is_done(page)
+    expect(card(page).locator(".walk-bar > :first-child").last).to_have_text("draft tree, 15 guesses")
+
+
+def test_back_and_forward_go_between_learn_the_screens_and_their_pages(page):
+    open_walk(page)
+    go(page, 4)
+    page.get_by_role("button", name="Grand prix").click()
+    assert "screen=prix" in page.url and "learn=4" in page.url
+    page.go_back()
+    expect(card(page).locator("[data-place]")).to_have_text(f"Learn · 4 of {PAGES}")
+    expect(card(page)).to_be_visible()
+    page.go_back()
+    expect(card(page)).to_be_hidden()
+    page.go_forward()
+    expect(card(page).get_by_role("heading")).to_have_text("A tree keeps several futures")
+    page.go_forward()
+    expect(page.locator("[data-prix]")).to_be_visible()
 
 
 def test_a_link_opens_the_page_and_what_is_there_to_try_is_seen(page, server):
@@ -274,8 +339,7 @@ def test_a_measurement_can_be_cancelled_and_the_break_switched_off(page):
     open_walk(page)
     pace(page, "real time")
     go(page, 5)
-    before = page.evaluate(CONTROLS)
-    page.evaluate(CANCELS)
+    before, _ = page.evaluate(CONTROLS), page.evaluate(CANCELS)
     switch = card(page).get_by_role("switch", name=BREAKS["mask"].title)
     switch.click()
     expect(card(page).locator(".walk-result")).to_contain_text("Stopped")

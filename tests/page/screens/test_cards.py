@@ -1,18 +1,21 @@
 """What the screens say about systems, without a page."""
 
 from dataclasses import replace
+from itertools import groupby
 
 import pytest
 
 from engine.page.screens import answers
 from engine.page.screens.cards import (
     FIELDS,
+    IDEAS,
     LANES,
     MIX,
-    PROMISES,
     card,
     headings,
+    idea_of,
     label,
+    lines,
     menu,
     parts,
     remote_card,
@@ -27,27 +30,37 @@ from helpers.pairs import tiny_pair
 
 
 @pytest.mark.parametrize("first", LANES)
-def test_a_menu_goes_by_promises_begins_with_its_own_and_ends_with_the_mix(first):
+def test_a_menu_goes_by_ideas_begins_with_its_own_and_ends_with_the_mix(first):
     *systems, last = menu(first)
     names = [name for _, name in systems]
-    promised = [list(PROMISES).index(SYSTEMS[name].guarantee) for name in names]
-    assert sorted(names) == sorted(SYSTEMS) and promised == sorted(promised)
+    ideas = [idea_of(SYSTEMS[name]) for name in names]
+    assert sorted(names) == sorted(SYSTEMS) and len(list(groupby(ideas))) == len(set(ideas)) <= len(IDEAS)
     assert names[0] == first and last[1] == MIX and MIX not in SYSTEMS
 
 
-def test_headings_stand_beside_the_first_system_of_each_promise():
-    names = [name for _, name in menu(LANES[0])]
-    assert list(headings()) == sorted(headings()) and list(headings().values()) == list(PROMISES.values())
-    for place, words in headings().items():
-        assert PROMISES[SYSTEMS[names[place - 1]].guarantee] == words
-        assert place == 1 or SYSTEMS[names[place - 2]].guarantee != SYSTEMS[names[place - 1]].guarantee
+@pytest.mark.parametrize("first", LANES)
+def test_headings_stand_above_the_first_system_of_each_idea(first):
+    found, seen = headings(first), set()
+    for words, name in menu(first)[:-1]:
+        idea = idea_of(SYSTEMS[name])
+        assert found.get(words) == (None if idea in seen else idea)
+        seen.add(idea)
+
+
+def test_every_system_has_one_line_and_every_known_drafter_an_idea():
+    assert lines().keys() == {label(system) for system in SYSTEMS.values()}
+    assert all(10 < len(line) < 140 and "." not in line for line in lines().values())
+    assert {system.drafter for system in SYSTEMS.values()} <= {each for drafters in IDEAS.values() for each in drafters}
 
 
 def test_another_server_stands_before_the_mix_under_a_heading_of_its_own():
     server = Server("http://127.0.0.1:8000/v1", "big/model")
     names = [name for _, name in menu(LANES[0], server)]
     assert names[-2:] == ["remote", MIX] and menu(LANES[0], server)[-2][0] == "remote: big/model"
-    assert headings(server)[len(names) - 1] == "another server" and names[:-2] == [n for _, n in menu(LANES[0])][:-1]
+    assert (
+        headings(LANES[0], server)["remote: big/model"] == "another server"
+        and names[:-2] == [n for _, n in menu(LANES[0])][:-1]
+    )
     said = remote_card(server)
     assert said.keys() == card(SYSTEMS["tree"]).keys() - {"broken"} and said["guarantee"] == "text"
     assert "8000" not in str(said)

@@ -14,7 +14,11 @@ const source = (file) => readFileSync(path.join(PAGE, file), "utf8");
 // What the scripts of a browser are given.
 function standIn() {
   globalThis.window = { matchMedia: () => ({ matches: false }) };
-  globalThis.document = { addEventListener: () => {}, createElement: () => ({ getContext: () => ({}) }) };
+  globalThis.document = {
+    addEventListener: () => {},
+    createElement: () => ({ getContext: () => ({}) }),
+    querySelectorAll: () => [],
+  };
 }
 
 // Runs these scripts in the manifest's order, after the one that makes TreeRace, and gives TreeRace.

@@ -1,4 +1,4 @@
-// Plots: how a forward's time grows with its tokens, in times of one token, and letters on colours.
+// Plots: how a forward's time grows with its tokens, letters on colours, a mask's brackets, a curve's axis, and a dial's next value.
 "use strict";
 
 const assert = require("node:assert/strict");
@@ -43,4 +43,49 @@ test("letters can be read on every colour", () => {
       }
     }
   }
+});
+
+const { branchesOf } = load(
+  "shared/elements.js",
+  "shared/numbers.js",
+  "shared/text.js",
+  "plots/plot-base.js",
+  "plots/mask-plot.js",
+).maskPlot;
+
+test("a branch is what hangs on the first node with several children", () => {
+  assert.deepEqual(branchesOf([-1, 0, 0, 1, 2, 4]), [
+    [1, 3],
+    [2, 4, 5],
+  ]);
+  assert.deepEqual(branchesOf([-1, 0, 1, 1, 2]), [[2, 4], [3]]);
+});
+
+test("a chain has no branch", () => {
+  assert.deepEqual(branchesOf([-1, 0, 1, 2]), []);
+  assert.deepEqual(branchesOf([-1]), []);
+});
+
+const { curvePlot, stageDials } = load(
+  "shared/elements.js",
+  "shared/numbers.js",
+  "masthead/address.js",
+  "masthead/screens.js",
+  "shared/keys.js",
+  "plots/curve-plot.js",
+  "masthead/stage-dials.js",
+);
+
+test("the axis goes in round numbers from 0 to beyond the highest value", () => {
+  assert.deepEqual(curvePlot.levelsOf(7.3), [0, 2, 4, 6, 8]);
+  assert.deepEqual(curvePlot.levelsOf(2.6), [0, 1, 2, 3]);
+  assert.equal(curvePlot.levelsOf(430).at(-1) >= 430, true);
+});
+
+test("a dial goes to the next of its values, also from one between them, and stops at its ends", () => {
+  const values = [2, 4, 8];
+  assert.equal(stageDials.nextOf(values, 4, 1), 8);
+  assert.equal(stageDials.nextOf(values, 5, -1), 4);
+  assert.equal(stageDials.nextOf(values, 8, 1), 8);
+  assert.equal(stageDials.nextOf([0, 0.2, 0.4], 0.2, -1), 0);
 });

@@ -175,7 +175,7 @@ test("a wire hands its strings to the run of its name", () => {
 
 // A page that keeps what was set and shown. It is loaded anew.
 function keeping() {
-  const loaded = load("shared/runs.js", "masthead/keepsake.js");
+  const loaded = load("shared/elements.js", "shared/runs.js", "masthead/address.js", "masthead/keepsake.js");
   globalThis.window.addEventListener = () => {};
   globalThis.document.querySelector = () => ({ value: "Once" });
   loaded.view = { addEventListener: () => {} };

@@ -5,13 +5,20 @@ const assert = require("node:assert/strict");
 const test = require("node:test");
 const { load } = require("./load.js");
 
-const { estimate, quoted, sentence } = load("shared/text.js", "shared/steps.js", "story/step-words.js").stepWords;
+const { estimate, quoted, sentence } = load(
+  "shared/text.js",
+  "shared/steps.js",
+  "story/branches.js",
+  "story/step-words.js",
+).stepWords;
 
 // A tree of six nodes with 1 and 4 accepted, then a bonus. No branch guessed the bonus, because 4 has none.
 const made = (changes = {}) => ({
   tokens: [10, 11, 12, 13, 14, 15],
   parents: [-1, 0, 0, 1, 1, 2],
   texts: [" was", " a", " the", " big", " little", " end"],
+  score: [1, 0.6, 0.3, 0.2, 0.3, 0.2],
+  favourites: [1, 4],
   q: [1, 0.6, 0.3, 0.4, 0.5, 0.7],
   p: [1, 0.7, 0.2, 0.1, 0.8, 0.1],
   verdicts: ["root", "accepted", "rejected", "rejected", "accepted", "unreached"],
@@ -42,14 +49,16 @@ const piece = (text, changes = {}) =>
 
 test("a path that used up its branch", () => {
   const words =
-    "5 guesses, 2 accepted: “a little”, then the target's own “fox”. The path reached the tree's last level.";
+    "5 guesses, 2 accepted: “a little”, then the target's own “fox”. The path reached the tree's last level. " +
+    "A chain of as many guesses could have gone deeper.";
   assert.equal(sentence(made()), words);
-  const short = made({ path: [2], burst: [12, 99], parents: [-1, 0, 0, 1, 1, 3] });
-  assert.match(sentence(short), /The path reached the end of its branch\.$/);
+  const short = made({ path: [2], burst: [12, 99], parents: [-1, 0, 0, 1, 1, 3], favourites: [2] });
+  assert.match(sentence(short), /The path reached the end of its branch\./);
 });
 
 test("a bonus that no branch had, and one that a rule turned down and drew from the residual of a twin", () => {
-  const words = /then the target's own “fox”\. The target wanted “fox” and no branch had it\.$/;
+  const words =
+    /then the target's own “fox”\. The target wanted “fox” and no branch had it\. A chain keeps 1 here too\.$/;
   assert.match(sentence(made({ path: [1], burst: [11, 99] })), words);
   assert.match(sentence(made({ path: [1], burst: [11, 14], bonus: 14 })), /The rule turned down every branch/);
 });

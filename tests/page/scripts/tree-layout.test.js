@@ -10,6 +10,7 @@ const page = load(
   "shared/text.js",
   "plots/tree-layout.js",
   "shared/steps.js",
+  "story/branches.js",
   "story/story-script.js",
 );
 const { edgePath, nodesOf, thickness, treeLayout } = page.treeLayout;

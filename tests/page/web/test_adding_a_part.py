@@ -7,7 +7,6 @@ import ast
 import json
 import re
 from dataclasses import replace
-from functools import partial
 
 import pytest
 import torch
@@ -18,13 +17,13 @@ from engine.breaks import BREAKS
 from engine.contracts import SERVED, Counterpart, Part
 from engine.drafters import DRAFTERS
 from engine.lab.bench import command as bench
+from engine.measure.curves.sweep import Plan
 from engine.nets import NETS, PUBLISHED, NetConfig, load_nets
 from engine.page.screens import break_distance
 from engine.page.screens.answers import look, production
 from engine.page.screens.cards import cards, menu, parts
 from engine.page.screens.link import read
 from engine.page.screens.serving import configurations
-from engine.page.screens.sweep import Plan
 from engine.page.web.lending import Served
 from engine.page.web.page import build
 from engine.policies import POLICIES
@@ -212,11 +211,12 @@ def test_new_parts_can_be_broken_on_purpose(pair, name):
 
 def test_a_part_made_from_another_does_not_pass_for_it_on_a_device(pair):
     """The GPU's rounds compute the parts that they were written for; the name, not the class, is new in `Again`."""
-    on_gpu = partial(on_device, pair, sampling=Sampling(device=pair.target.device))
-    drafter, policy, rule = find("tree").parts
-    assert on_gpu(drafter, policy, rule)
-    assert not on_gpu(drafter, policy, Again)
-    assert not on_gpu(type("Own", (drafter,), {}), policy, rule)
+    sampling, tree = Sampling(device=pair.target.device), find("tree")
+    grower = tree.grower(pair, tree.own_shape)
+    assert on_device(pair, tree.drafter, grower, sampling)
+    assert not on_device(pair, "own", grower, sampling)
+    own = type("Own", (type(grower),), {})(3, 2, 8, "ranked")
+    assert not on_device(pair, tree.drafter, own, sampling)
 
 
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in REGISTRIES.items() for name in names])

@@ -123,7 +123,7 @@ STREAMS = {  # what each is given when all is right
         "seed": 0,
         "constraint": "",
     },
-    "prediction_on_page": {"order": '{"guess": "small"}', "prompt": "Once", "run": "a-1", "pair": "", **FEW},
+    "curve_on_page": {"order": '{"curve": "batch"}', "run": "a-1", "pair": ""},
     "distances": {"prompt": "Once", "run": "a-1", "pair": "", "broken": "tree!mask", **DIALS},
 }
 ANSWERS = {

@@ -8,13 +8,11 @@ LOST = {  # the screen's run, and its words
     "sweep.run": ("[data-lab-words]", "Part of the results was lost on its way here"),
     "prompts.run": ("[data-lab-words]", "Part of the results was lost on its way here. No prompt was raced."),
     "pays.run": ("[data-lab-words]", "Part of the results was lost on its way here, so there is no verdict."),
-    "predict.run": ("[data-lab-words]", "Part of the results was lost on its way here, so nobody won."),
 }
 LOSE = """path => {
   const [owner, name] = path.split(".");
-  const { lab, predict, prompts } = TreeRace;
+  const { lab, prompts } = TreeRace;
   prompts.file.takeGallery();
-  predict.choose("small");
   if (owner !== "view" && owner !== "prix") lab.show(owner);
   const run = TreeRace[owner][name];
   run.ask({ prompt: "Once" });

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from engine.page.screens.sweep import Plan
+from engine.measure.curves.sweep import Plan
 from helpers.page import at_rest, feed, press, refused
 from helpers.screens import SPEEDS, TEXT, swept
 

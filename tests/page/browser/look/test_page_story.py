@@ -49,7 +49,6 @@ def test_a_race_begins_with_one_story_in_a_visit(browser, replay_file):
         tab.clock.run_for(1000)
         expect(tab.locator(STORY)).to_be_hidden()
         assert tab.evaluate("TreeRace.view.playing || TreeRace.view.atEnd")
-        assert tab.evaluate("TreeRace.view.time >= TreeRace.view.steps[0].t")
         tab.reload()
         tab.clock.run_for(500)
         assert tab.evaluate("TreeRace.view.playing || TreeRace.view.atEnd")
@@ -280,3 +279,40 @@ def test_words_of_the_accepted_path_are_whole_and_no_line_crosses_a_text(replay,
         assert found["labels"][-1].startswith("grandmother · p ")
         assert found["count"] > len(wanted)
         assert [found[name] for name in ("crossed", "over", "outside")] == [[], [], []], time
+
+
+def rescued_race():
+    """A race whose second step is won by the root's second branch."""
+    record = made_race()
+    steps = record.lanes[1].trace.steps
+    told = {"path": [2, 5], "burst": [12, 15, 99], "pieces": [" the", " end", " fox"]}
+    told |= {
+        "tokens": [10, 21, 12, 13, 14, 15],
+        "verdicts": ["root", "rejected", "accepted", "unreached", "unreached", "accepted"],
+    }
+    steps[1] = replace(steps[1], **told)
+    return record
+
+
+def test_the_best_rescue_is_told_and_the_race_comes_to_rest_on_it(replay_of):
+    tab = replay_of(rescued_race(), 1280, 720)
+    tab.evaluate(SEEK, 3.5)
+    expect(tab.locator(WORDS)).to_have_text("The favourite “a” is wrong: a chain keeps 0, the second branch 2.")
+    tab.evaluate("TreeRace.view.slowStart.story.leave()")
+    tab.evaluate("TreeRace.view.skip()")
+    assert tab.evaluate("TreeRace.view.step") == 1 and tab.evaluate("TreeRace.view.atEnd")
+    expect(tab.locator("[data-sentence]")).to_contain_text(
+        "Favourite “a” was wrong. A chain keeps 0 here, the second branch 2:"
+    )
+    expect(tab.locator("[data-runs]")).to_contain_text("Its branches won 2 of 6 tokens.")
+
+
+def test_without_motion_the_race_rests_on_the_rescue_too(replay_of):
+    tab = replay_of(rescued_race(), 1280, 720, "reduce")
+    expect(tab.locator("[data-sentence]")).to_contain_text("the second branch 2:")
+
+
+def test_a_race_without_a_rescue_says_so(replay):
+    tab = replay()
+    tab.evaluate("TreeRace.view.skip()")
+    expect(tab.locator("[data-runs]")).to_contain_text("No branch won here")

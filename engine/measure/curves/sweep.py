@@ -11,11 +11,10 @@ from statistics import median
 
 from engine.measure.racing import until_believed
 from engine.models.pairs import LoadedPair
-from engine.page.views.wire import Message, Steps
 from engine.race import BASELINE, Race, Settings, checked
 from engine.record.disturbance import disturbed_twice
 from engine.record.parsing import shown
-from engine.record.quiet import Quiet
+from engine.record.quiet import Message, Quiet, Steps
 from engine.record.race_file import worst_of
 from engine.record.trace import Trace
 from engine.record.trace_statistics import GuessCounts, seconds_per_token, tau, time_shares
@@ -102,6 +101,7 @@ class Sweep:
         for prompt in plan.prompts:  # each must fit the context
             Race(pair, plan.settings(prompt, (BASELINE,), plan.temperature[0]))
         self.cells: list[dict] = []
+        self.drafted: list[Trace] = []  # the system's, of the last cell that was measured
         self.guesses = GuessCounts()
         self.verify_ms: dict[int, list[float]] = {}  # of the target's forwards, by their rows
         self.warmed: set[str] = set()
@@ -166,6 +166,7 @@ class Sweep:
                 written += sum(len(trace.tokens) for trace in both)
         except ValueError as error:  # a shape that this system cannot grow
             return place | {"refused": str(error)}
+        self.drafted = [drafted for _, drafted in traces]
         for trace in chain.from_iterable(traces):
             self.guesses.add(trace)
             for step in trace.steps:

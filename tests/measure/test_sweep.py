@@ -8,8 +8,8 @@ import pytest
 
 from engine.forward.cache import KVCache
 from engine.measure import racing
-from engine.page.screens import sweep as sweep_module
-from engine.page.screens.sweep import Plan, Sweep, figures, recommended
+from engine.measure.curves import sweep as sweep_module
+from engine.measure.curves.sweep import Plan, Sweep, figures, recommended
 from engine.page.views.wire import News, numbered
 from engine.race import Lane, Race, Settings
 from engine.record.trace import Trace

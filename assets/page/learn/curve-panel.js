@@ -1,0 +1,201 @@
+// A curve of the walk, beside its card: the recorded one at once, and this machine's over it when it was measured here. Knows the messages of
+// engine/measure/curves/curves.py; leaves the drawing to the plots.
+"use strict";
+
+TreeRace.curvePanel = (() => {
+  const { drawCurve } = TreeRace.curvePlot;
+  const { fillBar, finder, make } = TreeRace.elements;
+  const { press } = TreeRace.form;
+  const { keepDrawn } = TreeRace.plotBase;
+  const { Tip, TreePointing } = TreeRace.pointing;
+  const { recordedWords } = TreeRace.recordedRace;
+  const { drawTree, factsOf } = TreeRace.treePlot;
+  const { ENDED, Run } = TreeRace.runs;
+  const { answered } = TreeRace.answers;
+
+  /** @typedef {{ title: string, key: string, unit: string, floor: number | null, text?: string }} Picture */
+  const TAU = { title: "Tokens a pass", key: "tau", unit: "", floor: null };
+  const SPEED = { title: "Speed, plain decoding is 1×", key: "speedup", unit: "×", floor: 1 };
+  /** @type {Record<string, Picture[]>} the two pictures of each curve */
+  const PICTURES = {
+    nodes: [TAU, SPEED],
+    temperature: [TAU, SPEED],
+    chain: [
+      { ...TAU, title: "Tokens a pass, easy text", text: "easy" },
+      { ...TAU, title: "Tokens a pass, hard text", text: "hard" },
+    ],
+    batch: [SPEED, { title: "Tokens a second, all sequences", key: "tokens_per_s", unit: "", floor: null }],
+  };
+  const DOUBLING = ["nodes", "batch"]; // curves over powers of two
+  const HUES = ["tree", "base", "ink"]; // of a curve's lines, in their order
+  const CHAINS = ["base", "tree", "ink"]; // where a chain comes first
+
+  class CurvePanel {
+    /** @type {Curve | null} the recorded one */
+    recorded = null;
+    /** @type {Curve | null} this machine's, as far as it was measured */
+    measured = null;
+    name = ""; // of the curve that is shown, "" for none
+
+    /**
+     * @param {HTMLElement} root
+     * @param {(name: string) => Answer<{ curve: Curve }>} ask the server for a recorded curve
+     * @param {() => void} onMeasured
+     */
+    constructor(root, ask, onMeasured) {
+      this.root = root;
+      this.ask = ask;
+      this.onMeasured = onMeasured;
+      this.at = finder(root, "curve-");
+      this.tip = new Tip(root);
+      this.canvases = ["first", "second"].map((name) => this.at(name));
+      /** @type {InstanceType<typeof Run<CurveMessage>>} */
+      this.run = new Run("treecurve", this);
+      this.at("measure").addEventListener("click", () =>
+        this.run.isOpen ? press("#race-halt") : press("#walk-curve"),
+      );
+      keepDrawn(this.at("plots"), () => this.draw());
+    }
+
+    /** @param {string} name of a curve, "" hides the panel */
+    async show(name) {
+      if (name === this.name) return;
+      if (this.run.isOpen) this.run.forget("#race-halt");
+      this.name = name;
+      this.root.hidden = !name;
+      this.recorded = this.measured = null;
+      this.at("trees").replaceChildren();
+      this.tell();
+      if (!name) return;
+      const { curve, refused } = await answered(this.ask(name));
+      if (name !== this.name) return;
+      if (refused) return this.say(refused);
+      this.recorded = curve;
+      this.tell();
+      this.grow(curve.trees);
+    }
+
+    // ---- what is measured here ----------------------------------------------------------------------------------------
+
+    order() {
+      this.measured = null;
+      return { order: JSON.stringify({ curve: this.name }) };
+    }
+
+    /** @param {string} words */
+    say(words) {
+      this.at("origin").textContent = words;
+      this.button();
+    }
+
+    /** @param {RunEnd} how */
+    over(how) {
+      this.say(`${ENDED[how]}. Press again to measure.`);
+      fillBar(this.at("progress"), 0, 1);
+    }
+
+    /** @param {CurveMessage} message */
+    feed(message) {
+      if (message.start || message.end) this.measured = /** @type {Curve} */ (message);
+      if (message.point && this.measured) this.measured.lines[message.line].points.push(message.point);
+      fillBar(this.at("progress"), message.done, 1);
+      if (message.start) this.say("Measuring on this machine …");
+      if (!message.end) return this.draw();
+      this.tell();
+      if (message.trees.length) this.grow(message.trees);
+      this.onMeasured();
+    }
+
+    button() {
+      const isOpen = this.run.isOpen && this.run.state !== "done";
+      this.at("measure").textContent = isOpen ? "Stop" : "Measure on this machine";
+    }
+
+    // ---- what is shown ------------------------------------------------------------------------------------------------
+
+    // The finding, and where and when it was measured.
+    tell() {
+      const { measured, recorded } = this;
+      const shown = measured ?? recorded;
+      this.at("finding").textContent = shown?.finding ?? "";
+      const day = (/** @type {Curve} */ curve) => `${curve.pair}, ${recordedWords(curve.recorded, curve.hardware)}`;
+      const here = measured && `Measured here: ${measured.pair}, ${measured.hardware}.`;
+      const before = recorded && `${here ? "Thin: " : ""}${day(recorded)}.`;
+      this.at("origin").textContent = [here, before].filter(Boolean).join(" ");
+      this.at("origin").title = recorded ? recorded.command : "";
+      fillBar(this.at("progress"), 0, 1);
+      this.button();
+      this.draw();
+    }
+
+    draw() {
+      const pictures = PICTURES[this.name];
+      if (!pictures || !this.root.clientWidth) return;
+      const shown = this.measured ?? this.recorded;
+      for (const [index, canvas] of this.canvases.entries()) {
+        const picture = pictures[index];
+        this.at(`${index ? "second" : "first"}-title`).textContent = picture.title;
+        const before = this.measured && this.recorded ? this.lines(this.recorded, picture, true) : [];
+        const lines = [...before, ...(shown ? this.lines(shown, picture, false) : [])];
+        drawCurve(canvas, lines, {
+          unit: picture.unit,
+          digits: 1,
+          floor: picture.floor,
+          peak: picture.key === "speedup" && this.name === "nodes",
+          doubling: DOUBLING.includes(this.name),
+          axis: shown?.axis ?? "",
+        });
+        canvas.setAttribute("aria-label", `${picture.title} by ${shown?.axis ?? ""}. ${shown?.finding ?? ""}`);
+      }
+    }
+
+    /**
+     * @param {Curve} curve
+     * @param {Picture} picture
+     * @param {boolean} faint
+     */
+    lines({ lines }, { key, text }, faint) {
+      const own = lines.filter((line) => !text || line.text === text);
+      const hues = own[0]?.title.includes("chain") ? CHAINS : HUES;
+      const drawn = own.map(({ title, points }, index) => ({
+        title,
+        hue: hues[index],
+        faint,
+        points: points.map((point) => ({ x: point.x, y: Number(point[key]) })),
+      }));
+      if (key !== "tokens_per_s" || !own.length) return drawn;
+      const points = own[0].points.map((point) => ({ x: point.x, y: Number(point.plain_tokens_per_s) }));
+      return [...drawn, { title: "plain decoding", hue: "base", faint, points }];
+    }
+
+    /**
+     * Trees that were drafted at one place of a text, beside each other.
+     * @param {{ title: string, nodes: number, step: Step }[]} trees
+     */
+    grow(trees) {
+      const figures = trees.map(({ title, nodes, step }) => {
+        const canvas = make("div", "canvas");
+        canvas.setAttribute("role", "img");
+        const { length } = step.burst;
+        const name = `${title}, ${nodes} nodes: ${length} ${length === 1 ? "token" : "tokens"} from this pass`;
+        canvas.setAttribute("aria-label", name);
+        new TreePointing(canvas, this.tip, () => step, factsOf).alone();
+        keepDrawn(canvas, () => drawTree(canvas, step));
+        return make(
+          "figure",
+          "plot",
+          make(
+            "figcaption",
+            "",
+            make("b", "", `${nodes} nodes`),
+            `${title}, ${length} ${length === 1 ? "token" : "tokens"}`,
+          ),
+          canvas,
+        );
+      });
+      this.at("trees").replaceChildren(...figures);
+    }
+  }
+
+  return { CurvePanel };
+})();

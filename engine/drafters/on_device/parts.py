@@ -1,0 +1,162 @@
+"""What drafters on a device are made of: their contract, and entries of the text that wait for the next round. Knows no net."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.forward.cache import KVCache, additive
+from engine.forward.runner import Runner
+from engine.forward.runner_gpu import rows_behind
+from engine.models.pairs import LoadedPair
+
+UNLIMITED = 99  # levels of a drafter that goes on from its own guesses
+CHUNK = 512  # entries of a prompt that are read together
+
+
+def is_plain(runner: Runner) -> bool:
+    """Whether static forwards serve the model: it has neither windows nor states, and lies on one device."""
+    return not (runner.window or runner.spread or runner.recurrent)
+
+
+class OnDevice:
+    """Guesses on the device, in tensors of fixed shapes. Made as `OnDevice(pair, net)`; `open` then makes its cache.
+
+    A round calls `first`, then `level` for one `Frontier` after another, then `commit`. All of them only queue work.
+    """
+
+    taps: bool | tuple[int, ...] = (
+        False  # the target's features that it reads, as `engine.contracts.Drafter.reads_features`
+    )
+    depth = UNLIMITED  # levels that it can guess
+    forwards_at_once = False  # whether one forward of its own answers all levels
+    size, whole = 0, True  # bytes of its cache with its graphs, and whether memory sufficed for these
+    buckets: Tensor  # int64 [depth], of a rank head what `engine.contracts.RANK_HEAD` tells of the favourites' chain
+
+    def __init__(self, pair: LoadedPair, net: Any):
+        """`net` is the trained one, the draft model's runner, or None."""
+        self.vocab, self.device, self.net = pair.target.vocab, pair.target.device, net
+
+    @classmethod
+    def serves(cls, net: Any) -> bool:
+        """Whether it can draft with the pair's own one."""
+        return net is not None
+
+    def open(self, capacity: int, depth: int, rows: int) -> None:
+        """Make room for a text of `capacity` tokens, trees of `depth` levels and `rows` nodes asked about in a round."""
+
+    def begin(self, prompt: list[int], features: Tensor | None) -> None:
+        """Take in the context, as `engine.contracts.Drafter.begin`."""
+
+    def first(self, root: Tensor, base: Tensor) -> Tensor:
+        """Log-probabilities `[1, V]` behind the token `root [1]`, which stands at position `base [1]`."""
+        raise NotImplementedError
+
+    def level(self, frontier: Any, base: Tensor) -> Tensor:
+        """Log-probabilities `[n, V]` behind the nodes of an `engine.policies.shared.growing_gpu.Frontier`."""
+        raise NotImplementedError
+
+    def commit(
+        self, tree: Any, path: Tensor, count: Tensor, bonus: Tensor, base: Tensor, features: Tensor | None
+    ) -> None:
+        """Take in the accepted nodes `path [depth]`, of which the first `count [1]` count and the others are 0.
+
+        `features [N, taps + 1, H]` are those of the tree's nodes.
+        """
+
+    def forwards(self, levels: int) -> int:
+        """Its own forwards for a tree of so many levels."""
+        return min(1, levels) if self.forwards_at_once else levels
+
+
+class Nothing(OnDevice):
+    """Plain decoding."""
+
+    depth = 0
+
+    @classmethod
+    def serves(cls, net: Any) -> bool:
+        return True
+
+
+class Entries(OnDevice):
+    """A drafter that reads an entry for every token of the text, with features of the target. Its rows stand where the tokens do.
+
+    Entries of the last round wait in tensors that hold one for every level and the root. The first `count + 1` count; the others are
+    written behind all rows, where nobody sees them. `offset` is 1 where an entry pairs a token with the features before it, and 0 where
+    it is of the features' own token.
+    """
+
+    offset = 1
+
+    def open(self, capacity: int, depth: int, rows: int) -> None:
+        self.steps = torch.arange(depth + 1, device=self.device)
+        self.cache = self.made_cache(capacity + rows + 2 * (depth + 1))
+        self.size, self.columns = self.cache.kv.nbytes, torch.arange(self.cache.capacity, device=self.device)
+        self.tokens = torch.zeros(depth + 1, dtype=torch.long, device=self.device)
+        taps = len(self.taps) if isinstance(self.taps, tuple) else 3
+        self.features = torch.zeros(depth + 1, taps + 1, self.read_size(), device=self.device)
+        # How many entries wait beside one; where the first one stands; and where the stream begins
+        self.count, self.entered, self.begun = torch.zeros(3, 1, dtype=torch.long, device=self.device).unbind()
+
+    def made_cache(self, capacity: int) -> KVCache:
+        config = self.net.config
+        width = config.hidden // config.heads
+        return KVCache(config.layers, config.heads, width, capacity, torch.float32, self.device)
+
+    def read_size(self) -> int:
+        return self.net.config.reads
+
+    def begin(self, prompt: list[int], features: Tensor | None) -> None:
+        """Reads all entries but the last, which wait for the first round."""
+        assert features is not None  # the taps ask for them
+        self.cache.clear()
+        start = min(self.offset, len(prompt) - 1)
+        if start < self.offset:
+            features = features.new_zeros(1, *features.shape[1:])
+        count = len(prompt) - start if self.offset else len(prompt) - 1
+        ids = torch.tensor(prompt, device=self.device)[start:]
+        ready = max(0, count - 1)
+        for at in range(0, ready, CHUNK):
+            here = slice(at, min(at + CHUNK, ready))
+            places = torch.arange(start + here.start, start + here.stop, device=self.device)
+            self.read(ids[here], features[here], places, places, torch.full_like(self.begun, start))
+        self.begun.fill_(start)
+        self.entered.fill_(start)
+        self.count.fill_(count - 1 - ready)
+        self.tokens[:1], self.features[: count - ready] = ids[-1:], features[ready:count]
+
+    def read(self, tokens: Tensor, features: Tensor, positions: Tensor, slots: Tensor, start: Tensor) -> Any:
+        """Write the rows of n entries at `slots [n]`. None sees a row before `start [1]`. Returns what the net makes of them."""
+        raise NotImplementedError
+
+    def waiting(self, base: Tensor) -> tuple[Tensor, Tensor]:
+        """Positions and slots `[depth + 1]` of the entries that wait, the last of which stands at `base - 1 + offset`."""
+        last = base - 1 + self.offset
+        places = last - self.count + self.steps
+        counts = (self.steps <= self.count) & (places >= 0)  # a capture runs it before there is any text
+        return torch.where(counts, places, last.clamp(min=0)), torch.where(
+            counts, places, self.columns[-1] - self.steps
+        )
+
+    def commit(
+        self, tree: Any, path: Tensor, count: Tensor, bonus: Tensor, base: Tensor, features: Tensor | None
+    ) -> None:
+        assert features is not None
+        nodes = torch.cat([torch.zeros_like(path[:1]), path])[: len(self.steps)]
+        below = torch.cat([nodes[1:], nodes[:1]])
+        self.features.copy_(features.index_select(0, nodes))
+        self.tokens.copy_(torch.where(self.steps == count, bonus, tree.tokens.index_select(0, below)))
+        self.count.copy_(count)
+        self.entered.copy_(base + self.offset)
+
+    def seen(self, slots: Tensor, start: Tensor) -> Tensor:
+        """bool `[n, capacity]`: rows from `start` up to one's own."""
+        return (self.columns <= slots[:, None]) & (self.columns >= start)
+
+    def drafted(self, frontier: Any, base: Tensor, start: Tensor) -> Tensor:
+        """The same of nodes, which see their ancestors' rows behind those of the text."""
+        return rows_behind(self.columns, base, frontier.lineage) & (self.columns >= start)
+
+    def mask(self, seen: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+        return additive(seen, seen.shape[1], dtype)

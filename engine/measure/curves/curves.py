@@ -1,0 +1,265 @@
+"""The four curves of Learn, measured in steps: nodes, temperature, chain against tree, batch. Knows races and batches; knows no page.
+
+A curve has lines, and a line has points. Every point is a cell of a sweep, or a batch of one size: what it wrote a pass, and how many
+times plain decoding's speed that was. `engine.lab.record_curves` keeps all curves in a file, and the page measures one anew.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any
+
+from engine.measure.curves.batches import BatchRun, decode_in_steps, sequences_of
+from engine.measure.curves.findings import FINDINGS
+from engine.measure.curves.sweep import Plan, Sweep
+from engine.measure.options import gallery, held_out
+from engine.measure.racing import Work
+from engine.measure.ways import in_turn
+from engine.models.cache_memory import too_large
+from engine.models.pairs import LoadedPair
+from engine.race import BASELINE, Settings, encoded
+from engine.record.disturbance import BUSY, run_of_many
+from engine.record.parsing import shown
+from engine.record.quiet import Message, Quiet, Steps
+from engine.record.trace import Step, Trace
+from engine.systems import find
+from engine.tree import LARGEST_TREE
+
+NODES = (2, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+DRAWN = (4, 64)  # nodes of the trees that are drawn beside the fastest one's
+TEMPERATURES = (0.0, 0.3, 0.6, 0.9, 1.2, 1.5)
+EQUAL = (2, 4, 7, 10, 13)  # nodes of both, in chain against tree: a chain has a depth of 12 at most
+DEEPEST, WIDTH, SHALLOW = 12, 4, 4
+SIZES = (1, 2, 4, 8, 16, 32, 64)  # sequences of a batch
+TOKENS = {"nodes": 48, "temperature": 40, "chain": 48, "batch": 24}  # of every text
+HEAT = 0.8  # the temperature of the hard texts
+FOREIGN = (6, 7, 9)  # of the held-out hostile prompts: German, Finnish, Spanish
+RUNS = 3  # of every batch, behind one that warms up
+WARM_UP_TOKENS = 4
+
+
+@dataclass
+class CurveLine:
+    """A line of a curve. `plan` is the sweep that measures it; a line of the batch curve has none and decodes `system`."""
+
+    title: str
+    system: str
+    text: str = ""  # which one of the curve's texts
+    plan: Plan | None = None
+    points: list[Message] = field(default_factory=list)
+
+    def to_dict(self) -> Message:
+        return {"title": self.title, "text": self.text, "points": self.points}
+
+
+def texts() -> dict[str, tuple[str, ...]]:
+    """Prompts by kind: "easy" texts repeat themselves, "hard" ones are in languages that the models have hardly read."""
+    domains, stranger = gallery(), held_out()["hostile"]
+    return {
+        "easy": tuple(each["prompt"] for each in domains["stories"][:3]),
+        "hard": tuple(stranger[at] for at in FOREIGN),
+        "each": tuple(each[min(2, len(each) - 1)]["prompt"] for each in domains.values()),
+    }
+
+
+def lines_of(curve: str, drafts: bool) -> list[CurveLine]:
+    """The curve's lines. A pair without a draft model guesses from the text alone. Raises `ValueError` for an unknown curve."""
+    if not isinstance(curve, str) or curve not in TOKENS:
+        raise ValueError(f"There is no curve {shown(curve)}. Available: {', '.join(TOKENS)}.")
+    drafter = "model" if drafts else "lookup"
+    tree, chain = (f"{drafter}/{policy}/token_match" for policy in ("best_first", "chain"))
+    every = texts()["each"]
+
+    def budget(
+        system: str, prompts: tuple[str, ...], nodes: tuple[int, ...], heats: tuple[float, ...], depth: int
+    ) -> Plan:
+        return Plan(prompts, system, "budget", (depth,), (WIDTH if system == tree else 1,), nodes, heats, TOKENS[curve])
+
+    def chains(prompts: tuple[str, ...], heat: float) -> Plan:
+        depths = tuple(nodes - 1 for nodes in EQUAL)
+        return Plan(prompts, chain, "shape", depths, (1,), (EQUAL[-1],), (heat,), TOKENS[curve])
+
+    if curve == "nodes":
+        return [CurveLine("draft tree", tree, plan=budget(tree, every, NODES, (0.0,), DEEPEST))]
+    if curve == "temperature":
+        most = (EQUAL[-1],)
+        return [
+            CurveLine("draft chain", chain, plan=budget(chain, every, most, TEMPERATURES, DEEPEST)),
+            CurveLine(f"{SHALLOW}-deep tree", tree, plan=budget(tree, every, most, TEMPERATURES, SHALLOW)),
+            CurveLine(f"{DEEPEST}-deep tree", tree, plan=budget(tree, every, most, TEMPERATURES, DEEPEST)),
+        ]
+    if curve == "chain":
+        found = []
+        for name, heat in (("easy", 0.0), ("hard", HEAT)):
+            prompts = texts()[name]
+            found.append(CurveLine("draft chain", chain, name, chains(prompts, heat)))
+            found.append(CurveLine("draft tree", tree, name, budget(tree, prompts, EQUAL, (heat,), DEEPEST)))
+        return found
+    sized = ["auto"] if drafts else []
+    return [CurveLine(find(name).title, name) for name in ("tree" if drafts else "lookup", *sized)]
+
+
+AXES = {"nodes": "nodes", "temperature": "temperature", "chain": "nodes", "batch": "sequences"}
+
+
+def amount_of(pair: LoadedPair, curve: str) -> tuple[list[str], int, int]:
+    """What a curve takes: prompts, lanes at once, tokens written at most. Raises `ValueError` for an unknown one."""
+    plans = [line.plan for line in lines_of(curve, pair.draft is not None)]
+    swept = [plan for plan in plans if plan]
+    if not swept:
+        runs = (RUNS + 1) * (len(plans) + 1)
+        return batch_prompts(), max(SIZES), sum(SIZES) * runs * TOKENS[curve]
+    prompts = [prompt for plan in swept for prompt in plan.prompts]
+    return prompts, 2, sum(2 * len(plan.cells) * len(plan.prompts) for plan in swept) * TOKENS[curve]
+
+
+def batch_prompts() -> list[str]:
+    return [each["prompt"] for domain in gallery().values() for each in domain]
+
+
+def place_of(curve: str, cell: Message) -> float:
+    """Where a sweep's cell stands on the curve's axis: its temperature, or the nodes that its tree may have."""
+    if curve == "temperature":
+        return cell["temperature"]
+    return cell["nodes"] if cell["width"] > 1 else 1 + cell["depth"]  # a chain has no other limit than its depth
+
+
+def measure_curve(pair: LoadedPair, curve: str) -> Steps:
+    """Measures a curve and yields plain messages between quiet steps. Closing the iterator frees every lane.
+
+    The first message carries "start" and the lines without points. Every point gives one, with its "line". The last one carries "end",
+    the lines with all points, the "finding" in words, and "trees": steps that were drafted at one place of a text. "done" is the share.
+    """
+    lines = lines_of(curve, pair.draft is not None)
+    about = {
+        "curve": curve,
+        "axis": AXES[curve],
+        "tokens": TOKENS[curve],
+        "pair": pair.title,
+        "hardware": pair.hardware,
+    }
+    yield {"start": True, **about, "lines": [line.to_dict() | {"points": []} for line in lines], "done": 0.0}
+    drafted: dict[tuple[int, float], list[Trace]] = {}
+    if curve == "batch":
+        yield from measure_batches(pair, lines)
+    else:
+        yield from sweep_lines(pair, curve, lines, drafted)
+    made = [line.to_dict() for line in lines]
+    trees = list(trees_of(curve, made, drafted))
+    yield {"end": True, **about, "lines": made, "finding": FINDINGS[curve](made), "trees": trees, "done": 1.0}
+
+
+def sweep_lines(
+    pair: LoadedPair, curve: str, lines: list[CurveLine], drafted: dict[tuple[int, float], list[Trace]]
+) -> Steps:
+    """The points of every line, from a sweep of its own. `drafted` learns the traces by line and place."""
+    whole = sum(len(line.plan.cells) for line in lines if line.plan)
+    before = 0
+    for number, line in enumerate(lines):
+        assert line.plan is not None
+        sweep = Sweep(pair, line.plan)
+        for message in sweep.run():
+            if isinstance(message, Quiet):
+                yield message
+                continue
+            done = {"done": (before + message.get("done", 0)) / whole}
+            cell = message.get("cell")
+            if cell and "refused" not in cell:
+                kept = ("tau", "speedup", "mean_nodes", "identical", "disturbed")
+                line.points.append({"x": place_of(curve, cell)} | {name: cell[name] for name in kept})
+                drafted[number, line.points[-1]["x"]] = sweep.drafted
+                yield {"point": line.points[-1], "line": number, **done}
+            elif not message.get("start"):
+                yield done
+        before += len(line.plan.cells)
+
+
+def measure_batches(pair: LoadedPair, lines: list[CurveLine]) -> Steps:
+    """The points of every line, size by size. Sizes whose caches do not fit the memory are left out."""
+    prompts, tokens = batch_prompts(), TOKENS["batch"]
+    asked = Settings(prompts[0], max_new_tokens=tokens)
+    rows = min(pair.context, max(len(encoded(pair, prompt)) for prompt in prompts) + tokens) + LARGEST_TREE
+    sizes = [size for size in SIZES if not too_large(pair, size, rows)]
+    sequences = sequences_of(pair, prompts, asked, max(sizes, default=0))
+    settings = [BASELINE, *(line.system for line in lines)]
+    spent = 0
+    for size in sizes:
+        runs: dict[str, list[BatchRun]] = {setting: [] for setting in settings}
+        for again in range(RUNS + 1):
+            for setting in in_turn(settings, again):
+                most = tokens if again else WARM_UP_TOKENS
+                run = yield from told(decode_in_steps(pair, setting, sequences[:size], most), spent / sum(sizes))
+                runs[setting] += [run] if again else []
+        spent += size
+        for number, line in enumerate(lines):
+            line.points.append(batch_point(size, line.system, runs))
+            yield {"point": line.points[-1], "line": number, "done": spent / sum(sizes)}
+
+
+def told(work: Work[BatchRun], done: float) -> Work[BatchRun]:
+    """The work's steps, the first of which says how far all is. Returns what the work returns."""
+    yield {"done": done}
+    return (yield from work)
+
+
+def batch_point(size: int, setting: str, runs: dict[str, list[BatchRun]]) -> Message:
+    """A setting's figures at one size: of each side the run of the median speed counts."""
+    middle = {name: sorted(some, key=attrgetter("speed"))[len(some) // 2] for name, some in runs.items()}
+    plain, mine = middle[BASELINE], middle[setting]
+    disturbed = (
+        run_of_many(
+            name,
+            middle[name].steps,
+            [each.steps for each in runs[name]],
+            middle[name].waited > BUSY * middle[name].seconds,
+        )
+        for name in (BASELINE, setting)
+    )
+    return {
+        "x": size,
+        "tau": mine.tokens / mine.rounds,
+        "speedup": mine.speed / plain.speed,
+        "tokens_per_s": mine.speed,
+        "plain_tokens_per_s": plain.speed,
+        "identical": all(each.texts == plain.texts for each in (*runs[BASELINE], *runs[setting])),
+        "disturbed": next(filter(None, disturbed), ""),
+    }
+
+
+# ---- trees from one place in a text
+
+
+def trees_of(curve: str, lines: list[Message], drafted: dict[tuple[int, float], list[Trace]]) -> Iterator[Message]:
+    """Steps to draw: small, fastest and largest tree, or a chain and a tree, where the second one wins most over the first."""
+    if curve == "nodes":
+        [line] = lines
+        best: Any = max(line["points"], key=lambda point: point["speedup"], default=None)
+        asked = [(0, nodes) for nodes in sorted({*DRAWN, best["x"]})] if best else []
+    elif curve == "chain":
+        asked = [(2, EQUAL[-1]), (3, EQUAL[-1])]
+    else:
+        return
+    steps = steps_at_one_place([drafted.get(each, []) for each in asked])
+    for (number, nodes), step in zip(asked, steps, strict=False):
+        yield {
+            "title": lines[number]["title"],
+            "nodes": nodes,
+            "step": {**vars(step), "t": 0.0, "has_bonus": step.has_bonus},
+        }
+
+
+def steps_at_one_place(drafted: list[list[Trace]]) -> list[Step]:
+    """Of every list's traces the steps at one position of one text: where the second one's burst is longer than the first's by most.
+
+    Texts are the same in all lists, so a position has the same root everywhere. Empty where no position is common.
+    """
+    if not all(drafted):
+        return []
+    places = []
+    for traces in zip(*drafted, strict=True):
+        by_position = [{step.position: step for step in trace.steps if not step.end} for trace in traces]
+        for position in set.intersection(*(set(each) for each in by_position)):
+            steps = [each[position] for each in by_position]
+            first, second, *_ = (len(step.burst) for step in steps)
+            places.append((second - first, second, -position, steps))
+    return max(places, key=lambda place: place[:3])[3] if places else []

@@ -1,0 +1,91 @@
+"""What a curve says, in words, from its lines and points alone. Knows no race and no page."""
+
+from collections.abc import Callable
+from typing import Any
+
+Lines = list[dict[str, Any]]
+
+
+def times(ratio: float) -> str:
+    return f"{ratio:.1f}×"
+
+
+def peak_of(line: dict[str, Any]) -> dict[str, Any]:
+    """The point of the highest speed."""
+    return max(line["points"], key=lambda point: point["speedup"])
+
+
+def find_peak(lines: Lines) -> str:
+    """Where more nodes stop paying."""
+    [line] = lines
+    peak, last = peak_of(line), line["points"][-1]
+    said = f"Speed peaks at {peak['x']} nodes with {times(peak['speedup'])} plain decoding’s."
+    if peak is last:
+        return f"{said} It still climbs there."
+    return (
+        f"{said} From there to {last['x']} nodes tokens a pass still go from {peak['tau']:.1f} to {last['tau']:.1f}, "
+        f"but a pass takes so much longer that {times(last['speedup'])} is left."
+    )
+
+
+def find_heat(lines: Lines) -> str:
+    """From which temperature on a wide tree writes more a pass than the chain of as many nodes. Tokens a pass have no clock's noise."""
+    chain, shallow, deep = lines
+    pairs = list(zip(chain["points"], shallow["points"], deep["points"], strict=True))
+    heats = [straight["x"] for straight, *_ in pairs]
+    ahead = [straight["x"] for straight, bushy, _ in pairs if bushy["tau"] > straight["tau"]]
+    ends = [
+        f"at T = {straight['x']:g} {straight['tau']:.1f} against {bushy['tau']:.1f}"
+        for straight, bushy, _ in (pairs[0], pairs[-1])
+    ]
+    best = sum(tree["tau"] >= straight["tau"] for straight, _, tree in pairs)
+    return (
+        f"{crossing_words(heats, ahead, shallow['title'])} Chain against tree: {', '.join(ends)}. "
+        f"The {deep['title']} writes at least as many as the chain at {best} of {len(pairs)} temperatures."
+    )
+
+
+def crossing_words(heats: list[float], ahead: list[float], title: str) -> str:
+    """Where a tree that is ahead at some of the temperatures overtakes the chain."""
+    more = f"The {title} writes more tokens a pass than the chain"
+    if not ahead:
+        return f"The chain writes more tokens a pass than the {title} at every temperature."
+    if len(ahead) == len(heats):
+        return f"{more} at every temperature."
+    if ahead == heats[-len(ahead) :]:
+        return f"They cross: {more[0].lower()}{more[1:]} from T = {ahead[0]:g} on."
+    return f"{more} at {len(ahead)} of {len(heats)} temperatures."
+
+
+def find_shape(lines: Lines) -> str:
+    """What branches are worth at equal nodes, on an easy and on a hard text."""
+    easy, hard = (
+        [line["points"][-1] for line in lines if line["text"] == text and line["points"]] for text in ("easy", "hard")
+    )
+    (chain, tree), (hard_chain, hard_tree) = easy, hard
+    return (
+        f"With {chain['x']} nodes on easy text the chain writes {chain['tau']:.1f} tokens a pass and the tree {tree['tau']:.1f}: "
+        f"where the drafter is sure, a tree is a chain too. On hard text it is {hard_chain['tau']:.1f} against {hard_tree['tau']:.1f}, "
+        f"and {times(hard_chain['speedup'])} against {times(hard_tree['speedup'])} plain decoding’s speed."
+    )
+
+
+def find_size(lines: Lines) -> str:
+    """At how many sequences the gain vanishes."""
+    first = lines[0]["points"][0]
+    begun = f"Alone, the {lines[0]['title']} has {times(first['speedup'])} plain decoding’s speed."
+    ends = []
+    for line in lines:
+        lost = next((point["x"] for point in line["points"] if point["speedup"] < 1), None)
+        last = line["points"][-1]
+        gone = f"is slower from {lost} sequences on" if lost else f"still has {times(last['speedup'])} at {last['x']}"
+        ends.append(f"the {line['title']} {gone}")
+    return f"{begun} In a batch {' and '.join(ends)}: more sequences fill the pass as guesses did."
+
+
+FINDINGS: dict[str, Callable[[Lines], str]] = {
+    "nodes": find_peak,
+    "temperature": find_heat,
+    "chain": find_shape,
+    "batch": find_size,
+}
