@@ -281,7 +281,7 @@ async with self.one:
             "record/constraint.py::checked",
             "ADDED.search(LITERAL.sub('\"\"', text))",
             "None",
-            "models/test_constraint_words.py::test_what_is_no_constraint_gets_a_sentence -k lark",
+            "record/test_constraint_words.py::test_what_is_no_constraint_gets_a_sentence -k lark",
             "others",
         ),
         (
