@@ -1,6 +1,5 @@
 """Devices: the kinds of devices that torch computes on here, what each waits for and lacks. Knows no model and no pair."""
 
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,11 +45,6 @@ def widest(device: torch.device) -> torch.dtype:
 def noise_place(device: torch.device) -> torch.device | None:
     """Where noise is made for a model: on a device that counts in float64 (`engine.sampling.gumbel_at`), else None for the CPU."""
     return device if device.type == "cuda" else None
-
-
-def cores() -> int:
-    """The processor's cores that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from engine.kernels.exact_attention import LANES
 from engine.kernels.named_arrays import FIELDS, NamedArrays
 from engine.kernels.phases import PHASES, Room, TargetEnds, TargetLayer, forward, forward_together, team_of
 from engine.kernels.sequences import EACH, Sequence, table_of
-from engine.kernels.sharing import LINE, cores
+from engine.kernels.sharing import LINE, usable_cores
 from engine.kernels.stored import Pieces, Stored
 
 FEWEST = 16  # rows that working space is made for
@@ -42,7 +42,7 @@ class CompiledLlama:
 
     def __init__(self, model: PreTrainedModel, threads: int | None = None):
         """`threads` None takes all cores that the process may use."""
-        config, self.threads = model.config, threads or cores()
+        config, self.threads = model.config, threads or usable_cores()
         root, size, pieces = config.hidden_size**0.5, head_dim_of(config), Pieces()
         self.vocab, self.hidden = config.vocab_size, config.hidden_size
 

@@ -223,7 +223,7 @@ class Team:
         return sum(map(time.clock_gettime, self.clocks))
 
 
-def cores() -> int:
+def usable_cores() -> int:
     """How many cores this process may use: those it may run on, within the quota of its container and `OMP_NUM_THREADS`."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:

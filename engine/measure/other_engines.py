@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from engine.forward.devices import cores, free_bytes
+from engine.forward.devices import free_bytes
+from engine.kernels.sharing import usable_cores
 from engine.measure.ways import Way, Written
 from engine.models.export import export_gguf, export_openvino
 from engine.models.gguf import writing as gguf_writing
@@ -186,7 +187,7 @@ def add_llama_cpp(found: Others, pair: LoadedPair, folder: Path) -> None:
             raise  # else the model's own file runs, and no other one can be written
     if own is not None:
         files = {own.stem: own, **files}
-    threads = {"n_threads": cores(), "n_threads_batch": cores(), "verbose": False}
+    threads = {"n_threads": usable_cores(), "n_threads_batch": usable_cores(), "verbose": False}
 
     def opened(kind: str, **more: Any) -> Any:
         return llama_cpp.Llama(str(files[kind]), n_ctx=pair.context, **threads, **more)
@@ -213,7 +214,7 @@ def add_openvino(found: Others, pair: LoadedPair, folder: Path) -> None:
     import openvino_genai
 
     export_openvino(pair.pair, folder)
-    threads = {"INFERENCE_NUM_THREADS": cores()}
+    threads = {"INFERENCE_NUM_THREADS": usable_cores()}
 
     def opened(kind: str, **more: Any) -> Any:
         return openvino_genai.LLMPipeline(str(folder / f"target.{kind}"), "CPU", **threads, **more)

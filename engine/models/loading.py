@@ -22,10 +22,11 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from engine.forward.devices import KINDS, cores, is_there
+from engine.forward.devices import KINDS, is_there
 from engine.forward.llama_eight_bit import eight_bits_pay
 from engine.forward.nf4.layers import take_few_rows
 from engine.forward.runner import Runner
+from engine.kernels.sharing import usable_cores
 from engine.models import refusals
 from engine.models.bigram import BigramTable
 from engine.models.gguf import reading as gguf_reading
@@ -200,12 +201,12 @@ def checked_dtype(dtype: str | None, device: torch.device) -> str:
 
 
 def hardware_name(device: torch.device) -> str:
-    """What a person calls the machine: "2 CPU cores", or the GPU's name."""
+    """What a person calls what computes: "2 CPU cores", those that the engine may use, or the GPU's name."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     if device.type == "mps":
         return f"{torch.backends.mps.get_name()} GPU"
-    return f"{cores()} CPU core{'' if cores() == 1 else 's'}"
+    return f"{usable_cores()} CPU core{'' if usable_cores() == 1 else 's'}"
 
 
 def stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:

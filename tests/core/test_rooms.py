@@ -46,7 +46,7 @@ ARROWS = {
     "lab.study": "measure race breaks systems acceptance models record sampling",
     "lab": "measure race systems decode rounds drafters acceptance target models record sampling tree",
     "lab.train": "measure race models nets forward record sampling",
-    "measure": "race batch systems decode rounds models nets forward remote record sampling tree",
+    "measure": "race batch systems decode rounds models nets forward kernels remote record sampling tree",
     "custom_generate": "race systems decode models forward sampling tree",
     "race": "systems decode contracts models remote record sampling tree",
     "batch": "systems decode rounds contracts target models forward record sampling tree",
@@ -60,7 +60,7 @@ ARROWS = {
     "acceptance": "contracts kernels sampling tree",
     "contracts": "models forward kernels record sampling tree",  # a drafter may be shown the cache of the target
     "target": "forward tree",
-    "models": "nets forward remote record",
+    "models": "nets forward kernels remote record",  # how many cores are used
     "nets": "forward kernels",
     "forward": "kernels record",  # which errors mean that memory ran out
     "remote": "record",

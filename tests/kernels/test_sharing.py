@@ -27,13 +27,14 @@ from engine.kernels.sharing import (
     WORK,
     Team,
     close_call,
-    cores,
     next_task,
     open_call,
     seen,
     state_of,
     turn_of,
+    usable_cores,
 )
+from engine.models.loading import hardware_name
 from engine.target import Target
 from helpers.families import over, random_model
 
@@ -191,8 +192,9 @@ def test_a_thread_that_fails_ends_the_call_for_all_and_the_next_one_goes_well(fa
 
 
 def test_a_process_uses_the_cores_that_it_may_use(monkeypatch):
-    assert 1 <= cores() <= MOST
+    assert 1 <= usable_cores() <= MOST
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    assert cores() == 1
+    assert usable_cores() == 1
+    assert hardware_name(torch.device("cpu")) == "1 CPU core"  # the name of what computes, not of what is there
     monkeypatch.setenv("OMP_NUM_THREADS", "many")
-    assert 1 <= cores() <= MOST
+    assert 1 <= usable_cores() <= MOST

@@ -27,7 +27,7 @@ from engine.forward.runner import Runner
 from engine.kernels.compiling import compiled, exactly_compiled
 from engine.kernels.named_arrays import NamedArrays, unpacked
 from engine.kernels.rounded import ENTERED, GROUP, round_matrix
-from engine.kernels.sharing import cores
+from engine.kernels.sharing import usable_cores
 from engine.kernels.stored import Entering, Stored, block_product, enter_product
 from engine.lab.train.pretrain import llama
 from engine.models.loading import hardware_name
@@ -187,7 +187,7 @@ HEAD += f"{'reading':>9}{'share':>8}{'peak':>8}"
 
 
 def main(options: Namespace) -> dict:
-    threads = options.threads or sorted({1, cores()})
+    threads = options.threads or sorted({1, usable_cores()})
     if min(options.contexts) < 1 or max(options.contexts) > max(CONTEXTS):
         raise ValueError(f"--contexts must be between 1 and {max(CONTEXTS)}, got {options.contexts}.")
     found: list[dict] = []
