@@ -5,12 +5,15 @@ What a round does is handed to it: `engine.rounds.round` grows, verifies, decide
 `engine.rounds.round_gpu` with one graph on a GPU, `engine.batch` with one forward for many texts.
 """
 
+import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from engine.contracts import Outcome, Rounds
 
+DEBUG = os.environ.get("DEBUG", "") not in ("", "0")  # every round is printed on the error stream
 Step = Callable[[list[Any]], list[Outcome]]  # makes the next round of those lanes whose text goes on
 
 
@@ -68,5 +71,16 @@ def decode_all(
             if end:
                 texts.remove(text)
             found = vars(done) | {"seconds": text.before | done.seconds}
-            yield text.number, Round(**found, position=text.position, burst=burst, end=end)
+            result = Round(**found, position=text.position, burst=burst, end=end)
+            if DEBUG:
+                print(describe_round(text.number, result), file=sys.stderr, flush=True)
+            yield text.number, result
             text.position, text.left, text.before = text.position + len(path) + 1, text.left - len(burst), {}
+
+
+def describe_round(number: int, done: Round) -> str:
+    """A line on a round of the text of that number: its tree, its burst and its phases in milliseconds."""
+    depth, kept = max(done.tree.depth), len(done.verdict.path)
+    phases = ", ".join(f"{name} {1000 * seconds:.2f}" for name, seconds in done.seconds.items())
+    size = f"{len(done.tree) - 1} guesses to depth {depth}, {kept} kept, {len(done.burst)} tokens"
+    return f"text {number} at {done.position}: {size}; ms: {phases}{done.end and f'; end: {done.end}'}"

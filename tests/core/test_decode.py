@@ -7,6 +7,7 @@ The embedded models accept long and short paths alike, so equality over 32 token
 import pytest
 import torch
 
+from engine import decode
 from engine.decode import cut
 from engine.race import Race, Settings
 from engine.systems import SYSTEMS, System
@@ -137,3 +138,17 @@ def test_an_unsound_combination_is_refused_with_the_reason():
 def test_a_full_tree_beyond_the_limit_is_refused(embedded):
     with pytest.raises(ValueError, match="depth 5 and width 4 has 1,365 nodes, over the limit of 400"):
         Race(embedded, Settings("Story: x", ("vanilla", "nanogpt-tree"), depth=5, width=4))
+
+
+def test_debug_prints_a_line_for_every_round(embedded, monkeypatch, capsys):
+    plain = decoded(embedded, "tree", [5, 6, 7], 12)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(decode, "DEBUG", True)
+    rounds = decoded(embedded, "tree", [5, 6, 7], 12)
+    lines = capsys.readouterr().err.splitlines()
+    assert [each.burst for each in rounds] == [each.burst for each in plain] and len(lines) == len(rounds)
+    for line, each in zip(lines, rounds, strict=True):
+        size = f"{len(each.tree) - 1} guesses to depth {max(each.tree.depth)}, {len(each.verdict.path)} kept, {len(each.burst)} tokens"
+        assert line.startswith(f"text 0 at {each.position}: {size}; ms: ")
+        assert all(f"{name} {1000 * seconds:.2f}" in line for name, seconds in each.seconds.items())
+    assert "prefill" in lines[0] and "prefill" not in lines[1] and lines[-1].endswith("; end: length")
