@@ -14,7 +14,17 @@ from importlib import import_module
 from typing import NoReturn
 
 from engine.kernels import beforehand
-from engine.measure.options import Parser, add_pair, add_remote, add_shape, given_pair, given_remote, refusals, shaped
+from engine.measure.options import (
+    Parser,
+    add_pair,
+    add_remote,
+    add_shape,
+    given_pair,
+    given_remote,
+    refusals,
+    register_parts,
+    shaped,
+)
 from engine.models.pairs import EMBEDDED, OFFERED, PAIRS, QUANTISATIONS, LoadedPair, Pair, is_here, one_of
 from engine.page.screens.heap import share_arenas
 from engine.page.views import standalone
@@ -38,6 +48,7 @@ def main() -> None:
     options = parser.parse_args()
     host, port = "0.0.0.0" if "SPACE_ID" in os.environ else "127.0.0.1", options.port
     with refusals():
+        register_parts(options)
         pair = given_pair(options, otherwise=os.environ.get("TREERACE_PAIR", "embedded"))
         kept = options.quantisation or os.environ.get("TREERACE_QUANTISATION")
         if options.spread == "matrices":

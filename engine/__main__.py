@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.measure.options import Parser, refusals
+from engine.measure.options import Parser, refusals, register_parts
 from engine.shell import bench, models, race
 
 
@@ -134,6 +134,8 @@ def main(arguments: list[str]) -> None:
     alone = getattr(options, "json", False)
     try:
         with refusals(), redirect_stdout(io.StringIO()) if alone else nullcontext():
+            if "part" in options:
+                register_parts(options)
             figures = import_module(ALL[called].module).main(options)
     except KeyboardInterrupt:  # also while torch is imported
         print(f"\nThe command {called} was stopped before it was done.", file=sys.stderr)

@@ -6,6 +6,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -28,6 +29,7 @@ class Parser(ArgumentParser):
 
 
 ASSETS = Path(__file__).parents[2] / "assets"
+PARTS = "treerace.parts"  # entry points of packages that bring parts
 CURVE = "curve.jsonl"  # of a drafter's training, in its folder: a line of JSON for every validation
 
 
@@ -106,6 +108,23 @@ def add_pair(parser: ArgumentParser) -> None:
     spread = "put the target's layers on all GPUs, then in memory, then on a disk; or split its matrices over a torchrun's processes"
     parser.add_argument("--spread", choices=SPREADS, default="none", help=spread)
     parser.add_argument("--device", default=None, help="cpu, cuda or mps; the best one when left out")
+    part = "a Python file with a drafter, policy or rule of your own, which mixes then know by the file's name; may be given often"
+    parser.add_argument("--part", metavar="FILE", type=Path, action="append", default=[], help=part)
+
+
+def register_parts(options: Namespace) -> None:
+    """Adds the parts of installed packages to the registries, and those of `--part` to a command that loads a pair.
+
+    Raises `ValueError` for a wrong one.
+    """
+    points = entry_points(group=PARTS)
+    if not points and not options.part:
+        return
+    from engine.plugins import register_file, register_installed  # imports PyTorch, for which a refusal need not wait
+
+    register_installed(points)
+    for file in options.part:
+        register_file(file)
 
 
 def given_pair(options: Namespace, otherwise: str = "embedded") -> Pair:
