@@ -79,6 +79,7 @@ TreeRace.paysView = (() => {
     // Other prompts are there.
     show() {
       this.run.forget("#lab-halt");
+      this.report = null;
       this.root.classList.remove("told");
       this.servers.beside(null);
       this.pick("verdict");

@@ -83,12 +83,12 @@ def test_a_stage_has_three_dials_with_buttons_and_keys(page):
 
 def test_lab_and_grand_prix_begin_with_a_recorded_example(page):
     page.get_by_role("button", name="Lab", exact=True).click()
-    expect(page.locator("[data-lab-words]")).to_contain_text("An example, recorded on 2 CPU cores")
+    expect(page.locator("[data-lab-words]")).to_contain_text("An example, 67M embedded pair, recorded on 2 CPU cores")
     assert page.evaluate("TreeRace.sweep.measured.raced.length") > 20
     open_view(page, "pays")
     expect(page.locator("[data-lab-pays] [data-answer]")).not_to_be_empty()
     page.get_by_role("button", name="Grand prix").click()
-    expect(page.locator("[data-prix-words]")).to_contain_text("An example, recorded on 2 CPU cores")
+    expect(page.locator("[data-prix-words]")).to_contain_text("An example, 67M embedded pair, recorded on 2 CPU cores")
     expect(page.locator("[data-prix-table] tbody tr")).not_to_have_count(0)
 
 
