@@ -34,7 +34,7 @@ TreeRace.labViews = (() => {
       const says = (/** @type {string} */ view) => (/** @type {string} */ words) => this.say(view, words);
       TreeRace.sweep = new SweepView(this.section("sweep"), value, says("sweep"));
       TreeRace.prompts = new PromptsView(this.section("prompts"), value, server.read_prompts, says("prompts"));
-      TreeRace.pays = new PaysView(this.section("pays"), value, server.read_pays, says("pays"));
+      TreeRace.pays = new PaysView(this.section("pays"), value, server.read_prompts, says("pays"));
       TreeRace.production = new ProductionView(
         this.section("production"),
         value,
