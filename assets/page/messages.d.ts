@@ -321,15 +321,6 @@ interface BreakDistance {
   temperature: number;
 }
 
-interface Engine {
-  engine: string;
-  version: string;
-  idea: string;
-  code: string;
-  cannot: string[];
-  source: string;
-}
-
 /** Something to break on purpose, with the card of the system that is broken so. */
 interface Break {
   name: string;
@@ -437,7 +428,6 @@ type CurveMessage = RunMessage & Curve & { point?: CurvePoint; line: number; don
 interface LabServer {
   read_prompts(name: string, text: string): Answer<{ prompts: string[] }>;
   example(name: string): Answer<Example>;
-  production(system: string, ...shape: (number | string)[]): Answer<{ engines: Engine[] }>;
 }
 
 type Look = (name: string, pair: string) => Answer<System>;

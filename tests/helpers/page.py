@@ -215,7 +215,7 @@ def path_is_legible(tree: Locator, step: Step) -> None:
 
 
 def open_view(page: Page, view: str) -> None:
-    """Opens one of the lab's views: sweep, prompts, pays or production."""
+    """Opens one of the lab's views: sweep, prompts or pays."""
     page.evaluate("TreeRace.screens.showScreen('lab')")
     page.evaluate("view => TreeRace.lab.show(view)", view)
 

@@ -103,10 +103,10 @@ def test_both_questions_about_own_prompts_share_one_tab_and_one_file(page):
     assert "lab=prompts" in page.url
 
 
-@pytest.mark.parametrize("address", ["screen=prix", "screen=lab&lab=production", "learn=9"])
+@pytest.mark.parametrize("address", ["screen=prix", "screen=lab&lab=prompts", "learn=9"])
 def test_an_address_leads_to_its_screen(page, server, address):
     tab = idle(page, f"{server}?{address}")
-    part = {"screen=prix": "[data-prix]", "learn=9": "[data-curve].curve"}.get(address, "[data-lab-production]")
+    part = {"screen=prix": "[data-prix]", "learn=9": "[data-curve].curve"}.get(address, "[data-lab-prompts]")
     expect(tab.locator(part)).to_be_visible()
     tab.close()
 

@@ -131,7 +131,6 @@ ANSWERS = {
     "opened": made_race().to_json(),
     "replay_page": made_race().to_json(),
     "read_prompts": ["a.txt", "Once"],
-    "production": ["tree", 4, 2, 8, 0.0],
 }
 GIVEN = [(name, field) for name, fields in STREAMS.items() for field in fields]
 

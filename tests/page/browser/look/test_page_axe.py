@@ -146,7 +146,6 @@ PAGE = {
     "help": click("[data-help] button"),
     "prix": click("[data-name=prix]"),
     **LAB,
-    "production": lambda tab: open_view(tab, "production"),
     **{f"learn {number}": walk(number) for number in range(1, PAGES + 1)},
 }
 
