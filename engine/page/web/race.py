@@ -13,7 +13,7 @@ from engine.page.web.form import Fields, some
 from engine.page.web.lending import Served
 from engine.page.web.parts import by_name, call, carried, hidden, part, trigger
 from engine.page.web.streams import QUIET, api, runs
-from engine.race import BASELINE, REMOTE, SHAPE
+from engine.race import BASELINE, REMOTE, SHAPE, checked
 from engine.systems import chain_beside, find, spelled
 
 
@@ -65,7 +65,7 @@ def with_chain(served: Served, systems: tuple[str, str], settings: dict[str, Any
     left, right = systems
     if REMOTE in systems:
         return systems
-    system, given = find(right), {dial: settings[dial] for dial in SHAPE if settings[dial] is not None}
+    system, given = find(right), {dial: checked(dial, settings[dial]) for dial in SHAPE if settings[dial] is not None}
     shape = given if len(given) == len(SHAPE) else system.shape(served.chosen(settings.get("pair", ""))) | given
     chain = chain_beside(system, shape)
     return (left, chain, right) if chain else systems
