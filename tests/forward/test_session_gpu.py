@@ -195,5 +195,10 @@ def test_a_lender_lends_what_came_back_last():
 def test_buckets_capture_the_sizes_that_are_asked_for():
     """And those of prompts, whose logits but the last nobody reads."""
     buckets = Buckets(Runner(tiny_llama(0)), 64, (), (3, 24))
-    assert [(each.size, each.last_only) for each in buckets.by_size] == [(3, False), (24, False), (64, True), (256, True)]
+    assert [(each.size, each.last_only) for each in buckets.by_size] == [
+        (3, False),
+        (24, False),
+        (64, True),
+        (256, True),
+    ]
     assert buckets.fitting(4, False).size == 24 and buckets.fitting(25, False) is None
