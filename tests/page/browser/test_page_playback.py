@@ -82,6 +82,18 @@ def test_the_speeds_are_relative_to_a_race_of_ten_seconds_and_to_real_time(page)
             expect(page.locator("[data-pace]")).to_have_text(words)
 
 
+def test_a_race_behind_its_story_takes_the_pace_of_all_that_has_come(page):
+    """Its first message came before its first step and told real time: the story over, the race would be gone in a blink."""
+    first, last = [json.loads(event) for event in events(FakeRace(two_lanes()))]
+    page.evaluate("sessionStorage.clear()")
+    for event in (first | {"slowdown": 1.0}, last):
+        page.evaluate("event => TreeRace.view.race.show(event)", event)
+    assert page.evaluate("TreeRace.view.slowStart.isTelling")
+    page.keyboard.press("Escape")
+    assert not page.evaluate("TreeRace.view.slowStart.isTelling")
+    assert page.evaluate("TreeRace.view.speeds.fitting") == last["slowdown"] > 50
+
+
 def test_the_clocks_follow_the_speed(page):
     """A frame at a time, by hand: two hundredths of a second on the page, where the race begins and where half of it is over."""
     play_two_lanes(page)
