@@ -65,7 +65,10 @@ def with_chain(served: Served, systems: tuple[str, str], settings: dict[str, Any
     left, right = systems
     if REMOTE in systems:
         return systems
-    system, given = find(right), {dial: checked(dial, settings[dial]) for dial in SHAPE if settings[dial] is not None}
+    system, given = (
+        find(right),
+        {dial: int(checked(dial, settings[dial])) for dial in SHAPE if settings[dial] is not None},
+    )
     shape = given if len(given) == len(SHAPE) else system.shape(served.chosen(settings.get("pair", ""))) | given
     chain = chain_beside(system, shape)
     return (left, chain, right) if chain else systems
