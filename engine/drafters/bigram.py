@@ -2,7 +2,7 @@
 
 import torch
 
-from engine.contracts import Drafter
+from engine.contracts import COPIES, Drafter
 from engine.models.pairs import LoadedPair
 from engine.tree import DraftTree
 
@@ -11,6 +11,7 @@ class BigramDrafter(Drafter):
     title = "bigram table"
     about = "A table of which token follows which; it looks one token back."
     source = "tree-based speculative decoding for nanoGPT"
+    idea = COPIES
 
     def __init__(self, pair: LoadedPair, capacity: int):
         if pair.bigram is None:
