@@ -2,7 +2,7 @@
 
 import torch
 
-from engine.contracts import Counterpart, Drafter
+from engine.contracts import COPIES, Drafter
 from engine.models.pairs import LoadedPair
 from engine.tree import DraftTree
 
@@ -11,11 +11,7 @@ class BigramDrafter(Drafter):
     title = "bigram table"
     about = "A table of which token follows which; it looks one token back."
     source = "tree-based speculative decoding for nanoGPT"
-    counterpart = Counterpart(
-        "n-gram lookup",
-        lacks="bigram table",
-        lost="Lookup guesses nothing where nothing repeats; the table always has a guess.",
-    )
+    idea = COPIES
 
     def __init__(self, pair: LoadedPair, capacity: int):
         if pair.bigram is None:

@@ -6,7 +6,7 @@ Invariant: between rounds the cache holds the rows of the committed context with
 import numpy as np
 import torch
 
-from engine.contracts import Counterpart, Features
+from engine.contracts import SMALL_MODEL, Features
 from engine.drafters.model_compiled import DraftCache, behind_level, grow_with_model
 from engine.drafters.shared.drafted_rows import DraftedRows
 from engine.drafters.shared.grows_at_once import GrowsAtOnce
@@ -22,7 +22,7 @@ class ModelDrafter(GrowsAtOnce):
     title = "draft model"
     about = "A small language model beside the target."
     source = "Leviathan et al. 2023, Chen et al. 2023"
-    counterpart = Counterpart("draft model")
+    idea = SMALL_MODEL
 
     def __init__(self, pair: LoadedPair, capacity: int):
         if pair.draft is None:

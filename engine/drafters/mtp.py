@@ -4,7 +4,6 @@ It keeps entries as EAGLE does: rows of drafted nodes are thrown away, and made 
 takes the layers' place where the pair has one. It reads the target's own cache, and keeps no rows.
 """
 
-from engine.contracts import Counterpart
 from engine.drafters.eagle import EagleDrafter
 from engine.forward.cache import KVCache
 from engine.models.pairs import QUANTISATIONS, LoadedPair
@@ -17,7 +16,6 @@ class MtpDrafter(EagleDrafter):
     title = "MTP"
     about = "Layers of the target's own checkpoint, or its assistant, trained to guess ahead."
     source = "multi-token prediction of DeepSeek-V3 (2024)"
-    counterpart = Counterpart("MTP")
     trained = "mtp"
 
     def __init__(self, pair: LoadedPair, capacity: int):

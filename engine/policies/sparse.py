@@ -4,7 +4,6 @@ A node's value is the product of those accuracies along its path. The most valua
 The drafter is asked once per level; heads answer all levels from one forward.
 """
 
-from engine.contracts import Counterpart
 from engine.policies.shared.asking import Growth, LevelByLevel
 from engine.record.promise import best_neighbours
 
@@ -15,7 +14,6 @@ class Sparse(LevelByLevel):
     title = "sparse tree"
     about = "One fixed shape, the best for how often each favourite was right."
     source = "Medusa (Cai et al. 2024), calibrated sparse tree"
-    counterpart = Counterpart("fixed tree")
 
     def plan(self) -> None:
         """Raises `ValueError` when nothing was measured about the pair's heads."""

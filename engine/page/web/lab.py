@@ -1,4 +1,4 @@
-"""The lab: sweeps, own prompts, whether guessing pays, a setting for production, and APIs. Start runs the shown view."""
+"""The lab: sweeps, own prompts, whether guessing pays, and APIs. Start runs the shown view."""
 
 import dataclasses
 from typing import Any
@@ -7,14 +7,14 @@ import gradio as gr
 
 from engine.measure.curves.sweep import Plan
 from engine.page.screens import own_prompts
-from engine.page.screens.answers import PROMPTS, example, production, read_pays, read_prompts
+from engine.page.screens.answers import PROMPTS, example, read_prompts
 from engine.page.screens.cards import cards
 from engine.page.screens.orders import ordered
 from engine.page.screens.pays import ALLOWED
 from engine.page.web.form import Fields, some
 from engine.page.web.lending import Served
 from engine.page.web.parts import call, carried, part, trigger
-from engine.page.web.streams import QUIET, Values, api, runs
+from engine.page.web.streams import QUIET, Runs, Values, add_stop, api, runs
 
 # What an order of a view may hold
 PLANNED = {each.name for each in dataclasses.fields(Plan)}
@@ -23,7 +23,7 @@ OF_PROMPTS, OF_PAYS = {"prompts", "system"}, {"prompts", "systems", "max_new_tok
 
 def fill(served: Served, form: Fields, go: gr.Button, halt: gr.Button) -> None:
     about = {"systems": cards(), "prompts": PROMPTS, "allowed": own_prompts.ALLOWED, "pays": ALLOWED}
-    part("lab", "mountLab", about, server_functions=[read_prompts, read_pays, production, example])
+    part("lab", "mountLab", about, server_functions=[read_prompts, example])
     go.click(None, js=call("lab.start"), **QUIET)
 
     def sweep_on_page(order, pair, **_):
@@ -35,14 +35,17 @@ def fill(served: Served, form: Fields, go: gr.Button, halt: gr.Button) -> None:
     def pays_on_page(order, **dialled):
         return ordered(order, OF_PAYS, OF_PAYS) | dialled
 
-    def view(start: str, kind: str, values: Values, channel: str, *names: str) -> None:
+    def view(start: str, kind: str, values: Values, channel: str, *names: str) -> Runs:
         """The run of a view. The page's script orders it, from its own menus and the form; the fields of those names come beside."""
         fields = {"order": carried()} | some(form, *names)
-        runs(trigger(start), halt, served, kind, values, fields, channel)
+        return runs(trigger(start), served, kind, values, fields, channel)
 
-    view("sweep-start", "sweep", sweep_on_page, "treelab", "prompt", "temperature", "seed")
-    view("prompts-start", "prompts", prompts_on_page, "treeprompts", "temperature", "max_new_tokens", "seed")
-    view("pays-start", "pays", pays_on_page, "treepays", "temperature", "seed", "constraint")
+    lab_runs = view("sweep-start", "sweep", sweep_on_page, "treelab", "prompt", "temperature", "seed")
+    lab_runs |= view(
+        "prompts-start", "prompts", prompts_on_page, "treeprompts", "temperature", "max_new_tokens", "seed"
+    )
+    lab_runs |= view("pays-start", "pays", pays_on_page, "treepays", "temperature", "seed", "constraint")
+    add_stop(halt, lab_runs)
     api(served, "sweep", sweep)
     api(served, "prompts", prompts)
     api(served, "pays", pays)
