@@ -34,6 +34,7 @@ PROPOSALS = {
     "whole chains": "several chains, each drawn from q independently of the others",
     "without replacement": "tokens drawn from q one after another, none twice",
 }
+INSTEAD = "Any target can race “draft tree, sizes itself” (auto), “prompt lookup” (lookup) and “token recycling” (recycling)."
 RANK_HEAD, OWN_TREE = "rank head", "tree of its own"  # what a drafter may offer beside `log_q` and a policy may need
 
 # Depths and budgets of nodes to try: few rows cost little on some machines, and many on others
@@ -68,6 +69,14 @@ class Counterpart:
             )
 
 
+@dataclass(frozen=True)
+class Lack:
+    """What a part needs and a pair has not. `needs` is words behind "needs"; `refusal` says in sentences what works instead."""
+
+    needs: str
+    refusal: str
+
+
 class Part:
     """What every part says about itself."""
 
@@ -75,6 +84,11 @@ class Part:
     about: ClassVar[str]  # one sentence for a visitor
     source: ClassVar[str]  # who it comes from: a paper, or "ours"
     counterpart: ClassVar[Counterpart] = Counterpart()  # in serving engines; none unless a part declares one
+
+    @classmethod
+    def lack(cls, pair: "LoadedPair") -> Lack | None:
+        """What the pair lacks for it, None for nothing. Nothing is loaded for the answer."""
+        return None
 
 
 class Drafter(Part):
@@ -88,6 +102,9 @@ class Drafter(Part):
     reads_features: bool | tuple[int, ...] = False
     reads_logits: ClassVar[bool] = False  # whether `see` is called with the target's logits of every verification
     guesses: ClassVar[bool] = True  # False for the drafter that proposes nothing
+    takes: ClassVar[str] = (
+        ""  # what it is made of: the pair's "draft" or "bigram", or a net by its name; "" for nothing
+    )
     chooses: ClassVar[bool] = (
         False  # whether it is one of its `choices`, and is made as `Drafter(pair, capacity, chosen)`
     )
@@ -100,7 +117,16 @@ class Drafter(Part):
 
     def __init__(self, pair: "LoadedPair", capacity: int):
         """`capacity` is in rows of a cache. Raises `ValueError` when the pair lacks what the drafter needs."""
+        if lack := self.lack(pair):
+            raise ValueError(lack.refusal)
         self.vocab = pair.target.vocab
+
+    @classmethod
+    def lack(cls, pair: "LoadedPair") -> Lack | None:
+        if not cls.takes or pair.has(cls.takes):
+            return None
+        words = {"draft": "draft model", "bigram": "bigram table"}.get(cls.takes, f"trained {cls.title} drafter")
+        return Lack(f"a {words}", f"The pair {pair.title} has no {words}. {pair.way_to(cls.takes)} {INSTEAD}")
 
     @classmethod
     def choices(cls, pair: "LoadedPair") -> list[str]:

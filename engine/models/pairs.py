@@ -326,15 +326,24 @@ class LoadedPair:
         shapes = {name: {shape: counted[name][shape]} for name, shape in chosen.items()}
         return replace(self, calibration=replace(self.calibration, shapes=shapes))
 
+    def has(self, part: str) -> bool:
+        """Whether it has a "draft", a "bigram" table, or the learned drafter of that name. Nothing is loaded for the answer."""
+        return getattr(self, part) is not None if part in ("draft", "bigram") else part in self.learned
+
     def net(self, name: str) -> "Net":
         """The learned drafter of that name. Raises `ValueError` when none was trained for this pair's target."""
         if name not in self.learned:
-            listed = ", ".join(self.pair.heads.get(READS.get(name, ""), ()))
-            published = ""
-            if listed:
-                published = f" Published for its target: {READS[name]} {listed}; give a folder with one as --drafter."
-            raise ValueError(
-                f"The pair {self.title} has no trained {name} drafter. Train one with `python -m engine train {name} "
-                f"{self.pair.training}`, or choose the system tree or lookup.{published}"
-            )
+            raise ValueError(f"The pair {self.title} has no trained {name} drafter. {self.way_to(name)}")
         return self.learned[name]
+
+    def way_to(self, part: str) -> str:
+        """How the pair comes by a part that it has not, in a sentence or two."""
+        if part == "draft":
+            return "Give one as --draft, beside --target, or choose another pair."
+        if part == "bigram":
+            return "Embedded pairs have one."
+        listed = ", ".join(self.pair.heads.get(READS.get(part, ""), ()))
+        published = (
+            f" Published for its target: {READS[part]} {listed}; give a folder with one as --drafter." if listed else ""
+        )
+        return f"Train one with `python -m engine train {part} {self.pair.training}`.{published}"

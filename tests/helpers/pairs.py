@@ -50,6 +50,7 @@ def spoken_pair(**more: Any) -> SimpleNamespace:
         "calibration": Calibration(),
         "remote": None,
         "chat": False,
+        "has": lambda part: True,
     }
     return SimpleNamespace(**(said | more))
 

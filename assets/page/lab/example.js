@@ -5,7 +5,7 @@ TreeRace.example = (() => {
   const { answered } = TreeRace.answers;
 
   /**
-   * Shows the recorded messages in the run, unless it was asked for something meanwhile. Returns where and when they were recorded, or null.
+   * Shows the recorded messages in the run, unless it was asked for something meanwhile. Returns on which model, where and when they were recorded, or null.
    * @param {{ state: string, show(message: any): void }} run
    * @param {(name: string) => Answer<Example>} ask the server
    * @param {string} name
@@ -15,7 +15,7 @@ TreeRace.example = (() => {
     if (example.refused || run.state !== "idle") return null;
     const id = `example-${name}`;
     for (const [index, message] of example.messages.entries()) run.show({ ...message, run: id, seq: index + 1 });
-    return TreeRace.recordedRace.recordedWords(example.recorded, example.hardware);
+    return TreeRace.recordedRace.originWords(example.recorded, example);
   }
 
   return { showExample };

@@ -6,13 +6,14 @@ TreeRace.sweepView = (() => {
   const { drawShares } = TreeRace.acceptancePlot;
   const { fillBar, finder } = TreeRace.elements;
   const { drawHeat } = TreeRace.heatPlot;
+  const { insteadWords, onLacks } = TreeRace.lacks;
   const { keepDrawn } = TreeRace.plotBase;
   const { saveMenu } = TreeRace.saveChart;
   const { goToScreen, screenRoot } = TreeRace.screens;
   const { drawSweepCost } = TreeRace.sweepCostPlot;
   const { SweepRecord } = TreeRace.sweepRecord;
   const { SWEPT, chartRows, chartWords } = TreeRace.sweepWords;
-  const { fillSystems } = TreeRace.systemNames;
+  const { fillRaceable } = TreeRace.systemNames;
   const { ENDED, Run } = TreeRace.runs;
 
   /** @type {Record<Grid, Record<string, string>>} what the fields of a grid begin with, and its two axes */
@@ -27,6 +28,7 @@ TreeRace.sweepView = (() => {
       temperature: "0, 0.4, 0.8, 1.2",
     },
   };
+  const PREFERRED = ["tree", "eagle", "dspark", "lookup"]; // what is swept until the visitor chooses: the first that the pair can race
   const PROMPTS = { one: "this prompt", each: "one of each kind" };
   const INVITATION = "Which tree pays here? Every cell is a race against plain decoding. Press Start.";
 
@@ -64,6 +66,7 @@ TreeRace.sweepView = (() => {
       this.root = root;
       this.say = say;
       this.gallery = prompts;
+      this.systems = systems;
       /** @type {SweepRecord | null} */
       this.measured = null;
       /** @type {{ x: number, y: number } | null} the cell that the keys are on */
@@ -83,16 +86,21 @@ TreeRace.sweepView = (() => {
         );
       }
       this.root.classList.add("blank");
-      this.say(INVITATION);
+      this.say(this.invitation);
       this.listen();
     }
 
     // ---- what is asked for ------------------------------------------------------------------------------------------
 
+    get invitation() {
+      return [INVITATION, insteadWords(PREFERRED, this.systems)].filter(Boolean).join(" ");
+    }
+
     /** @param {Record<string, System>} systems */
     fillForm(systems) {
       const drafting = Object.entries(systems).filter(([, { guesses }]) => guesses);
-      fillSystems(this.at("system"), Object.fromEntries(drafting), "tree");
+      fillRaceable(this.at("system"), Object.fromEntries(drafting), PREFERRED);
+      onLacks(() => this.measured || this.say(this.invitation));
       for (const [value, words] of Object.entries(PROMPTS)) this.at("prompts").append(new Option(words, value));
       this.choose("shape");
     }
@@ -137,7 +145,7 @@ TreeRace.sweepView = (() => {
     over(how) {
       const { measured } = this; // of a run that has not begun it is the sweep before
       if (how === "refused") this.say("Nothing was measured.");
-      else if (how === "withdrawn") this.say(measured?.sentence || INVITATION);
+      else if (how === "withdrawn") this.say(measured?.sentence || this.invitation);
       else this.say(measured ? after(ENDED[how], measured) : `${ENDED[how]}.`);
     }
 

@@ -307,17 +307,15 @@ TreeRace.saveAndOpen = (() => {
     }
 
     /**
-     * The page begins with what was there before it was loaded again, with what its address asks for, or with the first recorded race.
-     * @param {RaceEntry[]} races
+     * The page begins with what was there before it was loaded again, with what its address asks for, or with a recorded race, where the
+     * server has one for its pair.
      */
-    async begin(races) {
+    async begin() {
       const before = kept();
       if (before) return this.restore(before);
       const query = new URLSearchParams(location.search);
       if (LINKED.some((name) => query.has(name))) this.follow(query);
-      if (!races.length) return;
-      const example = races.find(({ prompt }) => prompt === query.get("prompt")) ?? races[0];
-      const { event } = await answered(this.server.recorded(example.name));
+      const { event } = await answered(this.server.opening(query.get("prompt") ?? ""));
       if (event && !TreeRace.view.run && !this.goes && !TreeRace.view.isLive) showRecorded(JSON.parse(event));
     }
   }
@@ -339,7 +337,7 @@ TreeRace.saveAndOpen = (() => {
       () => {
         new Keepsake();
         followStep(TreeRace.view);
-        take.begin(races);
+        take.begin();
       },
     );
   }

@@ -2,6 +2,8 @@
 "use strict";
 
 TreeRace.systemNames = (() => {
+  const { lacks, onLacks, raceable } = TreeRace.lacks;
+
   /**
    * Whether a lossy system must be marked as such, for its title does not say so.
    * @param {{ title: string, guarantee: string }} system
@@ -24,5 +26,38 @@ TreeRace.systemNames = (() => {
     menu.value = chosen;
   }
 
-  return { needsMark, markedTitle, plainName, fillSystems };
+  /**
+   * Entries that the pair lacks something for say what they need, and cannot be chosen.
+   * @param {HTMLSelectElement} menu
+   * @param {Record<string, Lack>} lacking by value
+   */
+  function markOptions(menu, lacking) {
+    for (const option of menu.options) {
+      option.dataset.words ??= option.text;
+      const lack = lacking[option.value];
+      option.disabled = Boolean(lack);
+      option.text = lack ? `${option.dataset.words} · needs ${lack.needs}` : option.dataset.words;
+    }
+  }
+
+  /**
+   * As `fillSystems`, of systems that are to race: what the pair lacks is marked. Until the visitor has chosen, and where the choice is
+   * gone, the first of the `preferred` is chosen that the pair can race.
+   * @param {HTMLSelectElement} menu
+   * @param {Record<string, System>} systems
+   * @param {string[]} preferred
+   */
+  function fillRaceable(menu, systems, preferred) {
+    let isOwn = false;
+    fillSystems(menu, systems, preferred[0]);
+    menu.addEventListener("change", () => {
+      isOwn = true;
+    });
+    onLacks(() => {
+      markOptions(menu, lacks().systems);
+      if (!isOwn || menu.selectedOptions[0]?.disabled) menu.value = raceable(preferred);
+    });
+  }
+
+  return { needsMark, markedTitle, plainName, fillSystems, fillRaceable, markOptions };
 })();

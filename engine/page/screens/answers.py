@@ -9,7 +9,7 @@ from functools import wraps
 from typing import Any
 
 from engine.measure.options import ASSETS, chat_examples, gallery
-from engine.models.pairs import LoadedPair
+from engine.models.pairs import EMBEDDED, LoadedPair
 from engine.page.screens import own_prompts, pays_servers
 from engine.page.screens.cards import card_here, chosen, raceable
 from engine.page.screens.serving import configurations
@@ -58,7 +58,9 @@ def answered(make: Callable[..., Answer]) -> Callable[..., Answer]:
 def look(asked: object, pairs: Sequence[LoadedPair]) -> Answer:
     """The card of a system with one of these pairs, or why there is none. `asked` is two names, the pair's "" for the first."""
     name, pair = values(asked, "The question", 2, 2)
-    return card_here(raceable(name), chosen(pairs, pair))
+    system, found = raceable(name), chosen(pairs, pair)
+    system.refuse_without(found)
+    return card_here(system, found)
 
 
 @answered
@@ -96,6 +98,15 @@ def example(name: object) -> Answer:
     if not isinstance(name, str) or name not in EXAMPLES:
         raise ValueError(f"There is no recorded example {shown(name)}. Available: {', '.join(EXAMPLES)}.")
     return EXAMPLES[name]
+
+
+@answered
+def opening(prompt: object, pair: LoadedPair) -> Answer:
+    """The recorded race that a page opens with: that of the prompt, else the first one. None where the pair is not embedded."""
+    if pair.pair.name not in EMBEDDED:
+        return {}
+    found = [record for record in RACES.values() if record.lanes[-1].trace.prompt == prompt]
+    return {"event": replay([*found, *RACES.values()][0])} if RACES else {}
 
 
 @answered

@@ -33,6 +33,7 @@ IDEAS = {  # groups of the menus, by the drafter of their systems; a drafter tha
     ),
     "copies and tables: nothing to train": ("lookup", "suffix", "recycling", "lookahead", "bigram", "forced"),
 }
+KINDS: dict[str, Mapping[str, type[Part]]] = {"drafter": DRAFTERS, "policy": POLICIES, "acceptance": ACCEPTANCES}
 OTHER_IDEAS = "other ways of guessing"
 LANES = ("vanilla", "auto")  # what the two lanes start with, and what their menus begin with: any target can race them
 MIX = "mix"  # the menu's entry for a system of the visitor's own; its name then comes from a hidden field
@@ -43,6 +44,14 @@ FIELDS = {  # of the grand prix, the first one chosen at the start
     "one of every kind": ("vanilla", "chain", "tree", "eagle", "medusa", "dflash", "recycling", "suffix"),
     "learned drafters": ("vanilla", "medusa", "parallel-tree", "dflash", "dspark", "specblock", "eagle", "auto"),
 }  # fmt: skip
+STAND_INS = ("auto", "lookup", "recycling", "suffix")  # any target can race them, in place of what it cannot
+TAUGHT = (
+    "tree",
+    "eagle",
+    "dspark",
+    "medusa",
+    "recycling",
+)  # what Learn shows a tree by: the first that the pair can race
 WAYS = {  # what the page says of the forward that runs
     "compiled": "Forwards are compiled for this processor. The logits behind a tree's node are plain decoding's, bit for bit.",
     "tensors": "Forwards run as tensor operations. Logits may differ in the last bits with the number of tokens in a forward.",
@@ -70,7 +79,16 @@ def introduced(pair: LoadedPair) -> dict[str, Any]:
         "pair": pair.title + " · chat" * pair.chat + f" · {pair.hardware} · {pair.dtype}, {pair.target.way}",
         "way": " ".join([WAYS[pair.target.way], *[CHAT] * pair.chat]),
         "chat": pair.chat,
+        "title": pair.title,
+        "lacks": lacks(pair),
     }
+
+
+def lacks(pair: LoadedPair) -> dict[str, dict[str, dict[str, str]]]:
+    """What the pair cannot race: by kind ("systems", or a kind of parts) and name, what it needs and the sentence that refuses it."""
+    found = {"systems": {name: system.lack(pair) for name, system in SYSTEMS.items()}}
+    found |= {kind: {name: part.lack(pair) for name, part in names.items()} for kind, names in KINDS.items()}
+    return {kind: {name: vars(lack) for name, lack in each.items() if lack} for kind, each in found.items()}
 
 
 def chosen(pairs: Sequence[LoadedPair], name: object) -> LoadedPair:
@@ -130,10 +148,9 @@ def remote_card(server: Server) -> dict[str, object]:
 
 def parts() -> dict[str, dict[str, dict[str, str]]]:
     """What every part that a system can be mixed from says about itself, by kind and name."""
-    kinds: dict[str, Mapping[str, type[Part]]] = {"drafter": DRAFTERS, "policy": POLICIES, "acceptance": ACCEPTANCES}
     return {
         kind: {name: {"title": part.title, "about": part.about, "source": part.source} for name, part in names.items()}
-        for kind, names in kinds.items()
+        for kind, names in KINDS.items()
     }
 
 
