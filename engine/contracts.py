@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import torch
 
+from engine.models.advice import way_to
 from engine.record.calibration import Calibration
 from engine.record.costs import Costs
 from engine.record.parsing import shown
@@ -34,7 +35,9 @@ PROPOSALS = {
     "whole chains": "several chains, each drawn from q independently of the others",
     "without replacement": "tokens drawn from q one after another, none twice",
 }
-INSTEAD = "Any target can race “draft tree, sizes itself” (auto), “prompt lookup” (lookup) and “token recycling” (recycling)."
+INSTEAD = (
+    "Any target can race “draft tree, sizes itself” (auto), “prompt lookup” (lookup) and “token recycling” (recycling)."
+)
 RANK_HEAD, OWN_TREE = "rank head", "tree of its own"  # what a drafter may offer beside `log_q` and a policy may need
 
 # Depths and budgets of nodes to try: few rows cost little on some machines, and many on others
@@ -102,9 +105,8 @@ class Drafter(Part):
     reads_features: bool | tuple[int, ...] = False
     reads_logits: ClassVar[bool] = False  # whether `see` is called with the target's logits of every verification
     guesses: ClassVar[bool] = True  # False for the drafter that proposes nothing
-    takes: ClassVar[str] = (
-        ""  # what it is made of: the pair's "draft" or "bigram", or a net by its name; "" for nothing
-    )
+    needs_constraint: ClassVar[bool] = False  # whether it guesses under a constraint alone
+    takes: ClassVar[str] = ""  # the pair's "draft" or "bigram", or the net by its name, that it is made of
     chooses: ClassVar[bool] = (
         False  # whether it is one of its `choices`, and is made as `Drafter(pair, capacity, chosen)`
     )
@@ -126,7 +128,7 @@ class Drafter(Part):
         if not cls.takes or pair.has(cls.takes):
             return None
         words = {"draft": "draft model", "bigram": "bigram table"}.get(cls.takes, f"trained {cls.title} drafter")
-        return Lack(f"a {words}", f"The pair {pair.title} has no {words}. {pair.way_to(cls.takes)} {INSTEAD}")
+        return Lack(f"a {words}", f"The pair {pair.title} has no {words}. {way_to(cls.takes, pair.pair)} {INSTEAD}")
 
     @classmethod
     def choices(cls, pair: "LoadedPair") -> list[str]:

@@ -17,6 +17,7 @@ class ForcedDrafter(Drafter):
         lacks="forced tokens",
         lost="Lookup copies what was written. Under a schema engines may append forced tokens by themselves, and name no drafter.",
     )
+    needs_constraint = True
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> None:
         return None

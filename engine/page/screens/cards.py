@@ -77,11 +77,20 @@ def introduced(pair: LoadedPair) -> dict[str, Any]:
     """What the page's head says of the pair. A `chat` gets other prompts to try."""
     return {
         "pair": pair.title + " · chat" * pair.chat + f" · {pair.hardware} · {pair.dtype}, {pair.target.way}",
-        "way": " ".join([WAYS[pair.target.way], *[CHAT] * pair.chat]),
+        "way": " ".join([WAYS[pair.target.way], *chat_words(pair)]),
         "chat": pair.chat,
         "title": pair.title,
         "lacks": lacks(pair),
     }
+
+
+def chat_words(pair: LoadedPair) -> list[str]:
+    """What is said of the chat template and of how it is used; nothing of a pair that does not chat."""
+    if not pair.chat:
+        return []
+    before = [f"A system message stands before each prompt: {shown(pair.system)}."] if pair.system else []
+    thinks = [] if pair.thinking is None else [f"Thinking is switched {'on' if pair.thinking else 'off'}."]
+    return [CHAT, *before, *thinks]
 
 
 def lacks(pair: LoadedPair) -> dict[str, dict[str, dict[str, str]]]:
