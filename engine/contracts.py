@@ -43,34 +43,6 @@ RANK_HEAD, OWN_TREE = "rank head", "tree of its own"  # what a drafter may offer
 # Depths and budgets of nodes to try: few rows cost little on some machines, and many on others
 BUDGETS = ((1, 3), (2, 4), (3, 6), (4, 8), (6, 8), (6, 12), (8, 12), (8, 24))
 
-# What serving engines offer, by the kind of part. `engine.page.screens.serving` says how each engine spells it.
-SERVED = {
-    "drafter": ("no draft", "n-gram lookup", "suffix tree", "draft model", "EAGLE", "Medusa", "block", "MTP"),
-    "policy": ("chain of guesses", "tree of guesses", "full tree", "fixed tree", "tree that adapts"),
-    "acceptance": ("match", "min(1, p/q)", "whole block", "several draws", "threshold"),
-}
-
-
-@dataclass(frozen=True)
-class Counterpart:
-    """What a part becomes in the engines that serve models. Raises `ValueError` for a kind that they do not know.
-
-    `kind` is one of `SERVED`, "" for none. Where that kind is only the nearest one, `lacks` names the part, in words that go before
-    "drafter". `lost` is a sentence on what engines leave out; with no kind it says why there is none.
-    """
-
-    kind: str = ""
-    lacks: str = ""
-    lost: str = ""
-
-    def __post_init__(self):
-        known = [kind for kinds in SERVED.values() for kind in kinds]
-        if self.kind and self.kind not in known:
-            raise ValueError(
-                f"Serving engines know no {self.kind!r}. Choose one of {', '.join(known)}. A part that is like none of them "
-                'leaves `counterpart` out, or declares Counterpart(lost="why there is none").'
-            )
-
 
 @dataclass(frozen=True)
 class Lack:
@@ -86,7 +58,6 @@ class Part:
     title: ClassVar[str]  # a few words that go before "drafter", "policy" or "rule"
     about: ClassVar[str]  # one sentence for a visitor
     source: ClassVar[str]  # who it comes from: a paper, or "ours"
-    counterpart: ClassVar[Counterpart] = Counterpart()  # in serving engines; none unless a part declares one
 
     @classmethod
     def lack(cls, pair: "LoadedPair") -> Lack | None:

@@ -303,32 +303,6 @@ interface PaysReport {
   point: MeasuredPoint;
 }
 
-/** A running server's figures at one number of streams: engine/page/screens/pays_servers.py. */
-interface ServedPoint {
-  batch: number;
-  plain_tokens_per_s: number;
-  tokens_per_s: number;
-  speedup: number;
-  interval: [number, number];
-  answer: "yes" | "no" | "only";
-  tau: number | null;
-  acceptance: number | null;
-  texts: number;
-  identical: number | null;
-}
-
-/** A row of a table of servers, in words and figures. */
-interface ServedRow {
-  machine: string;
-  server: string;
-  against: string;
-  flags: string;
-  how: string;
-  verdict: string;
-  cautions: string[];
-  points: ServedPoint[];
-}
-
 type PromptsMessage = RunMessage & { title: string } & (
     | { at: number; tokens: number }
     | { row: PromptRow; summary: PromptsSummary }
@@ -345,15 +319,6 @@ interface BreakDistance {
   after?: string;
   sentence: string;
   temperature: number;
-}
-
-interface Engine {
-  engine: string;
-  version: string;
-  idea: string;
-  code: string;
-  cannot: string[];
-  source: string;
 }
 
 /** Something to break on purpose, with the cards of the systems that are broken so. */
@@ -471,9 +436,7 @@ type CurveMessage = RunMessage & Curve & { point?: CurvePoint; line: number; don
 
 interface LabServer {
   read_prompts(name: string, text: string): Answer<{ prompts: string[] }>;
-  read_pays(name: string, text: string): Answer<{ prompts: string[]; servers?: ServedRow[] }>;
   example(name: string): Answer<Example>;
-  production(system: string, ...shape: (number | string)[]): Answer<{ engines: Engine[] }>;
 }
 
 type Look = (name: string, pair: string) => Answer<System>;

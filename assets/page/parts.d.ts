@@ -121,7 +121,6 @@ declare namespace TreeRace {
   let sweep: InstanceType<typeof TreeRace.sweepView.SweepView>;
   let prompts: InstanceType<typeof TreeRace.ownPrompts.PromptsView>;
   let pays: InstanceType<typeof TreeRace.paysView.PaysView>;
-  let production: InstanceType<typeof TreeRace.productionView.ProductionView>;
   let walk: InstanceType<typeof TreeRace.walkView.WalkView>;
   let take: InstanceType<typeof TreeRace.saveAndOpen.SaveAndOpen>;
 }

@@ -5,7 +5,7 @@ from functools import cache
 
 import torch
 
-from engine.contracts import Acceptance, Counterpart, Verdict
+from engine.contracts import Acceptance, Verdict
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
@@ -22,7 +22,6 @@ class Block(Acceptance):
     title = "block"
     about = "Judges a chain as a whole: likely later guesses can save an earlier one."
     source = "Block Verification (Sun et al. 2024)"
-    counterpart = Counterpart("whole block")
     proposal = "one draw"
     guarantee = "law"
 

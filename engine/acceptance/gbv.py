@@ -6,7 +6,6 @@ At every node it follows the drawn token with the greatest p / q. Block verifica
 import torch
 
 from engine.acceptance.block import Block, Row
-from engine.contracts import Counterpart
 from engine.tree import DraftTree
 
 
@@ -14,7 +13,6 @@ class GreedyBlock(Block):
     title = "greedy block"
     about = "Follows the guesses with the best p/q, and judges that chain as a whole."
     source = "Greedy Multi-Path Block Verification (Thomas and Pal 2026)"
-    counterpart = Counterpart("several draws")
     proposal = "whole chains"
 
     def chosen(self, tree: DraftTree, p: Row) -> tuple[list[int], list[torch.Tensor]]:

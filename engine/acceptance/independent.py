@@ -7,7 +7,7 @@ therefore come out too often. At temperature 0 only the target's own token passe
 import torch
 
 from engine.acceptance.walk import residual
-from engine.contracts import Acceptance, Counterpart, Verdict
+from engine.contracts import Acceptance, Verdict
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
@@ -18,9 +18,6 @@ class Independent(Acceptance):
     title = "naive p/q"
     about = "Every guess alone with min(1, p/q): simple, and biased."
     source = "tree-based speculative decoding for nanoGPT, its own rule"
-    counterpart = Counterpart(
-        lost="This system’s biased rule is not offered, which is a gain: the target’s distribution is kept."
-    )
     proposal = "top"
     guarantee = "lossy"
 

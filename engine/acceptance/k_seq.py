@@ -6,7 +6,6 @@ Behind an accepted token, the draws are those of the chains that share it.
 import torch
 
 from engine.acceptance.walk import Walk
-from engine.contracts import Counterpart
 from engine.kernels.compiling import compiled
 from engine.sampling import Sampling
 from engine.tree import DraftTree
@@ -18,7 +17,6 @@ class KSeq(Walk):
     title = "K-SEQ"
     about = "Tries several draws, each with a p/q scaled for their number."
     source = "SpecTr (Sun et al. 2023)"
-    counterpart = Counterpart("several draws")
     proposal = "with replacement"
 
     def select(

@@ -3,14 +3,12 @@
 import torch
 
 from engine.acceptance.walk import MultiRound
-from engine.contracts import Counterpart
 
 
 class Speculative(MultiRound):
     title = "speculative sampling"
     about = "Keeps a guess with probability min(1, p/q), else draws from the rest of p."
     source = "Leviathan et al. 2023, Chen et al. 2023"
-    counterpart = Counterpart("min(1, p/q)")
     proposal = "one draw"
 
     def next_law(self, d: torch.Tensor, token: int) -> None:

@@ -6,7 +6,7 @@ decoding's, token for token, at every temperature and for every tree.
 
 import torch
 
-from engine.contracts import Acceptance, Counterpart, Verdict
+from engine.contracts import Acceptance, Verdict
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
@@ -15,7 +15,6 @@ class TokenMatch(Acceptance):
     title = "token match"
     about = "Keeps a guess if the target draws that very token."
     source = "ours: noise by seed and position, which plain decoding draws with too"
-    counterpart = Counterpart("match")
     proposal = "any"
     guarantee = "tokens"
 

@@ -7,7 +7,7 @@ block verification. Siblings are tried in the order of their draws: a sorted ord
 import torch
 
 from engine.acceptance.block import remainder, rows, share
-from engine.contracts import Acceptance, Counterpart, Verdict
+from engine.contracts import Acceptance, Verdict
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
@@ -16,7 +16,6 @@ class Traversal(Acceptance):
     title = "traversal"
     about = "Judges whole paths, leaves first; where a branch fails, its beginning is judged again."
     source = "Traversal Verification (Weng et al. 2025)"
-    counterpart = Counterpart("several draws")
     proposal = "without replacement"
     guarantee = "law"
 

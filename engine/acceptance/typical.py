@@ -6,7 +6,7 @@ output is the target's.
 
 import torch
 
-from engine.contracts import Acceptance, Counterpart, Verdict
+from engine.contracts import Acceptance, Verdict
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
@@ -19,9 +19,6 @@ class Typical(Acceptance):
     title = "typical acceptance"
     about = "Keeps what the target finds likely enough, whatever it would have drawn."
     source = "Medusa (Cai et al. 2024)"
-    counterpart = Counterpart(
-        "threshold", lost="Typical acceptance is not offered: it keeps the target’s distribution, and accepts less."
-    )
     proposal = "any"
     guarantee = "lossy"
 

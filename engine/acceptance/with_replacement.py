@@ -3,14 +3,12 @@
 import torch
 
 from engine.acceptance.walk import MultiRound
-from engine.contracts import Counterpart
 
 
 class WithReplacement(MultiRound):
     title = "draws with replacement"
     about = "Tries several draws from one q in turn, each against what is left of p."
     source = "SpecInfer (Miao et al. 2024)"
-    counterpart = Counterpart("several draws")
     proposal = "with replacement"
 
     def next_law(self, d: torch.Tensor, token: int) -> torch.Tensor:

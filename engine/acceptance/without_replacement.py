@@ -6,14 +6,12 @@ Algorithm 3 prints N(0, 1) for its random number; the rule is exact with U(0, 1)
 import torch
 
 from engine.acceptance.walk import MultiRound
-from engine.contracts import Counterpart
 
 
 class WithoutReplacement(MultiRound):
     title = "draws without replacement"
     about = "Tries draws in turn; a token that failed is not drawn again."
     source = "Sequoia (Chen et al. 2024); DySpec, Algorithm 3"
-    counterpart = Counterpart("several draws")
     proposal = "without replacement"
 
     def next_law(self, d: torch.Tensor, token: int) -> torch.Tensor | None:

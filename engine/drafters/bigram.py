@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from engine.contracts import Counterpart, Drafter
+from engine.contracts import Drafter
 from engine.models.pairs import LoadedPair
 from engine.tree import DraftTree
 
@@ -13,11 +13,6 @@ class BigramDrafter(Drafter):
     title = "bigram table"
     about = "A table of which token follows which; it looks one token back."
     source = "tree-based speculative decoding for nanoGPT"
-    counterpart = Counterpart(
-        "n-gram lookup",
-        lacks="bigram table",
-        lost="Lookup guesses nothing where nothing repeats; the table always has a guess.",
-    )
     takes = "bigram"
 
     def __init__(self, pair: LoadedPair, capacity: int):

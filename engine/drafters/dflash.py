@@ -9,7 +9,7 @@ token of `features`. Rows of a block are never kept.
 import numpy as np
 import torch
 
-from engine.contracts import Counterpart, Drafter, Features
+from engine.contracts import Drafter, Features
 from engine.drafters.shared.grows_at_once import GrowsAtOnce
 from engine.forward.cache import KVCache
 from engine.forward.uploads import rows_of
@@ -25,7 +25,6 @@ class DFlashDrafter(Drafter):
     title = "DFlash"
     about = "A small net that fills a block of blanks in one forward."
     source = "DFlash (z-lab)"
-    counterpart = Counterpart("block")
     reads_features: bool | tuple[int, ...] = True
     takes = "dflash"
 
@@ -71,7 +70,6 @@ class DSparkDrafter(DFlashDrafter, GrowsAtOnce):
     title = "DSpark"
     about = "DFlash's block, and a bias by the token before each guess."
     source = "DSpark (DeepSeek)"
-    counterpart = Counterpart("block", lacks="DSpark", lost="DFlash's slots do not know the path.")
     takes = "dspark"
     net: DSpark
 

@@ -4,7 +4,7 @@ It has no guess of its own: `engine.rounds.guiding` answers for every drafter wh
 never guesses, and is plain decoding.
 """
 
-from engine.contracts import Counterpart, Drafter
+from engine.contracts import Drafter
 from engine.tree import DraftTree
 
 
@@ -12,11 +12,6 @@ class ForcedDrafter(Drafter):
     title = "forced tokens"
     about = "Guesses what a constraint leaves no choice about; without one it guesses nothing."
     source = "jump-forward decoding of SGLang (Zheng et al. 2024), here as guesses that are verified"
-    counterpart = Counterpart(
-        "n-gram lookup",
-        lacks="forced tokens",
-        lost="Lookup copies what was written. Under a schema engines may append forced tokens by themselves, and name no drafter.",
-    )
     needs_constraint = True
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> None:

@@ -15,7 +15,7 @@ import math
 
 import torch
 
-from engine.contracts import OWN_TREE, Counterpart, Drafter, Features
+from engine.contracts import OWN_TREE, Drafter, Features
 from engine.tree import DraftTree
 
 GRAM = 4  # tokens of an n-gram, its first included
@@ -27,9 +27,6 @@ class LookaheadDrafter(Drafter):
     title = "lookahead"
     about = "Tries runs of tokens that the target guessed by itself, far ahead of the text."
     source = "Lookahead Decoding (Fu et al. 2024)"
-    counterpart = Counterpart(
-        "n-gram lookup", lacks="lookahead", lost="Lookup copies what was written; it does not guess ahead of it."
-    )
     offers = frozenset({OWN_TREE})
     reads_logits = True
 

@@ -4,7 +4,7 @@ It keeps entries as EAGLE does: rows of drafted nodes are thrown away, and made 
 takes the layers' place where the pair has one. It reads the target's own cache, and keeps no rows.
 """
 
-from engine.contracts import INSTEAD, Counterpart, Lack
+from engine.contracts import INSTEAD, Lack
 from engine.drafters.eagle import EagleDrafter
 from engine.forward.cache import KVCache
 from engine.models.pairs import QUANTISATIONS, LoadedPair
@@ -17,7 +17,6 @@ class MtpDrafter(EagleDrafter):
     title = "MTP"
     about = "Layers of the target's own checkpoint, or its assistant, trained to guess ahead."
     source = "multi-token prediction of DeepSeek-V3 (2024)"
-    counterpart = Counterpart("MTP")
     takes = "mtp"
 
     @classmethod

@@ -15,7 +15,7 @@ The weights are this drafter's own copy, so nothing reaches other lanes. Rows in
 
 import time
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
@@ -83,7 +83,6 @@ class AdaptiveSpecBlockDrafter(SpecBlockDrafter):
     title = "adapting SpecBlock"
     about = "The block drafter, which goes on learning from the target while it serves."
     source = "SpecBlock's cost-aware adaptation; the reward is our own"
-    counterpart = replace(SpecBlockDrafter.counterpart, lost="Its drafter does not learn while it serves.")
 
     def __init__(self, pair: LoadedPair, capacity: int):
         with torch.inference_mode(False):

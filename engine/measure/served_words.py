@@ -3,7 +3,7 @@
 from engine.measure.words import TOO_FEW
 
 NOT_TOLD = "-"
-COUNTING = {"guessing": "The server with guesses", "plain": "The server without guesses"}  # by `served_rows.ARMS`
+COUNTING = {"guessing": "The server with guesses", "plain": "The server without guesses"}  # by arm
 
 
 def verdict(row: dict) -> str:
@@ -63,11 +63,11 @@ def server(about: dict) -> str:
 def cautions(row: dict) -> list[str]:
     """Sentences on what the figures do not say."""
     points, found = row["points"], []
-    if doubts := [each["doubt"] for each in points if each.get("doubt")]:
+    if doubts := [each["doubt"] for each in points if each["doubt"]]:
         found.append(f"What the server tells of its guesses is left out. {doubts[0]} The verdict does not need it.")
     elif any(each["acceptance"] is None for each in points):
         found.append("The server does not tell what was accepted. The verdict does not need it.")
-    for arm in sorted({each["miscounts"] for each in points if each.get("miscounts")}):
+    for arm in sorted({each["miscounts"] for each in points if each["miscounts"]}):
         found.append(
             f"{COUNTING[arm]} counts tokens that are not in its texts, or not all of them: equal texts had other counts. "
             "Here this side's tokenizer counts them."

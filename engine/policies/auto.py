@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.contracts import SURE, Counterpart, Drafter, Policy
+from engine.contracts import SURE, Drafter, Policy
 from engine.kernels.expansion import BINS, COPY, KINDS, Expansion, chance
 from engine.policies.shared.growing import grow
 from engine.sampling import Sampling
@@ -45,7 +45,6 @@ class Auto(Policy):
     title = "auto"
     about = "As many guesses as pay on this machine, for this text, right now."
     source = "ours: measured costs of forwards, and how often guesses came true so far"
-    counterpart = Counterpart("tree that adapts")
     reads_costs = True
 
     def plan(self) -> None:

@@ -4,7 +4,6 @@ A level's candidates are the top tokens behind every survivor of the level above
 the node budget. The drafter is asked once per level; one that guesses all depths at once answers from one forward.
 """
 
-from engine.contracts import Counterpart
 from engine.policies.shared.asking import Growth, LevelByLevel
 
 
@@ -12,7 +11,6 @@ class Beam(LevelByLevel):
     title = "beam"
     about = "The best few paths survive each level."
     source = "the feature-conditioned parallel-tree drafter"
-    counterpart = Counterpart("tree of guesses")
 
     def plan(self) -> None:
         """A node budget too small for `depth` levels of `width` nodes is split evenly, upper levels first."""

@@ -7,7 +7,6 @@ OPT-Tree finds the same nodes: it keeps the best n of every level and then the b
 a threshold to the sum of scores. Here drafting stops when a level has none of the best nodes.
 """
 
-from engine.contracts import Counterpart
 from engine.kernels.expansion import Expansion
 from engine.policies.shared.growing import Expanding
 
@@ -18,7 +17,6 @@ class BestFirst(Expanding):
     title = "best-first"
     about = "The most probable path next, within a node budget."
     source = "EAGLE-2's expand and rerank (Li et al. 2024), exact; the same tree as OPT-Tree (Wang et al. 2025)"
-    counterpart = Counterpart("tree of guesses")
 
     def plan(self) -> None:
         most = self.nodes - 1

@@ -1,6 +1,5 @@
 """Chain policy: K tokens in a row, the classic draft (Leviathan et al. 2023; Chen et al. 2023)."""
 
-from engine.contracts import Counterpart
 from engine.policies.shared.asking import Growth, LevelByLevel
 
 
@@ -8,7 +7,6 @@ class Chain(LevelByLevel):
     title = "chain"
     about = "One guess after another, no branches."
     source = "Leviathan et al. 2023, Chen et al. 2023"
-    counterpart = Counterpart("chain of guesses")
     branches = False
     proposals = frozenset({"ranked", "one draw", "with replacement", "without replacement", "whole chains"})
 

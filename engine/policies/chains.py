@@ -6,7 +6,6 @@ ends where the drafter has no guess behind it, whatever the other chains hold: r
 
 from collections import Counter
 
-from engine.contracts import Counterpart
 from engine.policies.shared.asking import Growth, LevelByLevel
 
 FORKS = ((2, 2), (3, 2), (2, 3), (4, 2), (3, 3), (6, 2))  # depths and numbers of chains worth a try
@@ -16,7 +15,6 @@ class Chains(LevelByLevel):
     title = "merged chains"
     about = "Several independent chains, merged where they begin alike."
     source = "SpecTr (Sun et al. 2023)"
-    counterpart = Counterpart("tree of guesses")
     proposals = frozenset({"with replacement", "whole chains"})
 
     def plan(self) -> None:

@@ -7,7 +7,7 @@ one draft forward.
 
 import heapq
 
-from engine.contracts import Counterpart, Drafter, Policy
+from engine.contracts import Drafter, Policy
 from engine.policies.shared.asking import Growth
 from engine.sampling import Sampling
 from engine.tree import DraftTree
@@ -17,7 +17,6 @@ class DySpec(Policy):
     title = "DySpec"
     about = "Each draw goes where it is most likely to be accepted."
     source = "DySpec, Algorithm 1"
-    counterpart = Counterpart("tree of guesses")
     proposals = frozenset({"without replacement"})
 
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:

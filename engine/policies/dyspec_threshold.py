@@ -6,7 +6,6 @@ none. One draft forward per level.
 
 import heapq
 
-from engine.contracts import Counterpart
 from engine.policies.shared.asking import Growth, LevelByLevel
 
 
@@ -14,7 +13,6 @@ class DySpecThreshold(LevelByLevel):
     title = "DySpec by levels"
     about = "Level by level, a draw wherever it is worth its place."
     source = "DySpec, Algorithm 2"
-    counterpart = Counterpart("tree of guesses")
     proposals = frozenset({"without replacement"})
 
     def level(self, growth: Growth, frontier: list[int], level: int, levels: int) -> list[int]:

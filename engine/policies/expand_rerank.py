@@ -4,7 +4,6 @@ Values are joint probabilities, which never grow with depth, so the best nodes i
 which is the ancestor. Unlike best_first it expands k nodes a level, no more, even where fewer would do. One draft forward per level.
 """
 
-from engine.contracts import Counterpart
 from engine.kernels.expansion import Expansion
 from engine.policies.shared.growing import Expanding
 
@@ -13,7 +12,6 @@ class ExpandRerank(Expanding):
     title = "expand-and-rerank"
     about = "Expands the best few nodes of a level, then keeps the best of all levels."
     source = "EAGLE-2 (Li et al. 2024)"
-    counterpart = Counterpart("tree of guesses")
 
     def plan(self) -> None:
         self.expansion = Expansion(self.depth, self.width, beams=self.width, keep=self.nodes - 1)

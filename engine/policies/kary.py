@@ -1,6 +1,5 @@
 """K-ary policy: the top-k children everywhere, down to a fixed depth (tree-based speculative decoding for nanoGPT)."""
 
-from engine.contracts import Counterpart
 from engine.policies.shared.asking import Growth, Guess, LevelByLevel
 from engine.tree import LARGEST_TREE
 
@@ -11,7 +10,6 @@ class Kary(LevelByLevel):
     title = "full tree"
     about = "A full tree: the same number of branches everywhere."
     source = "tree-based speculative decoding for nanoGPT"
-    counterpart = Counterpart("full tree")
     proposals = frozenset({"ranked", "top"})
 
     def plan(self) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from engine.contracts import OWN_TREE, Counterpart, Drafter, Policy
+from engine.contracts import OWN_TREE, Drafter, Policy
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
@@ -11,7 +11,6 @@ class OwnTree(Policy):
     title = "drafter's own tree"
     about = "The tree that the drafter lays out by itself."
     source = "SuffixDecoding, Token Recycling and Lookahead, each with its own"
-    counterpart = Counterpart("tree of guesses")
     needs = OWN_TREE
 
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:

@@ -9,7 +9,7 @@ new blocks in a forward.
 
 from typing import Any, cast
 
-from engine.contracts import RANK_HEAD, Counterpart, Drafter, Policy
+from engine.contracts import RANK_HEAD, Drafter, Policy
 from engine.policies.shared.asking import Growth
 from engine.sampling import Sampling
 from engine.tree import DraftTree
@@ -23,7 +23,6 @@ class RankGuided(Policy):
     title = "rank-guided"
     about = "The drafter itself says where to branch and from where to draft on."
     source = "SpecBlock, rank-guided tree"
-    counterpart = Counterpart("tree of guesses")
     needs = RANK_HEAD
 
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:

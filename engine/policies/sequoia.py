@@ -7,7 +7,6 @@ forward per level.
 
 from functools import cache
 
-from engine.contracts import Counterpart
 from engine.policies.shared.asking import Growth, LevelByLevel
 from engine.record.calibration import Calibration
 
@@ -21,7 +20,6 @@ class Sequoia(LevelByLevel):
     title = "Sequoia"
     about = "One fixed shape, the best for how often guesses were right when measured."
     source = "Sequoia (Chen et al. 2024), dynamic program"
-    counterpart = Counterpart("fixed tree")
     proposals = frozenset({"without replacement"})
 
     def plan(self) -> None:

@@ -6,7 +6,7 @@ The drafter is asked once per level; heads answer all levels from one forward.
 
 from typing import TYPE_CHECKING
 
-from engine.contracts import Counterpart, Lack
+from engine.contracts import Lack
 from engine.policies.shared.asking import Growth, LevelByLevel
 from engine.record.promise import best_neighbours
 
@@ -27,7 +27,6 @@ class Sparse(LevelByLevel):
     title = "sparse tree"
     about = "One fixed shape, the best for how often each favourite was right."
     source = "Medusa (Cai et al. 2024), calibrated sparse tree"
-    counterpart = Counterpart("fixed tree")
 
     @classmethod
     def lack(cls, pair: "LoadedPair") -> Lack | None:

@@ -7,7 +7,6 @@ tree grows deep. Where it is not, they are wide and the budget is soon spent. On
 `best_first` spends the same budget on the likeliest nodes of all levels, and may leave a part of it.
 """
 
-from engine.contracts import Counterpart
 from engine.policies.shared.asking import Growth, LevelByLevel
 
 NEAR = 0.03  # of the likeliest path of the level, as published
@@ -17,7 +16,6 @@ class Talon(LevelByLevel):
     title = "Talon"
     about = "Level by level, all that is nearly as likely as its best, within a budget."
     source = "Talon (Liu et al. 2026)"
-    counterpart = Counterpart("tree that adapts")
 
     def level(self, growth: Growth, frontier: list[int], level: int, levels: int) -> list[int]:
         left = self.nodes - len(growth.tree)

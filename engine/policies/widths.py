@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterable
 from math import prod
 
-from engine.contracts import Counterpart
 from engine.policies.chains import Chains
 from engine.policies.shared.asking import Growth, LevelByLevel
 
@@ -13,7 +12,6 @@ class Widths(LevelByLevel):
     title = "fixed widths"
     about = "A fixed number of independent draws behind every node."
     source = "SpecInfer (Miao et al. 2024)"
-    counterpart = Counterpart("tree of guesses")
     proposals = frozenset({"with replacement"})
 
     def plan(self) -> None:

@@ -58,7 +58,6 @@ def pays(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--server-model", metavar="NAME", help="the model to ask for, where a server has several")
     parser.add_argument("--machine", metavar="WORDS", help="what the server runs on, for the row")
-    parser.add_argument("--into", metavar="FILE", type=Path, help="also add the row to this .jsonl table")
     add_json(parser)
 
 

@@ -85,8 +85,10 @@ def test_a_model_whose_heads_are_folded_still_generates_the_same_text():
 
 def test_a_tree_beyond_the_largest_bucket_or_the_capacity_runs_without_one(runner):
     target = committed(runner, graphed=True)
+    longer = Session(runner, 400, graphed=True).buckets.fitting
+    assert longer(257, True) is None and longer(65, False) is None and longer(65, True).size == 256
     fitting = target.session.buckets.fitting
-    assert fitting(257, True) is None and fitting(65, False) is None and fitting(65, True).size == 256
+    assert fitting(65, True) is None  # 256 rows are more than are left
     target.session.cache.rows = target.session.cache.capacity - 5
     assert fitting(5, False) is None and fitting(4, False).size == 4
     target.session.cache.rows = len(PROMPT)
@@ -191,5 +193,12 @@ def test_a_lender_lends_what_came_back_last():
 
 
 def test_buckets_capture_the_sizes_that_are_asked_for():
+    """And those of prompts, whose logits but the last nobody reads."""
     buckets = Buckets(Runner(tiny_llama(0)), 64, (), (3, 24))
-    assert [each.size for each in buckets.by_size] == [3, 24] and buckets.fitting(4).size == 24
+    assert [(each.size, each.last_only) for each in buckets.by_size] == [
+        (3, False),
+        (24, False),
+        (64, True),
+        (256, True),
+    ]
+    assert buckets.fitting(4, False).size == 24 and buckets.fitting(25, False) is None

@@ -13,7 +13,7 @@ from transformers.models.llama.modeling_llama import LlamaRMSNorm
 from engine.forward.llama import TensorLlama
 from engine.forward.llama_compiled import CompiledLlama
 from engine.forward.runner import Runner
-from engine.forward.runner_gpu import StaticForward
+from engine.forward.runner_gpu import StaticForward, rows_behind
 from helpers.equality import Cases, Compared
 from helpers.families import MODELS, answers, expected_of, over, random_model
 from helpers.pairs import committed, tiny_llama
@@ -71,7 +71,7 @@ def static_forward(kind: str) -> Iterator[Compared]:
         StaticForward(runner, slotted.session.cache, slotted.session.taps),
         base + torch.arange(len(tree)),
     )
-    visible = forward.behind(torch.tensor([base]), tree.ancestor_mask())
+    visible = rows_behind(forward.columns, torch.tensor([base]), tree.ancestor_mask())
     with torch.inference_mode():
         logits, features = forward(torch.tensor(tree.tokens), torch.tensor(tree.positions(base)), slots, visible)
     yield Compared(expected, logits, within)

@@ -3,7 +3,7 @@
 import torch
 
 from engine.acceptance.token_match import TokenMatch
-from engine.contracts import Counterpart, Drafter
+from engine.contracts import Drafter
 from engine.models.pairs import LoadedPair
 from engine.nets.layer import Linear, Net, NetConfig
 from engine.policies.shared.asking import Growth, LevelByLevel
@@ -16,9 +16,6 @@ class Echo(Drafter):
     title = "echo"
     about = "Says the last three tokens again, and again."
     source = "a test"
-    counterpart = Counterpart(
-        "n-gram lookup", lacks="echo", lost="A copy follows the text; an echo goes round by itself."
-    )
 
     def __init__(self, pair: LoadedPair, capacity: int):
         self.vocab, self.text = pair.target.vocab, [0] * PERIOD
@@ -39,8 +36,6 @@ class Echo(Drafter):
 
 
 class Comb(LevelByLevel):
-    """Declares no counterpart in serving engines."""
-
     title = "comb"
     about = "A chain of favourites, with a tooth for every other guess."
     source = "a test"

@@ -44,7 +44,11 @@ def dial(page: Page, label: str, value: float) -> None:
 def start_race(page: Page, prompt: str = PROMPT, tokens: int = 32) -> None:
     page.fill("#prompt textarea", prompt)
     dial(page, "New tokens", tokens)
+    before = page.evaluate("TreeRace.view.race.id")
     page.click("#race-go")
+    page.wait_for_function(
+        "before => TreeRace.view.race.id !== before", arg=before
+    )  # else the race before may pass for it
 
 
 def finish(page: Page) -> None:
@@ -211,7 +215,7 @@ def path_is_legible(tree: Locator, step: Step) -> None:
 
 
 def open_view(page: Page, view: str) -> None:
-    """Opens one of the lab's views: sweep, prompts, pays or production."""
+    """Opens one of the lab's views: sweep, prompts or pays."""
     page.evaluate("TreeRace.screens.showScreen('lab')")
     page.evaluate("view => TreeRace.lab.show(view)", view)
 

@@ -55,7 +55,9 @@ def spoken_pair(**more: Any) -> SimpleNamespace:
     return SimpleNamespace(**(said | more))
 
 
-def tiny_llama(seed: int, layers: int = 2, kv_heads: int = 2, scale: float = 3.0) -> LlamaForCausalLM:
+def tiny_llama(
+    seed: int, layers: int = 2, kv_heads: int = 2, scale: float = 3.0, context: int = 160
+) -> LlamaForCausalLM:
     """A random Llama over 256 tokens; `scale` sharpens its logits so that its distributions differ clearly."""
     torch.manual_seed(seed)
     config = LlamaConfig(
@@ -65,7 +67,7 @@ def tiny_llama(seed: int, layers: int = 2, kv_heads: int = 2, scale: float = 3.0
         num_hidden_layers=layers,
         num_attention_heads=2,
         num_key_value_heads=kv_heads,
-        max_position_embeddings=160,
+        max_position_embeddings=context,
         bos_token_id=None,
         eos_token_id=None,
         pad_token_id=0,

@@ -164,14 +164,6 @@ return agreed(self.target.session.runner.model, seconds)
             "figures",
         ),
         (
-            "a table's answer is believed",
-            "served_rows.py::check_point",
-            "point.answer == told",
-            "True",
-            "page/screens/test_pays_servers.py::test_figures_that_cannot_be_are_refused",
-            "figures",
-        ),
-        (
             "a busy machine runs on",
             "repeated.py::Repeated.has_room",
             "self.race.busy or self.race.remote or not seconds[0] or len(raced) == MOST",

@@ -5,7 +5,6 @@ import re
 
 import pytest
 
-from engine.measure.served_rows import MOST_FLAGS
 from engine.page.views.reading import answer
 from engine.record.served_trace import ServedTrace
 from engine.remote import telling
@@ -86,7 +85,7 @@ def test_the_counters_tell_settings_and_passes_of_the_whole_server():
     # Behind the last burst of a text, tokens that were accepted are cut
     assert counted.passes == max(written - counted.accepted, drafts) and 0 < counted.accepted < counted.drafted
     assert flags["num_spec_tokens"] == "4" and flags["enable_prefix_caching"] == "False"
-    assert {"block_size", "cache_dtype"} < set(flags) and len(flags) < MOST_FLAGS
+    assert {"block_size", "cache_dtype"} < set(flags)
 
 
 def test_a_text_is_scored_by_its_own_tokens_alone():

@@ -149,7 +149,8 @@ def test_a_system_that_does_not_keep_the_tokens_is_refused():
 
 
 def test_a_short_prompt_does_not_size_the_caches_of_longer_ones():
-    pair = replace(tiny_pair(), context=2048)
+    target, draft = (Runner(tiny_llama(seed, context=2048)) for seed in (0, 1))
+    pair = replace(tiny_pair(), target=target, draft=draft, context=2048)
     long = [token % 256 for token in range(2 * LARGEST_TREE)]
     found = together(pair, "tree", [[1, 2], long], tokens=3)
     assert [len(tokens_of(found[number])) for number in (0, 1)] == [3, 3]

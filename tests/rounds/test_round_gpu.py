@@ -88,8 +88,8 @@ def test_a_draft_with_logits_of_another_size_is_fitted_to_the_target():
         assert not device or [t for each in device for t in each.burst] == expected
 
 
-def runs_there(pair, system: System, sampling: Sampling) -> bool:
-    shape = {"depth": 2, "width": 2, "nodes": 4}
+def runs_there(pair, system: System, sampling: Sampling, shape=(2, 2, 4)) -> bool:
+    shape = dict(zip(("depth", "width", "nodes"), shape, strict=True))
     return isinstance(system.rounds(pair, LARGEST_TREE, shape, sampling), DeviceRounds)
 
 
@@ -100,7 +100,10 @@ def test_only_what_a_device_can_decide_alone_runs_there():
     there = "vanilla tree medusa parallel-tree dflash dspark specblock eagle mtp talon auto"
     assert served == {*there.split()}
     assert not runs_there(pair, SYSTEMS["tree"], drawn_here)
-    assert not runs_there(pair, find("specblock:8x4x12"), drawn_there)  # its second block starts where the host says
+    assert runs_there(pair, SYSTEMS["specblock"], drawn_there, (4, 4, 12))
+    assert not runs_there(
+        pair, SYSTEMS["specblock"], drawn_there, (8, 4, 12)
+    )  # the host says where a second block starts
     narrowed = Sampling(temperature=1.0, top_k=3, device=CPU)
     assert not runs_there(pair, SYSTEMS["tree"], narrowed)
 

@@ -8,11 +8,10 @@ TreeRace.labViews = (() => {
   const { press } = TreeRace.form;
   const { PromptsView } = TreeRace.ownPrompts;
   const { PaysView } = TreeRace.paysView;
-  const { ProductionView } = TreeRace.productionView;
   const { screenRoot, shownScreen } = TreeRace.screens;
   const { SweepView } = TreeRace.sweepView;
 
-  const VIEWS = ["sweep", "prompts", "pays", "production"];
+  const VIEWS = ["sweep", "prompts", "pays"];
   const OWN = ["prompts", "pays"]; // what is asked of a visitor's own prompts, on one tab
 
   class LabViews {
@@ -34,13 +33,7 @@ TreeRace.labViews = (() => {
       const says = (/** @type {string} */ view) => (/** @type {string} */ words) => this.say(view, words);
       TreeRace.sweep = new SweepView(this.section("sweep"), value, says("sweep"));
       TreeRace.prompts = new PromptsView(this.section("prompts"), value, server.read_prompts, says("prompts"));
-      TreeRace.pays = new PaysView(this.section("pays"), value, server.read_pays, says("pays"));
-      TreeRace.production = new ProductionView(
-        this.section("production"),
-        value,
-        server.production,
-        says("production"),
-      );
+      TreeRace.pays = new PaysView(this.section("pays"), value, server.read_prompts, says("pays"));
       TreeRace.prompts.file.share(TreeRace.pays.file);
       const choices = /** @type {NodeListOf<HTMLInputElement>} */ (root.querySelectorAll("[name=lab], [name=own]"));
       for (const choice of choices) choice.addEventListener("change", () => this.choose(choice.value));

@@ -9,7 +9,7 @@ TreeRace.ownPrompts = (() => {
   const { cell, doubted, heads, ratio, sameText, speed } = TreeRace.ledger;
   const { asNumber, asPercent, isLevel } = TreeRace.numbers;
   const { PromptFile, many } = TreeRace.promptFile;
-  const { fillRaceable } = TreeRace.systemNames;
+  const { fillSystems } = TreeRace.systemNames;
   const { ENDED, Run } = TreeRace.runs;
 
   const INVITATION = "How much faster on your text? Every prompt is a race against plain decoding.";
@@ -52,7 +52,7 @@ TreeRace.ownPrompts = (() => {
       this.run = new Run("treeprompts", this);
       this.file = new PromptFile(root, about, read, say, () => this.show());
       this.at("allowed").textContent = about.allowed;
-      fillRaceable(this.at("system"), about.systems, PREFERRED);
+      fillSystems(this.at("system"), about.systems, PREFERRED);
       this.at("head").append(heads(COLUMNS));
       this.say(INVITATION);
       this.listen();

@@ -1,4 +1,4 @@
-// Does it pay, on the page: a file of prompts, how far the races are, then the verdict, the prompts and the what-if; and a table of servers.
+// Does it pay, on the page: a file of prompts, how far the races are, then the verdict, the prompts and the what-if.
 // Knows the messages of engine/page/screens/pays.py; leaves tables and sliders to their own files.
 "use strict";
 
@@ -6,7 +6,6 @@ TreeRace.paysView = (() => {
   const { announceResize, fillBar, finder } = TreeRace.elements;
   const { lacks, onLacks } = TreeRace.lacks;
   const { PromptFile, many } = TreeRace.promptFile;
-  const { PaysServers } = TreeRace.paysServers;
   const { fillPrompts, PaysVerdict } = TreeRace.paysVerdict;
   const { keepDrawn } = TreeRace.plotBase;
   const { markOptions } = TreeRace.systemNames;
@@ -17,7 +16,7 @@ TreeRace.paysView = (() => {
     "Is guessing worth it for your prompts? Every system in its best setting, against plain decoding and generate().";
   const DROP = "Drop a file of prompts here";
   const AGAIN = "Press Start to begin anew";
-  const PARTS = ["verdict", "prompts", "what-if", "servers"];
+  const PARTS = ["verdict", "prompts", "what-if"];
 
   class PaysView {
     /** @type {PaysReport | null} */
@@ -27,7 +26,7 @@ TreeRace.paysView = (() => {
     /**
      * @param {HTMLElement} root
      * @param {LabAbout} about
-     * @param {LabServer["read_pays"]} read
+     * @param {LabServer["read_prompts"]} read
      * @param {(words: string) => void} say
      */
     constructor(root, about, read, say) {
@@ -36,8 +35,7 @@ TreeRace.paysView = (() => {
       this.at = finder(root);
       /** @type {InstanceType<typeof Run<PaysMessage>>} */
       this.run = new Run("treepays", this);
-      const servers = (/** @type {ServedRow[]} */ rows, /** @type {string} */ name) => this.open(rows, name);
-      this.file = new PromptFile(root, about, read, say, () => this.show(), servers);
+      this.file = new PromptFile(root, about, read, say, () => this.show());
       this.at("allowed").textContent = `Here: ${about.pays}. A text file separates prompts by blank lines.`;
       for (const [name, { title, guesses, guarantee }] of Object.entries(about.systems)) {
         if (guesses && guarantee !== "lossy") this.at("systems").append(new Option(title, name));
@@ -48,7 +46,6 @@ TreeRace.paysView = (() => {
       });
       this.verdict = new PaysVerdict(root);
       this.whatIf = new WhatIfView(root);
-      this.servers = new PaysServers(root);
       this.choose("verdict");
       this.tell(DROP);
       this.say(INVITATION);
@@ -59,7 +56,6 @@ TreeRace.paysView = (() => {
     choose(part) {
       this.part = part;
       for (const each of PARTS) this.at(`of-${each}`).hidden = each !== part;
-      this.at("drop").hidden = part === "servers";
       announceResize();
     }
 
@@ -70,23 +66,11 @@ TreeRace.paysView = (() => {
       this.choose(part);
     }
 
-    /**
-     * A table of servers is there.
-     * @param {ServedRow[]} rows
-     * @param {string} name of its file
-     */
-    open(rows, name) {
-      this.root.classList.add("compared");
-      this.servers.show(rows);
-      this.pick("servers");
-      this.say(`${many(rows.length, "row")} of ${name}, measured elsewhere by \`pays --server\`.`);
-    }
-
     // Other prompts are there.
     show() {
       this.run.forget("#lab-halt");
+      this.report = null;
       this.root.classList.remove("told");
-      this.servers.beside(null);
       this.pick("verdict");
       fillBar(this.at("progress"), 0, 1);
       this.tell(`Press Start: ${many(this.file.prompts.length, "prompt")} to race`);
@@ -96,7 +80,6 @@ TreeRace.paysView = (() => {
     // What Start sends. Without a file the page's own prompts are raced.
     order() {
       if (!this.file.prompts.length) this.file.takeGallery();
-      if (this.part === "servers") this.pick("verdict");
       fillBar(this.at("progress"), 0, 1);
       this.tell(WAITING);
       const system = this.at("systems").value;
@@ -134,7 +117,6 @@ TreeRace.paysView = (() => {
       this.verdict.show(report);
       fillPrompts(this.at("prompt-heads"), this.at("prompt-rows"), report);
       this.whatIf.show(report.costs, report.point);
-      this.servers.beside(report);
       announceResize();
     }
 
@@ -152,7 +134,6 @@ TreeRace.paysView = (() => {
     listen() {
       const parts = /** @type {NodeListOf<HTMLInputElement>} */ (this.root.querySelectorAll("[name=pays-part]"));
       for (const each of parts) each.addEventListener("change", () => this.choose(each.value));
-      this.at("choose-servers").addEventListener("click", () => this.at("file").click());
       window.addEventListener("resize", () => this.draw());
       keepDrawn(this.root, () => this.draw());
     }

@@ -20,17 +20,15 @@ TreeRace.promptFile = (() => {
     /**
      * @param {HTMLElement} root has the buttons, the field and the place to drop a file
      * @param {LabAbout} about
-     * @param {LabServer["read_pays"]} read asks the server what a file holds
+     * @param {LabServer["read_prompts"]} read asks the server for a file's prompts
      * @param {(words: string) => void} say
      * @param {() => void} taken hears that there are other prompts
-     * @param {(rows: ServedRow[], name: string) => void} [servers] takes the rows of a table of servers
      */
-    constructor(root, { prompts }, read, say, taken, servers = () => {}) {
+    constructor(root, { prompts }, read, say, taken) {
       this.at = finder(root);
       this.read = read;
       this.say = say;
       this.taken = taken;
-      this.servers = servers;
       this.questions = new Questions();
       this.gallery = Object.values(prompts).flatMap((each) => each.map(({ prompt }) => prompt));
       this.at("gallery").textContent = `Take this page’s ${this.gallery.length}`;
@@ -49,13 +47,12 @@ TreeRace.promptFile = (() => {
       const found = await this.questions.last(this.found(file));
       if (!found) return;
       if (found.refused) return this.say(found.refused);
-      if (found.servers) this.servers(found.servers, file.name);
-      else this.keep(found.prompts, file.name);
+      this.keep(found.prompts, file.name);
     }
 
     /**
      * @param {File} file
-     * @returns {ReturnType<LabServer["read_pays"]>}
+     * @returns {ReturnType<LabServer["read_prompts"]>}
      */
     async found(file) {
       let text;

@@ -13,7 +13,7 @@ TreeRace.sweepView = (() => {
   const { drawSweepCost } = TreeRace.sweepCostPlot;
   const { SweepRecord } = TreeRace.sweepRecord;
   const { SWEPT, chartRows, chartWords } = TreeRace.sweepWords;
-  const { fillRaceable } = TreeRace.systemNames;
+  const { fillSystems } = TreeRace.systemNames;
   const { ENDED, Run } = TreeRace.runs;
 
   /** @type {Record<Grid, Record<string, string>>} what the fields of a grid begin with, and its two axes */
@@ -99,7 +99,7 @@ TreeRace.sweepView = (() => {
     /** @param {Record<string, System>} systems */
     fillForm(systems) {
       const drafting = Object.entries(systems).filter(([, { guesses }]) => guesses);
-      fillRaceable(this.at("system"), Object.fromEntries(drafting), PREFERRED);
+      fillSystems(this.at("system"), Object.fromEntries(drafting), PREFERRED);
       onLacks(() => this.measured || this.say(this.invitation));
       for (const [value, words] of Object.entries(PROMPTS)) this.at("prompts").append(new Option(words, value));
       this.choose("shape");

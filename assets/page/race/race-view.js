@@ -137,14 +137,14 @@ TreeRace.raceView = (() => {
       if (!this.result) this.strip.say(place);
     }
 
-    /** @param {RunEnd} how */
+    /** @param {RunEnd} how; the race before stays as it was where the visitor wants no other */
     over(how) {
       const isShown = this.run === this.race.id;
       if (isShown && this.result && how !== "stopped") return; // it ran again, unseen
       this.told = true;
       this.player.pause();
-      if (this.result && !isShown) this.strip.verdict(this.result, this.systems, this.steps);
-      else if (!this.result || !this.atEnd) this.strip.ended(how);
+      if (how === "withdrawn" && this.result) this.strip.verdict(this.result, this.systems, this.steps);
+      else if (!isShown || !this.result || !this.atEnd) this.strip.ended(how);
     }
 
     // Stop was pressed after the race: what is still played stands still.
@@ -180,7 +180,7 @@ TreeRace.raceView = (() => {
         const system = this.systems[index];
         lane.reset(system.trace.prompt, system.trace.chat);
         lane.describe(system);
-        lane.card.race(system);
+        lane.card.race(system, this.recorded !== null);
       }
       this.slowStart.begin();
     }

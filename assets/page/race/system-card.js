@@ -43,6 +43,7 @@ TreeRace.systemCard = (() => {
       this.given = undefined;
       /** @type {RacedSystem | undefined} what the lane shows the race of */
       this.raced = undefined;
+      this.isRecorded = false; // that race was measured elsewhere
       this.pair = ""; // by name, that the visitor's next race is on
       /** @type {{ costs?: Partial<MeasuredCosts>; states?: string }} of the system that is shown on that pair, as far as the server has
        * measured them; `states` says what a tree costs a target with states */
@@ -95,9 +96,11 @@ TreeRace.systemCard = (() => {
     /**
      * The lane shows the race of this system; the card may already tell of the next one.
      * @param {RacedSystem} system
+     * @param {boolean} isRecorded
      */
-    race(system) {
+    race(system, isRecorded) {
       this.raced = system;
+      this.isRecorded = isRecorded;
       this.measured();
     }
 
@@ -133,7 +136,7 @@ TreeRace.systemCard = (() => {
     measured() {
       const { raced, shown } = this;
       this.root.classList.toggle("next", Boolean(raced && shown) && raced?.name !== shown);
-      const mine = raced?.name === shown && this.isOfPair(raced) ? raced : undefined;
+      const mine = raced?.name === shown && this.tells(raced) ? raced : undefined;
       const { promised = {}, shapes = {} } = mine?.costs ?? this.here.costs ?? {};
       const choice = this.choice(promised);
       for (const part of ["its-choice", "choice-name"]) this.at(part).hidden = !choice;
@@ -150,10 +153,12 @@ TreeRace.systemCard = (() => {
     }
 
     /**
-     * Whether a race tells what the next one costs. One on another of the pairs that are offered does not.
+     * Whether a race tells what the next one costs. One on another of the pairs that are offered does not, and where a server can be
+     * asked, no recorded one.
      * @param {RacedSystem} system
      */
-    isOfPair({ trace }) {
+    tells({ trace }) {
+      if (this.isRecorded && this.look) return false;
       const name = TreeRace.pairs?.titled(trace.pair)?.name;
       return name === undefined || name === this.pair;
     }

@@ -22,6 +22,7 @@ TreeRace.runs = (() => {
     id = ""; // of the run that was asked for last, or is shown
     seq = 0; // of its last message
     isKept = false; // the server is told that the page is there
+    isFresh = true; // nobody has asked for a run or chosen what it is about
     /** @type {"idle" | "asked" | "running" | "done"} */
     state = "idle";
 
@@ -51,7 +52,7 @@ TreeRace.runs = (() => {
     begin(id) {
       this.id = id;
       this.seq = 0;
-      this.isKept = false;
+      this.isKept = this.isFresh = false;
       this.become("asked");
     }
 
@@ -156,6 +157,7 @@ TreeRace.runs = (() => {
      */
     forget(halt) {
       const { isOpen } = this;
+      this.isFresh = false;
       this.become("idle");
       if (!isOpen) return;
       TreeRace.presence.drop(this.id);

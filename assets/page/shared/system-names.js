@@ -17,16 +17,6 @@ TreeRace.systemNames = (() => {
   const plainName = (name) => name.replace(/_/g, " ");
 
   /**
-   * @param {HTMLSelectElement} menu
-   * @param {Record<string, System>} systems
-   * @param {string} chosen
-   */
-  function fillSystems(menu, systems, chosen) {
-    for (const [name, system] of Object.entries(systems)) menu.append(new Option(markedTitle(system), name));
-    menu.value = chosen;
-  }
-
-  /**
    * Entries that the pair lacks something for say what they need, and cannot be chosen.
    * @param {HTMLSelectElement} menu
    * @param {Record<string, Lack>} lacking by value
@@ -41,15 +31,16 @@ TreeRace.systemNames = (() => {
   }
 
   /**
-   * As `fillSystems`, of systems that are to race: what the pair lacks is marked. Until the visitor has chosen, and where the choice is
-   * gone, the first of the `preferred` is chosen that the pair can race.
+   * A menu of systems to race. Until the visitor has chosen, and where the choice is gone, it names the first of the `preferred` that the
+   * pair can race.
    * @param {HTMLSelectElement} menu
    * @param {Record<string, System>} systems
    * @param {string[]} preferred
    */
-  function fillRaceable(menu, systems, preferred) {
+  function fillSystems(menu, systems, preferred) {
     let isOwn = false;
-    fillSystems(menu, systems, preferred[0]);
+    for (const [name, system] of Object.entries(systems)) menu.append(new Option(markedTitle(system), name));
+    menu.value = preferred[0];
     menu.addEventListener("change", () => {
       isOwn = true;
     });
@@ -59,5 +50,5 @@ TreeRace.systemNames = (() => {
     });
   }
 
-  return { needsMark, markedTitle, plainName, fillSystems, fillRaceable, markOptions };
+  return { needsMark, markedTitle, plainName, fillSystems, markOptions };
 })();

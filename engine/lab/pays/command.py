@@ -46,7 +46,7 @@ from engine.record.disturbance import disturbed_twice
 RACED = ("systems", "context", "acceptance", "memory", "peers", "peer_server", "shape")
 LOADED = ("pair", "target", "draft", "drafter", "quantisation", "device")
 BOUND = ("json_schema", "regex", "grammar")
-REMOTE = ("plain", "server_model", "machine", "into")
+REMOTE = ("plain", "server_model", "machine")
 
 
 def main(options: Namespace) -> dict | None:
@@ -115,15 +115,11 @@ def of_server(options: Namespace) -> dict:
     given = served.SIZES if options.batch is None else options.batch
     sizes = batch.numbers("--batch", given, batch.LARGEST_BATCH)
     asked = given_settings(options)
-    if options.into is not None:
-        served.rows_in(options.into)
     arms = served.arms_of(options.server, options.plain, options.server_model or "")
     points = served.measured(arms, prompts, sizes, asked, not options.raw)
     row = served.row(arms, options.machine, len(prompts), asked, not options.raw, points)
     row = {"verdict": served_words.verdict(row)} | row
     print(*served_words.report(row), "", json.dumps(row), sep="\n")
-    if options.into is not None:
-        print(f"{options.into.name} has {served.add_row(options.into, row)} rows now.")
     return row
 
 

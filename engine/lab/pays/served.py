@@ -14,23 +14,18 @@ A file with fewer prompts than the waves take is begun anew with the next seed; 
 Acceptance is told beside the verdict and is never one.
 """
 
-import json
 import math
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
 from engine.lab.pays.batch import WARM_UP_TOKENS
-from engine.measure.options import writable
 from engine.measure.prompts import FEWEST
-from engine.measure.served_rows import ARMS, VERSION, rows
 from engine.measure.verdict import CONFIDENCE, interval, mean, ratios, resamples, verdict
 from engine.models.loading import checked_device, hardware_name, load_tokenizer_and_config
 from engine.models.pairs import PAIRS
 from engine.race import Settings
-from engine.record.files import MOST_BYTES, text_of
 from engine.record.trace import FAILED
 from engine.remote import telling
 from engine.remote.scoring import mean_log_likelihood
@@ -40,7 +35,7 @@ from engine.remote.telling import About, Guesses
 SIZES = "1,4,16"
 SCORED = 8  # texts of each arm, at each size
 UNLIKELY = 1.0  # nats a token: between arms of one law a few short texts differ by a third of it
-ENDING = ".jsonl"  # of a table of rows
+ARMS, VERSION = ("plain", "guessing"), 1  # of a row
 YARDSTICK = "small"  # the pair whose tokenizer counts where two servers disagree
 
 
@@ -280,28 +275,3 @@ def row(
         "confidence": CONFIDENCE,
         "points": points,
     }
-
-
-def rows_in(table: Path) -> int:
-    """How many rows the table has, one JSON object a line; 0 where there is no such file yet.
-
-    Raises `ValueError` for a file that cannot be written, and one that names the first line that is no row.
-    """
-    if table.suffix.lower() != ENDING:
-        raise ValueError(f"--into must name a file that ends in {ENDING}, got {str(table)!r}.")
-    if not writable(table).exists():
-        return 0
-    text = text_of(table, "")
-    try:
-        return len(rows(text, table.name, MOST_BYTES))
-    except ValueError as error:
-        raise ValueError(f"{error} Name another file for --into.") from None
-
-
-def add_row(table: Path, row: dict) -> int:
-    """Writes the row behind the others, and returns how many there are now. Raises `ValueError` as `rows_in` does."""
-    there = rows_in(table)
-    before = table.read_text(encoding="utf-8") if table.exists() else ""
-    with table.open("a", encoding="utf-8") as file:
-        file.write("\n" * (before != "" and not before.endswith("\n")) + json.dumps(row) + "\n")
-    return there + 1

@@ -10,9 +10,8 @@ from typing import Any
 
 from engine.measure.options import ASSETS, chat_examples, gallery
 from engine.models.pairs import EMBEDDED, LoadedPair
-from engine.page.screens import own_prompts, pays_servers
+from engine.page.screens import own_prompts
 from engine.page.screens.cards import card_here, chosen, raceable
-from engine.page.screens.serving import configurations
 from engine.page.views.wire import replay
 from engine.record.parsing import expect, shown
 from engine.record.race_file import Record
@@ -67,21 +66,6 @@ def look(asked: object, pairs: Sequence[LoadedPair]) -> Answer:
 def read_prompts(file: object) -> Answer:
     """The prompts of a visitor's file, given as its name and its text, or what is wrong with it."""
     return {"prompts": own_prompts.read(*values(file, "The file", 2, 2))}
-
-
-@answered
-def read_pays(file: object) -> Answer:
-    """What a file for “Does it pay?” holds, prompts or the rows of a table of servers, or what is wrong with it."""
-    name, text = values(file, "The file", 2, 2)
-    if pays_servers.is_table(text):
-        return {"servers": pays_servers.read(name, text)}
-    return {"prompts": own_prompts.read(name, text)}
-
-
-@answered
-def production(setting: object) -> Answer:
-    """A setting for the engines that serve models, or why there is none. `setting` is system, depth, width, nodes, temperature."""
-    return {"engines": configurations(*values(setting, "The setting", 1, 5))}
 
 
 @answered

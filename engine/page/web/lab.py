@@ -1,4 +1,4 @@
-"""The lab: sweeps, own prompts, whether guessing pays, a setting for production, and APIs. Start runs the shown view."""
+"""The lab: sweeps, own prompts, whether guessing pays, and APIs. Start runs the shown view."""
 
 import dataclasses
 from typing import Any
@@ -7,7 +7,7 @@ import gradio as gr
 
 from engine.measure.curves.sweep import Plan
 from engine.page.screens import own_prompts
-from engine.page.screens.answers import PROMPTS, example, production, read_pays, read_prompts
+from engine.page.screens.answers import PROMPTS, example, read_prompts
 from engine.page.screens.cards import cards
 from engine.page.screens.orders import ordered
 from engine.page.screens.pays import ALLOWED
@@ -23,7 +23,7 @@ OF_PROMPTS, OF_PAYS = {"prompts", "system"}, {"prompts", "systems", "max_new_tok
 
 def fill(served: Served, form: Fields, go: gr.Button, halt: gr.Button) -> None:
     about = {"systems": cards(), "prompts": PROMPTS, "allowed": own_prompts.ALLOWED, "pays": ALLOWED}
-    part("lab", "mountLab", about, server_functions=[read_prompts, read_pays, production, example])
+    part("lab", "mountLab", about, server_functions=[read_prompts, example])
     go.click(None, js=call("lab.start"), **QUIET)
 
     def sweep_on_page(order, pair, **_):

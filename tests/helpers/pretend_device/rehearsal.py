@@ -36,6 +36,8 @@ from engine.page.screens.readiness import Readiness
 from engine.race import Lane, Race, Settings
 from engine.record.costs import Costs
 from engine.rounds.round_gpu import DeviceRounds
+from engine.sampling import Sampling
+from engine.systems import SYSTEMS, spelled
 from helpers.decoding import hurry
 from helpers.learned import block_net
 from helpers.pairs import tiny_llama, tiny_pair
@@ -92,6 +94,15 @@ def trees_in(lane: Lane) -> list:
     return [[step.tokens, step.parents] for step in lane.trace.steps]
 
 
+def raced_as(pair: LoadedPair, name: str) -> str:
+    """The name of the system whose trees a lane grows: another one, in its shape, where a device decides whole rounds for one that
+    chooses its drafter."""
+    system = SYSTEMS[name]
+    there = system.there(pair, system.own_shape, Sampling(device=pair.target.noise_place))
+    best = max(there, key=there.__getitem__, default=system)
+    return f"{best.name}:{spelled(best.own_shape)}" if there else name
+
+
 def published_on(device: str) -> LoadedPair:
     """The same with an EAGLE-3 drafter that others published, whose layer attends to a window, and a target for it."""
     config = {**SPECULATORS, "transformer_layer_config": {**SPECULATORS["transformer_layer_config"], **WINDOW}}
@@ -139,7 +150,7 @@ def races(
             alike = not temperature or pair.target.noise_place is None
             if alike and name != "specblock-adapt":  # it decides by measured seconds
                 with _disable_current_modes():  # a CPU needs nobody who judges, which takes most of the time
-                    wanted = trees_of(elsewhere, name, temperature)
+                    wanted = trees_of(elsewhere, raced_as(pair, name), temperature)
                 found[what]["trees"] = grown[what] == wanted
     return found
 

@@ -1,4 +1,4 @@
-"""`pays --server`: two arms of a running server, measured against stand-ins for each engine. Verdicts, refusals, the row, the table."""
+"""`pays --server`: two arms of a running server, measured against stand-ins for each engine. Verdicts, refusals, the row."""
 
 import json
 import socket
@@ -14,7 +14,6 @@ from engine.race import Settings
 from engine.remote import telling
 from helpers.commands import told
 from helpers.remote.engines import Clock, Engine, running
-from helpers.remote.rows import served_row
 
 PROMPTS = ["Story: a fox", "Story: a hen", "Story: a dog", "Story: a cow"]
 SHORT = ("--tokens", "16", "--batch", "1")
@@ -259,12 +258,10 @@ def test_a_server_that_is_not_there_is_a_sentence(capsys, file):
     ("options", "words"),
     [
         (("--plain", "http://h/v1"), "--plain needs --server"),
-        (("--into", "t.jsonl"), "--into needs --server"),
         (("--server", "http://h/v1", "--systems", "tree"), "--systems is about a model that is loaded here"),
         (("--server", "http://h/v1", "--memory"), "--memory is about a model that is loaded here"),
         (("--server", "http://h/v1", "--batch", "4,1"), "--batch must be ascending numbers between 1 and 256"),
         (("--server", "h:80"), "A server's address must be one such as http://127.0.0.1:8000/v1, got 'h:80'."),
-        (("--server", "http://h/v1", "--into", "t.csv"), "--into must name a file that ends in .jsonl"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused_before_anything_is_asked(capsys, file, options, words):
@@ -283,34 +280,6 @@ def test_an_error_of_the_server_ends_the_command_with_its_sentence(capsys, file)
     said = refused(capsys, file, Full("llama-server"))
     assert said.startswith("llama-server at 127.0.0.1:") and "failed with 1 at once. The connection to" in said
     assert "no chat template, --raw sends prompts as they are." in said
-
-
-# ---- the table
-
-
-def test_a_row_is_added_to_a_table_and_another_file_is_left_as_it_is(capsys, file, tmp_path):
-    into = tmp_path / "deep" / "table.jsonl"
-    for runs in (1, 2):
-        lines, row = measured(
-            capsys, file, Engine("llama-server"), options=(*SHORT, "--into", str(into), "--machine", "M2")
-        )
-        assert lines[-1] == f"table.jsonl has {runs} rows now."
-    rows = [json.loads(line) for line in into.read_text(encoding="utf-8").splitlines()]
-    assert len(rows) == 2 and rows[1] == row and row["machine"] == "M2"
-    other = tmp_path / "other.jsonl"
-    text = json.dumps(row) + '\n"Story: a fox"\n'
-    other.write_text(text, encoding="utf-8")
-    with pytest.raises(ValueError, match=r"Line 2 of other\.jsonl is no row of `pays --server`\. Name another file"):
-        served.rows_in(other)
-    assert other.read_text(encoding="utf-8") == text
-
-
-def test_a_table_without_a_last_line_end_gets_one(tmp_path):
-    path = tmp_path / "t.jsonl"
-    one, other = served_row(), served_row(machine="M5")
-    path.write_text(json.dumps(one), encoding="utf-8")
-    assert served.add_row(path, other) == 2
-    assert path.read_text(encoding="utf-8") == f"{json.dumps(one)}\n{json.dumps(other)}\n"
 
 
 # ---- the words

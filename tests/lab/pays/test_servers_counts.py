@@ -6,13 +6,12 @@ import pytest
 
 from engine.lab.pays import served
 from engine.lab.pays.served import Wave, counted_alike
-from engine.measure import served_rows, served_words
+from engine.measure import served_words
 from engine.measure.ways import Written
 from engine.measure.ways import counted_alike as counted_as_plain
 from engine.remote.telling import Guesses, doubt_of, guesses_of
 from helpers.commands import told
 from helpers.remote.engines import Clock, Engine, running
-from helpers.remote.rows import served_point, served_row
 from helpers.traces import made_race
 
 PROMPTS = ["Story: a fox", "Story: a hen", "Story: a dog", "Story: a cow"]
@@ -111,32 +110,13 @@ def test_a_peers_text_that_is_plain_decodings_has_as_many_tokens():
     assert [each.seconds_per_token for each in found] == [2.0 / len(trace.tokens), 2.0 / 40, 1.0]
 
 
-# ---- rows
-
-
-def test_a_row_may_say_who_miscounts_and_rows_of_before_do_not():
-    served_rows.rows(json.dumps(served_row()), "a table", 10**6)
-    row = served_row(
-        points=[served_point(miscounts="plain", doubt="It says what cannot be.", tau=None, acceptance=None)]
-    )
-    served_rows.rows(json.dumps(row), "a table", 10**6)
-    said = served_words.cautions(row)
+def test_the_report_says_who_miscounts_and_what_cannot_be():
+    point = {"batch": 1, "waves": 12, "texts": 12, "identical": 12, "acceptance": None}
+    point |= {"miscounts": "plain", "doubt": "It says what cannot be."}
+    said = served_words.cautions({"points": [point], "prompts": 12, "model": "m", "plain": {"model": "m"}})
     assert any(each.startswith("The server without guesses counts tokens") for each in said)
     assert any("It says what cannot be." in each for each in said)
     assert not any("does not tell" in each for each in said)
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"miscounts": "somebody"}, "miscounts"),
-        ({"tau": 0.5}, "tau must be at least 1"),
-        ({"acceptance": 1.5}, "acceptance must be at most 1"),
-    ],
-)
-def test_a_row_that_cannot_be_is_refused(change, words):
-    with pytest.raises(ValueError, match=words):
-        served_rows.rows(json.dumps(served_row(points=[served_point(**change)])), "a table", 10**6)
 
 
 def test_impossible_counts_leave_the_verdict_and_are_told(monkeypatch):

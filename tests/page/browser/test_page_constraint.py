@@ -62,7 +62,7 @@ def test_the_field_is_there_where_it_binds_a_race_and_fits_its_row(page):
     )
     assert max(box["right"] for box in boxes) <= page.evaluate("innerWidth")
     assert max(box["top"] for box in boxes) - min(box["top"] for box in boxes) < 12
-    for view in ("sweep", "prompts", "production"):
+    for view in ("sweep", "prompts"):
         open_view(page, view)
         expect(field(page)).to_be_hidden()
     open_view(page, "pays")

@@ -83,12 +83,12 @@ def test_a_stage_has_three_dials_with_buttons_and_keys(page):
 
 def test_lab_and_grand_prix_begin_with_a_recorded_example(page):
     page.get_by_role("button", name="Lab", exact=True).click()
-    expect(page.locator("[data-lab-words]")).to_contain_text("An example, recorded on 2 CPU cores")
+    expect(page.locator("[data-lab-words]")).to_contain_text("An example, 67M embedded pair, recorded on 2 CPU cores")
     assert page.evaluate("TreeRace.sweep.measured.raced.length") > 20
     open_view(page, "pays")
     expect(page.locator("[data-lab-pays] [data-answer]")).not_to_be_empty()
     page.get_by_role("button", name="Grand prix").click()
-    expect(page.locator("[data-prix-words]")).to_contain_text("An example, recorded on 2 CPU cores")
+    expect(page.locator("[data-prix-words]")).to_contain_text("An example, 67M embedded pair, recorded on 2 CPU cores")
     expect(page.locator("[data-prix-table] tbody tr")).not_to_have_count(0)
 
 
@@ -103,10 +103,10 @@ def test_both_questions_about_own_prompts_share_one_tab_and_one_file(page):
     assert "lab=prompts" in page.url
 
 
-@pytest.mark.parametrize("address", ["screen=prix", "screen=lab&lab=production", "learn=9"])
+@pytest.mark.parametrize("address", ["screen=prix", "screen=lab&lab=prompts", "learn=9"])
 def test_an_address_leads_to_its_screen(page, server, address):
     tab = idle(page, f"{server}?{address}")
-    part = {"screen=prix": "[data-prix]", "learn=9": "[data-curve].curve"}.get(address, "[data-lab-production]")
+    part = {"screen=prix": "[data-prix]", "learn=9": "[data-curve].curve"}.get(address, "[data-lab-prompts]")
     expect(tab.locator(part)).to_be_visible()
     tab.close()
 

@@ -14,16 +14,15 @@ from safetensors.torch import load_file
 
 from engine.acceptance import ACCEPTANCES
 from engine.breaks import BREAKS
-from engine.contracts import SERVED, Counterpart, Part
+from engine.contracts import Part
 from engine.drafters import DRAFTERS
 from engine.lab.bench import command as bench
 from engine.measure.curves.sweep import Plan
 from engine.nets import NETS, PUBLISHED, NetConfig, load_nets
 from engine.page.screens import break_distance
-from engine.page.screens.answers import look, production
+from engine.page.screens.answers import look
 from engine.page.screens.cards import cards, menu, parts
 from engine.page.screens.link import read
-from engine.page.screens.serving import configurations
 from engine.page.web.lending import Served
 from engine.page.web.page import build
 from engine.policies import POLICIES
@@ -158,45 +157,6 @@ def test_the_page_says_of_new_parts_what_their_classes_say(pair):
     assert ("echoing comb", NAMED) in menu("vanilla")
 
 
-def test_the_production_view_says_what_becomes_of_new_parts():
-    for system in (MIX, NAMED):
-        engines = {each["engine"]: each for each in production([system, 4, 2, 8, 0.8])["engines"]}
-        vllm, sglang, transformers = (engines[name] for name in ("vLLM", "SGLang", "transformers"))
-        assert '"method": "ngram"' in vllm["code"] and "--speculative-algorithm NGRAM" in sglang["code"]
-        assert "prompt_lookup_num_tokens=4" in transformers["code"]
-        for engine, nearest in ((vllm, "n-gram lookup"), (sglang, "n-gram lookup"), (transformers, "prompt lookup")):
-            assert engine["cannot"][:2] == [f"It has no echo drafter; {nearest} is the nearest.", Echo.counterpart.lost]
-            assert "It has nothing like the comb policy, for which no counterpart is declared." in engine["cannot"]
-            assert len(set(engine["cannot"])) == len(engine["cannot"])
-
-
-@pytest.mark.parametrize(
-    ("counterpart", "said"),
-    [
-        (Counterpart(), "It has nothing like the echo drafter, for which no counterpart is declared."),
-        (Counterpart(lost="Nothing else goes round by itself."), "Nothing else goes round by itself."),
-    ],
-)
-def test_a_drafter_without_a_counterpart_leaves_plain_decoding_and_says_so(counterpart, said, monkeypatch):
-    monkeypatch.setattr(Echo, "counterpart", counterpart)
-    plain = configurations("vanilla", temperature=0.8)
-    for engine, without in zip(configurations(MIX, temperature=0.8), plain, strict=True):
-        assert engine == {**without, "cannot": [said, *without["cannot"]]}
-
-
-def test_a_rule_without_a_counterpart_says_so(monkeypatch):
-    monkeypatch.setattr(Again, "counterpart", Counterpart())
-    for engine in configurations(MIX):
-        assert "It has nothing like the again rule, for which no counterpart is declared." in engine["cannot"]
-
-
-def test_an_unknown_counterpart_is_refused_with_what_there_is():
-    with pytest.raises(ValueError, match=r"'wizard'.* no draft, n-gram lookup,"):
-        Counterpart("wizard")
-    with pytest.raises(ValueError, match=r"leaves `counterpart` out, or declares Counterpart\(lost="):
-        Counterpart("none")
-
-
 @pytest.mark.parametrize("name", BREAKS)
 def test_new_parts_can_be_broken_on_purpose(pair, name):
     pair = replace(pair, stop_ids=frozenset({STOP}))  # a constraint needs one
@@ -220,12 +180,11 @@ def test_a_part_made_from_another_does_not_pass_for_it_on_a_device(pair):
 
 
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in REGISTRIES.items() for name in names])
-def test_every_part_says_its_title_source_and_counterpart(kind, name):
+def test_every_part_says_its_title_and_source(kind, name):
     part: type[Part] = REGISTRIES[kind][name]
-    own = [(words, vars(part).get(words)) for words in ("title", "about", "source", "counterpart")]
+    own = [(words, vars(part).get(words)) for words in ("title", "about", "source")]
     assert all(value for _, value in own), own
     assert 2 < len(part.title) <= 30 and not part.title.endswith(".") and "_" not in part.title + part.source
-    assert part.counterpart.kind in SERVED[kind] or part.counterpart.lost.endswith(".")
     assert [each.title for each in REGISTRIES[kind].values()].count(part.title) == 1
 
 

@@ -19,7 +19,6 @@ from engine.race import SHAPE
 from engine.systems import find
 from helpers.commands import awaited
 from helpers.pairs import spoken_pair
-from helpers.remote.rows import served_row
 from helpers.traces import made_race
 
 LONGEST_SENTENCE, LONGEST_QUOTE = 900, 60  # characters; a sentence may list all systems
@@ -132,8 +131,6 @@ ANSWERS = {
     "opened": made_race().to_json(),
     "replay_page": made_race().to_json(),
     "read_prompts": ["a.txt", "Once"],
-    "read_pays": ["a.jsonl", json.dumps(served_row())],
-    "production": ["tree", 4, 2, 8, 0.0],
 }
 GIVEN = [(name, field) for name, fields in STREAMS.items() for field in fields]
 

@@ -136,7 +136,7 @@ def test_stop_keeps_what_was_measured_and_the_next_sweep_runs(page):
     open_lab(page)
     set_grid(page, "1 2 3 4 5 6 7 8", "1 2 3 4", tokens=200)
     page.click("#lab-go")
-    press(page, "#lab-halt", when="TreeRace.sweep.measured?.cells.length > 0")
+    press(page, "#lab-halt", when="TreeRace.sweep.measured?.total === 32 && TreeRace.sweep.measured.cells.length")
     expect(page.locator(WORDS)).to_contain_text("of 32 cells. ")
     expect(page.locator(WORDS)).to_contain_text("Stopped after ")
     kept = page.evaluate("TreeRace.sweep.measured.cells.length")

@@ -60,7 +60,7 @@ OPENED = {
     "prix": lambda tab: (tab.keyboard.press("Escape"), tab.click("[data-name=prix]")),
     "learn": lambda tab: tab.click("[data-learn]"),
     "lab": lambda tab: tab.click("[data-name=lab]"),
-    **{view: lambda tab, view=view: open_view(tab, view) for view in ("prompts", "pays", "production")},
+    **{view: lambda tab, view=view: open_view(tab, view) for view in ("prompts", "pays")},
 }
 
 

@@ -12,6 +12,7 @@ from helpers.commands import starting_app
 from helpers.page import NO_STORY, PATIENCE, PROMPT, REAL_TIME, race
 
 TITLES = {name: PAIRS[name].title for name in EMBEDDED}
+GROWTH = 11  # the page of Learn on both models, counted from 0
 RACED = "TreeRace.view.systems.map(({ trace }) => trace.pair)"
 
 
@@ -100,13 +101,13 @@ def test_every_screen_follows_the_choice_and_the_stage_shows_it(visitor):
     visitor.fill("#prompt textarea", PROMPT)
     visitor.locator("#dials").get_by_label("New tokens", exact=True).fill("8")
     visitor.click("#prix-go")
-    visitor.wait_for_function("TreeRace.prix.systems.length")
+    visitor.wait_for_function("TreeRace.prix.systems[0]?.trace.max_new_tokens === 8")  # no recorded one's
     assert {*visitor.evaluate("TreeRace.prix.systems.map(({ trace }) => trace.pair)")} == {TITLES["small"]}
     visitor.click("#prix-halt")
 
 
 def test_the_walk_shows_how_both_models_grow_and_sees_the_switch(visitor):
-    visitor.evaluate("TreeRace.walk.open(8)")
+    visitor.evaluate(f"TreeRace.walk.open({GROWTH})")
     walk = visitor.get_by_role("complementary", name="Guided walk")
     expect(walk.get_by_role("heading")).to_have_text("Large models gain the most")
     race(visitor, tokens=12)
@@ -119,7 +120,7 @@ def test_the_walk_shows_how_both_models_grow_and_sees_the_switch(visitor):
 
 
 def test_the_choice_and_its_page_of_the_walk_have_no_violation(visitor, axe):
-    visitor.evaluate("TreeRace.walk.open(8)")
+    visitor.evaluate(f"TreeRace.walk.open({GROWTH})")
     expect(visitor.locator(".growth .name").first).to_be_visible()
     visitor.evaluate(axe)
     assert visitor.evaluate("async () => (await axe.run(document)).violations.map(({ id }) => id)") == []
