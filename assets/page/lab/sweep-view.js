@@ -92,8 +92,13 @@ TreeRace.sweepView = (() => {
 
     // ---- what is asked for ------------------------------------------------------------------------------------------
 
+    // What is swept in place of the usual, and why; "" for the usual.
+    get instead() {
+      return insteadWords(PREFERRED, this.systems);
+    }
+
     get invitation() {
-      return [INVITATION, insteadWords(PREFERRED, this.systems)].filter(Boolean).join(" ");
+      return [INVITATION, this.instead].filter(Boolean).join(" ");
     }
 
     /** @param {Record<string, System>} systems */

@@ -53,7 +53,7 @@ TreeRace.field = (() => {
       const { presets, systems } = this.about;
       const names = (presets[this.title] ?? []).filter((name) => name in lacks().systems);
       return names.length
-        ? `Left out, for the model lacks what they need: ${names.map((name) => systems[name].title).join(", ")}.`
+        ? `Left out, for this model lacks what they need: ${names.map((name) => systems[name].title).join(", ")}.`
         : "";
     }
 

@@ -79,7 +79,10 @@ TreeRace.prixView = (() => {
       const words = await showExample(this.run, this.server.example, "prix");
       if (!words) return;
       this.player.skip();
-      this.say(`An example, ${words}. ${this.at("words").textContent}`, "won");
+      this.say(
+        [`An example, ${words}.`, this.at("words").textContent, this.field.leftOut].filter(Boolean).join(" "),
+        "won",
+      );
     }
 
     clear() {

@@ -45,7 +45,7 @@ TreeRace.lacks = (() => {
   function insteadWords(names, systems) {
     const lack = lacks().systems[names[0]];
     if (!lack) return "";
-    return `${systems[names[0]].title} needs ${lack.needs}: ${systems[raceable(names)].title} takes its place.`;
+    return `“${systems[names[0]].title}” needs ${lack.needs}, so “${systems[raceable(names)].title}” takes its place.`;
   }
 
   return { lacks, onLacks, raceable, insteadWords };
