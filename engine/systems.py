@@ -90,11 +90,6 @@ class System:
         return DRAFTERS[self.drafter].guesses
 
     @property
-    def needs_constraint(self) -> bool:
-        """Whether it guesses under a constraint alone."""
-        return DRAFTERS[self.drafter].needs_constraint
-
-    @property
     def branches(self) -> bool:
         """Whether its trees may branch."""
         return self.guesses and POLICIES[self.policy].branches

@@ -79,7 +79,7 @@ def chosen(pair: LoadedPair, named: str | None, constraint: str) -> list[str]:
     """
     if named is None:
         able = [system for system in SYSTEMS.values() if system.guesses and system.guarantee != "lossy"]
-        able = [system for system in able if constraint or not system.needs_constraint]
+        able = [system for system in able if constraint or not system.parts[0].needs_constraint]
         return [system.name for system in able if not allows(pair, system)]
     names = [name.strip() for name in named.split(",")]
     if twice := [name for name, count in Counter(names).items() if count > 1]:

@@ -4,14 +4,11 @@ A node's value is the product of those accuracies along its path. The most valua
 The drafter is asked once per level; heads answer all levels from one forward.
 """
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from engine.contracts import Lack
 from engine.policies.shared.asking import Growth, LevelByLevel
 from engine.record.promise import best_neighbours
-
-if TYPE_CHECKING:
-    from engine.models.pairs import LoadedPair
 
 Placed = dict[int, tuple[int, ...]]  # the nodes of a level, and the ranks on the way to each
 
@@ -29,7 +26,7 @@ class Sparse(LevelByLevel):
     source = "Medusa (Cai et al. 2024), calibrated sparse tree"
 
     @classmethod
-    def lack(cls, pair: "LoadedPair") -> Lack | None:
+    def lack(cls, pair: Any) -> Lack | None:
         return None if pair.calibration.ranks.get("medusa") else UNMEASURED
 
     def plan(self) -> None:
