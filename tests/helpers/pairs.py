@@ -45,7 +45,9 @@ def spoken_pair(**more: Any) -> SimpleNamespace:
         "hardware": "a machine",
         "dtype": "fp32",
         "context": 2048,
-        "target": SimpleNamespace(way="compiled", row_bytes=1000, state_bytes=0, node_bytes=0),
+        "target": SimpleNamespace(
+            way="compiled", device=torch.device("cpu"), row_bytes=1000, state_bytes=0, node_bytes=0
+        ),
         "draft": None,
         "calibration": Calibration(),
         "remote": None,

@@ -136,7 +136,9 @@ def doors(page: gr.Blocks) -> Doors:
 
 def document(page: gr.Blocks, remote: Server | None, made: bytes) -> bytes:
     """The document that browsers get, of the one that Gradio has made."""
-    types = dict.fromkeys(each.get_block_name() for each in page.blocks.values())
+    # Without the parts that scripts fill: a browser that has their files at once builds them and the form in one long task
+    form = (each for each in page.blocks.values() if not isinstance(each, gr.HTML))
+    types = dict.fromkeys(each.get_block_name() for each in form)
     letters = (
         f'<link rel="preload" as="font" crossorigin href="./static/{file}" />' for _, _, file in page_files.FONTS
     )

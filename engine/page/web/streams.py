@@ -14,6 +14,7 @@ from typing import Any
 
 import gradio as gr
 from gradio.context import LocalContext
+from gradio.events import Dependency
 
 from engine.models.constraint import constraint_of
 from engine.page.screens.device import DEVICE
@@ -30,6 +31,7 @@ from engine.record.constraint import checked as constrained
 from engine.record.failures import lacks_memory
 
 Values = Callable[..., dict[str, Any]]  # of an order, made of what a page or a caller has sent
+Running = dict[str, Dependency]  # events that run until a Stop, by their wires' names
 ASKED: dict[str, Any] = {"concurrency_limit": None}  # whose turn it is, the device decides
 ON_PAGE: dict[str, Any] = {"show_progress": "hidden", "trigger_mode": "once", "api_visibility": "private", **ASKED}
 SHOWN = 0.25  # seconds between the last news and a failure: within one frame a page hears of the failure first
@@ -116,10 +118,8 @@ def streamed(served: Served, kind: str, values: Values) -> Callable[..., AsyncIt
     return stream
 
 
-def runs(
-    begin: gr.Button, halt: gr.Button, served: Served, kind: str, values: Values, fields: Fields, channel: str
-) -> None:
-    """`begin` streams into the wire named `channel`, and `halt` cancels that. `values` gets the fields by name, and the `pair`.
+def runs(begin: gr.Button, served: Served, kind: str, values: Values, fields: Fields, channel: str) -> Running:
+    """`begin` streams into the wire named `channel`. `values` gets the fields by name, and the `pair`. Returns what a Stop ends.
 
     The page's run of that channel (`assets/page/shared/runs.js`) hears of all of it. It names the run, so that it can stop one of which
     the server has not told yet, and the pair that the visitor has chosen.
@@ -134,7 +134,12 @@ def runs(
         **ON_PAGE,
     )
     running.failure(None, js=call(f"{name}.fail"), **QUIET)
-    halt.click(None, js=call(f"{name}.stop"), cancels=[running], **QUIET)
+    return {channel: running}
+
+
+def stops(halt: gr.Button, running: Running) -> None:
+    """`halt` cancels all of these runs. It is one event for all: Gradio compares every event with every component as the page comes."""
+    halt.click(None, js=call("stopRuns", *running), cancels=[*running.values()], **QUIET)
 
 
 def api(served: Served, kind: str, values: Values) -> None:

@@ -16,8 +16,8 @@ def test_the_server_answers_a_bad_file_with_a_sentence(monkeypatch):
     good = made_race()
     assert json.loads(race_files.read("opened", good.to_json())["event"])["end"] is True
     assert race_files.read("replay_page", good.to_json())["html"].startswith("<!doctype html>")
-    eight = Record([good.lanes[0]] * 3, "")
-    for text, words in (("{", "no JSON"), (None, "must be a text, got null"), (eight.to_json(), "3 lanes")):
+    four = Record([good.lanes[0]] * 4, "")
+    for text, words in (("{", "no JSON"), (None, "must be a text, got null"), (four.to_json(), "4 lanes")):
         for answer in (race_files.read("opened", text), race_files.read("replay_page", text)):
             assert list(answer) == ["refused"] and words in answer["refused"]
     assert "no recorded race" in answers.recorded("../../etc/passwd")["refused"]

@@ -16,7 +16,7 @@ from engine.page.web.lending import Served
 from engine.page.web.pace import Pace
 from engine.page.web.page import build, mounted
 from engine.race import SHAPE
-from engine.systems import find
+from engine.systems import find, spelled
 from helpers.commands import awaited
 from helpers.pairs import spoken_pair
 from helpers.traces import made_race
@@ -79,11 +79,11 @@ ACCEPTED = "The engine would run."
 SECONDS = 10  # that a call may take on a busy machine; each takes milliseconds
 DIALS = {"depth": 3, "width": 2, "nodes": 8, "temperature": 0.0, "max_new_tokens": 8, "seed": 0, "constraint": ""}
 FEW = {name: DIALS[name] for name in ("temperature", "max_new_tokens", "seed")}
-MENUS = {"left": "vanilla", "right": "mix", "left_mix": "", "right_mix": "tree", "broken": "tree!mask", "untouched": ""}
+MENUS = {"left": "vanilla", "right": "mix", "left_mix": "", "right_mix": "tree", "broken": "", "untouched": ""}
 SWEPT = {"depth": [1, 2], "width": [1], "nodes": [4], "temperature": [0.0]}
 STREAMS = {  # what each is given when all is right
     "race": {"prompt": "Once", "system": "tree", "depth": 3, "width": 2, **FEW, "constraint": "", "pair": ""},
-    "race_on_page": {"prompt": "Once", "run": "a-1", "pair": "", **MENUS, **DIALS},
+    "race_on_page": {"prompt": "Once", "run": "a-1", "pair": "", "third": "chain", **MENUS, **DIALS},
     "prix": {"prompt": "Once", "systems": ["tree", "lookup"], "pair": "", **FEW},
     "prix_on_page": {"prompt": "Once", "run": "", "pair": "", "systems": "tree lookup", **FEW},
     "sweep": {
@@ -131,7 +131,10 @@ ANSWERS = {
     "opened": made_race().to_json(),
     "replay_page": made_race().to_json(),
     "read_prompts": ["a.txt", "Once"],
+    "curve": "batch",
+    "example": "sweep",
 }
+OWN = {name: DIALS[name] for name in SHAPE}
 GIVEN = [(name, field) for name, fields in STREAMS.items() for field in fields]
 
 
@@ -178,7 +181,7 @@ def refused(stream, given: dict) -> str:
 
 
 def test_no_function_of_the_page_is_left_out(streams, answers):
-    assert streams.keys() - {"take", "take_anew", "restore"} == STREAMS.keys() and answers.keys() == ANSWERS.keys()
+    assert streams.keys() - {"take", "restore"} == STREAMS.keys() and answers.keys() == ANSWERS.keys()
 
 
 @pytest.mark.parametrize(("name", "field"), GIVEN)
@@ -211,11 +214,11 @@ def test_a_link_and_a_menu_take_every_hostile_value(streams):
         for query in (value, f"?right={value}&depth={value}&prompt={value}" if isinstance(value, str) else value):
             told = next(iter(streams["restore"](query).values()))
             assert len(told) < 3000 and not told.encode("utf-8").startswith(b"Traceback")
-        for asked in ((value, ""), ("tree", value)):
-            assert isinstance(streams["take"](*asked), dict)
-        assert isinstance(streams["take_anew"](value, value, value, value, **dict.fromkeys(SHAPE, value)), dict)
+        for asked in ((value, value, ""), ("mix", value, ""), ("tree", "", value)):
+            assert isinstance(streams["take"](*asked, spelled(OWN), **OWN), dict)
+        assert isinstance(streams["take"](value, value, value, value, **dict.fromkeys(SHAPE, value)), dict)
         assert time.monotonic() - begun < SECONDS
-    assert len(streams["take"]("tree", "")) == 4
+    assert len(streams["take"]("tree", "", "", spelled(OWN), **OWN)) == 4
 
 
 def test_a_long_name_takes_no_memory():
