@@ -4,6 +4,9 @@
 TreeRace.systemNames = (() => {
   const { lacks, onLacks, raceable } = TreeRace.lacks;
 
+  /** @type {WeakMap<HTMLOptionElement, string>} what an entry says where nothing is needed */
+  const titles = new WeakMap();
+
   /**
    * Whether a lossy system must be marked as such, for its title does not say so.
    * @param {{ title: string, guarantee: string }} system
@@ -23,10 +26,11 @@ TreeRace.systemNames = (() => {
    */
   function markOptions(menu, lacking) {
     for (const option of menu.options) {
-      option.dataset.words ??= option.text;
+      const title = titles.get(option) ?? option.text;
+      titles.set(option, title);
       const lack = lacking[option.value];
       option.disabled = Boolean(lack);
-      option.text = lack ? `${option.dataset.words} · needs ${lack.needs}` : option.dataset.words;
+      option.text = lack ? `${title} · needs ${lack.needs}` : title;
     }
   }
 
