@@ -4,7 +4,7 @@
 TreeRace.masthead = (() => {
   const { showWhenWhole } = TreeRace.arrival;
   const { mountDarkMode } = TreeRace.darkMode;
-  const { finder } = TreeRace.elements;
+  const { finder, make } = TreeRace.elements;
   const { fill } = TreeRace.form;
   const { galleryMenu } = TreeRace.gallery;
   const { showKeys } = TreeRace.keys;
@@ -69,11 +69,19 @@ TreeRace.masthead = (() => {
     pairs.addEventListener("change", () => {
       const { pair, way, chat } = pairs.spoken ?? own;
       offerPrompts(chat);
-      at("pair").textContent = pair;
+      if (at("pair").textContent !== pair) at("pair").replaceChildren(make("i"), ...partsOf(pair));
       at("pair").title = `${pair}. ${way}`;
     });
     pairs.hear(own);
     return pairs;
+  }
+
+  /**
+   * The pair's words, each part with the dot before it. Where even the first has no place, nothing is before it.
+   * @param {string} pair
+   */
+  function partsOf(pair) {
+    return pair.split(" · ").map((part, at) => make("span", "", at ? ` · ${part}` : part));
   }
 
   /**

@@ -41,7 +41,9 @@ def fill(served: Served, form: Fields, go: gr.Button, halt: gr.Button) -> None:
         return runs(trigger(start), served, kind, values, fields, channel)
 
     sweeping = view("sweep-start", "sweep", sweep_on_page, "treelab", "prompt", "temperature", "seed")
-    prompting = view("prompts-start", "prompts", prompts_on_page, "treeprompts", "temperature", "max_new_tokens", "seed")
+    prompting = view(
+        "prompts-start", "prompts", prompts_on_page, "treeprompts", "temperature", "max_new_tokens", "seed"
+    )
     paying = view("pays-start", "pays", pays_on_page, "treepays", "temperature", "seed", "constraint")
     stops(halt, sweeping | prompting | paying)
     api(served, "sweep", sweep)
