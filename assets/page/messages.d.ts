@@ -379,7 +379,7 @@ interface ServedTrace {
 }
 
 interface RaceServer {
-  opening(prompt: string): Answer<{ event?: string }>;
+  opening(name: string): Answer<{ event?: string }>;
   recorded(name: string): Answer<{ event: string }>;
   opened(text: string): Answer<{ event: string; served?: ServedTrace }>;
   replay_page(text: string): Answer<{ html: string }>;

@@ -309,13 +309,16 @@ TreeRace.saveAndOpen = (() => {
     /**
      * The page begins with what was there before it was loaded again, with what its address asks for, or with a recorded race, where the
      * server has one for its pair.
+     * @param {RaceEntry[]} races
      */
-    async begin() {
+    async begin(races) {
       const before = kept();
       if (before) return this.restore(before);
       const query = new URLSearchParams(location.search);
       if (LINKED.some((name) => query.has(name))) this.follow(query);
-      const { event } = await answered(this.server.opening(query.get("prompt") ?? ""));
+      if (!races.length) return;
+      const example = races.find(({ prompt }) => prompt === query.get("prompt")) ?? races[0];
+      const { event } = await answered(this.server.opening(example.name));
       if (event && !TreeRace.view.run && !this.goes && !TreeRace.view.isLive) showRecorded(JSON.parse(event));
     }
   }
@@ -337,7 +340,7 @@ TreeRace.saveAndOpen = (() => {
       () => {
         new Keepsake();
         followStep(TreeRace.view);
-        take.begin();
+        take.begin(races);
       },
     );
   }

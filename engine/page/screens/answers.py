@@ -85,16 +85,13 @@ def example(name: object) -> Answer:
 
 
 @answered
-def opening(prompt: object, pair: LoadedPair) -> Answer:
-    """The recorded race that a page opens with: that of the prompt, else the first one. None where the pair is not embedded."""
-    if pair.pair.name not in EMBEDDED:
-        return {}
-    found = [record for record in RACES.values() if record.lanes[-1].trace.prompt == prompt]
-    return {"event": replay([*found, *RACES.values()][0])} if RACES else {}
-
-
-@answered
 def recorded(name: object) -> Answer:
     if not isinstance(name, str) or name not in RACES:
         raise ValueError(f"There is no recorded race {shown(name)}.")
     return {"event": replay(RACES[name])}
+
+
+def opening(name: object, pair: LoadedPair) -> Answer:
+    """The recorded race of that name for a page to open with; none where its pair is not embedded, for no race of such a pair is kept."""
+    found = recorded(name)
+    return found if "refused" in found or pair.pair.name in EMBEDDED else {}

@@ -74,8 +74,8 @@ def masthead(served: Served, screens: Sequence[Screen]) -> None:
     titles = {screen.name: screen.title for screen in screens}
     about = {**spoken_of(served), "prompts": PROMPTS, "examples": CHAT_PROMPTS, "screens": titles, "races": races()}
 
-    def opening(prompt: object) -> Answer:
-        return answers.opening(prompt, served.pair)
+    def opening(name: object) -> Answer:
+        return answers.opening(name, served.pair)
 
     part(
         "masthead",

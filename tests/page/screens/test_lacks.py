@@ -132,3 +132,11 @@ def test_every_tree_of_learn_can_be_broken_and_races_so(whole, broken):
     )
     race = Race(bare, asked)
     assert [*race.run()] and any(len(step.tokens) > 2 for step in race.lanes[1].trace.steps)
+
+
+def test_a_page_of_ones_own_pair_opens_with_no_recorded_race(bare, whole):
+    """No race of it is kept, and another pair's would stand under its name."""
+    shown = replace(whole, pair=replace(whole.pair, name="small"))
+    assert answers.opening("1-story-auto", bare) == {}
+    assert answers.opening("1-story-auto", shown) == answers.recorded("1-story-auto")
+    assert "There is no recorded race" in answers.opening("warp", bare)["refused"]
