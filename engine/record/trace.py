@@ -75,8 +75,8 @@ class Step:
 
     @property
     def favourites_tokens(self) -> int:
-        """Tokens that the favourites alone would have emitted here: those kept and the bonus after them."""
-        return min(len(self.burst), self.favourites_kept + 1)
+        """Tokens that the favourites alone would have emitted here: those kept and the bonus after them. Without a tree it is all."""
+        return min(len(self.burst), self.favourites_kept + 1) if self.tokens else len(self.burst)
 
     @property
     def branch_tokens(self) -> int:

@@ -160,13 +160,13 @@ def refused(gib: float, free, device=CPU, dtype=torch.float32, quantisation="non
 def test_what_would_fit_is_named(free):
     gpu = torch.device("cuda", 0)
     said = refused(16, free, gpu, torch.bfloat16)
-    assert said.startswith("Qwen3 0.6B → 8B needs 17.3 GiB of memory, and 16.0 GiB are free here. ")
-    assert said.endswith("--quantisation 8-bit would need 10.8 GiB and --quantisation nf4 would need 8.0 GiB.")
-    assert refused(9, free, gpu, torch.bfloat16).endswith("free here. --quantisation nf4 would need 8.0 GiB.")
+    assert said.startswith("Qwen3 0.6B → 8B needs 17.0 GiB of memory, and 16.0 GiB are free here. ")
+    assert said.endswith("--quantisation 8-bit would need 10.5 GiB and --quantisation nf4 would need 7.7 GiB.")
+    assert refused(9, free, gpu, torch.bfloat16).endswith("free here. --quantisation nf4 would need 7.7 GiB.")
     assert refused(9, free, gpu, torch.bfloat16, "8-bit").startswith(
-        "Qwen3 0.6B → 8B needs 10.8 GiB of memory as 8-bit"
+        "Qwen3 0.6B → 8B needs 10.5 GiB of memory as 8-bit"
     )
-    assert refused(6.5, free, gpu, torch.bfloat16, "nf4").endswith("without a draft model would need 6.5 GiB.")
+    assert refused(6.4, free, gpu, torch.bfloat16, "nf4").endswith("without a draft model would need 6.3 GiB.")
     assert refused(1, free, gpu, torch.bfloat16).endswith(
         "Nothing of it fits: choose a smaller pair or a larger device."
     )

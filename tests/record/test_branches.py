@@ -85,6 +85,8 @@ def test_a_lane_tells_what_its_branches_won_and_the_best_rescue():
     assert trace_of(make_step()).rescue is None
     lane = compare([(trace, "tokens")])["lanes"][0]
     assert (lane["branch_tokens"], lane["favourites_tau"], lane["deeper_steps"]) == (3, trace.favourites_tau, 1)
+    pieces = trace_of(piece(0, " a fox ran"), piece(1, " off"))  # of a server's text, whose trees nobody knows
+    assert (pieces.branch_tokens, pieces.rescue, pieces.favourites_tau) == (0, None, pieces.tau)
     remote = remote_race().result()["lanes"][1]
     assert remote["branch_tokens"] is remote["favourites_tau"] is remote["deeper_steps"] is None
 

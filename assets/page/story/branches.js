@@ -16,9 +16,10 @@ TreeRace.branches = (() => {
 
   /**
    * Tokens that the step emitted because its tree has branches. The favourites alone would have emitted one behind those kept.
+   * A piece of a server's text has no tree.
    * @param {Step} step
    */
-  const branchTokens = (step) => Math.max(0, step.burst.length - favouritesKept(step) - 1);
+  const branchTokens = (step) => (step.parents.length ? Math.max(0, step.burst.length - favouritesKept(step) - 1) : 0);
 
   /**
    * Whether all favourites were right and a chain with as many guesses would have had more of them.

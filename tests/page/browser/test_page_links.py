@@ -60,7 +60,7 @@ def test_a_link_to_a_mix_keeps_its_shape(page, server):
     expect(page.locator(".right [data-card]")).to_be_hidden()
     expect(page.get_by_label("number input for Depth", exact=True)).to_have_value("2")
     page.click("#race-go")
-    page.wait_for_function("TreeRace.view.result")
+    page.wait_for_function("TreeRace.view.recorded === null && TreeRace.view.result")
     assert page.evaluate("TreeRace.view.systems[1].name") == "bigram/kary/token_match"
     trace = page.evaluate("TreeRace.view.systems[1].trace")
     assert (trace["depth"], trace["width"], trace["nodes"]) == (2, 3, 9)

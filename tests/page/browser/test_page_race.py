@@ -75,7 +75,7 @@ def test_keys_move_over_the_steps(page):
 def test_stop_stops_and_the_next_race_runs(page):
     pace(page, "½×")
     start_race(page, tokens=900)
-    page.wait_for_function("TreeRace.view.time > 0")
+    page.wait_for_function("TreeRace.view.recorded === null && TreeRace.view.time > 0")
     page.click("#race-halt")
     expect(page.locator("[data-verdict]")).to_contain_text("Stopped")
     before = page.evaluate("TreeRace.view.time")
@@ -187,7 +187,7 @@ def test_the_whole_race_fits_one_screen(page, width, height):
     page.set_viewport_size({"width": width, "height": height})
     start_race(page)
     fits = "document.documentElement.scrollHeight <= innerHeight && document.documentElement.scrollWidth <= innerWidth"
-    page.wait_for_function("TreeRace.view.time > 0")
+    page.wait_for_function("TreeRace.view.recorded === null && TreeRace.view.time > 0")
     assert page.evaluate(fits)
     finish(page)
     assert page.evaluate(fits)

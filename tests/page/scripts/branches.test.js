@@ -35,6 +35,8 @@ test("a branch won what the favourites and their bonus would not have had", () =
   assert.equal(branchTokens(rescued({ burst: [12] })), 0); // a chain's bonus is that token too
   assert.deepEqual(rescueIn(rescued()), { favourite: " and", kept: 0, branch: "second", won: 2 });
   assert.equal(rescueIn(made()), null);
+  const piece = made({ parents: [], favourites: [], path: [], burst: [7, 7, 7] }); // of a server's text
+  assert.deepEqual([branchTokens(piece), rescueIn(piece), rescueOf([piece])], [0, null, -1]);
   const deeper = made({ path: [1, 3], burst: [11, 13, 99] });
   assert.deepEqual(rescueIn(deeper), { favourite: " little", kept: 1, branch: "second", won: 2 });
 });
