@@ -92,6 +92,6 @@ def recorded(name: object) -> Answer:
 
 
 def opening(name: object, pair: LoadedPair) -> Answer:
-    """The recorded race of that name for a page to open with; none where its pair is not embedded, for no race of such a pair is kept."""
+    """The recorded race of that name, for a page to open with. Of a pair that is not embedded no race is kept, so there is none."""
     found = recorded(name)
     return found if "refused" in found or pair.pair.name in EMBEDDED else {}

@@ -94,8 +94,7 @@ def test_a_card_and_the_dials_follow_the_chosen_pair():
     ):
         shapes = look(["tree", name])["costs"]["shapes"]
         assert max(shapes, key=lambda shape: shapes[shape]["tau"]) == best
-        assert [*functions["take"]("tree", name).values()] == [*dials, best]
         for menus in (("tree", ""), (MIX, "tree")):
-            assert [*functions["take_anew"](*menus, name, **shown).values()] == [*dials, best]
-        assert len(functions["take_anew"]("tree", "", name, **shown | {"depth": 3})) == 1  # a skip
+            assert [*functions["take"](*menus, name, **shown).values()] == [*dials, best]
+        assert len(functions["take"]("tree", "", name, **shown | {"depth": 3})) == 1  # a skip
     assert "no pair 'warp' here" in look(["tree", "warp"])["refused"]
