@@ -40,6 +40,15 @@ INSTEAD = (
 )
 RANK_HEAD, OWN_TREE = "rank head", "tree of its own"  # what a drafter may offer beside `log_q` and a policy may need
 
+# Where guesses come from: the groups of the menus, in their order
+NO_GUESSES, SMALL_MODEL, LAYERS, COPIES, OTHER = IDEAS = (
+    "no guesses",
+    "a small model guesses",
+    "layers on the target's own thoughts",
+    "copies and tables: nothing to train",
+    "other ways of guessing",
+)
+
 # Depths and budgets of nodes to try: few rows cost little on some machines, and many on others
 BUDGETS = ((1, 3), (2, 4), (3, 6), (4, 8), (6, 8), (6, 12), (8, 12), (8, 24))
 
@@ -74,6 +83,7 @@ class Drafter(Part):
     # Which of the target's hidden states it reads, as `engine.forward.session.Session` takes them. False: none, and it gets None.
     # True: three layers and the final state, [N, 4, H]. A tuple of n layers: these and the final state, [N, n + 1, H].
     reads_features: bool | tuple[int, ...] = False
+    idea: ClassVar[str] = OTHER  # where its guesses come from, one of `IDEAS`
     reads_logits: ClassVar[bool] = False  # whether `see` is called with the target's logits of every verification
     guesses: ClassVar[bool] = True  # False for the drafter that proposes nothing
     needs_constraint: ClassVar[bool] = False  # whether it guesses under a constraint alone

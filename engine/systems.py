@@ -161,7 +161,7 @@ class System:
 
     def decided_there(self, pair: LoadedPair, shape: Mapping[str, int], sampling: Sampling) -> bool:
         """Whether a GPU decides rounds of this system alone, in this shape."""
-        alike = self.acceptance == "token_match" and not self.broken and sampling.device is not None
+        alike = self.acceptance == SYSTEMS["tree"].acceptance and not self.broken and sampling.device is not None
         return alike and on_device(pair, self.drafter, self.grower(pair, shape), sampling)
 
     def there(self, pair: LoadedPair, limits: Mapping[str, int], sampling: Sampling) -> dict["System", float]:
@@ -170,7 +170,7 @@ class System:
         Of each drafter that is the counted shape within the limits that promises the most by measured rounds. Without counted shapes
         it is the drafter's own shape, cut to the limits, which promises nothing. Empty stands for rounds with parts on the host.
         """
-        if not self.limits or self.acceptance != "token_match" or self.broken or sampling.device is None:
+        if not self.limits or self.acceptance != SYSTEMS["tree"].acceptance or self.broken or sampling.device is None:
             return {}
         choices, found = DRAFTERS[self.drafter].choices(pair), {}
         for system in map(SYSTEMS.__getitem__, ONE_DRAFTER):
@@ -304,7 +304,8 @@ def chain_beside(system: System, shape: Mapping[str, int]) -> str:
     if system.limits:
         parts, depth = (system.drafter, system.policy, system.acceptance), shape["depth"]
     else:
-        parts, depth = (system.drafter, "chain", "token_match"), min(shape["nodes"] - 1, LONGEST_CHAIN)
+        parts = (system.drafter, SYSTEMS["chain"].policy, SYSTEMS["tree"].acceptance)
+        depth = min(shape["nodes"] - 1, LONGEST_CHAIN)
     return f"{'/'.join(parts)}:{depth}x1x{shape['nodes'] if system.limits else depth + 1}"
 
 

@@ -7,7 +7,7 @@ The policy decides whether that chain replaces drafting or extends it.
 
 from collections import defaultdict
 
-from engine.contracts import Drafter, Features
+from engine.contracts import SMALL_MODEL, Drafter, Features
 from engine.drafters import DRAFTERS
 from engine.models.pairs import LoadedPair
 from engine.tree import DraftTree
@@ -69,6 +69,7 @@ class BestDrafter(Drafter):
     title = "best, with copies"
     about = "The drafter that promises the most on this machine, and free copies from the text."
     source = "ours: measured costs, calibrated acceptance, and prompt lookup (Saxena 2023)"
+    idea = SMALL_MODEL
 
     chooses = True
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from engine.contracts import Drafter
+from engine.contracts import COPIES, Drafter
 from engine.models.pairs import LoadedPair
 from engine.tree import DraftTree
 
@@ -13,6 +13,7 @@ class BigramDrafter(Drafter):
     title = "bigram table"
     about = "A table of which token follows which; it looks one token back."
     source = "tree-based speculative decoding for nanoGPT"
+    idea = COPIES
     takes = "bigram"
 
     def __init__(self, pair: LoadedPair, capacity: int):

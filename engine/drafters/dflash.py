@@ -9,7 +9,7 @@ token of `features`. Rows of a block are never kept.
 import numpy as np
 import torch
 
-from engine.contracts import Drafter, Features
+from engine.contracts import LAYERS, Drafter, Features
 from engine.drafters.shared.grows_at_once import GrowsAtOnce
 from engine.forward.cache import KVCache
 from engine.forward.uploads import rows_of
@@ -25,6 +25,7 @@ class DFlashDrafter(Drafter):
     title = "DFlash"
     about = "A small net that fills a block of blanks in one forward."
     source = "DFlash (z-lab)"
+    idea = LAYERS
     reads_features: bool | tuple[int, ...] = True
     takes = "dflash"
 

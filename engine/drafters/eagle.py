@@ -7,7 +7,7 @@ Invariant: between rounds the cache holds only rows made from the target's true 
 import numpy as np
 import torch
 
-from engine.contracts import Features
+from engine.contracts import LAYERS, Features
 from engine.drafters.shared.drafted_rows import DraftedRows, stream_start
 from engine.drafters.shared.grows_at_once import GrowsAtOnce
 from engine.forward.uploads import rows_of
@@ -21,6 +21,7 @@ class EagleDrafter(GrowsAtOnce):
     title = "EAGLE"
     about = "A small layer that goes on from the target's own hidden states."
     source = "EAGLE-3 (Li et al. 2025)"
+    idea = LAYERS
     reads_features: bool | tuple[int, ...] = True
     takes = "eagle"
 

@@ -4,7 +4,7 @@ It has no guess of its own: `engine.rounds.guiding` answers for every drafter wh
 never guesses, and is plain decoding.
 """
 
-from engine.contracts import Drafter
+from engine.contracts import COPIES, Drafter
 from engine.tree import DraftTree
 
 
@@ -12,6 +12,7 @@ class ForcedDrafter(Drafter):
     title = "forced tokens"
     about = "Guesses what a constraint leaves no choice about; without one it guesses nothing."
     source = "jump-forward decoding of SGLang (Zheng et al. 2024), here as guesses that are verified"
+    idea = COPIES
     needs_constraint = True
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> None:

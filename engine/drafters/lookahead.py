@@ -15,7 +15,7 @@ import math
 
 import torch
 
-from engine.contracts import OWN_TREE, Drafter, Features
+from engine.contracts import COPIES, OWN_TREE, Drafter, Features
 from engine.tree import DraftTree
 
 GRAM = 4  # tokens of an n-gram, its first included
@@ -27,6 +27,7 @@ class LookaheadDrafter(Drafter):
     title = "lookahead"
     about = "Tries runs of tokens that the target guessed by itself, far ahead of the text."
     source = "Lookahead Decoding (Fu et al. 2024)"
+    idea = COPIES
     offers = frozenset({OWN_TREE})
     reads_logits = True
 

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 import numpy as np
 import torch
 
-from engine.contracts import Drafter, Features
+from engine.contracts import COPIES, Drafter, Features
 from engine.tree import DraftTree
 
 LONGEST = 3  # n-gram length tried first
@@ -20,6 +20,7 @@ class LookupDrafter(Drafter):
     title = "prompt lookup"
     about = "Copies what followed the same words earlier in the text."
     source = "prompt lookup decoding (Saxena 2023)"
+    idea = COPIES
     silence = "The last words have not stood in the text before, so there was nothing to copy."
 
     def begin(self, prompt: list[int], features: Features = None) -> None:

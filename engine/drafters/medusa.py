@@ -2,7 +2,7 @@
 
 import torch
 
-from engine.contracts import Drafter, Features
+from engine.contracts import LAYERS, Drafter, Features
 from engine.models.pairs import LoadedPair
 from engine.nets.medusa import Medusa, MedusaStack
 from engine.tree import DraftTree
@@ -12,6 +12,7 @@ class MedusaDrafter(Drafter):
     title = "Medusa"
     about = "Heads on the target, one for each place ahead; none knows what the others guess."
     source = "Medusa (Cai et al. 2024)"
+    idea = LAYERS
     reads_features = True
     takes = "medusa"
 

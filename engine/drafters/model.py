@@ -8,7 +8,7 @@ from typing import cast
 import numpy as np
 import torch
 
-from engine.contracts import Features
+from engine.contracts import SMALL_MODEL, Features
 from engine.drafters.model_compiled import DraftCache, behind_level, grow_with_model
 from engine.drafters.shared.drafted_rows import DraftedRows
 from engine.drafters.shared.grows_at_once import GrowsAtOnce
@@ -25,6 +25,7 @@ class ModelDrafter(GrowsAtOnce):
     title = "draft model"
     about = "A small language model beside the target."
     source = "Leviathan et al. 2023, Chen et al. 2023"
+    idea = SMALL_MODEL
     takes = "draft"
 
     def __init__(self, pair: LoadedPair, capacity: int):

@@ -1,6 +1,6 @@
 """No drafter: proposes nothing, so every tree is its root. This is the baseline; it runs in the same loop as every system."""
 
-from engine.contracts import Drafter
+from engine.contracts import NO_GUESSES, Drafter
 from engine.tree import DraftTree
 
 
@@ -8,6 +8,7 @@ class NoDrafter(Drafter):
     title = "no draft"
     about = "Guesses nothing: every token comes from the target."
     source = "autoregressive decoding"
+    idea = NO_GUESSES
     guesses = False
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> None:

@@ -6,7 +6,7 @@ first token of `pending`. Rows of slots are never kept.
 
 import torch
 
-from engine.contracts import Drafter, Features
+from engine.contracts import LAYERS, Drafter, Features
 from engine.drafters.shared.drafted_rows import stream_start
 from engine.forward.cache import KVCache, additive
 from engine.forward.uploads import rows_of, uploaded
@@ -19,6 +19,7 @@ class ParallelDrafter(Drafter):
     title = "parallel"
     about = "A small net that guesses every depth in one forward."
     source = "the feature-conditioned parallel-tree drafter"
+    idea = LAYERS
     reads_features = True
     takes = "parallel"
 

@@ -11,7 +11,7 @@ import math
 
 import torch
 
-from engine.contracts import OWN_TREE, Drafter, Features
+from engine.contracts import COPIES, OWN_TREE, Drafter, Features
 from engine.tree import DraftTree
 
 # How often the target takes a rank; measured on the small embedded pair
@@ -22,6 +22,7 @@ class RecyclingDrafter(Drafter):
     title = "token recycling"
     about = "Guesses what the target itself ranked highest after the same token before."
     source = "Token Recycling (Luo et al. 2024)"
+    idea = COPIES
     offers = frozenset({OWN_TREE})
     reads_logits = True
 

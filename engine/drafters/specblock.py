@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.contracts import RANK_HEAD, Drafter, Features
+from engine.contracts import LAYERS, RANK_HEAD, Drafter, Features
 from engine.drafters.shared.drafted_rows import stream_start
 from engine.forward.cache import KVCache, additive
 from engine.forward.uploads import rows_of, uploaded
@@ -41,6 +41,7 @@ class SpecBlockDrafter(Drafter):
     title = "SpecBlock"
     about = "A small net that guesses a block of several depths in one forward."
     source = "SpecBlock"
+    idea = LAYERS
     reads_features = True
     offers = frozenset({RANK_HEAD})
     takes = "specblock"

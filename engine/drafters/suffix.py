@@ -15,7 +15,7 @@ from itertools import count, islice
 import numpy as np
 import torch
 
-from engine.contracts import OWN_TREE, Drafter, Features
+from engine.contracts import COPIES, OWN_TREE, Drafter, Features
 from engine.models.pairs import LoadedPair
 from engine.tree import DraftTree
 
@@ -100,6 +100,7 @@ class SuffixDrafter(Drafter):
     title = "suffix tree"
     about = "Copies what followed the same words most often; the longer the match, the more."
     source = "SuffixDecoding (Oliaro et al. 2024)"
+    idea = COPIES
     silence = "The last words have not stood in the text before, so there was nothing to copy."
     offers = frozenset({OWN_TREE})
 

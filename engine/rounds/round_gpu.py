@@ -188,8 +188,8 @@ class DeviceRounds:
 
 def parts_of(pair: LoadedPair, drafter: str, policy: Policy) -> tuple[OnDevice | None, Terms | None]:
     """The drafter on the device and the policy's terms, None for what there is none of."""
-    net = pair.draft if drafter == "model" else pair.net(drafter) if drafter in pair.learned else None
     kind = ON_DEVICE.get(drafter)
+    net = kind.net_of(pair, drafter) if kind else None
     made = kind(pair, net) if kind and kind.serves(net) else None
     return made, None if made is None else Terms.of(policy, pair.target.vocab, made.depth)
 

@@ -69,7 +69,7 @@ TreeRace.walkPages = (() => {
         "The simplest drafter guesses a chain: one token, then the next, then the next. Where the target wants another word, all " +
         "guesses behind that place go on from a text that was never written. A tree of as many nodes has a second word ready there. " +
         "On easy text that hardly matters; on hard text it does.",
-      lit: "[data-curve]",
+      lit: "section[data-curve]",
       curve: "chain",
       task: MEASURE,
     },
@@ -149,7 +149,7 @@ TreeRace.walkPages = (() => {
         "A larger tree catches more of the target’s words, so tokens a pass climb. But each node is a row that the target must " +
         "compute. The first rows are nearly free, because the forward waits for its weights anyway; the later ones cost time. So " +
         "speed has a peak.",
-      lit: "[data-curve]",
+      lit: "section[data-curve]",
       curve: "nodes",
       task: MEASURE,
     },
@@ -158,7 +158,7 @@ TreeRace.walkPages = (() => {
       text:
         "At temperature 0 the target always takes its most probable word, and the drafter’s favourite is often the same. The hotter " +
         "it samples, the more often another word comes: then a chain breaks early, and a tree’s second and third guesses count.",
-      lit: "[data-curve]",
+      lit: "section[data-curve]",
       curve: "temperature",
       task: MEASURE,
     },
@@ -167,7 +167,7 @@ TreeRace.walkPages = (() => {
       text:
         "A server writes many sequences in one forward. They share the reading of the weights as guesses do, so the free rows are " +
         "taken already. The more sequences come together, the less guessing gives, until it costs.",
-      lit: "[data-curve]",
+      lit: "section[data-curve]",
       curve: "batch",
       task: MEASURE,
     },

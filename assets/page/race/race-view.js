@@ -156,7 +156,7 @@ TreeRace.raceView = (() => {
     feed(whole) {
       const message = this.third.taken(whole);
       if (message.start) this.begin(message);
-      if (message.start || message.slowdown < this.speeds.fitting) this.speeds.suggest(message.slowdown); // a stall is known at the end
+      this.speeds.take(message, this.playing);
       for (const [lane, step] of message.steps || []) this.lanes[lane].push(step);
       this.atFocus();
       const over = this.atEnd;

@@ -88,6 +88,15 @@ TreeRace.player = (() => {
       this.say();
     }
 
+    /**
+     * The pace that a message tells, if it tells one. At a race's end a stall is known, so it may play faster; slower only behind a story.
+     * @param {{ start?: unknown, slowdown?: number }} message
+     * @param {boolean} playing
+     */
+    take({ start, slowdown = 0 }, playing) {
+      if (slowdown && (start || !playing || slowdown < this.fitting)) this.suggest(slowdown);
+    }
+
     say() {
       this.words.textContent = speedWords(this.rate);
     }

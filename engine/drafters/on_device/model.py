@@ -9,9 +9,14 @@ from engine.drafters.on_device.parts import OnDevice, is_plain
 from engine.forward.layer_ops import fitted
 from engine.forward.runner_gpu import StaticForward, rows_behind
 from engine.forward.session import prompt_session
+from engine.models.pairs import LoadedPair
 
 
 class ModelOnDevice(OnDevice):
+    @classmethod
+    def net_of(cls, pair: LoadedPair, drafter: str) -> Any:
+        return pair.draft
+
     @classmethod
     def serves(cls, net: Any) -> bool:
         return net is not None and is_plain(net)

@@ -38,6 +38,11 @@ class OnDevice:
         self.vocab, self.device, self.net = pair.target.vocab, pair.target.device, net
 
     @classmethod
+    def net_of(cls, pair: LoadedPair, drafter: str) -> Any:
+        """What it drafts with, None where the pair has none."""
+        return pair.net(drafter) if drafter in pair.learned else None
+
+    @classmethod
     def serves(cls, net: Any) -> bool:
         """Whether it can draft with the pair's own one."""
         return net is not None

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from engine.acceptance import ACCEPTANCES
-from engine.contracts import Part
+from engine.contracts import IDEAS, Part
 from engine.drafters import DRAFTERS
 from engine.models.pairs import EMBEDDED, OFFERED, LoadedPair
 from engine.policies import POLICIES
@@ -18,23 +18,7 @@ from engine.rounds.timing import is_measured, verified
 from engine.systems import SYSTEMS, System, find
 
 PROMISES = {"tokens": "same tokens", "law": "same distribution", "lossy": "changes the text"}
-IDEAS = {  # groups of the menus, by the drafter of their systems; a drafter that no group has comes last
-    "no guesses": ("none",),
-    "a small model guesses": ("best", "model"),
-    "layers on the target's own thoughts": (
-        "eagle",
-        "mtp",
-        "medusa",
-        "parallel",
-        "dflash",
-        "dspark",
-        "specblock",
-        "specblock-adapt",
-    ),
-    "copies and tables: nothing to train": ("lookup", "suffix", "recycling", "lookahead", "bigram", "forced"),
-}
 KINDS: dict[str, Mapping[str, type[Part]]] = {"drafter": DRAFTERS, "policy": POLICIES, "acceptance": ACCEPTANCES}
-OTHER_IDEAS = "other ways of guessing"
 LANES = ("vanilla", "auto")  # what the two lanes start with, and what their menus begin with: any target can race them
 MIX = "mix"  # the menu's entry for a system of the visitor's own; its name then comes from a hidden field
 FIELDS = {  # of the grand prix, the first one chosen at the start
@@ -197,12 +181,12 @@ def label(system: System) -> str:
 
 def idea_of(system: System) -> str:
     """The group of the menus that the system belongs to."""
-    return next((idea for idea, drafters in IDEAS.items() if system.drafter in drafters), OTHER_IDEAS)
+    return DRAFTERS[system.drafter].idea
 
 
 def menu(first: str, remote: Server | None = None) -> list[tuple[str, str]]:
     """(label, name) by idea, that of `first` first and `first` before others of it; then another server and the mix."""
-    ideas = sorted([*IDEAS, OTHER_IDEAS], key=lambda idea: idea != idea_of(SYSTEMS[first]))
+    ideas = sorted(IDEAS, key=lambda idea: idea != idea_of(SYSTEMS[first]))
     ordered = sorted(SYSTEMS.values(), key=lambda system: (ideas.index(idea_of(system)), system.name != first))
     others = [(remote.title, remote.name)] if remote else []
     return [*((label(system), system.name) for system in ordered), *others, ("mix your own …", MIX)]

@@ -14,7 +14,7 @@ from engine.page.screens.pays import ALLOWED
 from engine.page.web.form import Fields, some
 from engine.page.web.lending import Served
 from engine.page.web.parts import call, carried, part, trigger
-from engine.page.web.streams import QUIET, Running, Values, api, runs, stops
+from engine.page.web.streams import QUIET, Runs, Values, add_stop, api, runs
 
 # What an order of a view may hold
 PLANNED = {each.name for each in dataclasses.fields(Plan)}
@@ -35,17 +35,17 @@ def fill(served: Served, form: Fields, go: gr.Button, halt: gr.Button) -> None:
     def pays_on_page(order, **dialled):
         return ordered(order, OF_PAYS, OF_PAYS) | dialled
 
-    def view(start: str, kind: str, values: Values, channel: str, *names: str) -> Running:
+    def view(start: str, kind: str, values: Values, channel: str, *names: str) -> Runs:
         """The run of a view. The page's script orders it, from its own menus and the form; the fields of those names come beside."""
         fields = {"order": carried()} | some(form, *names)
         return runs(trigger(start), served, kind, values, fields, channel)
 
-    sweeping = view("sweep-start", "sweep", sweep_on_page, "treelab", "prompt", "temperature", "seed")
-    prompting = view(
+    lab_runs = view("sweep-start", "sweep", sweep_on_page, "treelab", "prompt", "temperature", "seed")
+    lab_runs |= view(
         "prompts-start", "prompts", prompts_on_page, "treeprompts", "temperature", "max_new_tokens", "seed"
     )
-    paying = view("pays-start", "pays", pays_on_page, "treepays", "temperature", "seed", "constraint")
-    stops(halt, sweeping | prompting | paying)
+    lab_runs |= view("pays-start", "pays", pays_on_page, "treepays", "temperature", "seed", "constraint")
+    add_stop(halt, lab_runs)
     api(served, "sweep", sweep)
     api(served, "prompts", prompts)
     api(served, "pays", pays)

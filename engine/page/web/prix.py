@@ -9,7 +9,7 @@ from engine.page.screens.cards import FIELDS, PROMISES, STAND_INS, cards, label
 from engine.page.web.form import Fields, some
 from engine.page.web.lending import Served
 from engine.page.web.parts import carried, part
-from engine.page.web.streams import api, runs, stops
+from engine.page.web.streams import add_stop, api, runs
 from engine.race import BASELINE, FIELD
 from engine.systems import SYSTEMS
 
@@ -37,5 +37,5 @@ def fill(served: Served, form: Fields, go: gr.Button, halt: gr.Button) -> None:
     value = {"systems": about, "promises": PROMISES, "presets": FIELDS, "standIns": STAND_INS, **limits}
     part("prix", "mountPrix", value, server_functions=[example])
     fields = {"systems": carried()} | some(form, "prompt", "temperature", "max_new_tokens", "seed")
-    stops(halt, runs(go, served, "prix", prix_on_page, fields, channel="prix"))
+    add_stop(halt, runs(go, served, "prix", prix_on_page, fields, channel="prix"))
     api(served, "prix", prix)

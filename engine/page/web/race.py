@@ -12,7 +12,7 @@ from engine.page.screens.orders import ordered
 from engine.page.web.form import Fields, some
 from engine.page.web.lending import Served
 from engine.page.web.parts import by_name, call, carried, hidden, part, trigger
-from engine.page.web.streams import QUIET, Running, api, runs, stops
+from engine.page.web.streams import QUIET, Runs, add_stop, api, runs
 from engine.race import BASELINE, REMOTE, SHAPE, checked
 from engine.systems import chain_beside, find, spelled
 
@@ -49,7 +49,7 @@ def fill(served: Served, shared: Fields, go: gr.Button, halt: gr.Button) -> None
         return {"systems": (BASELINE, asked.pop("system")), **asked}
 
     form = race_form(served, shared)
-    running = runs(go, served, "race", race_on_page, form, channel="treerace")
+    race_run = runs(go, served, "race", race_on_page, form, channel="treerace")
     lanes = some(form, "left", "right")
     for lane in lanes.values():
         lane.change(None, [*lanes.values()], js=by_name("view.chosen", lanes), **QUIET)
@@ -57,7 +57,7 @@ def fill(served: Served, shared: Fields, go: gr.Button, halt: gr.Button) -> None
     set_controls(form)
     api(served, "race", race)
     take_links(served, form)
-    stops(halt, running | fill_walk(served, some(form, "broken", *shared)))
+    add_stop(halt, race_run | fill_walk(served, some(form, "broken", *shared)))
 
 
 def with_chain(served: Served, systems: tuple[str, str], settings: dict[str, Any]) -> tuple[str, ...]:
@@ -65,7 +65,10 @@ def with_chain(served: Served, systems: tuple[str, str], settings: dict[str, Any
     left, right = systems
     if REMOTE in systems:
         return systems
-    system, given = find(right), {dial: checked(dial, settings[dial]) for dial in SHAPE if settings[dial] is not None}
+    system, given = (
+        find(right),
+        {dial: int(checked(dial, settings[dial])) for dial in SHAPE if settings[dial] is not None},
+    )
     shape = given if len(given) == len(SHAPE) else system.shape(served.chosen(settings.get("pair", ""))) | given
     chain = chain_beside(system, shape)
     return (left, chain, right) if chain else systems
@@ -151,7 +154,7 @@ def take_links(served: Served, form: Fields) -> None:
     ).then(None, refusals, js=by_name("take.told", {"refusals": refusals}), **QUIET)
 
 
-def fill_walk(served: Served, fields: Fields) -> Running:
+def fill_walk(served: Served, fields: Fields) -> Runs:
     """The guided walk beside the race: it measures how far a deliberately broken system is off, and its curves anew.
 
     Returns what the race's Stop ends too.

@@ -31,7 +31,7 @@ from engine.record.constraint import checked as constrained
 from engine.record.failures import lacks_memory
 
 Values = Callable[..., dict[str, Any]]  # of an order, made of what a page or a caller has sent
-Running = dict[str, Dependency]  # events that run until a Stop, by their wires' names
+Runs = dict[str, Dependency]  # events that run until a Stop, by their wires' names
 ASKED: dict[str, Any] = {"concurrency_limit": None}  # whose turn it is, the device decides
 ON_PAGE: dict[str, Any] = {"show_progress": "hidden", "trigger_mode": "once", "api_visibility": "private", **ASKED}
 SHOWN = 0.25  # seconds between the last news and a failure: within one frame a page hears of the failure first
@@ -118,7 +118,7 @@ def streamed(served: Served, kind: str, values: Values) -> Callable[..., AsyncIt
     return stream
 
 
-def runs(begin: gr.Button, served: Served, kind: str, values: Values, fields: Fields, channel: str) -> Running:
+def runs(begin: gr.Button, served: Served, kind: str, values: Values, fields: Fields, channel: str) -> Runs:
     """`begin` streams into the wire named `channel`. `values` gets the fields by name, and the `pair`. Returns what a Stop ends.
 
     The page's run of that channel (`assets/page/shared/runs.js`) hears of all of it. It names the run, so that it can stop one of which
@@ -137,9 +137,9 @@ def runs(begin: gr.Button, served: Served, kind: str, values: Values, fields: Fi
     return {channel: running}
 
 
-def stops(halt: gr.Button, running: Running) -> None:
+def add_stop(halt: gr.Button, all_runs: Runs) -> None:
     """`halt` cancels all of these runs. It is one event for all: Gradio compares every event with every component as the page comes."""
-    halt.click(None, js=call("stopRuns", *running), cancels=[*running.values()], **QUIET)
+    halt.click(None, js=call("stopRuns", *all_runs), cancels=[*all_runs.values()], **QUIET)
 
 
 def api(served: Served, kind: str, values: Values) -> None:

@@ -41,6 +41,11 @@ class Outside:
         storage = torch.UntypedStorage._new_with_weak_ptr(self.memory.cdata)
         return torch.empty(0, dtype=self.dtype).set_(storage, *self.shape)
 
+    @staticmethod
+    def there(x: Any) -> Any:
+        """The tensor for such memory, and anything else as it is."""
+        return x.tensor() if type(x) is Outside else x
+
 
 class Graph:
     """`torch.cuda.CUDAGraph`: the operations of one capture."""
@@ -63,11 +68,18 @@ class Graph:
             self.steps.append((func, args, kwargs, [] if func._schema.is_mutable else outputs))
 
     def finish(self) -> None:
+        """Lets go of memory that is not its own. Where a step reads none, it is replayed as it was recorded."""
+
         def let_go(x: Any) -> Any:
             outside = isinstance(x, torch.Tensor) and x.untyped_storage()._cdata not in self.own
             return Outside(x) if outside else x
 
-        self.steps = [step if isinstance(step, Event) else mapped(let_go, step) for step in self.steps]
+        for at, step in enumerate(self.steps):
+            if not isinstance(step, Event):
+                func, args, kwargs, outputs = step
+                named = mapped(let_go, (args, kwargs, outputs))
+                reads = any(isinstance(x, Outside) for x in leaves(named))
+                self.steps[at] = func, *named, reads
         CAPTURES.append(self)
 
     def replay(self) -> None:
@@ -77,12 +89,13 @@ class Graph:
                 if isinstance(step, Event):
                     step.at = time.perf_counter()
                     continue
-                func, args, kwargs, outputs = mapped(lambda x: x.tensor() if isinstance(x, Outside) else x, step)
+                func, args, kwargs, outputs, reads = step
+                if reads:
+                    args, kwargs, outputs = mapped(Outside.there, (args, kwargs, outputs))
                 found = func(*args, **kwargs)
                 if outputs:
-                    for old, new in zip(
-                        outputs, (x for x in leaves(found) if isinstance(x, torch.Tensor)), strict=False
-                    ):
+                    made = (x for x in leaves(found) if isinstance(x, torch.Tensor))
+                    for old, new in zip(outputs, made, strict=False):
                         old.copy_(new)
 
 

@@ -164,7 +164,7 @@ class Mode(TorchDispatchMode):
             if made is not NotImplemented:
                 return made
         judge(func, name, args, kwargs, tensors)
-        theirs, named = mapped(held, args), mapped(held, kwargs)
+        theirs, named = mapped(held, args), mapped(held, kwargs) if kwargs else {}
         found = func(*theirs, **named)
         if (graph := capture()) is not None:
             graph.record(func, theirs, named, found)
@@ -213,6 +213,8 @@ def judge(func, name: str, args, kwargs, tensors: list[torch.Tensor]) -> None:
 
 def wrapped(func, args, kwargs, tensors: list[torch.Tensor], found: Any) -> Any:
     """What an operation found, as tensors of the device. One that it wrote to is the very tensor that was given."""
+    if isinstance(found, torch.Tensor) and not aliases(func):  # as most do
+        return Pretended(found)
     given = {id(held(x)): x for x in tensors} if func._schema.is_mutable else {}
 
     def wrap(x: Any) -> Any:

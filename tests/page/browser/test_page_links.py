@@ -35,13 +35,13 @@ def test_a_link_comes_back_to_its_step_and_its_form_outlives_back_and_forward(pa
     page.wait_for_url("**step=3**")
     text = page.evaluate("TreeRace.view.steps[2].texts")
     link = page.url
-    page.goto("about:blank")
+    page.goto(f"{server}readiness")  # somewhere else
     page.goto(link)
     page.wait_for_function("TreeRace.view?.result && TreeRace.view.recorded === null && !TreeRace.view.playing")
     page.evaluate("TreeRace.view.skip()")
     page.wait_for_function("TreeRace.view.step === 2")
     assert page.evaluate("TreeRace.view.steps[2].texts") == text
-    page.goto("about:blank")
+    page.goto(f"{server}readiness")  # somewhere else
     page.go_back()
     expect(page.locator("#prompt textarea")).to_have_value("Story: One day a fox")
     page.wait_for_function("TreeRace.view?.systems[0]?.trace.prompt === 'Story: One day a fox'")

@@ -5,10 +5,11 @@ from itertools import groupby
 
 import pytest
 
+from engine.contracts import IDEAS, OTHER, Drafter
+from engine.drafters import DRAFTERS
 from engine.page.screens import answers
 from engine.page.screens.cards import (
     FIELDS,
-    IDEAS,
     LANES,
     MIX,
     card,
@@ -50,7 +51,7 @@ def test_headings_stand_above_the_first_system_of_each_idea(first):
 def test_every_system_has_one_line_and_every_known_drafter_an_idea():
     assert lines().keys() == {label(system) for system in SYSTEMS.values()}
     assert all(10 < len(line) < 140 and "." not in line for line in lines().values())
-    assert {system.drafter for system in SYSTEMS.values()} <= {each for drafters in IDEAS.values() for each in drafters}
+    assert {each.idea for each in DRAFTERS.values()} == {*IDEAS} - {OTHER} and Drafter.idea == OTHER
 
 
 def test_another_server_stands_before_the_mix_under_a_heading_of_its_own():

@@ -81,7 +81,7 @@ def test_the_opening_page_tells_one_step_whole_and_runs_smoothly(front, visited,
             until(tab, TELLING)
         with traced(tab) as telling:
             await_story(tab)
-        assert told_whole(tab)
+        assert told_whole(tab), tab.evaluate("seen.said")
         wrong = faults(tab, coming, telling)
         if not wrong:
             break
@@ -102,7 +102,7 @@ def test_the_live_page_comes_and_tells_its_first_race_as_smoothly(server, visite
             until(tab, TELLING)
         with traced(tab) as telling:
             await_story(tab)
-        assert told_whole(tab)
+        assert told_whole(tab), tab.evaluate("seen.said")
         wrong = faults(tab, coming, telling)
         told = tab.evaluate("TreeRace.view.run")
         start_race(tab, tokens=64)
