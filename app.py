@@ -11,14 +11,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from engine.kernels import beforehand
 from engine.measure.options import (
     Parser,
+    add_chat,
     add_pair,
     add_remote,
     add_shape,
+    chat_ways,
     given_pair,
     given_remote,
     refusals,
@@ -33,6 +35,9 @@ from engine.page.web.front import Front
 from engine.record.failures import chain, lacks_memory
 from engine.record.quiet import Quiet
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
 OFFER = os.environ.get("TREERACE_OFFER", "small,smollm2")  # pairs beside the default one
 AS_FILED = {"quantisation": None, "spread": "none"}  # how a pair is kept when nothing is asked for
 
@@ -43,6 +48,7 @@ def main() -> None:
     parser = Parser(description="Serve the TreeRace page.")
     parser.add_argument("--port", type=port_number, default=7860, help="0 takes a free one")
     add_pair(parser)
+    add_chat(parser)
     add_remote(parser)
     add_shape(parser)
     options = parser.parse_args()
@@ -56,10 +62,20 @@ def main() -> None:
             raise ValueError(f"--spread matrices needs several processes, and {instead}")
         kept = kept and one_of(QUANTISATIONS, kept, "quantisation")
         how = {"quantisation": kept, "spread": options.spread, "device": options.device}
-        remote = given_remote(options)
+        remote, ways = given_remote(options), chat_ways(options)
+
+    def suits(tokenizer: "PreTrainedTokenizerBase") -> None:
+        """Raises `ValueError` where the pair's template cannot do what is asked of it."""
+        from engine.models.chat import refuse_ways  # imports transformers
+
+        refuse_ways(tokenizer, pair.title, **ways)
 
     def as_served(own: LoadedPair) -> LoadedPair:
-        return shaped(options, replace(own, remote=remote, raw=options.raw))
+        served = replace(own, remote=remote, raw=options.raw)
+        if own.pair.name == pair.name:  # others beside it have their own ways
+            suits(own.tokenizer)
+            served = replace(served, **ways)
+        return shaped(options, served)
 
     # Only Gradio's own server is lent GPUs. None is lent yet at the start, so each race measures its costs when it has one
     if "SPACES_ZERO_GPU" in os.environ:
@@ -80,7 +96,7 @@ def main() -> None:
     beforehand.begin("engine.kernels.beforehand:compile_largest", "engine.nets.eagle_compiled:compile_forwards")
     print(f"TreeRace opens on http://{host}:{port}; a first start compiles its kernels, up to a minute.", flush=True)
     try:
-        go_live(front, pair, how, as_served)
+        go_live(front, pair, how, as_served, suits)
         front.wait()
     except KeyboardInterrupt:
         end()
@@ -120,7 +136,13 @@ def usable(port: int) -> Iterator[None]:
         raise SystemExit(f"Port {port} cannot be used: {error.strerror}. Choose another one with --port.") from None
 
 
-def go_live(front: Front, pair: Pair, how: dict[str, str], as_served: Callable[[LoadedPair], LoadedPair]) -> None:
+def go_live(
+    front: Front,
+    pair: Pair,
+    how: dict[str, str],
+    as_served: Callable[[LoadedPair], LoadedPair],
+    suits: Callable[["PreTrainedTokenizerBase"], None] = lambda tokenizer: None,
+) -> None:
     """Makes the opening race ready, hands the server to the live page, then makes the rest ready behind it.
 
     A pair that is not embedded, or not kept as its files keep it, is loaded behind the live page, which races the small embedded pair
@@ -128,7 +150,7 @@ def go_live(front: Front, pair: Pair, how: dict[str, str], as_served: Callable[[
     ends the process with a sentence: whoever started it reads the terminal, and a page that went on would hide the failure. Beside the
     default pair visitors may choose the small one, which is made ready behind it, and a published one that is on this machine, which is
     loaded last. `how` is what `load` takes besides; `as_served` gives a loaded pair what it has as a served one, its remote server
-    among it.
+    among it. `suits` raises `ValueError` for a tokenizer that the pair cannot be served with, before its weights are read.
     """
     gc.disable()  # the imports make millions of objects, and few of them are garbage
     # What takes seconds to import is imported behind the opening page
@@ -154,7 +176,7 @@ def go_live(front: Front, pair: Pair, how: dict[str, str], as_served: Callable[[
     another = pair.name not in EMBEDDED or how | AS_FILED != how
     with refused_by_sentence():
         if another:  # what its small files say is refused before anything is made ready
-            checked_files(pair, **how)
+            suits(checked_files(pair, **how)[0])
         ready = opened(load(PAIRS["small"] if another else pair, how["device"]))
     names = names_beside(pair, how)
     small = beside("small", how, as_served) if "small" in names else None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import torch
 
+from engine.models.advice import way_to
 from engine.record.calibration import Calibration
 from engine.record.costs import Costs
 from engine.record.parsing import shown
@@ -34,6 +35,9 @@ PROPOSALS = {
     "whole chains": "several chains, each drawn from q independently of the others",
     "without replacement": "tokens drawn from q one after another, none twice",
 }
+INSTEAD = (
+    "Any target can race “draft tree, sizes itself” (auto), “prompt lookup” (lookup) and “token recycling” (recycling)."
+)
 RANK_HEAD, OWN_TREE = "rank head", "tree of its own"  # what a drafter may offer beside `log_q` and a policy may need
 
 # Where guesses come from: the groups of the menus, in their order
@@ -49,12 +53,25 @@ NO_GUESSES, SMALL_MODEL, LAYERS, COPIES, OTHER = IDEAS = (
 BUDGETS = ((1, 3), (2, 4), (3, 6), (4, 8), (6, 8), (6, 12), (8, 12), (8, 24))
 
 
+@dataclass(frozen=True)
+class Lack:
+    """What a part needs and a pair has not. `needs` is words behind "needs"; `refusal` says in sentences what works instead."""
+
+    needs: str
+    refusal: str
+
+
 class Part:
     """What every part says about itself."""
 
     title: ClassVar[str]  # a few words that go before "drafter", "policy" or "rule"
     about: ClassVar[str]  # one sentence for a visitor
     source: ClassVar[str]  # who it comes from: a paper, or "ours"
+
+    @classmethod
+    def lack(cls, pair: "LoadedPair") -> Lack | None:
+        """What the pair lacks for it, None for nothing. Nothing is loaded for the answer."""
+        return None
 
 
 class Drafter(Part):
@@ -69,6 +86,8 @@ class Drafter(Part):
     idea: ClassVar[str] = OTHER  # where its guesses come from, one of `IDEAS`
     reads_logits: ClassVar[bool] = False  # whether `see` is called with the target's logits of every verification
     guesses: ClassVar[bool] = True  # False for the drafter that proposes nothing
+    needs_constraint: ClassVar[bool] = False  # whether it guesses under a constraint alone
+    takes: ClassVar[str] = ""  # the pair's "draft" or "bigram", or the net by its name, that it is made of
     chooses: ClassVar[bool] = (
         False  # whether it is one of its `choices`, and is made as `Drafter(pair, capacity, chosen)`
     )
@@ -81,7 +100,16 @@ class Drafter(Part):
 
     def __init__(self, pair: "LoadedPair", capacity: int):
         """`capacity` is in rows of a cache. Raises `ValueError` when the pair lacks what the drafter needs."""
+        if lack := self.lack(pair):
+            raise ValueError(lack.refusal)
         self.vocab = pair.target.vocab
+
+    @classmethod
+    def lack(cls, pair: "LoadedPair") -> Lack | None:
+        if not cls.takes or pair.has(cls.takes):
+            return None
+        words = {"draft": "draft model", "bigram": "bigram table"}.get(cls.takes, f"trained {cls.title} drafter")
+        return Lack(f"a {words}", f"The pair {pair.title} has no {words}. {way_to(cls.takes, pair.pair)} {INSTEAD}")
 
     @classmethod
     def choices(cls, pair: "LoadedPair") -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.acceptance import ACCEPTANCES
 from engine.breaks import BREAKS
-from engine.contracts import FREE, PROPOSALS, Acceptance, Drafter, Policy, Rounds
+from engine.contracts import FREE, PROPOSALS, Acceptance, Drafter, Lack, Policy, Rounds
 from engine.drafters import DRAFTERS
 from engine.models.pairs import LoadedPair
 from engine.named_systems import NAMED
@@ -113,6 +113,16 @@ class System:
     def own_shape(self) -> dict[str, int]:
         return {name: getattr(self, name) for name in SHAPE}
 
+    def lack(self, pair: LoadedPair) -> Lack | None:
+        """What the pair lacks for it, None for nothing. Nothing is loaded for the answer."""
+        drafter, policy, _ = self.parts
+        return drafter.lack(pair) or policy.lack(pair)
+
+    def refuse_without(self, pair: LoadedPair) -> None:
+        """Raises `ValueError` where the pair lacks something for it."""
+        if lack := self.lack(pair):
+            raise ValueError(lack.refusal)
+
     def counted(self, pair: LoadedPair) -> Mapping[str, Counted]:
         """The shapes that were counted of this system on the pair. A break has those of what it breaks; a shape in the name is all."""
         return pair.calibration.shapes.get(self.name.partition("!")[0], {})
@@ -137,6 +147,7 @@ class System:
 
     def rounds(self, pair: LoadedPair, capacity: int, shape: dict[str, int], sampling: Sampling) -> Rounds:
         """A lane at work. `shape` is depth, width and nodes. Raises `ValueError` when the pair or the shape does not allow it."""
+        self.refuse_without(pair)
         if self.decided_there(pair, shape, sampling):
             return DeviceRounds(pair, self.drafter, self.grower(pair, shape), capacity, sampling)
         if there := self.there(pair, shape, sampling):
@@ -189,10 +200,11 @@ class System:
         self, pair: LoadedPair, capacity: int, depth: int, width: int, nodes: int, costs: Costs = FREE
     ) -> tuple[Drafter, Policy, Acceptance]:
         """Fresh parts for one lane. `costs` are this machine's. Raises `ValueError` when the pair or the shape does not allow it."""
+        self.refuse_without(pair)
         drafter, _, rule = self.parts
         best = drafter.chooses and costs.chosen_of(drafter.choices(pair))
         chosen = {"chosen": best} if best else {}
-        guessing = drafter(pair, capacity, **chosen)  # first: without its net no advice about the policy helps
+        guessing = drafter(pair, capacity, **chosen)
         guessing.stop_ids = pair.stop_ids
         return guessing, self.grower(pair, {"depth": depth, "width": width, "nodes": nodes}, costs), rule()
 

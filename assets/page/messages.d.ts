@@ -321,7 +321,7 @@ interface BreakDistance {
   temperature: number;
 }
 
-/** Something to break on purpose, with the card of the system that is broken so. */
+/** Something to break on purpose, with the cards of the systems that are broken so. */
 interface Break {
   name: string;
   title: string;
@@ -335,7 +335,14 @@ interface Break {
     max_new_tokens: number;
     [setting: string]: any;
   };
-  card: System;
+  cards: Record<string, System>; // by the system that is broken
+}
+
+/** What the walk begins with: a prompt, what there is to break, and what it shows a tree by: the first that the pair can race. */
+interface WalkAbout {
+  prompt: string;
+  breaks: Record<string, Break>;
+  taught: string[];
 }
 
 interface RaceEntry {
@@ -349,6 +356,7 @@ interface FieldAbout {
   systems: Record<string, System>;
   promises: Record<string, string>;
   presets: Record<string, string[]>;
+  standIns: string[];
   baseline: string;
   least: number;
   most: number;
@@ -371,6 +379,7 @@ interface ServedTrace {
 }
 
 interface RaceServer {
+  opening(name: string): Answer<{ event?: string }>;
   recorded(name: string): Answer<{ event: string }>;
   opened(text: string): Answer<{ event: string; served?: ServedTrace }>;
   replay_page(text: string): Answer<{ html: string }>;
@@ -432,6 +441,15 @@ interface LabServer {
 
 type Look = (name: string, pair: string) => Answer<System>;
 
+/** What a part or a system needs and a pair has not: engine/contracts.py. */
+interface Lack {
+  needs: string;
+  refusal: string;
+}
+
+/** What a pair lacks, by name: for "systems", and for each kind of parts of a mix. */
+type Lacks = Record<string, Record<string, Lack>>;
+
 /** A pair that a visitor may choose: engine/page/screens/cards.py. `verify_ms` is empty until it was measured. */
 interface OfferedPair {
   chat: boolean;
@@ -442,14 +460,17 @@ interface OfferedPair {
   own: boolean;
   pair: string;
   way: string;
+  lacks: Lacks;
   verify_ms: Record<number, number>;
 }
 
 /** What the page's head says of its own pair, and the pairs to choose from. */
 interface OwnPair {
   chat: boolean;
+  title: string;
   pair: string;
   way: string;
+  lacks: Lacks;
   pairs: OfferedPair[];
 }
 

@@ -84,7 +84,6 @@ interface WalkPage {
   title: string;
   text: string;
   lit: string;
-  form: { right: string };
   view?: string;
   trees?: boolean;
   tells?: (step: Step) => number;

@@ -1,5 +1,7 @@
 """Bigram drafter: guesses from the last token alone, out of a table of counts. Costs no forward."""
 
+from typing import Any
+
 import torch
 
 from engine.contracts import COPIES, Drafter
@@ -12,13 +14,11 @@ class BigramDrafter(Drafter):
     about = "A table of which token follows which; it looks one token back."
     source = "tree-based speculative decoding for nanoGPT"
     idea = COPIES
+    takes = "bigram"
 
     def __init__(self, pair: LoadedPair, capacity: int):
-        if pair.bigram is None:
-            raise ValueError(
-                f"The pair {pair.title} has no bigram table. Choose the system lookup, or an embedded pair."
-            )
-        self.table = pair.bigram
+        super().__init__(pair, capacity)
+        self.table: Any = pair.bigram
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
         return self.table.log_q([tree.tokens[node] for node in nodes])

@@ -27,10 +27,10 @@ class DFlashDrafter(Drafter):
     source = "DFlash (z-lab)"
     idea = LAYERS
     reads_features: bool | tuple[int, ...] = True
-    trained = "dflash"  # the net's name
+    takes = "dflash"
 
     def __init__(self, pair: LoadedPair, capacity: int):
-        self.net: DFlash = pair.net(self.trained)
+        self.net: DFlash = pair.net(self.takes)
         sizes, device = self.net.sizes, self.net.embedding.device
         self.reads_features = sizes.reads
         room = capacity + sizes.block
@@ -71,7 +71,7 @@ class DSparkDrafter(DFlashDrafter, GrowsAtOnce):
     title = "DSpark"
     about = "DFlash's block, and a bias by the token before each guess."
     source = "DSpark (DeepSeek)"
-    trained = "dspark"
+    takes = "dspark"
     net: DSpark
 
     def __init__(self, pair: LoadedPair, capacity: int):

@@ -23,10 +23,10 @@ class EagleDrafter(GrowsAtOnce):
     source = "EAGLE-3 (Li et al. 2025)"
     idea = LAYERS
     reads_features: bool | tuple[int, ...] = True
-    trained = "eagle"  # the net's name
+    takes = "eagle"
 
     def __init__(self, pair: LoadedPair, capacity: int):
-        net: Eagle = pair.net(self.trained)
+        net: Eagle = pair.net(self.takes)
         self.reads_features, self.window = net.reads, net.window
         self.session, self.vocab = net.open(capacity), pair.target.vocab
         if isinstance(self.session, CompiledSession):

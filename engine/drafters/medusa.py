@@ -14,9 +14,10 @@ class MedusaDrafter(Drafter):
     source = "Medusa (Cai et al. 2024)"
     idea = LAYERS
     reads_features = True
+    takes = "medusa"
 
     def __init__(self, pair: LoadedPair, capacity: int):
-        self.net: Medusa | MedusaStack = pair.net("medusa")
+        self.net: Medusa | MedusaStack = pair.net(self.takes)
 
     def begin(self, prompt: list[int], features: Features = None) -> None:
         behind = features[-1] if len(features) else features.new_zeros(features.shape[1:])

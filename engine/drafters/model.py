@@ -3,6 +3,8 @@
 Invariant: between rounds the cache holds the rows of the committed context without `pending`.
 """
 
+from typing import cast
+
 import numpy as np
 import torch
 
@@ -12,6 +14,7 @@ from engine.drafters.shared.drafted_rows import DraftedRows
 from engine.drafters.shared.grows_at_once import GrowsAtOnce
 from engine.forward.layer_ops import fitted
 from engine.forward.llama_eight_bit import EightBitLlama
+from engine.forward.runner import Runner
 from engine.kernels.expansion import Expansion
 from engine.kernels.named_arrays import NamedArrays
 from engine.models.pairs import LoadedPair
@@ -23,13 +26,14 @@ class ModelDrafter(GrowsAtOnce):
     about = "A small language model beside the target."
     source = "Leviathan et al. 2023, Chen et al. 2023"
     idea = SMALL_MODEL
+    takes = "draft"
 
     def __init__(self, pair: LoadedPair, capacity: int):
-        if pair.draft is None:
-            raise ValueError(f"The pair {pair.title} has no draft model. Choose the system lookup or another pair.")
-        self.session, self.vocab = pair.draft.open(capacity), pair.target.vocab
-        net, cache = pair.draft.own, self.session.cache
-        if isinstance(net, EightBitLlama) and pair.draft.vocab == self.vocab:
+        super().__init__(pair, capacity)
+        draft = cast(Runner, pair.draft)
+        self.session = draft.open(capacity)
+        net, cache = draft.own, self.session.cache
+        if isinstance(net, EightBitLlama) and draft.vocab == self.vocab:
             parts = NamedArrays(*net.weights.nests, DraftCache(cache.numbers))
             self.grow_by(grow_with_model, behind_level, cache, parts, (np.array([0]),))
 

@@ -4,6 +4,7 @@ It keeps entries as EAGLE does: rows of drafted nodes are thrown away, and made 
 takes the layers' place where the pair has one. It reads the target's own cache, and keeps no rows.
 """
 
+from engine.contracts import INSTEAD, Lack
 from engine.drafters.eagle import EagleDrafter
 from engine.forward.cache import KVCache
 from engine.models.pairs import QUANTISATIONS, LoadedPair
@@ -16,12 +17,11 @@ class MtpDrafter(EagleDrafter):
     title = "MTP"
     about = "Layers of the target's own checkpoint, or its assistant, trained to guess ahead."
     source = "multi-token prediction of DeepSeek-V3 (2024)"
-    trained = "mtp"
+    takes = "mtp"
 
-    def __init__(self, pair: LoadedPair, capacity: int):
-        if self.trained not in pair.learned:
-            raise ValueError(why_not(pair))
-        super().__init__(pair, capacity)
+    @classmethod
+    def lack(cls, pair: LoadedPair) -> Lack | None:
+        return None if pair.has(cls.takes) else Lack("MTP layers in the target's own files", why_not(pair))
 
     def reading(self, cache: KVCache) -> None:
         if isinstance(self.session, AssistantSession):
@@ -42,6 +42,6 @@ def why_not(pair: LoadedPair) -> str:
         first = config.num_hidden_layers
         held = f" By its config it ships {named}, and its files hold no tensor of layer {first} and none of mtp."
     return (
-        f"The pair {pair.title} has no MTP layers: its target ships none that can be read here.{held} Choose a target that does, "
-        "or the system tree, lookup or auto."
+        f"The pair {pair.title} has no MTP layers: its target ships none that can be read here.{held} Choose a target that does. "
+        f"{INSTEAD}"
     )

@@ -21,9 +21,10 @@ class ParallelDrafter(Drafter):
     source = "the feature-conditioned parallel-tree drafter"
     idea = LAYERS
     reads_features = True
+    takes = "parallel"
 
     def __init__(self, pair: LoadedPair, capacity: int):
-        self.net: Parallel = pair.net("parallel")
+        self.net: Parallel = pair.net(self.takes)
         config, device = self.net.config, self.net.embedding.device
         width, room = config.hidden // config.heads, capacity + config.depth
         self.cache = KVCache(config.layers, config.heads, width, room, torch.float32, device)

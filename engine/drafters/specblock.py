@@ -44,9 +44,10 @@ class SpecBlockDrafter(Drafter):
     idea = LAYERS
     reads_features = True
     offers = frozenset({RANK_HEAD})
+    takes = "specblock"
 
     def __init__(self, pair: LoadedPair, capacity: int):
-        self.net: SpecBlock = pair.net("specblock")
+        self.net: SpecBlock = pair.net(self.takes)
         config, device = self.net.config, self.net.embedding.device
         self.depth = config.depth
         width, room = config.hidden // config.heads, capacity + LARGEST_TREE * self.depth

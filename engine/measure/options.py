@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tqdm import tqdm
 
@@ -99,6 +99,9 @@ def add_pair(parser: ArgumentParser) -> None:
     parser.add_argument("--pair", help="a listed pair; embedded when left out, and small for a small machine")
     parser.add_argument("--target", metavar="MODEL", help=f"your own target in place of a listed pair: {where}")
     parser.add_argument("--draft", metavar="MODEL", help="the draft model for --target, found the same way")
+    parser.add_argument(
+        "--name", help="what --target is called on the page and in tables; the model's own name when left out"
+    )
     learned = "a folder of learned drafters for --target, and their calibration.json"
     parser.add_argument("--drafter", metavar="FOLDER", help=learned)
     kept = "keep the target's weights in 8 bits or in 4 (nf4), or not (none); as its files keep them when left out"
@@ -127,21 +130,41 @@ def register_parts(options: Namespace) -> None:
         register_file(file)
 
 
+def add_chat(parser: ArgumentParser) -> None:
+    """`--system-prompt` and `--thinking`, for `chat_ways`."""
+    before = "a system message before each prompt, for a target with a chat template"
+    parser.add_argument("--system-prompt", metavar="TEXT", default="", help=before)
+    thinking = "whether the target thinks before it answers, where its chat template has a switch for that"
+    parser.add_argument("--thinking", choices=("on", "off"), help=f"{thinking}; as the template has it when left out")
+
+
+def chat_ways(options: Namespace) -> dict[str, Any]:
+    """What the options of `add_chat` say, by the names of `LoadedPair`. Raises `ValueError` beside `--raw`, which uses no template."""
+    if options.raw and (options.system_prompt or options.thinking):
+        raise ValueError(
+            "--raw sends prompts without the chat template: leave out --system-prompt and --thinking, or --raw."
+        )
+    return {
+        "system": options.system_prompt.strip(),
+        "thinking": None if options.thinking is None else options.thinking == "on",
+    }
+
+
 def given_pair(options: Namespace, otherwise: str = "embedded") -> Pair:
     """The pair that the options of `add_pair` name; `otherwise` is the listed one when they name none.
 
     Raises `ValueError` for an unknown pair, for a pair and a target together, and for what `own_pair` refuses.
     """
     if options.target is None:
-        for option in ("draft", "drafter"):
+        for option, what in (("draft", "it drafts for"), ("drafter", "it drafts for"), ("name", "is called so")):
             if (given := getattr(options, option)) is not None:
-                raise ValueError(f"--{option} {given!r} needs --target, the model that it drafts for.")
+                raise ValueError(f"--{option} {given!r} needs --target, the model that {what}.")
         return named(otherwise if options.pair is None else options.pair)
     if options.pair is not None:
         raise ValueError(
             f"--target {options.target!r} and --pair {options.pair!r} both name a target: give one of them."
         )
-    return own_pair(options.target, options.draft, options.drafter)
+    return own_pair(options.target, options.draft, options.drafter, options.name)
 
 
 def own_place(out: Path | None, shipped: Path | None, title: str) -> Path:

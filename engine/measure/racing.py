@@ -72,13 +72,14 @@ def allows(pair: LoadedPair, system: System) -> str:
     return ""
 
 
-def chosen(pair: LoadedPair, named: str | None) -> list[str]:
-    """The systems to race: those named, separated by commas, or every lossless one that the pair allows.
+def chosen(pair: LoadedPair, named: str | None, constraint: str) -> list[str]:
+    """The systems to race: those named, separated by commas, or every lossless one that the pair allows and that may guess then.
 
     Raises `ValueError` for a name twice, for one that the pair cannot run, and when no named system is lossless.
     """
     if named is None:
         able = [system for system in SYSTEMS.values() if system.guesses and system.guarantee != "lossy"]
+        able = [system for system in able if constraint or not system.parts[0].needs_constraint]
         return [system.name for system in able if not allows(pair, system)]
     names = [name.strip() for name in named.split(",")]
     if twice := [name for name, count in Counter(names).items() if count > 1]:

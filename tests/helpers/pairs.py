@@ -52,6 +52,9 @@ def spoken_pair(**more: Any) -> SimpleNamespace:
         "calibration": Calibration(),
         "remote": None,
         "chat": False,
+        "system": "",
+        "thinking": None,
+        "has": lambda part: True,
     }
     return SimpleNamespace(**(said | more))
 

@@ -18,7 +18,7 @@ from engine.record.trace import Trace
 from engine.record.trace_statistics import GuessCounts, time_shares
 from engine.systems import SYSTEMS, find
 from helpers.commands import SMALL, run, told
-from helpers.pairs import tiny_pair
+from helpers.pairs import LETTERS, tiny_pair
 from helpers.paths import ROOT
 
 STORIES = ["Story: Once upon a time", "Story: A cat saw a dog", "Story: Tom and Lily went to the park"]
@@ -251,7 +251,9 @@ def seconds_by_counting(trace) -> float:
 def test_what_is_raced_is_every_lossless_system_that_the_pair_has_parts_for(embedded):
     guessing = [system.name for system in SYSTEMS.values() if system.guesses and system.guarantee != "lossy"]
     guessing.remove("mtp")  # the embedded target has no MTP layers
-    assert racing.chosen(embedded, None) == guessing and "auto" in guessing
+    assert racing.chosen(embedded, None, LETTERS) == guessing and "auto" in guessing
+    guessing.remove("forced")  # it guesses under a constraint alone
+    assert racing.chosen(embedded, None, "") == guessing
     assert racing.settings_of(embedded, "tree") == ["tree", "tree:2x3x4", "tree:1x1x2"]
     assert racing.settings_of(embedded, "tree:3x2x6") == ["tree:3x2x6"]
     for name in guessing:

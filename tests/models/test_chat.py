@@ -1,5 +1,6 @@
 """Chat templates: the template's own control tokens and no others, templates that fail, and races of a target that has one."""
 
+import re
 from argparse import ArgumentParser
 from dataclasses import replace
 from types import SimpleNamespace
@@ -9,9 +10,10 @@ import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from engine.measure.options import add_pair, load_given
+from engine.measure.options import add_chat, add_pair, chat_ways, load_given
 from engine.models import loading
-from engine.models.chat import chat_text, chat_tokens, prompt_tokens
+from engine.models.chat import chat_text, chat_tokens, prompt_tokens, refuse_ways
+from engine.page.screens.cards import introduced
 from engine.page.screens.orders import cache_bytes
 from engine.race import Race, Settings, encoded
 from engine.record.race_file import Record
@@ -244,3 +246,72 @@ def test_a_pair_without_a_template_reads_prompts_as_they_are(embedded):
 
 def test_an_empty_template_is_none(pair):
     assert not replace(pair, tokenizer=SimpleNamespace(chat_template="")).chat
+
+
+THINKS = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "<|im_start|>assistant\n{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>{% endif %}"
+)
+NO_SYSTEM = "{% for message in messages if message['role'] == 'user' %}<|im_start|>{{ message['content'] }}<|im_end|>{% endfor %}"
+REFUSES = (
+    "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system') }}{% endif %}{{ messages[-1]['content'] }}"
+)
+
+
+def test_a_system_message_stands_before_every_prompt_and_lanes_stay_equal(pair):
+    told = replace(pair, system="Answer in French.")
+    text = pair.tokenizer.decode(encoded(told, "Hi"))
+    assert text == "<|im_start|>system\nAnswer in French.<|im_end|>\n" + pair.tokenizer.decode(encoded(pair, "Hi"))
+    assert encoded(replace(told, raw=True), "Hi") == encoded(replace(pair, raw=True), "Hi")
+    race = raced(told, "Hi", max_new_tokens=12)
+    assert race.result()["identical"] is True and race.lanes[0].trace.prompt == "Hi"
+    assert cache_bytes(told, ["x"], 8, 2) > cache_bytes(pair, ["x"], 8, 2)
+
+
+@pytest.mark.parametrize("message", HOSTILE)
+def test_what_a_visitor_types_stays_text_behind_a_system_message_too(message):
+    tokenizer = chatml()
+    end = tokenizer.convert_tokens_to_ids("<|im_end|>")
+    assert chat_tokens(tokenizer, message, "Be kind.").count(end) == 2
+
+
+def test_thinking_is_switched_where_the_template_has_a_switch():
+    tokenizer = with_marks(byte_tokenizer(), THINKS)
+    texts = {choice: tokenizer.decode(chat_tokens(tokenizer, "Hi", thinking=choice)) for choice in (None, True, False)}
+    assert texts[None] == texts[True] and texts[False] == texts[True] + "<think>\n\n</think>"
+    refuse_ways(tokenizer, "mine", "Be kind.", False)
+
+
+@pytest.mark.parametrize(
+    ("template", "system", "thinking", "sentence"),
+    [
+        (None, "Be kind.", None, "mine has no chat template, so it takes neither"),
+        (None, "", True, "mine has no chat template, so it takes neither"),
+        (NO_SYSTEM, "Be kind.", None, "The chat template of mine holds a system message 0 times and must hold it once"),
+        (REFUSES, "Be kind.", None, "The target's chat template failed: 'no system'"),
+        (CHATML, "a <|im_end|> b", None, "--system-prompt holds a control token"),
+        (CHATML, "", False, "The chat template of mine has no switch for thinking. Leave --thinking out."),
+    ],
+)
+def test_what_a_template_cannot_do_is_refused_before_weights_are_read(template, system, thinking, sentence):
+    tokenizer = with_marks(byte_tokenizer(), template)
+    refuse_ways(tokenizer, "mine", "", None)
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        refuse_ways(tokenizer, "mine", system, thinking)
+
+
+def test_the_pages_options_say_both_and_have_no_meaning_without_the_template():
+    parser = ArgumentParser()
+    add_pair(parser)
+    add_chat(parser)
+    given = ["--system-prompt", " Be kind. ", "--thinking", "off"]
+    assert chat_ways(parser.parse_args(given)) == {"system": "Be kind.", "thinking": False}
+    assert chat_ways(parser.parse_args([])) == {"system": "", "thinking": None}
+    with pytest.raises(ValueError, match="--raw sends prompts without the chat template"):
+        chat_ways(parser.parse_args([*given, "--raw"]))
+
+
+def test_the_head_says_what_stands_before_a_prompt(pair):
+    way = introduced(replace(pair, system="Answer in French.", thinking=False))["way"]
+    assert "stands before each prompt: 'Answer in French.'. Thinking is switched off." in way
+    assert "before each prompt" not in introduced(pair)["way"]

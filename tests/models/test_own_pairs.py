@@ -56,6 +56,19 @@ def test_folders_race_as_target_and_draft(own, temperature):
     assert raced(loading.load(pair, "cpu"), "tree", temperature) is True
 
 
+def test_an_own_model_is_called_as_its_owner_says(own):
+    called = given("--target", own / "large", "--draft", own / "small", "--name", "Our 7B")
+    assert called.title == "Our 7B" and called == replace(
+        given("--target", own / "large", "--draft", own / "small"), title="Our 7B"
+    )
+    assert called.training == "--target large"  # a command needs the model itself
+    for wrong in ("", " ", "a\nb", "x" * 61):
+        with pytest.raises(ValueError, match="--name must be 1 to 60 letters in one line"):
+            given("--target", own / "large", "--name", wrong)
+    with pytest.raises(ValueError, match="--name 'Our 7B' needs --target, the model that is called so"):
+        given("--pair", "small", "--name", "Our 7B")
+
+
 def test_a_target_alone_races_what_needs_no_draft_model(own):
     loaded = loading.load(given("--target", own / "large"), "cpu")
     assert loaded.title == "large"
@@ -105,7 +118,7 @@ def test_a_pair_without_a_head_names_those_that_were_published_for_its_target(ow
         (pairs.PAIRS["llama-3.1-8b"], "eagle"),
         (loaded.pair, "eagle"),
     ):
-        with pytest.raises(ValueError, match=r"or choose the system tree or lookup\.$"):
+        with pytest.raises(ValueError, match=rf"python -m engine train {name} [^`]*`\.$"):
             replace(loaded, pair=pair).net(name)
 
 

@@ -15,7 +15,7 @@ TreeRace.example = (() => {
     if (example.refused || !run.isFresh) return null;
     const id = `example-${name}`;
     for (const [index, message] of example.messages.entries()) run.show({ ...message, run: id, seq: index + 1 });
-    return `${example.pair}, ${TreeRace.recordedRace.recordedWords(example.recorded, example.hardware)}`;
+    return TreeRace.recordedRace.originWords(example.recorded, example);
   }
 
   return { showExample };

@@ -60,7 +60,8 @@ TreeRace.labViews = (() => {
       if (shownScreen() !== "lab" || !run || this.begun.has(view)) return;
       this.begun.add(view);
       const words = await showExample(run, this.server.example, view);
-      if (words) this.say(view, `An example, ${words}. ${this.words[view]}`);
+      const instead = view === "sweep" ? TreeRace.sweep.instead : "";
+      if (words) this.say(view, [`An example, ${words}.`, this.words[view], instead].filter(Boolean).join(" "));
     }
 
     /** @param {string} view */

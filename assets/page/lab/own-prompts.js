@@ -13,6 +13,7 @@ TreeRace.ownPrompts = (() => {
   const { ENDED, Run } = TreeRace.runs;
 
   const INVITATION = "How much faster on your text? Every prompt is a race against plain decoding.";
+  const PREFERRED = ["tree", "eagle", "auto"]; // the system that is offered first: the first that the pair can race
   const COLUMNS = ["#", "Prompt", "Speed", "A pass", "Tokens", "Draft", "Verify", "Text"];
   const TOKENS = COLUMNS.indexOf("Tokens");
   const FIGURES = [
@@ -51,7 +52,7 @@ TreeRace.ownPrompts = (() => {
       this.run = new Run("treeprompts", this);
       this.file = new PromptFile(root, about, read, say, () => this.show());
       this.at("allowed").textContent = about.allowed;
-      fillSystems(this.at("system"), about.systems, "tree");
+      fillSystems(this.at("system"), about.systems, PREFERRED);
       this.at("head").append(heads(COLUMNS));
       this.say(INVITATION);
       this.listen();

@@ -4,9 +4,11 @@
 
 TreeRace.paysView = (() => {
   const { announceResize, fillBar, finder } = TreeRace.elements;
+  const { lacks, onLacks } = TreeRace.lacks;
   const { PromptFile, many } = TreeRace.promptFile;
   const { fillPrompts, PaysVerdict } = TreeRace.paysVerdict;
   const { keepDrawn } = TreeRace.plotBase;
+  const { markOptions } = TreeRace.systemNames;
   const { WhatIfView } = TreeRace.whatIf;
   const { ENDED, Run, WAITING } = TreeRace.runs;
 
@@ -38,6 +40,10 @@ TreeRace.paysView = (() => {
       for (const [name, { title, guesses, guarantee }] of Object.entries(about.systems)) {
         if (guesses && guarantee !== "lossy") this.at("systems").append(new Option(title, name));
       }
+      onLacks(() => {
+        markOptions(this.at("systems"), lacks().systems);
+        if (this.at("systems").selectedOptions[0].disabled) this.at("systems").value = ""; // all
+      });
       this.verdict = new PaysVerdict(root);
       this.whatIf = new WhatIfView(root);
       this.choose("verdict");

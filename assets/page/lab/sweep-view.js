@@ -6,6 +6,7 @@ TreeRace.sweepView = (() => {
   const { drawShares } = TreeRace.acceptancePlot;
   const { fillBar, finder } = TreeRace.elements;
   const { drawHeat } = TreeRace.heatPlot;
+  const { insteadWords, onLacks } = TreeRace.lacks;
   const { keepDrawn } = TreeRace.plotBase;
   const { saveMenu } = TreeRace.saveChart;
   const { goToScreen, screenRoot } = TreeRace.screens;
@@ -27,6 +28,7 @@ TreeRace.sweepView = (() => {
       temperature: "0, 0.4, 0.8, 1.2",
     },
   };
+  const PREFERRED = ["tree", "eagle", "dspark", "lookup"]; // what is swept until the visitor chooses: the first that the pair can race
   const PROMPTS = { one: "this prompt", each: "one of each kind" };
   const INVITATION = "Which tree pays here? Every cell is a race against plain decoding. Press Start.";
 
@@ -64,6 +66,7 @@ TreeRace.sweepView = (() => {
       this.root = root;
       this.say = say;
       this.gallery = prompts;
+      this.systems = systems;
       /** @type {SweepRecord | null} */
       this.measured = null;
       /** @type {{ x: number, y: number } | null} the cell that the keys are on */
@@ -83,16 +86,26 @@ TreeRace.sweepView = (() => {
         );
       }
       this.root.classList.add("blank");
-      this.say(INVITATION);
+      this.say(this.invitation);
       this.listen();
     }
 
     // ---- what is asked for ------------------------------------------------------------------------------------------
 
+    // What is swept in place of the usual, and why; "" for the usual.
+    get instead() {
+      return insteadWords(PREFERRED, this.systems);
+    }
+
+    get invitation() {
+      return [INVITATION, this.instead].filter(Boolean).join(" ");
+    }
+
     /** @param {Record<string, System>} systems */
     fillForm(systems) {
       const drafting = Object.entries(systems).filter(([, { guesses }]) => guesses);
-      fillSystems(this.at("system"), Object.fromEntries(drafting), "tree");
+      fillSystems(this.at("system"), Object.fromEntries(drafting), PREFERRED);
+      onLacks(() => this.measured || this.say(this.invitation));
       for (const [value, words] of Object.entries(PROMPTS)) this.at("prompts").append(new Option(words, value));
       this.choose("shape");
     }
@@ -137,7 +150,7 @@ TreeRace.sweepView = (() => {
     over(how) {
       const { measured } = this; // of a run that has not begun it is the sweep before
       if (how === "refused") this.say("Nothing was measured.");
-      else if (how === "withdrawn") this.say(measured?.sentence || INVITATION);
+      else if (how === "withdrawn") this.say(measured?.sentence || this.invitation);
       else this.say(measured ? after(ENDED[how], measured) : `${ENDED[how]}.`);
     }
 

@@ -4,6 +4,7 @@
 TreeRace.breaks = (() => {
   const { button, make } = TreeRace.elements;
   const { press } = TreeRace.form;
+  const { raceable } = TreeRace.lacks;
   const { asShare } = TreeRace.numbers;
   const { visible } = TreeRace.text;
   const { shareBar } = TreeRace.walkPictures;
@@ -30,6 +31,7 @@ TreeRace.breaks = (() => {
   class Breaks {
     /** @type {string | null} what is broken now */
     on = null;
+    name = ""; // of the broken system
     busy = false; // until it is measured
     /** @type {string | null} its race */
     run = null;
@@ -80,7 +82,10 @@ TreeRace.breaks = (() => {
 
     /** @param {string} name */
     async break(name) {
-      const { wrong, effect, suggestion, card } = this.breaks[name];
+      const { wrong, effect, suggestion, cards } = this.breaks[name];
+      const right = raceable(Object.keys(cards));
+      const card = cards[right];
+      this.name = card.name;
       if (TreeRace.view.isLive) press("#race-halt"); // it would take this one's place
       this.busy = true;
       this.on = name;
@@ -101,8 +106,8 @@ TreeRace.breaks = (() => {
       const shape = Object.fromEntries(SHAPE.map((each) => [each, card[each]]));
       await TreeRace.controls.set({ ...form, ...shape, untouched: "", broken: card.name }, this.memory);
       if (this.on !== name) return;
-      const [left, broken] = [TreeRace.view.about.systems[suggestion.systems[0]], card];
-      for (const [index, system] of [left, broken].entries()) TreeRace.view.lanes[index].card.show(system);
+      for (const [index, system] of [TreeRace.view.about.systems[right], card].entries())
+        TreeRace.view.lanes[index].card.show(system);
       TreeRace.view.race.press("#race-go");
     }
 
@@ -112,7 +117,7 @@ TreeRace.breaks = (() => {
      */
     raced({ run, systems, divergence, identical, end }) {
       if (!this.on) return;
-      if (systems?.[1].name === this.breaks[this.on].card.name) this.run = run;
+      if (systems?.[1].name === this.name) this.run = run;
       if (!end || run !== this.run) return;
       this.parting = divergence?.index ?? null;
       this.words.textContent =

@@ -92,7 +92,7 @@ TreeRace.raceWatcher = (() => {
       if (!page.trees || this.asked || this.fits || coming) return;
       this.asked = true;
       const isWanted = () => this.walk.page === page && !this.fits && !TreeRace.view.isLive;
-      TreeRace.take.example(about.systems[page.form.right].title, isWanted);
+      TreeRace.take.example(about.systems[this.walk.taught[0]].title, isWanted);
     }
 
     // To the step that tells most: at once in a race that was there, at its end in one that began on this page.

@@ -35,7 +35,7 @@ TreeRace.walkPages = (() => {
   const pairOf = ([, right]) => TreeRace.pairs.titled(right.trace.pair)?.name;
 
   // `curve`: the measured curve that stands in the race's place.
-  // `form`: what the controls are set to. `tells`: which step to jump to, in a race that has such steps; `trees`: without one it is
+  // `tells`: which step to jump to, in a race that has such steps; `trees`: without one it is
   // raced. `task`: an action, when it counts, and what it `needs` on the page. `breaks`: the switches that belong here.
   // `choice`: the page is about the choice of pairs, and is there only where visitors have one.
   const START = { left: "vanilla", temperature: 0, seed: 0, max_new_tokens: 80, constraint: "" };
@@ -48,7 +48,6 @@ TreeRace.walkPages = (() => {
         "a forward, and spends most of that time fetching its own weights from memory. The left lane writes like this: one " +
         "underlined token, one forward.",
       lit: ".lane.left",
-      form: { right: "tree" },
       task: { words: "press Race and watch the left lane.", on: "race", needs: ["#race-go"] },
     },
     {
@@ -58,7 +57,6 @@ TreeRace.walkPages = (() => {
         "guesses ahead, and the big model, the target, checks all guesses in one forward and keeps those it would have written " +
         "itself. In the right lane each underlined burst is one forward, and the text is the same.",
       lit: ".lane.right",
-      form: { right: "tree" },
       task: {
         words: "click a burst in the right lane to see how it came about.",
         on: "burst",
@@ -71,8 +69,7 @@ TreeRace.walkPages = (() => {
         "The simplest drafter guesses a chain: one token, then the next, then the next. Where the target wants another word, all " +
         "guesses behind that place go on from a text that was never written. A tree of as many nodes has a second word ready there. " +
         "On easy text that hardly matters; on hard text it does.",
-      lit: "[data-curve]",
-      form: { right: "tree" },
+      lit: "section[data-curve]",
       curve: "chain",
       task: MEASURE,
     },
@@ -82,7 +79,6 @@ TreeRace.walkPages = (() => {
         "Where it is not sure, the drafter can guess two or three tokens side by side and go on behind each of them. That makes a " +
         "tree, and the target still checks all of it in one forward. When the favourite on top is wrong, a rival below may be right.",
       lit: TREE,
-      form: { right: "tree" },
       trees: true,
       tells: telling.tree,
       picture: "forwards",
@@ -99,7 +95,6 @@ TreeRace.walkPages = (() => {
         "The target gets all guesses in one row, yet each must be judged as if its own branch were the only text. So it is told who " +
         "may look at whom: every guess sees the text so far, its ancestors and itself. This table is the attention mask.",
       lit: "[data-panel]",
-      form: { right: "tree" },
       view: "mask",
       trees: true,
       tells: telling.tree,
@@ -113,7 +108,6 @@ TreeRace.walkPages = (() => {
         "A model must also know where in the text a token stands: its position. Rivals compete for the same place, so they share a " +
         "position. It counts the depth in the tree, not the place in the row.",
       lit: TREE,
-      form: { right: "tree" },
       trees: true,
       tells: telling.tree,
       picture: "positions",
@@ -126,7 +120,6 @@ TreeRace.walkPages = (() => {
         "From the root on, the target says which token it writes next. If a branch has it, that guess is accepted and the question " +
         "is asked again behind it. If none has it, the target's own token is written anyway, the bonus: no forward is ever in vain.",
       lit: "[data-sentence]",
-      form: { right: "tree" },
       trees: true,
       tells: telling.verdict,
       picture: "burst",
@@ -144,7 +137,6 @@ TreeRace.walkPages = (() => {
         "For each token it has read, the model keeps a row of notes, the KV cache, and so reads nothing twice. The forward added a " +
         "row for every guess. Only the root's and the accepted path's may stay; the others tell of words never written.",
       lit: TREE,
-      form: { right: "tree" },
       trees: true,
       tells: telling.trim,
       picture: "cache",
@@ -157,8 +149,7 @@ TreeRace.walkPages = (() => {
         "A larger tree catches more of the target’s words, so tokens a pass climb. But each node is a row that the target must " +
         "compute. The first rows are nearly free, because the forward waits for its weights anyway; the later ones cost time. So " +
         "speed has a peak.",
-      lit: "[data-curve]",
-      form: { right: "tree" },
+      lit: "section[data-curve]",
       curve: "nodes",
       task: MEASURE,
     },
@@ -167,8 +158,7 @@ TreeRace.walkPages = (() => {
       text:
         "At temperature 0 the target always takes its most probable word, and the drafter’s favourite is often the same. The hotter " +
         "it samples, the more often another word comes: then a chain breaks early, and a tree’s second and third guesses count.",
-      lit: "[data-curve]",
-      form: { right: "tree" },
+      lit: "section[data-curve]",
       curve: "temperature",
       task: MEASURE,
     },
@@ -177,8 +167,7 @@ TreeRace.walkPages = (() => {
       text:
         "A server writes many sequences in one forward. They share the reading of the weights as guesses do, so the free rows are " +
         "taken already. The more sequences come together, the less guessing gives, until it costs.",
-      lit: "[data-curve]",
-      form: { right: "tree" },
+      lit: "section[data-curve]",
       curve: "batch",
       task: MEASURE,
     },
@@ -188,7 +177,6 @@ TreeRace.walkPages = (() => {
         "A large model's weights do not fit into the processor's cache. Every forward waits for them, and checks guesses meanwhile. " +
         "A small model has them at hand, so it pays for each guess. The larger one here has six times as many weights.",
       lit: "[data-sizes]",
-      form: { right: "tree" },
       choice: true,
       picture: "growth",
       task: {
@@ -204,7 +192,6 @@ TreeRace.walkPages = (() => {
         "Mistakes that are easily made. Nothing crashes, and the text still reads like a story; only a measurement tells. " +
         "Switch one on, and the right tree races on the left against the broken one on the right.",
       lit: "[data-lanes]",
-      form: { right: "tree" },
       breaks: ["mask", "positions", "acceptance", "trim", "constraint"],
       task: { words: "switch one on and see where the texts part.", on: "break" },
     },

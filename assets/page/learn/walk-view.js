@@ -9,6 +9,7 @@ TreeRace.walkView = (() => {
   const { announceResize, button, finder, isCalm, make, whenThere } = TreeRace.elements;
   const { pressRace } = TreeRace.form;
   const { TYPING } = TreeRace.keys;
+  const { insteadWords, onLacks, raceable } = TreeRace.lacks;
   const { RaceWatcher } = TreeRace.raceWatcher;
   const { goToScreen, screenRoot, showScreen, shownScreen } = TreeRace.screens;
   const { Spotlight } = TreeRace.spotlight;
@@ -44,18 +45,20 @@ TreeRace.walkView = (() => {
      * @param {HTMLElement} root
      * @param {HTMLElement} light
      * @param {HTMLElement} curve
-     * @param {{ prompt: string, breaks: Record<string, Break> }} about
+     * @param {WalkAbout} about
      * @param {WalkServer} server
      */
-    constructor(root, light, curve, { prompt, breaks }, server) {
+    constructor(root, light, curve, { prompt, breaks, taught }, server) {
       this.root = root;
       this.at = finder(root);
       this.prompt = prompt;
+      this.taught = taught;
       this.light = new Spotlight(light);
       this.pointer = new WalkPointer(this);
       this.watcher = new RaceWatcher(this);
       this.curve = new CurvePanel(curve, server.curve, () => this.did("measure"));
       this.breaks = new Breaks(this.at("breaks"), breaks, (name) => this.broke(name));
+      onLacks(() => this.isOpen && this.setRight());
       this.listen();
     }
 
@@ -137,7 +140,7 @@ TreeRace.walkView = (() => {
       await this.breaks.mend();
       this.index = Math.max(0, Math.min(this.pages.length - 1, index));
       this.pair = TreeRace.pairs.name;
-      const { title, text, task, form, view } = this.page;
+      const { title, text, task, view } = this.page;
       this.at("place").textContent = `Learn · ${this.index + 1} of ${this.pages.length}`;
       this.at("title").textContent = title;
       this.at("text").textContent = text;
@@ -152,9 +155,16 @@ TreeRace.walkView = (() => {
       write({ learn: this.index + 1 });
       if (view) this.choose(view);
       if (narrow.matches) find(this.page.lit)?.scrollIntoView({ behavior: isCalm() ? "auto" : "smooth" });
-      const shape = form.right === this.right ? {} : shapeOf(form.right);
-      this.right = form.right;
-      await TreeRace.controls.set({ ...form, ...shape }, this.memory);
+      await this.setRight();
+    }
+
+    // The right lane races the tree that this pair has; the card says so where it is not the usual one.
+    setRight() {
+      const right = raceable(this.taught);
+      this.at("instead").textContent = insteadWords(this.taught, TreeRace.view.about.systems);
+      const shape = right === this.right ? {} : shapeOf(right);
+      this.right = right;
+      return TreeRace.controls.set({ right, ...shape }, this.memory);
     }
 
     // What the page knows of the race so far: nothing.
@@ -297,7 +307,7 @@ TreeRace.walkView = (() => {
 
   /**
    * @param {HTMLElement} element
-   * @param {{ prompt: string, breaks: Record<string, Break> }} value the prompt that the walk begins with, and what there is to break
+   * @param {WalkAbout} value
    * @param {WalkServer} server
    */
   function mountWalk(element, value, server) {

@@ -4,7 +4,7 @@
 TreeRace.masthead = (() => {
   const { showWhenWhole } = TreeRace.arrival;
   const { mountDarkMode } = TreeRace.darkMode;
-  const { finder } = TreeRace.elements;
+  const { finder, make } = TreeRace.elements;
   const { fill } = TreeRace.form;
   const { galleryMenu } = TreeRace.gallery;
   const { showKeys } = TreeRace.keys;
@@ -16,7 +16,7 @@ TreeRace.masthead = (() => {
   const { addStageKeys } = TreeRace.stageKeys;
   const { mountSaveAndOpen } = TreeRace.saveAndOpen;
   const { screenMenu, screenRoot } = TreeRace.screens;
-  const { mendTab } = TreeRace.systemMenus;
+  const { markLacking, mendTab } = TreeRace.systemMenus;
 
   /**
    * @param {HTMLElement} root
@@ -29,7 +29,7 @@ TreeRace.masthead = (() => {
     screenMenu(at("screens"), screens);
     const menus = { plain: promptMenus(prompts), chat: promptMenus(examples) };
     at("gallery").append(...menus.plain, ...menus.chat);
-    const hear = followPairs(at, own, (chat) => {
+    const pairs = followPairs(at, own, (chat) => {
       for (const menu of menus.plain) menu.hidden = chat;
       for (const menu of menus.chat) menu.hidden = !chat;
     });
@@ -37,13 +37,14 @@ TreeRace.masthead = (() => {
     addStageKeys(Object.values(prompts).flat());
     mountStageDials(at("stage-dials"), screenRoot());
     mendTab();
+    markLacking();
     mountDarkMode(at("theme"));
     popover(at("help"), root.querySelector("[data-help] button"), root.querySelector(".help"));
     at("keys").addEventListener("click", showKeys);
     mountSaveAndOpen(root, races, server);
     followReadiness((status) => {
       showReadiness(at, status.words);
-      if (status.pair) hear(/** @type {OwnPair} */ (status)); // another pair may have come since the page was built
+      if (status.pair) pairs.hear(/** @type {OwnPair} */ (status)); // another pair may have come since the page was built
     });
   }
 
@@ -57,28 +58,30 @@ TreeRace.masthead = (() => {
   }
 
   /**
-   * Introduces the page's own pair, or the one that the visitor has chosen. Returns who hears of the server's pairs.
+   * Introduces the page's own pair, or the one that the visitor has chosen. Returns the switch between them.
    * @param {(name: string) => any} at
-   * @param {OwnPair} first
+   * @param {OwnPair} own
    * @param {(chat: boolean) => void} offerPrompts told whether the pair answers requests
    */
-  function followPairs(at, first, offerPrompts) {
-    let own = first;
+  function followPairs(at, own, offerPrompts) {
     const pairs = new PairSwitch(at("sizes"));
     TreeRace.pairs = pairs;
     pairs.addEventListener("change", () => {
-      const { pair, way, chat } = pairs.chosen ?? own;
+      const { pair, way, chat } = pairs.spoken ?? own;
       offerPrompts(chat);
-      at("pair").textContent = pair;
+      if (at("pair").textContent !== pair) at("pair").replaceChildren(make("i"), ...partsOf(pair));
       at("pair").title = `${pair}. ${way}`;
     });
-    /** @param {OwnPair} now */
-    const hear = (now) => {
-      own = now;
-      pairs.offer(now.pairs);
-    };
-    hear(first);
-    return hear;
+    pairs.hear(own);
+    return pairs;
+  }
+
+  /**
+   * The pair's words, each part with the dot before it. Where even the first has no place, nothing is before it.
+   * @param {string} pair
+   */
+  function partsOf(pair) {
+    return pair.split(" · ").map((part, at) => make("span", "", at ? ` · ${part}` : part));
   }
 
   /**

@@ -10,6 +10,8 @@ TreeRace.pairSwitch = (() => {
   class PairSwitch extends EventTarget {
     /** @type {OfferedPair[]} none where there is no choice */
     offered = [];
+    /** @type {OwnPair | undefined} the page's own pair, on which runs are where there is no choice */
+    own = undefined;
     name = ""; // of the chosen one; "" for the page's own
 
     /** @param {HTMLElement} root */
@@ -21,6 +23,20 @@ TreeRace.pairSwitch = (() => {
 
     get chosen() {
       return this.offered.find(({ name }) => name === this.name);
+    }
+
+    // What is known of the pair on which the next run is.
+    get spoken() {
+      return this.chosen ?? this.own;
+    }
+
+    /**
+     * The page's own pair, and all that are offered.
+     * @param {OwnPair} own
+     */
+    hear(own) {
+      this.own = own;
+      this.offer(own.pairs);
     }
 
     /**

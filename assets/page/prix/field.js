@@ -3,7 +3,17 @@
 
 TreeRace.field = (() => {
   const { finder, make } = TreeRace.elements;
+  const { lacks, onLacks } = TreeRace.lacks;
   const { popover } = TreeRace.popover;
+
+  const FEWEST = 4; // systems of a preset whose own the pair lacks, as far as there are others
+
+  /**
+   * Whether they are the same systems.
+   * @param {string[]} some
+   * @param {string[]} others
+   */
+  const areSame = (some, others) => some.length === others.length && others.every((name) => some.includes(name));
 
   class Field {
     /**
@@ -16,21 +26,70 @@ TreeRace.field = (() => {
       this.onChange = onChange;
       /** @type {string[]} */
       this.names = [];
+      this.title = ""; // of the preset that was taken, "" for a field of the visitor's own
       this.at = finder(root, "prix-");
-      for (const [title, names] of Object.entries(about.presets)) this.at("presets").append(this.preset(title, names));
+      for (const title of Object.keys(about.presets)) this.at("presets").append(this.preset(title));
       for (const promise of Object.keys(about.promises)) this.at("entries").append(this.group(promise));
       this.open = popover(this.at("menu"), this.at("open"), this.at("panel"));
-      this.choose(Object.values(about.presets)[0]);
+      this.titles = Object.keys(about.presets);
+      this.take(this.titles[0]);
+      onLacks(() => this.follow());
     }
 
     /**
+     * Those of a preset that the pair can race, with others in place of what it cannot: a race of one is none.
      * @param {string} title
-     * @param {string[]} names
      */
-    preset(title, names) {
+    fieldOf(title) {
+      const { presets, standIns } = this.about;
+      const there = presets[title].filter((name) => !(name in lacks().systems));
+      if (there.length === presets[title].length) return there;
+      const more = standIns.filter((name) => !there.includes(name) && !(name in lacks().systems));
+      return [...there, ...more.slice(0, Math.max(0, FEWEST - there.length))];
+    }
+
+    // Which of the preset's systems the pair cannot race, in a sentence; "" for none, and for a field of the visitor's own.
+    get leftOut() {
+      const { presets, systems } = this.about;
+      const names = (presets[this.title] ?? []).filter((name) => name in lacks().systems);
+      return names.length
+        ? `Left out, for this model lacks what they need: ${names.map((name) => systems[name].title).join(", ")}.`
+        : "";
+    }
+
+    // Another pair, or more is known of it.
+    follow() {
+      const fields = this.titles.map((title) => this.fieldOf(title));
+      for (const [at, input] of [...this.at("presets").querySelectorAll("input")].entries())
+        input.parentElement.hidden = fields.findIndex((each) => areSame(each, fields[at])) < at; // it is another preset's field
+      for (const box of this.at("entries").querySelectorAll("input")) {
+        const lack = lacks().systems[box.value];
+        box.parentElement.lastElementChild.textContent = lack ? ` needs ${lack.needs}` : "";
+        box.parentElement.classList.toggle("lacking", Boolean(lack));
+      }
+      this.mark();
+      if (!this.at("choose").disabled) this.settle();
+    }
+
+    // A preset is taken anew, and of another field goes what cannot race, where the pair races less or more than before.
+    settle() {
+      const there = this.names.filter((name) => !(name in lacks().systems));
+      if (!this.title && there.length < this.about.least) this.title = this.titles[0];
+      const names = this.title ? this.fieldOf(this.title) : there;
+      if (!areSame(names, this.names)) this.choose(names);
+    }
+
+    /** @param {string} title of a preset */
+    take(title) {
+      this.title = title;
+      this.choose(this.fieldOf(title));
+    }
+
+    /** @param {string} title */
+    preset(title) {
       const input = make("input");
       Object.assign(input, { type: "radio", name: "prix-field", value: title });
-      input.addEventListener("change", () => this.choose(names));
+      input.addEventListener("change", () => this.take(title));
       return make("label", "", input, make("span", "", title));
     }
 
@@ -51,28 +110,41 @@ TreeRace.field = (() => {
       const box = make("input");
       Object.assign(box, { type: "checkbox", value: name });
       box.addEventListener("change", () => {
+        this.title = "";
         this.choose(box.checked ? [...this.names, name] : this.names.filter((each) => each !== name));
       });
-      const entry = make("label", "", box, make("span", "", label ?? name));
+      const entry = make("label", "", box, make("span", "", label ?? name), make("small"));
       entry.title = idea;
       return entry;
     }
 
+    /** @param {string[]} names of a link */
+    own(names) {
+      this.title = "";
+      this.choose(names);
+    }
+
     /** @param {string[]} names */
     choose(names) {
-      const { baseline, least, most, presets, systems } = this.about;
       this.names = names;
-      /** @param {string[]} other */
-      const same = (other) => other.length === names.length && other.every((name) => names.includes(name));
-      for (const input of this.at("presets").querySelectorAll("input")) input.checked = same(presets[input.value]);
+      this.mark();
+      this.onChange(names);
+    }
+
+    // What is chosen, and what can be.
+    mark() {
+      const { baseline, least, most, systems } = this.about;
+      const { names } = this;
+      for (const input of this.at("presets").querySelectorAll("label:not([hidden]) input"))
+        input.checked = areSame(names, this.fieldOf(input.value));
       for (const box of this.at("entries").querySelectorAll("input")) {
         box.checked = names.includes(box.value);
-        box.disabled = box.value === baseline || (box.checked ? names.length <= least : names.length >= most);
+        const full = box.checked ? names.length <= least : names.length >= most;
+        box.disabled = box.value === baseline || full || box.value in lacks().systems;
       }
       this.at("open").textContent = `${names.length} systems ▾`;
       const full = names.length >= most ? ` ${most} are the most: take one out to put another in.` : "";
       this.at("room").textContent = `All are compared with ${systems[baseline].label}.${full}`;
-      this.onChange(names);
     }
 
     /**

@@ -58,11 +58,11 @@ TreeRace.prixView = (() => {
       this.field = new Field(root, about, (names) => {
         this.line(names.map((name) => about.systems[name]));
         this.result.clear();
-        this.say(INVITATION);
+        this.say([INVITATION, this.field?.leftOut].filter(Boolean).join(" "));
       });
       const named = read("systems")?.split(",") ?? [];
       if (named.length >= about.least && named.length <= about.most && named.every((name) => name in about.systems))
-        this.field.choose([about.baseline, ...named.filter((name) => name !== about.baseline)]);
+        this.field.own([about.baseline, ...named.filter((name) => name !== about.baseline)]);
       this.speeds.say();
       /** @type {InstanceType<typeof Run<RaceMessage>>} */
       this.run = new Run("prix", this);
@@ -79,7 +79,10 @@ TreeRace.prixView = (() => {
       const words = await showExample(this.run, this.server.example, "prix");
       if (!words) return;
       this.player.skip();
-      this.say(`An example, ${words}. ${this.at("words").textContent}`, "won");
+      this.say(
+        [`An example, ${words}.`, this.at("words").textContent, this.field.leftOut].filter(Boolean).join(" "),
+        "won",
+      );
     }
 
     clear() {
@@ -122,6 +125,7 @@ TreeRace.prixView = (() => {
     // What Race sends: the names of those that race next.
     order() {
       this.field.open(false);
+      this.field.settle();
       write({ screen: "prix", systems: this.field.names.join(",") });
       return { systems: this.field.names.join(" ") };
     }

@@ -9,6 +9,7 @@ TreeRace.lane = (() => {
   const { SystemMix } = TreeRace.systemMix;
   const { markedTitle } = TreeRace.systemNames;
   const FIGURE_SPACE = "\u2007";
+  const FENCE = "```"; // where code begins in a chat model's answer, which then stands in monospaced type as a whole
   const LONGEST_REST = 24; // letters of a word that are laid out before they are written
 
   class Lane extends Steps {
@@ -28,6 +29,8 @@ TreeRace.lane = (() => {
       /** @type {System | Record<string, string> | undefined} what the menu names; undefined for a mix */
       this.chosen = undefined;
       this.drafts = false; // some step of it has a guess
+      this.chat = false; // a chat model answers in it
+      this.tail = ""; // the last letters written, of which a mark of code may be the beginning
       this.isRemote = false; // another server writes it
       this.shown = 0; // steps on the page
       /** @type {HTMLElement} */
@@ -78,6 +81,8 @@ TreeRace.lane = (() => {
       this.text.classList.remove("scrolled");
       this.root.classList.remove("done");
       this.root.classList.toggle("idle", !prompt);
+      this.chat = chat;
+      this.tail = "";
       this.text.classList.toggle("code", prompt.startsWith("# Python"));
       for (const name of ["count", "clock"]) this.at(name).textContent = "";
       for (const name of ["speed", "tau"]) this.at(name).textContent = "–";
@@ -91,6 +96,9 @@ TreeRace.lane = (() => {
     push(step) {
       super.push(step);
       this.drafts ||= step.parents.length > 1;
+      const written = this.tail + step.pieces.join("");
+      if (this.chat && written.includes(FENCE)) this.text.classList.add("code");
+      this.tail = written.slice(1 - FENCE.length);
     }
 
     /**

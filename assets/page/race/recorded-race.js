@@ -19,13 +19,15 @@ TreeRace.recordedRace = (() => {
   }
 
   /**
-   * On which model a race was run, where visitors choose one, and where and when it was recorded.
+   * On which model a race was run, and where and when it was recorded. A live race names its model where visitors choose one; a
+   * recorded one always does, for it may be another than the page's.
    * @param {string | null} day null for a live race
-   * @param {Trace} trace
+   * @param {{ pair: string, hardware: string }} trace
    */
   function originWords(day, { pair, hardware }) {
     const size = TreeRace.pairs?.titled(pair)?.size;
-    return [size && `${size} model`, recordedWords(day, hardware)].filter(Boolean).join(", ");
+    const model = size ? `${size} model` : day === null ? "" : pair;
+    return [model, recordedWords(day, hardware)].filter(Boolean).join(", ");
   }
 
   /**

@@ -307,7 +307,8 @@ TreeRace.saveAndOpen = (() => {
     }
 
     /**
-     * The page begins with what was there before it was loaded again, with what its address asks for, or with the first recorded race.
+     * The page begins with what was there before it was loaded again, with what its address asks for, or with a recorded race, where the
+     * server has one for its pair.
      * @param {RaceEntry[]} races
      */
     async begin(races) {
@@ -317,7 +318,7 @@ TreeRace.saveAndOpen = (() => {
       if (LINKED.some((name) => query.has(name))) this.follow(query);
       if (!races.length) return;
       const example = races.find(({ prompt }) => prompt === query.get("prompt")) ?? races[0];
-      const { event } = await answered(this.server.recorded(example.name));
+      const { event } = await answered(this.server.opening(example.name));
       if (event && !TreeRace.view.run && !this.goes && !TreeRace.view.isLive) showRecorded(JSON.parse(event));
     }
   }

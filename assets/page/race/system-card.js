@@ -3,6 +3,7 @@
 
 TreeRace.systemCard = (() => {
   const { finder, whenThere } = TreeRace.elements;
+  const { lacks, onLacks } = TreeRace.lacks;
   const { popover } = TreeRace.popover;
   const { shapesOf, shapeWords, spaced } = TreeRace.roundCosts;
   const { plainName } = TreeRace.systemNames;
@@ -12,13 +13,14 @@ TreeRace.systemCard = (() => {
 
   const MOST_CHOICES = 5; // that a card names
 
-  /** @type {Record<Guarantee, [string, string]>} */
+  /** @type {Record<Guarantee | "lacking", [string, string]>} */
   const GUARANTEES = {
     tokens: ["same tokens", "The same tokens: it writes what plain decoding writes."],
     law: ["same distribution", "The same distribution: above temperature 0 the tokens may differ, their odds do not."],
     lossy: ["lossy", "Lossy: it changes the text, for it may write what the target would not."],
     text: ["own clock", "Another server’s: compared by text, not by tokens, and its clock includes the network."],
     refused: ["not possible", ""],
+    lacking: ["not here", ""], // the pair lacks something for it, and the sentence says what
   };
 
   /** @param {Trace} trace */
@@ -37,6 +39,8 @@ TreeRace.systemCard = (() => {
       this.look = look;
       this.at = finder(root);
       this.shown = "";
+      /** @type {System | undefined} what the menu names; undefined for a mix */
+      this.given = undefined;
       /** @type {RacedSystem | undefined} what the lane shows the race of */
       this.raced = undefined;
       this.isRecorded = false; // that race was measured elsewhere
@@ -53,6 +57,7 @@ TreeRace.systemCard = (() => {
       badge.addEventListener("click", () => panel.hidden || this.ask());
       this.at("own-shape").addEventListener("click", () => this.takeOwnShape());
       if (!look) return;
+      onLacks(() => this.given && this.show(this.given));
       const follow = () => this.follow(TreeRace.pairs.name);
       whenThere(
         () => TreeRace.pairs,
@@ -69,15 +74,18 @@ TreeRace.systemCard = (() => {
      * @param {string} refused the reason why these parts cannot race
      */
     show(system, mixed = false, refused = "") {
-      const [badge, promise] = GUARANTEES[system.guarantee] || [system.guarantee, system.guarantee];
+      const lack = mixed ? undefined : lacks().systems[system.name];
+      const guarantee = lack ? "lacking" : system.guarantee;
+      const [badge, promise] = GUARANTEES[guarantee] || [guarantee, guarantee];
+      this.given = mixed ? undefined : system;
       this.at("badge").firstElementChild.textContent = badge;
-      this.at("badge").dataset.guarantee = system.guarantee;
+      this.at("badge").dataset.guarantee = guarantee;
       this.at("badge").setAttribute("aria-label", `${badge}: about ${system.title}`);
       this.at("card").setAttribute("aria-label", `About ${system.title}`);
       const marked = this.root.classList.contains("right") ? [this.at("card"), screenRoot()] : [this.at("card")];
       for (const each of marked) each.toggleAttribute("data-limits", Boolean(system.limits)); // the dials go with the right lane
-      this.at("promise").textContent = refused || promise;
-      this.at("promise").dataset.guarantee = system.guarantee;
+      this.at("promise").textContent = refused || lack?.refusal || promise;
+      this.at("promise").dataset.guarantee = guarantee;
       for (const name of ["title", "idea", "cost", "source", "name"]) this.at(`its-${name}`).textContent = system[name];
       for (const kind of Object.keys(this.parts)) this.showPart(kind, system[kind], mixed);
       if (system.name !== this.shown) this.forget();

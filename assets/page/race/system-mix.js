@@ -3,7 +3,8 @@
 
 TreeRace.systemMix = (() => {
   const { fill } = TreeRace.form;
-  const { plainName } = TreeRace.systemNames;
+  const { lacks, onLacks } = TreeRace.lacks;
+  const { markOptions, plainName } = TreeRace.systemNames;
   const { Questions } = TreeRace.answers;
 
   const IDEA = "Put a drafter, a tree policy and an acceptance rule together.";
@@ -31,6 +32,13 @@ TreeRace.systemMix = (() => {
         });
         return { kind, menu };
       });
+      if (look) onLacks(() => this.mark());
+    }
+
+    // What the pair lacks cannot be put in, and a mix with it cannot race any more.
+    mark() {
+      for (const { kind, menu } of this.menus) markOptions(menu, lacks()[kind]);
+      if (this.active) this.ask();
     }
 
     /** @returns {Record<string, string>} */

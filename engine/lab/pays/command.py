@@ -79,7 +79,7 @@ def judged(options: Namespace) -> dict:
     pair = shaped(options, load_given(options))
     refuse_plain(pair, options.domains or "")
     pair = replace(pair, memory=Memory()) if options.memory else pair
-    systems = chosen(pair, options.systems)
+    systems = chosen(pair, options.systems, asked.constraint)
     raced, refused = fitting(pair, prompts, asked)
     texts = [prompts[index] for index in raced]
     with others_beside(pair, servers) if options.peers else nullcontext() as found_others:

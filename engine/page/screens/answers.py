@@ -9,7 +9,7 @@ from functools import wraps
 from typing import Any
 
 from engine.measure.options import ASSETS, chat_examples, gallery
-from engine.models.pairs import LoadedPair
+from engine.models.pairs import EMBEDDED, LoadedPair
 from engine.page.screens import own_prompts
 from engine.page.screens.cards import card_here, chosen, raceable
 from engine.page.views.wire import replay
@@ -57,7 +57,9 @@ def answered(make: Callable[..., Answer]) -> Callable[..., Answer]:
 def look(asked: object, pairs: Sequence[LoadedPair]) -> Answer:
     """The card of a system with one of these pairs, or why there is none. `asked` is two names, the pair's "" for the first."""
     name, pair = values(asked, "The question", 2, 2)
-    return card_here(raceable(name), chosen(pairs, pair))
+    system, found = raceable(name), chosen(pairs, pair)
+    system.refuse_without(found)
+    return card_here(system, found)
 
 
 @answered
@@ -87,3 +89,9 @@ def recorded(name: object) -> Answer:
     if not isinstance(name, str) or name not in RACES:
         raise ValueError(f"There is no recorded race {shown(name)}.")
     return {"event": replay(RACES[name])}
+
+
+def opening(name: object, pair: LoadedPair) -> Answer:
+    """The recorded race of that name, for a page to open with. Of a pair that is not embedded no race is kept, so there is none."""
+    found = recorded(name)
+    return found if "refused" in found or pair.pair.name in EMBEDDED else {}

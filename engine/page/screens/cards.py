@@ -18,6 +18,7 @@ from engine.rounds.timing import is_measured, verified
 from engine.systems import SYSTEMS, System, find
 
 PROMISES = {"tokens": "same tokens", "law": "same distribution", "lossy": "changes the text"}
+KINDS: dict[str, Mapping[str, type[Part]]] = {"drafter": DRAFTERS, "policy": POLICIES, "acceptance": ACCEPTANCES}
 LANES = ("vanilla", "auto")  # what the two lanes start with, and what their menus begin with: any target can race them
 MIX = "mix"  # the menu's entry for a system of the visitor's own; its name then comes from a hidden field
 FIELDS = {  # of the grand prix, the first one chosen at the start
@@ -27,6 +28,14 @@ FIELDS = {  # of the grand prix, the first one chosen at the start
     "one of every kind": ("vanilla", "chain", "tree", "eagle", "medusa", "dflash", "recycling", "suffix"),
     "learned drafters": ("vanilla", "medusa", "parallel-tree", "dflash", "dspark", "specblock", "eagle", "auto"),
 }  # fmt: skip
+STAND_INS = ("auto", "lookup", "recycling", "suffix")  # any target can race them, in place of what it cannot
+TAUGHT = (
+    "tree",
+    "eagle",
+    "dspark",
+    "medusa",
+    "recycling",
+)  # what Learn shows a tree by: the first that the pair can race
 WAYS = {  # what the page says of the forward that runs
     "compiled": "Forwards are compiled for this processor. The logits behind a tree's node are plain decoding's, bit for bit.",
     "tensors": "Forwards run as tensor operations. Logits may differ in the last bits with the number of tokens in a forward.",
@@ -52,9 +61,27 @@ def introduced(pair: LoadedPair) -> dict[str, Any]:
     """What the page's head says of the pair. A `chat` gets other prompts to try."""
     return {
         "pair": pair.title + " · chat" * pair.chat + f" · {pair.hardware} · {pair.dtype}, {pair.target.way}",
-        "way": " ".join([WAYS[pair.target.way], *[CHAT] * pair.chat]),
+        "way": " ".join([WAYS[pair.target.way], *chat_words(pair)]),
         "chat": pair.chat,
+        "title": pair.title,
+        "lacks": lacks(pair),
     }
+
+
+def chat_words(pair: LoadedPair) -> list[str]:
+    """What is said of the chat template and of how it is used; nothing of a pair that does not chat."""
+    if not pair.chat:
+        return []
+    before = [f"A system message stands before each prompt: {shown(pair.system)}."] if pair.system else []
+    thinks = [] if pair.thinking is None else [f"Thinking is switched {'on' if pair.thinking else 'off'}."]
+    return [CHAT, *before, *thinks]
+
+
+def lacks(pair: LoadedPair) -> dict[str, dict[str, dict[str, str]]]:
+    """What the pair cannot race: by kind ("systems", or a kind of parts) and name, what it needs and the sentence that refuses it."""
+    found = {"systems": {name: system.lack(pair) for name, system in SYSTEMS.items()}}
+    found |= {kind: {name: part.lack(pair) for name, part in names.items()} for kind, names in KINDS.items()}
+    return {kind: {name: vars(lack) for name, lack in each.items() if lack} for kind, each in found.items()}
 
 
 def chosen(pairs: Sequence[LoadedPair], name: object) -> LoadedPair:
@@ -114,10 +141,9 @@ def remote_card(server: Server) -> dict[str, object]:
 
 def parts() -> dict[str, dict[str, dict[str, str]]]:
     """What every part that a system can be mixed from says about itself, by kind and name."""
-    kinds: dict[str, Mapping[str, type[Part]]] = {"drafter": DRAFTERS, "policy": POLICIES, "acceptance": ACCEPTANCES}
     return {
         kind: {name: {"title": part.title, "about": part.about, "source": part.source} for name, part in names.items()}
-        for kind, names in kinds.items()
+        for kind, names in KINDS.items()
     }
 
 

@@ -52,6 +52,10 @@ def read(query: object, pair: LoadedPair, models: Sequence[LoadedPair] = ()) -> 
                 given[NUMBERS[name]] = dialled(NUMBERS[name], value)
         except ValueError as error:
             refused.append(str(error))
+    for side in LANES:
+        if given.get(side, REMOTE) != REMOTE and (lack := find(given[side]).lack(pair)):
+            refused.append(lack.refusal)
+            del given[side]
     asked, own = given.keys() & {*SHAPE}, shape(given.get("right"), [pair])
     as_own = own == own | {dial: given[dial] for dial in asked}
     if own and (not asked or (as_own and not undecided(find(given["right"]), pair))):

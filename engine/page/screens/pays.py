@@ -81,7 +81,7 @@ def results(pair: LoadedPair, prompts: list[str], systems: list[str], acceptance
     """
     asked = wish(prompts, systems, acceptance, **settings)
     raced, refused = racing.fitting(pair, prompts, asked)
-    chosen = named(systems) or racing.chosen(pair, None)
+    chosen = named(systems) or racing.chosen(pair, None, asked.constraint)
     for name in chosen:
         if reason := racing.allows(pair, find(name)):
             raise ValueError(reason)

@@ -13,7 +13,7 @@ import gradio as gr
 from fastapi import FastAPI
 from fastapi.middleware import Middleware
 
-from engine.page.screens import race_files
+from engine.page.screens import answers, race_files
 from engine.page.screens.answers import CHAT_PROMPTS, PROMPTS, Answer, races, recorded
 from engine.page.screens.cards import LANES, headings, introduced, lines, model_words, offered, shape
 from engine.page.views import page_files
@@ -73,7 +73,16 @@ def build(served: Served, screens: Sequence[Screen] = SCREENS) -> gr.Blocks:
 def masthead(served: Served, screens: Sequence[Screen]) -> None:
     titles = {screen.name: screen.title for screen in screens}
     about = {**spoken_of(served), "prompts": PROMPTS, "examples": CHAT_PROMPTS, "screens": titles, "races": races()}
-    part("masthead", "mountHeader", about, server_functions=[recorded, read_as("opened"), read_as("replay_page")])
+
+    def opening(name: object) -> Answer:
+        return answers.opening(name, served.pair)
+
+    part(
+        "masthead",
+        "mountHeader",
+        about,
+        server_functions=[opening, recorded, read_as("opened"), read_as("replay_page")],
+    )
 
 
 def spoken_of(served: Served) -> dict[str, Any]:

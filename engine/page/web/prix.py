@@ -5,7 +5,7 @@ from typing import Any
 import gradio as gr
 
 from engine.page.screens.answers import example
-from engine.page.screens.cards import FIELDS, PROMISES, cards, label
+from engine.page.screens.cards import FIELDS, PROMISES, STAND_INS, cards, label
 from engine.page.web.form import Fields, some
 from engine.page.web.lending import Served
 from engine.page.web.parts import carried, part
@@ -34,7 +34,7 @@ def fill(served: Served, form: Fields, go: gr.Button, halt: gr.Button) -> None:
 
     about = {name: {**each, "label": label(SYSTEMS[name])} for name, each in cards().items()}
     limits = {"baseline": BASELINE, "least": FIELD[0], "most": FIELD[1]}
-    value = {"systems": about, "promises": PROMISES, "presets": FIELDS, **limits}
+    value = {"systems": about, "promises": PROMISES, "presets": FIELDS, "standIns": STAND_INS, **limits}
     part("prix", "mountPrix", value, server_functions=[example])
     fields = {"systems": carried()} | some(form, "prompt", "temperature", "max_new_tokens", "seed")
     add_stop(halt, runs(go, served, "prix", prix_on_page, fields, channel="prix"))

@@ -7,7 +7,7 @@ import gradio as gr
 from engine.breaks import BREAKS
 from engine.page.screens import answers, link
 from engine.page.screens.answers import PROMPTS
-from engine.page.screens.cards import LANES, MIX, card, cards, menu, parts, remote_card, shape, unbroken
+from engine.page.screens.cards import LANES, MIX, TAUGHT, card, cards, menu, parts, remote_card, shape, unbroken
 from engine.page.screens.orders import ordered
 from engine.page.web.form import Fields, some
 from engine.page.web.lending import Served
@@ -166,9 +166,9 @@ def fill_walk(served: Served, fields: Fields) -> Runs:
     def distances(**asked):
         return asked
 
-    broken_cards = {name: card(find(each.suggestion["systems"][-1])) for name, each in BREAKS.items()}
-    breaks = {name: {**each.to_dict(), "card": broken_cards[name]} for name, each in BREAKS.items()}
-    value = {"prompt": PROMPTS["stories"][0]["prompt"], "breaks": breaks}
+    broken = {name: {right: card(find(f"{right}!{name}")) for right in TAUGHT} for name in BREAKS}
+    breaks = {name: {**each.to_dict(), "cards": broken[name]} for name, each in BREAKS.items()}
+    value = {"prompt": PROMPTS["stories"][0]["prompt"], "breaks": breaks, "taught": TAUGHT}
     part("walk", "mountWalk", value, server_functions=[answers.curve])
     curves = runs(trigger("walk-curve"), served, "curve", curve_on_page, {"order": carried()}, channel="treecurve")
     return curves | runs(trigger("walk-measure"), served, "distance", distances, fields, channel="treebreak")

@@ -16,7 +16,7 @@ from helpers.traces import make_step, one_node
 def test_a_system_brings_its_own_tree_shape(page):
     choose(page, 1, "prompt lookup")
     expect(page.locator(".right [data-badge]")).to_have_text("same tokens")
-    page.wait_for_function("document.querySelector('.right [data-text]').dataset.idea.includes('earlier in the text')")
+    expect(page.locator(".right [data-its-idea]")).to_contain_text("earlier in the text")
     expect(page.get_by_label("number input for Width", exact=True)).to_have_value("2")
 
 

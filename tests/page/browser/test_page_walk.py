@@ -154,8 +154,8 @@ def test_the_tree_comes_by_itself_without_a_race_and_race_is_free(page):
     play(page, [(lane, one_node(burst=[99], end="length")) for lane in (0, 1)], **RESULT)  # without any branch
     open_walk(page)
     go(page, 4)
-    page.wait_for_function("TreeRace.view.systems[1]?.name === 'tree'")
-    assert page.evaluate("TreeRace.view.recorded") and page.evaluate("!TreeRace.view.isLive")
+    page.wait_for_function("TreeRace.view.recorded && TreeRace.view.systems[1].name === 'tree'")
+    assert page.evaluate("!TreeRace.view.isLive")
     page.locator("#dials").get_by_label("Nodes").fill("16")
     page.click("#race-go")
     page.wait_for_function("TreeRace.view.recorded === null && TreeRace.view.result")

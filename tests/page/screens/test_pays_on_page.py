@@ -88,8 +88,13 @@ def test_a_constraint_binds_every_text_that_is_raced(monkeypatch):
 
 
 def test_without_names_every_lossless_system_of_the_pair_is_raced(monkeypatch):
-    monkeypatch.setattr(racing, "chosen", lambda pair, names: ["chain"] if names is None else pytest.fail("named"))
-    assert [row["name"] for row in run(systems=(), max_new_tokens=4)[-1]["systems"]] == ["chain"]
+    asked = []
+    monkeypatch.setattr(
+        racing, "chosen", lambda pair, names, constraint: asked.append((names, constraint)) or ["chain"]
+    )
+    for constraint in ("", LETTERS):
+        rows = run(systems=(), pair=tiny_pair(stop_ids=frozenset({STOP})), max_new_tokens=16, constraint=constraint)
+        assert [row["name"] for row in rows[-1]["systems"]] == ["chain"] and asked[-1] == (None, constraint)
 
 
 @pytest.mark.parametrize("phase", ["best_setting", "stepped", "raced_in"])

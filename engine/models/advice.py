@@ -1,0 +1,22 @@
+"""Advice: how a pair comes by a part that it has not. Knows sentences; loads nothing."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from engine.models.pairs import Pair
+
+# Which published format each drafter reads
+READS = {"eagle": "EAGLE-3", "medusa": "Medusa", "dflash": "DFlash", "dspark": "DSpark"}
+
+
+def way_to(part: str, pair: "Pair") -> str:
+    """How the pair comes by its "draft", a "bigram" table, or the learned drafter of that name, in a sentence or two."""
+    if part == "draft":
+        return "Give one as --draft, beside --target, or choose another pair."
+    if part == "bigram":
+        return "Embedded pairs have one."
+    listed = ", ".join(pair.heads.get(READS.get(part, ""), ()))
+    published = (
+        f" Published for its target: {READS[part]} {listed}; give a folder with one as --drafter." if listed else ""
+    )
+    return f"Train one with `python -m engine train {part} {pair.training}`.{published}"
