@@ -67,6 +67,7 @@ def test_the_sentence_follows_the_shown_step(page):
     play_three_steps(page)
     open_costs(page)
     nothing = "No draft: a one-node tree is the baseline itself"
+    page.evaluate("TreeRace.view.go(2)")
     expect(page.locator(WORDS)).to_have_text(f"{nothing}; 2.00 tokens a pass so far (tau).")
     page.evaluate("TreeRace.view.go(0)")
     first = "This step: 6 nodes in 2 levels cost 1.73 tokens’ time; 3.00 tokens a pass so far (tau), so it pays 1.7×."
