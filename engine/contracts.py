@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import torch
 
-from engine.models.advice import way_to
+from engine.models.advice import DRAFT, TABLE, way_to
 from engine.record.calibration import Calibration
 from engine.record.costs import Costs
 from engine.record.parsing import shown
@@ -87,7 +87,9 @@ class Drafter(Part):
     reads_logits: ClassVar[bool] = False  # whether `see` is called with the target's logits of every verification
     guesses: ClassVar[bool] = True  # False for the drafter that proposes nothing
     needs_constraint: ClassVar[bool] = False  # whether it guesses under a constraint alone
-    takes: ClassVar[str] = ""  # the pair's "draft" or "bigram", or the net by its name, that it is made of
+    takes: ClassVar[str] = (
+        ""  # what of the pair it is made of: `DRAFT` or `TABLE` of `engine.models.advice`, or a net by its name
+    )
     chooses: ClassVar[bool] = (
         False  # whether it is one of its `choices`, and is made as `Drafter(pair, capacity, chosen)`
     )
@@ -108,7 +110,7 @@ class Drafter(Part):
     def lack(cls, pair: "LoadedPair") -> Lack | None:
         if not cls.takes or pair.has(cls.takes):
             return None
-        words = {"draft": "draft model", "bigram": "bigram table"}.get(cls.takes, f"trained {cls.title} drafter")
+        words = cls.takes if cls.takes in (DRAFT, TABLE) else f"trained {cls.title} drafter"
         return Lack(f"a {words}", f"The pair {pair.title} has no {words}. {way_to(cls.takes, pair.pair)} {INSTEAD}")
 
     @classmethod

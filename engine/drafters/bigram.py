@@ -5,6 +5,7 @@ from typing import Any
 import torch
 
 from engine.contracts import COPIES, Drafter
+from engine.models.advice import TABLE
 from engine.models.pairs import LoadedPair
 from engine.tree import DraftTree
 
@@ -14,7 +15,7 @@ class BigramDrafter(Drafter):
     about = "A table of which token follows which; it looks one token back."
     source = "tree-based speculative decoding for nanoGPT"
     idea = COPIES
-    takes = "bigram"
+    takes = TABLE
 
     def __init__(self, pair: LoadedPair, capacity: int):
         super().__init__(pair, capacity)

@@ -26,9 +26,10 @@ class EagleDrafter(GrowsAtOnce):
     takes = "eagle"
 
     def __init__(self, pair: LoadedPair, capacity: int):
+        super().__init__(pair, capacity)
         net: Eagle = pair.net(self.takes)
         self.reads_features, self.window = net.reads, net.window
-        self.session, self.vocab = net.open(capacity), pair.target.vocab
+        self.session = net.open(capacity)
         if isinstance(self.session, CompiledSession):
             example = np.array([0]), np.zeros((1, 1, 1), np.float32), np.array([0]), 0, 0
             self.grow_by(grow_with_eagle, behind_level, self.session.cache, self.session.parts, example)

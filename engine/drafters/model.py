@@ -17,6 +17,7 @@ from engine.forward.llama_eight_bit import EightBitLlama
 from engine.forward.runner import Runner
 from engine.kernels.expansion import Expansion
 from engine.kernels.named_arrays import NamedArrays
+from engine.models.advice import DRAFT
 from engine.models.pairs import LoadedPair
 from engine.tree import DraftTree
 
@@ -26,7 +27,7 @@ class ModelDrafter(GrowsAtOnce):
     about = "A small language model beside the target."
     source = "Leviathan et al. 2023, Chen et al. 2023"
     idea = SMALL_MODEL
-    takes = "draft"
+    takes = DRAFT
 
     def __init__(self, pair: LoadedPair, capacity: int):
         super().__init__(pair, capacity)

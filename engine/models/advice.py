@@ -5,15 +5,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from engine.models.pairs import Pair
 
+DRAFT, TABLE = "draft model", "bigram table"  # what a pair has for drafters beside their nets, in words
 # Which published format each drafter reads
 READS = {"eagle": "EAGLE-3", "medusa": "Medusa", "dflash": "DFlash", "dspark": "DSpark"}
 
 
 def way_to(part: str, pair: "Pair") -> str:
-    """How the pair comes by its "draft", a "bigram" table, or the learned drafter of that name, in a sentence or two."""
-    if part == "draft":
+    """How the pair comes by its `DRAFT`, its `TABLE`, or the learned drafter of that name, in a sentence or two."""
+    if part == DRAFT:
         return "Give one as --draft, beside --target, or choose another pair."
-    if part == "bigram":
+    if part == TABLE:
         return "Embedded pairs have one."
     listed = ", ".join(pair.heads.get(READS.get(part, ""), ()))
     published = (

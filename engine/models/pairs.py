@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.models.advice import way_to
+from engine.models.advice import DRAFT, TABLE, way_to
 from engine.models.gguf.files import file_in_folder, file_in_package, is_gguf, shards_of, title_of
 from engine.record.calibration import Calibration
 from engine.record.parsing import shown
@@ -334,8 +334,9 @@ class LoadedPair:
         return replace(self, calibration=replace(self.calibration, shapes=shapes))
 
     def has(self, part: str) -> bool:
-        """Whether it has a "draft", a "bigram" table, or the learned drafter of that name. Nothing is loaded for the answer."""
-        return getattr(self, part) is not None if part in ("draft", "bigram") else part in self.learned
+        """Whether it has a `DRAFT`, a `TABLE`, or the learned drafter of that name. Nothing is loaded for the answer."""
+        own = {DRAFT: self.draft, TABLE: self.bigram}
+        return own[part] is not None if part in own else part in self.learned
 
     def net(self, name: str) -> "Net":
         """The learned drafter of that name. Raises `ValueError` when none was trained for this pair's target."""

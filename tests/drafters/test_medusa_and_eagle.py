@@ -155,7 +155,7 @@ def test_files_that_are_missing_or_corrupt_are_a_sentence(file, content, tmp_pat
 def test_a_pair_without_the_drafter_says_how_to_train_it():
     pair = tiny_pair()
     pair.learned.clear()
-    with pytest.raises(ValueError, match=r"no trained eagle .*python -m engine train eagle"):
+    with pytest.raises(ValueError, match=r"no trained EAGLE drafter.*python -m engine train eagle"):
         DRAFTERS["eagle"](pair, 64)
 
 

@@ -147,7 +147,7 @@ def test_a_row_that_the_pair_cannot_run_is_left_out_with_the_reason(sure):
     claim = next(claim for claim in CLAIMS if claim.row == "dflash")
     row = command.judge(Counting(pair, STORIES, 4), claim, (0.0,))
     assert (row["verdict"], row["counted"]) == (NOT_TESTABLE, [])
-    assert "has no trained dflash drafter" in row["why"] and "| nothing | not testable" in command.line(row)
+    assert "has no trained DFlash drafter" in row["why"] and "| nothing | not testable" in command.line(row)
 
 
 def test_a_constraint_is_not_tested_on_a_pair_whose_texts_cannot_end(sure):

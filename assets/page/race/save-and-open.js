@@ -300,7 +300,7 @@ TreeRace.saveAndOpen = (() => {
      * @param {() => boolean} isWanted
      */
     async example(title, isWanted) {
-      const entry = this.races.find((each) => each.title.startsWith(title));
+      const entry = this.races.find((each) => each.title.startsWith(`${title}, temperature `)); // not a longer title
       if (!entry) return;
       const { event } = await answered(this.server.recorded(entry.name));
       if (event && isWanted()) showRecorded(JSON.parse(event));
