@@ -122,10 +122,12 @@ TreeRace.prixView = (() => {
 
     // ---- what arrives ---------------------------------------------------------------------------------------------
 
-    // What Race sends: the names of those that race next.
+    // What Race sends: the names of those that race next. Nothing is left of the race before.
     order() {
       this.field.open(false);
       this.field.settle();
+      this.line(this.field.names.map((name) => this.about.systems[name]));
+      this.result.clear();
       write({ screen: "prix", systems: this.field.names.join(",") });
       return { systems: this.field.names.join(" ") };
     }

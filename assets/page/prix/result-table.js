@@ -91,6 +91,7 @@ TreeRace.resultTable = (() => {
     clear() {
       this.lanes = [];
       this.baseline = null;
+      this.at("table").tBodies[0].replaceChildren();
       this.at("result").dataset.state = "open";
     }
 

@@ -23,8 +23,11 @@ PACES = {"vanilla": 0.008, "tree": 0.004, "chain": 0.005, "naive": 0.002, "medus
 
 
 def open_prix(page: Page) -> None:
+    """The screen begins with a recorded example, which is shown to its end before anything is raced."""
     page.get_by_role("button", name="Grand prix").click()
     expect(page.locator("[data-prix]")).to_be_visible()
+    page.wait_for_function("TreeRace.prix.run.id === 'example-prix'")
+    finish(page)
 
 
 def start(page: Page, tokens: int, prompt: str = PROMPT) -> None:
@@ -32,10 +35,13 @@ def start(page: Page, tokens: int, prompt: str = PROMPT) -> None:
     box = page.locator("#dials").get_by_label("New tokens", exact=True)
     box.fill(str(tokens))
     box.press("Tab")
+    before = page.evaluate("TreeRace.prix.run.id")
     page.click("#prix-go")
+    page.wait_for_function("before => TreeRace.prix.run.id !== before", arg=before)
 
 
 def finish(page: Page) -> None:
+    page.wait_for_function("TreeRace.prix.run.state === 'done'", timeout=PATIENCE)
     page.wait_for_selector("[data-prix][data-state=done]", timeout=PATIENCE)
     page.wait_for_function("!TreeRace.prix.end?.again")  # it may run again, unseen
 
@@ -83,7 +89,7 @@ def test_one_press_races_the_whole_field(page):
     ratios = [float(row[2].removesuffix("×")) for row in rows]
     assert ratios == sorted(ratios, reverse=True)
     plain = next(row for row in rows if row[1] == titles[0])
-    assert plain[2:6] == ["1.00×", "1.00", "24", "0"] and {row[-1] for row in rows} == {"identical"}  # T = 0
+    assert plain[2:7] == ["1.00×", "1.00", "0", "24", "0"] and {row[-1] for row in rows} == {"identical"}  # T = 0
     places = {row[1]: row[0] for row in rows}
     assert page.locator("[data-prix-tracks] .place").all_text_contents() == [places[title] for title in titles]
     clocks = page.locator("[data-prix-tracks] [data-of=clock]").all_text_contents()
@@ -100,13 +106,13 @@ def test_the_table_is_sorted_and_says_what_became_of_every_text(page):
     assert [row[0] for row in rows] == ["1", "2", "3", "4", "5"]
     assert [row[1] for row in rows] == [SYSTEMS[name].title for name in ("naive", "tree", "chain", "medusa", "vanilla")]
     assert [row[-1] for row in rows] == ["lossy", "identical", "same distribution", "DIFFERENT", "identical"]
-    assert rows[1][2:6] == ["1.94×", "3.00", "4", "8"]  # (0.032 + 0.001) / (0.016 + 0.001)
+    assert rows[1][2:7] == ["1.94×", "3.00", "0", "4", "8"]  # (0.032 + 0.001) / (0.016 + 0.001)
     expect(page.locator("[data-prix-words]")).to_have_text(
         f"{SYSTEMS['naive'].title} is first with 3.7×, but lossy. 1 of 4 wrote the same text."
     )
     assert page.locator("[data-prix-tracks] small").all_text_contents() == ["", "", "", "lossy", ""]
     for row in rows:
-        assert sum(int(cell.removesuffix(" %")) for cell in row[6:10]) == pytest.approx(100, abs=2)
+        assert sum(int(cell.removesuffix(" %")) for cell in row[7:11]) == pytest.approx(100, abs=2)
 
 
 def test_places_are_those_of_the_moment(page):
@@ -190,7 +196,7 @@ def test_stop_stops_and_the_next_grand_prix_runs(page):
     at_rest(page)
     assert page.evaluate("TreeRace.prix.player.time") == before and page.locator("[data-prix-table] td").count() == 0
     page.locator("[name=prix-rate][value='real time']").check(force=True)
-    page.evaluate("TreeRace.prix.field.choose(['vanilla', 'lookup', 'tree'])")
+    page.evaluate("TreeRace.prix.field.own(['vanilla', 'lookup', 'tree'])")
     start(page, tokens=16)
     expect(page.locator("[data-prix-table] tbody tr")).to_have_count(3)
     expect(page.locator("[data-prix-words]")).to_contain_text("All wrote the same text.")
@@ -198,7 +204,7 @@ def test_stop_stops_and_the_next_grand_prix_runs(page):
 
 def test_the_prompts_own_key_starts_the_screen_that_is_shown(page):
     open_prix(page)
-    page.evaluate("TreeRace.prix.field.choose(['vanilla', 'lookup'])")
+    page.evaluate("TreeRace.prix.field.own(['vanilla', 'lookup'])")
     before = page.evaluate("TreeRace.view.run")
     page.locator("#dials").get_by_label("New tokens", exact=True).fill("8")
     page.locator("#prompt textarea").press("Shift+Enter")
@@ -268,9 +274,10 @@ def fits(page: Page, width: int, height: int) -> None:
     assert last["y"] + last["height"] <= tracks["y"] + tracks["height"] <= sheet["y"] and sheet["height"] > 150
     if width > 900:
         assert page.evaluate("document.documentElement.scrollHeight <= innerHeight")
-        assert page.evaluate(
-            "(s => s.scrollHeight <= s.clientHeight && s.scrollWidth <= s.clientWidth)(document.querySelector('.sheet'))"
+        room = page.evaluate(
+            "(s => [s.scrollHeight, s.clientHeight, s.scrollWidth, s.clientWidth])(document.querySelector('.sheet'))"
         )
+        assert room[0] <= room[1] and room[2] <= room[3], room
         for part in (".tracks", "[data-prix-table]", "[data-prix-caption]", "[data-prix-split]", "#dials"):
             box = page.locator(part).bounding_box()
             assert box["y"] >= 0 and box["y"] + box["height"] <= height and box["height"] > 20, part
