@@ -119,8 +119,8 @@ def test_without_a_gpu_it_says_so_and_writes_nothing(monkeypatch, tmp_path, caps
 def test_the_check_of_trees_notices_a_mask_that_shows_siblings(monkeypatch):
     whole = StaticForward.__call__
 
-    def spoiled(self, ids, positions, slots, visible):
-        return whole(self, ids, positions, slots, torch.ones_like(visible))
+    def spoiled(self, ids, positions, slots, visible, last=None):
+        return whole(self, ids, positions, slots, torch.ones_like(visible), last)
 
     runner = Runner(tiny_llama(0), own=False)
     monkeypatch.setattr(Runner, "open", lambda self, *rest: correctness.Session(self, *rest, graphed=True))

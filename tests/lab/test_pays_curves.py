@@ -113,7 +113,7 @@ def test_a_batchs_seconds_hold_the_reading_of_its_prompts(monkeypatch):
     pair = tiny_pair()
     texts = batch.texts_of(pair, STORIES[:1], wish(3), 1)
     rounds = [SimpleNamespace(burst=[7], seconds=each) for each in ({"prefill": 8.0, "verify": 1.0}, {"verify": 1.0})]
-    monkeypatch.setattr(batch, "decode_together", lambda *_: ((0, done) for done in rounds))
+    monkeypatch.setattr(batches, "decode_together", lambda *_: ((0, done) for done in rounds))
     found = batch.run(pair, "tree", texts, 3)
     assert found.steps == [9.0, 1.0] and found.speed == pytest.approx(2 / 10.0)
 
