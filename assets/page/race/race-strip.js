@@ -29,7 +29,7 @@ TreeRace.raceStrip = (() => {
      * @param {string} runs how often it was measured, and what disturbed that
      */
     say(words, kind = "", outcome = "", winner = 1, runs = "") {
-      this.at("runs").textContent = runs;
+      this.at("runs").textContent = this.at("runs").title = runs;
       this.at("outcome").textContent = outcome;
       this.at("outcome").dataset.hue = winner;
       this.at("words").textContent = words;

@@ -113,7 +113,7 @@ def test_tree_and_mask_are_saved_as_pictures(page, tmp_path):
 
 # Stops the race that has begun; gives what the menu said of it before. Clicks from here could come when it is over.
 STOPPED = """() => {
-  if (!(TreeRace.view.time > 0)) return null;
+  if (TreeRace.view.race.state !== 'running' || !(TreeRace.view.time > 0)) return null;
   TreeRace.take.refresh();
   const said = document.querySelector('[data-shown]').textContent;
   document.querySelector('#race-halt').click();
@@ -195,7 +195,7 @@ def test_a_file_is_dropped_on_the_page(page):
         }""",
         made_race().to_json(),
     )
-    expect(page.locator("[data-recorded]")).to_have_text("recorded on a machine, 31 Jan 2026")
+    expect(page.locator("[data-recorded]")).to_have_text("a pair, recorded on a machine, 31 Jan 2026")
     whole(page)
     assert texts(page) == [" a little fox a little fox"] * 2
     assert not page.evaluate("document.querySelector('#screen').hasAttribute('data-drop')")
