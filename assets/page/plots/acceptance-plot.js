@@ -2,7 +2,6 @@
 "use strict";
 
 TreeRace.acceptancePlot = (() => {
-  const { asPercent } = TreeRace.numbers;
   const { SAID, axisOf, plot, roomOf } = TreeRace.plotBase;
   const { channels, readable } = TreeRace.shades;
   const { lettering } = TreeRace.sweepCells;
@@ -32,7 +31,7 @@ TreeRace.acceptancePlot = (() => {
         type: "bar",
         x: places,
         y: rows.map(share),
-        text: rows.map((row) => asPercent(share(row))),
+        text: rows.map((row) => String(Math.round(100 * share(row)))), // a bar has no room for the axis' sign
         textposition: rows.map((row) => (tall(row) ? "inside" : "outside")),
         insidetextanchor: "start",
         textangle: 0,

@@ -227,9 +227,7 @@ def at_the_race(tab) -> None:
 
 
 def test_no_screen_of_the_page_has_a_violation_or_text_that_is_too_faint(visit, server):
-    found = complaints(visit(server), PAGE, at_the_race)
-    for each in found.items(): print("AXE", each)
-    assert found == {}
+    assert complaints(visit(server), PAGE, at_the_race) == {}
 
 
 def test_no_filled_table_of_the_lab_has_a_violation_or_text_that_is_too_faint(visit, server):
