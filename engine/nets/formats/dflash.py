@@ -33,7 +33,9 @@ NUMBERS = (
     "vocab_size",
 )
 KNOWN = {"mask_token_id", "target_layer_ids", "block_size", "num_target_layers"}  # in dflash_config
-OUTSIDE = {"block_size", "num_target_layers", "dflash_config", "target_hidden_size"}  # beside z-lab's layers
+OUTSIDE = {  # beside z-lab's layers
+    *("block_size", "num_target_layers", "dflash_config", "target_hidden_size", "draft_vocab_size"),
+}
 OF_SPECULATORS = {
     *("transformer_layer_config", "draft_vocab_size", "block_size", "mask_token_id", "num_target_layers"),
     *("aux_hidden_state_layer_ids", "target_hidden_size", "sample_from_anchor"),
