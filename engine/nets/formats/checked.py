@@ -34,18 +34,20 @@ HARMLESS = {
     *("attention_dropout", "initializer_range", "max_window_layers", "pretraining_tp"),
     *("speculators_config", "speculators_model_type", "speculators_version"),
 }
+# What a config must say of its layers
+SIZES = (
+    "hidden_size",
+    "intermediate_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "num_hidden_layers",
+    "vocab_size",
+)
 # Of a layer, what `rotary_of` and the formats read
 OF_LAYER = {
+    *SIZES,
     *(
-        "hidden_size",
-        "intermediate_size",
-        "num_attention_heads",
-        "num_key_value_heads",
-        "head_dim",
-        "num_hidden_layers",
-    ),
-    *(
-        "vocab_size",
         "rms_norm_eps",
         "hidden_act",
         "attention_bias",

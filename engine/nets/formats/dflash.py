@@ -22,16 +22,6 @@ from engine.nets.dflash import DFlash, DFlashSizes
 from engine.nets.formats import checked
 from engine.nets.layer import share
 
-# What a config must have
-NUMBERS = (
-    "hidden_size",
-    "intermediate_size",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "head_dim",
-    "num_hidden_layers",
-    "vocab_size",
-)
 KNOWN = {"mask_token_id", "target_layer_ids", "block_size", "num_target_layers"}  # in dflash_config
 OUTSIDE = {  # beside z-lab's layers
     *("block_size", "num_target_layers", "dflash_config", "target_hidden_size", "draft_vocab_size"),
@@ -164,7 +154,7 @@ def sizes_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, laye
 
 def refuse_other_blocks(folder: Path, layer: dict[str, Any]) -> None:
     """Raises `ValueError` unless the config describes Qwen3 layers with full attention, and a block as `DFlash` computes it."""
-    checked.refuse_no_numbers(folder, layer, NUMBERS)
+    checked.refuse_no_numbers(folder, layer, checked.SIZES)
     kind, gate = layer.get("model_type", "qwen3"), layer.get("hidden_act", "silu")
     if kind != "qwen3" or gate != "silu":
         raise ValueError(f"{folder} has layers of the type {kind!r} with {gate!r}. Only qwen3 with silu is computed.")

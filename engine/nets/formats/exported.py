@@ -16,18 +16,13 @@ from engine.forward.session import tapped_layers
 from engine.nets import formats
 from engine.nets.dflash import DFlash
 from engine.nets.eagle import WINDOW
+from engine.nets.formats.checked import SIZES
 from engine.nets.layer import EPS, NetConfig
 
 VERSION = "0.9.0"  # of speculators, whose keys these are
 # What a block's config says of its layers, and what DSpark's says beside
 BLOCK_LAYER = (
-    "hidden_size",
-    "intermediate_size",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "head_dim",
-    "num_hidden_layers",
-    "vocab_size",
+    *SIZES,
     "rms_norm_eps",
     "rope_theta",
     "hidden_act",
