@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from helpers.page import dial, finish, play_two_lanes, shown_step
+from helpers.page import dial, finish, open_view, play_two_lanes, shown_step
 
 RUN = "TreeRace.view.run"
 
@@ -94,8 +94,7 @@ def test_learn_tells_of_the_lanes_prompt_and_its_badge_is_whole(page, server):
 
 
 def test_what_pays_without_a_file_are_the_pages_own_prompts(page):
-    page.evaluate("TreeRace.screens.showScreen('lab')")
-    page.locator("[name=lab][value=pays]").check(force=True)
+    open_view(page, "pays")
     page.locator("[data-lab-pays] [data-systems]").select_option("lookup")
     page.click("#lab-go")
     expect(page.locator("[data-lab-pays] [data-about-file]")).to_contain_text("prompts of this page")
