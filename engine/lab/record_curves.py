@@ -4,17 +4,17 @@ python -m engine curves                    all of assets/results/curves.json ane
 python -m engine curves --only nodes       one of them; the others stay as they are
 """
 
-import json
 from argparse import Namespace
 from datetime import date
+from functools import partial
 
 from tqdm import tqdm
 
 from engine.lab.record_races import processor
 from engine.measure.curves.curves import TOKENS, measure_curve
-from engine.measure.options import ASSETS, given_pair, load_given, own_place
-from engine.models.pairs import LoadedPair, one_of
-from engine.record.compact_json import to_json
+from engine.measure.options import ASSETS
+from engine.measure.recordings import keep_recordings
+from engine.models.pairs import LoadedPair
 
 CURVES = ASSETS / "results" / "curves.json"
 
@@ -37,16 +37,6 @@ def record_curve(pair: LoadedPair, curve: str, command: str) -> dict:
 
 
 def main(given: Namespace) -> None:
-    only = given.only and one_of(TOKENS, given.only, "curve")
-    named = given_pair(given)
-    path = own_place(given.out, CURVES if named.name == "embedded" else None, named.title)
-    kept = json.loads(path.read_text("utf-8")) if path.exists() else {}
-    pair = load_given(given, named)
-    for curve in [only] if only else TOKENS:
-        kept[curve] = record_curve(pair, curve, given.command)
-        path.write_text(
-            "{\n"
-            + ",\n".join(f"{json.dumps(name)}: {to_json(kept[name])}" for name in TOKENS if name in kept)
-            + "\n}\n"
-        )
-        print(f"{curve}: {kept[curve]['finding']}", flush=True)
+    record = partial(record_curve, command=given.command)
+    for curve, made, _ in keep_recordings(given, TOKENS, "curve", CURVES, record):
+        print(f"{curve}: {made['finding']}", flush=True)

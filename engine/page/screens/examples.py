@@ -4,19 +4,19 @@ python -m engine examples                  all of assets/results/examples.json a
 python -m engine examples --only sweep     one of them; the others stay as they are
 """
 
-import json
 from argparse import Namespace
 from collections.abc import Callable
 from datetime import date
+from functools import partial
 from typing import Any
 
 from tqdm import tqdm
 
-from engine.measure.options import ASSETS, gallery, given_pair, load_given, own_place
-from engine.models.pairs import LoadedPair, one_of
+from engine.measure.options import ASSETS, gallery
+from engine.measure.recordings import keep_recordings
+from engine.models.pairs import LoadedPair
 from engine.page.screens.cards import FIELDS
 from engine.page.screens.orders import order
-from engine.record.compact_json import to_json
 from engine.record.quiet import Message
 
 EXAMPLES = ASSETS / "results" / "examples.json"
@@ -40,7 +40,7 @@ def whole(messages: list[Message]) -> list[Message]:
     return [cells, {**last, "steps": steps} if steps else last]
 
 
-def recorded(pair: LoadedPair, name: str, tell: Callable[[], object]) -> list[Message]:
+def record_messages(pair: LoadedPair, name: str, tell: Callable[[], object]) -> list[Message]:
     """The messages of that order, carried out on the pair. `tell` is called at each."""
     messages = []
     for message in order(pair, name, ORDERS[name]).steps():
@@ -50,17 +50,15 @@ def recorded(pair: LoadedPair, name: str, tell: Callable[[], object]) -> list[Me
     return whole(messages)
 
 
+def record_example(pair: LoadedPair, name: str, command: str) -> dict[str, Any]:
+    """The messages of that order, with the day, the command, the pair and the hardware."""
+    with tqdm(desc=name, unit="message", mininterval=2) as bar:
+        messages = record_messages(pair, name, bar.update)
+    made = {"messages": messages, "recorded": date.today().isoformat(), "command": command}
+    return made | {"pair": pair.title, "hardware": pair.hardware}
+
+
 def main(given: Namespace) -> None:
-    only = given.only and one_of(ORDERS, given.only, "example")
-    named = given_pair(given)
-    path = own_place(given.out, EXAMPLES if named.name == "embedded" else None, named.title)
-    kept = json.loads(path.read_text("utf-8")) if path.exists() else {}
-    pair = load_given(given, named)
-    for name in [only] if only else ORDERS:
-        with tqdm(desc=name, unit="message", mininterval=2) as bar:
-            messages = recorded(pair, name, bar.update)
-        kept[name] = {"messages": messages, "recorded": date.today().isoformat(), "command": given.command}
-        kept[name] |= {"pair": pair.title, "hardware": pair.hardware}
-        lines = (f"{json.dumps(name)}: {to_json(each)}" for name, each in kept.items())
-        path.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+    record = partial(record_example, command=given.command)
+    for name, _, path in keep_recordings(given, ORDERS, "example", EXAMPLES, record):
         print(f"{name}: {path.stat().st_size / 1000:.0f} kB so far", flush=True)

@@ -1,0 +1,34 @@
+"""Recordings: named runs in one file of JSON, a line each, of which a command makes all or one anew. Knows options and files."""
+
+import json
+from argparse import Namespace
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+from engine.measure.options import given_pair, load_given, own_place
+from engine.models.pairs import LoadedPair, one_of
+from engine.record.compact_json import to_json
+
+
+def keep_recordings(
+    given: Namespace,
+    names: Collection[str],
+    kind: str,
+    shipped: Path,
+    record: Callable[[LoadedPair, str], dict[str, Any]],
+) -> Iterator[tuple[str, dict[str, Any], Path]]:
+    """Makes those of `names` that `--only` leaves, and keeps each in the file beside the others. Yields name, recording and file.
+
+    The file is `--out`, or `shipped` for the default pair. Raises `ValueError` for an unknown name, which is called a `kind`.
+    """
+    only = given.only and one_of(names, given.only, kind)
+    named = given_pair(given)
+    path = own_place(given.out, shipped if named.name == "embedded" else None, named.title)
+    kept = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    pair = load_given(given, named)
+    for name in [only] if only else names:
+        kept[name] = record(pair, name)
+        lines = (f"{json.dumps(each)}: {to_json(kept[each])}" for each in names if each in kept)
+        path.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+        yield name, kept[name], path
