@@ -6,13 +6,19 @@ from engine.systems import SYSTEMS
 from helpers.page import PATIENCE, choose, start_race, traced, until
 
 SHIFT = 0.02  # of layout, without an input
-LONGEST = 0.1  # seconds of a task
-FRAME = 1 / 50  # seconds
-LATE = 0.025  # of the frames may take longer
-FRAMES = 100  # at least, to judge by
+LONGEST = 1.6  # of the yardstick is a task's limit: 0.1 s where the yardstick takes 0.06 s
+LATE = 0.3  # of the yardstick is a late frame's task
+LATE_FRAMES = 12  # may come while a story of eight seconds is told
+FRAMES = 20  # at least: a processor with other work draws few of its 480
 TRIES = 4  # one must hold: a browser that has just started has more to do, and other work slows a processor
 ROOMS = [{"width": 1280, "height": 720}, {"width": 390, "height": 844}]
 TELLING = "Boolean(window.TreeRace?.view?.slowStart.isTelling)"
+YARDSTICK = """() => {
+  const box = document.body.appendChild(document.createElement('div'));
+  for (let word = 0; word < 4000; word += 1) box.appendChild(document.createElement('span')).textContent = `word ${word} `;
+  for (let width = 400; width < 430; width += 5) { box.style.width = `${width}px`; box.getBoundingClientRect(); }
+  box.remove();
+}"""  # 0.07 s of an AMD Zen 3 beside other work
 WATCHED = """() => {
   const seen = (window.seen = { shift: 0, frames: 0, said: [] });
   const shifts = new PerformanceObserver((list) => {
@@ -46,14 +52,29 @@ def visited(browser):
         context.close()
 
 
-def faults(tab, coming: list[float], telling: list[float]) -> list[str]:
+@pytest.fixture
+def yardstick(browser) -> float:
+    """Seconds of the processor that a fixed piece of a page's work takes on this machine."""
+    context = browser.new_context()
+    tab = context.new_page()
+    with traced(tab) as tasks:
+        for _ in range(3):
+            tab.evaluate(YARDSTICK)
+    context.close()
+    return tasks[-2]
+
+
+def faults(tab, coming: list[float], telling: list[float], yardstick: float) -> list[str]:
     """What was wrong, of tasks while the page came and while it told its story."""
     shift, frames = tab.evaluate("[seen.shift, seen.frames]")
-    late = sum(task > FRAME for task in telling)
+    late = sum(task > LATE * yardstick for task in telling)
     wrong = {
         f"{frames} frames in {len(telling)} tasks": not len(telling) > frames > FRAMES,
-        f"tasks of {coming[-3:]} s, then of {telling[-3:]} s": max(coming[-1], telling[-1]) >= LONGEST,
-        f"{late} late frames of {frames}": late >= LATE * frames,
+        f"tasks of {coming[-3:]} s, then of {telling[-3:]} s, where the yardstick takes {yardstick} s": max(
+            coming[-1], telling[-1]
+        )
+        >= LONGEST * yardstick,
+        f"{late} late frames of {frames}": late > LATE_FRAMES,
         f"layout shifted by {shift}": shift >= SHIFT,
     }
     return [fault for fault, is_there in wrong.items() if is_there]
@@ -68,12 +89,12 @@ def told_whole(tab) -> bool:
 
 def await_story(tab) -> None:
     tab.evaluate("seen.frames = 0")
-    until(tab, "!TreeRace.view.slowStart.isTelling && TreeRace.view.playing")
+    until(tab, "!TreeRace.view.slowStart.isTelling && (TreeRace.view.playing || TreeRace.view.atEnd)")
     tab.wait_for_timeout(1500)  # of the race
 
 
 @pytest.mark.parametrize(("room", "scheme"), [(ROOMS[0], "light"), (ROOMS[1], "dark")], ids=["window", "phone"])
-def test_the_opening_page_tells_one_step_whole_and_runs_smoothly(front, visited, room, scheme):
+def test_the_opening_page_tells_one_step_whole_and_runs_smoothly(front, visited, yardstick, room, scheme):
     for _ in range(TRIES):
         tab = visited(room, scheme)
         with traced(tab) as coming:
@@ -82,14 +103,14 @@ def test_the_opening_page_tells_one_step_whole_and_runs_smoothly(front, visited,
         with traced(tab) as telling:
             await_story(tab)
         assert told_whole(tab), tab.evaluate("seen.said")
-        wrong = faults(tab, coming, telling)
+        wrong = faults(tab, coming, telling, yardstick)
         if not wrong:
             break
     assert wrong == []
 
 
 @pytest.mark.parametrize(("room", "scheme"), [(ROOMS[0], "dark"), (ROOMS[1], "light")], ids=["window", "phone"])
-def test_the_live_page_comes_and_tells_its_first_race_as_smoothly(server, visited, room, scheme):
+def test_the_live_page_comes_and_tells_its_first_race_as_smoothly(server, visited, yardstick, room, scheme):
     for _ in range(TRIES):
         tab = visited(room, scheme)
         tab.add_init_script("sessionStorage.setItem('treerace-told', 'recorded')")  # on the opening page
@@ -103,7 +124,7 @@ def test_the_live_page_comes_and_tells_its_first_race_as_smoothly(server, visite
         with traced(tab) as telling:
             await_story(tab)
         assert told_whole(tab), tab.evaluate("seen.said")
-        wrong = faults(tab, coming, telling)
+        wrong = faults(tab, coming, telling, yardstick)
         told = tab.evaluate("TreeRace.view.run")
         start_race(tab, tokens=64)
         until(tab, f"TreeRace.view.run !== '{told}' && TreeRace.view.playing")
