@@ -41,7 +41,6 @@ GROUPS = {
         "bench": Command("engine.lab.bench.command", bench.bench, "--systems auto,eagle,tree --prompts 5"),
         "pays": Command("engine.lab.pays.command", race.pays, "--prompts my.jsonl --systems auto,lookup"),
         "doctor": Command("engine.lab.pays.doctor", race.doctor, "mine.json yours.json"),
-        "load": Command("engine.lab.load", race.load, "--visitors 10 --waves 1"),
     },
     "measure": {
         "study": Command("engine.lab.study.command", race.study, "--claims gbv --prompts 2"),

@@ -11,7 +11,6 @@ from engine.measure.options import (
     add_pair,
     add_remote,
     add_shape,
-    count,
     held_out,
 )
 from engine.shell.bench import add_acceptance, add_peers
@@ -75,15 +74,6 @@ def doctor(parser: ArgumentParser) -> None:
         help="files of prompts, to examine the learned drafter in --drafter, which then needs no --target, or a --quantisation",
     )
     add_pair(parser)
-    add_json(parser)
-
-
-def load(parser: ArgumentParser) -> None:
-    """Let fifty visitors race at once, and tell what each of them got."""
-    parser.add_argument("--visitors", type=count, default=50, help="open pages at once, each with a race of its own")
-    parser.add_argument("--waves", type=count, default=5, help="how often all of them race")
-    parser.add_argument("--tokens", type=count, default=100, help="new tokens a race")
-    parser.add_argument("--seed", type=int, default=0, help="of the visitors' prompts and settings")
     add_json(parser)
 
 
