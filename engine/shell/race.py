@@ -129,8 +129,7 @@ def replay(parser: ArgumentParser) -> None:
     """Turn a race file into a page that plays without a network, or into a GIF."""
     parser.add_argument("race", type=Path, help="a race file")
     add_out(parser, "the page (race.html beside the race file), or a film where the name ends in .gif")
-    parser.add_argument("--width", type=int, default=960, help="pixels of a film")
-    parser.add_argument("--seconds", type=float, default=8.0, help="length of a film")
+    parser.add_argument("--width", type=int, default=960, help="pixels of a film, which Chromium records")
     parser.add_argument("--space", type=Path, metavar="FOLDER", help="write a static Space instead, ready to be pushed")
 
 
