@@ -145,10 +145,7 @@ REFUSED = {
     ),
     "too hot": (["bench", "--temperature", "nan"], "Temperature must be a number between 0.0 and 5.0, got nan."),
     "too long": (["pays", "--prompts", "{file}", "--tokens", "0"], "Max new tokens must be between 1 and 900, got 0."),
-    "no such system to time": (["bench", "--by", "part", "--systems", "perpetual"], "Unknown system 'perpetual'."),
     "no such system to grow": (["bench", "--by", "length", "--systems", "perpetual"], "Unknown system 'perpetual'."),
-    "no such policy": (["bench", "--by", "change", "--policy", "perpetual"], "Unknown policy 'perpetual'."),
-    "no such net": (["bench", "--by", "change", "--net", "nowhere"], "--net must name a folder with a SpecBlock net"),
     "no such file": (
         ["calibrate", "--data", "nowhere.txt"],
         "There is no file 'nowhere.txt'. Give --data a file of prompts.",

@@ -1,4 +1,4 @@
-"""A race as an animated GIF: the replay page in Chromium, on a clock that we set. Knows a Record; draws nothing itself."""
+"""A replay page as a GIF: Chromium shows it on a clock that we set. Knows the page's text and when it has ended; draws nothing."""
 
 import shutil
 import tempfile
@@ -11,9 +11,6 @@ from PIL import Image
 from playwright.sync_api import Error, Page, sync_playwright
 from tqdm import tqdm
 
-from engine.page.views import standalone
-from engine.record.race_file import Record
-
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 VIEWPORT = {"width": 1280, "height": 720}  # of the page; a film is a picture of it
 WIDTHS = (320, 1920)  # pixels of a film, least and most
@@ -23,15 +20,15 @@ COLOURS = 64
 ENDED = "TreeRace.view.told && !TreeRace.view.playing && !TreeRace.view.slowStart.isTelling"
 
 
-def save_film(record: Record, path: Path, width: int = 960) -> None:
-    """Writes the story of one step, the race and its verdict, ten frames a second, at most a minute of them.
+def save_film(replay: str, path: Path, width: int = 960) -> None:
+    """Writes what this HTML shows: the story of one step, the race, its verdict. Ten frames a second, at most a minute of them.
 
     Raises `ValueError` for a width out of bounds, and where no Chromium is found.
     """
     if not WIDTHS[0] <= width <= WIDTHS[1]:
         raise ValueError(f"--width must be between {WIDTHS[0]} and {WIDTHS[1]}, got {width}.")
     pictures: list[Image.Image] = []
-    with open_replay(record) as page:
+    with open_replay(replay) as page:
         for _ in tqdm(range(MOST_FRAMES), desc="frames", unit="frame", leave=False):
             picture = Image.open(BytesIO(page.screenshot())).convert("RGB")
             pictures.append(picture.resize((width, width * picture.height // picture.width), Image.Resampling.LANCZOS))
@@ -46,12 +43,12 @@ def save_film(record: Record, path: Path, width: int = 960) -> None:
 
 
 @contextmanager
-def open_replay(record: Record) -> Iterator[Page]:
-    """The replay page of the race, in which no time passes but by `page.clock.run_for`."""
+def open_replay(replay: str) -> Iterator[Page]:
+    """The replay page of this HTML, in which no time passes but by `page.clock.run_for`."""
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         file = Path(folder, "race.html")
-        file.write_text(standalone.html(record), "utf-8")
+        file.write_text(replay, "utf-8")
         try:  # without one on the machine's path, that which `playwright install chromium` brings
             chromium = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox"])
         except Error:

@@ -88,7 +88,7 @@ def main(given: Namespace) -> None:
     if out.suffix == ".gif":
         from engine.page.views import film  # a browser, which no page needs
 
-        film.save_film(record, out, given.width)
+        film.save_film(html(record), out, given.width)
     else:
         out.write_text(html(record), "utf-8")
     print(f"{out}: {out.stat().st_size / 1e6:.1f} MB, opens from the disk")
