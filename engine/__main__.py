@@ -41,7 +41,6 @@ GROUPS = {
         "bench": Command("engine.lab.bench.command", bench.bench, "--systems auto,eagle,tree --prompts 5"),
         "pays": Command("engine.lab.pays.command", race.pays, "--prompts my.jsonl --systems auto,lookup"),
         "doctor": Command("engine.lab.pays.doctor", race.doctor, "mine.json yours.json"),
-        "load": Command("engine.lab.load", race.load, "--visitors 10 --waves 1"),
     },
     "measure": {
         "study": Command("engine.lab.study.command", race.study, "--claims gbv --prompts 2"),
@@ -64,16 +63,9 @@ GROUPS = {
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 BY = {  # what `bench --by` measures in place of a race
-    "length": Command("engine.lab.bench.growth", bench.length, "--systems tree,auto --prompts 2"),
-    "context": Command("engine.lab.bench.growth", bench.context, "--systems tree,auto --prompts 2"),
+    "length": Command("engine.lab.bench.length", bench.length, "--systems tree,auto --prompts 2"),
     "tree": Command("engine.lab.bench.tree", bench.tree, "--repeats 15"),
-    "state": Command("engine.lab.bench.state", bench.state, "--families mamba2 --repeats 7"),
     "size": Command("engine.lab.bench.sizes", bench.size, "--sizes 11M --stored fp16"),
-    "part": Command("engine.lab.bench.parts", bench.part, "--systems tree,auto"),
-    "change": Command("engine.lab.bench.change", bench.change, "--stories 5 --code 10"),
-    "races": Command("engine.lab.bench.races", bench.races, "--races 100"),
-    "order": Command("engine.lab.bench.order", bench.order, "--sizes 256 512 --prefixes 0"),
-    "segments": Command("engine.lab.train.memory", bench.segments, "--segments 1 2 --length 256"),
 }
 ALL = COMMANDS | {f"bench --by {kind}": command for kind, command in BY.items()}
 

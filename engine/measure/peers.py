@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from copy import deepcopy
 from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from tqdm import tqdm
@@ -34,8 +33,6 @@ from engine.systems import find
 PLAIN, ASSISTED, LOOKUP, MTP = "generate()", "generate() assisted", "generate() lookup", "generate() MTP"
 LOOKUP_TOKENS = 10
 GUESSES = 3  # a round, by an assistant of Gemma 4
-LENT: WeakKeyDictionary[PreTrainedModel, MtpModel] = WeakKeyDictionary()  # by target
-READ = MtpModel.from_pretrained
 SAME = {True: "yes", False: "NO", "law": "in law", "lossy": "lossy", None: "-"}
 
 
@@ -76,14 +73,19 @@ def mtp(pair: LoadedPair, prompt: list[int], tokens: int, temperature: float, **
     if isinstance(net, Assistant):
         with generation_settings(net.model, num_assistant_tokens=GUESSES):
             return generated(pair, prompt, tokens, temperature, assistant_model=net.model, **how)
-    LENT[pair.target.model] = net.model
-    MtpModel.from_pretrained = lent
-    return generated(pair, prompt, tokens, temperature, use_mtp=True, **how)
+    with lend_layers(net.model):
+        return generated(pair, prompt, tokens, temperature, use_mtp=True, **how)
 
 
-def lent(main_model: PreTrainedModel, **how: Any) -> MtpModel:
-    """The MTP layers that were lent for this model, else those that transformers reads."""
-    return LENT[main_model] if main_model in LENT else READ(main_model, **how)
+@contextmanager
+def lend_layers(layers: MtpModel) -> Iterator[None]:
+    """Whatever asks transformers for a target's MTP layers meanwhile gets these, and nothing is read."""
+    read = MtpModel.__dict__["from_pretrained"]
+    MtpModel.from_pretrained = staticmethod(lambda *of, **how: layers)
+    try:
+        yield
+    finally:
+        MtpModel.from_pretrained = read
 
 
 @contextmanager

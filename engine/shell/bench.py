@@ -1,7 +1,6 @@
 """`bench`, and what it measures `--by`: the options of each."""
 
 from argparse import ArgumentParser
-from pathlib import Path
 
 from engine.measure.options import (
     CHAT,
@@ -89,15 +88,6 @@ def bench(parser: ArgumentParser) -> None:
 
 def length(parser: ArgumentParser) -> None:
     """Ms a token up to 128 ... 900 written tokens."""
-    add_growth(parser)
-
-
-def context(parser: ArgumentParser) -> None:
-    """Ms a round and a token behind 64 ... 900 tokens of prompt."""
-    add_growth(parser)
-
-
-def add_growth(parser: ArgumentParser) -> None:
     parser.add_argument("--systems", default="tree,auto", help="beside the baseline, comma-separated")
     parser.add_argument("--domain", choices=held_out(), default="stories")
     parser.add_argument("--prompts", type=int, default=5, help="held-out prompts")
@@ -105,29 +95,9 @@ def add_growth(parser: ArgumentParser) -> None:
     add_json(parser)
 
 
-def races(parser: ArgumentParser) -> None:
-    """Memory of this process after many races."""
-    parser.add_argument("--races", type=int, default=100)
-    add_growth(parser)
-
-
 def tree(parser: ArgumentParser) -> None:
     """Ms of a verification by its number of nodes."""
     parser.add_argument("--repeats", type=count, default=25, help="timings of each number of nodes; the median counts")
-    add_pair(parser)
-    add_json(parser)
-
-
-def state(parser: ArgumentParser) -> None:
-    """What trees and chains cost a target with states, in time and memory."""
-    parser.add_argument(
-        "--families",
-        nargs="+",
-        choices=names.STATE_FAMILIES,
-        default=list(names.STATE_FAMILIES),
-        help="random models; without --target",
-    )
-    parser.add_argument("--repeats", type=count, default=15, help="timings of each verification; the median counts")
     add_pair(parser)
     add_json(parser)
 
@@ -139,53 +109,4 @@ def size(parser: ArgumentParser) -> None:
     parser.add_argument("--contexts", nargs="+", type=int, default=list(names.CONTEXTS), help="tokens before the tree")
     parser.add_argument("--threads", nargs="+", type=count, help="1 and all cores when left out")
     parser.add_argument("--repeats", type=count, default=15, help="timings of each number of nodes; the median counts")
-    add_json(parser)
-
-
-def part(parser: ArgumentParser) -> None:
-    """Where a round's time goes: forwards, policy, rule, commit."""
-    add_pair(parser)
-    parser.add_argument("--systems", default="vanilla,tree,eagle,auto", help="names, separated by commas")
-    parser.add_argument("--prompts", type=int, default=4, help="held-out stories to write on")
-    parser.add_argument("--tokens", type=int, default=128)
-    parser.add_argument("--temperature", type=float, default=0.0)
-    add_json(parser)
-
-
-def change(parser: ArgumentParser) -> None:
-    """One drafter over a changing subject, frozen against adapting."""
-    add_pair(parser)
-    parser.add_argument(
-        "--net", type=Path, help="folder of another SpecBlock net, for example one trained on stories alone"
-    )
-    parser.add_argument("--stories", type=int, default=10, help="prompts before the subject changes")
-    parser.add_argument("--code", type=int, default=20, help="prompts after it; the held-out ones, again and again")
-    parser.add_argument("--tokens", type=int, default=96, help="new tokens a prompt")
-    parser.add_argument("--policy", help="of both lanes; the rank-guided one when left out")
-    parser.add_argument("--shape", type=int, nargs=3, default=(4, 4, 12), metavar=("DEPTH", "WIDTH", "NODES"))
-    parser.add_argument("--temperature", type=float, default=0.0)
-    parser.add_argument("--window", type=count, default=5, help="prompts a row of the table")
-    add_json(parser)
-
-
-def order(parser: ArgumentParser) -> None:
-    """Attention that skips a tree mask's empty tiles, by node order."""
-    parser.add_argument("--sizes", type=count, nargs="+", default=names.TREE_SIZES, help="nodes")
-    parser.add_argument(
-        "--prefixes", type=int, nargs="+", default=names.PREFIXES, help="committed rows before the tree"
-    )
-    parser.add_argument("--block", type=int, choices=names.BLOCKS, default=32, help="tile of the timed paths")
-    parser.add_argument("--repeats", type=count, default=7)
-    parser.add_argument("--device", help="cpu or cuda; the best one when left out")
-    parser.add_argument("--out", type=Path, help="also write the table and the JSON object to this file")
-    add_json(parser)
-
-
-def segments(parser: ArgumentParser) -> None:
-    """Peak memory of a training step by its number of segments."""
-    parser.add_argument("--segments", type=count, nargs="+", default=[1, 2, 3, 6])
-    parser.add_argument("--length", type=count, default=512, help="tokens a row")
-    parser.add_argument("--rows", type=count, default=1)
-    parser.add_argument("--depth", type=count, default=6, help="positions an anchor predicts")
-    parser.add_argument("--device", help="cpu or cuda; the best one when left out")
     add_json(parser)

@@ -3,9 +3,7 @@
 SHAPE = ("depth", "width", "nodes")
 MODEL_SIZES, CONTEXTS, STORED = ("11M", "29M", "63M", "110M", "1B"), (128, 900), ("int8", "fp16", "fp32")
 USUAL_SIZES = MODEL_SIZES[:4]  # what is measured when no sizes are named
-TREE_SIZES, PREFIXES, BLOCKS = ((256, 512, 768, 1024, 1536, 2048), (0, 128, 512), (16, 32, 64, 128))
 TARGET_SIZES = ("11M", "16M", "28M", "67M")
-STATE_FAMILIES = ("mamba2", "lfm2", "qwen3_5", "falcon_h1")  # of random models, one of each kind of layer with states
 RECIPES = ("medusa", "parallel", "specblock", "eagle", "dflash", "dspark")
 DOMAINS = ("stories", "problems", "code")
 EXPORTS = ("eagle", "medusa", "parallel", "dflash", "dspark")

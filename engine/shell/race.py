@@ -11,7 +11,6 @@ from engine.measure.options import (
     add_pair,
     add_remote,
     add_shape,
-    count,
     held_out,
 )
 from engine.shell.bench import add_acceptance, add_peers
@@ -78,15 +77,6 @@ def doctor(parser: ArgumentParser) -> None:
     add_json(parser)
 
 
-def load(parser: ArgumentParser) -> None:
-    """Let fifty visitors race at once, and tell what each of them got."""
-    parser.add_argument("--visitors", type=count, default=50, help="open pages at once, each with a race of its own")
-    parser.add_argument("--waves", type=count, default=5, help="how often all of them race")
-    parser.add_argument("--tokens", type=count, default=100, help="new tokens a race")
-    parser.add_argument("--seed", type=int, default=0, help="of the visitors' prompts and settings")
-    add_json(parser)
-
-
 def study(parser: ArgumentParser) -> None:
     """Tell which of the papers' claims hold here, by counts alone."""
     add_pair(parser)
@@ -139,8 +129,7 @@ def replay(parser: ArgumentParser) -> None:
     """Turn a race file into a page that plays without a network, or into a GIF."""
     parser.add_argument("race", type=Path, help="a race file")
     add_out(parser, "the page (race.html beside the race file), or a film where the name ends in .gif")
-    parser.add_argument("--width", type=int, default=960, help="pixels of a film")
-    parser.add_argument("--seconds", type=float, default=8.0, help="length of a film")
+    parser.add_argument("--width", type=int, default=960, help="pixels of a film, which Chromium records")
     parser.add_argument("--space", type=Path, metavar="FOLDER", help="write a static Space instead, ready to be pushed")
 
 

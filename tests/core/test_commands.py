@@ -81,7 +81,7 @@ sys.exit(" ".join({"torch", "numba", "numpy", "transformers", "accelerate", "gra
 
 def test_the_names_that_options_offer_are_those_of_the_modules():
     from engine import race
-    from engine.lab.bench import sizes, sparse_attention, state
+    from engine.lab.bench import sizes
     from engine.lab.train import data, learned, pretrain
     from engine.models import export
     from engine.nets.formats import exported
@@ -89,8 +89,6 @@ def test_the_names_that_options_offer_are_those_of_the_modules():
     assert names.SHAPE == race.SHAPE
     assert (tuple(sizes.SIZES), sizes.CONTEXTS) == (names.MODEL_SIZES, names.CONTEXTS)
     assert (tuple(sizes.STORED), tuple(pretrain.SIZES)) == (names.STORED, names.TARGET_SIZES)
-    assert tuple(state.RANDOM) == names.STATE_FAMILIES
-    assert names.BLOCKS == sparse_attention.FLEX_BLOCKS
     assert (tuple(learned.RECIPES), data.DOMAINS) == (names.RECIPES, names.DOMAINS)
     assert (tuple(exported.EXPORTS), tuple(export.WHOLE)) == (names.EXPORTS, names.WHOLE)
 
@@ -147,10 +145,7 @@ REFUSED = {
     ),
     "too hot": (["bench", "--temperature", "nan"], "Temperature must be a number between 0.0 and 5.0, got nan."),
     "too long": (["pays", "--prompts", "{file}", "--tokens", "0"], "Max new tokens must be between 1 and 900, got 0."),
-    "no such system to time": (["bench", "--by", "part", "--systems", "perpetual"], "Unknown system 'perpetual'."),
     "no such system to grow": (["bench", "--by", "length", "--systems", "perpetual"], "Unknown system 'perpetual'."),
-    "no such policy": (["bench", "--by", "change", "--policy", "perpetual"], "Unknown policy 'perpetual'."),
-    "no such net": (["bench", "--by", "change", "--net", "nowhere"], "--net must name a folder with a SpecBlock net"),
     "no such file": (
         ["calibrate", "--data", "nowhere.txt"],
         "There is no file 'nowhere.txt'. Give --data a file of prompts.",

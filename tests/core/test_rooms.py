@@ -39,9 +39,7 @@ ARROWS = {
     ),
     "page.views": "record",
     "lab.gpu": "lab.bench lab.train measure race systems decode rounds target models forward record sampling tree",
-    "lab.bench": (
-        "lab.train measure race systems decode rounds contracts target models nets forward kernels record sampling tree"
-    ),
+    "lab.bench": "lab.train measure race systems rounds target models forward kernels record tree",
     "lab.pays": "measure race systems drafters models nets forward remote record sampling tree",
     "lab.study": "measure race breaks systems acceptance models record sampling",
     "lab": "measure race systems decode rounds drafters acceptance target models record sampling tree",

@@ -2,6 +2,8 @@
 
 import random
 
+import torch.nn.functional as F
+
 from engine.tree import DraftTree
 
 
@@ -31,3 +33,10 @@ def ancestors(tree: DraftTree, node: int) -> set[int]:
 def trees(count: int, largest: int = 60) -> list[DraftTree]:
     rng = random.Random(largest)
     return [random_tree(rng, rng.randint(1, largest)) for _ in range(count)]
+
+
+def count_blocks(tree: DraftTree, block: int) -> int:
+    """How many tiles of the tree's mask, of so many rows and columns, hold an allowed entry (DySpec, Table 5, counts so)."""
+    short = -len(tree) % block
+    tiles = F.pad(tree.ancestor_mask().float(), (0, short, 0, short))
+    return int(F.max_pool2d(tiles[None], block).sum())

@@ -6,18 +6,11 @@ from itertools import pairwise
 import pytest
 import torch
 
-from engine.lab.bench.order import grown_tree
-from engine.lab.bench.sparse_attention import behind_prefix, mask_blocks
 from engine.measure.node_order import ORDERS, subtree_sizes
 from engine.target import Target
 from engine.tree import DraftTree
 from helpers.pairs import tiny_pair
-from helpers.trees import ancestors, planted, random_tree, trees
-
-
-def level_order(tree: DraftTree) -> DraftTree:
-    """As a policy grows it that adds level by level."""
-    return tree.kept(sorted(range(len(tree)), key=lambda node: (tree.depth[node], node)))
+from helpers.trees import ancestors, count_blocks, planted, random_tree, trees
 
 
 @pytest.mark.parametrize("name", ORDERS)
@@ -70,22 +63,9 @@ def test_heavy_path_by_hand():
     assert ORDERS["heavy path"](tree) == [0, 2, 3, 4, 5, 6, 1]
 
 
-@pytest.mark.parametrize(("block", "prefix"), [(1, 0), (4, 0), (4, 6), (7, 3), (16, 16), (100, 5)])
-def test_blocks_are_those_that_a_count_over_the_whole_mask_finds(block, prefix):
-    for tree in trees(20, largest=25):
-        allowed = behind_prefix(tree.ancestor_mask(), prefix + len(tree))
-        naive = sum(
-            bool(allowed[row : row + block, column : column + block].any())
-            for row in range(0, allowed.shape[0], block)
-            for column in range(0, allowed.shape[1], block)
-        )
-        assert mask_blocks(tree, block, prefix) == naive
-
-
 def test_blocks_of_known_shapes():
-    assert mask_blocks(planted([*range(-1, 255)])) == 8 * 9 // 2  # of a chain the whole lower triangle
-    assert mask_blocks(planted([-1] + [0] * 255)) == 8 + 7  # of a star the diagonal and the root's column
-    assert mask_blocks(planted([-1]), prefix=64) == 3
+    assert count_blocks(planted([*range(-1, 255)]), 32) == 8 * 9 // 2  # of a chain the whole lower triangle
+    assert count_blocks(planted([-1] + [0] * 255), 32) == 8 + 7  # of a star the diagonal and the root's column
 
 
 def test_reordering_reproduces_the_papers_counts_for_random_trees():
@@ -94,15 +74,8 @@ def test_reordering_reproduces_the_papers_counts_for_random_trees():
     for size, before, after in ((512, 135.5, 52.8), (1024, 490.2, 119.3)):
         drawn = [random_tree(rng, size) for _ in range(20)]
         for name, published in (("insertion", before), ("dfs", after)):
-            mean = sum(mask_blocks(tree.kept(ORDERS[name](tree))) for tree in drawn) / len(drawn)
+            mean = sum(count_blocks(tree.kept(ORDERS[name](tree)), 32) for tree in drawn) / len(drawn)
             assert mean == pytest.approx(published, rel=0.03)
-
-
-@pytest.mark.parametrize("grow", [level_order, lambda tree: tree], ids=["level order", "heap"])
-def test_depth_first_needs_fewer_blocks_than_insertion(grow):
-    grown = [grow(grown_tree(384, seed)) for seed in range(6)]
-    counts = {name: sum(mask_blocks(tree.kept(order(tree)), 16) for tree in grown) for name, order in ORDERS.items()}
-    assert counts["heavy path"] <= counts["dfs"] < 0.6 * counts["insertion"]
 
 
 @pytest.mark.parametrize("name", ORDERS)

@@ -90,7 +90,7 @@ def test_no_row_is_added_without_a_claim():
     """These few have none, and stand in tables without a verdict. Whoever adds a row counts what it claims."""
     assert SYSTEMS.keys() - {claim.row for claim in CLAIMS} == TABLED.keys()
     told = {name: {find(system).drafter for system, *_ in runs} for name, runs in tables.cases().items()}
-    for row in TABLED.keys() - {"specblock-adapt"}:  # it learns as it serves, which `bench --by change` measures
+    for row in TABLED.keys() - {"specblock-adapt"}:  # it learns as it serves
         assert find(row).drafter in told[TABLED[row]]
 
 

@@ -21,7 +21,7 @@ from helpers.paths import ROOT
 from helpers.published import mtp
 
 COMMIT = "a" * 40
-MEASURING = ("bench", "bench --by part", "bench --by length", "study", "bench --by change", "calibrate", "record")
+MEASURING = ("bench", "bench --by length", "study", "calibrate", "record")
 
 
 def given(*arguments: object, otherwise: str = "embedded") -> pairs.Pair:

@@ -48,8 +48,7 @@ TreeRace.treeLayout = (() => {
   }
 
   /**
-   * Column and row of every node, as engine/page/views/layout.py has them for films: a leaf owns a row, and a node lies on the row of
-   * its first child. So the favourite guess runs straight on, and the lines of two parents never cross.
+   * Column and row of every node: a leaf owns a row, and a node lies on the row of its first child. So the favourite guess runs straight on, and the lines of two parents never cross.
    * @param {{ parent: number }[]} nodes
    * @param {(node: number) => boolean} [alone] whether a node owns its row also when it has children
    */

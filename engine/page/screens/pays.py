@@ -12,6 +12,7 @@ plain decoding does; and rows of several sequences cost what rows of one do. Pre
 `assets/page/lab/what-if-formula.js` computes the same; `tests/page/browser/lab/test_page_pays.py` holds them equal.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,6 @@ from engine.measure.prompts import FEWEST
 from engine.measure.report import report
 from engine.models.pairs import LoadedPair
 from engine.page.screens.own_prompts import beginning, checked_prompts
-from engine.page.views.layout import layout
 from engine.race import Settings
 from engine.record.costs import Costs
 from engine.record.parsing import shown
@@ -141,7 +141,7 @@ class Point:
     def of(cls, drafted: list[Trace], plain: list[Trace]) -> "Point":
         """The point that races measured: a system's lanes, and the baseline's of the same races."""
         steps = [step for trace in drafted for step in trace.steps]
-        levels = sum(max(layout(step.parents)[0]) for step in steps)  # below the roots
+        levels = sum(deepest_level(step.parents) for step in steps)  # below the roots
         token = decode_seconds_per_token(plain)
         depth = levels / len(steps)
         return cls(
@@ -150,6 +150,14 @@ class Point:
             width=sum(len(step.parents) - 1 for step in steps) / levels if levels else 1.0,
             draft=sum(step.seconds.get("draft", 0.0) for step in steps) / levels / token if levels else 0.0,
         )
+
+
+def deepest_level(parents: Sequence[int]) -> int:
+    """The depth of a tree; `parents[0] == -1`, and parents come before children."""
+    depths = [0]
+    for parent in parents[1:]:
+        depths.append(depths[parent] + 1)
+    return max(depths)
 
 
 def tokens_a_round(acceptance: float, depth: float) -> float:

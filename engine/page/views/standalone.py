@@ -86,9 +86,9 @@ def main(given: Namespace) -> None:
     if given.space:
         (out.parent / "README.md").write_text(SPACE, "utf-8")
     if out.suffix == ".gif":
-        from engine.page.views import gif  # Pillow, which no page needs
+        from engine.page.views import film  # a browser, which no page needs
 
-        gif.save(record, out, given.width, given.seconds)
+        film.save_film(html(record), out, given.width)
     else:
         out.write_text(html(record), "utf-8")
     print(f"{out}: {out.stat().st_size / 1e6:.1f} MB, opens from the disk")

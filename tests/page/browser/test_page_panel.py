@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 from playwright.sync_api import expect
 
-from engine.lab.bench.sparse_attention import mask_blocks
 from engine.measure.node_order import ORDERS
 from helpers.page import (
     RESULT,
@@ -14,7 +13,7 @@ from helpers.page import (
     shown_step,
 )
 from helpers.traces import make_step, one_node
-from helpers.trees import planted
+from helpers.trees import count_blocks, planted
 
 
 def test_the_tree_and_the_mask_of_the_step_are_drawn(page):
@@ -97,7 +96,7 @@ def test_the_pages_orders_are_the_engines(page):
         for name, nodes, counts in drawn:
             assert nodes == ORDERS[name](SimpleNamespace(parents=parents))
             moved = [-1, *(nodes.index(parents[node]) for node in nodes[1:])]
-            assert counts == [mask_blocks(planted(moved), block) for block in sent["blocks"]]
+            assert counts == [count_blocks(planted(moved), block) for block in sent["blocks"]]
 
 
 def test_a_node_order_moves_the_mask_and_counts_its_blocks(page):

@@ -1,17 +1,18 @@
-"""Load: visitors and floods against the real page and its guard, on races that are made up. Counts, and no seconds."""
+"""Visitors and floods against the real page and its guard, on races that are made up. Counts, and no seconds."""
 
 import asyncio
 import json
 import threading
+import time
 from collections import Counter
-from unittest.mock import AsyncMock, Mock
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from itertools import count, product
+from typing import Any
 
-import psutil
+import httpx
 import pytest
 
-from engine.lab import floods, load, visitors
-from engine.lab.floods import FLOODS
-from engine.lab.visitors import FLOODED, Page, Visitor, posted, race
 from engine.page.screens.device import Device
 from engine.page.screens.orders import Order
 from engine.page.screens.turns import RACE
@@ -26,6 +27,153 @@ from helpers.pairs import spoken_pair
 from helpers.traces import race_of
 
 FIELDS = {"prompt": "Once", "seed": 1, "temperature": 0.0, "tokens": 8}
+LABELS = {"seed": "Seed", "temperature": "Temperature", "tokens": "New tokens"}  # of the page's fields
+PATIENCE = 120.0  # seconds until a race counts as lost
+READERS, CALLERS, SENDERS = 8, 4, 10  # at once
+UNFINISHED = 999_000  # bytes of a body, of which the last one never comes
+LATER = 0.05  # seconds after which somebody who was refused asks again
+
+
+@dataclass
+class Visitor:
+    """One race of an open page. `events` are what its wire brought."""
+
+    fields: dict[str, Any]
+    leaves: bool = False
+    events: list[dict] = field(default_factory=list)
+    waited: float | None = None  # seconds until the race began
+    refusal: str = ""
+
+    @property
+    def end(self) -> dict | None:
+        return self.events[-1] if self.events and self.events[-1].get("end") else None
+
+
+class Page:
+    """The server as its page calls it. Fields that a caller does not set keep what the page begins with."""
+
+    def __init__(self, url: str, address: str = "127.0.0.1"):
+        """`address` is where the calls come from."""
+        transport = httpx.AsyncHTTPTransport(local_address=address, limits=httpx.Limits(max_connections=None))
+        self.http = httpx.AsyncClient(base_url=url, timeout=PATIENCE, transport=transport)
+        self.address, self.port = address, self.http.base_url.port
+
+    async def read_config(self) -> None:
+        config = (await self.http.get("config")).json()
+        parts = {each["id"]: each["props"] for each in config["components"]}
+        self.calls = {
+            each["api_name"]: (each["id"], [parts[at] for at in each["inputs"]])
+            for each in config["dependencies"]
+            if each["backend_fn"]
+        }
+
+    async def join(self, data: list, session: str) -> httpx.Response:
+        """Puts a race of these values into the queue."""
+        body = {"data": data, "fn_index": self.calls["race_on_page"][0], "session_hash": session}
+        return await self.http.post("gradio_api/queue/join", json=body)
+
+    async def run(self, session: str, **fields: Any) -> AsyncIterator[dict]:
+        """The events of a race on the page. Raises `ValueError` with the sentence of a refusal."""
+        parts = self.calls["race_on_page"][1]
+        values = [fields.get(part.get("elem_id") or part.get("label"), part.get("value")) for part in parts]
+        (await self.join(["" if each is None else each for each in values], session)).raise_for_status()
+        async with self.http.stream("GET", "gradio_api/queue/data", params={"session_hash": session}) as stream:
+            async for line in stream.aiter_lines():
+                message = json.loads(line[5:]) if line.startswith("data:") else {}
+                if message.get("msg") == "process_completed" and not message["success"]:
+                    raise ValueError(message["output"].get("error"))
+                if message.get("msg") == "process_generating":
+                    [value] = message["output"]["data"]
+                    if isinstance(value, list):  # what has changed since the last one
+                        value = "".join(part for _, _, part in value)
+                    if value.startswith("{"):
+                        yield json.loads(value)
+                if message.get("msg") in ("process_completed", "close_stream"):
+                    return
+
+    async def await_nobody(self) -> None:
+        """Waits until nobody runs."""
+        while (await self.http.get("readiness")).json()["runs"]:
+            await asyncio.sleep(0.025)
+
+
+async def open_page(url: str, address: str = "127.0.0.1") -> Page:
+    page = Page(url, address)
+    await page.read_config()
+    return page
+
+
+async def race(page: Page, visitor: Visitor, session: str) -> None:
+    """One race of the visitor, who leaves early or where it runs again."""
+    begun = time.monotonic()
+    fields = {LABELS.get(name, name): value for name, value in visitor.fields.items()}
+    try:
+        async for event in page.run(session, **fields):
+            if "place" in event:
+                continue
+            visitor.waited = visitor.waited or time.monotonic() - begun
+            visitor.events.append(event)
+            if event.get("again") or (visitor.leaves and len(visitor.events) > 1):
+                return
+    except ValueError as error:
+        visitor.refusal = str(error)
+
+
+async def fetch_often(page: Page, counts: Counter) -> None:
+    """Connections that fetch the page as fast as they are answered."""
+
+    async def fetch() -> None:
+        while True:
+            counts[f"GET: {(await page.http.get('')).status_code}"] += 1
+
+    await asyncio.gather(*(fetch() for _ in range(READERS)))
+
+
+async def change_names(page: Page, counts: Counter) -> None:
+    """Calls that cost their sender nothing, each under a new name."""
+    numbers, parts = count(), page.calls["race_on_page"][1]
+
+    async def call() -> None:
+        while True:
+            answer = await page.join([None] * len(parts), f"name{next(numbers)}")
+            counts[f"names: {answer.status_code}"] += 1
+            await asyncio.sleep(LATER * (answer.status_code != 200))
+
+    await asyncio.gather(*(call() for _ in range(CALLERS)))
+
+
+async def leave_bodies_unfinished(page: Page, counts: Counter) -> None:
+    """Bodies just under one megabyte of which the end never comes, on plain connections."""
+    head = f"POST /gradio_api/queue/join HTTP/1.1\r\nHost: 127.0.0.1:{page.port}\r\nContent-Type: application/json\r\n"
+    head += f"Content-Length: {UNFINISHED}\r\n\r\n"
+
+    async def send() -> None:
+        while True:
+            reader, writer = await asyncio.open_connection("127.0.0.1", page.port, local_addr=(page.address, 0))
+            try:
+                writer.write(head.encode() + b"x" * (UNFINISHED - 1))
+                answer = await reader.readline()
+                counts[f"bodies: {answer.split()[1].decode() if answer else 'closed'}"] += 1
+            except OSError:  # it was refused while it was sent
+                counts["bodies: broken off"] += 1
+            finally:
+                writer.close()
+            await asyncio.sleep(LATER)
+
+    await asyncio.gather(*(send() for _ in range(SENDERS)))
+
+
+async def ask_without_listening(page: Page, counts: Counter) -> None:
+    """Long races of the API whose news nobody fetches."""
+    while True:
+        answer = await page.http.post("gradio_api/call/race", json={"data": race_values("Story: Nobody listens")})
+        counts[f"unheard: {answer.status_code}"] += 1
+        await asyncio.sleep(LATER)
+
+
+def race_values(prompt: str) -> list:
+    """What the API's race takes."""
+    return [prompt, "tree", 4, 4, 0.0, 200, 0, "", ""]
 
 
 @pytest.fixture
@@ -67,15 +215,9 @@ def url(monkeypatch, endless):
     return f"http://127.0.0.1:{port}/"
 
 
-async def opened(url: str, address: str = "127.0.0.1") -> Page:
-    page = Page(url, address)
-    await page.read_config()
-    return page
-
-
-async def flooded(url: str, name: str, enough) -> Counter:
-    counts, page = Counter(), await opened(url, "127.0.0.2")
-    task = asyncio.create_task(FLOODS[name](page, counts))
+async def flooded(url: str, flood, enough) -> Counter:
+    counts, page = Counter(), await open_page(url, "127.0.0.2")
+    task = asyncio.create_task(flood(page, counts))
     while not enough(counts):
         assert not task.done(), task.exception()
         await asyncio.sleep(0.01)
@@ -90,42 +232,49 @@ def within(coroutine):
 
 def test_visitors_finish_leave_and_are_refused(url):
     async def visit() -> list[Visitor]:
-        page = await opened(url)
-        came = [
-            Visitor(0, 0, False, FIELDS),
-            Visitor(1, 0, True, FIELDS),
-            Visitor(2, 0, False, {**FIELDS, "prompt": ""}),
-        ]
-        await asyncio.gather(*(race(page, visitor, f"visitor{visitor.number}") for visitor in came))
-        await load.free(page)
+        page = await open_page(url)
+        came = [Visitor(FIELDS), Visitor(FIELDS, leaves=True), Visitor({**FIELDS, "prompt": ""})]
+        await asyncio.gather(*(race(page, visitor, f"visitor{number}") for number, visitor in enumerate(came)))
+        await page.await_nobody()
         return came
 
-    came = within(visit())
-    assert [visitor.outcome for visitor in came] == ["finished", "left", "refused"]
-    assert came[0].end["lanes"][0]["tokens"] == 12 and "prompt is empty" in came[2].refused
+    finished, left, refused = within(visit())
+    assert finished.end["lanes"][0]["tokens"] == 12 and left.end is None and len(left.events) == 2
+    assert "prompt is empty" in refused.refusal and not refused.events
 
 
-def test_a_race_that_runs_again_counts_by_its_first_run_and_is_left(url):
+def test_visitors_at_once_see_their_own_races_whole_and_in_order(url):
+    async def visit() -> list[Visitor]:
+        page = await open_page(url)
+        came = [
+            Visitor({**FIELDS, "prompt": f"{hero} by {place}"})
+            for hero, place in product(("fox", "owl"), ("sea", "hill"))
+        ]
+        await asyncio.gather(*(race(page, visitor, f"visitor{number}") for number, visitor in enumerate(came)))
+        return came
+
+    for visitor in within(visit()):
+        prompts = {
+            each["trace"]["prompt"] for event in visitor.events if event.get("start") for each in event["systems"]
+        }
+        assert prompts == {visitor.fields["prompt"]} and len({event["run"] for event in visitor.events}) == 1
+        assert [event["seq"] for event in visitor.events] == [*range(1, len(visitor.events) + 1)] and visitor.end
+
+
+def test_a_race_that_runs_again_says_so_and_may_be_left(url):
     async def visit() -> Visitor:
-        page, visitor = await opened(url), Visitor(0, 0, False, {**FIELDS, "prompt": "Once again"})
+        page, visitor = await open_page(url), Visitor({**FIELDS, "prompt": "Once again"})
         await race(page, visitor, "visitor")
-        await load.free(page)
+        await page.await_nobody()
         return visitor
 
-    visitor = within(visit())
-    assert visitor.end["again"] and visitor.end["lanes"][0]["tokens"] == 12
-
-
-def test_a_visitor_who_saw_anothers_race_is_mixed_and_one_without_a_result_is_lost():
-    start = {"start": True, "run": "a", "seq": 1, "systems": [{"trace": {"prompt": "another"}}]}
-    assert Visitor(0, 0, False, FIELDS, [start]).outcome == "mixed"
-    assert Visitor(0, 0, False, FIELDS, [{"run": "a", "seq": 1}, {"run": "a", "seq": 3, "end": True}]).outcome == "lost"
-    assert Visitor(0, 0, False, FIELDS, [{"run": "a", "seq": 1}]).outcome == "lost"
+    last = within(visit()).events[-1]
+    assert last["again"] and last["lanes"][0]["tokens"] == 12
 
 
 def test_readers_in_a_hurry_get_the_page_in_pace(url, monkeypatch):
     monkeypatch.setattr(guard, "READS", pace.Pace(burst=20, rate=50))
-    counts = within(flooded(url, "gets", lambda counts: counts["GET: 200"] >= 60))
+    counts = within(flooded(url, fetch_often, lambda counts: counts["GET: 200"] >= 60))
     assert set(counts) == {"GET: 200"}
 
 
@@ -137,53 +286,27 @@ def few_calls(monkeypatch):
 
 def test_a_flood_of_names_is_answered_and_then_turned_away(few_calls, url):
     """Each of its callers has been turned away twice, so no answer of an earlier call is still on its way."""
-    turned_away = 2 * floods.CALLERS
+    turned_away = 2 * CALLERS
     counts = within(
-        flooded(url, "names", lambda counts: counts["names: 429"] >= turned_away and counts["names: 200"] >= 20)
+        flooded(url, change_names, lambda counts: counts["names: 429"] >= turned_away and counts["names: 200"] >= 20)
     )
     assert counts["names: 200"] == 20 and set(counts) == {"names: 200", "names: 429"}
 
 
 def test_unfinished_bodies_are_broken_off_when_they_are_too_many(url, monkeypatch):
-    monkeypatch.setattr(floods, "SENDERS", 10)
     monkeypatch.setattr(guard, "HELD_OF_ADDRESS", 3_000_000)
     refused = "bodies: 503", "bodies: broken off"
-    counts = within(flooded(url, "bodies", lambda counts: sum(counts[each] for each in refused) >= 7))
+    counts = within(flooded(url, leave_bodies_unfinished, lambda counts: sum(counts[each] for each in refused) >= 7))
     assert set(counts) <= set(refused)
-
-
-@pytest.mark.parametrize("moments", range(5))
-def test_a_flood_that_is_ended_while_an_answer_comes_ends(monkeypatch, moments):
-    """Whoever waits for the flood's end would wait for ever."""
-
-    async def ended() -> bool:
-        answer = asyncio.get_running_loop().create_future()
-
-        async def readline() -> bytes:
-            return await answer
-
-        page = Mock(connection=AsyncMock(return_value=(Mock(readline=readline), Mock())))
-        monkeypatch.setattr(floods, "SENDERS", 1)
-        flood = asyncio.create_task(floods.bodies(page, Counter()))
-        await asyncio.sleep(0.01)
-        answer.set_result(b"HTTP/1.1 503 Busy")
-        for _ in range(moments):
-            await asyncio.sleep(0)
-        flood.cancel()
-        await asyncio.wait([flood], timeout=0.2)
-        return flood.done()
-
-    assert awaited(ended())
 
 
 def test_runs_that_nobody_hears_end(url, monkeypatch, endless):
     monkeypatch.setattr(streams, "UNHEARD", 0.2)
-    monkeypatch.setattr(floods, "LATER", 0.05)
     endless.set()
 
     async def end() -> Counter:
-        counts = await flooded(url, "unheard", lambda counts: counts["unheard: 200"] >= 6)
-        await load.free(await opened(url))
+        counts = await flooded(url, ask_without_listening, lambda counts: counts["unheard: 200"] >= 6)
+        await (await open_page(url)).await_nobody()
         return counts
 
     assert set(within(end())) == {"unheard: 200"} and endless.is_set()
@@ -195,85 +318,14 @@ def test_runs_that_somebody_hears_go_on(url, monkeypatch, endless):
     endless.set()
 
     async def hear() -> tuple[Visitor, str]:
-        page, visitor = await opened(url), Visitor(0, 0, False, FIELDS)
+        page, visitor = await open_page(url), Visitor(FIELDS)
         on_page = asyncio.create_task(race(page, visitor, "heard"))
-        _, answer = await posted(page, "gradio_api/call/race", FLOODED)
-        fetched = asyncio.create_task(page.http.get(f"gradio_api/call/race/{json.loads(answer)['event_id']}"))
+        call = await page.http.post("gradio_api/call/race", json={"data": race_values("Flood")})
+        fetched = asyncio.create_task(page.http.get(f"gradio_api/call/race/{call.json()['event_id']}"))
         await asyncio.sleep(1.5)
         endless.clear()
         await on_page
         return visitor, (await fetched).text
 
     visitor, said = within(hear())
-    assert visitor.outcome == "finished" and "event: complete" in said and "event: error" not in said
-
-
-def test_others_flood_sweep_send_files_and_rubbish_and_each_answer_is_counted(url, monkeypatch):
-    monkeypatch.setattr(visitors, "FLOOD", 6)
-
-    async def attend() -> Counter:
-        counts, page, stranger = Counter(), await opened(url), await opened(url, "127.0.0.2")
-        tasks = visitors.background(page, stranger, 0, counts)
-        done = await asyncio.gather(*tasks, return_exceptions=True)
-        assert done == [None] * 4
-        return counts
-
-    counts = within(attend())
-    by_kind = Counter()
-    for said, count in counts.items():
-        by_kind[said.partition(":")[0]] += count
-    assert by_kind["flood"] == 6 and by_kind["rubbish"] > 100 and not counts["rubbish: 5xx"]
-    assert counts["sweep_on_page: finished"] == counts["prompts_on_page: finished"] == 1
-
-
-def test_everybodys_races_are_measured_and_run_again_alone(url, monkeypatch):
-    for name, value in {"REST": 0.0, "WARM": 0.0, "LEAVINGS": 2, "LONE_RACES": 1, "FLOODED_RACES": 1}.items():
-        monkeypatch.setattr(load, name, value)
-    strangers = NoStrangers()
-
-    async def measure() -> dict:
-        return await load.measure(Page(url), strangers, psutil.Process(), count=6, waves=2, tokens=12, seed=1)
-
-    found = within(measure())
-    assert set(found["outcomes"]) == {"finished", "left"} and sum(found["outcomes"].values()) == 12
-    assert found["equal_to_alone"] == found["outcomes"]["finished"] > 0 and found["refusals"] == {}
-    assert found["ratio"]["loaded"] == found["ratio"]["alone"] == found["lone"]["ratio"]["beside"]
-    assert (
-        found["lone"]["finished"] == 1 and found["free_seconds"]["most"] < 10 and len(found["memory_mb"]["loaded"]) == 3
-    )
-    assert strangers.begun == [0, 1, 1000, *FLOODS] and found["others"] == {"GET: 200": 15}
-    assert all(found[f"beside {flood}"]["finished"] == 1 for flood in FLOODS)
-
-
-class NoStrangers:
-    """Notes the floods that begin."""
-
-    def __init__(self):
-        self.begun = []
-
-    def begin(self, what) -> None:
-        self.begun.append(what)
-
-    async def end(self) -> Counter:
-        return Counter({"GET: 200": 5})
-
-
-@pytest.mark.parametrize(("slower", "disturbed", "sound"), [(1.0, False, True), (2.0, False, False), (2.0, True, True)])
-def test_a_race_beside_a_flood_is_as_fast_as_alone_or_marked(monkeypatch, slower, disturbed, sound):
-    strangers = NoStrangers()
-
-    async def made(page, visitor, session) -> None:
-        among = len(strangers.begun) > visitor.number // 2
-        seconds = slower if among else 1.0
-        end = {"end": True, "lanes": [{"tokens": 10, "seconds": seconds}], "disturbed": disturbed and among}
-        visitor.events.append({"run": "a", "seq": 1, **end})
-
-    async def nobody(page) -> None:
-        pass
-
-    monkeypatch.setattr(load, "race", made)
-    monkeypatch.setattr(load, "free", nobody)
-    monkeypatch.setattr(load, "WARM", 0.0)
-    found = awaited(load.beside(None, strangers, "gets", 3))
-    assert found["ratio"] == 1 / slower and found["sound"] is sound and found["finished"] == 3
-    assert found["marked"] == 3 * disturbed and strangers.begun == ["gets"] * 3 and found["answers"] == {"GET: 200": 15}
+    assert visitor.end and "event: complete" in said and "event: error" not in said

@@ -1,4 +1,4 @@
-"""How cost grows with length, context, tree and races: every row is there, and races leave nothing behind."""
+"""How cost grows with length and tree: every row is there, and races leave nothing behind."""
 
 import gc
 from dataclasses import replace
@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from engine.lab.bench import growth, races, tree
+from engine.lab.bench import length, tree
 from engine.race import Race, Settings
 from helpers.commands import run, told
 from helpers.pairs import tiny_pair
@@ -18,25 +18,18 @@ NAMES = ["vanilla", "tree", "eagle"]
 def measured(capsys, monkeypatch, by: str, *arguments: str) -> dict:
     """The figures of a tiny pair half of whose tokens are stop tokens: these are ignored, or hardly any length would be reached."""
     pair = replace(tiny_pair(), stop_ids=frozenset(range(0, 256, 2)))
-    for module in (growth, races, tree):
+    for module in (length, tree):
         monkeypatch.setattr(module, "load_given", lambda options: pair)
     lines, figures = told(capsys, f"bench --by {by}", *arguments)
-    assert len(lines) == 1 + len(figures.get("rows", [0]))
+    assert len(lines) == 1 + len(figures["rows"])
     return figures
 
 
 def test_by_length(capsys, monkeypatch):
-    monkeypatch.setattr(growth, "LENGTHS", (8, 16, 900))
+    monkeypatch.setattr(length, "LENGTHS", (8, 16, 900))
     rows = measured(capsys, monkeypatch, "length", "--prompts", "1", "--systems", "tree,eagle")["rows"]
     assert [(row["tokens"], row["system"]) for row in rows] == [(n, name) for n in (8, 16) for name in NAMES]
     assert all(row["vs_baseline"] == 1 for row in rows if row["system"] == "vanilla")
-
-
-def test_by_context(capsys, monkeypatch):
-    rows = measured(capsys, monkeypatch, "context", "--prompts", "1", "--systems", "tree,eagle")["rows"]
-    assert [(row["context"], row["system"]) for row in rows] == [(n, name) for n in (64, 128) for name in NAMES]
-    assert all(row["tau"] == 1 for row in rows if row["system"] == "vanilla")
-    assert all(row["round_growth"] == row["token_growth"] == 1 for row in rows if row["context"] == 64)
 
 
 def test_by_tree(capsys, monkeypatch):
@@ -44,16 +37,10 @@ def test_by_tree(capsys, monkeypatch):
     assert [row["nodes"] for row in rows] == list(tree.NODES) and rows[0]["vs_one"] == 1
 
 
-def test_by_races(capsys, monkeypatch):
-    found = measured(capsys, monkeypatch, "races", "--prompts", "1", "--races", "30", "--systems", "tree")
-    assert found["races"] == len(found["mib"]) == 30 and found["growth"] == found["last_ten"] - found["second_ten"]
-
-
 @pytest.mark.parametrize(
     ("by", "arguments", "sentence"),
     [
-        ("races", ("--races", "5"), "--races must be at least 30, got 5"),
-        ("context", ("--prompts", "0"), "--prompts must be between 1 and 20, got 0"),
+        ("length", ("--prompts", "0"), "--prompts must be between 1 and 20, got 0"),
         ("tree", ("--repeats", "0"), "--repeats: must be at least 1, got 0"),
         ("length", ("--systems", "perpetual"), "Unknown system 'perpetual'"),
         ("tree", ("--systems", "tree"), "unrecognized arguments: --systems tree"),
@@ -67,10 +54,10 @@ def test_what_cannot_be_measured_is_refused_in_a_sentence(capsys, by, arguments,
 
 def test_a_forced_race_writes_exactly_the_length_asked_for():
     pair, lanes = tiny_pair(stop_ids=frozenset()), ("vanilla", "tree")
-    plain, tree = growth.race(pair, lanes, growth.long_prompt(pair, [TEXT], 0, 64), 20)
+    plain, tree = length.race(pair, lanes, [7] * 64, 20)
     assert plain.tokens == tree.tokens and len(plain.tokens) == 20 and len(plain.prompt_tokens) == 64
     with pytest.raises(ValueError, match=r"150 tokens .*20 new .*160"):
-        growth.race(pair, lanes, growth.long_prompt(pair, [TEXT], 0, 150), 20)
+        length.race(pair, lanes, [7] * 150, 20)
 
 
 @pytest.mark.slow
