@@ -55,8 +55,8 @@ def digests(names: tuple[str, ...]) -> dict[str, str]:
     }
     pair = pair_with(*(name for name in ("medusa", "eagle") if name in names))
     nets = pair.learned | {name: make() for name, make in makers.items() if name in names}
-    for net in nets.values():
-        net.pack()
+    for name in {*names} & nets.keys():
+        nets[name].pack()
     pair = replace(pair, target=target, draft=Runner(tiny_llama(1, layers=2), eight_bit=True), learned=nets)
     with torch.inference_mode():
         return {name: digest_of(pair, name) for name in names}
