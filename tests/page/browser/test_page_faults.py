@@ -127,10 +127,10 @@ def visit(context: BrowserContext, port: int) -> Iterator:
 
 
 class Tunnel:
-    """A way to the server that can swallow everything: no connection ends, and nothing arrives."""
+    """A way to the server that can swallow everything: no connection ends, and nothing arrives. Or it cuts all connections."""
 
     def __init__(self, port: int):
-        self.to, self.open = port, threading.Event()
+        self.to, self.open, self.ends = port, threading.Event(), []
         self.open.set()
         self.listening = socket.create_server(("127.0.0.1", 0))
         self.port = self.listening.getsockname()[1]
@@ -140,6 +140,7 @@ class Tunnel:
         while True:
             here, _ = self.listening.accept()
             there = socket.create_connection(("127.0.0.1", self.to))
+            self.ends += here, there
             for ends in ((here, there), (there, here)):
                 threading.Thread(target=self.pump, args=ends, daemon=True).start()
 
@@ -149,6 +150,12 @@ class Tunnel:
                 self.open.wait()
                 target.sendall(data)
             target.shutdown(socket.SHUT_WR)
+
+    def cut(self) -> None:
+        for end in self.ends:
+            with suppress(OSError):  # it has ended by itself
+                end.shutdown(socket.SHUT_RDWR)
+        self.ends.clear()
 
 
 def words(page: Page):
@@ -224,6 +231,23 @@ def test_a_network_that_swallows_everything_frees_the_device_and_the_page_says_s
     tunnel.open.set()
     start_race(page, "Story: Once upon a time", tokens=30)
     expect(words(page)).to_contain_text("identical: 30 of 30 tokens")
+
+
+def test_a_race_goes_on_where_something_on_the_way_cut_it_off(visit, port):
+    """As a proxy does that ends answers after some seconds. So does the race behind it."""
+    tunnel = Tunnel(port)
+    page = visit(tunnel.port)
+    start_race(page, "Story: A slow boat went slowly", tokens=40)
+    page.wait_for_function(IS_ON)
+    for _ in range(2):
+        seen = page.evaluate("TreeRace.view.steps.length")
+        tunnel.cut()
+        page.wait_for_function("seen => TreeRace.view.steps.length > seen", arg=seen)
+    finish(page)
+    expect(words(page)).to_contain_text("identical: 40 of 40 tokens")
+    start_race(page, "Story: Once upon a time", tokens=30)
+    expect(words(page)).to_contain_text("identical: 30 of 30 tokens")
+    expect(page.get_by_text("Connection Lost")).to_have_count(0)
 
 
 def test_a_server_that_starts_anew_gets_its_visitors_back(visit, servers):

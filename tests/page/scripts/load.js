@@ -13,7 +13,7 @@ const source = (file) => readFileSync(path.join(PAGE, file), "utf8");
 
 // What the scripts of a browser are given.
 function standIn() {
-  globalThis.window = { matchMedia: () => ({ matches: false }) };
+  globalThis.window = { addEventListener: () => {}, matchMedia: () => ({ matches: false }) };
   globalThis.document = {
     addEventListener: () => {},
     createElement: () => ({ getContext: () => ({}) }),

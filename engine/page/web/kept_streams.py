@@ -1,0 +1,128 @@
+"""Kept streams: what a session is told goes on for a while without its reader, who may come again for the rest.
+
+A proxy may end an answer after some seconds, and Gradio then ends all runs of its session. Events are numbered in their order, from 0.
+Knows HTTP as ASGI has it; knows no run.
+"""
+
+import asyncio
+import re
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+KEPT = 10.0  # seconds that a stream goes on unread, and that its events are kept
+ENDING = 1.0  # seconds that a stream whose session begins another one may take to end
+FIRST = "first"  # what a page says that has heard nothing, and comes again if the stream breaks
+HEARD = re.compile(rf"(?:.*&)?heard=({FIRST}|\d{{1,9}})(?:&.*)?".encode())
+Answer = Callable[[Callable, Callable], Awaitable[None]]  # an application's, given `receive` and `send`
+
+
+def heard_by(scope: dict) -> str:
+    """How many events the reader has, or `FIRST`; "" for one who does not come again."""
+    said = HEARD.fullmatch(scope["query_string"])
+    return said[1].decode() if said else ""
+
+
+class KeptStream:
+    """One answer with an event in every chunk. It is told that its reader has left when nobody has read for `KEPT` seconds."""
+
+    def __init__(self, answer: Answer):
+        self.head: dict[str, Any] = {}
+        self.events: deque[tuple[float, dict]] = deque()  # when each came, and its chunk
+        self.count = self.sent = 0  # events that came, and that some reader was sent
+        self.readers, self.is_over, self.asks = 0, False, True
+        self.news, self.unread = asyncio.Event(), asyncio.Event()
+        self.task = asyncio.create_task(self.run(answer))
+
+    async def run(self, answer: Answer) -> None:
+        try:
+            await answer(self.receive, self.keep)
+        finally:
+            self.is_over = True
+            self.wake()
+
+    async def receive(self) -> dict[str, Any]:
+        if self.asks:
+            self.asks = False
+            return {"type": "http.request", "body": b"", "more_body": False}
+        await self.unread.wait()
+        return {"type": "http.disconnect"}
+
+    async def keep(self, message: dict) -> None:
+        if message["type"] == "http.response.start":
+            self.head = message
+        elif message.get("body"):
+            now = time.monotonic()
+            self.events.append((now, message))
+            self.count += 1
+            while self.count - len(self.events) < self.sent and now - self.events[0][0] > KEPT:
+                self.events.popleft()
+        self.wake()
+
+    def wake(self) -> None:
+        news, self.news = self.news, asyncio.Event()
+        news.set()
+
+    def holds(self, heard: int) -> bool:
+        """Whether all events from that number on are there, and more may come or are there."""
+        return self.count - len(self.events) <= heard <= self.count - self.is_over
+
+    async def read(self, heard: int, receive: Callable, send: Callable) -> None:
+        """Send the events from number `heard` on, until the last one or until this reader has left."""
+        left = asyncio.create_task(until_left(receive))
+        left.add_done_callback(lambda _: self.wake())
+        self.readers += 1
+        has_begun = False
+        try:
+            while not left.done():
+                news = self.news
+                if self.head and not has_begun:
+                    await send(self.head)
+                    has_begun = True
+                while heard < self.count and not left.done():
+                    _, message = self.events[heard - self.count]
+                    await send({**message, "more_body": True})
+                    heard += 1
+                    self.sent = max(self.sent, heard)
+                if self.is_over:
+                    await send({"type": "http.response.body", "body": b"", "more_body": False})
+                    return
+                await news.wait()
+        finally:
+            left.cancel()
+            self.readers -= 1
+            asyncio.get_running_loop().call_later(KEPT, self.end_if_unread, self.sent)
+
+    def end_if_unread(self, sent: int) -> None:
+        """`sent` is how many events had been sent when a reader left."""
+        if not self.readers and self.sent == sent:
+            self.unread.set()
+
+
+async def until_left(receive: Callable) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+class KeptStreams(dict[str, KeptStream]):
+    """The streams that may be read, by session."""
+
+    async def begin(self, session: str, answer: Answer) -> KeptStream:
+        """The session's next stream. The one before it has ended, or is told that its reader has left."""
+        if before := self.get(session):
+            await asyncio.wait([before.task], timeout=ENDING)
+            before.unread.set()
+        begun = self[session] = KeptStream(answer)
+        loop = asyncio.get_running_loop()
+        begun.task.add_done_callback(lambda _: loop.call_later(KEPT, self.forget, session, begun))
+        return begun
+
+    def again(self, session: str, heard: int) -> KeptStream | None:
+        """The session's stream, where it holds what comes behind so many events."""
+        kept = self.get(session)
+        return kept if kept and kept.holds(heard) else None
+
+    def forget(self, session: str, kept: KeptStream) -> None:
+        if self.get(session) is kept:
+            del self[session]
