@@ -1,5 +1,6 @@
 """EAGLE-3 checkpoints in the form of SafeAILab (`midlayer.*`) and in that of speculators and vLLM (`layers.0.*`), as `Eagle` nets.
 
+P-EAGLE of speculators (`peagle`) is such a net with a mask token and one learned feature, which stand for what is not read yet.
 Both count a layer to read by the number of layers before it. Where a config does not name them, they are 2, half of all, and all but 3.
 """
 
@@ -21,6 +22,7 @@ SPECULATORS, SAFEAILAB = "layers.0.", "midlayer."  # how each calls its one laye
 MOST_LAYERS = 64
 NUMBERS = ("hidden_size", "intermediate_size", "num_attention_heads", "vocab_size")  # that a config must have
 FLAGS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")  # each true or false
+TYPES = ("eagle3", "peagle")  # of speculators
 LAYER_IDS = "eagle_aux_hidden_state_layer_ids"
 # The weights of `Eagle`, and the published ones that each is made of, one below the other
 FIRST = {"norm_token.weight": ("input_layernorm.weight",), "norm_feature.weight": ("hidden_norm.weight",)}
@@ -38,6 +40,7 @@ OUTSIDE = {
     "norm_out.weight": ("norm.weight",),
     "unembed": ("lm_head.weight",),
     "norm_input.weight": ("input_norm.weight",),
+    "mask_hidden": ("mask_hidden",),
 }
 
 
@@ -118,10 +121,10 @@ def load(
 
 def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int) -> Callable[..., Eagle]:
     speculators = "speculators_model_type" in config
-    if speculators and config["speculators_model_type"] != "eagle3":
+    if speculators and config["speculators_model_type"] not in TYPES:
         raise ValueError(
-            f"{folder} is a speculators drafter of the type {config['speculators_model_type']!r}. Those of the types eagle3, "
-            "dflash and dspark are read."
+            f"{folder} is a speculators drafter of the type {config['speculators_model_type']!r}. Those of the types "
+            f"{', '.join(TYPES)}, dflash and dspark are read."
         )
     layer = config.get("transformer_layer_config") if speculators else config
     if not isinstance(layer, dict):
@@ -152,6 +155,7 @@ def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, lay
         normed_input=flags["norm_before_fc"],
         normed_taps=flags["fc_norm"],
         normed_output=flags["norm_output"],
+        mask=mask_of(folder, config, vocab),
     )
     heads, own_vocab = llama.num_attention_heads, checked.own_size(folder, config, "draft_vocab_size", vocab)
     theta = llama.rope_parameters["rope_theta"] if rotary.rope_type == "default" else 0.0
@@ -169,6 +173,20 @@ def guesses_of(config: dict[str, Any]) -> int:
     """How many tokens ahead the drafter was trained to guess, as speculators_config says; 1 where it does not."""
     methods = (config.get("speculators_config") or {}).get("proposal_methods") or [{}]
     return int(methods[0].get("speculative_tokens") or 1)
+
+
+def mask_of(folder: Path, config: dict[str, Any], vocab: int) -> int | None:
+    """The id of P-EAGLE's mask token, None for EAGLE-3. Raises `ValueError` for no such id, and where it guesses one token."""
+    if config.get("speculators_model_type") != "peagle":
+        return None
+    mask = config.get("mask_token_id")
+    if type(mask) is not int or not 0 <= mask < vocab:
+        raise ValueError(f"{folder}/config.json must give mask_token_id between 0 and {vocab - 1}, got {mask!r}.")
+    if guesses_of(config) < 2:
+        raise ValueError(
+            f"{folder}/config.json must say in speculators_config how many speculative_tokens, at least 2, the drafter guesses at once."
+        )
+    return mask
 
 
 def flags_of(folder: Path, config: dict[str, Any]) -> dict[str, bool]:
