@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
+from glob import escape
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,11 @@ def numbers_at(place: Place, shard: Path) -> np.ndarray:
     raw = np.memmap(shard, np.uint8, "r", place.offset, (place.size,))
     rows = raw.reshape(*place.shape[:-1], -1)
     return gguf.dequantize(rows, gguf.GGMLQuantizationType(place.kind)).reshape(place.shape)
+
+
+def is_unread(path: str) -> bool:
+    """Whether `small_files` will take long: the cache has nothing of a model of this name. No byte of the file is read."""
+    return not any(cache_folder().glob(f"{escape(title_of(path)[:60])}-*/{PLACES}"))
 
 
 def weights_in(path: str) -> dict[str, StoredWeight]:
