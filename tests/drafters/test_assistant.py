@@ -220,11 +220,21 @@ def test_a_tensor_that_is_missing_unknown_or_other_is_refused_by_name(name, chan
         ({"head_dim": 16}, "it needs 16 as head size in sliding_attention, and this target has 8"),
         ({"num_kv_shared_layers": 1}, "no assistant that can be computed"),
         ({"hidden_size_per_layer_input": 4}, "no assistant that can be computed"),
+        ({"a_key_of_next_year": 0}, "sets a_key_of_next_year to 0 in text_config, which is not computed here"),
     ],
 )
 def test_an_assistant_of_another_target_is_refused_by_a_sentence(config, sentence, files, tmp_path):
     with pytest.raises(ValueError, match=sentence):
         changed(files, tmp_path, "plain", **config)
+
+
+def test_a_setting_that_transformers_does_not_read_is_refused_by_name(files, tmp_path):
+    target, own = files("plain")
+    copy = shutil.copytree(own, tmp_path / "copy")
+    said = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(said | {"attention_sink_bias": True}))
+    with pytest.raises(ValueError, match=r"sets attention_sink_bias to True in config\.json"):
+        load_pair(own_pair(str(target), drafters=str(copy)), "cpu")
 
 
 def test_it_reads_the_cache_of_no_other_family(files, tmp_path):

@@ -132,6 +132,14 @@ def test_trees_of_a_published_drafter_write_plain_decodings_tokens(case, tempera
         (CONFIG | {"mask_token_id": None}, {}, "mask_token_id between 0 and 255, got None"),
         (CONFIG | {"target_layer_ids": [-1, 3]}, {}, r"must ascend between 0 and 6 for this target, got \[-1, 3\]"),
         (CONFIG | {"model_type": "gemma4_text"}, {}, "of the type 'gemma4_text'"),
+        (CONFIG | {"a_key_of_next_year": 0}, {}, "sets a_key_of_next_year to 0 in config.json"),
+        (CONFIG | {"is_causal": True}, {}, "sets is_causal to True in config.json"),
+        (OF_SPECULATORS | {"correction_num_layers": 1}, {}, "sets correction_num_layers to 1 in config.json"),
+        (
+            OF_SPECULATORS | {"architectures": ["XpressDraftModel"]},
+            {},
+            "is a XpressDraftModel, whose network is another one. Only DSparkDraftModel and",
+        ),
         (
             CONFIG | {"markov_rank": 8},
             weights(),

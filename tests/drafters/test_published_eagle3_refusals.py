@@ -57,6 +57,17 @@ def model():
             "mixes full_attention and sliding_attention. Only layers of one type are computed",
         ),
         ({**SAFEAILAB, "model_type": "mamba"}, "of the type 'mamba'"),
+        ({**SAFEAILAB, "a_key_of_next_year": 0}, "sets a_key_of_next_year to 0 in config.json, .* delete it there"),
+        (
+            {**SAFEAILAB, "eagle_config": {"use_aux_hidden_state": False}},
+            "use_aux_hidden_state to False in eagle_config",
+        ),
+        ({**SPECULATORS, "attention_sink_bias": True}, "sets attention_sink_bias to True in config.json"),
+        (
+            {**SPECULATORS, "transformer_layer_config": {**LAYER, "residual_multiplier": 0.2}},
+            r"sets residual_multiplier to 0\.2 in transformer_layer_config",
+        ),
+        ({**SAFEAILAB, "sliding_window": 8}, "sets sliding_window to 8 and no layer_types"),
         ({**SAFEAILAB, "hidden_act": "gelu"}, "an MLP with 'gelu'"),
         ({**SAFEAILAB, "layer_types": ["chunked_attention"]}, "chunked_attention"),
         ({**SAFEAILAB, "rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "its rotary embedding is 'dynamic'"),
@@ -66,6 +77,23 @@ def test_a_config_that_cannot_be_served_is_refused_before_weights_are_read(confi
     write(tmp_path / "drafter", config, {})
     with pytest.raises(ValueError, match=sentence):
         load_nets(tmp_path, model)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {
+            **SPECULATORS,
+            "embed_requires_grad": False,
+            "norm_output": False,
+            "eagle_config": {"use_aux_hidden_state": True},
+        },
+        {**SPECULATORS, "transformer_layer_config": {**LAYER, "use_cache": True, "mlp_bias": False, "pad_token_id": 0}},
+    ],
+)
+def test_settings_that_change_nothing_are_no_obstacle(config, model, tmp_path):
+    write(tmp_path / "drafter", config, tensors("layers.0."))
+    assert load_nets(tmp_path, model)["eagle"].form
 
 
 def test_a_target_of_few_layers_is_refused_where_the_config_names_none(tmp_path):

@@ -168,6 +168,8 @@ def test_trees_of_published_heads_write_plain_decodings_tokens(temperature, tmp_
         ({**VLLM, "truncated_vocab_size": 300}, "truncated_vocab_size between 1 and 256, got 300"),
         ({**VLLM, "logit_scale": 0.5}, r"scales its logits by 0\.5 \(logit_scale\)"),
         ({**VLLM, "original_lm_head": True}, "uses original_lm_head"),
+        ({**VLLM, "logit_softcap": 30.0}, r"sets logit_softcap to 30\.0 in config.json"),
+        ({**OFFICIAL, "a_key_of_next_year": 0}, "sets a_key_of_next_year to 0 in config.json, .* delete it there"),
         ({"model_type": "llama"}, "holds no drafter's sizes: 'kind'"),
         ([], "holds no drafter's sizes: it holds no names and values"),
     ],

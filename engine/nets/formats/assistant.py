@@ -4,8 +4,10 @@ It reads the target's cache, so more than the hidden size must fit: the heads of
 """
 
 from collections.abc import Callable
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -21,13 +23,16 @@ from transformers import (
 
 from engine.forward.packed_linear import pack_linear_layers
 from engine.nets.assistant import Assistant, places_of
-from engine.nets.formats.checked import refuse_other_tensors, tensors_of
+from engine.nets.formats.checked import refuse_other_tensors, refuse_unread, tensors_of
 
 KINDS = {
     "gemma4_assistant": (Gemma4AssistantConfig, Gemma4AssistantForCausalLM),
     "gemma4_unified_assistant": (Gemma4UnifiedAssistantConfig, Gemma4UnifiedAssistantForCausalLM),
 }
 TARGETS = ("gemma4_text", "gemma4_unified_text")
+# Settings of its layers that transformers writes beside those of their class, and what is computed of them
+OF_LAYERS = "per_layer_config"
+COMPUTED = MappingProxyType({"hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 0})
 EMBEDDING, HEAD, ORDER = "model.embed_tokens.weight", "lm_head.weight", "masked_embedding.token_ordering"
 
 
@@ -81,6 +86,9 @@ def loader_of(folder: Path, config: dict[str, Any], target: PreTrainedModel) -> 
         said = " ".join(str(error).split()).rstrip(".")
         raise ValueError(f"{folder}/config.json describes no assistant that can be computed: {said}.") from error
     text, theirs = own.get_text_config(), target.config
+    refuse_unread(folder, config, {each.name for each in fields(own)})
+    read = {*(each.name for each in fields(text)), OF_LAYERS}
+    refuse_unread(folder, config.get("text_config") or {}, read, "text_config", COMPUTED)
     if theirs.model_type not in TARGETS:
         raise ValueError(
             f"{folder} is an assistant of Gemma 4 and reads the cache of such a target, and this one is of type {theirs.model_type}. "

@@ -6,6 +6,7 @@ Engines that skip a name that they do not know serve random weights in its place
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import torch
@@ -32,6 +33,8 @@ HARMLESS = {
     ),
     *("bos_token_id", "eos_token_id", "pad_token_id", "tie_word_embeddings", "use_cache", "max_position_embeddings"),
     *("attention_dropout", "initializer_range", "max_window_layers", "pretraining_tp"),
+    *("chunk_size_feed_forward", "id2label", "is_encoder_decoder", "label2id", "output_attentions"),
+    *("output_hidden_states", "problem_type", "return_dict"),
     *("speculators_config", "speculators_model_type", "speculators_version"),
 }
 # What a config must say of its layers
@@ -127,14 +130,32 @@ def refuse_no_numbers(folder: Path, config: Mapping[str, Any], names: Iterable[s
             raise ValueError(f"{folder}/config.json must give {name} as a whole number, got {config.get(name)!r}.")
 
 
-def refuse_unread(folder: Path, config: Mapping[str, Any], read: Iterable[str], where: str = "config.json") -> None:
-    """Raises `ValueError` for a setting that nothing here reads, unless it is of `HARMLESS`: a drafter would guess badly in silence."""
+def refuse_unread(
+    folder: Path,
+    config: Mapping[str, Any],
+    read: Iterable[str],
+    where: str = "config.json",
+    computed: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
+    """Raises `ValueError` for a setting that nothing here reads, unless it is of `HARMLESS`: a drafter would guess badly in silence.
+
+    `computed` holds settings of which one value is what is computed here.
+    """
     for name in sorted(config.keys() - {*read} - HARMLESS):
-        if config[name] is not None:
+        if config[name] is not None and not (name in computed and config[name] == computed[name]):
             raise ValueError(
                 f"{folder} sets {name} to {config[name]!r} in {where}, which is not computed here. "
                 "Where it changes nothing in the network, delete it there."
             )
+
+
+def refuse_undecided_window(folder: Path, layer: Mapping[str, Any]) -> None:
+    """Raises `ValueError` for a window of which the config does not say which layers have it: engines differ in what that means."""
+    if layer.get("sliding_window") and not layer.get("layer_types") and layer.get("use_sliding_window") is not False:
+        raise ValueError(
+            f"{folder} sets sliding_window to {layer['sliding_window']!r} and no layer_types, so nothing says which layers it is "
+            "for. Name the type of every layer in layer_types, as the drafter was trained."
+        )
 
 
 def own_size(folder: Path, config: Mapping[str, Any], name: str, vocab: int) -> int:

@@ -10,7 +10,7 @@ of the target's tokens: z-lab's config then has speculators' `draft_vocab_size`,
 target's own head.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ OUTSIDE = {  # beside z-lab's layers
 OF_SPECULATORS = {
     *("transformer_layer_config", "draft_vocab_size", "block_size", "mask_token_id", "num_target_layers"),
     *("aux_hidden_state_layer_ids", "target_hidden_size", "sample_from_anchor"),
+    "sliding_window_non_causal",  # is about layers with a window, which are refused
 }
 # Later ones keep the first one's keys and compute other networks
 ARCHITECTURES = {"DFlashDraftModel", "DFlashSpeculator"}
@@ -93,20 +94,24 @@ def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, lay
     return partial(load, DFlash, sizes, optional, config)
 
 
-def refuse_unread(folder: Path, config: dict[str, Any]) -> None:
-    """Raises `ValueError` for a network of another version, and for a setting of the config that nothing here reads."""
-    if others := sorted({*(config.get("architectures") or ())} - ARCHITECTURES):
+def refuse_unread(
+    folder: Path,
+    config: dict[str, Any],
+    architectures: Set[str] = frozenset(ARCHITECTURES),
+    more: Set[str] = frozenset(),
+) -> None:
+    """Raises `ValueError` for a network of other `architectures`, and for a setting that nothing here reads, of `more` neither."""
+    if others := sorted({*(config.get("architectures") or ())} - architectures):
         raise ValueError(
-            f"{folder} is a {others[0]}, whose network is another one. Only {' and '.join(sorted(ARCHITECTURES))} are computed."
+            f"{folder} is a {others[0]}, whose network is another one. Only {' and '.join(sorted(architectures))} are computed."
         )
     speculators = "speculators_model_type" in config
     layer, inner = config.get("transformer_layer_config"), config.get("dflash_config")
-    parts = [(config, "config.json", OF_SPECULATORS if speculators else OUTSIDE | checked.OF_LAYER)]
+    parts = [(config, "config.json", more | (OF_SPECULATORS if speculators else OUTSIDE | checked.OF_LAYER))]
     parts += [(layer, "transformer_layer_config", checked.OF_LAYER)] if speculators and isinstance(layer, dict) else []
     parts += [(inner, "dflash_config", KNOWN)] if not speculators and isinstance(inner, dict) else []
     for found, where, read in parts:
-        same = {name for name, value in COMPUTED.items() if name in found and found[name] == value}
-        checked.refuse_unread(folder, found, read | same, where)
+        checked.refuse_unread(folder, found, read, where, COMPUTED)
 
 
 def sizes_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int) -> DFlashSizes:
@@ -164,11 +169,7 @@ def refuse_other_blocks(folder: Path, layer: dict[str, Any]) -> None:
                 f"{folder} has layers with {each}, and engines differ in what a window hides from a block. Only full "
                 "attention is computed."
             )
-    if layer.get("sliding_window") and not layer.get("layer_types") and layer.get("use_sliding_window") is not False:
-        raise ValueError(
-            f"{folder} sets sliding_window to {layer['sliding_window']!r} and no layer_types, so nothing says which layers it is "
-            "for. Only full attention is computed."
-        )
+    checked.refuse_undecided_window(folder, layer)
 
 
 def read_by(folder: Path, config: dict[str, Any], own: dict[str, Any], layers: int) -> tuple[int, ...]:

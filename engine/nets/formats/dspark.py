@@ -16,6 +16,7 @@ from engine.nets.dspark import DSpark, DSparkSizes
 from engine.nets.formats import dflash
 
 ARCHITECTURE = "Qwen3DSparkModel"
+ARCHITECTURES = frozenset({ARCHITECTURE, "DSparkDraftModel", "DSparkSpeculator"})
 # What speculators 0.9 takes for a key that a config leaves out
 DEFAULTS = {
     "sample_from_anchor": True,
@@ -24,6 +25,8 @@ DEFAULTS = {
     "enable_confidence_head": True,
     "confidence_head_with_markov": True,
 }
+# What a config has beside DFlash's; how many anchors it was trained with changes nothing
+BESIDE = frozenset({*DEFAULTS, "mask_token_id", "target_layer_ids", "num_anchors"})
 
 
 def is_form_of(config: dict[str, Any]) -> bool:
@@ -33,6 +36,7 @@ def is_form_of(config: dict[str, Any]) -> bool:
 
 
 def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int) -> Callable[..., DFlash]:
+    dflash.refuse_unread(folder, config, ARCHITECTURES, BESIDE)
     sizes = sizes_of(folder, config, embedding, layers)
     optional = dflash.tables(sizes)
     if "speculators_model_type" in config:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -24,6 +25,10 @@ NUMBERS = ("hidden_size", "intermediate_size", "num_attention_heads", "vocab_siz
 FLAGS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")  # each true or false
 TYPES = ("eagle3", "peagle")  # of speculators
 LAYER_IDS = "eagle_aux_hidden_state_layer_ids"
+# What is read beside the layers, and in eagle_config; whether an embedding was trained shows in the tensors
+READ = frozenset({*FLAGS, LAYER_IDS, "draft_vocab_size", "eagle_config", "embed_requires_grad", "target_layer_ids"})
+READ_WITHIN = frozenset({*FLAGS, LAYER_IDS})
+COMPUTED = MappingProxyType({"use_aux_hidden_state": True})  # the one value that is computed: several layers are read
 # The weights of `Eagle`, and the published ones that each is made of, one below the other
 FIRST = {"norm_token.weight": ("input_layernorm.weight",), "norm_feature.weight": ("hidden_norm.weight",)}
 IN_LAYER = {
@@ -130,6 +135,7 @@ def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, lay
     if not isinstance(layer, dict):
         raise ValueError(f"{folder}/config.json lacks transformer_layer_config. Fetch its files anew.")
     refuse_other_layers(folder, layer, speculators)
+    refuse_unread(folder, config)
     flags = flags_of(folder, config)
     if speculators and config.get("norm_before_residual") is None:
         raise ValueError(
@@ -167,6 +173,17 @@ def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, lay
     ours = EagleForm(target_hidden, heads, hidden // heads, EPS, taps, inverse, sliding=WINDOW, normed_taps=True)
     trained = theta > 0 and hidden % heads == 0 and count == 1 and form == ours
     return partial(load, sizes, form, SPECULATORS if speculators else SAFEAILAB, trained)
+
+
+def refuse_unread(folder: Path, config: dict[str, Any]) -> None:
+    """Raises `ValueError` for a setting of the config that nothing here reads."""
+    of_layer, inner = {*checked.OF_LAYER, "target_hidden_size"}, config.get("eagle_config")
+    if "speculators_model_type" in config:
+        checked.refuse_unread(folder, config["transformer_layer_config"], of_layer, "transformer_layer_config")
+        of_layer = {"transformer_layer_config", "target_hidden_size"}
+    checked.refuse_unread(folder, config, READ | of_layer, computed=COMPUTED)
+    if isinstance(inner, dict):
+        checked.refuse_unread(folder, inner, READ_WITHIN, "eagle_config", COMPUTED)
 
 
 def guesses_of(config: dict[str, Any]) -> int:
@@ -246,6 +263,7 @@ def layers_read(folder: Path, config: dict[str, Any], layers: int) -> tuple[int,
 
 def sliding_of(folder: Path, layer: dict[str, Any]) -> int:
     """The number of positions that a token attends to, 0 for all. Raises `ValueError` for another type of attention."""
+    checked.refuse_undecided_window(folder, layer)
     kinds = set(layer.get("layer_types") or ["full_attention"])
     if len(kinds) > 1:
         raise ValueError(f"{folder} mixes {' and '.join(sorted(kinds))}. Only layers of one type are computed.")

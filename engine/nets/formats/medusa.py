@@ -13,11 +13,27 @@ from typing import Any
 
 import torch
 
-from engine.nets.formats.checked import own_size, refuse_other_target, refuse_other_tensors, tensors_of, whole_numbers
+from engine.nets.formats.checked import (
+    own_size,
+    refuse_other_target,
+    refuse_other_tensors,
+    refuse_unread,
+    tensors_of,
+    whole_numbers,
+)
 from engine.nets.layer import NetConfig
 from engine.nets.medusa import Medusa, MedusaStack
 
 MOST_BLOCKS = 64  # in a head
+# What is read of a config, by a name of one of the forms. Heads and biases are counted by their tensors
+READ = frozenset(
+    {
+        *("vocab_size", "hidden_size", "medusa_num_layers", "num_hidden_layers", "truncated_vocab_size"),
+        *("original_lm_head", "logit_scale", "medusa_num_heads", "num_heads", "medusa_fc_bias"),
+        *("base_model_name_or_path", "version"),  # of the official form; they change nothing
+        *("max_paths", "topk", "num_lookahead_tokens"),  # of vLLM's trees
+    }
+)
 OFFICIAL = ("{head}.{block}.linear.{part}", "{head}.{blocks}.weight")
 VLLM = ("blocks.{head}.layers.{block}.{part}", "lm_heads.{head}.weight")
 
@@ -103,4 +119,5 @@ def loader_of(
         raise ValueError(
             f"{folder} scales its logits by {config['logit_scale']!r} (logit_scale), which is not computed."
         )
+    refuse_unread(folder, config, READ)
     return partial(load, blocks, own_vocab)
