@@ -181,6 +181,8 @@ def refuse_unread(folder: Path, config: dict[str, Any]) -> None:
     if "speculators_model_type" in config:
         checked.refuse_unread(folder, config["transformer_layer_config"], of_layer, "transformer_layer_config")
         of_layer = {"transformer_layer_config", "target_hidden_size"}
+        if config["speculators_model_type"] == "peagle":
+            of_layer.add("mask_token_id")
     checked.refuse_unread(folder, config, READ | of_layer, computed=COMPUTED)
     if isinstance(inner, dict):
         checked.refuse_unread(folder, inner, READ_WITHIN, "eagle_config", COMPUTED)
