@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
+from subprocess import Popen
 from typing import TYPE_CHECKING, NoReturn
 
 from engine.kernels import beforehand
@@ -27,6 +28,7 @@ from engine.measure.options import (
     register_parts,
     shaped,
 )
+from engine.models.gguf.files import is_gguf
 from engine.models.pairs import EMBEDDED, OFFERED, PAIRS, QUANTISATIONS, LoadedPair, Pair, is_here, one_of
 from engine.page.screens.heap import share_arenas
 from engine.page.views import standalone
@@ -149,8 +151,9 @@ def go_live(
     meanwhile. The page, its open tabs included, goes over to that pair when its own opening race is ready. One that cannot be loaded
     ends the process with a sentence: whoever started it reads the terminal, and a page that went on would hide the failure. Beside the
     default pair visitors may choose the small one, which is made ready behind it, and a published one that is on this machine, which is
-    loaded last. `how` is what `load` takes besides; `as_served` gives a loaded pair what it has as a served one, its remote server
-    among it. `suits` raises `ValueError` for a tokenizer that the pair cannot be served with, before its weights are read.
+    loaded last. What a GGUF file says of its model takes long to read the first time: another process does it, and refusals come later.
+    `how` is what `load` takes besides; `as_served` gives a loaded pair what it has as a served one, its remote server among it. `suits`
+    raises `ValueError` for a tokenizer that the pair cannot be served with, before its weights are read.
     """
     gc.disable()  # the imports make millions of objects, and few of them are garbage
     # What takes seconds to import is imported behind the opening page
@@ -174,8 +177,10 @@ def go_live(
     front.heard, front.dropped = DEVICE.heard, DEVICE.dropped
     front.runs = lambda: len(DEVICE.line.everyone)
     another = pair.name not in EMBEDDED or how | AS_FILED != how
+    unread = unread_files(pair)
+    reading = read_apart(unread)
     with refused_by_sentence():
-        if another:  # what its small files say is refused before anything is made ready
+        if another and not unread:  # what its small files say is refused before anything is made ready
             suits(checked_files(pair, **how)[0])
         ready = opened(load(PAIRS["small"] if another else pair, how["device"]))
     names = names_beside(pair, how)
@@ -194,7 +199,11 @@ def go_live(
     print("The page is live; more systems are made ready behind it.", flush=True)
     if another:
         front.words = lambda: f"Loading {pair.title}"
+        for process in reading:
+            process.wait()
         with refused_by_sentence():
+            if unread:
+                suits(checked_files(pair, **how)[0])
             ready = opened(load(pair, **how, tell=hear))
         served.pair = ready.pair
 
@@ -209,6 +218,8 @@ def go_live(
         if name == "small":
             continue
         front.words = partial("Loading {}".format, PAIRS[name].title)
+        for process in read_apart(unread_files(PAIRS[name])):
+            process.wait()
         if other := beside(name, how, as_served):
             served.others.append(other)
             made = Readiness(other, DEVICE, other.title, waits)
@@ -217,6 +228,19 @@ def go_live(
     DEVICE.carry_out(collected())
     set_apart()
     print("Everything is ready.", flush=True)
+
+
+def unread_files(pair: Pair) -> list[str]:
+    """The pair's GGUF files that this machine has read nothing of yet."""
+    from engine.models.gguf.reading import is_unread  # imports transformers
+
+    return [each for each in (pair.target, pair.draft) if each and is_gguf(each) and is_unread(each)]
+
+
+def read_apart(files: list[str]) -> list[Popen]:
+    """Processes that read what these GGUF files say of their models, so that the page need not wait; none on one core."""
+    begun = (beforehand.call("engine.models.gguf.reading:small_files", os.path.abspath(each)) for each in files)
+    return [process for process in begun if process]
 
 
 def collected() -> Iterator[Quiet]:

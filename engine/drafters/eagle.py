@@ -1,4 +1,5 @@
-"""EAGLE drafter: one small layer goes on from the target's hidden states. One forward per tree level answers all branches.
+"""EAGLE drafter: one small layer goes on from the target's hidden states. One forward per tree level answers all branches. A P-EAGLE
+net answers all levels in the root's forward, so all nodes of a depth get one guess.
 
 Invariant: between rounds the cache holds only rows made from the target's true features. They end just before the first token of
 `pending`. Rows drafted from the drafter's own outputs are thrown away.
@@ -12,7 +13,7 @@ from engine.drafters.shared.drafted_rows import DraftedRows, stream_start
 from engine.drafters.shared.grows_at_once import GrowsAtOnce
 from engine.forward.uploads import rows_of
 from engine.models.pairs import LoadedPair
-from engine.nets.eagle import Eagle
+from engine.nets.eagle import Eagle, MaskedSession
 from engine.nets.eagle_compiled import CompiledSession, behind_level, grow_with_eagle
 from engine.tree import DraftTree
 
@@ -45,7 +46,10 @@ class EagleDrafter(GrowsAtOnce):
         self.rows, self.asked = DraftedRows(), False
 
     @torch.inference_mode()
-    def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
+    def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
+        """As `Drafter.log_q`; None where a node stands deeper than a P-EAGLE net guesses."""
+        if isinstance(self.session, MaskedSession) and nodes != [0]:
+            return self.session.behind([tree.depth[node] for node in nodes])
         self.forwards += 1
         if nodes == [0]:
             return self.session.root(*self.entries())

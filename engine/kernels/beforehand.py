@@ -1,4 +1,4 @@
-"""Beforehand: a second process compiles large loops, while the one that wants them imports and compiles others.
+"""Beforehand: a second process does what takes long, such as compiling large loops, while the one that wants it does other things.
 
 numba compiles one loop at a time in a process, so a first start would leave all cores idle but one. The code is kept in the folder of
 compiled code, where the first process finds it. It compiles a loop itself when it comes sooner.
@@ -13,6 +13,7 @@ from engine.kernels.code_folder import folder_for
 
 ENGINE = Path(__file__).parents[1]
 WORK = "import sys, pkgutil\nfor each in sys.argv[1:]: pkgutil.resolve_name(each)()"
+CALL = "import sys, pkgutil\npkgutil.resolve_name(sys.argv[1])(sys.argv[2])"
 
 
 def begin(*functions: str) -> Popen | None:
@@ -20,7 +21,19 @@ def begin(*functions: str) -> Popen | None:
     kept = folder_for(ENGINE, os.environ.get("NUMBA_CACHE_DIR"))
     if kept.exists() or (os.cpu_count() or 1) < 2:
         return None
-    return Popen([sys.executable, "-c", WORK, *functions], cwd=ENGINE.parent, stdout=DEVNULL, stderr=DEVNULL)
+    return process(WORK, *functions)
+
+
+def call(function: str, argument: str) -> Popen | None:
+    """Starts a process that calls "module:function" with a string, or none on one core. What it raises is told to nobody.
+
+    A path must be a whole one: the process works in the engine's own folder.
+    """
+    return None if (os.cpu_count() or 1) < 2 else process(CALL, function, argument)
+
+
+def process(code: str, *arguments: str) -> Popen:
+    return Popen([sys.executable, "-c", code, *arguments], cwd=ENGINE.parent, stdout=DEVNULL, stderr=DEVNULL)
 
 
 def compile_largest() -> None:

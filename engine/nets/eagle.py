@@ -29,7 +29,7 @@ class EagleForm:
     the rotary embedding's `head_dim / 2` inverse frequencies, and `attention_scaling` the factor of its cosines and sines. A token
     attends to `sliding` positions, 0 for all. With `normed_residual` the residual stream begins with the normed feature, and with
     `normed_output` drafted tokens go on from the final norm's output. All layers' features pass one norm with `normed_input`, and
-    each its own with `normed_taps`.
+    each its own with `normed_taps`. A net with a `mask` token is P-EAGLE's: it guesses all depths at once.
     """
 
     target_hidden: int
@@ -45,6 +45,7 @@ class EagleForm:
     normed_input: bool = False
     normed_taps: bool = False
     normed_output: bool = False
+    mask: int | None = None
 
 
 class NextLayer(Layer):
@@ -65,6 +66,7 @@ class Eagle(Net):
         """`config.own_vocab` is the size of the drafter's own vocabulary. Without a `form` it is the net that is trained here."""
         super().__init__(config, embedding, head)
         hidden, eps, heads = config.hidden, form.eps if form else EPS, config.heads
+        self.form = form
         self.taps, width = (len(form.layers), form.target_hidden) if form else (FEATURES, config.reads)
         self.fuse = Linear(self.taps * width, hidden)
         self.norm_token, self.norm_feature, self.norm_out = (RMSNorm(hidden, eps) for _ in range(3))
@@ -72,12 +74,14 @@ class Eagle(Net):
         self.next_layers = nn.ModuleList(NextLayer(config, form) for _ in range(config.layers - 1) if form)
         if form:
             self.rotary = Rotary(form.inverse, form.attention_scaling)
-            self.form, self.reads, self.window = form, form.layers, sys.maxsize
+            self.reads, self.window = form.layers, sys.maxsize
         else:
             self.rotary = Rotary.plain(hidden // heads, config.rope_theta)
         normed = self.taps if form and form.normed_taps else 0
         self.norm_taps = nn.ModuleList(RMSNorm(width, eps) for _ in range(normed))
         self.norm_input = RMSNorm(self.taps * width, eps) if form and form.normed_input else None
+        if self.masks:
+            self.mask_hidden = nn.Parameter(torch.empty(1, 1, self.taps * width))  # in place of a mask token's features
         self.unembed = nn.Parameter(
             torch.empty(config.own_vocab, hidden) if form else self.head[: config.own_vocab].float().clone()
         )
@@ -88,6 +92,11 @@ class Eagle(Net):
         ids = ids.to(self.offsets.device).sort().values
         self.offsets.copy_(ids - torch.arange(len(ids), device=ids.device))
         self.unembed.data.copy_(self.head[ids])
+
+    @property
+    def masks(self) -> list[int]:
+        """Mask tokens behind the root, each of which guesses a depth more; none for a net that goes on step by step."""
+        return [self.form.mask] * (self.config.depth - 1) if self.form and self.form.mask is not None else []
 
     @property
     def vocabulary(self) -> Tensor:
@@ -133,6 +142,8 @@ class Eagle(Net):
 
     def open(self, capacity: int) -> "EagleSession | CompiledSession":
         """A session with room for so many rows."""
+        if self.masks:
+            return MaskedSession(self, capacity + len(self.masks))
         return self.compiled.open(capacity) if self.compiled else EagleSession(self, capacity)
 
     def rollout(self, ids: Tensor, features: Tensor, steps: int, anchors: Tensor | None = None) -> list[Tensor]:
@@ -218,3 +229,24 @@ class EagleSession:
             away = positions[:, None] - self.stands[start:end]
             mask = mask.masked_fill(away >= self.sliding, torch.finfo(mask.dtype).min)
         return self.net.step(tokens, feature, positions, mask, self.cache.kv[:, :, :, start:], rows)
+
+
+class MaskedSession(EagleSession):
+    """P-EAGLE's: mask tokens behind the root's entry answer the deeper levels in the same forward. Their rows are not kept."""
+
+    def root(self, tokens: list[int], features: Tensor, chosen: list[int], position: int, start: int) -> Tensor:
+        net, masks = self.net, self.net.masks
+        count, rows = len(tokens) + len(masks), self.cache.rows
+        places = list(range(position, position + count))
+        ids, positions = uploaded([[*tokens, *masks], places], self.device).unbind()
+        read = rows_of(features, chosen)[:, : net.taps]
+        masked = net.mask_hidden.view(1, net.taps, -1).expand(len(masks), -1, -1)
+        visible = uploaded(torch.ones(count, count, dtype=torch.bool).tril(), self.device)
+        out = self.step(ids, positions, visible, net.fused(torch.cat([read, masked])), start)
+        self.cache.rows = rows + len(tokens)
+        self.levels = self.log_q(out[len(tokens) - 1 :])
+        return self.levels[:1]
+
+    def behind(self, depths: list[int]) -> Tensor | None:
+        """Log-probabilities `[n, V]` behind nodes of these depths; None where one is deeper than the net guesses."""
+        return rows_of(self.levels, depths) if max(depths) < len(self.levels) else None

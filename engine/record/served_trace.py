@@ -61,6 +61,9 @@ class ServedTrace:
             f"{PLACE} is not there. Start vLLM with a speculative config and {FLAG}, and ask for one text (n = 1).",
         )
         expect(dict, found, PLACE)
+        nothing = "so there is nothing to show."
+        # Where no pass had a draft, its steps are null even with `FLAG`
+        require(found.get("num_spec_steps") != 0, f"{PLACE}: no pass of this text had a draft, {nothing}")
         for name in STEPWISE:
             require(found.get(name) is not None, f"{PLACE} has no {name}. Start vLLM with {FLAG}.")
         drafted, accepted = (build(Listed[Whole], found[name], f"{PLACE}.{name}") for name in STEPWISE)
@@ -71,7 +74,7 @@ class ServedTrace:
                 0 <= kept <= many <= DRAFTED,
                 f"{PLACE}: verification {at + 1} cannot accept {kept} of {many} drafted tokens (at most {DRAFTED} are read).",
             )
-        require(max(drafted) > 0, f"{PLACE}: no verification drafted anything, so there is nothing to show.")
+        require(max(drafted) > 0, f"{PLACE}: no verification drafted anything, {nothing}")
         for name, total in zip(TOTALS, (len(drafted), sum(drafted), sum(accepted)), strict=True):
             told = found.get(name)
             require(

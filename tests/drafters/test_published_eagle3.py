@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from engine.drafters import DRAFTERS
+from engine.drafters.on_device.layers import EagleOnDevice
 from engine.forward.runner import Runner
 from engine.nets import load_nets
 from engine.nets.eagle import Eagle
@@ -18,7 +19,18 @@ from engine.target import Target
 from engine.tree import DraftTree
 from helpers.learned import TEXT
 from helpers.pairs import tiny_llama, tiny_pair
-from helpers.published.eagle3 import HEAD_DIM, HEADS, HIDDEN, KV_HEADS, LAYERS, SAFEAILAB, SPECULATORS, VOCAB, tensors
+from helpers.published.eagle3 import (
+    HEAD_DIM,
+    HEADS,
+    HIDDEN,
+    KV_HEADS,
+    LAYERS,
+    P_EAGLE,
+    SAFEAILAB,
+    SPECULATORS,
+    VOCAB,
+    tensors,
+)
 from helpers.published.files import write
 
 LLAMA3 = {
@@ -54,22 +66,28 @@ def turned(x: torch.Tensor, positions: torch.Tensor, inverse: torch.Tensor) -> t
 
 
 def reference(
-    found, prefix, model, text, layers, levels, *, residual, inverse, window=10**9, fed_back_normed=False
+    found, prefix, model, text, layers, levels, *, residual, inverse, window=10**9, fed_back_normed=False, mask=None
 ) -> torch.Tensor:
     """Log-probabilities `[levels, own]` of guessing along `text`, whose last `levels` - 1 tokens are drafted ones.
 
     Entry t holds token t + 1 and the feature of token t; drafted tokens take the output of the entry before in place of a feature.
+    With a `mask` token, that token and a learned feature take the place of all drafted ones.
     """
     w = {name.removeprefix(prefix): each.float() for name, each in found.items()}
     read = len(text) - levels  # tokens whose features the target has given: all before the root
     hidden = model(torch.tensor([text[:read]]), output_hidden_states=True).hidden_states
     taps = [hidden[k][0] for k in layers]
+    if mask is not None:
+        text = text[: read + 1] + [mask] * (levels - 1)
+        rows = zip(taps, w["mask_hidden"].view(len(taps), 1, -1), strict=True)
+        taps = [torch.cat([tap, row.expand(levels - 1, -1)]) for tap, row in rows]
     if "fc_norm.0.weight" in w:
         taps = [rms(each, w[f"fc_norm.{number}.weight"]) for number, each in enumerate(taps)]
     fused = torch.cat(taps, -1)
     if "input_norm.weight" in w:
         fused = rms(fused, w["input_norm.weight"])
-    features = list(fused @ w["fc.weight"].T)
+    fused = fused @ w["fc.weight"].T
+    features, masked = list(fused[:read]), list(fused[read:])
     embedding = w.get("embed_tokens.weight", model.get_input_embeddings().weight)[torch.tensor(text[1:])]
     outs = []
     for _ in range(levels):
@@ -95,7 +113,8 @@ def reference(
         inner = F.silu(inner @ w["mlp.gate_proj.weight"].T) * (inner @ w["mlp.up_proj.weight"].T)
         out = (x + inner @ w["mlp.down_proj.weight"].T)[-1]
         outs.append((rms(out, w["norm.weight"]) @ w["lm_head.weight"].T).log_softmax(-1))
-        features.append(rms(out, w["norm.weight"]) if fed_back_normed else out)
+        following = rms(out, w["norm.weight"]) if fed_back_normed else out
+        features.append(masked.pop(0) if masked else following)
     return torch.stack(outs)
 
 
@@ -119,6 +138,7 @@ def drawn_embedding(hidden: int) -> dict[str, torch.Tensor]:
     return {"embed_tokens.weight": torch.randn(VOCAB, hidden, generator=torch.Generator().manual_seed(2))}
 
 
+MASKED = {"mask_hidden": (1, 1, 3 * HIDDEN)}
 CASES = {
     "safeailab": (
         SAFEAILAB,
@@ -162,6 +182,11 @@ CASES = {
         tensors("midlayer.", extra={f"fc_norm.{tap}.weight": (HIDDEN,) for tap in range(3)}),
         {"layers": (2, 4, 5), "residual": False, "inverse": plain_inverse(10000.0)},
     ),
+    "P-EAGLE": (
+        P_EAGLE | {"fc_norm": True},
+        tensors("layers.0.", extra={f"fc_norm.{tap}.weight": (HIDDEN,) for tap in range(3)} | MASKED),
+        {"layers": (1, 4, 6), "residual": True, "inverse": plain_inverse(500000.0), "mask": P_EAGLE["mask_token_id"]},
+    ),
 }
 
 
@@ -194,8 +219,22 @@ def test_a_published_drafter_guesses_as_the_published_network(case, model, tmp_p
         root += accepted + 1
 
 
+def test_p_eagle_answers_its_levels_with_one_forward_a_round_and_no_deeper_one(model, tmp_path):
+    config, found, _ = CASES["P-EAGLE"]
+    write(tmp_path / "any", config, found)
+    pair = pair_of(tmp_path, model)
+    drafter = DRAFTERS["eagle"](pair, 64)
+    drafter.begin(TEXT[:8], Target(pair.target, 64, drafter.reads_features).prefill(TEXT[:7]))
+    tree = DraftTree.rooted(TEXT[7])
+    for token in (3, 4, 5):
+        tree.add(len(tree) - 1, token, 1.0, 1.0)
+    levels = [drafter.log_q(tree, [node]) for node in range(4)]
+    assert [each is None for each in levels] == [False, False, False, True] and drafter.forwards == 1
+    assert not EagleOnDevice.serves(pair.net("eagle"))
+
+
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("case", ["safeailab", "qwen3 with a window"])
+@pytest.mark.parametrize("case", ["safeailab", "qwen3 with a window", "P-EAGLE"])
 def test_trees_of_a_published_drafter_write_plain_decodings_tokens(case, temperature, model, tmp_path):
     config, found, _ = CASES[case]
     write(tmp_path / "published", config, found)

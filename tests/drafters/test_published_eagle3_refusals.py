@@ -5,7 +5,7 @@ import torch
 
 from engine.nets import load_nets
 from helpers.pairs import tiny_llama
-from helpers.published.eagle3 import HIDDEN, LAYER, LAYERS, OWN, SAFEAILAB, SPECULATORS, VOCAB, tensors
+from helpers.published.eagle3 import HIDDEN, LAYER, LAYERS, OWN, P_EAGLE, SAFEAILAB, SPECULATORS, VOCAB, tensors
 from helpers.published.files import write
 
 MIXED = {"num_hidden_layers": 2, "layer_types": ["full_attention", "sliding_attention"], "sliding_window": 8}
@@ -21,9 +21,11 @@ def model():
     [
         (
             {**SPECULATORS, "speculators_model_type": "mlp"},
-            "of the type 'mlp'. Those of the types eagle3, dflash and dspark",
+            "of the type 'mlp'. Those of the types eagle3, peagle, dflash and dspark",
         ),
-        ({**SPECULATORS, "speculators_model_type": "peagle"}, "of the type 'peagle'. Those of the types eagle3"),
+        ({**P_EAGLE, "mask_token_id": None}, "mask_token_id between 0 and 255, got None"),
+        ({**P_EAGLE, "mask_token_id": 256}, "mask_token_id between 0 and 255, got 256"),
+        ({**P_EAGLE, "speculators_config": None}, "how many speculative_tokens, at least 2"),
         ({**SPECULATORS, "transformer_layer_config": None}, "lacks transformer_layer_config"),
         ({**SPECULATORS, "norm_before_residual": None}, "does not say norm_before_residual"),
         (

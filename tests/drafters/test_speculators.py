@@ -169,6 +169,30 @@ def test_a_block_of_speculators_guesses_as_it_does_there(case, model, target, tm
     assert torch.allclose(found[:, ids], expected, atol=1e-4, rtol=0) and expected.max() > 0.05
 
 
+@torch.inference_mode()
+def test_a_p_eagle_of_speculators_guesses_as_it_does_there(model, target, tmp_path, monkeypatch):
+    """Its training draws the places whose depths are guessed. Here it is told the root and three depths."""
+    from speculators.models.peagle import core
+
+    layers, depths = [1, 4, 6], 4
+    layer = LlamaConfig(**SIZES, num_hidden_layers=2)
+    config = {"eagle_aux_hidden_state_layer_ids": layers, "mask_token_id": MASK, "fc_norm": True}
+    net, ids = made("peagle", LlamaConfig, config | {"transformer_layer_config": layer}, OWN, target)
+    net.save_pretrained(tmp_path / "any")
+    seen, text = features(model, layers)[:, :-1], torch.tensor([TEXT[1:]])
+    places, count = [ROOT - 1] * (depths - 1), text.shape[1]
+    drawn = torch.tensor([*range(count), *places]), torch.tensor([0] * count + list(range(1, depths)))
+    monkeypatch.setattr(core, "generate_cod_sample_indices", lambda **_: drawn)
+    monkeypatch.setattr(core, "compute_metrics", lambda **_: (None, {}))
+    kept: list[torch.Tensor] = []
+    net.lm_head.register_forward_hook(lambda _, __, out: kept.append(out))
+    net(seen, text, torch.zeros_like(text), verifier_last_hidden_states=torch.zeros(1, count, SIZES["hidden_size"]))
+    expected = torch.cat([kept[0][0, ROOT - 1 : ROOT], kept[0][0, count:]]).softmax(-1)
+    drafter, tree = read_back(tmp_path, model, "eagle")
+    found = torch.cat([drafter.log_q(tree, [level]) for level in range(depths)]).exp()
+    assert torch.allclose(found[:, ids], expected, atol=1e-4, rtol=0) and expected.max() > 0.05
+
+
 # ---- what is exported here
 
 

@@ -58,6 +58,23 @@ def test_a_start_with_code_of_these_sources_or_on_one_core_begins_nothing(begun,
     assert beforehand.begin("module:function") is None
 
 
+def test_a_call_gets_its_string_on_two_cores(begun, monkeypatch):
+    assert beforehand.call("module:function", "a b") == [
+        sys.executable,
+        "-c",
+        beforehand.CALL,
+        "module:function",
+        "a b",
+    ]
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    assert beforehand.call("module:function", "a b") is None
+
+
+def test_a_called_function_is_given_the_string(tmp_path):
+    made = tmp_path / "made"
+    assert beforehand.call("os:mkdir", str(made)).wait() == 0 and made.is_dir()
+
+
 @pytest.mark.slow
 def test_the_process_leaves_loops_where_others_find_them(monkeypatch, tmp_path):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))

@@ -223,7 +223,9 @@ def test_a_second_start_reads_no_vocabulary_out_of_the_file_and_other_content_is
 ):
     file = tmp_path / "model.gguf"
     write_gguf(file, random_model("llama"), "llama")
+    assert gguf_reading.is_unread(str(file))
     first = gguf_reading.small_files(str(file))
+    assert not gguf_reading.is_unread(str(file))
     assert first.is_relative_to(cache) and first.parent.stat().st_mode & 0o077 == 0
     gguf_reading.converted.cache_clear()  # as in another process
     monkeypatch.setattr(gguf_reading, "write_small_files", lambda *_: pytest.fail("It was read again"))

@@ -55,6 +55,14 @@ def test_a_summary_tells_guesses_and_no_steps():
         ServedTrace.of(values(name))
 
 
+def test_a_text_without_any_draft_is_said_to_have_none():
+    """Its steps are null, though the server was started with what tells them."""
+    found = values("vllm-ngram-silent.json")
+    assert found["metrics"]["speculative_decoding"]["num_spec_steps"] == 0
+    assert telling.guesses_of(found) == telling.Guesses(found["usage"]["completion_tokens"], 0, 0)
+    assert "no pass of this text had a draft" in answer("opened", text("vllm-ngram-silent.json"))["refused"]
+
+
 def test_of_two_texts_nothing_is_told_and_the_refusal_says_what_to_ask_for():
     with pytest.raises(ValueError, match=r"speculative_decoding is not there\. .*ask for one text \(n = 1\)"):
         ServedTrace.of(values("vllm-two-texts.json"))

@@ -4,7 +4,8 @@
 TreeRace.masthead = (() => {
   const { showWhenWhole } = TreeRace.arrival;
   const { mountDarkMode } = TreeRace.darkMode;
-  const { finder, make } = TreeRace.elements;
+  const { read } = TreeRace.address;
+  const { finder, make, whenThere } = TreeRace.elements;
   const { fill } = TreeRace.form;
   const { galleryMenu } = TreeRace.gallery;
   const { showKeys } = TreeRace.keys;
@@ -29,12 +30,18 @@ TreeRace.masthead = (() => {
     screenMenu(at("screens"), screens);
     const menus = { plain: promptMenus(prompts), chat: promptMenus(examples) };
     at("gallery").append(...menus.plain, ...menus.chat);
+    const flat = { plain: Object.values(prompts).flat(), chat: Object.values(examples).flat() };
+    const linked = read("prompt"); // of the place that a link leads to, which stays as it is
+    let before = false; // the plain prompt is in the page from the server on
     const pairs = followPairs(at, own, (chat) => {
       for (const menu of menus.plain) menu.hidden = chat;
       for (const menu of menus.chat) menu.hidden = !chat;
+      const [mine, other] = chat ? [flat.chat, flat.plain] : [flat.plain, flat.chat];
+      if (chat !== before && other[0].prompt !== linked) beginWith(mine[0].prompt, other[0].prompt);
+      before = chat;
     });
     mountPresentation(at("stage-button"), at("race-again"));
-    addStageKeys(Object.values(prompts).flat());
+    addStageKeys(() => (pairs.spoken?.chat ? flat.chat : flat.plain));
     mountStageDials(at("stage-dials"), screenRoot());
     mendTab();
     markLacking();
@@ -45,6 +52,18 @@ TreeRace.masthead = (() => {
     followReadiness((status) => {
       showReadiness(at, status.words);
       if (status.pair) pairs.hear(/** @type {OwnPair} */ (status)); // another pair may have come since the page was built
+    });
+  }
+
+  /**
+   * Puts the first prompt for this kind of pair in the place of the other kind's. What a visitor has written stays.
+   * @param {string} mine
+   * @param {string} other
+   */
+  function beginWith(mine, other) {
+    const box = () => /** @type {HTMLTextAreaElement | null} */ (document.querySelector("#prompt textarea"));
+    whenThere(box, () => {
+      if (box()?.value === other) fill("#prompt textarea", mine);
     });
   }
 

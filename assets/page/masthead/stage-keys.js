@@ -5,12 +5,13 @@ TreeRace.stageKeys = (() => {
   const { fill, pressRace } = TreeRace.form;
   const { addKeys } = TreeRace.keys;
 
-  /** @param {{ prompt: string }[]} prompts in the order in which they come */
-  function addStageKeys(prompts) {
+  /** @param {() => { prompt: string }[]} prepared the prompts that suit the pair, in the order in which they come */
+  function addStageKeys(prepared) {
     const box = () => /** @type {HTMLTextAreaElement} */ (document.querySelector("#prompt textarea"));
 
     const next = () => {
       if (TreeRace.view.isLive) return;
+      const prompts = prepared();
       const at = prompts.findIndex(({ prompt }) => prompt === box().value);
       fill("#prompt textarea", prompts[(at + 1) % prompts.length].prompt);
       requestAnimationFrame(pressRace); // the form has the prompt by then

@@ -18,6 +18,10 @@ from engine.nets.mtp import Mtp
 class EagleOnDevice(Entries):
     """`stands [capacity]` tells the position of every row."""
 
+    @classmethod
+    def serves(cls, net: Any) -> bool:
+        return net is not None and not net.masks  # P-EAGLE drafts on the host
+
     def __init__(self, pair: LoadedPair, net: Any):
         super().__init__(pair, net)
         self.taps = net.reads

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
+from glob import escape
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,11 @@ def numbers_at(place: Place, shard: Path) -> np.ndarray:
     return gguf.dequantize(rows, gguf.GGMLQuantizationType(place.kind)).reshape(place.shape)
 
 
+def is_unread(path: str) -> bool:
+    """Whether `small_files` will take long: the cache has nothing of a model of this name. No byte of the file is read."""
+    return not any(cache_folder().glob(f"{escape(title_of(path)[:60])}-*/{PLACES}"))
+
+
 def weights_in(path: str) -> dict[str, StoredWeight]:
     """Every weight of the model in these files, by transformers' name."""
     shards, folder = shards_of(Path(path)), small_files(path)
@@ -146,9 +152,21 @@ def cache_folder() -> Path:
 PASSING: list[tempfile.TemporaryDirectory] = []
 
 
+class QuickReader(gguf.GGUFReader):
+    """Reads from a plain view of the mapped file: NumPy takes several times as long for each of a vocabulary's slices of a map."""
+
+    @property
+    def data(self) -> np.ndarray:
+        return self.plain
+
+    @data.setter
+    def data(self, mapped: np.ndarray) -> None:
+        self.plain = mapped.view(np.ndarray)
+
+
 def write_small_files(shards: list[Path], folder: Path) -> None:
     """Write what `small_files` holds. Raises `ValueError` with what is missing."""
-    readers = [gguf.GGUFReader(each) for each in shards]
+    readers = [QuickReader(each) for each in shards]
     values = {
         name: field.contents()
         for name, field in readers[0].fields.items()
@@ -219,6 +237,9 @@ def weight_names(config: PreTrainedConfig, architecture: str, sizes: dict[str, A
     """transformers' names of the weights by those in the file."""
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
+    # Names are found in the model or in a part of it. The map would look into each part's parts, too, and make all names anew for each
+    for part in model.children():
+        setattr(part, "named_children", lambda: iter(()))  # noqa: B010, no method may be assigned to
     processor = TENSOR_PROCESSORS.get(architecture, TensorProcessor)(config=sizes)
     try:
         return get_gguf_hf_weights_map(model, processor)

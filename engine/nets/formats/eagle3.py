@@ -1,5 +1,6 @@
 """EAGLE-3 checkpoints in the form of SafeAILab (`midlayer.*`) and in that of speculators and vLLM (`layers.0.*`), as `Eagle` nets.
 
+P-EAGLE of speculators (`peagle`) is such a net with a mask token and one learned feature, which stand for what is not read yet.
 Both count a layer to read by the number of layers before it. Where a config does not name them, they are 2, half of all, and all but 3.
 """
 
@@ -22,6 +23,7 @@ SPECULATORS, SAFEAILAB = "layers.0.", "midlayer."  # how each calls its one laye
 MOST_LAYERS = 64
 NUMBERS = ("hidden_size", "intermediate_size", "num_attention_heads", "vocab_size")  # that a config must have
 FLAGS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")  # each true or false
+TYPES = ("eagle3", "peagle")  # of speculators
 LAYER_IDS = "eagle_aux_hidden_state_layer_ids"
 # What is read beside the layers, and in eagle_config; whether an embedding was trained shows in the tensors
 READ = frozenset({*FLAGS, LAYER_IDS, "draft_vocab_size", "eagle_config", "embed_requires_grad", "target_layer_ids"})
@@ -43,6 +45,7 @@ OUTSIDE = {
     "norm_out.weight": ("norm.weight",),
     "unembed": ("lm_head.weight",),
     "norm_input.weight": ("input_norm.weight",),
+    "mask_hidden": ("mask_hidden",),
 }
 
 
@@ -123,10 +126,10 @@ def load(
 
 def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int) -> Callable[..., Eagle]:
     speculators = "speculators_model_type" in config
-    if speculators and config["speculators_model_type"] != "eagle3":
+    if speculators and config["speculators_model_type"] not in TYPES:
         raise ValueError(
-            f"{folder} is a speculators drafter of the type {config['speculators_model_type']!r}. Those of the types eagle3, "
-            "dflash and dspark are read."
+            f"{folder} is a speculators drafter of the type {config['speculators_model_type']!r}. Those of the types "
+            f"{', '.join(TYPES)}, dflash and dspark are read."
         )
     layer = config.get("transformer_layer_config") if speculators else config
     if not isinstance(layer, dict):
@@ -158,6 +161,7 @@ def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, lay
         normed_input=flags["norm_before_fc"],
         normed_taps=flags["fc_norm"],
         normed_output=flags["norm_output"],
+        mask=mask_of(folder, config, vocab),
     )
     heads, own_vocab = llama.num_attention_heads, checked.own_size(folder, config, "draft_vocab_size", vocab)
     theta = llama.rope_parameters["rope_theta"] if rotary.rope_type == "default" else 0.0
@@ -177,6 +181,8 @@ def refuse_unread(folder: Path, config: dict[str, Any]) -> None:
     if "speculators_model_type" in config:
         checked.refuse_unread(folder, config["transformer_layer_config"], of_layer, "transformer_layer_config")
         of_layer = {"transformer_layer_config", "target_hidden_size"}
+        if config["speculators_model_type"] == "peagle":
+            of_layer.add("mask_token_id")
     checked.refuse_unread(folder, config, READ | of_layer, computed=COMPUTED)
     if isinstance(inner, dict):
         checked.refuse_unread(folder, inner, READ_WITHIN, "eagle_config", COMPUTED)
@@ -186,6 +192,20 @@ def guesses_of(config: dict[str, Any]) -> int:
     """How many tokens ahead the drafter was trained to guess, as speculators_config says; 1 where it does not."""
     methods = (config.get("speculators_config") or {}).get("proposal_methods") or [{}]
     return int(methods[0].get("speculative_tokens") or 1)
+
+
+def mask_of(folder: Path, config: dict[str, Any], vocab: int) -> int | None:
+    """The id of P-EAGLE's mask token, None for EAGLE-3. Raises `ValueError` for no such id, and where it guesses one token."""
+    if config.get("speculators_model_type") != "peagle":
+        return None
+    mask = config.get("mask_token_id")
+    if type(mask) is not int or not 0 <= mask < vocab:
+        raise ValueError(f"{folder}/config.json must give mask_token_id between 0 and {vocab - 1}, got {mask!r}.")
+    if guesses_of(config) < 2:
+        raise ValueError(
+            f"{folder}/config.json must say in speculators_config how many speculative_tokens, at least 2, the drafter guesses at once."
+        )
+    return mask
 
 
 def flags_of(folder: Path, config: dict[str, Any]) -> dict[str, bool]:

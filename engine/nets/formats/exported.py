@@ -133,7 +133,8 @@ def block(
         **({name: config[name] for name in MARKOV} if kind == "dspark" else {}),
     }
     readers = "Embedding and head in it are the target's, made narrower" if narrow else "speculators 0.9 reads it"
-    return described, tensors, f"It is a {kind} drafter of speculators. {readers}."
+    ran = f" {RAN}." if kind == "dflash" else ""
+    return described, tensors, f"It is a {kind} drafter of speculators. {readers}.{ran}"
 
 
 def medusa(config: NetConfig, weights: Weights, tables: Tables, verifier: str, target: PreTrainedConfig) -> Export:

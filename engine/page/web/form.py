@@ -7,7 +7,7 @@ from typing import Any
 
 import gradio as gr
 
-from engine.page.screens.answers import PROMPTS, RACES
+from engine.page.screens.answers import CHAT_PROMPTS, PROMPTS, RACES
 from engine.page.screens.link import HOTTEST
 from engine.race import LIMITS
 from engine.record.constraint import LONGEST
@@ -20,9 +20,10 @@ def some(fields: Fields, *names: str) -> Fields:
     return {name: fields[name] for name in names}
 
 
-def prompt_box() -> gr.Textbox:
+def prompt_box(chat: bool) -> gr.Textbox:
+    """It begins with a request where the page's own pair answers them, else with the beginning of a story."""
     return gr.Textbox(
-        PROMPTS["stories"][0]["prompt"],
+        (CHAT_PROMPTS["chat"] if chat else PROMPTS["stories"])[0]["prompt"],
         label="Prompt",
         show_label=False,
         placeholder="Write the beginning; both lanes go on from here.",

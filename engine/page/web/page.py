@@ -58,7 +58,7 @@ def build(served: Served, screens: Sequence[Screen] = SCREENS) -> gr.Blocks:
     with gr.Blocks(title="TreeRace", analytics_enabled=False, fill_width=True) as page, gr.Column(elem_id="screen"):
         masthead(served, screens)
         with gr.Row(elem_id="entry"):
-            prompt = prompt_box()
+            prompt = prompt_box(served.pair.chat)
             buttons = [start_and_stop(screen) for screen in screens]
         columns = [gr.Column(elem_id=f"{screen.name}-screen", elem_classes="of-screen") for screen in screens]
         with gr.Row(elem_id="dials"):

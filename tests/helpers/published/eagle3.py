@@ -25,6 +25,12 @@ SPECULATORS = {
     "eagle_aux_hidden_state_layer_ids": [1, 4, 6],
     "transformer_layer_config": {**LAYER, "rope_theta": 500000.0},
 }
+P_EAGLE = {
+    **SPECULATORS,
+    "speculators_model_type": "peagle",
+    "mask_token_id": 250,
+    "speculators_config": {"proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": 3}]},
+}
 
 
 def tensors(

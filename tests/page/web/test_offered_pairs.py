@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 import app
-from engine.models.pairs import PAIRS
+from engine.models.pairs import PAIRS, own_pair
 
 
 @pytest.fixture(autouse=True)
@@ -65,3 +65,53 @@ def test_a_published_pair_that_is_here_is_offered_when_it_is_loaded_behind_all_o
         SystemExit, match=r"Unknown pair in TREERACE_OFFER 'qwen3-8b'\. Available: small, embedded, smollm2"
     ):
         app.names_beside(PAIRS["embedded"], how)
+
+
+@pytest.mark.parametrize("unread", [True, False])
+def test_a_gguf_file_that_was_never_read_is_read_by_another_process_while_the_small_pair_goes_live(
+    unread, monkeypatch, tmp_path
+):
+    """One that was read before is refused before anything is made ready."""
+    said, file = [], tmp_path / "model.gguf"
+    file.touch()
+    front = SimpleNamespace(hand_over=lambda live: said.append("live"), page_is_coming=False)
+
+    class Noted:
+        words = waiting = ""
+
+        def __init__(self, pair, *_, **__):
+            self.pair = pair
+
+        def make_opening(self) -> None:
+            said.append(self.pair.title)
+
+        def make_rest(self) -> None:
+            pass
+
+    def call(function, path):
+        said.append("reads")
+        assert function == "engine.models.gguf.reading:small_files" and path == str(file)
+        return SimpleNamespace(wait=lambda: said.append("waits"))
+
+    def checked_files(pair, **_):
+        said.append("checks")
+        return ("its tokenizer",)
+
+    def suits(tokenizer):
+        assert tokenizer == "its tokenizer"
+
+    page = {"build": lambda served: None, "mounted": lambda *_: None, "spoken_of": lambda served: {}}
+    monkeypatch.setitem(sys.modules, "engine.page.web.page", SimpleNamespace(**page))
+    monkeypatch.setattr(
+        "engine.models.loading.load", lambda pair, *_, **__: SimpleNamespace(title=pair.title, remote=None)
+    )
+    monkeypatch.setattr("engine.models.loading.checked_files", checked_files)
+    monkeypatch.setattr("engine.models.gguf.reading.is_unread", lambda path: unread)
+    monkeypatch.setattr("engine.page.screens.readiness.Readiness", Noted)
+    monkeypatch.setattr(app.beforehand, "call", call)
+    app.go_live(front, own_pair(str(file)), {"device": "cpu"} | app.AS_FILED, lambda own: own, suits)
+    small = PAIRS["small"].title
+    if unread:
+        assert said == ["reads", small, "live", "waits", "checks", "model"]
+    else:
+        assert said == ["checks", small, "live", "model"]

@@ -8,11 +8,13 @@ from gradio_client import Client
 from playwright.sync_api import Page, expect
 
 from engine.models.pairs import EMBEDDED, PAIRS
+from engine.page.screens.answers import CHAT_PROMPTS, PROMPTS
 from helpers.commands import starting_app
 from helpers.page import NO_STORY, PATIENCE, PROMPT, REAL_TIME, race
 
 TITLES = {name: PAIRS[name].title for name in EMBEDDED}
 GROWTH = 11  # the page of Learn on both models, counted from 0
+REQUEST = CHAT_PROMPTS["chat"][0]["prompt"]
 RACED = "TreeRace.view.systems.map(({ trace }) => trace.pair)"
 
 
@@ -149,12 +151,20 @@ def test_a_chat_model_gets_requests_to_try_and_says_its_memory(visitor):
            }"""
     )
     chips = {name: visitor.get_by_role("button", name=name, exact=True) for name in ("chat", "stories")}
+    prompt, story = visitor.locator("#prompt textarea"), PROMPTS["stories"][0]["prompt"]
     expect(chips["stories"]).to_be_visible()
     expect(chips["chat"]).to_be_hidden()
+    expect(prompt).to_have_value(story)
     size(visitor, "SmolLM2 135M").check(force=True)
     expect(chips["chat"]).to_be_visible()
     expect(chips["stories"]).to_be_hidden()
+    expect(prompt).to_have_value(REQUEST)
+    size(visitor, "67M").check(force=True)
+    expect(prompt).to_have_value(story)
+    prompt.fill("My own words")
+    size(visitor, "SmolLM2 135M").check(force=True)
+    expect(prompt).to_have_value("My own words")
     expect(visitor.get_by_title("Race on the SmolLM2 135M Instruct, 0.5 GB of memory")).to_be_visible()
     chips["chat"].click()
     visitor.get_by_role("button", name="Three tips").click()
-    expect(visitor.locator("#prompt textarea")).to_have_value("Give me three tips for learning to cook.")
+    expect(prompt).to_have_value(REQUEST)
