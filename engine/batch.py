@@ -34,7 +34,7 @@ def decode_together(
     if system.guarantee != "tokens":
         raise ValueError(f"Batches are decoded with the rule token match, and {system.name} has {system.acceptance}.")
     capacity = min(pair.context, max(map(len, prompts)) + max_new_tokens) + LARGEST_TREE
-    costs = shared(system.costs(pair), len(prompts)) if system.reads_costs else FREE
+    costs = shared(system.costs(pair), len(prompts)) if system.reads_costs(pair) else FREE
     parts = [system.build(pair, capacity, **system.shape(pair), costs=costs) for _ in prompts]
     features = parts[0][0].reads_features
     batch = Batch(pair.target, len(prompts), capacity, features)

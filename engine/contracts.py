@@ -83,15 +83,10 @@ class Drafter(Part):
     # Which of the target's hidden states it reads, as `engine.forward.session.Session` takes them. False: none, and it gets None.
     # True: three layers and the final state, [N, 4, H]. A tuple of n layers: these and the final state, [N, n + 1, H].
     reads_features: bool | tuple[int, ...] = False
-    idea: ClassVar[str] = OTHER  # where its guesses come from, one of `IDEAS`
-    reads_logits: ClassVar[bool] = False  # whether `see` is called with the target's logits of every verification
-    guesses: ClassVar[bool] = True  # False for the drafter that proposes nothing
+    idea: ClassVar[str] = OTHER  # where its guesses come from, one of `IDEAS`; `NO_GUESSES` where it makes none
     needs_constraint: ClassVar[bool] = False  # whether it guesses under a constraint alone
     takes: ClassVar[str] = (
         ""  # what of the pair it is made of: `DRAFT` or `TABLE` of `engine.models.advice`, or a net by its name
-    )
-    chooses: ClassVar[bool] = (
-        False  # whether it is one of its `choices`, and is made as `Drafter(pair, capacity, chosen)`
     )
     offers: ClassVar[frozenset[str]] = frozenset()  # what it answers beside `log_q`
     forwards: int = 0  # its own forwards so far
@@ -115,7 +110,10 @@ class Drafter(Part):
 
     @classmethod
     def choices(cls, pair: "LoadedPair") -> list[str]:
-        """Names of the drafters that it can be for this pair: the one that promises the most on this machine, else the first."""
+        """Names of the drafters that it can be for this pair: the one that promises the most on this machine, else the first.
+
+        Empty for a drafter that is itself. Where there are some, it is made as `Drafter(pair, capacity, chosen)`.
+        """
         return []
 
     def reading(self, cache: "KVCache") -> None:
@@ -133,8 +131,7 @@ class Drafter(Part):
         raise NotImplementedError
 
     def see(self, tree: DraftTree, logits: torch.Tensor, path: list[int]) -> None:
-        """Take in the target's `logits [N, V]` behind every node, rejected ones too. Called before `commit`, where `reads_logits`."""
-        raise NotImplementedError
+        """Take in the target's `logits [N, V]` behind every node, rejected ones too. Called before `commit`."""
 
     def commit(self, tree: DraftTree, path: list[int], bonus: int, features: Features = None) -> None:
         """Take in the accepted nodes and the token after them, which is the next root. `features [N, 4, H]` are the tree's nodes'."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.acceptance import ACCEPTANCES
 from engine.breaks import BREAKS
-from engine.contracts import FREE, PROPOSALS, Acceptance, Drafter, Lack, Policy, Rounds
+from engine.contracts import FREE, NO_GUESSES, PROPOSALS, Acceptance, Drafter, Lack, Policy, Rounds
 from engine.drafters import DRAFTERS
 from engine.models.pairs import LoadedPair
 from engine.named_systems import NAMED
@@ -17,9 +17,9 @@ from engine.record.calibration import sizes
 from engine.record.costs import Costs, Counted
 from engine.record.parsing import shown
 from engine.rounds.guiding import Mask, masked
+from engine.rounds.pair_costs import PairCosts
 from engine.rounds.round import HostRounds
 from engine.rounds.round_gpu import DeviceRounds, on_device
-from engine.rounds.timing import costs_of, device_costs, followed
 from engine.sampling import Sampling
 from engine.target import Target
 
@@ -87,7 +87,7 @@ class System:
     @property
     def guesses(self) -> bool:
         """Whether its drafter guesses anything."""
-        return DRAFTERS[self.drafter].guesses
+        return DRAFTERS[self.drafter].idea != NO_GUESSES
 
     @property
     def branches(self) -> bool:
@@ -99,10 +99,9 @@ class System:
         """Whether its policy sizes trees by the costs of forwards on this machine, so that its shape is only a limit."""
         return POLICIES[self.policy].reads_costs
 
-    @property
-    def reads_costs(self) -> bool:
+    def reads_costs(self, pair: LoadedPair) -> bool:
         """Whether its lanes are made with the costs of forwards on this machine."""
-        return self.limits or DRAFTERS[self.drafter].chooses
+        return self.limits or bool(DRAFTERS[self.drafter].choices(pair))
 
     @property
     def is_shaped(self) -> bool:
@@ -130,11 +129,10 @@ class System:
     def costs(self, pair: LoadedPair) -> Costs:
         """What its rounds cost on this machine and what its counted shapes promise there, measured on the first call.
 
-        A policy that sizes trees by costs has them as `timing.follow` found them last. Where a GPU decides whole rounds and a system
-        chooses its drafter, promises are those of such rounds.
+        A policy that sizes trees by costs has them as `PairCosts.refresh` timed them last. Where a GPU decides whole rounds and a
+        system chooses its drafter, promises are those of such rounds.
         """
-        costs = costs_of(pair, self.drafter)
-        costs = (followed(pair, costs) if self.limits else costs).with_shapes(self.counted(pair))
+        costs = PairCosts(pair).of(self.drafter, recent=self.limits).with_shapes(self.counted(pair))
         there = self.there(pair, self.own_shape, Sampling(device=pair.target.noise_place))
         promised = {each.drafter: round(speedup, 2) for each, speedup in there.items() if speedup}
         return replace(costs, promised=promised) if promised else costs
@@ -154,7 +152,7 @@ class System:
             best = max(there, key=there.__getitem__)
             system = SYSTEMS["vanilla"] if 0 < there[best] < 1 else best  # none promises to pay
             return system.rounds(pair, capacity, system.own_shape, sampling)
-        costs = self.costs(pair) if self.reads_costs else FREE
+        costs = self.costs(pair) if self.reads_costs(pair) else FREE
         drafter, policy, rule = self.build(pair, capacity, **shape, costs=costs)
         target = self.target(pair, capacity, drafter.reads_features)
         return HostRounds(target, drafter, policy, rule, sampling, self.mask)
@@ -182,7 +180,7 @@ class System:
             counted = {
                 name: each for name, each in system.counted(pair).items() if all(map(le, sizes(name), limits.values()))
             }
-            costs = device_costs(pair, system.drafter, system.policy).with_shapes(counted) if counted else FREE
+            costs = PairCosts(pair).of_device(system.drafter, system.policy).with_shapes(counted) if counted else FREE
             shape = sized(costs.best_shape) if counted else own
             made = replace(system, depth=shape["depth"], width=shape["width"], nodes=shape["nodes"])
             found[made] = costs.shapes[costs.best_shape].speedup if counted else 0.0
@@ -202,7 +200,7 @@ class System:
         """Fresh parts for one lane. `costs` are this machine's. Raises `ValueError` when the pair or the shape does not allow it."""
         self.refuse_without(pair)
         drafter, _, rule = self.parts
-        best = drafter.chooses and costs.chosen_of(drafter.choices(pair))
+        best = costs.chosen_of(drafter.choices(pair))
         chosen = {"chosen": best} if best else {}
         guessing = drafter(pair, capacity, **chosen)
         guessing.stop_ids = pair.stop_ids

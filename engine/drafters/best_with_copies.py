@@ -71,8 +71,6 @@ class BestDrafter(Drafter):
     source = "ours: measured costs, calibrated acceptance, and prompt lookup (Saxena 2023)"
     idea = SMALL_MODEL
 
-    chooses = True
-
     def __init__(self, pair: LoadedPair, capacity: int, chosen: str = ""):
         """`chosen` is one of the `choices`, the first when left out."""
         super().__init__(pair, capacity)

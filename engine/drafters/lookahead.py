@@ -29,7 +29,6 @@ class LookaheadDrafter(Drafter):
     source = "Lookahead Decoding (Fu et al. 2024)"
     idea = COPIES
     offers = frozenset({OWN_TREE})
-    reads_logits = True
 
     def begin(self, prompt: list[int], features: Features = None) -> None:
         self.text, self.copied = list(prompt), 0

@@ -9,7 +9,6 @@ class NoDrafter(Drafter):
     about = "Guesses nothing: every token comes from the target."
     source = "autoregressive decoding"
     idea = NO_GUESSES
-    guesses = False
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> None:
         return None

@@ -24,7 +24,6 @@ class RecyclingDrafter(Drafter):
     source = "Token Recycling (Luo et al. 2024)"
     idea = COPIES
     offers = frozenset({OWN_TREE})
-    reads_logits = True
 
     def begin(self, prompt: list[int], features: Features = None) -> None:
         self.table: dict[int, list[int]] = {}

@@ -13,7 +13,8 @@ from engine.measure.racing import allows
 from engine.models.pairs import LoadedPair
 from engine.race import Settings
 from engine.record.parsing import shown
-from engine.rounds.timing import CONTEXT, costs_of
+from engine.rounds.pair_costs import PairCosts
+from engine.rounds.timing import CONTEXT
 from engine.systems import System, find
 
 LONGEST = 1_000  # tokens a round
@@ -57,7 +58,7 @@ def estimate(pair: LoadedPair, setting: str, tau: float) -> dict:
         why += "Name a deeper shape."
     if why:
         raise ValueError(why)
-    costs = costs_of(pair, system.drafter)
+    costs = PairCosts(pair).of(system.drafter)
     rows = system.nodes if system.branches else 1 + system.depth
     return {
         "setting": setting,

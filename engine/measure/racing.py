@@ -22,7 +22,7 @@ from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, FIELD, WARM_UP_TEXT, Race, Settings, encoded
 from engine.record.quiet import Quiet
 from engine.record.trace import Trace
-from engine.rounds.timing import follow
+from engine.rounds.pair_costs import PairCosts
 from engine.systems import SYSTEMS, System, find, spelled
 
 PROBES = 3  # prompts that settings are tried on
@@ -127,7 +127,7 @@ def fitting(pair: LoadedPair, prompts: list[str], asked: Settings) -> tuple[list
 
 def until_believed(pair: LoadedPair, make: Callable[[], Race]) -> Iterator[Race]:
     """A race to run, and where its clocks were disturbed another one, which counts. Who takes the next one has run the one before."""
-    follow(pair)
+    PairCosts(pair).refresh()
     for _ in range(RUNS):
         yield (race := make())
         if not race.result()["disturbed"]:

@@ -9,7 +9,7 @@ from engine.record.headline import nearest
 from engine.record.quiet import Quiet
 from engine.record.race_file import Record
 from engine.record.trace import Step
-from engine.rounds.timing import follow
+from engine.rounds.pair_costs import PairCosts
 
 MOST = 5  # runs of a race
 SECONDS = 2.0  # on the lanes' clocks, which the further runs may take together
@@ -20,7 +20,7 @@ class Repeated:
 
     def __init__(self, pair: LoadedPair, settings: Settings, alone: Callable[[], bool] = lambda: True):
         """`alone` says whether nobody else wants the device. Raises `ValueError` like `Race`."""
-        follow(pair)
+        PairCosts(pair).refresh()
         self.pair, self.settings, self.alone = pair, settings, alone
         self.race = Race(pair, settings)
         self.lanes = self.race.lanes

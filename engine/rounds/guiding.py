@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from engine.contracts import SURE, Drafter
+from engine.contracts import NO_GUESSES, SURE, Drafter
 from engine.models.constraint import MatcherGuide
 from engine.tree import DraftTree
 
@@ -54,11 +54,11 @@ class GuidedDrafter(Drafter):
     title, about, source = "guided", "Another drafter, whose guesses keep to the constraint.", "ours"
 
     def __init__(self, inner: Drafter, guide: MatcherGuide):
-        self.inner, self.guide, self.guesses = inner, guide, inner.guesses  # type: ignore[misc]
+        self.inner, self.guide, self.idea = inner, guide, inner.idea  # type: ignore[misc]
         self.stop_ids = inner.stop_ids
         self.silence = inner.silence  # type: ignore[misc]
         self.title, self.offers = inner.title, inner.offers  # type: ignore[misc]
-        self.reads_logits, self.reads_features = inner.reads_logits, inner.reads_features  # type: ignore[misc]
+        self.reads_features = inner.reads_features
         self.reading, self.begin, self.see = inner.reading, inner.begin, inner.see  # type: ignore[method-assign]
         self.commit = inner.commit  # type: ignore[method-assign]
         self.whole = guide.guesses == "masked"  # else forced tokens alone
@@ -75,7 +75,7 @@ class GuidedDrafter(Drafter):
         """The inner drafter's rows without what is forbidden, made distributions again."""
         answer, allowed = self.inner.log_q(tree, nodes), allowed_at(self.guide, tree, nodes)
         forced = [node for node, row in allowed.items() if int(row.sum()) == 1]
-        if not self.inner.guesses or (answer is None and not forced):
+        if self.idea == NO_GUESSES or (answer is None and not forced):
             return None
         if answer is None:
             width = len(allowed[forced[0]])

@@ -4,7 +4,7 @@ import time
 
 import torch
 
-from engine.contracts import Acceptance, Drafter, Outcome, Policy
+from engine.contracts import NO_GUESSES, Acceptance, Drafter, Outcome, Policy
 from engine.forward.devices import synchronise
 from engine.forward.spread import agreed
 from engine.rounds.guiding import GuidedDrafter, Mask, masked
@@ -88,8 +88,7 @@ class HostRounds:
             self.guide.advance([*(tree.tokens[node] for node in verdict.path), verdict.bonus])
         watch.lap("accept")
         self.target.commit(verdict.path)
-        if self.drafter.reads_logits:
-            self.drafter.see(tree, logits, verdict.path)
+        self.drafter.see(tree, logits, verdict.path)
         self.drafter.commit(tree, verdict.path, verdict.bonus, features)
         self.policy.learn(tree, verdict.path)
         watch.lap("commit")
@@ -99,7 +98,7 @@ class HostRounds:
 
     def silence(self, tree: DraftTree) -> str:
         """Why the tree holds no guess, "" where it holds some and for a drafter that never guesses."""
-        if len(tree) > 1 or not self.drafter.guesses:
+        if len(tree) > 1 or self.drafter.idea == NO_GUESSES:
             return ""
         return self.policy.silence or self.drafter.silence
 

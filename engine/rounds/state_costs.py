@@ -9,7 +9,8 @@ import torch
 
 from engine.forward.recurrent.session import RecurrentSession
 from engine.models.pairs import LoadedPair
-from engine.rounds.timing import NODES, REPEATS, SECONDS, binary, chain, context_of, interleaved
+from engine.rounds.pair_costs import NODES, VERIFY_SECONDS
+from engine.rounds.timing import REPEATS, binary, chain, context_of, interleaved
 from engine.target import Target
 from engine.tree import LARGEST_TREE
 
@@ -71,7 +72,7 @@ def measure(pair: LoadedPair) -> StateCosts:
     trees = {"plain": chain(1), "chain": chain(NODES), "tree": binary(NODES)}
     with pair.target.undisturbed():
         tasks = {name: partial(target.verify, tree) for name, tree in trees.items()}
-        ms = interleaved(pair.target.device, tasks, REPEATS, settled=True, seconds=SECONDS)
+        ms = interleaved(pair.target.device, tasks, REPEATS, settled=True, seconds=VERIFY_SECONDS)
     held = {}
     for name, tree in trees.items():
         target.verify(tree)

@@ -10,6 +10,7 @@ import pytest
 
 from engine.acceptance import ACCEPTANCES
 from engine.batch import decode_together
+from engine.contracts import NO_GUESSES
 from engine.drafters import DRAFTERS
 from engine.forward.batch import Batch
 from engine.forward.runner import Runner
@@ -40,8 +41,8 @@ def mixes() -> list[str]:
     """Every drafter with the policies that ask it in ways of their own, and every policy with every rule that it fits, once."""
     every = [(d, p, r) for d in DRAFTERS for p in POLICIES for r in ACCEPTANCES if serves(d, p) and fits(p, r)]
     asks = {(d, p): (d, p, r) for d, p, r in every if p in ("auto", "best_first") or POLICIES[p].needs}
-    judged = {(p, r): (d, p, r) for d, p, r in every if DRAFTERS[d].guesses and r != "token_match"}
-    grown = {p: (d, p, r) for d, p, r in every if DRAFTERS[d].guesses and r == "token_match"}
+    judged = {(p, r): (d, p, r) for d, p, r in every if DRAFTERS[d].idea != NO_GUESSES and r != "token_match"}
+    grown = {p: (d, p, r) for d, p, r in every if DRAFTERS[d].idea != NO_GUESSES and r == "token_match"}
     return sorted({"/".join(mix) for found in (asks, judged, grown) for mix in found.values()})
 
 
@@ -240,12 +241,10 @@ def test_what_a_part_spends_is_on_its_lanes_clock_all_of_it_and_once(mix, pair, 
     for lane in race.lanes:
         books.append(Ledger(spent))
         books[-1].watch(lane.rounds)
-    clocks, reads_logits = [0.0, 0.0], DRAFTERS[find(mix).drafter].reads_logits
+    clocks = [0.0, 0.0]
     for at, step in race.run():
         seconds, calls = books[at].read()
         once = [key for key, phase in PHASE.items() if phase != "prefill" or step.index == 0]
-        if at or not reads_logits:
-            once.remove(("drafter", "see"))
         assert calls == Counter(once)
         assert step.seconds == seconds
         clocks[at] += sum(seconds.values())

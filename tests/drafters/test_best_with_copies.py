@@ -14,6 +14,7 @@ from engine.race import Race, Settings
 from engine.record.calibration import Calibration
 from engine.record.costs import Costs
 from engine.rounds import timing
+from engine.rounds.pair_costs import PairCosts
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 from helpers.pairs import tiny_pair
@@ -45,7 +46,7 @@ def test_auto_drafts_with_what_promises_the_most_here(chosen, monkeypatch):
     pair = replace(pair, calibration=replace(pair.calibration, ranks=ranks))
     monkeypatch.setattr(timing, "verify_ms", lambda *_, **__: {1: 5.0, 24: 6.0})
     monkeypatch.setattr(timing, "draft_ms", lambda _, name, **__: (0.1, 0.1) if name == chosen else (2.0, 1.0))
-    costs = timing.costs_of(pair, "best")
+    costs = PairCosts(pair).of("best")
     assert (costs.chosen, costs.first_ms) == (chosen, 0.1) and costs.promised.keys() == ranks.keys()
     assert all(1 < costs.promised[name] < costs.promised[chosen] for name in ranks if name != chosen)
     race = Race(pair, Settings("abc abc", ("vanilla", "auto"), max_new_tokens=40))
@@ -59,7 +60,7 @@ def test_auto_drafts_with_what_promises_the_most_here(chosen, monkeypatch):
 def test_without_a_calibration_the_first_is_taken_and_nothing_is_promised(monkeypatch):
     monkeypatch.setattr(timing, "verify_ms", lambda *_, **__: {1: 5.0, 24: 6.0})
     monkeypatch.setattr(timing, "draft_ms", lambda _, name, **__: (float(name == "eagle"), 1.0))
-    costs = timing.costs_of(replace(tiny_pair(), calibration=Calibration()), "best")
+    costs = PairCosts(replace(tiny_pair(), calibration=Calibration())).of("best")
     assert (costs.first_ms, costs.promised, costs.chosen) == (1.0, {}, "")
 
 

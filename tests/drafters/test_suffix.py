@@ -10,7 +10,7 @@ from engine.drafters.suffix import LEAST_CHANCE, SEPARATOR, SuffixDrafter
 from engine.lab.bench import command as bench
 from engine.models.earlier_texts import Memory
 from engine.race import Race, Settings
-from engine.rounds.timing import costs_of
+from engine.rounds.pair_costs import PairCosts
 from engine.tree import DraftTree
 from helpers.commands import SMALL, run
 from helpers.pairs import tiny_pair
@@ -177,7 +177,7 @@ def test_with_a_memory_races_stay_lossless_in_any_order_and_without_one_nothing_
 
 def test_what_is_timed_is_not_remembered():
     pair = replace(tiny_pair(), memory=Memory())
-    costs_of(pair, "suffix")
+    PairCosts(pair).of("suffix")
     assert pair.memory.answers == {}
 
 

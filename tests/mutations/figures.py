@@ -3,8 +3,7 @@
 from tests.mutations.mutation import of
 
 LEARN = """
-if self.drafter.reads_logits:
-    self.drafter.see(tree, logits, verdict.path)
+self.drafter.see(tree, logits, verdict.path)
 self.drafter.commit(tree, verdict.path, verdict.bonus, features)
 self.policy.learn(tree, verdict.path)
 """

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from engine import systems
 from engine.decode import decode
 from engine.drafters.on_device.layers import EagleOnDevice
 from engine.drafters.on_device.model import ModelOnDevice
@@ -17,9 +16,9 @@ from engine.forward.runner import Runner
 from engine.forward.session import Session
 from engine.record.costs import Costs, Counted
 from engine.rounds import round_gpu
+from engine.rounds.pair_costs import PairCosts
 from engine.rounds.round import HostRounds
 from engine.rounds.round_gpu import DeviceRound, DeviceRounds, Marks
-from engine.rounds.timing import device_costs
 from engine.sampling import Sampling
 from engine.systems import SYSTEMS, System, find
 from engine.tree import LARGEST_TREE
@@ -140,8 +139,9 @@ def test_auto_races_as_the_drafter_and_counted_shape_that_promise_the_most_where
     pair = replace(pair, calibration=replace(pair.calibration, shapes=shapes))
     pair.target.noise_place = CPU
     ms = {"model": 1.0, "eagle": 2.0}
-    monkeypatch.setattr(systems, "costs_of", lambda *_: Costs({1: 2.0, 24: 2.0}, 0.0, 0.0, promised={"lookup": 9.0}))
-    monkeypatch.setattr(systems, "device_costs", lambda pair, drafter, _: Costs({1: 1.0, 24: ms[drafter]}, 0.0, 0.0))
+    on_host = Costs({1: 2.0, 24: 2.0}, 0.0, 0.0, promised={"lookup": 9.0})
+    monkeypatch.setattr(PairCosts, "of", lambda *_, **__: on_host)
+    monkeypatch.setattr(PairCosts, "of_device", lambda _, drafter, __: Costs({1: 1.0, 24: ms[drafter]}, 0.0, 0.0))
     auto, limits = SYSTEMS["auto"], {"depth": 6, "width": 4, "nodes": 24}
     assert auto.costs(pair).promised == {"model": 5.0, "eagle": pytest.approx(2.7, abs=0.05)}
     lane = auto.rounds(pair, LARGEST_TREE, limits, there)
@@ -172,9 +172,9 @@ def test_rounds_on_a_device_are_timed_by_their_levels(monkeypatch):
     monkeypatch.setattr(
         DeviceRounds, "next", lambda self: SimpleNamespace(seconds={"draft": seconds[self.round.depth]})
     )
-    costs = device_costs(pair, "model", "best_first")
+    costs = PairCosts(pair).of_device("model", "best_first")
     assert costs.verify_ms == pytest.approx({1: 2.0, 24: 3.0}) and costs.level_ms == pytest.approx(1.0)
-    assert device_costs(pair, "model", "best_first") == costs
+    assert PairCosts(pair).of_device("model", "best_first") == costs
 
 
 def test_a_round_whose_prompts_found_no_memory_for_a_graph_is_not_kept(monkeypatch):

@@ -6,8 +6,8 @@ from engine.page.screens import answers, readiness
 from engine.page.screens.device import Device
 from engine.page.screens.readiness import Readiness
 from engine.rounds import state_costs
+from engine.rounds.pair_costs import NODES
 from engine.rounds.state_costs import StateCosts, measured_states
-from engine.rounds.timing import NODES
 from engine.target import Target
 from helpers.families import state_pair
 from helpers.pairs import tiny_pair

@@ -7,13 +7,15 @@ import pytest
 import torch
 
 from engine import race
+from engine.contracts import NO_GUESSES
 from engine.drafters import DRAFTERS
 from engine.measure import racing
 from engine.measure.repeated import Repeated
 from engine.race import Settings
+from engine.rounds import pair_costs, timing
 from engine.rounds import round as rounds_on_host
-from engine.rounds import timing
-from engine.rounds.timing import FEWEST, FOLLOWED, LEVELS, ROWS, costs_of, draft_ms, interleaved
+from engine.rounds.pair_costs import RECENT_ROWS, PairCosts
+from engine.rounds.timing import FEWEST, LEVELS, ROWS, draft_ms, interleaved
 from engine.sampling import Sampling
 from engine.systems import SYSTEMS
 from engine.target import Target
@@ -62,7 +64,7 @@ def test_the_machine_is_measured_once_and_in_every_size(clock, monkeypatch):
     right, verify, verified = timing.grow, Target.verify, []
 
     def grow(room, drafter, root, position, sampling, levels):
-        clock.now += {1: 0.004, 1 + LEVELS: 0.010}[levels] if type(drafter).guesses else 0.0
+        clock.now += {1: 0.004, 1 + LEVELS: 0.010}[levels] if drafter.idea != NO_GUESSES else 0.0
         return right(room, drafter, root, position, sampling, levels)
 
     def slow(target, tree):
@@ -73,15 +75,15 @@ def test_the_machine_is_measured_once_and_in_every_size(clock, monkeypatch):
     monkeypatch.setattr(timing, "grow", grow)
     monkeypatch.setattr(Target, "verify", slow)
     pair = tiny_pair()
-    found = costs_of(pair, "model")
+    found = PairCosts(pair).of("model")
     assert tuple(found.verify_ms) == ROWS and {*verified} >= {*ROWS}
     assert all(5.0 < ms < 6.0 for ms in found.verify_ms.values())
     assert (found.first_ms, found.level_ms) == pytest.approx((4.0, 2.0))
     often = len(verified)
-    assert costs_of(pair, "model") == found and len(verified) == often
-    assert costs_of(pair, "none").level_ms == 0.0
+    assert PairCosts(pair).of("model") == found and len(verified) == often
+    assert PairCosts(pair).of("none").level_ms == 0.0
     for name in DRAFTERS:
-        assert costs_of(pair, name).verify_ms == found.verify_ms
+        assert PairCosts(pair).of(name).verify_ms == found.verify_ms
 
 
 def test_the_least_of_a_forwards_timings_counts_and_costs_rise_with_the_rows(clock, monkeypatch):
@@ -92,7 +94,7 @@ def test_the_least_of_a_forwards_timings_counts_and_costs_rise_with_the_rows(clo
     assert timing.verify_ms(tiny_pair(), repeats=3) == pytest.approx({1: 5.0, 4: 6.0}) and not spent
     monkeypatch.setattr(timing, "verify_ms", lambda *_, **__: {1: 5.0, 4: 9.0, 8: 6.0})
     monkeypatch.setattr(timing, "draft_ms", lambda *_, **__: (0.0, 0.0))
-    assert costs_of(tiny_pair(), "none").verify_ms == {1: 5.0, 4: 6.0, 8: 6.0}
+    assert PairCosts(tiny_pair()).of("none").verify_ms == {1: 5.0, 4: 6.0, 8: 6.0}
 
 
 @pytest.fixture
@@ -131,12 +133,12 @@ def test_measured_again_the_least_of_both_counts(monkeypatch):
     drafts = iter([(3.0, 2.0), (4.0, 1.0)])
     monkeypatch.setattr(timing, "verify_ms", lambda *_, **__: next(found))
     monkeypatch.setattr(timing, "draft_ms", lambda *_, **__: next(drafts))
-    assert timing.again(pair) == []
-    first = costs_of(pair, "model")
+    assert PairCosts(pair).remeasurements() == []
+    first = PairCosts(pair).of("model")
     assert (first.verify_ms, first.first_ms, first.level_ms) == ({1: 6.0, 8: 6.0}, 3.0, 2.0)
-    for measure in timing.again(pair):
+    for measure in PairCosts(pair).remeasurements():
         measure()
-    second = costs_of(pair, "model")
+    second = PairCosts(pair).of("model")
     assert (second.verify_ms, second.first_ms, second.level_ms) == ({1: 4.0, 8: 6.0}, 3.0, 1.0)
 
 
@@ -156,52 +158,52 @@ def changing(monkeypatch):
         return FOUND if rows else MEASURED
 
     monkeypatch.setattr(timing, "verify_ms", verify_ms)
-    costs_of(pair, "best")
+    PairCosts(pair).of("best")
     return SimpleNamespace(pair=pair, looks=looks)
 
 
 def test_trees_follow_verifications_that_became_faster_or_slower(changing):
     """What lies between the rows that are looked at follows in between; what lies beyond follows the last one."""
-    timing.follow(changing.pair)
+    PairCosts(changing.pair).refresh()
     assert SYSTEMS["auto"].costs(changing.pair).verify_ms == pytest.approx({1: 2.0, 8: 3.0, 16: 5.0, 24: 9.0, 32: 12.0})
     # A tree's shape was chosen when the pair was made ready
     assert SYSTEMS["tree"].costs(changing.pair).verify_ms == MEASURED
     lane = SYSTEMS["auto"].rounds(changing.pair, LARGEST_TREE, {"depth": 4, "width": 4, "nodes": 8}, Sampling())
-    assert lane.policy.plain == pytest.approx(0.5) and changing.looks == [FOLLOWED]
+    assert lane.policy.plain == pytest.approx(0.5) and changing.looks == [RECENT_ROWS]
 
 
 def test_one_looks_again_after_a_while_and_only_where_it_is_brief_and_can_change(changing, monkeypatch):
     pair = changing.pair
-    timing.follow(tiny_pair())  # nothing is measured of it
+    PairCosts(tiny_pair()).refresh()  # nothing is measured of it
     for _ in range(3):
-        timing.follow(pair)
+        PairCosts(pair).refresh()
     assert len(changing.looks) == 1
-    monkeypatch.setattr(timing, "AGED", 0.0)
-    timing.follow(pair)
+    monkeypatch.setattr(pair_costs, "REFRESH_AFTER", 0.0)
+    PairCosts(pair).refresh()
     assert len(changing.looks) == 2
     pair.target.device = torch.device("cuda")
-    timing.follow(pair)
+    PairCosts(pair).refresh()
     pair.target.device = torch.device("cpu")
-    timing._timed[pair].verify_ms = {1: 50.0, 24: 60.0}
-    timing.follow(pair)
+    PairCosts(pair).timings.verify_ms = {1: 50.0, 24: 60.0}
+    PairCosts(pair).refresh()
     assert len(changing.looks) == 2
 
 
 @pytest.mark.parametrize("race", [Repeated, lambda *about: racing.drained(racing.believed(*about), int)])
 def test_whoever_measures_races_looks_before_each(race, changing):
     race(changing.pair, Settings("Once", ("vanilla",), max_new_tokens=2))
-    assert changing.looks == [FOLLOWED]
+    assert changing.looks == [RECENT_ROWS]
 
 
 def test_a_page_waits_less_for_costs_than_it_spends_on_them_later(monkeypatch):
     pair, asked = tiny_pair(), []
-    monkeypatch.setattr(timing, "SECONDS", 60.0)
-    monkeypatch.setattr(timing, "HASTE", 2.0)
+    monkeypatch.setattr(pair_costs, "VERIFY_SECONDS", 60.0)
+    monkeypatch.setattr(pair_costs, "QUICK_SECONDS", 2.0)
     monkeypatch.setattr(timing, "verify_ms", lambda pair, seconds: asked.append(seconds) or {1: 1.0})
-    timing.in_haste(pair)
-    timing.in_haste(pair)
-    costs_of(pair, "none")
-    timing.again(pair)[0]()
+    PairCosts(pair).measure_quickly()
+    PairCosts(pair).measure_quickly()
+    PairCosts(pair).of("none")
+    PairCosts(pair).remeasurements()[0]()
     assert asked == [2.0, 60.0]
 
 

@@ -18,7 +18,7 @@ from engine.record.quiet import Message, Quiet, Steps
 from engine.record.race_file import worst_of
 from engine.record.trace import Trace
 from engine.record.trace_statistics import GuessCounts, seconds_per_token, tau, time_shares
-from engine.rounds.timing import costs_of
+from engine.rounds.pair_costs import PairCosts
 from engine.systems import SYSTEMS, find, spelled
 
 GRIDS = {"shape": ("depth", "width"), "budget": ("nodes", "temperature")}  # the settings along x and along y
@@ -143,7 +143,7 @@ class Sweep:
             "pair": pair.title,
             "hardware": pair.hardware,
             "dtype": pair.dtype,
-            "costs": costs_of(pair, self.system.drafter).to_dict(),
+            "costs": PairCosts(pair).of(self.system.drafter).to_dict(),
         }
 
     def measure(self, setting: dict, progress: Callable[[float], Message]) -> Generator[Message | Quiet, None, dict]:

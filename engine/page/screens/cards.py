@@ -13,8 +13,8 @@ from engine.policies import POLICIES
 from engine.race import SHAPE, checked
 from engine.record.parsing import shown
 from engine.remote.server import Server
+from engine.rounds.pair_costs import PairCosts
 from engine.rounds.state_costs import measured_states
-from engine.rounds.timing import is_measured, verified
 from engine.systems import SYSTEMS, System, find
 
 PROMISES = {"tokens": "same tokens", "law": "same distribution", "lossy": "changes the text"}
@@ -105,7 +105,13 @@ def offered(pairs: Sequence[LoadedPair]) -> list[dict[str, Any]]:
     choice = []
     for each in pairs:
         name, size, said = each.pair.name, OFFERED[each.pair.name], introduced(each)
-        about = {"name": name, "size": size, "title": each.title, "own": each is pairs[0], "verify_ms": verified(each)}
+        about = {
+            "name": name,
+            "size": size,
+            "title": each.title,
+            "own": each is pairs[0],
+            "verify_ms": PairCosts(each).verify_ms,
+        }
         about["memory"] = f"{each.footprint / 1e9:.1f} GB"
         choice.append({**about, **said, "pair": said["pair"].removeprefix(f"{size} ")})
     return sorted(choice, key=lambda each: list(OFFERED).index(each["name"]))
@@ -121,7 +127,7 @@ def card_here(system: System, pair: LoadedPair) -> dict[str, object]:
     said = card(system)
     if system.guesses and pair.target.way == "states" and (found := measured_states(pair)):
         said["states"] = found.words
-    if (system.counted(pair) or system.parts[0].chooses) and is_measured(pair, system.drafter):
+    if (system.counted(pair) or system.parts[0].choices(pair)) and PairCosts(pair).is_measured(system.drafter):
         costs = system.costs(pair).to_dict()
         said["costs"] = {name: costs[name] for name in ("promised", "shapes")}
     return said
@@ -166,7 +172,7 @@ def shape(name: object, pairs: Sequence[LoadedPair], pair: object = "") -> dict[
 
 def undecided(system: System, pair: LoadedPair) -> bool:
     """Whether its shape depends on what is not measured yet."""
-    return bool(system.counted(pair)) and not is_measured(pair, system.drafter)
+    return bool(system.counted(pair)) and not PairCosts(pair).is_measured(system.drafter)
 
 
 def unbroken(name: Any) -> Any:

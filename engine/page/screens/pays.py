@@ -27,7 +27,7 @@ from engine.record.parsing import shown
 from engine.record.quiet import Quiet, Steps
 from engine.record.trace import Trace
 from engine.record.trace_statistics import decode_seconds_per_token, tau
-from engine.rounds.timing import costs_of
+from engine.rounds.pair_costs import PairCosts
 from engine.systems import find
 
 MOST_PROMPTS, MOST_TOKENS, MOST_SYSTEMS = 20, 72, 16
@@ -118,7 +118,7 @@ def progress(done: int, total: int, systems: list[str]) -> dict:
 def what_if(pair: LoadedPair, outcome: racing.Races, figures: dict) -> dict:
     """What the page's sliders start from: costs of forwards on this machine, and the point that the best system's races measured."""
     best = next(row for row in figures["systems"] if row["name"] == figures["best"])
-    costs = costs_of(pair, find(best["setting"]).drafter)
+    costs = PairCosts(pair).of(find(best["setting"]).drafter)
     traces, plain, *_ = map(list, zip(*outcome.raced[best["name"]], strict=True))
     point = Point.of(traces, plain)
     decoding = decode_seconds_per_token(plain) / decode_seconds_per_token(traces)

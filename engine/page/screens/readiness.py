@@ -19,8 +19,8 @@ from engine.page.screens.device import Device
 from engine.race import WARM_UP_TEXT, WARM_UP_TOKENS, Race, Settings
 from engine.record.failures import lacks_memory
 from engine.record.quiet import Quiet
+from engine.rounds.pair_costs import PairCosts
 from engine.rounds.state_costs import state_costs
-from engine.rounds.timing import again, in_haste
 from engine.systems import SYSTEMS, System
 from engine.tree import LARGEST_TREE
 
@@ -44,7 +44,7 @@ class Readiness:
 
     def make_opening(self) -> None:
         """Makes the systems of the opening race ready at the temperature with which the page opens: it goes live behind this."""
-        measured = self.taken(f"Measuring forwards{self.of}", partial(in_haste, self.pair))
+        measured = self.taken(f"Measuring forwards{self.of}", PairCosts(self.pair).measure_quickly)
         self.device.carry_out(chain(measured, self.making(LANES, HEATS[:1])))
 
     def making(self, names: Iterable[str], heats: Sequence[float]) -> Iterator[Quiet]:
@@ -76,7 +76,8 @@ class Readiness:
         for name in self.pair.learned:
             yield from self.taken(f"Loading the drafter {name}{self.of}", partial(self.pair.net, name))
         yield from self.making(tuple(self.waiting), HEATS)
-        for measure in again(self.pair):  # beside the page's start, and what it compiles, other programs were at work
+        # Beside the page's start, and what it compiles, other programs were at work
+        for measure in PairCosts(self.pair).remeasurements():
             yield from self.taken(f"Measuring forwards again{self.of}", measure)
 
     def taken(self, words: str, *steps: Callable[[], object]) -> Iterator[Quiet]:

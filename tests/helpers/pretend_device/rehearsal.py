@@ -19,7 +19,6 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from engine import race
-from engine import systems as named
 from engine.custom_generate import treerace
 from engine.forward import cuda_graphs, runner_gpu
 from engine.forward.runner import Runner
@@ -35,6 +34,7 @@ from engine.page.screens.device import Device
 from engine.page.screens.readiness import Readiness
 from engine.race import Lane, Race, Settings
 from engine.record.costs import Costs
+from engine.rounds.pair_costs import PairCosts
 from engine.rounds.round_gpu import DeviceRounds
 from engine.sampling import Sampling
 from engine.systems import SYSTEMS, spelled
@@ -273,7 +273,7 @@ def rehearse(kind: str) -> None:
     found: dict[str, Any] = {"kind": kind}
     grown: dict[str, list] = {}
     found |= {"captures": late_captures(pair)} if kind == "cuda" else {"loaded": loaded()}
-    with mock.patch.object(named, "costs_of", lambda pair, drafter: FREE):
+    with mock.patch.object(PairCosts, "of", lambda *_, **__: FREE):
         found |= {"races": races(pair, pair_on("cpu"), RACED[kind], grown)}
         if kind == "cuda":
             published = published_on(place), published_on("cpu")

@@ -5,6 +5,7 @@ import pytest
 from engine.lab.pays import command
 from engine.measure import forced
 from engine.record.costs import Costs
+from engine.rounds.pair_costs import PairCosts
 from helpers.commands import SMALL, run, told
 from helpers.pairs import tiny_pair
 
@@ -13,7 +14,7 @@ COSTS = Costs({1: 10.0, 4: 11.0, 8: 12.0, 64: 40.0}, first_ms=2.0, level_ms=1.0)
 
 @pytest.fixture
 def pair(monkeypatch):
-    monkeypatch.setattr(forced, "costs_of", lambda pair, drafter: COSTS)
+    monkeypatch.setattr(PairCosts, "of", lambda *_: COSTS)
     return tiny_pair()
 
 

@@ -6,13 +6,13 @@ import time
 import pytest
 import torch
 
-from engine import systems
 from engine.nets import load_nets
 from engine.page.screens import readiness
 from engine.page.screens.device import Device
 from engine.page.screens.readiness import HEATS, Readiness
 from engine.race import Race, Settings
 from engine.record.costs import Costs
+from engine.rounds.pair_costs import PairCosts
 from engine.systems import SYSTEMS
 from helpers.learned import RECIPES, pair_with
 from helpers.pairs import tiny_pair
@@ -38,18 +38,18 @@ def noted(monkeypatch):
         return [lambda kind=kind: done.append((system.name, kind)) for kind in ("costs", *heats)]
 
     monkeypatch.setattr(readiness, "steps", steps)
-    monkeypatch.setattr(readiness, "in_haste", lambda pair: done.append(("all", "in haste")))
+    monkeypatch.setattr(PairCosts, "measure_quickly", lambda _: done.append(("all", "quickly")))
     return done
 
 
 def test_the_opening_race_is_made_ready_first_and_then_every_system_at_all_temperatures(noted, monkeypatch):
     ready = Readiness(tiny_pair(), Device())
     ready.make_opening()
-    assert noted[0] == ("all", "in haste")  # or the page would wait for the costs' full patience
+    assert noted[0] == ("all", "quickly")  # or the page would wait for the costs' full patience
     assert noted[1:] == [("vanilla", "costs"), ("vanilla", 0.0), ("auto", "costs"), ("auto", 0.0)]
     assert ready.words.startswith("Making ready 2 of ") and len(ready.waiting) == len(SYSTEMS)
     noted.clear()
-    monkeypatch.setattr(readiness, "again", lambda pair: [lambda: noted.append(("costs", "again"))])
+    monkeypatch.setattr(PairCosts, "remeasurements", lambda _: [lambda: noted.append(("costs", "again"))])
     ready.make_rest()
     assert noted[-1] == ("costs", "again")  # the page's start was at work beside the first time
     for heat in HEATS:
@@ -105,9 +105,8 @@ def test_a_system_that_cannot_be_made_ready_is_passed_over(error, printed, monke
 def test_a_ready_system_leaves_nothing_to_a_race_but_the_race(monkeypatch):
     """A net is loaded, costs are measured and all temperatures are raced before the system counts as ready."""
     raced, measured = [], []
-    monkeypatch.setattr(
-        systems, "costs_of", lambda pair, drafter: measured.append(drafter) or Costs({1: 1.0}, 0.0, 0.0)
-    )
+    costs = Costs({1: 1.0}, 0.0, 0.0)
+    monkeypatch.setattr(PairCosts, "of", lambda _, drafter, recent: measured.append(drafter) or costs)
     run = Race.run
     monkeypatch.setattr(Race, "run", lambda race: raced.append(race.settings) or run(race))
     for step in readiness.steps(tiny_pair(same=True), SYSTEMS["tree"], HEATS):

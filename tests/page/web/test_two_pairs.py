@@ -14,7 +14,7 @@ from engine.page.web import streams
 from engine.page.web.lending import Served
 from engine.page.web.page import build, spoken_of
 from engine.record.calibration import Counted
-from engine.rounds.timing import costs_of
+from engine.rounds.pair_costs import PairCosts
 from engine.systems import SYSTEMS
 from helpers.commands import awaited
 from helpers.pairs import tiny_pair
@@ -62,7 +62,7 @@ def test_the_head_offers_both_pairs_with_what_is_measured_of_each():
     served = Served(named("embedded"))
     assert spoken_of(served)["pairs"] == []
     served.others.append(named("small"))
-    costs_of(served.others[0], "none")
+    PairCosts(served.others[0]).of("none")
     small, large = spoken_of(served)["pairs"]
     assert [(each["name"], each["size"]) for each in (small, large)] == [("small", "11M"), ("embedded", "67M")]
     assert large["verify_ms"] == {} and small["verify_ms"][1] > 0

@@ -1,0 +1,161 @@
+"""What rounds of a pair cost on this machine, measured when first asked for. How a forward is timed stands in `engine.rounds.timing`.
+
+Other work can only make a forward slower, so the least of several timings counts. Trees are shaped by these costs for as long as the
+process lives, and one slow moment must not decide that.
+"""
+
+import math
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from weakref import WeakKeyDictionary
+
+from engine.drafters import DRAFTERS
+from engine.forward.spread import agreed
+from engine.models.pairs import LoadedPair
+from engine.record.costs import Costs, between
+from engine.record.promise import promised
+from engine.rounds import timing
+
+QUICK_SECONDS, VERIFY_SECONDS, DRAFT_SECONDS = 1.5, 4.0, 1.0  # that verifications, and a drafter, may be timed for
+WIDTH, NODES = 4, 24  # of the largest trees that drafters are compared by, as the system `auto` grows them
+DEEP = 8  # levels of the deepest tree whose rounds on a device are timed, beside those of one level
+RECENT_ROWS = (1, 8, 24)  # rows of the verifications that `refresh` times
+REFRESH_AFTER, REFRESH_SECONDS = 10.0, 0.15  # seconds until it does so again, and seconds that it may take
+
+
+@dataclass
+class Timings:
+    """Least ms so far: of verifications by rows, of a drafter's first level and of one below it, and of rounds that a device decides.
+
+    Device rounds are kept by drafter and by levels, 0 for plain decoding; the others have trees of `NODES` nodes. `recent_ms` are
+    verifications by rows at the moment `refreshed_at`.
+    """
+
+    verify_ms: dict[int, float] = field(default_factory=dict)
+    draft_ms: dict[str, tuple[float, float]] = field(default_factory=dict)
+    device_ms: dict[str, dict[int, float]] = field(default_factory=dict)
+    recent_ms: dict[int, float] = field(default_factory=dict)
+    refreshed_at: float = -math.inf
+
+
+_lock = threading.RLock()
+_timings: WeakKeyDictionary[LoadedPair, Timings] = WeakKeyDictionary()
+
+
+class PairCosts:
+    """The costs of one pair's rounds. Every `PairCosts` of a pair reads and fills the same timings."""
+
+    def __init__(self, pair: LoadedPair):
+        self.pair = pair
+        with _lock:
+            self.timings = _timings.setdefault(pair, Timings())
+
+    @property
+    def verify_ms(self) -> dict[int, float]:
+        """Least ms of a verification by its number of rows; empty before they are measured."""
+        return self.timings.verify_ms
+
+    def of(self, drafter: str, recent: bool = False) -> Costs:
+        """What a round with this drafter costs, measured on the first call. `recent` takes verifications as `refresh` timed them last.
+
+        Of a drafter that is one of several, these are the costs of the one that promises the most here. Without a calibration of the
+        pair's drafters it is the first of them. Verifications cost the same with every drafter: keeping features of rows takes next
+        to nothing.
+        """
+        with _lock:
+            self.measure_verifications(VERIFY_SECONDS)
+            ranks, compared = self.pair.calibration.ranks, self.compared(drafter)
+            if not ranks.keys() & compared or not DRAFTERS[drafter].choices(self.pair):
+                costs = self.with_draft(compared[0])
+            else:
+                each = {name: self.with_draft(name) for name in compared}
+                speedups = {name: round(promised(ranks[name], costs, WIDTH, NODES), 2) for name, costs in each.items()}
+                costs = replace(each[max(speedups, key=speedups.__getitem__)], promised=speedups)
+            return self.with_recent(costs) if recent else costs
+
+    def of_device(self, drafter: str, policy: str) -> Costs:
+        """What rounds of `engine.rounds.round_gpu` cost, measured on the first call for this drafter."""
+        with _lock:
+            times = self.timings.device_ms
+            for name, grower, depths in (("none", "chain", (1,)), (drafter, policy, (1, DEEP))):
+                if name not in times:
+                    times[name] = timing.device_ms(self.pair, name, grower, depths, WIDTH, NODES)
+        (shallow, first), (deep, last) = min(times[drafter].items()), max(times[drafter].items())
+        level = max(0.0, last - first) / max(1, deep - shallow)
+        return Costs({1: times["none"][0], NODES: first - level}, level, level).rising()
+
+    def is_measured(self, drafter: str) -> bool:
+        """Whether `of` measures nothing any more."""
+        return self.timings.draft_ms.keys() >= {*self.compared(drafter)}
+
+    def measure_quickly(self) -> None:
+        """Measures verifications, where they are not measured, in less time than `of` takes. `remeasurements` should follow."""
+        self.measure_verifications(QUICK_SECONDS)
+
+    def measure_verifications(self, seconds: float) -> None:
+        with _lock:
+            if not self.timings.verify_ms:
+                self.time_verifications(seconds)
+
+    def remeasurements(self) -> Sequence[Callable[[], None]]:
+        """Calls that time all of it once more and keep the least, about a second each: the first timings may have met other work."""
+        if not self.timings.verify_ms:
+            return []
+        drafts = [partial(self.time_drafts, name) for name in self.timings.draft_ms]
+        return [partial(self.time_verifications, VERIFY_SECONDS), *drafts]
+
+    def refresh(self) -> None:
+        """Times a few verifications for `of(..., recent=True)`, where the last time is long ago. To be called before a race.
+
+        Memory that a machine shares with others becomes faster or slower within minutes. A GPU's does not, and large models take too
+        long. Nothing is timed where verifications were not measured.
+        """
+        target, known = self.pair.target, self.timings.verify_ms
+        if not known or target.device.type != "cpu" or target.processes > 1:
+            return
+        turn_ms = 2 * sum(between(known, rows) for rows in RECENT_ROWS)
+        recently = time.perf_counter() - self.timings.refreshed_at < REFRESH_AFTER
+        if recently or (timing.FEWEST + 1) * turn_ms > 1000 * REFRESH_SECONDS:
+            return
+        with _lock:
+            self.timings.recent_ms = timing.verify_ms(self.pair, repeats=timing.FEWEST, rows=RECENT_ROWS)
+            self.timings.refreshed_at = time.perf_counter()
+
+    def with_recent(self, costs: Costs) -> Costs:
+        """These costs, with verifications as they were timed last. Between timed rows the change is interpolated."""
+        recent = self.timings.recent_ms
+        if not recent:
+            return costs
+        change, most = {rows: ms / costs.verify_at(rows) for rows, ms in recent.items()}, max(recent)
+        now = {rows: ms * between(change, min(rows, most)) for rows, ms in costs.verify_ms.items()}
+        return replace(costs, verify_ms=now).rising()
+
+    def compared(self, drafter: str) -> list[str]:
+        """The drafters whose costs decide those of this one: itself, or the ones that it chooses from."""
+        choices = DRAFTERS[drafter].choices(self.pair)
+        return [name for name in choices if name in self.pair.calibration.ranks] or choices[:1] or [drafter]
+
+    def with_draft(self, name: str) -> Costs:
+        """The costs of rounds with this very drafter."""
+        if name not in self.timings.draft_ms:
+            self.time_drafts(name)
+        costs = Costs(self.timings.verify_ms, *self.timings.draft_ms[name]).rising()
+        return agreed(self.pair.target.model, costs)
+
+    def time_verifications(self, seconds: float) -> None:
+        with _lock:
+            before, found = self.timings.verify_ms, timing.verify_ms(self.pair, seconds=self.limit(seconds))
+            self.timings.verify_ms = {rows: min(ms, before.get(rows, ms)) for rows, ms in found.items()}
+
+    def time_drafts(self, name: str) -> None:
+        with _lock:
+            found = timing.draft_ms(self.pair, name, seconds=self.limit(DRAFT_SECONDS))
+            first, below = map(min, found, self.timings.draft_ms.get(name, found))
+            self.timings.draft_ms[name] = first, below
+
+    def limit(self, seconds: float) -> float:
+        """The seconds that a timing may take. Processes that share a target have none: their clocks would end it at different turns."""
+        return seconds if self.pair.target.processes == 1 else math.inf
