@@ -8,6 +8,7 @@ from PIL import Image
 
 from engine.page.views.film_frame import HUES, INK, SIZE, Moment, Shot, drawn, shot, shown
 from engine.page.views.layout import layout
+from engine.record.headline import is_level
 from engine.record.race_file import LaneRecord, Record, side_by_side
 from engine.record.trace import Step
 
@@ -51,7 +52,7 @@ def lead(shots: list[Shot]) -> tuple[str, str]:
     left, right = (each.tokens / each.clock for each in shots)
     ahead = int(right >= left)
     ratio = max(left, right) / min(left, right)
-    return ("level", INK) if ratio < 1.05 else (f"{ratio:.1f}x ahead: {shots[ahead].lane.title}", HUES[ahead][1])
+    return ("level", INK) if is_level(ratio) else (f"{ratio:.1f}x ahead: {shots[ahead].lane.title}", HUES[ahead][1])
 
 
 def verdict(record: Record) -> tuple[str, str]:
@@ -60,7 +61,7 @@ def verdict(record: Record) -> tuple[str, str]:
     if same == "failed":
         return "the other server failed: nothing to compare", INK
     ratio = speedup if speedup >= 1 else 1 / speedup
-    outcome = "level" if ratio < 1.05 else f"{ratio:.1f}x {'faster' if speedup >= 1 else 'slower'}"
+    outcome = "level" if is_level(ratio) else f"{ratio:.1f}x {'faster' if speedup >= 1 else 'slower'}"
     left, right = (lane["tokens"] for lane in result["lanes"])
     words = {
         True: f"identical: {right} of {left} tokens",
