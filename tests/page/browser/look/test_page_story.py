@@ -13,7 +13,7 @@ WORDS = "[data-story-words]"
 TELLING = "TreeRace.view.slowStart.isTelling"
 SEEK = "time => TreeRace.view.slowStart.story.seek(time)"
 TOLD = [
-    (0.5, "A small model guesses ahead, word by word."),
+    (0.5, "A small model guesses ahead. Where it is unsure, it branches."),
     (2.0, "The large model checks all 5 guesses at once, in one run."),
     (3.5, "It marks the words it would have written itself, and adds one."),
     (4.3, "Wrong guesses are thrown away."),
@@ -297,7 +297,7 @@ def rescued_race():
 def test_the_best_rescue_is_told_and_the_race_comes_to_rest_on_it(replay_of):
     tab = replay_of(rescued_race(), 1280, 720)
     tab.evaluate(SEEK, 3.5)
-    expect(tab.locator(WORDS)).to_have_text("The favourite “a” is wrong: a chain keeps 0, the second branch 2.")
+    expect(tab.locator(WORDS)).to_have_text("Favourite “a” is wrong: a chain keeps 0 words, the second branch 2.")
     tab.evaluate("TreeRace.view.slowStart.story.leave()")
     tab.evaluate("TreeRace.view.skip()")
     assert tab.evaluate("TreeRace.view.step") == 1 and tab.evaluate("TreeRace.view.atEnd")
