@@ -9,7 +9,7 @@ TreeRace.storyTree = (() => {
   const { edgePath, nodesOf, thickness, treeLayout } = TreeRace.treeLayout;
 
   const FADED = 0.13; // of what was thrown away
-  const CHAIN = "← all that a chain has"; // behind the favourites, where a branch won
+  const CHAIN = "← a chain"; // behind the favourites, where a branch won
 
   /** @typedef {{ x: number, y: number, width: number, height: number }} Box */
   /** @typedef {ReturnType<typeof TreeRace.storyScript.scriptOf>} Script */
@@ -177,9 +177,9 @@ TreeRace.storyTree = (() => {
 
     const last = rescueIn(step) && nodes[step.favourites[step.favourites.length - 1]];
     if (last) {
-      const x = last.labelX + measure(last.label, size) + size;
+      const x = last.labelX + measure(last.label, size) + 0.8 * size;
       const crowded = nodes.some((other) => other.x > last.x && Math.abs(other.y - last.y) < 1.5 * size);
-      if (!crowded && x + measure(CHAIN, size) < room.width / shrink) {
+      if (!crowded && x + measure(CHAIN, size, 400) < room.width / shrink) {
         const name = words("heading", x, last.y + 0.35 * size, size, CHAIN);
         marks.append(name);
         const shows = setter(name, "opacity");
