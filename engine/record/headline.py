@@ -23,7 +23,7 @@ def medians(tokens: list[int], runs: Runs) -> list[dict[str, float]]:
 
 
 def is_level(ratio: float) -> bool:
-    """Whether a ratio of two speeds reads 1.0 when it is rounded: clocks cannot tell who is faster. `numbers.js` has the same bounds."""
+    """Whether a ratio of two speeds reads 1.0 when it is rounded: clocks cannot tell who is faster. As in `numbers.js`."""
     return 0.95 < ratio < 1.05
 
 

@@ -53,7 +53,9 @@ def sheet(made: list[Image.Image]) -> Image.Image:
     whole = Image.new("RGB", (COLUMNS * (width + gap) + gap, rows * (height + gap) + gap), "black")
     for index, frame in enumerate(made):
         row, column = divmod(index, COLUMNS)
-        whole.paste(frame.resize(SHRUNK, Image.Resampling.LANCZOS), (gap + column * (width + gap), gap + row * (height + gap)))
+        whole.paste(
+            frame.resize(SHRUNK, Image.Resampling.LANCZOS), (gap + column * (width + gap), gap + row * (height + gap))
+        )
     return whole
 
 
