@@ -22,9 +22,9 @@ TreeRace.prixView = (() => {
   const ENDS = {
     refused: ["Nothing was raced."],
     withdrawn: [INVITATION],
-    failed: ["The race ended early.", "different"],
+    failed: ["The race ended early.", "early"],
     stopped: ["Stopped: all lanes are free again. Press Race to start anew."],
-    lost: ["Part of the race was lost on its way here. Press Race again.", "different"],
+    lost: ["Part of the race was lost on its way here. Press Race again.", "early"],
   };
   const CALM_MS = 500; // between two pictures where the visitor wants little motion
 
