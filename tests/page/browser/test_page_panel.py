@@ -13,7 +13,7 @@ from helpers.page import (
     race,
     shown_step,
 )
-from helpers.traces import bushy, make_step, one_node
+from helpers.traces import make_step, one_node
 from helpers.trees import planted
 
 
@@ -37,8 +37,6 @@ def test_the_tree_and_the_mask_of_the_step_are_drawn(page):
     assert drawn["nodes"] > 1 and drawn["points"] == drawn["nodes"] + drawn["bonus"] and drawn["labels"] > 0
     assert drawn["rows"] == drawn["nodes"] and set(drawn["columns"]) == {drawn["nodes"] + 1}
     assert drawn["ticks"] == drawn["nodes"]
-    play(page, [(0, one_node(burst=[99], end="length")), (1, bushy(16, end="length"))], **RESULT)
-    expect(page.locator("[data-mask] .row-name")).to_have_count(16)
 
 
 def test_either_lane_shows_its_trees(page):
