@@ -67,7 +67,7 @@ TreeRace.maskPlot = (() => {
         const flat = cellWidth > longest + 4;
         const top = !over ? RIM : flat ? size + 12 : Math.ceil(longest) + 14;
         const cellHeight = Math.min(LARGEST_CELL.height, (height - top - RIM) / names.length);
-        const fits = cellHeight >= size + 1 && (!over || flat || cellWidth >= 0.9 * size);
+        const fits = cellHeight >= size + 0.5 && (!over || flat || cellWidth >= 0.9 * size);
         if (fits) return { size, rows: true, columns: over, flat, left, top, cellWidth, cellHeight };
       }
     }
