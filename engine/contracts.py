@@ -1,6 +1,6 @@
 """Contracts: what a drafter, a policy, an acceptance rule and a lane's rounds must answer and declare. Imports no part."""
 
-from collections import UserDict
+from collections import Counter, UserDict
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
@@ -157,6 +157,7 @@ class Policy(Part):
     needs: ClassVar[str] = ""  # one of a drafter's `offers`; "" where `log_q` is enough
     silence: str = ""  # why the tree that was grown last holds no guess though the drafter may have had one, a sentence
     reads_costs: ClassVar[bool] = False  # whether it sizes trees by this machine's `costs`
+    spares: ClassVar[str] = ""  # why it leaves nodes of its budget unused, as a sentence's end; "" where it never does
 
     def __init__(
         self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration = UNKNOWN, costs: Costs = FREE
@@ -171,6 +172,20 @@ class Policy(Part):
 
     def plan(self) -> None:
         """Work out what is the same in every round, such as a fixed shape."""
+
+    def unused_words(self, tree: DraftTree, room: int, stop_ids: frozenset[int]) -> str:
+        """Why a tree with guesses has fewer nodes than the budget, a sentence; "" where it has all that depth, width and text allow.
+
+        `room` is how many guesses in a row the text has room for. Nothing follows a token of `stop_ids`.
+        """
+        used, deepest, children = len(tree), min(self.depth, room), Counter(tree.parents)
+        if not self.spares or not 1 < used < self.nodes:
+            return ""
+        grows = (
+            level < deepest and children[node] < self.width and (not node or token not in stop_ids)
+            for node, (token, level) in enumerate(zip(tree.tokens, tree.depth, strict=True))
+        )
+        return f"{used} of {self.nodes} nodes used: {self.spares}." if any(grows) else ""
 
     @classmethod
     def shapes(cls, width: int) -> list[tuple[int, int, int]]:
@@ -222,6 +237,7 @@ class Outcome:
     seconds: dict[str, float]
     replayed: int = 0
     silence: str = ""  # why the tree holds no guess, a sentence
+    unused: str = ""  # why it holds fewer nodes than it may, a sentence
 
 
 class Rounds(Protocol):

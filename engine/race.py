@@ -203,6 +203,7 @@ class Lane:
             index=len(self.trace.steps),
             texts=[label(pair.tokenizer, token) for token in tree.tokens],
             silence=done.silence,
+            unused=done.unused,
             p=[1.0, *logp.cpu()[parents, tokens].exp().tolist()],
             verdicts=done.verdict.by_node(tree),
             bonus_text=label(pair.tokenizer, done.verdict.bonus),

@@ -24,12 +24,8 @@ from engine.sampling import Sampling
 from engine.target import Target
 
 SHAPE = ("depth", "width", "nodes")
-ONE_DRAFTER = (
-    "tree",
-    "eagle",
-    "dspark",
-    "mtp",
-)  # what a system that chooses its drafter races as, where a GPU decides whole rounds
+# What a system that chooses its drafter races as, where a GPU decides whole rounds
+ONE_DRAFTER = "tree", "eagle", "dspark", "mtp"
 
 
 def spelled(shape: Mapping[str, Any]) -> str:
@@ -139,9 +135,7 @@ class System:
 
     def shape(self, pair: LoadedPair) -> dict[str, int]:
         """The shape that it races in where nobody asks for another: of the counted ones the best on this machine, else its own."""
-        if not self.counted(pair):
-            return self.own_shape
-        return sized(self.costs(pair).best_shape)
+        return sized(self.costs(pair).best_shape) if self.counted(pair) else self.own_shape
 
     def rounds(self, pair: LoadedPair, capacity: int, shape: dict[str, int], sampling: Sampling) -> Rounds:
         """A lane at work. `shape` is depth, width and nodes. Raises `ValueError` when the pair or the shape does not allow it."""
@@ -201,8 +195,7 @@ class System:
         self.refuse_without(pair)
         drafter, _, rule = self.parts
         best = costs.chosen_of(drafter.choices(pair))
-        chosen = {"chosen": best} if best else {}
-        guessing = drafter(pair, capacity, **chosen)
+        guessing = drafter(pair, capacity, **({"chosen": best} if best else {}))
         guessing.stop_ids = pair.stop_ids
         return guessing, self.grower(pair, {"depth": depth, "width": width, "nodes": nodes}, costs), rule()
 
@@ -252,6 +245,7 @@ def listed(names: list[str]) -> str:
     return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
+FILLING = "expand_rerank"  # the policy that leaves no node of its budget unused
 LONGEST_CHAIN = 12  # guesses in a row, as many as a race lets a tree have levels
 LONGEST_NAME = 100  # characters; no mix with a shape and a break has more than 72
 SYSTEMS: dict[str, System] = {name: System(name, **fields) for name, fields in NAMED.items()}
@@ -284,7 +278,8 @@ def find(name: object) -> System:
         raise unknown(name)
     drafter, policy, acceptance = parts
     idea = f"The {drafter} drafter, the {policy} policy and the {acceptance} rule, put together by hand."
-    words, cost = ("your own mix", idea, "mixed by hand"), "As its drafter and its policy."
+    title = f"your own mix{', all nodes used' * (policy == FILLING)}"
+    words, cost = (title, idea, "mixed by hand"), "As its drafter and its policy."
     try:
         mix = System(name, *words, drafter, policy, acceptance, depth=3, width=2, nodes=8, cost=cost)
     except KeyError as error:
@@ -307,6 +302,13 @@ def chain_beside(system: System, shape: Mapping[str, int]) -> str:
     return f"{'/'.join(parts)}:{depth}x1x{shape['nodes'] if system.limits else depth + 1}"
 
 
+def filled(system: System) -> str:
+    """The name of the system that uses all nodes, with the same drafter and rule; "" where this one does, or none can."""
+    able = fits(FILLING, system.acceptance) and serves(system.drafter, FILLING) and not system.broken
+    spares = able and (system.limits or POLICIES[system.policy].spares)
+    return f"{system.drafter}/{FILLING}/{system.acceptance}" if spares else ""
+
+
 def chain_named(chain: System) -> System:
     """The mix of one path, called what it is."""
     if chain.limits:
@@ -317,9 +319,8 @@ def chain_named(chain: System) -> System:
 
 
 def unknown(name: object) -> ValueError:
-    return ValueError(
-        f"Unknown system {shown(name)}. Available: {', '.join(SYSTEMS)}, or a mix such as model/kary/token_match."
-    )
+    names = ", ".join(SYSTEMS)
+    return ValueError(f"Unknown system {shown(name)}. Available: {names}, or a mix such as model/kary/token_match.")
 
 
 def break_of(right: System, broken: str) -> System:

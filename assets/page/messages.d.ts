@@ -34,6 +34,7 @@ interface Step {
   path: number[];
   favourites: number[]; // the path of the drafter's favourites, root excluded
   silence: string; // why a system that guesses had no guess, "" otherwise
+  unused: string; // why its tree has fewer nodes than it may, "" otherwise
   bonus: number;
   bonus_text: string;
   bonus_p: number;

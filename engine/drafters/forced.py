@@ -13,6 +13,7 @@ class ForcedDrafter(Drafter):
     about = "Guesses what a constraint leaves no choice about; without one it guesses nothing."
     source = "jump-forward decoding of SGLang (Zheng et al. 2024), here as guesses that are verified"
     idea = COPIES
+    silence = "The constraint leaves a choice here, and only what it forces is guessed."
     needs_constraint = True
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> None:

@@ -28,6 +28,7 @@ class LookaheadDrafter(Drafter):
     about = "Tries runs of tokens that the target guessed by itself, far ahead of the text."
     source = "Lookahead Decoding (Fu et al. 2024)"
     idea = COPIES
+    silence = "No run of tokens that begins with this one has been collected yet."
     offers = frozenset({OWN_TREE})
 
     def begin(self, prompt: list[int], features: Features = None) -> None:

@@ -23,6 +23,7 @@ class RecyclingDrafter(Drafter):
     about = "Guesses what the target itself ranked highest after the same token before."
     source = "Token Recycling (Luo et al. 2024)"
     idea = COPIES
+    silence = "The target has not been asked yet what follows this token."
     offers = frozenset({OWN_TREE})
 
     def begin(self, prompt: list[int], features: Features = None) -> None:

@@ -17,6 +17,7 @@ class BestFirst(Expanding):
     title = "best-first"
     about = "The most probable path next, within a node budget."
     source = "EAGLE-2's expand and rerank (Li et al. 2024), exact; the same tree as OPT-Tree (Wang et al. 2025)"
+    spares = "the others are under 1 %"
 
     def plan(self) -> None:
         most = self.nodes - 1

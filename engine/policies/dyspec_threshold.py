@@ -13,6 +13,7 @@ class DySpecThreshold(LevelByLevel):
     title = "DySpec by levels"
     about = "Level by level, a draw wherever it is worth its place."
     source = "DySpec, Algorithm 2"
+    spares = "the other draws are worth too little"
     proposals = frozenset({"without replacement"})
 
     def level(self, growth: Growth, frontier: list[int], level: int, levels: int) -> list[int]:

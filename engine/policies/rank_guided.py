@@ -23,6 +23,7 @@ class RankGuided(Policy):
     title = "rank-guided"
     about = "The drafter itself says where to branch and from where to draft on."
     source = "SpecBlock, rank-guided tree"
+    spares = "its drafter says where a branch would be worth it"
     needs = RANK_HEAD
 
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:

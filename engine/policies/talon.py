@@ -16,6 +16,7 @@ class Talon(LevelByLevel):
     title = "Talon"
     about = "Level by level, all that is nearly as likely as its best, within a budget."
     source = "Talon (Liu et al. 2026)"
+    spares = "the others are far less likely than the best of their level"
 
     def level(self, growth: Growth, frontier: list[int], level: int, levels: int) -> list[int]:
         left = self.nodes - len(growth.tree)

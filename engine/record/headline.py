@@ -22,6 +22,11 @@ def medians(tokens: list[int], runs: Runs) -> list[dict[str, float]]:
     return [{"speedup": statistics.median_low(lane), "least": min(lane), "most": max(lane)} for lane in lanes]
 
 
+def is_level(ratio: float) -> bool:
+    """Whether a ratio of two speeds reads 1.0 when it is rounded: clocks cannot tell who is faster. As in `numbers.js`."""
+    return 0.95 < ratio < 1.05
+
+
 def nearest(tokens: list[int], runs: Runs) -> int:
     """The run whose speedups are nearest to the medians, by their ratios; the first of equals."""
     middle = [lane["speedup"] for lane in medians(tokens, runs)]

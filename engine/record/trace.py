@@ -33,7 +33,7 @@ class Step:
     computed again to commit them. Files of before lack it: nothing was replayed in them.
     `favourites` is the path of the drafter's favourites, root excluded: the first-ranked child of each node, from the root down to a
     leaf. Files of before lack it, and then it is found from the scores. `silence` is a sentence on why a system that guesses had no
-    guess here, "" otherwise.
+    guess here, "" otherwise. `unused` is one on why its tree has fewer nodes than it may, "" otherwise.
 
     A piece of a remote server's text is a step without a tree: no node, one piece, the tokens that it counts as in `burst`, and in
     `bonus_text` a sentence about the server, or "".
@@ -62,6 +62,7 @@ class Step:
     replayed: Count = 0
     favourites: Listed[Count] = field(default_factory=list)
     silence: str = ""
+    unused: str = ""
 
     def __post_init__(self):
         if not self.favourites:

@@ -31,6 +31,10 @@ class Stopwatch:
         return self.seconds[name]
 
 
+LAST = "One token is left to write, and the target writes it without a guess."
+UNSURE = "The drafter had no guess that is likely enough."
+
+
 class HostRounds:
     """`engine.contracts.Rounds` with parts on the host. `mask(guide, tree, logits)` keeps what the target answers to a constraint."""
 
@@ -72,8 +76,9 @@ class HostRounds:
     def grow(self) -> DraftTree:
         """The round's tree. It begins the round's clock and ends the phase "draft"."""
         position = self.target.length
+        self.room = self.last - position - 1
         self.watch.start()
-        tree = self.policy.grow(self.drafter, self.root, position, self.sampling, self.last - position - 1)
+        tree = self.policy.grow(self.drafter, self.root, position, self.sampling, self.room)
         self.watch.lap("draft")
         self.check(tree)
         return tree
@@ -94,13 +99,14 @@ class HostRounds:
         watch.lap("commit")
         self.root = verdict.bonus
         seconds = agreed(self.target.session.runner.model, watch.seconds)
-        return Outcome(tree, logits, verdict, seconds, self.target.session.replayed, self.silence(tree))
+        silence, unused = self.silence(tree), self.policy.unused_words(tree, self.room, self.drafter.stop_ids)
+        return Outcome(tree, logits, verdict, seconds, self.target.session.replayed, silence, unused)
 
     def silence(self, tree: DraftTree) -> str:
         """Why the tree holds no guess, "" where it holds some and for a drafter that never guesses."""
         if len(tree) > 1 or self.drafter.idea == NO_GUESSES:
             return ""
-        return self.policy.silence or self.drafter.silence
+        return LAST if self.room < 1 else self.policy.silence or self.drafter.silence or UNSURE
 
     def check(self, tree: DraftTree) -> None:
         """Raises `ValueError` for guesses that the target has no token for. The policy has checked all else."""

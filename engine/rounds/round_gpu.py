@@ -7,6 +7,7 @@ of `engine.policies.shared.growing_gpu`. Rounds on the host give the same tokens
 
 import time
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from engine.forward.runner_gpu import StaticForward, rows_behind, static_capacit
 from engine.forward.session import prompt_session
 from engine.models.pairs import LoadedPair
 from engine.policies.shared.growing_gpu import DeviceGrower, DeviceTree, Terms
+from engine.rounds.round import LAST, UNSURE
 from engine.sampling import Sampling, gumbel_at
 from engine.tree import DraftTree
 
@@ -167,7 +169,7 @@ class DeviceRounds:
 
     def __init__(self, pair: LoadedPair, drafter: str, policy: Policy, capacity: int, sampling: Sampling):
         """`drafter` is a name of `ON_DEVICE`. Raises `ValueError` for what `on_device` denies."""
-        self.sampling, self.forwards = sampling, 0
+        self.policy, self.stop_ids, self.sampling, self.forwards = policy, pair.stop_ids, sampling, 0
         made, terms = parts_of(pair, drafter, policy)
         if made is None or terms is None:
             raise ValueError(f"No device decides rounds of {drafter} and {type(policy).__name__} alone.")
@@ -177,13 +179,17 @@ class DeviceRounds:
 
     def begin(self, prompt: list[int], last: int) -> float:
         start = time.perf_counter()
+        self.room = last - len(prompt)  # guesses in a row that the text has room for
         self.round.begin(prompt, self.sampling, last)
         synchronise(self.round.runner.device)
         return time.perf_counter() - start
 
     def next(self) -> Outcome:
         self.forwards += self.round.drafter.forwards(self.round.depth)
-        return self.round()
+        done, room = self.round(), self.room
+        self.room -= len(done.verdict.path) + 1
+        silence = "" if len(done.tree) > 1 else LAST if room < 1 else UNSURE
+        return replace(done, silence=silence, unused=self.policy.unused_words(done.tree, room, self.stop_ids))
 
 
 def parts_of(pair: LoadedPair, drafter: str, policy: Policy) -> tuple[OnDevice | None, Terms | None]:

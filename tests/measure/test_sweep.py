@@ -165,6 +165,11 @@ def test_the_fastest_cell_is_recommended_unless_a_smaller_tree_is_as_fast():
             "Plain decoding is faster. Nearest: depth 2 and width 2, 0.80× plain decoding’s speed, 2.00 tokens a pass, "
             "8.0 nodes a tree.",
         ),
+        (
+            [cell(0.998, 8)],
+            "Plain decoding is as fast. Best: depth 2 and width 2, 1.00× plain decoding’s speed, 2.00 tokens a pass, "
+            "8.0 nodes a tree.",
+        ),
     ],
 )
 def test_the_finding_is_said_in_words(pair, cells, sentence):

@@ -3,7 +3,7 @@
 "use strict";
 
 TreeRace.sweepWords = (() => {
-  const { asNumber } = TreeRace.numbers;
+  const { asNumber, isLevel } = TreeRace.numbers;
 
   const SWEPT = ["depth", "width", "nodes", "temperature"];
   const FIGURES = [
@@ -71,7 +71,7 @@ TreeRace.sweepWords = (() => {
       case "tau":
         return { note: "papers call it tau", label: `Tokens a pass ${grid}: ${range(raced, "tau", "")}.` };
       case "cost": {
-        const won = raced.filter((cell) => cell.speedup > 1).length;
+        const won = raced.filter((cell) => cell.speedup > 1 && !isLevel(cell.speedup)).length;
         const finding = `${won} of ${raced.length} cells were faster than plain decoding.`;
         return {
           note: "in tokens’ time · ■ a cell",

@@ -9,7 +9,8 @@ TreeRace.maskPlot = (() => {
   const LARGEST_CELL = { width: 110, height: 56 };
   const LEAST_NAME = 11; // pixels of a row that can have a name
   const LETTERS = 10; // of a name, at most
-  const EDGE = 10; // with room for the brackets
+  const EDGE = 10; // pixels at the sides, with room for the brackets
+  const RIM = 3; // pixels above and below, with room for the rings
 
   /**
    * @param {number[]} parents
@@ -64,15 +65,15 @@ TreeRace.maskPlot = (() => {
         const left = Math.ceil(longest) + 14;
         const cellWidth = Math.min(LARGEST_CELL.width, (width - left - EDGE) / (names.length + 1));
         const flat = cellWidth > longest + 4;
-        const top = !over ? EDGE : flat ? size + 12 : Math.ceil(longest) + 14;
-        const cellHeight = Math.min(LARGEST_CELL.height, (height - top - EDGE) / names.length);
-        const fits = cellHeight >= size + 1 && (!over || flat || cellWidth >= 0.9 * size);
+        const top = !over ? RIM : flat ? size + 12 : Math.ceil(longest) + 14;
+        const cellHeight = Math.min(LARGEST_CELL.height, (height - top - RIM) / names.length);
+        const fits = cellHeight >= size + 0.5 && (!over || flat || cellWidth >= 0.9 * size);
         if (fits) return { size, rows: true, columns: over, flat, left, top, cellWidth, cellHeight };
       }
     }
     const cellWidth = (width - 2 * EDGE) / (names.length + 1);
-    const cellHeight = (height - 2 * EDGE) / names.length;
-    return { size: 0, rows: false, columns: false, flat: true, left: EDGE, top: EDGE, cellWidth, cellHeight };
+    const cellHeight = (height - 2 * RIM) / names.length;
+    return { size: 0, rows: false, columns: false, flat: true, left: EDGE, top: RIM, cellWidth, cellHeight };
   }
 
   /**

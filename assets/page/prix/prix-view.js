@@ -8,8 +8,7 @@ TreeRace.prixView = (() => {
   const { finder, isCalm } = TreeRace.elements;
   const { showExample } = TreeRace.example;
   const { Field } = TreeRace.field;
-  const { asNumber } = TreeRace.numbers;
-  const { placesOf } = TreeRace.places;
+  const { placesOf, winnerWords } = TreeRace.places;
   const { Player, Speeds } = TreeRace.player;
   const { ResultTable } = TreeRace.resultTable;
   const { horizon, retimed } = TreeRace.steps;
@@ -23,9 +22,9 @@ TreeRace.prixView = (() => {
   const ENDS = {
     refused: ["Nothing was raced."],
     withdrawn: [INVITATION],
-    failed: ["The race ended early.", "different"],
+    failed: ["The race ended early.", "early"],
     stopped: ["Stopped: all lanes are free again. Press Race to start anew."],
-    lost: ["Part of the race was lost on its way here. Press Race again.", "different"],
+    lost: ["Part of the race was lost on its way here. Press Race again.", "early"],
   };
   const CALM_MS = 500; // between two pictures where the visitor wants little motion
 
@@ -281,28 +280,19 @@ TreeRace.prixView = (() => {
     verdict() {
       if (!this.end) return;
       const { lanes } = this.end;
-      const first = placesOf(lanes.map((lane) => lane.speedup)).indexOf(1);
+      const speeds = lanes.map((lane) => lane.speedup);
+      const wins = winnerWords(
+        this.systems.map((system) => system.title),
+        lanes,
+      );
       const same = lanes.filter((lane, index) => index && lane.identical === true).length;
-      const wins = first ? this.praise(first, lanes[first]) : "Plain decoding was the fastest.";
       const wrong = lanes.some((lane) => lane.identical === false);
       const others = lanes.length - 1;
       const texts = same === others ? "All wrote the same text." : `${same} of ${others} wrote the same text.`;
-      const runs = runsOf({ ...this.end, ...lanes[first] });
+      const runs = runsOf({ ...this.end, ...lanes[speeds.indexOf(Math.max(...speeds))] });
       const size = TreeRace.pairs.titled(this.systems[0].trace.pair)?.size;
       const model = size ? `Raced on the ${size} model.` : "";
       this.say([wins, runs, texts, model].filter(Boolean).join(" "), wrong ? "different" : "won");
-    }
-
-    /**
-     * What is said of the fastest, which is no victory where the text is another one.
-     * @param {number} index
-     * @param {LaneFigures} lane
-     */
-    praise(index, { speedup, identical }) {
-      const [title, ratio] = [this.systems[index].title, `${asNumber(speedup, 1)}×`];
-      if (identical === "lossy") return `${title} is first with ${ratio}, but lossy.`;
-      if (identical === false) return `${title} is first with ${ratio}, but its text is wrong.`;
-      return `${title} wins: ${ratio} plain decoding.`;
     }
   }
 

@@ -30,7 +30,7 @@ TreeRace.resultTable = (() => {
   const hundredths = (/** @type {number} */ tau) => asNumber(tau, 2);
 
   const COLUMNS = [
-    column("place", (lane) => lane.place, whole, "By tokens a second"),
+    column("place", (lane) => lane.place, whole, "By tokens a second; whoever is less than 5 % apart is level"),
     column("system", (lane) => lane.title),
     column("ratio", (lane) => lane.speedup, times, "Tokens a second by those of token by token"),
     column("tokens a pass", (lane) => lane.tau, hundredths, "Tokens for each target forward; papers call it tau"),
@@ -104,7 +104,7 @@ TreeRace.resultTable = (() => {
       const ranks = placesOf(lanes.map((lane) => lane.speedup));
       this.lanes = lanes
         .map((lane, index) => ({ ...lane, ...systems[index], place: ranks[index], lane: index }))
-        .sort((one, other) => one.place - other.place);
+        .sort((one, other) => other.speedup - one.speedup);
       this.baseline = lanes[0];
       this.caption = captionOf(systems[0].trace, runs.length, disturbed);
       this.at("result").dataset.state = "known";

@@ -4,6 +4,7 @@
 TreeRace.raceStrip = (() => {
   const { branchWords } = TreeRace.branches;
   const { finder, write } = TreeRace.elements;
+  const { refuseUnheard } = TreeRace.runs;
   const { leadOf, verdictOf, writeTheSame } = TreeRace.verdict;
 
   /** @type {Record<RunEnd, [words: string, kind?: string]>} */
@@ -36,9 +37,10 @@ TreeRace.raceStrip = (() => {
       this.at("verdict").dataset.kind = kind;
     }
 
-    /** @param {boolean} gone the server does not answer */
+    /** @param {boolean} gone the server does not answer, so that a run of which it has not told will not begin */
     away(gone) {
       this.at("away").hidden = !gone;
+      if (gone) refuseUnheard();
     }
 
     /** @param {RunEnd} how a race ended without its result */

@@ -16,17 +16,11 @@ TreeRace.raceView = (() => {
   const { SlowStart } = TreeRace.slowStart;
   const { StepView } = TreeRace.stepView;
   const { tellingOf } = TreeRace.storyScript;
+  const { MIX } = TreeRace.systemMix;
   const { ThirdLane } = TreeRace.thirdLane;
   const { horizon, retimed } = TreeRace.steps;
   const { finisherOf } = TreeRace.verdict;
   const { Run } = TreeRace.runs;
-
-  /** @type {{ title: string, idea: string, guarantee: Guarantee }} */
-  const MIX = {
-    title: "your own mix",
-    idea: "A drafter, a tree policy and an acceptance rule of your choice.",
-    guarantee: "refused",
-  };
 
   class RaceView extends EventTarget {
     /** @type {string | null} the run that is shown */
@@ -63,7 +57,7 @@ TreeRace.raceView = (() => {
         this.at("lanes").append(lane);
         return new Lane(lane, index, about.parts, look, (step) => this.pick(index, step));
       });
-      this.third = new ThirdLane(root, Boolean(look));
+      this.third = new ThirdLane(root);
       this.strip = new RaceStrip(root);
       this.stepView = new StepView(root, () => this.tell());
       /** @type {InstanceType<typeof Run<RaceMessage>>} */
@@ -343,6 +337,7 @@ TreeRace.raceView = (() => {
     TreeRace.view.describe(lanes);
     TreeRace.controls = new RaceControls("#race-set");
     TreeRace.presence.watch((there) => TreeRace.view.strip.away(!there));
+    TreeRace.extraWishes.offerWishes(root);
     showInItsFonts(root);
   }
 

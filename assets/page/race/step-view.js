@@ -8,7 +8,7 @@ TreeRace.stepView = (() => {
   const { drawTree } = TreeRace.treePlot;
 
   const REDRAW_MS = 250; // while playing
-  const LONG = 150; // letters of a sentence that are too many for two lines of its usual size
+  const [LONG, LONGEST] = [150, 190]; // letters of a sentence that are too many for two lines of its usual size, and of the smaller one
 
   class StepView {
     /** @typedef {{ steps: Step[], index: number, costs: Costs, system: string }} Shown a lane's steps, and which of them */
@@ -71,6 +71,7 @@ TreeRace.stepView = (() => {
       this.at("scrub").setAttribute("aria-valuetext", `${place}: ${words}`);
       this.at("sentence").textContent = words;
       this.at("sentence").classList.toggle("long", words.length > LONG);
+      this.at("sentence").classList.toggle("longest", words.length > LONGEST);
       this.at("tree").setAttribute("aria-label", `Draft tree of step ${index + 1}: ${words}`);
     }
   }

@@ -12,6 +12,7 @@ TreeRace.systemCard = (() => {
   const { Questions } = TreeRace.answers;
 
   const MOST_CHOICES = 5; // that a card names
+  const FILLING = "expand_rerank"; // the policy that uses all nodes: engine/systems.py
 
   /** @type {Record<Guarantee | "lacking", [string, string]>} */
   const GUARANTEES = {
@@ -135,7 +136,7 @@ TreeRace.systemCard = (() => {
     // What the measured costs say: the drafter that was chosen, and the shape.
     measured() {
       const { raced, shown } = this;
-      this.root.classList.toggle("next", Boolean(raced && shown) && raced?.name !== shown);
+      this.root.classList.toggle("next", Boolean(raced && shown) && !this.isOf(raced));
       const mine = raced?.name === shown && this.tells(raced) ? raced : undefined;
       const { promised = {}, shapes = {} } = mine?.costs ?? this.here.costs ?? {};
       const choice = this.choice(promised);
@@ -150,6 +151,15 @@ TreeRace.systemCard = (() => {
       this.own = found?.own ?? "";
       this.at("own-shape").textContent = `Take ${spaced(this.own)}`;
       this.at("own-shape").hidden = !this.look || !found || found.own === found.best;
+    }
+
+    /**
+     * Whether a race was of the system that is shown, or of it with all nodes used.
+     * @param {RacedSystem | undefined} raced
+     */
+    isOf(raced) {
+      const { shown, given } = this;
+      return raced?.name === shown || (given && raced?.name === `${given.drafter}/${FILLING}/${given.acceptance}`);
     }
 
     /**

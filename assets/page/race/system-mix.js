@@ -7,6 +7,12 @@ TreeRace.systemMix = (() => {
   const { markOptions, plainName } = TreeRace.systemNames;
   const { Questions } = TreeRace.answers;
 
+  /** @type {{ title: string, idea: string, guarantee: Guarantee }} */
+  const MIX = {
+    title: "your own mix",
+    idea: "A drafter, a tree policy and an acceptance rule of your choice.",
+    guarantee: "refused",
+  };
   const IDEA = "Put a drafter, a tree policy and an acceptance rule together.";
 
   class SystemMix {
@@ -81,10 +87,10 @@ TreeRace.systemMix = (() => {
       if (!this.look) return;
       const answer = await this.questions.last(this.look(name, TreeRace.pairs.name));
       if (!answer || !this.active) return; // chosen anew meanwhile
-      const none = { name, title: "your own mix", guarantee: "refused", cost: "–", source: "–", ...parts };
+      const none = { ...MIX, name, cost: "–", source: "–", ...parts };
       this.card.show({ ...none, ...answer, idea: IDEA }, true, answer.refused);
     }
   }
 
-  return { SystemMix };
+  return { MIX, SystemMix };
 })();

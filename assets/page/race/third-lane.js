@@ -4,7 +4,6 @@
 
 TreeRace.thirdLane = (() => {
   const { finder, write } = TreeRace.elements;
-  const { fill } = TreeRace.form;
   const { asNumber } = TreeRace.numbers;
   const { Steps, retimed } = TreeRace.steps;
 
@@ -21,15 +20,9 @@ TreeRace.thirdLane = (() => {
     /** @type {RacedSystem | null} null in a race of two lanes */
     system = null;
 
-    /**
-     * @param {HTMLElement} root
-     * @param {boolean} isLive there is a server that can race it
-     */
-    constructor(root, isLive) {
+    /** @param {HTMLElement} root */
+    constructor(root) {
       super();
-      const [wish, choice] = ["with-chain", "chain"].map(finder(root));
-      wish.hidden = !isLive;
-      choice.addEventListener("change", () => fill("#third-lane textarea", choice.checked ? "chain" : ""));
       this.at = finder(root, "third-");
       /** @type {HTMLElement} */
       this.root = finder(root)("third");

@@ -147,6 +147,7 @@ TreeRace.runs = (() => {
 
     /** @param {RunEnd} how the page no longer wants the run, also where the server has not told of it yet */
     drop(how) {
+      if (!this.isOpen) return;
       TreeRace.presence.drop(this.id);
       this.close(how);
     }
@@ -163,6 +164,11 @@ TreeRace.runs = (() => {
       TreeRace.presence.drop(this.id);
       TreeRace.form.press(halt);
     }
+  }
+
+  // The server is lost. A run that it has not told of yet will not begin; one that it has told of, its own signs end.
+  function refuseUnheard() {
+    for (const run of Object.values(on)) if (!run.isKept) run.drop("refused");
   }
 
   function newName() {
@@ -190,5 +196,5 @@ TreeRace.runs = (() => {
     window.addEventListener(channel, (event) => hear(/** @type {CustomEvent} */ (event).detail));
   }
 
-  return { ENDED, Run, WAITING, mountWire, on, onRun };
+  return { ENDED, Run, WAITING, mountWire, on, onRun, refuseUnheard };
 })();

@@ -33,11 +33,12 @@ TreeRace.stepWords = (() => {
     const { length } = step.parents;
     if (length === 0) return arrived(step) + ending;
     if (length === 1) return `${silence(step)}${ending}`;
-    if (!step.has_bonus) return `${kept(step)}.${ending}`;
+    const unused = step.unused ? ` ${step.unused}` : "";
+    if (!step.has_bonus) return `${kept(step)}.${ending}${unused}`;
     const own = `then the target's own ${quoted(step.bonus_text)}.`;
     const rescue = rescueWords(step);
-    if (rescue) return `${rescue}, ${own}${ending}`;
-    return `${kept(step)}, ${own} ${reason(step)}${chainWords(step)}${ending}`;
+    if (rescue) return `${rescue}, ${own}${ending}${unused}`;
+    return `${kept(step)}, ${own} ${reason(step)}${chainWords(step)}${ending}${unused}`;
   }
 
   /**

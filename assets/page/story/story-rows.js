@@ -3,6 +3,7 @@
 
 TreeRace.storyRows = (() => {
   const { draw } = TreeRace.elements;
+  const { ORDERS } = TreeRace.nodeOrder;
   const { ease, moved, setter, together, word, words } = TreeRace.storyParts;
 
   const LARGEST_CELL = 44; // pixels
@@ -20,7 +21,7 @@ TreeRace.storyRows = (() => {
   const passes = (check, share) => check.from + 0.1 + share * (check.to - check.from - 0.3);
 
   /**
-   * The mask: every row is a guess, every mark a token that it may look at.
+   * The mask: every row is a guess, every mark a token that it may look at. A branch is a block; a broken mask has the arrays' order.
    * @param {SVGElement} svg
    * @param {Step} step
    * @param {Scene[]} scenes
@@ -36,6 +37,7 @@ TreeRace.storyRows = (() => {
     svg.append(words("heading", box.x, box.y + small, small, measure(heading, small) <= box.width ? heading : "mask"));
     const top = box.y + 1.8 * small;
     const names = texts.map(word);
+    const order = (causal ? ORDERS.insertion : ORDERS.dfs)(parents);
     const rough = Math.min(LARGEST_CELL, (box.height - 1.8 * small) / count, box.width / (count + 1));
     const named = rough >= NAMED;
     const size = Math.min(small * 1.1, 0.72 * rough);
@@ -57,28 +59,28 @@ TreeRace.storyRows = (() => {
     const kept = new Set([0, ...step.path]);
     /** @type {((time: number) => void)[]} */
     const actors = [];
-    for (const row of parents.keys()) {
+    for (const [row, node] of order.entries()) {
       let d = square(row, 0);
-      for (let at = row; at >= 0; at = causal ? at - 1 : parents[at]) d += square(row, at + 1);
+      for (let at = node; at >= 0; at = causal ? at - 1 : parents[at]) d += square(row, order.indexOf(at) + 1);
       const whole = { x: left, y: top + row * cell, width: (count + 1) * cell, height: cell };
       const seen = draw("path", { class: "seen", d });
       const group = draw("g", { class: "looks" }, seen, draw("rect", { class: "reach", ...whole }));
-      group.dataset.node = String(row);
+      group.dataset.node = String(node);
       svg.append(group);
       const name = named
-        ? words("row-name", left - 8, top + (row + 0.5) * cell + 0.35 * size, size, names[row], "end")
+        ? words("row-name", left - 8, top + (row + 0.5) * cell + 0.35 * size, size, names[node], "end")
         : null;
       if (name) group.append(name);
       const lights = setter(seen, "opacity");
       const colours = setter(seen, "class");
       const shows = name && setter(name, "opacity");
-      const when = passes(check, share(row));
+      const when = passes(check, share(node));
       actors.push((time) => {
         const lit = ease(time, when - 0.1, when + 0.1);
-        const lost = kept.has(row) ? 0 : ease(time, drop.from, drop.to);
+        const lost = kept.has(node) ? 0 : ease(time, drop.from, drop.to);
         lights(lit * (1 - 0.85 * lost));
         colours(
-          kept.has(row) && time >= drop.from
+          kept.has(node) && time >= drop.from
             ? "seen won"
             : time < when + 0.45 && time >= when - 0.1
               ? "seen now"

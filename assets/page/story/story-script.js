@@ -30,6 +30,9 @@ TreeRace.storyScript = (() => {
    */
   const shootsOf = (step, deepest) => Math.max(1, Math.min(deepest, step.draft_forwards));
 
+  /** @param {Step} step */
+  const branches = ({ favourites = [], parents }) => favourites.length > 0 && favourites.length < parents.length - 1;
+
   /** @param {number} count */
   const guesses = (count) => (count === 1 ? "the guess" : `all ${count} guesses`);
 
@@ -38,6 +41,8 @@ TreeRace.storyScript = (() => {
    * @param {number} shoots
    */
   function guessWords(step, shoots) {
+    if (branches(step))
+      return `${step.draft_forwards ? "A small model" : "A table"} guesses ahead. Where it is unsure, it branches.`;
     if (!step.draft_forwards) return "What may come next is guessed, without running a model.";
     return shoots === 1 ? "A small model guesses ahead, in one go." : "A small model guesses ahead, word by word.";
   }
@@ -47,7 +52,7 @@ TreeRace.storyScript = (() => {
     if (!step.path.length) return "It would have written another word: no guess is right.";
     const rescue = rescueIn(step);
     if (rescue)
-      return `The favourite “${rescue.favourite.trim()}” is wrong: a chain keeps ${rescue.kept}, the ${rescue.branch} branch ${rescue.won}.`;
+      return `Favourite “${rescue.favourite.trim()}” is wrong: a chain keeps ${rescue.kept} words, the ${rescue.branch} branch ${rescue.won}.`;
     return `It marks the words it would have written itself${step.has_bonus ? ", and adds one" : ""}.`;
   }
 

@@ -2,12 +2,14 @@
 "use strict";
 
 TreeRace.storyTree = (() => {
+  const { rescueIn } = TreeRace.branches;
   const { draw } = TreeRace.elements;
   const { asPercent } = TreeRace.numbers;
   const { ease, moved, setter, shape, together, word, words } = TreeRace.storyParts;
   const { edgePath, nodesOf, thickness, treeLayout } = TreeRace.treeLayout;
 
   const FADED = 0.13; // of what was thrown away
+  const CHAIN = "← a chain"; // behind the favourites, where a branch won
 
   /** @typedef {{ x: number, y: number, width: number, height: number }} Box */
   /** @typedef {ReturnType<typeof TreeRace.storyScript.scriptOf>} Script */
@@ -171,6 +173,18 @@ TreeRace.storyTree = (() => {
         rings(ease(time, won, won + 0.2) * (1 - ease(time, join.from, join.from + 0.4)));
         colours(time >= drop.from ? "node won" : time >= won ? "node chosen" : "node");
       });
+    }
+
+    const last = rescueIn(step) && nodes[step.favourites[step.favourites.length - 1]];
+    if (last) {
+      const x = last.labelX + measure(last.label, size) + 0.8 * size;
+      const crowded = nodes.some((other) => other.x > last.x && Math.abs(other.y - last.y) < 1.5 * size);
+      if (!crowded && x + measure(CHAIN, size, 400) < room.width / shrink) {
+        const name = words("heading", x, last.y + 0.35 * size, size, CHAIN);
+        marks.append(name);
+        const shows = setter(name, "opacity");
+        actors.push((time) => shows(ease(time, check.from - 0.3, check.from) * (1 - ease(time, drop.from, drop.to))));
+      }
     }
 
     const band = draw("rect", { class: "band", y: -6, width: 0.09 * box.width, height: room.height / shrink + 6 });

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+from engine.record.headline import is_level
+
 Lines = list[dict[str, Any]]
 
 
@@ -76,7 +78,9 @@ def find_size(lines: Lines) -> str:
     begun = f"Alone, the {lines[0]['title']} has {times(first['speedup'])} plain decoding’s speed."
     ends = []
     for line in lines:
-        lost = next((point["x"] for point in line["points"] if point["speedup"] < 1), None)
+        lost = next(
+            (point["x"] for point in line["points"] if point["speedup"] < 1 and not is_level(point["speedup"])), None
+        )
         last = line["points"][-1]
         gone = f"is slower from {lost} sequences on" if lost else f"still has {times(last['speedup'])} at {last['x']}"
         ends.append(f"the {line['title']} {gone}")

@@ -13,6 +13,7 @@ from engine.measure.racing import until_believed
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, Race, Settings, checked
 from engine.record.disturbance import disturbed_twice
+from engine.record.headline import is_level
 from engine.record.parsing import shown
 from engine.record.quiet import Message, Quiet, Steps
 from engine.record.race_file import worst_of
@@ -205,6 +206,8 @@ class Sweep:
         cell, fastest = best[0]
         size = f"{cell['tau']:.2f} tokens a pass, {cell['mean_nodes']:.1f} nodes a tree"
         about = f"{self.named(cell)}, {times(cell)} plain decoding’s speed, {size}"
+        if is_level(fastest["speedup"]):
+            return f"Plain decoding is as fast. Best: {about}."
         if fastest["speedup"] < 1:
             return f"Plain decoding is faster. Nearest: {about}."
         tie = f" {self.named(fastest).capitalize()} has {times(fastest)} with a larger tree."

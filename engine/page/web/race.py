@@ -14,15 +14,18 @@ from engine.page.web.lending import Served
 from engine.page.web.parts import by_name, call, carried, hidden, part, trigger
 from engine.page.web.streams import QUIET, Runs, add_stop, api, runs
 from engine.race import BASELINE, REMOTE, SHAPE, checked
-from engine.systems import chain_beside, find, spelled
+from engine.systems import chain_beside, filled, find, spelled
 
 
 def fill(served: Served, shared: Fields, go: gr.Button, halt: gr.Button) -> None:
-    def race_on_page(left, right, left_mix, right_mix, broken, untouched, third, **settings):
+    def race_on_page(left, right, left_mix, right_mix, broken, untouched, third, full, **settings):
         systems: tuple[Any, ...] = (left_mix if left == MIX else left, right_mix if right == MIX else right)
         if broken:
             systems = (unbroken(broken), broken)
-        if spelled(settings) == untouched:  # each lane races in the best shape of its own system
+        whole = full and not broken and systems[1] != REMOTE and filled(find(systems[1]))
+        if whole:  # in the shape that the dials show
+            systems = systems[0], whole
+        elif spelled(settings) == untouched:  # each lane races in the best shape of its own system
             settings.update(dict.fromkeys(SHAPE))
         if third and not broken:
             systems = with_chain(served, systems, settings)
@@ -100,6 +103,7 @@ def race_form(served: Served, shared: Fields) -> Fields:
         "left_mix": hidden("mix-0"),  # the system that the visitor mixed, while the menu says `MIX`
         "right_mix": hidden("mix-1"),
         "third": hidden("third-lane"),  # "chain" for a thin lane between the two
+        "full": hidden("full-budget"),  # "full" where the right lane's tree is to use all nodes
         "broken": hidden(),  # a system of the walk; it races in place of the menus' two
         # The shape that the dials took with the right lane's system; "" once a visitor asks for one
         "untouched": hidden(value=spelled({dial: shared[dial].value for dial in SHAPE})),

@@ -22,6 +22,7 @@ const made = (changes = {}) => ({
   burst: [11, 14, 99],
   end: "",
   silence: "",
+  unused: "",
   replayed: 0,
   has_bonus: true,
   ...changes,
@@ -71,6 +72,12 @@ test("a lane says what its branches won, and that none did", () => {
     "No branch won here: its favourites alone would have kept as much.",
   );
   assert.equal(branchWords([chain()]), "");
+});
+
+test("a tree with fewer nodes than it may have says why, behind all else", () => {
+  const unused = "6 of 16 nodes used: the others are under 1 %.";
+  for (const step of [made(), rescued(), made({ has_bonus: false })])
+    assert.equal(sentence({ ...step, unused }), `${sentence(step)} ${unused}`);
 });
 
 test("a step without guesses says why", () => {

@@ -6,7 +6,7 @@ const test = require("node:test");
 const { load } = require("./load.js");
 
 const page = load("shared/runs.js");
-const { Run, mountWire, on } = page.runs;
+const { Run, mountWire, on, refuseUnheard } = page.runs;
 const told = []; // what other parts of the page hear
 const dropped = []; // runs that the server is told of
 const pressed = [];
@@ -116,6 +116,17 @@ test("how a run ends early is told apart by whether it had begun", () => {
     assert.deepEqual(heard.slice(begins ? 1 : 0), [["over", how], ...after]);
     assert.deepEqual(dropped, what === "stop" ? [run.id] : []);
   }
+});
+
+test("a run whose server is lost before its first word does not wait for ever", () => {
+  const silent = asked();
+  refuseUnheard();
+  assert.deepEqual(silent.heard, [["over", "refused"]]);
+  assert.deepEqual([silent.run.state, dropped], ["done", [silent.run.id]]);
+  const told = asked();
+  told.run.receive({ run: told.run.id, place: "you are next" });
+  refuseUnheard(); // its own signs to the server end it
+  assert.deepEqual([told.run.state, dropped], ["asked", []]);
 });
 
 test("where a run stands is said while it waits, and later where a screen has a place for it", () => {

@@ -7,7 +7,7 @@ const { load } = require("./load.js");
 
 const page = load("shared/numbers.js", "shared/text.js", "race/verdict.js", "prix/places.js");
 const { finisherOf, leadOf, verdictOf, writeTheSame } = page.verdict;
-const { placesOf } = page.places;
+const { placesOf, winnerWords } = page.places;
 const { asNumber, asShare, isLevel } = page.numbers;
 const { escapeMarkup, plotLabel, visible } = page.text;
 
@@ -117,6 +117,21 @@ test("another server's text is compared by text, and the words say so", () => {
 
 test("equals share a place, and who has no speed has none", () => {
   assert.deepEqual(placesOf([3, 5, 0, 5, 1]), [3, 1, 0, 1, 4]);
+});
+
+test("whoever is apart by less than a clock can tell is level, and wins nothing", () => {
+  assert.deepEqual(placesOf([1, 1250 / 1252, 0.94, 0.9]), [1, 1, 3, 3]);
+  const said = (...lanes) => winnerWords(["plain", "chain", "tree"].slice(0, lanes.length), lanes);
+  const lane = (speedup, identical = true) => ({ speedup, identical });
+  assert.equal(said(lane(1), lane(3), lane(3.2)), "tree wins: 3.2× plain decoding.");
+  assert.equal(said(lane(1), lane(3.19), lane(3.2)), "chain and tree are level: up to 3.2× plain decoding.");
+  assert.equal(said(lane(1), lane(1252 / 1250)), "plain and chain are level: up to 1.0× plain decoding.");
+  assert.equal(said(lane(1), lane(0.8)), "Plain decoding was the fastest.");
+  assert.match(
+    said(lane(1), lane(3.19), lane(3.2, "lossy")),
+    /level: up to 3\.2× .* Not all of them wrote the right text\.$/,
+  );
+  assert.equal(said(lane(1), lane(2), lane(3.2, false)), "tree is first with 3.2×, but its text is wrong.");
 });
 
 test("numbers and shares have a sign for nothing", () => {

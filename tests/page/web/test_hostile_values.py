@@ -83,7 +83,7 @@ MENUS = {"left": "vanilla", "right": "mix", "left_mix": "", "right_mix": "tree",
 SWEPT = {"depth": [1, 2], "width": [1], "nodes": [4], "temperature": [0.0]}
 STREAMS = {  # what each is given when all is right
     "race": {"prompt": "Once", "system": "tree", "depth": 3, "width": 2, **FEW, "constraint": "", "pair": ""},
-    "race_on_page": {"prompt": "Once", "run": "a-1", "pair": "", "third": "chain", **MENUS, **DIALS},
+    "race_on_page": {"prompt": "Once", "run": "a-1", "pair": "", "third": "chain", "full": "full", **MENUS, **DIALS},
     "prix": {"prompt": "Once", "systems": ["tree", "lookup"], "pair": "", **FEW},
     "prix_on_page": {"prompt": "Once", "run": "", "pair": "", "systems": "tree lookup", **FEW},
     "sweep": {

@@ -89,6 +89,8 @@ def test_charts_state_their_findings(page, messages):
         "aria-label", "Reached guesses that were accepted, by rank among siblings: rank 1 100 %, rank 2 0 %."
     )
     wait_for_plots(page)
+    shares = page.evaluate("document.querySelector('[data-chart=rank] [data-canvas]').layout.xaxis.title.text")
+    assert shares.endswith("of the guesses that were reached there")  # or they would seem to sum to more than all
     bars = page.evaluate(
         "document.querySelector('[data-chart=depth] [data-canvas]').data.map(({ x, y }) => [[...x], [...y]])"
     )

@@ -13,7 +13,7 @@ WORDS = "[data-story-words]"
 TELLING = "TreeRace.view.slowStart.isTelling"
 SEEK = "time => TreeRace.view.slowStart.story.seek(time)"
 TOLD = [
-    (0.5, "A small model guesses ahead, word by word."),
+    (0.5, "A small model guesses ahead. Where it is unsure, it branches."),
     (2.0, "The large model checks all 5 guesses at once, in one run."),
     (3.5, "It marks the words it would have written itself, and adds one."),
     (4.3, "Wrong guesses are thrown away."),
@@ -74,7 +74,10 @@ def drawn(tab, time: float) -> dict:
           const stage = document.querySelector('[data-story-stage]');
           const seen = (selector) => [...stage.querySelectorAll(selector)].map((each) => Number(each.getAttribute('opacity') ?? 1));
           const box = (each) => each.getBoundingClientRect();
-          return { nodes: seen('.node'), rows: seen('.seen'), rings: seen('.ring'), tried: seen('.tried'), flyers: seen('.flyer'),
+          const rows = [...stage.querySelectorAll('.looks')]; // a branch is a block
+          return { nodes: seen('.node'), order: rows.map((each) => Number(each.dataset.node)),
+                   rows: rows.map((_, node) => `.looks[data-node="${node}"] .seen`).flatMap(seen),
+                   rings: seen('.ring'), tried: seen('.tried'), flyers: seen('.flyer'),
                    places: [...stage.querySelectorAll('.flyer')].map((each) => [box(each).left, box(each).bottom]),
                    said: [box(stage.querySelector('.said')).right, box(stage.querySelector('.said')).bottom] };
         }"""
@@ -85,6 +88,7 @@ def test_the_pictures_tell_what_happened(replay):
     """The tree of tests/helpers/traces.py: 1 and 4 accepted, then the bonus."""
     tab = replay()
     sprouting = drawn(tab, 0.9)
+    assert sprouting["order"] == [0, 1, 3, 4, 2, 5]
     assert sprouting["nodes"][0] == 1 and sprouting["nodes"][1] == 1 and sprouting["nodes"][3] < 1
     assert set(sprouting["rows"]) == {0} and set(sprouting["tried"]) == {0}
     checked = drawn(tab, 2.85)
@@ -297,7 +301,7 @@ def rescued_race():
 def test_the_best_rescue_is_told_and_the_race_comes_to_rest_on_it(replay_of):
     tab = replay_of(rescued_race(), 1280, 720)
     tab.evaluate(SEEK, 3.5)
-    expect(tab.locator(WORDS)).to_have_text("The favourite “a” is wrong: a chain keeps 0, the second branch 2.")
+    expect(tab.locator(WORDS)).to_have_text("Favourite “a” is wrong: a chain keeps 0 words, the second branch 2.")
     tab.evaluate("TreeRace.view.slowStart.story.leave()")
     tab.evaluate("TreeRace.view.skip()")
     assert tab.evaluate("TreeRace.view.step") == 1 and tab.evaluate("TreeRace.view.atEnd")
@@ -316,3 +320,13 @@ def test_a_race_without_a_rescue_says_so(replay):
     tab = replay()
     tab.evaluate("TreeRace.view.skip()")
     expect(tab.locator("[data-runs]")).to_contain_text("No branch won here")
+
+
+def test_what_a_chain_has_is_marked_where_a_branch_won_and_crosses_nothing(replay_of):
+    tab = replay_of(rescued_race(), 1280, 720, "reduce")
+    tab.keyboard.press("s")
+    for time in (1.55, 2.85, 3.95):
+        tab.evaluate(SEEK, time)
+        found = tab.evaluate(READ)
+        assert [found[name] for name in ("crossed", "over", "outside")] == [[], [], []], time
+    expect(tab.locator("[data-story-stage] .heading").filter(has_text="← a chain")).to_have_count(1)
