@@ -12,7 +12,6 @@ from playwright.sync_api import Error, Page, sync_playwright
 from tqdm import tqdm
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-VIEWPORT = {"width": 1280, "height": 720}  # of the page; a film is a picture of it
 WIDTHS = (320, 1920)  # pixels of a film, least and most
 FRAME_MS, HELD_MS = 100, 2000  # of every frame, and of the last one
 MOST_FRAMES = 600
@@ -56,7 +55,7 @@ def open_replay(replay: str) -> Iterator[Page]:
                 "A film is recorded in Chromium, and none was found: apt-get install chromium, or playwright install chromium. "
                 "The replay page, race.html, needs none."
             ) from None
-        page = chromium.new_page(viewport=VIEWPORT, color_scheme="light")
+        page = chromium.new_page(viewport={"width": 1280, "height": 720}, color_scheme="light")
         page.clock.install(time=0)
         page.clock.pause_at(1000)
         page.goto(file.as_uri())
