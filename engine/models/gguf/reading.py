@@ -156,11 +156,11 @@ class QuickReader(gguf.GGUFReader):
     """Reads from a plain view of the mapped file: NumPy takes several times as long for each of a vocabulary's slices of a map."""
 
     @property
-    def data(self) -> np.ndarray:
+    def data(self) -> Any:
         return self.plain
 
     @data.setter
-    def data(self, mapped: np.ndarray) -> None:
+    def data(self, mapped: Any) -> None:
         self.plain = mapped.view(np.ndarray)
 
 
