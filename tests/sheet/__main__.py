@@ -65,7 +65,7 @@ def at_rest(page: Page) -> Image.Image:
     """The live page of the default pair, once its recorded race is over."""
     with starting_app(bare=True) as address:
         page.add_init_script(NO_STORY)
-        page.goto(address("live"))
+        page.goto(address("ready"))
         page.wait_for_function("window.TreeRace?.view?.recorded && TreeRace.view.isOver")
         page.evaluate("TreeRace.view.skip()")
         page.evaluate("document.fonts.ready")

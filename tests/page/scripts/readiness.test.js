@@ -1,11 +1,14 @@
-// Readiness: asked again until all is ready, also while the server starts anew, and not where nobody answers the question.
+// Readiness: asked again until all is ready, also while the server starts anew, and not where nobody answers the question. Presence: a
+// server that falls silent is noticed.
 "use strict";
 
 const assert = require("node:assert/strict");
 const test = require("node:test");
 const { load } = require("./load.js");
 
-const { followReadiness } = load("shared/readiness.js").readiness;
+const page = load("shared/readiness.js", "shared/presence.js");
+const { followReadiness } = page.readiness;
+const { watch } = page.presence;
 const answer = (status) => ({ ok: true, json: async () => status });
 const half = { words: "Making ready 2 of 18: draft tree", live: true, ready: false };
 const whole = { words: "", live: true, ready: true };
@@ -22,6 +25,30 @@ async function heard(...answers) {
   assert.equal(answers.length, 0);
   return told;
 }
+
+test("a server that is silent twice is lost, and told of once until it is back", async (context) => {
+  context.mock.timers.enable({ apis: ["setTimeout"] });
+  const heard = [];
+  let answers = false;
+  globalThis.fetch = async () => {
+    if (!answers) throw new TypeError("no connection");
+    return { ok: true, json: async () => ({ here: false }) };
+  };
+  watch((there) => heard.push(there));
+  const pass = async () => {
+    context.mock.timers.tick(8000);
+    for (let turn = 0; turn < 10; turn++) await Promise.resolve();
+  };
+  await pass();
+  assert.deepEqual(heard, []);
+  await pass();
+  await pass();
+  assert.deepEqual(heard, [false]);
+  answers = true;
+  await pass();
+  await pass();
+  assert.deepEqual(heard, [false, true]);
+});
 
 test("every answer is told until all is ready", async () => {
   assert.deepEqual(await heard(answer(half), answer(half), answer(whole)), [half, half, whole]);
