@@ -13,7 +13,7 @@ from torch import Tensor
 from engine.forward.cache import KVCache, additive, transformers_cache
 from engine.forward.layer_ops import Answer, Features, Taps
 from engine.forward.runner_gpu import static_capacity
-from engine.forward.session_gpu import PROMPTS, Buckets
+from engine.forward.session_gpu import PROMPTS, SIZES, Buckets
 from engine.forward.windows import Masks
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Session:
         self.taps = taps = taps_of(features, runner.config.num_hidden_layers)
         if graphed and runner.window is None:
             key = ("buckets", static_capacity(capacity), taps)
-            buckets = runner.lender.lend(key, lambda: Buckets(runner, capacity, taps), borrower=self)
+            buckets = runner.lender.lend(key, lambda: Buckets(runner, capacity, taps, SIZES), borrower=self)
         self.buckets = buckets
         made = buckets.cache if buckets is not None else cache
         self.cache: KVCache = runner.new_cache(capacity) if made is None else made

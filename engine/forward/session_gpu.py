@@ -65,7 +65,7 @@ class Bucket:
 class Buckets:
     """A KV cache and its forwards by size, for `Session` on a GPU: of trees and other `sizes`, and of prompts."""
 
-    def __init__(self, runner, capacity: int, taps: Taps, sizes: Taps = SIZES):
+    def __init__(self, runner, capacity: int, taps: Taps, sizes: Taps):
         self.cache = runner.new_cache(static_capacity(capacity))
         forward, pool = StaticForward(runner, self.cache, taps), memory_pool(runner)
         asked = sorted(

@@ -51,7 +51,9 @@ def parallel_net(target, width: str = ""):
 
 
 @torch.no_grad()
-def block_net(kind: type[DFlash], width: str = "", some: bool | None = None) -> DFlash:
+def block_net(
+    kind: type[DFlash], width: str = "", some: bool | None = None, reads: tuple[int, ...] = (1, 3, 5)
+) -> DFlash:
     """A random DFlash or DSpark with all that a published checkpoint may have: grouped heads, biases, a factor.
 
     DSpark guesses from the anchor on. With `some` it guesses some of the target's tokens, as DFlash does where nothing is said.
@@ -65,7 +67,7 @@ def block_net(kind: type[DFlash], width: str = "", some: bool | None = None) -> 
     own = torch.randperm(256, generator=draw)[:120] if some else torch.arange(256)
     sizes = DFlashSizes(
         hidden=wide.hidden, heads=4, kv_heads=2, head_dim=32, mlp=96, layers=2, vocab=256, own_vocab=len(own), eps=1e-5,
-        reads=(1, 3, 5), block=5, mask=250, inverse=1e4 ** -torch.linspace(0, 1, 16), attention_scaling=1.3, biased=True,
+        reads=reads, block=5, mask=250, inverse=1e4 ** -torch.linspace(0, 1, 16), attention_scaling=1.3, biased=True,
         target_hidden=wide.target_hidden,
     )  # fmt: skip
     if kind is not DFlash:

@@ -18,7 +18,7 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 from engine.forward import runner_gpu
 from engine.forward.runner import Runner
 from engine.forward.session import Session
-from engine.forward.session_gpu import Buckets
+from engine.forward.session_gpu import SIZES, Buckets
 from engine.policies.best_first import BestFirst
 from engine.policies.chain import Chain
 from engine.rounds import round_gpu
@@ -72,7 +72,7 @@ def a_round(drafts: bool, greedy: bool, kv_heads: int) -> None:
 
 
 def buckets(kv_heads: int) -> None:
-    for bucket in Buckets(runner(kv_heads), 200, (1, 1, 1)).by_size:
+    for bucket in Buckets(runner(kv_heads), 200, (1, 1, 1), SIZES).by_size:
         logits, features = bucket.run()
         assert logits.shape == (1 if bucket.last_only else bucket.size, 256) and features.shape == (bucket.size, 4, 64)
         assert logits.device.type == features.device.type == DEVICE

@@ -24,7 +24,8 @@ pytestmark = [
 THERE = {
     *("vanilla", "tree", "medusa", "parallel-tree", "dflash", "dspark", "specblock", "eagle", "mtp", "talon", "auto"),
 }
-LEARNING = {"specblock-adapt": 6}  # waits for the rank head, by level, and for what is learned
+# Waits of a round for more than its guesses: for the rank head by level and for what is learned, and for what the target ranks highest
+MORE = {"specblock-adapt": 6, "recycling": 1, "lookahead": 1}
 LEAST = {"cuda": 30, "mps": 3}  # systems and temperatures that must have been raced
 
 
@@ -88,9 +89,15 @@ def test_a_device_decides_rounds_of_every_drafter_with_a_forward_alone(on_cuda):
 
 def test_on_the_host_a_round_waits_once_for_every_level_and_once_to_decide(on_cuda):
     for at, race in on_cuda["races"].items():
-        levels = max(race["forwards"], race["levels"])
-        learning = LEARNING.get(at.split()[0], 0)
-        assert race["there"] or race["waits"] <= levels + 1 + learning, (at, race)
+        name = at.split()[0]
+        asked = 0 if SYSTEMS[name].policy == "own_tree" else max(race["forwards"], race["levels"])
+        assert race["there"] or race["waits"] <= asked + 1 + MORE.get(name, 0), (at, race)
+
+
+def test_drafters_that_copy_have_guessed(on_cuda):
+    """Or nothing of them would be rehearsed."""
+    copied = [f"{name} at {heat}" for name in ("lookup", "suffix", "recycling", "lookahead") for heat in (0, 0.8)]
+    assert [at for at in copied if not on_cuda["races"][at]["levels"]] == []
 
 
 def test_graphs_survive_an_out_of_memory(on_cuda):

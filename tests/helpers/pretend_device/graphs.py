@@ -22,6 +22,7 @@ from helpers.pretend_device.tensors import (
     leaves,
     mapped,
     refuse_in_capture,
+    traits_of,
 )
 
 CAPTURES: list["Graph"] = []  # every capture that ended well
@@ -60,12 +61,13 @@ class Graph:
 
     def record(self, func, args, kwargs, found: Any, fresh: bool = False) -> None:
         """A step. What shares no memory with its inputs is the graph's own; views and empty memory are no steps."""
+        traits = traits_of(func)
         inputs = {x.untyped_storage()._cdata for x in leaves((args, kwargs)) if isinstance(x, torch.Tensor)}
         outputs = [x for x in leaves(found) if isinstance(x, torch.Tensor)]
         made = outputs if fresh else [x for x in outputs if x.untyped_storage()._cdata not in inputs]
         self.keep(made)
-        if (made or func._schema.is_mutable) and "empty" not in func._schema.name:
-            self.steps.append((func, args, kwargs, [] if func._schema.is_mutable else outputs))
+        if (made or traits.mutable) and "empty" not in traits.name:
+            self.steps.append((func, args, kwargs, [] if traits.mutable else outputs))
 
     def finish(self) -> None:
         """Lets go of memory that is not its own. Where a step reads none, it is replayed as it was recorded."""

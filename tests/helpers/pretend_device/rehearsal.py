@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from engine import race
 from engine.custom_generate import treerace
-from engine.forward import cuda_graphs, runner_gpu
+from engine.forward import cuda_graphs, runner_gpu, session, session_gpu
 from engine.forward.runner import Runner
 from engine.lab.train.learned import RECIPES, config_for
 from engine.models.loading import load_pair
@@ -43,11 +43,12 @@ from helpers.learned import block_net
 from helpers.pairs import tiny_llama, tiny_pair
 from helpers.pretend_device.graphs import CAPTURES, SYNCHRONISED, install
 from helpers.pretend_device.tensors import PRETENDED, WAITS
-from helpers.published.eagle3 import LAYERS, SPECULATORS, tensors
+from helpers.published.eagle3 import SPECULATORS, tensors
 from helpers.published.files import write
 from helpers.published.mtp import untrained
 
 TEXT, TOKENS = "Once upon a time", 12
+SEED, LAYERS = 5, 4  # of the target; DFlash and a published EAGLE read three of its layers
 FIELDS = (("vanilla", "tree"), ("vanilla", "eagle"), ("chain", "auto"), ("medusa", "dspark"), ("tree", "tree"))
 # By kind, what is raced. Without graphs a race takes many times as long.
 TEMPERATURES = {"cuda": (0.0, 0.8), "mps": (0.8,)}
@@ -56,15 +57,20 @@ RACED = {
     "mps": ("vanilla", "tree", "eagle", "mtp", "sequoia"),
 }
 WINDOW = {"model_type": "qwen3", "layer_types": ["sliding_attention"], "sliding_window": 5}
+READ = (1, 2, 3)
+BLOCKS = {"dflash": DFlash, "dspark": DSpark}
 # What `auto` decides by. Measured, it would not draft for so small a target.
 FREE = Costs({1: 1.0}, 0.0, 0.0)
 
 
 def pair_on(device: str) -> LoadedPair:
-    """A tiny random pair with every drafter, in fp32. Its draft model is the target, so that long paths are accepted."""
+    """A tiny random pair with every drafter, in fp32. Its draft model is the target, so that long paths are accepted.
+
+    Its greedy text soon repeats itself, so that drafters that copy have something to guess.
+    """
     pair = tiny_pair(own=False)
-    nets = {**pair.learned, "dflash": block_net(DFlash), "dspark": block_net(DSpark)}
-    target, draft = (Runner(tiny_llama(0, layers=6).to(device), own=False) for _ in range(2))  # DFlash reads the fifth
+    nets = {**pair.learned, **{name: block_net(kind, reads=READ) for name, kind in BLOCKS.items()}}
+    target, draft = (Runner(tiny_llama(SEED, layers=LAYERS).to(device), own=False) for _ in range(2))
     nets["mtp"] = untrained(target.model)  # its head and embedding are the target's own modules
     return dataclasses.replace(
         pair,
@@ -105,8 +111,9 @@ def raced_as(pair: LoadedPair, name: str) -> str:
 
 def published_on(device: str) -> LoadedPair:
     """The same with an EAGLE-3 drafter that others published, whose layer attends to a window, and a target for it."""
-    config = {**SPECULATORS, "transformer_layer_config": {**SPECULATORS["transformer_layer_config"], **WINDOW}}
-    model = tiny_llama(0, layers=LAYERS)
+    layer = {**SPECULATORS["transformer_layer_config"], **WINDOW}
+    config = {**SPECULATORS, "transformer_layer_config": layer, "eagle_aux_hidden_state_layer_ids": READ}
+    model = tiny_llama(SEED, layers=LAYERS)
     with tempfile.TemporaryDirectory() as folder:
         write(Path(folder) / "eagle", config, tensors("layers.0.", head_norms=True))
         learned = {name: net.to(device) for name, net in load_nets(Path(folder), model).items()}
@@ -186,9 +193,9 @@ def out_of_memory(runner: Runner, size: int) -> Iterator[None]:
 
 
 def without_memory() -> dict[str, Any]:
-    """A race while memory is short, and one when it is there again."""
+    """A race while memory is short for the longer of two graphs of prompts, and one when it is there again."""
     pair = pair_on("cuda:0")
-    with out_of_memory(pair.target, 256):
+    with mock.patch.object(session_gpu, "PROMPTS", (64, 256)), out_of_memory(pair.target, 256):
         short = raced(pair, "vanilla", "eagle")
     said, before = pair.target.eager, len(CAPTURES)
     again = raced(pair, "vanilla", "eagle")
@@ -251,7 +258,7 @@ def loaded() -> dict[str, Any]:
     before = len(SYNCHRONISED)
     for temperature in TEMPERATURES["cuda"]:
         shape = {"depth": 3, "width": 2, "nodes": 6}  # or costs would be measured
-        settings = {"temperature": temperature, "max_new_tokens": TOKENS, **shape}
+        settings = {"temperature": temperature, "max_new_tokens": TOKENS // 2, **shape}
         lanes = raced(here, "vanilla", "tree", "eagle", **settings).lanes
         plain = raced(there, "vanilla", **settings).lanes[0]
         found["same"][f"{temperature:g}"] = [lane.trace.tokens == plain.trace.tokens for lane in lanes]
@@ -265,6 +272,8 @@ def rehearse(kind: str) -> None:
         (race, "WARM_UP_TOKENS", 2),
         (readiness, "WARM_UP_TOKENS", 2),
         (runner_gpu, "ROW_MULTIPLE", 64),
+        (session, "SIZES", (1, 64)),
+        (session_gpu, "PROMPTS", (256,)),
         (cuda_graphs, "WARM_UPS", 1),
     ):
         mock.patch.object(module, name, value).start()  # which fails where there is no such name any more

@@ -4,7 +4,6 @@ import contextlib
 import threading
 from collections import Counter
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import torch
@@ -23,7 +22,17 @@ SIZED = {"nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecuti
 INDEXED = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index"}
 SCALARS = {"where", "masked_fill", "masked_fill_", "fill_", "index_fill", "index_fill_", "scatter", "set_", "detach"}
 NESTED = (tuple, list, dict)  # what operators' arguments and results stand in
-WHOLE = {"scaled_dot_product_attention", "linear", "matmul", "embedding", "dropout", "reshape", "index_select"}
+# Operators made of others that a real device has a kernel for, too
+WHOLE = {
+    "scaled_dot_product_attention",
+    "linear",
+    "matmul",
+    "embedding",
+    "dropout",
+    "reshape",
+    "index_select",
+    "rms_norm",
+}
 
 
 class Refused(RuntimeError):
@@ -57,10 +66,10 @@ def leaves(x: Any) -> list[Any]:
         return [x]
     found: list[Any] = []
     for each in x.values() if type(x) is dict else x:
-        if type(each) in NESTED:
-            found += leaves(each)
-        else:
+        if type(each) not in NESTED:
             found.append(each)
+        elif each:
+            found += leaves(each)
     return found
 
 
@@ -130,12 +139,13 @@ class Mode(TorchDispatchMode):
         return False
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        kwargs = dict(kwargs or {})
-        pinned, name = kwargs.pop("pin_memory", None), func._schema.name.removeprefix("aten::")
-        tensors, asked = [], None
+        kwargs, traits = dict(kwargs or {}), traits_of(func)
+        pinned, name = kwargs.pop("pin_memory", None), traits.name
+        tensors, asked, there = [], None, False
         for x in leaves((args, kwargs)):
             if isinstance(x, torch.Tensor):
                 tensors.append(x)
+                there = there or isinstance(x, Pretended)
             elif asked is None and isinstance(x, torch.device):
                 asked = x
         if name == "is_pinned":
@@ -146,19 +156,19 @@ class Mode(TorchDispatchMode):
             made = args[0].clone()
             made.pretends_pinned = True
             return made
-        if not any(isinstance(x, Pretended) for x in tensors) and not (asked is not None and on_gpu(asked)):
+        if not there and not (asked is not None and on_gpu(asked)):
             made = func(*args, **kwargs)
             if pinned:
                 made.pretends_pinned = True
             return made
-        if func in READS:
+        if traits.reads:
             wait(name)
             return func(*mapped(held, args), **mapped(held, kwargs))
         if name in ("to", "_to_copy"):
             return moved(func, args, kwargs, asked)
         if name in ("copy_", "_copy_from"):
             return copied(*args, **kwargs)
-        if name not in WHOLE and made_of_others(func):  # in inference mode an operator made of others comes whole
+        if traits.made_of_others:  # in inference mode an operator made of others comes whole
             with self:
                 made = func.decompose(*args, **kwargs)
             if made is not NotImplemented:
@@ -174,15 +184,25 @@ class Mode(TorchDispatchMode):
         return wrapped(func, args, kwargs, tensors, found)
 
 
-@cache
-def made_of_others(func) -> bool:
-    return func._can_decompose()
+class Traits:
+    """What is asked of an operator at each of its calls. torch takes long to answer."""
+
+    def __init__(self, func):
+        schema = func._schema
+        self.name, self.mutable = schema.name.removeprefix("aten::"), schema.is_mutable
+        self.reads = func in READS
+        self.made_of_others = self.name not in WHOLE and func._can_decompose()
+        self.aliases = any(each.alias_info for each in schema.arguments)  # what it gives may be memory that it is given
 
 
-@cache
-def aliases(func) -> bool:
-    """Whether what the operator gives may share memory with what it is given."""
-    return any(each.alias_info for each in func._schema.arguments)
+TRAITS: dict[int, Traits] = {}  # by the id of an operator, which lives as long as the process; its hash is slow
+
+
+def traits_of(func) -> Traits:
+    found = TRAITS.get(id(func))
+    if found is None:
+        found = TRAITS[id(func)] = Traits(func)
+    return found
 
 
 def judge(func, name: str, args, kwargs, tensors: list[torch.Tensor]) -> None:
@@ -202,7 +222,7 @@ def judge(func, name: str, args, kwargs, tensors: list[torch.Tensor]) -> None:
     elif mixed:
         whole = [x for x in theirs if x.dim()]
         able = torch.Tag.pointwise in func.tags or name in SCALARS
-        written = func._schema.is_mutable and not isinstance(args[0], Pretended)
+        written = traits_of(func).mutable and not isinstance(args[0], Pretended)
         if whole or not able or written:
             sizes = [(tuple(x.shape), str(x.device)) for x in tensors]
             raise Refused(f"Expected all tensors to be on the same device, found {place()} and cpu: {name} of {sizes}")
@@ -213,15 +233,16 @@ def judge(func, name: str, args, kwargs, tensors: list[torch.Tensor]) -> None:
 
 def wrapped(func, args, kwargs, tensors: list[torch.Tensor], found: Any) -> Any:
     """What an operation found, as tensors of the device. One that it wrote to is the very tensor that was given."""
-    if isinstance(found, torch.Tensor) and not aliases(func):  # as most do
+    traits = traits_of(func)
+    if isinstance(found, torch.Tensor) and not traits.aliases:  # as most do
         return Pretended(found)
-    given = {id(held(x)): x for x in tensors} if func._schema.is_mutable else {}
+    given = {id(held(x)): x for x in tensors} if traits.mutable else {}
 
     def wrap(x: Any) -> Any:
         return (given[id(x)] if id(x) in given else Pretended(x)) if isinstance(x, torch.Tensor) else x
 
     if (
-        aliases(func)
+        traits.aliases
         and torch.is_inference_mode_enabled()
         and not any(isinstance(x, Pretended) and x.is_inference() for x in tensors)
     ):
@@ -229,7 +250,7 @@ def wrapped(func, args, kwargs, tensors: list[torch.Tensor], found: Any) -> Any:
             made = mapped(wrap, found)
     else:
         made = mapped(wrap, found)
-    if aliases(func) and not func._schema.is_mutable and not torch.is_inference_mode_enabled():
+    if traits.aliases and not traits.mutable and not torch.is_inference_mode_enabled():
         with contextlib.suppress(Exception):
             return return_and_correct_aliasing(func, args, kwargs, made)
     return made
