@@ -302,7 +302,7 @@ if not self.wanted:
         (
             "who left keeps the device",
             "page/web/kept_streams.py::KeptStream.end_if_unread",
-            "not self.readers and self.sent == sent",
+            "not self.reader and self.sent == sent",
             "False",
             "page/web/test_kept_streams.py::test_a_stream_that_nobody_reads_for_a_while_ends_and_is_forgotten",
             "others",

@@ -27,10 +27,10 @@ TreeRace.newsStream = (() => {
   /**
    * The events of the answers that follow one another, up to the last event.
    * @param {Response} answer
-   * @param {(heard: number) => Promise<Response>} again asks for what comes behind so many events
+   * @param {(heard: number) => Promise<Response>} askAgain asks for what comes behind so many events
    * @param {AbortSignal} signal
    */
-  async function* unbroken(answer, again, signal) {
+  async function* joinEvents(answer, askAgain, signal) {
     for (let heard = 0; ; ) {
       try {
         for await (const event of eventsOf(answer)) {
@@ -41,7 +41,7 @@ TreeRace.newsStream = (() => {
       } catch (error) {
         if (signal.aborted) throw error;
       }
-      answer = await again(heard);
+      answer = await askAgain(heard);
     }
   }
 
@@ -50,20 +50,20 @@ TreeRace.newsStream = (() => {
    * @param {string} address
    * @param {number | "first"} heard
    */
-  const behind = (address, heard) => `${address}&heard=${heard}`;
+  const addressBehind = (address, heard) => `${address}&heard=${heard}`;
 
   /**
    * A `fetch` whose streams of news do not break. Where the server keeps them no more, they fail as they would have.
    * @param {typeof fetch} plain
    * @returns {typeof fetch}
    */
-  function steady(plain) {
+  function keepStreams(plain) {
     /** @param {Request} request */
     async function listen({ url, headers, signal }) {
       /** @param {number | "first"} heard */
-      const ask = (heard) => plain(behind(url, heard), { headers, signal });
+      const ask = (heard) => plain(addressBehind(url, heard), { headers, signal });
       /** @param {number} heard */
-      async function again(heard) {
+      async function askAgain(heard) {
         for (let tries = 1; ; tries++) {
           await new Promise((done) => setTimeout(done, TRY_MS));
           const answer = await ask(heard).catch((error) => {
@@ -76,7 +76,7 @@ TreeRace.newsStream = (() => {
       }
       const first = await ask("first");
       if (!first.ok) return first;
-      const events = unbroken(first, again, signal);
+      const events = joinEvents(first, askAgain, signal);
       const encoder = new TextEncoder();
       const body = new ReadableStream({
         async pull(controller) {
@@ -93,7 +93,7 @@ TreeRace.newsStream = (() => {
     };
   }
 
-  if (window.fetch) window.fetch = steady(window.fetch.bind(window));
+  if (window.fetch) window.fetch = keepStreams(window.fetch.bind(window));
 
-  return { steady };
+  return { keepStreams };
 })();

@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 
 from engine.page.web.bodies import MOST, SMALL, Doors, Refused, last
-from engine.page.web.kept_streams import FIRST, KeptStreams, heard_by
+from engine.page.web.kept_streams import FIRST, KeptStreams, heard_of
 from engine.page.web.pace import READS, Pace, sender
 from engine.page.web.sessions import LISTENERS, GoingOn
 from engine.page.web.shelf import Shelf
@@ -137,14 +137,14 @@ class Guard:
 
     async def stream(self, scope: dict, receive: Callable, send: Callable) -> None:
         """A session's news, which go on where a reader lost them. Raises `Refused` for those that are kept no more."""
-        session, said, passed_on = news_of(scope), heard_by(scope), plain(scope)
+        session, said, passed_on = news_of(scope), heard_of(scope), plain(scope)
         if not said:
             return await self.pass_on(passed_on, receive, send)
         del MutableHeaders(scope=passed_on)["accept-encoding"]  # events are counted
         if said == FIRST:
             begun = await self.streams.begin(session, partial(self.pass_on, passed_on))
             return await begun.read(0, receive, send)
-        if not (kept := self.streams.again(session, int(said))):
+        if not (kept := self.streams.find(session, int(said))):
             raise Refused(404, NOT_KEPT)
         await kept.read(int(said), receive, send)
 

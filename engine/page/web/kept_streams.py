@@ -18,7 +18,7 @@ HEARD = re.compile(rf"(?:.*&)?heard=({FIRST}|\d{{1,9}})(?:&.*)?".encode())
 Answer = Callable[[Callable, Callable], Awaitable[None]]  # an application's, given `receive` and `send`
 
 
-def heard_by(scope: dict) -> str:
+def heard_of(scope: dict) -> str:
     """How many events the reader has, or `FIRST`; "" for one who does not come again."""
     said = HEARD.fullmatch(scope["query_string"])
     return said[1].decode() if said else ""
@@ -31,7 +31,8 @@ class KeptStream:
         self.head: dict[str, Any] = {}
         self.events: deque[tuple[float, dict]] = deque()  # when each came, and its chunk
         self.count = self.sent = 0  # events that came, and that some reader was sent
-        self.readers, self.is_over, self.asks = 0, False, True
+        self.reader: object | None = None  # the one who came last
+        self.is_over, self.asks = False, True
         self.news, self.unread = asyncio.Event(), asyncio.Event()
         self.task = asyncio.create_task(self.run(answer))
 
@@ -69,10 +70,11 @@ class KeptStream:
         return self.count - len(self.events) <= heard <= self.count - self.is_over
 
     async def read(self, heard: int, receive: Callable, send: Callable) -> None:
-        """Send the events from number `heard` on, until the last one or until this reader has left."""
-        left = asyncio.create_task(until_left(receive))
+        """Send the events from number `heard` on, until the last one, until this reader has left or until another one comes."""
+        left = asyncio.create_task(await_leaving(receive))
         left.add_done_callback(lambda _: self.wake())
-        self.readers += 1
+        me = self.reader = object()
+        self.wake()
         has_begun = False
         try:
             while not left.done():
@@ -80,27 +82,27 @@ class KeptStream:
                 if self.head and not has_begun:
                     await send(self.head)
                     has_begun = True
-                while heard < self.count and not left.done():
+                while heard < self.count and self.reader is me and not left.done():
                     _, message = self.events[heard - self.count]
                     await send({**message, "more_body": True})
                     heard += 1
                     self.sent = max(self.sent, heard)
-                if self.is_over:
+                if self.is_over or self.reader is not me:
                     await send({"type": "http.response.body", "body": b"", "more_body": False})
                     return
                 await news.wait()
         finally:
             left.cancel()
-            self.readers -= 1
+            self.reader = None if self.reader is me else self.reader
             asyncio.get_running_loop().call_later(KEPT, self.end_if_unread, self.sent)
 
     def end_if_unread(self, sent: int) -> None:
         """`sent` is how many events had been sent when a reader left."""
-        if not self.readers and self.sent == sent:
+        if not self.reader and self.sent == sent:
             self.unread.set()
 
 
-async def until_left(receive: Callable) -> None:
+async def await_leaving(receive: Callable) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
@@ -118,7 +120,7 @@ class KeptStreams(dict[str, KeptStream]):
         begun.task.add_done_callback(lambda _: loop.call_later(KEPT, self.forget, session, begun))
         return begun
 
-    def again(self, session: str, heard: int) -> KeptStream | None:
+    def find(self, session: str, heard: int) -> KeptStream | None:
         """The session's stream, where it holds what comes behind so many events."""
         kept = self.get(session)
         return kept if kept and kept.holds(heard) else None

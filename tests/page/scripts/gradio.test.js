@@ -73,9 +73,9 @@ test("in a frame that keeps the page from its server the page says what the fram
 // ---- the stream of news, of which each event comes once and whole
 
 // A `fetch` over that one, whose tries do not wait for one another.
-function steady(plain) {
+function keepStreams(plain) {
   globalThis.setTimeout = (done) => queueMicrotask(done);
-  return load("masthead/news-stream.js").newsStream.steady(plain);
+  return load("masthead/news-stream.js").newsStream.keepStreams(plain);
 }
 
 const NEWS = "http://here/gradio_api/queue/data?session_hash=abc";
@@ -106,7 +106,7 @@ function server(...lengths) {
     const [length, error] = lengths.shift() ?? [rest.length];
     return answer(rest.slice(0, length), error);
   };
-  return { asked, fetch: steady(plain) };
+  return { asked, fetch: keepStreams(plain) };
 }
 
 test("an answer that comes whole is read as it is", async () => {
@@ -131,7 +131,7 @@ test("a server that is away for a moment is asked again, and one that stays away
     [8, false],
   ]) {
     let times = 0;
-    const fetch = steady(async () => {
+    const fetch = keepStreams(async () => {
       if (times++ === 0) return answer(new TextEncoder().encode(ALL[0]));
       if (times <= 1 + away) throw new TypeError("Failed to fetch");
       return answer(new TextEncoder().encode(ALL.slice(1).join("")));
@@ -144,7 +144,7 @@ test("a server that is away for a moment is asked again, and one that stays away
 
 test("news that the server keeps no more end the stream as the break would have", async () => {
   let times = 0;
-  const fetch = steady(async () =>
+  const fetch = keepStreams(async () =>
     times++ ? new Response("{}", { status: 404 }) : answer(new TextEncoder().encode(ALL[0])),
   );
   await assert.rejects((await fetch(NEWS)).text(), /does not keep the rest/);
@@ -154,7 +154,7 @@ test("news that the server keeps no more end the stream as the break would have"
 test("a stream that Gradio ends itself is not asked for again", async () => {
   const ending = new AbortController();
   let times = 0;
-  const fetch = steady(async (_, { signal }) => {
+  const fetch = keepStreams(async (_, { signal }) => {
     times++;
     assert.equal(signal.aborted, false);
     const aborted = new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
@@ -168,7 +168,7 @@ test("a stream that Gradio ends itself is not asked for again", async () => {
 
 test("whatever else is fetched stays as it is", async () => {
   const given = [];
-  const fetch = steady((...all) => given.push(all));
+  const fetch = keepStreams((...all) => given.push(all));
   fetch("alive?run=one", { method: "POST" });
   fetch("http://here/gradio_api/queue/join", undefined);
   assert.deepEqual(given, [

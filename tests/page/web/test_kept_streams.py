@@ -107,6 +107,25 @@ def test_a_reader_who_comes_again_gets_what_is_behind_what_he_has(monkeypatch):
     awaited(lose())
 
 
+def test_who_comes_again_takes_the_place_of_a_connection_that_is_still_open():
+    """A proxy may keep its side of one that it has cut off."""
+
+    async def come() -> None:
+        guard, gradio = guarded()
+        first = Reader(guard, f"session_hash={SESSION}&heard=first")
+        gradio.go_on.release()
+        await first.has(1)
+        second = Reader(guard, f"session_hash={SESSION}&heard=1")
+        await first.task
+        for _ in EVENTS:
+            gradio.go_on.release()
+        await second.task
+        assert (first.events, second.events) == (EVENTS[:1], EVENTS[1:]) and first.has_ended
+        assert not guard.streams[SESSION].unread.is_set()
+
+    awaited(come())
+
+
 def test_a_stream_that_nobody_reads_for_a_while_ends_and_is_forgotten():
     async def leave() -> None:
         guard, gradio = guarded()
@@ -160,7 +179,7 @@ def test_events_are_kept_for_a_while_only_once_they_are_sent():
         assert [message["body"] for _, message in kept.events] == EVENTS[1:2] and kept.count == 2
         reader.cut.set()
         await reader.task
-        kept.readers = 1  # whose connection is slow
+        kept.reader = object()  # whose connection is slow
         await asyncio.sleep(0.06)
         for _ in range(2):
             gradio.go_on.release()
