@@ -20,7 +20,7 @@ def some(fields: Fields, *names: str) -> Fields:
     return {name: fields[name] for name in names}
 
 
-def prompt_box(chat: bool) -> gr.Textbox:
+def prompt_box(chat: bool = False) -> gr.Textbox:
     """It begins with a request where the page's own pair answers them, else with the beginning of a story."""
     return gr.Textbox(
         (CHAT_PROMPTS["chat"] if chat else PROMPTS["stories"])[0]["prompt"],

@@ -6,6 +6,7 @@ import re
 import gradio as gr
 import pytest
 
+from engine.page.screens.answers import CHAT_PROMPTS, PROMPTS
 from engine.page.screens.cards import introduced
 from engine.page.views import page_files
 from engine.page.web import streams
@@ -106,6 +107,8 @@ def test_another_pair_may_take_the_place_of_the_one_that_is_served(monkeypatch):
     assert "chat" not in said["pair"] + said["way"] and said["chat"] is False
     other.chat = True
     assert " · chat · " in introduced(other)["pair"] and "chat template" in introduced(other)["way"]
+    begins = [by_id(build(Served(pair)).get_config_file())["prompt"]["value"] for pair in (PAIR, other)]
+    assert begins == [PROMPTS["stories"][0]["prompt"], CHAT_PROMPTS["chat"][0]["prompt"]]
     lanes = [
         each["props"]["value"] for each in parts["components"] if "System of the" in each["props"].get("label", "")
     ]
