@@ -96,10 +96,10 @@ class HostRounds:
         self.drafter.see(tree, logits, verdict.path)
         self.drafter.commit(tree, verdict.path, verdict.bonus, features)
         self.policy.learn(tree, verdict.path)
+        silence, unused = self.silence(tree), self.policy.unused_words(tree, self.room, self.drafter.stop_ids)
         watch.lap("commit")
         self.root = verdict.bonus
         seconds = agreed(self.target.session.runner.model, watch.seconds)
-        silence, unused = self.silence(tree), self.policy.unused_words(tree, self.room, self.drafter.stop_ids)
         return Outcome(tree, logits, verdict, seconds, self.target.session.replayed, silence, unused)
 
     def silence(self, tree: DraftTree) -> str:

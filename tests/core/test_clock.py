@@ -174,6 +174,7 @@ PHASE = {
     ("drafter", "see"): "commit",
     ("drafter", "commit"): "commit",
     ("policy", "learn"): "commit",
+    ("policy", "unused_words"): "commit",
 }
 FREE = ("asked",)  # what the target is asked, which a batch's own forward pays for
 
