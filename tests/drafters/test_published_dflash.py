@@ -202,7 +202,7 @@ def inner(**change) -> dict:
         ({**SPECULATORS, "draft_vocab_size": 300}, "draft_vocab_size between 1 and 256, got 300"),
         (
             {**SPECULATORS, "speculators_model_type": "dflash2"},
-            "of the type 'dflash2'. Those of the types eagle3, dflash",
+            "of the type 'dflash2'. Those of the types eagle3, peagle, dflash",
         ),
     ],
 )

@@ -6,6 +6,7 @@ LEARN = """
 self.drafter.see(tree, logits, verdict.path)
 self.drafter.commit(tree, verdict.path, verdict.bonus, features)
 self.policy.learn(tree, verdict.path)
+silence, unused = self.silence(tree), self.policy.unused_words(tree, self.room, self.drafter.stop_ids)
 """
 LAP = """
 watch.lap("commit")
@@ -25,8 +26,8 @@ FIGURES = [
         (
             "the policy learns for nothing",
             "round.py::HostRounds.settle",
-            f"self.policy.learn(tree, verdict.path){LAP}",
-            f"{LAP}self.policy.learn(tree, verdict.path)",
+            LEARN[LEARN.index("self.policy") :] + LAP,
+            LAP + LEARN[LEARN.index("self.policy") :],
             "core/test_clock.py::test_what_a_part_spends_is_on_its_lanes_clock_all_of_it_and_once -k 'specblock-adapt or auto/token'",
             "figures",
         ),

@@ -176,7 +176,7 @@ def test_a_parallel_drafter_shoots_out_at_once(replay):
     tab = replay(step)
     assert len(set(drawn(tab, 0.5)["nodes"][1:6])) == 1
     tab.evaluate(SEEK, 0.5)
-    expect(tab.locator(WORDS)).to_have_text("A small model guesses ahead, in one go.")
+    expect(tab.locator(WORDS)).to_have_text("A small model guesses ahead. Where it is unsure, it branches.")
 
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 720), (390, 844)])
