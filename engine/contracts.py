@@ -158,6 +158,7 @@ class Policy(Part):
     silence: str = ""  # why the tree that was grown last holds no guess though the drafter may have had one, a sentence
     reads_costs: ClassVar[bool] = False  # whether it sizes trees by this machine's `costs`
     spares: ClassVar[str] = ""  # why it leaves nodes of its budget unused, as a sentence's end; "" where it never does
+    fills: ClassVar[bool] = False  # True for the one policy that stands in where all nodes are to be used
 
     def __init__(
         self, depth: int, width: int, nodes: int, proposal: str, calibration: Calibration = UNKNOWN, costs: Costs = FREE

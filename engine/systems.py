@@ -245,7 +245,6 @@ def listed(names: list[str]) -> str:
     return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
-FILLING = "expand_rerank"  # the policy that leaves no node of its budget unused
 LONGEST_CHAIN = 12  # guesses in a row, as many as a race lets a tree have levels
 LONGEST_NAME = 100  # characters; no mix with a shape and a break has more than 72
 SYSTEMS: dict[str, System] = {name: System(name, **fields) for name, fields in NAMED.items()}
@@ -278,9 +277,9 @@ def find(name: object) -> System:
         raise unknown(name)
     drafter, policy, acceptance = parts
     idea = f"The {drafter} drafter, the {policy} policy and the {acceptance} rule, put together by hand."
-    title = f"your own mix{', all nodes used' * (policy == FILLING)}"
-    words, cost = (title, idea, "mixed by hand"), "As its drafter and its policy."
+    cost = "As its drafter and its policy."
     try:
+        words = (f"your own mix{', all nodes used' * POLICIES[policy].fills}", idea, "mixed by hand")
         mix = System(name, *words, drafter, policy, acceptance, depth=3, width=2, nodes=8, cost=cost)
     except KeyError as error:
         raise ValueError(error.args[0]) from None
@@ -304,9 +303,10 @@ def chain_beside(system: System, shape: Mapping[str, int]) -> str:
 
 def filled(system: System) -> str:
     """The name of the system that uses all nodes, with the same drafter and rule; "" where this one does, or none can."""
-    able = fits(FILLING, system.acceptance) and serves(system.drafter, FILLING) and not system.broken
+    filling = next(name for name, policy in POLICIES.items() if policy.fills)
+    able = fits(filling, system.acceptance) and serves(system.drafter, filling) and not system.broken
     spares = able and (system.limits or POLICIES[system.policy].spares)
-    return f"{system.drafter}/{FILLING}/{system.acceptance}" if spares else ""
+    return f"{system.drafter}/{filling}/{system.acceptance}" if spares else ""
 
 
 def chain_named(chain: System) -> System:

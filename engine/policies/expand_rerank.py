@@ -12,6 +12,7 @@ class ExpandRerank(Expanding):
     title = "expand-and-rerank"
     about = "Expands the best few nodes of a level, then keeps the best of all levels."
     source = "EAGLE-2 (Li et al. 2024)"
+    fills = True
 
     def plan(self) -> None:
         self.expansion = Expansion(self.depth, self.width, beams=self.width, keep=self.nodes - 1)
