@@ -66,7 +66,7 @@ class Visitor(OfPage):
         seen: list[dict] = []
         fault = ""
         url = f"/gradio_api/queue/data?session_hash={session}"
-        with self.client.get(url, stream=True, name="race: stream") as stream:
+        with self.client.get(url, stream=True, catch_response=True, name="race: stream") as stream:
             for event in events_of(stream):
                 if "refusal" in event:
                     fault = event["refusal"]
