@@ -301,7 +301,7 @@ def chain_beside(system: System, shape: Mapping[str, int]) -> str:
     return f"{'/'.join(parts)}:{depth}x1x{shape['nodes'] if system.limits else depth + 1}"
 
 
-def filled(system: System) -> str:
+def fill_budget(system: System) -> str:
     """The name of the system that uses all nodes, with the same drafter and rule; "" where this one does, or none can."""
     filling = next(name for name, policy in POLICIES.items() if policy.fills)
     able = fits(filling, system.acceptance) and serves(system.drafter, filling) and not system.broken

@@ -67,11 +67,11 @@ class PairCosts:
         """
         with _lock:
             self.measure_verifications(VERIFY_SECONDS)
-            ranks, compared = self.pair.calibration.ranks, self.compared(drafter)
-            if not ranks.keys() & compared or not DRAFTERS[drafter].choices(self.pair):
-                costs = self.with_draft(compared[0])
+            ranks, candidates = self.pair.calibration.ranks, self.candidates_of(drafter)
+            if not ranks.keys() & candidates or not DRAFTERS[drafter].choices(self.pair):
+                costs = self.with_draft(candidates[0])
             else:
-                each = {name: self.with_draft(name) for name in compared}
+                each = {name: self.with_draft(name) for name in candidates}
                 speedups = {name: round(promised(ranks[name], costs, WIDTH, NODES), 2) for name, costs in each.items()}
                 costs = replace(each[max(speedups, key=speedups.__getitem__)], promised=speedups)
             return self.with_recent(costs) if recent else costs
@@ -89,7 +89,7 @@ class PairCosts:
 
     def is_measured(self, drafter: str) -> bool:
         """Whether `of` measures nothing any more."""
-        return self.timings.draft_ms.keys() >= {*self.compared(drafter)}
+        return self.timings.draft_ms.keys() >= {*self.candidates_of(drafter)}
 
     def measure_quickly(self) -> None:
         """Measures verifications, where they are not measured, in less time than `of` takes. `remeasurements` should follow."""
@@ -133,7 +133,7 @@ class PairCosts:
         now = {rows: ms * between(change, min(rows, most)) for rows, ms in costs.verify_ms.items()}
         return replace(costs, verify_ms=now).rising()
 
-    def compared(self, drafter: str) -> list[str]:
+    def candidates_of(self, drafter: str) -> list[str]:
         """The drafters whose costs decide those of this one: itself, or the ones that it chooses from."""
         choices = DRAFTERS[drafter].choices(self.pair)
         return [name for name in choices if name in self.pair.calibration.ranks] or choices[:1] or [drafter]

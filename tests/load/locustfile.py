@@ -14,9 +14,9 @@ from itertools import count
 from typing import Any
 
 from locust import HttpUser, between, constant, events, task
+from wire import fill_inputs, find_race, read_line  # locust looks beside this file
 
 HEROES = ("fox", "bear", "girl", "boy", "robot", "cat", "dragon", "mouse", "king", "owl")
-LABELS = {"seed": "Seed", "temperature": "Temperature", "tokens": "New tokens"}  # of the page's fields
 LEAVERS = 0.2  # of the visitors
 NUMBERS = count()
 TEXTS: dict[str, list[str]] = {}  # of every race so far
@@ -28,20 +28,11 @@ class OfPage(HttpUser):
     abstract = True
 
     def on_start(self) -> None:
-        config = self.client.get("/config").json()
-        parts = {each["id"]: each["props"] for each in config["components"]}
-        race = next(each for each in config["dependencies"] if each["api_name"] == "race_on_page")
-        self.function, self.parts = race["id"], [parts[at] for at in race["inputs"]]
+        self.function, self.parts = find_race(self.client.get("/config").json())
 
     def join(self, session: str, fields: dict[str, Any], name: str) -> int:
         """Puts a race into the queue. Returns the status of the answer."""
-        fields = {LABELS.get(key, key): value for key, value in fields.items()}
-        values = [fields.get(part.get("elem_id") or part.get("label"), part.get("value")) for part in self.parts]
-        body = {
-            "data": ["" if value is None else value for value in values],
-            "fn_index": self.function,
-            "session_hash": session,
-        }
+        body = {"data": fill_inputs(self.parts, fields), "fn_index": self.function, "session_hash": session}
         return self.client.post("/gradio_api/queue/join", json=body, name=name).status_code
 
 
@@ -67,17 +58,17 @@ class Visitor(OfPage):
         fault = ""
         url = f"/gradio_api/queue/data?session_hash={session}"
         with self.client.get(url, stream=True, catch_response=True, name="race: stream") as stream:
-            for event in events_of(stream):
-                if "refusal" in event:
-                    fault = event["refusal"]
-                    break
-                if "place" in event:
-                    continue
-                if not seen:
-                    self.tell("race: begins", begun)
-                seen.append(event)
-                if event.get("again") or event.get("end") or (leaves and len(seen) > 1):
-                    break
+            try:
+                for event in events_of(stream):
+                    if "place" in event:
+                        continue
+                    if not seen:
+                        self.tell("race: begins", begun)
+                    seen.append(event)
+                    if event.get("again") or event.get("end") or (leaves and len(seen) > 1):
+                        break
+            except ValueError as error:
+                fault = str(error)
         self.tell("race: left" if leaves else "race: whole", begun, fault or fault_of(seen, fields, leaves))
 
     def tell(self, name: str, begun: float, fault: str = "") -> None:
@@ -92,18 +83,12 @@ class Visitor(OfPage):
 
 
 def events_of(stream):
-    """The messages of a race's wire; a refusal is one too."""
+    """The events of a race. Raises `ValueError` with the sentence of a refusal."""
     for line in stream.iter_lines():
-        message = json.loads(line[5:]) if line.startswith(b"data:") else {}
-        if message.get("msg") == "process_completed" and not message["success"]:
-            yield {"refusal": message["output"].get("error")}
-        if message.get("msg") == "process_generating":
-            [value] = message["output"]["data"]
-            if isinstance(value, list):  # what has changed since the last one
-                value = "".join(part for _, _, part in value)
-            if value.startswith("{"):
-                yield json.loads(value)
-        if message.get("msg") in ("process_completed", "close_stream"):
+        event, is_last = read_line(line.decode())
+        if event:
+            yield event
+        if is_last:
             return
 
 

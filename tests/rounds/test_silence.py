@@ -9,7 +9,7 @@ from engine.policies import POLICIES
 from engine.race import BASELINE, Race, Settings
 from engine.record.trace import Step
 from engine.sampling import Sampling
-from engine.systems import SYSTEMS, filled, find
+from engine.systems import SYSTEMS, fill_budget, find
 from helpers.pairs import LETTERS, STOP, tiny_pair
 
 LENGTH = 9  # of texts with a length that no tree of four levels fits twice into
@@ -78,11 +78,11 @@ def test_the_last_token_is_written_without_a_guess_and_says_so():
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_what_leaves_nodes_unused_can_be_made_to_use_all(name):
     system = SYSTEMS[name]
-    whole = filled(system)
+    whole = fill_budget(system)
     if not whole:
         assert not system.limits and (not POLICIES[system.policy].spares or system.acceptance != "token_match")
         return
     made = find(whole)
     assert (made.drafter, made.acceptance) == (system.drafter, system.acceptance) and "all nodes used" in made.title
-    assert not filled(made)
-    assert filled(find(f"{name}!mask")) == ""
+    assert not fill_budget(made)
+    assert fill_budget(find(f"{name}!mask")) == ""

@@ -14,7 +14,7 @@ from engine.page.web.lending import Served
 from engine.page.web.parts import by_name, call, carried, hidden, part, trigger
 from engine.page.web.streams import QUIET, Runs, add_stop, api, runs
 from engine.race import BASELINE, REMOTE, SHAPE, checked
-from engine.systems import chain_beside, filled, find, spelled
+from engine.systems import chain_beside, fill_budget, find, spelled
 
 
 def fill(served: Served, shared: Fields, go: gr.Button, halt: gr.Button) -> None:
@@ -22,7 +22,7 @@ def fill(served: Served, shared: Fields, go: gr.Button, halt: gr.Button) -> None
         systems: tuple[Any, ...] = (left_mix if left == MIX else left, right_mix if right == MIX else right)
         if broken:
             systems = (unbroken(broken), broken)
-        whole = full and not broken and systems[1] != REMOTE and filled(find(systems[1]))
+        whole = full and not broken and systems[1] != REMOTE and fill_budget(find(systems[1]))
         if whole:  # in the shape that the dials show
             systems = systems[0], whole
         elif spelled(settings) == untouched:  # each lane races in the best shape of its own system

@@ -1,7 +1,6 @@
 """Visitors and floods against the real page and its guard, on races that are made up. Counts, and no seconds."""
 
 import asyncio
-import json
 import threading
 import time
 from collections import Counter
@@ -25,9 +24,9 @@ from engine.record.quiet import Quiet
 from helpers.commands import awaited
 from helpers.pairs import spoken_pair
 from helpers.traces import race_of
+from load.wire import fill_inputs, find_race, read_line
 
 FIELDS = {"prompt": "Once", "seed": 1, "temperature": 0.0, "tokens": 8}
-LABELS = {"seed": "Seed", "temperature": "Temperature", "tokens": "New tokens"}  # of the page's fields
 PATIENCE = 120.0  # seconds until a race counts as lost
 READERS, CALLERS, SENDERS = 8, 4, 10  # at once
 UNFINISHED = 999_000  # bytes of a body, of which the last one never comes
@@ -59,36 +58,22 @@ class Page:
         self.address, self.port = address, self.http.base_url.port
 
     async def read_config(self) -> None:
-        config = (await self.http.get("config")).json()
-        parts = {each["id"]: each["props"] for each in config["components"]}
-        self.calls = {
-            each["api_name"]: (each["id"], [parts[at] for at in each["inputs"]])
-            for each in config["dependencies"]
-            if each["backend_fn"]
-        }
+        self.function, self.parts = find_race((await self.http.get("config")).json())
 
     async def join(self, data: list, session: str) -> httpx.Response:
         """Puts a race of these values into the queue."""
-        body = {"data": data, "fn_index": self.calls["race_on_page"][0], "session_hash": session}
+        body = {"data": data, "fn_index": self.function, "session_hash": session}
         return await self.http.post("gradio_api/queue/join", json=body)
 
     async def run(self, session: str, **fields: Any) -> AsyncIterator[dict]:
         """The events of a race on the page. Raises `ValueError` with the sentence of a refusal."""
-        parts = self.calls["race_on_page"][1]
-        values = [fields.get(part.get("elem_id") or part.get("label"), part.get("value")) for part in parts]
-        (await self.join(["" if each is None else each for each in values], session)).raise_for_status()
+        (await self.join(fill_inputs(self.parts, fields), session)).raise_for_status()
         async with self.http.stream("GET", "gradio_api/queue/data", params={"session_hash": session}) as stream:
             async for line in stream.aiter_lines():
-                message = json.loads(line[5:]) if line.startswith("data:") else {}
-                if message.get("msg") == "process_completed" and not message["success"]:
-                    raise ValueError(message["output"].get("error"))
-                if message.get("msg") == "process_generating":
-                    [value] = message["output"]["data"]
-                    if isinstance(value, list):  # what has changed since the last one
-                        value = "".join(part for _, _, part in value)
-                    if value.startswith("{"):
-                        yield json.loads(value)
-                if message.get("msg") in ("process_completed", "close_stream"):
+                event, is_last = read_line(line)
+                if event:
+                    yield event
+                if is_last:
                     return
 
     async def await_nobody(self) -> None:
@@ -106,9 +91,8 @@ async def open_page(url: str, address: str = "127.0.0.1") -> Page:
 async def race(page: Page, visitor: Visitor, session: str) -> None:
     """One race of the visitor, who leaves early or where it runs again."""
     begun = time.monotonic()
-    fields = {LABELS.get(name, name): value for name, value in visitor.fields.items()}
     try:
-        async for event in page.run(session, **fields):
+        async for event in page.run(session, **visitor.fields):
             if "place" in event:
                 continue
             visitor.waited = visitor.waited or time.monotonic() - begun
@@ -131,7 +115,7 @@ async def fetch_often(page: Page, counts: Counter) -> None:
 
 async def change_names(page: Page, counts: Counter) -> None:
     """Calls that cost their sender nothing, each under a new name."""
-    numbers, parts = count(), page.calls["race_on_page"][1]
+    numbers, parts = count(), page.parts
 
     async def call() -> None:
         while True:
