@@ -26,7 +26,8 @@ LEAST = 1e-30  # a group whose numbers are smaller is rounded to zeros
 PART = 2**20  # numbers of a matrix that are rounded at a time: more would need more memory beside it
 WIDTH = 32  # outputs of a block
 BLOCK_GROUP = GROUP * WIDTH + 2 * WIDTH  # bytes of a block's group: codes, and scales in bfloat16
-ENTERED = GROUP + 8  # bytes of a row's group: codes, the step in float32, and what its whole sums begin with in int32
+WIDENED = GROUP + 8  # bytes of a row's group: codes, the step in float32, and what its whole sums begin with in int32
+ENTERED = WIDENED + 2 * GROUP  # and behind them the codes in int16
 # By how a processor adds up products of bytes: how many neighbouring inputs at a time, and what is added to a weight where it is stored
 NEIGHBOURS, SHIFTS = {"vnni": 4, "dot": 4, "pairs": 2}, {"vnni": 128, "dot": 0, "pairs": 0}
 WAYS = tuple(NEIGHBOURS)
@@ -76,9 +77,10 @@ def laid_out(codes: Tensor, scales: Tensor, way: str = WAY) -> np.ndarray:
 
 
 def added_products(code: Builder, way: str, total: ir.Value, weights: ir.Value, ones: ir.Value) -> ir.Value:
-    """`total` int32 `[LANES]` plus the products of `weights` and `ones`, bytes `[LANES * neighbours]`, so many neighbours a lane.
+    """`total` int32 `[LANES]` plus the products of `weights` and `ones` `[LANES * neighbours]`, so many neighbours a lane.
 
-    Weights that are shifted have no sign. The processor's own instruction does it where it has one, and plain code the same elsewhere.
+    Weights are bytes, without a sign where they are shifted. Ones are bytes, or int16 for "pairs". The processor's own instruction does
+    it where it has one, and plain code the same elsewhere.
     """
     words, near = total.type, NEIGHBOURS[way]
     if way == WAY != "pairs":
@@ -107,7 +109,10 @@ def tile(code, way, rows, weights, column, following, pace, x, across, groups, o
     one to the next, the groups, and the results and from one row to the next.
     """
     way, near, words, reals = WAYS[way], NEIGHBOURS[WAYS[way]], vector(WORD, LANES), vector(REAL, LANES)
-    packed, one, size, times = vector(BYTE, LANES * near), ir.IntType(8 * near), LANES * near, GROUP // near
+    packed, size, times = vector(BYTE, LANES * near), LANES * near, GROUP // near
+    # What one instruction multiplies enters as it is: widening a row's codes for every block costs as much as the products
+    wide, first_code = (2, WIDENED) if way == "pairs" else (1, 0)
+    one, spread = ir.IntType(8 * wide * near), vector(ir.IntType(8 * wide), LANES * near)
 
     def write(rows: int) -> None:
         def add_group(group, totals):
@@ -119,10 +124,8 @@ def tile(code, way, rows, weights, column, following, pace, x, across, groups, o
                 code.ask_for(code.place(base, AHEAD), VECTORS * size, 1)
                 code.ask_for(code.place(following, (code.place(k, (group, times)), pace)), LINE, 2)
                 those = [code.loaded(code.place(base, number * size), packed) for number in range(VECTORS)]
-                ones = [
-                    code.bitcast(code.spread(code.loaded(code.place(row, (k, near)), one), LANES), packed)
-                    for row in entered
-                ]
+                starts = [code.place(row, first_code, (k, wide * near)) for row in entered]
+                ones = [code.bitcast(code.spread(code.loaded(start, one), LANES), spread) for start in starts]
                 pairs = [(each, row) for row in ones for each in those]
                 return [added_products(code, way, total, *pair) for total, pair in zip(sums, pairs, strict=True)]
 
@@ -199,6 +202,7 @@ def round_group(code, x, out):
     factor = code.select(enough, code.fdiv(ir.Constant(REAL, STEPS), most), ir.Constant(REAL, 0))
     whole = code.fptosi(call("rint", reals, code.fmul(values, code.spread(factor, GROUP))), words)
     code.put_down(code.trunc(whole, vector(BYTE, GROUP)), out)
+    code.put_down(code.trunc(whole, vector(ir.IntType(16), GROUP)), code.place(out, WIDENED))
     code.put_down(code.fdiv(most, ir.Constant(REAL, STEPS)), code.place(out, GROUP))
     code.put_down(
         code.mul(call("vector.reduce.add", WORD, whole), ir.Constant(WORD, -SHIFTS["vnni"])), code.place(out, GROUP + 4)

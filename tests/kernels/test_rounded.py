@@ -59,6 +59,7 @@ def test_products_are_those_of_the_plain_layer_to_the_last_bit(outputs, inputs, 
         codes, steps = round_rows(x)
         assert np.array_equal(entered[..., : rounded.GROUP].view(np.int8), codes.numpy())
         assert np.array_equal(entered[..., rounded.GROUP : rounded.GROUP + 4].copy().view(np.float32)[..., 0], steps)
+        assert np.array_equal(entered[..., rounded.WIDENED :].copy().view(np.int16), codes.numpy())
         assert torch.equal(found, layer(x))
         x[0] = 0
         assert torch.equal(multiplied(kept, x)[0][0], bias)
