@@ -105,13 +105,16 @@ TreeRace.storyRows = (() => {
     const [, check, , drop, join] = scenes;
     const count = step.parents.length;
     const kept = [0, ...step.path];
+    const guesses = count === 2 ? "1 guess" : `${count - 1} guesses`;
     const says = [
-      { from: check.from + 0.3, to: drop.from, text: `${count} rows tried` },
+      { from: check.from + 0.3, to: drop.from, text: `${count} rows tried: last token + ${guesses}` },
       { from: drop.from, to: Infinity, text: `${kept.length} kept, ${count - kept.length} thrown away` },
     ];
     const room = box.width - small - Math.max(...says.map(({ text }) => measure(text, small * 1.15)));
-    const heading = `KV cache · ${step.position} rows of the text`;
-    svg.append(words("heading", box.x, box.y + small, small, measure(heading, small) <= room ? heading : "KV cache"));
+    const rows = `${step.position} rows of the text`;
+    const headings = [`KV cache, the large model's memory · ${rows}`, `KV cache · ${rows}`];
+    const heading = headings.find((each) => measure(each, small) <= room) ?? "KV cache";
+    svg.append(words("heading", box.x, box.y + small, small, heading));
     const top = box.y + 1.7 * small;
     const tall = Math.max(14, Math.min(2.2 * small, box.height - 3.3 * small));
     const pitch = Math.min(2.4 * small, box.width / (COMMITTED + count + 1));
