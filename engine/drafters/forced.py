@@ -4,7 +4,7 @@ It has no guess of its own: `engine.rounds.guiding` answers for every drafter wh
 never guesses, and is plain decoding.
 """
 
-from engine.contracts import COPIES, Drafter
+from engine.contracts import CONSTRAINT, COPIES, Drafter
 from engine.tree import DraftTree
 
 
@@ -14,7 +14,7 @@ class ForcedDrafter(Drafter):
     source = "jump-forward decoding of SGLang (Zheng et al. 2024), here as guesses that are verified"
     idea = COPIES
     silence = "The constraint leaves a choice here, and only what it forces is guessed."
-    needs_constraint = True
+    takes = CONSTRAINT
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> None:
         return None

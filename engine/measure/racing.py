@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, NamedTuple, TypeVar
 
+from engine.contracts import CONSTRAINT
 from engine.measure import peers, processes
 from engine.measure.other_engines import Others
 from engine.measure.prompts import FEWEST
@@ -79,7 +80,7 @@ def chosen(pair: LoadedPair, named: str | None, constraint: str) -> list[str]:
     """
     if named is None:
         able = [system for system in SYSTEMS.values() if system.guesses and system.guarantee != "lossy"]
-        able = [system for system in able if constraint or not system.parts[0].needs_constraint]
+        able = [system for system in able if constraint or system.parts[0].takes != CONSTRAINT]
         return [system.name for system in able if not allows(pair, system)]
     names = [name.strip() for name in named.split(",")]
     if twice := [name for name, count in Counter(names).items() if count > 1]:

@@ -23,23 +23,15 @@ class MedusaOnDevice(OnDevice):
         self.guessed, reads = depth, self.net.config.reads
         self.final = torch.zeros(1, reads, device=self.device)
 
-    def begin(self, prompt: list[int], features: Tensor | None) -> None:
-        assert features is not None
+    def begin(self, prompt: list[int], features: Any) -> None:
         self.final.copy_(features[-1, -1:]) if len(features) else self.final.zero_()
 
     def first(self, root: Tensor, base: Tensor) -> Tensor:
         self.levels = [self.net.log_q(self.final, k) for k in range(self.guessed)]
         return self.levels[0]
 
-    def level(self, frontier: Any, base: Tensor) -> Tensor:
-        return self.levels[frontier.depth].expand(len(frontier.tokens), -1)
-
-    def commit(
-        self, tree: Any, path: Tensor, count: Tensor, bonus: Tensor, base: Tensor, features: Tensor | None
-    ) -> None:
-        assert features is not None
-        last = torch.cat([torch.zeros_like(count), path]).index_select(0, count)
-        self.final.copy_(features.index_select(0, last)[0, -1:])
+    def commit(self, tree: Any, path: Tensor, count: Tensor, bonus: Tensor, base: Tensor, features: Any) -> None:
+        self.final.copy_(features.index_select(0, path.index_select(0, count))[0, -1:])
 
     def forwards(self, levels: int) -> int:
         return 0

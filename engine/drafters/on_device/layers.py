@@ -10,7 +10,6 @@ from engine.drafters.on_device.parts import Entries
 from engine.forward.cache import KVCache
 from engine.forward.layer_ops import over_all
 from engine.forward.runner_gpu import SlotLayer
-from engine.forward.sizes import head_dim_of, kv_heads_of
 from engine.models.pairs import LoadedPair
 from engine.nets.mtp import Mtp
 
@@ -31,11 +30,7 @@ class EagleOnDevice(Entries):
         self.stands = torch.zeros_like(self.columns)
 
     def made_cache(self, capacity: int) -> KVCache:
-        layer, layers = self.net.layer, 1 + len(self.net.next_layers)
-        return KVCache(layers, layer.kv_heads, layer.head_dim, capacity, torch.float32, self.device)
-
-    def read_size(self) -> int:
-        return self.net.form.target_hidden if self.net.form else self.net.config.reads
+        return self.net.open(capacity).cache
 
     def read(self, tokens: Tensor, features: Tensor, positions: Tensor, slots: Tensor, start: Tensor) -> Any:
         return self.step(tokens, self.net.fused(features), positions, slots, self.seen(slots, start))
@@ -76,18 +71,9 @@ class MtpOnDevice(EagleOnDevice):
         super().open(capacity, depth, rows)
         self.layers = [SlotLayer(self.cache, layer) for layer in range(len(self.cache.kv))]
         self.past, self.last = Cache(layers=self.layers), len(self.net.model.layers) - 1
-        self.behind = self.net.weight.new_zeros(self.last + 1, 1, self.read_size())
+        self.behind = self.net.weight.new_zeros(self.last + 1, 1, self.features.shape[2])
 
-    def made_cache(self, capacity: int) -> KVCache:
-        config, weight = self.net.model.config, self.net.weight
-        heads = kv_heads_of(config)
-        assert heads is not None  # as for the target, which was loaded
-        return KVCache(self.net.caches, heads, head_dim_of(config), capacity, weight.dtype, self.device)
-
-    def read_size(self) -> int:
-        return self.net.model.config.hidden_size
-
-    def begin(self, prompt: list[int], features: Tensor | None) -> None:
+    def begin(self, prompt: list[int], features: Any) -> None:
         self.behind.zero_()
         super().begin(prompt, features)
 

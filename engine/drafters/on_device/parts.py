@@ -31,11 +31,12 @@ class OnDevice:
     depth = UNLIMITED  # levels that it can guess
     forwards_at_once = False  # whether one forward of its own answers all levels
     size, whole = 0, True  # bytes of its cache with its graphs, and whether memory sufficed for these
+    levels: Any  # log-probabilities [depth, V] where all levels are guessed at once
     buckets: Tensor  # int64 [depth], of a rank head what `engine.contracts.RANK_HEAD` tells of the favourites' chain
 
     def __init__(self, pair: LoadedPair, net: Any):
         """`net` is the trained one, the draft model's runner, or None."""
-        self.vocab, self.device, self.net = pair.target.vocab, pair.target.device, net
+        self.target, self.device, self.net = pair.target, pair.target.device, net
 
     @classmethod
     def net_of(cls, pair: LoadedPair, drafter: str) -> Any:
@@ -50,7 +51,7 @@ class OnDevice:
     def open(self, capacity: int, depth: int, rows: int) -> None:
         """Make room for a text of `capacity` tokens, trees of `depth` levels and `rows` nodes asked about in a round."""
 
-    def begin(self, prompt: list[int], features: Tensor | None) -> None:
+    def begin(self, prompt: list[int], features: Any) -> None:
         """Take in the context, as `engine.contracts.Drafter.begin`."""
 
     def first(self, root: Tensor, base: Tensor) -> Tensor:
@@ -58,13 +59,11 @@ class OnDevice:
         raise NotImplementedError
 
     def level(self, frontier: Any, base: Tensor) -> Tensor:
-        """Log-probabilities `[n, V]` behind the nodes of an `engine.policies.shared.growing_gpu.Frontier`."""
-        raise NotImplementedError
+        """Log-probabilities `[n, V]` behind the nodes of an `engine.policies.shared.growing_gpu.Frontier`; here out of `levels`."""
+        return self.levels[frontier.depth].expand(len(frontier.tokens), -1)
 
-    def commit(
-        self, tree: Any, path: Tensor, count: Tensor, bonus: Tensor, base: Tensor, features: Tensor | None
-    ) -> None:
-        """Take in the accepted nodes `path [depth]`, of which the first `count [1]` count and the others are 0.
+    def commit(self, tree: Any, path: Tensor, count: Tensor, bonus: Tensor, base: Tensor, features: Any) -> None:
+        """Take in the nodes `path [depth + 1]`: the root, `count [1]` accepted ones and zeros.
 
         `features [N, taps + 1, H]` are those of the tree's nodes.
         """
@@ -100,7 +99,7 @@ class Entries(OnDevice):
         self.size, self.columns = self.cache.kv.nbytes, torch.arange(self.cache.capacity, device=self.device)
         self.tokens = torch.zeros(depth + 1, dtype=torch.long, device=self.device)
         taps = len(self.taps) if isinstance(self.taps, tuple) else 3
-        self.features = torch.zeros(depth + 1, taps + 1, self.read_size(), device=self.device)
+        self.features = torch.zeros(depth + 1, taps + 1, self.target.config.hidden_size, device=self.device)
         # How many entries wait beside one; where the first one stands; and where the stream begins
         self.count, self.entered, self.begun = torch.zeros(3, 1, dtype=torch.long, device=self.device).unbind()
 
@@ -109,12 +108,8 @@ class Entries(OnDevice):
         width = config.hidden // config.heads
         return KVCache(config.layers, config.heads, width, capacity, torch.float32, self.device)
 
-    def read_size(self) -> int:
-        return self.net.config.reads
-
-    def begin(self, prompt: list[int], features: Tensor | None) -> None:
+    def begin(self, prompt: list[int], features: Any) -> None:
         """Reads all entries but the last, which wait for the first round."""
-        assert features is not None  # the taps ask for them
         self.cache.clear()
         start = min(self.offset, len(prompt) - 1)
         if start < self.offset:
@@ -144,13 +139,9 @@ class Entries(OnDevice):
             counts, places, self.columns[-1] - self.steps
         )
 
-    def commit(
-        self, tree: Any, path: Tensor, count: Tensor, bonus: Tensor, base: Tensor, features: Tensor | None
-    ) -> None:
-        assert features is not None
-        nodes = torch.cat([torch.zeros_like(path[:1]), path])[: len(self.steps)]
-        below = torch.cat([nodes[1:], nodes[:1]])
-        self.features.copy_(features.index_select(0, nodes))
+    def commit(self, tree: Any, path: Tensor, count: Tensor, bonus: Tensor, base: Tensor, features: Any) -> None:
+        below = torch.cat([path[1:], path[:1]])
+        self.features.copy_(features.index_select(0, path))
         self.tokens.copy_(torch.where(self.steps == count, bonus, tree.tokens.index_select(0, below)))
         self.count.copy_(count)
         self.entered.copy_(base + self.offset)

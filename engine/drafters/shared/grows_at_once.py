@@ -23,7 +23,7 @@ class GrowsAtOnce(Drafter):
         `example` is one possible result of `entering`. The loops are compiled here, or loaded if they were compiled before, because
         drafters are made before any clock runs.
         """
-        self.grows, self.loop, self.grown_over, self.parts = True, loop, cache, parts
+        self.grow, self.loop, self.grown_over, self.parts = self.grow_at_once, loop, cache, parts
         self.handed = address_of(grow, GROW), address_of(below, BELOW), parts.table
         compile_for(loop, *self.handed, *example, 0, Expansion(1, 1, 1).table, np.zeros((1, 0), np.float32))
 
@@ -31,7 +31,7 @@ class GrowsAtOnce(Drafter):
         """What the loop reads: first an array `[N, ...]` with an entry for each row that becomes committed, then the rest."""
         raise NotImplementedError
 
-    def grow(self, expansion: Expansion, noise: np.ndarray) -> None:
+    def grow_at_once(self, expansion: Expansion, noise: np.ndarray) -> None:
         """As `Drafter.grow`. The entries' rows become committed; drafted rows follow them."""
         cache, entering = self.grown_over, self.entering()
         rows, count = cache.rows, len(entering[0])
