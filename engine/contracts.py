@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import torch
 
-from engine.models.advice import DRAFT, TABLE, way_to
+from engine.models.advice import CONSTRAINT, DRAFT, TABLE, way_to
 from engine.record.calibration import Calibration
 from engine.record.costs import Costs
 from engine.record.parsing import shown
@@ -40,7 +40,6 @@ PROPOSALS = {
 INSTEAD = (
     "Any target can race “draft tree, sizes itself” (auto), “prompt lookup” (lookup) and “token recycling” (recycling)."
 )
-CONSTRAINT = "constraint"  # what a drafter may take that is not the pair's
 RANK_HEAD, OWN_TREE = "rank head", "tree of its own"  # what a drafter may offer beside `log_q` and a policy may need
 
 # Where guesses come from: the groups of the menus, in their order
@@ -87,7 +86,7 @@ class Drafter(Part):
     # True: three layers and the final state, [N, 4, H]. A tuple of n layers: these and the final state, [N, n + 1, H].
     reads_features: bool | tuple[int, ...] = False
     idea: ClassVar[str] = OTHER  # where its guesses come from, one of `IDEAS`; `NO_GUESSES` where it makes none
-    # What it guesses with: `DRAFT` or `TABLE` of `engine.models.advice`, a net of the pair by its name, or a `CONSTRAINT` alone
+    # What it guesses with: a name of `engine.models.advice`, or a net of the pair by its own
     takes: ClassVar[str] = ""
     offers: ClassVar[frozenset[str]] = frozenset()  # what it answers beside `log_q`
     forwards: int = 0  # its own forwards so far

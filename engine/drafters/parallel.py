@@ -73,7 +73,7 @@ class ParallelDrafter(Drafter):
             return None
         if self.levels is None:
             # Without slots a forward answers nothing: a net of one depth asks for one that nobody reads.
-            self.levels = self.read(self.pending, self.features, slots=max(1, self.depth - 1))
+            self.levels = self.read(self.pending, self.features, slots=max(1, self.depth - 1))[: self.depth]
             self.pending, self.features, self.forwards = [], self.features[:0], self.forwards + 1
         return rows_of(self.levels, depths)
 

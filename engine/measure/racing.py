@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, NamedTuple, TypeVar
 
-from engine.contracts import CONSTRAINT
 from engine.measure import peers, processes
 from engine.measure.other_engines import Others
 from engine.measure.prompts import FEWEST
 from engine.measure.stepped import stepped
 from engine.measure.ways import FIRST_TOKENS, Way, Written, first_calls, in_turn, timed
+from engine.models.advice import CONSTRAINT
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, FIELD, WARM_UP_TEXT, Race, Settings, encoded
 from engine.record.quiet import Quiet

@@ -81,7 +81,7 @@ def grown(
     target = Target(pair.target, 90, features=drafter.reads_features)
     assert drafter.grow
     drafter.stop_ids = stop_ids
-    drafter.grow, root, found = drafter.grow if at_once else None, 2, []
+    drafter.loop, root, found = drafter.loop if at_once else None, 2, []
     drafter.begin(TEXT[:3], target.prefill(TEXT[:2]))
     for accepted in (0, 2, 1, 3, 0, 2):
         before = drafter.forwards
