@@ -185,7 +185,7 @@ class DeviceRounds:
         return time.perf_counter() - start
 
     def next(self) -> Outcome:
-        self.forwards += self.round.drafter.forwards(self.round.depth)
+        self.forwards += min(self.round.depth, self.round.drafter.most_forwards)
         done, room = self.round(), self.room
         self.room -= len(done.verdict.path) + 1
         silence = "" if len(done.tree) > 1 else LAST if room < 1 else UNSURE
@@ -196,7 +196,7 @@ def parts_of(pair: LoadedPair, drafter: str, policy: Policy) -> tuple[OnDevice |
     """The drafter on the device and the policy's terms, None for what there is none of."""
     kind = ON_DEVICE.get(drafter)
     net = kind.net_of(pair, drafter) if kind else None
-    made = kind(pair, net) if kind and kind.serves(net) else None
+    made = kind(pair, net) if kind and net is not None else None
     return made, None if made is None else Terms.of(policy, pair.target.vocab, made.depth)
 
 

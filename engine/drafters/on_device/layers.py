@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-from engine.drafters.on_device.parts import Entries
+from engine.drafters.on_device.parts import Entries, OnDevice
 from engine.forward.cache import KVCache
 from engine.forward.layer_ops import over_all
 from engine.forward.runner_gpu import SlotLayer
@@ -18,8 +18,9 @@ class EagleOnDevice(Entries):
     """`stands [capacity]` tells the position of every row."""
 
     @classmethod
-    def serves(cls, net: Any) -> bool:
-        return net is not None and not net.masks  # P-EAGLE drafts on the host
+    def net_of(cls, pair: LoadedPair, drafter: str) -> Any:
+        net = super().net_of(pair, drafter)
+        return None if net is None or net.masks else net  # P-EAGLE drafts on the host
 
     def __init__(self, pair: LoadedPair, net: Any):
         super().__init__(pair, net)
@@ -64,8 +65,9 @@ class MtpOnDevice(EagleOnDevice):
     """`behind [layers, 1, H]` are the layers' outputs behind the entry before those that wait."""
 
     @classmethod
-    def serves(cls, net: Any) -> bool:
-        return isinstance(net, Mtp)  # Gemma 4's assistant reads the target's own rows
+    def net_of(cls, pair: LoadedPair, drafter: str) -> Any:
+        net = OnDevice.net_of(pair, drafter)
+        return net if isinstance(net, Mtp) else None  # Gemma 4's assistant reads the target's own rows
 
     def open(self, capacity: int, depth: int, rows: int) -> None:
         super().open(capacity, depth, rows)

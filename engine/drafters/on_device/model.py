@@ -15,11 +15,7 @@ from engine.models.pairs import LoadedPair
 class ModelOnDevice(OnDevice):
     @classmethod
     def net_of(cls, pair: LoadedPair, drafter: str) -> Any:
-        return pair.draft
-
-    @classmethod
-    def serves(cls, net: Any) -> bool:
-        return net is not None and is_plain(net)
+        return pair.draft if pair.draft is not None and is_plain(pair.draft) else None
 
     def open(self, capacity: int, depth: int, rows: int) -> None:
         self.session = prompt_session(self.net, capacity + rows + depth)

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from engine.drafters.shared.drafted_rows import stream_start
 from engine.forward.cache import KVCache, additive
 from engine.forward.runner import Runner
 from engine.forward.runner_gpu import rows_behind
@@ -29,24 +30,19 @@ class OnDevice:
         False  # the target's features that it reads, as `engine.contracts.Drafter.reads_features`
     )
     depth = UNLIMITED  # levels that it can guess
-    forwards_at_once = False  # whether one forward of its own answers all levels
+    most_forwards = UNLIMITED  # of its own in a round; it makes no more than one a level
     size, whole = 0, True  # bytes of its cache with its graphs, and whether memory sufficed for these
     levels: Any  # log-probabilities [depth, V] where all levels are guessed at once
     buckets: Tensor  # int64 [depth], of a rank head what `engine.contracts.RANK_HEAD` tells of the favourites' chain
 
     def __init__(self, pair: LoadedPair, net: Any):
-        """`net` is the trained one, the draft model's runner, or None."""
+        """`net` is what `net_of` found."""
         self.target, self.device, self.net = pair.target, pair.target.device, net
 
     @classmethod
     def net_of(cls, pair: LoadedPair, drafter: str) -> Any:
-        """What it drafts with, None where the pair has none."""
+        """What it drafts with, None where the pair has none that it can draft with."""
         return pair.net(drafter) if drafter in pair.learned else None
-
-    @classmethod
-    def serves(cls, net: Any) -> bool:
-        """Whether it can draft with the pair's own one."""
-        return net is not None
 
     def open(self, capacity: int, depth: int, rows: int) -> None:
         """Make room for a text of `capacity` tokens, trees of `depth` levels and `rows` nodes asked about in a round."""
@@ -68,10 +64,6 @@ class OnDevice:
         `features [N, taps + 1, H]` are those of the tree's nodes.
         """
 
-    def forwards(self, levels: int) -> int:
-        """Its own forwards for a tree of so many levels."""
-        return min(1, levels) if self.forwards_at_once else levels
-
 
 class Nothing(OnDevice):
     """Plain decoding."""
@@ -79,8 +71,8 @@ class Nothing(OnDevice):
     depth = 0
 
     @classmethod
-    def serves(cls, net: Any) -> bool:
-        return True
+    def net_of(cls, pair: LoadedPair, drafter: str) -> Any:
+        return pair.target
 
 
 class Entries(OnDevice):
@@ -111,11 +103,8 @@ class Entries(OnDevice):
     def begin(self, prompt: list[int], features: Any) -> None:
         """Reads all entries but the last, which wait for the first round."""
         self.cache.clear()
-        start = min(self.offset, len(prompt) - 1)
-        if start < self.offset:
-            features = features.new_zeros(1, *features.shape[1:])
-        count = len(prompt) - start if self.offset else len(prompt) - 1
-        ids = torch.tensor(prompt, device=self.device)[start:]
+        start, features = stream_start(prompt, features) if self.offset else (0, features)
+        ids, count = torch.tensor(prompt, device=self.device)[start:], len(features)
         ready = max(0, count - 1)
         for at in range(0, ready, CHUNK):
             here = slice(at, min(at + CHUNK, ready))
