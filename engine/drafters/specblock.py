@@ -8,7 +8,6 @@ Invariant: between rounds the cache holds only rows of stream entries, made from
 first token of `pending`. Drafted rows are thrown away.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -24,14 +23,14 @@ from engine.tree import LARGEST_TREE, DraftTree
 class DraftedBlock:
     """A drafted block: `states [K, H]` and `log_q [K, V]`.
 
-    `columns` are the cache columns of its path in earlier blocks. `own` has its own column for each position; None where that is the
-    stream's. `buckets`, one for each position, are filled in when they are asked for.
+    `columns` are the cache columns of its path in earlier blocks, and `first` is that of its first position. `buckets`, one for each
+    position, are filled in when they are asked for.
     """
 
     states: torch.Tensor
     log_q: torch.Tensor
     columns: list[int]
-    own: Sequence[int | None]
+    first: int
     buckets: list[int] | None = None
 
 
@@ -68,32 +67,35 @@ class SpecBlockDrafter(ParallelDrafter):
         """Draft the root's block. The same forward reads the entries committed since the last round."""
         states, log_q = self.read(self.pending, self.features, self.depth - 1)
         self.stream = self.cache.rows - (self.depth - 1)
-        own: list[int | None] = [None, *range(self.stream, self.cache.rows)]
-        self.places[0] = DraftedBlock(states, log_q, [], own), 0
+        self.places[0] = DraftedBlock(states, log_q, [], self.stream - 1), 0
         self.pending, self.features, self.forwards = [], self.features[:0], self.forwards + 1
 
     @torch.inference_mode()
     def restart(self, tree: DraftTree, nodes: list[int]) -> None:
         """Start new blocks at these nodes, in one forward. From now on each node's own block answers for it. Not for the root."""
-        count, rows = self.depth, self.cache.rows
-        visible = torch.zeros(len(nodes) * count, rows - self.stream + len(nodes) * count, dtype=torch.bool)
+        count, rows, root = (
+            self.depth,
+            self.cache.rows,
+            self.stream - 1,
+        )  # the root's row is the first that the mask is about
+        visible = torch.zeros(len(nodes) * count, rows - root + len(nodes) * count, dtype=torch.bool)
         triangle = torch.ones(count, count, dtype=torch.bool).tril_()
         conditions, starts = [], []
         for number, node in enumerate(nodes):
             block, offset = self.place(tree, node)
-            seen = block.columns + [column for column in block.own[:offset] if column is not None]
+            seen = [*block.columns, *range(block.first, block.first + offset)]
             at, first = slice(number * count, (number + 1) * count), rows + number * count
-            visible[at, [column - self.stream for column in seen]] = True
-            visible[at, first - self.stream : first - self.stream + count] = triangle
+            visible[at, [column - root for column in seen]] = True
+            visible[at, first - root : first - root + count] = triangle
             conditions.append(block.states[offset - 1])
-            starts.append((seen, list(range(first, first + count))))
-        root, tokens = self.first + self.stream - 1, [tree.tokens[node] for node in nodes]
-        positions = [root + tree.depth[node] + k for node in nodes for k in range(count)]
+            starts.append((seen, first))
+        tokens = [tree.tokens[node] for node in nodes]
+        positions = [self.first + root + tree.depth[node] + k for node in nodes for k in range(count)]
         states, log_q = self.go_on(torch.stack(conditions), tokens, positions, visible)
         self.forwards += 1
         parts = zip(nodes, starts, states.split(count), log_q.split(count), strict=True)
-        for node, (seen, own), own_states, own_log_q in parts:
-            self.places[tree.keys[node]] = DraftedBlock(own_states, own_log_q, seen, own), 0
+        for node, (seen, first), own_states, own_log_q in parts:
+            self.places[tree.keys[node]] = DraftedBlock(own_states, own_log_q, seen, first), 0
 
     def go_on(
         self, conditions: torch.Tensor, tokens: list[int], positions: list[int], visible: torch.Tensor
