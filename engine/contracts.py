@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import torch
 
-from engine.models.advice import DRAFT, TABLE, way_to
+from engine.models.advice import CONSTRAINT, DRAFT, TABLE, way_to
 from engine.record.calibration import Calibration
 from engine.record.costs import Costs
 from engine.record.parsing import shown
@@ -16,6 +16,8 @@ from engine.sampling import Sampling
 from engine.tree import DraftTree
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
 
     from engine.forward.cache import KVCache
@@ -84,13 +86,13 @@ class Drafter(Part):
     # True: three layers and the final state, [N, 4, H]. A tuple of n layers: these and the final state, [N, n + 1, H].
     reads_features: bool | tuple[int, ...] = False
     idea: ClassVar[str] = OTHER  # where its guesses come from, one of `IDEAS`; `NO_GUESSES` where it makes none
-    needs_constraint: ClassVar[bool] = False  # whether it guesses under a constraint alone
-    takes: ClassVar[str] = (
-        ""  # what of the pair it is made of: `DRAFT` or `TABLE` of `engine.models.advice`, or a net by its name
-    )
+    # What it guesses with: a name of `engine.models.advice`, or a net of the pair by its own
+    takes: ClassVar[str] = ""
     offers: ClassVar[frozenset[str]] = frozenset()  # what it answers beside `log_q`
     forwards: int = 0  # its own forwards so far
-    grows: bool = False  # whether `grow` can grow a round's whole tree of favourites
+    # `engine.policies.shared.growing.ask` in one compiled call, on the terms of the `Expansion`; None where there is none. Noise
+    # [levels, V] is that of the positions behind the root, [levels, 0] when greedy
+    grow: "Callable[[Expansion, np.ndarray], None] | None" = None
     silence: ClassVar[str] = ""  # why it may have no guess, a sentence
     vocab: int  # the target's
     stop_ids: frozenset[int] = frozenset()  # tokens that end a text: policies grow nothing below them
@@ -103,7 +105,7 @@ class Drafter(Part):
 
     @classmethod
     def lack(cls, pair: "LoadedPair") -> Lack | None:
-        if not cls.takes or pair.has(cls.takes):
+        if cls.takes in ("", CONSTRAINT) or pair.has(cls.takes):
             return None
         words = cls.takes if cls.takes in (DRAFT, TABLE) else f"trained {cls.title} drafter"
         return Lack(f"a {words}", f"The pair {pair.title} has no {words}. {way_to(cls.takes, pair.pair)} {INSTEAD}")
@@ -135,13 +137,6 @@ class Drafter(Part):
 
     def commit(self, tree: DraftTree, path: list[int], bonus: int, features: Features = None) -> None:
         """Take in the accepted nodes and the token after them, which is the next root. `features [N, 4, H]` are the tree's nodes'."""
-
-    def grow(self, expansion: "Expansion", noise: "np.ndarray") -> None:
-        """`engine.policies.shared.growing.ask` in one compiled call, on the terms of the `Expansion`. Called where `grows` is True.
-
-        `noise [levels, V]` is that of the positions behind the root, `[levels, 0]` when greedy.
-        """
-        raise NotImplementedError
 
     def copies(self, tree: DraftTree, node: int) -> tuple[list[int], float]:
         """A run of tokens that may follow the node, which cost no forward, and the chance of each once those before it came true."""

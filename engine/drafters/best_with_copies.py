@@ -75,7 +75,7 @@ class BestDrafter(Drafter):
         """`chosen` is one of the `choices`, the first when left out."""
         super().__init__(pair, capacity)
         self.inner = inner = DRAFTERS[chosen or self.choices(pair)[0]](pair, capacity)
-        self.reads_features, self.grows, self.grow = inner.reads_features, inner.grows, inner.grow  # type: ignore[method-assign]
+        self.reads_features, self.grow = inner.reads_features, inner.grow
         self.silence = inner.silence  # type: ignore[misc]
         self.reading, self.log_q = inner.reading, inner.log_q  # type: ignore[method-assign]
 

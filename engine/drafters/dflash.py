@@ -89,7 +89,7 @@ class DSparkDrafter(DFlashDrafter, GrowsAtOnce):
     def entering(self) -> tuple:
         return self.net.compiled.entering(self.cache, self.root, self.features)
 
-    def grow(self, expansion: Expansion, noise: np.ndarray) -> None:
+    def grow_at_once(self, expansion: Expansion, noise: np.ndarray) -> None:
         expansion.terms["levels"] = min(expansion.terms["levels"], self.net.config.depth)
-        super().grow(expansion, noise)
+        super().grow_at_once(expansion, noise)
         self.features = self.features[:0]

@@ -4,17 +4,15 @@ It has no guess of its own: `engine.rounds.guiding` answers for every drafter wh
 never guesses, and is plain decoding.
 """
 
-from engine.contracts import COPIES, Drafter
-from engine.tree import DraftTree
+from engine.contracts import COPIES
+from engine.drafters.none import NoDrafter
+from engine.models.advice import CONSTRAINT
 
 
-class ForcedDrafter(Drafter):
+class ForcedDrafter(NoDrafter):
     title = "forced tokens"
     about = "Guesses what a constraint leaves no choice about; without one it guesses nothing."
     source = "jump-forward decoding of SGLang (Zheng et al. 2024), here as guesses that are verified"
     idea = COPIES
     silence = "The constraint leaves a choice here, and only what it forces is guessed."
-    needs_constraint = True
-
-    def log_q(self, tree: DraftTree, nodes: list[int]) -> None:
-        return None
+    takes = CONSTRAINT

@@ -59,8 +59,8 @@ class ModelDrafter(GrowsAtOnce):
     def entering(self) -> tuple:
         return (np.array(self.pending),)
 
-    def grow(self, expansion: Expansion, noise: np.ndarray) -> None:
-        super().grow(expansion, noise)
+    def grow_at_once(self, expansion: Expansion, noise: np.ndarray) -> None:
+        super().grow_at_once(expansion, noise)
         self.pending, self.base = [], self.session.rows
         count, columns = expansion.counts["nodes"], expansion.columns
         keys, places = columns["key"][:count].tolist(), columns["place"][:count].tolist()

@@ -4,6 +4,8 @@ Invariant: between rounds the cache holds only rows of stream entries, made from
 first token of `pending`. Rows of slots are never kept.
 """
 
+from typing import Any
+
 import torch
 
 from engine.contracts import LAYERS, Drafter, Features
@@ -11,7 +13,6 @@ from engine.drafters.shared.drafted_rows import stream_start
 from engine.forward.cache import KVCache, additive
 from engine.forward.uploads import rows_of, uploaded
 from engine.models.pairs import LoadedPair
-from engine.nets.parallel import Parallel
 from engine.tree import DraftTree
 
 
@@ -23,52 +24,60 @@ class ParallelDrafter(Drafter):
     reads_features = True
     takes = "parallel"
 
+    blocks = 1  # forwards of a round that guess, at most
+
     def __init__(self, pair: LoadedPair, capacity: int):
-        self.net: Parallel = pair.net(self.takes)
+        self.net: Any = pair.net(self.takes)
         config, device = self.net.config, self.net.embedding.device
-        width, room = config.hidden // config.heads, capacity + config.depth
+        self.depth = config.depth
+        width, room = config.hidden // config.heads, capacity + self.blocks * config.depth
         self.cache = KVCache(config.layers, config.heads, width, room, torch.float32, device)
 
     def begin(self, prompt: list[int], features: Features = None) -> None:
         self.cache.rows = 0
         self.first, features = stream_start(prompt, features)
         if len(features) > 1:  # the first round writes the root's entry, together with its slots
-            self.forward(prompt[self.first : -1], features[:-1], slots=0)
+            self.read(prompt[self.first : -1], features[:-1], slots=0)
         self.pending, self.features = prompt[-1:], features[-1:]
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop what was guessed, as at the start of a round."""
         self.levels: torch.Tensor | None = None  # this round's log-probabilities, a row for each depth
 
     @torch.inference_mode()
-    def forward(self, tokens: list[int], features: torch.Tensor, slots: int) -> torch.Tensor | None:
+    def read(self, tokens: list[int], features: torch.Tensor, slots: int) -> Any:
         """Log-probabilities `[1 + slots, V]` at the last of these entries, whose rows stay, and at its slots; None without slots."""
-        net, rows, count = self.net, self.cache.rows, len(tokens) + slots
+        net, rows = self.net, self.cache.rows
         if net.compiled:
             return net.compiled(self.cache, tokens, features, self.first + rows, slots)
-        self.cache.room_for(count)
-        device = features.device
-        x = net.stream(uploaded(tokens, device), features)
+        x = net.stream(uploaded(tokens, features.device), features)
         if slots:
             x = torch.cat([x, net.slot().expand(slots, -1)])
-        mask = additive(torch.ones(count, count, dtype=torch.bool, device=device).tril_(), rows + count)
-        positions = torch.arange(self.first + rows, self.first + rows + count, device=device)
-        x = net(x[None], positions, mask, self.cache.kv, rows)[0]
-        self.cache.keep(list(range(len(tokens))))
-        return net.logits(x[len(tokens) - 1 :]).log_softmax(-1) if slots else None
+        states = self.through(x)
+        self.cache.rows = rows + len(tokens)
+        return net.logits(states[len(tokens) - 1 :]).log_softmax(-1) if slots else None
+
+    def through(self, x: torch.Tensor, *before: torch.Tensor) -> torch.Tensor:
+        """States `[N, H]` of entries `x [N, H]` behind the cache's rows, each of which sees those before it. Their rows are written."""
+        rows, end = self.cache.rows, self.cache.rows + len(x)
+        self.cache.room_for(len(x))
+        mask = additive(torch.ones(len(x), len(x), dtype=torch.bool, device=x.device).tril_(), end)
+        positions = torch.arange(self.first + rows, self.first + end, device=x.device)
+        return self.net(x[None], *before, positions, mask, kv=self.cache.kv, rows=rows)[0]
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
         """As `Drafter.log_q`; None where a node stands deeper than the net was trained for."""
         depths = [tree.depth[node] for node in nodes]
-        if max(depths) >= self.net.config.depth:
+        if max(depths) >= self.depth:
             return None
         if self.levels is None:
-            depth = self.net.config.depth
             # Without slots a forward answers nothing: a net of one depth asks for one that nobody reads.
-            found = self.forward(self.pending, self.features, slots=max(1, depth - 1))
-            assert found is not None  # it asked for slots
-            self.levels = found[:depth]
+            self.levels = self.read(self.pending, self.features, slots=max(1, self.depth - 1))[: self.depth]
             self.pending, self.features, self.forwards = [], self.features[:0], self.forwards + 1
         return rows_of(self.levels, depths)
 
     def commit(self, tree: DraftTree, path: list[int], bonus: int, features: Features = None) -> None:
         self.pending = self.pending + [tree.tokens[node] for node in path] + [bonus]
         self.features = torch.cat([self.features, rows_of(features, [0, *path])])
-        self.levels = None
+        self.forget()

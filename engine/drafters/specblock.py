@@ -8,17 +8,14 @@ Invariant: between rounds the cache holds only rows of stream entries, made from
 first token of `pending`. Drafted rows are thrown away.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
-from engine.contracts import LAYERS, RANK_HEAD, Drafter, Features
-from engine.drafters.shared.drafted_rows import stream_start
-from engine.forward.cache import KVCache, additive
-from engine.forward.uploads import rows_of, uploaded
-from engine.models.pairs import LoadedPair
-from engine.nets.specblock import SpecBlock
+from engine.contracts import RANK_HEAD, Features
+from engine.drafters.parallel import ParallelDrafter
+from engine.forward.cache import additive
+from engine.forward.uploads import uploaded
 from engine.tree import LARGEST_TREE, DraftTree
 
 
@@ -26,98 +23,79 @@ from engine.tree import LARGEST_TREE, DraftTree
 class DraftedBlock:
     """A drafted block: `states [K, H]` and `log_q [K, V]`.
 
-    `columns` are the cache columns of its path in earlier blocks. `own` has its own column for each position; None where that is the
-    stream's. `buckets`, one for each position, are filled in when they are asked for.
+    `columns` are the cache columns of its path in earlier blocks, and `first` is that of its first position. `buckets`, one for each
+    position, are filled in when they are asked for.
     """
 
     states: torch.Tensor
     log_q: torch.Tensor
     columns: list[int]
-    own: Sequence[int | None]
+    first: int
     buckets: list[int] | None = None
 
 
-class SpecBlockDrafter(Drafter):
+class SpecBlockDrafter(ParallelDrafter):
     title = "SpecBlock"
     about = "A small net that guesses a block of several depths in one forward."
     source = "SpecBlock"
-    idea = LAYERS
-    reads_features = True
     offers = frozenset({RANK_HEAD})
     takes = "specblock"
-
-    def __init__(self, pair: LoadedPair, capacity: int):
-        self.net: SpecBlock = pair.net(self.takes)
-        config, device = self.net.config, self.net.embedding.device
-        self.depth = config.depth
-        width, room = config.hidden // config.heads, capacity + LARGEST_TREE * self.depth
-        self.cache = KVCache(config.layers, config.heads, width, room, torch.float32, device)
-
-    def begin(self, prompt: list[int], features: Features = None) -> None:
-        self.cache.rows = 0
-        self.first, features = stream_start(prompt, features)
-        if len(features) > 1:  # the first round writes the root's entry, together with its block
-            self.read(prompt[self.first : -1], features[:-1], block=False)
-        self.pending, self.features = prompt[-1:], features[-1:]
-        self.stream = self.cache.rows
-        self.forget()
+    blocks = LARGEST_TREE
 
     def forget(self) -> None:
-        """Drop all blocks, as at the start of a round."""
+        self.stream = self.cache.rows
         self.places: dict[int, tuple[DraftedBlock, int]] = {}  # by node key: the block and the position that answer it
 
     @torch.inference_mode()
-    def read(self, tokens: list[int], features: torch.Tensor, block: bool) -> tuple[torch.Tensor, torch.Tensor]:
-        """States and log-probabilities `[K, ...]` of a block behind these entries, whose rows stay; `[1, ...]` without one."""
-        net, rows, device = self.net, self.cache.rows, features.device
+    def read(self, tokens: list[int], features: torch.Tensor, slots: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """States and log-probabilities `[1 + slots, ...]` at the last of these entries and at its slots. All rows stay."""
+        net, rows, count = self.net, self.cache.rows, len(tokens)
         if net.compiled:
-            return net.compiled.read(self.cache, tokens, features, self.first + rows, self.depth - 1 if block else 0)
-        condition, ids = net.condition(features), uploaded(tokens, device)
+            return net.compiled.read(self.cache, tokens, features, self.first + rows, slots)
+        condition, ids = net.condition(features), uploaded(tokens, features.device)
         x = net.entering(condition, ids, slice(0, 1))[:, 0]
-        if block:
+        if slots:
             x = torch.cat([x, net.entering(condition[-1], ids[-1], slice(1, None))])
-        count, slots = len(x), len(x) - len(tokens)
-        self.cache.room_for(count)
-        mask = additive(torch.ones(count, count, dtype=torch.bool, device=device).tril_(), rows + count)
-        before = torch.arange(count, device=device)
-        before[count - slots :] -= 1
-        positions = torch.arange(self.first + rows, self.first + rows + count, device=device)
-        states = net(x[None], before, positions, mask, kv=self.cache.kv, rows=rows)[0]
-        self.cache.rows += count
-        states = states[len(tokens) - 1 :]
+        before = torch.arange(len(x), device=x.device)
+        before[count:] -= 1
+        states = self.through(x, before)[count - 1 :]
+        self.cache.rows = rows + len(x)
         return states, net.logits(states).log_softmax(-1)
 
     @torch.inference_mode()
     def open_first(self) -> None:
         """Draft the root's block. The same forward reads the entries committed since the last round."""
-        states, log_q = self.read(self.pending, self.features, block=True)
+        states, log_q = self.read(self.pending, self.features, self.depth - 1)
         self.stream = self.cache.rows - (self.depth - 1)
-        own: list[int | None] = [None, *range(self.stream, self.cache.rows)]
-        self.places[0] = DraftedBlock(states, log_q, [], own), 0
+        self.places[0] = DraftedBlock(states, log_q, [], self.stream - 1), 0
         self.pending, self.features, self.forwards = [], self.features[:0], self.forwards + 1
 
     @torch.inference_mode()
     def restart(self, tree: DraftTree, nodes: list[int]) -> None:
         """Start new blocks at these nodes, in one forward. From now on each node's own block answers for it. Not for the root."""
-        count, rows = self.depth, self.cache.rows
-        visible = torch.zeros(len(nodes) * count, rows - self.stream + len(nodes) * count, dtype=torch.bool)
+        count, rows, root = (
+            self.depth,
+            self.cache.rows,
+            self.stream - 1,
+        )  # the root's row is the first that the mask is about
+        visible = torch.zeros(len(nodes) * count, rows - root + len(nodes) * count, dtype=torch.bool)
         triangle = torch.ones(count, count, dtype=torch.bool).tril_()
         conditions, starts = [], []
         for number, node in enumerate(nodes):
             block, offset = self.place(tree, node)
-            seen = block.columns + [column for column in block.own[:offset] if column is not None]
+            seen = [*block.columns, *range(block.first, block.first + offset)]
             at, first = slice(number * count, (number + 1) * count), rows + number * count
-            visible[at, [column - self.stream for column in seen]] = True
-            visible[at, first - self.stream : first - self.stream + count] = triangle
+            visible[at, [column - root for column in seen]] = True
+            visible[at, first - root : first - root + count] = triangle
             conditions.append(block.states[offset - 1])
-            starts.append((seen, list(range(first, first + count))))
-        root, tokens = self.first + self.stream - 1, [tree.tokens[node] for node in nodes]
-        positions = [root + tree.depth[node] + k for node in nodes for k in range(count)]
+            starts.append((seen, first))
+        tokens = [tree.tokens[node] for node in nodes]
+        positions = [self.first + root + tree.depth[node] + k for node in nodes for k in range(count)]
         states, log_q = self.go_on(torch.stack(conditions), tokens, positions, visible)
         self.forwards += 1
         parts = zip(nodes, starts, states.split(count), log_q.split(count), strict=True)
-        for node, (seen, own), own_states, own_log_q in parts:
-            self.places[tree.keys[node]] = DraftedBlock(own_states, own_log_q, seen, own), 0
+        for node, (seen, first), own_states, own_log_q in parts:
+            self.places[tree.keys[node]] = DraftedBlock(own_states, own_log_q, seen, first), 0
 
     def go_on(
         self, conditions: torch.Tensor, tokens: list[int], positions: list[int], visible: torch.Tensor
@@ -171,6 +149,4 @@ class SpecBlockDrafter(Drafter):
 
     def commit(self, tree: DraftTree, path: list[int], bonus: int, features: Features = None) -> None:
         self.cache.rows = self.stream
-        self.pending = self.pending + [tree.tokens[node] for node in path] + [bonus]
-        self.features = torch.cat([self.features, rows_of(features, [0, *path])])
-        self.forget()
+        super().commit(tree, path, bonus, features)

@@ -18,6 +18,7 @@ from engine.measure.other_engines import Others
 from engine.measure.prompts import FEWEST
 from engine.measure.stepped import stepped
 from engine.measure.ways import FIRST_TOKENS, Way, Written, first_calls, in_turn, timed
+from engine.models.advice import CONSTRAINT
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, FIELD, WARM_UP_TEXT, Race, Settings, encoded
 from engine.record.quiet import Quiet
@@ -79,7 +80,7 @@ def chosen(pair: LoadedPair, named: str | None, constraint: str) -> list[str]:
     """
     if named is None:
         able = [system for system in SYSTEMS.values() if system.guesses and system.guarantee != "lossy"]
-        able = [system for system in able if constraint or not system.parts[0].needs_constraint]
+        able = [system for system in able if constraint or system.parts[0].takes != CONSTRAINT]
         return [system.name for system in able if not allows(pair, system)]
     names = [name.strip() for name in named.split(",")]
     if twice := [name for name, count in Counter(names).items() if count > 1]:

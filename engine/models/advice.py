@@ -6,6 +6,7 @@ if TYPE_CHECKING:
     from engine.models.pairs import Pair
 
 DRAFT, TABLE = "draft model", "bigram table"  # what a pair has for drafters beside their nets, in words
+CONSTRAINT = "constraint"  # what a drafter needs that comes with a request, and not with a pair
 # Which published format each drafter reads
 READS = {"eagle": "EAGLE-3", "medusa": "Medusa", "dflash": "DFlash", "dspark": "DSpark"}
 

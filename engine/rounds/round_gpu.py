@@ -121,12 +121,12 @@ class DeviceRound:
         return scores.argmax(-1)
 
     def accepted(self, tree: DeviceTree, drawn: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Token match. Returns the accepted nodes `[depth]` from the root down, their number `[1]` and the last of them `[1]`.
+        """Token match. Returns the path `[depth + 1]` from the root down, the number `[1]` of accepted nodes and the last node `[1]`.
 
-        Places behind the last accepted node hold 0, and with none accepted the last is the root.
+        Places behind the last accepted node hold 0.
         """
         node = torch.zeros_like(drawn[:1])
-        count, path = node.clone(), [node[:0]]
+        count, path = node.clone(), [node]
         for _ in range(self.depth):
             carried = drawn.index_select(0, node)
             here = (tree.parents == node) & (tree.tokens == carried) & (tree.score > 0)
@@ -136,9 +136,9 @@ class DeviceRound:
         return torch.cat(path), count, node
 
     def commit(self, path: torch.Tensor, count: torch.Tensor, base: torch.Tensor) -> None:
-        """Move the path's rows to the places behind the root's row. Places behind the path keep their rows."""
-        kv, places = self.reading.cache.kv, base + self.steps[1:]
-        moved = torch.where(self.steps[:-1] < count, base + path, places)
+        """Move the path's rows to the places from the root's on. Places behind the path keep their rows."""
+        kv, places = self.reading.cache.kv, base + self.steps
+        moved = torch.where(self.steps <= count, base + path, places)
         kv.index_copy_(3, places, kv.index_select(3, moved))
 
     @torch.inference_mode()
@@ -156,12 +156,12 @@ class DeviceRound:
 
     def unpacked(self, values: list[float]) -> tuple[DraftTree, Verdict]:
         alive, count, bonus = (int(value) for value in values[:3])
-        path, columns = values[3 : 3 + self.depth], values[3 + self.depth :]
+        path, columns = values[3 : 4 + self.depth], values[4 + self.depth :]
         size = len(columns) // 5
         *whole, score, q = (columns[at : at + alive] for at in range(0, len(columns), size))
         tokens, parents, depth = (list(map(int, each)) for each in whole)
         tree = DraftTree(tokens, parents, depth, score, q, list(range(alive)))
-        return tree, Verdict(list(map(int, path[:count])), bonus)
+        return tree, Verdict(list(map(int, path[1 : 1 + count])), bonus)
 
 
 class DeviceRounds:
@@ -185,7 +185,7 @@ class DeviceRounds:
         return time.perf_counter() - start
 
     def next(self) -> Outcome:
-        self.forwards += self.round.drafter.forwards(self.round.depth)
+        self.forwards += min(self.round.depth, self.round.drafter.most_forwards)
         done, room = self.round(), self.room
         self.room -= len(done.verdict.path) + 1
         silence = "" if len(done.tree) > 1 else LAST if room < 1 else UNSURE
@@ -196,7 +196,7 @@ def parts_of(pair: LoadedPair, drafter: str, policy: Policy) -> tuple[OnDevice |
     """The drafter on the device and the policy's terms, None for what there is none of."""
     kind = ON_DEVICE.get(drafter)
     net = kind.net_of(pair, drafter) if kind else None
-    made = kind(pair, net) if kind and kind.serves(net) else None
+    made = kind(pair, net) if kind and net is not None else None
     return made, None if made is None else Terms.of(policy, pair.target.vocab, made.depth)
 
 

@@ -230,7 +230,7 @@ def test_p_eagle_answers_its_levels_with_one_forward_a_round_and_no_deeper_one(m
         tree.add(len(tree) - 1, token, 1.0, 1.0)
     levels = [drafter.log_q(tree, [node]) for node in range(4)]
     assert [each is None for each in levels] == [False, False, False, True] and drafter.forwards == 1
-    assert not EagleOnDevice.serves(pair.net("eagle"))
+    assert EagleOnDevice.net_of(pair, "eagle") is None
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])

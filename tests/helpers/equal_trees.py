@@ -79,9 +79,9 @@ def grown(
     pair = compiled_pair()
     drafter = DRAFTERS[name](pair, 90)
     target = Target(pair.target, 90, features=drafter.reads_features)
-    assert drafter.grows
+    assert drafter.grow
     drafter.stop_ids = stop_ids
-    drafter.grows, root, found = at_once, 2, []
+    drafter.loop, root, found = drafter.loop if at_once else None, 2, []
     drafter.begin(TEXT[:3], target.prefill(TEXT[:2]))
     for accepted in (0, 2, 1, 3, 0, 2):
         before = drafter.forwards

@@ -7,9 +7,9 @@ DRAFTS = [
         "drafters/",
         (
             "a drafted node sees itself alone",
-            "shared/drafted_rows.py::DraftedRows.place",
-            "[*self.seen.get(tree.keys[tree.parents[node]], ()), row]",
-            "[row]",
+            "shared/drafted_rows.py::DraftedRows.write",
+            "[*self.seen.get(tree.keys[tree.parents[node]], ()), first + row]",
+            "[first + row]",
             "core/test_exact.py::test_after_many_rounds_the_drafts_own_cache_is_that_of_a_fresh_prefill",
             "speed",
         ),

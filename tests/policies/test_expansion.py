@@ -112,7 +112,7 @@ def test_nothing_is_compiled_when_a_tree_is_grown_for_the_drafter_brought_it(pai
     fresh = compiled(getattr(module, f"grow_with_{name}").py_func)
     monkeypatch.setattr(module, f"grow_with_{name}", fresh)
     drafter = DRAFTERS[name](pair, 90)
-    assert drafter.grows and drafter.loop is fresh and len(fresh.signatures) == 1
+    assert drafter.grow and drafter.loop is fresh and len(fresh.signatures) == 1
     features = Target(pair.target, 90, features=True).prefill(TEXT[:2])
     for sampling in (Sampling(), Sampling(0.8, seed=3)):
         drafter.begin(TEXT[:3], features)

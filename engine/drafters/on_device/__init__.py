@@ -4,11 +4,10 @@
 holds their trees to those of the host.
 """
 
-from engine.drafters.on_device.blocks import DFlashOnDevice, MedusaOnDevice
+from engine.drafters.on_device.blocks import DFlashOnDevice, MedusaOnDevice, ParallelOnDevice, SpecBlockOnDevice
 from engine.drafters.on_device.layers import EagleOnDevice, MtpOnDevice
 from engine.drafters.on_device.model import ModelOnDevice
 from engine.drafters.on_device.parts import Nothing, OnDevice
-from engine.drafters.on_device.streams import ParallelOnDevice, SpecBlockOnDevice
 
 ON_DEVICE: dict[str, type[OnDevice]] = {  # by the names of `DRAFTERS`
     "none": Nothing,

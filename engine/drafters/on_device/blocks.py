@@ -1,4 +1,7 @@
-"""`engine.drafters.medusa`, `engine.drafters.dflash` and DSpark on a device: all depths are guessed at once, behind the root."""
+"""`engine.drafters.medusa`, DFlash, DSpark, `engine.drafters.parallel` and SpecBlock on a device: one forward guesses several depths.
+
+Of SpecBlock it is the root's block, with its rank head.
+"""
 
 from typing import Any
 
@@ -13,7 +16,7 @@ from engine.nets.dspark import DSpark
 
 
 class MedusaOnDevice(OnDevice):
-    taps = True
+    taps, most_forwards = True, 0
 
     def __init__(self, pair: LoadedPair, net: Any):
         super().__init__(pair, net)
@@ -23,32 +26,21 @@ class MedusaOnDevice(OnDevice):
         self.guessed, reads = depth, self.net.config.reads
         self.final = torch.zeros(1, reads, device=self.device)
 
-    def begin(self, prompt: list[int], features: Tensor | None) -> None:
-        assert features is not None
+    def begin(self, prompt: list[int], features: Any) -> None:
         self.final.copy_(features[-1, -1:]) if len(features) else self.final.zero_()
 
     def first(self, root: Tensor, base: Tensor) -> Tensor:
         self.levels = [self.net.log_q(self.final, k) for k in range(self.guessed)]
         return self.levels[0]
 
-    def level(self, frontier: Any, base: Tensor) -> Tensor:
-        return self.levels[frontier.depth].expand(len(frontier.tokens), -1)
-
-    def commit(
-        self, tree: Any, path: Tensor, count: Tensor, bonus: Tensor, base: Tensor, features: Tensor | None
-    ) -> None:
-        assert features is not None
-        last = torch.cat([torch.zeros_like(count), path]).index_select(0, count)
-        self.final.copy_(features.index_select(0, last)[0, -1:])
-
-    def forwards(self, levels: int) -> int:
-        return 0
+    def commit(self, tree: Any, path: Tensor, count: Tensor, bonus: Tensor, base: Tensor, features: Any) -> None:
+        self.final.copy_(features.index_select(0, path.index_select(0, count))[0, -1:])
 
 
 class DFlashOnDevice(Entries):
     """Entries are of the tokens that the target has read, and the block stands behind them."""
 
-    offset, forwards_at_once = 0, True
+    offset, most_forwards = 0, 1
 
     def __init__(self, pair: LoadedPair, net: Any):
         super().__init__(pair, net)
@@ -81,3 +73,58 @@ class DFlashOnDevice(Entries):
     def guess(self, depth: int, tokens: Tensor) -> Tensor:
         slots = self.levels[depth : depth + 1].expand(len(tokens), -1)
         return self.net.following(slots, tokens) if isinstance(self.net, DSpark) else slots
+
+
+class ParallelOnDevice(Entries):
+    taps, most_forwards = True, 1
+
+    def __init__(self, pair: LoadedPair, net: Any):
+        super().__init__(pair, net)
+        self.depth = net.config.depth
+
+    def open(self, capacity: int, depth: int, rows: int) -> None:
+        super().open(capacity, depth, rows + self.depth)
+        self.slots = torch.arange(1, self.depth, device=self.device)  # behind the root, whose entry is the first slot
+
+    def read(self, tokens: Tensor, features: Tensor, positions: Tensor, slots: Tensor, start: Tensor) -> Tensor:
+        x = self.entering(tokens, features)
+        return self.through(x, torch.arange(len(x), device=self.device), positions, slots, start)
+
+    def entering(self, tokens: Tensor, features: Tensor) -> Tensor:
+        """The text's entries `[n, H]`."""
+        return self.net.stream(tokens, features)
+
+    def slot_entries(self, root: Tensor) -> Tensor:
+        return self.net.slot().expand(len(self.slots), -1)
+
+    def through(self, x: Tensor, before: Tensor, positions: Tensor, slots: Tensor, start: Tensor) -> Tensor:
+        """States `[n, H]` of entries `x [n, H]`, each of which follows that of number `before [n]`."""
+        return self.net(x[None], positions, self.mask(self.seen(slots, start)), self.cache.kv, slots)[0]
+
+    def first(self, root: Tensor, base: Tensor) -> Tensor:
+        positions, slots = self.waiting(base)
+        behind, numbers = base + self.slots, len(self.steps) + self.slots - 1
+        x = torch.cat([self.entering(self.tokens, self.features), self.slot_entries(root)])
+        before = torch.cat([self.steps, self.count, numbers])[: len(x)]  # the first slot follows the root's entry
+        x = self.through(x, before, torch.cat([positions, behind]), torch.cat([slots, behind]), self.begun)
+        self.states = x.index_select(0, torch.cat([self.count, numbers]))
+        self.levels = self.net.logits(self.states).log_softmax(-1)
+        return self.levels[:1]
+
+
+class SpecBlockOnDevice(ParallelOnDevice):
+    def entering(self, tokens: Tensor, features: Tensor) -> Tensor:
+        return self.net.entering(self.net.condition(features), tokens, slice(0, 1))[:, 0]
+
+    def slot_entries(self, root: Tensor) -> Tensor:
+        condition = self.net.condition(self.features).index_select(0, self.count)
+        return self.net.entering(condition[0], root[0], slice(1, None))
+
+    def through(self, x: Tensor, before: Tensor, positions: Tensor, slots: Tensor, start: Tensor) -> Tensor:
+        mask = self.mask(self.seen(slots, start))
+        return self.net(x[None], before, positions, mask, kv=self.cache.kv, rows=slots)[0]
+
+    def first(self, root: Tensor, base: Tensor) -> Tensor:
+        log_q = super().first(root, base)
+        self.buckets = self.net.ranks(self.states, self.levels).argmax(-1)
+        return log_q

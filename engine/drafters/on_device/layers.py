@@ -6,11 +6,10 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-from engine.drafters.on_device.parts import Entries
+from engine.drafters.on_device.parts import Entries, OnDevice
 from engine.forward.cache import KVCache
 from engine.forward.layer_ops import over_all
 from engine.forward.runner_gpu import SlotLayer
-from engine.forward.sizes import head_dim_of, kv_heads_of
 from engine.models.pairs import LoadedPair
 from engine.nets.mtp import Mtp
 
@@ -19,8 +18,9 @@ class EagleOnDevice(Entries):
     """`stands [capacity]` tells the position of every row."""
 
     @classmethod
-    def serves(cls, net: Any) -> bool:
-        return net is not None and not net.masks  # P-EAGLE drafts on the host
+    def net_of(cls, pair: LoadedPair, drafter: str) -> Any:
+        net = super().net_of(pair, drafter)
+        return None if net is None or net.masks else net  # P-EAGLE drafts on the host
 
     def __init__(self, pair: LoadedPair, net: Any):
         super().__init__(pair, net)
@@ -31,11 +31,7 @@ class EagleOnDevice(Entries):
         self.stands = torch.zeros_like(self.columns)
 
     def made_cache(self, capacity: int) -> KVCache:
-        layer, layers = self.net.layer, 1 + len(self.net.next_layers)
-        return KVCache(layers, layer.kv_heads, layer.head_dim, capacity, torch.float32, self.device)
-
-    def read_size(self) -> int:
-        return self.net.form.target_hidden if self.net.form else self.net.config.reads
+        return self.net.open(capacity).cache
 
     def read(self, tokens: Tensor, features: Tensor, positions: Tensor, slots: Tensor, start: Tensor) -> Any:
         return self.step(tokens, self.net.fused(features), positions, slots, self.seen(slots, start))
@@ -69,25 +65,17 @@ class MtpOnDevice(EagleOnDevice):
     """`behind [layers, 1, H]` are the layers' outputs behind the entry before those that wait."""
 
     @classmethod
-    def serves(cls, net: Any) -> bool:
-        return isinstance(net, Mtp)  # Gemma 4's assistant reads the target's own rows
+    def net_of(cls, pair: LoadedPair, drafter: str) -> Any:
+        net = OnDevice.net_of(pair, drafter)
+        return net if isinstance(net, Mtp) else None  # Gemma 4's assistant reads the target's own rows
 
     def open(self, capacity: int, depth: int, rows: int) -> None:
         super().open(capacity, depth, rows)
         self.layers = [SlotLayer(self.cache, layer) for layer in range(len(self.cache.kv))]
         self.past, self.last = Cache(layers=self.layers), len(self.net.model.layers) - 1
-        self.behind = self.net.weight.new_zeros(self.last + 1, 1, self.read_size())
+        self.behind = self.net.weight.new_zeros(self.last + 1, 1, self.features.shape[2])
 
-    def made_cache(self, capacity: int) -> KVCache:
-        config, weight = self.net.model.config, self.net.weight
-        heads = kv_heads_of(config)
-        assert heads is not None  # as for the target, which was loaded
-        return KVCache(self.net.caches, heads, head_dim_of(config), capacity, weight.dtype, self.device)
-
-    def read_size(self) -> int:
-        return self.net.model.config.hidden_size
-
-    def begin(self, prompt: list[int], features: Tensor | None) -> None:
+    def begin(self, prompt: list[int], features: Any) -> None:
         self.behind.zero_()
         super().begin(prompt, features)
 

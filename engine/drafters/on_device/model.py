@@ -15,11 +15,7 @@ from engine.models.pairs import LoadedPair
 class ModelOnDevice(OnDevice):
     @classmethod
     def net_of(cls, pair: LoadedPair, drafter: str) -> Any:
-        return pair.draft
-
-    @classmethod
-    def serves(cls, net: Any) -> bool:
-        return net is not None and is_plain(net)
+        return pair.draft if pair.draft is not None and is_plain(pair.draft) else None
 
     def open(self, capacity: int, depth: int, rows: int) -> None:
         self.session = prompt_session(self.net, capacity + rows + depth)
@@ -27,7 +23,7 @@ class ModelOnDevice(OnDevice):
         self.size, self.whole = self.session.size, self.session.whole
         self.previous = torch.zeros(1, dtype=torch.long, device=self.device)
 
-    def begin(self, prompt: list[int], features: Tensor | None) -> None:
+    def begin(self, prompt: list[int], features: Any) -> None:
         self.session.cache.clear()
         self.session.prefill(prompt[:-1])
         self.previous.fill_(prompt[-2:][0])
@@ -41,18 +37,15 @@ class ModelOnDevice(OnDevice):
         slots = torch.cat([torch.where(base > 0, base - 1, columns[-1:]), base])
         positions = torch.cat([(base - 1).clamp(min=0), base])
         logits, _ = self.forward(torch.cat([self.previous, root]), positions, slots, columns <= slots[:, None])
-        return fitted(logits[1:], self.vocab)
+        return fitted(logits[1:], self.target.vocab)
 
     def level(self, frontier: Any, base: Tensor) -> Tensor:
         visible = rows_behind(self.forward.columns, base, frontier.lineage)
         logits, _ = self.forward(frontier.tokens, frontier.positions, base + frontier.places, visible)
-        return fitted(logits, self.vocab)
+        return fitted(logits, self.target.vocab)
 
-    def commit(
-        self, tree: Any, path: Tensor, count: Tensor, bonus: Tensor, base: Tensor, features: Tensor | None
-    ) -> None:
-        rows, kv = tree.places.index_select(0, path), self.session.cache.kv
+    def commit(self, tree: Any, path: Tensor, count: Tensor, bonus: Tensor, base: Tensor, features: Any) -> None:
+        rows, kv = tree.places.index_select(0, path[1:]), self.session.cache.kv
         places = base + 1 + self.steps
         kv.index_copy_(3, places, kv.index_select(3, torch.where(self.steps < count, base + rows, places)))
-        last = torch.cat([torch.zeros_like(count), path]).index_select(0, count)
-        self.previous.copy_(tree.tokens.index_select(0, last))
+        self.previous.copy_(tree.tokens.index_select(0, path.index_select(0, count)))

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from engine.drafters.shared.drafted_rows import stream_start
 from engine.forward.cache import KVCache, additive
 from engine.forward.runner import Runner
 from engine.forward.runner_gpu import rows_behind
@@ -29,28 +30,24 @@ class OnDevice:
         False  # the target's features that it reads, as `engine.contracts.Drafter.reads_features`
     )
     depth = UNLIMITED  # levels that it can guess
-    forwards_at_once = False  # whether one forward of its own answers all levels
+    most_forwards = UNLIMITED  # of its own in a round; it makes no more than one a level
     size, whole = 0, True  # bytes of its cache with its graphs, and whether memory sufficed for these
+    levels: Any  # log-probabilities [depth, V] where all levels are guessed at once
     buckets: Tensor  # int64 [depth], of a rank head what `engine.contracts.RANK_HEAD` tells of the favourites' chain
 
     def __init__(self, pair: LoadedPair, net: Any):
-        """`net` is the trained one, the draft model's runner, or None."""
-        self.vocab, self.device, self.net = pair.target.vocab, pair.target.device, net
+        """`net` is what `net_of` found."""
+        self.target, self.device, self.net = pair.target, pair.target.device, net
 
     @classmethod
     def net_of(cls, pair: LoadedPair, drafter: str) -> Any:
-        """What it drafts with, None where the pair has none."""
+        """What it drafts with, None where the pair has none that it can draft with."""
         return pair.net(drafter) if drafter in pair.learned else None
-
-    @classmethod
-    def serves(cls, net: Any) -> bool:
-        """Whether it can draft with the pair's own one."""
-        return net is not None
 
     def open(self, capacity: int, depth: int, rows: int) -> None:
         """Make room for a text of `capacity` tokens, trees of `depth` levels and `rows` nodes asked about in a round."""
 
-    def begin(self, prompt: list[int], features: Tensor | None) -> None:
+    def begin(self, prompt: list[int], features: Any) -> None:
         """Take in the context, as `engine.contracts.Drafter.begin`."""
 
     def first(self, root: Tensor, base: Tensor) -> Tensor:
@@ -58,20 +55,14 @@ class OnDevice:
         raise NotImplementedError
 
     def level(self, frontier: Any, base: Tensor) -> Tensor:
-        """Log-probabilities `[n, V]` behind the nodes of an `engine.policies.shared.growing_gpu.Frontier`."""
-        raise NotImplementedError
+        """Log-probabilities `[n, V]` behind the nodes of an `engine.policies.shared.growing_gpu.Frontier`; here out of `levels`."""
+        return self.levels[frontier.depth].expand(len(frontier.tokens), -1)
 
-    def commit(
-        self, tree: Any, path: Tensor, count: Tensor, bonus: Tensor, base: Tensor, features: Tensor | None
-    ) -> None:
-        """Take in the accepted nodes `path [depth]`, of which the first `count [1]` count and the others are 0.
+    def commit(self, tree: Any, path: Tensor, count: Tensor, bonus: Tensor, base: Tensor, features: Any) -> None:
+        """Take in the nodes `path [depth + 1]`: the root, `count [1]` accepted ones and zeros.
 
         `features [N, taps + 1, H]` are those of the tree's nodes.
         """
-
-    def forwards(self, levels: int) -> int:
-        """Its own forwards for a tree of so many levels."""
-        return min(1, levels) if self.forwards_at_once else levels
 
 
 class Nothing(OnDevice):
@@ -80,8 +71,8 @@ class Nothing(OnDevice):
     depth = 0
 
     @classmethod
-    def serves(cls, net: Any) -> bool:
-        return True
+    def net_of(cls, pair: LoadedPair, drafter: str) -> Any:
+        return pair.target
 
 
 class Entries(OnDevice):
@@ -100,7 +91,7 @@ class Entries(OnDevice):
         self.size, self.columns = self.cache.kv.nbytes, torch.arange(self.cache.capacity, device=self.device)
         self.tokens = torch.zeros(depth + 1, dtype=torch.long, device=self.device)
         taps = len(self.taps) if isinstance(self.taps, tuple) else 3
-        self.features = torch.zeros(depth + 1, taps + 1, self.read_size(), device=self.device)
+        self.features = torch.zeros(depth + 1, taps + 1, self.target.config.hidden_size, device=self.device)
         # How many entries wait beside one; where the first one stands; and where the stream begins
         self.count, self.entered, self.begun = torch.zeros(3, 1, dtype=torch.long, device=self.device).unbind()
 
@@ -109,18 +100,11 @@ class Entries(OnDevice):
         width = config.hidden // config.heads
         return KVCache(config.layers, config.heads, width, capacity, torch.float32, self.device)
 
-    def read_size(self) -> int:
-        return self.net.config.reads
-
-    def begin(self, prompt: list[int], features: Tensor | None) -> None:
+    def begin(self, prompt: list[int], features: Any) -> None:
         """Reads all entries but the last, which wait for the first round."""
-        assert features is not None  # the taps ask for them
         self.cache.clear()
-        start = min(self.offset, len(prompt) - 1)
-        if start < self.offset:
-            features = features.new_zeros(1, *features.shape[1:])
-        count = len(prompt) - start if self.offset else len(prompt) - 1
-        ids = torch.tensor(prompt, device=self.device)[start:]
+        start, features = stream_start(prompt, features) if self.offset else (0, features)
+        ids, count = torch.tensor(prompt, device=self.device)[start:], len(features)
         ready = max(0, count - 1)
         for at in range(0, ready, CHUNK):
             here = slice(at, min(at + CHUNK, ready))
@@ -144,13 +128,9 @@ class Entries(OnDevice):
             counts, places, self.columns[-1] - self.steps
         )
 
-    def commit(
-        self, tree: Any, path: Tensor, count: Tensor, bonus: Tensor, base: Tensor, features: Tensor | None
-    ) -> None:
-        assert features is not None
-        nodes = torch.cat([torch.zeros_like(path[:1]), path])[: len(self.steps)]
-        below = torch.cat([nodes[1:], nodes[:1]])
-        self.features.copy_(features.index_select(0, nodes))
+    def commit(self, tree: Any, path: Tensor, count: Tensor, bonus: Tensor, base: Tensor, features: Any) -> None:
+        below = torch.cat([path[1:], path[:1]])
+        self.features.copy_(features.index_select(0, path))
         self.tokens.copy_(torch.where(self.steps == count, bonus, tree.tokens.index_select(0, below)))
         self.count.copy_(count)
         self.entered.copy_(base + self.offset)

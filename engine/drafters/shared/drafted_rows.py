@@ -17,18 +17,14 @@ class DraftedRows:
         """The row of a node that has one; -1 for the root."""
         return self.seen[tree.keys[node]][-1] if node else -1
 
-    def place(self, tree: DraftTree, node: int, row: int) -> list[int]:
-        """Let the row be the node's, whose ancestors have rows already. Returns their rows and this one."""
-        rows = self.seen[tree.keys[node]] = [*self.seen.get(tree.keys[tree.parents[node]], ()), row]
-        return rows
-
     def write(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
         """Assign the next rows to `nodes`. Returns bool `[n, rows]`: the drafted rows that each sees, its ancestors' and its own."""
         first, self.count = self.count, self.count + len(nodes)
         count = self.count
         flags = bytearray(len(nodes) * count)
         for row, node in enumerate(nodes):
-            for each in self.place(tree, node, first + row):
+            seen = self.seen[tree.keys[node]] = [*self.seen.get(tree.keys[tree.parents[node]], ()), first + row]
+            for each in seen:
                 flags[row * count + each] = 1
         return torch.frombuffer(flags, dtype=torch.bool).view(len(nodes), count)
 

@@ -1,6 +1,7 @@
 """The bridge from a drafter to compiled growing: what is passed in, how many forwards it took, which rows stay. Knows no net."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,12 @@ from engine.kernels.named_arrays import NamedArrays
 class GrowsAtOnce(Drafter):
     """A drafter that can grow a round's whole tree of favourites in one compiled call."""
 
+    loop: Any = None
+
+    @property
+    def grow(self) -> Callable | None:  # type: ignore[override]
+        return self.grow_at_once if self.loop else None
+
     def grow_by(self, loop: Callable, below: Callable, cache: KVCache, parts: NamedArrays, example: tuple) -> None:
         """From now on, grow by `loop(grow, below, parts, *entering, rows, expansion, noise)`.
 
@@ -23,7 +30,7 @@ class GrowsAtOnce(Drafter):
         `example` is one possible result of `entering`. The loops are compiled here, or loaded if they were compiled before, because
         drafters are made before any clock runs.
         """
-        self.grows, self.loop, self.grown_over, self.parts = True, loop, cache, parts
+        self.loop, self.grown_over, self.parts = loop, cache, parts
         self.handed = address_of(grow, GROW), address_of(below, BELOW), parts.table
         compile_for(loop, *self.handed, *example, 0, Expansion(1, 1, 1).table, np.zeros((1, 0), np.float32))
 
@@ -31,7 +38,7 @@ class GrowsAtOnce(Drafter):
         """What the loop reads: first an array `[N, ...]` with an entry for each row that becomes committed, then the rest."""
         raise NotImplementedError
 
-    def grow(self, expansion: Expansion, noise: np.ndarray) -> None:
+    def grow_at_once(self, expansion: Expansion, noise: np.ndarray) -> None:
         """As `Drafter.grow`. The entries' rows become committed; drafted rows follow them."""
         cache, entering = self.grown_over, self.entering()
         rows, count = cache.rows, len(entering[0])

@@ -31,10 +31,6 @@ class Growth:
         self.drafter, self.position, self.sampling = drafter, position, sampling
         self.tree = DraftTree.rooted(root)
 
-    def behind(self, nodes: list[int]) -> int:
-        """The position of the tokens behind the nodes."""
-        return self.position + self.tree.depth[nodes[0]] + 1
-
     def guesses(self, nodes: list[int], to_draw: bool = False) -> torch.Tensor | None:
         """`Drafter.log_q`: log-probabilities `[len(nodes), V]`, or None for no guess.
 
@@ -76,8 +72,8 @@ class Growth:
 
     def shortlists(self, nodes: list[int], width: int) -> Shortlist | None:
         """`engine.policies.shared.ranking.shortlist` behind the nodes. None for no guess."""
-        log_q = self.guesses(nodes)
-        return None if log_q is None else shortlist(log_q, self.behind(nodes), width, self.sampling)
+        log_q, behind = self.guesses(nodes), self.position + self.tree.depth[nodes[0]] + 1
+        return None if log_q is None else shortlist(log_q, behind, width, self.sampling)
 
     def favourites(self, nodes: list[int], width: int) -> list[list[Guess]]:
         """The `width` favourites behind every node, the best first. Empty for no guess."""
@@ -123,9 +119,8 @@ class Growth:
 class LevelByLevel(Policy):
     """A policy that grows its tree one level after another."""
 
-    start: Any = (
-        None  # the first frontier, if it is another than a list of the root: nodes, or a dict with nodes as keys
-    )
+    # The first frontier, where it is another than a list of the root: nodes, or a dict with nodes as keys
+    start: Any = None
 
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
         growth, frontier, levels = Growth(drafter, root, position, sampling), self.start or [0], min(self.depth, room)

@@ -29,7 +29,7 @@ def grow(
         expansion.end_at(drafter.stop_ids)
     if levels < 1:
         plant(expansion.table, root)
-    elif drafter.grows and sampling.open_ended:
+    elif drafter.grow and sampling.open_ended:
         levels = min(levels, max(1, expansion.terms["reach"]))
         expansion.terms["levels"], expansion.terms["temperature"] = levels, sampling.temperature or 1
         noise = SILENCE if sampling.greedy else sampling.noise.span(position + 1, levels, drafter.vocab)

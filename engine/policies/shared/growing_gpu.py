@@ -6,6 +6,7 @@ policies differ in is data. Dead nodes fill the shapes and have no living descen
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -65,52 +66,39 @@ class Terms:
         return 1 + sum(self.asking)
 
 
-def levels_of(width: int, depth: int, entering: Callable[[int, int], int], asking: Callable[[int], int]) -> Any:
-    """The lists of `Terms`. `entering(level, candidates)` counts what enters, and `asking(entered)` what is asked about."""
+def of_levels(
+    policy: Any,
+    width: int,
+    depth: int,
+    entering: Callable[[Any, int, int], int] | None = None,
+    asking: Callable[[Any, int], int] | None = None,
+    whole: bool = False,
+    **others: Any,
+) -> Terms:
+    """`entering(policy, level, candidates)` counts what enters a level, and `asking(policy, entered)` what of that is asked about.
+
+    Without them it is all. The budget of nodes does not count where the tree is kept `whole`.
+    """
     entered, asked, frontier = [], [], 1
     for level in range(depth):
-        entered.append(entering(level, frontier * width))
-        frontier = asking(entered[-1])
+        entered.append(entering(policy, level, frontier * width) if entering else frontier * width)
+        frontier = asking(policy, entered[-1]) if asking else entered[-1]
         asked.append(frontier if level + 1 < depth else 0)
-    return {"width": width, "entering": tuple(entered), "asking": tuple(asked)}
+    nodes = 1 + sum(entered) if whole else policy.nodes
+    return Terms(width, tuple(entered), tuple(asked), nodes, **others)
 
 
-def of_best_first(policy: BestFirst, width: int, depth: int) -> Terms:
+def within_budget(policy: Policy, level: int, found: int) -> int:
     """A tree of `nodes` nodes has at most `nodes - 1` on a level, so every level asks about that many at once."""
-    levels = levels_of(width, depth, lambda _, found: min(policy.nodes - 1, found), lambda entered: entered)
-    return Terms(**levels, nodes=policy.nodes, least=best_first.LEAST_SCORE)
-
-
-def of_expand_rerank(policy: ExpandRerank, width: int, depth: int) -> Terms:
-    levels = levels_of(width, depth, lambda _, found: found, lambda entered: min(policy.width, entered))
-    return Terms(**levels, nodes=policy.nodes)
-
-
-def of_beam(policy: Beam, width: int, depth: int) -> Terms:
-    levels = levels_of(width, depth, lambda level, found: min(policy.beams[level], found), lambda entered: entered)
-    return Terms(**levels, nodes=policy.nodes, ordered=True)
-
-
-def of_talon(policy: Talon, width: int, depth: int) -> Terms:
-    levels = levels_of(width, depth, lambda _, found: min(policy.nodes - 1, found), lambda entered: entered)
-    return Terms(**levels, nodes=policy.nodes, near=talon.NEAR, ordered=True)
-
-
-def of_kary(policy: Kary, width: int, depth: int) -> Terms:
-    levels = levels_of(width, depth, lambda _, found: found, lambda entered: entered)
-    return Terms(**levels, nodes=1 + sum(levels["entering"]))
-
-
-def of_chain(policy: Chain, width: int, depth: int) -> Terms:
-    return Terms(**levels_of(1, depth, lambda *_: 1, lambda _: 1), nodes=1 + depth, by_q=True)
+    return min(policy.nodes - 1, found)
 
 
 def of_rank_guided(policy: RankGuided, width: int, depth: int) -> Terms | None:
     """One block: every position offers what its bucket allows, and the chain goes on from the favourite. None for deeper trees."""
     if policy.depth > depth:
         return None
-    levels = levels_of(width, depth, lambda *_: width, lambda _: 1)
-    return Terms(**levels, nodes=policy.nodes, least=rank_guided.LEAST_SCORE, widths=rank_guided.WIDTHS)
+    least, widths = rank_guided.LEAST_SCORE, rank_guided.WIDTHS
+    return of_levels(policy, width, depth, asking=lambda *_: 1, least=least, widths=widths)
 
 
 def of_sparse(policy: Sparse, width: int, depth: int) -> Terms:
@@ -132,12 +120,12 @@ def of_sparse(policy: Sparse, width: int, depth: int) -> Terms:
 
 
 TERMS: dict[type[Policy], Callable[[Any, int, int], Terms | None]] = {
-    BestFirst: of_best_first,
-    ExpandRerank: of_expand_rerank,
-    Beam: of_beam,
-    Talon: of_talon,
-    Kary: of_kary,
-    Chain: of_chain,
+    BestFirst: partial(of_levels, entering=within_budget, least=best_first.LEAST_SCORE),
+    ExpandRerank: partial(of_levels, asking=lambda policy, entered: min(policy.width, entered)),
+    Beam: partial(of_levels, entering=lambda policy, level, found: min(policy.beams[level], found), ordered=True),
+    Talon: partial(of_levels, entering=within_budget, near=talon.NEAR, ordered=True),
+    Kary: partial(of_levels, whole=True),
+    Chain: lambda policy, _, depth: of_levels(policy, 1, depth, whole=True, by_q=True),
     RankGuided: of_rank_guided,
     Sparse: of_sparse,
 }
