@@ -48,7 +48,8 @@ def trained(pair: Pair, kind: str) -> tuple[NetConfig | dict[str, Any], dict[str
     ours = isinstance(stored, dict) and (
         PUBLISHED[kind].is_form_of(stored) if kind in BLOCKS else stored.get("kind") == kind
     )
-    if not ours or "speculators_model_type" in stored:
+    masked = ours and ("sliding_attention" in (stored.get("layer_types") or ()) or stored.get("is_causal"))
+    if not ours or masked or "speculators_model_type" in stored:
         raise ValueError(f"{folder} holds no {kind} drafter that was trained here. {ANEW}")
     if kind in BLOCKS:
         return stored, tensors_of(folder)

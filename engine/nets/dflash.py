@@ -2,23 +2,47 @@
 
 The context is one entry a token that the target has read, fused from layers of the target. A block stands behind it: the anchor, which
 is the root, and mask tokens. Every layer takes keys and values from both, and queries from the block alone, which sees all of itself.
+A published layer may have a window, or a block that is causal: its `LayerMask` says so.
 The slot at place k of the block predicts the token at that place, so no slot knows what another one guesses. In DSpark's form it
 predicts the token behind that place.
 """
 
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from engine.forward.cache import additive
 from engine.forward.layer_ops import over_all
 from engine.forward.llama_eight_bit import LARGEST
 from engine.forward.uploads import uploaded
 from engine.nets.dflash_compiled import CompiledDFlash
 from engine.nets.layer import Layer, Linear, Net, NetConfig, RMSNorm, Rotary, Turned, rotated, write
+
+
+class LayerMask(NamedTuple):
+    """Which rows the slots of a block attend to in a layer, as z-lab's `_attention_mask`. A row stands at its position.
+
+    `window` is the number of positions, the slot's own included, 0 for all; in a block that is not `causal` it reaches as far ahead.
+    """
+
+    window: int = 0
+    causal: bool = False
+
+    def narrowed(self, mask: Tensor | None, positions: Tensor, end: int) -> Tensor | None:
+        """An additive mask `[block, end]` of slots at `positions [block]`: `mask [block or 1, end]`, and what this layer hides."""
+        if not self.window and not self.causal:
+            return mask
+        away = positions[:, None] - torch.arange(end, device=positions.device)
+        ahead = 0 if self.causal else self.window - 1
+        seen = away >= -ahead
+        if self.window:
+            seen = seen & (away < self.window)
+        hidden = additive(seen, end)
+        return hidden if mask is None else torch.minimum(hidden, mask)
 
 
 @dataclass(frozen=True)
@@ -27,7 +51,8 @@ class DFlashSizes:
 
     `reads` are the target's layers, by how many are behind each. `block` counts the anchor, and `mask` is the mask token's id.
     `inverse` holds `head_dim / 2` inverse frequencies, and `attention_scaling` is the factor of cosines and sines. With
-    `from_anchor` the anchor's own slot predicts too, and every slot the token behind it.
+    `from_anchor` the anchor's own slot predicts too, and every slot the token behind it. `masks` has one for each layer, and is empty
+    where every layer sees all.
     """
 
     hidden: int
@@ -47,6 +72,7 @@ class DFlashSizes:
     biased: bool = False
     from_anchor: bool = False
     target_hidden: int = 0
+    masks: tuple[LayerMask, ...] = ()
 
     @property
     def silent(self) -> int:
@@ -120,10 +146,10 @@ class DFlash(Net):
         self.register_buffer("vocabulary", vocabulary, persistent=False)
 
     def packed(self) -> CompiledDFlash | None:
-        """None for a net that is too large for one thread, and for an MLP of odd width, which `kernels/stack.py` cannot split."""
+        """None for a net that is too large for one thread, and for what `kernels/stack.py` lacks: MLPs of odd width, and windows."""
         weights = {name: each for name, each in self.named_parameters() if name not in self.tables}
         read = self.head.numel() + sum(each.numel() for each in weights.values())
-        return None if read > LARGEST or self.sizes.mlp % 2 else CompiledDFlash(self)
+        return None if read > LARGEST or self.sizes.mlp % 2 or self.sizes.masks else CompiledDFlash(self)
 
     def described(self) -> dict[str, Any]:
         return self.published
@@ -160,6 +186,8 @@ class DFlash(Net):
     def filled(self, tokens: Tensor, positions: Tensor, mask: Tensor | None, kv: Tensor, rows: int | Tensor) -> Tensor:
         """The same for the block's `tokens [block]`. `mask` and `rows` are as in `layer.attend`."""
         x, rotary = self.embedded(tokens)[None], self.rotary(positions)
-        for layer, cached in zip(self.layers, kv, strict=True):
-            x = layer(x, layer.input_layernorm(x), rotary, mask, cached, rows)
+        end = kv.shape[3] if isinstance(rows, Tensor) else rows + len(tokens)
+        masks = self.sizes.masks or (LayerMask(),) * len(self.layers)
+        for layer, cached, each in zip(self.layers, kv, masks, strict=True):
+            x = layer(x, layer.input_layernorm(x), rotary, each.narrowed(mask, positions, end), cached, rows)
         return self.unembedded(self.norm(x[0, self.sizes.silent :])).log_softmax(-1)

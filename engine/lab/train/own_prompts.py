@@ -130,7 +130,7 @@ def refuse_drafter(net: Net, options: Namespace, layers: int) -> None:
     other = isinstance(net, MedusaStack) or (isinstance(net, Eagle) and net.form is not None)
     if isinstance(net, DFlash):
         read = set(net.reads) <= set(tapped_layers(layers)) and net.published.get("num_target_layers") == layers
-        other = not read or "speculators_model_type" in net.published
+        other = not read or bool(net.sizes.masks) or "speculators_model_type" in net.published
     if other:
         raise ValueError(
             f"The drafter in {str(options.start)!r} has a form that is drafted with here and not trained. It must read the layers "

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from transformers import Qwen3Config
 
-from engine.nets.dflash import DFlash, DFlashSizes
+from engine.nets.dflash import DFlash, DFlashSizes, LayerMask
 from engine.nets.formats import checked
 from engine.nets.layer import share
 
@@ -33,7 +33,8 @@ OF_SPECULATORS = {
 }
 # Later ones keep the first one's keys and compute other networks
 ARCHITECTURES = {"DFlashDraftModel", "DFlashSpeculator"}
-# The one value of each that is computed here: a block sees all of itself, and rotates halves of heads
+FULL, SLIDING = "full_attention", "sliding_attention"  # the types of layers
+# The one value of each that is computed where a form does not read it: a block sees all of itself, and rotates halves of heads
 COMPUTED: dict[str, Any] = {
     "causal": False,
     "is_causal": False,
@@ -87,9 +88,10 @@ def load(
 
 
 def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int) -> Callable[..., DFlash]:
-    refuse_unread(folder, config)
-    sizes, optional = sizes_of(folder, config, embedding, layers), {}
-    if "speculators_model_type" in config:
+    speculators, optional = "speculators_model_type" in config, {}
+    refuse_unread(folder, config, more=frozenset() if speculators else frozenset({"is_causal"}))
+    sizes = sizes_of(folder, config, embedding, layers, windows=not speculators)
+    if speculators:
         optional = tables(sizes) | {"d2t": (sizes.own_vocab,), "t2d": (sizes.vocab,)}
     return partial(load, DFlash, sizes, optional, config)
 
@@ -114,8 +116,10 @@ def refuse_unread(
         checked.refuse_unread(folder, found, read, where, COMPUTED)
 
 
-def sizes_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int) -> DFlashSizes:
-    """What `config` says, for a target of so many `layers` and `embedding [V, H]`.
+def sizes_of(
+    folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int, windows: bool = False
+) -> DFlashSizes:
+    """What `config` says, for a target of so many `layers` and `embedding [V, H]`; with `windows`, its layers may have some.
 
     Raises `ValueError` for another net, for what `DFlash` does not compute, and for sizes that do not fit the target.
     """
@@ -126,6 +130,9 @@ def sizes_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, laye
         lacks = "transformer_layer_config" if speculators else "dflash_config"
         raise ValueError(f"{folder}/config.json lacks {lacks}. Fetch its files anew.")
     refuse_other_blocks(folder, layer)
+    masks = masks_of(folder, layer, own) if windows else ()
+    if not windows:
+        refuse_windows(folder, layer)
     vocab, hidden = embedding.shape
     said = config.get("target_hidden_size")
     checked.refuse_other_target(folder, (layer["vocab_size"], said or layer["hidden_size"]), (vocab, hidden))
@@ -154,22 +161,56 @@ def sizes_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, laye
         biased=bool(layer.get("attention_bias")),
         from_anchor=bool(config.get("sample_from_anchor")),
         target_hidden=hidden if layer["hidden_size"] != hidden else 0,
+        masks=masks,
     )
 
 
 def refuse_other_blocks(folder: Path, layer: dict[str, Any]) -> None:
-    """Raises `ValueError` unless the config describes Qwen3 layers with full attention, and a block as `DFlash` computes it."""
+    """Raises `ValueError` unless the config describes Qwen3 layers."""
     checked.refuse_no_numbers(folder, layer, checked.SIZES)
     kind, gate = layer.get("model_type", "qwen3"), layer.get("hidden_act", "silu")
     if kind != "qwen3" or gate != "silu":
         raise ValueError(f"{folder} has layers of the type {kind!r} with {gate!r}. Only qwen3 with silu is computed.")
-    for each in layer.get("layer_types") or ():
-        if each != "full_attention":
-            raise ValueError(
-                f"{folder} has layers with {each}, and engines differ in what a window hides from a block. Only full "
-                "attention is computed."
-            )
     checked.refuse_undecided_window(folder, layer)
+
+
+def refuse_windows(folder: Path, layer: dict[str, Any]) -> None:
+    """Raises `ValueError` unless all layers have full attention."""
+    for each in layer.get("layer_types") or ():
+        if each != FULL:
+            raise ValueError(
+                f"{folder} has layers with {each}, and engines differ in what a window hides from a block in this form. Only "
+                "full attention is computed."
+            )
+
+
+def masks_of(folder: Path, config: dict[str, Any], own: dict[str, Any]) -> tuple[LayerMask, ...]:
+    """A mask for each layer as z-lab's `dflash/model.py` makes it, () where all layers see all. `own` is the `dflash_config`.
+
+    `is_causal` is said for all layers. Where it is unsaid, those with a window are causal and the others are not. Raises `ValueError`
+    for other types of layers, and for a window that is no number or is turned off.
+    """
+    kinds, causal, window = config.get("layer_types") or [], config.get("is_causal"), config.get("sliding_window")
+    if others := sorted({*kinds} - {FULL, SLIDING}):
+        raise ValueError(f"{folder} has layers with {others[0]}. Only {FULL} and {SLIDING} are computed.")
+    if causal not in (None, True, False):
+        raise ValueError(f"{folder}/config.json must give is_causal as true or false, got {causal!r}.")
+    kinds = kinds or [FULL] * config["num_hidden_layers"]
+    if SLIDING in kinds:
+        if type(window) is not int or window < 1 or config.get("use_sliding_window") is False:
+            raise ValueError(
+                f"{folder} has layers with {SLIDING}, sliding_window {window!r} and use_sliding_window "
+                f"{config.get('use_sliding_window')!r}. Such layers need a whole number from 1 on, and a window that is in use."
+            )
+        if causal is None and own.get("causal") is not None:
+            raise ValueError(
+                f"{folder} sets causal to {own['causal']!r} in dflash_config, and engines differ in whether it is for layers with "
+                "a window. Say is_causal in config.json, as the drafter was trained."
+            )
+    masks = tuple(
+        LayerMask(window if each == SLIDING else 0, each == SLIDING if causal is None else causal) for each in kinds
+    )
+    return masks if any(each != LayerMask() for each in masks) else ()
 
 
 def read_by(folder: Path, config: dict[str, Any], own: dict[str, Any], layers: int) -> tuple[int, ...]:

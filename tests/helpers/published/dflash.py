@@ -75,9 +75,17 @@ def rms(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 
 def reference(
-    w: dict[str, torch.Tensor], model, context: list[int], anchor: int, places: tuple[int, ...]
+    w: dict[str, torch.Tensor],
+    model,
+    context: list[int],
+    anchor: int,
+    places: tuple[int, ...],
+    seen_in: tuple[torch.Tensor | bool, torch.Tensor | bool] = (True, True),
 ) -> torch.Tensor:
-    """Logits `[BLOCK, own]` of the anchor's slot and of those behind it. `places` index the target's hidden states."""
+    """Logits `[BLOCK, own]` of the anchor's slot and of those behind it. `places` index the target's hidden states.
+
+    `seen_in` holds, for each layer, which of the context and the block `[BLOCK, context + BLOCK]` every slot sees.
+    """
     hidden = model(torch.tensor([context]), output_hidden_states=True).hidden_states
     seen = rms(torch.cat([hidden[k][0] for k in places], -1) @ w["fc.weight"].T, w["hidden_norm.weight"])
     embedding = w.get("embed_tokens.weight", model.get_input_embeddings().weight)
@@ -105,7 +113,8 @@ def reference(
         queries = turned(rms(heads("q", entering), of("self_attn.q_norm.weight")), angles[len(context) :])
         keys = turned(rms(heads("k", both), of("self_attn.k_norm.weight")), angles)
         keys, values = (each.repeat_interleave(HEADS // KV_HEADS, 0) for each in (keys, heads("v", both)))
-        weights = (queries @ keys.mT / HEAD_DIM**0.5).softmax(-1)
+        scores = queries @ keys.mT / HEAD_DIM**0.5
+        weights = scores.where(torch.as_tensor(seen_in[layer]), -torch.inf).softmax(-1)
         attended = (weights @ values).transpose(0, 1).flatten(1) @ of("self_attn.o_proj.weight").T
         x = x + attended + w.get(f"layers.{layer}.self_attn.o_proj.bias", 0)
         inner = rms(x, of("post_attention_layernorm.weight"))

@@ -3,6 +3,7 @@
 import json
 import re
 from argparse import Namespace
+from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from engine.lab.train.own_prompts import compared, parted, written
 from engine.lab.train.writing import together
 from engine.measure.prompts import read
 from engine.nets import net_in
+from engine.nets.dflash import LayerMask
 from engine.sampling import seeded
 from helpers import checkpoints
 from helpers.commands import run
@@ -214,7 +216,7 @@ def test_what_cannot_be_trained_on_is_refused_before_a_model_is_loaded(wrong, se
 
 @pytest.mark.parametrize(("recipe", "sentence"), [("medusa", "holds a drafter eagle, got medusa"), ("dflash", None)])
 def test_a_drafter_of_another_kind_is_refused(options, recipe, sentence):
-    """By its kind, and one that reads other layers than the recipe by its form."""
+    """By its kind, and one that reads other layers than the recipe, or has a window, by its form."""
     if sentence is None:
         model = checkpoints.write(options.work, num_hidden_layers=8)
         net = learned.RECIPES["dflash"].build(model, learned.config_for("dflash", model))
@@ -223,6 +225,9 @@ def test_a_drafter_of_another_kind_is_refused(options, recipe, sentence):
             r"has a form that is drafted with here and not trained. It must read the layers 2, 4, 7,",
         )
         with pytest.raises(ValueError, match=sentence):
+            own_prompts.refuse_drafter(net, Namespace(recipe=recipe, start=options.start), 8)
+        net.reads, net.sizes = net.sizes.reads, replace(net.sizes, masks=(LayerMask(4, True),))
+        with pytest.raises(ValueError, match=r"has a form that is drafted with here and not trained"):
             own_prompts.refuse_drafter(net, Namespace(recipe=recipe, start=options.start), 8)
         return
     options.recipe = recipe
