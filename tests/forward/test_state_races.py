@@ -17,7 +17,7 @@ from engine.measure.other_engines import Others
 from engine.measure.ways import plainly
 from engine.models import loading
 from engine.models.cache_memory import cache_bytes
-from engine.page.screens.break_distance import measure
+from engine.page.screens.break_distance import measure_break
 from engine.race import Race, Settings
 from engine.rounds import round as rounds_on_host
 from engine.sampling import Sampling
@@ -194,4 +194,4 @@ def test_broken_targets_race_and_their_distance_is_refused(loaded):
         race = raced(pair, "vanilla", broken, tokens=8)
         assert len(race.lanes[1].trace.tokens) == 8
         with pytest.raises(ValueError, match=rf"How far {broken} is off is measured by going back"):
-            next(measure(pair, Settings("Once", ("tree", broken))))
+            next(measure_break(pair, Settings("Once", ("tree", broken))))

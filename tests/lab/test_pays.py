@@ -302,7 +302,7 @@ def test_page_and_shell_read_the_same_prompts_in_a_text_file(tmp_path):
     file = tmp_path / "my.TXT"
     file.write_text(text, encoding="utf-8", newline="")
     assert [each.text for each in read(file)] == ["one\nmore of it", "  two words", "three\u2028still three"]
-    assert [each.text for each in read(file)] == own_prompts.read(file.name, text)
+    assert [each.text for each in read(file)] == own_prompts.read_prompt_file(file.name, text)
 
 
 @pytest.mark.parametrize(

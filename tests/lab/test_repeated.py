@@ -12,7 +12,7 @@ from engine.measure.repeated import MOST, Repeated
 from engine.page.screens.device import Device
 from engine.page.screens.turns import Job
 from engine.page.views import wire
-from engine.page.views.wire import News, numbered
+from engine.page.views.wire import News, number_messages
 from engine.race import Lane, Race, Settings
 from engine.record.disturbance import BUSY, OTHERS
 from engine.record.race_file import Record
@@ -51,7 +51,7 @@ def races(monkeypatch) -> list[Race]:
 
 
 def messages(race: Repeated) -> list[dict]:
-    strings = numbered("run", wire.messages(race, batch_seconds=0))
+    strings = number_messages("run", wire.stream_race(race, batch_seconds=0))
     return [json.loads(each.text) for each in strings if isinstance(each, News)]
 
 
@@ -173,7 +173,7 @@ def test_further_runs_end_when_somebody_else_comes_and_what_is_not_over_is_not_c
 
 def test_closing_the_messages_frees_the_run_that_goes_on(pair, races):
     race = Repeated(pair, SETTINGS)
-    told = wire.messages(race, batch_seconds=0)
+    told = wire.stream_race(race, batch_seconds=0)
     for message in told:
         if isinstance(message, dict) and message.get("again"):
             break
@@ -188,7 +188,7 @@ def test_another_run_here_ends_the_loneliness_of_a_device():
 
     def work():
         seen.append(device.is_alone())
-        device.enter(Job(lambda: iter(()), visitor="b"))
+        device.add_job(Job(lambda: iter(()), visitor="b"))
         seen.append(device.is_alone())
         yield News("news")
 

@@ -10,7 +10,7 @@ from engine.forward.cache import KVCache
 from engine.measure import racing
 from engine.measure.curves import sweep as sweep_module
 from engine.measure.curves.sweep import Plan, Sweep, figures, recommended
-from engine.page.views.wire import News, numbered
+from engine.page.views.wire import News, number_messages
 from engine.race import Lane, Race, Settings
 from engine.record.trace import Trace
 from engine.record.trace_statistics import GuessCounts
@@ -264,7 +264,7 @@ def test_a_closed_sweep_frees_its_lanes(pair, monkeypatch):
 
 
 def test_the_stream_is_numbered_json(pair):
-    stream = numbered("run", Sweep(pair, Plan(TEXT, depth=1, width=1, max_new_tokens=4)).run())
+    stream = number_messages("run", Sweep(pair, Plan(TEXT, depth=1, width=1, max_new_tokens=4)).run())
     lines = [json.loads(news.text) for news in stream if isinstance(news, News)]
     assert [line["seq"] for line in lines] == list(range(1, len(lines) + 1)) and len(
         {line["run"] for line in lines}

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 from engine.measure.options import add_chat, add_pair, chat_ways, load_given
 from engine.models import loading
 from engine.models.chat import chat_text, chat_tokens, prompt_tokens, refuse_ways
-from engine.page.screens.cards import introduced
+from engine.page.screens.cards import describe_pair
 from engine.page.screens.orders import cache_bytes
 from engine.race import Race, Settings, encoded
 from engine.record.race_file import Record
@@ -312,6 +312,6 @@ def test_the_pages_options_say_both_and_have_no_meaning_without_the_template():
 
 
 def test_the_head_says_what_stands_before_a_prompt(pair):
-    way = introduced(replace(pair, system="Answer in French.", thinking=False))["way"]
+    way = describe_pair(replace(pair, system="Answer in French.", thinking=False))["way"]
     assert "stands before each prompt: 'Answer in French.'. Thinking is switched off." in way
-    assert "before each prompt" not in introduced(pair)["way"]
+    assert "before each prompt" not in describe_pair(pair)["way"]

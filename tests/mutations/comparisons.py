@@ -293,7 +293,7 @@ if not self.wanted:
         ),
         (
             "who comes again gets what he has",
-            "page/web/guard.py::Guard.stream",
+            "page/web/guard.py::Guard.stream_news",
             "kept.read(int(said), receive, send)",
             "kept.read(0, receive, send)",
             "page/web/test_kept_streams.py::test_a_reader_who_comes_again_gets_what_is_behind_what_he_has",
@@ -317,7 +317,7 @@ if not self.wanted:
         ),
         (
             "a failure comes before the news",
-            "page/web/streams.py::order_stream",
+            "page/web/streams.py::stream_order",
             "asyncio.sleep(max(0.0, told + SHOWN - time.monotonic()))",
             "asyncio.sleep(0.0)",
             "page/web/test_sessions.py::test_a_failure_is_told_once_the_news_before_it_are_shown",

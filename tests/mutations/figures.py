@@ -232,7 +232,7 @@ return agreed(self.target.session.runner.model, seconds)
         "page/screens/",
         (
             "whether guessing pays is asked without its constraint",
-            "pays.py::wish",
+            "pays.py::validate_order",
             "Settings('a prompt', **settings)",
             "Settings('a prompt', **settings | {'constraint': ''})",
             "page/screens/test_pays_on_page.py::test_a_constraint_binds_every_text_that_is_raced",

@@ -16,10 +16,10 @@ import pytest
 from engine.lab.record_races import record, write
 from engine.models.pairs import MODELS, LoadedPair
 from engine.page.screens.device import Device
-from engine.page.screens.orders import order
-from engine.page.screens.turns import Ended, Job
+from engine.page.screens.orders import build_order
+from engine.page.screens.turns import Job, JobEnd
 from engine.page.views import standalone, wire
-from engine.page.views.wire import numbered
+from engine.page.views.wire import number_messages
 from engine.race import Race, Settings
 from engine.record.quiet import Quiet
 from engine.record.race_file import Record
@@ -145,22 +145,22 @@ def test_while_a_server_is_waited_for_the_device_works_for_others():
 
     with serving(lambda path, body: Reply(parts())) as served:
         pair, device = beside(shared(), served.address), Device()
-        asked = order(pair, "race", {"prompt": TEXT, "systems": ["remote"], "max_new_tokens": 5})
+        asked = build_order(pair, "race", {"prompt": TEXT, "systems": ["remote"], "max_new_tokens": 5})
         told, events = [], []
-        waiting = Job(lambda: numbered("one", asked.steps()), "one", tell=told.append)
-        device.enter(waiting)
+        waiting = Job(lambda: number_messages("one", asked.steps()), "one", tell=told.append)
+        device.add_job(waiting)
         time.sleep(0.3)
-        device.enter(Job(lambda: steps, "two", tell=events.append))
+        device.add_job(Job(lambda: steps, "two", tell=events.append))
         deadline = time.monotonic() + 10
         while not events and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert [*steps] == [] and events == [Ended()] and Ended() not in told
+        assert [*steps] == [] and events == [JobEnd()] and JobEnd() not in told
         assert waiting.used < 0.2  # of more than 0.3 s: it rested
         gate.set()
-        while Ended() not in told and time.monotonic() < deadline + 10:
-            device.listen(waiting)
+        while JobEnd() not in told and time.monotonic() < deadline + 10:
+            device.note_news_taken(waiting)
             time.sleep(0.01)
-    assert told[-2].last and told[-1] == Ended()
+    assert told[-2].last and told[-1] == JobEnd()
 
 
 def test_a_race_that_is_stopped_closes_the_connection_at_once():
@@ -285,7 +285,7 @@ def test_a_refused_connection_is_a_sentence_and_the_left_lane_may_be_the_remote_
     remote, plain = (lane.trace for lane in race.lanes)
     assert "cannot be reached" in remote.steps[0].bonus_text and len(plain.tokens) == 6
     assert race.result()["speedup"] == 0.0 and race.result()["identical"] == "failed"
-    json.loads(wire.replay(race.record()))
+    json.loads(wire.serialise_race(race.record()))
 
 
 @pytest.mark.parametrize(
@@ -316,7 +316,7 @@ def test_a_reader_that_fails_ends_its_lane_too(monkeypatch):
 def test_text_of_the_server_is_kept_as_it_is_and_half_a_character_is_replaced():
     race = raced(replying(*map(text, HOSTILE), text(" \ud83e"), text("", "stop")), max_new_tokens=4)
     assert race.lanes[1].trace.text == "".join(HOSTILE) + " \ufffd"
-    page = standalone.html(race.record())
+    page = standalone.render_replay_page(race.record())
     assert not any(each in page for each in HOSTILE if "<" in each)
 
 
@@ -344,4 +344,4 @@ def test_without_a_server_and_outside_of_a_race_there_is_no_such_lane():
         ("distance", {"prompt": TEXT, "broken": "remote"}),
     ):
         with pytest.raises(ValueError, match=r"race of two lanes|Unknown system 'remote'"):
-            order(pair, kind, values).steps()
+            build_order(pair, kind, values).steps()

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from engine.models.pairs import LoadedPair
-from engine.page.screens.cards import chosen, shape, undecided
+from engine.page.screens.cards import choose_pair, choose_shape, is_shape_unmeasured
 from engine.race import LIMITS, REMOTE, SHAPE, Settings, checked
 from engine.record.constraint import checked as checked_constraint
 from engine.record.parsing import shown
@@ -21,7 +21,7 @@ LANES = ("left", "right")
 NUMBERS = {"tokens": "max_new_tokens", **{name: name for name in LIMITS if name != "max_new_tokens"}}
 
 
-def read(query: object, pair: LoadedPair, models: Sequence[LoadedPair] = ()) -> tuple[dict[str, Any], list[str]]:
+def read_link(query: object, pair: LoadedPair, models: Sequence[LoadedPair] = ()) -> tuple[dict[str, Any], list[str]]:
     """What the link sets, by the names of `Settings` and the lanes' sides; and a sentence for every value that is refused.
 
     Where the link names a right lane and leaves out a dial of its shape, that system sets the dial. `untouched` is that shape where the
@@ -45,27 +45,27 @@ def read(query: object, pair: LoadedPair, models: Sequence[LoadedPair] = ()) -> 
             elif name == "constraint":
                 given[name] = checked_constraint(value)
             elif name == "pair":
-                pair = chosen(models, value)
+                pair = choose_pair(models, value)
             elif name in LANES:
-                given[name] = value if pair.remote and value == REMOTE else menu_system(value)
+                given[name] = value if pair.remote and value == REMOTE else validate_menu_system(value)
             elif name in NUMBERS:
-                given[NUMBERS[name]] = dialled(NUMBERS[name], value)
+                given[NUMBERS[name]] = parse_dial(NUMBERS[name], value)
         except ValueError as error:
             refused.append(str(error))
     for side in LANES:
         if given.get(side, REMOTE) != REMOTE and (lack := find(given[side]).lack(pair)):
             refused.append(lack.refusal)
             del given[side]
-    asked, own = given.keys() & {*SHAPE}, shape(given.get("right"), [pair])
+    asked, own = given.keys() & {*SHAPE}, choose_shape(given.get("right"), [pair])
     as_own = own == own | {dial: given[dial] for dial in asked}
-    if own and (not asked or (as_own and not undecided(find(given["right"]), pair))):
+    if own and (not asked or (as_own and not is_shape_unmeasured(find(given["right"]), pair))):
         given["untouched"] = spelled(own)
     elif asked:
         given["untouched"] = ""
     return own | given, refused
 
 
-def menu_system(name: str) -> str:
+def validate_menu_system(name: str) -> str:
     """The name, when the page's menus have it: a system or a sound mix. Raises `ValueError` otherwise."""
     found = find(name)
     if name in SYSTEMS or name == "/".join((found.drafter, found.policy, found.acceptance)):
@@ -75,7 +75,7 @@ def menu_system(name: str) -> str:
     )
 
 
-def dialled(name: str, value: str) -> int | float:
+def parse_dial(name: str, value: str) -> int | float:
     try:
         given: object = int(value) if value.strip().lstrip("-").isdecimal() and len(value) < 20 else float(value)
     except ValueError:
