@@ -47,8 +47,8 @@ class Device:
     async def stream(self, job: Job, watched: bool = False) -> AsyncGenerator[str, None]:
         """The job's news as they come, and before the last ones now and then where its visitor stands. Closing it frees everything.
 
-        A `watched` stream begins with the job's name. The page uses it to say that it is there (`note_page_alive`), or that it no longer
-        wants the run (`drop_run`).
+        A `watched` stream begins with the job's name. The page uses it to say that it is there (`note_page_alive`), or that
+        it no longer wants the run (`drop_run`).
         Raises what the work raises, and `ValueError` when it is not let in, takes too long or has lost its page.
         """
         if job.name in self.unwanted:

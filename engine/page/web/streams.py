@@ -110,7 +110,7 @@ def sentence_of(error: Exception) -> str:
 
 
 def build_stream_function(served: ServedPairs, kind: str, values: Values) -> Callable[..., AsyncIterator[str]]:
-    """The function as Gradio calls it. It orders what `values` makes of the parameters, and streams the news. A page gives a `run` too."""
+    """The function as Gradio calls it. It orders what `values` makes of its parameters and streams the news. A page gives a `run` too."""
 
     @wraps(values)
     async def stream(*given: object, run: object = None, **named: object) -> AsyncIterator[str]:
