@@ -21,12 +21,12 @@ from engine.measure.options import (
     add_pair,
     add_remote,
     add_shape,
-    chat_ways,
-    given_pair,
-    given_remote,
-    refusals,
+    apply_shape_option,
+    chat_options_of,
+    exit_on_refusal,
+    pair_of_options,
     register_parts,
-    shaped,
+    remote_of_options,
 )
 from engine.models.gguf.files import is_gguf
 from engine.models.pairs import EMBEDDED, OFFERED, PAIRS, QUANTISATIONS, LoadedPair, Pair, is_here, one_of
@@ -34,7 +34,7 @@ from engine.page.screens.heap import share_arenas
 from engine.page.views import standalone
 from engine.page.web import import_gradio
 from engine.page.web.front import Front
-from engine.record.failures import chain, lacks_memory
+from engine.record.failures import iterate_causes, lacks_memory
 from engine.record.quiet import Quiet
 
 if TYPE_CHECKING:
@@ -55,16 +55,16 @@ def main() -> None:
     add_shape(parser)
     options = parser.parse_args()
     host, port = "0.0.0.0" if "SPACE_ID" in os.environ else "127.0.0.1", options.port
-    with refusals():
+    with exit_on_refusal():
         register_parts(options)
-        pair = given_pair(options, otherwise=os.environ.get("TREERACE_PAIR", "embedded"))
+        pair = pair_of_options(options, otherwise=os.environ.get("TREERACE_PAIR", "embedded"))
         kept = options.quantisation or os.environ.get("TREERACE_QUANTISATION")
         if options.spread == "matrices":
             instead = "the page is served by one. Use --spread layers."
             raise ValueError(f"--spread matrices needs several processes, and {instead}")
         kept = kept and one_of(QUANTISATIONS, kept, "quantisation")
         how = {"quantisation": kept, "spread": options.spread, "device": options.device}
-        remote, ways = given_remote(options), chat_ways(options)
+        remote, ways = remote_of_options(options), chat_options_of(options)
 
     def suits(tokenizer: "PreTrainedTokenizerBase") -> None:
         """Raises `ValueError` where the pair's template cannot do what is asked of it."""
@@ -77,7 +77,7 @@ def main() -> None:
         if own.pair.name == pair.name:  # others beside it have their own ways
             suits(own.tokenizer)
             served = replace(served, **ways)
-        return shaped(options, served)
+        return apply_shape_option(options, served)
 
     # Only Gradio's own server is lent GPUs. None is lent yet at the start, so each race measures its costs when it has one
     if "SPACES_ZERO_GPU" in os.environ:
@@ -105,7 +105,7 @@ def main() -> None:
     except SystemExit as refused:
         end(str(refused))
     except Exception as error:
-        if not any(map(lacks_memory, chain(error))):
+        if not any(map(lacks_memory, iterate_causes(error))):
             raise
         instead = "Free some, choose another --pair, or take a larger machine."
         end(f"There is too little memory here for {pair.title}. {instead}")

@@ -4,7 +4,7 @@ import json
 import uuid
 
 from engine.measure.curves.sweep import Plan, Sweep
-from engine.measure.repeated import Repeated
+from engine.measure.repeated import RepeatedRace
 from engine.page.screens import own_prompts, pays
 from engine.page.views import wire
 from engine.page.views.wire import News, number_messages
@@ -42,7 +42,7 @@ def swept() -> list[dict]:
 def raced(systems: tuple[str, ...] = FIELD) -> list[dict]:
     """A race that does not run again."""
     settings = Settings(TEXT, systems, max_new_tokens=8)
-    return heard(wire.stream_race(Repeated(tiny_pair(same=True), settings, alone=lambda: False)))
+    return heard(wire.stream_race(RepeatedRace(tiny_pair(same=True), settings, alone=lambda: False)))
 
 
 def prompts_raced() -> list[dict]:

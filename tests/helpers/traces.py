@@ -85,10 +85,10 @@ class FakeRace:
         finally:
             self.closed = True
 
-    def polled(self) -> Iterator[tuple[int, Step]]:
+    def poll_steps(self) -> Iterator[tuple[int, Step]]:
         return self.run()
 
-    def again(self) -> Iterator[Quiet]:
+    def run_again(self) -> Iterator[Quiet]:
         """No further run, unless a test says otherwise."""
         yield from ()
 

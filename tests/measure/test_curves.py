@@ -27,7 +27,7 @@ def short(monkeypatch):
     monkeypatch.setattr(curves, "DRAWN", (2, 4))
     monkeypatch.setattr(curves, "RUNS", 1)
     monkeypatch.setattr(curves, "TOKENS", dict.fromkeys(TOKENS, 8))
-    monkeypatch.setattr(curves, "texts", lambda: dict.fromkeys(("easy", "hard", "each"), (TEXT,)))
+    monkeypatch.setattr(curves, "load_prompts_by_kind", lambda: dict.fromkeys(("easy", "hard", "each"), (TEXT,)))
     monkeypatch.setattr(curves, "batch_prompts", lambda: [TEXT])
 
 

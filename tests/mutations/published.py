@@ -51,7 +51,7 @@ PUBLISHED = [
         (
             "the guesses of strangers are counted",
             "served.py::send",
-            "telling.together(telling.guesses_of(answer.told) for answer in answers)",
+            "telling.sum_guesses(telling.guesses_of(answer.told) for answer in answers)",
             "None",
             "lab/pays/test_pays_server.py::test_a_vllm_that_tells_of_every_request_is_taken_at_its_word_and_not_at_the_counters_of_all",
             "figures",
@@ -93,7 +93,7 @@ PUBLISHED = [
         ),
         (
             "a disturbed cell is the best",
-            "sweep.py::recommended",
+            "sweep.py::find_recommended",
             "[cell for cell in cells if not cell['disturbed']]",
             "[cell for cell in cells]",
             "measure/test_sweep.py::test_a_disturbed_cell_is_recommended_only_where_no_other_was_measured",

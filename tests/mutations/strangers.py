@@ -246,7 +246,7 @@ async with self.one:
         ),
         (
             "too low a temperature waits in line",
-            "race.py::checked",
+            "race.py::validate_setting",
             "refuse_too_cold(value)",
             "pass",
             "page/screens/test_pays_on_page.py::test_too_much_and_senseless_orders_are_refused_before_they_wait_in_line",
@@ -278,7 +278,7 @@ async with self.one:
         ),
         (
             "a grammar may name control tokens",
-            "record/constraint.py::checked",
+            "record/constraint.py::validate_constraint",
             "ADDED.search(LITERAL.sub('\"\"', text))",
             "None",
             "record/test_constraint_words.py::test_what_is_no_constraint_gets_a_sentence -k lark",
@@ -287,14 +287,14 @@ async with self.one:
         (
             "floats are whole numbers",
             "record/parsing.py",
-            "checked(strict=True, ge=0, le=LARGEST_INT)",
-            "checked(strict=False, ge=0, le=LARGEST_INT)",
+            "add_checks(strict=True, ge=0, le=LARGEST_INT)",
+            "add_checks(strict=False, ge=0, le=LARGEST_INT)",
             "record/test_outside.py::test_a_whole_number_is_none_beyond_two_to_the_53_or_as_a_float",
             "others",
         ),
         (
             "a refusal quotes three hundred digits",
-            "record/parsing.py::shown",
+            "record/parsing.py::quote",
             "len(words) <= 40",
             "words",
             "record/test_outside.py::test_a_refusal_quotes_a_value_shortened",
@@ -302,7 +302,7 @@ async with self.one:
         ),
         (
             "too little memory at the start is a traceback",
-            "record/failures.py::chain",
+            "record/failures.py::iterate_causes",
             "error.__cause__ or error.__context__",
             "None",
             "page/web/test_front.py::test_too_little_memory_at_the_start_is_a_sentence",

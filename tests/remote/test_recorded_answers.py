@@ -85,9 +85,9 @@ def test_a_saved_stream_opens_as_the_whole_answer():
 def test_the_counters_tell_settings_and_passes_of_the_whole_server():
     told = text("vllm-metrics.txt")
     with serving(lambda *_: Reply([b"{}"], 404), lambda _: Reply([told.encode()], 200, "text/plain")) as server:
-        counted = telling.counted(Server(server.address))
-        with telling.asking(Server(server.address)) as client:
-            _, flags = telling.itself(client, server.address.removesuffix("/v1"), "vLLM")
+        counted = telling.read_vllm_counters(Server(server.address))
+        with telling.open_client(Server(server.address)) as client:
+            _, flags = telling.read_version_and_flags(client, server.address.removesuffix("/v1"), "vLLM")
     names = ("generation_tokens", "spec_decode_num_drafts")
     written, drafts = (float(re.findall(rf"^vllm:{name}_total\{{.*\}} (\S+)$", told, re.M)[0]) for name in names)
     # Behind the last burst of a text, tokens that were accepted are cut

@@ -126,7 +126,7 @@ def test_who_has_other_work_is_told_that_nothing_has_arrived():
 
     with serving(lambda path, body: Reply(parts())) as served:
         race = Race(beside(shared(), served.address), Settings(TEXT, ("vanilla", "remote"), max_new_tokens=5))
-        steps = race.polled()
+        steps = race.poll_steps()
         local = [next(steps) for _ in range(5)]
         assert [lane for lane, _ in local] == [0] * 5
         begun = time.monotonic()
@@ -187,7 +187,7 @@ def test_a_server_that_says_nothing_is_left_at_once_too():
 
     with serving(script) as served:
         race = Race(beside(shared(), served.address), Settings(TEXT, ("remote",)))
-        steps = race.polled()
+        steps = race.poll_steps()
         assert next(steps) is Quiet.IDLE and reached.wait(5)
         steps.close()
         before = time.monotonic()
@@ -270,7 +270,7 @@ def test_whatever_a_server_does_wrong_is_a_sentence_in_its_lane_and_the_other_go
     last = remote.steps[-1]
     assert last.end == FAILED and last.bonus_text and any(each in last.bonus_text for each in words.split("|"))
     assert len(last.bonus_text) < 350 and "\n" not in last.bonus_text
-    assert len(plain.tokens) == 6 and plain.ended
+    assert len(plain.tokens) == 6 and plain.is_finished
     result = race.result()
     assert result["identical"] == "failed" and result["finished"]
     assert Record.from_json(race.record().to_json()) == race.record()
@@ -308,7 +308,7 @@ def test_a_reader_that_fails_ends_its_lane_too(monkeypatch):
     def broken(chunk):
         raise RuntimeError("a mistake of ours")
 
-    monkeypatch.setattr(remote_server, "text_of", broken)
+    monkeypatch.setattr(remote_server, "parse_chunk", broken)
     race = raced(replying(text(" a")), max_new_tokens=4)
     assert "failed (RuntimeError)" in race.lanes[1].trace.steps[-1].bonus_text
 

@@ -8,16 +8,16 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
-from engine.measure.options import ASSETS, chat_examples, gallery
+from engine.measure.options import ASSETS, load_chat_examples, load_gallery
 from engine.models.pairs import EMBEDDED, LoadedPair
 from engine.page.screens import own_prompts
 from engine.page.screens.cards import choose_pair, describe_system_on_pair, find_raceable_system
 from engine.page.views.wire import serialise_race
-from engine.record.parsing import expect, shown
+from engine.record.parsing import quote, validate_type
 from engine.record.race_file import Record
 
 Answer = dict[str, object]
-PROMPTS, CHAT_PROMPTS = gallery(), chat_examples()
+PROMPTS, CHAT_PROMPTS = load_gallery(), load_chat_examples()
 CURVES: dict[str, Answer] = json.loads((ASSETS / "results" / "curves.json").read_text("utf-8"))
 EXAMPLES: dict[str, Answer] = json.loads((ASSETS / "results" / "examples.json").read_text("utf-8"))
 RACES = {path.stem: Record.from_json(path.read_text("utf-8")) for path in sorted((ASSETS / "races").glob("*.json"))}
@@ -34,7 +34,7 @@ def list_recorded_races() -> list[dict[str, str]]:
 
 def validate_list(value: object, what: str, least: int, most: int) -> list[Any]:
     """The value itself, when it is a list of so many. `what` names it in the sentence."""
-    found: list[Any] = expect(list, value, what)
+    found: list[Any] = validate_type(list, value, what)
     if not least <= len(found) <= most:
         raise ValueError(f"{what} must hold {least} to {most} values, got {len(found):,}.")
     return found
@@ -72,7 +72,7 @@ def read_prompts(file: object) -> Answer:
 def curve(name: object) -> Answer:
     """A recorded curve of Learn, as the last message of its measurement with its day, its command and the processor's name."""
     if not isinstance(name, str) or name not in CURVES:
-        raise ValueError(f"There is no recorded curve {shown(name)}. Available: {', '.join(CURVES)}.")
+        raise ValueError(f"There is no recorded curve {quote(name)}. Available: {', '.join(CURVES)}.")
     return {"curve": CURVES[name]}
 
 
@@ -80,14 +80,14 @@ def curve(name: object) -> Answer:
 def example(name: object) -> Answer:
     """The recorded run that a screen begins with: its messages, and where and when it was recorded."""
     if not isinstance(name, str) or name not in EXAMPLES:
-        raise ValueError(f"There is no recorded example {shown(name)}. Available: {', '.join(EXAMPLES)}.")
+        raise ValueError(f"There is no recorded example {quote(name)}. Available: {', '.join(EXAMPLES)}.")
     return EXAMPLES[name]
 
 
 @answer_with_refusal
 def recorded(name: object) -> Answer:
     if not isinstance(name, str) or name not in RACES:
-        raise ValueError(f"There is no recorded race {shown(name)}.")
+        raise ValueError(f"There is no recorded race {quote(name)}.")
     return {"event": serialise_race(RACES[name])}
 
 

@@ -17,7 +17,7 @@ from engine.measure.node_order import depth_first
 from engine.models.constraint import constraint_of
 from engine.models.pairs import LoadedPair
 from engine.models.text import label
-from engine.race import Lane, Settings, encoded
+from engine.race import Lane, Settings, encode_prompt
 from engine.record.quiet import Message, Steps
 from engine.rounds.guiding import masked
 from engine.sampling import Sampling
@@ -61,7 +61,7 @@ def measure_break(pair: LoadedPair, settings: Settings) -> Steps:
             f"How far {system.name} is off is measured by going back in the target's cache, and this target keeps states. "
             "Race it instead."
         )
-    prompt = encoded(pair, settings.prompt)
+    prompt = encode_prompt(pair, settings.prompt)
     bound = constraint_of(pair, settings.constraint)
     sampling = Sampling(settings.temperature or 1.0, seed=settings.seed, constraint=bound)
     short = replace(settings, max_new_tokens=min(settings.max_new_tokens, TOKENS))

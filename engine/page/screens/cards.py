@@ -10,8 +10,8 @@ from engine.contracts import IDEAS, Part
 from engine.drafters import DRAFTERS
 from engine.models.pairs import EMBEDDED, OFFERED, LoadedPair
 from engine.policies import POLICIES
-from engine.race import SHAPE, checked
-from engine.record.parsing import shown
+from engine.race import SHAPE, validate_setting
+from engine.record.parsing import quote
 from engine.remote.server import Server
 from engine.rounds.pair_costs import PairCosts
 from engine.rounds.state_costs import measured_states
@@ -72,7 +72,7 @@ def describe_chat(pair: LoadedPair) -> list[str]:
     """What is said of the chat template and of how it is used; nothing of a pair that does not chat."""
     if not pair.chat:
         return []
-    before = [f"A system message stands before each prompt: {shown(pair.system)}."] if pair.system else []
+    before = [f"A system message stands before each prompt: {quote(pair.system)}."] if pair.system else []
     thinks = [] if pair.thinking is None else [f"Thinking is switched {'on' if pair.thinking else 'off'}."]
     return [CHAT, *before, *thinks]
 
@@ -90,7 +90,7 @@ def choose_pair(pairs: Sequence[LoadedPair], name: object) -> LoadedPair:
         return pairs[0]
     named = {each.pair.name: each for each in pairs}
     if not isinstance(name, str) or name not in named:
-        raise ValueError(f"There is no pair {shown(name)} here. Available: {', '.join(named)}.")
+        raise ValueError(f"There is no pair {quote(name)} here. Available: {', '.join(named)}.")
     return named[name]
 
 
@@ -157,7 +157,7 @@ def find_raceable_system(name: object) -> System:
     """The system of that name. Raises `ValueError` when there is none, or when no race may have its shape."""
     system = find(name)
     for dial in SHAPE:
-        checked(dial, getattr(system, dial))
+        validate_setting(dial, getattr(system, dial))
     return system
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from engine.measure.options import ASSETS, gallery
+from engine.measure.options import ASSETS, load_gallery
 from engine.measure.recordings import keep_recordings
 from engine.models.pairs import LoadedPair
 from engine.page.screens.cards import FIELDS
@@ -20,12 +20,12 @@ from engine.page.screens.orders import build_order
 from engine.record.quiet import Message
 
 EXAMPLES = ASSETS / "results" / "examples.json"
-STORY = gallery()["stories"][0]["prompt"]
+STORY = load_gallery()["stories"][0]["prompt"]
 ORDERS: dict[str, dict[str, Any]] = {
     "sweep": {"prompts": [STORY], "temperature": (0.0,)},
     "prix": {"prompt": STORY, "systems": list(next(iter(FIELDS.values()))), "max_new_tokens": 64},
     "pays": {
-        "prompts": [each["prompt"] for each in gallery()["stories"]],
+        "prompts": [each["prompt"] for each in load_gallery()["stories"]],
         "systems": ["chain", "tree", "eagle", "auto"],
         "max_new_tokens": 48,
     },

@@ -10,9 +10,9 @@ from urllib.parse import parse_qsl
 
 from engine.models.pairs import LoadedPair
 from engine.page.screens.cards import choose_pair, choose_shape, is_shape_unmeasured
-from engine.race import LIMITS, REMOTE, SHAPE, Settings, checked
-from engine.record.constraint import checked as checked_constraint
-from engine.record.parsing import shown
+from engine.race import LIMITS, REMOTE, SHAPE, Settings, validate_setting
+from engine.record.constraint import validate_constraint
+from engine.record.parsing import quote
 from engine.systems import SYSTEMS, find, spelled
 
 LONGEST, MOST_PARTS = 200_000, 100  # a prompt of 20,000 characters, of which a link writes each with nine
@@ -31,7 +31,7 @@ def read_link(query: object, pair: LoadedPair, models: Sequence[LoadedPair] = ()
     given: dict[str, Any] = {}
     refused: list[str] = []
     if not isinstance(query, str):
-        return {}, [f"The link must be a text, got {shown(query)}."]
+        return {}, [f"The link must be a text, got {quote(query)}."]
     if len(query) > LONGEST:
         return {}, [f"The link has {len(query):,} characters; at most {LONGEST:,} are read."]
     try:
@@ -43,7 +43,7 @@ def read_link(query: object, pair: LoadedPair, models: Sequence[LoadedPair] = ()
             if name == "prompt":
                 given[name] = Settings(value).prompt
             elif name == "constraint":
-                given[name] = checked_constraint(value)
+                given[name] = validate_constraint(value)
             elif name == "pair":
                 pair = choose_pair(models, value)
             elif name in LANES:
@@ -71,7 +71,7 @@ def validate_menu_system(name: str) -> str:
     if name in SYSTEMS or name == "/".join((found.drafter, found.policy, found.acceptance)):
         return name
     raise ValueError(
-        f"The menus have no system {shown(name)}. Choose it without what follows its name, and set the dials."
+        f"The menus have no system {quote(name)}. Choose it without what follows its name, and set the dials."
     )
 
 
@@ -80,7 +80,7 @@ def parse_dial(name: str, value: str) -> int | float:
         given: object = int(value) if value.strip().lstrip("-").isdecimal() and len(value) < 20 else float(value)
     except ValueError:
         given = value
-    number = checked(name, given)
+    number = validate_setting(name, given)
     if name == "temperature" and number > HOTTEST:
         raise ValueError(f"Temperature must be between 0 and {HOTTEST:g} on the page, got {number:g}.")
     return number

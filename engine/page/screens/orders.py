@@ -10,7 +10,7 @@ from typing import Any
 from engine.measure.curves import curves
 from engine.measure.curves.sweep import Plan, Sweep
 from engine.measure.racing import IN_A_RACE, PROBE_TOKENS, PROBES, SMALLER
-from engine.measure.repeated import Repeated
+from engine.measure.repeated import RepeatedRace
 from engine.models import cache_memory
 from engine.models.chat import prompt_text
 from engine.models.pairs import LoadedPair
@@ -21,8 +21,8 @@ from engine.page.screens.cards import strip_break
 from engine.page.screens.device import DEVICE
 from engine.page.screens.turns import LONG, RACE
 from engine.page.views.wire import stream_race
-from engine.race import BASELINE, REMOTE, WARM_UP_TEXT, Settings, field
-from engine.record.parsing import expect, parse, shown
+from engine.race import BASELINE, REMOTE, WARM_UP_TEXT, Settings, parse_field
+from engine.record.parsing import parse, quote, validate_type
 from engine.record.quiet import Steps
 from engine.systems import SYSTEMS
 from engine.tree import LARGEST_TREE
@@ -43,9 +43,9 @@ class Order:
 
 def parse_order(value: object, needed: set[str], known: set[str]) -> dict[str, Any]:
     """What a page's script ordered as a JSON object: it has all names that are `needed`, and none that is not `known`."""
-    found = expect(dict, parse(expect(str, value, "The order"), LONGEST_ORDER, "The order"), "The order")
+    found = validate_type(dict, parse(validate_type(str, value, "The order"), LONGEST_ORDER, "The order"), "The order")
     if wrong := [*sorted(needed - found.keys()), *sorted(found.keys() - known)]:
-        raise ValueError(f"The order must name {', '.join(sorted(needed))}; {shown(wrong[0])} is wrong in it.")
+        raise ValueError(f"The order must name {', '.join(sorted(needed))}; {quote(wrong[0])} is wrong in it.")
     return found
 
 
@@ -65,11 +65,11 @@ def race(pair: LoadedPair, prompt: str, systems: list[str], **settings: Any) -> 
     asked = Settings(prompt, tuple(systems), **settings)
     lanes, tokens = len(asked.systems), asked.max_new_tokens
     room = cache_bytes(pair, [asked.prompt], tokens, lanes)
-    return Order(lambda: stream_race(Repeated(pair, asked, alone=DEVICE.is_alone)), RACE, lanes * tokens, room)
+    return Order(lambda: stream_race(RepeatedRace(pair, asked, alone=DEVICE.is_alone)), RACE, lanes * tokens, room)
 
 
 def prix(pair: LoadedPair, prompt: str, systems: list[str], **settings: Any) -> Order:
-    return race(pair, prompt, refuse_remote_system(list(field(systems))), **settings)
+    return race(pair, prompt, refuse_remote_system(list(parse_field(systems))), **settings)
 
 
 def sweep(pair: LoadedPair, prompts: object, **more: Any) -> Order:

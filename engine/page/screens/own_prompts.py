@@ -7,12 +7,12 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-from engine.measure.prompts import on_line, paragraphs
-from engine.measure.racing import until_believed
+from engine.measure.prompts import parse_prompt_line, split_paragraphs
+from engine.measure.racing import retry_disturbed
 from engine.models.pairs import LoadedPair
-from engine.race import BASELINE, LONGEST_PROMPT, WARM_UP_TEXT, Race, Settings, encoded
-from engine.record.disturbance import disturbed_twice
-from engine.record.parsing import holds_half
+from engine.race import BASELINE, LONGEST_PROMPT, WARM_UP_TEXT, Race, Settings, encode_prompt
+from engine.record.disturbance import describe_repeated_disturbance
+from engine.record.parsing import has_lone_surrogate
 from engine.record.quiet import Quiet, Steps
 from engine.record.race_file import require
 
@@ -34,12 +34,16 @@ def read_prompt_file(name: str, text: str) -> list[str]:
     with append_to_refusals(ALLOWED):
         require(isinstance(name, str) and isinstance(text, str), "The file is no text.")
         by_line, name = name.lower().endswith(LINES), shorten_file_name(name)
-        require(not holds_half(text), f"{name} is not UTF-8.")
+        require(not has_lone_surrogate(text), f"{name} is not UTF-8.")
         size = len(text) if len(text) > LARGEST_FILE else len(text.encode())
         require(size <= LARGEST_FILE, f"{name} has {size:,} bytes; at most {LARGEST_FILE:,} are read.")
         text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
         lines = enumerate(text.split("\n"), 1)
-        prompts = [on_line(line, number)[0] for number, line in lines if line.strip()] if by_line else paragraphs(text)
+        prompts = (
+            [parse_prompt_line(line, number)[0] for number, line in lines if line.strip()]
+            if by_line
+            else split_paragraphs(text)
+        )
     return validate_prompts(prompts, name)
 
 
@@ -68,7 +72,7 @@ def validate_prompts(prompts: Any, name: str = "The list") -> list[str]:
         require(bool(prompt.strip()), f"Prompt {number} is empty.")
         long = f"Prompt {number} has {len(prompt):,} characters; at most {LONGEST_PROMPT:,} are read."
         require(len(prompt) <= LONGEST_PROMPT, long)
-        require(not holds_half(prompt), f"Prompt {number} holds half a character, which is not UTF-8.")
+        require(not has_lone_surrogate(prompt), f"Prompt {number} holds half a character, which is not UTF-8.")
     return prompts
 
 
@@ -89,13 +93,13 @@ def race_prompts(pair: LoadedPair, prompts: list[str], system: str, **settings: 
         rows.append({"index": index, "prompt": shorten_prompt(prompt)})
         yield {"at": index, "tokens": 0}
         try:
-            encoded(pair, prompt)
+            encode_prompt(pair, prompt)
         except ValueError as error:
             rows[-1]["refused"] = str(error)
         else:
             tokens = 0
-            for race in until_believed(pair, partial(Race, pair, replace(chosen, prompt=prompt))):
-                for due in race.watched(BATCH_SECONDS):
+            for race in retry_disturbed(pair, partial(Race, pair, replace(chosen, prompt=prompt))):
+                for due in race.run_watched(BATCH_SECONDS):
                     tokens = max(tokens, len(race.lanes[1].trace.tokens))
                     yield {"at": index, "tokens": tokens} if due else Quiet.STEP
             rows[-1] |= collect_figures(race)
@@ -126,7 +130,9 @@ def summarise_rows(rows: list[dict]) -> dict:
         "refused": len(rows) - len(raced),
         "identical": sum(row["identical"] is True for row in raced),
         "speedup_total": rates[0] / rates[1] if raced else None,
-        "disturbed": disturbed_twice(sum(bool(row["disturbed"]) for row in raced), len(raced), "prompts").strip(),
+        "disturbed": describe_repeated_disturbance(
+            sum(bool(row["disturbed"]) for row in raced), len(raced), "prompts"
+        ).strip(),
     }
 
 

@@ -18,12 +18,12 @@ from typing import Any
 
 from engine.measure import forced, racing, words
 from engine.measure.prompts import FEWEST
-from engine.measure.report import report
+from engine.measure.report import build_report
 from engine.models.pairs import LoadedPair
 from engine.page.screens.own_prompts import shorten_prompt, validate_prompts
 from engine.race import Settings
 from engine.record.costs import Costs
-from engine.record.parsing import shown
+from engine.record.parsing import quote
 from engine.record.quiet import Quiet, Steps
 from engine.record.trace import Trace
 from engine.record.trace_statistics import decode_seconds_per_token, tau
@@ -40,7 +40,7 @@ HALVINGS = 60  # of the range in which an acceptance is sought
 def validate_order(prompts: object, systems: object, acceptance: object = 0, **settings: Any) -> Settings:
     """How the races are run. Raises `ValueError` for what no race takes and for more than a page may ask."""
     if acceptance != 0:
-        forced.checked(acceptance)
+        forced.validate_tau(acceptance)
     count = len(validate_prompts(prompts))
     if not FEWEST <= count <= MOST_PROMPTS:
         raise ValueError(
@@ -59,16 +59,16 @@ def validate_order(prompts: object, systems: object, acceptance: object = 0, **s
 def validate_system_names(systems: object) -> list[str]:
     """The systems' names; an empty list stands for all that the pair allows. Raises `ValueError` for what cannot be asked about."""
     if not isinstance(systems, list | tuple) or not all(isinstance(each, str) for each in systems):
-        raise ValueError(f'The systems must be a list of names such as ["tree", "auto"], got {shown(systems)}.')
+        raise ValueError(f'The systems must be a list of names such as ["tree", "auto"], got {quote(systems)}.')
     if len(systems) > MOST_SYSTEMS:
         raise ValueError(f"“Does it pay?” compares at most {MOST_SYSTEMS} systems here, got {len(systems)}. {COMMAND}")
     for at, name in enumerate(systems):
         if name in systems[:at]:
-            raise ValueError(f"{shown(name)} is named twice. Name every system once.")
+            raise ValueError(f"{quote(name)} is named twice. Name every system once.")
         system = find(name)
         if not system.guesses or system.guarantee == "lossy":
             why = "keeps no text" if system.guesses else "guesses nothing"
-            raise ValueError(f"{shown(name)} {why}, so it cannot pay. Name systems that guess and keep the text.")
+            raise ValueError(f"{quote(name)} {why}, so it cannot pay. Name systems that guess and keep the text.")
     return list(systems)
 
 
@@ -82,13 +82,13 @@ def race_systems(
     An `acceptance` length above 0 adds what every best setting would give with so many tokens a round, under that name.
     """
     asked = validate_order(prompts, systems, acceptance, **settings)
-    raced, refused = racing.fitting(pair, prompts, asked)
-    chosen = validate_system_names(systems) or racing.chosen(pair, None, asked.constraint)
+    raced, refused = racing.select_prompts(pair, prompts, asked)
+    chosen = validate_system_names(systems) or racing.choose_systems(pair, None, asked.constraint)
     for name in chosen:
-        if reason := racing.allows(pair, find(name)):
+        if reason := racing.reason_against(pair, find(name)):
             raise ValueError(reason)
-    work, done = racing.steps(pair, [prompts[index] for index in raced], chosen, asked), 0
-    total = racing.races(len(chosen), len(raced))
+    work, done = racing.race_all(pair, [prompts[index] for index in raced], chosen, asked), 0
+    total = racing.count_work(len(chosen), len(raced))
     yield {"start": True, "prompts": len(raced), "systems": len(chosen), **describe_progress(0, total, chosen)}
     try:
         while True:
@@ -101,12 +101,12 @@ def race_systems(
             yield describe_progress(done, total, chosen) if step is Quiet.PIECE else step
     finally:
         work.close()
-    figures = report(pair, [shorten_prompt(prompt, SHOWN) for prompt in prompts], raced, refused, asked, outcome)
+    figures = build_report(pair, [shorten_prompt(prompt, SHOWN) for prompt in prompts], raced, refused, asked, outcome)
     settings_of = [row["setting"] for row in figures["systems"]]
-    estimated = {"acceptance": forced.estimates(pair, settings_of, acceptance)} if acceptance else {}
+    estimated = {"acceptance": forced.estimate_settings(pair, settings_of, acceptance)} if acceptance else {}
     yield {
         "end": True,
-        "verdict": words.sentence(figures),
+        "verdict": words.describe_verdict(figures),
         **figures,
         **compute_what_if(pair, outcome, figures),
         **estimated,
@@ -117,13 +117,13 @@ def describe_progress(done: int, total: int, systems: list[str]) -> dict:
     if done < len(systems):
         doing = f"Trying settings of {find(systems[done]).title}"
     else:
-        each = 1 + len(racing.groups(systems))  # generate() and the races of a prompt
+        each = 1 + len(racing.group_systems(systems))  # generate() and the races of a prompt
         prompts = (total - len(systems)) // each
         doing = f"Racing prompt {min((done - len(systems)) // each + 1, prompts)} of {prompts}"
     return {"done": done, "of": total, "doing": doing}
 
 
-def compute_what_if(pair: LoadedPair, outcome: racing.Races, figures: dict) -> dict:
+def compute_what_if(pair: LoadedPair, outcome: racing.RaceResults, figures: dict) -> dict:
     """What the page's sliders start from: costs of forwards on this machine, and the point that the best system's races measured."""
     best = next(row for row in figures["systems"] if row["name"] == figures["best"])
     costs = PairCosts(pair).of(find(best["setting"]).drafter)

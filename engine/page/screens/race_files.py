@@ -9,7 +9,7 @@ from pathlib import Path
 from subprocess import DEVNULL, PIPE
 
 from engine.record.files import MOST_BYTES
-from engine.record.parsing import shown
+from engine.record.parsing import quote
 
 ROOT = Path(__file__).resolve().parents[3]
 READER = [sys.executable, "-c", "import sys; from engine.page.views.reading import main; main(sys.argv[1:])"]
@@ -70,7 +70,7 @@ READINGS = ReadingQueue()  # of this process
 def read_race_file(way: str, text: object, visitor: str = "") -> dict[str, object]:
     """What `engine.page.views.reading` answers about the text of a race file, or under "refused" why there is no answer."""
     if not isinstance(text, str):
-        return build_refusal(f"It must be a text, got {shown(text)}.")
+        return build_refusal(f"It must be a text, got {quote(text)}.")
     if len(text) > MOST_BYTES:
         return build_refusal(f"It has {len(text) / 1e6:.1f} MB; at most {MOST_BYTES / 1e6:.0f} MB are read.")
     if not READINGS.begin_reading(visitor):

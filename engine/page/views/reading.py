@@ -10,7 +10,7 @@ from engine.page.views import standalone
 from engine.page.views.wire import serialise_race
 from engine.record.files import MOST_BYTES
 from engine.record.parsing import parse
-from engine.record.race_file import Record, side_by_side
+from engine.record.race_file import Record, first_and_last_lane
 from engine.record.served_trace import ServedTrace, is_served, is_stream, values_of_stream
 
 BYTES, SECONDS = 2**30, 10  # of memory and of processor time that reading may take
@@ -29,7 +29,7 @@ def read_for_page(way: str, text: str) -> dict[str, Any]:
         if is_served(values):
             return {"served": ServedTrace.of(values).to_dict()}
         record = Record.of(values)
-        side_by_side(record)
+        first_and_last_lane(record)
         return {"event": serialise_race(record)}
     except ValueError as error:
         return {"refused": f"This race file cannot be read. {error}"}

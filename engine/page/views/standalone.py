@@ -9,8 +9,8 @@ from pathlib import Path
 
 from engine.page.views import page_files
 from engine.page.views.wire import serialise_race
-from engine.record.files import text_of
-from engine.record.race_file import Record, side_by_side
+from engine.record.files import read_text_file
+from engine.record.race_file import Record, first_and_last_lane
 
 PLOTLY = Path(importlib.util.find_spec("plotly").origin).parent / "package_data" / "plotly.min.js"  # type: ignore[union-attr, arg-type]
 POLICY = (  # no network, ever
@@ -20,20 +20,20 @@ POLICY = (  # no network, ever
 
 def render_replay_page(record: Record) -> str:
     """The page as one HTML text. Raises `ValueError` when the race has not exactly two lanes."""
-    prompt = side_by_side(record)[0].trace.prompt
+    prompt = first_and_last_lane(record)[0].trace.prompt
     return fill_page_template(record, "replay", title=f"TreeRace: {' '.join(prompt.split())[:60]}")
 
 
 def render_opening_page() -> str:
     """The first recorded race, while the live page is loaded. It asks the server for one thing, how far that is."""
-    record = Record.own(min((page_files.PAGE.parent / "races").glob("*.json")).read_text("utf-8"))
+    record = Record.from_own_file(min((page_files.PAGE.parent / "races").glob("*.json")).read_text("utf-8"))
     policy, status = f"{POLICY}; connect-src 'self'", page_files.read_markup("opening")
     return fill_page_template(record, "opening", "TreeRace", policy, status)
 
 
 def fill_page_template(record: Record, taker: str, title: str, policy: str = POLICY, status: str = "") -> str:
     """A page that plays the race with `taker`'s files, `status` under its head. Raises `ValueError` where lanes are not two."""
-    first = side_by_side(record)[0].trace
+    first = first_and_last_lane(record)[0].trace
     parts = {
         "title": escape(title),
         "policy": policy,
@@ -79,7 +79,7 @@ One recorded race of tree-based speculative decoding. The page plays it and lets
 def main(given: Namespace) -> None:
     """A static Space is two files in a folder: the page and a README."""
     out = given.space / "index.html" if given.space else given.out or given.race.with_suffix(".html")
-    record = Record.from_json(text_of(given.race, "Name a race file, such as `python -m engine record` writes."))
+    record = Record.from_json(read_text_file(given.race, "Name a race file, such as `python -m engine record` writes."))
     if out.is_dir():
         raise ValueError(f"{str(out)!r} is a folder. Name a file in it.")
     out.parent.mkdir(parents=True, exist_ok=True)

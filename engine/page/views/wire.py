@@ -69,13 +69,13 @@ class UnsentSteps:
 def stream_race(race: Any, batch_seconds: float = BATCH_SECONDS) -> Steps:
     """Runs `race` and yields its events before they are numbered, between quiet steps. Closing closes the race.
 
-    Then `race.again` runs it again, unseen, a step at a time, and the record holds all runs.
+    Then `race.run_again` runs it again, unseen, a step at a time, and the record holds all runs.
     What either raises comes behind all steps so far.
     """
     record: Record = race.record()  # before any lane runs, because it measures the costs that are not known yet
     batch, due, seen = UnsentSteps(record), math.inf, [lane.trace for lane in record.lanes]
     try:
-        with closing(race.polled()) as steps:
+        with closing(race.poll_steps()) as steps:
             for each in steps:
                 if not isinstance(each, Quiet):
                     batch.add(*each)
@@ -84,7 +84,7 @@ def stream_race(race: Any, batch_seconds: float = BATCH_SECONDS) -> Steps:
                     continue
                 if due == math.inf:
                     due = time.monotonic() + FIRST_SECONDS
-                paced = not batch.begun and all(len(trace.steps) >= FIRST_STEPS or trace.ended for trace in seen)
+                paced = not batch.begun and all(len(trace.steps) >= FIRST_STEPS or trace.is_finished for trace in seen)
                 if time.monotonic() >= due or paced:
                     yield batch.take_message()
                     due = time.monotonic() + batch_seconds
@@ -92,7 +92,7 @@ def stream_race(race: Any, batch_seconds: float = BATCH_SECONDS) -> Steps:
                     yield each if isinstance(each, Quiet) else Quiet.STEP
         if not batch.begun:
             yield batch.take_message()
-        with closing(race.again()) as unseen:
+        with closing(race.run_again()) as unseen:
             for number, step in enumerate(unseen):
                 yield (
                     step
@@ -140,7 +140,7 @@ def serialise_lane(lane: LaneRecord) -> Message:
 
 def estimate_lane_seconds(trace: Trace) -> float:
     """What the whole lane takes on its own clock, judged by its steps so far. A lane without any plays in real time."""
-    if trace.ended:
+    if trace.is_finished:
         return trace.seconds
     if not trace.tokens:
         return max(trace.seconds, WATCHED_SECONDS)
@@ -151,7 +151,7 @@ def compute_slowdown(traces: list[Trace]) -> float:
     """Seconds on screen for one on the clocks, so that a race lasts `WATCHED_SECONDS`; at least 1 while it runs."""
     longest = max(max(estimate_lane_seconds(trace) for trace in traces), 1e-6)
     factor = WATCHED_SECONDS / longest
-    return factor if all(trace.ended for trace in traces) else max(1.0, factor)
+    return factor if all(trace.is_finished for trace in traces) else max(1.0, factor)
 
 
 def serialise_step(step: Step, clock: float) -> Message:

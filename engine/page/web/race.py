@@ -31,7 +31,7 @@ from engine.page.web.parts import (
     script_call_by_field_name,
 )
 from engine.page.web.streams import QUIET, Runs, add_api_endpoint, add_run, add_stop
-from engine.race import BASELINE, REMOTE, SHAPE, checked
+from engine.race import BASELINE, REMOTE, SHAPE, validate_setting
 from engine.systems import chain_beside, fill_budget, find, spelled
 
 
@@ -88,7 +88,7 @@ def insert_chain(served: ServedPairs, systems: tuple[str, str], settings: dict[s
         return systems
     system, given = (
         find(right),
-        {dial: int(checked(dial, settings[dial])) for dial in SHAPE if settings[dial] is not None},
+        {dial: int(validate_setting(dial, settings[dial])) for dial in SHAPE if settings[dial] is not None},
     )
     shape = given if len(given) == len(SHAPE) else system.shape(served.choose_pair(settings.get("pair", ""))) | given
     chain = chain_beside(system, shape)

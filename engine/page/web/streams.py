@@ -27,7 +27,7 @@ from engine.page.web.lending import LENDS, ServedPairs, stream_lent_run
 from engine.page.web.pace import address_of
 from engine.page.web.parts import build_wire, find_or_build_script_field, script_call, script_call_by_field_name
 from engine.page.web.sessions import LISTENERS
-from engine.record.constraint import checked as constrained
+from engine.record.constraint import validate_constraint
 from engine.record.failures import lacks_memory
 
 Values = Callable[..., dict[str, Any]]  # of an order, made of what a page or a caller has sent
@@ -51,7 +51,7 @@ async def stream_order(served: ServedPairs, kind: str, values: Values, name: obj
         pair = served.choose_pair(pair_name)
         if text := given.get("constraint"):
             # Compiled before anybody waits for it, in a thread: the page's own loop goes on
-            await asyncio.to_thread(constraint_of, pair, constrained(text))
+            await asyncio.to_thread(constraint_of, pair, validate_constraint(text))
         asked = build_order(pair, kind, given)
         watched = name is not None
         who, address = identify_visitor(watched), identify_visitor(watched=False)
@@ -110,7 +110,7 @@ def sentence_of(error: Exception) -> str:
 
 
 def build_stream_function(served: ServedPairs, kind: str, values: Values) -> Callable[..., AsyncIterator[str]]:
-    """The function as Gradio calls it. It orders what `values` makes of its parameters and streams the news. A page gives a `run` too."""
+    """The function as Gradio calls it. It orders what `values` makes of its parameters and streams news. A page gives a `run` too."""
 
     @wraps(values)
     async def stream(*given: object, run: object = None, **named: object) -> AsyncIterator[str]:

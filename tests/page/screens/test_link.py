@@ -9,7 +9,7 @@ from engine.models.pairs import PAIRS
 from engine.page.screens.cards import choose_shape
 from engine.page.screens.link import read_link
 from engine.race import Settings
-from engine.record.costs import Counted
+from engine.record.costs import ShapeMeans
 from engine.remote.server import Server
 from engine.rounds import timing
 from engine.systems import SYSTEMS
@@ -77,7 +77,7 @@ def test_a_dial_that_the_link_leaves_out_is_the_right_lanes_own():
 
 
 def test_a_link_without_a_shape_asks_for_the_best_one_here_and_a_link_with_one_for_that(monkeypatch):
-    pair = replace(PAIR, calibration=replace(PAIR.calibration, shapes={"tree": {"2x3x4": Counted(2.4, 4.0, 2.0)}}))
+    pair = replace(PAIR, calibration=replace(PAIR.calibration, shapes={"tree": {"2x3x4": ShapeMeans(2.4, 4.0, 2.0)}}))
     monkeypatch.setattr(timing, "verify_ms", lambda *_, **__: {1: 2.0, 8: 9.0})
     monkeypatch.setattr(timing, "draft_ms", lambda *_, **__: (0.0, 0.0))
     papers = {"right": "tree", "depth": 4, "width": 4, "nodes": 8}

@@ -47,14 +47,14 @@ def test_it_tells_how_far_it_is_and_ends_with_the_commands_figures():
     }
     assert [message["done"] for message in between] == list(range(1, 9))
     assert [message["doing"] for message in between[1:-1]] == [f"Racing prompt {at} of 3" for at in (1, 1, 2, 2, 3, 3)]
-    assert last["end"] is True and last["verdict"] == words.sentence(last)
+    assert last["end"] is True and last["verdict"] == words.describe_verdict(last)
     assert {row["name"]: row["identical"] for row in last["systems"]} == {"tree": True, "lookup": True}
     assert [each["index"] for each in last["prompts"]] == [0, 2, 3]
     [refused] = last["refused"]
     assert refused["index"] == 1 and "tokens long" in refused["why"] and len(refused["prompt"]) == 160
     best = next(row for row in last["systems"] if row["name"] == last["best"])
-    assert last["answer"] == verdict.verdict(best) and last["point"]["speedup"] == best["speedup"]
-    assert best["interval"] == verdict.interval(best["by_prompt"], verdict.resamples(3, 0))
+    assert last["answer"] == verdict.judge_system(best) and last["point"]["speedup"] == best["speedup"]
+    assert best["interval"] == verdict.confidence_interval(best["by_prompt"], verdict.draw_resamples(3, 0))
     assert last["titles"] == {"tree": "draft tree", "lookup": "prompt lookup"}
     json.dumps(last)
 
@@ -72,40 +72,40 @@ def test_an_acceptance_length_is_estimated_for_every_best_setting():
 
 
 def test_a_constraint_binds_every_text_that_is_raced(monkeypatch):
-    lanes, right = [], racing.keep
+    lanes, right = [], racing.add_results
 
     def keep(raced, names, race):
         lanes.extend(lane.trace for lane in race.lanes)
         right(raced, names, race)
 
-    monkeypatch.setattr(racing, "keep", keep)
+    monkeypatch.setattr(racing, "add_results", keep)
     pair = tiny_pair(stop_ids=frozenset({STOP}))
     end = run(systems=("forced", "lookup"), pair=pair, max_new_tokens=16, constraint=LETTERS)[-1]
     assert end["constraint"] == LETTERS and [row["identical"] for row in end["systems"]] == [True, True]
     assert len(lanes) == 9 and all(lane.tokens[-1] == STOP for lane in lanes)
     assert all(re.fullmatch(LETTERS.removeprefix("regex:"), pair.tokenizer.decode(lane.tokens[:-1])) for lane in lanes)
-    assert end["systems"][0]["tau"] > 1 and "generate() writes without it" in words.report(end)
+    assert end["systems"][0]["tau"] > 1 and "generate() writes without it" in words.format_report(end)
 
 
 def test_without_names_every_lossless_system_of_the_pair_is_raced(monkeypatch):
     asked = []
     monkeypatch.setattr(
-        racing, "chosen", lambda pair, names, constraint: asked.append((names, constraint)) or ["chain"]
+        racing, "choose_systems", lambda pair, names, constraint: asked.append((names, constraint)) or ["chain"]
     )
     for constraint in ("", LETTERS):
         rows = run(systems=(), pair=tiny_pair(stop_ids=frozenset({STOP})), max_new_tokens=16, constraint=constraint)
         assert [row["name"] for row in rows[-1]["systems"]] == ["chain"] and asked[-1] == (None, constraint)
 
 
-@pytest.mark.parametrize("phase", ["best_setting", "stepped", "raced_in"])
+@pytest.mark.parametrize("phase", ["choose_best_setting", "generate_in_steps", "race_settings"])
 def test_closing_it_frees_everything_in_every_phase(phase):
     """While settings are tried, within generate(), and while systems race."""
     work = race_systems(tiny_pair(), TEXTS, ["tree"], max_new_tokens=20)
     for _ in work:
         inner = innermost(work.gi_frame.f_locals.get("work"), phase)
-        if inner is not None and (phase == "stepped" or innermost(inner, "believed")):
+        if inner is not None and (phase == "generate_in_steps" or innermost(inner, "race_undisturbed")):
             break
-    race = None if phase == "stepped" else innermost(inner, "believed").gi_frame.f_locals["race"]
+    race = None if phase == "generate_in_steps" else innermost(inner, "race_undisturbed").gi_frame.f_locals["race"]
     work.close()
     assert race is None or all(lane.rounds is None for lane in race.lanes)
     assert not [thread for thread in threading.enumerate() if thread.name == "generate"]

@@ -103,7 +103,7 @@ def test_all_steps_before_a_fault_arrive_however_soon_it_comes(count):
         yield from FakeRace.run(race)
         raise KeyError("odd")
 
-    race.polled = polled
+    race.poll_steps = polled
     told = until_it_breaks(race, batch_seconds=1e6)
     assert [message["seq"] for message in told] == [*range(1, len(told) + 1)]
     assert ["start" in message for message in told] == [True] + [False] * (len(told) - 1)
@@ -118,7 +118,7 @@ def test_a_fault_before_any_step_has_nothing_to_tell():
         raise KeyError("odd")
         yield
 
-    race.polled = polled
+    race.poll_steps = polled
     assert until_it_breaks(race) == []
 
 
@@ -128,7 +128,7 @@ def test_a_fault_when_a_race_runs_again_comes_behind_the_last_steps():
         yield
 
     race = race_of(20)
-    race.again = again
+    race.run_again = again
     told = until_it_breaks(race, batch_seconds=1e6)
     assert sum(len(message["steps"]) for message in told) == 40 and not any("end" in message for message in told)
 
@@ -169,7 +169,7 @@ def test_while_a_server_is_waited_for_what_has_arrived_is_sent_and_a_rest_is_ask
         for at, step in ((0, one_node()), (1, piece(0, " a", "stop"))):
             race.lanes[at].trace.steps.append(step)
 
-    race.polled = polled
+    race.poll_steps = polled
     sent = list(number_messages("run", wire.stream_race(race, batch_seconds=0)))
     assert sent[0] is Quiet.IDLE
     told = [json.loads(each.text) for each in sent if isinstance(each, News)]

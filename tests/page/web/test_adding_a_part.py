@@ -26,7 +26,7 @@ from engine.page.screens.link import read_link
 from engine.page.web.lending import ServedPairs
 from engine.page.web.page import build_page
 from engine.policies import POLICIES
-from engine.race import Race, Settings, field
+from engine.race import Race, Settings, parse_field
 from engine.rounds.round_gpu import on_device
 from engine.sampling import Sampling
 from engine.systems import SYSTEMS, find
@@ -132,7 +132,7 @@ def test_every_endpoint_takes_new_parts(api):
 
 
 def test_the_grand_prix_and_the_lab_name_a_new_system():
-    assert field([NAMED, MIX]) == ("vanilla", NAMED, MIX)
+    assert parse_field([NAMED, MIX]) == ("vanilla", NAMED, MIX)
     with pytest.raises(ValueError, match=f"Choose one of .*{NAMED}"):
         Plan((TEXT,), system="vanilla")
 

@@ -160,21 +160,21 @@ def test_the_terminal_says_when_the_page_is_live_and_when_everything_is_ready(fr
     said = []
 
     class Noted:
-        words = waiting = ""
+        progress_text = waiting = ""
 
         def __init__(self, pair, device, of="", waits=lambda: False):
             self.pair, self.waits = pair, waits
 
-        def make_opening(self) -> None:
+        def prepare_opening_race(self) -> None:
             said.append(("opening", self.pair.title, capsys.readouterr().out))
 
-        def make_rest(self) -> None:
+        def prepare_rest(self) -> None:
             front.asked = math.inf
             rests = self.waits()
             front.asked = -math.inf
             said.append((rests, self.waits(), self.pair.title, capsys.readouterr().out))
 
-    page = {"build": lambda served: None, "mounted": lambda *_: Live(), "spoken_of": lambda served: {}}
+    page = {"build_page": lambda served: None, "mount_page": lambda *_: Live(), "describe_pairs": lambda served: {}}
     monkeypatch.setitem(sys.modules, "engine.page.web.page", SimpleNamespace(**page))
     monkeypatch.setattr("engine.models.loading.load", lambda pair, *_: SimpleNamespace(title=pair.title, remote=None))
     monkeypatch.setattr("engine.page.screens.readiness.Readiness", Noted)
@@ -191,7 +191,7 @@ def test_no_collection_of_garbage_goes_through_what_the_start_has_made(front, mo
     kept = []
 
     class Noted:
-        words = waiting = ""
+        progress_text = waiting = ""
 
         def __init__(self, pair, *_, **__):
             self.pair = pair
@@ -200,9 +200,9 @@ def test_no_collection_of_garbage_goes_through_what_the_start_has_made(front, mo
             kept.append((gc.get_freeze_count(), gc.isenabled()))
             self.made = [[each] for each in range(10_000)]  # more than anything else that comes and goes
 
-        make_opening = make_rest = note
+        prepare_opening_race = prepare_rest = note
 
-    page = {"build": lambda served: None, "mounted": lambda *_: Live(), "spoken_of": lambda served: {}}
+    page = {"build_page": lambda served: None, "mount_page": lambda *_: Live(), "describe_pairs": lambda served: {}}
     monkeypatch.setitem(sys.modules, "engine.page.web.page", SimpleNamespace(**page))
     monkeypatch.setattr("engine.models.loading.load", lambda pair, *_: SimpleNamespace(title=pair.title, remote=None))
     monkeypatch.setattr("engine.page.screens.readiness.Readiness", Noted)

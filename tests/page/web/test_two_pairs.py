@@ -13,7 +13,7 @@ from engine.page.screens.device import Device
 from engine.page.web import streams
 from engine.page.web.lending import ServedPairs
 from engine.page.web.page import build_page, describe_pairs
-from engine.record.calibration import Counted
+from engine.record.calibration import ShapeMeans
 from engine.rounds.pair_costs import PairCosts
 from engine.systems import SYSTEMS
 from helpers.commands import awaited
@@ -73,7 +73,7 @@ def test_the_head_offers_both_pairs_with_what_is_measured_of_each():
 def counted(name: str, best: str) -> LoadedPair:
     """A pair on which a draft tree of that shape is the best by far."""
     pair = named(name)
-    shapes = {shape: Counted(9.0 if shape == best else 1.1, 8.0, 4.0) for shape in ("4x4x8", "2x3x4")}
+    shapes = {shape: ShapeMeans(9.0 if shape == best else 1.1, 8.0, 4.0) for shape in ("4x4x8", "2x3x4")}
     pair = replace(pair, calibration=replace(pair.calibration, shapes={"tree": shapes}))
     SYSTEMS["tree"].costs(pair)
     return pair
