@@ -21,12 +21,12 @@ from engine.measure.options import (
     add_pair,
     add_remote,
     add_shape,
-    chat_ways,
-    given_pair,
-    given_remote,
-    refusals,
+    apply_shape_option,
+    chat_options_of,
+    exit_on_refusal,
+    pair_of_options,
     register_parts,
-    shaped,
+    remote_of_options,
 )
 from engine.models.gguf.files import is_gguf
 from engine.models.pairs import EMBEDDED, OFFERED, PAIRS, QUANTISATIONS, LoadedPair, Pair, is_here, one_of
@@ -34,7 +34,7 @@ from engine.page.screens.heap import share_arenas
 from engine.page.views import standalone
 from engine.page.web import import_gradio
 from engine.page.web.front import Front
-from engine.record.failures import chain, lacks_memory
+from engine.record.failures import iterate_causes, lacks_memory
 from engine.record.quiet import Quiet
 
 if TYPE_CHECKING:
@@ -55,16 +55,16 @@ def main() -> None:
     add_shape(parser)
     options = parser.parse_args()
     host, port = "0.0.0.0" if "SPACE_ID" in os.environ else "127.0.0.1", options.port
-    with refusals():
+    with exit_on_refusal():
         register_parts(options)
-        pair = given_pair(options, otherwise=os.environ.get("TREERACE_PAIR", "embedded"))
+        pair = pair_of_options(options, otherwise=os.environ.get("TREERACE_PAIR", "embedded"))
         kept = options.quantisation or os.environ.get("TREERACE_QUANTISATION")
         if options.spread == "matrices":
             instead = "the page is served by one. Use --spread layers."
             raise ValueError(f"--spread matrices needs several processes, and {instead}")
         kept = kept and one_of(QUANTISATIONS, kept, "quantisation")
         how = {"quantisation": kept, "spread": options.spread, "device": options.device}
-        remote, ways = given_remote(options), chat_ways(options)
+        remote, ways = remote_of_options(options), chat_options_of(options)
 
     def suits(tokenizer: "PreTrainedTokenizerBase") -> None:
         """Raises `ValueError` where the pair's template cannot do what is asked of it."""
@@ -77,7 +77,7 @@ def main() -> None:
         if own.pair.name == pair.name:  # others beside it have their own ways
             suits(own.tokenizer)
             served = replace(served, **ways)
-        return shaped(options, served)
+        return apply_shape_option(options, served)
 
     # Only Gradio's own server is lent GPUs. None is lent yet at the start, so each race measures its costs when it has one
     if "SPACES_ZERO_GPU" in os.environ:
@@ -85,14 +85,14 @@ def main() -> None:
             pass
         import_module("spaces")  # before PyTorch is
         from engine.models.loading import load
-        from engine.page.web.lending import Served
-        from engine.page.web.page import build, launch
+        from engine.page.web.lending import ServedPairs
+        from engine.page.web.page import build_page, launch_page
 
         with refused_by_sentence():
             own = as_served(load(pair, **how))
         others = [each for name in names_beside(pair, how) if (each := beside(name, how, as_served))]
-        return launch(build(Served(own, others)), host, port, remote)
-    front = Front(standalone.opening())
+        return launch_page(build_page(ServedPairs(own, others)), host, port, remote)
+    front = Front(standalone.render_opening_page())
     with usable(port):
         port = front.serve(host, port)
     beforehand.begin("engine.kernels.beforehand:compile_largest", "engine.nets.eagle_compiled:compile_forwards")
@@ -105,7 +105,7 @@ def main() -> None:
     except SystemExit as refused:
         end(str(refused))
     except Exception as error:
-        if not any(map(lacks_memory, chain(error))):
+        if not any(map(lacks_memory, iterate_causes(error))):
             raise
         instead = "Free some, choose another --pair, or take a larger machine."
         end(f"There is too little memory here for {pair.title}. {instead}")
@@ -159,23 +159,23 @@ def go_live(
     # What takes seconds to import is imported behind the opening page
     from engine.models.loading import checked_files, load
     from engine.page.screens.device import DEVICE
-    from engine.page.screens.readiness import Readiness, compiling
+    from engine.page.screens.readiness import Readiness, append_compile_count
 
     set_apart()
 
     def hear(progress):
-        front.words = lambda: progress.words
+        front.progress_text = lambda: progress.words
 
     def opened(own: LoadedPair) -> Readiness:
         """The pair's readiness, with its opening race ready."""
         ready = Readiness(as_served(own), DEVICE, waits=lambda: front.page_is_coming)
-        front.words = lambda: ready.words
-        ready.make_opening()
+        front.progress_text = lambda: ready.progress_text
+        ready.prepare_opening_race()
         return ready
 
-    front.words = lambda: compiling("Loading the models")
-    front.heard, front.dropped = DEVICE.heard, DEVICE.dropped
-    front.runs = lambda: len(DEVICE.line.everyone)
+    front.progress_text = lambda: append_compile_count("Loading the models")
+    front.note_page_alive, front.drop_run = DEVICE.note_page_alive, DEVICE.drop_run
+    front.count_runs = lambda: len(DEVICE.line.all_jobs)
     another = pair.name not in EMBEDDED or how | AS_FILED != how
     unread = unread_files(pair)
     reading = read_apart(unread)
@@ -185,20 +185,20 @@ def go_live(
         ready = opened(load(PAIRS["small"] if another else pair, how["device"]))
     names = names_beside(pair, how)
     small = beside("small", how, as_served) if "small" in names else None
-    front.words = lambda: "Building the live page"
+    front.progress_text = lambda: "Building the live page"
     import_gradio()
-    from engine.page.web.lending import Served
-    from engine.page.web.page import build, mounted, spoken_of
+    from engine.page.web.lending import ServedPairs
+    from engine.page.web.page import build_page, describe_pairs, mount_page
 
-    served = Served(ready.pair, [small] if small else [])
-    front.served = lambda: spoken_of(served)
-    live = mounted(build(served), ready.pair.remote)
+    served = ServedPairs(ready.pair, [small] if small else [])
+    front.served = lambda: describe_pairs(served)
+    live = mount_page(build_page(served), ready.pair.remote)
     gc.collect()  # what compiling has left
     set_apart()
     front.hand_over(live)
     print("The page is live; more systems are made ready behind it.", flush=True)
     if another:
-        front.words = lambda: f"Loading {pair.title}"
+        front.progress_text = lambda: f"Loading {pair.title}"
         for process in reading:
             process.wait()
         with refused_by_sentence():
@@ -211,21 +211,21 @@ def go_live(
         return front.page_is_coming
 
     all_ready = [ready, *(Readiness(each, DEVICE, each.title, waits) for each in served.others)]
-    front.words = lambda: next((each.words for each in all_ready if each.waiting), "")
+    front.progress_text = lambda: next((each.progress_text for each in all_ready if each.waiting), "")
     for each in all_ready:
-        each.make_rest()
+        each.prepare_rest()
     for name in names:
         if name == "small":
             continue
-        front.words = partial("Loading {}".format, PAIRS[name].title)
+        front.progress_text = partial("Loading {}".format, PAIRS[name].title)
         for process in read_apart(unread_files(PAIRS[name])):
             process.wait()
         if other := beside(name, how, as_served):
             served.others.append(other)
             made = Readiness(other, DEVICE, other.title, waits)
-            front.words = partial(getattr, made, "words")
-            made.make_rest()
-    DEVICE.carry_out(collected())
+            front.progress_text = partial(getattr, made, "progress_text")
+            made.prepare_rest()
+    DEVICE.run_preparation(collected())
     set_apart()
     print("Everything is ready.", flush=True)
 

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.measure.options import Parser, refusals, register_parts
+from engine.measure.options import Parser, exit_on_refusal, register_parts
 from engine.shell import bench, models, race
 
 
@@ -125,7 +125,7 @@ def main(arguments: list[str]) -> None:
     options.command = shlex.join(["python", "-m", "engine", *arguments])
     alone = getattr(options, "json", False)
     try:
-        with refusals(), redirect_stdout(io.StringIO()) if alone else nullcontext():
+        with exit_on_refusal(), redirect_stdout(io.StringIO()) if alone else nullcontext():
             if "part" in options:
                 register_parts(options)
             figures = import_module(ALL[called].module).main(options)

@@ -2,7 +2,7 @@
 and no page.
 
 A broken system races like any other. "tree!mask" is the system tree with the break `mask` (`engine.systems.find`).
-`engine.page.screens.break_distance.measure` says how far it is from the target's own distribution.
+`engine.page.screens.break_distance.measure_break` says how far it is from the target's own distribution.
 """
 
 from dataclasses import dataclass, field

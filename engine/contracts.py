@@ -10,7 +10,7 @@ import torch
 from engine.models.advice import CONSTRAINT, DRAFT, TABLE, way_to
 from engine.record.calibration import Calibration
 from engine.record.costs import Costs
-from engine.record.parsing import shown
+from engine.record.parsing import quote
 from engine.record.trace import ACCEPTED, REJECTED, ROOT, UNREACHED
 from engine.sampling import Sampling
 from engine.tree import DraftTree
@@ -263,7 +263,7 @@ class Registry(UserDict[str, type[P]]):
     def __getitem__(self, name: str) -> type[P]:
         """Raises `KeyError` for an unknown name, with a sentence that lists the known ones."""
         if name not in self.data:
-            raise KeyError(f"Unknown {self.kind} {shown(name)}. Available: {', '.join(self.data)}.")
+            raise KeyError(f"Unknown {self.kind} {quote(name)}. Available: {', '.join(self.data)}.")
         entry: Any = self.data[name]
         if isinstance(entry, str):
             file, _, found = entry.partition(".")

@@ -33,7 +33,7 @@ from engine.models.constraint import compiled
 from engine.models.loading import DTYPES, hardware_name
 from engine.models.pairs import LoadedPair, Pair
 from engine.models.refusals import attention_of, draft_obstacle, obstacle
-from engine.race import SHAPE, checked
+from engine.race import SHAPE, validate_setting
 from engine.sampling import Sampling
 from engine.systems import System, find
 from engine.tree import LARGEST_TREE
@@ -141,7 +141,7 @@ def treerace(
         sampling = replace(sampling, constraint=bound)
     chosen = find(system or ("tree" if draft is not None else "lookup"))
     shape = {
-        name: int(checked(name, getattr(chosen, name) if value is None else value))
+        name: int(validate_setting(name, getattr(chosen, name) if value is None else value))
         for name, value in zip(SHAPE, (depth, width, nodes), strict=True)
     }
     text, streamers = input_ids.cpu(), [] if stream_to is None else [stream_to]

@@ -22,11 +22,11 @@ from engine.models.chat import prompt_tokens
 from engine.models.constraint import constraint_of
 from engine.models.pairs import LoadedPair
 from engine.models.text import TextStream, label
-from engine.record.constraint import checked as constrained
+from engine.record.constraint import validate_constraint
 from engine.record.disturbance import BUSY
-from engine.record.parsing import holds_half, shown
+from engine.record.parsing import has_lone_surrogate, quote
 from engine.record.quiet import Quiet
-from engine.record.race_file import LaneRecord, Record, compare
+from engine.record.race_file import LaneRecord, Record, compare_lanes
 from engine.record.trace import Step, Trace
 from engine.remote.lane import RemoteLane
 from engine.remote.server import Server
@@ -75,46 +75,46 @@ class Settings:
         return {name: value for name in SHAPE if (value := getattr(self, name)) is not None}
 
     def __post_init__(self):
-        constrained(self.constraint)
+        validate_constraint(self.constraint)
         if not isinstance(self.prompt, str) or not self.prompt.strip():
             raise ValueError("The prompt is empty. Write a few words for the model to go on from.")
         if len(self.prompt) > LONGEST_PROMPT:
             raise ValueError(
                 f"The prompt has {len(self.prompt):,} characters; at most {LONGEST_PROMPT:,} are read. Shorten it."
             )
-        if holds_half(self.prompt):
+        if has_lone_surrogate(self.prompt):
             raise ValueError("The prompt holds half a character (a lone surrogate), which no text can. Write it anew.")
         for system in map(find, (name for name in self.systems if name != REMOTE)):
             for name in SHAPE:
-                checked(name, getattr(system, name))
+                validate_setting(name, getattr(system, name))
             system.refuse_to_be_free(self.constraint)
         for name in LIMITS:
             if getattr(self, name) is not None or name not in SHAPE:
-                object.__setattr__(self, name, checked(name, getattr(self, name)))
+                object.__setattr__(self, name, validate_setting(name, getattr(self, name)))
 
 
-def checked(name: str, value: object) -> int | float:
+def validate_setting(name: str, value: object) -> int | float:
     """The setting's value. Raises `ValueError` when it is out of `LIMITS` or no number."""
     (least, most), what = LIMITS[name], name.replace("_", " ").capitalize()
     finite = isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
     if isinstance(value, bool) or not isinstance(value, int | float) or not finite:
-        raise ValueError(f"{what} must be a number between {least:,} and {most:,}, got {shown(value)}.")
+        raise ValueError(f"{what} must be a number between {least:,} and {most:,}, got {quote(value)}.")
     if not least <= value <= most:
-        raise ValueError(f"{what} must be between {least:,} and {most:,}, got {shown(value)}.")
+        raise ValueError(f"{what} must be between {least:,} and {most:,}, got {quote(value)}.")
     if name == "temperature":
         refuse_too_cold(value)
         return value
     if value != int(value):
-        raise ValueError(f"{what} must be a whole number, got {shown(value)}.")
+        raise ValueError(f"{what} must be a whole number, got {quote(value)}.")
     return int(value)
 
 
-def field(systems: object) -> tuple[str, ...]:
+def parse_field(systems: object) -> tuple[str, ...]:
     """The systems of a grand prix, the baseline first. Raises `ValueError` for too few, too many, and for one that is there twice."""
     if not isinstance(systems, list | tuple) or not all(isinstance(each, str) for each in systems):
-        raise ValueError(f'The systems must be a list of names such as ["tree", "eagle"], got {shown(systems)}.')
+        raise ValueError(f'The systems must be a list of names such as ["tree", "eagle"], got {quote(systems)}.')
     if twice := [name for name, count in Counter(systems).items() if count > 1]:
-        raise ValueError(f"{shown(twice[0])} is in the field twice. Name every system once.")
+        raise ValueError(f"{quote(twice[0])} is in the field twice. Name every system once.")
     names, (least, most) = (BASELINE, *(each for each in systems if each != BASELINE)), FIELD
     if not least <= len(names) <= most:
         raise ValueError(
@@ -124,7 +124,7 @@ def field(systems: object) -> tuple[str, ...]:
     return names
 
 
-def encoded(pair: LoadedPair, prompt: str) -> list[int]:
+def encode_prompt(pair: LoadedPair, prompt: str) -> list[int]:
     """The tokens, with the chat template where the pair chats. Raises `ValueError` where that is impossible or exceeds the context."""
     tokens = prompt_tokens(pair, prompt)
     if len(tokens) >= pair.context:
@@ -215,7 +215,7 @@ class Lane:
             **of_tree,
         )
 
-    def filed(self) -> LaneRecord:
+    def to_record(self) -> LaneRecord:
         """The lane as a record that grows with it."""
         system = self.system
         return LaneRecord(system.title, system.idea, system.guarantee, system.costs(self.pair), self.trace)
@@ -242,7 +242,7 @@ class Race:
 
     def __init__(self, pair: LoadedPair, settings: Settings, tokens: list[int] | None = None):
         """`tokens` are written on from instead of the prompt's own; `settings.prompt` then only names them."""
-        prompt = encoded(pair, settings.prompt) if tokens is None else tokens
+        prompt = encode_prompt(pair, settings.prompt) if tokens is None else tokens
         self.pair, self.settings = pair, settings
         constraint = constraint_of(pair, settings.constraint, settings.guesses)
         sampling = Sampling(
@@ -278,22 +278,22 @@ class Race:
 
     def run(self) -> Generator[tuple[int, Step], None, None]:
         """Steps as (lane index, step). The lane whose clock is behind goes next. Closing the iterator frees every lane."""
-        with closing(self.polled()) as steps:
+        with closing(self.poll_steps()) as steps:
             for each in steps:
                 if isinstance(each, Quiet):
                     time.sleep(LOOK)
                 else:
                     yield each
 
-    def polled(self) -> Generator[tuple[int, Step] | Quiet, None, None]:
+    def poll_steps(self) -> Generator[tuple[int, Step] | Quiet, None, None]:
         """`run` for those who have other work: it yields `Quiet.IDLE` where `run` sleeps."""
         try:
             self.warm_up()
             for remote in self.remote.values():
-                remote.begin()
+                remote.send_request()
             while not all(lane.finished for lane in self.lanes):
                 for index, remote in self.remote.items():
-                    while not remote.finished and (step := remote.arrived()):
+                    while not remote.finished and (step := remote.take_step()):
                         yield index, step
                 running = [index for index, lane in self.local.items() if not lane.finished]
                 if running:
@@ -305,7 +305,7 @@ class Race:
             for lane in self.lanes:
                 lane.close()
 
-    def watched(self, seconds: float) -> Generator[bool, None, None]:
+    def run_watched(self, seconds: float) -> Generator[bool, None, None]:
         """Runs to the end. Yields after every step whether `seconds` have passed since it last said so. Closing it frees every lane."""
         told = time.monotonic()
         with closing(self.run()) as steps:
@@ -328,8 +328,8 @@ class Race:
 
     def record(self) -> Record:
         """The race as a record that grows with it. Costs of forwards that are not known yet are measured (`engine.rounds.timing`)."""
-        return Record([lane.filed() for lane in self.lanes], "")
+        return Record([lane.to_record() for lane in self.lanes], "")
 
     def result(self) -> dict:
-        """Figures by lane and the comparison of every lane with the first (`engine.record.race_file.compare`)."""
-        return compare([(lane.trace, lane.system.guarantee) for lane in self.lanes], busy=self.busy)
+        """Figures by lane and the comparison of every lane with the first (`engine.record.race_file.compare_lanes`)."""
+        return compare_lanes([(lane.trace, lane.system.guarantee) for lane in self.lanes], busy=self.busy)

@@ -13,9 +13,9 @@ from engine.drafters import DRAFTERS
 from engine.models.pairs import LoadedPair
 from engine.named_systems import NAMED
 from engine.policies import POLICIES
-from engine.record.calibration import sizes
-from engine.record.costs import Costs, Counted
-from engine.record.parsing import shown
+from engine.record.calibration import parse_shape
+from engine.record.costs import Costs, ShapeMeans
+from engine.record.parsing import quote
 from engine.rounds.guiding import Mask, masked
 from engine.rounds.pair_costs import PairCosts
 from engine.rounds.round import HostRounds
@@ -35,7 +35,7 @@ def spelled(shape: Mapping[str, Any]) -> str:
 
 def sized(shape: str) -> dict[str, int]:
     """The shape that `spelled` spells."""
-    return dict(zip(SHAPE, sizes(shape), strict=True))
+    return dict(zip(SHAPE, parse_shape(shape), strict=True))
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class System:
         if lack := self.lack(pair):
             raise ValueError(lack.refusal)
 
-    def counted(self, pair: LoadedPair) -> Mapping[str, Counted]:
+    def counted(self, pair: LoadedPair) -> Mapping[str, ShapeMeans]:
         """The shapes that were counted of this system on the pair. A break has those of what it breaks; a shape in the name is all."""
         return pair.calibration.shapes.get(self.name.partition("!")[0], {})
 
@@ -172,7 +172,9 @@ class System:
             if not system.decided_there(pair, own, sampling):
                 continue
             counted = {
-                name: each for name, each in system.counted(pair).items() if all(map(le, sizes(name), limits.values()))
+                name: each
+                for name, each in system.counted(pair).items()
+                if all(map(le, parse_shape(name), limits.values()))
             }
             costs = PairCosts(pair).of_device(system.drafter, system.policy).with_shapes(counted) if counted else FREE
             shape = sized(costs.best_shape) if counted else own
@@ -194,7 +196,7 @@ class System:
         """Fresh parts for one lane. `costs` are this machine's. Raises `ValueError` when the pair or the shape does not allow it."""
         self.refuse_without(pair)
         drafter, _, rule = self.parts
-        best = costs.chosen_of(drafter.choices(pair))
+        best = costs.best_drafter_among(drafter.choices(pair))
         guessing = drafter(pair, capacity, **({"chosen": best} if best else {}))
         guessing.stop_ids = pair.stop_ids
         return guessing, self.grower(pair, {"depth": depth, "width": width, "nodes": nodes}, costs), rule()
@@ -264,7 +266,7 @@ def find(name: object) -> System:
         return SYSTEMS[name]
     if shaped := re.fullmatch(r"(.+):([0-9]{1,4})x([0-9]{1,4})x([0-9]{1,4})", name):
         if ":" in shaped[1]:
-            raise ValueError(f"{shown(name)} has two shapes. Give it one, as in tree:3x2x8.")
+            raise ValueError(f"{quote(name)} has two shapes. Give it one, as in tree:3x2x8.")
         depth, width, nodes = (int(each) for each in shaped.groups()[1:])
         found = replace(find(shaped[1]), name=name, depth=depth, width=width, nodes=nodes)
         one_path = found.guesses and "/" in name and (width == 1 or not found.branches)
@@ -320,14 +322,14 @@ def chain_named(chain: System) -> System:
 
 def unknown(name: object) -> ValueError:
     names = ", ".join(SYSTEMS)
-    return ValueError(f"Unknown system {shown(name)}. Available: {names}, or a mix such as model/kary/token_match.")
+    return ValueError(f"Unknown system {quote(name)}. Available: {names}, or a mix such as model/kary/token_match.")
 
 
 def break_of(right: System, broken: str) -> System:
     """The system `right` with one thing wrong. Raises `ValueError` for an unknown break, and where the break changes nothing."""
     if broken not in BREAKS:
         raise ValueError(
-            f"Unknown break {shown(broken)}. Available: {', '.join(BREAKS)}, one at a time, as in tree!mask."
+            f"Unknown break {quote(broken)}. Available: {', '.join(BREAKS)}, one at a time, as in tree!mask."
         )
     chosen = BREAKS[broken]
     wrong = replace(

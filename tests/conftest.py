@@ -216,7 +216,7 @@ def front():
     from engine.page.views import standalone
     from engine.page.web.front import Front
 
-    front = Front(standalone.opening())
+    front = Front(standalone.render_opening_page())
     front.url = f"http://127.0.0.1:{front.serve('127.0.0.1', 0)}/"
-    front.words = lambda: "Making ready 2 of 18: draft tree"
+    front.progress_text = lambda: "Making ready 2 of 18: draft tree"
     return front

@@ -18,16 +18,22 @@ from engine.acceptance.walk import residual
 from engine.acceptance.without_replacement import WithoutReplacement
 from engine.decode import decode
 from engine.drafters import DRAFTERS
-from engine.measure.options import gallery, given_pair, load_given, own_place, writable
-from engine.measure.prompts import read
-from engine.measure.racing import allows
-from engine.measure.ways import plainly
+from engine.measure.options import (
+    choose_output_path,
+    load_gallery,
+    load_pair_of_options,
+    pair_of_options,
+    validate_output_path,
+)
+from engine.measure.prompts import read_prompts
+from engine.measure.racing import reason_against
+from engine.measure.ways import decode_plainly
 from engine.models.chat import prompt_tokens
 from engine.models.pairs import EMBEDDED, LoadedPair
 from engine.race import Settings
 from engine.record.calibration import Calibration
 from engine.record.compact_json import to_json
-from engine.record.costs import Counted
+from engine.record.costs import ShapeMeans
 from engine.rounds.round import Stopwatch
 from engine.rounds.timing import CONTEXT, verify_ms
 from engine.sampling import Sampling
@@ -48,7 +54,9 @@ def continued(pair: LoadedPair, prompts: list[str], tokens: int, temperature: fl
     """The prompts with the target's own continuations, up to `tokens` tokens each."""
     begun = [prompt_tokens(pair, prompt)[: pair.context // 2] for prompt in prompts]
     sampling = Sampling(temperature)
-    return [(ids, plainly(pair, ids, tokens, sampling)) for ids in tqdm(begun, desc=f"texts at T = {temperature:g}")]
+    return [
+        (ids, decode_plainly(pair, ids, tokens, sampling)) for ids in tqdm(begun, desc=f"texts at T = {temperature:g}")
+    ]
 
 
 @torch.inference_mode()
@@ -149,15 +157,15 @@ def calibrate(pair: LoadedPair, prompts: list[str], tokens: int, temperature: fl
     return replace(measured, shapes=shapes_by_system(replace(pair, calibration=measured), prompts))
 
 
-def shapes_by_system(pair: LoadedPair, prompts: list[str]) -> dict[str, dict[str, Counted]]:
+def shapes_by_system(pair: LoadedPair, prompts: list[str]) -> dict[str, dict[str, ShapeMeans]]:
     """Of every named system that takes a shape and guesses something on this pair: its rounds by shape, its own shape first.
 
     Nothing is timed; `System.shape` weighs these figures with what forwards cost on a machine. The texts are few and short, so that all
     systems take minutes: with 40 tokens two shapes' tau had the ratio that they have in 128 tokens of all prompts, within 5 %.
     """
     texts = [prompt_tokens(pair, prompt)[: pair.context // 2] for prompt in prompts[:: -(-len(prompts) // PROMPTS)]]
-    able = [each for each in SYSTEMS.values() if each.guesses and not each.limits and not allows(pair, each)]
-    found: dict[str, dict[str, Counted]] = {}
+    able = [each for each in SYSTEMS.values() if each.guesses and not each.limits and not reason_against(pair, each)]
+    found: dict[str, dict[str, ShapeMeans]] = {}
     for system in (bar := tqdm(able, desc="shapes")):
         bar.set_postfix_str(system.name)
         own = counted(pair, system, system.own_shape, texts)
@@ -175,7 +183,7 @@ def other_shapes(system: System) -> list[dict[str, int]]:
 
 
 @torch.inference_mode()
-def counted(pair: LoadedPair, system: System, shape: dict[str, int], texts: list[list[int]]) -> Counted:
+def counted(pair: LoadedPair, system: System, shape: dict[str, int], texts: list[list[int]]) -> ShapeMeans:
     """The means over all rounds behind these prompts, at every one of `HEATS`. No round is counted that a text's end cuts short."""
     depth = shape["depth"]
     sums = np.zeros(4, int)  # rounds, tokens, rows, levels
@@ -191,7 +199,7 @@ def counted(pair: LoadedPair, system: System, shape: dict[str, int], texts: list
                 sums += 1, emitted, len(done.tree), max(drafted, *done.tree.depth)
                 if done.position + emitted >= len(ids) - 1 + TOKENS:
                     break
-    return Counted(*(round(float(each), 3) for each in sums[1:] / sums[0]))
+    return ShapeMeans(*(round(float(each), 3) for each in sums[1:] / sums[0]))
 
 
 def rounded(values: list[float]) -> list[float]:
@@ -205,15 +213,15 @@ def text_of(measured: Calibration) -> str:
 
 
 def main(options: Namespace) -> None:
-    pair = given_pair(options)
+    pair = pair_of_options(options)
     shipped = Path(pair.calibration) if pair.name in EMBEDDED and pair.calibration else None
-    out = writable(own_place(options.out, shipped, pair.title))
+    out = validate_output_path(choose_output_path(options.out, shipped, pair.title))
     if options.data is None:
-        prompts = [each["prompt"] for domain in gallery().values() for each in domain]
+        prompts = [each["prompt"] for domain in load_gallery().values() for each in domain]
     else:
-        prompts = [prompt.text for prompt in read(options.data, "--data", fewest=1)]
+        prompts = [prompt.text for prompt in read_prompts(options.data, "--data", fewest=1)]
     Settings("a prompt", (), temperature=options.temperature, max_new_tokens=options.tokens)
-    loaded = load_given(options, pair)
+    loaded = load_pair_of_options(options, pair)
     measured = calibrate(loaded, prompts, options.tokens, options.temperature, options.repeats)
     out.write_text(text_of(measured), encoding="utf-8")
     print(f"{out}: {measured}")

@@ -13,9 +13,17 @@ from typing import Any
 
 from tqdm import tqdm
 
-from engine.measure.options import ASSETS, gallery, given_pair, given_remote, load_given, own_place, writable
-from engine.measure.racing import given_settings
-from engine.measure.repeated import Repeated
+from engine.measure.options import (
+    ASSETS,
+    choose_output_path,
+    load_gallery,
+    load_pair_of_options,
+    pair_of_options,
+    remote_of_options,
+    validate_output_path,
+)
+from engine.measure.racing import settings_of_options
+from engine.measure.repeated import RepeatedRace
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, Settings
 from engine.record.compact_json import to_json
@@ -33,19 +41,19 @@ RECORDED: dict[str, tuple[str, str, str, dict[str, Any]]] = {
 
 
 def settings_of(domain: str, title: str, system: str, more: dict) -> Settings:
-    [prompt] = [each["prompt"] for each in gallery()[domain] if each["title"] == title]
+    [prompt] = [each["prompt"] for each in load_gallery()[domain] if each["title"] == title]
     return Settings(prompt, (BASELINE, system), **more)
 
 
 def record(pair: LoadedPair, settings: Settings) -> Record:
     """The record of a race run to its end, and again where it is short, with today's date and, on a CPU, the processor's name."""
     with tqdm(total=len(settings.systems) * settings.max_new_tokens, desc="race", unit="token") as bar:
-        race = Repeated(pair, settings)
+        race = RepeatedRace(pair, settings)
         made = race.record()
         for _, step in race.race.run():
             bar.update(len(step.burst))
         bar.total = bar.n  # texts may end early
-    for _ in race.again():
+    for _ in race.run_again():
         pass
     made.recorded = date.today().isoformat()
     if pair.target.device.type == "cpu" and (name := processor()):
@@ -85,13 +93,13 @@ def write(path: Path, made: Record) -> str:
 
 
 def main(given: Namespace) -> None:
-    named, remote = given_pair(given), given_remote(given)
+    named, remote = pair_of_options(given), remote_of_options(given)
     if given.prompt is None:
-        folder = own_place(given.out, RACES if named.name == "embedded" else None, named.title)
-        files = {writable(folder / f"{name}.json"): settings_of(*each) for name, each in RECORDED.items()}
+        folder = choose_output_path(given.out, RACES if named.name == "embedded" else None, named.title)
+        files = {validate_output_path(folder / f"{name}.json"): settings_of(*each) for name, each in RECORDED.items()}
     else:
-        settings = given_settings(given, (BASELINE, given.system), given.prompt)
-        files = {writable(given.out or Path("race.json")): settings}
-    pair = replace(load_given(given, named), remote=remote)
+        settings = settings_of_options(given, (BASELINE, given.system), given.prompt)
+        files = {validate_output_path(given.out or Path("race.json")): settings}
+    pair = replace(load_pair_of_options(given, named), remote=remote)
     for path, settings in files.items():
         print(write(path, record(pair, settings)), flush=True)

@@ -9,7 +9,7 @@ MIB = 2**20
 os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # above all levels: torch's profiler prints a line at each start and end
 
 
-def peak_mib(device: torch.device, task: Callable[[], object]) -> float | None:
+def measure_peak_mib(device: torch.device, task: Callable[[], object]) -> float | None:
     """The most MiB of tensors that `task` holds at any time, by torch's own allocator, beyond those alive before it.
 
     So caches and temporaries count and loaded weights do not. On a CPU the profiler records every allocation, which slows the task:

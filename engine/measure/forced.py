@@ -9,10 +9,10 @@ count the target's own token, as here. TensorRT-LLM's `TLLM_SPEC_DECODE_FORCE_NU
 Prefill, accepting and the host's own work are left out.
 """
 
-from engine.measure.racing import allows
+from engine.measure.racing import reason_against
 from engine.models.pairs import LoadedPair
 from engine.race import Settings
-from engine.record.parsing import shown
+from engine.record.parsing import quote
 from engine.rounds.pair_costs import PairCosts
 from engine.rounds.timing import CONTEXT
 from engine.systems import System, find
@@ -24,37 +24,35 @@ ESTIMATED = (
 )
 
 
-def checked(tau: object) -> float:
+def validate_tau(tau: object) -> float:
     """The acceptance length. Raises `ValueError` for one that no round can have."""
     if isinstance(tau, bool) or not isinstance(tau, int | float) or not 1 <= tau <= LONGEST:
         raise ValueError(
             f"The acceptance length must be a number of tokens a round, from 1, the target's own alone, to {LONGEST:,}; "
-            f"got {shown(tau)}."
+            f"got {quote(tau)}."
         )
     return float(tau)
 
 
-def most(system: System) -> int:
+def most_tokens_of(system: System) -> int:
     """The most tokens that a round of this system yields: a guess accepted at every depth, and the target's own token."""
     return 1 + (min(system.depth, system.nodes - 1) if system.branches else system.depth)
 
 
-def estimate(pair: LoadedPair, setting: str, tau: float) -> dict:
+def estimate_setting(pair: LoadedPair, setting: str, tau: float) -> dict:
     """What rounds of this setting would give at `tau` tokens each, as plain values. Times are in forwards over one row.
 
     Raises `ValueError` for a setting without a shape of its own, one that the pair does not allow, and one that cannot yield so many.
     """
     Settings("a prompt", (setting,))
     system = find(setting)
-    why = allows(pair, system)
+    why = reason_against(pair, system)
     if not system.guesses:
         why = f"{setting} guesses nothing, so its rounds yield one token. Name a system that guesses."
     elif system.limits:
         why = f"{setting} sizes every tree itself, so it has no shape to estimate. Name one, as in tree:4x4x8."
-    elif not why and tau > most(system):
-        why = (
-            f"A round of {setting} yields at most {most(system)} tokens, the target's own included, so never {tau:g}. "
-        )
+    elif not why and tau > most_tokens_of(system):
+        why = f"A round of {setting} yields at most {most_tokens_of(system)} tokens, the target's own included, so never {tau:g}. "
         why += "Name a deeper shape."
     if why:
         raise ValueError(why)
@@ -72,18 +70,18 @@ def estimate(pair: LoadedPair, setting: str, tau: float) -> dict:
     }
 
 
-def estimates(pair: LoadedPair, settings: list[str], tau: float) -> dict:
+def estimate_settings(pair: LoadedPair, settings: list[str], tau: float) -> dict:
     """What every setting would give at `tau` tokens a round, and of each that cannot have them why not."""
     found: dict[str, list] = {"rows": [], "refused": []}
     for setting in settings:
         try:
-            found["rows"].append(estimate(pair, setting, tau))
+            found["rows"].append(estimate_setting(pair, setting, tau))
         except ValueError as error:
             found["refused"].append(str(error))
     return found
 
 
-def sentences(rows: list[dict]) -> list[str]:
+def describe_estimates(rows: list[dict]) -> list[str]:
     """A sentence for every estimate, then what an estimate is."""
     lines = [
         f"{row['setting']}: with {row['acceptance']:g} tokens a round this machine would give {row['speedup']:.2f}x plain "

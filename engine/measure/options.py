@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from tqdm import tqdm
 
 from engine.models.pairs import QUANTISATIONS, SPREADS, LoadedPair, Pair, named, one_of, own_pair
-from engine.record.constraint import checked as checked_constraint
-from engine.record.files import text_of
+from engine.record.constraint import validate_constraint
+from engine.record.files import read_text_file
 
 if TYPE_CHECKING:  # a command without a server imports no HTTP
     from engine.models.progress import Progress
@@ -33,25 +33,25 @@ PARTS = "treerace.parts"  # entry points of packages that bring parts
 CURVE = "curve.jsonl"  # of a drafter's training, in its folder: a line of JSON for every validation
 
 
-def held_out() -> dict[str, list[str]]:
+def load_held_out_prompts() -> dict[str, list[str]]:
     """Prompts by domain; nothing was trained or calibrated on them."""
     return json.loads((ASSETS / "held_out.json").read_text(encoding="utf-8"))
 
 
-def gallery() -> dict[str, list[dict[str, str]]]:
+def load_gallery() -> dict[str, list[dict[str, str]]]:
     """The page's prompts by domain, each with its title."""
     return json.loads((ASSETS / "prompts.json").read_text(encoding="utf-8"))
 
 
-def chat_examples() -> dict[str, list[dict[str, str]]]:
-    """As `gallery`, for a target with a chat template."""
+def load_chat_examples() -> dict[str, list[dict[str, str]]]:
+    """As `load_gallery`, for a target with a chat template."""
     return json.loads((ASSETS / "chat_examples.json").read_text(encoding="utf-8"))
 
 
 CHAT, CHAT_FILE = "chat", ASSETS / "chat_prompts.jsonl"  # the domain of requests to a chat model
 
 
-def chat_prompts() -> dict[str, list[str]]:
+def load_chat_prompts() -> dict[str, list[str]]:
     """Requests to a chat model by their kind, eight of each; nothing was trained or calibrated on them."""
     kinds: dict[str, list[str]] = {}
     for each in map(json.loads, CHAT_FILE.read_text(encoding="utf-8").splitlines()):
@@ -64,7 +64,9 @@ def first_prompts(domain: str, count: int) -> list[str]:
 
     Raises `ValueError` for an unknown domain and for more than there are.
     """
-    texts = held_out() | {CHAT: [prompt for each in zip(*chat_prompts().values(), strict=True) for prompt in each]}
+    texts = load_held_out_prompts() | {
+        CHAT: [prompt for each in zip(*load_chat_prompts().values(), strict=True) for prompt in each]
+    }
     if not 1 <= count <= len(texts[one_of(texts, domain, "domain")]):
         raise ValueError(f"--prompts must be between 1 and {len(texts[domain])}, got {count}.")
     return texts[domain][:count]
@@ -78,20 +80,20 @@ def refuse_plain(pair: LoadedPair, domains: str) -> None:
         )
 
 
-def count(text: str) -> int:
+def parse_count(text: str) -> int:
     """The type of an option that counts something, of which there is at least one."""
     if (number := int(text)) < 1:
         raise ArgumentTypeError(f"must be at least 1, got {number}")
     return number
 
 
-def count_or_file(text: str) -> int | Path:
+def parse_count_or_file(text: str) -> int | Path:
     """The type of an option that takes a number of held-out prompts, or a file of a person's own."""
     return int(text) if text.lstrip("-").isdigit() else Path(text)
 
 
 def add_pair(parser: ArgumentParser) -> None:
-    """`--pair`, or `--target`, `--draft` and `--drafter` of one's own, for `given_pair`; how it is kept and read, and where."""
+    """`--pair`, or `--target`, `--draft` and `--drafter` of one's own, for `pair_of_options`; how it is kept and read, and where."""
     where = (
         "a GGUF file, a folder with one or with config.json and safetensors, an installed package with a GGUF file, or "
     )
@@ -131,14 +133,14 @@ def register_parts(options: Namespace) -> None:
 
 
 def add_chat(parser: ArgumentParser) -> None:
-    """`--system-prompt` and `--thinking`, for `chat_ways`."""
+    """`--system-prompt` and `--thinking`, for `chat_options_of`."""
     before = "a system message before each prompt, for a target with a chat template"
     parser.add_argument("--system-prompt", metavar="TEXT", default="", help=before)
     thinking = "whether the target thinks before it answers, where its chat template has a switch for that"
     parser.add_argument("--thinking", choices=("on", "off"), help=f"{thinking}; as the template has it when left out")
 
 
-def chat_ways(options: Namespace) -> dict[str, Any]:
+def chat_options_of(options: Namespace) -> dict[str, Any]:
     """What the options of `add_chat` say, by the names of `LoadedPair`. Raises `ValueError` beside `--raw`, which uses no template."""
     if options.raw and (options.system_prompt or options.thinking):
         raise ValueError(
@@ -150,7 +152,7 @@ def chat_ways(options: Namespace) -> dict[str, Any]:
     }
 
 
-def given_pair(options: Namespace, otherwise: str = "embedded") -> Pair:
+def pair_of_options(options: Namespace, otherwise: str = "embedded") -> Pair:
     """The pair that the options of `add_pair` name; `otherwise` is the listed one when they name none.
 
     Raises `ValueError` for an unknown pair, for a pair and a target together, and for what `own_pair` refuses.
@@ -167,14 +169,14 @@ def given_pair(options: Namespace, otherwise: str = "embedded") -> Pair:
     return own_pair(options.target, options.draft, options.drafter, options.name)
 
 
-def own_place(out: Path | None, shipped: Path | None, title: str) -> Path:
+def choose_output_path(out: Path | None, shipped: Path | None, title: str) -> Path:
     """Where a command writes: `out`, or what the repository ships there. Raises `ValueError` for `title` when both are None."""
     if out is None and shipped is None:
         raise ValueError(f"--out is needed for {title}: the repository ships none of its files.")
     return out or shipped  # type: ignore[return-value]
 
 
-def writable(file: Path) -> Path:
+def validate_output_path(file: Path) -> Path:
     """The file, which need not exist, in a folder that does: it is made. Raises `ValueError` where nothing can be written there."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -192,7 +194,7 @@ def add_remote(parser: ArgumentParser) -> None:
     parser.add_argument("--remote-model", metavar="NAME", help="the model to ask it for; its own when left out")
 
 
-def given_remote(options: Namespace) -> "Server | None":
+def remote_of_options(options: Namespace) -> "Server | None":
     """The server that the options of `add_remote` name. Raises `ValueError` for a wrong address, and for a model without one."""
     if options.remote is None and options.remote_model is not None:
         raise ValueError(f"--remote-model {options.remote_model!r} needs --remote, the server's address.")
@@ -203,18 +205,18 @@ def given_remote(options: Namespace) -> "Server | None":
     return Server(options.remote, options.remote_model or "")
 
 
-def load_given(options: Namespace, pair: Pair | None = None) -> LoadedPair:
+def load_pair_of_options(options: Namespace, pair: Pair | None = None) -> LoadedPair:
     """The pair that the options of `add_pair` name, or `pair`, in memory. Raises `ValueError` for what cannot be named or loaded."""
     from engine.models.loading import load  # a command refuses a wrong pair before it imports what would load one
 
-    chosen = given_pair(options) if pair is None else pair
+    chosen = pair_of_options(options) if pair is None else pair
     how = {"quantisation": options.quantisation, "spread": options.spread}
-    with bytes_bar() as tell:
+    with show_loading_bar() as tell:
         return replace(load(chosen, options.device, **how, tell=tell), raw=options.raw)
 
 
 @contextmanager
-def bytes_bar() -> Iterator[Callable[["Progress"], None]]:
+def show_loading_bar() -> Iterator[Callable[["Progress"], None]]:
     """What `load` may tell: it draws a bar on stderr for each model, first while it is fetched, then while it is loaded."""
     bars: dict[str, tqdm] = {}
 
@@ -238,34 +240,34 @@ def add_memory(parser: ArgumentParser) -> None:
 
 
 def add_constraint(parser: ArgumentParser) -> None:
-    """`--json-schema`, `--regex` and `--grammar`, for `given_constraint`."""
+    """`--json-schema`, `--regex` and `--grammar`, for `constraint_of_options`."""
     either = parser.add_mutually_exclusive_group()
     either.add_argument("--json-schema", metavar="FILE", type=Path, help="every text must be JSON of this schema")
     either.add_argument("--regex", metavar="PATTERN", help="every text must match this regular expression")
     either.add_argument("--grammar", metavar="FILE", type=Path, help="every text must be of this Lark grammar")
 
 
-def given_constraint(options: Namespace) -> str:
+def constraint_of_options(options: Namespace) -> str:
     """The constraint that the options of `add_constraint` name, "" for none. Raises `ValueError` for one that is wrong."""
     if options.json_schema is not None:
-        schema = text_of(options.json_schema, "Give --json-schema a JSON schema's file.")
-        return checked_constraint(f"json:{schema}")
+        schema = read_text_file(options.json_schema, "Give --json-schema a JSON schema's file.")
+        return validate_constraint(f"json:{schema}")
     if options.grammar is not None:
-        return checked_constraint("lark:" + text_of(options.grammar, "Give --grammar a Lark grammar's file."))
-    return checked_constraint("" if options.regex is None else f"regex:{options.regex}")
+        return validate_constraint("lark:" + read_text_file(options.grammar, "Give --grammar a Lark grammar's file."))
+    return validate_constraint("" if options.regex is None else f"regex:{options.regex}")
 
 
 def add_shape(parser: ArgumentParser) -> None:
-    """`--shape`, for `shaped`."""
+    """`--shape`, for `apply_shape_option`."""
     best = "race every system in its best shape on this machine, as far as the pair's calibration has counts"
     parser.add_argument("--shape", choices=("best", "paper"), help=f"{best}, or in its paper's; the best when left out")
 
 
-def shaped(options: Namespace, pair: LoadedPair) -> LoadedPair:
+def apply_shape_option(options: Namespace, pair: LoadedPair) -> LoadedPair:
     """The pair, whose systems race in the shapes that `add_shape` names; of several processes in the papers' own, for one choice."""
     from engine.measure import processes  # imports PyTorch, for which a refusal need not wait
 
-    return pair.in_shapes({}) if options.shape == "paper" or processes.count() > 1 else pair
+    return pair.in_shapes({}) if options.shape == "paper" or processes.count_processes() > 1 else pair
 
 
 def add_json(parser: ArgumentParser) -> None:
@@ -273,7 +275,7 @@ def add_json(parser: ArgumentParser) -> None:
 
 
 @contextmanager
-def refusals() -> Iterator[None]:
+def exit_on_refusal() -> Iterator[None]:
     """Ends the command when something inside is refused: the refusal's sentence alone on stderr, exit status 2."""
     try:
         yield

@@ -52,7 +52,7 @@ class ServerPeer:
         return f"{self.engine or 'server'} at {Server(self.server.address).label}"
 
     @property
-    def said(self) -> str:
+    def describe(self) -> str:
         """What the table says of it."""
         given = "token ids" if self.engine in EVERY else "the prompt as text"
         clock = "its own clock" if self.engine in telling.TELLS_SECONDS else "from the request to the last piece"
@@ -65,9 +65,9 @@ class ServerPeer:
         asked |= telling.ASKED.get(self.engine, {}) | EVERY.get(self.engine, {})
         given = prompt if self.engine in EVERY else pair.tokenizer.decode(prompt, skip_special_tokens=True)
         answer = Answer(self.server, given, asked, whole=True)
-        answer.begin()
+        answer.send_request()
         try:
-            pieces = answer.all()
+            pieces = answer.wait_for_pieces()
         finally:
             answer.close()
         if pieces[-1].end == FAILED:
@@ -85,16 +85,16 @@ def server_peers(addresses: list[str]) -> list[ServerPeer]:
     """The servers at the addresses. Raises `ValueError` for a wrong address, one named twice, and one that cannot be reached."""
     found: list[ServerPeer] = []
     for given in addresses:
-        server = Server(telling.address_of(given))
+        server = Server(telling.complete_address(given))
         if any(server.address.rstrip("/") == each.server.address.rstrip("/") for each in found):
             raise ValueError(f"--peer-server names {server.label} twice. Name every server once.")
-        about = telling.about(server)
+        about = telling.identify_server(server)
         found.append(ServerPeer(Server(server.address, about.model), about.engine))
     return found
 
 
 @dataclass
-class Others:
+class OtherEngines:
     """Ways of other engines by name. `groups` holds settings of one way, by guesses a round; `said` tells which engine is left out."""
 
     ways: dict[str, Way] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class Others:
         self.ways |= {name: partial(way, guesses=count) for count, name in self.groups[group].items()}
 
 
-def given_peers(options: Namespace, constraint: str) -> list[ServerPeer]:
+def peers_of_options(options: Namespace, constraint: str) -> list[ServerPeer]:
     """The servers that the options of `add_peers` name. Raises `ValueError` for one alone, under a constraint, or out of reach."""
     if options.peer_server and not options.peers:
         raise ValueError(f"--peer-server {options.peer_server[0]!r} needs --peers, which it is one of.")
@@ -117,9 +117,9 @@ def given_peers(options: Namespace, constraint: str) -> list[ServerPeer]:
 
 
 @contextmanager
-def others_beside(pair: LoadedPair, servers: list[ServerPeer]) -> Iterator[Others]:
+def load_other_engines(pair: LoadedPair, servers: list[ServerPeer]) -> Iterator[OtherEngines]:
     """The servers, and the engines whose packages are installed, with the pair's weights loaded. Their files are gone afterwards."""
-    found = Others()
+    found = OtherEngines()
     there = [name for name, (module, _) in PACKAGES.items() if importlib.util.find_spec(module)]
     for name in (each for each in PACKAGES if each not in there):
         found.said.append(f"{name} is left out: `pip install {PACKAGES[name][1]}` adds it.")
@@ -136,7 +136,7 @@ def others_beside(pair: LoadedPair, servers: list[ServerPeer]) -> Iterator[Other
             found.said.append(f"{' and '.join(there)} cannot be compared. {error}")
             found.ways, found.groups = {}, {}
         found.ways |= {each.name: each for each in servers}
-        found.said += [each.said for each in servers]
+        found.said += [each.describe for each in servers]
         yield found
         found.ways.clear()
 
@@ -150,17 +150,17 @@ def refuse_many_copies(pair: LoadedPair) -> None:
         raise ValueError(f"{asked} Choose a smaller pair.")
 
 
-def own_kind(pair: LoadedPair) -> str:
+def gguf_kind_of(pair: LoadedPair) -> str:
     """Which of `gguf_writing.KINDS` keeps weights as the pair does, or nearly so."""
     return "Q8_0" if pair.dtype == "8-bit" else "F16"
 
 
-def own_file(pair: LoadedPair) -> Path | None:
+def gguf_file_of(pair: LoadedPair) -> Path | None:
     """The GGUF file that the target came from, as somebody else wrote it; None where it came from anything else."""
     return Path(pair.pair.target) if is_gguf(pair.pair.target) else None
 
 
-def cut(pair: LoadedPair, tokens: Iterator[int], most: int) -> list[int]:
+def cut_at_stop_token(pair: LoadedPair, tokens: Iterator[int], most: int) -> list[int]:
     """The tokens up to a stop token, and no more than `most`."""
     written: list[int] = []
     for token in tokens:
@@ -170,7 +170,7 @@ def cut(pair: LoadedPair, tokens: Iterator[int], most: int) -> list[int]:
     return written
 
 
-def add_llama_cpp(found: Others, pair: LoadedPair, folder: Path) -> None:
+def add_llama_cpp(found: OtherEngines, pair: LoadedPair, folder: Path) -> None:
     """llama.cpp's own guesses in this package are copies of what followed the same tokens before.
 
     It runs a target's own GGUF file as it is, beside those that are written of the weights where they can be.
@@ -178,7 +178,7 @@ def add_llama_cpp(found: Others, pair: LoadedPair, folder: Path) -> None:
     import llama_cpp
     from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
-    own, files = own_file(pair), {}
+    own, files = gguf_file_of(pair), {}
     try:
         export_gguf(pair.pair, folder)
         files = {kind: folder / f"target.{kind}.gguf" for kind in gguf_writing.KINDS}
@@ -199,16 +199,18 @@ def add_llama_cpp(found: Others, pair: LoadedPair, folder: Path) -> None:
             model.draft_model = LlamaPromptLookupDecoding(num_pred_tokens=guesses)
         model.reset()  # or a prompt that it has read before would cost nothing
         every = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repeat_penalty": 1.0}
-        return cut(pair, model.generate(prompt, temp=temperature, **every), min(tokens, pair.context - len(prompt)))
+        return cut_at_stop_token(
+            pair, model.generate(prompt, temp=temperature, **every), min(tokens, pair.context - len(prompt))
+        )
 
     for kind in files:
         found.ways[f"{LLAMA_CPP} {kind}"] = partial(written, opened(kind))
-    kind = own_kind(pair) if own is None else own.stem
+    kind = gguf_kind_of(pair) if own is None else own.stem
     found.add_settings(f"{LLAMA_CPP} {kind} lookup", partial(written, opened(kind, logits_all=True)))
     found.said.append(f"{LLAMA_CPP} drafts with copies alone: its package offers no draft model.")
 
 
-def add_openvino(found: Others, pair: LoadedPair, folder: Path) -> None:
+def add_openvino(found: OtherEngines, pair: LoadedPair, folder: Path) -> None:
     """OpenVINO GenAI guesses with the pair's draft model, where there is one, and with copies."""
     import openvino
     import openvino_genai
@@ -230,11 +232,11 @@ def add_openvino(found: Others, pair: LoadedPair, folder: Path) -> None:
         if guesses:
             asked.num_assistant_tokens, asked.max_ngram_size = guesses, NGRAM
         ids = openvino.Tensor(np.array([prompt], dtype=np.int64))
-        return cut(pair, iter(model.generate(ids, asked).tokens[0]), tokens)
+        return cut_at_stop_token(pair, iter(model.generate(ids, asked).tokens[0]), tokens)
 
     for kind in gguf_writing.KINDS:
         found.ways[f"{OPENVINO} {kind}"] = partial(written, opened(kind))
-    kind = own_kind(pair)
+    kind = gguf_kind_of(pair)
     if pair.draft is not None:
         draft = openvino_genai.draft_model(str(folder / f"draft.{kind}"), "CPU", **threads)
         found.add_settings(f"{OPENVINO} {kind} draft model", partial(written, opened(kind, draft_model=draft)))

@@ -17,10 +17,10 @@ from tqdm import tqdm
 from transformers import DynamicCache, PreTrainedModel
 from transformers.modeling_layers import MtpModel
 
-from engine.measure.footprint import peak_mib
-from engine.measure.other_engines import Others
-from engine.measure.verdict import ratios
-from engine.measure.ways import Way, Written, apart, parted, timed, told_tau
+from engine.measure.footprint import measure_peak_mib
+from engine.measure.other_engines import OtherEngines
+from engine.measure.verdict import compute_ratios
+from engine.measure.ways import Way, Written, describe_divergence, find_divergences, tau_of_servers, time_way
 from engine.models.pairs import LoadedPair
 from engine.nets.assistant import Assistant
 from engine.nets.mtp import Mtp
@@ -36,7 +36,7 @@ GUESSES = 3  # a round, by an assistant of Gemma 4
 SAME = {True: "yes", False: "NO", "law": "in law", "lossy": "lossy", None: "-"}
 
 
-def generated(pair: LoadedPair, prompt: list[int], tokens: int, temperature: float, **how: object) -> list[int]:
+def generate_tokens(pair: LoadedPair, prompt: list[int], tokens: int, temperature: float, **how: object) -> list[int]:
     """The tokens that `generate()` writes after the prompt, one by one without `how`: at most `tokens`, and none beyond the window."""
     model = pair.target.model
     ids = torch.tensor([prompt], device=model.device)
@@ -48,7 +48,9 @@ def generated(pair: LoadedPair, prompt: list[int], tokens: int, temperature: flo
     return out[0, len(prompt) :].tolist()
 
 
-def assisted(pair: LoadedPair, prompt: list[int], tokens: int, temperature: float, guesses: int = 0) -> list[int]:
+def generate_assisted(
+    pair: LoadedPair, prompt: list[int], tokens: int, temperature: float, guesses: int = 0
+) -> list[int]:
     """`generate(assistant_model=...)` with the pair's draft model, which stops below its default confidence.
 
     It drafts so many `guesses` a round by a constant schedule; 0 leaves all defaults, 20 at most while it is confident.
@@ -56,15 +58,15 @@ def assisted(pair: LoadedPair, prompt: list[int], tokens: int, temperature: floa
     constant = {"num_assistant_tokens": guesses, "num_assistant_tokens_schedule": "constant"}
     draft = pair.draft.model
     with generation_settings(draft, **(constant if guesses else {})):
-        return generated(pair, prompt, tokens, temperature, assistant_model=draft)
+        return generate_tokens(pair, prompt, tokens, temperature, assistant_model=draft)
 
 
-def lookup(pair: LoadedPair, prompt: list[int], tokens: int, temperature: float) -> list[int]:
+def generate_by_lookup(pair: LoadedPair, prompt: list[int], tokens: int, temperature: float) -> list[int]:
     """`generate(prompt_lookup_num_tokens=...)`: guesses are what followed the same n-gram earlier in the text."""
-    return generated(pair, prompt, tokens, temperature, prompt_lookup_num_tokens=LOOKUP_TOKENS)
+    return generate_tokens(pair, prompt, tokens, temperature, prompt_lookup_num_tokens=LOOKUP_TOKENS)
 
 
-def mtp(pair: LoadedPair, prompt: list[int], tokens: int, temperature: float, **how: object) -> list[int]:
+def generate_by_mtp(pair: LoadedPair, prompt: list[int], tokens: int, temperature: float, **how: object) -> list[int]:
     """`generate(use_mtp=True)` with the target's own MTP layers, one guess a round for every layer, or with Gemma 4's assistant.
 
     Layers that are loaded are lent. `generate()` would read them in every call, by the name of a repository without its commit.
@@ -72,9 +74,9 @@ def mtp(pair: LoadedPair, prompt: list[int], tokens: int, temperature: float, **
     net: Mtp | Assistant = pair.net("mtp")
     if isinstance(net, Assistant):
         with generation_settings(net.model, num_assistant_tokens=GUESSES):
-            return generated(pair, prompt, tokens, temperature, assistant_model=net.model, **how)
+            return generate_tokens(pair, prompt, tokens, temperature, assistant_model=net.model, **how)
     with lend_layers(net.model):
-        return generated(pair, prompt, tokens, temperature, use_mtp=True, **how)
+        return generate_tokens(pair, prompt, tokens, temperature, use_mtp=True, **how)
 
 
 @contextmanager
@@ -100,42 +102,42 @@ def generation_settings(model: PreTrainedModel, **settings: object) -> Iterator[
         model.generation_config = own
 
 
-def ways(pair: LoadedPair) -> dict[str, Way]:
+def list_ways(pair: LoadedPair) -> dict[str, Way]:
     """All ways of calling `generate()` that the pair allows, by name."""
-    return offered(pair).ways
+    return list_offered_ways(pair).ways
 
 
-def offered(pair: LoadedPair) -> Others:
-    """The `ways`, and a sentence for every other one that the pair has what it takes for.
+def list_offered_ways(pair: LoadedPair) -> OtherEngines:
+    """The ways of `list_ways`, and a sentence for every other one that the pair has what it takes for.
 
     Where the vocabularies differ in size, `transformers` takes the tokenizers to be different: it translates between them and prunes
     the draft's head. That is another method, and is left out. An assistant of Gemma 4 is shown only rows that layers share.
     """
-    found = Others({PLAIN: generated})
+    found = OtherEngines({PLAIN: generate_tokens})
     draft, layers = pair.draft, "mtp" in pair.learned
-    if not takes_back(pair):
+    if not can_crop_cache(pair):
         names = [name for name, there in ((ASSISTED, draft), (MTP, layers), (LOOKUP, True)) if there]
         what = f"{', '.join(names)} {'are' if names[1:] else 'is'} left out"
         target = type(pair.target.model).__name__
         found.said.append(f"{what}: transformers cannot take a guess back from the states of a {target}.")
         return found
     if draft and draft.vocab == pair.target.vocab:
-        found.ways[ASSISTED] = assisted
-        found.add_settings(ASSISTED, assisted)
+        found.ways[ASSISTED] = generate_assisted
+        found.add_settings(ASSISTED, generate_assisted)
     elif draft:
         sizes = f"{draft.vocab:,} logits of the draft and {pair.target.vocab:,} of the target"
         found.said.append(f"{ASSISTED} is left out: with {sizes} transformers would translate between tokenizers.")
     if layers and getattr(pair.target.config, "num_kv_shared_layers", None) != 0:
-        found.ways[MTP] = mtp
+        found.ways[MTP] = generate_by_mtp
     elif layers:
         found.said.append(
             f"{MTP} is left out: transformers shows an assistant the rows that the target's layers share, and none do."
         )
-    found.ways[LOOKUP] = lookup
+    found.ways[LOOKUP] = generate_by_lookup
     return found
 
 
-def takes_back(pair: LoadedPair) -> bool:
+def can_crop_cache(pair: LoadedPair) -> bool:
     """Whether the target's cache in transformers can be cut back to where guesses were right.
 
     Models whose class calls itself stateful are refused there. Others keep inputs of convolutions, which can be cut, or states, which
@@ -150,10 +152,10 @@ def takes_back(pair: LoadedPair) -> bool:
     return cache.is_croppable
 
 
-def beside(pair: LoadedPair, others: Others) -> Others:
+def merge_peers(pair: LoadedPair, others: OtherEngines) -> OtherEngines:
     """All peers: every way of calling `generate()`, and then `others`."""
-    own = offered(pair)
-    return Others(own.ways | others.ways, own.groups | others.groups, own.said + others.said)
+    own = list_offered_ways(pair)
+    return OtherEngines(own.ways | others.ways, own.groups | others.groups, own.said + others.said)
 
 
 def linear_layers(model: PreTrainedModel) -> str:
@@ -166,7 +168,7 @@ def linear_layers(model: PreTrainedModel) -> str:
     return kinds.most_common(1)[0][0] if kinds else "no linear"
 
 
-def tau(pair: LoadedPair, way: Way, prompts: list[list[int]], tokens: int, temperature: float) -> float | None:
+def measure_tau(pair: LoadedPair, way: Way, prompts: list[list[int]], tokens: int, temperature: float) -> float | None:
     """Tokens per target forward over the prompts, that of the prompt included, counted by a hook: never time this pass.
 
     None when the draft is the target itself, because a hook cannot tell their forwards apart.
@@ -177,26 +179,30 @@ def tau(pair: LoadedPair, way: Way, prompts: list[list[int]], tokens: int, tempe
     forwards: list[None] = []
     hook = model.register_forward_hook(lambda *_: forwards.append(None))
     try:
-        written = sum(len(timed(pair, way, prompt, tokens, temperature).tokens) for prompt in prompts)
+        written = sum(len(time_way(pair, way, prompt, tokens, temperature).tokens) for prompt in prompts)
     finally:
         hook.remove()
     return written / len(forwards)
 
 
-def compare(
-    pair: LoadedPair, figures: dict, traces: dict[str, list[Trace]], written: dict[str, list[Written]], others: Others
+def compare_with_peers(
+    pair: LoadedPair,
+    figures: dict,
+    traces: dict[str, list[Trace]],
+    written: dict[str, list[Written]],
+    others: OtherEngines,
 ) -> dict:
     """The rows of systems, of plain `generate()` and of all `others`. `figures` and `traces` are the bench's, `written` is by way.
 
     Separate passes, never timed, find the peers' tau and the peak memory on the first prompt. Of a way's settings the best gets a row.
     """
-    calls, base = ways(pair), traces["vanilla"]
+    calls, base = list_ways(pair), traces["vanilla"]
     tokens, temperature = figures["tokens"], figures["temperature"]
     prompts = [trace.prompt_tokens for trace in base]
     per_token = {name: [each.seconds_per_token for each in mine] for name, mine in (traces | written).items()}
 
     def versus(name: str, other: str) -> float:
-        return statistics.median(ratios(per_token[other], per_token[name]))
+        return statistics.median(compute_ratios(per_token[other], per_token[name]))
 
     settings, best, hidden = {}, {}, set[str]()
     for group, names in others.groups.items():
@@ -207,17 +213,17 @@ def compare(
     layers, rows, said = linear_layers(pair.target.model), [], []
     for name in tqdm([*traces, *(name for name in written if name not in hidden)], desc="tau and memory"):
         task: Callable[[], object] | None = None
-        same = None if name in traces or temperature else not apart(base, written[name])
+        same = None if name in traces or temperature else not find_divergences(base, written[name])
         if name in traces:
             passed: float | None = trace_statistics.tau(traces[name])
-            task = partial(decoded, pair, name, base[0], figures["shape"])
+            task = partial(run_decode_loop, pair, name, base[0], figures["shape"])
             same = next((row["identical"] for row in figures["systems"] if row["name"] == name), True)
         elif name in calls:
-            passed = tau(pair, calls[name], prompts, tokens, temperature)
+            passed = measure_tau(pair, calls[name], prompts, tokens, temperature)
             task = partial(calls[name], pair, prompts[0], tokens, temperature)
         else:
-            passed = told_tau(written[name])
-            said += [] if temperature else [parted(best.get(name, name), base, written[name])]
+            passed = tau_of_servers(written[name])
+            said += [] if temperature else [describe_divergence(best.get(name, name), base, written[name])]
         shown = best.get(name, name)
         own = name not in calls or layers == "Linear"
         row = {
@@ -226,7 +232,7 @@ def compare(
             "vs_baseline": versus(name, "vanilla"),
             "vs_generate": versus(name, PLAIN),
             "tau": passed,
-            "peak_mib": task and peak_mib(pair.target.device, task),
+            "peak_mib": task and measure_peak_mib(pair.target.device, task),
             "identical": same,
         }
         rows.append(row)
@@ -239,7 +245,7 @@ def compare(
     }
 
 
-def decoded(pair: LoadedPair, name: str, like: Trace, shape: dict[str, Any]) -> None:
+def run_decode_loop(pair: LoadedPair, name: str, like: Trace, shape: dict[str, Any]) -> None:
     """Runs a system's decode loop on the trace's prompt, without a lane's record of it."""
     how: dict[str, Any] = {"temperature": like.temperature, "seed": like.seed}
     settings = Settings(like.prompt, (name,), **shape, **how, max_new_tokens=like.max_new_tokens)
@@ -247,7 +253,7 @@ def decoded(pair: LoadedPair, name: str, like: Trace, shape: dict[str, Any]) -> 
         pass
 
 
-def table(figures: dict) -> str:
+def format_table(figures: dict) -> str:
     """The comparison for people."""
     wide = max(len(row["name"]) for row in figures["peers"]) + 1
     lines = [

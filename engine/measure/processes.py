@@ -14,7 +14,7 @@ Item = TypeVar("Item")
 
 
 @cache
-def state() -> PartialState:
+def launch_state() -> PartialState:
     """The processes of this launch. The first call lets them meet. They part before the interpreter ends.
 
     Otherwise a thread that brought results together may free a tensor then, which aborts the process.
@@ -24,35 +24,35 @@ def state() -> PartialState:
     return met
 
 
-def leads() -> bool:
+def is_first_process() -> bool:
     """Whether this is the process that prints."""
-    return state().is_main_process
+    return launch_state().is_main_process
 
 
-def count() -> int:
-    return state().num_processes
+def count_processes() -> int:
+    return launch_state().num_processes
 
 
-def share(items: list[Item], target: Runner) -> list[Item]:
+def split_items(items: list[Item], target: Runner) -> list[Item]:
     """This process's part of a list that all hold, in order. Processes that share the target's matrices each have the whole list."""
     if target.processes > 1:
         return items
-    with state().split_between_processes(items) as mine:
+    with launch_state().split_between_processes(items) as mine:
         return list(mine)
 
 
-def together(items: list[Item], target: Runner) -> list[Item]:
+def gather_items(items: list[Item], target: Runner) -> list[Item]:
     """What all processes made of their shares, in one list, the first process's first. All processes must call it."""
     return items if target.processes > 1 else gather_object(items)
 
 
-def of_first(value: Item) -> Item:
+def broadcast_first(value: Item) -> Item:
     """The first process's value, in all of them."""
     return broadcast_object_list([value])[0]
 
 
-def own_device(asked: str | None) -> str | None:
+def choose_device(asked: str | None) -> str | None:
     """The device that a person asked for, else the process's own GPU where several processes share a machine's GPUs."""
-    if asked is None and count() > 1 and torch.cuda.is_available():
-        return f"cuda:{state().local_process_index}"
+    if asked is None and count_processes() > 1 and torch.cuda.is_available():
+        return f"cuda:{launch_state().local_process_index}"
     return asked

@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.record.files import MOST_BYTES, text_of
-from engine.record.parsing import parse, shown
+from engine.record.files import MOST_BYTES, read_text_file
+from engine.record.parsing import parse, quote
 
 FEWEST, MOST = 3, 1_000  # prompts; an interval over fewer says nothing
 LONGEST_GROUP = 60  # characters
@@ -19,30 +19,30 @@ class Prompt(NamedTuple):
     group: str = ""
 
 
-def read_all(paths: list[Path]) -> list[Prompt]:
+def read_prompt_files(paths: list[Path]) -> list[Prompt]:
     """The prompts of all files in order. Of several files a prompt without a group of its own is counted in its file's."""
-    found = [(path, prompt) for path in paths for prompt in read(path)]
+    found = [(path, prompt) for path in paths for prompt in read_prompts(path)]
     return [prompt if prompt.group or len(paths) == 1 else prompt._replace(group=path.name) for path, prompt in found]
 
 
-def read(path: Path, option: str = "--prompts", fewest: int = FEWEST) -> list[Prompt]:
+def read_prompts(path: Path, option: str = "--prompts", fewest: int = FEWEST) -> list[Prompt]:
     """The file's prompts in order. `option` is what named the file, for the sentence of a refusal.
 
     A line of a .jsonl or .ndjson file is a JSON string or an object with a "prompt" and perhaps a "group"; blank lines part prompts of
     a .txt file. Raises `ValueError` that names the line, and `OSError` for a file that cannot be opened.
     """
     if path.suffix.lower() not in ENDINGS:
-        raise ValueError(f"{option} must name a file that ends in {', '.join(ENDINGS)}, got {shown(str(path))}.")
-    text = text_of(path, f"Give {option} a file of prompts.")
+        raise ValueError(f"{option} must name a file that ends in {', '.join(ENDINGS)}, got {quote(str(path))}.")
+    text = read_text_file(path, f"Give {option} a file of prompts.")
     json_lines = ENDINGS[path.suffix.lower()]
-    prompts = [] if json_lines else [Prompt(prompt) for prompt in paragraphs(text)]
+    prompts = [] if json_lines else [Prompt(prompt) for prompt in split_paragraphs(text)]
     lines = text.split("\n") if json_lines else []  # `splitlines` would part prompts at rare signs
     for number, line in enumerate(lines, 1):
         if line.strip():
-            prompt, group = on_line(line, number)
+            prompt, group = parse_prompt_line(line, number)
             if not isinstance(group, str) or len(group) > LONGEST_GROUP:
                 most = f"up to {LONGEST_GROUP} characters"
-                raise ValueError(f"The group on line {number} must be a name of {most}, got {shown(group)}.")
+                raise ValueError(f"The group on line {number} must be a name of {most}, got {quote(group)}.")
             prompts.append(Prompt(prompt, group))
     if not fewest <= len(prompts) <= MOST:
         how = "" if json_lines else " A blank line separates prompts."
@@ -50,13 +50,13 @@ def read(path: Path, option: str = "--prompts", fewest: int = FEWEST) -> list[Pr
     return prompts
 
 
-def paragraphs(text: str) -> list[str]:
+def split_paragraphs(text: str) -> list[str]:
     """The prompts of a plain text, which blank lines separate. Line ends inside a prompt stay."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     return [prompt.strip("\n") for prompt in re.split(r"\n[^\S\n]*(?=\n)", text) if prompt.strip()]
 
 
-def on_line(line: str, number: int) -> tuple[str, object]:
+def parse_prompt_line(line: str, number: int) -> tuple[str, object]:
     """The prompt on one line of JSON, and what stands there as its group. Raises `ValueError` with the line's number."""
     value, group = parse(line, MOST_BYTES, f"Line {number}"), ""
     if isinstance(value, dict):
@@ -65,7 +65,7 @@ def on_line(line: str, number: int) -> tuple[str, object]:
             raise ValueError(f'Line {number} has no "prompt". Write {{"prompt": "..."}} or a string.')
         value = value["prompt"]
     if not isinstance(value, str):
-        raise ValueError(f"The prompt on line {number} must be a string, got {shown(value)}.")
+        raise ValueError(f"The prompt on line {number} must be a string, got {quote(value)}.")
     if not value.strip():
         raise ValueError(f"The prompt on line {number} is empty. Write a few words, or leave the line out.")
     return value, group

@@ -14,13 +14,13 @@ from itertools import product
 from typing import Any, NamedTuple, TypeVar
 
 from engine.measure import peers, processes
-from engine.measure.other_engines import Others
+from engine.measure.other_engines import OtherEngines
 from engine.measure.prompts import FEWEST
-from engine.measure.stepped import stepped
-from engine.measure.ways import FIRST_TOKENS, Way, Written, first_calls, in_turn, timed
+from engine.measure.stepped import generate_in_steps
+from engine.measure.ways import FIRST_TOKENS, Way, Written, rotate_names, time_way, warm_up_ways
 from engine.models.advice import CONSTRAINT
 from engine.models.pairs import LoadedPair
-from engine.race import BASELINE, FIELD, WARM_UP_TEXT, Race, Settings, encoded
+from engine.race import BASELINE, FIELD, WARM_UP_TEXT, Race, Settings, encode_prompt
 from engine.record.quiet import Quiet
 from engine.record.trace import Trace
 from engine.rounds.pair_costs import PairCosts
@@ -36,7 +36,7 @@ Found = TypeVar("Found")
 Work = Generator[Quiet, None, Found]  # in steps; what it returns is found at its end
 
 
-def given_settings(
+def settings_of_options(
     options: Namespace, systems: tuple[str, ...] = (), prompt: str = "a prompt", **more: Any
 ) -> Settings:
     """How every prompt is raced. Raises `ValueError` for a value that no race takes."""
@@ -44,7 +44,7 @@ def given_settings(
     return Settings(prompt, systems, temperature=heat, max_new_tokens=tokens, seed=seed, **more)
 
 
-class Raced(NamedTuple):
+class PromptResult(NamedTuple):
     """What one setting did with one prompt. `plain` is the baseline's trace of the same race; `disturbed` a sentence, or ""."""
 
     trace: Trace
@@ -54,17 +54,17 @@ class Raced(NamedTuple):
 
 
 @dataclass
-class Races:
+class RaceResults:
     """All races, by system. `tried` holds seconds a token by setting, None where one setting is all there is."""
 
     settings: dict[str, str]
     tried: dict[str, dict[str, float] | None]
-    raced: dict[str, list[Raced]]
+    raced: dict[str, list[PromptResult]]
     # By way: `generate()` first, then with MTP layers where the target has some, then others
     written: dict[str, list[Written]]
 
 
-def allows(pair: LoadedPair, system: System) -> str:
+def reason_against(pair: LoadedPair, system: System) -> str:
     """Why the pair cannot run the system, "" when it can."""
     try:
         system.build(pair, pair.context, system.depth, system.width, system.nodes)
@@ -73,7 +73,7 @@ def allows(pair: LoadedPair, system: System) -> str:
     return ""
 
 
-def chosen(pair: LoadedPair, named: str | None, constraint: str) -> list[str]:
+def choose_systems(pair: LoadedPair, named: str | None, constraint: str) -> list[str]:
     """The systems to race: those named, separated by commas, or every lossless one that the pair allows and that may guess then.
 
     Raises `ValueError` for a name twice, for one that the pair cannot run, and when no named system is lossless.
@@ -81,14 +81,14 @@ def chosen(pair: LoadedPair, named: str | None, constraint: str) -> list[str]:
     if named is None:
         able = [system for system in SYSTEMS.values() if system.guesses and system.guarantee != "lossy"]
         able = [system for system in able if constraint or system.parts[0].takes != CONSTRAINT]
-        return [system.name for system in able if not allows(pair, system)]
+        return [system.name for system in able if not reason_against(pair, system)]
     names = [name.strip() for name in named.split(",")]
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         raise ValueError(f"--systems names {twice[0]!r} twice. Name every system once.")
     for system in map(find, names):
         if not system.guesses:
             raise ValueError(f"--systems names {system.name!r}, which is always raced. Name systems that guess.")
-        if reason := allows(pair, system):
+        if reason := reason_against(pair, system):
             raise ValueError(reason)
     if all(find(name).guarantee == "lossy" for name in names):
         raise ValueError(f"--systems {named!r} holds lossy systems only. Name one that keeps the text, such as auto.")
@@ -105,17 +105,17 @@ def settings_of(pair: LoadedPair, name: str) -> list[str]:
     for part in SMALLER:
         depth, nodes = math.ceil(best["depth"] / part), max(2, math.ceil(best["nodes"] / part))
         smaller = f"{name}:{depth}x{min(best['width'], nodes - 1)}x{nodes}"
-        if smaller not in found and not allows(pair, find(smaller)):
+        if smaller not in found and not reason_against(pair, find(smaller)):
             found.append(smaller)
     return found
 
 
-def fitting(pair: LoadedPair, prompts: list[str], asked: Settings) -> tuple[list[int], dict[int, str]]:
+def select_prompts(pair: LoadedPair, prompts: list[str], asked: Settings) -> tuple[list[int], dict[int, str]]:
     """Indices of the prompts that can be raced, and of each other one why not. Raises `ValueError` where too few are left."""
     refused: dict[int, str] = {}
     for index, prompt in enumerate(prompts):
         try:
-            encoded(pair, replace(asked, prompt=prompt).prompt)
+            encode_prompt(pair, replace(asked, prompt=prompt).prompt)
         except ValueError as error:
             refused[index] = str(error)
     raced = [index for index in range(len(prompts)) if index not in refused]
@@ -126,7 +126,7 @@ def fitting(pair: LoadedPair, prompts: list[str], asked: Settings) -> tuple[list
     return raced, refused
 
 
-def until_believed(pair: LoadedPair, make: Callable[[], Race]) -> Iterator[Race]:
+def retry_disturbed(pair: LoadedPair, make: Callable[[], Race]) -> Iterator[Race]:
     """A race to run, and where its clocks were disturbed another one, which counts. Who takes the next one has run the one before."""
     PairCosts(pair).refresh()
     for _ in range(RUNS):
@@ -135,25 +135,25 @@ def until_believed(pair: LoadedPair, make: Callable[[], Race]) -> Iterator[Race]
             return
 
 
-def believed(pair: LoadedPair, settings: Settings, tokens: list[int] | None = None) -> Work[Race]:
-    """Runs `until_believed` in steps; returns the race that counts. Closing it frees every lane. `tokens` are `Race`'s."""
-    for race in until_believed(pair, lambda: Race(pair, settings, tokens)):
+def race_undisturbed(pair: LoadedPair, settings: Settings, tokens: list[int] | None = None) -> Work[Race]:
+    """Runs `retry_disturbed` in steps; returns the race that counts. Closing it frees every lane. `tokens` are `Race`'s."""
+    for race in retry_disturbed(pair, lambda: Race(pair, settings, tokens)):
         for _ in race.run():
             yield Quiet.STEP
     return race
 
 
-def groups(names: list[str]) -> list[list[str]]:
+def group_systems(names: list[str]) -> list[list[str]]:
     """The names, so many together as race beside one baseline."""
     return [names[at : at + IN_A_RACE] for at in range(0, len(names), IN_A_RACE)]
 
 
-def races(systems: int, prompts: int, groups: int = 0) -> int:
+def count_work(systems: int, prompts: int, groups: int = 0) -> int:
     """How many pieces of work `steps` completes, with so many groups of other engines' settings."""
     return systems + groups + prompts * (1 + math.ceil(systems / IN_A_RACE))
 
 
-def drained(work: Work[Found], tell: Callable[[], object]) -> Found:
+def drain(work: Work[Found], tell: Callable[[], object]) -> Found:
     """What the generator returns. `tell` is called after every piece of work that it completes."""
     while True:
         try:
@@ -163,77 +163,83 @@ def drained(work: Work[Found], tell: Callable[[], object]) -> Found:
             return end.value
 
 
-def steps(
-    pair: LoadedPair, prompts: list[str], systems: list[str], asked: Settings, others: Others | None = None
-) -> Work[Races]:
+def race_all(
+    pair: LoadedPair, prompts: list[str], systems: list[str], asked: Settings, others: OtherEngines | None = None
+) -> Work[RaceResults]:
     """Every system in its best setting over the prompts, beside plain decoding and `generate()`; returns the outcome.
 
     Each step is one of a race or a token of `generate()`. Closing the generator frees everything. `others` run beside them; of the
     settings of one way the best runs. Every process of a launch races its share of the prompts in the first one's settings, and gets
     the outcome of all.
     """
-    others, probes, settings, tried = others or Others(), prompts[:PROBES], {}, {}
+    others, probes, settings, tried = others or OtherEngines(), prompts[:PROBES], {}, {}
     for name in systems:
-        settings[name], tried[name] = yield from best_setting(pair, probes, name, asked)
+        settings[name], tried[name] = yield from choose_best_setting(pair, probes, name, asked)
         yield Quiet.PIECE
-    settings, tried = processes.of_first((settings, tried))
-    names = processes.of_first((yield from best_ways(pair, probes, others, asked)))
+    settings, tried = processes.broadcast_first((settings, tried))
+    names = processes.broadcast_first((yield from choose_best_ways(pair, probes, others, asked)))
     calls = {name: others.ways[name] for name in names}
-    mine = yield from raced_in(pair, processes.share(prompts, pair.target), settings, asked, calls)
-    parts = processes.together([mine], pair.target)
+    mine = yield from race_settings(pair, processes.split_items(prompts, pair.target), settings, asked, calls)
+    parts = processes.gather_items([mine], pair.target)
     raced = {name: [each for part, _ in parts for each in part[name]] for name in systems}
     written = {name: [each for _, found in parts for each in found[name]] for name in parts[0][1]}
-    return Races(settings, tried, raced, written)
+    return RaceResults(settings, tried, raced, written)
 
 
-def best_ways(pair: LoadedPair, prompts: list[str], others: Others, asked: Settings) -> Work[list[str]]:
+def choose_best_ways(pair: LoadedPair, prompts: list[str], others: OtherEngines, asked: Settings) -> Work[list[str]]:
     """The names of the ways that run over all prompts: of the settings of one way the one that takes the fewest seconds a token."""
     hidden = set[str]()
-    first_calls(pair, others.ways.values(), asked.temperature)
+    warm_up_ways(pair, others.ways.values(), asked.temperature)
     for group in others.groups.values():
         taken = dict.fromkeys(group.values(), 0.0)
         for name, prompt in product(taken, prompts):
-            ids, tokens = encoded(pair, prompt), min(PROBE_TOKENS, asked.max_new_tokens)
-            taken[name] += timed(pair, others.ways[name], ids, tokens, asked.temperature).seconds_per_token
+            ids, tokens = encode_prompt(pair, prompt), min(PROBE_TOKENS, asked.max_new_tokens)
+            taken[name] += time_way(pair, others.ways[name], ids, tokens, asked.temperature).seconds_per_token
         hidden |= taken.keys() - {min(taken, key=taken.__getitem__)}
         yield Quiet.PIECE
     return [name for name in others.ways if name not in hidden]
 
 
-def raced_in(
+def race_settings(
     pair: LoadedPair, prompts: list[str], settings: dict[str, str], asked: Settings, calls: Mapping[str, Way] = {}
-) -> Work[tuple[dict[str, list[Raced]], dict[str, list[Written]]]]:
+) -> Work[tuple[dict[str, list[PromptResult]], dict[str, list[Written]]]]:
     """Every system in its setting over the prompts, and by way what others wrote: `generate()`, also with MTP layers, and `calls`.
 
     A call is one step. Plain decoding runs in every race. The others take every place between a prompt's races in turn.
     """
     systems, tokens, temperature = list(settings), asked.max_new_tokens, asked.temperature
-    raced: dict[str, list[Raced]] = {name: [] for name in systems}
-    by_step = {peers.PLAIN: peers.generated} | ({peers.MTP: peers.mtp} if peers.MTP in peers.ways(pair) else {})
+    raced: dict[str, list[PromptResult]] = {name: [] for name in systems}
+    by_step = {peers.PLAIN: peers.generate_tokens} | (
+        {peers.MTP: peers.generate_by_mtp} if peers.MTP in peers.list_ways(pair) else {}
+    )
     written: dict[str, list[Written]] = {name: [] for name in {**by_step, **calls}}
     first = pair.tokenizer(WARM_UP_TEXT)["input_ids"]
     for way in by_step.values():
-        yield from stepped(pair, first, FIRST_TOKENS, temperature, way)
+        yield from generate_in_steps(pair, first, FIRST_TOKENS, temperature, way)
     for index, prompt in enumerate(prompts):
-        work: list[list[str]] = groups(systems)
+        work: list[list[str]] = group_systems(systems)
         work.insert(index % (len(work) + 1), [])  # where `generate()` runs
         for names in work:
             if names:
                 lanes = (BASELINE, *(settings[name] for name in names))
-                keep(raced, names, (yield from believed(pair, replace(asked, prompt=prompt, systems=lanes))))
+                add_results(
+                    raced, names, (yield from race_undisturbed(pair, replace(asked, prompt=prompt, systems=lanes)))
+                )
             else:
-                ids = encoded(pair, prompt)
-                for name in in_turn(written, index):
+                ids = encode_prompt(pair, prompt)
+                for name in rotate_names(written, index):
                     if name in by_step:
-                        written[name].append((yield from stepped(pair, ids, tokens, temperature, by_step[name])))
+                        written[name].append(
+                            (yield from generate_in_steps(pair, ids, tokens, temperature, by_step[name]))
+                        )
                     else:
-                        written[name].append(timed(pair, calls[name], ids, tokens, temperature))
+                        written[name].append(time_way(pair, calls[name], ids, tokens, temperature))
                         yield Quiet.STEP
             yield Quiet.PIECE
     return raced, written
 
 
-def best_setting(
+def choose_best_setting(
     pair: LoadedPair, prompts: list[str], name: str, asked: Settings
 ) -> Work[tuple[str, dict[str, float] | None]]:
     """The setting that takes the fewest seconds a token over the prompts, and the seconds a token of all, None where there is one."""
@@ -244,14 +250,14 @@ def best_setting(
     for prompt in prompts:
         tokens = min(PROBE_TOKENS, asked.max_new_tokens)
         probe = replace(asked, prompt=prompt, systems=tuple(candidates), max_new_tokens=tokens)
-        for lane in (yield from believed(pair, probe)).lanes:
+        for lane in (yield from race_undisturbed(pair, probe)).lanes:
             taken[lane.trace.system] += lane.trace.seconds_per_token / len(prompts)
     return min(taken, key=taken.__getitem__), taken
 
 
-def keep(raced: dict[str, list[Raced]], names: list[str], race: Race) -> None:
+def add_results(raced: dict[str, list[PromptResult]], names: list[str], race: Race) -> None:
     """Adds a race's lanes, the baseline first, to what was raced."""
     base, *others = race.lanes
     result = race.result()
     for name, lane, figures in zip(names, others, result["lanes"][1:], strict=True):
-        raced[name].append(Raced(lane.trace, base.trace, figures["identical"], result["disturbed"]))
+        raced[name].append(PromptResult(lane.trace, base.trace, figures["identical"], result["disturbed"]))

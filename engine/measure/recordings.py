@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from engine.measure.options import given_pair, load_given, own_place
+from engine.measure.options import choose_output_path, load_pair_of_options, pair_of_options
 from engine.models.pairs import LoadedPair, one_of
 from engine.record.compact_json import to_json
 
@@ -23,10 +23,10 @@ def keep_recordings(
     The file is `--out`, or `shipped` for the default pair. Raises `ValueError` for an unknown name, which is called a `kind`.
     """
     only = given.only and one_of(names, given.only, kind)
-    named = given_pair(given)
-    path = own_place(given.out, shipped if named.name == "embedded" else None, named.title)
+    named = pair_of_options(given)
+    path = choose_output_path(given.out, shipped if named.name == "embedded" else None, named.title)
     kept = json.loads(path.read_text("utf-8")) if path.exists() else {}
-    pair = load_given(given, named)
+    pair = load_pair_of_options(given, named)
     for name in [only] if only else names:
         kept[name] = record(pair, name)
         lines = (f"{json.dumps(each)}: {to_json(kept[each])}" for each in names if each in kept)

@@ -5,7 +5,7 @@ from contextlib import closing
 
 from engine.models.pairs import LoadedPair
 from engine.race import Race, Settings
-from engine.record.headline import nearest
+from engine.record.headline import find_median_run
 from engine.record.quiet import Quiet
 from engine.record.race_file import Record
 from engine.record.trace import Step
@@ -15,8 +15,8 @@ MOST = 5  # runs of a race
 SECONDS = 2.0  # on the lanes' clocks, which the further runs may take together
 
 
-class Repeated:
-    """Has a race's face, `lanes`, `polled` and `record`, for the run that is watched. `again` runs it again."""
+class RepeatedRace:
+    """Has a race's face, `lanes`, `poll_steps` and `record`, for the run that is watched. `run_again` runs it again."""
 
     def __init__(self, pair: LoadedPair, settings: Settings, alone: Callable[[], bool] = lambda: True):
         """`alone` says whether nobody else wants the device. Raises `ValueError` like `Race`."""
@@ -26,29 +26,29 @@ class Repeated:
         self.lanes = self.race.lanes
         self.made: Record | None = None
 
-    def polled(self) -> Generator[tuple[int, Step] | Quiet, None, None]:
-        return self.race.polled()
+    def poll_steps(self) -> Generator[tuple[int, Step] | Quiet, None, None]:
+        return self.race.poll_steps()
 
     def record(self) -> Record:
-        """The race as a record that grows with it, and with every run of `again`."""
+        """The race as a record that grows with it, and with every run of `run_again`."""
         self.made = self.made or self.race.record()
         return self.made
 
-    def has_room(self, raced: list[Race]) -> bool:
+    def has_time(self, raced: list[Race]) -> bool:
         """Whether one more run fits by the fastest of those `raced`: the first may have been held up. None does on a busy machine."""
         seconds = [sum(lane.clock for lane in race.lanes) for race in raced]
         if self.race.busy or self.race.remote or not seconds[0] or len(raced) == MOST:
             return False
         return sum(seconds[1:]) + min(seconds) <= SECONDS
 
-    def again(self) -> Generator[Quiet, None, None]:
+    def run_again(self) -> Generator[Quiet, None, None]:
         """The further runs, a step at a time. Then the record has the seconds of all, and the lanes of the run nearest the median.
 
         A run that is not over when somebody else comes is not counted. Closing the iterator frees every lane.
         """
         record, runs, raced = self.record(), [self.race], [self.race]
         record.busy = self.race.busy
-        while self.has_room(raced):
+        while self.has_time(raced):
             race = Race(self.pair, self.settings)
             with closing(race.run()) as steps:
                 for _ in steps:
@@ -63,7 +63,7 @@ class Repeated:
         if len(runs) == 1:
             return
         record.runs = [[lane.trace.seconds for lane in race.lanes] for race in runs]
-        shown = runs[nearest([len(lane.trace.tokens) for lane in record.lanes], record.runs)]
+        shown = runs[find_median_run([len(lane.trace.tokens) for lane in record.lanes], record.runs)]
         for told, lane in zip(record.lanes, shown.lanes, strict=True):
             told.trace = lane.trace
 

@@ -3,9 +3,18 @@
 from collections.abc import Sequence
 
 from engine.measure.peers import PLAIN
-from engine.measure.racing import Races
-from engine.measure.verdict import CONFIDENCE, best_of, compared, interval, mean, ratios, resamples, verdict
-from engine.measure.ways import apart, counted_alike, parted, told_tau
+from engine.measure.racing import RaceResults
+from engine.measure.verdict import (
+    CONFIDENCE,
+    best_of,
+    compare_system,
+    compute_ratios,
+    confidence_interval,
+    draw_resamples,
+    geometric_mean,
+    judge_system,
+)
+from engine.measure.ways import align_token_counts, describe_divergence, find_divergences, tau_of_servers
 from engine.models.pairs import LoadedPair
 from engine.race import Settings
 from engine.record.race_file import worst_of
@@ -30,7 +39,7 @@ def acceptance_by_rank(guesses: GuessCounts) -> list[dict]:
     ]
 
 
-def by_group(groups: list[str], traces: list[Trace], speedups: list[float]) -> list[dict]:
+def group_figures(groups: list[str], traces: list[Trace], speedups: list[float]) -> list[dict]:
     """One system's figures for each group of prompts; `groups` name each prompt's, and "" is none."""
     found = []
     for group in dict.fromkeys(filter(None, groups)):
@@ -40,7 +49,7 @@ def by_group(groups: list[str], traces: list[Trace], speedups: list[float]) -> l
         row = {
             "group": group,
             "prompts": len(mine),
-            "speedup": mean([speedups[index] for index in mine]),
+            "speedup": geometric_mean([speedups[index] for index in mine]),
             "tau": tau(lanes),
             "accepted": None if first is None else first["accepted"],
         }
@@ -48,20 +57,20 @@ def by_group(groups: list[str], traces: list[Trace], speedups: list[float]) -> l
     return found
 
 
-def report(
+def build_report(
     pair: LoadedPair,
     prompts: list[str],
     raced: list[int],
     refused: dict[int, str],
     asked: Settings,
-    outcome: Races,
+    outcome: RaceResults,
     groups: Sequence[str] = (),
 ) -> dict:
     """The figures. `raced` are the indices of the prompts that the outcome is about; `refused` says why of each other one.
 
     `groups` name every prompt's, "" for none. Everything in seconds a token holds prefill. All systems share the resamples `drawn`.
     """
-    drawn = resamples(len(raced), asked.seed)
+    drawn = draw_resamples(len(raced), asked.seed)
     generated = [each.seconds_per_token for each in outcome.written[PLAIN]]
     rows = []
     for name, lanes in outcome.raced.items():
@@ -73,7 +82,7 @@ def report(
             "setting": outcome.settings[name],
             "guarantee": find(outcome.settings[name]).guarantee,
             "tried_seconds_per_token": outcome.tried[name],
-            **compared(mine, plain, generated, drawn),
+            **compare_system(mine, plain, generated, drawn),
             "tau": tau(traces),
             "time": time_shares(traces),
             "acceptance": acceptance_by_depth(guesses),
@@ -90,22 +99,24 @@ def report(
     for name, written in outcome.written.items():
         if name == PLAIN:
             continue
-        written = counted_alike(base, written)
+        written = align_token_counts(base, written)
         theirs = [each.seconds_per_token for each in written]
-        against = ratios(theirs, mine)
+        against = compute_ratios(theirs, mine)
         row = {
             "name": name,
-            **compared(theirs, plain, generated, drawn),
-            "tokens_per_s": 1 / mean(theirs),
-            "best_vs": mean(against),  # how many times as fast the best system is
-            "best_vs_interval": interval(against, drawn),
-            "tau": told_tau(written),
-            "identical": None if asked.temperature else not apart(base, written),  # sampled texts are not compared
-            "parted": "" if asked.temperature else parted(name, base, written),
+            **compare_system(theirs, plain, generated, drawn),
+            "tokens_per_s": 1 / geometric_mean(theirs),
+            "best_vs": geometric_mean(against),  # how many times as fast the best system is
+            "best_vs_interval": confidence_interval(against, drawn),
+            "tau": tau_of_servers(written),
+            "identical": None
+            if asked.temperature
+            else not find_divergences(base, written),  # sampled texts are not compared
+            "parted": "" if asked.temperature else describe_divergence(name, base, written),
         }
         beside.append(row)
     return ({"peers": beside} if beside else {}) | {
-        "answer": verdict(best),
+        "answer": judge_system(best),
         "best": best["name"],
         "pair": pair.title,
         "machine": pair.hardware,
@@ -117,9 +128,9 @@ def report(
         "memory": pair.memory is not None,
         "confidence": CONFIDENCE,
         "plain": {
-            "tokens_per_s": 1 / mean(plain),
-            "vs_generate": mean(ratios(generated, plain)),
-            "vs_generate_interval": interval(ratios(generated, plain), drawn),
+            "tokens_per_s": 1 / geometric_mean(plain),
+            "vs_generate": geometric_mean(compute_ratios(generated, plain)),
+            "vs_generate_interval": confidence_interval(compute_ratios(generated, plain), drawn),
             "time": time_shares(base),
         },
         "systems": rows,
@@ -127,6 +138,6 @@ def report(
             {"index": index, "prompt": prompts[index], "speedup": speedup}
             for index, speedup in zip(raced, best["by_prompt"], strict=True)
         ],
-        "groups": by_group(grouped, traces, best["by_prompt"]),
+        "groups": group_figures(grouped, traces, best["by_prompt"]),
         "refused": [{"index": index, "prompt": prompts[index], "why": why} for index, why in refused.items()],
     }

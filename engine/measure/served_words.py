@@ -6,33 +6,33 @@ NOT_TOLD = "-"
 COUNTING = {"guessing": "The server with guesses", "plain": "The server without guesses"}  # by arm
 
 
-def verdict(row: dict) -> str:
+def describe_verdict(row: dict) -> str:
     """The verdict in a sentence that begins with it."""
     points = row["points"]
     answers = {each["answer"] for each in points}
-    told = ", ".join(f"{each['speedup']:.2f} times as fast at {streams([each])}" for each in points)
+    told = ", ".join(f"{each['speedup']:.2f} times as fast at {format_streams([each])}" for each in points)
     if answers == {"yes"}:
         return f"yes: this server's guesses pay. With them it writes {told}."
     if answers == {"no"}:
         return f"no: this server's guesses do not pay. With them it writes {told}."
     able = [each for each in points if each["answer"] == "yes"]
-    only = f"only at {streams(able)}" if able else "only for some of these prompts"
+    only = f"only at {format_streams(able)}" if able else "only for some of these prompts"
     return f"{only}: elsewhere this server's guesses do not surely pay. With them it writes {told}."
 
 
-def streams(points: list[dict]) -> str:
+def format_streams(points: list[dict]) -> str:
     """The numbers of streams, as a person says them."""
     sizes = [str(each["batch"]) for each in points]
     listed = " and ".join(filter(None, (", ".join(sizes[:-1]), sizes[-1])))
     return f"{listed} stream{'' if sizes == ['1'] else 's'}"
 
 
-def report(row: dict) -> list[str]:
+def format_report(row: dict) -> list[str]:
     """The verdict, the servers, a line for every number of streams, and what bears on trust."""
     lines = [
         row["verdict"],
-        f"{server(row)} against {'itself without guesses' if row['plain']['same_server'] else server(row['plain'])}, "
-        f"{row['machine']}, {how(row)}.",
+        f"{describe_server(row)} against {'itself without guesses' if row['plain']['same_server'] else describe_server(row['plain'])}, "
+        f"{row['machine']}, {describe_request(row)}.",
         "",
         f"{'streams':<9}{'plain/s':>9}{'with/s':>9}{'speedup':>9}{'95 %':>14}{'pays':>6}{'tau':>7}{'accepted':>10}{'same text':>12}",
     ]
@@ -45,10 +45,10 @@ def report(row: dict) -> list[str]:
             f"{each['batch']:<9}{each['plain_tokens_per_s']:>9.1f}{each['tokens_per_s']:>9.1f}{each['speedup']:>8.2f}x"
             f"{f'{low:.2f}-{high:.2f}':>14}{each['answer']:>6}{tau:>7}{accepted:>10}{same:>12}"
         )
-    return [*lines, *cautions(row)]
+    return [*lines, *list_cautions(row)]
 
 
-def how(row: dict) -> str:
+def describe_request(row: dict) -> str:
     """What both arms were asked."""
     return (
         f"T = {row['temperature']:g}, {row['prompts']} prompts, up to {row['tokens']} tokens, "
@@ -56,11 +56,11 @@ def how(row: dict) -> str:
     )
 
 
-def server(about: dict) -> str:
+def describe_server(about: dict) -> str:
     return " ".join(filter(None, (about["engine"] or "a server", about["version"], about["model"])))
 
 
-def cautions(row: dict) -> list[str]:
+def list_cautions(row: dict) -> list[str]:
     """Sentences on what the figures do not say."""
     points, found = row["points"], []
     if doubts := [each["doubt"] for each in points if each["doubt"]]:
@@ -74,7 +74,7 @@ def cautions(row: dict) -> list[str]:
         )
     if few := [each for each in points if each["waves"] < TOO_FEW]:
         found.append(
-            f"The intervals at {streams(few)} are too narrow: {min(each['waves'] for each in few)} waves are few. "
+            f"The intervals at {format_streams(few)} are too narrow: {min(each['waves'] for each in few)} waves are few. "
             "Give more prompts."
         )
     if any(each["texts"] > row["prompts"] for each in points):

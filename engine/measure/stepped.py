@@ -15,7 +15,7 @@ from engine.models.pairs import LoadedPair
 from engine.record.quiet import Quiet
 
 
-class Unwanted(Exception):
+class TextUnwanted(Exception):
     """Nobody wants the rest of this text."""
 
 
@@ -26,7 +26,7 @@ class Gate(BaseStreamer):
         self.asked, self.held = threading.Semaphore(0), threading.Semaphore(0)
         self.wanted, self.seconds, self.since = True, 0.0, 0.0
 
-    def ask(self) -> None:
+    def release_one_token(self) -> None:
         """Lets the thread go on to its next token, and waits for that."""
         self.asked.release()
         self.held.acquire()
@@ -34,7 +34,7 @@ class Gate(BaseStreamer):
     def enter(self) -> None:
         self.asked.acquire()
         if not self.wanted:
-            raise Unwanted
+            raise TextUnwanted
         self.since = time.perf_counter()
 
     def leave(self) -> None:
@@ -49,8 +49,8 @@ class Gate(BaseStreamer):
         pass
 
 
-def stepped(
-    pair: LoadedPair, prompt: list[int], tokens: int, temperature: float, way: Callable = peers.generated
+def generate_in_steps(
+    pair: LoadedPair, prompt: list[int], tokens: int, temperature: float, way: Callable = peers.generate_tokens
 ) -> Generator[Quiet, None, Written]:
     """A way of `generate()`, a step a forward; returns what it wrote. Closing it ends the thread. Raises what `generate()` raises."""
     gate, written, failures = Gate(), list[int](), list[BaseException]()
@@ -59,7 +59,7 @@ def stepped(
         try:
             gate.enter()
             written.extend(way(pair, prompt, tokens, temperature, streamer=gate))
-        except Unwanted:
+        except TextUnwanted:
             pass
         except BaseException as error:  # it is the caller's
             failures.append(error)
@@ -68,10 +68,10 @@ def stepped(
     thread = threading.Thread(target=write, name="generate", daemon=True)
     thread.start()
     try:
-        gate.ask()
+        gate.release_one_token()
         while not written and not failures:
             yield Quiet.STEP
-            gate.ask()
+            gate.release_one_token()
     finally:
         gate.wanted = False
         gate.asked.release()

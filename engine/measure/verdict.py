@@ -16,42 +16,42 @@ CONFIDENCE = 0.95
 VERDICTS = YES, NO, ONLY = "yes", "no", "only"
 
 
-def resamples(prompts: int, seed: int) -> np.ndarray:
+def draw_resamples(prompts: int, seed: int) -> np.ndarray:
     """Indices of prompts `[RESAMPLES, prompts]`, drawn with replacement. The same seed gives the same indices."""
     even = torch.full((1, prompts), 1 / prompts)
     [drawn] = Sampling(seed=seed).repeated(even, [RESAMPLES * prompts], "bootstrap over prompts")
     return np.array([index for index, _ in drawn]).reshape(RESAMPLES, prompts)
 
 
-def ratios(others: list[float], mine: list[float]) -> list[float]:
+def compute_ratios(others: list[float], mine: list[float]) -> list[float]:
     """How many times as fast as the others, prompt by prompt. Both are seconds a token."""
     return [other / own for other, own in zip(others, mine, strict=True)]
 
 
-def mean(speedups: list[float]) -> float:
+def geometric_mean(speedups: list[float]) -> float:
     """The geometric mean."""
     return math.exp(math.fsum(map(math.log, speedups)) / len(speedups))
 
 
-def interval(speedups: list[float], drawn: np.ndarray) -> list[float]:
+def confidence_interval(speedups: list[float], drawn: np.ndarray) -> list[float]:
     """The lower and the upper end of the mean's interval, from the resamples `drawn [R, prompts]`."""
-    return np.exp(ends(np.log(speedups)[drawn].mean(axis=1))).tolist()
+    return np.exp(percentile_ends(np.log(speedups)[drawn].mean(axis=1))).tolist()
 
 
-def ends(resampled: np.ndarray) -> np.ndarray:
+def percentile_ends(resampled: np.ndarray) -> np.ndarray:
     """The lower and the upper end of a percentile bootstrap's interval, from what each resample gave `[R]`."""
     outside = (1 - CONFIDENCE) / 2
     return np.quantile(resampled, [outside, 1 - outside])
 
 
-def compared(mine: list[float], plain: list[float], generated: list[float], drawn: np.ndarray) -> dict:
+def compare_system(mine: list[float], plain: list[float], generated: list[float], drawn: np.ndarray) -> dict:
     """One system's figures against plain decoding and against `generate()`. All three lists are seconds a token by prompt."""
-    by_prompt, beside = ratios(plain, mine), ratios(generated, mine)
+    by_prompt, beside = compute_ratios(plain, mine), compute_ratios(generated, mine)
     return {
-        "speedup": mean(by_prompt),
-        "interval": interval(by_prompt, drawn),
-        "vs_generate": mean(beside),
-        "vs_generate_interval": interval(beside, drawn),
+        "speedup": geometric_mean(by_prompt),
+        "interval": confidence_interval(by_prompt, drawn),
+        "vs_generate": geometric_mean(beside),
+        "vs_generate_interval": confidence_interval(beside, drawn),
         "gaining": sum(speedup > 1 for speedup in by_prompt),
         "by_prompt": by_prompt,
     }
@@ -62,7 +62,7 @@ def best_of(rows: list[dict]) -> dict:
     return max((row for row in rows if row["guarantee"] != "lossy"), key=lambda row: row["speedup"])
 
 
-def verdict(row: dict) -> str:
+def judge_system(row: dict) -> str:
     """What the best system's row says: "no" when the interval ends or the mean is below 1, "yes" when it begins above, else "only"."""
     low, high = row["interval"]
     if high < 1 or row["speedup"] < 1:

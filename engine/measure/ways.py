@@ -36,20 +36,20 @@ Way = Callable[[LoadedPair, list[int], int, float], list[int] | Written]
 FIRST_TOKENS = 8  # of a first call, which nobody times
 
 
-def timed(pair: LoadedPair, way: Way, prompt: list[int], tokens: int, temperature: float) -> Written:
+def time_way(pair: LoadedPair, way: Way, prompt: list[int], tokens: int, temperature: float) -> Written:
     start = time.perf_counter()
     written = way(pair, prompt, tokens, temperature)  # a list, so the device is done
     return written if isinstance(written, Written) else Written(written, time.perf_counter() - start)
 
 
-def in_turn(names: Iterable[str], turn: int) -> list[str]:
+def rotate_names(names: Iterable[str], turn: int) -> list[str]:
     """The names, begun with another one every turn, so that each takes every place."""
     found = list(names)
     at = turn % len(found)
     return found[at:] + found[:at]
 
 
-def rounds_behind(
+def iterate_rounds(
     pair: LoadedPair, system: System, prompt: list[int], tokens: int, sampling: Sampling
 ) -> Iterator[Round]:
     """A system's rounds behind the prompt in its own shape, up to so many tokens. They have no lane, no clock and no trace."""
@@ -58,19 +58,19 @@ def rounds_behind(
     return decode(rounds, prompt, tokens, pair.stop_ids, pair.context)
 
 
-def plainly(pair: LoadedPair, prompt: list[int], tokens: int, sampling: Sampling) -> list[int]:
+def decode_plainly(pair: LoadedPair, prompt: list[int], tokens: int, sampling: Sampling) -> list[int]:
     """The tokens that plain decoding writes behind the prompt, up to so many."""
-    return [token for done in rounds_behind(pair, find(BASELINE), prompt, tokens, sampling) for token in done.burst]
+    return [token for done in iterate_rounds(pair, find(BASELINE), prompt, tokens, sampling) for token in done.burst]
 
 
-def first_calls(pair: LoadedPair, ways: Iterable[Way], temperature: float) -> None:
+def warm_up_ways(pair: LoadedPair, ways: Iterable[Way], temperature: float) -> None:
     """Has each write a few tokens, so that no clock pays for first calls."""
     prompt = pair.tokenizer(WARM_UP_TEXT)["input_ids"]
     for way in ways:
-        timed(pair, way, prompt, FIRST_TOKENS, temperature)
+        time_way(pair, way, prompt, FIRST_TOKENS, temperature)
 
 
-def counted_alike(base: list[Trace], theirs: list[Written]) -> list[Written]:
+def align_token_counts(base: list[Trace], theirs: list[Written]) -> list[Written]:
     """What others wrote, where a text that is plain decoding's has as many tokens as that. A server may count some that never came."""
     return [
         replace(each, count=len(trace.tokens)) if each.text is not None and each.text == trace.text else each
@@ -78,7 +78,7 @@ def counted_alike(base: list[Trace], theirs: list[Written]) -> list[Written]:
     ]
 
 
-def told_tau(written: list[Written]) -> float | None:
+def tau_of_servers(written: list[Written]) -> float | None:
     """Tokens a pass over all that servers sent, None where a pass is not known and where there was none."""
     passes = [each.passes for each in written if each.passes is not None]
     if len(passes) < len(written) or not sum(passes):
@@ -86,7 +86,7 @@ def told_tau(written: list[Written]) -> float | None:
     return sum(each.count for each in written) / sum(passes)
 
 
-def apart(base: list[Trace], theirs: list[Written]) -> list[int]:
+def find_divergences(base: list[Trace], theirs: list[Written]) -> list[int]:
     """Where texts part from plain decoding's, counted from 1 in tokens or characters; nothing for equal ones."""
     places = []
     for trace, each in zip(base, theirs, strict=True):
@@ -96,9 +96,9 @@ def apart(base: list[Trace], theirs: list[Written]) -> list[int]:
     return places
 
 
-def parted(name: str, base: list[Trace], theirs: list[Written]) -> str:
+def describe_divergence(name: str, base: list[Trace], theirs: list[Written]) -> str:
     """A sentence on where an engine's greedy texts part from plain decoding's; "" where none does."""
-    places = apart(base, theirs)
+    places = find_divergences(base, theirs)
     if not places:
         return ""
     unit = "token" if theirs[0].text is None else "character"

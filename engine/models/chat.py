@@ -7,7 +7,7 @@ name in it, such as `<|im_end|>`, stays letters.
 from transformers import PreTrainedTokenizerBase
 
 from engine.models.pairs import LoadedPair
-from engine.record.parsing import shown
+from engine.record.parsing import quote
 
 STAND_IN = "\ue000\ue001\ue002"  # no letters and no spaces, so trimming and changing case leave it as it is
 SWITCH = "enable_thinking"  # as templates call it, those of Qwen3 first
@@ -36,7 +36,7 @@ def chat_text(tokenizer: PreTrainedTokenizerBase, message: str, system: str = ""
             conversation(message, system), tokenize=False, add_generation_prompt=True, **switched(thinking)
         )
     except Exception as error:  # a template is a program, and may fail in any way
-        raise ValueError(f"The target's chat template failed: {shown(str(error))}. {OTHERWISE}") from None
+        raise ValueError(f"The target's chat template failed: {quote(str(error))}. {OTHERWISE}") from None
 
 
 def chat_tokens(

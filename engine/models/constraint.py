@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from engine.models.constraint_trial import matcher_of, refusal
-from engine.record.constraint import KINDS, checked
+from engine.record.constraint import KINDS, validate_constraint
 from engine.record.trace import first_divergence
 
 if TYPE_CHECKING:
@@ -109,10 +109,10 @@ def compiled(
 ) -> CompiledConstraint:
     """The constraint, compiled once. `vocab` is the number of the target's logits, and `stops` are the tokens that end a text.
 
-    Raises `ValueError` with a sentence for a text that `engine.record.constraint.checked` refuses, without stop tokens, and for what
-    llguidance cannot compile within the limits.
+    Raises `ValueError` with a sentence for a text that `engine.record.constraint.validate_constraint` refuses, without stop tokens, and
+    for what llguidance cannot compile within the limits.
     """
-    kind, _, pattern = checked(text).partition(":")
+    kind, _, pattern = validate_constraint(text).partition(":")
     if not stops:
         raise ValueError("A constraint needs a stop token, or a text could not end where it is fulfilled.")
     if guesses not in GUESSES:

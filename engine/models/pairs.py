@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from engine.models.advice import DRAFT, TABLE, way_to
 from engine.models.gguf.files import file_in_folder, file_in_package, is_gguf, shards_of, title_of
 from engine.record.calibration import Calibration
-from engine.record.parsing import shown
+from engine.record.parsing import quote
 
 if TYPE_CHECKING:  # a command refuses a wrong pair before it imports what would load one
     from transformers import PreTrainedTokenizerBase
@@ -232,7 +232,7 @@ def own_pair(target: str, draft: str | None = None, drafters: str | None = None,
     Raises `ValueError`, with the option's name, for what is no folder of that kind and for a revision that is no full commit.
     """
     if name is not None and not (name.isprintable() and 0 < len(name.strip()) <= LONGEST_NAME):
-        raise ValueError(f"--name must be 1 to {LONGEST_NAME} letters in one line, got {shown(name)}.")
+        raise ValueError(f"--name must be 1 to {LONGEST_NAME} letters in one line, got {quote(name)}.")
     if drafters is not None and not any(any(Path(drafters).glob(each)) for each in ("config.json", "*/config.json")):
         raise ValueError(
             f"--drafter {drafters!r} holds no learned drafter: it must be a folder with one folder a drafter, each with a "

@@ -15,7 +15,7 @@ from engine.models.gguf.files import is_gguf
 from engine.models.pairs import MODELS, PACKAGES, Checkpoint
 from engine.models.quantising import kept_in
 from engine.nets.formats import composite
-from engine.record.failures import chain, lacks_memory
+from engine.record.failures import iterate_causes, lacks_memory
 
 # These rotary embeddings turn every position by the longest one in a forward, which depends on the tree.
 UNSTEADY_ROPE = {"dynamic", "longrope"}
@@ -140,7 +140,7 @@ def in_plain_words(checkpoint: Checkpoint) -> Iterator[None]:
 def explanation(checkpoint: Checkpoint, error: Exception) -> str:
     """One sentence for an error of transformers, the Hub, the disk or the allocator."""
     path = Path(checkpoint.path).name if is_gguf(checkpoint.path) else checkpoint.path
-    kinds = [*chain(error)]
+    kinds = [*iterate_causes(error)]
     said = " ".join(str(error).split())
 
     def among(*types: type) -> bool:

@@ -8,11 +8,11 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from engine.record.costs import Counted, between
+from engine.record.costs import ShapeMeans, interpolate
 from engine.record.promise import Ranks
 
 
-def sizes(shape: str) -> list[int]:
+def parse_shape(shape: str) -> list[int]:
     """Depth, width and nodes of a shape such as 4x4x8. Raises `ValueError` for another form."""
     found = re.fullmatch("([0-9]{1,2})x([0-9]{1,2})x([0-9]{1,2})", shape)
     if not found:
@@ -34,7 +34,7 @@ class Calibration:
 
     acceptance: list[float] = field(default_factory=list)
     ranks: dict[str, Ranks] = field(default_factory=dict)
-    shapes: dict[str, dict[str, Counted]] = field(default_factory=dict)
+    shapes: dict[str, dict[str, ShapeMeans]] = field(default_factory=dict)
     verify_ms: dict[int, float] = field(default_factory=dict)
     draft_ms: float = 0.0
     source: str = ""
@@ -47,7 +47,7 @@ class Calibration:
             values["verify_ms"] = {int(rows): float(ms) for rows, ms in values["verify_ms"].items()}
             values["ranks"] = {name: list(rows) for name, rows in values.get("ranks", {}).items()}
             values["shapes"] = {
-                system: {shape: Counted(*map(float, each)) for shape, each in shapes.items() if sizes(shape)}
+                system: {shape: ShapeMeans(*map(float, each)) for shape, each in shapes.items() if parse_shape(shape)}
                 for system, shapes in values.get("shapes", {}).items()
             }
             return cls(**values)
@@ -57,5 +57,5 @@ class Calibration:
             ) from error
 
     def verify_at(self, rows: int) -> float:
-        """Milliseconds of a verification with this many rows, from `verify_ms` (`engine.record.costs.between`)."""
-        return between(self.verify_ms, rows)
+        """Milliseconds of a verification with this many rows, from `verify_ms` (`engine.record.costs.interpolate`)."""
+        return interpolate(self.verify_ms, rows)

@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, NamedTuple
 
-from engine.record.parsing import CLOSED, Key, Share, told
+from engine.record.parsing import CLOSED, Key, Share, add_schema_keywords
 
 
-class Counted(NamedTuple):
+class ShapeMeans(NamedTuple):
     """Means of a shape's rounds, equal on every machine: tokens emitted, rows verified, levels drafted.
 
     A draft forward is a level, also where a policy asks for several on one depth.
@@ -35,7 +35,7 @@ class Shaped:
         return self.tau / self.cost
 
 
-def between(known: dict[int, float], at: float) -> float:
+def interpolate(known: dict[int, float], at: float) -> float:
     """The value at `at`, on straight lines between the known ones. The last line goes on behind the last known value."""
     places = sorted(known)
     if len(places) == 1:
@@ -59,27 +59,29 @@ class Costs:
 
     __pydantic_config__ = CLOSED
 
-    verify_ms: Annotated[dict[Key, Share], told(additionalProperties=False)]
+    verify_ms: Annotated[dict[Key, Share], add_schema_keywords(additionalProperties=False)]
     first_ms: Share
     level_ms: Share
     promised: dict[str, Share] = field(default_factory=dict)
     shapes: dict[str, Shaped] = field(default_factory=dict)
 
     @property
-    def chosen(self) -> str:
+    def best_drafter(self) -> str:
         """What promised the most, "" where there was no choice."""
         return max(self.promised, key=self.promised.__getitem__, default="")
 
-    def chosen_of(self, names: Collection[str]) -> str:
-        """As `chosen`, among these names."""
-        return replace(self, promised={name: each for name, each in self.promised.items() if name in names}).chosen
+    def best_drafter_among(self, names: Collection[str]) -> str:
+        """As `best_drafter`, among these names."""
+        return replace(
+            self, promised={name: each for name, each in self.promised.items() if name in names}
+        ).best_drafter
 
     @property
     def best_shape(self) -> str:
         """The shape that promises the most, the first of equals; "" where none was counted."""
         return max(self.shapes, key=lambda shape: self.shapes[shape].speedup, default="")
 
-    def with_shapes(self, counted: Mapping[str, Counted]) -> "Costs":
+    def with_shapes(self, counted: Mapping[str, ShapeMeans]) -> "Costs":
         """The same costs, with what these shapes promise by them."""
         shaped = {
             shape: Shaped(each.tau, round(self.break_even(each.rows, each.levels), 3))
@@ -88,7 +90,7 @@ class Costs:
         return replace(self, shapes=shaped)
 
     def verify_at(self, rows: float) -> float:
-        return between(self.verify_ms, rows)
+        return interpolate(self.verify_ms, rows)
 
     def draft_ms(self, levels: float) -> float:
         return self.first_ms * (levels > 0) + self.level_ms * max(0, levels - 1)
@@ -101,7 +103,7 @@ class Costs:
         """The tau at which such rounds take as long a token as plain decoding."""
         return self.round_ms(rows, levels) / self.verify_at(1)
 
-    def rising(self) -> "Costs":
+    def make_monotonic(self) -> "Costs":
         """Without what other work added: a forward takes at most what one over more rows takes."""
         known = self.verify_ms
         return replace(self, verify_ms={rows: min(ms for more, ms in known.items() if more >= rows) for rows in known})

@@ -19,33 +19,36 @@ BUSY = 0.09  # share of the clocks that a race's threads may wait for the proces
 OTHERS = "The machine is busy with other programs; ratios vary."
 
 
-def disturbed_twice(count: int, of: int, what: str) -> str:
+def describe_repeated_disturbance(count: int, of: int, what: str) -> str:
     """What figures of many races say behind their finding, where the clocks of so many stayed disturbed; "" for none."""
     return f" The clocks of {count} of {of} {what} were disturbed twice; ratios vary." if count else ""
 
 
-def disturbed(lanes: list[Trace], busy: bool = False) -> str:
+def describe_disturbance(lanes: list[Trace], busy: bool = False) -> str:
     """Why the lanes' figures may not be repeatable, as a sentence; "" for a race that nothing disturbed.
 
     `lanes` are those with a clock of this machine, the first one the baseline. `busy` says that their threads waited for the processor.
     """
     if busy:
         return OTHERS
-    usual = [(trace, decoding(trace)) for trace in lanes if len(trace.steps) >= FEWEST]
+    usual = [(trace, decode_step_seconds(trace)) for trace in lanes if len(trace.steps) >= FEWEST]
     for trace, seconds in usual:
-        if stalls := stalled(seconds):
-            return words(trace.system, stalls, len(seconds), statistics.median(seconds))
+        if stalls := find_stalls(seconds):
+            return describe_stalls(trace.system, stalls, len(seconds), statistics.median(seconds))
     for trace, seconds in usual[1:]:
-        (slow, slower), (fast, faster) = sorted((usual[0], (trace, seconds)), key=lambda each: pace(*each))
-        ratio, most = pace(fast, faster) / pace(slow, slower), allowed(slow, slower, fast, faster)
+        (slow, slower), (fast, faster) = sorted((usual[0], (trace, seconds)), key=lambda each: tokens_per_second(*each))
+        ratio, most = (
+            tokens_per_second(fast, faster) / tokens_per_second(slow, slower),
+            largest_possible_gain(slow, slower, fast, faster),
+        )
         if ratio > LEEWAY * most:
             return (
                 f"Disturbed: {fast.system} was {ratio:.2f} times as fast, and its steps allow {most:.2f} times at most."
             )
-    return read_late([trace for trace in lanes if trace.prefill_seconds])
+    return describe_late_prefill([trace for trace in lanes if trace.prefill_seconds])
 
 
-def read_late(lanes: list[Trace]) -> str:
+def describe_late_prefill(lanes: list[Trace]) -> str:
     """A sentence where a lane that drafts nothing read the prompt for far longer than another one, else "".
 
     A drafter may read it too, so nothing is said of those that draft.
@@ -62,8 +65,8 @@ def read_late(lanes: list[Trace]) -> str:
     return ""
 
 
-def run_of_many(system: str, run: list[float], runs: list[list[float]], busy: bool = False) -> str:
-    """`disturbed` for one of several runs of the same texts at once, as seconds of every round.
+def describe_batch_disturbance(system: str, run: list[float], runs: list[list[float]], busy: bool = False) -> str:
+    """`describe_disturbance` for one of several runs of the same texts at once, as seconds of every round.
 
     Rounds get shorter as texts end, so each is compared with its median over the `runs`, of which this is one.
     """
@@ -73,33 +76,33 @@ def run_of_many(system: str, run: list[float], runs: list[list[float]], busy: bo
     stalls = [(each, often) for each, often in zip(run, usual, strict=False) if each > TIMES * often]
     if sum(each - often for each, often in stalls) <= WEIGHT * sum(run):
         return ""
-    return words(system, [each for each, _ in stalls], len(run), max(stalls)[1])
+    return describe_stalls(system, [each for each, _ in stalls], len(run), max(stalls)[1])
 
 
-def words(system: str, stalls: list[float], steps: int, usual: float) -> str:
+def describe_stalls(system: str, stalls: list[float], steps: int, usual: float) -> str:
     many = f"{len(stalls)} of {steps} steps" if len(stalls) > 1 else f"one of {steps} steps"
     longest = f"the longest for {1000 * max(stalls):,.0f} ms where {1000 * usual:,.1f} ms are usual"
     return f"Disturbed: {many} of {system} stalled, {longest}."
 
 
-def decoding(trace: Trace) -> list[float]:
+def decode_step_seconds(trace: Trace) -> list[float]:
     """The seconds of every step, prefill left out."""
     return [step.total_seconds - step.seconds.get("prefill", 0.0) for step in trace.steps]
 
 
-def stalled(seconds: list[float]) -> list[float]:
+def find_stalls(seconds: list[float]) -> list[float]:
     """The steps that stalled, where they took so much of the time that figures are of them; else none."""
     low, middle, high = statistics.quantiles(seconds, n=4)
     stalls = [each for each in seconds if each > max(high + FAR * (high - low), TIMES * middle)]
     return stalls if sum(stalls) - middle * len(stalls) > WEIGHT * sum(seconds) else []
 
 
-def pace(trace: Trace, seconds: list[float]) -> float:
+def tokens_per_second(trace: Trace, seconds: list[float]) -> float:
     """Tokens a second behind the prompt."""
     return len(trace.tokens) / sum(seconds) if sum(seconds) else 0.0
 
 
-def allowed(slow: Trace, slower: list[float], fast: Trace, faster: list[float]) -> float:
+def largest_possible_gain(slow: Trace, slower: list[float], fast: Trace, faster: list[float]) -> float:
     """The most that the fast lane can gain: its tau by the other's, times the other's long steps by its own short ones."""
     long, short = statistics.quantiles(slower, n=4)[2], statistics.quantiles(faster, n=4)[0]
     return fast.tau / slow.tau * long / short if short else float("inf")

@@ -5,7 +5,7 @@ from pathlib import Path
 MOST_BYTES = 20_000_000
 
 
-def text_of(path: Path, instead: str) -> str:
+def read_text_file(path: Path, instead: str) -> str:
     """The file's text, without the mark that some editors begin it with. `instead` is a sentence on what to name.
 
     Raises `ValueError` that names the file and what is wrong with it, and `OSError` for a file that cannot be opened.

@@ -44,33 +44,33 @@ class Rule:
         return handler(schema) | self.told
 
 
-def checked(**checks: Any) -> Rule:
+def add_checks(**checks: Any) -> Rule:
     return Rule(checks, {})
 
 
-def told(**words: Any) -> Rule:
+def add_schema_keywords(**words: Any) -> Rule:
     return Rule({}, words)
 
 
-def amount(least: int, most: int) -> Rule:
+def limit_length(least: int, most: int) -> Rule:
     """How many entries a list has. The reader of the whole says so in its own words."""
-    return told(minItems=least, maxItems=most)
+    return add_schema_keywords(minItems=least, maxItems=most)
 
 
-def one_of(*known: str) -> Rule:
-    return checked(type="literal", expected=list(known))
+def allow_only(*known: str) -> Rule:
+    return add_checks(type="literal", expected=list(known))
 
 
 Each = TypeVar("Each")
-Listed = Annotated[list[Each], checked(fail_fast=True)]  # or a list of wrong values would be a list of errors
-Whole = Annotated[int, checked(strict=True, ge=-LARGEST_INT, le=LARGEST_INT)]
-Count = Annotated[int, checked(strict=True, ge=0, le=LARGEST_INT)]
-Several = Annotated[int, checked(strict=True, ge=1, le=LARGEST_INT)]
-Number = Annotated[float, checked(strict=True)]
-Share = Annotated[float, checked(strict=True, ge=0)]
-Truth = Annotated[bool, checked(strict=True)]
+Listed = Annotated[list[Each], add_checks(fail_fast=True)]  # or a list of wrong values would be a list of errors
+Whole = Annotated[int, add_checks(strict=True, ge=-LARGEST_INT, le=LARGEST_INT)]
+Count = Annotated[int, add_checks(strict=True, ge=0, le=LARGEST_INT)]
+Several = Annotated[int, add_checks(strict=True, ge=1, le=LARGEST_INT)]
+Number = Annotated[float, add_checks(strict=True)]
+Share = Annotated[float, add_checks(strict=True, ge=0)]
+Truth = Annotated[bool, add_checks(strict=True)]
 DIGITS = {"type": "str", "pattern": "^[0-9]{1,9}$", "strict": True}
-Key = Annotated[int, checked(type="chain", steps=[DIGITS, {"type": "int"}])]  # JSON writes every key as a text
+Key = Annotated[int, add_checks(type="chain", steps=[DIGITS, {"type": "int"}])]  # JSON writes every key as a text
 
 
 def parse(text: str, most_bytes: int, what: str = "The file") -> Any:
@@ -81,23 +81,23 @@ def parse(text: str, most_bytes: int, what: str = "The file") -> Any:
     if size > most_bytes:
         raise ValueError(f"{what} has {size / 1e6:.1f} MB; at most {most_bytes / 1e6:.0f} MB are read.")
     try:
-        return json.loads(text, parse_constant=no_number)
+        return json.loads(text, parse_constant=refuse_non_finite)
     except RecursionError:
         raise ValueError(f"{what} is nested too deeply.") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"{what} is no JSON: {error.msg} in line {error.lineno}, column {error.colno}.") from None
-    except NoNumber:
+    except NonFiniteNumber:
         raise
     except ValueError:  # Python reads 4,300 digits
         raise ValueError(f"{what} holds too large a number: at most 2^53 is read.") from None
 
 
-class NoNumber(ValueError):
+class NonFiniteNumber(ValueError):
     pass
 
 
-def no_number(name: str) -> None:
-    raise NoNumber(f"{name} is no number. Numbers must be finite.")
+def refuse_non_finite(name: str) -> None:
+    raise NonFiniteNumber(f"{name} is no number. Numbers must be finite.")
 
 
 def build(kind: Any, value: Any, where: str) -> Any:
@@ -108,96 +108,96 @@ def build(kind: Any, value: Any, where: str) -> Any:
     from pydantic import ValidationError
 
     try:
-        return adapter(kind).validate_python(value)
+        return build_adapter(kind).validate_python(value)
     except ValidationError as error:
-        raise ValueError(sentence(kind, error.errors(include_url=False), where)) from None
+        raise ValueError(describe_error(kind, error.errors(include_url=False), where)) from None
 
 
-def rebuilt(kind: Any, value: Any) -> Any:
+def build_unchecked(kind: Any, value: Any) -> Any:
     """The values of a JSON text as `kind` without any check, for the project's own files: the opening page waits for no library."""
     if is_dataclass(kind):
-        types = types_of(kind)  # type: ignore[arg-type]
-        return kind(**{name: rebuilt(types[name], each) for name, each in value.items()})  # type: ignore[operator]
+        types = field_types_of(kind)  # type: ignore[arg-type]
+        return kind(**{name: build_unchecked(types[name], each) for name, each in value.items()})  # type: ignore[operator]
     match get_args(kind):
         case [inner] if is_dataclass(inner):
-            return [rebuilt(inner, each) for each in value]
+            return [build_unchecked(inner, each) for each in value]
         case [key, inner]:
-            return {key(name): rebuilt(inner, each) for name, each in value.items()}
+            return {key(name): build_unchecked(inner, each) for name, each in value.items()}
     return value
 
 
 @cache
-def adapter(kind: Any) -> "TypeAdapter":
+def build_adapter(kind: Any) -> "TypeAdapter":
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind, config=None if is_dataclass(kind) else CLOSED)  # type: ignore[arg-type]
 
 
 @cache
-def types_of(kind: Any) -> dict[str, Any]:
+def field_types_of(kind: Any) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
-def sentence(kind: Any, errors: list[Any], where: str) -> str:
+def describe_error(kind: Any, errors: list[Any], where: str) -> str:
     """The first of pydantic's errors about a value of this kind, for the person who sent it."""
     what, place, value, about = (errors[0].get(name) for name in ("type", "loc", "input", "ctx"))
     if what in ("missing", "unexpected_keyword_argument"):
-        of, where = found(kind, place[:-1], where)
+        of, where = locate_value(kind, place[:-1], where)
         beside = [each for each in errors if each["loc"][:-1] == place[:-1]]
         missing, unknown = (
-            named(sorted(each["loc"][-1] for each in beside if each["type"] == wrong))
+            join_first_names(sorted(each["loc"][-1] for each in beside if each["type"] == wrong))
             for wrong in ("missing", "unexpected_keyword_argument")
         )
         return f"{where or 'The file'} is no {of.__name__}: missing {missing or 'nothing'}, unknown {unknown or 'nothing'}."
     if place[-1:] == ("[key]",):
         place = place[:-2]
-    where = found(kind, place, where)[1] or "The file"
+    where = locate_value(kind, place, where)[1] or "The file"
     if what == "string_pattern_mismatch":
-        return f"The keys of {where} must be whole numbers, got {shown(value)}."
+        return f"The keys of {where} must be whole numbers, got {quote(value)}."
     if what in EXPECTED:
-        return f"{where} must be {EXPECTED[what]}, got {shown(value)}."
+        return f"{where} must be {EXPECTED[what]}, got {quote(value)}."
     if what == "literal_error":
-        return f"{where} must be one of {about['expected'].replace(' or ', ', ')}, got {shown(value)}."
+        return f"{where} must be one of {about['expected'].replace(' or ', ', ')}, got {quote(value)}."
     if what == "string_too_long":
         return f"{where} has {len(value):,} characters; at most {LONGEST_TEXT:,} are read."
     if what == "string_unicode":
         return f"{where} holds half a character (a lone surrogate), which no text can."
     if what == "greater_than_equal" and (isinstance(value, float) or value >= -LARGEST_INT):
         least = "holds a negative number," if about["ge"] == 0 else f"must be {about['ge']} or more, got"
-        return f"{where} {least} {shown(value)}."
+        return f"{where} {least} {quote(value)}."
     if what == "finite_number":
         return f"{where} must be finite."
     return f"{where} is too large a number: at most 2^53 is read."
 
 
-def found(kind: Any, place: tuple[int | str, ...], where: str) -> tuple[Any, str]:
+def locate_value(kind: Any, place: tuple[int | str, ...], where: str) -> tuple[Any, str]:
     """The kind of the value at that place in one of this kind, and its name in a sentence."""
     for each in place:
         if is_dataclass(kind):
-            kind, where = types_of(kind)[str(each)], f"{where}.{each}".lstrip(".")  # type: ignore[arg-type]
+            kind, where = field_types_of(kind)[str(each)], f"{where}.{each}".lstrip(".")  # type: ignore[arg-type]
         else:
-            kind, where = get_args(kind)[-1], f"{where}[{each if isinstance(each, int) else shown(each)}]"
+            kind, where = get_args(kind)[-1], f"{where}[{each if isinstance(each, int) else quote(each)}]"
     return kind, where
 
 
-def named(names: list[str]) -> str:
+def join_first_names(names: list[str]) -> str:
     """The first few of the names."""
     more = ["…"] if len(names) > SHOWN_NAMES else []
-    return ", ".join([*map(shown, names[:SHOWN_NAMES]), *more])
+    return ", ".join([*map(quote, names[:SHOWN_NAMES]), *more])
 
 
-def expect(kind: type, value: Any, where: str) -> Any:
+def validate_type(kind: type, value: Any, where: str) -> Any:
     if not isinstance(value, kind):
-        raise ValueError(f"{where or 'The file'} must be {NAMES[kind]}, got {shown(value)}.")
+        raise ValueError(f"{where or 'The file'} must be {NAMES[kind]}, got {quote(value)}.")
     return value
 
 
-def holds_half(*values: str) -> bool:
+def has_lone_surrogate(*values: str) -> bool:
     """Whether any text holds half a character, a lone surrogate."""
     return any(not value.isascii() and HALVES.search(value) for value in values)
 
 
-def shown(value: Any) -> str:
+def quote(value: Any) -> str:
     """The value as it stands in a sentence: at most 40 characters on one line, and never half a character."""
     if isinstance(value, dict | list | bool | None):
         return NAMES[type(value)]

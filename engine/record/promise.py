@@ -29,7 +29,7 @@ def best_neighbours(ranks: Ranks, width: int, nodes: int) -> dict[tuple[int, ...
     return chosen
 
 
-def promised(ranks: Ranks, costs: Costs, width: int, nodes: int) -> float:
+def estimate_best_speedup(ranks: Ranks, costs: Costs, width: int, nodes: int) -> float:
     """How many times as fast as plain decoding the best fixed tree of at most `nodes` nodes is expected to be, at least 1."""
     best = 1.0
     for depth in range(1, len(ranks) + 1):

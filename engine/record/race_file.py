@@ -13,10 +13,21 @@ from operator import attrgetter
 from typing import Annotated, Any
 
 from engine.record import disturbance, headline
-from engine.record.constraint import checked
+from engine.record.constraint import validate_constraint
 from engine.record.costs import Costs
 from engine.record.files import MOST_BYTES
-from engine.record.parsing import CLOSED, Listed, Share, Truth, amount, build, one_of, parse, rebuilt, shown
+from engine.record.parsing import (
+    CLOSED,
+    Listed,
+    Share,
+    Truth,
+    allow_only,
+    build,
+    build_unchecked,
+    limit_length,
+    parse,
+    quote,
+)
 from engine.record.repetition import repeats_itself
 from engine.record.trace import ACCEPTED, ENDS, FAILED, NODES, ROOT, STEPS, Step, Trace, first_divergence
 
@@ -45,7 +56,7 @@ class LaneRecord:
 
     title: str
     idea: str
-    guarantee: Annotated[str, one_of(*GUARANTEES, BY_TEXT)]
+    guarantee: Annotated[str, allow_only(*GUARANTEES, BY_TEXT)]
     costs: Costs
     trace: Trace
 
@@ -60,13 +71,13 @@ class Record:
 
     __pydantic_config__ = CLOSED
 
-    lanes: Annotated[Listed[LaneRecord], amount(*LANES)]
+    lanes: Annotated[Listed[LaneRecord], limit_length(*LANES)]
     recorded: str
-    runs: Annotated[Listed[Listed[Share]], amount(*RUNS)] = field(default_factory=list)
+    runs: Annotated[Listed[Listed[Share]], limit_length(*RUNS)] = field(default_factory=list)
     busy: Truth = False
 
     def result(self) -> dict:
-        return compare([(lane.trace, lane.guarantee) for lane in self.lanes], self.runs, self.busy)
+        return compare_lanes([(lane.trace, lane.guarantee) for lane in self.lanes], self.runs, self.busy)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), ensure_ascii=False, separators=(",", ":"))
@@ -80,37 +91,37 @@ class Record:
     def of(cls, values: Any) -> "Record":
         """The record in the values of a JSON text, checked. Raises `ValueError` like `from_json`."""
         record = build(cls, values, "")
-        check(record)
+        validate_record(record)
         return record
 
     @classmethod
-    def own(cls, text: str) -> "Record":
-        """The record in a race file of this project, unchecked (`engine.record.parsing.rebuilt`)."""
-        return rebuilt(cls, json.loads(text))
+    def from_own_file(cls, text: str) -> "Record":
+        """The record in a race file of this project, unchecked (`engine.record.parsing.build_unchecked`)."""
+        return build_unchecked(cls, json.loads(text))
 
 
-def check(record: Record) -> None:
+def validate_record(record: Record) -> None:
     """Raises `ValueError` when no race can have had this record."""
-    within(record.lanes, LANES, "lanes", "lanes")
+    validate_length(record.lanes, LANES, "lanes", "lanes")
     day = record.recorded
-    require(day == "" or is_day(day), f"recorded must be a day such as 2026-01-31, got {shown(day)}.")
+    require(day == "" or is_day(day), f"recorded must be a day such as 2026-01-31, got {quote(day)}.")
     first = record.lanes[0].trace
     for at, lane in enumerate(record.lanes):
         where, remote = f"lanes[{at}]", lane.guarantee == BY_TEXT
         costed = min(lane.costs.verify_ms, default=remote) >= 1
         require(costed, f"{where}.costs.verify_ms must say what forwards over 1 and more nodes take.")
-        check_trace(lane.trace, f"{where}.trace", check_piece if remote else check_step)
+        validate_trace(lane.trace, f"{where}.trace", validate_remote_step if remote else validate_step)
         for name in SHARED:
             same = getattr(lane.trace, name) == getattr(first, name)
             require(same, f"{where}.trace.{name} differs from the first lane's.")
-    check_runs(record)
+    validate_runs(record)
 
 
-def check_runs(record: Record) -> None:
+def validate_runs(record: Record) -> None:
     """Every run has seconds for every lane, and the lanes are those of one of them."""
-    within(record.runs, RUNS, "runs", "runs")
+    validate_length(record.runs, RUNS, "runs", "runs")
     for at, run in enumerate(record.runs):
-        same_length(run, record.lanes, f"runs[{at}]", "lanes")
+        validate_equal_length(run, record.lanes, f"runs[{at}]", "lanes")
         most = max(run, default=0)
         require(0 < min(run) <= most <= LONGEST_SECONDS * STEPS[1], f"runs[{at}] must hold the seconds of every lane.")
     shown_run, near = [lane.trace.seconds for lane in record.lanes], partial(math.isclose, rel_tol=ROUNDED)
@@ -118,29 +129,29 @@ def check_runs(record: Record) -> None:
     require(any(of_one) or not of_one, "runs holds no run that took the seconds of the lanes.")
 
 
-def check_trace(trace: Trace, where: str, check_one: Callable[[Step, int, str], None]) -> None:
-    within(trace.steps, STEPS, f"{where}.steps", "steps")
+def validate_trace(trace: Trace, where: str, check_one: Callable[[Step, int, str], None]) -> None:
+    validate_length(trace.steps, STEPS, f"{where}.steps", "steps")
     for at, step in enumerate(trace.steps):
         check_one(step, at, f"{where}.steps[{at}]")
         goes_on = not step.end or step is trace.steps[-1]
         require(goes_on, f"{where}.steps[{at}] ended the text, and yet another step follows.")
     require(trace.seconds > 0, f"{where} took no time at all.")
-    checked(trace.constraint)
+    validate_constraint(trace.constraint)
 
 
-def check_piece(step: Step, at: int, where: str) -> None:
+def validate_remote_step(step: Step, at: int, where: str) -> None:
     """A step of a lane that another server wrote."""
     for name in OF_TREES:
         require(not getattr(step, name), f"{where}.{name} must be empty: a remote lane has no trees.")
     require(len(step.pieces) == 1, f"{where}.pieces must hold one text, got {len(step.pieces)}.")
-    check_figures(step, at, where)
+    validate_step_figures(step, at, where)
 
 
-def check_step(step: Step, at: int, where: str) -> None:
+def validate_step(step: Step, at: int, where: str) -> None:
     """A target forward with its tree."""
-    within(step.tokens, NODES, f"{where}.tokens", "nodes")
+    validate_length(step.tokens, NODES, f"{where}.tokens", "nodes")
     for name in BY_NODE:
-        same_length(getattr(step, name), step.tokens, f"{where}.{name}", "tokens")
+        validate_equal_length(getattr(step, name), step.tokens, f"{where}.{name}", "tokens")
     for node, parent in enumerate(step.parents):
         fits = parent == -1 if node == 0 else 0 <= parent < node
         require(fits, f"{where}.parents is no tree: node {node} cannot have parent {parent}.")
@@ -161,23 +172,27 @@ def check_step(step: Step, at: int, where: str) -> None:
     written = [*(step.tokens[node] for node in step.path), step.bonus]
     emitted = bool(step.burst) and step.burst == written[: len(step.burst)]
     require(emitted, f"{where}.burst must be the path's tokens and the bonus, or their beginning.")
-    same_length(step.pieces, step.burst, f"{where}.pieces", "burst")
+    validate_equal_length(step.pieces, step.burst, f"{where}.pieces", "burst")
     whole, replayed = 1 + len(step.path), step.replayed
     require(
-        replayed in (0, whole), f"{where}.replayed must be 0 or the {whole} of root and path, got {shown(replayed)}."
+        replayed in (0, whole),
+        f"{where}.replayed must be 0 or the {whole} of root and path, got {quote(replayed)}.",
     )
-    check_figures(step, at, where)
+    validate_step_figures(step, at, where)
     ends = ", ".join(map(repr, ENDS))
-    require(step.end in ENDS, f"{where}.end must be one of {ends}, got {shown(step.end)}: a server wrote no such lane.")
+    require(
+        step.end in ENDS,
+        f"{where}.end must be one of {ends}, got {quote(step.end)}: a server wrote no such lane.",
+    )
 
 
-def check_figures(step: Step, at: int, where: str) -> None:
+def validate_step_figures(step: Step, at: int, where: str) -> None:
     """What every step has."""
     require(step.index == at, f"{where}.index must be {at}, got {step.index}.")
     require(max(step.seconds.values(), default=0) <= LONGEST_SECONDS, f"{where}.seconds holds more than a day.")
 
 
-def side_by_side(record: Record) -> list[LaneRecord]:
+def first_and_last_lane(record: Record) -> list[LaneRecord]:
     """The two lanes that a page or a film shows beside each other: the first and the last. A third may race between them.
 
     Raises `ValueError` when there are more lanes or fewer.
@@ -194,12 +209,12 @@ def require(holds: bool, sentence: str) -> None:
         raise ValueError(sentence)
 
 
-def within(values: list, limits: tuple[int, int], where: str, what: str) -> None:
+def validate_length(values: list, limits: tuple[int, int], where: str, what: str) -> None:
     least, most = limits
     require(least <= len(values) <= most, f"{where} must hold {least} to {most:,} {what}, got {len(values):,}.")
 
 
-def same_length(values: list, others: list, where: str, name: str) -> None:
+def validate_equal_length(values: list, others: list, where: str, name: str) -> None:
     require(len(values) == len(others), f"{where} must be as long as {name}: {len(others)}, got {len(values)}.")
 
 
@@ -210,7 +225,7 @@ def is_day(text: str) -> bool:
         return False
 
 
-def compare(lanes: list[tuple[Trace, str]], runs: headline.Runs | None = None, busy: bool = False) -> dict:
+def compare_lanes(lanes: list[tuple[Trace, str]], runs: headline.Runs | None = None, busy: bool = False) -> dict:
     """Figures by lane, and the comparison of every lane with the first, as plain values. A lane is a trace and its guarantee.
 
     - `runs`: the seconds of every lane by run; the lanes' own where there was one run. `speedup` is the median over the runs, from
@@ -220,29 +235,29 @@ def compare(lanes: list[tuple[Trace, str]], runs: headline.Runs | None = None, b
       it promises neither, and False otherwise. A lane of another server is compared by text: "text" when it is the same, "other text"
       when it is not, and "failed" when the server failed.
     - `divergence`: where the first lane that differs does so, by token, or by character where texts are compared. Its `margin` and
-      `words` are those of `near_tie`.
+      `words` are those of `describe_near_tie`.
     - `finished`: False when a lane was stopped. Then the tokens that both wrote are compared.
     - `branch_tokens`, `favourites_tau`, `deeper_steps`: what the lane's branches gave, see `branches_of`; None for another server's.
     - `repeats`: whether the text repeats itself, which makes guessing easy (`engine.record.repetition`).
     """
     base, first_guarantee = lanes[0]
     runs = runs or [[trace.seconds for trace, _ in lanes]]
-    ratios = headline.medians([len(trace.tokens) for trace, _ in lanes], runs)
+    ratios = headline.median_speedups([len(trace.tokens) for trace, _ in lanes], runs)
     figures: list[dict[str, Any]] = []
     divergence = None
     for (trace, guarantee), ratio in zip(lanes, ratios, strict=True):
         by_text = trace is not base and BY_TEXT in (guarantee, first_guarantee)
-        at = parted(base, trace, attrgetter("text" if by_text else "tokens"))
+        at = find_divergence(base, trace, attrgetter("text" if by_text else "tokens"))
         same: bool | str = at is None
         if by_text:
             failed = FAILED in (each.steps[-1].end for each in (base, trace) if each.steps)
             same = "failed" if failed else "text" if same else "other text"
         elif not same:
-            same = promised(guarantee, first_guarantee, base.temperature)
+            same = judge_difference(guarantee, first_guarantee, base.temperature)
         if at is not None and divergence is None:
             words = [each.text[at : at + SHOWN] or "(end)" for each in (base, trace)]
-            left, right = words if by_text else (base.label(at), trace.label(at))
-            margin, words_on_it = (None, "") if by_text or same is not False else near_tie(base, trace, at)
+            left, right = words if by_text else (base.label_token(at), trace.label_token(at))
+            margin, words_on_it = (None, "") if by_text or same is not False else describe_near_tie(base, trace, at)
             divergence = {"index": at, "left": left, "right": right, "margin": margin, "words": words_on_it}
         figures.append(
             {
@@ -257,15 +272,15 @@ def compare(lanes: list[tuple[Trace, str]], runs: headline.Runs | None = None, b
                 "tokens_per_s": len(trace.tokens) / trace.seconds,
                 "repeats": guarantee != BY_TEXT and repeats_itself(trace.prompt_tokens, trace.tokens),
                 **ratio,
-                "prefill_share": trace.share("prefill"),
-                "draft_share": trace.share("draft"),
-                "verify_share": trace.share("verify"),
-                "other_share": trace.share("accept") + trace.share("commit"),
+                "prefill_share": trace.phase_share("prefill"),
+                "draft_share": trace.phase_share("draft"),
+                "verify_share": trace.phase_share("verify"),
+                "other_share": trace.phase_share("accept") + trace.phase_share("commit"),
                 "identical": same,
             }
         )
     identical = worst_of([lane["identical"] for lane in figures])
-    finished = all(trace.ended for trace, _ in lanes)
+    finished = all(trace.is_finished for trace, _ in lanes)
     local = [trace for trace, guarantee in lanes if guarantee != BY_TEXT]
     return {
         "lanes": figures,
@@ -274,7 +289,7 @@ def compare(lanes: list[tuple[Trace, str]], runs: headline.Runs | None = None, b
         **ratios[-1],
         "runs": runs,
         "busy": busy,
-        "disturbed": disturbance.disturbed(local, busy),
+        "disturbed": disturbance.describe_disturbance(local, busy),
         "finished": finished,
     }
 
@@ -288,7 +303,7 @@ def branches_of(trace: Trace) -> dict[str, float]:
     return {name: getattr(trace, name) for name in OF_BRANCHES}
 
 
-def near_tie(left: Trace, right: Trace, at: int) -> tuple[float | None, str]:
+def describe_near_tie(left: Trace, right: Trace, at: int) -> tuple[float | None, str]:
     """How far apart in log-probability the two tokens are with which greedy lanes part, and a sentence where rounding explains it.
 
     Each lane tells of its own token alone; had they rounded alike, the difference would be the margin between the two best. It is None
@@ -307,25 +322,25 @@ def near_tie(left: Trace, right: Trace, at: int) -> tuple[float | None, str]:
 
 def chance_of(trace: Trace, at: int) -> float:
     """The target's probability of a lane's token, as the lane found it; 0 behind its end."""
-    if (found := trace.place(at)) is None:
+    if (found := trace.locate_token(at)) is None:
         return 0.0
     step, node = found
     return step.bonus_p if node is None else step.p[node]
 
 
-def promised(guarantee: str, first_guarantee: str, temperature: float) -> bool | str:
+def judge_difference(guarantee: str, first_guarantee: str, temperature: float) -> bool | str:
     """What other tokens mean where the two lanes promise this: "lossy", "law", or False for a broken promise."""
     worst = max(guarantee, first_guarantee, key=GUARANTEES.index)
     return worst if worst == "lossy" or (worst == "law" and temperature > 0) else False
 
 
 def worst_of(verdicts: list[bool | str]) -> bool | str:
-    """The worst of several verdicts, each one of `compare`'s."""
+    """The worst of several verdicts, each one of `compare_lanes`'s."""
     return next((worst for worst in WORST if worst in verdicts), True)
 
 
-def parted(left: Trace, right: Trace, written: Callable[[Trace], Sequence[object]]) -> int | None:
+def find_divergence(left: Trace, right: Trace, written: Callable[[Trace], Sequence[object]]) -> int | None:
     """The first of what was `written` at which two lanes differ, if any. The end of a lane that was stopped is no difference."""
     at = first_divergence(written(left), written(right))
     shorter = min(left, right, key=lambda trace: len(written(trace)))
-    return None if at == len(written(shorter)) and not shorter.ended else at
+    return None if at == len(written(shorter)) and not shorter.is_finished else at

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from engine.record.files import MOST_BYTES
-from engine.record.parsing import LONGEST_TEXT, Count, Listed, Whole, build, expect, parse, shown
-from engine.record.race_file import require, same_length, within
+from engine.record.parsing import LONGEST_TEXT, Count, Listed, Whole, build, parse, quote, validate_type
+from engine.record.race_file import require, validate_equal_length, validate_length
 
 STEPS, DRAFTED = (1, 20_000), 400  # verifications of a request, and tokens drafted for one
 FLAG = "--per-request-spec-decode-metrics detailed"
@@ -54,21 +54,21 @@ class ServedTrace:
     @classmethod
     def of(cls, values: dict[str, Any]) -> "ServedTrace":
         """The trace in an answer of vLLM. Raises `ValueError` with a sentence that names what is wrong."""
-        metrics = expect(dict, values["metrics"] or {}, "metrics")  # null stands for what is not told
+        metrics = validate_type(dict, values["metrics"] or {}, "metrics")  # null stands for what is not told
         found = metrics.get("speculative_decoding")
         require(
             found is not None,
             f"{PLACE} is not there. Start vLLM with a speculative config and {FLAG}, and ask for one text (n = 1).",
         )
-        expect(dict, found, PLACE)
+        validate_type(dict, found, PLACE)
         nothing = "so there is nothing to show."
         # Where no pass had a draft, its steps are null even with `FLAG`
         require(found.get("num_spec_steps") != 0, f"{PLACE}: no pass of this text had a draft, {nothing}")
         for name in STEPWISE:
             require(found.get(name) is not None, f"{PLACE} has no {name}. Start vLLM with {FLAG}.")
         drafted, accepted = (build(Listed[Whole], found[name], f"{PLACE}.{name}") for name in STEPWISE)
-        within(drafted, STEPS, f"{PLACE}.per_step_drafted", "verifications")
-        same_length(accepted, drafted, f"{PLACE}.per_step_accepted", "per_step_drafted")
+        validate_length(drafted, STEPS, f"{PLACE}.per_step_drafted", "verifications")
+        validate_equal_length(accepted, drafted, f"{PLACE}.per_step_accepted", "per_step_drafted")
         for at, (many, kept) in enumerate(zip(drafted, accepted, strict=True)):
             require(
                 0 <= kept <= many <= DRAFTED,
@@ -79,15 +79,15 @@ class ServedTrace:
             told = found.get(name)
             require(
                 told is None or (type(told) is int and told == total),
-                f"{PLACE}.{name} must be {total:,}, the sum of its steps, got {shown(told)}.",
+                f"{PLACE}.{name} must be {total:,}, the sum of its steps, got {quote(told)}.",
             )
-        usage = expect(dict, values.get("usage") or {}, "usage")
+        usage = validate_type(dict, values.get("usage") or {}, "usage")
         came = usage.get("completion_tokens")
         tokens = None if came is None else build(Count, came, "usage.completion_tokens")
         kept = accepted if tokens is None else kept_of(accepted, tokens)
         # A last burst may be cut behind what was accepted
         passes = None if tokens is None else max(tokens - sum(kept), len(kept))
-        return cls(drafted, kept, build(str, values.get("model") or "", "model"), written(values), passes)
+        return cls(drafted, kept, build(str, values.get("model") or "", "model"), answer_text_of(values), passes)
 
 
 def kept_of(accepted: list[int], tokens: int) -> list[int]:
@@ -97,7 +97,7 @@ def kept_of(accepted: list[int], tokens: int) -> list[int]:
     require(
         came >= 0,
         f"{len(accepted):,} verifications that accepted {sum(accepted):,} tokens write more than usage.completion_tokens says: "
-        f"{shown(tokens)}.",
+        f"{quote(tokens)}.",
     )
     return [*before, min(last, came)]
 
@@ -121,12 +121,14 @@ def values_of_stream(text: str) -> dict[str, Any]:
         data = line[5:].strip() if line.startswith("data:") else ""
         if not data or data == "[DONE]":
             continue
-        piece = expect(dict, parse(data, MOST_BYTES, f"The event in line {number}"), f"The event in line {number}")
-        for choice in expect(list, piece.get("choices") or [], "choices"):
-            index = expect(dict, choice, "A choice").get("index") or 0
+        piece = validate_type(
+            dict, parse(data, MOST_BYTES, f"The event in line {number}"), f"The event in line {number}"
+        )
+        for choice in validate_type(list, piece.get("choices") or [], "choices"):
+            index = validate_type(dict, choice, "A choice").get("index") or 0
             require(index == 0, "The stream holds several texts. Ask for one (n = 1).")
-            delta = expect(dict, choice.get("delta") or {}, "A choice's delta")
-            texts.append(expect(str, choice.get("text") or delta.get("content") or "", "The text of a choice"))
+            delta = validate_type(dict, choice.get("delta") or {}, "A choice's delta")
+            texts.append(validate_type(str, choice.get("text") or delta.get("content") or "", "The text of a choice"))
         found |= {name: value for name, value in piece.items() if value is not None}
     require(bool(found), "The stream holds no event.")
     return found | {"choices": [{"text": "".join(texts)}]}
@@ -137,12 +139,12 @@ def is_served(values: Any) -> bool:
     return isinstance(values, dict) and "metrics" in values and "lanes" not in values
 
 
-def written(values: dict[str, Any]) -> str:
+def answer_text_of(values: dict[str, Any]) -> str:
     """The text of the answer, cut to what is shown; "" where it holds none, as the last piece of a stream."""
-    choices = expect(list, values.get("choices") or [], "choices")
+    choices = validate_type(list, values.get("choices") or [], "choices")
     if not choices:
         return ""
-    first = expect(dict, choices[0], "choices[0]")
-    message = expect(dict, first.get("message") or {}, "choices[0].message")
-    found = expect(str, first.get("text") or message.get("content") or "", "The text of choices[0]")
+    first = validate_type(dict, choices[0], "choices[0]")
+    message = validate_type(dict, first.get("message") or {}, "choices[0].message")
+    found = validate_type(str, first.get("text") or message.get("content") or "", "The text of choices[0]")
     return build(str, found[:LONGEST_TEXT], "The text of choices[0]")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Annotated
 
-from engine.record.parsing import CLOSED, Count, Listed, Number, Several, Share, Truth, Whole, amount, one_of
+from engine.record.parsing import CLOSED, Count, Listed, Number, Several, Share, Truth, Whole, allow_only, limit_length
 
 WAIT = "wait"  # for a remote server's next piece of text
 PHASES = ("prefill", "draft", "verify", "accept", "commit", WAIT)
@@ -16,9 +16,9 @@ VERDICTS = ACCEPTED, REJECTED, UNREACHED, ROOT = "accepted", "rejected", "unreac
 ENDS = ("", "stop", "length", "context")  # why decoding ended in a step; "" when it went on
 FAILED = "failed"  # how a remote server's text ends when the server fails
 STEPS, NODES = (1, 1000), (1, 400)  # least and most: steps a lane, nodes a tree
-Verdict = Annotated[str, one_of(*VERDICTS)]
-End = Annotated[str, one_of(*ENDS, FAILED)]
-Phase = Annotated[str, one_of(*PHASES)]
+Verdict = Annotated[str, allow_only(*VERDICTS)]
+End = Annotated[str, allow_only(*ENDS, FAILED)]
+Phase = Annotated[str, allow_only(*PHASES)]
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Step:
 
     index: Count
     position: Count  # position id of the root, that is context length - 1
-    tokens: Annotated[Listed[Count], amount(0, NODES[1])]
+    tokens: Annotated[Listed[Count], limit_length(0, NODES[1])]
     parents: Listed[Whole]
     texts: Listed[str]
     score: Listed[Number]
@@ -122,7 +122,7 @@ class Trace:
     width: Several
     nodes: Several
     max_new_tokens: Several
-    steps: Annotated[Listed[Step], amount(*STEPS)] = field(default_factory=list)
+    steps: Annotated[Listed[Step], limit_length(*STEPS)] = field(default_factory=list)
     chat: Truth = False
     constraint: str = ""
 
@@ -140,7 +140,7 @@ class Trace:
         return f"{self.depth}x{self.width}x{self.nodes}"
 
     @property
-    def ended(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether the text came to its end. False while the lane runs, and for a lane that was stopped."""
         return bool(self.steps and self.steps[-1].end)
 
@@ -208,11 +208,11 @@ class Trace:
         won = [step.branch_tokens for step in self.steps]
         return won.index(max(won)) if any(won) else None
 
-    def share(self, phase: str) -> float:
+    def phase_share(self, phase: str) -> float:
         """The phase's share of the lane's clock."""
         return sum(step.seconds.get(phase, 0.0) for step in self.steps) / self.seconds if self.steps else 0.0
 
-    def place(self, index: int) -> tuple[Step, int | None] | None:
+    def locate_token(self, index: int) -> tuple[Step, int | None] | None:
         """The step that wrote the token of that index, and its node there, None for the bonus. None behind the last token."""
         for step in self.steps:
             if index < len(step.burst):
@@ -220,9 +220,9 @@ class Trace:
             index -= len(step.burst)
         return None
 
-    def label(self, index: int) -> str:
+    def label_token(self, index: int) -> str:
         """The written token of that index as a label, "(end)" behind the last one."""
-        if (found := self.place(index)) is None:
+        if (found := self.locate_token(index)) is None:
             return "(end)"
         step, node = found
         return step.bonus_text if node is None else step.texts[node]

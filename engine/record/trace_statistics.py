@@ -31,7 +31,7 @@ def decode_seconds_per_token(traces: Sequence[Trace]) -> float:
 
 def time_shares(traces: Sequence[Trace]) -> dict[str, float]:
     """Shares of all the traces' time: prefill, draft, verify and the rest."""
-    seconds = {phase: sum(trace.share(phase) * trace.seconds for trace in traces) for phase in PHASES}
+    seconds = {phase: sum(trace.phase_share(phase) * trace.seconds for trace in traces) for phase in PHASES}
     whole = sum(seconds.values())
     named = {phase: seconds[phase] / whole for phase in NAMED_PHASES}
     return {**named, "rest": sum(seconds[phase] for phase in PHASES if phase not in NAMED_PHASES) / whole}

@@ -23,7 +23,7 @@ class RemoteLane(Answer):
         asked = {"max_tokens": trace.max_new_tokens, "temperature": trace.temperature, "seed": trace.seed}
         super().__init__(server, trace.prompt, asked, trace.chat)
 
-    def arrived(self) -> Step | None:
+    def take_step(self) -> Step | None:
         """The step of the next piece, or None when nothing has arrived. Never waits."""
         try:
             piece = self.pieces.get_nowait()
@@ -49,6 +49,6 @@ class RemoteLane(Answer):
         self.clock, self.finished = piece.at, bool(piece.end)
         return step
 
-    def filed(self) -> LaneRecord:
+    def to_record(self) -> LaneRecord:
         """The lane as a record that grows with it. What forwards cost there is not known here."""
         return LaneRecord(self.system.title, self.system.idea, self.system.guarantee, Costs({}, 0.0, 0.0), self.trace)

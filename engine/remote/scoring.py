@@ -7,7 +7,7 @@ from typing import Any
 
 from engine.record.parsing import parse
 from engine.remote.server import Server
-from engine.remote.telling import MOST_BODY, asking, part
+from engine.remote.telling import MOST_BODY, look_up, open_client
 
 
 def mean_log_likelihood(server: Server, before: str, text: str) -> float | None:
@@ -17,16 +17,16 @@ def mean_log_likelihood(server: Server, before: str, text: str) -> float | None:
     """
     wanted = {"prompt": before + text, "echo": True, "logprobs": 0, "max_tokens": 1, "temperature": 0.0}
     model = {"model": server.model} if server.model else {}
-    with asking(server) as client:
+    with open_client(server) as client:
         answer = client.post(f"{server.address.rstrip('/')}/completions", json=model | wanted)
     if answer.status_code != 200:
         return None
     try:
-        choices = part(parse(answer.text, MOST_BODY), "choices")
+        choices = look_up(parse(answer.text, MOST_BODY), "choices")
     except ValueError:
         return None
-    told = part(choices[0], "logprobs") if isinstance(choices, list) and choices else None
-    return mean_of_last(part(told, "text_offset"), part(told, "token_logprobs"), len(text))
+    told = look_up(choices[0], "logprobs") if isinstance(choices, list) and choices else None
+    return mean_of_last(look_up(told, "text_offset"), look_up(told, "token_logprobs"), len(text))
 
 
 def mean_of_last(offsets: Any, log_probabilities: Any, length: int) -> float | None:

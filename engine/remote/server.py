@@ -86,7 +86,7 @@ class Piece:
     note: str = ""
 
 
-class Failure(Exception):
+class AnswerFailure(Exception):
     """Ends an answer with a sentence."""
 
 
@@ -109,13 +109,13 @@ class Answer:
         self.characters = self.count = 0
         self.begun = 0.0
 
-    def begin(self) -> None:
+    def send_request(self) -> None:
         """Sends the request."""
         self.loop = asyncio.new_event_loop()
         self.task = self.loop.create_task(self.read())
-        Thread(target=self.work, name="remote", daemon=True).start()
+        Thread(target=self.run_reader, name="remote", daemon=True).start()
 
-    def all(self) -> list[Piece]:
+    def wait_for_pieces(self) -> list[Piece]:
         """All pieces, as soon as the last one arrives, which has an `end`."""
         found = [self.pieces.get()]
         while not found[-1].end:
@@ -129,7 +129,7 @@ class Answer:
 
     # ---- in the thread
 
-    def work(self) -> None:
+    def run_reader(self) -> None:
         with suppress(asyncio.CancelledError):
             self.loop.run_until_complete(self.task)
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
@@ -139,8 +139,8 @@ class Answer:
         self.begun = time.perf_counter()
         label = self.server.label
         try:
-            await asyncio.wait_for(self.talk(), LONGEST)
-        except Failure as failure:
+            await asyncio.wait_for(self.request_text(), LONGEST)
+        except AnswerFailure as failure:
             self.fail(str(failure))
         except asyncio.TimeoutError:
             self.fail(f"{label} did not end its answer within {LONGEST:g} s.")
@@ -151,24 +151,28 @@ class Answer:
         except httpx.TimeoutException:
             self.fail(f"{label} said nothing for {SILENCE:g} s.")
         except httpx.HTTPError as error:
-            self.fail(f"The connection to {label} broke: {quoted(str(error) or type(error).__name__)}")
+            self.fail(f"The connection to {label} broke: {shorten(str(error) or type(error).__name__)}")
         except ValueError as error:
-            self.fail(f"{label} sent what cannot be read. {quoted(str(error))}")
+            self.fail(f"{label} sent what cannot be read. {shorten(str(error))}")
         except Exception as error:  # the race waits for an end, whatever happens here
             self.fail(f"Reading the answer of {label} failed ({type(error).__name__}).")
 
-    async def talk(self) -> None:
+    async def request_text(self) -> None:
         wait = httpx.Timeout(SILENCE, connect=CONNECT)
         identity = {"Accept-Encoding": "identity"}
-        async with httpx.AsyncClient(timeout=wait, trust_env=False, headers=identity, verify=trusted()) as client:
-            if not self.chat and await self.ask(client, "completions", {"prompt": self.prompt}):
+        async with httpx.AsyncClient(
+            timeout=wait, trust_env=False, headers=identity, verify=load_trusted_certificates()
+        ) as client:
+            if not self.chat and await self.read_endpoint(client, "completions", {"prompt": self.prompt}):
                 return
             if not isinstance(self.prompt, str):
-                raise Failure(f"{self.server.label} has no completions endpoint, which alone takes token ids.")
+                raise AnswerFailure(f"{self.server.label} has no completions endpoint, which alone takes token ids.")
             self.note = "" if self.chat else BY_CHAT
-            await self.ask(client, "chat/completions", {"messages": [{"role": "user", "content": self.prompt}]})
+            await self.read_endpoint(
+                client, "chat/completions", {"messages": [{"role": "user", "content": self.prompt}]}
+            )
 
-    async def ask(self, client: httpx.AsyncClient, endpoint: str, what: dict[str, Any]) -> bool:
+    async def read_endpoint(self, client: httpx.AsyncClient, endpoint: str, what: dict[str, Any]) -> bool:
         """Reads the endpoint's whole answer. False when the server has no completions; the clock then begins anew."""
         model = {"model": self.server.model} if self.server.model else {}
         url, body = f"{self.server.address.rstrip('/')}/{endpoint}", {**model, **what, **self.asked, "stream": True}
@@ -177,17 +181,21 @@ class Answer:
             if endpoint == "completions" and response.status_code in MISSING:
                 return False
             if response.status_code != 200:
-                raise Failure(f"{self.server.label} answered {response.status_code}: {await reason(response)}")
+                raise AnswerFailure(
+                    f"{self.server.label} answered {response.status_code}: {await parse_error_body(response)}"
+                )
             kind = response.headers.get("content-type", "nothing")
             if not kind.startswith("text/event-stream"):
-                raise Failure(f"{self.server.label} answered with {quoted(kind)} where a stream of text was asked for.")
-            async for line in lines(response):
+                raise AnswerFailure(
+                    f"{self.server.label} answered with {shorten(kind)} where a stream of text was asked for."
+                )
+            async for line in read_lines(response):
                 if self.has_ended(line):
                     return True
         if self.end:
-            self.put("", self.end)
+            self.add_piece("", self.end)
             return True
-        raise Failure(f"The answer of {self.server.label} broke off before its end.")
+        raise AnswerFailure(f"The answer of {self.server.label} broke off before its end.")
 
     def has_ended(self, line: str) -> bool:
         """Takes one line of the stream. Lines that carry no data are comments and signs of life."""
@@ -195,30 +203,34 @@ class Answer:
             return False
         data = line[5:].strip()
         if data == "[DONE]":
-            self.put("", self.end or "stop")
+            self.add_piece("", self.end or "stop")
             return True
         chunk = parse(data, MOST_LINE, "A piece")
         if not isinstance(chunk, dict):
             raise ValueError("A piece must be an object.")
         if chunk.get("error"):
-            raise Failure(f"{self.server.label} failed: {quoted(words_of(chunk))}")
+            raise AnswerFailure(f"{self.server.label} failed: {shorten(error_message_of(chunk))}")
         self.told |= {name: chunk[name] for name in TOLD if chunk.get(name)}
-        text, finish = text_of(chunk)
+        text, finish = parse_chunk(chunk)
         end = "" if finish is None else "length" if finish == "length" else "stop"
         if self.whole:
             self.end, end = end or self.end, ""
         if text or end:
-            self.put(text, end)
+            self.add_piece(text, end)
         return bool(end)
 
-    def put(self, text: str, end: str) -> None:
-        """Raises `Failure` for more text or pieces than a race file holds."""
+    def add_piece(self, text: str, end: str) -> None:
+        """Raises `AnswerFailure` for more text or pieces than a race file holds."""
         text = HALVES.sub("\ufffd", text)
         self.characters, self.count = self.characters + len(text), self.count + 1
         if self.characters > LONGEST_TEXT:
-            raise Failure(f"{self.server.label} sent more than {LONGEST_TEXT:,} characters, the most that are read.")
+            raise AnswerFailure(
+                f"{self.server.label} sent more than {LONGEST_TEXT:,} characters, the most that are read."
+            )
         if self.count >= (most := STEPS[1]):
-            raise Failure(f"{self.server.label} sent its text in more than {most:,} pieces, the most that are read.")
+            raise AnswerFailure(
+                f"{self.server.label} sent its text in more than {most:,} pieces, the most that are read."
+            )
         self.pieces.put(Piece(text, time.perf_counter() - self.begun, end, self.note))
         self.note = ""
 
@@ -227,12 +239,12 @@ class Answer:
 
 
 @cache
-def trusted() -> ssl.SSLContext:
+def load_trusted_certificates() -> ssl.SSLContext:
     """What is trusted of a server's certificate. It is read once, because that takes longer than a short answer."""
     return httpx.create_ssl_context(trust_env=False)
 
 
-async def lines(response: httpx.Response) -> AsyncIterator[str]:
+async def read_lines(response: httpx.Response) -> AsyncIterator[str]:
     """The body's lines. Raises `ValueError` for a line that is too long or no UTF-8."""
     rest = b""
     async for chunk in response.aiter_raw():
@@ -243,7 +255,7 @@ async def lines(response: httpx.Response) -> AsyncIterator[str]:
             yield line.decode("utf-8").rstrip("\r")
 
 
-def text_of(chunk: dict[str, Any]) -> tuple[str, str | None]:
+def parse_chunk(chunk: dict[str, Any]) -> tuple[str, str | None]:
     """The text of a piece and why the answer ends with it, if it does. Raises `ValueError` for another form."""
     choices = chunk.get("choices", [])
     if not isinstance(choices, list) or not all(isinstance(each, dict) for each in choices):
@@ -262,7 +274,7 @@ def text_of(chunk: dict[str, Any]) -> tuple[str, str | None]:
     return text or "", finish
 
 
-async def reason(response: httpx.Response) -> str:
+async def parse_error_body(response: httpx.Response) -> str:
     """What an error's body says, in a few words."""
     body = b""
     async for chunk in response.aiter_raw():
@@ -272,17 +284,17 @@ async def reason(response: httpx.Response) -> str:
     text = body[:MOST_ERROR].decode("utf-8", "replace")
     with suppress(ValueError):
         found = parse(text, 4 * MOST_ERROR)
-        text = words_of(found) if isinstance(found, dict) else text
-    return quoted(text) if text.strip() else "it says no more."
+        text = error_message_of(found) if isinstance(found, dict) else text
+    return shorten(text) if text.strip() else "it says no more."
 
 
-def words_of(found: dict[str, Any]) -> str:
+def error_message_of(found: dict[str, Any]) -> str:
     """The message in an error as OpenAI's, vLLM's and FastAPI's servers write it."""
     error = found.get("error") or found.get("message") or found.get("detail") or ""
     return str(error.get("message", error) if isinstance(error, dict) else error)
 
 
-def quoted(text: str) -> str:
+def shorten(text: str) -> str:
     """A few words of it on one line."""
     line = HALVES.sub("\ufffd", " ".join(text.split()))
     return line if len(line) <= SHOWN else f"{line[: SHOWN - 1]}…"

@@ -20,9 +20,9 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from engine.record.parsing import parse, shown
+from engine.record.parsing import parse, quote
 from engine.record.served_trace import TOTALS
-from engine.remote.server import CONNECT, SILENCE, Server, quoted, trusted
+from engine.remote.server import CONNECT, SILENCE, Server, load_trusted_certificates, shorten
 
 ENGINES = {"llamacpp": "llama-server", "vllm": "vLLM", "sglang": "SGLang"}  # by what they call the owner of a model
 N_MAX, TYPES = "speculative.n_max", "speculative.types"  # of llama-server: guesses a round, and their kinds
@@ -58,7 +58,7 @@ class Guesses:
 
 
 @dataclass(frozen=True)
-class About:
+class ServerFacts:
     """What a server says of itself. `engine` and `version` are "" where it does not say. `model` is what it is asked for."""
 
     engine: str
@@ -68,11 +68,11 @@ class About:
 
 
 @contextmanager
-def asking(server: Server) -> Iterator[httpx.Client]:
+def open_client(server: Server) -> Iterator[httpx.Client]:
     """A connection for questions about the server. Raises `ValueError` with a sentence where it cannot be reached."""
     try:
         wait = httpx.Timeout(SILENCE, connect=CONNECT)
-        with httpx.Client(timeout=wait, trust_env=False, verify=trusted()) as client:
+        with httpx.Client(timeout=wait, trust_env=False, verify=load_trusted_certificates()) as client:
             yield client
     except httpx.TransportError as error:
         raise ValueError(
@@ -80,7 +80,7 @@ def asking(server: Server) -> Iterator[httpx.Client]:
         ) from None
 
 
-def body(client: httpx.Client, url: str) -> str:
+def fetch_text(client: httpx.Client, url: str) -> str:
     """What stands under the address, "" where nothing does. Raises `ValueError` for more than `MOST_BODY` bytes."""
     with client.stream("GET", url, headers={"Accept-Encoding": "identity"}) as response:
         if response.status_code != 200:
@@ -89,52 +89,52 @@ def body(client: httpx.Client, url: str) -> str:
         for chunk in response.iter_raw():
             found += chunk
             if len(found) > MOST_BODY:
-                raise ValueError(f"{shown(url)} has more than {MOST_BODY / 1e6:.0f} MB.")
+                raise ValueError(f"{quote(url)} has more than {MOST_BODY / 1e6:.0f} MB.")
     return found.decode("utf-8", "replace")
 
 
-def parsed(client: httpx.Client, url: str) -> Any:
+def fetch_json(client: httpx.Client, url: str) -> Any:
     """The JSON under the address; None where there is none."""
-    text = body(client, url)
+    text = fetch_text(client, url)
     try:
         return parse(text, MOST_BODY) if text else None
     except ValueError:
         return None
 
 
-def part(found: Any, *names: str) -> Any:
+def look_up(found: Any, *names: str) -> Any:
     """What stands under these names, each inside of the one before; None where nothing does."""
     for name in names:
         found = found.get(name) if isinstance(found, dict) else None
     return found
 
 
-def address_of(given: str) -> str:
+def complete_address(given: str) -> str:
     """The address of the endpoints: an address without a path gets the one that OpenAI's endpoints have."""
     scheme, mark, rest = given.partition("://")
     return f"{scheme}{mark}{rest.rstrip('/')}/v1" if mark and "/" not in rest.rstrip("/") else given
 
 
-def root(server: Server) -> str:
+def server_root_of(server: Server) -> str:
     """The address without the part that OpenAI's endpoints share."""
     return server.address.rstrip("/").removesuffix("/v1")
 
 
-def about(server: Server) -> About:
+def identify_server(server: Server) -> ServerFacts:
     """Asks the server who it is. Raises `ValueError` where it cannot be reached, and where it has several models and none was named."""
-    with asking(server) as client:
-        models = part(parsed(client, f"{server.address.rstrip('/')}/models"), "data")
+    with open_client(server) as client:
+        models = look_up(fetch_json(client, f"{server.address.rstrip('/')}/models"), "data")
         models = [each for each in models if isinstance(each, dict)] if isinstance(models, list) else []
         engine = next((ENGINES[owner] for each in models if (owner := each.get("owned_by")) in ENGINES), "")
-        version, flags = itself(client, root(server), engine)
+        version, flags = read_version_and_flags(client, server_root_of(server), engine)
     names = [each["id"] for each in models if isinstance(each.get("id"), str)]
     if not server.model and len(names) > 1:
-        listed = ", ".join(map(shown, names[:SHOWN_MODELS])) + ", …" * (len(names) > SHOWN_MODELS)
+        listed = ", ".join(map(quote, names[:SHOWN_MODELS])) + ", …" * (len(names) > SHOWN_MODELS)
         raise ValueError(f"{server.label} serves {len(names)} models: {listed}. Name one by --server-model.")
-    return About(engine, version, server.model or next(iter(names), ""), flags)
+    return ServerFacts(engine, version, server.model or next(iter(names), ""), flags)
 
 
-def without_guesses(about: About) -> dict[str, Any] | None:
+def settings_without_guesses(about: ServerFacts) -> dict[str, Any] | None:
     """What a request says to get no guesses, None where none can.
 
     A llama-server lists the setting among a request's as long as a request may change it. Newer ones list the kind of guesses alone.
@@ -142,40 +142,42 @@ def without_guesses(about: About) -> dict[str, Any] | None:
     return {N_MAX: 0} if about.engine == "llama-server" and N_MAX in about.flags else None
 
 
-def itself(client: httpx.Client, address: str, engine: str) -> tuple[str, dict[str, str | int | float | bool]]:
+def read_version_and_flags(
+    client: httpx.Client, address: str, engine: str
+) -> tuple[str, dict[str, str | int | float | bool]]:
     """The engine's version, and its settings as far as it tells those that bear on speed. Of a path only the last part is told."""
     wanted: tuple[str, ...] = ()
     flags: dict[str, Any] = {}
     version = None
     if engine == "llama-server":
-        props = parsed(client, f"{address}/props")
-        params = part(props, "default_generation_settings", "params")
-        flags = {"total_slots": part(props, "total_slots")} | (params if isinstance(params, dict) else {})
-        slots = parsed(client, f"{address}/slots")
+        props = fetch_json(client, f"{address}/props")
+        params = look_up(props, "default_generation_settings", "params")
+        flags = {"total_slots": look_up(props, "total_slots")} | (params if isinstance(params, dict) else {})
+        slots = fetch_json(client, f"{address}/slots")
         if isinstance(slots, list) and slots and isinstance(slots[0], dict):  # the kind in `/props` is not the server's
             flags |= {TYPES: None, DRAFTS: slots[0].get(DRAFTS)}
-        wanted, version = ("total_slots", DRAFTS), part(props, "build_info")
+        wanted, version = ("total_slots", DRAFTS), look_up(props, "build_info")
     elif engine == "vLLM":
-        version = part(parsed(client, f"{address}/version"), "version")
-        wanted, flags = ("num_spec_tokens", *BEARING), settings_in(body(client, f"{address}/metrics"))
+        version = look_up(fetch_json(client, f"{address}/version"), "version")
+        wanted, flags = ("num_spec_tokens", *BEARING), parse_vllm_settings(fetch_text(client, f"{address}/metrics"))
     elif engine == "SGLang":
-        told_under = (parsed(client, f"{address}/{name}") for name in ("get_server_info", "server_info"))
+        told_under = (fetch_json(client, f"{address}/{name}") for name in ("get_server_info", "server_info"))
         flags = next((found for found in told_under if found and isinstance(found, dict)), {})
         wanted, version = ("speculative_", "tp_size", "quantization", "attention_backend"), flags.get("version")
     bearing = {name: value for name, value in flags.items() if name.startswith(wanted)}
-    told = {name: plain(value) for name, value in bearing.items() if isinstance(value, str | int | float | bool)}
-    return plain(version) if isinstance(version, str) else "", told
+    told = {name: strip_path(value) for name, value in bearing.items() if isinstance(value, str | int | float | bool)}
+    return strip_path(version) if isinstance(version, str) else "", told
 
 
-def plain(value: Any) -> Any:
+def strip_path(value: Any) -> Any:
     """The value as it may be shared: of a path on the server's disk only the last part."""
     if not isinstance(value, str):
         return value
     path = value.startswith(("/", "~", "./")) or re.match(r"[A-Za-z]:\\", value)
-    return quoted(re.split(r"[/\\]", value.rstrip("/\\"))[-1] if path else value)
+    return shorten(re.split(r"[/\\]", value.rstrip("/\\"))[-1] if path else value)
 
 
-def settings_in(metrics: str) -> dict[str, str]:
+def parse_vllm_settings(metrics: str) -> dict[str, str]:
     """A vLLM server's settings by name, as far as `/metrics` tells them. `num_spec_tokens` is the length of its drafts."""
     labels = re.search(rf"^{CACHE}\{{(.*)\}} \S+$", metrics, re.MULTILINE)
     found = dict(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', labels[1])) if labels else {}
@@ -183,10 +185,10 @@ def settings_in(metrics: str) -> dict[str, str]:
     return found | ({"num_spec_tokens": str(max(positions) + 1)} if positions else {})
 
 
-def counted(server: Server) -> Guesses | None:
+def read_vllm_counters(server: Server) -> Guesses | None:
     """What a vLLM server has guessed since its start, for everybody. None where it tells nothing; no draft where it guesses nothing."""
-    with asking(server) as client:
-        text = body(client, f"{root(server)}/metrics")
+    with open_client(server) as client:
+        text = fetch_text(client, f"{server_root_of(server)}/metrics")
     if "vllm:" not in text:
         return None
     sums = dict.fromkeys((*COUNTERS, WRITTEN), 0.0)
@@ -197,7 +199,7 @@ def counted(server: Server) -> Guesses | None:
     return Guesses(max(int(sums[WRITTEN]) - accepted, verifications), drafted, accepted)
 
 
-def together(each: Iterable[Guesses | None]) -> Guesses | None:
+def sum_guesses(each: Iterable[Guesses | None]) -> Guesses | None:
     """The sum, None where any of them is not known."""
     found = list(each)
     known = [guesses for guesses in found if guesses is not None]
@@ -206,13 +208,13 @@ def together(each: Iterable[Guesses | None]) -> Guesses | None:
 
 def tokens_of(told: dict[str, Any]) -> int | None:
     """The tokens that an answer says it has, None where it does not say."""
-    count = number(told, "usage", "completion_tokens")
-    return number(told, "timings", "predicted_n") if count is None else count
+    count = look_up_integer(told, "usage", "completion_tokens")
+    return look_up_integer(told, "timings", "predicted_n") if count is None else count
 
 
 def seconds_of(told: dict[str, Any]) -> float | None:
     """The seconds that an answer says it took, prompt included; None where it does not say."""
-    parts = [part(told, "timings", name) for name in ("prompt_ms", "predicted_ms")]
+    parts = [look_up(told, "timings", name) for name in ("prompt_ms", "predicted_ms")]
     if not all(isinstance(each, int | float) and 0 <= each < math.inf for each in parts):
         return None
     return sum(parts) / 1000 or None
@@ -246,31 +248,33 @@ def doubt_of(told: dict[str, Any]) -> str:
 
 def counts_of(told: dict[str, Any]) -> Guesses | None:
     """The counts of an answer's guesses as they stand there, None where there are none."""
-    if (written := number(told, "timings", "predicted_n")) is not None:
-        accepted = number(told, "timings", "draft_n_accepted") or 0
-        return Guesses(written - accepted, number(told, "timings", "draft_n") or 0, accepted)
+    if (written := look_up_integer(told, "timings", "predicted_n")) is not None:
+        accepted = look_up_integer(told, "timings", "draft_n_accepted") or 0
+        return Guesses(written - accepted, look_up_integer(told, "timings", "draft_n") or 0, accepted)
     for where, inner, names in (
         ("metrics", "speculative_decoding", TOTALS),
         ("sglext", "spec_tokens_details", ("spec_verify_ct", "spec_num_proposed_drafts", "spec_num_correct_drafts")),
     ):
-        counts = [count for name in names if (count := number(told, where, inner, name)) is not None]
+        counts = [count for name in names if (count := look_up_integer(told, where, inner, name)) is not None]
         if len(counts) == len(names):
             verifications, drafted, accepted = counts
             return Guesses(max((tokens_of(told) or 0) - accepted, verifications), drafted, accepted)
-    details = part(told, "usage", "completion_tokens_details")
-    accepted, rejected = (number(details, f"{kind}_prediction_tokens") or 0 for kind in ("accepted", "rejected"))
+    details = look_up(told, "usage", "completion_tokens_details")
+    accepted, rejected = (
+        look_up_integer(details, f"{kind}_prediction_tokens") or 0 for kind in ("accepted", "rejected")
+    )
     if not accepted + rejected:  # engines that count none write 0 too
         return None
     return Guesses((tokens_of(told) or accepted) - accepted, accepted + rejected, accepted)
 
 
-def number(found: Any, *names: str) -> int | None:
-    """The whole number under these names (`part`), None where there is none."""
-    value = part(found, *names)
+def look_up_integer(found: Any, *names: str) -> int | None:
+    """The whole number under these names (`look_up`), None where there is none."""
+    value = look_up(found, *names)
     return value if type(value) is int and value >= 0 else None
 
 
-def is_near(server: Server) -> bool:
+def is_this_machine(server: Server) -> bool:
     """Whether the address is this machine's own."""
     host = urlsplit(server.address).hostname or ""
     return host in ("localhost", "::1") or host.startswith("127.")

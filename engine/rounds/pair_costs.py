@@ -15,8 +15,8 @@ from weakref import WeakKeyDictionary
 from engine.drafters import DRAFTERS
 from engine.forward.spread import agreed
 from engine.models.pairs import LoadedPair
-from engine.record.costs import Costs, between
-from engine.record.promise import promised
+from engine.record.costs import Costs, interpolate
+from engine.record.promise import estimate_best_speedup
 from engine.rounds import timing
 
 QUICK_SECONDS, VERIFY_SECONDS, DRAFT_SECONDS = 1.5, 4.0, 1.0  # that verifications, and a drafter, may be timed for
@@ -72,7 +72,10 @@ class PairCosts:
                 costs = self.with_draft(candidates[0])
             else:
                 each = {name: self.with_draft(name) for name in candidates}
-                speedups = {name: round(promised(ranks[name], costs, WIDTH, NODES), 2) for name, costs in each.items()}
+                speedups = {
+                    name: round(estimate_best_speedup(ranks[name], costs, WIDTH, NODES), 2)
+                    for name, costs in each.items()
+                }
                 costs = replace(each[max(speedups, key=speedups.__getitem__)], promised=speedups)
             return self.with_recent(costs) if recent else costs
 
@@ -85,7 +88,7 @@ class PairCosts:
                     times[name] = timing.device_ms(self.pair, name, grower, depths, WIDTH, NODES)
         (shallow, first), (deep, last) = min(times[drafter].items()), max(times[drafter].items())
         level = max(0.0, last - first) / max(1, deep - shallow)
-        return Costs({1: times["none"][0], NODES: first - level}, level, level).rising()
+        return Costs({1: times["none"][0], NODES: first - level}, level, level).make_monotonic()
 
     def is_measured(self, drafter: str) -> bool:
         """Whether `of` measures nothing any more."""
@@ -116,7 +119,7 @@ class PairCosts:
         target, known = self.pair.target, self.timings.verify_ms
         if not known or target.device.type != "cpu" or target.processes > 1:
             return
-        turn_ms = 2 * sum(between(known, rows) for rows in RECENT_ROWS)
+        turn_ms = 2 * sum(interpolate(known, rows) for rows in RECENT_ROWS)
         recently = time.perf_counter() - self.timings.refreshed_at < REFRESH_AFTER
         if recently or (timing.FEWEST + 1) * turn_ms > 1000 * REFRESH_SECONDS:
             return
@@ -130,8 +133,8 @@ class PairCosts:
         if not recent:
             return costs
         change, most = {rows: ms / costs.verify_at(rows) for rows, ms in recent.items()}, max(recent)
-        now = {rows: ms * between(change, min(rows, most)) for rows, ms in costs.verify_ms.items()}
-        return replace(costs, verify_ms=now).rising()
+        now = {rows: ms * interpolate(change, min(rows, most)) for rows, ms in costs.verify_ms.items()}
+        return replace(costs, verify_ms=now).make_monotonic()
 
     def candidates_of(self, drafter: str) -> list[str]:
         """The drafters whose costs decide those of this one: itself, or the ones that it chooses from."""
@@ -142,7 +145,7 @@ class PairCosts:
         """The costs of rounds with this very drafter."""
         if name not in self.timings.draft_ms:
             self.time_drafts(name)
-        costs = Costs(self.timings.verify_ms, *self.timings.draft_ms[name]).rising()
+        costs = Costs(self.timings.verify_ms, *self.timings.draft_ms[name]).make_monotonic()
         return agreed(self.pair.target.model, costs)
 
     def time_verifications(self, seconds: float) -> None:

@@ -9,9 +9,9 @@ from engine.measure.options import (
     add_memory,
     add_pair,
     add_shape,
-    count,
-    count_or_file,
-    held_out,
+    load_held_out_prompts,
+    parse_count,
+    parse_count_or_file,
 )
 from engine.shell import names
 
@@ -58,11 +58,12 @@ def bench(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--domains",
         default="stories",
-        help=f"texts, comma-separated, or all, of {', '.join(held_out())}; or {CHAT}, requests to a target with a chat template",
+        help=f"texts, comma-separated, or all, of {', '.join(load_held_out_prompts())}; "
+        f"or {CHAT}, requests to a target with a chat template",
     )
     parser.add_argument(
         "--prompts",
-        type=count_or_file,
+        type=parse_count_or_file,
         default=20,
         metavar="COUNT|FILE",
         help="how many held-out prompts a text; or a file of your own in their place, .jsonl or .txt, as `pays` takes it",
@@ -89,7 +90,7 @@ def bench(parser: ArgumentParser) -> None:
 def length(parser: ArgumentParser) -> None:
     """Ms a token up to 128 ... 900 written tokens."""
     parser.add_argument("--systems", default="tree,auto", help="beside the baseline, comma-separated")
-    parser.add_argument("--domain", choices=held_out(), default="stories")
+    parser.add_argument("--domain", choices=load_held_out_prompts(), default="stories")
     parser.add_argument("--prompts", type=int, default=5, help="held-out prompts")
     add_pair(parser)
     add_json(parser)
@@ -97,7 +98,9 @@ def length(parser: ArgumentParser) -> None:
 
 def tree(parser: ArgumentParser) -> None:
     """Ms of a verification by its number of nodes."""
-    parser.add_argument("--repeats", type=count, default=25, help="timings of each number of nodes; the median counts")
+    parser.add_argument(
+        "--repeats", type=parse_count, default=25, help="timings of each number of nodes; the median counts"
+    )
     add_pair(parser)
     add_json(parser)
 
@@ -107,6 +110,8 @@ def size(parser: ArgumentParser) -> None:
     parser.add_argument("--sizes", nargs="+", choices=names.MODEL_SIZES, default=list(names.USUAL_SIZES))
     parser.add_argument("--stored", nargs="+", choices=names.STORED, default=list(names.STORED))
     parser.add_argument("--contexts", nargs="+", type=int, default=list(names.CONTEXTS), help="tokens before the tree")
-    parser.add_argument("--threads", nargs="+", type=count, help="1 and all cores when left out")
-    parser.add_argument("--repeats", type=count, default=15, help="timings of each number of nodes; the median counts")
+    parser.add_argument("--threads", nargs="+", type=parse_count, help="1 and all cores when left out")
+    parser.add_argument(
+        "--repeats", type=parse_count, default=15, help="timings of each number of nodes; the median counts"
+    )
     add_json(parser)

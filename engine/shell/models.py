@@ -3,7 +3,7 @@
 from argparse import ArgumentParser
 from pathlib import Path
 
-from engine.measure.options import add_pair, count
+from engine.measure.options import add_pair, parse_count
 from engine.models.pairs import EMBEDDED, PAIRS
 from engine.shell.names import DOMAINS, EXPORTS, RECIPES, TARGET_SIZES, WHOLE
 
@@ -18,7 +18,7 @@ def calibrate(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--tokens", type=int, default=64, help="tokens that the target writes behind each prompt")
     parser.add_argument("--temperature", type=float, default=0.6, help="of target and draft, for the acceptance vector")
-    parser.add_argument("--repeats", type=count, default=25, help="timings by size; the median counts")
+    parser.add_argument("--repeats", type=parse_count, default=25, help="timings by size; the median counts")
     parser.add_argument("--out", type=Path, help="the file to write; an embedded pair's own when left out")
 
 
@@ -101,7 +101,7 @@ def train(parser: ArgumentParser) -> None:
         )
         add(
             "--own-vocab",
-            type=count,
+            type=parse_count,
             help="tokens that eagle, dflash or dspark guess, the most frequent ones of the target's text; 8,000 of a large vocabulary "
             "when left out",
         )

@@ -11,7 +11,7 @@ from engine.measure.options import (
     add_pair,
     add_remote,
     add_shape,
-    held_out,
+    load_held_out_prompts,
 )
 from engine.shell.bench import add_acceptance, add_peers
 
@@ -84,7 +84,9 @@ def study(parser: ArgumentParser) -> None:
         "--claims",
         help="names of claims or tables, separated by commas, such as gbv; every claim with a verdict when left out",
     )
-    parser.add_argument("--domains", default="stories,code,word problems", help="of " + ", ".join(held_out()))
+    parser.add_argument(
+        "--domains", default="stories,code,word problems", help="of " + ", ".join(load_held_out_prompts())
+    )
     parser.add_argument("--temperatures", type=float, nargs="+", help="each claim's own when left out")
     parser.add_argument("--prompts", type=int, default=8, help="held-out prompts a domain")
     parser.add_argument("--tokens", type=int, default=96, help="new tokens a prompt")

@@ -10,7 +10,7 @@ import torch
 
 from engine.breaks import BREAKS, CausalTarget, FirstRowsTarget, IndexedTarget
 from engine.forward.cache import KVCache
-from engine.page.screens.break_distance import by_chance, measure
+from engine.page.screens.break_distance import expected_sampling_distance, measure_break
 from engine.policies import POLICIES
 from engine.race import Race, Settings
 from engine.rounds.round_gpu import DeviceRounds
@@ -40,7 +40,7 @@ def tokens(pair, *systems: str, **settings) -> list[list[int]]:
 
 
 def figures(pair, name: str, **settings) -> dict:
-    *reports, last = measure(pair, Settings(settings.pop("prompt", TEXT), ("tree", f"tree!{name}"), **settings))
+    *reports, last = measure_break(pair, Settings(settings.pop("prompt", TEXT), ("tree", f"tree!{name}"), **settings))
     shares = [report["done"] for report in reports]
     assert shares == sorted(shares) and shares[-1] < last["done"] == 1
     assert all(report["break"] == name for report in (*reports, last))
@@ -153,8 +153,8 @@ def test_distances_of_a_random_pair(pair, name):
 def test_what_chance_makes_is_the_mean_absolute_deviation():
     n, p = 7, 0.3
     exact = sum(comb(n, k) * p**k * (1 - p) ** (n - k) * abs(k / n - p) for k in range(n + 1))
-    assert by_chance(torch.tensor([p, 1 - p, 0.0], dtype=torch.float64), n) == pytest.approx(exact)
-    assert by_chance(torch.tensor([0.0, 1.0]), n) == 0
+    assert expected_sampling_distance(torch.tensor([p, 1 - p, 0.0], dtype=torch.float64), n) == pytest.approx(exact)
+    assert expected_sampling_distance(torch.tensor([0.0, 1.0]), n) == 0
 
 
 @pytest.mark.parametrize(
@@ -210,9 +210,9 @@ def test_what_cannot_be_broken_gets_a_sentence(name, sentence):
 
 def test_only_a_broken_system_is_measured(pair):
     with pytest.raises(ValueError, match="tree is not broken, so there is nothing to measure"):
-        measure(pair, Settings(TEXT, ("vanilla", "tree")))
+        measure_break(pair, Settings(TEXT, ("vanilla", "tree")))
     with pytest.raises(ValueError, match="holds 160 and must leave room"):
-        measure(pair, Settings("x" * 500, ("tree", "tree!mask")))
+        measure_break(pair, Settings("x" * 500, ("tree", "tree!mask")))
 
 
 def test_a_broken_lane_takes_no_rounds_on_the_device(pair):
@@ -240,7 +240,7 @@ def test_a_closed_race_and_a_cancelled_measurement_free_their_caches(name):
     pair = tiny_pair()
     settings = Settings(TEXT, ("tree", f"tree!{name}"), temperature=0.8, max_new_tokens=40)
     before = {id(cache) for cache in caches()}
-    for made in (Race(pair, settings).run(), measure(pair, settings)):
+    for made in (Race(pair, settings).run(), measure_break(pair, settings)):
         next(made)
         left = [weakref.ref(cache) for cache in caches() if id(cache) not in before]
         assert left

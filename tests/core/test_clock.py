@@ -14,7 +14,7 @@ from engine.contracts import NO_GUESSES
 from engine.drafters import DRAFTERS
 from engine.forward.batch import Batch
 from engine.forward.runner import Runner
-from engine.measure.repeated import Repeated
+from engine.measure.repeated import RepeatedRace
 from engine.models.text import TextStream
 from engine.nets.dflash import DFlash
 from engine.nets.dspark import DSpark
@@ -78,7 +78,7 @@ def clock(monkeypatch) -> Clock:
 def streamed(*systems: str, tokens: int = 40, temperature: float = 0.9) -> tuple[list[list[dict]], dict]:
     """The lanes' steps and the result, as a visitor's browser gets them."""
     asked = Settings(TEXT, systems, temperature=temperature, seed=4, max_new_tokens=tokens)
-    race = Repeated(tiny_pair(), asked, alone=lambda: False)
+    race = RepeatedRace(tiny_pair(), asked, alone=lambda: False)
     messages = [json.loads(event) for event in events(race, batch_seconds=0)]
     steps: list[list[dict]] = [[] for _ in systems]
     for lane, step in (each for message in messages for each in message.get("steps", ())):

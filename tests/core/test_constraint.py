@@ -14,9 +14,9 @@ from engine.custom_generate import treerace
 from engine.decode import decode
 from engine.lab.pays.doctor import of_lanes
 from engine.models.constraint import GUESSES, compiled, constraint_of
-from engine.page.screens.break_distance import measure
+from engine.page.screens.break_distance import measure_break
 from engine.race import Race, Settings
-from engine.record.constraint import checked
+from engine.record.constraint import validate_constraint
 from engine.record.race_file import Record
 from engine.rounds.guiding import GuidedDrafter, masked
 from engine.rounds.round_gpu import DeviceRounds
@@ -88,7 +88,7 @@ def test_a_grammar_binds_every_systems_text_and_brackets_close(pair):
     text = text_of(pair, traces[0])
     assert text.endswith(".") and re.fullmatch("[1-9+()]+", text[:-1]) and eval(text[:-1]) > 0
     plain = 'lark:start: "<a> @b %json" x /c::/\n%ignore " "\nx: "[" INT "]"  # <d>\n%import common.INT'
-    assert checked(plain) == plain and constraint_of(pair, plain)
+    assert validate_constraint(plain) == plain and constraint_of(pair, plain)
 
 
 def test_many_seeds_write_many_texts_and_all_keep_to_the_pattern(pair):
@@ -215,7 +215,7 @@ def test_a_break_of_the_constraint_needs_one_and_then_leaves_it(pair):
         Settings(PROMPT, ("tree", "tree!constraint"))
     right, wrong = raced(pair, "tree", "tree!constraint", constraint=NAMES)
     assert is_person(text_of(pair, right)) and wrong.tokens != right.tokens
-    *_, found = measure(pair, Settings(PROMPT, ("tree", "tree!constraint"), constraint=NAMES, max_new_tokens=40))
+    *_, found = measure_break(pair, Settings(PROMPT, ("tree", "tree!constraint"), constraint=NAMES, max_new_tokens=40))
     assert found["wrong"] > 0.2 and found["worst"] > 0.9 and found["right"] < 1e-5 and found["places"] > 20
 
 

@@ -6,21 +6,21 @@ import pytest
 
 from engine.__main__ import parser_of
 from engine.lab.bench import command as bench
-from engine.measure.options import shaped
+from engine.measure.options import apply_shape_option
 from engine.measure.racing import settings_of
 from engine.models.pairs import LoadedPair
 from engine.race import Race, Settings
 from engine.record.calibration import Calibration
-from engine.record.costs import Counted
+from engine.record.costs import ShapeMeans
 from engine.rounds import timing
 from engine.systems import SHAPE, SYSTEMS, find
 from helpers.pairs import tiny_pair
 
 SMALL, LARGE = "2x3x4", "6x4x12"
-SHAPES = {"4x4x8": Counted(2.0, 8.0, 4.0), SMALL: Counted(2.4, 4.0, 2.0), LARGE: Counted(3.6, 12.0, 6.0)}
+SHAPES = {"4x4x8": ShapeMeans(2.0, 8.0, 4.0), SMALL: ShapeMeans(2.4, 4.0, 2.0), LARGE: ShapeMeans(3.6, 12.0, 6.0)}
 
 
-def counted(monkeypatch, verify_ms: dict[int, float], **shapes: dict[str, Counted]) -> LoadedPair:
+def counted(monkeypatch, verify_ms: dict[int, float], **shapes: dict[str, ShapeMeans]) -> LoadedPair:
     """A pair whose shapes were counted, on a machine whose forwards take so long. Drafts cost nothing there."""
     monkeypatch.setattr(timing, "verify_ms", lambda *_, **__: verify_ms)
     monkeypatch.setattr(timing, "draft_ms", lambda *_, **__: (0.0, 0.0))
@@ -61,7 +61,7 @@ def test_without_counts_the_papers_shape_stays_and_nothing_is_measured_for_it(mo
 
 
 def test_the_text_is_the_same_in_every_shape_and_the_race_file_says_which_it_was(monkeypatch):
-    pair = counted(monkeypatch, {1: 2.0, 64: 2.1}, tree=SHAPES, eagle={"1x2x3": Counted(2.0, 3.0, 1.0)})
+    pair = counted(monkeypatch, {1: 2.0, 64: 2.1}, tree=SHAPES, eagle={"1x2x3": ShapeMeans(2.0, 3.0, 1.0)})
     race = Race(pair, Settings("the quick", ("vanilla", "tree", "tree:4x4x8", "eagle"), max_new_tokens=12))
     for _ in race.run():
         pass
@@ -110,4 +110,4 @@ def test_the_option_takes_the_papers_shapes(monkeypatch):
     for command in ("bench", "pays --prompts x.txt"):
         name, *given = command.split()
         for option, shape in (([], SMALL), (["--shape", "best"], SMALL), (["--shape", "paper"], "4x4x8")):
-            assert raced(shaped(parser_of(name).parse_args([*given, *option]), pair), "tree") == [shape]
+            assert raced(apply_shape_option(parser_of(name).parse_args([*given, *option]), pair), "tree") == [shape]

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from engine.measure.options import CHAT, chat_examples, chat_prompts, first_prompts
+from engine.measure.options import CHAT, first_prompts, load_chat_examples, load_chat_prompts
 from engine.models.pairs import MODELS
 from helpers.paths import ROOT
 
@@ -59,13 +59,13 @@ def test_every_prompt_of_gallery_and_bench_is_usable(embedded):
 
 
 def test_the_prompts_for_a_chat_are_forty_of_five_kinds_that_no_training_reads():
-    kinds = chat_prompts()
+    kinds = load_chat_prompts()
     assert sorted(kinds) == ["code", "question", "rewriting", "story", "sums"]
     texts = [prompt for each in kinds.values() for prompt in each]
     assert {len(each) for each in kinds.values()} == {8} and len(set(texts)) == 40
     first = first_prompts(CHAT, 5)
     assert [next(kind for kind, each in kinds.items() if text in each) for text in first] == list(kinds)
-    assert not {each["prompt"] for every in chat_examples().values() for each in every} & set(texts)
+    assert not {each["prompt"] for every in load_chat_examples().values() for each in every} & set(texts)
     for path in (ROOT / "engine" / "lab" / "train").rglob("*.py"):
         assert not {"chat_prompts", "CHAT_FILE"} & {*re.findall(r"\w+", path.read_text(encoding="utf-8"))}, path
 

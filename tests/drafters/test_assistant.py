@@ -149,7 +149,7 @@ def test_texts_that_share_their_forwards_are_written_as_alone(loaded):
     found: dict[int, list[int]] = {0: [], 1: []}
     for number, done in decode_together(pair, find("mtp"), prompts, [Sampling(0.0)] * 2, 10):
         found[number] += done.burst
-    alone = [peers.generated(pair, prompt, 10, 0.0) for prompt in prompts]
+    alone = [peers.generate_tokens(pair, prompt, 10, 0.0) for prompt in prompts]
     assert [found[0], found[1]] == alone
 
 
@@ -157,10 +157,12 @@ def test_the_texts_are_those_of_generate_and_generate_with_the_assistant_is_a_pe
     pair = loaded("plain")
     lanes = raced(pair, "mtp", max_new_tokens=24).lanes
     prompt = lanes[0].trace.prompt_tokens
-    for way in (peers.generated, peers.ways(pair)[peers.MTP]):
+    for way in (peers.generate_tokens, peers.list_ways(pair)[peers.MTP]):
         assert way(pair, prompt, 24, 0.0) == lanes[0].trace.tokens == lanes[1].trace.tokens
-    assert 1 <= peers.tau(pair, peers.mtp, [prompt], 24, 0.0) <= 1 + peers.GUESSES
-    assert peers.MTP not in peers.ways(loaded("unified"))  # transformers shows an assistant no rows that are not shared
+    assert 1 <= peers.measure_tau(pair, peers.generate_by_mtp, [prompt], 24, 0.0) <= 1 + peers.GUESSES
+    assert peers.MTP not in peers.list_ways(
+        loaded("unified")
+    )  # transformers shows an assistant no rows that are not shared
 
 
 def test_a_gemma_without_its_assistant_says_where_to_name_it(files):

@@ -47,21 +47,21 @@ def test_auto_drafts_with_what_promises_the_most_here(chosen, monkeypatch):
     monkeypatch.setattr(timing, "verify_ms", lambda *_, **__: {1: 5.0, 24: 6.0})
     monkeypatch.setattr(timing, "draft_ms", lambda _, name, **__: (0.1, 0.1) if name == chosen else (2.0, 1.0))
     costs = PairCosts(pair).of("best")
-    assert (costs.chosen, costs.first_ms) == (chosen, 0.1) and costs.promised.keys() == ranks.keys()
+    assert (costs.best_drafter, costs.first_ms) == (chosen, 0.1) and costs.promised.keys() == ranks.keys()
     assert all(1 < costs.promised[name] < costs.promised[chosen] for name in ranks if name != chosen)
     race = Race(pair, Settings("abc abc", ("vanilla", "auto"), max_new_tokens=40))
     kind = DRAFTERS[chosen]
     assert type(race.lanes[1].rounds.drafter.inner) is kind
     for _ in race.run():
         pass
-    assert race.result()["identical"] is True and race.record().lanes[1].costs.chosen == chosen
+    assert race.result()["identical"] is True and race.record().lanes[1].costs.best_drafter == chosen
 
 
 def test_without_a_calibration_the_first_is_taken_and_nothing_is_promised(monkeypatch):
     monkeypatch.setattr(timing, "verify_ms", lambda *_, **__: {1: 5.0, 24: 6.0})
     monkeypatch.setattr(timing, "draft_ms", lambda _, name, **__: (float(name == "eagle"), 1.0))
     costs = PairCosts(replace(tiny_pair(), calibration=Calibration())).of("best")
-    assert (costs.first_ms, costs.promised, costs.chosen) == (1.0, {}, "")
+    assert (costs.first_ms, costs.promised, costs.best_drafter) == (1.0, {}, "")
 
 
 def test_a_copy_is_what_followed_the_longest_match():

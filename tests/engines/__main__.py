@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from engine.measure.ways import rounds_behind
+from engine.measure.ways import iterate_rounds
 from engine.models.export import export, export_gguf, export_target
 from engine.models.loading import hardware_name, load_pair
 from engine.models.pairs import MODELS, LoadedPair, named, own_pair
@@ -116,7 +116,7 @@ class Witnesses:
     def chain(self, name: str, system: str, prompt: list[int]) -> tuple[str, int, int]:
         """A text of ours with its tokens and rounds."""
         pair = self.pair(name)
-        rounds = [each.burst for each in rounds_behind(pair, find(system), prompt, TOKENS, Sampling())]
+        rounds = [each.burst for each in iterate_rounds(pair, find(system), prompt, TOKENS, Sampling())]
         tokens = [token for burst in rounds for token in burst]
         return pair.tokenizer.decode(tokens, skip_special_tokens=True), len(tokens), len(rounds)
 
@@ -125,7 +125,7 @@ class Witnesses:
         pair, system = self.pair(case.pair), find(f"{case.ours}/chain/token_match:{case.guesses}x1x{case.guesses + 1}")
         tokens = verifications = 0
         for prompt in self.prompts(case.pair):
-            for each in rounds_behind(pair, system, prompt, TOKENS, Sampling()):
+            for each in iterate_rounds(pair, system, prompt, TOKENS, Sampling()):
                 if len(each.tree) > 1:
                     tokens, verifications = tokens + len(each.burst), verifications + 1
         return tokens / verifications

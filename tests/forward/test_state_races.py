@@ -13,11 +13,11 @@ from engine.forward.recurrent.session import RecurrentSession
 from engine.lab.bench import command as bench
 from engine.lab.pays import batch
 from engine.measure import peers
-from engine.measure.other_engines import Others
-from engine.measure.ways import plainly
+from engine.measure.other_engines import OtherEngines
+from engine.measure.ways import decode_plainly
 from engine.models import loading
 from engine.models.cache_memory import cache_bytes
-from engine.page.screens.break_distance import measure
+from engine.page.screens.break_distance import measure_break
 from engine.race import Race, Settings
 from engine.rounds import round as rounds_on_host
 from engine.sampling import Sampling
@@ -126,7 +126,7 @@ def test_texts_written_together_are_those_alone(name, loaded):
         for number, done in decode_together(pair, find(system), prompts, samplings, 16):
             texts[number] += done.burst
             assert done.replayed == 0
-    alone = [plainly(pair, prompt, 16, sampling) for prompt, sampling in zip(prompts, samplings, strict=True)]
+    alone = [decode_plainly(pair, prompt, 16, sampling) for prompt, sampling in zip(prompts, samplings, strict=True)]
     assert written == {"vanilla": alone, "lookup": alone}
 
 
@@ -142,34 +142,34 @@ def test_pays_measures_batches_of_them_and_leaves_out_what_does_not_fit(loaded, 
 
 def test_transformers_own_guesses_are_left_out_with_the_reason_and_plain_decoding_stays(loaded):
     pair = loaded("mamba2")
-    found = peers.ways(pair)
+    found = peers.list_ways(pair)
     assert [*found] == [peers.PLAIN]
     trace = raced(pair, "vanilla", tokens=12).lanes[0].trace
     assert found[peers.PLAIN](pair, trace.prompt_tokens, 12, 0.0) == trace.tokens
-    [said] = peers.offered(pair).said
+    [said] = peers.list_offered_ways(pair).said
     reason = "transformers cannot take a guess back from the states of a Mamba2ForCausalLM."
     assert said == f"generate() assisted, generate() lookup are left out: {reason}"
-    assert peers.beside(pair, Others(said=["Another."])).said == [said, "Another."]
-    figures = bench.run(pair, ["Once upon"], Settings("Once upon", ("lookup",), max_new_tokens=6), Others())
-    assert said in peers.table(figures).splitlines()
+    assert peers.merge_peers(pair, OtherEngines(said=["Another."])).said == [said, "Another."]
+    figures = bench.run(pair, ["Once upon"], Settings("Once upon", ("lookup",), max_new_tokens=6), OtherEngines())
+    assert said in peers.format_table(figures).splitlines()
 
 
 def test_convolutions_alone_are_taken_back_and_these_ways_write_plain_decodings_text(loaded):
     """Their inputs are kept, and cut. LFM2's class does not call itself stateful, and here that is right."""
     pair = loaded("lfm2")
-    ways = peers.ways(pair)
-    assert {peers.ASSISTED, peers.LOOKUP} <= set(ways) and peers.offered(pair).said == []
+    ways = peers.list_ways(pair)
+    assert {peers.ASSISTED, peers.LOOKUP} <= set(ways) and peers.list_offered_ways(pair).said == []
     for prompt in (PROMPT, [1, 2, 3] * 6):
         texts = [way(pair, prompt, 30, 0.0) for way in ways.values()]
         assert all(text == texts[0] for text in texts) and len(texts[0]) == 30
-    assert peers.tau(pair, peers.lookup, [[1, 2, 3] * 6], 30, 0.0) > 1.5
+    assert peers.measure_tau(pair, peers.generate_by_lookup, [[1, 2, 3] * 6], 30, 0.0) > 1.5
 
 
 @pytest.mark.parametrize("name", ["mamba2", "qwen3_5"])
 def test_the_cache_tells_where_a_class_does_not(name, loaded, monkeypatch):
     pair = loaded(name, drafted=False)
     monkeypatch.setattr(type(pair.target.model), "_is_stateful", False)
-    assert [*peers.ways(pair)] == [peers.PLAIN] and peers.offered(pair).said
+    assert [*peers.list_ways(pair)] == [peers.PLAIN] and peers.list_offered_ways(pair).said
 
 
 def test_a_class_that_calls_itself_stateful_is_left_out_also_without_a_state(place):
@@ -183,9 +183,9 @@ def test_a_class_that_calls_itself_stateful_is_left_out_also_without_a_state(pla
     kind(config).save_pretrained(place / "attending")
     byte_tokenizer().save_pretrained(place / "attending")
     pair = loading.load_pair(pair_of(place / "attending"), device="cpu")
-    assert not pair.target.recurrent and [*peers.ways(pair)] == [peers.PLAIN]
+    assert not pair.target.recurrent and [*peers.list_ways(pair)] == [peers.PLAIN]
     with pytest.raises(ValueError, match="not supported with stateful models"):
-        peers.lookup(pair, PROMPT, 4, 0.0)
+        peers.generate_by_lookup(pair, PROMPT, 4, 0.0)
 
 
 def test_broken_targets_race_and_their_distance_is_refused(loaded):
@@ -194,4 +194,4 @@ def test_broken_targets_race_and_their_distance_is_refused(loaded):
         race = raced(pair, "vanilla", broken, tokens=8)
         assert len(race.lanes[1].trace.tokens) == 8
         with pytest.raises(ValueError, match=rf"How far {broken} is off is measured by going back"):
-            next(measure(pair, Settings("Once", ("tree", broken))))
+            next(measure_break(pair, Settings("Once", ("tree", broken))))

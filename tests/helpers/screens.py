@@ -4,10 +4,10 @@ import json
 import uuid
 
 from engine.measure.curves.sweep import Plan, Sweep
-from engine.measure.repeated import Repeated
+from engine.measure.repeated import RepeatedRace
 from engine.page.screens import own_prompts, pays
 from engine.page.views import wire
-from engine.page.views.wire import News, numbered
+from engine.page.views.wire import News, number_messages
 from engine.race import BASELINE, Settings
 from engine.record.quiet import Steps
 from helpers.pairs import tiny_pair
@@ -21,7 +21,7 @@ FIELD = (BASELINE, "tree", "eagle", "naive")
 
 def heard(steps: Steps) -> list[dict]:
     """The run's messages."""
-    return [json.loads(news.text) for news in numbered(uuid.uuid4().hex, steps) if isinstance(news, News)]
+    return [json.loads(news.text) for news in number_messages(uuid.uuid4().hex, steps) if isinstance(news, News)]
 
 
 def swept() -> list[dict]:
@@ -42,12 +42,12 @@ def swept() -> list[dict]:
 def raced(systems: tuple[str, ...] = FIELD) -> list[dict]:
     """A race that does not run again."""
     settings = Settings(TEXT, systems, max_new_tokens=8)
-    return heard(wire.messages(Repeated(tiny_pair(same=True), settings, alone=lambda: False)))
+    return heard(wire.stream_race(RepeatedRace(tiny_pair(same=True), settings, alone=lambda: False)))
 
 
 def prompts_raced() -> list[dict]:
-    return heard(own_prompts.results(tiny_pair(same=True), PROMPTS, "tree", max_new_tokens=8))
+    return heard(own_prompts.race_prompts(tiny_pair(same=True), PROMPTS, "tree", max_new_tokens=8))
 
 
 def judged() -> list[dict]:
-    return heard(pays.results(tiny_pair(same=True), PROMPTS, ["tree", "lookup"], max_new_tokens=10))
+    return heard(pays.race_systems(tiny_pair(same=True), PROMPTS, ["tree", "lookup"], max_new_tokens=10))

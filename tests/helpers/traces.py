@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 from engine.page.views import wire
-from engine.page.views.wire import News, numbered
+from engine.page.views.wire import News, number_messages
 from engine.record.costs import Costs
 from engine.record.quiet import Quiet
 from engine.record.race_file import LaneRecord, Record
@@ -25,7 +25,11 @@ DRAFTED = Costs(PLAIN.verify_ms, 0.51, 0.4)
 
 def events(race, **pace) -> Iterator[str]:
     """What the page hears of a race."""
-    return (event.text for event in numbered(uuid.uuid4().hex, wire.messages(race, **pace)) if isinstance(event, News))
+    return (
+        event.text
+        for event in number_messages(uuid.uuid4().hex, wire.stream_race(race, **pace))
+        if isinstance(event, News)
+    )
 
 
 def make_step(**changes) -> Step:
@@ -81,10 +85,10 @@ class FakeRace:
         finally:
             self.closed = True
 
-    def polled(self) -> Iterator[tuple[int, Step]]:
+    def poll_steps(self) -> Iterator[tuple[int, Step]]:
         return self.run()
 
-    def again(self) -> Iterator[Quiet]:
+    def run_again(self) -> Iterator[Quiet]:
         """No further run, unless a test says otherwise."""
         yield from ()
 

@@ -54,7 +54,7 @@ def diagnosed(capsys, monkeypatch, tmp_path):
     """What the command says of two lists of tokens behind the prompt, or of other contents of the two files."""
 
     def run(pair, *contents, options=()):
-        monkeypatch.setattr(doctor, "load_given", lambda options: pair)
+        monkeypatch.setattr(doctor, "load_pair_of_options", lambda options: pair)
         files = []
         for name, content in zip("ab", contents, strict=True):
             files.append(tmp_path / f"{name}.json")

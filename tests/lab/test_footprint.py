@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from engine.measure.footprint import peak_mib
+from engine.measure.footprint import measure_peak_mib
 
 MIB = 2**20
 
@@ -18,10 +18,10 @@ def test_peak_memory_is_what_lives_at_once():
         torch.ones(3 * MIB // 4)
 
     kept = torch.ones(8 * MIB)
-    assert peak_mib(torch.device("cpu"), task) == pytest.approx(9 - 1, abs=0.01)
+    assert measure_peak_mib(torch.device("cpu"), task) == pytest.approx(9 - 1, abs=0.01)
     assert kept.sum() == 8 * MIB
 
 
 def test_the_profiler_prints_nothing(capfd):
-    assert peak_mib(torch.device("cpu"), lambda: torch.ones(8)) > 0
+    assert measure_peak_mib(torch.device("cpu"), lambda: torch.ones(8)) > 0
     assert capfd.readouterr() == ("", "")

@@ -11,7 +11,7 @@ import torch
 
 from engine.lab.bench import command as bench
 from engine.measure import other_engines, peers
-from engine.measure.other_engines import GUESSES, LLAMA_CPP, OPENVINO, Others, others_beside
+from engine.measure.other_engines import GUESSES, LLAMA_CPP, OPENVINO, OtherEngines, load_other_engines
 from engine.race import Settings
 from helpers.commands import SMALL, told
 from helpers.paths import ROOT
@@ -40,7 +40,7 @@ def stand_ins(monkeypatch):
 
 def test_every_way_writes_what_its_engine_writes_with_the_guesses_of_its_setting(embedded, stand_ins):
     stand_ins.write([11, 12, 13, 14, 15])
-    with others_beside(embedded, []) as found:
+    with load_other_engines(embedded, []) as found:
         plain = [f"{engine} {kind}" for engine in (LLAMA_CPP, OPENVINO) for kind in ("F16", "Q8_0")]
         settings = [f"{group}, {count} tokens" for group in GROUPS for count in GUESSES]
         assert sorted(found.ways) == sorted([*plain, *settings]) and list(found.groups) == GROUPS
@@ -61,13 +61,13 @@ def test_every_way_writes_what_its_engine_writes_with_the_guesses_of_its_setting
 
 
 def test_the_pair_says_which_weights_guess(embedded):
-    assert other_engines.own_kind(embedded) == "F16"
-    assert other_engines.own_kind(replace(embedded, dtype="8-bit")) == "Q8_0"
+    assert other_engines.gguf_kind_of(embedded) == "F16"
+    assert other_engines.gguf_kind_of(replace(embedded, dtype="8-bit")) == "Q8_0"
 
 
 def test_what_is_not_installed_is_named_with_what_adds_it(embedded, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with others_beside(embedded, []) as found:
+    with load_other_engines(embedded, []) as found:
         assert not found.ways and found.said == [  # in this order every time
             "llama.cpp is left out: `pip install llama-cpp-python` adds it.",
             "OpenVINO GenAI is left out: `pip install openvino-genai` adds it.",
@@ -76,7 +76,7 @@ def test_what_is_not_installed_is_named_with_what_adds_it(embedded, monkeypatch)
 
 def test_a_pair_that_they_cannot_hold_is_a_sentence(embedded, stand_ins, monkeypatch):
     monkeypatch.setattr(other_engines, "free_bytes", lambda device: 2**25)
-    with others_beside(embedded, []) as found:
+    with load_other_engines(embedded, []) as found:
         assert not found.ways and found.said == [
             "llama.cpp and OpenVINO GenAI cannot be compared. Their copies of the weights would take 0.1 GiB, and 0.0 GiB are free. "
             "Choose a smaller pair."
@@ -85,7 +85,7 @@ def test_a_pair_that_they_cannot_hold_is_a_sentence(embedded, stand_ins, monkeyp
 
 def test_beside_a_gpu_they_are_left_out(embedded, stand_ins):
     target = SimpleNamespace(device=torch.device("cuda", 0))
-    with others_beside(replace(embedded, target=target, hardware="a GPU"), []) as found:
+    with load_other_engines(replace(embedded, target=target, hardware="a GPU"), []) as found:
         assert not found.ways and found.said == [
             "llama.cpp and OpenVINO GenAI would run on the CPU and are left out beside a GPU."
         ]
@@ -94,17 +94,17 @@ def test_beside_a_gpu_they_are_left_out(embedded, stand_ins):
 @pytest.mark.slow
 def test_the_table_has_their_rows_and_says_where_their_texts_part(embedded, stand_ins):
     ids = embedded.tokenizer(PROMPT)["input_ids"]
-    right = peers.generated(embedded, ids, 6, 0.0)
+    right = peers.generate_tokens(embedded, ids, 6, 0.0)
     for written, same in ((right, True), ([*right[:3], right[3] + 1, 5, 5], False)):
         stand_ins.write(written)
-        with others_beside(embedded, []) as others:
+        with load_other_engines(embedded, []) as others:
             figures = bench.run(embedded, [PROMPT], Settings(PROMPT, ("tree",), max_new_tokens=6), others)
         rows = {row["name"]: row for row in figures["peers"]}
         names = [f"{OPENVINO} Q8_0", f"{LLAMA_CPP} F16", *(f"{group}, best of {len(GUESSES)}" for group in GROUPS)]
         for name in names:
             assert (rows[name]["identical"], rows[name]["tau"], rows[name]["peak_mib"]) == (same, None, None)
             assert rows[name]["tokens_per_s"] > 0
-        table = peers.table(figures)
+        table = peers.format_table(figures)
         said = f"{LLAMA_CPP} F16 writes another text for 1 of 1 prompts, from token 4 on at the earliest."
         assert (said in table) != same and all(name in table for name in names)
         assert list(figures["other_settings"]) == GROUPS and f"{GROUPS[0]}, best setting: " in table
@@ -139,7 +139,7 @@ def test_pays_has_a_row_for_each_of_them_in_its_best_setting(capsys, tmp_path, e
 def test_pays_names_what_is_not_installed(capsys, tmp_path, embedded, monkeypatch):
     absent = {name: (f"no_{module}", package) for name, (module, package) in other_engines.PACKAGES.items()}
     monkeypatch.setattr(other_engines, "PACKAGES", absent)
-    monkeypatch.setattr(peers, "offered", lambda pair: Others({peers.PLAIN: peers.generated}))
+    monkeypatch.setattr(peers, "list_offered_ways", lambda pair: OtherEngines({peers.PLAIN: peers.generate_tokens}))
     file = tmp_path / "my.txt"
     file.write_text("\n\n".join([PROMPT] * 3), encoding="utf-8")
     asked = ("--prompts", file, "--systems", "tree:2x2x4", "--tokens", "4", "--device", "cpu", "--peers")
@@ -161,7 +161,7 @@ def test_llama_cpp_runs_the_file_that_the_target_came_from_as_it_is(embedded, st
 
     for export, plain in ((lambda _, folder: written(embedded.pair, folder), ["F16", "Q8_0"]), (refuse, [])):
         monkeypatch.setattr(other_engines, "export_gguf", export)
-        found = Others()
+        found = OtherEngines()
         other_engines.add_llama_cpp(found, pair, tmp_path / f"files{len(plain)}")
         kinds = [name.removeprefix(f"{LLAMA_CPP} ") for name in found.ways if "lookup" not in name]
         assert kinds == ["model.Q4_1", *plain] and list(found.groups) == [f"{LLAMA_CPP} model.Q4_1 lookup"]

@@ -9,8 +9,8 @@ import pytest
 from engine import __main__ as commands
 from engine.lab.pays import command
 from engine.measure import peers, racing, verdict, words
-from engine.measure.prompts import MOST, read, read_all
-from engine.measure.report import acceptance_by_depth, acceptance_by_rank, by_group
+from engine.measure.prompts import MOST, read_prompt_files, read_prompts
+from engine.measure.report import acceptance_by_depth, acceptance_by_rank, group_figures
 from engine.page.screens import own_prompts
 from engine.race import Race, Settings
 from engine.record.race_file import Record
@@ -34,9 +34,9 @@ ROW_KEYS = {
 
 def row(speedups: list[float], name: str = "tree", guarantee: str = "tokens", seed: int = 0) -> dict:
     """A system's figures where plain decoding takes a second a token and `generate()` ten."""
-    drawn = verdict.resamples(len(speedups), seed)
+    drawn = verdict.draw_resamples(len(speedups), seed)
     mine, count = [1 / speedup for speedup in speedups], len(speedups)
-    return {"name": name, "setting": name, "guarantee": guarantee, "disturbed": 0} | verdict.compared(
+    return {"name": name, "setting": name, "guarantee": guarantee, "disturbed": 0} | verdict.compare_system(
         mine, [1.0] * count, [10.0] * count, drawn
     )
 
@@ -44,9 +44,9 @@ def row(speedups: list[float], name: str = "tree", guarantee: str = "tokens", se
 def sentence_of(rows: list[dict]) -> str:
     """The sentence about made-up rows."""
     best = verdict.best_of(rows)
-    return words.sentence(
+    return words.describe_verdict(
         {
-            "answer": verdict.verdict(best),
+            "answer": verdict.judge_system(best),
             "best": best["name"],
             "systems": rows,
             "prompts": best["by_prompt"],
@@ -72,7 +72,7 @@ def sentence_of(rows: list[dict]) -> str:
 )
 def test_the_verdict_follows_the_mean_and_its_interval(speedups, expected):
     made = row(speedups)
-    assert verdict.verdict(made) == expected
+    assert verdict.judge_system(made) == expected
     assert sentence_of([made]).startswith(expected)
     low, high = made["interval"]
     assert min(speedups) * 0.999 <= low <= high <= max(speedups) * 1.001
@@ -106,16 +106,16 @@ def test_a_race_that_was_disturbed_is_run_once_more_and_that_one_counts(monkeypa
     monkeypatch.setattr(Race, "result", result)
     monkeypatch.setattr(racing, "RUNS", 2)
     wish = Settings("a prompt", max_new_tokens=8)
-    raced, *_ = racing.drained(racing.raced_in(tiny_pair(), STORIES[:1], {"tree": "tree"}, wish), int)
+    raced, *_ = racing.drain(racing.race_settings(tiny_pair(), STORIES[:1], {"tree": "tree"}, wish), int)
     assert len(made) == races
     plain, trace = (lane.trace for lane in made[-1].lanes)
-    assert raced["tree"] == [racing.Raced(trace, plain, True, sentences[-1])]
+    assert raced["tree"] == [racing.PromptResult(trace, plain, True, sentences[-1])]
 
 
 def test_the_same_seed_gives_the_same_interval_and_another_seed_another():
     speedups = [0.6, 1.1, 1.9, 0.8, 1.3, 2.2, 0.9]
     assert row(speedups, seed=3)["interval"] == row(speedups, seed=3)["interval"] != row(speedups, seed=4)["interval"]
-    drawn = verdict.resamples(7, 3)
+    drawn = verdict.draw_resamples(7, 3)
     assert drawn.shape == (verdict.RESAMPLES, 7) and set(np.unique(drawn)) == set(range(7))
     assert abs((drawn == 0).mean() - 1 / 7) < 0.01
 
@@ -123,14 +123,14 @@ def test_the_same_seed_gives_the_same_interval_and_another_seed_another():
 def test_the_intervals_exact_ends_are_quantiles_of_the_resampled_means():
     drawn = np.array([[at] for at in range(41)])  # means that are 41 numbers, whose 2nd is the 2.5 % quantile
     speedups = np.exp(np.linspace(-1, 1, 41)).tolist()
-    assert verdict.interval(speedups, drawn) == pytest.approx([speedups[1], speedups[39]])
+    assert verdict.confidence_interval(speedups, drawn) == pytest.approx([speedups[1], speedups[39]])
 
 
 def test_the_interval_covers_the_law_that_speedups_come_from():
     """Of many files drawn from a known law about 95 % of the intervals hold its mean; fewer for 20 prompts, as a bootstrap's do."""
     draws = np.cos(np.arange(200 * 20) ** 2 * 0.7).reshape(200, 20)  # spread evenly enough, symmetrical about 0
-    drawn = verdict.resamples(20, 0)
-    ends = np.array([verdict.interval(np.exp(each).tolist(), drawn) for each in draws])
+    drawn = verdict.draw_resamples(20, 0)
+    ends = np.array([verdict.confidence_interval(np.exp(each).tolist(), drawn) for each in draws])
     assert 0.88 < ((ends[:, 0] < 1) & (ends[:, 1] > 1)).mean() <= 1
 
 
@@ -159,7 +159,9 @@ def test_shares_and_acceptance_are_those_of_the_steps():
     file = ROOT / "assets" / "races" / "2-story-draft-tree.json"
     [_, lane] = Record.from_json(file.read_text(encoding="utf-8")).lanes
     shares = time_shares([lane.trace])
-    assert sum(shares.values()) == pytest.approx(1) and shares["draft"] == pytest.approx(lane.trace.share("draft"))
+    assert sum(shares.values()) == pytest.approx(1) and shares["draft"] == pytest.approx(
+        lane.trace.phase_share("draft")
+    )
     first = acceptance_by_depth(GuessCounts([lane.trace]))[0]
     assert first["accepted"] == sum(bool(step.path) for step in lane.trace.steps) / first["rounds"]
 
@@ -183,19 +185,19 @@ def test_groups_are_counted_apart_and_a_prompt_without_one_in_none(tmp_path):
         return SimpleNamespace(tokens=[0] * tokens, forwards=2, steps=[step])
 
     lanes = [lane(2, []), lane(6, [1]), lane(4, [1])]
-    assert by_group(["de", "en", "en"], lanes, [0.5, 2.0, 2.0]) == [
+    assert group_figures(["de", "en", "en"], lanes, [0.5, 2.0, 2.0]) == [
         {"group": "de", "prompts": 1, "speedup": 0.5, "tau": 1.0, "accepted": 0.0},
         {"group": "en", "prompts": 2, "speedup": pytest.approx(2.0), "tau": 2.5, "accepted": 1.0},
     ]
-    assert by_group(["", ""], lanes[:2], [1.0, 1.0]) == []
+    assert group_figures(["", ""], lanes[:2], [1.0, 1.0]) == []
     named, plain = tmp_path / "a.jsonl", tmp_path / "b.txt"
     named.write_text("\n".join(['{"prompt": "x", "group": "de"}', '"y"', '"z"']), encoding="utf-8")
     plain.write_text("1\n\n2\n\n3", encoding="utf-8")
-    assert [each.group for each in read_all([named])] == ["de", "", ""]
-    assert [each.group for each in read_all([named, plain])] == ["de", "a.jsonl", "a.jsonl", *["b.txt"] * 3]
+    assert [each.group for each in read_prompt_files([named])] == ["de", "", ""]
+    assert [each.group for each in read_prompt_files([named, plain])] == ["de", "a.jsonl", "a.jsonl", *["b.txt"] * 3]
     named.write_text('"x"\n"y"\n{"prompt": "x", "group": 7}', encoding="utf-8")
     with pytest.raises(ValueError, match=r"line 3 .* 60 characters, got 7"):
-        read_all([named])
+        read_prompt_files([named])
 
 
 # ---- runs
@@ -216,13 +218,13 @@ def test_a_run_tells_every_figure_and_its_best_system_is_that_of_its_figures(cap
     tried = rows["lookup"]["tried_seconds_per_token"]
     assert rows["lookup"]["setting"] == min(tried, key=tried.__getitem__) and len(tried) == 3
     best = max(rows.values(), key=lambda each: each["speedup"])
-    assert figures["best"] == best["name"] and figures["answer"] == verdict.verdict(best)
+    assert figures["best"] == best["name"] and figures["answer"] == verdict.judge_system(best)
     assert [each["speedup"] for each in figures["prompts"]] == best["by_prompt"]
     assert said[0] == figures["verdict"] and said[0].startswith(figures["answer"])
     for each in rows.values():
         assert each["identical"] is True and each["tau"] >= 1 and len(each["by_prompt"]) == 3
         assert sum(each["time"].values()) == pytest.approx(1)
-        assert each["interval"] == verdict.interval(each["by_prompt"], verdict.resamples(3, 0))
+        assert each["interval"] == verdict.confidence_interval(each["by_prompt"], verdict.draw_resamples(3, 0))
     assert [each["index"] for each in figures["refused"]] == [3] and "Prompt 4 was not raced" in "\n".join(said)
 
 
@@ -231,16 +233,18 @@ def test_where_a_random_draft_guesses_the_answer_is_no(monkeypatch):
     pair = tiny_pair()
     monkeypatch.setattr(Trace, "seconds_per_token", property(seconds_by_counting))
     wish = Settings("a prompt", max_new_tokens=12)
-    raced, refused = racing.fitting(pair, STORIES, wish)
+    raced, refused = racing.select_prompts(pair, STORIES, wish)
     told_of: list[None] = []
     systems = ["tree", "chain"]
-    outcome = racing.drained(racing.steps(pair, STORIES, systems, wish), lambda: told_of.append(None))
-    assert len(told_of) == racing.races(len(systems), len(STORIES)) and len(outcome.written[peers.PLAIN]) == 3
-    figures = command.report(pair, STORIES, raced, refused, wish, outcome)
-    assert figures["answer"] == "no" and words.sentence(figures).startswith("no: the best system, ")
+    outcome = racing.drain(racing.race_all(pair, STORIES, systems, wish), lambda: told_of.append(None))
+    assert len(told_of) == racing.count_work(len(systems), len(STORIES)) and len(outcome.written[peers.PLAIN]) == 3
+    figures = command.build_report(pair, STORIES, raced, refused, wish, outcome)
+    assert figures["answer"] == "no" and words.describe_verdict(figures).startswith("no: the best system, ")
     assert max(each["tau"] for each in figures["systems"]) < 1.5
-    assert "The intervals are too narrow: 3 prompts are few. Race 10 or more." in words.report(figures)
-    assert "0 of 3 prompts gain" in words.report(figures) and "3 of 3 prompts lose" in words.report(figures)
+    assert "The intervals are too narrow: 3 prompts are few. Race 10 or more." in words.format_report(figures)
+    assert "0 of 3 prompts gain" in words.format_report(figures) and "3 of 3 prompts lose" in words.format_report(
+        figures
+    )
 
 
 def seconds_by_counting(trace) -> float:
@@ -251,9 +255,9 @@ def seconds_by_counting(trace) -> float:
 def test_what_is_raced_is_every_lossless_system_that_the_pair_has_parts_for(embedded):
     guessing = [system.name for system in SYSTEMS.values() if system.guesses and system.guarantee != "lossy"]
     guessing.remove("mtp")  # the embedded target has no MTP layers
-    assert racing.chosen(embedded, None, LETTERS) == guessing and "auto" in guessing
+    assert racing.choose_systems(embedded, None, LETTERS) == guessing and "auto" in guessing
     guessing.remove("forced")  # it guesses under a constraint alone
-    assert racing.chosen(embedded, None, "") == guessing
+    assert racing.choose_systems(embedded, None, "") == guessing
     assert racing.settings_of(embedded, "tree") == ["tree", "tree:2x3x4", "tree:1x1x2"]
     assert racing.settings_of(embedded, "tree:3x2x6") == ["tree:3x2x6"]
     for name in guessing:
@@ -261,7 +265,7 @@ def test_what_is_raced_is_every_lossless_system_that_the_pair_has_parts_for(embe
         assert tried[0] == name and len(tried) <= 3
         assert all(find(each).nodes < find(name).nodes for each in tried[1:])
     many = [f"tree:{depth}x2x4" for depth in range(1, 10)]
-    assert [len(group) for group in racing.groups(many)] == [7, 2]
+    assert [len(group) for group in racing.group_systems(many)] == [7, 2]
 
 
 # ---- refusals
@@ -294,15 +298,15 @@ def test_a_bad_file_is_refused_with_a_sentence(capsys, tmp_path, name, text, sen
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"There is no file '.*missing.txt'"):
-        read(tmp_path / "missing.txt")
+        read_prompts(tmp_path / "missing.txt")
 
 
 def test_page_and_shell_read_the_same_prompts_in_a_text_file(tmp_path):
     text = "\ufeffone\r\nmore of it\r\n \t\r\n\r\n  two words\n\nthree\u2028still three\n"
     file = tmp_path / "my.TXT"
     file.write_text(text, encoding="utf-8", newline="")
-    assert [each.text for each in read(file)] == ["one\nmore of it", "  two words", "three\u2028still three"]
-    assert [each.text for each in read(file)] == own_prompts.read(file.name, text)
+    assert [each.text for each in read_prompts(file)] == ["one\nmore of it", "  two words", "three\u2028still three"]
+    assert [each.text for each in read_prompts(file)] == own_prompts.read_prompt_file(file.name, text)
 
 
 @pytest.mark.parametrize(
@@ -332,7 +336,7 @@ def test_ctrl_c_ends_it_with_a_sentence(capsys, tmp_path, monkeypatch, embedded)
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(racing, "best_setting", interrupt)
+    monkeypatch.setattr(racing, "choose_best_setting", interrupt)
     file = tmp_path / "my.txt"
     file.write_text("\n\n".join(STORIES), encoding="utf-8")
     with pytest.raises(SystemExit) as ended:

@@ -13,9 +13,9 @@ from engine.forward.cache import KVCache
 from engine.lab.pays import batch, command, context
 from engine.measure import racing
 from engine.measure.curves import batches
-from engine.measure.ways import rounds_behind
+from engine.measure.ways import iterate_rounds
 from engine.models import cache_memory
-from engine.race import Race, Settings, encoded
+from engine.race import Race, Settings, encode_prompt
 from engine.record.disturbance import OTHERS
 from engine.sampling import Sampling
 from engine.systems import find
@@ -144,7 +144,7 @@ def test_every_sequence_of_every_size_writes_its_own_text(own, monkeypatch):
 def test_another_text_is_counted_and_rounding_explains_only_near_tokens(monkeypatch):
     pair = tiny_pair()
     [text] = batch.texts_of(pair, STORIES[:1], wish(6), 1)
-    *_, third = rounds_behind(pair, find("vanilla"), text.prompt, 3, text.sampling)
+    *_, third = iterate_rounds(pair, find("vanilla"), text.prompt, 3, text.sampling)
     logits = third.logits[0]
     order = logits.argsort(descending=True).tolist()
     assert order[0] == text.alone[2]
@@ -182,7 +182,7 @@ def test_batches_take_the_best_setting_that_keeps_the_tokens_and_auto():
 
 def test_what_the_memory_does_not_hold_is_left_out_with_a_sentence(monkeypatch):
     pair = tiny_pair()
-    rows = max(len(encoded(pair, text)) for text in STORIES) + 4 + 400
+    rows = max(len(encode_prompt(pair, text)) for text in STORIES) + 4 + 400
     one = cache_memory.cache_bytes(pair, rows)
     monkeypatch.setattr(cache_memory, "cache_budget", lambda pair: 2.5 * one)
     found = batch.curve(pair, STORIES, ["lookup"], [2, 3], wish(4))
@@ -214,7 +214,7 @@ def test_a_context_is_other_prompts_in_front_of_the_prompt():
 
 def test_the_token_that_begins_a_text_stays_first_and_only_there(monkeypatch):
     pair = tiny_pair()
-    monkeypatch.setattr(context, "encoded", lambda pair, prompt: [0, *pair.tokenizer(prompt)["input_ids"]])
+    monkeypatch.setattr(context, "encode_prompt", lambda pair, prompt: [0, *pair.tokenizer(prompt)["input_ids"]])
     pair.tokenizer.bos_token = pair.tokenizer.convert_ids_to_tokens(0)
     found = context.lengthened(pair, STORIES, 1, 120)
     assert len(found) == 120 and found[0] == 0 and 0 not in found[1:]
@@ -290,7 +290,7 @@ def test_a_run_tells_batches_and_contexts_in_words_and_figures(capsys, tmp_path,
     ],
 )
 def test_senseless_sizes_are_refused_before_anything_is_loaded(capsys, tmp_path, monkeypatch, option, value, sentence):
-    monkeypatch.setattr(command, "load_given", lambda *_, **__: pytest.fail("a pair was loaded"))
+    monkeypatch.setattr(command, "load_pair_of_options", lambda *_, **__: pytest.fail("a pair was loaded"))
     with pytest.raises(SystemExit) as ended:
         run("pays", *asked(tmp_path, option, value))
     assert ended.value.code == 2 and sentence in capsys.readouterr().err

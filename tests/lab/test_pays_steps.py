@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from engine.measure import peers, racing
-from engine.measure.stepped import Gate, stepped
+from engine.measure.stepped import Gate, generate_in_steps
 from engine.measure.ways import Written
 from engine.race import Settings
 from engine.record.quiet import Quiet
@@ -37,7 +37,7 @@ def test_generate_in_steps_writes_what_it_writes_at_once_and_its_clock_stands_be
     """Every forward takes at least ten milliseconds, which its clock must hold."""
     pair = tiny_pair()
     pair.target.model.register_forward_pre_hook(lambda *_: time.sleep(0.01))
-    steps = stepped(pair, IDS, 12, 0.0)
+    steps = generate_in_steps(pair, IDS, 12, 0.0)
     begun, waited = time.perf_counter(), 0.0
     told = []
     try:
@@ -47,7 +47,7 @@ def test_generate_in_steps_writes_what_it_writes_at_once_and_its_clock_stands_be
             waited += 0.02
     except StopIteration as end:
         written = end.value
-    assert written.tokens == peers.generated(pair, IDS, 12, 0.0) and len(written.tokens) == 12
+    assert written.tokens == peers.generate_tokens(pair, IDS, 12, 0.0) and len(written.tokens) == 12
     assert len(told) >= 12 and {*told} == {Quiet.STEP}
     assert 12 * 0.01 <= written.seconds <= time.perf_counter() - begun - waited
     assert writing() == []
@@ -71,7 +71,7 @@ def test_its_clock_adds_up_the_steps_and_leaves_out_what_others_do_between_them(
 
 
 def test_closing_it_ends_generate_at_its_next_token():
-    steps = stepped(tiny_pair(), IDS, 200, 0.0)
+    steps = generate_in_steps(tiny_pair(), IDS, 200, 0.0)
     next(steps), next(steps)
     assert writing() == ["generate"]
     steps.close()
@@ -83,23 +83,23 @@ def test_what_generate_raises_is_raised_here():
         raise RuntimeError("out of memory")
 
     with pytest.raises(RuntimeError, match="out of memory"):
-        next(stepped(tiny_pair(), IDS, 4, 0.0, fail))
+        next(generate_in_steps(tiny_pair(), IDS, 4, 0.0, fail))
     assert writing() == []
 
 
 def test_all_races_are_one_generator_whose_steps_are_those_of_races_and_tokens():
     pair, wish = tiny_pair(same=True), Settings("a prompt", max_new_tokens=10)
-    told, outcome = drained(racing.steps(pair, PROMPTS, ["tree", "chain"], wish))
-    assert told.count(Quiet.PIECE) == racing.races(2, len(PROMPTS)) and told[-1] is Quiet.PIECE
+    told, outcome = drained(racing.race_all(pair, PROMPTS, ["tree", "chain"], wish))
+    assert told.count(Quiet.PIECE) == racing.count_work(2, len(PROMPTS)) and told[-1] is Quiet.PIECE
     assert len(told) > 3 * 10 * len(PROMPTS)  # the baseline and generate() alone take a step a token
     assert [len(each.tokens) for each in outcome.written[peers.PLAIN]] == [10, 10, 10]
     assert all(len(lanes) == 3 for lanes in outcome.raced.values())
 
 
 def test_closing_them_frees_the_race_under_way():
-    steps = racing.steps(tiny_pair(same=True), PROMPTS, ["tree"], Settings("a prompt", max_new_tokens=40))
+    steps = racing.race_all(tiny_pair(same=True), PROMPTS, ["tree"], Settings("a prompt", max_new_tokens=40))
     next(steps)
-    race = innermost(steps, "believed").gi_frame.f_locals["race"]
+    race = innermost(steps, "race_undisturbed").gi_frame.f_locals["race"]
     steps.close()
     assert len(race.lanes) == 3 and all(lane.rounds is None for lane in race.lanes)
 
@@ -118,23 +118,23 @@ def raced_at(seconds: dict[str, list[float]], monkeypatch) -> None:
         return SimpleNamespace(lanes=[SimpleNamespace(trace=trace) for trace in traces])
 
     monkeypatch.setattr(racing, "settings_of", lambda pair, name: [*seconds])
-    monkeypatch.setattr(racing, "believed", believed)
+    monkeypatch.setattr(racing, "race_undisturbed", believed)
     monkeypatch.setattr(racing, "replace", lambda asked, **more: SimpleNamespace(**more))
 
 
 def test_the_best_setting_is_that_of_all_prompts_and_not_of_the_last(monkeypatch):
     raced_at({"deep": [1.0, 1.0, 4.0], "flat": [3.0, 3.0, 3.0]}, monkeypatch)
-    _, (name, tried) = drained(racing.best_setting(None, PROMPTS, "tree", Settings("a prompt")))
+    _, (name, tried) = drained(racing.choose_best_setting(None, PROMPTS, "tree", Settings("a prompt")))
     assert name == "deep" and tried == pytest.approx({"deep": 2.0, "flat": 3.0})
 
 
 def test_of_the_settings_of_one_way_the_one_with_the_fewest_seconds_runs(monkeypatch):
     seconds = {"slow": 3.0, "fast": 1.0, "other": 9.0}
-    monkeypatch.setattr(racing, "first_calls", lambda *_: None)
-    monkeypatch.setattr(racing, "timed", lambda pair, way, *_: Written([1], way))
-    others = racing.Others(ways=seconds, groups={"served": {4: "slow", 8: "fast"}})
+    monkeypatch.setattr(racing, "warm_up_ways", lambda *_: None)
+    monkeypatch.setattr(racing, "time_way", lambda pair, way, *_: Written([1], way))
+    others = racing.OtherEngines(ways=seconds, groups={"served": {4: "slow", 8: "fast"}})
     pair = tiny_pair()
-    _, names = drained(racing.best_ways(pair, PROMPTS, others, Settings("a prompt")))
+    _, names = drained(racing.choose_best_ways(pair, PROMPTS, others, Settings("a prompt")))
     assert names == ["fast", "other"]
 
 
@@ -152,11 +152,11 @@ def test_generate_takes_every_place_between_a_prompts_races_in_turn(monkeypatch)
         yield Quiet.STEP
         return None
 
-    monkeypatch.setattr(racing, "stepped", way)
-    monkeypatch.setattr(racing, "believed", believed)
-    monkeypatch.setattr(racing, "keep", lambda *_: None)
-    monkeypatch.setattr(racing, "groups", lambda names: [[name] for name in names])
-    monkeypatch.setattr(racing.peers, "ways", lambda pair: (peers.PLAIN,))
+    monkeypatch.setattr(racing, "generate_in_steps", way)
+    monkeypatch.setattr(racing, "race_undisturbed", believed)
+    monkeypatch.setattr(racing, "add_results", lambda *_: None)
+    monkeypatch.setattr(racing, "group_systems", lambda names: [[name] for name in names])
+    monkeypatch.setattr(racing.peers, "list_ways", lambda pair: (peers.PLAIN,))
     settings = {"tree": "tree", "chain": "chain"}
-    drained(racing.raced_in(tiny_pair(), PROMPTS, settings, Settings("a prompt", max_new_tokens=4)))
+    drained(racing.race_settings(tiny_pair(), PROMPTS, settings, Settings("a prompt", max_new_tokens=4)))
     assert order[1:] == ["generate", "tree", "chain", "tree", "generate", "chain", "tree", "chain", "generate"]

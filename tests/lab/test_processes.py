@@ -73,9 +73,13 @@ def launched(mine, tmp_path_factory):
 
 
 def test_one_process_has_everything(embedded):
-    assert processes.count() == 1 and processes.leads()
-    assert processes.share(["a", "b"], embedded.target) == ["a", "b"] == processes.together(["a", "b"], embedded.target)
-    assert processes.own_device(None) is None and processes.own_device("cpu") == "cpu"
+    assert processes.count_processes() == 1 and processes.is_first_process()
+    assert (
+        processes.split_items(["a", "b"], embedded.target)
+        == ["a", "b"]
+        == processes.gather_items(["a", "b"], embedded.target)
+    )
+    assert processes.choose_device(None) is None and processes.choose_device("cpu") == "cpu"
 
 
 @pytest.mark.slow

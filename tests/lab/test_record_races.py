@@ -35,7 +35,7 @@ def test_the_recorded_races_are_what_the_command_would_record():
 
 
 def test_the_command_records_a_race(capsys, monkeypatch, tmp_path, embedded):
-    monkeypatch.setattr(record_races, "load_given", lambda options, pair: embedded)
+    monkeypatch.setattr(record_races, "load_pair_of_options", lambda options, pair: embedded)
     out = tmp_path / "new" / "race.json"
     run("record", "--prompt", "Story: A fox", "--system", "lookup", "--tokens", 12, "--out", out)
     record = Record.from_json(out.read_text("utf-8"))

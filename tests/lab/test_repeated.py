@@ -8,11 +8,11 @@ import pytest
 
 from engine.kernels.sharing import Team
 from engine.measure import repeated
-from engine.measure.repeated import MOST, Repeated
+from engine.measure.repeated import MOST, RepeatedRace
 from engine.page.screens.device import Device
 from engine.page.screens.turns import Job
 from engine.page.views import wire
-from engine.page.views.wire import News, numbered
+from engine.page.views.wire import News, number_messages
 from engine.race import Lane, Race, Settings
 from engine.record.disturbance import BUSY, OTHERS
 from engine.record.race_file import Record
@@ -50,13 +50,13 @@ def races(monkeypatch) -> list[Race]:
     return made
 
 
-def messages(race: Repeated) -> list[dict]:
-    strings = numbered("run", wire.messages(race, batch_seconds=0))
+def messages(race: RepeatedRace) -> list[dict]:
+    strings = number_messages("run", wire.stream_race(race, batch_seconds=0))
     return [json.loads(each.text) for each in strings if isinstance(each, News)]
 
 
 def test_the_headline_is_the_median_of_five_runs_and_the_lanes_show_the_nearest(pair, races):
-    race = Repeated(pair, SETTINGS)
+    race = RepeatedRace(pair, SETTINGS)
     told = messages(race)
     result, again = told[-1], [message for message in told if message.get("again")]
     assert len(races) == MOST == len(result["runs"])
@@ -80,7 +80,7 @@ def test_the_headline_is_the_median_of_five_runs_and_the_lanes_show_the_nearest(
 
 
 def test_where_the_first_run_is_the_nearest_no_times_are_sent(pair, races):
-    race = Repeated(pair, SETTINGS)
+    race = RepeatedRace(pair, SETTINGS)
     for lane, price in zip(race.lanes, (0.005, 0.010), strict=True):
         lane.price = price
     assert "times" not in messages(race)[-1]
@@ -89,11 +89,11 @@ def test_where_the_first_run_is_the_nearest_no_times_are_sent(pair, races):
 @pytest.mark.parametrize(("times", "runs"), [(0.5, 1), (1.05, 2), (2.1, 4), (1e9, 5)])
 def test_further_runs_are_bounded_by_seconds(pair, races, monkeypatch, times, runs):
     """As many follow as fit into the seconds, each by what the fastest before it took on its clocks."""
-    first = Repeated(pair, SETTINGS)
+    first = RepeatedRace(pair, SETTINGS)
     for _ in first.race.run():
         pass
     monkeypatch.setattr(repeated, "SECONDS", times * seconds_of(first.race))
-    for _ in first.again():
+    for _ in first.run_again():
         pass
     assert len(races) == runs == len(first.record().result()["runs"])
     took = [seconds_of(race) for race in races]
@@ -102,13 +102,13 @@ def test_further_runs_are_bounded_by_seconds(pair, races, monkeypatch, times, ru
 
 def test_a_first_run_that_was_held_up_leaves_room_for_a_median(pair, races, monkeypatch):
     """Its own seconds are no measure of the others'."""
-    first = Repeated(pair, SETTINGS)
+    first = RepeatedRace(pair, SETTINGS)
     for lane in first.lanes:
         lane.price *= 8
     for _ in first.race.run():
         pass
     monkeypatch.setattr(repeated, "SECONDS", 1.1 * seconds_of(first.race))
-    for _ in first.again():
+    for _ in first.run_again():
         pass
     assert len(races) == MOST and first.record().lanes[1].trace is not races[0].lanes[1].trace
 
@@ -118,16 +118,16 @@ def seconds_of(race: Race) -> float:
 
 
 def test_a_busy_machine_gets_one_run_and_a_sentence(pair, races, monkeypatch):
-    race = Repeated(pair, SETTINGS)
-    steps = race.polled()
-    monkeypatch.setattr(race, "polled", lambda: iter(steps))
+    race = RepeatedRace(pair, SETTINGS)
+    steps = race.poll_steps()
+    monkeypatch.setattr(race, "poll_steps", lambda: iter(steps))
     for _ in steps:
         pass
     for share, runs in ((1.01 * BUSY, 1), (0.99 * BUSY, 5)):
         for lane in race.lanes:
             lane.waited = share * lane.clock
         race.made = race.race.record()
-        for _ in race.again():
+        for _ in race.run_again():
             pass
         result = race.record().result()
         assert len(result["runs"]) == runs and result["disturbed"] == (OTHERS if runs == 1 else "")
@@ -165,15 +165,15 @@ def test_a_run_waits_for_the_processor_where_its_thread_has_none(pair, monkeypat
 
 def test_further_runs_end_when_somebody_else_comes_and_what_is_not_over_is_not_counted(pair, races):
     alone = iter([True] * 40 + [False] * 1000)
-    race = Repeated(pair, SETTINGS, alone=lambda: next(alone))
+    race = RepeatedRace(pair, SETTINGS, alone=lambda: next(alone))
     result = messages(race)[-1]
     assert 1 <= len(result["runs"]) < len(races) <= MOST
     assert all(lane.rounds is None for race in races for lane in race.lanes)  # every lane is free
 
 
 def test_closing_the_messages_frees_the_run_that_goes_on(pair, races):
-    race = Repeated(pair, SETTINGS)
-    told = wire.messages(race, batch_seconds=0)
+    race = RepeatedRace(pair, SETTINGS)
+    told = wire.stream_race(race, batch_seconds=0)
     for message in told:
         if isinstance(message, dict) and message.get("again"):
             break
@@ -188,7 +188,7 @@ def test_another_run_here_ends_the_loneliness_of_a_device():
 
     def work():
         seen.append(device.is_alone())
-        device.enter(Job(lambda: iter(()), visitor="b"))
+        device.add_job(Job(lambda: iter(()), visitor="b"))
         seen.append(device.is_alone())
         yield News("news")
 
@@ -203,7 +203,7 @@ def test_a_run_whose_trees_were_others_is_in_no_median(pair, races, monkeypatch)
     """Its seconds are those of other steps. It takes part in nothing, and is counted among the runs that there may be."""
     right = repeated.trees_of
     monkeypatch.setattr(repeated, "trees_of", lambda race: [] if race in races[2:3] else right(race))
-    race = Repeated(pair, SETTINGS)
+    race = RepeatedRace(pair, SETTINGS)
     result = messages(race)[-1]
     assert len(races) == MOST and len(result["runs"]) == MOST - 1
     odd = [lane.trace.seconds for lane in races[2].lanes]

@@ -9,8 +9,8 @@ import pytest
 
 from engine.__main__ import main
 from engine.measure import peers, racing, report, words
-from engine.measure.other_engines import Others, server_peers
-from engine.measure.ways import Written, apart, parted, timed, told_tau
+from engine.measure.other_engines import OtherEngines, server_peers
+from engine.measure.ways import Written, describe_divergence, find_divergences, tau_of_servers, time_way
 from engine.race import Settings
 from helpers.pairs import tiny_pair
 from helpers.remote.engines import Engine, running
@@ -22,13 +22,13 @@ STORIES = ["Story: Once upon a time", "Story: A cat saw a dog", "Story: Tom and 
 def test_a_llama_server_gets_token_ids_and_its_own_seconds_count():
     with running(Engine("llama-server", says=" a fox")) as server:
         [peer] = server_peers([server.address.removesuffix("/v1")])
-        written = timed(tiny_pair(), peer, [1, 2, 3], 16, 0.8)
+        written = time_way(tiny_pair(), peer, [1, 2, 3], 16, 0.8)
         [(path, body)] = server.requests
     assert written == Written([], pytest.approx(0.02 + 16 * 0.006), " a fox", 16, 4)
     assert written.seconds_per_token == written.seconds / 16
     assert path == "completions" and body["prompt"] == [1, 2, 3] and body["cache_prompt"] is False
     assert (body["max_tokens"], body["temperature"], body["top_k"], body["min_p"]) == (16, 0.8, 0, 0.0)
-    assert [peer.said] == [
+    assert [peer.describe] == [
         f"{peer.name} gets token ids; its seconds are its own clock. Its guesses are those that it was started with."
     ]
 
@@ -38,7 +38,7 @@ def test_vllm_gets_token_ids_and_is_timed_from_here():
         [peer] = server_peers([server.address])
         written = peer(tiny_pair(), [1, 2, 3], 10, 0.0)
     assert written == Written([], written.seconds, " word of [1, 2, 3]", 10) and 0.06 <= written.seconds < 5
-    assert peer.name.startswith("vLLM at 127.0.0.1:") and "from the request to the last piece" in peer.said
+    assert peer.name.startswith("vLLM at 127.0.0.1:") and "from the request to the last piece" in peer.describe
 
 
 def test_a_vllm_that_could_draft_and_drafted_nothing_passes_once_a_token():
@@ -47,7 +47,7 @@ def test_a_vllm_that_could_draft_and_drafted_nothing_passes_once_a_token():
         [peer] = server_peers([server.address])
         written = replace(peer(tiny_pair(), [1, 2, 3], 10, 0.0), passes=0)
         drafting = peer(tiny_pair(), [1, 2, 3], 10, 0.0)
-    assert told_tau([written, written]) is None and told_tau([drafting]) == 1.0
+    assert tau_of_servers([written, written]) is None and tau_of_servers([drafting]) == 1.0
 
 
 def test_another_server_gets_the_text_and_no_more_tokens_than_the_context_has_room_for():
@@ -116,26 +116,26 @@ def test_of_settings_the_fastest_runs_over_all_prompts_and_each_way_takes_its_tu
         def write(pair, prompt, tokens, temperature):
             calls.append((name, tokens))
             time.sleep(pause)
-            return peers.generated(pair, prompt, tokens, temperature)
+            return peers.generate_tokens(pair, prompt, tokens, temperature)
 
         return write
 
-    others = Others(
+    others = OtherEngines(
         {"slow": way("slow", 0.1), "quick": way("quick", 0), "sent": lambda *_: Written([], 0.8, "\0", 8, 2)},
         {"it": {3: "slow", 5: "quick"}},
     )
     pair, wish, told = replace(tiny_pair(), draft=None), Settings("a prompt", max_new_tokens=40), []
-    outcome = racing.drained(racing.steps(pair, STORIES, ["lookup:2x1x3"], wish, others), lambda: told.append(None))
-    assert len(told) == racing.races(1, len(STORIES), 1)
+    outcome = racing.drain(racing.race_all(pair, STORIES, ["lookup:2x1x3"], wish, others), lambda: told.append(None))
+    assert len(told) == racing.count_work(1, len(STORIES), 1)
     assert list(outcome.written) == [peers.PLAIN, peers.MTP, "quick", "sent"]
     assert [name for name, tokens in calls if tokens == 40] == ["quick"] * 3
     assert [tokens for name, tokens in calls if name == "slow"] == [8, *[racing.PROBE_TOKENS] * 3]
-    figures = report.report(pair, STORIES, [0, 1, 2], {}, wish, outcome)
+    figures = report.build_report(pair, STORIES, [0, 1, 2], {}, wish, outcome)
     rows = {row["name"]: row for row in figures["peers"]}
     assert rows["quick"]["identical"] is True and rows["sent"]["identical"] is False
     assert rows["sent"]["tau"] == pytest.approx(4.0) and rows["sent"]["tokens_per_s"] == pytest.approx(10.0)
-    assert rows["sent"]["best_vs"] == pytest.approx(words.best(figures)["speedup"] / rows["sent"]["speedup"])
-    assert "sent writes another text for 3 of 3 prompts, from character 1 on" in words.report(figures)
+    assert rows["sent"]["best_vs"] == pytest.approx(words.best_row_of(figures)["speedup"] / rows["sent"]["speedup"])
+    assert "sent writes another text for 3 of 3 prompts, from character 1 on" in words.format_report(figures)
 
 
 def test_where_texts_part_is_counted_from_one_and_an_early_end_counts():
@@ -148,11 +148,16 @@ def test_where_texts_part_is_counted_from_one_and_an_early_end_counts():
     def texts(*given):
         return [Written([], 1.0, text, 9) for text in given]
 
-    assert parted("it", base("ab", "cd"), ids("ab", "cd")) == "" and apart(base("ab"), texts("ab")) == []
-    assert parted("it", base("abc", "d"), ids("ab", "e")).startswith(
+    assert (
+        describe_divergence("it", base("ab", "cd"), ids("ab", "cd")) == ""
+        and find_divergences(base("ab"), texts("ab")) == []
+    )
+    assert describe_divergence("it", base("abc", "d"), ids("ab", "e")).startswith(
         "it writes another text for 2 of 2 prompts, from token 1"
     )
-    assert "from token 3 on" in parted("it", base("abc"), ids("ab"))
-    assert "from character 3 on" in parted("it", base("abc"), texts("abx"))
-    assert told_tau(texts("ab")) is None and told_tau(ids("ab")) is None
-    assert told_tau([Written([], 1.0, "ab", 9, 0)]) is None and told_tau([Written([], 1.0, "ab", 9, 3)]) == 3
+    assert "from token 3 on" in describe_divergence("it", base("abc"), ids("ab"))
+    assert "from character 3 on" in describe_divergence("it", base("abc"), texts("abx"))
+    assert tau_of_servers(texts("ab")) is None and tau_of_servers(ids("ab")) is None
+    assert (
+        tau_of_servers([Written([], 1.0, "ab", 9, 0)]) is None and tau_of_servers([Written([], 1.0, "ab", 9, 3)]) == 3
+    )

@@ -185,7 +185,7 @@ def test_texts_that_repeat_themselves_hold_the_prompt_and_its_answer(sure):
 
 def test_the_command_prints_a_row_for_every_claim_and_its_figures_last(capsys, monkeypatch):
     pair = tiny_pair(stop_ids=frozenset({0}))
-    monkeypatch.setattr(command, "load_given", lambda options: replace(pair, learned={}))
+    monkeypatch.setattr(command, "load_pair_of_options", lambda options: replace(pair, learned={}))
     monkeypatch.setattr(counts, "JUDGEMENTS", 1)
     arguments = ("--prompts", "1", "--tokens", "2", "--domains", "stories", "--temperatures", "0.6")
     lines, figures = told(capsys, "study", *arguments)

@@ -9,8 +9,8 @@ import pytest
 from engine.forward.cache import KVCache
 from engine.measure import racing
 from engine.measure.curves import sweep as sweep_module
-from engine.measure.curves.sweep import Plan, Sweep, figures, recommended
-from engine.page.views.wire import News, numbered
+from engine.measure.curves.sweep import Plan, Sweep, compute_figures, find_recommended
+from engine.page.views.wire import News, number_messages
 from engine.race import Lane, Race, Settings
 from engine.record.trace import Trace
 from engine.record.trace_statistics import GuessCounts
@@ -123,8 +123,8 @@ def test_a_disturbed_cell_is_raced_once_more_and_said_where_that_was_too(pair, m
 
 def test_a_disturbed_cell_is_recommended_only_where_no_other_was_measured():
     absurd, right = cell(5.08, 8, disturbed="Disturbed: so it was."), cell(1.5, 8)
-    assert recommended([absurd, right]) == (right, right)
-    assert recommended([absurd]) == (absurd, absurd)
+    assert find_recommended([absurd, right]) == (right, right)
+    assert find_recommended([absurd]) == (absurd, absurd)
 
 
 def test_a_shape_that_the_system_cannot_grow_is_a_cell_with_its_reason(pair):
@@ -144,8 +144,8 @@ def cell(speedup: float, nodes: float, **more) -> dict:
 
 def test_the_fastest_cell_is_recommended_unless_a_smaller_tree_is_as_fast():
     large, small, slow = cell(2.00, 16, depth=6), cell(1.97, 8), cell(1.95, 2)
-    assert recommended([large, small, slow]) == (small, large)
-    assert recommended([large, slow]) == (large, large)
+    assert find_recommended([large, small, slow]) == (small, large)
+    assert find_recommended([large, slow]) == (large, large)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_the_fastest_cell_is_recommended_unless_a_smaller_tree_is_as_fast():
 )
 def test_the_finding_is_said_in_words(pair, cells, sentence):
     sweep = Sweep(pair, Plan(TEXT))
-    assert sweep.sentence([recommended(cells)]) == sentence
+    assert sweep.describe_result([find_recommended(cells)]) == sentence
 
 
 def test_guesses_are_counted_where_their_parent_was_accepted():
@@ -198,7 +198,7 @@ def trace_of(steps: list) -> Trace:
 def test_a_cell_has_the_ratio_of_the_clocks_of_all_its_prompts():
     plain = [trace_of([replace(one_node(), seconds={"verify": each, "prefill": 0.1})] * 4) for each in (0.01, 0.03)]
     drafted = [trace_of([replace(make_step(), seconds={"draft": 0.01, "verify": 0.02})] * 2)] * 2
-    found = figures(plain, drafted)
+    found = compute_figures(plain, drafted)
     assert found["plain_ms_per_token"] == pytest.approx(
         1000 * sum(each.seconds for each in plain) / (2 * len(plain[0].tokens))
     )
@@ -264,7 +264,7 @@ def test_a_closed_sweep_frees_its_lanes(pair, monkeypatch):
 
 
 def test_the_stream_is_numbered_json(pair):
-    stream = numbered("run", Sweep(pair, Plan(TEXT, depth=1, width=1, max_new_tokens=4)).run())
+    stream = number_messages("run", Sweep(pair, Plan(TEXT, depth=1, width=1, max_new_tokens=4)).run())
     lines = [json.loads(news.text) for news in stream if isinstance(news, News)]
     assert [line["seq"] for line in lines] == list(range(1, len(lines) + 1)) and len(
         {line["run"] for line in lines}

@@ -10,7 +10,7 @@ from transformers import BitsAndBytesConfig, LlamaConfig
 
 from engine.forward.devices import free_bytes, noise_place, widest
 from engine.forward.uploads import uploaded
-from engine.measure.footprint import peak_mib
+from engine.measure.footprint import measure_peak_mib
 from engine.models import loading, memory
 from engine.models.memory import GIB
 from engine.models.pairs import PAIRS
@@ -130,4 +130,4 @@ def test_numbers_narrow_where_there_is_no_float64():
     assert (widest(MPS), widest(torch.device("cpu"))) == (torch.float32, torch.float64)
     assert uploaded(torch.ones(2, dtype=torch.float64), torch.device("cpu")).dtype == torch.float64
     assert (noise_place(MPS), noise_place(torch.device("cuda", 0))) == (None, torch.device("cuda", 0))
-    assert peak_mib(MPS, lambda: pytest.fail("ran")) is None
+    assert measure_peak_mib(MPS, lambda: pytest.fail("ran")) is None

@@ -10,12 +10,12 @@ import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from engine.measure.options import add_chat, add_pair, chat_ways, load_given
+from engine.measure.options import add_chat, add_pair, chat_options_of, load_pair_of_options
 from engine.models import loading
 from engine.models.chat import chat_text, chat_tokens, prompt_tokens, refuse_ways
-from engine.page.screens.cards import introduced
+from engine.page.screens.cards import describe_pair
 from engine.page.screens.orders import cache_bytes
-from engine.race import Race, Settings, encoded
+from engine.race import Race, Settings, encode_prompt
 from engine.record.race_file import Record
 from helpers.checkpoints import byte_tokenizer, pair_of, write
 
@@ -190,13 +190,13 @@ def raced(pair, prompt: str, systems=("vanilla", "tree", "lookup"), **settings) 
 def test_a_prompt_is_sent_through_the_template_and_raw_stays_possible(pair):
     prompt, raw = "Who was Ada Lovelace?", replace(pair, raw=True)
     assert pair.chat and not raw.chat
-    assert encoded(pair, prompt) == prompt_tokens(pair, prompt) == chat_tokens(pair.tokenizer, prompt)
-    assert encoded(raw, prompt) == pair.tokenizer(prompt)["input_ids"]
+    assert encode_prompt(pair, prompt) == prompt_tokens(pair, prompt) == chat_tokens(pair.tokenizer, prompt)
+    assert encode_prompt(raw, prompt) == pair.tokenizer(prompt)["input_ids"]
     for each in (pair, raw):
         race = raced(each, prompt, max_new_tokens=24)
         assert race.result()["identical"] is True
         for lane in race.lanes:
-            assert lane.trace.prompt_tokens == encoded(each, prompt)
+            assert lane.trace.prompt_tokens == encode_prompt(each, prompt)
             assert lane.trace.prompt == prompt and lane.trace.chat is each.chat
 
 
@@ -214,11 +214,11 @@ def test_the_reply_ends_at_the_end_of_the_turn_which_is_not_shown(pair):
 
 
 def test_the_template_counts_towards_the_limit_and_the_caches(pair):
-    fits = pair.context - len(encoded(pair, "x"))
-    assert len(encoded(pair, "x" * fits)) == pair.context - 1
+    fits = pair.context - len(encode_prompt(pair, "x"))
+    assert len(encode_prompt(pair, "x" * fits)) == pair.context - 1
     with pytest.raises(ValueError, match=rf"{pair.context} tokens long"):
-        encoded(pair, "x" * (fits + 1))
-    assert encoded(replace(pair, raw=True), "x" * (fits + 1))
+        encode_prompt(pair, "x" * (fits + 1))
+    assert encode_prompt(replace(pair, raw=True), "x" * (fits + 1))
     assert cache_bytes(pair, ["x"], 8, 2) > cache_bytes(replace(pair, raw=True), ["x"], 8, 2)
 
 
@@ -236,12 +236,12 @@ def test_commands_send_prompts_raw_when_asked(folders, raw):
     parser = ArgumentParser()
     add_pair(parser)
     options = parser.parse_args(["--target", str(folders[0]), "--device", "cpu", *["--raw"] * raw])
-    assert load_given(options).chat is not raw
+    assert load_pair_of_options(options).chat is not raw
 
 
 def test_a_pair_without_a_template_reads_prompts_as_they_are(embedded):
     text = "Story: <|endoftext|> Once"
-    assert not embedded.chat and encoded(embedded, text) == embedded.tokenizer(text)["input_ids"]
+    assert not embedded.chat and encode_prompt(embedded, text) == embedded.tokenizer(text)["input_ids"]
 
 
 def test_an_empty_template_is_none(pair):
@@ -260,9 +260,11 @@ REFUSES = (
 
 def test_a_system_message_stands_before_every_prompt_and_lanes_stay_equal(pair):
     told = replace(pair, system="Answer in French.")
-    text = pair.tokenizer.decode(encoded(told, "Hi"))
-    assert text == "<|im_start|>system\nAnswer in French.<|im_end|>\n" + pair.tokenizer.decode(encoded(pair, "Hi"))
-    assert encoded(replace(told, raw=True), "Hi") == encoded(replace(pair, raw=True), "Hi")
+    text = pair.tokenizer.decode(encode_prompt(told, "Hi"))
+    assert text == "<|im_start|>system\nAnswer in French.<|im_end|>\n" + pair.tokenizer.decode(
+        encode_prompt(pair, "Hi")
+    )
+    assert encode_prompt(replace(told, raw=True), "Hi") == encode_prompt(replace(pair, raw=True), "Hi")
     race = raced(told, "Hi", max_new_tokens=12)
     assert race.result()["identical"] is True and race.lanes[0].trace.prompt == "Hi"
     assert cache_bytes(told, ["x"], 8, 2) > cache_bytes(pair, ["x"], 8, 2)
@@ -305,13 +307,13 @@ def test_the_pages_options_say_both_and_have_no_meaning_without_the_template():
     add_pair(parser)
     add_chat(parser)
     given = ["--system-prompt", " Be kind. ", "--thinking", "off"]
-    assert chat_ways(parser.parse_args(given)) == {"system": "Be kind.", "thinking": False}
-    assert chat_ways(parser.parse_args([])) == {"system": "", "thinking": None}
+    assert chat_options_of(parser.parse_args(given)) == {"system": "Be kind.", "thinking": False}
+    assert chat_options_of(parser.parse_args([])) == {"system": "", "thinking": None}
     with pytest.raises(ValueError, match="--raw sends prompts without the chat template"):
-        chat_ways(parser.parse_args([*given, "--raw"]))
+        chat_options_of(parser.parse_args([*given, "--raw"]))
 
 
 def test_the_head_says_what_stands_before_a_prompt(pair):
-    way = introduced(replace(pair, system="Answer in French.", thinking=False))["way"]
+    way = describe_pair(replace(pair, system="Answer in French.", thinking=False))["way"]
     assert "stands before each prompt: 'Answer in French.'. Thinking is switched off." in way
-    assert "before each prompt" not in introduced(pair)["way"]
+    assert "before each prompt" not in describe_pair(pair)["way"]

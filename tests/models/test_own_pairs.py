@@ -11,7 +11,7 @@ import torch
 
 from engine.__main__ import main
 from engine.lab.train.learned import RECIPES, config_for
-from engine.measure.options import add_pair, given_pair
+from engine.measure.options import add_pair, pair_of_options
 from engine.models import loading, pairs, refusals
 from engine.nets.formats import composite
 from engine.race import Race, Settings
@@ -27,7 +27,7 @@ MEASURING = ("bench", "bench --by length", "study", "calibrate", "record")
 def given(*arguments: object, otherwise: str = "embedded") -> pairs.Pair:
     parser = ArgumentParser()
     add_pair(parser)
-    return given_pair(parser.parse_args([*map(str, arguments)]), otherwise)
+    return pair_of_options(parser.parse_args([*map(str, arguments)]), otherwise)
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from transformers import LlamaForCausalLM
 from transformers.utils import logging as said_by_transformers
 
 from engine.forward.rounded_linear import is_rounded
-from engine.measure.options import bytes_bar
+from engine.measure.options import show_loading_bar
 from engine.models import loading
 from engine.models.memory import bytes_by_name, empty_model
 from engine.models.progress import Progress, Stopped, fetching
@@ -117,7 +117,7 @@ def test_another_threads_loading_is_not_told_of(llama, qwen):
 
 
 def test_a_command_draws_a_bar_for_each_model(llama, qwen, capsys):
-    with bytes_bar() as tell:
+    with show_loading_bar() as tell:
         loading.load_pair(pair_of(llama[0], qwen[0]), device="cpu", tell=tell)
     drawn = capsys.readouterr()
     assert drawn.out == "" and "Loading target: 100%" in drawn.err and "Loading draft: 100%" in drawn.err

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from engine.measure.options import CHAT, first_prompts
-from engine.measure.peers import generated
-from engine.measure.racing import allows
+from engine.measure.peers import generate_tokens
+from engine.measure.racing import reason_against
 from engine.models.chat import chat_text, prompt_tokens
 from engine.models.loading import load_pair
 from engine.models.pairs import PAIRS
@@ -31,7 +31,7 @@ def prompts() -> list[str]:
 
 
 def able(pair) -> tuple[str, ...]:
-    return tuple(name for name in TRIED if not allows(pair, find(name)))
+    return tuple(name for name in TRIED if not reason_against(pair, find(name)))
 
 
 def test_its_values_are_those_of_the_package_that_reads_such_files(plain):
@@ -66,7 +66,7 @@ def test_its_template_its_ends_and_its_tokens_come_from_the_file(plain):
 def test_greedy_texts_of_every_system_are_those_of_generate(plain, prompts):
     for prompt in prompts:
         race = Race(plain, Settings(prompt, ("vanilla", *able(plain)), max_new_tokens=TOKENS)).traces()
-        wanted = generated(plain, race[0].prompt_tokens, TOKENS, 0.0)
+        wanted = generate_tokens(plain, race[0].prompt_tokens, TOKENS, 0.0)
         assert {tuple(trace.tokens) for trace in race} == {tuple(wanted)}, prompt
 
 

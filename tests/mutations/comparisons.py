@@ -34,7 +34,7 @@ COMPARISONS = [
         ),
         (
             "the lane that is ahead steps next",
-            "race.py::Race.polled",
+            "race.py::Race.poll_steps",
             "min(running, key=lambda i: (self.lanes[i].clock, i))",
             "max(running, key=lambda i: (self.lanes[i].clock, i))",
             "core/test_race.py::test_the_lane_whose_clock_is_behind_steps_next",
@@ -68,7 +68,7 @@ COMPARISONS = [
         ),
         (
             "a node may be its own parent",
-            "race_file.py::check_step",
+            "race_file.py::validate_step",
             "0 <= parent < node",
             "0 <= parent <= node",
             "record/test_race_file.py::test_a_wrong_value_is_named -k 'cannot and have and parent'",
@@ -77,8 +77,8 @@ COMPARISONS = [
         (
             "every text's shares weigh alike",
             "trace_statistics.py::time_shares",
-            "trace.share(phase) * trace.seconds",
-            "trace.share(phase)",
+            "trace.phase_share(phase) * trace.seconds",
+            "trace.phase_share(phase)",
             SUMS,
             "figures",
         ),
@@ -115,14 +115,14 @@ COMPARISONS = [
             """
 self.asked.acquire()
 if not self.wanted:
-    raise Unwanted
+    raise TextUnwanted
 self.since = time.perf_counter()
 """,
             """
 self.since = time.perf_counter()
 self.asked.acquire()
 if not self.wanted:
-    raise Unwanted
+    raise TextUnwanted
 """,
             GATE,
             "figures",
@@ -137,7 +137,7 @@ if not self.wanted:
         ),
         (
             "the last prompt chooses the setting",
-            "racing.py::best_setting",
+            "racing.py::choose_best_setting",
             "taken[lane.trace.system] += lane.trace.seconds_per_token / len(prompts)",
             "taken[lane.trace.system] = lane.trace.seconds_per_token / len(prompts)",
             "lab/test_pays_steps.py::test_the_best_setting_is_that_of_all_prompts_and_not_of_the_last",
@@ -145,7 +145,7 @@ if not self.wanted:
         ),
         (
             "seconds a token of a setting are a sum",
-            "racing.py::best_setting",
+            "racing.py::choose_best_setting",
             "lane.trace.seconds_per_token / len(prompts)",
             "lane.trace.seconds_per_token",
             "lab/test_pays_steps.py::test_the_best_setting_is_that_of_all_prompts_and_not_of_the_last",
@@ -153,7 +153,7 @@ if not self.wanted:
         ),
         (
             "others run in their worst setting",
-            "racing.py::best_ways",
+            "racing.py::choose_best_ways",
             "min(taken, key=taken.__getitem__)",
             "max(taken, key=taken.__getitem__)",
             "lab/test_pays_steps.py::test_of_the_settings_of_one_way_the_one_with_the_fewest_seconds_runs",
@@ -161,7 +161,7 @@ if not self.wanted:
         ),
         (
             "generate() always goes first",
-            "racing.py::raced_in",
+            "racing.py::race_settings",
             "work.insert(index % (len(work) + 1), [])",
             "work.insert(0, [])",
             "lab/test_pays_steps.py::test_generate_takes_every_place_between_a_prompts_races_in_turn",
@@ -169,7 +169,7 @@ if not self.wanted:
         ),
         (
             "other trees enter the median",
-            "repeated.py::Repeated.again",
+            "repeated.py::RepeatedRace.run_again",
             "if trees_of(race) == trees_of(self.race):\n    runs.append(race)",
             "runs.append(race)",
             "lab/test_repeated.py::test_a_run_whose_trees_were_others_is_in_no_median",
@@ -243,7 +243,7 @@ if not self.wanted:
         "measure/",
         (
             "a peer's equal text has tokens of its own",
-            "ways.py::counted_alike",
+            "ways.py::align_token_counts",
             "each.text is not None and each.text == trace.text",
             "False",
             "lab/pays/test_servers_counts.py::test_a_peers_text_that_is_plain_decodings_has_as_many_tokens",
@@ -293,7 +293,7 @@ if not self.wanted:
         ),
         (
             "who comes again gets what he has",
-            "page/web/guard.py::Guard.stream",
+            "page/web/guard.py::Guard.stream_news",
             "kept.read(int(said), receive, send)",
             "kept.read(0, receive, send)",
             "page/web/test_kept_streams.py::test_a_reader_who_comes_again_gets_what_is_behind_what_he_has",
@@ -317,7 +317,7 @@ if not self.wanted:
         ),
         (
             "a failure comes before the news",
-            "page/web/streams.py::order_stream",
+            "page/web/streams.py::stream_order",
             "asyncio.sleep(max(0.0, told + SHOWN - time.monotonic()))",
             "asyncio.sleep(0.0)",
             "page/web/test_sessions.py::test_a_failure_is_told_once_the_news_before_it_are_shown",

@@ -138,7 +138,7 @@ return agreed(self.target.session.runner.model, seconds)
         "remote/",
         (
             "tokens counted twice",
-            "lane.py::RemoteLane.arrived",
+            "lane.py::RemoteLane.take_step",
             "tokens[self.counted:]",
             "tokens",
             "remote/test_remote_clock.py::test_every_token_is_counted_once",
@@ -146,7 +146,7 @@ return agreed(self.target.session.runner.model, seconds)
         ),
         (
             "a refusal is on the clock",
-            "server.py::Answer.ask",
+            "server.py::Answer.read_endpoint",
             "self.begun = time.perf_counter()",
             "pass",
             "remote/test_remote_clock.py::test_the_clock_begins_anew_when_a_server_has_no_completions",
@@ -165,7 +165,7 @@ return agreed(self.target.session.runner.model, seconds)
         ),
         (
             "a busy machine runs on",
-            "repeated.py::Repeated.has_room",
+            "repeated.py::RepeatedRace.has_time",
             "self.race.busy or self.race.remote or not seconds[0] or len(raced) == MOST",
             "self.race.remote or not seconds[0] or len(raced) == MOST",
             "lab/test_repeated.py::test_a_busy_machine_gets_one_run_and_a_sentence",
@@ -173,7 +173,7 @@ return agreed(self.target.session.runner.model, seconds)
         ),
         (
             "others wait for further runs",
-            "repeated.py::Repeated.again",
+            "repeated.py::RepeatedRace.run_again",
             "not self.alone()",
             "False",
             "lab/test_repeated.py::test_further_runs_end_when_somebody_else_comes_and_what_is_not_over_is_not_counted",
@@ -181,7 +181,7 @@ return agreed(self.target.session.runner.model, seconds)
         ),
         (
             "an arithmetic mean",
-            "verdict.py::mean",
+            "verdict.py::geometric_mean",
             "math.exp(math.fsum(map(math.log, speedups)) / len(speedups))",
             "math.fsum(speedups) / len(speedups)",
             "lab/test_pays.py::test_a_speedup_is_a_geometric_mean_and_generate_is_compared_alike",
@@ -189,7 +189,7 @@ return agreed(self.target.session.runner.model, seconds)
         ),
         (
             "a 90 % interval",
-            "verdict.py::ends",
+            "verdict.py::percentile_ends",
             "(1 - CONFIDENCE) / 2",
             "1 - CONFIDENCE",
             "lab/test_pays.py::test_the_intervals_exact_ends_are_quantiles_of_the_resampled_means",
@@ -197,7 +197,7 @@ return agreed(self.target.session.runner.model, seconds)
         ),
         (
             "level is a gain",
-            "verdict.py::compared",
+            "verdict.py::compare_system",
             "speedup > 1",
             "speedup >= 1",
             "lab/test_pays.py::test_the_verdict_follows_the_mean_and_its_interval",
@@ -205,7 +205,7 @@ return agreed(self.target.session.runner.model, seconds)
         ),
         (
             "yes before the interval says so",
-            "verdict.py::verdict",
+            "verdict.py::judge_system",
             "YES if low > 1 else ONLY",
             "YES if low > 0.9 else ONLY",
             "lab/test_pays.py::test_the_verdict_follows_the_mean_and_its_interval",
@@ -213,7 +213,7 @@ return agreed(self.target.session.runner.model, seconds)
         ),
         (
             "a group's tau is of all its prompts' lengths",
-            "report.py::by_group",
+            "report.py::group_figures",
             "tau(lanes)",
             "tau(traces)",
             "lab/test_pays.py::test_groups_are_counted_apart_and_a_prompt_without_one_in_none",
@@ -221,7 +221,7 @@ return agreed(self.target.session.runner.model, seconds)
         ),
         (
             "a disturbed race is believed",
-            "racing.py::until_believed",
+            "racing.py::retry_disturbed",
             "race.result()['disturbed']",
             "False",
             "lab/test_pays.py::test_a_race_that_was_disturbed_is_run_once_more_and_that_one_counts",
@@ -232,7 +232,7 @@ return agreed(self.target.session.runner.model, seconds)
         "page/screens/",
         (
             "whether guessing pays is asked without its constraint",
-            "pays.py::wish",
+            "pays.py::validate_order",
             "Settings('a prompt', **settings)",
             "Settings('a prompt', **settings | {'constraint': ''})",
             "page/screens/test_pays_on_page.py::test_a_constraint_binds_every_text_that_is_raced",

@@ -266,7 +266,7 @@ MACHINERY = [
         "remote/",
         (
             "a server may send any amount of text",
-            "server.py::Answer.put",
+            "server.py::Answer.add_piece",
             "self.characters > LONGEST_TEXT",
             "not self.count",
             "remote/test_remote_lane.py::test_whatever_a_server_does_wrong_is_a_sentence_in_its_lane_and_the_other_goes_on -k huge",
@@ -280,7 +280,7 @@ MACHINERY = [
         ),
         (
             "pieces' times are not since the request",
-            "lane.py::RemoteLane.arrived",
+            "lane.py::RemoteLane.take_step",
             "piece.at - self.clock",
             "piece.at",
             "remote/test_remote_lane.py::test_its_clock_is_when_pieces_arrive_and_the_local_clock_does_not_see_it",
@@ -290,14 +290,14 @@ MACHINERY = [
         "record/",
         (
             "texts of a remote lane are not compared",
-            "race_file.py::compare",
+            "race_file.py::compare_lanes",
             "'text' if same else 'other text'",
             "'text'",
             "record/test_race_file.py::test_where_a_remote_lanes_text_differs_is_said_by_character",
         ),
         (
             "another text at temperature 0 passes as the same distribution",
-            "race_file.py::promised",
+            "race_file.py::judge_difference",
             "worst == 'law' and temperature > 0",
             "worst == 'law'",
             "record/test_race_file.py::test_another_text_is_the_same_law_only_where_chance_has_a_part",

@@ -12,7 +12,7 @@ PLACES = [
         "page/screens/",
         (
             "a newcomer freezes running races",
-            "turns.py::Line.admit",
+            "turns.py::JobQueue.start_waiting_jobs",
             "job.turn = min((other.turn for other in beside), default=0.0)",
             "job.turn = 0.0",
             "page/screens/test_turns.py::test_a_newcomer_begins_with_the_turns_of_those_who_run",
@@ -20,7 +20,7 @@ PLACES = [
         ),
         (
             "memory of long work counts beside long work alone",
-            "turns.py::Line.admit",
+            "turns.py::JobQueue.start_waiting_jobs",
             "sum(other.bytes for other in self.running) + job.bytes > self.budget",
             "sum(other.bytes for other in beside) + job.bytes > self.budget",
             "page/screens/test_turns.py::test_memory_of_long_work_counts_beside_that_of_races",
@@ -28,7 +28,7 @@ PLACES = [
         ),
         (
             "only the last turn is charged",
-            "turns.py::Line.charge",
+            "turns.py::JobQueue.charge_seconds",
             "job.turn += seconds",
             "job.turn = seconds",
             "page/screens/test_turns.py::test_a_slow_step_is_paid_back",
@@ -36,7 +36,7 @@ PLACES = [
         ),
         (
             "long work begins before the races that run",
-            "turns.py::Line.wait",
+            "turns.py::JobQueue.estimate_wait",
             "other.rank <= job.rank",
             "other.rank == job.rank",
             "page/screens/test_turns.py::test_long_work_waits_for_all_races_too",
@@ -44,7 +44,7 @@ PLACES = [
         ),
         (
             "the last run is what is usual",
-            "turns.py::Line.leave",
+            "turns.py::JobQueue.remove_job",
             "(job.used - self.usual[job.rank]) / 4",
             "job.used - self.usual[job.rank]",
             "page/screens/test_turns.py::test_one_long_run_is_not_what_is_usual",
@@ -52,7 +52,7 @@ PLACES = [
         ),
         (
             "what a name used is not its address's",
-            "turns.py::Line.leave",
+            "turns.py::JobQueue.remove_job",
             "(job.visitor, f'@{job.address}')",
             "(job.visitor,)",
             "page/screens/test_turns.py::test_what_a_visitor_used_is_his_addresss_too",
@@ -60,7 +60,7 @@ PLACES = [
         ),
         (
             "a sweep of his own keeps a race waiting",
-            "turns.py::Line.place",
+            "turns.py::JobQueue.describe_place",
             "other.visitor == job.visitor and other.rank == job.rank",
             "other.visitor == job.visitor",
             "page/screens/test_turns.py::test_a_sweep_of_his_own_keeps_nobody_waiting_for_a_race",
@@ -68,7 +68,7 @@ PLACES = [
         ),
         (
             "a hidden tab is lost after ten seconds",
-            "device.py::Device.heard",
+            "device.py::Device.note_page_alive",
             "ASLEEP if hidden else SILENCE",
             "SILENCE",
             HEARD,

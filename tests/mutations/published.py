@@ -51,7 +51,7 @@ PUBLISHED = [
         (
             "the guesses of strangers are counted",
             "served.py::send",
-            "telling.together(telling.guesses_of(answer.told) for answer in answers)",
+            "telling.sum_guesses(telling.guesses_of(answer.told) for answer in answers)",
             "None",
             "lab/pays/test_pays_server.py::test_a_vllm_that_tells_of_every_request_is_taken_at_its_word_and_not_at_the_counters_of_all",
             "figures",
@@ -93,7 +93,7 @@ PUBLISHED = [
         ),
         (
             "a disturbed cell is the best",
-            "sweep.py::recommended",
+            "sweep.py::find_recommended",
             "[cell for cell in cells if not cell['disturbed']]",
             "[cell for cell in cells]",
             "measure/test_sweep.py::test_a_disturbed_cell_is_recommended_only_where_no_other_was_measured",
@@ -104,7 +104,7 @@ PUBLISHED = [
         "page/screens/",
         (
             "one place further in line",
-            "turns.py::Line.place",
+            "turns.py::JobQueue.describe_place",
             "ahead + 1",
             "ahead + 2",
             "page/screens/test_turns.py::test_visitors_are_told_where_they_stand",
@@ -112,7 +112,7 @@ PUBLISHED = [
         ),
         (
             "nobody ahead counts",
-            "turns.py::Line.wait",
+            "turns.py::JobQueue.estimate_wait",
             "max(0, ahead)",
             "0 * max(0, ahead)",
             "page/screens/test_turns.py::test_the_expected_wait_follows_what_runs_take",
@@ -120,7 +120,7 @@ PUBLISHED = [
         ),
         (
             "what was used is never forgotten",
-            "turns.py::Line.debt",
+            "turns.py::JobQueue.recent_seconds",
             "0.5 ** ((self.now() - noted) / HALF_LIFE)",
             "1.0 ** ((self.now() - noted) / HALF_LIFE)",
             "page/screens/test_turns.py::test_what_was_used_is_forgotten",
@@ -128,7 +128,7 @@ PUBLISHED = [
         ),
         (
             "a disturbed row is not told",
-            "own_prompts.py::figures",
+            "own_prompts.py::collect_figures",
             "result['disturbed']",
             "''",
             "page/screens/test_own_prompts.py::test_a_disturbed_race_is_run_once_more_and_said_where_that_was_too",
@@ -136,7 +136,7 @@ PUBLISHED = [
         ),
         (
             "totals of speeds",
-            "own_prompts.py::summary",
+            "own_prompts.py::summarise_rows",
             "rates[0] / rates[1]",
             "rates[1] / rates[0]",
             "page/screens/test_own_prompts.py::test_the_summary_holds_medians_and_totals",
@@ -145,8 +145,8 @@ PUBLISHED = [
         (
             "never alone",
             "device.py::Device.is_alone",
-            "len(self.line.everyone) <= 1",
-            "len(self.line.everyone) <= 2",
+            "len(self.line.all_jobs) <= 1",
+            "len(self.line.all_jobs) <= 2",
             "lab/test_repeated.py::test_another_run_here_ends_the_loneliness_of_a_device",
             "figures",
         ),

@@ -7,7 +7,7 @@ RECORDS = [
         "record/",
         (
             "the left lane's tokens for all",
-            "race_file.py::compare",
+            "race_file.py::compare_lanes",
             "len(trace.tokens) / trace.seconds",
             "len(base.tokens) / trace.seconds",
             "record/test_race_file.py::test_figures_by_lane_are_each_lanes_own",
@@ -15,17 +15,17 @@ RECORDS = [
         ),
         (
             "committing is nobody's share",
-            "race_file.py::compare",
-            "trace.share('accept') + trace.share('commit')",
-            "trace.share('accept')",
+            "race_file.py::compare_lanes",
+            "trace.phase_share('accept') + trace.phase_share('commit')",
+            "trace.phase_share('accept')",
             "core/test_clock.py::test_figures_are_those_of_the_streamed_events",
             "figures",
         ),
         (
             "drafting is called verification",
-            "race_file.py::compare",
-            "trace.share('verify')",
-            "trace.share('draft')",
+            "race_file.py::compare_lanes",
+            "trace.phase_share('verify')",
+            "trace.phase_share('draft')",
             "core/test_clock.py::test_figures_are_those_of_the_streamed_events",
             "figures",
         ),
@@ -39,7 +39,7 @@ RECORDS = [
         ),
         (
             "a share of the phase's own seconds",
-            "trace.py::Trace.share",
+            "trace.py::Trace.phase_share",
             "self.seconds",
             "1.0",
             "core/test_clock.py::test_figures_are_those_of_the_streamed_events",
@@ -63,7 +63,7 @@ RECORDS = [
         ),
         (
             "the best run is the headline",
-            "headline.py::medians",
+            "headline.py::median_speedups",
             "statistics.median_low",
             "max",
             "record/test_disturbance.py::test_a_headline_is_a_median_with_its_spread",
@@ -71,7 +71,7 @@ RECORDS = [
         ),
         (
             "the first run is the least",
-            "headline.py::medians",
+            "headline.py::median_speedups",
             "min(lane)",
             "lane[0]",
             "record/test_disturbance.py::test_a_headline_is_a_median_with_its_spread",
@@ -79,7 +79,7 @@ RECORDS = [
         ),
         (
             "slower is faster",
-            "headline.py::speedups",
+            "headline.py::compute_speedups",
             "speed / speeds[0]",
             "speeds[0] / speed",
             "record/test_disturbance.py::test_speedups_are_ratios_of_tokens_a_second",
@@ -87,7 +87,7 @@ RECORDS = [
         ),
         (
             "another run is shown",
-            "headline.py::nearest",
+            "headline.py::find_median_run",
             "min(range(len(runs)), key=lambda at: far(runs[at]))",
             "max(range(len(runs)), key=lambda at: far(runs[at]))",
             "record/test_disturbance.py::test_the_run_that_is_shown_is_the_nearest_to_the_medians",
@@ -95,7 +95,7 @@ RECORDS = [
         ),
         (
             "a stall is believed",
-            "disturbance.py::stalled",
+            "disturbance.py::find_stalls",
             "max(high + FAR * (high - low), TIMES * middle)",
             "99 * max(high + FAR * (high - low), TIMES * middle)",
             "record/test_disturbance.py::test_one_stalled_step_that_makes_the_figure_is_told",
@@ -103,7 +103,7 @@ RECORDS = [
         ),
         (
             "more than tau allows is believed",
-            "disturbance.py::disturbed",
+            "disturbance.py::describe_disturbance",
             "LEEWAY * most",
             "9 * most",
             "record/test_disturbance.py::test_more_than_tau_and_the_usual_steps_allow_is_told",
@@ -111,7 +111,7 @@ RECORDS = [
         ),
         (
             "a prompt that was read for too long is believed",
-            "disturbance.py::read_late",
+            "disturbance.py::describe_late_prefill",
             "TIMES * first.prefill_seconds",
             "99 * first.prefill_seconds",
             "record/test_disturbance.py::test_a_prompt_that_plain_decoding_read_far_longer_than_others_is_told",
@@ -119,7 +119,7 @@ RECORDS = [
         ),
         (
             "runs of another race",
-            "race_file.py::check_runs",
+            "race_file.py::validate_runs",
             "any(of_one) or not of_one",
             "True",
             "record/test_disturbance.py::test_runs_that_cannot_be_are_refused",
@@ -127,7 +127,7 @@ RECORDS = [
         ),
         (
             "a batch's stall is believed",
-            "disturbance.py::run_of_many",
+            "disturbance.py::describe_batch_disturbance",
             "TIMES * often",
             "99 * often",
             "record/test_disturbance.py::test_a_run_of_many_texts_is_compared_with_its_other_runs_round_by_round",
@@ -151,7 +151,7 @@ RECORDS = [
         ),
         (
             "a slow moment counts against a shape",
-            "costs.py::Costs.rising",
+            "costs.py::Costs.make_monotonic",
             "more >= rows",
             "more == rows",
             "record/test_costs.py::test_costs_rise_with_the_rows_whatever_else_the_machine_did",
@@ -167,7 +167,7 @@ RECORDS = [
         ),
         (
             "costs stay flat beyond the last",
-            "costs.py::between",
+            "costs.py::interpolate",
             "places = sorted(known)",
             "places = sorted(known)\nat = min(at, places[-1])",
             "record/test_costs.py::test_costs_between_and_beyond_what_was_measured",

@@ -52,7 +52,7 @@ STATES = [
         "measure/",
         (
             "what a class says of its states is believed",
-            "peers.py::takes_back",
+            "peers.py::can_crop_cache",
             "cache.is_croppable",
             "True",
             "forward/test_state_races.py::test_the_cache_tells_where_a_class_does_not",

@@ -15,7 +15,7 @@ STRANGERS = [
         ),
         (
             "one run's exit is everybody's",
-            "device.py::caught",
+            "device.py::run_catching",
             "isinstance(error, Exception)",
             "True",
             "page/screens/test_device.py::test_an_error_is_its_own_callers_and_nobody_elses",
@@ -23,23 +23,23 @@ STRANGERS = [
         ),
         (
             "one address fills the house",
-            "turns.py::Line.enter",
-            "sum(other.address == job.address for other in self.everyone) >= MOST_OF_ADDRESS",
-            "sum(other.address == job.address for other in self.everyone) >= MOST_JOBS",
+            "turns.py::JobQueue.add_job",
+            "sum(other.address == job.address for other in self.all_jobs) >= MOST_OF_ADDRESS",
+            "sum(other.address == job.address for other in self.all_jobs) >= MOST_JOBS",
             "page/screens/test_turns.py::test_many_names_at_one_address_fill_no_house_and_others_come_before_them",
             "others",
         ),
         (
             "many names go before others",
-            "turns.py::Line.in_line",
-            "(self.debt(f'@{job.address}'), self.debt(job.visitor))",
-            "self.debt(job.visitor)",
+            "turns.py::JobQueue.sort_waiting_jobs",
+            "(self.recent_seconds(f'@{job.address}'), self.recent_seconds(job.visitor))",
+            "self.recent_seconds(job.visitor)",
             "page/screens/test_turns.py::test_many_names_at_one_address_fill_no_house_and_others_come_before_them",
             "others",
         ),
         (
             "a visitor fills the line of race files",
-            "race_files.py::ReadingQueue.begin",
+            "race_files.py::ReadingQueue.begin_reading",
             "self.waiting.count(visitor)",
             "len(self.waiting)",
             "page/screens/test_race_files.py::test_who_has_read_the_least_lately_is_next_and_nobody_fills_the_line",
@@ -47,7 +47,7 @@ STRANGERS = [
         ),
         (
             "race files are read in the order of their coming",
-            "race_files.py::ReadingQueue.left",
+            "race_files.py::ReadingQueue.seconds_until_turn",
             "min(self.waiting, key=lambda each: self.read.get(each, 0.0))",
             "self.waiting[0]",
             "page/screens/test_race_files.py::test_who_has_read_the_least_lately_is_next_and_nobody_fills_the_line",
@@ -58,15 +58,15 @@ STRANGERS = [
         "page/web/",
         (
             "nobody knows whose race file it is",
-            "page.py::read_as",
-            "race_files.read(way, given, visitor(watched=False))",
-            "race_files.read(way, given, '')",
+            "page.py::build_file_reader",
+            "race_files.read_race_file(way, given, identify_visitor(watched=False))",
+            "race_files.read_race_file(way, given, '')",
             "page/web/test_guard.py::test_who_reads_race_files_is_told_by_address",
             "others",
         ),
         (
             "a new name takes the place of a run",
-            "sessions.py::Sessions.__setitem__",
+            "sessions.py::NewsBySession.__setitem__",
             "(each for each in self if each not in under_way)",
             "(each for each in self)",
             "page/web/test_sessions.py::test_a_flood_of_names_ends_nobodys_run",
@@ -74,16 +74,16 @@ STRANGERS = [
         ),
         (
             "nobody knows from which address a run is asked for",
-            "streams.py::order_stream",
-            "Job(lambda: numbered(run, asked.steps()), who, asked.rank, asked.bytes, run, address)",
-            "Job(lambda: numbered(run, asked.steps()), who, asked.rank, asked.bytes, run)",
+            "streams.py::stream_order",
+            "Job(lambda: number_messages(run, asked.steps()), who, asked.rank, asked.bytes, run, address)",
+            "Job(lambda: number_messages(run, asked.steps()), who, asked.rank, asked.bytes, run)",
             "page/web/test_sessions.py::test_a_run_says_who_asks_and_from_where",
             "others",
         ),
         (
             "an unheard run goes on",
-            "streams.py::order_stream",
-            "request is None or LISTENERS.hear(str(request.session_hash), str(event))",
+            "streams.py::stream_order",
+            "request is None or LISTENERS.has_listener(str(request.session_hash), str(event))",
             "True",
             "page/web/test_sessions.py::test_a_run_that_nobody_listens_to_ends",
             "others",
@@ -91,14 +91,14 @@ STRANGERS = [
         (
             "reads have no pace",
             "guard.py::Guard.__call__",
-            "await READS.come(address)",
+            "await READS.wait_for_turn(address)",
             "True",
             "page/web/test_shelf.py::test_who_reads_faster_than_his_turns_come_is_told_to_wait",
             "others",
         ),
         (
             "a turn is not waited for",
-            "pace.py::Pace.come",
+            "pace.py::RateLimiter.wait_for_turn",
             "self.sleep(wait)",
             "self.sleep(0)",
             "page/web/test_pace.py::test_who_reads_faster_waits_for_his_turns_and_others_do_not",
@@ -106,7 +106,7 @@ STRANGERS = [
         ),
         (
             "one pace for all addresses",
-            "pace.py::Pace.wait",
+            "pace.py::RateLimiter.seconds_until_allowed",
             "self.left[name] = (left - (wait <= longest), self.now())",
             "self.left[''] = (left - (wait <= longest), self.now())",
             "page/web/test_pace.py::test_who_reads_faster_waits_for_his_turns_and_others_do_not",
@@ -114,16 +114,16 @@ STRANGERS = [
         ),
         (
             "the page is made and compressed for every read",
-            "shelf.py::Shelf.answer",
+            "shelf.py::AnswerCache.answer",
             """
 if path not in self.kept:
     async with self.one:
-        if path not in self.kept and not await self.make(scope):
+        if path not in self.kept and not await self.store_answer(scope):
             return None
 """,
             """
 async with self.one:
-    if not await self.make(scope):
+    if not await self.store_answer(scope):
         return None
 """,
             "page/web/test_shelf.py::test_what_everybody_gets_is_made_and_compressed_once",
@@ -131,7 +131,7 @@ async with self.one:
         ),
         (
             "a browser gets again what it has",
-            "shelf.py::Shelf.answer",
+            "shelf.py::AnswerCache.answer",
             "kept.tag.encode() in asked.get(b'if-none-match', b'')",
             "False",
             "page/web/test_shelf.py::test_a_browser_that_has_a_file_does_not_get_it_again",
@@ -147,7 +147,7 @@ async with self.one:
         ),
         (
             "announced bytes take room",
-            "guard.py::whole",
+            "guard.py::read_body",
             "hold(len(chunk))",
             "hold(most)",
             "page/web/test_guard.py::test_bytes_are_counted_as_they_come_by_address_and_in_all",
@@ -155,7 +155,7 @@ async with self.one:
         ),
         (
             "bodies of all addresses are one address's",
-            "guard.py::Guard.room",
+            "guard.py::Guard.reserve_body_memory",
             "self.held[address]",
             "self.held.total()",
             "page/web/test_guard.py::test_bytes_are_counted_as_they_come_by_address_and_in_all",
@@ -163,15 +163,15 @@ async with self.one:
         ),
         (
             "a call's news are fetched twice",
-            "guard.py::listening",
-            "not LISTENERS.fetches(name)",
+            "guard.py::note_listener",
+            "not LISTENERS.claim_fetch(name)",
             "False",
             "page/web/test_shelf.py::test_a_calls_news_are_fetched_once_and_somebody_listens_meanwhile",
             "others",
         ),
         (
             "the page tells where Plotly lies",
-            "page.py::document",
+            "page.py::build_document",
             "DRAWING",
             "PLOTLY",
             "page/web/test_shelf.py::test_the_page_tells_no_path_of_the_server",
@@ -179,9 +179,9 @@ async with self.one:
         ),
         (
             "the host that a visitor names is reflected",
-            "shelf.py::asked_of",
-            "address_of(scope)",
-            "'http://' + dict(scope['headers'])[b'host'].decode() if scope else address_of(scope)",
+            "shelf.py::fetch_from_app",
+            "server_address(scope)",
+            "'http://' + dict(scope['headers'])[b'host'].decode() if scope else server_address(scope)",
             "page/web/test_shelf.py::test_no_name_of_the_server_is_reflected_and_the_page_asks_whom_it_came_from",
             "others",
         ),
@@ -195,7 +195,7 @@ async with self.one:
         ),
         (
             "answers that go on have no bound",
-            "guard.py::Guard.open",
+            "guard.py::Guard.count_open_answer",
             "self.going_on[address] >= GOING_ON",
             "False",
             "page/web/test_shelf.py::test_answers_that_go_on_are_bounded_by_address",
@@ -204,14 +204,14 @@ async with self.one:
         (
             "functions of parts have no pace",
             "guard.py::Guard.__call__",
-            "RUNS.fullmatch(path) or last(path) == 'component_server'",
+            "RUNS.fullmatch(path) or last_path_segment(path) == 'component_server'",
             "RUNS.fullmatch(path)",
             "page/web/test_guard.py::test_functions_of_parts_are_counted_by_visitor_too",
             "others",
         ),
         (
             "silent connections stay",
-            "front.py::Patient.await_request",
+            "front.py::ExpiringConnection.await_request",
             "self.loop.call_later(SILENT, self.end_if_silent)",
             "self.loop.call_later(9999, self.end_if_silent)",
             "page/web/test_front.py::test_a_connection_that_brings_no_whole_request_ends",
@@ -219,7 +219,7 @@ async with self.one:
         ),
         (
             "an answer that takes long is cut",
-            "front.py::Patient.end_if_silent",
+            "front.py::ExpiringConnection.end_if_silent",
             "(self.cycle is None or self.cycle.response_complete) and not self.transport.is_closing()",
             "not self.transport.is_closing()",
             "page/web/test_front.py::test_an_answer_that_takes_longer_than_a_silence_is_not_cut",
@@ -246,7 +246,7 @@ async with self.one:
         ),
         (
             "too low a temperature waits in line",
-            "race.py::checked",
+            "race.py::validate_setting",
             "refuse_too_cold(value)",
             "pass",
             "page/screens/test_pays_on_page.py::test_too_much_and_senseless_orders_are_refused_before_they_wait_in_line",
@@ -278,7 +278,7 @@ async with self.one:
         ),
         (
             "a grammar may name control tokens",
-            "record/constraint.py::checked",
+            "record/constraint.py::validate_constraint",
             "ADDED.search(LITERAL.sub('\"\"', text))",
             "None",
             "record/test_constraint_words.py::test_what_is_no_constraint_gets_a_sentence -k lark",
@@ -287,14 +287,14 @@ async with self.one:
         (
             "floats are whole numbers",
             "record/parsing.py",
-            "checked(strict=True, ge=0, le=LARGEST_INT)",
-            "checked(strict=False, ge=0, le=LARGEST_INT)",
+            "add_checks(strict=True, ge=0, le=LARGEST_INT)",
+            "add_checks(strict=False, ge=0, le=LARGEST_INT)",
             "record/test_outside.py::test_a_whole_number_is_none_beyond_two_to_the_53_or_as_a_float",
             "others",
         ),
         (
             "a refusal quotes three hundred digits",
-            "record/parsing.py::shown",
+            "record/parsing.py::quote",
             "len(words) <= 40",
             "words",
             "record/test_outside.py::test_a_refusal_quotes_a_value_shortened",
@@ -302,7 +302,7 @@ async with self.one:
         ),
         (
             "too little memory at the start is a traceback",
-            "record/failures.py::chain",
+            "record/failures.py::iterate_causes",
             "error.__cause__ or error.__context__",
             "None",
             "page/web/test_front.py::test_too_little_memory_at_the_start_is_a_sentence",

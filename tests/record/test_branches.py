@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine.record.race_file import Record, compare
+from engine.record.race_file import Record, compare_lanes
 from engine.record.repetition import repeated_share, repeats_itself
 from engine.record.trace import Trace, favourites_of
 from engine.record.trace_statistics import favourites_tau
@@ -83,7 +83,7 @@ def test_a_lane_tells_what_its_branches_won_and_the_best_rescue():
     bursts = sum(min(len(step.burst), kept + 1) for step, (kept, _) in zip(steps, hand, strict=True))
     assert trace.favourites_tau == pytest.approx(bursts / 4) == favourites_tau([trace]) < trace.tau
     assert trace_of(make_step()).rescue is None
-    lane = compare([(trace, "tokens")])["lanes"][0]
+    lane = compare_lanes([(trace, "tokens")])["lanes"][0]
     assert (lane["branch_tokens"], lane["favourites_tau"], lane["deeper_steps"]) == (3, trace.favourites_tau, 1)
     pieces = trace_of(piece(0, " a fox ran"), piece(1, " off"))  # of a server's text, whose trees nobody knows
     assert (pieces.branch_tokens, pieces.rescue, pieces.favourites_tau) == (0, None, pieces.tau)

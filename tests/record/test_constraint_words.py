@@ -6,12 +6,12 @@ import time
 import pytest
 
 from engine.__main__ import parser_of
-from engine.measure.options import given_constraint
+from engine.measure.options import constraint_of_options
 from engine.models import constraint_trial
 from engine.models.constraint import constraint_of
 from engine.models.constraint_trial import refusal
 from engine.race import Race, Settings
-from engine.record.constraint import LONGEST, checked
+from engine.record.constraint import LONGEST, validate_constraint
 from helpers.pairs import bound_pair
 
 PROMPT = "Once: "
@@ -72,7 +72,7 @@ def test_what_is_no_constraint_gets_a_sentence(pair, constraint, sentence):
 )
 def test_what_cannot_be_compiled_gets_a_sentence(pair, constraint, sentence):
     with pytest.raises(ValueError, match=sentence):
-        constraint_of(pair, checked(constraint))
+        constraint_of(pair, validate_constraint(constraint))
 
 
 HOSTILE = [
@@ -123,9 +123,9 @@ def test_commands_take_a_schema_a_pattern_or_a_grammar_and_one_of_them_alone(tmp
         needed = ["--prompts", "my.jsonl"] if command == "pays" else []
         given = {"--grammar": (file, "lark:" + grammar), "--regex": ("a+", "regex:a+")}
         for option, (value, constraint) in given.items():
-            assert given_constraint(parser_of(command).parse_args([*needed, option, str(value)])) == constraint
+            assert constraint_of_options(parser_of(command).parse_args([*needed, option, str(value)])) == constraint
         with pytest.raises(SystemExit):
             parser_of(command).parse_args([*needed, "--grammar", str(file), "--regex", "a+"])
         assert "not allowed with argument --grammar" in capsys.readouterr().err
         with pytest.raises(ValueError, match=r"There is no file '.*b\.lark'"):
-            given_constraint(parser_of(command).parse_args([*needed, "--grammar", str(tmp_path / "b.lark")]))
+            constraint_of_options(parser_of(command).parse_args([*needed, "--grammar", str(tmp_path / "b.lark")]))

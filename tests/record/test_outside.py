@@ -50,23 +50,25 @@ def test_many_wrong_values_are_one_sentence():
 
 def test_a_file_of_this_project_is_the_same_record_unchecked():
     for path in RACES:
-        assert Record.own(path.read_text("utf-8")) == Record.from_json(path.read_text("utf-8"))
+        assert Record.from_own_file(path.read_text("utf-8")) == Record.from_json(path.read_text("utf-8"))
 
 
 def test_the_opening_page_waits_for_no_library():
-    code = "import sys; from engine.page.views import standalone; standalone.opening(); print(*sys.modules)"
+    code = "import sys; from engine.page.views import standalone; standalone.render_opening_page(); print(*sys.modules)"
     loaded = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True, timeout=60).split()
     assert not {"pydantic", "pydantic_core", "numpy"} & set(loaded)
 
 
 def test_the_published_schema_is_that_of_the_record():
     published = (ROOT / "assets" / "race-file.schema.json").read_text("utf-8")
-    assert published == schema.text(), "Write what engine/record/schema.py prints into assets/race-file.schema.json."
+    assert published == schema.build_schema_text(), (
+        "Write what engine/record/schema.py prints into assets/race-file.schema.json."
+    )
 
 
 def test_what_the_schema_forbids_of_a_single_value_is_refused():
     """Every limit that the schema tells of a step's fields, broken by the smallest step."""
-    of_step = json.loads(schema.text())["$defs"]["Step"]["properties"]
+    of_step = json.loads(schema.build_schema_text())["$defs"]["Step"]["properties"]
     broken = 0
     for name, told in of_step.items():
         inner = told.get("items", told)

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from engine.page.views.reading import answer
+from engine.page.views.reading import read_for_page
 from engine.record.parsing import parse
 from engine.record.served_trace import ServedTrace, is_served
 
@@ -90,8 +90,8 @@ def test_a_chat_answer_and_the_last_piece_of_a_stream_open_too():
 def test_it_is_told_from_a_race_file_and_only_opened():
     text = json.dumps(ANSWER)
     assert is_served(parse(text, 10_000)) and not is_served([]) and not is_served({"lanes": [], "metrics": {}})
-    assert answer("opened", text)["served"]["accepted"] == [1, 0, 3, 1]
-    assert "This race file cannot be read" in answer("replay_page", text)["refused"]
+    assert read_for_page("opened", text)["served"]["accepted"] == [1, 0, 3, 1]
+    assert "This race file cannot be read" in read_for_page("replay_page", text)["refused"]
 
 
 @pytest.mark.parametrize(
@@ -135,4 +135,4 @@ def test_a_wrong_answer_is_refused_with_what_is_wrong(change, words):
     with pytest.raises(ValueError, match=words) as refusal:
         ServedTrace.of(values)
     assert len(str(refusal.value)) < 250
-    assert str(refusal.value) in answer("opened", json.dumps(values))["refused"]
+    assert str(refusal.value) in read_for_page("opened", json.dumps(values))["refused"]

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from engine.page.views.reading import answer
+from engine.page.views.reading import read_for_page
 from engine.record.served_trace import ServedTrace
 from engine.remote import telling
 from engine.remote.scoring import mean_log_likelihood, mean_of_last
@@ -41,7 +41,7 @@ def test_passes_without_a_draft_count_too(name):
     assert guesses.passes == trace.passes == max(tokens - accepted, told["num_spec_steps"])
     assert (guesses.drafted, guesses.accepted) == (told["num_draft_tokens"], came(found))
     assert trace.tau <= told["mean_acceptance_length"]
-    assert answer("opened", text(name))["served"]["passes"] == trace.passes
+    assert read_for_page("opened", text(name))["served"]["passes"] == trace.passes
     if "ngram" in name:
         assert trace.passes > told["num_spec_steps"] + 1 and trace.tau < told["mean_acceptance_length"] - 0.1
 
@@ -60,7 +60,7 @@ def test_a_text_without_any_draft_is_said_to_have_none():
     found = values("vllm-ngram-silent.json")
     assert found["metrics"]["speculative_decoding"]["num_spec_steps"] == 0
     assert telling.guesses_of(found) == telling.Guesses(found["usage"]["completion_tokens"], 0, 0)
-    assert "no pass of this text had a draft" in answer("opened", text("vllm-ngram-silent.json"))["refused"]
+    assert "no pass of this text had a draft" in read_for_page("opened", text("vllm-ngram-silent.json"))["refused"]
 
 
 def test_of_two_texts_nothing_is_told_and_the_refusal_says_what_to_ask_for():
@@ -71,23 +71,23 @@ def test_of_two_texts_nothing_is_told_and_the_refusal_says_what_to_ask_for():
 
 def test_a_saved_stream_opens_as_the_whole_answer():
     stream, whole = text("vllm-stream.txt"), values("vllm-eagle3-detailed.json")
-    served = answer("opened", stream)["served"]
+    served = read_for_page("opened", stream)["served"]
     assert served["text"] == whole["choices"][0]["text"]
     *before, last = whole["metrics"]["speculative_decoding"]["per_step_accepted"]
     assert served["accepted"] == [*before, last - 1]  # the last burst was cut by a token
-    assert answer("opened", stream.replace("\n", "\r\n"))["served"] == served
+    assert read_for_page("opened", stream.replace("\n", "\r\n"))["served"] == served
     twice = stream.replace('"index":0', '"index":1', 1)
-    assert "holds several texts" in answer("opened", twice)["refused"]
-    assert "The event in line 1 is no JSON" in answer("opened", "data: {\n\n" + stream)["refused"]
-    assert "holds no event" in answer("opened", "data: [DONE]\n")["refused"]
+    assert "holds several texts" in read_for_page("opened", twice)["refused"]
+    assert "The event in line 1 is no JSON" in read_for_page("opened", "data: {\n\n" + stream)["refused"]
+    assert "holds no event" in read_for_page("opened", "data: [DONE]\n")["refused"]
 
 
 def test_the_counters_tell_settings_and_passes_of_the_whole_server():
     told = text("vllm-metrics.txt")
     with serving(lambda *_: Reply([b"{}"], 404), lambda _: Reply([told.encode()], 200, "text/plain")) as server:
-        counted = telling.counted(Server(server.address))
-        with telling.asking(Server(server.address)) as client:
-            _, flags = telling.itself(client, server.address.removesuffix("/v1"), "vLLM")
+        counted = telling.read_vllm_counters(Server(server.address))
+        with telling.open_client(Server(server.address)) as client:
+            _, flags = telling.read_version_and_flags(client, server.address.removesuffix("/v1"), "vLLM")
     names = ("generation_tokens", "spec_decode_num_drafts")
     written, drafts = (float(re.findall(rf"^vllm:{name}_total\{{.*\}} (\S+)$", told, re.M)[0]) for name in names)
     # Behind the last burst of a text, tokens that were accepted are cut

@@ -15,9 +15,9 @@ def written(served, chats: bool = False) -> RemoteLane:
     """A lane that has read the server's whole answer. A word counts as a token."""
     trace = Trace("remote", "a pair", "a server", "", "Once", [1, 2], 0.0, 0, 1, 1, 1, 20, chat=chats)
     lane = RemoteLane(Server(served.address, ""), trace, lambda text: [7] * len(text.split()))
-    lane.begin()
+    lane.send_request()
     while not lane.finished:
-        lane.arrived()
+        lane.take_step()
     lane.close()
     return lane
 

@@ -16,10 +16,10 @@ import pytest
 from engine.lab.record_races import record, write
 from engine.models.pairs import MODELS, LoadedPair
 from engine.page.screens.device import Device
-from engine.page.screens.orders import order
-from engine.page.screens.turns import Ended, Job
+from engine.page.screens.orders import build_order
+from engine.page.screens.turns import Job, JobEnd
 from engine.page.views import standalone, wire
-from engine.page.views.wire import numbered
+from engine.page.views.wire import number_messages
 from engine.race import Race, Settings
 from engine.record.quiet import Quiet
 from engine.record.race_file import Record
@@ -126,7 +126,7 @@ def test_who_has_other_work_is_told_that_nothing_has_arrived():
 
     with serving(lambda path, body: Reply(parts())) as served:
         race = Race(beside(shared(), served.address), Settings(TEXT, ("vanilla", "remote"), max_new_tokens=5))
-        steps = race.polled()
+        steps = race.poll_steps()
         local = [next(steps) for _ in range(5)]
         assert [lane for lane, _ in local] == [0] * 5
         begun = time.monotonic()
@@ -145,22 +145,22 @@ def test_while_a_server_is_waited_for_the_device_works_for_others():
 
     with serving(lambda path, body: Reply(parts())) as served:
         pair, device = beside(shared(), served.address), Device()
-        asked = order(pair, "race", {"prompt": TEXT, "systems": ["remote"], "max_new_tokens": 5})
+        asked = build_order(pair, "race", {"prompt": TEXT, "systems": ["remote"], "max_new_tokens": 5})
         told, events = [], []
-        waiting = Job(lambda: numbered("one", asked.steps()), "one", tell=told.append)
-        device.enter(waiting)
+        waiting = Job(lambda: number_messages("one", asked.steps()), "one", tell=told.append)
+        device.add_job(waiting)
         time.sleep(0.3)
-        device.enter(Job(lambda: steps, "two", tell=events.append))
+        device.add_job(Job(lambda: steps, "two", tell=events.append))
         deadline = time.monotonic() + 10
         while not events and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert [*steps] == [] and events == [Ended()] and Ended() not in told
+        assert [*steps] == [] and events == [JobEnd()] and JobEnd() not in told
         assert waiting.used < 0.2  # of more than 0.3 s: it rested
         gate.set()
-        while Ended() not in told and time.monotonic() < deadline + 10:
-            device.listen(waiting)
+        while JobEnd() not in told and time.monotonic() < deadline + 10:
+            device.note_news_taken(waiting)
             time.sleep(0.01)
-    assert told[-2].last and told[-1] == Ended()
+    assert told[-2].last and told[-1] == JobEnd()
 
 
 def test_a_race_that_is_stopped_closes_the_connection_at_once():
@@ -187,7 +187,7 @@ def test_a_server_that_says_nothing_is_left_at_once_too():
 
     with serving(script) as served:
         race = Race(beside(shared(), served.address), Settings(TEXT, ("remote",)))
-        steps = race.polled()
+        steps = race.poll_steps()
         assert next(steps) is Quiet.IDLE and reached.wait(5)
         steps.close()
         before = time.monotonic()
@@ -270,7 +270,7 @@ def test_whatever_a_server_does_wrong_is_a_sentence_in_its_lane_and_the_other_go
     last = remote.steps[-1]
     assert last.end == FAILED and last.bonus_text and any(each in last.bonus_text for each in words.split("|"))
     assert len(last.bonus_text) < 350 and "\n" not in last.bonus_text
-    assert len(plain.tokens) == 6 and plain.ended
+    assert len(plain.tokens) == 6 and plain.is_finished
     result = race.result()
     assert result["identical"] == "failed" and result["finished"]
     assert Record.from_json(race.record().to_json()) == race.record()
@@ -285,7 +285,7 @@ def test_a_refused_connection_is_a_sentence_and_the_left_lane_may_be_the_remote_
     remote, plain = (lane.trace for lane in race.lanes)
     assert "cannot be reached" in remote.steps[0].bonus_text and len(plain.tokens) == 6
     assert race.result()["speedup"] == 0.0 and race.result()["identical"] == "failed"
-    json.loads(wire.replay(race.record()))
+    json.loads(wire.serialise_race(race.record()))
 
 
 @pytest.mark.parametrize(
@@ -308,7 +308,7 @@ def test_a_reader_that_fails_ends_its_lane_too(monkeypatch):
     def broken(chunk):
         raise RuntimeError("a mistake of ours")
 
-    monkeypatch.setattr(remote_server, "text_of", broken)
+    monkeypatch.setattr(remote_server, "parse_chunk", broken)
     race = raced(replying(text(" a")), max_new_tokens=4)
     assert "failed (RuntimeError)" in race.lanes[1].trace.steps[-1].bonus_text
 
@@ -316,7 +316,7 @@ def test_a_reader_that_fails_ends_its_lane_too(monkeypatch):
 def test_text_of_the_server_is_kept_as_it_is_and_half_a_character_is_replaced():
     race = raced(replying(*map(text, HOSTILE), text(" \ud83e"), text("", "stop")), max_new_tokens=4)
     assert race.lanes[1].trace.text == "".join(HOSTILE) + " \ufffd"
-    page = standalone.html(race.record())
+    page = standalone.render_replay_page(race.record())
     assert not any(each in page for each in HOSTILE if "<" in each)
 
 
@@ -344,4 +344,4 @@ def test_without_a_server_and_outside_of_a_race_there_is_no_such_lane():
         ("distance", {"prompt": TEXT, "broken": "remote"}),
     ):
         with pytest.raises(ValueError, match=r"race of two lanes|Unknown system 'remote'"):
-            order(pair, kind, values).steps()
+            build_order(pair, kind, values).steps()

@@ -14,7 +14,7 @@ from engine.forward import session_gpu
 from engine.forward.cuda_graphs import Captured
 from engine.forward.runner import Runner
 from engine.forward.session import Session
-from engine.record.costs import Costs, Counted
+from engine.record.costs import Costs, ShapeMeans
 from engine.rounds import round_gpu
 from engine.rounds.pair_costs import PairCosts
 from engine.rounds.round import HostRounds
@@ -134,8 +134,8 @@ def test_prompts_are_read_by_the_graphs_of_many_tokens(name, monkeypatch):
 def test_auto_races_as_the_drafter_and_counted_shape_that_promise_the_most_where_a_device_decides_alone(monkeypatch):
     """The largest counted shape within the limits promises most where levels cost nothing. Where none pays, it guesses nothing."""
     pair, there = tiny_pair(same=True), Sampling(device=CPU)
-    counted = {"2x2x4": Counted(2.0, 4, 2), "4x4x8": Counted(3.0, 8, 4), "8x4x24": Counted(5.0, 24, 8)}
-    shapes = {"tree": counted, "eagle": {"5x3x12": Counted(4.0, 12, 5)}}
+    counted = {"2x2x4": ShapeMeans(2.0, 4, 2), "4x4x8": ShapeMeans(3.0, 8, 4), "8x4x24": ShapeMeans(5.0, 24, 8)}
+    shapes = {"tree": counted, "eagle": {"5x3x12": ShapeMeans(4.0, 12, 5)}}
     pair = replace(pair, calibration=replace(pair.calibration, shapes=shapes))
     pair.target.noise_place = CPU
     ms = {"model": 1.0, "eagle": 2.0}

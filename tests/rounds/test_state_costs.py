@@ -56,7 +56,7 @@ def test_a_target_without_states_has_none():
 def test_it_is_measured_while_a_pair_is_made_ready_and_for_no_other_pair(kept, tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(readiness, "state_costs", asked.append)
-    monkeypatch.setattr(readiness, "steps", lambda *_: [])
+    monkeypatch.setattr(readiness, "list_preparation_steps", lambda *_: [])
     pair = state_pair("lfm2", tmp_path) if kept else tiny_pair()
-    Readiness(pair, Device()).make_rest()
+    Readiness(pair, Device()).prepare_rest()
     assert asked == [pair] * kept

@@ -10,7 +10,7 @@ from engine import race
 from engine.contracts import NO_GUESSES
 from engine.drafters import DRAFTERS
 from engine.measure import racing
-from engine.measure.repeated import Repeated
+from engine.measure.repeated import RepeatedRace
 from engine.race import Settings
 from engine.rounds import pair_costs, timing
 from engine.rounds import round as rounds_on_host
@@ -189,7 +189,7 @@ def test_one_looks_again_after_a_while_and_only_where_it_is_brief_and_can_change
     assert len(changing.looks) == 2
 
 
-@pytest.mark.parametrize("race", [Repeated, lambda *about: racing.drained(racing.believed(*about), int)])
+@pytest.mark.parametrize("race", [RepeatedRace, lambda *about: racing.drain(racing.race_undisturbed(*about), int)])
 def test_whoever_measures_races_looks_before_each(race, changing):
     race(changing.pair, Settings("Once", ("vanilla",), max_new_tokens=2))
     assert changing.looks == [RECENT_ROWS]

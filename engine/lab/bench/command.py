@@ -32,16 +32,23 @@ from typing import NamedTuple, TypeVar
 from tqdm import tqdm
 
 from engine.measure import forced, peers, processes
-from engine.measure.options import first_prompts, given_constraint, held_out, load_given, refuse_plain, shaped
-from engine.measure.other_engines import Others, given_peers, others_beside
-from engine.measure.prompts import read
-from engine.measure.racing import allows, believed, drained, given_settings
-from engine.measure.verdict import ratios
-from engine.measure.ways import Way, Written, counted_alike, first_calls, in_turn, timed
+from engine.measure.options import (
+    apply_shape_option,
+    constraint_of_options,
+    first_prompts,
+    load_held_out_prompts,
+    load_pair_of_options,
+    refuse_plain,
+)
+from engine.measure.other_engines import OtherEngines, load_other_engines, peers_of_options
+from engine.measure.prompts import read_prompts
+from engine.measure.racing import drain, race_undisturbed, reason_against, settings_of_options
+from engine.measure.verdict import compute_ratios
+from engine.measure.ways import Way, Written, align_token_counts, rotate_names, time_way, warm_up_ways
 from engine.models.earlier_texts import Memory
 from engine.models.pairs import LoadedPair
 from engine.race import SHAPE, Settings
-from engine.record.disturbance import disturbed_twice
+from engine.record.disturbance import describe_repeated_disturbance
 from engine.record.race_file import worst_of
 from engine.record.trace import Trace
 from engine.record.trace_statistics import favourites_tau, tau, time_shares
@@ -58,7 +65,7 @@ def middle(runs: list[Run], by: str) -> Run:
 
 
 def seconds_per_round(trace: Trace, phase: str) -> float:
-    return trace.seconds * trace.share(phase) / trace.forwards
+    return trace.seconds * trace.phase_share(phase) / trace.forwards
 
 
 def limit(base: Trace, mine: Trace) -> float:
@@ -80,31 +87,37 @@ class Prompted(NamedTuple):
     written: dict[str, list[Written]]
 
 
-def run(pair: LoadedPair, prompts: list[str], asked: Settings, others: Others | None = None, repeats: int = 1) -> dict:
+def run(
+    pair: LoadedPair, prompts: list[str], asked: Settings, others: OtherEngines | None = None, repeats: int = 1
+) -> dict:
     """Race `vanilla` and the systems of the settings over the prompts. Returns the figures as --json prints them.
 
     With `others`, they and every way of calling `generate()` run on every prompt, without a constraint; else only the plain one runs.
     """
     tokens, temperature = asked.max_new_tokens, asked.temperature
     names = ["vanilla", *(name for name in asked.systems if name != "vanilla")]
-    if processes.count() > 1:  # each measures costs of its own, and all must race the same shapes
-        pair = pair.in_shapes(processes.of_first(best_shapes(pair, names)))
-    others = others and peers.beside(pair, others)
-    ways: dict[str, Way] = others.ways if others else {peers.PLAIN: peers.generated}
-    first_calls(pair, ways.values(), temperature)
+    if processes.count_processes() > 1:  # each measures costs of its own, and all must race the same shapes
+        pair = pair.in_shapes(processes.broadcast_first(best_shapes(pair, names)))
+    others = others and peers.merge_peers(pair, others)
+    ways: dict[str, Way] = others.ways if others else {peers.PLAIN: peers.generate_tokens}
+    warm_up_ways(pair, ways.values(), temperature)
     mine: list[Prompted] = []
-    share = processes.share(prompts, pair.target)
-    for index, prompt in enumerate(tqdm(share, desc="prompts", unit="prompt", disable=not processes.leads())):
+    share = processes.split_items(prompts, pair.target)
+    for index, prompt in enumerate(
+        tqdm(share, desc="prompts", unit="prompt", disable=not processes.is_first_process())
+    ):
         settings = replace(asked, prompt=prompt, systems=tuple(names))
         races, written = [], {way: [] for way in ways}
         for repeat in range(repeats):
-            races.append(race := drained(believed(pair, settings), int))
-            for way in in_turn(ways, index + repeat):
+            races.append(race := drain(race_undisturbed(pair, settings), int))
+            for way in rotate_names(ways, index + repeat):
                 ids = race.lanes[0].trace.prompt_tokens
-                written[way] += counted_alike([race.lanes[0].trace], [timed(pair, ways[way], ids, tokens, temperature)])
+                written[way] += align_token_counts(
+                    [race.lanes[0].trace], [time_way(pair, ways[way], ids, tokens, temperature)]
+                )
         lanes = {name: [race.lanes[at].trace for race in races] for at, name in enumerate(names)}
         mine.append(Prompted(lanes, [race.result() for race in races], written))
-    raced = processes.together(mine, pair.target)
+    raced = processes.gather_items(mine, pair.target)
     results = [result for each in raced for result in each.results]
     traces = {name: [middle(each.lanes[name], "seconds") for each in raced] for name in names}
     calls = {way: [middle(each.written[way], "seconds_per_token") for each in raced] for way in ways}
@@ -117,7 +130,7 @@ def run(pair: LoadedPair, prompts: list[str], asked: Settings, others: Others | 
         own = traces[name]
         clock, forwards = sum(trace.seconds for trace in own), sum(trace.forwards for trace in own)
         beside, shares = list(zip(traces["vanilla"], own, strict=True)), time_shares(own)
-        speedups = ratios(base, [trace.seconds_per_token for trace in own])
+        speedups = compute_ratios(base, [trace.seconds_per_token for trace in own])
         row = {
             "name": name,
             "shape": own[0].shape if find(name).guesses else "",
@@ -129,7 +142,7 @@ def run(pair: LoadedPair, prompts: list[str], asked: Settings, others: Others | 
             "decode_speedup": statistics.median(
                 b.decode_seconds_per_token / trace.decode_seconds_per_token for b, trace in beside
             ),
-            "runs": [statistics.median(each) for each in map(ratios, by_run["vanilla"], by_run[name])],
+            "runs": [statistics.median(each) for each in map(compute_ratios, by_run["vanilla"], by_run[name])],
             "of_limit": statistics.median(of_limit(b, trace) for b, trace in beside),
             "identical": worst_of([result["lanes"][names.index(name)]["identical"] for result in results]),
             "too_wide": too_wide(name, own),
@@ -148,7 +161,7 @@ def run(pair: LoadedPair, prompts: list[str], asked: Settings, others: Others | 
         "dtype": pair.dtype,
         "temperature": temperature,
         "prompts": len(prompts),
-        "processes": processes.count(),
+        "processes": processes.count_processes(),
         "repeats": repeats,
         "disturbed": sum(bool(result["disturbed"]) for result in results),
         "tokens": tokens,
@@ -157,11 +170,15 @@ def run(pair: LoadedPair, prompts: list[str], asked: Settings, others: Others | 
         "guesses": asked.guesses,
         "baseline": {
             "tokens_per_s": 1 / statistics.median(base),
-            "vs_generate": statistics.median(ratios(generated, base)),
+            "vs_generate": statistics.median(compute_ratios(generated, base)),
         },
         "systems": rows,
     }
-    return figures | (peers.compare(pair, figures, traces, calls, others) if others and processes.leads() else {})
+    return figures | (
+        peers.compare_with_peers(pair, figures, traces, calls, others)
+        if others and processes.is_first_process()
+        else {}
+    )
 
 
 def given_shape(asked: Settings) -> dict[str, int]:
@@ -209,7 +226,7 @@ def table(figures: dict) -> str:
     if figures["repeats"] > 1:
         spread = (f"{row['name']} {min(row['runs']):.2f} to {max(row['runs']):.2f}" for row in figures["systems"])
         lines.append(f"speedup in {figures['repeats']} runs: {', '.join(spread)}")
-    if said := disturbed_twice(figures["disturbed"], figures["prompts"] * figures["repeats"], "races"):
+    if said := describe_repeated_disturbance(figures["disturbed"], figures["prompts"] * figures["repeats"], "races"):
         lines.append(said.strip())
     return "\n".join(lines + [row["too_wide"] for row in figures["systems"] if row["too_wide"]])
 
@@ -229,9 +246,9 @@ def side_by_side(found: dict[str, dict]) -> str:
 
 def able(pair: LoadedPair, systems: list[str]) -> list[str]:
     """Those of the systems that the pair can run. Of the others it prints why not."""
-    reasons = {name: allows(pair, find(name)) for name in systems}
+    reasons = {name: reason_against(pair, find(name)) for name in systems}
     for name, reason in reasons.items():
-        if reason and processes.leads():
+        if reason and processes.is_first_process():
             print(f"{name} is left out. {reason}")
     return [name for name, reason in reasons.items() if not reason]
 
@@ -243,17 +260,17 @@ def estimated(pair: LoadedPair, systems: list[str], shape: dict[str, int], assum
         system = find(name)
         asked = system.shape(pair) | shape
         setting = name if not shape and asked == system.own_shape else f"{name}:{spelled(asked)}"
-        rows.append(forced.estimate(pair, setting, assumed))
-    if processes.leads():
-        print(f"{pair.title}, {pair.hardware}, {pair.dtype}", *forced.sentences(rows), sep="\n")
+        rows.append(forced.estimate_setting(pair, setting, assumed))
+    if processes.is_first_process():
+        print(f"{pair.title}, {pair.hardware}, {pair.dtype}", *forced.describe_estimates(rows), sep="\n")
     return {"machine": pair.hardware, "pair": pair.title, "dtype": pair.dtype, "estimates": rows}
 
 
 def given_prompts(options: Namespace) -> dict[str, list[str]]:
     """Prompts by domain, or those of a person's own file by its name. Raises `ValueError` for what there is not."""
     if isinstance(options.prompts, Path):
-        return {options.prompts.name: [prompt.text for prompt in read(options.prompts)]}
-    domains = list(held_out()) if options.domains == "all" else options.domains.split(",")
+        return {options.prompts.name: [prompt.text for prompt in read_prompts(options.prompts)]}
+    domains = list(load_held_out_prompts()) if options.domains == "all" else options.domains.split(",")
     return {domain: first_prompts(domain, options.prompts) for domain in domains}
 
 
@@ -267,19 +284,19 @@ def main(options: Namespace) -> dict | None:
     prompts = given_prompts(options)
     every = options.systems == "all"
     named = options.systems and (list(SYSTEMS) if every else options.systems.split(","))
-    asked = given_settings(  # refuses what no race takes, before a model is loaded
+    asked = settings_of_options(  # refuses what no race takes, before a model is loaded
         options,
         tuple(named or ()),
-        constraint=given_constraint(options),
+        constraint=constraint_of_options(options),
         guesses=options.guesses,
         **{name: getattr(options, name) for name in SHAPE},
     )
     if options.acceptance is not None and options.peers:
         raise ValueError(f"--acceptance {options.acceptance:g} races nothing, and --peers races: give one of them.")
-    assumed = None if options.acceptance is None else forced.checked(options.acceptance)
-    servers = given_peers(options, asked.constraint)
-    options.device = processes.own_device(options.device)
-    pair = shaped(options, load_given(options))
+    assumed = None if options.acceptance is None else forced.validate_tau(options.acceptance)
+    servers = peers_of_options(options, asked.constraint)
+    options.device = processes.choose_device(options.device)
+    pair = apply_shape_option(options, load_pair_of_options(options))
     refuse_plain(pair, options.domains)
     if every:
         named = able(pair, named)
@@ -287,18 +304,20 @@ def main(options: Namespace) -> dict | None:
         return estimated(pair, named or ["tree", "chain"], given_shape(asked), assumed)
     pair = replace(pair, memory=Memory()) if options.memory else pair
     if not named:
-        named = [name for name in BESIDE_PEERS if not allows(pair, SYSTEMS[name])] if options.peers else ["tree"]
+        named = (
+            [name for name in BESIDE_PEERS if not reason_against(pair, SYSTEMS[name])] if options.peers else ["tree"]
+        )
     asked = replace(asked, systems=tuple(named))
     found = {}
-    with others_beside(pair, servers) if options.peers else nullcontext() as others:
+    with load_other_engines(pair, servers) if options.peers else nullcontext() as others:
         for domain, texts in prompts.items():
             raced = run(pair, texts, asked, others, options.repeats)
             found[domain] = figures = {"domain": domain} | raced
-            if processes.leads():
+            if processes.is_first_process():
                 print(f"{domain}: {table(figures)}", end="\n\n", flush=True)
                 if options.peers:
-                    print(peers.table(figures), end="\n\n", flush=True)
-    if not processes.leads():
+                    print(peers.format_table(figures), end="\n\n", flush=True)
+    if not processes.is_first_process():
         return None
     if len(found) > 1:
         print(side_by_side(found), end="\n\n")

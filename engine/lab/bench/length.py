@@ -11,8 +11,8 @@ from itertools import product
 
 from tqdm import tqdm
 
-from engine.measure.options import first_prompts, load_given
-from engine.measure.verdict import ratios
+from engine.measure.options import first_prompts, load_pair_of_options
+from engine.measure.verdict import compute_ratios
 from engine.models.chat import prompt_tokens
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, Race, Settings
@@ -53,7 +53,7 @@ def measure_by_length(pair: LoadedPair, texts: list[str], lanes: tuple[str, ...]
             "tokens": length,
             "system": name,
             "s_per_token": statistics.median(found),
-            "vs_baseline": statistics.median(ratios(seconds[length, BASELINE], found)),
+            "vs_baseline": statistics.median(compute_ratios(seconds[length, BASELINE], found)),
         }
         for (length, name), found in seconds.items()
     ]
@@ -73,7 +73,7 @@ def lanes_of(systems: str) -> tuple[str, ...]:
 
 def main(options: Namespace) -> dict:
     prompts, lanes = first_prompts(options.domain, options.prompts), lanes_of(options.systems)
-    pair = replace(load_given(options), stop_ids=frozenset())
+    pair = replace(load_pair_of_options(options), stop_ids=frozenset())
     rows = measure_by_length(pair, prompts, lanes)
     print(table(rows))
     return {"machine": pair.hardware, "pair": pair.title, "dtype": pair.dtype, "rows": rows}

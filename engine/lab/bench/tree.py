@@ -6,7 +6,7 @@ All numbers of nodes take turns in one process; medians count. The second figure
 from argparse import Namespace
 from functools import partial
 
-from engine.measure.options import load_given
+from engine.measure.options import load_pair_of_options
 from engine.rounds.timing import binary, interleaved
 from engine.target import Target
 from engine.tree import LARGEST_TREE
@@ -16,7 +16,7 @@ CONTEXT = 128  # tokens before a timed forward
 
 
 def main(options: Namespace) -> dict:
-    pair = load_given(options)
+    pair = load_pair_of_options(options)
     target = Target(pair.target, CONTEXT + LARGEST_TREE)
     target.prefill(list(range(CONTEXT)))
     with pair.target.undisturbed():

@@ -25,7 +25,7 @@ from engine.lab.bench import command as bench
 from engine.lab.gpu.correctness import correctness, host_waits
 from engine.lab.gpu.costs import ROWS, SHAPES, cost_curve, memory, parameters, random_model, to_four_bit
 from engine.lab.gpu.grown import DRAFTS, TARGET, grown_pair
-from engine.measure.options import first_prompts, writable
+from engine.measure.options import first_prompts, validate_output_path
 from engine.models.loading import checked_device, hardware_name, load_pair
 from engine.models.pairs import PAIRS, LoadedPair
 from engine.race import Settings
@@ -182,6 +182,6 @@ def main(options: Namespace) -> None:
         raise ValueError("There is no CUDA GPU here, so there is nothing to measure. Run it on a machine that has one.")
     device = checked_device("cuda")
     name = re.sub(r"[^a-z0-9]+", "-", hardware_name(device).lower()).strip("-")
-    report = Report(writable(options.out or RESULTS / f"gpu-{name}.json"))
+    report = Report(validate_output_path(options.out or RESULTS / f"gpu-{name}.json"))
     measure(report, device, QUICK if options.quick else Workload())
     print(report.path)

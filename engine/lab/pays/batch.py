@@ -13,12 +13,12 @@ from tqdm import tqdm
 
 from engine.lab.pays.rounding import threshold
 from engine.measure.curves.batches import BatchRun, decode_in_steps, sequences_of
-from engine.measure.racing import drained
-from engine.measure.ways import in_turn, plainly, rounds_behind
+from engine.measure.racing import drain
+from engine.measure.ways import decode_plainly, iterate_rounds, rotate_names
 from engine.models.cache_memory import too_large
 from engine.models.pairs import LoadedPair
-from engine.race import BASELINE, Settings, encoded
-from engine.record.disturbance import BUSY, run_of_many
+from engine.race import BASELINE, Settings, encode_prompt
+from engine.record.disturbance import BUSY, describe_batch_disturbance
 from engine.record.trace import first_divergence
 from engine.sampling import Sampling
 from engine.systems import find
@@ -53,14 +53,14 @@ def texts_of(pair: LoadedPair, prompts: list[str], asked: Settings, count: int) 
     """So many sequences: the prompts in turn, with another seed every time around."""
     with pair.target.undisturbed():
         return [
-            Request(prompt, sampling, plainly(pair, prompt, asked.max_new_tokens, sampling))
+            Request(prompt, sampling, decode_plainly(pair, prompt, asked.max_new_tokens, sampling))
             for prompt, sampling in tqdm(sequences_of(pair, prompts, asked, count), desc="texts", unit="text")
         ]
 
 
 def run(pair: LoadedPair, setting: str, texts: list[Request], tokens: int) -> BatchRun:
     """A batch of these sequences, written by the setting."""
-    return drained(decode_in_steps(pair, setting, [(text.prompt, text.sampling) for text in texts], tokens), int)
+    return drain(decode_in_steps(pair, setting, [(text.prompt, text.sampling) for text in texts], tokens), int)
 
 
 def rounded_apart(pair: LoadedPair, text: Request, other: list[int]) -> bool:
@@ -68,7 +68,7 @@ def rounded_apart(pair: LoadedPair, text: Request, other: list[int]) -> bool:
     at = first_divergence(text.alone, other)
     if at is None or at == min(len(text.alone), len(other)):
         return False
-    *_, last = rounds_behind(pair, find(BASELINE), text.prompt, at + 1, text.sampling)
+    *_, last = iterate_rounds(pair, find(BASELINE), text.prompt, at + 1, text.sampling)
     logits, sampling = last.logits[:1], text.sampling
     scores = sampling.perturbed(logits, [len(text.prompt) + at])[0].cpu().double() * (sampling.temperature or 1)
     below = max(float(scores.max() - scores[written[at]]) for written in (text.alone, other))
@@ -85,12 +85,14 @@ def settings_for(rows: list[dict]) -> list[str]:
 def curve(pair: LoadedPair, prompts: list[str], settings: list[str], sizes: list[int], asked: Settings) -> dict:
     """Tokens a second of plain decoding and of every setting at every size that fits."""
     tokens = asked.max_new_tokens
-    rows = min(pair.context, max(len(encoded(pair, prompt)) for prompt in prompts) + tokens) + LARGEST_TREE
+    rows = min(pair.context, max(len(encode_prompt(pair, prompt)) for prompt in prompts) + tokens) + LARGEST_TREE
     refused = [{"batch": size, "why": why} for size in sizes if (why := too_large(pair, size, rows))]
     sizes = [size for size in sizes if size not in {each["batch"] for each in refused}]
     texts, lanes = texts_of(pair, prompts, asked, max(sizes, default=0)), [BASELINE, *settings]
     by_size: dict[int, dict[str, list[BatchRun]]] = {size: {lane: [] for lane in lanes} for size in sizes}
-    work = [(size, again, lane) for size in sizes for again in range(REPEATS + 1) for lane in in_turn(lanes, again)]
+    work = [
+        (size, again, lane) for size in sizes for again in range(REPEATS + 1) for lane in rotate_names(lanes, again)
+    ]
     for size, again, lane in tqdm(work, desc="batches", unit="run"):
         found = run(pair, lane, texts[:size], tokens if again else min(WARM_UP_TOKENS, tokens))
         by_size[size][lane] += [found] if again else []
@@ -139,4 +141,6 @@ def point(pair: LoadedPair, size: int, some: dict[str, list[BatchRun]], setting:
 
 def disturbed(setting: str, run: BatchRun, runs: list[BatchRun]) -> str:
     """Why the clocks of the run that counts cannot be what it costs, "" where nothing disturbed them."""
-    return run_of_many(setting, run.steps, [each.steps for each in runs], run.waited > BUSY * run.seconds)
+    return describe_batch_disturbance(
+        setting, run.steps, [each.steps for each in runs], run.waited > BUSY * run.seconds
+    )

@@ -33,14 +33,20 @@ from tqdm import tqdm
 
 from engine.lab.pays import batch, context, served
 from engine.measure import forced, peers, processes, served_words, words
-from engine.measure.options import CHAT_FILE, given_constraint, load_given, refuse_plain, shaped
-from engine.measure.other_engines import Others, given_peers, others_beside
+from engine.measure.options import (
+    CHAT_FILE,
+    apply_shape_option,
+    constraint_of_options,
+    load_pair_of_options,
+    refuse_plain,
+)
+from engine.measure.other_engines import OtherEngines, load_other_engines, peers_of_options
 from engine.measure.peers import SAME
-from engine.measure.prompts import read_all
-from engine.measure.racing import chosen, drained, fitting, given_settings, races, steps
-from engine.measure.report import report
+from engine.measure.prompts import read_prompt_files
+from engine.measure.racing import choose_systems, count_work, drain, race_all, select_prompts, settings_of_options
+from engine.measure.report import build_report
 from engine.models.earlier_texts import Memory
-from engine.record.disturbance import disturbed_twice
+from engine.record.disturbance import describe_repeated_disturbance
 
 # Options of a pair in memory: what is raced, with which models, under which constraint; and those of a server
 RACED = ("systems", "context", "acceptance", "memory", "peers", "peer_server", "shape")
@@ -56,9 +62,9 @@ def main(options: Namespace) -> dict | None:
         if getattr(options, name) is not None:
             raise ValueError(f"{spelled(name)} needs --server, the address of a server that runs already.")
     figures = judged(options)
-    if not processes.leads():
+    if not processes.is_first_process():
         return None
-    print(words.report(figures))
+    print(words.format_report(figures))
     for name, told in (("batch", batches), ("context", contexts), ("acceptance", estimates)):
         if name in figures:
             print("", *told(figures[name]), sep="\n")
@@ -67,36 +73,36 @@ def main(options: Namespace) -> dict | None:
 
 def judged(options: Namespace) -> dict:
     """The figures, with the verdict's sentence. Raises `ValueError` for a file, a system or a value that cannot be raced."""
-    given = read_all(options.prompts or [CHAT_FILE])
+    given = read_prompt_files(options.prompts or [CHAT_FILE])
     prompts = [each.text for each in given]
     sizes = batch.numbers("--batch", options.batch, batch.LARGEST_BATCH) if options.batch else []
     lengths = batch.numbers("--context", options.context, context.LONGEST) if options.context else []
-    tau = None if options.acceptance is None else forced.checked(options.acceptance)
+    tau = None if options.acceptance is None else forced.validate_tau(options.acceptance)
     named = tuple(name.strip() for name in options.systems.split(",")) if options.systems else ()
-    asked = given_settings(options, named, constraint=given_constraint(options))
-    servers = given_peers(options, asked.constraint)
-    options.device = processes.own_device(options.device)
-    pair = shaped(options, load_given(options))
+    asked = settings_of_options(options, named, constraint=constraint_of_options(options))
+    servers = peers_of_options(options, asked.constraint)
+    options.device = processes.choose_device(options.device)
+    pair = apply_shape_option(options, load_pair_of_options(options))
     refuse_plain(pair, options.domains or "")
     pair = replace(pair, memory=Memory()) if options.memory else pair
-    systems = chosen(pair, options.systems, asked.constraint)
-    raced, refused = fitting(pair, prompts, asked)
+    systems = choose_systems(pair, options.systems, asked.constraint)
+    raced, refused = select_prompts(pair, prompts, asked)
     texts = [prompts[index] for index in raced]
-    with others_beside(pair, servers) if options.peers else nullcontext() as found_others:
-        others = peers.beside(pair, found_others) if found_others else Others()
-        total = races(len(systems), len(processes.share(texts, pair.target)), len(others.groups))
+    with load_other_engines(pair, servers) if options.peers else nullcontext() as found_others:
+        others = peers.merge_peers(pair, found_others) if found_others else OtherEngines()
+        total = count_work(len(systems), len(processes.split_items(texts, pair.target)), len(others.groups))
         with tqdm(total=total, desc="races", unit="race") as bar:
-            outcome = drained(steps(pair, texts, systems, asked, others), bar.update)
-    figures = report(pair, prompts, raced, refused, asked, outcome, [each.group for each in given])
-    found = {"verdict": words.sentence(figures)} | figures | ({"others": others.said} if options.peers else {})
-    if not processes.leads() and pair.target.processes == 1:  # what follows is the first process's work
+            outcome = drain(race_all(pair, texts, systems, asked, others), bar.update)
+    figures = build_report(pair, prompts, raced, refused, asked, outcome, [each.group for each in given])
+    found = {"verdict": words.describe_verdict(figures)} | figures | ({"others": others.said} if options.peers else {})
+    if not processes.is_first_process() and pair.target.processes == 1:  # what follows is the first process's work
         return found
     if sizes:
         found["batch"] = batch.curve(pair, texts, batch.settings_for(figures["systems"]), sizes, asked)
     if lengths:
         found["context"] = context.by_length(pair, texts, context.settings_for(figures), lengths, asked)
     if tau is not None:
-        found["acceptance"] = forced.estimates(pair, [row["setting"] for row in figures["systems"]], tau)
+        found["acceptance"] = forced.estimate_settings(pair, [row["setting"] for row in figures["systems"]], tau)
     return found
 
 
@@ -111,15 +117,15 @@ def of_server(options: Namespace) -> dict:
             raise ValueError(f"{spelled(name)} is about a model that is loaded here. Leave it out beside --server.")
     if options.spread != "none":
         raise ValueError("--spread is about a model that is loaded here. Leave it out beside --server.")
-    prompts = [each.text for each in read_all(options.prompts or [CHAT_FILE])]
+    prompts = [each.text for each in read_prompt_files(options.prompts or [CHAT_FILE])]
     given = served.SIZES if options.batch is None else options.batch
     sizes = batch.numbers("--batch", given, batch.LARGEST_BATCH)
-    asked = given_settings(options)
+    asked = settings_of_options(options)
     arms = served.arms_of(options.server, options.plain, options.server_model or "")
     points = served.measured(arms, prompts, sizes, asked, not options.raw)
     row = served.row(arms, options.machine, len(prompts), asked, not options.raw, points)
-    row = {"verdict": served_words.verdict(row)} | row
-    print(*served_words.report(row), "", json.dumps(row), sep="\n")
+    row = {"verdict": served_words.describe_verdict(row)} | row
+    print(*served_words.format_report(row), "", json.dumps(row), sep="\n")
     return row
 
 
@@ -183,11 +189,11 @@ def contexts(found: dict) -> list[str]:
     lines += [
         f"Behind {row['context']:,} tokens with {row['setting']}:{said}"
         for row in rows
-        if (said := disturbed_twice(row["disturbed"], found["prompts"], "prompts"))
+        if (said := describe_repeated_disturbance(row["disturbed"], found["prompts"], "prompts"))
     ]
     return (lines if rows else []) + [each["why"] for each in found["refused"]]
 
 
 def estimates(found: dict) -> list[str]:
     """A sentence for every setting that can have so many tokens a round, then why the others cannot."""
-    return [*(forced.sentences(found["rows"]) if found["rows"] else []), *found["refused"]]
+    return [*(forced.describe_estimates(found["rows"]) if found["rows"] else []), *found["refused"]]

@@ -10,11 +10,11 @@ from operator import attrgetter
 
 from tqdm import tqdm
 
-from engine.measure.racing import Raced, believed, drained, keep
-from engine.measure.verdict import mean, ratios
+from engine.measure.racing import PromptResult, add_results, drain, race_undisturbed
+from engine.measure.verdict import compute_ratios, geometric_mean
 from engine.models.cache_memory import too_large
 from engine.models.pairs import LoadedPair
-from engine.race import BASELINE, Settings, encoded
+from engine.race import BASELINE, Settings, encode_prompt
 from engine.record.race_file import worst_of
 from engine.record.trace_statistics import tau
 from engine.tree import LARGEST_TREE
@@ -28,7 +28,7 @@ def lengthened(pair: LoadedPair, prompts: list[str], index: int, length: int) ->
 
     A token that begins texts stays first. Raises `ValueError` when no prompt has a token.
     """
-    found = [encoded(pair, prompt) for prompt in prompts]
+    found = [encode_prompt(pair, prompt) for prompt in prompts]
     start = found[index][:1] if found[index][0] == pair.tokenizer.bos_token_id else []
     parts = [tokens[len(start) :] for tokens in found]
     if not any(parts):
@@ -58,11 +58,11 @@ def by_length(pair: LoadedPair, prompts: list[str], settings: list[str], lengths
     lanes, count = (BASELINE, *settings), min(PROMPTS, len(prompts))
     reasons = {length: why_not(pair, length, len(lanes), asked.max_new_tokens) for length in lengths}
     fits = [length for length, why in reasons.items() if not why]
-    raced: dict[int, dict[str, list[Raced]]] = {length: {setting: [] for setting in settings} for length in fits}
+    raced: dict[int, dict[str, list[PromptResult]]] = {length: {setting: [] for setting in settings} for length in fits}
     for length, index in tqdm([*product(raced, range(count))], desc="contexts", unit="race"):
         named = replace(asked, prompt=f"a context of {length} tokens", systems=lanes)
         tokens = lengthened(pair, prompts, index, length)
-        keep(raced[length], settings, drained(believed(pair, named, tokens), int))
+        add_results(raced[length], settings, drain(race_undisturbed(pair, named, tokens), int))
     return {
         "tokens": asked.max_new_tokens,
         "prompts": count,
@@ -74,18 +74,18 @@ def by_length(pair: LoadedPair, prompts: list[str], settings: list[str], lengths
     }
 
 
-def figures(setting: str, raced: list[Raced]) -> dict:
+def figures(setting: str, raced: list[PromptResult]) -> dict:
     """A setting's figures at one length. Speedups are geometric means over prompts. `disturbed` counts those with such clocks."""
     traces, plain, identical, disturbed = map(list, zip(*raced, strict=True))
     without, whole = (
-        ratios([*map(seconds, plain)], [*map(seconds, traces)])
+        compute_ratios([*map(seconds, plain)], [*map(seconds, traces)])
         for seconds in (attrgetter("decode_seconds_per_token"), attrgetter("seconds_per_token"))
     )
     return {
         "setting": setting,
-        "plain_tokens_per_s": 1 / mean([trace.decode_seconds_per_token for trace in plain]),
-        "speedup": mean(without),
-        "speedup_with_prefill": mean(whole),
+        "plain_tokens_per_s": 1 / geometric_mean([trace.decode_seconds_per_token for trace in plain]),
+        "speedup": geometric_mean(without),
+        "speedup_with_prefill": geometric_mean(whole),
         "tau": tau(traces),
         "identical": worst_of(identical),
         "disturbed": sum(map(bool, disturbed)),

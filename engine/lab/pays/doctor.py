@@ -18,11 +18,11 @@ from typing import Any
 
 from engine.lab.pays import drafter, quantised
 from engine.lab.pays.rounding import threshold
-from engine.measure.options import load_given
+from engine.measure.options import load_pair_of_options
 from engine.models.pairs import PAIRS, LoadedPair
 from engine.models.text import label
-from engine.race import encoded
-from engine.record.files import MOST_BYTES, text_of
+from engine.race import encode_prompt
+from engine.record.files import MOST_BYTES, read_text_file
 from engine.record.parsing import CLOSED, Listed, Whole, build, parse
 from engine.record.race_file import LaneRecord, Record
 from engine.record.trace import first_divergence
@@ -64,7 +64,7 @@ def read(path: Path, letter: str, lane: int | None) -> Run:
 
     Raises `ValueError` that names the file and what is wrong in it, and `OSError` for a file that cannot be opened.
     """
-    text = text_of(path, "Name a race file, or a file of a prompt and tokens.")
+    text = read_text_file(path, "Name a race file, or a file of a prompt and tokens.")
     try:
         value = parse(text, MOST_BYTES)
         if isinstance(value, dict) and "lanes" in value:
@@ -135,7 +135,7 @@ def check(pair: LoadedPair, run: Run) -> None:
         why = f"was sent {was}, and here the target would read it otherwise. Run the doctor {asked}."
     elif outside:
         why = f"has the token {outside[0]:,}; the target's tokens are 0 to {pair.target.vocab - 1:,}."
-    elif not (prompt := encoded(pair, run.prompt)):
+    elif not (prompt := encode_prompt(pair, run.prompt)):
         why = "has an empty prompt, so the target has nothing to read. Give the prompt that ran."
     elif len(prompt) + len(run.tokens) > pair.context:
         why = f"has {len(run.tokens):,} tokens, too many for the context window of {pair.context:,} with its prompt."
@@ -145,7 +145,7 @@ def check(pair: LoadedPair, run: Run) -> None:
 
 def parting(pair: LoadedPair, a: Run, b: Run, index: int, found: dict[str, Any], facts: list[str]) -> str:
     """The cause of two different tokens at `index`. Adds the figures to `found` and the sentences to `facts`."""
-    ids = encoded(pair, a.prompt) + a.tokens[:index]
+    ids = encode_prompt(pair, a.prompt) + a.tokens[:index]
     session = pair.target.open(len(ids))
     session.prefill(ids[:-1])
     logits, _ = session.forward(ids[-1:], [len(ids) - 1])
@@ -198,7 +198,7 @@ def main(options: Namespace) -> dict:
             "--quantisation 8-bit and --prompts FILE for what the bits change of a target."
         )
     a, b = read(options.a, "A", options.lane_a), read(options.b, "B", options.lane_b)
-    pair = load_given(options)
+    pair = load_pair_of_options(options)
     found = diagnosis(pair, a, b) | {"pair": pair.title, "dtype": pair.dtype}
     print("\n".join(found["facts"]))
     return found

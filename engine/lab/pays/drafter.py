@@ -17,12 +17,12 @@ from tqdm import tqdm
 
 from engine.lab.pays.experiments import CAUSES, Experiment, experiments, layers_needed
 from engine.lab.pays.followed import DEPTH, FREELY, LENGTHS, Followed, TargetText, View, a_round, followed, texts_of
-from engine.measure.options import CURVE, given_pair, load_given
-from engine.measure.prompts import Prompt, read_all
+from engine.measure.options import CURVE, load_pair_of_options, pair_of_options
+from engine.measure.prompts import Prompt, read_prompt_files
 from engine.models.pairs import LoadedPair
 from engine.nets import Net, net_in
 from engine.nets.assistant import Assistant
-from engine.record.parsing import shown
+from engine.record.parsing import quote
 
 CLEAR = 3.0  # standard errors over texts that a difference must have
 LEAST = 0.05  # of the tokens a round, which a repair must add
@@ -55,7 +55,7 @@ def folder_of(given: Path) -> Path:
     if len(inside) != 1:
         names = f"holds the drafters {', '.join(path.name for path in inside)}" if inside else "holds no drafter"
         raise ValueError(
-            f"--drafter {shown(str(given))} {names}. Name the folder of one, with config.json and safetensors."
+            f"--drafter {quote(str(given))} {names}. Name the folder of one, with config.json and safetensors."
         )
     return inside[0]
 
@@ -282,9 +282,9 @@ def main(options: Namespace) -> dict[str, Any]:
     """Raises `ValueError` for a drafter whose files do not fit the target, with the sentence of what reads them."""
     if options.drafter is None:
         raise ValueError("--prompts needs --drafter: name the folder of the learned drafter to examine.")
-    folder, prompts = folder_of(Path(options.drafter)), read_all(options.prompts)
-    given = given_pair(Namespace(**{**vars(options), "drafter": None}))
-    pair = load_given(options, given.alone)
+    folder, prompts = folder_of(Path(options.drafter)), read_prompt_files(options.prompts)
+    given = pair_of_options(Namespace(**{**vars(options), "drafter": None}))
+    pair = load_pair_of_options(options, given.alone)
     net = net_in(folder, pair.target.model)
     if isinstance(net, Assistant):
         raise ValueError(

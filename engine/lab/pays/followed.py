@@ -11,10 +11,10 @@ from engine.forward.layer_ops import normalised
 from engine.forward.session import tapped_layers
 from engine.lab.pays.context import lengthened
 from engine.measure.prompts import Prompt
-from engine.measure.ways import plainly
+from engine.measure.ways import decode_plainly
 from engine.models.pairs import LoadedPair
 from engine.nets import Net
-from engine.race import encoded
+from engine.race import encode_prompt
 from engine.sampling import Sampling
 from engine.tree import LARGEST_TREE, DraftTree
 
@@ -88,13 +88,13 @@ def texts_of(pair: LoadedPair, prompts: list[Prompt], trained: int, layers: tupl
     """
     chosen = prompts[:: max(1, len(prompts) // PROMPTS)][:PROMPTS]
     texts = [prompt.text for prompt in chosen]
-    begun = [(encoded(pair, prompt.text), prompt.group or "prompts") for prompt in chosen]
+    begun = [(encode_prompt(pair, prompt.text), prompt.group or "prompts") for prompt in chosen]
     for length in lengths_for(pair, trained):
         for index, prompt in enumerate(chosen[:LONG]):
             begun.append((lengthened(pair, texts, index, length), prompt.group or "prompts"))
     first = begun[0][0][:1]
     for seed in range(1, FREE + 1):
-        begun.append((first + plainly(pair, first, OPENING, Sampling(1.0, seed=seed)), FREELY))
+        begun.append((first + decode_plainly(pair, first, OPENING, Sampling(1.0, seed=seed)), FREELY))
     found = [written(pair, ids, group, layers) for ids, group in begun]
     return [text for text in found if len(text.ids) - text.start > DEPTH + 1]
 
@@ -109,7 +109,7 @@ def lengths_for(pair: LoadedPair, trained: int) -> list[int]:
 
 def written(pair: LoadedPair, ids: list[int], group: str, layers: tuple[int, ...]) -> TargetText:
     """The text that plain decoding writes greedily behind `ids`, as the target sees it."""
-    text = ids + plainly(pair, ids, TOKENS, Sampling())
+    text = ids + decode_plainly(pair, ids, TOKENS, Sampling())
     hidden = pair.target.open(len(text), layers).prefill(text)[1]
     assert hidden is not None  # the session was asked for them
     return TargetText(text, len(ids), group, layers, hidden)

@@ -10,8 +10,8 @@ from copy import copy
 import torch
 from torch import Tensor
 
-from engine.measure.options import given_pair, load_given
-from engine.measure.prompts import read_all
+from engine.measure.options import load_pair_of_options, pair_of_options
+from engine.measure.prompts import read_prompt_files
 from engine.models.chat import prompt_tokens
 from engine.models.pairs import LoadedPair
 
@@ -46,9 +46,9 @@ def compare(plain: LoadedPair, kept: LoadedPair, pieces: list[list[int]]) -> dic
 
 
 def main(options: Namespace) -> dict:
-    prompts, pair, plainly = read_all(options.prompts), given_pair(options), copy(options)
+    prompts, pair, plainly = read_prompt_files(options.prompts), pair_of_options(options), copy(options)
     plainly.quantisation = "none"
-    kept, plain = load_given(options, pair), load_given(plainly, pair)
+    kept, plain = load_pair_of_options(options, pair), load_pair_of_options(plainly, pair)
     found = compare(plain, kept, pieces_of(kept, [prompt.text for prompt in prompts]))
     print(
         f"{kept.dtype} changes {found['changed']:.1%} of the target's favourites: KL {found['kl']:.4f} nats, "

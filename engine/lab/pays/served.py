@@ -22,7 +22,14 @@ from tqdm import tqdm
 
 from engine.lab.pays.batch import WARM_UP_TOKENS
 from engine.measure.prompts import FEWEST
-from engine.measure.verdict import CONFIDENCE, interval, mean, ratios, resamples, verdict
+from engine.measure.verdict import (
+    CONFIDENCE,
+    compute_ratios,
+    confidence_interval,
+    draw_resamples,
+    geometric_mean,
+    judge_system,
+)
 from engine.models.loading import checked_device, hardware_name, load_tokenizer_and_config
 from engine.models.pairs import PAIRS
 from engine.race import Settings
@@ -30,7 +37,7 @@ from engine.record.trace import FAILED
 from engine.remote import telling
 from engine.remote.scoring import mean_log_likelihood
 from engine.remote.server import Answer, Server
-from engine.remote.telling import About, Guesses
+from engine.remote.telling import Guesses, ServerFacts
 
 SIZES = "1,4,16"
 SCORED = 8  # texts of each arm, at each size
@@ -44,7 +51,7 @@ class Arm:
     """A server as it is asked: `asked` goes into every request beside the text and its length."""
 
     server: Server
-    about: About
+    about: ServerFacts
     asked: dict[str, Any]
     guessing: bool
 
@@ -73,7 +80,7 @@ class Wave:
 
 
 def arm(address: str, model: str, guessing: bool) -> Arm:
-    about = telling.about(server := Server(telling.address_of(address), model))
+    about = telling.identify_server(server := Server(telling.complete_address(address), model))
     asked = {"stream_options": {"include_usage": True}} | telling.ASKED.get(about.engine, {})
     return Arm(Server(server.address, about.model), about, asked, guessing)
 
@@ -82,13 +89,13 @@ def arms_of(address: str, plain: str | None, model: str) -> tuple[Arm, Arm]:
     """Plain decoding's arm and the guessing one. Raises `ValueError` where there is no way to have both."""
     guessing = arm(address, model, True)
     if plain is None:
-        if (switch := telling.without_guesses(guessing.about)) is None:
+        if (switch := telling.settings_without_guesses(guessing.about)) is None:
             raise ValueError(
                 f"{guessing.label} cannot leave out its guesses for one request; only a llama-server that tells {telling.N_MAX} can. "
                 "Start it a second time without a drafter, and name that one by --plain."
             )
         return replace(guessing, asked=guessing.asked | switch, guessing=False), guessing
-    if telling.address_of(plain).rstrip("/") == guessing.server.address.rstrip("/"):
+    if telling.complete_address(plain).rstrip("/") == guessing.server.address.rstrip("/"):
         label = Server(guessing.server.address, model).label
         raise ValueError(f"--server and --plain are the same address, {label}. Name two servers.")
     return arm(plain, model, False), guessing
@@ -106,13 +113,13 @@ def send(arm: Arm, streams: list[int], prompts: list[str], asked: Settings, toke
         again, at = divmod(stream, len(prompts))
         how = {"max_tokens": tokens, "temperature": asked.temperature, "seed": asked.seed + again}
         answers.append(Answer(arm.server, prompts[at], how | arm.asked, chat, whole=True))
-    before = telling.counted(arm.server) if arm.about.engine == "vLLM" else None
+    before = telling.read_vllm_counters(arm.server) if arm.about.engine == "vLLM" else None
     texts, ended = [], []
     try:
         for answer in answers:
-            answer.begin()
+            answer.send_request()
         for answer in answers:
-            pieces = answer.all()
+            pieces = answer.wait_for_pieces()
             if pieces[-1].end == FAILED:
                 hint = " Where its model has no chat template, --raw sends prompts as they are." if chat else ""
                 raise ValueError(f"{arm.label} failed with {len(streams)} at once. {pieces[-1].note}{hint}")
@@ -126,9 +133,14 @@ def send(arm: Arm, streams: list[int], prompts: list[str], asked: Settings, toke
         raise ValueError(
             f"{arm.label} does not say how many tokens it wrote (usage.completion_tokens), so there is no speed to compare."
         )
-    found = telling.together(telling.guesses_of(answer.told) for answer in answers)
+    found = telling.sum_guesses(telling.guesses_of(answer.told) for answer in answers)
     doubt = next(filter(None, (telling.doubt_of(answer.told) for answer in answers)), "")
-    if found is None and not doubt and before is not None and (after := telling.counted(arm.server)) is not None:
+    if (
+        found is None
+        and not doubt
+        and before is not None
+        and (after := telling.read_vllm_counters(arm.server)) is not None
+    ):
         found = after.since(before)
     return Wave(texts, told, max(ended) - min(answer.begun for answer in answers), found, doubt)
 
@@ -236,16 +248,19 @@ def point(size: int, plain: list[Wave], mine: list[Wave], asked: Settings) -> di
     """The figures of one size. `identical` is None above temperature 0, where a server's texts need not be equal."""
     plain, mine, miscounts = counted_alike(plain, mine)
     base, own = ([wave.seconds / wave.tokens for wave in waves] for waves in (plain, mine))
-    speedups, equal = ratios(base, own), same(plain, mine)
-    found = {"speedup": mean(speedups), "interval": interval(speedups, resamples(len(speedups), asked.seed))}
-    total = telling.together(wave.guesses for wave in mine)
+    speedups, equal = compute_ratios(base, own), same(plain, mine)
+    found = {
+        "speedup": geometric_mean(speedups),
+        "interval": confidence_interval(speedups, draw_resamples(len(speedups), asked.seed)),
+    }
+    total = telling.sum_guesses(wave.guesses for wave in mine)
     return {
         "batch": size,
         "waves": len(mine),
-        "plain_tokens_per_s": 1 / mean(base),
-        "tokens_per_s": 1 / mean(own),
+        "plain_tokens_per_s": 1 / geometric_mean(base),
+        "tokens_per_s": 1 / geometric_mean(own),
         **found,
-        "answer": verdict(found),
+        "answer": judge_system(found),
         "gaining": sum(speedup > 1 for speedup in speedups),
         "tau": 1 + total.accepted / total.passes if total and total.passes else None,
         "acceptance": total.accepted / total.drafted if total and total.drafted else None,
@@ -260,8 +275,8 @@ def row(
     arms: tuple[Arm, Arm], machine: str | None, prompts: int, asked: Settings, chat: bool, points: list[dict]
 ) -> dict:
     """What can be shared: no address, no path of a disk, no prompt and no text. `machine` is what a person says of it."""
-    plain, guessing = (vars(each.about) | {"model": telling.plain(each.about.model)} for each in arms)
-    near = all(telling.is_near(each.server) for each in arms)  # else this machine cannot know
+    plain, guessing = (vars(each.about) | {"model": telling.strip_path(each.about.model)} for each in arms)
+    near = all(telling.is_this_machine(each.server) for each in arms)  # else this machine cannot know
     return {
         "row": VERSION,
         "machine": machine or (hardware_name(checked_device(None)) if near else "not told"),

@@ -16,9 +16,9 @@ from tqdm import tqdm
 from engine.lab.study.claims import CLAIMS, DRAFT_FORWARD, Beside, Claim
 from engine.lab.study.counts import Counting, Counts, added
 from engine.lab.study.tables import EQUAL_DRAFTS, TEMPERATURES, cases, made
-from engine.measure.options import first_prompts, load_given
-from engine.measure.racing import allows
-from engine.measure.verdict import interval, mean, resamples
+from engine.measure.options import first_prompts, load_pair_of_options
+from engine.measure.racing import reason_against
+from engine.measure.verdict import confidence_interval, draw_resamples, geometric_mean
 from engine.measure.words import TOO_FEW
 from engine.race import BASELINE, Settings
 from engine.systems import find
@@ -47,8 +47,10 @@ class Gain(NamedTuple):
 def gain(more: list[float], than: list[float], published: float = 1.0) -> Gain:
     """From two lists of counts by prompt, all above 0, by a bootstrap over prompts. The same counts give the same interval."""
     quotients = [mine / other for mine, other in zip(more, than, strict=True)]
-    low, high = interval(quotients, resamples(len(quotients), seed=0))
-    return Gain(mean(more), mean(than), mean(quotients), low, high, len(quotients), published)
+    low, high = confidence_interval(quotients, draw_resamples(len(quotients), seed=0))
+    return Gain(
+        geometric_mean(more), geometric_mean(than), geometric_mean(quotients), low, high, len(quotients), published
+    )
 
 
 def lacking(found: Gain) -> str:
@@ -104,7 +106,7 @@ def compared(
 def judge(counting: Counting, claim: Claim, temperatures: tuple[float, ...]) -> dict:
     """The claim's row, as --json prints it. Nothing is counted where the pair cannot run a system that the claim needs."""
     endless = "A constraint needs a stop token, and this pair has none." if claim.constraint else ""
-    reasons = filter(None, (allows(counting.pair, find(name)) for name in claim.systems))
+    reasons = filter(None, (reason_against(counting.pair, find(name)) for name in claim.systems))
     row = {
         "row": claim.row,
         "claim": claim.says,
@@ -158,7 +160,7 @@ def main(options: Namespace) -> dict:
     prompts = {domain: first_prompts(domain, options.prompts) for domain in options.domains.split(",")}
     for temperature in options.temperatures or TEMPERATURES:
         Settings("a prompt", (BASELINE,), temperature=temperature, max_new_tokens=options.tokens)
-    pair = load_given(options).in_shapes({})
+    pair = load_pair_of_options(options).in_shapes({})
     together = [prompt for texts in prompts.values() for prompt in texts]
     counting, rows = Counting(pair, together, options.tokens), []
     if claims:

@@ -7,10 +7,10 @@ from statistics import mean
 from typing import Any, NamedTuple
 
 from engine.acceptance import ACCEPTANCES
-from engine.measure.ways import rounds_behind
+from engine.measure.ways import iterate_rounds
 from engine.models.earlier_texts import Memory
 from engine.models.pairs import LoadedPair
-from engine.race import BASELINE, Race, Settings, encoded
+from engine.race import BASELINE, Race, Settings, encode_prompt
 from engine.record.trace import Trace
 from engine.sampling import Sampling
 from engine.systems import find
@@ -57,7 +57,7 @@ def judged(
     for prompt in prompts:
         for texts in found.values():
             texts.append([])
-        for done in rounds_behind(pair, mix, encoded(pair, prompt), tokens, sampling):
+        for done in iterate_rounds(pair, mix, encode_prompt(pair, prompt), tokens, sampling):
             for rule, texts in found.items():
                 tries = (Sampling(temperature, seed=seed) for seed in range(1, JUDGEMENTS + 1))
                 part = ACCEPTANCES[rule]()
@@ -75,7 +75,7 @@ def asked_again(pair: LoadedPair, prompts: list[str], tokens: int) -> list[str]:
     answers = [traced(pair, prompt, BASELINE, tokens, 0.0).text for prompt in prompts]
     texts = [f"{prompt}{answer}\n\n{prompt}" for prompt, answer in zip(prompts, answers, strict=True)]
     for text in texts:
-        encoded(pair, text)
+        encode_prompt(pair, text)
     return texts
 
 

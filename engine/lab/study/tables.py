@@ -6,7 +6,7 @@ from statistics import mean, stdev
 from tqdm import tqdm
 
 from engine.lab.study.counts import added, counted, judged
-from engine.measure.racing import allows
+from engine.measure.racing import reason_against
 from engine.models.pairs import LoadedPair
 from engine.race import SHAPE
 from engine.systems import SYSTEMS, find
@@ -76,7 +76,7 @@ def made(
         yield (domains := ", ".join(prompts)), rows, rule_table(domains, rows)
         return
     runs = [(system, t, shape) for system, shape in cases()[name] for t in temperatures or TEMPERATURES]
-    reasons = {system: allows(pair, find(system)) for system, _, _ in runs}
+    reasons = {system: reason_against(pair, find(system)) for system, _, _ in runs}
     for domain, texts in prompts.items():
         bar = tqdm([run for run in runs if not reasons[run[0]]], desc=f"{name}, {domain}", unit="run")
         rows = [count(pair, texts, system, tokens, temperature, **shape) for system, temperature, shape in bar]

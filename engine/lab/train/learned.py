@@ -22,7 +22,7 @@ from engine.lab.train.self_written.requests import Requests, from_data, from_pro
 from engine.lab.train.self_written.rows import write_ids, write_shards
 from engine.lab.train.width import width_for
 from engine.lab.train.writing import ROW, own_text
-from engine.measure.options import CURVE, writable
+from engine.measure.options import CURVE, validate_output_path
 from engine.models.loading import TRAINED_ON, checked_device, load_model, load_tokenizer_and_config, stop_ids
 from engine.models.pairs import EMBEDDED, PAIRS, Checkpoint
 from engine.models.quantising import kept_in
@@ -235,7 +235,7 @@ def train_learned(options: argparse.Namespace, prompts: tuple[list[str], list[st
     del target  # the net keeps the tables that it reads
     figures = taught(net, options, seen, work)
     net.save(options.out / name)
-    shutil.copy(log_of(work, name), writable(options.curve or options.out / name / CURVE))
+    shutil.copy(log_of(work, name), validate_output_path(options.curve or options.out / name / CURVE))
     print(json.dumps(figures))
     print(f"{name} is written to {options.out / name}.")
 

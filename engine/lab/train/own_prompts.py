@@ -18,16 +18,16 @@ from engine.forward.session import tapped_layers
 from engine.lab.train.data import DOMAINS
 from engine.lab.train.learned import Written, observed, taught, train_learned
 from engine.lab.train.writing import ROW, TEMPERATURES, kept, together
-from engine.measure.prompts import read
-from engine.measure.verdict import CONFIDENCE, ends, resamples
+from engine.measure.prompts import read_prompts
+from engine.measure.verdict import CONFIDENCE, draw_resamples, percentile_ends
 from engine.models.loading import load
 from engine.models.pairs import PAIRS, LoadedPair, Pair, short_name
 from engine.nets import Net, net_in
 from engine.nets.dflash import DFlash
 from engine.nets.eagle import Eagle
 from engine.nets.medusa import MedusaStack
-from engine.race import Race, Settings, encoded
-from engine.record.parsing import shown
+from engine.race import Race, Settings, encode_prompt
+from engine.record.parsing import quote
 from engine.sampling import seeded
 
 FEWEST = 12  # prompts, so that three are held out
@@ -47,7 +47,7 @@ def train_on_prompts(options: Namespace) -> dict:
     Raises `ValueError` for prompts, options and drafters that cannot be trained on or with.
     """
     refuse_options(options)
-    learn, held_out = parted([prompt.text for prompt in read(options.prompts, fewest=FEWEST)])
+    learn, held_out = parted([prompt.text for prompt in read_prompts(options.prompts, fewest=FEWEST)])
     alone = given_target(options).alone
     pair = replace(load(alone, options.device), raw=options.raw)
     before, net = (net_in(options.start, pair.target.model) for _ in range(2))
@@ -86,7 +86,7 @@ def train_first(options: Namespace) -> dict:
 
     Raises `ValueError` for prompts and options that cannot be trained with.
     """
-    learn, held_out = parted([prompt.text for prompt in read(options.prompts, fewest=FEWEST)])
+    learn, held_out = parted([prompt.text for prompt in read_prompts(options.prompts, fewest=FEWEST)])
     train_learned(options, (learn, held_out))
     pair = replace(load(given_target(options).alone, options.device), raw=options.raw)
     folder = options.out / options.recipe
@@ -153,9 +153,9 @@ def tokenised(pair: LoadedPair, prompts: list[str]) -> list[list[int]]:
     found = []
     for prompt in prompts:
         try:
-            found.append(encoded(pair, Settings(prompt).prompt)[-LONGEST:])
+            found.append(encode_prompt(pair, Settings(prompt).prompt)[-LONGEST:])
         except ValueError as error:
-            raise ValueError(f"{error} It is the prompt {shown(prompt)} of --prompts.") from error
+            raise ValueError(f"{error} It is the prompt {quote(prompt)} of --prompts.") from error
     return found
 
 
@@ -195,7 +195,7 @@ def raced(pair: LoadedPair, net: Net, prompts: list[str], when: str) -> np.ndarr
 
 def compared(was: np.ndarray, now: np.ndarray) -> dict:
     """Tau before and after, as `raced` gives both, and the gain, whose interval is a bootstrap over the prompts that both share."""
-    drawn = resamples(len(was), seed=0)
+    drawn = draw_resamples(len(was), seed=0)
     means = [each[drawn].sum(1) for each in (was, now)]
     gains = (means[1][:, 0] / means[1][:, 1]) / (means[0][:, 0] / means[0][:, 1])
     before, after = (float(each[:, 0].sum() / each[:, 1].sum()) for each in (was, now))
@@ -204,7 +204,7 @@ def compared(was: np.ndarray, now: np.ndarray) -> dict:
         "before": before,
         "after": after,
         "gain": after / before,
-        "interval": ends(gains).tolist(),
+        "interval": percentile_ends(gains).tolist(),
         "written": after > before,
     }
 

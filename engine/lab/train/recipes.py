@@ -13,7 +13,7 @@ from pathlib import Path
 from engine.lab.train.learned import train_learned
 from engine.lab.train.own_prompts import train_first, train_on_prompts
 from engine.lab.train.pair import train_draft, train_pair
-from engine.measure.options import ASSETS, own_place
+from engine.measure.options import ASSETS, choose_output_path
 from engine.models.loading import TRAINED_ON, checked_device
 from engine.models.pairs import EMBEDDED, MODELS, short_name
 
@@ -44,9 +44,9 @@ def place(options: Namespace) -> Path:
     """The folder that the recipe writes to. Raises `ValueError` where none is given for a pair that the repository does not ship."""
     if options.recipe == "pair":
         folders = {size: MODELS / name for name, size in EMBEDDED.items()}
-        return own_place(options.out, folders.get(options.size), f"a target of {options.size} parameters")
+        return choose_output_path(options.out, folders.get(options.size), f"a target of {options.size} parameters")
     if options.recipe == "draft":
-        return own_place(options.out, MODELS / options.pair / "draft", options.pair)
+        return choose_output_path(options.out, MODELS / options.pair / "draft", options.pair)
     if options.target:
         return options.out or DRAFTERS / short_name(options.target)
     return options.out or (MODELS / options.pair / "drafters" if shipped(options) else DRAFTERS / options.pair)

@@ -11,7 +11,7 @@ from engine.batch import decode_together
 from engine.measure.racing import Work
 from engine.models.constraint import constraint_of
 from engine.models.pairs import LoadedPair
-from engine.race import Settings, encoded
+from engine.race import Settings, encode_prompt
 from engine.record.quiet import Quiet
 from engine.sampling import Sampling
 from engine.systems import find
@@ -47,7 +47,7 @@ def sequences_of(pair: LoadedPair, prompts: list[str], asked: Settings, count: i
     bound, device = constraint_of(pair, asked.constraint), pair.target.noise_place
     return [
         (
-            encoded(pair, prompts[index % len(prompts)]),
+            encode_prompt(pair, prompts[index % len(prompts)]),
             Sampling(asked.temperature, seed=asked.seed + index // len(prompts), device=device, constraint=bound),
         )
         for index in range(count)

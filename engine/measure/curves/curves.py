@@ -12,14 +12,14 @@ from typing import Any
 from engine.measure.curves.batches import BatchRun, decode_in_steps, sequences_of
 from engine.measure.curves.findings import FINDINGS
 from engine.measure.curves.sweep import Plan, Sweep
-from engine.measure.options import gallery, held_out
+from engine.measure.options import load_gallery, load_held_out_prompts
 from engine.measure.racing import Work
-from engine.measure.ways import in_turn
+from engine.measure.ways import rotate_names
 from engine.models.cache_memory import too_large
 from engine.models.pairs import LoadedPair
-from engine.race import BASELINE, Settings, encoded
-from engine.record.disturbance import BUSY, run_of_many
-from engine.record.parsing import shown
+from engine.race import BASELINE, Settings, encode_prompt
+from engine.record.disturbance import BUSY, describe_batch_disturbance
+from engine.record.parsing import quote
 from engine.record.quiet import Message, Quiet, Steps
 from engine.record.trace import Step, Trace
 from engine.systems import find
@@ -52,9 +52,9 @@ class CurveLine:
         return {"title": self.title, "text": self.text, "points": self.points}
 
 
-def texts() -> dict[str, tuple[str, ...]]:
+def load_prompts_by_kind() -> dict[str, tuple[str, ...]]:
     """Prompts by kind: "easy" texts repeat themselves, "hard" ones are in languages that the models have hardly read."""
-    domains, stranger = gallery(), held_out()["hostile"]
+    domains, stranger = load_gallery(), load_held_out_prompts()["hostile"]
     return {
         "easy": tuple(each["prompt"] for each in domains["stories"][:3]),
         "hard": tuple(stranger[at] for at in FOREIGN),
@@ -65,10 +65,10 @@ def texts() -> dict[str, tuple[str, ...]]:
 def lines_of(curve: str, drafts: bool) -> list[CurveLine]:
     """The curve's lines. A pair without a draft model guesses from the text alone. Raises `ValueError` for an unknown curve."""
     if not isinstance(curve, str) or curve not in TOKENS:
-        raise ValueError(f"There is no curve {shown(curve)}. Available: {', '.join(TOKENS)}.")
+        raise ValueError(f"There is no curve {quote(curve)}. Available: {', '.join(TOKENS)}.")
     drafter = "model" if drafts else "lookup"
     tree, chain = (f"{drafter}/{policy}/token_match" for policy in ("best_first", "chain"))
-    every = texts()["each"]
+    every = load_prompts_by_kind()["each"]
 
     def budget(
         system: str, prompts: tuple[str, ...], nodes: tuple[int, ...], heats: tuple[float, ...], depth: int
@@ -91,7 +91,7 @@ def lines_of(curve: str, drafts: bool) -> list[CurveLine]:
     if curve == "chain":
         found = []
         for name, heat in (("easy", 0.0), ("hard", HEAT)):
-            prompts = texts()[name]
+            prompts = load_prompts_by_kind()[name]
             found.append(CurveLine("draft chain", chain, name, chains(prompts, heat)))
             found.append(CurveLine("draft tree", tree, name, budget(tree, prompts, EQUAL, (heat,), DEEPEST)))
         return found
@@ -114,7 +114,7 @@ def amount_of(pair: LoadedPair, curve: str) -> tuple[list[str], int, int]:
 
 
 def batch_prompts() -> list[str]:
-    return [each["prompt"] for domain in gallery().values() for each in domain]
+    return [each["prompt"] for domain in load_gallery().values() for each in domain]
 
 
 def place_of(curve: str, cell: Message) -> float:
@@ -178,7 +178,7 @@ def measure_batches(pair: LoadedPair, lines: list[CurveLine]) -> Steps:
     """The points of every line, size by size. Sizes whose caches do not fit the memory are left out."""
     prompts, tokens = batch_prompts(), TOKENS["batch"]
     asked = Settings(prompts[0], max_new_tokens=tokens)
-    rows = min(pair.context, max(len(encoded(pair, prompt)) for prompt in prompts) + tokens) + LARGEST_TREE
+    rows = min(pair.context, max(len(encode_prompt(pair, prompt)) for prompt in prompts) + tokens) + LARGEST_TREE
     sizes = [size for size in SIZES if not too_large(pair, size, rows)]
     sequences = sequences_of(pair, prompts, asked, max(sizes, default=0))
     settings = [BASELINE, *(line.system for line in lines)]
@@ -186,9 +186,11 @@ def measure_batches(pair: LoadedPair, lines: list[CurveLine]) -> Steps:
     for size in sizes:
         runs: dict[str, list[BatchRun]] = {setting: [] for setting in settings}
         for again in range(RUNS + 1):
-            for setting in in_turn(settings, again):
+            for setting in rotate_names(settings, again):
                 most = tokens if again else WARM_UP_TOKENS
-                run = yield from told(decode_in_steps(pair, setting, sequences[:size], most), spent / sum(sizes))
+                run = yield from report_first_step(
+                    decode_in_steps(pair, setting, sequences[:size], most), spent / sum(sizes)
+                )
                 runs[setting] += [run] if again else []
         spent += size
         for number, line in enumerate(lines):
@@ -196,7 +198,7 @@ def measure_batches(pair: LoadedPair, lines: list[CurveLine]) -> Steps:
             yield {"point": line.points[-1], "line": number, "done": spent / sum(sizes)}
 
 
-def told(work: Work[BatchRun], done: float) -> Work[BatchRun]:
+def report_first_step(work: Work[BatchRun], done: float) -> Work[BatchRun]:
     """The work's steps, the first of which says how far all is. Returns what the work returns."""
     yield {"done": done}
     return (yield from work)
@@ -207,7 +209,7 @@ def batch_point(size: int, setting: str, runs: dict[str, list[BatchRun]]) -> Mes
     middle = {name: sorted(some, key=attrgetter("speed"))[len(some) // 2] for name, some in runs.items()}
     plain, mine = middle[BASELINE], middle[setting]
     disturbed = (
-        run_of_many(
+        describe_batch_disturbance(
             name,
             middle[name].steps,
             [each.steps for each in runs[name]],

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
-from engine.record.headline import is_level
+from engine.record.headline import is_tie
 
 Lines = list[dict[str, Any]]
 
 
-def times(ratio: float) -> str:
+def format_ratio(ratio: float) -> str:
     return f"{ratio:.1f}×"
 
 
@@ -21,12 +21,12 @@ def find_peak(lines: Lines) -> str:
     """Where more nodes stop paying."""
     [line] = lines
     peak, last = peak_of(line), line["points"][-1]
-    said = f"Speed peaks at {peak['x']} nodes with {times(peak['speedup'])} plain decoding’s."
+    said = f"Speed peaks at {peak['x']} nodes with {format_ratio(peak['speedup'])} plain decoding’s."
     if peak is last:
         return f"{said} It still climbs there."
     return (
         f"{said} From there to {last['x']} nodes tokens a pass still go from {peak['tau']:.1f} to {last['tau']:.1f}, "
-        f"but a pass takes so much longer that {times(last['speedup'])} is left."
+        f"but a pass takes so much longer that {format_ratio(last['speedup'])} is left."
     )
 
 
@@ -42,12 +42,12 @@ def find_heat(lines: Lines) -> str:
     ]
     best = sum(tree["tau"] >= straight["tau"] for straight, _, tree in pairs)
     return (
-        f"{crossing_words(heats, ahead, shallow['title'])} Chain against tree: {', '.join(ends)}. "
+        f"{describe_crossing(heats, ahead, shallow['title'])} Chain against tree: {', '.join(ends)}. "
         f"The {deep['title']} writes at least as many as the chain at {best} of {len(pairs)} temperatures."
     )
 
 
-def crossing_words(heats: list[float], ahead: list[float], title: str) -> str:
+def describe_crossing(heats: list[float], ahead: list[float], title: str) -> str:
     """Where a tree that is ahead at some of the temperatures overtakes the chain."""
     more = f"The {title} writes more tokens a pass than the chain"
     if not ahead:
@@ -68,21 +68,25 @@ def find_shape(lines: Lines) -> str:
     return (
         f"With {chain['x']} nodes on easy text the chain writes {chain['tau']:.1f} tokens a pass and the tree {tree['tau']:.1f}: "
         f"where the drafter is sure, a tree is a chain too. On hard text it is {hard_chain['tau']:.1f} against {hard_tree['tau']:.1f}, "
-        f"and {times(hard_chain['speedup'])} against {times(hard_tree['speedup'])} plain decoding’s speed."
+        f"and {format_ratio(hard_chain['speedup'])} against {format_ratio(hard_tree['speedup'])} plain decoding’s speed."
     )
 
 
 def find_size(lines: Lines) -> str:
     """At how many sequences the gain vanishes."""
     first = lines[0]["points"][0]
-    begun = f"Alone, the {lines[0]['title']} has {times(first['speedup'])} plain decoding’s speed."
+    begun = f"Alone, the {lines[0]['title']} has {format_ratio(first['speedup'])} plain decoding’s speed."
     ends = []
     for line in lines:
         lost = next(
-            (point["x"] for point in line["points"] if point["speedup"] < 1 and not is_level(point["speedup"])), None
+            (point["x"] for point in line["points"] if point["speedup"] < 1 and not is_tie(point["speedup"])), None
         )
         last = line["points"][-1]
-        gone = f"is slower from {lost} sequences on" if lost else f"still has {times(last['speedup'])} at {last['x']}"
+        gone = (
+            f"is slower from {lost} sequences on"
+            if lost
+            else f"still has {format_ratio(last['speedup'])} at {last['x']}"
+        )
         ends.append(f"the {line['title']} {gone}")
     return f"{begun} In a batch {' and '.join(ends)}: more sequences fill the pass as guesses did."
 

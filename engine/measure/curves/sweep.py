@@ -9,12 +9,12 @@ from functools import partial
 from itertools import chain, product
 from statistics import median
 
-from engine.measure.racing import until_believed
+from engine.measure.racing import retry_disturbed
 from engine.models.pairs import LoadedPair
-from engine.race import BASELINE, Race, Settings, checked
-from engine.record.disturbance import disturbed_twice
-from engine.record.headline import is_level
-from engine.record.parsing import shown
+from engine.race import BASELINE, Race, Settings, validate_setting
+from engine.record.disturbance import describe_repeated_disturbance
+from engine.record.headline import is_tie
+from engine.record.parsing import quote
 from engine.record.quiet import Message, Quiet, Steps
 from engine.record.race_file import worst_of
 from engine.record.trace import Trace
@@ -46,23 +46,24 @@ class Plan:
 
     def __post_init__(self):
         if not isinstance(self.grid, str) or self.grid not in GRIDS:
-            raise ValueError(f"Unknown grid {shown(self.grid)}. Available: {', '.join(GRIDS)}.")
+            raise ValueError(f"Unknown grid {quote(self.grid)}. Available: {', '.join(GRIDS)}.")
         if not find(self.system).guesses:
             trees = ", ".join(name for name in SYSTEMS if name != BASELINE)
             raise ValueError(
-                f"{shown(self.system)} drafts no tree, so there is nothing to sweep. Choose one of {trees}."
+                f"{quote(self.system)} drafts no tree, so there is nothing to sweep. Choose one of {trees}."
             )
         alone = re.split("[:!]", self.system)[0]
         if alone != self.system:
             raise ValueError(
-                f"A sweep gives {alone} its shapes and takes it as it should be: name it {shown(alone)}, not {shown(self.system)}."
+                f"A sweep gives {alone} its shapes and takes it as it should be: "
+                f"name it {quote(alone)}, not {quote(self.system)}."
             )
         for name in SWEPT:
             object.__setattr__(self, name, self.values(name))
         x, y = GRIDS[self.grid]
         if (count := len(getattr(self, x)) * len(getattr(self, y))) > CELLS:
             raise ValueError(f"The grid has {count:,} cells, at most {CELLS} are measured. Leave out some values.")
-        if checked("max_new_tokens", self.max_new_tokens) > TOKENS:
+        if validate_setting("max_new_tokens", self.max_new_tokens) > TOKENS:
             raise ValueError(f"A sweep writes at most {TOKENS} new tokens a cell, got {self.max_new_tokens:,}.")
         prompts = tuple(self.prompts) if isinstance(self.prompts, list | tuple) else (self.prompts,)
         if not 1 <= len(prompts) <= PROMPTS:
@@ -73,7 +74,9 @@ class Plan:
 
     def values(self, name: str) -> tuple[int | float, ...]:
         given = getattr(self, name)
-        values = tuple(checked(name, each) for each in (given if isinstance(given, list | tuple) else (given,)))
+        values = tuple(
+            validate_setting(name, each) for each in (given if isinstance(given, list | tuple) else (given,))
+        )
         if not values:
             raise ValueError(f"{name.capitalize()} has no value. Give at least one.")
         if twice := [value for value, count in Counter(values).items() if count > 1]:
@@ -157,9 +160,9 @@ class Sweep:
         try:
             for prompt in self.plan.prompts:
                 settings = self.plan.settings(prompt, (BASELINE, shaped), setting["temperature"])
-                for race in until_believed(self.pair, partial(self.race, settings, shaped)):
+                for race in retry_disturbed(self.pair, partial(self.race, settings, shaped)):
                     both = [lane.trace for lane in race.lanes]
-                    for due in race.watched(TICK_SECONDS):
+                    for due in race.run_watched(TICK_SECONDS):
                         done = max(done, written + sum(len(trace.tokens) for trace in both))
                         yield progress(done / whole) if due else Quiet.STEP
                 traces.append(both)
@@ -174,7 +177,7 @@ class Sweep:
                 self.verify_ms.setdefault(len(step.tokens), []).append(1000 * step.seconds["verify"])
         same = worst_of([result["identical"] for result in results])
         disturbed = next(filter(None, (result["disturbed"] for result in results)), "")
-        return {**place, **figures(*zip(*traces, strict=True)), "identical": same, "disturbed": disturbed}
+        return {**place, **compute_figures(*zip(*traces, strict=True)), "identical": same, "disturbed": disturbed}
 
     def race(self, settings: Settings, shaped: str) -> Race:
         """A race whose first calls are paid. They are paid once a system on a CPU, and once a shape on a GPU."""
@@ -186,34 +189,34 @@ class Sweep:
     def summary(self) -> dict:
         measured = [cell for cell in self.cells if "refused" not in cell]
         heats = dict.fromkeys(cell["temperature"] for cell in measured)
-        best = [recommended([cell for cell in measured if cell["temperature"] == heat]) for heat in heats]
+        best = [find_recommended([cell for cell in measured if cell["temperature"] == heat]) for heat in heats]
         disturbed = sum(bool(cell["disturbed"]) for cell in measured)
         often = {rows: ms for rows, ms in sorted(self.verify_ms.items()) if len(ms) >= FEWEST_FORWARDS}
         return {
             "best": [{"x": cell["x"], "y": cell["y"]} for cell, _ in best],
-            "sentence": self.sentence(best) + disturbed_twice(disturbed, len(measured), "cells"),
+            "sentence": self.describe_result(best) + describe_repeated_disturbance(disturbed, len(measured), "cells"),
             "by_depth": self.guesses.by_depth(),
             "by_rank": self.guesses.by_rank(),
             "verify_ms": {rows: median(ms) for rows, ms in often.items()},
         }
 
-    def sentence(self, best: list[tuple[dict, dict]]) -> str:
+    def describe_result(self, best: list[tuple[dict, dict]]) -> str:
         if not best:
             return f"No cell could be measured. {self.cells[0]['refused']}"
         if len(best) > 1:
-            each = (f"{cell['nodes']} at {cell['temperature']:g} ({times(cell)})" for cell, _ in best)
+            each = (f"{cell['nodes']} at {cell['temperature']:g} ({format_speedup(cell)})" for cell, _ in best)
             return f"Nodes that paid best, by temperature: {', '.join(each)}."
         cell, fastest = best[0]
         size = f"{cell['tau']:.2f} tokens a pass, {cell['mean_nodes']:.1f} nodes a tree"
-        about = f"{self.named(cell)}, {times(cell)} plain decoding’s speed, {size}"
-        if is_level(fastest["speedup"]):
+        about = f"{self.name_cell(cell)}, {format_speedup(cell)} plain decoding’s speed, {size}"
+        if is_tie(fastest["speedup"]):
             return f"Plain decoding is as fast. Best: {about}."
         if fastest["speedup"] < 1:
             return f"Plain decoding is faster. Nearest: {about}."
-        tie = f" {self.named(fastest).capitalize()} has {times(fastest)} with a larger tree."
+        tie = f" {self.name_cell(fastest).capitalize()} has {format_speedup(fastest)} with a larger tree."
         return f"Best: {about}.{tie if fastest is not cell else ''}"
 
-    def named(self, cell: dict) -> str:
+    def name_cell(self, cell: dict) -> str:
         if self.plan.grid == "shape":
             return f"depth {cell['depth']} and width {cell['width']}"
         return f"{cell['nodes']} nodes at temperature {cell['temperature']:g}"
@@ -226,7 +229,7 @@ class WarmRace(Race):
         pass
 
 
-def figures(plain: tuple[Trace, ...], drafted: tuple[Trace, ...]) -> dict:
+def compute_figures(plain: tuple[Trace, ...], drafted: tuple[Trace, ...]) -> dict:
     """A cell's figures, over all its prompts; times are the lanes' own clocks."""
     steps = [step for trace in drafted for step in trace.steps]
     mine, base, shares = seconds_per_token(drafted), seconds_per_token(plain), time_shares(drafted)
@@ -242,7 +245,7 @@ def figures(plain: tuple[Trace, ...], drafted: tuple[Trace, ...]) -> dict:
     }
 
 
-def recommended(cells: list[dict]) -> tuple[dict, dict]:
+def find_recommended(cells: list[dict]) -> tuple[dict, dict]:
     """The smallest tree within `TIE` of the fastest, and the fastest. A disturbed cell is neither where another one was measured."""
     cells = [cell for cell in cells if not cell["disturbed"]] or cells
     fastest = max(cells, key=lambda cell: cell["speedup"])
@@ -250,5 +253,5 @@ def recommended(cells: list[dict]) -> tuple[dict, dict]:
     return min(close, key=lambda cell: (cell["mean_nodes"], -cell["speedup"])), fastest
 
 
-def times(cell: dict) -> str:
+def format_speedup(cell: dict) -> str:
     return f"{cell['speedup']:.2f}×"

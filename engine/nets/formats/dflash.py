@@ -207,9 +207,8 @@ def masks_of(folder: Path, config: dict[str, Any], own: dict[str, Any]) -> tuple
                 f"{folder} sets causal to {own['causal']!r} in dflash_config, and engines differ in whether it is for layers with "
                 "a window. Say is_causal in config.json, as the drafter was trained."
             )
-    masks = tuple(
-        LayerMask(window if each == SLIDING else 0, each == SLIDING if causal is None else causal) for each in kinds
-    )
+    windows = {FULL: 0, SLIDING: int(window or 0)}
+    masks = tuple(LayerMask(windows[each], each == SLIDING if causal is None else causal) for each in kinds)
     return masks if any(each != LayerMask() for each in masks) else ()
 
 

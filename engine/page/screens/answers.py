@@ -8,22 +8,22 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
-from engine.measure.options import ASSETS, chat_examples, gallery
+from engine.measure.options import ASSETS, load_chat_examples, load_gallery
 from engine.models.pairs import EMBEDDED, LoadedPair
 from engine.page.screens import own_prompts
-from engine.page.screens.cards import card_here, chosen, raceable
-from engine.page.views.wire import replay
-from engine.record.parsing import expect, shown
+from engine.page.screens.cards import choose_pair, describe_system_on_pair, find_raceable_system
+from engine.page.views.wire import serialise_race
+from engine.record.parsing import quote, validate_type
 from engine.record.race_file import Record
 
 Answer = dict[str, object]
-PROMPTS, CHAT_PROMPTS = gallery(), chat_examples()
+PROMPTS, CHAT_PROMPTS = load_gallery(), load_chat_examples()
 CURVES: dict[str, Answer] = json.loads((ASSETS / "results" / "curves.json").read_text("utf-8"))
 EXAMPLES: dict[str, Answer] = json.loads((ASSETS / "results" / "examples.json").read_text("utf-8"))
 RACES = {path.stem: Record.from_json(path.read_text("utf-8")) for path in sorted((ASSETS / "races").glob("*.json"))}
 
 
-def races() -> list[dict[str, str]]:
+def list_recorded_races() -> list[dict[str, str]]:
     """The recorded races as entries of a menu: a race's name, the title of its last lane, its prompt."""
     last = {name: record.lanes[-1] for name, record in RACES.items()}
     return [
@@ -32,16 +32,16 @@ def races() -> list[dict[str, str]]:
     ]
 
 
-def values(value: object, what: str, least: int, most: int) -> list[Any]:
+def validate_list(value: object, what: str, least: int, most: int) -> list[Any]:
     """The value itself, when it is a list of so many. `what` names it in the sentence."""
-    found: list[Any] = expect(list, value, what)
+    found: list[Any] = validate_type(list, value, what)
     if not least <= len(found) <= most:
         raise ValueError(f"{what} must hold {least} to {most} values, got {len(found):,}.")
     return found
 
 
-def answered(make: Callable[..., Answer]) -> Callable[..., Answer]:
-    """The function, which answers with the sentence that refuses what was asked for."""
+def answer_with_refusal(make: Callable[..., Answer]) -> Callable[..., Answer]:
+    """The function, which answers a `ValueError` with its sentence under "refused"."""
 
     @wraps(make)
     def answer(*given: object) -> Answer:
@@ -53,45 +53,45 @@ def answered(make: Callable[..., Answer]) -> Callable[..., Answer]:
     return answer
 
 
-@answered
+@answer_with_refusal
 def look(asked: object, pairs: Sequence[LoadedPair]) -> Answer:
     """The card of a system with one of these pairs, or why there is none. `asked` is two names, the pair's "" for the first."""
-    name, pair = values(asked, "The question", 2, 2)
-    system, found = raceable(name), chosen(pairs, pair)
+    name, pair = validate_list(asked, "The question", 2, 2)
+    system, found = find_raceable_system(name), choose_pair(pairs, pair)
     system.refuse_without(found)
-    return card_here(system, found)
+    return describe_system_on_pair(system, found)
 
 
-@answered
+@answer_with_refusal
 def read_prompts(file: object) -> Answer:
     """The prompts of a visitor's file, given as its name and its text, or what is wrong with it."""
-    return {"prompts": own_prompts.read(*values(file, "The file", 2, 2))}
+    return {"prompts": own_prompts.read_prompt_file(*validate_list(file, "The file", 2, 2))}
 
 
-@answered
+@answer_with_refusal
 def curve(name: object) -> Answer:
     """A recorded curve of Learn, as the last message of its measurement with its day, its command and the processor's name."""
     if not isinstance(name, str) or name not in CURVES:
-        raise ValueError(f"There is no recorded curve {shown(name)}. Available: {', '.join(CURVES)}.")
+        raise ValueError(f"There is no recorded curve {quote(name)}. Available: {', '.join(CURVES)}.")
     return {"curve": CURVES[name]}
 
 
-@answered
+@answer_with_refusal
 def example(name: object) -> Answer:
     """The recorded run that a screen begins with: its messages, and where and when it was recorded."""
     if not isinstance(name, str) or name not in EXAMPLES:
-        raise ValueError(f"There is no recorded example {shown(name)}. Available: {', '.join(EXAMPLES)}.")
+        raise ValueError(f"There is no recorded example {quote(name)}. Available: {', '.join(EXAMPLES)}.")
     return EXAMPLES[name]
 
 
-@answered
+@answer_with_refusal
 def recorded(name: object) -> Answer:
     if not isinstance(name, str) or name not in RACES:
-        raise ValueError(f"There is no recorded race {shown(name)}.")
-    return {"event": replay(RACES[name])}
+        raise ValueError(f"There is no recorded race {quote(name)}.")
+    return {"event": serialise_race(RACES[name])}
 
 
-def opening(name: object, pair: LoadedPair) -> Answer:
+def answer_opening_race(name: object, pair: LoadedPair) -> Answer:
     """The recorded race of that name, for a page to open with. Of a pair that is not embedded no race is kept, so there is none."""
     found = recorded(name)
     return found if "refused" in found or pair.pair.name in EMBEDDED else {}

@@ -17,7 +17,7 @@ from engine.measure.node_order import depth_first
 from engine.models.constraint import constraint_of
 from engine.models.pairs import LoadedPair
 from engine.models.text import label
-from engine.race import Lane, Settings, encoded
+from engine.race import Lane, Settings, encode_prompt
 from engine.record.quiet import Message, Steps
 from engine.rounds.guiding import masked
 from engine.sampling import Sampling
@@ -32,7 +32,7 @@ EXAMPLES, TAIL = 5, 12  # tokens that are shown, and tokens of the text before t
 Measuring = Generator[Message, None, tuple[dict, list[int], torch.Tensor, torch.Tensor]]
 
 
-def measure(pair: LoadedPair, settings: Settings) -> Steps:
+def measure_break(pair: LoadedPair, settings: Settings) -> Steps:
     """Measures the broken system that `settings.systems` ends with, such as ("tree", "tree!mask"), on the settings' prompt and seed.
 
     The temperature is the settings', or 1 where that is 0. It takes a few seconds; close the iterator to cancel.
@@ -61,16 +61,20 @@ def measure(pair: LoadedPair, settings: Settings) -> Steps:
             f"How far {system.name} is off is measured by going back in the target's cache, and this target keeps states. "
             "Race it instead."
         )
-    prompt = encoded(pair, settings.prompt)
+    prompt = encode_prompt(pair, settings.prompt)
     bound = constraint_of(pair, settings.constraint)
     sampling = Sampling(settings.temperature or 1.0, seed=settings.seed, constraint=bound)
     short = replace(settings, max_new_tokens=min(settings.max_new_tokens, TOKENS))
     by_rule = BREAKS[system.broken].parts
-    work = law(pair, system, prompt, sampling) if by_rule else forced(pair, system, short, prompt, sampling)
-    return reported(pair, system, sampling.temperature, work)
+    work = (
+        compare_rules(pair, system, prompt, sampling)
+        if by_rule
+        else compare_forwards(pair, system, short, prompt, sampling)
+    )
+    return report_distance(pair, system, sampling.temperature, work)
 
 
-def reported(pair: LoadedPair, system: System, temperature: float, work: Measuring) -> Steps:
+def report_distance(pair: LoadedPair, system: System, temperature: float, work: Measuring) -> Steps:
     figures, behind, right, wrong = yield from work
     tokens = (right - wrong).abs().topk(EXAMPLES).indices.tolist()
     rows = [
@@ -83,8 +87,10 @@ def reported(pair: LoadedPair, system: System, temperature: float, work: Measuri
 
 
 @torch.inference_mode()
-def forced(pair: LoadedPair, system: System, settings: Settings, prompt: list[int], sampling: Sampling) -> Measuring:
-    """`measure` for a broken target: the right system writes, the broken one verifies its trees, plain decoding visits every node."""
+def compare_forwards(
+    pair: LoadedPair, system: System, settings: Settings, prompt: list[int], sampling: Sampling
+) -> Measuring:
+    """Measures a broken target: the right system writes, the broken one verifies its trees, plain decoding visits every node."""
     right = find(system.name.replace(f"!{system.broken}", ""))
     lane = Lane(pair, right, settings, replace(sampling, temperature=settings.temperature), prompt)
     capacity = len(prompt) + settings.max_new_tokens + LARGEST_TREE
@@ -96,14 +102,14 @@ def forced(pair: LoadedPair, system: System, settings: Settings, prompt: list[in
     try:
         for each in lane.decoding:
             p = sampling.probabilities(each.logits.cpu()).double()
-            wrong, own = broken.verify(each.tree)[0], one_by_one(plain, each)
+            wrong, own = broken.verify(each.tree)[0], forward_one_by_one(plain, each)
             broken.commit(each.verdict.path)
             if guide:
                 wrong, own = system.mask(guide, each.tree, wrong), masked(guide, each.tree, own)
                 guide.advance(each.burst)
             off = sampling.probabilities(wrong.cpu()).double()
-            wrongs.append(distance(p, off))
-            owns.append(distance(p, sampling.probabilities(own.cpu()).double()))
+            wrongs.append(total_variation(p, off))
+            owns.append(total_variation(p, sampling.probabilities(own.cpu()).double()))
             place = max((0, *each.verdict.path), key=lambda node: float(wrongs[-1][node]))
             if (far := float(wrongs[-1][place])) > furthest:
                 behind = text + [each.tree.tokens[node] for node in each.tree.path(place)]
@@ -115,14 +121,14 @@ def forced(pair: LoadedPair, system: System, settings: Settings, prompt: list[in
     wrong = torch.cat(wrongs)
     mean, worst, floor = float(wrong.mean()), float(wrong.max()), float(torch.cat(owns).mean())
     sentence = (
-        f"At {len(wrong)} tree nodes the broken target's distribution is {shown(mean)} away from the right one on average, "
-        f"{shown(worst)} at worst; the right one is {shown(floor)} away from plain decoding, which is rounding."
+        f"At {len(wrong)} tree nodes the broken target's distribution is {format_distance(mean)} away from the right one on average, "
+        f"{format_distance(worst)} at worst; the right one is {format_distance(floor)} away from plain decoding, which is rounding."
     )
     figures = {"wrong": mean, "right": floor, "worst": worst, "floor": None, "places": len(wrong), "draws": None}
     return figures | {"sentence": sentence}, *example
 
 
-def one_by_one(plain: Session, done: Round) -> torch.Tensor:
+def forward_one_by_one(plain: Session, done: Round) -> torch.Tensor:
     """Logits `[N, V]` behind a round's nodes, from forwards of one token, each on a cache of its own path; then commits the path."""
     base, tree = plain.rows, done.tree
     logits: dict[int, torch.Tensor] = {}
@@ -134,8 +140,8 @@ def one_by_one(plain: Session, done: Round) -> torch.Tensor:
 
 
 @torch.inference_mode()
-def law(pair: LoadedPair, system: System, prompt: list[int], sampling: Sampling) -> Measuring:
-    """`measure` where the rule is broken: the law of the first token behind the prompt.
+def compare_rules(pair: LoadedPair, system: System, prompt: list[int], sampling: Sampling) -> Measuring:
+    """Measures a broken rule: the law of the first token after the prompt.
 
     The broken system's tree holds favourites, so it is the same every time. Its own rule decides on that tree again and again, and so
     does token match, which is exact on any tree. Each time the noise is that of another position.
@@ -156,27 +162,28 @@ def law(pair: LoadedPair, system: System, prompt: list[int], sampling: Sampling)
             count[tree.tokens[verdict.path[0]] if verdict.path else verdict.bonus] += 1
         if draw % BATCH == BATCH - 1:
             yield {"break": system.broken, "done": min(0.99, (draw + 1) / DRAWS)}
-    wrong, right = distance(p, counts / DRAWS).tolist()
-    floor = by_chance(p, DRAWS)
+    wrong, right = total_variation(p, counts / DRAWS).tolist()
+    floor = expected_sampling_distance(p, DRAWS)
     sentence = (
-        f"In {DRAWS:,} draws of the first token the naive rule is {shown(wrong)} away from the target's distribution, the exact rule "
-        f"{shown(right)}; chance alone makes {shown(floor)} of so many draws."
+        f"In {DRAWS:,} draws of the first token the naive rule is {format_distance(wrong)} away "
+        f"from the target's distribution, the exact rule {format_distance(right)}; "
+        f"chance alone makes {format_distance(floor)} of so many draws."
     )
     figures = {"wrong": wrong, "right": right, "worst": None, "floor": floor, "places": None, "draws": DRAWS}
     return figures | {"sentence": sentence}, prompt, p, counts[0] / DRAWS
 
 
-def distance(p: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+def total_variation(p: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """Total variation `[...]` between distributions `[..., V]`."""
     return (p - other).abs().sum(-1) / 2
 
 
-def by_chance(p: torch.Tensor, draws: int) -> float:
+def expected_sampling_distance(p: torch.Tensor, draws: int) -> float:
     """The expected distance between `p [V]` and the frequencies of `draws` draws from it (de Moivre's mean absolute deviation)."""
     p = p.double()[(p > 0) & (p < 1)]
     return float((p * (1 - p) * Binomial(draws - 1, p).log_prob((draws * p).floor()).exp()).sum())
 
 
-def shown(value: float) -> str:
+def format_distance(value: float) -> str:
     """A distance as people read it, without an exponent."""
     return f"{value:.2f}" if value >= 0.005 else f"{value:.7f}"

@@ -10,8 +10,8 @@ from engine.contracts import IDEAS, Part
 from engine.drafters import DRAFTERS
 from engine.models.pairs import EMBEDDED, OFFERED, LoadedPair
 from engine.policies import POLICIES
-from engine.race import SHAPE, checked
-from engine.record.parsing import shown
+from engine.race import SHAPE, validate_setting
+from engine.record.parsing import quote
 from engine.remote.server import Server
 from engine.rounds.pair_costs import PairCosts
 from engine.rounds.state_costs import measured_states
@@ -50,51 +50,51 @@ WAYS = {  # what the page says of the forward that runs
 CHAT = "The target has a chat template: a prompt is sent as a user's message, and the text below it is the reply."
 
 
-def model_words(pair: LoadedPair) -> str:
+def describe_model(pair: LoadedPair) -> str:
     """What stands beside the prompt: what may be expected of the model."""
     if pair.pair.name in EMBEDDED:
         return "toy model: English children’s stories, Python, sums"
     return pair.title
 
 
-def introduced(pair: LoadedPair) -> dict[str, Any]:
+def describe_pair(pair: LoadedPair) -> dict[str, Any]:
     """What the page's head says of the pair. A `chat` gets other prompts to try."""
     return {
         "pair": pair.title + " · chat" * pair.chat + f" · {pair.hardware} · {pair.dtype}, {pair.target.way}",
-        "way": " ".join([WAYS[pair.target.way], *chat_words(pair)]),
+        "way": " ".join([WAYS[pair.target.way], *describe_chat(pair)]),
         "chat": pair.chat,
         "title": pair.title,
-        "lacks": lacks(pair),
+        "lacks": list_unraceable(pair),
     }
 
 
-def chat_words(pair: LoadedPair) -> list[str]:
+def describe_chat(pair: LoadedPair) -> list[str]:
     """What is said of the chat template and of how it is used; nothing of a pair that does not chat."""
     if not pair.chat:
         return []
-    before = [f"A system message stands before each prompt: {shown(pair.system)}."] if pair.system else []
+    before = [f"A system message stands before each prompt: {quote(pair.system)}."] if pair.system else []
     thinks = [] if pair.thinking is None else [f"Thinking is switched {'on' if pair.thinking else 'off'}."]
     return [CHAT, *before, *thinks]
 
 
-def lacks(pair: LoadedPair) -> dict[str, dict[str, dict[str, str]]]:
-    """What the pair cannot race: by kind ("systems", or a kind of parts) and name, what it needs and the sentence that refuses it."""
+def list_unraceable(pair: LoadedPair) -> dict[str, dict[str, dict[str, str]]]:
+    """What the pair cannot race, by kind ("systems", or a kind of parts) and name, what it needs and the sentence that refuses it."""
     found = {"systems": {name: system.lack(pair) for name, system in SYSTEMS.items()}}
     found |= {kind: {name: part.lack(pair) for name, part in names.items()} for kind, names in KINDS.items()}
     return {kind: {name: vars(lack) for name, lack in each.items() if lack} for kind, each in found.items()}
 
 
-def chosen(pairs: Sequence[LoadedPair], name: object) -> LoadedPair:
+def choose_pair(pairs: Sequence[LoadedPair], name: object) -> LoadedPair:
     """The pair of that name, the first one for "" and None. Raises `ValueError` for a name that none of them has."""
     if name is None or name == "":
         return pairs[0]
     named = {each.pair.name: each for each in pairs}
     if not isinstance(name, str) or name not in named:
-        raise ValueError(f"There is no pair {shown(name)} here. Available: {', '.join(named)}.")
+        raise ValueError(f"There is no pair {quote(name)} here. Available: {', '.join(named)}.")
     return named[name]
 
 
-def offered(pairs: Sequence[LoadedPair]) -> list[dict[str, Any]]:
+def list_offered_pairs(pairs: Sequence[LoadedPair]) -> list[dict[str, Any]]:
     """The pairs that a visitor may choose from, all of them of `OFFERED`, the smallest first; none where there is no choice.
 
     The page's `own` is the first of `pairs`. `verify_ms`: forwards as measured here so far. The switch says the size, `pair` does not.
@@ -104,7 +104,7 @@ def offered(pairs: Sequence[LoadedPair]) -> list[dict[str, Any]]:
         return []
     choice = []
     for each in pairs:
-        name, size, said = each.pair.name, OFFERED[each.pair.name], introduced(each)
+        name, size, said = each.pair.name, OFFERED[each.pair.name], describe_pair(each)
         about = {
             "name": name,
             "size": size,
@@ -117,14 +117,14 @@ def offered(pairs: Sequence[LoadedPair]) -> list[dict[str, Any]]:
     return sorted(choice, key=lambda each: list(OFFERED).index(each["name"]))
 
 
-def card(system: System) -> dict[str, object]:
+def describe_system(system: System) -> dict[str, object]:
     """What the page says about a system. `guesses`: it drafts. `limits`: depth, width and nodes are only limits of its tree."""
     return asdict(system) | {"guarantee": system.guarantee, "guesses": system.guesses, "limits": system.limits}
 
 
-def card_here(system: System, pair: LoadedPair) -> dict[str, object]:
+def describe_system_on_pair(system: System, pair: LoadedPair) -> dict[str, object]:
     """The card. Once measured: `costs`, which choose drafter and shape, and what trees cost beside chains in a target with `states`."""
-    said = card(system)
+    said = describe_system(system)
     if system.guesses and pair.target.way == "states" and (found := measured_states(pair)):
         said["states"] = found.words
     if (system.counted(pair) or system.parts[0].choices(pair)) and PairCosts(pair).is_measured(system.drafter):
@@ -133,11 +133,11 @@ def card_here(system: System, pair: LoadedPair) -> dict[str, object]:
     return said
 
 
-def cards() -> dict[str, dict[str, object]]:
-    return {name: card(system) for name, system in SYSTEMS.items()}
+def describe_all_systems() -> dict[str, dict[str, object]]:
+    return {name: describe_system(system) for name, system in SYSTEMS.items()}
 
 
-def remote_card(server: Server) -> dict[str, object]:
+def describe_remote_lane(server: Server) -> dict[str, object]:
     """What the page says about a remote lane. It has no parts and no shape of its own."""
     said = {name: getattr(server, name) for name in ("name", "title", "idea", "guarantee")}
     said |= dict.fromkeys(("drafter", "policy", "acceptance"), "") | dict.fromkeys(("guesses", "limits"), False)
@@ -145,7 +145,7 @@ def remote_card(server: Server) -> dict[str, object]:
     return said | dict.fromkeys(SHAPE, 1) | {"source": "the command line of this server", "cost": cost}
 
 
-def parts() -> dict[str, dict[str, dict[str, str]]]:
+def describe_parts() -> dict[str, dict[str, dict[str, str]]]:
     """What every part that a system can be mixed from says about itself, by kind and name."""
     return {
         kind: {name: {"title": part.title, "about": part.about, "source": part.source} for name, part in names.items()}
@@ -153,34 +153,34 @@ def parts() -> dict[str, dict[str, dict[str, str]]]:
     }
 
 
-def raceable(name: object) -> System:
+def find_raceable_system(name: object) -> System:
     """The system of that name. Raises `ValueError` when there is none, or when no race may have its shape."""
     system = find(name)
     for dial in SHAPE:
-        checked(dial, getattr(system, dial))
+        validate_setting(dial, getattr(system, dial))
     return system
 
 
-def shape(name: object, pairs: Sequence[LoadedPair], pair: object = "") -> dict[str, int]:
+def choose_shape(name: object, pairs: Sequence[LoadedPair], pair: object = "") -> dict[str, int]:
     """What the dials take with this system and pair: its shape in a race, or its own until that is measured; {} for unknown names."""
     try:
-        system, found = raceable(name), chosen(pairs, pair)
+        system, found = find_raceable_system(name), choose_pair(pairs, pair)
     except ValueError:
         return {}
-    return system.own_shape if undecided(system, found) else system.shape(found)
+    return system.own_shape if is_shape_unmeasured(system, found) else system.shape(found)
 
 
-def undecided(system: System, pair: LoadedPair) -> bool:
+def is_shape_unmeasured(system: System, pair: LoadedPair) -> bool:
     """Whether its shape depends on what is not measured yet."""
     return bool(system.counted(pair)) and not PairCosts(pair).is_measured(system.drafter)
 
 
-def unbroken(name: Any) -> Any:
+def strip_break(name: Any) -> Any:
     """The system's name without its break. What is no name is refused where systems are found."""
     return name.partition("!")[0] if isinstance(name, str) else name
 
 
-def label(system: System) -> str:
+def label_system(system: System) -> str:
     """The system's title in a menu. It says so when the system changes the text."""
     return system.title + " · lossy" * (system.guarantee == "lossy" and "lossy" not in system.title)
 
@@ -190,23 +190,23 @@ def idea_of(system: System) -> str:
     return DRAFTERS[system.drafter].idea
 
 
-def menu(first: str, remote: Server | None = None) -> list[tuple[str, str]]:
+def build_menu(first: str, remote: Server | None = None) -> list[tuple[str, str]]:
     """(label, name) by idea, that of `first` first and `first` before others of it; then another server and the mix."""
     ideas = sorted(IDEAS, key=lambda idea: idea != idea_of(SYSTEMS[first]))
     ordered = sorted(SYSTEMS.values(), key=lambda system: (ideas.index(idea_of(system)), system.name != first))
     others = [(remote.title, remote.name)] if remote else []
-    return [*((label(system), system.name) for system in ordered), *others, ("mix your own …", MIX)]
+    return [*((label_system(system), system.name) for system in ordered), *others, ("mix your own …", MIX)]
 
 
-def lines() -> dict[str, str]:
+def summarise_systems() -> dict[str, str]:
     """{label of a system in the menus: one line about it}."""
-    return {label(system): re.split(r"[.:;]", system.idea, maxsplit=1)[0] for system in SYSTEMS.values()}
+    return {label_system(system): re.split(r"[.:;]", system.idea, maxsplit=1)[0] for system in SYSTEMS.values()}
 
 
-def headings(first: str, remote: Server | None = None) -> dict[str, str]:
+def list_menu_headings(first: str, remote: Server | None = None) -> dict[str, str]:
     """{label of an idea's first system in the menu that begins with `first`: the idea}, and that of another server."""
     found: dict[str, str] = {}
-    for words, name in menu(first):
+    for words, name in build_menu(first):
         if name in SYSTEMS and (idea := idea_of(SYSTEMS[name])) not in found.values():
             found[words] = idea
     return found | ({remote.title: "another server"} if remote else {})

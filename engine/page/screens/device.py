@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from engine.page.screens.heap import give_memory_back
-from engine.page.screens.turns import MOST_SECONDS, READYING, Ended, Job, Line
+from engine.page.screens.turns import MOST_SECONDS, READYING, Job, JobEnd, JobQueue
 from engine.page.views.wire import News
 from engine.record.compact_json import to_json
 from engine.record.quiet import Quiet
@@ -35,7 +35,7 @@ class Device:
 
     def __init__(self):
         self.changed = threading.Condition()
-        self.line = Line()
+        self.line = JobQueue()
         self.jobs: dict[str, Job] = {}
         self.unwanted: dict[str, None] = {}  # names of calls that were dropped before they came
         self.doing = ""  # what is being made ready, in words
@@ -47,30 +47,31 @@ class Device:
     async def stream(self, job: Job, watched: bool = False) -> AsyncGenerator[str, None]:
         """The job's news as they come, and before the last ones now and then where its visitor stands. Closing it frees everything.
 
-        A `watched` stream begins with the job's name. By it the page says that it is there (`heard`) or wants it no more (`dropped`).
+        A `watched` stream begins with the job's name. The page uses it to say that it is there (`note_page_alive`), or that
+        it no longer wants the run (`drop_run`).
         Raises what the work raises, and `ValueError` when it is not let in, takes too long or has lost its page.
         """
         if job.name in self.unwanted:
             return
-        loop, mail = asyncio.get_running_loop(), asyncio.Queue[News | Ended]()
+        loop, mail = asyncio.get_running_loop(), asyncio.Queue[News | JobEnd]()
 
-        def tell(event: News | Ended) -> None:
+        def tell(event: News | JobEnd) -> None:
             with suppress(RuntimeError):  # the server is ending
                 loop.call_soon_threadsafe(mail.put_nowait, event)
 
         job.tell = tell
-        self.enter(job)
+        self.add_job(job)
         try:
             if watched:
                 job.until = time.monotonic() + ASLEEP  # a page gives its first sign sooner than that
                 yield to_json({"run": job.name, "place": ""})
             said, silent, last, due = "", True, False, time.monotonic() + EVERY
             while True:
-                self.listen(job)
+                self.note_news_taken(job)
                 event = None
                 with suppress(asyncio.TimeoutError):
                     event = await asyncio.wait_for(mail.get(), EVERY)
-                if isinstance(event, Ended):
+                if isinstance(event, JobEnd):
                     if event.failure is not None:
                         raise event.failure
                     return
@@ -78,127 +79,127 @@ class Device:
                     silent, last = False, event.last
                     yield event.text
                 if time.monotonic() >= due and not last:
-                    place, due = self.place(job), time.monotonic() + EVERY
+                    place, due = self.describe_place(job), time.monotonic() + EVERY
                     if place != said or silent:  # the server notices that a visitor has left when it says something
                         yield to_json({"run": job.name, "place": place})
                     said, silent = place, True
         finally:
-            self.leave(job)
+            self.remove_job(job)
 
-    def carry_out(self, steps: Iterator[Quiet]) -> None:
+    def run_preparation(self, steps: Iterator[Quiet]) -> None:
         """Takes steps that make something ready, while nobody asks for anything else. Returns after the last one."""
-        end = Future[News | Ended]()
-        self.enter(Job(lambda: steps, rank=READYING, tell=end.set_result))
+        end = Future[News | JobEnd]()
+        self.add_job(Job(lambda: steps, rank=READYING, tell=end.set_result))
         while not wait([end], EVERY).done:
-            self.attend()
+            self.ensure_worker()
         event = end.result()
-        if isinstance(event, Ended) and event.failure is not None:
+        if isinstance(event, JobEnd) and event.failure is not None:
             raise event.failure
 
-    def heard(self, name: str, hidden: bool = False) -> bool:
-        """Notes that the page of this job is there. False when there is no such job."""
+    def note_page_alive(self, name: str, hidden: bool = False) -> bool:
+        """Notes that the page of this job is still open. False when there is no such job."""
         with self.changed:
             if job := self.jobs.get(name):
                 job.until = time.monotonic() + (ASLEEP if hidden else SILENCE)
         return job is not None
 
-    def dropped(self, name: str) -> None:
+    def drop_run(self, name: str) -> None:
         """The page of this job no longer wants it. Its stream ends without words."""
         with self.changed:
             if job := self.jobs.get(name):
-                self.leave(job)
+                self.remove_job(job)
             else:
                 self.unwanted[name] = None
                 if len(self.unwanted) > MOST_UNWANTED:
                     del self.unwanted[next(iter(self.unwanted))]
 
     @property
-    def words(self) -> str:
+    def progress_text(self) -> str:
         """What is being made ready, and whether somebody waits for that."""
-        if not self.line.everyone:
+        if not self.line.all_jobs:
             return self.doing
-        return f"{self.doing}; the race comes next" if self.is_readying else "The rest is made ready behind the races"
+        return f"{self.doing}; the race comes next" if self.is_preparing else "The rest is made ready behind the races"
 
     def is_alone(self) -> bool:
         """Whether nobody waits or runs beside the run that asks."""
         with self.changed:
-            return len(self.line.everyone) <= 1
+            return len(self.line.all_jobs) <= 1
 
     @property
-    def is_readying(self) -> bool:
+    def is_preparing(self) -> bool:
         return self.current is not None and self.current.rank == READYING
 
-    def place(self, job: Job) -> str:
-        self.attend()
+    def describe_place(self, job: Job) -> str:
+        self.ensure_worker()
         with self.changed:
-            if self.is_readying and job.steps is None:
+            if self.is_preparing and job.steps is None:
                 return f"{self.doing}; your run comes next."
-            return self.line.place(job)
+            return self.line.describe_place(job)
 
     # ---- coming and going
 
-    def enter(self, job: Job) -> None:
+    def add_job(self, job: Job) -> None:
         with self.changed:
-            self.line.enter(job)
+            self.line.add_job(job)
             self.jobs[job.name] = job
             self.changed.notify_all()
-        self.attend()
+        self.ensure_worker()
 
-    def listen(self, job: Job) -> None:
-        """The job's visitor has taken what was told, and waits for more. Raises `ValueError` when his page is lost."""
+    def note_news_taken(self, job: Job) -> None:
+        """Notes that the job's visitor has taken its last news. Raises `ValueError` when his page is lost."""
         with self.changed:
             if time.monotonic() > job.until:
                 raise ValueError("The page was not heard of for a while, so its run has ended. Press Start again.")
             job.listening = True
             self.changed.notify_all()
 
-    def leave(self, job: Job) -> None:
+    def remove_job(self, job: Job) -> None:
         """The job's visitor has all he wants. What has begun is closed by the worker, before anybody's next step."""
         with self.changed:
             job.gone = True
             self.jobs.pop(job.name, None)
             if job in self.line.waiting:
-                self.line.leave(job)
-                job.tell(Ended())
+                self.line.remove_job(job)
+                job.tell(JobEnd())
             self.changed.notify_all()
 
     # ---- the worker
 
-    def attend(self) -> None:
+    def ensure_worker(self) -> None:
         """Begins a worker when there is none, or when the last one has died. It goes on with everybody's work."""
         with self.changed:
             if self.thread is None or not self.thread.is_alive():
-                self.thread = threading.Thread(target=self.work, name="device", daemon=True)
+                self.thread = threading.Thread(target=self.run_worker, name="device", daemon=True)
                 self.thread.start()
 
-    def work(self) -> None:
+    def run_worker(self) -> None:
         rest_at = math.inf  # when freed memory is given back
         while True:
             with self.changed:
-                job = self.current = self.line.next()
+                job = self.current = self.line.next_job()
                 if job is None:
-                    left = min(self.line.pause(), rest_at - time.monotonic(), threading.TIMEOUT_MAX)
+                    left = min(self.line.seconds_until_next_job(), rest_at - time.monotonic(), threading.TIMEOUT_MAX)
                     self.changed.wait(max(0.0, left))
             if job is not None:
-                self.turn(job)
+                self.run_time_slice(job)
                 rest_at = time.monotonic() + REST
             elif time.monotonic() >= rest_at:
                 give_memory_back()
                 rest_at = math.inf
 
-    def turn(self, job: Job) -> None:
+    def run_time_slice(self, job: Job) -> None:
         begun = time.perf_counter()
-        event = caught(lambda: self.next_event(job, begun + SLICE))
-        if isinstance(event, Ended):  # closing frees what the steps hold
+        event = run_catching(lambda: self.next_event(job, begun + SLICE))
+        if isinstance(event, JobEnd):  # closing frees what the steps hold
             steps, job.steps = job.steps, None
-            failed = caught(getattr(steps, "close", lambda: None))
-            event = failed if isinstance(failed, Ended) else event
+            failed = run_catching(getattr(steps, "close", lambda: None))
+            event = failed if isinstance(failed, JobEnd) else event
         with self.changed:
             self.current = None
-            self.line.charge(job, time.perf_counter() - begun)
+            self.line.charge_seconds(job, time.perf_counter() - begun)
             job.told = isinstance(event, News)
-            if isinstance(event, Ended):
-                self.line.leave(job)
+            if isinstance(event, JobEnd):
+                self.line.remove_job(job)
                 job.tell(event)
             elif isinstance(event, News):
                 job.listening = False
@@ -207,10 +208,10 @@ class Device:
             elif event is Quiet.IDLE:  # others go on meanwhile
                 job.resting = self.line.now() + PAUSE
 
-    def next_event(self, job: Job, until: float) -> News | Quiet | Ended:
+    def next_event(self, job: Job, until: float) -> News | Quiet | JobEnd:
         """Steps until there is news, until the turn is over or until no step is left."""
         if job.gone:
-            return Ended()
+            return JobEnd()
         most = MOST_SECONDS[job.rank]
         if job.used > (most if job.told else most + GRACE):
             raise ValueError(
@@ -222,15 +223,15 @@ class Device:
             over = job.gone or job.rank == READYING or time.perf_counter() >= until
             if over or event is not Quiet.STEP:
                 return event
-        return Ended()
+        return JobEnd()
 
 
-def caught(work: Callable[[], Found]) -> Found | Ended:
-    """What the work returns, or how it ends its job: what it raises is its caller's alone."""
+def run_catching(work: Callable[[], Found]) -> Found | JobEnd:
+    """What the work returns. An error that it raises comes back as the end of its job."""
     try:
         return work()
     except BaseException as error:  # `SystemExit` in a stream would end the whole server
-        return Ended(error if isinstance(error, Exception) else RuntimeError(type(error).__name__))
+        return JobEnd(error if isinstance(error, Exception) else RuntimeError(type(error).__name__))
 
 
 DEVICE = Device()  # of this process

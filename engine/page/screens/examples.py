@@ -12,27 +12,27 @@ from typing import Any
 
 from tqdm import tqdm
 
-from engine.measure.options import ASSETS, gallery
+from engine.measure.options import ASSETS, load_gallery
 from engine.measure.recordings import keep_recordings
 from engine.models.pairs import LoadedPair
 from engine.page.screens.cards import FIELDS
-from engine.page.screens.orders import order
+from engine.page.screens.orders import build_order
 from engine.record.quiet import Message
 
 EXAMPLES = ASSETS / "results" / "examples.json"
-STORY = gallery()["stories"][0]["prompt"]
+STORY = load_gallery()["stories"][0]["prompt"]
 ORDERS: dict[str, dict[str, Any]] = {
     "sweep": {"prompts": [STORY], "temperature": (0.0,)},
     "prix": {"prompt": STORY, "systems": list(next(iter(FIELDS.values()))), "max_new_tokens": 64},
     "pays": {
-        "prompts": [each["prompt"] for each in gallery()["stories"]],
+        "prompts": [each["prompt"] for each in load_gallery()["stories"]],
         "systems": ["chain", "tree", "eagle", "auto"],
         "max_new_tokens": 48,
     },
 }
 
 
-def whole(messages: list[Message]) -> list[Message]:
+def merge_messages(messages: list[Message]) -> list[Message]:
     """The run in as few messages as say all: the first, and the last with all steps of those between."""
     first, *_, last = messages
     steps = [step for message in messages for step in message.get("steps", [])]
@@ -43,11 +43,11 @@ def whole(messages: list[Message]) -> list[Message]:
 def record_messages(pair: LoadedPair, name: str, tell: Callable[[], object]) -> list[Message]:
     """The messages of that order, carried out on the pair. `tell` is called at each."""
     messages = []
-    for message in order(pair, name, ORDERS[name]).steps():
+    for message in build_order(pair, name, ORDERS[name]).steps():
         if isinstance(message, dict):
             messages.append(message)
             tell()
-    return whole(messages)
+    return merge_messages(messages)
 
 
 def record_example(pair: LoadedPair, name: str, command: str) -> dict[str, Any]:

@@ -9,10 +9,10 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from engine.models.pairs import LoadedPair
-from engine.page.screens.cards import chosen, shape, undecided
-from engine.race import LIMITS, REMOTE, SHAPE, Settings, checked
-from engine.record.constraint import checked as checked_constraint
-from engine.record.parsing import shown
+from engine.page.screens.cards import choose_pair, choose_shape, is_shape_unmeasured
+from engine.race import LIMITS, REMOTE, SHAPE, Settings, validate_setting
+from engine.record.constraint import validate_constraint
+from engine.record.parsing import quote
 from engine.systems import SYSTEMS, find, spelled
 
 LONGEST, MOST_PARTS = 200_000, 100  # a prompt of 20,000 characters, of which a link writes each with nine
@@ -21,7 +21,7 @@ LANES = ("left", "right")
 NUMBERS = {"tokens": "max_new_tokens", **{name: name for name in LIMITS if name != "max_new_tokens"}}
 
 
-def read(query: object, pair: LoadedPair, models: Sequence[LoadedPair] = ()) -> tuple[dict[str, Any], list[str]]:
+def read_link(query: object, pair: LoadedPair, models: Sequence[LoadedPair] = ()) -> tuple[dict[str, Any], list[str]]:
     """What the link sets, by the names of `Settings` and the lanes' sides; and a sentence for every value that is refused.
 
     Where the link names a right lane and leaves out a dial of its shape, that system sets the dial. `untouched` is that shape where the
@@ -31,7 +31,7 @@ def read(query: object, pair: LoadedPair, models: Sequence[LoadedPair] = ()) -> 
     given: dict[str, Any] = {}
     refused: list[str] = []
     if not isinstance(query, str):
-        return {}, [f"The link must be a text, got {shown(query)}."]
+        return {}, [f"The link must be a text, got {quote(query)}."]
     if len(query) > LONGEST:
         return {}, [f"The link has {len(query):,} characters; at most {LONGEST:,} are read."]
     try:
@@ -43,44 +43,44 @@ def read(query: object, pair: LoadedPair, models: Sequence[LoadedPair] = ()) -> 
             if name == "prompt":
                 given[name] = Settings(value).prompt
             elif name == "constraint":
-                given[name] = checked_constraint(value)
+                given[name] = validate_constraint(value)
             elif name == "pair":
-                pair = chosen(models, value)
+                pair = choose_pair(models, value)
             elif name in LANES:
-                given[name] = value if pair.remote and value == REMOTE else menu_system(value)
+                given[name] = value if pair.remote and value == REMOTE else validate_menu_system(value)
             elif name in NUMBERS:
-                given[NUMBERS[name]] = dialled(NUMBERS[name], value)
+                given[NUMBERS[name]] = parse_dial(NUMBERS[name], value)
         except ValueError as error:
             refused.append(str(error))
     for side in LANES:
         if given.get(side, REMOTE) != REMOTE and (lack := find(given[side]).lack(pair)):
             refused.append(lack.refusal)
             del given[side]
-    asked, own = given.keys() & {*SHAPE}, shape(given.get("right"), [pair])
+    asked, own = given.keys() & {*SHAPE}, choose_shape(given.get("right"), [pair])
     as_own = own == own | {dial: given[dial] for dial in asked}
-    if own and (not asked or (as_own and not undecided(find(given["right"]), pair))):
+    if own and (not asked or (as_own and not is_shape_unmeasured(find(given["right"]), pair))):
         given["untouched"] = spelled(own)
     elif asked:
         given["untouched"] = ""
     return own | given, refused
 
 
-def menu_system(name: str) -> str:
+def validate_menu_system(name: str) -> str:
     """The name, when the page's menus have it: a system or a sound mix. Raises `ValueError` otherwise."""
     found = find(name)
     if name in SYSTEMS or name == "/".join((found.drafter, found.policy, found.acceptance)):
         return name
     raise ValueError(
-        f"The menus have no system {shown(name)}. Choose it without what follows its name, and set the dials."
+        f"The menus have no system {quote(name)}. Choose it without what follows its name, and set the dials."
     )
 
 
-def dialled(name: str, value: str) -> int | float:
+def parse_dial(name: str, value: str) -> int | float:
     try:
         given: object = int(value) if value.strip().lstrip("-").isdecimal() and len(value) < 20 else float(value)
     except ValueError:
         given = value
-    number = checked(name, given)
+    number = validate_setting(name, given)
     if name == "temperature" and number > HOTTEST:
         raise ValueError(f"Temperature must be between 0 and {HOTTEST:g} on the page, got {number:g}.")
     return number

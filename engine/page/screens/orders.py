@@ -10,19 +10,19 @@ from typing import Any
 from engine.measure.curves import curves
 from engine.measure.curves.sweep import Plan, Sweep
 from engine.measure.racing import IN_A_RACE, PROBE_TOKENS, PROBES, SMALLER
-from engine.measure.repeated import Repeated
+from engine.measure.repeated import RepeatedRace
 from engine.models import cache_memory
 from engine.models.chat import prompt_text
 from engine.models.pairs import LoadedPair
 from engine.page.screens import own_prompts
 from engine.page.screens import pays as does_it_pay
-from engine.page.screens.break_distance import measure
-from engine.page.screens.cards import unbroken
+from engine.page.screens.break_distance import measure_break
+from engine.page.screens.cards import strip_break
 from engine.page.screens.device import DEVICE
 from engine.page.screens.turns import LONG, RACE
-from engine.page.views.wire import messages
-from engine.race import BASELINE, REMOTE, WARM_UP_TEXT, Settings, field
-from engine.record.parsing import expect, parse, shown
+from engine.page.views.wire import stream_race
+from engine.race import BASELINE, REMOTE, WARM_UP_TEXT, Settings, parse_field
+from engine.record.parsing import parse, quote, validate_type
 from engine.record.quiet import Steps
 from engine.systems import SYSTEMS
 from engine.tree import LARGEST_TREE
@@ -41,15 +41,15 @@ class Order:
     bytes: int
 
 
-def ordered(value: object, needed: set[str], known: set[str]) -> dict[str, Any]:
+def parse_order(value: object, needed: set[str], known: set[str]) -> dict[str, Any]:
     """What a page's script ordered as a JSON object: it has all names that are `needed`, and none that is not `known`."""
-    found = expect(dict, parse(expect(str, value, "The order"), LONGEST_ORDER, "The order"), "The order")
+    found = validate_type(dict, parse(validate_type(str, value, "The order"), LONGEST_ORDER, "The order"), "The order")
     if wrong := [*sorted(needed - found.keys()), *sorted(found.keys() - known)]:
-        raise ValueError(f"The order must name {', '.join(sorted(needed))}; {shown(wrong[0])} is wrong in it.")
+        raise ValueError(f"The order must name {', '.join(sorted(needed))}; {quote(wrong[0])} is wrong in it.")
     return found
 
 
-def order(pair: LoadedPair, kind: str, values: dict[str, Any]) -> Order:
+def build_order(pair: LoadedPair, kind: str, values: dict[str, Any]) -> Order:
     """The order of this kind, one of `KINDS`. Raises `ValueError` for senseless values and for too much work in one call."""
     made = KINDS[kind](pair, **values)
     if made.tokens > MOST_TOKENS:
@@ -65,11 +65,11 @@ def race(pair: LoadedPair, prompt: str, systems: list[str], **settings: Any) -> 
     asked = Settings(prompt, tuple(systems), **settings)
     lanes, tokens = len(asked.systems), asked.max_new_tokens
     room = cache_bytes(pair, [asked.prompt], tokens, lanes)
-    return Order(lambda: messages(Repeated(pair, asked, alone=DEVICE.is_alone)), RACE, lanes * tokens, room)
+    return Order(lambda: stream_race(RepeatedRace(pair, asked, alone=DEVICE.is_alone)), RACE, lanes * tokens, room)
 
 
 def prix(pair: LoadedPair, prompt: str, systems: list[str], **settings: Any) -> Order:
-    return race(pair, prompt, local(list(field(systems))), **settings)
+    return race(pair, prompt, refuse_remote_system(list(parse_field(systems))), **settings)
 
 
 def sweep(pair: LoadedPair, prompts: object, **more: Any) -> Order:
@@ -80,20 +80,20 @@ def sweep(pair: LoadedPair, prompts: object, **more: Any) -> Order:
 
 
 def prompts(pair: LoadedPair, prompts: list[str], system: str, **settings: Any) -> Order:
-    asked = own_prompts.checked_prompts(prompts)
-    tokens = Settings(WARM_UP_TEXT, tuple(local([BASELINE, system])), **settings).max_new_tokens
+    asked = own_prompts.validate_prompts(prompts)
+    tokens = Settings(WARM_UP_TEXT, tuple(refuse_remote_system([BASELINE, system])), **settings).max_new_tokens
     room = cache_bytes(pair, asked, tokens, 2)
-    return Order(lambda: own_prompts.results(pair, asked, system, **settings), LONG, 2 * len(asked) * tokens, room)
+    return Order(lambda: own_prompts.race_prompts(pair, asked, system, **settings), LONG, 2 * len(asked) * tokens, room)
 
 
 def pays(pair: LoadedPair, prompts: list[str], systems: list[str], **settings: Any) -> Order:
-    asked = does_it_pay.wish(prompts, systems, **settings)
-    systems = does_it_pay.named(systems)
+    asked = does_it_pay.validate_order(prompts, systems, **settings)
+    systems = does_it_pay.validate_system_names(systems)
     count, tokens = len(systems) or len(SYSTEMS), asked.max_new_tokens
     probes = count * (1 + len(SMALLER)) * PROBES * min(PROBE_TOKENS, tokens)
     raced = (count + count // IN_A_RACE + 2) * len(prompts) * tokens  # a baseline in every race, and generate()
     room = cache_bytes(pair, prompts, tokens, 1 + IN_A_RACE)
-    return Order(lambda: does_it_pay.results(pair, prompts, systems, **settings), LONG, probes + raced, room)
+    return Order(lambda: does_it_pay.race_systems(pair, prompts, systems, **settings), LONG, probes + raced, room)
 
 
 def curve(pair: LoadedPair, curve: str) -> Order:
@@ -104,14 +104,14 @@ def curve(pair: LoadedPair, curve: str) -> Order:
 
 
 def distance(pair: LoadedPair, prompt: str, broken: str, **settings: Any) -> Order:
-    asked = Settings(prompt, (unbroken(broken), broken), **settings)
+    asked = Settings(prompt, (strip_break(broken), broken), **settings)
     room = cache_bytes(
         pair, [asked.prompt], asked.max_new_tokens, 3
     )  # the right system, the broken target, a plain one
-    return Order(lambda: measure(pair, asked), LONG, 3 * asked.max_new_tokens, room)
+    return Order(lambda: measure_break(pair, asked), LONG, 3 * asked.max_new_tokens, room)
 
 
-def local(systems: list[str]) -> list[str]:
+def refuse_remote_system(systems: list[str]) -> list[str]:
     """The systems themselves. Raises `ValueError` when another server is among them, for it takes part in races of two lanes alone."""
     if REMOTE in systems:
         raise ValueError(f"The system {REMOTE} is another server. It takes part in a race of two lanes, not here.")

@@ -7,12 +7,12 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-from engine.measure.prompts import on_line, paragraphs
-from engine.measure.racing import until_believed
+from engine.measure.prompts import parse_prompt_line, split_paragraphs
+from engine.measure.racing import retry_disturbed
 from engine.models.pairs import LoadedPair
-from engine.race import BASELINE, LONGEST_PROMPT, WARM_UP_TEXT, Race, Settings, encoded
-from engine.record.disturbance import disturbed_twice
-from engine.record.parsing import holds_half
+from engine.race import BASELINE, LONGEST_PROMPT, WARM_UP_TEXT, Race, Settings, encode_prompt
+from engine.record.disturbance import describe_repeated_disturbance
+from engine.record.parsing import has_lone_surrogate
 from engine.record.quiet import Quiet, Steps
 from engine.record.race_file import require
 
@@ -29,36 +29,40 @@ LONGEST_NAME = 40  # characters of a file's name that a sentence shows
 MEDIANS = ("speedup", "tau", "draft_share", "verify_share")
 
 
-def read(name: str, text: str) -> list[str]:
+def read_prompt_file(name: str, text: str) -> list[str]:
     """The prompts of a file. Raises `ValueError` saying what is wrong, where, and what is allowed."""
-    with saying(ALLOWED):
+    with append_to_refusals(ALLOWED):
         require(isinstance(name, str) and isinstance(text, str), "The file is no text.")
-        by_line, name = name.lower().endswith(LINES), named(name)
-        require(not holds_half(text), f"{name} is not UTF-8.")
+        by_line, name = name.lower().endswith(LINES), shorten_file_name(name)
+        require(not has_lone_surrogate(text), f"{name} is not UTF-8.")
         size = len(text) if len(text) > LARGEST_FILE else len(text.encode())
         require(size <= LARGEST_FILE, f"{name} has {size:,} bytes; at most {LARGEST_FILE:,} are read.")
         text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
         lines = enumerate(text.split("\n"), 1)
-        prompts = [on_line(line, number)[0] for number, line in lines if line.strip()] if by_line else paragraphs(text)
-    return checked_prompts(prompts, name)
+        prompts = (
+            [parse_prompt_line(line, number)[0] for number, line in lines if line.strip()]
+            if by_line
+            else split_paragraphs(text)
+        )
+    return validate_prompts(prompts, name)
 
 
 @contextmanager
-def saying(allowed: str) -> Iterator[None]:
-    """Has every refusal say what is allowed."""
+def append_to_refusals(allowed: str) -> Iterator[None]:
+    """Appends what is `allowed` to the sentence of every refusal inside."""
     try:
         yield
     except ValueError as error:
         raise ValueError(f"{error} {allowed}") from None
 
 
-def named(file: str) -> str:
+def shorten_file_name(file: str) -> str:
     """A file's name as a sentence has it."""
-    return beginning(file, LONGEST_NAME).encode("utf-8", "replace").decode()
+    return shorten_prompt(file, LONGEST_NAME).encode("utf-8", "replace").decode()
 
 
-@saying(ALLOWED)
-def checked_prompts(prompts: Any, name: str = "The list") -> list[str]:
+@append_to_refusals(ALLOWED)
+def validate_prompts(prompts: Any, name: str = "The list") -> list[str]:
     """The prompts themselves. Raises `ValueError` when there are none, and for the first one that breaks a limit."""
     texts = isinstance(prompts, list) and all(isinstance(prompt, str) for prompt in prompts)
     require(texts, "Prompts must be a list of strings.")
@@ -68,11 +72,11 @@ def checked_prompts(prompts: Any, name: str = "The list") -> list[str]:
         require(bool(prompt.strip()), f"Prompt {number} is empty.")
         long = f"Prompt {number} has {len(prompt):,} characters; at most {LONGEST_PROMPT:,} are read."
         require(len(prompt) <= LONGEST_PROMPT, long)
-        require(not holds_half(prompt), f"Prompt {number} holds half a character, which is not UTF-8.")
+        require(not has_lone_surrogate(prompt), f"Prompt {number} holds half a character, which is not UTF-8.")
     return prompts
 
 
-def results(pair: LoadedPair, prompts: list[str], system: str, **settings: Any) -> Steps:
+def race_prompts(pair: LoadedPair, prompts: list[str], system: str, **settings: Any) -> Steps:
     """Races plain decoding and the system, in its own shape, on every prompt in turn. Closing the iterator ends the race under way.
 
     Yields plain values between quiet steps. The first carries "start" with what will run. While a race runs, "at" is the
@@ -80,30 +84,30 @@ def results(pair: LoadedPair, prompts: list[str], system: str, **settings: Any) 
     last. A prompt that cannot be raced is a row whose "refused" says why. A race whose clocks were disturbed runs once more;
     "disturbed" is a sentence where that was disturbed too. Raises `ValueError` for settings under which no prompt can be raced.
     """
-    prompts = checked_prompts(prompts)
+    prompts = validate_prompts(prompts)
     chosen = Settings(WARM_UP_TEXT, (BASELINE, system), **settings)
     title = Race(pair, chosen).lanes[1].system.title  # refuses a system or a shape that the pair cannot run
     yield {"start": True, "prompts": len(prompts), "system": system, "title": title}
     rows: list[dict] = []
     for index, prompt in enumerate(prompts):
-        rows.append({"index": index, "prompt": beginning(prompt)})
+        rows.append({"index": index, "prompt": shorten_prompt(prompt)})
         yield {"at": index, "tokens": 0}
         try:
-            encoded(pair, prompt)
+            encode_prompt(pair, prompt)
         except ValueError as error:
             rows[-1]["refused"] = str(error)
         else:
             tokens = 0
-            for race in until_believed(pair, partial(Race, pair, replace(chosen, prompt=prompt))):
-                for due in race.watched(BATCH_SECONDS):
+            for race in retry_disturbed(pair, partial(Race, pair, replace(chosen, prompt=prompt))):
+                for due in race.run_watched(BATCH_SECONDS):
                     tokens = max(tokens, len(race.lanes[1].trace.tokens))
                     yield {"at": index, "tokens": tokens} if due else Quiet.STEP
-            rows[-1] |= figures(race)
-        yield {"row": rows[-1], "summary": summary(rows)}
+            rows[-1] |= collect_figures(race)
+        yield {"row": rows[-1], "summary": summarise_rows(rows)}
     yield {"end": True}
 
 
-def figures(race: Race) -> dict:
+def collect_figures(race: Race) -> dict:
     result = race.result()
     base, lane = result["lanes"]
     return {
@@ -114,7 +118,7 @@ def figures(race: Race) -> dict:
     }
 
 
-def summary(rows: list[dict]) -> dict:
+def summarise_rows(rows: list[dict]) -> dict:
     """Medians and totals of the prompts that were raced. `speedup_total` is of all their tokens; `disturbed` is a sentence, or ""."""
     raced = [row for row in rows if "refused" not in row]
     totals = {key: sum(row[key] for row in raced) for key in ("tokens", "seconds", "base_tokens", "base_seconds")}
@@ -126,10 +130,12 @@ def summary(rows: list[dict]) -> dict:
         "refused": len(rows) - len(raced),
         "identical": sum(row["identical"] is True for row in raced),
         "speedup_total": rates[0] / rates[1] if raced else None,
-        "disturbed": disturbed_twice(sum(bool(row["disturbed"]) for row in raced), len(raced), "prompts").strip(),
+        "disturbed": describe_repeated_disturbance(
+            sum(bool(row["disturbed"]) for row in raced), len(raced), "prompts"
+        ).strip(),
     }
 
 
-def beginning(prompt: str, longest: int = BEGINNING) -> str:
+def shorten_prompt(prompt: str, longest: int = BEGINNING) -> str:
     words = " ".join(prompt.split())
     return words if len(words) <= longest else words[: longest - 1] + "…"

@@ -18,12 +18,12 @@ from typing import Any
 
 from engine.measure import forced, racing, words
 from engine.measure.prompts import FEWEST
-from engine.measure.report import report
+from engine.measure.report import build_report
 from engine.models.pairs import LoadedPair
-from engine.page.screens.own_prompts import beginning, checked_prompts
+from engine.page.screens.own_prompts import shorten_prompt, validate_prompts
 from engine.race import Settings
 from engine.record.costs import Costs
-from engine.record.parsing import shown
+from engine.record.parsing import quote
 from engine.record.quiet import Quiet, Steps
 from engine.record.trace import Trace
 from engine.record.trace_statistics import decode_seconds_per_token, tau
@@ -37,17 +37,17 @@ COMMAND = "`python -m engine pays` takes more."
 HALVINGS = 60  # of the range in which an acceptance is sought
 
 
-def wish(prompts: object, systems: object, acceptance: object = 0, **settings: Any) -> Settings:
+def validate_order(prompts: object, systems: object, acceptance: object = 0, **settings: Any) -> Settings:
     """How the races are run. Raises `ValueError` for what no race takes and for more than a page may ask."""
     if acceptance != 0:
-        forced.checked(acceptance)
-    count = len(checked_prompts(prompts))
+        forced.validate_tau(acceptance)
+    count = len(validate_prompts(prompts))
     if not FEWEST <= count <= MOST_PROMPTS:
         raise ValueError(
             f"“Does it pay?” needs {FEWEST} to {MOST_PROMPTS} prompts here, got {count}. "
             f"{'Add some.' if count < FEWEST else f'Leave some out; {COMMAND}'}"
         )
-    named(systems)
+    validate_system_names(systems)
     asked = Settings("a prompt", **settings)
     if asked.max_new_tokens > MOST_TOKENS:
         raise ValueError(
@@ -56,38 +56,40 @@ def wish(prompts: object, systems: object, acceptance: object = 0, **settings: A
     return asked
 
 
-def named(systems: object) -> list[str]:
+def validate_system_names(systems: object) -> list[str]:
     """The systems' names; an empty list stands for all that the pair allows. Raises `ValueError` for what cannot be asked about."""
     if not isinstance(systems, list | tuple) or not all(isinstance(each, str) for each in systems):
-        raise ValueError(f'The systems must be a list of names such as ["tree", "auto"], got {shown(systems)}.')
+        raise ValueError(f'The systems must be a list of names such as ["tree", "auto"], got {quote(systems)}.')
     if len(systems) > MOST_SYSTEMS:
         raise ValueError(f"“Does it pay?” compares at most {MOST_SYSTEMS} systems here, got {len(systems)}. {COMMAND}")
     for at, name in enumerate(systems):
         if name in systems[:at]:
-            raise ValueError(f"{shown(name)} is named twice. Name every system once.")
+            raise ValueError(f"{quote(name)} is named twice. Name every system once.")
         system = find(name)
         if not system.guesses or system.guarantee == "lossy":
             why = "keeps no text" if system.guesses else "guesses nothing"
-            raise ValueError(f"{shown(name)} {why}, so it cannot pay. Name systems that guess and keep the text.")
+            raise ValueError(f"{quote(name)} {why}, so it cannot pay. Name systems that guess and keep the text.")
     return list(systems)
 
 
-def results(pair: LoadedPair, prompts: list[str], systems: list[str], acceptance: float = 0, **settings: Any) -> Steps:
+def race_systems(
+    pair: LoadedPair, prompts: list[str], systems: list[str], acceptance: float = 0, **settings: Any
+) -> Steps:
     """Races the systems, or all that the pair allows, as the command does. Closing the iterator frees everything.
 
     Yields plain values between quiet steps. The first carries "start"; "done" counts pieces of work out of "of", and
     "doing" says what comes next. The last carries "end" with the figures, the best system's "costs" and its "point" for the what-if.
     An `acceptance` length above 0 adds what every best setting would give with so many tokens a round, under that name.
     """
-    asked = wish(prompts, systems, acceptance, **settings)
-    raced, refused = racing.fitting(pair, prompts, asked)
-    chosen = named(systems) or racing.chosen(pair, None, asked.constraint)
+    asked = validate_order(prompts, systems, acceptance, **settings)
+    raced, refused = racing.select_prompts(pair, prompts, asked)
+    chosen = validate_system_names(systems) or racing.choose_systems(pair, None, asked.constraint)
     for name in chosen:
-        if reason := racing.allows(pair, find(name)):
+        if reason := racing.reason_against(pair, find(name)):
             raise ValueError(reason)
-    work, done = racing.steps(pair, [prompts[index] for index in raced], chosen, asked), 0
-    total = racing.races(len(chosen), len(raced))
-    yield {"start": True, "prompts": len(raced), "systems": len(chosen), **progress(0, total, chosen)}
+    work, done = racing.race_all(pair, [prompts[index] for index in raced], chosen, asked), 0
+    total = racing.count_work(len(chosen), len(raced))
+    yield {"start": True, "prompts": len(raced), "systems": len(chosen), **describe_progress(0, total, chosen)}
     try:
         while True:
             try:
@@ -96,39 +98,45 @@ def results(pair: LoadedPair, prompts: list[str], systems: list[str], acceptance
                 outcome = end.value
                 break
             done += step is Quiet.PIECE
-            yield progress(done, total, chosen) if step is Quiet.PIECE else step
+            yield describe_progress(done, total, chosen) if step is Quiet.PIECE else step
     finally:
         work.close()
-    figures = report(pair, [beginning(prompt, SHOWN) for prompt in prompts], raced, refused, asked, outcome)
+    figures = build_report(pair, [shorten_prompt(prompt, SHOWN) for prompt in prompts], raced, refused, asked, outcome)
     settings_of = [row["setting"] for row in figures["systems"]]
-    estimated = {"acceptance": forced.estimates(pair, settings_of, acceptance)} if acceptance else {}
-    yield {"end": True, "verdict": words.sentence(figures), **figures, **what_if(pair, outcome, figures), **estimated}
+    estimated = {"acceptance": forced.estimate_settings(pair, settings_of, acceptance)} if acceptance else {}
+    yield {
+        "end": True,
+        "verdict": words.describe_verdict(figures),
+        **figures,
+        **compute_what_if(pair, outcome, figures),
+        **estimated,
+    }
 
 
-def progress(done: int, total: int, systems: list[str]) -> dict:
+def describe_progress(done: int, total: int, systems: list[str]) -> dict:
     if done < len(systems):
         doing = f"Trying settings of {find(systems[done]).title}"
     else:
-        each = 1 + len(racing.groups(systems))  # generate() and the races of a prompt
+        each = 1 + len(racing.group_systems(systems))  # generate() and the races of a prompt
         prompts = (total - len(systems)) // each
         doing = f"Racing prompt {min((done - len(systems)) // each + 1, prompts)} of {prompts}"
     return {"done": done, "of": total, "doing": doing}
 
 
-def what_if(pair: LoadedPair, outcome: racing.Races, figures: dict) -> dict:
+def compute_what_if(pair: LoadedPair, outcome: racing.RaceResults, figures: dict) -> dict:
     """What the page's sliders start from: costs of forwards on this machine, and the point that the best system's races measured."""
     best = next(row for row in figures["systems"] if row["name"] == figures["best"])
     costs = PairCosts(pair).of(find(best["setting"]).drafter)
     traces, plain, *_ = map(list, zip(*outcome.raced[best["name"]], strict=True))
-    point = Point.of(traces, plain)
+    point = OperatingPoint.of(traces, plain)
     decoding = decode_seconds_per_token(plain) / decode_seconds_per_token(traces)
-    measured = {"expected": speedup(costs, point), "decoding": decoding, "speedup": best["speedup"]}
+    measured = {"expected": predict_speedup(costs, point), "decoding": decoding, "speedup": best["speedup"]}
     titles = {row["name"]: find(row["setting"]).title for row in figures["systems"]}
     return {"titles": titles, "costs": costs.to_dict(), "point": vars(point) | measured}
 
 
 @dataclass(frozen=True)
-class Point:
+class OperatingPoint:
     """A tree at work. `acceptance` is a share, `depth` and `width` are means, `draft` is a level's time in plain tokens."""
 
     acceptance: float
@@ -138,7 +146,7 @@ class Point:
     batch: int = 1
 
     @classmethod
-    def of(cls, drafted: list[Trace], plain: list[Trace]) -> "Point":
+    def of(cls, drafted: list[Trace], plain: list[Trace]) -> "OperatingPoint":
         """The point that races measured: a system's lanes, and the baseline's of the same races."""
         steps = [step for trace in drafted for step in trace.steps]
         levels = sum(deepest_level(step.parents) for step in steps)  # below the roots
@@ -160,7 +168,7 @@ def deepest_level(parents: Sequence[int]) -> int:
     return max(depths)
 
 
-def tokens_a_round(acceptance: float, depth: float) -> float:
+def expected_tokens_per_round(acceptance: float, depth: float) -> float:
     """E: the burst's mean length, bonus included. A mean depth need not be whole."""
     if acceptance == 1:
         return depth + 1
@@ -172,15 +180,15 @@ def acceptance_of(tokens: float, depth: float) -> float:
     low, high = 0.0, 1.0
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        low, high = (middle, high) if tokens_a_round(middle, depth) < tokens else (low, middle)
+        low, high = (middle, high) if expected_tokens_per_round(middle, depth) < tokens else (low, middle)
     return high
 
 
-def speedup(costs: Costs, point: Point) -> float | None:
+def predict_speedup(costs: Costs, point: OperatingPoint) -> float | None:
     """How many times plain decoding's speed; None where the round has more rows than were measured."""
     rows = (1 + point.depth * point.width) * point.batch
     if rows > max(costs.verify_ms):
         return None
     plain = costs.verify_at(point.batch)
     taken = costs.verify_at(rows) + point.depth * point.draft * plain
-    return tokens_a_round(point.acceptance, point.depth) * plain / taken
+    return expected_tokens_per_round(point.acceptance, point.depth) * plain / taken

@@ -9,7 +9,7 @@ from pathlib import Path
 from subprocess import DEVNULL, PIPE
 
 from engine.record.files import MOST_BYTES
-from engine.record.parsing import shown
+from engine.record.parsing import quote
 
 ROOT = Path(__file__).resolve().parents[3]
 READER = [sys.executable, "-c", "import sys; from engine.page.views.reading import main; main(sys.argv[1:])"]
@@ -31,7 +31,7 @@ class ReadingQueue:
         self.waiting: list[str] = []
         self.read: dict[str, float] = {}  # by visitor: when a reading of his last ended
 
-    def begin(self, visitor: str) -> bool:
+    def begin_reading(self, visitor: str) -> bool:
         """Whether it is the caller's turn now, or becomes so within `WAITING` seconds."""
         until = time.monotonic() + WAITING
         with self.changed:
@@ -39,7 +39,7 @@ class ReadingQueue:
                 return False
             self.waiting.append(visitor)
             try:
-                while (left := self.left(visitor)) > 0:
+                while (left := self.seconds_until_turn(visitor)) > 0:
                     if time.monotonic() >= until:
                         return False
                     self.changed.wait(min(left, until - time.monotonic()))
@@ -49,13 +49,13 @@ class ReadingQueue:
                 self.waiting.remove(visitor)
                 self.changed.notify_all()
 
-    def left(self, visitor: str) -> float:
+    def seconds_until_turn(self, visitor: str) -> float:
         """Seconds until the visitor's turn, or until it is worth asking again."""
         if self.reading or min(self.waiting, key=lambda each: self.read.get(each, 0.0)) != visitor:
             return WAITING
         return self.rested - time.monotonic()
 
-    def end(self, visitor: str) -> None:
+    def end_reading(self, visitor: str) -> None:
         now = time.monotonic()
         with self.changed:
             self.reading, self.rested = False, now + min(now - self.begun, LONGEST_REST)
@@ -67,14 +67,14 @@ class ReadingQueue:
 READINGS = ReadingQueue()  # of this process
 
 
-def read(way: str, text: object, visitor: str = "") -> dict[str, object]:
+def read_race_file(way: str, text: object, visitor: str = "") -> dict[str, object]:
     """What `engine.page.views.reading` answers about the text of a race file, or under "refused" why there is no answer."""
     if not isinstance(text, str):
-        return refused(f"It must be a text, got {shown(text)}.")
+        return build_refusal(f"It must be a text, got {quote(text)}.")
     if len(text) > MOST_BYTES:
-        return refused(f"It has {len(text) / 1e6:.1f} MB; at most {MOST_BYTES / 1e6:.0f} MB are read.")
-    if not READINGS.begin(visitor):
-        return refused(BUSY)
+        return build_refusal(f"It has {len(text) / 1e6:.1f} MB; at most {MOST_BYTES / 1e6:.0f} MB are read.")
+    if not READINGS.begin_reading(visitor):
+        return build_refusal(BUSY)
     try:
         sent = text.encode("utf-8", "surrogatepass")
         done = subprocess.run(
@@ -82,14 +82,14 @@ def read(way: str, text: object, visitor: str = "") -> dict[str, object]:
         )
         return json.loads(done.stdout)
     except subprocess.TimeoutExpired:
-        return refused(f"It took longer than {DEADLINE:g} seconds. Try a shorter race.")
+        return build_refusal(f"It took longer than {DEADLINE:g} seconds. Try a shorter race.")
     except (subprocess.CalledProcessError, ValueError):
-        return refused("It takes more time or memory than there is for it. Try a shorter race.")
+        return build_refusal("It takes more time or memory than there is for it. Try a shorter race.")
     except OSError:
-        return refused(NO_PROCESS)
+        return build_refusal(NO_PROCESS)
     finally:
-        READINGS.end(visitor)
+        READINGS.end_reading(visitor)
 
 
-def refused(why: str) -> dict[str, object]:
+def build_refusal(why: str) -> dict[str, object]:
     return {"refused": f"This race file cannot be read. {why}"}

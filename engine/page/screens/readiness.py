@@ -42,26 +42,26 @@ class Readiness:
         self.systems = list(dict.fromkeys((*LANES, *SYSTEMS)))
         self.waiting = [*self.systems]
 
-    def make_opening(self) -> None:
+    def prepare_opening_race(self) -> None:
         """Makes the systems of the opening race ready at the temperature with which the page opens: it goes live behind this."""
-        measured = self.taken(f"Measuring forwards{self.of}", PairCosts(self.pair).measure_quickly)
-        self.device.carry_out(chain(measured, self.making(LANES, HEATS[:1])))
+        measured = self.run_steps(f"Measuring forwards{self.of}", PairCosts(self.pair).measure_quickly)
+        self.device.run_preparation(chain(measured, self.prepare_systems(LANES, HEATS[:1])))
 
-    def making(self, names: Iterable[str], heats: Sequence[float]) -> Iterator[Quiet]:
+    def prepare_systems(self, names: Iterable[str], heats: Sequence[float]) -> Iterator[Quiet]:
         """Makes systems ready at these temperatures. One of which a step fails is passed over."""
         for name in names:
             number = f"{self.systems.index(name) + 1} of {len(self.systems)}"
             words = f"Making ready {number}{self.of}: {SYSTEMS[name].title}"
-            yield from self.taken(words, *steps(self.pair, SYSTEMS[name], heats))
+            yield from self.run_steps(words, *list_preparation_steps(self.pair, SYSTEMS[name], heats))
             if heats == HEATS:
                 self.waiting.remove(name)
 
-    def make_rest(self) -> None:
+    def prepare_rest(self) -> None:
         """Makes ready what is not: the pair's nets one by one, so that a race waits for no more than one, then all systems."""
-        self.device.carry_out(self.resting(self.making_rest()))
+        self.device.run_preparation(self.delay_steps(self.prepare_rest_in_steps()))
 
-    def resting(self, work: Iterator[Quiet]) -> Iterator[Quiet]:
-        """The work, of which no step begins while it has to wait. Behind `RESTS` it waits no more, whoever asks for the page again."""
+    def delay_steps(self, work: Iterator[Quiet]) -> Iterator[Quiet]:
+        """The steps of the work. None begins while `waits` is true, but after `RESTS` seconds none waits any longer."""
         until = time.monotonic() + RESTS
         while True:
             while self.waits() and time.monotonic() < until:
@@ -70,25 +70,25 @@ class Readiness:
                 return
             yield step
 
-    def making_rest(self) -> Iterator[Quiet]:
+    def prepare_rest_in_steps(self) -> Iterator[Quiet]:
         if self.pair.target.recurrent:
-            yield from self.taken(f"Measuring trees beside chains{self.of}", partial(state_costs, self.pair))
+            yield from self.run_steps(f"Measuring trees beside chains{self.of}", partial(state_costs, self.pair))
         for name in self.pair.learned:
-            yield from self.taken(f"Loading the drafter {name}{self.of}", partial(self.pair.net, name))
-        yield from self.making(tuple(self.waiting), HEATS)
+            yield from self.run_steps(f"Loading the drafter {name}{self.of}", partial(self.pair.net, name))
+        yield from self.prepare_systems(tuple(self.waiting), HEATS)
         # Beside the page's start, and what it compiles, other programs were at work
         for measure in PairCosts(self.pair).remeasurements():
-            yield from self.taken(f"Measuring forwards again{self.of}", measure)
+            yield from self.run_steps(f"Measuring forwards again{self.of}", measure)
 
-    def taken(self, words: str, *steps: Callable[[], object]) -> Iterator[Quiet]:
-        """Takes the steps, none behind one that fails."""
+    def run_steps(self, words: str, *steps: Callable[[], object]) -> Iterator[Quiet]:
+        """Runs the steps until one fails."""
         for step in steps:
-            if not self.done(words, step):
+            if not self.run_step(words, step):
                 return
             yield Quiet.STEP
 
-    def done(self, words: str, step: Callable[[], object]) -> bool:
-        """Whether the step has done its work. A race that needs it meets the same error."""
+    def run_step(self, words: str, step: Callable[[], object]) -> bool:
+        """Runs the step. False when it fails: a race that needs it meets the same error."""
         self.device.doing = words
         try:
             step()
@@ -103,18 +103,18 @@ class Readiness:
         return True
 
     @property
-    def words(self) -> str:
+    def progress_text(self) -> str:
         """What is being done, in words; "" when all is ready."""
-        return compiling(self.device.words) if self.waiting else ""
+        return append_compile_count(self.device.progress_text) if self.waiting else ""
 
 
-def compiling(words: str) -> str:
+def append_compile_count(words: str) -> str:
     """The words, with the number of loops compiled so far. Loops that come from the folder of compiled code do not count."""
     count = sum(each.is_start and "dispatcher" in (each.data or ()) for _, each in COMPILED.buffer)
     return f"{words}, {count} loops compiled" if count else words
 
 
-def steps(pair: LoadedPair, system: System, heats: Sequence[float]) -> list[Callable[[], object]]:
+def list_preparation_steps(pair: LoadedPair, system: System, heats: Sequence[float]) -> list[Callable[[], object]]:
     """What makes the system ready, in pieces between which a race may run. Each raises `ValueError` when the pair lacks a part."""
     # Two lanes of one system need two caches, each with graphs of its own.
     lanes = (system.name,) if pair.target.eager else (system.name,) * 2

@@ -25,7 +25,7 @@ FIRST_GUESS = {RACE: 2.0, LONG: 60.0, READYING: 0.0}  # seconds of a job before 
 
 
 @dataclass(frozen=True)
-class Ended:
+class JobEnd:
     """No event of a job comes behind this one. `failure` is what its work has raised."""
 
     failure: Exception | None = None
@@ -41,7 +41,7 @@ class Job:
     bytes: int = 0
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
     address: str = ""  # where its visitor asks from
-    tell: Callable[[News | Ended], None] = lambda event: None
+    tell: Callable[[News | JobEnd], None] = lambda event: None
     steps: Iterator[News | Quiet] | None = None  # once it has begun
     used: float = 0.0  # seconds of the device
     turn: float = 0.0  # its seconds, of which the fewest go next; a newcomer begins with the least of those that run
@@ -52,7 +52,7 @@ class Job:
     told: bool = False  # whether its last step was news, behind which a race holds no step back
 
 
-class Line:
+class JobQueue:
     """Jobs that run and jobs that wait. Its owner calls it under a lock."""
 
     def __init__(self, budget: float = math.inf, now: Callable[[], float] = time.monotonic):
@@ -66,20 +66,23 @@ class Line:
 
     # ---- coming and going
 
-    def enter(self, job: Job) -> None:
+    def add_job(self, job: Job) -> None:
         """Raises `ValueError` when the visitor, his address or the house has too many jobs, or for a job that can never fit."""
         if job.rank != READYING:
-            mine = sum(other.visitor == job.visitor for other in self.everyone)
+            mine = sum(other.visitor == job.visitor for other in self.all_jobs)
             if mine >= MOST_OF_VISITOR:
                 raise ValueError(
                     f"You have {mine} runs here already; at most {MOST_OF_VISITOR} at a time. Wait for one to end, or stop it."
                 )
-            if sum(other.address == job.address for other in self.everyone) >= MOST_OF_ADDRESS:
+            if sum(other.address == job.address for other in self.all_jobs) >= MOST_OF_ADDRESS:
                 raise ValueError(
-                    f"From your address {MOST_OF_ADDRESS} runs are here, the most at a time. Try again in {about(self.wait(job))}."
+                    f"From your address {MOST_OF_ADDRESS} runs are here, the most at a time. "
+                    f"Try again in {format_seconds(self.estimate_wait(job))}."
                 )
-            if len(self.everyone) >= MOST_JOBS:
-                raise ValueError(f"The house is full: {MOST_JOBS} runs are here. Try again in {about(self.wait(job))}.")
+            if len(self.all_jobs) >= MOST_JOBS:
+                raise ValueError(
+                    f"The house is full: {MOST_JOBS} runs are here. Try again in {format_seconds(self.estimate_wait(job))}."
+                )
             if job.bytes > self.budget:
                 raise ValueError(
                     f"This run needs {job.bytes / 1e6:,.0f} MB for its caches; {self.budget / 1e6:,.0f} MB are there for all runs. "
@@ -87,7 +90,7 @@ class Line:
                 )
         self.waiting.append(job)
 
-    def leave(self, job: Job) -> None:
+    def remove_job(self, job: Job) -> None:
         """The job has ended. What it has used is remembered for a while."""
         if job in self.running:
             self.running.remove(job)
@@ -95,23 +98,23 @@ class Line:
         if job in self.waiting:
             self.waiting.remove(job)
         for who in (job.visitor, f"@{job.address}") if job.used else ():
-            self.used[who] = (self.debt(who) + job.used, self.now())
-        self.used = {who: noted for who, noted in self.used.items() if self.debt(who) > 0.01}
+            self.used[who] = (self.recent_seconds(who) + job.used, self.now())
+        self.used = {who: noted for who, noted in self.used.items() if self.recent_seconds(who) > 0.01}
 
     @property
-    def everyone(self) -> list[Job]:
+    def all_jobs(self) -> list[Job]:
         return [job for job in (*self.running, *self.waiting) if job.rank != READYING]
 
-    def debt(self, who: str) -> float:
+    def recent_seconds(self, who: str) -> float:
         """Seconds of the device that the visitor, or the address behind an @, has used lately."""
         seconds, noted = self.used.get(who, (0.0, 0.0))
         return seconds * 0.5 ** ((self.now() - noted) / HALF_LIFE)
 
     # ---- whose turn it is
 
-    def admit(self) -> None:
+    def start_waiting_jobs(self) -> None:
         for rank, most in AT_ONCE.items():
-            for job in self.in_line(rank):
+            for job in self.sort_waiting_jobs(rank):
                 beside = [other for other in self.running if other.rank == rank]
                 if len(beside) >= most or sum(other.bytes for other in self.running) + job.bytes > self.budget:
                     break
@@ -121,45 +124,45 @@ class Line:
                 job.turn = min((other.turn for other in beside), default=0.0)
                 self.running.append(job)
 
-    def in_line(self, rank: int) -> list[Job]:
+    def sort_waiting_jobs(self, rank: int) -> list[Job]:
         """The waiting jobs of a rank. First is whose address has used the least lately, then who has, then who came first."""
         mine = (job for job in self.waiting if job.rank == rank)
-        return sorted(mine, key=lambda job: (self.debt(f"@{job.address}"), self.debt(job.visitor)))
+        return sorted(mine, key=lambda job: (self.recent_seconds(f"@{job.address}"), self.recent_seconds(job.visitor)))
 
-    def next(self) -> Job | None:
+    def next_job(self) -> Job | None:
         """The job whose turn it is. Those whose visitors have left come first, to be closed. None when nobody can go on."""
         for job in self.running:
             if job.gone:
                 return job
-        self.admit()
+        self.start_waiting_jobs()
         now = self.now()
         ready = [job for job in self.running if job.listening and job.resting <= now]
         able = [[job for job in ready if job.rank == rank] for rank in AT_ONCE]
         first, second, last = able if next(self.turns) % LEFT else (able[1], able[0], able[2])
         if first or second:
             return min(first or second, key=lambda job: job.turn)
-        return last[0] if last and not self.everyone else None
+        return last[0] if last and not self.all_jobs else None
 
-    def pause(self) -> float:
+    def seconds_until_next_job(self) -> float:
         """Seconds until the first of those that rest may go on; without end when nobody rests."""
         now = self.now()
         return min((job.resting - now for job in self.running if job.resting > now), default=math.inf)
 
-    def charge(self, job: Job, seconds: float) -> None:
+    def charge_seconds(self, job: Job, seconds: float) -> None:
         job.used += seconds
         job.turn += seconds
 
     # ---- what a visitor is told
 
-    def wait(self, job: Job) -> float:
+    def estimate_wait(self, job: Job) -> float:
         """Seconds until a job that waits is likely to begin."""
-        line = self.in_line(job.rank)
+        line = self.sort_waiting_jobs(job.rank)
         ahead = line.index(job) if job in line else len(line)
         left = sum(max(0.0, self.usual[other.rank] - other.used) for other in self.running if other.rank <= job.rank)
-        races = len(self.in_line(RACE)) * self.usual[RACE] if job.rank == LONG else 0.0
+        races = len(self.sort_waiting_jobs(RACE)) * self.usual[RACE] if job.rank == LONG else 0.0
         return left + races + max(0, ahead) * self.usual[job.rank]
 
-    def place(self, job: Job) -> str:
+    def describe_place(self, job: Job) -> str:
         """Where a visitor stands, in words; "" when the device is all his."""
         races = sum(other.rank == RACE for other in self.running)
         if job in self.running:
@@ -168,9 +171,9 @@ class Line:
             return f"{races} races are running; yours gets every {ORDINALS[races]} step." if races > 1 else ""
         if any(other.visitor == job.visitor and other.rank == job.rank for other in self.running):
             return "Another run of yours goes first."
-        ahead = self.in_line(job.rank).index(job) if job in self.waiting else 0
-        return f"The house is busy: you are number {ahead + 1} in line, and begin in {about(self.wait(job))}."
+        ahead = self.sort_waiting_jobs(job.rank).index(job) if job in self.waiting else 0
+        return f"The house is busy: you are number {ahead + 1} in line, and begin in {format_seconds(self.estimate_wait(job))}."
 
 
-def about(seconds: float) -> str:
+def format_seconds(seconds: float) -> str:
     return f"about {round(seconds / 60)} minutes" if seconds >= 90 else f"about {max(1, round(seconds))} s"

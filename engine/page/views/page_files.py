@@ -18,15 +18,15 @@ FONTS = [  # family, weight, and file below Gradio's `static`
 ]
 
 
-def markup(name: str) -> str:
+def read_markup(name: str) -> str:
     """The HTML of a part of the page. Raises `KeyError` when the manifest has no such part."""
-    return read(MANIFEST["markup"][name])
+    return read_page_file(MANIFEST["markup"][name])
 
 
-def taken(kind: str, taker: str) -> str:
+def join_page_files(kind: str, taker: str) -> str:
     """The taker's "styles" or "scripts", one behind the other."""
-    return "\n".join(read(path) for path, takers in MANIFEST[kind].items() if taker in takers)
+    return "\n".join(read_page_file(path) for path, takers in MANIFEST[kind].items() if taker in takers)
 
 
-def read(path: str) -> str:
+def read_page_file(path: str) -> str:
     return (PAGE / path).read_text("utf-8")

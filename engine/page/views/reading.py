@@ -7,17 +7,17 @@ from contextlib import suppress
 from typing import Any
 
 from engine.page.views import standalone
-from engine.page.views.wire import replay
+from engine.page.views.wire import serialise_race
 from engine.record.files import MOST_BYTES
 from engine.record.parsing import parse
-from engine.record.race_file import Record, side_by_side
+from engine.record.race_file import Record, first_and_last_lane
 from engine.record.served_trace import ServedTrace, is_served, is_stream, values_of_stream
 
 BYTES, SECONDS = 2**30, 10  # of memory and of processor time that reading may take
 PATIENT = 5  # how far it stands behind races on a processor; 19 would be last
 
 
-def answer(way: str, text: str) -> dict[str, Any]:
+def read_for_page(way: str, text: str) -> dict[str, Any]:
     """What `way` makes of a race file's text, or under "refused" what is wrong with the file.
 
     "opened" is an event of the page, or under "served" the steps in an answer of vLLM; "replay_page" is a page of its own.
@@ -25,19 +25,19 @@ def answer(way: str, text: str) -> dict[str, Any]:
     try:
         values = values_of_stream(text) if is_stream(text) else parse(text, MOST_BYTES)
         if way == "replay_page":
-            return {"html": standalone.html(Record.of(values))}
+            return {"html": standalone.render_replay_page(Record.of(values))}
         if is_served(values):
             return {"served": ServedTrace.of(values).to_dict()}
         record = Record.of(values)
-        side_by_side(record)
-        return {"event": replay(record)}
+        first_and_last_lane(record)
+        return {"event": serialise_race(record)}
     except ValueError as error:
         return {"refused": f"This race file cannot be read. {error}"}
     except MemoryError:
         return {"refused": "This race file cannot be read. It takes more memory than there is for it."}
 
 
-def keep_small() -> None:
+def limit_process() -> None:
     """This process goes behind all others and ends when it takes too much, where the system knows such limits."""
     with suppress(ImportError):
         import resource
@@ -48,6 +48,6 @@ def keep_small() -> None:
 
 
 def main(arguments: list[str]) -> None:
-    keep_small()
+    limit_process()
     text = sys.stdin.buffer.read().decode("utf-8", "surrogatepass")
-    sys.stdout.buffer.write(json.dumps(answer(arguments[0], text)).encode())
+    sys.stdout.buffer.write(json.dumps(read_for_page(arguments[0], text)).encode())

@@ -8,9 +8,9 @@ from html import escape
 from pathlib import Path
 
 from engine.page.views import page_files
-from engine.page.views.wire import replay
-from engine.record.files import text_of
-from engine.record.race_file import Record, side_by_side
+from engine.page.views.wire import serialise_race
+from engine.record.files import read_text_file
+from engine.record.race_file import Record, first_and_last_lane
 
 PLOTLY = Path(importlib.util.find_spec("plotly").origin).parent / "package_data" / "plotly.min.js"  # type: ignore[union-attr, arg-type]
 POLICY = (  # no network, ever
@@ -18,37 +18,37 @@ POLICY = (  # no network, ever
 )
 
 
-def html(record: Record) -> str:
+def render_replay_page(record: Record) -> str:
     """The page as one HTML text. Raises `ValueError` when the race has not exactly two lanes."""
-    prompt = side_by_side(record)[0].trace.prompt
-    return filled(record, "replay", title=f"TreeRace: {' '.join(prompt.split())[:60]}")
+    prompt = first_and_last_lane(record)[0].trace.prompt
+    return fill_page_template(record, "replay", title=f"TreeRace: {' '.join(prompt.split())[:60]}")
 
 
-def opening() -> str:
+def render_opening_page() -> str:
     """The first recorded race, while the live page is loaded. It asks the server for one thing, how far that is."""
-    record = Record.own(min((page_files.PAGE.parent / "races").glob("*.json")).read_text("utf-8"))
-    policy, status = f"{POLICY}; connect-src 'self'", page_files.markup("opening")
-    return filled(record, "opening", "TreeRace", policy, status)
+    record = Record.from_own_file(min((page_files.PAGE.parent / "races").glob("*.json")).read_text("utf-8"))
+    policy, status = f"{POLICY}; connect-src 'self'", page_files.read_markup("opening")
+    return fill_page_template(record, "opening", "TreeRace", policy, status)
 
 
-def filled(record: Record, taker: str, title: str, policy: str = POLICY, status: str = "") -> str:
+def fill_page_template(record: Record, taker: str, title: str, policy: str = POLICY, status: str = "") -> str:
     """A page that plays the race with `taker`'s files, `status` under its head. Raises `ValueError` where lanes are not two."""
-    first = side_by_side(record)[0].trace
+    first = first_and_last_lane(record)[0].trace
     parts = {
         "title": escape(title),
         "policy": policy,
         "pair": escape(f"{first.pair} · {first.hardware} · {first.dtype}"),
-        "styles": "\n".join((*faces(), page_files.taken("styles", taker))),
+        "styles": "\n".join((*build_font_rules(), page_files.join_page_files("styles", taker))),
         "status": status,
-        "race": page_files.markup("race"),
-        "event": replay(record).replace("<", "\\u003c"),  # or a text with "</script>" would end the script
+        "race": page_files.read_markup("race"),
+        "event": serialise_race(record).replace("<", "\\u003c"),  # or a text with "</script>" would end the script
         "plotly": PLOTLY.read_text("utf-8").replace("</script", "<\\/script"),
-        "scripts": page_files.taken("scripts", taker).replace("</script", "<\\/script"),
+        "scripts": page_files.join_page_files("scripts", taker).replace("</script", "<\\/script"),
     }
-    return re.sub(r"{{(\w+)}}", lambda slot: parts[slot[1]], page_files.markup("replay"))
+    return re.sub(r"{{(\w+)}}", lambda slot: parts[slot[1]], page_files.read_markup("replay"))
 
 
-def faces() -> list[str]:
+def build_font_rules() -> list[str]:
     """Style rules that embed the page's fonts. Without Gradio there are none, and the system's fonts are used."""
     server = importlib.util.find_spec("gradio")  # finds its files and imports nothing
     static = Path(str(server.origin)).parent / "templates" / "frontend" / "static" if server else Path()
@@ -79,7 +79,7 @@ One recorded race of tree-based speculative decoding. The page plays it and lets
 def main(given: Namespace) -> None:
     """A static Space is two files in a folder: the page and a README."""
     out = given.space / "index.html" if given.space else given.out or given.race.with_suffix(".html")
-    record = Record.from_json(text_of(given.race, "Name a race file, such as `python -m engine record` writes."))
+    record = Record.from_json(read_text_file(given.race, "Name a race file, such as `python -m engine record` writes."))
     if out.is_dir():
         raise ValueError(f"{str(out)!r} is a folder. Name a file in it.")
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -88,7 +88,7 @@ def main(given: Namespace) -> None:
     if out.suffix == ".gif":
         from engine.page.views import film  # a browser, which no page needs
 
-        film.save_film(html(record), out, given.width)
+        film.save_film(render_replay_page(record), out, given.width)
     else:
-        out.write_text(html(record), "utf-8")
+        out.write_text(render_replay_page(record), "utf-8")
     print(f"{out}: {out.stat().st_size / 1e6:.1f} MB, opens from the disk")

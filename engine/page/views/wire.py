@@ -35,20 +35,20 @@ class News:
     last: bool = False
 
 
-def news(run: str, seq: int, message: Message) -> News:
+def build_news(run: str, seq: int, message: Message) -> News:
     """The run's message of that number. The last one carries "end"."""
     return News(to_json({"run": run, "seq": seq, **message}), "end" in message)
 
 
-def numbered(run: str, steps: Steps) -> Generator[News | Quiet, None, None]:
+def number_messages(run: str, steps: Steps) -> Generator[News | Quiet, None, None]:
     """The messages of the run, numbered from 1. Closing the iterator closes `steps`."""
     number = count(1)
     with closing(steps):
         for step in steps:
-            yield step if isinstance(step, Quiet) else news(run, next(number), step)
+            yield step if isinstance(step, Quiet) else build_news(run, next(number), step)
 
 
-class Unsent:
+class UnsentSteps:
     """Steps that are not sent yet, each with the time on its lane's clock. The first message begins with `start`."""
 
     def __init__(self, record: Record):
@@ -58,24 +58,24 @@ class Unsent:
 
     def add(self, lane: int, step: Step) -> None:
         self.clocks[lane] += step.total_seconds
-        self.steps.append((lane, page_step(step, self.clocks[lane])))
+        self.steps.append((lane, serialise_step(step, self.clocks[lane])))
 
-    def sent(self, **head: Any) -> Message:
-        head = head if self.begun else start(self.record) | head
+    def take_message(self, **head: Any) -> Message:
+        head = head if self.begun else serialise_start(self.record) | head
         steps, self.steps, self.begun = self.steps, [], True
         return head | {"steps": steps} if steps else head
 
 
-def messages(race: Any, batch_seconds: float = BATCH_SECONDS) -> Steps:
+def stream_race(race: Any, batch_seconds: float = BATCH_SECONDS) -> Steps:
     """Runs `race` and yields its events before they are numbered, between quiet steps. Closing closes the race.
 
-    Then `race.again` runs it again, unseen, a step at a time, and the record holds all runs.
+    Then `race.run_again` runs it again, unseen, a step at a time, and the record holds all runs.
     What either raises comes behind all steps so far.
     """
     record: Record = race.record()  # before any lane runs, because it measures the costs that are not known yet
-    batch, due, seen = Unsent(record), math.inf, [lane.trace for lane in record.lanes]
+    batch, due, seen = UnsentSteps(record), math.inf, [lane.trace for lane in record.lanes]
     try:
-        with closing(race.polled()) as steps:
+        with closing(race.poll_steps()) as steps:
             for each in steps:
                 if not isinstance(each, Quiet):
                     batch.add(*each)
@@ -84,23 +84,27 @@ def messages(race: Any, batch_seconds: float = BATCH_SECONDS) -> Steps:
                     continue
                 if due == math.inf:
                     due = time.monotonic() + FIRST_SECONDS
-                paced = not batch.begun and all(len(trace.steps) >= FIRST_STEPS or trace.ended for trace in seen)
+                paced = not batch.begun and all(len(trace.steps) >= FIRST_STEPS or trace.is_finished for trace in seen)
                 if time.monotonic() >= due or paced:
-                    yield batch.sent()
+                    yield batch.take_message()
                     due = time.monotonic() + batch_seconds
                 else:
                     yield each if isinstance(each, Quiet) else Quiet.STEP
         if not batch.begun:
-            yield batch.sent()
-        with closing(race.again()) as unseen:
+            yield batch.take_message()
+        with closing(race.run_again()) as unseen:
             for number, step in enumerate(unseen):
-                yield step if number else batch.sent(again=True, slowdown=slowdown(seen), **record.result())
+                yield (
+                    step
+                    if number
+                    else batch.take_message(again=True, slowdown=compute_slowdown(seen), **record.result())
+                )
     except Exception:
         if batch.steps:  # what was written before the fault stays
-            yield batch.sent()
+            yield batch.take_message()
         raise
     shown = [lane.trace for lane in record.lanes]
-    last = batch.sent(end=True, slowdown=slowdown(shown), **record.result())
+    last = batch.take_message(end=True, slowdown=compute_slowdown(shown), **record.result())
     if shown != seen:
         last["times"] = [
             [[clock, step.seconds] for clock, step in zip(trace.clocks, trace.steps, strict=True)] for trace in shown
@@ -108,48 +112,48 @@ def messages(race: Any, batch_seconds: float = BATCH_SECONDS) -> Steps:
     yield last
 
 
-def replay(record: Record) -> str:
+def serialise_race(record: Record) -> str:
     """A finished race as one event: start, every step in the order of the clocks, and the end."""
     steps = [
-        (index, page_step(step, clock))
+        (index, serialise_step(step, clock))
         for index, lane in enumerate(record.lanes)
         for clock, step in zip(lane.trace.clocks, lane.trace.steps, strict=True)
     ]
     body = {"steps": sorted(steps, key=lambda each: each[1]["t"]), "end": True, **record.result()}
-    return news(uuid.uuid4().hex, 1, start(record) | body).text
+    return build_news(uuid.uuid4().hex, 1, serialise_start(record) | body).text
 
 
-def start(record: Record) -> Message:
+def serialise_start(record: Record) -> Message:
     return {
         "start": True,
         "recorded": record.recorded,
-        "systems": [system(lane) for lane in record.lanes],
-        "slowdown": slowdown([lane.trace for lane in record.lanes]),
+        "systems": [serialise_lane(lane) for lane in record.lanes],
+        "slowdown": compute_slowdown([lane.trace for lane in record.lanes]),
     }
 
 
-def system(lane: LaneRecord) -> Message:
+def serialise_lane(lane: LaneRecord) -> Message:
     """A lane without its steps."""
     trace = {key: value for key, value in vars(lane.trace).items() if key != "steps"}
     return {"name": lane.trace.system, **vars(lane), "costs": lane.costs.to_dict(), "trace": trace}
 
 
-def expected_seconds(trace: Trace) -> float:
+def estimate_lane_seconds(trace: Trace) -> float:
     """What the whole lane takes on its own clock, judged by its steps so far. A lane without any plays in real time."""
-    if trace.ended:
+    if trace.is_finished:
         return trace.seconds
     if not trace.tokens:
         return max(trace.seconds, WATCHED_SECONDS)
     return trace.prefill_seconds + trace.decode_seconds_per_token * trace.max_new_tokens
 
 
-def slowdown(traces: list[Trace]) -> float:
+def compute_slowdown(traces: list[Trace]) -> float:
     """Seconds on screen for one on the clocks, so that a race lasts `WATCHED_SECONDS`; at least 1 while it runs."""
-    longest = max(max(expected_seconds(trace) for trace in traces), 1e-6)
+    longest = max(max(estimate_lane_seconds(trace) for trace in traces), 1e-6)
     factor = WATCHED_SECONDS / longest
-    return factor if all(trace.ended for trace in traces) else max(1.0, factor)
+    return factor if all(trace.is_finished for trace in traces) else max(1.0, factor)
 
 
-def page_step(step: Step, clock: float) -> Message:
+def serialise_step(step: Step, clock: float) -> Message:
     """A step with its time on the lane's clock, and whether its bonus is kept. A remote server's step has none."""
     return {**vars(step), "t": clock, "has_bonus": bool(step.tokens) and step.has_bonus}

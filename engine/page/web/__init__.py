@@ -8,12 +8,12 @@ os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # read when Gradio is imported
 
 def import_gradio() -> None:
     """Imports it in half its time: it finds no sources of its components, beside which it would write type stubs."""
-    file_of, inspect.getfile = inspect.getfile, unknown  # type: ignore[assignment]  # it is called by position
+    file_of, inspect.getfile = inspect.getfile, raise_no_source_file  # type: ignore[assignment]  # it is called by position
     try:
         import gradio  # noqa: F401
     finally:
         inspect.getfile = file_of
 
 
-def unknown(kind: object) -> str:
+def raise_no_source_file(kind: object) -> str:
     raise OSError(f"The file of {kind} is not looked for.")

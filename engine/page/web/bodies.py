@@ -18,7 +18,7 @@ NAME = re.compile(r"[\w-]{1,64}", re.ASCII)
 UNREADABLE = "This is no JSON that can be read here."
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request that is answered with a sentence. What is `shown` stands under "refused" too, which the page's parts read."""
 
     def __init__(self, status: int, words: str, shown: bool = False):
@@ -27,7 +27,7 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True)
-class Doors:
+class Endpoints:
     """What the page can be asked: events by number, the API's functions by name, each with its count of values; functions of parts.
 
     `quick` are the events that wait in no queue. `files` are those of our own that may be fetched, by address.
@@ -39,77 +39,77 @@ class Doors:
     functions: frozenset[tuple[int, str]]
     files: Mapping[str, Path] = field(default_factory=dict)
 
-    def checked(self, path: str, body: bytes) -> tuple[bytes, str | None]:
-        """The body as the application gets it, and the session that it names. Raises `Refused` with a sentence."""
-        given, asked = parsed(body), last(path)
+    def validate_body(self, path: str, body: bytes) -> tuple[bytes, str | None]:
+        """The body as the application gets it, and the session that it names. Raises `RequestRefused` with a sentence."""
+        given, asked = parse_body(body), last_path_segment(path)
         if asked == "component_server":
             at, name = given.get("component_id"), given.get("fn_name")
             if not isinstance(at, int) or not isinstance(name, str) or (at, name) not in self.functions:
-                raise Refused(404, "The page has no such function.")
-            check_session(given, needed=True)
+                raise RequestRefused(404, "The page has no such function.")
+            validate_session(given, needed=True)
             if "data" not in given:
-                raise Refused(422, "The function's value is missing: send it as data.")
+                raise RequestRefused(422, "The function's value is missing: send it as data.")
             return body, given["session_hash"]
-        kept = ending(given) if asked in ("cancel", "reset") else self.event(asked, given)
+        kept = parse_end_request(given) if asked in ("cancel", "reset") else self.validate_event(asked, given)
         return json.dumps(kept).encode(), given.get("session_hash")
 
-    def event(self, asked: str, given: dict) -> dict[str, Any]:
-        check_session(given, needed=asked == "join")
+    def validate_event(self, asked: str, given: dict) -> dict[str, Any]:
+        validate_session(given, needed=asked == "join")
         values = given.get("data")
         kept: dict[str, Any] = {}
         if asked in ("join", "predict"):
-            kept = {name: number(given.get(name)) for name in ("fn_index", "trigger_id")}
+            kept = {name: parse_event_number(given.get(name)) for name in ("fn_index", "trigger_id")}
             count = (self.events if asked == "join" else self.quick).get(kept["fn_index"])
         else:
             count = self.named.get(asked)
         if count is None:
-            raise Refused(404, f"There is no such function. The API has {', '.join(sorted(self.named))}.")
+            raise RequestRefused(404, f"There is no such function. The API has {', '.join(sorted(self.named))}.")
         if not isinstance(values, list) or len(values) != count:
             got = f"{len(values):,}" if isinstance(values, list) else "no list"
-            raise Refused(422, f"It takes a list of {count} values as data, got {got}. See /gradio_api/info.")
+            raise RequestRefused(422, f"It takes a list of {count} values as data, got {got}. See /gradio_api/info.")
         for each in values:
             if isinstance(each, dict) or (isinstance(each, list) and any(isinstance(one, dict | list) for one in each)):
-                raise Refused(422, "Values are texts, numbers, true, false, null, or lists of these.")
+                raise RequestRefused(422, "Values are texts, numbers, true, false, null, or lists of these.")
         if given.get("session_hash"):
             kept["session_hash"] = given["session_hash"]
         return {**kept, "data": values}
 
 
-def ending(given: dict) -> dict[str, Any]:
+def parse_end_request(given: dict) -> dict[str, Any]:
     """What ends a run, or forgets it."""
-    check_session(given)
+    validate_session(given)
     kept = {name: given[name] for name in ("session_hash", "event_id") if isinstance(given.get(name), str)}
     if not all(NAME.fullmatch(each) for each in kept.values()):
-        raise Refused(422, "The race to end has no such name.")
-    return {**kept, "fn_index": number(given.get("fn_index"))}
+        raise RequestRefused(422, "The race to end has no such name.")
+    return {**kept, "fn_index": parse_event_number(given.get("fn_index"))}
 
 
-def last(path: str) -> str:
+def last_path_segment(path: str) -> str:
     return path.rstrip("/").rsplit("/", 1)[1]
 
 
-def parsed(body: bytes) -> dict[str, Any]:
+def parse_body(body: bytes) -> dict[str, Any]:
     """The object in a body. Most of a body must be texts, or a few bytes of brackets would become much memory."""
     bare = body.replace(rb"\\", b"").replace(rb"\"", b"")
     if bare.count(b'"') > MANY or len(b"".join(bare.split(b'"')[::2])) > FEW:
-        raise Refused(413, "This holds too many values.")
+        raise RequestRefused(413, "This holds too many values.")
     try:
         found = json.loads(body)
     except (ValueError, RecursionError):
-        raise Refused(422, UNREADABLE) from None
+        raise RequestRefused(422, UNREADABLE) from None
     if not isinstance(found, dict):
-        raise Refused(422, UNREADABLE)
+        raise RequestRefused(422, UNREADABLE)
     return found
 
 
-def check_session(given: dict, needed: bool = False) -> None:
+def validate_session(given: dict, needed: bool = False) -> None:
     name = given.get("session_hash")
     if name is None and not needed:
         return
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise Refused(422, "A session's name has 1 to 64 letters, digits and dashes.")
+        raise RequestRefused(422, "A session's name has 1 to 64 letters, digits and dashes.")
 
 
-def number(value: object) -> int | None:
+def parse_event_number(value: object) -> int | None:
     """The value when it can number an event of the page, else None."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10_000 else None

@@ -21,7 +21,7 @@ NO_API = b'{"named_endpoints":{},"unnamed_endpoints":{}}'
 ESCAPED = str.maketrans({letter: f"\\u{ord(letter):04x}" for letter in "<>&'"})  # as Gradio writes JSON into its page
 
 
-def with_ours(document: bytes, links: str, styles: str, javascript: str) -> bytes:
+def insert_page_files(document: bytes, links: str, styles: str, javascript: str) -> bytes:
     """The document with `links` in its head; our styles and script at its end come behind Gradio's styles, and before its script."""
     script = "<script>{}</script>".format(javascript.replace("</script", "<\\/script"))
     document = document.replace(b"</head>", links.encode() + b"</head>", 1)
@@ -29,37 +29,37 @@ def with_ours(document: bytes, links: str, styles: str, javascript: str) -> byte
     return before + styles.encode() + script.encode() + end + after
 
 
-def without_api(document: bytes) -> bytes:
+def remove_api(document: bytes) -> bytes:
     """The document without the API's events, their components and their description: Gradio's script goes through all of them often."""
 
     def bare(found: re.Match[bytes]) -> bytes:
-        config = json.dumps(of_page(json.loads(found[0])), ensure_ascii=False, separators=(",", ":"))
+        config = json.dumps(filter_config(json.loads(found[0])), ensure_ascii=False, separators=(",", ":"))
         return config.translate(ESCAPED).encode()
 
     return API.sub(NO_API, CONFIG.sub(bare, document))
 
 
-def of_page(config: dict[str, Any]) -> dict[str, Any]:
+def filter_config(config: dict[str, Any]) -> dict[str, Any]:
     components = [each for each in config["components"] if each["type"] != "api"]
     events = [each for each in config["dependencies"] if each["targets"]]
     kept = {each["id"] for each in components}
-    pages = {name: {**page, "layout": laid_out(page["layout"], kept)} for name, page in config["page"].items()}
-    layout = laid_out(config["layout"], kept)
+    pages = {name: {**page, "layout": filter_layout(page["layout"], kept)} for name, page in config["page"].items()}
+    layout = filter_layout(config["layout"], kept)
     return {**config, "components": components, "dependencies": events, "layout": layout, "page": pages}
 
 
-def laid_out(layout: dict[str, Any], kept: set[int]) -> dict[str, Any]:
+def filter_layout(layout: dict[str, Any], kept: set[int]) -> dict[str, Any]:
     """The tree of components, with the root and those that are `kept`."""
     if "children" not in layout:
         return layout
-    return {**layout, "children": [laid_out(each, kept) for each in layout["children"] if each["id"] in kept]}
+    return {**layout, "children": [filter_layout(each, kept) for each in layout["children"] if each["id"] in kept]}
 
 
-def styles(css: str) -> str:
-    return f"<style>{css}</style>\n<style>{weighty(css)}</style>"
+def build_style_tags(css: str) -> str:
+    return f"<style>{css}</style>\n<style>{raise_specificity(css)}</style>"
 
 
-def weighty(css: str) -> str:
+def raise_specificity(css: str) -> str:
     """The rules again, with the weight that Gradio gives them, for elements inside of its page: there they win over its own."""
     inside = re.sub(r"^(\s*)\.dark ", r"\1.dark & ", css, flags=re.MULTILINE)
     return f".gradio-container.gradio-container .contain {{\n{inside}\n}}"
@@ -80,6 +80,6 @@ def files_of(types: Iterable[str]) -> list[str]:
     return [file.replace("./", "./assets/", 1) for file in named]
 
 
-def link(file: str) -> str:
+def build_link_tag(file: str) -> str:
     kind = "stylesheet" if file.endswith(".css") else "modulepreload"
     return f'<link rel="{kind}" crossorigin href="{file}" />'

@@ -15,12 +15,12 @@ from engine.record.constraint import LONGEST
 Fields = dict[str, Any]  # components of any class, by name; the shared form is one such
 
 
-def some(fields: Fields, *names: str) -> Fields:
+def select_fields(fields: Fields, *names: str) -> Fields:
     """The fields of those names."""
     return {name: fields[name] for name in names}
 
 
-def prompt_box(chat: bool = False) -> gr.Textbox:
+def build_prompt_box(chat: bool = False) -> gr.Textbox:
     """It begins with a request where the page's own pair answers them, else with the beginning of a story."""
     return gr.Textbox(
         (CHAT_PROMPTS["chat"] if chat else PROMPTS["stories"])[0]["prompt"],
@@ -33,7 +33,7 @@ def prompt_box(chat: bool = False) -> gr.Textbox:
     )
 
 
-def dials(depth: int, width: int, nodes: int) -> Fields:
+def build_dials(depth: int, width: int, nodes: int) -> Fields:
     """The dials by name. Only the race uses those of the tree's shape, which is given. The rest is as in the first recorded race."""
     first = min(RACES.items())[1].lanes[0].trace
     shaping: dict[str, Any] = {"step": 1, "buttons": [], "elem_classes": "shape"}

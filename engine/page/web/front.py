@@ -18,8 +18,8 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from uvicorn.protocols.http import auto
 
 from engine.page.web.guard import HEADERS, HURRY
-from engine.page.web.pace import READS, SIGNS, sender
-from engine.page.web.shelf import rehearse
+from engine.page.web.pace import READS, SIGNS, sender_address
+from engine.page.web.shelf import warm_up_answers
 
 READINESS = "/readiness"  # where pages ask how far the engine is; with ?coming from one that is about to go over
 # Where pages say of a run of theirs whether they still wait for it: ?run=NAME&page=shown, hidden or gone
@@ -33,7 +33,7 @@ LATER = "TreeRace is still loading its models. Ask again in a few seconds."
 CONNECTION: Any = auto.AutoHTTPProtocol  # of the parser that is installed
 
 
-class Patient(CONNECTION):
+class ExpiringConnection(CONNECTION):
     """A connection as uvicorn has it, which ends when it brings no whole request for `SILENT` seconds."""
 
     ending: asyncio.TimerHandle | None = None
@@ -62,17 +62,17 @@ class Patient(CONNECTION):
 
 
 class Front:
-    """The process's only server. `words` says what is being made ready, "" when nothing is left; `runs` how many runs are here."""
+    """The process's only server. `progress_text` says what is being prepared, "" for nothing; `count_runs` how many runs are here."""
 
     def __init__(self, page: str):
         """`page` is the HTML that `/` has until there is a live app."""
         self.page = page.encode()
         self.packed = gzip.compress(self.page, 1)
-        self.words: Callable[[], str] = lambda: "Loading PyTorch"
-        self.runs: Callable[[], int] = lambda: 0
+        self.progress_text: Callable[[], str] = lambda: "Loading PyTorch"
+        self.count_runs: Callable[[], int] = lambda: 0
         self.served: Callable[[], dict[str, str]] = dict  # what the page's head says of the pair
-        self.heard: Callable[[str, bool], bool] = lambda run, hidden: False
-        self.dropped: Callable[[str], None] = lambda run: None
+        self.note_page_alive: Callable[[str, bool], bool] = lambda run, hidden: False
+        self.drop_run: Callable[[str], None] = lambda run: None
         self.live: Any = None
         self.asked = -math.inf  # when the live page was last asked for, or was about to be
 
@@ -84,13 +84,15 @@ class Front:
         Raises `OSError` when the port is taken.
         """
         listening = socket.create_server((host, port))
-        self.thread = threading.Thread(target=lambda: asyncio.run(self.run(listening)), name="front", daemon=True)
+        self.thread = threading.Thread(
+            target=lambda: asyncio.run(self.serve_socket(listening)), name="front", daemon=True
+        )
         self.thread.start()
         return listening.getsockname()[1]
 
-    async def run(self, listening: socket.socket) -> None:
+    async def serve_socket(self, listening: socket.socket) -> None:
         self.loop = asyncio.get_running_loop()
-        how = uvicorn.Config(self, http=Patient, log_level="warning", lifespan="off", server_header=False)
+        how = uvicorn.Config(self, http=ExpiringConnection, log_level="warning", lifespan="off", server_header=False)
         await uvicorn.Server(how).serve([listening])
 
     def hand_over(self, app: Any) -> None:
@@ -99,7 +101,7 @@ class Front:
         async def begin() -> None:
             self.lifespan = app.router.lifespan_context(app)
             await self.lifespan.__aenter__()
-            await rehearse(app)
+            await warm_up_answers(app)
             self.live, self.asked = app, time.monotonic()  # open tabs come now
 
         asyncio.run_coroutine_threadsafe(begin(), self.loop).result()
@@ -119,7 +121,7 @@ class Front:
     async def __call__(self, scope: dict, receive: Callable, send: Callable) -> None:
         sign = scope["path"] in (READINESS, ALIVE)
         if scope["type"] == "http" and (sign or self.live is None):
-            in_turn = await (SIGNS if sign else READS).come(sender(scope))
+            in_turn = await (SIGNS if sign else READS).wait_for_turn(sender_address(scope))
             answer = self.answer(scope) if in_turn else PlainTextResponse(HURRY, 429, FRESH)
             return await answer(scope, receive, send)
         if self.live is None:
@@ -131,17 +133,23 @@ class Front:
     def answer(self, scope: dict) -> Response:
         """How far the engine is, whether a run is still waited for, or the opening page."""
         if scope["path"] == READINESS:
-            live, words = self.live is not None, self.words()
+            live, words = self.live is not None, self.progress_text()
             if scope["query_string"] == b"coming" and live:
                 self.asked = time.monotonic()
-            status = {"words": words, "live": live, "ready": live and not words, "runs": self.runs(), **self.served()}
+            status = {
+                "words": words,
+                "live": live,
+                "ready": live and not words,
+                "runs": self.count_runs(),
+                **self.served(),
+            }
             return JSONResponse(status, headers=FRESH)
         if scope["path"] == ALIVE:
             asked = dict(parse_qsl(scope["query_string"][:200].decode("latin-1")))
             run, state = asked.get("run", ""), asked.get("page")
-            here = state != "gone" and self.heard(run, state == "hidden")
+            here = state != "gone" and self.note_page_alive(run, state == "hidden")
             if state == "gone":
-                self.dropped(run)
+                self.drop_run(run)
             return JSONResponse({"here": here}, headers=FRESH)
         if scope["path"] != "/":
             return PlainTextResponse(LATER, 503, FRESH | {"retry-after": "2"})

@@ -15,11 +15,11 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 
-from engine.page.web.bodies import MOST, SMALL, Doors, Refused, last
-from engine.page.web.kept_streams import FIRST, KeptStreams, heard_of
-from engine.page.web.pace import READS, Pace, sender
-from engine.page.web.sessions import LISTENERS, GoingOn
-from engine.page.web.shelf import Shelf
+from engine.page.web.bodies import MOST, SMALL, Endpoints, RequestRefused, last_path_segment
+from engine.page.web.kept_streams import FIRST, KeptStreams, parse_heard_count
+from engine.page.web.pace import READS, RateLimiter, sender_address
+from engine.page.web.sessions import LISTENERS, OpenAnswers
+from engine.page.web.shelf import AnswerCache
 
 HEADERS = {
     # Gradio compiles what its components bring, and writes scripts and styles into its page
@@ -71,12 +71,12 @@ WORDS = {
 class Guard:
     """The application `app`, behind the doors that it needs. `document` makes what browsers get of its page."""
 
-    def __init__(self, app: Callable, doors: Doors, document: Callable[[bytes], bytes] = bytes):
+    def __init__(self, app: Callable, doors: Endpoints, document: Callable[[bytes], bytes] = bytes):
         self.app, self.doors, self.held = app, doors, Counter[str]()
-        self.shelf = Shelf(app, doors.files, document, HEADERS)
+        self.shelf = AnswerCache(app, doors.files, document, HEADERS)
         self.read = re.compile("|".join((*READ, *map(re.escape, doors.files))))
-        self.addresses, self.visitors = Pace(*OF_ADDRESS), Pace(*OF_VISITOR)
-        self.going_on, self.streams = GoingOn(), KeptStreams()
+        self.addresses, self.visitors = RateLimiter(*OF_ADDRESS), RateLimiter(*OF_VISITOR)
+        self.going_on, self.streams = OpenAnswers(), KeptStreams()
 
     async def __call__(self, scope: dict, receive: Callable, send: Callable) -> None:
         if scope["type"] == "websocket":
@@ -86,34 +86,34 @@ class Guard:
         try:
             asked, path = scope["method"], scope["path"]
             if asked == "POST" and WRITTEN.fullmatch(path):
-                address = sender(scope)
-                unhurried(self.addresses.allows(address))
-                length = length_of(scope, MOST.get(last(path), SMALL))
-                with self.room(address) as hold:
-                    body, session = self.doors.checked(path, await whole(scope, receive, length, hold))
-                    if RUNS.fullmatch(path) or last(path) == "component_server":
-                        unhurried(self.visitors.allows(session or address))
-                    await self.pass_on(plain(scope, len(body)), once(body, receive), send)
+                address = sender_address(scope)
+                refuse_hurry(self.addresses.allows(address))
+                length = parse_body_length(scope, MOST.get(last_path_segment(path), SMALL))
+                with self.reserve_body_memory(address) as hold:
+                    body, session = self.doors.validate_body(path, await read_body(scope, receive, length, hold))
+                    if RUNS.fullmatch(path) or last_path_segment(path) == "component_server":
+                        refuse_hurry(self.visitors.allows(session or address))
+                    await self.forward_request(normalise_request(scope, len(body)), replay_body(body, receive), send)
             elif asked in ("GET", "HEAD") and (self.read.fullmatch(path) or news_of(scope)):
-                address = sender(scope)
-                unhurried(await READS.come(address))
+                address = sender_address(scope)
+                refuse_hurry(await READS.wait_for_turn(address))
                 if kept := await self.shelf.answer(scope):
                     return await kept(scope, receive, send)
-                with self.open(address), listening(scope):
+                with self.count_open_answer(address), note_listener(scope):
                     if path == QUEUE:
-                        await self.stream(scope, receive, send)
+                        await self.stream_news(scope, receive, send)
                     else:
-                        await self.pass_on(plain(scope), receive, send)
+                        await self.forward_request(normalise_request(scope), receive, send)
             else:
-                raise Refused(404, NOTHING)
-        except Refused as refusal:
+                raise RequestRefused(404, NOTHING)
+        except RequestRefused as refusal:
             part = refusal.shown and "component_server" in scope["path"]  # it reads answers, and no errors
-            told = sentence(200 if part else refusal.status, refusal.words, refusal.shown)
+            told = build_sentence_response(200 if part else refusal.status, refusal.words, refusal.shown)
             await told(scope, receive, send)
 
     @contextmanager
-    def room(self, address: str) -> Iterator[Callable[[int], None]]:
-        """Room in memory for a body, told of bytes as they come. It raises `Refused` when the address or everybody holds too many."""
+    def reserve_body_memory(self, address: str) -> Iterator[Callable[[int], None]]:
+        """Yields a function that counts a body's bytes. It raises `RequestRefused` when the address, or all together, hold too many."""
         mine = 0
 
         def hold(count: int) -> None:
@@ -121,7 +121,7 @@ class Guard:
             mine += count
             self.held[address] += count
             if mine > ALWAYS and (self.held[address] > HELD_OF_ADDRESS or self.held.total() > HELD):
-                raise Refused(503, BUSY, shown=True)
+                raise RequestRefused(503, BUSY, shown=True)
 
         try:
             yield hold
@@ -129,26 +129,26 @@ class Guard:
             self.held[address] -= mine
             self.held = +self.held  # without those that hold nothing
 
-    def open(self, address: str) -> AbstractContextManager:
-        """An answer that may go on for as long as a page is open. Raises `Refused` when the address has `GOING_ON` of them."""
+    def count_open_answer(self, address: str) -> AbstractContextManager:
+        """An answer that may go on for as long as a page is open. Raises `RequestRefused` when the address has `GOING_ON` of them."""
         if self.going_on[address] >= GOING_ON:
-            raise Refused(503, FULL)
-        return self.going_on.one(address)
+            raise RequestRefused(503, FULL)
+        return self.going_on.count_one(address)
 
-    async def stream(self, scope: dict, receive: Callable, send: Callable) -> None:
-        """A session's news, which go on where a reader lost them. Raises `Refused` for those that are kept no more."""
-        session, said, passed_on = news_of(scope), heard_of(scope), plain(scope)
+    async def stream_news(self, scope: dict, receive: Callable, send: Callable) -> None:
+        """A session's news, which go on where a reader lost them. Raises `RequestRefused` for those that are kept no more."""
+        session, said, passed_on = news_of(scope), parse_heard_count(scope), normalise_request(scope)
         if not said:
-            return await self.pass_on(passed_on, receive, send)
+            return await self.forward_request(passed_on, receive, send)
         del MutableHeaders(scope=passed_on)["accept-encoding"]  # events are counted
         if said == FIRST:
-            begun = await self.streams.begin(session, partial(self.pass_on, passed_on))
+            begun = await self.streams.begin(session, partial(self.forward_request, passed_on))
             return await begun.read(0, receive, send)
         if not (kept := self.streams.find(session, int(said))):
-            raise Refused(404, NOT_KEPT)
+            raise RequestRefused(404, NOT_KEPT)
         await kept.read(int(said), receive, send)
 
-    async def pass_on(self, scope: dict, receive: Callable, send: Callable) -> None:
+    async def forward_request(self, scope: dict, receive: Callable, send: Callable) -> None:
         """The application's own answer with `HEADERS`. What it says of an error is one sentence instead of its own words."""
         status = 0
 
@@ -167,12 +167,12 @@ class Guard:
                 print(f"{scope['path'][:60]!r} ended with {type(error).__name__}", flush=True)
         if not 0 < status < 400:
             words = "The server could not answer. Try again." if status in (0, 500) else WORDS.get(status, NOTHING)
-            await sentence(status or 500, words)(scope, receive, send)
+            await build_sentence_response(status or 500, words)(scope, receive, send)
 
 
-def unhurried(allowed: bool) -> None:
+def refuse_hurry(allowed: bool) -> None:
     if not allowed:
-        raise Refused(429, HURRY, shown=True)
+        raise RequestRefused(429, HURRY, shown=True)
 
 
 def news_of(scope: dict) -> str:
@@ -183,15 +183,15 @@ def news_of(scope: dict) -> str:
     return session[2].decode() if session else ""
 
 
-def listening(scope: dict) -> AbstractContextManager:
-    """Notes that somebody listens to the news that are asked for. Raises `Refused` for a call's that were fetched before."""
+def note_listener(scope: dict) -> AbstractContextManager:
+    """Notes that somebody listens to the news that are asked for. Raises `RequestRefused` for a call's that were fetched before."""
     name = news_of(scope)
-    if FETCHED.fullmatch(scope["path"]) and not LISTENERS.fetches(name):
-        raise Refused(404, FETCHED_ONCE)
-    return LISTENERS.streams.one(name) if name else nullcontext()
+    if FETCHED.fullmatch(scope["path"]) and not LISTENERS.claim_fetch(name):
+        raise RequestRefused(404, FETCHED_ONCE)
+    return LISTENERS.streams.count_one(name) if name else nullcontext()
 
 
-def plain(scope: dict, length: int | None = None) -> dict:
+def normalise_request(scope: dict, length: int | None = None) -> dict:
     """The request without what only changes addresses in the answer, another host's name, and with the length of its body, if any."""
     passed_on = {**scope}
     headers = MutableHeaders(scope=passed_on)
@@ -204,19 +204,19 @@ def plain(scope: dict, length: int | None = None) -> dict:
     return passed_on
 
 
-def length_of(scope: dict, most: int) -> int:
-    """How many bytes the body may have: as many as are announced, else `USUAL`. Raises `Refused` for what is no JSON or too large."""
+def parse_body_length(scope: dict, most: int) -> int:
+    """The body's announced bytes, else `USUAL`. Raises `RequestRefused` for what is no JSON, and for more than `most`."""
     headers = dict(scope["headers"])
     if not headers.get(b"content-type", b"").lower().startswith(b"application/json"):
-        raise Refused(415, WORDS[415])
+        raise RequestRefused(415, WORDS[415])
     length = headers.get(b"content-length", b"%d" % min(most, USUAL))
     if not length.isdigit() or int(length[:20]) > most:
-        raise too_large(most)
+        raise build_too_large_refusal(most)
     return int(length)
 
 
-async def whole(scope: dict, receive: Callable, most: int, hold: Callable[[int], None]) -> bytes:
-    """The request's body. Raises `Refused` when it is too large or too slow, or when its sender has left."""
+async def read_body(scope: dict, receive: Callable, most: int, hold: Callable[[int], None]) -> bytes:
+    """The request's body. Raises `RequestRefused` when it is too large or too slow, or when its sender has left."""
     body = bytearray()
     try:
         with anyio.fail_after(PATIENCE):
@@ -224,19 +224,19 @@ async def whole(scope: dict, receive: Callable, most: int, hold: Callable[[int],
                 hold(len(chunk))
                 body += chunk
                 if len(body) > most:
-                    raise too_large(most)
+                    raise build_too_large_refusal(most)
     except TimeoutError:
-        raise Refused(408, f"It did not arrive within {PATIENCE:g} seconds.") from None
+        raise RequestRefused(408, f"It did not arrive within {PATIENCE:g} seconds.") from None
     except ClientDisconnect:
-        raise too_large(most) from None
+        raise build_too_large_refusal(most) from None
     return bytes(body)
 
 
-def too_large(most: int) -> Refused:
-    return Refused(413, f"What was sent is too large: at most {most / 1e6:g} MB are read here.", shown=True)
+def build_too_large_refusal(most: int) -> RequestRefused:
+    return RequestRefused(413, f"What was sent is too large: at most {most / 1e6:g} MB are read here.", shown=True)
 
 
-def once(body: bytes, receive: Callable) -> Callable:
+def replay_body(body: bytes, receive: Callable) -> Callable:
     """A `receive` that hands over the body, then whatever comes."""
     messages = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -246,5 +246,5 @@ def once(body: bytes, receive: Callable) -> Callable:
     return handed
 
 
-def sentence(status: int, words: str, shown: bool = False) -> JSONResponse:
+def build_sentence_response(status: int, words: str, shown: bool = False) -> JSONResponse:
     return JSONResponse({"detail": words} | ({"refused": words} if shown else {}), status, HEADERS)

@@ -18,7 +18,7 @@ HEARD = re.compile(rf"(?:.*&)?heard=({FIRST}|\d{{1,9}})(?:&.*)?".encode())
 Answer = Callable[[Callable, Callable], Awaitable[None]]  # an application's, given `receive` and `send`
 
 
-def heard_of(scope: dict) -> str:
+def parse_heard_count(scope: dict) -> str:
     """How many events the reader has, or `FIRST`; "" for one who does not come again."""
     said = HEARD.fullmatch(scope["query_string"])
     return said[1].decode() if said else ""
@@ -71,7 +71,7 @@ class KeptStream:
 
     async def read(self, heard: int, receive: Callable, send: Callable) -> None:
         """Send the events from number `heard` on, until the last one, until this reader has left or until another one comes."""
-        left = asyncio.create_task(await_leaving(receive))
+        left = asyncio.create_task(await_disconnect(receive))
         left.add_done_callback(lambda _: self.wake())
         me = self.reader = object()
         self.wake()
@@ -102,7 +102,7 @@ class KeptStream:
             self.unread.set()
 
 
-async def await_leaving(receive: Callable) -> None:
+async def await_disconnect(receive: Callable) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 

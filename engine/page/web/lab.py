@@ -8,37 +8,37 @@ import gradio as gr
 from engine.measure.curves.sweep import Plan
 from engine.page.screens import own_prompts
 from engine.page.screens.answers import PROMPTS, example, read_prompts
-from engine.page.screens.cards import cards
-from engine.page.screens.orders import ordered
+from engine.page.screens.cards import describe_all_systems
+from engine.page.screens.orders import parse_order
 from engine.page.screens.pays import ALLOWED
-from engine.page.web.form import Fields, some
-from engine.page.web.lending import Served
-from engine.page.web.parts import call, carried, part, trigger
-from engine.page.web.streams import QUIET, Runs, Values, add_stop, api, runs
+from engine.page.web.form import Fields, select_fields
+from engine.page.web.lending import ServedPairs
+from engine.page.web.parts import build_hidden_button, build_part, find_or_build_script_field, script_call
+from engine.page.web.streams import QUIET, Runs, Values, add_api_endpoint, add_run, add_stop
 
 # What an order of a view may hold
 PLANNED = {each.name for each in dataclasses.fields(Plan)}
 OF_PROMPTS, OF_PAYS = {"prompts", "system"}, {"prompts", "systems", "max_new_tokens"}
 
 
-def fill(served: Served, form: Fields, go: gr.Button, halt: gr.Button) -> None:
-    about = {"systems": cards(), "prompts": PROMPTS, "allowed": own_prompts.ALLOWED, "pays": ALLOWED}
-    part("lab", "mountLab", about, server_functions=[read_prompts, example])
-    go.click(None, js=call("lab.start"), **QUIET)
+def build_lab(served: ServedPairs, form: Fields, go: gr.Button, halt: gr.Button) -> None:
+    about = {"systems": describe_all_systems(), "prompts": PROMPTS, "allowed": own_prompts.ALLOWED, "pays": ALLOWED}
+    build_part("lab", "mountLab", about, server_functions=[read_prompts, example])
+    go.click(None, js=script_call("lab.start"), **QUIET)
 
     def sweep_on_page(order, pair, **_):
-        return ordered(order, {"prompts"}, PLANNED) | {"pair": pair}
+        return parse_order(order, {"prompts"}, PLANNED) | {"pair": pair}
 
     def prompts_on_page(order, **dialled):
-        return ordered(order, OF_PROMPTS, OF_PROMPTS) | dialled
+        return parse_order(order, OF_PROMPTS, OF_PROMPTS) | dialled
 
     def pays_on_page(order, **dialled):
-        return ordered(order, OF_PAYS, OF_PAYS) | dialled
+        return parse_order(order, OF_PAYS, OF_PAYS) | dialled
 
     def view(start: str, kind: str, values: Values, channel: str, *names: str) -> Runs:
         """The run of a view. The page's script orders it, from its own menus and the form; the fields of those names come beside."""
-        fields = {"order": carried()} | some(form, *names)
-        return runs(trigger(start), served, kind, values, fields, channel)
+        fields = {"order": find_or_build_script_field()} | select_fields(form, *names)
+        return add_run(build_hidden_button(start), served, kind, values, fields, channel)
 
     lab_runs = view("sweep-start", "sweep", sweep_on_page, "treelab", "prompt", "temperature", "seed")
     lab_runs |= view(
@@ -46,9 +46,9 @@ def fill(served: Served, form: Fields, go: gr.Button, halt: gr.Button) -> None:
     )
     lab_runs |= view("pays-start", "pays", pays_on_page, "treepays", "temperature", "seed", "constraint")
     add_stop(halt, lab_runs)
-    api(served, "sweep", sweep)
-    api(served, "prompts", prompts)
-    api(served, "pays", pays)
+    add_api_endpoint(served, "sweep", sweep)
+    add_api_endpoint(served, "prompts", prompts)
+    add_api_endpoint(served, "pays", pays)
 
 
 def sweep(
@@ -87,7 +87,7 @@ def prompts(
     /race.
     """
     asked = locals()
-    return {"prompts": own_prompts.read(asked.pop("name"), asked.pop("text")), **asked}
+    return {"prompts": own_prompts.read_prompt_file(asked.pop("name"), asked.pop("text")), **asked}
 
 
 def pays(
@@ -108,4 +108,4 @@ def pays(
     a round.
     """
     asked = locals()
-    return {"prompts": own_prompts.read(asked.pop("name"), asked.pop("text")), **asked}
+    return {"prompts": own_prompts.read_prompt_file(asked.pop("name"), asked.pop("text")), **asked}

@@ -14,10 +14,10 @@ from typing import Any
 from anyio.to_thread import run_sync
 
 from engine.models.pairs import LoadedPair
-from engine.page.screens.cards import chosen
+from engine.page.screens.cards import choose_pair
 from engine.page.screens.device import PAUSE
-from engine.page.screens.orders import order
-from engine.page.views.wire import News, numbered
+from engine.page.screens.orders import build_order
+from engine.page.views.wire import News, number_messages
 from engine.record.quiet import Quiet
 
 LENDS = "SPACES_ZERO_GPU" in os.environ
@@ -27,7 +27,7 @@ SPARE = 1.5  # times the expected seconds
 
 
 @dataclass(eq=False)
-class Served:
+class ServedPairs:
     """What a page serves: a pair, whose place another may take, and others beside it.
 
     An order is carried out on the pair that was there when it was asked for. Every visitor chooses between the pairs for himself.
@@ -40,55 +40,55 @@ class Served:
     def pairs(self) -> list[LoadedPair]:
         return [self.pair, *self.others]
 
-    def chosen(self, name: object) -> LoadedPair:
+    def choose_pair(self, name: object) -> LoadedPair:
         """The pair of that name; the page's own for "". Raises `ValueError` for a name that no pair here has."""
-        return chosen(self.pairs, name)
+        return choose_pair(self.pairs, name)
 
 
 PACE = SimpleNamespace(seconds=0.05)  # that a token takes, of the calls so far; it begins with a guess
-SERVED: dict[str, Served] = {}  # by "page": what a loan's process inherits instead of being sent it
+SERVED: dict[str, ServedPairs] = {}  # by "page": what a loan's process inherits instead of being sent it
 
 
-def duration(_: str, pair: str, kind: str, values: dict[str, Any]) -> int:
-    """The seconds that a loan for this order on the pair of that name is asked for. Its run's name comes first, as in `carried_out`."""
-    expected = ARRIVING + SPARE * PACE.seconds * order(SERVED["page"].chosen(pair), kind, values).tokens
+def estimate_loan_seconds(_: str, pair: str, kind: str, values: dict[str, Any]) -> int:
+    """The seconds that a loan for this order on the pair of that name is asked for. Its run's name comes first, as in `run_order`."""
+    expected = ARRIVING + SPARE * PACE.seconds * build_order(SERVED["page"].choose_pair(pair), kind, values).tokens
     return round(min(MOST, max(LEAST, expected)))
 
 
 @dataclass(frozen=True)
-class Failed:
+class LoanFailure:
     """What was raised in the other process, from which an error arrives without its words."""
 
     words: str
     kind: type[Exception] = RuntimeError
 
 
-def carried_out(run: str, pair: str, kind: str, values: dict[str, Any]) -> Generator[News | Failed, None, None]:
+def run_order(run: str, pair: str, kind: str, values: dict[str, Any]) -> Generator[News | LoanFailure, None, None]:
     """The order's news, in the run of that name. What it raises comes last."""
     try:
-        for event in numbered(run, order(SERVED["page"].chosen(pair), kind, values).steps()):
+        for event in number_messages(run, build_order(SERVED["page"].choose_pair(pair), kind, values).steps()):
             if isinstance(event, News):
                 yield event
             elif event is Quiet.IDLE:
                 time.sleep(PAUSE)
     except ValueError as error:
-        yield Failed(str(error), ValueError)
+        yield LoanFailure(str(error), ValueError)
     except Exception as error:
-        yield Failed(f"{type(error).__name__}: {error}")
+        yield LoanFailure(f"{type(error).__name__}: {error}")
 
 
 if LENDS:
-    carried_out = import_module("spaces").GPU(duration=duration)(carried_out)
+    run_order = import_module("spaces").GPU(duration=estimate_loan_seconds)(run_order)
 
 
-async def lent(run: str, pair: str, kind: str, values: dict[str, Any]) -> AsyncGenerator[str, None]:
-    """The news of an order on a GPU that is lent for it. Closing the stream ends the loan. Raises what `carried_out` tells."""
-    tokens, begun = order(SERVED["page"].chosen(pair), kind, values).tokens, 0.0
-    steps = carried_out(run, pair, kind, values)
+async def stream_lent_run(run: str, pair: str, kind: str, values: dict[str, Any]) -> AsyncGenerator[str, None]:
+    """The news of an order on a GPU that is lent for it. Closing the stream ends the loan. Raises what `run_order` tells."""
+    tokens, begun = build_order(SERVED["page"].choose_pair(pair), kind, values).tokens, 0.0
+    steps = run_order(run, pair, kind, values)
     try:
         while event := await run_sync(next, steps, None):
             begun = begun or time.monotonic()
-            if isinstance(event, Failed):
+            if isinstance(event, LoanFailure):
                 raise event.kind(event.words)
             yield event.text
         PACE.seconds += ((time.monotonic() - begun) / max(1, tokens) - PACE.seconds) / 4

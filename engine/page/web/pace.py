@@ -11,7 +11,7 @@ MOST_NAMES = 10_000  # that are remembered
 LONGEST = 60.0  # seconds that a turn is waited for: a hall full of visitors at one address opens the page at once
 
 
-class Pace:
+class RateLimiter:
     """Everybody may begin `burst` calls at once, and `rate` more every second. Who comes faster is turned away, or waits."""
 
     def __init__(self, burst: float, rate: float):
@@ -19,7 +19,7 @@ class Pace:
         # By name: calls that were left, and when; below 0 some wait for theirs
         self.left: dict[str, tuple[float, float]] = {}
 
-    def wait(self, name: str, longest: float = 0.0) -> float:
+    def seconds_until_allowed(self, name: str, longest: float = 0.0) -> float:
         """Seconds until this one may begin another call. It counts as begun when they are no more than `longest`."""
         left, noted = self.left.pop(name, (self.burst, self.now()))
         left = min(self.burst, left + self.rate * (self.now() - noted))
@@ -31,21 +31,21 @@ class Pace:
 
     def allows(self, name: str) -> bool:
         """Whether this one may begin a call now."""
-        return not self.wait(name)
+        return not self.seconds_until_allowed(name)
 
-    async def come(self, name: str) -> bool:
+    async def wait_for_turn(self, name: str) -> bool:
         """Whether the turn has come. False at once when it would not come within `LONGEST` seconds."""
-        wait = self.wait(name, LONGEST)
+        wait = self.seconds_until_allowed(name, LONGEST)
         if 0 < wait <= LONGEST:
             await self.sleep(wait)
         return wait <= LONGEST
 
 
-READS = Pace(burst=600, rate=150)  # of the page and its files; so many a second take a few hundredths of a core
-SIGNS = Pace(burst=100, rate=50)  # of pages that say that they are there, or ask how far the engine is
+READS = RateLimiter(burst=600, rate=150)  # of the page and its files; so many a second take a few hundredths of a core
+SIGNS = RateLimiter(burst=100, rate=50)  # of pages that say that they are there, or ask how far the engine is
 
 
-def sender(scope: Mapping[str, Any]) -> str:
+def sender_address(scope: Mapping[str, Any]) -> str:
     """The address that a request of ASGI comes from."""
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
     return address_of(headers, (scope.get("client") or ("",))[0])

@@ -14,19 +14,27 @@ from fastapi import FastAPI
 from fastapi.middleware import Middleware
 
 from engine.page.screens import answers, race_files
-from engine.page.screens.answers import CHAT_PROMPTS, PROMPTS, Answer, races, recorded
-from engine.page.screens.cards import LANES, headings, introduced, lines, model_words, offered, shape
+from engine.page.screens.answers import CHAT_PROMPTS, PROMPTS, Answer, list_recorded_races, recorded
+from engine.page.screens.cards import (
+    LANES,
+    choose_shape,
+    describe_model,
+    describe_pair,
+    list_menu_headings,
+    list_offered_pairs,
+    summarise_systems,
+)
 from engine.page.views import page_files
 from engine.page.views.standalone import PLOTLY
 from engine.page.web import lab, prix, race
-from engine.page.web.bodies import Doors
-from engine.page.web.document import files_of, link, styles, with_ours, without_api
-from engine.page.web.form import Fields, dials, prompt_box
+from engine.page.web.bodies import Endpoints
+from engine.page.web.document import build_link_tag, build_style_tags, files_of, insert_page_files, remove_api
+from engine.page.web.form import Fields, build_dials, build_prompt_box
 from engine.page.web.guard import Guard
-from engine.page.web.lending import SERVED, Served
-from engine.page.web.parts import call, part
-from engine.page.web.sessions import Sessions
-from engine.page.web.streams import QUIET, visitor
+from engine.page.web.lending import SERVED, ServedPairs
+from engine.page.web.parts import build_part, script_call
+from engine.page.web.sessions import NewsBySession
+from engine.page.web.streams import QUIET, identify_visitor
 from engine.remote.server import Server
 
 SESSIONS = 200  # of which Gradio keeps what its components show; nobody misses what it keeps of others
@@ -42,88 +50,96 @@ class Screen:
     name: str
     title: str
     start: str
-    fill: Callable[[Served, Fields, gr.Button, gr.Button], None]
+    fill: Callable[[ServedPairs, Fields, gr.Button, gr.Button], None]
 
 
 SCREENS = (  # the first one is open at the start
-    Screen("race", "Race", start="Race", fill=race.fill),
-    Screen("prix", "Grand prix", start="Race", fill=prix.fill),
-    Screen("lab", "Lab", start="Start", fill=lab.fill),
+    Screen("race", "Race", start="Race", fill=race.build_race),
+    Screen("prix", "Grand prix", start="Race", fill=prix.build_prix),
+    Screen("lab", "Lab", start="Start", fill=lab.build_lab),
 )
 
 
-def build(served: Served, screens: Sequence[Screen] = SCREENS) -> gr.Blocks:
+def build_page(served: ServedPairs, screens: Sequence[Screen] = SCREENS) -> gr.Blocks:
     """The page. The form is shared; each screen has a Start and a Stop in the form's row and a column of its own."""
     SERVED["page"] = served
     with gr.Blocks(title="TreeRace", analytics_enabled=False, fill_width=True) as page, gr.Column(elem_id="screen"):
-        masthead(served, screens)
+        build_masthead(served, screens)
         with gr.Row(elem_id="entry"):
-            prompt = prompt_box(served.pair.chat)
-            buttons = [start_and_stop(screen) for screen in screens]
+            prompt = build_prompt_box(served.pair.chat)
+            buttons = [build_start_and_stop(screen) for screen in screens]
         columns = [gr.Column(elem_id=f"{screen.name}-screen", elem_classes="of-screen") for screen in screens]
         with gr.Row(elem_id="dials"):
-            form = {"prompt": prompt} | dials(**shape(LANES[1], served.pairs))
+            form = {"prompt": prompt} | build_dials(**choose_shape(LANES[1], served.pairs))
         for screen, column, (start, stop) in zip(screens, columns, buttons, strict=True):
             with column:
                 screen.fill(served, form, start, stop)
-        prompt.submit(None, js=call("pressGo"), **QUIET)
+        prompt.submit(None, js=script_call("pressGo"), **QUIET)
     return page
 
 
-def masthead(served: Served, screens: Sequence[Screen]) -> None:
+def build_masthead(served: ServedPairs, screens: Sequence[Screen]) -> None:
     titles = {screen.name: screen.title for screen in screens}
-    about = {**spoken_of(served), "prompts": PROMPTS, "examples": CHAT_PROMPTS, "screens": titles, "races": races()}
+    about = {
+        **describe_pairs(served),
+        "prompts": PROMPTS,
+        "examples": CHAT_PROMPTS,
+        "screens": titles,
+        "races": list_recorded_races(),
+    }
 
     def opening(name: object) -> Answer:
-        return answers.opening(name, served.pair)
+        return answers.answer_opening_race(name, served.pair)
 
-    part(
+    build_part(
         "masthead",
         "mountHeader",
         about,
-        server_functions=[opening, recorded, read_as("opened"), read_as("replay_page")],
+        server_functions=[opening, recorded, build_file_reader("opened"), build_file_reader("replay_page")],
     )
 
 
-def spoken_of(served: Served) -> dict[str, Any]:
+def describe_pairs(served: ServedPairs) -> dict[str, Any]:
     """What the page's head says of its pairs: of its own one, and of those that a visitor may choose from."""
-    return {**introduced(served.pair), "pairs": offered(served.pairs)}
+    return {**describe_pair(served.pair), "pairs": list_offered_pairs(served.pairs)}
 
 
-def read_as(way: str) -> Callable[[object], Answer]:
-    """The function of that name of a part, which reads a race file for who asks: all visitors of one address are one."""
+def build_file_reader(way: str) -> Callable[[object], Answer]:
+    """A part's function of that name. It reads a race file for a visitor; all visitors of one address count as one."""
 
     def of_visitor(given: object) -> Answer:
-        return race_files.read(way, given, visitor(watched=False))
+        return race_files.read_race_file(way, given, identify_visitor(watched=False))
 
     of_visitor.__name__ = way
     return of_visitor
 
 
-def start_and_stop(screen: Screen) -> tuple[gr.Button, gr.Button]:
+def build_start_and_stop(screen: Screen) -> tuple[gr.Button, gr.Button]:
     start = gr.Button(screen.start, variant="primary", elem_id=f"{screen.name}-go", elem_classes="go")
     return start, gr.Button("Stop", elem_id=f"{screen.name}-halt", elem_classes="halt")
 
 
-def mounted(page: gr.Blocks, remote: Server | None = None) -> FastAPI:
+def mount_page(page: gr.Blocks, remote: Server | None = None) -> FastAPI:
     """The page as an application that a server of ours can take."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     root = os.environ.get("GRADIO_ROOT_PATH")
-    gr.mount_gradio_app(app, page, path="/", root_path=root, show_error=False, **dress(page))
-    app.add_middleware(Guard, doors=doors(page), document=partial(document, page, remote))
+    gr.mount_gradio_app(app, page, path="/", root_path=root, show_error=False, **configure_page(page))
+    app.add_middleware(Guard, doors=list_endpoints(page), document=partial(build_document, page, remote))
     return app
 
 
-def launch(page: gr.Blocks, host: str, port: int, remote: Server | None = None) -> None:
+def launch_page(page: gr.Blocks, host: str, port: int, remote: Server | None = None) -> None:
     """Serves the page until the process ends, on a server that Gradio makes. ZeroGPU lends GPUs to no other."""
-    guarded = {"middleware": [Middleware(Guard, doors=doors(page), document=partial(document, page, remote))]}
-    page.launch(server_name=host, server_port=port, quiet=True, share=False, app_kwargs=guarded, **dress(page))
+    guarded = {
+        "middleware": [Middleware(Guard, doors=list_endpoints(page), document=partial(build_document, page, remote))]
+    }
+    page.launch(server_name=host, server_port=port, quiet=True, share=False, app_kwargs=guarded, **configure_page(page))
 
 
-def doors(page: gr.Blocks) -> Doors:
+def list_endpoints(page: gr.Blocks) -> Endpoints:
     """What may be asked of the page: the events that have a function, the API, its parts' functions, and Plotly's script."""
     events = {at: each for at, each in page.fns.items() if each.fn}
-    return Doors(
+    return Endpoints(
         events={at: len(each.inputs) for at, each in events.items() if each.queue},
         quick={at: len(each.inputs) for at, each in events.items() if not each.queue},
         named={str(each.api_name): len(each.inputs) for each in events.values() if each.api_visibility == "public"},
@@ -134,8 +150,8 @@ def doors(page: gr.Blocks) -> Doors:
     )
 
 
-def document(page: gr.Blocks, remote: Server | None, made: bytes) -> bytes:
-    """The document that browsers get, of the one that Gradio has made."""
+def build_document(page: gr.Blocks, remote: Server | None, made: bytes) -> bytes:
+    """The document that browsers get, from the one that Gradio `made`."""
     # Without the parts that scripts fill: a browser that has their files at once builds them and the form in one long task
     form = (each for each in page.blocks.values() if not isinstance(each, gr.HTML))
     types = dict.fromkeys(each.get_block_name() for each in form)
@@ -143,27 +159,29 @@ def document(page: gr.Blocks, remote: Server | None, made: bytes) -> bytes:
         f'<link rel="preload" as="font" crossorigin href="./static/{file}" />' for _, _, file in page_files.FONTS
     )
     drawing = f'<link href="{DRAWING}" id="plotly" />'  # fetched once the page has arrived
-    ours = rules((screen.name for screen in SCREENS), remote, model_words(SERVED["page"].pair))
-    css = "\n".join((page_files.taken("styles", "page"), ours))
-    links = "\n".join((*map(link, files_of(types)), *letters, drawing))
-    return with_ours(without_api(made), links, styles(css), page_files.taken("scripts", "page"))
+    ours = build_style_rules((screen.name for screen in SCREENS), remote, describe_model(SERVED["page"].pair))
+    css = "\n".join((page_files.join_page_files("styles", "page"), ours))
+    links = "\n".join((*map(build_link_tag, files_of(types)), *letters, drawing))
+    return insert_page_files(
+        remove_api(made), links, build_style_tags(css), page_files.join_page_files("scripts", "page")
+    )
 
 
-def dress(page: gr.Blocks) -> dict[str, Any]:
+def configure_page(page: gr.Blocks) -> dict[str, Any]:
     """What Gradio is told of the page however it is served. The page gets its queue."""
     page.state_session_capacity = SESSIONS
     for each in page.fns.values():
         each.preprocess = False  # functions check what they are given, and say what is wrong in a sentence of ours
     queue = page.queue(max_size=CALLS, api_open=False)._queue
     queue.max_thread_count = CALLS
-    queue.pending_messages_per_session = Sessions(queue)
+    queue.pending_messages_per_session = NewsBySession(queue)
     queue.sleep_when_free, queue.progress_update_sleep_when_free = LOOK, 20 * LOOK  # not a thousand times a second
     queue.ANAYLTICS_CACHE_FREQUENCY = sys.maxsize  # its tables of who called what are shown to nobody
     left_out = ("enable_monitoring", "run_history", "ssr_mode", "mcp_server")
-    return {"theme": theme(), "footer_links": [], **dict.fromkeys(left_out, False)}
+    return {"theme": build_theme(), "footer_links": [], **dict.fromkeys(left_out, False)}
 
 
-def theme() -> gr.themes.Base:
+def build_theme() -> gr.themes.Base:
     weights = (*page_files.WEIGHTS.values(),)
     return gr.themes.Base(
         primary_hue="orange",
@@ -188,7 +206,7 @@ def theme() -> gr.themes.Base:
     )
 
 
-def rules(screens: Iterable[str], remote: Server | None = None, model: str = "") -> str:
+def build_style_rules(screens: Iterable[str], remote: Server | None = None, model: str = "") -> str:
     """The style rules of a page that has these screens, by name, and perhaps another server in its menus.
 
     They hide a screen's column and buttons while another one is shown. In the menus they write each idea above its first system, and
@@ -199,15 +217,18 @@ def rules(screens: Iterable[str], remote: Server | None = None, model: str = "")
         for name in screens
     )
     heading = (
-        f"#systems > :nth-child({side}) {option(label)}::before {{ content: {json.dumps(words)}; }}"
+        f"#systems > :nth-child({side}) {menu_option_selector(label)}::before {{ content: {json.dumps(words)}; }}"
         for side, first in enumerate(LANES, 1)
-        for label, words in headings(first, remote).items()
+        for label, words in list_menu_headings(first, remote).items()
     )
-    about = (f"#systems {option(label)}::after {{ content: {json.dumps(line)}; }}" for label, line in lines().items())
+    about = (
+        f"#systems {menu_option_selector(label)}::after {{ content: {json.dumps(line)}; }}"
+        for label, line in summarise_systems().items()
+    )
     beside = f"#prompt::after {{ content: {json.dumps(model, ensure_ascii=False)}; }}"
     return "\n".join((*hiding, *heading, *about, beside))
 
 
-def option(label: str) -> str:
+def menu_option_selector(label: str) -> str:
     """The selector of a menu's entry, whichever of the entries a search has left."""
     return f"li[aria-label={json.dumps(label)}]"

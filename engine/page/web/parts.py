@@ -9,17 +9,17 @@ from gradio.context import Context
 from engine.page.views import page_files
 
 
-def call(name: str, *given: object) -> str:
+def script_call(name: str, *given: object) -> str:
     """JavaScript that calls `TreeRace.<name>` with plain values."""
     return f"TreeRace.{name}({', '.join(json.dumps(each) for each in given)})"
 
 
-def by_name(name: str, fields: dict[str, gr.components.Component]) -> str:
+def script_call_by_field_name(name: str, fields: dict[str, gr.components.Component]) -> str:
     """JavaScript that calls `TreeRace.<name>` with the fields' values in one object, by name. It may return those that it changes."""
-    return call("named", name, list(fields))
+    return script_call("named", name, list(fields))
 
 
-def wire(name: str) -> gr.HTML:
+def build_wire(name: str) -> gr.HTML:
     """A hidden component that carries JSON strings to the page, for the run of that name (`assets/page/shared/runs.js`)."""
     return gr.HTML(
         "",
@@ -30,11 +30,11 @@ def wire(name: str) -> gr.HTML:
     )
 
 
-def part(name: str, mount: str, value: object = None, **more: Any) -> gr.HTML:
+def build_part(name: str, mount: str, value: object = None, **more: Any) -> gr.HTML:
     """A part of the page: its markup in `assets/page/`, filled by its own script's `TreeRace.<mount>(element, value, server)`."""
     return gr.HTML(
         json.dumps(value),
-        html_template=page_files.markup(name),
+        html_template=page_files.read_markup(name),
         js_on_load=f"TreeRace.mount({json.dumps(mount)}, element, props, server);",
         apply_default_css=False,
         elem_id=name,
@@ -42,18 +42,18 @@ def part(name: str, mount: str, value: object = None, **more: Any) -> gr.HTML:
     )
 
 
-def hidden(name: str | None = None, value: str | None = None) -> gr.Textbox:
+def build_hidden_field(name: str | None = None, value: str | None = None) -> gr.Textbox:
     """A hidden field that the page's scripts write."""
     return gr.Textbox(value, visible="hidden", elem_id=name)
 
 
-def carried() -> gr.Textbox:
+def find_or_build_script_field() -> gr.Textbox:
     """The hidden field that stands for all values that scripts give with an event. A page has one: Gradio lays out every field."""
     there = Context.root_block.blocks.values() if Context.root_block else ()
     fields = [each for each in there if isinstance(each, gr.Textbox) and each.elem_id == "carried"]
-    return fields[0] if fields else hidden("carried")
+    return fields[0] if fields else build_hidden_field("carried")
 
 
-def trigger(name: str) -> gr.Button:
+def build_hidden_button(name: str) -> gr.Button:
     """A hidden button that the page's scripts click."""
     return gr.Button(visible="hidden", elem_id=name)

@@ -5,16 +5,16 @@ from typing import Any
 import gradio as gr
 
 from engine.page.screens.answers import example
-from engine.page.screens.cards import FIELDS, PROMISES, STAND_INS, cards, label
-from engine.page.web.form import Fields, some
-from engine.page.web.lending import Served
-from engine.page.web.parts import carried, part
-from engine.page.web.streams import add_stop, api, runs
+from engine.page.screens.cards import FIELDS, PROMISES, STAND_INS, describe_all_systems, label_system
+from engine.page.web.form import Fields, select_fields
+from engine.page.web.lending import ServedPairs
+from engine.page.web.parts import build_part, find_or_build_script_field
+from engine.page.web.streams import add_api_endpoint, add_run, add_stop
 from engine.race import BASELINE, FIELD
 from engine.systems import SYSTEMS
 
 
-def fill(served: Served, form: Fields, go: gr.Button, halt: gr.Button) -> None:
+def build_prix(served: ServedPairs, form: Fields, go: gr.Button, halt: gr.Button) -> None:
     def prix_on_page(systems, **settings):
         return {"systems": systems.split() if isinstance(systems, str) else systems, **settings}
 
@@ -32,10 +32,12 @@ def fill(served: Served, form: Fields, go: gr.Button, halt: gr.Button) -> None:
         """
         return locals()
 
-    about = {name: {**each, "label": label(SYSTEMS[name])} for name, each in cards().items()}
+    about = {name: {**each, "label": label_system(SYSTEMS[name])} for name, each in describe_all_systems().items()}
     limits = {"baseline": BASELINE, "least": FIELD[0], "most": FIELD[1]}
     value = {"systems": about, "promises": PROMISES, "presets": FIELDS, "standIns": STAND_INS, **limits}
-    part("prix", "mountPrix", value, server_functions=[example])
-    fields = {"systems": carried()} | some(form, "prompt", "temperature", "max_new_tokens", "seed")
-    add_stop(halt, runs(go, served, "prix", prix_on_page, fields, channel="prix"))
-    api(served, "prix", prix)
+    build_part("prix", "mountPrix", value, server_functions=[example])
+    fields = {"systems": find_or_build_script_field()} | select_fields(
+        form, "prompt", "temperature", "max_new_tokens", "seed"
+    )
+    add_stop(halt, add_run(go, served, "prix", prix_on_page, fields, channel="prix"))
+    add_api_endpoint(served, "prix", prix)

@@ -1,6 +1,6 @@
 """Sessions: whose news Gradio keeps, and who listens to them. Knows Gradio's queue and names; knows no run.
 
-Gradio keeps the news of 2,000 sessions and throws out the oldest, whether its run is under way or not. `Sessions` stands in its place.
+Gradio keeps the news of 2,000 sessions and throws out the oldest, also while its run is under way. `NewsBySession` replaces that.
 """
 
 from collections import Counter, OrderedDict
@@ -12,7 +12,7 @@ MOST = 2000  # sessions of which news are kept; no more runs than `CALLS` are un
 MOST_FETCHED = 10_000  # names that are remembered
 
 
-class Sessions(OrderedDict[str, Any]):
+class NewsBySession(OrderedDict[str, Any]):
     """News by session. A new name takes the place of the oldest one of which no run is under way."""
 
     def __init__(self, queue: Any):
@@ -33,11 +33,11 @@ class Sessions(OrderedDict[str, Any]):
             super().__delitem__(name)
 
 
-class GoingOn(Counter[str]):
+class OpenAnswers(Counter[str]):
     """How many answers go on, by name."""
 
     @contextmanager
-    def one(self, name: str) -> Iterator[None]:
+    def count_one(self, name: str) -> Iterator[None]:
         self[name] += 1
         try:
             yield
@@ -51,14 +51,14 @@ class Listeners:
     """The streams that are open, by the name of a session or of a call."""
 
     def __init__(self) -> None:
-        self.streams = GoingOn()
+        self.streams = OpenAnswers()
         self.fetched: dict[str, None] = {}
 
-    def hear(self, *names: str) -> bool:
+    def has_listener(self, *names: str) -> bool:
         """Whether somebody listens to one of these."""
         return any(name in self.streams for name in names)
 
-    def fetches(self, name: str) -> bool:
+    def claim_fetch(self, name: str) -> bool:
         """Whether this is the first stream of that name. Gradio would let a second one wait for ever."""
         if name in self.fetched:
             return False

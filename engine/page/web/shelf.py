@@ -26,7 +26,7 @@ NAMED = re.compile(rb'"(?:\./|/)?((?:assets|static)/[\w./-]+|[\w.-]+\.min\.js)\\
 
 
 @dataclass(frozen=True)
-class KeptAnswer:
+class CachedAnswer:
     """An answer as it is, by gzip where that is shorter, and for a browser that has it, which names its `tag`."""
 
     whole: Response
@@ -35,14 +35,14 @@ class KeptAnswer:
     tag: str
 
 
-class Shelf:
+class AnswerCache:
     def __init__(self, app: Callable, files: Mapping[str, Path], document: Callable, headers: Mapping[str, str]):
         """`files` are the page's own, by address. Their addresses change when they do. All others are the application's.
 
         `document` makes what browsers get of the application's page, as bytes of bytes. Every answer has the `headers`.
         """
         self.app, self.files, self.document, self.headers = app, files, document, headers
-        self.kept: dict[str, KeptAnswer] = {}
+        self.kept: dict[str, CachedAnswer] = {}
         self.one = asyncio.Lock()  # what two ask for at once is made once
 
     async def answer(self, scope: dict) -> Response | None:
@@ -52,27 +52,27 @@ class Shelf:
             return None
         if path not in self.kept:
             async with self.one:
-                if path not in self.kept and not await self.make(scope):
+                if path not in self.kept and not await self.store_answer(scope):
                     return None
         kept, asked = self.kept[path], dict(scope["headers"])
         if kept.tag.encode() in asked.get(b"if-none-match", b""):
             return kept.unchanged
         return kept.packed if b"gzip" in asked.get(b"accept-encoding", b"") else kept.whole
 
-    async def make(self, scope: dict) -> bool:
+    async def store_answer(self, scope: dict) -> bool:
         """Puts what is at the address on the shelf. False when there is nothing."""
         path = scope["path"]
         if path in self.files:
             body = await asyncio.to_thread(self.files[path].read_bytes)
             kind = mimetypes.guess_type(path)[0] or "application/octet-stream"
-        elif found := await asked_of(self.app, path, scope):
+        elif found := await fetch_from_app(self.app, path, scope):
             kind, body = found
         else:
             return False
         if path == "/":
             body = self.document(body)
         if path in PAGE:
-            body = without_address(body, address_of(scope).encode(), at="" if "config" in path else "/")
+            body = remove_server_address(body, server_address(scope).encode(), at="" if "config" in path else "/")
         short = await asyncio.to_thread(gzip.compress, body, 6, mtime=0)
         tag = f'"{hashlib.blake2b(body, digest_size=8).hexdigest()}"'
         lasting = path in self.files or path.startswith("/assets/")
@@ -81,11 +81,11 @@ class Shelf:
         typed = about | {"content-type": kind}
         whole = Response(body, headers=typed)
         packed = Response(short, headers=typed | {"content-encoding": "gzip"}) if len(short) < len(body) else whole
-        self.kept[path] = KeptAnswer(whole, packed, Response(status_code=304, headers=about), tag)
+        self.kept[path] = CachedAnswer(whole, packed, Response(status_code=304, headers=about), tag)
         return True
 
 
-def address_of(scope: dict) -> str:
+def server_address(scope: dict) -> str:
     """The server's own address as Gradio makes it, not what a visitor calls it."""
     if space := os.environ.get("SPACE_HOST", ""):
         return f"https://{space}"
@@ -93,14 +93,14 @@ def address_of(scope: dict) -> str:
     return f"http://{name}" + (f":{port}" if port not in (None, 80) else "")
 
 
-async def rehearse(app: Callable) -> None:
+async def warm_up_answers(app: Callable) -> None:
     """Asks for the page and all files that it names, as the first browser will: whatever is made once is there when that comes."""
-    _, page = await asked_of(app, "/", {}) or ("", b"")
+    _, page = await fetch_from_app(app, "/", {}) or ("", b"")
     for path in {"/theme.css", *(f"/{named.decode()}" for named in NAMED.findall(page))}:
-        await asked_of(app, path, {})
+        await fetch_from_app(app, path, {})
 
 
-async def asked_of(app: Callable, path: str, scope: dict) -> tuple[str, bytes] | None:
+async def fetch_from_app(app: Callable, path: str, scope: dict) -> tuple[str, bytes] | None:
     """The type and the body of the application's answer to the server itself; None when that is an error.
 
     Nothing in it depends on who asks: of the request `scope` it has what the application keeps there.
@@ -109,14 +109,14 @@ async def asked_of(app: Callable, path: str, scope: dict) -> tuple[str, bytes] |
 
     asking = httpx.ASGITransport(lambda asked, *way: app({**scope, **asked}, *way))
     identity = {"accept-encoding": "identity"}
-    async with httpx.AsyncClient(transport=asking, base_url=address_of(scope), headers=identity) as own:
+    async with httpx.AsyncClient(transport=asking, base_url=server_address(scope), headers=identity) as own:
         with suppress(Exception):  # whoever asks the application next meets the same
             found = await own.get(path)
             return (found.headers.get("content-type", ""), found.content) if found.status_code == 200 else None
     return None
 
 
-def without_address(page: bytes, address: bytes, at: str) -> bytes:
+def remove_server_address(page: bytes, address: bytes, at: str) -> bytes:
     """The page with a path where it names the server's address: browsers then ask the server that they got it from.
 
     `at` stands where there is no path.

@@ -18,16 +18,16 @@ from gradio.events import Dependency
 
 from engine.models.constraint import constraint_of
 from engine.page.screens.device import DEVICE
-from engine.page.screens.orders import order
+from engine.page.screens.orders import build_order
 from engine.page.screens.turns import Job
-from engine.page.views.wire import numbered
+from engine.page.views.wire import number_messages
 from engine.page.web.bodies import NAME
 from engine.page.web.form import Fields
-from engine.page.web.lending import LENDS, Served, lent
+from engine.page.web.lending import LENDS, ServedPairs, stream_lent_run
 from engine.page.web.pace import address_of
-from engine.page.web.parts import by_name, call, carried, wire
+from engine.page.web.parts import build_wire, find_or_build_script_field, script_call, script_call_by_field_name
 from engine.page.web.sessions import LISTENERS
-from engine.record.constraint import checked as constrained
+from engine.record.constraint import validate_constraint
 from engine.record.failures import lacks_memory
 
 Values = Callable[..., dict[str, Any]]  # of an order, made of what a page or a caller has sent
@@ -39,7 +39,7 @@ UNHEARD = 10.0  # seconds after which a run that nobody listens to ends
 QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 
 
-async def order_stream(served: Served, kind: str, values: Values, name: object = None) -> AsyncIterator[str]:
+async def stream_order(served: ServedPairs, kind: str, values: Values, name: object = None) -> AsyncIterator[str]:
     """The news of an order (`engine.page.screens.orders`), which takes its turns on the device. `name` is an open page's for the run.
 
     `values` may name the "pair", one of those that are served. Whatever goes wrong becomes a sentence, also in `values`.
@@ -48,20 +48,22 @@ async def order_stream(served: Served, kind: str, values: Values, name: object =
     try:
         given = dict(values())
         pair_name = given.pop("pair", "")
-        pair = served.chosen(pair_name)
+        pair = served.choose_pair(pair_name)
         if text := given.get("constraint"):
             # Compiled before anybody waits for it, in a thread: the page's own loop goes on
-            await asyncio.to_thread(constraint_of, pair, constrained(text))
-        asked = order(pair, kind, given)
+            await asyncio.to_thread(constraint_of, pair, validate_constraint(text))
+        asked = build_order(pair, kind, given)
         watched = name is not None
-        who, address = visitor(watched), visitor(watched=False)
-        run = run_of(name)
-        work = Job(lambda: numbered(run, asked.steps()), who, asked.rank, asked.bytes, run, address)
-        async with aclosing(lent(run, pair_name, kind, given) if LENDS else DEVICE.stream(work, watched)) as stream:
+        who, address = identify_visitor(watched), identify_visitor(watched=False)
+        run = validate_run_name(name)
+        work = Job(lambda: number_messages(run, asked.steps()), who, asked.rank, asked.bytes, run, address)
+        async with aclosing(
+            stream_lent_run(run, pair_name, kind, given) if LENDS else DEVICE.stream(work, watched)
+        ) as stream:
             request, event = LocalContext.request.get(None), LocalContext.event_id.get(None)
             heard = time.monotonic()
             async for news in stream:  # they come every second, if only to say where the visitor stands
-                if request is None or LISTENERS.hear(str(request.session_hash), str(event)):
+                if request is None or LISTENERS.has_listener(str(request.session_hash), str(event)):
                     heard = time.monotonic()
                 if time.monotonic() - heard > UNHEARD:
                     raise ValueError(
@@ -78,7 +80,7 @@ async def order_stream(served: Served, kind: str, values: Values, name: object =
         raise gr.Error(sentence, title="Not started", print_exception=False) from None
 
 
-def run_of(name: object) -> str:
+def validate_run_name(name: object) -> str:
     """The page's name for a run, or a name of ours where it gives none. All messages of the run carry it."""
     if name is None or name == "":
         return uuid.uuid4().hex
@@ -87,7 +89,7 @@ def run_of(name: object) -> str:
     return name
 
 
-def visitor(watched: bool) -> str:
+def identify_visitor(watched: bool) -> str:
     """Who asks: an open page by its session. All calls of the API from one address are one visitor's."""
     request = LocalContext.request.get(None)
     if request is None:
@@ -107,43 +109,43 @@ def sentence_of(error: Exception) -> str:
     return f"Something failed in TreeRace ({type(error).__name__}), so this run has ended. Nobody else's has. Try it again."
 
 
-def streamed(served: Served, kind: str, values: Values) -> Callable[..., AsyncIterator[str]]:
-    """The function as Gradio calls it: what it makes of its parameters is ordered, and the news stream. A page gives a `run` too."""
+def build_stream_function(served: ServedPairs, kind: str, values: Values) -> Callable[..., AsyncIterator[str]]:
+    """The function as Gradio calls it. It orders what `values` makes of its parameters and streams news. A page gives a `run` too."""
 
     @wraps(values)
     async def stream(*given: object, run: object = None, **named: object) -> AsyncIterator[str]:
-        async for news in order_stream(served, kind, lambda: values(*given, **named), run):
+        async for news in stream_order(served, kind, lambda: values(*given, **named), run):
             yield news
 
     return stream
 
 
-def runs(begin: gr.Button, served: Served, kind: str, values: Values, fields: Fields, channel: str) -> Runs:
+def add_run(begin: gr.Button, served: ServedPairs, kind: str, values: Values, fields: Fields, channel: str) -> Runs:
     """`begin` streams into the wire named `channel`. `values` gets the fields by name, and the `pair`. Returns what a Stop ends.
 
     The page's run of that channel (`assets/page/shared/runs.js`) hears of all of it. It names the run, so that it can stop one of which
     the server has not told yet, and the pair that the visitor has chosen.
     """
     name = f"runs.on.{channel}"
-    fields = fields | dict.fromkeys(("run", "pair"), carried())
+    fields = fields | dict.fromkeys(("run", "pair"), find_or_build_script_field())
     running = begin.click(
-        streamed(served, kind, values),
+        build_stream_function(served, kind, values),
         inputs_kwargs=fields,
-        outputs=wire(channel),
-        js=by_name(f"{name}.ask", fields),
+        outputs=build_wire(channel),
+        js=script_call_by_field_name(f"{name}.ask", fields),
         **ON_PAGE,
     )
-    running.failure(None, js=call(f"{name}.fail"), **QUIET)
+    running.failure(None, js=script_call(f"{name}.fail"), **QUIET)
     return {channel: running}
 
 
 def add_stop(halt: gr.Button, all_runs: Runs) -> None:
     """`halt` cancels all of these runs. It is one event for all: Gradio compares every event with every component as the page comes."""
-    halt.click(None, js=call("stopRuns", *all_runs), cancels=[*all_runs.values()], **QUIET)
+    halt.click(None, js=script_call("stopRuns", *all_runs), cancels=[*all_runs.values()], **QUIET)
 
 
-def api(served: Served, kind: str, values: Values) -> None:
+def add_api_endpoint(served: ServedPairs, kind: str, values: Values) -> None:
     """Offers the function as an endpoint of its own name, with its own parameters, defaults and docstring. It streams strings."""
-    stream = streamed(served, kind, values)
+    stream = build_stream_function(served, kind, values)
     stream.__signature__ = signature(values).replace(return_annotation=AsyncIterator[str])  # type: ignore[attr-defined]
     gr.api(stream, api_name=values.__name__, **ASKED)

@@ -166,8 +166,8 @@ def late_captures(pair: LoadedPair) -> dict[str, int]:
     """Graphs captured by races after everything was said to be ready."""
     ready, found = Readiness(pair, Device()), {}
     ready.waiting = [name for name in ready.waiting if any(name in systems for systems in FIELDS)]
-    ready.make_opening()
-    ready.make_rest()
+    ready.prepare_opening_race()
+    ready.prepare_rest()
     found["readiness"] = len(CAPTURES)
     for temperature in TEMPERATURES["cuda"]:
         for systems in FIELDS:

@@ -7,7 +7,7 @@ import pytest
 
 from engine.lab.bench import command as bench
 from engine.measure import peers
-from engine.measure.other_engines import GUESSES, Others
+from engine.measure.other_engines import GUESSES, OtherEngines
 from engine.policies.kary import Kary
 from engine.race import Race, Settings
 from engine.record.trace import Step, Trace
@@ -127,7 +127,9 @@ def test_the_bench_puts_lanes_and_peers_in_one_table():
     pair = tiny_pair()
     figures = json.loads(
         json.dumps(
-            bench.run(pair, [TEXT, "Story: A cat"], Settings(TEXT, ("vanilla", "tree"), max_new_tokens=6), Others())
+            bench.run(
+                pair, [TEXT, "Story: A cat"], Settings(TEXT, ("vanilla", "tree"), max_new_tokens=6), OtherEngines()
+            )
         )
     )
     rows = {row["name"]: row for row in figures["peers"]}
@@ -139,11 +141,11 @@ def test_the_bench_puts_lanes_and_peers_in_one_table():
     assert rows[best]["vs_baseline"] == max(figures["assisted_settings"].values())
     assert rows["vanilla"]["vs_generate"] == figures["baseline"]["vs_generate"]
     assert all(row["identical"] is True and row["peak_mib"] > 0 and row["tokens_per_s"] > 0 for row in rows.values())
-    text = peers.table(figures)
+    text = peers.format_table(figures)
     assert all(name in text for name in rows)
     settings = figures["assisted_settings"]
     assert f"best setting: {max(settings, key=settings.get)} tokens a round" in text
-    sampled = bench.run(pair, [TEXT], Settings(TEXT, ("tree",), temperature=0.7, max_new_tokens=3), Others())
+    sampled = bench.run(pair, [TEXT], Settings(TEXT, ("tree",), temperature=0.7, max_new_tokens=3), OtherEngines())
     assert [row["identical"] for row in sampled["peers"]] == [True, True, None, None, None, None, None]
 
 

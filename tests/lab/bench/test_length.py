@@ -19,7 +19,7 @@ def measured(capsys, monkeypatch, by: str, *arguments: str) -> dict:
     """The figures of a tiny pair half of whose tokens are stop tokens: these are ignored, or hardly any length would be reached."""
     pair = replace(tiny_pair(), stop_ids=frozenset(range(0, 256, 2)))
     for module in (length, tree):
-        monkeypatch.setattr(module, "load_given", lambda options: pair)
+        monkeypatch.setattr(module, "load_pair_of_options", lambda options: pair)
     lines, figures = told(capsys, f"bench --by {by}", *arguments)
     assert len(lines) == 1 + len(figures["rows"])
     return figures

@@ -12,7 +12,7 @@ from engine.forward.runner import Runner
 from engine.lab.pays import drafter, followed
 from engine.lab.pays.drafter import Training, diagnosis, trained_context
 from engine.lab.pays.followed import texts_of
-from engine.measure.options import CURVE, held_out
+from engine.measure.options import CURVE, load_held_out_prompts
 from engine.measure.prompts import Prompt
 from engine.models.export import export
 from engine.models.pairs import MODELS, named
@@ -21,7 +21,7 @@ from helpers.commands import SMALL, run, told
 from helpers.published.other_targets import quantised, tuned, turned
 
 SHIPPED = MODELS / "small" / "drafters"
-PROMPTS = [Prompt(text, kind) for kind in ("stories", "code") for text in held_out()[kind][:3]]
+PROMPTS = [Prompt(text, kind) for kind in ("stories", "code") for text in load_held_out_prompts()[kind][:3]]
 LAYERS = tuple(range(1, 8))  # all of the small target's that a drafter may read
 
 

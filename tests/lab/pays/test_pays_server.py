@@ -170,11 +170,14 @@ def test_all_streams_of_a_wave_are_there_at_once(capsys, file):
 
 def test_an_address_without_a_path_gets_that_of_the_endpoints():
     assert (
-        telling.address_of("http://127.0.0.1:8080")
+        telling.complete_address("http://127.0.0.1:8080")
         == "http://127.0.0.1:8080/v1"
-        == telling.address_of("http://127.0.0.1:8080/")
+        == telling.complete_address("http://127.0.0.1:8080/")
     )
-    assert telling.address_of("http://h/deep/v1") == "http://h/deep/v1" and telling.address_of("h:80") == "h:80"
+    assert (
+        telling.complete_address("http://h/deep/v1") == "http://h/deep/v1"
+        and telling.complete_address("h:80") == "h:80"
+    )
 
 
 def test_prompts_go_to_the_chat_unless_they_are_raw(capsys, file):
@@ -303,4 +306,4 @@ def row_of(*answers: str) -> dict:
     ],
 )
 def test_the_verdict_is_about_all_numbers_of_streams(answers, begins):
-    assert served_words.verdict(row_of(*answers)).startswith(begins)
+    assert served_words.describe_verdict(row_of(*answers)).startswith(begins)

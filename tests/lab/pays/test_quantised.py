@@ -43,7 +43,7 @@ def test_figures_are_those_by_hand(pairs):
 
 def test_the_command_says_it_in_a_sentence(pairs, capsys, monkeypatch, tmp_path):
     loaded = {"none": pairs[0], "8-bit": pairs[1]}
-    monkeypatch.setattr(quantised, "load_given", lambda options, pair: loaded[options.quantisation])
+    monkeypatch.setattr(quantised, "load_pair_of_options", lambda options, pair: loaded[options.quantisation])
     (tmp_path / "texts.txt").write_text("\n\n".join(TEXTS), encoding="utf-8")
     said, figures = told(
         capsys, "doctor", "--quantisation", "8-bit", "--prompts", str(tmp_path / "texts.txt"), "--pair", "small"

@@ -7,8 +7,7 @@ import pytest
 from engine.lab.pays import served
 from engine.lab.pays.served import Wave, counted_alike
 from engine.measure import served_words
-from engine.measure.ways import Written
-from engine.measure.ways import counted_alike as counted_as_plain
+from engine.measure.ways import Written, align_token_counts
 from engine.remote.telling import Guesses, doubt_of, guesses_of
 from helpers.commands import told
 from helpers.remote.engines import Clock, Engine, running
@@ -106,14 +105,14 @@ def test_a_server_that_overruns_is_not_faster_and_the_report_names_it(capsys, tm
 def test_a_peers_text_that_is_plain_decodings_has_as_many_tokens():
     trace = made_race().lanes[0].trace
     equal, other, ids = Written([], 2.0, trace.text, 40), Written([], 2.0, "another", 40), Written([7, 8], 2.0)
-    found = counted_as_plain([trace] * 3, [equal, other, ids])
+    found = align_token_counts([trace] * 3, [equal, other, ids])
     assert [each.seconds_per_token for each in found] == [2.0 / len(trace.tokens), 2.0 / 40, 1.0]
 
 
 def test_the_report_says_who_miscounts_and_what_cannot_be():
     point = {"batch": 1, "waves": 12, "texts": 12, "identical": 12, "acceptance": None}
     point |= {"miscounts": "plain", "doubt": "It says what cannot be."}
-    said = served_words.cautions({"points": [point], "prompts": 12, "model": "m", "plain": {"model": "m"}})
+    said = served_words.list_cautions({"points": [point], "prompts": 12, "model": "m", "plain": {"model": "m"}})
     assert any(each.startswith("The server without guesses counts tokens") for each in said)
     assert any("It says what cannot be." in each for each in said)
     assert not any("does not tell" in each for each in said)

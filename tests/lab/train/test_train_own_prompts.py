@@ -16,7 +16,7 @@ from engine.lab.train import features, learned, own_prompts, recipes, writing
 from engine.lab.train.loop import rate
 from engine.lab.train.own_prompts import compared, parted, written
 from engine.lab.train.writing import together
-from engine.measure.prompts import read
+from engine.measure.prompts import read_prompts
 from engine.nets import net_in
 from engine.nets.dflash import LayerMask
 from engine.sampling import seeded
@@ -161,7 +161,7 @@ def test_the_documents_example_writes_its_prompts(monkeypatch, tmp_path):
     [example] = re.findall(r"^```python\n(.*?recipes\.jsonl.*?)^```$", document, re.MULTILINE | re.DOTALL)
     monkeypatch.chdir(tmp_path)
     exec(example, {})
-    learn, held_out = parted([prompt.text for prompt in read(tmp_path / "recipes.jsonl")])
+    learn, held_out = parted([prompt.text for prompt in read_prompts(tmp_path / "recipes.jsonl")])
     assert (len(learn), len(held_out)) == (108, 36)
     assert learn[0] == "Recipe: tomato soup\nYou need:\n- 2 cups of water\n- 1 onion\nHow to make it:\n1."
 

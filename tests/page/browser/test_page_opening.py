@@ -87,7 +87,7 @@ def test_what_is_being_made_ready_moves_nothing(front, opened, width, height):
     line, words = opened.locator(".opening"), opened.locator("[data-opening-words]")
     sizes = []
     for said in ("", "Loading PyTorch", "Making ready 12 of 27: prompt lookup, 118 loops compiled"):
-        front.words = lambda said=said: said
+        front.progress_text = lambda said=said: said
         expect(words).to_have_text(said)
         sizes.append(line.bounding_box())
     front.hand_over(Live())

@@ -10,7 +10,7 @@ from helpers.traces import remote_race
 
 
 def show(page: Page, record) -> None:
-    page.evaluate("event => TreeRace.view.race.show(event)", json.loads(wire.replay(record)))
+    page.evaluate("event => TreeRace.view.race.show(event)", json.loads(wire.serialise_race(record)))
     finish(page)
 
 

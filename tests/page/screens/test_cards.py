@@ -12,18 +12,18 @@ from engine.page.screens.cards import (
     FIELDS,
     LANES,
     MIX,
-    card,
-    headings,
+    build_menu,
+    choose_shape,
+    describe_parts,
+    describe_remote_lane,
+    describe_system,
     idea_of,
-    label,
-    lines,
-    menu,
-    parts,
-    remote_card,
-    shape,
+    label_system,
+    list_menu_headings,
+    summarise_systems,
 )
 from engine.race import Race, Settings
-from engine.record.costs import Counted
+from engine.record.costs import ShapeMeans
 from engine.remote.server import Server
 from engine.rounds import timing
 from engine.systems import SYSTEMS, find
@@ -32,7 +32,7 @@ from helpers.pairs import tiny_pair
 
 @pytest.mark.parametrize("first", LANES)
 def test_a_menu_goes_by_ideas_begins_with_its_own_and_ends_with_the_mix(first):
-    *systems, last = menu(first)
+    *systems, last = build_menu(first)
     names = [name for _, name in systems]
     ideas = [idea_of(SYSTEMS[name]) for name in names]
     assert sorted(names) == sorted(SYSTEMS) and len(list(groupby(ideas))) == len(set(ideas)) <= len(IDEAS)
@@ -41,46 +41,46 @@ def test_a_menu_goes_by_ideas_begins_with_its_own_and_ends_with_the_mix(first):
 
 @pytest.mark.parametrize("first", LANES)
 def test_headings_stand_above_the_first_system_of_each_idea(first):
-    found, seen = headings(first), set()
-    for words, name in menu(first)[:-1]:
+    found, seen = list_menu_headings(first), set()
+    for words, name in build_menu(first)[:-1]:
         idea = idea_of(SYSTEMS[name])
         assert found.get(words) == (None if idea in seen else idea)
         seen.add(idea)
 
 
 def test_every_system_has_one_line_and_every_known_drafter_an_idea():
-    assert lines().keys() == {label(system) for system in SYSTEMS.values()}
-    assert all(10 < len(line) < 140 and "." not in line for line in lines().values())
+    assert summarise_systems().keys() == {label_system(system) for system in SYSTEMS.values()}
+    assert all(10 < len(line) < 140 and "." not in line for line in summarise_systems().values())
     assert {each.idea for each in DRAFTERS.values()} == {*IDEAS} - {OTHER} and Drafter.idea == OTHER
 
 
 def test_another_server_stands_before_the_mix_under_a_heading_of_its_own():
     server = Server("http://127.0.0.1:8000/v1", "big/model")
-    names = [name for _, name in menu(LANES[0], server)]
-    assert names[-2:] == ["remote", MIX] and menu(LANES[0], server)[-2][0] == "remote: big/model"
+    names = [name for _, name in build_menu(LANES[0], server)]
+    assert names[-2:] == ["remote", MIX] and build_menu(LANES[0], server)[-2][0] == "remote: big/model"
     assert (
-        headings(LANES[0], server)["remote: big/model"] == "another server"
-        and names[:-2] == [n for _, n in menu(LANES[0])][:-1]
+        list_menu_headings(LANES[0], server)["remote: big/model"] == "another server"
+        and names[:-2] == [n for _, n in build_menu(LANES[0])][:-1]
     )
-    said = remote_card(server)
-    assert said.keys() == card(SYSTEMS["tree"]).keys() - {"broken"} and said["guarantee"] == "text"
+    said = describe_remote_lane(server)
+    assert said.keys() == describe_system(SYSTEMS["tree"]).keys() - {"broken"} and said["guarantee"] == "text"
     assert "8000" not in str(said)
 
 
 def test_lossy_systems_say_so_wherever_they_are_named():
-    assert all(("lossy" in label(system)) == (system.guarantee == "lossy") for system in SYSTEMS.values())
-    assert card(SYSTEMS["naive"])["guarantee"] == "lossy"
+    assert all(("lossy" in label_system(system)) == (system.guarantee == "lossy") for system in SYSTEMS.values())
+    assert describe_system(SYSTEMS["naive"])["guarantee"] == "lossy"
 
 
 def test_a_shape_is_the_systems_own_or_none():
     pair = tiny_pair()
-    assert shape("tree", [pair]) == {name: getattr(find("tree"), name) for name in ("depth", "width", "nodes")}
-    assert shape("tree:3x2x8", [pair]) == {"depth": 3, "width": 2, "nodes": 8}
-    assert shape("warp", [pair]) == shape(None, [pair]) == shape("", [pair]) == {}
+    assert choose_shape("tree", [pair]) == {name: getattr(find("tree"), name) for name in ("depth", "width", "nodes")}
+    assert choose_shape("tree:3x2x8", [pair]) == {"depth": 3, "width": 2, "nodes": 8}
+    assert choose_shape("warp", [pair]) == choose_shape(None, [pair]) == choose_shape("", [pair]) == {}
 
 
 def test_what_is_there_to_choose_has_words():
-    assert all(words for each in parts().values() for words in each.values())
+    assert all(words for each in describe_parts().values() for words in each.values())
     assert {name for field in FIELDS.values() for name in field} <= SYSTEMS.keys()
     story = next(iter(FIELDS.values()))
     assert story[:4] == ("vanilla", "chain", "tree", "eagle") and {"parallel-tree", "auto"} < set(story)
@@ -91,15 +91,19 @@ def test_what_is_there_to_choose_has_words():
 
 
 def test_a_card_and_the_dials_tell_the_best_shape_once_it_is_known_and_measure_nothing_for_it(monkeypatch):
-    shapes = {"4x4x8": Counted(2.0, 8.0, 4.0), "2x3x4": Counted(2.4, 4.0, 2.0)}
+    shapes = {"4x4x8": ShapeMeans(2.0, 8.0, 4.0), "2x3x4": ShapeMeans(2.4, 4.0, 2.0)}
     pair = tiny_pair()
     pair = replace(pair, calibration=replace(pair.calibration, shapes={"tree": shapes}))
     measured: list[str] = []
     monkeypatch.setattr(timing, "verify_ms", lambda *_, **__: measured.append("verify") or {1: 2.0, 8: 9.0})
     monkeypatch.setattr(timing, "draft_ms", lambda *_, **__: (0.0, 0.0))
-    assert "costs" not in answers.look(["tree", ""], [pair]) and shape("tree", [pair])["nodes"] == 8 and measured == []
+    assert (
+        "costs" not in answers.look(["tree", ""], [pair])
+        and choose_shape("tree", [pair])["nodes"] == 8
+        and measured == []
+    )
     SYSTEMS["tree"].costs(pair)
-    assert shape("tree", [pair]) == {"depth": 2, "width": 3, "nodes": 4} and measured == ["verify"]
+    assert choose_shape("tree", [pair]) == {"depth": 2, "width": 3, "nodes": 4} and measured == ["verify"]
     costs = answers.look(["tree", ""], [pair])["costs"]
     assert (
         costs["promised"] == {}

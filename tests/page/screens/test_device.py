@@ -41,18 +41,18 @@ def test_everybody_gets_his_own_news_in_order_from_one_thread():
     calls = [Job(lambda name=name: counted(name, 5, threads), visitor=name) for name in "abcde"]
     heard = run(*(all_of(device, call) for call in calls))
     assert heard == [[f"{name} {number}" for number in range(5)] for name in "abcde"]
-    assert threads == {"device"} and device.line.everyone == [] and device.jobs == {}
+    assert threads == {"device"} and device.line.all_jobs == [] and device.jobs == {}
 
 
 def test_two_races_take_turns(monkeypatch):
     """Every turn is charged the same, so that the order does not depend on how busy the machine is."""
     monkeypatch.setattr(devices, "SLICE", 0.0)
     device, order = Device(), []
-    charge = device.line.charge
-    monkeypatch.setattr(device.line, "charge", lambda call, _: charge(call, 0.001))
+    charge = device.line.charge_seconds
+    monkeypatch.setattr(device.line, "charge_seconds", lambda call, _: charge(call, 0.001))
 
     def holds_the_device():
-        while len(device.line.everyone) < 3:
+        while len(device.line.all_jobs) < 3:
             threading.Event().wait(0.001)
         yield Quiet.STEP
 
@@ -81,10 +81,10 @@ def test_a_closed_stream_closes_the_work_wherever_it_is():
         stream = asyncio.ensure_future(all_of(device, Job(endless, "a")))
         await asyncio.to_thread(begun.wait, LONGEST)
         waiting = asyncio.ensure_future(all_of(device, Job(endless, "a")))  # the visitor's second run waits in line
-        while len(device.line.everyone) < 2:
+        while len(device.line.all_jobs) < 2:
             await asyncio.sleep(0.01)
         waiting.cancel()
-        while len(device.line.everyone) > 1:
+        while len(device.line.all_jobs) > 1:
             await asyncio.sleep(0.01)
         assert not closed.is_set()
         stream.cancel()
@@ -93,7 +93,7 @@ def test_a_closed_stream_closes_the_work_wherever_it_is():
     run(leaves())
     assert closed.is_set()
     run(all_of(device, Job(lambda: counted("next", 1), "b")))
-    assert device.line.everyone == [] and device.jobs == {}
+    assert device.line.all_jobs == [] and device.jobs == {}
 
 
 @pytest.mark.parametrize("error", [ValueError("wrong"), KeyError("odd"), MemoryError(), SystemExit(3)])
@@ -139,8 +139,8 @@ def test_a_run_that_takes_too_long_sends_what_it_holds_back_before_it_ends(monke
     monkeypatch.setattr(devices, "SLICE", 0.0)
     monkeypatch.setattr(devices, "GRACE", 2.0)
     device, written, heard = Device(), [], []
-    charge = device.line.charge
-    monkeypatch.setattr(device.line, "charge", lambda call, _: charge(call, 1.0))
+    charge = device.line.charge_seconds
+    monkeypatch.setattr(device.line, "charge_seconds", lambda call, _: charge(call, 1.0))
 
     def race():
         while True:
@@ -174,25 +174,25 @@ def test_a_page_that_falls_silent_loses_its_run(monkeypatch):
             async for news in device.stream(Job(slow, "a"), watched=True):
                 name = json.loads(news)["run"]
                 if not signs:
-                    signs.append(device.heard(name))
-        assert not device.heard(name)
+                    signs.append(device.note_page_alive(name))
+        assert not device.note_page_alive(name)
 
     run(silent())
-    assert signs == [True] and not device.heard("nobody")
+    assert signs == [True] and not device.note_page_alive("nobody")
 
 
 def test_the_next_call_begins_another_worker_when_one_has_died(monkeypatch):
     device, died = Device(), threading.Event()
     monkeypatch.setattr(threading, "excepthook", lambda what: died.set())
     monkeypatch.setattr(devices, "EVERY", 0.05)
-    following, deaths = device.line.next, iter([MemoryError()])
+    following, deaths = device.line.next_job, iter([MemoryError()])
 
     def once():
         for death in deaths:
             raise death
         return following()
 
-    monkeypatch.setattr(device.line, "next", once)
+    monkeypatch.setattr(device.line, "next_job", once)
     assert run(all_of(device, Job(lambda: counted("a", 2), "a"))) == [["a 0", "a 1"]]
     assert died.is_set()
 
@@ -201,7 +201,7 @@ def test_a_place_is_said_before_the_last_news_and_never_after(monkeypatch):
     """A caller who reads the last message only must find the result there."""
     monkeypatch.setattr(devices, "EVERY", 0.001)
     device, closing, places = Device(), threading.Event(), iter(range(10**9))
-    monkeypatch.setattr(device, "place", lambda call: f"place {next(places)}")
+    monkeypatch.setattr(device, "describe_place", lambda call: f"place {next(places)}")
 
     def work():
         for _ in range(20):
@@ -243,16 +243,19 @@ def test_a_race_waits_for_the_step_that_runs_and_goes_before_the_next():
 
     async def racing():
         heard = asyncio.ensure_future(all_of(device, Job(race, "a")))
-        while not device.line.everyone:
+        while not device.line.all_jobs:
             await asyncio.sleep(0.01)
-        [call] = device.line.everyone
-        assert device.words == "one; the race comes next" and device.place(call) == "one; your run comes next."
+        [call] = device.line.all_jobs
+        assert (
+            device.progress_text == "one; the race comes next"
+            and device.describe_place(call) == "one; your run comes next."
+        )
         go_on.set()
         return await heard
 
-    thread = threading.Thread(target=device.carry_out, args=(steps(),), daemon=True)
+    thread = threading.Thread(target=device.run_preparation, args=(steps(),), daemon=True)
     thread.start()
-    assert inside.wait(LONGEST) and device.words == "one"
+    assert inside.wait(LONGEST) and device.progress_text == "one"
     assert run(racing()) == [["news", "more"]]
     thread.join(LONGEST)
     assert order == ["one", "race", "race", "two"]
@@ -264,7 +267,7 @@ def test_what_making_ready_raises_reaches_who_asked_for_it():
         raise KeyError("odd")
 
     with pytest.raises(KeyError, match="odd"):
-        Device().carry_out(steps())
+        Device().run_preparation(steps())
 
 
 def test_a_hidden_page_is_given_more_time(monkeypatch):
@@ -282,7 +285,7 @@ def test_a_hidden_page_is_given_more_time(monkeypatch):
         async for news in device.stream(Job(slow, "a"), watched=True):
             if news == "news":
                 return news
-            assert device.heard(json.loads(news)["run"], hidden=True) or steps.__length_hint__() == 0
+            assert device.note_page_alive(json.loads(news)["run"], hidden=True) or steps.__length_hint__() == 0
 
     assert run(asleep()) == ["news"]
 
@@ -293,7 +296,7 @@ def test_a_page_is_lost_after_ten_seconds_and_a_hidden_one_after_more():
     device.jobs["run"] = call = Job(lambda: iter(()), name="run")
     for hidden, seconds in ((False, devices.SILENCE), (True, devices.ASLEEP), (False, devices.SILENCE)):
         begun = time.monotonic()
-        assert device.heard("run", hidden) and seconds <= call.until - begun < seconds + 5
+        assert device.note_page_alive("run", hidden) and seconds <= call.until - begun < seconds + 5
     assert devices.SILENCE == 10 and devices.ASLEEP > 60
 
 
@@ -312,20 +315,20 @@ def test_a_run_that_is_not_wanted_any_more_ends_without_words():
         call = Job(endless, "a")
         async for news in device.stream(call, watched=True):
             if news == "news":
-                device.dropped(call.name)
+                device.drop_run(call.name)
 
     run(leaves())
-    assert closed.wait(LONGEST) and device.line.everyone == []
-    device.dropped("nobody")
+    assert closed.wait(LONGEST) and device.line.all_jobs == []
+    device.drop_run("nobody")
 
 
 def test_a_run_that_was_dropped_before_it_came_never_begins(monkeypatch):
     monkeypatch.setattr(devices, "MOST_UNWANTED", 5)
     device, call = Device(), Job(lambda: counted("a", 3), "a")
-    device.dropped(call.name)
+    device.drop_run(call.name)
     assert run(all_of(device, call, watched=True)) == [[]]
     for number in range(20):
-        device.dropped(str(number))
+        device.drop_run(str(number))
     assert list(device.unwanted) == ["15", "16", "17", "18", "19"]
 
 

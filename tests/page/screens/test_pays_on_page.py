@@ -14,11 +14,11 @@ from engine.page.screens import orders
 from engine.page.screens.pays import (
     MOST_PROMPTS,
     MOST_TOKENS,
-    Point,
+    OperatingPoint,
     acceptance_of,
-    results,
-    speedup,
-    tokens_a_round,
+    expected_tokens_per_round,
+    predict_speedup,
+    race_systems,
 )
 from engine.record.costs import Costs
 from helpers.decoding import innermost
@@ -30,7 +30,7 @@ COSTS = Costs({1: 1.0, 2: 1.1, 4: 1.4, 8: 2.0, 16: 3.6, 64: 12.0}, first_ms=0.3,
 
 def run(prompts=TEXTS, systems=("tree", "lookup"), pair=None, **settings) -> list[dict]:
     pair = pair or tiny_pair(same=True)
-    every = results(pair, prompts, list(systems), **{"max_new_tokens": 10, **settings})
+    every = race_systems(pair, prompts, list(systems), **{"max_new_tokens": 10, **settings})
     return [message for message in every if isinstance(message, dict)]
 
 
@@ -47,14 +47,14 @@ def test_it_tells_how_far_it_is_and_ends_with_the_commands_figures():
     }
     assert [message["done"] for message in between] == list(range(1, 9))
     assert [message["doing"] for message in between[1:-1]] == [f"Racing prompt {at} of 3" for at in (1, 1, 2, 2, 3, 3)]
-    assert last["end"] is True and last["verdict"] == words.sentence(last)
+    assert last["end"] is True and last["verdict"] == words.describe_verdict(last)
     assert {row["name"]: row["identical"] for row in last["systems"]} == {"tree": True, "lookup": True}
     assert [each["index"] for each in last["prompts"]] == [0, 2, 3]
     [refused] = last["refused"]
     assert refused["index"] == 1 and "tokens long" in refused["why"] and len(refused["prompt"]) == 160
     best = next(row for row in last["systems"] if row["name"] == last["best"])
-    assert last["answer"] == verdict.verdict(best) and last["point"]["speedup"] == best["speedup"]
-    assert best["interval"] == verdict.interval(best["by_prompt"], verdict.resamples(3, 0))
+    assert last["answer"] == verdict.judge_system(best) and last["point"]["speedup"] == best["speedup"]
+    assert best["interval"] == verdict.confidence_interval(best["by_prompt"], verdict.draw_resamples(3, 0))
     assert last["titles"] == {"tree": "draft tree", "lookup": "prompt lookup"}
     json.dumps(last)
 
@@ -72,40 +72,40 @@ def test_an_acceptance_length_is_estimated_for_every_best_setting():
 
 
 def test_a_constraint_binds_every_text_that_is_raced(monkeypatch):
-    lanes, right = [], racing.keep
+    lanes, right = [], racing.add_results
 
     def keep(raced, names, race):
         lanes.extend(lane.trace for lane in race.lanes)
         right(raced, names, race)
 
-    monkeypatch.setattr(racing, "keep", keep)
+    monkeypatch.setattr(racing, "add_results", keep)
     pair = tiny_pair(stop_ids=frozenset({STOP}))
     end = run(systems=("forced", "lookup"), pair=pair, max_new_tokens=16, constraint=LETTERS)[-1]
     assert end["constraint"] == LETTERS and [row["identical"] for row in end["systems"]] == [True, True]
     assert len(lanes) == 9 and all(lane.tokens[-1] == STOP for lane in lanes)
     assert all(re.fullmatch(LETTERS.removeprefix("regex:"), pair.tokenizer.decode(lane.tokens[:-1])) for lane in lanes)
-    assert end["systems"][0]["tau"] > 1 and "generate() writes without it" in words.report(end)
+    assert end["systems"][0]["tau"] > 1 and "generate() writes without it" in words.format_report(end)
 
 
 def test_without_names_every_lossless_system_of_the_pair_is_raced(monkeypatch):
     asked = []
     monkeypatch.setattr(
-        racing, "chosen", lambda pair, names, constraint: asked.append((names, constraint)) or ["chain"]
+        racing, "choose_systems", lambda pair, names, constraint: asked.append((names, constraint)) or ["chain"]
     )
     for constraint in ("", LETTERS):
         rows = run(systems=(), pair=tiny_pair(stop_ids=frozenset({STOP})), max_new_tokens=16, constraint=constraint)
         assert [row["name"] for row in rows[-1]["systems"]] == ["chain"] and asked[-1] == (None, constraint)
 
 
-@pytest.mark.parametrize("phase", ["best_setting", "stepped", "raced_in"])
+@pytest.mark.parametrize("phase", ["choose_best_setting", "generate_in_steps", "race_settings"])
 def test_closing_it_frees_everything_in_every_phase(phase):
     """While settings are tried, within generate(), and while systems race."""
-    work = results(tiny_pair(), TEXTS, ["tree"], max_new_tokens=20)
+    work = race_systems(tiny_pair(), TEXTS, ["tree"], max_new_tokens=20)
     for _ in work:
         inner = innermost(work.gi_frame.f_locals.get("work"), phase)
-        if inner is not None and (phase == "stepped" or innermost(inner, "believed")):
+        if inner is not None and (phase == "generate_in_steps" or innermost(inner, "race_undisturbed")):
             break
-    race = None if phase == "stepped" else innermost(inner, "believed").gi_frame.f_locals["race"]
+    race = None if phase == "generate_in_steps" else innermost(inner, "race_undisturbed").gi_frame.f_locals["race"]
     work.close()
     assert race is None or all(lane.rounds is None for lane in race.lanes)
     assert not [thread for thread in threading.enumerate() if thread.name == "generate"]
@@ -138,13 +138,13 @@ def test_closing_it_frees_everything_in_every_phase(phase):
 def test_too_much_and_senseless_orders_are_refused_before_they_wait_in_line(changed, sentence):
     asked = {"prompts": TEXTS, "systems": ["tree"], "max_new_tokens": 8, **changed}
     with pytest.raises(ValueError) as refusal:
-        orders.order(tiny_pair(), "pays", asked)
+        orders.build_order(tiny_pair(), "pays", asked)
     assert sentence in str(refusal.value)
 
 
 def test_the_largest_order_that_is_let_in_stays_below_the_tokens_of_a_call():
     asked = {"prompts": ["Once upon"] * MOST_PROMPTS, "systems": [], "max_new_tokens": MOST_TOKENS}
-    made = orders.order(tiny_pair(), "pays", asked)
+    made = orders.build_order(tiny_pair(), "pays", asked)
     assert made.rank == orders.LONG and MOST_PROMPTS * MOST_TOKENS < made.tokens <= orders.MOST_TOKENS
     assert made.bytes == orders.cache_bytes(tiny_pair(), ["Once upon"], MOST_TOKENS, 8)
 
@@ -152,7 +152,7 @@ def test_the_largest_order_that_is_let_in_stays_below_the_tokens_of_a_call():
 def test_a_system_that_the_pair_cannot_run_is_refused_with_the_reason():
     pair = replace(tiny_pair(), bigram=None)
     with pytest.raises(ValueError, match="no bigram table"):
-        next(results(pair, TEXTS, ["nanogpt-tree"], max_new_tokens=4))
+        next(race_systems(pair, TEXTS, ["nanogpt-tree"], max_new_tokens=4))
 
 
 # ---- what if
@@ -167,23 +167,25 @@ def test_tokens_a_round_are_those_of_many_rounds_and_an_acceptance_is_found_agai
             while accepted < depth and rolls.random() < acceptance:
                 accepted += 1
             bursts.append(accepted + 1)
-        expected = tokens_a_round(acceptance, depth)
+        expected = expected_tokens_per_round(acceptance, depth)
         assert expected == pytest.approx(sum(bursts) / len(bursts), abs=0.12)
         assert acceptance_of(expected, depth) == pytest.approx(acceptance, abs=1e-7)
-    assert tokens_a_round(0.5, 2.5) == pytest.approx((1 - 0.5**3.5) / 0.5)
+    assert expected_tokens_per_round(0.5, 2.5) == pytest.approx((1 - 0.5**3.5) / 0.5)
 
 
 def test_the_speedup_is_that_of_the_formula_by_hand_and_ends_where_nothing_was_measured():
     """Depth 3 with one guess a level: 4 rows take 1.4 ms, three levels at 0.2 of a token 0.6 ms, and E is 1 + .5 + .25 + .125."""
-    assert speedup(COSTS, Point(0.5, 3, 1, 0.2)) == pytest.approx(1.875 * 1.0 / (1.4 + 0.6))
-    assert speedup(COSTS, Point(0.5, 3, 1, 0.2, batch=4)) == pytest.approx(1.875 * 1.4 / (3.6 + 0.6 * 1.4))
-    assert speedup(COSTS, Point(0.9, 0, 1, 0.2)) == 1
-    assert speedup(COSTS, Point(0.5, 3, 5, 0.2, batch=4)) is not None
-    assert speedup(COSTS, Point(0.5, 3, 5, 0.2, batch=5)) is None  # 80 rows
+    assert predict_speedup(COSTS, OperatingPoint(0.5, 3, 1, 0.2)) == pytest.approx(1.875 * 1.0 / (1.4 + 0.6))
+    assert predict_speedup(COSTS, OperatingPoint(0.5, 3, 1, 0.2, batch=4)) == pytest.approx(
+        1.875 * 1.4 / (3.6 + 0.6 * 1.4)
+    )
+    assert predict_speedup(COSTS, OperatingPoint(0.9, 0, 1, 0.2)) == 1
+    assert predict_speedup(COSTS, OperatingPoint(0.5, 3, 5, 0.2, batch=4)) is not None
+    assert predict_speedup(COSTS, OperatingPoint(0.5, 3, 5, 0.2, batch=5)) is None  # 80 rows
 
 
 def test_gains_vanish_as_the_batch_grows():
-    gains = [speedup(COSTS, Point(0.7, 3, 1, 0.1, batch)) for batch in (1, 2, 4, 8, 16)]
+    gains = [predict_speedup(COSTS, OperatingPoint(0.7, 3, 1, 0.1, batch)) for batch in (1, 2, 4, 8, 16)]
     assert gains == sorted(gains, reverse=True) and gains[0] > 1 > gains[-1]
 
 
@@ -194,8 +196,8 @@ def test_the_measured_point_is_that_of_the_steps():
         SimpleNamespace(parents=[-1, 0, 0, 1], burst=[1, 2, 3], seconds={"draft": 0.02}),
         SimpleNamespace(parents=[-1], burst=[1], seconds={}),
     ]
-    point = Point.of([SimpleNamespace(steps=steps, tokens=[1, 2, 3, 1], forwards=2)], [plain])
+    point = OperatingPoint.of([SimpleNamespace(steps=steps, tokens=[1, 2, 3, 1], forwards=2)], [plain])
     assert (point.depth, point.width, point.batch) == (1.0, 1.5, 1)
     assert point.draft == pytest.approx(0.02 / 2 / 0.05) and point.acceptance == pytest.approx(1.0)
-    nothing = Point.of([SimpleNamespace(steps=steps[1:], tokens=[1], forwards=1)], [plain])
-    assert (nothing.depth, nothing.width, nothing.draft) == (0.0, 1.0, 0.0) and speedup(COSTS, nothing) == 1
+    nothing = OperatingPoint.of([SimpleNamespace(steps=steps[1:], tokens=[1], forwards=1)], [plain])
+    assert (nothing.depth, nothing.width, nothing.draft) == (0.0, 1.0, 0.0) and predict_speedup(COSTS, nothing) == 1

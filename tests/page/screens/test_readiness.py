@@ -37,25 +37,25 @@ def noted(monkeypatch):
     def steps(pair, system, heats):
         return [lambda kind=kind: done.append((system.name, kind)) for kind in ("costs", *heats)]
 
-    monkeypatch.setattr(readiness, "steps", steps)
+    monkeypatch.setattr(readiness, "list_preparation_steps", steps)
     monkeypatch.setattr(PairCosts, "measure_quickly", lambda _: done.append(("all", "quickly")))
     return done
 
 
 def test_the_opening_race_is_made_ready_first_and_then_every_system_at_all_temperatures(noted, monkeypatch):
     ready = Readiness(tiny_pair(), Device())
-    ready.make_opening()
+    ready.prepare_opening_race()
     assert noted[0] == ("all", "quickly")  # or the page would wait for the costs' full patience
     assert noted[1:] == [("vanilla", "costs"), ("vanilla", 0.0), ("auto", "costs"), ("auto", 0.0)]
-    assert ready.words.startswith("Making ready 2 of ") and len(ready.waiting) == len(SYSTEMS)
+    assert ready.progress_text.startswith("Making ready 2 of ") and len(ready.waiting) == len(SYSTEMS)
     noted.clear()
     monkeypatch.setattr(PairCosts, "remeasurements", lambda _: [lambda: noted.append(("costs", "again"))])
-    ready.make_rest()
+    ready.prepare_rest()
     assert noted[-1] == ("costs", "again")  # the page's start was at work beside the first time
     for heat in HEATS:
         names = [name for name, kind in noted if kind == heat]
         assert sorted(names) == sorted(SYSTEMS) and names[:3] == ["vanilla", "auto", "tree"]
-    assert ready.words == ""
+    assert ready.progress_text == ""
 
 
 def test_nothing_but_the_opening_race_is_made_ready_while_a_page_is_coming(noted):
@@ -67,10 +67,10 @@ def test_nothing_but_the_opening_race_is_made_ready_while_a_page_is_coming(noted
         return len(seen) % 2 == 1
 
     ready = Readiness(tiny_pair(), Device(), waits=waits)
-    ready.make_opening()
+    ready.prepare_opening_race()
     assert len(noted) == 5 and seen == []
-    ready.make_rest()
-    assert len(seen) > 2 * len(SYSTEMS) and seen[::2] == seen[1::2] and ready.words == ""
+    ready.prepare_rest()
+    assert len(seen) > 2 * len(SYSTEMS) and seen[::2] == seen[1::2] and ready.progress_text == ""
 
 
 def test_a_page_that_is_coming_all_the_time_holds_nothing_up_for_good(noted, monkeypatch):
@@ -82,8 +82,8 @@ def test_a_page_that_is_coming_all_the_time_holds_nothing_up_for_good(noted, mon
         return True
 
     ready = Readiness(tiny_pair(), Device(), waits=waits)
-    ready.make_rest()
-    assert ready.words == ""
+    ready.prepare_rest()
+    assert ready.progress_text == ""
 
 
 @pytest.mark.parametrize(
@@ -96,10 +96,10 @@ def test_a_system_that_cannot_be_made_ready_is_passed_over(error, printed, monke
 
         return [fail, lambda: pytest.fail("went on")]
 
-    monkeypatch.setattr(readiness, "steps", steps)
+    monkeypatch.setattr(readiness, "list_preparation_steps", steps)
     ready = Readiness(tiny_pair(), Device())
-    ready.make_rest()
-    assert ready.words == "" and printed in capsys.readouterr().err
+    ready.prepare_rest()
+    assert ready.progress_text == "" and printed in capsys.readouterr().err
 
 
 def test_a_ready_system_leaves_nothing_to_a_race_but_the_race(monkeypatch):
@@ -109,7 +109,7 @@ def test_a_ready_system_leaves_nothing_to_a_race_but_the_race(monkeypatch):
     monkeypatch.setattr(PairCosts, "of", lambda _, drafter, recent: measured.append(drafter) or costs)
     run = Race.run
     monkeypatch.setattr(Race, "run", lambda race: raced.append(race.settings) or run(race))
-    for step in readiness.steps(tiny_pair(same=True), SYSTEMS["tree"], HEATS):
+    for step in readiness.list_preparation_steps(tiny_pair(same=True), SYSTEMS["tree"], HEATS):
         step()
     assert measured == ["model"] and tuple(each.temperature for each in raced) == HEATS
     assert all(each.systems == ("tree",) for each in raced)
@@ -136,9 +136,9 @@ def test_a_pair_says_what_nets_it_has_before_one_is_loaded(stored):
 def test_nets_are_loaded_one_by_one_before_the_systems(stored, noted):
     seen = []
     ready = Readiness(stored, Device())
-    done = ready.done
-    ready.done = lambda words, step: seen.append((words, list(stored.learned.loaded))) or done(words, step)
-    ready.make_rest()
+    done = ready.run_step
+    ready.run_step = lambda words, step: seen.append((words, list(stored.learned.loaded))) or done(words, step)
+    ready.prepare_rest()
     assert seen[:2] == [("Loading the drafter eagle", []), ("Loading the drafter medusa", ["eagle"])]
     assert list(stored.learned.loaded) == ["eagle", "medusa"] and seen[2][0].startswith("Making ready 1 of ")
 

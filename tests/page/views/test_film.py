@@ -15,7 +15,7 @@ from pathlib import Path
 from engine.page.views import film, standalone
 from helpers.traces import made_race
 film.FRAME_MS = 500
-film.save_film(standalone.html(made_race()), Path(sys.argv[1]), 640)
+film.save_film(standalone.render_replay_page(made_race()), Path(sys.argv[1]), 640)
 """  # a Playwright runs in this process already
 
 

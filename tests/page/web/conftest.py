@@ -3,17 +3,17 @@
 import pytest
 from starlette.testclient import TestClient
 
-from engine.page.web.lending import Served
-from engine.page.web.page import build, mounted
+from engine.page.web.lending import ServedPairs
+from engine.page.web.page import build_page, mount_page
 from helpers.pairs import spoken_pair
 
 
 @pytest.fixture(scope="module")
 def page():
-    return build(Served(spoken_pair()))
+    return build_page(ServedPairs(spoken_pair()))
 
 
 @pytest.fixture(scope="module")
 def http(page):
-    with TestClient(mounted(page)) as client:
+    with TestClient(mount_page(page)) as client:
         yield client

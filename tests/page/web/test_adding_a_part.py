@@ -21,12 +21,12 @@ from engine.measure.curves.sweep import Plan
 from engine.nets import NETS, PUBLISHED, NetConfig, load_nets
 from engine.page.screens import break_distance
 from engine.page.screens.answers import look
-from engine.page.screens.cards import cards, menu, parts
-from engine.page.screens.link import read
-from engine.page.web.lending import Served
-from engine.page.web.page import build
+from engine.page.screens.cards import build_menu, describe_all_systems, describe_parts
+from engine.page.screens.link import read_link
+from engine.page.web.lending import ServedPairs
+from engine.page.web.page import build_page
 from engine.policies import POLICIES
-from engine.race import Race, Settings, field
+from engine.race import Race, Settings, parse_field
 from engine.rounds.round_gpu import on_device
 from engine.sampling import Sampling
 from engine.systems import SYSTEMS, find
@@ -57,7 +57,7 @@ def new_parts(monkeypatch):
 @pytest.fixture
 def api(pair):
     """Runs an endpoint of the page to its end: the events that it streams."""
-    endpoints = {function.api_name: function.fn for function in build(Served(pair)).fns.values()}
+    endpoints = {function.api_name: function.fn for function in build_page(ServedPairs(pair)).fns.values()}
 
     async def streamed(name: str, *values, **named) -> list[dict]:
         events = [json.loads(event) async for event in endpoints[name](*values, **named)]
@@ -77,7 +77,7 @@ def test_a_mix_of_new_parts_is_a_system(pair):
     assert system.parts == (Echo, Comb, Again)
     assert system.guesses and system.branches and system.guarantee == "tokens"
     assert find(f"{MIX}:3x2x8").nodes == 8
-    assert read(f"?right={MIX}", pair) == ({"right": MIX, **system.own_shape, "untouched": "3x2x8"}, [])
+    assert read_link(f"?right={MIX}", pair) == ({"right": MIX, **system.own_shape, "untouched": "3x2x8"}, [])
     with pytest.raises(ValueError, match="comb with speculative would bias the output"):
         find("parrot/comb/speculative")
     with pytest.raises(ValueError, match=r"parrot has none\. Use rank_guided with specblock"):
@@ -132,7 +132,7 @@ def test_every_endpoint_takes_new_parts(api):
 
 
 def test_the_grand_prix_and_the_lab_name_a_new_system():
-    assert field([NAMED, MIX]) == ("vanilla", NAMED, MIX)
+    assert parse_field([NAMED, MIX]) == ("vanilla", NAMED, MIX)
     with pytest.raises(ValueError, match=f"Choose one of .*{NAMED}"):
         Plan((TEXT,), system="vanilla")
 
@@ -146,15 +146,15 @@ def test_the_bench_lists_and_races_new_parts(pair, capsys):
 
 
 def test_the_page_says_of_new_parts_what_their_classes_say(pair):
-    assert [parts()[kind][name] for kind, name in zip(REGISTRIES, MIX.split("/"), strict=True)] == [
+    assert [describe_parts()[kind][name] for kind, name in zip(REGISTRIES, MIX.split("/"), strict=True)] == [
         {"title": part.title, "about": part.about, "source": part.source} for part in (Echo, Comb, Again)
     ]
-    page = json.dumps(build(Served(pair)).get_config_file())
+    page = json.dumps(build_page(ServedPairs(pair)).get_config_file())
     for words in (Echo.about, Comb.about, Again.about, "echoing comb"):
         assert words in page
-    assert cards()[NAMED] == {**look([MIX, ""], [replace(pair)]), "name": NAMED, "title": "echoing comb"}
-    assert cards()[NAMED]["guesses"] is True and cards()["vanilla"]["guesses"] is False
-    assert ("echoing comb", NAMED) in menu("vanilla")
+    assert describe_all_systems()[NAMED] == {**look([MIX, ""], [replace(pair)]), "name": NAMED, "title": "echoing comb"}
+    assert describe_all_systems()[NAMED]["guesses"] is True and describe_all_systems()["vanilla"]["guesses"] is False
+    assert ("echoing comb", NAMED) in build_menu("vanilla")
 
 
 @pytest.mark.parametrize("name", BREAKS)
@@ -166,7 +166,7 @@ def test_new_parts_can_be_broken_on_purpose(pair, name):
     )
     for _ in Race(pair, replace(settings, systems=("vanilla", broken))).run():
         pass
-    assert next(iter(break_distance.measure(pair, settings)))["break"] == name
+    assert next(iter(break_distance.measure_break(pair, settings)))["break"] == name
 
 
 def test_a_part_made_from_another_does_not_pass_for_it_on_a_device(pair):

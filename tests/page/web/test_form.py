@@ -12,6 +12,8 @@ RACES = sorted((ROOT / "assets" / "races").glob("*.json"))
 def test_the_page_opens_with_what_its_form_begins_with():
     first = Record.from_json(RACES[0].read_text("utf-8")).lanes
     assert (first[0].trace.system, first[-1].trace.system) == cards.LANES
-    assert first[0].trace.prompt == form.prompt_box(chat=False).value
-    dials = {name: dial.value for name, dial in form.dials(**cards.shape(cards.LANES[1], [tiny_pair()])).items()}
+    assert first[0].trace.prompt == form.build_prompt_box(chat=False).value
+    dials = {
+        name: dial.value for name, dial in form.build_dials(**cards.choose_shape(cards.LANES[1], [tiny_pair()])).items()
+    }
     assert {name: getattr(first[-1].trace, name) for name in dials} == dials

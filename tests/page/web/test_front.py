@@ -99,7 +99,7 @@ def test_the_page_is_served_before_the_first_heavy_import():
 
 
 def test_requests_go_over_to_the_live_app_and_readiness_stays(front):
-    front.words = lambda: "Making ready 1 of 2: a tree"
+    front.progress_text = lambda: "Making ready 1 of 2: a tree"
     assert ask(front.url)[:2] == (200, "<p>opening</p>")
     status, words, headers = ask(f"{front.url}gradio_api/call/race")
     assert status == 503 and "still loading" in words and headers["retry-after"] == "2"
@@ -112,7 +112,7 @@ def test_requests_go_over_to_the_live_app_and_readiness_stays(front):
         "ready": False,
         "runs": 0,
     }
-    front.words = lambda: ""
+    front.progress_text = lambda: ""
     front.served = lambda: {"pair": "a pair", "way": "a forward"}
     status = json.loads(ask(f"{front.url}readiness")[1])
     assert (status["ready"], status["pair"], status["way"]) == (True, "a pair", "a forward")
@@ -160,21 +160,21 @@ def test_the_terminal_says_when_the_page_is_live_and_when_everything_is_ready(fr
     said = []
 
     class Noted:
-        words = waiting = ""
+        progress_text = waiting = ""
 
         def __init__(self, pair, device, of="", waits=lambda: False):
             self.pair, self.waits = pair, waits
 
-        def make_opening(self) -> None:
+        def prepare_opening_race(self) -> None:
             said.append(("opening", self.pair.title, capsys.readouterr().out))
 
-        def make_rest(self) -> None:
+        def prepare_rest(self) -> None:
             front.asked = math.inf
             rests = self.waits()
             front.asked = -math.inf
             said.append((rests, self.waits(), self.pair.title, capsys.readouterr().out))
 
-    page = {"build": lambda served: None, "mounted": lambda *_: Live(), "spoken_of": lambda served: {}}
+    page = {"build_page": lambda served: None, "mount_page": lambda *_: Live(), "describe_pairs": lambda served: {}}
     monkeypatch.setitem(sys.modules, "engine.page.web.page", SimpleNamespace(**page))
     monkeypatch.setattr("engine.models.loading.load", lambda pair, *_: SimpleNamespace(title=pair.title, remote=None))
     monkeypatch.setattr("engine.page.screens.readiness.Readiness", Noted)
@@ -191,7 +191,7 @@ def test_no_collection_of_garbage_goes_through_what_the_start_has_made(front, mo
     kept = []
 
     class Noted:
-        words = waiting = ""
+        progress_text = waiting = ""
 
         def __init__(self, pair, *_, **__):
             self.pair = pair
@@ -200,9 +200,9 @@ def test_no_collection_of_garbage_goes_through_what_the_start_has_made(front, mo
             kept.append((gc.get_freeze_count(), gc.isenabled()))
             self.made = [[each] for each in range(10_000)]  # more than anything else that comes and goes
 
-        make_opening = make_rest = note
+        prepare_opening_race = prepare_rest = note
 
-    page = {"build": lambda served: None, "mounted": lambda *_: Live(), "spoken_of": lambda served: {}}
+    page = {"build_page": lambda served: None, "mount_page": lambda *_: Live(), "describe_pairs": lambda served: {}}
     monkeypatch.setitem(sys.modules, "engine.page.web.page", SimpleNamespace(**page))
     monkeypatch.setattr("engine.models.loading.load", lambda pair, *_: SimpleNamespace(title=pair.title, remote=None))
     monkeypatch.setattr("engine.page.screens.readiness.Readiness", Noted)
@@ -326,8 +326,8 @@ def test_pages_that_ask_too_often_wait_and_are_turned_away_before_the_engine_is_
         asked.append(name)
         return next(turns)
 
-    monkeypatch.setattr(fronts.SIGNS, "come", come)
-    front.words = lambda: "words"
+    monkeypatch.setattr(fronts.SIGNS, "wait_for_turn", come)
+    front.progress_text = lambda: "words"
     assert [ask(f"{front.url}{path}")[0] for path in ("readiness", "alive?run=a")] == [200, 429]
     assert asked == ["127.0.0.1"] * 2
 
@@ -340,6 +340,6 @@ def test_the_front_protects_the_opening_page_too(front):
 
 
 def test_the_opening_page_asks_its_own_server_alone():
-    page = standalone.opening()
+    page = standalone.render_opening_page()
     assert "connect-src 'self'" in page and page.count("data-opening ") == 1
     assert "{{" not in page.split('id="event"')[0]

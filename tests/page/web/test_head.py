@@ -3,14 +3,17 @@
 import pytest
 
 from engine.page.web import document
-from engine.page.web.lending import Served
-from engine.page.web.page import build
+from engine.page.web.lending import ServedPairs
+from engine.page.web.page import build_page
 from helpers.pairs import spoken_pair
 
 
 @pytest.fixture(scope="module")
 def types() -> set[str]:
-    return {each.get_block_name() for each in build(Served(spoken_pair())).blocks.values()} - {"api", "blocks"}
+    return {each.get_block_name() for each in build_page(ServedPairs(spoken_pair())).blocks.values()} - {
+        "api",
+        "blocks",
+    }
 
 
 def test_every_kind_of_component_has_its_files_and_they_are_there(types):
@@ -34,6 +37,6 @@ def test_a_build_that_lists_files_otherwise_has_no_links(monkeypatch, tmp_path):
 
 def test_a_rule_of_the_dark_page_asks_for_it_outside_of_the_page_and_stays_one_rule():
     css = ".dark .go { color: red; }\n.go { color: blue; }\n@media print {\n  .dark .go { color: black; }\n}"
-    inside = document.weighty(css)
+    inside = document.raise_specificity(css)
     assert inside.startswith(".gradio-container.gradio-container .contain {\n.dark & .go")
     assert inside.count(".dark & .go") == 2 and "\n.go { color: blue; }" in inside

@@ -12,9 +12,9 @@ import pytest
 from starlette.testclient import TestClient
 
 from engine.page.web import streams as streams_of_page
-from engine.page.web.lending import Served
-from engine.page.web.pace import Pace
-from engine.page.web.page import build, mounted
+from engine.page.web.lending import ServedPairs
+from engine.page.web.pace import RateLimiter
+from engine.page.web.page import build_page, mount_page
 from engine.race import SHAPE
 from engine.systems import find, spelled
 from helpers.commands import awaited
@@ -141,7 +141,7 @@ GIVEN = [(name, field) for name, fields in STREAMS.items() for field in fields]
 
 @pytest.fixture(scope="module")
 def page() -> gr.Blocks:
-    return build(Served(spoken_pair()))
+    return build_page(ServedPairs(spoken_pair()))
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +162,7 @@ def no_engine(monkeypatch):
         raise ValueError(ACCEPTED)
 
     monkeypatch.setattr(streams_of_page, "Job", accepted)
-    monkeypatch.setattr(Pace, "allows", lambda *_: True)
+    monkeypatch.setattr(RateLimiter, "allows", lambda *_: True)
 
 
 def plain_text(message: str) -> str:
@@ -251,7 +251,7 @@ def asked(http, data: list):
 
 
 def test_a_hostile_value_is_a_sentence_over_http_and_no_log_has_the_prompt(page, capfd):
-    with TestClient(mounted(page)) as http:
+    with TestClient(mount_page(page)) as http:
         for what, value in VALUES.items():
             for at in (1, 4):
                 words = asked(http, [SECRET, *GOOD[1:at], value, *GOOD[at + 1 :]])

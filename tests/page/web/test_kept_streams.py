@@ -87,10 +87,10 @@ def test_a_reader_who_comes_again_gets_what_is_behind_what_he_has(monkeypatch):
         gradio.go_on.release()
         gradio.go_on.release()
         await first.has(2)
-        assert LISTENERS.hear(SESSION) and b"accept-encoding" not in gradio.headers
+        assert LISTENERS.has_listener(SESSION) and b"accept-encoding" not in gradio.headers
         first.cut.set()
         await first.task
-        assert not LISTENERS.hear(SESSION)
+        assert not LISTENERS.has_listener(SESSION)
         gradio.go_on.release()  # an event comes while nobody reads
         await asyncio.sleep(0.01)
         second = Reader(guard, f"session_hash={SESSION}&heard=1")

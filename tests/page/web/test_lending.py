@@ -18,15 +18,15 @@ sys.path[:0] = ["tests", "tests/page/web/stand_in"]
 import spaces
 from helpers.pairs import tiny_pair
 from engine.page.web import lending, streams
-from engine.page.web.page import build
+from engine.page.web.page import build_page
 
 pair = tiny_pair(same=True)
-served = lending.Served(pair)
-page = build(served)
+served = lending.ServedPairs(pair)
+page = build_page(served)
 
 async def heard(kind, most=None, **values):
     events = []
-    async for news in streams.order_stream(served, kind, lambda: values, "a-1"):
+    async for news in streams.stream_order(served, kind, lambda: values, "a-1"):
         events.append(json.loads(news))
         if len(events) == most:
             break

@@ -15,11 +15,11 @@ import pytest
 from engine.page.screens.device import Device
 from engine.page.screens.orders import Order
 from engine.page.screens.turns import RACE
-from engine.page.views.wire import messages
+from engine.page.views.wire import stream_race
 from engine.page.web import guard, pace, streams
 from engine.page.web.front import Front
-from engine.page.web.lending import Served
-from engine.page.web.page import build, mounted
+from engine.page.web.lending import ServedPairs
+from engine.page.web.page import build_page, mount_page
 from engine.record.quiet import Quiet
 from helpers.commands import awaited
 from helpers.pairs import spoken_pair
@@ -186,16 +186,16 @@ def url(monkeypatch, endless):
                 yield Quiet.STEP
             if "again" in str(values.get("prompt")):
                 race.again = again
-            yield from messages(race, batch_seconds=0.0)
+            yield from stream_race(race, batch_seconds=0.0)
 
         return Order(steps, RACE, 1, 1)
 
-    monkeypatch.setattr(streams, "order", order)
+    monkeypatch.setattr(streams, "build_order", order)
     monkeypatch.setattr(streams, "DEVICE", device)
     front = Front("")
-    front.runs = lambda: len(device.line.everyone)
+    front.count_runs = lambda: len(device.line.all_jobs)
     port = front.serve("127.0.0.1", 0)
-    front.hand_over(mounted(build(Served(spoken_pair()))))
+    front.hand_over(mount_page(build_page(ServedPairs(spoken_pair()))))
     return f"http://127.0.0.1:{port}/"
 
 
@@ -257,7 +257,7 @@ def test_a_race_that_runs_again_says_so_and_may_be_left(url):
 
 
 def test_readers_in_a_hurry_get_the_page_in_pace(url, monkeypatch):
-    monkeypatch.setattr(guard, "READS", pace.Pace(burst=20, rate=50))
+    monkeypatch.setattr(guard, "READS", pace.RateLimiter(burst=20, rate=50))
     counts = within(flooded(url, fetch_often, lambda counts: counts["GET: 200"] >= 60))
     assert set(counts) == {"GET: 200"}
 

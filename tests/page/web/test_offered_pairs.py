@@ -24,15 +24,15 @@ def test_a_published_pair_that_is_here_is_offered_when_it_is_loaded_behind_all_o
     front = SimpleNamespace(hand_over=lambda live: None, page_is_coming=False)
 
     class Noted:
-        words = waiting = ""
+        progress_text = waiting = ""
 
         def __init__(self, pair, *_, **__):
             self.pair = pair
 
-        def make_opening(self) -> None:
+        def prepare_opening_race(self) -> None:
             pass
 
-        def make_rest(self) -> None:
+        def prepare_rest(self) -> None:
             said.append((self.pair.title, [each.title for each in pages[-1].pairs]))
 
     def load(pair, *_):
@@ -40,7 +40,7 @@ def test_a_published_pair_that_is_here_is_offered_when_it_is_loaded_behind_all_o
             raise ValueError(obstacle)
         return SimpleNamespace(title=pair.title, remote=None)
 
-    page = {"build": pages.append, "mounted": lambda *_: None, "spoken_of": lambda served: {}}
+    page = {"build_page": pages.append, "mount_page": lambda *_: None, "describe_pairs": lambda served: {}}
     monkeypatch.setitem(sys.modules, "engine.page.web.page", SimpleNamespace(**page))
     monkeypatch.setattr("engine.models.loading.load", load)
     monkeypatch.setattr("engine.page.screens.readiness.Readiness", Noted)
@@ -77,15 +77,15 @@ def test_a_gguf_file_that_was_never_read_is_read_by_another_process_while_the_sm
     front = SimpleNamespace(hand_over=lambda live: said.append("live"), page_is_coming=False)
 
     class Noted:
-        words = waiting = ""
+        progress_text = waiting = ""
 
         def __init__(self, pair, *_, **__):
             self.pair = pair
 
-        def make_opening(self) -> None:
+        def prepare_opening_race(self) -> None:
             said.append(self.pair.title)
 
-        def make_rest(self) -> None:
+        def prepare_rest(self) -> None:
             pass
 
     def call(function, path):
@@ -100,7 +100,7 @@ def test_a_gguf_file_that_was_never_read_is_read_by_another_process_while_the_sm
     def suits(tokenizer):
         assert tokenizer == "its tokenizer"
 
-    page = {"build": lambda served: None, "mounted": lambda *_: None, "spoken_of": lambda served: {}}
+    page = {"build_page": lambda served: None, "mount_page": lambda *_: None, "describe_pairs": lambda served: {}}
     monkeypatch.setitem(sys.modules, "engine.page.web.page", SimpleNamespace(**page))
     monkeypatch.setattr(
         "engine.models.loading.load", lambda pair, *_, **__: SimpleNamespace(title=pair.title, remote=None)

@@ -7,11 +7,11 @@ import gradio as gr
 import pytest
 
 from engine.page.screens.answers import CHAT_PROMPTS, PROMPTS
-from engine.page.screens.cards import introduced
+from engine.page.screens.cards import describe_pair
 from engine.page.views import page_files
 from engine.page.web import streams
-from engine.page.web.lending import Served
-from engine.page.web.page import SCREENS, Screen, build, rules
+from engine.page.web.lending import ServedPairs
+from engine.page.web.page import SCREENS, Screen, build_page, build_style_rules
 from engine.remote.server import Server
 from helpers.commands import awaited
 from helpers.pairs import spoken_pair
@@ -23,7 +23,7 @@ CALL = re.compile(r"TreeRace\.([\w.]+)\((.*)\)")
 
 @pytest.fixture(scope="module")
 def page() -> dict:
-    return build(Served(PAIR)).get_config_file()
+    return build_page(ServedPairs(PAIR)).get_config_file()
 
 
 def by_id(page: dict) -> dict[str, dict]:
@@ -38,30 +38,30 @@ def test_a_new_tab_is_a_line_of_the_registry():
         gr.HTML("of the new tab", elem_id="inside")
 
     screens = (*SCREENS, Screen("new", "A new tab", start="Begin", fill=fill))
-    parts = by_id(build(Served(PAIR), screens).get_config_file())
+    parts = by_id(build_page(ServedPairs(PAIR), screens).get_config_file())
     assert filled == [(PAIR, "Begin", "Stop")]
     assert {"new-screen", "new-go", "new-halt", "inside"} <= parts.keys()
     assert json.loads(parts["masthead"]["value"])["screens"]["new"] == "A new tab"
-    assert '#screen:not([data-screen="new"]) :is(#new-screen, #new-go, #new-halt)' in rules(
+    assert '#screen:not([data-screen="new"]) :is(#new-screen, #new-go, #new-halt)' in build_style_rules(
         each.name for each in screens
     )
 
 
 def test_the_page_names_another_server_and_never_its_address():
     server = Server("http://127.0.0.1:8000/hidden/v1", "big/model")
-    config = build(Served(spoken_pair(remote=server))).get_config_file()
+    config = build_page(ServedPairs(spoken_pair(remote=server))).get_config_file()
     menus = [
         each["props"]["choices"] for each in config["components"] if "System of the" in str(each["props"].get("label"))
     ]
     assert len(menus) == 2 and all(("remote: big/model", "remote") in map(tuple, menu) for menu in menus)
     assert json.loads(by_id(config)["race"]["value"])["systems"]["remote"]["title"] == "remote: big/model"
     assert "127.0.0.1" not in json.dumps(config, default=str) and "remote: big/model" not in json.dumps(
-        build(Served(PAIR)).get_config_file(), default=str
+        build_page(ServedPairs(PAIR)).get_config_file(), default=str
     )
 
 
 def test_handlers_of_the_page_are_given_every_value_by_name():
-    for function in build(Served(PAIR)).fns.values():
+    for function in build_page(ServedPairs(PAIR)).fns.values():
         if function.fn and function.name.endswith(("_on_page", "distances", "restore")):
             assert function.input_keyword_names and len(function.input_keyword_names) == len(function.inputs), (
                 function.name
@@ -69,7 +69,7 @@ def test_handlers_of_the_page_are_given_every_value_by_name():
 
 
 def test_python_calls_the_pages_scripts_by_name_alone(page):
-    scripts = page_files.taken("scripts", "page")
+    scripts = page_files.join_page_files("scripts", "page")
     calls = [each["js"] for each in page["dependencies"] if each["js"]]
     calls += [each["props"]["js_on_load"].rstrip(";") for each in page["components"] if each["props"].get("js_on_load")]
     assert len(calls) > 25
@@ -89,25 +89,25 @@ def test_another_pair_may_take_the_place_of_the_one_that_is_served(monkeypatch):
         asked.append(pair)
         raise ValueError("noted")
 
-    monkeypatch.setattr(streams, "order", noted)
-    served = Served(PAIR)
-    parts = build(served).get_config_file()
+    monkeypatch.setattr(streams, "build_order", noted)
+    served = ServedPairs(PAIR)
+    parts = build_page(served).get_config_file()
     other = spoken_pair(title="another pair")
 
     async def race() -> None:
         with pytest.raises(gr.Error, match="noted"):
-            async for _ in streams.order_stream(served, "race", dict):
+            async for _ in streams.stream_order(served, "race", dict):
                 pass
 
     awaited(race())
     served.pair = other
     awaited(race())
-    assert asked == [PAIR, other] and introduced(other)["pair"].startswith("another pair · a machine · fp32")
-    said = introduced(other)
+    assert asked == [PAIR, other] and describe_pair(other)["pair"].startswith("another pair · a machine · fp32")
+    said = describe_pair(other)
     assert "chat" not in said["pair"] + said["way"] and said["chat"] is False
     other.chat = True
-    assert " · chat · " in introduced(other)["pair"] and "chat template" in introduced(other)["way"]
-    begins = [by_id(build(Served(pair)).get_config_file())["prompt"]["value"] for pair in (PAIR, other)]
+    assert " · chat · " in describe_pair(other)["pair"] and "chat template" in describe_pair(other)["way"]
+    begins = [by_id(build_page(ServedPairs(pair)).get_config_file())["prompt"]["value"] for pair in (PAIR, other)]
     assert begins == [PROMPTS["stories"][0]["prompt"], CHAT_PROMPTS["chat"][0]["prompt"]]
     lanes = [
         each["props"]["value"] for each in parts["components"] if "System of the" in each["props"].get("label", "")

@@ -13,8 +13,8 @@ from engine.page.screens.device import Device
 from engine.page.screens.orders import Order
 from engine.page.screens.turns import RACE
 from engine.page.web import sessions, streams
-from engine.page.web.lending import Served
-from engine.page.web.page import mounted
+from engine.page.web.lending import ServedPairs
+from engine.page.web.page import mount_page
 from engine.page.web.sessions import LISTENERS, Listeners
 from helpers.commands import awaited
 
@@ -41,7 +41,7 @@ def test_a_flood_of_names_ends_nobodys_run(monkeypatch):
         body = {"data": [], "fn_index": names[name], "session_hash": session}
         assert http.post("/gradio_api/queue/join", json=body).status_code == 200
 
-    with TestClient(mounted(page)) as http:
+    with TestClient(mount_page(page)) as http:
         join(http, "wait", "runner")
         assert begun.wait(60)
         for number in range(25):
@@ -70,7 +70,7 @@ def endless(monkeypatch):
             raise
 
     monkeypatch.setattr(streams, "DEVICE", Device())
-    monkeypatch.setattr(streams, "order", lambda *_: Order(steps, RACE, 1, 1))
+    monkeypatch.setattr(streams, "build_order", lambda *_: Order(steps, RACE, 1, 1))
     monkeypatch.setattr(streams, "UNHEARD", 0.2)
     return closed
 
@@ -80,7 +80,7 @@ async def told(most: int) -> int:
     LocalContext.request.set(SimpleNamespace(session_hash="nobody", headers={}, client=client))
     LocalContext.event_id.set("call")
     heard = 0
-    stream = streams.order_stream(Served(None), "race", dict)
+    stream = streams.stream_order(ServedPairs(None), "race", dict)
     async for _ in stream:
         heard += 1
         if heard == most:
@@ -97,7 +97,7 @@ def test_a_run_that_nobody_listens_to_ends(endless):
 
 @pytest.mark.parametrize("name", ["nobody", "call"])
 def test_a_run_that_somebody_listens_to_goes_on(endless, name):
-    with LISTENERS.streams.one(name):
+    with LISTENERS.streams.count_one(name):
         assert awaited(told(500)) == 500
 
 
@@ -113,11 +113,11 @@ def test_a_run_says_who_asks_and_from_where(monkeypatch, run, who):
     async def ask() -> None:
         client = SimpleNamespace(host="127.0.0.9")
         LocalContext.request.set(SimpleNamespace(session_hash="page1", headers={}, client=client))
-        async for _ in streams.order_stream(Served(None), "race", dict, run):
+        async for _ in streams.stream_order(ServedPairs(None), "race", dict, run):
             pass
 
     monkeypatch.setattr(streams, "DEVICE", SimpleNamespace(stream=stream))
-    monkeypatch.setattr(streams, "order", lambda *_: Order(lambda: iter(()), RACE, 1, 1))
+    monkeypatch.setattr(streams, "build_order", lambda *_: Order(lambda: iter(()), RACE, 1, 1))
     awaited(ask())
     assert asked == [(who, "127.0.0.9", run is not None)]
 
@@ -125,12 +125,12 @@ def test_a_run_says_who_asks_and_from_where(monkeypatch, run, who):
 def test_listeners_are_counted_and_names_are_forgotten(monkeypatch):
     monkeypatch.setattr(sessions, "MOST_FETCHED", 3)
     listeners = Listeners()
-    with listeners.streams.one("a"):
-        with listeners.streams.one("a"):
+    with listeners.streams.count_one("a"):
+        with listeners.streams.count_one("a"):
             pass
-        assert listeners.hear("b", "a") and not listeners.hear("b")
-    assert not listeners.hear("a") and not listeners.streams
-    assert [listeners.fetches(name) for name in "aabcd"] == [True, False, True, True, True] and len(
+        assert listeners.has_listener("b", "a") and not listeners.has_listener("b")
+    assert not listeners.has_listener("a") and not listeners.streams
+    assert [listeners.claim_fetch(name) for name in "aabcd"] == [True, False, True, True, True] and len(
         listeners.fetched
     ) == 3
 
@@ -151,12 +151,12 @@ def test_a_failure_is_told_once_the_news_before_it_are_shown(monkeypatch, news):
     async def heard() -> int:
         count = 0
         with pytest.raises(gr.Error, match="It failed"):
-            async for _ in streams.order_stream(Served(None), "race", dict):
+            async for _ in streams.stream_order(ServedPairs(None), "race", dict):
                 count += 1
         return count
 
     monkeypatch.setattr(streams, "DEVICE", Device())
-    monkeypatch.setattr(streams, "order", lambda *_: Order(steps, RACE, 1, 1))
+    monkeypatch.setattr(streams, "build_order", lambda *_: Order(steps, RACE, 1, 1))
     monkeypatch.setattr(streams, "SHOWN", 1000.0)
     monkeypatch.setattr(streams, "asyncio", SimpleNamespace(sleep=sleep, to_thread=None))
     assert awaited(heard()) == news

@@ -9,9 +9,9 @@ from starlette.testclient import TestClient
 from engine.page.views.standalone import PLOTLY
 from engine.page.web import guard as guards
 from engine.page.web.guard import Guard
-from engine.page.web.page import DRAWING, doors, mounted
+from engine.page.web.page import DRAWING, list_endpoints, mount_page
 from engine.page.web.sessions import LISTENERS
-from engine.page.web.shelf import Shelf, rehearse
+from engine.page.web.shelf import AnswerCache, warm_up_answers
 from helpers.commands import awaited
 from helpers.paths import ROOT
 
@@ -23,7 +23,7 @@ def test_no_name_of_the_server_is_reflected_and_the_page_asks_whom_it_came_from(
     """Kept pages go to everybody, whoever asked first."""
     monkeypatch.setenv("SPACE_HOST", own)
     forged = {"Host": "evil.example", "X-Forwarded-Host": "evil.example", "X-Gradio-Server": "http://evil.example"}
-    with TestClient(mounted(page)) as fresh:
+    with TestClient(mount_page(page)) as fresh:
         for path in ("/", "/config", f"{API}/info"):
             assert "evil.example" not in fresh.get(path, headers=forged).text
         whole = fresh.get("/").text
@@ -51,7 +51,7 @@ def shelved(page):
         await send({"type": "http.response.start", "status": status, "headers": [(b"content-type", b"text/html")]})
         await send({"type": "http.response.body", "body": body})
 
-    return TestClient(Guard(app, doors(page))), asked, body
+    return TestClient(Guard(app, list_endpoints(page))), asked, body
 
 
 def test_what_everybody_gets_is_made_and_compressed_once(shelved):
@@ -69,16 +69,16 @@ def test_what_everybody_gets_is_made_and_compressed_once(shelved):
 
 def test_what_the_first_browser_asks_for_is_made_before_it_comes(page, monkeypatch):
     """Compressing Plotly's script alone takes a fifth of a second, in which a page that is being built would stutter."""
-    made, make = [], Shelf.make
+    made, make = [], AnswerCache.store_answer
 
     async def noted(shelf, scope):
         made.append(scope["path"])
         return await make(shelf, scope)
 
-    monkeypatch.setattr(Shelf, "make", noted)
-    app = mounted(page)
+    monkeypatch.setattr(AnswerCache, "store_answer", noted)
+    app = mount_page(page)
     with TestClient(app) as http:
-        http.portal.call(rehearse, app)
+        http.portal.call(warm_up_answers, app)
         before = [*made]
         whole = http.get("/").text
         named = {f"/{file}" for file in re.findall(r'(?:href|src)=\\?"\.?/?([\w./-]+\.(?:js|css|woff2))\\?"', whole)}
@@ -104,7 +104,7 @@ def test_who_reads_faster_than_his_turns_come_is_told_to_wait(shelved, monkeypat
     async def come(name):
         return False
 
-    monkeypatch.setattr(guards.READS, "come", come)
+    monkeypatch.setattr(guards.READS, "wait_for_turn", come)
     for path in ("/", f"{API}/app_id", f"{API}/heartbeat/abc", f"{API}/queue/data?session_hash=abc"):
         answer = http.get(path)
         assert answer.status_code == 429 and "faster than they can be answered" in answer.json()["detail"]
@@ -118,17 +118,17 @@ def test_a_calls_news_are_fetched_once_and_somebody_listens_meanwhile(page):
     heard = []
 
     async def app(scope, receive, send):
-        heard.append(LISTENERS.hear("call1", "session1"))
+        heard.append(LISTENERS.has_listener("call1", "session1"))
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"news"})
 
-    http = TestClient(Guard(app, doors(page)))
+    http = TestClient(Guard(app, list_endpoints(page)))
     assert http.get(f"{API}/call/race/call1").text == "news"
     again = http.get(f"{API}/call/race/call1")
     assert again.status_code == 404 and "can be fetched once" in again.json()["detail"]
     for _ in range(2):
         assert http.get(f"{API}/queue/data?session_hash=session1").text == "news"
-    assert heard == [True] * 3 and not LISTENERS.hear("call1", "session1")
+    assert heard == [True] * 3 and not LISTENERS.has_listener("call1", "session1")
 
 
 def test_answers_that_go_on_are_bounded_by_address(page, monkeypatch):
@@ -140,7 +140,7 @@ def test_answers_that_go_on_are_bounded_by_address(page, monkeypatch):
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await closed.wait()
 
-    guard = Guard(app, doors(page))
+    guard = Guard(app, list_endpoints(page))
 
     async def heartbeat(address: str, number: int) -> None:
         path = f"{API}/heartbeat/page{number}"

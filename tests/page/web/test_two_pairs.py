@@ -11,9 +11,9 @@ from engine.models.pairs import PAIRS, LoadedPair
 from engine.page.screens.cards import MIX
 from engine.page.screens.device import Device
 from engine.page.web import streams
-from engine.page.web.lending import Served
-from engine.page.web.page import build, spoken_of
-from engine.record.calibration import Counted
+from engine.page.web.lending import ServedPairs
+from engine.page.web.page import build_page, describe_pairs
+from engine.record.calibration import ShapeMeans
 from engine.rounds.pair_costs import PairCosts
 from engine.systems import SYSTEMS
 from helpers.commands import awaited
@@ -25,13 +25,13 @@ def named(name: str) -> LoadedPair:
 
 
 @pytest.fixture(scope="module")
-def served() -> Served:
-    return Served(named("embedded"), others=[named("small")])
+def served() -> ServedPairs:
+    return ServedPairs(named("embedded"), others=[named("small")])
 
 
-async def raced(served: Served, **given) -> list[dict]:
+async def raced(served: ServedPairs, **given) -> list[dict]:
     settings = {"prompt": "Once upon", "systems": ("vanilla", "tree"), "max_new_tokens": 40}
-    return [json.loads(news) async for news in streams.order_stream(served, "race", lambda: settings | given)]
+    return [json.loads(news) async for news in streams.stream_order(served, "race", lambda: settings | given)]
 
 
 def titles(events: list[dict]) -> set[str]:
@@ -55,25 +55,25 @@ def test_a_pair_that_is_not_there_is_refused_with_those_that_are(served, name):
     with pytest.raises(gr.Error, match=r"There is no pair .* here\. Available: embedded, small"):
         awaited(raced(served, pair=name))
     with pytest.raises(gr.Error, match=r"There is no pair 'small' here\. Available: embedded"):
-        awaited(raced(Served(served.pair), pair="small"))
+        awaited(raced(ServedPairs(served.pair), pair="small"))
 
 
 def test_the_head_offers_both_pairs_with_what_is_measured_of_each():
-    served = Served(named("embedded"))
-    assert spoken_of(served)["pairs"] == []
+    served = ServedPairs(named("embedded"))
+    assert describe_pairs(served)["pairs"] == []
     served.others.append(named("small"))
     PairCosts(served.others[0]).of("none")
-    small, large = spoken_of(served)["pairs"]
+    small, large = describe_pairs(served)["pairs"]
     assert [(each["name"], each["size"]) for each in (small, large)] == [("small", "11M"), ("embedded", "67M")]
     assert large["verify_ms"] == {} and small["verify_ms"][1] > 0
-    assert (small["own"], large["own"]) == (False, True) and spoken_of(served)["pair"] == f"67M {large['pair']}"
+    assert (small["own"], large["own"]) == (False, True) and describe_pairs(served)["pair"] == f"67M {large['pair']}"
     assert small["title"] == "11M embedded pair" and small["pair"].startswith("embedded pair · ")
 
 
 def counted(name: str, best: str) -> LoadedPair:
     """A pair on which a draft tree of that shape is the best by far."""
     pair = named(name)
-    shapes = {shape: Counted(9.0 if shape == best else 1.1, 8.0, 4.0) for shape in ("4x4x8", "2x3x4")}
+    shapes = {shape: ShapeMeans(9.0 if shape == best else 1.1, 8.0, 4.0) for shape in ("4x4x8", "2x3x4")}
     pair = replace(pair, calibration=replace(pair.calibration, shapes={"tree": shapes}))
     SYSTEMS["tree"].costs(pair)
     return pair
@@ -81,7 +81,7 @@ def counted(name: str, best: str) -> LoadedPair:
 
 def test_a_card_and_the_dials_follow_the_chosen_pair():
     """Each pair has another best shape; with a dial that the visitor has set, the switch leaves all of them."""
-    page = build(Served(counted("embedded", "4x4x8"), others=[counted("small", "2x3x4")]))
+    page = build_page(ServedPairs(counted("embedded", "4x4x8"), others=[counted("small", "2x3x4")]))
     functions = {each.name: each.fn for each in page.fns.values() if each.fn}
     [look] = [
         each for block in page.blocks.values() for each in getattr(block, "server_fns", ()) if each.__name__ == "look"

@@ -33,7 +33,7 @@ def replay_file(tmp_path: Path) -> Callable[[Record], str]:
 
     def written(record: Record) -> str:
         file = tmp_path / "race.html"
-        file.write_text(standalone.html(record), "utf-8")
+        file.write_text(standalone.render_replay_page(record), "utf-8")
         return file.as_uri()
 
     return written
