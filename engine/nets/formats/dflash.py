@@ -207,7 +207,7 @@ def masks_of(folder: Path, config: dict[str, Any], own: dict[str, Any]) -> tuple
                 f"{folder} sets causal to {own['causal']!r} in dflash_config, and engines differ in whether it is for layers with "
                 "a window. Say is_causal in config.json, as the drafter was trained."
             )
-    windows = {FULL: 0, SLIDING: int(window) if SLIDING in kinds else 0}
+    windows = {FULL: 0, SLIDING: window if isinstance(window, int) else 0}
     masks = tuple(LayerMask(windows[each], each == SLIDING if causal is None else causal) for each in kinds)
     return masks if any(each != LayerMask() for each in masks) else ()
 
