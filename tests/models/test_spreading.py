@@ -31,7 +31,7 @@ pair = load_pair(Pair("test", "test pair", target, draft), spread="matrices")
 race = Race(pair, Settings("Once upon a time", ("vanilla", "tree", "auto"), temperature=float(temperature), max_new_tokens=12, seed=5))
 for _ in race.run():
     pass
-if processes.leads():
+if processes.is_first_process():
     print(json.dumps([pair.hardware, [lane.trace.tokens for lane in race.lanes], pair.target.new_cache(8).layers[0][0].shape[1]]))
 main(words)
 """

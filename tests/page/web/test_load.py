@@ -185,7 +185,7 @@ def url(monkeypatch, endless):
             while endless.is_set():
                 yield Quiet.STEP
             if "again" in str(values.get("prompt")):
-                race.again = again
+                race.run_again = again
             yield from stream_race(race, batch_seconds=0.0)
 
         return Order(steps, RACE, 1, 1)
