@@ -32,7 +32,7 @@ class LayerMask(NamedTuple):
     window: int = 0
     causal: bool = False
 
-    def narrowed(self, mask: Tensor | None, positions: Tensor, end: int) -> Tensor | None:
+    def narrow_mask(self, mask: Tensor | None, positions: Tensor, end: int) -> Tensor | None:
         """An additive mask `[block, end]` of slots at `positions [block]`: `mask [block or 1, end]`, and what this layer hides."""
         if not self.window and not self.causal:
             return mask
@@ -189,5 +189,5 @@ class DFlash(Net):
         end = kv.shape[3] if isinstance(rows, Tensor) else rows + len(tokens)
         masks = self.sizes.masks or (LayerMask(),) * len(self.layers)
         for layer, cached, each in zip(self.layers, kv, masks, strict=True):
-            x = layer(x, layer.input_layernorm(x), rotary, each.narrowed(mask, positions, end), cached, rows)
+            x = layer(x, layer.input_layernorm(x), rotary, each.narrow_mask(mask, positions, end), cached, rows)
         return self.unembedded(self.norm(x[0, self.sizes.silent :])).log_softmax(-1)
