@@ -339,9 +339,8 @@ interface Break {
   cards: Record<string, System>; // by the system that is broken
 }
 
-/** What the walk begins with: a prompt, what there is to break, and what it shows a tree by: the first that the pair can race. */
+/** What the walk begins with: what there is to break, and what it shows a tree by: the first that the pair can race. */
 interface WalkAbout {
-  prompt: string;
   breaks: Record<string, Break>;
   taught: string[];
 }
@@ -388,7 +387,6 @@ interface RaceServer {
 
 interface LabAbout {
   systems: Record<string, System>;
-  prompts: Gallery;
   allowed: string;
   pays: string;
 }

@@ -50,7 +50,7 @@ TreeRace.ownPrompts = (() => {
       this.at = finder(root);
       /** @type {InstanceType<typeof Run<PromptsMessage>>} */
       this.run = new Run("treeprompts", this);
-      this.file = new PromptFile(root, about, read, say, () => this.show());
+      this.file = new PromptFile(root, read, say, () => this.show());
       this.at("allowed").textContent = about.allowed;
       fillSystems(this.at("system"), about.systems, PREFERRED);
       this.at("head").append(heads(COLUMNS));

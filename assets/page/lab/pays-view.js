@@ -35,7 +35,7 @@ TreeRace.paysView = (() => {
       this.at = finder(root);
       /** @type {InstanceType<typeof Run<PaysMessage>>} */
       this.run = new Run("treepays", this);
-      this.file = new PromptFile(root, about, read, say, () => this.show());
+      this.file = new PromptFile(root, read, say, () => this.show());
       this.at("allowed").textContent = `Here: ${about.pays}. A text file separates prompts by blank lines.`;
       for (const [name, { title, guesses, guarantee }] of Object.entries(about.systems)) {
         if (guesses && guarantee !== "lossy") this.at("systems").append(new Option(title, name));

@@ -19,27 +19,28 @@ TreeRace.promptFile = (() => {
 
     /**
      * @param {HTMLElement} root has the buttons, the field and the place to drop a file
-     * @param {LabAbout} about
      * @param {LabServer["read_prompts"]} read asks the server for a file's prompts
      * @param {(words: string) => void} say
      * @param {() => void} taken hears that there are other prompts
      */
-    constructor(root, { prompts }, read, say, taken) {
+    constructor(root, read, say, taken) {
       this.at = finder(root);
       this.read = read;
       this.say = say;
       this.taken = taken;
       this.questions = new Questions();
-      this.gallery = Object.values(prompts).flatMap((each) => each.map(({ prompt }) => prompt));
-      this.at("gallery").textContent = `Take this page’s ${this.gallery.length}`;
       this.at("gallery").addEventListener("click", () => this.takeGallery());
       this.listen(root);
     }
 
-    // The prompts of the page's own menus.
+    // The prompts of the page's own menus, as they are for the pair.
     takeGallery() {
+      const gallery = Object.values(TreeRace.pairs.gallery).flat();
       this.questions.drop();
-      this.keep(this.gallery, "this page");
+      this.keep(
+        gallery.map(({ prompt }) => prompt),
+        "this page",
+      );
     }
 
     /** @param {File} file */

@@ -59,13 +59,12 @@ TreeRace.sweepView = (() => {
   class SweepView {
     /**
      * @param {HTMLElement} root
-     * @param {{ systems: Record<string, System>, prompts: Gallery }} about
+     * @param {{ systems: Record<string, System> }} about
      * @param {(words: string) => void} say shows how the sweep stands
      */
-    constructor(root, { systems, prompts }, say) {
+    constructor(root, { systems }, say) {
       this.root = root;
       this.say = say;
-      this.gallery = prompts;
       this.systems = systems;
       /** @type {SweepRecord | null} */
       this.measured = null;
@@ -129,9 +128,10 @@ TreeRace.sweepView = (() => {
       /** @param {string} name */
       const several = (name) => (this.at(name).value.trim() ? list(this.at(name).value) : []);
       const [tokens] = list(this.at("tokens").value);
-      const each = Object.values(this.gallery).map(([first]) => first.prompt);
+      const domains = Object.values(TreeRace.pairs.gallery);
+      const kinds = domains.length > 1 ? domains.map(([first]) => first) : domains[0]; // a chat model's requests are of one domain
       const order = {
-        prompts: this.at("prompts").value === "one" ? [prompt] : each,
+        prompts: this.at("prompts").value === "one" ? [prompt] : kinds.map((each) => each.prompt),
         system: this.at("system").value,
         grid: this.grid,
         depth: several("depth"),

@@ -48,10 +48,9 @@ TreeRace.walkView = (() => {
      * @param {WalkAbout} about
      * @param {WalkServer} server
      */
-    constructor(root, light, curve, { prompt, breaks, taught }, server) {
+    constructor(root, light, curve, { breaks, taught }, server) {
       this.root = root;
       this.at = finder(root);
-      this.prompt = prompt;
       this.taught = taught;
       this.light = new Spotlight(light);
       this.pointer = new WalkPointer(this);
@@ -96,7 +95,8 @@ TreeRace.walkView = (() => {
       this.root.hidden = false;
       this.watcher.start();
       this.laidOut(true);
-      TreeRace.controls.set({ ...START, prompt: this.prompt }, this.memory);
+      const [[{ prompt }]] = Object.values(TreeRace.pairs.gallery);
+      TreeRace.controls.set({ ...START, prompt }, this.memory);
       this.go(index);
       this.at("body").focus({ preventScroll: true });
     }

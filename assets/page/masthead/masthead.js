@@ -30,18 +30,18 @@ TreeRace.masthead = (() => {
     screenMenu(at("screens"), screens);
     const menus = { plain: promptMenus(prompts), chat: promptMenus(examples) };
     at("gallery").append(...menus.plain, ...menus.chat);
-    const flat = { plain: Object.values(prompts).flat(), chat: Object.values(examples).flat() };
+    const [[plain], [request]] = [prompts, examples].map((each) => Object.values(each).flat());
     const linked = read("prompt"); // of the place that a link leads to, which stays as it is
     let before = false; // the plain prompt is in the page from the server on
-    const pairs = followPairs(at, own, (chat) => {
+    const pairs = followPairs(new PairSwitch(at("sizes"), { plain: prompts, chat: examples }), at, own, (chat) => {
       for (const menu of menus.plain) menu.hidden = chat;
       for (const menu of menus.chat) menu.hidden = !chat;
-      const [mine, other] = chat ? [flat.chat, flat.plain] : [flat.plain, flat.chat];
-      if (chat !== before && other[0].prompt !== linked) beginWith(mine[0].prompt, other[0].prompt);
+      const [mine, other] = chat ? [request, plain] : [plain, request];
+      if (chat !== before && other.prompt !== linked) beginWith(mine.prompt, other.prompt);
       before = chat;
     });
     mountPresentation(at("stage-button"), at("race-again"));
-    addStageKeys(() => (pairs.spoken?.chat ? flat.chat : flat.plain));
+    addStageKeys(() => Object.values(pairs.gallery).flat());
     mountStageDials(at("stage-dials"), screenRoot());
     mendTab();
     markLacking();
@@ -78,12 +78,12 @@ TreeRace.masthead = (() => {
 
   /**
    * Introduces the page's own pair, or the one that the visitor has chosen. Returns the switch between them.
+   * @param {InstanceType<typeof PairSwitch>} pairs
    * @param {(name: string) => any} at
    * @param {OwnPair} own
    * @param {(chat: boolean) => void} offerPrompts told whether the pair answers requests
    */
-  function followPairs(at, own, offerPrompts) {
-    const pairs = new PairSwitch(at("sizes"));
+  function followPairs(pairs, at, own, offerPrompts) {
     TreeRace.pairs = pairs;
     pairs.addEventListener("change", () => {
       const { pair, way, chat } = pairs.spoken ?? own;

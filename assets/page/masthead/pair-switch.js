@@ -14,10 +14,14 @@ TreeRace.pairSwitch = (() => {
     own = undefined;
     name = ""; // of the chosen one; "" for the page's own
 
-    /** @param {HTMLElement} root */
-    constructor(root) {
+    /**
+     * @param {HTMLElement} root
+     * @param {{ plain: Gallery, chat: Gallery }} galleries the prompts for pairs that go on with a text, and for those that answer
+     */
+    constructor(root, galleries) {
       super();
       this.root = root;
+      this.galleries = galleries;
       addKeys(["M"], "the next model, where there are several", { m: () => this.turn() });
     }
 
@@ -28,6 +32,11 @@ TreeRace.pairSwitch = (() => {
     // What is known of the pair on which the next run is.
     get spoken() {
       return this.chosen ?? this.own;
+    }
+
+    // The prompts that suit that pair, by domain.
+    get gallery() {
+      return this.spoken?.chat ? this.galleries.chat : this.galleries.plain;
     }
 
     /**

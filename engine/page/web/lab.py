@@ -7,7 +7,7 @@ import gradio as gr
 
 from engine.measure.curves.sweep import Plan
 from engine.page.screens import own_prompts
-from engine.page.screens.answers import PROMPTS, example, read_prompts
+from engine.page.screens.answers import example, read_prompts
 from engine.page.screens.cards import describe_all_systems
 from engine.page.screens.orders import parse_order
 from engine.page.screens.pays import ALLOWED
@@ -22,7 +22,7 @@ OF_PROMPTS, OF_PAYS = {"prompts", "system"}, {"prompts", "systems", "max_new_tok
 
 
 def build_lab(served: ServedPairs, form: Fields, go: gr.Button, halt: gr.Button) -> None:
-    about = {"systems": describe_all_systems(), "prompts": PROMPTS, "allowed": own_prompts.ALLOWED, "pays": ALLOWED}
+    about = {"systems": describe_all_systems(), "allowed": own_prompts.ALLOWED, "pays": ALLOWED}
     build_part("lab", "mountLab", about, server_functions=[read_prompts, example])
     go.click(None, js=script_call("lab.start"), **QUIET)
 

@@ -6,7 +6,6 @@ import gradio as gr
 
 from engine.breaks import BREAKS
 from engine.page.screens import answers, link
-from engine.page.screens.answers import PROMPTS
 from engine.page.screens.cards import (
     LANES,
     MIX,
@@ -201,8 +200,7 @@ def build_walk(served: ServedPairs, fields: Fields) -> Runs:
 
     broken = {name: {right: describe_system(find(f"{right}!{name}")) for right in TAUGHT} for name in BREAKS}
     breaks = {name: {**each.to_dict(), "cards": broken[name]} for name, each in BREAKS.items()}
-    value = {"prompt": PROMPTS["stories"][0]["prompt"], "breaks": breaks, "taught": TAUGHT}
-    build_part("walk", "mountWalk", value, server_functions=[answers.curve])
+    build_part("walk", "mountWalk", {"breaks": breaks, "taught": TAUGHT}, server_functions=[answers.curve])
     curves = add_run(
         build_hidden_button("walk-curve"),
         served,

@@ -72,10 +72,9 @@ function page() {
     readings[name] = asked();
     return readings[name].answer;
   };
-  const about = { prompts: { stories: [{ prompt: "from the page" }] } };
+  TreeRace.pairs = { gallery: { stories: [{ prompt: "from the page" }] } };
   const file = new promptFile.PromptFile(
     root,
-    about,
     read,
     (words) => said.push(words),
     () => kept.push(file.prompts),

@@ -159,6 +159,11 @@ def test_a_chat_model_gets_requests_to_try_and_says_its_memory(visitor):
     expect(chips["chat"]).to_be_visible()
     expect(chips["stories"]).to_be_hidden()
     expect(prompt).to_have_value(REQUEST)
+    visitor.click("[data-learn]")  # where the walk begins with what this pair answers
+    expect(prompt).to_have_value(REQUEST)
+    visitor.keyboard.press("Escape")
+    ordered = visitor.evaluate("(TreeRace.sweep.at('prompts').value = 'each', TreeRace.sweep.order({}).order)")
+    assert json.loads(ordered)["prompts"] == [each["prompt"] for each in CHAT_PROMPTS["chat"]]
     size(visitor, "67M").check(force=True)
     expect(prompt).to_have_value(story)
     prompt.fill("My own words")
