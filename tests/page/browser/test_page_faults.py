@@ -1,6 +1,7 @@
 """What a visitor sees when something breaks: in a race, in the server, in the network. The server fails on demand."""
 
 import json
+import signal
 import socket
 import subprocess
 import sys
@@ -269,3 +270,8 @@ def test_a_server_that_starts_anew_gets_its_visitors_back(visit, servers):
     assert page.evaluate("TreeRace.view.steps.length") > 5
     start_race(page, "Story: Once upon a time", tokens=30)
     expect(words(page)).to_contain_text("identical: 30 of 30 tokens")
+    second.send_signal(signal.SIGSTOP)  # it takes the press, and dies before it has said anything
+    page.click("#race-go")
+    second.kill()
+    expect(words(page)).to_have_text("Nothing was raced.")
+    expect(page.locator("[data-away]")).to_be_visible()
