@@ -85,10 +85,12 @@ def test_a_grown_pair_guesses_as_the_default_pair_does(monkeypatch):
     for mine, its in ((large.target, own.target), (large.draft, own.draft)):
         logits = its.model(ids).logits.float()
         assert (mine.model(ids).logits.float() - logits).abs().max() < 0.03 * logits.abs().max()
-    settings = Settings(WORDS, ("tree",), max_new_tokens=12)
+    settings = Settings(WORDS, ("tree", "eagle", "dspark", "dflash", "parallel-tree", "medusa"), max_new_tokens=12)
+    for net in (*large.learned.values(), *own.learned.values()):
+        net.compiled = None  # eight bits round each width in its own way
     # In one shape: each pair would choose its own by what its forwards cost at that moment
-    taus = [Race(pair.in_shapes({}), settings).traces()[-1].tau for pair in (large, own)]
-    assert taus[0] == taus[1] > 1 and "grown to 0.2B" in large.title and not large.learned
+    own_taus, taus = ([each.tau for each in Race(pair.in_shapes({}), settings).traces()] for pair in (own, large))
+    assert taus == own_taus and min(taus) > 1.4 and "grown to 0.2B" in large.title
 
 
 def test_what_would_grow_has_the_sizes_that_its_name_promises():

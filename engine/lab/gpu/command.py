@@ -37,7 +37,7 @@ FEW_ROWS = "nf4, few rows by our kernel"
 
 @dataclass(frozen=True)
 class Workload:
-    """How much is measured. `written` are the systems of the grown pairs, which no learned drafter was trained for."""
+    """How much is measured. `written` are the systems of the grown pairs."""
 
     prompts: int = 4
     tokens: int = 128
@@ -57,7 +57,9 @@ class Workload:
             "lookup",
         ),
     )
-    written: tuple[str, ...] = ("tree", "chain", "dyspec", "auto", "lookup")
+    written: tuple[str, ...] = (
+        *("tree", "chain", "dyspec", "auto", "lookup", "eagle", "dspark", "dflash", "parallel-tree", "medusa"),
+    )
     temperatures: tuple[float, ...] = (0.0, 0.8)
     shapes: tuple[str, ...] = ("1B", "8B", "14B")
     rows: tuple[int, ...] = ROWS
@@ -120,9 +122,11 @@ def graphed_and_eager(dtype: str, device: torch.device, prompts: list[str], work
     return found
 
 
-def grown_races(draft: str, device: torch.device, prompts: list[str], workload: Workload) -> dict:
+def grown_races(
+    draft: str, device: torch.device, prompts: list[str], workload: Workload, four_bits: bool = False
+) -> dict:
     """`races` of a grown pair, and its parameters. Its memory is given back at the end."""
-    pair = grown_pair(draft, device)
+    pair = grown_pair(draft, device, four_bits)
     found = {"parameters": {"target": parameters(TARGET), "draft": parameters(DRAFTS[draft])}}
     found |= races(pair, prompts, workload, workload.written)
     del pair
@@ -165,7 +169,8 @@ def measure(report: Report, device: torch.device, workload: Workload) -> None:
     report.add("machine", lambda: {"name": hardware_name(device), "torch": torch.__version__})
     report.add("correctness", lambda: correctness(pairs, prompts[:2], workload.tokens, workload.temperatures))
     for name in DRAFTS:
-        report.add(f"grown pair, draft {name}", lambda name=name: grown_races(name, device, prompts, workload))
+        report.add(f"grown pair, draft {name}", partial(grown_races, name, device, prompts, workload))
+    report.add("grown pair in NF4, draft 0.4B", partial(grown_races, "0.4B", device, prompts, workload, four_bits=True))
     for name in workload.shapes:
         report.add(f"costs {name}", lambda name=name: shape_costs(SHAPES[name], device, workload))
     report.add(

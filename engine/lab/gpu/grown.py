@@ -1,19 +1,26 @@
 """A large pair that writes: the default pair, grown to sizes that people serve without changing what its models compute.
 
 Its forwards cost what forwards of those sizes cost, and it guesses as well as the default pair. So races of it are measured in full,
-where a large pair with trained weights would have to be fetched. Its weights are those of `engine.lab.train.pretrain.grow`.
+where a large pair with trained weights would have to be fetched. Its weights are those of `engine.lab.train.pretrain.grow`. Learned
+drafters grow with their target, and stay half as wide.
 """
 
 from dataclasses import replace
+from itertools import pairwise
 
 import torch
+from torch import Tensor
 from transformers import LlamaConfig
 
+from engine.forward.nf4.layers import take_few_rows
 from engine.forward.runner import Runner
-from engine.lab.gpu.costs import parameters, random_model, shape
+from engine.forward.session import tapped_layers
+from engine.lab.gpu.costs import parameters, random_model, shape, to_four_bit
 from engine.lab.train.pretrain import grow
 from engine.models.loading import load_model, load_pair
 from engine.models.pairs import PAIRS, Checkpoint, LoadedPair
+from engine.nets import Net
+from engine.nets.dflash import DFlash
 
 # Both grow from 4,096 tokens and heads of 64 numbers, and every head has keys and values of its own
 TARGET = shape(hidden=5120, layers=26, heads=80, kv_heads=80, mlp=13_312, vocab=4096, tied=True)
@@ -21,19 +28,80 @@ DRAFTS = {  # one costs about what a layer or two of the target's would, as an E
     "0.4B": shape(hidden=4096, layers=2, heads=64, kv_heads=64, mlp=11_264, vocab=4096, tied=True),
     "1B": shape(hidden=2048, layers=16, heads=32, kv_heads=32, mlp=8448, vocab=4096, tied=True),
 }
+LEARNED = ("eagle", "dspark", "dflash", "parallel", "medusa")  # drafters that grow
+READING = ("fuse", "feat_proj", "fc")  # their matrices over the target's features
 
 
-def grown(checkpoint: Checkpoint, config: LlamaConfig, device: torch.device) -> Runner:
+def place_layers(few: int, many: int) -> list[int]:
+    """Which of `many` layers each of `few` becomes, so that the layers that drafters read say the same."""
+    ends = [(0, 0), *zip(tapped_layers(few), tapped_layers(many), strict=True), (few, many)]
+    return [place + layer - first for (first, place), (last, _) in pairwise(ends) for layer in range(first, last)]
+
+
+def grow_matrix(weight: Tensor, copies: int, rows: int, columns: int) -> Tensor:
+    """`weight [out, in]` for inputs of which every block of `columns` numbers stands `copies` times, a mean over these.
+
+    Every block of `rows` outputs stands so often too; 0 leaves them as they are.
+    """
+    wide = weight.view(len(weight), -1, 1, columns).expand(-1, -1, copies, -1).flatten(1) / copies
+    return wide.view(-1, 1, rows, wide.shape[1]).expand(-1, copies, -1, -1).flatten(0, 2) if rows else wide
+
+
+def grow_weight(name: str, weight: Tensor, net: Net, copies: int) -> Tensor:
+    """The weight of that name for a net and a target of which every hidden number stands `copies` times."""
+    sizes, part = net.config, name.removesuffix(".weight").rpartition(".")[2]
+    if weight.ndim == 1:
+        return weight.repeat(copies) if len(weight) == sizes.hidden else weight  # a head's norm, a vocabulary
+    if name.startswith("markov"):
+        return weight
+    if name == "embedding":
+        return weight.repeat(1, copies)
+    if name == "narrow.weight":  # it reads the target's final norm, which `grow` divides for the tied head
+        return grow_matrix(weight, copies, sizes.hidden, sizes.reads) * copies
+    columns = sizes.reads if part in READING else sizes.mlp if part in ("down", "down_proj") else sizes.hidden
+    rows = sizes.mlp if part in ("gate_up", "gate_proj", "up_proj") else sizes.hidden
+    writes_tokens = part in ("unembed", "head") or name.startswith("unembeds")
+    return grow_matrix(weight, copies, 0 if writes_tokens else rows, columns)
+
+
+def grow_net(net: Net, copies: int, places: list[int]) -> Net:
+    """The learned drafter for a target that grew into the layers `places`, each hidden number `copies` times. It guesses the same."""
+    sizes = {name: getattr(net.config, name) * copies for name in ("hidden", "heads", "mlp", "target_hidden")}
+    tables = net.embedding.repeat(1, copies), net.head.repeat(1, copies) / copies
+    if isinstance(net, DFlash):
+        reads = tuple(places[each - 1] + 1 for each in net.sizes.reads)
+        form = replace(net.sizes, **sizes, kv_heads=net.sizes.kv_heads * copies, reads=reads)
+        large: Net = type(net)(form, *tables, net.vocabulary, net.published)
+    else:
+        large = type(net)(replace(net.config, **sizes), *tables)
+    weights = {name: grow_weight(name, each, net, copies) for name, each in net.state_dict().items()}
+    large.load_state_dict(large.state_dict() | weights)  # shared tables are not among a net's own
+    return large
+
+
+def grown(checkpoint: Checkpoint, config: LlamaConfig, device: torch.device, places: list[int] | None = None) -> Runner:
     """The checkpoint's model in this shape, in bfloat16. Raises what `random_model` and `grow` raise."""
     large = random_model(config, device)
-    grow(load_model(checkpoint, torch.device("cpu"), torch.float32, "none"), large)
+    grow(load_model(checkpoint, torch.device("cpu"), torch.float32, "none"), large, places)
     return Runner(large)
 
 
-def grown_pair(draft: str, device: torch.device) -> LoadedPair:
-    """The default pair with `TARGET` and one of `DRAFTS`, without learned drafters. Counted shapes stay, as tokens a round do."""
+def grown_pair(draft: str, device: torch.device, four_bits: bool = False) -> LoadedPair:
+    """The default pair with `TARGET`, one of `DRAFTS` and the drafters in `LEARNED`. Counted shapes stay, as tokens a round do.
+
+    With `four_bits` the target is in NF4, and our kernel takes its few rows where it can.
+    """
     small = load_pair(PAIRS["embedded"], str(device), "bf16")
-    target = grown(small.pair.target_checkpoint, TARGET, device)
+    few = small.target.config
+    places = place_layers(few.num_hidden_layers, TARGET.num_hidden_layers)
+    target = grown(small.pair.target_checkpoint, TARGET, device, places)
+    if four_bits:
+        to_four_bit(target.model)
+        take_few_rows(target.model)
+        target = Runner(target.model)
     guessing = grown(Checkpoint(str(small.pair.draft)), DRAFTS[draft], device)
-    title = f"default pair grown to {parameters(TARGET) / 1e9:.1f}B, draft {draft}"
-    return replace(small, pair=replace(small.pair, title=title), target=target, draft=guessing, learned={})
+    copies = TARGET.hidden_size // few.hidden_size
+    nets = {name: grow_net(small.learned[name], copies, places) for name in LEARNED}
+    learned = {name: net.drafting(device) for name, net in nets.items()}
+    title = f"default pair grown to {parameters(TARGET) / 1e9:.1f}B{' in NF4' * four_bits}, draft {draft}"
+    return replace(small, pair=replace(small.pair, title=title), target=target, draft=guessing, learned=learned)

@@ -4,6 +4,7 @@ Rows are short for most of the run. For the last 15 % they are 1,024 tokens long
 """
 
 from argparse import Namespace
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -48,12 +49,12 @@ def shared_out(weight: torch.Tensor, copies: int, draws: torch.Generator) -> tor
     return (shares * weight).permute(1, 0, 2).reshape(weight.shape[0], -1)
 
 
-def grow(small: LlamaForCausalLM, large: LlamaForCausalLM) -> None:
+def grow(small: LlamaForCausalLM, large: LlamaForCausalLM, places: Sequence[int] | None = None) -> None:
     """Write into `large` what computes the same as `small`: in float32 their logits differ by rounding only.
 
     Every hidden number stands several times, and so does every head. A weight is shared out among the copies of its input at random, so
-    that no two copies learn alike (Net2Net, arXiv 1511.05641; bert2BERT, 2110.07143). Further layers stand behind these, and add
-    nothing.
+    that no two copies learn alike (Net2Net, arXiv 1511.05641; bert2BERT, 2110.07143). `places` say which layer of `large` each of
+    `small` becomes, the first ones when left out. Further layers add nothing.
     Raises `ValueError` unless `large` has as many head numbers and tokens as `small`, a hidden size that is a multiple, and at least as
     many layers and as wide an MLP.
     """
@@ -79,10 +80,11 @@ def grow(small: LlamaForCausalLM, large: LlamaForCausalLM) -> None:
         large.model.embed_tokens.weight.copy_(small.model.embed_tokens.weight.repeat(1, copies))
         # The tied head adds up all copies
         large.model.norm.weight.copy_(small.model.norm.weight.repeat(copies) / copies)
-        for new in large.model.layers[few.num_hidden_layers :]:
+        for new in large.model.layers:
             new.self_attn.o_proj.weight.zero_()
             new.mlp.down_proj.weight.zero_()
-        for old, new in zip(small.model.layers, large.model.layers, strict=False):
+        for old, place in zip(small.model.layers, places or range(few.num_hidden_layers), strict=True):
+            new = large.model.layers[place]
             for name in ("input_layernorm", "post_attention_layernorm"):
                 getattr(new, name).weight.copy_(getattr(old, name).weight.repeat(copies))
             for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
