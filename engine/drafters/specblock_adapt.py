@@ -176,12 +176,11 @@ class AdaptiveSpecBlockDrafter(SpecBlockDrafter):
         rows, total = self.stream, len(examples) * self.depth
         past = [tuple(half[None, :, :rows].clone() for half in layer) for layer in self.cache.kv]
         condition = net.condition(torch.stack([each.features.clone() for each in examples]))
-        x = net.entering(condition, torch.tensor([each.token for each in examples], device=device)).flatten(0, 1)
+        x, before = net.blocks(condition, torch.tensor([each.token for each in examples], device=device))
         number = torch.arange(total, device=device)
         own = (number // count == (number // count)[:, None]) & (number <= number[:, None])
         behind = torch.tensor([each.rows for each in examples], device=device).repeat_interleave(count)
         stream = torch.arange(rows, device=device) < behind[:, None]
-        before = torch.where(number % count == 0, number, number - 1)
         positions = self.first + behind + number % count
         states = net(x[None], before, positions, torch.cat([stream, own], 1), past)
         return states[0].unflatten(0, (len(examples), count))
