@@ -12,7 +12,7 @@ import torch
 from engine.contracts import LAYERS, Drafter, Features
 from engine.drafters.shared.grows_at_once import GrowsAtOnce
 from engine.forward.cache import KVCache
-from engine.forward.uploads import rows_of
+from engine.forward.uploads import rows_of, uploaded
 from engine.kernels.expansion import Expansion
 from engine.models.pairs import LoadedPair
 from engine.nets.dflash import DFlash
@@ -40,7 +40,6 @@ class DFlashDrafter(Drafter):
         self.cache.rows, self.features, self.root = 0, features, prompt[-1]
         self.levels: torch.Tensor | None = None  # this round's log-probabilities, a row for each depth
 
-    @torch.inference_mode()
     def forward(self) -> torch.Tensor:
         """Log-probabilities `[depth, V]` behind the root. The context's new rows are kept."""
         net, cache, new = self.net, self.cache, len(self.features)
@@ -50,9 +49,12 @@ class DFlashDrafter(Drafter):
         if new:
             positions = torch.arange(cache.rows, cache.rows + new, device=net.embedding.device)
             net.read(self.features, positions, cache.kv, cache.rows)
-            cache.keep(list(range(new)))
-        return net.log_q(self.root, cache.rows, cache.kv, cache.rows)
+            cache.rows += new
+        tokens = uploaded([self.root, *[net.sizes.mask] * (net.sizes.block - 1)], net.embedding.device)
+        positions = torch.arange(cache.rows, cache.rows + len(tokens), device=tokens.device)
+        return net.log_q(tokens, positions, None, cache.kv, cache.rows)
 
+    @torch.inference_mode()
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
         """As `Drafter.log_q`; None where a node stands at the block's end."""
         depths = [tree.depth[node] for node in nodes]
@@ -61,7 +63,7 @@ class DFlashDrafter(Drafter):
         if self.levels is None:
             self.levels = self.forward()
             self.features, self.forwards = self.features[:0], self.forwards + 1
-        return rows_of(self.levels, depths)
+        return self.net.following(rows_of(self.levels, depths), [tree.tokens[node] for node in nodes])
 
     def commit(self, tree: DraftTree, path: list[int], bonus: int, features: Features = None) -> None:
         self.features, self.levels, self.root = torch.cat([self.features, rows_of(features, [0, *path])]), None, bonus
@@ -80,11 +82,6 @@ class DSparkDrafter(DFlashDrafter, GrowsAtOnce):
             self.vocab = pair.target.vocab
             example = self.net.compiled.entering(self.cache, 0, torch.zeros(0, 1, 1))
             self.grow_by(grow_with_block, behind_level, self.cache, self.net.compiled.open(), example)
-
-    @torch.inference_mode()
-    def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
-        slots = super().log_q(tree, nodes)
-        return None if slots is None else self.net.following(slots, [tree.tokens[node] for node in nodes])
 
     def entering(self) -> tuple:
         return self.net.compiled.entering(self.cache, self.root, self.features)

@@ -10,9 +10,7 @@ from torch import Tensor
 
 from engine.drafters.on_device.parts import Entries, OnDevice
 from engine.forward.cache import KVCache
-from engine.forward.layer_ops import over_all
 from engine.models.pairs import LoadedPair
-from engine.nets.dspark import DSpark
 
 
 class MedusaOnDevice(OnDevice):
@@ -62,17 +60,11 @@ class DFlashOnDevice(Entries):
         self.read(self.tokens, self.features, *self.waiting(base), self.begun)
         places = base + self.block
         mask = self.mask((self.columns <= places[-1:])[None])  # all of the context and of the block
-        slots = self.net.filled(torch.cat([root, self.blanks]), places, mask, self.cache.kv, places)
-        biased = isinstance(self.net, DSpark)  # whose bias comes before the other tokens
-        self.levels = slots if biased else over_all(slots, self.net.vocabulary, self.net.sizes.vocab)
-        return self.guess(0, root)
+        self.levels = self.net.log_q(torch.cat([root, self.blanks]), places, mask, self.cache.kv, places)
+        return self.net.following(self.levels[:1], root)
 
     def level(self, frontier: Any, base: Tensor) -> Tensor:
-        return self.guess(frontier.depth, frontier.tokens)
-
-    def guess(self, depth: int, tokens: Tensor) -> Tensor:
-        slots = self.levels[depth : depth + 1].expand(len(tokens), -1)
-        return self.net.following(slots, tokens) if isinstance(self.net, DSpark) else slots
+        return self.net.following(super().level(frontier, base), frontier.tokens)
 
 
 class ParallelOnDevice(Entries):
