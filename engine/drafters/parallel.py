@@ -21,7 +21,7 @@ class ParallelDrafter(Drafter):
     about = "A small net that guesses every depth in one forward."
     source = "the feature-conditioned parallel-tree drafter"
     idea = LAYERS
-    reads_features = True
+    reads_features: bool | tuple[int, ...] = True
     takes = "parallel"
 
     blocks = 1  # forwards of a round that guess, at most

@@ -9,6 +9,7 @@ first token of `pending`. Drafted rows are thrown away.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -71,21 +72,15 @@ class SpecBlockDrafter(ParallelDrafter):
             columns.append([*seen, *range(start + first, start + first + count)])
         tokens = [tree.tokens[node] for node in nodes]
         positions = [self.first + root + tree.depth[node] + k for node in nodes for k in range(count)]
-        found = self.go_on(torch.stack(conditions), tokens, positions, visible)
+        asked = torch.stack(conditions), tokens, positions, visible
+        found = self.net.compiled.go_on(self.cache, *asked) if self.net.compiled else self.go_on(*asked)
         self.forwards += 1
         for node, *parts in zip(nodes, *(each.split(count) for each in found), columns, strict=True):
             self.places[tree.keys[node]] = DraftedBlock(*parts), 0
 
-    def go_on(
-        self, conditions: torch.Tensor, tokens: list[int], positions: list[int], visible: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """States and log-probabilities, each `[n K, ...]`, of n blocks that start from `conditions [n, H]`.
-
-        `visible` bool `[n K, M]` says which of the last M rows each position may see.
-        """
+    def go_on(self, conditions: torch.Tensor, tokens: list[int], positions: list[int], visible: torch.Tensor) -> Any:
+        """The `answer` of n blocks that start from `conditions [n, H]`; `visible` bool `[n K, M]` is about the last M rows."""
         net, rows, device = self.net, self.cache.rows, self.net.embedding.device
-        if net.compiled:
-            return net.compiled.go_on(self.cache, conditions, tokens, positions, visible)
         self.cache.room_for(len(positions))
         self.cache.rows += len(positions)
         x, before = net.blocks(conditions, uploaded(tokens, device))

@@ -58,7 +58,6 @@ class Bandit:
     updates: dict[str, int] = field(default_factory=lambda: {HEADS: 0, FULL: 0})
     seconds: dict[str, float] = field(default_factory=lambda: {HEADS: 0.0, FULL: 0.0})
     per_nat: dict[str, float] = field(default_factory=lambda: dict(FIRST_GAIN))
-    choices: int = 0
 
     def rate(self, arm: str, tau: float, round_seconds: float, surprise: float) -> float:
         """Expected tokens a second over the horizon. `surprise` is in nats a round."""
@@ -70,7 +69,6 @@ class Bandit:
 
     def choose(self, tau: float, round_seconds: float, surprise: float) -> str:
         """The arm with the best rate."""
-        self.choices += 1
         return max((SKIP, HEADS, FULL), key=lambda arm: self.rate(arm, tau, round_seconds, surprise))
 
     def learn(self, arm: str, gained: float, surprise: float) -> None:

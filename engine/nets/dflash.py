@@ -169,12 +169,12 @@ class DFlash(Net):
         for layer, cached in zip(self.layers, kv, strict=True):
             write(layer.head("k", context, rotary), layer.head("v", context, rotary), cached, rows)
 
-    def log_q(self, tokens: Tensor, positions: Tensor, mask: Tensor | None, kv: Tensor, rows: int | Tensor) -> Tensor:
+    def spread(self, slots: Tensor) -> Tensor:
         """Log-probabilities `[depth, V]` of `slots`; -inf for tokens that the net lacks."""
-        return over_all(self.slots(tokens, positions, mask, kv, rows), self.vocabulary, self.sizes.vocab)
+        return over_all(slots, self.vocabulary, self.sizes.vocab)
 
     def following(self, slots: Tensor, tokens: list[int] | Tensor) -> Tensor:
-        """Log-probabilities `[n, V]` behind `tokens [n]`, from the rows of `log_q` for their depths. They are the same."""
+        """Log-probabilities `[n, V]` behind `tokens [n]`, from rows of what `spread` gave. They are the same."""
         return slots
 
     def slots(self, tokens: Tensor, positions: Tensor, mask: Tensor | None, kv: Tensor, rows: int | Tensor) -> Tensor:

@@ -186,7 +186,7 @@ class EagleSession:
     """One lane's rows, and a round's outputs. A drafted node goes on from the output above it, the text from features.
 
     The host asks `root` and `level`. What these are made of takes tensors alone: of n entries the `tokens [n]`, `positions [n]`, the
-    `slots [n]` for their rows, and bool `seen [n, capacity]`, the rows that each may see.
+    `slots [n]` for their rows, and bool `seen [n, M]`, which of the first M rows each may see.
     """
 
     def __init__(self, net: Eagle, capacity: int):
@@ -202,7 +202,8 @@ class EagleSession:
         The entries read the `chosen` N of the target's features `[M, 4, H]`. Here and in `level` their rows are written behind those
         that the cache has, and they see no row before `start`. Raises `ValueError` when the cache is full.
         """
-        self.position, entering = position + len(tokens) - 1, self.text(tokens, position, start)
+        self.position, places = position + len(tokens) - 1, list(range(position, position + len(tokens)))
+        entering = self.entries(tokens, places, torch.ones(len(tokens), len(tokens), dtype=torch.bool).tril(), start)
         return self.start_at(self.enter(rows_of(features, chosen), *entering)[..., -1:, :])
 
     def level(self, tokens: list[int], above: list[int], positions: list[int], visible: Tensor, start: int) -> Tensor:
@@ -214,20 +215,13 @@ class EagleSession:
         entering = self.entries(tokens, positions, visible, start)
         return self.deepen(positions[0] - self.position, uploaded(above, self.device), *entering)
 
-    def text(self, tokens: list[int], position: int, start: int) -> tuple[Tensor, ...]:
-        """The `entries` that stand one behind the other from `position` on."""
-        count = len(tokens)
-        causal = torch.ones(count, count, dtype=torch.bool).tril()
-        return self.entries(tokens, list(range(position, position + count)), causal, start)
-
-    def entries(self, tokens: list[int], positions: list[int], visible: Tensor, start: int) -> tuple[Tensor, ...]:
-        """Tokens, positions, slots and rows seen of entries, as above, behind the rows that the cache has. They count as its rows."""
+    def entries(self, tokens, positions, visible, start) -> tuple[Tensor, ...]:
+        """Tokens, positions, slots and rows seen of entries that become the cache's last rows. Arguments are as in `level`."""
         rows, end = self.cache.rows, self.cache.rows + len(tokens)
         self.cache.room_for(len(tokens))
         self.cache.rows = end
-        seen = torch.zeros(len(tokens), self.cache.capacity, dtype=torch.bool)
-        seen[:, start:end] = True
-        seen[:, end - visible.shape[1] : end] = visible
+        seen = (torch.arange(end) >= start).repeat(len(tokens), 1)
+        seen[:, end - visible.shape[1] :] = visible
         numbers = uploaded([tokens, positions, list(range(rows, end))], self.device).unbind()
         return *numbers, uploaded(seen, self.device)
 
@@ -248,9 +242,10 @@ class EagleSession:
 
     def step(self, feature: Tensor, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Tensor) -> Tensor:
         self.stands.index_copy_(0, slots, positions)
+        rows = seen.shape[1]
         if self.sliding:
-            seen = seen & (positions[:, None] - self.stands < self.sliding)
-        return self.net.step(tokens, feature, positions, additive(seen, seen.shape[1]), self.cache.kv, slots)
+            seen = seen & (positions[:, None] - self.stands[:rows] < self.sliding)
+        return self.net.step(tokens, feature, positions, additive(seen, rows), self.cache.kv[:, :, :, :rows], slots)
 
     def log_q(self, out: Tensor) -> Tensor:
         """Log-probabilities `[n, V]` over the target's vocabulary from what `step` returns, `[n, H]`; -inf for tokens the net lacks."""
@@ -262,7 +257,9 @@ class MaskedSession(EagleSession):
 
     def root(self, tokens: list[int], features: Tensor, chosen: list[int], position: int, start: int) -> Tensor:
         net, masks, count, rows = self.net, self.net.masks, len(tokens), self.cache.rows
-        entering = self.text([*tokens, *masks], position, start)
+        places = list(range(position, position + count + len(masks)))
+        causal = torch.ones(len(places), len(places), dtype=torch.bool).tril()
+        entering = self.entries([*tokens, *masks], places, causal, start)
         read = rows_of(features, chosen)[:, : net.taps]
         masked = net.mask_hidden.view(1, net.taps, -1).expand(len(masks), -1, -1)
         out = self.enter(torch.cat([read, masked]), *entering)

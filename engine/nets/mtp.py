@@ -105,13 +105,14 @@ class MtpSession(EagleSession):
         return self.net.log_q(new[min(depth, last)])
 
     def step(
-        self, feature: Tensor, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Tensor, layer: int = 0
+        self, feature: Tensor, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Tensor, *, layer: int = 0
     ) -> Tensor:
         self.stands.index_copy_(0, slots, positions)
-        seen, window = seen & (self.stands > layer), self.net.sliding[layer]
+        stands, window = self.stands[: seen.shape[1]], self.net.sliding[layer]
+        seen = seen & (stands > layer)
         if window:
-            seen = seen & (positions[:, None] - self.stands < window)
+            seen = seen & (positions[:, None] - stands < window)
         for each in self.layers:
-            each.slots = slots
+            each.slots, each.end = slots, seen.shape[1]
         mask = additive(seen, seen.shape[1], self.net.weight.dtype)
         return self.net.step(layer, tokens, feature, positions, mask, self.past)

@@ -82,10 +82,7 @@ class SpecBlock(Net):
         return x, torch.where(number % self.config.depth == 0, number, number - 1)
 
     def block(self, tokens: Tensor, features: Tensor, last: Tensor, positions: Tensor, mask, kv, rows) -> Tensor:
-        """States `[N, H]` of the entries of `tokens [n]` and `features [n, 4, H]`, and of N - n further positions in one's block.
-
-        That is entry `last [1]`. The rest is as in a call.
-        """
+        """As `engine.nets.parallel.Parallel.block`. Slots are the further positions in the block of entry `last [1]`."""
         condition, number = self.condition(features), torch.arange(len(positions), device=positions.device)
         x, before = self.entering(condition, tokens, slice(0, 1))[:, 0], number
         if further := len(number) - len(tokens):

@@ -23,7 +23,7 @@ DRAFTS = [
         ),
         (
             "a block's context lacks the root",
-            "dflash.py::DFlashDrafter.commit",
+            "parallel.py::ParallelDrafter.commit",
             "rows_of(features, [0, *path])",
             "features[path]",
             "drafters/test_published_dflash.py::test_a_published_block_guesses_as_the_published_network",
@@ -59,8 +59,8 @@ DRAFTS = [
         (
             "an MTP layer sees rows without a true state",
             "mtp.py::MtpSession.step",
-            "self.stands > layer",
-            "self.stands >= layer",
+            "stands > layer",
+            "stands >= layer",
             "drafters/test_mtp.py::test_every_node_gets_the_guesses_of_transformers_own_layers -k three",
             "speed",
         ),

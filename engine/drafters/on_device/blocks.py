@@ -60,7 +60,8 @@ class DFlashOnDevice(Entries):
         self.read(self.tokens, self.features, *self.waiting(base), self.begun)
         places = base + self.block
         mask = self.mask((self.columns <= places[-1:])[None])  # all of the context and of the block
-        self.levels = self.net.log_q(torch.cat([root, self.blanks]), places, mask, self.cache.kv, places)
+        slots = self.net.slots(torch.cat([root, self.blanks]), places, mask, self.cache.kv, places)
+        self.levels = self.net.spread(slots)
         return self.net.following(self.levels[:1], root)
 
     def level(self, frontier: Any, base: Tensor) -> Tensor:
