@@ -9,10 +9,11 @@ token of `features`. Rows of a block are never kept.
 import numpy as np
 import torch
 
-from engine.contracts import LAYERS, Drafter, Features
+from engine.contracts import Features
+from engine.drafters.parallel import ParallelDrafter
 from engine.drafters.shared.grows_at_once import GrowsAtOnce
 from engine.forward.cache import KVCache
-from engine.forward.uploads import rows_of
+from engine.forward.uploads import uploaded
 from engine.kernels.expansion import Expansion
 from engine.models.pairs import LoadedPair
 from engine.nets.dflash import DFlash
@@ -21,50 +22,37 @@ from engine.nets.dspark import DSpark
 from engine.tree import DraftTree
 
 
-class DFlashDrafter(Drafter):
+class DFlashDrafter(ParallelDrafter):
     title = "DFlash"
     about = "A small net that fills a block of blanks in one forward."
     source = "DFlash (z-lab)"
-    idea = LAYERS
-    reads_features: bool | tuple[int, ...] = True
     takes = "dflash"
 
     def __init__(self, pair: LoadedPair, capacity: int):
         self.net: DFlash = pair.net(self.takes)
         sizes, device = self.net.sizes, self.net.embedding.device
-        self.reads_features = sizes.reads
+        self.reads_features, self.depth = sizes.reads, self.net.config.depth
         room = capacity + sizes.block
         self.cache = KVCache(sizes.layers, sizes.kv_heads, sizes.head_dim, room, torch.float32, device)
 
     def begin(self, prompt: list[int], features: Features = None) -> None:
-        self.cache.rows, self.features, self.root = 0, features, prompt[-1]
-        self.levels: torch.Tensor | None = None  # this round's log-probabilities, a row for each depth
+        self.cache.rows, self.pending, self.features = 0, prompt[-1:], features
+        self.forget()
 
     @torch.inference_mode()
-    def forward(self) -> torch.Tensor:
-        """Log-probabilities `[depth, V]` behind the root. The context's new rows are kept."""
-        net, cache, new = self.net, self.cache, len(self.features)
+    def read(self, tokens: list[int], features: torch.Tensor, slots: int = 0) -> torch.Tensor:
+        """Log-probabilities `[depth, V]` of the block behind the last token. The rows of the context's new `features` stay."""
+        net, cache, new = self.net, self.cache, len(features)
         if net.compiled:
-            return net.compiled(cache, self.root, self.features)
+            return net.spread(net.compiled(cache, tokens[-1], features))
         cache.room_for(new + net.sizes.block)
         if new:
             positions = torch.arange(cache.rows, cache.rows + new, device=net.embedding.device)
-            net.read(self.features, positions, cache.kv, cache.rows)
-            cache.keep(list(range(new)))
-        return net.log_q(self.root, cache.rows, cache.kv, cache.rows)
-
-    def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
-        """As `Drafter.log_q`; None where a node stands at the block's end."""
-        depths = [tree.depth[node] for node in nodes]
-        if max(depths) >= self.net.config.depth:
-            return None
-        if self.levels is None:
-            self.levels = self.forward()
-            self.features, self.forwards = self.features[:0], self.forwards + 1
-        return rows_of(self.levels, depths)
-
-    def commit(self, tree: DraftTree, path: list[int], bonus: int, features: Features = None) -> None:
-        self.features, self.levels, self.root = torch.cat([self.features, rows_of(features, [0, *path])]), None, bonus
+            net.read(features, positions, cache.kv, cache.rows)
+            cache.rows += new
+        block = uploaded([tokens[-1], *[net.sizes.mask] * (net.sizes.block - 1)], net.embedding.device)
+        positions = torch.arange(cache.rows, cache.rows + len(block), device=block.device)
+        return net.spread(net.slots(block, positions, None, cache.kv, cache.rows))
 
 
 class DSparkDrafter(DFlashDrafter, GrowsAtOnce):
@@ -87,9 +75,9 @@ class DSparkDrafter(DFlashDrafter, GrowsAtOnce):
         return None if slots is None else self.net.following(slots, [tree.tokens[node] for node in nodes])
 
     def entering(self) -> tuple:
-        return self.net.compiled.entering(self.cache, self.root, self.features)
+        return self.net.compiled.entering(self.cache, self.pending[-1], self.features)
 
     def grow_at_once(self, expansion: Expansion, noise: np.ndarray) -> None:
-        expansion.terms["levels"] = min(expansion.terms["levels"], self.net.config.depth)
+        expansion.terms["levels"] = min(expansion.terms["levels"], self.depth)
         super().grow_at_once(expansion, noise)
-        self.features = self.features[:0]
+        self.pending, self.features = [], self.features[:0]

@@ -21,7 +21,7 @@ class ParallelDrafter(Drafter):
     about = "A small net that guesses every depth in one forward."
     source = "the feature-conditioned parallel-tree drafter"
     idea = LAYERS
-    reads_features = True
+    reads_features: bool | tuple[int, ...] = True
     takes = "parallel"
 
     blocks = 1  # forwards of a round that guess, at most
@@ -47,24 +47,22 @@ class ParallelDrafter(Drafter):
 
     @torch.inference_mode()
     def read(self, tokens: list[int], features: torch.Tensor, slots: int) -> Any:
-        """Log-probabilities `[1 + slots, V]` at the last of these entries, whose rows stay, and at its slots; None without slots."""
-        net, rows = self.net, self.cache.rows
+        """The `answer` at the last of these entries, whose rows stay, and at its slots; without slots there may be none."""
+        net, rows, count = self.net, self.cache.rows, len(tokens)
         if net.compiled:
             return net.compiled(self.cache, tokens, features, self.first + rows, slots)
-        x = net.stream(uploaded(tokens, features.device), features)
-        if slots:
-            x = torch.cat([x, net.slot().expand(slots, -1)])
-        states = self.through(x)
-        self.cache.rows = rows + len(tokens)
-        return net.logits(states[len(tokens) - 1 :]).log_softmax(-1) if slots else None
+        self.cache.room_for(count + slots)
+        end, ids = rows + count + slots, uploaded(tokens, features.device)
+        mask = additive(torch.ones(end - rows, end - rows, dtype=torch.bool, device=ids.device).tril_(), end)
+        positions = torch.arange(self.first + rows, self.first + end, device=ids.device)
+        last = ids.new_full((1,), count - 1)
+        states = net.block(ids, features, last, positions, mask, self.cache.kv, rows)[count - 1 :]
+        self.cache.rows = rows + count
+        return self.answer(states)
 
-    def through(self, x: torch.Tensor, *before: torch.Tensor) -> torch.Tensor:
-        """States `[N, H]` of entries `x [N, H]` behind the cache's rows, each of which sees those before it. Their rows are written."""
-        rows, end = self.cache.rows, self.cache.rows + len(x)
-        self.cache.room_for(len(x))
-        mask = additive(torch.ones(len(x), len(x), dtype=torch.bool, device=x.device).tril_(), end)
-        positions = torch.arange(self.first + rows, self.first + end, device=x.device)
-        return self.net(x[None], *before, positions, mask, kv=self.cache.kv, rows=rows)[0]
+    def answer(self, states: torch.Tensor) -> Any:
+        """Log-probabilities `[n, V]` at `states [n, H]`."""
+        return self.net.logits(states).log_softmax(-1)
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
         """As `Drafter.log_q`; None where a node stands deeper than the net was trained for."""

@@ -9,6 +9,7 @@ first token of `pending`. Drafted rows are thrown away.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -23,14 +24,13 @@ from engine.tree import LARGEST_TREE, DraftTree
 class DraftedBlock:
     """A drafted block: `states [K, H]` and `log_q [K, V]`.
 
-    `columns` are the cache columns of its path in earlier blocks, and `first` is that of its first position. `buckets`, one for each
+    `columns` are the cache columns of its path in earlier blocks, then its own K, all counted from the root's. `buckets`, one for each
     position, are filled in when they are asked for.
     """
 
     states: torch.Tensor
     log_q: torch.Tensor
     columns: list[int]
-    first: int
     buckets: list[int] | None = None
 
 
@@ -46,76 +46,46 @@ class SpecBlockDrafter(ParallelDrafter):
         self.stream = self.cache.rows
         self.places: dict[int, tuple[DraftedBlock, int]] = {}  # by node key: the block and the position that answer it
 
-    @torch.inference_mode()
-    def read(self, tokens: list[int], features: torch.Tensor, slots: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """States and log-probabilities `[1 + slots, ...]` at the last of these entries and at its slots. All rows stay."""
-        net, rows, count = self.net, self.cache.rows, len(tokens)
-        if net.compiled:
-            return net.compiled.read(self.cache, tokens, features, self.first + rows, slots)
-        condition, ids = net.condition(features), uploaded(tokens, features.device)
-        x = net.entering(condition, ids, slice(0, 1))[:, 0]
-        if slots:
-            x = torch.cat([x, net.entering(condition[-1], ids[-1], slice(1, None))])
-        before = torch.arange(len(x), device=x.device)
-        before[count:] -= 1
-        states = self.through(x, before)[count - 1 :]
-        self.cache.rows = rows + len(x)
-        return states, net.logits(states).log_softmax(-1)
+    def answer(self, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return states, super().answer(states)
 
-    @torch.inference_mode()
     def open_first(self) -> None:
         """Draft the root's block. The same forward reads the entries committed since the last round."""
         states, log_q = self.read(self.pending, self.features, self.depth - 1)
-        self.stream = self.cache.rows - (self.depth - 1)
-        self.places[0] = DraftedBlock(states, log_q, [], self.stream - 1), 0
+        self.stream, self.cache.rows = self.cache.rows, self.cache.rows + self.depth - 1
+        self.places[0] = DraftedBlock(states, log_q, list(range(self.depth))), 0
         self.pending, self.features, self.forwards = [], self.features[:0], self.forwards + 1
 
     @torch.inference_mode()
     def restart(self, tree: DraftTree, nodes: list[int]) -> None:
         """Start new blocks at these nodes, in one forward. From now on each node's own block answers for it. Not for the root."""
-        count, rows, root = (
-            self.depth,
-            self.cache.rows,
-            self.stream - 1,
-        )  # the root's row is the first that the mask is about
-        visible = torch.zeros(len(nodes) * count, rows - root + len(nodes) * count, dtype=torch.bool)
-        triangle = torch.ones(count, count, dtype=torch.bool).tril_()
-        conditions, starts = [], []
-        for number, node in enumerate(nodes):
+        count, root = self.depth, self.stream - 1  # the root's row is the first that the mask is about
+        start = self.cache.rows - root
+        visible = torch.zeros(len(nodes) * count, start + len(nodes) * count, dtype=torch.bool)
+        visible[:, start:] = torch.block_diag(*[torch.ones(count, count).tril_()] * len(nodes))
+        conditions, columns = [], []
+        for first, node in zip(range(0, len(visible), count), nodes, strict=True):
             block, offset = self.place(tree, node)
-            seen = [*block.columns, *range(block.first, block.first + offset)]
-            at, first = slice(number * count, (number + 1) * count), rows + number * count
-            visible[at, [column - root for column in seen]] = True
-            visible[at, first - root : first - root + count] = triangle
+            seen = block.columns[: len(block.columns) - count + offset]
+            visible[first : first + count, seen] = True
             conditions.append(block.states[offset - 1])
-            starts.append((seen, first))
+            columns.append([*seen, *range(start + first, start + first + count)])
         tokens = [tree.tokens[node] for node in nodes]
         positions = [self.first + root + tree.depth[node] + k for node in nodes for k in range(count)]
-        states, log_q = self.go_on(torch.stack(conditions), tokens, positions, visible)
+        asked = torch.stack(conditions), tokens, positions, visible
+        found = self.net.compiled.go_on(self.cache, *asked) if self.net.compiled else self.go_on(*asked)
         self.forwards += 1
-        parts = zip(nodes, starts, states.split(count), log_q.split(count), strict=True)
-        for node, (seen, first), own_states, own_log_q in parts:
-            self.places[tree.keys[node]] = DraftedBlock(own_states, own_log_q, seen, first), 0
+        for node, *parts in zip(nodes, *(each.split(count) for each in found), columns, strict=True):
+            self.places[tree.keys[node]] = DraftedBlock(*parts), 0
 
-    def go_on(
-        self, conditions: torch.Tensor, tokens: list[int], positions: list[int], visible: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """States and log-probabilities, each `[n K, ...]`, of n blocks that start from `conditions [n, H]`.
-
-        `visible` bool `[n K, M]` says which of the last M rows each position may see.
-        """
+    def go_on(self, conditions: torch.Tensor, tokens: list[int], positions: list[int], visible: torch.Tensor) -> Any:
+        """The `answer` of n blocks that start from `conditions [n, H]`; `visible` bool `[n K, M]` is about the last M rows."""
         net, rows, device = self.net, self.cache.rows, self.net.embedding.device
-        if net.compiled:
-            return net.compiled.go_on(self.cache, conditions, tokens, positions, visible)
         self.cache.room_for(len(positions))
-        mask = uploaded(additive(visible, rows + len(positions)), device)
-        x = net.entering(conditions, uploaded(tokens, device)).flatten(0, 1)
-        index = torch.arange(len(x), device=device)
-        before = torch.where(index % self.depth == 0, index, index - 1)
-        places = uploaded(positions, device)
-        states = net(x[None], before, places, mask, kv=self.cache.kv, rows=rows)[0]
-        self.cache.rows += len(x)
-        return states, net.logits(states).log_softmax(-1)
+        self.cache.rows += len(positions)
+        x, before = net.blocks(conditions, uploaded(tokens, device))
+        mask = uploaded(additive(visible, self.cache.rows), device)
+        return self.answer(net(x[None], before, uploaded(positions, device), mask, kv=self.cache.kv, rows=rows)[0])
 
     def place(self, tree: DraftTree, node: int) -> tuple[DraftedBlock, int]:
         """The node's block and its offset there: 0 for the token that the block starts at, K at most."""

@@ -58,7 +58,6 @@ class Bandit:
     updates: dict[str, int] = field(default_factory=lambda: {HEADS: 0, FULL: 0})
     seconds: dict[str, float] = field(default_factory=lambda: {HEADS: 0.0, FULL: 0.0})
     per_nat: dict[str, float] = field(default_factory=lambda: dict(FIRST_GAIN))
-    choices: int = 0
 
     def rate(self, arm: str, tau: float, round_seconds: float, surprise: float) -> float:
         """Expected tokens a second over the horizon. `surprise` is in nats a round."""
@@ -70,7 +69,6 @@ class Bandit:
 
     def choose(self, tau: float, round_seconds: float, surprise: float) -> str:
         """The arm with the best rate."""
-        self.choices += 1
         return max((SKIP, HEADS, FULL), key=lambda arm: self.rate(arm, tau, round_seconds, surprise))
 
     def learn(self, arm: str, gained: float, surprise: float) -> None:
@@ -176,12 +174,11 @@ class AdaptiveSpecBlockDrafter(SpecBlockDrafter):
         rows, total = self.stream, len(examples) * self.depth
         past = [tuple(half[None, :, :rows].clone() for half in layer) for layer in self.cache.kv]
         condition = net.condition(torch.stack([each.features.clone() for each in examples]))
-        x = net.entering(condition, torch.tensor([each.token for each in examples], device=device)).flatten(0, 1)
+        x, before = net.blocks(condition, torch.tensor([each.token for each in examples], device=device))
         number = torch.arange(total, device=device)
         own = (number // count == (number // count)[:, None]) & (number <= number[:, None])
         behind = torch.tensor([each.rows for each in examples], device=device).repeat_interleave(count)
         stream = torch.arange(rows, device=device) < behind[:, None]
-        before = torch.where(number % count == 0, number, number - 1)
         positions = self.first + behind + number % count
         states = net(x[None], before, positions, torch.cat([stream, own], 1), past)
         return states[0].unflatten(0, (len(examples), count))

@@ -59,15 +59,16 @@ def fold_heads(model: PreTrainedModel) -> int:
 
 
 class SlotLayer(TransformersLayer):
-    """One layer of a `KVCache` that writes new rows at `slots` and shows attention the whole capacity."""
+    """One layer of a `KVCache` that writes new rows at `slots` and shows attention the first `end` rows."""
 
     slots: Tensor  # int64 [N], one for each new row
+    end: int | None = None  # the whole capacity
 
     def update(self, key_states, value_states, *args, **kwargs):
         keys, values = self.rows_for(key_states, value_states)
         keys.index_copy_(2, self.slots, key_states)
         values.index_copy_(2, self.slots, value_states)
-        return keys, values
+        return keys[:, :, : self.end], values[:, :, : self.end]
 
 
 def fused_norm(x: Tensor, norm: torch.nn.Module) -> Tensor:

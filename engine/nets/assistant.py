@@ -12,7 +12,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from engine.forward.cache import KVCache
 from engine.forward.recurrent.kinds import attending
-from engine.forward.uploads import rows_of, uploaded
+from engine.nets.eagle import EagleSession
 from engine.nets.layer import Net
 
 SLIDING = "sliding_attention"
@@ -69,8 +69,10 @@ class Assistant(Net):
         return torch.cat([masked(each, head.weight) for each in out.split(1, dim=1)], 1)  # the low logit is a call's
 
 
-class AssistantSession:
+class AssistantSession(EagleSession):
     """One lane's round: the states behind the root and the nodes asked about. The rows are the target's."""
+
+    net: Assistant
 
     def __init__(self, net: Assistant, capacity: int):
         weight = net.weight
@@ -79,26 +81,17 @@ class AssistantSession:
         self.cache = KVCache(0, 1, 1, capacity, weight.dtype, weight.device)
         self.target: KVCache | None = None
 
-    def root(self, tokens: list[int], features: Tensor, chosen: list[int], position: int, start: int) -> Tensor:
-        """Log-probabilities `[1, V]` behind the last of N entries, the first of which stands at `position`.
+    def enter(self, features: Tensor, *entries: Tensor) -> Tensor:
+        """The state behind the last entry alone. All guesses of a round see the rows that the target has by then."""
+        self.rows = self.committed()
+        return self.step(features[-1:, -1].to(self.net.weight.dtype), entries[0][-1:])
 
-        Its state is the last of the `chosen` rows of the target's features `[M, 2, H]`.
-        """
-        self.cache.room_for(len(tokens))
-        self.cache.rows += len(tokens)
-        self.position, self.rows = position + len(tokens) - 1, self.committed()
-        state = rows_of(features, chosen[-1:])[:, -1].to(self.net.weight.dtype)
-        log_q, self.outs = self.net.step(uploaded(tokens[-1:], self.device), state, self.position, self.rows)
-        return log_q
+    def step(self, feature: Tensor, tokens: Tensor, *others: Tensor) -> Tensor:
+        self.answer, out = self.net.step(tokens, feature, self.position, self.rows)
+        return out
 
-    def level(self, tokens: list[int], above: list[int], positions: list[int], visible: Tensor, start: int) -> Tensor:
-        """Log-probabilities `[n, V]` behind n nodes. `above` numbers those of this round that they go on from; the root is 0."""
-        self.cache.room_for(len(tokens))
-        self.cache.rows += len(tokens)
-        state = self.outs[uploaded(above, self.device)]
-        log_q, out = self.net.step(uploaded(tokens, self.device), state, self.position, self.rows)
-        self.outs = torch.cat([self.outs, out])
-        return log_q
+    def log_q(self, out: Tensor) -> Tensor:
+        return self.answer
 
     def committed(self) -> dict[str, tuple[Tensor, Tensor]]:
         """The target's committed rows by type of layer, a row of zeros before any; of sliding layers the window and one more."""

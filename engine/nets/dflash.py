@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from engine.forward.cache import additive
 from engine.forward.layer_ops import over_all
 from engine.forward.llama_eight_bit import LARGEST
-from engine.forward.uploads import uploaded
 from engine.nets.dflash_compiled import CompiledDFlash
 from engine.nets.layer import Layer, Linear, Net, NetConfig, RMSNorm, Rotary, Turned, rotated, write
 
@@ -170,21 +169,19 @@ class DFlash(Net):
         for layer, cached in zip(self.layers, kv, strict=True):
             write(layer.head("k", context, rotary), layer.head("v", context, rotary), cached, rows)
 
-    def log_q(self, anchor: int, position: int, kv: Tensor, rows: int) -> Tensor:
+    def spread(self, slots: Tensor) -> Tensor:
         """Log-probabilities `[depth, V]` of `slots`; -inf for tokens that the net lacks."""
-        return over_all(self.slots(anchor, position, kv, rows), self.vocabulary, self.sizes.vocab)
+        return over_all(slots, self.vocabulary, self.sizes.vocab)
 
-    def slots(self, anchor: int, position: int, kv: Tensor, rows: int) -> Tensor:
-        """Log-probabilities `[depth, own_vocab]` behind the `anchor` at `position`.
+    def following(self, slots: Tensor, tokens: list[int] | Tensor) -> Tensor:
+        """Log-probabilities `[n, V]` behind `tokens [n]`, from rows of what `spread` gave. They are the same."""
+        return slots
 
-        Its `kv` has `rows` rows of context. The block's rows are written behind them.
+    def slots(self, tokens: Tensor, positions: Tensor, mask: Tensor | None, kv: Tensor, rows: int | Tensor) -> Tensor:
+        """Log-probabilities `[depth, own_vocab]` of a block's `tokens [block]`, the anchor and mask tokens, at `positions [block]`.
+
+        Its rows are written behind those of the context. `mask` and `rows` are as in `layer.attend`.
         """
-        sizes, device = self.sizes, self.embedding.device
-        tokens = uploaded([anchor, *[sizes.mask] * (sizes.block - 1)], device)
-        return self.filled(tokens, torch.arange(position, position + sizes.block, device=device), None, kv, rows)
-
-    def filled(self, tokens: Tensor, positions: Tensor, mask: Tensor | None, kv: Tensor, rows: int | Tensor) -> Tensor:
-        """The same for the block's `tokens [block]`. `mask` and `rows` are as in `layer.attend`."""
         x, rotary = self.embedded(tokens)[None], self.rotary(positions)
         end = kv.shape[3] if isinstance(rows, Tensor) else rows + len(tokens)
         masks = self.sizes.masks or (LayerMask(),) * len(self.layers)

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from engine.forward.cache import KVCache
-from engine.forward.layer_ops import over_all as over_all_tokens
 from engine.forward.llama import bias_of, head_norm_of, joined
 from engine.forward.llama_eight_bit import in_eight_bits
 from engine.kernels.attention import store
@@ -78,7 +77,6 @@ class CompiledDFlash:
             context = ContextWeights(folded(joined(*inward), net.hidden_norm.weight), scales[sizes.heads :].numpy())
             bias = bias_of(*inward)
             contexts.append(context if bias is None else context._replace(bias=bias[None].numpy()))
-        self.vocabulary, self.vocab = net.vocabulary, sizes.vocab
         ends = DFlashEnds(
             embedding=net.embedding.detach().contiguous().numpy(),
             features=EightBit.of(net.fc.weight),
@@ -95,11 +93,7 @@ class CompiledDFlash:
         self(cache, 0, torch.zeros(1, len(sizes.reads) + 1, net.config.reads))
 
     def __call__(self, cache: KVCache, anchor: int, features: Tensor) -> Tensor:
-        """As `DFlash.log_q`, behind the `anchor`. The context's rows are committed in `cache`. Raises `ValueError` when it is full."""
-        return over_all_tokens(self.slots(cache, anchor, features), self.vocabulary, self.vocab)
-
-    def slots(self, cache: KVCache, anchor: int, features: Tensor) -> Tensor:
-        """As `answers`; the rest is as in a call."""
+        """As `answers`, behind the `anchor`. The context's rows are committed in `cache`. Raises `ValueError` when it is full."""
         log_q = answers(*self.entering(cache, anchor, features), cache.rows)
         cache.rows += len(features)
         return torch.from_numpy(log_q)
@@ -177,9 +171,6 @@ class CompiledDSpark(CompiledDFlash):
         self.head = Markov(before.detach().contiguous().numpy(), EightBit.of(after), net.vocabulary.numpy())
         self.markov, self.levels = NamedArrays(self.head), (net.config.depth, net.sizes.own_vocab)
         self.following(torch.zeros(1, net.sizes.own_vocab), [0])  # compiles, as above
-
-    def __call__(self, cache: KVCache, anchor: int, features: Tensor) -> Tensor:
-        return self.slots(cache, anchor, features)
 
     def open(self) -> NamedArrays:
         """Room for the rounds of one lane: a `DSparkRound`."""

@@ -42,8 +42,8 @@ class DSpark(DFlash):
         """What is added to the logits `[..., own_vocab]` behind `tokens [...]`."""
         return self.markov_head["markov_w2"](self.markov_head["markov_w1"](tokens))
 
-    def log_q(self, anchor: int, position: int, kv: Tensor, rows: int) -> Tensor:
-        return self.slots(anchor, position, kv, rows)
+    def spread(self, slots: Tensor) -> Tensor:
+        return slots
 
     def following(self, slots: Tensor, tokens: list[int] | Tensor) -> Tensor:
         """Log-probabilities `[n, V]` behind `tokens [n]`, from those of slots that do not know them, `[n, own_vocab]`."""

@@ -183,7 +183,11 @@ class Eagle(Net):
 
 
 class EagleSession:
-    """One lane's rows, and a round's outputs. A drafted node goes on from the output above it, the text from features."""
+    """One lane's rows, and a round's outputs. A drafted node goes on from the output above it, the text from features.
+
+    The host asks `root` and `level`. What these are made of takes tensors alone: of n entries the `tokens [n]`, `positions [n]`, the
+    `slots [n]` for their rows, and bool `seen [n, M]`, which of the first M rows each may see.
+    """
 
     def __init__(self, net: Eagle, capacity: int):
         layer, self.net, self.device = net.layer, net, net.embedding.device
@@ -198,53 +202,69 @@ class EagleSession:
         The entries read the `chosen` N of the target's features `[M, 4, H]`. Here and in `level` their rows are written behind those
         that the cache has, and they see no row before `start`. Raises `ValueError` when the cache is full.
         """
-        count = len(tokens)
-        ids, places = uploaded([tokens, list(range(position, position + count))], self.device).unbind()
-        visible = uploaded(torch.ones(count, count, dtype=torch.bool).tril(), self.device)
-        self.outs = self.step(ids, places, visible, self.net.fused(rows_of(features, chosen)), start)[-1:]
-        return self.log_q(self.outs)
+        self.position, places = position + len(tokens) - 1, list(range(position, position + len(tokens)))
+        entering = self.entries(tokens, places, torch.ones(len(tokens), len(tokens), dtype=torch.bool).tril(), start)
+        return self.start_at(self.enter(rows_of(features, chosen), *entering)[..., -1:, :])
 
     def level(self, tokens: list[int], above: list[int], positions: list[int], visible: Tensor, start: int) -> Tensor:
-        """Log-probabilities `[n, V]` behind n nodes. Raises `ValueError` when the cache is full.
+        """Log-probabilities `[n, V]` behind n nodes of one depth. Raises `ValueError` when the cache is full.
 
         `above` numbers the outputs of this round that they go on from; the root's is 0. `visible` bool `[n, M]` says which of the last
         M rows each may see.
         """
-        ids, places = uploaded([tokens, positions], self.device).unbind()
-        out = self.step(ids, places, uploaded(visible, self.device), rows_of(self.outs, above), start)
+        entering = self.entries(tokens, positions, visible, start)
+        return self.deepen(positions[0] - self.position, uploaded(above, self.device), *entering)
+
+    def entries(self, tokens, positions, visible, start) -> tuple[Tensor, ...]:
+        """Tokens, positions, slots and rows seen of entries that become the cache's last rows. Arguments are as in `level`."""
+        rows, end = self.cache.rows, self.cache.rows + len(tokens)
+        self.cache.room_for(len(tokens))
+        self.cache.rows = end
+        seen = (torch.arange(end) >= start).repeat(len(tokens), 1)
+        seen[:, end - visible.shape[1] :] = visible
+        numbers = uploaded([tokens, positions, list(range(rows, end))], self.device).unbind()
+        return *numbers, uploaded(seen, self.device)
+
+    def enter(self, features: Tensor, *entries: Tensor) -> Tensor:
+        """Outputs `[..., n, H]` behind entries of the text, which go on from the target's `features [n, layers + 1, H]`."""
+        return self.step(self.net.fused(features), *entries)
+
+    def start_at(self, outs: Tensor) -> Tensor:
+        """Log-probabilities `[1, V]` behind the root with these `outs [..., 1, H]`. A round begins."""
+        self.outs = outs
+        return self.log_q(outs)
+
+    def deepen(self, depth: int, above: Tensor, *entries: Tensor) -> Tensor:
+        """As `level`: log-probabilities behind entries that are nodes of this depth, which go on from the outputs `above [n]`."""
+        out = self.step(self.outs.index_select(0, above), *entries)
         self.outs = torch.cat([self.outs, out])
         return self.log_q(out)
+
+    def step(self, feature: Tensor, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Tensor) -> Tensor:
+        self.stands.index_copy_(0, slots, positions)
+        rows = seen.shape[1]
+        if self.sliding:
+            seen = seen & (positions[:, None] - self.stands[:rows] < self.sliding)
+        return self.net.step(tokens, feature, positions, additive(seen, rows), self.cache.kv[:, :, :, :rows], slots)
 
     def log_q(self, out: Tensor) -> Tensor:
         """Log-probabilities `[n, V]` over the target's vocabulary from what `step` returns, `[n, H]`; -inf for tokens the net lacks."""
         return over_all(self.net.logits(out).log_softmax(-1), self.vocabulary, self.net.config.vocab)
-
-    def step(self, tokens, positions, visible, feature, start) -> Tensor:
-        self.cache.room_for(len(tokens))
-        rows, self.cache.rows = self.cache.rows - start, self.cache.rows + len(tokens)
-        end = self.cache.rows
-        mask = additive(visible, end - start)
-        if self.sliding:
-            self.stands[end - len(positions) : end] = positions
-            away = positions[:, None] - self.stands[start:end]
-            mask = mask.masked_fill(away >= self.sliding, torch.finfo(mask.dtype).min)
-        return self.net.step(tokens, feature, positions, mask, self.cache.kv[:, :, :, start:], rows)
 
 
 class MaskedSession(EagleSession):
     """P-EAGLE's: mask tokens behind the root's entry answer the deeper levels in the same forward. Their rows are not kept."""
 
     def root(self, tokens: list[int], features: Tensor, chosen: list[int], position: int, start: int) -> Tensor:
-        net, masks = self.net, self.net.masks
-        count, rows = len(tokens) + len(masks), self.cache.rows
-        places = list(range(position, position + count))
-        ids, positions = uploaded([[*tokens, *masks], places], self.device).unbind()
+        net, masks, count, rows = self.net, self.net.masks, len(tokens), self.cache.rows
+        places = list(range(position, position + count + len(masks)))
+        causal = torch.ones(len(places), len(places), dtype=torch.bool).tril()
+        entering = self.entries([*tokens, *masks], places, causal, start)
         read = rows_of(features, chosen)[:, : net.taps]
         masked = net.mask_hidden.view(1, net.taps, -1).expand(len(masks), -1, -1)
-        visible = uploaded(torch.ones(count, count, dtype=torch.bool).tril(), self.device)
-        out = self.step(ids, positions, visible, net.fused(torch.cat([read, masked])), start)
-        self.cache.rows = rows + len(tokens)
-        self.levels = self.log_q(out[len(tokens) - 1 :])
+        out = self.enter(torch.cat([read, masked]), *entering)
+        self.cache.rows = rows + count
+        self.levels = self.log_q(out[count - 1 :])
         return self.levels[:1]
 
     def behind(self, depths: list[int]) -> Tensor | None:

@@ -9,11 +9,13 @@ import sys
 
 import torch
 from torch import Tensor, nn
+from transformers.cache_utils import Cache
 from transformers.modeling_layers import MtpModel
 
-from engine.forward.cache import KVCache, additive, transformers_cache
+from engine.forward.cache import KVCache, additive
+from engine.forward.runner_gpu import SlotLayer
 from engine.forward.sizes import head_dim_of, kv_heads_of
-from engine.forward.uploads import rows_of, uploaded
+from engine.nets.eagle import EagleSession
 from engine.nets.layer import Net
 
 
@@ -60,73 +62,57 @@ class Mtp(Net):
         return self.model.shared_head(out).float().log_softmax(-1)
 
 
-class MtpSession:
-    """One lane's rows, at the same place in all layers, and every layer's outputs behind a round's entries.
+class MtpSession(EagleSession):
+    """One lane's rows, at the same place in all layers, and every layer's outputs `[layers, M, H]` behind a round's entries.
 
-    A layer has no true state behind the first tokens of a text, and nobody sees its rows there.
+    A layer has no true state behind the first tokens of a text, and nobody sees its rows there. Outputs behind nodes are those of the
+    layers from the node's depth on, because deeper nodes are guessed by those.
     """
+
+    net: Mtp
 
     def __init__(self, net: Mtp, capacity: int):
         config, weight = net.model.config, net.weight
-        self.net, self.layers, self.device = net, len(net.model.layers), weight.device
+        self.net, self.last, self.device = net, len(net.model.layers) - 1, weight.device
         heads, width = kv_heads_of(config), head_dim_of(config)
         assert heads is not None  # as for the target, which was loaded
         self.cache = KVCache(net.caches, heads, width, capacity, weight.dtype, self.device)
-        self.past = transformers_cache(self.cache)
+        self.layers = [SlotLayer(self.cache, layer) for layer in range(net.caches)]
+        self.past = Cache(layers=self.layers)
         self.stands = torch.zeros(capacity, dtype=torch.long, device=self.device)  # the position of every row
-        # By layer, the outputs [layers, M, H] behind the root and behind the nodes asked about; nothing above a node's own layer
-        self.outs: Tensor = weight.new_zeros(self.layers, 1, config.hidden_size)
+        self.behind = weight.new_zeros(self.last + 1, 1, config.hidden_size)  # the outputs behind the entry before
 
-    def root(self, tokens: list[int], features: Tensor, chosen: list[int], position: int, start: int) -> Tensor:
-        """Log-probabilities `[1, V]` behind the last of N entries, the first of which stands at `position`.
+    def enter(self, features: Tensor, *entries: Tensor) -> Tensor:
+        """A layer reads the one before, behind the token before; the first one the target's final state."""
+        state, outs, behind = features[:, -1].to(self.net.weight.dtype), [], self.behind * (entries[1][:1] > 1)
+        for layer in range(self.last + 1):
+            outs.append(self.step(state, *entries, layer=layer))
+            state = torch.cat([behind[layer], outs[-1][:-1]])
+        self.behind.copy_(torch.stack(outs)[:, -1:])
+        return torch.stack(outs)
 
-        Their states are the `chosen` N of the target's features `[M, 2, H]`. All layers write their rows behind those that the cache
-        has, and see all rows from `start` on, which is 0. Raises `ValueError` when the cache is full.
-        """
-        count = len(tokens)
-        state = rows_of(features, chosen)[:, -1].to(self.net.weight.dtype)
-        behind = self.outs[:, :1] if self.cache.rows else torch.zeros_like(self.outs[:, :1])
-        causal = torch.ones(count, count, dtype=torch.bool).tril()
-        ids, places, masks = self.entries(tokens, list(range(position, position + count)), causal)
-        outs = []
-        for layer in range(self.layers):
-            out = self.net.step(layer, ids, state, places, masks[layer], self.past)
-            state = torch.cat([behind[layer], out[:-1]])
-            outs.append(out[-1:])
-        self.cache.rows += count
-        self.outs, self.position = torch.stack(outs), position + count - 1
-        return self.net.log_q(self.outs[0])
+    def start_at(self, outs: Tensor) -> Tensor:
+        self.behind.copy_(outs)
+        self.outs = outs
+        return self.net.log_q(outs[0])
 
-    def level(self, tokens: list[int], above: list[int], positions: list[int], visible: Tensor, start: int) -> Tensor:
-        """Log-probabilities `[n, V]` behind n nodes. Raises `ValueError` when the cache is full.
-
-        `above` numbers the entries of this round that they go on from; the root's is 0. `visible` bool `[n, M]` says which of the last
-        M rows each may see. The layers from a node's depth on write its row, because deeper nodes are guessed by those.
-        """
-        ids, places, masks = self.entries(tokens, positions, visible)
-        depths, last = [place - self.position for place in positions], self.layers - 1
-        parents = uploaded(above, self.device)
-        new = self.outs.new_zeros(self.layers, len(tokens), self.outs.shape[2])
-        for layer in range(min(last, *depths), self.layers):
-            reads = [last if depth > last else layer - 1 for depth in depths]
-            state = self.outs[uploaded(reads, self.device), parents]
-            new[layer] = self.net.step(layer, ids, state, places, masks[layer], self.past)
-        self.cache.rows += len(tokens)
+    def deepen(self, depth: int, above: Tensor, *entries: Tensor) -> Tensor:
+        last, new = self.last, self.outs.new_zeros(self.last + 1, len(above), self.outs.shape[2])
+        for layer in range(min(last, depth), last + 1):
+            state = self.outs[last if depth > last else layer - 1].index_select(0, above)
+            new[layer] = self.step(state, *entries, layer=layer)
         self.outs = torch.cat([self.outs, new], 1)
-        guessing = uploaded([min(depth, last) for depth in depths], self.device)
-        return self.net.log_q(new[guessing, torch.arange(len(tokens), device=self.device)])
+        return self.net.log_q(new[min(depth, last)])
 
-    def entries(self, tokens: list[int], positions: list[int], visible: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """Tokens and positions `[N]` on the device, and for every layer its additive mask `[N, rows + N]`."""
-        self.cache.room_for(len(tokens))
-        end = self.cache.rows + len(tokens)
-        ids, places = uploaded([tokens, positions], self.device).unbind()
-        self.stands[self.cache.rows : end] = places
-        stands, dtype = self.stands[:end], self.net.weight.dtype
-        mask, masks = additive(uploaded(visible, self.device), end, dtype), []
-        for layer, window in enumerate(self.net.sliding):
-            hidden = (stands <= layer)[None]
-            if window:
-                hidden = hidden | (places[:, None] - stands >= window)
-            masks.append(mask.masked_fill(hidden, torch.finfo(dtype).min))
-        return ids, places, masks
+    def step(
+        self, feature: Tensor, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Tensor, *, layer: int = 0
+    ) -> Tensor:
+        self.stands.index_copy_(0, slots, positions)
+        stands, window = self.stands[: seen.shape[1]], self.net.sliding[layer]
+        seen = seen & (stands > layer)
+        if window:
+            seen = seen & (positions[:, None] - stands < window)
+        for each in self.layers:
+            each.slots, each.end = slots, seen.shape[1]
+        mask = additive(seen, seen.shape[1], self.net.weight.dtype)
+        return self.net.step(layer, tokens, feature, positions, mask, self.past)

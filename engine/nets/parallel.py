@@ -44,6 +44,11 @@ class Parallel(Net):
         """The entry `[H]` of every slot. Slots differ only in their positions."""
         return self.in_proj(torch.cat([self.mask_embed, self.shared_state])[None])[0]
 
+    def block(self, tokens: Tensor, features: Tensor, last: Tensor, positions: Tensor, mask, kv, rows) -> Tensor:
+        """States `[N, H]` of the entries of `tokens [n]` and `features [n, 4, H]`, and of N - n slots. The rest is as in a call."""
+        slots = self.slot().expand(len(positions) - len(tokens), -1)
+        return self(torch.cat([self.stream(tokens, features), slots])[None], positions, mask, kv, rows)[0]
+
     def forward(
         self, x: Tensor, positions: Tensor, mask: Tensor | None, kv: Tensor | None = None, rows: int | Tensor = 0
     ) -> Tensor:

@@ -75,6 +75,22 @@ class SpecBlock(Net):
         prefix = F.linear(torch.cat([self.norm_condition(condition), token], -1), prefix_weight)
         return prefix[..., None, :] + F.linear(self.norm_query(self.query_embed[positions]), query_weight)
 
+    def blocks(self, condition: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Of n whole blocks, as in `entering`: the layers' inputs `[..., n K, H]`, and what each takes in, `before [n K]`."""
+        x = self.entering(condition, tokens).flatten(-3, -2)
+        number = torch.arange(x.shape[-2], device=x.device)
+        return x, torch.where(number % self.config.depth == 0, number, number - 1)
+
+    def block(self, tokens: Tensor, features: Tensor, last: Tensor, positions: Tensor, mask, kv, rows) -> Tensor:
+        """As `engine.nets.parallel.Parallel.block`. Slots are the further positions in the block of entry `last [1]`."""
+        condition, number = self.condition(features), torch.arange(len(positions), device=positions.device)
+        x, before = self.entering(condition, tokens, slice(0, 1))[:, 0], number
+        if further := len(number) - len(tokens):
+            own, token = (each.index_select(0, last)[0] for each in (condition, tokens))
+            x = torch.cat([x, self.entering(own, token, slice(1, None))])
+            before = torch.cat([number[:-further], last, number[-further:-1]])
+        return self(x[None], before, positions, mask, kv=kv, rows=rows)[0]
+
     def forward(
         self,
         x: Tensor,

@@ -105,7 +105,7 @@ class CompiledSpecBlock:
         # These calls compile, or load compiled code, so that loading takes the time and no race does.
         width = config.hidden // config.heads
         cache = KVCache(config.layers, config.heads, width, config.depth + 1, torch.float32, torch.device("cpu"))
-        states, _ = self.read(cache, [0], torch.zeros(1, FEATURES + 1, config.reads), 0, 0)
+        states, _ = self(cache, [0], torch.zeros(1, FEATURES + 1, config.reads), 0, 0)
         visible = torch.ones(config.depth, config.depth, dtype=torch.bool)
         self.go_on(cache, states, [0], list(range(config.depth)), visible)
 
@@ -113,14 +113,14 @@ class CompiledSpecBlock:
         """The arguments that every compiled call takes first."""
         return self.weights.table, self.rotary.turns(cache.capacity), cache.numbers
 
-    def read(
+    def __call__(
         self, cache: KVCache, tokens: list[int], features: Tensor, position: int, slots: int
     ) -> tuple[Tensor, Tensor]:
-        """As the function `read`. All rows that it writes are committed. Raises `ValueError` when the cache is full."""
-        rows, count = cache.rows, len(tokens) + slots
-        cache.room_for(count)
+        """As the function `read`. The entries' rows are committed in `cache`. Raises `ValueError` when it is full."""
+        rows = cache.rows
+        cache.room_for(len(tokens) + slots)
         found = read(*self.parts(cache), np.array(tokens), features.contiguous().numpy(), position, rows, slots)
-        cache.rows = rows + count
+        cache.rows = rows + len(tokens)
         return torch.from_numpy(found[0]), torch.from_numpy(found[1])
 
     def go_on(

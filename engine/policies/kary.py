@@ -26,13 +26,8 @@ class Kary(LevelByLevel):
         return [(depth, wide, full(depth, wide)) for depth, wide in FULL]
 
     def level(self, growth: Growth, frontier: list[int], level: int, levels: int) -> list[int]:
-        tree = growth.tree
         rows = self.top(growth, frontier) if self.proposal == "top" else growth.favourites(frontier, self.width)
-        return [
-            tree.add(node, token, tree.score[node] * score, q)
-            for node, row in zip(frontier, rows, strict=False)
-            for token, score, q in row
-        ]
+        return growth.add(growth.paths(frontier, rows))
 
     def top(self, growth: Growth, nodes: list[int]) -> list[list[Guess]]:
         """The most probable tokens behind each node by q alone, without noise. The tree keeps q."""

@@ -67,10 +67,6 @@ class BestTrees:
             self.value.append([0.0] + [1.0 + value for value in rest])
             self.size.append(sizes)
 
-    def expected(self, nodes: int, levels: int) -> float:
-        """Expected tokens a round of the best tree of that size."""
-        return self.value[levels][nodes]
-
     def shape(self, nodes: int, levels: int) -> Shape:
         """The best tree itself. It is smaller than `nodes` where depth and width hold fewer."""
         children, left = [], nodes - 1
@@ -90,5 +86,5 @@ def fastest(trees: BestTrees, measured: Calibration) -> tuple[int, int]:
     sizes = [(nodes, levels) for levels in range(1, trees.depth + 1) for nodes in range(2, trees.nodes + 1)]
     return max(
         sizes,
-        key=lambda size: trees.expected(*size) / (measured.verify_at(size[0]) + size[1] * measured.draft_ms),
+        key=lambda size: trees.value[size[1]][size[0]] / (measured.verify_at(size[0]) + size[1] * measured.draft_ms),
     )

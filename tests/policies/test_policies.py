@@ -253,7 +253,7 @@ def test_the_dynamic_program_finds_what_brute_force_finds(seed):
     trees = BestTrees(tuple(acceptance), 8, 3)
     for levels, nodes in itertools.product((1, 2, 3), range(2, 9)):
         best = max(worth(shape, acceptance) for size in range(1, nodes + 1) for shape in every_shape(size, levels, 3))
-        assert trees.expected(nodes, levels) == pytest.approx(best)
+        assert trees.value[levels][nodes] == pytest.approx(best)
         assert worth(trees.shape(nodes, levels), acceptance) == pytest.approx(best)
         assert size_of(trees.shape(nodes, levels)) <= nodes
 

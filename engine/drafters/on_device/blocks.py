@@ -10,9 +10,7 @@ from torch import Tensor
 
 from engine.drafters.on_device.parts import Entries, OnDevice
 from engine.forward.cache import KVCache
-from engine.forward.layer_ops import over_all
 from engine.models.pairs import LoadedPair
-from engine.nets.dspark import DSpark
 
 
 class MedusaOnDevice(OnDevice):
@@ -62,17 +60,12 @@ class DFlashOnDevice(Entries):
         self.read(self.tokens, self.features, *self.waiting(base), self.begun)
         places = base + self.block
         mask = self.mask((self.columns <= places[-1:])[None])  # all of the context and of the block
-        slots = self.net.filled(torch.cat([root, self.blanks]), places, mask, self.cache.kv, places)
-        biased = isinstance(self.net, DSpark)  # whose bias comes before the other tokens
-        self.levels = slots if biased else over_all(slots, self.net.vocabulary, self.net.sizes.vocab)
-        return self.guess(0, root)
+        slots = self.net.slots(torch.cat([root, self.blanks]), places, mask, self.cache.kv, places)
+        self.levels = self.net.spread(slots)
+        return self.net.following(self.levels[:1], root)
 
     def level(self, frontier: Any, base: Tensor) -> Tensor:
-        return self.guess(frontier.depth, frontier.tokens)
-
-    def guess(self, depth: int, tokens: Tensor) -> Tensor:
-        slots = self.levels[depth : depth + 1].expand(len(tokens), -1)
-        return self.net.following(slots, tokens) if isinstance(self.net, DSpark) else slots
+        return self.net.following(super().level(frontier, base), frontier.tokens)
 
 
 class ParallelOnDevice(Entries):
@@ -87,43 +80,20 @@ class ParallelOnDevice(Entries):
         self.slots = torch.arange(1, self.depth, device=self.device)  # behind the root, whose entry is the first slot
 
     def read(self, tokens: Tensor, features: Tensor, positions: Tensor, slots: Tensor, start: Tensor) -> Tensor:
-        x = self.entering(tokens, features)
-        return self.through(x, torch.arange(len(x), device=self.device), positions, slots, start)
-
-    def entering(self, tokens: Tensor, features: Tensor) -> Tensor:
-        """The text's entries `[n, H]`."""
-        return self.net.stream(tokens, features)
-
-    def slot_entries(self, root: Tensor) -> Tensor:
-        return self.net.slot().expand(len(self.slots), -1)
-
-    def through(self, x: Tensor, before: Tensor, positions: Tensor, slots: Tensor, start: Tensor) -> Tensor:
-        """States `[n, H]` of entries `x [n, H]`, each of which follows that of number `before [n]`."""
-        return self.net(x[None], positions, self.mask(self.seen(slots, start)), self.cache.kv, slots)[0]
+        """States `[n, H]`, behind the entries of the `tokens` those of the block."""
+        mask = self.mask(self.seen(slots, start))
+        return self.net.block(tokens, features, self.count, positions, mask, self.cache.kv, slots)
 
     def first(self, root: Tensor, base: Tensor) -> Tensor:
-        positions, slots = self.waiting(base)
-        behind, numbers = base + self.slots, len(self.steps) + self.slots - 1
-        x = torch.cat([self.entering(self.tokens, self.features), self.slot_entries(root)])
-        before = torch.cat([self.steps, self.count, numbers])[: len(x)]  # the first slot follows the root's entry
-        x = self.through(x, before, torch.cat([positions, behind]), torch.cat([slots, behind]), self.begun)
-        self.states = x.index_select(0, torch.cat([self.count, numbers]))
+        behind = base + self.slots
+        positions, slots = (torch.cat([each, behind]) for each in self.waiting(base))
+        states = self.read(self.tokens, self.features, positions, slots, self.begun)
+        self.states = states.index_select(0, torch.cat([self.count, len(self.steps) + self.slots - 1]))
         self.levels = self.net.logits(self.states).log_softmax(-1)
         return self.levels[:1]
 
 
 class SpecBlockOnDevice(ParallelOnDevice):
-    def entering(self, tokens: Tensor, features: Tensor) -> Tensor:
-        return self.net.entering(self.net.condition(features), tokens, slice(0, 1))[:, 0]
-
-    def slot_entries(self, root: Tensor) -> Tensor:
-        condition = self.net.condition(self.features).index_select(0, self.count)
-        return self.net.entering(condition[0], root[0], slice(1, None))
-
-    def through(self, x: Tensor, before: Tensor, positions: Tensor, slots: Tensor, start: Tensor) -> Tensor:
-        mask = self.mask(self.seen(slots, start))
-        return self.net(x[None], before, positions, mask, kv=self.cache.kv, rows=slots)[0]
-
     def first(self, root: Tensor, base: Tensor) -> Tensor:
         log_q = super().first(root, base)
         self.buckets = self.net.ranks(self.states, self.levels).argmax(-1)

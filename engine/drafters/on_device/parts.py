@@ -143,5 +143,5 @@ class Entries(OnDevice):
         """The same of nodes, which see their ancestors' rows behind those of the text."""
         return rows_behind(self.columns, base, frontier.lineage) & (self.columns >= start)
 
-    def mask(self, seen: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-        return additive(seen, seen.shape[1], dtype)
+    def mask(self, seen: Tensor) -> Tensor:
+        return additive(seen, seen.shape[1])

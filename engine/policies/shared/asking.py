@@ -83,12 +83,15 @@ class Growth:
 
     def candidates(self, nodes: list[int], width: int) -> list[Candidate]:
         """The same, the likeliest path first."""
-        found = (
+        return sorted(self.paths(nodes, self.favourites(nodes, width)), reverse=True)
+
+    def paths(self, nodes: list[int], rows: list[list[Guess]]) -> list[Candidate]:
+        """What the guesses behind every node make of its path, in their order."""
+        return [
             (self.tree.score[node] * score, -rank, node, token, q)
-            for node, row in zip(nodes, self.favourites(nodes, width), strict=False)
+            for node, row in zip(nodes, rows, strict=False)
             for rank, (token, score, q) in enumerate(row)
-        )
-        return sorted(found, reverse=True)
+        ]
 
     def add(self, found: list[Candidate]) -> list[int]:
         """Add these to the tree. Returns their nodes."""

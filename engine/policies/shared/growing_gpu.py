@@ -103,20 +103,18 @@ def of_rank_guided(policy: RankGuided, width: int, depth: int) -> Terms | None:
 
 def of_sparse(policy: Sparse, width: int, depth: int) -> Terms:
     frontier: list[tuple[int, ...]] = [()]
-    fixed, asking = [], []
+    fixed = []
     for level in range(1, 1 + min(depth, max(map(len, policy.ranks)))):
         here = [ranks for ranks in policy.ranks if len(ranks) == level and ranks[:-1] in frontier and ranks[-1] < width]
         above = {ranks[:-1] for ranks in policy.ranks}
         asked = tuple(at for at, ranks in enumerate(here) if ranks in above)
         places = tuple(frontier.index(ranks[:-1]) * width + ranks[-1] for ranks in here)
         fixed.append((places, tuple(policy.ranks[ranks] for ranks in here), asked))
-        asking.append(len(asked))
         frontier = [here[at] for at in asked]
         if not frontier:
             break
-    asking[-1] = 0
-    entering = tuple(len(places) for places, _, _ in fixed)
-    return Terms(width, entering, tuple(asking), 1 + sum(entering), fixed=tuple(fixed))
+    entering, asking = (tuple(len(level[part]) for level in fixed) for part in (0, 2))
+    return Terms(width, entering, (*asking[:-1], 0), 1 + sum(entering), fixed=tuple(fixed))
 
 
 TERMS: dict[type[Policy], Callable[[Any, int, int], Terms | None]] = {
