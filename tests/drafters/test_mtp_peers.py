@@ -24,7 +24,7 @@ def test_generate_with_the_same_layers_is_a_peer(tmp_path):
         len(peers.generate_by_mtp(pair, TEXT, 24, 0.8)) == 24
         and 1 <= peers.measure_tau(pair, peers.generate_by_mtp, [TEXT], 24, 0.8) <= 3
     )
-    figures = bench.run(
+    figures = bench.race_prompts(
         pair, ["Once upon"], Settings("Once upon", ("vanilla", "mtp"), max_new_tokens=12), OtherEngines()
     )
     same = {row["name"].removesuffix(" on PackedLinear"): row["identical"] for row in figures["peers"]}
@@ -36,7 +36,7 @@ def test_where_guesses_hold_three_levels_give_more_than_the_one_guess_of_generat
     let_agree(tmp_path, doubt=0.01)
     pair = load_pair(own_pair(str(tmp_path)))
     settings = Settings("Once upon", ("vanilla", "mtp"), max_new_tokens=24)
-    figures = bench.run(pair, ["Once upon"], settings, OtherEngines())
+    figures = bench.race_prompts(pair, ["Once upon"], settings, OtherEngines())
     found = {row["name"].removesuffix(" on PackedLinear"): row for row in figures["peers"]}
     assert found["mtp"]["tau"] > 3 and 1.5 < found["generate() MTP"]["tau"] <= 2
     assert all(row["identical"] for row in found.values())

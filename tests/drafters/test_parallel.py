@@ -37,7 +37,7 @@ def batch(target):
 def test_slicing_the_mask_equals_building_it():
     for stream, anchors in ((9, 9), (9, 4), (3, 1)):
         view = parallel.mask_of(stream, anchors, DEPTH, longest=12)
-        assert view.untyped_storage().data_ptr() == parallel.whole_mask(12, DEPTH).untyped_storage().data_ptr()
+        assert view.untyped_storage().data_ptr() == parallel.build_whole_mask(12, DEPTH).untyped_storage().data_ptr()
         entries = [(a, 0) for a in range(stream)]
         entries += [(a, s) for a in range(stream - 1, stream - anchors - 1, -1) for s in range(1, DEPTH)]
         naive = [[(e == 0 and b <= a) or (e > 0 and a == b and e <= s) for b, e in entries] for a, s in entries]

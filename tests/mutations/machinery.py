@@ -314,7 +314,7 @@ MACHINERY = [
         "lab/study/",
         (
             "the mean alone confirms",
-            "command.py::lacking",
+            "command.py::describe_lack",
             "found.low <= 1",
             "found.ratio <= 1",
             "lab/test_study.py::test_a_gain_of_the_mean_alone_confirms_nothing",
@@ -322,7 +322,7 @@ MACHINERY = [
         ),
         (
             "prompts compared with others",
-            "command.py::gain",
+            "command.py::compute_gain",
             "zip(more, than, strict=True)",
             "zip(more, than[1:] + than[:1], strict=True)",
             "lab/test_study.py::test_prompts_are_compared_with_themselves",
@@ -330,7 +330,7 @@ MACHINERY = [
         ),
         (
             "one rule for all names",
-            "counts.py::judged",
+            "counts.py::count_rules",
             "ACCEPTANCES[rule]",
             "ACCEPTANCES[rules[0]]",
             "lab/test_study.py::test_two_rules_judge_the_same_trees_and_a_rule_beside_itself_shows_no_gain",
@@ -338,7 +338,7 @@ MACHINERY = [
         ),
         (
             "memory counted as none",
-            "counts.py::Counting.of_system",
+            "counts.py::CountCache.counts_of_system",
             "(name, temperature, repeated, memory, constraint)",
             "(name, temperature, repeated, constraint)",
             "lab/test_study.py::test_what_two_claims_need_is_counted_once_and_memory_lasts_for_one_count",

@@ -1,6 +1,6 @@
 """FourBit: products with bitsandbytes' NF4 weights. Two numbers stand in a byte, and every `BLOCK` numbers share a factor.
 
-Source: Dettmers et al. 2023, QLoRA, section 3. `engine.forward.nf4.product_gpu` reads the packed weights once for all rows.
+Source: Dettmers et al. 2023, QLoRA, section 3. `engine.forward.nf4.product_triton` reads the packed weights once for all rows.
 """
 
 import torch

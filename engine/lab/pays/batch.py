@@ -38,7 +38,7 @@ class Request:
     alone: list[int]
 
 
-def numbers(option: str, text: str, most: int) -> list[int]:
+def parse_numbers(option: str, text: str, most: int) -> list[int]:
     """Whole numbers between 1 and `most`, separated by commas. Raises `ValueError` unless they ascend."""
     try:
         found = [int(part) for part in text.split(",")]
@@ -58,12 +58,12 @@ def texts_of(pair: LoadedPair, prompts: list[str], asked: Settings, count: int) 
         ]
 
 
-def run(pair: LoadedPair, setting: str, texts: list[Request], tokens: int) -> BatchRun:
+def run_batch(pair: LoadedPair, setting: str, texts: list[Request], tokens: int) -> BatchRun:
     """A batch of these sequences, written by the setting."""
     return drain(decode_in_steps(pair, setting, [(text.prompt, text.sampling) for text in texts], tokens), int)
 
 
-def rounded_apart(pair: LoadedPair, text: Request, other: list[int]) -> bool:
+def is_rounding_difference(pair: LoadedPair, text: Request, other: list[int]) -> bool:
     """Whether rounding explains where another text parts from plain decoding's: both tokens are near the best one there."""
     at = first_divergence(text.alone, other)
     if at is None or at == min(len(text.alone), len(other)):
@@ -82,7 +82,9 @@ def settings_for(rows: list[dict]) -> list[str]:
     return [setting for setting in dict.fromkeys((best, "auto")) if setting in {row["setting"] for row in able}]
 
 
-def curve(pair: LoadedPair, prompts: list[str], settings: list[str], sizes: list[int], asked: Settings) -> dict:
+def measure_batch_curve(
+    pair: LoadedPair, prompts: list[str], settings: list[str], sizes: list[int], asked: Settings
+) -> dict:
     """Tokens a second of plain decoding and of every setting at every size that fits."""
     tokens = asked.max_new_tokens
     rows = min(pair.context, max(len(encode_prompt(pair, prompt)) for prompt in prompts) + tokens) + LARGEST_TREE
@@ -94,7 +96,7 @@ def curve(pair: LoadedPair, prompts: list[str], settings: list[str], sizes: list
         (size, again, lane) for size in sizes for again in range(REPEATS + 1) for lane in rotate_names(lanes, again)
     ]
     for size, again, lane in tqdm(work, desc="batches", unit="run"):
-        found = run(pair, lane, texts[:size], tokens if again else min(WARM_UP_TOKENS, tokens))
+        found = run_batch(pair, lane, texts[:size], tokens if again else min(WARM_UP_TOKENS, tokens))
         by_size[size][lane] += [found] if again else []
     return {
         "repeats": REPEATS,
@@ -102,20 +104,23 @@ def curve(pair: LoadedPair, prompts: list[str], settings: list[str], sizes: list
         "prompts": len(prompts),
         "cycled": max(sizes, default=0) > len(prompts),
         "settings": [
-            {"setting": setting} | of_setting([point(pair, size, by_size[size], setting, texts) for size in sizes])
+            {"setting": setting}
+            | summarise_setting([build_point(pair, size, by_size[size], setting, texts) for size in sizes])
             for setting in settings
         ],
         "refused": refused,
     }
 
 
-def of_setting(points: list[dict]) -> dict:
+def summarise_setting(points: list[dict]) -> dict:
     """A setting's points, and the first size at which it is slower than plain decoding, None when there is none."""
     crossing = next((each["batch"] for each in points if each["speedup"] < 1), None)
     return {"points": points, "crossing": crossing}
 
 
-def point(pair: LoadedPair, size: int, some: dict[str, list[BatchRun]], setting: str, texts: list[Request]) -> dict:
+def build_point(
+    pair: LoadedPair, size: int, some: dict[str, list[BatchRun]], setting: str, texts: list[Request]
+) -> dict:
     """A setting's figures at one size: of each side the run of the median speed counts, and `disturbed` is about it.
 
     `unlike` counts sequences with another text than alone, on either side and in any run; `near_ties` those that rounding explains.
@@ -125,7 +130,7 @@ def point(pair: LoadedPair, size: int, some: dict[str, list[BatchRun]], setting:
     for each in some[BASELINE] + some[setting]:
         for number, (text, written) in enumerate(zip(texts, each.texts, strict=False)):
             if written != text.alone:
-                unlike[number] = rounded_apart(pair, text, written) and unlike.get(number, True)
+                unlike[number] = is_rounding_difference(pair, text, written) and unlike.get(number, True)
     return {
         "batch": size,
         "plain_tokens_per_s": plain.speed,
@@ -135,11 +140,12 @@ def point(pair: LoadedPair, size: int, some: dict[str, list[BatchRun]], setting:
         "identical": not unlike,
         "unlike": len(unlike),
         "near_ties": sum(unlike.values()),
-        "disturbed": disturbed(BASELINE, plain, some[BASELINE]) or disturbed(setting, mine, some[setting]),
+        "disturbed": describe_disturbance(BASELINE, plain, some[BASELINE])
+        or describe_disturbance(setting, mine, some[setting]),
     }
 
 
-def disturbed(setting: str, run: BatchRun, runs: list[BatchRun]) -> str:
+def describe_disturbance(setting: str, run: BatchRun, runs: list[BatchRun]) -> str:
     """Why the clocks of the run that counts cannot be what it costs, "" where nothing disturbed them."""
     return describe_batch_disturbance(
         setting, run.steps, [each.steps for each in runs], run.waited > BUSY * run.seconds

@@ -14,7 +14,7 @@ import torch
 from transformers import PreTrainedModel
 
 from engine.forward.session import tapped_layers
-from engine.lab.train.features import OwnLabels, TrainingBatch, accuracy, frequent, soft_cross_entropy
+from engine.lab.train.features import OwnLabels, TrainingBatch, accuracy, most_frequent_tokens, soft_cross_entropy
 from engine.lab.train.width import start_for
 from engine.nets import NetConfig, formats
 from engine.nets.dflash import DFlash
@@ -26,7 +26,7 @@ LR, BATCH = 4e-3, 8
 ANCHORS = 32  # blocks a row in a step
 
 
-def described(target: PreTrainedModel, config: NetConfig) -> tuple[dict[str, Any], dict[str, Any]]:
+def published_config_of(target: PreTrainedModel, config: NetConfig) -> tuple[dict[str, Any], dict[str, Any]]:
     """What a published config says of the layers, and of the block: the layers that it reads, and the end of a text as its mask."""
     layers, end = target.config.num_hidden_layers, target.config.eos_token_id
     said = {"model_type": "qwen3", **config.in_transformers(), "rms_norm_eps": 1e-6, "num_target_layers": layers}
@@ -41,7 +41,7 @@ def described(target: PreTrainedModel, config: NetConfig) -> tuple[dict[str, Any
     return said, block
 
 
-def untrained(
+def build_untrained(
     form: ModuleType,
     kind: type[DFlash],
     target: PreTrainedModel,
@@ -58,7 +58,7 @@ def untrained(
     sizes = form.sizes_of(Path("the recipe"), said, wide, target.config.num_hidden_layers)
     vocabulary = torch.arange(config.vocab)
     if config.own_vocab and ids is not None:
-        vocabulary = frequent(ids, config.own_vocab, config.vocab)
+        vocabulary = most_frequent_tokens(ids, config.own_vocab, config.vocab)
         head = head[vocabulary.to(head.device)]
     net = kind(sizes, embedding, head, vocabulary, said)
     net.norm.weight.data.copy_(norm)
@@ -67,9 +67,9 @@ def untrained(
 
 def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor | None = None) -> DFlash:
     """An untrained net for this target, in z-lab's form."""
-    said, block = described(target, config)
+    said, block = published_config_of(target, config)
     said |= {"architectures": ["DFlashDraftModel"], "block_size": config.depth + 1, "dflash_config": block}
-    return untrained(formats.dflash, DFlash, target, config, said, ids)
+    return build_untrained(formats.dflash, DFlash, target, config, said, ids)
 
 
 def states(net: DFlash, batch: TrainingBatch, anchors: torch.Tensor) -> torch.Tensor:

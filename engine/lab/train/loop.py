@@ -85,12 +85,12 @@ def optimizers_for(model: torch.nn.Module, lr: float, decay: float = DECAY) -> l
     return [Muon(hidden, lr=lr, weight_decay=decay), torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=0.01)]
 
 
-def log_of(work: Path, name: str) -> Path:
+def curve_file_of(work: Path, name: str) -> Path:
     """The file of the run's curve: a line of JSON for every validation."""
     return work / f"{name}.log.jsonl"
 
 
-def rate(share: float, step: int) -> float:
+def learning_rate_factor(share: float, step: int) -> float:
     """Learning-rate factor: linear warm-up, and linear to 5 % as this `share` of the budget is spent."""
     return min(1.0, max((step + 1) / WARM_UP_STEPS, share / WARM_UP_SHARE)) * (1.0 - 0.95 * share)
 
@@ -115,7 +115,7 @@ def train(
     """
     optimizers = optimizers_for(model, lr, decay)
     rates = [group["lr"] for optimizer in optimizers for group in optimizer.param_groups]
-    checkpoint, log = work / f"{name}.pt", log_of(work, name)
+    checkpoint, log = work / f"{name}.pt", curve_file_of(work, name)
     step, seen, spent = 0, 0, 0.0
     if checkpoint.exists():
         state = torch.load(checkpoint, map_location=next(model.parameters()).device)
@@ -130,7 +130,7 @@ def train(
     saved_at, last, share, shown = spent, time.perf_counter(), budget.share(spent, seen), 0.0
     while share < 1.0:
         for group, base in zip(groups, rates, strict=True):
-            group["lr"] = base * rate(share, step)
+            group["lr"] = base * learning_rate_factor(share, step)
         with products:
             loss, tokens = loss_of(step, share)
         loss.backward()

@@ -10,8 +10,8 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from engine.lab.train.data import corpora, documents
-from engine.lab.train.distill import DRAFT_SHAPES, agreement, distill
+from engine.lab.train.data import load_corpora, load_documents
+from engine.lab.train.distill import DRAFT_SHAPES, distill, measure_agreement
 from engine.lab.train.features import Observer
 from engine.lab.train.loop import Budget
 from engine.lab.train.pretrain import LONG_ROW, pretrain, validation_loss
@@ -69,7 +69,7 @@ def train_draft(options: argparse.Namespace) -> None:
     tokenizer, _ = load_tokenizer_and_config(checkpoint)
     target = load_model(checkpoint, torch.device(options.device), torch.float32)
     spent, shape = Budget(options.minutes), DRAFT_SHAPES[options.size]
-    texts = corpora(options.data, work, tokenizer)
+    texts = load_corpora(options.data, work, tokenizer)
     ship(distill(target, *texts, work, spent, options.own_rows, shape, bf16=options.bf16), tokenizer, options.out)
 
 
@@ -79,10 +79,10 @@ def train_pair(options: argparse.Namespace) -> None:
     if given := options.start or options.tokenizer:
         AutoTokenizer.from_pretrained(given).save_pretrained(work / "tokenizer")
     elif not (work / "tokenizer").exists():
-        everything = [text for domain in documents(options.data).values() for text in domain]
+        everything = [text for domain in load_documents(options.data).values() for text in domain]
         train_tokenizer(everything).save_pretrained(work / "tokenizer")
     tokenizer = AutoTokenizer.from_pretrained(work / "tokenizer")
-    corpus, held_out = corpora(options.data, work, tokenizer)
+    corpus, held_out = load_corpora(options.data, work, tokenizer)
     print({domain: f"{len(stream):,} tokens" for domain, stream in corpus.streams.items()})
     target = pretrain(corpus, held_out, work, options, len(tokenizer))
     ship(target, tokenizer, options.out / "target", options.eight_bits)
@@ -96,6 +96,6 @@ def train_pair(options: argparse.Namespace) -> None:
     figures = {
         "loss": validation_loss(target, held_out),
         "loss at 1,024 tokens": validation_loss(target, held_out, LONG_ROW, rows=8),
-        "draft agreement": agreement(draft, Observer(target), held_out),
+        "draft agreement": measure_agreement(draft, Observer(target), held_out),
     }
     print(json.dumps(figures))

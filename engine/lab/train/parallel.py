@@ -32,7 +32,7 @@ def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor | None =
 
 
 @lru_cache(maxsize=2)
-def whole_mask(length: int, depth: int) -> torch.Tensor:
+def build_whole_mask(length: int, depth: int) -> torch.Tensor:
     """bool `[length * depth] * 2`: who may attend to whom among `length` stream entries and all their slots.
 
     The stream comes first, in order; behind it the anchors' slots, the last anchor's first. What an anchor sees depends only on its
@@ -45,9 +45,9 @@ def whole_mask(length: int, depth: int) -> torch.Tensor:
 
 
 def mask_of(stream: int, anchors: int, depth: int, longest: int) -> torch.Tensor:
-    """The mask of `stream` entries and the slots of the last `anchors` of them: a view of `whole_mask(longest, depth)`."""
+    """The mask of `stream` entries and the slots of the last `anchors` of them: a view of `build_whole_mask(longest, depth)`."""
     inside = slice(longest - stream, longest + anchors * (depth - 1))
-    return whole_mask(longest, depth)[inside, inside]
+    return build_whole_mask(longest, depth)[inside, inside]
 
 
 def states(net: Parallel, batch: TrainingBatch, start: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:

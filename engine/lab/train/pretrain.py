@@ -30,7 +30,7 @@ SHORT_ROW, LONG_ROW = 256, 1024
 UNEVEN = 0.5  # spread of the shares in which a weight is shared out, beside their mean
 
 
-def llama(hidden: int, layers: int, heads: int, mlp: int, vocab_size: int) -> LlamaForCausalLM:
+def build_llama(hidden: int, layers: int, heads: int, mlp: int, vocab_size: int) -> LlamaForCausalLM:
     return LlamaForCausalLM(
         LlamaConfig(
             hidden_size=hidden, num_hidden_layers=layers, num_attention_heads=heads, num_key_value_heads=heads,
@@ -40,7 +40,7 @@ def llama(hidden: int, layers: int, heads: int, mlp: int, vocab_size: int) -> Ll
     )  # fmt: skip
 
 
-def shared_out(weight: torch.Tensor, copies: int, draws: torch.Generator) -> torch.Tensor:
+def repeat_columns(weight: torch.Tensor, copies: int, draws: torch.Generator) -> torch.Tensor:
     """`[out, in]` to `[out, copies * in]`: on an input that stands `copies` times, the new weight gives what `weight` gives."""
     shares = torch.full((copies, *weight.shape), 1 / copies)
     shares += UNEVEN * torch.empty_like(shares).normal_(generator=draws) / copies
@@ -70,7 +70,7 @@ def grow(small: LlamaForCausalLM, large: LlamaForCausalLM) -> None:
     draws = seeded("shares of grown weights")
 
     def shared(weight: torch.Tensor) -> torch.Tensor:
-        return shared_out(weight, copies, draws)
+        return repeat_columns(weight, copies, draws)
 
     # Which neuron of the small MLP each neuron of the large one copies, and how many copies it has
     source = torch.arange(many.intermediate_size) % few.intermediate_size
@@ -114,7 +114,7 @@ def pretrain(corpus: Corpus, held_out: Corpus, work: Path, options: Namespace, v
     `options.dropout` is the share of numbers that is left out of what a layer adds to the stream.
     """
     torch.manual_seed(0)
-    model = llama(*SIZES[options.size], vocab).to(options.device)
+    model = build_llama(*SIZES[options.size], vocab).to(options.device)
     if options.start:
         grow(load_model(Checkpoint(str(options.start)), torch.device("cpu"), torch.float32), model)
     for layer in model.model.layers if options.dropout else ():

@@ -32,15 +32,15 @@ def main(options: Namespace) -> dict | None:
         )
     options.device = str(checked_device(options.device, TRAINED_ON))
     if learned:
-        options.curve = curve_place(options)
-    options.out = place(options)
+        options.curve = curve_file_of(options)
+    options.out = output_folder_of(options)
     if learned and options.prompts:
         return train_first(options)
     {"pair": train_pair, "draft": train_draft}.get(options.recipe, train_learned)(options)
     return None
 
 
-def place(options: Namespace) -> Path:
+def output_folder_of(options: Namespace) -> Path:
     """The folder that the recipe writes to. Raises `ValueError` where none is given for a pair that the repository does not ship."""
     if options.recipe == "pair":
         folders = {size: MODELS / name for name, size in EMBEDDED.items()}
@@ -49,16 +49,16 @@ def place(options: Namespace) -> Path:
         return choose_output_path(options.out, MODELS / options.pair / "draft", options.pair)
     if options.target:
         return options.out or DRAFTERS / short_name(options.target)
-    return options.out or (MODELS / options.pair / "drafters" if shipped(options) else DRAFTERS / options.pair)
+    return options.out or (MODELS / options.pair / "drafters" if is_shipped(options) else DRAFTERS / options.pair)
 
 
-def curve_place(options: Namespace) -> Path | None:
+def curve_file_of(options: Namespace) -> Path | None:
     """The file of the training curve: among the repository's for a drafter that it ships, else None, for the drafter's own folder."""
-    if options.out or options.target or not shipped(options):
+    if options.out or options.target or not is_shipped(options):
         return None
     return ASSETS / "results" / "training" / options.pair / f"{options.recipe}.jsonl"
 
 
-def shipped(options: Namespace) -> bool:
+def is_shipped(options: Namespace) -> bool:
     """Whether the repository holds models of the pair."""
     return (MODELS / options.pair).is_dir()

@@ -38,7 +38,7 @@ class Writer:
         """int64 `[B, ROW]`, which begins with `prompts [B, n]`. The same `key` gives the same rows on one machine."""
         if self.runner:
             with self.runner.undisturbed():
-                return together(self.runner, prompts.tolist(), temperature, seeded("own text", key))
+                return write_with_runner(self.runner, prompts.tolist(), temperature, seeded("own text", key))
         kept, self.target.generation_config = self.target.generation_config, GenerationConfig(max_length=ROW)
         torch.manual_seed(key)
         prompts = prompts.to(self.target.device)
@@ -55,7 +55,7 @@ class Writer:
         return written.cpu()
 
 
-def together(
+def write_with_runner(
     runner: Runner,
     prompts: list[list[int]],
     temperature: float,
@@ -90,7 +90,9 @@ def together(
     return torch.tensor(rows)
 
 
-def own_text(target: PreTrainedModel, corpus: Corpus, work: Path, rows: int, batch: int | None = None) -> np.ndarray:
+def write_own_text(
+    target: PreTrainedModel, corpus: Corpus, work: Path, rows: int, batch: int | None = None
+) -> np.ndarray:
     """`[rows, ROW]` ids that the target wrote after short prompts, `batch` at once. `work/own.npy` keeps them to resume from."""
     count, write = batch or AT_ONCE[target.device.type], Writer(target)
 
@@ -101,10 +103,10 @@ def own_text(target: PreTrainedModel, corpus: Corpus, work: Path, rows: int, bat
         temperature = TEMPERATURES[rng.integers(len(TEMPERATURES))]
         return write(torch.from_numpy(corpus.rows(domain, length, now, rng)).long(), temperature, done)
 
-    return kept(work / "own.npy", rows, more)
+    return load_or_write_rows(work / "own.npy", rows, more)
 
 
-def kept(path: Path, rows: int, more: Callable[[int], torch.Tensor]) -> np.ndarray:
+def load_or_write_rows(path: Path, rows: int, more: Callable[[int], torch.Tensor]) -> np.ndarray:
     """At least `rows` rows of ids, those of the file first. `more` writes some behind so many, which the file then keeps too."""
     done = np.load(path) if path.exists() else np.zeros((0, ROW), dtype=np.int32)
     with tqdm(total=rows, initial=len(done), desc="own text", unit="row") as bar:

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from engine.forward.runner import Runner
 from engine.lab.pays import drafter, followed
-from engine.lab.pays.drafter import Training, diagnosis, trained_context
+from engine.lab.pays.drafter import Training, diagnose_drafter, trained_context
 from engine.lab.pays.followed import texts_of
 from engine.measure.options import CURVE, load_held_out_prompts
 from engine.measure.prompts import Prompt
@@ -52,7 +52,7 @@ def examined(pair, texts, monkeypatch):
     def visit(folder, pair=pair, texts=texts):
         monkeypatch.setattr(drafter, "texts_of", lambda *_: texts)
         net, trained = net_in(folder, pair.target.model), trained_context(folder, pair.context)
-        found = diagnosis(pair, net, PROMPTS, trained, Training.of(folder))
+        found = diagnose_drafter(pair, net, PROMPTS, trained, Training.of(folder))
         assert found["sentence"].endswith(".") and json.loads(json.dumps(found)) == found
         return found
 

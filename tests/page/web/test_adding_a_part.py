@@ -140,9 +140,9 @@ def test_the_grand_prix_and_the_lab_name_a_new_system():
 def test_the_bench_lists_and_races_new_parts(pair, capsys):
     run("bench", "--list")
     assert f"{NAMED:<18}same tokens         echoing comb" in capsys.readouterr().out.splitlines()
-    figures = bench.run(pair, [TEXT], Settings(TEXT, (NAMED, MIX), max_new_tokens=12))
+    figures = bench.race_prompts(pair, [TEXT], Settings(TEXT, (NAMED, MIX), max_new_tokens=12))
     assert [(row["name"], row["identical"]) for row in figures["systems"]] == [(NAMED, True), (MIX, True)]
-    assert NAMED in bench.table(figures)
+    assert NAMED in bench.format_table(figures)
 
 
 def test_the_page_says_of_new_parts_what_their_classes_say(pair):
