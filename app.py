@@ -29,7 +29,7 @@ from engine.measure.options import (
     remote_of_options,
 )
 from engine.models.gguf.files import is_gguf
-from engine.models.pairs import EMBEDDED, OFFERED, PAIRS, QUANTISATIONS, LoadedPair, Pair, is_here, one_of
+from engine.models.pairs import EMBEDDED, OFFERED, PAIRS, QUANTISATIONS, LoadedPair, Pair, is_here, validate_choice
 from engine.page.screens.heap import share_arenas
 from engine.page.views import standalone
 from engine.page.web import import_gradio
@@ -62,15 +62,15 @@ def main() -> None:
         if options.spread == "matrices":
             instead = "the page is served by one. Use --spread layers."
             raise ValueError(f"--spread matrices needs several processes, and {instead}")
-        kept = kept and one_of(QUANTISATIONS, kept, "quantisation")
+        kept = kept and validate_choice(QUANTISATIONS, kept, "quantisation")
         how = {"quantisation": kept, "spread": options.spread, "device": options.device}
         remote, ways = remote_of_options(options), chat_options_of(options)
 
     def suits(tokenizer: "PreTrainedTokenizerBase") -> None:
         """Raises `ValueError` where the pair's template cannot do what is asked of it."""
-        from engine.models.chat import refuse_ways  # imports transformers
+        from engine.models.chat import refuse_template_options  # imports transformers
 
-        refuse_ways(tokenizer, pair.title, **ways)
+        refuse_template_options(tokenizer, pair.title, **ways)
 
     def as_served(own: LoadedPair) -> LoadedPair:
         served = replace(own, remote=remote, raw=options.raw)
@@ -157,7 +157,7 @@ def go_live(
     """
     gc.disable()  # the imports make millions of objects, and few of them are garbage
     # What takes seconds to import is imported behind the opening page
-    from engine.models.loading import checked_files, load
+    from engine.models.loading import load, validate_files
     from engine.page.screens.device import DEVICE
     from engine.page.screens.readiness import Readiness, append_compile_count
 
@@ -181,7 +181,7 @@ def go_live(
     reading = read_apart(unread)
     with refused_by_sentence():
         if another and not unread:  # what its small files say is refused before anything is made ready
-            suits(checked_files(pair, **how)[0])
+            suits(validate_files(pair, **how)[0])
         ready = opened(load(PAIRS["small"] if another else pair, how["device"]))
     names = names_beside(pair, how)
     small = beside("small", how, as_served) if "small" in names else None
@@ -203,7 +203,7 @@ def go_live(
             process.wait()
         with refused_by_sentence():
             if unread:
-                suits(checked_files(pair, **how)[0])
+                suits(validate_files(pair, **how)[0])
             ready = opened(load(pair, **how, tell=hear))
         served.pair = ready.pair
 
@@ -261,7 +261,7 @@ def names_beside(pair: Pair, how: dict[str, str]) -> list[str]:
     if pair.name != "embedded" or how | AS_FILED != how:
         return []
     with refused_by_sentence():
-        named = [one_of(OFFERED, name, "pair in TREERACE_OFFER") for name in OFFER.split(",") if name]
+        named = [validate_choice(OFFERED, name, "pair in TREERACE_OFFER") for name in OFFER.split(",") if name]
     return [name for name in named if name != pair.name and is_here(PAIRS[name])]
 
 

@@ -29,7 +29,7 @@ from engine.decode import decode
 from engine.forward.devices import noise_place
 from engine.forward.llama_eight_bit import eight_bits_pay
 from engine.forward.runner import Runner
-from engine.models.constraint import compiled
+from engine.models.constraint import compile_constraint
 from engine.models.loading import DTYPES, hardware_name
 from engine.models.pairs import LoadedPair, Pair
 from engine.models.refusals import attention_of, draft_obstacle, obstacle
@@ -137,7 +137,7 @@ def treerace(
     if constraint:
         if constraint_tokenizer is None:
             raise ValueError("A constraint is about text: give the model's tokenizer as constraint_tokenizer.")
-        bound = compiled(constraint_tokenizer, pair.target.vocab, stops, constraint)
+        bound = compile_constraint(constraint_tokenizer, pair.target.vocab, stops, constraint)
         sampling = replace(sampling, constraint=bound)
     chosen = find(system or ("tree" if draft is not None else "lookup"))
     shape = {

@@ -13,7 +13,7 @@ from engine.contracts import Drafter
 from engine.custom_generate import treerace
 from engine.decode import decode
 from engine.lab.pays.doctor import run_of_lane
-from engine.models.constraint import GUESSES, compiled, constraint_of
+from engine.models.constraint import GUESSES, compile_constraint, constraint_of
 from engine.page.screens.break_distance import measure_break
 from engine.race import Race, Settings
 from engine.record.constraint import validate_constraint
@@ -207,7 +207,7 @@ def test_a_constraint_is_compiled_once(pair):
     assert constraint_of(pair, NAMES) is constraint_of(pair, NAMES)
     assert constraint_of(pair, "") is None
     with pytest.raises(ValueError, match="needs a stop token"):
-        compiled(pair.tokenizer, 256, frozenset(), NAMES)
+        compile_constraint(pair.tokenizer, 256, frozenset(), NAMES)
 
 
 def test_a_break_of_the_constraint_needs_one_and_then_leaves_it(pair):

@@ -14,7 +14,7 @@ from engine.batch import decode_together
 from engine.drafters import DRAFTERS
 from engine.measure import peers
 from engine.models.loading import load_pair
-from engine.models.pairs import own_pair
+from engine.models.pairs import build_pair
 from engine.nets import load_nets
 from engine.policies import POLICIES
 from engine.race import Race, Settings
@@ -48,7 +48,7 @@ def loaded(files):
     @cache
     def of(name: str):
         target, own = files(name)
-        given = own_pair(str(target), drafters=str(own.parent if name == "groups" else own))
+        given = build_pair(str(target), drafters=str(own.parent if name == "groups" else own))
         return replace(load_pair(given, "cpu"), stop_ids=frozenset())
 
     return of
@@ -166,7 +166,7 @@ def test_the_texts_are_those_of_generate_and_generate_with_the_assistant_is_a_pe
 
 
 def test_a_gemma_without_its_assistant_says_where_to_name_it(files):
-    pair = load_pair(own_pair(str(files("plain")[0])), "cpu")
+    pair = load_pair(build_pair(str(files("plain")[0])), "cpu")
     with pytest.raises(ValueError, match="checkpoint of its own: give its folder as --drafter"):
         DRAFTERS["mtp"](pair, 64)
 
@@ -186,7 +186,7 @@ def changed(files, tmp_path, name: str, change=lambda _: None, **config):
         inner = said if key in said else said["text_config"]
         inner[key] = value
     (copy / "config.json").write_text(json.dumps(said))
-    return load_pair(own_pair(str(target), drafters=str(copy)), "cpu")
+    return load_pair(build_pair(str(target), drafters=str(copy)), "cpu")
 
 
 ORDER = "masked_embedding.token_ordering"
@@ -236,7 +236,7 @@ def test_a_setting_that_transformers_does_not_read_is_refused_by_name(files, tmp
     said = json.loads((copy / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps(said | {"attention_sink_bias": True}))
     with pytest.raises(ValueError, match=r"sets attention_sink_bias to True in config\.json"):
-        load_pair(own_pair(str(target), drafters=str(copy)), "cpu")
+        load_pair(build_pair(str(target), drafters=str(copy)), "cpu")
 
 
 def test_it_reads_the_cache_of_no_other_family(files, tmp_path):

@@ -15,7 +15,7 @@ from engine.forward.runner import Runner
 from engine.forward.sizes import head_dim_of
 from engine.kernels import rounded as rounded_products
 from engine.kernels import stored
-from engine.models.quantising import in_eight_bits
+from engine.models.quantising import round_to_eight_bits
 from engine.target import Target
 from helpers.families import MODELS, over, random_model
 from helpers.pairs import tiny_llama
@@ -38,7 +38,7 @@ TYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "
 def rounded(name: str, dtype: torch.dtype):
     """A random model whose weights that type holds exactly, in float32 or in eight bits."""
     if dtype == torch.int8:
-        return in_eight_bits(random_model(name.removesuffix(" in 8 bits")))
+        return round_to_eight_bits(random_model(name.removesuffix(" in 8 bits")))
     model = random_model(name).to(dtype).float()
     if dtype == torch.bfloat16:
         for parameter in model.parameters():

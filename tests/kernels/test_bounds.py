@@ -13,7 +13,7 @@ import torch
 from engine.forward import llama_compiled
 from engine.forward.batch import Asked, Batch
 from engine.forward.llama_compiled import CompiledLlama
-from engine.models.quantising import in_eight_bits
+from engine.models.quantising import round_to_eight_bits
 from engine.target import Target
 from helpers.families import over, random_model
 from helpers.trees import random_tree
@@ -21,7 +21,7 @@ from helpers.trees import random_tree
 rng = random.Random(0)
 
 def forwards():
-    for model in (random_model("llama, biases, tied"), in_eight_bits(random_model("qwen3"))):
+    for model in (random_model("llama, biases, tied"), round_to_eight_bits(random_model("qwen3"))):
         runner = over(CompiledLlama(model, 2), model)
         for size in (1, 2, 7, 33, 40):
             target = Target(runner, 140, features=True)

@@ -92,14 +92,14 @@ if failure is not None and lacks_memory(failure):
         (
             "drafters take no memory",
             "models/memory.py::refuse_too_large",
-            "needed(target, device, dtype, quantisation).total() + drafting + nets",
-            "needed(target, device, dtype, quantisation).total() + drafting",
+            "count_needed_bytes(target, device, dtype, quantisation).total() + drafting + nets",
+            "count_needed_bytes(target, device, dtype, quantisation).total() + drafting",
             "models/test_memory_needed.py::test_learned_drafters_count_as_they_lie_in_memory",
             "figures",
         ),
         (
             "caches are counted as long as the text",
-            "models/memory.py::needed",
+            "models/memory.py::count_needed_bytes",
             "static_capacity(tokens)",
             "tokens",
             "models/test_memory_needed.py::test_a_real_size_is_counted_without_its_memory",

@@ -248,7 +248,7 @@ MACHINERY = [
         ),
         (
             "a race that is run again copies itself",
-            "earlier_texts.py::Memory.others",
+            "earlier_texts.py::TextMemory.others",
             "[answer for key, answer in self.answers.items() if key != tuple(prompt)]",
             "[answer for key, answer in self.answers.items()]",
             "drafters/test_suffix.py::test_a_memory_never_hands_an_answer_to_its_own_prompt",

@@ -6,7 +6,7 @@ import pytest
 
 from engine.acceptance import ACCEPTANCES
 from engine.models.loading import load_pair
-from engine.models.pairs import own_pair
+from engine.models.pairs import build_pair
 from engine.policies import POLICIES
 from engine.race import Race, Settings
 from engine.record.calibration import Calibration
@@ -24,7 +24,7 @@ def pair(tmp_path_factory):
     folder = tmp_path_factory.mktemp("mtp")
     write(folder, "GLM-4 MoE", 2)
     measured = Calibration(ranks={"medusa": [[0.5, 0.2], [0.4, 0.2], [0.3, 0.1]]})  # which the sparse tree asks for
-    return replace(load_pair(own_pair(str(folder)), device="cpu"), stop_ids=frozenset(), calibration=measured)
+    return replace(load_pair(build_pair(str(folder)), device="cpu"), stop_ids=frozenset(), calibration=measured)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])

@@ -45,7 +45,7 @@ from engine.measure.prompts import read_prompts
 from engine.measure.racing import drain, race_undisturbed, reason_against, settings_of_options
 from engine.measure.verdict import compute_ratios
 from engine.measure.ways import Way, Written, align_token_counts, rotate_names, time_way, warm_up_ways
-from engine.models.earlier_texts import Memory
+from engine.models.earlier_texts import TextMemory
 from engine.models.pairs import LoadedPair
 from engine.race import SHAPE, Settings
 from engine.record.disturbance import describe_repeated_disturbance
@@ -302,7 +302,7 @@ def main(options: Namespace) -> dict | None:
         named = select_runnable(pair, named)
     if assumed is not None:
         return print_estimates(pair, named or ["tree", "chain"], shape_of_settings(asked), assumed)
-    pair = replace(pair, memory=Memory()) if options.memory else pair
+    pair = replace(pair, memory=TextMemory()) if options.memory else pair
     if not named:
         named = (
             [name for name in BESIDE_PEERS if not reason_against(pair, SYSTEMS[name])] if options.peers else ["tree"]

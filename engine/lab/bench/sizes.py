@@ -31,7 +31,7 @@ from engine.kernels.sharing import usable_cores
 from engine.kernels.stored import Entering, Stored, block_product, enter_product
 from engine.lab.train.pretrain import build_llama
 from engine.models.loading import hardware_name
-from engine.models.quantising import in_eight_bits
+from engine.models.quantising import round_to_eight_bits
 from engine.rounds.timing import binary, interleaved
 from engine.target import Target
 from engine.tree import LARGEST_TREE
@@ -147,7 +147,7 @@ def measure_forwards(
 def random_model(name: str, kind: torch.dtype) -> PreTrainedModel:
     """A random Llama of this size, whose weights are stored so."""
     model = build_llama(*SIZES[name], VOCAB).to(torch.float16 if kind == torch.int8 else kind).float()
-    return in_eight_bits(model) if kind == torch.int8 else model.eval()
+    return round_to_eight_bits(model) if kind == torch.int8 else model.eval()
 
 
 def measure_prefills(sizes: list[str], contexts: list[int], repeats: int) -> Iterator[dict[str, object]]:

@@ -34,7 +34,7 @@ from engine.lab.gpu.costs import (
 )
 from engine.lab.gpu.grown import DRAFTS, TARGET, build_grown_pair
 from engine.measure.options import first_prompts, validate_output_path
-from engine.models.loading import checked_device, hardware_name, load_pair
+from engine.models.loading import hardware_name, load_pair, validate_device
 from engine.models.pairs import PAIRS, LoadedPair
 from engine.race import Settings
 
@@ -190,7 +190,7 @@ def measure_all(report: Report, device: torch.device, workload: Workload) -> Non
 def main(options: Namespace) -> None:
     if not torch.cuda.is_available():
         raise ValueError("There is no CUDA GPU here, so there is nothing to measure. Run it on a machine that has one.")
-    device = checked_device("cuda")
+    device = validate_device("cuda")
     name = re.sub(r"[^a-z0-9]+", "-", hardware_name(device).lower()).strip("-")
     report = Report(validate_output_path(options.out or RESULTS / f"gpu-{name}.json"))
     measure_all(report, device, QUICK if options.quick else Workload())

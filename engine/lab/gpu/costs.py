@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 from engine.forward.runner import Runner
 from engine.forward.session import Session
 from engine.forward.session_gpu import Buckets
-from engine.models.memory import GIB, empty_model
+from engine.models.memory import GIB, build_empty_model
 from engine.models.quantising import replace_linear
 from engine.rounds.timing import binary, interleaved
 from engine.tree import DraftTree
@@ -38,7 +38,7 @@ SHAPES = {  # those of Llama 3.2 1B, Llama 3.1 8B and Qwen 2.5 14B
 
 def count_parameters(config: LlamaConfig) -> int:
     """Weights in all, the norms left out."""
-    model = empty_model(config, torch.bfloat16, "none")
+    model = build_empty_model(config, torch.bfloat16, "none")
     return sum(each.numel() for each in model.parameters() if each.ndim > 1)
 
 

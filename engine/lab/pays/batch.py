@@ -15,7 +15,7 @@ from engine.lab.pays.rounding import threshold
 from engine.measure.curves.batches import BatchRun, decode_in_steps, sequences_of
 from engine.measure.racing import drain
 from engine.measure.ways import decode_plainly, iterate_rounds, rotate_names
-from engine.models.cache_memory import too_large
+from engine.models.cache_memory import describe_excess_size
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, Settings, encode_prompt
 from engine.record.disturbance import BUSY, describe_batch_disturbance
@@ -88,7 +88,7 @@ def measure_batch_curve(
     """Tokens a second of plain decoding and of every setting at every size that fits."""
     tokens = asked.max_new_tokens
     rows = min(pair.context, max(len(encode_prompt(pair, prompt)) for prompt in prompts) + tokens) + LARGEST_TREE
-    refused = [{"batch": size, "why": why} for size in sizes if (why := too_large(pair, size, rows))]
+    refused = [{"batch": size, "why": why} for size in sizes if (why := describe_excess_size(pair, size, rows))]
     sizes = [size for size in sizes if size not in {each["batch"] for each in refused}]
     texts, lanes = texts_of(pair, prompts, asked, max(sizes, default=0)), [BASELINE, *settings]
     by_size: dict[int, dict[str, list[BatchRun]]] = {size: {lane: [] for lane in lanes} for size in sizes}

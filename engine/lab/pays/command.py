@@ -45,7 +45,7 @@ from engine.measure.peers import SAME
 from engine.measure.prompts import read_prompt_files
 from engine.measure.racing import choose_systems, count_work, drain, race_all, select_prompts, settings_of_options
 from engine.measure.report import build_report
-from engine.models.earlier_texts import Memory
+from engine.models.earlier_texts import TextMemory
 from engine.record.disturbance import describe_repeated_disturbance
 
 # Options of a pair in memory: what is raced, with which models, under which constraint; and those of a server
@@ -84,7 +84,7 @@ def judge_prompts(options: Namespace) -> dict:
     options.device = processes.choose_device(options.device)
     pair = apply_shape_option(options, load_pair_of_options(options))
     refuse_plain(pair, options.domains or "")
-    pair = replace(pair, memory=Memory()) if options.memory else pair
+    pair = replace(pair, memory=TextMemory()) if options.memory else pair
     systems = choose_systems(pair, options.systems, asked.constraint)
     raced, refused = select_prompts(pair, prompts, asked)
     texts = [prompts[index] for index in raced]

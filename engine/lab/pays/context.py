@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from engine.measure.racing import PromptResult, add_results, drain, race_undisturbed
 from engine.measure.verdict import compute_ratios, geometric_mean
-from engine.models.cache_memory import too_large
+from engine.models.cache_memory import describe_excess_size
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, Settings, encode_prompt
 from engine.record.race_file import worst_of
@@ -50,7 +50,7 @@ def reason_against_length(pair: LoadedPair, length: int, lanes: int, tokens: int
     """Why there is no race at this length, "" when there is one."""
     if length + tokens > pair.context:
         return f"{length:,} tokens of context are left out: the window holds {pair.context:,}, and {tokens} new tokens must fit too."
-    return too_large(pair, lanes, length + tokens + LARGEST_TREE)
+    return describe_excess_size(pair, lanes, length + tokens + LARGEST_TREE)
 
 
 def measure_by_length(

@@ -30,7 +30,7 @@ from engine.measure.verdict import (
     geometric_mean,
     judge_system,
 )
-from engine.models.loading import checked_device, hardware_name, load_tokenizer_and_config
+from engine.models.loading import hardware_name, load_tokenizer_and_config, validate_device
 from engine.models.pairs import PAIRS
 from engine.race import Settings
 from engine.record.trace import FAILED
@@ -281,7 +281,7 @@ def build_row(
     near = all(telling.is_this_machine(each.server) for each in arms)  # else this machine cannot know
     return {
         "row": VERSION,
-        "machine": machine or (hardware_name(checked_device(None)) if near else "not told"),
+        "machine": machine or (hardware_name(validate_device(None)) if near else "not told"),
         **guessing,
         "plain": plain | {"same_server": arms[0].server == arms[1].server},
         "temperature": asked.temperature,

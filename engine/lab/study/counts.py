@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from engine.acceptance import ACCEPTANCES
 from engine.measure.ways import iterate_rounds
-from engine.models.earlier_texts import Memory
+from engine.models.earlier_texts import TextMemory
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, Race, Settings, encode_prompt
 from engine.record.trace import Trace
@@ -96,7 +96,7 @@ class CountCache:
         """With `memory` a drafter may copy from what it wrote for earlier prompts; their order then counts."""
         key = (name, temperature, repeated, memory, constraint)
         if key not in self.known:
-            pair = replace(self.pair, memory=Memory()) if memory else self.pair
+            pair = replace(self.pair, memory=TextMemory()) if memory else self.pair
             prompts = self.repeated_prompts if repeated else self.prompts
             self.known[key] = count_system(pair, prompts, name, self.tokens, temperature, constraint=constraint)
         return self.known[key]

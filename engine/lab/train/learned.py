@@ -23,9 +23,9 @@ from engine.lab.train.self_written.rows import write_ids, write_shards
 from engine.lab.train.width import width_for
 from engine.lab.train.writing import ROW, write_own_text
 from engine.measure.options import CURVE, validate_output_path
-from engine.models.loading import TRAINED_ON, checked_device, load_model, load_tokenizer_and_config, stop_ids
+from engine.models.loading import TRAINED_ON, load_model, load_tokenizer_and_config, stop_ids, validate_device
 from engine.models.pairs import EMBEDDED, PAIRS, Checkpoint
-from engine.models.quantising import kept_in
+from engine.models.quantising import storage_of
 from engine.nets import Net, NetConfig
 from engine.nets.layer import share, tables_of
 
@@ -207,14 +207,14 @@ def train_learned(options: argparse.Namespace, prompts: tuple[list[str], list[st
     `prompts` are a person's own, to learn from and held out. Without them the target goes on from the texts in `options.data` where it
     has no chat template, and else writes by itself, requests and answers.
     """
-    name, recipe, device = options.recipe, RECIPES[options.recipe], checked_device(options.device, TRAINED_ON)
+    name, recipe, device = options.recipe, RECIPES[options.recipe], validate_device(options.device, TRAINED_ON)
     checkpoint = (
         Checkpoint(options.target, options.revision) if options.target else PAIRS[options.pair].target_checkpoint
     )
     tokenizer, kept = load_tokenizer_and_config(checkpoint)
     chat = bool(tokenizer.chat_template) and not options.raw
     from_corpus = options.data is not None and not chat and prompts is None
-    quantisation = kept_in(kept) if from_corpus else "none"
+    quantisation = storage_of(kept) if from_corpus else "none"
     embedded = not options.target and options.pair in EMBEDDED  # it serves on CPUs, whatever device trains for it
     dtype = torch.float32 if device.type == "cpu" or embedded or quantisation != "none" else torch.bfloat16
     target = load_model(checkpoint, device, dtype, quantisation).requires_grad_(False)

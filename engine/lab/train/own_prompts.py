@@ -21,7 +21,7 @@ from engine.lab.train.writing import ROW, TEMPERATURES, load_or_write_rows, writ
 from engine.measure.prompts import read_prompts
 from engine.measure.verdict import CONFIDENCE, draw_resamples, percentile_ends
 from engine.models.loading import load
-from engine.models.pairs import PAIRS, LoadedPair, Pair, short_name
+from engine.models.pairs import PAIRS, LoadedPair, Pair, short_name_of
 from engine.nets import Net, net_in
 from engine.nets.dflash import DFlash
 from engine.nets.eagle import Eagle
@@ -101,7 +101,7 @@ def train_first(options: Namespace) -> dict:
 def given_target(options: Namespace) -> Pair:
     """The pair whose target the options name."""
     given = PAIRS.get(options.pair) if options.target is None else None
-    return given or Pair("own", short_name(options.target), options.target, target_revision=options.revision)
+    return given or Pair("own", short_name_of(options.target), options.target, target_revision=options.revision)
 
 
 def refuse_options(options: Namespace) -> None:

@@ -14,8 +14,8 @@ from engine.lab.train.learned import train_learned
 from engine.lab.train.own_prompts import train_first, train_on_prompts
 from engine.lab.train.pair import train_draft, train_pair
 from engine.measure.options import ASSETS, choose_output_path
-from engine.models.loading import TRAINED_ON, checked_device
-from engine.models.pairs import EMBEDDED, MODELS, short_name
+from engine.models.loading import TRAINED_ON, validate_device
+from engine.models.pairs import EMBEDDED, MODELS, short_name_of
 
 DRAFTERS = Path("drafters")  # where first drafters are written, by target
 
@@ -24,13 +24,13 @@ def main(options: Namespace) -> dict | None:
     """The figures of a drafter on own prompts; None for the other recipes, which print theirs."""
     learned = options.recipe not in ("pair", "draft")
     if learned and options.prompts and options.start:
-        options.device = str(checked_device(options.device))
+        options.device = str(validate_device(options.device))
         return train_on_prompts(options)
     if options.data is not None and not options.data.is_dir():
         raise ValueError(
             f"There is no folder {str(options.data)!r}. Give --data the folder with the texts to train on."
         )
-    options.device = str(checked_device(options.device, TRAINED_ON))
+    options.device = str(validate_device(options.device, TRAINED_ON))
     if learned:
         options.curve = curve_file_of(options)
     options.out = output_folder_of(options)
@@ -48,7 +48,7 @@ def output_folder_of(options: Namespace) -> Path:
     if options.recipe == "draft":
         return choose_output_path(options.out, MODELS / options.pair / "draft", options.pair)
     if options.target:
-        return options.out or DRAFTERS / short_name(options.target)
+        return options.out or DRAFTERS / short_name_of(options.target)
     return options.out or (MODELS / options.pair / "drafters" if is_shipped(options) else DRAFTERS / options.pair)
 
 

@@ -15,7 +15,7 @@ from engine.lab.pays.followed import texts_of
 from engine.measure.options import CURVE, load_held_out_prompts
 from engine.measure.prompts import Prompt
 from engine.models.export import export
-from engine.models.pairs import MODELS, named
+from engine.models.pairs import MODELS, find_listed_pair
 from engine.nets import net_in
 from helpers.commands import SMALL, run, told
 from helpers.published.other_targets import quantised, tuned, turned
@@ -74,7 +74,7 @@ def changed(name, folder, config=None, tensors=None):
 def exported(folder, config=None, tensors=None):
     """The shipped EAGLE drafter in the layout of speculators, changed in the same way."""
     out = folder / "exported"
-    export(named("small"), "eagle", out)
+    export(find_listed_pair("small"), "eagle", out)
     said = json.loads((out / "config.json").read_text())
     (out / "config.json").write_text(json.dumps((config or dict)(said)))
     file = out / "model.safetensors"

@@ -7,7 +7,7 @@ import torch
 
 from engine.forward.runner import Runner
 from engine.lab.pays import quantised
-from engine.models.quantising import in_eight_bits
+from engine.models.quantising import round_to_eight_bits
 from helpers.commands import told
 from helpers.pairs import tiny_llama, tiny_pair
 
@@ -17,7 +17,7 @@ TEXTS = ["Once upon a time there was a little fox. " * 12, "x", "def f(a): retur
 @pytest.fixture
 def pairs():
     plain = tiny_pair()
-    return plain, replace(plain, target=Runner(in_eight_bits(tiny_llama(0))), dtype="8-bit")
+    return plain, replace(plain, target=Runner(round_to_eight_bits(tiny_llama(0))), dtype="8-bit")
 
 
 def test_figures_are_those_by_hand(pairs):

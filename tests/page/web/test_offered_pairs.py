@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 import app
-from engine.models.pairs import PAIRS, own_pair
+from engine.models.pairs import PAIRS, build_pair
 
 
 @pytest.fixture(autouse=True)
@@ -105,11 +105,11 @@ def test_a_gguf_file_that_was_never_read_is_read_by_another_process_while_the_sm
     monkeypatch.setattr(
         "engine.models.loading.load", lambda pair, *_, **__: SimpleNamespace(title=pair.title, remote=None)
     )
-    monkeypatch.setattr("engine.models.loading.checked_files", checked_files)
+    monkeypatch.setattr("engine.models.loading.validate_files", checked_files)
     monkeypatch.setattr("engine.models.gguf.reading.is_unread", lambda path: unread)
     monkeypatch.setattr("engine.page.screens.readiness.Readiness", Noted)
     monkeypatch.setattr(app.beforehand, "call", call)
-    app.go_live(front, own_pair(str(file)), {"device": "cpu"} | app.AS_FILED, lambda own: own, suits)
+    app.go_live(front, build_pair(str(file)), {"device": "cpu"} | app.AS_FILED, lambda own: own, suits)
     small = PAIRS["small"].title
     if unread:
         assert said == ["reads", small, "live", "waits", "checks", "model"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from transformers import PreTrainedTokenizerBase
 
-from engine.models.chat import STAND_IN, chat_text, conversation
+from engine.models.chat import STAND_IN, build_messages, chat_text
 
 REQUEST_TEMPERATURE = 1.0
 LONGEST_REQUEST = 96  # tokens, behind which a request ends: some templates end it by no single token
@@ -51,7 +51,7 @@ def turns_of(tokenizer: PreTrainedTokenizerBase, stops: Collection[int], raw: bo
     first, second, reply = STAND_IN, STAND_IN + "2", STAND_IN + "1"
     alone = split_around_message(chat_text(tokenizer, first), first)
     try:
-        messages = [*conversation(first), {"role": "assistant", "content": reply}, *conversation(second)]
+        messages = [*build_messages(first), {"role": "assistant", "content": reply}, *build_messages(second)]
         whole = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         between = split_around_message(whole.partition(reply)[2], second)[0]
     except Exception:  # a template is a program, and may refuse a second request in any way
