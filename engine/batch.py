@@ -12,7 +12,7 @@ import torch
 
 from engine.contracts import FREE, Outcome
 from engine.decode import Round, decode_all
-from engine.forward.batch import Asked, Batch
+from engine.forward.batch import Batch, RowRequest
 from engine.models.pairs import LoadedPair
 from engine.record.costs import Costs
 from engine.rounds.round import HostRounds, Stopwatch
@@ -56,7 +56,7 @@ def next_of(batch: Batch, running: list[HostRounds]) -> list[Outcome]:
     watch = Stopwatch(batch.runner.device)
     watch.start()
     asked = zip(running, trees, strict=True)
-    answers = batch.forward([Asked(each.target.session, *each.target.asked(tree)) for each, tree in asked])
+    answers = batch.forward([RowRequest(each.target.session, *each.target.asked(tree)) for each, tree in asked])
     share = watch.lap("verify") / len(running)
     outcomes = []
     for each, tree, answer, seconds in zip(running, trees, answers, drafted, strict=True):

@@ -26,7 +26,7 @@ from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengt
 from transformers.generation.streamers import BaseStreamer
 
 from engine.decode import decode
-from engine.forward.devices import noise_place
+from engine.forward.devices import noise_device
 from engine.forward.llama_eight_bit import eight_bits_pay
 from engine.forward.runner import Runner
 from engine.models.constraint import compile_constraint
@@ -215,7 +215,7 @@ def sampling_of(model: PreTrainedModel, processors: list, config: GenerationConf
                 "Leave out the option that asks for it."
             )
         honoured[name] = getattr(each, name)
-    return Sampling(**honoured, seed=seed, device=noise_place(model.device))
+    return Sampling(**honoured, seed=seed, device=noise_device(model.device))
 
 
 def pair_of(model: PreTrainedModel, draft: PreTrainedModel | None, tokenizer: Tokenizer | None) -> LoadedPair:

@@ -24,7 +24,7 @@ from transformers import (
 
 from engine.forward.devices import KINDS, is_there
 from engine.forward.llama_eight_bit import eight_bits_pay
-from engine.forward.nf4.layers import take_few_rows
+from engine.forward.nf4.layers import install_few_rows
 from engine.forward.runner import Runner
 from engine.kernels.sharing import usable_cores
 from engine.models import refusals
@@ -123,7 +123,7 @@ def load_pair(
         guessing = load_model(pair.draft_checkpoint, place, DTYPES[precision], tell=tell)
         drafting = Runner(guessing, eight_bit=eight_bits_pay(guessing))
     if quantisation == "nf4" and place.type == "cuda":
-        take_few_rows(model)
+        install_few_rows(model)
     verifying, measured = Runner(model), pair.calibration
     drafters = Path(pair.drafters) if pair.drafters else None
     return LoadedPair(

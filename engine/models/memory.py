@@ -14,7 +14,7 @@ from transformers.quantizers.auto import AutoHfQuantizer
 from engine.forward.devices import free_bytes
 from engine.forward.llama import FAMILIES
 from engine.forward.recurrent.cache import node_bytes, text_bytes, zero_states
-from engine.forward.recurrent.kinds import attending, keeps_state
+from engine.forward.recurrent.kinds import count_attending_layers, keeps_state
 from engine.forward.rounded_linear import RoundedLinear
 from engine.forward.runner_gpu import static_capacity
 from engine.forward.session_gpu import PROMPTS, SIZES
@@ -92,7 +92,7 @@ def count_needed_bytes(
     elif device.type == "cuda":
         logits = (sum(SIZES) + len(PROMPTS)) * config.vocab_size * dtype.itemsize
         tokens, graphs = static_capacity(tokens), LANES * logits
-    heads, layers = kv_heads_of(config) or 0, attending(config)
+    heads, layers = kv_heads_of(config) or 0, count_attending_layers(config)
     row = 2 * layers * heads * head_dim_of(config) * dtype.itemsize if layers else 0
     weights = sum(bytes_by_name(model).values())
     found = Counter(weights=weights, copies=copies, rows=LANES * tokens * row, graphs=graphs, states=states)

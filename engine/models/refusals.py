@@ -57,7 +57,7 @@ def obstacle(config: PreTrainedConfig) -> str | None:
         "vision",
     ):  # of text alone all is in order
         return "its tokens attend to later ones, and a tree is verified for text that is written in order"
-    if recurrent and not kinds.attending(config):
+    if recurrent and not kinds.count_attending_layers(config):
         return QUANTISED if quantised else None  # the rest is about attention
     if "position_ids" not in inspect.signature(kind.forward).parameters:
         return "it takes no position ids, and a node's position is its depth"

@@ -83,7 +83,7 @@ def test_a_layer_with_a_bias_takes_few_rows_at_once_and_many_as_before(kernel):
     layer.out_features, layer.forward = 32, lambda x: "as before"
     object.__setattr__(layer, "weight", weight)
     object.__setattr__(layer, "bias", torch.ones(32, device=DEVICE))
-    assert layers.take_few_rows(layer) == 1
+    assert layers.install_few_rows(layer) == 1
     x = torch.randn(1, 3, 64, generator=torch.Generator().manual_seed(4)).to(DEVICE, torch.float16)
     with torch.inference_mode():
         assert torch.allclose(layer(x), x @ widened.T + 1, atol=1e-2)

@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from transformers import LlamaConfig
 
-from engine.forward.nf4.layers import take_few_rows
+from engine.forward.nf4.layers import install_few_rows
 from engine.forward.runner import Runner
 from engine.lab.bench import command as bench
 from engine.lab.gpu.correctness import count_host_waits, measure_correctness
@@ -153,7 +153,7 @@ def measure_shape_costs(config: LlamaConfig, device: torch.device, workload: Wor
         """Fails without bitsandbytes, or without memory."""
         if precision == "nf4":
             to_four_bit(model)
-        if precision == FEW_ROWS and not take_few_rows(model):
+        if precision == FEW_ROWS and not install_few_rows(model):
             raise ImportError("The kernel for few rows needs Triton and NF4 weights.")
         runner = Runner(model)
         return {**measure_cost_curve(runner, workload.rows, repeats=workload.repeats), "memory": measure_memory(runner)}

@@ -18,7 +18,7 @@ from tqdm import tqdm
 from transformers import PreTrainedModel
 
 from engine.forward.layer_ops import normalised
-from engine.forward.llama_compiled import compiles
+from engine.forward.llama_compiled import can_compile
 from engine.forward.runner import Runner
 from engine.forward.session import tapped_layers
 from engine.lab.train.writing import ROW
@@ -84,7 +84,7 @@ class Observer:
 
     def __init__(self, target: PreTrainedModel):
         self.target, taps = target, tapped_layers(target.config.num_hidden_layers)
-        compiled = compiles(target) and sorted(set(taps)) == list(taps)
+        compiled = can_compile(target) and sorted(set(taps)) == list(taps)
         self.session = Runner(target).open(ROW, taps) if compiled else None
 
     def __call__(self, ids: torch.Tensor) -> TrainingBatch:

@@ -12,9 +12,9 @@ import torch
 from tqdm import tqdm
 from transformers import GenerationConfig, PreTrainedModel
 
-from engine.forward.batch import Asked, Batch
+from engine.forward.batch import Batch, RowRequest
 from engine.forward.llama import is_known
-from engine.forward.llama_compiled import CompiledLlama, compiles
+from engine.forward.llama_compiled import CompiledLlama, can_compile
 from engine.forward.runner import Runner
 from engine.lab.train.data import Corpus
 from engine.sampling import seeded
@@ -30,7 +30,7 @@ class Writer:
 
     def __init__(self, target: PreTrainedModel):
         self.target = target
-        runner = Runner(target) if is_known(target) and compiles(target) else None
+        runner = Runner(target) if is_known(target) and can_compile(target) else None
         self.runner = runner if runner and isinstance(runner.own, CompiledLlama) else None
 
     @torch.inference_mode()
@@ -73,7 +73,7 @@ def write_with_runner(
     for session, row in zip(sessions, rows, strict=True):
         session.prefill(row[:-1])
     while open_rows := [(session, row) for session, row in zip(sessions, rows, strict=True) if len(row) < ROW]:
-        asked = [Asked(session, row[-1:], [len(row) - 1], None) for session, row in open_rows]
+        asked = [RowRequest(session, row[-1:], [len(row) - 1], None) for session, row in open_rows]
         logits = torch.cat([each for each, _ in batch.forward(asked)])
         if temperature:
             written = (logits / temperature).softmax(-1).cpu().multinomial(1, generator=draws)[:, 0].tolist()
