@@ -134,7 +134,7 @@ def test_the_law_of_the_best_chain_is_that_of_all_chains():
     """Every pair of chains of two tokens, drawn from three: the best one's first and second token against the products of the laws."""
     torch.manual_seed(3)
     q, p = torch.rand(4, 3, dtype=torch.float64).softmax(-1), torch.rand(4, 3, dtype=torch.float64).softmax(-1)
-    ranks = [gbv.ranked(p[row], q[row]) for row in range(4)]
+    ranks = [gbv.rank_tokens(p[row], q[row]) for row in range(4)]
     wanted = torch.zeros(3, 3, dtype=torch.float64)
     chains = [(a, b) for a in range(3) for b in range(3)]
     for one in chains:
