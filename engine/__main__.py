@@ -74,7 +74,7 @@ BY = {  # what `bench --by` measures in place of a race
 ALL = COMMANDS | {f"bench --by {kind}": command for kind, command in BY.items()}
 
 
-def overview() -> str:
+def describe_commands() -> str:
     """The commands, one a line, by group."""
     lines = ["usage: python -m engine <command> [options]"]
     for group, commands in GROUPS.items():
@@ -101,7 +101,7 @@ def parser_of(called: str) -> Parser:
     return parser
 
 
-def asked(arguments: list[str]) -> tuple[str, list[str]]:
+def parse_command(arguments: list[str]) -> tuple[str, list[str]]:
     """The name in `ALL` of what the arguments ask for, and the other arguments."""
     name, *others = arguments
     if name != "bench":
@@ -119,9 +119,9 @@ def main(arguments: list[str]) -> None:
     sentence and exit status 130.
     """
     if not arguments or arguments[0] in ("-h", "--help"):
-        print(overview())
+        print(describe_commands())
         return
-    called, others = asked(arguments)
+    called, others = parse_command(arguments)
     if called not in ALL:
         print(f"Unknown command {called!r}. Available: {', '.join(COMMANDS)}.", file=sys.stderr)
         sys.exit(2)

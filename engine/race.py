@@ -87,7 +87,7 @@ class Settings:
         for system in map(find, (name for name in self.systems if name != REMOTE)):
             for name in SHAPE:
                 validate_setting(name, getattr(system, name))
-            system.refuse_to_be_free(self.constraint)
+            system.refuse_idle_break(self.constraint)
         for name in LIMITS:
             if getattr(self, name) is not None or name not in SHAPE:
                 object.__setattr__(self, name, validate_setting(name, getattr(self, name)))

@@ -119,7 +119,7 @@ class TensorLlama:
         return self.run_layers(where, counts, ids, taps, False)
 
     def run_layers(self, where: list[tuple], counts: list[int], ids: Tensor, taps: Taps, last_only: bool) -> Answer:
-        """What `forward_batch` returns. `where` holds what `prepare_inputs` returned of each sequence, `counts` its rows, [] for one."""
+        """What `forward_batch` returns. `where` holds what `prepare_inputs` gave for each sequence, `counts` its rows; [] for one."""
         x, tapped = self.embedding.index_select(0, ids), []
         for number, (norm, qkv, norms, out, norm_mlp, gate_up, down) in enumerate(self.layers):
             inward = qkv(normed(x, norm, self.least))

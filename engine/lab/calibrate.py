@@ -37,7 +37,7 @@ from engine.record.costs import ShapeMeans
 from engine.rounds.round import Stopwatch
 from engine.rounds.timing import CONTEXT, verify_ms
 from engine.sampling import Sampling
-from engine.systems import SHAPE, SYSTEMS, System, spelled
+from engine.systems import SHAPE, SYSTEMS, System, spell_shape
 from engine.target import Target
 from engine.tree import LARGEST_TREE, DraftTree
 
@@ -176,8 +176,8 @@ def count_shapes_by_system(pair: LoadedPair, prompts: list[str]) -> dict[str, di
         bar.set_postfix_str(system.name)
         own = count_rounds(pair, system, system.own_shape, texts)
         if own.rows > 1:
-            found[system.name] = {spelled(system.own_shape): own} | {
-                spelled(shape): count_rounds(pair, system, shape, texts) for shape in list_other_shapes(system)
+            found[system.name] = {spell_shape(system.own_shape): own} | {
+                spell_shape(shape): count_rounds(pair, system, shape, texts) for shape in list_other_shapes(system)
             }
     return found
 

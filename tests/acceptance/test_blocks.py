@@ -22,7 +22,7 @@ from engine.policies.dyspec import DySpec
 from engine.policies.widths import Widths
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
-from engine.systems import fits
+from engine.systems import policy_fits
 from engine.tree import DraftTree
 from helpers.enumeration import Branching, Tables, distance, law_of, one_round, target_law
 
@@ -31,7 +31,7 @@ LAWFUL = [
     (policy, rule)
     for rule in ACCEPTANCES
     for policy in POLICIES
-    if ACCEPTANCES[rule].guarantee == "law" and fits(policy, rule)
+    if ACCEPTANCES[rule].guarantee == "law" and policy_fits(policy, rule)
 ]
 JUDGED_ELSEWHERE = ("with_replacement", "without_replacement", "k_seq")  # where p is q: test_acceptance.py
 

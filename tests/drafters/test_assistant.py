@@ -19,7 +19,7 @@ from engine.nets import load_nets
 from engine.policies import POLICIES
 from engine.race import Race, Settings
 from engine.sampling import Sampling
-from engine.systems import find, fits, serves
+from engine.systems import drafter_serves, find, policy_fits
 from engine.target import Target
 from engine.tree import DraftTree
 from helpers.checkpoints import SIZES
@@ -131,7 +131,7 @@ def test_every_policy_takes_its_guesses(loaded):
     able = [
         each
         for each in POLICIES
-        if fits(each, "token_match") and serves("mtp", each) and each not in ("sequoia", "sparse")
+        if policy_fits(each, "token_match") and drafter_serves("mtp", each) and each not in ("sequoia", "sparse")
     ]
     assert len(able) > 5
     for policy in able:

@@ -62,7 +62,9 @@ def alike(runner: Runner, rng: random.Random, size: int, rounds: int, features: 
         assert not features or torch.equal(*seen)
     for _ in range(rounds):
         trees = [random_tree(rng, rng.choice(NODES)) for _ in pairs]
-        asked = [RowRequest(mine.session, *mine.asked(tree)) for (mine, _), tree in zip(pairs, trees, strict=True)]
+        asked = [
+            RowRequest(mine.session, *mine.forward_inputs(tree)) for (mine, _), tree in zip(pairs, trees, strict=True)
+        ]
         order = rng.sample(range(len(pairs)), len(pairs))  # the order of asking is not that of the places
         answers = dict(zip(order, batch.forward([asked[index] for index in order]), strict=True))
         for index, ((mine, alone), tree) in enumerate(zip(pairs, trees, strict=True)):
@@ -106,7 +108,7 @@ def test_a_sequence_that_takes_a_left_place_keeps_its_rows_and_its_commits():
     batch.leave(others[0].session)
     for _ in range(4):
         tree = random_tree(rng, 8)
-        [(found, _)] = batch.forward([RowRequest(last.session, *last.asked(tree))])
+        [(found, _)] = batch.forward([RowRequest(last.session, *last.forward_inputs(tree))])
         assert float((found - alone.verify(tree)[0]).abs().max()) <= CLOSE
         for each in (last, alone):
             each.commit(tree.path(7))
@@ -156,5 +158,8 @@ def test_a_full_cache_beside_a_large_tree_is_refused_before_anything_is_written(
     tree = random_tree(random.Random(0), 8)
     with pytest.raises(ValueError, match="8 rows a sequence does not fit a cache of 40 rows"):
         batch.forward(
-            [RowRequest(long.session, *long.asked(DraftTree.rooted(3))), RowRequest(short.session, *short.asked(tree))]
+            [
+                RowRequest(long.session, *long.forward_inputs(DraftTree.rooted(3))),
+                RowRequest(short.session, *short.forward_inputs(tree)),
+            ]
         )

@@ -301,7 +301,7 @@ def test_a_model_with_a_window_runs_without_graphs(loaded):
     assert Session(windowed.target, 64, graphed=True).buckets is None
     assert "this model has a sliding window" in explain_eager(torch.device("cuda"), windowed=True)
     tree, sampling = find("tree"), Sampling(0.0, 0, device=torch.device("cpu"))
-    there = lambda pair: tree.decided_there(pair, tree.own_shape, sampling)  # noqa: E731
+    there = lambda pair: tree.is_decided_on_device(pair, tree.own_shape, sampling)  # noqa: E731
     assert there(wide) and not there(replace(wide, draft=windowed.draft))
     assert not there(replace(wide, target=windowed.target))
 

@@ -10,7 +10,7 @@ from engine.lab.study.claims import CLAIMS, DRAFT_FORWARD, Beside, Claim
 from engine.lab.study.command import CONFIRMED, NOT_CONFIRMED, NOT_TESTABLE, compute_gain, judge_gains
 from engine.lab.study.counts import CountCache, Counts
 from engine.race import SHAPE
-from engine.systems import SYSTEMS, find, fits
+from engine.systems import SYSTEMS, find, policy_fits
 from helpers.commands import SMALL, printed, told
 from helpers.pairs import tiny_pair
 
@@ -102,7 +102,7 @@ def test_systems_are_compared_at_equal_shapes_and_rules_on_trees_that_they_may_j
     assert claim.counted and claim.temperatures and (not claim.beyond or claim.beyond.endswith("."))
     for beside in claim.counted:
         if beside.drafts:
-            assert all(fits(find(beside.drafts).policy, rule) for rule in (beside.more, beside.than))
+            assert all(policy_fits(find(beside.drafts).policy, rule) for rule in (beside.more, beside.than))
             assert not claim.repeated and not claim.memory  # rules are compared on the held-out prompts
         elif beside.than != "vanilla":
             more, than = ([getattr(find(name), part) for part in SHAPE] for name in (beside.more, beside.than))

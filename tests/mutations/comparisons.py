@@ -50,8 +50,8 @@ COMPARISONS = [
         (
             "a batch grows the paper's trees",
             "batch.py::decode_together",
-            "system.build(pair, capacity, **system.shape(pair), costs=costs)",
-            "system.build(pair, capacity, **system.own_shape, costs=costs)",
+            "system.build_parts(pair, capacity, **system.shape(pair), costs=costs)",
+            "system.build_parts(pair, capacity, **system.own_shape, costs=costs)",
             "rounds/test_batched_rounds.py::test_a_sequence_grows_trees_of_the_shape_that_its_system_races_in",
             "speed",
         ),

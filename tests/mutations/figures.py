@@ -52,7 +52,7 @@ return agreed(self.target.session.runner.model, seconds)
         "",
         (
             "every sequence pays for the whole forward",
-            "batch.py::next_of",
+            "batch.py::next_rounds_of",
             "watch.lap('verify') / len(running)",
             "watch.lap('verify')",
             "core/test_clock.py::test_a_batchs_clock_is_what_its_parts_and_its_forwards_spend -k tree",
@@ -60,7 +60,7 @@ return agreed(self.target.session.runner.model, seconds)
         ),
         (
             "drafting in a batch is free",
-            "batch.py::next_of",
+            "batch.py::next_rounds_of",
             "{**seconds, 'verify': share, **outcome.seconds}",
             "{'verify': share, **outcome.seconds}",
             "core/test_clock.py::test_a_batchs_clock_is_what_its_parts_and_its_forwards_spend -k tree",

@@ -29,7 +29,7 @@ MACHINERY = [
         ),
         (
             "a stop token is not shown",
-            "decode.py::cut",
+            "decode.py::cut_burst",
             "burst[:index + 1]",
             "burst[:index]",
             "core/test_exact.py::test_a_stop_token_anywhere_in_a_burst_ends_the_text_behind_it",
@@ -43,7 +43,7 @@ MACHINERY = [
         ),
         (
             "a sequence pays for the whole batch",
-            "batch.py::shared",
+            "batch.py::share_costs",
             "costs.verify_at(size * rows) / size",
             "costs.verify_at(size * rows)",
             "rounds/test_batched_rounds.py::test_auto_reckons_with_a_sequences_share_of_a_batch",

@@ -52,7 +52,7 @@ from engine.record.disturbance import describe_repeated_disturbance
 from engine.record.race_file import worst_of
 from engine.record.trace import Trace
 from engine.record.trace_statistics import favourites_tau, tau, time_shares
-from engine.systems import SYSTEMS, find, spelled
+from engine.systems import SYSTEMS, find, spell_shape
 
 LABELS = {"tokens": "same tokens", "law": "same distribution", "lossy": "lossy"}
 Run = TypeVar("Run", Trace, Written)
@@ -188,7 +188,7 @@ def shape_of_settings(asked: Settings) -> dict[str, int]:
 
 def best_shapes_of(pair: LoadedPair, systems: list[str]) -> dict[str, str]:
     """The best shape here of every system whose shapes were counted on the pair."""
-    found = {system.name: system for system in map(find, systems) if system.counted(pair)}
+    found = {system.name: system for system in map(find, systems) if system.counted_shapes(pair)}
     return {name.partition("!")[0]: system.costs(pair).best_shape for name, system in found.items()}
 
 
@@ -259,7 +259,7 @@ def print_estimates(pair: LoadedPair, systems: list[str], shape: dict[str, int],
     for name in systems:
         system = find(name)
         asked = system.shape(pair) | shape
-        setting = name if not shape and asked == system.own_shape else f"{name}:{spelled(asked)}"
+        setting = name if not shape and asked == system.own_shape else f"{name}:{spell_shape(asked)}"
         rows.append(forced.estimate_setting(pair, setting, assumed))
     if processes.is_first_process():
         print(f"{pair.title}, {pair.hardware}, {pair.dtype}", *forced.describe_estimates(rows), sep="\n")

@@ -72,10 +72,10 @@ def compare_rounds_and_loop(
                 prompt = prompt_tokens(pair, text)
                 sampling = Sampling(temperature=temperature, seed=1, device=pair.target.device)
                 capacity = len(prompt) + tokens + LARGEST_TREE
-                parts = system.build(pair, capacity, **shape)
+                parts = system.build_parts(pair, capacity, **shape)
                 ways = (
                     HostRounds(Target(pair.target, capacity), *parts, sampling),
-                    DeviceRounds(pair, system.drafter, system.grower(pair, shape), capacity, sampling),
+                    DeviceRounds(pair, system.drafter, system.build_policy(pair, shape), capacity, sampling),
                 )
                 written = [
                     [token for each in decode(way, prompt, tokens, pair.stop_ids, pair.context) for token in each.burst]

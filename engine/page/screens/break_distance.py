@@ -148,7 +148,7 @@ def compare_rules(pair: LoadedPair, system: System, prompt: list[int], sampling:
     """
     capacity = len(prompt) + 2 * LARGEST_TREE
     sampling = replace(sampling, constraint=None)  # the rule is compared, whatever a constraint leaves of p
-    drafter, policy, naive = system.build(pair, capacity, system.depth, system.width, system.nodes)
+    drafter, policy, naive = system.build_parts(pair, capacity, system.depth, system.width, system.nodes)
     target = Target(pair.target, capacity, drafter.reads_features)
     drafter.reading(target.session.cache)
     drafter.begin(prompt, target.prefill(prompt[:-1]))

@@ -172,7 +172,7 @@ def test_new_parts_can_be_broken_on_purpose(pair, name):
 def test_a_part_made_from_another_does_not_pass_for_it_on_a_device(pair):
     """The GPU's rounds compute the parts that they were written for; the name, not the class, is new in `Again`."""
     sampling, tree = Sampling(device=pair.target.device), find("tree")
-    grower = tree.grower(pair, tree.own_shape)
+    grower = tree.build_policy(pair, tree.own_shape)
     assert on_device(pair, tree.drafter, grower, sampling)
     assert not on_device(pair, "own", grower, sampling)
     own = type("Own", (type(grower),), {})(3, 2, 8, "ranked")

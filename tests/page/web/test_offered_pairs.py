@@ -56,15 +56,15 @@ def test_a_published_pair_that_is_here_is_offered_when_it_is_loaded_behind_all_o
         assert said[2:] == ([(real, [own, small, real])] if offered else [])
         assert (f"The page does not offer {real}: it is too large.\n" in capsys.readouterr().out) == bool(obstacle)
     assert (
-        app.names_beside(PAIRS["small"], how)
-        == app.names_beside(PAIRS["embedded"], how | {"quantisation": "none"})
+        app.names_of_other_pairs(PAIRS["small"], how)
+        == app.names_of_other_pairs(PAIRS["embedded"], how | {"quantisation": "none"})
         == []
     )
     monkeypatch.setattr(app, "OFFER", "qwen3-8b")
     with pytest.raises(
         SystemExit, match=r"Unknown pair in TREERACE_OFFER 'qwen3-8b'\. Available: small, embedded, smollm2"
     ):
-        app.names_beside(PAIRS["embedded"], how)
+        app.names_of_other_pairs(PAIRS["embedded"], how)
 
 
 @pytest.mark.parametrize("unread", [True, False])
