@@ -244,13 +244,13 @@ def start_readers(files: list[str]) -> list[Popen]:
 
 
 def collect_garbage() -> Iterator[Quiet]:
-    """Collects what compiling has left, in a turn of the device: on no lane's clock."""
+    """Collects the garbage that compiling left, in a time slice of the device, so that no lane's clock counts it."""
     gc.collect()
     yield Quiet.STEP
 
 
 def freeze_garbage() -> None:
-    """Later collections of garbage pass over all that is there by now. One of all of it would hold a race up for half a second."""
+    """Exclude all present objects from later garbage collections. A collection of all would stop a race for half a second."""
     gc.freeze()
     gc.enable()
 

@@ -24,7 +24,7 @@ class Lender:
         return found
 
     def take_idle(self, key: Hashable) -> Any:
-        """The idle one of that key that came back last, which is idle no more; None without one."""
+        """Take the idle one of that key that came back last; None without one."""
         with self.lock:
             found = next((entry for entry in reversed(self.idle) if entry[0] == key), None)
             if found is None:

@@ -190,7 +190,7 @@ def list_other_shapes(system: System) -> list[dict[str, int]]:
 
 @torch.inference_mode()
 def count_rounds(pair: LoadedPair, system: System, shape: dict[str, int], texts: list[list[int]]) -> ShapeMeans:
-    """The means over all rounds behind these prompts, at every one of `HEATS`. No round is counted that a text's end cuts short."""
+    """The means over all rounds after these prompts, at all of `HEATS`. A round that a text's end cuts short is not counted."""
     depth = shape["depth"]
     sums = np.zeros(4, int)  # rounds, tokens, rows, levels
     for temperature in HEATS:

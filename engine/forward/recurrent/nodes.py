@@ -193,7 +193,7 @@ def patch_model(model: PreTrainedModel) -> None:
 
 
 def patch_rule(right: Rule, rule: Rule) -> Rule:
-    """The function `right` of transformers, in whose place `rule` answers while a module reads a forest."""
+    """A function that calls `rule` while a module reads a forest, and else transformers' function `right`."""
 
     @wraps(right)
     def rightly(*args: Any, **how: Any) -> Any:

@@ -193,7 +193,7 @@ def best_shapes_of(pair: LoadedPair, systems: list[str]) -> dict[str, str]:
 
 
 def describe_excess_width(name: str, traces: list[Trace]) -> str:
-    """A sentence where the policy put more children behind a node than its width, else "". Its `needs` may give it another."""
+    """A sentence where a node has more children than the width, else "". A policy's `needs` may replace the width."""
     system = find(name)
     width, policy = traces[0].width, system.parts[1]
     steps = [step for trace in traces for step in trace.steps]

@@ -63,7 +63,7 @@ def read_all(numbers):
 
 @exactly_compiled
 def multiply_often(table, x, out, entered, rest, times):
-    """The products of `x [n, in]` with a `Stored` matrix, so often. `out [n, out]`; the others are room for `Entering`."""
+    """Multiply `x [n, in]` by a `Stored` matrix into `out [n, out]`, so many `times`. The others are `Entering`'s workspace."""
     matrix, entering = unpacked(Stored, table, np.int64(0)), Entering(entered, rest)
     product, target, apart = enter_product(x, matrix, entering), np.int64(out.ctypes.data), np.int64(4 * out.shape[1])
     for _ in range(times):
@@ -79,7 +79,7 @@ def measure_reading_ms(size: int, threads: int, repeats: int) -> float:
 
 
 def measure_products_per_ms(kind: torch.dtype, threads: int, repeats: int) -> float:
-    """Products of two numbers that so many threads add up in a ms, with weights of this type that stay in the first cache."""
+    """Multiply-adds that so many threads do in a ms, with weights of this type that stay in the first cache."""
     numbers = torch.linspace(-1, 1, math.prod(CACHED)).view(CACHED)
     matrix = (
         Stored.in_eight_bits(*round_matrix(numbers), CACHED[1])
@@ -97,7 +97,7 @@ def measure_products_per_ms(kind: torch.dtype, threads: int, repeats: int) -> fl
 
 
 def measure_threads_ms(parts: list[Callable[[], None]], repeats: int) -> float:
-    """Median ms in which threads do these parts side by side."""
+    """Median ms that threads take for these parts, a thread each."""
     times = []
     for _ in range(repeats + 1):
         workers = [threading.Thread(target=part) for part in parts[1:]]

@@ -1,7 +1,7 @@
 """`python -m engine gpu`: everything that a GPU changes, measured in under eight minutes, as one JSON in `assets/results/`.
 
 It measures correctness, races of the small embedded pair and of the default pair grown large, the cost of large shapes' forwards, and
-memory. The default pair's target is in eight bits, in which no precision could be compared with another.
+memory. The default pair's target is in eight bits, so no precision could be compared with another.
 Correctness compares graphs with eager runs, trees with one path at a time, and device rounds with the loop. A section that fails
 leaves a sentence, and the rest goes on.
 """
@@ -72,7 +72,7 @@ class Workload:
     repeats: int = 15
 
     def settings(self, systems: tuple[str, ...], temperature: float) -> Settings:
-        """Of a race, whose prompt is to come."""
+        """The settings of a race. Its prompt is filled in later."""
         return Settings("a prompt", systems, temperature=temperature, max_new_tokens=self.tokens)
 
 

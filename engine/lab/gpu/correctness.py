@@ -91,7 +91,7 @@ def count_host_waits(
 ) -> dict[str, dict[str, float]]:
     """Mean and most waits of the host a round, by system, as torch counts them on CUDA.
 
-    The first round, which makes noise, is left out. The one copy that ends a round in one graph is none of them.
+    The first round makes noise and is left out. The copy that ends a round in one graph is not counted.
     """
     found = {}
     for name in systems:

@@ -64,7 +64,7 @@ def run_batch(pair: LoadedPair, setting: str, texts: list[Request], tokens: int)
 
 
 def is_rounding_difference(pair: LoadedPair, text: Request, other: list[int]) -> bool:
-    """Whether rounding explains where another text parts from plain decoding's: both tokens are near the best one there."""
+    """Whether rounding explains the first difference from plain decoding's text: both tokens are near the best one there."""
     at = first_divergence(text.alone, other)
     if at is None or at == min(len(text.alone), len(other)):
         return False
@@ -76,7 +76,7 @@ def is_rounding_difference(pair: LoadedPair, text: Request, other: list[int]) ->
 
 
 def settings_for(rows: list[dict]) -> list[str]:
-    """What batches are decoded with: the best setting that writes plain decoding's tokens, and `auto`, of the report's rows."""
+    """The settings that decode batches, of the report's rows: the best one that writes plain decoding's tokens, and `auto`."""
     able = [row for row in rows if row["guarantee"] == "tokens"]
     best = max(able, key=lambda row: row["speedup"])["setting"] if able else None
     return [setting for setting in dict.fromkeys((best, "auto")) if setting in {row["setting"] for row in able}]
@@ -146,7 +146,7 @@ def build_point(
 
 
 def describe_disturbance(setting: str, run: BatchRun, runs: list[BatchRun]) -> str:
-    """Why the clocks of the run that counts cannot be what it costs, "" where nothing disturbed them."""
+    """Why the clocks of the run that counts do not show its cost, "" where nothing disturbed them."""
     return describe_batch_disturbance(
         setting, run.steps, [each.steps for each in runs], run.waited > BUSY * run.seconds
     )

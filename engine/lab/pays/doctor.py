@@ -179,7 +179,7 @@ def explain_divergence(pair: LoadedPair, a: Run, b: Run, index: int, found: dict
 
 
 def cause_of(setups: list[tuple[float, int, str]], near: bool) -> str:
-    """Why tokens differ. `setups` are temperature, seed and guarantee of the runs that tell; `near` says that both are near."""
+    """Why tokens differ. `setups` are temperature, seed and guarantee of the runs that state them. `near`: both are near the best."""
     noises = {(temperature, seed if temperature else 0) for temperature, seed, _ in setups}
     if len(noises) > 1:
         return "setup"

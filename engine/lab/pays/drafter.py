@@ -80,14 +80,14 @@ def trained_context(folder: Path, window: int) -> int:
 
 @dataclass(frozen=True)
 class Training:
-    """What the folder of a drafter that was trained here tells: after so many `tokens` the first guess was right that often."""
+    """How the training of a drafter here ended, by its folder: after so many `tokens`, the share of first guesses that were right."""
 
     tokens: int
     right: float
 
     @classmethod
     def of(cls, folder: Path) -> "Training | None":
-        """By the last line of the folder's curve; None without one, and for one that says nothing of it."""
+        """Reads the last line of the folder's curve. None without a curve, and where that line lacks the figures."""
         try:
             lines = (folder / CURVE).read_text(encoding="utf-8").strip().splitlines()
             last = json.loads(lines[-1])
@@ -119,7 +119,7 @@ def is_clear_gain(gains: np.ndarray, texts: np.ndarray) -> bool:
 
 
 def best_repair(plain: FavouriteRounds, tried: list[ExperimentResult]) -> ExperimentResult | None:
-    """What raises the tokens of all rounds most, of the causes that an experiment clearly speaks for; None where none does."""
+    """The experiment that raises the tokens of all rounds most, of those with a clear gain; None where none has one."""
     now = count_tokens_by_round(plain.match_favourites())
     helping = [each for each in tried if each.tokens[each.where].mean() >= (1 + LEAST) * now[each.where].mean()]
     clear = [each for each in helping if is_clear_gain((each.tokens - now)[each.where], plain.texts[each.where])]

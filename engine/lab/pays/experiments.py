@@ -75,7 +75,7 @@ def list_experiments(pair: LoadedPair, net: Net, trained: int, longest: int) -> 
 
 
 def experiments_of_layers(net: Net, layers: int) -> Iterator[Experiment]:
-    """The neighbours of the layers that are read, and the layers that are usually read."""
+    """Experiments with the layers beside those that the net reads, and with the layers that are usually read."""
     read = layers_read(net, layers)
     if net.config.kind == "medusa":
         return  # it reads what the target's head reads

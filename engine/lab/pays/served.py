@@ -48,7 +48,7 @@ YARDSTICK = "small"  # the pair whose tokenizer counts where two servers disagre
 
 @dataclass(frozen=True)
 class Arm:
-    """A server as it is asked: `asked` goes into every request beside the text and its length."""
+    """A server. The fields `asked` go into every request beside the text and its length."""
 
     server: Server
     about: ServerFacts
@@ -63,7 +63,7 @@ class Arm:
 
 @dataclass(frozen=True)
 class Wave:
-    """What streams that were sent at once brought back: texts, and the tokens of each.
+    """The answers to streams that were sent at once: texts, and the tokens of each.
 
     `guesses` is None where the server tells nothing of them, or what cannot be, which `doubt` says then.
     """
@@ -230,7 +230,7 @@ def pair_texts(plain: list[Wave], mine: list[Wave]) -> list[tuple[str, int, str,
 
 
 def align_wave_counts(plain: list[Wave], mine: list[Wave]) -> tuple[list[Wave], list[Wave], str]:
-    """The waves with counts by which equal texts have equally many tokens, and the arm of `ARMS` that miscounts, "" where none does."""
+    """The waves, counted so that equal texts have equally many tokens, and the arm of `ARMS` that miscounts, "" for none."""
     other = [(text, one, more) for text, one, also, more in pair_texts(plain, mine) if text == also and one != more]
     if not other:
         return plain, mine, ""

@@ -172,7 +172,7 @@ class Corpus:
 
 
 def load_corpora(folder: Path, work: Path, tokenizer) -> tuple[Corpus, Corpus]:
-    """What is trained on and what is held out, from the texts in `folder` or from `corpus.npz` and `held_out.npz` in `work`."""
+    """The training corpus and the held-out one, from the texts in `folder` or from `corpus.npz` and `held_out.npz` in `work`."""
     return (
         Corpus.load_or_build(work / "corpus.npz", lambda: load_documents(folder), tokenizer),
         Corpus.load_or_build(work / "held_out.npz", lambda: load_documents(folder, held_out=True), tokenizer),

@@ -71,7 +71,7 @@ def observe(target: PreTrainedModel, ids: torch.Tensor) -> TrainingBatch:
 
 
 def pack_batch(ids: torch.Tensor, hidden: torch.Tensor, logits: torch.Tensor) -> TrainingBatch:
-    """What is kept of hidden states `[B, T, 4, H]` and `logits [B, T, V]` behind `ids [B, T]`."""
+    """The training batch of hidden states `[B, T, 4, H]` and `logits [B, T, V]` after `ids [B, T]`."""
     features = normalised(hidden)
     lengths = torch.linalg.vector_norm(features, dim=-1).clamp(min=1e-30)  # a token's embedding may be zero
     scales = torch.linalg.vector_norm(hidden.float(), dim=-1) / lengths
@@ -140,7 +140,7 @@ class Shards:
         return shard.rows(order[np.arange(part * size, (part + 1) * size) % len(order)])
 
     def sample(self) -> torch.Tensor:
-        """Token ids `[n]` that the target writes as often: at every place of the rows `DRAWS` from its own distribution."""
+        """Token ids `[n]` as often as the target writes them: `DRAWS` at every place of the rows, from its own distribution."""
         draws, found = seeded("own vocabulary"), []
         for path in self.paths:
             with safe_open(path, framework="pt") as stored:  # features stay on the disk
@@ -156,7 +156,7 @@ class Shards:
 
 
 class LiveBatches:
-    """Batches as `Shards` gives them, from `rows [n, T]` that the target is asked about when they are drawn."""
+    """Batches as `Shards` gives them. The target computes them from `rows [n, T]` when they are drawn."""
 
     def __init__(self, target: PreTrainedModel, rows: np.ndarray):
         self.rows, self.observer = torch.from_numpy(rows), Observer(target)

@@ -111,7 +111,7 @@ def write_training_rows(
 def open_batches(
     target: PreTrainedModel, write: Callable[[], Written], work: Path
 ) -> tuple[Shards | LiveBatches, Shards | LiveBatches]:
-    """What is learned from and what validates: the target's view of the rows of `write`. On a CPU shards keep it for all drafters."""
+    """The batches to learn from and to validate by: the target's view of the rows of `write`. On a CPU shards keep them."""
     if target.device.type == "cuda":
         rows, held_out = write()
         return LiveBatches(target, rows), LiveBatches(target, held_out)

@@ -160,7 +160,7 @@ def tokenise_prompts(pair: LoadedPair, prompts: list[str]) -> list[list[int]]:
 
 
 def run_name_of(options: Namespace, pair: Pair, prompts: list[str], rows: int) -> str:
-    """A name for the folder of this run. Other prompts, another target, start or number of rows have another."""
+    """The name of this run's folder. It differs with the prompts, the target, the start and the number of rows."""
     start = [hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(options.start.glob("*.safetensors"))]
     told = [pair.target, pair.target_revision, options.raw, start, rows, prompts]
     return f"{options.recipe}-{hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]}"

@@ -41,7 +41,7 @@ def build_llama(hidden: int, layers: int, heads: int, mlp: int, vocab_size: int)
 
 
 def repeat_columns(weight: torch.Tensor, copies: int, draws: torch.Generator) -> torch.Tensor:
-    """`[out, in]` to `[out, copies * in]`: on an input that stands `copies` times, the new weight gives what `weight` gives."""
+    """A weight `[out, copies * in]` that computes on an input repeated `copies` times what `weight [out, in]` computes on it."""
     shares = torch.full((copies, *weight.shape), 1 / copies)
     shares += UNEVEN * torch.empty_like(shares).normal_(generator=draws) / copies
     shares += (1 - shares.sum(0)) / copies
@@ -110,7 +110,7 @@ def validation_loss(
 def pretrain(corpus: Corpus, held_out: Corpus, work: Path, options: Namespace, vocab: int) -> LlamaForCausalLM:
     """A trained target, from random weights or from the smaller target in the folder `options.start`, which grows.
 
-    Progress and checkpoints are as in `loop.train`. With `options.compile` steps take less time and a C++ compiler.
+    Progress and checkpoints are as in `loop.train`. With `options.compile` steps are faster and need a C++ compiler.
     `options.dropout` is the share of numbers that is left out of what a layer adds to the stream.
     """
     torch.manual_seed(0)

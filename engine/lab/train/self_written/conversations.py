@@ -96,7 +96,7 @@ class Conversation:
 
     @property
     def temperature(self) -> float:
-        """That at which the target writes now."""
+        """The temperature at which the target writes now."""
         return REQUEST_TEMPERATURE if self.requesting else self.answers_at
 
     def ask(self, before: list[int]) -> None:
