@@ -178,7 +178,7 @@ PHASE = {
     ("policy", "learn"): "commit",
     ("policy", "unused_words"): "commit",
 }
-FREE = ("asked",)  # what the target is asked, which a batch's own forward pays for
+FREE = ("forward_inputs",)  # what the target is asked, which a batch's own forward pays for
 
 
 @dataclass
