@@ -176,7 +176,7 @@ def generate_tokens(
     rounds = system.rounds(pair, capacity, shape, sampling)
     steps, end = decode(rounds, prompt, most, stops, pair.context), ""
     while not end:
-        with pair.target.undisturbed():
+        with pair.target.without_torch_threads():
             done = next(steps)
         end = done.end
         yield from done.burst

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transformers import LlamaForCausalLM, MistralForCausalLM, PreTrainedModel, Qwen2ForCausalLM, Qwen3ForCausalLM
 
 from engine.forward.cache import KVCache, additive
-from engine.forward.layer_ops import Answer, Taps, attend, features_of, normed
+from engine.forward.layer_ops import Answer, Taps, attend, features_of, normalise_rms
 from engine.forward.packed_linear import is_plain_on_cpu, pack, packed_product
 from engine.forward.rounded_linear import RoundedLinear
 from engine.forward.sizes import head_dim_of
@@ -64,7 +64,7 @@ def bias_of(*linears: nn.Linear | RoundedLinear) -> Tensor | None:
 
 
 class Weight:
-    """The `joined` matrices of linear layers, packed, and their biases."""
+    """The matrices of linear layers, by `joined` and packed, and their biases."""
 
     def __init__(self, *linears: nn.Linear):
         self.packed, self.bias = pack(joined(*linears)), bias_of(*linears)
@@ -122,17 +122,17 @@ class TensorLlama:
         """What `forward_batch` returns. `where` holds what `prepare_inputs` gave for each sequence, `counts` its rows; [] for one."""
         x, tapped = self.embedding.index_select(0, ids), []
         for number, (norm, qkv, norms, out, norm_mlp, gate_up, down) in enumerate(self.layers):
-            inward = qkv(normed(x, norm, self.least))
+            inward = qkv(normalise_rms(x, norm, self.least))
             if len(where) == 1:
                 attended = self.attend_layer(inward, number, norms, *where[0])
             else:
                 rows = zip(inward.split(counts), where, strict=True)
                 attended = torch.cat([self.attend_layer(each, number, norms, *there) for each, there in rows])
             x = x + out(attended)
-            gate, up = gate_up(normed(x, norm_mlp, self.least)).chunk(2, -1)
+            gate, up = gate_up(normalise_rms(x, norm_mlp, self.least)).chunk(2, -1)
             x = x + down(F.silu(gate).mul_(up))
             tapped += [x] * (taps.count(number + 1) + taps.count(-number - 1))
-        last = normed(x, self.norm, self.least)
+        last = normalise_rms(x, self.norm, self.least)
         logits = self.head(last[-1:] if last_only else last)
         return logits, features_of(tapped, last, taps) if taps else None
 
@@ -149,7 +149,7 @@ class TensorLlama:
             (self.heads + self.kv_heads, self.kv_heads), 2
         )
         if norms is not None:
-            rotated = normed(rotated, norms, self.head_least)
+            rotated = normalise_rms(rotated, norms, self.head_least)
         rotated = torch.addcmul(rotated * cos, rotated.roll(self.width // 2, -1), sin)
         queries, new_keys = rotated.split((self.heads, self.kv_heads), 2)
         keys[:, :, start:end] = new_keys.transpose(1, 2)

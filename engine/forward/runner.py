@@ -79,7 +79,7 @@ class Runner:
             return "compiled"
         return "tensors" if self.own else "states" if self.recurrent else "transformers"
 
-    def undisturbed(self) -> AbstractContextManager[None]:
+    def without_torch_threads(self) -> AbstractContextManager[None]:
         """Where to work between this runner's forwards: torch's threads stay out of the way of the compiled forward's own."""
         return one_torch_thread() if isinstance(self.own, CompiledLlama) else nullcontext()
 

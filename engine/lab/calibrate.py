@@ -127,7 +127,7 @@ def measure_draft_ms(pair: LoadedPair, repeats: int) -> float:
     """Median ms of the draft model's forward for a tree level of four nodes, including the policies' draws from it."""
     drafter, sampling = DRAFTERS["model"](pair, CONTEXT + LARGEST_TREE), Sampling(seed=1)
     watch, times = Stopwatch(pair.draft.device), []
-    with pair.target.undisturbed():
+    with pair.target.without_torch_threads():
         for _ in range(repeats + 2):
             tree = DraftTree.rooted(0)
             drafter.begin([1, 2])

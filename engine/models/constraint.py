@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from engine.models.constraint_trial import matcher_of, refusal
+from engine.models.constraint_trial import explain_refusal, matcher_of
 from engine.record.constraint import KINDS, validate_constraint
 from engine.record.trace import first_divergence
 
@@ -119,7 +119,7 @@ def compile_constraint(
         raise ValueError(f"Guesses are one of {', '.join(GUESSES)}, got {guesses!r}.")
     pattern = json.dumps(json.loads(pattern), ensure_ascii=False) if kind == "json" else pattern  # on one line
     tokens, source = tokens_of(tokenizer, vocab, stops)
-    if why := refusal(source, kind, pattern):
+    if why := explain_refusal(source, kind, pattern):
         raise ValueError(f"The {KINDS[kind]} cannot be compiled: {why.splitlines()[0].rstrip('.')}.")
     return CompiledConstraint(matcher_of(tokens, kind, pattern), vocab, stops, guesses)
 

@@ -63,7 +63,7 @@ class TextStream:
         return self.backend.decode(self.window, skip_special_tokens=True)
 
 
-def label(tokenizer: PreTrainedTokenizerBase, token: int) -> str:
+def label_of(tokenizer: PreTrainedTokenizerBase, token: int) -> str:
     """One token's name in a picture: its text, or its vocabulary entry when it is special or no whole character."""
     text = tokenizer.decode([token])
     return tokenizer.convert_ids_to_tokens(token) if BROKEN in text or not text else text

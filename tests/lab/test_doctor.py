@@ -9,7 +9,7 @@ import torch
 from engine.forward.runner import Runner
 from engine.lab.pays import doctor
 from engine.lab.pays.doctor import Run, read_run
-from engine.lab.pays.rounding import threshold
+from engine.lab.pays.rounding import rounding_threshold_of
 from engine.measure.options import first_prompts
 from engine.models.loading import load
 from engine.race import Race, Settings
@@ -192,19 +192,23 @@ def test_real_forwards_stay_within_the_threshold_and_come_near_it(dtype):
         with torch.inference_mode():
             theirs = pair.target.model(torch.tensor([ids])).logits[0].float()
         for row, errors in zip(ours, ours - theirs, strict=True):
-            most = max(most, float(errors.max() - errors.min()) / threshold(pair, row, [dtype]))
+            most = max(most, float(errors.max() - errors.min()) / rounding_threshold_of(pair, row, [dtype]))
     assert 0.02 < most < 1
 
 
 def test_the_coarsest_type_of_all_counts():
     logits = torch.linspace(-5, 5, 256)
-    assert threshold(PAIR, logits, []) == threshold(PAIR, logits, ["fp32"]) < threshold(PAIR, logits, ["fp16"])
     assert (
-        threshold(PAIR, logits, ["fp32", "nf4"])
-        == threshold(PAIR, logits, ["bf16"])
-        > threshold(PAIR, logits, ["fp16"])
+        rounding_threshold_of(PAIR, logits, [])
+        == rounding_threshold_of(PAIR, logits, ["fp32"])
+        < rounding_threshold_of(PAIR, logits, ["fp16"])
     )
-    assert threshold(PAIR, 10 * logits, []) == pytest.approx(10 * threshold(PAIR, logits, []))
+    assert (
+        rounding_threshold_of(PAIR, logits, ["fp32", "nf4"])
+        == rounding_threshold_of(PAIR, logits, ["bf16"])
+        > rounding_threshold_of(PAIR, logits, ["fp16"])
+    )
+    assert rounding_threshold_of(PAIR, 10 * logits, []) == pytest.approx(10 * rounding_threshold_of(PAIR, logits, []))
 
 
 # ---- refusals

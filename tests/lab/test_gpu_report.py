@@ -99,10 +99,10 @@ def test_what_would_grow_has_the_sizes_that_its_name_promises():
 
 def test_the_report_goes_on_after_a_failure_and_stops_when_its_time_is_up(monkeypatch, tmp_path):
     report = command.Report(tmp_path / "a.json")
-    report.add("bad", lambda: 1 / 0)
-    report.add("good", lambda: 1)
+    report.add_section("bad", lambda: 1 / 0)
+    report.add_section("good", lambda: 1)
     monkeypatch.setattr(command, "SECONDS", -1)
-    report.add("late", lambda: 2)
+    report.add_section("late", lambda: 2)
     figures = json.loads(report.path.read_text())
     assert figures["good"] == 1 and figures["bad"].startswith("Failed: ZeroDivisionError: division by zero")
     assert figures["late"].startswith("Left out")

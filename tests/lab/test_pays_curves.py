@@ -151,7 +151,7 @@ def test_another_text_is_counted_and_rounding_explains_only_near_tokens(monkeypa
     close, far = ([*text.alone[:2], token, 1, 1, 1] for token in (order[1], order[-1]))
     margin = float(logits[order[0]] - logits[order[1]])
     for limit, expected in ((margin * 1.01, (True, False)), (margin * 0.99, (False, False))):
-        monkeypatch.setattr(batch, "threshold", lambda *_, limit=limit: limit)
+        monkeypatch.setattr(batch, "rounding_threshold_of", lambda *_, limit=limit: limit)
         assert (
             batch.is_rounding_difference(pair, text, close),
             batch.is_rounding_difference(pair, text, far),
@@ -161,7 +161,7 @@ def test_another_text_is_counted_and_rounding_explains_only_near_tokens(monkeypa
     found = batch.build_point(pair, 1, some, "tree", [text])
     assert (found["identical"], found["unlike"], found["near_ties"]) == (False, 1, 0)
     assert command.describe_equality(found) == "1 NOT"
-    monkeypatch.setattr(batch, "threshold", lambda *_: 1e9)
+    monkeypatch.setattr(batch, "rounding_threshold_of", lambda *_: 1e9)
     found = batch.build_point(pair, 1, some, "tree", [text])
     assert (found["unlike"], found["near_ties"]) == (1, 1) and command.describe_equality(found) == "1 tied"
 

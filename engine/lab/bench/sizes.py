@@ -128,7 +128,7 @@ def measure_forwards(
                     target = Target(runner, context + LARGEST_TREE)
                     target.prefill([token % VOCAB for token in range(context)])
                     tasks = {nodes: partial(target.verify, binary(nodes)) for nodes in NODES}
-                    with runner.undisturbed():
+                    with runner.without_torch_threads():
                         ms = interleaved(runner.device, tasks, repeats, settled=True, seconds=60.0)
                     least = measure_reading_ms(runner.own.stored_bytes, count, repeats)
                     yield {

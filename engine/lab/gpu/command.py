@@ -95,7 +95,7 @@ class Report:
     def __init__(self, path: Path):
         self.path, self.begun, self.figures = path, time.perf_counter(), {}
 
-    def add(self, name: str, section: Callable[[], object]) -> None:
+    def add_section(self, name: str, section: Callable[[], object]) -> None:
         started = time.perf_counter()
         late = started - self.begun > SECONDS
         too_late = f"Left out: {SECONDS:.0f} seconds were used up before it."
@@ -170,21 +170,25 @@ def measure_all(report: Report, device: torch.device, workload: Workload) -> Non
     """All sections in order, for the small embedded pair on this device."""
     prompts = first_prompts("stories", workload.prompts)
     pairs = {dtype: load_pair(PAIRS["small"], str(device), dtype) for dtype in ("fp32", "bf16")}
-    report.add("machine", lambda: {"name": hardware_name(device), "torch": torch.__version__})
-    report.add("correctness", lambda: measure_correctness(pairs, prompts[:2], workload.tokens, workload.temperatures))
+    report.add_section("machine", lambda: {"name": hardware_name(device), "torch": torch.__version__})
+    report.add_section(
+        "correctness", lambda: measure_correctness(pairs, prompts[:2], workload.tokens, workload.temperatures)
+    )
     for name in DRAFTS:
-        report.add(f"grown pair, draft {name}", lambda name=name: race_grown_pair(name, device, prompts, workload))
+        report.add_section(
+            f"grown pair, draft {name}", lambda name=name: race_grown_pair(name, device, prompts, workload)
+        )
     for name in workload.shapes:
-        report.add(f"costs {name}", lambda name=name: measure_shape_costs(SHAPES[name], device, workload))
-    report.add(
+        report.add_section(f"costs {name}", lambda name=name: measure_shape_costs(SHAPES[name], device, workload))
+    report.add_section(
         "embedded races",
         lambda: {
             dtype: race_by_temperature(pair, prompts, workload, workload.systems) for dtype, pair in pairs.items()
         },
     )
     waits = partial(count_host_waits, pairs["bf16"], prompts[0], ("vanilla", *workload.systems), workload.tokens // 4)
-    report.add("host waits", waits)
-    report.add("graphed and eager", lambda: compare_graphed_and_eager("bf16", device, prompts[:2], workload))
+    report.add_section("host waits", waits)
+    report.add_section("graphed and eager", lambda: compare_graphed_and_eager("bf16", device, prompts[:2], workload))
 
 
 def main(options: Namespace) -> None:

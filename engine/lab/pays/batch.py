@@ -11,7 +11,7 @@ from operator import attrgetter
 
 from tqdm import tqdm
 
-from engine.lab.pays.rounding import threshold
+from engine.lab.pays.rounding import rounding_threshold_of
 from engine.measure.curves.batches import BatchRun, decode_in_steps, sequences_of
 from engine.measure.racing import drain
 from engine.measure.ways import decode_plainly, iterate_rounds, rotate_names
@@ -51,7 +51,7 @@ def parse_numbers(option: str, text: str, most: int) -> list[int]:
 
 def texts_of(pair: LoadedPair, prompts: list[str], asked: Settings, count: int) -> list[Request]:
     """So many sequences: the prompts in turn, with another seed every time around."""
-    with pair.target.undisturbed():
+    with pair.target.without_torch_threads():
         return [
             Request(prompt, sampling, decode_plainly(pair, prompt, asked.max_new_tokens, sampling))
             for prompt, sampling in tqdm(sequences_of(pair, prompts, asked, count), desc="texts", unit="text")
@@ -72,7 +72,7 @@ def is_rounding_difference(pair: LoadedPair, text: Request, other: list[int]) ->
     logits, sampling = last.logits[:1], text.sampling
     scores = sampling.perturbed(logits, [len(text.prompt) + at])[0].cpu().double() * (sampling.temperature or 1)
     below = max(float(scores.max() - scores[written[at]]) for written in (text.alone, other))
-    return below <= threshold(pair, logits[0].float(), [pair.dtype])
+    return below <= rounding_threshold_of(pair, logits[0].float(), [pair.dtype])
 
 
 def settings_for(rows: list[dict]) -> list[str]:

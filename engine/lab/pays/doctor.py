@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from engine.lab.pays import drafter, quantised
-from engine.lab.pays.rounding import threshold
+from engine.lab.pays.rounding import rounding_threshold_of
 from engine.measure.options import load_pair_of_options
 from engine.models.pairs import PAIRS, LoadedPair
-from engine.models.text import label
+from engine.models.text import label_of
 from engine.race import encode_prompt
 from engine.record.files import MOST_BYTES, read_text_file
 from engine.record.parsing import CLOSED, Listed, Whole, build, parse
@@ -156,8 +156,8 @@ def explain_divergence(pair: LoadedPair, a: Run, b: Run, index: int, found: dict
         sampling = Sampling(traces[0].temperature, seed=traces[0].seed, device=pair.target.noise_place)
     scores = sampling.perturbed(logits, [len(ids)])[0].cpu().double() * (sampling.temperature or 1)
     (first, second), (best, other) = scores.topk(2)[0].tolist(), scores.topk(2)[1].tolist()
-    limit = threshold(pair, logits[0].float(), [trace.dtype for trace in traces])
-    names = {token: repr(label(pair.tokenizer, token)) for token in (best, other, a.tokens[index], b.tokens[index])}
+    limit = rounding_threshold_of(pair, logits[0].float(), [trace.dtype for trace in traces])
+    names = {token: repr(label_of(pair.tokenizer, token)) for token in (best, other, a.tokens[index], b.tokens[index])}
     facts += [
         f"They part at token {index + 1:,} behind the prompt: A writes {names[a.tokens[index]]}, B writes {names[b.tokens[index]]}.",
         f"The target's two best tokens there are {names[best]} and {names[other]}, {first - second:.3g} logits apart.",
@@ -166,7 +166,7 @@ def explain_divergence(pair: LoadedPair, a: Run, b: Run, index: int, found: dict
     for key, run in (("a", a), ("b", b)):
         token = run.tokens[index]
         below.append(first - float(scores[token]))
-        found[key] = {"token": token, "text": label(pair.tokenizer, token), "below_best": below[-1]}
+        found[key] = {"token": token, "text": label_of(pair.tokenizer, token), "below_best": below[-1]}
         facts.append(f"Token {names[token]} of {key.upper()} is {below[-1]:.3g} logits below the best.")
     found |= {"index": index, "best": [best, other], "margin": first - second, "threshold": limit}
     kinds = " and ".join(sorted({pair.dtype, *(trace.dtype for trace in traces)}))

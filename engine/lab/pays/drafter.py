@@ -86,7 +86,7 @@ class Training:
     right: float
 
     @classmethod
-    def of(cls, folder: Path) -> "Training | None":
+    def read_training(cls, folder: Path) -> "Training | None":
         """Reads the last line of the folder's curve. None without a curve, and where that line lacks the figures."""
         try:
             lines = (folder / CURVE).read_text(encoding="utf-8").strip().splitlines()
@@ -308,6 +308,6 @@ def main(options: Namespace) -> dict[str, Any]:
             f"{folder.name} is an assistant of Gemma 4, which reads the target's cache, and the doctor shows a drafter hidden states. "
             "Measure it with `python -m engine bench --target FOLDER --drafter FOLDER --systems mtp`."
         )
-    found = diagnose_drafter(pair, net, prompts, trained_context(folder, pair.context), Training.of(folder))
+    found = diagnose_drafter(pair, net, prompts, trained_context(folder, pair.context), Training.read_training(folder))
     print(format_table(found))
     return found

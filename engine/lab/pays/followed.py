@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from engine.drafters import DRAFTERS
-from engine.forward.layer_ops import normalised
+from engine.forward.layer_ops import normalise_features
 from engine.forward.session import tapped_layers
 from engine.lab.pays.context import lengthen_prompt
 from engine.measure.prompts import Prompt
@@ -125,7 +125,7 @@ def features_for(net: Net, text: TargetText, layers: tuple[int, ...], view: View
     """The features `[N, layers + 1, H]` of all of the text's tokens as the net reads them of these layers."""
     features = text.hidden[:, [text.layers.index(layer) for layer in layers] + [-1]]
     if not isinstance(getattr(net, "reads", True), tuple):
-        features = normalised(features)
+        features = normalise_features(features)
     if view.mixed:
         features = features.flip(0)
     places = (torch.arange(len(features), device=features.device) - view.lag).clamp(0, len(features) - 1)

@@ -141,7 +141,7 @@ def send_wave(arm: Arm, streams: list[int], prompts: list[str], asked: Settings,
         and before is not None
         and (after := telling.read_vllm_counters(arm.server)) is not None
     ):
-        found = after.since(before)
+        found = after.change_since(before)
     return Wave(texts, told, max(ended) - min(answer.begun for answer in answers), found, doubt)
 
 

@@ -142,7 +142,7 @@ class Corpus:
                 corpus.streams[domain], corpus.starts[domain] = held[f"stream {domain}"], held[f"starts {domain}"]
         return corpus
 
-    def only(self, domains: Iterable[str]) -> "Corpus":
+    def restrict_to(self, domains: Iterable[str]) -> "Corpus":
         """This corpus without its other domains."""
         self.streams = {domain: self.streams[domain] for domain in domains}
         self.starts = {domain: self.starts[domain] for domain in domains}

@@ -14,7 +14,7 @@ import torch
 from transformers import PreTrainedModel
 
 from engine.forward.session import tapped_layers
-from engine.lab.train.features import OwnLabels, TrainingBatch, accuracy, most_frequent_tokens, soft_cross_entropy
+from engine.lab.train.features import OwnLabels, TrainingBatch, accuracy_of, most_frequent_tokens, soft_cross_entropy
 from engine.lab.train.width import start_for
 from engine.nets import NetConfig, formats
 from engine.nets.dflash import DFlash
@@ -72,7 +72,7 @@ def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor | None =
     return build_untrained(formats.dflash, DFlash, target, config, said, ids)
 
 
-def states(net: DFlash, batch: TrainingBatch, anchors: torch.Tensor) -> torch.Tensor:
+def compute_states(net: DFlash, batch: TrainingBatch, anchors: torch.Tensor) -> torch.Tensor:
     """States `[B, A, depth, H]` of the slots behind the tokens at the places `anchors [A]`."""
     sizes, device, rows = net.sizes, batch.ids.device, len(batch.ids)
     end = int(anchors.max())
@@ -103,7 +103,7 @@ def guesses(net: DFlash, batch: TrainingBatch, anchors: torch.Tensor) -> tuple[t
     The first slot guesses the token behind its anchor. A net that adds a bias by the token before a guess is given the text's own.
     """
     places = anchors[:, None] + torch.arange(net.config.depth, device=anchors.device)
-    return net.unembedded(net.norm(states(net, batch, anchors))) + net.bias(batch.ids[:, places]), places
+    return net.unembedded(net.norm(compute_states(net, batch, anchors))) + net.bias(batch.ids[:, places]), places
 
 
 def loss(net: DFlash, batch: TrainingBatch, step: int, anchors: int = ANCHORS) -> torch.Tensor:
@@ -120,11 +120,11 @@ def loss(net: DFlash, batch: TrainingBatch, step: int, anchors: int = ANCHORS) -
 
 @torch.no_grad()
 def validate(net: DFlash, batches: Iterable[TrainingBatch]) -> dict[str, float]:
-    """`accuracy` of the slots along the text, behind every sixth token."""
+    """`accuracy_of` the slots along the text, behind every sixth token."""
     found = []
     for batch in batches:
         at = torch.arange(1, batch.ids.shape[1] - net.sizes.block, 6, device=batch.ids.device)
         logits, places = guesses(net, batch, at)
         best = net.vocabulary[logits.topk(3, dim=-1).indices]
         found.append((best == batch.tokens[:, places, :1]).flatten(0, 1))
-    return accuracy(torch.cat(found))
+    return accuracy_of(torch.cat(found))

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
-from engine.forward.layer_ops import normalised
+from engine.forward.layer_ops import normalise_features
 from engine.forward.llama_compiled import can_compile
 from engine.forward.runner import Runner
 from engine.forward.session import tapped_layers
@@ -72,7 +72,7 @@ def observe(target: PreTrainedModel, ids: torch.Tensor) -> TrainingBatch:
 
 def pack_batch(ids: torch.Tensor, hidden: torch.Tensor, logits: torch.Tensor) -> TrainingBatch:
     """The training batch of hidden states `[B, T, 4, H]` and `logits [B, T, V]` after `ids [B, T]`."""
-    features = normalised(hidden)
+    features = normalise_features(hidden)
     lengths = torch.linalg.vector_norm(features, dim=-1).clamp(min=1e-30)  # a token's embedding may be zero
     scales = torch.linalg.vector_norm(hidden.float(), dim=-1) / lengths
     top = logits.float().topk(min(LISTED, logits.shape[-1]), dim=-1)
@@ -184,7 +184,7 @@ def accuracy_by_depth(right: Iterable[torch.Tensor]) -> dict[str, float]:
     return figures
 
 
-def accuracy(right: torch.Tensor) -> dict[str, float]:
+def accuracy_of(right: torch.Tensor) -> dict[str, float]:
     """`accuracy_by_depth` of guesses along n texts, `right [n, depth, 3]`. `chain` is how many favourites in a row are right."""
     return accuracy_by_depth(right.unbind(1)) | {"chain": float(right[..., 0].float().cumprod(-1).sum(-1).mean())}
 

@@ -100,7 +100,7 @@ def write_training_rows(
     target: PreTrainedModel, tokenizer, data: Path, domains: list[str], work: Path, own_rows: int
 ) -> Written:
     """Rows for training and for validation, `[n, ROW]` ids each."""
-    corpus, held_out = (each.only(domains) for each in load_corpora(data, work, tokenizer))
+    corpus, held_out = (each.restrict_to(domains) for each in load_corpora(data, work, tokenizer))
     own = write_own_text(target, corpus, work, own_rows)
     real = corpus.batch(int(len(own) * REAL_SHARE / (1 - REAL_SHARE)), ROW, np.random.default_rng(6)).numpy()
     rows = np.random.default_rng(7).permutation(np.concatenate([own, real.astype(np.int32)]))

@@ -29,7 +29,7 @@ class Budget:
         return min(1.0, tokens / self.tokens if self.tokens else seconds / 60 / self.minutes)
 
 
-def orthogonalised(matrices: torch.Tensor) -> torch.Tensor:
+def orthogonalise(matrices: torch.Tensor) -> torch.Tensor:
     """`[n, rows, cols]` with all singular values pushed towards 1 by Newton-Schulz steps."""
     a, b, c = COEFFICIENTS
     tall = matrices.shape[-2] > matrices.shape[-1]
@@ -68,7 +68,7 @@ class Muon(torch.optim.Optimizer):
                         state["momentum"] = torch.zeros_like(parameter)
                     state["momentum"].lerp_(parameter.grad, 1 - group["momentum"])
                     directions.append(parameter.grad.lerp(state["momentum"], group["momentum"]))  # Nesterov
-                updates = orthogonalised(torch.stack(directions))
+                updates = orthogonalise(torch.stack(directions))
                 for parameter, update in zip(parameters, updates, strict=True):
                     parameter.mul_(1 - group["lr"] * group["weight_decay"])
                     parameter.add_(update, alpha=-group["lr"] * 0.2 * max(rows, cols) ** 0.5)

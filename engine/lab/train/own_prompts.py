@@ -176,7 +176,7 @@ def write_rows(runner: Runner, prompts: list[list[int]], rows: int, path: Path, 
         opening = [prompts[index] for index in np.concatenate(drawn)[:now]]
         others = (prompts[order.integers(len(prompts))] for _ in count())
         temperature = TEMPERATURES[done // AT_ONCE % len(TEMPERATURES)]
-        with runner.undisturbed(), torch.inference_mode():
+        with runner.without_torch_threads(), torch.inference_mode():
             return write_with_runner(runner, opening, temperature, seeded("own prompts", done), stops, others)
 
     return load_or_write_rows(path, rows, more)

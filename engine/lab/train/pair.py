@@ -45,7 +45,7 @@ def train_tokenizer(texts: list[str], vocab_size: int = 4096) -> PreTrainedToken
     )
 
 
-def ship(model: LlamaForCausalLM, tokenizer, folder: Path, eight_bits: bool = False) -> None:
+def write_checkpoint(model: LlamaForCausalLM, tokenizer, folder: Path, eight_bits: bool = False) -> None:
     """Write float16 safetensors, config and tokenizer into `folder`, replacing what is there. No file is above `LARGEST_FILE`.
 
     With `eight_bits` the layers' matrices are in eight bits, as bitsandbytes keeps them.
@@ -70,7 +70,9 @@ def train_draft(options: argparse.Namespace) -> None:
     target = load_model(checkpoint, torch.device(options.device), torch.float32)
     spent, shape = Budget(options.minutes), DRAFT_SHAPES[options.size]
     texts = load_corpora(options.data, work, tokenizer)
-    ship(distill(target, *texts, work, spent, options.own_rows, shape, bf16=options.bf16), tokenizer, options.out)
+    write_checkpoint(
+        distill(target, *texts, work, spent, options.own_rows, shape, bf16=options.bf16), tokenizer, options.out
+    )
 
 
 def train_pair(options: argparse.Namespace) -> None:
@@ -85,12 +87,12 @@ def train_pair(options: argparse.Namespace) -> None:
     corpus, held_out = load_corpora(options.data, work, tokenizer)
     print({domain: f"{len(stream):,} tokens" for domain, stream in corpus.streams.items()})
     target = pretrain(corpus, held_out, work, options, len(tokenizer))
-    ship(target, tokenizer, options.out / "target", options.eight_bits)
+    write_checkpoint(target, tokenizer, options.out / "target", options.eight_bits)
     if options.eight_bits:  # its draft learns from it as it serves
         target = load_model(Checkpoint(str(options.out / "target")), target.device, torch.float32, "8-bit")
     spent, shape = Budget(options.draft_minutes), DRAFT_SHAPES[options.draft_size or options.size]
     draft = distill(target, corpus, held_out, work, spent, options.own_rows, shape, bf16=options.bf16)
-    ship(draft, tokenizer, options.out / "draft")
+    write_checkpoint(draft, tokenizer, options.out / "draft")
     stream = np.concatenate([*corpus.streams.values(), np.load(work / "own.npy").ravel()])
     BigramTable.count(stream, len(tokenizer)).save(options.out / "bigram.safetensors")
     figures = {

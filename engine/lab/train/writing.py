@@ -37,7 +37,7 @@ class Writer:
     def __call__(self, prompts: torch.Tensor, temperature: float, key: int) -> torch.Tensor:
         """int64 `[B, ROW]`, which begins with `prompts [B, n]`. The same `key` gives the same rows on one machine."""
         if self.runner:
-            with self.runner.undisturbed():
+            with self.runner.without_torch_threads():
                 return write_with_runner(self.runner, prompts.tolist(), temperature, seeded("own text", key))
         kept, self.target.generation_config = self.target.generation_config, GenerationConfig(max_length=ROW)
         torch.manual_seed(key)

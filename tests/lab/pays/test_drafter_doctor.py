@@ -52,7 +52,7 @@ def examined(pair, texts, monkeypatch):
     def visit(folder, pair=pair, texts=texts):
         monkeypatch.setattr(drafter, "texts_of", lambda *_: texts)
         net, trained = net_in(folder, pair.target.model), trained_context(folder, pair.context)
-        found = diagnose_drafter(pair, net, PROMPTS, trained, Training.of(folder))
+        found = diagnose_drafter(pair, net, PROMPTS, trained, Training.read_training(folder))
         assert found["sentence"].endswith(".") and json.loads(json.dumps(found)) == found
         return found
 

@@ -17,8 +17,8 @@ from engine.lab.train import pretrain as pretraining
 from engine.lab.train.data import Corpus, functions_of, is_held_out, load_documents
 from engine.lab.train.distill import DRAFT_SHAPES, distill, distillation_loss
 from engine.lab.train.features import LiveBatches, Shards, cache_shards
-from engine.lab.train.loop import Budget, Muon, orthogonalised, train
-from engine.lab.train.pair import END_OF_TEXT, ship, train_tokenizer
+from engine.lab.train.loop import Budget, Muon, orthogonalise, train
+from engine.lab.train.pair import END_OF_TEXT, train_tokenizer, write_checkpoint
 
 pytestmark = pytest.mark.slow
 FILES = 10  # of the standard library and of each package
@@ -117,7 +117,7 @@ def test_rows_start_at_a_document(corpus):
 
 def test_muon_pushes_every_direction_alike():
     torch.manual_seed(0)
-    singular = torch.linalg.svdvals(orthogonalised(torch.randn(3, 40, 24)))
+    singular = torch.linalg.svdvals(orthogonalise(torch.randn(3, 40, 24)))
     assert float(singular.min()) > 0.6 and float(singular.max()) < 1.3
     weight = torch.nn.Parameter(torch.zeros(40, 24))
     weight.grad = torch.randn(40, 24)
@@ -188,10 +188,10 @@ def test_a_pair_is_trained_shipped_and_raced(corpus, tmp_path, monkeypatch):
     }
     target = pretraining.pretrain(found, found, tmp_path, argparse.Namespace(**how, tokens=3000, start=None), 512)
     draft = distill(target, found, found, tmp_path, Budget(1, 2048), own_rows=8, shape=(64, 1, 2, 96))
-    ship(draft, tokenizer, tmp_path / "draft")
+    write_checkpoint(draft, tokenizer, tmp_path / "draft")
     before = pretraining.validation_loss(target, found)
     for dtype in ("fp32", "8-bit"):
-        ship(target, tokenizer, tmp_path / "target", dtype == "8-bit")
+        write_checkpoint(target, tokenizer, tmp_path / "target", dtype == "8-bit")
         (tmp_path / dtype).mkdir()
         one_step = argparse.Namespace(**how, tokens=1, start=tmp_path / "target")  # at a hundredth of the rate
         more = pretraining.pretrain(found, found, tmp_path / dtype, one_step, 512)
@@ -232,7 +232,7 @@ def observed(corpus, tmp_path_factory):
     def of(eight_bits: bool):
         _, tokenizer, _ = corpus
         folder = tmp_path_factory.mktemp("observed")
-        ship(grown() if eight_bits else grouped_heads(tokenizer), tokenizer, folder / "target", eight_bits)
+        write_checkpoint(grown() if eight_bits else grouped_heads(tokenizer), tokenizer, folder / "target", eight_bits)
         return folder
 
     return of
@@ -302,7 +302,7 @@ def test_a_draft_is_trained_alone_for_a_pair_that_has_a_target(corpus, tmp_path,
 
     _, tokenizer, texts = corpus
     torch.manual_seed(0)
-    ship(pretraining.build_llama(64, 2, 1, 128, 512), tokenizer, tmp_path / "target")
+    write_checkpoint(pretraining.build_llama(64, 2, 1, 128, 512), tokenizer, tmp_path / "target")
     pair = Pair("toy", "toy pair", str(tmp_path / "target"), str(tmp_path / "draft"))
     monkeypatch.setattr(pairs, "PAIRS", {"toy": pair})
     monkeypatch.setattr(data, "load_documents", lambda folder, held_out=False: texts)

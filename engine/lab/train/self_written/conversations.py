@@ -112,7 +112,7 @@ class Conversation:
         if self.free:
             self.written += 1
             if token in self.turns.ends:
-                self.turn(token)
+                self.end_message(token)
             elif self.requesting and self.written > (LONGEST_REQUEST if self.turns.requests else OPENING):
                 self.answer()
         return token if self.free else self.forced.popleft()
@@ -122,7 +122,7 @@ class Conversation:
         self.forced += self.turns.answering
         self.requesting = False
 
-    def turn(self, end: int) -> None:
+    def end_message(self, end: int) -> None:
         """The message ends by the target's token `end`. What follows brings the template's own end, if it has one."""
         if self.requesting and self.turns.answering:
             self.answer()

@@ -58,12 +58,12 @@ def write_rows(
         places.append(pack_batch(tokens[:, None], hidden[:, None], logits[:, None]).narrow())
         told(len(rows))
         if place + 1 < ROW:
-            drawn = draw(logits, [row.temperature if row.free else 0.0 for row in rows], draws)
+            drawn = draw_tokens(logits, [row.temperature if row.free else 0.0 for row in rows], draws)
             tokens = torch.tensor([row.follow(token) for row, token in zip(rows, drawn, strict=True)])
     return TrainingBatch(*(torch.cat(each, 1) for each in zip(*places, strict=True)))
 
 
-def draw(logits: torch.Tensor, temperatures: list[float], draws: torch.Generator) -> list[int]:
+def draw_tokens(logits: torch.Tensor, temperatures: list[float], draws: torch.Generator) -> list[int]:
     """A token for each row of `logits [B, V]` at its own temperature; 0 takes the favourite."""
     tokens, hot = logits.argmax(-1), [row for row, temperature in enumerate(temperatures) if temperature > 0]
     if hot:
