@@ -29,7 +29,7 @@ from engine.measure.options import (
     remote_of_options,
 )
 from engine.models.gguf.files import is_gguf
-from engine.models.pairs import EMBEDDED, OFFERED, PAIRS, QUANTISATIONS, LoadedPair, Pair, is_here, one_of
+from engine.models.pairs import EMBEDDED, OFFERED, PAIRS, QUANTISATIONS, LoadedPair, Pair, is_here, validate_choice
 from engine.page.screens.heap import share_arenas
 from engine.page.views import standalone
 from engine.page.web import import_gradio
@@ -62,15 +62,15 @@ def main() -> None:
         if options.spread == "matrices":
             instead = "the page is served by one. Use --spread layers."
             raise ValueError(f"--spread matrices needs several processes, and {instead}")
-        kept = kept and one_of(QUANTISATIONS, kept, "quantisation")
+        kept = kept and validate_choice(QUANTISATIONS, kept, "quantisation")
         how = {"quantisation": kept, "spread": options.spread, "device": options.device}
         remote, ways = remote_of_options(options), chat_options_of(options)
 
     def suits(tokenizer: "PreTrainedTokenizerBase") -> None:
         """Raises `ValueError` where the pair's template cannot do what is asked of it."""
-        from engine.models.chat import refuse_ways  # imports transformers
+        from engine.models.chat import refuse_template_options  # imports transformers
 
-        refuse_ways(tokenizer, pair.title, **ways)
+        refuse_template_options(tokenizer, pair.title, **ways)
 
     def as_served(own: LoadedPair) -> LoadedPair:
         served = replace(own, remote=remote, raw=options.raw)
@@ -81,19 +81,19 @@ def main() -> None:
 
     # Only Gradio's own server is lent GPUs. None is lent yet at the start, so each race measures its costs when it has one
     if "SPACES_ZERO_GPU" in os.environ:
-        with usable(port), socket.create_server((host, port)):
+        with refuse_taken_port(port), socket.create_server((host, port)):
             pass
         import_module("spaces")  # before PyTorch is
         from engine.models.loading import load
         from engine.page.web.lending import ServedPairs
         from engine.page.web.page import build_page, launch_page
 
-        with refused_by_sentence():
+        with end_with_sentence():
             own = as_served(load(pair, **how))
-        others = [each for name in names_beside(pair, how) if (each := beside(name, how, as_served))]
+        others = [each for name in names_of_other_pairs(pair, how) if (each := load_beside(name, how, as_served))]
         return launch_page(build_page(ServedPairs(own, others)), host, port, remote)
     front = Front(standalone.render_opening_page())
-    with usable(port):
+    with refuse_taken_port(port):
         port = front.serve(host, port)
     beforehand.begin("engine.kernels.beforehand:compile_largest", "engine.nets.eagle_compiled:compile_forwards")
     print(f"TreeRace opens on http://{host}:{port}; a first start compiles its kernels, up to a minute.", flush=True)
@@ -130,7 +130,7 @@ def port_number(text: str) -> int:
 
 
 @contextmanager
-def usable(port: int) -> Iterator[None]:
+def refuse_taken_port(port: int) -> Iterator[None]:
     """A port that is taken or forbidden ends the process with a sentence, before anything is loaded."""
     try:
         yield
@@ -157,11 +157,11 @@ def go_live(
     """
     gc.disable()  # the imports make millions of objects, and few of them are garbage
     # What takes seconds to import is imported behind the opening page
-    from engine.models.loading import checked_files, load
+    from engine.models.loading import load, validate_files
     from engine.page.screens.device import DEVICE
     from engine.page.screens.readiness import Readiness, append_compile_count
 
-    set_apart()
+    freeze_garbage()
 
     def hear(progress):
         front.progress_text = lambda: progress.words
@@ -178,13 +178,13 @@ def go_live(
     front.count_runs = lambda: len(DEVICE.line.all_jobs)
     another = pair.name not in EMBEDDED or how | AS_FILED != how
     unread = unread_files(pair)
-    reading = read_apart(unread)
-    with refused_by_sentence():
+    reading = start_readers(unread)
+    with end_with_sentence():
         if another and not unread:  # what its small files say is refused before anything is made ready
-            suits(checked_files(pair, **how)[0])
+            suits(validate_files(pair, **how)[0])
         ready = opened(load(PAIRS["small"] if another else pair, how["device"]))
-    names = names_beside(pair, how)
-    small = beside("small", how, as_served) if "small" in names else None
+    names = names_of_other_pairs(pair, how)
+    small = load_beside("small", how, as_served) if "small" in names else None
     front.progress_text = lambda: "Building the live page"
     import_gradio()
     from engine.page.web.lending import ServedPairs
@@ -194,16 +194,16 @@ def go_live(
     front.served = lambda: describe_pairs(served)
     live = mount_page(build_page(served), ready.pair.remote)
     gc.collect()  # what compiling has left
-    set_apart()
+    freeze_garbage()
     front.hand_over(live)
     print("The page is live; more systems are made ready behind it.", flush=True)
     if another:
         front.progress_text = lambda: f"Loading {pair.title}"
         for process in reading:
             process.wait()
-        with refused_by_sentence():
+        with end_with_sentence():
             if unread:
-                suits(checked_files(pair, **how)[0])
+                suits(validate_files(pair, **how)[0])
             ready = opened(load(pair, **how, tell=hear))
         served.pair = ready.pair
 
@@ -218,15 +218,15 @@ def go_live(
         if name == "small":
             continue
         front.progress_text = partial("Loading {}".format, PAIRS[name].title)
-        for process in read_apart(unread_files(PAIRS[name])):
+        for process in start_readers(unread_files(PAIRS[name])):
             process.wait()
-        if other := beside(name, how, as_served):
+        if other := load_beside(name, how, as_served):
             served.others.append(other)
             made = Readiness(other, DEVICE, other.title, waits)
             front.progress_text = partial(getattr, made, "progress_text")
             made.prepare_rest()
-    DEVICE.run_preparation(collected())
-    set_apart()
+    DEVICE.run_preparation(collect_garbage())
+    freeze_garbage()
     print("Everything is ready.", flush=True)
 
 
@@ -237,35 +237,35 @@ def unread_files(pair: Pair) -> list[str]:
     return [each for each in (pair.target, pair.draft) if each and is_gguf(each) and is_unread(each)]
 
 
-def read_apart(files: list[str]) -> list[Popen]:
+def start_readers(files: list[str]) -> list[Popen]:
     """Processes that read what these GGUF files say of their models, so that the page need not wait; none on one core."""
     begun = (beforehand.call("engine.models.gguf.reading:small_files", os.path.abspath(each)) for each in files)
     return [process for process in begun if process]
 
 
-def collected() -> Iterator[Quiet]:
-    """Collects what compiling has left, in a turn of the device: on no lane's clock."""
+def collect_garbage() -> Iterator[Quiet]:
+    """Collects the garbage that compiling left, in a time slice of the device, so that no lane's clock counts it."""
     gc.collect()
     yield Quiet.STEP
 
 
-def set_apart() -> None:
-    """Later collections of garbage pass over all that is there by now. One of all of it would hold a race up for half a second."""
+def freeze_garbage() -> None:
+    """Exclude all present objects from later garbage collections. A collection of all would stop a race for half a second."""
     gc.freeze()
     gc.enable()
 
 
-def names_beside(pair: Pair, how: dict[str, str]) -> list[str]:
+def names_of_other_pairs(pair: Pair, how: dict[str, str]) -> list[str]:
     """The pairs that visitors may choose beside this one: beside the default, if that is kept as its files are, those of `OFFER` that
     are on this machine. Raises `SystemExit` for a name that is not offered."""
     if pair.name != "embedded" or how | AS_FILED != how:
         return []
-    with refused_by_sentence():
-        named = [one_of(OFFERED, name, "pair in TREERACE_OFFER") for name in OFFER.split(",") if name]
+    with end_with_sentence():
+        named = [validate_choice(OFFERED, name, "pair in TREERACE_OFFER") for name in OFFER.split(",") if name]
     return [name for name in named if name != pair.name and is_here(PAIRS[name])]
 
 
-def beside(name: str, how: dict[str, str], as_served: Callable[[LoadedPair], LoadedPair]) -> LoadedPair | None:
+def load_beside(name: str, how: dict[str, str], as_served: Callable[[LoadedPair], LoadedPair]) -> LoadedPair | None:
     """That pair. Where it cannot be loaded the page goes on without it, and the terminal has a sentence."""
     from engine.models.loading import load
 
@@ -277,7 +277,7 @@ def beside(name: str, how: dict[str, str], as_served: Callable[[LoadedPair], Loa
 
 
 @contextmanager
-def refused_by_sentence() -> Iterator[None]:
+def end_with_sentence() -> Iterator[None]:
     """What cannot be loaded ends the process with a sentence."""
     try:
         yield

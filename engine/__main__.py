@@ -38,39 +38,43 @@ class Command(NamedTuple):
 
 GROUPS = {
     "race": {
-        "bench": Command("engine.lab.bench.command", bench.bench, "--systems auto,eagle,tree --prompts 5"),
-        "pays": Command("engine.lab.pays.command", race.pays, "--prompts my.jsonl --systems auto,lookup"),
-        "doctor": Command("engine.lab.pays.doctor", race.doctor, "mine.json yours.json"),
+        "bench": Command("engine.lab.bench.command", bench.add_bench_options, "--systems auto,eagle,tree --prompts 5"),
+        "pays": Command("engine.lab.pays.command", race.add_pays_options, "--prompts my.jsonl --systems auto,lookup"),
+        "doctor": Command("engine.lab.pays.doctor", race.add_doctor_options, "mine.json yours.json"),
     },
     "measure": {
-        "study": Command("engine.lab.study.command", race.study, "--claims gbv --prompts 2"),
-        "gpu": Command("engine.lab.gpu.command", race.gpu, "--quick --out gpu.json"),
+        "study": Command("engine.lab.study.command", race.add_study_options, "--claims gbv --prompts 2"),
+        "gpu": Command("engine.lab.gpu.command", race.add_gpu_options, "--quick --out gpu.json"),
     },
     "models": {
         "calibrate": Command(
-            "engine.lab.calibrate", models.calibrate, "--target FOLDER --draft FOLDER --out calibration.json"
+            "engine.lab.calibrate",
+            models.add_calibrate_options,
+            "--target FOLDER --draft FOLDER --out calibration.json",
         ),
-        "train": Command("engine.lab.train.recipes", models.train, "eagle --target FOLDER --minutes 15"),
-        "convert": Command("engine.models.convert", models.convert, "pytorch_model.bin FOLDER"),
-        "export": Command("engine.models.export", models.export, "eagle FOLDER"),
+        "train": Command("engine.lab.train.recipes", models.add_train_options, "eagle --target FOLDER --minutes 15"),
+        "convert": Command("engine.models.convert", models.add_convert_options, "pytorch_model.bin FOLDER"),
+        "export": Command("engine.models.export", models.add_export_options, "eagle FOLDER"),
     },
     "media": {
-        "record": Command("engine.lab.record_races", race.record, '--prompt "Story: A fox" --system auto -o race.json'),
-        "curves": Command("engine.lab.record_curves", race.curves, "--only nodes"),
-        "examples": Command("engine.page.screens.examples", race.examples, "--only sweep"),
-        "replay": Command("engine.page.views.standalone", race.replay, "race.json -o race.html"),
+        "record": Command(
+            "engine.lab.record_races", race.add_record_options, '--prompt "Story: A fox" --system auto -o race.json'
+        ),
+        "curves": Command("engine.lab.record_curves", race.add_curves_options, "--only nodes"),
+        "examples": Command("engine.page.screens.examples", race.add_examples_options, "--only sweep"),
+        "replay": Command("engine.page.views.standalone", race.add_replay_options, "race.json -o race.html"),
     },
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 BY = {  # what `bench --by` measures in place of a race
-    "length": Command("engine.lab.bench.length", bench.length, "--systems tree,auto --prompts 2"),
-    "tree": Command("engine.lab.bench.tree", bench.tree, "--repeats 15"),
-    "size": Command("engine.lab.bench.sizes", bench.size, "--sizes 11M --stored fp16"),
+    "length": Command("engine.lab.bench.length", bench.add_length_options, "--systems tree,auto --prompts 2"),
+    "tree": Command("engine.lab.bench.tree", bench.add_tree_options, "--repeats 15"),
+    "size": Command("engine.lab.bench.sizes", bench.add_size_options, "--sizes 11M --stored fp16"),
 }
 ALL = COMMANDS | {f"bench --by {kind}": command for kind, command in BY.items()}
 
 
-def overview() -> str:
+def describe_commands() -> str:
     """The commands, one a line, by group."""
     lines = ["usage: python -m engine <command> [options]"]
     for group, commands in GROUPS.items():
@@ -97,7 +101,7 @@ def parser_of(called: str) -> Parser:
     return parser
 
 
-def asked(arguments: list[str]) -> tuple[str, list[str]]:
+def parse_command(arguments: list[str]) -> tuple[str, list[str]]:
     """The name in `ALL` of what the arguments ask for, and the other arguments."""
     name, *others = arguments
     if name != "bench":
@@ -115,9 +119,9 @@ def main(arguments: list[str]) -> None:
     sentence and exit status 130.
     """
     if not arguments or arguments[0] in ("-h", "--help"):
-        print(overview())
+        print(describe_commands())
         return
-    called, others = asked(arguments)
+    called, others = parse_command(arguments)
     if called not in ALL:
         print(f"Unknown command {called!r}. Available: {', '.join(COMMANDS)}.", file=sys.stderr)
         sys.exit(2)

@@ -12,7 +12,7 @@ import torch
 
 from engine.contracts import FREE, Outcome
 from engine.decode import Round, decode_all
-from engine.forward.batch import Asked, Batch
+from engine.forward.batch import Batch, RowRequest
 from engine.models.pairs import LoadedPair
 from engine.record.costs import Costs
 from engine.rounds.round import HostRounds, Stopwatch
@@ -34,19 +34,19 @@ def decode_together(
     if system.guarantee != "tokens":
         raise ValueError(f"Batches are decoded with the rule token match, and {system.name} has {system.acceptance}.")
     capacity = min(pair.context, max(map(len, prompts)) + max_new_tokens) + LARGEST_TREE
-    costs = shared(system.costs(pair), len(prompts)) if system.reads_costs(pair) else FREE
-    parts = [system.build(pair, capacity, **system.shape(pair), costs=costs) for _ in prompts]
+    costs = share_costs(system.costs(pair), len(prompts)) if system.reads_costs(pair) else FREE
+    parts = [system.build_parts(pair, capacity, **system.shape(pair), costs=costs) for _ in prompts]
     features = parts[0][0].reads_features
     batch = Batch(pair.target, len(prompts), capacity, features)
     begun = zip(parts, samplings, strict=True)
     del parts  # a sequence that ends frees its own
     sequences = (HostRounds(Target(batch, capacity, features), *each, sampling) for each, sampling in begun)
-    step = partial(next_of, batch)
+    step = partial(next_rounds_of, batch)
     yield from decode_all(sequences, prompts, max_new_tokens, pair.stop_ids, pair.context, step)
 
 
 @torch.inference_mode()
-def next_of(batch: Batch, running: list[HostRounds]) -> list[Outcome]:
+def next_rounds_of(batch: Batch, running: list[HostRounds]) -> list[Outcome]:
     """The next round of all that run; the rows of others leave the batch. The shared forward's seconds are split evenly."""
     sessions = [each.target.session for each in running]
     for session in [each for each in batch.sessions if each not in sessions]:
@@ -56,7 +56,9 @@ def next_of(batch: Batch, running: list[HostRounds]) -> list[Outcome]:
     watch = Stopwatch(batch.runner.device)
     watch.start()
     asked = zip(running, trees, strict=True)
-    answers = batch.forward([Asked(each.target.session, *each.target.asked(tree)) for each, tree in asked])
+    answers = batch.forward(
+        [RowRequest(each.target.session, *each.target.forward_inputs(tree)) for each, tree in asked]
+    )
     share = watch.lap("verify") / len(running)
     outcomes = []
     for each, tree, answer, seconds in zip(running, trees, answers, drafted, strict=True):
@@ -66,6 +68,6 @@ def next_of(batch: Batch, running: list[HostRounds]) -> list[Outcome]:
     return outcomes
 
 
-def shared(costs: Costs, size: int) -> Costs:
+def share_costs(costs: Costs, size: int) -> Costs:
     """A sequence's share of the costs in a batch of that size, where all verify as many rows. Drafts are not shared."""
     return replace(costs, verify_ms={rows: costs.verify_at(size * rows) / size for rows in costs.verify_ms})

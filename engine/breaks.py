@@ -38,7 +38,7 @@ class FirstRowsTarget(Target):
         self.session.keep(list(range(len(path) + 1)))
 
 
-def suggested(prompt: str, name: str, temperature: float = 0.0, constraint: str = "") -> dict[str, Any]:
+def suggest_race(prompt: str, name: str, temperature: float = 0.0, constraint: str = "") -> dict[str, Any]:
     """A race on the small embedded pair that shows the break within its first tokens, as arguments of `engine.race.Settings`."""
     chosen = {"temperature": temperature, "seed": 0, "max_new_tokens": 64, "constraint": constraint}
     return {"prompt": prompt, "systems": ("tree", f"tree!{name}"), **chosen}
@@ -86,7 +86,7 @@ BREAKS: dict[str, Break] = {
             right="A node sees the text so far and its own ancestors, nothing else.",
             wrong="A node sees every node that stands before it in the arrays, its rivals on other branches too.",
             effect="The target reads words of other branches into every guess, so it judges a text that nobody wrote.",
-            suggestion=suggested(BOX, "mask"),
+            suggestion=suggest_race(BOX, "mask"),
             target=CausalTarget,
         ),
         Break(
@@ -95,7 +95,7 @@ BREAKS: dict[str, Break] = {
             right="A node's position is the length of the text so far plus its depth; siblings share one.",
             wrong="A node's position is the length of the text so far plus its index in the arrays.",
             effect="The target believes that words are missing between a guess and the text before it, and keeps rows that say so.",
-            suggestion=suggested(MITTEN, "positions"),
+            suggestion=suggest_race(MITTEN, "positions"),
             target=IndexedTarget,
         ),
         Break(
@@ -104,7 +104,7 @@ BREAKS: dict[str, Break] = {
             right="The cache keeps the rows of the root and of the accepted path, wherever they stand in the tree.",
             wrong="The cache keeps as many rows as were accepted, but always the first ones of the tree.",
             effect="The page shows one text and the target remembers another, from the first path that is not the tree's first rows.",
-            suggestion=suggested(KITE, "trim"),
+            suggestion=suggest_race(KITE, "trim"),
             target=FirstRowsTarget,
         ),
         Break(
@@ -113,7 +113,7 @@ BREAKS: dict[str, Break] = {
             right="The rule accepts so that what comes out has the target's own distribution.",
             wrong="A full tree of the draft's favourites; every guess is tried on its own with min(1, p/q), and the longest path wins.",
             effect="Favourites get too many chances: above temperature 0 likely tokens come out too often. At 0 nothing changes.",
-            suggestion=suggested(MITTEN, "acceptance", temperature=0.8),
+            suggestion=suggest_race(MITTEN, "acceptance", temperature=0.8),
             parts={"policy": "kary", "acceptance": "independent", "depth": 3, "width": 2, "nodes": 15},
         ),
         Break(
@@ -122,7 +122,7 @@ BREAKS: dict[str, Break] = {
             right="A constraint, such as a JSON schema, forbids tokens behind every node of the tree, drafted or not.",
             wrong="The constraint forbids tokens behind the tree's leaves alone. Guesses are masked, what they are judged by is not.",
             effect="Where a guess is rejected, the target's own token may be forbidden: the text breaks the schema.",
-            suggestion=suggested(KITE, "constraint", constraint=CARD),
+            suggestion=suggest_race(KITE, "constraint", constraint=CARD),
             mask=masked_at_leaves,
         ),
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import torch
 
-from engine.models.advice import CONSTRAINT, DRAFT, TABLE, way_to
+from engine.models.advice import CONSTRAINT, DRAFT, TABLE, explain_way_to
 from engine.record.calibration import Calibration
 from engine.record.costs import Costs
 from engine.record.parsing import quote
@@ -108,7 +108,9 @@ class Drafter(Part):
         if cls.takes in ("", CONSTRAINT) or pair.has(cls.takes):
             return None
         words = cls.takes if cls.takes in (DRAFT, TABLE) else f"trained {cls.title} drafter"
-        return Lack(f"a {words}", f"The pair {pair.title} has no {words}. {way_to(cls.takes, pair.pair)} {INSTEAD}")
+        return Lack(
+            f"a {words}", f"The pair {pair.title} has no {words}. {explain_way_to(cls.takes, pair.pair)} {INSTEAD}"
+        )
 
     @classmethod
     def choices(cls, pair: "LoadedPair") -> list[str]:

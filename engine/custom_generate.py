@@ -26,10 +26,10 @@ from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengt
 from transformers.generation.streamers import BaseStreamer
 
 from engine.decode import decode
-from engine.forward.devices import noise_place
+from engine.forward.devices import noise_device
 from engine.forward.llama_eight_bit import eight_bits_pay
 from engine.forward.runner import Runner
-from engine.models.constraint import compiled
+from engine.models.constraint import compile_constraint
 from engine.models.loading import DTYPES, hardware_name
 from engine.models.pairs import LoadedPair, Pair
 from engine.models.refusals import attention_of, draft_obstacle, obstacle
@@ -66,7 +66,7 @@ KEPT = "_treerace"  # where a model keeps its pairs, so that they end with it
 ATTENDED = "_treerace_attention"  # where it keeps how it attends within a call
 
 
-def attention_given_back(generate: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+def restore_attention(generate: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """The same function, which leaves its models attending as their owner set them.
 
     Forwards may set another way, and graphs rely on it. So the next call begins with it.
@@ -90,7 +90,7 @@ def attention_given_back(generate: Callable[..., torch.Tensor]) -> Callable[...,
     return called
 
 
-@attention_given_back
+@restore_attention
 def treerace(
     model: PreTrainedModel,
     input_ids: torch.Tensor,
@@ -137,7 +137,7 @@ def treerace(
     if constraint:
         if constraint_tokenizer is None:
             raise ValueError("A constraint is about text: give the model's tokenizer as constraint_tokenizer.")
-        bound = compiled(constraint_tokenizer, pair.target.vocab, stops, constraint)
+        bound = compile_constraint(constraint_tokenizer, pair.target.vocab, stops, constraint)
         sampling = replace(sampling, constraint=bound)
     chosen = find(system or ("tree" if draft is not None else "lookup"))
     shape = {
@@ -148,7 +148,7 @@ def treerace(
     for streamer in streamers:
         streamer.put(text)
     most = generation_config.max_length - text.shape[1]
-    with closing(tokens(pair, chosen, shape, sampling, text[0].tolist(), most, stops)) as written:
+    with closing(generate_tokens(pair, chosen, shape, sampling, text[0].tolist(), most, stops)) as written:
         for token in written:
             text = torch.cat((text, torch.tensor([[token]])), 1)
             for streamer in streamers:
@@ -160,7 +160,7 @@ def treerace(
     return text.to(input_ids.device)
 
 
-def tokens(
+def generate_tokens(
     pair: LoadedPair,
     system: System,
     shape: dict[str, int],
@@ -176,7 +176,7 @@ def tokens(
     rounds = system.rounds(pair, capacity, shape, sampling)
     steps, end = decode(rounds, prompt, most, stops, pair.context), ""
     while not end:
-        with pair.target.undisturbed():
+        with pair.target.without_torch_threads():
             done = next(steps)
         end = done.end
         yield from done.burst
@@ -215,7 +215,7 @@ def sampling_of(model: PreTrainedModel, processors: list, config: GenerationConf
                 "Leave out the option that asks for it."
             )
         honoured[name] = getattr(each, name)
-    return Sampling(**honoured, seed=seed, device=noise_place(model.device))
+    return Sampling(**honoured, seed=seed, device=noise_device(model.device))
 
 
 def pair_of(model: PreTrainedModel, draft: PreTrainedModel | None, tokenizer: Tokenizer | None) -> LoadedPair:
@@ -223,7 +223,7 @@ def pair_of(model: PreTrainedModel, draft: PreTrainedModel | None, tokenizer: To
     weights = [each for one in (model, draft) if one is not None for each in one.parameters()]
     state, kept = [checksums(each) for each in weights], model.__dict__.get(KEPT)
     if kept is None or len(kept[0]) != len(state) or not all(map(torch.equal, kept[0], state)):
-        kept = model.__dict__[KEPT] = state, loaded(model, draft, tokenizer)
+        kept = model.__dict__[KEPT] = state, load_models(model, draft, tokenizer)
     return kept[1]
 
 
@@ -239,7 +239,7 @@ def checksums(weight: torch.Tensor) -> torch.Tensor:
     return torch.cat([part.view(torch.int64).view(-1, SUMMED // 8).sum(1) for part in parts])
 
 
-def loaded(model: PreTrainedModel, draft: PreTrainedModel | None, tokenizer: Tokenizer | None) -> LoadedPair:
+def load_models(model: PreTrainedModel, draft: PreTrainedModel | None, tokenizer: Tokenizer | None) -> LoadedPair:
     if draft is not None and (reason := draft_obstacle(draft.config)):
         raise ValueError(f"{type(draft).__name__} cannot draft: {reason}.")
     for each in (model, draft):

@@ -27,7 +27,7 @@ class Round(Outcome):
 
 
 @dataclass(eq=False)
-class Text:
+class RunningText:
     """A text at work: its prompt's number, its root's place, how many tokens may follow, and seconds that its next round tells."""
 
     number: int
@@ -37,7 +37,7 @@ class Text:
     before: dict[str, float] = field(default_factory=dict)
 
 
-def cut(burst: list[int], stop_ids: frozenset[int], left: int, window: int) -> tuple[list[int], str]:
+def cut_burst(burst: list[int], stop_ids: frozenset[int], left: int, window: int) -> tuple[list[int], str]:
     """The burst up to its first stop token, then up to `left` tokens, then up to `window`; and why decoding ends here, if it does."""
     for index, token in enumerate(burst[:left]):
         if token in stop_ids:
@@ -60,14 +60,14 @@ def decode_all(
 ) -> Iterator[tuple[int, Round]]:
     """`decode` for every prompt at once, of `most` tokens each. Yields a prompt's number and its round."""
     numbered = enumerate(zip(lanes, prompts, strict=True))
-    texts = [Text(number, rounds, len(prompt) - 1, most) for number, (rounds, prompt) in numbered]
+    texts = [RunningText(number, rounds, len(prompt) - 1, most) for number, (rounds, prompt) in numbered]
     for text, prompt in zip(texts, prompts, strict=True):
         text.before = {"prefill": text.rounds.begin(prompt, min(text.position + most, context - 1))}
     while texts:
         for text, done in zip(list(texts), step([text.rounds for text in texts]), strict=True):
             path, bonus = done.verdict.path, done.verdict.bonus
             window = context - 1 - text.position  # tokens that still fit behind the root
-            burst, end = cut([done.tree.tokens[node] for node in path] + [bonus], stop_ids, text.left, window)
+            burst, end = cut_burst([done.tree.tokens[node] for node in path] + [bonus], stop_ids, text.left, window)
             if end:
                 texts.remove(text)
             found = vars(done) | {"seconds": text.before | done.seconds}

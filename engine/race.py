@@ -21,7 +21,7 @@ from engine.decode import Round, decode
 from engine.models.chat import prompt_tokens
 from engine.models.constraint import constraint_of
 from engine.models.pairs import LoadedPair
-from engine.models.text import TextStream, label
+from engine.models.text import TextStream, label_of
 from engine.record.constraint import validate_constraint
 from engine.record.disturbance import BUSY
 from engine.record.parsing import has_lone_surrogate, quote
@@ -87,7 +87,7 @@ class Settings:
         for system in map(find, (name for name in self.systems if name != REMOTE)):
             for name in SHAPE:
                 validate_setting(name, getattr(system, name))
-            system.refuse_to_be_free(self.constraint)
+            system.refuse_idle_break(self.constraint)
         for name in LIMITS:
             if getattr(self, name) is not None or name not in SHAPE:
                 object.__setattr__(self, name, validate_setting(name, getattr(self, name)))
@@ -173,7 +173,7 @@ class Lane:
 
     def step(self) -> Step:
         """One target forward, on this lane's clock. Its record is made off the clock. `waited` adds up `without_processor`."""
-        with self.pair.target.undisturbed():
+        with self.pair.target.without_torch_threads():
             before = self.pair.target.without_processor()
             done = next(self.decoding)
             self.waited += self.pair.target.without_processor() - before
@@ -201,12 +201,12 @@ class Lane:
         of_tree = {name: getattr(tree, name) for name in ("tokens", "parents", "score", "q")}
         return Step(
             index=len(self.trace.steps),
-            texts=[label(pair.tokenizer, token) for token in tree.tokens],
+            texts=[label_of(pair.tokenizer, token) for token in tree.tokens],
             silence=done.silence,
             unused=done.unused,
             p=[1.0, *logp.cpu()[parents, tokens].exp().tolist()],
             verdicts=done.verdict.by_node(tree),
-            bonus_text=label(pair.tokenizer, done.verdict.bonus),
+            bonus_text=label_of(pair.tokenizer, done.verdict.bonus),
             bonus_p=float(logp[last[0], done.verdict.bonus].exp()),
             pieces=pieces,
             draft_forwards=self.rounds.forwards - self.trace.draft_forwards,  # type: ignore[union-attr]  # None when closed

@@ -28,13 +28,13 @@ SHAPE = ("depth", "width", "nodes")
 ONE_DRAFTER = "tree", "eagle", "dspark", "mtp"
 
 
-def spelled(shape: Mapping[str, Any]) -> str:
+def spell_shape(shape: Mapping[str, Any]) -> str:
     """A shape in a word, as in 4x4x8."""
     return "x".join(str(shape[name]) for name in SHAPE)
 
 
-def sized(shape: str) -> dict[str, int]:
-    """The shape that `spelled` spells."""
+def read_shape(shape: str) -> dict[str, int]:
+    """The shape that `spell_shape` spells."""
     return dict(zip(SHAPE, parse_shape(shape), strict=True))
 
 
@@ -61,14 +61,14 @@ class System:
     def __post_init__(self):
         """Raises `KeyError` for an unknown part and `ValueError` for parts that would bias the output together."""
         _ = self.parts
-        if not serves(self.drafter, self.policy):
-            able = [name for name in DRAFTERS if serves(name, self.policy)]
+        if not drafter_serves(self.drafter, self.policy):
+            able = [name for name in DRAFTERS if drafter_serves(name, self.policy)]
             raise ValueError(
                 f"{self.policy} needs a drafter with a {POLICIES[self.policy].needs}, and {self.drafter} has none. "
-                f"Use {self.policy} with {listed(able)}, or {self.drafter} with the policy best_first."
+                f"Use {self.policy} with {join_names(able)}, or {self.drafter} with the policy best_first."
             )
-        if not fits(self.policy, self.acceptance):
-            raise ValueError(refusal(self.drafter, self.policy, self.acceptance))
+        if not policy_fits(self.policy, self.acceptance):
+            raise ValueError(explain_refusal(self.drafter, self.policy, self.acceptance))
 
     @property
     def parts(self) -> tuple[type[Drafter], type[Policy], type[Acceptance]]:
@@ -118,7 +118,7 @@ class System:
         if lack := self.lack(pair):
             raise ValueError(lack.refusal)
 
-    def counted(self, pair: LoadedPair) -> Mapping[str, ShapeMeans]:
+    def counted_shapes(self, pair: LoadedPair) -> Mapping[str, ShapeMeans]:
         """The shapes that were counted of this system on the pair. A break has those of what it breaks; a shape in the name is all."""
         return pair.calibration.shapes.get(self.name.partition("!")[0], {})
 
@@ -128,35 +128,35 @@ class System:
         A policy that sizes trees by costs has them as `PairCosts.refresh` timed them last. Where a GPU decides whole rounds and a
         system chooses its drafter, promises are those of such rounds.
         """
-        costs = PairCosts(pair).of(self.drafter, recent=self.limits).with_shapes(self.counted(pair))
-        there = self.there(pair, self.own_shape, Sampling(device=pair.target.noise_place))
+        costs = PairCosts(pair).of(self.drafter, recent=self.limits).with_shapes(self.counted_shapes(pair))
+        there = self.device_choices(pair, self.own_shape, Sampling(device=pair.target.noise_place))
         promised = {each.drafter: round(speedup, 2) for each, speedup in there.items() if speedup}
         return replace(costs, promised=promised) if promised else costs
 
     def shape(self, pair: LoadedPair) -> dict[str, int]:
         """The shape that it races in where nobody asks for another: of the counted ones the best on this machine, else its own."""
-        return sized(self.costs(pair).best_shape) if self.counted(pair) else self.own_shape
+        return read_shape(self.costs(pair).best_shape) if self.counted_shapes(pair) else self.own_shape
 
     def rounds(self, pair: LoadedPair, capacity: int, shape: dict[str, int], sampling: Sampling) -> Rounds:
         """A lane at work. `shape` is depth, width and nodes. Raises `ValueError` when the pair or the shape does not allow it."""
         self.refuse_without(pair)
-        if self.decided_there(pair, shape, sampling):
-            return DeviceRounds(pair, self.drafter, self.grower(pair, shape), capacity, sampling)
-        if there := self.there(pair, shape, sampling):
+        if self.is_decided_on_device(pair, shape, sampling):
+            return DeviceRounds(pair, self.drafter, self.build_policy(pair, shape), capacity, sampling)
+        if there := self.device_choices(pair, shape, sampling):
             best = max(there, key=there.__getitem__)
             system = SYSTEMS["vanilla"] if 0 < there[best] < 1 else best  # none promises to pay
             return system.rounds(pair, capacity, system.own_shape, sampling)
         costs = self.costs(pair) if self.reads_costs(pair) else FREE
-        drafter, policy, rule = self.build(pair, capacity, **shape, costs=costs)
+        drafter, policy, rule = self.build_parts(pair, capacity, **shape, costs=costs)
         target = self.target(pair, capacity, drafter.reads_features)
         return HostRounds(target, drafter, policy, rule, sampling, self.mask)
 
-    def decided_there(self, pair: LoadedPair, shape: Mapping[str, int], sampling: Sampling) -> bool:
+    def is_decided_on_device(self, pair: LoadedPair, shape: Mapping[str, int], sampling: Sampling) -> bool:
         """Whether a GPU decides rounds of this system alone, in this shape."""
         alike = self.acceptance == SYSTEMS["tree"].acceptance and not self.broken and sampling.device is not None
-        return alike and on_device(pair, self.drafter, self.grower(pair, shape), sampling)
+        return alike and on_device(pair, self.drafter, self.build_policy(pair, shape), sampling)
 
-    def there(self, pair: LoadedPair, limits: Mapping[str, int], sampling: Sampling) -> dict["System", float]:
+    def device_choices(self, pair: LoadedPair, limits: Mapping[str, int], sampling: Sampling) -> dict["System", float]:
         """Where a GPU decides whole rounds, what a system that chooses its drafter may race as, by how much faster each promises to be.
 
         Of each drafter that is the counted shape within the limits that promises the most by measured rounds. Without counted shapes
@@ -169,20 +169,20 @@ class System:
             if system.drafter not in choices:
                 continue
             own = {name: min(value, limits[name]) for name, value in system.own_shape.items()}
-            if not system.decided_there(pair, own, sampling):
+            if not system.is_decided_on_device(pair, own, sampling):
                 continue
             counted = {
                 name: each
-                for name, each in system.counted(pair).items()
+                for name, each in system.counted_shapes(pair).items()
                 if all(map(le, parse_shape(name), limits.values()))
             }
             costs = PairCosts(pair).of_device(system.drafter, system.policy).with_shapes(counted) if counted else FREE
-            shape = sized(costs.best_shape) if counted else own
+            shape = read_shape(costs.best_shape) if counted else own
             made = replace(system, depth=shape["depth"], width=shape["width"], nodes=shape["nodes"])
             found[made] = costs.shapes[costs.best_shape].speedup if counted else 0.0
         return found
 
-    def grower(self, pair: LoadedPair, shape: Mapping[str, int], costs: Costs = FREE) -> Policy:
+    def build_policy(self, pair: LoadedPair, shape: Mapping[str, int], costs: Costs = FREE) -> Policy:
         """A fresh policy of that depth, width and nodes. Raises `ValueError` when the pair or the shape does not allow it."""
         _, policy, rule = self.parts
         proposal, offered = rule.proposal, policy.proposals
@@ -190,7 +190,7 @@ class System:
             proposal = "ranked" if "ranked" in offered else min(offered)
         return policy(shape["depth"], shape["width"], shape["nodes"], proposal, pair.calibration, costs)
 
-    def build(
+    def build_parts(
         self, pair: LoadedPair, capacity: int, depth: int, width: int, nodes: int, costs: Costs = FREE
     ) -> tuple[Drafter, Policy, Acceptance]:
         """Fresh parts for one lane. `costs` are this machine's. Raises `ValueError` when the pair or the shape does not allow it."""
@@ -199,14 +199,14 @@ class System:
         best = costs.best_drafter_among(drafter.choices(pair))
         guessing = drafter(pair, capacity, **({"chosen": best} if best else {}))
         guessing.stop_ids = pair.stop_ids
-        return guessing, self.grower(pair, {"depth": depth, "width": width, "nodes": nodes}, costs), rule()
+        return guessing, self.build_policy(pair, {"depth": depth, "width": width, "nodes": nodes}, costs), rule()
 
     @property
     def mask(self) -> Mask:
         """How its rounds keep to a constraint."""
         return BREAKS[self.broken].mask if self.broken else masked
 
-    def refuse_to_be_free(self, constraint: str) -> None:
+    def refuse_idle_break(self, constraint: str) -> None:
         """Raises `ValueError` where the break is one of a constraint, and there is none."""
         if self.mask is not masked and not constraint:
             raise ValueError(
@@ -219,31 +219,31 @@ class System:
         return kind(pair.target, capacity, features)
 
 
-def fits(policy: str, acceptance: str) -> bool:
+def policy_fits(policy: str, acceptance: str) -> bool:
     """Whether the policy can pick tokens as the rule needs."""
     needed = ACCEPTANCES[acceptance].proposal
     return needed == "any" or needed in POLICIES[policy].proposals
 
 
-def serves(drafter: str, policy: str) -> bool:
+def drafter_serves(drafter: str, policy: str) -> bool:
     """Whether the drafter offers what the policy needs."""
     needs = POLICIES[policy].needs
     return not needs or needs in DRAFTERS[drafter].offers
 
 
-def refusal(drafter: str, policy: str, acceptance: str) -> str:
+def explain_refusal(drafter: str, policy: str, acceptance: str) -> str:
     """Why policy and rule do not go together, and what goes with each of them with this drafter."""
     needed, lossy = ACCEPTANCES[acceptance].proposal, ACCEPTANCES[acceptance].guarantee == "lossy"
     offered = " or ".join(PROPOSALS[each] for each in sorted(POLICIES[policy].proposals))
-    policies = [each for each in POLICIES if fits(each, acceptance) and serves(drafter, each)]
-    rules = [each for each in ACCEPTANCES if fits(policy, each)]
+    policies = join_names([one for one in POLICIES if policy_fits(one, acceptance) and drafter_serves(drafter, one)])
+    rules = join_names([each for each in ACCEPTANCES if policy_fits(policy, each)])
     return (
         f"{policy} with {acceptance} {'has no meaning' if lossy else 'would bias the output'}: the rule needs {PROPOSALS[needed]}, "
-        f"and the policy offers {offered}. Use {policy} with {listed(rules)}, or {acceptance} with the policy {listed(policies)}."
+        f"and the policy offers {offered}. Use {policy} with {rules}, or {acceptance} with the policy {policies}."
     )
 
 
-def listed(names: list[str]) -> str:
+def join_names(names: list[str]) -> str:
     return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
@@ -261,7 +261,7 @@ def find(name: object) -> System:
     Raises `ValueError` with the reason when there is no such system or when its parts would bias the output together.
     """
     if not isinstance(name, str) or len(name) > LONGEST_NAME:
-        raise unknown(name)
+        raise unknown_system_error(name)
     if name in SYSTEMS:
         return SYSTEMS[name]
     if shaped := re.fullmatch(r"(.+):([0-9]{1,4})x([0-9]{1,4})x([0-9]{1,4})", name):
@@ -276,7 +276,7 @@ def find(name: object) -> System:
         return break_of(find(right), broken)
     parts = name.split("/")
     if len(parts) != 3:
-        raise unknown(name)
+        raise unknown_system_error(name)
     drafter, policy, acceptance = parts
     idea = f"The {drafter} drafter, the {policy} policy and the {acceptance} rule, put together by hand."
     cost = "As its drafter and its policy."
@@ -306,7 +306,7 @@ def chain_beside(system: System, shape: Mapping[str, int]) -> str:
 def fill_budget(system: System) -> str:
     """The name of the system that uses all nodes, with the same drafter and rule; "" where this one does, or none can."""
     filling = next(name for name, policy in POLICIES.items() if policy.fills)
-    able = fits(filling, system.acceptance) and serves(system.drafter, filling) and not system.broken
+    able = policy_fits(filling, system.acceptance) and drafter_serves(system.drafter, filling) and not system.broken
     spares = able and (system.limits or POLICIES[system.policy].spares)
     return f"{system.drafter}/{filling}/{system.acceptance}" if spares else ""
 
@@ -320,7 +320,7 @@ def chain_named(chain: System) -> System:
     return replace(chain, title=f"draft chain of {guesses}", idea="All guesses in one row: a wrong one ends them all.")
 
 
-def unknown(name: object) -> ValueError:
+def unknown_system_error(name: object) -> ValueError:
     names = ", ".join(SYSTEMS)
     return ValueError(f"Unknown system {quote(name)}. Available: {names}, or a mix such as model/kary/token_match.")
 

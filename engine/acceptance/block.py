@@ -26,8 +26,8 @@ class Block(Acceptance):
     guarantee = "law"
 
     def decide(self, tree: DraftTree, logits: torch.Tensor, sampling: Sampling, position: int) -> Verdict:
-        p = rows(logits, sampling)
-        chain, laws = self.chosen(tree, p)
+        p = target_laws_of(logits, sampling)
+        chain, laws = self.choose_chain(tree, p)
         reach, kept, rest = 1.0, 0, remainder(1.0, p(0), laws[0]) if chain else p(0)
         for count, node in enumerate(chain, 1):
             token = tree.tokens[node]
@@ -42,7 +42,7 @@ class Block(Acceptance):
         last = chain[kept - 1] if kept else 0
         return Verdict(chain[:kept], sampling.choose(rest if rest.sum() > 0 else p(last), "bonus", position, last))
 
-    def chosen(self, tree: DraftTree, p: Row) -> tuple[list[int], list[torch.Tensor]]:
+    def choose_chain(self, tree: DraftTree, p: Row) -> tuple[list[int], list[torch.Tensor]]:
         """The chain to judge, and for each of its nodes the law `[V]` that its token was chosen by."""
         chain: list[int] = []
         while drawn := tree.draws.get(chain[-1] if chain else 0):
@@ -50,7 +50,7 @@ class Block(Acceptance):
         return chain, [tree.q_rows[tree.parents[node]].double() for node in chain]
 
 
-def rows(logits: torch.Tensor, sampling: Sampling) -> Row:
+def target_laws_of(logits: torch.Tensor, sampling: Sampling) -> Row:
     """The target's distributions behind the nodes of `logits [N, V]`, each computed when it is asked for."""
     logits = logits.cpu()  # all at once, because the host waits for every copy
     return cache(lambda node: sampling.probabilities(logits[node]).double())

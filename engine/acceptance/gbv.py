@@ -15,14 +15,14 @@ class GreedyBlock(Block):
     source = "Greedy Multi-Path Block Verification (Thomas and Pal 2026)"
     proposal = "whole chains"
 
-    def chosen(self, tree: DraftTree, p: Row) -> tuple[list[int], list[torch.Tensor]]:
+    def choose_chain(self, tree: DraftTree, p: Row) -> tuple[list[int], list[torch.Tensor]]:
         """Chains are ranked by their first tokens, then by their second, and so on. The best of them is chosen."""
         chain: list[int] = []
         laws: list[torch.Tensor] = []
         node, worse, chains = 0, 0.0, len(tree.draws.get(0, []))
         while drawn := tree.draws.get(node):
             q = tree.q_rows[node].double()
-            rank = ranked(p(node), q)
+            rank = rank_tokens(p(node), q)
             law, low, high = law_of_best(q, rank, worse, chains)
             node = max(drawn, key=lambda child: int(rank[tree.tokens[child]]))
             token = tree.tokens[node]
@@ -32,7 +32,7 @@ class GreedyBlock(Block):
         return chain, laws
 
 
-def ranked(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+def rank_tokens(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
     """The rank `[V]` of every token by p / q, then by its number. No two are equal, and tokens that q never draws have p / q = 0."""
     return torch.where(q > 0, p / q, 0.0).argsort(stable=True).argsort()
 

@@ -6,7 +6,7 @@ block verification. Siblings are tried in the order of their draws: a sorted ord
 
 import torch
 
-from engine.acceptance.block import remainder, rows, share
+from engine.acceptance.block import remainder, share, target_laws_of
 from engine.contracts import Acceptance, Verdict
 from engine.sampling import Sampling
 from engine.tree import DraftTree
@@ -20,7 +20,7 @@ class Traversal(Acceptance):
     guarantee = "law"
 
     def decide(self, tree: DraftTree, logits: torch.Tensor, sampling: Sampling, position: int) -> Verdict:
-        p = rows(logits, sampling)
+        p = target_laws_of(logits, sampling)
 
         def settled(node: int, reach: float) -> tuple[int, torch.Tensor] | None:
             """The last accepted node at or below `node` and the weights `[V]` of its bonus. None when all of them fail.

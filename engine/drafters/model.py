@@ -12,7 +12,7 @@ from engine.contracts import SMALL_MODEL, Features
 from engine.drafters.model_compiled import DraftCache, behind_level, grow_with_model
 from engine.drafters.shared.drafted_rows import DraftedRows
 from engine.drafters.shared.grows_at_once import GrowsAtOnce
-from engine.forward.layer_ops import fitted
+from engine.forward.layer_ops import fit_logits
 from engine.forward.llama_eight_bit import EightBitLlama
 from engine.forward.runner import Runner
 from engine.kernels.expansion import Expansion
@@ -54,7 +54,7 @@ class ModelDrafter(GrowsAtOnce):
             positions = [self.base - 1 + tree.depth[node] for node in nodes]
             logits, _ = self.session.forward([tree.tokens[node] for node in nodes], positions, visible)
             self.session.keep(list(range(len(nodes))))
-        return fitted(logits, self.vocab)  # type: ignore[arg-type]  # at least the root is pending
+        return fit_logits(logits, self.vocab)  # type: ignore[arg-type]  # at least the root is pending
 
     def entering(self) -> tuple:
         return (np.array(self.pending),)

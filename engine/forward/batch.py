@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-from engine.forward.cache import KVCache, TransformersLayer, additive, of_size
+from engine.forward.cache import KVCache, TransformersLayer, additive, rows_of_size
 from engine.forward.layer_ops import Answer, Features
 from engine.forward.llama import TensorLlama
 from engine.forward.llama_compiled import CompiledLlama
 from engine.forward.recurrent.cache import StateCache
 from engine.forward.recurrent.forest import Forest, parents_of
-from engine.forward.recurrent.nodes import reading_ends
+from engine.forward.recurrent.nodes import end_reading
 from engine.forward.recurrent.session import RecurrentSession, nodes_of
 from engine.forward.runner import Runner
 from engine.forward.session import Session, taps_of
@@ -29,7 +29,7 @@ from engine.forward.windows import Masks
 ITSELF = torch.ones(1, 1, dtype=torch.bool)  # what a single row sees of the new rows
 
 
-class Asked(NamedTuple):
+class RowRequest(NamedTuple):
     """Rows that a session asks for: n tokens at their positions, and `visible` as `Session.forward` takes it for trees."""
 
     session: Session
@@ -38,7 +38,7 @@ class Asked(NamedTuple):
     visible: Tensor | None
 
     @property
-    def seen(self) -> Tensor:
+    def visible_mask(self) -> Tensor:
         """bool `[n, M]`. Raises `ValueError` for several rows without a mask, or with one over too few columns."""
         visible = ITSELF if self.visible is None and len(self.ids) == 1 else self.visible
         if visible is None or len(visible) != len(self.ids) or visible.shape[1] < len(self.ids):
@@ -82,7 +82,7 @@ class Batch:
         self.sessions.remove(session)
 
     @torch.inference_mode()
-    def forward(self, asked: list[Asked]) -> list[Answer]:
+    def forward(self, asked: list[RowRequest]) -> list[Answer]:
         """One forward for all that is asked, at most once a session. Rows are written behind each session's committed ones.
 
         Raises `ValueError` when a cache is full, for a wrong mask and for a session that is not in the batch.
@@ -92,16 +92,16 @@ class Batch:
                 raise ValueError("A session asks this batch and is not in it.")
             each.session.cache.room_for(len(each.ids))
         if self.slots is not None:
-            return self.padded(asked)
+            return self.forward_padded(asked)
         ids = torch.tensor([token for each in asked for token in each.ids])
         positions = torch.tensor([place for each in asked for place in each.positions])
-        seen, caches = [each.seen for each in asked], [each.session.cache for each in asked]
-        logits, features = self.runner.own.together(caches, ids, positions, seen, self.taps)  # type: ignore[union-attr]
+        seen, caches = [each.visible_mask for each in asked], [each.session.cache for each in asked]
+        logits, features = self.runner.own.forward_batch(caches, ids, positions, seen, self.taps)  # type: ignore[union-attr]
         counts = [len(each.ids) for each in asked]
         by_session = [None] * len(asked) if features is None else features.split(counts)
         return list(zip(logits.split(counts), by_session, strict=True))
 
-    def padded(self, asked: list[Asked]) -> list[Answer]:
+    def forward_padded(self, asked: list[RowRequest]) -> list[Answer]:
         """`forward` by the transformers model. A sequence that asks for fewer rows than others is padded with its first token.
 
         Padding writes rows behind the new ones, and no row but itself attends to it. Sessions that ask for nothing are padded too.
@@ -115,7 +115,7 @@ class Batch:
                 f"A forward of {count} rows a sequence does not fit a cache of {self.capacity} rows. Ask for smaller trees."
             )
         starts = torch.tensor([cache.rows for cache in slots.caches])
-        slots.aim(starts, count)
+        slots.place_next_rows(starts, count)
         shape, dtype = (len(starts), 1, count, slots.rows + count), self.runner.dtype
         ids = torch.zeros(len(starts), count, dtype=torch.long)
         positions = torch.zeros_like(ids)
@@ -126,11 +126,11 @@ class Batch:
                 rows = len(each.ids)
                 ids[place], positions[place] = each.ids[0], each.positions[0]
                 ids[place, :rows], positions[place, :rows] = torch.tensor(each.ids), torch.tensor(each.positions)
-                mask[place, 0, :rows, : cache.rows + rows] = additive(each.seen, cache.rows + rows, dtype)
-        masks = self.windowed(mask.to(device), asked)
+                mask[place, 0, :rows, : cache.rows + rows] = additive(each.visible_mask, cache.rows + rows, dtype)
+        masks = self.windowed_masks(mask.to(device), asked)
         if isinstance(slots, StateSlots):
             slots.begin([by_cache.get(id(cache)) for cache in slots.caches])
-        with reading_ends():
+        with end_reading():
             logits, features = self.runner.run(ids.to(device), positions.to(device), masks, slots.past, taps=self.taps)
         answers: list[Answer] = []
         for each in asked:
@@ -138,7 +138,7 @@ class Batch:
             answers.append((logits[place, :rows], None if features is None else features[place, :rows]))
         return answers
 
-    def windowed(self, mask: Tensor, asked: list[Asked]) -> Masks:
+    def windowed_masks(self, mask: Tensor, asked: list[RowRequest]) -> Masks:
         """What the model takes in place of the additive `mask [B, 1, N, M]`: the mask itself, unless it has a window."""
         window, slots = self.runner.window, self.slots
         if window is None or slots is None:
@@ -146,10 +146,10 @@ class Batch:
         sliding = mask.clone()
         for session, _, positions, _ in asked:
             place, rows = slots.caches.index(session.cache), len(positions)
-            end = session.note(positions)
+            end = session.note_positions(positions)
             seen = sliding[place, 0, :rows, :end]
             seen.masked_fill_(
-                window.beyond(positions, session.places[:end]).to(mask.device), torch.finfo(mask.dtype).min
+                window.mask_beyond(positions, session.places[:end]).to(mask.device), torch.finfo(mask.dtype).min
             )
         return window.by_type(mask, sliding)
 
@@ -167,7 +167,7 @@ class Slots:
     def enter(self) -> KVCache:
         """A cache in the next free place, with the states of an empty text where the model keeps any."""
         cache = self.runner.new_cache(1)
-        cache.stand_on(self.kv[:, :, len(self.caches)])
+        cache.bind(self.kv[:, :, len(self.caches)])
         cache.numbers = None
         self.caches.append(cache)
         return cache
@@ -177,10 +177,10 @@ class Slots:
         place, last = self.caches.index(cache), self.caches.pop()
         if last is not cache:
             self.kv[:, :, place, :, : last.rows] = last.kv[..., : last.rows, :]
-            last.stand_on(self.kv[:, :, place])
+            last.bind(self.kv[:, :, place])
             self.caches[place] = last
 
-    def aim(self, starts: Tensor, count: int) -> None:
+    def place_next_rows(self, starts: Tensor, count: int) -> None:
         """The next forward writes `count` rows a sequence from `starts [B]` on and reads all up to the last of them."""
         self.rows = int(starts.max())  # before the new ones of the longest sequence
         self.slots = (starts[:, None] + torch.arange(count)).to(self.kv.device)
@@ -195,7 +195,7 @@ class StateSlots(Slots):
         assert isinstance(cache, StateCache)
         self.nodes, self.past = nodes_of(cache.held, lambda rows: BatchedLayer(self, rows.layer))
 
-    def begin(self, asked: list[Asked | None]) -> None:
+    def begin(self, asked: list[RowRequest | None]) -> None:
         """The next forward reads what is asked in every slot."""
         trees = [[] if each is None else parents_of(len(each.ids), each.visible) for each in asked]
         forest = Forest(trees, self.kv.device)
@@ -217,7 +217,7 @@ class BatchedLayer(TransformersLayer):
         which = torch.arange(batch, device=key_states.device)[:, None]
         found = []
         for kind, states in enumerate((key_states, value_states)):
-            rows = of_size(slots.kv[self.layer, kind, :batch], states)
+            rows = rows_of_size(slots.kv[self.layer, kind, :batch], states)
             rows.transpose(1, 2)[which, slots.slots] = states.transpose(1, 2)
             found.append(rows[:, :, : slots.rows + states.shape[2]])
         return found

@@ -22,11 +22,11 @@ class KVCache:
     """
 
     def __init__(self, layers: int, heads: int, head_dim: int, capacity: int, dtype: torch.dtype, device: torch.device):
-        self.stand_on(torch.zeros(layers, 2, heads, capacity, head_dim, dtype=dtype, device=device))
+        self.bind(torch.zeros(layers, 2, heads, capacity, head_dim, dtype=dtype, device=device))
         self.numbers: Any = self.kv.numpy() if device.type == "cpu" and dtype == torch.float32 else None
         self.rows = 0
 
-    def stand_on(self, kv: Tensor) -> None:
+    def bind(self, kv: Tensor) -> None:
         """Take this tensor for `kv`."""
         self.kv, self.parts, self.layers = kv, [kv], [layer.unsqueeze(1).unbind() for layer in kv]
 
@@ -95,7 +95,7 @@ class TransformersLayer(CacheLayerMixin):
     def rows_for(self, key_states: Tensor, value_states: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values `[1, heads, capacity, width]`, cut to the heads and the width of the new rows, in which layers differ."""
         keys, values = self.cache.layers[self.layer]
-        return of_size(keys, key_states), of_size(values, value_states)
+        return rows_of_size(keys, key_states), rows_of_size(values, value_states)
 
     def get_mask_sizes(self, query_length):
         return self.cache.rows + query_length, 0
@@ -109,7 +109,7 @@ class TransformersLayer(CacheLayerMixin):
     get_max_cache_shape = get_max_length  # its name in earlier versions of transformers 5
 
 
-def of_size(rows: Tensor, new: Tensor) -> Tensor:
+def rows_of_size(rows: Tensor, new: Tensor) -> Tensor:
     """The part of `rows [B, heads, capacity, width]` that has the heads and the width of the `new` ones `[B, heads, N, width]`."""
     return rows[:, : new.shape[1], :, : new.shape[-1]]
 

@@ -18,7 +18,7 @@ KEPT_SHARE = 0.125  # of the memory that is free when a pair is loaded, for the 
 CAPTURING = threading.Lock()
 
 
-def why_eager(device: torch.device, windowed: bool = False, spread: bool = False, recurrent: bool = False) -> str:
+def explain_eager(device: torch.device, windowed: bool = False, spread: bool = False, recurrent: bool = False) -> str:
     """A sentence that says why no graph is captured on this device and for such a model, or "" where graphs can be tried."""
     if device.type != "cuda":
         return f"Forwards run eagerly: CUDA graphs need a CUDA GPU, and this is {device}."
@@ -38,14 +38,14 @@ def kept_bytes(device: torch.device) -> int:
     return int(KEPT_SHARE * torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else 0
 
 
-def first_of(error: BaseException) -> BaseException:
+def first_cause_of(error: BaseException) -> BaseException:
     """The error that all others came of. A capture that breaks off complains a second time when it ends."""
     while error.__context__ is not None:
         error = error.__context__
     return error
 
 
-class Captured:
+class CapturedFunction:
     """A function over tensors that stay in place: a CUDA graph where the runner's device allows it, else the function itself.
 
     `runner.eager` is a sentence that says why no graph is captured, or "". A capture that fails writes it, so none is tried again.
@@ -79,7 +79,7 @@ class Captured:
             self.graph = self.outputs = None
             torch.cuda.set_stream(current)  # a capture that fails may leave its own stream in place
             torch.cuda.synchronize(device)
-            return first_of(error).with_traceback(None)  # frames would hold the memory that is missing
+            return first_cause_of(error).with_traceback(None)  # frames would hold the memory that is missing
         self.function = None  # a bound method would hold its owner, and the owner holds this object
         return None
 

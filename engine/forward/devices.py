@@ -42,7 +42,7 @@ def widest(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "mps" else torch.float64
 
 
-def noise_place(device: torch.device) -> torch.device | None:
+def noise_device(device: torch.device) -> torch.device | None:
     """Where noise is made for a model: on a device that counts in float64 (`engine.sampling.gumbel_at`), else None for the CPU."""
     return device if device.type == "cuda" else None
 

@@ -9,7 +9,7 @@ Features = bool | Taps  # what a session is asked for, see `engine.forward.sessi
 Answer = tuple[Tensor, Tensor | None]  # logits `[N, V]` and features `[N, taps + 1, H]` of N rows, None without taps
 
 
-def normed(x: Tensor, weight: Tensor, least: Tensor) -> Tensor:
+def normalise_rms(x: Tensor, weight: Tensor, least: Tensor) -> Tensor:
     """RMS norm of `x [..., H]` in four cheap operations."""
     return x * weight / torch.hypot(torch.linalg.vector_norm(x, dim=-1, keepdim=True), least)
 
@@ -17,10 +17,10 @@ def normed(x: Tensor, weight: Tensor, least: Tensor) -> Tensor:
 def features_of(tapped: list[Tensor], last: Tensor, taps: Taps) -> Tensor:
     """Features `[N, taps + 1, H]` of the taps' states and `last`, the head's input, each `[N, H]`. Negative taps stay as they are."""
     hidden = torch.stack([*tapped, last], -2)
-    return normalised(hidden) if taps[0] > 0 else hidden.float()
+    return normalise_features(hidden) if taps[0] > 0 else hidden.float()
 
 
-def normalised(hidden: Tensor) -> Tensor:
+def normalise_features(hidden: Tensor) -> Tensor:
     """Features from hidden states `[..., taps + 1, H]`, each divided by its root mean square; the last is normed already and stays."""
     hidden = hidden.float()
     scale = hidden.shape[-1] ** 0.5 / torch.linalg.vector_norm(hidden, dim=-1, keepdim=True).clamp_(min=1e-6)
@@ -40,7 +40,7 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -
     return (found[:, :1] if twice else found).reshape(count, -1)
 
 
-def fitted(logits: Tensor, vocab: int) -> Tensor:
+def fit_logits(logits: Tensor, vocab: int) -> Tensor:
     """Log-probabilities `[n, vocab]` of the target's tokens from a draft's `logits`, which may be padded to another size."""
     width = logits.shape[-1]
     if width != vocab:

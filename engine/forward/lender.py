@@ -18,13 +18,13 @@ class Lender:
 
     def lend(self, key: Hashable, make: Callable[[], Any], borrower: object) -> Any:
         """What was made for `key`: the idle one that came back last, else a new one. It comes back when the borrower is collected."""
-        found = self.taken(key)
+        found = self.take_idle(key)
         found = make() if found is None else found
-        weakref.finalize(borrower, self.back, key, found).atexit = False
+        weakref.finalize(borrower, self.give_back, key, found).atexit = False
         return found
 
-    def taken(self, key: Hashable) -> Any:
-        """The idle one of that key that came back last, which is idle no more; None without one."""
+    def take_idle(self, key: Hashable) -> Any:
+        """Take the idle one of that key that came back last; None without one."""
         with self.lock:
             found = next((entry for entry in reversed(self.idle) if entry[0] == key), None)
             if found is None:
@@ -32,7 +32,7 @@ class Lender:
             self.idle.remove(found)
             return found[1]
 
-    def back(self, key: Hashable, made: Any) -> None:
+    def give_back(self, key: Hashable, made: Any) -> None:
         if not made.whole:
             return
         with self.lock:

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from transformers import LlamaForCausalLM, MistralForCausalLM, PreTrainedModel, Qwen2ForCausalLM, Qwen3ForCausalLM
 
 from engine.forward.cache import KVCache, additive
-from engine.forward.layer_ops import Answer, Taps, attend, features_of, normed
-from engine.forward.packed_linear import on_cpu, pack, packed_product
+from engine.forward.layer_ops import Answer, Taps, attend, features_of, normalise_rms
+from engine.forward.packed_linear import is_plain_on_cpu, pack, packed_product
 from engine.forward.rounded_linear import RoundedLinear
 from engine.forward.sizes import head_dim_of
-from engine.forward.windows import layer_types, narrow
+from engine.forward.windows import has_narrow_window, layer_types
 from engine.kernels.attention import turns_of
 
 FAMILIES = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
@@ -23,7 +23,7 @@ STEADY_ROPE = ("default", "linear", "llama3", "yarn")  # one table of angles for
 
 def serves(model: PreTrainedModel) -> bool:
     """Whether our own forward computes exactly this model: one of `FAMILIES` on a CPU, with full attention in every layer."""
-    return on_cpu(model) and is_known(model)
+    return is_plain_on_cpu(model) and is_known(model)
 
 
 def is_known(model: PreTrainedModel) -> bool:
@@ -32,13 +32,13 @@ def is_known(model: PreTrainedModel) -> bool:
     return (
         type(model) in FAMILIES
         and layer_types(config) == {"full_attention"}
-        and not narrow(config)
+        and not has_narrow_window(config)
         and config.hidden_act == "silu"
         and model.model.rotary_emb.rope_type in STEADY_ROPE
     )
 
 
-def rotations(model: PreTrainedModel) -> Tensor:
+def rotations_of(model: PreTrainedModel) -> Tensor:
     """Cosines and sines by position, `[context, 2, head_dim / 2]`."""
     rotary = model.model.rotary_emb
     places = torch.arange(model.config.max_position_embeddings)
@@ -64,7 +64,7 @@ def bias_of(*linears: nn.Linear | RoundedLinear) -> Tensor | None:
 
 
 class Weight:
-    """The `joined` matrices of linear layers, packed, and their biases."""
+    """The matrices of linear layers, by `joined` and packed, and their biases."""
 
     def __init__(self, *linears: nn.Linear):
         self.packed, self.bias = pack(joined(*linears)), bias_of(*linears)
@@ -97,7 +97,7 @@ class TensorLlama:
         sizes = config.hidden_size, self.width
         self.least, self.head_least = (torch.tensor((size * config.rms_norm_eps) ** 0.5) for size in sizes)
         # The sines carry the sign, so a rotation is head * cos + swapped halves * sin
-        cos, sin = rotations(model).unbind(1)
+        cos, sin = rotations_of(model).unbind(1)
         self.turns = torch.stack([torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)], 1)[:, :, None].to(model.dtype)
 
     def __call__(
@@ -108,40 +108,40 @@ class TensorLlama:
         Their rows are written behind the cache's committed ones. `visible` bool `[N, M]` says which of the last M rows each may see;
         all see the rows before those. None is for a single query.
         """
-        return self.through([self.where(cache, positions, visible)], [], ids, taps, last_only)
+        return self.run_layers([self.prepare_inputs(cache, positions, visible)], [], ids, taps, last_only)
 
-    def together(
+    def forward_batch(
         self, caches: list[KVCache], ids: Tensor, positions: Tensor, visible: list[Tensor], taps: Taps = ()
     ) -> Answer:
         """`__call__` of B sequences' rows, one behind the other. Attention goes by sequence, with its cache and `visible [n, M]`."""
         counts = [len(mask) for mask in visible]
-        where = [self.where(*part) for part in zip(caches, positions.split(counts), visible, strict=True)]
-        return self.through(where, counts, ids, taps, False)
+        where = [self.prepare_inputs(*part) for part in zip(caches, positions.split(counts), visible, strict=True)]
+        return self.run_layers(where, counts, ids, taps, False)
 
-    def through(self, where: list[tuple], counts: list[int], ids: Tensor, taps: Taps, last_only: bool) -> Answer:
-        """What `together` returns, by `where` each sequence's rows stand and how many there are, which a single one need not say."""
+    def run_layers(self, where: list[tuple], counts: list[int], ids: Tensor, taps: Taps, last_only: bool) -> Answer:
+        """What `forward_batch` returns. `where` holds what `prepare_inputs` gave for each sequence, `counts` its rows; [] for one."""
         x, tapped = self.embedding.index_select(0, ids), []
         for number, (norm, qkv, norms, out, norm_mlp, gate_up, down) in enumerate(self.layers):
-            inward = qkv(normed(x, norm, self.least))
+            inward = qkv(normalise_rms(x, norm, self.least))
             if len(where) == 1:
-                attended = self.attended(inward, number, norms, *where[0])
+                attended = self.attend_layer(inward, number, norms, *where[0])
             else:
                 rows = zip(inward.split(counts), where, strict=True)
-                attended = torch.cat([self.attended(each, number, norms, *there) for each, there in rows])
+                attended = torch.cat([self.attend_layer(each, number, norms, *there) for each, there in rows])
             x = x + out(attended)
-            gate, up = gate_up(normed(x, norm_mlp, self.least)).chunk(2, -1)
+            gate, up = gate_up(normalise_rms(x, norm_mlp, self.least)).chunk(2, -1)
             x = x + down(F.silu(gate).mul_(up))
             tapped += [x] * (taps.count(number + 1) + taps.count(-number - 1))
-        last = normed(x, self.norm, self.least)
+        last = normalise_rms(x, self.norm, self.least)
         logits = self.head(last[-1:] if last_only else last)
         return logits, features_of(tapped, last, taps) if taps else None
 
-    def where(self, cache: KVCache, positions: Tensor, visible: Tensor | None) -> tuple:
+    def prepare_inputs(self, cache: KVCache, positions: Tensor, visible: Tensor | None) -> tuple:
         """What the layers of one forward share: the cache, the additive mask and the rotations of the `positions`."""
         mask = None if visible is None else additive(visible, cache.rows + len(positions), self.turns.dtype)
         return cache, mask, *self.turns.index_select(0, positions).unbind(1)
 
-    def attended(self, qkv: Tensor, layer: int, norms: Tensor | None, cache, mask, cos, sin) -> Tensor:
+    def attend_layer(self, qkv: Tensor, layer: int, norms: Tensor | None, cache, mask, cos, sin) -> Tensor:
         """Attention `[N, heads * head_dim]` of `qkv`; keys and values are first written behind the cache's committed rows."""
         start, end = cache.rows, cache.rows + len(qkv)
         keys, values = cache.layers[layer]
@@ -149,7 +149,7 @@ class TensorLlama:
             (self.heads + self.kv_heads, self.kv_heads), 2
         )
         if norms is not None:
-            rotated = normed(rotated, norms, self.head_least)
+            rotated = normalise_rms(rotated, norms, self.head_least)
         rotated = torch.addcmul(rotated * cos, rotated.roll(self.width // 2, -1), sin)
         queries, new_keys = rotated.split((self.heads, self.kv_heads), 2)
         keys[:, :, start:end] = new_keys.transpose(1, 2)

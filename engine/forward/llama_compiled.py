@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 
 from engine.forward.cache import KVCache
 from engine.forward.layer_ops import Answer, Taps
-from engine.forward.llama import bias_of, head_norm_of, joined, rotations
+from engine.forward.llama import bias_of, head_norm_of, joined, rotations_of
 from engine.forward.rounded_linear import RoundedLinear
 from engine.forward.sizes import head_dim_of
 from engine.kernels.compiling import able
@@ -29,7 +29,7 @@ FEWEST = 16  # rows that working space is made for
 SEEN, NO_FEATURES = np.ones((1, 1), np.bool_), np.zeros((0, 0, 0), np.float32)
 
 
-def compiles(model: PreTrainedModel) -> bool:
+def can_compile(model: PreTrainedModel) -> bool:
     """Whether `CompiledLlama` computes this model of `engine.forward.llama.FAMILIES`: on a CPU, in float32 or with matrices in eight
     bits, with sizes in eights, where compiled code runs."""
     sizes = model.config.hidden_size, head_dim_of(model.config)
@@ -76,7 +76,7 @@ class CompiledLlama:
             embedding=model.model.embed_tokens.weight.detach().numpy(),
             norm=norm(model.model.norm),
             head=stored(model.lm_head),
-            turns=rotations(model).numpy(),
+            turns=rotations_of(model).numpy(),
             least=np.asarray(np.sqrt(np.float32(config.hidden_size * config.rms_norm_eps))),
             head_least=np.asarray(np.sqrt(np.float32(size * config.rms_norm_eps))),
         )
@@ -87,7 +87,7 @@ class CompiledLlama:
         self.rooms: list[tuple[int, NamedArrays]] = []  # working spaces that no call uses, and for how many rows
         self.team = team_of(self.threads)
 
-    def room(self, rows: int) -> tuple[int, NamedArrays]:
+    def workspace_for(self, rows: int) -> tuple[int, NamedArrays]:
         """Working space for at least so many rows, and for how many."""
         while self.rooms:
             found = self.rooms.pop()
@@ -125,13 +125,13 @@ class CompiledLlama:
         seen = SEEN if visible is None else np.ascontiguousarray(visible.numpy())
         first = 0 if taps else count - len(logits)  # features are wanted of all rows
         asked = ids.numpy(), positions.numpy(), np.array(taps, np.int64), seen, cache.numbers, cache.rows
-        self.work(count, lambda *how: forward(*how, self.threads, first, *asked, logits, features))
+        self.run_on_workspace(count, lambda *how: forward(*how, self.threads, first, *asked, logits, features))
         return torch.from_numpy(logits), torch.from_numpy(features) if taps else None
 
-    def together(
+    def forward_batch(
         self, caches: list[KVCache], ids: Tensor, positions: Tensor, visible: list[Tensor], taps: Taps = ()
     ) -> Answer:
-        """As `engine.forward.llama.TensorLlama.together`. Each row has the bits that it has in a call of its sequence alone."""
+        """As `engine.forward.llama.TensorLlama.forward_batch`. Each row has the bits that it has in a call of its sequence alone."""
         count = len(ids)
         arrays = [
             Sequence(np.ascontiguousarray(mask.numpy()), cache.numbers)
@@ -142,12 +142,14 @@ class CompiledLlama:
         features = np.empty((count, len(taps) + 1, self.hidden), np.float32) if taps else NO_FEATURES
         asked = ids.numpy(), positions.numpy(), np.array(taps, np.int64), sequences
         layers = len(caches[0].kv)
-        self.work(count, lambda *how: forward_together(*how, self.threads, 0, layers, *asked, logits, features))
+        self.run_on_workspace(
+            count, lambda *how: forward_together(*how, self.threads, 0, layers, *asked, logits, features)
+        )
         return torch.from_numpy(logits), torch.from_numpy(features) if taps else None
 
-    def work(self, count: int, call: Callable[[np.ndarray, np.ndarray, bool], None]) -> None:
+    def run_on_workspace(self, count: int, call: Callable[[np.ndarray, np.ndarray, bool], None]) -> None:
         """`call(state, table, whole)` with working space for so many rows; `whole` is whether the team's threads join in."""
-        room = self.room(count)
+        room = self.workspace_for(count)
         whole = self.threads > 1 and self.team.busy.acquire(blocking=False)
         try:
             with self.team.called() if whole else nullcontext():

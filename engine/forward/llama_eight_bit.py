@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from engine.forward.llama import bias_of, head_norm_of, joined, rotations, serves
+from engine.forward.llama import bias_of, head_norm_of, joined, rotations_of, serves
 from engine.forward.sizes import head_dim_of
 from engine.kernels.compiling import able, compiled
 from engine.kernels.eight_bit import EightBit
@@ -83,7 +83,7 @@ class EightBitLlama:
         ends = DraftEnds(
             embedding=model.model.embed_tokens.weight.detach().numpy(),
             head=folded(model.lm_head.weight, model.model.norm.weight),
-            turns=rotations(model).numpy(),
+            turns=rotations_of(model).numpy(),
             stack=Stack.of(config.hidden_size, config.rms_norm_eps, size),
         )
         self.weights = NamedArrays(*layers, ends)

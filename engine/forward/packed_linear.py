@@ -12,7 +12,7 @@ from engine.forward.spread import is_spread
 DTYPES = (torch.float32, torch.bfloat16)  # types that oneDNN multiplies
 
 
-def on_cpu(model: PreTrainedModel) -> bool:
+def is_plain_on_cpu(model: PreTrainedModel) -> bool:
     """Whether the model is on a CPU, all in one of `DTYPES`, not quantised and not spread."""
     dtypes = {parameter.dtype for parameter in model.parameters()}
     plain = getattr(model, "hf_quantizer", None) is None and not is_spread(model)
@@ -64,7 +64,7 @@ def pack_linear_layers(model: PreTrainedModel) -> None:
 
     Its logits and weights stay what they are. Call it again after weights have changed. Other models stay as they are.
     """
-    if not on_cpu(model):
+    if not is_plain_on_cpu(model):
         return
     for module in model.modules():
         if type(module) in (nn.Linear, PackedLinear):

@@ -13,16 +13,16 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 
 from engine.forward.cache import KVCache, SpreadCache
-from engine.forward.cuda_graphs import kept_bytes, why_eager
-from engine.forward.devices import noise_place, one_torch_thread
+from engine.forward.cuda_graphs import explain_eager, kept_bytes
+from engine.forward.devices import noise_device, one_torch_thread
 from engine.forward.layer_ops import Answer, Features, Taps, features_of
 from engine.forward.lender import Lender
 from engine.forward.llama import TensorLlama, is_known, serves
-from engine.forward.llama_compiled import CompiledLlama, compiles
+from engine.forward.llama_compiled import CompiledLlama, can_compile
 from engine.forward.llama_eight_bit import EightBitLlama, is_small
 from engine.forward.packed_linear import pack_linear_layers
 from engine.forward.recurrent.cache import StateCache, Zeros, node_bytes, text_bytes, zero_states
-from engine.forward.recurrent.kinds import attending, keeps_state
+from engine.forward.recurrent.kinds import count_attending_layers, keeps_state
 from engine.forward.recurrent.session import RecurrentSession
 from engine.forward.rounded_linear import is_rounded
 from engine.forward.session import Session
@@ -48,18 +48,18 @@ class Runner:
         self.vocab: int = model.config.vocab_size
         self.context: int = context_of(model.config)
         self.device, self.dtype = model.device, model.dtype
-        self.noise_place = noise_place(self.device)
+        self.noise_place = noise_device(self.device)
         self.window, self.spread, self.processes = window_of(model.config), is_spread(model), processes_of(model)
         self.recurrent = keeps_state(model.config)
         # Models without attention name their cache so, and list no embedding among their hidden states
         self.bare = "cache_params" in inspect.signature(model.forward).parameters
         self.own: TensorLlama | CompiledLlama | EightBitLlama | None = None
-        rounded = is_known(model) and is_rounded(model) and compiles(model)
+        rounded = is_known(model) and is_rounded(model) and can_compile(model)
         if serves(model) or rounded if own is None else own:
             if eight_bit and is_small(model):
                 self.own = EightBitLlama(model)
             else:
-                self.own = CompiledLlama(model, threads) if compiles(model) else TensorLlama(model)
+                self.own = CompiledLlama(model, threads) if can_compile(model) else TensorLlama(model)
             if not isinstance(self.own, TensorLlama):
                 # This call compiles, or loads compiled code, so that loading takes the time and no race does.
                 ids = torch.zeros(1).long()
@@ -67,7 +67,7 @@ class Runner:
         else:
             pack_linear_layers(model)
         # A sentence that says why forwards are not CUDA graphs, "" where they are.
-        self.eager = why_eager(self.device, self.window is not None, self.spread, self.recurrent)
+        self.eager = explain_eager(self.device, self.window is not None, self.spread, self.recurrent)
         self.lender = Lender(kept_bytes(self.device))
 
     @property
@@ -79,7 +79,7 @@ class Runner:
             return "compiled"
         return "tensors" if self.own else "states" if self.recurrent else "transformers"
 
-    def undisturbed(self) -> AbstractContextManager[None]:
+    def without_torch_threads(self) -> AbstractContextManager[None]:
         """Where to work between this runner's forwards: torch's threads stay out of the way of the compiled forward's own."""
         return one_torch_thread() if isinstance(self.own, CompiledLlama) else nullcontext()
 
@@ -105,7 +105,7 @@ class Runner:
     @property
     def row_bytes(self) -> int:
         """Bytes that one row takes in a cache of `new_cache`."""
-        layers = attending(self.config)
+        layers = count_attending_layers(self.config)
         return 2 * layers * self.kv_heads * head_dim_of(self.config) * self.dtype.itemsize if layers else 0
 
     @cached_property
@@ -129,7 +129,7 @@ class Runner:
         width = head_dim_of(self.config)
         if self.spread:
             return SpreadCache(self.kv_heads, width, capacity, self.dtype, places_of(self.model))
-        return KVCache(attending(self.config), self.kv_heads, width, capacity, self.dtype, self.device)
+        return KVCache(count_attending_layers(self.config), self.kv_heads, width, capacity, self.dtype, self.device)
 
     def run(
         self, ids: Tensor, positions: Tensor, mask: Masks, past: Cache, wanted: int | Tensor = 0, taps: Taps = ()

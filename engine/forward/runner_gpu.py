@@ -99,10 +99,10 @@ class StaticForward:
             layer.slots = slots
         mask = additive(visible, visible.shape[1], self.runner.dtype).repeat(self.groups, 1)[None, None]
         if self.known:
-            return self.through(ids, positions, mask, behind)
+            return self.run_layers(ids, positions, mask, behind)
         return self.runner.run(ids, positions, mask, self.past, 0 if behind is None else behind, self.taps)
 
-    def through(self, ids: Tensor, positions: Tensor, mask: Tensor, behind: Tensor | None) -> Answer:
+    def run_layers(self, ids: Tensor, positions: Tensor, mask: Tensor, behind: Tensor | None) -> Answer:
         """`Runner.run` of a model of `engine.forward.llama.FAMILIES`, without its modules' overhead."""
         stack, width = self.runner.model.model, self.cache.kv.shape[-1]
         x, tapped = stack.embed_tokens(ids), []

@@ -95,17 +95,17 @@ class Session:
             visible = torch.ones(1, 1, dtype=torch.bool)
         mask = additive(visible, self.rows + count, self.runner.dtype).to(self.runner.device)
         tokens, places = tokens.to(self.runner.device), places.to(self.runner.device)
-        masks = mask[None, None] if self.runner.window is None else self.windowed(mask, positions)
+        masks = mask[None, None] if self.runner.window is None else self.windowed_masks(mask, positions)
         return self.runner.run(tokens, places, masks, self.past, int(last_only), self.taps)
 
-    def windowed(self, mask: Tensor, positions: list[int]) -> Masks:
+    def windowed_masks(self, mask: Tensor, positions: list[int]) -> Masks:
         """What a model with a window takes in place of the additive `mask [N, M]` of N new tokens at `positions`."""
-        window, end = self.runner.window, self.note(positions)
+        window, end = self.runner.window, self.note_positions(positions)
         assert window is not None
-        beyond = window.beyond(positions, self.places[:end]).to(mask.device)
+        beyond = window.mask_beyond(positions, self.places[:end]).to(mask.device)
         return window.by_type(mask[None, None], mask.masked_fill(beyond, torch.finfo(mask.dtype).min)[None, None])
 
-    def note(self, positions: list[int]) -> int:
+    def note_positions(self, positions: list[int]) -> int:
         """Take down where the new rows stand in the text. Returns the number of rows with them."""
         end = self.rows + len(positions)
         self.places[self.rows : end] = positions

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from engine.forward.cuda_graphs import Captured, memory_pool
+from engine.forward.cuda_graphs import CapturedFunction, memory_pool
 from engine.forward.layer_ops import Answer, Taps
 from engine.forward.runner_gpu import StaticForward, static_capacity
 
@@ -22,9 +22,9 @@ class Bucket:
         self.forward, self.cache, self.size, self.last_only = forward, forward.cache, size, last_only
         count = 8 * (3 * size + 1) + size * self.cache.capacity
         self.inputs = torch.zeros(count, dtype=torch.uint8, device=forward.runner.device)
-        self.captured = Captured(self.run, forward.runner, pool)
+        self.captured = CapturedFunction(self.run, forward.runner, pool)
 
-    def parts(self, raw: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def split_inputs(self, raw: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Views into the bytes `raw`: ids, positions and slots int64 `[3, size]`, the last token's row `[1]`, `visible` bool
         `[size, capacity]`.
         """
@@ -33,12 +33,12 @@ class Bucket:
         return numbers[:-1].view(3, self.size), numbers[-1:], shown
 
     def run(self) -> Answer:
-        (ids, positions, slots), last, visible = self.parts(self.inputs)
+        (ids, positions, slots), last, visible = self.split_inputs(self.inputs)
         return self.forward(ids, positions, slots, visible, last if self.last_only else None)
 
     def fill(self, raw: Tensor, ids: Tensor, positions: Tensor, visible: Tensor) -> None:
         """Write what `run` reads into the bytes `raw`. No token attends to the rows of the padding, behind the new ones."""
-        (tokens, places, slots), last, shown = self.parts(raw)
+        (tokens, places, slots), last, shown = self.split_inputs(raw)
         count, end = len(ids), self.cache.rows + len(ids)
         last.fill_(count - 1)
         tokens[:count], places[:count] = ids, positions

@@ -20,11 +20,12 @@ def head_dim_of(config: PreTrainedConfig) -> int:
     if config.model_type in LATENT:
         return max(config.kv_lora_rank, config.qk_rope_head_dim)
     return max(
-        getattr(each, "head_dim", None) or each.hidden_size // each.num_attention_heads for each in by_layer(config)
+        getattr(each, "head_dim", None) or each.hidden_size // each.num_attention_heads
+        for each in configs_by_layer(config)
     )
 
 
-def by_layer(config: PreTrainedConfig) -> list[PreTrainedConfig]:
+def configs_by_layer(config: PreTrainedConfig) -> list[PreTrainedConfig]:
     """The configuration of every layer where they differ, as Gemma 4's do in heads; else the one of all."""
     return list(config.per_layer_config) if config.is_heterogeneous else [config]
 
@@ -39,7 +40,7 @@ def kv_heads_of(config: PreTrainedConfig) -> int | None:
         return 1 if config.multi_query else config.num_kv_heads
     if config.model_type in ALL_HEADS:
         return config.num_attention_heads
-    return max(getattr(each, "num_key_value_heads", None) or 0 for each in by_layer(config)) or None
+    return max(getattr(each, "num_key_value_heads", None) or 0 for each in configs_by_layer(config)) or None
 
 
 def mlp_of(config: PreTrainedConfig) -> int:

@@ -36,7 +36,7 @@ class Window:
     size: int
     by_layer: bool
 
-    def beyond(self, positions: list[int], places: np.ndarray) -> Tensor:
+    def mask_beyond(self, positions: list[int], places: np.ndarray) -> Tensor:
         """bool `[N, M]`: which rows at `places [M]` lie before the window of each of N tokens at `positions`."""
         return torch.from_numpy(places[None] <= np.array(positions)[:, None] - self.size)
 
@@ -47,7 +47,7 @@ class Window:
 
 def window_of(config: PreTrainedConfig) -> Window | None:
     """The window of a model's sliding layers; None where it has no such layer, or the window is as wide as the context."""
-    if not narrow(config) or "sliding_attention" not in layer_types(config):
+    if not has_narrow_window(config) or "sliding_attention" not in layer_types(config):
         return None
     return Window(config.sliding_window, config.model_type not in ONE_MASK)
 
@@ -56,11 +56,11 @@ def layer_types(config: PreTrainedConfig) -> set[str]:
     """The types of attention that a model's layers have, by the names of its configuration."""
     named = set(getattr(config, "layer_types", None) or ())
     if config.model_type in ONE_MASK or not named:
-        return {"sliding_attention" if narrow(config) else "full_attention"}
+        return {"sliding_attention" if has_narrow_window(config) else "full_attention"}
     return named
 
 
-def narrow(config: PreTrainedConfig) -> bool:
+def has_narrow_window(config: PreTrainedConfig) -> bool:
     """Whether the configuration has a window that is narrower than its context."""
     size = getattr(config, "sliding_window", None)
     return bool(size) and size < config.max_position_embeddings

@@ -37,7 +37,7 @@ from engine.record.costs import ShapeMeans
 from engine.rounds.round import Stopwatch
 from engine.rounds.timing import CONTEXT, verify_ms
 from engine.sampling import Sampling
-from engine.systems import SHAPE, SYSTEMS, System, spelled
+from engine.systems import SHAPE, SYSTEMS, System, spell_shape
 from engine.target import Target
 from engine.tree import LARGEST_TREE, DraftTree
 
@@ -50,7 +50,7 @@ HEATS = (0.0, 0.8)  # one shape serves all temperatures
 Text = tuple[list[int], list[int]]  # a prompt and what the target wrote behind it
 
 
-def continued(pair: LoadedPair, prompts: list[str], tokens: int, temperature: float) -> list[Text]:
+def write_continuations(pair: LoadedPair, prompts: list[str], tokens: int, temperature: float) -> list[Text]:
     """The prompts with the target's own continuations, up to `tokens` tokens each."""
     begun = [prompt_tokens(pair, prompt)[: pair.context // 2] for prompt in prompts]
     sampling = Sampling(temperature)
@@ -60,7 +60,7 @@ def continued(pair: LoadedPair, prompts: list[str], tokens: int, temperature: fl
 
 
 @torch.inference_mode()
-def acceptance(pair: LoadedPair, texts: list[Text], temperature: float) -> list[float]:
+def measure_acceptance(pair: LoadedPair, texts: list[Text], temperature: float) -> list[float]:
     """For b = 1 ... 16: the probability that the b-th child drawn without replacement from the draft is the first accepted one."""
     sampling, rule = Sampling(temperature), WithoutReplacement()
     chances, positions = torch.zeros(CHILDREN, dtype=torch.float64), 0
@@ -87,7 +87,9 @@ def acceptance(pair: LoadedPair, texts: list[Text], temperature: float) -> list[
 
 
 @torch.inference_mode()
-def ranks(pair: LoadedPair, drafter_name: str, texts: list[Text], depth: int = 8, stride: int = 2) -> list[list[float]]:
+def measure_ranks(
+    pair: LoadedPair, drafter_name: str, texts: list[Text], depth: int = 8, stride: int = 2
+) -> list[list[float]]:
     """How often the target's own token at depth d + 1 is the drafter's favourite r: `[depth][16]`, for any drafter.
 
     Every guess is made behind the tokens that the target wrote. Rounds start `stride` tokens apart, depth + 1 at most. The deepest
@@ -121,11 +123,11 @@ def ranks(pair: LoadedPair, drafter_name: str, texts: list[Text], depth: int = 8
     return (counts / asked.clamp(min=1)[:, None])[:guessed].tolist()
 
 
-def draft_ms(pair: LoadedPair, repeats: int) -> float:
+def measure_draft_ms(pair: LoadedPair, repeats: int) -> float:
     """Median ms of the draft model's forward for a tree level of four nodes, including the policies' draws from it."""
     drafter, sampling = DRAFTERS["model"](pair, CONTEXT + LARGEST_TREE), Sampling(seed=1)
     watch, times = Stopwatch(pair.draft.device), []
-    with pair.target.undisturbed():
+    with pair.target.without_torch_threads():
         for _ in range(repeats + 2):
             tree = DraftTree.rooted(0)
             drafter.begin([1, 2])
@@ -142,22 +144,26 @@ def calibrate(pair: LoadedPair, prompts: list[str], tokens: int, temperature: fl
     has_draft = pair.draft is not None
     # Medusa's ranks are read for static trees, and those of what `best` chooses from
     compared = [*(["medusa"] if "medusa" in pair.learned else []), *DRAFTERS["best"].choices(pair)]
-    drawn = continued(pair, prompts, tokens, temperature) if has_draft else []
-    greedy = continued(pair, prompts, tokens, 0.0) if compared else []
+    drawn = write_continuations(pair, prompts, tokens, temperature) if has_draft else []
+    greedy = write_continuations(pair, prompts, tokens, 0.0) if compared else []
     measured = Calibration(
-        acceptance=rounded(acceptance(pair, drawn, temperature)) if has_draft else [],
-        ranks={name: [rounded(row) for row in found] for name in compared if (found := ranks(pair, name, greedy))},
+        acceptance=round_values(measure_acceptance(pair, drawn, temperature)) if has_draft else [],
+        ranks={
+            name: [round_values(row) for row in found]
+            for name in compared
+            if (found := measure_ranks(pair, name, greedy))
+        },
         verify_ms={rows: round(ms, 3) for rows, ms in verify_ms(pair, repeats=repeats).items()},
-        draft_ms=round(draft_ms(pair, repeats), 3) if has_draft else 0.0,
+        draft_ms=round(measure_draft_ms(pair, repeats), 3) if has_draft else 0.0,
         source=f"{pair.title}, {pair.hardware}, {pair.dtype}; {len(prompts)} prompts x {tokens} tokens, acceptance at "
         f"T = {temperature:g}, ranks at T = 0, shapes at T = {' and '.join(f'{heat:g}' for heat in HEATS)}; "
         "python -m engine calibrate",
     )
     # Static trees are laid out by what was measured first
-    return replace(measured, shapes=shapes_by_system(replace(pair, calibration=measured), prompts))
+    return replace(measured, shapes=count_shapes_by_system(replace(pair, calibration=measured), prompts))
 
 
-def shapes_by_system(pair: LoadedPair, prompts: list[str]) -> dict[str, dict[str, ShapeMeans]]:
+def count_shapes_by_system(pair: LoadedPair, prompts: list[str]) -> dict[str, dict[str, ShapeMeans]]:
     """Of every named system that takes a shape and guesses something on this pair: its rounds by shape, its own shape first.
 
     Nothing is timed; `System.shape` weighs these figures with what forwards cost on a machine. The texts are few and short, so that all
@@ -168,23 +174,23 @@ def shapes_by_system(pair: LoadedPair, prompts: list[str]) -> dict[str, dict[str
     found: dict[str, dict[str, ShapeMeans]] = {}
     for system in (bar := tqdm(able, desc="shapes")):
         bar.set_postfix_str(system.name)
-        own = counted(pair, system, system.own_shape, texts)
+        own = count_rounds(pair, system, system.own_shape, texts)
         if own.rows > 1:
-            found[system.name] = {spelled(system.own_shape): own} | {
-                spelled(shape): counted(pair, system, shape, texts) for shape in other_shapes(system)
+            found[system.name] = {spell_shape(system.own_shape): own} | {
+                spell_shape(shape): count_rounds(pair, system, shape, texts) for shape in list_other_shapes(system)
             }
     return found
 
 
-def other_shapes(system: System) -> list[dict[str, int]]:
+def list_other_shapes(system: System) -> list[dict[str, int]]:
     """The shapes to try beside the system's own."""
     shapes = [dict(zip(SHAPE, sizes, strict=True)) for sizes in system.parts[1].shapes(system.width)]
     return [shape for shape in shapes if shape != system.own_shape]
 
 
 @torch.inference_mode()
-def counted(pair: LoadedPair, system: System, shape: dict[str, int], texts: list[list[int]]) -> ShapeMeans:
-    """The means over all rounds behind these prompts, at every one of `HEATS`. No round is counted that a text's end cuts short."""
+def count_rounds(pair: LoadedPair, system: System, shape: dict[str, int], texts: list[list[int]]) -> ShapeMeans:
+    """The means over all rounds after these prompts, at all of `HEATS`. A round that a text's end cuts short is not counted."""
     depth = shape["depth"]
     sums = np.zeros(4, int)  # rounds, tokens, rows, levels
     for temperature in HEATS:
@@ -202,11 +208,11 @@ def counted(pair: LoadedPair, system: System, shape: dict[str, int], texts: list
     return ShapeMeans(*(round(float(each), 3) for each in sums[1:] / sums[0]))
 
 
-def rounded(values: list[float]) -> list[float]:
+def round_values(values: list[float]) -> list[float]:
     return [round(value, 5) for value in values]
 
 
-def text_of(measured: Calibration) -> str:
+def serialise_calibration(measured: Calibration) -> str:
     """The calibration as JSON, a line for each of its fields."""
     lines = [f" {json.dumps(name)}: {to_json(value)}" for name, value in asdict(measured).items()]
     return "{\n" + ",\n".join(lines) + "\n}\n"
@@ -223,5 +229,5 @@ def main(options: Namespace) -> None:
     Settings("a prompt", (), temperature=options.temperature, max_new_tokens=options.tokens)
     loaded = load_pair_of_options(options, pair)
     measured = calibrate(loaded, prompts, options.tokens, options.temperature, options.repeats)
-    out.write_text(text_of(measured), encoding="utf-8")
+    out.write_text(serialise_calibration(measured), encoding="utf-8")
     print(f"{out}: {measured}")

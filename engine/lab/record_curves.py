@@ -10,7 +10,7 @@ from functools import partial
 
 from tqdm import tqdm
 
-from engine.lab.record_races import processor
+from engine.lab.record_races import processor_name
 from engine.measure.curves.curves import TOKENS, measure_curve
 from engine.measure.options import ASSETS
 from engine.measure.recordings import keep_recordings
@@ -30,7 +30,7 @@ def record_curve(pair: LoadedPair, curve: str, command: str) -> dict:
                 bar.update(message["done"] - bar.n)
                 made = message
     del made["end"], made["done"]
-    on_cpu = pair.target.device.type == "cpu" and processor()
+    on_cpu = pair.target.device.type == "cpu" and processor_name()
     if on_cpu:
         made["hardware"] = f"{made['hardware']}, {on_cpu}"
     return {**made, "recorded": date.today().isoformat(), "command": command}

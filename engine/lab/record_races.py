@@ -45,7 +45,7 @@ def settings_of(domain: str, title: str, system: str, more: dict) -> Settings:
     return Settings(prompt, (BASELINE, system), **more)
 
 
-def record(pair: LoadedPair, settings: Settings) -> Record:
+def record_race(pair: LoadedPair, settings: Settings) -> Record:
     """The record of a race run to its end, and again where it is short, with today's date and, on a CPU, the processor's name."""
     with tqdm(total=len(settings.systems) * settings.max_new_tokens, desc="race", unit="token") as bar:
         race = RepeatedRace(pair, settings)
@@ -56,13 +56,13 @@ def record(pair: LoadedPair, settings: Settings) -> Record:
     for _ in race.run_again():
         pass
     made.recorded = date.today().isoformat()
-    if pair.target.device.type == "cpu" and (name := processor()):
+    if pair.target.device.type == "cpu" and (name := processor_name()):
         for lane in (each for each in made.lanes if each.guarantee != BY_TEXT):
             lane.trace.hardware = f"{lane.trace.hardware}, {name}"
     return made
 
 
-def processor() -> str:
+def processor_name() -> str:
     """The processor's name where Linux gives it, else ""."""
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
@@ -71,7 +71,7 @@ def processor() -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
 
 
-def write(path: Path, made: Record) -> str:
+def write_race_file(path: Path, made: Record) -> str:
     """Writes the race file, its floats to six digits. Returns a line on what it holds."""
     path.write_text(to_json(asdict(made)), encoding="utf-8")
     result, last = made.result(), made.lanes[-1]
@@ -102,4 +102,4 @@ def main(given: Namespace) -> None:
         files = {validate_output_path(given.out or Path("race.json")): settings}
     pair = replace(load_pair_of_options(given, named), remote=remote)
     for path, settings in files.items():
-        print(write(path, record(pair, settings)), flush=True)
+        print(write_race_file(path, record_race(pair, settings)), flush=True)

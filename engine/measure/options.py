@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from tqdm import tqdm
 
-from engine.models.pairs import QUANTISATIONS, SPREADS, LoadedPair, Pair, named, one_of, own_pair
+from engine.models.pairs import QUANTISATIONS, SPREADS, LoadedPair, Pair, build_pair, find_listed_pair, validate_choice
 from engine.record.constraint import validate_constraint
 from engine.record.files import read_text_file
 
@@ -67,7 +67,7 @@ def first_prompts(domain: str, count: int) -> list[str]:
     texts = load_held_out_prompts() | {
         CHAT: [prompt for each in zip(*load_chat_prompts().values(), strict=True) for prompt in each]
     }
-    if not 1 <= count <= len(texts[one_of(texts, domain, "domain")]):
+    if not 1 <= count <= len(texts[validate_choice(texts, domain, "domain")]):
         raise ValueError(f"--prompts must be between 1 and {len(texts[domain])}, got {count}.")
     return texts[domain][:count]
 
@@ -155,18 +155,18 @@ def chat_options_of(options: Namespace) -> dict[str, Any]:
 def pair_of_options(options: Namespace, otherwise: str = "embedded") -> Pair:
     """The pair that the options of `add_pair` name; `otherwise` is the listed one when they name none.
 
-    Raises `ValueError` for an unknown pair, for a pair and a target together, and for what `own_pair` refuses.
+    Raises `ValueError` for an unknown pair, for a pair and a target together, and for what `build_pair` refuses.
     """
     if options.target is None:
         for option, what in (("draft", "it drafts for"), ("drafter", "it drafts for"), ("name", "is called so")):
             if (given := getattr(options, option)) is not None:
                 raise ValueError(f"--{option} {given!r} needs --target, the model that {what}.")
-        return named(otherwise if options.pair is None else options.pair)
+        return find_listed_pair(otherwise if options.pair is None else options.pair)
     if options.pair is not None:
         raise ValueError(
             f"--target {options.target!r} and --pair {options.pair!r} both name a target: give one of them."
         )
-    return own_pair(options.target, options.draft, options.drafter, options.name)
+    return build_pair(options.target, options.draft, options.drafter, options.name)
 
 
 def choose_output_path(out: Path | None, shipped: Path | None, title: str) -> Path:

@@ -24,7 +24,7 @@ from engine.race import BASELINE, FIELD, WARM_UP_TEXT, Race, Settings, encode_pr
 from engine.record.quiet import Quiet
 from engine.record.trace import Trace
 from engine.rounds.pair_costs import PairCosts
-from engine.systems import SYSTEMS, System, find, spelled
+from engine.systems import SYSTEMS, System, find, spell_shape
 
 PROBES = 3  # prompts that settings are tried on
 PROBE_TOKENS = 32  # new tokens a prompt there, at most
@@ -67,7 +67,7 @@ class RaceResults:
 def reason_against(pair: LoadedPair, system: System) -> str:
     """Why the pair cannot run the system, "" when it can."""
     try:
-        system.build(pair, pair.context, system.depth, system.width, system.nodes)
+        system.build_parts(pair, pair.context, system.depth, system.width, system.nodes)
     except ValueError as error:
         return str(error)
     return ""
@@ -101,7 +101,7 @@ def settings_of(pair: LoadedPair, name: str) -> list[str]:
     if system.limits or ":" in name or "!" in name:
         return [name]
     best = system.shape(pair)
-    found = [name if best == system.own_shape else f"{name}:{spelled(best)}"]
+    found = [name if best == system.own_shape else f"{name}:{spell_shape(best)}"]
     for part in SMALLER:
         depth, nodes = math.ceil(best["depth"] / part), max(2, math.ceil(best["nodes"] / part))
         smaller = f"{name}:{depth}x{min(best['width'], nodes - 1)}x{nodes}"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.measure.options import choose_output_path, load_pair_of_options, pair_of_options
-from engine.models.pairs import LoadedPair, one_of
+from engine.models.pairs import LoadedPair, validate_choice
 from engine.record.compact_json import to_json
 
 
@@ -22,7 +22,7 @@ def keep_recordings(
 
     The file is `--out`, or `shipped` for the default pair. Raises `ValueError` for an unknown name, which is called a `kind`.
     """
-    only = given.only and one_of(names, given.only, kind)
+    only = given.only and validate_choice(names, given.only, kind)
     named = pair_of_options(given)
     path = choose_output_path(given.out, shipped if named.name == "embedded" else None, named.title)
     kept = json.loads(path.read_text("utf-8")) if path.exists() else {}

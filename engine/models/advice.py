@@ -11,7 +11,7 @@ CONSTRAINT = "constraint"  # what a drafter needs that comes with a request, and
 READS = {"eagle": "EAGLE-3", "medusa": "Medusa", "dflash": "DFlash", "dspark": "DSpark"}
 
 
-def way_to(part: str, pair: "Pair") -> str:
+def explain_way_to(part: str, pair: "Pair") -> str:
     """How the pair comes by its `DRAFT`, its `TABLE`, or the learned drafter of that name, in a sentence or two."""
     if part == DRAFT:
         return "Give one as --draft, beside --target, or choose another pair."

@@ -18,7 +18,7 @@ def cache_budget(pair: LoadedPair) -> float:
     return SHARE * free_bytes(pair.target.device)
 
 
-def too_large(pair: LoadedPair, sequences: int, rows: int) -> str:
+def describe_excess_size(pair: LoadedPair, sequences: int, rows: int) -> str:
     """Why caches of so many rows for so many sequences do not fit, and how many would; "" when they fit."""
     each, free = cache_bytes(pair, rows), cache_budget(pair)
     if sequences * each <= free:

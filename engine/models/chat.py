@@ -33,7 +33,10 @@ def chat_text(tokenizer: PreTrainedTokenizerBase, message: str, system: str = ""
     """
     try:
         return tokenizer.apply_chat_template(
-            conversation(message, system), tokenize=False, add_generation_prompt=True, **switched(thinking)
+            build_messages(message, system),
+            tokenize=False,
+            add_generation_prompt=True,
+            **thinking_arguments_of(thinking),
         )
     except Exception as error:  # a template is a program, and may fail in any way
         raise ValueError(f"The target's chat template failed: {quote(str(error))}. {OTHERWISE}") from None
@@ -55,32 +58,32 @@ def chat_tokens(
     chat_text(tokenizer, message, system, thinking)  # its own failures, before the tokenizer's
     try:
         tokens = tokenizer.apply_chat_template(
-            conversation(message, system),
+            build_messages(message, system),
             add_generation_prompt=True,
             sanitize_control_tokens=True,
-            **switched(thinking),
+            **thinking_arguments_of(thinking),
         )["input_ids"]
     except ValueError:
         tokens = None
     written = tokenizer(empty, add_special_tokens=False)["input_ids"]
-    if tokens is None or controls(tokenizer, tokens) != controls(tokenizer, written):
+    if tokens is None or find_control_tokens(tokenizer, tokens) != find_control_tokens(tokenizer, written):
         raise ValueError(
             "The prompt holds a control token of the target's chat, which its tokenizer cannot read as text. Take it out of the prompt."
         )
     return tokens
 
 
-def conversation(message: str, system: str = "") -> list[dict[str, str]]:
+def build_messages(message: str, system: str = "") -> list[dict[str, str]]:
     before = [{"role": "system", "content": system}] if system else []
     return [*before, {"role": "user", "content": message}]
 
 
-def switched(thinking: bool | None) -> dict[str, bool]:
+def thinking_arguments_of(thinking: bool | None) -> dict[str, bool]:
     """Arguments of a template for this choice."""
     return {} if thinking is None else {SWITCH: thinking}
 
 
-def refuse_ways(tokenizer: PreTrainedTokenizerBase, title: str, system: str, thinking: bool | None) -> None:
+def refuse_template_options(tokenizer: PreTrainedTokenizerBase, title: str, system: str, thinking: bool | None) -> None:
     """Raises `ValueError` where the template takes no system message, or has no switch for thinking, and one is asked for."""
     if not (system or thinking is not None):
         return
@@ -91,13 +94,13 @@ def refuse_ways(tokenizer: PreTrainedTokenizerBase, title: str, system: str, thi
         raise ValueError(
             f"The chat template of {title} holds a system message {times} times and must hold it once. Leave --system-prompt out."
         )
-    if system and controls(tokenizer, tokenizer(system, add_special_tokens=False)["input_ids"]):
+    if system and find_control_tokens(tokenizer, tokenizer(system, add_special_tokens=False)["input_ids"]):
         raise ValueError("--system-prompt holds a control token of the target's chat. Take it out.")
     if thinking is not None and SWITCH not in str(template):
         raise ValueError(f"The chat template of {title} has no switch for thinking. Leave --thinking out.")
 
 
-def controls(tokenizer: PreTrainedTokenizerBase, tokens: list[int]) -> list[int]:
+def find_control_tokens(tokenizer: PreTrainedTokenizerBase, tokens: list[int]) -> list[int]:
     """The control tokens among these, in order. A token for what the tokenizer does not know is none."""
     special = {token for token, what in tokenizer.added_tokens_decoder.items() if what.special}
     special.discard(tokenizer.unk_token_id)

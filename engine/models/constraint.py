@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from engine.models.constraint_trial import matcher_of, refusal
+from engine.models.constraint_trial import explain_refusal, matcher_of
 from engine.record.constraint import KINDS, validate_constraint
 from engine.record.trace import first_divergence
 
@@ -51,17 +51,17 @@ class MatcherGuide:
     def allowed(self, path: tuple[int, ...] = ()) -> torch.Tensor | None:
         """bool `[V]` of what may follow the path; None behind a stop or forbidden token. Raises `ValueError` for a too complex one."""
         if path not in self.rows:
-            self.rows[path] = self.found(path)
+            self.rows[path] = self.compute_allowed(path)
         return self.rows[path]
 
-    def found(self, path: tuple[int, ...]) -> torch.Tensor | None:
+    def compute_allowed(self, path: tuple[int, ...]) -> torch.Tensor | None:
         if self.over:
             return None
         if path:
             before = self.allowed(path[:-1])
             if before is None or path[-1] in self.constraint.stops or not before[path[-1]]:
                 return None
-        self.move(path)
+        self.move_matcher(path)
         bits = np.frombuffer(self.matcher.compute_bitmask(), np.uint8)
         row = np.unpackbits(bits, count=self.constraint.vocab, bitorder="little")
         if self.matcher.is_error() or not row.any():
@@ -70,7 +70,7 @@ class MatcherGuide:
             )
         return torch.from_numpy(row.astype(bool))
 
-    def move(self, path: tuple[int, ...]) -> None:
+    def move_matcher(self, path: tuple[int, ...]) -> None:
         """Bring the matcher to a path whose tokens are all allowed."""
         parting = first_divergence(path, self.at)
         same = len(path) if parting is None else parting
@@ -94,17 +94,17 @@ class MatcherGuide:
             row, token = self.allowed(tuple(tokens[:taken])), tokens[taken]
             self.over = row is None or token in self.constraint.stops or not bool(row[token])
             taken += not self.over
-        self.move(tuple(tokens[:taken]))
+        self.move_matcher(tuple(tokens[:taken]))
         self.at, self.rows = (), {}
 
 
 def constraint_of(pair: "LoadedPair", text: str, guesses: str = "masked") -> CompiledConstraint | None:
-    """The constraint for the pair's tokens, None where `text` is "". Raises `ValueError` like `compiled`."""
-    return compiled(pair.tokenizer, pair.target.vocab, pair.stop_ids, text, guesses) if text else None
+    """The constraint for the pair's tokens, None where `text` is "". Raises `ValueError` like `compile_constraint`."""
+    return compile_constraint(pair.tokenizer, pair.target.vocab, pair.stop_ids, text, guesses) if text else None
 
 
 @lru_cache(KEPT)
-def compiled(
+def compile_constraint(
     tokenizer: "PreTrainedTokenizerBase", vocab: int, stops: frozenset[int], text: str, guesses: str = "masked"
 ) -> CompiledConstraint:
     """The constraint, compiled once. `vocab` is the number of the target's logits, and `stops` are the tokens that end a text.
@@ -119,7 +119,7 @@ def compiled(
         raise ValueError(f"Guesses are one of {', '.join(GUESSES)}, got {guesses!r}.")
     pattern = json.dumps(json.loads(pattern), ensure_ascii=False) if kind == "json" else pattern  # on one line
     tokens, source = tokens_of(tokenizer, vocab, stops)
-    if why := refusal(source, kind, pattern):
+    if why := explain_refusal(source, kind, pattern):
         raise ValueError(f"The {KINDS[kind]} cannot be compiled: {why.splitlines()[0].rstrip('.')}.")
     return CompiledConstraint(matcher_of(tokens, kind, pattern), vocab, stops, guesses)
 

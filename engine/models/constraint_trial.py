@@ -43,7 +43,7 @@ def matcher_of(tokens: Any, kind: str, text: str) -> Any:
     return LLMatcher(tokens, grammar, limits=LLParserLimits(**LIMITS), log_level=0)
 
 
-def refusal(tokenizer: str, kind: str, text: str) -> str:
+def explain_refusal(tokenizer: str, kind: str, text: str) -> str:
     """Why the constraint cannot be used with the tokenizer, given as its JSON; "" when it can."""
     if not _one.acquire(timeout=WAITING):
         return "Other constraints are being compiled. Try again in a few seconds."

@@ -3,7 +3,7 @@
 LARGEST_MEMORY = 100_000  # tokens, prompts included
 
 
-class Memory:
+class TextMemory:
     """Answers by their prompts. What exceeds `limit` tokens, prompts included, is dropped, the oldest first."""
 
     def __init__(self, limit: int = LARGEST_MEMORY):

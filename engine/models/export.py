@@ -18,8 +18,8 @@ from safetensors.torch import save_file
 
 from engine.models.gguf import writing as gguf_writing
 from engine.models.loading import config_in, load_model, load_tokenizer_and_config
-from engine.models.pairs import Pair, named, own_pair
-from engine.models.quantising import kept_in
+from engine.models.pairs import Pair, build_pair, find_listed_pair
+from engine.models.quantising import storage_of
 from engine.nets import NETS, NetConfig
 from engine.nets.formats import PUBLISHED
 from engine.nets.formats.checked import refuse_other_tensors, tensors_of
@@ -34,7 +34,7 @@ Written by `python -m engine export {kind}` of TreeRace, in the layout of specul
 """
 
 
-def trained(pair: Pair, kind: str) -> tuple[NetConfig | dict[str, Any], dict[str, torch.Tensor]]:
+def load_trained(pair: Pair, kind: str) -> tuple[NetConfig | dict[str, Any], dict[str, torch.Tensor]]:
     """Sizes and weights of the pair's trained drafter, with tables that it shares. Raises `ValueError` when there is none.
 
     The sizes of DFlash and DSpark are the published config in their files.
@@ -83,7 +83,7 @@ def export(pair: Pair, kind: str, folder: Path) -> int:
     """
     if any(folder.glob("*.safetensors")):
         raise ValueError(f"{folder} holds safetensors already. Choose another folder.")
-    config, weights = trained(pair, kind)
+    config, weights = load_trained(pair, kind)
     hidden = config["hidden_size"] if isinstance(config, dict) else config.hidden
     tables = partial(shared_tables, pair, hidden)
     said, tensors, readers = EXPORTS[kind](config, weights, tables, pair.target, config_in(pair.target_checkpoint))
@@ -145,7 +145,7 @@ def export_target(pair: Pair, folder: Path) -> list[Path]:
     """
     refuse_files(folder)
     tokenizer, config = load_tokenizer_and_config(pair.target_checkpoint)
-    widened = kept_in(config) != "none"
+    widened = storage_of(config) != "none"
     dtype = torch.float32 if widened else config.dtype or torch.float32
     model = load_model(pair.target_checkpoint, torch.device("cpu"), dtype)
     if hasattr(model.config, "quantization_config"):
@@ -163,12 +163,12 @@ def main(options: Namespace) -> None:
     if options.draft is not None and (options.target is None or options.kind in EXPORTS):
         raise ValueError(f"--draft {options.draft!r} belongs to --target, and to the kinds gguf and openvino.")
     if options.kind in WHOLE:
-        pair = own_pair(options.target, options.draft, None) if options.target else named(options.pair)
+        pair = build_pair(options.target, options.draft, None) if options.target else find_listed_pair(options.pair)
         for path in WHOLE[options.kind](pair, options.folder):
             print(f"Wrote {path}.")
         return
     if options.drafter is not None and options.target is None:
         raise ValueError(f"--drafter {options.drafter!r} needs --target, the model that it drafts for.")
-    pair = own_pair(options.target, None, options.drafter) if options.target else named(options.pair)
+    pair = build_pair(options.target, None, options.drafter) if options.target else find_listed_pair(options.pair)
     count = export(pair, options.kind, options.folder)
     print(f"Wrote {count} tensors to {options.folder / 'model.safetensors'}.")

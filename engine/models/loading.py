@@ -24,28 +24,37 @@ from transformers import (
 
 from engine.forward.devices import KINDS, is_there
 from engine.forward.llama_eight_bit import eight_bits_pay
-from engine.forward.nf4.layers import take_few_rows
+from engine.forward.nf4.layers import install_few_rows
 from engine.forward.runner import Runner
 from engine.kernels.sharing import usable_cores
 from engine.models import refusals
 from engine.models.bigram import BigramTable
 from engine.models.gguf import reading as gguf_reading
 from engine.models.gguf.files import is_gguf
-from engine.models.memory import bytes_by_name, empty_model, loaded_in, refuse_too_large
-from engine.models.pairs import EMBEDDED, SPREADS, Checkpoint, LoadedPair, Pair, named, one_of, short_name
-from engine.models.progress import Stopped, Tell, fetching, placing
+from engine.models.memory import build_empty_model, bytes_by_name, loading_dtype_of, refuse_too_large
+from engine.models.pairs import (
+    EMBEDDED,
+    SPREADS,
+    Checkpoint,
+    LoadedPair,
+    Pair,
+    find_listed_pair,
+    short_name_of,
+    validate_choice,
+)
+from engine.models.progress import Stopped, Tell, build_fetch_bar, report_placing
 from engine.models.quantising import (
     KEPT,
-    as_asked,
+    apply_quantisation,
     config_of,
-    in_eight_bits,
-    kept_in,
-    kept_on,
+    is_rounded_by_layers,
     quantisation_of,
     round_rest,
-    rounds,
+    round_to_eight_bits,
+    storage_of,
+    storages_on,
 )
-from engine.models.spreading import how_to_load, refuse_spread, spread_words
+from engine.models.spreading import describe_spread, loading_arguments_of, refuse_spread
 from engine.nets import load_nets
 from engine.nets.formats import composite
 from engine.record.calibration import Calibration
@@ -71,9 +80,9 @@ def load(
     `device` None takes a CUDA GPU when there is one, else Apple's, else the CPU; `dtype` None is fp32 on a CPU and bf16 on a GPU.
     The rest is as in `load_pair`.
     """
-    chosen = named(pair) if isinstance(pair, str) else pair
-    place = checked_device(device)
-    precision = checked_dtype(dtype, place)
+    chosen = find_listed_pair(pair) if isinstance(pair, str) else pair
+    place = validate_device(device)
+    precision = validate_dtype(dtype, place)
     key = (chosen, place, precision, quantisation, spread)
     if key not in _loaded:  # asked before and behind the lock, so that a loaded pair never waits for another's download
         with _lock:
@@ -99,9 +108,9 @@ def load_pair(
     `tell` hears of the bytes of each model as they come. What it raises ends the loading, and nothing that was loaded is kept.
     Raises `ValueError` with a sentence for whatever cannot be loaded.
     """
-    place = checked_device(device)
-    precision = checked_dtype(dtype, place)
-    tokenizer, quantisation, footprint = checked_files(pair, str(place), precision, quantisation, spread)
+    place = validate_device(device)
+    precision = validate_dtype(dtype, place)
+    tokenizer, quantisation, footprint = validate_files(pair, str(place), precision, quantisation, spread)
     bigram = None if pair.bigram is None else BigramTable.load(pair.bigram)
     if bigram is not None and bigram.vocab != (vocab := config_in(pair.target_checkpoint).vocab_size):
         raise ValueError(
@@ -114,7 +123,7 @@ def load_pair(
         guessing = load_model(pair.draft_checkpoint, place, DTYPES[precision], tell=tell)
         drafting = Runner(guessing, eight_bit=eight_bits_pay(guessing))
     if quantisation == "nf4" and place.type == "cuda":
-        take_few_rows(model)
+        install_few_rows(model)
     verifying, measured = Runner(model), pair.calibration
     drafters = Path(pair.drafters) if pair.drafters else None
     return LoadedPair(
@@ -123,7 +132,7 @@ def load_pair(
         target=verifying,
         draft=drafting,
         bigram=bigram,
-        hardware=hardware_name(place) + spread_words(model),
+        hardware=hardware_name(place) + describe_spread(model),
         dtype=precision if quantisation == "none" else quantisation,
         context=verifying.context if drafting is None else min(verifying.context, drafting.context),
         stop_ids=stop_ids(model, tokenizer),
@@ -133,7 +142,7 @@ def load_pair(
     )
 
 
-def checked_files(
+def validate_files(
     pair: Pair,
     device: str | None = None,
     dtype: str | None = None,
@@ -146,8 +155,8 @@ def checked_files(
     counted for a target that is spread, 0 then: what does not fit goes to a disk.
     """
     footprint = 0
-    place = checked_device(device)
-    precision = DTYPES[checked_dtype(dtype, place)]
+    place = validate_device(device)
+    precision = DTYPES[validate_dtype(dtype, place)]
     target, draft, drafting = pair.target_checkpoint, pair.draft_checkpoint, None
     tokenizer, config = load_tokenizer_and_config(target)
     if quantisation is None and pair.name in EMBEDDED and place.type != "cpu":
@@ -162,14 +171,14 @@ def checked_files(
                 f"{draft.path} ({drafting.model_type}) cannot draft: {problem}. Choose a draft model with attention alone."
             )
         refusals.refuse_other_vocabulary(draft, target, draft_tokenizer, tokenizer)
-    if one_of(SPREADS, spread, "spread") == "none":
+    if validate_choice(SPREADS, spread, "spread") == "none":
         footprint = refuse_too_large(pair, config, drafting, place, precision, quantisation)
     else:
         refuse_spread(spread, target, config, place)
     return tokenizer, quantisation, footprint
 
 
-def checked_device(device: str | None, kinds: tuple[str, ...] = KINDS) -> torch.device:
+def validate_device(device: str | None, kinds: tuple[str, ...] = KINDS) -> torch.device:
     """The device to work on, of these `kinds`; None takes the first that is there. Raises `ValueError` for one that is not."""
     if device is None:
         device = next(kind for kind in kinds if is_there(kind))
@@ -191,7 +200,7 @@ def checked_device(device: str | None, kinds: tuple[str, ...] = KINDS) -> torch.
     return place
 
 
-def checked_dtype(dtype: str | None, device: torch.device) -> str:
+def validate_dtype(dtype: str | None, device: torch.device) -> str:
     """A name in `DTYPES`. Raises `ValueError` for an unknown one."""
     if dtype is None:
         return "fp32" if device.type == "cpu" else "bf16"
@@ -227,7 +236,7 @@ def load_tokenizer_and_config(checkpoint: Checkpoint) -> tuple[PreTrainedTokeniz
             f"{checkpoint.path} ({config.model_type}) cannot be raced: {problem}. {refusals.FAMILIES} models work, and of those with "
             f"states {refusals.STATE_FAMILIES}."
         )
-    with refusals.in_plain_words(checkpoint):
+    with refusals.reword_errors(checkpoint):
         tokenizer = AutoTokenizer.from_pretrained(**small_source(checkpoint))
     if not tokenizer.is_fast:
         raise ValueError(
@@ -245,7 +254,7 @@ def load_tokenizer_and_config(checkpoint: Checkpoint) -> tuple[PreTrainedTokeniz
 
 def config_in(checkpoint: Checkpoint) -> PreTrainedConfig:
     """The configuration of the model that is raced: of a composite checkpoint that was tried here, that of its text model."""
-    with refusals.in_plain_words(checkpoint):
+    with refusals.reword_errors(checkpoint):
         return composite.text_of(AutoConfig.from_pretrained(**small_source(checkpoint)))
 
 
@@ -276,28 +285,28 @@ def load_model(
     more: dict = {"config": config, "use_safetensors": True, "key_mapping": composite.NAMES, **checkpoint.source}
     kind: Any = AutoModelForCausalLM
     if from_gguf:
-        with refusals.in_plain_words(checkpoint):
+        with refusals.reword_errors(checkpoint):
             more = {
                 "pretrained_model_name_or_path": None,
                 "config": config,
                 "state_dict": gguf_reading.weights_in(checkpoint.path),
             }
         kind = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
-    own, rounded = kept_in(config), rounds(quantisation, device, spread)
+    own, rounded = storage_of(config), is_rounded_by_layers(quantisation, device, spread)
     as_read = own if rounded else quantisation
     if own != "none":
         config.quantization_config["llm_int8_threshold"] = 0.0
-        more |= {"device_map": {"": device if own in kept_on(device) else "cpu"}}  # where it can be widened
+        more |= {"device_map": {"": device if own in storages_on(device) else "cpu"}}  # where it can be widened
     elif quantisation != "none" and not rounded:
         more |= {"quantization_config": config_of(quantisation, dtype), "device_map": {"": device}}
     if spread != "none":
-        more |= how_to_load(spread, checkpoint, config, empty_model(config, dtype, quantisation))
+        more |= loading_arguments_of(spread, checkpoint, config, build_empty_model(config, dtype, quantisation))
     if tell and checkpoint.revision is not None:
-        more["tqdm_class"] = fetching(tell, short_name(checkpoint.path))
-    read_in = loaded_in(config, dtype) if rounded else dtype
-    sizes = bytes_by_name(empty_model(config, read_in, as_read)) if tell else {}
+        more["tqdm_class"] = build_fetch_bar(tell, short_name_of(checkpoint.path))
+    read_in = loading_dtype_of(config, dtype) if rounded else dtype
+    sizes = bytes_by_name(build_empty_model(config, read_in, as_read)) if tell else {}
     try:
-        with refusals.in_plain_words(checkpoint), placing(tell, short_name(checkpoint.path), sizes):
+        with refusals.reword_errors(checkpoint), report_placing(tell, short_name_of(checkpoint.path), sizes):
             model, report = kind.from_pretrained(
                 **more,
                 dtype=read_in,
@@ -305,11 +314,11 @@ def load_model(
                 output_loading_info=True,
             )
             if rounded:
-                model = as_asked(in_eight_bits(model), quantisation, dtype)
+                model = apply_quantisation(round_to_eight_bits(model), quantisation, dtype)
                 if from_gguf:
                     round_rest(model)
             elif own != "none":
-                model = as_asked(model, quantisation, dtype)
+                model = apply_quantisation(model, quantisation, dtype)
                 model = model.to(device) if quantisation == "none" else model
             elif quantisation == spread == "none":
                 model = model.to(device)
@@ -326,5 +335,5 @@ def load_model(
             "load it with the quantisation none."
         )
     if from_gguf:
-        model.name_or_path = model.config.name_or_path = short_name(checkpoint.path)
+        model.name_or_path = model.config.name_or_path = short_name_of(checkpoint.path)
     return model.eval()

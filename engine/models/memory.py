@@ -14,13 +14,21 @@ from transformers.quantizers.auto import AutoHfQuantizer
 from engine.forward.devices import free_bytes
 from engine.forward.llama import FAMILIES
 from engine.forward.recurrent.cache import node_bytes, text_bytes, zero_states
-from engine.forward.recurrent.kinds import attending, keeps_state
+from engine.forward.recurrent.kinds import count_attending_layers, keeps_state
 from engine.forward.rounded_linear import RoundedLinear
 from engine.forward.runner_gpu import static_capacity
 from engine.forward.session_gpu import PROMPTS, SIZES
 from engine.forward.sizes import context_of, head_dim_of, kv_heads_of
 from engine.models.pairs import Pair
-from engine.models.quantising import bytes_of, config_of, in_eight_bits, kept_in, kept_on, odd_size, rounds
+from engine.models.quantising import (
+    bytes_of,
+    config_of,
+    is_rounded_by_layers,
+    odd_size,
+    round_to_eight_bits,
+    storage_of,
+    storages_on,
+)
 
 GIB = 2**30
 LANES, ROWS = 2, 512  # a race as the page opens with it: a prompt, 200 new tokens, and room for a tree
@@ -30,7 +38,7 @@ HALVES = (torch.float16, torch.bfloat16)
 COPIED = (torch.float32, torch.bfloat16)  # types of plain matrices that forwards on a CPU lay out anew
 
 
-def empty_model(
+def build_empty_model(
     config: PreTrainedConfig, dtype: torch.dtype, quantisation: str, rounded: bool = False
 ) -> PreTrainedModel:
     """The model without memory for its weights. Its layers are those that bitsandbytes would make, or `rounded` ones."""
@@ -40,7 +48,7 @@ def empty_model(
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(plain, dtype=dtype, attn_implementation="eager")
         if rounded:
-            return in_eight_bits(model)
+            return round_to_eight_bits(model)
         if quantisation != "none":
             quantiser = AutoHfQuantizer.from_config(config_of(quantisation, dtype), pre_quantized=False)
             quantiser.preprocess_model(model=model, dtype=dtype, device_map={"": "meta"})
@@ -59,7 +67,7 @@ def bytes_by_name(model: PreTrainedModel) -> dict[str, int]:
     return found
 
 
-def needed(
+def count_needed_bytes(
     config: PreTrainedConfig, device: torch.device, dtype: torch.dtype, quantisation: str = "none"
 ) -> Counter[str]:
     """Bytes that a model of this configuration needs on the device, by what takes them.
@@ -69,8 +77,8 @@ def needed(
     rounded than afterwards. Idle caches and graphs do not count: they get a
     share of what is left (`engine.forward.cuda_graphs.kept_bytes`).
     """
-    rounded, copies = rounds(quantisation, device), 0
-    model = empty_model(config, dtype, quantisation, rounded)
+    rounded, copies = is_rounded_by_layers(quantisation, device), 0
+    model = build_empty_model(config, dtype, quantisation, rounded)
     compiled = type(model) in FAMILIES and dtype == torch.float32
     if device.type == "cpu" and (compiled if rounded else quantisation == "none" and dtype in COPIED):
         # The compiled forward keeps the type of the checkpoint (`engine.kernels.stored`), the others that of the model.
@@ -79,27 +87,27 @@ def needed(
         copies = sum(each.weight.numel() * (1 if isinstance(each, RoundedLinear) else size) for each in matrices)
     tokens, graphs, states = min(ROWS, context_of(config)), 0, 0
     if keeps_state(config):
-        plain = model if quantisation == "none" else empty_model(config, dtype, "none")
+        plain = model if quantisation == "none" else build_empty_model(config, dtype, "none")
         states = LANES * (text_bytes(zeros := zero_states(plain)) + NODES * node_bytes(zeros))
     elif device.type == "cuda":
         logits = (sum(SIZES) + len(PROMPTS)) * config.vocab_size * dtype.itemsize
         tokens, graphs = static_capacity(tokens), LANES * logits
-    heads, layers = kv_heads_of(config) or 0, attending(config)
+    heads, layers = kv_heads_of(config) or 0, count_attending_layers(config)
     row = 2 * layers * heads * head_dim_of(config) * dtype.itemsize if layers else 0
     weights = sum(bytes_by_name(model).values())
     found = Counter(weights=weights, copies=copies, rows=LANES * tokens * row, graphs=graphs, states=states)
-    if rounded and kept_in(config) == "none":
-        read = sum(bytes_by_name(empty_model(config, loaded_in(config, dtype), "none")).values())
+    if rounded and storage_of(config) == "none":
+        read = sum(bytes_by_name(build_empty_model(config, loading_dtype_of(config, dtype), "none")).values())
         found["loading"] = max(0, read - found.total())
     return found
 
 
-def loaded_in(config: PreTrainedConfig, dtype: torch.dtype) -> torch.dtype:
+def loading_dtype_of(config: PreTrainedConfig, dtype: torch.dtype) -> torch.dtype:
     """The type of a target's weights until its layers are rounded: that of its checkpoint, where it is half of float32."""
     return config.dtype if dtype == torch.float32 and config.dtype in HALVES else dtype
 
 
-def nets_in(folder: str | None) -> int:
+def count_net_bytes(folder: str | None) -> int:
     """Bytes that the learned drafters in a folder need, by their files' headers. The target's matrices are shared."""
     found = 0
     files = [*Path(folder).glob("model.safetensors"), *Path(folder).glob("*/model.safetensors")] if folder else []
@@ -119,16 +127,16 @@ def refuse_too_large(
     quantisation: str,
 ) -> int:
     """The bytes that the pair needs. Raises `ValueError`, with what would fit, when that is more memory than is free on the device."""
-    drafting = 0 if draft is None else needed(draft, device, dtype).total()
-    nets = nets_in(pair.drafters)
+    drafting = 0 if draft is None else count_needed_bytes(draft, device, dtype).total()
+    nets = count_net_bytes(pair.drafters)
 
     def total(quantisation: str) -> int:
-        return needed(target, device, dtype, quantisation).total() + drafting + nets
+        return count_needed_bytes(target, device, dtype, quantisation).total() + drafting + nets
 
     wanted, left = total(quantisation), free_bytes(device)
     if wanted <= left:
         return wanted
-    others = [each for each in kept_on(device) if each != quantisation and not (each == "nf4" and odd_size(target))]
+    others = [each for each in storages_on(device) if each != quantisation and not (each == "nf4" and odd_size(target))]
     fitting = {each: need for each in others if (need := total(each)) <= left}
     alone = wanted - drafting
     if fitting:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.models.advice import DRAFT, TABLE, way_to
+from engine.models.advice import DRAFT, TABLE, explain_way_to
 from engine.models.gguf.files import file_in_folder, file_in_package, is_gguf, shards_of, title_of
 from engine.record.calibration import Calibration
 from engine.record.parsing import quote
@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # a command refuses a wrong pair before it imports what would
 
     from engine.forward.runner import Runner
     from engine.models.bigram import BigramTable
-    from engine.models.earlier_texts import Memory
+    from engine.models.earlier_texts import TextMemory
     from engine.nets import Net
     from engine.remote.server import Server
 
@@ -109,7 +109,7 @@ class Pair:
         if self.target_revision:
             return f"--target {self.target} --revision {self.target_revision}"
         # Visitors read it too, and where the target lies is the server's own business
-        return f"--target {shlex.quote(short_name(self.target)) if self.target else 'FOLDER'}"
+        return f"--target {shlex.quote(short_name_of(self.target)) if self.target else 'FOLDER'}"
 
 
 def embedded_pair(name: str, size: str) -> Pair:
@@ -211,19 +211,19 @@ def is_here(pair: Pair) -> bool:
     return isinstance(try_to_load_from_cache(pair.target, "config.json", revision=pair.target_revision), str)
 
 
-def named(name: str) -> Pair:
+def find_listed_pair(name: str) -> Pair:
     """The listed pair of that name. Raises `ValueError` for an unknown one."""
-    return PAIRS[one_of(PAIRS, name, "pair")]
+    return PAIRS[validate_choice(PAIRS, name, "pair")]
 
 
-def one_of(known: Collection[str], name: str, what: str) -> str:
+def validate_choice(known: Collection[str], name: str, what: str) -> str:
     """The name, which is one of the `known`. Raises `ValueError` for another one."""
     if name not in known:
         raise ValueError(f"Unknown {what} {name!r}. Available: {', '.join(known)}.")
     return name
 
 
-def own_pair(target: str, draft: str | None = None, drafters: str | None = None, name: str | None = None) -> Pair:
+def build_pair(target: str, draft: str | None = None, drafters: str | None = None, name: str | None = None) -> Pair:
     """A pair of models that a person names: each a folder, a GGUF file, a package with one, or `OWNER/NAME@COMMIT` on the Hub.
 
     `drafters` is a folder; its calibration.json, if there is one, is what was measured about the pair. `name` is what people read
@@ -238,9 +238,9 @@ def own_pair(target: str, draft: str | None = None, drafters: str | None = None,
             f"--drafter {drafters!r} holds no learned drafter: it must be a folder with one folder a drafter, each with a "
             "config.json, as `python -m engine train` writes them, or the folder of a published drafter."
         )
-    path, revision = place("--target", target)
-    guess, guess_revision = (None, None) if draft is None else place("--draft", draft)
-    title = name or (short_name(path) if guess is None else f"{short_name(guess)} → {short_name(path)}")
+    path, revision = parse_checkpoint("--target", target)
+    guess, guess_revision = (None, None) if draft is None else parse_checkpoint("--draft", draft)
+    title = name or (short_name_of(path) if guess is None else f"{short_name_of(guess)} → {short_name_of(path)}")
     measured = None if drafters is None else str(Path(drafters) / "calibration.json")
     heads = next((pair.heads for pair in PAIRS.values() if pair.target == path), {})
     return Pair(
@@ -248,7 +248,7 @@ def own_pair(target: str, draft: str | None = None, drafters: str | None = None,
     )
 
 
-def place(option: str, given: str) -> tuple[str, str | None]:
+def parse_checkpoint(option: str, given: str) -> tuple[str, str | None]:
     """A folder or a GGUF file and None, or a Hub repository and its commit. Raises `ValueError` when `given` is none of these."""
     if given and Path(given).is_dir():
         if (Path(given) / "config.json").is_file():
@@ -279,7 +279,7 @@ def place(option: str, given: str) -> tuple[str, str | None]:
     return repository, revision
 
 
-def short_name(given: str) -> str:
+def short_name_of(given: str) -> str:
     """What a person calls the model: the name of its GGUF file, or the last part of its folder or of its repository."""
     if is_gguf(given):
         return title_of(given)
@@ -312,7 +312,7 @@ class LoadedPair:
     learned: "Mapping[str, Net]" = field(default_factory=dict)
     calibration: Calibration = field(default_factory=Calibration)
     remote: "Server | None" = None
-    memory: "Memory | None" = None
+    memory: "TextMemory | None" = None
     raw: bool = False
     system: str = ""
     thinking: bool | None = None
@@ -341,5 +341,5 @@ class LoadedPair:
     def net(self, name: str) -> "Net":
         """The learned drafter of that name. Raises `ValueError` when none was trained for this pair's target."""
         if name not in self.learned:
-            raise ValueError(f"The pair {self.title} has no trained {name} drafter. {way_to(name, self.pair)}")
+            raise ValueError(f"The pair {self.title} has no trained {name} drafter. {explain_way_to(name, self.pair)}")
         return self.learned[name]

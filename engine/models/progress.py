@@ -37,7 +37,7 @@ class Stopped(BaseException):
         self.reason = reason
 
 
-def telling(tell: Tell, doing: str, name: str) -> Callable[[int, int], None]:
+def build_reporter(tell: Tell, doing: str, name: str) -> Callable[[int, int], None]:
     """A function of (done, total) that tells. What `tell` raises comes out as `Stopped`."""
 
     def told(done: int, total: int) -> None:
@@ -49,9 +49,9 @@ def telling(tell: Tell, doing: str, name: str) -> Callable[[int, int], None]:
     return told
 
 
-def fetching(tell: Tell, name: str) -> type[tqdm]:
+def build_fetch_bar(tell: Tell, name: str) -> type[tqdm]:
     """A bar for the Hub's client that tells instead of drawing. Files that are in the local cache already are not told of."""
-    told = telling(tell, "Fetching", name)
+    told = build_reporter(tell, "Fetching", name)
 
     class Bar(tqdm):
         def __init__(self, *args: Any, **kwargs: Any):
@@ -67,9 +67,9 @@ def fetching(tell: Tell, name: str) -> type[tqdm]:
 
 
 @contextmanager
-def placing(tell: Tell | None, name: str, sizes: dict[str, int]) -> Iterator[None]:
+def report_placing(tell: Tell | None, name: str, sizes: dict[str, int]) -> Iterator[None]:
     """Tells of the weights that transformers puts into a model inside, by their `sizes` in bytes. transformers draws no bar."""
-    told, here = telling(tell, "Loading", name) if tell else None, threading.get_ident()
+    told, here = build_reporter(tell, "Loading", name) if tell else None, threading.get_ident()
     total = sum(sizes.values())
 
     def counted(weights: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:

@@ -26,7 +26,7 @@ from transformers.pytorch_utils import Conv1D
 
 from engine.forward.rounded_linear import RoundedLinear
 from engine.forward.sizes import head_dim_of, kv_heads_of, mlp_of
-from engine.models.pairs import QUANTISATIONS, Checkpoint, one_of
+from engine.models.pairs import QUANTISATIONS, Checkpoint, validate_choice
 
 # It says with every forward that activations are rounded by way of float16, and at its start which kernels it lacks.
 logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
@@ -42,7 +42,7 @@ def config_of(quantisation: str, dtype: torch.dtype) -> BitsAndBytesConfig:
     return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype)
 
 
-def kept_in(config: PreTrainedConfig) -> str:
+def storage_of(config: PreTrainedConfig) -> str:
     """How a checkpoint's own weights are kept: "8-bit", as bitsandbytes writes them, or "none"."""
     told = getattr(config, "quantization_config", None) or {}
     return "8-bit" if told.get("quant_method") == "bitsandbytes" and told.get("load_in_8bit") else "none"
@@ -53,13 +53,13 @@ def quantisation_of(checkpoint: Checkpoint, config: PreTrainedConfig, asked: str
 
     Raises `ValueError` for what they cannot become, what the device cannot keep, and sizes that 4 bits cannot have.
     """
-    own = kept_in(config)
-    found = own if asked is None else one_of(QUANTISATIONS, asked, "quantisation")
+    own = storage_of(config)
+    found = own if asked is None else validate_choice(QUANTISATIONS, asked, "quantisation")
     if own != "none" and found not in (own, "none"):
         raise ValueError(
             f"{checkpoint.path} holds weights in {own}: load it with the quantisation {own} or none, got {asked}."
         )
-    if found not in kept_on(device):
+    if found not in storages_on(device):
         raise ValueError(
             f"bitsandbytes does not keep weights in {found} on {device.type}, "
             f"as {checkpoint.path} would need. Take plain weights and --quantisation none, or --device cpu."
@@ -72,7 +72,7 @@ def quantisation_of(checkpoint: Checkpoint, config: PreTrainedConfig, asked: str
     return found
 
 
-def as_asked(model: PreTrainedModel, quantisation: str, dtype: torch.dtype) -> PreTrainedModel:
+def apply_quantisation(model: PreTrainedModel, quantisation: str, dtype: torch.dtype) -> PreTrainedModel:
     """A model whose checkpoint keeps it in 8 bits, with the rest of its weights in `dtype`; all of them for the quantisation "none"."""
     if quantisation == "none":
         model.dequantize()
@@ -93,12 +93,12 @@ def round_rest(model: PreTrainedModel) -> None:
             weights.data = weights.data.half().float()
 
 
-def rounds(quantisation: str, device: torch.device, spread: str = "none") -> bool:
-    """Whether such a target's layers are rounded by `in_eight_bits`, and not kept by bitsandbytes."""
+def is_rounded_by_layers(quantisation: str, device: torch.device, spread: str = "none") -> bool:
+    """Whether such a target's layers are rounded by `round_to_eight_bits`, and not kept by bitsandbytes."""
     return quantisation == "8-bit" and device.type == "cpu" and spread == "none"
 
 
-def in_eight_bits(model: PreTrainedModel) -> PreTrainedModel:
+def round_to_eight_bits(model: PreTrainedModel) -> PreTrainedModel:
     """The model with `RoundedLinear` for each linear layer but the head, one by one. Those of bitsandbytes are widened first."""
     replace_linear(model, lambda layer: RoundedLinear(matrix_of(layer)))
     if getattr(model, "hf_quantizer", None) is not None:
@@ -135,7 +135,7 @@ def matrix_of(layer: torch.nn.Module) -> torch.Tensor:
     return layer.weight.T if type(layer) is Conv1D else layer.weight
 
 
-def kept_on(device: torch.device) -> tuple[str, ...]:
+def storages_on(device: torch.device) -> tuple[str, ...]:
     """How weights can be kept there. bitsandbytes 0.50 has no 8-bit kernels for Apple's GPU, and may fetch 4-bit ones by network."""
     return ("none",) if device.type == "mps" else QUANTISATIONS
 

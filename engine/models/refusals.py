@@ -13,7 +13,7 @@ from engine.forward.sizes import LATENT, kv_heads_of
 from engine.forward.windows import TRIED, layer_types
 from engine.models.gguf.files import is_gguf
 from engine.models.pairs import MODELS, PACKAGES, Checkpoint
-from engine.models.quantising import kept_in
+from engine.models.quantising import storage_of
 from engine.nets.formats import composite
 from engine.record.failures import iterate_causes, lacks_memory
 
@@ -35,7 +35,7 @@ STATE_FAMILIES = (  # tests/forward/test_states.py verifies trees with each of t
 def obstacle(config: PreTrainedConfig) -> str | None:
     """Why a model of this configuration cannot verify a tree, or None when it can."""
     kind = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
-    quantised = getattr(config, "quantization_config", None) is not None and kept_in(config) == "none"
+    quantised = getattr(config, "quantization_config", None) is not None and storage_of(config) == "none"
     if (text := config.get_text_config()) is not config:
         if type(text) in MODEL_FOR_CAUSAL_LM_MAPPING and (reason := obstacle(text)):
             return f"its text model alone ({text.model_type}) cannot be raced either: {reason}"
@@ -57,7 +57,7 @@ def obstacle(config: PreTrainedConfig) -> str | None:
         "vision",
     ):  # of text alone all is in order
         return "its tokens attend to later ones, and a tree is verified for text that is written in order"
-    if recurrent and not kinds.attending(config):
+    if recurrent and not kinds.count_attending_layers(config):
         return QUANTISED if quantised else None  # the rest is about attention
     if "position_ids" not in inspect.signature(kind.forward).parameters:
         return "it takes no position ids, and a node's position is its depth"
@@ -129,15 +129,15 @@ def refuse_other_vocabulary(
 
 
 @contextmanager
-def in_plain_words(checkpoint: Checkpoint) -> Iterator[None]:
+def reword_errors(checkpoint: Checkpoint) -> Iterator[None]:
     """Turns any error while files are read into a `ValueError` that says what to do."""
     try:
         yield
     except Exception as error:
-        raise ValueError(explanation(checkpoint, error)) from error
+        raise ValueError(explain_error(checkpoint, error)) from error
 
 
-def explanation(checkpoint: Checkpoint, error: Exception) -> str:
+def explain_error(checkpoint: Checkpoint, error: Exception) -> str:
     """One sentence for an error of transformers, the Hub, the disk or the allocator."""
     path = Path(checkpoint.path).name if is_gguf(checkpoint.path) else checkpoint.path
     kinds = [*iterate_causes(error)]

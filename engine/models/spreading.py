@@ -35,7 +35,7 @@ def refuse_spread(spread: str, checkpoint: Checkpoint, config: PreTrainedConfig,
         )
 
 
-def spread_words(model: PreTrainedModel) -> str:
+def describe_spread(model: PreTrainedModel) -> str:
     """What is said behind the hardware's name, "" for a model on one device."""
     places = {str(place) for place in (getattr(model, "hf_device_map", None) or {}).values()}
     if (processes := processes_of(model)) > 1:
@@ -43,17 +43,19 @@ def spread_words(model: PreTrainedModel) -> str:
     return f", layers on {' and '.join(sorted(places))}" if len(places) > 1 else ""
 
 
-def room() -> Mapping[int | str, int]:
+def free_memory_by_device() -> Mapping[int | str, int]:
     """Bytes that weights may take, by GPU and for the CPU. A tenth stays free for caches and activations."""
     return {place: free * 9 // 10 for place, free in get_max_memory().items()}
 
 
-def how_to_load(
+def loading_arguments_of(
     spread: str, checkpoint: Checkpoint, config: PreTrainedConfig, empty: PreTrainedModel
 ) -> dict[str, Any]:
     """What `from_pretrained` is told besides, for the `empty` model. Raises `ValueError` for a model that cannot be split here."""
     if spread == "layers":
-        plan = infer_auto_device_map(empty, dict(room()), no_split_module_classes=list(empty._no_split_modules or ()))
+        plan = infer_auto_device_map(
+            empty, dict(free_memory_by_device()), no_split_module_classes=list(empty._no_split_modules or ())
+        )
         return {"device_map": plan, "offload_folder": tempfile.mkdtemp(prefix="treerace-")} if plan else {}
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     if processes == 1:

@@ -27,7 +27,7 @@ class TextStream:
         self.bytes_fall_back = decoder is not None and decoder.decode(["<0x41>"]) == "A"
         self.unseen = {token for token, what in added.items() if what.special}
         self.window = [token for token in prompt if token not in self.unseen]
-        self.text = self.decoded()  # of the window, when it was last decoded
+        self.text = self.decode_all()  # of the window, when it was last decoded
         self.held = 0  # characters at the end of `text` that were not given out
         self.settled = 0  # tokens of the window up to the last settled place
         self.seen = len(self.window)  # tokens of the window when it was last decoded
@@ -38,14 +38,14 @@ class TextStream:
         if name is None:
             return ""
         self.window.append(token)
-        return "" if self.bytes_fall_back and BYTE.fullmatch(name) else self.piece(hold=True)
+        return "" if self.bytes_fall_back and BYTE.fullmatch(name) else self.take_piece(hold=True)
 
     def rest(self) -> str:
         """What was held back, as the decoder shows it where the text ends."""
-        return self.piece(hold=False)
+        return self.take_piece(hold=False)
 
-    def piece(self, hold: bool) -> str:
-        text = self.decoded()
+    def take_piece(self, hold: bool) -> str:
+        text = self.decode_all()
         same = first_divergence(self.text, text)
         shown = min(len(self.text) - self.held, len(text) if same is None else same)
         until = max(shown, len(text) - (hold and text.endswith(BROKEN)))
@@ -55,15 +55,15 @@ class TextStream:
         if grown:  # so the last token that was decoded before ended a character
             del self.window[: self.settled]
             self.settled = self.seen - self.settled
-            self.text = self.decoded()
+            self.text = self.decode_all()
         self.seen = len(self.window)
         return piece
 
-    def decoded(self) -> str:
+    def decode_all(self) -> str:
         return self.backend.decode(self.window, skip_special_tokens=True)
 
 
-def label(tokenizer: PreTrainedTokenizerBase, token: int) -> str:
+def label_of(tokenizer: PreTrainedTokenizerBase, token: int) -> str:
     """One token's name in a picture: its text, or its vocabulary entry when it is special or no whole character."""
     text = tokenizer.decode([token])
     return tokenizer.convert_ids_to_tokens(token) if BROKEN in text or not text else text

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from engine.forward.cache import KVCache
-from engine.forward.recurrent.kinds import attending
+from engine.forward.recurrent.kinds import count_attending_layers
 from engine.nets.eagle import EagleSession
 from engine.nets.layer import Net
 
@@ -106,7 +106,7 @@ class AssistantSession(EagleSession):
 
 def places_of(own: PreTrainedConfig, target: PreTrainedConfig) -> dict[str, tuple[int, int, int]]:
     """By the assistant's types of layer: the target's last one that writes rows, its heads and width. Raises `KeyError` for none."""
-    last = {kind: layer for layer, kind in enumerate(target.layer_types[: attending(target)])}
+    last = {kind: layer for layer, kind in enumerate(target.layer_types[: count_attending_layers(target)])}
     sizes = target.per_layer_config
     return {
         kind: (last[kind], sizes[last[kind]].num_key_value_heads, sizes[last[kind]].head_dim)

@@ -53,7 +53,7 @@ class Guesses:
     def __add__(self, other: "Guesses") -> "Guesses":
         return Guesses(self.passes + other.passes, self.drafted + other.drafted, self.accepted + other.accepted)
 
-    def since(self, before: "Guesses") -> "Guesses":
+    def change_since(self, before: "Guesses") -> "Guesses":
         return Guesses(self.passes - before.passes, self.drafted - before.drafted, self.accepted - before.accepted)
 
 

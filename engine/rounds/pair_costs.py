@@ -13,7 +13,7 @@ from functools import partial
 from weakref import WeakKeyDictionary
 
 from engine.drafters import DRAFTERS
-from engine.forward.spread import agreed
+from engine.forward.spread import agree_on
 from engine.models.pairs import LoadedPair
 from engine.record.costs import Costs, interpolate
 from engine.record.promise import estimate_best_speedup
@@ -146,7 +146,7 @@ class PairCosts:
         if name not in self.timings.draft_ms:
             self.time_drafts(name)
         costs = Costs(self.timings.verify_ms, *self.timings.draft_ms[name]).make_monotonic()
-        return agreed(self.pair.target.model, costs)
+        return agree_on(self.pair.target.model, costs)
 
     def time_verifications(self, seconds: float) -> None:
         with _lock:

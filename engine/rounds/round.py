@@ -6,7 +6,7 @@ import torch
 
 from engine.contracts import NO_GUESSES, Acceptance, Drafter, Outcome, Policy
 from engine.forward.devices import synchronise
-from engine.forward.spread import agreed
+from engine.forward.spread import agree_on
 from engine.rounds.guiding import GuidedDrafter, Mask, masked
 from engine.sampling import Sampling
 from engine.target import Target
@@ -64,7 +64,7 @@ class HostRounds:
         self.root, self.last = prompt[-1], last
         self.watch.start()
         self.drafter.begin(prompt, self.target.prefill(prompt[:-1]))
-        return agreed(self.target.session.runner.model, self.watch.lap("prefill"))
+        return agree_on(self.target.session.runner.model, self.watch.lap("prefill"))
 
     @torch.inference_mode()
     def next(self) -> Outcome:
@@ -99,7 +99,7 @@ class HostRounds:
         silence, unused = self.silence(tree), self.policy.unused_words(tree, self.room, self.drafter.stop_ids)
         watch.lap("commit")
         self.root = verdict.bonus
-        seconds = agreed(self.target.session.runner.model, watch.seconds)
+        seconds = agree_on(self.target.session.runner.model, watch.seconds)
         return Outcome(tree, logits, verdict, seconds, self.target.session.replayed, silence, unused)
 
     def silence(self, tree: DraftTree) -> str:

@@ -15,7 +15,7 @@ import torch
 from engine.contracts import Outcome, Policy, Verdict
 from engine.drafters.on_device import ON_DEVICE
 from engine.drafters.on_device.parts import OnDevice, is_plain
-from engine.forward.cuda_graphs import Captured, memory_pool
+from engine.forward.cuda_graphs import CapturedFunction, memory_pool
 from engine.forward.devices import synchronise
 from engine.forward.runner import Runner
 from engine.forward.runner_gpu import StaticForward, rows_behind, static_capacity
@@ -72,7 +72,7 @@ class DeviceRound:
         self.state = torch.zeros(STATE, dtype=torch.int64, device=device)
         self.temperature = torch.ones(1, device=device)
         self.marks = Marks(device)
-        self.captured = Captured(self.run, target, memory_pool(target))
+        self.captured = CapturedFunction(self.run, target, memory_pool(target))
         captured = bool(target.eager) or self.captured.graph is not None
         self.whole = captured and self.reading.whole and drafter.whole
         self.size = self.reading.size + drafter.size + self.captured.size

@@ -70,7 +70,7 @@ def measure(pair: LoadedPair) -> StateCosts:
     assert isinstance(target.session, RecurrentSession)
     target.prefill(list(range(context_of(pair))))
     trees = {"plain": chain(1), "chain": chain(NODES), "tree": binary(NODES)}
-    with pair.target.undisturbed():
+    with pair.target.without_torch_threads():
         tasks = {name: partial(target.verify, tree) for name, tree in trees.items()}
         ms = interleaved(pair.target.device, tasks, REPEATS, settled=True, seconds=VERIFY_SECONDS)
     held = {}

@@ -45,7 +45,7 @@ def verify_ms(
     target.prefill(list(range(context_of(pair))))
     trees = {size: binary(size) for size in rows or ROWS}
     least = dict.fromkeys(trees, math.inf)
-    with pair.target.undisturbed():
+    with pair.target.without_torch_threads():
         for turn in turns(pair.target, repeats + 1, seconds):
             for size, tree in trees.items():
                 target.verify(tree)
@@ -72,7 +72,7 @@ def draft_ms(pair: LoadedPair, name: str, repeats: int = REPEATS, seconds: float
     drafter.begin(prompt, target.prefill(prompt[:-1]))
     watch, least = Stopwatch(pair.target.device), {1: math.inf, 1 + LEVELS: math.inf}
     room, root, rounds = Expansion(1 + LEVELS, LEVEL, beams=LEVEL), prompt[-1], 0
-    with pair.target.undisturbed():
+    with pair.target.without_torch_threads():
         for turn in turns(pair.target, repeats + 1, seconds):
             for levels in least:
                 watch.start()

@@ -40,7 +40,7 @@ def add_peers(parser: ArgumentParser) -> None:
     )
 
 
-def bench(parser: ArgumentParser) -> None:
+def add_bench_options(parser: ArgumentParser) -> None:
     """Race systems over held-out prompts, or measure cost by length, tree, size …"""
     parser.add_argument(
         "--by",
@@ -87,7 +87,7 @@ def bench(parser: ArgumentParser) -> None:
     add_json(parser)
 
 
-def length(parser: ArgumentParser) -> None:
+def add_length_options(parser: ArgumentParser) -> None:
     """Ms a token up to 128 ... 900 written tokens."""
     parser.add_argument("--systems", default="tree,auto", help="beside the baseline, comma-separated")
     parser.add_argument("--domain", choices=load_held_out_prompts(), default="stories")
@@ -96,7 +96,7 @@ def length(parser: ArgumentParser) -> None:
     add_json(parser)
 
 
-def tree(parser: ArgumentParser) -> None:
+def add_tree_options(parser: ArgumentParser) -> None:
     """Ms of a verification by its number of nodes."""
     parser.add_argument(
         "--repeats", type=parse_count, default=25, help="timings of each number of nodes; the median counts"
@@ -105,7 +105,7 @@ def tree(parser: ArgumentParser) -> None:
     add_json(parser)
 
 
-def size(parser: ArgumentParser) -> None:
+def add_size_options(parser: ArgumentParser) -> None:
     """How near forwards come to the machine's bandwidth, by model, storage and tree."""
     parser.add_argument("--sizes", nargs="+", choices=names.MODEL_SIZES, default=list(names.USUAL_SIZES))
     parser.add_argument("--stored", nargs="+", choices=names.STORED, default=list(names.STORED))

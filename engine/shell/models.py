@@ -8,7 +8,7 @@ from engine.models.pairs import EMBEDDED, PAIRS
 from engine.shell.names import DOMAINS, EXPORTS, RECIPES, TARGET_SIZES, WHOLE
 
 
-def calibrate(parser: ArgumentParser) -> None:
+def add_calibrate_options(parser: ArgumentParser) -> None:
     """Measure a pair and write the calibration for its static trees."""
     add_pair(parser)
     parser.add_argument(
@@ -22,7 +22,7 @@ def calibrate(parser: ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, help="the file to write; an embedded pair's own when left out")
 
 
-def train(parser: ArgumentParser) -> None:
+def add_train_options(parser: ArgumentParser) -> None:
     """Train an embedded pair, or a learned drafter for any target."""
     recipes = parser.add_subparsers(dest="recipe", required=True)
     pair = recipes.add_parser("pair", help="tokenizer, target, draft and bigram table of an embedded pair")
@@ -52,7 +52,7 @@ def train(parser: ArgumentParser) -> None:
         help="make the draft as large as one for a target of so many parameters; as --size says when left out",
     )
     add("--own-rows", type=int, default=1536, help="rows of 256 tokens that the target writes for its draft")
-    add_how(pair)
+    add_compute_options(pair)
     draft = recipes.add_parser("draft", help="the draft model alone, for an embedded pair's target")
     add = draft.add_argument
     add("--data", type=Path, required=True, help="folder with tinystories/, storybooks/ and gsm8k/")
@@ -62,7 +62,7 @@ def train(parser: ArgumentParser) -> None:
     add("--size", choices=TARGET_SIZES, default="11M", help="as for a target of so many parameters")
     add("--minutes", type=float, default=12, help="wall-clock budget of the training")
     add("--own-rows", type=int, default=1536, help="rows of 256 tokens that the target writes")
-    add_how(draft)
+    add_compute_options(draft)
     for name in RECIPES:
         drafter = recipes.add_parser(
             name, help=f"the learned drafter {name} for a pair's target, or for any Hub target"
@@ -120,12 +120,12 @@ def train(parser: ArgumentParser) -> None:
         add("--raw", action="store_true", help="send --prompts as they are; else in the target's chat template, if any")
         add("--rows", type=int, help="rows of a step; the recipe's own number when left out")
         add("--domains", nargs="+", choices=DOMAINS, default=DOMAINS, help="texts to train on; all when left out")
-        add_how(drafter)
+        add_compute_options(drafter)
         if name == "parallel":
             add("--segments", type=int, default=1, help="parts of a row with a backward of their own: less memory")
 
 
-def add_how(recipe: ArgumentParser) -> None:
+def add_compute_options(recipe: ArgumentParser) -> None:
     """How any recipe computes, and where."""
     recipe.add_argument(
         "--bf16", action="store_true", help="multiply in bfloat16, which is faster where the processor or GPU can"
@@ -133,13 +133,13 @@ def add_how(recipe: ArgumentParser) -> None:
     recipe.add_argument("--device", help="cpu or cuda; the best one when left out")
 
 
-def convert(parser: ArgumentParser) -> None:
+def add_convert_options(parser: ArgumentParser) -> None:
     """Write a published drafter's pickled weights as safetensors."""
     parser.add_argument("source", type=Path, help="a file that ends in .bin, .pt or .pth, or the folder that holds it")
     parser.add_argument("folder", type=Path, help="where model.safetensors and config.json are written")
 
 
-def export(parser: ArgumentParser) -> None:
+def add_export_options(parser: ArgumentParser) -> None:
     """Write a trained drafter in the layout of speculators, or models as GGUF or for OpenVINO."""
     parser.add_argument(
         "kind",

@@ -16,7 +16,7 @@ from engine.measure.options import (
 from engine.shell.bench import add_acceptance, add_peers
 
 
-def pays(parser: ArgumentParser) -> None:
+def add_pays_options(parser: ArgumentParser) -> None:
     """Tell whether speculative decoding pays for your own prompts."""
     either = parser.add_mutually_exclusive_group(required=True)
     either.add_argument(
@@ -60,7 +60,7 @@ def pays(parser: ArgumentParser) -> None:
     add_json(parser)
 
 
-def doctor(parser: ArgumentParser) -> None:
+def add_doctor_options(parser: ArgumentParser) -> None:
     """Tell where two runs part and why, what is wrong with a learned drafter, or what fewer bits change."""
     for letter in "ab":
         parser.add_argument(
@@ -77,7 +77,7 @@ def doctor(parser: ArgumentParser) -> None:
     add_json(parser)
 
 
-def study(parser: ArgumentParser) -> None:
+def add_study_options(parser: ArgumentParser) -> None:
     """Tell which of the papers' claims hold here, by counts alone."""
     add_pair(parser)
     parser.add_argument(
@@ -93,7 +93,7 @@ def study(parser: ArgumentParser) -> None:
     add_json(parser)
 
 
-def gpu(parser: ArgumentParser) -> None:
+def add_gpu_options(parser: ArgumentParser) -> None:
     """Measure everything that a GPU changes and write it to one JSON file."""
     parser.add_argument("--out", type=Path, help="the JSON; assets/results/gpu-<name>.json when left out")
     parser.add_argument(
@@ -101,7 +101,7 @@ def gpu(parser: ArgumentParser) -> None:
     )
 
 
-def record(parser: ArgumentParser) -> None:
+def add_record_options(parser: ArgumentParser) -> None:
     """Record a race to a file, or the page's recorded races anew."""
     parser.add_argument("--prompt", help="record this prompt instead of the races of assets/races")
     parser.add_argument("--system", default="tree", help="of the right lane; plain decoding is on the left")
@@ -113,21 +113,21 @@ def record(parser: ArgumentParser) -> None:
     add_out(parser, "a file with --prompt (race.json), else a folder (assets/races)")
 
 
-def curves(parser: ArgumentParser) -> None:
+def add_curves_options(parser: ArgumentParser) -> None:
     """Measure the curves that Learn shows, and keep them in a file."""
     parser.add_argument("--only", metavar="CURVE", help="nodes, temperature, chain or batch; all when left out")
     add_pair(parser)
     add_out(parser, "a file (assets/results/curves.json)")
 
 
-def examples(parser: ArgumentParser) -> None:
+def add_examples_options(parser: ArgumentParser) -> None:
     """Record what the page's Lab and Grand prix begin with."""
     parser.add_argument("--only", metavar="EXAMPLE", help="sweep, prix or pays; all when left out")
     add_pair(parser)
     add_out(parser, "a file (assets/results/examples.json)")
 
 
-def replay(parser: ArgumentParser) -> None:
+def add_replay_options(parser: ArgumentParser) -> None:
     """Turn a race file into a page that plays without a network, or into a GIF."""
     parser.add_argument("race", type=Path, help="a race file")
     add_out(parser, "the page (race.html beside the race file), or a film where the name ends in .gif")

@@ -22,7 +22,7 @@ from engine.policies.dyspec import DySpec
 from engine.policies.widths import Widths
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
-from engine.systems import fits
+from engine.systems import policy_fits
 from engine.tree import DraftTree
 from helpers.enumeration import Branching, Tables, distance, law_of, one_round, target_law
 
@@ -31,7 +31,7 @@ LAWFUL = [
     (policy, rule)
     for rule in ACCEPTANCES
     for policy in POLICIES
-    if ACCEPTANCES[rule].guarantee == "law" and fits(policy, rule)
+    if ACCEPTANCES[rule].guarantee == "law" and policy_fits(policy, rule)
 ]
 JUDGED_ELSEWHERE = ("with_replacement", "without_replacement", "k_seq")  # where p is q: test_acceptance.py
 
@@ -134,7 +134,7 @@ def test_the_law_of_the_best_chain_is_that_of_all_chains():
     """Every pair of chains of two tokens, drawn from three: the best one's first and second token against the products of the laws."""
     torch.manual_seed(3)
     q, p = torch.rand(4, 3, dtype=torch.float64).softmax(-1), torch.rand(4, 3, dtype=torch.float64).softmax(-1)
-    ranks = [gbv.ranked(p[row], q[row]) for row in range(4)]
+    ranks = [gbv.rank_tokens(p[row], q[row]) for row in range(4)]
     wanted = torch.zeros(3, 3, dtype=torch.float64)
     chains = [(a, b) for a in range(3) for b in range(3)]
     for one in chains:

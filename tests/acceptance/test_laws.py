@@ -27,7 +27,7 @@ from engine.policies.widths import Widths
 from engine.record.calibration import Calibration
 from engine.rounds.guiding import masked_at_leaves
 from engine.sampling import Sampling
-from engine.systems import SYSTEMS, fits
+from engine.systems import SYSTEMS, policy_fits
 from engine.tree import DraftTree
 from helpers.enumeration import Bound, Branching, Tables, distance, joint_law_of, law_of, target_law
 
@@ -36,7 +36,7 @@ LAWFUL = [
     (policy, rule)
     for rule in ACCEPTANCES
     for policy in POLICIES
-    if ACCEPTANCES[rule].guarantee == "law" and fits(policy, rule)
+    if ACCEPTANCES[rule].guarantee == "law" and policy_fits(policy, rule)
 ]
 
 

@@ -24,7 +24,7 @@ from engine.record.trace import PHASES
 from engine.rounds import round as rounds_on_host
 from engine.rounds.round import HostRounds
 from engine.sampling import Sampling
-from engine.systems import find, fits, serves
+from engine.systems import drafter_serves, find, policy_fits
 from engine.target import Target
 from helpers.learned import block_net
 from helpers.pairs import tiny_llama, tiny_pair
@@ -39,7 +39,9 @@ OFF_THE_CLOCK = ((TextStream, "add"), (TextStream, "rest"), (Lane, "record"), (L
 
 def mixes() -> list[str]:
     """Every drafter with the policies that ask it in ways of their own, and every policy with every rule that it fits, once."""
-    every = [(d, p, r) for d in DRAFTERS for p in POLICIES for r in ACCEPTANCES if serves(d, p) and fits(p, r)]
+    every = [
+        (d, p, r) for d in DRAFTERS for p in POLICIES for r in ACCEPTANCES if drafter_serves(d, p) and policy_fits(p, r)
+    ]
     asks = {(d, p): (d, p, r) for d, p, r in every if p in ("auto", "best_first") or POLICIES[p].needs}
     judged = {(p, r): (d, p, r) for d, p, r in every if DRAFTERS[d].idea != NO_GUESSES and r != "token_match"}
     grown = {p: (d, p, r) for d, p, r in every if DRAFTERS[d].idea != NO_GUESSES and r == "token_match"}
@@ -176,7 +178,7 @@ PHASE = {
     ("policy", "learn"): "commit",
     ("policy", "unused_words"): "commit",
 }
-FREE = ("asked",)  # what the target is asked, which a batch's own forward pays for
+FREE = ("forward_inputs",)  # what the target is asked, which a batch's own forward pays for
 
 
 @dataclass

@@ -208,7 +208,7 @@ def test_a_new_command_is_a_module_its_options_and_an_entry(tmp_path, monkeypatc
         monkeypatch.setitem(registry, "greet", entry)
     main(["greet", "--name", "Ada"])
     assert capsys.readouterr().out == "Good morning, Ada.\n"
-    assert "\n  greet      greet somebody\n" in commands.overview()
+    assert "\n  greet      greet somebody\n" in commands.describe_commands()
     with pytest.raises(SystemExit):
         main(["greet", "--help"])
     said = capsys.readouterr().out

@@ -12,8 +12,8 @@ from engine.batch import decode_together
 from engine.contracts import Drafter
 from engine.custom_generate import treerace
 from engine.decode import decode
-from engine.lab.pays.doctor import of_lanes
-from engine.models.constraint import GUESSES, compiled, constraint_of
+from engine.lab.pays.doctor import run_of_lane
+from engine.models.constraint import GUESSES, compile_constraint, constraint_of
 from engine.page.screens.break_distance import measure_break
 from engine.race import Race, Settings
 from engine.record.constraint import validate_constraint
@@ -207,7 +207,7 @@ def test_a_constraint_is_compiled_once(pair):
     assert constraint_of(pair, NAMES) is constraint_of(pair, NAMES)
     assert constraint_of(pair, "") is None
     with pytest.raises(ValueError, match="needs a stop token"):
-        compiled(pair.tokenizer, 256, frozenset(), NAMES)
+        compile_constraint(pair.tokenizer, 256, frozenset(), NAMES)
 
 
 def test_a_break_of_the_constraint_needs_one_and_then_leaves_it(pair):
@@ -230,7 +230,7 @@ def test_the_race_file_keeps_the_constraint_and_refuses_a_wrong_one(pair):
     record = race.record()
     assert Record.from_json(record.to_json()).lanes[1].trace.constraint == NAMES
     with pytest.raises(ValueError, match="was written under a constraint"):
-        of_lanes(record.lanes, "a.json", "A", None)
+        run_of_lane(record.lanes, "a.json", "A", None)
     for lane in record.lanes:
         lane.trace.constraint = "yes"
     with pytest.raises(ValueError, match="begins with json:"):

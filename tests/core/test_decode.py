@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from engine import decode
-from engine.decode import cut
+from engine.decode import cut_burst
 from engine.race import Race, Settings
 from engine.systems import SYSTEMS, System
 from helpers.decoding import decoded
@@ -112,11 +112,11 @@ def test_the_context_window_ends_decoding_without_touching_a_position_beyond_it(
 
 
 def test_cutting():
-    assert cut([1, 2, 3], frozenset({2}), 9, 9) == ([1, 2], "stop")
-    assert cut([1, 2, 3], frozenset({3}), 2, 9) == ([1, 2], "length")
-    assert cut([1, 2], frozenset({2}), 2, 9) == ([1, 2], "stop")
-    assert cut([1, 2, 3], frozenset(), 9, 2) == ([1, 2], "context")
-    assert cut([1, 2], frozenset(), 9, 9) == ([1, 2], "")
+    assert cut_burst([1, 2, 3], frozenset({2}), 9, 9) == ([1, 2], "stop")
+    assert cut_burst([1, 2, 3], frozenset({3}), 2, 9) == ([1, 2], "length")
+    assert cut_burst([1, 2], frozenset({2}), 2, 9) == ([1, 2], "stop")
+    assert cut_burst([1, 2, 3], frozenset(), 9, 2) == ([1, 2], "context")
+    assert cut_burst([1, 2], frozenset(), 9, 9) == ([1, 2], "")
 
 
 def test_a_draft_with_its_own_cache_follows_the_context(doubled):

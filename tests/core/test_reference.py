@@ -46,7 +46,7 @@ def as_reference(tree) -> reference.Tree:
 
 
 def rounds_of(pair, sampling: Sampling) -> HostRounds:
-    parts = find("model/beam/token_match").build(pair, pair.context, **SHAPE)
+    parts = find("model/beam/token_match").build_parts(pair, pair.context, **SHAPE)
     return HostRounds(Target(pair.target, pair.context, False), *parts, sampling)
 
 

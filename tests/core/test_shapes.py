@@ -78,23 +78,25 @@ def test_the_text_is_the_same_in_every_shape_and_the_race_file_says_which_it_was
 
 def test_bench_races_the_best_shape_and_says_which_it_was(monkeypatch):
     pair = counted(monkeypatch, {1: 2.0, 64: 65.0}, tree=SHAPES)
-    figures = bench.run(pair, ["the quick"], Settings("the quick", ("vanilla", "tree", "eagle"), max_new_tokens=8))
+    figures = bench.race_prompts(
+        pair, ["the quick"], Settings("the quick", ("vanilla", "tree", "eagle"), max_new_tokens=8)
+    )
     assert {row["name"]: row["shape"] for row in figures["systems"]} == {
         "vanilla": "",
         "tree": SMALL,
         "eagle": "5x3x12",
     }
-    line = next(line for line in bench.table(figures).splitlines() if line.startswith("tree "))
+    line = next(line for line in bench.format_table(figures).splitlines() if line.startswith("tree "))
     assert line.split()[1] == SMALL
-    asked = bench.run(pair, ["the quick"], Settings("the quick", ("tree",), depth=3, max_new_tokens=8))
+    asked = bench.race_prompts(pair, ["the quick"], Settings("the quick", ("tree",), depth=3, max_new_tokens=8))
     assert asked["systems"][0]["shape"] == "3x3x4"
-    assert bench.best_shapes(pair, ["vanilla", "tree!mask", "tree:3x2x8", "eagle"]) == {"tree": SMALL}
+    assert bench.best_shapes_of(pair, ["vanilla", "tree!mask", "tree:3x2x8", "eagle"]) == {"tree": SMALL}
     assert raced(pair.in_shapes({"tree": LARGE}), "tree") == [LARGE]  # what one process has found holds in all
 
 
 def test_an_estimate_is_about_the_best_shape(monkeypatch):
     pair = counted(monkeypatch, {1: 2.0, 64: 65.0}, tree=SHAPES)
-    found = bench.estimated(pair, ["tree", "eagle"], {}, 2.0)["estimates"]
+    found = bench.print_estimates(pair, ["tree", "eagle"], {}, 2.0)["estimates"]
     assert [row["setting"] for row in found] == [f"tree:{SMALL}", "eagle"]
 
 

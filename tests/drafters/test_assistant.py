@@ -14,12 +14,12 @@ from engine.batch import decode_together
 from engine.drafters import DRAFTERS
 from engine.measure import peers
 from engine.models.loading import load_pair
-from engine.models.pairs import own_pair
+from engine.models.pairs import build_pair
 from engine.nets import load_nets
 from engine.policies import POLICIES
 from engine.race import Race, Settings
 from engine.sampling import Sampling
-from engine.systems import find, fits, serves
+from engine.systems import drafter_serves, find, policy_fits
 from engine.target import Target
 from engine.tree import DraftTree
 from helpers.checkpoints import SIZES
@@ -48,7 +48,7 @@ def loaded(files):
     @cache
     def of(name: str):
         target, own = files(name)
-        given = own_pair(str(target), drafters=str(own.parent if name == "groups" else own))
+        given = build_pair(str(target), drafters=str(own.parent if name == "groups" else own))
         return replace(load_pair(given, "cpu"), stop_ids=frozenset())
 
     return of
@@ -131,7 +131,7 @@ def test_every_policy_takes_its_guesses(loaded):
     able = [
         each
         for each in POLICIES
-        if fits(each, "token_match") and serves("mtp", each) and each not in ("sequoia", "sparse")
+        if policy_fits(each, "token_match") and drafter_serves("mtp", each) and each not in ("sequoia", "sparse")
     ]
     assert len(able) > 5
     for policy in able:
@@ -166,7 +166,7 @@ def test_the_texts_are_those_of_generate_and_generate_with_the_assistant_is_a_pe
 
 
 def test_a_gemma_without_its_assistant_says_where_to_name_it(files):
-    pair = load_pair(own_pair(str(files("plain")[0])), "cpu")
+    pair = load_pair(build_pair(str(files("plain")[0])), "cpu")
     with pytest.raises(ValueError, match="checkpoint of its own: give its folder as --drafter"):
         DRAFTERS["mtp"](pair, 64)
 
@@ -186,7 +186,7 @@ def changed(files, tmp_path, name: str, change=lambda _: None, **config):
         inner = said if key in said else said["text_config"]
         inner[key] = value
     (copy / "config.json").write_text(json.dumps(said))
-    return load_pair(own_pair(str(target), drafters=str(copy)), "cpu")
+    return load_pair(build_pair(str(target), drafters=str(copy)), "cpu")
 
 
 ORDER = "masked_embedding.token_ordering"
@@ -236,7 +236,7 @@ def test_a_setting_that_transformers_does_not_read_is_refused_by_name(files, tmp
     said = json.loads((copy / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps(said | {"attention_sink_bias": True}))
     with pytest.raises(ValueError, match=r"sets attention_sink_bias to True in config\.json"):
-        load_pair(own_pair(str(target), drafters=str(copy)), "cpu")
+        load_pair(build_pair(str(target), drafters=str(copy)), "cpu")
 
 
 def test_it_reads_the_cache_of_no_other_family(files, tmp_path):

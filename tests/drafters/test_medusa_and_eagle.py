@@ -9,7 +9,7 @@ import torch
 from engine.acceptance.token_match import TokenMatch
 from engine.decode import decode
 from engine.drafters import DRAFTERS
-from engine.lab.train.features import Shards, TrainingBatch, cache, observe
+from engine.lab.train.features import Shards, TrainingBatch, cache_shards, observe
 from engine.nets import NETS, load_nets
 from engine.policies.best_first import BestFirst
 from engine.rounds.round import HostRounds
@@ -162,7 +162,7 @@ def test_a_pair_without_the_drafter_says_how_to_train_it():
 def test_cached_shards_hold_what_the_target_makes_of_the_rows(tmp_path):
     model = tiny_pair().target.model
     rows = torch.randint(0, 256, (70, 24), generator=torch.Generator().manual_seed(0)).int()
-    cache(model, rows.numpy(), tmp_path)
+    cache_shards(model, rows.numpy(), tmp_path)
     shards = Shards(tmp_path)
     assert len(shards.paths) == 2
     seen = {tuple(row.tolist()) for step in range(2 * 64 // 8) for row in shards.batch(step, 8).ids}

@@ -37,7 +37,7 @@ def batch(target):
 def test_slicing_the_mask_equals_building_it():
     for stream, anchors in ((9, 9), (9, 4), (3, 1)):
         view = parallel.mask_of(stream, anchors, DEPTH, longest=12)
-        assert view.untyped_storage().data_ptr() == parallel.whole_mask(12, DEPTH).untyped_storage().data_ptr()
+        assert view.untyped_storage().data_ptr() == parallel.build_whole_mask(12, DEPTH).untyped_storage().data_ptr()
         entries = [(a, 0) for a in range(stream)]
         entries += [(a, s) for a in range(stream - 1, stream - anchors - 1, -1) for s in range(1, DEPTH)]
         naive = [[(e == 0 and b <= a) or (e > 0 and a == b and e <= s) for b, e in entries] for a, s in entries]
@@ -66,7 +66,7 @@ def test_a_slot_sees_nothing_behind_its_anchor(net, batch):
     later = TrainingBatch(batch.ids.clone(), batch.features.clone(), batch.scales, batch.tokens, batch.p)
     later.ids[:, 12:] = (later.ids[:, 12:] + 7) % 256
     later.features[:, 11:] += 1.0
-    one, other = (parallel.states(net, each, 0, 20) for each in (batch, later))
+    one, other = (parallel.compute_states(net, each, 0, 20) for each in (batch, later))
     assert torch.allclose(one[0][:, :11], other[0][:, :11], atol=1e-6)
     assert torch.allclose(one[1][:, :11], other[1][:, :11], atol=1e-6)
     assert not torch.allclose(one[0][:, 11], other[0][:, 11], atol=1e-3)
@@ -107,7 +107,7 @@ def test_serving_computes_what_training_computed(target, net, length):
                 ids = torch.cat([ids[:, :1], ids], 1)
                 features = torch.cat([torch.zeros_like(seen.features[:, :1]), seen.features], 1)
                 seen, start = TrainingBatch(ids, features, seen.scales, seen.tokens, seen.p), start + 1
-            stream, slots = parallel.states(net, seen.to("cpu"), start, start + 1)
+            stream, slots = parallel.compute_states(net, seen.to("cpu"), start, start + 1)
             wanted = net.logits(torch.cat([stream[:, start:], slots[:, 0]], 1)[0]).log_softmax(-1)
             assert torch.allclose(found, wanted[[0, 1, 1, 2]], atol=1e-4)
     assert drafter.forwards == 4

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from engine.drafters import DRAFTERS
-from engine.models.export import trained
+from engine.models.export import load_trained
 from engine.models.pairs import Pair
 from engine.nets import load_nets
 from engine.nets.dflash import DFlash
@@ -155,4 +155,4 @@ def test_windows_in_the_form_of_speculators_are_refused(kind, model, tmp_path):
 def test_a_block_with_windows_is_not_exported_as_one_without(tmp_path):
     write(tmp_path / "dflash", Z_LAB, tensors())
     with pytest.raises(ValueError, match="holds no dflash drafter that was trained here"):
-        trained(Pair("own", "a small one", "nowhere", drafters=str(tmp_path)), "dflash")
+        load_trained(Pair("own", "a small one", "nowhere", drafters=str(tmp_path)), "dflash")

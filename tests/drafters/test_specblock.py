@@ -223,7 +223,7 @@ def adapted(net, arm: str, rounds: int):
     """A lane whose bandit always takes one arm; returns the drafter and the lane's tokens."""
     pair = replace(tiny_pair(), learned={"specblock": net})
     system = find("specblock-adapt/best_first/token_match")
-    drafter, policy, rule = system.build(pair, 160 + LARGEST_TREE, 6, 2, 8)
+    drafter, policy, rule = system.build_parts(pair, 160 + LARGEST_TREE, 6, 2, 8)
     drafter.bandit.choose = lambda *seen: arm
     target = Target(pair.target, 160 + LARGEST_TREE, True)
     made = decode(HostRounds(target, drafter, policy, rule, Sampling(0.8, seed=3)), [1, 2, 3], rounds, frozenset(), 160)

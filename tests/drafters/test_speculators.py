@@ -13,7 +13,7 @@ from transformers import LlamaConfig, Qwen3Config
 from engine.drafters import DRAFTERS
 from engine.forward.runner import Runner
 from engine.models.export import export
-from engine.models.pairs import MODELS, named
+from engine.models.pairs import MODELS, find_listed_pair
 from engine.nets import load_nets
 from engine.target import Target
 from engine.tree import DraftTree
@@ -201,7 +201,7 @@ def test_speculators_reads_an_exported_eagle_with_its_embedding(embedded, tmp_pa
     """Without an embedding in the file it took zeros, and said nothing."""
     from speculators import SpeculatorModel, SpeculatorModelConfig
 
-    export(named("small"), "eagle", tmp_path / "eagle")
+    export(find_listed_pair("small"), "eagle", tmp_path / "eagle")
     config = SpeculatorModelConfig.from_pretrained(str(tmp_path / "eagle"))
     config.transformer_layer_config._attn_implementation = "eager"
     net = SpeculatorModel.from_pretrained(str(tmp_path / "eagle"), config=config).eval().float()
@@ -231,7 +231,7 @@ def test_speculators_reads_an_exported_block(kind, tmp_path):
     from safetensors.torch import load_file
     from speculators import SpeculatorModel
 
-    export(named("small"), kind, tmp_path / kind)
+    export(find_listed_pair("small"), kind, tmp_path / kind)
     net = SpeculatorModel.from_pretrained(str(tmp_path / kind))
     stored, shipped = net.state_dict(), load_file(MODELS / "small" / "drafters" / kind / "model.safetensors")
     assert all(torch.equal(stored[name].half(), each) for name, each in shipped.items())

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from engine.drafters.suffix import LEAST_CHANCE, SEPARATOR, SuffixDrafter
 from engine.lab.bench import command as bench
-from engine.models.earlier_texts import Memory
+from engine.models.earlier_texts import TextMemory
 from engine.race import Race, Settings
 from engine.rounds.pair_costs import PairCosts
 from engine.tree import DraftTree
@@ -19,7 +19,7 @@ PAIR = tiny_pair()
 TEXTS = st.lists(st.integers(0, 2), min_size=1, max_size=40)
 
 
-def drafter(prompt: list[int], memory: Memory | None = None) -> SuffixDrafter:
+def drafter(prompt: list[int], memory: TextMemory | None = None) -> SuffixDrafter:
     made = SuffixDrafter(replace(PAIR, memory=memory), 160)
     made.begin(prompt)
     return made
@@ -52,7 +52,7 @@ def plain_trees(texts: list[list[int]], ending: list[int], levels: int, most: in
 @settings(max_examples=150, deadline=None, derandomize=True, database=None)
 @given(TEXTS, st.lists(TEXTS, max_size=3), st.integers(1, 5), st.integers(2, 12))
 def test_the_tree_is_the_one_that_plain_counts_promise_the_most_of(text, others, levels, nodes):
-    memory = Memory()
+    memory = TextMemory()
     for number, other in enumerate(others):
         memory.keep([9, number], other)
     tree = drafter(text, memory).own_tree(text[-1], levels, 3, nodes)
@@ -95,14 +95,14 @@ def test_the_most_promising_match_wins_and_of_equal_ones_the_own_text():
         2,
         8,
     ]  # 1/2 behind 1 2, 1/3 behind 2 alone
-    memory = Memory()
+    memory = TextMemory()
     memory.keep([0], [7, 9, 7])
     assert drafter([7, 3, 7], memory).own_tree(7, 4, 4, 12).tokens == [7, 3]
     assert drafter([7, 3, 7], memory).others.text.tolist() == [7, 9, 7, SEPARATOR]
 
 
 def test_texts_of_a_memory_do_not_run_into_each_other():
-    memory = Memory()
+    memory = TextMemory()
     memory.keep([0], [1, 2])
     memory.keep([1], [3, 4])
     made = drafter([8, 2], memory)
@@ -129,7 +129,7 @@ def test_a_text_may_be_long():
 
 
 def test_a_memory_is_bounded_and_drops_the_oldest_answers():
-    memory = Memory(limit=20)
+    memory = TextMemory(limit=20)
     for number in range(5):
         memory.keep([number], [number] * 5)
     assert list(memory.answers) == [(2,), (3,), (4,)] and memory.held == 18
@@ -139,11 +139,11 @@ def test_a_memory_is_bounded_and_drops_the_oldest_answers():
     memory.keep([6], [6] * 30)  # larger than the memory
     assert memory.answers == {} and memory.held == 0
     with pytest.raises(ValueError, match="at least one token, got 0"):
-        Memory(0)
+        TextMemory(0)
 
 
 def test_a_memory_never_hands_an_answer_to_its_own_prompt():
-    memory = Memory()
+    memory = TextMemory()
     made = drafter([1, 2], memory)
     made.commit(DraftTree.rooted(2), [], 3)
     made.commit(DraftTree.rooted(3), [], 4)
@@ -171,23 +171,23 @@ def test_with_a_memory_races_stay_lossless_in_any_order_and_without_one_nothing_
     forgetful, orders = tiny_pair(same=True), (TEXTS_TO_WRITE, TEXTS_TO_WRITE[::-1])
     alone = [raced(forgetful, order, temperature) for order in orders]
     assert alone[0] == alone[1]
-    kept = [raced(replace(forgetful, memory=Memory()), order, temperature) for order in orders]
+    kept = [raced(replace(forgetful, memory=TextMemory()), order, temperature) for order in orders]
     assert kept[0] != kept[1]  # a memory does change what is guessed
 
 
 def test_what_is_timed_is_not_remembered():
-    pair = replace(tiny_pair(), memory=Memory())
+    pair = replace(tiny_pair(), memory=TextMemory())
     PairCosts(pair).of("suffix")
     assert pair.memory.answers == {}
 
 
 def test_the_bench_gives_drafters_a_memory_only_when_asked(monkeypatch, capsys, embedded):
     memories = []
-    monkeypatch.setattr(bench, "run", lambda pair, *rest: memories.append(pair.memory) or {})
-    monkeypatch.setattr(bench, "table", str)
+    monkeypatch.setattr(bench, "race_prompts", lambda pair, *rest: memories.append(pair.memory) or {})
+    monkeypatch.setattr(bench, "format_table", str)
     for arguments in ([], ["--memory"]):
         run("bench", *SMALL, "--systems", "suffix", "--prompts", "1", *arguments)
-    assert memories[0] is None and isinstance(memories[1], Memory) and embedded.memory is None
+    assert memories[0] is None and isinstance(memories[1], TextMemory) and embedded.memory is None
 
 
 def test_of_equally_frequent_followers_the_latest_comes_first():

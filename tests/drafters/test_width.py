@@ -12,7 +12,7 @@ from engine.drafters import DRAFTERS
 from engine.forward.runner import Runner
 from engine.lab.train.learned import RECIPES, config_for
 from engine.lab.train.loop import optimizers_for
-from engine.lab.train.width import Width, directions, start_for, width_for
+from engine.lab.train.width import Width, principal_directions_of, start_for, width_for
 from engine.models.export import export
 from engine.models.pairs import MODELS, Pair
 from engine.nets import NETS, load_nets
@@ -76,7 +76,7 @@ def test_a_projection_keeps_what_a_low_rank_table_holds():
     embedding, head, norm = start_for(target, config_of("specblock", "narrow"))
     state = torch.randn(5, 64)
     wanted = (state * target.model.norm.weight) @ target.lm_head.weight.T
-    kept = state @ directions(target.lm_head.weight * target.model.norm.weight, 32)
+    kept = state @ principal_directions_of(target.lm_head.weight * target.model.norm.weight, 32)
     assert torch.allclose(kept @ head.T, 2**0.5 * wanted, atol=1e-3)
     assert embedding.shape == (256, 32) and torch.equal(norm, torch.ones(32))
 

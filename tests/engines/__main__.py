@@ -19,7 +19,7 @@ import torch
 from engine.measure.ways import iterate_rounds
 from engine.models.export import export, export_gguf, export_target
 from engine.models.loading import hardware_name, load_pair
-from engine.models.pairs import MODELS, LoadedPair, named, own_pair
+from engine.models.pairs import MODELS, LoadedPair, build_pair, find_listed_pair
 from engine.remote.telling import guesses_of
 from engine.sampling import Sampling
 from engine.systems import find
@@ -81,7 +81,7 @@ class Witnesses:
     def pair(self, name: str) -> LoadedPair:
         """The pair whose target the server has, with our own drafters."""
         if name not in self.pairs:
-            found = own_pair(str(self.smollm2), None, None) if name == "smollm2" else named(name)
+            found = build_pair(str(self.smollm2), None, None) if name == "smollm2" else find_listed_pair(name)
             self.pairs[name] = load_pair(found, "cpu", quantisation="none")
         return self.pairs[name]
 
@@ -90,7 +90,7 @@ class Witnesses:
             return Path(str(self.smollm2))
         folder = self.place / name / "target"
         if not folder.exists():
-            export_target(named(name), folder)
+            export_target(find_listed_pair(name), folder)
         return folder
 
     def drafter(self, case: Case) -> Path:
@@ -98,7 +98,7 @@ class Witnesses:
             return MODELS / case.pair / "draft"
         folder = self.place / case.pair / case.ours
         if not folder.exists():
-            export(named(case.pair), case.ours, folder)
+            export(find_listed_pair(case.pair), case.ours, folder)
         return folder
 
     # ---- what is asked
@@ -164,7 +164,7 @@ class Witnesses:
         """The small pair's draft model in llama.cpp. It tells guesses in `timings` and counts every pass."""
         folder, python = self.place / "small" / "gguf", environments.llama_in(self.place)
         if not folder.exists():
-            export_gguf(named("small"), folder)
+            export_gguf(find_listed_pair("small"), folder)
         case = Case("small", "draft model", 4, "model")
         files = folder / "target.F16.gguf", folder / "draft.F16.gguf"
         with serving.serving_llama(python, *files, case.guesses, self.place / "llama.log") as address:

@@ -6,7 +6,7 @@ import pytest
 import torch
 import transformers as tr
 
-from engine.forward.batch import Asked, Batch
+from engine.forward.batch import Batch, RowRequest
 from engine.forward.llama import TensorLlama
 from engine.forward.llama_compiled import CompiledLlama
 from engine.forward.runner import Runner
@@ -62,7 +62,9 @@ def alike(runner: Runner, rng: random.Random, size: int, rounds: int, features: 
         assert not features or torch.equal(*seen)
     for _ in range(rounds):
         trees = [random_tree(rng, rng.choice(NODES)) for _ in pairs]
-        asked = [Asked(mine.session, *mine.asked(tree)) for (mine, _), tree in zip(pairs, trees, strict=True)]
+        asked = [
+            RowRequest(mine.session, *mine.forward_inputs(tree)) for (mine, _), tree in zip(pairs, trees, strict=True)
+        ]
         order = rng.sample(range(len(pairs)), len(pairs))  # the order of asking is not that of the places
         answers = dict(zip(order, batch.forward([asked[index] for index in order]), strict=True))
         for index, ((mine, alone), tree) in enumerate(zip(pairs, trees, strict=True)):
@@ -106,7 +108,7 @@ def test_a_sequence_that_takes_a_left_place_keeps_its_rows_and_its_commits():
     batch.leave(others[0].session)
     for _ in range(4):
         tree = random_tree(rng, 8)
-        [(found, _)] = batch.forward([Asked(last.session, *last.asked(tree))])
+        [(found, _)] = batch.forward([RowRequest(last.session, *last.forward_inputs(tree))])
         assert float((found - alone.verify(tree)[0]).abs().max()) <= CLOSE
         for each in (last, alone):
             each.commit(tree.path(7))
@@ -135,13 +137,13 @@ def test_what_a_batch_cannot_do_is_refused_with_a_sentence():
     with pytest.raises(ValueError, match="not in the batch"):
         batch.leave(first)
     with pytest.raises(ValueError, match="is not in it"):
-        batch.forward([Asked(first, [1], [0], None)])
+        batch.forward([RowRequest(first, [1], [0], None)])
     with pytest.raises(ValueError, match="140 rows and features False, got 9 and True"):
         batch.open(9, True)
     with pytest.raises(ValueError, match=r"2 rows of a batch need a mask \[2, M\], got None"):
-        batch.forward([Asked(second, [1, 2], [0, 1], None)])
+        batch.forward([RowRequest(second, [1, 2], [0, 1], None)])
     with pytest.raises(ValueError, match="holds 140 rows"):
-        batch.forward([Asked(second, [1] * 141, [0] * 141, torch.ones(141, 141, dtype=torch.bool))])
+        batch.forward([RowRequest(second, [1] * 141, [0] * 141, torch.ones(141, 141, dtype=torch.bool))])
     with pytest.raises(ValueError, match="at least one sequence, got 0"):
         Batch(batch.runner, 0, CAPACITY)
 
@@ -155,4 +157,9 @@ def test_a_full_cache_beside_a_large_tree_is_refused_before_anything_is_written(
     short.prefill([1])
     tree = random_tree(random.Random(0), 8)
     with pytest.raises(ValueError, match="8 rows a sequence does not fit a cache of 40 rows"):
-        batch.forward([Asked(long.session, *long.asked(DraftTree.rooted(3))), Asked(short.session, *short.asked(tree))])
+        batch.forward(
+            [
+                RowRequest(long.session, *long.forward_inputs(DraftTree.rooted(3))),
+                RowRequest(short.session, *short.forward_inputs(tree)),
+            ]
+        )

@@ -9,7 +9,7 @@ import pytest
 import torch
 import transformers as tr
 
-from engine.forward.cuda_graphs import why_eager
+from engine.forward.cuda_graphs import explain_eager
 from engine.forward.session import Session
 from engine.models import loading, refusals
 from engine.race import Race, Settings
@@ -299,9 +299,9 @@ def test_token_by_token_a_model_with_a_window_has_the_logits_of_generate(name, l
 def test_a_model_with_a_window_runs_without_graphs(loaded):
     windowed, wide = loaded("gemma2, window"), loaded("llama")
     assert Session(windowed.target, 64, graphed=True).buckets is None
-    assert "this model has a sliding window" in why_eager(torch.device("cuda"), windowed=True)
+    assert "this model has a sliding window" in explain_eager(torch.device("cuda"), windowed=True)
     tree, sampling = find("tree"), Sampling(0.0, 0, device=torch.device("cpu"))
-    there = lambda pair: tree.decided_there(pair, tree.own_shape, sampling)  # noqa: E731
+    there = lambda pair: tree.is_decided_on_device(pair, tree.own_shape, sampling)  # noqa: E731
     assert there(wide) and not there(replace(wide, draft=windowed.draft))
     assert not there(replace(wide, target=windowed.target))
 

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from engine.forward.cache import KVCache
-from engine.forward.llama_compiled import CompiledLlama, compiles
+from engine.forward.llama_compiled import CompiledLlama, can_compile
 from engine.forward.runner import Runner
 from engine.forward.sizes import head_dim_of
 from engine.kernels import rounded as rounded_products
 from engine.kernels import stored
-from engine.models.quantising import in_eight_bits
+from engine.models.quantising import round_to_eight_bits
 from engine.target import Target
 from helpers.families import MODELS, over, random_model
 from helpers.pairs import tiny_llama
@@ -38,7 +38,7 @@ TYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "
 def rounded(name: str, dtype: torch.dtype):
     """A random model whose weights that type holds exactly, in float32 or in eight bits."""
     if dtype == torch.int8:
-        return in_eight_bits(random_model(name.removesuffix(" in 8 bits")))
+        return round_to_eight_bits(random_model(name.removesuffix(" in 8 bits")))
     model = random_model(name).to(dtype).float()
     if dtype == torch.bfloat16:
         for parameter in model.parameters():
@@ -171,12 +171,12 @@ def test_threads_that_wait_sleep_and_wake_again():
 
 
 def test_the_compiled_forward_takes_float32_in_eights_where_code_compiles(monkeypatch):
-    assert compiles(tiny_llama(0)) and Runner(tiny_llama(0)).way == "compiled"
+    assert can_compile(tiny_llama(0)) and Runner(tiny_llama(0)).way == "compiled"
     assert Runner(random_model("llama", torch.bfloat16)).way == "tensors"
     assert Runner(tiny_llama(0), own=False).way == "transformers"
-    assert not compiles(random_model("llama", torch.bfloat16))
+    assert not can_compile(random_model("llama", torch.bfloat16))
     monkeypatch.setattr("engine.forward.llama_compiled.able", lambda: False)
-    assert not compiles(tiny_llama(0)) and Runner(tiny_llama(0)).way == "tensors"
+    assert not can_compile(tiny_llama(0)) and Runner(tiny_llama(0)).way == "tensors"
 
 
 def test_a_matrix_is_stored_in_the_smallest_type_that_holds_it():

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from engine.forward import cuda_graphs, runner_gpu
-from engine.forward.cuda_graphs import Captured
+from engine.forward.cuda_graphs import CapturedFunction
 from engine.forward.lender import Lender
 from engine.forward.runner import Runner
 from engine.forward.runner_gpu import StaticForward
@@ -112,15 +112,15 @@ def test_a_prompt_goes_through_graphs(runner, count, chunks, monkeypatch):
 
 
 def test_no_graph_without_a_gpu_or_on_zerogpu_or_when_a_capture_fails(monkeypatch):
-    assert "need a CUDA GPU, and this is cpu" in cuda_graphs.why_eager(CPU)
-    assert cuda_graphs.why_eager(torch.device("cuda")) == ""
+    assert "need a CUDA GPU, and this is cpu" in cuda_graphs.explain_eager(CPU)
+    assert cuda_graphs.explain_eager(torch.device("cuda")) == ""
     monkeypatch.setenv("SPACES_ZERO_GPU", "true")
-    assert "ZeroGPU" in cuda_graphs.why_eager(torch.device("cuda"))
+    assert "ZeroGPU" in cuda_graphs.explain_eager(torch.device("cuda"))
     runner = Runner(tiny_llama(0))
     runner.eager = ""  # as on a GPU, where this machine then fails to capture
     for name in ("synchronize", "current_stream", "set_stream"):
         monkeypatch.setattr(torch.cuda, name, lambda _: None)
-    assert Captured(lambda: 7, runner, None)() == 7
+    assert CapturedFunction(lambda: 7, runner, None)() == 7
     assert "LlamaForCausalLM could not be captured as a CUDA graph" in runner.eager
 
 
@@ -135,9 +135,9 @@ def test_a_lack_of_memory_drops_idle_caches_and_ends_no_graphs(monkeypatch, lack
         tried.append(len(runner.lender.idle))
         return MemoryError("no room") if len(tried) <= lacking else None
 
-    runner.lender.back("key", Loan(5))
-    monkeypatch.setattr(Captured, "attempt", attempt)
-    assert Captured(lambda: 7, runner, None)() == 7
+    runner.lender.give_back("key", Loan(5))
+    monkeypatch.setattr(CapturedFunction, "attempt", attempt)
+    assert CapturedFunction(lambda: 7, runner, None)() == 7
     assert tried == [1, 0][:tries] and runner.eager == ""
 
 
@@ -148,7 +148,7 @@ def test_of_the_errors_of_a_capture_the_first_one_is_told():
         except ValueError:
             raise RuntimeError("capture_end failed")  # noqa: B904  # as torch does
     except RuntimeError as error:
-        assert str(cuda_graphs.first_of(error)) == "item() is not permitted"
+        assert str(cuda_graphs.first_cause_of(error)) == "item() is not permitted"
 
 
 def test_a_lent_cache_comes_back_when_its_session_is_gone_and_is_empty_then():

@@ -134,7 +134,9 @@ def test_pays_measures_batches_of_them_and_leaves_out_what_does_not_fit(loaded, 
     pair = loaded("mamba2", drafted=False)
     rows = 4 + 6 + LARGEST_TREE
     monkeypatch.setattr("engine.models.cache_memory.cache_budget", lambda pair: 3.5 * cache_bytes(pair, rows))
-    found = batch.curve(pair, ["Once", "Twi"], ["lookup"], [1, 3, 4], Settings("a prompt", max_new_tokens=6))
+    found = batch.measure_batch_curve(
+        pair, ["Once", "Twi"], ["lookup"], [1, 3, 4], Settings("a prompt", max_new_tokens=6)
+    )
     [refused], [lookup] = found["refused"], found["settings"]
     assert refused["batch"] == 4 and refused["why"].endswith("3 would fit.")
     assert [(each["batch"], each["identical"]) for each in lookup["points"]] == [(1, True), (3, True)]
@@ -150,7 +152,9 @@ def test_transformers_own_guesses_are_left_out_with_the_reason_and_plain_decodin
     reason = "transformers cannot take a guess back from the states of a Mamba2ForCausalLM."
     assert said == f"generate() assisted, generate() lookup are left out: {reason}"
     assert peers.merge_peers(pair, OtherEngines(said=["Another."])).said == [said, "Another."]
-    figures = bench.run(pair, ["Once upon"], Settings("Once upon", ("lookup",), max_new_tokens=6), OtherEngines())
+    figures = bench.race_prompts(
+        pair, ["Once upon"], Settings("Once upon", ("lookup",), max_new_tokens=6), OtherEngines()
+    )
     assert said in peers.format_table(figures).splitlines()
 
 

@@ -12,7 +12,7 @@ import transformers as tr
 from engine.forward.recurrent import kinds
 from engine.forward.recurrent.cache import text_bytes
 from engine.models import memory, refusals
-from engine.models.cache_memory import too_large
+from engine.models.cache_memory import describe_excess_size
 from engine.rounds import round as rounds_on_host
 from engine.rounds import timing
 from engine.target import Target
@@ -209,7 +209,7 @@ def test_memory_of_states_is_counted_from_the_configuration(name, loaded):
     target = loaded(name).target
     session = target.open(64)
     session.prefill(PROMPT)
-    counted = memory.needed(target.config, torch.device("cpu"), torch.float32)
+    counted = memory.count_needed_bytes(target.config, torch.device("cpu"), torch.float32)
     committed = text_bytes([(layer.inputs, layer.state) for layer in session.cache.states])
     assert counted["states"] == memory.LANES * (committed + memory.NODES * target.node_bytes) > 0
     assert target.state_bytes == committed
@@ -221,7 +221,7 @@ def test_states_that_do_not_fit_are_refused_before_anything_runs(loaded, monkeyp
     pair = loaded("mamba2")
     lane = pair.target.state_bytes + 64 * pair.target.node_bytes
     monkeypatch.setattr("engine.models.cache_memory.cache_budget", lambda pair: 2.5 * lane)
-    assert too_large(pair, 2, 100) == "" and too_large(pair, 3, 100).endswith("2 would fit.")
+    assert describe_excess_size(pair, 2, 100) == "" and describe_excess_size(pair, 3, 100).endswith("2 would fit.")
 
 
 @pytest.mark.parametrize("config", [tr.MambaConfig(), tr.JambaConfig(), tr.RecurrentGemmaConfig()])

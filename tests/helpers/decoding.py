@@ -62,7 +62,7 @@ def once_a_size(measure: Callable) -> Callable:
 
 def decoded(pair, name: str, prompt: list[int], max_new_tokens: int, stop_ids=frozenset(), temperature=0.0):
     system = SYSTEMS[name]
-    parts = system.build(pair, pair.context + LARGEST_TREE, system.depth, system.width, system.nodes)
+    parts = system.build_parts(pair, pair.context + LARGEST_TREE, system.depth, system.width, system.nodes)
     target = Target(pair.target, pair.context + LARGEST_TREE, parts[0].reads_features)
     sampling = Sampling(temperature=temperature)
     return list(decode(HostRounds(target, *parts, sampling), prompt, max_new_tokens, stop_ids, pair.context))
@@ -73,7 +73,7 @@ def lane_rounds(pair, name: str, prompt: list[int], tokens: int, shape=(4, 4, 8)
     system, shape = find(name), dict(zip(("depth", "width", "nodes"), shape, strict=True))
     capacity = min(pair.context, len(prompt) + tokens) + LARGEST_TREE
     sampling = Sampling(device=CPU, **sampling)
-    parts, limits = system.build(pair, capacity, **shape), (prompt, tokens, stop, pair.context)
+    parts, limits = system.build_parts(pair, capacity, **shape), (prompt, tokens, stop, pair.context)
     there = system.rounds(pair, capacity, shape, sampling)
     assert isinstance(there, DeviceRounds)
     here = HostRounds(Target(pair.target, capacity, parts[0].reads_features), *parts, sampling)

@@ -111,7 +111,7 @@ def test_pays_judges_under_a_schema(capsys, embedded, races, schema, prompts):
 
 
 def test_pays_decodes_batches_under_a_pattern(capsys, embedded, races, prompts, monkeypatch):
-    alone: list[batch.Text] = []
+    alone: list[batch.Request] = []
     right = batch.texts_of
     monkeypatch.setattr(batch, "texts_of", lambda *how: alone.extend(found := right(*how)) or found)
     _, figures = told(

@@ -8,8 +8,8 @@ import torch
 
 from engine.forward.runner import Runner
 from engine.lab.pays import doctor
-from engine.lab.pays.doctor import Run, read
-from engine.lab.pays.rounding import threshold
+from engine.lab.pays.doctor import Run, read_run
+from engine.lab.pays.rounding import rounding_threshold_of
 from engine.measure.options import first_prompts
 from engine.models.loading import load
 from engine.race import Race, Settings
@@ -124,7 +124,7 @@ def test_sampled_runs_are_judged_by_logits_with_the_seeds_noise_as_by_hand(index
     other = (written[index] + 1) % 256
     lane = LaneRecord("", "", "tokens", PLAIN, race.lanes[0].trace)
     runs = [Run(name, PROMPT, [*written[:index], token], lane) for name, token in (("A", written[index]), ("B", other))]
-    found = doctor.diagnosis(PAIR, *runs)
+    found = doctor.diagnose_runs(PAIR, *runs)
     first, second = scores.topk(2).values.tolist()
     assert found["best"] == scores.topk(2).indices.tolist() and found["best"][0] == written[index]
     assert found["margin"] == pytest.approx(first - second, abs=1e-3)
@@ -149,7 +149,7 @@ def test_the_lanes_of_a_race_file_are_compared_and_its_noise_is_made_again(capsy
     device = ("--device", "cpu")  # the default pair, on which the races were recorded
     said, figures = told(capsys, "doctor", str(STORY), str(STORY), "--lane-b", "0", *device)
     assert figures["cause"] == "equal" and "lane 0, vanilla" in said[1] and "lane 1, tree" in said[0]
-    run = read(SAMPLED, "A", None)
+    run = read_run(SAMPLED, "A", None)
     changed = tmp_path / "changed.json"
     tokens = [*run.tokens[:10], run.tokens[10] + 1]
     changed.write_text(json.dumps({"prompt": run.prompt, "tokens": tokens}), encoding="utf-8")
@@ -192,19 +192,23 @@ def test_real_forwards_stay_within_the_threshold_and_come_near_it(dtype):
         with torch.inference_mode():
             theirs = pair.target.model(torch.tensor([ids])).logits[0].float()
         for row, errors in zip(ours, ours - theirs, strict=True):
-            most = max(most, float(errors.max() - errors.min()) / threshold(pair, row, [dtype]))
+            most = max(most, float(errors.max() - errors.min()) / rounding_threshold_of(pair, row, [dtype]))
     assert 0.02 < most < 1
 
 
 def test_the_coarsest_type_of_all_counts():
     logits = torch.linspace(-5, 5, 256)
-    assert threshold(PAIR, logits, []) == threshold(PAIR, logits, ["fp32"]) < threshold(PAIR, logits, ["fp16"])
     assert (
-        threshold(PAIR, logits, ["fp32", "nf4"])
-        == threshold(PAIR, logits, ["bf16"])
-        > threshold(PAIR, logits, ["fp16"])
+        rounding_threshold_of(PAIR, logits, [])
+        == rounding_threshold_of(PAIR, logits, ["fp32"])
+        < rounding_threshold_of(PAIR, logits, ["fp16"])
     )
-    assert threshold(PAIR, 10 * logits, []) == pytest.approx(10 * threshold(PAIR, logits, []))
+    assert (
+        rounding_threshold_of(PAIR, logits, ["fp32", "nf4"])
+        == rounding_threshold_of(PAIR, logits, ["bf16"])
+        > rounding_threshold_of(PAIR, logits, ["fp16"])
+    )
+    assert rounding_threshold_of(PAIR, 10 * logits, []) == pytest.approx(10 * rounding_threshold_of(PAIR, logits, []))
 
 
 # ---- refusals
@@ -241,8 +245,8 @@ def test_a_run_that_was_sent_otherwise_is_refused(was, sentence):
     trace = Trace("vanilla", pair.title, "a machine", "fp32", PROMPT, [1], 0.0, 0, 1, 1, 2, 5, chat=was)
     run = Run("A", PROMPT, [1], LaneRecord("", "", "tokens", PLAIN, trace))
     with pytest.raises(ValueError, match=f"A was sent {sentence}"):
-        doctor.check(pair, run)
-    doctor.check(replace(pair, raw=not was), run)
+        doctor.validate_run(pair, run)
+    doctor.validate_run(replace(pair, raw=not was), run)
 
 
 def test_a_file_that_is_not_there_is_named(capsys, tmp_path):

@@ -8,7 +8,7 @@ import torch
 from engine.forward.runner import Runner
 from engine.forward.runner_gpu import StaticForward
 from engine.lab.gpu import command, correctness, costs, grown
-from engine.lab.gpu.costs import parameters, shape
+from engine.lab.gpu.costs import build_config, count_parameters
 from engine.measure import options
 from engine.models.chat import prompt_tokens
 from engine.models.loading import load_pair
@@ -20,7 +20,7 @@ from helpers.pairs import tiny_llama, tiny_pair
 WORDS = "Story: Tom had a red ball. He"
 CPU = torch.device("cpu")
 pytestmark = pytest.mark.usefixtures("small_capacities")
-TINY = shape(hidden=128, layers=2, heads=4, kv_heads=2, mlp=256, vocab=256)
+TINY = build_config(hidden=128, layers=2, heads=4, kv_heads=2, mlp=256, vocab=256)
 PLAN = command.Workload(
     prompts=1,
     tokens=8,
@@ -39,10 +39,10 @@ def test_every_section_runs_and_a_failing_part_leaves_a_sentence(monkeypatch, tm
     held_out.write_text(json.dumps({"stories": ["Story: A fox"]}))
     monkeypatch.setattr(options, "ASSETS", tmp_path)
     monkeypatch.setattr(command, "load_pair", lambda *arguments: tiny_pair(same=True))
-    monkeypatch.setattr(command, "grown_pair", lambda *arguments: tiny_pair(same=True))
+    monkeypatch.setattr(command, "build_grown_pair", lambda *arguments: tiny_pair(same=True))
     monkeypatch.setattr(command, "SHAPES", {"1B": TINY, "8B": TINY})
     report = command.Report(tmp_path / "new" / "gpu-tiny.json")
-    command.measure(report, CPU, PLAN)
+    command.measure_all(report, CPU, PLAN)
     figures = json.loads(report.path.read_text())
     failed = {name: said for name, said in figures.items() if isinstance(said, str)}
     assert not failed
@@ -58,7 +58,7 @@ def test_every_section_runs_and_a_failing_part_leaves_a_sentence(monkeypatch, tm
     assert figures["correctness"]["noise"] == {"largest_difference": 0.0, "equal": 1.0}
     for size in PLAN.shapes:
         costs = figures[f"costs {size}"]
-        assert costs["parameters"] == parameters(TINY)
+        assert costs["parameters"] == count_parameters(TINY)
         assert costs[command.FEW_ROWS].startswith("Failed: ImportError")  # the model is not on a GPU
         for precision in ("bf16", "nf4"):
             for way in ("eager_ms", "graphed_ms"):
@@ -67,7 +67,7 @@ def test_every_section_runs_and_a_failing_part_leaves_a_sentence(monkeypatch, tm
         assert costs["nf4"]["memory"]["weights_mib"] < 0.7 * costs["bf16"]["memory"]["weights_mib"]
     for draft, config in grown.DRAFTS.items():
         raced = figures[f"grown pair, draft {draft}"]
-        assert raced["parameters"] == {"target": parameters(grown.TARGET), "draft": parameters(config)}
+        assert raced["parameters"] == {"target": count_parameters(grown.TARGET), "draft": count_parameters(config)}
         assert raced["T = 0.8"].startswith("Failed: ValueError: Unknown system 'magic'")
     assert figures["host waits"]["vanilla"] == {"mean": 0.0, "most": 0}  # none is counted without a GPU
     assert "switched off" in figures["graphed and eager"]["eager"]["why_eager"]
@@ -78,9 +78,9 @@ def test_every_section_runs_and_a_failing_part_leaves_a_sentence(monkeypatch, tm
 @torch.inference_mode()
 def test_a_grown_pair_guesses_as_the_default_pair_does(monkeypatch):
     """Smaller than the measured one, and with a layer more than the default pair's models, of which it computes the same."""
-    monkeypatch.setattr(grown, "TARGET", shape(1280, 9, 20, 20, 3328, 4096, tied=True))
-    monkeypatch.setitem(grown.DRAFTS, "0.4B", shape(512, 3, 8, 8, 1408, 4096, tied=True))
-    large, own = grown.grown_pair("0.4B", CPU), load_pair(PAIRS["embedded"], "cpu", "bf16", "none")
+    monkeypatch.setattr(grown, "TARGET", build_config(1280, 9, 20, 20, 3328, 4096, tied=True))
+    monkeypatch.setitem(grown.DRAFTS, "0.4B", build_config(512, 3, 8, 8, 1408, 4096, tied=True))
+    large, own = grown.build_grown_pair("0.4B", CPU), load_pair(PAIRS["embedded"], "cpu", "bf16", "none")
     ids = torch.tensor([prompt_tokens(own, WORDS)])
     for mine, its in ((large.target, own.target), (large.draft, own.draft)):
         logits = its.model(ids).logits.float()
@@ -94,17 +94,17 @@ def test_a_grown_pair_guesses_as_the_default_pair_does(monkeypatch):
 
 
 def test_what_would_grow_has_the_sizes_that_its_name_promises():
-    billions = {name: parameters(config) / 1e9 for name, config in grown.DRAFTS.items()}
+    billions = {name: count_parameters(config) / 1e9 for name, config in grown.DRAFTS.items()}
     assert billions == pytest.approx({"0.4B": 0.43, "1B": 1.11}, abs=0.01)
-    assert parameters(grown.TARGET) / 1e9 == pytest.approx(8.06, abs=0.01)
+    assert count_parameters(grown.TARGET) / 1e9 == pytest.approx(8.06, abs=0.01)
 
 
 def test_the_report_goes_on_after_a_failure_and_stops_when_its_time_is_up(monkeypatch, tmp_path):
     report = command.Report(tmp_path / "a.json")
-    report.add("bad", lambda: 1 / 0)
-    report.add("good", lambda: 1)
+    report.add_section("bad", lambda: 1 / 0)
+    report.add_section("good", lambda: 1)
     monkeypatch.setattr(command, "SECONDS", -1)
-    report.add("late", lambda: 2)
+    report.add_section("late", lambda: 2)
     figures = json.loads(report.path.read_text())
     assert figures["good"] == 1 and figures["bad"].startswith("Failed: ZeroDivisionError: division by zero")
     assert figures["late"].startswith("Left out")
@@ -126,17 +126,17 @@ def test_the_check_of_trees_notices_a_mask_that_shows_siblings(monkeypatch):
 
     runner = Runner(tiny_llama(0), own=False)
     monkeypatch.setattr(Runner, "open", lambda self, *rest: correctness.Session(self, *rest, graphed=True))
-    assert correctness.tree_against_paths(runner)["largest_difference"] < 1e-3
+    assert correctness.compare_tree_and_paths(runner)["largest_difference"] < 1e-3
     monkeypatch.setattr(StaticForward, "__call__", spoiled)
-    assert correctness.tree_against_paths(runner)["largest_difference"] > 0.1
+    assert correctness.compare_tree_and_paths(runner)["largest_difference"] > 0.1
 
 
 def test_shapes_have_the_sizes_that_their_names_promise():
-    billions = {name: parameters(config) / 1e9 for name, config in costs.SHAPES.items()}
+    billions = {name: count_parameters(config) / 1e9 for name, config in costs.SHAPES.items()}
     assert billions == pytest.approx({"1B": 1.24, "8B": 8.03, "14B": 14.77}, abs=0.01)
     model = costs.random_model(TINY, CPU)
     norms = sum(each.numel() for name, each in model.named_parameters() if "norm" in name)
-    assert sum(each.numel() for each in model.parameters()) == parameters(TINY) + norms
+    assert sum(each.numel() for each in model.parameters()) == count_parameters(TINY) + norms
     assert model.dtype == torch.bfloat16 and model.lm_head.weight.std() > 0
 
 
@@ -154,5 +154,5 @@ def test_four_bit_layers_compute_what_the_plain_ones_do_roughly():
 
 def test_the_speed_of_a_pair_without_graphs_can_be_measured(monkeypatch):
     monkeypatch.setattr(command, "load_pair", lambda *arguments: tiny_pair())
-    found = command.graphed_and_eager("fp32", CPU, ["Story: A fox"], PLAN)
+    found = command.compare_graphed_and_eager("fp32", CPU, ["Story: A fox"], PLAN)
     assert found["eager"]["baseline"]["tokens_per_s"] > 0 and found["graphed"]["tree"]["name"] == "tree"

@@ -98,7 +98,7 @@ def test_the_table_has_their_rows_and_says_where_their_texts_part(embedded, stan
     for written, same in ((right, True), ([*right[:3], right[3] + 1, 5, 5], False)):
         stand_ins.write(written)
         with load_other_engines(embedded, []) as others:
-            figures = bench.run(embedded, [PROMPT], Settings(PROMPT, ("tree",), max_new_tokens=6), others)
+            figures = bench.race_prompts(embedded, [PROMPT], Settings(PROMPT, ("tree",), max_new_tokens=6), others)
         rows = {row["name"]: row for row in figures["peers"]}
         names = [f"{OPENVINO} Q8_0", f"{LLAMA_CPP} F16", *(f"{group}, best of {len(GUESSES)}" for group in GROUPS)]
         for name in names:

@@ -57,9 +57,9 @@ def test_a_curve_takes_medians_and_its_crossing_is_the_first_size_that_loses(mon
         seconds = 1.0 if setting == "vanilla" else 0.4 * len(texts)
         return batch.BatchRun([text.alone for text in texts], [odd.get(len(asked) % 6, seconds)], 4 * len(texts))
 
-    monkeypatch.setattr(batch, "run", stub)
+    monkeypatch.setattr(batch, "run_batch", stub)
     sizes = [1, 2, 3, 5]
-    found = batch.curve(tiny_pair(), STORIES, ["tree"], sizes, wish(8))
+    found = batch.measure_batch_curve(tiny_pair(), STORIES, ["tree"], sizes, wish(8))
     [row] = found["settings"]
     assert [point["speedup"] for point in row["points"]] == pytest.approx([2.5, 1.25, 1 / 1.2, 1 / 2])
     assert row["crossing"] == 3 and found["cycled"] and found["prompts"] == 3
@@ -85,16 +85,16 @@ def test_a_batch_whose_median_run_was_disturbed_says_so():
         "vanilla": made(steady, steady, steady),
         "tree": made(steady, [0.01, 0.01, 0.01, 2.0], [0.01, 0.01, 1.0, 0.01]),
     }
-    found = batch.point(tiny_pair(), 1, some, "tree", [text])
+    found = batch.build_point(tiny_pair(), 1, some, "tree", [text])
     words = "Disturbed: one of 4 steps of tree stalled, the longest for 1,000 ms where 10.0 ms are usual."
     assert found["disturbed"] == words and found["tokens_per_s"] == pytest.approx(4 / 1.03)
     row = {"setting": "tree", "points": [found], "crossing": None}
-    told = command.batches({"settings": [row], "cycled": False, "prompts": 1, "refused": []})
+    told = command.format_batches({"settings": [row], "cycled": False, "prompts": 1, "refused": []})
     assert told[-1] == f"A batch of 1 with tree: {words}"
     some["tree"] = made(steady, steady, steady)
-    assert batch.point(tiny_pair(), 1, some, "tree", [text])["disturbed"] == ""
+    assert batch.build_point(tiny_pair(), 1, some, "tree", [text])["disturbed"] == ""
     some["vanilla"] = made(steady, steady, steady, waited=0.01)
-    assert batch.point(tiny_pair(), 1, some, "tree", [text])["disturbed"] == OTHERS
+    assert batch.build_point(tiny_pair(), 1, some, "tree", [text])["disturbed"] == OTHERS
 
 
 def test_a_batchs_rounds_are_of_all_sequences_and_waits_are_outside_the_clock(monkeypatch):
@@ -105,7 +105,7 @@ def test_a_batchs_rounds_are_of_all_sequences_and_waits_are_outside_the_clock(mo
     monkeypatch.setattr(pair.target, "without_processor", lambda: next(waits))
     done = SimpleNamespace(burst=[7], seconds={"verify": 0.75, "draft": 0.25})
     monkeypatch.setattr(batches, "decode_together", lambda *_: ((number, done) for number in (0, 1, 0, 0)))
-    found = batch.run(pair, "tree", texts, 3)
+    found = batch.run_batch(pair, "tree", texts, 3)
     assert found.steps == [2.0, 1.0, 1.0] and found.seconds == 4.0 and found.rounds == 4 and found.waited == 2.0
 
 
@@ -114,17 +114,17 @@ def test_a_batchs_seconds_hold_the_reading_of_its_prompts(monkeypatch):
     texts = batch.texts_of(pair, STORIES[:1], wish(3), 1)
     rounds = [SimpleNamespace(burst=[7], seconds=each) for each in ({"prefill": 8.0, "verify": 1.0}, {"verify": 1.0})]
     monkeypatch.setattr(batches, "decode_together", lambda *_: ((0, done) for done in rounds))
-    found = batch.run(pair, "tree", texts, 3)
+    found = batch.run_batch(pair, "tree", texts, 3)
     assert found.steps == [9.0, 1.0] and found.speed == pytest.approx(2 / 10.0)
 
 
 def test_without_a_size_that_loses_there_is_no_crossing():
     points = [{"batch": size, "speedup": speedup} for size, speedup in ((1, 1.5), (4, 1.0), (16, 1.2))]
-    assert batch.of_setting(points)["crossing"] is None
+    assert batch.summarise_setting(points)["crossing"] is None
     row = {"setting": "tree", "crossing": None, "points": points}
-    assert command.crossing(row) == "tree falls behind plain decoding at none of the batches up to 16."
-    assert command.crossing(row | {"crossing": 4}) == "tree falls behind plain decoding at a batch of 4."
-    assert batch.of_setting([{"batch": 1, "speedup": 0.99}, {"batch": 4, "speedup": 1.1}])["crossing"] == 1
+    assert command.describe_crossing(row) == "tree falls behind plain decoding at none of the batches up to 16."
+    assert command.describe_crossing(row | {"crossing": 4}) == "tree falls behind plain decoding at a batch of 4."
+    assert batch.summarise_setting([{"batch": 1, "speedup": 0.99}, {"batch": 4, "speedup": 1.1}])["crossing"] == 1
 
 
 @pytest.mark.parametrize("own", [True, False])
@@ -135,7 +135,7 @@ def test_every_sequence_of_every_size_writes_its_own_text(own, monkeypatch):
     texts = batch.texts_of(pair, STORIES, wish(10, 0.9), 7)
     assert texts[0].prompt == texts[3].prompt and texts[0].alone != texts[3].alone
     assert [text.sampling.seed for text in texts] == [3, 3, 3, 4, 4, 4, 5]
-    found = batch.curve(pair, STORIES, ["tree", "lookup"], [1, 7], wish(10, 0.9))
+    found = batch.measure_batch_curve(pair, STORIES, ["tree", "lookup"], [1, 7], wish(10, 0.9))
     for row in found["settings"]:
         assert [point["identical"] for point in row["points"]] == [True, True] and row["points"][0]["unlike"] == 0
         assert all(1 <= point["tau"] < 4 and point["tokens_per_s"] > 0 for point in row["points"])
@@ -151,16 +151,19 @@ def test_another_text_is_counted_and_rounding_explains_only_near_tokens(monkeypa
     close, far = ([*text.alone[:2], token, 1, 1, 1] for token in (order[1], order[-1]))
     margin = float(logits[order[0]] - logits[order[1]])
     for limit, expected in ((margin * 1.01, (True, False)), (margin * 0.99, (False, False))):
-        monkeypatch.setattr(batch, "threshold", lambda *_, limit=limit: limit)
-        assert (batch.rounded_apart(pair, text, close), batch.rounded_apart(pair, text, far)) == expected
-    assert not batch.rounded_apart(pair, text, text.alone)
+        monkeypatch.setattr(batch, "rounding_threshold_of", lambda *_, limit=limit: limit)
+        assert (
+            batch.is_rounding_difference(pair, text, close),
+            batch.is_rounding_difference(pair, text, far),
+        ) == expected
+    assert not batch.is_rounding_difference(pair, text, text.alone)
     some = {name: [batch.BatchRun([written], [1.0], 3)] for name, written in (("vanilla", close), ("tree", far))}
-    found = batch.point(pair, 1, some, "tree", [text])
+    found = batch.build_point(pair, 1, some, "tree", [text])
     assert (found["identical"], found["unlike"], found["near_ties"]) == (False, 1, 0)
-    assert command.same(found) == "1 NOT"
-    monkeypatch.setattr(batch, "threshold", lambda *_: 1e9)
-    found = batch.point(pair, 1, some, "tree", [text])
-    assert (found["unlike"], found["near_ties"]) == (1, 1) and command.same(found) == "1 tied"
+    assert command.describe_equality(found) == "1 NOT"
+    monkeypatch.setattr(batch, "rounding_threshold_of", lambda *_: 1e9)
+    found = batch.build_point(pair, 1, some, "tree", [text])
+    assert (found["unlike"], found["near_ties"]) == (1, 1) and command.describe_equality(found) == "1 tied"
 
 
 def test_batches_take_the_best_setting_that_keeps_the_tokens_and_auto():
@@ -173,7 +176,7 @@ def test_batches_take_the_best_setting_that_keeps_the_tokens_and_auto():
     assert batch.settings_for(rows) == ["tree:2x2x4", "auto"]
     assert batch.settings_for(rows[2:]) == ["auto"] and batch.settings_for(rows[:2]) == ["tree:2x2x4"]
     assert batch.settings_for(rows[:1]) == []
-    assert command.batches({"settings": []}) == [
+    assert command.format_batches({"settings": []}) == [
         "No batch was decoded: none of the raced systems writes plain decoding's own tokens."
     ]
     assert context.settings_for({"best": "chain", "systems": rows}) == ["chain", "auto"]
@@ -185,16 +188,16 @@ def test_what_the_memory_does_not_hold_is_left_out_with_a_sentence(monkeypatch):
     rows = max(len(encode_prompt(pair, text)) for text in STORIES) + 4 + 400
     one = cache_memory.cache_bytes(pair, rows)
     monkeypatch.setattr(cache_memory, "cache_budget", lambda pair: 2.5 * one)
-    found = batch.curve(pair, STORIES, ["lookup"], [2, 3], wish(4))
+    found = batch.measure_batch_curve(pair, STORIES, ["lookup"], [2, 3], wish(4))
     assert [point["batch"] for point in found["settings"][0]["points"]] == [2]
     assert found["refused"] == [{"batch": 3, "why": found["refused"][0]["why"]}]
     assert found["refused"][0]["why"].startswith(f"3 caches of {rows} rows take ")
     assert found["refused"][0]["why"].endswith(" MB are there. 2 would fit.")
-    assert command.batches(found)[-1] == f"A batch of 3 was left out: {found['refused'][0]['why']}"
-    none = batch.curve(pair, STORIES, ["lookup"], [3], wish(4))
+    assert command.format_batches(found)[-1] == f"A batch of 3 was left out: {found['refused'][0]['why']}"
+    none = batch.measure_batch_curve(pair, STORIES, ["lookup"], [3], wish(4))
     assert none["settings"] == [{"setting": "lookup", "points": [], "crossing": None}]
-    assert command.batches(none)[-1].startswith("A batch of 3 was left out")
-    assert context.why_not(pair, 60, 3, 4).startswith("3 caches of 464 rows take")
+    assert command.format_batches(none)[-1].startswith("A batch of 3 was left out")
+    assert context.reason_against_length(pair, 60, 3, 4).startswith("3 caches of 464 rows take")
 
 
 # ---- contexts
@@ -205,7 +208,7 @@ def test_a_context_is_other_prompts_in_front_of_the_prompt():
     for index, story in enumerate(STORIES):
         own, before = (pair.tokenizer(text)["input_ids"] for text in (story, STORIES[index - 1]))
         for length in (1, 5, len(own), len(own) + 3, len(own) + len(before) + 2, 150):
-            found = context.lengthened(pair, STORIES, index, length)
+            found = context.lengthen_prompt(pair, STORIES, index, length)
             assert len(found) == length and found[-len(own) :] == own[-length:]
             if length > len(own):
                 rest = found[: -len(own)]
@@ -216,26 +219,26 @@ def test_the_token_that_begins_a_text_stays_first_and_only_there(monkeypatch):
     pair = tiny_pair()
     monkeypatch.setattr(context, "encode_prompt", lambda pair, prompt: [0, *pair.tokenizer(prompt)["input_ids"]])
     pair.tokenizer.bos_token = pair.tokenizer.convert_ids_to_tokens(0)
-    found = context.lengthened(pair, STORIES, 1, 120)
+    found = context.lengthen_prompt(pair, STORIES, 1, 120)
     assert len(found) == 120 and found[0] == 0 and 0 not in found[1:]
-    assert context.lengthened(pair, STORIES, 1, 6) == [0, *pair.tokenizer(STORIES[1])["input_ids"][-5:]]
+    assert context.lengthen_prompt(pair, STORIES, 1, 6) == [0, *pair.tokenizer(STORIES[1])["input_ids"][-5:]]
 
 
 def test_a_race_behind_a_context_that_was_disturbed_is_run_once_more_and_told(monkeypatch):
     raced, right = [], Race.result
     monkeypatch.setattr(Race, "result", lambda race: raced.append(race) or right(race) | {"disturbed": "It was."})
     monkeypatch.setattr(racing, "RUNS", 2)
-    found = context.by_length(tiny_pair(), STORIES, ["tree"], [40], wish(6))
+    found = context.measure_by_length(tiny_pair(), STORIES, ["tree"], [40], wish(6))
     assert len({id(race) for race in raced}) == 2 * len(STORIES)
     assert [each["disturbed"] for each in found["lengths"][0]["settings"]] == [3]
-    assert command.contexts(found)[-1] == (
+    assert command.format_contexts(found)[-1] == (
         "Behind 40 tokens with tree: The clocks of 3 of 3 prompts were disturbed twice; ratios vary."
     )
 
 
 def test_lengths_are_raced_where_the_window_holds_them():
     pair = tiny_pair()
-    found = context.by_length(pair, STORIES, ["tree", "lookup"], [40, 150, 2048], wish(10))
+    found = context.measure_by_length(pair, STORIES, ["tree", "lookup"], [40, 150, 2048], wish(10))
     assert found["prompts"] == 3
     assert [each["context"] for each in found["lengths"]] == [40, 150]
     for length in found["lengths"]:
@@ -249,9 +252,9 @@ def test_lengths_are_raced_where_the_window_holds_them():
     ]
     for length in found["lengths"]:
         length["settings"] = [each | {"disturbed": 0} for each in length["settings"]]  # on a busy machine some are
-    said = command.contexts(found)
+    said = command.format_contexts(found)
     assert said[-1] == found["refused"][0]["why"] and len(said) == 2 + 4 + 1
-    assert command.contexts(found | {"lengths": []}) == [found["refused"][0]["why"]]
+    assert command.format_contexts(found | {"lengths": []}) == [found["refused"][0]["why"]]
 
 
 # ---- the command
@@ -272,7 +275,7 @@ def test_a_run_tells_batches_and_contexts_in_words_and_figures(capsys, tmp_path,
     for row in figures["batch"]["settings"]:
         assert [point["batch"] for point in row["points"]] == [1, 4]
         assert all(point["identical"] is True for point in row["points"])
-        assert command.crossing(row) in said
+        assert command.describe_crossing(row) in said
     [length] = figures["context"]["lengths"]
     assert length["context"] == 96 and [each["setting"] for each in length["settings"]] == names
     assert any(line.startswith("4,096 tokens of context are left out") for line in said)
@@ -313,7 +316,7 @@ def test_ctrl_c_within_a_batch_frees_its_caches(monkeypatch):
     made.clear()
     monkeypatch.setattr(batches, "decode_together", stopped)
     with suppress(KeyboardInterrupt):
-        batch.run(pair, "tree", texts, 9)
+        batch.run_batch(pair, "tree", texts, 9)
     gc.collect()
     assert begun == [6] and len(made) == 0
 
@@ -322,7 +325,7 @@ def test_ctrl_c_during_batches_ends_the_command_with_a_sentence(capsys, tmp_path
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(batch, "run", interrupt)
+    monkeypatch.setattr(batch, "run_batch", interrupt)
     with pytest.raises(SystemExit) as ended:
         commands.main(["pays", *asked(tmp_path, "--systems", "lookup", "--batch", "1,2")])
     said = capsys.readouterr()

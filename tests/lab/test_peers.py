@@ -129,7 +129,7 @@ def test_ways_take_turns_on_every_prompt(monkeypatch):
         Race, "run", lambda self: calls.append(("race", tuple(self.lanes[0].trace.prompt_tokens))) or race(self)
     )
     texts = ["Story: One", "Story: Two"]
-    bench.run(pair, texts, Settings("a prompt", ("tree",), max_new_tokens=4), OtherEngines())
+    bench.race_prompts(pair, texts, Settings("a prompt", ("tree",), max_new_tokens=4), OtherEngines())
     measured = calls[len(ways) :]  # first calls
     blocks = [measured[: len(ways) + 1], measured[len(ways) + 1 :]]
     for text, block in zip(texts, blocks, strict=True):

@@ -50,4 +50,4 @@ def test_the_command_records_a_race(capsys, monkeypatch, tmp_path, embedded):
 def test_a_disturbed_race_is_told_of_in_a_sentence_of_its_own(monkeypatch, tmp_path):
     record = Record.from_json(RACES[0].read_text("utf-8"))
     monkeypatch.setattr(Record, "result", lambda self, own=Record.result: {**own(self), "disturbed": "Ratios vary."})
-    assert record_races.write(tmp_path / "race.json", record).endswith(" kB. Ratios vary.")
+    assert record_races.write_race_file(tmp_path / "race.json", record).endswith(" kB. Ratios vary.")

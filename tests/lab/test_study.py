@@ -7,10 +7,10 @@ import pytest
 
 from engine.lab.study import command, counts, tables
 from engine.lab.study.claims import CLAIMS, DRAFT_FORWARD, Beside, Claim
-from engine.lab.study.command import CONFIRMED, NOT_CONFIRMED, NOT_TESTABLE, gain, verdict
-from engine.lab.study.counts import Counting, Counts
+from engine.lab.study.command import CONFIRMED, NOT_CONFIRMED, NOT_TESTABLE, compute_gain, judge_gains
+from engine.lab.study.counts import CountCache, Counts
 from engine.race import SHAPE
-from engine.systems import SYSTEMS, find, fits
+from engine.systems import SYSTEMS, find, policy_fits
 from helpers.commands import SMALL, printed, told
 from helpers.pairs import tiny_pair
 
@@ -35,36 +35,39 @@ STORIES = [f"Story: {name} had a" for name in ("Tom", "Lily", "Ben", "Mia", "Sam
     ],
 )
 def test_a_gain_is_confirmed_by_its_whole_interval_and_by_the_published_size(more, published, says, why):
-    found = verdict({"a": gain(more, [1.0] * len(more), published)})
+    found = judge_gains({"a": compute_gain(more, [1.0] * len(more), published)})
     assert found[0] == says and why in found[1]
 
 
 def test_a_gain_of_the_mean_alone_confirms_nothing():
-    found = gain([0.80, 1.50] * 6, ONES)
-    assert found.ratio > 1.05 and found.low < 1 < found.high and verdict({"a": found})[0] == NOT_CONFIRMED
+    found = compute_gain([0.80, 1.50] * 6, ONES)
+    assert found.ratio > 1.05 and found.low < 1 < found.high and judge_gains({"a": found})[0] == NOT_CONFIRMED
 
 
 def test_prompts_are_compared_with_themselves():
     texts = [1.0, 2.0, 3.0, 4.0] * 3
-    found = gain([1.1 * each for each in texts], texts)
+    found = compute_gain([1.1 * each for each in texts], texts)
     assert (found.low, found.ratio, found.high) == pytest.approx((1.1, 1.1, 1.1))
     assert found.more / found.than == pytest.approx(found.ratio)
 
 
 def test_every_comparison_of_a_claim_must_hold():
-    good, bad = gain([1.5] * 12, ONES), gain([0.5] * 12, ONES)
-    assert verdict({"a": good, "b": bad}) == (NOT_CONFIRMED, "b: it is a loss")
-    assert verdict({"a": good, "b": good}) == (CONFIRMED, "Every interval lies above 1.")
+    good, bad = compute_gain([1.5] * 12, ONES), compute_gain([0.5] * 12, ONES)
+    assert judge_gains({"a": good, "b": bad}) == (NOT_CONFIRMED, "b: it is a loss")
+    assert judge_gains({"a": good, "b": good}) == (CONFIRMED, "Every interval lies above 1.")
 
 
 def test_what_is_out_of_reach_stays_so_whatever_is_counted():
-    assert verdict({"a": gain([9.0] * 12, ONES)}, "It takes a clock.") == (NOT_TESTABLE, "It takes a clock.")
+    assert judge_gains({"a": compute_gain([9.0] * 12, ONES)}, "It takes a clock.") == (
+        NOT_TESTABLE,
+        "It takes a clock.",
+    )
 
 
 def test_tokens_are_added_up_over_temperatures_before_they_are_divided():
     by_temperature = [[Counts(6, 2, 0, 3), Counts(4, 4)], [Counts(2, 2, 0, 1), Counts(8, 2)]]
-    assert command.rates(by_temperature, "target forward") == [2.0, 2.0]
-    assert command.rates(by_temperature, DRAFT_FORWARD) == [2.0, 12.0]  # the second drafted nothing
+    assert command.compute_rates(by_temperature, "target forward") == [2.0, 2.0]
+    assert command.compute_rates(by_temperature, DRAFT_FORWARD) == [2.0, 12.0]  # the second drafted nothing
 
 
 # ---- the table of claims
@@ -89,7 +92,7 @@ TABLED = {  # rows without a claim: the table that counts each beside others
 def test_no_row_is_added_without_a_claim():
     """These few have none, and stand in tables without a verdict. Whoever adds a row counts what it claims."""
     assert SYSTEMS.keys() - {claim.row for claim in CLAIMS} == TABLED.keys()
-    told = {name: {find(system).drafter for system, *_ in runs} for name, runs in tables.cases().items()}
+    told = {name: {find(system).drafter for system, *_ in runs} for name, runs in tables.list_cases().items()}
     for row in TABLED.keys() - {"specblock-adapt"}:  # it learns as it serves
         assert find(row).drafter in told[TABLED[row]]
 
@@ -99,7 +102,7 @@ def test_systems_are_compared_at_equal_shapes_and_rules_on_trees_that_they_may_j
     assert claim.counted and claim.temperatures and (not claim.beyond or claim.beyond.endswith("."))
     for beside in claim.counted:
         if beside.drafts:
-            assert all(fits(find(beside.drafts).policy, rule) for rule in (beside.more, beside.than))
+            assert all(policy_fits(find(beside.drafts).policy, rule) for rule in (beside.more, beside.than))
             assert not claim.repeated and not claim.memory  # rules are compared on the held-out prompts
         elif beside.than != "vanilla":
             more, than = ([getattr(find(name), part) for part in SHAPE] for name in (beside.more, beside.than))
@@ -122,22 +125,22 @@ def made_up(*beside: Beside, **fields) -> Claim:
 
 def test_a_gain_that_is_there_is_confirmed(sure):
     claim = made_up(Beside("model/chain/token_match:3x1x4", "vanilla", published=4.0))
-    row = command.judge(Counting(sure, STORIES, 8), claim, (0.0,))
+    row = command.judge_claim(CountCache(sure, STORIES, 8), claim, (0.0,))
     [found] = row["counted"]
     assert (found["more"], found["than"], found["ratio"]) == pytest.approx((4.0, 1.0, 4.0)) and found["nodes"] == [
         4.0,
         1.0,
     ]
     assert row["verdict"] == CONFIRMED and found["prompts"] == len(STORIES)
-    assert "4.00 and 1.00 tokens with 4.0 and 1.0 nodes, 4.000 times (4.000 to 4.000)" in command.line(row)
+    assert "4.00 and 1.00 tokens with 4.0 and 1.0 nodes, 4.000 times (4.000 to 4.000)" in command.format_row(row)
 
 
 def test_two_rules_judge_the_same_trees_and_a_rule_beside_itself_shows_no_gain(sure):
     drafts = "model/chain/speculative:4x1x5"
-    row = command.judge(Counting(sure, STORIES, 6), made_up(Beside("block", "block", drafts)), (0.8,))
+    row = command.judge_claim(CountCache(sure, STORIES, 6), made_up(Beside("block", "block", drafts)), (0.8,))
     assert row["verdict"] == NOT_CONFIRMED and row["counted"][0]["ratio"] == 1
     assert row["counted"][0]["more"] > 2  # a block keeps all that a sure draft guesses
-    block, match = Counting(sure, STORIES, 6).of_rules(drafts, ("block", "token_match"), 0.8)
+    block, match = CountCache(sure, STORIES, 6).counts_of_rules(drafts, ("block", "token_match"), 0.8)
     assert [each.forwards for each in block] == [each.forwards for each in match]
     assert sum(each.tokens for each in block) > sum(each.tokens for each in match)  # it draws tokens of its own
 
@@ -145,14 +148,14 @@ def test_two_rules_judge_the_same_trees_and_a_rule_beside_itself_shows_no_gain(s
 def test_a_row_that_the_pair_cannot_run_is_left_out_with_the_reason(sure):
     pair = replace(sure, learned={})
     claim = next(claim for claim in CLAIMS if claim.row == "dflash")
-    row = command.judge(Counting(pair, STORIES, 4), claim, (0.0,))
+    row = command.judge_claim(CountCache(pair, STORIES, 4), claim, (0.0,))
     assert (row["verdict"], row["counted"]) == (NOT_TESTABLE, [])
-    assert "has no trained DFlash drafter" in row["why"] and "| nothing | not testable" in command.line(row)
+    assert "has no trained DFlash drafter" in row["why"] and "| nothing | not testable" in command.format_row(row)
 
 
 def test_a_constraint_is_not_tested_on_a_pair_whose_texts_cannot_end(sure):
     claim = next(claim for claim in CLAIMS if claim.constraint)
-    row = command.judge(Counting(sure, STORIES, 4), claim, (0.0,))
+    row = command.judge_claim(CountCache(sure, STORIES, 4), claim, (0.0,))
     assert (row["verdict"], row["counted"]) == (NOT_TESTABLE, []) and "needs a stop token" in row["why"]
 
 
@@ -163,21 +166,21 @@ def test_what_two_claims_need_is_counted_once_and_memory_lasts_for_one_count(sur
         seen.append((pair.memory, len(prompts), *others))
         return [Counts(1, 1) for _ in prompts]
 
-    monkeypatch.setattr(counts, "counted", counted)
-    counting = Counting(sure, STORIES, 4)
+    monkeypatch.setattr(counts, "count_system", counted)
+    counting = CountCache(sure, STORIES, 4)
     for name in ("suffix", "suffix", "lookup"):
-        counting.of_system(name, 0.0, memory=True)
-    counting.of_system("suffix", 0.0)
+        counting.counts_of_system(name, 0.0, memory=True)
+    counting.counts_of_system("suffix", 0.0)
     assert [others for _, *others in seen] == [[10, name, 4, 0.0] for name in ("suffix", "lookup", "suffix")]
     first, second, without = (memory for memory, *_ in seen)
     assert first is not None and second is not None and first is not second and without is None
 
 
 def test_texts_that_repeat_themselves_hold_the_prompt_and_its_answer(sure):
-    [text] = counts.asked_again(sure, STORIES[:1], 6)
+    [text] = counts.repeat_prompts(sure, STORIES[:1], 6)
     assert text.startswith(STORIES[0]) and text.endswith("\n\n" + STORIES[0]) and len(text) > 2 * len(STORIES[0]) + 2
     with pytest.raises(ValueError, match="context window"):
-        counts.asked_again(sure, ["word " * 20], 6)
+        counts.repeat_prompts(sure, ["word " * 20], 6)
 
 
 # ---- the command

@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import BitsAndBytesConfig, LlamaConfig
 
-from engine.forward.devices import free_bytes, noise_place, widest
+from engine.forward.devices import free_bytes, noise_device, widest
 from engine.forward.uploads import uploaded
 from engine.measure.footprint import measure_peak_mib
 from engine.models import loading, memory
@@ -46,10 +46,10 @@ def gigabytes(monkeypatch):
 def test_apples_gpu_is_taken_where_it_is_and_no_cuda_gpu_is(there):
     for kinds, best in ((("mps",), "mps"), (("cuda", "mps"), "cuda"), ((), "cpu")):
         there(*kinds)
-        assert loading.checked_device(None).type == best
+        assert loading.validate_device(None).type == best
     there("mps")
-    assert loading.checked_device("mps") == loading.checked_device("mps:0") == loading.checked_device(None) == MPS
-    assert loading.checked_device("cpu").type == "cpu" and loading.checked_dtype(None, MPS) == "bf16"
+    assert loading.validate_device("mps") == loading.validate_device("mps:0") == loading.validate_device(None) == MPS
+    assert loading.validate_device("cpu").type == "cpu" and loading.validate_dtype(None, MPS) == "bf16"
 
 
 def test_apples_gpu_is_refused_where_it_is_not(there):
@@ -57,16 +57,16 @@ def test_apples_gpu_is_refused_where_it_is_not(there):
     with pytest.raises(
         ValueError, match=r"no Apple GPU here that PyTorch can use, got device='mps'\. Use device='cpu'"
     ):
-        loading.checked_device("mps")
+        loading.validate_device("mps")
     with pytest.raises(ValueError, match=r"cpu, mps, cuda or cuda:N, got 'mps:1'"):
-        loading.checked_device("mps:1")
+        loading.validate_device("mps:1")
 
 
 def test_training_takes_a_cpu_where_apples_gpu_is_and_refuses_that(there):
     there("mps")
-    assert loading.checked_device(None, loading.TRAINED_ON).type == "cpu"
+    assert loading.validate_device(None, loading.TRAINED_ON).type == "cpu"
     with pytest.raises(ValueError, match=r"must be cpu, cuda or cuda:N, got 'mps'"):
-        loading.checked_device("mps", loading.TRAINED_ON)
+        loading.validate_device("mps", loading.TRAINED_ON)
 
 
 @pytest.mark.parametrize("quantisation", ["8-bit", "nf4"])
@@ -74,7 +74,7 @@ def test_what_bitsandbytes_does_not_keep_there_is_refused(quantisation, there, t
     there("mps")
     write(tmp_path)
     with pytest.raises(ValueError, match=rf"does not keep weights in {quantisation} on mps.*--device cpu"):
-        loading.checked_files(pair_of(tmp_path), "mps", quantisation=quantisation)
+        loading.validate_files(pair_of(tmp_path), "mps", quantisation=quantisation)
 
 
 def test_a_checkpoint_in_eight_bits_is_widened_there_where_that_is_asked_for_and_refused_else(
@@ -87,23 +87,23 @@ def test_a_checkpoint_in_eight_bits_is_widened_there_where_that_is_asked_for_and
     config.quantization_config = kept
     config.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=r"does not keep weights in 8-bit on mps"):
-        loading.checked_files(pair_of(tmp_path), "mps")
-    assert loading.checked_files(pair_of(tmp_path), "mps", quantisation="none")[1] == "none"
+        loading.validate_files(pair_of(tmp_path), "mps")
+    assert loading.validate_files(pair_of(tmp_path), "mps", quantisation="none")[1] == "none"
 
 
 def test_the_default_pair_is_widened_there(there, gigabytes):
     there("mps")
     gigabytes(16, 12, 0)
-    assert loading.checked_files(PAIRS["embedded"], "mps")[1] == "none"
+    assert loading.validate_files(PAIRS["embedded"], "mps")[1] == "none"
     with pytest.raises(ValueError, match=r"does not keep weights in 8-bit on mps"):
-        loading.checked_files(PAIRS["embedded"], "mps", quantisation="8-bit")
+        loading.validate_files(PAIRS["embedded"], "mps", quantisation="8-bit")
 
 
 def test_a_target_is_not_spread_there(there, tmp_path):
     there("mps")
     write(tmp_path)
     with pytest.raises(ValueError, match=r"--spread layers puts .* and this is mps\. Take --spread none"):
-        loading.checked_files(pair_of(tmp_path), "mps", spread="layers")
+        loading.validate_files(pair_of(tmp_path), "mps", spread="layers")
 
 
 def test_free_memory_is_what_metal_recommends_and_never_more_than_is_left(gigabytes):
@@ -119,7 +119,7 @@ def test_no_quantisation_is_advised_where_none_can_be_had(gigabytes):
         replace(PAIRS["small"], drafters=None),
     )
     for device, advised in ((MPS, False), (torch.device("cpu"), True)):
-        left = memory.needed(config, device, torch.bfloat16, "nf4").total() / GIB
+        left = memory.count_needed_bytes(config, device, torch.bfloat16, "nf4").total() / GIB
         gigabytes(left * 1.01, 12, 2)
         with pytest.raises(ValueError) as refusal:
             memory.refuse_too_large(alone, config, None, device, torch.bfloat16, "none")
@@ -129,5 +129,5 @@ def test_no_quantisation_is_advised_where_none_can_be_had(gigabytes):
 def test_numbers_narrow_where_there_is_no_float64():
     assert (widest(MPS), widest(torch.device("cpu"))) == (torch.float32, torch.float64)
     assert uploaded(torch.ones(2, dtype=torch.float64), torch.device("cpu")).dtype == torch.float64
-    assert (noise_place(MPS), noise_place(torch.device("cuda", 0))) == (None, torch.device("cuda", 0))
+    assert (noise_device(MPS), noise_device(torch.device("cuda", 0))) == (None, torch.device("cuda", 0))
     assert measure_peak_mib(MPS, lambda: pytest.fail("ran")) is None

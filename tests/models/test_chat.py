@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from engine.measure.options import add_chat, add_pair, chat_options_of, load_pair_of_options
 from engine.models import loading
-from engine.models.chat import chat_text, chat_tokens, prompt_tokens, refuse_ways
+from engine.models.chat import chat_text, chat_tokens, prompt_tokens, refuse_template_options
 from engine.page.screens.cards import describe_pair
 from engine.page.screens.orders import cache_bytes
 from engine.race import Race, Settings, encode_prompt
@@ -281,7 +281,7 @@ def test_thinking_is_switched_where_the_template_has_a_switch():
     tokenizer = with_marks(byte_tokenizer(), THINKS)
     texts = {choice: tokenizer.decode(chat_tokens(tokenizer, "Hi", thinking=choice)) for choice in (None, True, False)}
     assert texts[None] == texts[True] and texts[False] == texts[True] + "<think>\n\n</think>"
-    refuse_ways(tokenizer, "mine", "Be kind.", False)
+    refuse_template_options(tokenizer, "mine", "Be kind.", False)
 
 
 @pytest.mark.parametrize(
@@ -297,9 +297,9 @@ def test_thinking_is_switched_where_the_template_has_a_switch():
 )
 def test_what_a_template_cannot_do_is_refused_before_weights_are_read(template, system, thinking, sentence):
     tokenizer = with_marks(byte_tokenizer(), template)
-    refuse_ways(tokenizer, "mine", "", None)
+    refuse_template_options(tokenizer, "mine", "", None)
     with pytest.raises(ValueError, match=re.escape(sentence)):
-        refuse_ways(tokenizer, "mine", system, thinking)
+        refuse_template_options(tokenizer, "mine", system, thinking)
 
 
 def test_the_pages_options_say_both_and_have_no_meaning_without_the_template():

@@ -7,7 +7,7 @@ import torch
 from safetensors import safe_open
 
 from engine.models.export import export
-from engine.models.loading import checked_files, load, load_pair
+from engine.models.loading import load, load_pair, validate_files
 from engine.models.pairs import PAIRS
 from engine.nets import load_nets
 from engine.race import Race, Settings
@@ -47,7 +47,7 @@ def test_it_cannot_be_kept_in_4_bits_and_a_sentence_says_what_would_work():
     with pytest.raises(
         ValueError, match="holds weights in 8-bit: load it with the quantisation 8-bit or none, got nf4"
     ):
-        checked_files(PAIRS["embedded"], quantisation="nf4")
+        validate_files(PAIRS["embedded"], quantisation="nf4")
 
 
 def test_without_eight_bits_it_is_widened_and_trees_write_its_text():

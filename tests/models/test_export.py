@@ -12,7 +12,7 @@ from engine.__main__ import main
 from engine.drafters import DRAFTERS
 from engine.models.export import export, export_target
 from engine.models.loading import load_model
-from engine.models.pairs import MODELS, Checkpoint, Pair, named
+from engine.models.pairs import MODELS, Checkpoint, Pair, find_listed_pair
 from engine.nets import load_nets
 from engine.nets.formats import PUBLISHED
 from engine.nets.formats.exported import EXPORTS
@@ -149,7 +149,7 @@ def test_a_narrow_blocks_export_holds_the_tables_that_it_shares(kind, tmp_path):
 
 def test_an_exported_eagle_holds_the_targets_embedding(embedded, tmp_path):
     """speculators takes an embedding that is not there for zeros, and says nothing."""
-    export(named("small"), "eagle", tmp_path / "eagle")
+    export(find_listed_pair("small"), "eagle", tmp_path / "eagle")
     table = load_file(tmp_path / "eagle" / "model.safetensors")["embed_tokens.weight"]
     assert torch.equal(table.float(), embedded.target.model.get_input_embeddings().weight.float())
 
@@ -164,7 +164,7 @@ def test_a_target_in_eight_bits_is_exported_with_plain_weights(tmp_path):
     assert stored[f"{name}.weight"].dtype == torch.int8 and plain[f"{name}.weight"].dtype == torch.float32
     assert torch.allclose(plain[f"{name}.weight"], scaled, rtol=1e-5)
     with pytest.raises(ValueError, match="holds files already"):
-        export_target(named("embedded"), tmp_path / "target")
+        export_target(find_listed_pair("embedded"), tmp_path / "target")
 
 
 def load_nearby(folder) -> dict[str, torch.Tensor]:
@@ -177,12 +177,12 @@ def load_nearby(folder) -> dict[str, torch.Tensor]:
 def test_what_cannot_be_exported_is_refused(exported, tmp_path, capsys):
     kind, folder = exported
     with pytest.raises(ValueError, match="holds safetensors already"):
-        export(named("small"), kind, folder / "Some-Drafter")
+        export(find_listed_pair("small"), kind, folder / "Some-Drafter")
     with pytest.raises(
         ValueError, match=f"has no trained {kind} drafter.*python -m engine train {kind} --pair smollm2"
     ):
-        export(named("smollm2-1.7b"), kind, tmp_path)
-    own = replace(named("small"), drafters=str(folder))
+        export(find_listed_pair("smollm2-1.7b"), kind, tmp_path)
+    own = replace(find_listed_pair("small"), drafters=str(folder))
     (folder / "Some-Drafter").rename(folder / kind)
     with pytest.raises(ValueError, match=f"holds no {kind} drafter that was trained here"):
         export(own, kind, tmp_path)

@@ -12,7 +12,7 @@ from gguf import GGMLQuantizationType as Kind
 from engine.models import loading
 from engine.models.chat import chat_text, chat_tokens
 from engine.models.gguf import reading as gguf_reading
-from engine.models.pairs import own_pair
+from engine.models.pairs import build_pair
 from helpers.published.gguf_models import (
     END,
     FAMILIES,
@@ -33,10 +33,10 @@ WRITTEN = (Kind.F32, Kind.F16, Kind.BF16, Kind.Q8_0, Kind.Q4_0, Kind.Q4_1, Kind.
 def cache(tmp_path, monkeypatch):
     """A user's cache of this test's own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for each in (gguf_reading.cache_folder, gguf_reading.converted):
+    for each in (gguf_reading.cache_folder, gguf_reading.convert_files):
         each.cache_clear()
     yield tmp_path / "cache"
-    for each in (gguf_reading.cache_folder, gguf_reading.converted):
+    for each in (gguf_reading.cache_folder, gguf_reading.convert_files):
         each.cache_clear()
 
 
@@ -46,7 +46,7 @@ def logits(model, ids=LONG):
 
 
 def loaded(path, **how):
-    return loading.load_pair(own_pair(str(path)), "cpu", **how)
+    return loading.load_pair(build_pair(str(path)), "cpu", **how)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -102,12 +102,12 @@ def test_shards_are_one_model_and_a_missing_one_is_named(tmp_path):
     files = sorted(tmp_path.glob("*.gguf"))
     assert [each.name for each in files] == [f"large-0000{n}-of-00003.gguf" for n in (1, 2, 3)]
     for named in (files[1], tmp_path):
-        pair = own_pair(str(named))
+        pair = build_pair(str(named))
         assert (pair.target, pair.title) == (str(files[0]), "large")
     torch.testing.assert_close(logits(loaded(files[2]).target.model), logits(wanted), atol=1e-5, rtol=1e-5)
     files[1].unlink()
     with pytest.raises(ValueError, match=r"one of 3 shards, and large-00002-of-00003.gguf cannot be found") as refused:
-        own_pair(str(files[0]))
+        build_pair(str(files[0]))
     assert str(tmp_path) not in str(refused.value)
 
 
@@ -116,15 +116,15 @@ def test_a_folder_or_an_installed_package_with_one_file_names_it(tmp_path, monke
     file = tmp_path / "site" / "some_model" / "model.gguf"
     write_gguf(file, random_model("llama"), "llama")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    assert own_pair("some-model").target == str(file) == own_pair(str(file.parent)).target
+    assert build_pair("some-model").target == str(file) == build_pair(str(file.parent)).target
     assert loaded("some-model").title == "model"
     write_gguf(file.with_name("other.gguf"), random_model("llama"), "llama")
     with pytest.raises(ValueError, match=r"some_model holds 2 GGUF models, model\.gguf, other\.gguf: name one"):
-        own_pair(str(file.parent))
+        build_pair(str(file.parent))
     with pytest.raises(ValueError, match=r"'none.gguf' is no file here\. Check the path of the GGUF file"):
-        own_pair("none.gguf")
+        build_pair("none.gguf")
     with pytest.raises(ValueError, match="a GGUF file, an installed package that holds one, or a repository"):
-        own_pair("no-such-package")
+        build_pair("no-such-package")
 
 
 def test_the_tokenizer_its_template_and_its_rule_come_from_the_file(tmp_path):
@@ -204,7 +204,7 @@ def test_what_is_missing_is_named_without_the_files_folder(tmp_path):
         "other": r"its architecture is 'rwkv7', and transformers \S+ reads bloom",
     }.items():
         with pytest.raises(ValueError, match=words) as refused:
-            loading.checked_files(own_pair(str(tmp_path / f"{name}.gguf")), "cpu")
+            loading.validate_files(build_pair(str(tmp_path / f"{name}.gguf")), "cpu")
         assert str(tmp_path) not in str(refused.value)
 
 
@@ -227,7 +227,7 @@ def test_a_second_start_reads_no_vocabulary_out_of_the_file_and_other_content_is
     first = gguf_reading.small_files(str(file))
     assert not gguf_reading.is_unread(str(file))
     assert first.is_relative_to(cache) and first.parent.stat().st_mode & 0o077 == 0
-    gguf_reading.converted.cache_clear()  # as in another process
+    gguf_reading.convert_files.cache_clear()  # as in another process
     monkeypatch.setattr(gguf_reading, "write_small_files", lambda *_: pytest.fail("It was read again"))
     assert gguf_reading.small_files(str(file)) == first
     monkeypatch.undo()
@@ -260,7 +260,7 @@ def test_loading_tells_of_bytes_and_eight_bits_keep_the_head_in_sixteen(tmp_path
 def test_target_and_draft_may_both_be_files(tmp_path):
     for name, layers in (("target", 2), ("draft", 1)):
         write_gguf(tmp_path / f"{name}.gguf", random_model("llama", num_hidden_layers=layers), "llama")
-    pair = own_pair(str(tmp_path / "target.gguf"), str(tmp_path / "draft.gguf"))
+    pair = build_pair(str(tmp_path / "target.gguf"), str(tmp_path / "draft.gguf"))
     assert (pair.title, pair.training) == ("draft → target", "--target target")
     both = loading.load_pair(pair, "cpu")
     assert len(both.draft.model.model.layers) == 1 and named_places(both.draft.model, "llama")

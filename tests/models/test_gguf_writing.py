@@ -13,7 +13,7 @@ from engine.models import export
 from engine.models.gguf import reading as gguf_reading
 from engine.models.gguf import writing as gguf_writing
 from engine.models.loading import load_pair
-from engine.models.pairs import PAIRS, named, own_pair
+from engine.models.pairs import PAIRS, build_pair, find_listed_pair
 from helpers.checkpoints import IDS, write
 from helpers.published.gguf_models import TEMPLATE, TOKENS, merging_tokenizer
 
@@ -24,7 +24,7 @@ Kind = gguf.GGMLQuantizationType
 def cache(tmp_path, monkeypatch):
     """A user's cache of this test's own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for each in (gguf_reading.cache_folder, gguf_reading.converted):
+    for each in (gguf_reading.cache_folder, gguf_reading.convert_files):
         each.cache_clear()
 
 
@@ -62,7 +62,7 @@ def test_a_model_is_read_back_with_its_logits(tied, tmp_path):
         assert count == len(types) == 2 + 9 * 2 + (not tied) and ("output.weight" in types) != tied
         assert {types[name] for name in types if "norm" in name} == {Kind.F32}
         assert {types[name] for name in types if "norm" not in name} == {gguf_writing.KINDS[kind][0]}
-        pair = load_pair(own_pair(str(file)), "cpu")
+        pair = load_pair(build_pair(str(file)), "cpu")
         difference = (logits(pair.target.model) - logits(model)).abs().max()
         assert difference < most and (kind == "F16" or difference > 0)
         assert pair.tokenizer("the 12 <|end|>")["input_ids"] == tokenizer("smollm")("the 12 <|end|>")["input_ids"]
@@ -109,7 +109,7 @@ def test_what_the_layout_does_not_hold_is_refused(tmp_path):
 def test_other_engines_files_need_their_package_and_a_draft_needs_a_target(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ValueError, match="written by the package openvino-genai: `pip install openvino-genai`"):
-        export.export_openvino(named("small"), tmp_path)
+        export.export_openvino(find_listed_pair("small"), tmp_path)
     with pytest.raises(SystemExit):
         main(["export", "gguf", str(tmp_path), "--draft", "A"])
     assert "--draft 'A' belongs to --target" in capsys.readouterr().err

@@ -50,8 +50,8 @@ def test_stop_ids_join_lists_and_numbers_of_every_source(llama, qwen):
 
 
 def test_the_default_dtype_follows_the_device():
-    assert loading.checked_dtype(None, torch.device("cpu")) == "fp32"
-    assert loading.checked_dtype(None, torch.device("cuda", 0)) == "bf16"
+    assert loading.validate_dtype(None, torch.device("cpu")) == "fp32"
+    assert loading.validate_dtype(None, torch.device("cuda", 0)) == "bf16"
 
 
 def test_load_keeps_one_object_for_the_same_arguments(llama, qwen, monkeypatch):

@@ -18,8 +18,8 @@ from transformers.utils import logging as said_by_transformers
 from engine.forward.rounded_linear import is_rounded
 from engine.measure.options import show_loading_bar
 from engine.models import loading
-from engine.models.memory import bytes_by_name, empty_model
-from engine.models.progress import Progress, Stopped, fetching
+from engine.models.memory import build_empty_model, bytes_by_name
+from engine.models.progress import Progress, Stopped, build_fetch_bar
 from helpers.checkpoints import pair_of
 
 
@@ -48,7 +48,7 @@ def test_bytes_of_both_models_are_told_from_none_to_all(quantisation, llama, qwe
     for name, model in models.items():
         done = [each.done for each in told if each.name == name]
         totals = {each.total for each in told if each.name == name}
-        plain = empty_model(model.config, torch.float32, "none")  # whose layers are rounded behind the last byte
+        plain = build_empty_model(model.config, torch.float32, "none")  # whose layers are rounded behind the last byte
         assert totals == {sum(bytes_by_name(plain if is_rounded(model) else model).values())}
         assert done[0] == 0 and done[-1] == max(totals) and done == sorted(done) and len(set(done)) > 5
 
@@ -152,7 +152,7 @@ def served(monkeypatch):
 def test_fetched_bytes_are_told(served):
     told: list[Progress] = []
     into = io.BytesIO()
-    http_get(served, into, tqdm_class=fetching(told.append, "Qwen3-8B"))
+    http_get(served, into, tqdm_class=build_fetch_bar(told.append, "Qwen3-8B"))
     assert len(into.getvalue()) == 40000 and told[-1] == Progress("Fetching", "Qwen3-8B", 40000, 40000)
     assert [each.done for each in told] == sorted({each.done for each in told}) and len(told) > 1
 
@@ -162,13 +162,13 @@ def test_a_listener_ends_the_fetching_too(served):
         raise Enough("enough")
 
     with pytest.raises(Stopped) as ended:
-        http_get(served, io.BytesIO(), tqdm_class=fetching(hear, "Qwen3-8B"))
+        http_get(served, io.BytesIO(), tqdm_class=build_fetch_bar(hear, "Qwen3-8B"))
     assert isinstance(ended.value.reason, Enough)
 
 
 def test_a_bar_that_counts_files_tells_nothing():
     told: list[Progress] = []
-    bar = fetching(told.append, "x")
+    bar = build_fetch_bar(told.append, "x")
     assert issubclass(bar, tqdm)
     for _ in bar(range(3), desc="Fetching 3 files"):
         pass

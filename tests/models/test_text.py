@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from engine.models.text import TextStream, label
+from engine.models.text import TextStream, label_of
 from engine.race import Race, Settings
 from helpers.pairs import tiny_pair
 
@@ -270,5 +270,5 @@ def test_a_race_shows_the_text_of_all_its_tokens(kind):
 def test_a_label_for_a_lone_byte_is_its_vocabulary_entry():
     pair = tiny_pair()
     first_byte = pair.tokenizer("🦊")["input_ids"][0]
-    assert label(pair.tokenizer, first_byte) == pair.tokenizer.convert_ids_to_tokens(first_byte)
-    assert label(pair.tokenizer, pair.tokenizer("a")["input_ids"][0]) == "a"
+    assert label_of(pair.tokenizer, first_byte) == pair.tokenizer.convert_ids_to_tokens(first_byte)
+    assert label_of(pair.tokenizer, pair.tokenizer("a")["input_ids"][0]) == "a"

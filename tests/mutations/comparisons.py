@@ -50,8 +50,8 @@ COMPARISONS = [
         (
             "a batch grows the paper's trees",
             "batch.py::decode_together",
-            "system.build(pair, capacity, **system.shape(pair), costs=costs)",
-            "system.build(pair, capacity, **system.own_shape, costs=costs)",
+            "system.build_parts(pair, capacity, **system.shape(pair), costs=costs)",
+            "system.build_parts(pair, capacity, **system.own_shape, costs=costs)",
             "rounds/test_batched_rounds.py::test_a_sequence_grows_trees_of_the_shape_that_its_system_races_in",
             "speed",
         ),
@@ -199,7 +199,7 @@ if not self.wanted:
         "lab/pays/",
         (
             "level is behind",
-            "batch.py::of_setting",
+            "batch.py::summarise_setting",
             "each['speedup'] < 1",
             "each['speedup'] <= 1",
             "lab/test_pays_curves.py::test_without_a_size_that_loses_there_is_no_crossing",
@@ -232,8 +232,8 @@ if not self.wanted:
         "lab/pays/",
         (
             "a server that overruns is faster",
-            "served.py::point",
-            "plain, mine, miscounts = counted_alike(plain, mine)",
+            "served.py::build_point",
+            "plain, mine, miscounts = align_wave_counts(plain, mine)",
             "miscounts = ''",
             "lab/pays/test_servers_counts.py::test_a_server_that_overruns_is_not_faster_and_the_report_names_it",
             "figures",

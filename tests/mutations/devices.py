@@ -7,7 +7,7 @@ DEVICES = [
         "forward/",
         (
             "a cache that comes back is thrown away",
-            "lender.py::Lender.back",
+            "lender.py::Lender.give_back",
             "self.idle.append((key, made))",
             "pass",
             "forward/test_session_gpu.py::test_a_lender_lends_what_came_back_last",
@@ -15,7 +15,7 @@ DEVICES = [
         ),
         (
             "idle caches have no bound",
-            "lender.py::Lender.back",
+            "lender.py::Lender.give_back",
             "sum(each.size for _, each in self.idle) > self.most",
             "False",
             "forward/test_session_gpu.py::test_a_lender_keeps_no_more_bytes_than_its_limit_and_the_latest_first",
@@ -23,7 +23,7 @@ DEVICES = [
         ),
         (
             "idle caches stay where memory is short",
-            "cuda_graphs.py::Captured.__init__",
+            "cuda_graphs.py::CapturedFunction.__init__",
             "runner.lender.clear()",
             "pass",
             "forward/test_session_gpu.py::test_a_lack_of_memory_drops_idle_caches_and_ends_no_graphs",
@@ -31,7 +31,7 @@ DEVICES = [
         ),
         (
             "one lack of memory ends all graphs",
-            "cuda_graphs.py::Captured.__init__",
+            "cuda_graphs.py::CapturedFunction.__init__",
             "failure is not None and not lacks_memory(failure)",
             "failure is not None",
             "forward/test_session_gpu.py::test_a_lack_of_memory_drops_idle_caches_and_ends_no_graphs",
@@ -39,7 +39,7 @@ DEVICES = [
         ),
         (
             "a capture is not tried again when idle caches are gone",
-            "cuda_graphs.py::Captured.__init__",
+            "cuda_graphs.py::CapturedFunction.__init__",
             """
 if failure is not None and lacks_memory(failure):
     runner.lender.clear()
@@ -56,7 +56,7 @@ if failure is not None and lacks_memory(failure):
         ),
         (
             "of a capture's errors the last one is told",
-            "cuda_graphs.py::first_of",
+            "cuda_graphs.py::first_cause_of",
             "error = error.__context__",
             "break",
             "forward/test_session_gpu.py::test_of_the_errors_of_a_capture_the_first_one_is_told",
@@ -92,14 +92,14 @@ if failure is not None and lacks_memory(failure):
         (
             "drafters take no memory",
             "models/memory.py::refuse_too_large",
-            "needed(target, device, dtype, quantisation).total() + drafting + nets",
-            "needed(target, device, dtype, quantisation).total() + drafting",
+            "count_needed_bytes(target, device, dtype, quantisation).total() + drafting + nets",
+            "count_needed_bytes(target, device, dtype, quantisation).total() + drafting",
             "models/test_memory_needed.py::test_learned_drafters_count_as_they_lie_in_memory",
             "figures",
         ),
         (
             "caches are counted as long as the text",
-            "models/memory.py::needed",
+            "models/memory.py::count_needed_bytes",
             "static_capacity(tokens)",
             "tokens",
             "models/test_memory_needed.py::test_a_real_size_is_counted_without_its_memory",

@@ -36,13 +36,13 @@ FIGURES = [
             "round.py::HostRounds.begin",
             """
 self.drafter.begin(prompt, self.target.prefill(prompt[:-1]))
-return agreed(self.target.session.runner.model, self.watch.lap("prefill"))
+return agree_on(self.target.session.runner.model, self.watch.lap("prefill"))
 """,
             """
 read = self.target.prefill(prompt[:-1])
 seconds = self.watch.lap("prefill")
 self.drafter.begin(prompt, read)
-return agreed(self.target.session.runner.model, seconds)
+return agree_on(self.target.session.runner.model, seconds)
 """,
             "core/test_clock.py::test_what_a_part_spends_is_on_its_lanes_clock_all_of_it_and_once -k 'specblock-adapt or auto/token'",
             "figures",
@@ -52,7 +52,7 @@ return agreed(self.target.session.runner.model, seconds)
         "",
         (
             "every sequence pays for the whole forward",
-            "batch.py::next_of",
+            "batch.py::next_rounds_of",
             "watch.lap('verify') / len(running)",
             "watch.lap('verify')",
             "core/test_clock.py::test_a_batchs_clock_is_what_its_parts_and_its_forwards_spend -k tree",
@@ -60,7 +60,7 @@ return agreed(self.target.session.runner.model, seconds)
         ),
         (
             "drafting in a batch is free",
-            "batch.py::next_of",
+            "batch.py::next_rounds_of",
             "{**seconds, 'verify': share, **outcome.seconds}",
             "{'verify': share, **outcome.seconds}",
             "core/test_clock.py::test_a_batchs_clock_is_what_its_parts_and_its_forwards_spend -k tree",

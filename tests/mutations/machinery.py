@@ -29,7 +29,7 @@ MACHINERY = [
         ),
         (
             "a stop token is not shown",
-            "decode.py::cut",
+            "decode.py::cut_burst",
             "burst[:index + 1]",
             "burst[:index]",
             "core/test_exact.py::test_a_stop_token_anywhere_in_a_burst_ends_the_text_behind_it",
@@ -43,7 +43,7 @@ MACHINERY = [
         ),
         (
             "a sequence pays for the whole batch",
-            "batch.py::shared",
+            "batch.py::share_costs",
             "costs.verify_at(size * rows) / size",
             "costs.verify_at(size * rows)",
             "rounds/test_batched_rounds.py::test_auto_reckons_with_a_sequences_share_of_a_batch",
@@ -82,8 +82,8 @@ MACHINERY = [
         ),
         (
             "a padded node sees its siblings",
-            "batch.py::Batch.padded",
-            "additive(each.seen, cache.rows + rows, dtype)",
+            "batch.py::Batch.forward_padded",
+            "additive(each.visible_mask, cache.rows + rows, dtype)",
             "0",
             "forward/test_batched_forward.py::test_a_padded_batch_of_transformers_is_close_to_every_sequence_alone -k gpt2",
         ),
@@ -110,14 +110,14 @@ MACHINERY = [
         ),
         (
             "a window one row too wide",
-            "windows.py::Window.beyond",
+            "windows.py::Window.mask_beyond",
             "places[None] <= np.array(positions)[:, None] - self.size",
             "places[None] < np.array(positions)[:, None] - self.size",
             "forward/test_families.py::test_a_trees_logits_are_those_of_plain_decoding",
         ),
         (
             "a window counts rows",
-            "session.py::Session.note",
+            "session.py::Session.note_positions",
             "self.places[self.rows:end] = positions",
             "self.places[self.rows:end] = range(self.rows, end)",
             "forward/test_families.py::test_a_trees_logits_are_those_of_plain_decoding",
@@ -146,14 +146,14 @@ MACHINERY = [
         ),
         (
             "features a layer early",
-            "llama.py::TensorLlama.through",
+            "llama.py::TensorLlama.run_layers",
             "number + 1",
             "number",
             "forward/test_long_contexts.py::test_features_of_a_prompt_of_several_chunks_are_those_of_all_its_tokens",
         ),
         (
             "logits of the first row",
-            "llama.py::TensorLlama.through",
+            "llama.py::TensorLlama.run_layers",
             "last[-1:]",
             "last[:1]",
             "forward/test_long_contexts.py::test_a_prompt_of_several_chunks_is_read_as_one -k llama",
@@ -248,7 +248,7 @@ MACHINERY = [
         ),
         (
             "a race that is run again copies itself",
-            "earlier_texts.py::Memory.others",
+            "earlier_texts.py::TextMemory.others",
             "[answer for key, answer in self.answers.items() if key != tuple(prompt)]",
             "[answer for key, answer in self.answers.items()]",
             "drafters/test_suffix.py::test_a_memory_never_hands_an_answer_to_its_own_prompt",
@@ -314,7 +314,7 @@ MACHINERY = [
         "lab/study/",
         (
             "the mean alone confirms",
-            "command.py::lacking",
+            "command.py::describe_lack",
             "found.low <= 1",
             "found.ratio <= 1",
             "lab/test_study.py::test_a_gain_of_the_mean_alone_confirms_nothing",
@@ -322,7 +322,7 @@ MACHINERY = [
         ),
         (
             "prompts compared with others",
-            "command.py::gain",
+            "command.py::compute_gain",
             "zip(more, than, strict=True)",
             "zip(more, than[1:] + than[:1], strict=True)",
             "lab/test_study.py::test_prompts_are_compared_with_themselves",
@@ -330,7 +330,7 @@ MACHINERY = [
         ),
         (
             "one rule for all names",
-            "counts.py::judged",
+            "counts.py::count_rules",
             "ACCEPTANCES[rule]",
             "ACCEPTANCES[rules[0]]",
             "lab/test_study.py::test_two_rules_judge_the_same_trees_and_a_rule_beside_itself_shows_no_gain",
@@ -338,7 +338,7 @@ MACHINERY = [
         ),
         (
             "memory counted as none",
-            "counts.py::Counting.of_system",
+            "counts.py::CountCache.counts_of_system",
             "(name, temperature, repeated, memory, constraint)",
             "(name, temperature, repeated, constraint)",
             "lab/test_study.py::test_what_two_claims_need_is_counted_once_and_memory_lasts_for_one_count",

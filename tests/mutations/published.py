@@ -7,7 +7,7 @@ PUBLISHED = [
         "lab/",
         (
             "the limit forgets drafting",
-            "bench/command.py::limit",
+            "bench/command.py::speedup_limit_of",
             "seconds_per_round(mine, 'verify') / one + seconds_per_round(mine, 'draft') / one",
             "seconds_per_round(mine, 'verify') / one",
             "lab/bench/test_bench.py::test_the_limit_by_hand",
@@ -15,7 +15,7 @@ PUBLISHED = [
         ),
         (
             "the quickest run counts",
-            "bench/command.py::middle",
+            "bench/command.py::median_run_of",
             "len(runs) // 2",
             "0",
             "lab/bench/test_bench.py::test_of_several_races_of_a_prompt_the_one_of_the_median_time_counts",
@@ -23,7 +23,7 @@ PUBLISHED = [
         ),
         (
             "the quickest batch counts",
-            "pays/batch.py::point",
+            "pays/batch.py::build_point",
             "len(some[lane]) // 2",
             "-1",
             "lab/test_pays_curves.py::test_a_curve_takes_medians_and_its_crossing_is_the_first_size_that_loses",
@@ -31,15 +31,15 @@ PUBLISHED = [
         ),
         (
             "plain decoding's batch is never disturbed",
-            "pays/batch.py::point",
-            "disturbed(BASELINE, plain, some[BASELINE]) or disturbed(setting, mine, some[setting])",
-            "disturbed(setting, mine, some[setting])",
+            "pays/batch.py::build_point",
+            "describe_disturbance(BASELINE, plain, some[BASELINE]) or describe_disturbance(setting, mine, some[setting])",
+            "describe_disturbance(setting, mine, some[setting])",
             "lab/test_pays_curves.py::test_a_batch_whose_median_run_was_disturbed_says_so",
             "figures",
         ),
         (
             "a disturbed context is not told",
-            "pays/context.py::figures",
+            "pays/context.py::compute_figures",
             "sum(map(bool, disturbed))",
             "0",
             "lab/test_pays_curves.py::test_a_race_behind_a_context_that_was_disturbed_is_run_once_more_and_told",
@@ -50,7 +50,7 @@ PUBLISHED = [
         "lab/pays/",
         (
             "the guesses of strangers are counted",
-            "served.py::send",
+            "served.py::send_wave",
             "telling.sum_guesses(telling.guesses_of(answer.told) for answer in answers)",
             "None",
             "lab/pays/test_pays_server.py::test_a_vllm_that_tells_of_every_request_is_taken_at_its_word_and_not_at_the_counters_of_all",
@@ -58,7 +58,7 @@ PUBLISHED = [
         ),
         (
             "scores without their temperature",
-            "doctor.py::parting",
+            "doctor.py::explain_divergence",
             "sampling.perturbed(logits, [len(ids)])[0].cpu().double() * (sampling.temperature or 1)",
             "sampling.perturbed(logits, [len(ids)])[0].cpu().double()",
             "lab/test_doctor.py::test_sampled_runs_are_judged_by_logits_with_the_seeds_noise_as_by_hand",
@@ -66,7 +66,7 @@ PUBLISHED = [
         ),
         (
             "noise of the position before",
-            "doctor.py::parting",
+            "doctor.py::explain_divergence",
             "[len(ids)]",
             "[len(ids) - 1]",
             "lab/test_doctor.py::test_sampled_runs_are_judged_by_logits_with_the_seeds_noise_as_by_hand",

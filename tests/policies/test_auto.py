@@ -180,7 +180,7 @@ def test_auto_writes_plain_decodings_tokens(temperature, same):
         found = decode(rounds, [5, 9, 3], 60, frozenset(), 160)
         return [token for each in found for token in each.burst]
 
-    plain = written("none", find("vanilla").build(pair, 560, 1, 1, 2)[1])
+    plain = written("none", find("vanilla").build_parts(pair, 560, 1, 1, 2)[1])
     for drafter in ("model", "eagle", "lookup"):
         assert written(drafter, policy()) == plain
 

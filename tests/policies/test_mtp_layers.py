@@ -6,14 +6,14 @@ import pytest
 
 from engine.acceptance import ACCEPTANCES
 from engine.models.loading import load_pair
-from engine.models.pairs import own_pair
+from engine.models.pairs import build_pair
 from engine.policies import POLICIES
 from engine.race import Race, Settings
 from engine.record.calibration import Calibration
-from engine.systems import find, fits, serves
+from engine.systems import drafter_serves, find, policy_fits
 from helpers.published.mtp import write
 
-ABLE = [name for name in POLICIES if serves("mtp", name)]
+ABLE = [name for name in POLICIES if drafter_serves("mtp", name)]
 LUCKY = ("chain", "kary")  # whose guesses come true in this text; a drafter that is never right would prove little
 LAWFUL = [name for name, rule in ACCEPTANCES.items() if rule.guarantee == "law"]
 
@@ -24,14 +24,14 @@ def pair(tmp_path_factory):
     folder = tmp_path_factory.mktemp("mtp")
     write(folder, "GLM-4 MoE", 2)
     measured = Calibration(ranks={"medusa": [[0.5, 0.2], [0.4, 0.2], [0.3, 0.1]]})  # which the sparse tree asks for
-    return replace(load_pair(own_pair(str(folder)), device="cpu"), stop_ids=frozenset(), calibration=measured)
+    return replace(load_pair(build_pair(str(folder)), device="cpu"), stop_ids=frozenset(), calibration=measured)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("policy", ABLE)
 def test_every_policy_is_lossless(policy, temperature, pair):
     """By token match token for token. By every rule that keeps the law the same at temperature 0, and in law above it."""
-    rules = ["token_match", *(rule for rule in LAWFUL if fits(policy, rule))]
+    rules = ["token_match", *(rule for rule in LAWFUL if policy_fits(policy, rule))]
     systems = ("vanilla", *(f"mtp/{policy}/{rule}:3x2x7" for rule in rules))
     race = Race(pair, Settings("Once upon", systems, max_new_tokens=10, temperature=temperature, seed=3))
     for _ in race.run():

@@ -25,7 +25,7 @@ from engine.policies.widths import narrowing
 from engine.record.calibration import Calibration
 from engine.record.promise import best_neighbours
 from engine.sampling import DRAFT_TEMPERATURE, Sampling
-from engine.systems import SYSTEMS, System, fits, serves
+from engine.systems import SYSTEMS, System, drafter_serves, policy_fits
 from engine.tree import DraftTree
 from helpers.decoding import decoded
 from helpers.enumeration import TableDrafter, Tables, tokens_to
@@ -306,11 +306,11 @@ def test_the_division_factor_solves_its_equation():
 def test_every_unsound_combination_is_refused_and_every_suggestion_works():
     parts = {"name": "x", "title": "x", "idea": "x", "source": "x", "cost": "x", "depth": 2, "width": 2, "nodes": 4}
     for drafter, policy, rule in itertools.product(("model", "specblock"), POLICIES, ACCEPTANCES):
-        if not serves(drafter, policy):
+        if not drafter_serves(drafter, policy):
             with pytest.raises(ValueError, match=f"{policy} needs .*{POLICIES[policy].needs}.* {drafter} has none"):
                 System(drafter=drafter, policy=policy, acceptance=rule, **parts)
             continue
-        if fits(policy, rule):
+        if policy_fits(policy, rule):
             System(drafter=drafter, policy=policy, acceptance=rule, **parts)
             continue
         with pytest.raises(ValueError) as refused:
@@ -319,9 +319,9 @@ def test_every_unsound_combination_is_refused_and_every_suggestion_works():
         assert why.startswith(f"{policy} with {rule} ") and "the rule needs" in why and "the policy offers" in why
         rules, policies = advice.removesuffix(".").split(f", or {rule} with the policy ")
         rules = rules.removeprefix(f"{policy} with ").replace(" or ", ", ").split(", ")
-        assert rules == [each for each in ACCEPTANCES if fits(policy, each)]
+        assert rules == [each for each in ACCEPTANCES if policy_fits(policy, each)]
         assert policies.replace(" or ", ", ").split(", ") == [
-            each for each in POLICIES if fits(each, rule) and serves(drafter, each)
+            each for each in POLICIES if policy_fits(each, rule) and drafter_serves(drafter, each)
         ]
 
 

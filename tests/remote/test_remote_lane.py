@@ -13,7 +13,7 @@ from functools import cache
 
 import pytest
 
-from engine.lab.record_races import record, write
+from engine.lab.record_races import record_race, write_race_file
 from engine.models.pairs import MODELS, LoadedPair
 from engine.page.screens.device import Device
 from engine.page.screens.orders import build_order
@@ -325,8 +325,8 @@ def test_text_of_the_server_is_kept_as_it_is_and_half_a_character_is_replaced():
 
 def test_a_record_can_be_made_of_it_and_read_again(tmp_path):
     with serving(replying(text(" a fox"), text("", "stop"))) as served:
-        made = record(beside(shared(), served.address), Settings(TEXT, ("vanilla", "remote"), max_new_tokens=4))
-    words = write(tmp_path / "race.json", made)
+        made = record_race(beside(shared(), served.address), Settings(TEXT, ("vanilla", "remote"), max_new_tokens=4))
+    words = write_race_file(tmp_path / "race.json", made)
     assert words.startswith("race.json: remote: 127.0.0.1:") and "no tau" in words and "other text" in words
     again = Record.from_json((tmp_path / "race.json").read_text("utf-8"))
     assert again.lanes[1].trace.text == " a fox" and "network included" in again.lanes[1].trace.hardware

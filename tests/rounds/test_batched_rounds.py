@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 
-from engine.batch import decode_together, shared
+from engine.batch import decode_together, share_costs
 from engine.decode import Round, decode
 from engine.forward.cache import KVCache
 from engine.forward.runner import Runner
@@ -137,9 +137,9 @@ def test_seconds_of_a_batch_add_up_to_its_own():
 
 def test_auto_reckons_with_a_sequences_share_of_a_batch():
     costs = Costs({1: 2.0, 8: 4.0, 64: 20.0}, first_ms=0.5, level_ms=0.25)
-    found = shared(costs, 8)
+    found = share_costs(costs, 8)
     assert found.verify_ms == {1: 4.0 / 8, 8: 20.0 / 8, 64: pytest.approx((20 + 16 * (512 - 64) / 56) / 8)}
-    assert (found.first_ms, found.level_ms) == (0.5, 0.25) and shared(costs, 1) == costs
+    assert (found.first_ms, found.level_ms) == (0.5, 0.25) and share_costs(costs, 1) == costs
 
 
 def test_a_system_that_does_not_keep_the_tokens_is_refused():

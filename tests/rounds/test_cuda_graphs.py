@@ -40,7 +40,7 @@ def test_on_a_gpu_graphs_are_captured_and_write_the_loops_tokens(temperature):
         for graphed in (True, False):
             target = Target(runner, 47 + LARGEST_TREE)
             target.session = Session(runner, 47 + LARGEST_TREE, graphed=graphed)
-            parts = SYSTEMS[name].build(pair, 47 + LARGEST_TREE, **shape)
+            parts = SYSTEMS[name].build_parts(pair, 47 + LARGEST_TREE, **shape)
             written.append(
                 [token for each in decode(HostRounds(target, *parts, sampling), *limits) for token in each.burst]
             )

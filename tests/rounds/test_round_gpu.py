@@ -11,7 +11,7 @@ from engine.decode import decode
 from engine.drafters.on_device.layers import EagleOnDevice
 from engine.drafters.on_device.model import ModelOnDevice
 from engine.forward import session_gpu
-from engine.forward.cuda_graphs import Captured
+from engine.forward.cuda_graphs import CapturedFunction
 from engine.forward.runner import Runner
 from engine.forward.session import Session
 from engine.record.costs import Costs, ShapeMeans
@@ -109,7 +109,7 @@ def test_only_what_a_device_can_decide_alone_runs_there():
 
 def as_if_captured(runner: Runner, monkeypatch) -> None:
     runner.eager = ""
-    monkeypatch.setattr(Captured, "attempt", lambda *_: None)
+    monkeypatch.setattr(CapturedFunction, "attempt", lambda *_: None)
     for module in (round_gpu, session_gpu):
         monkeypatch.setattr(module, "memory_pool", lambda runner: None)
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from engine.drafters.on_device.parts import OnDevice, is_plain
-from engine.forward.layer_ops import fitted
+from engine.forward.layer_ops import fit_logits
 from engine.forward.runner_gpu import StaticForward, rows_behind
 from engine.forward.session import prompt_session
 from engine.models.pairs import LoadedPair
@@ -37,12 +37,12 @@ class ModelOnDevice(OnDevice):
         slots = torch.cat([torch.where(base > 0, base - 1, columns[-1:]), base])
         positions = torch.cat([(base - 1).clamp(min=0), base])
         logits, _ = self.forward(torch.cat([self.previous, root]), positions, slots, columns <= slots[:, None])
-        return fitted(logits[1:], self.target.vocab)
+        return fit_logits(logits[1:], self.target.vocab)
 
     def level(self, frontier: Any, base: Tensor) -> Tensor:
         visible = rows_behind(self.forward.columns, base, frontier.lineage)
         logits, _ = self.forward(frontier.tokens, frontier.positions, base + frontier.places, visible)
-        return fitted(logits, self.target.vocab)
+        return fit_logits(logits, self.target.vocab)
 
     def commit(self, tree: Any, path: Tensor, count: Tensor, bonus: Tensor, base: Tensor, features: Any) -> None:
         rows, kv = tree.places.index_select(0, path[1:]), self.session.cache.kv

@@ -1,6 +1,6 @@
 """FourBit: products with bitsandbytes' NF4 weights. Two numbers stand in a byte, and every `BLOCK` numbers share a factor.
 
-Source: Dettmers et al. 2023, QLoRA, section 3. `engine.forward.nf4.product_gpu` reads the packed weights once for all rows.
+Source: Dettmers et al. 2023, QLoRA, section 3. `engine.forward.nf4.product_triton` reads the packed weights once for all rows.
 """
 
 import torch
@@ -17,7 +17,7 @@ VALUES = (
 )
 
 
-def widened(packed: Tensor, factors: Tensor, shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
+def dequantise(packed: Tensor, factors: Tensor, shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
     """The weights `shape` [out, in] in `dtype`, from bytes `packed [out * in / 2, 1]` and float32 `factors [out * in / BLOCK]`.
 
     Of a byte the high half comes first.
@@ -28,5 +28,5 @@ def widened(packed: Tensor, factors: Tensor, shape: tuple[int, int], dtype: torc
 
 
 def product(x: Tensor, packed: Tensor, factors: Tensor, outputs: int) -> Tensor:
-    """`x [n, in]` times the transposed weights `[outputs, in]`, as in `widened`: `[n, outputs]` in the type of x."""
-    return F.linear(x, widened(packed, factors, (outputs, x.shape[1]), x.dtype))
+    """`x [n, in]` times the transposed weights `[outputs, in]`, as in `dequantise`: `[n, outputs]` in the type of x."""
+    return F.linear(x, dequantise(packed, factors, (outputs, x.shape[1]), x.dtype))

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel, cache_utils
 from transformers.cache_utils import Cache, LinearAttentionCacheLayerMixin
 
 from engine.forward.cache import KVCache, TransformersLayer
-from engine.forward.recurrent.kinds import ATTENDING, WITH_STATE, attending, layers_of
+from engine.forward.recurrent.kinds import ATTENDING, WITH_STATE, count_attending_layers, layers_of
 from engine.forward.sizes import head_dim_of, kv_heads_of
 
 TOKENS = 16  # more than any convolution here looks back
@@ -96,8 +96,8 @@ class StateCache(KVCache):
         """For a model, or its runner. `zeros` are an empty text's states by layer that keeps any, which nobody writes into."""
         config = model.config
         heads = kv_heads_of(config) or 1  # a model without attention has neither heads nor layers here
-        width = head_dim_of(config) if attending(config) else 1
-        super().__init__(attending(config), heads, width, capacity, model.dtype, model.device)
+        width = head_dim_of(config) if count_attending_layers(config) else 1
+        super().__init__(count_attending_layers(config), heads, width, capacity, model.dtype, model.device)
         self.held: list[Any] = []
         place = 0
         for kind in layers_of(config):

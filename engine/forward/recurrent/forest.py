@@ -30,7 +30,7 @@ class Forest:
         return self.texts * self.width
 
     @cached_property
-    def follows(self) -> Tensor:
+    def followers_mask(self) -> Tensor:
         """Bool `[texts, width, width]`: whether a node of a text is another one or follows it. Empty places follow themselves."""
         found = torch.eye(self.width, dtype=torch.bool).repeat(self.texts, 1, 1)
         for text, parents in enumerate(self.trees):

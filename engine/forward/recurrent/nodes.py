@@ -83,14 +83,14 @@ class NodesLayer(LinearAttentionCacheLayerMixin):
         """Rows `[texts, heads, width, columns]` as `[places, heads, columns]`, in one piece of memory, as modules view them."""
         return rows.transpose(1, 2).flatten(0, 1).contiguous()
 
-    def faded(self, steps: Tensor) -> Tensor:
+    def accumulate_decay(self, steps: Tensor) -> Tensor:
         """What a state has faded up to a node, as a logarithm `[texts, heads, width]`: the sum of its path's steps, of that shape."""
-        return (self.forest.follows[:, None].float() @ steps[..., None])[..., 0]
+        return (self.forest.followers_mask[:, None].float() @ steps[..., None])[..., 0]
 
-    def fading(self, faded: Tensor) -> Tensor:
+    def decay_between(self, faded: Tensor) -> Tensor:
         """What is left at a node of what each of its ancestors wrote, `[texts, heads, width, width]`: 0 for all others, itself at 1."""
         since = faded[..., :, None] - faded[..., None, :]
-        return since.masked_fill(~self.forest.follows[:, None], -torch.inf).exp()
+        return since.masked_fill(~self.forest.followers_mask[:, None], -torch.inf).exp()
 
     def commit(self, text: int, node: int) -> None:
         """Let the states stand behind a node of a text."""
@@ -100,7 +100,7 @@ class NodesLayer(LinearAttentionCacheLayerMixin):
             kept.inputs = self.inputs[self.forest.windows(self.kernel)[place]].T[None]
         if self.recurred is not None:
             faded, left, right = (each[text] for each in self.recurred)
-            path = self.forest.follows[text, node].nonzero().flatten()
+            path = self.forest.followers_mask[text, node].nonzero().flatten()
             last = faded[:, node, None]
             wrote = (last - faded[:, path]).exp()[..., None] * left[:, path]
             assert kept.state is not None
@@ -136,7 +136,7 @@ class HybridNodesLayer(NodesLayer, CacheLayerMixin):
         return self.attention.get_max_length()
 
 
-def selective(
+def run_selective_rule(
     layer: NodesLayer, state, x, dt, a, b, c, d, z=None, dt_bias=None, dt_softplus=False, **how: Any
 ) -> Tensor:
     """The recurrence of Mamba 2 over one token a row. A head's time step, decay and bias are the same in all its numbers."""
@@ -144,15 +144,17 @@ def selective(
     steps = layer.by_text(softplus(steps) if dt_softplus else steps)
     shared = x.shape[1] // b.shape[1]  # heads that read the same b and c
     written, read = (layer.by_text(each).repeat_interleave(shared, 1) for each in (b, c))
-    faded = layer.faded(steps * a[:, 0, 0].float()[:, None])
+    faded = layer.accumulate_decay(steps * a[:, 0, 0].float()[:, None])
     left = steps[..., None] * layer.by_text(x)
     layer.recurred = faded, left, written
-    answer = faded.exp()[..., None] * (read @ state.float().mT) + (read @ written.mT * layer.fading(faded)) @ left
+    answer = (
+        faded.exp()[..., None] * (read @ state.float().mT) + (read @ written.mT * layer.decay_between(faded)) @ left
+    )
     answer = layer.by_place(answer) + x * d
     return (answer if z is None else answer * nn.functional.silu(z)).to(x.dtype)
 
 
-def gated(
+def run_gated_rule(
     layer: NodesLayer, q, k, v, g, beta, initial_state, use_qk_l2norm_in_kernel=False, **how: Any
 ) -> tuple[Tensor, Any]:
     """The gated delta rule over one token a row. A node writes what its key did not yet say, so nodes are solved for in turn."""
@@ -162,8 +164,8 @@ def gated(
     if use_qk_l2norm_in_kernel:
         queries, keys = (each * (each.square().sum(-1, True) + EPSILON).rsqrt() for each in (queries, keys))
     queries = queries / queries.shape[-1] ** 0.5
-    faded, state = layer.faded(layer.by_text(g[:, 0])), initial_state.float()
-    share, kept, fading = layer.by_text(beta[:, 0])[..., None], faded.exp()[..., None], layer.fading(faded)
+    faded, state = layer.accumulate_decay(layer.by_text(g[:, 0])), initial_state.float()
+    share, kept, fading = layer.by_text(beta[:, 0])[..., None], faded.exp()[..., None], layer.decay_between(faded)
     news = share * (values - kept * (keys @ state))
     said = share * fading * (keys @ keys.mT)  # what a node would be told of its ancestors' keys; its own does not count
     wrote = torch.linalg.solve_triangular(said, news, upper=False, unitriangular=True)
@@ -173,12 +175,12 @@ def gated(
 
 
 RULES: dict[str, Rule] = {  # by transformers' names of what goes on from a state by one token
-    "mamba2_selective_state_update": selective,
-    "torch_recurrent_gated_delta_rule": gated,
+    "mamba2_selective_state_update": run_selective_rule,
+    "torch_recurrent_gated_delta_rule": run_gated_rule,
 }
 
 
-def teach(model: PreTrainedModel) -> None:
+def patch_model(model: PreTrainedModel) -> None:
     """From now on the model's modules with states read forests where their cache holds a `NodesLayer`, and texts as before."""
     for module in modules_with_states(model):
         if enter not in module._forward_pre_hooks.values():
@@ -187,11 +189,11 @@ def teach(model: PreTrainedModel) -> None:
         file = sys.modules[type(module).__module__]
         for name, rule in RULES.items():
             if hasattr(file, name) and not hasattr(getattr(file, name), "reads_forests"):
-                setattr(file, name, taught(getattr(file, name), rule))
+                setattr(file, name, patch_rule(getattr(file, name), rule))
 
 
-def taught(right: Rule, rule: Rule) -> Rule:
-    """The function `right` of transformers, in whose place `rule` answers while a module reads a forest."""
+def patch_rule(right: Rule, rule: Rule) -> Rule:
+    """A function that calls `rule` while a module reads a forest, and else transformers' function `right`."""
 
     @wraps(right)
     def rightly(*args: Any, **how: Any) -> Any:
@@ -222,7 +224,7 @@ def leave(module: nn.Module, args: tuple, output: Tensor) -> Tensor | None:
 
 
 @contextmanager
-def reading_ends() -> Iterator[None]:
+def end_reading() -> Iterator[None]:
     """However a forward ends, no module of this thread reads a forest behind it."""
     try:
         yield

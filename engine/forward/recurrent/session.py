@@ -15,7 +15,7 @@ from engine.forward.cache import TransformersLayer
 from engine.forward.layer_ops import Answer
 from engine.forward.recurrent.cache import StateCache, StateLayer
 from engine.forward.recurrent.forest import Forest, parents_of
-from engine.forward.recurrent.nodes import HybridNodesLayer, NodesLayer, reading_ends, teach
+from engine.forward.recurrent.nodes import HybridNodesLayer, NodesLayer, end_reading, patch_model
 from engine.forward.session import Session
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class RecurrentSession(Session):
 
     def __init__(self, runner: "Runner", *asked: Any, **how: Any):
         super().__init__(runner, *asked, **how)
-        teach(runner.model)
+        patch_model(runner.model)
         self.nodes, self.grown = nodes_of(self.cache.held, lambda layer: layer)
         # The layers that read the last forward's nodes, the text's number among theirs, and the nodes' parents
         self.read: tuple[list[NodesLayer], int, list[int]] | None = None
@@ -61,7 +61,7 @@ class RecurrentSession(Session):
             for layer, text in zip(self.nodes, self.cache.states, strict=True):
                 layer.begin(forest, [text])
             self.read, self.past = (self.nodes, 0, parents), self.grown
-        with reading_ends():
+        with end_reading():
             return super().forward(ids, positions, visible, last_only)
 
     @torch.inference_mode()

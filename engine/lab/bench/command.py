@@ -45,21 +45,21 @@ from engine.measure.prompts import read_prompts
 from engine.measure.racing import drain, race_undisturbed, reason_against, settings_of_options
 from engine.measure.verdict import compute_ratios
 from engine.measure.ways import Way, Written, align_token_counts, rotate_names, time_way, warm_up_ways
-from engine.models.earlier_texts import Memory
+from engine.models.earlier_texts import TextMemory
 from engine.models.pairs import LoadedPair
 from engine.race import SHAPE, Settings
 from engine.record.disturbance import describe_repeated_disturbance
 from engine.record.race_file import worst_of
 from engine.record.trace import Trace
 from engine.record.trace_statistics import favourites_tau, tau, time_shares
-from engine.systems import SYSTEMS, find, spelled
+from engine.systems import SYSTEMS, find, spell_shape
 
 LABELS = {"tokens": "same tokens", "law": "same distribution", "lossy": "lossy"}
 Run = TypeVar("Run", Trace, Written)
 BESIDE_PEERS = ("vanilla", "chain", "tree", "eagle", "mtp", "auto")  # those that the pair can run
 
 
-def middle(runs: list[Run], by: str) -> Run:
+def median_run_of(runs: list[Run], by: str) -> Run:
     """The one of the median time."""
     return sorted(runs, key=attrgetter(by))[len(runs) // 2]
 
@@ -68,18 +68,18 @@ def seconds_per_round(trace: Trace, phase: str) -> float:
     return trace.seconds * trace.phase_share(phase) / trace.forwards
 
 
-def limit(base: Trace, mine: Trace) -> float:
+def speedup_limit_of(base: Trace, mine: Trace) -> float:
     """The speedup that the forwards alone allow: tau / (t(N)/t(1) + draft share), both shares in units of a baseline verification."""
     one = seconds_per_round(base, "verify")
     return mine.tau / (seconds_per_round(mine, "verify") / one + seconds_per_round(mine, "draft") / one)
 
 
-def of_limit(base: Trace, mine: Trace) -> float:
-    """The measured speedup, prefill excluded, as a share of `limit`."""
-    return base.decode_seconds_per_token / mine.decode_seconds_per_token / limit(base, mine)
+def share_of_speedup_limit(base: Trace, mine: Trace) -> float:
+    """The measured speedup, prefill excluded, as a share of `speedup_limit_of`."""
+    return base.decode_seconds_per_token / mine.decode_seconds_per_token / speedup_limit_of(base, mine)
 
 
-class Prompted(NamedTuple):
+class PromptRuns(NamedTuple):
     """What was raced of one prompt, run by run: by lane its traces, every race's result, by way what `generate()` and others wrote."""
 
     lanes: dict[str, list[Trace]]
@@ -87,7 +87,7 @@ class Prompted(NamedTuple):
     written: dict[str, list[Written]]
 
 
-def run(
+def race_prompts(
     pair: LoadedPair, prompts: list[str], asked: Settings, others: OtherEngines | None = None, repeats: int = 1
 ) -> dict:
     """Race `vanilla` and the systems of the settings over the prompts. Returns the figures as --json prints them.
@@ -97,11 +97,11 @@ def run(
     tokens, temperature = asked.max_new_tokens, asked.temperature
     names = ["vanilla", *(name for name in asked.systems if name != "vanilla")]
     if processes.count_processes() > 1:  # each measures costs of its own, and all must race the same shapes
-        pair = pair.in_shapes(processes.broadcast_first(best_shapes(pair, names)))
+        pair = pair.in_shapes(processes.broadcast_first(best_shapes_of(pair, names)))
     others = others and peers.merge_peers(pair, others)
     ways: dict[str, Way] = others.ways if others else {peers.PLAIN: peers.generate_tokens}
     warm_up_ways(pair, ways.values(), temperature)
-    mine: list[Prompted] = []
+    mine: list[PromptRuns] = []
     share = processes.split_items(prompts, pair.target)
     for index, prompt in enumerate(
         tqdm(share, desc="prompts", unit="prompt", disable=not processes.is_first_process())
@@ -116,11 +116,11 @@ def run(
                     [race.lanes[0].trace], [time_way(pair, ways[way], ids, tokens, temperature)]
                 )
         lanes = {name: [race.lanes[at].trace for race in races] for at, name in enumerate(names)}
-        mine.append(Prompted(lanes, [race.result() for race in races], written))
+        mine.append(PromptRuns(lanes, [race.result() for race in races], written))
     raced = processes.gather_items(mine, pair.target)
     results = [result for each in raced for result in each.results]
-    traces = {name: [middle(each.lanes[name], "seconds") for each in raced] for name in names}
-    calls = {way: [middle(each.written[way], "seconds_per_token") for each in raced] for way in ways}
+    traces = {name: [median_run_of(each.lanes[name], "seconds") for each in raced] for name in names}
+    calls = {way: [median_run_of(each.written[way], "seconds_per_token") for each in raced] for way in ways}
     base = [trace.seconds_per_token for trace in traces["vanilla"]]
     by_run = {
         name: [[each.lanes[name][run].seconds_per_token for each in raced] for run in range(repeats)] for name in names
@@ -143,9 +143,9 @@ def run(
                 b.decode_seconds_per_token / trace.decode_seconds_per_token for b, trace in beside
             ),
             "runs": [statistics.median(each) for each in map(compute_ratios, by_run["vanilla"], by_run[name])],
-            "of_limit": statistics.median(of_limit(b, trace) for b, trace in beside),
+            "of_limit": statistics.median(share_of_speedup_limit(b, trace) for b, trace in beside),
             "identical": worst_of([result["lanes"][names.index(name)]["identical"] for result in results]),
-            "too_wide": too_wide(name, own),
+            "too_wide": describe_excess_width(name, own),
             "nodes": sum(len(step.tokens) for trace in own for step in trace.steps) / forwards,
             "draft_forwards": sum(trace.draft_forwards for trace in own) / forwards,
             "draft_ms": 1000 * shares["draft"] * clock / forwards,
@@ -155,7 +155,7 @@ def run(
         rows.append(row)
     generated = [each.seconds_per_token for each in calls[peers.PLAIN]]
     figures = {
-        "shape": given_shape(asked),
+        "shape": shape_of_settings(asked),
         "machine": pair.hardware,
         "pair": pair.title,
         "dtype": pair.dtype,
@@ -181,19 +181,19 @@ def run(
     )
 
 
-def given_shape(asked: Settings) -> dict[str, int]:
+def shape_of_settings(asked: Settings) -> dict[str, int]:
     """What the settings say of the shape; the rest of it is each system's best here (`System.shape`)."""
     return {name: value for name in SHAPE if (value := getattr(asked, name)) is not None}
 
 
-def best_shapes(pair: LoadedPair, systems: list[str]) -> dict[str, str]:
+def best_shapes_of(pair: LoadedPair, systems: list[str]) -> dict[str, str]:
     """The best shape here of every system whose shapes were counted on the pair."""
-    found = {system.name: system for system in map(find, systems) if system.counted(pair)}
+    found = {system.name: system for system in map(find, systems) if system.counted_shapes(pair)}
     return {name.partition("!")[0]: system.costs(pair).best_shape for name, system in found.items()}
 
 
-def too_wide(name: str, traces: list[Trace]) -> str:
-    """A sentence where the policy put more children behind a node than its width, else "". Its `needs` may give it another."""
+def describe_excess_width(name: str, traces: list[Trace]) -> str:
+    """A sentence where a node has more children than the width, else "". A policy's `needs` may replace the width."""
     system = find(name)
     width, policy = traces[0].width, system.parts[1]
     steps = [step for trace in traces for step in trace.steps]
@@ -203,7 +203,7 @@ def too_wide(name: str, traces: list[Trace]) -> str:
     return f"{name}: its policy {system.policy} ignores its width: it put {most} guesses behind one node, where {width} may stand."
 
 
-def table(figures: dict) -> str:
+def format_table(figures: dict) -> str:
     """The figures for people. Nodes, draft forwards and draft milliseconds are means per round, which is one target forward."""
     lines = [
         f"{figures['pair']}, {figures['machine']}, {figures['dtype']}, T = {figures['temperature']:g}, "
@@ -231,7 +231,7 @@ def table(figures: dict) -> str:
     return "\n".join(lines + [row["too_wide"] for row in figures["systems"] if row["too_wide"]])
 
 
-def side_by_side(found: dict[str, dict]) -> str:
+def format_side_by_side(found: dict[str, dict]) -> str:
     """One table over the texts of `found`: for each its tau, its speedup, and the share of a lane's time that drafting took."""
     lines = [
         f"{'':<36}" + "".join(f"{domain:>24}" for domain in found),
@@ -244,7 +244,7 @@ def side_by_side(found: dict[str, dict]) -> str:
     return "\n".join(lines)
 
 
-def able(pair: LoadedPair, systems: list[str]) -> list[str]:
+def select_runnable(pair: LoadedPair, systems: list[str]) -> list[str]:
     """Those of the systems that the pair can run. Of the others it prints why not."""
     reasons = {name: reason_against(pair, find(name)) for name in systems}
     for name, reason in reasons.items():
@@ -253,20 +253,20 @@ def able(pair: LoadedPair, systems: list[str]) -> list[str]:
     return [name for name, reason in reasons.items() if not reason]
 
 
-def estimated(pair: LoadedPair, systems: list[str], shape: dict[str, int], assumed: float) -> dict:
+def print_estimates(pair: LoadedPair, systems: list[str], shape: dict[str, int], assumed: float) -> dict:
     """Prints and returns what the systems would give at `assumed` tokens a round. What `shape` leaves out is each system's best."""
     rows = []
     for name in systems:
         system = find(name)
         asked = system.shape(pair) | shape
-        setting = name if not shape and asked == system.own_shape else f"{name}:{spelled(asked)}"
+        setting = name if not shape and asked == system.own_shape else f"{name}:{spell_shape(asked)}"
         rows.append(forced.estimate_setting(pair, setting, assumed))
     if processes.is_first_process():
         print(f"{pair.title}, {pair.hardware}, {pair.dtype}", *forced.describe_estimates(rows), sep="\n")
     return {"machine": pair.hardware, "pair": pair.title, "dtype": pair.dtype, "estimates": rows}
 
 
-def given_prompts(options: Namespace) -> dict[str, list[str]]:
+def prompts_of_options(options: Namespace) -> dict[str, list[str]]:
     """Prompts by domain, or those of a person's own file by its name. Raises `ValueError` for what there is not."""
     if isinstance(options.prompts, Path):
         return {options.prompts.name: [prompt.text for prompt in read_prompts(options.prompts)]}
@@ -281,7 +281,7 @@ def main(options: Namespace) -> dict | None:
         return None
     if options.repeats < 1 or options.repeats % 2 == 0:
         raise ValueError(f"--repeats must be an odd number, 1 or more, got {options.repeats}.")
-    prompts = given_prompts(options)
+    prompts = prompts_of_options(options)
     every = options.systems == "all"
     named = options.systems and (list(SYSTEMS) if every else options.systems.split(","))
     asked = settings_of_options(  # refuses what no race takes, before a model is loaded
@@ -299,10 +299,10 @@ def main(options: Namespace) -> dict | None:
     pair = apply_shape_option(options, load_pair_of_options(options))
     refuse_plain(pair, options.domains)
     if every:
-        named = able(pair, named)
+        named = select_runnable(pair, named)
     if assumed is not None:
-        return estimated(pair, named or ["tree", "chain"], given_shape(asked), assumed)
-    pair = replace(pair, memory=Memory()) if options.memory else pair
+        return print_estimates(pair, named or ["tree", "chain"], shape_of_settings(asked), assumed)
+    pair = replace(pair, memory=TextMemory()) if options.memory else pair
     if not named:
         named = (
             [name for name in BESIDE_PEERS if not reason_against(pair, SYSTEMS[name])] if options.peers else ["tree"]
@@ -311,14 +311,14 @@ def main(options: Namespace) -> dict | None:
     found = {}
     with load_other_engines(pair, servers) if options.peers else nullcontext() as others:
         for domain, texts in prompts.items():
-            raced = run(pair, texts, asked, others, options.repeats)
+            raced = race_prompts(pair, texts, asked, others, options.repeats)
             found[domain] = figures = {"domain": domain} | raced
             if processes.is_first_process():
-                print(f"{domain}: {table(figures)}", end="\n\n", flush=True)
+                print(f"{domain}: {format_table(figures)}", end="\n\n", flush=True)
                 if options.peers:
                     print(peers.format_table(figures), end="\n\n", flush=True)
     if not processes.is_first_process():
         return None
     if len(found) > 1:
-        print(side_by_side(found), end="\n\n")
+        print(format_side_by_side(found), end="\n\n")
     return figures if len(found) == 1 else {"domains": found}

@@ -23,7 +23,7 @@ LENGTHS = (128, 256, 512, 900)
 FIRST = 32  # tokens of the first calls
 
 
-def race(pair: LoadedPair, lanes: tuple[str, ...], prompt: list[int], tokens: int) -> list[Trace]:
+def race_lanes(pair: LoadedPair, lanes: tuple[str, ...], prompt: list[int], tokens: int) -> list[Trace]:
     """What the lanes did in writing `tokens` tokens behind the prompt, greedily. Raises `ValueError` where they do not fit."""
     if len(prompt) + tokens > pair.context:
         raise ValueError(
@@ -38,10 +38,10 @@ def measure_by_length(pair: LoadedPair, texts: list[str], lanes: tuple[str, ...]
     prompts = [prompt_tokens(pair, text) for text in texts]
     room = pair.context - max(map(len, prompts))
     lengths = [length for length in LENGTHS if length <= room] or [room]
-    race(pair, lanes, prompts[0], min(lengths[0], FIRST))  # first calls
+    race_lanes(pair, lanes, prompts[0], min(lengths[0], FIRST))  # first calls
     seconds: dict[tuple[int, str], list[float]] = {place: [] for place in product(lengths, lanes)}
     for prompt in tqdm(prompts, desc="length", unit="prompt"):
-        for trace in race(pair, lanes, prompt, lengths[-1]):
+        for trace in race_lanes(pair, lanes, prompt, lengths[-1]):
             written, clock = 0, 0.0
             waiting = list(lengths)
             for step in trace.steps:
@@ -59,7 +59,7 @@ def measure_by_length(pair: LoadedPair, texts: list[str], lanes: tuple[str, ...]
     ]
 
 
-def table(rows: list[dict]) -> str:
+def format_table(rows: list[dict]) -> str:
     """The rows for people."""
     head = f"{'tokens':>8}  {'system':<18}{'ms a token':>12}{'vs baseline':>13}"
     form = "{tokens:>8}  {system:<18}{ms:>12.2f}{vs_baseline:>12.2f}x"
@@ -75,5 +75,5 @@ def main(options: Namespace) -> dict:
     prompts, lanes = first_prompts(options.domain, options.prompts), lanes_of(options.systems)
     pair = replace(load_pair_of_options(options), stop_ids=frozenset())
     rows = measure_by_length(pair, prompts, lanes)
-    print(table(rows))
+    print(format_table(rows))
     return {"machine": pair.hardware, "pair": pair.title, "dtype": pair.dtype, "rows": rows}

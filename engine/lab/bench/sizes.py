@@ -29,9 +29,9 @@ from engine.kernels.named_arrays import NamedArrays, unpacked
 from engine.kernels.rounded import ENTERED, GROUP, round_matrix
 from engine.kernels.sharing import usable_cores
 from engine.kernels.stored import Entering, Stored, block_product, enter_product
-from engine.lab.train.pretrain import llama
+from engine.lab.train.pretrain import build_llama
 from engine.models.loading import hardware_name
-from engine.models.quantising import in_eight_bits
+from engine.models.quantising import round_to_eight_bits
 from engine.rounds.timing import binary, interleaved
 from engine.target import Target
 from engine.tree import LARGEST_TREE
@@ -63,7 +63,7 @@ def read_all(numbers):
 
 @exactly_compiled
 def multiply_often(table, x, out, entered, rest, times):
-    """The products of `x [n, in]` with a `Stored` matrix, so often. `out [n, out]`; the others are room for `Entering`."""
+    """Multiply `x [n, in]` by a `Stored` matrix into `out [n, out]`, so many `times`. The others are `Entering`'s workspace."""
     matrix, entering = unpacked(Stored, table, np.int64(0)), Entering(entered, rest)
     product, target, apart = enter_product(x, matrix, entering), np.int64(out.ctypes.data), np.int64(4 * out.shape[1])
     for _ in range(times):
@@ -71,15 +71,15 @@ def multiply_often(table, x, out, entered, rest, times):
             block_product(product, block, target + 4 * block * product.width, apart, target)
 
 
-def reading_ms(size: int, threads: int, repeats: int) -> float:
+def measure_reading_ms(size: int, threads: int, repeats: int) -> float:
     """Median ms in which so many threads read `size` bytes from memory, each its own part."""
     count = max(size, APART)
     parts = np.array_split(np.ones(count // 4, np.float32), threads)
-    return ms_of([partial(read_all, part) for part in parts], repeats) * size / count
+    return measure_threads_ms([partial(read_all, part) for part in parts], repeats) * size / count
 
 
-def multiplied_a_ms(kind: torch.dtype, threads: int, repeats: int) -> float:
-    """Products of two numbers that so many threads add up in a ms, with weights of this type that stay in the first cache."""
+def measure_products_per_ms(kind: torch.dtype, threads: int, repeats: int) -> float:
+    """Multiply-adds that so many threads do in a ms, with weights of this type that stay in the first cache."""
     numbers = torch.linspace(-1, 1, math.prod(CACHED)).view(CACHED)
     matrix = (
         Stored.in_eight_bits(*round_matrix(numbers), CACHED[1])
@@ -93,11 +93,11 @@ def multiplied_a_ms(kind: torch.dtype, threads: int, repeats: int) -> float:
         room = np.empty((rows, -(-CACHED[1] // GROUP) * ENTERED), np.uint8), np.empty(GROUP, np.float32)
         multiply_often(weights.table, x, out, *room, CACHED_PASSES)
 
-    return CACHED_PASSES * threads * rows * numbers.numel() / ms_of([multiply] * threads, repeats)
+    return CACHED_PASSES * threads * rows * numbers.numel() / measure_threads_ms([multiply] * threads, repeats)
 
 
-def ms_of(parts: list[Callable[[], None]], repeats: int) -> float:
-    """Median ms in which threads do these parts side by side."""
+def measure_threads_ms(parts: list[Callable[[], None]], repeats: int) -> float:
+    """Median ms that threads take for these parts, a thread each."""
     times = []
     for _ in range(repeats + 1):
         workers = [threading.Thread(target=part) for part in parts[1:]]
@@ -111,7 +111,7 @@ def ms_of(parts: list[Callable[[], None]], repeats: int) -> float:
     return statistics.median(times[1:])
 
 
-def rows(
+def measure_forwards(
     sizes: list[str], stored: list[str], contexts: list[int], threads: list[int], repeats: int
 ) -> Iterator[dict[str, object]]:
     """A row for each model, storage, number of threads and context: ms by number of nodes, and the share of the machine's bandwidth."""
@@ -120,7 +120,7 @@ def rows(
             model = random_model(name, STORED[kind])
             products = sum(each.numel() for each in model.parameters() if each.ndim == 2)  # the head is the embedding
             for count in threads:
-                rate = multiplied_a_ms(STORED[kind], count, repeats)
+                rate = measure_products_per_ms(STORED[kind], count, repeats)
                 runner = Runner(model, threads=count)
                 if not isinstance(runner.own, CompiledLlama):
                     raise ValueError("No compiled forward runs on this machine, so there is nothing to compare.")
@@ -128,9 +128,9 @@ def rows(
                     target = Target(runner, context + LARGEST_TREE)
                     target.prefill([token % VOCAB for token in range(context)])
                     tasks = {nodes: partial(target.verify, binary(nodes)) for nodes in NODES}
-                    with runner.undisturbed():
+                    with runner.without_torch_threads():
                         ms = interleaved(runner.device, tasks, repeats, settled=True, seconds=60.0)
-                    least = reading_ms(runner.own.stored_bytes, count, repeats)
+                    least = measure_reading_ms(runner.own.stored_bytes, count, repeats)
                     yield {
                         "model": name,
                         "stored": kind,
@@ -146,14 +146,14 @@ def rows(
 
 def random_model(name: str, kind: torch.dtype) -> PreTrainedModel:
     """A random Llama of this size, whose weights are stored so."""
-    model = llama(*SIZES[name], VOCAB).to(torch.float16 if kind == torch.int8 else kind).float()
-    return in_eight_bits(model) if kind == torch.int8 else model.eval()
+    model = build_llama(*SIZES[name], VOCAB).to(torch.float16 if kind == torch.int8 else kind).float()
+    return round_to_eight_bits(model) if kind == torch.int8 else model.eval()
 
 
-def prompts(sizes: list[str], contexts: list[int], repeats: int) -> Iterator[dict[str, object]]:
+def measure_prefills(sizes: list[str], contexts: list[int], repeats: int) -> Iterator[dict[str, object]]:
     """A row for each model, stored in 16 bits, and context: ms a token of a prompt, ours and transformers'."""
     for name in sizes:
-        model = llama(*SIZES[name], VOCAB).half().float().eval()
+        model = build_llama(*SIZES[name], VOCAB).half().float().eval()
         runner = Runner(model)
         for context in contexts:
             ids = [token % VOCAB for token in range(context)]
@@ -175,7 +175,7 @@ def first_forward(model: PreTrainedModel, ids: list[int]) -> object:
     return model(input_ids=torch.tensor([ids]), use_cache=True, logits_to_keep=1)
 
 
-def line(row: dict) -> str:
+def format_row(row: dict) -> str:
     """A row of the first table for people."""
     first = f"{row['model']:>6}{row['stored']:>6}{row['mib']:>8.1f}{row['threads']:>9}{row['context']:>9}"
     times = "".join(f"{row['ms'][nodes]:>8.2f}" for nodes in NODES)
@@ -195,11 +195,13 @@ def main(options: Namespace) -> dict:
     print(HEAD, flush=True)
     models = len(options.sizes) * len(options.contexts)
     total = models * len(options.stored) * len(threads)
-    for row in tqdm(rows(options.sizes, options.stored, options.contexts, threads, options.repeats), "forwards", total):
+    for row in tqdm(
+        measure_forwards(options.sizes, options.stored, options.contexts, threads, options.repeats), "forwards", total
+    ):
         found.append(row)
-        tqdm.write(line(row))
+        tqdm.write(format_row(row))
     print(f"\n{'model':>6}{'prompt':>9}{'ms a token':>12}{'transformers':>14}", flush=True)
-    for row in tqdm(prompts(options.sizes, options.contexts, options.repeats), "prompts", models):
+    for row in tqdm(measure_prefills(options.sizes, options.contexts, options.repeats), "prompts", models):
         read.append(row)
         tqdm.write(f"{row['model']:>6}{row['context']:>9}{row['ms']:>12.3f}{row['transformers_ms']:>14.3f}")
     return {"machine": hardware_name(torch.device("cpu")), "rows": found, "prompts": read}

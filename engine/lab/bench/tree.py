@@ -19,7 +19,7 @@ def main(options: Namespace) -> dict:
     pair = load_pair_of_options(options)
     target = Target(pair.target, CONTEXT + LARGEST_TREE)
     target.prefill(list(range(CONTEXT)))
-    with pair.target.undisturbed():
+    with pair.target.without_torch_threads():
         tasks = {nodes: partial(target.verify, binary(nodes)) for nodes in NODES}
         ms = interleaved(pair.target.device, tasks, options.repeats)
     rows = [{"nodes": nodes, "verify_ms": ms[nodes], "vs_one": ms[nodes] / ms[1]} for nodes in NODES]

@@ -1,7 +1,7 @@
 """`python -m engine gpu`: everything that a GPU changes, measured in under eight minutes, as one JSON in `assets/results/`.
 
 It measures correctness, races of the small embedded pair and of the default pair grown large, the cost of large shapes' forwards, and
-memory. The default pair's target is in eight bits, in which no precision could be compared with another.
+memory. The default pair's target is in eight bits, so no precision could be compared with another.
 Correctness compares graphs with eager runs, trees with one path at a time, and device rounds with the loop. A section that fails
 leaves a sentence, and the rest goes on.
 """
@@ -19,14 +19,22 @@ from pathlib import Path
 import torch
 from transformers import LlamaConfig
 
-from engine.forward.nf4.layers import take_few_rows
+from engine.forward.nf4.layers import install_few_rows
 from engine.forward.runner import Runner
 from engine.lab.bench import command as bench
-from engine.lab.gpu.correctness import correctness, host_waits
-from engine.lab.gpu.costs import ROWS, SHAPES, cost_curve, memory, parameters, random_model, to_four_bit
-from engine.lab.gpu.grown import DRAFTS, TARGET, grown_pair
+from engine.lab.gpu.correctness import count_host_waits, measure_correctness
+from engine.lab.gpu.costs import (
+    ROWS,
+    SHAPES,
+    count_parameters,
+    measure_cost_curve,
+    measure_memory,
+    random_model,
+    to_four_bit,
+)
+from engine.lab.gpu.grown import DRAFTS, TARGET, build_grown_pair
 from engine.measure.options import first_prompts, validate_output_path
-from engine.models.loading import checked_device, hardware_name, load_pair
+from engine.models.loading import hardware_name, load_pair, validate_device
 from engine.models.pairs import PAIRS, LoadedPair
 from engine.race import Settings
 
@@ -66,7 +74,7 @@ class Workload:
     repeats: int = 15
 
     def settings(self, systems: tuple[str, ...], temperature: float) -> Settings:
-        """Of a race, whose prompt is to come."""
+        """The settings of a race. Its prompt is filled in later."""
         return Settings("a prompt", systems, temperature=temperature, max_new_tokens=self.tokens)
 
 
@@ -75,7 +83,7 @@ QUICK = Workload(
 )
 
 
-def attempted(work: Callable[[], object]) -> object:
+def attempt(work: Callable[[], object]) -> object:
     """What the work gives, or a sentence on why it failed: one failure must not lose what else is measured."""
     try:
         return work()
@@ -89,27 +97,27 @@ class Report:
     def __init__(self, path: Path):
         self.path, self.begun, self.figures = path, time.perf_counter(), {}
 
-    def add(self, name: str, section: Callable[[], object]) -> None:
+    def add_section(self, name: str, section: Callable[[], object]) -> None:
         started = time.perf_counter()
         late = started - self.begun > SECONDS
         too_late = f"Left out: {SECONDS:.0f} seconds were used up before it."
-        self.figures[name] = too_late if late else attempted(section)
+        self.figures[name] = too_late if late else attempt(section)
         said = self.figures[name] if isinstance(self.figures[name], str) else "done"
         print(f"{name}: {said} ({time.perf_counter() - started:.0f} s)", flush=True)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_text(json.dumps(self.figures, indent=1) + "\n", encoding="utf-8")
 
 
-def races(pair: LoadedPair, prompts: list[str], workload: Workload, systems: tuple[str, ...]) -> dict:
+def race_by_temperature(pair: LoadedPair, prompts: list[str], workload: Workload, systems: tuple[str, ...]) -> dict:
     """The bench's figures by temperature, all systems beside one baseline."""
 
     def raced(temperature: float) -> dict:
-        return bench.run(pair, prompts, workload.settings(systems, temperature))
+        return bench.race_prompts(pair, prompts, workload.settings(systems, temperature))
 
-    return {f"T = {temperature:g}": attempted(partial(raced, temperature)) for temperature in workload.temperatures}
+    return {f"T = {temperature:g}": attempt(partial(raced, temperature)) for temperature in workload.temperatures}
 
 
-def graphed_and_eager(dtype: str, device: torch.device, prompts: list[str], workload: Workload) -> dict:
+def compare_graphed_and_eager(dtype: str, device: torch.device, prompts: list[str], workload: Workload) -> dict:
     """Tokens a second of the baseline and the tree's speedup, with graphs and without, each on a pair loaded anew."""
     found = {}
     for way in ("graphed", "eager"):
@@ -117,76 +125,81 @@ def graphed_and_eager(dtype: str, device: torch.device, prompts: list[str], work
         if way == "eager":
             for runner in (pair.target, pair.draft):
                 runner.eager = "Forwards run eagerly: graphs are switched off for this measurement."
-        figures = bench.run(pair, prompts, workload.settings(("tree",), 0.0))
+        figures = bench.race_prompts(pair, prompts, workload.settings(("tree",), 0.0))
         found[way] = {"why_eager": pair.target.eager, "baseline": figures["baseline"], "tree": figures["systems"][0]}
     return found
 
 
-def grown_races(
+def race_grown_pair(
     draft: str, device: torch.device, prompts: list[str], workload: Workload, four_bits: bool = False
 ) -> dict:
-    """`races` of a grown pair, and its parameters. Its memory is given back at the end."""
-    pair = grown_pair(draft, device, four_bits)
-    found = {"parameters": {"target": parameters(TARGET), "draft": parameters(DRAFTS[draft])}}
-    found |= races(pair, prompts, workload, workload.written)
+    """`race_by_temperature` of a grown pair, and its parameters. Its memory is given back at the end."""
+    pair = build_grown_pair(draft, device, four_bits)
+    found = {"parameters": {"target": count_parameters(TARGET), "draft": count_parameters(DRAFTS[draft])}}
+    found |= race_by_temperature(pair, prompts, workload, workload.written)
     del pair
-    emptied(device)
+    empty_device_memory(device)
     return found
 
 
-def emptied(device: torch.device) -> None:
+def empty_device_memory(device: torch.device) -> None:
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
 
 
-def shape_costs(config: LlamaConfig, device: torch.device, workload: Workload) -> dict:
+def measure_shape_costs(config: LlamaConfig, device: torch.device, workload: Workload) -> dict:
     """Cost curve and memory of one shape in bfloat16, in NF4 by bitsandbytes and by our kernel. What fails has a sentence instead."""
-    found: dict[str, object] = {"parameters": parameters(config)}
+    found: dict[str, object] = {"parameters": count_parameters(config)}
     model = random_model(config, device)
 
     def measured(precision: str) -> dict[str, object]:
         """Fails without bitsandbytes, or without memory."""
         if precision == "nf4":
             to_four_bit(model)
-        if precision == FEW_ROWS and not take_few_rows(model):
+        if precision == FEW_ROWS and not install_few_rows(model):
             raise ImportError("The kernel for few rows needs Triton and NF4 weights.")
         runner = Runner(model)
-        return {**cost_curve(runner, workload.rows, repeats=workload.repeats), "memory": memory(runner)}
+        return {**measure_cost_curve(runner, workload.rows, repeats=workload.repeats), "memory": measure_memory(runner)}
 
     for precision in ("bf16", "nf4", FEW_ROWS):
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
-        found[precision] = attempted(partial(measured, precision))
-        emptied(device)
+        found[precision] = attempt(partial(measured, precision))
+        empty_device_memory(device)
     return found
 
 
-def measure(report: Report, device: torch.device, workload: Workload) -> None:
+def measure_all(report: Report, device: torch.device, workload: Workload) -> None:
     """All sections in order, for the small embedded pair on this device."""
     prompts = first_prompts("stories", workload.prompts)
     pairs = {dtype: load_pair(PAIRS["small"], str(device), dtype) for dtype in ("fp32", "bf16")}
-    report.add("machine", lambda: {"name": hardware_name(device), "torch": torch.__version__})
-    report.add("correctness", lambda: correctness(pairs, prompts[:2], workload.tokens, workload.temperatures))
-    for name in DRAFTS:
-        report.add(f"grown pair, draft {name}", partial(grown_races, name, device, prompts, workload))
-    report.add("grown pair in NF4, draft 0.4B", partial(grown_races, "0.4B", device, prompts, workload, four_bits=True))
-    for name in workload.shapes:
-        report.add(f"costs {name}", lambda name=name: shape_costs(SHAPES[name], device, workload))
-    report.add(
-        "embedded races",
-        lambda: {dtype: races(pair, prompts, workload, workload.systems) for dtype, pair in pairs.items()},
+    report.add_section("machine", lambda: {"name": hardware_name(device), "torch": torch.__version__})
+    report.add_section(
+        "correctness", lambda: measure_correctness(pairs, prompts[:2], workload.tokens, workload.temperatures)
     )
-    waits = partial(host_waits, pairs["bf16"], prompts[0], ("vanilla", *workload.systems), workload.tokens // 4)
-    report.add("host waits", waits)
-    report.add("graphed and eager", lambda: graphed_and_eager("bf16", device, prompts[:2], workload))
+    for name in DRAFTS:
+        report.add_section(f"grown pair, draft {name}", partial(race_grown_pair, name, device, prompts, workload))
+    in_four_bits = partial(race_grown_pair, "0.4B", device, prompts, workload, four_bits=True)
+    report.add_section("grown pair in NF4, draft 0.4B", in_four_bits)
+    for name in workload.shapes:
+        report.add_section(f"costs {name}", lambda name=name: measure_shape_costs(SHAPES[name], device, workload))
+    report.add_section(
+        "embedded races",
+        lambda: {
+            dtype: race_by_temperature(pair, prompts, workload, workload.systems) for dtype, pair in pairs.items()
+        },
+    )
+    waits = partial(count_host_waits, pairs["bf16"], prompts[0], ("vanilla", *workload.systems), workload.tokens // 4)
+    report.add_section("host waits", waits)
+    report.add_section("graphed and eager", lambda: compare_graphed_and_eager("bf16", device, prompts[:2], workload))
 
 
 def main(options: Namespace) -> None:
     if not torch.cuda.is_available():
         raise ValueError("There is no CUDA GPU here, so there is nothing to measure. Run it on a machine that has one.")
-    device = checked_device("cuda")
+    device = validate_device("cuda")
     name = re.sub(r"[^a-z0-9]+", "-", hardware_name(device).lower()).strip("-")
     report = Report(validate_output_path(options.out or RESULTS / f"gpu-{name}.json"))
-    measure(report, device, QUICK if options.quick else Workload())
+    measure_all(report, device, QUICK if options.quick else Workload())
     print(report.path)

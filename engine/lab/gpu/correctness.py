@@ -23,7 +23,7 @@ from engine.tree import LARGEST_TREE
 NODES = 24  # of the tree that is compared with its paths
 
 
-def graph_against_eager(runner: Runner) -> dict[str, float]:
+def compare_graph_and_eager(runner: Runner) -> dict[str, float]:
     """The largest difference between a graph's logits and those of the same function run eagerly, by size; 0 is expected."""
     session, found = Session(runner, LARGEST_TREE, graphed=True), {}
     session.prefill(list(range(32)))
@@ -37,7 +37,7 @@ def graph_against_eager(runner: Runner) -> dict[str, float]:
     return found
 
 
-def tree_against_paths(runner: Runner) -> dict:
+def compare_tree_and_paths(runner: Runner) -> dict:
     """Logits behind a tree's nodes against those of their paths alone: difference, favourites that agree, margins of the others."""
     prompt, tree = list(range(40, 72)), binary(NODES)
     target = Target(runner, LARGEST_TREE)
@@ -59,7 +59,7 @@ def tree_against_paths(runner: Runner) -> dict:
     }
 
 
-def rounds_against_loop(
+def compare_rounds_and_loop(
     pair: LoadedPair, prompts: list[str], tokens: int, temperatures: tuple[float, ...]
 ) -> list[dict]:
     """Whether device rounds write the loop's tokens, by system and temperature. Where not, each prompt's first differing index."""
@@ -72,10 +72,10 @@ def rounds_against_loop(
                 prompt = prompt_tokens(pair, text)
                 sampling = Sampling(temperature=temperature, seed=1, device=pair.target.device)
                 capacity = len(prompt) + tokens + LARGEST_TREE
-                parts = system.build(pair, capacity, **shape)
+                parts = system.build_parts(pair, capacity, **shape)
                 ways = (
                     HostRounds(Target(pair.target, capacity), *parts, sampling),
-                    DeviceRounds(pair, system.drafter, system.grower(pair, shape), capacity, sampling),
+                    DeviceRounds(pair, system.drafter, system.build_policy(pair, shape), capacity, sampling),
                 )
                 written = [
                     [token for each in decode(way, prompt, tokens, pair.stop_ids, pair.context) for token in each.burst]
@@ -86,10 +86,12 @@ def rounds_against_loop(
     return found
 
 
-def host_waits(pair: LoadedPair, prompt: str, systems: tuple[str, ...], tokens: int) -> dict[str, dict[str, float]]:
+def count_host_waits(
+    pair: LoadedPair, prompt: str, systems: tuple[str, ...], tokens: int
+) -> dict[str, dict[str, float]]:
     """Mean and most waits of the host a round, by system, as torch counts them on CUDA.
 
-    The first round, which makes noise, is left out. The one copy that ends a round in one graph is none of them.
+    The first round makes noise and is left out. The copy that ends a round in one graph is not counted.
     """
     found = {}
     for name in systems:
@@ -113,20 +115,22 @@ def host_waits(pair: LoadedPair, prompt: str, systems: tuple[str, ...], tokens: 
     return found
 
 
-def noise_against_cpu(device: torch.device) -> dict[str, float]:
+def compare_noise_with_cpu(device: torch.device) -> dict[str, float]:
     """How far the device's Gumbel rows are from the CPU's."""
     positions = torch.arange(64)
     here, there = (gumbel_at(torch.tensor(7, device=d), positions.to(d), 4096).cpu() for d in ("cpu", device))
     return {"largest_difference": float((here - there).abs().max()), "equal": float((here == there).double().mean())}
 
 
-def correctness(pairs: dict[str, LoadedPair], prompts: list[str], tokens: int, temperatures: tuple[float, ...]) -> dict:
-    found: dict[str, object] = {"noise": noise_against_cpu(next(iter(pairs.values())).target.device)}
+def measure_correctness(
+    pairs: dict[str, LoadedPair], prompts: list[str], tokens: int, temperatures: tuple[float, ...]
+) -> dict:
+    found: dict[str, object] = {"noise": compare_noise_with_cpu(next(iter(pairs.values())).target.device)}
     for dtype, pair in pairs.items():
         found[dtype] = {
-            "graph_against_eager": graph_against_eager(pair.target),
-            "tree_against_paths": tree_against_paths(pair.target),
-            "rounds_against_loop": rounds_against_loop(pair, prompts, tokens, temperatures),
+            "graph_against_eager": compare_graph_and_eager(pair.target),
+            "tree_against_paths": compare_tree_and_paths(pair.target),
+            "rounds_against_loop": compare_rounds_and_loop(pair, prompts, tokens, temperatures),
             "why_eager": pair.target.eager,
         }
     return found

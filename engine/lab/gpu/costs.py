@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 from engine.forward.runner import Runner
 from engine.forward.session import Session
 from engine.forward.session_gpu import Buckets
-from engine.models.memory import GIB, empty_model
+from engine.models.memory import GIB, build_empty_model
 from engine.models.quantising import replace_linear
 from engine.rounds.timing import binary, interleaved
 from engine.tree import DraftTree
@@ -18,7 +18,9 @@ ROWS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128)
 CONTEXT = 512  # committed rows behind which a forward is timed
 
 
-def shape(hidden: int, layers: int, heads: int, kv_heads: int, mlp: int, vocab: int, tied: bool = False) -> LlamaConfig:
+def build_config(
+    hidden: int, layers: int, heads: int, kv_heads: int, mlp: int, vocab: int, tied: bool = False
+) -> LlamaConfig:
     """A Llama of these sizes. `tied` says whether embedding and head are one matrix."""
     return LlamaConfig(
         hidden_size=hidden, num_hidden_layers=layers, num_attention_heads=heads, num_key_value_heads=kv_heads,
@@ -28,21 +30,21 @@ def shape(hidden: int, layers: int, heads: int, kv_heads: int, mlp: int, vocab: 
 
 
 SHAPES = {  # those of Llama 3.2 1B, Llama 3.1 8B and Qwen 2.5 14B
-    "1B": shape(hidden=2048, layers=16, heads=32, kv_heads=8, mlp=8192, vocab=128_256, tied=True),
-    "8B": shape(hidden=4096, layers=32, heads=32, kv_heads=8, mlp=14_336, vocab=128_256),
-    "14B": shape(hidden=5120, layers=48, heads=40, kv_heads=8, mlp=13_824, vocab=152_064),
+    "1B": build_config(hidden=2048, layers=16, heads=32, kv_heads=8, mlp=8192, vocab=128_256, tied=True),
+    "8B": build_config(hidden=4096, layers=32, heads=32, kv_heads=8, mlp=14_336, vocab=128_256),
+    "14B": build_config(hidden=5120, layers=48, heads=40, kv_heads=8, mlp=13_824, vocab=152_064),
 }
 
 
-def parameters(config: LlamaConfig) -> int:
+def count_parameters(config: LlamaConfig) -> int:
     """Weights in all, the norms left out."""
-    model = empty_model(config, torch.bfloat16, "none")
+    model = build_empty_model(config, torch.bfloat16, "none")
     return sum(each.numel() for each in model.parameters() if each.ndim > 1)
 
 
 def random_model(config: LlamaConfig, device: torch.device) -> PreTrainedModel:
     """Random weights in bfloat16, drawn where they will stay. Raises `MemoryError` when the device has too little memory left."""
-    needed = 2 * parameters(config)
+    needed = 2 * count_parameters(config)
     if device.type == "cuda" and needed + 2 * GIB > torch.cuda.mem_get_info(device)[0]:
         free = torch.cuda.mem_get_info(device)[0] / GIB
         raise MemoryError(f"It needs {needed / GIB:.0f} GiB and 2 GiB to work in; {free:.0f} GiB of the GPU are free.")
@@ -65,7 +67,7 @@ def to_four_bit(model: PreTrainedModel) -> None:
     replace_linear(model, made)
 
 
-def session_behind(runner: Runner, rows: tuple[int, ...], graphed: bool) -> Session:
+def open_session(runner: Runner, rows: tuple[int, ...], graphed: bool) -> Session:
     """A session with `CONTEXT` committed rows of zeros, whose values change no timing; with graphs of exactly these sizes, or none."""
     session = Session(runner, CONTEXT + max(rows))
     if graphed:
@@ -75,9 +77,9 @@ def session_behind(runner: Runner, rows: tuple[int, ...], graphed: bool) -> Sess
     return session
 
 
-def cost_curve(runner: Runner, rows: tuple[int, ...] = ROWS, repeats: int = 15) -> dict:
+def measure_cost_curve(runner: Runner, rows: tuple[int, ...] = ROWS, repeats: int = 15) -> dict:
     """Median ms of forwards over N tree nodes by N, eager by transformers' modules and graphed, interleaved."""
-    sessions = {name: session_behind(runner, rows, name == "graphed_ms") for name in ("eager_ms", "graphed_ms")}
+    sessions = {name: open_session(runner, rows, name == "graphed_ms") for name in ("eager_ms", "graphed_ms")}
 
     def forward(session: Session, tree: DraftTree) -> Callable[[], object]:
         return lambda: session.forward(tree.tokens, tree.positions(CONTEXT), tree.ancestor_mask())
@@ -88,7 +90,7 @@ def cost_curve(runner: Runner, rows: tuple[int, ...] = ROWS, repeats: int = 15) 
     return {"context": CONTEXT, "why_eager": runner.eager, **medians}
 
 
-def memory(runner: Runner) -> dict[str, float]:
+def measure_memory(runner: Runner) -> dict[str, float]:
     """MiB of the model's weights and of 1,024 rows of its KV cache. On a GPU also the peak allocated and the reserved memory so far."""
     held = sum(each.numel() * each.element_size() for each in [*runner.model.parameters(), *runner.model.buffers()])
     kept = runner.new_cache(1024).kv

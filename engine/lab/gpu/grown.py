@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig
 
-from engine.forward.nf4.layers import take_few_rows
+from engine.forward.nf4.layers import install_few_rows
 from engine.forward.runner import Runner
 from engine.forward.session import tapped_layers
-from engine.lab.gpu.costs import parameters, random_model, shape, to_four_bit
+from engine.lab.gpu.costs import build_config, count_parameters, random_model, to_four_bit
 from engine.lab.train.pretrain import grow
 from engine.models.loading import load_model, load_pair
 from engine.models.pairs import PAIRS, Checkpoint, LoadedPair
@@ -23,10 +23,10 @@ from engine.nets import Net
 from engine.nets.dflash import DFlash
 
 # Both grow from 4,096 tokens and heads of 64 numbers, and every head has keys and values of its own
-TARGET = shape(hidden=5120, layers=26, heads=80, kv_heads=80, mlp=13_312, vocab=4096, tied=True)
+TARGET = build_config(hidden=5120, layers=26, heads=80, kv_heads=80, mlp=13_312, vocab=4096, tied=True)
 DRAFTS = {  # one costs about what a layer or two of the target's would, as an EAGLE head does; one is a small model of its own
-    "0.4B": shape(hidden=4096, layers=2, heads=64, kv_heads=64, mlp=11_264, vocab=4096, tied=True),
-    "1B": shape(hidden=2048, layers=16, heads=32, kv_heads=32, mlp=8448, vocab=4096, tied=True),
+    "0.4B": build_config(hidden=4096, layers=2, heads=64, kv_heads=64, mlp=11_264, vocab=4096, tied=True),
+    "1B": build_config(hidden=2048, layers=16, heads=32, kv_heads=32, mlp=8448, vocab=4096, tied=True),
 }
 LEARNED = ("eagle", "dspark", "dflash", "parallel", "medusa")  # drafters that grow
 READING = ("fuse", "feat_proj", "fc")  # their matrices over the target's features
@@ -79,14 +79,16 @@ def grow_net(net: Net, copies: int, places: list[int]) -> Net:
     return large
 
 
-def grown(checkpoint: Checkpoint, config: LlamaConfig, device: torch.device, places: list[int] | None = None) -> Runner:
-    """The checkpoint's model in this shape, in bfloat16. Raises what `random_model` and `grow` raise."""
+def grow_runner(
+    checkpoint: Checkpoint, config: LlamaConfig, device: torch.device, places: list[int] | None = None
+) -> Runner:
+    """The checkpoint's model in this build_config, in bfloat16. Raises what `random_model` and `grow` raise."""
     large = random_model(config, device)
     grow(load_model(checkpoint, torch.device("cpu"), torch.float32, "none"), large, places)
     return Runner(large)
 
 
-def grown_pair(draft: str, device: torch.device, four_bits: bool = False) -> LoadedPair:
+def build_grown_pair(draft: str, device: torch.device, four_bits: bool = False) -> LoadedPair:
     """The default pair with `TARGET`, one of `DRAFTS` and the drafters in `LEARNED`. Counted shapes stay, as tokens a round do.
 
     With `four_bits` the target is in NF4, and our kernel takes its few rows where it can.
@@ -94,14 +96,14 @@ def grown_pair(draft: str, device: torch.device, four_bits: bool = False) -> Loa
     small = load_pair(PAIRS["embedded"], str(device), "bf16")
     few = small.target.config
     places = place_layers(few.num_hidden_layers, TARGET.num_hidden_layers)
-    target = grown(small.pair.target_checkpoint, TARGET, device, places)
+    target = grow_runner(small.pair.target_checkpoint, TARGET, device, places)
     if four_bits:
         to_four_bit(target.model)
-        take_few_rows(target.model)
+        install_few_rows(target.model)
         target = Runner(target.model)
-    guessing = grown(Checkpoint(str(small.pair.draft)), DRAFTS[draft], device)
+    guessing = grow_runner(Checkpoint(str(small.pair.draft)), DRAFTS[draft], device)
     copies = TARGET.hidden_size // few.hidden_size
     nets = {name: grow_net(small.learned[name], copies, places) for name in LEARNED}
     learned = {name: net.drafting(device) for name, net in nets.items()}
-    title = f"default pair grown to {parameters(TARGET) / 1e9:.1f}B{' in NF4' * four_bits}, draft {draft}"
+    title = f"default pair grown to {count_parameters(TARGET) / 1e9:.1f}B{' in NF4' * four_bits}, draft {draft}"
     return replace(small, pair=replace(small.pair, title=title), target=target, draft=guessing, learned=learned)

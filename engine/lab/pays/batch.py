@@ -11,11 +11,11 @@ from operator import attrgetter
 
 from tqdm import tqdm
 
-from engine.lab.pays.rounding import threshold
+from engine.lab.pays.rounding import rounding_threshold_of
 from engine.measure.curves.batches import BatchRun, decode_in_steps, sequences_of
 from engine.measure.racing import drain
 from engine.measure.ways import decode_plainly, iterate_rounds, rotate_names
-from engine.models.cache_memory import too_large
+from engine.models.cache_memory import describe_excess_size
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, Settings, encode_prompt
 from engine.record.disturbance import BUSY, describe_batch_disturbance
@@ -38,7 +38,7 @@ class Request:
     alone: list[int]
 
 
-def numbers(option: str, text: str, most: int) -> list[int]:
+def parse_numbers(option: str, text: str, most: int) -> list[int]:
     """Whole numbers between 1 and `most`, separated by commas. Raises `ValueError` unless they ascend."""
     try:
         found = [int(part) for part in text.split(",")]
@@ -51,20 +51,20 @@ def numbers(option: str, text: str, most: int) -> list[int]:
 
 def texts_of(pair: LoadedPair, prompts: list[str], asked: Settings, count: int) -> list[Request]:
     """So many sequences: the prompts in turn, with another seed every time around."""
-    with pair.target.undisturbed():
+    with pair.target.without_torch_threads():
         return [
             Request(prompt, sampling, decode_plainly(pair, prompt, asked.max_new_tokens, sampling))
             for prompt, sampling in tqdm(sequences_of(pair, prompts, asked, count), desc="texts", unit="text")
         ]
 
 
-def run(pair: LoadedPair, setting: str, texts: list[Request], tokens: int) -> BatchRun:
+def run_batch(pair: LoadedPair, setting: str, texts: list[Request], tokens: int) -> BatchRun:
     """A batch of these sequences, written by the setting."""
     return drain(decode_in_steps(pair, setting, [(text.prompt, text.sampling) for text in texts], tokens), int)
 
 
-def rounded_apart(pair: LoadedPair, text: Request, other: list[int]) -> bool:
-    """Whether rounding explains where another text parts from plain decoding's: both tokens are near the best one there."""
+def is_rounding_difference(pair: LoadedPair, text: Request, other: list[int]) -> bool:
+    """Whether rounding explains the first difference from plain decoding's text: both tokens are near the best one there."""
     at = first_divergence(text.alone, other)
     if at is None or at == min(len(text.alone), len(other)):
         return False
@@ -72,21 +72,23 @@ def rounded_apart(pair: LoadedPair, text: Request, other: list[int]) -> bool:
     logits, sampling = last.logits[:1], text.sampling
     scores = sampling.perturbed(logits, [len(text.prompt) + at])[0].cpu().double() * (sampling.temperature or 1)
     below = max(float(scores.max() - scores[written[at]]) for written in (text.alone, other))
-    return below <= threshold(pair, logits[0].float(), [pair.dtype])
+    return below <= rounding_threshold_of(pair, logits[0].float(), [pair.dtype])
 
 
 def settings_for(rows: list[dict]) -> list[str]:
-    """What batches are decoded with: the best setting that writes plain decoding's tokens, and `auto`, of the report's rows."""
+    """The settings that decode batches, of the report's rows: the best one that writes plain decoding's tokens, and `auto`."""
     able = [row for row in rows if row["guarantee"] == "tokens"]
     best = max(able, key=lambda row: row["speedup"])["setting"] if able else None
     return [setting for setting in dict.fromkeys((best, "auto")) if setting in {row["setting"] for row in able}]
 
 
-def curve(pair: LoadedPair, prompts: list[str], settings: list[str], sizes: list[int], asked: Settings) -> dict:
+def measure_batch_curve(
+    pair: LoadedPair, prompts: list[str], settings: list[str], sizes: list[int], asked: Settings
+) -> dict:
     """Tokens a second of plain decoding and of every setting at every size that fits."""
     tokens = asked.max_new_tokens
     rows = min(pair.context, max(len(encode_prompt(pair, prompt)) for prompt in prompts) + tokens) + LARGEST_TREE
-    refused = [{"batch": size, "why": why} for size in sizes if (why := too_large(pair, size, rows))]
+    refused = [{"batch": size, "why": why} for size in sizes if (why := describe_excess_size(pair, size, rows))]
     sizes = [size for size in sizes if size not in {each["batch"] for each in refused}]
     texts, lanes = texts_of(pair, prompts, asked, max(sizes, default=0)), [BASELINE, *settings]
     by_size: dict[int, dict[str, list[BatchRun]]] = {size: {lane: [] for lane in lanes} for size in sizes}
@@ -94,7 +96,7 @@ def curve(pair: LoadedPair, prompts: list[str], settings: list[str], sizes: list
         (size, again, lane) for size in sizes for again in range(REPEATS + 1) for lane in rotate_names(lanes, again)
     ]
     for size, again, lane in tqdm(work, desc="batches", unit="run"):
-        found = run(pair, lane, texts[:size], tokens if again else min(WARM_UP_TOKENS, tokens))
+        found = run_batch(pair, lane, texts[:size], tokens if again else min(WARM_UP_TOKENS, tokens))
         by_size[size][lane] += [found] if again else []
     return {
         "repeats": REPEATS,
@@ -102,20 +104,23 @@ def curve(pair: LoadedPair, prompts: list[str], settings: list[str], sizes: list
         "prompts": len(prompts),
         "cycled": max(sizes, default=0) > len(prompts),
         "settings": [
-            {"setting": setting} | of_setting([point(pair, size, by_size[size], setting, texts) for size in sizes])
+            {"setting": setting}
+            | summarise_setting([build_point(pair, size, by_size[size], setting, texts) for size in sizes])
             for setting in settings
         ],
         "refused": refused,
     }
 
 
-def of_setting(points: list[dict]) -> dict:
+def summarise_setting(points: list[dict]) -> dict:
     """A setting's points, and the first size at which it is slower than plain decoding, None when there is none."""
     crossing = next((each["batch"] for each in points if each["speedup"] < 1), None)
     return {"points": points, "crossing": crossing}
 
 
-def point(pair: LoadedPair, size: int, some: dict[str, list[BatchRun]], setting: str, texts: list[Request]) -> dict:
+def build_point(
+    pair: LoadedPair, size: int, some: dict[str, list[BatchRun]], setting: str, texts: list[Request]
+) -> dict:
     """A setting's figures at one size: of each side the run of the median speed counts, and `disturbed` is about it.
 
     `unlike` counts sequences with another text than alone, on either side and in any run; `near_ties` those that rounding explains.
@@ -125,7 +130,7 @@ def point(pair: LoadedPair, size: int, some: dict[str, list[BatchRun]], setting:
     for each in some[BASELINE] + some[setting]:
         for number, (text, written) in enumerate(zip(texts, each.texts, strict=False)):
             if written != text.alone:
-                unlike[number] = rounded_apart(pair, text, written) and unlike.get(number, True)
+                unlike[number] = is_rounding_difference(pair, text, written) and unlike.get(number, True)
     return {
         "batch": size,
         "plain_tokens_per_s": plain.speed,
@@ -135,12 +140,13 @@ def point(pair: LoadedPair, size: int, some: dict[str, list[BatchRun]], setting:
         "identical": not unlike,
         "unlike": len(unlike),
         "near_ties": sum(unlike.values()),
-        "disturbed": disturbed(BASELINE, plain, some[BASELINE]) or disturbed(setting, mine, some[setting]),
+        "disturbed": describe_disturbance(BASELINE, plain, some[BASELINE])
+        or describe_disturbance(setting, mine, some[setting]),
     }
 
 
-def disturbed(setting: str, run: BatchRun, runs: list[BatchRun]) -> str:
-    """Why the clocks of the run that counts cannot be what it costs, "" where nothing disturbed them."""
+def describe_disturbance(setting: str, run: BatchRun, runs: list[BatchRun]) -> str:
+    """Why the clocks of the run that counts do not show its cost, "" where nothing disturbed them."""
     return describe_batch_disturbance(
         setting, run.steps, [each.steps for each in runs], run.waited > BUSY * run.seconds
     )

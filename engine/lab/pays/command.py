@@ -45,7 +45,7 @@ from engine.measure.peers import SAME
 from engine.measure.prompts import read_prompt_files
 from engine.measure.racing import choose_systems, count_work, drain, race_all, select_prompts, settings_of_options
 from engine.measure.report import build_report
-from engine.models.earlier_texts import Memory
+from engine.models.earlier_texts import TextMemory
 from engine.record.disturbance import describe_repeated_disturbance
 
 # Options of a pair in memory: what is raced, with which models, under which constraint; and those of a server
@@ -57,26 +57,26 @@ REMOTE = ("plain", "server_model", "machine")
 
 def main(options: Namespace) -> dict | None:
     if options.server is not None:
-        return of_server(options)
+        return judge_server(options)
     for name in REMOTE:
         if getattr(options, name) is not None:
-            raise ValueError(f"{spelled(name)} needs --server, the address of a server that runs already.")
-    figures = judged(options)
+            raise ValueError(f"{format_option_name(name)} needs --server, the address of a server that runs already.")
+    figures = judge_prompts(options)
     if not processes.is_first_process():
         return None
     print(words.format_report(figures))
-    for name, told in (("batch", batches), ("context", contexts), ("acceptance", estimates)):
+    for name, told in (("batch", format_batches), ("context", format_contexts), ("acceptance", format_estimates)):
         if name in figures:
             print("", *told(figures[name]), sep="\n")
     return figures
 
 
-def judged(options: Namespace) -> dict:
+def judge_prompts(options: Namespace) -> dict:
     """The figures, with the verdict's sentence. Raises `ValueError` for a file, a system or a value that cannot be raced."""
     given = read_prompt_files(options.prompts or [CHAT_FILE])
     prompts = [each.text for each in given]
-    sizes = batch.numbers("--batch", options.batch, batch.LARGEST_BATCH) if options.batch else []
-    lengths = batch.numbers("--context", options.context, context.LONGEST) if options.context else []
+    sizes = batch.parse_numbers("--batch", options.batch, batch.LARGEST_BATCH) if options.batch else []
+    lengths = batch.parse_numbers("--context", options.context, context.LONGEST) if options.context else []
     tau = None if options.acceptance is None else forced.validate_tau(options.acceptance)
     named = tuple(name.strip() for name in options.systems.split(",")) if options.systems else ()
     asked = settings_of_options(options, named, constraint=constraint_of_options(options))
@@ -84,7 +84,7 @@ def judged(options: Namespace) -> dict:
     options.device = processes.choose_device(options.device)
     pair = apply_shape_option(options, load_pair_of_options(options))
     refuse_plain(pair, options.domains or "")
-    pair = replace(pair, memory=Memory()) if options.memory else pair
+    pair = replace(pair, memory=TextMemory()) if options.memory else pair
     systems = choose_systems(pair, options.systems, asked.constraint)
     raced, refused = select_prompts(pair, prompts, asked)
     texts = [prompts[index] for index in raced]
@@ -98,38 +98,40 @@ def judged(options: Namespace) -> dict:
     if not processes.is_first_process() and pair.target.processes == 1:  # what follows is the first process's work
         return found
     if sizes:
-        found["batch"] = batch.curve(pair, texts, batch.settings_for(figures["systems"]), sizes, asked)
+        found["batch"] = batch.measure_batch_curve(pair, texts, batch.settings_for(figures["systems"]), sizes, asked)
     if lengths:
-        found["context"] = context.by_length(pair, texts, context.settings_for(figures), lengths, asked)
+        found["context"] = context.measure_by_length(pair, texts, context.settings_for(figures), lengths, asked)
     if tau is not None:
         found["acceptance"] = forced.estimate_settings(pair, [row["setting"] for row in figures["systems"]], tau)
     return found
 
 
-def spelled(name: str) -> str:
+def format_option_name(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def of_server(options: Namespace) -> dict:
+def judge_server(options: Namespace) -> dict:
     """Measures a server that runs already; prints the report and the row. Raises `ValueError` for what makes no sense beside it."""
     for name in RACED + LOADED + BOUND:
         if getattr(options, name) not in (None, False):
-            raise ValueError(f"{spelled(name)} is about a model that is loaded here. Leave it out beside --server.")
+            raise ValueError(
+                f"{format_option_name(name)} is about a model that is loaded here. Leave it out beside --server."
+            )
     if options.spread != "none":
         raise ValueError("--spread is about a model that is loaded here. Leave it out beside --server.")
     prompts = [each.text for each in read_prompt_files(options.prompts or [CHAT_FILE])]
     given = served.SIZES if options.batch is None else options.batch
-    sizes = batch.numbers("--batch", given, batch.LARGEST_BATCH)
+    sizes = batch.parse_numbers("--batch", given, batch.LARGEST_BATCH)
     asked = settings_of_options(options)
     arms = served.arms_of(options.server, options.plain, options.server_model or "")
-    points = served.measured(arms, prompts, sizes, asked, not options.raw)
-    row = served.row(arms, options.machine, len(prompts), asked, not options.raw, points)
+    points = served.measure_sizes(arms, prompts, sizes, asked, not options.raw)
+    row = served.build_row(arms, options.machine, len(prompts), asked, not options.raw, points)
     row = {"verdict": served_words.describe_verdict(row)} | row
     print(*served_words.format_report(row), "", json.dumps(row), sep="\n")
     return row
 
 
-def batches(found: dict) -> list[str]:
+def format_batches(found: dict) -> list[str]:
     """A table of batch sizes, then a sentence for every setting and for every size that was left out."""
     if not found["settings"]:
         return ["No batch was decoded: none of the raced systems writes plain decoding's own tokens."]
@@ -140,11 +142,12 @@ def batches(found: dict) -> list[str]:
     lines = ["Many prompts at once, in tokens/s of all together:", f"{'batch':<7}{'plain/s':>9}" + "".join(heads)]
     for points in zip(*(row["points"] for row in rows), strict=True):
         cells = (
-            f"{each['tokens_per_s']:>{len(row['setting']) + 6}.0f}{each['speedup']:>8.2f}x{each['tau']:>6.2f}{same(each):>11}"
+            f"{each['tokens_per_s']:>{len(row['setting']) + 6}.0f}{each['speedup']:>8.2f}x{each['tau']:>6.2f}"
+            f"{describe_equality(each):>11}"
             for row, each in zip(rows, points, strict=True)
         )
         lines.append(f"{points[0]['batch']:<7}{points[0]['plain_tokens_per_s']:>9.0f}" + "".join(cells))
-    lines += [crossing(row) for row in rows if row["points"]]
+    lines += [describe_crossing(row) for row in rows if row["points"]]
     lines += [
         f"A batch of {each['batch']} with {row['setting']}: {each['disturbed']}"
         for row in rows
@@ -156,14 +159,14 @@ def batches(found: dict) -> list[str]:
     return lines + [f"A batch of {each['batch']} was left out: {each['why']}" for each in found["refused"]]
 
 
-def same(point: dict) -> str:
+def describe_equality(point: dict) -> str:
     """Whether all texts are those of decoding alone, or how many are not; near-ties are differences that rounding explains."""
     if point["identical"]:
         return "yes"
     return f"{point['near_ties']} tied" if point["near_ties"] == point["unlike"] else f"{point['unlike']} NOT"
 
 
-def crossing(row: dict) -> str:
+def describe_crossing(row: dict) -> str:
     """At which size a setting falls behind plain decoding."""
     where = (
         f"a batch of {row['crossing']}"
@@ -173,7 +176,7 @@ def crossing(row: dict) -> str:
     return f"{row['setting']} falls behind plain decoding at {where}."
 
 
-def contexts(found: dict) -> list[str]:
+def format_contexts(found: dict) -> list[str]:
     """A table of lengths and settings, then a sentence for every length that was left out."""
     rows = [{"context": length["context"]} | each for length in found["lengths"] for each in length["settings"]]
     wide = max((len(row["setting"]) for row in rows), default=0) + 2
@@ -194,6 +197,6 @@ def contexts(found: dict) -> list[str]:
     return (lines if rows else []) + [each["why"] for each in found["refused"]]
 
 
-def estimates(found: dict) -> list[str]:
+def format_estimates(found: dict) -> list[str]:
     """A sentence for every setting that can have so many tokens a round, then why the others cannot."""
     return [*(forced.describe_estimates(found["rows"]) if found["rows"] else []), *found["refused"]]

@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from engine.measure.racing import PromptResult, add_results, drain, race_undisturbed
 from engine.measure.verdict import compute_ratios, geometric_mean
-from engine.models.cache_memory import too_large
+from engine.models.cache_memory import describe_excess_size
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, Settings, encode_prompt
 from engine.record.race_file import worst_of
@@ -23,7 +23,7 @@ PROMPTS = 5  # that are raced at each length, at most
 LONGEST = 1_000_000  # tokens
 
 
-def lengthened(pair: LoadedPair, prompts: list[str], index: int, length: int) -> list[int]:
+def lengthen_prompt(pair: LoadedPair, prompts: list[str], index: int, length: int) -> list[int]:
     """The prompt's tokens behind those of the prompts before it in the file, `length` in all: a longer prompt loses its beginning.
 
     A token that begins texts stays first. Raises `ValueError` when no prompt has a token.
@@ -46,35 +46,37 @@ def settings_for(figures: dict) -> list[str]:
     return list(dict.fromkeys(rows[name] for name in (figures["best"], "auto") if name in rows))
 
 
-def why_not(pair: LoadedPair, length: int, lanes: int, tokens: int) -> str:
+def reason_against_length(pair: LoadedPair, length: int, lanes: int, tokens: int) -> str:
     """Why there is no race at this length, "" when there is one."""
     if length + tokens > pair.context:
         return f"{length:,} tokens of context are left out: the window holds {pair.context:,}, and {tokens} new tokens must fit too."
-    return too_large(pair, lanes, length + tokens + LARGEST_TREE)
+    return describe_excess_size(pair, lanes, length + tokens + LARGEST_TREE)
 
 
-def by_length(pair: LoadedPair, prompts: list[str], settings: list[str], lengths: list[int], asked: Settings) -> dict:
+def measure_by_length(
+    pair: LoadedPair, prompts: list[str], settings: list[str], lengths: list[int], asked: Settings
+) -> dict:
     """Every setting against plain decoding behind every length of context that fits."""
     lanes, count = (BASELINE, *settings), min(PROMPTS, len(prompts))
-    reasons = {length: why_not(pair, length, len(lanes), asked.max_new_tokens) for length in lengths}
+    reasons = {length: reason_against_length(pair, length, len(lanes), asked.max_new_tokens) for length in lengths}
     fits = [length for length, why in reasons.items() if not why]
     raced: dict[int, dict[str, list[PromptResult]]] = {length: {setting: [] for setting in settings} for length in fits}
     for length, index in tqdm([*product(raced, range(count))], desc="contexts", unit="race"):
         named = replace(asked, prompt=f"a context of {length} tokens", systems=lanes)
-        tokens = lengthened(pair, prompts, index, length)
+        tokens = lengthen_prompt(pair, prompts, index, length)
         add_results(raced[length], settings, drain(race_undisturbed(pair, named, tokens), int))
     return {
         "tokens": asked.max_new_tokens,
         "prompts": count,
         "lengths": [
-            {"context": length, "settings": [figures(name, of_name) for name, of_name in found.items()]}
+            {"context": length, "settings": [compute_figures(name, of_name) for name, of_name in found.items()]}
             for length, found in raced.items()
         ],
         "refused": [{"context": length, "why": why} for length, why in reasons.items() if why],
     }
 
 
-def figures(setting: str, raced: list[PromptResult]) -> dict:
+def compute_figures(setting: str, raced: list[PromptResult]) -> dict:
     """A setting's figures at one length. Speedups are geometric means over prompts. `disturbed` counts those with such clocks."""
     traces, plain, identical, disturbed = map(list, zip(*raced, strict=True))
     without, whole = (

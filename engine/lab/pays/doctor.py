@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from engine.lab.pays import drafter, quantised
-from engine.lab.pays.rounding import threshold
+from engine.lab.pays.rounding import rounding_threshold_of
 from engine.measure.options import load_pair_of_options
 from engine.models.pairs import PAIRS, LoadedPair
-from engine.models.text import label
+from engine.models.text import label_of
 from engine.race import encode_prompt
 from engine.record.files import MOST_BYTES, read_text_file
 from engine.record.parsing import CLOSED, Listed, Whole, build, parse
@@ -59,7 +59,7 @@ class Run:
     lane: LaneRecord | None
 
 
-def read(path: Path, letter: str, lane: int | None) -> Run:
+def read_run(path: Path, letter: str, lane: int | None) -> Run:
     """The run in a file, called by `letter` in sentences. Of a race file it is the lane of that number, the last one for None.
 
     Raises `ValueError` that names the file and what is wrong in it, and `OSError` for a file that cannot be opened.
@@ -68,7 +68,7 @@ def read(path: Path, letter: str, lane: int | None) -> Run:
     try:
         value = parse(text, MOST_BYTES)
         if isinstance(value, dict) and "lanes" in value:
-            return of_lanes(Record.from_json(text).lanes, path.name, letter, lane)
+            return run_of_lane(Record.from_json(text).lanes, path.name, letter, lane)
     except ValueError as error:
         raise ValueError(f"{path.name}: {error}") from None
     try:
@@ -82,7 +82,7 @@ def read(path: Path, letter: str, lane: int | None) -> Run:
     return Run(f"{letter} ({path.name})", found.prompt, found.tokens, None)
 
 
-def of_lanes(lanes: list[LaneRecord], file: str, letter: str, lane: int | None) -> Run:
+def run_of_lane(lanes: list[LaneRecord], file: str, letter: str, lane: int | None) -> Run:
     """The run of one lane. Raises `ValueError` when there is no such lane, and for one that a constraint bound."""
     number = len(lanes) - 1 if lane is None else lane
     if not 0 <= number < len(lanes):
@@ -95,13 +95,13 @@ def of_lanes(lanes: list[LaneRecord], file: str, letter: str, lane: int | None) 
     return Run(f"{letter} ({file}, lane {number}, {trace.system})", trace.prompt, trace.tokens, lanes[number])
 
 
-def diagnosis(pair: LoadedPair, a: Run, b: Run) -> dict:
+def diagnose_runs(pair: LoadedPair, a: Run, b: Run) -> dict:
     """The facts on two runs, as sentences and as values. Raises `ValueError` for runs that cannot be of this pair.
 
     `cause` is a key of `CAUSES`. `index` counts the tokens behind the prompt from 0; None where none differs.
     """
     for run in (a, b):
-        check(pair, run)
+        validate_run(pair, run)
     facts = [f"{run.name} has {len(run.tokens):,} tokens." for run in (a, b)]
     found: dict[str, Any] = dict.fromkeys(("index", "a", "b", "best", "margin", "threshold"))
     index = first_divergence(a.tokens, b.tokens)
@@ -117,12 +117,12 @@ def diagnosis(pair: LoadedPair, a: Run, b: Run) -> dict:
         stopped = shorter.tokens[-1] in pair.stop_ids
         facts.append(f"Run {shorter.name[0]} ends {'at a stop token' if stopped else 'without a stop token'}.")
     else:
-        cause = parting(pair, a, b, index, found, facts)
+        cause = explain_divergence(pair, a, b, index, found, facts)
     facts.append(CAUSES[cause])
     return {"cause": cause, "rounding": cause == "rounding", **found, "facts": facts}
 
 
-def check(pair: LoadedPair, run: Run) -> None:
+def validate_run(pair: LoadedPair, run: Run) -> None:
     """Raises `ValueError` when the run cannot be one of this pair."""
     trace, why = run.lane and run.lane.trace, ""
     outside = [token for token in run.tokens if not 0 <= token < pair.target.vocab]
@@ -143,7 +143,7 @@ def check(pair: LoadedPair, run: Run) -> None:
         raise ValueError(f"{run.name} {why}")
 
 
-def parting(pair: LoadedPair, a: Run, b: Run, index: int, found: dict[str, Any], facts: list[str]) -> str:
+def explain_divergence(pair: LoadedPair, a: Run, b: Run, index: int, found: dict[str, Any], facts: list[str]) -> str:
     """The cause of two different tokens at `index`. Adds the figures to `found` and the sentences to `facts`."""
     ids = encode_prompt(pair, a.prompt) + a.tokens[:index]
     session = pair.target.open(len(ids))
@@ -156,8 +156,8 @@ def parting(pair: LoadedPair, a: Run, b: Run, index: int, found: dict[str, Any],
         sampling = Sampling(traces[0].temperature, seed=traces[0].seed, device=pair.target.noise_place)
     scores = sampling.perturbed(logits, [len(ids)])[0].cpu().double() * (sampling.temperature or 1)
     (first, second), (best, other) = scores.topk(2)[0].tolist(), scores.topk(2)[1].tolist()
-    limit = threshold(pair, logits[0].float(), [trace.dtype for trace in traces])
-    names = {token: repr(label(pair.tokenizer, token)) for token in (best, other, a.tokens[index], b.tokens[index])}
+    limit = rounding_threshold_of(pair, logits[0].float(), [trace.dtype for trace in traces])
+    names = {token: repr(label_of(pair.tokenizer, token)) for token in (best, other, a.tokens[index], b.tokens[index])}
     facts += [
         f"They part at token {index + 1:,} behind the prompt: A writes {names[a.tokens[index]]}, B writes {names[b.tokens[index]]}.",
         f"The target's two best tokens there are {names[best]} and {names[other]}, {first - second:.3g} logits apart.",
@@ -166,7 +166,7 @@ def parting(pair: LoadedPair, a: Run, b: Run, index: int, found: dict[str, Any],
     for key, run in (("a", a), ("b", b)):
         token = run.tokens[index]
         below.append(first - float(scores[token]))
-        found[key] = {"token": token, "text": label(pair.tokenizer, token), "below_best": below[-1]}
+        found[key] = {"token": token, "text": label_of(pair.tokenizer, token), "below_best": below[-1]}
         facts.append(f"Token {names[token]} of {key.upper()} is {below[-1]:.3g} logits below the best.")
     found |= {"index": index, "best": [best, other], "margin": first - second, "threshold": limit}
     kinds = " and ".join(sorted({pair.dtype, *(trace.dtype for trace in traces)}))
@@ -179,7 +179,7 @@ def parting(pair: LoadedPair, a: Run, b: Run, index: int, found: dict[str, Any],
 
 
 def cause_of(setups: list[tuple[float, int, str]], near: bool) -> str:
-    """Why tokens differ. `setups` are temperature, seed and guarantee of the runs that tell; `near` says that both are near."""
+    """Why tokens differ. `setups` are temperature, seed and guarantee of the runs that state them. `near`: both are near the best."""
     noises = {(temperature, seed if temperature else 0) for temperature, seed, _ in setups}
     if len(noises) > 1:
         return "setup"
@@ -197,8 +197,8 @@ def main(options: Namespace) -> dict:
             "Give two runs, A and B, or --drafter FOLDER and --prompts FILE for a learned drafter, or "
             "--quantisation 8-bit and --prompts FILE for what the bits change of a target."
         )
-    a, b = read(options.a, "A", options.lane_a), read(options.b, "B", options.lane_b)
+    a, b = read_run(options.a, "A", options.lane_a), read_run(options.b, "B", options.lane_b)
     pair = load_pair_of_options(options)
-    found = diagnosis(pair, a, b) | {"pair": pair.title, "dtype": pair.dtype}
+    found = diagnose_runs(pair, a, b) | {"pair": pair.title, "dtype": pair.dtype}
     print("\n".join(found["facts"]))
     return found

@@ -15,8 +15,18 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from engine.lab.pays.experiments import CAUSES, Experiment, experiments, layers_needed
-from engine.lab.pays.followed import DEPTH, FREELY, LENGTHS, Followed, TargetText, View, a_round, followed, texts_of
+from engine.lab.pays.experiments import CAUSES, Experiment, layers_needed, list_experiments
+from engine.lab.pays.followed import (
+    DEPTH,
+    FREELY,
+    LENGTHS,
+    FavouriteRounds,
+    TargetText,
+    View,
+    count_tokens_by_round,
+    guess_along_texts,
+    texts_of,
+)
 from engine.measure.options import CURVE, load_pair_of_options, pair_of_options
 from engine.measure.prompts import Prompt, read_prompt_files
 from engine.models.pairs import LoadedPair
@@ -39,7 +49,7 @@ NAMED = {"steps": "one step at a time", "shifted": "shifted tokens", "vocabulary
 
 
 @dataclass(frozen=True, eq=False)
-class Tried:
+class ExperimentResult:
     """An experiment and what it gave: tokens of each round, `[R]`, and the rounds that it is judged by, bool `[R]`."""
 
     experiment: Experiment
@@ -70,14 +80,14 @@ def trained_context(folder: Path, window: int) -> int:
 
 @dataclass(frozen=True)
 class Training:
-    """What the folder of a drafter that was trained here tells: after so many `tokens` the first guess was right that often."""
+    """How the training of a drafter here ended, by its folder: after so many `tokens`, the share of first guesses that were right."""
 
     tokens: int
     right: float
 
     @classmethod
-    def of(cls, folder: Path) -> "Training | None":
-        """By the last line of the folder's curve; None without one, and for one that says nothing of it."""
+    def read_training(cls, folder: Path) -> "Training | None":
+        """Reads the last line of the folder's curve. None without a curve, and where that line lacks the figures."""
         try:
             lines = (folder / CURVE).read_text(encoding="utf-8").strip().splitlines()
             last = json.loads(lines[-1])
@@ -86,53 +96,57 @@ class Training:
             return None
 
 
-def examined(pair: LoadedPair, net: Net, texts: list[TargetText], trained: int) -> tuple[Followed, list[Tried]]:
+def examine_drafter(
+    pair: LoadedPair, net: Net, texts: list[TargetText], trained: int
+) -> tuple[FavouriteRounds, list[ExperimentResult]]:
     """The drafter as it is, and every experiment. The last one is no repair: it shows features of other places."""
-    plain, tried = followed(pair, net, texts), []
+    plain, tried = guess_along_texts(pair, net, texts), []
     mixed = Experiment("target", "features of other places", net, View(mixed=True))
-    for experiment in tqdm([*experiments(pair, net, trained, int(plain.contexts.max())), mixed], desc="experiments"):
+    for experiment in tqdm(
+        [*list_experiments(pair, net, trained, int(plain.contexts.max())), mixed], desc="experiments"
+    ):
         drafts = experiment.net is not net or experiment.view != View()
-        seen = followed(pair, experiment.net, texts, experiment.view) if drafts else plain
-        tokens = a_round(seen.right(experiment.late, experiment.renamed))
-        tried.append(Tried(experiment, tokens, plain.contexts > experiment.behind))
+        seen = guess_along_texts(pair, experiment.net, texts, experiment.view) if drafts else plain
+        tokens = count_tokens_by_round(seen.match_favourites(experiment.late, experiment.renamed))
+        tried.append(ExperimentResult(experiment, tokens, plain.contexts > experiment.behind))
     return plain, tried
 
 
-def clearly(gains: np.ndarray, texts: np.ndarray) -> bool:
+def is_clear_gain(gains: np.ndarray, texts: np.ndarray) -> bool:
     """Whether the mean gain `[R]` is above 0 by `CLEAR` standard errors. Rounds of one text count as one."""
     means = np.array([gains[texts == text].mean() for text in np.unique(texts)])
     return len(means) > 1 and means.mean() > CLEAR * means.std(ddof=1) / math.sqrt(len(means))
 
 
-def best_repair(plain: Followed, tried: list[Tried]) -> Tried | None:
-    """What raises the tokens of all rounds most, of the causes that an experiment clearly speaks for; None where none does."""
-    now = a_round(plain.right())
+def best_repair(plain: FavouriteRounds, tried: list[ExperimentResult]) -> ExperimentResult | None:
+    """The experiment that raises the tokens of all rounds most, of those with a clear gain; None where none has one."""
+    now = count_tokens_by_round(plain.match_favourites())
     helping = [each for each in tried if each.tokens[each.where].mean() >= (1 + LEAST) * now[each.where].mean()]
-    clear = [each for each in helping if clearly((each.tokens - now)[each.where], plain.texts[each.where])]
+    clear = [each for each in helping if is_clear_gain((each.tokens - now)[each.where], plain.texts[each.where])]
     causes = {each.experiment.cause for each in clear}
     able = [each for each in helping if each.experiment.cause in causes]
     return max(able, key=lambda each: float(((each.tokens - now) * each.where).mean()), default=None)
 
 
-def verdict(
+def judge_drafter(
     net: Net,
     texts: list[TargetText],
-    plain: Followed,
-    tried: list[Tried],
+    plain: FavouriteRounds,
+    tried: list[ExperimentResult],
     trained: int,
     training: Training | None = None,
 ) -> tuple[str, str]:
     """The cause, a key of `CAUSES` or `HEALTHY`, and why."""
-    now, mixed, repairs = a_round(plain.right()), tried[-1].tokens, tried[:-1]
+    now, mixed, repairs = count_tokens_by_round(plain.match_favourites()), tried[-1].tokens, tried[:-1]
     if best := best_repair(plain, repairs):
         experiment, before, would = best.experiment, now[best.where].mean(), best.tokens[best.where].mean()
         behind = f" behind contexts of more than {experiment.behind:,} tokens" if experiment.behind else ""
         gives = f"the drafter would give {would:.2f} tokens a round{behind}, now {before:.2f}."
         return experiment.cause, f"with {experiment.repair} {gives}"
     causes = ", ".join(dict.fromkeys(NAMED.get(each.experiment.cause, each.experiment.cause) for each in repairs))
-    few = now.mean() - 1 < FEW and not clearly(now - mixed, plain.texts)
-    if few or clearly(mixed - 1 - (1 - USELESS) * (now - 1), plain.texts):
-        first = float(plain.right()[:, 0].mean())
+    few = now.mean() - 1 < FEW and not is_clear_gain(now - mixed, plain.texts)
+    if few or is_clear_gain(mixed - 1 - (1 - USELESS) * (now - 1), plain.texts):
+        first = float(plain.match_favourites()[:, 0].mean())
         if training and training.right <= KNOWN * max(first, LEAST):
             return "hardly", (
                 f"its first guess is right {100 * first:.0f} % of the time here, and was {100 * training.right:.0f} % of the time when "
@@ -148,14 +162,14 @@ def verdict(
         )
     bound = trained or SHORT
     long = plain.contexts > bound
-    if falls(now, ~long, long, plain.texts):
+    if is_clear_loss(now, ~long, long, plain.texts):
         return "context", (
             f"it gives {now[~long].mean():.2f} tokens a round behind up to {bound:,} tokens and {now[long].mean():.2f} behind more, "
             f"and no window clearly raises that; {causes} were tried too."
         )
     free = np.array([texts[number].group == FREELY for number in plain.texts])
-    lacking = lacking_of(net, texts)
-    if free.any() and (lacking > MISSING or falls(now, free, ~free & ~long, plain.texts)):
+    lacking = missing_share_of(net, texts)
+    if free.any() and (lacking > MISSING or is_clear_loss(now, free, ~free & ~long, plain.texts)):
         lacks = f", and its vocabulary lacks {100 * lacking:.0f} % of these texts' tokens" if lacking > MISSING else ""
         return "text", (
             f"it gives {now[~free].mean():.2f} tokens a round there and {now[free].mean():.2f} in the target's free writing{lacks}; "
@@ -165,7 +179,7 @@ def verdict(
     return HEALTHY, f"no experiment clearly raises that: {causes}, another target and other text were tried."
 
 
-def falls(now: np.ndarray, here: np.ndarray, there: np.ndarray, texts: np.ndarray) -> bool:
+def is_clear_loss(now: np.ndarray, here: np.ndarray, there: np.ndarray, texts: np.ndarray) -> bool:
     """Whether rounds `there` give clearly less than those `here`, both bool `[R]`, by `LOST` of the right guesses at least."""
     means = [[now[part & (texts == text)].mean() for text in np.unique(texts[part])] for part in (here, there)]
     if min(map(len, means)) < 2:
@@ -175,7 +189,7 @@ def falls(now: np.ndarray, here: np.ndarray, there: np.ndarray, texts: np.ndarra
     return gap > CLEAR * error and gap > LOST * float(np.mean(means[0]) - 1)
 
 
-def lacking_of(net: Net, texts: list[TargetText]) -> float:
+def missing_share_of(net: Net, texts: list[TargetText]) -> float:
     """Share of the tokens behind prompts that the drafter's own vocabulary lacks, 0 where it has the target's."""
     vocabulary = getattr(net, "vocabulary", None)
     if vocabulary is None:
@@ -184,9 +198,9 @@ def lacking_of(net: Net, texts: list[TargetText]) -> float:
     return float(np.mean(~np.isin(written, vocabulary.cpu().numpy())))
 
 
-def by_depth(plain: Followed) -> Iterator[dict]:
+def acceptance_by_depth(plain: FavouriteRounds) -> Iterator[dict]:
     """For each depth how often it was reached by right guesses, and how often the guess there was right too."""
-    right = plain.right()
+    right = plain.match_favourites()
     reached = np.ones(len(right), dtype=bool)
     for depth in range(DEPTH):
         reached = reached & (plain.favourites[:, depth] >= 0)
@@ -196,10 +210,10 @@ def by_depth(plain: Followed) -> Iterator[dict]:
         reached = reached & right[:, depth]
 
 
-def by_context(plain: Followed, trained: int) -> list[dict]:
+def tokens_by_context(plain: FavouriteRounds, trained: int) -> list[dict]:
     """Tokens a round by the length of the context, in tokens from `least` to `most`, None for the last; `trained` is a bound."""
     bounds = sorted({0, 64, 128, *LENGTHS, trained})
-    now, found = a_round(plain.right()), []
+    now, found = count_tokens_by_round(plain.match_favourites()), []
     for least, most in zip(bounds, [*bounds[1:], None], strict=True):
         inside = (plain.contexts > least) & (plain.contexts <= (most or math.inf))
         if inside.any():
@@ -209,16 +223,19 @@ def by_context(plain: Followed, trained: int) -> list[dict]:
     return found
 
 
-def by_group(plain: Followed, texts: list[TargetText]) -> list[dict]:
+def tokens_by_group(plain: FavouriteRounds, texts: list[TargetText]) -> list[dict]:
     """Tokens a round by the kind of text."""
-    now, groups = a_round(plain.right()), np.array([texts[number].group for number in plain.texts])
+    now, groups = (
+        count_tokens_by_round(plain.match_favourites()),
+        np.array([texts[number].group for number in plain.texts]),
+    )
     return [
         {"group": group, "rounds": int((groups == group).sum()), "tokens_a_round": float(now[groups == group].mean())}
         for group in dict.fromkeys(groups.tolist())
     ]
 
 
-def diagnosis(
+def diagnose_drafter(
     pair: LoadedPair, net: Net, prompts: list[Prompt], trained: int, training: Training | None = None
 ) -> dict[str, Any]:
     """All figures of a drafter on the prompts, with the `cause` and the `sentence`. `trained` is as in `texts_of`."""
@@ -227,9 +244,9 @@ def diagnosis(
         raise ValueError(
             f"The target writes fewer than {DEPTH + 2} tokens behind every prompt, so nothing can be guessed."
         )
-    plain, tried = examined(pair, net, texts, trained)
-    now = a_round(plain.right())
-    cause, why = verdict(net, texts, plain, tried, trained, training)
+    plain, tried = examine_drafter(pair, net, texts, trained)
+    now = count_tokens_by_round(plain.match_favourites())
+    cause, why = judge_drafter(net, texts, plain, tried, trained, training)
     sentence = f"The drafter gives {now.mean():.2f} tokens a round, and {why}"
     if cause != HEALTHY:
         sentence = f"The likeliest cause is that {CAUSES[cause]}: {why}"
@@ -241,9 +258,9 @@ def diagnosis(
         "rounds": len(plain.contexts),
         "tokens_a_round": float(now.mean()),
         "trained_context": trained,
-        "by_depth": list(by_depth(plain)),
-        "by_context": by_context(plain, trained),
-        "by_group": by_group(plain, texts),
+        "by_depth": list(acceptance_by_depth(plain)),
+        "by_context": tokens_by_context(plain, trained),
+        "by_group": tokens_by_group(plain, texts),
         "experiments": [
             {
                 "cause": each.experiment.cause,
@@ -259,7 +276,7 @@ def diagnosis(
     }
 
 
-def table(found: dict[str, Any]) -> str:
+def format_table(found: dict[str, Any]) -> str:
     """The figures in a few lines, for people."""
     lines = [
         f"{found['drafter']} for the target of the {found['pair']}, in {found['rounds']:,} rounds along {found['texts']} of its texts",
@@ -291,6 +308,6 @@ def main(options: Namespace) -> dict[str, Any]:
             f"{folder.name} is an assistant of Gemma 4, which reads the target's cache, and the doctor shows a drafter hidden states. "
             "Measure it with `python -m engine bench --target FOLDER --drafter FOLDER --systems mtp`."
         )
-    found = diagnosis(pair, net, prompts, trained_context(folder, pair.context), Training.of(folder))
-    print(table(found))
+    found = diagnose_drafter(pair, net, prompts, trained_context(folder, pair.context), Training.read_training(folder))
+    print(format_table(found))
     return found

@@ -55,17 +55,17 @@ class Experiment:
     behind: int = 0
 
 
-def experiments(pair: LoadedPair, net: Net, trained: int, longest: int) -> Iterator[Experiment]:
+def list_experiments(pair: LoadedPair, net: Net, trained: int, longest: int) -> Iterator[Experiment]:
     """What can be tried with this net. The `longest` context and the `trained` one, 0 where nobody says it, are in tokens."""
-    yield from of_layers(net, pair.target.config.num_hidden_layers)
+    yield from experiments_of_layers(net, pair.target.config.num_hidden_layers)
     yield Experiment("shifted", "the features of the token before", net, View(lag=1))
     yield Experiment("shifted", "the features of the token itself", net, View(lag=-1))
     yield Experiment("shifted", "every guess taken for one place later", net, late=1)
     yield Experiment("shifted", "every guess taken for one place earlier", net, late=-1)
-    yield from of_tables(pair, net)
-    yield from of_vocabulary(net)
-    yield from of_rope(pair, net)
-    yield from of_blocks(net)
+    yield from experiments_of_tables(pair, net)
+    yield from experiments_of_vocabulary(net)
+    yield from experiments_of_rope(pair, net)
+    yield from experiments_of_blocks(net)
     for window in WINDOWS:
         # Within its training a drafter needs what a window hides, and little more than a window hides little
         behind = max(2 * window, trained)
@@ -74,8 +74,8 @@ def experiments(pair: LoadedPair, net: Net, trained: int, longest: int) -> Itera
             yield Experiment("context", repair, net, View(window=window), behind=behind)
 
 
-def of_layers(net: Net, layers: int) -> Iterator[Experiment]:
-    """The neighbours of the layers that are read, and the layers that are usually read."""
+def experiments_of_layers(net: Net, layers: int) -> Iterator[Experiment]:
+    """Experiments with the layers beside those that the net reads, and with the layers that are usually read."""
     read = layers_read(net, layers)
     if net.config.kind == "medusa":
         return  # it reads what the target's head reads
@@ -88,26 +88,26 @@ def of_layers(net: Net, layers: int) -> Iterator[Experiment]:
 
 def layers_needed(net: Net, layers: int) -> tuple[int, ...]:
     """The layers, in ascending order, whose outputs some experiment shows the net, of a target with so many."""
-    tried = [each.view.layers for each in of_layers(net, layers)]
+    tried = [each.view.layers for each in experiments_of_layers(net, layers)]
     return tuple(sorted({layer for group in (layers_read(net, layers), *tried) for layer in group}))
 
 
-def of_tables(pair: LoadedPair, net: Net) -> Iterator[Experiment]:
+def experiments_of_tables(pair: LoadedPair, net: Net) -> Iterator[Experiment]:
     """The target's own embedding and head, where the net has others of that width."""
     model = pair.target.model
     embedding, head = model.get_input_embeddings().weight, model.get_output_embeddings().weight.float()
     if embedding.shape == net.embedding.shape and not torch.equal(net.embedding.float(), embedding.float()):
-        yield Experiment("embedding", "the target's embedding", altered(net, embedding=embedding.float()))
+        yield Experiment("embedding", "the target's embedding", copy_with_changes(net, embedding=embedding.float()))
     if head.shape[1] != net.config.hidden or not isinstance(net, Eagle | SpecBlock | DFlash):
         return
     rows = head if isinstance(net, SpecBlock) else head[net.vocabulary]
     if not isinstance(net, DFlash):
-        yield Experiment("head", "the target's head", altered(net, unembed=rows))
+        yield Experiment("head", "the target's head", copy_with_changes(net, unembed=rows))
     elif not torch.equal(net.head.float(), rows):
-        yield Experiment("head", "the target's head", altered(net, head=rows))
+        yield Experiment("head", "the target's head", copy_with_changes(net, head=rows))
 
 
-def of_vocabulary(net: Net) -> Iterator[Experiment]:
+def experiments_of_vocabulary(net: Net) -> Iterator[Experiment]:
     """Other readings of the map from the drafter's tokens to the target's, where there is one."""
     vocabulary = getattr(net, "vocabulary", None)
     if vocabulary is None or len(vocabulary) == net.config.vocab:
@@ -128,7 +128,7 @@ def of_vocabulary(net: Net) -> Iterator[Experiment]:
             yield Experiment("vocabulary", repair, net, renamed=lambda guessed, reading=reading: reading[own[guessed]])
 
 
-def of_rope(pair: LoadedPair, net: Net) -> Iterator[Experiment]:
+def experiments_of_rope(pair: LoadedPair, net: Net) -> Iterator[Experiment]:
     """Other bases of the rotary embedding, and the target's own settings."""
     rotary = getattr(net, "rotary", None)
     if rotary is None:
@@ -141,25 +141,25 @@ def of_rope(pair: LoadedPair, net: Net) -> Iterator[Experiment]:
     for repair, other in tried.items():
         same = torch.allclose(other.inverse.to(inverse.device)[: len(inverse)], inverse, rtol=1e-4)
         if not same or other.scaling != rotary.scaling:
-            yield Experiment("rope", repair, altered(net, rotary=other.to(inverse.device)))
+            yield Experiment("rope", repair, copy_with_changes(net, rotary=other.to(inverse.device)))
 
 
-def of_blocks(net: Net) -> Iterator[Experiment]:
+def experiments_of_blocks(net: Net) -> Iterator[Experiment]:
     """A block that guesses from the anchor's own slot, or does not; and all depths at once."""
     if isinstance(net, DFlash) and net.config.kind == "dflash":
-        other = altered(net, sizes=replace(net.sizes, from_anchor=not net.sizes.from_anchor))
+        other = copy_with_changes(net, sizes=replace(net.sizes, from_anchor=not net.sizes.from_anchor))
         where = "from the anchor's own slot on" if other.sizes.from_anchor else "from the slot behind the anchor on"
         yield Experiment("anchors", f"guesses {where}", other)
     if net.config.depth > 1 or not isinstance(net, DFlash | Parallel):
         return
     if isinstance(net, DFlash):
-        other = altered(net, sizes=replace(net.sizes, block=AT_ONCE + net.sizes.silent))
+        other = copy_with_changes(net, sizes=replace(net.sizes, block=AT_ONCE + net.sizes.silent))
     else:
-        other = altered(net, config=replace(net.config, depth=AT_ONCE))
+        other = copy_with_changes(net, config=replace(net.config, depth=AT_ONCE))
     yield Experiment("steps", f"{AT_ONCE} depths from one forward", other)
 
 
-def altered(net: Net, **changed: object) -> Net:
+def copy_with_changes(net: Net, **changed: object) -> Net:
     """The net with other values of these attributes. All its other weights are the net's own, not copies."""
     other = copy.copy(net)
     for name in ("_modules", "_parameters", "_buffers"):

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 
 from engine.drafters import DRAFTERS
-from engine.forward.layer_ops import normalised
+from engine.forward.layer_ops import normalise_features
 from engine.forward.session import tapped_layers
-from engine.lab.pays.context import lengthened
+from engine.lab.pays.context import lengthen_prompt
 from engine.measure.prompts import Prompt
 from engine.measure.ways import decode_plainly
 from engine.models.pairs import LoadedPair
@@ -56,7 +56,7 @@ class View:
 
 
 @dataclass(frozen=True, eq=False)
-class Followed:
+class FavouriteRounds:
     """Rounds along texts: `favourites [R, DEPTH]` of the drafter, -1 for no guess, and the text's own `tokens [R, DEPTH + 2]`.
 
     Column d + 1 of the tokens is what stood at depth d, and column 0 is the root. `contexts [R]` are the tokens up to the root, and
@@ -68,7 +68,7 @@ class Followed:
     contexts: np.ndarray
     texts: np.ndarray
 
-    def right(self, late: int = 0, renamed: Callable[[np.ndarray], np.ndarray] | None = None) -> np.ndarray:
+    def match_favourites(self, late: int = 0, renamed: Callable[[np.ndarray], np.ndarray] | None = None) -> np.ndarray:
         """bool `[R, DEPTH]`: whether a favourite, `renamed`, is the token at its depth, or the one later (1) or earlier (-1)."""
         guessed = self.favourites
         if renamed is not None:
@@ -76,7 +76,7 @@ class Followed:
         return guessed == self.tokens[:, 1 + late : 1 + late + DEPTH]
 
 
-def a_round(right: np.ndarray) -> np.ndarray:
+def count_tokens_by_round(right: np.ndarray) -> np.ndarray:
     """Tokens of each round, float `[R]`: favourites that are right in a row, and the target's own token."""
     return 1.0 + right.cumprod(1).sum(1)
 
@@ -91,11 +91,11 @@ def texts_of(pair: LoadedPair, prompts: list[Prompt], trained: int, layers: tupl
     begun = [(encode_prompt(pair, prompt.text), prompt.group or "prompts") for prompt in chosen]
     for length in lengths_for(pair, trained):
         for index, prompt in enumerate(chosen[:LONG]):
-            begun.append((lengthened(pair, texts, index, length), prompt.group or "prompts"))
+            begun.append((lengthen_prompt(pair, texts, index, length), prompt.group or "prompts"))
     first = begun[0][0][:1]
     for seed in range(1, FREE + 1):
         begun.append((first + decode_plainly(pair, first, OPENING, Sampling(1.0, seed=seed)), FREELY))
-    found = [written(pair, ids, group, layers) for ids, group in begun]
+    found = [write_text(pair, ids, group, layers) for ids, group in begun]
     return [text for text in found if len(text.ids) - text.start > DEPTH + 1]
 
 
@@ -107,7 +107,7 @@ def lengths_for(pair: LoadedPair, trained: int) -> list[int]:
     return sorted({length for length in lengths if length + TOKENS < pair.context})
 
 
-def written(pair: LoadedPair, ids: list[int], group: str, layers: tuple[int, ...]) -> TargetText:
+def write_text(pair: LoadedPair, ids: list[int], group: str, layers: tuple[int, ...]) -> TargetText:
     """The text that plain decoding writes greedily behind `ids`, as the target sees it."""
     text = ids + decode_plainly(pair, ids, TOKENS, Sampling())
     hidden = pair.target.open(len(text), layers).prefill(text)[1]
@@ -125,7 +125,7 @@ def features_for(net: Net, text: TargetText, layers: tuple[int, ...], view: View
     """The features `[N, layers + 1, H]` of all of the text's tokens as the net reads them of these layers."""
     features = text.hidden[:, [text.layers.index(layer) for layer in layers] + [-1]]
     if not isinstance(getattr(net, "reads", True), tuple):
-        features = normalised(features)
+        features = normalise_features(features)
     if view.mixed:
         features = features.flip(0)
     places = (torch.arange(len(features), device=features.device) - view.lag).clamp(0, len(features) - 1)
@@ -133,7 +133,7 @@ def features_for(net: Net, text: TargetText, layers: tuple[int, ...], view: View
 
 
 @torch.inference_mode()
-def followed(pair: LoadedPair, net: Net, texts: list[TargetText], view: View = View()) -> Followed:
+def guess_along_texts(pair: LoadedPair, net: Net, texts: list[TargetText], view: View = View()) -> FavouriteRounds:
     """The net's favourites along the texts, shown by the view."""
     alone, rows = replace(pair, learned={net.config.kind: net}), []
     layers = view.layers or layers_read(net, pair.target.config.num_hidden_layers)
@@ -152,4 +152,4 @@ def followed(pair: LoadedPair, net: Net, texts: list[TargetText], view: View = V
             rows.append((favourites, text.ids[root : root + DEPTH + 2], root + 1, number))
             behind = features[root : root + len(tree)]
             drafter.commit(tree, list(range(1, STRIDE)), text.ids[root + STRIDE], behind)
-    return Followed(*(np.array(column) for column in zip(*rows, strict=True)))
+    return FavouriteRounds(*(np.array(column) for column in zip(*rows, strict=True)))

@@ -33,7 +33,7 @@ def log_probabilities(pair: LoadedPair, piece: list[int]) -> Tensor:
     return logits[:-1].float().log_softmax(-1).cpu()
 
 
-def compare(plain: LoadedPair, kept: LoadedPair, pieces: list[list[int]]) -> dict[str, float]:
+def compare_laws(plain: LoadedPair, kept: LoadedPair, pieces: list[list[int]]) -> dict[str, float]:
     """KL(plain | kept) in nats, the share of likeliest tokens that change, and both losses in nats: means over all tokens."""
     tokens, totals = sum(len(piece) - 1 for piece in pieces), torch.zeros(4, dtype=torch.double)
     for piece in pieces:
@@ -49,7 +49,7 @@ def main(options: Namespace) -> dict:
     prompts, pair, plainly = read_prompt_files(options.prompts), pair_of_options(options), copy(options)
     plainly.quantisation = "none"
     kept, plain = load_pair_of_options(options, pair), load_pair_of_options(plainly, pair)
-    found = compare(plain, kept, pieces_of(kept, [prompt.text for prompt in prompts]))
+    found = compare_laws(plain, kept, pieces_of(kept, [prompt.text for prompt in prompts]))
     print(
         f"{kept.dtype} changes {found['changed']:.1%} of the target's favourites: KL {found['kl']:.4f} nats, "
         f"loss {found['loss']:.4f} -> {found['kept_loss']:.4f} nats, over {found['tokens']:,} tokens."

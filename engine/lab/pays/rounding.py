@@ -23,7 +23,7 @@ MEETING = 4  # two logits in each of two runs
 WHILE_QUANTISED = "bf16"
 
 
-def threshold(pair: LoadedPair, logits: torch.Tensor, dtypes: list[str]) -> float:
+def rounding_threshold_of(pair: LoadedPair, logits: torch.Tensor, dtypes: list[str]) -> float:
     """The largest difference of two `logits [V]` that rounding may turn around, in the coarsest of `dtypes` and the pair's own type."""
     kinds = [DTYPES[WHILE_QUANTISED if name in QUANTISATIONS else name] for name in dtypes]
     config = pair.target.config

@@ -30,7 +30,7 @@ from engine.measure.verdict import (
     geometric_mean,
     judge_system,
 )
-from engine.models.loading import checked_device, hardware_name, load_tokenizer_and_config
+from engine.models.loading import hardware_name, load_tokenizer_and_config, validate_device
 from engine.models.pairs import PAIRS
 from engine.race import Settings
 from engine.record.trace import FAILED
@@ -48,7 +48,7 @@ YARDSTICK = "small"  # the pair whose tokenizer counts where two servers disagre
 
 @dataclass(frozen=True)
 class Arm:
-    """A server as it is asked: `asked` goes into every request beside the text and its length."""
+    """A server. The fields `asked` go into every request beside the text and its length."""
 
     server: Server
     about: ServerFacts
@@ -63,7 +63,7 @@ class Arm:
 
 @dataclass(frozen=True)
 class Wave:
-    """What streams that were sent at once brought back: texts, and the tokens of each.
+    """The answers to streams that were sent at once: texts, and the tokens of each.
 
     `guesses` is None where the server tells nothing of them, or what cannot be, which `doubt` says then.
     """
@@ -79,7 +79,7 @@ class Wave:
         return sum(self.counts)
 
 
-def arm(address: str, model: str, guessing: bool) -> Arm:
+def build_arm(address: str, model: str, guessing: bool) -> Arm:
     about = telling.identify_server(server := Server(telling.complete_address(address), model))
     asked = {"stream_options": {"include_usage": True}} | telling.ASKED.get(about.engine, {})
     return Arm(Server(server.address, about.model), about, asked, guessing)
@@ -87,7 +87,7 @@ def arm(address: str, model: str, guessing: bool) -> Arm:
 
 def arms_of(address: str, plain: str | None, model: str) -> tuple[Arm, Arm]:
     """Plain decoding's arm and the guessing one. Raises `ValueError` where there is no way to have both."""
-    guessing = arm(address, model, True)
+    guessing = build_arm(address, model, True)
     if plain is None:
         if (switch := telling.settings_without_guesses(guessing.about)) is None:
             raise ValueError(
@@ -98,7 +98,7 @@ def arms_of(address: str, plain: str | None, model: str) -> tuple[Arm, Arm]:
     if telling.complete_address(plain).rstrip("/") == guessing.server.address.rstrip("/"):
         label = Server(guessing.server.address, model).label
         raise ValueError(f"--server and --plain are the same address, {label}. Name two servers.")
-    return arm(plain, model, False), guessing
+    return build_arm(plain, model, False), guessing
 
 
 def waves_of(prompts: int, size: int) -> list[list[int]]:
@@ -106,7 +106,7 @@ def waves_of(prompts: int, size: int) -> list[list[int]]:
     return [list(range(at * size, (at + 1) * size)) for at in range(max(FEWEST, math.ceil(prompts / size)))]
 
 
-def send(arm: Arm, streams: list[int], prompts: list[str], asked: Settings, tokens: int, chat: bool) -> Wave:
+def send_wave(arm: Arm, streams: list[int], prompts: list[str], asked: Settings, tokens: int, chat: bool) -> Wave:
     """One wave. Raises `ValueError` with the server's own sentence where an answer fails, and where its tokens are not told."""
     answers = []
     for stream in streams:
@@ -141,34 +141,36 @@ def send(arm: Arm, streams: list[int], prompts: list[str], asked: Settings, toke
         and before is not None
         and (after := telling.read_vllm_counters(arm.server)) is not None
     ):
-        found = after.since(before)
+        found = after.change_since(before)
     return Wave(texts, told, max(ended) - min(answer.begun for answer in answers), found, doubt)
 
 
-def measured(arms: tuple[Arm, Arm], prompts: list[str], sizes: list[int], asked: Settings, chat: bool) -> list[dict]:
+def measure_sizes(
+    arms: tuple[Arm, Arm], prompts: list[str], sizes: list[int], asked: Settings, chat: bool
+) -> list[dict]:
     """The figures of every size. Raises `ValueError` as soon as the comparison makes no sense."""
     points, waves = [], {size: waves_of(len(prompts), size) for size in sizes}
-    scored = asked.temperature > 0 and likelihood(arms[0], prompts[0], prompts[0], chat) is not None
+    scored = asked.temperature > 0 and measure_likelihood(arms[0], prompts[0], prompts[0], chat) is not None
     if asked.temperature and not scored:
         greedy = replace(asked, temperature=0.0)
         streams = list(range(min(len(prompts), SCORED)))
-        plain, mine = ([send(each, streams, prompts, greedy, asked.max_new_tokens, chat)] for each in arms)
+        plain, mine = ([send_wave(each, streams, prompts, greedy, asked.max_new_tokens, chat)] for each in arms)
         refuse_senseless(arms, plain, mine, greedy)
     with tqdm(total=sum(2 + 2 * len(each) for each in waves.values()), desc="waves", unit="wave") as bar:
         for size in sizes:
             for each in arms:
-                send(each, waves[size][0], prompts, asked, min(WARM_UP_TOKENS, asked.max_new_tokens), chat)
+                send_wave(each, waves[size][0], prompts, asked, min(WARM_UP_TOKENS, asked.max_new_tokens), chat)
                 bar.update()
             found: dict[bool, list[Wave]] = {False: [], True: []}
             for turn, streams in enumerate(waves[size]):
                 for each in arms if turn % 2 == 0 else arms[::-1]:
-                    found[each.guessing].append(send(each, streams, prompts, asked, asked.max_new_tokens, chat))
+                    found[each.guessing].append(send_wave(each, streams, prompts, asked, asked.max_new_tokens, chat))
                     bar.update()
             refuse_senseless(arms, found[False], found[True], asked)
             if scored:
                 given = [prompts[stream % len(prompts)] for streams in waves[size] for stream in streams]
                 refuse_unlikely(arms, given, found[False], found[True], chat)
-            points.append(point(size, found[False], found[True], asked))
+            points.append(build_point(size, found[False], found[True], asked))
     return points
 
 
@@ -182,14 +184,14 @@ def refuse_senseless(arms: tuple[Arm, Arm], plain: list[Wave], mine: list[Wave],
         )
     if all(wave.guesses is not None and not wave.guesses.drafted for wave in mine):
         raise ValueError(f"{guessing.label} drafted nothing for these prompts. Was it started with a drafter?")
-    if not asked.temperature and not any(equal := same(plain, mine)):
+    if not asked.temperature and not any(equal := compare_texts(plain, mine)):
         raise ValueError(
             f"Of {len(equal)} texts at temperature 0 none is the same with and without guesses. "
             "Do both servers run the same model with the same settings?"
         )
 
 
-def likelihood(plain: Arm, prompt: str, text: str, chat: bool) -> float | None:
+def measure_likelihood(plain: Arm, prompt: str, text: str, chat: bool) -> float | None:
     """How likely the plain server finds the text behind the prompt, in nats a token; None where it does not tell.
 
     A chat's template is not known, so that its prompt stands above the answer as it is: this compares texts of one prompt alone.
@@ -203,7 +205,7 @@ def refuse_unlikely(arms: tuple[Arm, Arm], prompts: list[str], plain: list[Wave]
     for waves in (plain, mine):
         texts = [text for wave in waves for text in wave.texts]
         both = zip(prompts[:SCORED], texts[:SCORED], strict=True)
-        told = [likelihood(arms[0], prompt, text, chat) for prompt, text in both if text]
+        told = [measure_likelihood(arms[0], prompt, text, chat) for prompt, text in both if text]
         known = [each for each in told if each is not None]
         if not known:
             return
@@ -215,21 +217,21 @@ def refuse_unlikely(arms: tuple[Arm, Arm], prompts: list[str], plain: list[Wave]
         )
 
 
-def same(plain: list[Wave], mine: list[Wave]) -> list[bool]:
+def compare_texts(plain: list[Wave], mine: list[Wave]) -> list[bool]:
     """Whether each text is equal in both arms."""
-    return [one == other for one, _, other, _ in side_by_side(plain, mine)]
+    return [one == other for one, _, other, _ in pair_texts(plain, mine)]
 
 
-def side_by_side(plain: list[Wave], mine: list[Wave]) -> list[tuple[str, int, str, int]]:
+def pair_texts(plain: list[Wave], mine: list[Wave]) -> list[tuple[str, int, str, int]]:
     """Each text with its count of tokens in both arms."""
     both = zip(plain, mine, strict=True)
     found = [zip(one.texts, one.counts, other.texts, other.counts, strict=True) for one, other in both]
     return [each for wave in found for each in wave]
 
 
-def counted_alike(plain: list[Wave], mine: list[Wave]) -> tuple[list[Wave], list[Wave], str]:
-    """The waves with counts by which equal texts have equally many tokens, and the arm of `ARMS` that miscounts, "" where none does."""
-    other = [(text, one, more) for text, one, also, more in side_by_side(plain, mine) if text == also and one != more]
+def align_wave_counts(plain: list[Wave], mine: list[Wave]) -> tuple[list[Wave], list[Wave], str]:
+    """The waves, counted so that equal texts have equally many tokens, and the arm of `ARMS` that miscounts, "" for none."""
+    other = [(text, one, more) for text, one, also, more in pair_texts(plain, mine) if text == also and one != more]
     if not other:
         return plain, mine, ""
     tokenizer, _ = load_tokenizer_and_config(PAIRS[YARDSTICK].target_checkpoint)
@@ -244,11 +246,11 @@ def counted_alike(plain: list[Wave], mine: list[Wave]) -> tuple[list[Wave], list
     return recounted, also, ARMS[far.index(max(far))]
 
 
-def point(size: int, plain: list[Wave], mine: list[Wave], asked: Settings) -> dict:
+def build_point(size: int, plain: list[Wave], mine: list[Wave], asked: Settings) -> dict:
     """The figures of one size. `identical` is None above temperature 0, where a server's texts need not be equal."""
-    plain, mine, miscounts = counted_alike(plain, mine)
+    plain, mine, miscounts = align_wave_counts(plain, mine)
     base, own = ([wave.seconds / wave.tokens for wave in waves] for waves in (plain, mine))
-    speedups, equal = compute_ratios(base, own), same(plain, mine)
+    speedups, equal = compute_ratios(base, own), compare_texts(plain, mine)
     found = {
         "speedup": geometric_mean(speedups),
         "interval": confidence_interval(speedups, draw_resamples(len(speedups), asked.seed)),
@@ -271,7 +273,7 @@ def point(size: int, plain: list[Wave], mine: list[Wave], asked: Settings) -> di
     }
 
 
-def row(
+def build_row(
     arms: tuple[Arm, Arm], machine: str | None, prompts: int, asked: Settings, chat: bool, points: list[dict]
 ) -> dict:
     """What can be shared: no address, no path of a disk, no prompt and no text. `machine` is what a person says of it."""
@@ -279,7 +281,7 @@ def row(
     near = all(telling.is_this_machine(each.server) for each in arms)  # else this machine cannot know
     return {
         "row": VERSION,
-        "machine": machine or (hardware_name(checked_device(None)) if near else "not told"),
+        "machine": machine or (hardware_name(validate_device(None)) if near else "not told"),
         **guessing,
         "plain": plain | {"same_server": arms[0].server == arms[1].server},
         "temperature": asked.temperature,

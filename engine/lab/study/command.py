@@ -14,8 +14,8 @@ from typing import NamedTuple
 from tqdm import tqdm
 
 from engine.lab.study.claims import CLAIMS, DRAFT_FORWARD, Beside, Claim
-from engine.lab.study.counts import Counting, Counts, added
-from engine.lab.study.tables import EQUAL_DRAFTS, TEMPERATURES, cases, made
+from engine.lab.study.counts import CountCache, Counts, sum_counts
+from engine.lab.study.tables import EQUAL_DRAFTS, TEMPERATURES, build_tables, list_cases
 from engine.measure.options import first_prompts, load_pair_of_options
 from engine.measure.racing import reason_against
 from engine.measure.verdict import confidence_interval, draw_resamples, geometric_mean
@@ -24,7 +24,7 @@ from engine.race import BASELINE, Settings
 from engine.systems import find
 
 ROWS = tuple(dict.fromkeys(claim.row for claim in CLAIMS))
-TABLES = (*cases(), EQUAL_DRAFTS)
+TABLES = (*list_cases(), EQUAL_DRAFTS)
 HEAD = ("claim", "source", "counted", "verdict", "why")
 CONFIRMED, NOT_CONFIRMED, NOT_TESTABLE = "confirmed", "not confirmed", "not testable at this size"
 
@@ -44,7 +44,7 @@ class Gain(NamedTuple):
     published: float
 
 
-def gain(more: list[float], than: list[float], published: float = 1.0) -> Gain:
+def compute_gain(more: list[float], than: list[float], published: float = 1.0) -> Gain:
     """From two lists of counts by prompt, all above 0, by a bootstrap over prompts. The same counts give the same interval."""
     quotients = [mine / other for mine, other in zip(more, than, strict=True)]
     low, high = confidence_interval(quotients, draw_resamples(len(quotients), seed=0))
@@ -53,7 +53,7 @@ def gain(more: list[float], than: list[float], published: float = 1.0) -> Gain:
     )
 
 
-def lacking(found: Gain) -> str:
+def describe_lack(found: Gain) -> str:
     """What the gain lacks for its claim, "" when it lacks nothing: all of the interval above 1, some of it at the published size."""
     if found.high < 1:
         return "it is a loss"
@@ -64,46 +64,46 @@ def lacking(found: Gain) -> str:
     return ""
 
 
-def verdict(gains: dict[str, Gain], beyond: str = "") -> tuple[str, str]:
+def judge_gains(gains: dict[str, Gain], beyond: str = "") -> tuple[str, str]:
     """What is said of a claim, and why. All `gains` must hold. `beyond` says why the claim cannot be tested, whatever they are."""
     if beyond:
         return NOT_TESTABLE, beyond
     fewest = min(found.prompts for found in gains.values())
     if fewest < TOO_FEW:
         return NOT_TESTABLE, f"An interval over {fewest} prompts says too little. Give at least {TOO_FEW}."
-    if wrong := [f"{name}: {words}" for name, found in gains.items() if (words := lacking(found))]:
+    if wrong := [f"{name}: {words}" for name, found in gains.items() if (words := describe_lack(found))]:
         return NOT_CONFIRMED, "; ".join(wrong)
     sizes = [f"{found.published:g}" for found in gains.values() if found.published > 1]
     reached = f" and reaches the published {sizes[0]} times" if sizes else ""
     return CONFIRMED, f"{'The' if len(gains) == 1 else 'Every'} interval lies above 1{reached}."
 
 
-def rates(counts: list[list[Counts]], per: str) -> list[float]:
+def compute_rates(counts: list[list[Counts]], per: str) -> list[float]:
     """Tokens a forward, or a draft forward, text by text. `counts` are by temperature and text."""
-    sums = [added(of_text) for of_text in zip(*counts, strict=True)]
+    sums = [sum_counts(of_text) for of_text in zip(*counts, strict=True)]
     drafted = per == DRAFT_FORWARD
     # One token drafts nothing
     return [each.tokens / max(1, each.draft_forwards if drafted else each.forwards) for each in sums]
 
 
-def compared(
-    counting: Counting, claim: Claim, beside: Beside, temperatures: tuple[float, ...]
+def compare_on_texts(
+    counting: CountCache, claim: Claim, beside: Beside, temperatures: tuple[float, ...]
 ) -> tuple[Gain, list[float]]:
     """One comparison of a claim over all texts: the gain, and both systems' nodes a forward where each grows its own trees."""
     if beside.drafts:
-        by_rule = [counting.of_rules(beside.drafts, (beside.more, beside.than), t) for t in temperatures]
+        by_rule = [counting.counts_of_rules(beside.drafts, (beside.more, beside.than), t) for t in temperatures]
         both = [[of_both[place] for of_both in by_rule] for place in range(2)]
     else:
         both = [
-            [counting.of_system(name, t, claim.repeated, claim.memory, claim.constraint) for t in temperatures]
+            [counting.counts_of_system(name, t, claim.repeated, claim.memory, claim.constraint) for t in temperatures]
             for name in (beside.more, beside.than)
         ]
-    more, than = (rates(counts, beside.per) for counts in both)
-    totals = [] if beside.drafts else [added([added(texts) for texts in counts]) for counts in both]
-    return gain(more, than, beside.published), [total.nodes / total.forwards for total in totals]
+    more, than = (compute_rates(counts, beside.per) for counts in both)
+    totals = [] if beside.drafts else [sum_counts([sum_counts(texts) for texts in counts]) for counts in both]
+    return compute_gain(more, than, beside.published), [total.nodes / total.forwards for total in totals]
 
 
-def judge(counting: Counting, claim: Claim, temperatures: tuple[float, ...]) -> dict:
+def judge_claim(counting: CountCache, claim: Claim, temperatures: tuple[float, ...]) -> dict:
     """The claim's row, as --json prints it. Nothing is counted where the pair cannot run a system that the claim needs."""
     endless = "A constraint needs a stop token, and this pair has none." if claim.constraint else ""
     reasons = filter(None, (reason_against(counting.pair, find(name)) for name in claim.systems))
@@ -118,13 +118,13 @@ def judge(counting: Counting, claim: Claim, temperatures: tuple[float, ...]) -> 
     }
     if missing := next(reasons, "" if counting.pair.stop_ids else endless):
         return row | {"counted": [], "verdict": NOT_TESTABLE, "why": missing}
-    found = {beside.name: compared(counting, claim, beside, temperatures) for beside in claim.counted}
-    says, why = verdict({name: each for name, (each, _) in found.items()}, claim.beyond)
+    found = {beside.name: compare_on_texts(counting, claim, beside, temperatures) for beside in claim.counted}
+    says, why = judge_gains({name: each for name, (each, _) in found.items()}, claim.beyond)
     counted = [{"name": name} | each._asdict() | {"nodes": nodes} for name, (each, nodes) in found.items()]
     return row | {"counted": counted, "verdict": says, "why": why}
 
 
-def line(row: dict) -> str:
+def format_row(row: dict) -> str:
     """A row of the printed table."""
     how = [
         f"T = {', '.join(f'{t:g}' for t in row['temperatures'])}",
@@ -132,19 +132,23 @@ def line(row: dict) -> str:
         "with memory" if row["memory"] else "",
         "under a JSON schema" if row["constraint"] else "",
     ]
-    figures = "; ".join([*map(in_words, row["counted"]), ", ".join(filter(None, how))]) if row["counted"] else "nothing"
+    figures = (
+        "; ".join([*map(describe_comparison, row["counted"]), ", ".join(filter(None, how))])
+        if row["counted"]
+        else "nothing"
+    )
     cells = f"{row['row']}: {row['claim']}", row["source"], figures, row["verdict"], row["why"]
     return "| " + " | ".join(cells) + " |"
 
 
-def in_words(found: dict) -> str:
+def describe_comparison(found: dict) -> str:
     """A comparison: both counts, the gain, its interval."""
     nodes = " with {:.1f} and {:.1f} nodes".format(*found["nodes"]) if found["nodes"] else ""
     span = f"{found['ratio']:.3f} times ({found['low']:.3f} to {found['high']:.3f})"
     return f"{found['name']}: {found['more']:.2f} and {found['than']:.2f} tokens{nodes}, {span}"
 
 
-def chosen(named: str | None) -> tuple[list[Claim], list[str]]:
+def select_claims(named: str | None) -> tuple[list[Claim], list[str]]:
     """The claims and the tables of those names, separated by commas; all claims for None. Raises `ValueError` for an unknown name."""
     if named is None:
         return list(CLAIMS), []
@@ -156,22 +160,22 @@ def chosen(named: str | None) -> tuple[list[Claim], list[str]]:
 
 
 def main(options: Namespace) -> dict:
-    claims, tables = chosen(options.claims)
+    claims, tables = select_claims(options.claims)
     prompts = {domain: first_prompts(domain, options.prompts) for domain in options.domains.split(",")}
     for temperature in options.temperatures or TEMPERATURES:
         Settings("a prompt", (BASELINE,), temperature=temperature, max_new_tokens=options.tokens)
     pair = load_pair_of_options(options).in_shapes({})
     together = [prompt for texts in prompts.values() for prompt in texts]
-    counting, rows = Counting(pair, together, options.tokens), []
+    counting, rows = CountCache(pair, together, options.tokens), []
     if claims:
         print("| " + " | ".join(HEAD) + " |\n" + "|---" * len(HEAD) + "|", flush=True)
         for claim in tqdm(claims, desc="claims", unit="claim"):
-            rows.append(judge(counting, claim, tuple(options.temperatures or claim.temperatures)))
-            tqdm.write(line(rows[-1]))
+            rows.append(judge_claim(counting, claim, tuple(options.temperatures or claim.temperatures)))
+            tqdm.write(format_row(rows[-1]))
         print()
     found: dict[str, dict[str, list[dict]]] = {}
     for name in tables:
-        for domain, counted, text in made(pair, name, prompts, options.tokens, options.temperatures):
+        for domain, counted, text in build_tables(pair, name, prompts, options.tokens, options.temperatures):
             found.setdefault(name, {})[domain] = counted
             print(text, end="\n\n", flush=True)
     figures = {"pair": pair.title, "machine": pair.hardware, "dtype": pair.dtype, "prompts": options.prompts}

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from engine.acceptance import ACCEPTANCES
 from engine.measure.ways import iterate_rounds
-from engine.models.earlier_texts import Memory
+from engine.models.earlier_texts import TextMemory
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, Race, Settings, encode_prompt
 from engine.record.trace import Trace
@@ -27,28 +27,28 @@ class Counts(NamedTuple):
     draft_forwards: int = 0
 
 
-def added(counts: Sequence[Counts]) -> Counts:
+def sum_counts(counts: Sequence[Counts]) -> Counts:
     return Counts(*map(sum, zip(*counts, strict=True)))
 
 
-def traced(pair: LoadedPair, prompt: str, system: str, tokens: int, temperature: float, **more: Any) -> Trace:
+def run_system(pair: LoadedPair, prompt: str, system: str, tokens: int, temperature: float, **more: Any) -> Trace:
     settings = Settings(prompt, (system,), temperature=temperature, max_new_tokens=tokens, **more)
     [trace] = Race(pair, settings).traces()
     return trace
 
 
-def counted(
+def count_system(
     pair: LoadedPair, prompts: list[str], system: str, tokens: int, temperature: float, **more: Any
 ) -> list[Counts]:
     """One system's counts, text by text. `more` may give depth, width, nodes and a constraint, as `Settings` takes them."""
-    traces = (traced(pair, prompt, system, tokens, temperature, **more) for prompt in prompts)
+    traces = (run_system(pair, prompt, system, tokens, temperature, **more) for prompt in prompts)
     return [
         Counts(len(trace.tokens), trace.forwards, sum(len(step.tokens) for step in trace.steps), trace.draft_forwards)
         for trace in traces
     ]
 
 
-def judged(
+def count_rules(
     pair: LoadedPair, prompts: list[str], system: str, rules: Sequence[str], tokens: int, temperature: float
 ) -> dict[str, list[list[float]]]:
     """The rules on the very same trees, those of the system's run: by rule, text and round the expected tokens of the round."""
@@ -67,19 +67,19 @@ def judged(
     return found
 
 
-def asked_again(pair: LoadedPair, prompts: list[str], tokens: int) -> list[str]:
+def repeat_prompts(pair: LoadedPair, prompts: list[str], tokens: int) -> list[str]:
     """Texts that repeat themselves: each prompt, what the target writes behind it at temperature 0, and the prompt once more.
 
     Raises `ValueError` where that does not fit the context.
     """
-    answers = [traced(pair, prompt, BASELINE, tokens, 0.0).text for prompt in prompts]
+    answers = [run_system(pair, prompt, BASELINE, tokens, 0.0).text for prompt in prompts]
     texts = [f"{prompt}{answer}\n\n{prompt}" for prompt, answer in zip(prompts, answers, strict=True)]
     for text in texts:
         encode_prompt(pair, text)
     return texts
 
 
-class Counting:
+class CountCache:
     """All counts of a study over the same prompts. What two claims need is counted once."""
 
     def __init__(self, pair: LoadedPair, prompts: list[str], tokens: int):
@@ -87,24 +87,24 @@ class Counting:
         self.known: dict[tuple, list[Counts]] = {}
 
     @cached_property
-    def repeated(self) -> list[str]:
-        return asked_again(self.pair, self.prompts, self.tokens)
+    def repeated_prompts(self) -> list[str]:
+        return repeat_prompts(self.pair, self.prompts, self.tokens)
 
-    def of_system(
+    def counts_of_system(
         self, name: str, temperature: float, repeated: bool = False, memory: bool = False, constraint: str = ""
     ) -> list[Counts]:
         """With `memory` a drafter may copy from what it wrote for earlier prompts; their order then counts."""
         key = (name, temperature, repeated, memory, constraint)
         if key not in self.known:
-            pair = replace(self.pair, memory=Memory()) if memory else self.pair
-            prompts = self.repeated if repeated else self.prompts
-            self.known[key] = counted(pair, prompts, name, self.tokens, temperature, constraint=constraint)
+            pair = replace(self.pair, memory=TextMemory()) if memory else self.pair
+            prompts = self.repeated_prompts if repeated else self.prompts
+            self.known[key] = count_system(pair, prompts, name, self.tokens, temperature, constraint=constraint)
         return self.known[key]
 
-    def of_rules(self, drafts: str, rules: tuple[str, ...], temperature: float) -> list[list[Counts]]:
+    def counts_of_rules(self, drafts: str, rules: tuple[str, ...], temperature: float) -> list[list[Counts]]:
         """By rule and text, on the trees of the system `drafts`."""
         if missing := [rule for rule in rules if (drafts, rule, temperature) not in self.known]:
-            found = judged(self.pair, self.prompts, drafts, missing, self.tokens, temperature)
+            found = count_rules(self.pair, self.prompts, drafts, missing, self.tokens, temperature)
             for rule, texts in found.items():
                 self.known[drafts, rule, temperature] = [Counts(sum(rounds), len(rounds)) for rounds in texts]
         return [self.known[drafts, rule, temperature] for rule in rules]

@@ -5,7 +5,7 @@ from statistics import mean, stdev
 
 from tqdm import tqdm
 
-from engine.lab.study.counts import added, counted, judged
+from engine.lab.study.counts import count_rules, count_system, sum_counts
 from engine.measure.racing import reason_against
 from engine.models.pairs import LoadedPair
 from engine.race import SHAPE
@@ -27,9 +27,9 @@ RULES = {  # by the system whose drafts are judged; the first rule is the one th
 }
 
 
-def count(pair: LoadedPair, prompts: list[str], system: str, tokens: int, temperature: float, **shape: int) -> dict:
+def count_row(pair: LoadedPair, prompts: list[str], system: str, tokens: int, temperature: float, **shape: int) -> dict:
     """One system over the prompts: its tokens (tau), nodes and draft forwards a target forward, and its draft forwards a token."""
-    total = added(counted(pair, prompts, system, tokens, temperature, **shape))
+    total = sum_counts(count_system(pair, prompts, system, tokens, temperature, **shape))
     return {
         "system": system,
         "temperature": temperature,
@@ -41,7 +41,7 @@ def count(pair: LoadedPair, prompts: list[str], system: str, tokens: int, temper
     }
 
 
-def cases() -> dict[str, list[tuple[str, dict[str, int]]]]:
+def list_cases() -> dict[str, list[tuple[str, dict[str, int]]]]:
     """The systems and shapes of each table but `EQUAL_DRAFTS`."""
     policies = [f"specblock/{name}/token_match" for name in ("rank_guided", "expand_rerank", "beam", "best_first")]
     chain_and_tree = ("model/chain/token_match", "tree")
@@ -64,7 +64,7 @@ def cases() -> dict[str, list[tuple[str, dict[str, int]]]]:
     }
 
 
-def made(
+def build_tables(
     pair: LoadedPair, name: str, prompts: dict[str, list[str]], tokens: int, temperatures: Sequence[float] | None
 ) -> Iterator[tuple[str, list[dict], str]]:
     """By domain the domain, its rows, and both as text, which says what is left out. The rules take prompts of all domains together."""
@@ -72,21 +72,21 @@ def made(
         together = [prompt for texts in prompts.values() for prompt in texts]
         of_rules = [(system, t) for t in temperatures or RULE_TEMPERATURES for system in RULES]
         bar = tqdm(of_rules, desc=name, unit="run")
-        rows = [row for system, t in bar for row in compared_rules(pair, together, system, tokens, t)]
-        yield (domains := ", ".join(prompts)), rows, rule_table(domains, rows)
+        rows = [row for system, t in bar for row in compare_rules(pair, together, system, tokens, t)]
+        yield (domains := ", ".join(prompts)), rows, format_rule_table(domains, rows)
         return
-    runs = [(system, t, shape) for system, shape in cases()[name] for t in temperatures or TEMPERATURES]
+    runs = [(system, t, shape) for system, shape in list_cases()[name] for t in temperatures or TEMPERATURES]
     reasons = {system: reason_against(pair, find(system)) for system, _, _ in runs}
     for domain, texts in prompts.items():
         bar = tqdm([run for run in runs if not reasons[run[0]]], desc=f"{name}, {domain}", unit="run")
-        rows = [count(pair, texts, system, tokens, temperature, **shape) for system, temperature, shape in bar]
+        rows = [count_row(pair, texts, system, tokens, temperature, **shape) for system, temperature, shape in bar]
         left_out = [f"{system} is left out. {why}" for system, why in reasons.items() if why]
-        yield domain, rows, "\n".join([table(name, domain, rows), *left_out])
+        yield domain, rows, "\n".join([format_table(name, domain, rows), *left_out])
 
 
-def compared_rules(pair: LoadedPair, prompts: list[str], system: str, tokens: int, temperature: float) -> list[dict]:
+def compare_rules(pair: LoadedPair, prompts: list[str], system: str, tokens: int, temperature: float) -> list[dict]:
     """The rules of `RULES` on the very same trees: expected tokens a round, the gain over the first rule and its standard error."""
-    texts = judged(pair, prompts, system, RULES[system], tokens, temperature)
+    texts = count_rules(pair, prompts, system, RULES[system], tokens, temperature)
     found = {rule: [length for rounds in of_rule for length in rounds] for rule, of_rule in texts.items()}
     base = found[RULES[system][0]]
     rows = []
@@ -98,7 +98,7 @@ def compared_rules(pair: LoadedPair, prompts: list[str], system: str, tokens: in
     return rows
 
 
-def rule_table(domain: str, rows: list[dict]) -> str:
+def format_rule_table(domain: str, rows: list[dict]) -> str:
     lines = [
         f"{EQUAL_DRAFTS}, {domain}",
         f"{'drafts':<40}{'T':>5}  {'rule':<20}{'tokens a round':>15}{'gain':>9}{'error':>8}",
@@ -109,7 +109,7 @@ def rule_table(domain: str, rows: list[dict]) -> str:
     return "\n".join(lines)
 
 
-def table(name: str, domain: str, rows: list[dict]) -> str:
+def format_table(name: str, domain: str, rows: list[dict]) -> str:
     shaped = [each for each in SHAPE if rows and each in rows[0]]
     head = f"{'system':<32}{'T':>5}" + "".join(f"{each:>7}" for each in shaped)
     lines = [f"{name}, {domain}", head + f"{'tau':>8}{'used':>8}{'drafts':>8}{'a token':>9}"]

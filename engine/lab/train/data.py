@@ -100,7 +100,7 @@ def code_documents(held_out: bool) -> list[str]:
     return [function for source in sources for function in functions_of(source)]
 
 
-def documents(folder: Path, held_out: bool = False) -> dict[str, list[str]]:
+def load_documents(folder: Path, held_out: bool = False) -> dict[str, list[str]]:
     """All documents by domain, marked, in a fixed shuffled order."""
     found = {
         "stories": texts_of(folder, *(("tinystories/valid.jsonl",) if held_out else STORIES)),
@@ -128,7 +128,7 @@ class Corpus:
             self.starts[domain] = np.concatenate([[0], np.cumsum(lengths)[:-1]])
 
     @classmethod
-    def kept(cls, path: Path, texts: Callable[[], dict[str, list[str]]], tokenizer) -> "Corpus":
+    def load_or_build(cls, path: Path, texts: Callable[[], dict[str, list[str]]], tokenizer) -> "Corpus":
         """The corpus that the file at `path` holds, or else that of `texts()`, which is written there for runs without the texts."""
         if not path.exists():
             made = cls(texts(), tokenizer)
@@ -142,7 +142,7 @@ class Corpus:
                 corpus.streams[domain], corpus.starts[domain] = held[f"stream {domain}"], held[f"starts {domain}"]
         return corpus
 
-    def only(self, domains: Iterable[str]) -> "Corpus":
+    def restrict_to(self, domains: Iterable[str]) -> "Corpus":
         """This corpus without its other domains."""
         self.streams = {domain: self.streams[domain] for domain in domains}
         self.starts = {domain: self.starts[domain] for domain in domains}
@@ -171,9 +171,9 @@ class Corpus:
         return torch.from_numpy(np.stack(rows)).long()
 
 
-def corpora(folder: Path, work: Path, tokenizer) -> tuple[Corpus, Corpus]:
-    """What is trained on and what is held out, from the texts in `folder` or from `corpus.npz` and `held_out.npz` in `work`."""
+def load_corpora(folder: Path, work: Path, tokenizer) -> tuple[Corpus, Corpus]:
+    """The training corpus and the held-out one, from the texts in `folder` or from `corpus.npz` and `held_out.npz` in `work`."""
     return (
-        Corpus.kept(work / "corpus.npz", lambda: documents(folder), tokenizer),
-        Corpus.kept(work / "held_out.npz", lambda: documents(folder, held_out=True), tokenizer),
+        Corpus.load_or_build(work / "corpus.npz", lambda: load_documents(folder), tokenizer),
+        Corpus.load_or_build(work / "held_out.npz", lambda: load_documents(folder, held_out=True), tokenizer),
     )

@@ -14,7 +14,7 @@ import torch
 from transformers import PreTrainedModel
 
 from engine.forward.session import tapped_layers
-from engine.lab.train.features import OwnLabels, TrainingBatch, accuracy, frequent, soft_cross_entropy
+from engine.lab.train.features import OwnLabels, TrainingBatch, accuracy_of, most_frequent_tokens, soft_cross_entropy
 from engine.lab.train.width import start_for
 from engine.nets import NetConfig, formats
 from engine.nets.dflash import DFlash
@@ -26,7 +26,7 @@ LR, BATCH = 4e-3, 8
 ANCHORS = 32  # blocks a row in a step
 
 
-def described(target: PreTrainedModel, config: NetConfig) -> tuple[dict[str, Any], dict[str, Any]]:
+def published_config_of(target: PreTrainedModel, config: NetConfig) -> tuple[dict[str, Any], dict[str, Any]]:
     """What a published config says of the layers, and of the block: the layers that it reads, and the end of a text as its mask."""
     layers, end = target.config.num_hidden_layers, target.config.eos_token_id
     said = {"model_type": "qwen3", **config.in_transformers(), "rms_norm_eps": 1e-6, "num_target_layers": layers}
@@ -41,7 +41,7 @@ def described(target: PreTrainedModel, config: NetConfig) -> tuple[dict[str, Any
     return said, block
 
 
-def untrained(
+def build_untrained(
     form: ModuleType,
     kind: type[DFlash],
     target: PreTrainedModel,
@@ -58,7 +58,7 @@ def untrained(
     sizes = form.sizes_of(Path("the recipe"), said, wide, target.config.num_hidden_layers)
     vocabulary = torch.arange(config.vocab)
     if config.own_vocab and ids is not None:
-        vocabulary = frequent(ids, config.own_vocab, config.vocab)
+        vocabulary = most_frequent_tokens(ids, config.own_vocab, config.vocab)
         head = head[vocabulary.to(head.device)]
     net = kind(sizes, embedding, head, vocabulary, said)
     net.norm.weight.data.copy_(norm)
@@ -67,12 +67,12 @@ def untrained(
 
 def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor | None = None) -> DFlash:
     """An untrained net for this target, in z-lab's form."""
-    said, block = described(target, config)
+    said, block = published_config_of(target, config)
     said |= {"architectures": ["DFlashDraftModel"], "block_size": config.depth + 1, "dflash_config": block}
-    return untrained(formats.dflash, DFlash, target, config, said, ids)
+    return build_untrained(formats.dflash, DFlash, target, config, said, ids)
 
 
-def states(net: DFlash, batch: TrainingBatch, anchors: torch.Tensor) -> torch.Tensor:
+def compute_states(net: DFlash, batch: TrainingBatch, anchors: torch.Tensor) -> torch.Tensor:
     """States `[B, A, depth, H]` of the slots behind the tokens at the places `anchors [A]`."""
     sizes, device, rows = net.sizes, batch.ids.device, len(batch.ids)
     end = int(anchors.max())
@@ -103,7 +103,7 @@ def guesses(net: DFlash, batch: TrainingBatch, anchors: torch.Tensor) -> tuple[t
     The first slot guesses the token behind its anchor. A net that adds a bias by the token before a guess is given the text's own.
     """
     places = anchors[:, None] + torch.arange(net.config.depth, device=anchors.device)
-    return net.unembedded(net.norm(states(net, batch, anchors))) + net.bias(batch.ids[:, places]), places
+    return net.unembedded(net.norm(compute_states(net, batch, anchors))) + net.bias(batch.ids[:, places]), places
 
 
 def loss(net: DFlash, batch: TrainingBatch, step: int, anchors: int = ANCHORS) -> torch.Tensor:
@@ -120,11 +120,11 @@ def loss(net: DFlash, batch: TrainingBatch, step: int, anchors: int = ANCHORS) -
 
 @torch.no_grad()
 def validate(net: DFlash, batches: Iterable[TrainingBatch]) -> dict[str, float]:
-    """`accuracy` of the slots along the text, behind every sixth token."""
+    """`accuracy_of` the slots along the text, behind every sixth token."""
     found = []
     for batch in batches:
         at = torch.arange(1, batch.ids.shape[1] - net.sizes.block, 6, device=batch.ids.device)
         logits, places = guesses(net, batch, at)
         best = net.vocabulary[logits.topk(3, dim=-1).indices]
         found.append((best == batch.tokens[:, places, :1]).flatten(0, 1))
-    return accuracy(torch.cat(found))
+    return accuracy_of(torch.cat(found))

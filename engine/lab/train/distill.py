@@ -15,8 +15,8 @@ from transformers import LlamaForCausalLM
 from engine.lab.train.data import DOMAINS, Corpus
 from engine.lab.train.features import Observer
 from engine.lab.train.loop import Budget, train
-from engine.lab.train.pretrain import llama
-from engine.lab.train.writing import ROW, own_text
+from engine.lab.train.pretrain import build_llama
+from engine.lab.train.writing import ROW, write_own_text
 
 # Hidden, layers, heads and MLP of a target's draft, by the target's size. Four levels of the widest take about a fifth of the time
 # in which two cores verify eight rows of the largest target in eight bits; of the narrowest, a twelfth.
@@ -37,7 +37,7 @@ def distillation_loss(draft_logits: torch.Tensor, tokens: torch.Tensor, p: torch
 
 
 @torch.inference_mode()
-def agreement(draft: LlamaForCausalLM, observer: Observer, held_out: Corpus) -> dict[str, float]:
+def measure_agreement(draft: LlamaForCausalLM, observer: Observer, held_out: Corpus) -> dict[str, float]:
     """How often the draft's favourite (`top1`) is the target's greedy token, or its first three (`top3`) hold it, by domain."""
     found = {}
     for domain in DOMAINS:
@@ -61,7 +61,7 @@ def distill(
     bf16: bool = False,
 ) -> LlamaForCausalLM:
     """A trained draft of that `shape` for the target as it serves. Progress, checkpoints and `bf16` are as in `loop.train`."""
-    own, batch = torch.from_numpy(own_text(target, corpus, work, own_rows)).long(), ROWS[target.device.type]
+    own, batch = torch.from_numpy(write_own_text(target, corpus, work, own_rows)).long(), ROWS[target.device.type]
     observer, views = Observer(target), []
     for rows in tqdm(own.split(batch), desc="the target's view of it"):  # asked once, used in every epoch
         seen = observer(rows)
@@ -69,7 +69,7 @@ def distill(
     own_tokens, own_p = map(torch.cat, zip(*views, strict=True))
     torch.manual_seed(0)
     device = target.device
-    draft = llama(*shape, target.config.vocab_size).to(device)
+    draft = build_llama(*shape, target.config.vocab_size).to(device)
 
     def loss_of(step: int, share: float) -> tuple[torch.Tensor, int]:
         rng = np.random.default_rng([3, step])
@@ -82,6 +82,6 @@ def distill(
             tokens, p = seen.tokens, seen.p
         return distillation_loss(draft(input_ids=ids, use_cache=False).logits, tokens, p), ids.numel()
 
-    figures = partial(agreement, draft, observer, held_out)
+    figures = partial(measure_agreement, draft, observer, held_out)
     train("draft", draft, loss_of, figures, work, budget, RATE, save_every=120.0, bf16=bf16)
     return draft

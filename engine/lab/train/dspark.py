@@ -23,7 +23,7 @@ __all__ = ["BATCH", "DEPTH", "LAYERS", "LR", "build", "guesses", "loss", "valida
 
 def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor | None = None) -> DFlash:
     """An untrained net for this target, in DeepSpec's form. Its bias is zero, so that it may go on from a DFlash net."""
-    said, block = dflash.described(target, config)
+    said, block = dflash.published_config_of(target, config)
     said |= {
         "architectures": [formats.dspark.ARCHITECTURE],
         "block_size": config.depth,
@@ -32,4 +32,4 @@ def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor | None =
         "markov_head_type": "vanilla",
         "enable_confidence_head": False,
     }
-    return dflash.untrained(formats.dspark, DSpark, target, config, said | block, ids)
+    return dflash.build_untrained(formats.dspark, DSpark, target, config, said | block, ids)

@@ -6,7 +6,13 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from engine.lab.train.features import OwnLabels, TrainingBatch, by_depth, frequent, soft_cross_entropy
+from engine.lab.train.features import (
+    OwnLabels,
+    TrainingBatch,
+    accuracy_by_depth,
+    most_frequent_tokens,
+    soft_cross_entropy,
+)
 from engine.lab.train.width import start_for
 from engine.nets import NetConfig
 from engine.nets.eagle import Eagle
@@ -23,7 +29,7 @@ def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor) -> Eagl
     """An untrained net. `ids` is a sample of the target's text; its most frequent tokens make the drafter's vocabulary."""
     embedding, head, _ = start_for(target, config)
     net = Eagle(config, embedding, head)
-    net.choose_vocabulary(frequent(ids, config.own_vocab, config.vocab))
+    net.choose_vocabulary(most_frequent_tokens(ids, config.own_vocab, config.vocab))
     return net
 
 
@@ -43,10 +49,10 @@ def loss(net: Eagle, batch: TrainingBatch, step: int, anchors: int = ANCHORS) ->
 
 @torch.inference_mode()
 def validate(net: Eagle, batches: Iterable[TrainingBatch]) -> dict[str, float]:
-    """`by_depth`; depth s + 1 is s levels into a rollout along the text."""
+    """`accuracy_by_depth`; depth s + 1 is s levels into a rollout along the text."""
     right: list[list[torch.Tensor]] = [[] for _ in range(net.config.depth)]
     for batch in batches:
         for s, out in enumerate(net.rollout(batch.ids, batch.features, net.config.depth)):
             best = net.vocabulary[net.logits(out).topk(3, dim=-1).indices]
             right[s].append(best == batch.tokens[:, 1 + s :, :1])
-    return by_depth(map(torch.cat, right))
+    return accuracy_by_depth(map(torch.cat, right))

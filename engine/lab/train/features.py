@@ -17,8 +17,8 @@ from torch.utils.checkpoint import checkpoint
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
-from engine.forward.layer_ops import normalised
-from engine.forward.llama_compiled import compiles
+from engine.forward.layer_ops import normalise_features
+from engine.forward.llama_compiled import can_compile
 from engine.forward.runner import Runner
 from engine.forward.session import tapped_layers
 from engine.lab.train.writing import ROW
@@ -67,12 +67,12 @@ def observe(target: PreTrainedModel, ids: torch.Tensor) -> TrainingBatch:
     with torch.autocast(target.device.type, enabled=False):
         output = target(input_ids=ids.long().to(target.device), output_hidden_states=True, use_cache=False)
     taps = (*tapped_layers(target.config.num_hidden_layers), -1)
-    return noted(ids, torch.stack([output.hidden_states[at] for at in taps], -2), output.logits)
+    return pack_batch(ids, torch.stack([output.hidden_states[at] for at in taps], -2), output.logits)
 
 
-def noted(ids: torch.Tensor, hidden: torch.Tensor, logits: torch.Tensor) -> TrainingBatch:
-    """What is kept of hidden states `[B, T, 4, H]` and `logits [B, T, V]` behind `ids [B, T]`."""
-    features = normalised(hidden)
+def pack_batch(ids: torch.Tensor, hidden: torch.Tensor, logits: torch.Tensor) -> TrainingBatch:
+    """The training batch of hidden states `[B, T, 4, H]` and `logits [B, T, V]` after `ids [B, T]`."""
+    features = normalise_features(hidden)
     lengths = torch.linalg.vector_norm(features, dim=-1).clamp(min=1e-30)  # a token's embedding may be zero
     scales = torch.linalg.vector_norm(hidden.float(), dim=-1) / lengths
     top = logits.float().topk(min(LISTED, logits.shape[-1]), dim=-1)
@@ -84,7 +84,7 @@ class Observer:
 
     def __init__(self, target: PreTrainedModel):
         self.target, taps = target, tapped_layers(target.config.num_hidden_layers)
-        compiled = compiles(target) and sorted(set(taps)) == list(taps)
+        compiled = can_compile(target) and sorted(set(taps)) == list(taps)
         self.session = Runner(target).open(ROW, taps) if compiled else None
 
     def __call__(self, ids: torch.Tensor) -> TrainingBatch:
@@ -98,10 +98,10 @@ class Observer:
             assert seen is not None  # the session was asked for them
             logits.append(said)
             hidden.append(seen)
-        return noted(ids, torch.stack(hidden), torch.stack(logits))
+        return pack_batch(ids, torch.stack(hidden), torch.stack(logits))
 
 
-def cache(target: PreTrainedModel, rows: np.ndarray, folder: Path) -> None:
+def cache_shards(target: PreTrainedModel, rows: np.ndarray, folder: Path) -> None:
     """Write the observed `rows [n, T]` into `folder/shard-*.safetensors`. Shards that exist already stay."""
     folder.mkdir(parents=True, exist_ok=True)
     observer = Observer(target)
@@ -140,7 +140,7 @@ class Shards:
         return shard.rows(order[np.arange(part * size, (part + 1) * size) % len(order)])
 
     def sample(self) -> torch.Tensor:
-        """Token ids `[n]` that the target writes as often: at every place of the rows `DRAWS` from its own distribution."""
+        """Token ids `[n]` as often as the target writes them: `DRAWS` at every place of the rows, from its own distribution."""
         draws, found = seeded("own vocabulary"), []
         for path in self.paths:
             with safe_open(path, framework="pt") as stored:  # features stay on the disk
@@ -155,8 +155,8 @@ class Shards:
                 yield shard.rows(slice(start, start + size))
 
 
-class Observed:
-    """Batches as `Shards` gives them, from `rows [n, T]` that the target is asked about when they are drawn."""
+class LiveBatches:
+    """Batches as `Shards` gives them. The target computes them from `rows [n, T]` when they are drawn."""
 
     def __init__(self, target: PreTrainedModel, rows: np.ndarray):
         self.rows, self.observer = torch.from_numpy(rows), Observer(target)
@@ -175,7 +175,7 @@ class Observed:
         yield from map(self.observer, self.rows.split(size))
 
 
-def by_depth(right: Iterable[torch.Tensor]) -> dict[str, float]:
+def accuracy_by_depth(right: Iterable[torch.Tensor]) -> dict[str, float]:
     """How often the favourite (`top1`) or one of three (`top3`) is the target's greedy token, by depth, of `right [..., 3]` at each."""
     figures = {}
     for depth, each in enumerate(right, 1):
@@ -184,9 +184,9 @@ def by_depth(right: Iterable[torch.Tensor]) -> dict[str, float]:
     return figures
 
 
-def accuracy(right: torch.Tensor) -> dict[str, float]:
-    """`by_depth` of guesses at all depths along n texts, `right [n, depth, 3]`. `chain` is how many favourites in a row are right."""
-    return by_depth(right.unbind(1)) | {"chain": float(right[..., 0].float().cumprod(-1).sum(-1).mean())}
+def accuracy_of(right: torch.Tensor) -> dict[str, float]:
+    """`accuracy_by_depth` of guesses along n texts, `right [n, depth, 3]`. `chain` is how many favourites in a row are right."""
+    return accuracy_by_depth(right.unbind(1)) | {"chain": float(right[..., 0].float().cumprod(-1).sum(-1).mean())}
 
 
 class OwnLabels:
@@ -204,7 +204,7 @@ class OwnLabels:
         return own.clamp(min=0), p / mass.clamp(min=1e-6), mass[..., 0]
 
 
-def frequent(sample: torch.Tensor, count: int, vocab: int) -> torch.Tensor:
+def most_frequent_tokens(sample: torch.Tensor, count: int, vocab: int) -> torch.Tensor:
     """The `count` most frequent of `vocab` token ids in a sample of the target's text, ascending. Ties go to the smaller id."""
     counts = torch.bincount(sample.flatten().long().cpu(), minlength=vocab)
     return counts.argsort(descending=True, stable=True)[:count].sort().values

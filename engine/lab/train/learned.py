@@ -14,18 +14,18 @@ from safetensors.torch import load_file
 from transformers import PreTrainedModel
 
 from engine.lab.train import dflash, dspark, eagle, medusa, parallel, specblock
-from engine.lab.train.data import DOMAINS, corpora
-from engine.lab.train.features import Observed, Shards, cache
-from engine.lab.train.loop import Budget, log_of, train
-from engine.lab.train.self_written.conversations import Conversation, Turns, request_ids, turns_of
-from engine.lab.train.self_written.requests import Requests, from_data, from_prompts, unasked
+from engine.lab.train.data import DOMAINS, load_corpora
+from engine.lab.train.features import LiveBatches, Shards, cache_shards
+from engine.lab.train.loop import Budget, curve_file_of, train
+from engine.lab.train.self_written.conversations import ChatTurns, Conversation, request_ids, turns_of
+from engine.lab.train.self_written.requests import Requests, draw_no_request, requests_from_data, requests_from_prompts
 from engine.lab.train.self_written.rows import write_ids, write_shards
 from engine.lab.train.width import width_for
-from engine.lab.train.writing import ROW, own_text
+from engine.lab.train.writing import ROW, write_own_text
 from engine.measure.options import CURVE, validate_output_path
-from engine.models.loading import TRAINED_ON, checked_device, load_model, load_tokenizer_and_config, stop_ids
+from engine.models.loading import TRAINED_ON, load_model, load_tokenizer_and_config, stop_ids, validate_device
 from engine.models.pairs import EMBEDDED, PAIRS, Checkpoint
-from engine.models.quantising import kept_in
+from engine.models.quantising import storage_of
 from engine.nets import Net, NetConfig
 from engine.nets.layer import share, tables_of
 
@@ -52,7 +52,7 @@ Given = tuple[Requests, Requests]  # for training and for validation
 Written = tuple[np.ndarray, np.ndarray]  # rows for training and for validation, [n, ROW] ids each
 
 
-def own_size(name: str, vocab: int, given: int | None = None) -> int:
+def choose_vocabulary_size(name: str, vocab: int, given: int | None = None) -> int:
     """How many of the target's `vocab` tokens a drafter guesses, 0 for all; `given` is what is asked for.
 
     Raises `ValueError` for a number that is not in the target's vocabulary, and for a drafter that always guesses all.
@@ -72,12 +72,12 @@ def own_size(name: str, vocab: int, given: int | None = None) -> int:
 def config_for(
     name: str, target: PreTrainedModel, hidden: int | None = None, own_vocab: int | None = None
 ) -> NetConfig:
-    """The sizes of a drafter called `name` for this target; `hidden` is as in `width_for`, `own_vocab` is as in `own_size`.
+    """The sizes of a drafter called `name` for this target; `hidden` is as in `width_for`, `own_vocab` as in `choose_vocabulary_size`.
 
     Medusa heads that share the target's head are as wide as the target. Raises `ValueError` where another width is asked of them.
     """
     config = target.config
-    own = own_size(name, config.vocab_size, own_vocab)
+    own = choose_vocabulary_size(name, config.vocab_size, own_vocab)
     if name == "medusa" and own:
         if hidden not in (None, config.hidden_size):
             raise ValueError(
@@ -96,35 +96,37 @@ def config_for(
     )
 
 
-def written(target: PreTrainedModel, tokenizer, data: Path, domains: list[str], work: Path, own_rows: int) -> Written:
+def write_training_rows(
+    target: PreTrainedModel, tokenizer, data: Path, domains: list[str], work: Path, own_rows: int
+) -> Written:
     """Rows for training and for validation, `[n, ROW]` ids each."""
-    corpus, held_out = (each.only(domains) for each in corpora(data, work, tokenizer))
-    own = own_text(target, corpus, work, own_rows)
+    corpus, held_out = (each.restrict_to(domains) for each in load_corpora(data, work, tokenizer))
+    own = write_own_text(target, corpus, work, own_rows)
     real = corpus.batch(int(len(own) * REAL_SHARE / (1 - REAL_SHARE)), ROW, np.random.default_rng(6)).numpy()
     rows = np.random.default_rng(7).permutation(np.concatenate([own, real.astype(np.int32)]))
     (work / "held_out").mkdir(exist_ok=True)
-    return rows, own_text(target, held_out, work / "held_out", HELD_OUT_ROWS, 16)
+    return rows, write_own_text(target, held_out, work / "held_out", HELD_OUT_ROWS, 16)
 
 
-def observed(
+def open_batches(
     target: PreTrainedModel, write: Callable[[], Written], work: Path
-) -> tuple[Shards | Observed, Shards | Observed]:
-    """What is learned from and what validates: the target's view of the rows of `write`. On a CPU shards keep it for all drafters."""
+) -> tuple[Shards | LiveBatches, Shards | LiveBatches]:
+    """The batches to learn from and to validate by: the target's view of the rows of `write`. On a CPU shards keep them."""
     if target.device.type == "cuda":
         rows, held_out = write()
-        return Observed(target, rows), Observed(target, held_out)
+        return LiveBatches(target, rows), LiveBatches(target, held_out)
     if not (work / READY).exists():
         rows, held_out = write()
-        cache(target, rows, work / "rows")
-        cache(target, held_out, work / "held_out")
+        cache_shards(target, rows, work / "rows")
+        cache_shards(target, held_out, work / "held_out")
         (work / READY).touch()
     return Shards(work / "rows"), Shards(work / "held_out")
 
 
-def taught(
+def train_net(
     net: Net,
     options: argparse.Namespace,
-    seen: tuple[Shards | Observed, Shards | Observed],
+    seen: tuple[Shards | LiveBatches, Shards | LiveBatches],
     work: Path,
     share: float = 1.0,
     save_every: float = 300.0,
@@ -146,7 +148,7 @@ def taught(
     return validate()
 
 
-def coverage(net: Net, sample: torch.Tensor) -> str:
+def describe_coverage(net: Net, sample: torch.Tensor) -> str:
     """How much of a `sample [n]` of the target's tokens the net can guess, for the person who trains it."""
     config = net.config
     if config.own_vocab in (0, config.vocab):
@@ -158,10 +160,15 @@ def coverage(net: Net, sample: torch.Tensor) -> str:
     )
 
 
-def self_written(
-    target: PreTrainedModel, turns: Turns, tokens_of: Callable[[str], list[int]], given: Given, rows: int, work: Path
-) -> tuple[Shards | Observed, Shards | Observed]:
-    """As `observed`, of `rows` rows that the target writes by itself, and others for validation, at most `HELD_OUT_ROWS`.
+def open_self_written_batches(
+    target: PreTrainedModel,
+    turns: ChatTurns,
+    tokens_of: Callable[[str], list[int]],
+    given: Given,
+    rows: int,
+    work: Path,
+) -> tuple[Shards | LiveBatches, Shards | LiveBatches]:
+    """As `open_batches`, of `rows` rows that the target writes by itself, and others for validation, at most `HELD_OUT_ROWS`.
 
     `given` are the requests of both. `tokens_of` makes tokens of one.
     """
@@ -170,23 +177,25 @@ def self_written(
         made = []
         for row in range(first, first + count):
             rng = np.random.default_rng([12, key, row])
-            draw = partial(drawn, requests, tokens_of, rng)
+            draw = partial(draw_request, requests, tokens_of, rng)
             made.append(Conversation(turns, ANSWERS_AT[row % len(ANSWERS_AT)], draw))
         return made
 
-    parts: list[Shards | Observed] = []
+    parts: list[Shards | LiveBatches] = []
     validating = min(HELD_OUT_ROWS, max(1, rows // 4))
     for key, (name, requests, count) in enumerate((("rows", given[0], rows), ("held_out", given[1], validating))):
         made = partial(conversations, requests, key)
         if target.device.type == "cuda":
-            parts.append(Observed(target, write_ids(target, made, count, work / f"{name}.npy")))
+            parts.append(LiveBatches(target, write_ids(target, made, count, work / f"{name}.npy")))
         else:
             write_shards(target, made, count, work / name)
             parts.append(Shards(work / name))
     return parts[0], parts[1]
 
 
-def drawn(requests: Requests, tokens_of: Callable[[str], list[int]], rng: np.random.Generator) -> list[int] | None:
+def draw_request(
+    requests: Requests, tokens_of: Callable[[str], list[int]], rng: np.random.Generator
+) -> list[int] | None:
     """The tokens of the next request, None where none is given."""
     request = requests(rng)
     return None if request is None else tokens_of(request)
@@ -198,27 +207,29 @@ def train_learned(options: argparse.Namespace, prompts: tuple[list[str], list[st
     `prompts` are a person's own, to learn from and held out. Without them the target goes on from the texts in `options.data` where it
     has no chat template, and else writes by itself, requests and answers.
     """
-    name, recipe, device = options.recipe, RECIPES[options.recipe], checked_device(options.device, TRAINED_ON)
+    name, recipe, device = options.recipe, RECIPES[options.recipe], validate_device(options.device, TRAINED_ON)
     checkpoint = (
         Checkpoint(options.target, options.revision) if options.target else PAIRS[options.pair].target_checkpoint
     )
     tokenizer, kept = load_tokenizer_and_config(checkpoint)
     chat = bool(tokenizer.chat_template) and not options.raw
     from_corpus = options.data is not None and not chat and prompts is None
-    quantisation = kept_in(kept) if from_corpus else "none"
+    quantisation = storage_of(kept) if from_corpus else "none"
     embedded = not options.target and options.pair in EMBEDDED  # it serves on CPUs, whatever device trains for it
     dtype = torch.float32 if device.type == "cpu" or embedded or quantisation != "none" else torch.bfloat16
     target = load_model(checkpoint, device, dtype, quantisation).requires_grad_(False)
-    work = place_of_rows(options, prompts)
+    work = folder_of_rows(options, prompts)
     rows = options.own_rows or OWN_ROWS
     if (work / READY).exists() and device.type == "cpu":
-        seen: tuple[Shards | Observed, Shards | Observed] = (Shards(work / "rows"), Shards(work / "held_out"))
+        seen: tuple[Shards | LiveBatches, Shards | LiveBatches] = (Shards(work / "rows"), Shards(work / "held_out"))
     elif from_corpus:
-        seen = observed(target, partial(written, target, tokenizer, options.data, options.domains, work, rows), work)
+        seen = open_batches(
+            target, partial(write_training_rows, target, tokenizer, options.data, options.domains, work, rows), work
+        )
     else:
         turns = turns_of(tokenizer, stop_ids(target, tokenizer), options.raw)
         tokens_of = partial(request_ids, tokenizer, longest=LONGEST_GIVEN)
-        seen = self_written(target, turns, tokens_of, given_requests(options, prompts), rows, work)
+        seen = open_self_written_batches(target, turns, tokens_of, given_requests(options, prompts), rows, work)
     torch.manual_seed(0)
     stored = load_file(options.start / "model.safetensors") if options.start else {}
     vocabulary = vocabulary_in(stored)
@@ -231,11 +242,11 @@ def train_learned(options: argparse.Namespace, prompts: tuple[list[str], list[st
         share(net, *tables_of(target))
     ours = {said: name for name, said in net.names.items()}
     net.load_state_dict(net.state_dict() | {ours.get(key, key): each.float() for key, each in stored.items()})
-    print(coverage(net, seen[1].sample()))
+    print(describe_coverage(net, seen[1].sample()))
     del target  # the net keeps the tables that it reads
-    figures = taught(net, options, seen, work)
+    figures = train_net(net, options, seen, work)
     net.save(options.out / name)
-    shutil.copy(log_of(work, name), validate_output_path(options.curve or options.out / name / CURVE))
+    shutil.copy(curve_file_of(work, name), validate_output_path(options.curve or options.out / name / CURVE))
     print(json.dumps(figures))
     print(f"{name} is written to {options.out / name}.")
 
@@ -249,7 +260,7 @@ def vocabulary_in(stored: dict[str, torch.Tensor]) -> torch.Tensor | None:
     return stored.get("vocabulary")
 
 
-def place_of_rows(options: argparse.Namespace, prompts: tuple[list[str], list[str]] | None) -> Path:
+def folder_of_rows(options: argparse.Namespace, prompts: tuple[list[str], list[str]] | None) -> Path:
     """The folder of the target's rows and of checkpoints. Other texts and other prompts have another one."""
     if (options.work / READY).exists():
         return options.work
@@ -267,7 +278,7 @@ def place_of_rows(options: argparse.Namespace, prompts: tuple[list[str], list[st
 def given_requests(options: argparse.Namespace, prompts: tuple[list[str], list[str]] | None) -> Given:
     """The requests that are given for training and for validation, as far as any are."""
     if prompts:
-        return from_prompts(prompts[0]), from_prompts(prompts[1], share=1.0)
+        return requests_from_prompts(prompts[0]), requests_from_prompts(prompts[1], share=1.0)
     if options.data is None:
-        return unasked, unasked
-    return from_data(options.data, held_out=False), from_data(options.data, held_out=True)
+        return draw_no_request, draw_no_request
+    return requests_from_data(options.data, held_out=False), requests_from_data(options.data, held_out=True)

@@ -29,7 +29,7 @@ class Budget:
         return min(1.0, tokens / self.tokens if self.tokens else seconds / 60 / self.minutes)
 
 
-def orthogonalised(matrices: torch.Tensor) -> torch.Tensor:
+def orthogonalise(matrices: torch.Tensor) -> torch.Tensor:
     """`[n, rows, cols]` with all singular values pushed towards 1 by Newton-Schulz steps."""
     a, b, c = COEFFICIENTS
     tall = matrices.shape[-2] > matrices.shape[-1]
@@ -68,7 +68,7 @@ class Muon(torch.optim.Optimizer):
                         state["momentum"] = torch.zeros_like(parameter)
                     state["momentum"].lerp_(parameter.grad, 1 - group["momentum"])
                     directions.append(parameter.grad.lerp(state["momentum"], group["momentum"]))  # Nesterov
-                updates = orthogonalised(torch.stack(directions))
+                updates = orthogonalise(torch.stack(directions))
                 for parameter, update in zip(parameters, updates, strict=True):
                     parameter.mul_(1 - group["lr"] * group["weight_decay"])
                     parameter.add_(update, alpha=-group["lr"] * 0.2 * max(rows, cols) ** 0.5)
@@ -85,12 +85,12 @@ def optimizers_for(model: torch.nn.Module, lr: float, decay: float = DECAY) -> l
     return [Muon(hidden, lr=lr, weight_decay=decay), torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=0.01)]
 
 
-def log_of(work: Path, name: str) -> Path:
+def curve_file_of(work: Path, name: str) -> Path:
     """The file of the run's curve: a line of JSON for every validation."""
     return work / f"{name}.log.jsonl"
 
 
-def rate(share: float, step: int) -> float:
+def learning_rate_factor(share: float, step: int) -> float:
     """Learning-rate factor: linear warm-up, and linear to 5 % as this `share` of the budget is spent."""
     return min(1.0, max((step + 1) / WARM_UP_STEPS, share / WARM_UP_SHARE)) * (1.0 - 0.95 * share)
 
@@ -115,7 +115,7 @@ def train(
     """
     optimizers = optimizers_for(model, lr, decay)
     rates = [group["lr"] for optimizer in optimizers for group in optimizer.param_groups]
-    checkpoint, log = work / f"{name}.pt", log_of(work, name)
+    checkpoint, log = work / f"{name}.pt", curve_file_of(work, name)
     step, seen, spent = 0, 0, 0.0
     if checkpoint.exists():
         state = torch.load(checkpoint, map_location=next(model.parameters()).device)
@@ -130,7 +130,7 @@ def train(
     saved_at, last, share, shown = spent, time.perf_counter(), budget.share(spent, seen), 0.0
     while share < 1.0:
         for group, base in zip(groups, rates, strict=True):
-            group["lr"] = base * rate(share, step)
+            group["lr"] = base * learning_rate_factor(share, step)
         with products:
             loss, tokens = loss_of(step, share)
         loss.backward()

@@ -5,8 +5,14 @@ from collections.abc import Iterable
 import torch
 from transformers import PreTrainedModel
 
-from engine.lab.train.features import OwnLabels, TrainingBatch, by_depth, frequent, soft_cross_entropy
-from engine.lab.train.width import directions
+from engine.lab.train.features import (
+    OwnLabels,
+    TrainingBatch,
+    accuracy_by_depth,
+    most_frequent_tokens,
+    soft_cross_entropy,
+)
+from engine.lab.train.width import principal_directions_of
 from engine.nets import NetConfig
 from engine.nets.medusa import Medusa
 
@@ -23,9 +29,9 @@ def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor) -> Medu
     if not config.target_hidden:
         net = Medusa(config, embedding, head)
         if config.own_vocab:
-            net.vocabulary.copy_(frequent(ids, config.own_vocab, config.vocab))
+            net.vocabulary.copy_(most_frequent_tokens(ids, config.own_vocab, config.vocab))
         return net
-    kept = directions(head.float(), config.hidden)
+    kept = principal_directions_of(head.float(), config.hidden)
     net = Medusa(config, embedding, head.float() @ kept)
     assert net.narrow is not None  # it has a width of its own
     net.narrow.weight.data.copy_(kept.T)
@@ -57,11 +63,11 @@ def vocabulary_of(net: Medusa) -> torch.Tensor:
 
 @torch.inference_mode()
 def validate(net: Medusa, batches: Iterable[TrainingBatch]) -> dict[str, float]:
-    """`by_depth`, a head each."""
+    """`accuracy_by_depth`, a head each."""
     right: list[list[torch.Tensor]] = [[] for _ in range(net.config.depth)]
     for batch in batches:
         for k, found in enumerate(right):
             logits, places = guesses(net, batch, k)
             best = vocabulary_of(net)[logits.topk(3, dim=-1).indices]
             found.append(best == batch.tokens[:, places, :1])
-    return by_depth(map(torch.cat, right))
+    return accuracy_by_depth(map(torch.cat, right))

@@ -16,12 +16,12 @@ from tqdm import tqdm
 from engine.forward.runner import Runner
 from engine.forward.session import tapped_layers
 from engine.lab.train.data import DOMAINS
-from engine.lab.train.learned import Written, observed, taught, train_learned
-from engine.lab.train.writing import ROW, TEMPERATURES, kept, together
+from engine.lab.train.learned import Written, open_batches, train_learned, train_net
+from engine.lab.train.writing import ROW, TEMPERATURES, load_or_write_rows, write_with_runner
 from engine.measure.prompts import read_prompts
 from engine.measure.verdict import CONFIDENCE, draw_resamples, percentile_ends
 from engine.models.loading import load
-from engine.models.pairs import PAIRS, LoadedPair, Pair, short_name
+from engine.models.pairs import PAIRS, LoadedPair, Pair, short_name_of
 from engine.nets import Net, net_in
 from engine.nets.dflash import DFlash
 from engine.nets.eagle import Eagle
@@ -47,37 +47,37 @@ def train_on_prompts(options: Namespace) -> dict:
     Raises `ValueError` for prompts, options and drafters that cannot be trained on or with.
     """
     refuse_options(options)
-    learn, held_out = parted([prompt.text for prompt in read_prompts(options.prompts, fewest=FEWEST)])
+    learn, held_out = split_prompts([prompt.text for prompt in read_prompts(options.prompts, fewest=FEWEST)])
     alone = given_target(options).alone
     pair = replace(load(alone, options.device), raw=options.raw)
     before, net = (net_in(options.start, pair.target.model) for _ in range(2))
     refuse_drafter(net, options, pair.target.config.num_hidden_layers)
-    ids, held_ids = (tokenised(pair, prompts) for prompts in (learn, held_out))
+    ids, held_ids = (tokenise_prompts(pair, prompts) for prompts in (learn, held_out))
 
     rows = options.own_rows or OWN_ROWS
-    work = options.work / "own prompts" / run_of(options, alone, [*learn, *held_out], rows)
+    work = options.work / "own prompts" / run_name_of(options, alone, [*learn, *held_out], rows)
     work.mkdir(parents=True, exist_ok=True)
-    was = raced(pair, before, held_out, "before")
+    was = race_drafter(pair, before, held_out, "before")
 
     def write() -> Written:
         ends = pair.stop_ids
         return (
-            written(pair.target, ids, rows, work / "own.npy", ends),
-            written(pair.target, held_ids, HELD_OUT_ROWS, work / "held out.npy", ends),
+            write_rows(pair.target, ids, rows, work / "own.npy", ends),
+            write_rows(pair.target, held_ids, HELD_OUT_ROWS, work / "held out.npy", ends),
         )
 
-    seen = observed(pair.target.model, write, work)
-    taught(net.requires_grad_(True), options, seen, work, RATE, SAVE_EVERY)
+    seen = open_batches(pair.target.model, write, work)
+    train_net(net.requires_grad_(True), options, seen, work, RATE, SAVE_EVERY)
     net.save(work / "trained")
-    now = raced(pair, net_in(work / "trained", pair.target.model), held_out, "after")
+    now = race_drafter(pair, net_in(work / "trained", pair.target.model), held_out, "after")
 
     about = {"drafter": options.recipe, "target": pair.title, "prompts": len(learn), "rows": rows}
-    figures = about | compared(was, now)
+    figures = about | compare_tau(was, now)
     folder = options.out / options.recipe
     if figures["after"] > figures["before"]:
         shutil.copytree(work / "trained", folder, dirs_exist_ok=True)
         (folder / "figures.json").write_text(json.dumps(figures, indent=1) + "\n")
-    print(sentence(figures, folder, options.start))
+    print(describe_outcome(figures, folder, options.start))
     return figures
 
 
@@ -86,11 +86,11 @@ def train_first(options: Namespace) -> dict:
 
     Raises `ValueError` for prompts and options that cannot be trained with.
     """
-    learn, held_out = parted([prompt.text for prompt in read_prompts(options.prompts, fewest=FEWEST)])
+    learn, held_out = split_prompts([prompt.text for prompt in read_prompts(options.prompts, fewest=FEWEST)])
     train_learned(options, (learn, held_out))
     pair = replace(load(given_target(options).alone, options.device), raw=options.raw)
     folder = options.out / options.recipe
-    tokens, forwards = raced(pair, net_in(folder, pair.target.model), held_out, "after").sum(0).tolist()
+    tokens, forwards = race_drafter(pair, net_in(folder, pair.target.model), held_out, "after").sum(0).tolist()
     figures = {"drafter": options.recipe, "target": pair.title, "prompts": len(learn), "held_out": len(held_out)}
     figures["tokens_a_round"] = tokens / forwards
     where = f"on {len(held_out)} held-out prompts"
@@ -101,7 +101,7 @@ def train_first(options: Namespace) -> dict:
 def given_target(options: Namespace) -> Pair:
     """The pair whose target the options name."""
     given = PAIRS.get(options.pair) if options.target is None else None
-    return given or Pair("own", short_name(options.target), options.target, target_revision=options.revision)
+    return given or Pair("own", short_name_of(options.target), options.target, target_revision=options.revision)
 
 
 def refuse_options(options: Namespace) -> None:
@@ -138,7 +138,7 @@ def refuse_drafter(net: Net, options: Namespace, layers: int) -> None:
         )
 
 
-def parted(prompts: list[str]) -> tuple[list[str], list[str]]:
+def split_prompts(prompts: list[str]) -> tuple[list[str], list[str]]:
     """Prompts to learn from and held-out ones, each text once, parted by a hash of it. Raises `ValueError` for too few."""
     texts = list(dict.fromkeys(prompts))
     if len(texts) < FEWEST:
@@ -148,7 +148,7 @@ def parted(prompts: list[str]) -> tuple[list[str], list[str]]:
     return [text for text in texts if text not in held_out], [text for text in texts if text in held_out]
 
 
-def tokenised(pair: LoadedPair, prompts: list[str]) -> list[list[int]]:
+def tokenise_prompts(pair: LoadedPair, prompts: list[str]) -> list[list[int]]:
     """The prompts' tokens; of a longer one the last `LONGEST`. Raises `ValueError` for one that cannot be raced."""
     found = []
     for prompt in prompts:
@@ -159,14 +159,14 @@ def tokenised(pair: LoadedPair, prompts: list[str]) -> list[list[int]]:
     return found
 
 
-def run_of(options: Namespace, pair: Pair, prompts: list[str], rows: int) -> str:
-    """A name for the folder of this run. Other prompts, another target, start or number of rows have another."""
+def run_name_of(options: Namespace, pair: Pair, prompts: list[str], rows: int) -> str:
+    """The name of this run's folder. It differs with the prompts, the target, the start and the number of rows."""
     start = [hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(options.start.glob("*.safetensors"))]
     told = [pair.target, pair.target_revision, options.raw, start, rows, prompts]
     return f"{options.recipe}-{hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]}"
 
 
-def written(runner: Runner, prompts: list[list[int]], rows: int, path: Path, stops: frozenset[int]) -> np.ndarray:
+def write_rows(runner: Runner, prompts: list[list[int]], rows: int, path: Path, stops: frozenset[int]) -> np.ndarray:
     """`[rows, ROW]` ids that the target wrote after the prompts, each as often. The file keeps them. Behind an end another follows."""
 
     def more(done: int) -> torch.Tensor:
@@ -176,13 +176,13 @@ def written(runner: Runner, prompts: list[list[int]], rows: int, path: Path, sto
         opening = [prompts[index] for index in np.concatenate(drawn)[:now]]
         others = (prompts[order.integers(len(prompts))] for _ in count())
         temperature = TEMPERATURES[done // AT_ONCE % len(TEMPERATURES)]
-        with runner.undisturbed(), torch.inference_mode():
-            return together(runner, opening, temperature, seeded("own prompts", done), stops, others)
+        with runner.without_torch_threads(), torch.inference_mode():
+            return write_with_runner(runner, opening, temperature, seeded("own prompts", done), stops, others)
 
-    return kept(path, rows, more)
+    return load_or_write_rows(path, rows, more)
 
 
-def raced(pair: LoadedPair, net: Net, prompts: list[str], when: str) -> np.ndarray:
+def race_drafter(pair: LoadedPair, net: Net, prompts: list[str], when: str) -> np.ndarray:
     """Tokens and target forwards `[prompts, 2]` of the drafter's greedy races, in one fixed shape."""
     name, found = net.config.kind, []
     with_net = replace(pair, learned={name: net})
@@ -193,8 +193,8 @@ def raced(pair: LoadedPair, net: Net, prompts: list[str], when: str) -> np.ndarr
     return np.array(found)
 
 
-def compared(was: np.ndarray, now: np.ndarray) -> dict:
-    """Tau before and after, as `raced` gives both, and the gain, whose interval is a bootstrap over the prompts that both share."""
+def compare_tau(was: np.ndarray, now: np.ndarray) -> dict:
+    """Tau before and after, of what `race_drafter` returned, and the gain. Its interval is a bootstrap over the prompts of both."""
     drawn = draw_resamples(len(was), seed=0)
     means = [each[drawn].sum(1) for each in (was, now)]
     gains = (means[1][:, 0] / means[1][:, 1]) / (means[0][:, 0] / means[0][:, 1])
@@ -209,7 +209,7 @@ def compared(was: np.ndarray, now: np.ndarray) -> dict:
     }
 
 
-def sentence(figures: dict, folder: Path, start: Path) -> str:
+def describe_outcome(figures: dict, folder: Path, start: Path) -> str:
     """What became of the drafter, for the person who trained it."""
     (low, high), before, after = figures["interval"], figures["before"], figures["after"]
     where = f"on {figures['held_out']} held-out prompts"

@@ -10,8 +10,8 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from engine.lab.train.data import corpora, documents
-from engine.lab.train.distill import DRAFT_SHAPES, agreement, distill
+from engine.lab.train.data import load_corpora, load_documents
+from engine.lab.train.distill import DRAFT_SHAPES, distill, measure_agreement
 from engine.lab.train.features import Observer
 from engine.lab.train.loop import Budget
 from engine.lab.train.pretrain import LONG_ROW, pretrain, validation_loss
@@ -45,7 +45,7 @@ def train_tokenizer(texts: list[str], vocab_size: int = 4096) -> PreTrainedToken
     )
 
 
-def ship(model: LlamaForCausalLM, tokenizer, folder: Path, eight_bits: bool = False) -> None:
+def write_checkpoint(model: LlamaForCausalLM, tokenizer, folder: Path, eight_bits: bool = False) -> None:
     """Write float16 safetensors, config and tokenizer into `folder`, replacing what is there. No file is above `LARGEST_FILE`.
 
     With `eight_bits` the layers' matrices are in eight bits, as bitsandbytes keeps them.
@@ -69,8 +69,10 @@ def train_draft(options: argparse.Namespace) -> None:
     tokenizer, _ = load_tokenizer_and_config(checkpoint)
     target = load_model(checkpoint, torch.device(options.device), torch.float32)
     spent, shape = Budget(options.minutes), DRAFT_SHAPES[options.size]
-    texts = corpora(options.data, work, tokenizer)
-    ship(distill(target, *texts, work, spent, options.own_rows, shape, bf16=options.bf16), tokenizer, options.out)
+    texts = load_corpora(options.data, work, tokenizer)
+    write_checkpoint(
+        distill(target, *texts, work, spent, options.own_rows, shape, bf16=options.bf16), tokenizer, options.out
+    )
 
 
 def train_pair(options: argparse.Namespace) -> None:
@@ -79,23 +81,23 @@ def train_pair(options: argparse.Namespace) -> None:
     if given := options.start or options.tokenizer:
         AutoTokenizer.from_pretrained(given).save_pretrained(work / "tokenizer")
     elif not (work / "tokenizer").exists():
-        everything = [text for domain in documents(options.data).values() for text in domain]
+        everything = [text for domain in load_documents(options.data).values() for text in domain]
         train_tokenizer(everything).save_pretrained(work / "tokenizer")
     tokenizer = AutoTokenizer.from_pretrained(work / "tokenizer")
-    corpus, held_out = corpora(options.data, work, tokenizer)
+    corpus, held_out = load_corpora(options.data, work, tokenizer)
     print({domain: f"{len(stream):,} tokens" for domain, stream in corpus.streams.items()})
     target = pretrain(corpus, held_out, work, options, len(tokenizer))
-    ship(target, tokenizer, options.out / "target", options.eight_bits)
+    write_checkpoint(target, tokenizer, options.out / "target", options.eight_bits)
     if options.eight_bits:  # its draft learns from it as it serves
         target = load_model(Checkpoint(str(options.out / "target")), target.device, torch.float32, "8-bit")
     spent, shape = Budget(options.draft_minutes), DRAFT_SHAPES[options.draft_size or options.size]
     draft = distill(target, corpus, held_out, work, spent, options.own_rows, shape, bf16=options.bf16)
-    ship(draft, tokenizer, options.out / "draft")
+    write_checkpoint(draft, tokenizer, options.out / "draft")
     stream = np.concatenate([*corpus.streams.values(), np.load(work / "own.npy").ravel()])
     BigramTable.count(stream, len(tokenizer)).save(options.out / "bigram.safetensors")
     figures = {
         "loss": validation_loss(target, held_out),
         "loss at 1,024 tokens": validation_loss(target, held_out, LONG_ROW, rows=8),
-        "draft agreement": agreement(draft, Observer(target), held_out),
+        "draft agreement": measure_agreement(draft, Observer(target), held_out),
     }
     print(json.dumps(figures))

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from engine.lab.train.features import TrainingBatch, accuracy, soft_cross_entropy_behind
+from engine.lab.train.features import TrainingBatch, accuracy_of, soft_cross_entropy_behind
 from engine.lab.train.width import start_for
 from engine.nets import NetConfig
 from engine.nets.parallel import Parallel
@@ -32,7 +32,7 @@ def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor | None =
 
 
 @lru_cache(maxsize=2)
-def whole_mask(length: int, depth: int) -> torch.Tensor:
+def build_whole_mask(length: int, depth: int) -> torch.Tensor:
     """bool `[length * depth] * 2`: who may attend to whom among `length` stream entries and all their slots.
 
     The stream comes first, in order; behind it the anchors' slots, the last anchor's first. What an anchor sees depends only on its
@@ -45,12 +45,12 @@ def whole_mask(length: int, depth: int) -> torch.Tensor:
 
 
 def mask_of(stream: int, anchors: int, depth: int, longest: int) -> torch.Tensor:
-    """The mask of `stream` entries and the slots of the last `anchors` of them: a view of `whole_mask(longest, depth)`."""
+    """The mask of `stream` entries and the slots of the last `anchors` of them: a view of `build_whole_mask(longest, depth)`."""
     inside = slice(longest - stream, longest + anchors * (depth - 1))
-    return whole_mask(longest, depth)[inside, inside]
+    return build_whole_mask(longest, depth)[inside, inside]
 
 
-def states(net: Parallel, batch: TrainingBatch, start: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
+def compute_states(net: Parallel, batch: TrainingBatch, start: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
     """States of the stream `[B, end, H]` and of the slots of anchors `start .. end-1` `[B, end - start, depth - 1, H]`.
 
     Anchor a is the stream's entry a: the token at place a + 1 with the features of place a.
@@ -69,7 +69,7 @@ def segment_loss(net: Parallel, batch: TrainingBatch, start: int, end: int, firs
     """Of the loss `[]` of anchors `first .. last-1` the part of `start .. end-1`, and of the stream's entries from `stream_from` on."""
     depth, rows = net.config.depth, len(batch.ids)
     weights = DECAY ** torch.arange(depth, device=batch.ids.device)
-    stream, slots = states(net, batch, start, end)
+    stream, slots = compute_states(net, batch, start, end)
     shallow = slice(stream_from + 1, end + 1)
     entropy = partial(soft_cross_entropy_behind, net.logits, net.config.vocab)
     loss = entropy(stream[:, stream_from:], batch.tokens[:, shallow], batch.p[:, shallow]).sum()
@@ -103,15 +103,15 @@ def loss(net: Parallel, batch: TrainingBatch, step: int, segments: int = 1, anch
 
 @torch.no_grad()
 def validate(net: Parallel, batches: Iterable[TrainingBatch], stretch: int = 50) -> dict[str, float]:
-    """`accuracy` of all depths along the text."""
+    """`accuracy_of` all depths along the text."""
     found = []
     for batch in batches:
         longest, depth = batch.ids.shape[1] - net.config.depth, net.config.depth
         for start in range(0, longest, stretch):
             end = min(longest, start + stretch)
-            stream, slots = states(net, batch, start, end)
+            stream, slots = compute_states(net, batch, start, end)
             top = net.logits(torch.cat([stream[:, start:, None], slots], 2)).topk(3, dim=-1).indices
             places = torch.arange(start, end)[:, None] + torch.arange(1, depth + 1)
             right = top == batch.tokens[:, places, :1]
             found.append(right.flatten(0, 1))
-    return accuracy(torch.cat(found))
+    return accuracy_of(torch.cat(found))

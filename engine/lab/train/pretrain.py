@@ -31,7 +31,7 @@ SHORT_ROW, LONG_ROW = 256, 1024
 UNEVEN = 0.5  # spread of the shares in which a weight is shared out, beside their mean
 
 
-def llama(hidden: int, layers: int, heads: int, mlp: int, vocab_size: int) -> LlamaForCausalLM:
+def build_llama(hidden: int, layers: int, heads: int, mlp: int, vocab_size: int) -> LlamaForCausalLM:
     return LlamaForCausalLM(
         LlamaConfig(
             hidden_size=hidden, num_hidden_layers=layers, num_attention_heads=heads, num_key_value_heads=heads,
@@ -41,8 +41,8 @@ def llama(hidden: int, layers: int, heads: int, mlp: int, vocab_size: int) -> Ll
     )  # fmt: skip
 
 
-def shared_out(weight: torch.Tensor, copies: int, draws: torch.Generator) -> torch.Tensor:
-    """`[out, in]` to `[out, copies * in]`: on an input that stands `copies` times, the new weight gives what `weight` gives."""
+def repeat_columns(weight: torch.Tensor, copies: int, draws: torch.Generator) -> torch.Tensor:
+    """A weight `[out, copies * in]` that computes on an input repeated `copies` times what `weight [out, in]` computes on it."""
     shares = torch.full((copies, *weight.shape), 1 / copies)
     shares += UNEVEN * torch.empty_like(shares).normal_(generator=draws) / copies
     shares += (1 - shares.sum(0)) / copies
@@ -71,7 +71,7 @@ def grow(small: LlamaForCausalLM, large: LlamaForCausalLM, places: Sequence[int]
     draws = seeded("shares of grown weights")
 
     def shared(weight: torch.Tensor) -> torch.Tensor:
-        return shared_out(weight, copies, draws)
+        return repeat_columns(weight, copies, draws)
 
     # Which neuron of the small MLP each neuron of the large one copies, and how many copies it has
     source = torch.arange(many.intermediate_size) % few.intermediate_size
@@ -112,11 +112,11 @@ def validation_loss(
 def pretrain(corpus: Corpus, held_out: Corpus, work: Path, options: Namespace, vocab: int) -> LlamaForCausalLM:
     """A trained target, from random weights or from the smaller target in the folder `options.start`, which grows.
 
-    Progress and checkpoints are as in `loop.train`. With `options.compile` steps take less time and a C++ compiler.
+    Progress and checkpoints are as in `loop.train`. With `options.compile` steps are faster and need a C++ compiler.
     `options.dropout` is the share of numbers that is left out of what a layer adds to the stream.
     """
     torch.manual_seed(0)
-    model = llama(*SIZES[options.size], vocab).to(options.device)
+    model = build_llama(*SIZES[options.size], vocab).to(options.device)
     if options.start:
         grow(load_model(Checkpoint(str(options.start)), torch.device("cpu"), torch.float32), model)
     for layer in model.model.layers if options.dropout else ():

@@ -14,8 +14,8 @@ from engine.lab.train.learned import train_learned
 from engine.lab.train.own_prompts import train_first, train_on_prompts
 from engine.lab.train.pair import train_draft, train_pair
 from engine.measure.options import ASSETS, choose_output_path
-from engine.models.loading import TRAINED_ON, checked_device
-from engine.models.pairs import EMBEDDED, MODELS, short_name
+from engine.models.loading import TRAINED_ON, validate_device
+from engine.models.pairs import EMBEDDED, MODELS, short_name_of
 
 DRAFTERS = Path("drafters")  # where first drafters are written, by target
 
@@ -24,23 +24,23 @@ def main(options: Namespace) -> dict | None:
     """The figures of a drafter on own prompts; None for the other recipes, which print theirs."""
     learned = options.recipe not in ("pair", "draft")
     if learned and options.prompts and options.start:
-        options.device = str(checked_device(options.device))
+        options.device = str(validate_device(options.device))
         return train_on_prompts(options)
     if options.data is not None and not options.data.is_dir():
         raise ValueError(
             f"There is no folder {str(options.data)!r}. Give --data the folder with the texts to train on."
         )
-    options.device = str(checked_device(options.device, TRAINED_ON))
+    options.device = str(validate_device(options.device, TRAINED_ON))
     if learned:
-        options.curve = curve_place(options)
-    options.out = place(options)
+        options.curve = curve_file_of(options)
+    options.out = output_folder_of(options)
     if learned and options.prompts:
         return train_first(options)
     {"pair": train_pair, "draft": train_draft}.get(options.recipe, train_learned)(options)
     return None
 
 
-def place(options: Namespace) -> Path:
+def output_folder_of(options: Namespace) -> Path:
     """The folder that the recipe writes to. Raises `ValueError` where none is given for a pair that the repository does not ship."""
     if options.recipe == "pair":
         folders = {size: MODELS / name for name, size in EMBEDDED.items()}
@@ -48,17 +48,17 @@ def place(options: Namespace) -> Path:
     if options.recipe == "draft":
         return choose_output_path(options.out, MODELS / options.pair / "draft", options.pair)
     if options.target:
-        return options.out or DRAFTERS / short_name(options.target)
-    return options.out or (MODELS / options.pair / "drafters" if shipped(options) else DRAFTERS / options.pair)
+        return options.out or DRAFTERS / short_name_of(options.target)
+    return options.out or (MODELS / options.pair / "drafters" if is_shipped(options) else DRAFTERS / options.pair)
 
 
-def curve_place(options: Namespace) -> Path | None:
+def curve_file_of(options: Namespace) -> Path | None:
     """The file of the training curve: among the repository's for a drafter that it ships, else None, for the drafter's own folder."""
-    if options.out or options.target or not shipped(options):
+    if options.out or options.target or not is_shipped(options):
         return None
     return ASSETS / "results" / "training" / options.pair / f"{options.recipe}.jsonl"
 
 
-def shipped(options: Namespace) -> bool:
+def is_shipped(options: Namespace) -> bool:
     """Whether the repository holds models of the pair."""
     return (MODELS / options.pair).is_dir()

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from transformers import PreTrainedModel
 
-from engine.lab.train.features import TrainingBatch, by_depth, soft_cross_entropy
+from engine.lab.train.features import TrainingBatch, accuracy_by_depth, soft_cross_entropy
 from engine.lab.train.width import start_for
 from engine.nets import NetConfig
 from engine.nets.specblock import Past, SpecBlock, bucket
@@ -104,7 +104,9 @@ class Drafting:
         self.block = TrainedBlock(out.unflatten(1, (len(cuts), depth)), places, live)
 
 
-def taught(net: SpecBlock, states: torch.Tensor, batch: TrainingBatch, rows: torch.Tensor, places: torch.Tensor):
+def compute_losses(
+    net: SpecBlock, states: torch.Tensor, batch: TrainingBatch, rows: torch.Tensor, places: torch.Tensor
+):
     """Draft and rank losses and whether the favourite is right, each `[n]`. `states [n, H]` guess behind `places [n]` of `rows [n]`."""
     logits, tokens = net.logits(states), batch.tokens[rows, places]
     draft = soft_cross_entropy(logits, tokens, batch.p[rows, places])
@@ -125,7 +127,7 @@ def block_loss(net: SpecBlock, batch: TrainingBatch, block: TrainedBlock) -> tup
         if not len(rows):
             break
         places = block.places[anchors] + k
-        draft, rank, hit = taught(net, block.states[rows, anchors, k], batch, rows, places)
+        draft, rank, hit = compute_losses(net, block.states[rows, anchors, k], batch, rows, places)
         total = total + (DECAY**k * draft.sum() + rank.sum()) / max(len(rows), LEAST_SHARE * live.numel())
         right[rows, anchors, k] = hit
         live = right[:, :, k]
@@ -145,7 +147,7 @@ def loss(
     if start:
         rows = torch.arange(len(batch.ids), device=batch.ids.device).repeat_interleave(start)
         places = torch.arange(1, start + 1, device=batch.ids.device).repeat(len(batch.ids))
-        draft, rank, _ = taught(net, drafting.stream[:, :start].flatten(0, 1), batch, rows, places)
+        draft, rank, _ = compute_losses(net, drafting.stream[:, :start].flatten(0, 1), batch, rows, places)
         total = total + draft.mean() + rank.mean()
     for _ in range(1, blocks):
         cuts = torch.from_numpy(rng.integers(1, net.config.depth + 1, len(drafting.anchors))).to(batch.ids.device)
@@ -157,7 +159,7 @@ def loss(
 
 @torch.no_grad()
 def validate(net: SpecBlock, batches: Iterable[TrainingBatch], stretch: int = 48) -> dict[str, float]:
-    """`by_depth`, `chain` and `bucket`.
+    """`accuracy_by_depth`, `chain` and `bucket`.
 
     Only paths that are right so far count. The first depths are a block's from the text, the next a block's that goes on from its end.
     `chain` is how many favourites of the first block are right in a row. `bucket` is how often the rank head names the right bucket at
@@ -186,4 +188,4 @@ def validate(net: SpecBlock, batches: Iterable[TrainingBatch], stretch: int = 48
                     named.append((said == bucket(logits[:, :, 0], wanted[:, :, 0, 0])).flatten())
                     drafting.go_on(torch.full_like(block.places, depth), right)
     chain, right_bucket = (float(torch.cat(each).float().mean()) for each in (chains, named))
-    return by_depth(map(torch.cat, guessed)) | {"chain": chain, "bucket": right_bucket}
+    return accuracy_by_depth(map(torch.cat, guessed)) | {"chain": chain, "bucket": right_bucket}

@@ -58,11 +58,15 @@ def start_for(target: PreTrainedModel, config: NetConfig) -> tuple[torch.Tensor,
         return embedding, head, norm
     embedding, head = embedding.float(), head.float() * norm.float()
     longer = (config.target_hidden / config.hidden) ** 0.5
-    head = head @ directions(head, config.hidden) * longer
-    return embedding @ directions(embedding, config.hidden), head, torch.ones(config.hidden, device=head.device)
+    head = head @ principal_directions_of(head, config.hidden) * longer
+    return (
+        embedding @ principal_directions_of(embedding, config.hidden),
+        head,
+        torch.ones(config.hidden, device=head.device),
+    )
 
 
 @torch.no_grad()
-def directions(table: torch.Tensor, count: int) -> torch.Tensor:
+def principal_directions_of(table: torch.Tensor, count: int) -> torch.Tensor:
     """The `count` directions `[H, count]` along which the rows of `table [V, H]` are longest."""
     return torch.linalg.eigh(table.T @ table).eigenvectors[:, -count:]

@@ -12,9 +12,9 @@ import torch
 from tqdm import tqdm
 from transformers import GenerationConfig, PreTrainedModel
 
-from engine.forward.batch import Asked, Batch
+from engine.forward.batch import Batch, RowRequest
 from engine.forward.llama import is_known
-from engine.forward.llama_compiled import CompiledLlama, compiles
+from engine.forward.llama_compiled import CompiledLlama, can_compile
 from engine.forward.runner import Runner
 from engine.lab.train.data import Corpus
 from engine.sampling import seeded
@@ -30,15 +30,15 @@ class Writer:
 
     def __init__(self, target: PreTrainedModel):
         self.target = target
-        runner = Runner(target) if is_known(target) and compiles(target) else None
+        runner = Runner(target) if is_known(target) and can_compile(target) else None
         self.runner = runner if runner and isinstance(runner.own, CompiledLlama) else None
 
     @torch.inference_mode()
     def __call__(self, prompts: torch.Tensor, temperature: float, key: int) -> torch.Tensor:
         """int64 `[B, ROW]`, which begins with `prompts [B, n]`. The same `key` gives the same rows on one machine."""
         if self.runner:
-            with self.runner.undisturbed():
-                return together(self.runner, prompts.tolist(), temperature, seeded("own text", key))
+            with self.runner.without_torch_threads():
+                return write_with_runner(self.runner, prompts.tolist(), temperature, seeded("own text", key))
         kept, self.target.generation_config = self.target.generation_config, GenerationConfig(max_length=ROW)
         torch.manual_seed(key)
         prompts = prompts.to(self.target.device)
@@ -55,7 +55,7 @@ class Writer:
         return written.cpu()
 
 
-def together(
+def write_with_runner(
     runner: Runner,
     prompts: list[list[int]],
     temperature: float,
@@ -73,7 +73,7 @@ def together(
     for session, row in zip(sessions, rows, strict=True):
         session.prefill(row[:-1])
     while open_rows := [(session, row) for session, row in zip(sessions, rows, strict=True) if len(row) < ROW]:
-        asked = [Asked(session, row[-1:], [len(row) - 1], None) for session, row in open_rows]
+        asked = [RowRequest(session, row[-1:], [len(row) - 1], None) for session, row in open_rows]
         logits = torch.cat([each for each, _ in batch.forward(asked)])
         if temperature:
             written = (logits / temperature).softmax(-1).cpu().multinomial(1, generator=draws)[:, 0].tolist()
@@ -90,7 +90,9 @@ def together(
     return torch.tensor(rows)
 
 
-def own_text(target: PreTrainedModel, corpus: Corpus, work: Path, rows: int, batch: int | None = None) -> np.ndarray:
+def write_own_text(
+    target: PreTrainedModel, corpus: Corpus, work: Path, rows: int, batch: int | None = None
+) -> np.ndarray:
     """`[rows, ROW]` ids that the target wrote after short prompts, `batch` at once. `work/own.npy` keeps them to resume from."""
     count, write = batch or AT_ONCE[target.device.type], Writer(target)
 
@@ -101,10 +103,10 @@ def own_text(target: PreTrainedModel, corpus: Corpus, work: Path, rows: int, bat
         temperature = TEMPERATURES[rng.integers(len(TEMPERATURES))]
         return write(torch.from_numpy(corpus.rows(domain, length, now, rng)).long(), temperature, done)
 
-    return kept(work / "own.npy", rows, more)
+    return load_or_write_rows(work / "own.npy", rows, more)
 
 
-def kept(path: Path, rows: int, more: Callable[[int], torch.Tensor]) -> np.ndarray:
+def load_or_write_rows(path: Path, rows: int, more: Callable[[int], torch.Tensor]) -> np.ndarray:
     """At least `rows` rows of ids, those of the file first. `more` writes some behind so many, which the file then keeps too."""
     done = np.load(path) if path.exists() else np.zeros((0, ROW), dtype=np.int32)
     with tqdm(total=rows, initial=len(done), desc="own text", unit="row") as bar:

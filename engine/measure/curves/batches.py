@@ -65,7 +65,7 @@ def decode_in_steps(
     decoding = decode_together(pair, find(setting), prompts, samplings, tokens)
     with closing(decoding):  # type: ignore[type-var]  # a generator, which `Iterator` does not say
         while True:
-            with pair.target.undisturbed():
+            with pair.target.without_torch_threads():
                 before = pair.target.without_processor()
                 found = next(decoding, None)
                 waited += pair.target.without_processor() - before

@@ -15,7 +15,7 @@ from engine.measure.curves.sweep import Plan, Sweep
 from engine.measure.options import load_gallery, load_held_out_prompts
 from engine.measure.racing import Work
 from engine.measure.ways import rotate_names
-from engine.models.cache_memory import too_large
+from engine.models.cache_memory import describe_excess_size
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, Settings, encode_prompt
 from engine.record.disturbance import BUSY, describe_batch_disturbance
@@ -179,7 +179,7 @@ def measure_batches(pair: LoadedPair, lines: list[CurveLine]) -> Steps:
     prompts, tokens = batch_prompts(), TOKENS["batch"]
     asked = Settings(prompts[0], max_new_tokens=tokens)
     rows = min(pair.context, max(len(encode_prompt(pair, prompt)) for prompt in prompts) + tokens) + LARGEST_TREE
-    sizes = [size for size in SIZES if not too_large(pair, size, rows)]
+    sizes = [size for size in SIZES if not describe_excess_size(pair, size, rows)]
     sequences = sequences_of(pair, prompts, asked, max(sizes, default=0))
     settings = [BASELINE, *(line.system for line in lines)]
     spent = 0

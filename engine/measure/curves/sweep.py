@@ -20,7 +20,7 @@ from engine.record.race_file import worst_of
 from engine.record.trace import Trace
 from engine.record.trace_statistics import GuessCounts, seconds_per_token, tau, time_shares
 from engine.rounds.pair_costs import PairCosts
-from engine.systems import SYSTEMS, find, spelled
+from engine.systems import SYSTEMS, find, spell_shape
 
 GRIDS = {"shape": ("depth", "width"), "budget": ("nodes", "temperature")}  # the settings along x and along y
 SWEPT = ("depth", "width", "nodes", "temperature")
@@ -154,7 +154,7 @@ class Sweep:
         """Returns a cell, with its figures or why it is refused. Now and then it yields `progress` of the share that is done."""
         x, y = GRIDS[self.plan.grid]
         place = {"x": setting[x], "y": setting[y], **setting}
-        shaped = f"{self.plan.system}:{spelled(setting)}"
+        shaped = f"{self.plan.system}:{spell_shape(setting)}"
         whole = 2 * self.plan.max_new_tokens * len(self.plan.prompts)
         traces, results, written, done = [], [], 0, 0
         try:

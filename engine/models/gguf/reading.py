@@ -105,11 +105,11 @@ def small_files(path: str) -> Path:
     """
     shards = shards_of(Path(path))
     state = tuple((str(each.resolve()), (at := each.stat()).st_size, at.st_mtime_ns) for each in shards)
-    return converted(path, state)
+    return convert_files(path, state)
 
 
 @cache
-def converted(path: str, state: tuple) -> Path:
+def convert_files(path: str, state: tuple) -> Path:
     """As `small_files`, once for every `state` of the files."""
     shards = shards_of(Path(path))
     digest = hashlib.sha256(f"{FORM} {version('transformers')} {version('gguf')}".encode())
@@ -180,7 +180,7 @@ def write_small_files(shards: list[Path], folder: Path) -> None:
         )
     tensors = {each.name: (shard, each) for shard, reader in enumerate(readers) for each in reader.tensors}
     refuse_unreadable(tensors.values())
-    with alone(shards[0]) as source:
+    with isolate_file(shards[0]) as source:
         config = AutoConfig.from_pretrained(**source)
         tokenizer = PreTrainedTokenizerFast.from_pretrained(**source)
     if len(shards) > 1:  # transformers looks for the head in the first one alone
@@ -248,7 +248,7 @@ def weight_names(config: PreTrainedConfig, architecture: str, sizes: dict[str, A
 
 
 @contextmanager
-def alone(file: Path) -> Iterator[dict[str, Any]]:
+def isolate_file(file: Path) -> Iterator[dict[str, Any]]:
     """Arguments by which `from_pretrained` finds the file alone: what else lies in its folder plays no part, and no network does."""
     with tempfile.TemporaryDirectory(prefix="treerace-") as place:
         (Path(place) / "model.gguf").symlink_to(file.resolve())

@@ -67,7 +67,7 @@ def apply_rope(config: PreTrainedConfig, told: Any, factors: np.ndarray | None) 
     if way is None:
         way = "linear" if factor not in (None, 1.0) else "none"
     if factors is not None:
-        rope |= llama_3(factors, rope["rope_theta"], width)
+        rope |= match_llama_3_rope(factors, rope["rope_theta"], width)
     elif way == "linear":
         rope |= {"rope_type": "linear", "factor": factor}
     elif way == "yarn":
@@ -83,7 +83,7 @@ def head_dim(config: PreTrainedConfig) -> int:
     return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
 
 
-def llama_3(factors: np.ndarray, theta: float, width: int) -> dict[str, Any]:
+def match_llama_3_rope(factors: np.ndarray, theta: float, width: int) -> dict[str, Any]:
     """The settings of Llama 3.1 whose divisors of `width / 2` frequencies these are. Raises `ValueError` for any others."""
     factor = float(factors.max())
     low, high, length = LLAMA_3.values()

@@ -64,10 +64,10 @@ def tensors_of(model: PreTrainedModel) -> Iterator[tuple[str, torch.Tensor]]:
         name = names.get_name(ours, try_suffixes=(".weight",))
         if name is not None and not (name == "output.weight" and config.tie_word_embeddings):
             kind = name.split(".", 2)[-1]
-            yield name, paired(weight, heads[kind]) if kind in heads else weight
+            yield name, permute_rope_rows(weight, heads[kind]) if kind in heads else weight
 
 
-def paired(weight: torch.Tensor, heads: int) -> torch.Tensor:
+def permute_rope_rows(weight: torch.Tensor, heads: int) -> torch.Tensor:
     """Rows `[heads * d, in]` in the order of llama.cpp, which turns neighbours where transformers turns row i with row i + d / 2."""
     return weight.reshape(heads, 2, -1, weight.shape[1]).transpose(1, 2).reshape(weight.shape)
 

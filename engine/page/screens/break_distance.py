@@ -16,7 +16,7 @@ from engine.forward.session import Session
 from engine.measure.node_order import depth_first
 from engine.models.constraint import constraint_of
 from engine.models.pairs import LoadedPair
-from engine.models.text import label
+from engine.models.text import label_of
 from engine.race import Lane, Settings, encode_prompt
 from engine.record.quiet import Message, Steps
 from engine.rounds.guiding import masked
@@ -78,7 +78,7 @@ def report_distance(pair: LoadedPair, system: System, temperature: float, work: 
     figures, behind, right, wrong = yield from work
     tokens = (right - wrong).abs().topk(EXAMPLES).indices.tolist()
     rows = [
-        {"token": label(pair.tokenizer, token), "right": float(right[token]), "wrong": float(wrong[token])}
+        {"token": label_of(pair.tokenizer, token), "right": float(right[token]), "wrong": float(wrong[token])}
         for token in tokens
     ]
     head = {"end": True, "break": system.broken, "done": 1.0, "title": BREAKS[system.broken].title}
@@ -148,7 +148,7 @@ def compare_rules(pair: LoadedPair, system: System, prompt: list[int], sampling:
     """
     capacity = len(prompt) + 2 * LARGEST_TREE
     sampling = replace(sampling, constraint=None)  # the rule is compared, whatever a constraint leaves of p
-    drafter, policy, naive = system.build(pair, capacity, system.depth, system.width, system.nodes)
+    drafter, policy, naive = system.build_parts(pair, capacity, system.depth, system.width, system.nodes)
     target = Target(pair.target, capacity, drafter.reads_features)
     drafter.reading(target.session.cache)
     drafter.begin(prompt, target.prefill(prompt[:-1]))

@@ -127,7 +127,7 @@ def describe_system_on_pair(system: System, pair: LoadedPair) -> dict[str, objec
     said = describe_system(system)
     if system.guesses and pair.target.way == "states" and (found := measured_states(pair)):
         said["states"] = found.words
-    if (system.counted(pair) or system.parts[0].choices(pair)) and PairCosts(pair).is_measured(system.drafter):
+    if (system.counted_shapes(pair) or system.parts[0].choices(pair)) and PairCosts(pair).is_measured(system.drafter):
         costs = system.costs(pair).to_dict()
         said["costs"] = {name: costs[name] for name in ("promised", "shapes")}
     return said
@@ -172,7 +172,7 @@ def choose_shape(name: object, pairs: Sequence[LoadedPair], pair: object = "") -
 
 def is_shape_unmeasured(system: System, pair: LoadedPair) -> bool:
     """Whether its shape depends on what is not measured yet."""
-    return bool(system.counted(pair)) and not PairCosts(pair).is_measured(system.drafter)
+    return bool(system.counted_shapes(pair)) and not PairCosts(pair).is_measured(system.drafter)
 
 
 def strip_break(name: Any) -> Any:

@@ -13,7 +13,7 @@ from engine.page.screens.cards import choose_pair, choose_shape, is_shape_unmeas
 from engine.race import LIMITS, REMOTE, SHAPE, Settings, validate_setting
 from engine.record.constraint import validate_constraint
 from engine.record.parsing import quote
-from engine.systems import SYSTEMS, find, spelled
+from engine.systems import SYSTEMS, find, spell_shape
 
 LONGEST, MOST_PARTS = 200_000, 100  # a prompt of 20,000 characters, of which a link writes each with nine
 HOTTEST = 2.0  # the largest temperature that the page's dial shows
@@ -59,7 +59,7 @@ def read_link(query: object, pair: LoadedPair, models: Sequence[LoadedPair] = ()
     asked, own = given.keys() & {*SHAPE}, choose_shape(given.get("right"), [pair])
     as_own = own == own | {dial: given[dial] for dial in asked}
     if own and (not asked or (as_own and not is_shape_unmeasured(find(given["right"]), pair))):
-        given["untouched"] = spelled(own)
+        given["untouched"] = spell_shape(own)
     elif asked:
         given["untouched"] = ""
     return own | given, refused

@@ -31,7 +31,7 @@ from engine.page.web.parts import (
 )
 from engine.page.web.streams import QUIET, Runs, add_api_endpoint, add_run, add_stop
 from engine.race import BASELINE, REMOTE, SHAPE, validate_setting
-from engine.systems import chain_beside, fill_budget, find, spelled
+from engine.systems import chain_beside, fill_budget, find, spell_shape
 
 
 def build_race(served: ServedPairs, shared: Fields, go: gr.Button, halt: gr.Button) -> None:
@@ -42,7 +42,7 @@ def build_race(served: ServedPairs, shared: Fields, go: gr.Button, halt: gr.Butt
         whole = full and not broken and systems[1] != REMOTE and fill_budget(find(systems[1]))
         if whole:  # in the shape that the dials show
             systems = systems[0], whole
-        elif spelled(settings) == untouched:  # each lane races in the best shape of its own system
+        elif spell_shape(settings) == untouched:  # each lane races in the best shape of its own system
             settings.update(dict.fromkeys(SHAPE))
         if third and not broken:
             systems = insert_chain(served, systems, settings)
@@ -127,7 +127,7 @@ def build_race_form(served: ServedPairs, shared: Fields) -> Fields:
         "full": build_hidden_field("full-budget"),  # "full" where the right lane's tree is to use all nodes
         "broken": build_hidden_field(),  # a system of the walk; it races in place of the menus' two
         # The shape that the dials took with the right lane's system; "" once a visitor asks for one
-        "untouched": build_hidden_field(value=spelled({dial: shared[dial].value for dial in SHAPE})),
+        "untouched": build_hidden_field(value=spell_shape({dial: shared[dial].value for dial in SHAPE})),
     }
 
 
@@ -149,9 +149,9 @@ def take_shapes(served: ServedPairs, form: Fields) -> None:
 
     def take(right, right_mix, pair, untouched, **shown):
         found = choose_shape(right_mix if right == MIX else right, served.pairs, pair)
-        if not found or spelled(shown) != untouched:
+        if not found or spell_shape(shown) != untouched:
             return gr.skip()
-        return {dials[name]: value for name, value in {**found, "untouched": spelled(found)}.items()}
+        return {dials[name]: value for name, value in {**found, "untouched": spell_shape(found)}.items()}
 
     shown, quick = (
         select_fields(form, "right", "right_mix") | {"pair": pair} | dials,

@@ -37,7 +37,7 @@ from engine.record.costs import Costs
 from engine.rounds.pair_costs import PairCosts
 from engine.rounds.round_gpu import DeviceRounds
 from engine.sampling import Sampling
-from engine.systems import SYSTEMS, spelled
+from engine.systems import SYSTEMS, spell_shape
 from helpers.decoding import hurry
 from helpers.learned import block_net
 from helpers.pairs import tiny_llama, tiny_pair
@@ -104,9 +104,9 @@ def raced_as(pair: LoadedPair, name: str) -> str:
     """The name of the system whose trees a lane grows: another one, in its shape, where a device decides whole rounds for one that
     chooses its drafter."""
     system = SYSTEMS[name]
-    there = system.there(pair, system.own_shape, Sampling(device=pair.target.noise_place))
+    there = system.device_choices(pair, system.own_shape, Sampling(device=pair.target.noise_place))
     best = max(there, key=there.__getitem__, default=system)
-    return f"{best.name}:{spelled(best.own_shape)}" if there else name
+    return f"{best.name}:{spell_shape(best.own_shape)}" if there else name
 
 
 def published_on(device: str) -> LoadedPair:

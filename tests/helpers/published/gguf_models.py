@@ -23,7 +23,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from engine.models.gguf.writing import paired
+from engine.models.gguf.writing import permute_rope_rows
 from helpers.checkpoints import SIZES
 
 TEMPLATE = (
@@ -86,9 +86,9 @@ def named_numbers(model: PreTrainedModel, family: str) -> dict[str, np.ndarray]:
         if name == "output.weight" and config.tie_word_embeddings:
             continue
         if family == "llama" and ".attn_q." in name:
-            weight = paired(weight, config.num_attention_heads)
+            weight = permute_rope_rows(weight, config.num_attention_heads)
         if family == "llama" and ".attn_k." in name:
-            weight = paired(weight, config.num_key_value_heads)
+            weight = permute_rope_rows(weight, config.num_key_value_heads)
         if family == "gemma3" and "norm" in name:
             weight = weight + 1
         found[name] = weight.numpy()

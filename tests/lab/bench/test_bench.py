@@ -98,9 +98,9 @@ def test_requests_to_a_chat_model_are_for_a_target_with_a_template(capsys, embed
 
 
 def test_of_several_races_of_a_prompt_the_one_of_the_median_time_counts(capsys, monkeypatch, embedded):
-    kept, raced = bench.middle, []
+    kept, raced = bench.median_run_of, []
     assert kept([SimpleNamespace(seconds=seconds) for seconds in (5, 1, 3)], "seconds").seconds == 3
-    monkeypatch.setattr(bench, "middle", lambda runs, by: raced.append((by, runs)) or kept(runs, by))
+    monkeypatch.setattr(bench, "median_run_of", lambda runs, by: raced.append((by, runs)) or kept(runs, by))
     arguments = ("--systems", "tree", "--prompts", "1", "--tokens", "6", "--repeats", "3")
     right = Race.result
     monkeypatch.setattr(Race, "result", lambda race: right(race) | {"disturbed": "It was."})
@@ -127,7 +127,7 @@ def test_the_bench_puts_lanes_and_peers_in_one_table():
     pair = tiny_pair()
     figures = json.loads(
         json.dumps(
-            bench.run(
+            bench.race_prompts(
                 pair, [TEXT, "Story: A cat"], Settings(TEXT, ("vanilla", "tree"), max_new_tokens=6), OtherEngines()
             )
         )
@@ -145,7 +145,9 @@ def test_the_bench_puts_lanes_and_peers_in_one_table():
     assert all(name in text for name in rows)
     settings = figures["assisted_settings"]
     assert f"best setting: {max(settings, key=settings.get)} tokens a round" in text
-    sampled = bench.run(pair, [TEXT], Settings(TEXT, ("tree",), temperature=0.7, max_new_tokens=3), OtherEngines())
+    sampled = bench.race_prompts(
+        pair, [TEXT], Settings(TEXT, ("tree",), temperature=0.7, max_new_tokens=3), OtherEngines()
+    )
     assert [row["identical"] for row in sampled["peers"]] == [True, True, None, None, None, None, None]
 
 
@@ -182,8 +184,8 @@ def test_the_limit_by_hand():
     assert base.decode_seconds_per_token == pytest.approx(11)
     assert mine.decode_seconds_per_token == pytest.approx(44 / 6)
     assert mine.seconds_per_token == pytest.approx(344 / 6)
-    assert bench.limit(base, mine) == pytest.approx(3 / (12 / 10 + 8 / 10))
-    assert bench.of_limit(base, mine) == pytest.approx((11 / (44 / 6)) / 1.5)
-    assert bench.of_limit(base, mine) == pytest.approx(1.0)  # both lose a tenth outside their forwards
+    assert bench.speedup_limit_of(base, mine) == pytest.approx(3 / (12 / 10 + 8 / 10))
+    assert bench.share_of_speedup_limit(base, mine) == pytest.approx((11 / (44 / 6)) / 1.5)
+    assert bench.share_of_speedup_limit(base, mine) == pytest.approx(1.0)  # both lose a tenth outside their forwards
     slower = trace("tree", [(3, {"draft": 8.0, "verify": 12.0, "accept": 20.0})])
-    assert bench.of_limit(base, slower) == pytest.approx(0.55)
+    assert bench.share_of_speedup_limit(base, slower) == pytest.approx(0.55)

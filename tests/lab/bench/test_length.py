@@ -54,10 +54,10 @@ def test_what_cannot_be_measured_is_refused_in_a_sentence(capsys, by, arguments,
 
 def test_a_forced_race_writes_exactly_the_length_asked_for():
     pair, lanes = tiny_pair(stop_ids=frozenset()), ("vanilla", "tree")
-    plain, tree = length.race(pair, lanes, [7] * 64, 20)
+    plain, tree = length.race_lanes(pair, lanes, [7] * 64, 20)
     assert plain.tokens == tree.tokens and len(plain.tokens) == 20 and len(plain.prompt_tokens) == 64
     with pytest.raises(ValueError, match=r"150 tokens .*20 new .*160"):
-        length.race(pair, lanes, [7] * 150, 20)
+        length.race_lanes(pair, lanes, [7] * 150, 20)
 
 
 @pytest.mark.slow

@@ -10,12 +10,12 @@ from safetensors.torch import load_file, save_file
 
 from engine.forward.runner import Runner
 from engine.lab.pays import drafter, followed
-from engine.lab.pays.drafter import Training, diagnosis, trained_context
+from engine.lab.pays.drafter import Training, diagnose_drafter, trained_context
 from engine.lab.pays.followed import texts_of
 from engine.measure.options import CURVE, load_held_out_prompts
 from engine.measure.prompts import Prompt
 from engine.models.export import export
-from engine.models.pairs import MODELS, named
+from engine.models.pairs import MODELS, find_listed_pair
 from engine.nets import net_in
 from helpers.commands import SMALL, run, told
 from helpers.published.other_targets import quantised, tuned, turned
@@ -52,7 +52,7 @@ def examined(pair, texts, monkeypatch):
     def visit(folder, pair=pair, texts=texts):
         monkeypatch.setattr(drafter, "texts_of", lambda *_: texts)
         net, trained = net_in(folder, pair.target.model), trained_context(folder, pair.context)
-        found = diagnosis(pair, net, PROMPTS, trained, Training.of(folder))
+        found = diagnose_drafter(pair, net, PROMPTS, trained, Training.read_training(folder))
         assert found["sentence"].endswith(".") and json.loads(json.dumps(found)) == found
         return found
 
@@ -74,7 +74,7 @@ def changed(name, folder, config=None, tensors=None):
 def exported(folder, config=None, tensors=None):
     """The shipped EAGLE drafter in the layout of speculators, changed in the same way."""
     out = folder / "exported"
-    export(named("small"), "eagle", out)
+    export(find_listed_pair("small"), "eagle", out)
     said = json.loads((out / "config.json").read_text())
     (out / "config.json").write_text(json.dumps((config or dict)(said)))
     file = out / "model.safetensors"

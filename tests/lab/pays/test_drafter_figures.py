@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from engine.lab.pays import drafter, followed
-from engine.lab.pays.drafter import clearly, folder_of, trained_context
+from engine.lab.pays.drafter import folder_of, is_clear_gain, trained_context
 from engine.lab.pays.experiments import Experiment, layers_needed
-from engine.lab.pays.followed import Followed, TargetText, View, a_round, lengths_for
+from engine.lab.pays.followed import FavouriteRounds, TargetText, View, count_tokens_by_round, lengths_for
 from engine.models.loading import load
 from engine.models.pairs import MODELS
 from engine.nets import net_in
@@ -25,29 +25,33 @@ def pair():
 
 def test_rounds_are_counted_up_to_the_first_wrong_guess_and_at_other_places():
     tokens = np.array([[9, 1, 2, 3, 4, 5, 6, 7]])
-    plain = Followed(np.array([[1, 2, 0, 4, -1, -1]]), tokens, np.array([5]), np.array([0]))
-    assert a_round(plain.right()).tolist() == [3] and plain.right()[0, 3]
-    later = Followed(np.array([[2, 3, 4, 5, 6, 7]]), tokens, np.array([5]), np.array([0]))
-    assert a_round(later.right()).tolist() == [1] and a_round(later.right(late=1)).tolist() == [7]
-    assert a_round(later.right(renamed=lambda ids: ids - 1)).tolist() == [7]
-    depths = list(drafter.by_depth(plain))
+    plain = FavouriteRounds(np.array([[1, 2, 0, 4, -1, -1]]), tokens, np.array([5]), np.array([0]))
+    assert count_tokens_by_round(plain.match_favourites()).tolist() == [3] and plain.match_favourites()[0, 3]
+    later = FavouriteRounds(np.array([[2, 3, 4, 5, 6, 7]]), tokens, np.array([5]), np.array([0]))
+    assert count_tokens_by_round(later.match_favourites()).tolist() == [1] and count_tokens_by_round(
+        later.match_favourites(late=1)
+    ).tolist() == [7]
+    assert count_tokens_by_round(later.match_favourites(renamed=lambda ids: ids - 1)).tolist() == [7]
+    depths = list(drafter.acceptance_by_depth(plain))
     assert [(row["rounds"], row["accepted"]) for row in depths] == [(1, 1), (1, 1), (1, 0)]
 
 
 def test_a_gain_is_clear_by_texts_and_not_by_rounds():
     texts = np.array([0] * 50 + [1])
-    assert not clearly(np.array([1.0] * 50 + [-0.9]), texts)
-    assert clearly(np.array([1.0] * 50 + [1.1]), texts)
-    assert not clearly(np.array([1.0] * 50), np.zeros(50))  # one text says nothing of others
+    assert not is_clear_gain(np.array([1.0] * 50 + [-0.9]), texts)
+    assert is_clear_gain(np.array([1.0] * 50 + [1.1]), texts)
+    assert not is_clear_gain(np.array([1.0] * 50), np.zeros(50))  # one text says nothing of others
 
 
 def test_a_fall_is_half_of_the_right_guesses_at_least():
     texts, free = np.arange(8), np.arange(8) < 4
     far = np.array([4.0, 4.2, 3.8, 4.0, 1.9, 2.0, 2.1, 2.0])
-    assert drafter.falls(far, free, ~free, texts)
-    assert not drafter.falls(far, ~free, free, texts)
-    assert not drafter.falls(np.where(free, far, far + 1), free, ~free, texts)  # another text may be harder to guess
-    assert not drafter.falls(far, free, texts == 4, texts)  # one text says nothing of others
+    assert drafter.is_clear_loss(far, free, ~free, texts)
+    assert not drafter.is_clear_loss(far, ~free, free, texts)
+    assert not drafter.is_clear_loss(
+        np.where(free, far, far + 1), free, ~free, texts
+    )  # another text may be harder to guess
+    assert not drafter.is_clear_loss(far, free, texts == 4, texts)  # one text says nothing of others
 
 
 @pytest.mark.parametrize(("trained", "cause"), [(0, "context"), (300, "context"), (1000, "none")])
@@ -58,10 +62,10 @@ def test_a_fall_behind_long_contexts_is_told_though_no_window_repairs_it_and_is_
     texts, groups = np.arange(12), ["free writing"] * 4 + ["code"] * 8
     tokens = np.tile(np.arange(8), (12, 1))
     guesses = np.where((texts > 7)[:, None], -1, tokens[:, 1:7])
-    plain = Followed(guesses, tokens, np.where(texts > 7, 900, 50), texts)
+    plain = FavouriteRounds(guesses, tokens, np.where(texts > 7, 900, 50), texts)
     read = [TargetText([0], 0, group, (1,), torch.zeros(1, 2, 1)) for group in groups]
     net = net_in(SHIPPED / "medusa", pair.target.model)
-    found, said = drafter.verdict(net, read, plain, [drafter.Tried(None, np.ones(12), None)], trained)
+    found, said = drafter.judge_drafter(net, read, plain, [drafter.ExperimentResult(None, np.ones(12), None)], trained)
     assert found == cause, said
     if cause == "context":
         assert f"gives 7.00 tokens a round behind up to {trained or 256} tokens and 1.00 behind more" in said
@@ -87,13 +91,13 @@ def test_an_experiment_about_long_contexts_is_judged_by_long_contexts_alone():
     texts, long = np.arange(12), np.arange(12) > 9
     tokens = np.tile(np.arange(8), (12, 1))
     guesses = np.where(long[:, None], -1, tokens[:, 1:7])
-    plain = Followed(guesses, tokens, np.where(long, 900, 50), texts)
-    now = a_round(plain.right())
+    plain = FavouriteRounds(guesses, tokens, np.where(long, 900, 50), texts)
+    now = count_tokens_by_round(plain.match_favourites())
     window = Experiment("context", "a window", None, View(window=128), behind=256)
-    helped = drafter.Tried(window, np.where(long, 3.0, now), plain.contexts > 256)
+    helped = drafter.ExperimentResult(window, np.where(long, 3.0, now), plain.contexts > 256)
     assert drafter.best_repair(plain, [helped]) is helped
-    assert not clearly(helped.tokens - now, texts)
-    useless = drafter.Tried(window, np.where(long, 1.0, 9.0), plain.contexts > 256)
+    assert not is_clear_gain(helped.tokens - now, texts)
+    useless = drafter.ExperimentResult(window, np.where(long, 1.0, 9.0), plain.contexts > 256)
     assert drafter.best_repair(plain, [useless]) is None
 
 
@@ -113,9 +117,9 @@ def test_one_drafters_folder_is_found_by_its_config_or_as_the_only_one_inside(tm
 def test_another_target_is_named_only_where_features_are_clearly_worth_little(elsewhere, cause, pair):
     """With features of other places, every second text gives the one number of tokens a round and the others the other one."""
     texts, tokens = np.arange(12), np.tile(np.arange(8), (12, 1))
-    plain = Followed(tokens[:, 1:7], tokens, np.full(12, 50), texts)
+    plain = FavouriteRounds(tokens[:, 1:7], tokens, np.full(12, 50), texts)
     read = [TargetText([0], 0, "code", (1,), torch.zeros(1, 2, 1))] * 12
     net = net_in(SHIPPED / "medusa", pair.target.model)
-    mixed = drafter.Tried(None, np.where(texts % 2, *elsewhere), None)
-    found, said = drafter.verdict(net, read, plain, [mixed], 0)
+    mixed = drafter.ExperimentResult(None, np.where(texts % 2, *elsewhere), None)
+    found, said = drafter.judge_drafter(net, read, plain, [mixed], 0)
     assert found == cause, said

@@ -69,7 +69,7 @@ def test_the_words_say_that_it_is_an_estimate(pair):
 
 
 def test_bench_estimates_and_races_nothing(capsys, monkeypatch, embedded):
-    monkeypatch.setattr("engine.lab.bench.command.run", lambda *_: pytest.fail("something was raced"))
+    monkeypatch.setattr("engine.lab.bench.command.race_prompts", lambda *_: pytest.fail("something was raced"))
     lines, figures = told(
         capsys, "bench", *SMALL, "--acceptance", "3.0", "--depth", "4", "--systems", "tree,chain", "--shape", "paper"
     )
@@ -88,7 +88,7 @@ def test_bench_refuses_to_estimate_and_race_peers_at_once(capsys):
 def test_pays_estimates_every_setting_that_has_a_shape_and_says_why_not_of_the_others(pair):
     found = forced.estimate_settings(pair, ["auto", "tree:2x2x4", "chain:4x1x5"], 3.5)
     assert [row["setting"] for row in found["rows"]] == ["chain:4x1x5"]
-    lines = command.estimates(found)
+    lines = command.format_estimates(found)
     assert "auto sizes every tree itself" in lines[-2] and "tree:2x2x4 yields at most 3 tokens" in lines[-1]
     assert forced.ESTIMATED in lines
-    assert forced.ESTIMATED not in command.estimates(forced.estimate_settings(pair, ["auto"], 3.5))
+    assert forced.ESTIMATED not in command.format_estimates(forced.estimate_settings(pair, ["auto"], 3.5))

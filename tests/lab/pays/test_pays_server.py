@@ -121,7 +121,8 @@ def test_where_one_answer_of_a_wave_does_not_tell_the_counters_speak_for_all():
     ):
         _, guessing = served.arms_of(server.address, other.address, "")
         waves = [
-            served.send(guessing, [0, 1], PROMPTS, Settings("a prompt", max_new_tokens=16), 16, False) for _ in range(2)
+            served.send_wave(guessing, [0, 1], PROMPTS, Settings("a prompt", max_new_tokens=16), 16, False)
+            for _ in range(2)
         ]
     assert [wave.guesses for wave in waves] == [telling.Guesses(16, 64, 24), telling.Guesses(8, 32, 24)]
 
@@ -143,13 +144,13 @@ def test_a_server_that_tells_nothing_of_guesses_gets_its_verdict_all_the_same(ca
 
 def test_high_acceptance_is_no_verdict_and_the_streams_at_which_it_pays_are_named(capsys, file, monkeypatch):
     """The streams of a wave are there together however busy the machine is."""
-    engine, right = Engine("llama-server", seconds=(0.015, 0.025), crowd=1), served.send
+    engine, right = Engine("llama-server", seconds=(0.015, 0.025), crowd=1), served.send_wave
 
     def send(arm, streams, *rest):
         engine.gate = threading.Barrier(len(streams), timeout=60)
         return right(arm, streams, *rest)
 
-    monkeypatch.setattr(served, "send", send)
+    monkeypatch.setattr(served, "send_wave", send)
     options = ("--tokens", "16", "--batch", "1,4")
     lines, row = measured(capsys, file, engine, options=options)
     one, four = row["points"]
@@ -163,7 +164,7 @@ def test_all_streams_of_a_wave_are_there_at_once(capsys, file):
     gate = threading.Barrier(16, timeout=30)  # a stream that comes after another has ended never passes
     with running(Engine("llama-server", seconds=(0.001, 0.001), gate=gate)) as server:
         arms = served.arms_of(server.address, None, "")
-        wave = served.send(arms[1], list(range(16)), PROMPTS, Settings("a prompt", max_new_tokens=16), 16, False)
+        wave = served.send_wave(arms[1], list(range(16)), PROMPTS, Settings("a prompt", max_new_tokens=16), 16, False)
     assert not gate.broken and wave.tokens == 256
     assert wave.texts == [f" word of {PROMPTS[at % 4]}" for at in range(16)]
 

@@ -7,7 +7,7 @@ import torch
 
 from engine.forward.runner import Runner
 from engine.lab.pays import quantised
-from engine.models.quantising import in_eight_bits
+from engine.models.quantising import round_to_eight_bits
 from helpers.commands import told
 from helpers.pairs import tiny_llama, tiny_pair
 
@@ -17,14 +17,14 @@ TEXTS = ["Once upon a time there was a little fox. " * 12, "x", "def f(a): retur
 @pytest.fixture
 def pairs():
     plain = tiny_pair()
-    return plain, replace(plain, target=Runner(in_eight_bits(tiny_llama(0))), dtype="8-bit")
+    return plain, replace(plain, target=Runner(round_to_eight_bits(tiny_llama(0))), dtype="8-bit")
 
 
 def test_figures_are_those_by_hand(pairs):
     plain, kept = pairs
     pieces = quantised.pieces_of(plain, TEXTS)
     assert [len(piece) for piece in pieces if len(piece) > 1] == [len(piece) for piece in pieces]
-    found = quantised.compare(plain, kept, pieces)
+    found = quantised.compare_laws(plain, kept, pieces)
     laws = []
     for pair in pairs:
         with torch.inference_mode():
@@ -37,7 +37,7 @@ def test_figures_are_those_by_hand(pairs):
     assert found["changed"] == pytest.approx((p.argmax(-1) != q.argmax(-1)).double().mean().item(), abs=2 / len(p))
     assert found["loss"] == pytest.approx(-p.gather(1, following).mean().item(), rel=1e-4)
     assert found["kept_loss"] == pytest.approx(-q.gather(1, following).mean().item(), rel=1e-4)
-    same = quantised.compare(plain, plain, pieces)
+    same = quantised.compare_laws(plain, plain, pieces)
     assert same["kl"] == same["changed"] == 0.0
 
 

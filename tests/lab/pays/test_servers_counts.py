@@ -5,7 +5,7 @@ import json
 import pytest
 
 from engine.lab.pays import served
-from engine.lab.pays.served import Wave, counted_alike
+from engine.lab.pays.served import Wave, align_wave_counts
 from engine.measure import served_words
 from engine.measure.ways import Written, align_token_counts
 from engine.remote.telling import Guesses, doubt_of, guesses_of
@@ -69,7 +69,7 @@ def waves(text: str, counts: list[int], seconds: float) -> list[Wave]:
 @pytest.mark.parametrize(("plain", "mine", "arm"), [(3, 8, "guessing"), (8, 3, "plain"), (3, 3, "")])
 def test_the_same_text_in_the_same_time_is_as_fast_whatever_a_server_counts(plain, mine, arm):
     """Of 3 and 8 tokens for three words the 3 are nearer to this side's count."""
-    base, own, miscounts = counted_alike(
+    base, own, miscounts = align_wave_counts(
         waves(" one two three", [plain] * 3, 1.0), waves(" one two three", [mine] * 3, 1.0)
     )
     assert miscounts == arm and [each.tokens for each in base] == [each.tokens for each in own]
@@ -78,13 +78,13 @@ def test_the_same_text_in_the_same_time_is_as_fast_whatever_a_server_counts(plai
 def test_other_texts_of_a_server_that_miscounts_are_counted_here_too():
     plain = [Wave([" one two", " one two three"], [2, 3], 1.0, None)]
     mine = [Wave([" one two", " one two four"], [2 + 5, 3 + 5], 1.0, None)]
-    [base], [own], arm = counted_alike(plain, mine)
+    [base], [own], arm = align_wave_counts(plain, mine)
     assert arm == "guessing" and base.counts[0] == own.counts[0] and abs(base.counts[1] - own.counts[1]) <= 1
 
 
 def test_other_texts_may_have_other_counts():
     plain, mine = waves(" one", [3], 1.0), waves(" two", [8], 1.0)
-    assert counted_alike(plain, mine) == (plain, mine, "")
+    assert align_wave_counts(plain, mine) == (plain, mine, "")
 
 
 def test_a_server_that_overruns_is_not_faster_and_the_report_names_it(capsys, tmp_path, monkeypatch):
@@ -122,6 +122,6 @@ def test_impossible_counts_leave_the_verdict_and_are_told(monkeypatch):
     doubtful = Wave([" a"], [1], 1.0, None, "It says what cannot be.")
     plain = [Wave([" a"], [1], 2.0, Guesses(0, 0, 0))] * 3
     asked = served.Settings("a prompt")
-    point = served.point(1, plain, [doubtful] * 3, asked)
+    point = served.build_point(1, plain, [doubtful] * 3, asked)
     assert point["speedup"] == pytest.approx(2.0) and point["tau"] is None
     assert point["doubt"] == "It says what cannot be."

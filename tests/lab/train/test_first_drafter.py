@@ -11,10 +11,10 @@ from safetensors.torch import load_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from engine.lab.train import features, learned, recipes, writing
-from engine.lab.train.features import OwnLabels, Shards, frequent, observe
-from engine.lab.train.learned import coverage, own_size
+from engine.lab.train.features import OwnLabels, Shards, most_frequent_tokens, observe
+from engine.lab.train.learned import choose_vocabulary_size, describe_coverage
 from engine.lab.train.self_written import conversations, requests, rows
-from engine.lab.train.self_written.conversations import Conversation, Turns, request_ids, turns_of
+from engine.lab.train.self_written.conversations import ChatTurns, Conversation, request_ids, turns_of
 from engine.lab.train.self_written.rows import rows_in, write_rows, write_shards
 from engine.models.loading import load_pair
 from engine.models.pairs import Pair
@@ -103,7 +103,7 @@ def test_a_target_without_a_template_writes_text_after_text():
             END,
             *ids("c"),
         ]
-    begun = Turns([7], [], [7], frozenset([END]), requests=False)  # one token begins, another ends
+    begun = ChatTurns([7], [], [7], frozenset([END]), requests=False)  # one token begins, another ends
     assert walk(Conversation(begun, 0.8, lambda: None), iter([5, END, 6]), 5) == [7, 5, END, 7, 6]
     nameless = byte_tokenizer()
     nameless.eos_token = None
@@ -125,7 +125,7 @@ def chats(first: int, count: int) -> list[Conversation]:
 def test_rows_are_what_the_target_sees_of_them_and_greedy_answers_are_its_favourites(short):
     """One forward a token gives what `observe` gives of the whole rows."""
     model = tiny_llama(0, layers=4)
-    turns = Turns([7, 8], [9], [10, 7], frozenset([11]))
+    turns = ChatTurns([7, 8], [9], [10, 7], frozenset([11]))
     told = []
     made = [Conversation(turns, 0.0, lambda: [3, 4]) for _ in range(3)]
     batch = write_rows(model, made, seeded("test"), told.append)
@@ -161,7 +161,7 @@ def test_exactly_so_many_rows_are_written_and_a_run_that_was_cut_off_writes_the_
 def test_a_large_vocabulary_is_cut_to_what_the_target_writes(short, tmp_path):
     write_shards(chat_model(), chats, 8, tmp_path)
     sample = Shards(tmp_path).sample()
-    kept = frequent(sample, 50, 257)
+    kept = most_frequent_tokens(sample, 50, 257)
     counts = np.bincount(sample.numpy(), minlength=257)
     assert counts[kept.numpy()].sum() == np.sort(counts)[-50:].sum() and torch.equal(kept, kept.sort().values)
     own, p, mass = OwnLabels(torch.tensor([3, 5]), 10)(torch.tensor([[5, 4, 3]]), torch.tensor([[0.5, 0.3, 0.2]]))
@@ -198,13 +198,21 @@ def test_greedy_texts_without_a_template_begin_at_random():
 
 
 def test_own_vocabularies_are_small_for_large_targets_and_as_ever_for_the_embedded():
-    assert own_size("eagle", 4096) == 3072 and own_size("eagle", 49_152) == own_size("dspark", 49_152) == 8_000
-    assert own_size("dspark", 4096) == own_size("medusa", 4096) == own_size("parallel", 49_152) == 0
-    assert own_size("medusa", 49_152) == 8_000 and own_size("dflash", 49_152, 49_152) == 0
+    assert (
+        choose_vocabulary_size("eagle", 4096) == 3072
+        and choose_vocabulary_size("eagle", 49_152) == choose_vocabulary_size("dspark", 49_152) == 8_000
+    )
+    assert (
+        choose_vocabulary_size("dspark", 4096)
+        == choose_vocabulary_size("medusa", 4096)
+        == choose_vocabulary_size("parallel", 49_152)
+        == 0
+    )
+    assert choose_vocabulary_size("medusa", 49_152) == 8_000 and choose_vocabulary_size("dflash", 49_152, 49_152) == 0
     with pytest.raises(ValueError, match=r"--own-vocab must be between 1 and 300, .* got 400"):
-        own_size("eagle", 300, 400)
+        choose_vocabulary_size("eagle", 300, 400)
     with pytest.raises(ValueError, match="no meaning for parallel"):
-        own_size("parallel", 300, 40)
+        choose_vocabulary_size("parallel", 300, 40)
 
 
 @pytest.mark.parametrize("name", ["eagle", "dspark", "dflash", "medusa"])
@@ -220,7 +228,7 @@ def test_a_net_of_49152_tokens_is_small_and_stores_none_of_its_targets_tables(na
     assert stored < {"eagle": 22.5e6, "dspark": 22.5e6, "dflash": 19e6, "medusa": 3e6}[name]
     trained = sum(each.numel() for each in net.parameters() if each.requires_grad)
     assert 16 * trained < 2**30 / 3
-    assert "8,000 of its target's 49,152 tokens, which are 16.3 %" in coverage(net, sample)
+    assert "8,000 of its target's 49,152 tokens, which are 16.3 %" in describe_coverage(net, sample)
 
 
 @pytest.fixture
@@ -298,7 +306,7 @@ def test_requests_are_made_of_texts_by_kind(tmp_path):
     (tmp_path / "gsm8k").mkdir()
     for name in ("train", "test"):
         (tmp_path / "gsm8k" / f"{name}.jsonl").write_text(json.dumps({"question": f"How many {name}?", "answer": "1"}))
-    learn, held_out = (requests.from_data(tmp_path, held) for held in (False, True))
+    learn, held_out = (requests.requests_from_data(tmp_path, held) for held in (False, True))
     rng = np.random.default_rng(0)
     drawn = [learn(rng) for _ in range(200)]
     assert 80 < drawn.count(None) < 160
@@ -307,5 +315,5 @@ def test_requests_are_made_of_texts_by_kind(tmp_path):
     )
     assert not any("How many train?" in each for each in (held_out(rng) for _ in range(200)) if each)
     with pytest.raises(ValueError, match="holds neither gsm8k/ nor tinystories/"):
-        requests.from_data(tmp_path / "gsm8k", False)
-    assert requests.shortened("one two three", 8) == "one two"
+        requests.requests_from_data(tmp_path / "gsm8k", False)
+    assert requests.shorten_text("one two three", 8) == "one two"

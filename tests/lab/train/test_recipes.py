@@ -14,11 +14,11 @@ from engine.lab.train import data, learned, recipes, writing
 from engine.lab.train import distill as distilling
 from engine.lab.train import pair as pairs
 from engine.lab.train import pretrain as pretraining
-from engine.lab.train.data import Corpus, documents, functions_of, is_held_out
+from engine.lab.train.data import Corpus, functions_of, is_held_out, load_documents
 from engine.lab.train.distill import DRAFT_SHAPES, distill, distillation_loss
-from engine.lab.train.features import Observed, Shards, cache
-from engine.lab.train.loop import Budget, Muon, orthogonalised, train
-from engine.lab.train.pair import END_OF_TEXT, ship, train_tokenizer
+from engine.lab.train.features import LiveBatches, Shards, cache_shards
+from engine.lab.train.loop import Budget, Muon, orthogonalise, train
+from engine.lab.train.pair import END_OF_TEXT, train_tokenizer, write_checkpoint
 
 pytestmark = pytest.mark.slow
 FILES = 10  # of the standard library and of each package
@@ -69,7 +69,7 @@ def corpus(corpus_folder):
     """Code is that of the first files of the standard library and of every package."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(data, "python_files", lambda *where, every=data.python_files: every(*where)[:FILES])
-        texts = documents(corpus_folder)
+        texts = load_documents(corpus_folder)
     texts["code"] = texts["code"][:300]
     tokenizer = train_tokenizer([text for domain in texts.values() for text in domain], vocab_size=512)
     return Corpus(texts, tokenizer), tokenizer, texts
@@ -117,7 +117,7 @@ def test_rows_start_at_a_document(corpus):
 
 def test_muon_pushes_every_direction_alike():
     torch.manual_seed(0)
-    singular = torch.linalg.svdvals(orthogonalised(torch.randn(3, 40, 24)))
+    singular = torch.linalg.svdvals(orthogonalise(torch.randn(3, 40, 24)))
     assert float(singular.min()) > 0.6 and float(singular.max()) < 1.3
     weight = torch.nn.Parameter(torch.zeros(40, 24))
     weight.grad = torch.randn(40, 24)
@@ -188,10 +188,10 @@ def test_a_pair_is_trained_shipped_and_raced(corpus, tmp_path, monkeypatch):
     }
     target = pretraining.pretrain(found, found, tmp_path, argparse.Namespace(**how, tokens=3000, start=None), 512)
     draft = distill(target, found, found, tmp_path, Budget(1, 2048), own_rows=8, shape=(64, 1, 2, 96))
-    ship(draft, tokenizer, tmp_path / "draft")
+    write_checkpoint(draft, tokenizer, tmp_path / "draft")
     before = pretraining.validation_loss(target, found)
     for dtype in ("fp32", "8-bit"):
-        ship(target, tokenizer, tmp_path / "target", dtype == "8-bit")
+        write_checkpoint(target, tokenizer, tmp_path / "target", dtype == "8-bit")
         (tmp_path / dtype).mkdir()
         one_step = argparse.Namespace(**how, tokens=1, start=tmp_path / "target")  # at a hundredth of the rate
         more = pretraining.pretrain(found, found, tmp_path / dtype, one_step, 512)
@@ -218,7 +218,7 @@ def grouped_heads(tokenizer) -> Qwen2ForCausalLM:
 def grown() -> LlamaForCausalLM:
     """A target that grew from one half as wide."""
     torch.manual_seed(0)
-    small, large = (pretraining.llama(hidden, 4, hidden // 32, 2 * hidden, 512) for hidden in (32, 64))
+    small, large = (pretraining.build_llama(hidden, 4, hidden // 32, 2 * hidden, 512) for hidden in (32, 64))
     pretraining.grow(small, large)
     return large
 
@@ -232,7 +232,7 @@ def observed(corpus, tmp_path_factory):
     def of(eight_bits: bool):
         _, tokenizer, _ = corpus
         folder = tmp_path_factory.mktemp("observed")
-        ship(grown() if eight_bits else grouped_heads(tokenizer), tokenizer, folder / "target", eight_bits)
+        write_checkpoint(grown() if eight_bits else grouped_heads(tokenizer), tokenizer, folder / "target", eight_bits)
         return folder
 
     return of
@@ -255,7 +255,7 @@ def test_a_learned_drafter_is_trained_for_any_target_and_raced(
 
     (_, _, texts), folder = corpus, observed(eight_bits)
     target, work = folder / "target", folder / "work"
-    monkeypatch.setattr(data, "documents", lambda folder, held_out=False: texts)
+    monkeypatch.setattr(data, "load_documents", lambda folder, held_out=False: texts)
     monkeypatch.setitem(writing.AT_ONCE, "cpu", 8)
     monkeypatch.setattr(learned, "HELD_OUT_ROWS", 16)
     options = argparse.Namespace(
@@ -273,7 +273,7 @@ def test_a_learned_drafter_is_trained_for_any_target_and_raced(
     assert 0 <= figures[1]["depth 1 top1"] <= 1
     [checkpoint] = work.rglob(f"{name}.pt")
     checkpoint.unlink()
-    monkeypatch.delattr(data, "documents")  # a corpus that was tokenised once is not read again
+    monkeypatch.delattr(data, "load_documents")  # a corpus that was tokenised once is not read again
     options.start, options.tokens = tmp_path / "drafters" / name, 1
     before = load_file(options.start / "model.safetensors")
     assert bool(before.keys() & {"embedding", "head", "embed_tokens.weight"}) == (eight_bits and name == "dspark")
@@ -302,10 +302,10 @@ def test_a_draft_is_trained_alone_for_a_pair_that_has_a_target(corpus, tmp_path,
 
     _, tokenizer, texts = corpus
     torch.manual_seed(0)
-    ship(pretraining.llama(64, 2, 1, 128, 512), tokenizer, tmp_path / "target")
+    write_checkpoint(pretraining.build_llama(64, 2, 1, 128, 512), tokenizer, tmp_path / "target")
     pair = Pair("toy", "toy pair", str(tmp_path / "target"), str(tmp_path / "draft"))
     monkeypatch.setattr(pairs, "PAIRS", {"toy": pair})
-    monkeypatch.setattr(data, "documents", lambda folder, held_out=False: texts)
+    monkeypatch.setattr(data, "load_documents", lambda folder, held_out=False: texts)
     monkeypatch.setitem(DRAFT_SHAPES, "11M", (64, 2, 1, 96))
     monkeypatch.setitem(distilling.ROWS, "cpu", 4)
     monkeypatch.setitem(writing.AT_ONCE, "cpu", 8)
@@ -321,19 +321,19 @@ def test_a_draft_is_trained_alone_for_a_pair_that_has_a_target(corpus, tmp_path,
 
 
 def test_a_gpu_draws_the_rows_that_shards_would_hold_and_asks_the_target_anew(corpus, tmp_path):
-    """`Observed` stands in for `Shards` on a GPU; on a CPU both see the same of the same rows."""
+    """`LiveBatches` stands in for `Shards` on a GPU; on a CPU both see the same of the same rows."""
     found, tokenizer, _ = corpus
     target = grouped_heads(tokenizer).eval()
     rows = found.batch(6, 64, np.random.default_rng(0)).numpy().astype(np.int32)
-    cache(target, rows, tmp_path)
-    shards, observed = Shards(tmp_path), Observed(target, rows)
+    cache_shards(target, rows, tmp_path)
+    shards, observed = Shards(tmp_path), LiveBatches(target, rows)
     assert torch.equal(observed.sample(), torch.from_numpy(rows).flatten())
     assert torch.isin(shards.sample(), shards.shard(0).tokens).all()
     for stored, anew in zip(shards.all(4), observed.all(4), strict=True):
         assert all(torch.allclose(a.float(), b.float(), atol=1e-2) for a, b in zip(stored, anew, strict=True))
     epoch = [row for step in range(3) for row in observed.batch(step, 2).ids.tolist()]
     assert sorted(epoch) == sorted(rows.tolist())
-    assert torch.equal(observed.batch(4, 2).ids, Observed(target, rows).batch(4, 2).ids)
+    assert torch.equal(observed.batch(4, 2).ids, LiveBatches(target, rows).batch(4, 2).ids)
 
 
 def test_a_folder_without_the_texts_says_which_are_missing(tmp_path):

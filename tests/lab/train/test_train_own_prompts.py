@@ -13,9 +13,9 @@ import torch
 
 from engine.forward.runner import Runner
 from engine.lab.train import features, learned, own_prompts, recipes, writing
-from engine.lab.train.loop import rate
-from engine.lab.train.own_prompts import compared, parted, written
-from engine.lab.train.writing import together
+from engine.lab.train.loop import learning_rate_factor
+from engine.lab.train.own_prompts import compare_tau, split_prompts, write_rows
+from engine.lab.train.writing import write_with_runner
 from engine.measure.prompts import read_prompts
 from engine.nets import net_in
 from engine.nets.dflash import LayerMask
@@ -64,8 +64,8 @@ def test_a_better_drafter_is_written_with_its_figures_and_drafts_as_measured(opt
     folder = options.out / "eagle"
     assert json.loads((folder / "figures.json").read_text()) == figures
     pair = own_prompts.load(own_prompts.Pair("own", "own", options.target), "cpu")
-    held_out = parted(PROMPTS)[1]
-    again = own_prompts.raced(pair, net_in(folder, pair.target.model), held_out, "again")
+    held_out = split_prompts(PROMPTS)[1]
+    again = own_prompts.race_drafter(pair, net_in(folder, pair.target.model), held_out, "again")
     assert again[:, 0].sum() / again[:, 1].sum() == figures["after"]
 
 
@@ -86,7 +86,7 @@ def test_a_drafter_that_got_worse_is_not_written_and_the_sentence_says_by_how_mu
 @pytest.mark.slow
 def test_a_run_that_was_stopped_goes_on_where_it_was(options, monkeypatch):
     """Rows that were written stay, and so do the steps. Another file of prompts begins anew."""
-    real, calls = own_prompts.together, []
+    real, calls = own_prompts.write_with_runner, []
 
     def stopping(*arguments):
         calls.append(1)
@@ -94,7 +94,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(options, monkeypatch):
             raise KeyboardInterrupt
         return real(*arguments)
 
-    monkeypatch.setattr(own_prompts, "together", stopping)
+    monkeypatch.setattr(own_prompts, "write_with_runner", stopping)
     with pytest.raises(KeyboardInterrupt):
         recipes.main(options)
     [kept] = options.work.rglob("own.npy")
@@ -115,20 +115,20 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(options, monkeypatch):
 
 def test_nothing_held_out_is_trained_on(monkeypatch, tmp_path):
     """Each text once, the same ones whatever the order, and rows that begin and go on with prompts of the other share."""
-    learn, held_out = parted([*PROMPTS, PROMPTS[3]])
+    learn, held_out = split_prompts([*PROMPTS, PROMPTS[3]])
     assert sorted(learn + held_out) == sorted(PROMPTS) and len(held_out) == 4
-    assert sorted(parted(PROMPTS[::-1])[1]) == sorted(held_out)
+    assert sorted(split_prompts(PROMPTS[::-1])[1]) == sorted(held_out)
     monkeypatch.setattr(writing, "ROW", 24)
     monkeypatch.setattr(own_prompts, "ROW", 24)
     runner, seen = Runner(tiny_llama(0)), []
 
     def watched(runner, prompts, temperature, draws, stops, others):
         seen.extend(prompts + [next(others) for _ in range(20)])
-        return together(runner, prompts, temperature, draws, stops, others)
+        return write_with_runner(runner, prompts, temperature, draws, stops, others)
 
-    monkeypatch.setattr(own_prompts, "together", watched)
+    monkeypatch.setattr(own_prompts, "write_with_runner", watched)
     ids = [list(prompt.encode()) for prompt in learn]
-    rows = written(runner, ids, 40, tmp_path / "own.npy", frozenset({9}))
+    rows = write_rows(runner, ids, 40, tmp_path / "own.npy", frozenset({9}))
     assert rows.shape == (40, 24) and {tuple(each) for each in seen} == {tuple(each) for each in ids}
     openings = [bytes(row.tolist()).startswith(bytes(prompt)) for row in rows for prompt in ids]
     assert sum(openings) == 40
@@ -140,10 +140,10 @@ def test_behind_a_text_that_ends_another_prompt_follows(monkeypatch, twice):
     monkeypatch.setattr(writing, "ROW", 24)
     model, prompts = tiny_llama(0), [[3, 80, 33], [9, 120], [200, 41, 7, 6]]
     runner = Runner(model)
-    plain = together(runner, prompts, 0.0, seeded("none"))
+    plain = write_with_runner(runner, prompts, 0.0, seeded("none"))
     stop = int(plain[0, 5])
     other = [stop, 17, 18] if twice else [17, 18]
-    rows = together(runner, prompts, 0.0, seeded("none"), {stop}, cycle([other])).tolist()
+    rows = write_with_runner(runner, prompts, 0.0, seeded("none"), {stop}, cycle([other])).tolist()
     expected = []
     for prompt in prompts:
         row = list(prompt)
@@ -161,14 +161,14 @@ def test_the_documents_example_writes_its_prompts(monkeypatch, tmp_path):
     [example] = re.findall(r"^```python\n(.*?recipes\.jsonl.*?)^```$", document, re.MULTILINE | re.DOTALL)
     monkeypatch.chdir(tmp_path)
     exec(example, {})
-    learn, held_out = parted([prompt.text for prompt in read_prompts(tmp_path / "recipes.jsonl")])
+    learn, held_out = split_prompts([prompt.text for prompt in read_prompts(tmp_path / "recipes.jsonl")])
     assert (len(learn), len(held_out)) == (108, 36)
     assert learn[0] == "Recipe: tomato soup\nYou need:\n- 2 cups of water\n- 1 onion\nHow to make it:\n1."
 
 
 def test_a_run_of_few_steps_warms_up_in_a_twentieth_of_them():
     """A long one in 100 steps, and both end at 5 % of the rate."""
-    few, many = ([rate(step / steps, step) for step in range(steps)] for steps in (200, 20_000))
+    few, many = ([learning_rate_factor(step / steps, step) for step in range(steps)] for steps in (200, 20_000))
     assert few[0] == 0.01 and max(few) == few[10] == pytest.approx(0.95, abs=0.01)
     assert max(many) == many[99] > 0.99 and many[49] == pytest.approx(0.5, abs=0.01)
     assert few[-1] == pytest.approx(0.05, abs=0.01) and many[-1] == pytest.approx(0.05, abs=0.001)
@@ -176,11 +176,11 @@ def test_a_run_of_few_steps_warms_up_in_a_twentieth_of_them():
 
 def test_the_gain_is_that_of_all_tokens_and_its_interval_holds_it():
     was, now = np.array([[96, 48], [96, 32], [90, 30]]), np.array([[96, 32], [96, 24], [90, 30]])
-    figures = compared(was, now)
+    figures = compare_tau(was, now)
     assert figures["before"] == 282 / 110 and figures["after"] == 282 / 86 and figures["written"]
     low, high = figures["interval"]
     assert 1 <= low < figures["gain"] < high <= 1.5
-    assert not compared(now, now)["written"] and compared(now, now)["interval"] == [1, 1]
+    assert not compare_tau(now, now)["written"] and compare_tau(now, now)["interval"] == [1, 1]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import torch
 from engine.forward.runner import Runner
 from engine.lab.train import writing
 from engine.lab.train.writing import Writer
-from engine.models.quantising import in_eight_bits
+from engine.models.quantising import round_to_eight_bits
 from helpers.pairs import tiny_llama
 
 PROMPTS = torch.tensor([[3, 80, 33], [9, 9, 120], [200, 41, 7]])
@@ -33,7 +33,7 @@ def alone(model, prompt: list[int]) -> list[int]:
 @pytest.mark.parametrize("eight_bits", [False, True])
 def test_greedy_rows_are_what_the_target_serves(eight_bits):
     model = tiny_llama(0)
-    model = in_eight_bits(model) if eight_bits else model
+    model = round_to_eight_bits(model) if eight_bits else model
     write = Writer(model)
     assert write.runner
     assert write(PROMPTS, 0.0, 0).tolist() == [alone(model, prompt) for prompt in PROMPTS.tolist()]

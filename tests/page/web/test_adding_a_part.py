@@ -140,9 +140,9 @@ def test_the_grand_prix_and_the_lab_name_a_new_system():
 def test_the_bench_lists_and_races_new_parts(pair, capsys):
     run("bench", "--list")
     assert f"{NAMED:<18}same tokens         echoing comb" in capsys.readouterr().out.splitlines()
-    figures = bench.run(pair, [TEXT], Settings(TEXT, (NAMED, MIX), max_new_tokens=12))
+    figures = bench.race_prompts(pair, [TEXT], Settings(TEXT, (NAMED, MIX), max_new_tokens=12))
     assert [(row["name"], row["identical"]) for row in figures["systems"]] == [(NAMED, True), (MIX, True)]
-    assert NAMED in bench.table(figures)
+    assert NAMED in bench.format_table(figures)
 
 
 def test_the_page_says_of_new_parts_what_their_classes_say(pair):
@@ -172,7 +172,7 @@ def test_new_parts_can_be_broken_on_purpose(pair, name):
 def test_a_part_made_from_another_does_not_pass_for_it_on_a_device(pair):
     """The GPU's rounds compute the parts that they were written for; the name, not the class, is new in `Again`."""
     sampling, tree = Sampling(device=pair.target.device), find("tree")
-    grower = tree.grower(pair, tree.own_shape)
+    grower = tree.build_policy(pair, tree.own_shape)
     assert on_device(pair, tree.drafter, grower, sampling)
     assert not on_device(pair, "own", grower, sampling)
     own = type("Own", (type(grower),), {})(3, 2, 8, "ranked")

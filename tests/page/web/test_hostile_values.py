@@ -16,7 +16,7 @@ from engine.page.web.lending import ServedPairs
 from engine.page.web.pace import RateLimiter
 from engine.page.web.page import build_page, mount_page
 from engine.race import SHAPE
-from engine.systems import find, spelled
+from engine.systems import find, spell_shape
 from helpers.commands import awaited
 from helpers.pairs import spoken_pair
 from helpers.traces import made_race
@@ -216,10 +216,10 @@ def test_a_link_and_a_menu_take_every_hostile_value(streams):
             told = next(iter(streams["restore"](query).values()))
             assert len(told) < 3000 and not told.encode("utf-8").startswith(b"Traceback")
         for asked in ((value, value, ""), ("mix", value, ""), ("tree", "", value)):
-            assert isinstance(streams["take"](*asked, spelled(OWN), **OWN), dict)
+            assert isinstance(streams["take"](*asked, spell_shape(OWN), **OWN), dict)
         assert isinstance(streams["take"](value, value, value, value, **dict.fromkeys(SHAPE, value)), dict)
         assert time.monotonic() - begun < SECONDS
-    assert len(streams["take"]("tree", "", "", spelled(OWN), **OWN)) == 4
+    assert len(streams["take"]("tree", "", "", spell_shape(OWN), **OWN)) == 4
 
 
 def test_a_long_name_takes_no_memory():

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 import app
-from engine.models.pairs import PAIRS, own_pair
+from engine.models.pairs import PAIRS, build_pair
 
 
 @pytest.fixture(autouse=True)
@@ -56,15 +56,15 @@ def test_a_published_pair_that_is_here_is_offered_when_it_is_loaded_behind_all_o
         assert said[2:] == ([(real, [own, small, real])] if offered else [])
         assert (f"The page does not offer {real}: it is too large.\n" in capsys.readouterr().out) == bool(obstacle)
     assert (
-        app.names_beside(PAIRS["small"], how)
-        == app.names_beside(PAIRS["embedded"], how | {"quantisation": "none"})
+        app.names_of_other_pairs(PAIRS["small"], how)
+        == app.names_of_other_pairs(PAIRS["embedded"], how | {"quantisation": "none"})
         == []
     )
     monkeypatch.setattr(app, "OFFER", "qwen3-8b")
     with pytest.raises(
         SystemExit, match=r"Unknown pair in TREERACE_OFFER 'qwen3-8b'\. Available: small, embedded, smollm2"
     ):
-        app.names_beside(PAIRS["embedded"], how)
+        app.names_of_other_pairs(PAIRS["embedded"], how)
 
 
 @pytest.mark.parametrize("unread", [True, False])
@@ -105,11 +105,11 @@ def test_a_gguf_file_that_was_never_read_is_read_by_another_process_while_the_sm
     monkeypatch.setattr(
         "engine.models.loading.load", lambda pair, *_, **__: SimpleNamespace(title=pair.title, remote=None)
     )
-    monkeypatch.setattr("engine.models.loading.checked_files", checked_files)
+    monkeypatch.setattr("engine.models.loading.validate_files", checked_files)
     monkeypatch.setattr("engine.models.gguf.reading.is_unread", lambda path: unread)
     monkeypatch.setattr("engine.page.screens.readiness.Readiness", Noted)
     monkeypatch.setattr(app.beforehand, "call", call)
-    app.go_live(front, own_pair(str(file)), {"device": "cpu"} | app.AS_FILED, lambda own: own, suits)
+    app.go_live(front, build_pair(str(file)), {"device": "cpu"} | app.AS_FILED, lambda own: own, suits)
     small = PAIRS["small"].title
     if unread:
         assert said == ["reads", small, "live", "waits", "checks", "model"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from transformers import PreTrainedTokenizerBase
 
-from engine.models.chat import STAND_IN, chat_text, conversation
+from engine.models.chat import STAND_IN, build_messages, chat_text
 
 REQUEST_TEMPERATURE = 1.0
 LONGEST_REQUEST = 96  # tokens, behind which a request ends: some templates end it by no single token
@@ -21,7 +21,7 @@ Draw = Callable[[], list[int] | None]  # the tokens of a given request, or None 
 
 
 @dataclass(frozen=True)
-class Turns:
+class ChatTurns:
     """What stands around messages, as token ids.
 
     `opening` ends where the first request begins, `answering` stands between a request and its answer, and `asking` between an answer
@@ -36,7 +36,7 @@ class Turns:
     requests: bool = True
 
 
-def turns_of(tokenizer: PreTrainedTokenizerBase, stops: Collection[int], raw: bool = False) -> Turns:
+def turns_of(tokenizer: PreTrainedTokenizerBase, stops: Collection[int], raw: bool = False) -> ChatTurns:
     """The turns of the tokenizer's template, or those of plain texts where it has none and with `raw`.
 
     `stops` are the ids that end the target's text. Raises `ValueError` for a template that does not hold the messages once, and for a
@@ -47,21 +47,21 @@ def turns_of(tokenizer: PreTrainedTokenizerBase, stops: Collection[int], raw: bo
         begin = next((token for token in known if token is not None), None)
         if begin is None:
             raise ValueError("The target names no token that begins or ends a text. Give texts with --prompts FILE.")
-        return Turns([begin], [], [begin], frozenset(stops), requests=False)
+        return ChatTurns([begin], [], [begin], frozenset(stops), requests=False)
     first, second, reply = STAND_IN, STAND_IN + "2", STAND_IN + "1"
-    alone = parts(chat_text(tokenizer, first), first)
+    alone = split_around_message(chat_text(tokenizer, first), first)
     try:
-        messages = [*conversation(first), {"role": "assistant", "content": reply}, *conversation(second)]
+        messages = [*build_messages(first), {"role": "assistant", "content": reply}, *build_messages(second)]
         whole = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        between = parts(whole.partition(reply)[2], second)[0]
+        between = split_around_message(whole.partition(reply)[2], second)[0]
     except Exception:  # a template is a program, and may refuse a second request in any way
         between = ""
     opening, answering, asking = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in (*alone, between))
     ends = {*stops, *(piece[0] for piece in (answering, asking) if piece and is_control(tokenizer, piece[0]))}
-    return Turns(opening, answering, asking or opening, frozenset(ends))
+    return ChatTurns(opening, answering, asking or opening, frozenset(ends))
 
 
-def parts(text: str, message: str) -> tuple[str, str]:
+def split_around_message(text: str, message: str) -> tuple[str, str]:
     """What stands before and behind the message. Raises `ValueError` unless it stands there once."""
     if (times := text.count(message)) != 1:
         raise ValueError(
@@ -83,7 +83,7 @@ def request_ids(tokenizer: PreTrainedTokenizerBase, text: str, longest: int) -> 
 class Conversation:
     """One row. It says which token comes next, given what the target would write there, and how the target writes now."""
 
-    def __init__(self, turns: Turns, temperature: float, draw: Draw):
+    def __init__(self, turns: ChatTurns, temperature: float, draw: Draw):
         """Answers come at this `temperature`."""
         self.turns, self.answers_at, self.draw = turns, temperature, draw
         self.forced: deque[int] = deque()
@@ -96,7 +96,7 @@ class Conversation:
 
     @property
     def temperature(self) -> float:
-        """That at which the target writes now."""
+        """The temperature at which the target writes now."""
         return REQUEST_TEMPERATURE if self.requesting else self.answers_at
 
     def ask(self, before: list[int]) -> None:
@@ -112,7 +112,7 @@ class Conversation:
         if self.free:
             self.written += 1
             if token in self.turns.ends:
-                self.turn(token)
+                self.end_message(token)
             elif self.requesting and self.written > (LONGEST_REQUEST if self.turns.requests else OPENING):
                 self.answer()
         return token if self.free else self.forced.popleft()
@@ -122,7 +122,7 @@ class Conversation:
         self.forced += self.turns.answering
         self.requesting = False
 
-    def turn(self, end: int) -> None:
+    def end_message(self, end: int) -> None:
         """The message ends by the target's token `end`. What follows brings the template's own end, if it has one."""
         if self.requesting and self.turns.answering:
             self.answer()

@@ -37,11 +37,11 @@ MOST = 6000  # texts of a kind
 Requests = Callable[[np.random.Generator], str | None]  # draws one, or None where the target writes it
 
 
-def unasked(rng: np.random.Generator) -> None:
+def draw_no_request(rng: np.random.Generator) -> None:
     """No request is given."""
 
 
-def from_data(folder: Path, held_out: bool) -> Requests:
+def requests_from_data(folder: Path, held_out: bool) -> Requests:
     """Requests by kind around the folder's texts. Raises `ValueError` where it holds none of them."""
     sums = folder / "gsm8k" / ("test.jsonl" if held_out else "train.jsonl")
     stories = texts_of(folder, *(("tinystories/valid.jsonl",) if held_out else STORIES))[:MOST]
@@ -64,16 +64,16 @@ def from_data(folder: Path, held_out: bool) -> Requests:
             return None
         kind = kinds[rng.choice(len(kinds), p=shares / shares.sum())]
         text = texts[kind][rng.integers(len(texts[kind]))]
-        return WORDS[kind][rng.integers(len(WORDS[kind]))].format(shortened(text, LONGEST[kind]))
+        return WORDS[kind][rng.integers(len(WORDS[kind]))].format(shorten_text(text, LONGEST[kind]))
 
     return drawn
 
 
-def shortened(text: str, longest: int) -> str:
+def shorten_text(text: str, longest: int) -> str:
     """The beginning of a text, up to the end of its last word within `longest` characters."""
     return text if len(text) <= longest else text[: longest + 1].rpartition(" ")[0] or text[:longest]
 
 
-def from_prompts(prompts: Sequence[str], share: float = PROMPTS_SHARE) -> Requests:
+def requests_from_prompts(prompts: Sequence[str], share: float = PROMPTS_SHARE) -> Requests:
     """A person's own prompts, at this `share` of all requests."""
     return lambda rng: prompts[int(rng.integers(len(prompts)))] if rng.random() < share else None

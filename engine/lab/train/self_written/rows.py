@@ -15,9 +15,9 @@ from tqdm import tqdm
 from transformers import DynamicCache, PreTrainedModel, StaticCache
 
 from engine.forward.session import tapped_layers
-from engine.lab.train.features import SHARD, TrainingBatch, noted
+from engine.lab.train.features import SHARD, TrainingBatch, pack_batch
 from engine.lab.train.self_written.conversations import Conversation
-from engine.lab.train.writing import ROW, kept
+from engine.lab.train.writing import ROW, load_or_write_rows
 from engine.sampling import seeded
 
 ON_A_GPU = 256  # rows at once
@@ -55,15 +55,15 @@ def write_rows(
     tokens = torch.tensor([row.follow(-1) for row in rows])  # a conversation begins with tokens that are given
     for place in range(ROW):
         hidden, logits = forward(tokens)
-        places.append(noted(tokens[:, None], hidden[:, None], logits[:, None]).narrow())
+        places.append(pack_batch(tokens[:, None], hidden[:, None], logits[:, None]).narrow())
         told(len(rows))
         if place + 1 < ROW:
-            drawn = draw(logits, [row.temperature if row.free else 0.0 for row in rows], draws)
+            drawn = draw_tokens(logits, [row.temperature if row.free else 0.0 for row in rows], draws)
             tokens = torch.tensor([row.follow(token) for row, token in zip(rows, drawn, strict=True)])
     return TrainingBatch(*(torch.cat(each, 1) for each in zip(*places, strict=True)))
 
 
-def draw(logits: torch.Tensor, temperatures: list[float], draws: torch.Generator) -> list[int]:
+def draw_tokens(logits: torch.Tensor, temperatures: list[float], draws: torch.Generator) -> list[int]:
     """A token for each row of `logits [B, V]` at its own temperature; 0 takes the favourite."""
     tokens, hot = logits.argmax(-1), [row for row, temperature in enumerate(temperatures) if temperature > 0]
     if hot:
@@ -103,7 +103,7 @@ def write_ids(
         made = conversations(done, min(ON_A_GPU, rows - done))
         return write_rows(target, made, seeded("first drafter", path.stem, done), lambda count: None).ids
 
-    return kept(path, rows, more)
+    return load_or_write_rows(path, rows, more)
 
 
 def rows_in(shard: Path) -> int:
