@@ -213,7 +213,7 @@ def test_the_text_is_the_targets(net, policy, temperature):
 
 def written(pair, system, temperature: float) -> list[int]:
     capacity = 120 + LARGEST_TREE
-    drafter, policy, rule = system.build(pair, capacity, 6, 2, 12)
+    drafter, policy, rule = system.build_parts(pair, capacity, 6, 2, 12)
     target, sampling = Target(pair.target, capacity, drafter.reads_features), Sampling(temperature, seed=3)
     rounds = decode(HostRounds(target, drafter, policy, rule, sampling), [1, 2, 3], 50, frozenset(), 160)
     return [token for each in rounds for token in each.burst]

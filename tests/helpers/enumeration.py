@@ -145,7 +145,7 @@ class Bound(Tables):
 
 
 class BoundText:
-    """`engine.sampling.Guide` behind a context."""
+    """A `MatcherGuide` behind a context, out of tables."""
 
     def __init__(self, tables: Bound, context: tuple[int, ...]):
         self.tables, self.context, self.guesses = tables, context, tables.guesses
