@@ -72,7 +72,7 @@ class DSparkDrafter(DFlashDrafter, GrowsAtOnce):
     @torch.inference_mode()
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
         slots = super().log_q(tree, nodes)
-        return None if slots is None else self.net.following(slots, [tree.tokens[node] for node in nodes])
+        return None if slots is None else self.net.condition_slots(slots, [tree.tokens[node] for node in nodes])
 
     def entering(self) -> tuple:
         return self.net.compiled.entering(self.cache, self.pending[-1], self.features)

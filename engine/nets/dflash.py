@@ -173,7 +173,7 @@ class DFlash(Net):
         """Log-probabilities `[depth, V]` of `slots`; -inf for tokens that the net lacks."""
         return over_all(slots, self.vocabulary, self.sizes.vocab)
 
-    def following(self, slots: Tensor, tokens: list[int] | Tensor) -> Tensor:
+    def condition_slots(self, slots: Tensor, tokens: list[int] | Tensor) -> Tensor:
         """Log-probabilities `[n, V]` behind `tokens [n]`, from rows of what `spread` gave. They are the same."""
         return slots
 

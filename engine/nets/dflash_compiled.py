@@ -137,8 +137,8 @@ def biased(markov, slots, tokens):
 
 
 @compiled
-def following(weights, slots, tokens):
-    """As `engine.nets.dspark.DSpark.following`, with `weights` that hold a `Markov`."""
+def condition_slots(weights, slots, tokens):
+    """As `engine.nets.dspark.DSpark.condition_slots`, with `weights` that hold a `Markov`."""
     return biased(unpacked(Markov, weights, 0), slots, tokens)
 
 
@@ -170,12 +170,12 @@ class CompiledDSpark(CompiledDFlash):
         before, after = (net.markov_head[name].weight for name in ("markov_w1", "markov_w2"))
         self.head = Markov(before.detach().contiguous().numpy(), EightBit.of(after), net.vocabulary.numpy())
         self.markov, self.levels = NamedArrays(self.head), (net.config.depth, net.sizes.own_vocab)
-        self.following(torch.zeros(1, net.sizes.own_vocab), [0])  # compiles, as above
+        self.condition_slots(torch.zeros(1, net.sizes.own_vocab), [0])  # compiles, as above
 
     def open(self) -> NamedArrays:
         """Room for the rounds of one lane: a `DSparkRound`."""
         return NamedArrays(DSparkRound(self.head, np.zeros(self.levels, np.float32)))
 
-    def following(self, slots: Tensor, tokens: list[int]) -> Tensor:
-        """As `engine.nets.dspark.DSpark.following`."""
-        return torch.from_numpy(following(self.markov.table, slots.numpy(), np.array(tokens)))
+    def condition_slots(self, slots: Tensor, tokens: list[int]) -> Tensor:
+        """As `engine.nets.dspark.DSpark.condition_slots`."""
+        return torch.from_numpy(condition_slots(self.markov.table, slots.numpy(), np.array(tokens)))

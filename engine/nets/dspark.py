@@ -45,9 +45,9 @@ class DSpark(DFlash):
     def spread(self, slots: Tensor) -> Tensor:
         return slots
 
-    def following(self, slots: Tensor, tokens: list[int] | Tensor) -> Tensor:
+    def condition_slots(self, slots: Tensor, tokens: list[int] | Tensor) -> Tensor:
         """Log-probabilities `[n, V]` behind `tokens [n]`, from those of slots that do not know them, `[n, own_vocab]`."""
         if self.compiled:
-            return self.compiled.following(slots, tokens)
+            return self.compiled.condition_slots(slots, tokens)
         own = (slots + self.bias(uploaded(tokens, slots.device))).log_softmax(-1)
         return own if own.shape[1] == self.sizes.vocab else over_all(own, self.vocabulary, self.sizes.vocab)

@@ -82,7 +82,7 @@ DRAFTS = [
         ),
         (
             "a guess is told the token of another node",
-            "dspark.py::DSpark.following",
+            "dspark.py::DSpark.condition_slots",
             "uploaded(tokens, slots.device)",
             "torch.tensor(tokens[::-1], device=slots.device)",
             "drafters/test_published_dspark.py::test_a_node_is_told_the_token_before_its_guess",

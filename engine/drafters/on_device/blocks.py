@@ -62,10 +62,10 @@ class DFlashOnDevice(Entries):
         mask = self.mask((self.columns <= places[-1:])[None])  # all of the context and of the block
         slots = self.net.slots(torch.cat([root, self.blanks]), places, mask, self.cache.kv, places)
         self.levels = self.net.spread(slots)
-        return self.net.following(self.levels[:1], root)
+        return self.net.condition_slots(self.levels[:1], root)
 
     def level(self, frontier: Any, base: Tensor) -> Tensor:
-        return self.net.following(super().level(frontier, base), frontier.tokens)
+        return self.net.condition_slots(super().level(frontier, base), frontier.tokens)
 
 
 class ParallelOnDevice(Entries):

@@ -82,7 +82,7 @@ def grow_net(net: Net, copies: int, places: list[int]) -> Net:
 def grow_runner(
     checkpoint: Checkpoint, config: LlamaConfig, device: torch.device, places: list[int] | None = None
 ) -> Runner:
-    """The checkpoint's model in this build_config, in bfloat16. Raises what `random_model` and `grow` raise."""
+    """The checkpoint's model in the shape of `config`, in bfloat16. Raises what `random_model` and `grow` raise."""
     large = random_model(config, device)
     grow(load_model(checkpoint, torch.device("cpu"), torch.float32, "none"), large, places)
     return Runner(large)
