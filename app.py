@@ -190,7 +190,7 @@ def go_live(
     from engine.page.web.lending import ServedPairs
     from engine.page.web.page import build_page, describe_pairs, mount_page
 
-    served = ServedPairs(ready.pair, [small] if small else [])
+    served = ServedPairs(ready.pair, [small] if small else [], coming=pair if another else None)
     front.served = lambda: describe_pairs(served)
     live = mount_page(build_page(served), ready.pair.remote)
     gc.collect()  # what compiling has left

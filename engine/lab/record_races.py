@@ -28,21 +28,27 @@ from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, Settings
 from engine.record.compact_json import to_json
 from engine.record.race_file import BY_TEXT, Record
+from engine.systems import chain_beside, find
 
 RACES = ASSETS / "races"
 # By file: a prompt of the page's gallery, a system, and settings. The page opens with the first one, and its form has the same.
+# A "chain" with as many guesses is a thin third lane.
 RECORDED: dict[str, tuple[str, str, str, dict[str, Any]]] = {
-    "1-story-auto": ("stories", "Two friends and a box", "auto", {}),
-    "2-story-draft-tree": ("stories", "Two friends and a box", "tree", {}),
+    "1-story-draft-tree": ("stories", "The brave snail", "tree", {"depth": 8, "width": 4, "nodes": 16, "chain": True}),
+    "2-story-auto": ("stories", "Two friends and a box", "auto", {}),
     "3-code-eagle": ("code", "Join paths", "eagle", {"max_new_tokens": 160}),
     "4-word-problem-auto": ("word problems", "Hay for the farm", "auto", {"max_new_tokens": 160}),
     "5-story-sampled-eagle": ("stories", "A fox by the river", "eagle", {"temperature": 0.8, "seed": 7}),
 }
 
 
-def settings_of(domain: str, title: str, system: str, more: dict) -> Settings:
+def settings_of(domain: str, title: str, system: str, asked: dict) -> Settings:
+    more = dict(asked)
     [prompt] = [each["prompt"] for each in load_gallery()[domain] if each["title"] == title]
-    return Settings(prompt, (BASELINE, system), **more)
+    has_chain, raced = more.pop("chain", False), find(system)
+    settings = Settings(prompt, (BASELINE, system), **more)
+    chain = chain_beside(raced, raced.own_shape | settings.shape) if has_chain else ""
+    return replace(settings, systems=(BASELINE, chain, system)) if chain else settings
 
 
 def record_race(pair: LoadedPair, settings: Settings) -> Record:

@@ -154,7 +154,7 @@ REFUSED = {
     "a file for a folder": (["calibrate", "--out", "{file}/c.json"], "cannot be written: File exists."),
     "no such race": (["replay", "nowhere.json"], "There is no file 'nowhere.json'. Name a race file,"),
     "a replay for a folder": (
-        ["replay", "assets/races/1-story-auto.json", "-o", "{folder}"],
+        ["replay", "assets/races/1-story-draft-tree.json", "-o", "{folder}"],
         "is a folder. Name a file in it.",
     ),
     "no such folder of texts": (["train", "pair", "--data", "nowhere"], "There is no folder 'nowhere'."),

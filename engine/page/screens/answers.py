@@ -11,16 +11,32 @@ from typing import Any
 from engine.measure.options import ASSETS, load_chat_examples, load_gallery
 from engine.models.pairs import EMBEDDED, LoadedPair
 from engine.page.screens import own_prompts
-from engine.page.screens.cards import choose_pair, describe_system_on_pair, find_raceable_system
+from engine.page.screens.cards import (
+    LANES,
+    choose_pair,
+    choose_shape,
+    describe_system_on_pair,
+    find_raceable_system,
+)
 from engine.page.views.wire import serialise_race
+from engine.race import SHAPE
 from engine.record.parsing import quote, validate_type
 from engine.record.race_file import Record
+from engine.record.trace import Trace
 
 Answer = dict[str, object]
 PROMPTS, CHAT_PROMPTS = load_gallery(), load_chat_examples()
 CURVES: dict[str, Answer] = json.loads((ASSETS / "results" / "curves.json").read_text("utf-8"))
 EXAMPLES: dict[str, Answer] = json.loads((ASSETS / "results" / "examples.json").read_text("utf-8"))
 RACES = {path.stem: Record.from_json(path.read_text("utf-8")) for path in sorted((ASSETS / "races").glob("*.json"))}
+OPENING: Trace = min(RACES.items())[1].lanes[-1].trace  # of the first one's right lane
+OPENING_SHAPE = {name: getattr(OPENING, name) for name in SHAPE}
+
+
+def choose_opening_shape(lanes: tuple[str, str], pairs: Sequence[LoadedPair]) -> dict[str, int]:
+    """What the dials begin with: the shape of the recorded race that the page opens with, else that of the right one of these lanes."""
+    opens = pairs[0].pair.name in EMBEDDED and lanes == LANES
+    return OPENING_SHAPE if opens else choose_shape(lanes[1], pairs)
 
 
 def list_recorded_races() -> list[dict[str, str]]:

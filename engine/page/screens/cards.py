@@ -8,7 +8,7 @@ from typing import Any
 from engine.acceptance import ACCEPTANCES
 from engine.contracts import IDEAS, Part
 from engine.drafters import DRAFTERS
-from engine.models.pairs import EMBEDDED, OFFERED, LoadedPair
+from engine.models.pairs import EMBEDDED, OFFERED, LoadedPair, Pair
 from engine.policies import POLICIES
 from engine.race import SHAPE, validate_setting
 from engine.record.parsing import quote
@@ -19,7 +19,7 @@ from engine.systems import SYSTEMS, System, find
 
 PROMISES = {"tokens": "same tokens", "law": "same distribution", "lossy": "changes the text"}
 KINDS: dict[str, Mapping[str, type[Part]]] = {"drafter": DRAFTERS, "policy": POLICIES, "acceptance": ACCEPTANCES}
-LANES = ("vanilla", "auto")  # what the two lanes start with, and what their menus begin with: any target can race them
+LANES = ("vanilla", "tree")  # the systems of the first recorded race: what the two lanes start with
 MIX = "mix"  # the menu's entry for a system of the visitor's own; its name then comes from a hidden field
 FIELDS = {  # of the grand prix, the first one chosen at the start
     "the story": ("vanilla", "chain", "tree", "eagle", "parallel-tree", "auto", "naive"),
@@ -48,6 +48,12 @@ WAYS = {  # what the page says of the forward that runs
     "transformers": "Forwards run through transformers. Logits may differ in the last bits with the number of tokens in a forward.",
 }
 CHAT = "The target has a chat template: a prompt is sent as a user's message, and the text below it is the reply."
+
+
+def choose_lanes(pair: Pair | LoadedPair) -> tuple[str, str]:
+    """The systems that the two lanes start with, and that their menus begin with. Without a draft they are what any target can race."""
+    left, right = LANES
+    return (left, STAND_INS[0]) if pair.draft is None else (left, right)
 
 
 def describe_model(pair: LoadedPair) -> str:

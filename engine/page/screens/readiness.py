@@ -14,7 +14,7 @@ from numba.core import event
 from engine.drafters import DRAFTERS
 from engine.models.cache_memory import cache_budget
 from engine.models.pairs import LoadedPair
-from engine.page.screens.cards import LANES
+from engine.page.screens.cards import choose_lanes
 from engine.page.screens.device import Device
 from engine.race import WARM_UP_TEXT, WARM_UP_TOKENS, Race, Settings
 from engine.record.failures import lacks_memory
@@ -39,13 +39,14 @@ class Readiness:
         """`of` names the pair in the words, where it is not the page's own. While `waits` says so, what is not asked for rests."""
         self.pair, self.device, self.of, self.waits = pair, device, f" of the {of}" if of else "", waits
         device.line.budget = cache_budget(pair)
-        self.systems = list(dict.fromkeys((*LANES, *SYSTEMS)))
+        self.lanes = choose_lanes(pair)
+        self.systems = list(dict.fromkeys((*self.lanes, *SYSTEMS)))
         self.waiting = [*self.systems]
 
     def prepare_opening_race(self) -> None:
         """Makes the systems of the opening race ready at the temperature with which the page opens: it goes live behind this."""
         measured = self.run_steps(f"Measuring forwards{self.of}", PairCosts(self.pair).measure_quickly)
-        self.device.run_preparation(chain(measured, self.prepare_systems(LANES, HEATS[:1])))
+        self.device.run_preparation(chain(measured, self.prepare_systems(self.lanes, HEATS[:1])))
 
     def prepare_systems(self, names: Iterable[str], heats: Sequence[float]) -> Iterator[Quiet]:
         """Makes systems ready at these temperatures. One of which a step fails is passed over."""

@@ -13,8 +13,8 @@ from typing import Any
 
 from anyio.to_thread import run_sync
 
-from engine.models.pairs import LoadedPair
-from engine.page.screens.cards import choose_pair
+from engine.models.pairs import LoadedPair, Pair
+from engine.page.screens.cards import choose_lanes, choose_pair
 from engine.page.screens.device import PAUSE
 from engine.page.screens.orders import build_order
 from engine.page.views.wire import News, number_messages
@@ -35,10 +35,16 @@ class ServedPairs:
 
     pair: LoadedPair
     others: list[LoadedPair] = field(default_factory=list)
+    coming: Pair | None = None  # that takes the place of `pair` once it is loaded
 
     @property
     def pairs(self) -> list[LoadedPair]:
         return [self.pair, *self.others]
+
+    @property
+    def lanes(self) -> tuple[str, str]:
+        """The systems that the lanes of a page start with."""
+        return choose_lanes(self.coming or self.pair)
 
     def choose_pair(self, name: object) -> LoadedPair:
         """The pair of that name; the page's own for "". Raises `ValueError` for a name that no pair here has."""

@@ -14,10 +14,16 @@ from fastapi import FastAPI
 from fastapi.middleware import Middleware
 
 from engine.page.screens import answers, race_files
-from engine.page.screens.answers import CHAT_PROMPTS, PROMPTS, Answer, list_recorded_races, recorded
+from engine.page.screens.answers import (
+    CHAT_PROMPTS,
+    PROMPTS,
+    Answer,
+    choose_opening_shape,
+    list_recorded_races,
+    recorded,
+)
 from engine.page.screens.cards import (
     LANES,
-    choose_shape,
     describe_model,
     describe_pair,
     list_menu_headings,
@@ -70,7 +76,7 @@ def build_page(served: ServedPairs, screens: Sequence[Screen] = SCREENS) -> gr.B
             buttons = [build_start_and_stop(screen) for screen in screens]
         columns = [gr.Column(elem_id=f"{screen.name}-screen", elem_classes="of-screen") for screen in screens]
         with gr.Row(elem_id="dials"):
-            form = {"prompt": prompt} | build_dials(**choose_shape(LANES[1], served.pairs))
+            form = {"prompt": prompt} | build_dials(**choose_opening_shape(served.lanes, served.pairs))
         for screen, column, (start, stop) in zip(screens, columns, buttons, strict=True):
             with column:
                 screen.fill(served, form, start, stop)
@@ -159,7 +165,8 @@ def build_document(page: gr.Blocks, remote: Server | None, made: bytes) -> bytes
         f'<link rel="preload" as="font" crossorigin href="./static/{file}" />' for _, _, file in page_files.FONTS
     )
     drawing = f'<link href="{DRAWING}" id="plotly" />'  # fetched once the page has arrived
-    ours = build_style_rules((screen.name for screen in SCREENS), remote, describe_model(SERVED["page"].pair))
+    served, screens = SERVED["page"], (screen.name for screen in SCREENS)
+    ours = build_style_rules(screens, served.lanes, remote, describe_model(served.pair))
     css = "\n".join((page_files.join_page_files("styles", "page"), ours))
     links = "\n".join((*map(build_link_tag, files_of(types)), *letters, drawing))
     return insert_page_files(
@@ -206,8 +213,10 @@ def build_theme() -> gr.themes.Base:
     )
 
 
-def build_style_rules(screens: Iterable[str], remote: Server | None = None, model: str = "") -> str:
-    """The style rules of a page that has these screens, by name, and perhaps another server in its menus.
+def build_style_rules(
+    screens: Iterable[str], lanes: Iterable[str] = LANES, remote: Server | None = None, model: str = ""
+) -> str:
+    """The style rules of a page with these screens, by name, whose lanes start with these systems. `remote` is in its menus too.
 
     They hide a screen's column and buttons while another one is shown. In the menus they write each idea above its first system, and
     a line beside every system. What `model` says stands beside the prompt.
@@ -218,7 +227,7 @@ def build_style_rules(screens: Iterable[str], remote: Server | None = None, mode
     )
     heading = (
         f"#systems > :nth-child({side}) {menu_option_selector(label)}::before {{ content: {json.dumps(words)}; }}"
-        for side, first in enumerate(LANES, 1)
+        for side, first in enumerate(lanes, 1)
         for label, words in list_menu_headings(first, remote).items()
     )
     about = (

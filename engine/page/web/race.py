@@ -7,7 +7,6 @@ import gradio as gr
 from engine.breaks import BREAKS
 from engine.page.screens import answers, link
 from engine.page.screens.cards import (
-    LANES,
     MIX,
     TAUGHT,
     build_menu,
@@ -106,7 +105,7 @@ def build_race_form(served: ServedPairs, shared: Fields) -> Fields:
                 container=False,
                 filterable=True,  # 29 systems are many: a few letters find one
             )
-            for side, name in zip(link.LANES, LANES, strict=True)
+            for side, name in zip(link.LANES, served.lanes, strict=True)
         )
 
     def look(asked: object) -> answers.Answer:
@@ -115,8 +114,12 @@ def build_race_form(served: ServedPairs, shared: Fields) -> Fields:
     systems = describe_all_systems() | (
         {REMOTE: describe_remote_lane(served.pair.remote)} if served.pair.remote else {}
     )
+    begun = {dial: shared[dial].value for dial in SHAPE}
     build_part(
-        "race", "mountRace", {"systems": systems, "parts": describe_parts(), "lanes": LANES}, server_functions=[look]
+        "race",
+        "mountRace",
+        {"systems": systems, "parts": describe_parts(), "lanes": served.lanes},
+        server_functions=[look],
     )
     return shared | {
         "left": left,
@@ -126,8 +129,10 @@ def build_race_form(served: ServedPairs, shared: Fields) -> Fields:
         "third": build_hidden_field("third-lane"),  # "chain" for a thin lane between the two
         "full": build_hidden_field("full-budget"),  # "full" where the right lane's tree is to use all nodes
         "broken": build_hidden_field(),  # a system of the walk; it races in place of the menus' two
-        # The shape that the dials took with the right lane's system; "" once a visitor asks for one
-        "untouched": build_hidden_field(value=spell_shape({dial: shared[dial].value for dial in SHAPE})),
+        # The shape that the dials took with the right lane's system; "" where a visitor asks for one, or the opening race has one
+        "untouched": build_hidden_field(
+            "untouched", value="" if begun == answers.OPENING_SHAPE else spell_shape(begun)
+        ),
     }
 
 
@@ -143,13 +148,13 @@ def set_controls(form: Fields) -> None:
 def take_shapes(served: ServedPairs, form: Fields) -> None:
     """Sets the dials to the shape of the right lane's system on the visitor's pair, whenever one of these changes.
 
-    Dials that the visitor has set himself stay.
+    Dials that the visitor has set himself stay; those of the opening race do not.
     """
     dials, pair = select_fields(form, *SHAPE, "untouched"), find_or_build_script_field()
 
     def take(right, right_mix, pair, untouched, **shown):
         found = choose_shape(right_mix if right == MIX else right, served.pairs, pair)
-        if not found or spell_shape(shown) != untouched:
+        if not found or spell_shape(shown) not in (untouched, spell_shape(answers.OPENING_SHAPE)):
             return gr.skip()
         return {dials[name]: value for name, value in {**found, "untouched": spell_shape(found)}.items()}
 

@@ -101,10 +101,10 @@ def test_the_pages_costs_are_the_engines(page):
         assert drawn == pytest.approx([costs.break_even(nodes, levels) for nodes, levels in sizes])
 
 
-def test_auto_is_at_hand_and_its_dials_are_limits(page):
+def test_the_default_is_at_hand_and_the_dials_of_auto_are_limits(page):
     tree, auto = SYSTEMS["tree"], SYSTEMS["auto"]
     page.locator("#systems input").nth(1).click()
-    assert page.locator("#systems [role=option]").first.get_attribute("aria-label") == auto.title
+    assert page.locator("#systems [role=option]").first.get_attribute("aria-label") == tree.title
     page.keyboard.press("Escape")
     mark = "getComputedStyle(document.querySelector('#dials .shape [data-testid=block-info]'), '::after').content"
     limits = page.locator(".right [data-card] dd.limits")

@@ -97,7 +97,7 @@ def test_a_refusal_that_quotes_a_visitor_is_text(page, server):
 def forged(route) -> None:
     """Sends the name of no system in place of the opening page's own, which the answer quotes."""
     body = route.request.post_data_json
-    body["data"] = [f"model/{IMAGE}/token_match" if each == "auto" else each for each in body["data"]]
+    body["data"] = [f"model/{IMAGE}/token_match" if each == "tree" else each for each in body["data"]]
     route.continue_(post_data=json.dumps(body))
 
 

@@ -1,5 +1,7 @@
 """Recorded races on the page: one plays when it opens, the menu offers them all."""
 
+import re
+
 from playwright.sync_api import expect
 
 from engine.lab import record_races
@@ -15,10 +17,12 @@ def test_the_page_opens_with_a_recorded_race_that_a_race_replaces(page, server):
     expect(label).to_contain_text(f"recorded on {FIRST.lanes[0].trace.hardware}, ")
     expect(label).to_contain_text(FIRST.recorded[:4])
     tab.wait_for_function("TreeRace.view.playing && TreeRace.view.time > 0")
-    assert tab.evaluate("TreeRace.view.systems.map(({ name }) => name)") == ["vanilla", "auto"]
+    assert tab.evaluate("TreeRace.view.systems.map(({ name }) => name)") == ["vanilla", "tree"]
     expect(tab.locator(".lane.next")).to_have_count(0)
     whole(tab)
-    assert texts(tab) == [lane.trace.text for lane in FIRST.lanes]
+    assert texts(tab) == [FIRST.lanes[lane].trace.text for lane in (0, -1)]
+    expect(tab.locator("[data-third-name]")).to_have_text(FIRST.lanes[1].title)  # the chain with as many guesses
+    expect(tab.locator("[data-third-count]")).to_have_text(re.compile("^(\\d+) of \\1 tokens$"))
     expect(tab.locator("[data-verdict]")).to_contain_text("identical: ")
     pace(tab, "real time")
     race(tab, tokens=24)

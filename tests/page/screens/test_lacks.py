@@ -11,7 +11,7 @@ from engine.contracts import INSTEAD
 from engine.drafters import DRAFTERS
 from engine.models.pairs import Pair
 from engine.page.screens import answers, link
-from engine.page.screens.cards import LANES, STAND_INS, TAUGHT, describe_pair, list_unraceable
+from engine.page.screens.cards import STAND_INS, TAUGHT, choose_lanes, describe_pair, list_unraceable
 from engine.race import Race, Settings
 from engine.record.calibration import Calibration
 from engine.systems import SYSTEMS, find
@@ -118,7 +118,7 @@ def test_a_link_cannot_choose_what_the_pair_lacks(bare, whole, name):
 
 
 def test_what_stands_in_races_on_any_target(bare):
-    for name in (*LANES, *STAND_INS, TAUGHT[-1]):
+    for name in (*choose_lanes(bare), *STAND_INS, TAUGHT[-1]):
         assert SYSTEMS[name].lack(bare) is None, name
     assert {*STAND_INS, *TAUGHT} <= SYSTEMS.keys()
 
@@ -140,7 +140,7 @@ def test_every_tree_of_learn_can_be_broken_and_races_so(whole, broken):
 def test_a_page_of_ones_own_pair_opens_with_no_recorded_race(bare, whole):
     """No race of it is kept, and another pair's would stand under its name."""
     shown = replace(whole, pair=replace(whole.pair, name="small"))
-    assert answers.answer_opening_race("1-story-auto", bare) == {}
-    recorded = json.loads(answers.answer_opening_race("1-story-auto", shown)["event"])
+    assert answers.answer_opening_race("2-story-auto", bare) == {}
+    recorded = json.loads(answers.answer_opening_race("2-story-auto", shown)["event"])
     assert {each["trace"]["pair"] for each in recorded["systems"]} == {"67M embedded pair"}
     assert "There is no recorded race" in answers.answer_opening_race("warp", bare)["refused"]
