@@ -51,8 +51,11 @@ TreeRace.storyScript = (() => {
   function chosenWords(step) {
     if (!step.path.length) return "It would have written another word: no guess is right.";
     const rescue = rescueIn(step);
-    if (rescue)
-      return `Favourite “${rescue.favourite.trim()}” is wrong: a chain keeps ${rescue.kept} words, the ${rescue.branch} branch ${rescue.won}.`;
+    if (rescue) {
+      const { favourite, kept, branch, won } = rescue;
+      const words = kept === 1 ? "1 word" : `${kept} words`;
+      return `Favourite “${favourite.trim()}” is wrong: a chain keeps ${words}, the ${branch} branch ${won}.`;
+    }
     return `It marks the words it would have written itself${step.has_bonus ? ", and adds one" : ""}.`;
   }
 
