@@ -3,6 +3,7 @@
 import pytest
 from playwright.sync_api import expect
 
+from engine.page.screens.answers import OPENING_SHAPE
 from helpers.page import choose, dial, finish, menu, race
 
 
@@ -71,5 +72,5 @@ def test_a_wrong_link_is_a_sentence_and_leaves_the_rest(page, server, wrong):
     page.goto(f"{server}?{wrong}&seed=77")
     expect(page.locator("[data-notice]")).to_contain_text("Nodes must be" if "nodes" in wrong else "Unknown system")
     expect(page.get_by_label("Seed", exact=True)).to_have_value("77")
-    expect(page.locator("#dials").get_by_label("Nodes", exact=True)).to_have_value("24")
+    expect(page.locator("#dials").get_by_label("Nodes", exact=True)).to_have_value(str(OPENING_SHAPE["nodes"]))
     assert page.evaluate("window.__hostile") is None

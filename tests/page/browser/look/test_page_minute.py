@@ -2,8 +2,7 @@
 
 import pytest
 
-from engine.systems import SYSTEMS
-from helpers.page import PATIENCE, choose, start_race, traced, until
+from helpers.page import PATIENCE, start_race, traced, until
 
 SHIFT = 0.02  # of layout, without an input
 LONGEST = 1.6  # of the yardstick is a task's limit: 0.1 s where the yardstick takes 0.06 s
@@ -118,7 +117,6 @@ def test_the_live_page_comes_and_tells_its_first_race_as_smoothly(server, visite
             tab.goto(server)
             until(tab, "Boolean(window.TreeRace?.view?.playing)")
             tab.wait_for_timeout(2000)  # of the recorded race
-            choose(tab, 1, SYSTEMS["tree"].title)  # it guesses, whatever a forward took when `auto` timed it
             start_race(tab, tokens=64)
             until(tab, TELLING)
         with traced(tab) as telling:
