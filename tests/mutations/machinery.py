@@ -148,7 +148,7 @@ MACHINERY = [
             "cache.py::additive",
             "mask[..., columns - visible.shape[-1]:]",
             "mask[..., :visible.shape[-1]]",
-            "core/test_target.py::test_tree_logits_are_every_paths_own",
+            "forward/test_llama.py::test_the_lean_forward_is_the_transformers_one",
         ),
         (
             "features a layer early",
