@@ -67,7 +67,11 @@ MIXED = WINDOW | {"layer_types": ["sliding_attention", "full_attention", "slidin
 WINDOWED = {  # with one mask for all layers; with one by type of layer; and that through transformers' modules, which rotate by type
     "mistral, window": (MistralForCausalLM, MistralConfig, WINDOW),
     "qwen3, window": (Qwen3ForCausalLM, Qwen3Config, MIXED | {"use_sliding_window": True}),
-    "gemma3, window": (tr.Gemma3ForCausalLM, tr.Gemma3TextConfig, MIXED | {"pad_token_id": None, "tie_word_embeddings": False}),
+    "gemma3, window": (
+        tr.Gemma3ForCausalLM,
+        tr.Gemma3TextConfig,
+        MIXED | {"pad_token_id": None, "tie_word_embeddings": False},
+    ),
 }
 
 ATTENTION = {
