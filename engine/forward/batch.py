@@ -11,6 +11,7 @@ Prompts are read sequence by sequence, by a session's own `prefill`. Nothing her
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from transformers.cache_utils import Cache
 
@@ -24,7 +25,7 @@ from engine.forward.recurrent.nodes import end_reading
 from engine.forward.recurrent.session import RecurrentSession, nodes_of
 from engine.forward.runner import Runner
 from engine.forward.session import Session, taps_of
-from engine.forward.windows import Masks
+from engine.forward.windows import masks_of
 
 ITSELF = torch.ones(1, 1, dtype=torch.bool)  # what a single row sees of the new rows
 
@@ -116,18 +117,19 @@ class Batch:
             )
         starts = torch.tensor([cache.rows for cache in slots.caches])
         slots.place_next_rows(starts, count)
-        shape, dtype = (len(starts), 1, count, slots.rows + count), self.runner.dtype
         ids = torch.zeros(len(starts), count, dtype=torch.long)
         positions = torch.zeros_like(ids)
-        mask = torch.full(shape, torch.finfo(dtype).min, dtype=dtype)
-        mask[..., 0] = 0  # padding sees something, so that it stays a number
+        shown = torch.zeros(len(starts), 1, count, slots.rows + count, dtype=torch.bool)
+        shown[..., 0] = True  # padding sees something, so that it stays a number
         for place, cache in enumerate(slots.caches):
             if each := by_cache.get(id(cache)):
-                rows = len(each.ids)
+                rows, seen, end = len(each.ids), each.visible_mask, cache.rows + len(each.ids)
                 ids[place], positions[place] = each.ids[0], each.positions[0]
                 ids[place, :rows], positions[place, :rows] = torch.tensor(each.ids), torch.tensor(each.positions)
-                mask[place, 0, :rows, : cache.rows + rows] = additive(each.visible_mask, cache.rows + rows, dtype)
-        masks = self.windowed_masks(mask.to(device), asked)
+                shown[place, 0, :rows, :end] = F.pad(seen, (end - seen.shape[1], 0), value=True)
+        masks = masks_of(
+            self.runner.window, shown, lambda each: additive(each, each.shape[-1], self.runner.dtype).to(device)
+        )
         if isinstance(slots, StateSlots):
             slots.begin([by_cache.get(id(cache)) for cache in slots.caches])
         with end_reading():
@@ -137,21 +139,6 @@ class Batch:
             place, rows = slots.caches.index(each.session.cache), len(each.ids)
             answers.append((logits[place, :rows], None if features is None else features[place, :rows]))
         return answers
-
-    def windowed_masks(self, mask: Tensor, asked: list[RowRequest]) -> Masks:
-        """What the model takes in place of the additive `mask [B, 1, N, M]`: the mask itself, unless it has a window."""
-        window, slots = self.runner.window, self.slots
-        if window is None or slots is None:
-            return mask
-        sliding = mask.clone()
-        for session, _, positions, _ in asked:
-            place, rows = slots.caches.index(session.cache), len(positions)
-            end = session.note_positions(positions)
-            seen = sliding[place, 0, :rows, :end]
-            seen.masked_fill_(
-                window.mask_beyond(positions, session.places[:end]).to(mask.device), torch.finfo(mask.dtype).min
-            )
-        return window.by_type(mask, sliding)
 
 
 class Slots:

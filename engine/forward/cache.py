@@ -119,7 +119,7 @@ def transformers_cache(cache: KVCache) -> Cache:
 
 
 def additive(visible: Tensor, columns: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """An additive mask `[N, columns]` from `visible` bool `[N, M]` over the last M columns. All rows see the earlier columns."""
-    mask = torch.zeros(len(visible), columns, dtype=dtype, device=visible.device)
-    mask[:, columns - visible.shape[1] :].masked_fill_(~visible, torch.finfo(dtype).min)
+    """An additive mask `[..., columns]` from `visible` bool `[..., M]` over the last M columns. All rows see the earlier columns."""
+    mask = torch.zeros(*visible.shape[:-1], columns, dtype=dtype, device=visible.device)
+    mask[..., columns - visible.shape[-1] :].masked_fill_(~visible, torch.finfo(dtype).min)
     return mask

@@ -18,7 +18,7 @@ KEPT_SHARE = 0.125  # of the memory that is free when a pair is loaded, for the 
 CAPTURING = threading.Lock()
 
 
-def explain_eager(device: torch.device, windowed: bool = False, spread: bool = False, recurrent: bool = False) -> str:
+def explain_eager(device: torch.device, spread: bool = False, recurrent: bool = False) -> str:
     """A sentence that says why no graph is captured on this device and for such a model, or "" where graphs can be tried."""
     if device.type != "cuda":
         return f"Forwards run eagerly: CUDA graphs need a CUDA GPU, and this is {device}."
@@ -28,8 +28,6 @@ def explain_eager(device: torch.device, windowed: bool = False, spread: bool = F
         return "Forwards run eagerly: a CUDA graph belongs to one GPU, and this model is spread over several devices."
     if recurrent:
         return "Forwards run eagerly: a CUDA graph replays what it captured, and layers with states are told of every tree anew."
-    if windowed:
-        return "Forwards run eagerly: a CUDA graph holds one mask for all rows of the cache, and this model has a sliding window."
     return ""
 
 

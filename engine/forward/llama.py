@@ -29,13 +29,14 @@ def serves(model: PreTrainedModel) -> bool:
 def is_known(model: PreTrainedModel) -> bool:
     """Whether the model is one of `FAMILIES`, with full attention in every layer, whatever type its weights have."""
     config = model.config
-    return (
-        type(model) in FAMILIES
-        and layer_types(config) == {"full_attention"}
-        and not has_narrow_window(config)
-        and config.hidden_act == "silu"
-        and model.model.rotary_emb.rope_type in STEADY_ROPE
-    )
+    full = layer_types(config) == {"full_attention"} and not has_narrow_window(config)
+    return full and has_known_layers(model)
+
+
+def has_known_layers(model: PreTrainedModel) -> bool:
+    """Whether the model is one of `FAMILIES`, with sliding windows or without."""
+    known = type(model) in FAMILIES and model.config.hidden_act == "silu"
+    return known and model.model.rotary_emb.rope_type in STEADY_ROPE
 
 
 def rotations_of(model: PreTrainedModel) -> Tensor:

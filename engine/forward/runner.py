@@ -67,7 +67,7 @@ class Runner:
         else:
             pack_linear_layers(model)
         # A sentence that says why forwards are not CUDA graphs, "" where they are.
-        self.eager = explain_eager(self.device, self.window is not None, self.spread, self.recurrent)
+        self.eager = explain_eager(self.device, self.spread, self.recurrent)
         self.lender = Lender(kept_bytes(self.device))
 
     @property

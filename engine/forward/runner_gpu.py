@@ -16,8 +16,9 @@ from transformers.masking_utils import sdpa_mask
 
 from engine.forward.cache import KVCache, TransformersLayer, additive
 from engine.forward.layer_ops import Answer, Taps, features_of
-from engine.forward.llama import is_known
+from engine.forward.llama import has_known_layers
 from engine.forward.sizes import LATENT, kv_heads_of
+from engine.forward.windows import Masks, masks_of
 
 ROW_MULTIPLE = 1024  # capacities are multiples of it, so that lanes share graphs; kernels want multiples of 16
 
@@ -82,7 +83,7 @@ class StaticForward:
     def __init__(self, runner, cache: KVCache, taps: Taps = ()):
         """`runner` is an `engine.forward.runner.Runner`. `taps` are the layers whose features are returned, see `Session`."""
         self.runner, self.cache, self.taps = runner, cache, taps
-        self.groups, self.known = fold_heads(runner.model), is_known(runner.model)
+        self.groups, self.known = fold_heads(runner.model), has_known_layers(runner.model)
         self.layers = [SlotLayer(cache, layer) for layer in range(len(cache.kv))]
         self.past = Cache(layers=self.layers)
         self.columns = torch.arange(cache.capacity, device=runner.device)
@@ -97,12 +98,16 @@ class StaticForward:
         """
         for layer in self.layers:
             layer.slots = slots
-        mask = additive(visible, visible.shape[1], self.runner.dtype).repeat(self.groups, 1)[None, None]
+        masks = masks_of(self.runner.window, visible, self.fold_mask)
         if self.known:
-            return self.run_layers(ids, positions, mask, behind)
-        return self.runner.run(ids, positions, mask, self.past, 0 if behind is None else behind, self.taps)
+            return self.run_layers(ids, positions, masks, behind)
+        return self.runner.run(ids, positions, masks, self.past, 0 if behind is None else behind, self.taps)
 
-    def run_layers(self, ids: Tensor, positions: Tensor, mask: Tensor, behind: Tensor | None) -> Answer:
+    def fold_mask(self, visible: Tensor) -> Tensor:
+        """The additive mask `[1, 1, groups * N, capacity]` that `folded_sdpa` takes, of `visible` bool `[N, capacity]`."""
+        return additive(visible, visible.shape[1], self.runner.dtype).repeat(self.groups, 1)[None, None]
+
+    def run_layers(self, ids: Tensor, positions: Tensor, masks: Masks, behind: Tensor | None) -> Answer:
         """`Runner.run` of a model of `engine.forward.llama.FAMILIES`, without its modules' overhead."""
         stack, width = self.runner.model.model, self.cache.kv.shape[-1]
         x, tapped = stack.embed_tokens(ids), []
@@ -119,6 +124,7 @@ class StaticForward:
             both = torch.addcmul(both * cos, both.roll(width // 2, -1), sin)
             queries, keys = (each.transpose(0, 1)[None] for each in both.split(heads, 1))
             keys, values = past.update(keys, values.transpose(0, 1)[None])
+            mask = masks[stack.config.layer_types[number - 1]] if isinstance(masks, dict) else masks
             attended, _ = folded_sdpa(part, queries, keys, values, mask, scaling=part.scaling)
             x = x + part.o_proj(attended.reshape(len(ids), -1))
             x = x + layer.mlp(fused_norm(x, layer.post_attention_layernorm))

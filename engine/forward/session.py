@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from engine.forward.cache import KVCache, additive, transformers_cache
 from engine.forward.layer_ops import Answer, Features, Taps
 from engine.forward.runner_gpu import static_capacity
 from engine.forward.session_gpu import PROMPTS, SIZES, Buckets
-from engine.forward.windows import Masks
+from engine.forward.windows import masks_of
 
 if TYPE_CHECKING:
     from engine.forward.runner import Runner
@@ -60,7 +61,7 @@ class Session:
         """
         self.runner = runner
         self.taps = taps = taps_of(features, runner.config.num_hidden_layers)
-        if graphed and runner.window is None:
+        if graphed:
             key = ("buckets", static_capacity(capacity), taps)
             buckets = runner.lender.lend(key, lambda: Buckets(runner, capacity, taps, SIZES), borrower=self)
         self.buckets = buckets
@@ -68,7 +69,6 @@ class Session:
         self.cache: KVCache = runner.new_cache(capacity) if made is None else made
         self.cache.clear()
         self.past = None if runner.own else transformers_cache(self.cache)
-        self.places = np.zeros(self.cache.capacity, dtype=np.int64)  # positions of the rows, for a model with a window
 
     @property
     def rows(self) -> int:
@@ -93,23 +93,10 @@ class Session:
             return self.runner.own(self.cache, tokens, places, visible, last_only, self.taps)
         if visible is None:
             visible = torch.ones(1, 1, dtype=torch.bool)
-        mask = additive(visible, self.rows + count, self.runner.dtype).to(self.runner.device)
-        tokens, places = tokens.to(self.runner.device), places.to(self.runner.device)
-        masks = mask[None, None] if self.runner.window is None else self.windowed_masks(mask, positions)
-        return self.runner.run(tokens, places, masks, self.past, int(last_only), self.taps)
-
-    def windowed_masks(self, mask: Tensor, positions: list[int]) -> Masks:
-        """What a model with a window takes in place of the additive `mask [N, M]` of N new tokens at `positions`."""
-        window, end = self.runner.window, self.note_positions(positions)
-        assert window is not None
-        beyond = window.mask_beyond(positions, self.places[:end]).to(mask.device)
-        return window.by_type(mask[None, None], mask.masked_fill(beyond, torch.finfo(mask.dtype).min)[None, None])
-
-    def note_positions(self, positions: list[int]) -> int:
-        """Take down where the new rows stand in the text. Returns the number of rows with them."""
-        end = self.rows + len(positions)
-        self.places[self.rows : end] = positions
-        return end
+        device, dtype, end = self.runner.device, self.runner.dtype, self.rows + count
+        shown = F.pad(visible, (end - visible.shape[1], 0), value=True)
+        masks = masks_of(self.runner.window, shown, lambda each: additive(each, end, dtype)[None, None].to(device))
+        return self.runner.run(tokens.to(device), places.to(device), masks, self.past, int(last_only), self.taps)
 
     def prefill(self, ids: list[int]) -> tuple[Tensor | None, Tensor | None]:
         """Write the rows of `ids`, in chunks. Returns the last logits `[1, V]`, None without ids, and the features of all."""
@@ -128,9 +115,6 @@ class Session:
 
     def keep(self, written: list[int]) -> None:
         """Commit the rows `written` of those just written, as offsets in path order. The others are dropped."""
-        if self.runner.window is not None:
-            kept = self.rows + np.array(written, dtype=np.int64)
-            self.places[self.rows : self.rows + len(written)] = self.places[kept]
         self.cache.keep(written)
 
     @property

@@ -1,8 +1,8 @@
 """Sliding windows: which rows the layers with one attend to. In a tree the distance to one is of positions, not of rows."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedConfig
@@ -36,13 +36,13 @@ class Window:
     size: int
     by_layer: bool
 
-    def mask_beyond(self, positions: list[int], places: np.ndarray) -> Tensor:
-        """bool `[N, M]`: which rows at `places [M]` lie before the window of each of N tokens at `positions`."""
-        return torch.from_numpy(places[None] <= np.array(positions)[:, None] - self.size)
+    def narrow(self, visible: Tensor) -> Tensor:
+        """Those within the window of the rows that `visible` bool `[..., N, M]` shows to N tokens, `[..., N, M]` too.
 
-    def by_type(self, full: Tensor, sliding: Tensor) -> Masks:
-        """The two masks in the form that the model takes."""
-        return {"full_attention": full, "sliding_attention": sliding} if self.by_layer else sliding
+        A tree's mask shows a token one row for each position up to its own, in order. So the window holds the last `size` of these.
+        """
+        count = visible.cumsum(-1, dtype=torch.int32)
+        return visible & (count > count[..., -1:] - self.size)
 
 
 def window_of(config: PreTrainedConfig) -> Window | None:
@@ -64,3 +64,14 @@ def has_narrow_window(config: PreTrainedConfig) -> bool:
     """Whether the configuration has a window that is narrower than its context."""
     size = getattr(config, "sliding_window", None)
     return bool(size) and size < config.max_position_embeddings
+
+
+def masks_of(window: Window | None, visible: Tensor, mask_of: Callable[[Tensor], Tensor]) -> Masks:
+    """What a model with that window takes so that tokens attend to the rows `visible` bool `[..., N, M]`.
+
+    `mask_of` makes the additive mask of such a tensor.
+    """
+    if window is None:
+        return mask_of(visible)
+    sliding = mask_of(window.narrow(visible))
+    return {"full_attention": mask_of(visible), "sliding_attention": sliding} if window.by_layer else sliding

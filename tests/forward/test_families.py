@@ -9,7 +9,6 @@ import pytest
 import torch
 import transformers as tr
 
-from engine.forward.cuda_graphs import explain_eager
 from engine.forward.session import Session
 from engine.models import loading, refusals
 from engine.race import Race, Settings
@@ -249,7 +248,7 @@ def test_in_bfloat16_they_are_within_its_rounding(name, folder):
     assert farthest(Target(loaded.target, 64), deepcopy(random_model(name)).bfloat16()) < 0.08
 
 
-@pytest.mark.parametrize("name", [*OFTEN, "gemma2, window as wide as the context", "gpt_oss, window"])
+@pytest.mark.parametrize("name", [*OFTEN, "gemma2, window as wide as the context", *WINDOWED])
 def test_the_forward_of_a_gpus_graphs_gives_the_same_logits(name, loaded):
     """Run eagerly on a CPU."""
     runner = loaded(name).target
@@ -296,14 +295,12 @@ def test_token_by_token_a_model_with_a_window_has_the_logits_of_generate(name, l
     assert session.rows == 18 and len(set(text)) > 12
 
 
-def test_a_model_with_a_window_runs_without_graphs(loaded):
-    windowed, wide = loaded("gemma2, window"), loaded("llama")
-    assert Session(windowed.target, 64, graphed=True).buckets is None
-    assert "this model has a sliding window" in explain_eager(torch.device("cuda"), windowed=True)
+@pytest.mark.parametrize("name", ["mistral, window", "gemma2, window"])
+def test_a_device_decides_rounds_of_models_with_a_window(name, loaded):
     tree, sampling = find("tree"), Sampling(0.0, 0, device=torch.device("cpu"))
-    there = lambda pair: tree.is_decided_on_device(pair, tree.own_shape, sampling)  # noqa: E731
-    assert there(wide) and not there(replace(wide, draft=windowed.draft))
-    assert not there(replace(wide, target=windowed.target))
+    wide, windowed = loaded("llama"), loaded(name)
+    for pair in (windowed, replace(wide, target=windowed.target), replace(wide, draft=windowed.draft)):
+        assert tree.is_decided_on_device(pair, tree.own_shape, sampling)
 
 
 def test_in_four_bits_a_model_is_near_the_plain_one_or_refused(tmp_path):

@@ -15,7 +15,7 @@ from engine.forward.llama_compiled import CompiledLlama
 from engine.forward.runner import Runner
 from engine.forward.runner_gpu import StaticForward, rows_behind
 from helpers.equality import Cases, Compared
-from helpers.families import MODELS, answers, expected_of, over, random_model
+from helpers.families import MODELS, WINDOWED, answers, expected_of, over, random_model
 from helpers.pairs import committed, tiny_llama
 from helpers.trees import random_tree
 
@@ -43,7 +43,7 @@ def compiled_llama(name: str) -> Iterator[Compared]:
 
 def runner_of(kind: str) -> tuple[Runner, float]:
     """A runner of that kind, and how far apart its logits may be."""
-    if kind in MODELS:
+    if kind in MODELS | WINDOWED:
         return Runner(deepcopy(random_model(kind)), own=False), 1e-4
     model = tiny_llama(0, layers=4, kv_heads=1 if "grouped" in kind else 2)
     wide = kind == "float64"
@@ -101,8 +101,9 @@ def buckets(kind: str, size: int) -> Iterator[Compared]:
 
 CASES: Cases = {
     "forward.llama_compiled": {name: partial(compiled_llama, name) for name in MODELS},
-    "forward.runner_gpu": {kind: partial(static_forward, kind) for kind in (*KINDS, *MODELS)},
+    "forward.runner_gpu": {kind: partial(static_forward, kind) for kind in (*KINDS, *MODELS, *WINDOWED)},
     "forward.session_gpu": {
-        f"{kind}, {size} nodes": partial(buckets, kind, size) for kind, size in product(KINDS, (1, 2, 3, 8, 13, 40))
+        f"{kind}, {size} nodes": partial(buckets, kind, size)
+        for kind, size in (*product(KINDS, (1, 2, 3, 8, 13, 40)), *product(WINDOWED, (1, 13)))
     },
 }

@@ -23,6 +23,7 @@ from engine.target import Target
 from engine.tree import DraftTree
 from helpers.decoding import lane_rounds, rounds_compared, trees_compared
 from helpers.equality import Cases, Compared, largest_share
+from helpers.families import WINDOWED, sharp_model
 from helpers.learned import TEXT, block_net, pair_with
 from helpers.pairs import PROMPT, tiny_llama, tiny_pair
 from helpers.published.mtp import untrained
@@ -131,6 +132,21 @@ def pair_of_all():
     return replace(made, target=target, draft=target, learned=made.learned | nets)
 
 
+@cache
+def windowed_pair(family: str):
+    """A random pair whose target has a sliding window and drafts for itself. Learned drafters read it."""
+    target = Runner(sharp_model(family), own=False)
+    return replace(pair_with("eagle"), target=target, draft=target)
+
+
+def windowed_rounds(family: str, name: str, temperature: float) -> Iterator[Compared]:
+    """Behind a prompt of many windows, in trees that are deeper than one."""
+    prompt, tokens = [7 * place % 256 for place in range(40)], 20
+    rounds = lane_rounds(windowed_pair(family), name, prompt, tokens, THERE[name], temperature=temperature, seed=3)
+    yield from rounds_compared(*rounds)
+    assert name != "tree" or tokens > 4 * len(rounds[1])
+
+
 def device_trees(name: str, temperature: float) -> Iterator[Compared]:
     """Trees of every drafter and policy, in shapes of their own, behind a prompt and a single token; then with stop tokens."""
     for prompt in (PROMPT,) if name.startswith("mtp") else (PROMPT, [7]):  # its first rows see nothing
@@ -168,6 +184,10 @@ CASES: Cases = {
             device_rounds, same, prompt, temperature
         )
         for same, prompt, temperature in product((False, True), ([7], PROMPT), (0.0, 0.8))
+    }
+    | {
+        f"{family}, {name}, T={temperature}": partial(windowed_rounds, family, name, temperature)
+        for family, name, temperature in product(WINDOWED, ("tree", "eagle", "parallel-tree"), (0.0, 0.8))
     },
     "policies.shared.growing_gpu": {
         f"{name}, T={temperature}": partial(device_trees, name, temperature)

@@ -62,6 +62,17 @@ MODELS = {
     "qwen2": (Qwen2ForCausalLM, Qwen2Config, {"tie_word_embeddings": True}),
     "qwen3": (Qwen3ForCausalLM, Qwen3Config, {"head_dim": 32}),
 }
+WINDOW = {"sliding_window": 5}
+MIXED = WINDOW | {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"], "head_dim": 32}
+WINDOWED = {  # with one mask for all layers; with one by type of layer; and that through transformers' modules, which rotate by type
+    "mistral, window": (MistralForCausalLM, MistralConfig, WINDOW),
+    "qwen3, window": (Qwen3ForCausalLM, Qwen3Config, MIXED | {"use_sliding_window": True}),
+    "gemma3, window": (
+        tr.Gemma3ForCausalLM,
+        tr.Gemma3TextConfig,
+        MIXED | {"pad_token_id": None, "tie_word_embeddings": False},
+    ),
+}
 
 ATTENTION = {
     "intermediate_size": 64,
@@ -145,14 +156,26 @@ def state_pair(name: str, place: Path, draft: Path | None = None, **how) -> Load
     return load_pair(pair_of(state_folder(name, place), draft), device="cpu", **how)
 
 
+def initial_model(name: str) -> tr.PreTrainedModel:
+    """A model as transformers initialises it."""
+    kind, config, sizes = (MODELS | WINDOWED)[name]
+    return kind(config(**{**SIZES, **sizes})).eval()
+
+
 def random_model(name: str, dtype: torch.dtype = torch.float32):
     """A random model, the same for the same name. Norms and biases are random too, so that a forgotten one shows."""
-    kind, config, sizes = MODELS[name]
     torch.manual_seed(0)
-    model = kind(config(**{**SIZES, **sizes}))
+    model = initial_model(name)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, mean=float(parameter.dim() == 1), std=0.1)
-    return model.to(dtype).eval()
+    return model.to(dtype)
+
+
+def sharp_model(name: str) -> tr.PreTrainedModel:
+    """The same with logits that differ clearly, so that a draft is sure of its guesses."""
+    model = random_model(name)
+    model.lm_head.weight.data.mul_(5)
+    return model
 
 
 def answers(runner: Runner) -> torch.Tensor:

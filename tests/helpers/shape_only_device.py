@@ -24,6 +24,7 @@ from engine.policies.chain import Chain
 from engine.rounds import round_gpu
 from engine.rounds.round_gpu import DeviceRound
 from engine.sampling import Sampling
+from helpers.families import WINDOWED, initial_model
 from helpers.pairs import tiny_llama
 
 DEVICE = "npy"
@@ -47,9 +48,9 @@ def without_numbers() -> FakeTensorMode:
     return mode
 
 
-def runner(kv_heads: int) -> Runner:
-    """A tiny model on that device. Nothing tries to capture its forwards."""
-    model = tiny_llama(0, kv_heads=kv_heads)
+def runner(kv_heads: int, family: str = "") -> Runner:
+    """A tiny model on that device, of `helpers.families` where one is named. Nothing tries to capture its forwards."""
+    model = initial_model(family) if family else tiny_llama(0, kv_heads=kv_heads)
     for module in model.modules():
         for name, parameter in module._parameters.items():
             module._parameters[name] = None if parameter is None else torch.nn.Parameter(parameter.to(DEVICE))
@@ -60,8 +61,8 @@ def runner(kv_heads: int) -> Runner:
     return made
 
 
-def a_round(drafts: bool, greedy: bool, kv_heads: int) -> None:
-    model = runner(kv_heads)
+def a_round(drafts: bool, greedy: bool, kv_heads: int, family: str = "") -> None:
+    model = runner(kv_heads, family)
     pair = SimpleNamespace(target=model, draft=model, learned={})
     drafter, terms = round_gpu.parts_of(pair, *(("model", BestFirst(3, 2, 6, "ranked")) if drafts else PLAIN))
     made = DeviceRound(model, drafter, terms, frozenset(), 200, greedy)
@@ -80,7 +81,7 @@ def buckets(kv_heads: int) -> None:
 
 def of_modules(kv_heads: int) -> None:
     """The forward of transformers' modules, as other families have it."""
-    with mock.patch.object(runner_gpu, "is_known", lambda model: False):
+    with mock.patch.object(runner_gpu, "has_known_layers", lambda model: False):
         buckets(kv_heads)
 
 
@@ -117,6 +118,7 @@ CASES = {
     for greedy in (True, False)
     for kv_heads in (1, 2)
 }
+CASES |= {f"round of {family}": lambda a=family: a_round(True, False, 2, a) for family in WINDOWED}
 CASES |= {f"buckets {kv_heads}": lambda a=kv_heads: buckets(a) for kv_heads in (1, 2)}
 CASES |= {f"session {kv_heads}": lambda a=kv_heads: session(a) for kv_heads in (1, 2)}
 CASES |= {f"buckets {kv_heads} of modules": lambda a=kv_heads: of_modules(a) for kv_heads in (1, 2)}

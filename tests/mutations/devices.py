@@ -6,6 +6,20 @@ DEVICES = [
     *of(
         "forward/",
         (
+            "a device knows no window",
+            "runner_gpu.py::StaticForward.__call__",
+            "self.runner.window",
+            "None",
+            "fast/test_equal_to_reference.py::test_a_fast_version_is_its_reference -k 'round_gpu and mistral and eagle'",
+        ),
+        (
+            "every layer of a device's forward has the window",
+            "runner_gpu.py::StaticForward.run_layers",
+            "masks[stack.config.layer_types[number - 1]]",
+            "masks['sliding_attention']",
+            "fast/test_equal_to_reference.py::test_a_fast_version_is_its_reference -k 'round_gpu and qwen3 and eagle'",
+        ),
+        (
             "a cache that comes back is thrown away",
             "lender.py::Lender.give_back",
             "self.idle.append((key, made))",

@@ -83,8 +83,8 @@ MACHINERY = [
         (
             "a padded node sees its siblings",
             "batch.py::Batch.forward_padded",
-            "additive(each.visible_mask, cache.rows + rows, dtype)",
-            "0",
+            "F.pad(seen, (end - seen.shape[1], 0), value=True)",
+            "True",
             "forward/test_batched_forward.py::test_a_padded_batch_of_transformers_is_close_to_every_sequence_alone -k gpt2",
         ),
         (
@@ -110,25 +110,17 @@ MACHINERY = [
         ),
         (
             "a window one row too wide",
-            "windows.py::Window.mask_beyond",
-            "places[None] <= np.array(positions)[:, None] - self.size",
-            "places[None] < np.array(positions)[:, None] - self.size",
+            "windows.py::Window.narrow",
+            "count > count[..., -1:] - self.size",
+            "count >= count[..., -1:] - self.size",
             "forward/test_families.py::test_a_trees_logits_are_those_of_plain_decoding",
         ),
         (
             "a window counts rows",
-            "session.py::Session.note_positions",
-            "self.places[self.rows:end] = positions",
-            "self.places[self.rows:end] = range(self.rows, end)",
+            "windows.py::Window.narrow",
+            "visible.cumsum(-1, dtype=torch.int32)",
+            "torch.ones_like(visible).cumsum(-1, dtype=torch.int32)",
             "forward/test_families.py::test_a_trees_logits_are_those_of_plain_decoding",
-        ),
-        (
-            "a draft's rows lose their positions",
-            "session.py::Session.keep",
-            "self.places[kept]",
-            "0",
-            "forward/test_families.py::test_races_are_lossless_up_to_the_end_of_the_context_window",
-            "speed",
         ),
         (
             "soft caps under folded attention",
@@ -140,9 +132,9 @@ MACHINERY = [
         (
             "a mask over the first rows",
             "cache.py::additive",
-            "mask[:, columns - visible.shape[1]:]",
-            "mask[:, :visible.shape[1]]",
-            "core/test_target.py::test_tree_logits_are_every_paths_own",
+            "mask[..., columns - visible.shape[-1]:]",
+            "mask[..., :visible.shape[-1]]",
+            "forward/test_llama.py::test_the_lean_forward_is_the_transformers_one",
         ),
         (
             "features a layer early",

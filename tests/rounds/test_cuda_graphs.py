@@ -15,6 +15,7 @@ from engine.sampling import Sampling
 from engine.systems import SYSTEMS
 from engine.target import Target
 from engine.tree import LARGEST_TREE
+from helpers.families import WINDOWED, sharp_model
 from helpers.pairs import PROMPT, committed, tiny_llama, tiny_pair
 from helpers.trees import random_tree
 
@@ -22,10 +23,12 @@ pytestmark = pytest.mark.gpu
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_on_a_gpu_graphs_are_captured_and_write_the_loops_tokens(temperature):
+@pytest.mark.parametrize("family", ["", *WINDOWED])
+def test_on_a_gpu_graphs_are_captured_and_write_the_loops_tokens(family, temperature):
     """float32: the loop's forwards are graphs there, too, by buckets; the reference is the loop without any, eager and unpadded."""
     tiny = tiny_pair(same=True)
-    runner = Runner(tiny.target.model.to("cuda"), own=False)
+    model = sharp_model(family) if family else tiny.target.model
+    runner = Runner(model.to("cuda"), own=False)
     pair = dataclasses.replace(tiny, target=runner, draft=runner, learned={})
     sampling = Sampling(temperature=temperature, seed=3, device=runner.device)
     shape, written = {"depth": 4, "width": 4, "nodes": 8}, []

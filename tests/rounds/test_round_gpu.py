@@ -23,6 +23,8 @@ from engine.sampling import Sampling
 from engine.systems import SYSTEMS, System, find
 from engine.tree import LARGEST_TREE
 from helpers.decoding import lane_rounds, rounds_compared
+from helpers.equal_trees import windowed_pair
+from helpers.families import WINDOWED
 from helpers.pairs import PROMPT, tiny_llama, tiny_pair
 
 CPU = torch.device("cpu")
@@ -108,15 +110,17 @@ def test_only_what_a_device_can_decide_alone_runs_there():
 
 
 def as_if_captured(runner: Runner, monkeypatch) -> None:
-    runner.eager = ""
+    monkeypatch.setattr(runner, "eager", "")
     monkeypatch.setattr(CapturedFunction, "attempt", lambda *_: None)
     for module in (round_gpu, session_gpu):
         monkeypatch.setattr(module, "memory_pool", lambda runner: None)
 
 
-@pytest.mark.parametrize("name", ["vanilla", "tree"])
-def test_prompts_are_read_by_the_graphs_of_many_tokens(name, monkeypatch):
-    pair, read = tiny_pair(same=True), []
+@pytest.mark.parametrize(
+    ("name", "family"), [("vanilla", ""), ("tree", ""), *[("tree", family) for family in WINDOWED]]
+)
+def test_prompts_are_read_by_the_graphs_of_many_tokens(name, family, monkeypatch):
+    pair, read = windowed_pair(family) if family else tiny_pair(same=True), []
     as_if_captured(pair.target, monkeypatch)
     whole = session_gpu.Bucket.__call__
     monkeypatch.setattr(

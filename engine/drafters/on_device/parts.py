@@ -16,8 +16,8 @@ CHUNK = 512  # entries of a prompt that are read together
 
 
 def is_plain(runner: Runner) -> bool:
-    """Whether static forwards serve the model: it has neither windows nor states, and lies on one device."""
-    return not (runner.window or runner.spread or runner.recurrent)
+    """Whether static forwards serve the model: it keeps no states and lies on one device."""
+    return not (runner.spread or runner.recurrent)
 
 
 class OnDevice:

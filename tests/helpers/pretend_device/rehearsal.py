@@ -39,6 +39,7 @@ from engine.rounds.round_gpu import DeviceRounds
 from engine.sampling import Sampling
 from engine.systems import SYSTEMS, spell_shape
 from helpers.decoding import hurry
+from helpers.families import WINDOWED, sharp_model
 from helpers.learned import block_net
 from helpers.pairs import tiny_llama, tiny_pair
 from helpers.pretend_device.graphs import CAPTURES, SYNCHRONISED, install
@@ -118,6 +119,12 @@ def published_on(device: str) -> LoadedPair:
         write(Path(folder) / "eagle", config, tensors("layers.0.", head_norms=True))
         learned = {name: net.to(device) for name, net in load_nets(Path(folder), model).items()}
     return dataclasses.replace(pair_on(device), target=Runner(model.to(device), own=False), learned=learned)
+
+
+def windowed_on(device: str, family: str) -> LoadedPair:
+    """The same with a target of `helpers.families` that has a sliding window, and drafts for itself."""
+    target, draft = (Runner(sharp_model(family).to(device), own=False) for _ in range(2))
+    return dataclasses.replace(pair_on(device), target=target, draft=draft)
 
 
 def races(
@@ -280,6 +287,7 @@ def rehearse(kind: str) -> None:
     place = f"{kind}:0"
     pair = pair_on(place)
     found: dict[str, Any] = {"kind": kind}
+    runners = [pair.target, pair.draft]
     grown: dict[str, list] = {}
     found |= {"captures": late_captures(pair)} if kind == "cuda" else {"loaded": loaded()}
     with mock.patch.object(PairCosts, "of", lambda *_, **__: FREE):
@@ -287,7 +295,11 @@ def rehearse(kind: str) -> None:
         if kind == "cuda":
             published = published_on(place), published_on("cpu")
             found["races"] |= races(*published, ("eagle", "talon", "auto"), grown, " as published")
-    found |= {"eager": [pair.target.eager, pair.draft.eager], "shared": shared()}
+            for family in WINDOWED:
+                windowed = windowed_on(place, family)
+                found["races"] |= races(windowed, windowed_on("cpu", family), ("tree", "eagle"), grown, f" of {family}")
+                runners += [windowed.target, windowed.draft]
+    found |= {"eager": [each.eager for each in runners], "shared": shared()}
     if kind == "cuda":
         found |= {"memory": without_memory(), "reading": failing_capture(), "generated": generated()}
     print(json.dumps(found), flush=True)
