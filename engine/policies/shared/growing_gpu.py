@@ -316,7 +316,7 @@ class DeviceGrower:
             paths = paths.masked_fill(dead, DEAD)
             # The next blocks start where chains end, and after these at the best siblings of doubtful favourites
             deeper = torch.cat([paths[:, 1:, :1], torch.full_like(paths[:, :1, :1], DEAD)], 1)
-            starting = torch.where(self.ranks > 0, buckets > 0, deeper < 0) & (paths > 0) & ~is_end & (levels < limit)
+            starting = torch.where(self.ranks > 0, buckets > 0, deeper < 0) & (paths > 0) & ~is_end
             urgency = (paths + (self.ranks < 1)).where(starting, DEAD).flatten()
             places_below = torch.cat([places[:, 1:], torch.zeros_like(places[:, :1])], 1)
             favourites = len(tree.tokens) + terms.width * numbers[: places.numel()].view(places.shape)
