@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from engine.contracts import Policy
 from engine.forward.devices import widest
@@ -315,19 +316,20 @@ class DeviceGrower:
             dead = (paths < terms.least) | (self.ranks >= widths) | (levels > limit) | (limit <= generation * size)
             paths = paths.masked_fill(dead, DEAD)
             # The next blocks start where chains end, and after these at the best siblings of doubtful favourites
-            deeper = torch.cat([paths[:, 1:, :1], torch.full_like(paths[:, :1, :1], DEAD)], 1)
+            deeper = pad(paths[:, 1:, :1], (0, 0, 0, 1), value=DEAD)
             starting = torch.where(self.ranks > 0, buckets > 0, deeper < 0) & (paths > 0) & ~is_end
             urgency = (paths + (self.ranks < 1)).where(starting, DEAD).flatten()
-            places_below = torch.cat([places[:, 1:], torch.zeros_like(places[:, :1])], 1)
+            # Only favourites have guesses below them in their block. The position after them makes these
             favourites = len(tree.tokens) + terms.width * numbers[: places.numel()].view(places.shape)
-            parents = torch.cat([nodes[:, None], favourites[:, :-1]], 1)
-            columns = tokens, parents[..., None], levels, paths, q, places_below[..., None].where(self.ranks < 1, 0)
-            seen = lineage[:, :, None].expand(-1, -1, terms.width, -1).flatten(0, 2)
-            grown = DeviceTree(*(each.expand_as(paths).flatten() for each in columns), seen)
+            parents = torch.cat([nodes[:, None], favourites[:, :-1]], 1)[..., None]
+            places_below = pad(places[:, 1:], (0, 1))[..., None].where(self.ranks < 1, 0)
+            guesses = tokens, parents, levels, paths, q, places_below
+            above = lineage[:, :, None].expand(-1, -1, terms.width, -1).flatten(0, 2)
+            columns = [*(each.expand_as(paths).flatten() for each in guesses), above]
             at_starts = places[:, 0].where(scores > 0, starts.places)
-            asked = replace(tree, places=tree.places.index_copy(0, nodes, at_starts))
-            tree = DeviceTree.concatenate([asked, grown])
-            priority = torch.cat([torch.full_like(priority, DEAD), urgency])
+            old = replace(tree, places=tree.places.index_copy(0, nodes, at_starts))
+            tree = DeviceTree.concatenate([old, DeviceTree(*columns)])
+            priority = pad(urgency, (len(priority), 0), value=DEAD)
             chosen = tree.best_nodes(terms.nodes)
             tree, priority = tree.kept(chosen), priority.index_select(0, chosen)
         return tree
