@@ -42,14 +42,17 @@ class RankGuided(Policy):
             ends, doubtful = [], []
             for start in starts:
                 end = self.grow_block(growth, start, limit, doubtful)
-                ends += [end] if tree.depth[end] < limit and not growth.is_end(end) else []
+                ends += [end] if end != start and tree.depth[end] < limit and not growth.is_end(end) else []
             starts = self.scheduled(tree, ends, doubtful, limit)
             if not starts:
                 break
         return tree.kept([0, *sorted(tree.best(self.nodes - 1))])
 
     def grow_block(self, growth: Growth, node: int, limit: int, doubtful: list[int]) -> int:
-        """Attach a block's guesses below `node`. Siblings of a doubtful favourite join `doubtful`. Returns the chain's end."""
+        """Attach a block's guesses below `node`. Siblings of a doubtful favourite join `doubtful`. Returns the chain's end.
+
+        That is the `node` itself where no guess is likely enough, and no block starts there again.
+        """
         tree, head = growth.tree, cast(Any, growth.drafter)
         for _ in range(min(head.depth, limit - tree.depth[node])):
             expected = bucket(head, tree, node)

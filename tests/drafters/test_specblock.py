@@ -198,6 +198,23 @@ def test_buckets_set_the_widths_and_the_starts():
     assert len(RankGuided(8, 3, 9, "ranked").grow(drafter, 5, 7, Sampling(), room=0)) == 1
 
 
+class Unsure(Scripted):
+    """It thinks all tokens equally likely, and is asked for the nodes' numbers."""
+
+    def log_q(self, tree, nodes):
+        return torch.full((len(nodes), 256), 1 / 256).log()
+
+    def restart(self, tree, nodes):
+        self.restarts += nodes
+
+
+def test_no_block_starts_where_one_found_nothing_likely():
+    drafter = Unsure([1] * 12)
+    tree = RankGuided(12, 3, 99, "ranked").grow(drafter, 5, 7, Sampling(), room=20)
+    assert max(tree.depth) == 3  # a quarter of a quarter of a quarter is above 1 %
+    assert len(drafter.restarts) == len({*drafter.restarts}) > 3
+
+
 def test_a_drafter_without_a_rank_head_is_refused():
     with pytest.raises(ValueError, match="only specblock and specblock-adapt have one"):
         RankGuided(4, 2, 8, "ranked").grow(NoDrafter(tiny_pair(), 100), 1, 0, Sampling(), 9)

@@ -35,6 +35,7 @@ THERE = {  # systems whose rounds a device decides alone, and shapes
     "dflash": (7, 4, 12),
     "dspark": (7, 4, 12),
     "specblock": (4, 4, 12),
+    "specblock:12x6x24": (12, 6, 24),
     "eagle": (5, 3, 12),
     "mtp": (4, 3, 9),
     "talon": (6, 3, 12),

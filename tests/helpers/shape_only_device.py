@@ -9,6 +9,7 @@ cases run in a process of their own.
 
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 from unittest import mock
 
 import torch
@@ -21,14 +22,20 @@ from engine.forward.session import Session
 from engine.forward.session_gpu import SIZES, Buckets
 from engine.policies.best_first import BestFirst
 from engine.policies.chain import Chain
+from engine.policies.rank_guided import RankGuided
 from engine.rounds import round_gpu
 from engine.rounds.round_gpu import DeviceRound
 from engine.sampling import Sampling
 from helpers.families import WINDOWED, initial_model
+from helpers.learned import specblock_net
 from helpers.pairs import tiny_llama
 
 DEVICE = "npy"
-PLAIN = "none", Chain(1, 1, 2, "ranked")
+POLICIES = {
+    "none": Chain(1, 1, 2, "ranked"),
+    "model": BestFirst(3, 2, 6, "ranked"),
+    "specblock": RankGuided(12, 3, 20, "ranked"),  # of three blocks
+}
 
 
 class NoMarks:
@@ -48,28 +55,33 @@ def without_numbers() -> FakeTensorMode:
     return mode
 
 
-def runner(kv_heads: int, family: str = "") -> Runner:
-    """A tiny model on that device, of `helpers.families` where one is named. Nothing tries to capture its forwards."""
-    model = initial_model(family) if family else tiny_llama(0, kv_heads=kv_heads)
+def move(model: torch.nn.Module) -> Any:
+    """The model, whose tensors are on that device from now on."""
     for module in model.modules():
         for name, parameter in module._parameters.items():
             module._parameters[name] = None if parameter is None else torch.nn.Parameter(parameter.to(DEVICE))
         for name, buffer in module._buffers.items():
             module._buffers[name] = buffer.to(DEVICE)
-    made = Runner(model, own=False)
+    return model
+
+
+def runner(kv_heads: int, family: str = "") -> Runner:
+    """A tiny model on that device, of `helpers.families` where one is named. Nothing tries to capture its forwards."""
+    made = Runner(move(initial_model(family) if family else tiny_llama(0, kv_heads=kv_heads)), own=False)
     made.eager = "Forwards run eagerly: there is nothing to capture."
     return made
 
 
-def a_round(drafts: bool, greedy: bool, kv_heads: int, family: str = "") -> None:
-    model = runner(kv_heads, family)
-    pair = SimpleNamespace(target=model, draft=model, learned={})
-    drafter, terms = round_gpu.parts_of(pair, *(("model", BestFirst(3, 2, 6, "ranked")) if drafts else PLAIN))
+def a_round(name: str, greedy: bool, kv_heads: int, family: str = "") -> None:
+    model, policy = runner(kv_heads, family), POLICIES[name]
+    net = move(specblock_net(tiny_llama(0))) if name == "specblock" else None
+    pair = SimpleNamespace(target=model, draft=model, learned={name: net}, net=lambda _: net)
+    drafter, terms = round_gpu.parts_of(pair, name, policy)
     made = DeviceRound(model, drafter, terms, frozenset(), 200, greedy)
     made.begin([5, 6, 7], Sampling(0.0 if greedy else 0.8), 40)
     packed, logits = made.run()
     assert packed.device.type == logits.device.type == DEVICE
-    assert logits.shape == (6 if drafts else 1, 256)
+    assert logits.shape == (1 if name == "none" else policy.nodes, 256)
 
 
 def buckets(kv_heads: int) -> None:
@@ -104,7 +116,7 @@ def rejected(wrong: Callable[[torch.Tensor], object]) -> None:
 
     model.model.get_input_embeddings().register_forward_pre_hook(happening)
     try:
-        drafter, terms = round_gpu.parts_of(SimpleNamespace(target=model, learned={}), *PLAIN)
+        drafter, terms = round_gpu.parts_of(SimpleNamespace(target=model), "none", POLICIES["none"])
         DeviceRound(model, drafter, terms, frozenset(), 200, True).run()
     except Exception as error:
         print(type(error).__name__)
@@ -113,12 +125,12 @@ def rejected(wrong: Callable[[torch.Tensor], object]) -> None:
 
 
 CASES = {
-    f"round {drafts} {greedy} {kv_heads}": lambda a=drafts, b=greedy, c=kv_heads: a_round(a, b, c)
-    for drafts in (True, False)
+    f"round {drafter} {greedy} {kv_heads}": lambda a=drafter, b=greedy, c=kv_heads: a_round(a, b, c)
+    for drafter in POLICIES
     for greedy in (True, False)
     for kv_heads in (1, 2)
 }
-CASES |= {f"round of {family}": lambda a=family: a_round(True, False, 2, a) for family in WINDOWED}
+CASES |= {f"round of {family}": lambda a=family: a_round("model", False, 2, a) for family in WINDOWED}
 CASES |= {f"buckets {kv_heads}": lambda a=kv_heads: buckets(a) for kv_heads in (1, 2)}
 CASES |= {f"session {kv_heads}": lambda a=kv_heads: session(a) for kv_heads in (1, 2)}
 CASES |= {f"buckets {kv_heads} of modules": lambda a=kv_heads: of_modules(a) for kv_heads in (1, 2)}

@@ -26,7 +26,7 @@ def test_what_a_graph_holds_never_asks_the_host():
     assert ran.returncode == 0, ran.stderr[-3000:]
     passed = [line.removeprefix("passed: ") for line in ran.stdout.splitlines() if line.startswith("passed: ")]
     assert (
-        sum(each.startswith("round") for each in passed) == 8 + len(WINDOWED)
+        sum(each.startswith("round") for each in passed) == 12 + len(WINDOWED)
         and sum(each.startswith("session") for each in passed) == 2
     )
     assert {"reading", "choosing", "mixing"} <= set(passed)

@@ -10,7 +10,7 @@ import sys
 import pytest
 import torch.utils.backend_registration as registration
 
-from engine.systems import SYSTEMS
+from engine.systems import find
 from helpers.families import WINDOWED
 from helpers.paths import OF_TESTS
 
@@ -24,6 +24,7 @@ pytestmark = [
 # Systems whose rounds a device decides alone
 THERE = {
     *("vanilla", "tree", "medusa", "parallel-tree", "dflash", "dspark", "specblock", "eagle", "mtp", "talon", "auto"),
+    "specblock:12x4x24",  # of three blocks
 }
 # Waits of a round for more than its guesses: for the rank head by level and for what is learned, and for what the target ranks highest
 MORE = {"specblock-adapt": 6, "recycling": 1, "lookahead": 1}
@@ -60,8 +61,8 @@ def test_every_system_that_keeps_tokens_writes_the_baselines(found):
     promised = [
         name
         for name in found["races"]
-        if SYSTEMS[name.split()[0]].guarantee == "tokens"
-        or (SYSTEMS[name.split()[0]].guarantee == "law" and name.endswith(" 0"))
+        if find(name.split()[0]).guarantee == "tokens"
+        or (find(name.split()[0]).guarantee == "law" and name.endswith(" 0"))
     ]
     assert (
         len(promised) > LEAST[found["kind"]] and [name for name in promised if not found["races"][name]["same"]] == []
@@ -91,7 +92,7 @@ def test_a_device_decides_rounds_of_every_drafter_with_a_forward_alone(on_cuda):
 def test_on_the_host_a_round_waits_once_for_every_level_and_once_to_decide(on_cuda):
     for at, race in on_cuda["races"].items():
         name = at.split()[0]
-        asked = 0 if SYSTEMS[name].policy == "own_tree" else max(race["forwards"], race["levels"])
+        asked = 0 if find(name).policy == "own_tree" else max(race["forwards"], race["levels"])
         assert race["there"] or race["waits"] <= asked + 1 + MORE.get(name, 0), (at, race)
 
 

@@ -1,7 +1,4 @@
-"""`engine.drafters.medusa`, DFlash, DSpark, `engine.drafters.parallel` and SpecBlock on a device: one forward guesses several depths.
-
-Of SpecBlock it is the root's block, with its rank head.
-"""
+"""`engine.drafters.medusa`, DFlash, DSpark, `engine.drafters.parallel` and SpecBlock on a device: a forward guesses several depths."""
 
 from typing import Any
 
@@ -10,6 +7,7 @@ from torch import Tensor
 
 from engine.drafters.on_device.parts import Entries, OnDevice
 from engine.forward.cache import KVCache
+from engine.forward.runner_gpu import rows_behind
 from engine.models.pairs import LoadedPair
 
 
@@ -69,7 +67,7 @@ class DFlashOnDevice(Entries):
 
 
 class ParallelOnDevice(Entries):
-    taps, most_forwards = True, 1
+    taps = True
 
     def __init__(self, pair: LoadedPair, net: Any):
         super().__init__(pair, net)
@@ -78,6 +76,7 @@ class ParallelOnDevice(Entries):
     def open(self, capacity: int, depth: int, rows: int) -> None:
         super().open(capacity, depth, rows + self.depth)
         self.slots = torch.arange(1, self.depth, device=self.device)  # behind the root, whose entry is the first slot
+        self.most_forwards = -(-depth // self.depth)
 
     def read(self, tokens: Tensor, features: Tensor, positions: Tensor, slots: Tensor, start: Tensor) -> Tensor:
         """States `[n, H]`, behind the entries of the `tokens` those of the block."""
@@ -88,13 +87,24 @@ class ParallelOnDevice(Entries):
         behind = base + self.slots
         positions, slots = (torch.cat([each, behind]) for each in self.waiting(base))
         states = self.read(self.tokens, self.features, positions, slots, self.begun)
-        self.states = states.index_select(0, torch.cat([self.count, len(self.steps) + self.slots - 1]))
-        self.levels = self.net.logits(self.states).log_softmax(-1)
+        self.answer(states.index_select(0, torch.cat([self.count, len(self.steps) + self.slots - 1])))
         return self.levels[:1]
+
+    def answer(self, states: Tensor) -> None:
+        """Guess from the `states [n, H]` of a block's positions."""
+        self.levels = self.net.logits(states).log_softmax(-1)
 
 
 class SpecBlockOnDevice(ParallelOnDevice):
-    def first(self, root: Tensor, base: Tensor) -> Tensor:
-        log_q = super().first(root, base)
-        self.buckets = self.net.ranks(self.states, self.levels).argmax(-1)
-        return log_q
+    def answer(self, states: Tensor) -> None:
+        super().answer(states)
+        self.states, self.buckets = states, self.net.ranks(states, self.levels).argmax(-1)
+
+    def restart(
+        self, tokens: Tensor, parents: Tensor, positions: Tensor, places: Tensor, lineage: Tensor, base: Tensor
+    ) -> None:
+        """Guess blocks from `tokens [n]`, which positions with the places `parents [n]` guessed. The rest is of their n K positions."""
+        known, seen = self.states, rows_behind(self.columns, base, lineage) & (self.columns >= self.begun)
+        x, before = self.net.blocks(known.index_select(0, parents), tokens)
+        self.answer(self.net(x[None], before, positions, self.mask(seen), kv=self.cache.kv, rows=base + places)[0])
+        self.states = torch.cat([known, self.states])

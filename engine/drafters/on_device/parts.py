@@ -33,7 +33,7 @@ class OnDevice:
     most_forwards = UNLIMITED  # of its own in a round; it makes no more than one a level
     size, whole = 0, True  # bytes of its cache with its graphs, and whether memory sufficed for these
     levels: Any  # log-probabilities [depth, V] where all levels are guessed at once
-    buckets: Tensor  # int64 [depth], of a rank head what `engine.contracts.RANK_HEAD` tells of the favourites' chain
+    buckets: Tensor  # int64 [n depth], of a rank head what `engine.contracts.RANK_HEAD` tells of the favourites' chain
 
     def __init__(self, pair: LoadedPair, net: Any):
         """`net` is what `net_of` found."""

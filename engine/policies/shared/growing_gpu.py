@@ -5,12 +5,14 @@ policies differ in is data. Dead nodes fill the shapes and have no living descen
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from engine.contracts import Policy
 from engine.forward.devices import widest
@@ -30,18 +32,20 @@ DEAD = -1.0  # the score of a node that only fills a shape
 
 @dataclass(frozen=True)
 class Terms:
-    """What a policy grows a tree by. Lists go by level.
+    """What a policy grows a tree by. Lists go by level, or by generation of blocks.
 
+    - `depth`: levels at most
     - `entering`: how many of a level's candidates enter at most, and `asking`: how many of those the drafter is asked about
     - `nodes`: how many are kept in the end, the root included
     - `least`: what a path's score must reach; `near`: the share of the level's best that it must reach, from the second level on
     - `ordered`: whether a level's likeliest come first. Else nodes keep the order of their parents
     - `by_q`: whether q is the score of a guess
-    - `widths`: guesses at a position by the drafter's bucket, where it has a rank head; the level goes on from its favourite alone
+    - `block`: positions of a block, where a rank head says how many guesses a position gets. `asking` then counts positions
     - `fixed`: of a fixed tree, by level the ranks that enter (row of the frontier times width plus rank), their scores, and those asked
     """
 
     width: int
+    depth: int
     entering: tuple[int, ...]
     asking: tuple[int, ...]
     nodes: int
@@ -49,7 +53,7 @@ class Terms:
     near: float = 0.0
     ordered: bool = False
     by_q: bool = False
-    widths: tuple[int, ...] = ()
+    block: int = 0
     fixed: tuple[tuple[tuple[int, ...], tuple[float, ...], tuple[int, ...]], ...] = ()
 
     @classmethod
@@ -57,7 +61,7 @@ class Terms:
         """Those of a policy, for a drafter that guesses `depth` levels of `vocab` tokens. None for one that needs the host."""
         terms, levels = TERMS.get(type(policy)), min(policy.depth, depth)
         if not levels:
-            return cls(1, (), (), 1)
+            return cls(1, 0, (), (), 1)
         return terms(policy, min(policy.width, vocab), levels) if terms else None
 
     @property
@@ -85,7 +89,7 @@ def of_levels(
         frontier = asking(policy, entered[-1]) if asking else entered[-1]
         asked.append(frontier if level + 1 < depth else 0)
     nodes = 1 + sum(entered) if whole else policy.nodes
-    return Terms(width, tuple(entered), tuple(asked), nodes, **others)
+    return Terms(width, depth, tuple(entered), tuple(asked), nodes, **others)
 
 
 def within_budget(policy: Policy, level: int, found: int) -> int:
@@ -93,12 +97,13 @@ def within_budget(policy: Policy, level: int, found: int) -> int:
     return min(policy.nodes - 1, found)
 
 
-def of_rank_guided(policy: RankGuided, width: int, depth: int) -> Terms | None:
-    """One block: every position offers what its bucket allows, and the chain goes on from the favourite. None for deeper trees."""
-    if policy.depth > depth:
-        return None
-    least, widths = rank_guided.LEAST_SCORE, rank_guided.WIDTHS
-    return of_levels(policy, width, depth, asking=lambda *_: 1, least=least, widths=widths)
+def of_rank_guided(policy: RankGuided, width: int, depth: int) -> Terms:
+    """The root's block, then generations of as many blocks as the tree is wide, until it is deep enough."""
+    generations = min(rank_guided.MOST_BLOCKS, -(-policy.depth // depth))
+    asking = depth, *[depth * min(width, policy.nodes - 1)] * (generations - 1)
+    width, depths = min(width, max(rank_guided.WIDTHS)), min(policy.depth, generations * depth)
+    entering = tuple(width * each for each in asking)
+    return Terms(width, depths, entering, asking, policy.nodes, rank_guided.LEAST_SCORE, block=depth)
 
 
 def of_sparse(policy: Sparse, width: int, depth: int) -> Terms:
@@ -114,7 +119,7 @@ def of_sparse(policy: Sparse, width: int, depth: int) -> Terms:
         if not frontier:
             break
     entering, asking = (tuple(len(level[part]) for level in fixed) for part in (0, 2))
-    return Terms(width, entering, (*asking[:-1], 0), 1 + sum(entering), fixed=tuple(fixed))
+    return Terms(width, len(fixed), entering, (*asking[:-1], 0), 1 + sum(entering), fixed=tuple(fixed))
 
 
 TERMS: dict[type[Policy], Callable[[Any, int, int], Terms | None]] = {
@@ -155,19 +160,30 @@ class DeviceTree:
         none = torch.zeros(1, rows, dtype=torch.bool, device=root.device)
         return cls(root, zero - 1, zero, one.to(widest(root.device)), one.float(), zero, none)
 
-    def kept(self, nodes: int) -> "DeviceTree":
-        """The subtree of the `nodes` best nodes, in their order, dead ones last.
+    @classmethod
+    def concatenate(cls, parts: list["DeviceTree"]) -> "DeviceTree":
+        """The tree of all nodes of the parts, whose parents are counted from the first part's root."""
+        return cls(*map(torch.cat, zip(*(vars(each).values() for each in parts), strict=True)))
 
-        It holds every kept node's parent, because scores do not grow along a path and ties go to the earlier node.
+    def select(self, nodes: Tensor) -> "DeviceTree":
+        """What is known of these nodes. Their parents are nodes of this tree."""
+        return DeviceTree(*(value.index_select(0, nodes) for value in vars(self).values()))
+
+    def best_nodes(self, count: int) -> Tensor:
+        """The root and the `count` - 1 best nodes, in their order, dead ones last.
+
+        Every one's parent is among them, because scores do not grow along a path and ties go to the earlier node.
         """
-        order = self.score[1:].sort(descending=True, stable=True).indices[: nodes - 1] + 1
+        order = self.score[1:].sort(descending=True, stable=True).indices[: count - 1] + 1
         size = len(self.tokens)
         behind = torch.where(self.score.index_select(0, order) > 0, order, order + size).sort().values % size
-        chosen = torch.cat([torch.zeros_like(order[:1]), behind])
-        place = torch.zeros_like(self.parents).scatter(0, chosen, torch.arange(len(chosen), device=order.device))
-        rows = {name: value.index_select(0, chosen) for name, value in vars(self).items()}
-        parents = torch.cat([self.parents[:1], place.index_select(0, rows["parents"][1:])])
-        return DeviceTree(**rows | {"parents": parents})
+        return torch.cat([torch.zeros_like(order[:1]), behind])
+
+    def kept(self, chosen: Tensor) -> "DeviceTree":
+        """The subtree of these nodes, the root first."""
+        place = torch.zeros_like(self.parents).scatter(0, chosen, torch.arange(len(chosen), device=chosen.device))
+        rows = self.select(chosen)
+        return replace(rows, parents=torch.cat([rows.parents[:1], place.index_select(0, rows.parents[1:])]))
 
     @property
     def lineage(self) -> Tensor:
@@ -203,7 +219,7 @@ class DeviceGrower:
     """Trees by the `terms` of a policy over a `drafter` of `engine.drafters.on_device`. Nothing grows below `stop_ids`."""
 
     def __init__(self, terms: Terms, drafter: Any, stop_ids: frozenset[int], device: torch.device):
-        self.terms, self.drafter, self.depth = terms, drafter, len(terms.entering)
+        self.terms, self.drafter, self.depth = terms, drafter, terms.depth
         self.numbers = torch.arange(max(1 + sum(terms.entering), terms.rows), device=device)
         kinds = torch.long, widest(device), torch.long
         self.fixed = [
@@ -211,7 +227,7 @@ class DeviceGrower:
             for level in terms.fixed
         ]
         self.stop_ids = torch.tensor(sorted(stop_ids), dtype=torch.long, device=device)
-        self.widths = torch.tensor(terms.widths, dtype=torch.long, device=device)
+        self.widths = torch.tensor(rank_guided.WIDTHS, device=device).clamp(max=terms.width)
         self.ranks = torch.arange(terms.width, device=device)
 
     def grow(self, root: Tensor, base: Tensor, room: Tensor, temperature: Tensor, noise: Tensor | None) -> DeviceTree:
@@ -219,6 +235,12 @@ class DeviceGrower:
 
         All four are tensors of one number. `noise [>= depth, V]` is that of the positions behind the root, None when greedy.
         """
+        grow = self.grow_blocks if self.terms.block else self.grow_levels
+        return grow(root, base, room, temperature, noise)
+
+    def grow_levels(
+        self, root: Tensor, base: Tensor, room: Tensor, temperature: Tensor, noise: Tensor | None
+    ) -> DeviceTree:
         terms, numbers = self.terms, self.numbers
         levels = [DeviceTree.rooted(root, terms.rows)]
         parents, scores, start, asked = numbers[:1], levels[0].score, 1, 1
@@ -229,8 +251,6 @@ class DeviceGrower:
             tokens, shares, q = ranked(scaled, None if noise is None else noise[level - 1], terms.width)
             paths = scores[:, None] * (q if terms.by_q else shares).to(scores.dtype)
             dead = (paths <= 0) | (paths < terms.least) | (room < level)
-            if terms.widths:
-                dead = dead | (self.ranks >= self.widths.index_select(0, self.drafter.buckets[level - 1 : level]))
             paths = paths.masked_fill(dead, DEAD).flatten()
             if terms.fixed:
                 chosen, values, picked = self.fixed[level - 1]
@@ -246,7 +266,7 @@ class DeviceGrower:
             entering = tokens.flatten().index_select(0, chosen)
             going_on = paths.masked_fill((entering[:, None] == self.stop_ids).any(-1), DEAD)
             if not terms.fixed:
-                picked = numbers[:ask] if ask == enter or terms.widths else best(going_on, ask)
+                picked = numbers[:ask] if ask == enter else best(going_on, ask)
             above = chosen // terms.width
             seen, zeros = lineage.index_select(0, above), torch.zeros_like(chosen)
             own = zeros.index_copy(0, picked, numbers[asked : asked + ask]) if ask else zeros
@@ -260,5 +280,69 @@ class DeviceGrower:
             positions = torch.where(scores > 0, base + level, base)  # dead ones stay within the context
             frontier = Frontier(level, entering.index_select(0, picked), positions, places, above, lineage)
             log_q, start, asked = self.drafter.level(frontier, base), start + enter, asked + ask
-        grown = {name: torch.cat([getattr(each, name) for each in levels]) for name in vars(levels[0])}
-        return DeviceTree(**grown).kept(min(terms.nodes, len(grown["tokens"])))
+        tree = DeviceTree.concatenate(levels)
+        return tree.kept(tree.best_nodes(terms.nodes))
+
+    def grow_blocks(
+        self, root: Tensor, base: Tensor, room: Tensor, temperature: Tensor, noise: Tensor | None
+    ) -> DeviceTree:
+        """As `RankGuided.grow`: a generation of blocks is guessed at once, and the next one starts among the nodes that are kept.
+
+        What a block guesses does not depend on what is chosen of it. A start's place is its own block's first one, and a favourite's is
+        the next position's, which guesses what follows it.
+        """
+        terms, numbers, size, end = self.terms, self.numbers, self.terms.block, 0
+        tree, limit = DeviceTree.rooted(root, terms.rows), room.clamp(max=terms.depth)
+        priority = tree.score  # of a block that starts at a node
+        for generation, ask in enumerate(terms.asking):
+            nodes = best(priority, ask // size)
+            starts, scores = tree.select(nodes), tree.score.where(priority > 0, DEAD).index_select(0, nodes)
+            places = numbers[end : end + len(nodes) * size].view(-1, size)
+            end, rows = end + places.numel(), numbers[: terms.rows]
+            lineage = starts.above[:, None] | ((rows >= places[:, :1, None]) & (rows <= places[..., None]))
+            levels = starts.depth[:, None] + numbers[1 : size + 1]
+            if generation:
+                parents = tree.places.index_select(0, starts.parents.clamp(min=0))
+                positions = base + (levels - 1).where(scores[:, None] > 0, 0)  # dead ones stay within the context
+                by_position = positions.flatten(), places.flatten(), lineage.flatten(0, 1)
+                self.drafter.restart(starts.tokens, parents, *by_position, base)
+            else:
+                self.drafter.first(root, base)
+            tokens, shares, q, widths, buckets = self.rank_blocks(levels, temperature, noise)
+            levels = levels[..., None]
+            is_end, shares = (tokens[..., None] == self.stop_ids).any(-1), shares.to(scores.dtype)
+            chain = scores, *shares[:, :-1, 0].masked_fill(is_end[:, :-1, 0], 0).unbind(1)
+            paths = torch.stack([*accumulate(chain, torch.mul)], 1)[..., None] * shares
+            dead = (paths < terms.least) | (self.ranks >= widths) | (levels > limit) | (limit <= generation * size)
+            paths = paths.masked_fill(dead, DEAD)
+            # The next blocks start where chains end, and after these at the best siblings of doubtful favourites
+            deeper = pad(paths[:, 1:, :1], (0, 0, 0, 1), value=DEAD)
+            starting = torch.where(self.ranks > 0, buckets > 0, deeper < 0) & (paths > 0) & ~is_end
+            urgency = (paths + (self.ranks < 1)).where(starting, DEAD).flatten()
+            # Only favourites have guesses below them in their block. The position after them makes these
+            favourites = len(tree.tokens) + terms.width * numbers[: places.numel()].view(places.shape)
+            parents = torch.cat([nodes[:, None], favourites[:, :-1]], 1)[..., None]
+            places_below = pad(places[:, 1:], (0, 1))[..., None].where(self.ranks < 1, 0)
+            guesses = tokens, parents, levels, paths, q, places_below
+            above = lineage[:, :, None].expand(-1, -1, terms.width, -1).flatten(0, 2)
+            columns = [*(each.expand_as(paths).flatten() for each in guesses), above]
+            at_starts = places[:, 0].where(scores > 0, starts.places)
+            old = replace(tree, places=tree.places.index_copy(0, nodes, at_starts))
+            tree = DeviceTree.concatenate([old, DeviceTree(*columns)])
+            priority = pad(urgency, (len(priority), 0), value=DEAD)
+            chosen = tree.best_nodes(terms.nodes)
+            tree, priority = tree.kept(chosen), priority.index_select(0, chosen)
+        return tree
+
+    def rank_blocks(self, levels: Tensor, temperature: Tensor, noise: Tensor | None) -> list[Tensor]:
+        """Tokens, shares and q `[n, K, width]` of the drafter's last n blocks, whose positions guess at these `levels [n, K]`.
+
+        Also how many guesses each position offers, and its bucket, `[n, K, 1]`.
+        """
+        log_q, buckets = (each[: levels.numel()] for each in (self.drafter.levels, self.drafter.buckets))
+        widths = self.widths.index_select(0, buckets)
+        if noise is not None:
+            log_q = log_q / temperature
+            noise = noise.index_select(0, (levels.flatten() - 1).clamp(max=self.depth - 1))
+        guesses = *ranked(log_q, noise, self.terms.width, widths), widths, buckets
+        return [each.view(*levels.shape, -1) for each in guesses]

@@ -41,14 +41,18 @@ def read(log_q: torch.Tensor, position: int, width: int, sampling: Sampling) -> 
 
 
 def ranked(
-    scaled: torch.Tensor, noise: torch.Tensor | None, width: int
+    scaled: torch.Tensor, noise: torch.Tensor | None, width: int, widths: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """`shortlist` as tensors `[n, width]`; waits for no device.
 
-    `scaled [n, V]` is log q / T, or log q when greedy. `noise [V]` is the position's, None when greedy.
+    `scaled [n, V]` is log q / T, or log q when greedy. `noise` is the position's, `[V]` or `[n, V]`, None when greedy. `widths [n]` are
+    the rows' own, where they differ. Of a row so many guesses count.
     """
     count = min(max(width, SHORTLIST), scaled.shape[-1])
     log_q = scaled if noise is None else scaled.log_softmax(-1)
     keys, tokens = (log_q if noise is None else log_q + noise).topk(count)
+    if widths is not None:
+        beyond = torch.arange(count, device=keys.device) >= widths.clamp(min=SHORTLIST)[:, None]
+        keys = keys.masked_fill(beyond, -torch.inf)
     scores = (keys if noise is not None else keys * SHARPENED).softmax(-1)
     return tokens[:, :width], scores[:, :width], log_q.gather(-1, tokens[:, :width]).exp()

@@ -37,7 +37,7 @@ from engine.record.costs import Costs
 from engine.rounds.pair_costs import PairCosts
 from engine.rounds.round_gpu import DeviceRounds
 from engine.sampling import Sampling
-from engine.systems import SYSTEMS, spell_shape
+from engine.systems import find, spell_shape
 from helpers.decoding import hurry
 from helpers.families import WINDOWED, sharp_model
 from helpers.learned import block_net
@@ -54,7 +54,7 @@ FIELDS = (("vanilla", "tree"), ("vanilla", "eagle"), ("chain", "auto"), ("medusa
 # By kind, what is raced. Without graphs a race takes many times as long.
 TEMPERATURES = {"cuda": (0.0, 0.8), "mps": (0.8,)}
 RACED = {
-    "cuda": tuple(NAMED),
+    "cuda": (*NAMED, "specblock:12x4x24"),
     "mps": ("vanilla", "tree", "eagle", "mtp", "sequoia"),
 }
 WINDOW = {"model_type": "qwen3", "layer_types": ["sliding_attention"], "sliding_window": 5}
@@ -104,7 +104,7 @@ def trees_in(lane: Lane) -> list:
 def raced_as(pair: LoadedPair, name: str) -> str:
     """The name of the system whose trees a lane grows: another one, in its shape, where a device decides whole rounds for one that
     chooses its drafter."""
-    system = SYSTEMS[name]
+    system = find(name)
     there = system.device_choices(pair, system.own_shape, Sampling(device=pair.target.noise_place))
     best = max(there, key=there.__getitem__, default=system)
     return f"{best.name}:{spell_shape(best.own_shape)}" if there else name
