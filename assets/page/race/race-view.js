@@ -111,9 +111,10 @@ TreeRace.raceView = (() => {
       return { right_mix: this.lanes[1].mix.restored ? "" : name, ...TreeRace.pairs.asked() };
     }
 
-    /** @param {object} form what the race is asked for with */
+    /** @param {{ third?: string }} form what the race is asked for with */
     order(form) {
       this.dispatchEvent(new CustomEvent("asked", { detail: form }));
+      this.third.expect(Boolean(form.third));
       for (const lane of this.lanes) lane.card.open(false);
       this.player.pause();
       this.root.dataset.state = "waiting";
@@ -137,6 +138,7 @@ TreeRace.raceView = (() => {
       if (isShown && this.result && how !== "stopped") return; // it ran again, unseen
       this.told = true;
       this.player.pause();
+      this.third.expect(true);
       if (how === "withdrawn" && this.result) this.strip.verdict(this.result, this.systems, this.steps);
       else if (!isShown || !this.result || !this.atEnd) this.strip.ended(how);
     }

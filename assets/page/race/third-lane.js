@@ -59,6 +59,14 @@ TreeRace.thirdLane = (() => {
     }
 
     /**
+     * A race is asked for. One without a third lane has none from the press on, so that nothing jumps when it begins.
+     * @param {boolean} wanted whether it has one, or no race comes
+     */
+    expect(wanted) {
+      this.root.hidden = !wanted || !this.system;
+    }
+
+    /**
      * @param {number} time on the lanes' clocks
      * @param {number} total tokens of the whole way
      */
