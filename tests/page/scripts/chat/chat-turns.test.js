@@ -3,7 +3,7 @@
 
 const assert = require("node:assert/strict");
 const { beforeEach, test } = require("node:test");
-const { load } = require("./load.js");
+const { load } = require("../load.js");
 
 const SCRIPTS = ["address", "screens"].map((name) => `masthead/${name}.js`);
 const TreeRace = load(
