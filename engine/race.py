@@ -22,6 +22,7 @@ from engine.models.chat import prompt_tokens
 from engine.models.constraint import constraint_of
 from engine.models.pairs import LoadedPair
 from engine.models.text import TextStream, label_of
+from engine.record.chat_turns import Turns, validate_turns
 from engine.record.constraint import validate_constraint
 from engine.record.disturbance import BUSY
 from engine.record.parsing import has_lone_surrogate, quote
@@ -68,6 +69,7 @@ class Settings:
     seed: int = 0
     constraint: str = ""  # what the text may be, as `engine.record.constraint` reads it
     guesses: str = "masked"  # how it guides drafts, one of `GUESSES` of constraints; measurements alone change it
+    turns: tuple[tuple[str, str], ...] = ()  # of the chat before the prompt: request and answer
 
     @property
     def shape(self) -> dict[str, int]:
@@ -84,6 +86,7 @@ class Settings:
             )
         if has_lone_surrogate(self.prompt):
             raise ValueError("The prompt holds half a character (a lone surrogate), which no text can. Write it anew.")
+        object.__setattr__(self, "turns", validate_turns(self.turns, self.prompt))
         for system in map(find, (name for name in self.systems if name != REMOTE)):
             for name in SHAPE:
                 validate_setting(name, getattr(system, name))
@@ -124,13 +127,14 @@ def parse_field(systems: object) -> tuple[str, ...]:
     return names
 
 
-def encode_prompt(pair: LoadedPair, prompt: str) -> list[int]:
+def encode_prompt(pair: LoadedPair, prompt: str, turns: Turns = ()) -> list[int]:
     """The tokens, with the chat template where the pair chats. Raises `ValueError` where that is impossible or exceeds the context."""
-    tokens = prompt_tokens(pair, prompt)
+    tokens = prompt_tokens(pair, prompt, turns)
     if len(tokens) >= pair.context:
+        what, instead = ("The chat", "Begin a new one") if turns else ("The prompt", "Shorten it")
         raise ValueError(
-            f"The prompt is {len(tokens):,} tokens long; the model's context window holds {pair.context:,} and must leave room "
-            "for the answer. Shorten it."
+            f"{what} is {len(tokens):,} tokens long; the model's context window holds {pair.context:,} and must leave room "
+            f"for the answer. {instead}."
         )
     return tokens
 
@@ -138,7 +142,8 @@ def encode_prompt(pair: LoadedPair, prompt: str) -> list[int]:
 def trace_of(pair: LoadedPair, settings: Settings, tokens: list[int], **about: Any) -> Trace:
     """A lane's trace without steps, of the prompt's `tokens`. `about` are the fields that lanes of a race may differ in."""
     asked = {name: getattr(settings, name) for name in ASKED}
-    return Trace(prompt_tokens=tokens, pair=pair.title, chat=pair.chat, **asked, **about)
+    turns = [[*turn] for turn in settings.turns]
+    return Trace(prompt_tokens=tokens, pair=pair.title, chat=pair.chat, turns=turns, **asked, **about)
 
 
 class Lane:
@@ -242,7 +247,7 @@ class Race:
 
     def __init__(self, pair: LoadedPair, settings: Settings, tokens: list[int] | None = None):
         """`tokens` are written on from instead of the prompt's own; `settings.prompt` then only names them."""
-        prompt = encode_prompt(pair, settings.prompt) if tokens is None else tokens
+        prompt = encode_prompt(pair, settings.prompt, settings.turns) if tokens is None else tokens
         self.pair, self.settings = pair, settings
         constraint = constraint_of(pair, settings.constraint, settings.guesses)
         sampling = Sampling(
@@ -263,7 +268,7 @@ class Race:
 
         Where forwards are CUDA graphs, a lane lends its caches for that. Its own graphs are launched then, and no others are captured.
         """
-        text = replace(self.settings, prompt=WARM_UP_TEXT, max_new_tokens=WARM_UP_TOKENS)
+        text = replace(self.settings, prompt=WARM_UP_TEXT, turns=(), max_new_tokens=WARM_UP_TOKENS)
         prompt = self.pair.tokenizer(text.prompt)["input_ids"]
         graphed = not self.pair.target.eager
         for lane in self.local.values():

@@ -63,6 +63,9 @@ interface Shaped {
   cost: number;
 }
 
+/** A request and the answer to it, before a chat's prompt. */
+type Turn = [request: string, answer: string];
+
 interface Trace {
   prompt: string;
   chat: boolean;
@@ -76,6 +79,7 @@ interface Trace {
   max_new_tokens: number;
   seed: number;
   constraint?: string; // what the text had to be; "" or missing for anything
+  turns?: Turn[]; // missing where there are none
 }
 
 /** What the page says about a system before it races. */

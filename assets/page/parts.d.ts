@@ -114,6 +114,7 @@ declare const Plotly: any;
 /** The parts of the page that are mounted; each is there once Gradio has made its element. */
 declare namespace TreeRace {
   let view: RaceView;
+  let chat: InstanceType<typeof TreeRace.chatTurns.ChatTurns>;
   let controls: RaceControls;
   let pairs: InstanceType<typeof TreeRace.pairSwitch.PairSwitch>;
   let prix: InstanceType<typeof TreeRace.prixView.PrixView>;

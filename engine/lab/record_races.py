@@ -28,6 +28,7 @@ from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, Settings
 from engine.record.compact_json import to_json
 from engine.record.race_file import BY_TEXT, Record
+from engine.record.trace import omit_no_turns
 from engine.systems import chain_beside, find
 
 RACES = ASSETS / "races"
@@ -79,7 +80,7 @@ def processor_name() -> str:
 
 def write_race_file(path: Path, made: Record) -> str:
     """Writes the race file, its floats to six digits. Returns a line on what it holds."""
-    path.write_text(to_json(asdict(made)), encoding="utf-8")
+    path.write_text(to_json(asdict(made, dict_factory=omit_no_turns)), encoding="utf-8")
     result, last = made.result(), made.lanes[-1]
     same = {
         True: "identical",

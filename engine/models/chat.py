@@ -1,39 +1,61 @@
-"""Chat: a prompt as a user's message in the target's chat template.
+"""Chat: a prompt as a user's message in the target's chat template, behind the earlier turns of the chat.
 
-The template is the tokenizer's own. transformers renders it in a sandbox, and encodes what the visitor wrote as text: a control token's
-name in it, such as `<|im_end|>`, stays letters.
+The template is the tokenizer's own. transformers renders it in a sandbox, and encodes what a visitor or the model wrote as text: a
+control token's name in it, such as `<|im_end|>`, stays letters.
 """
 
 from transformers import PreTrainedTokenizerBase
 
 from engine.models.pairs import LoadedPair
+from engine.record.chat_turns import Turns, list_messages
 from engine.record.parsing import quote
 
 STAND_IN = "\ue000\ue001\ue002"  # no letters and no spaces, so trimming and changing case leave it as it is
+EARLIER = "\ue003\ue004\ue005"  # the same for every request and answer of earlier turns
 SWITCH = "enable_thinking"  # as templates call it, those of Qwen3 first
 OTHERWISE = "Choose raw (--raw), which sends the prompt without the template."
 
 
-def prompt_text(pair: LoadedPair, prompt: str) -> str:
-    """What the target reads: the prompt in the chat template, or the prompt itself where the pair does not chat."""
-    return chat_text(pair.tokenizer, prompt, pair.system, pair.thinking) if pair.chat else prompt
+def prompt_text(pair: LoadedPair, prompt: str, turns: Turns = ()) -> str:
+    """What the target reads: the chat in its template, or the prompt itself where the pair does not chat.
 
-
-def prompt_tokens(pair: LoadedPair, prompt: str) -> list[int]:
-    """The tokens of `prompt_text`. Raises `ValueError` as `chat_tokens` does."""
+    Raises `ValueError` as `chat_text` does, and for earlier turns of a pair that does not chat.
+    """
     if pair.chat:
-        return chat_tokens(pair.tokenizer, prompt, pair.system, pair.thinking)
+        return chat_text(pair.tokenizer, prompt, pair.system, pair.thinking, turns)
+    refuse_turns(pair, turns)
+    return prompt
+
+
+def prompt_tokens(pair: LoadedPair, prompt: str, turns: Turns = ()) -> list[int]:
+    """The tokens of `prompt_text`. Raises `ValueError` as `chat_tokens` does, and for earlier turns of a pair that does not chat."""
+    if pair.chat:
+        return chat_tokens(pair.tokenizer, prompt, pair.system, pair.thinking, turns)
+    refuse_turns(pair, turns)
     return pair.tokenizer(prompt)["input_ids"]
 
 
-def chat_text(tokenizer: PreTrainedTokenizerBase, message: str, system: str = "", thinking: bool | None = None) -> str:
+def refuse_turns(pair: LoadedPair, turns: Turns) -> None:
+    """Raises `ValueError` for earlier turns, of which a pair that does not chat has no use."""
+    if turns:
+        raise ValueError(f"The {pair.title} does not chat, so it takes no earlier turns. Leave them out.")
+
+
+def chat_text(
+    tokenizer: PreTrainedTokenizerBase,
+    message: str,
+    system: str = "",
+    thinking: bool | None = None,
+    turns: Turns = (),
+) -> str:
     """What the template makes of the message, up to where the reply begins. Raises `ValueError` when the template fails.
 
-    `system` is a message before it, "" for none. `thinking` is for templates with such a switch; None leaves it as the template has it.
+    `system` is a message before all others, "" for none. `thinking` is for templates with such a switch; None leaves it as the template
+    has it. `turns` are the requests and answers before the message; a template may leave out how an earlier answer was thought.
     """
     try:
         return tokenizer.apply_chat_template(
-            build_messages(message, system),
+            build_messages(message, system, turns),
             tokenize=False,
             add_generation_prompt=True,
             **thinking_arguments_of(thinking),
@@ -43,22 +65,31 @@ def chat_text(tokenizer: PreTrainedTokenizerBase, message: str, system: str = ""
 
 
 def chat_tokens(
-    tokenizer: PreTrainedTokenizerBase, message: str, system: str = "", thinking: bool | None = None
+    tokenizer: PreTrainedTokenizerBase,
+    message: str,
+    system: str = "",
+    thinking: bool | None = None,
+    turns: Turns = (),
 ) -> list[int]:
     """The tokens of `chat_text`. The template writes the only control tokens, that of the beginning included.
 
-    Raises `ValueError` when the template fails, when it does not hold the message once, and when this tokenizer cannot read a control
-    token's name in the message as text.
+    Raises `ValueError` when the template fails, when it does not hold the message and every text of the turns once, and when this
+    tokenizer cannot read a control token's name in one of them as text.
     """
-    empty = chat_text(tokenizer, STAND_IN, system, thinking)
+    empty = chat_text(tokenizer, STAND_IN, system, thinking, [(EARLIER, EARLIER)] * len(turns))
     if (times := empty.count(STAND_IN)) != 1:
         raise ValueError(
             f"The target's chat template holds the prompt {times:,} times and must hold it once. {OTHERWISE}"
         )
-    chat_text(tokenizer, message, system, thinking)  # its own failures, before the tokenizer's
+    if (times := empty.count(EARLIER)) != 2 * len(turns):
+        raise ValueError(
+            f"The target's chat template holds {times:,} of the {2 * len(turns):,} requests and answers before the prompt. "
+            "It must hold each of them once. Begin a new chat."
+        )
+    chat_text(tokenizer, message, system, thinking, turns)  # its own failures, before the tokenizer's
     try:
         tokens = tokenizer.apply_chat_template(
-            build_messages(message, system),
+            build_messages(message, system, turns),
             add_generation_prompt=True,
             sanitize_control_tokens=True,
             **thinking_arguments_of(thinking),
@@ -68,14 +99,15 @@ def chat_tokens(
     written = tokenizer(empty, add_special_tokens=False)["input_ids"]
     if tokens is None or find_control_tokens(tokenizer, tokens) != find_control_tokens(tokenizer, written):
         raise ValueError(
-            "The prompt holds a control token of the target's chat, which its tokenizer cannot read as text. Take it out of the prompt."
+            f"The {'chat' if turns else 'prompt'} holds a control token of the target's chat, which its tokenizer cannot read as text. "
+            f"{'Begin a new chat, and take it out of the prompt.' if turns else 'Take it out of the prompt.'}"
         )
     return tokens
 
 
-def build_messages(message: str, system: str = "") -> list[dict[str, str]]:
+def build_messages(message: str, system: str = "", turns: Turns = ()) -> list[dict[str, str]]:
     before = [{"role": "system", "content": system}] if system else []
-    return [*before, {"role": "user", "content": message}]
+    return [*before, *list_messages(turns, message)]
 
 
 def thinking_arguments_of(thinking: bool | None) -> dict[str, bool]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 LARGEST_INT, LONGEST_TEXT = 2**53, 20_000
 SHOWN_NAMES = 3  # of fields that are missing or unknown
 HALVES = re.compile("[\ud800-\udfff]")
-NAMES = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+NAMES = {dict: "an object", list: "a list", tuple: "a list", str: "a text", bool: "true or false", type(None): "null"}
 EXPECTED = {  # pydantic's errors about a value's type
     "dataclass_type": NAMES[dict],
     "dict_type": NAMES[dict],
@@ -199,7 +199,7 @@ def has_lone_surrogate(*values: str) -> bool:
 
 def quote(value: Any) -> str:
     """The value as it stands in a sentence: at most 40 characters on one line, and never half a character."""
-    if isinstance(value, dict | list | bool | None):
+    if isinstance(value, dict | list | tuple | bool | None):
         return NAMES[type(value)]
     words = repr(value) if isinstance(value, str | float) else "a number" if abs(value) > LARGEST_INT else f"{value:,}"
     words = words.encode("utf-8", "replace").decode()

@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import Annotated, Any
 
 from engine.record import disturbance, headline
+from engine.record.chat_turns import validate_turns
 from engine.record.constraint import validate_constraint
 from engine.record.costs import Costs
 from engine.record.files import MOST_BYTES
@@ -29,7 +30,7 @@ from engine.record.parsing import (
     quote,
 )
 from engine.record.repetition import repeats_itself
-from engine.record.trace import ACCEPTED, ENDS, FAILED, NODES, ROOT, STEPS, Step, Trace, first_divergence
+from engine.record.trace import ACCEPTED, ENDS, FAILED, NODES, ROOT, STEPS, Step, Trace, first_divergence, omit_no_turns
 
 GUARANTEES = ("tokens", "law", "lossy")  # what a rule promises (`System.guarantee`), the best first
 BY_TEXT = "text"  # in the place of a guarantee: another server wrote the lane, and it is compared by text
@@ -45,7 +46,7 @@ BY_NODE = ("parents", "texts", "score", "q", "p", "verdicts")  # lists with one 
 OF_TREES = ("tokens", *BY_NODE, "path", "favourites")  # lists that are empty in a lane without trees
 OF_BRANCHES = ("branch_tokens", "favourites_tau", "deeper_steps")  # figures of a lane with trees
 # Equal in all lanes of a race
-SHARED = ("pair", "prompt", "prompt_tokens", "temperature", "seed", "max_new_tokens", "chat", "constraint")
+SHARED = ("pair", "prompt", "prompt_tokens", "temperature", "seed", "max_new_tokens", "chat", "constraint", "turns")
 
 
 @dataclass
@@ -80,7 +81,7 @@ class Record:
         return compare_lanes([(lane.trace, lane.guarantee) for lane in self.lanes], self.runs, self.busy)
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), ensure_ascii=False, separators=(",", ":"))
+        return json.dumps(asdict(self, dict_factory=omit_no_turns), ensure_ascii=False, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> "Record":
@@ -137,6 +138,8 @@ def validate_trace(trace: Trace, where: str, check_one: Callable[[Step, int, str
         require(goes_on, f"{where}.steps[{at}] ended the text, and yet another step follows.")
     require(trace.seconds > 0, f"{where} took no time at all.")
     validate_constraint(trace.constraint)
+    require(trace.chat or not trace.turns, f"{where}.turns must be empty: only a chat has earlier turns.")
+    validate_turns(trace.turns, trace.prompt)
 
 
 def validate_remote_step(step: Step, at: int, where: str) -> None:

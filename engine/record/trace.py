@@ -3,10 +3,10 @@
 Everything that shows or measures a race reads these. A trace survives JSON exactly.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Annotated
+from typing import Annotated, Any
 
 from engine.record.parsing import CLOSED, Count, Listed, Number, Several, Share, Truth, Whole, allow_only, limit_length
 
@@ -100,12 +100,18 @@ class Step:
         return len(self.burst) > len(self.path)
 
 
+def omit_no_turns(fields: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Fields by name as files and messages hold them: without a chat's earlier turns where there are none."""
+    return {name: value for name, value in fields if name != "turns" or value}
+
+
 @dataclass
 class Trace:
     """One lane: how it was set up, and its steps in order.
 
     `chat` says that the prompt was sent as a user's message in the target's chat template. `constraint` is what the text had to be
-    (`engine.record.constraint`), "" for anything. Files of before lack both: they were raw, and free.
+    (`engine.record.constraint`), "" for anything. Files of before lack both: they were raw, and free. `turns` are the chat's earlier
+    turns, pairs of request and answer. Files lack them where there were none.
     """
 
     __pydantic_config__ = CLOSED
@@ -125,6 +131,7 @@ class Trace:
     steps: Annotated[Listed[Step], limit_length(*STEPS)] = field(default_factory=list)
     chat: Truth = False
     constraint: str = ""
+    turns: Listed[Annotated[Listed[str], limit_length(2, 2)]] = field(default_factory=list)
 
     @property
     def tokens(self) -> list[int]:

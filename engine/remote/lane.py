@@ -21,7 +21,7 @@ class RemoteLane(Answer):
         self.system, self.trace, self.tokens_of = server, trace, tokens_of
         self.finished, self.clock, self.counted = False, 0.0, 0
         asked = {"max_tokens": trace.max_new_tokens, "temperature": trace.temperature, "seed": trace.seed}
-        super().__init__(server, trace.prompt, asked, trace.chat)
+        super().__init__(server, trace.prompt, asked, trace.chat, turns=trace.turns)
 
     def take_step(self) -> Step | None:
         """The step of the next piece, or None when nothing has arrived. Never waits."""

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from engine.record.chat_turns import Turns, list_messages
 from engine.record.parsing import HALVES, LONGEST_TEXT, parse
 from engine.record.trace import FAILED, STEPS
 
@@ -94,14 +95,21 @@ class Answer:
     """One answer of the server. A thread of its own reads it, so nobody waits for the network."""
 
     def __init__(
-        self, server: Server, prompt: str | list[int], asked: dict[str, Any], chat: bool = False, whole: bool = False
+        self,
+        server: Server,
+        prompt: str | list[int],
+        asked: dict[str, Any],
+        chat: bool = False,
+        whole: bool = False,
+        turns: Turns = (),
     ):
-        """`asked` holds `max_tokens`, `temperature` and `seed`. With `chat` the prompt is a user's message in the server's template.
-        A prompt of token ids is for the completions endpoint alone.
+        """`asked` holds `max_tokens`, `temperature` and `seed`. With `chat` the prompt is a user's message in the server's template,
+        behind those of the `turns`. A prompt of token ids is for the completions endpoint alone.
 
         With `whole` the answer is read on behind the end of its text, because engines say there what it took; `told` keeps it by name.
         """
         self.server, self.prompt, self.asked, self.chat, self.whole = server, prompt, asked, chat, whole
+        self.turns = turns
         self.pieces: SimpleQueue[Piece] = SimpleQueue()
         self.told: dict[str, Any] = {}
         self.end = ""  # of the text, where more is read behind it
@@ -168,9 +176,7 @@ class Answer:
             if not isinstance(self.prompt, str):
                 raise AnswerFailure(f"{self.server.label} has no completions endpoint, which alone takes token ids.")
             self.note = "" if self.chat else BY_CHAT
-            await self.read_endpoint(
-                client, "chat/completions", {"messages": [{"role": "user", "content": self.prompt}]}
-            )
+            await self.read_endpoint(client, "chat/completions", {"messages": list_messages(self.turns, self.prompt)})
 
     async def read_endpoint(self, client: httpx.AsyncClient, endpoint: str, what: dict[str, Any]) -> bool:
         """Reads the endpoint's whole answer. False when the server has no completions; the clock then begins anew."""

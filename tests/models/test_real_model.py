@@ -80,6 +80,21 @@ def test_every_seed_has_one_text_whatever_guesses(plain, prompts):
     assert len(texts) == 3
 
 
+def test_a_second_turn_is_answered_as_generate_answers_it(plain):
+    """By the template on its own messages; the first answer is the model's."""
+    first = Race(plain, Settings("Name a colour.", ("vanilla",), max_new_tokens=TOKENS)).traces()[0].text
+    said = [("user", "Name a colour."), ("assistant", first), ("user", "Name another one.")]
+    messages = [{"role": role, "content": text} for role, text in said]
+    ids = plain.tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
+    settings = Settings(
+        "Name another one.", ("vanilla", *able(plain)), max_new_tokens=TOKENS, turns=[[said[0][1], first]]
+    )
+    race = Race(plain, settings).traces()
+    assert {tuple(trace.tokens) for trace in race} == {tuple(generate_tokens(plain, ids, TOKENS, 0.0))}
+    alone = Race(plain, Settings("Name another one.", ("vanilla",), max_new_tokens=TOKENS)).traces()[0]
+    assert race[0].prompt_tokens == ids and alone.tokens != race[0].tokens
+
+
 def test_a_race_in_eight_bits_answers_as_a_chat():
     """As the page serves it. The answer ends at its stop token, and no control token is seen."""
     pair = load_pair(PAIRS["smollm2"], "cpu")

@@ -216,14 +216,16 @@ def test_a_server_without_completions_is_asked_by_chat_and_the_lane_says_so():
     assert steps[-1].end == "length" and race.result()["identical"] == "other text"
 
 
-def test_a_chat_asks_the_chat_endpoint_at_once():
+def test_a_chat_asks_the_chat_endpoint_at_once_with_its_earlier_turns():
     pair = tiny_pair()
-    pair.tokenizer.chat_template = "{{ messages[0]['content'] }}:"
+    pair.tokenizer.chat_template = "{% for message in messages %}{{ message['content'] }}:{% endfor %}"
     with serving(lambda path, body: Reply([chat(" Hello", "stop")])) as served:
-        race = Race(beside(pair, served.address), Settings(TEXT, ("vanilla", "remote"), max_new_tokens=4))
+        settings = Settings(TEXT, ("vanilla", "remote"), max_new_tokens=4, turns=[["Hi", "Hello!"]])
+        race = Race(beside(pair, served.address), settings)
         list(race.run())
         [(path, body)] = served.requests
-    assert path == "chat/completions" and body["messages"] == [{"role": "user", "content": TEXT}]
+    said = [(each["role"], each["content"]) for each in body["messages"]]
+    assert path == "chat/completions" and said == [("user", "Hi"), ("assistant", "Hello!"), ("user", TEXT)]
     assert [step.bonus_text for step in race.lanes[1].trace.steps] == [""]
 
 

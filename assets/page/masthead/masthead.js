@@ -6,7 +6,7 @@ TreeRace.masthead = (() => {
   const { mountDarkMode } = TreeRace.darkMode;
   const { read } = TreeRace.address;
   const { finder, make, whenThere } = TreeRace.elements;
-  const { fill } = TreeRace.form;
+  const { fill, takePrompt } = TreeRace.form;
   const { galleryMenu } = TreeRace.gallery;
   const { showKeys } = TreeRace.keys;
   const { popover } = TreeRace.popover;
@@ -72,7 +72,7 @@ TreeRace.masthead = (() => {
    * @param {Gallery} prompts
    */
   function promptMenus(prompts) {
-    const take = (/** @type {{ prompt: string }} */ { prompt }) => fill("#prompt textarea", prompt);
+    const take = (/** @type {{ prompt: string }} */ { prompt }) => takePrompt(prompt);
     return Object.entries(prompts).map(([domain, each]) => galleryMenu(domain, each, take));
   }
 

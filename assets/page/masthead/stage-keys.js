@@ -2,7 +2,7 @@
 "use strict";
 
 TreeRace.stageKeys = (() => {
-  const { fill, pressRace } = TreeRace.form;
+  const { pressRace, takePrompt } = TreeRace.form;
   const { addKeys } = TreeRace.keys;
 
   /** @param {() => { prompt: string }[]} prepared the prompts that suit the pair, in the order in which they come */
@@ -13,7 +13,7 @@ TreeRace.stageKeys = (() => {
       if (TreeRace.view.isLive) return;
       const prompts = prepared();
       const at = prompts.findIndex(({ prompt }) => prompt === box().value);
-      fill("#prompt textarea", prompts[(at + 1) % prompts.length].prompt);
+      takePrompt(prompts[(at + 1) % prompts.length].prompt);
       requestAnimationFrame(pressRace); // the form has the prompt by then
     };
 

@@ -52,11 +52,12 @@ TreeRace.raceControls = (() => {
     }
 
     /**
-     * Sets the controls as `wish` says; `memory` learns what they were before.
+     * Sets the controls as `wish` says; `memory` learns what they were before. Another prompt begins a new chat.
      * @param {Settings} wish
      * @param {Memory} memory
      */
     set(wish, memory) {
+      if ("prompt" in wish) TreeRace.chat?.drop();
       return this.change((now) => {
         for (const [name, value] of Object.entries(wish)) {
           memory[name] ??= { before: now[name], given: value };

@@ -3,6 +3,7 @@
 "use strict";
 
 TreeRace.raceView = (() => {
+  const { mountTurns } = TreeRace.earlierTurns;
   const { copyOf, finder, isCalm, showInItsFonts } = TreeRace.elements;
   const { Lane } = TreeRace.lane;
   const { Player, Speeds } = TreeRace.player;
@@ -59,6 +60,7 @@ TreeRace.raceView = (() => {
       });
       this.third = new ThirdLane(root);
       this.strip = new RaceStrip(root);
+      this.showTurns = mountTurns(this.at("turns"));
       this.stepView = new StepView(root, () => this.tell());
       /** @type {InstanceType<typeof Run<RaceMessage>>} */
       this.race = new Run("treerace", this);
@@ -119,7 +121,7 @@ TreeRace.raceView = (() => {
       this.player.pause();
       this.root.dataset.state = "waiting";
       this.tell();
-      return {};
+      return TreeRace.chat?.order ?? { turns: "" };
     }
 
     /** @param {string} words */
@@ -170,6 +172,7 @@ TreeRace.raceView = (() => {
       this.systems = message.systems;
       this.recorded = message.end ? message.recorded : null;
       this.at("recorded").textContent = originWords(this.recorded, this.systems[0].trace);
+      this.showTurns(this.systems[0].trace.turns);
       this.costs = this.systems.map((system) => new Costs(system.costs));
       this.total = this.systems[0].trace.max_new_tokens;
       for (const [index, lane] of this.lanes.entries()) {

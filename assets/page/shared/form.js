@@ -15,6 +15,15 @@ TreeRace.form = (() => {
   }
 
   /**
+   * Writes a prepared prompt into the form. It begins a new chat.
+   * @param {string} prompt
+   */
+  function takePrompt(prompt) {
+    TreeRace.chat?.drop();
+    fill("#prompt textarea", prompt);
+  }
+
+  /**
    * The button that starts what the shown screen is about.
    * @returns {HTMLElement | undefined}
    */
@@ -38,5 +47,5 @@ TreeRace.form = (() => {
 
   const pressGo = () => goButton()?.click();
 
-  return { fill, goButton, press, pressGo, pressRace };
+  return { fill, goButton, press, pressGo, pressRace, takePrompt };
 })();

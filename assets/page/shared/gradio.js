@@ -58,6 +58,7 @@ TreeRace.named = TreeRace.gradio.named;
 TreeRace.stopRuns = TreeRace.gradio.stopRuns;
 TreeRace.mountWire = TreeRace.runs.mountWire;
 TreeRace.mountHeader = TreeRace.masthead.mountHeader;
+TreeRace.mountChat = TreeRace.chatTurns.mountChat;
 TreeRace.mountRace = TreeRace.raceView.mountRace;
 TreeRace.mountPrix = TreeRace.prixView.mountPrix;
 TreeRace.mountLab = TreeRace.labViews.mountLab;

@@ -22,6 +22,7 @@ from engine.measure.options import load_pair_of_options
 from engine.models.pairs import PAIRS, LoadedPair
 from engine.models.text import label_of
 from engine.race import encode_prompt
+from engine.record.chat_turns import Turns
 from engine.record.files import MOST_BYTES, read_text_file
 from engine.record.parsing import CLOSED, Listed, Whole, build, parse
 from engine.record.race_file import LaneRecord, Record
@@ -57,6 +58,11 @@ class Run:
     prompt: str
     tokens: list[int]
     lane: LaneRecord | None
+
+    @property
+    def turns(self) -> Turns:
+        """Those of a chat before the prompt."""
+        return self.lane.trace.turns if self.lane else ()
 
 
 def read_run(path: Path, letter: str, lane: int | None) -> Run:
@@ -135,7 +141,7 @@ def validate_run(pair: LoadedPair, run: Run) -> None:
         why = f"was sent {was}, and here the target would read it otherwise. Run the doctor {asked}."
     elif outside:
         why = f"has the token {outside[0]:,}; the target's tokens are 0 to {pair.target.vocab - 1:,}."
-    elif not (prompt := encode_prompt(pair, run.prompt)):
+    elif not (prompt := encode_prompt(pair, run.prompt, run.turns)):
         why = "has an empty prompt, so the target has nothing to read. Give the prompt that ran."
     elif len(prompt) + len(run.tokens) > pair.context:
         why = f"has {len(run.tokens):,} tokens, too many for the context window of {pair.context:,} with its prompt."
@@ -145,7 +151,7 @@ def validate_run(pair: LoadedPair, run: Run) -> None:
 
 def explain_divergence(pair: LoadedPair, a: Run, b: Run, index: int, found: dict[str, Any], facts: list[str]) -> str:
     """The cause of two different tokens at `index`. Adds the figures to `found` and the sentences to `facts`."""
-    ids = encode_prompt(pair, a.prompt) + a.tokens[:index]
+    ids = encode_prompt(pair, a.prompt, a.turns) + a.tokens[:index]
     session = pair.target.open(len(ids))
     session.prefill(ids[:-1])
     logits, _ = session.forward(ids[-1:], [len(ids) - 1])

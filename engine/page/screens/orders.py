@@ -22,6 +22,7 @@ from engine.page.screens.device import DEVICE
 from engine.page.screens.turns import LONG, RACE
 from engine.page.views.wire import stream_race
 from engine.race import BASELINE, REMOTE, WARM_UP_TEXT, Settings, parse_field
+from engine.record.chat_turns import Turns
 from engine.record.parsing import parse, quote, validate_type
 from engine.record.quiet import Steps
 from engine.systems import SYSTEMS
@@ -49,6 +50,11 @@ def parse_order(value: object, needed: set[str], known: set[str]) -> dict[str, A
     return found
 
 
+def parse_turns(value: object) -> object:
+    """The earlier turns of a chat that a page's script sent as JSON, "" for none; `Settings` validates them."""
+    return () if value == "" else parse(validate_type(str, value, "The chat"), LONGEST_ORDER, "The chat")
+
+
 def build_order(pair: LoadedPair, kind: str, values: dict[str, Any]) -> Order:
     """The order of this kind, one of `KINDS`. Raises `ValueError` for senseless values and for too much work in one call."""
     made = KINDS[kind](pair, **values)
@@ -64,7 +70,7 @@ def race(pair: LoadedPair, prompt: str, systems: list[str], **settings: Any) -> 
     """Further runs, unseen, take place while nobody else wants the device."""
     asked = Settings(prompt, tuple(systems), **settings)
     lanes, tokens = len(asked.systems), asked.max_new_tokens
-    room = cache_bytes(pair, [asked.prompt], tokens, lanes)
+    room = cache_bytes(pair, [asked.prompt], tokens, lanes, asked.turns)
     return Order(lambda: stream_race(RepeatedRace(pair, asked, alone=DEVICE.is_alone)), RACE, lanes * tokens, room)
 
 
@@ -123,8 +129,11 @@ KINDS: dict[str, Callable[..., Order]] = {
 }
 
 
-def cache_bytes(pair: LoadedPair, prompts: list[str], new_tokens: int, lanes: int) -> int:
-    """Bytes that the caches of so many lanes take at most, each with a draft's cache beside the target's."""
-    texts = [prompt_text(pair, prompt) for prompt in prompts]
+def cache_bytes(pair: LoadedPair, prompts: list[str], new_tokens: int, lanes: int, turns: Turns = ()) -> int:
+    """Bytes that the caches of so many lanes take at most, each with a draft's cache beside the target's.
+
+    `turns` are those of a chat before the prompts.
+    """
+    texts = [prompt_text(pair, prompt, turns) for prompt in prompts]
     tokens = min(pair.context, max(len(text.encode("utf-8", "replace")) for text in texts) + new_tokens)
     return lanes * cache_memory.cache_bytes(pair, tokens + LARGEST_TREE)

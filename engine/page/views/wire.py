@@ -19,7 +19,7 @@ from typing import Any
 from engine.record.compact_json import to_json
 from engine.record.quiet import Message, Quiet, Steps
 from engine.record.race_file import LaneRecord, Record
-from engine.record.trace import Step, Trace
+from engine.record.trace import Step, Trace, omit_no_turns
 
 BATCH_SECONDS = 1 / 15  # each string costs the page a redraw
 WATCHED_SECONDS = 10.0  # how long a race lasts on screen
@@ -134,7 +134,7 @@ def serialise_start(record: Record) -> Message:
 
 def serialise_lane(lane: LaneRecord) -> Message:
     """A lane without its steps."""
-    trace = {key: value for key, value in vars(lane.trace).items() if key != "steps"}
+    trace = omit_no_turns((key, value) for key, value in vars(lane.trace).items() if key != "steps")
     return {"name": lane.trace.system, **vars(lane), "costs": lane.costs.to_dict(), "trace": trace}
 
 

@@ -67,12 +67,20 @@ class Endpoints:
         if not isinstance(values, list) or len(values) != count:
             got = f"{len(values):,}" if isinstance(values, list) else "no list"
             raise RequestRefused(422, f"It takes a list of {count} values as data, got {got}. See /gradio_api/info.")
-        for each in values:
-            if isinstance(each, dict) or (isinstance(each, list) and any(isinstance(one, dict | list) for one in each)):
-                raise RequestRefused(422, "Values are texts, numbers, true, false, null, or lists of these.")
+        if not all(map(is_plain, values)):
+            raise RequestRefused(
+                422, "Values are texts, numbers, true, false, null, or lists of these and of pairs of texts."
+            )
         if given.get("session_hash"):
             kept["session_hash"] = given["session_hash"]
         return {**kept, "data": values}
+
+
+def is_plain(value: object) -> bool:
+    """Whether it is no object, and no list that holds more than plain values and pairs of texts, such as a chat's turns."""
+    inside = [each for each in value if isinstance(each, dict | list)] if isinstance(value, list) else []
+    pairs = all(isinstance(each, list) and [*map(type, each)] == [str, str] for each in inside)
+    return pairs and not isinstance(value, dict)
 
 
 def parse_end_request(given: dict) -> dict[str, Any]:

@@ -73,6 +73,7 @@ def build_page(served: ServedPairs, screens: Sequence[Screen] = SCREENS) -> gr.B
         build_masthead(served, screens)
         with gr.Row(elem_id="entry"):
             prompt = build_prompt_box(served.pair.chat)
+            build_part("chat", "mountChat")
             buttons = [build_start_and_stop(screen) for screen in screens]
         columns = [gr.Column(elem_id=f"{screen.name}-screen", elem_classes="of-screen") for screen in screens]
         with gr.Row(elem_id="dials"):

@@ -17,7 +17,7 @@ from engine.page.screens.cards import (
     describe_system,
     strip_break,
 )
-from engine.page.screens.orders import parse_order
+from engine.page.screens.orders import parse_order, parse_turns
 from engine.page.web.form import Fields, select_fields
 from engine.page.web.lending import ServedPairs
 from engine.page.web.parts import (
@@ -34,7 +34,7 @@ from engine.systems import chain_beside, fill_budget, find, spell_shape
 
 
 def build_race(served: ServedPairs, shared: Fields, go: gr.Button, halt: gr.Button) -> None:
-    def race_on_page(left, right, left_mix, right_mix, broken, untouched, third, full, **settings):
+    def race_on_page(left, right, left_mix, right_mix, broken, untouched, third, full, turns, **settings):
         systems: tuple[Any, ...] = (left_mix if left == MIX else left, right_mix if right == MIX else right)
         if broken:
             systems = (strip_break(broken), broken)
@@ -45,7 +45,7 @@ def build_race(served: ServedPairs, shared: Fields, go: gr.Button, halt: gr.Butt
             settings.update(dict.fromkeys(SHAPE))
         if third and not broken:
             systems = insert_chain(served, systems, settings)
-        return {"systems": systems, **settings}
+        return {"systems": systems, "turns": parse_turns(turns), **settings}
 
     def race(
         prompt: str,
@@ -57,18 +57,20 @@ def build_race(served: ServedPairs, shared: Fields, go: gr.Button, halt: gr.Butt
         seed: int = 0,
         constraint: str = "",
         pair: str = "",
+        turns: tuple[tuple[str, str], ...] = (),
     ) -> dict[str, Any]:
         """Race a system against plain decoding. Streams JSON strings; the last one carries "end" and the result.
 
         Without depth and width the tree has the shape that is best on this machine. A constraint is "json:" with a JSON schema,
         "regex:" with a regular expression or "lark:" with a Lark grammar behind it. A pair is "" for the page's own, or the name of one
-        that the page offers.
+        that the page offers. Turns are those of a chat before the prompt, each a list of a request and the answer to it.
         """
         asked = locals()
         return {"systems": (BASELINE, asked.pop("system")), **asked}
 
     form = build_race_form(served, shared)
-    race_run = add_run(go, served, "race", race_on_page, form, channel="treerace")
+    asked = form | {"turns": find_or_build_script_field()}
+    race_run = add_run(go, served, "race", race_on_page, asked, channel="treerace")
     lanes = select_fields(form, "left", "right")
     for lane in lanes.values():
         lane.change(None, [*lanes.values()], js=script_call_by_field_name("view.chosen", lanes), **QUIET)

@@ -9,6 +9,7 @@ const { load, source } = require("./load.js");
 const PARTS = {
   runs: "mountWire",
   masthead: "mountHeader",
+  chatTurns: "mountChat",
   raceView: "mountRace",
   prixView: "mountPrix",
   labViews: "mountLab",

@@ -61,6 +61,9 @@ def test_the_api_answers_a_plain_call_with_the_last_string(client):
         ({"constraint": "xml:<a>"}, "begins with json:"),
         ({"constraint": "regex:("}, "The regular expression cannot be compiled"),
         ({"constraint": "regex:" + "a" * 8_000}, "at most 8,000"),
+        ({"turns": "Hi"}, "turns must be a list such as"),
+        ({"turns": [["Hi", "Hello!"], [" ", "Bye."]]}, "The request of turn 2 is empty"),
+        ({"turns": [["Hi", "Hello!"]]}, "does not chat, so it takes no earlier turns"),
     ],
 )
 def test_the_api_of_a_race_refuses_with_a_sentence(client, changes, words):
@@ -80,7 +83,7 @@ def test_the_api_of_a_race_refuses_with_a_sentence(client, changes, words):
 
 def test_the_api_refuses_a_bare_nan(server):
     """Python's client refuses to send NaN; other clients do send it."""
-    body = json.dumps({"data": [PROMPT, "tree", 4, 4, float("nan"), 24, 0, "", ""]}).encode()
+    body = json.dumps({"data": [PROMPT, "tree", 4, 4, float("nan"), 24, 0, "", "", []]}).encode()
     call = urllib.request.Request(f"{server}gradio_api/call/race", body, {"Content-Type": "application/json"})
     event = json.load(urllib.request.urlopen(call, timeout=60))["event_id"]
     answer = urllib.request.urlopen(f"{server}gradio_api/call/race/{event}", timeout=60).read().decode()

@@ -15,7 +15,7 @@ from helpers.commands import awaited
 from helpers.paths import ROOT
 
 API, SESSION = "/gradio_api", "abc123"
-RACE = ["Once", "tree", 4, 4, 0.0, 8, 0, "", ""]
+RACE = ["Once", "tree", 4, 4, 0.0, 8, 0, "", "", []]
 SECRET = "a prompt that nobody else may read"
 
 
@@ -200,11 +200,12 @@ def test_what_is_no_json_object_is_a_sentence(http, content):
 @pytest.mark.parametrize("data", [[], RACE[:3], [*RACE, 1], None, "x", {"prompt": SECRET}, [[SECRET]], [SECRET]])
 def test_a_wrong_count_of_values_is_a_sentence_and_quotes_nothing(http, data, capfd):
     said = detail(asked(http, {"data": data}))
-    assert "It takes a list of 9 values as data" in said and SECRET not in said + "".join(capfd.readouterr())
+    assert "It takes a list of 10 values as data" in said and SECRET not in said + "".join(capfd.readouterr())
 
 
 def test_objects_and_nested_lists_never_reach_gradio(http):
-    for hostile in ({"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}}, [[]], [{"url": "http://127.0.0.1"}]):
+    file = {"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}}
+    for hostile in (file, [[]], [{"url": "http://127.0.0.1"}], [["Hi", file]], [["Hi", ["Hello!"]]], [["Hi", "", ""]]):
         assert "Values are texts, numbers" in detail(asked(http, {"data": [hostile, *RACE[1:]]}))
 
 

@@ -82,8 +82,26 @@ FEW = {name: DIALS[name] for name in ("temperature", "max_new_tokens", "seed")}
 MENUS = {"left": "vanilla", "right": "mix", "left_mix": "", "right_mix": "tree", "broken": "", "untouched": ""}
 SWEPT = {"depth": [1, 2], "width": [1], "nodes": [4], "temperature": [0.0]}
 STREAMS = {  # what each is given when all is right
-    "race": {"prompt": "Once", "system": "tree", "depth": 3, "width": 2, **FEW, "constraint": "", "pair": ""},
-    "race_on_page": {"prompt": "Once", "run": "a-1", "pair": "", "third": "chain", "full": "full", **MENUS, **DIALS},
+    "race": {
+        "prompt": "Once",
+        "system": "tree",
+        "depth": 3,
+        "width": 2,
+        **FEW,
+        "constraint": "",
+        "pair": "",
+        "turns": [],
+    },
+    "race_on_page": {
+        "prompt": "Once",
+        "run": "a-1",
+        "pair": "",
+        "third": "chain",
+        "full": "full",
+        "turns": "[]",
+        **MENUS,
+        **DIALS,
+    },
     "prix": {"prompt": "Once", "systems": ["tree", "lookup"], "pair": "", **FEW},
     "prix_on_page": {"prompt": "Once", "run": "", "pair": "", "systems": "tree lookup", **FEW},
     "sweep": {
@@ -236,7 +254,7 @@ def test_a_long_name_takes_no_memory():
 
 # ---- the same over HTTP
 
-GOOD, SECRET = ["Once", "tree", 4, 4, 0.0, 8, 0, "", ""], "a prompt that nobody else may read"
+GOOD, SECRET = ["Once", "tree", 4, 4, 0.0, 8, 0, "", "", []], "a prompt that nobody else may read"
 
 
 def asked(http, data: list):

@@ -116,7 +116,7 @@ def test_another_pair_may_take_the_place_of_the_one_that_is_served(monkeypatch):
 
 
 def test_what_scripts_give_with_an_event_shares_one_hidden_field(page):
-    """A run's name and pair, and the orders of prix and lab: a field for each would be laid out before anybody sees the page."""
+    """A run's name and pair, a chat's turns, orders of prix and lab: each would be laid out before anybody sees the page."""
     [field] = [each["id"] for each in page["components"] if each["props"].get("elem_id") == "carried"]
     counts = [each["inputs"].count(field) for each in page["dependencies"]]
-    assert counts.count(2) >= 2 and counts.count(3) == 5
+    assert counts.count(2) == 1 and counts.count(3) == 6
