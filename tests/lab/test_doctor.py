@@ -22,7 +22,7 @@ from helpers.paths import ROOT
 from helpers.traces import PLAIN
 
 RACES = ROOT / "assets" / "races"
-STORY, SAMPLED = RACES / "2-story-draft-tree.json", RACES / "5-story-sampled-eagle.json"
+STORY, SAMPLED = RACES / "2-story-auto.json", RACES / "5-story-sampled-eagle.json"
 PROMPT = "Story: Once"
 KEYS = {"cause", "rounding", "index", "a", "b", "best", "margin", "threshold", "facts", "pair", "dtype"}
 
@@ -148,7 +148,7 @@ def test_a_run_that_ends_earlier_is_told_from_one_that_differs(diagnosed):
 def test_the_lanes_of_a_race_file_are_compared_and_its_noise_is_made_again(capsys, tmp_path):
     device = ("--device", "cpu")  # the default pair, on which the races were recorded
     said, figures = told(capsys, "doctor", str(STORY), str(STORY), "--lane-b", "0", *device)
-    assert figures["cause"] == "equal" and "lane 0, vanilla" in said[1] and "lane 1, tree" in said[0]
+    assert figures["cause"] == "equal" and "lane 0, vanilla" in said[1] and "lane 1, auto" in said[0]
     run = read_run(SAMPLED, "A", None)
     changed = tmp_path / "changed.json"
     tokens = [*run.tokens[:10], run.tokens[10] + 1]

@@ -77,8 +77,8 @@ PLACES = [
         (
             "all lanes of a race reserve one lane's memory",
             "orders.py::race",
-            "cache_bytes(pair, [asked.prompt], tokens, lanes)",
-            "cache_bytes(pair, [asked.prompt], tokens, 1)",
+            "cache_bytes(pair, [asked.prompt], tokens, lanes, asked.turns)",
+            "cache_bytes(pair, [asked.prompt], tokens, 1, asked.turns)",
             "page/screens/test_orders.py::test_a_race_reserves_the_caches_of_all_its_lanes",
             "others",
         ),

@@ -145,8 +145,8 @@ STREAMS = {  # what each is given when all is right
 }
 ANSWERS = {
     "look": ["tree", ""],
-    "recorded": "2-story-draft-tree",
-    "opening": "2-story-draft-tree",
+    "recorded": "1-story-draft-tree",
+    "opening": "1-story-draft-tree",
     "opened": made_race().to_json(),
     "replay_page": made_race().to_json(),
     "read_prompts": ["a.txt", "Once"],

@@ -157,7 +157,7 @@ async def ask_without_listening(page: Page, counts: Counter) -> None:
 
 def race_values(prompt: str) -> list:
     """What the API's race takes."""
-    return [prompt, "tree", 4, 4, 0.0, 200, 0, "", ""]
+    return [prompt, "tree", 4, 4, 0.0, 200, 0, "", "", []]
 
 
 @pytest.fixture
