@@ -19,7 +19,7 @@ POLICY = (  # no network, ever
 
 
 def render_replay_page(record: Record) -> str:
-    """The page as one HTML text. Raises `ValueError` when the race has not exactly two lanes."""
+    """The page as one HTML text. Raises `ValueError` unless the race has two or three lanes."""
     prompt = first_and_last_lane(record)[0].trace.prompt
     return fill_page_template(record, "replay", title=f"TreeRace: {' '.join(prompt.split())[:60]}")
 
@@ -32,7 +32,7 @@ def render_opening_page() -> str:
 
 
 def fill_page_template(record: Record, taker: str, title: str, policy: str = POLICY, status: str = "") -> str:
-    """A page that plays the race with `taker`'s files, `status` under its head. Raises `ValueError` where lanes are not two."""
+    """A page that plays a race by `taker`'s files, `status` below its head. Raises `ValueError` for other than two or three lanes."""
     first = first_and_last_lane(record)[0].trace
     parts = {
         "title": escape(title),
