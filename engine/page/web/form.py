@@ -7,7 +7,7 @@ from typing import Any
 
 import gradio as gr
 
-from engine.page.screens.answers import CHAT_PROMPTS, PROMPTS, RACES
+from engine.page.screens.answers import CHAT_PROMPTS, OPENING, PROMPTS
 from engine.page.screens.link import HOTTEST
 from engine.race import LIMITS
 from engine.record.constraint import LONGEST
@@ -35,16 +35,15 @@ def build_prompt_box(chat: bool = False) -> gr.Textbox:
 
 def build_dials(depth: int, width: int, nodes: int) -> Fields:
     """The dials by name. Only the race uses those of the tree's shape, which is given. The rest is as in the first recorded race."""
-    first = min(RACES.items())[1].lanes[0].trace
     shaping: dict[str, Any] = {"step": 1, "buttons": [], "elem_classes": "shape"}
     return {
         "depth": gr.Slider(*LIMITS["depth"], value=depth, label="Depth", **shaping),
         "width": gr.Slider(*LIMITS["width"], value=width, label="Width", **shaping),
         "temperature": gr.Slider(
-            0.0, HOTTEST, first.temperature, step=0.05, label="Temperature", buttons=[], elem_classes="heat"
+            0.0, HOTTEST, OPENING.temperature, step=0.05, label="Temperature", buttons=[], elem_classes="heat"
         ),
         "nodes": gr.Number(nodes, label="Nodes", precision=0, elem_classes=["number", "shape"]),
-        "seed": gr.Number(first.seed, label="Seed", precision=0, elem_classes="number"),
+        "seed": gr.Number(OPENING.seed, label="Seed", precision=0, elem_classes="number"),
         "max_new_tokens": gr.Number(200, label="New tokens", precision=0, elem_classes=["number", "length"]),
         "constraint": gr.Textbox(
             "",
