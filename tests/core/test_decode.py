@@ -42,7 +42,7 @@ def raced(pair, **settings) -> Race:
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7, 1.2])
 @pytest.mark.parametrize(
-    "domain", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in PROMPTS]
+    "domain", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.exhaustive) for name in PROMPTS]
 )
 def test_every_token_match_system_writes_the_baselines_tokens(embedded, domain, temperature):
     race = raced(

@@ -113,7 +113,7 @@ def test_training_lowers_the_loss(target, batch):
     before = specblock.validate(net, [batch])["depth 1 top1"]
     optimizers = optimizers_for(net, 0.01)
     losses = []
-    for step in range(60):
+    for step in range(30):
         loss = specblock.loss(net, batch, step)
         loss.backward()
         losses.append(float(loss.detach()))

@@ -80,7 +80,7 @@ def test_inside_generate_the_text_is_the_same(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", STATES)
+@pytest.mark.parametrize("name", daily(STATES, *PLAIN))
 def test_races_are_lossless(name, loaded):
     """A random draft is rejected nearly always, and lookup is accepted where a text repeats itself."""
     pair = loaded(name)

@@ -216,11 +216,16 @@ def distance(found: torch.Tensor, expected: torch.Tensor) -> float:
     return (found - expected).square().mean().sqrt().item()
 
 
-def daily(names: Iterable[str], *often: str) -> list:
-    """All names, as parameters of a test. Those that are not tried `often` go through the same code as one that is, and are slow.
+def daily(names: Iterable, *often) -> list:
+    """All names, as parameters of a test. Those that are not tried `often` go through the same code as one that is: exhaustive.
 
-    So the daily loop tries one of each kind, and the whole suite all.
+    So a run tries one of each kind, and `-m exhaustive` all others.
     """
     given = [*names]
     assert {*often} < {*given}
-    return [pytest.param(name, marks=() if name in often else pytest.mark.slow) for name in given]
+    return [
+        pytest.param(
+            *(name if isinstance(name, tuple) else (name,)), marks=() if name in often else pytest.mark.exhaustive
+        )
+        for name in given
+    ]

@@ -48,6 +48,7 @@ print("outside")
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_no_loop_of_the_forward_leaves_its_arrays(tmp_path):
     """Prompts, trees, commits and batches in float32 and in eight bits. The same code with too little space is found out."""

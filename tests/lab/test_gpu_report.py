@@ -74,6 +74,7 @@ def test_every_section_runs_and_a_failing_part_leaves_a_sentence(monkeypatch, tm
     assert "grown pair, draft 1B: done" in capsys.readouterr().out
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @torch.inference_mode()
 def test_a_grown_pair_guesses_as_the_default_pair_does(monkeypatch):

@@ -19,8 +19,10 @@ from engine.lab.train.distill import DRAFT_SHAPES, distill, distillation_loss
 from engine.lab.train.features import LiveBatches, Shards, cache_shards
 from engine.lab.train.loop import Budget, Muon, orthogonalise, train
 from engine.lab.train.pair import END_OF_TEXT, train_tokenizer, write_checkpoint
+from helpers.families import daily
 
 pytestmark = pytest.mark.slow
+TRAINED_OFTEN = ("dspark", True), ("medusa", True), ("eagle", False)  # a block, heads and a layer
 FILES = 10  # of the standard library and of each package
 WORDS = [
     "the",
@@ -239,7 +241,8 @@ def observed(corpus, tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("name", "eight_bits"), [*((name, True) for name in learned.RECIPES), ("eagle", False), ("dflash", False)]
+    ("name", "eight_bits"),
+    daily([*((name, True) for name in learned.RECIPES), ("eagle", False), ("dflash", False)], *TRAINED_OFTEN),
 )
 def test_a_learned_drafter_is_trained_for_any_target_and_raced(
     name, eight_bits, corpus, observed, tmp_path, monkeypatch

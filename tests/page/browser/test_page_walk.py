@@ -8,6 +8,7 @@ from playwright.sync_api import Page, expect
 
 from engine.breaks import BREAKS
 from engine.page.screens.answers import CURVES as CURVE_FILE
+from helpers.families import daily
 from helpers.page import HOSTILE, IMAGE, PATIENCE, RESULT, choose, dial, finish, pace, path_is_legible, play, shown_step
 from helpers.traces import bushy, make_step, one_node
 
@@ -302,7 +303,7 @@ def test_words_of_a_deep_tree_are_legible_beside_the_walk(page):
         path_is_legible(page.locator("[data-tree]"), step)
 
 
-@pytest.mark.parametrize("name", BREAKS)
+@pytest.mark.parametrize("name", daily(BREAKS, "mask", "acceptance"))
 def test_what_is_broken_on_purpose_parts_from_the_right_text_and_is_measured(page, name):
     show_a_race(page)
     open_walk(page)

@@ -8,13 +8,15 @@ from playwright.sync_api import expect
 
 from engine.page.views import standalone
 from helpers import screens
+from helpers.families import daily
 from helpers.page import PATIENCE, feed, open_view, until
 from helpers.traces import made_race
 
 RUN = """async (rules) => {
   for (let frame = 0; frame < 2; frame += 1) await new Promise(requestAnimationFrame); // observers draw anew in the first
   for (const each of document.getAnimations()) if (each.effect.getComputedTiming().endTime < Infinity) each.finish();
-  const { violations, incomplete } = await axe.run(document, rules ? { runOnly: rules } : {});
+  const asked = { resultTypes: ['violations', 'incomplete'], ...(rules && { runOnly: rules }) };
+  const { violations, incomplete } = await axe.run(document, asked);
   const place = ({ target }) => target.join(' ');
   const open = incomplete.find(({ id }) => id === 'color-contrast')?.nodes ?? [];
   const seen = (each) => each.textContent.trim() && each.checkVisibility({ visibilityProperty: true });
@@ -174,7 +176,7 @@ RESULT = {  # of a grand prix
 }
 
 
-@pytest.fixture(params=WINDOWS)
+@pytest.fixture(params=daily(WINDOWS, "wide"))
 def visit(request, browser, axe):
     """Opens an address in a tab of its own, which shows a race at its end and has axe-core."""
     contexts = []
