@@ -32,7 +32,6 @@ from engine.models.gguf.files import is_gguf
 from engine.models.pairs import EMBEDDED, OFFERED, PAIRS, QUANTISATIONS, LoadedPair, Pair, is_here, validate_choice
 from engine.page.screens.heap import share_arenas
 from engine.page.views import standalone
-from engine.page.web import import_gradio
 from engine.page.web.front import Front
 from engine.record.failures import iterate_causes, lacks_memory
 from engine.record.quiet import Quiet
@@ -186,7 +185,6 @@ def go_live(
     names = names_of_other_pairs(pair, how)
     small = load_beside("small", how, as_served) if "small" in names else None
     front.progress_text = lambda: "Building the live page"
-    import_gradio()
     from engine.page.web.lending import ServedPairs
     from engine.page.web.page import build_page, describe_pairs, mount_page
 

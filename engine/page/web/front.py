@@ -19,7 +19,6 @@ from uvicorn.protocols.http import auto
 
 from engine.page.web.guard import HEADERS, HURRY
 from engine.page.web.pace import READS, SIGNS, sender_address
-from engine.page.web.shelf import warm_up_answers
 
 READINESS = "/readiness"  # where pages ask how far the engine is; with ?coming from one that is about to go over
 # Where pages say of a run of theirs whether they still wait for it: ?run=NAME&page=shown, hidden or gone
@@ -96,12 +95,11 @@ class Front:
         await uvicorn.Server(how).serve([listening])
 
     def hand_over(self, app: Any) -> None:
-        """All requests but `READINESS` go to the Starlette application `app`, once its startup is over and its page is made."""
+        """All requests but `READINESS` go to the Starlette application `app`, once its startup is over."""
 
         async def begin() -> None:
             self.lifespan = app.router.lifespan_context(app)
             await self.lifespan.__aenter__()
-            await warm_up_answers(app)
             self.live, self.asked = app, time.monotonic()  # open tabs come now
 
         asyncio.run_coroutine_threadsafe(begin(), self.loop).result()

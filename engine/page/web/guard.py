@@ -33,13 +33,17 @@ HEADERS = {
     "referrer-policy": "strict-origin-when-cross-origin",
     "permissions-policy": "camera=(), microphone=(), geolocation=(), payment=(), usb=(), display-capture=()",
 }
-READ = (  # what may be read beside the page's own files
+KEPT = (  # what everybody gets, beside the page's own files
     r"/",
     r"/config/?",
     r"/(assets|static)/(?![./]|.*(\.\.|/[./]))[\w./-]{1,200}",  # each file has one address
     r"/(gradio_api/)?theme\.css",
-    r"/(favicon\.ico|manifest\.json|robots\.txt|pwa_icon(/\d{1,4})?)",
-    r"/gradio_api/(info/?|startup-events|app_id/?)",  # a page that has lost its server asks for the last one until it answers
+    r"/(favicon\.ico|manifest\.json|robots\.txt)",
+    r"/gradio_api/info/?",
+)
+READ = (  # what else may be read
+    r"/pwa_icon(/\d{1,4})?",
+    r"/gradio_api/(startup-events|app_id/?)",  # a page that has lost its server asks for the last one until it answers
     r"/gradio_api/heartbeat/[\w-]{1,64}",
 )
 FETCHED = re.compile(r"/gradio_api/call/\w{1,64}/([\w-]{1,64})")
@@ -74,7 +78,8 @@ class Guard:
     def __init__(self, app: Callable, doors: Endpoints, document: Callable[[bytes], bytes] = bytes):
         self.app, self.doors, self.held = app, doors, Counter[str]()
         self.shelf = AnswerCache(app, doors.files, document, HEADERS)
-        self.read = re.compile("|".join((*READ, *map(re.escape, doors.files))))
+        self.kept = re.compile("|".join((*KEPT, *map(re.escape, doors.files))))
+        self.read = re.compile("|".join((self.kept.pattern, *READ)))
         self.addresses, self.visitors = RateLimiter(*OF_ADDRESS), RateLimiter(*OF_VISITOR)
         self.going_on, self.streams = OpenAnswers(), KeptStreams()
 
@@ -97,7 +102,7 @@ class Guard:
             elif asked in ("GET", "HEAD") and (self.read.fullmatch(path) or news_of(scope)):
                 address = sender_address(scope)
                 refuse_hurry(await READS.wait_for_turn(address))
-                if kept := await self.shelf.answer(scope):
+                if self.kept.fullmatch(path) and (kept := await self.shelf.answer(scope)):
                     return await kept(scope, receive, send)
                 with self.count_open_answer(address), note_listener(scope):
                     if path == QUEUE:

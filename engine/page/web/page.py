@@ -34,7 +34,7 @@ from engine.page.views import page_files
 from engine.page.views.standalone import PLOTLY
 from engine.page.web import lab, prix, race
 from engine.page.web.bodies import Endpoints
-from engine.page.web.document import build_link_tag, build_style_tags, files_of, insert_page_files, remove_api
+from engine.page.web.document import build_style_tags, insert_page_files
 from engine.page.web.form import Fields, build_dials, build_prompt_box
 from engine.page.web.guard import Guard
 from engine.page.web.lending import SERVED, ServedPairs
@@ -131,15 +131,13 @@ def mount_page(page: gr.Blocks, remote: Server | None = None) -> FastAPI:
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     root = os.environ.get("GRADIO_ROOT_PATH")
     gr.mount_gradio_app(app, page, path="/", root_path=root, show_error=False, **configure_page(page))
-    app.add_middleware(Guard, doors=list_endpoints(page), document=partial(build_document, page, remote))
+    app.add_middleware(Guard, doors=list_endpoints(page), document=partial(build_document, remote))
     return app
 
 
 def launch_page(page: gr.Blocks, host: str, port: int, remote: Server | None = None) -> None:
     """Serves the page until the process ends, on a server that Gradio makes. ZeroGPU lends GPUs to no other."""
-    guarded = {
-        "middleware": [Middleware(Guard, doors=list_endpoints(page), document=partial(build_document, page, remote))]
-    }
+    guarded = {"middleware": [Middleware(Guard, doors=list_endpoints(page), document=partial(build_document, remote))]}
     page.launch(server_name=host, server_port=port, quiet=True, share=False, app_kwargs=guarded, **configure_page(page))
 
 
@@ -157,11 +155,8 @@ def list_endpoints(page: gr.Blocks) -> Endpoints:
     )
 
 
-def build_document(page: gr.Blocks, remote: Server | None, made: bytes) -> bytes:
+def build_document(remote: Server | None, made: bytes) -> bytes:
     """The document that browsers get, from the one that Gradio `made`."""
-    # Without the parts that scripts fill: a browser that has their files at once builds them and the form in one long task
-    form = (each for each in page.blocks.values() if not isinstance(each, gr.HTML))
-    types = dict.fromkeys(each.get_block_name() for each in form)
     letters = (
         f'<link rel="preload" as="font" crossorigin href="./static/{file}" />' for _, _, file in page_files.FONTS
     )
@@ -169,10 +164,8 @@ def build_document(page: gr.Blocks, remote: Server | None, made: bytes) -> bytes
     served, screens = SERVED["page"], (screen.name for screen in SCREENS)
     ours = build_style_rules(screens, served.lanes, remote, describe_model(served.pair))
     css = "\n".join((page_files.join_page_files("styles", "page"), ours))
-    links = "\n".join((*map(build_link_tag, files_of(types)), *letters, drawing))
-    return insert_page_files(
-        remove_api(made), links, build_style_tags(css), page_files.join_page_files("scripts", "page")
-    )
+    links = "\n".join((*letters, drawing))
+    return insert_page_files(made, links, build_style_tags(css), page_files.join_page_files("scripts", "page"))
 
 
 def configure_page(page: gr.Blocks) -> dict[str, Any]:

@@ -27,11 +27,9 @@ import torch
 from engine import race
 from engine.measure import repeated
 from engine.page.screens import readiness
-from engine.page.web import import_gradio
 from helpers.decoding import hurry
 
 hurry()
-import_gradio()
 from engine.page.web import page
 repeated.MOST = 1
 readiness.Readiness.make_rest = lambda ready: None

@@ -118,21 +118,6 @@ def test_requests_go_over_to_the_live_app_and_readiness_stays(front):
     assert (status["ready"], status["pair"], status["way"]) == (True, "a pair", "a forward")
 
 
-def test_the_page_is_made_before_anybody_gets_it(front):
-    asked = []
-
-    class Slow(Live):
-        async def __call__(self, scope, receive, send):
-            asked.append((scope["path"], front.live is not None))
-            await super().__call__(scope, receive, send)
-
-    ask(front.url)  # it serves
-    front.hand_over(Slow())
-    assert asked == [("/", False), ("/theme.css", False)]
-    ask(front.url)
-    assert asked[2:] == [("/", True)]
-
-
 def test_a_page_is_coming_for_a_while_after_it_was_asked_for(front, monkeypatch):
     clock = SimpleNamespace(now=1000.0)
     monkeypatch.setattr(fronts, "time", SimpleNamespace(monotonic=lambda: clock.now))

@@ -6,6 +6,8 @@ from helpers.page import PATIENCE, start_race, traced, until
 
 SHIFT = 0.02  # of layout, without an input
 LONGEST = 1.6  # of the yardstick is a task's limit: 0.1 s where the yardstick takes 0.06 s
+# While the live page comes it is 0.16 s: Gradio builds the API's components and ours in one task, 0.06 s longer than ours alone
+BUILDING = 2.6
 LATE = 0.3  # of the yardstick is a late frame's task
 LATE_FRAMES = 12  # may come while a story of eight seconds is told
 FRAMES = 20  # at least: a processor with other work draws few of its 480
@@ -63,16 +65,15 @@ def yardstick(browser) -> float:
     return tasks[-2]
 
 
-def faults(tab, coming: list[float], telling: list[float], yardstick: float) -> list[str]:
-    """What was wrong, of tasks while the page came and while it told its story."""
+def faults(tab, coming: list[float], telling: list[float], yardstick: float, building: float = LONGEST) -> list[str]:
+    """What was wrong, of tasks while the page came and while it told its story. `building` is what one may take while it comes."""
     shift, frames = tab.evaluate("[seen.shift, seen.frames]")
     late = sum(task > LATE * yardstick for task in telling)
     wrong = {
         f"{frames} frames in {len(telling)} tasks": not len(telling) > frames > FRAMES,
-        f"tasks of {coming[-3:]} s, then of {telling[-3:]} s, where the yardstick takes {yardstick} s": max(
-            coming[-1], telling[-1]
-        )
-        >= LONGEST * yardstick,
+        f"tasks of {coming[-3:]} s, then of {telling[-3:]} s, where the yardstick takes {yardstick} s": (
+            coming[-1] >= building * yardstick or telling[-1] >= LONGEST * yardstick
+        ),
         f"{late} late frames of {frames}": late > LATE_FRAMES,
         f"layout shifted by {shift}": shift >= SHIFT,
     }
@@ -122,7 +123,7 @@ def test_the_live_page_comes_and_tells_its_first_race_as_smoothly(server, visite
         with traced(tab) as telling:
             await_story(tab)
         assert told_whole(tab), tab.evaluate("seen.said")
-        wrong = faults(tab, coming, telling, yardstick)
+        wrong = faults(tab, coming, telling, yardstick, BUILDING)
         told = tab.evaluate("TreeRace.view.run")
         start_race(tab, tokens=64)
         until(tab, f"TreeRace.view.run !== '{told}' && TreeRace.view.playing")
