@@ -7,7 +7,7 @@ DRAFTS = [
         "drafters/",
         (
             "a drafted node sees itself alone",
-            "shared/drafted_rows.py::DraftedRows.write",
+            "shared/drafted_rows.py::DraftedRows.assign_rows",
             "[*self.seen.get(tree.keys[tree.parents[node]], ()), first + row]",
             "[first + row]",
             "core/test_exact.py::test_after_many_rounds_the_drafts_own_cache_is_that_of_a_fresh_prefill",
@@ -24,14 +24,14 @@ DRAFTS = [
         (
             "a block's context lacks the root",
             "parallel.py::ParallelDrafter.commit",
-            "rows_of(features, [0, *path])",
+            "select_rows(features, [0, *path])",
             "features[path]",
             "drafters/test_published_dflash.py::test_a_published_block_guesses_as_the_published_network",
             "speed",
         ),
         (
             "a text's own end is no place",
-            "suffix.py::SuffixCounts.likeliest",
+            "suffix.py::SuffixIndex.build_likeliest_tree",
             "tree.score[node] * (often / len(places))",
             "tree.score[node] * (often / sum(self.followers(places)[1]))",
             "drafters/test_suffix.py::test_one_earlier_place_is_worth_a_half_because_the_texts_end_counts_too",
@@ -39,7 +39,7 @@ DRAFTS = [
         ),
         (
             "rejected rows overwrite accepted ones",
-            "recycling.py::RecyclingDrafter.see",
+            "recycling.py::RecyclingDrafter.observe_target_logits",
             "[*(node for node in range(len(tree)) if node not in kept), *kept]",
             "range(len(tree))",
             "drafters/test_recycling.py::test_of_equal_tokens_the_accepted_node_counts_and_then_the_latest",
@@ -47,8 +47,8 @@ DRAFTS = [
         ),
         (
             "the window stays where it was",
-            "lookahead.py::LookaheadDrafter.moved",
-            "level[accepted:]",
+            "lookahead.py::LookaheadDrafter.advance_window",
+            "level[accepted_count:]",
             "level",
             "drafters/test_lookahead.py::test_a_window_moves_on_by_what_was_accepted_and_is_filled_up_with_copies",
             "speed",
@@ -66,7 +66,7 @@ DRAFTS = [
         ),
         (
             "the last MTP layer guesses for all depths",
-            "mtp.py::MtpSession.deepen",
+            "mtp.py::MtpSession.log_q_of_drafted_entries",
             "new[min(depth, last)]",
             "new[last]",
             "drafters/test_mtp.py::test_every_node_gets_the_guesses_of_transformers_own_layers -k three",
@@ -74,16 +74,16 @@ DRAFTS = [
         ),
         (
             "a slot guesses the place after its own",
-            "dflash.py::DFlash.slots",
-            "x[0, self.sizes.silent:]",
-            "x[0, :self.sizes.block - self.sizes.silent]",
+            "dflash.py::DFlash.forward_block",
+            "x[0, self.sizes.silent_slots:]",
+            "x[0, :self.sizes.block - self.sizes.silent_slots]",
             "drafters/test_published_dflash.py::test_a_published_block_guesses_as_the_published_network",
             "speed",
         ),
         (
             "a guess is told the token of another node",
             "dspark.py::DSpark.condition_slots",
-            "uploaded(tokens, slots.device)",
+            "upload(tokens, slots.device)",
             "torch.tensor(tokens[::-1], device=slots.device)",
             "drafters/test_published_dspark.py::test_a_node_is_told_the_token_before_its_guess",
             "speed",
@@ -98,7 +98,7 @@ DRAFTS = [
         ),
         (
             "a block rotated to its context's place",
-            "dflash_compiled.py::answers",
+            "dflash_compiled.py::log_q_of_block",
             "np.arange(start, start + count)",
             "np.arange(rows, rows + count)",
             "fast/test_equal_to_reference.py::test_a_fast_version_is_its_reference -k nets.dflash_compiled",
@@ -106,7 +106,7 @@ DRAFTS = [
         ),
         (
             "a layer's output counted as its input",
-            "formats/dflash.py::read_by",
+            "formats/dflash.py::target_layers_read",
             "0 if speculators else 1",
             "0",
             "drafters/test_published_dflash.py::test_a_published_block_guesses_as_the_published_network",
@@ -130,7 +130,7 @@ DRAFTS = [
         ),
         (
             "queries exported as keys",
-            "formats/exported.py::eagle",
+            "formats/exported.py::export_eagle",
             "zip(made_of[name], each.chunk(len(made_of[name])), strict=True)",
             "zip(made_of[name][::-1], each.chunk(len(made_of[name])), strict=True)",
             "models/test_export.py::test_what_was_exported_is_read_back_bit_for_bit",
@@ -141,8 +141,8 @@ DRAFTS = [
         "nets/formats/",
         (
             "a text model's own config ties its head",
-            "composite.py::text_of",
-            "text.tie_word_embeddings = whole.tie_word_embeddings",
+            "composite.py::text_config_of",
+            "text.tie_word_embeddings = composite.tie_word_embeddings",
             "pass",
             "models/test_composites.py::test_the_whole_models_config_says_whether_the_head_is_the_embedding",
             "others",
@@ -150,7 +150,7 @@ DRAFTS = [
         (
             "an MTP layer is sought by its stored name",
             "mtp.py::loader_of",
-            "text_name(name)",
+            "text_tensor_name(name)",
             "name",
             "models/test_composites.py::test_it_drafts_with_the_mtp_layer_in_its_own_folder -k kimi_k25",
             "speed",

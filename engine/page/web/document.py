@@ -29,17 +29,17 @@ def insert_page_files(document: bytes, links: str, styles: str, javascript: str)
     return before + styles.encode() + script.encode() + end + after
 
 
-def remove_api(document: bytes) -> bytes:
+def remove_api_from_document(document: bytes) -> bytes:
     """The document without the API's events, their components and their description: Gradio's script goes through all of them often."""
 
     def bare(found: re.Match[bytes]) -> bytes:
-        config = json.dumps(filter_config(json.loads(found[0])), ensure_ascii=False, separators=(",", ":"))
+        config = json.dumps(remove_api_from_config(json.loads(found[0])), ensure_ascii=False, separators=(",", ":"))
         return config.translate(ESCAPED).encode()
 
     return API.sub(NO_API, CONFIG.sub(bare, document))
 
 
-def filter_config(config: dict[str, Any]) -> dict[str, Any]:
+def remove_api_from_config(config: dict[str, Any]) -> dict[str, Any]:
     components = [each for each in config["components"] if each["type"] != "api"]
     events = [each for each in config["dependencies"] if each["targets"]]
     kept = {each["id"] for each in components}
@@ -59,13 +59,13 @@ def build_style_tags(css: str) -> str:
     return f"<style>{css}</style>\n<style>{raise_specificity(css)}</style>"
 
 
-def raise_specificity(css: str) -> str:
+def raise_specificity(rules: str) -> str:
     """The rules again, with the weight that Gradio gives them, for elements inside of its page: there they win over its own."""
-    inside = re.sub(r"^(\s*)\.dark ", r"\1.dark & ", css, flags=re.MULTILINE)
+    inside = re.sub(r"^(\s*)\.dark ", r"\1.dark & ", rules, flags=re.MULTILINE)
     return f".gradio-container.gradio-container .contain {{\n{inside}\n}}"
 
 
-def files_of(types: Iterable[str]) -> list[str]:
+def component_files_of(types: Iterable[str]) -> list[str]:
     """The scripts and styles of components of these types, in the order in which Gradio would ask for them.
 
     There are none where its build lists them otherwise. The browser then meets them as it builds the page.

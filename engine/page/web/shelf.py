@@ -45,7 +45,7 @@ class AnswerCache:
         self.kept: dict[str, CachedAnswer] = {}
         self.one = asyncio.Lock()  # what two ask for at once is made once
 
-    async def answer(self, scope: dict) -> Response | None:
+    async def answer_from_cache(self, scope: dict) -> Response | None:
         """The answer to a GET or a HEAD of what can be kept; None when there is no such thing."""
         path = scope["path"]
         if not (path in self.files or KEPT.fullmatch(path)):
@@ -60,7 +60,7 @@ class AnswerCache:
         return kept.packed if b"gzip" in asked.get(b"accept-encoding", b"") else kept.whole
 
     async def store_answer(self, scope: dict) -> bool:
-        """Puts what is at the address on the shelf. False when there is nothing."""
+        """Fetches the answer for this path and caches it. False when there is none."""
         path = scope["path"]
         if path in self.files:
             body = await asyncio.to_thread(self.files[path].read_bytes)
@@ -72,7 +72,9 @@ class AnswerCache:
         if path == "/":
             body = self.document(body)
         if path in PAGE:
-            body = remove_server_address(body, server_address(scope).encode(), at="" if "config" in path else "/")
+            body = remove_server_address(
+                body, server_address(scope).encode(), root_path="" if "config" in path else "/"
+            )
         short = await asyncio.to_thread(gzip.compress, body, 6, mtime=0)
         tag = f'"{hashlib.blake2b(body, digest_size=8).hexdigest()}"'
         lasting = path in self.files or path.startswith("/assets/")
@@ -116,10 +118,10 @@ async def fetch_from_app(app: Callable, path: str, scope: dict) -> tuple[str, by
     return None
 
 
-def remove_server_address(page: bytes, address: bytes, at: str) -> bytes:
+def remove_server_address(page: bytes, address: bytes, root_path: str) -> bytes:
     """The page with a path where it names the server's address: browsers then ask the server that they got it from.
 
-    `at` stands where there is no path.
+    `root_path` stands where there is no path.
     """
     named = re.compile(rb'(?<=")%s(/[^"?]*)?(?=")' % re.escape(address))
-    return named.sub(lambda found: (found[1] or b"").rstrip(b"/") or at.encode(), page)
+    return named.sub(lambda found: (found[1] or b"").rstrip(b"/") or root_path.encode(), page)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from engine.page.views import page_files
-from engine.page.web.document import CONFIG, NO_API, insert_page_files, remove_api
+from engine.page.web.document import CONFIG, NO_API, insert_page_files, remove_api_from_document
 
 
 @pytest.fixture(scope="module")
@@ -28,12 +28,12 @@ def ids(layout: dict) -> Iterator[int]:
 
 def test_the_pages_styles_and_scripts_stand_at_the_end_of_its_document_once(whole, config):
     """Gradio would have them read and run in one task with the building of all components."""
-    script = page_files.join_page_files("scripts", "page")
+    script = page_files.join_files_of_page("scripts", "page")
     assert whole.count(script) == 1 and whole.index(script) > whole.index("<gradio-app")
     assert whole.rstrip().endswith("</script></body>\n</html>") or re.search(
         r"</script>\s*</body>\s*</html>\s*$", whole
     )
-    styles = whole.index(page_files.join_page_files("styles", "page"))
+    styles = whole.index(page_files.join_files_of_page("styles", "page"))
     assert whole.index("<gradio-app") < styles < whole.index(script)  # behind Gradio's own, which stand in the head
     assert not config["head"] and not config["css"]
     links = whole[: whole.index("</head>")]
@@ -58,7 +58,7 @@ def test_what_a_page_holds_is_written_as_gradio_writes_it():
     page = {"components": [{"id": 1, "type": "html", "said": said}, {"id": 2, "type": "api"}], "dependencies": []}
     page |= {"layout": {"id": 0, "children": [{"id": 1}, {"id": 2}]}, "page": {}}
     made = f"window.gradio_config = {json.dumps(page)};</script>".replace("</script><b>", "\\u003c/script><b>")
-    document = remove_api(made.encode())
+    document = remove_api_from_document(made.encode())
     inside = document.removeprefix(b"window.gradio_config = ").removesuffix(b";</script>")
     assert not re.search(rb"[<>&']", inside)
     layout = {"id": 0, "children": [{"id": 1}]}
