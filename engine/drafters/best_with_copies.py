@@ -72,10 +72,10 @@ class BestDrafter(Drafter):
     source = "ours: measured costs, calibrated acceptance, and prompt lookup (Saxena 2023)"
     idea = SMALL_MODEL
 
-    def __init__(self, pair: LoadedPair, capacity: int, drafter_name: str = ""):
-        """`drafter_name` is one of the `candidate_drafters`, the first when left out."""
+    def __init__(self, pair: LoadedPair, capacity: int, chosen: str = ""):
+        """`chosen` is one of the `candidate_drafters`, the first when left out."""
         super().__init__(pair, capacity)
-        self.inner = inner = DRAFTERS[drafter_name or self.candidate_drafters(pair)[0]](pair, capacity)
+        self.inner = inner = DRAFTERS[chosen or self.candidate_drafters(pair)[0]](pair, capacity)
         self.reads_features, self.grow = inner.reads_features, inner.grow
         self.silence = inner.silence  # type: ignore[misc]
         self.bind_target_cache, self.log_q = inner.bind_target_cache, inner.log_q  # type: ignore[method-assign]

@@ -101,7 +101,9 @@ class StaticForward:
         masks = additive_masks_of(self.runner.window, visible, self.fold_mask)
         if self.known:
             return self.run_layers(ids, positions, masks, behind)
-        return self.runner.run(ids, positions, masks, self.past, 0 if behind is None else behind, self.taps)
+        return self.runner.run_transformers(
+            ids, positions, masks, self.past, 0 if behind is None else behind, self.taps
+        )
 
     def fold_mask(self, visible: Tensor) -> Tensor:
         """The additive mask `[1, 1, groups * N, capacity]` that `folded_sdpa` takes, of `visible` bool `[N, capacity]`."""

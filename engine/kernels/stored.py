@@ -172,7 +172,7 @@ def make_block_product(kind: int, width: int) -> Callable:
 
 
 class RoundedRows(NamedTuple):
-    """A thread's room for rows that enter a product in eight bits, uint8 `[N, bytes_entering(in)]`, and for a group with gaps."""
+    """A thread's room for rows that enter a product in eight bits, uint8 `[N, bytes_of_rounded_row(in)]`, and for a group with gaps."""
 
     rows: np.ndarray
     rest: np.ndarray

@@ -87,7 +87,7 @@ class CompiledDFlash:
             stack=StackConstants.of(sizes.hidden, sizes.eps, sizes.head_dim),
         )
         self.weights, self.rotary = NamedArrays(*layers, *contexts, ends), net.rotary
-        self.masks, self.silent = [sizes.mask] * (sizes.block - 1), sizes.silent
+        self.masks, self.silent = [sizes.mask] * (sizes.block - 1), sizes.silent_slots
 
         # This call compiles, or loads compiled code, so that loading takes the time and no race does.
         shape = sizes.layers, sizes.kv_heads, sizes.head_dim, 1 + sizes.block

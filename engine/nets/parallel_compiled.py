@@ -67,7 +67,7 @@ class CompiledParallel:
         token = F.rms_norm(net.embedding.detach(), (config.hidden,))
         ends = ParallelEnds(
             said=(token @ for_token.T).numpy(),
-            slot=net.slot().detach().numpy(),
+            slot=net.slot_entry().detach().numpy(),
             features=EightBit.of(for_features @ net.feat_proj.weight.detach()),
             head=fold_norm_into_matrix(net.head, net.final_norm),
             stack=StackConstants.of(config.hidden, net.norms[0].eps),

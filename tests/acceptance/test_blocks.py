@@ -193,15 +193,27 @@ def plain_q(q: torch.Tensor, rank: torch.Tensor, worse: float, chains: int):
 
 CHAIN, TREE, CHAINS = Chain(2, 1, 3, "one draw"), DySpec(2, 2, 5, ""), Chains(2, 2, 5, "")
 BUGS = {
-    "block: residual not scaled": (CHAIN, Block(), Branching, ("block.remainder", without_reach), 0.01),
-    "block: share of the residual alone": (CHAIN, Block(), Branching, ("block.share", only_left), 0.01),
+    "block: residual not scaled": (CHAIN, Block(), Branching, ("block.block_residual", without_reach), 0.01),
+    "block: share of the residual alone": (CHAIN, Block(), Branching, ("block.acceptance_chance", only_left), 0.01),
     "block: stops at the first failure": (CHAIN, Block(), StopsAtTheFirst, None, 0.01),
     "block: the last guess tried twice": (CHAIN, Block(), LeafTwice, None, 0.01),
-    "traversal: residual not scaled": (TREE, Traversal(), Branching, ("traversal.remainder", without_reach), 0.005),
-    "traversal: share of the residual alone": (TREE, Traversal(), Branching, ("traversal.share", only_left), 0.01),
+    "traversal: residual not scaled": (
+        TREE,
+        Traversal(),
+        Branching,
+        ("traversal.block_residual", without_reach),
+        0.005,
+    ),
+    "traversal: share of the residual alone": (
+        TREE,
+        Traversal(),
+        Branching,
+        ("traversal.acceptance_chance", only_left),
+        0.01,
+    ),
     "traversal: siblings sorted": (Sorted(2, 2, 5, ""), Traversal(), Branching, None, 0.01),
     "traversal: a leaf counted twice": (TREE, Traversal(), LeafTwice, None, 0.01),
-    "gbv: q of a single chain": (CHAINS, GreedyBlock(), Branching, ("gbv.law_of_best", plain_q), 0.01),
+    "gbv: q of a single chain": (CHAINS, GreedyBlock(), Branching, ("gbv.law_of_best_chain_token", plain_q), 0.01),
     "gbv: draws that are no chains": (Widths(2, 2, 5, ""), GreedyBlock(), Branching, None, 0.005),
 }
 

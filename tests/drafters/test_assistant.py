@@ -103,7 +103,7 @@ def test_one_forward_answers_a_level_and_a_node_depends_on_its_own_path_alone(na
             for parent, token in level:
                 tree.add(parent, token, 0.5, 0.5)
             found = drafter.log_q(tree, list(range(first, len(tree))))
-        drafter.forget()
+        drafter.discard_draft()
         drafter.session.cache.rows = 0
         return found
 

@@ -140,7 +140,7 @@ def test_auto_goes_on_with_copies_where_drafting_stops():
     """The drafter favours 7, 1, 2, behind which the text has more; and a limit of depth holds for copies too."""
 
     class Saying(Drafter):
-        copies = BestDrafter.draft_without_forward
+        draft_without_forward = BestDrafter.draft_without_forward
 
         def __init__(self):
             self.copier = Copier()

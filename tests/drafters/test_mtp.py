@@ -184,7 +184,7 @@ def test_a_target_alone_races_auto_with_its_own_layers(name, loaded):
 
 def test_in_bfloat16_the_layers_have_the_targets_type(folder):
     pair = load_pair(build_pair(str(folder("GLM-4 MoE, two"))), dtype="bf16")
-    assert pair.net("mtp").weight.dtype == torch.bfloat16
+    assert pair.net("mtp").sample_weight.dtype == torch.bfloat16
     assert raced(pair, "mtp", max_new_tokens=12).result() is not None
 
 

@@ -51,7 +51,7 @@ COMPARISONS = [
             "a batch grows the paper's trees",
             "batch.py::decode_together",
             "system.build_parts(pair, capacity, **system.best_shape_for(pair), costs=costs)",
-            "system.build_parts(pair, capacity, **system.own_shape, costs=costs)",
+            "system.build_parts(pair, capacity, **system.default_shape, costs=costs)",
             "rounds/test_batched_rounds.py::test_a_sequence_grows_trees_of_the_shape_that_its_system_races_in",
             "speed",
         ),

@@ -33,7 +33,7 @@ DRAFTS = [
             "a text's own end is no place",
             "suffix.py::SuffixIndex.build_likeliest_tree",
             "tree.score[node] * (often / len(places))",
-            "tree.score[node] * (often / sum(self.followers(places)[1]))",
+            "tree.score[node] * (often / sum(self.count_followers(places)[1]))",
             "drafters/test_suffix.py::test_one_earlier_place_is_worth_a_half_because_the_texts_end_counts_too",
             "speed",
         ),

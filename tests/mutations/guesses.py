@@ -197,7 +197,7 @@ GUESSES = [
             "a constraint behind the leaves alone",
             "guiding.py::mask_logits",
             "forbid_other_tokens(logits, allowed_tokens_by_node(guide, tree, range(len(tree))))",
-            "masked_at_leaves(guide, tree, logits)",
+            "mask_only_leaves_wrongly(guide, tree, logits)",
             "core/test_constraint.py::test_many_seeds_write_many_texts_and_all_keep_to_the_pattern",
         ),
         (

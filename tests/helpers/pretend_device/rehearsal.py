@@ -155,7 +155,7 @@ def races(
                     most = most | (
                         {"waits": WAITS.total(), "for": dict(WAITS)} if WAITS.total() > most["waits"] else {}
                     )
-                lane.trace.steps.append(lane.record(done))
+                lane.trace.steps.append(lane.record_step(done))
                 lane.finished = bool(done.end)
             lane.close()
             what = f"{name}{label} at {temperature:g}"
