@@ -36,9 +36,9 @@ class Comparison:
 class Claim:
     """One claim of the paper behind the system `row`. All of `counted` must hold.
 
-    The counts of all `temperatures` are added up. `repeated`: the texts are those of `write_self_repeating_prompts`. `memory`: drafters may copy from
-    what they wrote for earlier prompts. `constraint`: what the texts must be (`engine.record.constraint`). `beyond` says why the claim
-    cannot be tested here, "" when it can; what is counted then is only the nearest to it.
+    The counts of all `temperatures` are added up. `repeated`: the texts are those of `write_self_repeating_prompts`. `memory`: drafters
+    may copy from what they wrote for earlier prompts. `constraint`: what the texts must be (`engine.record.constraint`). `beyond` says
+    why the claim cannot be tested here, "" when it can; what is counted then is only the nearest to it.
     """
 
     row: str
