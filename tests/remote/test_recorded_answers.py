@@ -37,7 +37,7 @@ def test_passes_without_a_draft_count_too(name):
     found = values(name)
     told = found["metrics"]["speculative_decoding"]
     tokens, accepted = found["usage"]["completion_tokens"], told["num_accepted_draft_tokens"]
-    guesses, trace = telling.validated_guesses_of(found), ServedTrace.of(found)
+    guesses, trace = telling.validated_guesses_of(found), ServedTrace.from_answer(found)
     assert guesses.passes == trace.passes == max(tokens - accepted, told["num_spec_steps"])
     assert (guesses.drafted, guesses.accepted) == (told["num_draft_tokens"], came(found))
     assert trace.tau <= told["mean_acceptance_length"]
@@ -52,7 +52,7 @@ def test_a_summary_tells_guesses_and_no_steps():
     with pytest.raises(
         ValueError, match=r"has no per_step_drafted\. Start vLLM with --per-request-spec-decode-metrics detailed"
     ):
-        ServedTrace.of(values(name))
+        ServedTrace.from_answer(values(name))
 
 
 def test_a_text_without_any_draft_is_said_to_have_none():
@@ -68,7 +68,7 @@ def test_a_text_without_any_draft_is_said_to_have_none():
 
 def test_of_two_texts_nothing_is_told_and_the_refusal_says_what_to_ask_for():
     with pytest.raises(ValueError, match=r"speculative_decoding is not there\. .*ask for one text \(n = 1\)"):
-        ServedTrace.of(values("vllm-two-texts.json"))
+        ServedTrace.from_answer(values("vllm-two-texts.json"))
     assert telling.validated_guesses_of(values("vllm-two-texts.json")) is None
 
 
