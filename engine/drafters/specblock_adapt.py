@@ -59,13 +59,13 @@ class UpdateBandit:
     seconds: dict[str, float] = field(default_factory=lambda: {HEADS: 0.0, FULL: 0.0})
     per_nat: dict[str, float] = field(default_factory=lambda: dict(FIRST_GAIN))
 
-    def estimate_tokens_per_second(self, arm: str, tau: float, round_seconds: float, surprise_nats: float) -> float:
-        """Expected tokens a second over the horizon if this arm is taken. `surprise_nats` is in nats a round."""
+    def estimate_tokens_per_second(self, arm: str, tau: float, round_seconds: float, surprise: float) -> float:
+        """Expected tokens a second over the horizon if this arm is taken. `surprise` is in nats a round."""
         if arm == SKIP:
             return tau / round_seconds
         cost = self.seconds[arm] / self.updates[arm] if self.updates[arm] else FIRST_COST[arm] * round_seconds
         spent = HORIZON * round_seconds + cost  # of an update its mean seconds so far, or the first guess
-        return HORIZON * (tau + self.per_nat[arm] * max(0.0, surprise_nats - USUAL)) / spent
+        return HORIZON * (tau + self.per_nat[arm] * max(0.0, surprise - USUAL)) / spent
 
     def choose(self, tau: float, round_seconds: float, surprise: float) -> str:
         """The arm with the best rate."""
