@@ -201,7 +201,7 @@ def test_a_page_waits_less_for_costs_than_it_spends_on_them_later(monkeypatch):
     pair, asked = tiny_pair(), []
     monkeypatch.setattr(pair_costs, "VERIFY_SECONDS", 60.0)
     monkeypatch.setattr(pair_costs, "QUICK_SECONDS", 2.0)
-    monkeypatch.setattr(timing, "time_verify_ms", lambda pair, seconds: asked.append(seconds) or {1: 1.0})
+    monkeypatch.setattr(timing, "time_verify_ms", lambda pair, max_seconds: asked.append(max_seconds) or {1: 1.0})
     PairCosts(pair).measure_verifications_quickly()
     PairCosts(pair).measure_verifications_quickly()
     PairCosts(pair).costs_of("none")
