@@ -29,12 +29,21 @@ from engine.measure.options import (
     remote_of_options,
 )
 from engine.models.gguf.files import is_gguf
-from engine.models.pairs import EMBEDDED, OFFERED, PAIRS, QUANTISATIONS, LoadedPair, Pair, is_here, validate_choice
-from engine.page.screens.heap import share_arenas
+from engine.models.pairs import (
+    EMBEDDED,
+    OFFERED,
+    PAIRS,
+    QUANTISATIONS,
+    LoadedPair,
+    Pair,
+    is_target_on_this_machine,
+    validate_choice,
+)
+from engine.page.screens.heap import limit_malloc_arenas
 from engine.page.views import standalone
-from engine.page.web.front import Front
-from engine.record.failures import iterate_causes, lacks_memory
-from engine.record.quiet import Quiet
+from engine.page.web.front import FrontServer
+from engine.record.failures import is_out_of_memory, iterate_causes
+from engine.record.quiet import WorkSignal
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -45,7 +54,7 @@ AS_FILED = {"quantisation": None, "spread": "none"}  # how a pair is kept when n
 
 def main() -> None:
     faulthandler.enable()  # a crash in compiled code says in which thread it was
-    share_arenas()
+    limit_malloc_arenas()
     parser = Parser(description="Serve the TreeRace page.")
     parser.add_argument("--port", type=port_number, default=7860, help="0 takes a free one")
     add_pair(parser)
@@ -56,7 +65,7 @@ def main() -> None:
     host, port = "0.0.0.0" if "SPACE_ID" in os.environ else "127.0.0.1", options.port
     with exit_on_refusal():
         register_parts(options)
-        pair = pair_of_options(options, otherwise=os.environ.get("TREERACE_PAIR", "embedded"))
+        pair = pair_of_options(options, default_pair=os.environ.get("TREERACE_PAIR", "embedded"))
         kept = options.quantisation or os.environ.get("TREERACE_QUANTISATION")
         if options.spread == "matrices":
             instead = "the page is served by one. Use --spread layers."
@@ -91,10 +100,12 @@ def main() -> None:
             own = as_served(load(pair, **how))
         others = [each for name in names_of_other_pairs(pair, how) if (each := load_beside(name, how, as_served))]
         return launch_page(build_page(ServedPairs(own, others)), host, port, remote)
-    front = Front(standalone.render_opening_page())
+    front = FrontServer(standalone.render_page_while_loading())
     with refuse_taken_port(port):
         port = front.serve(host, port)
-    beforehand.begin("engine.kernels.beforehand:compile_largest", "engine.nets.eagle_compiled:compile_forwards")
+    beforehand.start_compiling_process(
+        "engine.kernels.beforehand:compile_largest", "engine.nets.eagle_compiled:compile_forwards"
+    )
     print(f"TreeRace opens on http://{host}:{port}; a first start compiles its kernels, up to a minute.", flush=True)
     try:
         go_live(front, pair, how, as_served, suits)
@@ -104,7 +115,7 @@ def main() -> None:
     except SystemExit as refused:
         end(str(refused))
     except Exception as error:
-        if not any(map(lacks_memory, iterate_causes(error))):
+        if not any(map(is_out_of_memory, iterate_causes(error))):
             raise
         instead = "Free some, choose another --pair, or take a larger machine."
         end(f"There is too little memory here for {pair.title}. {instead}")
@@ -138,7 +149,7 @@ def refuse_taken_port(port: int) -> Iterator[None]:
 
 
 def go_live(
-    front: Front,
+    front: FrontServer,
     pair: Pair,
     how: dict[str, str],
     as_served: Callable[[LoadedPair], LoadedPair],
@@ -158,22 +169,22 @@ def go_live(
     # What takes seconds to import is imported behind the opening page
     from engine.models.loading import load, validate_files
     from engine.page.screens.device import DEVICE
-    from engine.page.screens.readiness import Readiness, append_compile_count
+    from engine.page.screens.readiness import SystemPreparation, append_compile_count
 
     freeze_garbage()
 
     def hear(progress):
         front.progress_text = lambda: progress.words
 
-    def opened(own: LoadedPair) -> Readiness:
+    def opened(own: LoadedPair) -> SystemPreparation:
         """The pair's readiness, with its opening race ready."""
-        ready = Readiness(as_served(own), DEVICE, waits=lambda: front.page_is_coming)
+        ready = SystemPreparation(as_served(own), DEVICE, waits=lambda: front.is_page_loading)
         front.progress_text = lambda: ready.progress_text
         ready.prepare_opening_race()
         return ready
 
     front.progress_text = lambda: append_compile_count("Loading the models")
-    front.note_page_alive, front.drop_run = DEVICE.note_page_alive, DEVICE.drop_run
+    front.note_page_alive, front.drop_run = DEVICE.note_page_alive, DEVICE.cancel_run
     front.count_runs = lambda: len(DEVICE.line.all_jobs)
     another = pair.name not in EMBEDDED or how | AS_FILED != how
     unread = unread_files(pair)
@@ -193,7 +204,7 @@ def go_live(
     live = mount_page(build_page(served), ready.pair.remote)
     gc.collect()  # what compiling has left
     freeze_garbage()
-    front.hand_over(live)
+    front.attach_app(live)
     print("The page is live; more systems are made ready behind it.", flush=True)
     if another:
         front.progress_text = lambda: f"Loading {pair.title}"
@@ -206,12 +217,12 @@ def go_live(
         served.pair = ready.pair
 
     def waits() -> bool:
-        return front.page_is_coming
+        return front.is_page_loading
 
-    all_ready = [ready, *(Readiness(each, DEVICE, each.title, waits) for each in served.others)]
+    all_ready = [ready, *(SystemPreparation(each, DEVICE, each.title, waits) for each in served.others)]
     front.progress_text = lambda: next((each.progress_text for each in all_ready if each.waiting), "")
     for each in all_ready:
-        each.prepare_rest()
+        each.prepare_remaining_systems()
     for name in names:
         if name == "small":
             continue
@@ -220,9 +231,9 @@ def go_live(
             process.wait()
         if other := load_beside(name, how, as_served):
             served.others.append(other)
-            made = Readiness(other, DEVICE, other.title, waits)
+            made = SystemPreparation(other, DEVICE, other.title, waits)
             front.progress_text = partial(getattr, made, "progress_text")
-            made.prepare_rest()
+            made.prepare_remaining_systems()
     DEVICE.run_preparation(collect_garbage())
     freeze_garbage()
     print("Everything is ready.", flush=True)
@@ -230,21 +241,24 @@ def go_live(
 
 def unread_files(pair: Pair) -> list[str]:
     """The pair's GGUF files that this machine has read nothing of yet."""
-    from engine.models.gguf.reading import is_unread  # imports transformers
+    from engine.models.gguf.reading import needs_conversion  # imports transformers
 
-    return [each for each in (pair.target, pair.draft) if each and is_gguf(each) and is_unread(each)]
+    return [each for each in (pair.target, pair.draft) if each and is_gguf(each) and needs_conversion(each)]
 
 
 def start_readers(files: list[str]) -> list[Popen]:
     """Processes that read what these GGUF files say of their models, so that the page need not wait; none on one core."""
-    begun = (beforehand.call("engine.models.gguf.reading:small_files", os.path.abspath(each)) for each in files)
+    begun = (
+        beforehand.start_process_calling("engine.models.gguf.reading:convert_small_files", os.path.abspath(each))
+        for each in files
+    )
     return [process for process in begun if process]
 
 
-def collect_garbage() -> Iterator[Quiet]:
+def collect_garbage() -> Iterator[WorkSignal]:
     """Collects the garbage that compiling left, in a time slice of the device, so that no lane's clock counts it."""
     gc.collect()
-    yield Quiet.STEP
+    yield WorkSignal.STEP
 
 
 def freeze_garbage() -> None:
@@ -260,7 +274,7 @@ def names_of_other_pairs(pair: Pair, how: dict[str, str]) -> list[str]:
         return []
     with end_with_sentence():
         named = [validate_choice(OFFERED, name, "pair in TREERACE_OFFER") for name in OFFER.split(",") if name]
-    return [name for name in named if name != pair.name and is_here(PAIRS[name])]
+    return [name for name in named if name != pair.name and is_target_on_this_machine(PAIRS[name])]
 
 
 def load_beside(name: str, how: dict[str, str], as_served: Callable[[LoadedPair], LoadedPair]) -> LoadedPair | None:

@@ -82,21 +82,21 @@ def describe_commands() -> str:
     return "\n".join([*lines, "", "Each has a --help of its own, with an example."])
 
 
-def parser_of(called: str) -> Parser:
+def build_command_parser(command_name: str) -> Parser:
     """The parser of a command of `ALL`.
 
     Its description is the module's docstring, read from the source: importing it may take ten seconds.
     """
-    command, example = ALL[called], f"Example: python -m engine {called} {ALL[called].example}"
+    command, example = ALL[command_name], f"Example: python -m engine {command_name} {ALL[command_name].example}"
     kinds = ["In place of a race, --by measures:", *(f"  {kind:<10}{each.about}" for kind, each in BY.items()), ""]
     source = Path(str(find_spec(command.module).origin)).read_text(encoding="utf-8")  # type: ignore[union-attr]
     parser = Parser(
-        prog=f"python -m engine {called}",
+        prog=f"python -m engine {command_name}",
         description=get_docstring(parse(source)),
-        epilog="\n".join([*(kinds if called == "bench" else []), example]),
+        epilog="\n".join([*(kinds if command_name == "bench" else []), example]),
         formatter_class=RawDescriptionHelpFormatter,
     )
-    parser.set_defaults(by=called.partition(" --by ")[2])
+    parser.set_defaults(by=command_name.partition(" --by ")[2])
     command.options(parser)
     return parser
 
@@ -125,7 +125,7 @@ def main(arguments: list[str]) -> None:
     if called not in ALL:
         print(f"Unknown command {called!r}. Available: {', '.join(COMMANDS)}.", file=sys.stderr)
         sys.exit(2)
-    options = parser_of(called).parse_args(others)
+    options = build_command_parser(called).parse_args(others)
     options.command = shlex.join(["python", "-m", "engine", *arguments])
     alone = getattr(options, "json", False)
     try:

@@ -10,7 +10,7 @@ from functools import partial
 
 import torch
 
-from engine.contracts import FREE, Outcome
+from engine.contracts import FREE, RoundOutcome
 from engine.decode import Round, decode_all
 from engine.forward.batch import Batch, RowRequest
 from engine.models.pairs import LoadedPair
@@ -34,23 +34,23 @@ def decode_together(
     if system.guarantee != "tokens":
         raise ValueError(f"Batches are decoded with the rule token match, and {system.name} has {system.acceptance}.")
     capacity = min(pair.context, max(map(len, prompts)) + max_new_tokens) + LARGEST_TREE
-    costs = share_costs(system.costs(pair), len(prompts)) if system.reads_costs(pair) else FREE
-    parts = [system.build_parts(pair, capacity, **system.shape(pair), costs=costs) for _ in prompts]
+    costs = share_costs(system.costs(pair), len(prompts)) if system.needs_costs(pair) else FREE
+    parts = [system.build_parts(pair, capacity, **system.best_shape_for(pair), costs=costs) for _ in prompts]
     features = parts[0][0].reads_features
     batch = Batch(pair.target, len(prompts), capacity, features)
     begun = zip(parts, samplings, strict=True)
     del parts  # a sequence that ends frees its own
     sequences = (HostRounds(Target(batch, capacity, features), *each, sampling) for each, sampling in begun)
-    step = partial(next_rounds_of, batch)
+    step = partial(run_next_rounds, batch)
     yield from decode_all(sequences, prompts, max_new_tokens, pair.stop_ids, pair.context, step)
 
 
 @torch.inference_mode()
-def next_rounds_of(batch: Batch, running: list[HostRounds]) -> list[Outcome]:
+def run_next_rounds(batch: Batch, running: list[HostRounds]) -> list[RoundOutcome]:
     """The next round of all that run; the rows of others leave the batch. The shared forward's seconds are split evenly."""
     sessions = [each.target.session for each in running]
     for session in [each for each in batch.sessions if each not in sessions]:
-        batch.leave(session)
+        batch.remove_session(session)
     trees = [each.grow() for each in running]
     drafted = [each.watch.seconds for each in running]
     watch = Stopwatch(batch.runner.device)
@@ -63,11 +63,11 @@ def next_rounds_of(batch: Batch, running: list[HostRounds]) -> list[Outcome]:
     outcomes = []
     for each, tree, answer, seconds in zip(running, trees, answers, drafted, strict=True):
         each.watch.start()
-        outcome = each.settle(tree, *answer)
+        outcome = each.accept_and_commit(tree, *answer)
         outcomes.append(replace(outcome, seconds={**seconds, "verify": share, **outcome.seconds}))
     return outcomes
 
 
 def share_costs(costs: Costs, size: int) -> Costs:
     """A sequence's share of the costs in a batch of that size, where all verify as many rows. Drafts are not shared."""
-    return replace(costs, verify_ms={rows: costs.verify_at(size * rows) / size for rows in costs.verify_ms})
+    return replace(costs, verify_ms={rows: costs.verify_ms_at(size * rows) / size for rows in costs.verify_ms})

@@ -10,19 +10,19 @@ from typing import Any
 
 import torch
 
-from engine.rounds.guiding import Mask, masked, masked_at_leaves
+from engine.rounds.guiding import Mask, mask_logits, mask_only_leaves_wrongly
 from engine.target import Target
 from engine.tree import DraftTree
 
 
-class CausalTarget(Target):
+class BrokenMaskTarget(Target):
     """Every node sees all nodes that stand before it in the arrays, as if the tree were one text."""
 
     def verify(self, tree: DraftTree) -> tuple[torch.Tensor, torch.Tensor | None]:
         return self.session.forward(tree.tokens, tree.positions(self.length))
 
 
-class IndexedTarget(Target):
+class BrokenPositionTarget(Target):
     """Every node stands at its array index behind the cache, up to the last position that the model knows."""
 
     def verify(self, tree: DraftTree) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -31,21 +31,23 @@ class IndexedTarget(Target):
         return self.session.forward(tree.tokens, positions, tree.ancestor_mask())
 
 
-class FirstRowsTarget(Target):
+class BrokenCommitTarget(Target):
     """The cache keeps as many rows as were accepted, but always the tree's first ones."""
 
     def commit(self, path: list[int]) -> None:
         self.session.keep(list(range(len(path) + 1)))
 
 
-def suggest_race(prompt: str, name: str, temperature: float = 0.0, constraint: str = "") -> dict[str, Any]:
+def suggest_race_showing_break(
+    prompt: str, name: str, temperature: float = 0.0, constraint: str = ""
+) -> dict[str, Any]:
     """A race on the small embedded pair that shows the break within its first tokens, as arguments of `engine.race.Settings`."""
     chosen = {"temperature": temperature, "seed": 0, "max_new_tokens": 64, "constraint": constraint}
     return {"prompt": prompt, "systems": ("tree", f"tree!{name}"), **chosen}
 
 
 @dataclass(frozen=True)
-class Break:
+class PlantedBreak:
     """A mistake. `right` says what a correct decoder does, `wrong` what is done instead and `effect` what comes of it, a sentence each.
 
     `target` verifies and commits. `mask` keeps to a constraint what it answers; a break of it shows only where there is one. `parts`
@@ -59,7 +61,7 @@ class Break:
     effect: str
     suggestion: dict[str, Any]
     target: type[Target] = Target
-    mask: Mask = masked
+    mask: Mask = mask_logits
     parts: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict:
@@ -77,53 +79,53 @@ CARD = (
     '"required": ["name", "mood", "age", "friends"], "additionalProperties": false}'
 )
 
-BREAKS: dict[str, Break] = {
+BREAKS: dict[str, PlantedBreak] = {
     each.name: each
     for each in (
-        Break(
+        PlantedBreak(
             name="mask",
             title="causal mask",
             right="A node sees the text so far and its own ancestors, nothing else.",
             wrong="A node sees every node that stands before it in the arrays, its rivals on other branches too.",
             effect="The target reads words of other branches into every guess, so it judges a text that nobody wrote.",
-            suggestion=suggest_race(BOX, "mask"),
-            target=CausalTarget,
+            suggestion=suggest_race_showing_break(BOX, "mask"),
+            target=BrokenMaskTarget,
         ),
-        Break(
+        PlantedBreak(
             name="positions",
             title="positions by array index",
             right="A node's position is the length of the text so far plus its depth; siblings share one.",
             wrong="A node's position is the length of the text so far plus its index in the arrays.",
             effect="The target believes that words are missing between a guess and the text before it, and keeps rows that say so.",
-            suggestion=suggest_race(MITTEN, "positions"),
-            target=IndexedTarget,
+            suggestion=suggest_race_showing_break(MITTEN, "positions"),
+            target=BrokenPositionTarget,
         ),
-        Break(
+        PlantedBreak(
             name="trim",
             title="cache trimmed to the first rows",
             right="The cache keeps the rows of the root and of the accepted path, wherever they stand in the tree.",
             wrong="The cache keeps as many rows as were accepted, but always the first ones of the tree.",
             effect="The page shows one text and the target remembers another, from the first path that is not the tree's first rows.",
-            suggestion=suggest_race(KITE, "trim"),
-            target=FirstRowsTarget,
+            suggestion=suggest_race_showing_break(KITE, "trim"),
+            target=BrokenCommitTarget,
         ),
-        Break(
+        PlantedBreak(
             name="acceptance",
             title="naive acceptance",
             right="The rule accepts so that what comes out has the target's own distribution.",
             wrong="A full tree of the draft's favourites; every guess is tried on its own with min(1, p/q), and the longest path wins.",
             effect="Favourites get too many chances: above temperature 0 likely tokens come out too often. At 0 nothing changes.",
-            suggestion=suggest_race(MITTEN, "acceptance", temperature=0.8),
+            suggestion=suggest_race_showing_break(MITTEN, "acceptance", temperature=0.8),
             parts={"policy": "kary", "acceptance": "independent", "depth": 3, "width": 2, "nodes": 15},
         ),
-        Break(
+        PlantedBreak(
             name="constraint",
             title="constraint on the last tokens alone",
             right="A constraint, such as a JSON schema, forbids tokens behind every node of the tree, drafted or not.",
             wrong="The constraint forbids tokens behind the tree's leaves alone. Guesses are masked, what they are judged by is not.",
             effect="Where a guess is rejected, the target's own token may be forbidden: the text breaks the schema.",
-            suggestion=suggest_race(KITE, "constraint", constraint=CARD),
-            mask=masked_at_leaves,
+            suggestion=suggest_race_showing_break(KITE, "constraint", constraint=CARD),
+            mask=mask_only_leaves_wrongly,
         ),
     )
 }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import torch
 
-from engine.models.advice import CONSTRAINT, DRAFT, TABLE, explain_way_to
+from engine.models.advice import CONSTRAINT, DRAFT, TABLE, explain_how_to_obtain
 from engine.record.calibration import Calibration
 from engine.record.costs import Costs
 from engine.record.parsing import quote
@@ -90,8 +90,8 @@ class Drafter(Part):
     takes: ClassVar[str] = ""
     offers: ClassVar[frozenset[str]] = frozenset()  # what it answers beside `log_q`
     forwards: int = 0  # its own forwards so far
-    # `engine.policies.shared.growing.ask` in one compiled call, on the terms of the `Expansion`; None where there is none. Noise
-    # [levels, V] is that of the positions behind the root, [levels, 0] when greedy
+    # `engine.policies.shared.growing.grow_level_by_level` in one compiled call, on the terms of the `Expansion`.
+    # None where there is none. Noise [levels, V] is that of the positions behind the root, [levels, 0] when greedy
     grow: "Callable[[Expansion, np.ndarray], None] | None" = None
     silence: ClassVar[str] = ""  # why it may have no guess, a sentence
     vocab: int  # the target's
@@ -109,18 +109,19 @@ class Drafter(Part):
             return None
         words = cls.takes if cls.takes in (DRAFT, TABLE) else f"trained {cls.title} drafter"
         return Lack(
-            f"a {words}", f"The pair {pair.title} has no {words}. {explain_way_to(cls.takes, pair.pair)} {INSTEAD}"
+            f"a {words}",
+            f"The pair {pair.title} has no {words}. {explain_how_to_obtain(cls.takes, pair.pair)} {INSTEAD}",
         )
 
     @classmethod
-    def choices(cls, pair: "LoadedPair") -> list[str]:
-        """Names of the drafters that it can be for this pair: the one that promises the most on this machine, else the first.
+    def candidate_drafters(cls, pair: "LoadedPair") -> list[str]:
+        """Names of the drafters of which one is chosen for this pair: the one with the best promised speed-up here, else the first.
 
         Empty for a drafter that is itself. Where there are some, it is made as `Drafter(pair, capacity, chosen)`.
         """
         return []
 
-    def reading(self, cache: "KVCache") -> None:
+    def bind_target_cache(self, cache: "KVCache") -> None:
         """Take in the cache of the target's session, once and before `begin`. Its committed rows may be read, and are never changed."""
 
     def begin(self, prompt: list[int], features: Features = None) -> None:
@@ -134,14 +135,14 @@ class Drafter(Part):
         """
         raise NotImplementedError
 
-    def see(self, tree: DraftTree, logits: torch.Tensor, path: list[int]) -> None:
+    def observe_target_logits(self, tree: DraftTree, logits: torch.Tensor, path: list[int]) -> None:
         """Take in the target's `logits [N, V]` behind every node, rejected ones too. Called before `commit`."""
 
     def commit(self, tree: DraftTree, path: list[int], bonus: int, features: Features = None) -> None:
         """Take in the accepted nodes and the token after them, which is the next root. `features [N, 4, H]` are the tree's nodes'."""
 
-    def copies(self, tree: DraftTree, node: int) -> tuple[list[int], float]:
-        """A run of tokens that may follow the node, which cost no forward, and the chance of each once those before it came true."""
+    def draft_without_forward(self, tree: DraftTree, node: int) -> tuple[list[int], float]:
+        """Tokens that may follow the node and cost no forward, and the probability of each once those before it are accepted."""
         return [], 0.0
 
 
@@ -166,17 +167,17 @@ class Policy(Part):
         """
         self.depth, self.width, self.nodes, self.proposal = depth, width, nodes, proposal
         self.calibration, self.costs = calibration, costs
-        self.plan()
+        self.prepare_for_all_rounds()
 
-    def plan(self) -> None:
-        """Work out what is the same in every round, such as a fixed shape."""
+    def prepare_for_all_rounds(self) -> None:
+        """Compute once what is the same in every round, such as a fixed tree shape. Called when the policy is made."""
 
-    def unused_words(self, tree: DraftTree, room: int, stop_ids: frozenset[int]) -> str:
+    def explain_unused_nodes(self, tree: DraftTree, max_levels: int, stop_ids: frozenset[int]) -> str:
         """Why a tree with guesses has fewer nodes than the budget, a sentence; "" where it has all that depth, width and text allow.
 
-        `room` is how many guesses in a row the text has room for. Nothing follows a token of `stop_ids`.
+        `max_levels` is how many guesses in a row the text has room for. Nothing follows a token of `stop_ids`.
         """
-        used, deepest, children = len(tree), min(self.depth, room), Counter(tree.parents)
+        used, deepest, children = len(tree), min(self.depth, max_levels), Counter(tree.parents)
         if not self.spares or not 1 < used < self.nodes:
             return ""
         grows = (
@@ -186,12 +187,12 @@ class Policy(Part):
         return f"{used} of {self.nodes} nodes used: {self.spares}." if any(grows) else ""
 
     @classmethod
-    def shapes(cls, width: int) -> list[tuple[int, int, int]]:
-        """Depth, width and nodes of trees that are worth a try beside the paper's, small ones first. `width` is the paper's."""
-        return [(depth, min(width, nodes - 1), nodes) for depth, nodes in BUDGETS]
+    def list_shapes_to_try(cls, paper_width: int) -> list[tuple[int, int, int]]:
+        """Depth, width and nodes of trees that are worth a try beside the paper's, small ones first. `paper_width` is the paper's."""
+        return [(depth, min(paper_width, nodes - 1), nodes) for depth, nodes in BUDGETS]
 
-    def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
-        """A tree of at most `room` levels below the token `root`, which stands at `position`. Deeper tokens could not be emitted."""
+    def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, max_levels: int) -> DraftTree:
+        """A tree of at most `max_levels` levels below the token `root`, which is at `position`. Deeper ones could not be emitted."""
         raise NotImplementedError
 
     def learn(self, tree: DraftTree, path: list[int]) -> None:
@@ -205,8 +206,10 @@ class Verdict:
     path: list[int]
     bonus: int
 
-    def by_node(self, tree: DraftTree) -> list[str]:
-        """One word for each node. It is rejected when its parent was reached and the target went elsewhere."""
+    def label_nodes(self, tree: DraftTree) -> list[str]:
+        """One label for each node: root, accepted, rejected or unreached. A node is rejected when its parent was reached and it was not
+        accepted.
+        """
         reached = {0, *self.path}
         words = [ROOT]
         for node in range(1, len(tree)):
@@ -226,8 +229,10 @@ class Acceptance(Part):
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What a round found; `logits [N, V]` are the target's behind the tree's nodes. `replayed` tokens were computed again to commit."""
+class RoundOutcome:
+    """The result of one round. `logits [N, V]` are the target's behind the tree's nodes. `replayed` counts tokens that were computed
+    again to commit.
+    """
 
     tree: DraftTree
     logits: torch.Tensor
@@ -239,16 +244,16 @@ class Outcome:
 
 
 class Rounds(Protocol):
-    """A lane at work. A round is one target forward, with the drafting before it and the decision after it. Dropping it closes it."""
+    """One lane's rounds. A round drafts, verifies with one target forward, accepts and commits. Dropping it frees its caches."""
 
     @property
     def forwards(self) -> int:
         """Forwards of the draft so far."""
 
-    def begin(self, prompt: list[int], last: int) -> float:
-        """Read the prompt. No token will be drafted behind position `last`. Returns the seconds that it took."""
+    def begin(self, prompt: list[int], last_position: int) -> float:
+        """Read the prompt. No token will be drafted behind position `last_position`. Returns the seconds that it took."""
 
-    def next(self) -> Outcome:
+    def run_round(self) -> RoundOutcome:
         """Grow, verify, decide, commit: the next round."""
 
 

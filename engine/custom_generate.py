@@ -32,7 +32,7 @@ from engine.forward.runner import Runner
 from engine.models.constraint import compile_constraint
 from engine.models.loading import DTYPES, hardware_name
 from engine.models.pairs import LoadedPair, Pair
-from engine.models.refusals import attention_of, draft_obstacle, obstacle
+from engine.models.refusals import attention_implementation_of, explain_undraftable, explain_unverifiable
 from engine.race import SHAPE, validate_setting
 from engine.sampling import Sampling
 from engine.systems import System, find
@@ -125,9 +125,9 @@ def treerace(
     ends at a string takes a `StopStringCriteria` among the `stopping_criteria`: transformers refuses `stop_strings` beside a callable.
     Raises `ValueError` with a sentence for whatever cannot be honoured. Source: the custom generation functions of transformers 5.
     """
-    if reason := obstacle(model.config):
+    if reason := explain_unverifiable(model.config):
         raise ValueError(f"{type(model).__name__} cannot be raced: {reason}.")
-    refuse_others(input_ids, generation_config, model_kwargs)
+    refuse_unsupported(input_ids, generation_config, model_kwargs)
     sampling = sampling_of(model, logits_processor, generation_config, seed)
     ends = [each.eos_token_id.tolist() for each in stopping_criteria if isinstance(each, EosTokenCriteria)]
     stops = frozenset(token for each in ends for token in each)
@@ -166,15 +166,17 @@ def generate_tokens(
     shape: dict[str, int],
     sampling: Sampling,
     prompt: list[int],
-    most: int,
+    max_new_tokens: int,
     stops: frozenset[int],
 ) -> Generator[int, None, None]:
-    """Up to `most` tokens behind the prompt. Closing the generator frees the caches. Raises `ValueError` for too long a prompt."""
+    """Up to `max_new_tokens` tokens behind the prompt. Closing the generator frees the caches. Raises `ValueError` for too long a
+    prompt.
+    """
     if len(prompt) >= pair.context:
         raise ValueError(f"The prompt has {len(prompt):,} tokens. The context holds {pair.context:,}, answer included.")
-    capacity = min(pair.context, len(prompt) + most) + LARGEST_TREE
-    rounds = system.rounds(pair, capacity, shape, sampling)
-    steps, end = decode(rounds, prompt, most, stops, pair.context), ""
+    capacity = min(pair.context, len(prompt) + max_new_tokens) + LARGEST_TREE
+    rounds = system.open_rounds(pair, capacity, shape, sampling)
+    steps, end = decode(rounds, prompt, max_new_tokens, stops, pair.context), ""
     while not end:
         with pair.target.without_torch_threads():
             done = next(steps)
@@ -182,7 +184,7 @@ def generate_tokens(
         yield from done.burst
 
 
-def refuse_others(input_ids: torch.Tensor, config: GenerationConfig, model_kwargs: dict[str, Any]) -> None:
+def refuse_unsupported(input_ids: torch.Tensor, config: GenerationConfig, model_kwargs: dict[str, Any]) -> None:
     """Raises `ValueError` for what this engine does not do."""
     harmless = HONOURED | NO_TOKEN | OF_OTHERS | (set() if config.do_sample else OF_SAMPLING)
     asked = [
@@ -240,10 +242,13 @@ def checksums(weight: torch.Tensor) -> torch.Tensor:
 
 
 def load_models(model: PreTrainedModel, draft: PreTrainedModel | None, tokenizer: Tokenizer | None) -> LoadedPair:
-    if draft is not None and (reason := draft_obstacle(draft.config)):
+    if draft is not None and (reason := explain_undraftable(draft.config)):
         raise ValueError(f"{type(draft).__name__} cannot draft: {reason}.")
     for each in (model, draft):
-        if each is not None and each.config._attn_implementation not in RIGHT[attention := attention_of(each.config)]:
+        if (
+            each is not None
+            and each.config._attn_implementation not in RIGHT[attention := attention_implementation_of(each.config)]
+        ):
             raise ValueError(
                 f'Load {type(each).__name__} with attn_implementation="{attention}", which takes a tree\'s mask and is right for it.'
             )

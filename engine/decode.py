@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.contracts import Outcome, Rounds
+from engine.contracts import RoundOutcome, Rounds
 
 DEBUG = os.environ.get("DEBUG", "") not in ("", "0")  # every round is printed on the error stream
-Step = Callable[[list[Any]], list[Outcome]]  # makes the next round of those lanes whose text goes on
+Step = Callable[[list[Any]], list[RoundOutcome]]  # makes the next round of those lanes whose text goes on
 
 
 @dataclass(frozen=True, kw_only=True)
-class Round(Outcome):
+class Round(RoundOutcome):
     """One target forward and what came of it, behind the root's `position`. `end` is "" while decoding goes on."""
 
     position: int
@@ -27,7 +27,7 @@ class Round(Outcome):
 
 
 @dataclass(eq=False)
-class RunningText:
+class RunningSequence:
     """A text at work: its prompt's number, its root's place, how many tokens may follow, and seconds that its next round tells."""
 
     number: int
@@ -37,32 +37,39 @@ class RunningText:
     before: dict[str, float] = field(default_factory=dict)
 
 
-def cut_burst(burst: list[int], stop_ids: frozenset[int], left: int, window: int) -> tuple[list[int], str]:
-    """The burst up to its first stop token, then up to `left` tokens, then up to `window`; and why decoding ends here, if it does."""
-    for index, token in enumerate(burst[:left]):
+def cut_burst(burst: list[int], stop_ids: frozenset[int], tokens_left: int, context_left: int) -> tuple[list[int], str]:
+    """The burst up to its first stop token, then up to `tokens_left` tokens, then up to `context_left`; and why decoding ends here, if
+    it does.
+    """
+    for index, token in enumerate(burst[:tokens_left]):
         if token in stop_ids:
             return burst[: index + 1], "stop"
-    if len(burst) >= left:
-        return burst[:left], "length"
-    return burst[:window], "context" if len(burst) >= window else ""
+    if len(burst) >= tokens_left:
+        return burst[:tokens_left], "length"
+    return burst[:context_left], "context" if len(burst) >= context_left else ""
 
 
 def decode(
     rounds: Rounds, prompt: list[int], max_new_tokens: int, stop_ids: frozenset[int], context: int
 ) -> Iterator[Round]:
     """Write up to `max_new_tokens` tokens after `prompt` (at least one token), a burst a round. `context` is the model's window."""
-    for _, done in decode_all([rounds], [prompt], max_new_tokens, stop_ids, context, lambda _: [rounds.next()]):
+    for _, done in decode_all([rounds], [prompt], max_new_tokens, stop_ids, context, lambda _: [rounds.run_round()]):
         yield done
 
 
 def decode_all(
-    lanes: Iterable[Rounds], prompts: list[list[int]], most: int, stop_ids: frozenset[int], context: int, step: Step
+    lanes: Iterable[Rounds],
+    prompts: list[list[int]],
+    max_new_tokens: int,
+    stop_ids: frozenset[int],
+    context: int,
+    step: Step,
 ) -> Iterator[tuple[int, Round]]:
-    """`decode` for every prompt at once, of `most` tokens each. Yields a prompt's number and its round."""
+    """`decode` for every prompt at once, of `max_new_tokens` tokens each. Yields a prompt's number and its round."""
     numbered = enumerate(zip(lanes, prompts, strict=True))
-    texts = [RunningText(number, rounds, len(prompt) - 1, most) for number, (rounds, prompt) in numbered]
+    texts = [RunningSequence(number, rounds, len(prompt) - 1, max_new_tokens) for number, (rounds, prompt) in numbered]
     for text, prompt in zip(texts, prompts, strict=True):
-        text.before = {"prefill": text.rounds.begin(prompt, min(text.position + most, context - 1))}
+        text.before = {"prefill": text.rounds.begin(prompt, min(text.position + max_new_tokens, context - 1))}
     while texts:
         for text, done in zip(list(texts), step([text.rounds for text in texts]), strict=True):
             path, bonus = done.verdict.path, done.verdict.bonus

@@ -18,15 +18,15 @@ import torch
 
 from engine.contracts import Rounds
 from engine.decode import Round, decode
-from engine.models.chat import prompt_tokens
-from engine.models.constraint import constraint_of
+from engine.models.chat import tokenise_prompt
+from engine.models.constraint import compile_pair_constraint
 from engine.models.pairs import LoadedPair
 from engine.models.text import TextStream, label_of
 from engine.record.chat_turns import Turns, validate_turns
 from engine.record.constraint import validate_constraint
 from engine.record.disturbance import BUSY
 from engine.record.parsing import has_lone_surrogate, quote
-from engine.record.quiet import Quiet
+from engine.record.quiet import WorkSignal
 from engine.record.race_file import LaneRecord, Record, compare_lanes
 from engine.record.trace import Step, Trace
 from engine.remote.lane import RemoteLane
@@ -56,7 +56,7 @@ LOOK = 0.005  # seconds between two looks for a remote lane's next piece, where 
 class Settings:
     """What a visitor may choose. Raises `ValueError` for a senseless value.
 
-    A shape of None is `System.shape` of each system. A system keeps a shape that its name says.
+    A shape of None is `System.best_shape_for` of each system. A system keeps a shape that its name says.
     """
 
     prompt: str
@@ -90,7 +90,7 @@ class Settings:
         for system in map(find, (name for name in self.systems if name != REMOTE)):
             for name in SHAPE:
                 validate_setting(name, getattr(system, name))
-            system.refuse_idle_break(self.constraint)
+            system.refuse_constraint_break_without_constraint(self.constraint)
         for name in LIMITS:
             if getattr(self, name) is not None or name not in SHAPE:
                 object.__setattr__(self, name, validate_setting(name, getattr(self, name)))
@@ -112,7 +112,7 @@ def validate_setting(name: str, value: object) -> int | float:
     return int(value)
 
 
-def parse_field(systems: object) -> tuple[str, ...]:
+def parse_grand_prix_systems(systems: object) -> tuple[str, ...]:
     """The systems of a grand prix, the baseline first. Raises `ValueError` for too few, too many, and for one that is there twice."""
     if not isinstance(systems, list | tuple) or not all(isinstance(each, str) for each in systems):
         raise ValueError(f'The systems must be a list of names such as ["tree", "eagle"], got {quote(systems)}.')
@@ -129,7 +129,7 @@ def parse_field(systems: object) -> tuple[str, ...]:
 
 def encode_prompt(pair: LoadedPair, prompt: str, turns: Turns = ()) -> list[int]:
     """The tokens, with the chat template where the pair chats. Raises `ValueError` where that is impossible or exceeds the context."""
-    tokens = prompt_tokens(pair, prompt, turns)
+    tokens = tokenise_prompt(pair, prompt, turns)
     if len(tokens) >= pair.context:
         what, instead = ("The chat", "Begin a new one") if turns else ("The prompt", "Shorten it")
         raise ValueError(
@@ -139,11 +139,11 @@ def encode_prompt(pair: LoadedPair, prompt: str, turns: Turns = ()) -> list[int]
     return tokens
 
 
-def trace_of(pair: LoadedPair, settings: Settings, tokens: list[int], **about: Any) -> Trace:
-    """A lane's trace without steps, of the prompt's `tokens`. `about` are the fields that lanes of a race may differ in."""
+def empty_trace_of(pair: LoadedPair, settings: Settings, tokens: list[int], **lane_fields: Any) -> Trace:
+    """A lane's trace without steps, of the prompt's `tokens`. `lane_fields` are the fields that lanes of a race may differ in."""
     asked = {name: getattr(settings, name) for name in ASKED}
     turns = [[*turn] for turn in settings.turns]
-    return Trace(prompt_tokens=tokens, pair=pair.title, chat=pair.chat, turns=turns, **asked, **about)
+    return Trace(prompt_tokens=tokens, pair=pair.title, chat=pair.chat, turns=turns, **asked, **lane_fields)
 
 
 class Lane:
@@ -160,12 +160,12 @@ class Lane:
     ):
         """`capacity` is that of its caches in rows; None is as many as the text needs."""
         self.pair, self.system, self.finished = pair, system, False
-        asked = {} if system.is_shaped else settings.shape
-        shape = asked if len(asked) == len(SHAPE) else system.shape(pair) | asked
+        asked = {} if system.has_shape_in_name else settings.shape
+        shape = asked if len(asked) == len(SHAPE) else system.best_shape_for(pair) | asked
         self.capacity = capacity or min(pair.context, len(prompt) + settings.max_new_tokens) + LARGEST_TREE
         self.sampling, self.stream = sampling, TextStream(pair.tokenizer, prompt)
         where = {"hardware": pair.hardware, "dtype": pair.dtype}
-        self.trace = trace_of(pair, settings, prompt, system=system.name, **where, **shape)
+        self.trace = empty_trace_of(pair, settings, prompt, system=system.name, **where, **shape)
         self.clock = self.waited = 0.0
         self.open()
 
@@ -173,49 +173,49 @@ class Lane:
         """Borrow or make the caches, and stand at the text's beginning."""
         pair, system, trace = self.pair, self.system, self.trace
         shape = {name: getattr(trace, name) for name in SHAPE}
-        self.rounds: Rounds | None = system.rounds(pair, self.capacity, shape, self.sampling)
+        self.rounds: Rounds | None = system.open_rounds(pair, self.capacity, shape, self.sampling)
         self.decoding = decode(self.rounds, trace.prompt_tokens, trace.max_new_tokens, pair.stop_ids, pair.context)
 
     def step(self) -> Step:
-        """One target forward, on this lane's clock. Its record is made off the clock. `waited` adds up `without_processor`."""
+        """One target forward, on this lane's clock. Its record is made off the clock. `waited` adds up `seconds_without_processor`."""
         with self.pair.target.without_torch_threads():
-            before = self.pair.target.without_processor()
+            before = self.pair.target.seconds_without_processor()
             done = next(self.decoding)
-            self.waited += self.pair.target.without_processor() - before
-            step = self.record(done)
+            self.waited += self.pair.target.seconds_without_processor() - before
+            step = self.record_step(done)
         self.trace.steps.append(step)
         self.clock += step.total_seconds
         self.finished = bool(step.end)
         return step
 
-    def record(self, done: Round) -> Step:
+    def record_step(self, round: Round) -> Step:
         """Raises `ValueError` when the target's logits are no distribution. Texts drawn from such logits prove nothing."""
-        tree, pair = done.tree, self.pair
-        if not done.logits.amax(-1).isfinite().all():  # NaN, or plus infinity, or a row of minus infinity alone
+        tree, pair = round.tree, self.pair
+        if not round.logits.amax(-1).isfinite().all():  # NaN, or plus infinity, or a row of minus infinity alone
             raise ValueError(
-                f"The target of the {pair.title} answered NaN or infinity behind token {done.position + 1:,}, so there is no text to "
+                f"The target of the {pair.title} answered NaN or infinity behind token {round.position + 1:,}, so there is no text to "
                 f"compare. It runs in {pair.dtype}. Load it in a wider type such as fp32, or choose another pair."
             )
-        logits = done.logits.float() if self.sampling.greedy else self.sampling.scaled(done.logits)
+        logits = round.logits.float() if self.sampling.greedy else self.sampling.scale_logits(round.logits)
         logp = logits.log_softmax(-1)
-        parents, last = torch.tensor(tree.parents[1:], dtype=torch.long), done.verdict.path[-1:] or [0]
+        parents, last = torch.tensor(tree.parents[1:], dtype=torch.long), round.verdict.path[-1:] or [0]
         tokens = torch.tensor(tree.tokens[1:], dtype=torch.long)
-        pieces = [self.stream.add(token) for token in done.burst]
-        pieces[-1] += self.stream.rest() if done.end else ""
-        of_round = {name: getattr(done, name) for name in ("position", "burst", "end", "seconds", "replayed")}
+        pieces = [self.stream.add(token) for token in round.burst]
+        pieces[-1] += self.stream.flush_held_text() if round.end else ""
+        of_round = {name: getattr(round, name) for name in ("position", "burst", "end", "seconds", "replayed")}
         of_tree = {name: getattr(tree, name) for name in ("tokens", "parents", "score", "q")}
         return Step(
             index=len(self.trace.steps),
             texts=[label_of(pair.tokenizer, token) for token in tree.tokens],
-            silence=done.silence,
-            unused=done.unused,
+            silence=round.silence,
+            unused=round.unused,
             p=[1.0, *logp.cpu()[parents, tokens].exp().tolist()],
-            verdicts=done.verdict.by_node(tree),
-            bonus_text=label_of(pair.tokenizer, done.verdict.bonus),
-            bonus_p=float(logp[last[0], done.verdict.bonus].exp()),
+            verdicts=round.verdict.label_nodes(tree),
+            bonus_text=label_of(pair.tokenizer, round.verdict.bonus),
+            bonus_p=float(logp[last[0], round.verdict.bonus].exp()),
             pieces=pieces,
             draft_forwards=self.rounds.forwards - self.trace.draft_forwards,  # type: ignore[union-attr]  # None when closed
-            **vars(done.verdict),
+            **vars(round.verdict),
             **of_round,
             **of_tree,
         )
@@ -238,7 +238,7 @@ def remote_lane(pair: LoadedPair, settings: Settings, prompt: list[int]) -> Remo
     if pair.remote is None:
         raise ValueError(f"The system {REMOTE} needs another server: start this one with --remote http://HOST:PORT/v1.")
     where = {"hardware": pair.remote.clock, "dtype": "as the server runs it"}
-    trace = trace_of(pair, settings, prompt, system=REMOTE, **where, **dict.fromkeys(SHAPE, 1))
+    trace = empty_trace_of(pair, settings, prompt, system=REMOTE, **where, **dict.fromkeys(SHAPE, 1))
     return RemoteLane(pair.remote, trace, lambda text: pair.tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
@@ -249,7 +249,7 @@ class Race:
         """`tokens` are written on from instead of the prompt's own; `settings.prompt` then only names them."""
         prompt = encode_prompt(pair, settings.prompt, settings.turns) if tokens is None else tokens
         self.pair, self.settings = pair, settings
-        constraint = constraint_of(pair, settings.constraint, settings.guesses)
+        constraint = compile_pair_constraint(pair, settings.constraint, settings.guesses)
         sampling = Sampling(
             settings.temperature, seed=settings.seed, device=pair.target.noise_place, constraint=constraint
         )
@@ -285,13 +285,13 @@ class Race:
         """Steps as (lane index, step). The lane whose clock is behind goes next. Closing the iterator frees every lane."""
         with closing(self.poll_steps()) as steps:
             for each in steps:
-                if isinstance(each, Quiet):
+                if isinstance(each, WorkSignal):
                     time.sleep(LOOK)
                 else:
                     yield each
 
-    def poll_steps(self) -> Generator[tuple[int, Step] | Quiet, None, None]:
-        """`run` for those who have other work: it yields `Quiet.IDLE` where `run` sleeps."""
+    def poll_steps(self) -> Generator[tuple[int, Step] | WorkSignal, None, None]:
+        """`run` for those who have other work: it yields `WorkSignal.IDLE` where `run` sleeps."""
         try:
             self.warm_up()
             for remote in self.remote.values():
@@ -305,12 +305,12 @@ class Race:
                     index = min(running, key=lambda i: (self.lanes[i].clock, i))
                     yield index, self.local[index].step()
                 elif not all(lane.finished for lane in self.lanes):
-                    yield Quiet.IDLE
+                    yield WorkSignal.IDLE
         finally:
             for lane in self.lanes:
                 lane.close()
 
-    def run_watched(self, seconds: float) -> Generator[bool, None, None]:
+    def run_reporting_every(self, seconds: float) -> Generator[bool, None, None]:
         """Runs to the end. Yields after every step whether `seconds` have passed since it last said so. Closing it frees every lane."""
         told = time.monotonic()
         with closing(self.run()) as steps:
@@ -319,22 +319,22 @@ class Race:
                 told = time.monotonic() if due else told
                 yield due
 
-    def traces(self) -> list[Trace]:
+    def run_to_traces(self) -> list[Trace]:
         """Runs to the end. Returns what the lanes did."""
         for _ in self.run():
             pass
         return [lane.trace for lane in self.lanes]
 
     @property
-    def busy(self) -> bool:
+    def is_disturbed(self) -> bool:
         """Whether threads waited for the processor in too large a part of the lanes' clocks."""
         lanes = self.local.values()
         return sum(lane.waited for lane in lanes) > BUSY * sum(lane.clock for lane in lanes)
 
-    def record(self) -> Record:
+    def to_record(self) -> Record:
         """The race as a record that grows with it. Costs of forwards that are not known yet are measured (`engine.rounds.timing`)."""
         return Record([lane.to_record() for lane in self.lanes], "")
 
     def result(self) -> dict:
         """Figures by lane and the comparison of every lane with the first (`engine.record.race_file.compare_lanes`)."""
-        return compare_lanes([(lane.trace, lane.system.guarantee) for lane in self.lanes], busy=self.busy)
+        return compare_lanes([(lane.trace, lane.system.guarantee) for lane in self.lanes], busy=self.is_disturbed)

@@ -33,7 +33,7 @@ GOLDEN = 0x9E3779B97F4A7C15 - 2**64  # the constants of SplitMix64, as signed nu
 MIX = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
 
 
-def seeded(*key: int | str) -> torch.Generator:
+def generator_of(*key: int | str) -> torch.Generator:
     """A CPU generator that depends on the key alone. The same key gives the same numbers on every machine."""
     digest = hashlib.blake2b(repr(key).encode(), digest_size=8).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest, "big") >> 1)
@@ -46,9 +46,9 @@ class NoiseBlock:
         """`pieces` are the rows from `first` on. Those before are never made."""
         self.rows, self.pieces, self.first, self.end = rows, pieces, first, first
 
-    def make(self, end: int) -> None:
-        """Makes what is not made yet of the rows before `end`."""
-        while self.end < end:
+    def generate_rows_until(self, end_position: int) -> None:
+        """Makes what is not made yet of the rows before `end_position`."""
+        while self.end < end_position:
             piece = next(self.pieces)
             self.rows[self.end : self.end + len(piece)] = piece
             self.end += len(piece)
@@ -64,40 +64,43 @@ class GumbelNoise:
         self.blocks: OrderedDict[tuple[int, int], NoiseBlock] = OrderedDict()
 
     def row(self, position: int, vocab: int) -> torch.Tensor:
-        return self.between(position, 1, vocab)[0]
+        return self.rows_within_block(position, 1, vocab)[0]
 
     def rows(self, positions: list[int], vocab: int) -> torch.Tensor:
         """The rows of n positions, `[n, V]`."""
         first, count = min(positions), max(positions) + 1 - min(positions)
-        if first % self.size(vocab) + count > self.size(vocab):
+        if first % self.positions_per_block(vocab) + count > self.positions_per_block(vocab):
             return torch.stack([self.row(position, vocab) for position in positions])
-        return self.between(first, count, vocab)[[position - first for position in positions]]
+        return self.rows_within_block(first, count, vocab)[[position - first for position in positions]]
 
-    def span(self, first: int, count: int, vocab: int) -> np.ndarray:
-        """The rows of `count` positions from `first` on, `[count, V]` on a CPU. Rows of one block are a view of it."""
-        if first % self.size(vocab) + count <= self.size(vocab):
-            return self.between(first, count, vocab).numpy()
-        return self.rows(list(range(first, first + count)), vocab).numpy()
+    def consecutive_rows(self, first_position: int, count: int, vocab: int) -> np.ndarray:
+        """The rows of `count` positions from `first_position` on, `[count, V]` on a CPU. Rows of one block are a view of it."""
+        if first_position % self.positions_per_block(vocab) + count <= self.positions_per_block(vocab):
+            return self.rows_within_block(first_position, count, vocab).numpy()
+        return self.rows(list(range(first_position, first_position + count)), vocab).numpy()
 
-    def size(self, vocab: int) -> int:
+    def positions_per_block(self, vocab: int) -> int:
         """Positions in a block."""
         return max(1, min(64, BLOCK_ELEMENTS // vocab))
 
-    def between(self, first: int, count: int, vocab: int) -> torch.Tensor:
-        """The rows of `count` positions of one block from `first` on."""
-        index, offset = divmod(first, self.size(vocab))
+    def rows_within_block(self, first_position: int, count: int, vocab: int) -> torch.Tensor:
+        """The rows of `count` positions of one block from `first_position` on."""
+        index, offset = divmod(first_position, self.positions_per_block(vocab))
         block = self.blocks.get((index, vocab))
         if block is None or offset < block.first:
-            rows, start = torch.empty(self.size(vocab), vocab, device=self.device), offset - offset % PIECE
-            block = self.blocks[index, vocab] = NoiseBlock(rows, start, self.pieces(index, start, vocab))
+            rows, start = (
+                torch.empty(self.positions_per_block(vocab), vocab, device=self.device),
+                offset - offset % PIECE,
+            )
+            block = self.blocks[index, vocab] = NoiseBlock(rows, start, self.generate_pieces(index, start, vocab))
             while len(self.blocks) > self.blocks_kept:
                 self.blocks.popitem(last=False)
-        block.make(offset + count)
+        block.generate_rows_until(offset + count)
         return block.rows[offset : offset + count]
 
-    def pieces(self, index: int, first: int, vocab: int) -> Iterator[torch.Tensor]:
+    def generate_pieces(self, index: int, first: int, vocab: int) -> Iterator[torch.Tensor]:
         """The rows of a block from `first` on, `PIECE` at a time."""
-        stream, size = seeded("gumbel", self.seed, index, vocab), self.size(vocab)
+        stream, size = generator_of("gumbel", self.seed, index, vocab), self.positions_per_block(vocab)
         torch.rand(first, vocab, generator=stream, dtype=torch.float64)  # the rows before
         for start in range(first, size, PIECE):
             uniform = torch.rand(min(PIECE, size - start), vocab, generator=stream, dtype=torch.float64)
@@ -115,8 +118,8 @@ class DeviceNoise(GumbelNoise):
     def rows(self, positions: list[int], vocab: int) -> torch.Tensor:
         return torch.stack([self.row(position, vocab) for position in positions])  # an index would make the host wait
 
-    def pieces(self, index: int, first: int, vocab: int) -> Iterator[torch.Tensor]:
-        begin, end = index * self.size(vocab), (index + 1) * self.size(vocab)
+    def generate_pieces(self, index: int, first: int, vocab: int) -> Iterator[torch.Tensor]:
+        begin, end = index * self.positions_per_block(vocab), (index + 1) * self.positions_per_block(vocab)
         for positions in torch.arange(begin + first, end, device=self.device).split(PIECE):
             yield gumbel_at(torch.full((), self.seed, device=self.device), positions, vocab)
 
@@ -127,14 +130,14 @@ def gumbel_at(seed: torch.Tensor, positions: torch.Tensor, vocab: int) -> torch.
     Every number depends on (seed, position, token) alone. Seed and position choose a place in the sequence of SplitMix64 (Steele, Lea
     and Flood 2014), and tokens count on from there. Integers are exact everywhere; two devices can differ in a logarithm's last digit.
     """
-    place = mixed(mixed(seed + GOLDEN) ^ mixed(positions * MIX[0] + 1))
+    place = mix_bits(mix_bits(seed + GOLDEN) ^ mix_bits(positions * MIX[0] + 1))
     tokens = torch.arange(1, vocab + 1, device=positions.device)
-    bits = mixed(place[:, None] + tokens * GOLDEN) >> 12 & (1 << 52) - 1
+    bits = mix_bits(place[:, None] + tokens * GOLDEN) >> 12 & (1 << 52) - 1
     uniform = (bits.double() + 0.5) * 2.0**-52
     return (-(-uniform.log()).log()).float()
 
 
-def mixed(x: torch.Tensor) -> torch.Tensor:
+def mix_bits(x: torch.Tensor) -> torch.Tensor:
     """SplitMix64's mixing, of int64 numbers. They wrap around as unsigned ones would."""
     x = (x ^ (x >> 30 & (1 << 34) - 1)) * MIX[0]
     x = (x ^ (x >> 27 & (1 << 37) - 1)) * MIX[1]
@@ -185,15 +188,15 @@ class Sampling:
         return self.temperature == 0
 
     @property
-    def open_ended(self) -> bool:
+    def keeps_all_tokens(self) -> bool:
         """Whether every token may be drawn: neither top-k, nor top-p, nor a constraint leaves any out."""
         return not self.top_k and self.top_p == 1 and self.constraint is None
 
-    def scaled(self, logits: torch.Tensor) -> torch.Tensor:
+    def scale_logits(self, logits: torch.Tensor) -> torch.Tensor:
         """`[..., V]` logits / temperature, in float32 or better; at temperature 0 they are not divided. Excluded tokens are at -inf."""
-        return self.scaled_by(self.temperature or 1.0, logits)
+        return self.scale_by_temperature(self.temperature or 1.0, logits)
 
-    def scaled_by(self, temperature: float, logits: torch.Tensor) -> torch.Tensor:
+    def scale_by_temperature(self, temperature: float, logits: torch.Tensor) -> torch.Tensor:
         scaled = (
             logits if logits.dtype == torch.float32 else logits.to(torch.promote_types(logits.dtype, torch.float32))
         )
@@ -212,67 +215,73 @@ class Sampling:
         """`[..., V]` the distribution that is sampled from; one-hot at temperature 0."""
         if self.greedy:
             return torch.nn.functional.one_hot(logits.argmax(-1), logits.shape[-1]).float()
-        return self.scaled(logits).softmax(-1)
+        return self.scale_logits(logits).softmax(-1)
 
     def draft_probabilities(self, log_q: torch.Tensor) -> torch.Tensor:
         """`[..., V]` the q that guesses are drawn from. At temperature 0 it has `DRAFT_TEMPERATURE`: a one-hot q would never branch."""
-        return self.scaled_by(self.temperature or DRAFT_TEMPERATURE, log_q).softmax(-1)
+        return self.scale_by_temperature(self.temperature or DRAFT_TEMPERATURE, log_q).softmax(-1)
 
-    def perturbed(self, logits: torch.Tensor, positions: list[int]) -> torch.Tensor:
+    def add_gumbel_noise(self, logits: torch.Tensor, positions: list[int]) -> torch.Tensor:
         """`[n, V]` scores whose argmax is the token drawn at each of the n positions (Gumbel-max). When greedy they are the logits."""
-        scaled = self.scaled(logits)
+        scaled = self.scale_logits(logits)
         return scaled if self.greedy else scaled + self.noise.rows(positions, logits.shape[-1]).to(scaled.device)
 
     def draw(self, logits: torch.Tensor, positions: list[int]) -> list[int]:
         """The token that this seed draws from each row of `logits [n, V]` at its position."""
-        scores = self.perturbed(logits, positions)
+        scores = self.add_gumbel_noise(logits, positions)
         if scores.is_cpu:
             return scores.numpy().argmax(-1).tolist()  # a sixth of the time that torch takes
         return scores.argmax(-1).tolist()
 
-    def drawer(self, logits: torch.Tensor, positions: list[int]) -> Callable[[int], int]:
+    def make_row_drawer(self, logits: torch.Tensor, positions: list[int]) -> Callable[[int], int]:
         """`draw`, for one row a call. On a CPU a row is drawn when it is asked for; on other devices all are drawn at once."""
         if not logits.is_cpu:  # `is_cpu`, because asking for the device's type takes as long as a draw
             return self.draw(logits, positions).__getitem__
-        if logits.dtype != torch.float32 or not (self.greedy or self.open_ended):
+        if logits.dtype != torch.float32 or not (self.greedy or self.keeps_all_tokens):
             return lambda row: self.draw(logits[row : row + 1], positions[row : row + 1])[0]
         rows, vocab = logits.numpy(), logits.shape[-1]
         if self.greedy:
             return lambda row: int(rows[row].argmax())
-        temperature, noise = np.float32(self.temperature), self.noise.span
+        temperature, noise = np.float32(self.temperature), self.noise.consecutive_rows
         return lambda row: noisy_favourite(rows[row], temperature, noise(positions[row], 1, vocab)[0])
 
     def choose(self, weights: torch.Tensor, *key: int | str) -> int:
         """An index drawn in proportion to `weights [V]`, by the key's own randomness."""
-        return self.repeated(weights[None], [1], *key)[0][0][0]
+        return self.draw_with_replacement(weights[None], [1], *key)[0][0][0]
 
     def accept(self, probability: float, *key: int | str) -> bool:
         """True with the given probability, by the key's own randomness."""
-        return float(torch.rand((), generator=seeded(self.seed, *key), dtype=torch.float64)) < probability
+        return float(torch.rand((), generator=generator_of(self.seed, *key), dtype=torch.float64)) < probability
 
     def uniform(self, rows: int, columns: int, *key: int | str) -> torch.Tensor:
         """Numbers in [0, 1), float64 `[rows, columns]` on a CPU: the key's own randomness."""
-        return torch.rand(rows, columns, generator=seeded(self.seed, *key), dtype=torch.float64)
+        return torch.rand(rows, columns, generator=generator_of(self.seed, *key), dtype=torch.float64)
 
-    def repeated(self, q: torch.Tensor, counts: list[int], *key: int | str) -> list[list[tuple[int, float]]]:
+    def draw_with_replacement(
+        self, q: torch.Tensor, draws_by_row: list[int], *key: int | str
+    ) -> list[list[tuple[int, float]]]:
         """For each row i of `q [n, V]`, `counts[i]` independent draws as (token, its q), by the key's own randomness."""
         q = q.cpu()
         edges = q.double().cumsum(-1)
-        uniform = self.uniform(len(q), max(counts), *key)
+        uniform = self.uniform(len(q), max(draws_by_row), *key)
         tokens = torch.searchsorted(edges, uniform * edges[:, -1:], right=True).clamp_(max=q.shape[-1] - 1)
         drawn = zip(tokens.tolist(), q.gather(-1, tokens).tolist(), strict=True)
-        return [list(zip(*row, strict=True))[:count] for row, count in zip(drawn, counts, strict=True)]
+        return [list(zip(*row, strict=True))[:count] for row, count in zip(drawn, draws_by_row, strict=True)]
 
-    def distinct(self, q: torch.Tensor, most: int, *key: int | str) -> list[Iterator[tuple[int, float]]]:
-        """For each row of `q [n, V]` up to `most` draws without replacement, as (token, its q). Each is made when it is taken."""
+    def draw_without_replacement(
+        self, q: torch.Tensor, max_draws: int, *key: int | str
+    ) -> list[Iterator[tuple[int, float]]]:
+        """For each row of `q [n, V]` up to `max_draws` draws without replacement, as (token, its q). Each is made when it is taken."""
         edges = q.cpu().double().cumsum(-1).numpy()
-        uniform = self.uniform(len(q), most, *key).tolist()
-        return [successive(*row) for row in zip(edges, uniform, strict=True)]
+        uniform = self.uniform(len(q), max_draws, *key).tolist()
+        return [invert_draws_without_replacement(*row) for row in zip(edges, uniform, strict=True)]
 
 
 @exactly_compiled
 def noisy_favourite(logits, temperature, noise):
-    """The first token with the highest `logits [V]` / temperature + `noise [V]`. The numbers are exactly those of `perturbed`."""
+    """The first token with the highest `logits [V]` / temperature + `noise [V]`. The numbers are exactly those of
+    `add_gumbel_noise`.
+    """
     keys, most = np.empty(len(logits), np.float32), np.float32(-np.inf)
     for token in range(len(logits)):
         keys[token] = logits[token] / temperature + noise[token]
@@ -284,14 +293,14 @@ def noisy_favourite(logits, temperature, noise):
     return 0
 
 
-def successive(edges: np.ndarray, uniform: list[float]) -> Iterator[tuple[int, float]]:
-    """Draws without replacement by inversion. `edges [V]` are the cumulative probabilities.
+def invert_draws_without_replacement(cumulative: np.ndarray, uniform: list[float]) -> Iterator[tuple[int, float]]:
+    """Draws without replacement by inversion. `cumulative [V]` are the cumulative probabilities.
 
     A uniform number picks a place in what the tokens drawn so far have left of [0, total). Ends early when nothing is left to draw.
     """
     taken: list[tuple[float, float]] = []  # start and length of each drawn token's interval, ascending
     for number in uniform:
-        left = float(edges[-1]) - sum(length for _, length in taken)
+        left = float(cumulative[-1]) - sum(length for _, length in taken)
         if left < LEAST_MASS:
             return
         point = number * left
@@ -299,11 +308,11 @@ def successive(edges: np.ndarray, uniform: list[float]) -> Iterator[tuple[int, f
             if point < start:
                 break
             point += length
-        token = int(edges.searchsorted(point, "right"))
-        if token == len(edges):
+        token = int(cumulative.searchsorted(point, "right"))
+        if token == len(cumulative):
             return
-        start = float(edges[token - 1]) if token else 0.0
-        length = float(edges[token]) - start
+        start = float(cumulative[token - 1]) if token else 0.0
+        length = float(cumulative[token]) - start
         if any(start == other for other, _ in taken):
             return
         bisect.insort(taken, (start, length))

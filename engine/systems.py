@@ -16,10 +16,10 @@ from engine.policies import POLICIES
 from engine.record.calibration import parse_shape
 from engine.record.costs import Costs, ShapeMeans
 from engine.record.parsing import quote
-from engine.rounds.guiding import Mask, masked
+from engine.rounds.guiding import Mask, mask_logits
 from engine.rounds.pair_costs import PairCosts
 from engine.rounds.round import HostRounds
-from engine.rounds.round_gpu import DeviceRounds, on_device
+from engine.rounds.round_gpu import DeviceRounds, can_run_on_device
 from engine.sampling import Sampling
 from engine.target import Target
 
@@ -33,7 +33,7 @@ def spell_shape(shape: Mapping[str, Any]) -> str:
     return "x".join(str(shape[name]) for name in SHAPE)
 
 
-def read_shape(shape: str) -> dict[str, int]:
+def parse_shape_word(shape: str) -> dict[str, int]:
     """The shape that `spell_shape` spells."""
     return dict(zip(SHAPE, parse_shape(shape), strict=True))
 
@@ -91,21 +91,21 @@ class System:
         return self.guesses and POLICIES[self.policy].branches
 
     @property
-    def limits(self) -> bool:
-        """Whether its policy sizes trees by the costs of forwards on this machine, so that its shape is only a limit."""
+    def sizes_trees(self) -> bool:
+        """Whether its policy sizes trees by this machine's costs, so that depth, width and nodes are only upper limits."""
         return POLICIES[self.policy].reads_costs
 
-    def reads_costs(self, pair: LoadedPair) -> bool:
+    def needs_costs(self, pair: LoadedPair) -> bool:
         """Whether its lanes are made with the costs of forwards on this machine."""
-        return self.limits or bool(DRAFTERS[self.drafter].choices(pair))
+        return self.sizes_trees or bool(DRAFTERS[self.drafter].candidate_drafters(pair))
 
     @property
-    def is_shaped(self) -> bool:
+    def has_shape_in_name(self) -> bool:
         """Whether its name says its shape, as in tree:3x2x8, so that it races in no other."""
         return ":" in self.name
 
     @property
-    def own_shape(self) -> dict[str, int]:
+    def default_shape(self) -> dict[str, int]:
         return {name: getattr(self, name) for name in SHAPE}
 
     def lack(self, pair: LoadedPair) -> Lack | None:
@@ -113,7 +113,7 @@ class System:
         drafter, policy, _ = self.parts
         return drafter.lack(pair) or policy.lack(pair)
 
-    def refuse_without(self, pair: LoadedPair) -> None:
+    def refuse_pair_lacking_parts(self, pair: LoadedPair) -> None:
         """Raises `ValueError` where the pair lacks something for it."""
         if lack := self.lack(pair):
             raise ValueError(lack.refusal)
@@ -125,50 +125,50 @@ class System:
     def costs(self, pair: LoadedPair) -> Costs:
         """What its rounds cost on this machine and what its counted shapes promise there, measured on the first call.
 
-        A policy that sizes trees by costs has them as `PairCosts.refresh` timed them last. Where a GPU decides whole rounds and a
-        system chooses its drafter, promises are those of such rounds.
+        A policy that sizes trees by costs has them as `PairCosts.refresh_recent_verifications` timed them last. Where a GPU decides
+        whole rounds and a system chooses its drafter, promises are those of such rounds.
         """
-        costs = PairCosts(pair).of(self.drafter, recent=self.limits).with_shapes(self.counted_shapes(pair))
-        there = self.device_choices(pair, self.own_shape, Sampling(device=pair.target.noise_place))
+        costs = PairCosts(pair).costs_of(self.drafter, recent=self.sizes_trees).with_shapes(self.counted_shapes(pair))
+        there = self.device_speedups(pair, self.default_shape, Sampling(device=pair.target.noise_place))
         promised = {each.drafter: round(speedup, 2) for each, speedup in there.items() if speedup}
         return replace(costs, promised=promised) if promised else costs
 
-    def shape(self, pair: LoadedPair) -> dict[str, int]:
+    def best_shape_for(self, pair: LoadedPair) -> dict[str, int]:
         """The shape that it races in where nobody asks for another: of the counted ones the best on this machine, else its own."""
-        return read_shape(self.costs(pair).best_shape) if self.counted_shapes(pair) else self.own_shape
+        return parse_shape_word(self.costs(pair).best_shape) if self.counted_shapes(pair) else self.default_shape
 
-    def rounds(self, pair: LoadedPair, capacity: int, shape: dict[str, int], sampling: Sampling) -> Rounds:
+    def open_rounds(self, pair: LoadedPair, capacity: int, shape: dict[str, int], sampling: Sampling) -> Rounds:
         """A lane at work. `shape` is depth, width and nodes. Raises `ValueError` when the pair or the shape does not allow it."""
-        self.refuse_without(pair)
+        self.refuse_pair_lacking_parts(pair)
         if self.is_decided_on_device(pair, shape, sampling):
             return DeviceRounds(pair, self.drafter, self.build_policy(pair, shape), capacity, sampling)
-        if there := self.device_choices(pair, shape, sampling):
+        if there := self.device_speedups(pair, shape, sampling):
             best = max(there, key=there.__getitem__)
             system = SYSTEMS["vanilla"] if 0 < there[best] < 1 else best  # none promises to pay
-            return system.rounds(pair, capacity, system.own_shape, sampling)
-        costs = self.costs(pair) if self.reads_costs(pair) else FREE
+            return system.open_rounds(pair, capacity, system.default_shape, sampling)
+        costs = self.costs(pair) if self.needs_costs(pair) else FREE
         drafter, policy, rule = self.build_parts(pair, capacity, **shape, costs=costs)
-        target = self.target(pair, capacity, drafter.reads_features)
-        return HostRounds(target, drafter, policy, rule, sampling, self.mask)
+        target = self.open_target(pair, capacity, drafter.reads_features)
+        return HostRounds(target, drafter, policy, rule, sampling, self.constraint_mask)
 
     def is_decided_on_device(self, pair: LoadedPair, shape: Mapping[str, int], sampling: Sampling) -> bool:
         """Whether a GPU decides rounds of this system alone, in this shape."""
         alike = self.acceptance == SYSTEMS["tree"].acceptance and not self.broken and sampling.device is not None
-        return alike and on_device(pair, self.drafter, self.build_policy(pair, shape), sampling)
+        return alike and can_run_on_device(pair, self.drafter, self.build_policy(pair, shape), sampling)
 
-    def device_choices(self, pair: LoadedPair, limits: Mapping[str, int], sampling: Sampling) -> dict["System", float]:
+    def device_speedups(self, pair: LoadedPair, limits: Mapping[str, int], sampling: Sampling) -> dict["System", float]:
         """Where a GPU decides whole rounds, what a system that chooses its drafter may race as, by how much faster each promises to be.
 
         Of each drafter that is the counted shape within the limits that promises the most by measured rounds. Without counted shapes
         it is the drafter's own shape, cut to the limits, which promises nothing. Empty stands for rounds with parts on the host.
         """
-        if not self.limits or self.acceptance != SYSTEMS["tree"].acceptance or self.broken or sampling.device is None:
+        if not self.sizes_trees or self.acceptance != SYSTEMS["tree"].acceptance or self.broken or not sampling.device:
             return {}
-        choices, found = DRAFTERS[self.drafter].choices(pair), {}
+        choices, found = DRAFTERS[self.drafter].candidate_drafters(pair), {}
         for system in map(SYSTEMS.__getitem__, ONE_DRAFTER):
             if system.drafter not in choices:
                 continue
-            own = {name: min(value, limits[name]) for name, value in system.own_shape.items()}
+            own = {name: min(value, limits[name]) for name, value in system.default_shape.items()}
             if not system.is_decided_on_device(pair, own, sampling):
                 continue
             counted = {
@@ -176,8 +176,8 @@ class System:
                 for name, each in system.counted_shapes(pair).items()
                 if all(map(le, parse_shape(name), limits.values()))
             }
-            costs = PairCosts(pair).of_device(system.drafter, system.policy).with_shapes(counted) if counted else FREE
-            shape = read_shape(costs.best_shape) if counted else own
+            costs = PairCosts(pair).on_device(system.drafter, system.policy).with_shapes(counted) if counted else FREE
+            shape = parse_shape_word(costs.best_shape) if counted else own
             made = replace(system, depth=shape["depth"], width=shape["width"], nodes=shape["nodes"])
             found[made] = costs.shapes[costs.best_shape].speedup if counted else 0.0
         return found
@@ -194,26 +194,26 @@ class System:
         self, pair: LoadedPair, capacity: int, depth: int, width: int, nodes: int, costs: Costs = FREE
     ) -> tuple[Drafter, Policy, Acceptance]:
         """Fresh parts for one lane. `costs` are this machine's. Raises `ValueError` when the pair or the shape does not allow it."""
-        self.refuse_without(pair)
+        self.refuse_pair_lacking_parts(pair)
         drafter, _, rule = self.parts
-        best = costs.best_drafter_among(drafter.choices(pair))
+        best = costs.best_drafter_among(drafter.candidate_drafters(pair))
         guessing = drafter(pair, capacity, **({"chosen": best} if best else {}))
         guessing.stop_ids = pair.stop_ids
         return guessing, self.build_policy(pair, {"depth": depth, "width": width, "nodes": nodes}, costs), rule()
 
     @property
-    def mask(self) -> Mask:
+    def constraint_mask(self) -> Mask:
         """How its rounds keep to a constraint."""
-        return BREAKS[self.broken].mask if self.broken else masked
+        return BREAKS[self.broken].mask if self.broken else mask_logits
 
-    def refuse_idle_break(self, constraint: str) -> None:
-        """Raises `ValueError` where the break is one of a constraint, and there is none."""
-        if self.mask is not masked and not constraint:
+    def refuse_constraint_break_without_constraint(self, constraint: str) -> None:
+        """Raises `ValueError` for a break of constraints in a race without a constraint."""
+        if self.constraint_mask is not mask_logits and not constraint:
             raise ValueError(
                 f"{self.name} breaks a constraint, and there is none. Give one, such as a JSON schema, or another break."
             )
 
-    def target(self, pair: LoadedPair, capacity: int, features: bool | tuple[int, ...]) -> Target:
+    def open_target(self, pair: LoadedPair, capacity: int, features: bool | tuple[int, ...]) -> Target:
         """The lane's own view of the pair's target."""
         kind = BREAKS[self.broken].target if self.broken else Target
         return kind(pair.target, capacity, features)
@@ -270,10 +270,10 @@ def find(name: object) -> System:
         depth, width, nodes = (int(each) for each in shaped.groups()[1:])
         found = replace(find(shaped[1]), name=name, depth=depth, width=width, nodes=nodes)
         one_path = found.guesses and "/" in name and (width == 1 or not found.branches)
-        return chain_named(found) if one_path else found
+        return rename_mixed_chain(found) if one_path else found
     right, mark, broken = name.partition("!")
     if mark:
-        return break_of(find(right), broken)
+        return break_system(find(right), broken)
     parts = name.split("/")
     if len(parts) != 3:
         raise unknown_system_error(name)
@@ -288,32 +288,32 @@ def find(name: object) -> System:
     return replace(mix, title=f"{mix.title} (lossy)") if mix.guarantee == "lossy" else mix
 
 
-def chain_beside(system: System, shape: Mapping[str, int]) -> str:
+def find_comparable_chain_name(system: System, shape: Mapping[str, int]) -> str:
     """The name of the chain with the same drafter and as many nodes as that system in this shape; "" where it never branches.
 
     A policy that sizes trees by costs sizes the chain too, with a width of 1. No chain is deeper than `LONGEST_CHAIN`.
     """
     if not system.branches or system.broken:
         return ""
-    if system.limits:
+    if system.sizes_trees:
         parts, depth = (system.drafter, system.policy, system.acceptance), shape["depth"]
     else:
         parts = (system.drafter, SYSTEMS["chain"].policy, SYSTEMS["tree"].acceptance)
         depth = min(shape["nodes"] - 1, LONGEST_CHAIN)
-    return f"{'/'.join(parts)}:{depth}x1x{shape['nodes'] if system.limits else depth + 1}"
+    return f"{'/'.join(parts)}:{depth}x1x{shape['nodes'] if system.sizes_trees else depth + 1}"
 
 
-def fill_budget(system: System) -> str:
+def find_budget_filling_name(system: System) -> str:
     """The name of the system that uses all nodes, with the same drafter and rule; "" where this one does, or none can."""
     filling = next(name for name, policy in POLICIES.items() if policy.fills)
     able = policy_fits(filling, system.acceptance) and drafter_serves(system.drafter, filling) and not system.broken
-    spares = able and (system.limits or POLICIES[system.policy].spares)
+    spares = able and (system.sizes_trees or POLICIES[system.policy].spares)
     return f"{system.drafter}/{filling}/{system.acceptance}" if spares else ""
 
 
-def chain_named(chain: System) -> System:
-    """The mix of one path, called what it is."""
-    if chain.limits:
+def rename_mixed_chain(chain: System) -> System:
+    """A mixed system whose trees are single paths, with the title and idea of a draft chain."""
+    if chain.sizes_trees:
         idea = "The same guesses in one row: a wrong one ends them all."
         return replace(chain, title="draft chain, sizes itself", idea=idea)
     guesses = min(chain.depth, chain.nodes - 1)
@@ -325,26 +325,26 @@ def unknown_system_error(name: object) -> ValueError:
     return ValueError(f"Unknown system {quote(name)}. Available: {names}, or a mix such as model/kary/token_match.")
 
 
-def break_of(right: System, broken: str) -> System:
-    """The system `right` with one thing wrong. Raises `ValueError` for an unknown break, and where the break changes nothing."""
-    if broken not in BREAKS:
+def break_system(system: System, break_name: str) -> System:
+    """The system `system` with one thing wrong. Raises `ValueError` for an unknown break, and where the break changes nothing."""
+    if break_name not in BREAKS:
         raise ValueError(
-            f"Unknown break {quote(broken)}. Available: {', '.join(BREAKS)}, one at a time, as in tree!mask."
+            f"Unknown break {quote(break_name)}. Available: {', '.join(BREAKS)}, one at a time, as in tree!mask."
         )
-    chosen = BREAKS[broken]
+    chosen = BREAKS[break_name]
     wrong = replace(
-        right,
+        system,
         **chosen.parts,
-        name=f"{right.name}!{broken}",
-        title=f"{right.title}, {chosen.title} (broken)",
+        name=f"{system.name}!{break_name}",
+        title=f"{system.title}, {chosen.title} (broken)",
         idea=f"Broken on purpose. {chosen.wrong} {chosen.effect}",
         source="broken on purpose",
-        broken=broken,
+        broken=break_name,
     )
     if not wrong.branches:
         raise ValueError(
-            f"{right.name} has no branches, so the break {broken} changes nothing there. Break tree instead."
+            f"{system.name} has no branches, so the break {break_name} changes nothing there. Break tree instead."
         )
-    if right.acceptance == chosen.parts.get("acceptance"):
-        raise ValueError(f"{right.name} is broken that way already. Break tree instead.")
+    if system.acceptance == chosen.parts.get("acceptance"):
+        raise ValueError(f"{system.name} is broken that way already. Break tree instead.")
     return wrong

@@ -56,7 +56,7 @@ class DraftTree:
         self.keys.append(node)
         return node
 
-    def draw(self, parent: int, token: int, q: float) -> int:
+    def add_draw(self, parent: int, token: int, q: float) -> int:
         """Note that `token` was drawn behind `parent`, and return its node. A token that was drawn before keeps its node."""
         drawn = self.draws.setdefault(parent, [])
         node = next((node for node in drawn if self.tokens[node] == token), None)
@@ -83,23 +83,23 @@ class DraftTree:
     def children(self, node: int) -> list[int]:
         return [index for index in range(node + 1, len(self)) if self.parents[index] == node]
 
-    def best(self, count: int, among: list[int] | None = None) -> list[int]:
-        """The `count` nodes with the highest scores, best first, of all below the root or of `among` (ascending).
+    def best_nodes(self, count: int, candidates: list[int] | None = None) -> list[int]:
+        """The `count` nodes with the highest scores, best first, of all below the root or of `candidates` (ascending).
 
         Ties go to the earlier node. Where a score never grows with depth, ancestors therefore come before their children.
         """
         worst_last = [-score for score in self.score]
-        return sorted(range(1, len(self)) if among is None else among, key=worst_last.__getitem__)[:count]
+        return sorted(range(1, len(self)) if candidates is None else candidates, key=worst_last.__getitem__)[:count]
 
     def ancestor_mask(self) -> torch.Tensor:
         """bool `[N, N]`: whether row i may attend to column j, which must be i itself or one of its ancestors."""
-        return torch.from_numpy(lineage(np.array(self.parents)))
+        return torch.from_numpy(ancestor_mask_of(np.array(self.parents)))
 
-    def positions(self, base: int) -> list[int]:
-        """The position id of every node when the root stands at `base`: base + depth, never the array index."""
-        return [base + depth for depth in self.depth]
+    def positions(self, root_position: int) -> list[int]:
+        """The position id of every node when the root stands at `root_position`: base + depth, never the array index."""
+        return [root_position + depth for depth in self.depth]
 
-    def kept(self, nodes: list[int]) -> "DraftTree":
+    def subtree(self, nodes: list[int]) -> "DraftTree":
         """The subtree of these nodes, parents first. Raises `KeyError` when a parent or a drawn child is missing: that would bias."""
         at = {node: index for index, node in enumerate(nodes)}
 
@@ -115,7 +115,7 @@ class DraftTree:
 
 
 @compiled
-def lineage(parents):
+def ancestor_mask_of(parents):
     """bool `[N, N]`: whether a column is the row's node or one of its ancestors."""
     count = len(parents)
     seen = np.zeros((count, count), np.bool_)

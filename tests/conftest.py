@@ -120,7 +120,7 @@ def embedded() -> "LoadedPair":
     """The small embedded pair: as real as the default one, and quick. Its systems race in shapes that no machine decides."""
     from engine.models.loading import load
 
-    return load("small", device="cpu").in_shapes({})
+    return load("small", device="cpu").with_shapes({})
 
 
 @pytest.fixture
@@ -218,9 +218,9 @@ def page(server, tab) -> Iterator[Page]:
 def front():
     """The opening page at an address of its own, while the live page is made ready."""
     from engine.page.views import standalone
-    from engine.page.web.front import Front
+    from engine.page.web.front import FrontServer
 
-    front = Front(standalone.render_opening_page())
+    front = FrontServer(standalone.render_page_while_loading())
     front.url = f"http://127.0.0.1:{front.serve('127.0.0.1', 0)}/"
     front.progress_text = lambda: "Making ready 2 of 18: draft tree"
     return front

@@ -26,15 +26,15 @@ class Block(Acceptance):
     guarantee = "law"
 
     def decide(self, tree: DraftTree, logits: torch.Tensor, sampling: Sampling, position: int) -> Verdict:
-        p = target_laws_of(logits, sampling)
-        chain, laws = self.choose_chain(tree, p)
-        reach, kept, rest = 1.0, 0, remainder(1.0, p(0), laws[0]) if chain else p(0)
+        p = lazy_target_laws(logits, sampling)
+        chain, laws = self.select_chain_with_draft_laws(tree, p)
+        reach, kept, rest = 1.0, 0, block_residual(1.0, p(0), laws[0]) if chain else p(0)
         for count, node in enumerate(chain, 1):
             token = tree.tokens[node]
             reach = min(1.0, reach * float(p(tree.parents[node])[token] / laws[count - 1][token]))
             if count < len(chain):
-                weights = remainder(reach, p(node), laws[count])
-                chance = share(float(weights.sum()), 1 - reach)
+                weights = block_residual(reach, p(node), laws[count])
+                chance = acceptance_chance(float(weights.sum()), 1 - reach)
             else:
                 weights, chance = p(node), reach
             if sampling.accept(chance, "accept", position, node):
@@ -42,25 +42,27 @@ class Block(Acceptance):
         last = chain[kept - 1] if kept else 0
         return Verdict(chain[:kept], sampling.choose(rest if rest.sum() > 0 else p(last), "bonus", position, last))
 
-    def choose_chain(self, tree: DraftTree, p: Row) -> tuple[list[int], list[torch.Tensor]]:
-        """The chain to judge, and for each of its nodes the law `[V]` that its token was chosen by."""
+    def select_chain_with_draft_laws(self, tree: DraftTree, p_of_node: Row) -> tuple[list[int], list[torch.Tensor]]:
+        """Selects the chain to verify. Returns its nodes, and for each node the distribution `[V]` that its token was drawn from."""
         chain: list[int] = []
         while drawn := tree.draws.get(chain[-1] if chain else 0):
             chain.append(drawn[0])
         return chain, [tree.q_rows[tree.parents[node]].double() for node in chain]
 
 
-def target_laws_of(logits: torch.Tensor, sampling: Sampling) -> Row:
+def lazy_target_laws(logits: torch.Tensor, sampling: Sampling) -> Row:
     """The target's distributions behind the nodes of `logits [N, V]`, each computed when it is asked for."""
     logits = logits.cpu()  # all at once, because the host waits for every copy
     return cache(lambda node: sampling.probabilities(logits[node]).double())
 
 
-def remainder(reach: float, p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
-    """max(reach p - q, 0) `[V]`: what the draws from q leave over of p."""
-    return (reach * p - q).clamp(min=0)
+def block_residual(prefix_chance: float, p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    """max(prefix_chance p - q, 0) `[V]`: what the draws from q leave over of p."""
+    return (prefix_chance * p - q).clamp(min=0)
 
 
-def share(left: float, lost: float) -> float:
-    """left / (left + lost). Where both are 0 it is 1, because only rounding can reject there."""
-    return left / (left + lost) if left + lost > 0 else 1.0
+def acceptance_chance(passing_mass: float, failing_mass: float) -> float:
+    """passing_mass / (passing_mass + failing_mass): the chance that a prefix is kept. It is 1 where both are 0, because only rounding
+    can reject there.
+    """
+    return passing_mass / (passing_mass + failing_mass) if passing_mass + failing_mass > 0 else 1.0

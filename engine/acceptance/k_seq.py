@@ -19,7 +19,7 @@ class KSeq(Walk):
     source = "SpecTr (Sun et al. 2023)"
     proposal = "with replacement"
 
-    def select(
+    def select_child_or_weights(
         self, tree: DraftTree, node: int, p: torch.Tensor, sampling: Sampling, position: int
     ) -> tuple[int | None, torch.Tensor]:
         q, draws = tree.q_rows[node], tree.draws[node]

@@ -11,5 +11,5 @@ class Speculative(MultiRound):
     source = "Leviathan et al. 2023, Chen et al. 2023"
     proposal = "one draw"
 
-    def next_law(self, d: torch.Tensor, token: int) -> None:
+    def law_of_next_draw(self, draw_law: torch.Tensor, drawn_token: int) -> None:
         return None

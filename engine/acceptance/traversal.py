@@ -6,7 +6,7 @@ block verification. Siblings are tried in the order of their draws: a sorted ord
 
 import torch
 
-from engine.acceptance.block import remainder, share, target_laws_of
+from engine.acceptance.block import acceptance_chance, block_residual, lazy_target_laws
 from engine.contracts import Acceptance, Verdict
 from engine.sampling import Sampling
 from engine.tree import DraftTree
@@ -20,7 +20,7 @@ class Traversal(Acceptance):
     guarantee = "law"
 
     def decide(self, tree: DraftTree, logits: torch.Tensor, sampling: Sampling, position: int) -> Verdict:
-        p = target_laws_of(logits, sampling)
+        p = lazy_target_laws(logits, sampling)
 
         def settled(node: int, reach: float) -> tuple[int, torch.Tensor] | None:
             """The last accepted node at or below `node` and the weights `[V]` of its bonus. None when all of them fail.
@@ -35,9 +35,9 @@ class Traversal(Acceptance):
                 chance = min(1.0, reach * float(r[token] / d[token]))
                 if chance > 0 and (found := settled(child, chance)):
                     return found
-                rest = remainder(reach, r, d)
+                rest = block_residual(reach, r, d)
                 left = float(rest.sum())
-                reach, r = share(left, 1 - reach), rest / left if left > 0 else p(node)
+                reach, r = acceptance_chance(left, 1 - reach), rest / left if left > 0 else p(node)
                 d[token] = 0
                 d /= d.sum()
             return (node, r) if sampling.accept(reach, "accept", position, node) else None

@@ -19,13 +19,15 @@ class Walk(Acceptance):
         logits = logits.cpu()  # all at once, because the host waits for every copy
         while True:
             p = sampling.probabilities(logits[node])
-            child, rest = self.select(tree, node, p, sampling, position) if node in tree.draws else (None, p)
+            child, rest = (
+                self.select_child_or_weights(tree, node, p, sampling, position) if node in tree.draws else (None, p)
+            )
             if child is None:
                 return Verdict(path, sampling.choose(rest, "bonus", position, node))
             path.append(child)
             node = child
 
-    def select(
+    def select_child_or_weights(
         self, tree: DraftTree, node: int, p: torch.Tensor, sampling: Sampling, position: int
     ) -> tuple[int | None, torch.Tensor]:
         """The accepted child of `node`, or None with the weights `[V]` that the bonus is drawn from. `p [V]` is the target's."""
@@ -38,7 +40,7 @@ class MultiRound(Walk):
     D is what the draw comes from. R starts as p and becomes the residual norm(max(R - D, 0)) after each rejection.
     """
 
-    def select(
+    def select_child_or_weights(
         self, tree: DraftTree, node: int, p: torch.Tensor, sampling: Sampling, position: int
     ) -> tuple[int | None, torch.Tensor]:
         r, d = p, tree.q_rows[node]
@@ -46,19 +48,19 @@ class MultiRound(Walk):
             token = tree.tokens[child]
             if sampling.accept(float(r[token] / d[token]), "accept", position, node, number):
                 return child, r
-            r, law = residual(r, d, p), self.next_law(d, token)
+            r, law = residual(r, d, p), self.law_of_next_draw(d, token)
             if law is None:
                 break
             d = law
         return None, r
 
-    def next_law(self, d: torch.Tensor, token: int) -> torch.Tensor | None:
-        """What the next draw came from, given that `token` came from `d [V]`. None when that has no mass left."""
+    def law_of_next_draw(self, draw_law: torch.Tensor, drawn_token: int) -> torch.Tensor | None:
+        """What the next draw came from, given that `drawn_token` came from `draw_law [V]`. None when that has no mass left."""
         raise NotImplementedError
 
 
-def residual(r: torch.Tensor, d: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
+def residual(remaining_law: torch.Tensor, draw_law: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
     """norm(max(r - d, 0)). Only rounding can make that zero everywhere; then it is `p`."""
-    rest = (r - d).clamp(min=0)
+    rest = (remaining_law - draw_law).clamp(min=0)
     total = rest.sum()
     return rest / total if total > 0 else p

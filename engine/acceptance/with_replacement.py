@@ -11,5 +11,5 @@ class WithReplacement(MultiRound):
     source = "SpecInfer (Miao et al. 2024)"
     proposal = "with replacement"
 
-    def next_law(self, d: torch.Tensor, token: int) -> torch.Tensor:
-        return d
+    def law_of_next_draw(self, draw_law: torch.Tensor, drawn_token: int) -> torch.Tensor:
+        return draw_law

@@ -14,8 +14,8 @@ class WithoutReplacement(MultiRound):
     source = "Sequoia (Chen et al. 2024); DySpec, Algorithm 3"
     proposal = "without replacement"
 
-    def next_law(self, d: torch.Tensor, token: int) -> torch.Tensor | None:
-        d = d.clone()
-        d[token] = 0
-        total = d.sum()
-        return d / total if total > 0 else None
+    def law_of_next_draw(self, draw_law: torch.Tensor, drawn_token: int) -> torch.Tensor | None:
+        draw_law = draw_law.clone()
+        draw_law[drawn_token] = 0
+        total = draw_law.sum()
+        return draw_law / total if total > 0 else None

@@ -33,12 +33,13 @@ class Copier:
                 self.places[tuple(self.context[-GRAM:])].append(len(self.context))
             self.context.append(token)
 
-    def suggestion(self, drafted: list[int]) -> tuple[int, list[int]]:
-        """What may follow the text and the `drafted` tokens after it: the longest match's length, and `CHAIN` tokens from behind it.
+    def find_match_and_continuation(self, drafted_tokens: list[int]) -> tuple[int, list[int]]:
+        """What may follow the text and the `drafted_tokens` tokens after it: the longest match's length, and `CHAIN` tokens from behind
+        it.
 
         Without a match these are 0 and []. Where the text ends too early, the tokens repeat from the match on.
         """
-        tail = (self.context[-LONGEST_MATCH:] + drafted)[-LONGEST_MATCH:]
+        tail = (self.context[-LONGEST_MATCH:] + drafted_tokens)[-LONGEST_MATCH:]
         context, found = self.context, (0, 0)
         for place in self.places.get(tuple(tail[-GRAM:]), ())[-RECENT:]:
             length = GRAM
@@ -48,21 +49,21 @@ class Copier:
         length, place = found
         if not length:
             return 0, []
-        rest = context[place : place + CHAIN] + drafted
+        rest = context[place : place + CHAIN] + drafted_tokens
         return length, (rest * CHAIN)[:CHAIN]
 
-    def chance(self, length: int) -> float:
+    def chance_of_copy(self, match_length: int) -> float:
         """The probability that the next token copied behind a match of this length comes true, given that those before it did."""
-        true, wrong = self.true[length], self.wrong[length]
-        return (true + TRUST * (length - GRAM + 1) / (length + 1)) / (true + wrong + TRUST)
+        true, wrong = self.true[match_length], self.wrong[match_length]
+        return (true + TRUST * (match_length - GRAM + 1) / (match_length + 1)) / (true + wrong + TRUST)
 
-    def learn(self, length: int, chain: list[int], written: list[int]) -> None:
-        """Counts what came true: `written` is what the text got where `chain` was suggested."""
-        for ours, theirs in zip(chain, written, strict=False):
+    def count_copy_hits(self, match_length: int, suggested: list[int], written: list[int]) -> None:
+        """Counts what came true: `written` is what the text got where `suggested` was suggested."""
+        for ours, theirs in zip(suggested, written, strict=False):
             if ours != theirs:
-                self.wrong[length] += 1
+                self.wrong[match_length] += 1
                 return
-            self.true[length] += 1
+            self.true[match_length] += 1
 
 
 class BestDrafter(Drafter):
@@ -72,15 +73,15 @@ class BestDrafter(Drafter):
     idea = SMALL_MODEL
 
     def __init__(self, pair: LoadedPair, capacity: int, chosen: str = ""):
-        """`chosen` is one of the `choices`, the first when left out."""
+        """`chosen` is one of the `candidate_drafters`, the first when left out."""
         super().__init__(pair, capacity)
-        self.inner = inner = DRAFTERS[chosen or self.choices(pair)[0]](pair, capacity)
+        self.inner = inner = DRAFTERS[chosen or self.candidate_drafters(pair)[0]](pair, capacity)
         self.reads_features, self.grow = inner.reads_features, inner.grow
         self.silence = inner.silence  # type: ignore[misc]
-        self.reading, self.log_q = inner.reading, inner.log_q  # type: ignore[method-assign]
+        self.bind_target_cache, self.log_q = inner.bind_target_cache, inner.log_q  # type: ignore[method-assign]
 
     @classmethod
-    def choices(cls, pair: LoadedPair) -> list[str]:
+    def candidate_drafters(cls, pair: LoadedPair) -> list[str]:
         there = [*pair.learned, *(["model"] if pair.draft is not None else [])]
         return [name for name in ("eagle", "model", "dspark", "mtp") if name in there] or ["lookup"]
 
@@ -92,19 +93,19 @@ class BestDrafter(Drafter):
         self.inner.begin(prompt, features)
         self.copier = Copier()
         self.copier.extend(prompt)
-        self.behind_root = self.copier.suggestion([])
+        self.behind_root = self.copier.find_match_and_continuation([])
 
-    def copies(self, tree: DraftTree, node: int) -> tuple[list[int], float]:
+    def draft_without_forward(self, tree: DraftTree, node: int) -> tuple[list[int], float]:
         length, chain = self.behind_root
         if node:
-            length, chain = self.copier.suggestion([tree.tokens[each] for each in tree.path(node)])
-        return chain, self.copier.chance(length) if chain else 0.0
+            length, chain = self.copier.find_match_and_continuation([tree.tokens[each] for each in tree.path(node)])
+        return chain, self.copier.chance_of_copy(length) if chain else 0.0
 
     def commit(self, tree: DraftTree, path: list[int], bonus: int, features: Features = None) -> None:
         burst = [tree.tokens[node] for node in path] + [bonus]
         length, chain = self.behind_root
         if chain:
-            self.copier.learn(length, chain, burst)
+            self.copier.count_copy_hits(length, chain, burst)
         self.inner.commit(tree, path, bonus, features)
         self.copier.extend(burst)
-        self.behind_root = self.copier.suggestion([])
+        self.behind_root = self.copier.find_match_and_continuation([])

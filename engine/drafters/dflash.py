@@ -11,13 +11,13 @@ import torch
 
 from engine.contracts import Features
 from engine.drafters.parallel import ParallelDrafter
-from engine.drafters.shared.grows_at_once import GrowsAtOnce
+from engine.drafters.shared.grows_at_once import CompiledTreeDrafter
 from engine.forward.cache import KVCache
-from engine.forward.uploads import uploaded
+from engine.forward.uploads import upload
 from engine.kernels.expansion import Expansion
 from engine.models.pairs import LoadedPair
 from engine.nets.dflash import DFlash
-from engine.nets.dflash_compiled import behind_level, grow_with_block
+from engine.nets.dflash_compiled import grow_with_block, log_q_of_level
 from engine.nets.dspark import DSpark
 from engine.tree import DraftTree
 
@@ -37,25 +37,25 @@ class DFlashDrafter(ParallelDrafter):
 
     def begin(self, prompt: list[int], features: Features = None) -> None:
         self.cache.rows, self.pending, self.features = 0, prompt[-1:], features
-        self.forget()
+        self.discard_draft()
 
     @torch.inference_mode()
-    def read(self, tokens: list[int], features: torch.Tensor, slots: int = 0) -> torch.Tensor:
+    def forward_entries(self, tokens: list[int], features: torch.Tensor, slot_count: int = 0) -> torch.Tensor:
         """Log-probabilities `[depth, V]` of the block behind the last token. The rows of the context's new `features` stay."""
         net, cache, new = self.net, self.cache, len(features)
         if net.compiled:
-            return net.spread(net.compiled(cache, tokens[-1], features))
-        cache.room_for(new + net.sizes.block)
+            return net.spread_over_vocabulary(net.compiled(cache, tokens[-1], features))
+        cache.refuse_overflow(new + net.sizes.block)
         if new:
             positions = torch.arange(cache.rows, cache.rows + new, device=net.embedding.device)
-            net.read(features, positions, cache.kv, cache.rows)
+            net.write_context_rows(features, positions, cache.kv, cache.rows)
             cache.rows += new
-        block = uploaded([tokens[-1], *[net.sizes.mask] * (net.sizes.block - 1)], net.embedding.device)
+        block = upload([tokens[-1], *[net.sizes.mask] * (net.sizes.block - 1)], net.embedding.device)
         positions = torch.arange(cache.rows, cache.rows + len(block), device=block.device)
-        return net.spread(net.slots(block, positions, None, cache.kv, cache.rows))
+        return net.spread_over_vocabulary(net.forward_block(block, positions, None, cache.kv, cache.rows))
 
 
-class DSparkDrafter(DFlashDrafter, GrowsAtOnce):
+class DSparkDrafter(DFlashDrafter, CompiledTreeDrafter):
     title = "DSpark"
     about = "DFlash's block, and a bias by the token before each guess."
     source = "DSpark (DeepSeek)"
@@ -66,18 +66,20 @@ class DSparkDrafter(DFlashDrafter, GrowsAtOnce):
         super().__init__(pair, capacity)
         if self.net.compiled:
             self.vocab = pair.target.vocab
-            example = self.net.compiled.entering(self.cache, 0, torch.zeros(0, 1, 1))
-            self.grow_by(grow_with_block, behind_level, self.cache, self.net.compiled.open(), example)
+            example = self.net.compiled.block_arguments(self.cache, 0, torch.zeros(0, 1, 1))
+            self.use_compiled_loop(
+                grow_with_block, log_q_of_level, self.cache, self.net.compiled.allocate_round(), example
+            )
 
     @torch.inference_mode()
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
         slots = super().log_q(tree, nodes)
         return None if slots is None else self.net.condition_slots(slots, [tree.tokens[node] for node in nodes])
 
-    def entering(self) -> tuple:
-        return self.net.compiled.entering(self.cache, self.pending[-1], self.features)
+    def compiled_loop_arguments(self) -> tuple:
+        return self.net.compiled.block_arguments(self.cache, self.pending[-1], self.features)
 
-    def grow_at_once(self, expansion: Expansion, noise: np.ndarray) -> None:
+    def grow_compiled_tree(self, expansion: Expansion, noise: np.ndarray) -> None:
         expansion.terms["levels"] = min(expansion.terms["levels"], self.depth)
-        super().grow_at_once(expansion, noise)
+        super().grow_compiled_tree(expansion, noise)
         self.pending, self.features = [], self.features[:0]

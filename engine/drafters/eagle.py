@@ -9,16 +9,16 @@ import numpy as np
 import torch
 
 from engine.contracts import LAYERS, Features
-from engine.drafters.shared.drafted_rows import DraftedRows, stream_start
-from engine.drafters.shared.grows_at_once import GrowsAtOnce
-from engine.forward.uploads import rows_of
+from engine.drafters.shared.drafted_rows import DraftedRows, stream_start_and_features
+from engine.drafters.shared.grows_at_once import CompiledTreeDrafter
+from engine.forward.uploads import select_rows
 from engine.models.pairs import LoadedPair
-from engine.nets.eagle import Eagle, MaskedSession
-from engine.nets.eagle_compiled import CompiledSession, behind_level, grow_with_eagle
+from engine.nets.eagle import Eagle, MaskTokenSession
+from engine.nets.eagle_compiled import CompiledEagleSession, grow_with_eagle, log_q_of_level
 from engine.tree import DraftTree
 
 
-class EagleDrafter(GrowsAtOnce):
+class EagleDrafter(CompiledTreeDrafter):
     title = "EAGLE"
     about = "A small layer that goes on from the target's own hidden states."
     source = "EAGLE-3 (Li et al. 2025)"
@@ -31,43 +31,43 @@ class EagleDrafter(GrowsAtOnce):
         net: Eagle = pair.net(self.takes)
         self.reads_features, self.window = net.reads, net.window
         self.session = net.open(capacity)
-        if isinstance(self.session, CompiledSession):
+        if isinstance(self.session, CompiledEagleSession):
             example = np.array([0]), np.zeros((1, 1, 1), np.float32), np.array([0]), 0, 0
-            self.grow_by(grow_with_eagle, behind_level, self.session.cache, self.session.parts, example)
+            self.use_compiled_loop(grow_with_eagle, log_q_of_level, self.session.cache, self.session.parts, example)
 
     def begin(self, prompt: list[int], features: Features = None) -> None:
         self.session.cache.rows = 0
-        self.first, features = stream_start(prompt, features)
+        self.first, features = stream_start_and_features(prompt, features)
         self.pending, self.features, self.chosen = prompt[self.first :], features, list(range(len(features)))
-        self.forget()
+        self.discard_draft()
 
-    def forget(self) -> None:
+    def discard_draft(self) -> None:
         """Drop what was drafted, as at the start of a round."""
         self.rows, self.asked = DraftedRows(), False
 
     @torch.inference_mode()
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
         """As `Drafter.log_q`; None where a node stands deeper than a P-EAGLE net guesses."""
-        if isinstance(self.session, MaskedSession) and nodes != [0]:
-            return self.session.behind([tree.depth[node] for node in nodes])
+        if isinstance(self.session, MaskTokenSession) and nodes != [0]:
+            return self.session.log_q_at_depths([tree.depth[node] for node in nodes])
         self.forwards += 1
         if nodes == [0]:
-            return self.session.root(*self.entries())
+            return self.session.log_q_of_root(*self.root_arguments())
         # Each node goes on from its parent's output
-        return self.session.level(
+        return self.session.log_q_of_level(
             [tree.tokens[node] for node in nodes],
-            [1 + self.rows.own(tree, tree.parents[node]) for node in nodes],
+            [1 + self.rows.row_of(tree, tree.parents[node]) for node in nodes],
             [self.first + self.base - 1 + tree.depth[node] for node in nodes],
-            self.rows.write(tree, nodes),
+            self.rows.assign_rows(tree, nodes),
             max(0, self.base - self.window),
         )
 
-    def entering(self) -> tuple:
-        tokens, features, chosen, position, start = self.entries()
+    def compiled_loop_arguments(self) -> tuple:
+        tokens, features, chosen, position, start = self.root_arguments()
         return np.array(tokens), features.numpy(), np.array(chosen), position, start
 
-    def entries(self) -> tuple:
-        """The arguments of the session's `root`: the entries committed since the last round enter with it."""
+    def root_arguments(self) -> tuple:
+        """The arguments of the session's `log_q_of_root`: the entries committed since the last round enter with it."""
         rows = self.session.cache.rows
         self.base, self.asked = rows + len(self.pending), True
         return self.pending, self.features, self.chosen, self.first + rows, max(0, rows - self.window)
@@ -79,6 +79,6 @@ class EagleDrafter(GrowsAtOnce):
             self.pending, self.features, self.chosen = tokens, features, chosen
         else:
             self.pending = self.pending + tokens
-            self.features = torch.cat([rows_of(self.features, self.chosen), rows_of(features, chosen)])
+            self.features = torch.cat([select_rows(self.features, self.chosen), select_rows(features, chosen)])
             self.chosen = list(range(len(self.pending)))
-        self.forget()
+        self.discard_draft()

@@ -40,65 +40,67 @@ class LookaheadDrafter(Drafter):
 
     # ---- the tree
 
-    def own_tree(self, root: int, levels: int, width: int, nodes: int) -> DraftTree:
+    def build_own_tree(self, root: int, max_levels: int, width: int, max_nodes: int) -> DraftTree:
         """The window as wide as depth and half of the nodes allow, and up to `width` n-grams of the root.
 
         No window fits into fewer than two levels or 2 x GRAM - 1 nodes. N-grams then come from the text and these guesses alone.
         """
         tree, self.window = DraftTree.rooted(root), None
-        if not self.levels and (columns := min(levels - GRAM + 3, (nodes - 1) // 2 // (GRAM - 1))) > 0:
-            self.levels = [self.copied_on(columns + GRAM - 3)]
-        if self.levels and len(self.levels[0]) + len(self.levels) - 1 <= levels:
-            self.columns, self.window = self.planted(tree), tree
+        if not self.levels and (columns := min(max_levels - GRAM + 3, (max_nodes - 1) // 2 // (GRAM - 1))) > 0:
+            self.levels = [self.cycle_text_tokens(columns + GRAM - 3)]
+        if self.levels and len(self.levels[0]) + len(self.levels) - 1 <= max_levels:
+            self.columns, self.window = self.plant_window(tree), tree
         for gram in self.pool.get(root, ())[: -width - 1 : -1]:
             node = 0
-            for token in gram[: min(levels, nodes - len(tree))]:
-                node = joined(tree, node, token)
+            for token in gram[: min(max_levels, max_nodes - len(tree))]:
+                node = get_or_add_child(tree, node, token)
         return tree
 
-    def planted(self, tree: DraftTree) -> list[list[int]]:
+    def plant_window(self, tree: DraftTree) -> list[list[int]]:
         """Add the window below the root. Returns its columns."""
         first, *others = self.levels
         chain = [0]
         for token in first:
-            chain.append(joined(tree, chain[-1], token))
+            chain.append(get_or_add_child(tree, chain[-1], token))
         columns = [[node] for node in chain[-len(others[0]) :]] if others else [[node] for node in chain[1:]]
         for level in others:
             for column, token in zip(columns, level, strict=True):
-                column.append(joined(tree, column[-1], token))
+                column.append(get_or_add_child(tree, column[-1], token))
         return columns
 
-    def copied_on(self, count: int) -> list[int]:
-        """The text's next tokens, from its beginning on and round again."""
+    def cycle_text_tokens(self, count: int) -> list[int]:
+        """The next `count` tokens of the text. After its end it begins again."""
         self.copied += count
         return [self.text[at % len(self.text)] for at in range(self.copied - count, self.copied)]
 
     # ---- what a verification says
 
-    def see(self, tree: DraftTree, logits: torch.Tensor, path: list[int]) -> None:
+    def observe_target_logits(self, tree: DraftTree, logits: torch.Tensor, path: list[int]) -> None:
         """Read the next level off the window's columns. Of a tree without a window every node's last tokens make an n-gram."""
         favourites = logits.argmax(-1).tolist()
         if tree is not self.window:
             for node in range(len(tree)):
                 run = [*self.text[1 - GRAM :], *(tree.tokens[each] for each in tree.path(node))][1 - GRAM :]
-                self.keep([*run, favourites[node]])
+                self.store_ngram([*run, favourites[node]])
             return
         newest = [favourites[column[-1]] for column in self.columns]
         if len(self.levels) == GRAM - 1:
             for column, token in zip(self.columns, newest, strict=True):
-                self.keep([*(tree.tokens[node] for node in column), token])
-        self.levels = self.moved(newest, len(path))
+                self.store_ngram([*(tree.tokens[node] for node in column), token])
+        self.levels = self.advance_window(newest, len(path))
 
-    def moved(self, newest: list[int], accepted: int) -> list[list[int]]:
-        """The window with a new level, one place and the accepted tokens further on. What it lacks then are copies."""
+    def advance_window(self, newest_level: list[int], accepted_count: int) -> list[list[int]]:
+        """The window of the next round: one level deeper, and one position and the accepted tokens further on. Missing tokens are
+        copied from the text.
+        """
         levels = self.levels
         if len(levels) == GRAM - 1:
-            levels = [levels[1][1:], *levels[2:], newest]
+            levels = [levels[1][1:], *levels[2:], newest_level]
         else:
-            levels = [*(level[1:] for level in levels), newest if len(levels) == 1 else newest[1:]]
-        return [(level[accepted:] + self.copied_on(accepted))[: len(level)] for level in levels]
+            levels = [*(level[1:] for level in levels), newest_level if len(levels) == 1 else newest_level[1:]]
+        return [(level[accepted_count:] + self.cycle_text_tokens(accepted_count))[: len(level)] for level in levels]
 
-    def keep(self, gram: list[int]) -> None:
+    def store_ngram(self, gram: list[int]) -> None:
         """Put the n-gram into the pool as the latest of its first token. A shorter run is none."""
         if len(gram) == GRAM:
             known = self.pool.setdefault(gram[0], [])
@@ -115,7 +117,7 @@ class LookaheadDrafter(Drafter):
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
         """What the pool has behind the node, the latest first, each half as likely as the one before. Nothing else is ruled in."""
-        found = [self.followers(tree, node) for node in nodes]
+        found = [self.list_ngram_continuations(tree, node) for node in nodes]
         if not any(found):
             return None
         rows = torch.zeros(len(nodes), self.vocab)
@@ -125,8 +127,8 @@ class LookaheadDrafter(Drafter):
                 row[tokens] = torch.tensor([-math.log(2) * place for place in range(len(tokens))])
         return rows.log_softmax(-1)
 
-    def followers(self, tree: DraftTree, node: int) -> list[int]:
-        """The next tokens of the n-grams that the node's path is in the middle of, the latest first; of the longest such run."""
+    def list_ngram_continuations(self, tree: DraftTree, node: int) -> list[int]:
+        """The tokens that continue the longest n-gram prefix at the end of the node's path, the latest n-gram first."""
         run = [tree.tokens[each] for each in (0, *tree.path(node))]
         for length in range(min(GRAM - 1, len(run)), 0, -1):
             first, *behind = run[-length:]
@@ -136,7 +138,7 @@ class LookaheadDrafter(Drafter):
         return []
 
 
-def joined(tree: DraftTree, node: int, token: int) -> int:
+def get_or_add_child(tree: DraftTree, node: int, token: int) -> int:
     """The child of the node that carries the token. It is added where there is none."""
     found = tree.child(node, token)
     return tree.add(node, token, tree.score[node] * CHANCE, CHANCE) if found is None else found

@@ -35,7 +35,7 @@ class LookupDrafter(Drafter):
             self.context.append(token)
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
-        found = [self.seen_after([tree.tokens[each] for each in tree.path(node)]) for node in nodes]
+        found = [self.count_continuations([tree.tokens[each] for each in tree.path(node)]) for node in nodes]
         if not any(found):
             return None
         rows = np.empty((len(nodes), self.vocab), np.float32)  # NumPy writes a single number sooner than torch
@@ -46,9 +46,9 @@ class LookupDrafter(Drafter):
                 row[token] = math.log(KNOWN_SHARE * count / total + (1 - KNOWN_SHARE) / self.vocab)
         return torch.from_numpy(rows)
 
-    def seen_after(self, drafted: list[int]) -> Counter[int]:
+    def count_continuations(self, drafted_tokens: list[int]) -> Counter[int]:
         """What followed the text's last tokens with the drafted ones, of the longest such run that was followed before."""
-        tail = (self.context[-LONGEST:] + drafted)[-LONGEST:]
+        tail = (self.context[-LONGEST:] + drafted_tokens)[-LONGEST:]
         for length in range(len(tail), 0, -1):
             if seen := self.followers.get(tuple(tail[-length:])):
                 return seen

@@ -21,11 +21,11 @@ class MedusaDrafter(Drafter):
 
     def begin(self, prompt: list[int], features: Features = None) -> None:
         behind = features[-1] if len(features) else features.new_zeros(features.shape[1:])
-        self.restart(behind)
+        self.set_root_features(behind)
 
-    def restart(self, behind: torch.Tensor) -> None:
-        """Guess from `behind [4, H]`, the features of the token before the root."""
-        self.final, self.levels = behind[-1:], []
+    def set_root_features(self, features: torch.Tensor) -> None:
+        """Guess from `features [4, H]`, the features of the token before the root."""
+        self.final, self.levels = features[-1:], []
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
         if max(tree.depth[node] for node in nodes) >= self.net.config.depth:
@@ -35,4 +35,4 @@ class MedusaDrafter(Drafter):
         return torch.cat([self.levels[tree.depth[node]] for node in nodes])
 
     def commit(self, tree: DraftTree, path: list[int], bonus: int, features: Features = None) -> None:
-        self.restart(features[([0, *path])[-1]])
+        self.set_root_features(features[([0, *path])[-1]])

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 
 from engine.contracts import SMALL_MODEL, Features
-from engine.drafters.model_compiled import DraftCache, behind_level, grow_with_model
+from engine.drafters.model_compiled import DraftCache, grow_with_model, log_q_of_level
 from engine.drafters.shared.drafted_rows import DraftedRows
-from engine.drafters.shared.grows_at_once import GrowsAtOnce
-from engine.forward.layer_ops import fit_logits
+from engine.drafters.shared.grows_at_once import CompiledTreeDrafter
+from engine.forward.layer_ops import log_q_of_padded_logits
 from engine.forward.llama_eight_bit import EightBitLlama
 from engine.forward.runner import Runner
 from engine.kernels.expansion import Expansion
@@ -22,7 +22,7 @@ from engine.models.pairs import LoadedPair
 from engine.tree import DraftTree
 
 
-class ModelDrafter(GrowsAtOnce):
+class ModelDrafter(CompiledTreeDrafter):
     title = "draft model"
     about = "A small language model beside the target."
     source = "Leviathan et al. 2023, Chen et al. 2023"
@@ -36,7 +36,7 @@ class ModelDrafter(GrowsAtOnce):
         net, cache = draft.own, self.session.cache
         if isinstance(net, EightBitLlama) and draft.vocab == self.vocab:
             parts = NamedArrays(*net.weights.nests, DraftCache(cache.numbers))
-            self.grow_by(grow_with_model, behind_level, cache, parts, (np.array([0]),))
+            self.use_compiled_loop(grow_with_model, log_q_of_level, cache, parts, (np.array([0]),))
 
     def begin(self, prompt: list[int], features: Features = None) -> None:
         self.session.prefill(prompt[:-1])
@@ -50,17 +50,17 @@ class ModelDrafter(GrowsAtOnce):
             logits, _ = self.session.prefill(self.pending)
             self.pending, self.base = [], self.session.rows
         else:
-            visible = self.rows.write(tree, nodes)
+            visible = self.rows.assign_rows(tree, nodes)
             positions = [self.base - 1 + tree.depth[node] for node in nodes]
             logits, _ = self.session.forward([tree.tokens[node] for node in nodes], positions, visible)
             self.session.keep(list(range(len(nodes))))
-        return fit_logits(logits, self.vocab)  # type: ignore[arg-type]  # at least the root is pending
+        return log_q_of_padded_logits(logits, self.vocab)  # type: ignore[arg-type]  # at least the root is pending
 
-    def entering(self) -> tuple:
+    def compiled_loop_arguments(self) -> tuple:
         return (np.array(self.pending),)
 
-    def grow_at_once(self, expansion: Expansion, noise: np.ndarray) -> None:
-        super().grow_at_once(expansion, noise)
+    def grow_compiled_tree(self, expansion: Expansion, noise: np.ndarray) -> None:
+        super().grow_compiled_tree(expansion, noise)
         self.pending, self.base = [], self.session.rows
         count, columns = expansion.counts["nodes"], expansion.columns
         keys, places = columns["key"][:count].tolist(), columns["place"][:count].tolist()
@@ -69,7 +69,7 @@ class ModelDrafter(GrowsAtOnce):
 
     def commit(self, tree: DraftTree, path: list[int], bonus: int, features: Features = None) -> None:
         if not self.pending:  # this round wrote rows: keep those of the path; they cover its first nodes
-            kept = self.rows.of(tree, path)
+            kept = self.rows.rows_of_path(tree, path)
             self.session.rewind(self.base)
             self.session.keep(kept)
             path = path[len(kept) :]

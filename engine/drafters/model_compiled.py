@@ -4,13 +4,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.forward.llama_eight_bit import logits_of
-from engine.kernels.attention import causal
+from engine.forward.llama_eight_bit import forward_logits
+from engine.kernels.attention import causal_mask
 from engine.kernels.compiling import compiled, within
 from engine.kernels.elementwise import log_softmax
-from engine.kernels.growing_compiled import Root, call_grow
+from engine.kernels.growing_compiled import GrowthRoot, call_grow
 from engine.kernels.intrinsics import ticks
-from engine.kernels.named_arrays import Cache, unpacked
+from engine.kernels.named_arrays import Cache, unpack_nest
 
 
 class DraftCache(NamedTuple):
@@ -20,10 +20,10 @@ class DraftCache(NamedTuple):
 
 
 @within
-def behind_level(parts, ids, above, positions, visible, start, rows, asked):
+def log_q_of_level(parts, tokens, parent_outputs, positions, visible, first_row, rows, first_output):
     """As `engine.kernels.growing_compiled.BELOW`."""
-    kv = unpacked(DraftCache, parts, len(parts) - 1).kv
-    log_q = logits_of(parts, ids, positions, visible, kv, rows, np.bool_(False))
+    kv = unpack_nest(DraftCache, parts, len(parts) - 1).kv
+    log_q = forward_logits(parts, tokens, positions, visible, kv, rows, np.bool_(False))
     log_softmax(log_q)
     return log_q
 
@@ -32,10 +32,10 @@ def behind_level(parts, ids, above, positions, visible, start, rows, asked):
 def grow_with_model(grow, below, parts, tokens, rows, expansion, noise):
     """Grow a tree behind the last of `tokens [N]`, of which the first stands behind the `rows` of the context.
 
-    `grow` and `below` are the addresses of `engine.kernels.growing_compiled.grow` and of `behind_level`.
+    `grow` and `below` are the addresses of `engine.kernels.growing_compiled.grow` and of `log_q_of_level`.
     """
-    begun, count, kv = ticks(), len(tokens), unpacked(DraftCache, parts, len(parts) - 1).kv
-    log_q = logits_of(parts, tokens, np.arange(rows, rows + count), causal(count), kv, rows, np.bool_(True))
+    begun, count, kv = ticks(), len(tokens), unpack_nest(DraftCache, parts, len(parts) - 1).kv
+    log_q = forward_logits(parts, tokens, np.arange(rows, rows + count), causal_mask(count), kv, rows, np.bool_(True))
     log_softmax(log_q)
-    root = Root(tokens[count - 1], rows + count - 1, rows + count, kv.shape[3], 0)
+    root = GrowthRoot(tokens[count - 1], rows + count - 1, rows + count, kv.shape[3], 0)
     call_grow(grow, begun, below, parts, 0, root, log_q, expansion, noise)

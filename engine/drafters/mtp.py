@@ -10,7 +10,7 @@ from engine.forward.cache import KVCache
 from engine.models.pairs import QUANTISATIONS, LoadedPair
 from engine.nets.assistant import AssistantSession
 from engine.nets.formats.assistant import TARGETS
-from engine.nets.formats.mtp_told import count_of, obstacle
+from engine.nets.formats.mtp_told import count_mtp_layers, explain_unread_mtp
 
 
 class MtpDrafter(EagleDrafter):
@@ -21,14 +21,14 @@ class MtpDrafter(EagleDrafter):
 
     @classmethod
     def lack(cls, pair: LoadedPair) -> Lack | None:
-        return None if pair.has(cls.takes) else Lack("MTP layers in the target's own files", why_not(pair))
+        return None if pair.has(cls.takes) else Lack("MTP layers in the target's own files", explain_missing_mtp(pair))
 
-    def reading(self, cache: KVCache) -> None:
+    def bind_target_cache(self, cache: KVCache) -> None:
         if isinstance(self.session, AssistantSession):
             self.session.target = cache
 
 
-def why_not(pair: LoadedPair) -> str:
+def explain_missing_mtp(pair: LoadedPair) -> str:
     """Why the pair has no such drafter, in a sentence."""
     config, held = pair.target.config, ""
     if pair.target.spread or pair.dtype in QUANTISATIONS:
@@ -36,9 +36,9 @@ def why_not(pair: LoadedPair) -> str:
         held = f" The target is {how}, and MTP layers are read beside plain weights on one device only."
     elif config.model_type in TARGETS:
         held = " The assistant of a Gemma 4 is a checkpoint of its own: give its folder as --drafter."
-    elif refused := obstacle(config):
+    elif refused := explain_unread_mtp(config):
         held = f" {refused}"
-    elif named := count_of(config):
+    elif named := count_mtp_layers(config):
         first = config.num_hidden_layers
         held = f" By its config it ships {named}, and its files hold no tensor of layer {first} and none of mtp."
     return (

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from engine.contracts import LAYERS, Drafter, Features
-from engine.drafters.shared.drafted_rows import stream_start
-from engine.forward.cache import KVCache, additive
-from engine.forward.uploads import rows_of, uploaded
+from engine.drafters.shared.drafted_rows import stream_start_and_features
+from engine.forward.cache import KVCache, additive_mask
+from engine.forward.uploads import select_rows, upload
 from engine.models.pairs import LoadedPair
 from engine.tree import DraftTree
 
@@ -35,32 +35,34 @@ class ParallelDrafter(Drafter):
 
     def begin(self, prompt: list[int], features: Features = None) -> None:
         self.cache.rows = 0
-        self.first, features = stream_start(prompt, features)
+        self.first, features = stream_start_and_features(prompt, features)
         if len(features) > 1:  # the first round writes the root's entry, together with its slots
-            self.read(prompt[self.first : -1], features[:-1], slots=0)
+            self.forward_entries(prompt[self.first : -1], features[:-1], slot_count=0)
         self.pending, self.features = prompt[-1:], features[-1:]
-        self.forget()
+        self.discard_draft()
 
-    def forget(self) -> None:
+    def discard_draft(self) -> None:
         """Drop what was guessed, as at the start of a round."""
         self.levels: torch.Tensor | None = None  # this round's log-probabilities, a row for each depth
 
     @torch.inference_mode()
-    def read(self, tokens: list[int], features: torch.Tensor, slots: int) -> Any:
-        """The `answer` at the last of these entries, whose rows stay, and at its slots; without slots there may be none."""
+    def forward_entries(self, tokens: list[int], features: torch.Tensor, slot_count: int) -> Any:
+        """What `guess_from_states` gives at the last of these entries, whose rows stay, and at its slots; without slots there may be
+        none.
+        """
         net, rows, count = self.net, self.cache.rows, len(tokens)
         if net.compiled:
-            return net.compiled(self.cache, tokens, features, self.first + rows, slots)
-        self.cache.room_for(count + slots)
-        end, ids = rows + count + slots, uploaded(tokens, features.device)
-        mask = additive(torch.ones(end - rows, end - rows, dtype=torch.bool, device=ids.device).tril_(), end)
+            return net.compiled(self.cache, tokens, features, self.first + rows, slot_count)
+        self.cache.refuse_overflow(count + slot_count)
+        end, ids = rows + count + slot_count, upload(tokens, features.device)
+        mask = additive_mask(torch.ones(end - rows, end - rows, dtype=torch.bool, device=ids.device).tril_(), end)
         positions = torch.arange(self.first + rows, self.first + end, device=ids.device)
         last = ids.new_full((1,), count - 1)
-        states = net.block(ids, features, last, positions, mask, self.cache.kv, rows)[count - 1 :]
+        states = net.forward_block(ids, features, last, positions, mask, self.cache.kv, rows)[count - 1 :]
         self.cache.rows = rows + count
-        return self.answer(states)
+        return self.guess_from_states(states)
 
-    def answer(self, states: torch.Tensor) -> Any:
+    def guess_from_states(self, states: torch.Tensor) -> Any:
         """Log-probabilities `[n, V]` at `states [n, H]`."""
         return self.net.logits(states).log_softmax(-1)
 
@@ -71,11 +73,13 @@ class ParallelDrafter(Drafter):
             return None
         if self.levels is None:
             # Without slots a forward answers nothing: a net of one depth asks for one that nobody reads.
-            self.levels = self.read(self.pending, self.features, slots=max(1, self.depth - 1))[: self.depth]
+            self.levels = self.forward_entries(self.pending, self.features, slot_count=max(1, self.depth - 1))[
+                : self.depth
+            ]
             self.pending, self.features, self.forwards = [], self.features[:0], self.forwards + 1
-        return rows_of(self.levels, depths)
+        return select_rows(self.levels, depths)
 
     def commit(self, tree: DraftTree, path: list[int], bonus: int, features: Features = None) -> None:
         self.pending = self.pending + [tree.tokens[node] for node in path] + [bonus]
-        self.features = torch.cat([self.features, rows_of(features, [0, *path])])
-        self.forget()
+        self.features = torch.cat([self.features, select_rows(features, [0, *path])])
+        self.discard_draft()

@@ -29,17 +29,17 @@ class RecyclingDrafter(Drafter):
     def begin(self, prompt: list[int], features: Features = None) -> None:
         self.table: dict[int, list[int]] = {}
 
-    def own_tree(self, root: int, levels: int, width: int, nodes: int) -> DraftTree:
+    def build_own_tree(self, root: int, max_levels: int, width: int, max_nodes: int) -> DraftTree:
         """The most valuable entries first. A score is the product of `SHARES` along the path."""
         tree, heap = DraftTree.rooted(root), []
 
         def offer(node: int, rank: int) -> None:
             entries = self.table.get(tree.tokens[node], [])[:width]
-            if rank < len(entries) and tree.depth[node] < levels:
+            if rank < len(entries) and tree.depth[node] < max_levels:
                 heapq.heappush(heap, (-tree.score[node] * SHARES[rank], node, rank, entries[rank]))
 
         offer(0, 0)
-        while heap and len(tree) < nodes:
+        while heap and len(tree) < max_nodes:
             score, above, rank, token = heapq.heappop(heap)
             offer(tree.add(above, token, -score, SHARES[rank]), 0)
             offer(above, rank + 1)
@@ -58,7 +58,7 @@ class RecyclingDrafter(Drafter):
                 row.fill_(-math.log(self.vocab))
         return rows
 
-    def see(self, tree: DraftTree, logits: torch.Tensor, path: list[int]) -> None:
+    def observe_target_logits(self, tree: DraftTree, logits: torch.Tensor, path: list[int]) -> None:
         """Of nodes with the same token the last one counts, and accepted ones count last."""
         ranked = logits.topk(min(len(SHARES), logits.shape[-1])).indices.tolist()
         kept = [0, *path]

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from engine.contracts import Features
 from engine.drafters.specblock import SpecBlockDrafter
 from engine.models.pairs import LoadedPair
-from engine.nets.specblock import SpecBlock, bucket
+from engine.nets.specblock import SpecBlock, buckets_of_true_ranks
 from engine.tree import DraftTree
 
 SKIP, HEADS, FULL = "skip", "heads", "full"
@@ -38,7 +38,7 @@ MOST_EXAMPLES = 24
 
 
 @dataclass(frozen=True)
-class Example:
+class RejectedRound:
     """A round whose guesses were rejected: the root's `token`, its `features [4, H]`, and the number of stream `rows` before it.
 
     `states [K, H]` are the first block's. `wanted` are the target's own tokens: the accepted path and the bonus.
@@ -52,15 +52,15 @@ class Example:
 
 
 @dataclass
-class Bandit:
+class UpdateBandit:
     """The arms' gains and costs so far, and the choice between them. Knows numbers only."""
 
     updates: dict[str, int] = field(default_factory=lambda: {HEADS: 0, FULL: 0})
     seconds: dict[str, float] = field(default_factory=lambda: {HEADS: 0.0, FULL: 0.0})
     per_nat: dict[str, float] = field(default_factory=lambda: dict(FIRST_GAIN))
 
-    def rate(self, arm: str, tau: float, round_seconds: float, surprise: float) -> float:
-        """Expected tokens a second over the horizon. `surprise` is in nats a round."""
+    def estimate_tokens_per_second(self, arm: str, tau: float, round_seconds: float, surprise: float) -> float:
+        """Expected tokens a second over the horizon if this arm is taken. `surprise` is in nats a round."""
         if arm == SKIP:
             return tau / round_seconds
         cost = self.seconds[arm] / self.updates[arm] if self.updates[arm] else FIRST_COST[arm] * round_seconds
@@ -69,12 +69,14 @@ class Bandit:
 
     def choose(self, tau: float, round_seconds: float, surprise: float) -> str:
         """The arm with the best rate."""
-        return max((SKIP, HEADS, FULL), key=lambda arm: self.rate(arm, tau, round_seconds, surprise))
+        return max(
+            (SKIP, HEADS, FULL), key=lambda arm: self.estimate_tokens_per_second(arm, tau, round_seconds, surprise)
+        )
 
-    def learn(self, arm: str, gained: float, surprise: float) -> None:
-        """Note that an update by this arm, made at this surprise, was followed by `gained` more tau."""
+    def update_gain_estimate(self, arm: str, gained_tau: float, surprise: float) -> None:
+        """Note that an update by this arm, made at this surprise, was followed by `gained_tau` more tau."""
         weight = 1 / (TRUST + self.updates[arm])
-        self.per_nat[arm] += weight * (gained / max(surprise - USUAL, 0.1) - self.per_nat[arm])
+        self.per_nat[arm] += weight * (gained_tau / max(surprise - USUAL, 0.1) - self.per_nat[arm])
 
 
 class AdaptiveSpecBlockDrafter(SpecBlockDrafter):
@@ -92,12 +94,12 @@ class AdaptiveSpecBlockDrafter(SpecBlockDrafter):
                 HEADS: torch.optim.AdamW(heads, lr=RATE[HEADS], weight_decay=0.0),
                 FULL: torch.optim.AdamW(self.net.parameters(), lr=RATE[FULL], weight_decay=0.0),
             }
-        self.bandit = Bandit()
+        self.bandit = UpdateBandit()
         self.last: tuple[str, float, float] | None = None  # the arm, tau and surprise of the previous window
-        self.open_window()
+        self.reset_window()
 
-    def open_window(self) -> None:
-        self.examples: list[Example] = []
+    def reset_window(self) -> None:
+        self.examples: list[RejectedRound] = []
         self.rounds, self.tokens, self.surprise, self.spent = 0, 0, 0.0, 0.0
         self.since: float | None = None
 
@@ -111,13 +113,13 @@ class AdaptiveSpecBlockDrafter(SpecBlockDrafter):
         if self.since is not None:  # the first round's time is not known
             self.rounds, self.tokens = self.rounds + 1, self.tokens + len(path) + 1
             self.spent += now - self.since
-        self.note(tree, path, bonus)
+        self.record_rejected_round(tree, path, bonus)
         super().commit(tree, path, bonus, features)
         if self.rounds >= WINDOW:
-            self.decide()
+            self.end_window_and_update()
         self.since = time.perf_counter()
 
-    def note(self, tree: DraftTree, path: list[int], bonus: int) -> None:
+    def record_rejected_round(self, tree: DraftTree, path: list[int], bonus: int) -> None:
         """Keep what this round teaches, if guesses for the token behind the path were rejected."""
         end = path[-1] if path else 0
         answer = self.places.get(tree.keys[end])
@@ -127,18 +129,18 @@ class AdaptiveSpecBlockDrafter(SpecBlockDrafter):
         if offset < self.depth:
             self.surprise -= float(block.log_q[offset, bonus])
         wanted = [tree.tokens[node] for node in path] + [bonus]
-        self.examples.append(Example(tree.tokens[0], self.root_features, self.stream - 1, first.states, wanted))
+        self.examples.append(RejectedRound(tree.tokens[0], self.root_features, self.stream - 1, first.states, wanted))
 
-    def open_first(self) -> None:
+    def draft_root_block(self) -> None:
         self.root_features = self.features[-1]
-        super().open_first()
+        super().draft_root_block()
 
-    def decide(self) -> None:
+    def end_window_and_update(self) -> None:
         """Choose an arm for the window that ends here and carry it out. The update's seconds count as part of the round."""
         tau, seconds, surprise = self.tokens / self.rounds, self.spent / self.rounds, self.surprise / self.rounds
         if self.last is not None and self.last[0] != SKIP:
             arm, before, surprised = self.last
-            self.bandit.learn(arm, tau - before, surprised)
+            self.bandit.update_gain_estimate(arm, tau - before, surprised)
         arm = self.bandit.choose(tau, seconds, surprise) if self.examples else SKIP
         if arm != SKIP:
             start = time.perf_counter()
@@ -147,12 +149,14 @@ class AdaptiveSpecBlockDrafter(SpecBlockDrafter):
             self.bandit.updates[arm] += 1
             self.bandit.seconds[arm] += time.perf_counter() - start
         self.last = arm, tau, surprise
-        self.open_window()
+        self.reset_window()
 
-    def update(self, arm: str, examples: list[Example]) -> None:
+    def update(self, arm: str, examples: list[RejectedRound]) -> None:
         """One optimiser step on these rounds. The labels are the target's tokens up to the first rejected guess."""
         net, count, device = self.net, self.depth, self.net.embedding.device
-        states = torch.stack([each.states.clone() for each in examples]) if arm == HEADS else self.again(examples)
+        states = (
+            torch.stack([each.states.clone() for each in examples]) if arm == HEADS else self.recompute_states(examples)
+        )
         taught = [(e, k, token) for e, each in enumerate(examples) for k, token in enumerate(each.wanted[:count])]
         rows, positions, wanted = torch.tensor(taught, device=device).unbind(-1)
         used = states[rows, positions]
@@ -160,7 +164,9 @@ class AdaptiveSpecBlockDrafter(SpecBlockDrafter):
         plain = logits.detach()
         weights = DECAY ** positions.float()
         loss = (F.cross_entropy(logits, wanted, reduction="none") * weights).sum() / weights.sum()
-        loss = loss + F.cross_entropy(net.ranks(used, plain.log_softmax(-1)), bucket(plain, wanted))
+        loss = loss + F.cross_entropy(
+            net.rank_head_logits(used, plain.log_softmax(-1)), buckets_of_true_ranks(plain, wanted)
+        )
         self.optimizers[arm].zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
@@ -168,13 +174,15 @@ class AdaptiveSpecBlockDrafter(SpecBlockDrafter):
         net.zero_grad(set_to_none=True)
         net.pack()
 
-    def again(self, examples: list[Example]) -> torch.Tensor:
-        """States `[n, K, H]` of the examples' first blocks, with gradients: one forward over the stream's cached rows."""
+    def recompute_states(self, examples: list[RejectedRound]) -> torch.Tensor:
+        """States `[n, K, H]` of the examples' first blocks, computed anew with gradients in one forward over the cached rows."""
         net, count, device = self.net, self.depth, self.net.embedding.device
         rows, total = self.stream, len(examples) * self.depth
         past = [tuple(half[None, :, :rows].clone() for half in layer) for layer in self.cache.kv]
-        condition = net.condition(torch.stack([each.features.clone() for each in examples]))
-        x, before = net.blocks(condition, torch.tensor([each.token for each in examples], device=device))
+        condition = net.fuse_features(torch.stack([each.features.clone() for each in examples]))
+        x, before = net.inputs_of_whole_blocks(
+            condition, torch.tensor([each.token for each in examples], device=device)
+        )
         number = torch.arange(total, device=device)
         own = (number // count == (number // count)[:, None]) & (number <= number[:, None])
         behind = torch.tensor([each.rows for each in examples], device=device).repeat_interleave(count)

@@ -25,7 +25,7 @@ LEAST_CHANCE = 0.1  # of a path; less likely ones are no guesses
 SEPARATOR = -1  # behind each of several texts; no token
 
 
-class SuffixCounts:
+class SuffixIndex:
     """One text, or several with `SEPARATOR` behind each. A place is the index behind an occurrence; the text's end is one, too."""
 
     def __init__(self, tokens: Iterable[int] = ()):
@@ -44,14 +44,14 @@ class SuffixCounts:
         self.room[self.length : more] = tokens
         self.length = more
 
-    def matches(self, ending: list[int]) -> Iterator[tuple[int, np.ndarray]]:
+    def find_suffix_matches(self, last_tokens: list[int]) -> Iterator[tuple[int, np.ndarray]]:
         """The lengths at which the ending stood in the text, with its places there, ascending.
 
         Of lengths with the same places only the longest is given: it has the same counts and the larger budget.
         """
         text, length = self.text, 0
         places = np.arange(1, len(text) + 1)
-        for token in ending[: -LONGEST_ENDING - 1 : -1]:
+        for token in last_tokens[: -LONGEST_ENDING - 1 : -1]:
             longer = places[places > length]
             longer = longer[text[longer - length - 1] == token]
             if length and 0 < len(longer) < len(places):
@@ -62,7 +62,7 @@ class SuffixCounts:
         if length:
             yield length, places
 
-    def followers(self, places: np.ndarray) -> tuple[list[int], list[int]]:
+    def count_followers(self, places: np.ndarray) -> tuple[list[int], list[int]]:
         """The tokens that stood at the places, the most frequent first and of equals the latest, and how often each did."""
         latest_first = self.text[places[places < self.length]][::-1]
         tokens, first, counts = np.unique(
@@ -71,7 +71,9 @@ class SuffixCounts:
         order = np.lexsort((first, -counts))
         return tokens[order].tolist(), counts[order].tolist()
 
-    def likeliest(self, places: np.ndarray, root: int, guesses: int, width: int, levels: int) -> DraftTree:
+    def build_likeliest_tree(
+        self, places: np.ndarray, root: int, max_nodes: int, width: int, max_levels: int
+    ) -> DraftTree:
         """The tree of the likeliest continuations behind the places, of at most so many guesses.
 
         A node's q is its share of its parent's places, and its score the product of these along the path. No node scores less than
@@ -80,17 +82,17 @@ class SuffixCounts:
         tree, order, heap = DraftTree.rooted(root), count(), []
 
         def offer(node: int, places: np.ndarray) -> None:
-            for token, often in islice(zip(*self.followers(places), strict=True), width):
+            for token, often in islice(zip(*self.count_followers(places), strict=True), width):
                 chance = tree.score[node] * (often / len(places))
                 if chance < LEAST_CHANCE:
                     break
                 heappush(heap, (-chance, next(order), node, token, often / len(places), places))
 
         offer(0, places)
-        while heap and len(tree) <= guesses:
+        while heap and len(tree) <= max_nodes:
             chance, _, parent, token, q, before = heappop(heap)
             node = tree.add(parent, token, -chance, q)
-            if tree.depth[node] < levels:
+            if tree.depth[node] < max_levels:
                 before = before[before < self.length]
                 offer(node, before[self.text[before] == token] + 1)
         return tree
@@ -109,16 +111,16 @@ class SuffixDrafter(Drafter):
 
     def begin(self, prompt: list[int], features: Features = None) -> None:
         self.prompt, self.answer = prompt, list[int]()
-        self.own, self.others = SuffixCounts(prompt), SuffixCounts()
-        for each in self.memory.others(prompt) if self.memory else ():
+        self.own, self.others = SuffixIndex(prompt), SuffixIndex()
+        for each in self.memory.answers_to_others(prompt) if self.memory else ():
             self.others.extend([*each, SEPARATOR])
 
-    def own_tree(self, root: int, levels: int, width: int, nodes: int) -> DraftTree:
+    def build_own_tree(self, root: int, max_levels: int, width: int, max_nodes: int) -> DraftTree:
         best, most = DraftTree.rooted(root), (0.0, 0, 0)
         for counts in (self.own, self.others):
-            for length, places in counts.matches(self.own.text[-LONGEST_ENDING:].tolist()):
-                guesses = min(nodes - 1, int(FACTOR * length))
-                tree = counts.likeliest(places, root, guesses, width, levels)
+            for length, places in counts.find_suffix_matches(self.own.text[-LONGEST_ENDING:].tolist()):
+                guesses = min(max_nodes - 1, int(FACTOR * length))
+                tree = counts.build_likeliest_tree(places, root, guesses, width, max_levels)
                 promised = sum(tree.score[1:]), length, counts is self.own
                 if promised > most:
                     best, most = tree, promised
@@ -126,7 +128,7 @@ class SuffixDrafter(Drafter):
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
         """Shares behind the longest match of each node's path. What they leave is spread over the vocabulary."""
-        found = [self.shares([tree.tokens[each] for each in tree.path(node)]) for node in nodes]
+        found = [self.shares_of_continuations([tree.tokens[each] for each in tree.path(node)]) for node in nodes]
         rows = torch.empty(len(nodes), self.vocab)
         for row, (tokens, shares) in zip(rows, found, strict=True):
             left = 1 - sum(shares)
@@ -134,13 +136,13 @@ class SuffixDrafter(Drafter):
             row[tokens] += torch.tensor(shares)
         return rows.log() if any(tokens for tokens, _ in found) else None
 
-    def shares(self, drafted: list[int]) -> tuple[list[int], list[float]]:
-        """The tokens that followed the longest match of the text and the `drafted` tokens, and their shares of its places."""
-        ending, longest = [*self.own.text[-LONGEST_ENDING:].tolist(), *drafted], 0
+    def shares_of_continuations(self, drafted_tokens: list[int]) -> tuple[list[int], list[float]]:
+        """The tokens that followed the longest match of the text and the `drafted_tokens` tokens, and their shares of its places."""
+        ending, longest = [*self.own.text[-LONGEST_ENDING:].tolist(), *drafted_tokens], 0
         answer: tuple[list[int], list[float]] = ([], [])
         for counts in (self.own, self.others):
-            for length, places in counts.matches(ending):
-                tokens, often = counts.followers(places)
+            for length, places in counts.find_suffix_matches(ending):
+                tokens, often = counts.count_followers(places)
                 if tokens and length > longest:
                     answer, longest = (tokens, [each / len(places) for each in often]), length
         return answer
@@ -150,4 +152,4 @@ class SuffixDrafter(Drafter):
         self.own.extend(burst)
         if self.memory:
             self.answer += burst
-            self.memory.keep(self.prompt, self.answer)
+            self.memory.keep_answer(self.prompt, self.answer)

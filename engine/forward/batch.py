@@ -15,17 +15,17 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-from engine.forward.cache import KVCache, TransformersLayer, additive, rows_of_size
+from engine.forward.cache import KVCache, TransformersLayer, additive_mask, cut_to_size_of
 from engine.forward.layer_ops import Answer, Features
 from engine.forward.llama import TensorLlama
 from engine.forward.llama_compiled import CompiledLlama
 from engine.forward.recurrent.cache import StateCache
-from engine.forward.recurrent.forest import Forest, parents_of
-from engine.forward.recurrent.nodes import end_reading
-from engine.forward.recurrent.session import RecurrentSession, nodes_of
+from engine.forward.recurrent.forest import Forest, parents_from_mask
+from engine.forward.recurrent.nodes import end_forest_reading
+from engine.forward.recurrent.session import RecurrentSession, tree_state_layers_of
 from engine.forward.runner import Runner
 from engine.forward.session import Session, taps_of
-from engine.forward.windows import masks_of
+from engine.forward.windows import additive_masks_of
 
 ITSELF = torch.ones(1, 1, dtype=torch.bool)  # what a single row sees of the new rows
 
@@ -49,7 +49,9 @@ class RowRequest(NamedTuple):
 
 
 class Batch:
-    """Up to `size` sequences. `open` gives each its session, `leave` takes one out, and `forward` answers any of them at once."""
+    """Up to `size` sequences. `open` gives each its session, `remove_session` takes one out, and `forward` answers
+    any of them at once.
+    """
 
     def __init__(self, runner: Runner, size: int, capacity: int, features: Features = False):
         """`capacity` is the rows of each sequence's cache. Raises `ValueError` for a batch of no sequence."""
@@ -59,7 +61,7 @@ class Batch:
         self.taps = taps_of(features, runner.config.num_hidden_layers)
         self.sessions: list[Session] = []
         own = isinstance(runner.own, CompiledLlama | TensorLlama)
-        kind = StateSlots if runner.recurrent else Slots
+        kind = StateSlots if runner.recurrent else CacheSlots
         self.slots = None if own else kind(runner, size, capacity)
 
     def open(self, capacity: int, features: Features = False) -> Session:
@@ -70,47 +72,47 @@ class Batch:
             raise ValueError(
                 f"All sequences of a batch have {self.capacity} rows and features {self.features}, got {capacity} and {features}."
             )
-        session = self.runner.open(capacity, features, self.slots and self.slots.enter())
+        session = self.runner.open(capacity, features, self.slots and self.slots.take_slot())
         self.sessions.append(session)
         return session
 
-    def leave(self, session: Session) -> None:
+    def remove_session(self, session: Session) -> None:
         """Take a session out; it must not be used afterwards. Raises `ValueError` for one that is not in the batch."""
         if session not in self.sessions:
             raise ValueError("This session is not in the batch: it has left, or belongs to another one.")
         if self.slots is not None:
-            self.slots.leave(session.cache)
+            self.slots.free_slot(session.cache)
         self.sessions.remove(session)
 
     @torch.inference_mode()
-    def forward(self, asked: list[RowRequest]) -> list[Answer]:
+    def forward(self, requests: list[RowRequest]) -> list[Answer]:
         """One forward for all that is asked, at most once a session. Rows are written behind each session's committed ones.
 
         Raises `ValueError` when a cache is full, for a wrong mask and for a session that is not in the batch.
         """
-        for each in asked:
+        for each in requests:
             if each.session not in self.sessions:
                 raise ValueError("A session asks this batch and is not in it.")
-            each.session.cache.room_for(len(each.ids))
+            each.session.cache.refuse_overflow(len(each.ids))
         if self.slots is not None:
-            return self.forward_padded(asked)
-        ids = torch.tensor([token for each in asked for token in each.ids])
-        positions = torch.tensor([place for each in asked for place in each.positions])
-        seen, caches = [each.visible_mask for each in asked], [each.session.cache for each in asked]
+            return self.forward_padded(requests)
+        ids = torch.tensor([token for each in requests for token in each.ids])
+        positions = torch.tensor([place for each in requests for place in each.positions])
+        seen, caches = [each.visible_mask for each in requests], [each.session.cache for each in requests]
         logits, features = self.runner.own.forward_batch(caches, ids, positions, seen, self.taps)  # type: ignore[union-attr]
-        counts = [len(each.ids) for each in asked]
-        by_session = [None] * len(asked) if features is None else features.split(counts)
+        counts = [len(each.ids) for each in requests]
+        by_session = [None] * len(requests) if features is None else features.split(counts)
         return list(zip(logits.split(counts), by_session, strict=True))
 
-    def forward_padded(self, asked: list[RowRequest]) -> list[Answer]:
+    def forward_padded(self, requests: list[RowRequest]) -> list[Answer]:
         """`forward` by the transformers model. A sequence that asks for fewer rows than others is padded with its first token.
 
         Padding writes rows behind the new ones, and no row but itself attends to it. Sessions that ask for nothing are padded too.
         """
         slots, device = self.slots, self.runner.device
         assert slots is not None
-        by_cache = {id(each.session.cache): each for each in asked}
-        count = max(len(each.ids) for each in asked)
+        by_cache = {id(each.session.cache): each for each in requests}
+        count = max(len(each.ids) for each in requests)
         if any(cache.rows + count > cache.capacity for cache in slots.caches):
             raise ValueError(
                 f"A forward of {count} rows a sequence does not fit a cache of {self.capacity} rows. Ask for smaller trees."
@@ -127,21 +129,23 @@ class Batch:
                 ids[place], positions[place] = each.ids[0], each.positions[0]
                 ids[place, :rows], positions[place, :rows] = torch.tensor(each.ids), torch.tensor(each.positions)
                 shown[place, 0, :rows, :end] = F.pad(seen, (end - seen.shape[1], 0), value=True)
-        masks = masks_of(
-            self.runner.window, shown, lambda each: additive(each, each.shape[-1], self.runner.dtype).to(device)
+        masks = additive_masks_of(
+            self.runner.window, shown, lambda each: additive_mask(each, each.shape[-1], self.runner.dtype).to(device)
         )
         if isinstance(slots, StateSlots):
-            slots.begin([by_cache.get(id(cache)) for cache in slots.caches])
-        with end_reading():
-            logits, features = self.runner.run(ids.to(device), positions.to(device), masks, slots.past, taps=self.taps)
+            slots.prepare_next_forward([by_cache.get(id(cache)) for cache in slots.caches])
+        with end_forest_reading():
+            logits, features = self.runner.run_transformers(
+                ids.to(device), positions.to(device), masks, slots.past, taps=self.taps
+            )
         answers: list[Answer] = []
-        for each in asked:
+        for each in requests:
             place, rows = slots.caches.index(each.session.cache), len(each.ids)
             answers.append((logits[place, :rows], None if features is None else features[place, :rows]))
         return answers
 
 
-class Slots:
+class CacheSlots:
     """Caches of a batch in one tensor `kv [layers, 2, size, heads, capacity, head_dim]`. Those in use stand at its beginning."""
 
     def __init__(self, runner: Runner, size: int, capacity: int):
@@ -151,7 +155,7 @@ class Slots:
         self.caches: list[Any] = []
         self.past = Cache(layers=[BatchedLayer(self, layer) for layer in range(layers)])
 
-    def enter(self) -> KVCache:
+    def take_slot(self) -> KVCache:
         """A cache in the next free place, with the states of an empty text where the model keeps any."""
         cache = self.runner.new_cache(1)
         cache.bind(self.kv[:, :, len(self.caches)])
@@ -159,7 +163,7 @@ class Slots:
         self.caches.append(cache)
         return cache
 
-    def leave(self, cache: KVCache) -> None:
+    def free_slot(self, cache: KVCache) -> None:
         """Free the cache's place. The last cache moves into it."""
         place, last = self.caches.index(cache), self.caches.pop()
         if last is not cache:
@@ -173,22 +177,22 @@ class Slots:
         self.slots = (starts[:, None] + torch.arange(count)).to(self.kv.device)
 
 
-class StateSlots(Slots):
+class StateSlots(CacheSlots):
     """Slots whose caches keep states besides. `nodes` are the layers that read the trees of all slots as one forest."""
 
     def __init__(self, runner: Runner, size: int, capacity: int):
         super().__init__(runner, size, capacity)
         cache = runner.new_cache(1)
         assert isinstance(cache, StateCache)
-        self.nodes, self.past = nodes_of(cache.held, lambda rows: BatchedLayer(self, rows.layer))
+        self.nodes, self.past = tree_state_layers_of(cache.held, lambda rows: BatchedLayer(self, rows.layer))
 
-    def begin(self, asked: list[RowRequest | None]) -> None:
+    def prepare_next_forward(self, requests: list[RowRequest | None]) -> None:
         """The next forward reads what is asked in every slot."""
-        trees = [[] if each is None else parents_of(len(each.ids), each.visible) for each in asked]
+        trees = [[] if each is None else parents_from_mask(len(each.ids), each.visible) for each in requests]
         forest = Forest(trees, self.kv.device)
         for number, layer in enumerate(self.nodes):
             layer.begin(forest, [cache.states[number] for cache in self.caches])
-        for text, each in enumerate(asked):
+        for text, each in enumerate(requests):
             if each is not None:
                 assert isinstance(each.session, RecurrentSession)
                 each.session.read = self.nodes, text, trees[text]
@@ -196,7 +200,7 @@ class StateSlots(Slots):
 
 
 class BatchedLayer(TransformersLayer):
-    """One layer of all the caches of `Slots`, in the form that transformers' attention expects."""
+    """One layer of all the caches of `CacheSlots`, in the form that transformers' attention expects."""
 
     def update(self, key_states, value_states, *args: Any, **kwargs: Any):
         slots = self.cache
@@ -204,7 +208,7 @@ class BatchedLayer(TransformersLayer):
         which = torch.arange(batch, device=key_states.device)[:, None]
         found = []
         for kind, states in enumerate((key_states, value_states)):
-            rows = rows_of_size(slots.kv[self.layer, kind, :batch], states)
+            rows = cut_to_size_of(slots.kv[self.layer, kind, :batch], states)
             rows.transpose(1, 2)[which, slots.slots] = states.transpose(1, 2)
             found.append(rows[:, :, : slots.rows + states.shape[2]])
         return found

@@ -34,7 +34,7 @@ class KVCache:
     def capacity(self) -> int:
         return self.parts[0].shape[-2]
 
-    def room_for(self, count: int) -> None:
+    def refuse_overflow(self, count: int) -> None:
         """Raises `ValueError` when `count` more rows do not fit."""
         if self.rows + count > self.capacity:
             raise ValueError(
@@ -49,16 +49,16 @@ class KVCache:
             part.zero_()
         self.rows = 0
 
-    def keep(self, written: list[int]) -> None:
-        """Commit the rows `written`, which are offsets behind the committed ones, in path order. Other new rows are dropped."""
-        base, moved = self.rows, [(row, offset) for row, offset in enumerate(written) if row != offset]
+    def keep(self, kept_offsets: list[int]) -> None:
+        """Commit the rows `kept_offsets`, which are offsets behind the committed ones, in path order. Other new rows are dropped."""
+        base, moved = self.rows, [(row, offset) for row, offset in enumerate(kept_offsets) if row != offset]
         if moved and self.numbers is not None:
             move_rows(self.numbers, base, np.array(moved))
         else:
             for row, offset in moved:  # rows only move to earlier places, so none is overwritten before it has moved
                 for part in self.parts:
                     part.select(-2, base + row).copy_(part.select(-2, base + offset))
-        self.rows = base + len(written)
+        self.rows = base + len(kept_offsets)
 
 
 class SpreadCache(KVCache):
@@ -87,15 +87,15 @@ class TransformersLayer(CacheLayerMixin):
     def update(self, key_states, value_states, *args, **kwargs):
         start = self.cache.rows
         end = start + key_states.shape[2]
-        keys, values = self.rows_for(key_states, value_states)
+        keys, values = self.cached_rows_sized_like(key_states, value_states)
         keys[:, :, start:end] = key_states
         values[:, :, start:end] = value_states
         return keys[:, :, :end], values[:, :, :end]
 
-    def rows_for(self, key_states: Tensor, value_states: Tensor) -> tuple[Tensor, Tensor]:
+    def cached_rows_sized_like(self, new_keys: Tensor, new_values: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values `[1, heads, capacity, width]`, cut to the heads and the width of the new rows, in which layers differ."""
         keys, values = self.cache.layers[self.layer]
-        return rows_of_size(keys, key_states), rows_of_size(values, value_states)
+        return cut_to_size_of(keys, new_keys), cut_to_size_of(values, new_values)
 
     def get_mask_sizes(self, query_length):
         return self.cache.rows + query_length, 0
@@ -109,7 +109,7 @@ class TransformersLayer(CacheLayerMixin):
     get_max_cache_shape = get_max_length  # its name in earlier versions of transformers 5
 
 
-def rows_of_size(rows: Tensor, new: Tensor) -> Tensor:
+def cut_to_size_of(rows: Tensor, new: Tensor) -> Tensor:
     """The part of `rows [B, heads, capacity, width]` that has the heads and the width of the `new` ones `[B, heads, N, width]`."""
     return rows[:, : new.shape[1], :, : new.shape[-1]]
 
@@ -118,7 +118,7 @@ def transformers_cache(cache: KVCache) -> Cache:
     return Cache(layers=[TransformersLayer(cache, layer) for layer in range(len(cache.layers))])
 
 
-def additive(visible: Tensor, columns: int, dtype: torch.dtype = torch.float32) -> Tensor:
+def additive_mask(visible: Tensor, columns: int, dtype: torch.dtype = torch.float32) -> Tensor:
     """An additive mask `[..., columns]` from `visible` bool `[..., M]` over the last M columns. All rows see the earlier columns."""
     mask = torch.zeros(*visible.shape[:-1], columns, dtype=dtype, device=visible.device)
     mask[..., columns - visible.shape[-1] :].masked_fill_(~visible, torch.finfo(dtype).min)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from engine.record.failures import lacks_memory
+from engine.record.failures import is_out_of_memory
 
 WARM_UPS = 3  # runs before a capture, in which kernels are chosen and workspaces allocated
 KEPT_SHARE = 0.125  # of the memory that is free when a pair is loaded, for the idle caches of each of its models
@@ -31,7 +31,7 @@ def explain_eager(device: torch.device, spread: bool = False, recurrent: bool = 
     return ""
 
 
-def kept_bytes(device: torch.device) -> int:
+def idle_cache_bytes(device: torch.device) -> int:
     """How much memory a model's idle caches with their graphs may take. Without graphs none is kept."""
     return int(KEPT_SHARE * torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else 0
 
@@ -57,18 +57,18 @@ class CapturedFunction:
         self.outputs: Any = None
         if runner.eager:
             return
-        failure = self.attempt(runner.device, pool)
-        if failure is not None and lacks_memory(failure):
+        failure = self.try_capture(runner.device, pool)
+        if failure is not None and is_out_of_memory(failure):
             runner.lender.clear()
             torch.cuda.empty_cache()
-            failure = self.attempt(runner.device, pool)
-        if failure is not None and not lacks_memory(failure):
+            failure = self.try_capture(runner.device, pool)
+        if failure is not None and not is_out_of_memory(failure):
             said = " ".join(str(failure).split())[:200]
             runner.eager = (
                 f"Forwards run eagerly: {type(runner.model).__name__} could not be captured as a CUDA graph ({said})."
             )
 
-    def attempt(self, device: torch.device, pool: Any) -> BaseException | None:
+    def try_capture(self, device: torch.device, pool: Any) -> BaseException | None:
         """Captures the function. Returns what went wrong, or None."""
         current = torch.cuda.current_stream(device)
         try:

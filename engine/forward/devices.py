@@ -12,7 +12,7 @@ THREADS = torch.get_num_threads()
 _inside = threading.local()
 
 
-def is_there(kind: str) -> bool:
+def is_available(kind: str) -> bool:
     """Whether this machine has a device of one of `KINDS`. "mps" is the GPU of Apple silicon."""
     if kind == "cuda":
         return torch.cuda.is_available()
@@ -37,7 +37,7 @@ def free_bytes(device: torch.device) -> int:
     return left
 
 
-def widest(device: torch.device) -> torch.dtype:
+def widest_dtype(device: torch.device) -> torch.dtype:
     """The widest type of real numbers that the device computes in. Metal has no float64."""
     return torch.float32 if device.type == "mps" else torch.float64
 

@@ -40,7 +40,7 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -
     return (found[:, :1] if twice else found).reshape(count, -1)
 
 
-def fit_logits(logits: Tensor, vocab: int) -> Tensor:
+def log_q_of_padded_logits(logits: Tensor, vocab: int) -> Tensor:
     """Log-probabilities `[n, vocab]` of the target's tokens from a draft's `logits`, which may be padded to another size."""
     width = logits.shape[-1]
     if width != vocab:
@@ -48,6 +48,6 @@ def fit_logits(logits: Tensor, vocab: int) -> Tensor:
     return logits.float().log_softmax(-1)
 
 
-def over_all(own: Tensor, vocabulary: Tensor, vocab: int) -> Tensor:
-    """Log-probabilities `[n, vocab]` of the target's tokens, from those of a net's `own [n, own_vocab]`; -inf for all others."""
-    return own.new_full((len(own), vocab), -torch.inf).index_copy_(1, vocabulary, own)
+def spread_over_vocabulary(own_log_q: Tensor, vocabulary: Tensor, vocab: int) -> Tensor:
+    """Log-probabilities `[n, vocab]` of the target's tokens, from those of a net's `own_log_q [n, own_vocab]`; -inf for all others."""
+    return own_log_q.new_full((len(own_log_q), vocab), -torch.inf).index_copy_(1, vocabulary, own_log_q)

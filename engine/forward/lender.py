@@ -12,8 +12,11 @@ class Lender:
     What is lent has a `size` in bytes. What is not `whole` was made when memory was short, and is not kept.
     """
 
-    def __init__(self, most: int):
-        self.most, self.lock = most, threading.RLock()  # a borrower may be collected while this thread holds the lock
+    def __init__(self, max_bytes: int):
+        self.most, self.lock = (
+            max_bytes,
+            threading.RLock(),
+        )  # a borrower may be collected while this thread holds the lock
         self.idle: list[tuple[Hashable, Any]] = []
 
     def lend(self, key: Hashable, make: Callable[[], Any], borrower: object) -> Any:

@@ -9,24 +9,24 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import LlamaForCausalLM, MistralForCausalLM, PreTrainedModel, Qwen2ForCausalLM, Qwen3ForCausalLM
 
-from engine.forward.cache import KVCache, additive
+from engine.forward.cache import KVCache, additive_mask
 from engine.forward.layer_ops import Answer, Taps, attend, features_of, normalise_rms
 from engine.forward.packed_linear import is_plain_on_cpu, pack, packed_product
 from engine.forward.rounded_linear import RoundedLinear
 from engine.forward.sizes import head_dim_of
 from engine.forward.windows import has_narrow_window, layer_types
-from engine.kernels.attention import turns_of
+from engine.kernels.attention import rotation_table_of
 
 FAMILIES = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
 STEADY_ROPE = ("default", "linear", "llama3", "yarn")  # one table of angles for texts of any length
 
 
-def serves(model: PreTrainedModel) -> bool:
+def can_run_exactly(model: PreTrainedModel) -> bool:
     """Whether our own forward computes exactly this model: one of `FAMILIES` on a CPU, with full attention in every layer."""
-    return is_plain_on_cpu(model) and is_known(model)
+    return is_plain_on_cpu(model) and is_known_family(model)
 
 
-def is_known(model: PreTrainedModel) -> bool:
+def is_known_family(model: PreTrainedModel) -> bool:
     """Whether the model is one of `FAMILIES`, with full attention in every layer, whatever type its weights have."""
     config = model.config
     full = layer_types(config) == {"full_attention"} and not has_narrow_window(config)
@@ -43,7 +43,7 @@ def rotations_of(model: PreTrainedModel) -> Tensor:
     """Cosines and sines by position, `[context, 2, head_dim / 2]`."""
     rotary = model.model.rotary_emb
     places = torch.arange(model.config.max_position_embeddings)
-    return turns_of(places, rotary.inv_freq) * rotary.attention_scaling
+    return rotation_table_of(places, rotary.inv_freq) * rotary.attention_scaling
 
 
 def head_norm_of(attention: nn.Module, heads: int, kv_heads: int) -> Tensor | None:
@@ -54,7 +54,7 @@ def head_norm_of(attention: nn.Module, heads: int, kv_heads: int) -> Tensor | No
     return weights * weights.shape[1] ** 0.5
 
 
-def joined(*linears: nn.Linear | RoundedLinear) -> Tensor:
+def join_matrices(*linears: nn.Linear | RoundedLinear) -> Tensor:
     """The matrices of linear layers that read the same input, one below the other."""
     return torch.cat([each.weight for each in linears]).detach()
 
@@ -64,11 +64,11 @@ def bias_of(*linears: nn.Linear | RoundedLinear) -> Tensor | None:
     return None if linears[0].bias is None else torch.cat([each.bias for each in linears]).detach()
 
 
-class Weight:
-    """The matrices of linear layers, by `joined` and packed, and their biases."""
+class JoinedLinear:
+    """The matrices of linear layers, by `join_matrices` and packed, and their biases."""
 
     def __init__(self, *linears: nn.Linear):
-        self.packed, self.bias = pack(joined(*linears)), bias_of(*linears)
+        self.packed, self.bias = pack(join_matrices(*linears)), bias_of(*linears)
 
     def __call__(self, x: Tensor) -> Tensor:
         """`x [N, in]` times the transposed matrix, plus the bias: `[N, out]`."""
@@ -81,17 +81,17 @@ class TensorLlama:
     def __init__(self, model: PreTrainedModel):
         config, root = model.config, model.config.hidden_size**0.5
         self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
-        self.width, self.head = head_dim_of(config), Weight(model.lm_head)
+        self.width, self.head = head_dim_of(config), JoinedLinear(model.lm_head)
         self.embedding, self.norm = model.model.embed_tokens.weight.detach(), model.model.norm.weight.detach() * root
         self.layers = [
             (
                 layer.input_layernorm.weight.detach() * root,
-                Weight(layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj),
+                JoinedLinear(layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj),
                 head_norm_of(layer.self_attn, self.heads, self.kv_heads),
-                Weight(layer.self_attn.o_proj),
+                JoinedLinear(layer.self_attn.o_proj),
                 layer.post_attention_layernorm.weight.detach() * root,
-                Weight(layer.mlp.gate_proj, layer.mlp.up_proj),
-                Weight(layer.mlp.down_proj),
+                JoinedLinear(layer.mlp.gate_proj, layer.mlp.up_proj),
+                JoinedLinear(layer.mlp.down_proj),
             )
             for layer in model.model.layers
         ]
@@ -139,7 +139,7 @@ class TensorLlama:
 
     def prepare_inputs(self, cache: KVCache, positions: Tensor, visible: Tensor | None) -> tuple:
         """What the layers of one forward share: the cache, the additive mask and the rotations of the `positions`."""
-        mask = None if visible is None else additive(visible, cache.rows + len(positions), self.turns.dtype)
+        mask = None if visible is None else additive_mask(visible, cache.rows + len(positions), self.turns.dtype)
         return cache, mask, *self.turns.index_select(0, positions).unbind(1)
 
     def attend_layer(self, qkv: Tensor, layer: int, norms: Tensor | None, cache, mask, cos, sin) -> Tensor:

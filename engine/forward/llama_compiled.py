@@ -14,16 +14,24 @@ from transformers import PreTrainedModel
 
 from engine.forward.cache import KVCache
 from engine.forward.layer_ops import Answer, Taps
-from engine.forward.llama import bias_of, head_norm_of, joined, rotations_of
+from engine.forward.llama import bias_of, head_norm_of, join_matrices, rotations_of
 from engine.forward.rounded_linear import RoundedLinear
 from engine.forward.sizes import head_dim_of
-from engine.kernels.compiling import able
+from engine.kernels.compiling import can_compile_here
 from engine.kernels.exact_attention import LANES
 from engine.kernels.named_arrays import FIELDS, NamedArrays
-from engine.kernels.phases import PHASES, Room, TargetEnds, TargetLayer, forward, forward_together, team_of
-from engine.kernels.sequences import EACH, Sequence, table_of
+from engine.kernels.phases import (
+    PHASES,
+    ForwardWorkspace,
+    TargetEnds,
+    TargetLayer,
+    forward_sequence,
+    forward_sequences,
+    team_of,
+)
+from engine.kernels.sequences import EACH, SequenceInputs, table_of
 from engine.kernels.sharing import LINE, usable_cores
-from engine.kernels.stored import Pieces, Stored
+from engine.kernels.stored import LargePageMemory, StoredMatrix
 
 FEWEST = 16  # rows that working space is made for
 SEEN, NO_FEATURES = np.ones((1, 1), np.bool_), np.zeros((0, 0, 0), np.float32)
@@ -34,7 +42,7 @@ def can_compile(model: PreTrainedModel) -> bool:
     bits, with sizes in eights, where compiled code runs."""
     sizes = model.config.hidden_size, head_dim_of(model.config)
     on_cpu = model.device.type == "cpu"
-    return on_cpu and model.dtype == torch.float32 and not any(size % LANES for size in sizes) and able()
+    return on_cpu and model.dtype == torch.float32 and not any(size % LANES for size in sizes) and can_compile_here()
 
 
 class CompiledLlama:
@@ -43,18 +51,18 @@ class CompiledLlama:
     def __init__(self, model: PreTrainedModel, threads: int | None = None):
         """`threads` None takes all cores that the process may use."""
         config, self.threads = model.config, threads or usable_cores()
-        root, size, pieces = config.hidden_size**0.5, head_dim_of(config), Pieces()
+        root, size, pieces = config.hidden_size**0.5, head_dim_of(config), LargePageMemory()
         self.vocab, self.hidden = config.vocab_size, config.hidden_size
 
         def norm(module: torch.nn.Module) -> np.ndarray:
             return (module.weight.detach() * root).numpy()
 
-        def stored(*linears: torch.nn.Linear | RoundedLinear) -> Stored:
-            matrix, bias = joined(*linears), bias_of(*linears)
+        def stored(*linears: torch.nn.Linear | RoundedLinear) -> StoredMatrix:
+            matrix, bias = join_matrices(*linears), bias_of(*linears)
             if matrix.dtype == torch.int8:
                 scales = torch.cat([each.scale for each in linears])
-                return pieces.hold(Stored.in_eight_bits(matrix, scales, linears[0].in_features, bias))
-            return pieces.hold(Stored.of(matrix, bias, self.threads))
+                return pieces.copy_into_pages(StoredMatrix.in_eight_bits(matrix, scales, linears[0].in_features, bias))
+            return pieces.copy_into_pages(StoredMatrix.of(matrix, bias, self.threads))
 
         layers = []
         for part in model.model.layers:
@@ -82,7 +90,7 @@ class CompiledLlama:
         )
         self.weights = NamedArrays(ends, *layers)
         self.stored_bytes = sum(
-            each.codes.nbytes for nest in (ends, *layers) for each in nest if isinstance(each, Stored)
+            each.codes.nbytes for nest in (ends, *layers) for each in nest if isinstance(each, StoredMatrix)
         )
         self.rooms: list[tuple[int, NamedArrays]] = []  # working spaces that no call uses, and for how many rows
         self.team = team_of(self.threads)
@@ -100,7 +108,7 @@ class CompiledLlama:
         def space(width: int) -> np.ndarray:
             return np.empty((rows, width), np.float32)
 
-        room = Room(
+        room = ForwardWorkspace(
             limits=np.zeros(3, np.int64),
             ends=np.empty(rows, np.int64),
             owners=np.empty(rows, np.int64),
@@ -125,7 +133,7 @@ class CompiledLlama:
         seen = SEEN if visible is None else np.ascontiguousarray(visible.numpy())
         first = 0 if taps else count - len(logits)  # features are wanted of all rows
         asked = ids.numpy(), positions.numpy(), np.array(taps, np.int64), seen, cache.numbers, cache.rows
-        self.run_on_workspace(count, lambda *how: forward(*how, self.threads, first, *asked, logits, features))
+        self.run_on_workspace(count, lambda *how: forward_sequence(*how, self.threads, first, *asked, logits, features))
         return torch.from_numpy(logits), torch.from_numpy(features) if taps else None
 
     def forward_batch(
@@ -134,7 +142,7 @@ class CompiledLlama:
         """As `engine.forward.llama.TensorLlama.forward_batch`. Each row has the bits that it has in a call of its sequence alone."""
         count = len(ids)
         arrays = [
-            Sequence(np.ascontiguousarray(mask.numpy()), cache.numbers)
+            SequenceInputs(np.ascontiguousarray(mask.numpy()), cache.numbers)
             for cache, mask in zip(caches, visible, strict=True)
         ]
         sequences = table_of([(cache.rows, each) for cache, each in zip(caches, arrays, strict=True)])
@@ -143,17 +151,17 @@ class CompiledLlama:
         asked = ids.numpy(), positions.numpy(), np.array(taps, np.int64), sequences
         layers = len(caches[0].kv)
         self.run_on_workspace(
-            count, lambda *how: forward_together(*how, self.threads, 0, layers, *asked, logits, features)
+            count, lambda *how: forward_sequences(*how, self.threads, 0, layers, *asked, logits, features)
         )
         return torch.from_numpy(logits), torch.from_numpy(features) if taps else None
 
-    def run_on_workspace(self, count: int, call: Callable[[np.ndarray, np.ndarray, bool], None]) -> None:
+    def run_on_workspace(self, count: int, run: Callable[[np.ndarray, np.ndarray, bool], None]) -> None:
         """`call(state, table, whole)` with working space for so many rows; `whole` is whether the team's threads join in."""
         room = self.workspace_for(count)
         whole = self.threads > 1 and self.team.busy.acquire(blocking=False)
         try:
-            with self.team.called() if whole else nullcontext():
-                call(self.team.state, room[1].table, whole)
+            with self.team.open_shared_call() if whole else nullcontext():
+                run(self.team.state, room[1].table, whole)
         finally:
             if whole:
                 self.team.busy.release()

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from engine.forward.llama import bias_of, head_norm_of, joined, rotations_of, serves
+from engine.forward.llama import bias_of, can_run_exactly, head_norm_of, join_matrices, rotations_of
 from engine.forward.sizes import head_dim_of
-from engine.kernels.compiling import able, compiled
+from engine.kernels.compiling import can_compile_here, compiled
 from engine.kernels.eight_bit import EightBit
-from engine.kernels.elementwise import put
-from engine.kernels.named_arrays import Cube, Matrix, NamedArrays, unpacked
-from engine.kernels.stack import LAYER, LayerWeights, Stack, folded, logits_behind, through
+from engine.kernels.elementwise import copy_row
+from engine.kernels.named_arrays import Cube, Matrix, NamedArrays, unpack_nest
+from engine.kernels.stack import LAYER, LayerWeights, StackConstants, fold_norm_into_matrix, head_logits, run_layers
 
 LARGEST = 2**23  # parameters of a model that is small
 # Elements of a draft's largest matrix, half the embedded draft's. A draft with fewer stays in float32: its forwards would hardly get
@@ -31,21 +31,21 @@ class DraftEnds(NamedTuple):
     embedding: Matrix
     head: EightBit
     turns: Cube
-    stack: Stack
+    stack: StackConstants
 
 
 @compiled
-def logits_of(weights, ids, positions, visible, kv, rows, last_only):
+def forward_logits(weights, ids, positions, visible, kv, rows, last_only):
     """Logits `[N, V]` (`[1, V]` with `last_only`) of `ids [N]`. Their rows are written behind the first `rows` of `kv`."""
-    ends, start, asking = unpacked(DraftEnds, weights, LAYER * len(kv)), np.int64(0), 1 if last_only else len(ids)
+    ends, start, asking = unpack_nest(DraftEnds, weights, LAYER * len(kv)), np.int64(0), 1 if last_only else len(ids)
     x = np.empty((len(ids), ends.embedding.shape[1]), np.float32)
     for row in range(len(ids)):
-        put(ends.embedding[ids[row]], x[row])
-    x = through(ends.stack, weights, ends.turns, kv, x, ids, ids, positions, visible, start, rows, asking)
-    return logits_behind(x, ends.stack, ends.head, len(ends.embedding))
+        copy_row(ends.embedding[ids[row]], x[row])
+    x = run_layers(ends.stack, weights, ends.turns, kv, x, ids, ids, positions, visible, start, rows, asking)
+    return head_logits(x, ends.stack, ends.head, len(ends.embedding))
 
 
-def is_small(model: PreTrainedModel) -> bool:
+def can_run_in_eight_bits(model: PreTrainedModel) -> bool:
     """Whether `EightBitLlama` computes this model of `FAMILIES`: float32, few weights, an even MLP width, no biases after attention."""
     attention, mlp = model.model.layers[0].self_attn, model.model.layers[0].mlp
     biased = attention.o_proj.bias is not None or mlp.down_proj.bias is not None
@@ -55,36 +55,41 @@ def is_small(model: PreTrainedModel) -> bool:
 
 def eight_bits_pay(draft: PreTrainedModel) -> bool:
     """Whether to compute a draft in eight bits, by its size. A timing could decide differently at the next load, and change texts."""
-    return serves(draft) and is_small(draft) and max(each.numel() for each in draft.parameters()) >= LEAST and able()
+    return (
+        can_run_exactly(draft)
+        and can_run_in_eight_bits(draft)
+        and max(each.numel() for each in draft.parameters()) >= LEAST
+        and can_compile_here()
+    )
 
 
-def in_eight_bits(layer: torch.nn.Module, scales: Tensor | None) -> LayerWeights:
+def layer_in_eight_bits(layer: torch.nn.Module, scales: Tensor | None) -> LayerWeights:
     """A layer whose parts have the names of Llama's, as compiled loops take it. `scales` are those of `head_norm_of`."""
     attention, mlp = layer.self_attn, layer.mlp
     inward = attention.q_proj, attention.k_proj, attention.v_proj
     bias, out_bias = bias_of(*inward), bias_of(attention.o_proj)
     beside: dict[str, Any] = {"bias": None if bias is None else bias[None], "scales": scales, "out_bias": out_bias}
     return LayerWeights(
-        qkv=folded(joined(*inward), layer.input_layernorm.weight),
+        qkv=fold_norm_into_matrix(join_matrices(*inward), layer.input_layernorm.weight),
         out=EightBit.of(attention.o_proj.weight),
-        gate_up=folded(joined(mlp.gate_proj, mlp.up_proj), layer.post_attention_layernorm.weight),
+        gate_up=fold_norm_into_matrix(join_matrices(mlp.gate_proj, mlp.up_proj), layer.post_attention_layernorm.weight),
         down=EightBit.of(mlp.down_proj.weight),
         **{name: each.numpy() for name, each in beside.items() if each is not None},
     )
 
 
 class EightBitLlama:
-    """The weights of a model that `is_small`, and its forward. It is called like a `TensorLlama`."""
+    """The weights of a model that `can_run_in_eight_bits`, and its forward. It is called like a `TensorLlama`."""
 
     def __init__(self, model: PreTrainedModel):
         config, size = model.config, head_dim_of(model.config)
         counts = config.num_attention_heads, config.num_key_value_heads
-        layers = [in_eight_bits(each, head_norm_of(each.self_attn, *counts)) for each in model.model.layers]
+        layers = [layer_in_eight_bits(each, head_norm_of(each.self_attn, *counts)) for each in model.model.layers]
         ends = DraftEnds(
             embedding=model.model.embed_tokens.weight.detach().numpy(),
-            head=folded(model.lm_head.weight, model.model.norm.weight),
+            head=fold_norm_into_matrix(model.lm_head.weight, model.model.norm.weight),
             turns=rotations_of(model).numpy(),
-            stack=Stack.of(config.hidden_size, config.rms_norm_eps, size),
+            stack=StackConstants.of(config.hidden_size, config.rms_norm_eps, size),
         )
         self.weights = NamedArrays(*layers, ends)
 
@@ -92,4 +97,4 @@ class EightBitLlama:
         """As `TensorLlama.__call__`; drafts have no `taps`."""
         seen = np.ones((1, 1), np.bool_) if visible is None else np.ascontiguousarray(visible.numpy())
         where = ids.numpy(), positions.numpy(), seen, cache.numbers, cache.rows
-        return torch.from_numpy(logits_of(self.weights.table, *where, last_only)), None
+        return torch.from_numpy(forward_logits(self.weights.table, *where, last_only)), None

@@ -8,12 +8,12 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from engine.forward.spread import is_spread
-from engine.kernels.rounded import GROUP, LEAST, STEPS, rotate, round_matrix
+from engine.kernels.rounded import GROUP, LEAST, STEPS, rotate_groups, round_matrix
 
 
 def round_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     """Codes `[..., groups, GROUP]`, whole numbers in float32, and steps `[..., groups]` of the rotated rows `x [..., in]`."""
-    groups = rotate(x.float())
+    groups = rotate_groups(x.float())
     most, steps = groups.abs().amax(-1), torch.tensor(float(STEPS))
     # A number divided by a tensor would be multiplied by a reciprocal
     factors = torch.where(most > LEAST, torch.div(steps, most), 0)
@@ -29,7 +29,7 @@ class RoundedLinear(nn.Module):
     def __init__(self, matrix: Tensor, bias: Tensor | None = None):
         super().__init__()
         self.out_features, self.in_features = matrix.shape
-        codes, scale = empty_like(matrix) if matrix.is_meta else round_matrix(matrix)
+        codes, scale = empty_codes_like(matrix) if matrix.is_meta else round_matrix(matrix)
         self.weight = nn.Parameter(codes, requires_grad=False)
         self.register_parameter("bias", None if bias is None else nn.Parameter(bias, requires_grad=False))
         self.register_buffer("scale", scale)
@@ -44,7 +44,7 @@ class RoundedLinear(nn.Module):
         return (total if self.bias is None else total + self.bias).to(x.dtype)
 
 
-def empty_like(matrix: Tensor) -> tuple[Tensor, Tensor]:
+def empty_codes_like(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """What `round_matrix` makes, without numbers: rounding a matrix without memory would take as long as any."""
     groups = -(-matrix.shape[1] // GROUP)
     return matrix.new_empty(len(matrix), groups * GROUP, dtype=torch.int8), matrix.new_empty(

@@ -13,13 +13,13 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 
 from engine.forward.cache import KVCache, SpreadCache
-from engine.forward.cuda_graphs import explain_eager, kept_bytes
+from engine.forward.cuda_graphs import explain_eager, idle_cache_bytes
 from engine.forward.devices import noise_device, one_torch_thread
 from engine.forward.layer_ops import Answer, Features, Taps, features_of
 from engine.forward.lender import Lender
-from engine.forward.llama import TensorLlama, is_known, serves
+from engine.forward.llama import TensorLlama, can_run_exactly, is_known_family
 from engine.forward.llama_compiled import CompiledLlama, can_compile
-from engine.forward.llama_eight_bit import EightBitLlama, is_small
+from engine.forward.llama_eight_bit import EightBitLlama, can_run_in_eight_bits
 from engine.forward.packed_linear import pack_linear_layers
 from engine.forward.recurrent.cache import StateCache, Zeros, node_bytes, text_bytes, zero_states
 from engine.forward.recurrent.kinds import count_attending_layers, keeps_state
@@ -27,7 +27,7 @@ from engine.forward.recurrent.session import RecurrentSession
 from engine.forward.rounded_linear import is_rounded
 from engine.forward.session import Session
 from engine.forward.sizes import context_of, head_dim_of, kv_heads_of
-from engine.forward.spread import is_spread, places_of, processes_of
+from engine.forward.spread import is_spread, layer_devices_of, processes_of
 from engine.forward.windows import Masks, window_of
 from engine.kernels.sharing import Team
 
@@ -36,9 +36,13 @@ class Runner:
     """A causal language model ready for forwards with explicit masks and positions."""
 
     def __init__(
-        self, model: PreTrainedModel, own: bool | None = None, eight_bit: bool = False, threads: int | None = None
+        self,
+        model: PreTrainedModel,
+        own_forward: bool | None = None,
+        eight_bit: bool = False,
+        threads: int | None = None,
     ):
-        """`own` forces the choice of forward; None takes our own where it serves the model.
+        """`own_forward` forces the choice of forward; None takes our own where it serves the model.
 
         `eight_bit` rounds a small model's matrices, for drafts only: a target must stay exact.
         `threads` are those of a compiled forward; None takes all cores that the process may use.
@@ -54,9 +58,9 @@ class Runner:
         # Models without attention name their cache so, and list no embedding among their hidden states
         self.bare = "cache_params" in inspect.signature(model.forward).parameters
         self.own: TensorLlama | CompiledLlama | EightBitLlama | None = None
-        rounded = is_known(model) and is_rounded(model) and can_compile(model)
-        if serves(model) or rounded if own is None else own:
-            if eight_bit and is_small(model):
+        rounded = is_known_family(model) and is_rounded(model) and can_compile(model)
+        if can_run_exactly(model) or rounded if own_forward is None else own_forward:
+            if eight_bit and can_run_in_eight_bits(model):
                 self.own = EightBitLlama(model)
             else:
                 self.own = CompiledLlama(model, threads) if can_compile(model) else TensorLlama(model)
@@ -68,10 +72,10 @@ class Runner:
             pack_linear_layers(model)
         # A sentence that says why forwards are not CUDA graphs, "" where they are.
         self.eager = explain_eager(self.device, self.spread, self.recurrent)
-        self.lender = Lender(kept_bytes(self.device))
+        self.lender = Lender(idle_cache_bytes(self.device))
 
     @property
-    def way(self) -> str:
+    def forward_kind(self) -> str:
         """Which forward serves the model: "compiled", "tensors" (neither compiled nor transformers' modules), "transformers" or
         "states" (transformers' modules, whose layers with a state read a tree's nodes beside it).
         """
@@ -83,7 +87,7 @@ class Runner:
         """Where to work between this runner's forwards: torch's threads stay out of the way of the compiled forward's own."""
         return one_torch_thread() if isinstance(self.own, CompiledLlama) else nullcontext()
 
-    def without_processor(self) -> float:
+    def seconds_without_processor(self) -> float:
         """Seconds in which this thread, or its forwards' other threads on average, had no processor. Only differences mean anything."""
         return time.perf_counter() - time.thread_time() + Team.without
 
@@ -128,15 +132,15 @@ class Runner:
             return StateCache(self, capacity, self.zero_states)
         width = head_dim_of(self.config)
         if self.spread:
-            return SpreadCache(self.kv_heads, width, capacity, self.dtype, places_of(self.model))
+            return SpreadCache(self.kv_heads, width, capacity, self.dtype, layer_devices_of(self.model))
         return KVCache(count_attending_layers(self.config), self.kv_heads, width, capacity, self.dtype, self.device)
 
-    def run(
-        self, ids: Tensor, positions: Tensor, mask: Masks, past: Cache, wanted: int | Tensor = 0, taps: Taps = ()
+    def run_transformers(
+        self, ids: Tensor, positions: Tensor, mask: Masks, past: Cache, logit_rows: int | Tensor = 0, taps: Taps = ()
     ) -> Answer:
         """The transformers forward: logits `[N, V]` and features of `ids [N]`, or `[B, N]` and so on.
 
-        `wanted` is the number of last rows whose logits are given, 0 for all, or a tensor that names rows.
+        `logit_rows` is the number of last rows whose logits are given, 0 for all, or a tensor that names rows.
         It reads and writes the cache `past`, under an additive mask `[B, 1, rows, M]`, or one for each type of layer.
         """
         places: dict[str, Any] = {"position_ids": torch.atleast_2d(positions), "attention_mask": mask}
@@ -144,7 +148,7 @@ class Runner:
             output = self.model(
                 input_ids=torch.atleast_2d(ids),
                 use_cache=True,
-                logits_to_keep=wanted,
+                logits_to_keep=logit_rows,
                 output_hidden_states=bool(taps),
                 **({"cache_params": past} if self.bare else places | {"past_key_values": past}),
             )
@@ -157,10 +161,10 @@ class Runner:
 
 
 @contextmanager
-def last_output_of(model: PreTrainedModel, wanted: bool) -> Iterator[list[Tensor]]:
-    """Where `wanted`, collects the last layer's output `[B, N, H]` of a forward. transformers lists it behind the final norm alone."""
+def last_output_of(model: PreTrainedModel, collects: bool) -> Iterator[list[Tensor]]:
+    """Where `collects`, collects the last layer's output `[B, N, H]` of a forward. transformers lists it only behind the final norm."""
     found: list[Tensor] = []
-    if not wanted:
+    if not collects:
         yield found
         return
     layer = model.get_decoder().layers[-1]

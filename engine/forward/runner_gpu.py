@@ -14,11 +14,11 @@ from transformers.cache_utils import Cache
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from engine.forward.cache import KVCache, TransformersLayer, additive
+from engine.forward.cache import KVCache, TransformersLayer, additive_mask
 from engine.forward.layer_ops import Answer, Taps, features_of
 from engine.forward.llama import has_known_layers
 from engine.forward.sizes import LATENT, kv_heads_of
-from engine.forward.windows import Masks, masks_of
+from engine.forward.windows import Masks, additive_masks_of
 
 ROW_MULTIPLE = 1024  # capacities are multiples of it, so that lanes share graphs; kernels want multiples of 16
 
@@ -66,7 +66,7 @@ class SlotLayer(TransformersLayer):
     end: int | None = None  # the whole capacity
 
     def update(self, key_states, value_states, *args, **kwargs):
-        keys, values = self.rows_for(key_states, value_states)
+        keys, values = self.cached_rows_sized_like(key_states, value_states)
         keys.index_copy_(2, self.slots, key_states)
         values.index_copy_(2, self.slots, value_states)
         return keys[:, :, : self.end], values[:, :, : self.end]
@@ -98,17 +98,19 @@ class StaticForward:
         """
         for layer in self.layers:
             layer.slots = slots
-        masks = masks_of(self.runner.window, visible, self.fold_mask)
+        masks = additive_masks_of(self.runner.window, visible, self.fold_mask)
         if self.known:
             return self.run_layers(ids, positions, masks, behind)
-        return self.runner.run(ids, positions, masks, self.past, 0 if behind is None else behind, self.taps)
+        return self.runner.run_transformers(
+            ids, positions, masks, self.past, 0 if behind is None else behind, self.taps
+        )
 
     def fold_mask(self, visible: Tensor) -> Tensor:
         """The additive mask `[1, 1, groups * N, capacity]` that `folded_sdpa` takes, of `visible` bool `[N, capacity]`."""
-        return additive(visible, visible.shape[1], self.runner.dtype).repeat(self.groups, 1)[None, None]
+        return additive_mask(visible, visible.shape[1], self.runner.dtype).repeat(self.groups, 1)[None, None]
 
     def run_layers(self, ids: Tensor, positions: Tensor, masks: Masks, behind: Tensor | None) -> Answer:
-        """`Runner.run` of a model of `engine.forward.llama.FAMILIES`, without its modules' overhead."""
+        """`Runner.run_transformers` of a model of `engine.forward.llama.FAMILIES`, without its modules' overhead."""
         stack, width = self.runner.model.model, self.cache.kv.shape[-1]
         x, tapped = stack.embed_tokens(ids), []
         cos, sin = (each[0, :, None] for each in stack.rotary_emb(x, positions[None]))
@@ -134,12 +136,13 @@ class StaticForward:
         return self.runner.model.lm_head(wanted), features_of(tapped, last, self.taps) if self.taps else None
 
 
-def rows_behind(columns: Tensor, base: Tensor, lineage: Tensor) -> Tensor:
-    """bool `[n, capacity]`: which of the slots `columns [capacity]` n nodes see, whose tree stands at the slots from `base [1]` on.
+def visible_slots(columns: Tensor, root_slot: Tensor, ancestor_mask: Tensor) -> Tensor:
+    """bool `[n, capacity]`: which of the slots `columns [capacity]` n nodes see, whose tree stands at the slots from `root_slot [1]`
+    on.
 
-    They see all slots before `base`, and of the S slots from there those that `lineage` bool `[n, S]` marks.
+    They see all slots before `root_slot`, and of the S slots from there those that `ancestor_mask` bool `[n, S]` marks.
     """
-    offset = columns - base
-    inside = (offset >= 0) & (offset < lineage.shape[1])
-    placed = lineage.index_select(1, offset.clamp(0, lineage.shape[1] - 1))
+    offset = columns - root_slot
+    inside = (offset >= 0) & (offset < ancestor_mask.shape[1])
+    placed = ancestor_mask.index_select(1, offset.clamp(0, ancestor_mask.shape[1] - 1))
     return torch.where(inside, placed, offset < 0)

@@ -11,11 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.forward.cache import KVCache, additive, transformers_cache
+from engine.forward.cache import KVCache, additive_mask, transformers_cache
 from engine.forward.layer_ops import Answer, Features, Taps
 from engine.forward.runner_gpu import static_capacity
-from engine.forward.session_gpu import PROMPTS, SIZES, Buckets
-from engine.forward.windows import masks_of
+from engine.forward.session_gpu import PROMPTS, SIZES, GraphBuckets
+from engine.forward.windows import additive_masks_of
 
 if TYPE_CHECKING:
     from engine.forward.runner import Runner
@@ -53,7 +53,7 @@ class Session:
         features: Features = False,
         graphed: bool = False,
         cache: Any = None,
-        buckets: Buckets | None = None,
+        buckets: GraphBuckets | None = None,
     ):
         """`graphed` runs forwards of few tokens as CUDA graphs; `buckets` are such graphs of the caller's own, with their cache.
 
@@ -63,7 +63,7 @@ class Session:
         self.taps = taps = taps_of(features, runner.config.num_hidden_layers)
         if graphed:
             key = ("buckets", static_capacity(capacity), taps)
-            buckets = runner.lender.lend(key, lambda: Buckets(runner, capacity, taps, SIZES), borrower=self)
+            buckets = runner.lender.lend(key, lambda: GraphBuckets(runner, capacity, taps, SIZES), borrower=self)
         self.buckets = buckets
         made = buckets.cache if buckets is not None else cache
         self.cache: KVCache = runner.new_cache(capacity) if made is None else made
@@ -83,10 +83,10 @@ class Session:
         `visible` bool `[N, M]` says which of the last M rows each may see; None means causal.
         """
         count = len(ids)
-        self.cache.room_for(count)
+        self.cache.refuse_overflow(count)
         if visible is None and count > 1:
             visible = torch.ones(count, count, dtype=torch.bool).tril_()
-        if self.buckets and (bucket := self.buckets.fitting(count, last_only)):
+        if self.buckets and (bucket := self.buckets.find_bucket(count, last_only)):
             return bucket(ids, positions, visible, last_only)
         tokens, places = torch.from_numpy(np.array([ids, positions])).unbind()
         if self.runner.own:
@@ -95,8 +95,12 @@ class Session:
             visible = torch.ones(1, 1, dtype=torch.bool)
         device, dtype, end = self.runner.device, self.runner.dtype, self.rows + count
         shown = F.pad(visible, (end - visible.shape[1], 0), value=True)
-        masks = masks_of(self.runner.window, shown, lambda each: additive(each, end, dtype)[None, None].to(device))
-        return self.runner.run(tokens.to(device), places.to(device), masks, self.past, int(last_only), self.taps)
+        masks = additive_masks_of(
+            self.runner.window, shown, lambda each: additive_mask(each, end, dtype)[None, None].to(device)
+        )
+        return self.runner.run_transformers(
+            tokens.to(device), places.to(device), masks, self.past, int(last_only), self.taps
+        )
 
     def prefill(self, ids: list[int]) -> tuple[Tensor | None, Tensor | None]:
         """Write the rows of `ids`, in chunks. Returns the last logits `[1, V]`, None without ids, and the features of all."""
@@ -113,9 +117,9 @@ class Session:
         empty = torch.zeros(0, len(self.taps) + 1, self.runner.config.hidden_size, device=self.runner.device)
         return logits, torch.cat([empty, *features])
 
-    def keep(self, written: list[int]) -> None:
-        """Commit the rows `written` of those just written, as offsets in path order. The others are dropped."""
-        self.cache.keep(written)
+    def keep(self, kept_offsets: list[int]) -> None:
+        """Commit the rows `kept_offsets` of those just written, as offsets in path order. The others are dropped."""
+        self.cache.keep(kept_offsets)
 
     @property
     def whole(self) -> bool:
@@ -135,5 +139,5 @@ class Session:
 def prompt_session(runner: "Runner", capacity: int, features: Features = False) -> Session:
     """A session for prompts alone, over a cache whose trees others verify. Graphs read them where there are any."""
     capacity, taps = static_capacity(capacity), taps_of(features, runner.config.num_hidden_layers)
-    buckets = None if runner.eager else Buckets(runner, capacity, taps, ())
+    buckets = None if runner.eager else GraphBuckets(runner, capacity, taps, ())
     return Session(runner, capacity, features, buckets=buckets)

@@ -12,7 +12,7 @@ SIZES = (1, 2, 4, 8, 16, 32, 64)
 PROMPTS = (64, 256)  # the same of prompts, of which the last token's logits alone are wanted
 
 
-class Bucket:
+class GraphBucket:
     """The forward of up to `size` tokens, with inputs at fixed addresses. One copy brings all inputs to the device.
 
     With `last_only` it gives the logits of the last token alone.
@@ -62,7 +62,7 @@ class Bucket:
         return logits[first:count].clone(), None if features is None else features[:count].clone()
 
 
-class Buckets:
+class GraphBuckets:
     """A KV cache and its forwards by size, for `Session` on a GPU: of trees and other `sizes`, and of prompts."""
 
     def __init__(self, runner, capacity: int, taps: Taps, sizes: Taps):
@@ -75,12 +75,12 @@ class Buckets:
             ],
             reverse=True,
         )
-        made = [Bucket(forward, *each, pool) for each in asked]
+        made = [GraphBucket(forward, *each, pool) for each in asked]
         self.by_size = sorted(made, key=lambda each: (each.size, not each.last_only))
         self.whole = bool(runner.eager) or all(each.captured.graph for each in self.by_size)
         self.size = self.cache.kv.nbytes + sum(each.inputs.nbytes + each.captured.size for each in self.by_size)
 
-    def fitting(self, count: int, last_only: bool) -> Bucket | None:
+    def find_bucket(self, count: int, last_only: bool) -> GraphBucket | None:
         """The smallest bucket for `count` tokens, of all with `last_only`, else of those that give every token's logits.
 
         None when all are smaller or its rows would not fit behind the committed ones.

@@ -43,7 +43,7 @@ def kv_heads_of(config: PreTrainedConfig) -> int | None:
     return max(getattr(each, "num_key_value_heads", None) or 0 for each in configs_by_layer(config)) or None
 
 
-def mlp_of(config: PreTrainedConfig) -> int:
+def mlp_width_of(config: PreTrainedConfig) -> int:
     """The width of an MLP."""
     names = ("intermediate_size", "ffn_dim", "ffn_hidden_size", "n_inner")
     return next((size for name in names if (size := getattr(config, name, None))), 4 * config.hidden_size)

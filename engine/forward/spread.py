@@ -23,7 +23,7 @@ def is_spread(model: PreTrainedModel) -> bool:
     return len(places) > 1 or processes_of(model) > 1
 
 
-def places_of(model: PreTrainedModel) -> list[torch.device]:
+def layer_devices_of(model: PreTrainedModel) -> list[torch.device]:
     """The device on which each layer computes."""
     count = model.config.num_hidden_layers
     layers = next(each for each in model.modules() if isinstance(each, torch.nn.ModuleList) and len(each) == count)

@@ -36,7 +36,7 @@ class Window:
     size: int
     by_layer: bool
 
-    def narrow(self, visible: Tensor) -> Tensor:
+    def narrow_mask(self, visible: Tensor) -> Tensor:
         """Those within the window of the rows that `visible` bool `[..., N, M]` shows to N tokens, `[..., N, M]` too.
 
         A tree's mask shows a token one row for each position up to its own, in order. So the window holds the last `size` of these.
@@ -66,12 +66,12 @@ def has_narrow_window(config: PreTrainedConfig) -> bool:
     return bool(size) and size < config.max_position_embeddings
 
 
-def masks_of(window: Window | None, visible: Tensor, mask_of: Callable[[Tensor], Tensor]) -> Masks:
+def additive_masks_of(window: Window | None, visible: Tensor, mask_of: Callable[[Tensor], Tensor]) -> Masks:
     """What a model with that window takes so that tokens attend to the rows `visible` bool `[..., N, M]`.
 
     `mask_of` makes the additive mask of such a tensor.
     """
     if window is None:
         return mask_of(visible)
-    sliding = mask_of(window.narrow(visible))
+    sliding = mask_of(window.narrow_mask(visible))
     return {"full_attention": mask_of(visible), "sliding_attention": sliding} if window.by_layer else sliding

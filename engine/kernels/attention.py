@@ -5,24 +5,26 @@ import torch
 from torch import Tensor
 
 from engine.kernels.compiling import compiled, within
-from engine.kernels.elementwise import LOWEST, dot, exp, put, total_of
-from engine.kernels.intrinsics import blend_of, fused, larger
+from engine.kernels.elementwise import LOWEST, copy_row, dot, exp, total_of
+from engine.kernels.intrinsics import fused, larger, write_weighted_sums
 
 TOGETHER = 8  # queries that meet a key at a time
 
 
-def turns_of(places: Tensor, inverse: Tensor) -> Tensor:
-    """Cosines and sines `[n, 2, head_dim / 2]` of `places [n]`, for `turn`; `inverse [head_dim / 2]` are the frequencies."""
-    angles = places[:, None].float() * inverse.float()
+def rotation_table_of(positions: Tensor, inverse: Tensor) -> Tensor:
+    """Cosines and sines `[n, 2, head_dim / 2]` of `positions [n]`, for `rotate_heads_in_place`; `inverse [head_dim / 2]` are the
+    frequencies.
+    """
+    angles = positions[:, None].float() * inverse.float()
     return torch.stack([angles.cos(), angles.sin()], 1)
 
 
 @compiled
-def turn(rows, heads, turns, positions):
-    """Rotate the first `heads` heads of `rows [N, n]`, in place, by their positions' `turns [places, 2, head_dim / 2]`."""
-    half = turns.shape[2]
+def rotate_heads_in_place(rows, heads, rotations, positions):
+    """Rotate the first `heads` heads of `rows [N, n]`, in place, by their positions' `rotations [places, 2, head_dim / 2]`."""
+    half = rotations.shape[2]
     for row in range(len(rows)):
-        cos, sin = turns[positions[row]]
+        cos, sin = rotations[positions[row]]
         for head in range(heads):
             first = 2 * half * head
             for i in range(half):
@@ -63,18 +65,20 @@ def attend_singly(queries, kv, visible, start, end, out):
 
 
 @within
-def blend(numbers, across, along, vectors, sums):
-    """Weighted sums of rows of `vectors`, into `sums`, `TOGETHER` columns each. `across` and `along` are the steps between weights."""
+def add_weighted_rows(weights, row_stride, term_stride, vectors, out):
+    """Weighted sums of rows of `vectors`, into `out`, `TOGETHER` columns each. `row_stride` and `term_stride` are the steps between
+    weights.
+    """
     row = 0
-    while row < len(sums):
-        source, target = numbers.ctypes.data + 4 * across * row, sums.ctypes.data + 4 * TOGETHER * row
-        some = 8 if len(sums) - row >= 8 else 1
-        blend_of(some, source, 4 * across, 4 * along, vectors.ctypes.data, len(vectors), target)
+    while row < len(out):
+        source, target = weights.ctypes.data + 4 * row_stride * row, out.ctypes.data + 4 * TOGETHER * row
+        some = 8 if len(out) - row >= 8 else 1
+        write_weighted_sums(some, source, 4 * row_stride, 4 * term_stride, vectors.ctypes.data, len(vectors), target)
         row += some
 
 
 @within
-def column_tops(rows, tops):
+def write_column_maxima(rows, tops):
     """Write the largest of each column of `rows [M, lanes]` into the first of `tops [>= M / 2, lanes]`, by halving the rows."""
     count, lanes = rows.shape
     source, target = rows.reshape(-1), tops.reshape(-1)
@@ -111,21 +115,21 @@ def attend_together(queries, kv, visible, start, end, out):
                 one = queries[row, part * size : (part + 1) * size]
                 for i in range(size):
                     asking[i, lane] = one[i] * factor
-            blend(keys, size, 1, asking, scores)
+            add_weighted_rows(keys, size, 1, asking, scores)
             for lane in range(here):
                 seen = visible[(first + lane) // groups]
                 for j in range(len(seen)):
                     if not seen[j]:
                         scores[seen_by_all + j, lane] = LOWEST
-            column_tops(scores, tops)
+            write_column_maxima(scores, tops)
             for j in range(len(scores)):
                 for lane in range(TOGETHER):
                     scores[j, lane] -= tops[0, lane]
             flat = scores.reshape(-1)
             for index in range(len(flat)):
                 flat[index] = exp(flat[index])
-            blend(ones, 0, 1, scores, total)
-            blend(values, 1, size, scores, mixed)
+            add_weighted_rows(ones, 0, 1, scores, total)
+            add_weighted_rows(values, 1, size, scores, mixed)
             for lane in range(here):
                 row, part = (first + lane) // groups, head * groups + (first + lane) % groups
                 answer = out[row, part * size : (part + 1) * size]
@@ -154,39 +158,39 @@ def store(qkv, kv, rows):
     for row in range(len(qkv)):
         for head in range(kv_heads):
             first = keys + head * size
-            put(qkv[row, first : first + size], kv[0, head, rows + row])
+            copy_row(qkv[row, first : first + size], kv[0, head, rows + row])
             first += kv_heads * size
-            put(qkv[row, first : first + size], kv[1, head, rows + row])
+            copy_row(qkv[row, first : first + size], kv[1, head, rows + row])
 
 
 @within
-def attended(qkv, kv, visible, start, rows, asking):
-    """Attention `[asking, heads * head_dim]` of the last `asking` of N entries; `kv`, `visible` and `start` are as in `attend`.
+def store_and_attend(qkv, kv, visible, start, rows, query_count):
+    """Attention `[asking, heads * head_dim]` of the last `query_count` of N entries; `kv`, `visible` and `start` are as in `attend`.
 
     `qkv [N, (heads + 2 kv_heads) * head_dim]` has its queries and keys rotated already. The keys and values of all N entries are
     first written behind the first `rows` rows of `kv`.
     """
     store(qkv, kv, rows)
-    out = np.empty((asking, qkv.shape[1] - 2 * kv.shape[1] * kv.shape[3]), np.float32)
-    attend(qkv[len(qkv) - asking :], kv, visible, start, rows + len(qkv), out)
+    out = np.empty((query_count, qkv.shape[1] - 2 * kv.shape[1] * kv.shape[3]), np.float32)
+    attend(qkv[len(qkv) - query_count :], kv, visible, start, rows + len(qkv), out)
     return out
 
 
 @within
-def scale_heads(rows, scales, least):
+def norm_heads_in_place(rows, scales, least_length):
     """Norm the first heads of `rows [N, n]` in place, as many as `scales [heads, head_dim]` has rows."""
     size = scales.shape[1]
     for row in range(len(rows)):
         for head in range(len(scales)):
             part, scale = rows[row, head * size : (head + 1) * size], scales[head]
-            total = least * least + dot(part, part)
+            total = least_length * least_length + dot(part, part)
             factor = np.float32(1) / np.sqrt(total)
             for k in range(size):
                 part[k] *= factor * scale[k]
 
 
 @within
-def causal(count):
+def causal_mask(count):
     """A causal mask, bool `[count, count]`: each row sees itself and those before."""
     seen = np.empty((count, count), np.bool_)
     for row in range(count):
@@ -203,4 +207,4 @@ def move_rows(kv, base, moves):
             for head in range(kv.shape[2]):
                 rows = kv[layer, half, head]
                 for index in range(len(moves)):
-                    put(rows[base + moves[index, 1]], rows[base + moves[index, 0]])
+                    copy_row(rows[base + moves[index, 1]], rows[base + moves[index, 0]])

@@ -9,30 +9,30 @@ import sys
 from pathlib import Path
 from subprocess import DEVNULL, Popen
 
-from engine.kernels.code_folder import folder_for
+from engine.kernels.code_folder import compiled_code_folder
 
 ENGINE = Path(__file__).parents[1]
 WORK = "import sys, pkgutil\nfor each in sys.argv[1:]: pkgutil.resolve_name(each)()"
 CALL = "import sys, pkgutil\npkgutil.resolve_name(sys.argv[1])(sys.argv[2])"
 
 
-def begin(*functions: str) -> Popen | None:
+def start_compiling_process(*functions: str) -> Popen | None:
     """Starts a process that calls `functions`, such as "module:function", or none where compiled code is kept, or on one core."""
-    kept = folder_for(ENGINE, os.environ.get("NUMBA_CACHE_DIR"))
+    kept = compiled_code_folder(ENGINE, os.environ.get("NUMBA_CACHE_DIR"))
     if kept.exists() or (os.cpu_count() or 1) < 2:
         return None
-    return process(WORK, *functions)
+    return start_python_process(WORK, *functions)
 
 
-def call(function: str, argument: str) -> Popen | None:
-    """Starts a process that calls "module:function" with a string, or none on one core. What it raises is told to nobody.
+def start_process_calling(function: str, argument: str) -> Popen | None:
+    """Starts a process that calls "module:function" with a string, or none on one core. Nobody learns of its errors.
 
-    A path must be a whole one: the process works in the engine's own folder.
+    A path must be absolute: the process works in the engine's own folder.
     """
-    return None if (os.cpu_count() or 1) < 2 else process(CALL, function, argument)
+    return None if (os.cpu_count() or 1) < 2 else start_python_process(CALL, function, argument)
 
 
-def process(code: str, *arguments: str) -> Popen:
+def start_python_process(code: str, *arguments: str) -> Popen:
     return Popen([sys.executable, "-c", code, *arguments], cwd=ENGINE.parent, stdout=DEVNULL, stderr=DEVNULL)
 
 
@@ -40,7 +40,7 @@ def compile_largest() -> None:
     """Compiles the forward of targets and the growing of trees, or finds their compiled code."""
     from engine.kernels.by_address import address_of
     from engine.kernels.growing_compiled import GROW, grow
-    from engine.kernels.phases import WORK_ON, work_on
+    from engine.kernels.phases import WORK_ON, run_part_of_forward
 
-    address_of(work_on, WORK_ON)
+    address_of(run_part_of_forward, WORK_ON)
     address_of(grow, GROW)

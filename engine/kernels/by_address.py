@@ -27,11 +27,11 @@ def address_of(function: Callable, kind: Signature) -> int:
     return made.library.get_pointer_to_function(made.fndesc.llvm_func_name)
 
 
-def calling(kind: Signature) -> Callable:
+def make_call_by_address(kind: Signature) -> Callable:
     """A function for compiled loops: `call(address, arguments)` calls what `address_of` gave for the same types."""
 
     def build(context, code, signature, arguments):
-        status, answer = called(kind, context, code, arguments)
+        status, answer = emit_call_by_address(kind, context, code, arguments)
         with if_unlikely(code, status.is_error):
             context.call_conv.return_status_propagate(code, status)
         return answer
@@ -43,11 +43,13 @@ def calling(kind: Signature) -> Callable:
     return call
 
 
-def trying(kind: Signature) -> Callable:
-    """As `calling`, for loops that return nothing. The call returns 0, or a number for `raise_again` when the loop raised an error."""
+def make_guarded_call_by_address(kind: Signature) -> Callable:
+    """As `make_call_by_address`, for loops that return nothing. The call returns 0, or a number for `raise_again` when the loop raised
+    an error.
+    """
 
     def build(context, code, signature, arguments):
-        status, _ = called(kind, context, code, arguments)
+        status, _ = emit_call_by_address(kind, context, code, arguments)
         return code.select(status.is_error, code.ptrtoint(status.excinfoptr, LONG), LONG(0))
 
     @intrinsic
@@ -59,7 +61,7 @@ def trying(kind: Signature) -> Callable:
 
 @intrinsic
 def raise_again(typing, raised):
-    """Raise the error that a call of `trying` returned, on whichever thread; 0 raises nothing."""
+    """Raise the error that a call of `make_guarded_call_by_address` returned, on whichever thread; 0 raises nothing."""
 
     def build(context, code, signature, arguments):
         error = Status(*[None] * len(Status._fields))._replace(
@@ -72,7 +74,7 @@ def raise_again(typing, raised):
     return types.void(types.int64), build
 
 
-def called(kind, context, code, arguments):
+def emit_call_by_address(kind, context, code, arguments):
     """Code for a call by address: its status, and what the loop returns."""
     convention = context.call_conv
     loop = code.inttoptr(arguments[0], convention.get_function_type(kind.return_type, kind.args).as_pointer())

@@ -8,7 +8,7 @@ from pathlib import Path
 MARKS = re.compile(rb"@(exactly_)?(compiled|within)|@intrinsic|@overload")  # a file with one has code to compile
 
 
-def folder_for(package: Path, given: str | None = None) -> Path:
+def compiled_code_folder(package: Path, given: str | None = None) -> Path:
     """A folder for the package's compiled code: in the folder `given`, else in the package's own `__pycache__`.
 
     Its name changes with every source that is compiled: files with one of `MARKS`, and all of `kernels`, whose constants and types

@@ -15,7 +15,7 @@ from numba import njit
 from numba.core.caching import IndexDataCacheFile
 from numba.core.errors import NumbaError
 
-from engine.kernels.code_folder import folder_for
+from engine.kernels.code_folder import compiled_code_folder
 
 # Nothing here may change a bit. numba compiles what a loop calls into every caller, and the copy that is loaded first serves them all.
 # Were sums reordered or products fused in some copies, one process would draft with other numbers than the next.
@@ -23,7 +23,7 @@ FAST = {"nnan"}
 SEAL = 16  # bytes of a digest
 NEEDED = "avx2", "fma", "f16c"  # of an x86-64 processor
 
-numba.config.CACHE_DIR = str(folder_for(Path(__file__).parents[1], numba.config.CACHE_DIR))
+numba.config.CACHE_DIR = str(compiled_code_folder(Path(__file__).parents[1], numba.config.CACHE_DIR))
 
 
 def exactly_compiled(function: Any, **options: object) -> Callable:
@@ -34,15 +34,15 @@ def exactly_compiled(function: Any, **options: object) -> Callable:
     code = FunctionType(
         function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
     )
-    code.__qualname__ = own_name(function, options)
+    code.__qualname__ = cache_name_of(function, options)
     options = {"nogil": True, "error_model": "numpy", "fastmath": False, "no_cfunc_wrapper": True, **options}
     try:
-        return kept_if_possible(njit(code, cache=True, **options))
+        return cache_if_possible(njit(code, cache=True, **options))
     except RuntimeError:  # there is no folder to keep it in
         return njit(code, **options)
 
 
-def own_name(function: FunctionType, options: Mapping[str, object]) -> str:
+def cache_name_of(function: FunctionType, options: Mapping[str, object]) -> str:
     """The function's name, with the values that it closes over and the names of the options that it is compiled with.
 
     numba names machine code by a function's name and how many of that name came before. Loops that close over different values
@@ -53,7 +53,7 @@ def own_name(function: FunctionType, options: Mapping[str, object]) -> str:
     return "_".join([function.__qualname__, *values, *sorted(options)])
 
 
-class Kept(IndexDataCacheFile):
+class CompiledCodeFiles(IndexDataCacheFile):
     """Where a function's code is kept, in a file for each choice of types, which is named by them.
 
     numba would number the files, and two processes that compile at once may give one number to different types. Every file begins
@@ -75,31 +75,31 @@ class Kept(IndexDataCacheFile):
 
     def _save_index(self, names: dict) -> None:
         with self._open_for_write(self._index_path) as file:
-            file.write(sealed(self._dump((self._version, self._source_stamp, self._dump(names)))))
+            file.write(prepend_digest(self._dump((self._version, self._source_stamp, self._dump(names)))))
 
     def _load_data(self, name: str) -> Any:
-        return pickle.loads(unsealed(Path(self._data_path(name)).read_bytes()))
+        return pickle.loads(verify_digest(Path(self._data_path(name)).read_bytes()))
 
     def _save_data(self, name: str, data: object) -> None:
         with self._open_for_write(self._data_path(name)) as file:
-            file.write(sealed(self._dump(data)))
+            file.write(prepend_digest(self._dump(data)))
 
 
-def sealed(data: bytes) -> bytes:
+def prepend_digest(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=SEAL).digest() + data
 
 
-def unsealed(data: bytes) -> bytes:
+def verify_digest(data: bytes) -> bytes:
     """What was sealed. Raises `OSError`, as for a file that is not there, when it has changed since."""
-    if sealed(data[SEAL:]) != data:
+    if prepend_digest(data[SEAL:]) != data:
         raise OSError("The file of compiled code is damaged.")
     return data[SEAL:]
 
 
-def kept_if_possible(dispatcher: Any) -> Any:
+def cache_if_possible(dispatcher: Any) -> Any:
     """The same function, which also runs when its code cannot be kept: on a full disk, or in a folder that turned read-only."""
     save, found = dispatcher._cache.save_overload, dispatcher._cache._impl
-    dispatcher._cache._cache_file = Kept(
+    dispatcher._cache._cache_file = CompiledCodeFiles(
         found.locator.get_cache_path(), found.filename_base, found.locator.get_source_stamp()
     )
 
@@ -107,14 +107,14 @@ def kept_if_possible(dispatcher: Any) -> Any:
         try:
             save(*compiled)
         except OSError as error:
-            say_not_kept(error.strerror)
+            report_uncached_once(error.strerror)
 
     dispatcher._cache.save_overload = save_or_go_on
     return dispatcher
 
 
 @cache
-def say_not_kept(reason: str) -> None:
+def report_uncached_once(reason: str) -> None:
     """Says it once a reason."""
     print(f"Compiled kernels cannot be kept ({reason}), so the next start compiles them again.", flush=True)
 
@@ -147,7 +147,7 @@ def compile_for(function: Callable, *arguments: object) -> None:
 
 
 @cache
-def able() -> bool:
+def can_compile_here() -> bool:
     """Whether loops compile here for a processor that widens 16-bit numbers itself: x86-64 from AVX2 on, and arm64."""
     features = binding.get_host_cpu_features()
     if platform.machine().lower() in ("x86_64", "amd64") and not all(features.get(each) for each in NEEDED):

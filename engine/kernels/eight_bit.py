@@ -7,16 +7,16 @@ import torch
 from numba import types
 from torch import Tensor
 
-from engine.kernels.by_address import address_of, calling
+from engine.kernels.by_address import address_of, make_call_by_address
 from engine.kernels.compiling import compiled, within
-from engine.kernels.intrinsics import larger, sums_of
-from engine.kernels.named_arrays import Code, Codes, Matrix, Vector, compiled_type
+from engine.kernels.intrinsics import larger, write_integer_products
+from engine.kernels.named_arrays import Code, Codes, Matrix, Vector, numba_type_of
 
 OUTPUTS = 32  # outputs that are summed at a time, as two vectors of sixteen
 
 
 class EightBit(NamedTuple):
-    """A matrix `[out, in]` in eight bits, with one scale a row. `loop` is the address of `product_itself`.
+    """A matrix `[out, in]` in eight bits, with one scale a row. `loop` is the address of `multiply_eight_bit_loop`.
 
     `weight` is int8 `[out / 32, in / 2, 32, 2]`, both rounded up, and `scale [out]` is padded to whole blocks of 32.
     """
@@ -31,22 +31,24 @@ class EightBit(NamedTuple):
         matrix = torch.nn.functional.pad(matrix.detach().float(), (0, inputs % 2, 0, -outputs % OUTPUTS))
         scale = matrix.abs().amax(1).clamp(min=1e-30) / 127
         tiled = (matrix / scale[:, None]).round().to(torch.int8).view(len(matrix) // OUTPUTS, OUTPUTS, -1, 2)
-        return cls(tiled.transpose(1, 2).contiguous().numpy(), scale.numpy(), address_of(product_itself, PRODUCT))
+        return cls(
+            tiled.transpose(1, 2).contiguous().numpy(), scale.numpy(), address_of(multiply_eight_bit_loop, PRODUCT)
+        )
 
 
-PRODUCT = types.void(*map(compiled_type, (Matrix, EightBit, Matrix)))
-call = calling(PRODUCT)
+PRODUCT = types.void(*map(numba_type_of, (Matrix, EightBit, Matrix)))
+call = make_call_by_address(PRODUCT)
 
 
 @compiled
-def product(x, matrix, out):
+def multiply_eight_bit(x, matrix, out):
     """Write the product of `x [N, in]` and a transposed `EightBit` into `out [N, out]`."""
     call(matrix.loop, x, matrix, out)
 
 
 @within
-def product_itself(x, matrix, out):
-    """`product`, which every loop calls by its address."""
+def multiply_eight_bit_loop(x, matrix, out):
+    """`multiply_eight_bit`, which every loop calls by its address."""
     count, size = x.shape
     weight, scale = matrix.weight, matrix.scale
     pairs = weight.shape[1]
@@ -66,7 +68,7 @@ def product_itself(x, matrix, out):
         while row < count:
             source, target, left = inputs.ctypes.data + row * 4 * pairs, sums.ctypes.data + row * 128, count - row
             some = 8 if left >= 8 else 4 if left >= 3 else left
-            sums_of(some, weights, source, 4 * pairs, pairs, target)
+            write_integer_products(some, weights, source, 4 * pairs, pairs, target)
             row += some
         scales = scale[block * OUTPUTS : (block + 1) * OUTPUTS]
         for row in range(count):

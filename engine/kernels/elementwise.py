@@ -10,17 +10,17 @@ BLOCK = 512  # exponentials that are added up at a time
 
 
 @within
-def put(row, into):
-    """Copy `row [n]`. This and `add` are loops because numba compiles slices and whole arrays many times more slowly."""
-    for k in range(len(into)):
-        into[k] = row[k]
+def copy_row(row, out):
+    """Copy `row [n]`. This and `add_row` are loops because numba compiles slices and whole arrays many times more slowly."""
+    for k in range(len(out)):
+        out[k] = row[k]
 
 
 @within
-def add(row, into):
+def add_row(row, total):
     """Add `row [n]` to another, in place."""
-    for k in range(len(into)):
-        into[k] += row[k]
+    for k in range(len(total)):
+        total[k] += row[k]
 
 
 @exactly_compiled
@@ -59,19 +59,19 @@ def dot(left, right):
 
 
 @within
-def total_of_powers(row, most):
-    """The sum of e to the powers of `row [n]` minus `most`."""
+def sum_exponentials(row, maximum):
+    """The sum of e to the powers of `row [n]` minus `maximum`."""
     powers, total = np.empty(BLOCK, np.float32), np.float32(0)
     for first in range(0, len(row), BLOCK):
         part = row[first : first + BLOCK]
         for k in range(len(part)):
-            powers[k] = exp(part[k] - most)
+            powers[k] = exp(part[k] - maximum)
         total += total_of(powers[: len(part)])
     return total
 
 
 @compiled
-def unit_rows(x, least, out):
+def divide_rows_by_length(x, least, out):
     """Write the rows of `x [N, n]`, each divided by its length, into `out [N, n]`; `least` keeps the lengths from zero."""
     for row in range(len(x)):
         total = least * least + dot(x[row], x[row])
@@ -81,7 +81,7 @@ def unit_rows(x, least, out):
 
 
 @within
-def gated(gate_up):
+def apply_silu_gate(gate_up):
     """silu(gate) * up, `[N, n]`, from `gate_up [N, 2n]`."""
     out = np.empty((len(gate_up), gate_up.shape[1] // 2), np.float32)
     for row in range(len(out)):
@@ -92,25 +92,25 @@ def gated(gate_up):
 
 
 @within
-def side_by_side(features, chosen):
-    """The taps of the `chosen [n]` rows of `features [N, taps + 1, H]`, joined to `[n, taps * H]`; the last feature is left out."""
+def join_feature_rows(features, feature_rows):
+    """The taps of the `feature_rows [n]` rows of `features [N, taps + 1, H]`, joined to `[n, taps * H]`; the last one is left out."""
     taps, hidden = features.shape[1] - 1, features.shape[2]
-    out = np.empty((len(chosen), taps * hidden), np.float32)
-    for row in range(len(chosen)):
+    out = np.empty((len(feature_rows), taps * hidden), np.float32)
+    for row in range(len(feature_rows)):
         for tap in range(taps):
-            put(features[chosen[row], tap], out[row, tap * hidden : (tap + 1) * hidden])
+            copy_row(features[feature_rows[row], tap], out[row, tap * hidden : (tap + 1) * hidden])
     return out
 
 
 @within
-def over_all(own, vocabulary, vocab):
-    """Log-probabilities `[N, vocab]` from those of the tokens `vocabulary [n]`, `own [N, n]`; -inf for all other tokens."""
-    log_q = np.empty((len(own), vocab), np.float32)
-    for row in range(len(own)):
+def spread_over_vocabulary(own_log_q, vocabulary, vocab):
+    """Log-probabilities `[N, vocab]` from those of the tokens `vocabulary [n]`, `own_log_q [N, n]`; -inf for all other tokens."""
+    log_q = np.empty((len(own_log_q), vocab), np.float32)
+    for row in range(len(own_log_q)):
         for token in range(vocab):
             log_q[row, token] = -np.inf
         for k in range(len(vocabulary)):
-            log_q[row, vocabulary[k]] = own[row, k]
+            log_q[row, vocabulary[k]] = own_log_q[row, k]
     return log_q
 
 
@@ -121,6 +121,6 @@ def log_softmax(rows):
         most = LOWEST
         for k in range(rows.shape[1]):
             most = larger(most, rows[row, k])
-        most += np.log(total_of_powers(rows[row], most))
+        most += np.log(sum_exponentials(rows[row], most))
         for k in range(rows.shape[1]):
             rows[row, k] -= most

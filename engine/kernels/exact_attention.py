@@ -8,14 +8,25 @@ from numba.core.cgutils import for_range
 
 from engine.kernels.compiling import exactly_within, within
 from engine.kernels.elementwise import LOWEST, exp
-from engine.kernels.intrinsics import LINE, REAL, WIDE, WORD, Builder, addresses, constant, larger, vector, written
+from engine.kernels.intrinsics import (
+    LINE,
+    REAL,
+    WIDE,
+    WORD,
+    Builder,
+    constant,
+    intrinsic_of,
+    larger,
+    signature_of_addresses,
+    vector,
+)
 
 LANES = 8
 TOGETHER = 4 if WIDE else 2  # queries that meet a key at a time
 NEAR = 1 << 18  # bytes of keys; a second cache holds as many, their values, and the next head's keys
 
 
-def dotting(keys: dict[int, int]) -> Callable:
+def make_dot_products(keys: dict[int, int]) -> Callable:
     """An intrinsic that writes the dot products of some queries with rows of `8 * chunks` numbers, `keys[queries]` rows at a time.
 
     Its arguments are numbers, and addresses and distances in bytes: how many queries, the queries and from one to the next, how many
@@ -30,24 +41,26 @@ def dotting(keys: dict[int, int]) -> Callable:
         evens, odds = (ir.Constant(vector(WORD, lanes // 2), list(range(first, lanes, 2))) for first in (0, 1))
         return code.fadd(code.shuffle_vector(left, right, evens), code.shuffle_vector(left, right, odds))
 
-    @written(addresses(11))
+    @intrinsic_of(signature_of_addresses(11))
     def dots(code, queries, asking, between, rows, key, along, chunks, out, apart, following, lines):
         def write(queries: int) -> None:
             count = keys[queries]
 
             def body(chunk, totals):
                 shift = code.mul(chunk, constant(4 * LANES))
-                ones = [code.loaded(code.place(asking, shift, (between, row)), wide) for row in range(queries)]
-                those = [code.loaded(code.place(base, shift, (along, row)), wide) for row in range(count)]
+                ones = [
+                    code.load_value(code.address_plus(asking, shift, (between, row)), wide) for row in range(queries)
+                ]
+                those = [code.load_value(code.address_plus(base, shift, (along, row)), wide) for row in range(count)]
                 pairs = [(one, each) for one in ones for each in those]
                 return [code.multiplied_and_added(total, *pair) for total, pair in zip(totals, pairs, strict=True)]
 
             with for_range(code, code.sdiv(rows, constant(count))) as group:
                 first = code.mul(group.index, constant(count))
-                base = code.place(key, (first, along))
+                base = code.address_plus(key, (first, along))
                 with for_range(code, lines) as line:
-                    code.ask_for(code.place(following, (first, along), (line.index, LINE)), LINE, 2)
-                added = code.added_up(wide, queries * count, chunks, body)
+                    code.prefetch(code.address_plus(following, (first, along), (line.index, LINE)), LINE, 2)
+                added = code.accumulate_in_loop(wide, queries * count, chunks, body)
                 for row in range(queries):
                     then = added[row * count : (row + 1) * count]
                     while len(then) > 1:
@@ -57,14 +70,14 @@ def dotting(keys: dict[int, int]) -> Callable:
                         total = halved(code, total, ir.Constant(total.type, ir.Undefined))
                         lanes = list(range(total.type.count // 2))
                         total = code.shuffle_vector(total, total, ir.Constant(vector(WORD, len(lanes)), lanes))
-                    code.put_down(total, code.place(out, (apart, row), (first, 4)))
+                    code.store_value(total, code.address_plus(out, (apart, row), (first, 4)))
 
-        code.switched(queries, keys, write)
+        code.switch_over_cases(queries, keys, write)
 
     return dots
 
 
-def mixing(vectors: dict[int, int]) -> Callable:
+def make_weighted_sums(vectors: dict[int, int]) -> Callable:
     """An intrinsic that writes, for some queries, the weighted sum of `8 * vectors[queries]` columns of all values, and of its weights.
 
     Its arguments are the number of queries, and addresses and distances in bytes: the weights and from one query's to the next
@@ -73,38 +86,45 @@ def mixing(vectors: dict[int, int]) -> Callable:
     """
     wide = vector(REAL, LANES)
 
-    @written(addresses(10))
+    @intrinsic_of(signature_of_addresses(10))
     def mix(code, queries, weights, between, values, along, following, terms, out, apart, totals):
         def write(queries: int) -> None:
             count = vectors[queries]
             each_has = count + 1  # a query has its columns and the sum of its weights
 
             def body(term, so_far):
-                base, added = code.place(values, (term, along)), []
-                code.ask_for(code.place(following, (term, along)), 4 * LANES * count, 2)
-                those = [code.loaded(code.place(base, 4 * LANES * number), wide) for number in range(count)]
+                base, added = code.address_plus(values, (term, along)), []
+                code.prefetch(code.address_plus(following, (term, along)), 4 * LANES * count, 2)
+                those = [code.load_value(code.address_plus(base, 4 * LANES * number), wide) for number in range(count)]
                 for row in range(queries):
-                    one = code.spread(code.loaded(code.place(weights, (between, row), (term, 4)), REAL), LANES)
+                    one = code.spread(
+                        code.load_value(code.address_plus(weights, (between, row), (term, 4)), REAL), LANES
+                    )
                     *mixed, total = so_far[row * each_has : (row + 1) * each_has]
                     added += [code.multiplied_and_added(mix, one, each) for mix, each in zip(mixed, those, strict=True)]
                     added.append(code.fadd(total, one))
                 return added
 
-            added = code.added_up(wide, queries * each_has, terms, body)
+            added = code.accumulate_in_loop(wide, queries * each_has, terms, body)
             for row in range(queries):
                 *mixed, total = added[row * each_has : (row + 1) * each_has]
                 for number, value in enumerate(mixed):
-                    code.put_down(value, code.place(out, (apart, row), 4 * LANES * number))
-                code.put_down(code.extract_element(total, constant(0)), code.place(totals, 4 * row))
+                    code.store_value(value, code.address_plus(out, (apart, row), 4 * LANES * number))
+                code.store_value(code.extract_element(total, constant(0)), code.address_plus(totals, 4 * row))
 
-        code.switched(queries, vectors, write)
+        code.switch_over_cases(queries, vectors, write)
 
     return mix
 
 
 # Keys, and vectors of values' columns, that so many queries meet at a time: as many as the registers hold, or one
 MOST, SINGLE = {1: 8, 2: 4, 4: 4}, {1: 1, 2: 1, 4: 1}
-dots_of_most, dots_of_one, mix_most, mix_one = dotting(MOST), dotting(SINGLE), mixing(MOST), mixing(SINGLE)
+dots_of_most, dots_of_one, mix_most, mix_one = (
+    make_dot_products(MOST),
+    make_dot_products(SINGLE),
+    make_weighted_sums(MOST),
+    make_weighted_sums(SINGLE),
+)
 
 
 @exactly_within

@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from engine.kernels.compiling import compiled, within
-from engine.kernels.named_arrays import Ids, NamedArrays, SharedRecord, unpacked
+from engine.kernels.named_arrays import Ids, NamedArrays, SharedRecord, unpack_nest
 
 INTEGER, REAL = np.int64, np.float64
 # A node of the tree. `place` numbers the nodes that the drafter was asked about, from 1; it is 0 for the root and for all others.
@@ -75,24 +75,30 @@ class Expansion:
         depth: int,
         width: int,
         beams: int,
-        keep: int | None = None,
+        max_kept: int | None = None,
         only_best: bool = False,
-        least: float = -1.0,
+        least_score: float = -1.0,
         chances: np.ndarray = NO_CHANCES,
     ):
-        """Room for trees of `depth` levels. The `keep` best nodes below the root stay; None keeps all of them."""
+        """Room for trees of `depth` levels. The `max_kept` best nodes below the root stay; None keeps all of them."""
         most = 1 + width + (depth - 1) * beams * width
-        room = max(most, beams, keep or 0)
+        room = max(most, beams, max_kept or 0)
         self.nodes, self.terms, self.counts = np.zeros(room, NODE), SharedRecord(TERMS), SharedRecord(COUNTS)
         self.columns = {name: self.nodes[name] for name in NODE.names or ()}
         self.chances = chances
         self.best, self.frontier, self.order, self.index = np.zeros((4, room), np.int64)
-        asked = {"width": width, "beams": beams, "keep": most if keep is None else keep, "only_best": only_best}
-        for name, value in {**asked, "least": least, "promise": -1, "free_promise": -1, "reach": MOST_LEVELS}.items():
+        asked = {"width": width, "beams": beams, "keep": most if max_kept is None else max_kept, "only_best": only_best}
+        for name, value in {
+            **asked,
+            "least": least_score,
+            "promise": -1,
+            "free_promise": -1,
+            "reach": MOST_LEVELS,
+        }.items():
             self.terms[name] = value
-        self.end_at(frozenset())
+        self.set_stop_ids(frozenset())
 
-    def end_at(self, stop_ids: frozenset[int]) -> None:
+    def set_stop_ids(self, stop_ids: frozenset[int]) -> None:
         """From now on nothing grows below these tokens, because nothing behind them can be emitted. The root is no such node."""
         self.stop_ids = stop_ids
         rows, records = (self.best, self.frontier, self.order, self.index), (self.terms.array, self.counts.array)
@@ -102,9 +108,9 @@ class Expansion:
 
 
 @compiled
-def plant(expansion, root):
+def start_tree(expansion, root):
     """Start anew with a tree of the token `root` alone, which is also the frontier."""
-    arrays = unpacked(ExpansionArrays, expansion, 0)
+    arrays = unpack_nest(ExpansionArrays, expansion, 0)
     node, counts = arrays.nodes[0], arrays.counts[0]
     node.token, node.parent, node.score, node.q = root, -1, 1.0, 1.0
     node.depth = node.key = node.cell = node.place = 0
@@ -114,7 +120,7 @@ def plant(expansion, root):
 
 
 @compiled
-def chance(chances, score, kind):
+def calibrated_chance(chances, score, kind):
     """The chance that a guess comes true, and its cell: its score, corrected by what became of the cell's guesses so far."""
     cell = kind * BINS + min(int(score * BINS), BINS - 1)
     if chances.shape[1] == 0:
@@ -123,35 +129,37 @@ def chance(chances, score, kind):
 
 
 @within
-def placed(nodes, order, held, node):
-    """Insert the node into `order` of the `held` best nodes; of equals the earlier goes first. Returns how many it holds then."""
-    place, score = held, nodes[node].score
-    if held == len(order):
-        if held == 0 or score <= nodes[order[held - 1]].score:
-            return held
-        place = held - 1
-    held = place + 1
-    while place > 0 and score > nodes[order[place - 1]].score:
-        order[place] = order[place - 1]
+def insert_among_best(nodes, best, count, node):
+    """Insert the node into `best` of the `count` best nodes; of equals the earlier goes first. Returns how many it holds then."""
+    place, score = count, nodes[node].score
+    if count == len(best):
+        if count == 0 or score <= nodes[best[count - 1]].score:
+            return count
+        place = count - 1
+    count = place + 1
+    while place > 0 and score > nodes[best[place - 1]].score:
+        best[place] = best[place - 1]
         place -= 1
-    order[place] = node
-    return held
+    best[place] = node
+    return count
 
 
 @within
-def as_good(score, node, least, worst):
-    """Whether a node of this `score` is the node `worst`, whose score is `least`, or comes before it."""
-    return score > least or (score == least and node <= worst)
+def is_at_least_as_good(score, node, worst_score, worst):
+    """Whether a node of this `score` is the node `worst`, whose score is `worst_score`, or comes before it."""
+    return score > worst_score or (score == worst_score and node <= worst)
 
 
 @within
-def among_best(nodes, best, held, node):
-    """Whether `best`, the order of the `held` best nodes, holds the node. It holds all nodes until it is full."""
-    return held < len(best) or as_good(nodes[node].score, node, nodes[best[held - 1]].score, best[held - 1])
+def is_among_best(nodes, best, count, node):
+    """Whether `best`, the order of the `count` best nodes, holds the node. It holds all nodes until it is full."""
+    return count < len(best) or is_at_least_as_good(
+        nodes[node].score, node, nodes[best[count - 1]].score, best[count - 1]
+    )
 
 
 @within
-def ends(stop_ids, token):
+def is_stop_token(stop_ids, token):
     """Whether a text ends with this token."""
     found = False
     for each in stop_ids:
@@ -160,40 +168,42 @@ def ends(stop_ids, token):
 
 
 @compiled
-def admit(expansion, tokens, scores, q):
+def add_level(expansion, tokens, scores, q):
     """Add a level: row i of `tokens`, `scores` and `q`, each `[n, width]`, follows the frontier's node i.
 
     The best added nodes become the frontier. Returns the sum of their scores, or -1 when there are none.
     """
-    arrays = unpacked(ExpansionArrays, expansion, 0)
+    arrays = unpack_nest(ExpansionArrays, expansion, 0)
     nodes, frontier, terms, counts = arrays.nodes, arrays.frontier, arrays.terms[0], arrays.counts[0]
     best, only_best = arrays.best[: terms.keep], terms.only_best > 0
     first, node, held = counts.nodes, counts.nodes, counts.held
     for row in range(counts.asking):
         parent = frontier[row]
         for rank in range(tokens.shape[1]):
-            likely, cell = chance(arrays.chances, scores[row, rank], min(rank, OTHER))
+            likely, cell = calibrated_chance(arrays.chances, scores[row, rank], min(rank, OTHER))
             score = nodes[parent].score * likely
             if score <= terms.least or (only_best and held == len(best) and score <= nodes[best[held - 1]].score):
                 continue
             new = nodes[node]
             new.token, new.parent, new.depth, new.key = tokens[row, rank], parent, nodes[parent].depth + 1, node
             new.cell, new.place, new.score, new.q = cell, 0, score, q[row, rank]
-            held = placed(nodes, best, held, node)
+            held = insert_among_best(nodes, best, held, node)
             node += 1
     counts.nodes, counts.held = node, held
     order, chosen = arrays.order[: terms.beams], 0
     for node in range(first, counts.nodes):
-        if (not only_best or among_best(nodes, best, held, node)) and not ends(arrays.stop_ids, nodes[node].token):
-            chosen = placed(nodes, order, chosen, node)
+        if (not only_best or is_among_best(nodes, best, held, node)) and not is_stop_token(
+            arrays.stop_ids, nodes[node].token
+        ):
+            chosen = insert_among_best(nodes, order, chosen, node)
     if chosen == 0:
         counts.tip = -1 if node > first else counts.tip
         return -1.0
     count, promised = 0, 0.0
     for node in range(first, counts.nodes):
-        if ends(arrays.stop_ids, nodes[node].token):
+        if is_stop_token(arrays.stop_ids, nodes[node].token):
             continue
-        if (not only_best or among_best(nodes, best, held, node)) and among_best(nodes, order, chosen, node):
+        if (not only_best or is_among_best(nodes, best, held, node)) and is_among_best(nodes, order, chosen, node):
             frontier[count] = node
             count += 1
             promised += nodes[node].score
@@ -202,15 +212,15 @@ def admit(expansion, tokens, scores, q):
 
 
 @compiled
-def harvest(expansion):
-    """Drop all but the best nodes. A kept node's parent is kept too, because it is earlier and scores at least as high."""
-    arrays = unpacked(ExpansionArrays, expansion, 0)
+def keep_best_nodes(expansion):
+    """Keep the best nodes and drop the others. A kept node's parent stays, because it is earlier and scores at least as high."""
+    arrays = unpack_nest(ExpansionArrays, expansion, 0)
     nodes, index, counts, keep = arrays.nodes, arrays.index, arrays.counts[0], arrays.terms[0].keep
     held, count = counts.held, 1
     worst = arrays.best[held - 1] if held == keep else counts.nodes
     least = nodes[worst].score if held == keep else -np.inf
     for node in range(1, counts.nodes):
-        if as_good(nodes[node].score, node, least, worst):
+        if is_at_least_as_good(nodes[node].score, node, least, worst):
             index[node] = count
             nodes[count] = nodes[node]
             parent = nodes[count].parent

@@ -27,7 +27,7 @@ class Builder(ir.IRBuilder):
     def __init__(self, builder: ir.IRBuilder):
         self.__dict__ = builder.__dict__
 
-    def place(self, address: ir.Value, *terms: ir.Value | int | tuple[ir.Value, ir.Value | int]) -> ir.Value:
+    def address_plus(self, address: ir.Value, *terms: ir.Value | int | tuple[ir.Value, ir.Value | int]) -> ir.Value:
         """The address plus all terms; a pair stands for its product."""
         for term in terms:
             if isinstance(term, tuple):
@@ -36,19 +36,19 @@ class Builder(ir.IRBuilder):
             address = self.add(address, constant(term))
         return address
 
-    def loaded(self, address: ir.Value, kind: ir.Type) -> ir.Value:
+    def load_value(self, address: ir.Value, kind: ir.Type) -> ir.Value:
         return self.load(self.inttoptr(address, kind.as_pointer()), align=1)
 
-    def ask_for(self, address: ir.Value, size: int, cache: int) -> None:
-        """Ask for `size` bytes from the address on, which will be needed soon, for the first or the second `cache`."""
+    def prefetch(self, address: ir.Value, size: int, cache_level: int) -> None:
+        """Ask for `size` bytes from the address on, which will be needed soon, for the first or the second `cache_level`."""
         byte = BYTE.as_pointer()
         kind = ir.FunctionType(ir.VoidType(), (byte, WORD, WORD, WORD))
         prefetch = self.module.declare_intrinsic("llvm.prefetch", (byte,), kind)
         hints = [
-            ir.Constant(WORD, hint) for hint in (0, 4 - cache, 1)
+            ir.Constant(WORD, hint) for hint in (0, 4 - cache_level, 1)
         ]  # read, keep in this cache and all behind it, data
         for line in range(0, size, LINE):
-            self.call(prefetch, [self.inttoptr(self.place(address, line), byte), *hints])
+            self.call(prefetch, [self.inttoptr(self.address_plus(address, line), byte), *hints])
 
     def spread(self, value: ir.Value, lanes: int) -> ir.Value:
         """The value in every lane."""
@@ -56,10 +56,10 @@ class Builder(ir.IRBuilder):
         zeros = ir.Constant(vector(WORD, lanes), [0] * lanes)
         return self.shuffle_vector(self.insert_element(empty, value, ir.Constant(WORD, 0)), empty, zeros)
 
-    def added_up(
-        self, kind: ir.Type, sums: int, count: ir.Value, body: Callable, firsts: list[ir.Value] | None = None
+    def accumulate_in_loop(
+        self, kind: ir.Type, sums: int, count: ir.Value, body: Callable, starts: list[ir.Value] | None = None
     ) -> list[ir.Value]:
-        """The totals of a loop that adds up `sums` vectors, from zero or from their `firsts`.
+        """The totals of a loop that adds up `sums` vectors, from zero or from their `starts`.
 
         `body(index, totals)` gives the next ones, once at least. It may hold a loop of its own.
         """
@@ -69,18 +69,18 @@ class Builder(ir.IRBuilder):
         index, totals = self.phi(LONG), [self.phi(kind) for _ in range(sums)]
         added = body(index, totals)
         following, last = self.add(index, constant(1)), self.block
-        firsts = [ir.Constant(kind, [0] * kind.count)] * sums if firsts is None else firsts
-        for value, first, then in ((index, constant(0), following), *zip(totals, firsts, added, strict=True)):
+        starts = [ir.Constant(kind, [0] * kind.count)] * sums if starts is None else starts
+        for value, first, then in ((index, constant(0), following), *zip(totals, starts, added, strict=True)):
             value.add_incoming(first, before)
             value.add_incoming(then, last)
         self.cbranch(self.icmp_signed("<", following, count), loop, after)
         self.position_at_end(after)
         return added
 
-    def put_down(self, value: ir.Value, address: ir.Value) -> None:
+    def store_value(self, value: ir.Value, address: ir.Value) -> None:
         self.store(value, self.inttoptr(address, value.type.as_pointer()), align=1)
 
-    def switched(self, number: ir.Value, cases: Iterable[int], write: Callable[[int], object]) -> None:
+    def switch_over_cases(self, number: ir.Value, cases: Iterable[int], emit_case: Callable[[int], object]) -> None:
         """Write every one of some cases, by `write(case)`. The one runs that is the `number`."""
         after = self.append_basic_block()
         chosen = self.switch(number, after)
@@ -88,7 +88,7 @@ class Builder(ir.IRBuilder):
             block = self.append_basic_block()
             chosen.add_case(constant(case), block)
             self.position_at_end(block)
-            write(case)
+            emit_case(case)
             self.branch(after)
         self.position_at_end(after)
 
@@ -97,7 +97,7 @@ class Builder(ir.IRBuilder):
         return self.fadd(total, self.fmul(a, b, flags=("contract",)), flags=("contract",))
 
 
-def written(kind: Signature, constants: int = 0) -> Callable:
+def intrinsic_of(kind: Signature, constants: int = 0) -> Callable:
     """Makes an intrinsic of this type: `write(code, *arguments)` writes its code and returns its value, if it has any.
 
     So many arguments more come first, numbers that are known when the code is written.
@@ -119,13 +119,13 @@ def written(kind: Signature, constants: int = 0) -> Callable:
     return made_of
 
 
-def addresses(count: int) -> Signature:
+def signature_of_addresses(count: int) -> Signature:
     """The type of an intrinsic that takes so many addresses, distances and numbers, and returns nothing."""
     return types.void(*[types.intp] * count)
 
 
-@written(addresses(6))
-def sums_of(code, rows, weights, inputs, stride, pairs, sums):
+@intrinsic_of(signature_of_addresses(6))
+def write_integer_products(code, rows, weights, inputs, stride, pairs, sums):
     """Write int32 sums of products `[rows, 32]` to the address `sums`, for one, two, four or eight rows.
 
     It multiplies int16 inputs, whose rows lie `stride` bytes apart, by int8 weights `[pairs, 32, 2]`. The weights stand in pairs
@@ -137,12 +137,12 @@ def sums_of(code, rows, weights, inputs, stride, pairs, sums):
     def write(rows: int) -> None:
         def body(pair, totals):
             halves = [
-                code.sext(code.loaded(code.place(weights, (pair, 64), half), vector(BYTE, 32)), words)
+                code.sext(code.load_value(code.address_plus(weights, (pair, 64), half), vector(BYTE, 32)), words)
                 for half in (0, 32)
             ]
             added = []
             for row in range(rows):
-                two = code.loaded(code.place(inputs, (stride, row), (pair, 4)), WORD)
+                two = code.load_value(code.address_plus(inputs, (stride, row), (pair, 4)), WORD)
                 both = code.sext(code.bitcast(code.spread(two, 16), vector(ir.IntType(16), 32)), words)
                 for half in halves:
                     products = code.mul(half, both)
@@ -150,37 +150,40 @@ def sums_of(code, rows, weights, inputs, stride, pairs, sums):
                     added.append(code.add(totals[len(added)], code.add(left, right)))
             return added
 
-        for number, value in enumerate(code.added_up(wide, 2 * rows, pairs, body)):
-            code.put_down(value, code.place(sums, 64 * number))
+        for number, value in enumerate(code.accumulate_in_loop(wide, 2 * rows, pairs, body)):
+            code.store_value(value, code.address_plus(sums, 64 * number))
 
-    code.switched(rows, (1, 2, 4, 8), write)
+    code.switch_over_cases(rows, (1, 2, 4, 8), write)
 
 
-@written(addresses(7))
-def blend_of(code, rows, numbers, across, along, vectors, terms, sums):
-    """Write weighted sums of the rows of `vectors [terms, 8]` to the address `sums`, float32 `[rows, 8]`, for one row or eight.
+@intrinsic_of(signature_of_addresses(7))
+def write_weighted_sums(code, rows, weights, row_stride, term_stride, vectors, terms, out):
+    """Write weighted sums of the rows of `vectors [terms, 8]` to the address `out`, float32 `[rows, 8]`, for one row or eight.
 
-    The weights are float32 from the address `numbers` on. They lie `across` bytes apart from row to row and `along` bytes from term
-    to term.
+    The weights are float32 from the address `weights` on. They lie `row_stride` bytes apart from row to row and `term_stride` bytes
+    from term to term.
     """
     wide = vector(REAL, 8)
 
     def write(rows: int) -> None:
         def body(term, totals):
-            those = code.loaded(code.place(vectors, (term, 32)), wide)
-            each = [code.loaded(code.place(numbers, (across, row), (term, along)), REAL) for row in range(rows)]
+            those = code.load_value(code.address_plus(vectors, (term, 32)), wide)
+            each = [
+                code.load_value(code.address_plus(weights, (row_stride, row), (term, term_stride)), REAL)
+                for row in range(rows)
+            ]
             return [
                 code.multiplied_and_added(total, code.spread(one, 8), those)
                 for total, one in zip(totals, each, strict=True)
             ]
 
-        for number, value in enumerate(code.added_up(wide, rows, terms, body)):
-            code.put_down(value, code.place(sums, 32 * number))
+        for number, value in enumerate(code.accumulate_in_loop(wide, rows, terms, body)):
+            code.store_value(value, code.address_plus(out, 32 * number))
 
-    code.switched(rows, (1, 8), write)
+    code.switch_over_cases(rows, (1, 8), write)
 
 
-def halved_up(code: Builder, total: ir.Value) -> ir.Value:
+def sum_lanes_by_halving(code: Builder, total: ir.Value) -> ir.Value:
     """The sum of a vector's lanes: its halves are added until one number is left."""
     while (half := total.type.count // 2) > 1:
         parts = [ir.Constant(vector(WORD, half), list(range(first, first + half))) for first in (0, half)]
@@ -188,55 +191,55 @@ def halved_up(code: Builder, total: ir.Value) -> ir.Value:
     return code.fadd(*(code.extract_element(total, constant(lane)) for lane in (0, 1)))
 
 
-@written(types.float32(types.intp, types.intp))
+@intrinsic_of(types.float32(types.intp, types.intp))
 def sum_of(code, numbers, chunks):
     """The sum of `SUMS * chunks` float32 from the address `numbers` on, for one chunk at least."""
     wide = vector(REAL, SUMS)
 
     def body(chunk, totals):
-        return [code.fadd(totals[0], code.loaded(code.place(numbers, (chunk, 4 * SUMS)), wide))]
+        return [code.fadd(totals[0], code.load_value(code.address_plus(numbers, (chunk, 4 * SUMS)), wide))]
 
-    return halved_up(code, *code.added_up(wide, 1, chunks, body))
+    return sum_lanes_by_halving(code, *code.accumulate_in_loop(wide, 1, chunks, body))
 
 
-@written(types.float32(types.intp, types.intp, types.intp))
+@intrinsic_of(types.float32(types.intp, types.intp, types.intp))
 def dot_of(code, left, right, chunks):
     """The sum of products of `SUMS * chunks` float32 at two addresses, for one chunk at least."""
     wide = vector(REAL, SUMS)
 
     def body(chunk, totals):
-        both = (code.loaded(code.place(numbers, (chunk, 4 * SUMS)), wide) for numbers in (left, right))
+        both = (code.load_value(code.address_plus(numbers, (chunk, 4 * SUMS)), wide) for numbers in (left, right))
         return [code.multiplied_and_added(totals[0], *both)]
 
-    return halved_up(code, *code.added_up(wide, 1, chunks, body))
+    return sum_lanes_by_halving(code, *code.accumulate_in_loop(wide, 1, chunks, body))
 
 
-@written(types.float32(types.float32, types.float32, types.float32))
+@intrinsic_of(types.float32(types.float32, types.float32, types.float32))
 def fused(code, a, b, c):
     """a * b + c in float32, rounded once, wherever it stands and whatever the compiler makes of the loop around it."""
     return code.fma(a, b, c)
 
 
-@written(types.float32(types.float32, types.float32))
+@intrinsic_of(types.float32(types.float32, types.float32))
 def larger(code, a, b):
     """The larger of two float32, in a form that compilers can vectorise; they cannot vectorise `max`."""
     flags = ("nnan", "nsz")
     return code.select(code.fcmp_ordered(">", a, b, flags=flags), a, b, flags=flags)
 
 
-@written(types.float32(types.int32))
+@intrinsic_of(types.float32(types.int32))
 def as_float(code, bits):
     """The float32 that these 32 bits encode."""
     return code.bitcast(bits, REAL)
 
 
-@written(types.voidptr(types.int64))
+@intrinsic_of(types.voidptr(types.int64))
 def pointer(code, address):
     """The address as a pointer, for `numba.carray`."""
     return code.inttoptr(address, BYTE.as_pointer())
 
 
-@written(types.int64())
+@intrinsic_of(types.int64())
 def ticks(code):
     """The processor's own count of time, in its ticks; 0 on processors other than x86-64, which may not let programs read one."""
     if platform.machine().lower() not in ("x86_64", "amd64"):

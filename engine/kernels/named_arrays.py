@@ -1,7 +1,7 @@
 """Named arrays: a nest of named tuples of arrays, handed to compiled loops as one array. Knows addresses and shapes; knows no net.
 
 Every array that Python hands to a compiled loop makes the call slower, and every tuple more so. So Python hands over one array,
-`NamedArrays.table`. In the loop, `unpacked(Kind, table, at)` gives the nest `Kind` back, every field under its name.
+`NamedArrays.table`. In the loop, `unpack_nest(Kind, table, at)` gives the nest `Kind` back, every field under its name.
 """
 
 from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
@@ -37,18 +37,18 @@ def fields_of(kind: type[NamedTuple]) -> dict[str, object]:
     return get_type_hints(kind, include_extras=True)
 
 
-def arrays_of(kind: type[NamedTuple]) -> int:
+def count_arrays(kind: type[NamedTuple]) -> int:
     """How many arrays a nest of this kind has."""
-    return sum(1 if get_args(each) else arrays_of(each) for each in fields_of(kind).values())
+    return sum(1 if get_args(each) else count_arrays(each) for each in fields_of(kind).values())
 
 
-def row_of(kind: type[NamedTuple], name: str) -> int:
+def table_row_of(kind: type[NamedTuple], name: str) -> int:
     """The row of a nest's array in a table of such a nest."""
     row = 0
     for each, hint in fields_of(kind).items():
         if each == name:
             return row
-        row += 1 if get_args(hint) else arrays_of(hint)
+        row += 1 if get_args(hint) else count_arrays(hint)
     raise KeyError(f"A {kind.__name__} has no {name}.")
 
 
@@ -91,42 +91,42 @@ class SharedRecord:
 
 
 @intrinsic
-def unpacked(typing, kind, table, at):
+def unpack_nest(typing, kind, table, at):
     """The nest of this `kind` that stands in the `table` from row `at` on. numba takes long to compile the same in Python."""
-    nest = compiled_type(kind.instance_class)
+    nest = numba_type_of(kind.instance_class)
 
     def build(context, code, signature, arguments):
         code, rows = Builder(code), make_array(signature.args[1])(context, code, arguments[1])
-        first = code.place(code.ptrtoint(rows.data, LONG), (arguments[2], FIELDS * 8))
-        return rebuilt(context, code, nest, first)[0]
+        first = code.address_plus(code.ptrtoint(rows.data, LONG), (arguments[2], FIELDS * 8))
+        return emit_nest(context, code, nest, first)[0]
 
     return nest(kind, table, types.int64), build
 
 
-def compiled_type(kind: Any) -> types.Type:
+def numba_type_of(kind: Any) -> types.Type:
     """What numba calls a nest of this kind, or one of the types above. Its own types stay what they are."""
     if isinstance(kind, types.Type):
         return kind
     if not get_args(kind):
-        return types.BaseTuple.from_types([compiled_type(each) for each in fields_of(kind).values()], kind)
+        return types.BaseTuple.from_types([numba_type_of(each) for each in fields_of(kind).values()], kind)
     number, axes = get_args(kind)[1:]
     return types.Array(from_dtype(np.dtype(number)), axes, "C") if axes else from_dtype(np.dtype(number))
 
 
-def rebuilt(context, code: Builder, kind: types.Type, row: ir.Value) -> tuple[ir.Value, ir.Value]:
+def emit_nest(context, code: Builder, kind: types.Type, row: ir.Value) -> tuple[ir.Value, ir.Value]:
     """The nest, array, number or loop's address that begins in the table's row at the address `row`, and where the next row stands."""
     if isinstance(kind, types.BaseTuple):
         parts = []
         for each in kind.types:
-            part, row = rebuilt(context, code, each, row)
+            part, row = emit_nest(context, code, each, row)
             parts.append(part)
         return context.make_tuple(code, kind, parts), row
-    behind, axes = code.place(row, 8 * FIELDS), getattr(kind, "ndim", 0)
-    address, *shape = (code.loaded(code.place(row, 8 * column), LONG) for column in range(1 + axes))
+    behind, axes = code.address_plus(row, 8 * FIELDS), getattr(kind, "ndim", 0)
+    address, *shape = (code.load_value(code.address_plus(row, 8 * column), LONG) for column in range(1 + axes))
     if kind == CODE:
         return address, behind
     if not shape:
-        return code.loaded(address, context.get_data_type(kind)), behind
+        return code.load_value(address, context.get_data_type(kind)), behind
     array, size = make_array(kind)(context, code), context.get_abi_sizeof(context.get_data_type(kind.dtype))
     strides = [constant(size)]
     for length in reversed(shape[1:]):

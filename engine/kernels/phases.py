@@ -7,23 +7,45 @@ import numpy as np
 from numba import carray, types
 
 from engine.kernels import sharing
-from engine.kernels.by_address import address_of, raise_again, trying
+from engine.kernels.by_address import address_of, make_guarded_call_by_address, raise_again
 from engine.kernels.compiling import exactly_compiled, exactly_within
-from engine.kernels.elementwise import exp, put
+from engine.kernels.elementwise import copy_row, exp
 from engine.kernels.exact_attention import TOGETHER, dot
 from engine.kernels.intrinsics import pointer
-from engine.kernels.named_arrays import FIELDS, Cube, Ids, Matrix, Number, Table, Vector, arrays_of, row_of, unpacked
+from engine.kernels.named_arrays import (
+    FIELDS,
+    Cube,
+    Ids,
+    Matrix,
+    Number,
+    Table,
+    Vector,
+    count_arrays,
+    table_row_of,
+    unpack_nest,
+)
 from engine.kernels.rounded import GROUP
-from engine.kernels.sequences import COMMITTED, COUNT, EACH, FIRST, KV, VISIBLE, attend, enter, sequence_of, unit_row
+from engine.kernels.sequences import (
+    COMMITTED,
+    COUNT,
+    EACH,
+    FIRST,
+    KV,
+    VISIBLE,
+    attend_shared,
+    read_sequence,
+    rms_norm_row,
+    write_keys_and_queries,
+)
 from engine.kernels.stored import (
     BLOCK,
     ROUNDED,
-    Entering,
-    Stored,
-    block_product,
-    bytes_entering,
-    enter_product,
-    product_of,
+    RoundedRows,
+    StoredMatrix,
+    block_arguments_of,
+    bytes_of_rounded_row,
+    multiply_block,
+    round_rows_and_prepare,
 )
 
 
@@ -32,7 +54,7 @@ class TargetEnds(NamedTuple):
 
     embedding: Matrix
     norm: Vector
-    head: Stored
+    head: StoredMatrix
     turns: Cube
     least: Number
     head_least: Number
@@ -42,16 +64,16 @@ class TargetLayer(NamedTuple):
     """A layer. Norms are times sqrt(H), and `scales [heads + kv_heads, head_dim]`, of norms of heads if any, times sqrt(head_dim)."""
 
     norm: Vector
-    qkv: Stored
+    qkv: StoredMatrix
     scales: Matrix
-    out: Stored
+    out: StoredMatrix
     norm_mlp: Vector
-    gate: Stored
-    up: Stored
-    down: Stored
+    gate: StoredMatrix
+    up: StoredMatrix
+    down: StoredMatrix
 
 
-class Room(NamedTuple):
+class ForwardWorkspace(NamedTuple):
     """The call's own arrays, for N rows: what it reads, its working space, and what it writes.
 
     `limits [3]` holds the first row whose result is wanted behind the last layer, how many threads work, and how many layers there
@@ -78,13 +100,13 @@ class Room(NamedTuple):
     features: Cube = np.zeros((0, 0, 0), np.float32)
 
 
-class Work(NamedTuple):
+class ThreadWorkspace(NamedTuple):
     """A thread's own working space: products of a block, rows that enter a product, and what `TOGETHER` queries need in attention."""
 
     gates: np.ndarray
     ups: np.ndarray
     spare: np.ndarray
-    entering: Entering
+    entering: RoundedRows
     asking: np.ndarray
     mixed: np.ndarray
     visible: np.ndarray
@@ -93,168 +115,173 @@ class Work(NamedTuple):
     totals: np.ndarray
 
 
-ENDS, LAYER, ROOM = arrays_of(TargetEnds), arrays_of(TargetLayer), arrays_of(Room)
+ENDS, LAYER, ROOM = count_arrays(TargetEnds), count_arrays(TargetLayer), count_arrays(ForwardWorkspace)
 WORK_ON = types.void(types.int64[:, ::1], types.int64)
-try_work = trying(WORK_ON)
+try_work = make_guarded_call_by_address(WORK_ON)
 PHASES = 8  # of a layer; one more begins and one ends a forward
-SPACES = tuple(row_of(Room, name) for name in ("x", "normed", "more", "qkv", "attended", "gated"))
-IDS, POSITIONS, TAPS = (row_of(Room, name) for name in ("ids", "positions", "taps"))
-SEQUENCES, LOGITS, FEATURES = (row_of(Room, name) for name in ("sequences", "logits", "features"))
+SPACES = tuple(table_row_of(ForwardWorkspace, name) for name in ("x", "normed", "more", "qkv", "attended", "gated"))
+IDS, POSITIONS, TAPS = (table_row_of(ForwardWorkspace, name) for name in ("ids", "positions", "taps"))
+SEQUENCES, LOGITS, FEATURES = (table_row_of(ForwardWorkspace, name) for name in ("sequences", "logits", "features"))
 
 
 @exactly_within
-def blocks_of(matrix):
+def count_blocks(matrix):
     return -(-matrix.shape[0] // matrix.shape[2])
 
 
 @exactly_within
-def multiply(turn, x, matrix, out, work):
+def multiply_shared(cursor, x, matrix, out, work):
     """The product of `x [n, in]` and a matrix, `out [n, out]`."""
-    product, blocks = enter_product(x, matrix, work.entering), blocks_of(matrix)
+    product, blocks = round_rows_and_prepare(x, matrix, work.entering), count_blocks(matrix)
     target, apart, spare = np.int64(out.ctypes.data), 4 * out.shape[1], np.int64(work.spare.ctypes.data)
-    task = sharing.next_task(turn, blocks)
+    task = sharing.claim_task(cursor, blocks)
     while task >= 0:
-        block_product(product, task, target + 4 * task * product.width, apart, spare)
-        task = sharing.next_task(turn, blocks)
+        multiply_block(product, task, target + 4 * task * product.width, apart, spare)
+        task = sharing.claim_task(cursor, blocks)
 
 
 @exactly_within
-def begin(turn, room, ends, weight):
+def embed_and_norm(cursor, workspace, ends, weight):
     """The tokens' embeddings and their first norm."""
-    count = len(room.ids)
-    row = sharing.next_task(turn, count)
+    count = len(workspace.ids)
+    row = sharing.claim_task(cursor, count)
     while row >= 0:
-        put(ends.embedding[room.ids[row]], room.x[row])
-        unit_row(room.x[row], weight, ends.least, room.normed[row])
-        row = sharing.next_task(turn, count)
+        copy_row(ends.embedding[workspace.ids[row]], workspace.x[row])
+        rms_norm_row(workspace.x[row], weight, ends.least, workspace.normed[row])
+        row = sharing.claim_task(cursor, count)
 
 
 @exactly_within
-def gate(turn, room, layer, first, work):
+def apply_gate_shared(cursor, workspace, layer, first, work):
     """silu(gate) * up of the rows from `first` on."""
-    x, width, apart, blocks = room.normed[first:], layer.gate.shape[2], np.int64(4 * BLOCK), blocks_of(layer.gate)
-    gates_of = enter_product(x, layer.gate, work.entering)
-    ups_of = product_of(x, layer.up, work.entering)
+    x, width, apart, blocks = (
+        workspace.normed[first:],
+        layer.gate.shape[2],
+        np.int64(4 * BLOCK),
+        count_blocks(layer.gate),
+    )
+    gates_of = round_rows_and_prepare(x, layer.gate, work.entering)
+    ups_of = block_arguments_of(x, layer.up, work.entering)
     gates_at, ups_at = np.int64(work.gates.ctypes.data), np.int64(work.ups.ctypes.data)
     spare = np.int64(work.spare.ctypes.data)
-    block = sharing.next_task(turn, blocks)
+    block = sharing.claim_task(cursor, blocks)
     while block >= 0:
-        block_product(gates_of, block, gates_at, apart, spare)
-        block_product(ups_of, block, ups_at, apart, spare)
-        here = min(width, room.gated.shape[1] - block * width)
+        multiply_block(gates_of, block, gates_at, apart, spare)
+        multiply_block(ups_of, block, ups_at, apart, spare)
+        here = min(width, workspace.gated.shape[1] - block * width)
         for row in range(len(x)):
             gates, ups = work.gates[row], work.ups[row]
-            out = room.gated[first + row, block * width : block * width + here]
+            out = workspace.gated[first + row, block * width : block * width + here]
             for k in range(here):
                 out[k] = gates[k] / (np.float32(1) + exp(-gates[k])) * ups[k]
-        block = sharing.next_task(turn, blocks)
+        block = sharing.claim_task(cursor, blocks)
 
 
 @exactly_within
-def add(turn, room, first, after, weight, least):
+def add_and_norm_shared(cursor, workspace, first, layers_left, weight, least):
     """Add `more` to the stream, for the rows from `first` on, and norm it for what comes next.
 
-    `after` counts the layers behind it, 0 in the middle of one. Features of negative taps are written as they are.
+    `layers_left` counts the layers behind it, 0 in the middle of one. Features of negative taps are written as they are.
     """
-    count, taps = len(room.ids) - first, len(room.taps)
-    row = sharing.next_task(turn, count)
+    count, taps = len(workspace.ids) - first, len(workspace.taps)
+    row = sharing.claim_task(cursor, count)
     while row >= 0:
-        x, more, normed = room.x[first + row], room.more[first + row], room.normed[first + row]
+        x, more, normed = workspace.x[first + row], workspace.more[first + row], workspace.normed[first + row]
         for k in range(len(x)):
             x[k] += more[k]
-        unit_row(x, weight, least, normed)
+        rms_norm_row(x, weight, least, normed)
         for tap in range(taps):
-            if abs(room.taps[tap]) == after:
+            if abs(workspace.taps[tap]) == layers_left:
                 factor = np.float32(1)
-                if room.taps[tap] > 0:
+                if workspace.taps[tap] > 0:
                     factor = np.sqrt(np.float32(len(x)) / (dot(x, x) + np.float32(1e-12)))
                 for k in range(len(x)):
-                    room.features[row, tap, k] = x[k] * factor
-        if taps and after == room.limits[2]:
-            put(normed, room.features[row, taps])
-        row = sharing.next_task(turn, count)
+                    workspace.features[row, tap, k] = x[k] * factor
+        if taps and layers_left == workspace.limits[2]:
+            copy_row(normed, workspace.features[row, taps])
+        row = sharing.claim_task(cursor, count)
 
 
 @exactly_within
-def work_on(table, part):
+def run_part_of_forward(table, part):
     """This thread's part of the forward whose arrays stand in `table`."""
-    ends, room = unpacked(TargetEnds, table, 0), unpacked(Room, table, len(table) - ROOM)
+    ends, room = unpack_nest(TargetEnds, table, 0), unpack_nest(ForwardWorkspace, table, len(table) - ROOM)
     count, wanted, parts, layers = len(room.ids), room.limits[0], room.limits[1], room.limits[2]
-    turn, size, rows, columns = sharing.turn_of(room.claims, part, parts), ends.turns.shape[2] * 2, 0, 0
+    turn, size, rows, columns = sharing.make_task_cursor(room.claims, part, parts), ends.turns.shape[2] * 2, 0, 0
     for number in range(len(room.sequences) // EACH):
         numbers = room.sequences[EACH * number]
         rows = max(rows, numbers[COMMITTED] + numbers[COUNT])
-        columns = max(columns, sequence_of(room.sequences, number).visible.shape[1])
+        columns = max(columns, read_sequence(room.sequences, number).visible.shape[1])
     pieces, longest = np.empty((3, count, BLOCK), np.float32), 0
-    if unpacked(TargetLayer, table, ENDS).qkv.shape[3] == ROUNDED:
-        longest = bytes_entering(max(room.normed.shape[1], room.attended.shape[1], room.gated.shape[1]))
-    entering = Entering(np.empty((count, longest), np.uint8), np.empty(GROUP, np.float32))
+    if unpack_nest(TargetLayer, table, ENDS).qkv.shape[3] == ROUNDED:
+        longest = bytes_of_rounded_row(max(room.normed.shape[1], room.attended.shape[1], room.gated.shape[1]))
+    entering = RoundedRows(np.empty((count, longest), np.uint8), np.empty(GROUP, np.float32))
     queries, scores = np.empty((2, TOGETHER, size), np.float32), np.empty((TOGETHER, rows), np.float32)
     seen, seen_up_to = np.empty(TOGETHER * columns, np.bool_), np.empty(TOGETHER, np.int64)
     rooms = entering, queries[0], queries[1], seen, seen_up_to, scores, np.empty(TOGETHER, np.float32)
-    work = Work(pieces[0], pieces[1], pieces[2], *rooms)
-    every = np.int64(0)  # a slice from the first row on, so that `multiply` is compiled for one type of array
-    begin(turn, room, ends, unpacked(TargetLayer, table, ENDS).norm)
+    work = ThreadWorkspace(pieces[0], pieces[1], pieces[2], *rooms)
+    every = np.int64(0)  # a slice from the first row on, so that `multiply_shared` is compiled for one type of array
+    embed_and_norm(turn, room, ends, unpack_nest(TargetLayer, table, ENDS).norm)
     for number in range(layers):
-        layer = unpacked(TargetLayer, table, ENDS + LAYER * number)
+        layer = unpack_nest(TargetLayer, table, ENDS + LAYER * number)
         first, norm = every, ends.norm
         if number == layers - 1:
             first = wanted
         else:
-            norm = unpacked(TargetLayer, table, ENDS + LAYER * (number + 1)).norm
-        multiply(turn, room.normed[every:], layer.qkv, room.qkv[every:], work)
-        enter(turn, room, number, layer, ends)
-        attend(turn, room, number, first, work)
-        multiply(turn, room.attended[first:], layer.out, room.more[first:], work)
-        add(turn, room, first, np.int64(0), layer.norm_mlp, ends.least)
-        gate(turn, room, layer, first, work)
-        multiply(turn, room.gated[first:], layer.down, room.more[first:], work)
-        add(turn, room, first, np.int64(number + 1), norm, ends.least)
-    multiply(turn, room.normed[count - len(room.logits) :], ends.head, room.logits[every:], work)
+            norm = unpack_nest(TargetLayer, table, ENDS + LAYER * (number + 1)).norm
+        multiply_shared(turn, room.normed[every:], layer.qkv, room.qkv[every:], work)
+        write_keys_and_queries(turn, room, number, layer, ends)
+        attend_shared(turn, room, number, first, work)
+        multiply_shared(turn, room.attended[first:], layer.out, room.more[first:], work)
+        add_and_norm_shared(turn, room, first, np.int64(0), layer.norm_mlp, ends.least)
+        apply_gate_shared(turn, room, layer, first, work)
+        multiply_shared(turn, room.gated[first:], layer.down, room.more[first:], work)
+        add_and_norm_shared(turn, room, first, np.int64(number + 1), norm, ends.least)
+    multiply_shared(turn, room.normed[count - len(room.logits) :], ends.head, room.logits[every:], work)
 
 
 @exactly_within
-def do_work(state, table, part):
+def run_part_of_call(state, table, part):
     """This thread's part of a call. Returns what it raised, or 0; no thread then waits for the tasks that it left undone."""
     raised = try_work(state[sharing.WORK], table, part)
     if raised != 0:
-        sharing.give_up(unpacked(Room, table, len(table) - ROOM).claims)
+        sharing.abandon_call(unpack_nest(ForwardWorkspace, table, len(table) - ROOM).claims)
     return raised
 
 
 @exactly_compiled
-def helping(state, part, last, looks):
+def help_with_calls(state, part, last, looks):
     """Join calls as thread `part`, see `Team`. Returns the number of the last call."""
     base = state.ctypes.data
     while True:
-        address = sharing.next_table(state, last, looks)
+        address = sharing.join_next_call(state, last, looks)
         if address == 0:
             return last
-        last, rows = sharing.seen(base + 8 * sharing.CALL), sharing.seen(base + 8 * sharing.ROWS)
-        raised = do_work(state, carray(pointer(address), (rows, FIELDS), np.int64), part)
+        last, rows = sharing.atomic_load(base + 8 * sharing.CALL), sharing.atomic_load(base + 8 * sharing.ROWS)
+        raised = run_part_of_call(state, carray(pointer(address), (rows, FIELDS), np.int64), part)
         if raised != 0:
-            sharing.told(base + 8 * sharing.RAISED, raised)
-        sharing.leave(state)
+            sharing.atomic_store(base + 8 * sharing.RAISED, raised)
+        sharing.leave_call(state)
 
 
 @cache
 def team_of(threads: int) -> sharing.Team:
     """So many threads for forwards; a process keeps them."""
-    return sharing.Team(threads, helping, address_of(work_on, WORK_ON))
+    return sharing.Team(threads, help_with_calls, address_of(run_part_of_forward, WORK_ON))
 
 
 @exactly_compiled
-def forward(state, table, whole, parts, first, ids, positions, taps, visible, kv, rows, logits, features):
-    """`forward_together` of one sequence. Rows are written behind the first `rows` of `kv`; `visible [N, M]` is over the last M."""
-    alone = unpacked(Room, table, len(table) - ROOM).alone
+def forward_sequence(state, table, whole, parts, first, ids, positions, taps, visible, kv, rows, logits, features):
+    """`forward_sequences` of one sequence. Rows are written behind the first `rows` of `kv`; `visible [N, M]` is over the last M."""
+    alone = unpack_nest(ForwardWorkspace, table, len(table) - ROOM).alone
     alone[0, FIRST], alone[0, COUNT], alone[0, COMMITTED] = 0, len(ids), rows
-    aim(alone, VISIBLE, visible.ctypes.data, visible.shape)
-    aim(alone, KV, kv.ctypes.data, kv.shape)
-    forward_together(state, table, whole, parts, first, len(kv), ids, positions, taps, alone, logits, features)
+    point_table_row(alone, VISIBLE, visible.ctypes.data, visible.shape)
+    point_table_row(alone, KV, kv.ctypes.data, kv.shape)
+    forward_sequences(state, table, whole, parts, first, len(kv), ids, positions, taps, alone, logits, features)
 
 
 @exactly_compiled
-def forward_together(state, table, whole, parts, first, layers, ids, positions, taps, sequences, logits, features):
+def forward_sequences(state, table, whole, parts, first, layers, ids, positions, taps, sequences, logits, features):
     """The forward of `ids [N]` at `positions [N]`, which are the rows of B sequences, one sequence's behind the other's.
 
     `sequences [EACH * B, 6]` is their table. Keys and values are written behind each sequence's committed rows. It writes `logits
@@ -262,20 +289,20 @@ def forward_together(state, table, whole, parts, first, layers, ids, positions, 
     work is laid out for `parts` threads; with `whole`, the team of this `state` joins in. An error of any thread is raised here.
     """
     at = len(table) - ROOM
-    aim(table, at + IDS, ids.ctypes.data, ids.shape)
-    aim(table, at + POSITIONS, positions.ctypes.data, positions.shape)
-    aim(table, at + TAPS, taps.ctypes.data, taps.shape)
-    aim(table, at + SEQUENCES, sequences.ctypes.data, sequences.shape)
-    aim(table, at + LOGITS, logits.ctypes.data, logits.shape)
-    aim(table, at + FEATURES, features.ctypes.data, features.shape)
+    point_table_row(table, at + IDS, ids.ctypes.data, ids.shape)
+    point_table_row(table, at + POSITIONS, positions.ctypes.data, positions.shape)
+    point_table_row(table, at + TAPS, taps.ctypes.data, taps.shape)
+    point_table_row(table, at + SEQUENCES, sequences.ctypes.data, sequences.shape)
+    point_table_row(table, at + LOGITS, logits.ctypes.data, logits.shape)
+    point_table_row(table, at + FEATURES, features.ctypes.data, features.shape)
     for row in SPACES:
         table[at + row, 1] = len(ids)
-    room = unpacked(Room, table, at)
+    room = unpack_nest(ForwardWorkspace, table, at)
     room.limits[0], room.limits[1], room.limits[2] = first, parts, layers
     for index in range(len(room.claims)):
         room.claims[index] = 0
     for number in range(len(sequences) // EACH):
-        numbers, visible = sequences[EACH * number], sequence_of(sequences, number).visible
+        numbers, visible = sequences[EACH * number], read_sequence(sequences, number).visible
         columns, begin = visible.shape[1], numbers[FIRST]
         for row in range(numbers[COUNT]):
             last = columns - 1
@@ -284,8 +311,8 @@ def forward_together(state, table, whole, parts, first, layers, ids, positions, 
             room.owners[begin + row] = number
             room.ends[begin + row] = numbers[COMMITTED] + numbers[COUNT] - columns + last + 1
     if whole:
-        sharing.open_call(state, table)
-    raised = do_work(state, table, 0)
+        sharing.announce_call(state, table)
+    raised = run_part_of_call(state, table, 0)
     if whole:
         others = sharing.close_call(state)
         if raised == 0:
@@ -294,7 +321,7 @@ def forward_together(state, table, whole, parts, first, layers, ids, positions, 
 
 
 @exactly_within
-def aim(table, row, address, shape):
+def point_table_row(table, row, address, shape):
     """Let a row of a `NamedArrays` table stand for the array at the address."""
     table[row, 0] = address
     for axis in range(len(shape)):

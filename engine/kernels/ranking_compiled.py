@@ -3,7 +3,7 @@
 import numpy as np
 
 from engine.kernels.compiling import compiled, within
-from engine.kernels.elementwise import LOWEST, total_of_powers
+from engine.kernels.elementwise import LOWEST, sum_exponentials
 from engine.kernels.intrinsics import larger
 
 SHORTLIST = 4  # a token's score is its share among this many favourites
@@ -14,7 +14,9 @@ SHARPENED = 2.0
 
 @compiled
 def ranked_on_cpu(log_q, noise, temperature, width):
-    """`engine.policies.shared.ranking.ranked` of `log_q [n, V]`, divided by the temperature, and `noise [V]`, `[0]` when greedy."""
+    """`engine.policies.shared.ranking.rank_scaled_logits` of `log_q [n, V]`, divided by the temperature, and `noise [V]`, `[0]` when
+    greedy.
+    """
     rows, vocab = log_q.shape
     greedy, count = len(noise) == 0, min(max(width, SHORTLIST), vocab)
     power = np.float32(SHARPENED if greedy else 1)
@@ -30,11 +32,11 @@ def ranked_on_cpu(log_q, noise, temperature, width):
                 scaled[token] = keys[token] / temperature
             for token in range(vocab):
                 most = larger(most, scaled[token])
-            log_total = most + np.log(total_of_powers(scaled, most))
+            log_total = most + np.log(sum_exponentials(scaled, most))
             for token in range(vocab):
                 scaled[token] += noise[token]
             keys = scaled
-        highest(keys, best, tops)
+        write_highest_places(keys, best, tops)
         for place in range(count):
             weights[place] = np.exp((keys[best[place]] - keys[best[0]]) * power)
         for place in range(width):
@@ -59,7 +61,7 @@ def nth_highest(values, n):
 
 
 @compiled
-def highest(keys, best, tops):
+def write_highest_places(keys, best, tops):
     """Write the places of the highest `keys` into `best [count]`, of equals the earlier first. `tops` is room for one a block."""
     held, count, least = 0, len(best), -np.inf
     for block in range(len(tops)):

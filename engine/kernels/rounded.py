@@ -16,7 +16,19 @@ from llvmlite import binding, ir
 from torch import Tensor
 
 from engine.kernels.compiling import exactly_within
-from engine.kernels.intrinsics import AHEAD, BYTE, LINE, REAL, WIDE, WORD, Builder, addresses, constant, vector, written
+from engine.kernels.intrinsics import (
+    AHEAD,
+    BYTE,
+    LINE,
+    REAL,
+    WIDE,
+    WORD,
+    Builder,
+    constant,
+    intrinsic_of,
+    signature_of_addresses,
+    vector,
+)
 
 FEATURES = binding.get_host_cpu_features()
 ARM = platform.machine().lower() in ("arm64", "aarch64")
@@ -38,7 +50,7 @@ VECTORS = 4 if ARM else 2  # of a row's sums that are added up at a time
 ROWS = 6 if WIDE or ARM else 4  # whose whole sums the registers hold
 
 
-def rotate(x: Tensor) -> Tensor:
+def rotate_groups(x: Tensor) -> Tensor:
     """The rows `x [..., in]` float32, padded with zeros to whole groups, and every group rotated: `[..., groups, GROUP]`.
 
     It is a fast Walsh-Hadamard transform divided by sqrt(GROUP). It is its own inverse.
@@ -55,7 +67,7 @@ def round_matrix(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Codes int8 `[out, groups * GROUP]` and scales `[out, groups]`, float32 that bfloat16 holds, of the rotated matrix `[out, in]`."""
     parts = []
     for part in matrix.detach().split(max(1, PART // matrix.shape[1])):
-        groups = rotate(part.float())
+        groups = rotate_groups(part.float())
         steps = groups.abs().amax(-1).clamp(min=LEAST) / STEPS
         scales = ((steps.view(torch.int32) + 0xFFFF) & -0x10000).view(torch.float32)  # rounded up, so that codes fit
         parts.append(((groups / scales[..., None]).round().to(torch.int8).flatten(-2), scales))
@@ -63,20 +75,20 @@ def round_matrix(matrix: Tensor) -> tuple[Tensor, Tensor]:
     return codes, scales
 
 
-def laid_out(codes: Tensor, scales: Tensor, way: str = WAY) -> np.ndarray:
+def lay_out_codes(codes: Tensor, scales: Tensor, instruction_set: str = WAY) -> np.ndarray:
     """The bytes of what `round_matrix` made, by block of `WIDTH` outputs and group: `BLOCK_GROUP` bytes.
 
     Codes lie there as `[GROUP / neighbours, WIDTH, neighbours]`, shifted. Zeros fill the last block.
     """
-    near, missing = NEIGHBOURS[way], -len(codes) % WIDTH
+    near, missing = NEIGHBOURS[instruction_set], -len(codes) % WIDTH
     codes, scales = (torch.nn.functional.pad(each, (0, 0, 0, missing)) for each in (codes, scales))
     tiled = codes.view(-1, WIDTH, scales.shape[1], GROUP // near, near).permute(0, 2, 3, 1, 4).flatten(2)
     beside = scales.view(-1, WIDTH, scales.shape[1]).transpose(1, 2).bfloat16().contiguous()
-    shifted = (tiled.to(torch.int16) + SHIFTS[way]).to(torch.uint8)
+    shifted = (tiled.to(torch.int16) + SHIFTS[instruction_set]).to(torch.uint8)
     return torch.cat((shifted, beside.view(torch.uint8)), -1).flatten().numpy()
 
 
-def added_products(code: Builder, way: str, total: ir.Value, weights: ir.Value, ones: ir.Value) -> ir.Value:
+def accumulate_products(code: Builder, way: str, total: ir.Value, weights: ir.Value, ones: ir.Value) -> ir.Value:
     """`total` int32 `[LANES]` plus the products of `weights` and `ones` `[LANES * neighbours]`, so many neighbours a lane.
 
     Weights are bytes, without a sign where they are shifted. Ones are bytes, or int16 for "pairs". The processor's own instruction does
@@ -100,8 +112,8 @@ def added_products(code: Builder, way: str, total: ir.Value, weights: ir.Value, 
     return code.add(total, sums[0])
 
 
-@written(addresses(10), constants=1)
-def tile(code, way, rows, weights, column, following, pace, x, across, groups, out, apart):
+@intrinsic_of(signature_of_addresses(10), constants=1)
+def multiply_rounded_tile(code, way, rows, weights, column, following, pace, x, across, groups, out, out_stride):
     """Write the products of so many rows, at most `ROWS`, with `VECTORS * LANES` neighbouring outputs of a block from `column` on.
 
     `way` is a constant, the place of a way in `WAYS`. All behind `rows` are numbers, addresses, and distances in bytes: the block's
@@ -116,43 +128,43 @@ def tile(code, way, rows, weights, column, following, pace, x, across, groups, o
 
     def write(rows: int) -> None:
         def add_group(group, totals):
-            first = code.place(weights, (group, BLOCK_GROUP))
-            entered = [code.place(x, (across, row), (group, ENTERED)) for row in range(rows)]
+            first = code.address_plus(weights, (group, BLOCK_GROUP))
+            entered = [code.address_plus(x, (across, row), (group, ENTERED)) for row in range(rows)]
 
             def body(k, sums):
-                base = code.place(first, (column, near), (k, WIDTH * near))
-                code.ask_for(code.place(base, AHEAD), VECTORS * size, 1)
-                code.ask_for(code.place(following, (code.place(k, (group, times)), pace)), LINE, 2)
-                those = [code.loaded(code.place(base, number * size), packed) for number in range(VECTORS)]
-                starts = [code.place(row, first_code, (k, wide * near)) for row in entered]
-                ones = [code.bitcast(code.spread(code.loaded(start, one), LANES), spread) for start in starts]
+                base = code.address_plus(first, (column, near), (k, WIDTH * near))
+                code.prefetch(code.address_plus(base, AHEAD), VECTORS * size, 1)
+                code.prefetch(code.address_plus(following, (code.address_plus(k, (group, times)), pace)), LINE, 2)
+                those = [code.load_value(code.address_plus(base, number * size), packed) for number in range(VECTORS)]
+                starts = [code.address_plus(row, first_code, (k, wide * near)) for row in entered]
+                ones = [code.bitcast(code.spread(code.load_value(start, one), LANES), spread) for start in starts]
                 pairs = [(each, row) for row in ones for each in those]
-                return [added_products(code, way, total, *pair) for total, pair in zip(sums, pairs, strict=True)]
+                return [accumulate_products(code, way, total, *pair) for total, pair in zip(sums, pairs, strict=True)]
 
-            begins = [code.spread(code.loaded(code.place(row, GROUP + 4), WORD), LANES) for row in entered]
+            begins = [code.spread(code.load_value(code.address_plus(row, GROUP + 4), WORD), LANES) for row in entered]
             firsts = [each for each in begins for _ in range(VECTORS)] if SHIFTS[way] else None
-            sums = code.added_up(words, rows * VECTORS, constant(times), body, firsts)
+            sums = code.accumulate_in_loop(words, rows * VECTORS, constant(times), body, firsts)
             scales = []
             for number in range(VECTORS):
-                place = code.place(first, GROUP * WIDTH + 2 * LANES * number, (column, 2))
-                halves = code.zext(code.loaded(place, vector(ir.IntType(16), LANES)), words)
+                place = code.address_plus(first, GROUP * WIDTH + 2 * LANES * number, (column, 2))
+                halves = code.zext(code.load_value(place, vector(ir.IntType(16), LANES)), words)
                 scales.append(code.bitcast(code.shl(halves, ir.Constant(words, [16] * LANES)), reals))
-            steps = [code.spread(code.loaded(code.place(row, GROUP), REAL), LANES) for row in entered]
+            steps = [code.spread(code.load_value(code.address_plus(row, GROUP), REAL), LANES) for row in entered]
             factors = [code.fmul(scale, step) for step in steps for scale in scales]
             return [
                 code.fadd(total, code.fmul(code.sitofp(whole, reals), factor))
                 for total, whole, factor in zip(totals, sums, factors, strict=True)
             ]
 
-        for number, value in enumerate(code.added_up(reals, rows * VECTORS, groups, add_group)):
+        for number, value in enumerate(code.accumulate_in_loop(reals, rows * VECTORS, groups, add_group)):
             row, vectors = divmod(number, VECTORS)
-            code.put_down(value, code.place(out, (apart, row), 4 * LANES * vectors))
+            code.store_value(value, code.address_plus(out, (out_stride, row), 4 * LANES * vectors))
 
-    code.switched(rows, range(1, ROWS + 1), write)
+    code.switch_over_cases(rows, range(1, ROWS + 1), write)
 
 
 @cache
-def multiplying_rounded(way: int) -> Callable:
+def make_rounded_block_product(way: int) -> Callable:
     """A loop that writes the products of all rows with one block, at most `ROWS` at a time. It takes what `stored.MULTIPLY` says.
 
     The first tile waits for the block's weights. So each of several tiles asks for its share of the next block.
@@ -171,14 +183,16 @@ def multiplying_rounded(way: int) -> Callable:
                 left = count - done
                 rows = -(-left // -(-left // ROWS))  # tiles of nearly the same height
                 source, target = x + done * across, out + 4 * column + done * apart
-                tile(way, rows, weights, column, following, pace, source, across, groups, target, apart)
+                multiply_rounded_tile(
+                    way, rows, weights, column, following, pace, source, across, groups, target, apart
+                )
                 done += rows
                 following += groups * (BLOCK_GROUP // along) * pace
 
     return multiply
 
 
-@written(addresses(2))
+@intrinsic_of(signature_of_addresses(2))
 def round_group(code, x, out):
     """Rotate and round `GROUP` float32 at the address `x`, and write them as `ENTERED` bytes to the address `out`."""
     reals, words = vector(REAL, GROUP), vector(WORD, GROUP)
@@ -191,7 +205,7 @@ def round_group(code, x, out):
         function = code.module.declare_intrinsic(f"llvm.{name}.{kind}", (), ir.FunctionType(result, (value.type,)))
         return code.call(function, [value], fastmath=flags)
 
-    values, apart = code.loaded(x, reals), 1
+    values, apart = code.load_value(x, reals), 1
     while apart < GROUP:
         others = code.shuffle_vector(values, values, ir.Constant(words, [lane ^ apart for lane in range(GROUP)]))
         signs = ir.Constant(reals, [-1.0 if lane & apart else 1.0 for lane in range(GROUP)])
@@ -201,11 +215,12 @@ def round_group(code, x, out):
     enough = code.fcmp_ordered(">", most, ir.Constant(REAL, np.float32(LEAST)))
     factor = code.select(enough, code.fdiv(ir.Constant(REAL, STEPS), most), ir.Constant(REAL, 0))
     whole = code.fptosi(call("rint", reals, code.fmul(values, code.spread(factor, GROUP))), words)
-    code.put_down(code.trunc(whole, vector(BYTE, GROUP)), out)
-    code.put_down(code.trunc(whole, vector(ir.IntType(16), GROUP)), code.place(out, WIDENED))
-    code.put_down(code.fdiv(most, ir.Constant(REAL, STEPS)), code.place(out, GROUP))
-    code.put_down(
-        code.mul(call("vector.reduce.add", WORD, whole), ir.Constant(WORD, -SHIFTS["vnni"])), code.place(out, GROUP + 4)
+    code.store_value(code.trunc(whole, vector(BYTE, GROUP)), out)
+    code.store_value(code.trunc(whole, vector(ir.IntType(16), GROUP)), code.address_plus(out, WIDENED))
+    code.store_value(code.fdiv(most, ir.Constant(REAL, STEPS)), code.address_plus(out, GROUP))
+    code.store_value(
+        code.mul(call("vector.reduce.add", WORD, whole), ir.Constant(WORD, -SHIFTS["vnni"])),
+        code.address_plus(out, GROUP + 4),
     )
 
 

@@ -19,7 +19,7 @@ from numba import types
 from numba.core.cgutils import get_or_insert_function
 
 from engine.kernels.compiling import exactly_within
-from engine.kernels.intrinsics import LONG, written
+from engine.kernels.intrinsics import LONG, intrinsic_of
 
 MOST = 8  # threads; small models gain nothing from more
 LINE = 8  # numbers in a cache line, so that no two threads write the same one
@@ -29,142 +29,142 @@ CALL, TABLE, ROWS, INSIDE, WORK, RAISED = range(0, 6 * LINE, LINE)  # places in 
 GIVEN_UP = 1 << 40  # more tasks than any phase has
 
 
-@written(types.int64(types.int64, types.int64))
-def added(code, address, number):
+@intrinsic_of(types.int64(types.int64, types.int64))
+def atomic_add(code, address, number):
     """Add to the int64 at the address, in one step for all threads, and return what stood there."""
     return code.atomic_rmw("add", code.inttoptr(address, LONG.as_pointer()), number, "seq_cst")
 
 
-@written(types.int64(types.int64))
-def seen(code, address):
+@intrinsic_of(types.int64(types.int64))
+def atomic_load(code, address):
     """The int64 at the address, as another thread last wrote it."""
     return code.load_atomic(code.inttoptr(address, LONG.as_pointer()), "seq_cst", 8)
 
 
-@written(types.void(types.int64, types.int64))
-def told(code, address, number):
+@intrinsic_of(types.void(types.int64, types.int64))
+def atomic_store(code, address, number):
     """Write the int64 at the address, for other threads to see."""
     code.store_atomic(number, code.inttoptr(address, LONG.as_pointer()), "seq_cst", 8)
 
 
-@written(types.void())
-def breathe(code):
+@intrinsic_of(types.void())
+def pause_processor(code):
     """Tell the processor that this thread waits for another, where it can be told."""
     if platform.machine().lower() in ("x86_64", "amd64"):
         code.call(code.module.declare_intrinsic("llvm.x86.sse2.pause", (), ir.FunctionType(ir.VoidType(), ())), ())
 
 
-@written(types.void())
-def give_way(code):
+@intrinsic_of(types.void())
+def yield_processor(code):
     """Let the machine run another thread, where the system has a call for that."""
     if os.name == "posix":
         code.call(get_or_insert_function(code.module, ir.FunctionType(ir.IntType(32), ()), "sched_yield"), ())
 
 
 @exactly_within
-def wait(look):
+def wait_before_look(look):
     """Wait a moment before the next look at a counter; `look` counts them."""
     if look % SPINS == SPINS - 1:
-        give_way()
+        yield_processor()
     else:
-        breathe()
+        pause_processor()
 
 
 @exactly_within
-def turn_of(claims, part, parts):
-    """A thread's place in a call `[5]`, for `next_task`.
+def make_task_cursor(counters, part, parts):
+    """A thread's place in a call `[5]`, for `claim_task`.
 
     It holds the address of the phase's counters, its part, how many parts there are, how many parts on it is, and its tasks done.
     """
     turn = np.zeros(5, np.int64)
-    turn[0], turn[1], turn[2] = claims.ctypes.data, part, parts
+    turn[0], turn[1], turn[2] = counters.ctypes.data, part, parts
     return turn
 
 
 @exactly_within
-def next_task(turn, tasks):
-    """A task of this phase that no thread has taken, or -1 when all `tasks` are finished; `turn` then stands in the next phase.
+def claim_task(cursor, tasks):
+    """A task of this phase that no thread has taken, or -1 when all `tasks` are finished; `cursor` then stands in the next phase.
 
     A phase has a cache line of counters for each part and one for finished tasks.
     """
-    parts = turn[2]
-    while turn[3] < parts:
-        owner = (turn[1] + turn[3]) % parts
+    parts = cursor[2]
+    while cursor[3] < parts:
+        owner = (cursor[1] + cursor[3]) % parts
         task, last = tasks * owner // parts, tasks * (owner + 1) // parts
         if task < last:
-            task += added(turn[0] + 8 * LINE * owner, 1)
+            task += atomic_add(cursor[0] + 8 * LINE * owner, 1)
             if task < last:
-                turn[4] += 1
+                cursor[4] += 1
                 return task
-        turn[3] += 1
-    done, looks = turn[0] + 8 * LINE * parts, 0
-    if turn[4]:
-        added(done, turn[4])
-    while seen(done) < tasks:
-        wait(looks)
+        cursor[3] += 1
+    done, looks = cursor[0] + 8 * LINE * parts, 0
+    if cursor[4]:
+        atomic_add(done, cursor[4])
+    while atomic_load(done) < tasks:
+        wait_before_look(looks)
         looks += 1
-    turn[0] += 8 * LINE * (parts + 1)
-    turn[3] = turn[4] = 0
+    cursor[0] += 8 * LINE * (parts + 1)
+    cursor[3] = cursor[4] = 0
     return np.int64(-1)
 
 
 @exactly_within
-def give_up(claims):
+def abandon_call(counters):
     """Let no thread take another task of a call, or wait for one. A thread does so that leaves a task undone."""
-    for place in range(len(claims)):
-        added(claims.ctypes.data + 8 * place, GIVEN_UP)
+    for place in range(len(counters)):
+        atomic_add(counters.ctypes.data + 8 * place, GIVEN_UP)
 
 
 @exactly_within
-def next_table(state, last, looks):
-    """The address of the table of a call that is open and is not the `last`, after at most so many looks; 0 when none came.
+def join_next_call(state, last_call, max_looks):
+    """The address of the table of a call that is open and is not the `last_call`, after at most so many looks; 0 when none came.
 
-    The thread is then inside the call, which ends only behind its `leave`. The others can finish all tasks at any moment.
+    The thread is then inside the call, which ends only behind its `leave_call`. The others can finish all tasks at any moment.
     """
     base = state.ctypes.data
-    for look in range(looks):
-        if seen(base + 8 * CALL) != last and seen(base + 8 * TABLE) != 0:
-            added(base + 8 * INSIDE, 1)
-            table = seen(base + 8 * TABLE)
+    for look in range(max_looks):
+        if atomic_load(base + 8 * CALL) != last_call and atomic_load(base + 8 * TABLE) != 0:
+            atomic_add(base + 8 * INSIDE, 1)
+            table = atomic_load(base + 8 * TABLE)
             if table != 0:
                 return table
-            leave(state)
-        wait(look)
+            leave_call(state)
+        wait_before_look(look)
     return np.int64(0)
 
 
 @exactly_within
-def leave(state):
-    added(state.ctypes.data + 8 * INSIDE, -1)
+def leave_call(state):
+    atomic_add(state.ctypes.data + 8 * INSIDE, -1)
 
 
 @exactly_within
-def open_call(state, table):
+def announce_call(state, table):
     """Begin a call whose arrays stand in `table`. The team's other threads join when they see it."""
     base = state.ctypes.data
-    told(base + 8 * ROWS, len(table))
-    told(base + 8 * TABLE, table.ctypes.data)
-    added(base + 8 * CALL, 1)
+    atomic_store(base + 8 * ROWS, len(table))
+    atomic_store(base + 8 * TABLE, table.ctypes.data)
+    atomic_add(base + 8 * CALL, 1)
 
 
 @exactly_within
 def close_call(state):
     """End the call and wait until every thread has left it. Returns what the last of them raised that failed, or 0."""
     base = state.ctypes.data
-    told(base + 8 * TABLE, 0)
+    atomic_store(base + 8 * TABLE, 0)
     looks = 0
-    while seen(base + 8 * INSIDE) > 0:
-        wait(looks)
+    while atomic_load(base + 8 * INSIDE) > 0:
+        wait_before_look(looks)
         looks += 1
-    raised = seen(base + 8 * RAISED)
-    told(base + 8 * RAISED, 0)
+    raised = atomic_load(base + 8 * RAISED)
+    atomic_store(base + 8 * RAISED, 0)
     return raised
 
 
-def state_of(work: int) -> np.ndarray:
-    """What the threads of a team tell each other, at the places that are named above. `work` is as in `Team`."""
+def allocate_team_state(work_address: int) -> np.ndarray:
+    """The counters that a team's threads share, int64. `work_address` is as in `Team`."""
     state = np.zeros(6 * LINE, np.int64)
-    state[WORK] = work
+    state[WORK] = work_address
     return state
 
 
@@ -177,14 +177,14 @@ class Team:
 
     without = 0.0  # seconds of all teams' calls in which helpers had no processor; only differences mean anything
 
-    def __init__(self, threads: int, helping: Callable, work: int):
-        self.threads, self.helping = threads, helping
-        self.state, self.busy = state_of(work), threading.Lock()
+    def __init__(self, threads: int, help_loop: Callable, work_address: int):
+        self.threads, self.helping = threads, help_loop
+        self.state, self.busy = allocate_team_state(work_address), threading.Lock()
         self.asleep, self.bells = [False] * threads, [threading.Semaphore(0) for _ in range(threads)]
         self.looks = 10_000
-        helping(self.state, 1, 0, 1)  # compiles, or loads compiled code
+        help_loop(self.state, 1, 0, 1)  # compiles, or loads compiled code
         start = time.perf_counter()
-        helping(self.state, 1, 0, self.looks)
+        help_loop(self.state, 1, 0, self.looks)
         self.looks = max(1000, int(self.looks * AWAKE / (time.perf_counter() - start)))
         self.clocks: list[int] = []
         for part in range(1, threads):
@@ -205,7 +205,7 @@ class Team:
             self.asleep[part] = False
 
     @contextmanager
-    def called(self) -> Iterator[None]:
+    def open_shared_call(self) -> Iterator[None]:
         """A call of all threads. The time in which a helper had no processor, on average, is added to `without`."""
         begun, had = time.perf_counter(), self.processor_time()
         for part, asleep in enumerate(self.asleep):

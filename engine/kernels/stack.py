@@ -1,7 +1,7 @@
 """A stack of Llama layers in one compiled loop, their matrices in eight bits. Knows arrays; knows no model and no tree.
 
-A net describes its layers as `LayerWeights`, makes the entries that go in, and hands in a mask. All nets call one loop, `through`, by
-its address. A matrix brings along the address of its product.
+A net describes its layers as `LayerWeights`, makes the entries that go in, and hands in a mask. All nets call one loop, `run_layers`,
+by its address. A matrix brings along the address of its product.
 """
 
 from typing import NamedTuple
@@ -10,11 +10,11 @@ import numpy as np
 from numba import types
 from torch import Tensor
 
-from engine.kernels.attention import attended, scale_heads, turn
-from engine.kernels.by_address import address_of, calling
+from engine.kernels.attention import norm_heads_in_place, rotate_heads_in_place, store_and_attend
+from engine.kernels.by_address import address_of, make_call_by_address
 from engine.kernels.compiling import compiled, within
-from engine.kernels.eight_bit import EightBit, product
-from engine.kernels.elementwise import add, gated, log_softmax, put, unit_rows
+from engine.kernels.eight_bit import EightBit, multiply_eight_bit
+from engine.kernels.elementwise import add_row, apply_silu_gate, copy_row, divide_rows_by_length, log_softmax
 from engine.kernels.named_arrays import (
     Cache,
     Code,
@@ -25,16 +25,16 @@ from engine.kernels.named_arrays import (
     Number,
     Table,
     Vector,
-    arrays_of,
-    compiled_type,
-    unpacked,
+    count_arrays,
+    numba_type_of,
+    unpack_nest,
 )
 
 NO_MATRIX = EightBit(np.zeros((0, 1, 1, 1), np.int8), np.zeros(0, np.float32), 0)
 
 
 class LayerWeights(NamedTuple):
-    """A layer's weights. `qkv` and `gate_up` hold the weights of the norms that they read, see `folded`.
+    """A layer's weights. `qkv` and `gate_up` hold the weights of the norms that they read, see `fold_norm_into_matrix`.
 
     The rest has no rows where a net does without. `shift [H, 2H]` reads an entry and the one before it; the layer begins with the entry
     plus that product. `bias [n, q + k + v]` is added to what `qkv` gives: one row to all entries, or a row by token. `scales [heads +
@@ -51,70 +51,71 @@ class LayerWeights(NamedTuple):
     out_bias: Vector = np.zeros(0, np.float32)
 
 
-class Stack(NamedTuple):
-    """What a net's layers share: `least` and `head_least` keep norms from zero, and `loop` is the address of `through_itself`."""
+class StackConstants(NamedTuple):
+    """What a net's layers share: `least` and `head_least` keep norms from zero, and `loop` is the address of `run_layers_loop`."""
 
     least: Number
     head_least: Number
     loop: Code
 
     @classmethod
-    def of(cls, hidden: int, eps: float, head_dim: int = 0) -> "Stack":
+    def of(cls, hidden: int, eps: float, head_dim: int = 0) -> "StackConstants":
         """For RMS norms with this eps, of the residual stream and of heads."""
         least, head_least = (np.sqrt(np.array(size * eps, np.float32)) for size in (hidden, head_dim))
-        return cls(np.array(least), np.array(head_least), address_of(through_itself, THROUGH))
+        return cls(np.array(least), np.array(head_least), address_of(run_layers_loop, THROUGH))
 
 
-def folded(matrix: Tensor, norm: Tensor) -> EightBit:
+def fold_norm_into_matrix(matrix: Tensor, norm: Tensor) -> EightBit:
     """A matrix `[out, n]` that reads an RMS norm with the weight `norm [n]`. It takes in the weight and sqrt(n): loops do without."""
     return EightBit.of(matrix * norm * len(norm) ** 0.5)
 
 
-LAYER = arrays_of(LayerWeights)
-TAKES = Stack, Table, Cube, Cache, Matrix, Ids, Ids, Ids, Mask, types.int64, types.int64, types.int64
-THROUGH = compiled_type(Matrix)(*map(compiled_type, TAKES))
-call = calling(THROUGH)
+LAYER = count_arrays(LayerWeights)
+TAKES = StackConstants, Table, Cube, Cache, Matrix, Ids, Ids, Ids, Mask, types.int64, types.int64, types.int64
+THROUGH = numba_type_of(Matrix)(*map(numba_type_of, TAKES))
+call = make_call_by_address(THROUGH)
 
 
 @compiled
-def through(stack, weights, turns, kv, x, tokens, before, positions, visible, start, rows, asking):
-    """What the last `asking` of N entries are behind all layers, `[asking, H]`. `x [N, H]` are the entries; it is written over.
+def run_layers(stack, weights, turns, kv, x, tokens, before, positions, visible, start, rows, output_count):
+    """What the last `output_count` of N entries are behind all layers, `[asking, H]`. `x [N, H]` are the entries; it is written over.
 
-    The `LayerWeights` stand first in `weights`. `turns` and `positions [N]` are as in `attention.turn`. Rows are written behind the
-    first `rows` of `kv`. `visible` bool `[n, M]` is as in `attention.attend`, for the last n entries, `asking` at least; no entry
-    sees a row before `start`. Layers with a `bias` by token read `tokens [N]`, those with a `shift` the entry `before [N]` each.
+    The `LayerWeights` stand first in `weights`. `turns` and `positions [N]` are as in `attention.rotate_heads_in_place`. Rows are
+    written behind the first `rows` of `kv`. `visible` bool `[n, M]` is as in `attention.attend`, for the last n entries, `output_count`
+    at least; no entry sees a row before `start`. Layers with a `bias` by token read `tokens [N]`, those with a `shift` the entry
+    `before [N]` each.
     """
-    return call(stack.loop, stack, weights, turns, kv, x, tokens, before, positions, visible, start, rows, asking)
+    return call(stack.loop, stack, weights, turns, kv, x, tokens, before, positions, visible, start, rows, output_count)
 
 
 @within
-def through_itself(stack, weights, turns, kv, x, tokens, before, positions, visible, start, rows, asking):
-    """`through`, which every net calls by its address."""
+def run_layers_loop(stack, weights, turns, kv, x, tokens, before, positions, visible, start, rows, output_count):
+    """`run_layers`, which every net calls by its address."""
     for number in range(len(kv)):
-        layer = unpacked(LayerWeights, weights, LAYER * number)
+        layer = unpack_nest(LayerWeights, weights, LAYER * number)
         if len(layer.shift.scale) > 0:
-            x = shifted(x, before, layer.shift)
+            x = add_shift(x, before, layer.shift)
         qkv = np.empty((len(x), 2 * layer.out.weight.shape[1] + 2 * kv.shape[2] * kv.shape[4]), np.float32)
         project(x, stack, layer.qkv, layer.bias, layer.scales, tokens, positions, turns, kv.shape[2], qkv)
         if len(layer.out_bias) > 0:
             for row in range(len(x)):
-                add(layer.out_bias, x[row])
-        seeing = visible[len(visible) - asking :] if number == len(kv) - 1 else visible
-        x = behind_attention(x, qkv, kv[number], seeing, start, rows, layer, stack)
+                add_row(layer.out_bias, x[row])
+        seeing = visible[len(visible) - output_count :] if number == len(kv) - 1 else visible
+        x = finish_layer(x, qkv, kv[number], seeing, start, rows, layer, stack)
     return x
 
 
 @within
-def shifted(x, before, shift):
+def add_shift(x, before, shift):
     """The entries `x [N, H]`, each plus the product of `shift` with itself and entry `before[i]`."""
     count, hidden = x.shape
     both, out = np.empty((count, 2 * hidden), np.float32), np.empty((count, hidden), np.float32)
     for row in range(count):
-        put(x[row], both[row, :hidden])
-        put(x[before[row]], both[row, hidden:])
-    product(both, shift, out)
+        copy_row(x[row], both[row, :hidden])
+        copy_row(x[before[row]], both[row, hidden:])
+    multiply_eight_bit(both, shift, out)
     for row in range(count):
-        add(x[row], out[row])
+        add_row(x[row], out[row])
     return out
 
 
@@ -126,44 +127,46 @@ def project(x, stack, matrix, bias, scales, tokens, positions, turns, kv_heads, 
     as `scales` has rows, are normed before.
     """
     normed = np.empty_like(x)
-    unit_rows(x, stack.least, normed)
-    product(normed, matrix, out)
+    divide_rows_by_length(x, stack.least, normed)
+    multiply_eight_bit(normed, matrix, out)
     if len(bias) > 0:
         for row in range(len(x)):
-            add(bias[tokens[row] if len(bias) > 1 else 0], out[row])
-    scale_heads(out, scales, stack.head_least)
-    turn(out, out.shape[1] // (2 * turns.shape[2]) - kv_heads, turns, positions)
+            add_row(bias[tokens[row] if len(bias) > 1 else 0], out[row])
+    norm_heads_in_place(out, scales, stack.head_least)
+    rotate_heads_in_place(out, out.shape[1] // (2 * turns.shape[2]) - kv_heads, turns, positions)
 
 
 @within
-def behind_attention(x, qkv, kv, visible, start, rows, layer, stack):
-    """The residual stream `[n, H]` after a layer, for the last n of N entries `x [N, H]`, one a row of `visible`; see `attended`."""
+def finish_layer(x, qkv, kv, visible, start, rows, layer, stack):
+    """The residual stream `[n, H]` after a layer, for the last n of N entries `x [N, H]`, one a row of `visible`; see
+    `store_and_attend`.
+    """
     count, hidden = len(visible), x.shape[1]
     stream = np.empty((count, hidden), np.float32)
-    product(attended(qkv, kv, visible, start, rows, count), layer.out, stream)
+    multiply_eight_bit(store_and_attend(qkv, kv, visible, start, rows, count), layer.out, stream)
     for row in range(count):
-        add(x[len(x) - count + row], stream[row])
+        add_row(x[len(x) - count + row], stream[row])
     normed, gate_up = np.empty_like(stream), np.empty((count, 4 * layer.down.weight.shape[1]), np.float32)
-    unit_rows(stream, stack.least, normed)
-    product(normed, layer.gate_up, gate_up)
-    product(gated(gate_up), layer.down, normed)
+    divide_rows_by_length(stream, stack.least, normed)
+    multiply_eight_bit(normed, layer.gate_up, gate_up)
+    multiply_eight_bit(apply_silu_gate(gate_up), layer.down, normed)
     for row in range(count):
-        add(normed[row], stream[row])
+        add_row(normed[row], stream[row])
     return stream
 
 
 @within
-def logits_behind(x, stack, head, outputs):
-    """Logits `[N, outputs]` of what `through` returned, `x [N, H]`, by a head that holds the last norm's weight."""
+def head_logits(x, stack, head, outputs):
+    """Logits `[N, outputs]` of what `run_layers` returned, `x [N, H]`, by a head that holds the last norm's weight."""
     normed, out = np.empty_like(x), np.empty((len(x), outputs), np.float32)
-    unit_rows(x, stack.least, normed)
-    product(normed, head, out)
+    divide_rows_by_length(x, stack.least, normed)
+    multiply_eight_bit(normed, head, out)
     return out
 
 
 @within
-def log_q_behind(x, stack, head, outputs):
-    """The log softmax of `logits_behind`."""
-    out = logits_behind(x, stack, head, outputs)
+def head_log_q(x, stack, head, outputs):
+    """The log softmax of `head_logits`."""
+    out = head_logits(x, stack, head, outputs)
     log_softmax(out)
     return out

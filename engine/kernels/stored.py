@@ -14,23 +14,42 @@ from llvmlite import ir
 from numba import carray, types
 from torch import Tensor
 
-from engine.kernels.by_address import address_of, calling
+from engine.kernels.by_address import address_of, make_call_by_address
 from engine.kernels.compiling import exactly_within
-from engine.kernels.intrinsics import AHEAD, LINE, REAL, WIDE, WORD, addresses, pointer, vector, written
+from engine.kernels.intrinsics import (
+    AHEAD,
+    LINE,
+    REAL,
+    WIDE,
+    WORD,
+    intrinsic_of,
+    pointer,
+    signature_of_addresses,
+    vector,
+)
 from engine.kernels.named_arrays import Bytes, Code, Ids, Vector
-from engine.kernels.rounded import ENTERED, GROUP, WAY, WAYS, WIDTH, laid_out, multiplying_rounded, round_row
+from engine.kernels.rounded import (
+    ENTERED,
+    GROUP,
+    WAY,
+    WAYS,
+    WIDTH,
+    lay_out_codes,
+    make_rounded_block_product,
+    round_row,
+)
 
 LANES = 16 if WIDE else 8
 PIECE = 1 << 26  # bytes
 BLOCK, HALF_BLOCK = 64, 32  # outputs that lie side by side; half as many where that shares the work better
-KINDS = (torch.float32, torch.float16, torch.bfloat16, torch.int8)  # by their number in `Stored.shape`
+KINDS = (torch.float32, torch.float16, torch.bfloat16, torch.int8)  # by their number in `StoredMatrix.shape`
 ROUNDED = KINDS.index(torch.int8)
 NONE = np.zeros(0, np.float32)
-MULTIPLY = types.void(*[types.intp] * 7)  # what `multiplying` and `multiplying_rounded` make
-multiply = calling(MULTIPLY)
+MULTIPLY = types.void(*[types.intp] * 7)  # what `make_block_product` and `make_rounded_block_product` make
+multiply = make_call_by_address(MULTIPLY)
 
 
-class Stored(NamedTuple):
+class StoredMatrix(NamedTuple):
     """A matrix `[out, in]` and its bias `[out]`, or `[0]` without one.
 
     `codes` are the bytes of `[blocks, in, width]`, padded with zeros; `shape` is out, in, width and the type's place in `KINDS`.
@@ -44,7 +63,7 @@ class Stored(NamedTuple):
     loop: Code
 
     @classmethod
-    def of(cls, matrix: Tensor, bias: Tensor | None = None, sharers: int = 1) -> "Stored":
+    def of(cls, matrix: Tensor, bias: Tensor | None = None, sharers: int = 1) -> "StoredMatrix":
         """The matrix in the smallest of `KINDS` that holds it exactly, laid out for so many threads."""
         matrix = matrix.detach().float()
         kind = next((each for each in KINDS[1:ROUNDED] if torch.equal(matrix.to(each).float(), matrix)), torch.float32)
@@ -53,28 +72,31 @@ class Stored(NamedTuple):
         width = BLOCK if blocks % sharers == 0 or blocks > 8 * sharers else HALF_BLOCK
         padded = torch.nn.functional.pad(matrix.to(kind), (0, 0, 0, -outputs % width))
         tiled = padded.view(-1, width, inputs).transpose(1, 2).contiguous()
-        shape, loop = np.array([outputs, inputs, width, KINDS.index(kind)]), multiplying(KINDS.index(kind), width)
-        return cls(tiled.view(torch.uint8).flatten().numpy(), shape, numbers_of(bias), address_of(loop, MULTIPLY))
+        shape, loop = (
+            np.array([outputs, inputs, width, KINDS.index(kind)]),
+            make_block_product(KINDS.index(kind), width),
+        )
+        return cls(tiled.view(torch.uint8).flatten().numpy(), shape, bias_array_of(bias), address_of(loop, MULTIPLY))
 
     @classmethod
-    def in_eight_bits(cls, codes: Tensor, scales: Tensor, inputs: int, bias: Tensor | None = None) -> "Stored":
+    def in_eight_bits(cls, codes: Tensor, scales: Tensor, inputs: int, bias: Tensor | None = None) -> "StoredMatrix":
         """The matrix of so many inputs whose `codes` and `scales` are those of `rounded.round_matrix`."""
         shape = np.array([len(codes), inputs, WIDTH, ROUNDED])
-        loop = address_of(multiplying_rounded(WAYS.index(WAY)), MULTIPLY)
-        return cls(laid_out(codes, scales), shape, numbers_of(bias), loop)
+        loop = address_of(make_rounded_block_product(WAYS.index(WAY)), MULTIPLY)
+        return cls(lay_out_codes(codes, scales), shape, bias_array_of(bias), loop)
 
 
-def numbers_of(tensor: Tensor | None) -> np.ndarray:
+def bias_array_of(tensor: Tensor | None) -> np.ndarray:
     return NONE if tensor is None else tensor.detach().float().numpy()
 
 
-class Pieces:
+class LargePageMemory:
     """Large pieces of memory for matrices that are read in one go. In large pages the processor rarely looks up where they lie."""
 
     def __init__(self) -> None:
         self.left = np.empty(0, np.uint8)
 
-    def hold(self, matrix: Stored) -> Stored:
+    def copy_into_pages(self, matrix: StoredMatrix) -> StoredMatrix:
         """The matrix with a copy of its codes in a piece; what no matrix fills yet takes no memory."""
         codes = matrix.codes
         size = len(codes) + -len(codes) % LINE
@@ -86,8 +108,8 @@ class Pieces:
         return matrix._replace(codes=held)
 
 
-@written(addresses(8), constants=2)
-def tile(code, vectors, kind, rows, weights, along, x, across, inputs, out, apart):
+@intrinsic_of(signature_of_addresses(8), constants=2)
+def multiply_stored_tile(code, vectors, kind, rows, weights, along, x, across, inputs, out, out_stride):
     """Write the products of one to six rows with `vectors * LANES` neighbouring outputs of a block of this type in `KINDS`.
 
     The first two are constants. All behind `rows` are addresses and distances in bytes: the weights and from one input to the next, the
@@ -106,22 +128,28 @@ def tile(code, vectors, kind, rows, weights, along, x, across, inputs, out, apar
 
     def write(rows: int) -> None:
         def body(k, totals):
-            base = code.place(weights, (k, along))
-            code.ask_for(code.place(base, AHEAD), vectors * LANES * size, 1)
-            those = [widened(code.loaded(code.place(base, number * LANES * size), stored)) for number in range(vectors)]
-            ones = [code.spread(code.loaded(code.place(x, (across, row), (k, 4)), REAL), LANES) for row in range(rows)]
+            base = code.address_plus(weights, (k, along))
+            code.prefetch(code.address_plus(base, AHEAD), vectors * LANES * size, 1)
+            those = [
+                widened(code.load_value(code.address_plus(base, number * LANES * size), stored))
+                for number in range(vectors)
+            ]
+            ones = [
+                code.spread(code.load_value(code.address_plus(x, (across, row), (k, 4)), REAL), LANES)
+                for row in range(rows)
+            ]
             pairs = [(one, each) for one in ones for each in those]
             return [code.multiplied_and_added(total, *pair) for total, pair in zip(totals, pairs, strict=True)]
 
-        for number, value in enumerate(code.added_up(wide, rows * vectors, inputs, body)):
+        for number, value in enumerate(code.accumulate_in_loop(wide, rows * vectors, inputs, body)):
             row, column = divmod(number, vectors)
-            code.put_down(value, code.place(out, (apart, row), 4 * LANES * column))
+            code.store_value(value, code.address_plus(out, (out_stride, row), 4 * LANES * column))
 
-    code.switched(rows, range(1, 7), write)
+    code.switch_over_cases(rows, range(1, 7), write)
 
 
 @cache
-def multiplying(kind: int, width: int) -> Callable:
+def make_block_product(kind: int, width: int) -> Callable:
     """A loop that writes the products of all rows with one block of this width and type in `KINDS`, six rows at most in registers.
 
     numba finds compiled code again by the values that a loop closes over, so these are numbers only.
@@ -135,7 +163,7 @@ def multiplying(kind: int, width: int) -> Callable:
             those, target, source, left = weights + column * size, out + 4 * column, x, count
             while left > 0:
                 rows = 4 if left == 7 or left == 8 else min(left, 6)
-                tile(vectors, kind, rows, those, width * size, source, across, inputs, target, apart)
+                multiply_stored_tile(vectors, kind, rows, those, width * size, source, across, inputs, target, apart)
                 left -= rows
                 source += rows * across
                 target += rows * apart
@@ -143,20 +171,20 @@ def multiplying(kind: int, width: int) -> Callable:
     return multiply
 
 
-class Entering(NamedTuple):
-    """A thread's room for rows that enter a product in eight bits, uint8 `[N, bytes_entering(in)]`, and for a group with gaps."""
+class RoundedRows(NamedTuple):
+    """A thread's room for rows that enter a product in eight bits, uint8 `[N, bytes_of_rounded_row(in)]`, and for a group with gaps."""
 
     rows: np.ndarray
     rest: np.ndarray
 
 
 @exactly_within
-def bytes_entering(inputs):
-    """Bytes of a row of so many numbers in `Entering`."""
+def bytes_of_rounded_row(inputs):
+    """Bytes of a row of so many numbers in `RoundedRows`."""
     return -(-inputs // GROUP) * ENTERED
 
 
-class Product(NamedTuple):
+class BlockProductArguments(NamedTuple):
     """What all blocks of a product share, in numbers alone: a task is handed these, and no arrays.
 
     `rows` have entered the matrix, `inputs` numbers each. `x` is the address of what is multiplied, `across` its bytes from row to row.
@@ -177,23 +205,27 @@ class Product(NamedTuple):
 
 
 @exactly_within
-def enter_product(x, matrix, entering):
-    """`product_of`, behind the rounding of `x [N, in]` for eight bits. Every thread rounds for itself: waiting would take longer."""
+def round_rows_and_prepare(x, matrix, entering):
+    """`block_arguments_of`, behind the rounding of `x [N, in]` for eight bits. Every thread rounds for itself: waiting would take
+    longer.
+    """
     if matrix.shape[3] == ROUNDED:
         for row in range(len(x)):
             round_row(x[row], entering.rows[row], entering.rest)
-    return product_of(x, matrix, entering)
+    return block_arguments_of(x, matrix, entering)
 
 
 @exactly_within
-def product_of(x, matrix, entering):
-    """The `Product` of rows `x [N, in]` and a matrix, stored like the one for which they came in by `enter_product`."""
+def block_arguments_of(x, matrix, entering):
+    """The `BlockProductArguments` of rows `x [N, in]` and a matrix, stored like the one for which they came in by
+    `round_rows_and_prepare`.
+    """
     rows, inputs = x.shape
     outputs, width = matrix.shape[0], matrix.shape[2]
     source, across = np.int64(x.ctypes.data), 4 * inputs
     if matrix.shape[3] == ROUNDED:
         source, across = np.int64(entering.rows.ctypes.data), entering.rows.shape[1]
-    return Product(
+    return BlockProductArguments(
         np.int64(matrix.loop),
         np.int64(matrix.codes.ctypes.data),
         len(matrix.codes) // -(-outputs // width),
@@ -208,16 +240,16 @@ def product_of(x, matrix, entering):
 
 
 @exactly_within
-def block_product(product, block, out, apart, spare):
-    """Write the results of one block of a `Product`, plus its bias, from the address `out` on.
+def multiply_block(product, block, out, out_stride, spare):
+    """Write the results of one block of a `BlockProductArguments`, plus its bias, from the address `out` on.
 
-    Rows of results lie `apart` bytes apart. Fewer than a whole block are written at the matrix's end. They and those with a bias go by
-    way of room at the address `spare`, `[N, BLOCK]` float32.
+    Rows of results lie `out_stride` bytes apart. Fewer than a whole block are written at the matrix's end. They and those with a bias
+    go by way of room at the address `spare`, `[N, BLOCK]` float32.
     """
     first = block * product.width
     here = min(product.width, product.outputs - first)
     straight = here == product.width and product.bias == 0
-    target, between = (out, apart) if straight else (spare, np.int64(4 * BLOCK))
+    target, between = (out, out_stride) if straight else (spare, np.int64(4 * BLOCK))
     multiply(
         product.loop,
         product.weights + block * product.bytes_each,
@@ -232,7 +264,7 @@ def block_product(product, block, out, apart, spare):
         return
     for row in range(product.rows):
         source_row = carray(pointer(spare + row * between), (here,), np.float32)
-        target_row = carray(pointer(out + row * apart), (here,), np.float32)
+        target_row = carray(pointer(out + row * out_stride), (here,), np.float32)
         if product.bias:
             bias = carray(pointer(product.bias + 4 * first), (here,), np.float32)
             for k in range(here):

@@ -20,22 +20,22 @@ from engine.decode import decode
 from engine.drafters import DRAFTERS
 from engine.measure.options import (
     choose_output_path,
-    load_gallery,
+    load_page_prompts,
     load_pair_of_options,
     pair_of_options,
     validate_output_path,
 )
 from engine.measure.prompts import read_prompts
-from engine.measure.racing import reason_against
+from engine.measure.racing import explain_unraceable
 from engine.measure.ways import decode_plainly
-from engine.models.chat import prompt_tokens
+from engine.models.chat import tokenise_prompt
 from engine.models.pairs import EMBEDDED, LoadedPair
 from engine.race import Settings
 from engine.record.calibration import Calibration
 from engine.record.compact_json import to_json
 from engine.record.costs import ShapeMeans
 from engine.rounds.round import Stopwatch
-from engine.rounds.timing import CONTEXT, verify_ms
+from engine.rounds.timing import CONTEXT, time_verify_ms
 from engine.sampling import Sampling
 from engine.systems import SHAPE, SYSTEMS, System, spell_shape
 from engine.target import Target
@@ -52,7 +52,7 @@ Text = tuple[list[int], list[int]]  # a prompt and what the target wrote behind 
 
 def write_continuations(pair: LoadedPair, prompts: list[str], tokens: int, temperature: float) -> list[Text]:
     """The prompts with the target's own continuations, up to `tokens` tokens each."""
-    begun = [prompt_tokens(pair, prompt)[: pair.context // 2] for prompt in prompts]
+    begun = [tokenise_prompt(pair, prompt)[: pair.context // 2] for prompt in prompts]
     sampling = Sampling(temperature)
     return [
         (ids, decode_plainly(pair, ids, tokens, sampling)) for ids in tqdm(begun, desc=f"texts at T = {temperature:g}")
@@ -60,7 +60,7 @@ def write_continuations(pair: LoadedPair, prompts: list[str], tokens: int, tempe
 
 
 @torch.inference_mode()
-def measure_acceptance(pair: LoadedPair, texts: list[Text], temperature: float) -> list[float]:
+def measure_acceptance_by_child(pair: LoadedPair, texts: list[Text], temperature: float) -> list[float]:
     """For b = 1 ... 16: the probability that the b-th child drawn without replacement from the draft is the first accepted one."""
     sampling, rule = Sampling(temperature), WithoutReplacement()
     chances, positions = torch.zeros(CHILDREN, dtype=torch.float64), 0
@@ -72,13 +72,13 @@ def measure_acceptance(pair: LoadedPair, texts: list[Text], temperature: float) 
         start, vocab = len(prompt) - 1, min(each.shape[-1] for each in logits)
         p = sampling.probabilities(logits[0][start:, :vocab])
         q = sampling.draft_probabilities(logits[1][start:, :vocab])
-        for at, drawn in enumerate(sampling.distinct(q, CHILDREN, "calibrate", number)):
+        for at, drawn in enumerate(sampling.draw_without_replacement(q, CHILDREN, "calibrate", number)):
             r, d, reached = p[at], q[at], 1.0
             for child, (token, _) in enumerate(drawn):
                 accepted = min(1.0, float(r[token] / d[token]))
                 chances[child] += reached * accepted
                 reached *= 1 - accepted
-                r, law = residual(r, d, p[at]), rule.next_law(d, token)
+                r, law = residual(r, d, p[at]), rule.law_of_next_draw(d, token)
                 if law is None or reached == 0:
                     break
                 d = law
@@ -87,7 +87,7 @@ def measure_acceptance(pair: LoadedPair, texts: list[Text], temperature: float) 
 
 
 @torch.inference_mode()
-def measure_ranks(
+def measure_rank_frequencies(
     pair: LoadedPair, drafter_name: str, texts: list[Text], depth: int = 8, stride: int = 2
 ) -> list[list[float]]:
     """How often the target's own token at depth d + 1 is the drafter's favourite r: `[depth][16]`, for any drafter.
@@ -102,7 +102,7 @@ def measure_ranks(
         capacity = len(prompt) + len(written) + LARGEST_TREE
         drafter = DRAFTERS[drafter_name](pair, capacity)
         target = Target(pair.target, capacity, drafter.reads_features)
-        drafter.reading(target.session.cache)
+        drafter.bind_target_cache(target.session.cache)
         drafter.begin(prompt, target.prefill(prompt[:-1]))
         root = prompt[-1]
         for start in range(0, len(written) - depth, stride):
@@ -134,7 +134,8 @@ def measure_draft_ms(pair: LoadedPair, repeats: int) -> float:
             drafter.log_q(tree, [0])
             nodes = [tree.add(0, token, 1.0, 1.0) for token in range(LEVEL)]
             watch.start()
-            sampling.distinct(sampling.draft_probabilities(drafter.log_q(tree, nodes)), LEVEL, "calibrate")  # type: ignore[arg-type]
+            q = sampling.draft_probabilities(drafter.log_q(tree, nodes))  # type: ignore[arg-type]
+            sampling.draw_without_replacement(q, LEVEL, "calibrate")
             times.append(1000 * watch.lap("level"))
     return statistics.median(times[2:])
 
@@ -143,60 +144,67 @@ def calibrate(pair: LoadedPair, prompts: list[str], tokens: int, temperature: fl
     """Everything that can be measured about the pair. A draft model or heads that it lacks are left out."""
     has_draft = pair.draft is not None
     # Medusa's ranks are read for static trees, and those of what `best` chooses from
-    compared = [*(["medusa"] if "medusa" in pair.learned else []), *DRAFTERS["best"].choices(pair)]
+    compared = [*(["medusa"] if "medusa" in pair.learned else []), *DRAFTERS["best"].candidate_drafters(pair)]
     drawn = write_continuations(pair, prompts, tokens, temperature) if has_draft else []
     greedy = write_continuations(pair, prompts, tokens, 0.0) if compared else []
     measured = Calibration(
-        acceptance=round_values(measure_acceptance(pair, drawn, temperature)) if has_draft else [],
+        acceptance=round_values(measure_acceptance_by_child(pair, drawn, temperature)) if has_draft else [],
         ranks={
             name: [round_values(row) for row in found]
             for name in compared
-            if (found := measure_ranks(pair, name, greedy))
+            if (found := measure_rank_frequencies(pair, name, greedy))
         },
-        verify_ms={rows: round(ms, 3) for rows, ms in verify_ms(pair, repeats=repeats).items()},
+        verify_ms={rows: round(ms, 3) for rows, ms in time_verify_ms(pair, repeats=repeats).items()},
         draft_ms=round(measure_draft_ms(pair, repeats), 3) if has_draft else 0.0,
         source=f"{pair.title}, {pair.hardware}, {pair.dtype}; {len(prompts)} prompts x {tokens} tokens, acceptance at "
         f"T = {temperature:g}, ranks at T = 0, shapes at T = {' and '.join(f'{heat:g}' for heat in HEATS)}; "
         "python -m engine calibrate",
     )
     # Static trees are laid out by what was measured first
-    return replace(measured, shapes=count_shapes_by_system(replace(pair, calibration=measured), prompts))
+    return replace(measured, shapes=shape_means_by_system(replace(pair, calibration=measured), prompts))
 
 
-def count_shapes_by_system(pair: LoadedPair, prompts: list[str]) -> dict[str, dict[str, ShapeMeans]]:
+def shape_means_by_system(pair: LoadedPair, prompts: list[str]) -> dict[str, dict[str, ShapeMeans]]:
     """Of every named system that takes a shape and guesses something on this pair: its rounds by shape, its own shape first.
 
-    Nothing is timed; `System.shape` weighs these figures with what forwards cost on a machine. The texts are few and short, so that all
-    systems take minutes: with 40 tokens two shapes' tau had the ratio that they have in 128 tokens of all prompts, within 5 %.
+    Nothing is timed; `System.best_shape_for` weighs these figures with what forwards cost on a machine. The texts are few and short, so
+    that all systems take minutes: with 40 tokens two shapes' tau had the ratio that they have in 128 tokens of all prompts, within 5 %.
     """
-    texts = [prompt_tokens(pair, prompt)[: pair.context // 2] for prompt in prompts[:: -(-len(prompts) // PROMPTS)]]
-    able = [each for each in SYSTEMS.values() if each.guesses and not each.limits and not reason_against(pair, each)]
+    texts = [tokenise_prompt(pair, prompt)[: pair.context // 2] for prompt in prompts[:: -(-len(prompts) // PROMPTS)]]
+    able = [
+        each
+        for each in SYSTEMS.values()
+        if each.guesses and not each.sizes_trees and not explain_unraceable(pair, each)
+    ]
     found: dict[str, dict[str, ShapeMeans]] = {}
     for system in (bar := tqdm(able, desc="shapes")):
         bar.set_postfix_str(system.name)
-        own = count_rounds(pair, system, system.own_shape, texts)
+        own = average_rounds_of_shape(pair, system, system.default_shape, texts)
         if own.rows > 1:
-            found[system.name] = {spell_shape(system.own_shape): own} | {
-                spell_shape(shape): count_rounds(pair, system, shape, texts) for shape in list_other_shapes(system)
+            found[system.name] = {spell_shape(system.default_shape): own} | {
+                spell_shape(shape): average_rounds_of_shape(pair, system, shape, texts)
+                for shape in list_candidate_shapes(system)
             }
     return found
 
 
-def list_other_shapes(system: System) -> list[dict[str, int]]:
+def list_candidate_shapes(system: System) -> list[dict[str, int]]:
     """The shapes to try beside the system's own."""
-    shapes = [dict(zip(SHAPE, sizes, strict=True)) for sizes in system.parts[1].shapes(system.width)]
-    return [shape for shape in shapes if shape != system.own_shape]
+    shapes = [dict(zip(SHAPE, sizes, strict=True)) for sizes in system.parts[1].list_shapes_to_try(system.width)]
+    return [shape for shape in shapes if shape != system.default_shape]
 
 
 @torch.inference_mode()
-def count_rounds(pair: LoadedPair, system: System, shape: dict[str, int], texts: list[list[int]]) -> ShapeMeans:
+def average_rounds_of_shape(
+    pair: LoadedPair, system: System, shape: dict[str, int], texts: list[list[int]]
+) -> ShapeMeans:
     """The means over all rounds after these prompts, at all of `HEATS`. A round that a text's end cuts short is not counted."""
     depth = shape["depth"]
     sums = np.zeros(4, int)  # rounds, tokens, rows, levels
     for temperature in HEATS:
         for ids in texts:
             capacity = min(pair.context, len(ids) + TOKENS + depth) + LARGEST_TREE
-            work, forwards = system.rounds(pair, capacity, shape, Sampling(temperature)), 0
+            work, forwards = system.open_rounds(pair, capacity, shape, Sampling(temperature)), 0
             for done in decode(work, ids, TOKENS + depth, pair.stop_ids, pair.context):
                 drafted, forwards = work.forwards - forwards, work.forwards
                 if done.end and sums[0]:
@@ -223,9 +231,9 @@ def main(options: Namespace) -> None:
     shipped = Path(pair.calibration) if pair.name in EMBEDDED and pair.calibration else None
     out = validate_output_path(choose_output_path(options.out, shipped, pair.title))
     if options.data is None:
-        prompts = [each["prompt"] for domain in load_gallery().values() for each in domain]
+        prompts = [each["prompt"] for domain in load_page_prompts().values() for each in domain]
     else:
-        prompts = [prompt.text for prompt in read_prompts(options.data, "--data", fewest=1)]
+        prompts = [prompt.text for prompt in read_prompts(options.data, "--data", min_count=1)]
     Settings("a prompt", (), temperature=options.temperature, max_new_tokens=options.tokens)
     loaded = load_pair_of_options(options, pair)
     measured = calibrate(loaded, prompts, options.tokens, options.temperature, options.repeats)

@@ -13,7 +13,7 @@ from tqdm import tqdm
 from engine.lab.record_races import processor_name
 from engine.measure.curves.curves import TOKENS, measure_curve
 from engine.measure.options import ASSETS
-from engine.measure.recordings import keep_recordings
+from engine.measure.recordings import record_and_store
 from engine.models.pairs import LoadedPair
 
 CURVES = ASSETS / "results" / "curves.json"
@@ -36,7 +36,7 @@ def record_curve(pair: LoadedPair, curve: str, command: str) -> dict:
     return {**made, "recorded": date.today().isoformat(), "command": command}
 
 
-def main(given: Namespace) -> None:
-    record = partial(record_curve, command=given.command)
-    for curve, made, _ in keep_recordings(given, TOKENS, "curve", CURVES, record):
+def main(options: Namespace) -> None:
+    record = partial(record_curve, command=options.command)
+    for curve, made, _ in record_and_store(options, TOKENS, "curve", CURVES, record):
         print(f"{curve}: {made['finding']}", flush=True)

@@ -16,7 +16,7 @@ from tqdm import tqdm
 from engine.measure.options import (
     ASSETS,
     choose_output_path,
-    load_gallery,
+    load_page_prompts,
     load_pair_of_options,
     pair_of_options,
     remote_of_options,
@@ -29,7 +29,7 @@ from engine.race import BASELINE, Settings
 from engine.record.compact_json import to_json
 from engine.record.race_file import BY_TEXT, Record
 from engine.record.trace import omit_no_turns
-from engine.systems import chain_beside, find
+from engine.systems import find, find_comparable_chain_name
 
 RACES = ASSETS / "races"
 # By file: a prompt of the page's gallery, a system, and settings. The page opens with the first one, and its form has the same.
@@ -43,12 +43,12 @@ RECORDED: dict[str, tuple[str, str, str, dict[str, Any]]] = {
 }
 
 
-def settings_of(domain: str, title: str, system: str, asked: dict) -> Settings:
+def race_settings_of_example(domain: str, title: str, system: str, asked: dict) -> Settings:
     more = dict(asked)
-    [prompt] = [each["prompt"] for each in load_gallery()[domain] if each["title"] == title]
+    [prompt] = [each["prompt"] for each in load_page_prompts()[domain] if each["title"] == title]
     has_chain, raced = more.pop("chain", False), find(system)
     settings = Settings(prompt, (BASELINE, system), **more)
-    chain = chain_beside(raced, raced.own_shape | settings.shape) if has_chain else ""
+    chain = find_comparable_chain_name(raced, raced.default_shape | settings.shape) if has_chain else ""
     return replace(settings, systems=(BASELINE, chain, system)) if chain else settings
 
 
@@ -56,7 +56,7 @@ def record_race(pair: LoadedPair, settings: Settings) -> Record:
     """The record of a race run to its end, and again where it is short, with today's date and, on a CPU, the processor's name."""
     with tqdm(total=len(settings.systems) * settings.max_new_tokens, desc="race", unit="token") as bar:
         race = RepeatedRace(pair, settings)
-        made = race.record()
+        made = race.to_record()
         for _, step in race.race.run():
             bar.update(len(step.burst))
         bar.total = bar.n  # texts may end early
@@ -99,14 +99,17 @@ def write_race_file(path: Path, made: Record) -> str:
     )
 
 
-def main(given: Namespace) -> None:
-    named, remote = pair_of_options(given), remote_of_options(given)
-    if given.prompt is None:
-        folder = choose_output_path(given.out, RACES if named.name == "embedded" else None, named.title)
-        files = {validate_output_path(folder / f"{name}.json"): settings_of(*each) for name, each in RECORDED.items()}
+def main(options: Namespace) -> None:
+    named, remote = pair_of_options(options), remote_of_options(options)
+    if options.prompt is None:
+        folder = choose_output_path(options.out, RACES if named.name == "embedded" else None, named.title)
+        files = {
+            validate_output_path(folder / f"{name}.json"): race_settings_of_example(*each)
+            for name, each in RECORDED.items()
+        }
     else:
-        settings = settings_of_options(given, (BASELINE, given.system), given.prompt)
-        files = {validate_output_path(given.out or Path("race.json")): settings}
-    pair = replace(load_pair_of_options(given, named), remote=remote)
+        settings = settings_of_options(options, (BASELINE, options.system), options.prompt)
+        files = {validate_output_path(options.out or Path("race.json")): settings}
+    pair = replace(load_pair_of_options(options, named), remote=remote)
     for path, settings in files.items():
         print(write_race_file(path, record_race(pair, settings)), flush=True)

@@ -9,7 +9,7 @@ count the target's own token, as here. TensorRT-LLM's `TLLM_SPEC_DECODE_FORCE_NU
 Prefill, accepting and the host's own work are left out.
 """
 
-from engine.measure.racing import reason_against
+from engine.measure.racing import explain_unraceable
 from engine.models.pairs import LoadedPair
 from engine.race import Settings
 from engine.record.parsing import quote
@@ -34,8 +34,8 @@ def validate_tau(tau: object) -> float:
     return float(tau)
 
 
-def most_tokens_of(system: System) -> int:
-    """The most tokens that a round of this system yields: a guess accepted at every depth, and the target's own token."""
+def longest_burst_of(system: System) -> int:
+    """The longest burst that a round of this system can emit: one accepted guess a level, and the bonus."""
     return 1 + (min(system.depth, system.nodes - 1) if system.branches else system.depth)
 
 
@@ -46,27 +46,27 @@ def estimate_setting(pair: LoadedPair, setting: str, tau: float) -> dict:
     """
     Settings("a prompt", (setting,))
     system = find(setting)
-    why = reason_against(pair, system)
+    why = explain_unraceable(pair, system)
     if not system.guesses:
         why = f"{setting} guesses nothing, so its rounds yield one token. Name a system that guesses."
-    elif system.limits:
+    elif system.sizes_trees:
         why = f"{setting} sizes every tree itself, so it has no shape to estimate. Name one, as in tree:4x4x8."
-    elif not why and tau > most_tokens_of(system):
-        why = f"A round of {setting} yields at most {most_tokens_of(system)} tokens, the target's own included, so never {tau:g}. "
+    elif not why and tau > longest_burst_of(system):
+        why = f"A round of {setting} yields at most {longest_burst_of(system)} tokens, the target's own included, so never {tau:g}. "
         why += "Name a deeper shape."
     if why:
         raise ValueError(why)
-    costs = PairCosts(pair).of(system.drafter)
+    costs = PairCosts(pair).costs_of(system.drafter)
     rows = system.nodes if system.branches else 1 + system.depth
     return {
         "setting": setting,
         "acceptance": tau,
         "rows": rows,
         "levels": system.depth,
-        "verify": costs.verify_at(rows) / costs.verify_at(1),
-        "draft": costs.draft_ms(system.depth) / costs.verify_at(1),
-        "break_even": costs.break_even(rows, system.depth),
-        "speedup": tau / costs.break_even(rows, system.depth),
+        "verify": costs.verify_ms_at(rows) / costs.verify_ms_at(1),
+        "draft": costs.draft_ms(system.depth) / costs.verify_ms_at(1),
+        "break_even": costs.break_even_tau(rows, system.depth),
+        "speedup": tau / costs.break_even_tau(rows, system.depth),
     }
 
 

@@ -1,6 +1,6 @@
 """Node orders: in which sequence a tree's nodes enter the forward. Knows parents; knows no tokens, no attention kernel, no torch.
 
-Invariant: every order is a permutation with the root first and parents before children, so `tree.kept(order)` is the same tree.
+Invariant: every order is a permutation with the root first and parents before children, so `tree.subtree(order)` is the same tree.
 An order changes how the ancestor mask's allowed entries gather in tiles. "heavy path" also moves siblings: a rule that tries them in
 the order of their draws must read `tree.draws`, which `kept` carries along, never the array order.
 """
@@ -12,26 +12,26 @@ if TYPE_CHECKING:
     from engine.tree import DraftTree
 
 
-def insertion(tree: "DraftTree") -> list[int]:
+def insertion_order(tree: "DraftTree") -> list[int]:
     """The nodes as the policy added them."""
     return list(range(len(tree.parents)))
 
 
-def depth_first(tree: "DraftTree") -> list[int]:
+def depth_first_order(tree: "DraftTree") -> list[int]:
     """Preorder; siblings as they were added. Earlier ones have larger subtrees, so it is close to heavy path (DySpec, Appendix C)."""
-    return preorder(tree.parents, insertion(tree))
+    return preorder(tree.parents, insertion_order(tree))
 
 
-def heavy_path(tree: "DraftTree") -> list[int]:
+def heavy_path_order(tree: "DraftTree") -> list[int]:
     """Preorder; the sibling with the largest subtree comes first, so that each heavy path is contiguous (Sleator & Tarjan 1981)."""
     sizes = subtree_sizes(tree.parents)
     return preorder(tree.parents, [-size for size in sizes])
 
 
 ORDERS: dict[str, Callable[["DraftTree"], list[int]]] = {
-    "insertion": insertion,
-    "dfs": depth_first,
-    "heavy path": heavy_path,
+    "insertion": insertion_order,
+    "dfs": depth_first_order,
+    "heavy path": heavy_path_order,
 }
 
 

@@ -38,13 +38,13 @@ def load_held_out_prompts() -> dict[str, list[str]]:
     return json.loads((ASSETS / "held_out.json").read_text(encoding="utf-8"))
 
 
-def load_gallery() -> dict[str, list[dict[str, str]]]:
+def load_page_prompts() -> dict[str, list[dict[str, str]]]:
     """The page's prompts by domain, each with its title."""
     return json.loads((ASSETS / "prompts.json").read_text(encoding="utf-8"))
 
 
-def load_chat_examples() -> dict[str, list[dict[str, str]]]:
-    """As `load_gallery`, for a target with a chat template."""
+def load_chat_page_prompts() -> dict[str, list[dict[str, str]]]:
+    """As `load_page_prompts`, for a target with a chat template."""
     return json.loads((ASSETS / "chat_examples.json").read_text(encoding="utf-8"))
 
 
@@ -72,7 +72,7 @@ def first_prompts(domain: str, count: int) -> list[str]:
     return texts[domain][:count]
 
 
-def refuse_plain(pair: LoadedPair, domains: str) -> None:
+def refuse_requests_without_template(pair: LoadedPair, domains: str) -> None:
     """Raises `ValueError` where these domains have requests to a chat model, and the pair is sent plain prompts."""
     if CHAT in domains.split(",") and not pair.chat:
         raise ValueError(
@@ -152,8 +152,8 @@ def chat_options_of(options: Namespace) -> dict[str, Any]:
     }
 
 
-def pair_of_options(options: Namespace, otherwise: str = "embedded") -> Pair:
-    """The pair that the options of `add_pair` name; `otherwise` is the listed one when they name none.
+def pair_of_options(options: Namespace, default_pair: str = "embedded") -> Pair:
+    """The pair that the options of `add_pair` name; `default_pair` is the listed one when they name none.
 
     Raises `ValueError` for an unknown pair, for a pair and a target together, and for what `build_pair` refuses.
     """
@@ -161,7 +161,7 @@ def pair_of_options(options: Namespace, otherwise: str = "embedded") -> Pair:
         for option, what in (("draft", "it drafts for"), ("drafter", "it drafts for"), ("name", "is called so")):
             if (given := getattr(options, option)) is not None:
                 raise ValueError(f"--{option} {given!r} needs --target, the model that {what}.")
-        return find_listed_pair(otherwise if options.pair is None else options.pair)
+        return find_listed_pair(default_pair if options.pair is None else options.pair)
     if options.pair is not None:
         raise ValueError(
             f"--target {options.target!r} and --pair {options.pair!r} both name a target: give one of them."
@@ -267,7 +267,7 @@ def apply_shape_option(options: Namespace, pair: LoadedPair) -> LoadedPair:
     """The pair, whose systems race in the shapes that `add_shape` names; of several processes in the papers' own, for one choice."""
     from engine.measure import processes  # imports PyTorch, for which a refusal need not wait
 
-    return pair.in_shapes({}) if options.shape == "paper" or processes.count_processes() > 1 else pair
+    return pair.with_shapes({}) if options.shape == "paper" or processes.count_processes() > 1 else pair
 
 
 def add_json(parser: ArgumentParser) -> None:

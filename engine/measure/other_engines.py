@@ -19,14 +19,14 @@ import numpy as np
 
 from engine.forward.devices import free_bytes
 from engine.kernels.sharing import usable_cores
-from engine.measure.ways import Way, Written
+from engine.measure.ways import Way, WrittenText
 from engine.models.export import export_gguf, export_openvino
 from engine.models.gguf import writing as gguf_writing
 from engine.models.gguf.files import is_gguf
 from engine.models.pairs import LoadedPair
 from engine.record.trace import FAILED
 from engine.remote import telling
-from engine.remote.server import Answer, Server
+from engine.remote.server import AnswerStream, Server
 
 LLAMA_CPP, OPENVINO = "llama.cpp", "OpenVINO GenAI"
 PACKAGES = {LLAMA_CPP: ("llama_cpp", "llama-cpp-python"), OPENVINO: ("openvino_genai", "openvino-genai")}
@@ -52,19 +52,19 @@ class ServerPeer:
         return f"{self.engine or 'server'} at {Server(self.server.address).label}"
 
     @property
-    def describe(self) -> str:
+    def description(self) -> str:
         """What the table says of it."""
         given = "token ids" if self.engine in EVERY else "the prompt as text"
         clock = "its own clock" if self.engine in telling.TELLS_SECONDS else "from the request to the last piece"
         return f"{self.name} gets {given}; its seconds are {clock}. Its guesses are those that it was started with."
 
-    def __call__(self, pair: LoadedPair, prompt: list[int], tokens: int, temperature: float) -> Written:
+    def __call__(self, pair: LoadedPair, prompt: list[int], tokens: int, temperature: float) -> WrittenText:
         """Raises `ValueError` with the server's sentence where the answer fails, and where it does not say how long it is."""
         room = min(tokens, pair.context - len(prompt))
         asked = {"max_tokens": room, "temperature": temperature, "seed": 0, "stream_options": {"include_usage": True}}
         asked |= telling.ASKED.get(self.engine, {}) | EVERY.get(self.engine, {})
         given = prompt if self.engine in EVERY else pair.tokenizer.decode(prompt, skip_special_tokens=True)
-        answer = Answer(self.server, given, asked, whole=True)
+        answer = AnswerStream(self.server, given, asked, whole=True)
         answer.send_request()
         try:
             pieces = answer.wait_for_pieces()
@@ -74,14 +74,14 @@ class ServerPeer:
             raise ValueError(f"{self.name} failed as a peer. {pieces[-1].note}")
         if pieces[0].note:  # it was asked by chat
             raise ValueError(f"{self.name} cannot write behind the lanes' prompt: it has no completions endpoint.")
-        if not (count := telling.tokens_of(answer.told)):
+        if not (count := telling.completion_tokens_of(answer.told)):
             raise ValueError(f"{self.name} does not say how many tokens it wrote (usage.completion_tokens).")
-        guesses, told = telling.guesses_of(answer.told), telling.seconds_of(answer.told)
+        guesses, told = telling.validated_guesses_of(answer.told), telling.reported_seconds_of(answer.told)
         seconds, text = pieces[-1].at if told is None else told, "".join(piece.text for piece in pieces)
-        return Written([], seconds, text, count, guesses.passes if guesses else None)
+        return WrittenText([], seconds, text, count, guesses.passes if guesses else None)
 
 
-def server_peers(addresses: list[str]) -> list[ServerPeer]:
+def identify_server_peers(addresses: list[str]) -> list[ServerPeer]:
     """The servers at the addresses. Raises `ValueError` for a wrong address, one named twice, and one that cannot be reached."""
     found: list[ServerPeer] = []
     for given in addresses:
@@ -101,19 +101,19 @@ class OtherEngines:
     groups: dict[str, dict[int, str]] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)
 
-    def add_settings(self, group: str, way: Callable[..., list[int]]) -> None:
+    def add_way_by_guess_count(self, group: str, way: Callable[..., list[int]]) -> None:
         """A way that takes guesses a round."""
         self.groups[group] = {count: f"{group}, {count} tokens" for count in GUESSES}
         self.ways |= {name: partial(way, guesses=count) for count, name in self.groups[group].items()}
 
 
-def peers_of_options(options: Namespace, constraint: str) -> list[ServerPeer]:
-    """The servers that the options of `add_peers` name. Raises `ValueError` for one alone, under a constraint, or out of reach."""
+def server_peers_of_options(options: Namespace, refused_constraint: str) -> list[ServerPeer]:
+    """Identifies the server peers that the options name. Raises `ValueError` for one alone, under a constraint, or out of reach."""
     if options.peer_server and not options.peers:
         raise ValueError(f"--peer-server {options.peer_server[0]!r} needs --peers, which it is one of.")
-    if constraint and options.peers:
+    if refused_constraint and options.peers:
         raise ValueError("--peers write freely, so a constraint cannot be compared with them: leave one of them out.")
-    return server_peers(options.peer_server or [])
+    return identify_server_peers(options.peer_server or [])
 
 
 @contextmanager
@@ -136,7 +136,7 @@ def load_other_engines(pair: LoadedPair, servers: list[ServerPeer]) -> Iterator[
             found.said.append(f"{' and '.join(there)} cannot be compared. {error}")
             found.ways, found.groups = {}, {}
         found.ways |= {each.name: each for each in servers}
-        found.said += [each.describe for each in servers]
+        found.said += [each.description for each in servers]
         yield found
         found.ways.clear()
 
@@ -155,22 +155,22 @@ def gguf_kind_of(pair: LoadedPair) -> str:
     return "Q8_0" if pair.dtype == "8-bit" else "F16"
 
 
-def gguf_file_of(pair: LoadedPair) -> Path | None:
+def gguf_source_of(pair: LoadedPair) -> Path | None:
     """The GGUF file that the target came from, as somebody else wrote it; None where it came from anything else."""
     return Path(pair.pair.target) if is_gguf(pair.pair.target) else None
 
 
-def cut_at_stop_token(pair: LoadedPair, tokens: Iterator[int], most: int) -> list[int]:
-    """The tokens up to a stop token, and no more than `most`."""
+def cut_at_stop_token(pair: LoadedPair, tokens: Iterator[int], max_tokens: int) -> list[int]:
+    """The tokens up to a stop token, and no more than `max_tokens`."""
     written: list[int] = []
     for token in tokens:
         written.append(token)
-        if token in pair.stop_ids or len(written) == most:
+        if token in pair.stop_ids or len(written) == max_tokens:
             break
     return written
 
 
-def add_llama_cpp(found: OtherEngines, pair: LoadedPair, folder: Path) -> None:
+def add_llama_cpp(engines: OtherEngines, pair: LoadedPair, folder: Path) -> None:
     """llama.cpp's own guesses in this package are copies of what followed the same tokens before.
 
     It runs a target's own GGUF file as it is, beside those that are written of the weights where they can be.
@@ -178,7 +178,7 @@ def add_llama_cpp(found: OtherEngines, pair: LoadedPair, folder: Path) -> None:
     import llama_cpp
     from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
-    own, files = gguf_file_of(pair), {}
+    own, files = gguf_source_of(pair), {}
     try:
         export_gguf(pair.pair, folder)
         files = {kind: folder / f"target.{kind}.gguf" for kind in gguf_writing.KINDS}
@@ -204,13 +204,13 @@ def add_llama_cpp(found: OtherEngines, pair: LoadedPair, folder: Path) -> None:
         )
 
     for kind in files:
-        found.ways[f"{LLAMA_CPP} {kind}"] = partial(written, opened(kind))
+        engines.ways[f"{LLAMA_CPP} {kind}"] = partial(written, opened(kind))
     kind = gguf_kind_of(pair) if own is None else own.stem
-    found.add_settings(f"{LLAMA_CPP} {kind} lookup", partial(written, opened(kind, logits_all=True)))
-    found.said.append(f"{LLAMA_CPP} drafts with copies alone: its package offers no draft model.")
+    engines.add_way_by_guess_count(f"{LLAMA_CPP} {kind} lookup", partial(written, opened(kind, logits_all=True)))
+    engines.said.append(f"{LLAMA_CPP} drafts with copies alone: its package offers no draft model.")
 
 
-def add_openvino(found: OtherEngines, pair: LoadedPair, folder: Path) -> None:
+def add_openvino(engines: OtherEngines, pair: LoadedPair, folder: Path) -> None:
     """OpenVINO GenAI guesses with the pair's draft model, where there is one, and with copies."""
     import openvino
     import openvino_genai
@@ -235,12 +235,14 @@ def add_openvino(found: OtherEngines, pair: LoadedPair, folder: Path) -> None:
         return cut_at_stop_token(pair, iter(model.generate(ids, asked).tokens[0]), tokens)
 
     for kind in gguf_writing.KINDS:
-        found.ways[f"{OPENVINO} {kind}"] = partial(written, opened(kind))
+        engines.ways[f"{OPENVINO} {kind}"] = partial(written, opened(kind))
     kind = gguf_kind_of(pair)
     if pair.draft is not None:
         draft = openvino_genai.draft_model(str(folder / f"draft.{kind}"), "CPU", **threads)
-        found.add_settings(f"{OPENVINO} {kind} draft model", partial(written, opened(kind, draft_model=draft)))
-    found.add_settings(f"{OPENVINO} {kind} lookup", partial(written, opened(kind, prompt_lookup=True)))
+        engines.add_way_by_guess_count(
+            f"{OPENVINO} {kind} draft model", partial(written, opened(kind, draft_model=draft))
+        )
+    engines.add_way_by_guess_count(f"{OPENVINO} {kind} lookup", partial(written, opened(kind, prompt_lookup=True)))
 
 
 NGRAM = 3  # tokens that must have stood in the text before, at most

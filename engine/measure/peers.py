@@ -20,7 +20,7 @@ from transformers.modeling_layers import MtpModel
 from engine.measure.footprint import measure_peak_mib
 from engine.measure.other_engines import OtherEngines
 from engine.measure.verdict import compute_ratios
-from engine.measure.ways import Way, Written, describe_divergence, find_divergences, tau_of_servers, time_way
+from engine.measure.ways import Way, WrittenText, describe_divergence, find_divergences, tau_of_servers, time_way
 from engine.models.pairs import LoadedPair
 from engine.nets.assistant import Assistant
 from engine.nets.mtp import Mtp
@@ -57,7 +57,7 @@ def generate_assisted(
     """
     constant = {"num_assistant_tokens": guesses, "num_assistant_tokens_schedule": "constant"}
     draft = pair.draft.model
-    with generation_settings(draft, **(constant if guesses else {})):
+    with override_generation_config(draft, **(constant if guesses else {})):
         return generate_tokens(pair, prompt, tokens, temperature, assistant_model=draft)
 
 
@@ -73,14 +73,14 @@ def generate_by_mtp(pair: LoadedPair, prompt: list[int], tokens: int, temperatur
     """
     net: Mtp | Assistant = pair.net("mtp")
     if isinstance(net, Assistant):
-        with generation_settings(net.model, num_assistant_tokens=GUESSES):
+        with override_generation_config(net.model, num_assistant_tokens=GUESSES):
             return generate_tokens(pair, prompt, tokens, temperature, assistant_model=net.model, **how)
-    with lend_layers(net.model):
+    with lend_mtp_layers(net.model):
         return generate_tokens(pair, prompt, tokens, temperature, use_mtp=True, **how)
 
 
 @contextmanager
-def lend_layers(layers: MtpModel) -> Iterator[None]:
+def lend_mtp_layers(layers: MtpModel) -> Iterator[None]:
     """Whatever asks transformers for a target's MTP layers meanwhile gets these, and nothing is read."""
     read = MtpModel.__dict__["from_pretrained"]
     MtpModel.from_pretrained = staticmethod(lambda *of, **how: layers)
@@ -91,7 +91,7 @@ def lend_layers(layers: MtpModel) -> Iterator[None]:
 
 
 @contextmanager
-def generation_settings(model: PreTrainedModel, **settings: object) -> Iterator[None]:
+def override_generation_config(model: PreTrainedModel, **settings: object) -> Iterator[None]:
     """Gives the model a copy of its generation config with these settings, and afterwards its own back, untouched by `generate()`."""
     own = model.generation_config
     model.generation_config = deepcopy(own)
@@ -104,10 +104,10 @@ def generation_settings(model: PreTrainedModel, **settings: object) -> Iterator[
 
 def list_ways(pair: LoadedPair) -> dict[str, Way]:
     """All ways of calling `generate()` that the pair allows, by name."""
-    return list_offered_ways(pair).ways
+    return list_ways_and_omissions(pair).ways
 
 
-def list_offered_ways(pair: LoadedPair) -> OtherEngines:
+def list_ways_and_omissions(pair: LoadedPair) -> OtherEngines:
     """The ways of `list_ways`, and a sentence for every other one that the pair has what it takes for.
 
     Where the vocabularies differ in size, `transformers` takes the tokenizers to be different: it translates between them and prunes
@@ -123,7 +123,7 @@ def list_offered_ways(pair: LoadedPair) -> OtherEngines:
         return found
     if draft and draft.vocab == pair.target.vocab:
         found.ways[ASSISTED] = generate_assisted
-        found.add_settings(ASSISTED, generate_assisted)
+        found.add_way_by_guess_count(ASSISTED, generate_assisted)
     elif draft:
         sizes = f"{draft.vocab:,} logits of the draft and {pair.target.vocab:,} of the target"
         found.said.append(f"{ASSISTED} is left out: with {sizes} transformers would translate between tokenizers.")
@@ -154,11 +154,11 @@ def can_crop_cache(pair: LoadedPair) -> bool:
 
 def merge_peers(pair: LoadedPair, others: OtherEngines) -> OtherEngines:
     """All peers: every way of calling `generate()`, and then `others`."""
-    own = list_offered_ways(pair)
+    own = list_ways_and_omissions(pair)
     return OtherEngines(own.ways | others.ways, own.groups | others.groups, own.said + others.said)
 
 
-def linear_layers(model: PreTrainedModel) -> str:
+def linear_class_of(model: PreTrainedModel) -> str:
     """The class of most of the model's linear layers, such as "Linear" or "Linear4bit"; "patched" when their forward was replaced."""
     kinds = Counter(
         f"patched {type(module).__name__}" if "forward" in vars(module) else type(module).__name__
@@ -189,7 +189,7 @@ def compare_with_peers(
     pair: LoadedPair,
     figures: dict,
     traces: dict[str, list[Trace]],
-    written: dict[str, list[Written]],
+    written: dict[str, list[WrittenText]],
     others: OtherEngines,
 ) -> dict:
     """The rows of systems, of plain `generate()` and of all `others`. `figures` and `traces` are the bench's, `written` is by way.
@@ -210,7 +210,7 @@ def compare_with_peers(
         chosen = names[max(settings[group], key=settings[group].__getitem__)]
         best[chosen] = f"{group}, best of {len(names)}"
         hidden |= set(names.values()) - {chosen}
-    layers, rows, said = linear_layers(pair.target.model), [], []
+    layers, rows, said = linear_class_of(pair.target.model), [], []
     for name in tqdm([*traces, *(name for name in written if name not in hidden)], desc="tau and memory"):
         task: Callable[[], object] | None = None
         same = None if name in traces or temperature else not find_divergences(base, written[name])
@@ -245,11 +245,11 @@ def compare_with_peers(
     }
 
 
-def run_decode_loop(pair: LoadedPair, name: str, like: Trace, shape: dict[str, Any]) -> None:
+def run_decode_loop(pair: LoadedPair, name: str, trace: Trace, shape: dict[str, Any]) -> None:
     """Runs a system's decode loop on the trace's prompt, without a lane's record of it."""
-    how: dict[str, Any] = {"temperature": like.temperature, "seed": like.seed}
-    settings = Settings(like.prompt, (name,), **shape, **how, max_new_tokens=like.max_new_tokens)
-    for _ in Lane(pair, find(name), settings, Sampling(**how), like.prompt_tokens).decoding:
+    how: dict[str, Any] = {"temperature": trace.temperature, "seed": trace.seed}
+    settings = Settings(trace.prompt, (name,), **shape, **how, max_new_tokens=trace.max_new_tokens)
+    for _ in Lane(pair, find(name), settings, Sampling(**how), trace.prompt_tokens).decoding:
         pass
 
 

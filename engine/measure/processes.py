@@ -51,8 +51,8 @@ def broadcast_first(value: Item) -> Item:
     return broadcast_object_list([value])[0]
 
 
-def choose_device(asked: str | None) -> str | None:
+def choose_device(requested: str | None) -> str | None:
     """The device that a person asked for, else the process's own GPU where several processes share a machine's GPUs."""
-    if asked is None and count_processes() > 1 and torch.cuda.is_available():
+    if requested is None and count_processes() > 1 and torch.cuda.is_available():
         return f"cuda:{launch_state().local_process_index}"
-    return asked
+    return requested

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engine.record.files import MOST_BYTES, read_text_file
-from engine.record.parsing import parse, quote
+from engine.record.parsing import parse_json, quote
 
 FEWEST, MOST = 3, 1_000  # prompts; an interval over fewer says nothing
 LONGEST_GROUP = 60  # characters
@@ -25,7 +25,7 @@ def read_prompt_files(paths: list[Path]) -> list[Prompt]:
     return [prompt if prompt.group or len(paths) == 1 else prompt._replace(group=path.name) for path, prompt in found]
 
 
-def read_prompts(path: Path, option: str = "--prompts", fewest: int = FEWEST) -> list[Prompt]:
+def read_prompts(path: Path, option: str = "--prompts", min_count: int = FEWEST) -> list[Prompt]:
     """The file's prompts in order. `option` is what named the file, for the sentence of a refusal.
 
     A line of a .jsonl or .ndjson file is a JSON string or an object with a "prompt" and perhaps a "group"; blank lines part prompts of
@@ -44,9 +44,9 @@ def read_prompts(path: Path, option: str = "--prompts", fewest: int = FEWEST) ->
                 most = f"up to {LONGEST_GROUP} characters"
                 raise ValueError(f"The group on line {number} must be a name of {most}, got {quote(group)}.")
             prompts.append(Prompt(prompt, group))
-    if not fewest <= len(prompts) <= MOST:
+    if not min_count <= len(prompts) <= MOST:
         how = "" if json_lines else " A blank line separates prompts."
-        raise ValueError(f"{path.name} has {len(prompts):,} prompts; between {fewest} and {MOST:,} are needed.{how}")
+        raise ValueError(f"{path.name} has {len(prompts):,} prompts; between {min_count} and {MOST:,} are needed.{how}")
     return prompts
 
 
@@ -58,7 +58,7 @@ def split_paragraphs(text: str) -> list[str]:
 
 def parse_prompt_line(line: str, number: int) -> tuple[str, object]:
     """The prompt on one line of JSON, and what stands there as its group. Raises `ValueError` with the line's number."""
-    value, group = parse(line, MOST_BYTES, f"Line {number}"), ""
+    value, group = parse_json(line, MOST_BYTES, f"Line {number}"), ""
     if isinstance(value, dict):
         group = value.get("group", "")
         if "prompt" not in value:

@@ -11,8 +11,8 @@ from engine.models.pairs import LoadedPair, validate_choice
 from engine.record.compact_json import to_json
 
 
-def keep_recordings(
-    given: Namespace,
+def record_and_store(
+    options: Namespace,
     names: Collection[str],
     kind: str,
     shipped: Path,
@@ -22,11 +22,11 @@ def keep_recordings(
 
     The file is `--out`, or `shipped` for the default pair. Raises `ValueError` for an unknown name, which is called a `kind`.
     """
-    only = given.only and validate_choice(names, given.only, kind)
-    named = pair_of_options(given)
-    path = choose_output_path(given.out, shipped if named.name == "embedded" else None, named.title)
+    only = options.only and validate_choice(names, options.only, kind)
+    named = pair_of_options(options)
+    path = choose_output_path(options.out, shipped if named.name == "embedded" else None, named.title)
     kept = json.loads(path.read_text("utf-8")) if path.exists() else {}
-    pair = load_pair_of_options(given, named)
+    pair = load_pair_of_options(options, named)
     for name in [only] if only else names:
         kept[name] = record(pair, name)
         lines = (f"{json.dumps(each)}: {to_json(kept[each])}" for each in names if each in kept)

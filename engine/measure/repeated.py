@@ -6,7 +6,7 @@ from contextlib import closing
 from engine.models.pairs import LoadedPair
 from engine.race import Race, Settings
 from engine.record.headline import find_median_run
-from engine.record.quiet import Quiet
+from engine.record.quiet import WorkSignal
 from engine.record.race_file import Record
 from engine.record.trace import Step
 from engine.rounds.pair_costs import PairCosts
@@ -16,49 +16,51 @@ SECONDS = 2.0  # on the lanes' clocks, which the further runs may take together
 
 
 class RepeatedRace:
-    """Has a race's face, `lanes`, `poll_steps` and `record`, for the run that is watched. `run_again` runs it again."""
+    """Has a race's face, `lanes`, `poll_steps` and `to_record`, for the run that is watched. `run_again` runs it again."""
 
     def __init__(self, pair: LoadedPair, settings: Settings, alone: Callable[[], bool] = lambda: True):
         """`alone` says whether nobody else wants the device. Raises `ValueError` like `Race`."""
-        PairCosts(pair).refresh()
+        PairCosts(pair).refresh_recent_verifications()
         self.pair, self.settings, self.alone = pair, settings, alone
         self.race = Race(pair, settings)
         self.lanes = self.race.lanes
         self.made: Record | None = None
 
-    def poll_steps(self) -> Generator[tuple[int, Step] | Quiet, None, None]:
+    def poll_steps(self) -> Generator[tuple[int, Step] | WorkSignal, None, None]:
         return self.race.poll_steps()
 
-    def record(self) -> Record:
+    def to_record(self) -> Record:
         """The race as a record that grows with it, and with every run of `run_again`."""
-        self.made = self.made or self.race.record()
+        self.made = self.made or self.race.to_record()
         return self.made
 
     def has_time(self, raced: list[Race]) -> bool:
         """Whether one more run fits by the fastest of those `raced`: the first may have been held up. None does on a busy machine."""
         seconds = [sum(lane.clock for lane in race.lanes) for race in raced]
-        if self.race.busy or self.race.remote or not seconds[0] or len(raced) == MOST:
+        if self.race.is_disturbed or self.race.remote or not seconds[0] or len(raced) == MOST:
             return False
         return sum(seconds[1:]) + min(seconds) <= SECONDS
 
-    def run_again(self) -> Generator[Quiet, None, None]:
+    def run_again(self) -> Generator[WorkSignal, None, None]:
         """The further runs, a step at a time. Then the record has the seconds of all, and the lanes of the run nearest the median.
 
         A run that is not over when somebody else comes is not counted. Closing the iterator frees every lane.
         """
-        record, runs, raced = self.record(), [self.race], [self.race]
-        record.busy = self.race.busy
+        record, runs, raced = self.to_record(), [self.race], [self.race]
+        record.busy = self.race.is_disturbed
         while self.has_time(raced):
             race = Race(self.pair, self.settings)
             with closing(race.run()) as steps:
                 for _ in steps:
                     if not self.alone():
                         break
-                    yield Quiet.STEP
+                    yield WorkSignal.STEP
             if not all(lane.finished for lane in race.lanes):
                 break
             raced.append(race)
-            if trees_of(race) == trees_of(self.race):  # else its seconds are not those of these steps
+            if trees_and_bursts_of(race) == trees_and_bursts_of(
+                self.race
+            ):  # else its seconds are not those of these steps
                 runs.append(race)
         if len(runs) == 1:
             return
@@ -68,6 +70,6 @@ class RepeatedRace:
             told.trace = lane.trace
 
 
-def trees_of(race: Race) -> list[list[tuple[list[int], ...]]]:
+def trees_and_bursts_of(race: Race) -> list[list[tuple[list[int], ...]]]:
     """The trees and the bursts of every step, by lane."""
     return [[(step.tokens, step.parents, step.burst) for step in lane.trace.steps] for lane in race.lanes]

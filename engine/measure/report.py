@@ -6,7 +6,7 @@ from engine.measure.peers import PLAIN
 from engine.measure.racing import RaceResults
 from engine.measure.verdict import (
     CONFIDENCE,
-    best_of,
+    best_lossless_row_of,
     compare_system,
     compute_ratios,
     confidence_interval,
@@ -17,13 +17,13 @@ from engine.measure.verdict import (
 from engine.measure.ways import align_token_counts, describe_divergence, find_divergences, tau_of_servers
 from engine.models.pairs import LoadedPair
 from engine.race import Settings
-from engine.record.race_file import worst_of
+from engine.record.race_file import worst_verdict_of
 from engine.record.trace import Trace
-from engine.record.trace_statistics import GuessCounts, tau, time_shares
+from engine.record.trace_statistics import ReachedGuessCounts, tau, time_shares
 from engine.systems import find
 
 
-def acceptance_by_depth(guesses: GuessCounts) -> list[dict]:
+def acceptance_by_depth(guesses: ReachedGuessCounts) -> list[dict]:
     """For each depth the rounds in which it was reached, and the share of them in which a guess of that depth was accepted."""
     return [
         {"depth": row["depth"], "rounds": row["levels"], "accepted": row["accepted"] / row["levels"]}
@@ -31,7 +31,7 @@ def acceptance_by_depth(guesses: GuessCounts) -> list[dict]:
     ]
 
 
-def acceptance_by_rank(guesses: GuessCounts) -> list[dict]:
+def acceptance_by_rank(guesses: ReachedGuessCounts) -> list[dict]:
     """For each rank among siblings the guesses whose parent was accepted, and the share of them that was accepted too."""
     return [
         {"rank": row["rank"], "guesses": row["reached"], "accepted": row["accepted"] / row["reached"]}
@@ -45,7 +45,7 @@ def group_figures(groups: list[str], traces: list[Trace], speedups: list[float])
     for group in dict.fromkeys(filter(None, groups)):
         mine = [index for index, each in enumerate(groups) if each == group]
         lanes = [traces[index] for index in mine]
-        first = next(iter(acceptance_by_depth(GuessCounts(lanes))), None)
+        first = next(iter(acceptance_by_depth(ReachedGuessCounts(lanes))), None)
         row = {
             "group": group,
             "prompts": len(mine),
@@ -60,43 +60,43 @@ def group_figures(groups: list[str], traces: list[Trace], speedups: list[float])
 def build_report(
     pair: LoadedPair,
     prompts: list[str],
-    raced: list[int],
-    refused: dict[int, str],
-    asked: Settings,
-    outcome: RaceResults,
+    raced_indices: list[int],
+    refusals: dict[int, str],
+    settings: Settings,
+    results: RaceResults,
     groups: Sequence[str] = (),
 ) -> dict:
-    """The figures. `raced` are the indices of the prompts that the outcome is about; `refused` says why of each other one.
+    """The figures. `raced_indices` are the indices of the prompts that the outcome is about; `refusals` says why of each other one.
 
     `groups` name every prompt's, "" for none. Everything in seconds a token holds prefill. All systems share the resamples `drawn`.
     """
-    drawn = draw_resamples(len(raced), asked.seed)
-    generated = [each.seconds_per_token for each in outcome.written[PLAIN]]
+    drawn = draw_resamples(len(raced_indices), settings.seed)
+    generated = [each.seconds_per_token for each in results.written[PLAIN]]
     rows = []
-    for name, lanes in outcome.raced.items():
+    for name, lanes in results.raced.items():
         traces, base, identical, disturbed = map(list, zip(*lanes, strict=True))
         mine, plain = ([trace.seconds_per_token for trace in each] for each in (traces, base))
-        guesses = GuessCounts(traces)
+        guesses = ReachedGuessCounts(traces)
         row = {
             "name": name,
-            "setting": outcome.settings[name],
-            "guarantee": find(outcome.settings[name]).guarantee,
-            "tried_seconds_per_token": outcome.tried[name],
+            "setting": results.settings[name],
+            "guarantee": find(results.settings[name]).guarantee,
+            "tried_seconds_per_token": results.tried[name],
             **compare_system(mine, plain, generated, drawn),
             "tau": tau(traces),
             "time": time_shares(traces),
             "acceptance": acceptance_by_depth(guesses),
             "acceptance_by_rank": acceptance_by_rank(guesses),
-            "identical": worst_of(identical),
+            "identical": worst_verdict_of(identical),
             "disturbed": sum(map(bool, disturbed)),
         }
         rows.append(row)
-    best = best_of(rows)
-    grouped = [groups[index] for index in raced] if groups else []
-    traces, base, *_ = map(list, zip(*outcome.raced[best["name"]], strict=True))
+    best = best_lossless_row_of(rows)
+    grouped = [groups[index] for index in raced_indices] if groups else []
+    traces, base, *_ = map(list, zip(*results.raced[best["name"]], strict=True))
     mine, plain = ([trace.seconds_per_token for trace in each] for each in (traces, base))
     beside = []
-    for name, written in outcome.written.items():
+    for name, written in results.written.items():
         if name == PLAIN:
             continue
         written = align_token_counts(base, written)
@@ -110,9 +110,9 @@ def build_report(
             "best_vs_interval": confidence_interval(against, drawn),
             "tau": tau_of_servers(written),
             "identical": None
-            if asked.temperature
+            if settings.temperature
             else not find_divergences(base, written),  # sampled texts are not compared
-            "parted": "" if asked.temperature else describe_divergence(name, base, written),
+            "parted": "" if settings.temperature else describe_divergence(name, base, written),
         }
         beside.append(row)
     return ({"peers": beside} if beside else {}) | {
@@ -121,10 +121,10 @@ def build_report(
         "pair": pair.title,
         "machine": pair.hardware,
         "dtype": pair.dtype,
-        "temperature": asked.temperature,
-        "tokens": asked.max_new_tokens,
-        "seed": asked.seed,
-        "constraint": asked.constraint,
+        "temperature": settings.temperature,
+        "tokens": settings.max_new_tokens,
+        "seed": settings.seed,
+        "constraint": settings.constraint,
         "memory": pair.memory is not None,
         "confidence": CONFIDENCE,
         "plain": {
@@ -136,8 +136,8 @@ def build_report(
         "systems": rows,
         "prompts": [
             {"index": index, "prompt": prompts[index], "speedup": speedup}
-            for index, speedup in zip(raced, best["by_prompt"], strict=True)
+            for index, speedup in zip(raced_indices, best["by_prompt"], strict=True)
         ],
         "groups": group_figures(grouped, traces, best["by_prompt"]),
-        "refused": [{"index": index, "prompt": prompts[index], "why": why} for index, why in refused.items()],
+        "refused": [{"index": index, "prompt": prompts[index], "why": why} for index, why in refusals.items()],
     }

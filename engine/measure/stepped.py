@@ -10,16 +10,16 @@ from collections.abc import Callable, Generator
 from transformers.generation.streamers import BaseStreamer
 
 from engine.measure import peers
-from engine.measure.ways import Written
+from engine.measure.ways import WrittenText
 from engine.models.pairs import LoadedPair
-from engine.record.quiet import Quiet
+from engine.record.quiet import WorkSignal
 
 
-class TextUnwanted(Exception):
+class GenerationCancelled(Exception):
     """Nobody wants the rest of this text."""
 
 
-class Gate(BaseStreamer):
+class TokenGate(BaseStreamer):
     """Holds a thread after every token. `seconds` are those in which it was let run."""
 
     def __init__(self):
@@ -31,19 +31,19 @@ class Gate(BaseStreamer):
         self.asked.release()
         self.held.acquire()
 
-    def enter(self) -> None:
+    def await_release(self) -> None:
         self.asked.acquire()
         if not self.wanted:
-            raise TextUnwanted
+            raise GenerationCancelled
         self.since = time.perf_counter()
 
-    def leave(self) -> None:
+    def report_token(self) -> None:
         self.seconds += time.perf_counter() - self.since
         self.held.release()
 
     def put(self, value: object) -> None:
-        self.leave()
-        self.enter()
+        self.report_token()
+        self.await_release()
 
     def end(self) -> None:
         pass
@@ -51,26 +51,26 @@ class Gate(BaseStreamer):
 
 def generate_in_steps(
     pair: LoadedPair, prompt: list[int], tokens: int, temperature: float, way: Callable = peers.generate_tokens
-) -> Generator[Quiet, None, Written]:
+) -> Generator[WorkSignal, None, WrittenText]:
     """A way of `generate()`, a step a forward; returns what it wrote. Closing it ends the thread. Raises what `generate()` raises."""
-    gate, written, failures = Gate(), list[int](), list[BaseException]()
+    gate, written, failures = TokenGate(), list[int](), list[BaseException]()
 
     def write() -> None:
         try:
-            gate.enter()
+            gate.await_release()
             written.extend(way(pair, prompt, tokens, temperature, streamer=gate))
-        except TextUnwanted:
+        except GenerationCancelled:
             pass
         except BaseException as error:  # it is the caller's
             failures.append(error)
-        gate.leave()
+        gate.report_token()
 
     thread = threading.Thread(target=write, name="generate", daemon=True)
     thread.start()
     try:
         gate.release_one_token()
         while not written and not failures:
-            yield Quiet.STEP
+            yield WorkSignal.STEP
             gate.release_one_token()
     finally:
         gate.wanted = False
@@ -78,4 +78,4 @@ def generate_in_steps(
         thread.join()
     if failures:
         raise failures[0]
-    return Written(written, gate.seconds)
+    return WrittenText(written, gate.seconds)

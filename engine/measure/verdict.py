@@ -19,7 +19,7 @@ VERDICTS = YES, NO, ONLY = "yes", "no", "only"
 def draw_resamples(prompts: int, seed: int) -> np.ndarray:
     """Indices of prompts `[RESAMPLES, prompts]`, drawn with replacement. The same seed gives the same indices."""
     even = torch.full((1, prompts), 1 / prompts)
-    [drawn] = Sampling(seed=seed).repeated(even, [RESAMPLES * prompts], "bootstrap over prompts")
+    [drawn] = Sampling(seed=seed).draw_with_replacement(even, [RESAMPLES * prompts], "bootstrap over prompts")
     return np.array([index for index, _ in drawn]).reshape(RESAMPLES, prompts)
 
 
@@ -33,9 +33,9 @@ def geometric_mean(speedups: list[float]) -> float:
     return math.exp(math.fsum(map(math.log, speedups)) / len(speedups))
 
 
-def confidence_interval(speedups: list[float], drawn: np.ndarray) -> list[float]:
-    """The lower and the upper end of the mean's interval, from the resamples `drawn [R, prompts]`."""
-    return np.exp(percentile_ends(np.log(speedups)[drawn].mean(axis=1))).tolist()
+def confidence_interval(speedups: list[float], resamples: np.ndarray) -> list[float]:
+    """The lower and the upper end of the mean's interval, from the resamples `resamples [R, prompts]`."""
+    return np.exp(percentile_ends(np.log(speedups)[resamples].mean(axis=1))).tolist()
 
 
 def percentile_ends(resampled: np.ndarray) -> np.ndarray:
@@ -44,20 +44,22 @@ def percentile_ends(resampled: np.ndarray) -> np.ndarray:
     return np.quantile(resampled, [outside, 1 - outside])
 
 
-def compare_system(mine: list[float], plain: list[float], generated: list[float], drawn: np.ndarray) -> dict:
+def compare_system(
+    system_seconds: list[float], plain_seconds: list[float], generate_seconds: list[float], resamples: np.ndarray
+) -> dict:
     """One system's figures against plain decoding and against `generate()`. All three lists are seconds a token by prompt."""
-    by_prompt, beside = compute_ratios(plain, mine), compute_ratios(generated, mine)
+    by_prompt, beside = compute_ratios(plain_seconds, system_seconds), compute_ratios(generate_seconds, system_seconds)
     return {
         "speedup": geometric_mean(by_prompt),
-        "interval": confidence_interval(by_prompt, drawn),
+        "interval": confidence_interval(by_prompt, resamples),
         "vs_generate": geometric_mean(beside),
-        "vs_generate_interval": confidence_interval(beside, drawn),
+        "vs_generate_interval": confidence_interval(beside, resamples),
         "gaining": sum(speedup > 1 for speedup in by_prompt),
         "by_prompt": by_prompt,
     }
 
 
-def best_of(rows: list[dict]) -> dict:
+def best_lossless_row_of(rows: list[dict]) -> dict:
     """The row of the highest speedup, the first of equals. A lossy system is never the best, because it may write another text."""
     return max((row for row in rows if row["guarantee"] != "lossy"), key=lambda row: row["speedup"])
 

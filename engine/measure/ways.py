@@ -14,7 +14,7 @@ from engine.tree import LARGEST_TREE
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenText:
     """What one call wrote, and the seconds it took, prefill included.
 
     A server's tokens are not known. It sends a `text` of `count` tokens, and may tell in how many `passes` it wrote them.
@@ -32,20 +32,20 @@ class Written:
 
 
 # (pair, prompt, tokens, temperature) -> new tokens, or what was written by one that knows its seconds itself
-Way = Callable[[LoadedPair, list[int], int, float], list[int] | Written]
+Way = Callable[[LoadedPair, list[int], int, float], list[int] | WrittenText]
 FIRST_TOKENS = 8  # of a first call, which nobody times
 
 
-def time_way(pair: LoadedPair, way: Way, prompt: list[int], tokens: int, temperature: float) -> Written:
+def time_way(pair: LoadedPair, way: Way, prompt: list[int], tokens: int, temperature: float) -> WrittenText:
     start = time.perf_counter()
     written = way(pair, prompt, tokens, temperature)  # a list, so the device is done
-    return written if isinstance(written, Written) else Written(written, time.perf_counter() - start)
+    return written if isinstance(written, WrittenText) else WrittenText(written, time.perf_counter() - start)
 
 
-def rotate_names(names: Iterable[str], turn: int) -> list[str]:
+def rotate_names(names: Iterable[str], offset: int) -> list[str]:
     """The names, begun with another one every turn, so that each takes every place."""
     found = list(names)
-    at = turn % len(found)
+    at = offset % len(found)
     return found[at:] + found[:at]
 
 
@@ -54,7 +54,7 @@ def iterate_rounds(
 ) -> Iterator[Round]:
     """A system's rounds behind the prompt in its own shape, up to so many tokens. They have no lane, no clock and no trace."""
     capacity = min(pair.context, len(prompt) + tokens) + LARGEST_TREE
-    rounds = system.rounds(pair, capacity, system.own_shape, sampling)
+    rounds = system.open_rounds(pair, capacity, system.default_shape, sampling)
     return decode(rounds, prompt, tokens, pair.stop_ids, pair.context)
 
 
@@ -70,15 +70,15 @@ def warm_up_ways(pair: LoadedPair, ways: Iterable[Way], temperature: float) -> N
         time_way(pair, way, prompt, FIRST_TOKENS, temperature)
 
 
-def align_token_counts(base: list[Trace], theirs: list[Written]) -> list[Written]:
+def align_token_counts(base: list[Trace], others: list[WrittenText]) -> list[WrittenText]:
     """What others wrote, where a text that is plain decoding's has as many tokens as that. A server may count some that never came."""
     return [
         replace(each, count=len(trace.tokens)) if each.text is not None and each.text == trace.text else each
-        for trace, each in zip(base, theirs, strict=True)
+        for trace, each in zip(base, others, strict=True)
     ]
 
 
-def tau_of_servers(written: list[Written]) -> float | None:
+def tau_of_servers(written: list[WrittenText]) -> float | None:
     """Tokens a pass over all that servers sent, None where a pass is not known and where there was none."""
     passes = [each.passes for each in written if each.passes is not None]
     if len(passes) < len(written) or not sum(passes):
@@ -86,20 +86,20 @@ def tau_of_servers(written: list[Written]) -> float | None:
     return sum(each.count for each in written) / sum(passes)
 
 
-def find_divergences(base: list[Trace], theirs: list[Written]) -> list[int]:
+def find_divergences(base: list[Trace], others: list[WrittenText]) -> list[int]:
     """Where texts part from plain decoding's, counted from 1 in tokens or characters; nothing for equal ones."""
     places = []
-    for trace, each in zip(base, theirs, strict=True):
+    for trace, each in zip(base, others, strict=True):
         ours, other = (trace.tokens, each.tokens) if each.text is None else (trace.text, each.text)
         if (at := first_divergence(ours, other)) is not None:
             places.append(at + 1)
     return places
 
 
-def describe_divergence(name: str, base: list[Trace], theirs: list[Written]) -> str:
+def describe_divergence(name: str, base: list[Trace], others: list[WrittenText]) -> str:
     """A sentence on where an engine's greedy texts part from plain decoding's; "" where none does."""
-    places = find_divergences(base, theirs)
+    places = find_divergences(base, others)
     if not places:
         return ""
-    unit = "token" if theirs[0].text is None else "character"
+    unit = "token" if others[0].text is None else "character"
     return f"{name} writes another text for {len(places)} of {len(base)} prompts, from {unit} {min(places)} on at the earliest."

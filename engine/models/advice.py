@@ -11,7 +11,7 @@ CONSTRAINT = "constraint"  # what a drafter needs that comes with a request, and
 READS = {"eagle": "EAGLE-3", "medusa": "Medusa", "dflash": "DFlash", "dspark": "DSpark"}
 
 
-def explain_way_to(part: str, pair: "Pair") -> str:
+def explain_how_to_obtain(part: str, pair: "Pair") -> str:
     """How the pair comes by its `DRAFT`, its `TABLE`, or the learned drafter of that name, in a sentence or two."""
     if part == DRAFT:
         return "Give one as --draft, beside --target, or choose another pair."
@@ -21,4 +21,4 @@ def explain_way_to(part: str, pair: "Pair") -> str:
     published = (
         f" Published for its target: {READS[part]} {listed}; give a folder with one as --drafter." if listed else ""
     )
-    return f"Train one with `python -m engine train {part} {pair.training}`.{published}"
+    return f"Train one with `python -m engine train {part} {pair.training_options}`.{published}"

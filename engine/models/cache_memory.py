@@ -7,7 +7,7 @@ SHARE = 0.5  # of the memory that is free, for all caches
 NODES = 64  # of the largest tree that a race may ask for
 
 
-def cache_bytes(pair: LoadedPair, rows: int) -> int:
+def lane_cache_bytes(pair: LoadedPair, rows: int) -> int:
     """Bytes that a lane's caches of so many rows take at most, with states and a tree's nodes. Without a draft rows count twice."""
     row = pair.target.row_bytes + (pair.draft or pair.target).row_bytes
     return rows * row + pair.target.state_bytes + NODES * pair.target.node_bytes
@@ -20,7 +20,7 @@ def cache_budget(pair: LoadedPair) -> float:
 
 def describe_excess_size(pair: LoadedPair, sequences: int, rows: int) -> str:
     """Why caches of so many rows for so many sequences do not fit, and how many would; "" when they fit."""
-    each, free = cache_bytes(pair, rows), cache_budget(pair)
+    each, free = lane_cache_bytes(pair, rows), cache_budget(pair)
     if sequences * each <= free:
         return ""
     return (

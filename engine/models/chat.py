@@ -7,7 +7,7 @@ control token's name in it, such as `<|im_end|>`, stays letters.
 from transformers import PreTrainedTokenizerBase
 
 from engine.models.pairs import LoadedPair
-from engine.record.chat_turns import Turns, list_messages
+from engine.record.chat_turns import Turns, build_chat_messages
 from engine.record.parsing import quote
 
 STAND_IN = "\ue000\ue001\ue002"  # no letters and no spaces, so trimming and changing case leave it as it is
@@ -16,21 +16,23 @@ SWITCH = "enable_thinking"  # as templates call it, those of Qwen3 first
 OTHERWISE = "Choose raw (--raw), which sends the prompt without the template."
 
 
-def prompt_text(pair: LoadedPair, prompt: str, turns: Turns = ()) -> str:
+def render_prompt(pair: LoadedPair, prompt: str, turns: Turns = ()) -> str:
     """What the target reads: the chat in its template, or the prompt itself where the pair does not chat.
 
-    Raises `ValueError` as `chat_text` does, and for earlier turns of a pair that does not chat.
+    Raises `ValueError` as `render_chat` does, and for earlier turns of a pair that does not chat.
     """
     if pair.chat:
-        return chat_text(pair.tokenizer, prompt, pair.system, pair.thinking, turns)
+        return render_chat(pair.tokenizer, prompt, pair.system, pair.thinking, turns)
     refuse_turns(pair, turns)
     return prompt
 
 
-def prompt_tokens(pair: LoadedPair, prompt: str, turns: Turns = ()) -> list[int]:
-    """The tokens of `prompt_text`. Raises `ValueError` as `chat_tokens` does, and for earlier turns of a pair that does not chat."""
+def tokenise_prompt(pair: LoadedPair, prompt: str, turns: Turns = ()) -> list[int]:
+    """The tokens of `render_prompt`. Raises `ValueError` as `tokenise_chat` does, and for earlier turns of a pair
+    that does not chat.
+    """
     if pair.chat:
-        return chat_tokens(pair.tokenizer, prompt, pair.system, pair.thinking, turns)
+        return tokenise_chat(pair.tokenizer, prompt, pair.system, pair.thinking, turns)
     refuse_turns(pair, turns)
     return pair.tokenizer(prompt)["input_ids"]
 
@@ -41,7 +43,7 @@ def refuse_turns(pair: LoadedPair, turns: Turns) -> None:
         raise ValueError(f"The {pair.title} does not chat, so it takes no earlier turns. Leave them out.")
 
 
-def chat_text(
+def render_chat(
     tokenizer: PreTrainedTokenizerBase,
     message: str,
     system: str = "",
@@ -64,19 +66,19 @@ def chat_text(
         raise ValueError(f"The target's chat template failed: {quote(str(error))}. {OTHERWISE}") from None
 
 
-def chat_tokens(
+def tokenise_chat(
     tokenizer: PreTrainedTokenizerBase,
     message: str,
     system: str = "",
     thinking: bool | None = None,
     turns: Turns = (),
 ) -> list[int]:
-    """The tokens of `chat_text`. The template writes the only control tokens, that of the beginning included.
+    """The tokens of `render_chat`. The template writes the only control tokens, that of the beginning included.
 
     Raises `ValueError` when the template fails, when it does not hold the message and every text of the turns once, and when this
     tokenizer cannot read a control token's name in one of them as text.
     """
-    empty = chat_text(tokenizer, STAND_IN, system, thinking, [(EARLIER, EARLIER)] * len(turns))
+    empty = render_chat(tokenizer, STAND_IN, system, thinking, [(EARLIER, EARLIER)] * len(turns))
     if (times := empty.count(STAND_IN)) != 1:
         raise ValueError(
             f"The target's chat template holds the prompt {times:,} times and must hold it once. {OTHERWISE}"
@@ -86,7 +88,7 @@ def chat_tokens(
             f"The target's chat template holds {times:,} of the {2 * len(turns):,} requests and answers before the prompt. "
             "It must hold each of them once. Begin a new chat."
         )
-    chat_text(tokenizer, message, system, thinking, turns)  # its own failures, before the tokenizer's
+    render_chat(tokenizer, message, system, thinking, turns)  # its own failures, before the tokenizer's
     try:
         tokens = tokenizer.apply_chat_template(
             build_messages(message, system, turns),
@@ -107,7 +109,7 @@ def chat_tokens(
 
 def build_messages(message: str, system: str = "", turns: Turns = ()) -> list[dict[str, str]]:
     before = [{"role": "system", "content": system}] if system else []
-    return [*before, *list_messages(turns, message)]
+    return [*before, *build_chat_messages(turns, message)]
 
 
 def thinking_arguments_of(thinking: bool | None) -> dict[str, bool]:
@@ -122,7 +124,7 @@ def refuse_template_options(tokenizer: PreTrainedTokenizerBase, title: str, syst
     template = tokenizer.chat_template
     if not template:
         raise ValueError(f"{title} has no chat template, so it takes neither --system-prompt nor --thinking.")
-    if system and (times := chat_text(tokenizer, "Hi", STAND_IN).count(STAND_IN)) != 1:
+    if system and (times := render_chat(tokenizer, "Hi", STAND_IN).count(STAND_IN)) != 1:
         raise ValueError(
             f"The chat template of {title} holds a system message {times} times and must hold it once. Leave --system-prompt out."
         )

@@ -48,7 +48,7 @@ class MatcherGuide:
         self.at: tuple[int, ...] = ()  # the path that the matcher stands at
         self.rows: dict[tuple[int, ...], torch.Tensor | None] = {}
 
-    def allowed(self, path: tuple[int, ...] = ()) -> torch.Tensor | None:
+    def allowed_tokens(self, path: tuple[int, ...] = ()) -> torch.Tensor | None:
         """bool `[V]` of what may follow the path; None behind a stop or forbidden token. Raises `ValueError` for a too complex one."""
         if path not in self.rows:
             self.rows[path] = self.compute_allowed(path)
@@ -58,7 +58,7 @@ class MatcherGuide:
         if self.over:
             return None
         if path:
-            before = self.allowed(path[:-1])
+            before = self.allowed_tokens(path[:-1])
             if before is None or path[-1] in self.constraint.stops or not before[path[-1]]:
                 return None
         self.move_matcher(path)
@@ -80,10 +80,10 @@ class MatcherGuide:
             self.matcher.consume_tokens(list(path[same:]))
         self.at = path
 
-    def forced(self, path: tuple[int, ...] = (), most: int = 1) -> list[int]:
-        """Up to `most` tokens that must follow the path one after another, because nothing else is allowed."""
+    def forced_tokens(self, path: tuple[int, ...] = (), max_tokens: int = 1) -> list[int]:
+        """Up to `max_tokens` tokens that must follow the path one after another, because nothing else is allowed."""
         run: list[int] = []
-        while len(run) < most and (row := self.allowed((*path, *run))) is not None and int(row.sum()) == 1:
+        while len(run) < max_tokens and (row := self.allowed_tokens((*path, *run))) is not None and int(row.sum()) == 1:
             run.append(int(row.int().argmax()))
         return run
 
@@ -91,14 +91,14 @@ class MatcherGuide:
         """Go on to the end of these tokens. Behind a stop token, and behind one that is forbidden, everything is allowed."""
         taken = 0
         while taken < len(tokens) and not self.over:
-            row, token = self.allowed(tuple(tokens[:taken])), tokens[taken]
+            row, token = self.allowed_tokens(tuple(tokens[:taken])), tokens[taken]
             self.over = row is None or token in self.constraint.stops or not bool(row[token])
             taken += not self.over
         self.move_matcher(tuple(tokens[:taken]))
         self.at, self.rows = (), {}
 
 
-def constraint_of(pair: "LoadedPair", text: str, guesses: str = "masked") -> CompiledConstraint | None:
+def compile_pair_constraint(pair: "LoadedPair", text: str, guesses: str = "masked") -> CompiledConstraint | None:
     """The constraint for the pair's tokens, None where `text` is "". Raises `ValueError` like `compile_constraint`."""
     return compile_constraint(pair.tokenizer, pair.target.vocab, pair.stop_ids, text, guesses) if text else None
 
@@ -118,14 +118,14 @@ def compile_constraint(
     if guesses not in GUESSES:
         raise ValueError(f"Guesses are one of {', '.join(GUESSES)}, got {guesses!r}.")
     pattern = json.dumps(json.loads(pattern), ensure_ascii=False) if kind == "json" else pattern  # on one line
-    tokens, source = tokens_of(tokenizer, vocab, stops)
+    tokens, source = llguidance_tokenizer_of(tokenizer, vocab, stops)
     if why := explain_refusal(source, kind, pattern):
         raise ValueError(f"The {KINDS[kind]} cannot be compiled: {why.splitlines()[0].rstrip('.')}.")
     return CompiledConstraint(matcher_of(tokens, kind, pattern), vocab, stops, guesses)
 
 
 @lru_cache(4)
-def tokens_of(tokenizer: "PreTrainedTokenizerBase", vocab: int, stops: frozenset[int]) -> tuple[Any, str]:
+def llguidance_tokenizer_of(tokenizer: "PreTrainedTokenizerBase", vocab: int, stops: frozenset[int]) -> tuple[Any, str]:
     """llguidance's view of a tokenizer, and its JSON. Raises `ValueError` for one that is written in Python alone."""
     from llguidance.hf import from_tokenizer
 

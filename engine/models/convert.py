@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from engine.nets.formats.checked import PICKLED
 
 
-def pickled_in(source: Path) -> list[Path]:
+def list_pickled_files(source: Path) -> list[Path]:
     """The pickled files that `source` is or holds. Raises `ValueError` when there is none."""
     found = [source] if source.is_file() else sorted(source.iterdir()) if source.is_dir() else []
     files = [path for path in found if path.suffix in PICKLED and path.is_file()]
@@ -22,7 +22,7 @@ def pickled_in(source: Path) -> list[Path]:
     return files
 
 
-def tensors_in(path: Path) -> dict[str, torch.Tensor]:
+def load_pickled_tensors(path: Path) -> dict[str, torch.Tensor]:
     """The tensors of a pickled file, by name. Raises `ValueError` when it holds anything else."""
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
@@ -36,7 +36,7 @@ def tensors_in(path: Path) -> dict[str, torch.Tensor]:
     return found
 
 
-def convert(source: Path, folder: Path) -> int:
+def convert_to_safetensors(source: Path, folder: Path) -> int:
     """Write the tensors of `source` to `folder/model.safetensors`, and its config beside them. Returns how many there are.
 
     Raises `ValueError` when `source` cannot be read, when a name stands in two files, or when `folder` has weights already.
@@ -45,8 +45,8 @@ def convert(source: Path, folder: Path) -> int:
     if any(folder.glob("*.safetensors")):
         raise ValueError(f"{folder} holds safetensors already. Choose another folder.")
     found: dict[str, torch.Tensor] = {}
-    for path in pickled_in(source):
-        tensors = tensors_in(path)
+    for path in list_pickled_files(source):
+        tensors = load_pickled_tensors(path)
         for name in tensors.keys() & found.keys():
             raise ValueError(f"{source} holds the tensor {name} in two files. Give one of the files.")
         found |= {name: each.detach().clone().contiguous() for name, each in tensors.items()}
@@ -61,5 +61,5 @@ def convert(source: Path, folder: Path) -> int:
 
 
 def main(options: Namespace) -> None:
-    count = convert(options.source, options.folder)
+    count = convert_to_safetensors(options.source, options.folder)
     print(f"Wrote {count} tensors to {options.folder / 'model.safetensors'}.")

@@ -3,7 +3,7 @@
 LARGEST_MEMORY = 100_000  # tokens, prompts included
 
 
-class TextMemory:
+class AnswerMemory:
     """Answers by their prompts. What exceeds `limit` tokens, prompts included, is dropped, the oldest first."""
 
     def __init__(self, limit: int = LARGEST_MEMORY):
@@ -13,11 +13,11 @@ class TextMemory:
         self.limit, self.held = limit, 0
         self.answers: dict[tuple[int, ...], list[int]] = {}  # the oldest first
 
-    def others(self, prompt: list[int]) -> list[list[int]]:
+    def answers_to_others(self, prompt: list[int]) -> list[list[int]]:
         """The answers to all other prompts, the oldest first. A race that is run again would else copy its own text."""
         return [answer for key, answer in self.answers.items() if key != tuple(prompt)]
 
-    def keep(self, prompt: list[int], answer: list[int]) -> None:
+    def keep_answer(self, prompt: list[int], answer: list[int]) -> None:
         """Keep the answer to a prompt as the newest, in place of an earlier answer to the same prompt."""
         self.drop(tuple(prompt))
         self.answers[tuple(prompt)] = list(answer)

@@ -17,14 +17,14 @@ import torch
 from safetensors.torch import save_file
 
 from engine.models.gguf import writing as gguf_writing
-from engine.models.loading import config_in, load_model, load_tokenizer_and_config
+from engine.models.loading import config_of_checkpoint, load_model, load_tokenizer_and_config
 from engine.models.pairs import Pair, build_pair, find_listed_pair
-from engine.models.quantising import storage_of
+from engine.models.quantising import stored_quantisation_of
 from engine.nets import NETS, NetConfig
 from engine.nets.formats import PUBLISHED
 from engine.nets.formats.checked import refuse_other_tensors, tensors_of
 from engine.nets.formats.exported import BLOCKS, EXPORTS
-from engine.nets.layer import ANEW, narrower, tables_of
+from engine.nets.layer import ANEW, embedding_and_head_of, narrow_table
 
 CARD = """# {kind} drafter for {target}
 
@@ -42,7 +42,8 @@ def load_trained(pair: Pair, kind: str) -> tuple[NetConfig | dict[str, Any], dic
     folder = Path(pair.drafters or "") / kind
     if pair.drafters is None or not (folder / "config.json").is_file():
         raise ValueError(
-            f"The pair {pair.title} has no trained {kind} drafter. Train one with `python -m engine train {kind} {pair.training}`."
+            f"The pair {pair.title} has no trained {kind} drafter. "
+            f"Train one with `python -m engine train {kind} {pair.training_options}`."
         )
     stored = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     ours = isinstance(stored, dict) and (
@@ -63,17 +64,17 @@ def load_trained(pair: Pair, kind: str) -> tuple[NetConfig | dict[str, Any], dic
         net = NETS[kind](config, blank, blank)
         shapes = {name: tuple(each.shape) for name, each in net.state_dict().items()}
     if config.target_hidden and net.tables and not weights.keys() & set(net.tables):
-        tables = shared_tables(pair, config.hidden)
+        tables = shared_embedding_and_head(pair, config.hidden)
         weights |= {name: tables[name] for name in net.tables}
     refuse_other_tensors(folder, weights, shapes)
     return config, weights
 
 
-def shared_tables(pair: Pair, hidden: int) -> dict[str, torch.Tensor]:
+def shared_embedding_and_head(pair: Pair, hidden: int) -> dict[str, torch.Tensor]:
     """The target's `embedding` and `head` `[V, hidden]` float16, made narrower where the drafter is."""
     target = load_model(pair.target_checkpoint, torch.device("cpu"), torch.float32)
-    tables = zip(("embedding", "head"), tables_of(target), strict=True)
-    return {name: narrower(table, hidden).half() for name, table in tables}
+    tables = zip(("embedding", "head"), embedding_and_head_of(target), strict=True)
+    return {name: narrow_table(table, hidden).half() for name, table in tables}
 
 
 def export(pair: Pair, kind: str, folder: Path) -> int:
@@ -85,8 +86,10 @@ def export(pair: Pair, kind: str, folder: Path) -> int:
         raise ValueError(f"{folder} holds safetensors already. Choose another folder.")
     config, weights = load_trained(pair, kind)
     hidden = config["hidden_size"] if isinstance(config, dict) else config.hidden
-    tables = partial(shared_tables, pair, hidden)
-    said, tensors, readers = EXPORTS[kind](config, weights, tables, pair.target, config_in(pair.target_checkpoint))
+    tables = partial(shared_embedding_and_head, pair, hidden)
+    said, tensors, readers = EXPORTS[kind](
+        config, weights, tables, pair.target, config_of_checkpoint(pair.target_checkpoint)
+    )
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
     card = CARD.format(kind=kind, target=pair.title, readers=readers)
@@ -95,15 +98,17 @@ def export(pair: Pair, kind: str, folder: Path) -> int:
     return len(tensors)
 
 
-def refuse_files(folder: Path) -> None:
+def refuse_full_folder(folder: Path) -> None:
     """Raises `ValueError` where something stands in the folder."""
     if folder.is_dir() and any(folder.iterdir()):
         raise ValueError(f"{folder} holds files already. Choose another folder.")
 
 
 def export_gguf(pair: Pair, folder: Path) -> list[Path]:
-    """Write `target.KIND.gguf` and `draft.KIND.gguf`, for each KIND. Raises `ValueError` as `write` does, and for a full folder."""
-    refuse_files(folder)
+    """Write `target.KIND.gguf` and `draft.KIND.gguf`, for each KIND. Raises `ValueError` as `write_gguf` does, and
+    for a full folder.
+    """
+    refuse_full_folder(folder)
     tokenizer, _ = load_tokenizer_and_config(pair.target_checkpoint)
     folder.mkdir(parents=True, exist_ok=True)
     written = []
@@ -113,7 +118,7 @@ def export_gguf(pair: Pair, folder: Path) -> list[Path]:
         model = load_model(checkpoint, torch.device("cpu"), torch.float32)
         for kind in gguf_writing.KINDS:
             written.append(folder / f"{name}.{kind}.gguf")
-            gguf_writing.write(written[-1], model, tokenizer, kind)
+            gguf_writing.write_gguf(written[-1], model, tokenizer, kind)
     return written
 
 
@@ -123,7 +128,7 @@ def export_openvino(pair: Pair, folder: Path) -> list[Path]:
         raise ValueError("OpenVINO's files are written by the package openvino-genai: `pip install openvino-genai`.")
     import openvino_genai
 
-    refuse_files(folder)
+    refuse_full_folder(folder)
     written = []
     with TemporaryDirectory() as place:
         for file in export_gguf(pair, Path(place) / "gguf"):
@@ -143,9 +148,9 @@ def export_target(pair: Pair, folder: Path) -> list[Path]:
 
     Raises `ValueError` for a full folder.
     """
-    refuse_files(folder)
+    refuse_full_folder(folder)
     tokenizer, config = load_tokenizer_and_config(pair.target_checkpoint)
-    widened = storage_of(config) != "none"
+    widened = stored_quantisation_of(config) != "none"
     dtype = torch.float32 if widened else config.dtype or torch.float32
     model = load_model(pair.target_checkpoint, torch.device("cpu"), dtype)
     if hasattr(model.config, "quantization_config"):

@@ -22,7 +22,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from engine.forward.devices import KINDS, is_there
+from engine.forward.devices import KINDS, is_available
 from engine.forward.llama_eight_bit import eight_bits_pay
 from engine.forward.nf4.layers import install_few_rows
 from engine.forward.runner import Runner
@@ -42,17 +42,17 @@ from engine.models.pairs import (
     short_name_of,
     validate_choice,
 )
-from engine.models.progress import Stopped, Tell, build_fetch_bar, report_placing
+from engine.models.progress import LoadingStopped, Tell, build_fetch_bar, report_placing
 from engine.models.quantising import (
     KEPT,
     apply_quantisation,
-    config_of,
+    bitsandbytes_config_of,
+    choose_quantisation,
     is_rounded_by_layers,
-    quantisation_of,
-    round_rest,
+    quantisations_on,
     round_to_eight_bits,
-    storage_of,
-    storages_on,
+    round_weights_to_half,
+    stored_quantisation_of,
 )
 from engine.models.spreading import describe_spread, loading_arguments_of, refuse_spread
 from engine.nets import load_nets
@@ -112,7 +112,7 @@ def load_pair(
     precision = validate_dtype(dtype, place)
     tokenizer, quantisation, footprint = validate_files(pair, str(place), precision, quantisation, spread)
     bigram = None if pair.bigram is None else BigramTable.load(pair.bigram)
-    if bigram is not None and bigram.vocab != (vocab := config_in(pair.target_checkpoint).vocab_size):
+    if bigram is not None and bigram.vocab != (vocab := config_of_checkpoint(pair.target_checkpoint).vocab_size):
         raise ValueError(
             f"The bigram table {pair.bigram} covers {bigram.vocab} tokens, {pair.target} has {vocab}. "
             "Make them together with `python -m engine train pair`."
@@ -135,8 +135,8 @@ def load_pair(
         hardware=hardware_name(place) + describe_spread(model),
         dtype=precision if quantisation == "none" else quantisation,
         context=verifying.context if drafting is None else min(verifying.context, drafting.context),
-        stop_ids=stop_ids(model, tokenizer),
-        learned={} if verifying.spread else load_nets(drafters, model, source_with_layers(pair.target_checkpoint)),
+        stop_ids=collect_stop_ids(model, tokenizer),
+        learned={} if verifying.spread else load_nets(drafters, model, mtp_layers_source(pair.target_checkpoint)),
         calibration=Calibration.load(measured) if measured and Path(measured).exists() else Calibration(),
         footprint=footprint,
     )
@@ -163,10 +163,10 @@ def validate_files(
         quantisation = "none"  # so small a target has nothing to gain from eight bits there
     if quantisation is None and place.type == "cpu":
         quantisation = pair.quantisation
-    quantisation = quantisation_of(target, config, quantisation, place)
+    quantisation = choose_quantisation(target, config, quantisation, place)
     if draft is not None:
         draft_tokenizer, drafting = load_tokenizer_and_config(draft)
-        if problem := refusals.draft_obstacle(drafting):
+        if problem := refusals.explain_undraftable(drafting):
             raise ValueError(
                 f"{draft.path} ({drafting.model_type}) cannot draft: {problem}. Choose a draft model with attention alone."
             )
@@ -181,11 +181,11 @@ def validate_files(
 def validate_device(device: str | None, kinds: tuple[str, ...] = KINDS) -> torch.device:
     """The device to work on, of these `kinds`; None takes the first that is there. Raises `ValueError` for one that is not."""
     if device is None:
-        device = next(kind for kind in kinds if is_there(kind))
+        device = next(kind for kind in kinds if is_available(kind))
     if not re.fullmatch(r"cpu|cuda(:\d+)?|mps(:0)?", str(device)) or (place := torch.device(device)).type not in kinds:
         named = ("cuda:N", *reversed(kinds))
         raise ValueError(f"The device must be {', '.join(named[1:])} or {named[0]}, got {str(device)!r}.")
-    if place.type == "mps" and not is_there("mps"):
+    if place.type == "mps" and not is_available("mps"):
         raise ValueError(
             f"There is no Apple GPU here that PyTorch can use, got device={str(device)!r}. Use device='cpu'."
         )
@@ -218,7 +218,7 @@ def hardware_name(device: torch.device) -> str:
     return f"{usable_cores()} CPU core{'' if usable_cores() == 1 else 's'}"
 
 
-def stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+def collect_stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
     """Every id that ends a text, as the generation config, the tokenizer and the model config name them."""
     found: set[int] = set()
     for ends in (model.generation_config.eos_token_id, tokenizer.eos_token_id, model.config.eos_token_id):
@@ -230,14 +230,14 @@ def load_tokenizer_and_config(checkpoint: Checkpoint) -> tuple[PreTrainedTokeniz
     """The small files of a checkpoint. Raises `ValueError` for everything that can be refused by them alone."""
     if checkpoint.revision is None:
         refusals.refuse_missing_weights(checkpoint)
-    config = config_in(checkpoint)
-    if problem := refusals.obstacle(config):
+    config = config_of_checkpoint(checkpoint)
+    if problem := refusals.explain_unverifiable(config):
         raise ValueError(
             f"{checkpoint.path} ({config.model_type}) cannot be raced: {problem}. {refusals.FAMILIES} models work, and of those with "
             f"states {refusals.STATE_FAMILIES}."
         )
     with refusals.reword_errors(checkpoint):
-        tokenizer = AutoTokenizer.from_pretrained(**small_source(checkpoint))
+        tokenizer = AutoTokenizer.from_pretrained(**config_and_tokenizer_source(checkpoint))
     if not tokenizer.is_fast:
         raise ValueError(
             f"The tokenizer of {checkpoint.path} ({type(tokenizer).__name__}) runs in Python only, and text streams from a fast one: "
@@ -252,21 +252,21 @@ def load_tokenizer_and_config(checkpoint: Checkpoint) -> tuple[PreTrainedTokeniz
     return tokenizer, config
 
 
-def config_in(checkpoint: Checkpoint) -> PreTrainedConfig:
+def config_of_checkpoint(checkpoint: Checkpoint) -> PreTrainedConfig:
     """The configuration of the model that is raced: of a composite checkpoint that was tried here, that of its text model."""
     with refusals.reword_errors(checkpoint):
-        return composite.text_of(AutoConfig.from_pretrained(**small_source(checkpoint)))
+        return composite.text_config_of(AutoConfig.from_pretrained(**config_and_tokenizer_source(checkpoint)))
 
 
-def small_source(checkpoint: Checkpoint) -> dict[str, Any]:
+def config_and_tokenizer_source(checkpoint: Checkpoint) -> dict[str, Any]:
     """Arguments by which `from_pretrained` finds the configuration and the tokenizer."""
     found = checkpoint.source
     if is_gguf(checkpoint.path):
-        found["pretrained_model_name_or_path"] = str(gguf_reading.small_files(checkpoint.path))
+        found["pretrained_model_name_or_path"] = str(gguf_reading.convert_small_files(checkpoint.path))
     return found
 
 
-def source_with_layers(checkpoint: Checkpoint) -> dict[str, Any] | None:
+def mtp_layers_source(checkpoint: Checkpoint) -> dict[str, Any] | None:
     """Arguments by which a target's own MTP layers are found; None for GGUF, whose names of them transformers does not read."""
     return None if is_gguf(checkpoint.path) else checkpoint.source
 
@@ -279,8 +279,10 @@ def load_model(
     spread: str = "none",
     tell: Tell | None = None,
 ) -> PreTrainedModel:
-    """Weights from safetensors or GGUF, under `attention_of`. Raises `ValueError` when one is missing, and whatever `tell` raises."""
-    config = config_in(checkpoint)
+    """Weights from safetensors or GGUF, under `attention_implementation_of`. Raises `ValueError` when one is missing, and whatever
+    `tell` raises.
+    """
+    config = config_of_checkpoint(checkpoint)
     from_gguf = is_gguf(checkpoint.path)
     more: dict = {"config": config, "use_safetensors": True, "key_mapping": composite.NAMES, **checkpoint.source}
     kind: Any = AutoModelForCausalLM
@@ -289,16 +291,16 @@ def load_model(
             more = {
                 "pretrained_model_name_or_path": None,
                 "config": config,
-                "state_dict": gguf_reading.weights_in(checkpoint.path),
+                "state_dict": gguf_reading.lazy_weights_of(checkpoint.path),
             }
         kind = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
-    own, rounded = storage_of(config), is_rounded_by_layers(quantisation, device, spread)
+    own, rounded = stored_quantisation_of(config), is_rounded_by_layers(quantisation, device, spread)
     as_read = own if rounded else quantisation
     if own != "none":
         config.quantization_config["llm_int8_threshold"] = 0.0
-        more |= {"device_map": {"": device if own in storages_on(device) else "cpu"}}  # where it can be widened
+        more |= {"device_map": {"": device if own in quantisations_on(device) else "cpu"}}  # where it can be widened
     elif quantisation != "none" and not rounded:
-        more |= {"quantization_config": config_of(quantisation, dtype), "device_map": {"": device}}
+        more |= {"quantization_config": bitsandbytes_config_of(quantisation, dtype), "device_map": {"": device}}
     if spread != "none":
         more |= loading_arguments_of(spread, checkpoint, config, build_empty_model(config, dtype, quantisation))
     if tell and checkpoint.revision is not None:
@@ -310,13 +312,13 @@ def load_model(
             model, report = kind.from_pretrained(
                 **more,
                 dtype=read_in,
-                attn_implementation=refusals.attention_of(config),
+                attn_implementation=refusals.attention_implementation_of(config),
                 output_loading_info=True,
             )
             if rounded:
                 model = apply_quantisation(round_to_eight_bits(model), quantisation, dtype)
                 if from_gguf:
-                    round_rest(model)
+                    round_weights_to_half(model)
             elif own != "none":
                 model = apply_quantisation(model, quantisation, dtype)
                 model = model.to(device) if quantisation == "none" else model
@@ -324,7 +326,7 @@ def load_model(
                 model = model.to(device)
             elif folder := more.get("offload_folder"):
                 weakref.finalize(model, shutil.rmtree, folder, ignore_errors=True)
-    except Stopped as stopped:
+    except LoadingStopped as stopped:
         raise stopped.reason from None
     if report["missing_keys"]:  # transformers fills them with random numbers and goes on
         missing = sorted(report["missing_keys"])

@@ -21,13 +21,13 @@ from engine.forward.session_gpu import PROMPTS, SIZES
 from engine.forward.sizes import context_of, head_dim_of, kv_heads_of
 from engine.models.pairs import Pair
 from engine.models.quantising import (
-    bytes_of,
-    config_of,
+    bitsandbytes_config_of,
+    describe_unfit_size,
     is_rounded_by_layers,
-    odd_size,
+    parameter_bytes_of,
+    quantisations_on,
     round_to_eight_bits,
-    storage_of,
-    storages_on,
+    stored_quantisation_of,
 )
 
 GIB = 2**30
@@ -50,7 +50,7 @@ def build_empty_model(
         if rounded:
             return round_to_eight_bits(model)
         if quantisation != "none":
-            quantiser = AutoHfQuantizer.from_config(config_of(quantisation, dtype), pre_quantized=False)
+            quantiser = AutoHfQuantizer.from_config(bitsandbytes_config_of(quantisation, dtype), pre_quantized=False)
             quantiser.preprocess_model(model=model, dtype=dtype, device_map={"": "meta"})
     return model
 
@@ -63,7 +63,7 @@ def bytes_by_name(model: PreTrainedModel) -> dict[str, int]:
         for name, tensor in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
             if id(tensor) not in seen:
                 seen.add(id(tensor))
-                found[f"{path}.{name}".lstrip(".")] = bytes_of(module, name, tensor)
+                found[f"{path}.{name}".lstrip(".")] = parameter_bytes_of(module, name, tensor)
     return found
 
 
@@ -75,7 +75,7 @@ def count_needed_bytes(
     `copies` are the layouts that forwards on a CPU make of matrices, and `rows` the caches of a race. `states` are those of its texts
     and of every node of a tree, and `graphs` the logits that its CUDA graphs hold. `loading` is what more lies there before layers are
     rounded than afterwards. Idle caches and graphs do not count: they get a
-    share of what is left (`engine.forward.cuda_graphs.kept_bytes`).
+    share of what is left (`engine.forward.cuda_graphs.idle_cache_bytes`).
     """
     rounded, copies = is_rounded_by_layers(quantisation, device), 0
     model = build_empty_model(config, dtype, quantisation, rounded)
@@ -96,7 +96,7 @@ def count_needed_bytes(
     row = 2 * layers * heads * head_dim_of(config) * dtype.itemsize if layers else 0
     weights = sum(bytes_by_name(model).values())
     found = Counter(weights=weights, copies=copies, rows=LANES * tokens * row, graphs=graphs, states=states)
-    if rounded and storage_of(config) == "none":
+    if rounded and stored_quantisation_of(config) == "none":
         read = sum(bytes_by_name(build_empty_model(config, loading_dtype_of(config, dtype), "none")).values())
         found["loading"] = max(0, read - found.total())
     return found
@@ -136,7 +136,11 @@ def refuse_too_large(
     wanted, left = total(quantisation), free_bytes(device)
     if wanted <= left:
         return wanted
-    others = [each for each in storages_on(device) if each != quantisation and not (each == "nf4" and odd_size(target))]
+    others = [
+        each
+        for each in quantisations_on(device)
+        if each != quantisation and not (each == "nf4" and describe_unfit_size(target))
+    ]
     fitting = {each: need for each in others if (need := total(each)) <= left}
     alone = wanted - drafting
     if fitting:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.models.advice import DRAFT, TABLE, explain_way_to
+from engine.models.advice import DRAFT, TABLE, explain_how_to_obtain
 from engine.models.gguf.files import file_in_folder, file_in_package, is_gguf, shards_of, title_of
 from engine.record.calibration import Calibration
 from engine.record.parsing import quote
@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # a command refuses a wrong pair before it imports what would
 
     from engine.forward.runner import Runner
     from engine.models.bigram import BigramTable
-    from engine.models.earlier_texts import TextMemory
+    from engine.models.earlier_texts import AnswerMemory
     from engine.nets import Net
     from engine.remote.server import Server
 
@@ -51,7 +51,7 @@ class Checkpoint:
     def source(self) -> dict:
         """Arguments by which every `from_pretrained` finds it. A folder never asks the network, and no repository's code is run.
 
-        Of a GGUF file `engine.models.gguf.reading.small_files` is the folder with what these find.
+        Of a GGUF file `engine.models.gguf.reading.convert_small_files` is the folder with what these find.
         """
         found = {"local_files_only": True} if self.revision is None else {"revision": self.revision}
         return {"pretrained_model_name_or_path": self.path, "trust_remote_code": False, **found}
@@ -97,12 +97,12 @@ class Pair:
         return None if self.draft is None else Checkpoint(self.draft, self.draft_revision, self.gated)
 
     @property
-    def alone(self) -> "Pair":
+    def target_only(self) -> "Pair":
         """The pair's target without anything that guesses for it."""
         return replace(self, draft=None, draft_revision=None, bigram=None, drafters=None, calibration=None)
 
     @property
-    def training(self) -> str:
+    def training_options(self) -> str:
         """The options by which `python -m engine train` finds the target."""
         if self.name in PAIRS:
             return f"--pair {self.name}"
@@ -202,7 +202,7 @@ PAIRS = {
 }
 
 
-def is_here(pair: Pair) -> bool:
+def is_target_on_this_machine(pair: Pair) -> bool:
     """Whether the pair's target is on this machine: in a folder, in a file, or in the Hub's cache."""
     if pair.target_revision is None:
         return Path(pair.target).exists()
@@ -216,10 +216,10 @@ def find_listed_pair(name: str) -> Pair:
     return PAIRS[validate_choice(PAIRS, name, "pair")]
 
 
-def validate_choice(known: Collection[str], name: str, what: str) -> str:
-    """The name, which is one of the `known`. Raises `ValueError` for another one."""
-    if name not in known:
-        raise ValueError(f"Unknown {what} {name!r}. Available: {', '.join(known)}.")
+def validate_choice(choices: Collection[str], name: str, kind: str) -> str:
+    """The name, which is one of the `choices`. Raises `ValueError` for another one."""
+    if name not in choices:
+        raise ValueError(f"Unknown {kind} {name!r}. Available: {', '.join(choices)}.")
     return name
 
 
@@ -248,42 +248,42 @@ def build_pair(target: str, draft: str | None = None, drafters: str | None = Non
     )
 
 
-def parse_checkpoint(option: str, given: str) -> tuple[str, str | None]:
-    """A folder or a GGUF file and None, or a Hub repository and its commit. Raises `ValueError` when `given` is none of these."""
-    if given and Path(given).is_dir():
-        if (Path(given) / "config.json").is_file():
-            return given, None
-        if (file := file_in_folder(Path(given))) is None:
+def parse_checkpoint(option: str, name: str) -> tuple[str, str | None]:
+    """A folder or a GGUF file and None, or a Hub repository and its commit. Raises `ValueError` when `name` is none of these."""
+    if name and Path(name).is_dir():
+        if (Path(name) / "config.json").is_file():
+            return name, None
+        if (file := file_in_folder(Path(name))) is None:
             raise ValueError(
-                f"{option} {given!r} has no config.json: it must be a folder with a model's config.json, tokenizer and safetensors, "
+                f"{option} {name!r} has no config.json: it must be a folder with a model's config.json, tokenizer and safetensors, "
                 "or with a GGUF file."
             )
         return str(file), None
-    if is_gguf(given):
-        if not Path(given).is_file():
-            raise ValueError(f"{option} {given!r} is no file here. Check the path of the GGUF file.")
-        return str(shards_of(Path(given))[0]), None
-    if (file := file_in_package(given)) is not None:
+    if is_gguf(name):
+        if not Path(name).is_file():
+            raise ValueError(f"{option} {name!r} is no file here. Check the path of the GGUF file.")
+        return str(shards_of(Path(name))[0]), None
+    if (file := file_in_package(name)) is not None:
         return str(file), None
-    repository, at, revision = given.partition("@")
+    repository, at, revision = name.partition("@")
     if not at or not re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
         raise ValueError(
-            f"{option} {given!r} is no folder here: give a folder with config.json and safetensors, a GGUF file, an installed package "
+            f"{option} {name!r} is no folder here: give a folder with config.json and safetensors, a GGUF file, an installed package "
             "that holds one, or a repository of the Hub as OWNER/NAME@COMMIT, with all 40 digits of the commit."
         )
     if not re.fullmatch("[0-9a-f]{40}", revision):
         raise ValueError(
-            f"{option} {given!r} names {revision!r}, which is no full commit and may change: give all 40 digits of one, "
+            f"{option} {name!r} names {revision!r}, which is no full commit and may change: give all 40 digits of one, "
             f"as in {repository}@{'0123456789' * 4}."
         )
     return repository, revision
 
 
-def short_name_of(given: str) -> str:
+def short_name_of(name: str) -> str:
     """What a person calls the model: the name of its GGUF file, or the last part of its folder or of its repository."""
-    if is_gguf(given):
-        return title_of(given)
-    return Path(given).resolve().name if Path(given).is_dir() else given.partition("@")[0].rpartition("/")[2]
+    if is_gguf(name):
+        return title_of(name)
+    return Path(name).resolve().name if Path(name).is_dir() else name.partition("@")[0].rpartition("/")[2]
 
 
 @dataclass(frozen=True, eq=False)
@@ -312,7 +312,7 @@ class LoadedPair:
     learned: "Mapping[str, Net]" = field(default_factory=dict)
     calibration: Calibration = field(default_factory=Calibration)
     remote: "Server | None" = None
-    memory: "TextMemory | None" = None
+    memory: "AnswerMemory | None" = None
     raw: bool = False
     system: str = ""
     thinking: bool | None = None
@@ -327,7 +327,7 @@ class LoadedPair:
     def title(self) -> str:
         return self.pair.title
 
-    def in_shapes(self, chosen: Mapping[str, str]) -> "LoadedPair":
+    def with_shapes(self, chosen: Mapping[str, str]) -> "LoadedPair":
         """The same pair, whose systems race in these of their counted shapes, and all others in their papers'."""
         counted = self.calibration.shapes
         shapes = {name: {shape: counted[name][shape]} for name, shape in chosen.items()}
@@ -341,5 +341,7 @@ class LoadedPair:
     def net(self, name: str) -> "Net":
         """The learned drafter of that name. Raises `ValueError` when none was trained for this pair's target."""
         if name not in self.learned:
-            raise ValueError(f"The pair {self.title} has no trained {name} drafter. {explain_way_to(name, self.pair)}")
+            raise ValueError(
+                f"The pair {self.title} has no trained {name} drafter. {explain_how_to_obtain(name, self.pair)}"
+            )
         return self.learned[name]

@@ -29,7 +29,7 @@ class Progress:
 Tell = Callable[[Progress], object]
 
 
-class Stopped(BaseException):
+class LoadingStopped(BaseException):
     """The loading was ended for this `reason`. It is no `Exception`, so that nothing on its way takes it for a failure."""
 
     def __init__(self, reason: BaseException):
@@ -38,13 +38,13 @@ class Stopped(BaseException):
 
 
 def build_reporter(tell: Tell, doing: str, name: str) -> Callable[[int, int], None]:
-    """A function of (done, total) that tells. What `tell` raises comes out as `Stopped`."""
+    """A function of (done, total) that tells. What `tell` raises comes out as `LoadingStopped`."""
 
     def told(done: int, total: int) -> None:
         try:
             tell(Progress(doing, name, done, total))
         except BaseException as reason:
-            raise Stopped(reason) from None
+            raise LoadingStopped(reason) from None
 
     return told
 

@@ -25,7 +25,7 @@ from transformers import BitsAndBytesConfig, PreTrainedConfig, PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from engine.forward.rounded_linear import RoundedLinear
-from engine.forward.sizes import head_dim_of, kv_heads_of, mlp_of
+from engine.forward.sizes import head_dim_of, kv_heads_of, mlp_width_of
 from engine.models.pairs import QUANTISATIONS, Checkpoint, validate_choice
 
 # It says with every forward that activations are rounded by way of float16, and at its start which kernels it lacks.
@@ -35,36 +35,38 @@ NF4_MULTIPLE = 64  # bitsandbytes' 4-bit kernels on a CPU crash on other sizes
 KEPT = {"8-bit": torch.int8, "nf4": torch.uint8}  # the type of the weights in memory
 
 
-def config_of(quantisation: str, dtype: torch.dtype) -> BitsAndBytesConfig:
+def bitsandbytes_config_of(quantisation: str, dtype: torch.dtype) -> BitsAndBytesConfig:
     """What transformers is told, for "8-bit" or "nf4". The target computes in `dtype`."""
     if quantisation == "8-bit":
         return BitsAndBytesConfig(load_in_8bit=True, llm_int8_threshold=0.0)
     return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype)
 
 
-def storage_of(config: PreTrainedConfig) -> str:
+def stored_quantisation_of(config: PreTrainedConfig) -> str:
     """How a checkpoint's own weights are kept: "8-bit", as bitsandbytes writes them, or "none"."""
     told = getattr(config, "quantization_config", None) or {}
     return "8-bit" if told.get("quant_method") == "bitsandbytes" and told.get("load_in_8bit") else "none"
 
 
-def quantisation_of(checkpoint: Checkpoint, config: PreTrainedConfig, asked: str | None, device: torch.device) -> str:
+def choose_quantisation(
+    checkpoint: Checkpoint, config: PreTrainedConfig, requested: str | None, device: torch.device
+) -> str:
     """What is asked for, or what the checkpoint's own weights are kept in.
 
     Raises `ValueError` for what they cannot become, what the device cannot keep, and sizes that 4 bits cannot have.
     """
-    own = storage_of(config)
-    found = own if asked is None else validate_choice(QUANTISATIONS, asked, "quantisation")
+    own = stored_quantisation_of(config)
+    found = own if requested is None else validate_choice(QUANTISATIONS, requested, "quantisation")
     if own != "none" and found not in (own, "none"):
         raise ValueError(
-            f"{checkpoint.path} holds weights in {own}: load it with the quantisation {own} or none, got {asked}."
+            f"{checkpoint.path} holds weights in {own}: load it with the quantisation {own} or none, got {requested}."
         )
-    if found not in storages_on(device):
+    if found not in quantisations_on(device):
         raise ValueError(
             f"bitsandbytes does not keep weights in {found} on {device.type}, "
             f"as {checkpoint.path} would need. Take plain weights and --quantisation none, or --device cpu."
         )
-    if found == "nf4" and (odd := odd_size(config)):
+    if found == "nf4" and (odd := describe_unfit_size(config)):
         raise ValueError(
             f"4-bit weights need sizes in multiples of {NF4_MULTIPLE}; {checkpoint.path} has a {odd}. "
             "Load it with the quantisation 8-bit or none."
@@ -83,7 +85,7 @@ def apply_quantisation(model: PreTrainedModel, quantisation: str, dtype: torch.d
     return model
 
 
-def round_rest(model: PreTrainedModel) -> None:
+def round_weights_to_half(model: PreTrainedModel) -> None:
     """Round what is not kept in 8 bits, the embedding and the head above all, to 16, as checkpoints store them.
 
     A GGUF file's own blocks have more digits. A head in 32 bits would take twice the time to read, for digits that the rest lacks.
@@ -100,34 +102,34 @@ def is_rounded_by_layers(quantisation: str, device: torch.device, spread: str = 
 
 def round_to_eight_bits(model: PreTrainedModel) -> PreTrainedModel:
     """The model with `RoundedLinear` for each linear layer but the head, one by one. Those of bitsandbytes are widened first."""
-    replace_linear(model, lambda layer: RoundedLinear(matrix_of(layer)))
+    replace_linear(model, lambda layer: RoundedLinear(float_matrix_of(layer)))
     if getattr(model, "hf_quantizer", None) is not None:
         model.hf_quantizer.remove_quantization_config(model)
     return model.requires_grad_(False).eval()
 
 
-def replace_linear(model: PreTrainedModel, made: Callable[[Any], torch.nn.Module]) -> None:
-    """Puts what is `made` of each of the model's linear layers, but for the head, in its place. Biases stay."""
+def replace_linear(model: PreTrainedModel, build_layer: Callable[[Any], torch.nn.Module]) -> None:
+    """Puts what is `build_layer` of each of the model's linear layers, but for the head, in its place. Biases stay."""
     head = model.get_output_embeddings()
     parents = [
         module for module in model.modules() if next(module.children(), None) is not None
     ]  # holds no layer in memory
     for module in parents:
         for name, linear in list(module.named_children()):
-            if linear is not head and (type(linear) in (torch.nn.Linear, Conv1D) or is_kept(linear)):
-                layer = made(linear)
+            if linear is not head and (type(linear) in (torch.nn.Linear, Conv1D) or is_eight_bit_layer(linear)):
+                layer = build_layer(linear)
                 layer.bias = linear.bias
                 setattr(module, name, layer)
 
 
-def is_kept(layer: torch.nn.Module) -> bool:
+def is_eight_bit_layer(layer: torch.nn.Module) -> bool:
     """Whether bitsandbytes keeps this layer in 8 bits."""
     return type(layer).__name__ == "Linear8bitLt"
 
 
-def matrix_of(layer: torch.nn.Module) -> torch.Tensor:
+def float_matrix_of(layer: torch.nn.Module) -> torch.Tensor:
     """The float matrix `[out, in]` of a linear layer."""
-    if is_kept(layer):
+    if is_eight_bit_layer(layer):
         from bitsandbytes import functional  # seconds that a plain model need not wait
 
         scales = layer.weight.SCB if layer.state.SCB is None else layer.state.SCB
@@ -135,24 +137,24 @@ def matrix_of(layer: torch.nn.Module) -> torch.Tensor:
     return layer.weight.T if type(layer) is Conv1D else layer.weight
 
 
-def storages_on(device: torch.device) -> tuple[str, ...]:
+def quantisations_on(device: torch.device) -> tuple[str, ...]:
     """How weights can be kept there. bitsandbytes 0.50 has no 8-bit kernels for Apple's GPU, and may fetch 4-bit ones by network."""
     return ("none",) if device.type == "mps" else QUANTISATIONS
 
 
-def odd_size(config: PreTrainedConfig) -> str:
-    """The first size that 4-bit weights cannot have, in words; "" when there is none."""
+def describe_unfit_size(config: PreTrainedConfig) -> str:
+    """The first size of the model that 4-bit weights cannot have, in words; "" when all fit."""
     head_dim = head_dim_of(config)
     sizes = {
         "hidden size": config.hidden_size,
-        "MLP size": mlp_of(config),
+        "MLP size": mlp_width_of(config),
         "query size": head_dim * getattr(config, "num_attention_heads", 0),
         "key/value size": head_dim * (kv_heads_of(config) or 0),
     }
     return next((f"{what} of {size}" for what, size in sizes.items() if size % NF4_MULTIPLE), "")
 
 
-def bytes_of(module: torch.nn.Module, name: str, weight: torch.Tensor) -> int:
+def parameter_bytes_of(module: torch.nn.Module, name: str, weight: torch.Tensor) -> int:
     """Bytes of a module's parameter, with bitsandbytes' float32 scales: one a row `[in]` in 8 bits, one a block of 64 in 4 bits."""
     kind = type(module).__name__
     if name != "weight" or kind not in ("Linear8bitLt", "Linear4bit"):

@@ -13,9 +13,9 @@ from engine.forward.sizes import LATENT, kv_heads_of
 from engine.forward.windows import TRIED, layer_types
 from engine.models.gguf.files import is_gguf
 from engine.models.pairs import MODELS, PACKAGES, Checkpoint
-from engine.models.quantising import storage_of
+from engine.models.quantising import stored_quantisation_of
 from engine.nets.formats import composite
-from engine.record.failures import iterate_causes, lacks_memory
+from engine.record.failures import is_out_of_memory, iterate_causes
 
 # These rotary embeddings turn every position by the longest one in a forward, which depends on the tree.
 UNSTEADY_ROPE = {"dynamic", "longrope"}
@@ -32,14 +32,14 @@ STATE_FAMILIES = (  # tests/forward/test_states.py verifies trees with each of t
 )
 
 
-def obstacle(config: PreTrainedConfig) -> str | None:
+def explain_unverifiable(config: PreTrainedConfig) -> str | None:
     """Why a model of this configuration cannot verify a tree, or None when it can."""
     kind = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
-    quantised = getattr(config, "quantization_config", None) is not None and storage_of(config) == "none"
+    quantised = getattr(config, "quantization_config", None) is not None and stored_quantisation_of(config) == "none"
     if (text := config.get_text_config()) is not config:
-        if type(text) in MODEL_FOR_CAUSAL_LM_MAPPING and (reason := obstacle(text)):
+        if type(text) in MODEL_FOR_CAUSAL_LM_MAPPING and (reason := explain_unverifiable(text)):
             return f"its text model alone ({text.model_type}) cannot be raced either: {reason}"
-        return composite.obstacle(config)
+        return composite.explain_unsupported_composite(config)
     if kind is None:
         return "it is no causal language model"
     recurrent = kinds.keeps_state(config)
@@ -78,14 +78,14 @@ def obstacle(config: PreTrainedConfig) -> str | None:
     return QUANTISED if quantised else None
 
 
-def draft_obstacle(config: PreTrainedConfig) -> str | None:
+def explain_undraftable(config: PreTrainedConfig) -> str | None:
     """Why a model of this configuration cannot draft, or None when it can."""
     if kinds.keeps_state(config):
         return "it keeps a recurrent state, and rejected guesses cannot be cut out of it"
-    return obstacle(config)
+    return explain_unverifiable(config)
 
 
-def attention_of(config: PreTrainedConfig) -> str:
+def attention_implementation_of(config: PreTrainedConfig) -> str:
     """The attention of transformers that is right for a model: "sdpa", or "eager" for soft caps and sinks, which sdpa leaves out."""
     kind = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
     capped = getattr(config, "attn_logit_softcapping", None) is not None
@@ -146,7 +146,7 @@ def explain_error(checkpoint: Checkpoint, error: Exception) -> str:
     def among(*types: type) -> bool:
         return any(isinstance(each, types) for each in kinds)
 
-    if any(map(lacks_memory, kinds)):
+    if any(map(is_out_of_memory, kinds)):
         return (
             f"Out of memory while loading {path}. Use --quantisation 8-bit or nf4, a smaller pair or a larger device."
         )

@@ -11,7 +11,7 @@ BROKEN = "\ufffd"  # what a decoder shows for bytes that are no character, or no
 
 
 class TextStream:
-    """Turns tokens into text as they come. The pieces and the `rest` join to what the decoder makes of all tokens at once.
+    """Turns tokens into text as they come. The pieces and the `flush_held_text` join to what the decoder makes of all tokens at once.
 
     Nothing that could still change is given out. That is the last character while its bytes are incomplete. With byte fallback it is a
     whole run of bytes, because one bad byte makes the decoder replace them all.
@@ -40,7 +40,7 @@ class TextStream:
         self.window.append(token)
         return "" if self.bytes_fall_back and BYTE.fullmatch(name) else self.take_piece(hold=True)
 
-    def rest(self) -> str:
+    def flush_held_text(self) -> str:
         """What was held back, as the decoder shows it where the text ends."""
         return self.take_piece(hold=False)
 

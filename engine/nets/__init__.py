@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 from engine.nets.eagle import Eagle
 from engine.nets.formats import PUBLISHED, assistant, mtp
-from engine.nets.layer import ANEW, Net, NetConfig, tables_of
+from engine.nets.layer import ANEW, Net, NetConfig, embedding_and_head_of
 from engine.nets.medusa import Medusa
 from engine.nets.parallel import Parallel
 from engine.nets.specblock import SpecBlock
@@ -27,7 +27,7 @@ NETS: dict[str, type[Net]] = {"medusa": Medusa, "eagle": Eagle, "parallel": Para
 Load = Callable[[Path, Tensor, Tensor], Net]
 
 
-class StoredNets(Mapping[str, Net]):
+class LazyNets(Mapping[str, Net]):
     """Nets by name, each loaded and packed when it is first asked for, once, from any thread."""
 
     def __init__(self, folders: dict[str, tuple[Load, Path]], embedding: Tensor, head: Tensor):
@@ -62,45 +62,45 @@ def load_nets(folder: Path | None, target: PreTrainedModel, source: dict[str, An
     A published drafter's folder may have any name, and `folder` may be that folder. `source` is what `from_pretrained` found the
     target by; None reads no MTP layers. Raises `ValueError` when a drafter does not fit the target, and for two of one name.
     """
-    embedding, head = tables_of(target)
+    embedding, head = embedding_and_head_of(target)
     found: dict[str, tuple[Load, Path]] = {}
     own = None if source is None else mtp.loader_of(target, source)
     if own and source:
         found["mtp"] = own, Path(source["pretrained_model_name_or_path"])
-    for path in configs_in(folder) if folder else ():
-        name, load = loader_in(path, embedding, target)
+    for path in find_drafter_configs(folder) if folder else ():
+        name, load = find_net_loader(path, embedding, target)
         if name in found:
             raise ValueError(f"{found[name][1]} and {path.parent} both hold a drafter {name}. Keep one of them.")
         found[name] = load, path.parent
-    return StoredNets(found, embedding, head)
+    return LazyNets(found, embedding, head)
 
 
-def configs_in(folder: Path) -> list[Path]:
+def find_drafter_configs(folder: Path) -> list[Path]:
     """The configs of the drafters in a folder: its own where it is a drafter's, else those of the folders in it."""
     own = folder / "config.json"
     return [own] if own.is_file() else sorted(folder.glob("*/config.json"))
 
 
-def loader_in(config_file: Path, embedding: Tensor, target: PreTrainedModel) -> tuple[str, Load]:
+def find_net_loader(config_file: Path, embedding: Tensor, target: PreTrainedModel) -> tuple[str, Load]:
     """The name of a config's drafter, and what loads it, for `embedding [V, H]`. Raises `ValueError` when it does not fit."""
-    config, folder, layers = config_in(config_file), config_file.parent, target.config.num_hidden_layers
+    config, folder, layers = read_drafter_config(config_file), config_file.parent, target.config.num_hidden_layers
     if assistant.is_form_of(config):
         return "mtp", assistant.loader_of(folder, config, target)
     name = next((each for each, form in PUBLISHED.items() if form.is_form_of(config)), "")
     if name:
         return name, PUBLISHED[name].loader_of(folder, config, embedding, layers)
-    NetConfig.fitting(folder, embedding)
+    NetConfig.load_fitting(folder, embedding)
     return folder.name, NETS[config["kind"]].load
 
 
-def net_in(folder: Path, target: PreTrainedModel) -> Net:
+def load_net_in(folder: Path, target: PreTrainedModel) -> Net:
     """The net in a drafter's own folder, for this target. Raises `ValueError` when the folder holds none that fits it."""
-    tables = tables_of(target)
-    _, load = loader_in(folder / "config.json", tables[0], target)
+    tables = embedding_and_head_of(target)
+    _, load = find_net_loader(folder / "config.json", tables[0], target)
     return load(folder, *tables)
 
 
-def config_in(path: Path) -> dict:
+def read_drafter_config(path: Path) -> dict:
     """The config in a file. Raises `ValueError` unless it is one of `PUBLISHED` or names a kind of `NETS`."""
     try:
         config = json.loads(path.read_text(encoding="utf-8"))

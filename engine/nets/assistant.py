@@ -24,13 +24,13 @@ class Assistant(Net):
     def __init__(self, model: PreTrainedModel, target: PreTrainedModel):
         """`model` is the assistant; of the target its embedding and its configuration are read."""
         nn.Module.__init__(self)  # nothing of the target is copied, as `Net` would
-        self.model, self.embed_tokens = model.eval().requires_grad_(False), target.get_input_embeddings()
-        self.places = places_of(model.config.get_text_config(), target.config)
+        self.model, self.target_embedding = model.eval().requires_grad_(False), target.get_input_embeddings()
+        self.places = shared_target_layers(model.config.get_text_config(), target.config)
         self.reads = (target.config.num_hidden_layers,)
         self.sliding = model.config.get_text_config().sliding_window
 
     @property
-    def weight(self) -> Tensor:
+    def sample_weight(self) -> Tensor:
         """One of its own weights, which has their type and device."""
         return self.model.pre_projection.weight
 
@@ -39,21 +39,21 @@ class Assistant(Net):
         return AssistantSession(self, capacity)
 
     def step(
-        self, tokens: Tensor, state: Tensor, position: int, rows: dict[str, tuple[Tensor, Tensor]]
+        self, tokens: Tensor, state: Tensor, root_position: int, target_rows: dict[str, tuple[Tensor, Tensor]]
     ) -> tuple[Tensor, Tensor]:
-        """Log-probabilities `[N, V]` and states `[N, H]` behind N tokens, which go on from `state [N, H]` and see all `rows`.
+        """Log-probabilities `[N, V]` and states `[N, H]` behind N tokens, which go on from `state [N, H]` and see all `target_rows`.
 
-        `rows` holds the target's keys and values by type of layer, each `[1, heads, rows, width]`.
+        `target_rows` holds the target's keys and values by type of layer, each `[1, heads, rows, width]`.
         """
         model, text, count = self.model, self.model.model, len(tokens)
-        x = model.pre_projection(torch.cat([self.embed_tokens(tokens), state], -1))[None]
-        places = torch.full((1, count), position, device=tokens.device)
-        turned = {kind: text.rotary_emb(x, places, kind) for kind in rows}
-        masks = {kind: x.new_zeros(1, 1, count, keys.shape[2]) for kind, (keys, _) in rows.items()}
+        x = model.pre_projection(torch.cat([self.target_embedding(tokens), state], -1))[None]
+        places = torch.full((1, count), root_position, device=tokens.device)
+        turned = {kind: text.rotary_emb(x, places, kind) for kind in target_rows}
+        masks = {kind: x.new_zeros(1, 1, count, keys.shape[2]) for kind, (keys, _) in target_rows.items()}
         for layer, kind in zip(text.layers, text.config.layer_types, strict=True):
             x = layer(
                 x,
-                shared_kv_states=rows,
+                shared_kv_states=target_rows,
                 position_embeddings=turned[kind],
                 attention_mask=masks[kind],
                 position_ids=places,
@@ -75,16 +75,16 @@ class AssistantSession(EagleSession):
     net: Assistant
 
     def __init__(self, net: Assistant, capacity: int):
-        weight = net.weight
+        weight = net.sample_weight
         self.net, self.device = net, weight.device
         # It counts a stream's entries, and holds nothing
         self.cache = KVCache(0, 1, 1, capacity, weight.dtype, weight.device)
         self.target: KVCache | None = None
 
-    def enter(self, features: Tensor, *entries: Tensor) -> Tensor:
+    def forward_text_entries(self, features: Tensor, *entries: Tensor) -> Tensor:
         """The state behind the last entry alone. All guesses of a round see the rows that the target has by then."""
-        self.rows = self.committed()
-        return self.step(features[-1:, -1].to(self.net.weight.dtype), entries[0][-1:])
+        self.rows = self.read_committed_target_rows()
+        return self.step(features[-1:, -1].to(self.net.sample_weight.dtype), entries[0][-1:])
 
     def step(self, feature: Tensor, tokens: Tensor, *others: Tensor) -> Tensor:
         self.answer, out = self.net.step(tokens, feature, self.position, self.rows)
@@ -93,7 +93,7 @@ class AssistantSession(EagleSession):
     def log_q(self, out: Tensor) -> Tensor:
         return self.answer
 
-    def committed(self) -> dict[str, tuple[Tensor, Tensor]]:
+    def read_committed_target_rows(self) -> dict[str, tuple[Tensor, Tensor]]:
         """The target's committed rows by type of layer, a row of zeros before any; of sliding layers the window and one more."""
         assert self.target is not None  # the drafter was shown it
         count, found = max(1, self.target.rows), {}
@@ -104,11 +104,11 @@ class AssistantSession(EagleSession):
         return found
 
 
-def places_of(own: PreTrainedConfig, target: PreTrainedConfig) -> dict[str, tuple[int, int, int]]:
+def shared_target_layers(assistant: PreTrainedConfig, target: PreTrainedConfig) -> dict[str, tuple[int, int, int]]:
     """By the assistant's types of layer: the target's last one that writes rows, its heads and width. Raises `KeyError` for none."""
     last = {kind: layer for layer, kind in enumerate(target.layer_types[: count_attending_layers(target)])}
     sizes = target.per_layer_config
     return {
         kind: (last[kind], sizes[last[kind]].num_key_value_heads, sizes[last[kind]].head_dim)
-        for kind in {*own.layer_types}
+        for kind in {*assistant.layer_types}
     }

@@ -15,11 +15,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engine.forward.cache import additive
-from engine.forward.layer_ops import over_all
+from engine.forward.cache import additive_mask
+from engine.forward.layer_ops import spread_over_vocabulary
 from engine.forward.llama_eight_bit import LARGEST
 from engine.nets.dflash_compiled import CompiledDFlash
-from engine.nets.layer import Layer, Linear, Net, NetConfig, RMSNorm, Rotary, Turned, rotated, write
+from engine.nets.layer import Layer, Linear, Net, NetConfig, RMSNorm, Rotary, Turned, rotate_heads, write_kv_rows
 
 
 class LayerMask(NamedTuple):
@@ -40,7 +40,7 @@ class LayerMask(NamedTuple):
         seen = away >= -ahead
         if self.window:
             seen = seen & (away < self.window)
-        hidden = additive(seen, end)
+        hidden = additive_mask(seen, end)
         return hidden if mask is None else torch.minimum(hidden, mask)
 
 
@@ -74,7 +74,7 @@ class DFlashSizes:
     masks: tuple[LayerMask, ...] = ()
 
     @property
-    def silent(self) -> int:
+    def silent_slots(self) -> int:
         """How many of a block's first slots predict nothing: the anchor's own, or none."""
         return 0 if self.from_anchor else 1
 
@@ -105,13 +105,17 @@ class DFlashLayer(Layer):
             }
         )
 
-    def head(self, name: str, entering: Tensor, rotary: Turned) -> Tensor:
+    def project_heads(self, name: str, entering: Tensor, rotary: Turned) -> Tensor:
         """Rotated queries, rotated keys or values `[B, heads, N, head_dim]` of `entering [B, N, H]`, by their first letter."""
         found = self.self_attn[f"{name}_proj"](entering).unflatten(-1, (-1, self.head_dim))
-        return (found if name == "v" else rotated(self.self_attn[f"{name}_norm"](found), rotary)).transpose(1, 2)
+        return (found if name == "v" else rotate_heads(self.self_attn[f"{name}_norm"](found), rotary)).transpose(1, 2)
 
-    def project(self, entering: Tensor, rotary: Turned) -> tuple[Tensor, Tensor, Tensor]:
-        return self.head("q", entering, rotary), self.head("k", entering, rotary), self.head("v", entering, rotary)
+    def project_qkv(self, entering: Tensor, rotary: Turned) -> tuple[Tensor, Tensor, Tensor]:
+        return (
+            self.project_heads("q", entering, rotary),
+            self.project_heads("k", entering, rotary),
+            self.project_heads("v", entering, rotary),
+        )
 
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
         x = x + self.self_attn["o_proj"](attended.transpose(1, 2).flatten(2))
@@ -133,58 +137,62 @@ class DFlash(Net):
         config that gave the sizes.
         """
         config = NetConfig(
-            self.kind, sizes.hidden, sizes.heads, sizes.mlp, sizes.layers, sizes.block - sizes.silent, sizes.vocab,
+            self.kind, sizes.hidden, sizes.heads, sizes.mlp, sizes.layers, sizes.block - sizes.silent_slots, sizes.vocab,
             own_vocab=sizes.own_vocab, target_hidden=sizes.target_hidden,
         )  # fmt: skip
         super().__init__(config, embedding, head)
         self.sizes, self.reads, self.published = sizes, sizes.reads, published
-        self.fc = Linear(len(sizes.reads) * config.reads, sizes.hidden)
+        self.fc = Linear(len(sizes.reads) * config.feature_size, sizes.hidden)
         self.hidden_norm, self.norm = RMSNorm(sizes.hidden, sizes.eps), RMSNorm(sizes.hidden, sizes.eps)
         self.layers = nn.ModuleList(DFlashLayer(sizes) for _ in range(sizes.layers))
         self.rotary = Rotary(sizes.inverse, sizes.attention_scaling)
         self.register_buffer("vocabulary", vocabulary, persistent=False)
 
-    def packed(self) -> CompiledDFlash | None:
+    def build_compiled(self) -> CompiledDFlash | None:
         """None for a net that is too large for one thread, and for what `kernels/stack.py` lacks: MLPs of odd width, and windows."""
         weights = {name: each for name, each in self.named_parameters() if name not in self.tables}
         read = self.head.numel() + sum(each.numel() for each in weights.values())
         return None if read > LARGEST or self.sizes.mlp % 2 or self.sizes.masks else CompiledDFlash(self)
 
-    def described(self) -> dict[str, Any]:
+    def to_config(self) -> dict[str, Any]:
         return self.published
 
-    def stored(self) -> dict[str, Tensor]:
+    def tensors_to_save(self) -> dict[str, Tensor]:
         if self.sizes.own_vocab == self.sizes.vocab:
-            return super().stored()
-        return super().stored() | {"d2t": self.vocabulary.cpu() - torch.arange(self.sizes.own_vocab)}
+            return super().tensors_to_save()
+        return super().tensors_to_save() | {"d2t": self.vocabulary.cpu() - torch.arange(self.sizes.own_vocab)}
 
-    def bias(self, tokens: Tensor) -> Tensor:
+    def logit_bias_after(self, tokens: Tensor) -> Tensor:
         """What is added to the logits behind `tokens [...]`: nothing, because a slot does not know which token stands before it."""
         return self.head.new_zeros(())
 
-    def read(self, features: Tensor, positions: Tensor, kv: Tensor, rows: int | Tensor) -> None:
-        """Write the rows of `features [N, taps + 1, H]` at `positions [N]` into the `kv` of all layers, as in `layer.write`."""
+    def write_context_rows(self, features: Tensor, positions: Tensor, kv: Tensor, rows: int | Tensor) -> None:
+        """Write the rows of `features [N, taps + 1, H]` at `positions [N]` into the `kv` of all layers, as in `layer.write_kv_rows`."""
         context = self.hidden_norm(self.fc(features[:, : len(self.reads)].flatten(1)))[None]
         rotary = self.rotary(positions)
         for layer, cached in zip(self.layers, kv, strict=True):
-            write(layer.head("k", context, rotary), layer.head("v", context, rotary), cached, rows)
+            write_kv_rows(
+                layer.project_heads("k", context, rotary), layer.project_heads("v", context, rotary), cached, rows
+            )
 
-    def spread(self, slots: Tensor) -> Tensor:
+    def spread_over_vocabulary(self, slots: Tensor) -> Tensor:
         """Log-probabilities `[depth, V]` of `slots`; -inf for tokens that the net lacks."""
-        return over_all(slots, self.vocabulary, self.sizes.vocab)
+        return spread_over_vocabulary(slots, self.vocabulary, self.sizes.vocab)
 
     def condition_slots(self, slots: Tensor, tokens: list[int] | Tensor) -> Tensor:
-        """Log-probabilities `[n, V]` behind `tokens [n]`, from rows of what `spread` gave. They are the same."""
+        """Log-probabilities `[n, V]` behind `tokens [n]`, from rows of what `spread_over_vocabulary` gave. They are the same."""
         return slots
 
-    def slots(self, tokens: Tensor, positions: Tensor, mask: Tensor | None, kv: Tensor, rows: int | Tensor) -> Tensor:
+    def forward_block(
+        self, tokens: Tensor, positions: Tensor, mask: Tensor | None, kv: Tensor, rows: int | Tensor
+    ) -> Tensor:
         """Log-probabilities `[depth, own_vocab]` of a block's `tokens [block]`, the anchor and mask tokens, at `positions [block]`.
 
         Its rows are written behind those of the context. `mask` and `rows` are as in `layer.attend`.
         """
-        x, rotary = self.embedded(tokens)[None], self.rotary(positions)
+        x, rotary = self.embed_tokens(tokens)[None], self.rotary(positions)
         end = kv.shape[3] if isinstance(rows, Tensor) else rows + len(tokens)
         masks = self.sizes.masks or (LayerMask(),) * len(self.layers)
         for layer, cached, each in zip(self.layers, kv, masks, strict=True):
             x = layer(x, layer.input_layernorm(x), rotary, each.narrow_mask(mask, positions, end), cached, rows)
-        return self.unembedded(self.norm(x[0, self.sizes.silent :])).log_softmax(-1)
+        return self.apply_lm_head(self.norm(x[0, self.sizes.silent_slots :])).log_softmax(-1)

@@ -10,8 +10,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from engine.forward.layer_ops import over_all
-from engine.forward.uploads import uploaded
+from engine.forward.layer_ops import spread_over_vocabulary
+from engine.forward.uploads import upload
 from engine.nets.dflash import DFlash, DFlashSizes
 from engine.nets.dflash_compiled import CompiledDSpark
 from engine.nets.layer import Linear
@@ -35,19 +35,21 @@ class DSpark(DFlash):
         nn.init.zeros_(after.weight)
         self.markov_head = nn.ModuleDict({"markov_w1": before, "markov_w2": after})
 
-    def packed(self) -> CompiledDSpark | None:
-        return None if super().packed() is None else CompiledDSpark(self)
+    def build_compiled(self) -> CompiledDSpark | None:
+        return None if super().build_compiled() is None else CompiledDSpark(self)
 
-    def bias(self, tokens: Tensor) -> Tensor:
+    def logit_bias_after(self, tokens: Tensor) -> Tensor:
         """What is added to the logits `[..., own_vocab]` behind `tokens [...]`."""
         return self.markov_head["markov_w2"](self.markov_head["markov_w1"](tokens))
 
-    def spread(self, slots: Tensor) -> Tensor:
+    def spread_over_vocabulary(self, slots: Tensor) -> Tensor:
         return slots
 
     def condition_slots(self, slots: Tensor, tokens: list[int] | Tensor) -> Tensor:
         """Log-probabilities `[n, V]` behind `tokens [n]`, from those of slots that do not know them, `[n, own_vocab]`."""
         if self.compiled:
             return self.compiled.condition_slots(slots, tokens)
-        own = (slots + self.bias(uploaded(tokens, slots.device))).log_softmax(-1)
-        return own if own.shape[1] == self.sizes.vocab else over_all(own, self.vocabulary, self.sizes.vocab)
+        own = (slots + self.logit_bias_after(upload(tokens, slots.device))).log_softmax(-1)
+        return (
+            own if own.shape[1] == self.sizes.vocab else spread_over_vocabulary(own, self.vocabulary, self.sizes.vocab)
+        )

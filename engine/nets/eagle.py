@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engine.forward.cache import KVCache, additive
-from engine.forward.layer_ops import over_all
-from engine.forward.uploads import rows_of, uploaded
-from engine.nets.eagle_compiled import CompiledEagle, CompiledSession
+from engine.forward.cache import KVCache, additive_mask
+from engine.forward.layer_ops import spread_over_vocabulary
+from engine.forward.uploads import select_rows, upload
+from engine.nets.eagle_compiled import CompiledEagle, CompiledEagleSession
 from engine.nets.layer import EPS, FEATURES, Layer, Linear, Net, NetConfig, RMSNorm, Rotary
 
 WINDOW = 256  # rows that a trained net attends to: those of a training row, so that drafting does not slow down as a text grows
@@ -48,7 +48,7 @@ class EagleForm:
     mask: int | None = None
 
 
-class NextLayer(Layer):
+class FurtherLayer(Layer):
     """A layer behind the first one of a published net: it reads the stream alone, as in a Llama model."""
 
     def __init__(self, config: NetConfig, form: EagleForm):
@@ -67,11 +67,11 @@ class Eagle(Net):
         super().__init__(config, embedding, head)
         hidden, eps, heads = config.hidden, form.eps if form else EPS, config.heads
         self.form = form
-        self.taps, width = (len(form.layers), form.target_hidden) if form else (FEATURES, config.reads)
+        self.taps, width = (len(form.layers), form.target_hidden) if form else (FEATURES, config.feature_size)
         self.fuse = Linear(self.taps * width, hidden)
         self.norm_token, self.norm_feature, self.norm_out = (RMSNorm(hidden, eps) for _ in range(3))
         self.layer = Layer(hidden, heads, config.mlp, 2 * hidden, form)
-        self.next_layers = nn.ModuleList(NextLayer(config, form) for _ in range(config.layers - 1) if form)
+        self.next_layers = nn.ModuleList(FurtherLayer(config, form) for _ in range(config.layers - 1) if form)
         if form:
             self.rotary = Rotary(form.inverse, form.attention_scaling)
             self.reads, self.window = form.layers, sys.maxsize
@@ -80,7 +80,7 @@ class Eagle(Net):
         normed = self.taps if form and form.normed_taps else 0
         self.norm_taps = nn.ModuleList(RMSNorm(width, eps) for _ in range(normed))
         self.norm_input = RMSNorm(self.taps * width, eps) if form and form.normed_input else None
-        if self.masks:
+        if self.mask_tokens:
             self.mask_hidden = nn.Parameter(torch.empty(1, 1, self.taps * width))  # in place of a mask token's features
         self.unembed = nn.Parameter(
             torch.empty(config.own_vocab, hidden) if form else self.head[: config.own_vocab].float().clone()
@@ -94,7 +94,7 @@ class Eagle(Net):
         self.unembed.data.copy_(self.head[ids])
 
     @property
-    def masks(self) -> list[int]:
+    def mask_tokens(self) -> list[int]:
         """Mask tokens behind the root, each of which guesses a depth more; none for a net that goes on step by step."""
         return [self.form.mask] * (self.config.depth - 1) if self.form and self.form.mask is not None else []
 
@@ -103,7 +103,7 @@ class Eagle(Net):
         """The target's ids `[own_vocab]` of the drafter's own tokens."""
         return self.offsets + torch.arange(len(self.offsets), device=self.offsets.device)
 
-    def fused(self, features: Tensor) -> Tensor:
+    def fuse_features(self, features: Tensor) -> Tensor:
         """`[..., H]` from the target's features `[..., layers + 1, H_t]`, of which the last is not read."""
         read = features[..., : self.taps, :]
         if self.norm_taps:
@@ -112,9 +112,9 @@ class Eagle(Net):
         read = read.flatten(-2)
         return self.fuse(self.norm_input(read) if self.norm_input else read)
 
-    def entering(self, tokens: Tensor, normed: Tensor) -> Tensor:
+    def attention_inputs(self, tokens: Tensor, normed: Tensor) -> Tensor:
         """Attention's inputs `[..., 2H]` for `tokens [...]` and the normed features `[..., H]` behind the token before each."""
-        return torch.cat([self.norm_token(self.embedded(tokens)), normed], -1)
+        return torch.cat([self.norm_token(self.embed_tokens(tokens)), normed], -1)
 
     def logits(self, out: Tensor) -> Tensor:
         """`[..., own_vocab]` from what `step` returns, `[..., H]`."""
@@ -127,7 +127,7 @@ class Eagle(Net):
         Every layer writes its rows into its own part of `kv [layers, 2, kv_heads, capacity, head_dim]`.
         """
         normed = self.norm_feature(feature)
-        entering = self.entering(tokens, normed)[None]
+        entering = self.attention_inputs(tokens, normed)[None]
         x = normed if self.form and self.form.normed_residual else feature
         rotary = self.rotary(positions[None])
         out = self.layer(x[None], entering, rotary, mask, kv[0], rows)
@@ -136,37 +136,37 @@ class Eagle(Net):
         out = out[0]
         return self.norm_out(out) if self.form and self.form.normed_output else out
 
-    def packed(self) -> CompiledEagle | None:
+    def build_compiled(self) -> CompiledEagle | None:
         """None for a net with a `form`: it drafts with tensors on every device."""
         return None if self.form else CompiledEagle(self)
 
-    def open(self, capacity: int) -> "EagleSession | CompiledSession":
+    def open(self, capacity: int) -> "EagleSession | CompiledEagleSession":
         """A session with room for so many rows."""
-        if self.masks:
-            return MaskedSession(self, capacity + len(self.masks))
+        if self.mask_tokens:
+            return MaskTokenSession(self, capacity + len(self.mask_tokens))
         return self.compiled.open(capacity) if self.compiled else EagleSession(self, capacity)
 
-    def rollout(self, ids: Tensor, features: Tensor, steps: int, anchors: Tensor | None = None) -> list[Tensor]:
+    def rollout(self, ids: Tensor, features: Tensor, steps: int, mask_anchors: Tensor | None = None) -> list[Tensor]:
         """For training: the layer's outputs of every rollout step, from `ids [B, T]` and `features [B, T, 4, H]`.
 
         Step 0 is the text's own: output t `[B, T - 1, H]` reads true features up to place t and predicts the token behind place t + 1.
-        Step s drafts s levels deep behind each of `anchors [A]`, which ascend on a CPU; None takes all places. Its outputs `[B, n, H]`
-        stand at the places anchors + s, as far as the text has them.
+        Step s drafts s levels deep behind each of `mask_anchors [A]`, which ascend on a CPU; None takes all places. Its outputs `[B, n,
+        H]` stand at the places anchors + s, as far as the text has them.
         """
         count, device = ids.shape[1] - 1, ids.device
-        anchors = torch.arange(count) if anchors is None else anchors
-        tokens, feature, places = ids[:, 1:], self.fused(features[:, :-1]), torch.arange(count, device=device)
+        mask_anchors = torch.arange(count) if mask_anchors is None else mask_anchors
+        tokens, feature, places = ids[:, 1:], self.fuse_features(features[:, :-1]), torch.arange(count, device=device)
         rotary = self.rotary(places + 1)
         outs, chain = [], []  # of the steps behind step 0 keys and values [B, heads, n, head_dim]
         scale = (self.config.hidden // self.config.heads) ** -0.5
         seen = places
         for step in range(steps):
             if step:
-                n = int((anchors + step < count).sum())
-                seen = anchors[:n].to(device)
+                n = int((mask_anchors + step < count).sum())
+                seen = mask_anchors[:n].to(device)
                 feature, places = outs[-1][:, seen] if step == 1 else outs[-1][:, :n], seen + step
-            entering = self.entering(tokens[:, places], self.norm_feature(feature))
-            queries, keys, values = self.layer.project(entering, tuple(each[places] for each in rotary))
+            entering = self.attention_inputs(tokens[:, places], self.norm_feature(feature))
+            queries, keys, values = self.layer.project_qkv(entering, tuple(each[places] for each in rotary))
             if not step:
                 first_keys, first_values = keys, values
             else:
@@ -185,8 +185,8 @@ class Eagle(Net):
 class EagleSession:
     """One lane's rows, and a round's outputs. A drafted node goes on from the output above it, the text from features.
 
-    The host asks `root` and `level`. What these are made of takes tensors alone: of n entries the `tokens [n]`, `positions [n]`, the
-    `slots [n]` for their rows, and bool `seen [n, M]`, which of the first M rows each may see.
+    The host asks `log_q_of_root` and `log_q_of_level`. What these are made of takes tensors alone: of n entries the `tokens [n]`,
+    `positions [n]`, the `slots [n]` for their rows, and bool `seen [n, M]`, which of the first M rows each may see.
     """
 
     def __init__(self, net: Eagle, capacity: int):
@@ -196,47 +196,55 @@ class EagleSession:
         self.cache = KVCache(layers, layer.kv_heads, layer.head_dim, capacity, torch.float32, self.device)
         self.stands = torch.zeros(capacity, dtype=torch.long, device=self.device)  # the position of every row
 
-    def root(self, tokens: list[int], features: Tensor, chosen: list[int], position: int, start: int) -> Tensor:
+    def log_q_of_root(
+        self, tokens: list[int], features: Tensor, feature_rows: list[int], position: int, first_row: int
+    ) -> Tensor:
         """Log-probabilities `[1, V]` behind the last of N entries, the first of which stands at `position`.
 
-        The entries read the `chosen` N of the target's features `[M, 4, H]`. Here and in `level` their rows are written behind those
-        that the cache has, and they see no row before `start`. Raises `ValueError` when the cache is full.
+        The entries read the `feature_rows` N of the target's features `[M, 4, H]`. Here and in `log_q_of_level` their rows are written
+        behind those that the cache has, and they see no row before `first_row`. Raises `ValueError` when the cache is full.
         """
         self.position, places = position + len(tokens) - 1, list(range(position, position + len(tokens)))
-        entering = self.entries(tokens, places, torch.ones(len(tokens), len(tokens), dtype=torch.bool).tril(), start)
-        return self.start_at(self.enter(rows_of(features, chosen), *entering)[..., -1:, :])
+        entering = self.place_entries(
+            tokens, places, torch.ones(len(tokens), len(tokens), dtype=torch.bool).tril(), first_row
+        )
+        return self.start_round(self.forward_text_entries(select_rows(features, feature_rows), *entering)[..., -1:, :])
 
-    def level(self, tokens: list[int], above: list[int], positions: list[int], visible: Tensor, start: int) -> Tensor:
+    def log_q_of_level(
+        self, tokens: list[int], parent_outputs: list[int], positions: list[int], visible: Tensor, first_row: int
+    ) -> Tensor:
         """Log-probabilities `[n, V]` behind n nodes of one depth. Raises `ValueError` when the cache is full.
 
-        `above` numbers the outputs of this round that they go on from; the root's is 0. `visible` bool `[n, M]` says which of the last
-        M rows each may see.
+        `parent_outputs` numbers the outputs of this round that they go on from; the root's is 0. `visible` bool `[n, M]` says which of
+        the last M rows each may see.
         """
-        entering = self.entries(tokens, positions, visible, start)
-        return self.deepen(positions[0] - self.position, uploaded(above, self.device), *entering)
+        entering = self.place_entries(tokens, positions, visible, first_row)
+        return self.log_q_of_drafted_entries(
+            positions[0] - self.position, upload(parent_outputs, self.device), *entering
+        )
 
-    def entries(self, tokens, positions, visible, start) -> tuple[Tensor, ...]:
-        """Tokens, positions, slots and rows seen of entries that become the cache's last rows. Arguments are as in `level`."""
+    def place_entries(self, tokens, positions, visible, start) -> tuple[Tensor, ...]:
+        """Tokens, positions, slots and rows seen of entries that become the cache's last rows. Arguments are as in `log_q_of_level`."""
         rows, end = self.cache.rows, self.cache.rows + len(tokens)
-        self.cache.room_for(len(tokens))
+        self.cache.refuse_overflow(len(tokens))
         self.cache.rows = end
         seen = (torch.arange(end) >= start).repeat(len(tokens), 1)
         seen[:, end - visible.shape[1] :] = visible
-        numbers = uploaded([tokens, positions, list(range(rows, end))], self.device).unbind()
-        return *numbers, uploaded(seen, self.device)
+        numbers = upload([tokens, positions, list(range(rows, end))], self.device).unbind()
+        return *numbers, upload(seen, self.device)
 
-    def enter(self, features: Tensor, *entries: Tensor) -> Tensor:
+    def forward_text_entries(self, features: Tensor, *entries: Tensor) -> Tensor:
         """Outputs `[..., n, H]` behind entries of the text, which go on from the target's `features [n, layers + 1, H]`."""
-        return self.step(self.net.fused(features), *entries)
+        return self.step(self.net.fuse_features(features), *entries)
 
-    def start_at(self, outs: Tensor) -> Tensor:
+    def start_round(self, outs: Tensor) -> Tensor:
         """Log-probabilities `[1, V]` behind the root with these `outs [..., 1, H]`. A round begins."""
         self.outs = outs
         return self.log_q(outs)
 
-    def deepen(self, depth: int, above: Tensor, *entries: Tensor) -> Tensor:
-        """As `level`: log-probabilities behind entries that are nodes of this depth, which go on from the outputs `above [n]`."""
-        out = self.step(self.outs.index_select(0, above), *entries)
+    def log_q_of_drafted_entries(self, depth: int, parent_outputs: Tensor, *entries: Tensor) -> Tensor:
+        """As `log_q_of_level`: log-probabilities behind nodes of this depth, which go on from the outputs `parent_outputs [n]`."""
+        out = self.step(self.outs.index_select(0, parent_outputs), *entries)
         self.outs = torch.cat([self.outs, out])
         return self.log_q(out)
 
@@ -245,28 +253,32 @@ class EagleSession:
         rows = seen.shape[1]
         if self.sliding:
             seen = seen & (positions[:, None] - self.stands[:rows] < self.sliding)
-        return self.net.step(tokens, feature, positions, additive(seen, rows), self.cache.kv[:, :, :, :rows], slots)
+        return self.net.step(
+            tokens, feature, positions, additive_mask(seen, rows), self.cache.kv[:, :, :, :rows], slots
+        )
 
     def log_q(self, out: Tensor) -> Tensor:
         """Log-probabilities `[n, V]` over the target's vocabulary from what `step` returns, `[n, H]`; -inf for tokens the net lacks."""
-        return over_all(self.net.logits(out).log_softmax(-1), self.vocabulary, self.net.config.vocab)
+        return spread_over_vocabulary(self.net.logits(out).log_softmax(-1), self.vocabulary, self.net.config.vocab)
 
 
-class MaskedSession(EagleSession):
+class MaskTokenSession(EagleSession):
     """P-EAGLE's: mask tokens behind the root's entry answer the deeper levels in the same forward. Their rows are not kept."""
 
-    def root(self, tokens: list[int], features: Tensor, chosen: list[int], position: int, start: int) -> Tensor:
-        net, masks, count, rows = self.net, self.net.masks, len(tokens), self.cache.rows
+    def log_q_of_root(
+        self, tokens: list[int], features: Tensor, feature_rows: list[int], position: int, first_row: int
+    ) -> Tensor:
+        net, masks, count, rows = self.net, self.net.mask_tokens, len(tokens), self.cache.rows
         places = list(range(position, position + count + len(masks)))
         causal = torch.ones(len(places), len(places), dtype=torch.bool).tril()
-        entering = self.entries([*tokens, *masks], places, causal, start)
-        read = rows_of(features, chosen)[:, : net.taps]
+        entering = self.place_entries([*tokens, *masks], places, causal, first_row)
+        read = select_rows(features, feature_rows)[:, : net.taps]
         masked = net.mask_hidden.view(1, net.taps, -1).expand(len(masks), -1, -1)
-        out = self.enter(torch.cat([read, masked]), *entering)
+        out = self.forward_text_entries(torch.cat([read, masked]), *entering)
         self.cache.rows = rows + count
         self.levels = self.log_q(out[count - 1 :])
         return self.levels[:1]
 
-    def behind(self, depths: list[int]) -> Tensor | None:
+    def log_q_at_depths(self, depths: list[int]) -> Tensor | None:
         """Log-probabilities `[n, V]` behind nodes of these depths; None where one is deeper than the net guesses."""
-        return rows_of(self.levels, depths) if max(depths) < len(self.levels) else None
+        return select_rows(self.levels, depths) if max(depths) < len(self.levels) else None

@@ -16,9 +16,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from engine.kernels.attention import turns_of
+from engine.kernels.attention import rotation_table_of
 from engine.kernels.eight_bit import EightBit
-from engine.kernels.stack import LayerWeights, folded
+from engine.kernels.stack import LayerWeights, fold_norm_into_matrix
 
 EPS = 1e-6  # of the norms in nets that are trained here
 FEATURES = 3  # hidden states of an early, a middle and a late layer; the fourth feature, the final norm's output, is not counted
@@ -49,25 +49,25 @@ class NetConfig:
     target_hidden: int = 0
 
     @property
-    def reads(self) -> int:
+    def feature_size(self) -> int:
         """The target's hidden size, which is that of the features."""
         return self.target_hidden or self.hidden
 
     @classmethod
-    def fitting(cls, folder: Path, embedding: Tensor) -> "NetConfig":
+    def load_fitting(cls, folder: Path, embedding: Tensor) -> "NetConfig":
         """The sizes in `folder/config.json`. Raises `ValueError` when they are not those of the target's `embedding [V, H]`."""
         try:
             config = cls(**json.loads((folder / "config.json").read_text("utf-8")))
         except (OSError, TypeError, ValueError) as error:
             raise ValueError(f"{folder}/config.json holds no drafter's sizes: {error}. {ANEW}") from error
-        if (config.vocab, config.reads) != tuple(embedding.shape):
+        if (config.vocab, config.feature_size) != tuple(embedding.shape):
             raise ValueError(
-                f"The drafter in {folder} was trained for a target of {config.vocab} tokens and hidden size {config.reads}, this "
-                f"one has {embedding.shape[0]} and {embedding.shape[1]}. Train it with `python -m engine train {config.kind}`."
+                f"The drafter in {folder} was trained for a target of {config.vocab} tokens and hidden size {config.feature_size}, "
+                f"this one has {embedding.shape[0]} and {embedding.shape[1]}. Train it with `python -m engine train {config.kind}`."
             )
         return config
 
-    def in_transformers(self) -> dict[str, Any]:
+    def to_transformers_names(self) -> dict[str, Any]:
         """The sizes under the names of transformers' configurations, which published files use too."""
         return {
             "hidden_size": self.hidden,
@@ -83,9 +83,11 @@ class NetConfig:
         }
 
 
-def unit(x: Tensor, least: Tensor) -> Tensor:
-    """`x [..., n]` divided by its length, which `least []` = sqrt(n eps) keeps from zero: a plain RMS norm in a third of the time."""
-    return x / torch.linalg.vector_norm(x, dim=-1, keepdim=True).hypot_(least)
+def divide_by_length(x: Tensor, least_length: Tensor) -> Tensor:
+    """`x [..., n]` divided by its length, which `least_length []` = sqrt(n eps) keeps from zero: a plain RMS norm in a third of the
+    time.
+    """
+    return x / torch.linalg.vector_norm(x, dim=-1, keepdim=True).hypot_(least_length)
 
 
 class RMSNorm(nn.Module):
@@ -97,7 +99,7 @@ class RMSNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if torch.is_grad_enabled():
             return x * (x.square().mean(-1, keepdim=True) + self.eps).rsqrt() * self.weight
-        return unit(x, self.least) * (self.weight * x.shape[-1] ** 0.5)
+        return divide_by_length(x, self.least) * (self.weight * x.shape[-1] ** 0.5)
 
 
 class Rotary(nn.Module):
@@ -116,10 +118,10 @@ class Rotary(nn.Module):
     def plain(cls, head_dim: int, theta: float) -> "Rotary":
         return cls(theta ** -(torch.arange(0, head_dim, 2).float() / head_dim))
 
-    def turns(self, capacity: int) -> np.ndarray:
+    def rotation_table(self, capacity: int) -> np.ndarray:
         """Cosines and sines `[>= capacity + 1, 2, head_dim / 2]`, one more than rows because a stream may begin at position 1."""
         if capacity >= len(self.known):
-            turns = turns_of(torch.arange(capacity + 1), self.inverse[: self.known.shape[2]])
+            turns = rotation_table_of(torch.arange(capacity + 1), self.inverse[: self.known.shape[2]])
             self.known = (turns * self.scaling).numpy()
         return self.known
 
@@ -129,21 +131,22 @@ class Rotary(nn.Module):
         return cosines if self.scaling == 1 else cosines * self.scaling, angles.sin() * self.sign
 
 
-def rotated(heads: Tensor, rotary: Turned) -> Tensor:
+def rotate_heads(heads: Tensor, rotary: Turned) -> Tensor:
     """`heads [..., heads, head_dim]`, each turned by its position."""
     return heads * rotary[0] + heads.roll(heads.shape[-1] // 2, -1) * rotary[1]
 
 
-def write(keys: Tensor, values: Tensor, kv: Tensor, rows: int | Tensor) -> int:
-    """Write keys and values `[1, kv_heads, N, head_dim]` into `kv [2, kv_heads, capacity, head_dim]`, behind its first `rows` rows.
+def write_kv_rows(keys: Tensor, values: Tensor, kv: Tensor, start_rows: int | Tensor) -> int:
+    """Write keys and values `[1, kv_heads, N, head_dim]` into `kv [2, kv_heads, capacity, head_dim]`, behind its first `start_rows`
+    rows.
 
-    With a tensor `rows [N]` each has its own place. Returns up to where rows are seen: where the new ones end, else the capacity.
+    With a tensor `start_rows [N]` each has its own place. Returns up to where rows are seen: where the new ones end, else the capacity.
     """
-    if isinstance(rows, Tensor):
-        kv.index_copy_(2, rows, torch.cat([keys, values]))
+    if isinstance(start_rows, Tensor):
+        kv.index_copy_(2, start_rows, torch.cat([keys, values]))
         return kv.shape[2]
-    end = rows + keys.shape[2]
-    kv[0, :, rows:end], kv[1, :, rows:end] = keys[0], values[0]
+    end = start_rows + keys.shape[2]
+    kv[0, :, start_rows:end], kv[1, :, start_rows:end] = keys[0], values[0]
     return end
 
 
@@ -157,11 +160,11 @@ def attend(
 ) -> Tensor:
     """Attention `[B, heads, N, head_dim]` of `queries` over `keys` and `values`, each `[B, heads, N, head_dim]`.
 
-    With `kv`, for B = 1, keys and values are written as in `write`, and queries see the rows before their end too. `mask` is bool
-    (True: may attend) or additive, broadcastable to `[B, heads, N, end]`.
+    With `kv`, for B = 1, keys and values are written as in `write_kv_rows`, and queries see the rows before their end too. `mask` is
+    bool (True: may attend) or additive, broadcastable to `[B, heads, N, end]`.
     """
     if kv is not None:
-        end = write(keys, values, kv, rows)
+        end = write_kv_rows(keys, values, kv, rows)
         keys, values = kv[None, 0, :, :end], kv[None, 1, :, :end]
     grouped = queries.shape[1] != keys.shape[1]
     return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, enable_gqa=grouped)
@@ -193,14 +196,14 @@ class Layer(nn.Module):
         for matrix in (self.out, self.down):
             nn.init.normal_(matrix.weight, std=0.01)
 
-    def project(self, entering: Tensor, rotary: Turned) -> tuple[Tensor, Tensor, Tensor]:
+    def project_qkv(self, entering: Tensor, rotary: Turned) -> tuple[Tensor, Tensor, Tensor]:
         """Rotated queries, rotated keys and values of `entering [B, N, inputs]`, each `[B, heads, N, head_dim]`."""
         counts = [self.heads, self.kv_heads]
         turned, values = self.qkv(entering).unflatten(-1, (-1, self.head_dim)).split([sum(counts), self.kv_heads], 2)
         if self.norm_q and self.norm_k:
             queries, keys = turned.split(counts, 2)
             turned = torch.cat([self.norm_q(queries), self.norm_k(keys)], 2)
-        queries, keys = rotated(turned, rotary).transpose(1, 2).split(counts, 1)
+        queries, keys = rotate_heads(turned, rotary).transpose(1, 2).split(counts, 1)
         return queries, keys, values.transpose(1, 2)
 
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
@@ -219,14 +222,14 @@ class Layer(nn.Module):
         rows: int | Tensor = 0,
     ) -> Tensor:
         """`x [B, N, H]` after attention and MLP. `mask`, `kv` and `rows` are as in `attend`."""
-        return self.finish(x, attend(*self.project(entering, rotary), mask, kv, rows))
+        return self.finish(x, attend(*self.project_qkv(entering, rotary), mask, kv, rows))
 
-    def in_eight_bits(self, norm: RMSNorm, qkv: Tensor | None = None) -> LayerWeights:
+    def to_eight_bits(self, norm: RMSNorm, qkv: Tensor | None = None) -> LayerWeights:
         """The layer as compiled loops take it. `norm` is that of `entering`, and `qkv` are the columns that read it, None for all."""
         return LayerWeights(
-            folded(self.qkv.weight if qkv is None else qkv, norm.weight),
+            fold_norm_into_matrix(self.qkv.weight if qkv is None else qkv, norm.weight),
             EightBit.of(self.out.weight),
-            folded(self.gate_up.weight, self.norm.weight),
+            fold_norm_into_matrix(self.gate_up.weight, self.norm.weight),
             EightBit.of(self.down.weight),
         )
 
@@ -260,30 +263,30 @@ class Net(nn.Module):
             embedding = head = embedding.new_empty(config.vocab, config.hidden)
         return cls(config, embedding, head)
 
-    def embedded(self, tokens: Tensor) -> Tensor:
+    def embed_tokens(self, tokens: Tensor) -> Tensor:
         """The embeddings `[..., hidden]` of `tokens [...]`, float32."""
         return F.embedding(tokens, self.embedding).float()
 
-    def unembedded(self, x: Tensor) -> Tensor:
+    def apply_lm_head(self, x: Tensor) -> Tensor:
         """Logits `[..., V]` of states `[..., hidden]` by the head, in float32. The product has the head's type."""
         return F.linear(x.to(self.head.dtype), self.head).float()
 
-    compiled: Any = None  # what `packed` made
+    compiled: Any = None  # what `build_compiled` made
 
-    def packed(self) -> object:
+    def build_compiled(self) -> object:
         """The net in eight bits and compiled loops, for a CPU: rounding costs acceptance, not exactness. None without such loops."""
         return None
 
     def pack(self: N) -> N:
         """Copy the weights into `compiled`, on a CPU. Call it again after they have changed."""
-        self.compiled = self.packed() if self.embedding.device.type == "cpu" else None
+        self.compiled = self.build_compiled() if self.embedding.device.type == "cpu" else None
         return self
 
-    def drafting(self: N, device: torch.device) -> N:
+    def prepare_for_drafting(self: N, device: torch.device) -> N:
         """The net on the device and packed. Nothing of it learns."""
         return self.to(device).eval().requires_grad_(False).pack()
 
-    def described(self) -> dict[str, Any]:
+    def to_config(self) -> dict[str, Any]:
         """What `config.json` says of the net."""
         said = asdict(self.config)
         return said if self.config.target_hidden else {name: said[name] for name in said if name != "target_hidden"}
@@ -291,10 +294,10 @@ class Net(nn.Module):
     def save(self, folder: Path) -> None:
         """Write `config.json` and float16 `model.safetensors`."""
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "config.json").write_text(json.dumps(self.described(), indent=1) + "\n")
-        save_file(self.stored(), folder / "model.safetensors")
+        (folder / "config.json").write_text(json.dumps(self.to_config(), indent=1) + "\n")
+        save_file(self.tensors_to_save(), folder / "model.safetensors")
 
-    def stored(self) -> dict[str, Tensor]:
+    def tensors_to_save(self) -> dict[str, Tensor]:
         """The tensors of its file by their names there."""
         weights = {name: each.half() if each.is_floating_point() else each for name, each in self.state_dict().items()}
         return {self.names.get(name, name): each.contiguous().cpu() for name, each in weights.items()}
@@ -302,24 +305,24 @@ class Net(nn.Module):
     @classmethod
     def load(cls, folder: Path, embedding: Tensor, head: Tensor) -> "Net":
         """Raises `ValueError` when the files do not fit this class or the target."""
-        net = cls.blank(NetConfig.fitting(folder, embedding), embedding, head)
+        net = cls.blank(NetConfig.load_fitting(folder, embedding), embedding, head)
         try:
             stored = load_file(folder / "model.safetensors")
             if net.config.target_hidden and not set(net.tables) & set(stored):
-                share(net, embedding, head)
+                replace_shared_tables(net, embedding, head)
             net.load_state_dict({name: each.float() for name, each in stored.items()})
         except (RuntimeError, OSError, SafetensorError) as error:
             last = str(error).splitlines()[-1].strip().rstrip(".")
             raise ValueError(f"{folder} holds no {net.config.kind} drafter: {last}. {ANEW}") from error
-        return net.drafting(embedding.device)
+        return net.prepare_for_drafting(embedding.device)
 
 
-def tables_of(target: PreTrainedModel) -> tuple[Tensor, Tensor]:
+def embedding_and_head_of(target: PreTrainedModel) -> tuple[Tensor, Tensor]:
     """The target's embedding and head, each `[V, H]`."""
     return target.get_input_embeddings().weight, target.get_output_embeddings().weight
 
 
-def narrower(table: Tensor, hidden: int) -> Tensor:
+def narrow_table(table: Tensor, hidden: int) -> Tensor:
     """`[V, hidden]` float32: means of H / hidden numbers of `table [V, H]`. Raises `ValueError` where H is no multiple of `hidden`."""
     if table.shape[1] % hidden:
         raise ValueError(
@@ -329,11 +332,14 @@ def narrower(table: Tensor, hidden: int) -> Tensor:
     return table.detach().float().view(len(table), -1, hidden).mean(1)
 
 
-def share(net: Net, embedding: Tensor, head: Tensor) -> None:
-    """Puts the target's tables, each `[V, H]` and made `narrower`, in place of the net's own. They are not trained and not saved."""
+def replace_shared_tables(net: Net, embedding: Tensor, head: Tensor) -> None:
+    """Puts the target's tables, each `[V, H]` and cut by `narrow_table`, in place of the net's own.
+
+    They are not trained and not saved.
+    """
     for name, table in (("embedding", embedding), ("head", head)):
         if name in net.tables:
             rows = len(getattr(net, name))
             delattr(net, name)
-            shared = narrower(table, net.config.hidden)
+            shared = narrow_table(table, net.config.hidden)
             net.register_buffer(name, shared if rows == len(shared) else shared[net.vocabulary], persistent=False)

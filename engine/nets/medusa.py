@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engine.forward.layer_ops import over_all
+from engine.forward.layer_ops import spread_over_vocabulary
 from engine.nets.layer import Linear, Net, NetConfig
 from engine.nets.medusa_compiled import CompiledMedusa
 
@@ -30,27 +30,27 @@ class Medusa(Net):
             nn.init.zeros_(block.weight)
             nn.init.zeros_(block.bias)
 
-    def packed(self) -> CompiledMedusa:
+    def build_compiled(self) -> CompiledMedusa:
         return CompiledMedusa(self)
 
-    def log_q(self, final: Tensor, k: int) -> Tensor:
+    def log_q(self, final: Tensor, head_index: int) -> Tensor:
         """Log-probabilities `[n, V]` of head k from the target's `final [n, H]`, in compiled loops where the net is packed."""
         if self.compiled:
-            return self.compiled(final, k)
-        own = self(final, k).log_softmax(-1)
-        return over_all(own, self.vocabulary, self.config.vocab) if self.config.own_vocab else own
+            return self.compiled(final, head_index)
+        own = self(final, head_index).log_softmax(-1)
+        return spread_over_vocabulary(own, self.vocabulary, self.config.vocab) if self.config.own_vocab else own
 
-    def unembedding(self, k: int) -> Tensor:
+    def unembedding(self, head_index: int) -> Tensor:
         """The matrix `[own_vocab or V, hidden]` behind head k's block."""
-        return self.head[self.vocabulary] if self.config.own_vocab else self.unembeds[k]
+        return self.head[self.vocabulary] if self.config.own_vocab else self.unembeds[head_index]
 
-    def forward(self, final: Tensor, k: int) -> Tensor:
+    def forward(self, final: Tensor, head_index: int) -> Tensor:
         """Logits `[..., own_vocab or V]` of head k, the first after the root.
 
         `final [..., H]` is the final norm's output before the root.
         """
         x = self.narrow(final) if self.narrow else final
-        x, matrix = x + F.silu(self.blocks[k](x)), self.unembedding(k)
+        x, matrix = x + F.silu(self.blocks[head_index](x)), self.unembedding(head_index)
         return F.linear(x.to(matrix.dtype), matrix).float()
 
 
@@ -67,9 +67,11 @@ class MedusaStack(Net):
         self.unembeds = nn.ParameterList(torch.zeros(config.own_vocab, hidden) for _ in range(config.depth))
         self.register_buffer("vocabulary", vocabulary, persistent=False)
 
-    def log_q(self, final: Tensor, k: int) -> Tensor:
+    def log_q(self, final: Tensor, head_index: int) -> Tensor:
         """As `Medusa.log_q`; -inf for tokens that the heads do not guess."""
         x = final
-        for block in self.blocks[k]:
+        for block in self.blocks[head_index]:
             x = x + F.silu(block(x))
-        return over_all(F.linear(x, self.unembeds[k]).log_softmax(-1), self.vocabulary, self.config.vocab)
+        return spread_over_vocabulary(
+            F.linear(x, self.unembeds[head_index]).log_softmax(-1), self.vocabulary, self.config.vocab
+        )

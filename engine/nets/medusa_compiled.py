@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 from engine.kernels.compiling import compiled
-from engine.kernels.eight_bit import EightBit, product
-from engine.kernels.elementwise import exp, log_softmax, over_all
-from engine.kernels.named_arrays import Ids, NamedArrays, Vector, arrays_of, unpacked
+from engine.kernels.eight_bit import EightBit, multiply_eight_bit
+from engine.kernels.elementwise import exp, log_softmax, spread_over_vocabulary
+from engine.kernels.named_arrays import Ids, NamedArrays, Vector, count_arrays, unpack_nest
 from engine.kernels.stack import NO_MATRIX
 from engine.nets.layer import Net
 
 
-class Head(NamedTuple):
+class MedusaHead(NamedTuple):
     """One head, which guesses the tokens `vocabulary`.
 
     All heads of a net have the same `narrow`, which has no rows where the net is as wide as its target.
@@ -27,26 +27,26 @@ class Head(NamedTuple):
     vocabulary: Ids
 
 
-HEAD = arrays_of(Head)
+HEAD = count_arrays(MedusaHead)
 
 
 @compiled
-def guess(heads, final, k, vocab):
+def log_q_of_head(heads, final, head_index, vocab):
     """Log-probabilities `[n, V]` of head k from the target's `final [n, H]`."""
-    head, entering = unpacked(Head, heads, HEAD * k), final
+    head, entering = unpack_nest(MedusaHead, heads, HEAD * head_index), final
     x = np.empty((len(final), len(head.bias)), np.float32)
     if len(head.narrow.scale) > 0:
         entering = np.empty_like(x)
-        product(final, head.narrow, entering)
-    product(entering, head.block, x)
+        multiply_eight_bit(final, head.narrow, entering)
+    multiply_eight_bit(entering, head.block, x)
     for row in range(len(x)):
         for j in range(x.shape[1]):
             inner = x[row, j] + head.bias[j]
             x[row, j] = entering[row, j] + inner / (np.float32(1) + exp(-inner))
     log_q = np.empty((len(x), len(head.vocabulary)), np.float32)
-    product(x, head.unembed, log_q)
+    multiply_eight_bit(x, head.unembed, log_q)
     log_softmax(log_q)
-    return log_q if len(head.vocabulary) == vocab else over_all(log_q, head.vocabulary, vocab)
+    return log_q if len(head.vocabulary) == vocab else spread_over_vocabulary(log_q, head.vocabulary, vocab)
 
 
 class CompiledMedusa:
@@ -56,7 +56,7 @@ class CompiledMedusa:
         vocabulary = net.vocabulary.numpy() if shared else np.arange(self.vocab)
         self.heads = NamedArrays(
             *(
-                Head(
+                MedusaHead(
                     narrow,
                     EightBit.of(block.weight),
                     block.bias.detach().numpy().copy(),
@@ -66,8 +66,10 @@ class CompiledMedusa:
                 for k, block in enumerate(net.blocks)
             )
         )
-        self(torch.zeros(1, net.config.reads), 0)  # compiling, or reading what was compiled before, belongs to loading
+        self(
+            torch.zeros(1, net.config.feature_size), 0
+        )  # compiling, or reading what was compiled before, belongs to loading
 
-    def __call__(self, final: Tensor, k: int) -> Tensor:
+    def __call__(self, final: Tensor, head_index: int) -> Tensor:
         """As `engine.nets.medusa.Medusa.log_q`."""
-        return torch.from_numpy(guess(self.heads.table, final.numpy(), k, self.vocab))
+        return torch.from_numpy(log_q_of_head(self.heads.table, final.numpy(), head_index, self.vocab))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers.cache_utils import Cache
 from transformers.modeling_layers import MtpModel
 
-from engine.forward.cache import KVCache, additive
+from engine.forward.cache import KVCache, additive_mask
 from engine.forward.runner_gpu import SlotLayer
 from engine.forward.sizes import head_dim_of, kv_heads_of
 from engine.nets.eagle import EagleSession
@@ -32,7 +32,7 @@ class Mtp(Net):
         self.sliding = [model.config.sliding_window if kind == "sliding_attention" else 0 for kind in kinds]
 
     @property
-    def weight(self) -> Tensor:
+    def sample_weight(self) -> Tensor:
         """One of the layers' own weights, which has their type and device."""
         return self.model.layers[0].eh_proj.weight
 
@@ -72,7 +72,7 @@ class MtpSession(EagleSession):
     net: Mtp
 
     def __init__(self, net: Mtp, capacity: int):
-        config, weight = net.model.config, net.weight
+        config, weight = net.model.config, net.sample_weight
         self.net, self.last, self.device = net, len(net.model.layers) - 1, weight.device
         heads, width = kv_heads_of(config), head_dim_of(config)
         assert heads is not None  # as for the target, which was loaded
@@ -82,24 +82,24 @@ class MtpSession(EagleSession):
         self.stands = torch.zeros(capacity, dtype=torch.long, device=self.device)  # the position of every row
         self.behind = weight.new_zeros(self.last + 1, 1, config.hidden_size)  # the outputs behind the entry before
 
-    def enter(self, features: Tensor, *entries: Tensor) -> Tensor:
+    def forward_text_entries(self, features: Tensor, *entries: Tensor) -> Tensor:
         """A layer reads the one before, behind the token before; the first one the target's final state."""
-        state, outs, behind = features[:, -1].to(self.net.weight.dtype), [], self.behind * (entries[1][:1] > 1)
+        state, outs, behind = features[:, -1].to(self.net.sample_weight.dtype), [], self.behind * (entries[1][:1] > 1)
         for layer in range(self.last + 1):
             outs.append(self.step(state, *entries, layer=layer))
             state = torch.cat([behind[layer], outs[-1][:-1]])
         self.behind.copy_(torch.stack(outs)[:, -1:])
         return torch.stack(outs)
 
-    def start_at(self, outs: Tensor) -> Tensor:
+    def start_round(self, outs: Tensor) -> Tensor:
         self.behind.copy_(outs)
         self.outs = outs
         return self.net.log_q(outs[0])
 
-    def deepen(self, depth: int, above: Tensor, *entries: Tensor) -> Tensor:
-        last, new = self.last, self.outs.new_zeros(self.last + 1, len(above), self.outs.shape[2])
+    def log_q_of_drafted_entries(self, depth: int, parent_outputs: Tensor, *entries: Tensor) -> Tensor:
+        last, new = self.last, self.outs.new_zeros(self.last + 1, len(parent_outputs), self.outs.shape[2])
         for layer in range(min(last, depth), last + 1):
-            state = self.outs[last if depth > last else layer - 1].index_select(0, above)
+            state = self.outs[last if depth > last else layer - 1].index_select(0, parent_outputs)
             new[layer] = self.step(state, *entries, layer=layer)
         self.outs = torch.cat([self.outs, new], 1)
         return self.net.log_q(new[min(depth, last)])
@@ -114,5 +114,5 @@ class MtpSession(EagleSession):
             seen = seen & (positions[:, None] - stands < window)
         for each in self.layers:
             each.slots, each.end = slots, seen.shape[1]
-        mask = additive(seen, seen.shape[1], self.net.weight.dtype)
+        mask = additive_mask(seen, seen.shape[1], self.net.sample_weight.dtype)
         return self.net.step(layer, tokens, feature, positions, mask, self.past)

@@ -23,7 +23,7 @@ class Parallel(Net):
     def __init__(self, config: NetConfig, embedding: Tensor, head: Tensor):
         super().__init__(config, embedding, head)
         hidden = config.hidden
-        self.feat_proj = Linear(FEATURES * config.reads, hidden)
+        self.feat_proj = Linear(FEATURES * config.feature_size, hidden)
         self.in_proj = Linear(2 * hidden, hidden)
         self.mask_embed = nn.Parameter(torch.empty(hidden).normal_())
         self.shared_state = nn.Parameter(torch.empty(hidden).normal_())
@@ -32,22 +32,24 @@ class Parallel(Net):
         self.rotary = Rotary.plain(hidden // config.heads, config.rope_theta)
         self.register_buffer("final_norm", torch.ones(hidden))
 
-    def packed(self) -> CompiledParallel:
+    def build_compiled(self) -> CompiledParallel:
         return CompiledParallel(self)
 
-    def stream(self, tokens: Tensor, features: Tensor) -> Tensor:
+    def stream_entries(self, tokens: Tensor, features: Tensor) -> Tensor:
         """Entries `[..., H]` of `tokens [...]` and the target's `features [..., 4, H]` behind the token before each."""
-        token = F.rms_norm(self.embedded(tokens), (self.config.hidden,))
+        token = F.rms_norm(self.embed_tokens(tokens), (self.config.hidden,))
         return self.in_proj(torch.cat([token, self.feat_proj(features[..., :FEATURES, :].flatten(-2))], -1))
 
-    def slot(self) -> Tensor:
+    def slot_entry(self) -> Tensor:
         """The entry `[H]` of every slot. Slots differ only in their positions."""
         return self.in_proj(torch.cat([self.mask_embed, self.shared_state])[None])[0]
 
-    def block(self, tokens: Tensor, features: Tensor, last: Tensor, positions: Tensor, mask, kv, rows) -> Tensor:
+    def forward_block(
+        self, tokens: Tensor, features: Tensor, anchor: Tensor, positions: Tensor, mask, kv, rows
+    ) -> Tensor:
         """States `[N, H]` of the entries of `tokens [n]` and `features [n, 4, H]`, and of N - n slots. The rest is as in a call."""
-        slots = self.slot().expand(len(positions) - len(tokens), -1)
-        return self(torch.cat([self.stream(tokens, features), slots])[None], positions, mask, kv, rows)[0]
+        slots = self.slot_entry().expand(len(positions) - len(tokens), -1)
+        return self(torch.cat([self.stream_entries(tokens, features), slots])[None], positions, mask, kv, rows)[0]
 
     def forward(
         self, x: Tensor, positions: Tensor, mask: Tensor | None, kv: Tensor | None = None, rows: int | Tensor = 0
@@ -60,4 +62,4 @@ class Parallel(Net):
 
     def logits(self, x: Tensor) -> Tensor:
         """`[..., V]` from states `[..., H]`, through the final norm and the head."""
-        return self.unembedded(F.rms_norm(x, (self.config.hidden,), self.final_norm, EPS))
+        return self.apply_lm_head(F.rms_norm(x, (self.config.hidden,), self.final_norm, EPS))

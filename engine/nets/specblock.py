@@ -24,7 +24,7 @@ LISTED = 10
 Past = list[tuple[Tensor, Tensor] | None]  # a layer's keys and values so far, each [B, heads, M, head_dim]
 
 
-def summary(log_q: Tensor) -> Tensor:
+def rank_head_inputs(log_q: Tensor) -> Tensor:
     """What the rank head reads of draft distributions `log_q [..., V]`, `[..., 15]`, in training and serving.
 
     The ten best log-probabilities, the gaps from the best to the second, third and fifth, the best probability and the entropy.
@@ -35,9 +35,9 @@ def summary(log_q: Tensor) -> Tensor:
     return torch.cat([best, gaps, best[..., :1].exp(), entropy], -1)
 
 
-def bucket(logits: Tensor, wanted: Tensor) -> Tensor:
-    """The buckets `[...]` of the ranks that the tokens `wanted [...]` have in `logits [..., V]`."""
-    rank = 1 + (logits > logits.gather(-1, wanted[..., None])).sum(-1)
+def buckets_of_true_ranks(logits: Tensor, true_tokens: Tensor) -> Tensor:
+    """The buckets `[...]` of the ranks that the tokens `true_tokens [...]` have in `logits [..., V]`."""
+    rank = 1 + (logits > logits.gather(-1, true_tokens[..., None])).sum(-1)
     return torch.bucketize(rank, torch.tensor(BUCKETS, device=rank.device))
 
 
@@ -45,7 +45,7 @@ class SpecBlock(Net):
     def __init__(self, config: NetConfig, embedding: Tensor, head: Tensor):
         super().__init__(config, embedding, head)
         hidden = config.hidden
-        self.cond_proj = Linear(FEATURES * config.reads, hidden)
+        self.cond_proj = Linear(FEATURES * config.feature_size, hidden)
         self.query_embed = nn.Parameter(torch.empty(config.depth, hidden).normal_())
         self.norm_condition, self.norm_token, self.norm_query = RMSNorm(hidden), RMSNorm(hidden), RMSNorm(hidden)
         self.fuse = Linear(3 * hidden, hidden)
@@ -61,34 +61,36 @@ class SpecBlock(Net):
         self.rank_in = nn.Linear(hidden + SUMMARY, RANK_HIDDEN)
         self.rank_out = nn.Linear(RANK_HIDDEN, len(BUCKETS) + 1)
 
-    def packed(self) -> CompiledSpecBlock:
+    def build_compiled(self) -> CompiledSpecBlock:
         return CompiledSpecBlock(self)
 
-    def condition(self, features: Tensor) -> Tensor:
+    def fuse_features(self, features: Tensor) -> Tensor:
         """`[..., H]` from the target's `features [..., 4, H]`."""
         return self.cond_proj(features[..., :FEATURES, :].flatten(-2))
 
-    def entering(self, condition: Tensor, tokens: Tensor, positions: slice = slice(None)) -> Tensor:
+    def layer_inputs(self, condition: Tensor, tokens: Tensor, positions: slice = slice(None)) -> Tensor:
         """The layers' inputs `[..., k, H]` at k `positions` of the blocks with `condition [..., H]` and `tokens [...]`."""
-        token = self.norm_token(self.embedded(tokens))
+        token = self.norm_token(self.embed_tokens(tokens))
         prefix_weight, query_weight = self.fuse.weight.split([2 * self.config.hidden, self.config.hidden], 1)
         prefix = F.linear(torch.cat([self.norm_condition(condition), token], -1), prefix_weight)
         return prefix[..., None, :] + F.linear(self.norm_query(self.query_embed[positions]), query_weight)
 
-    def blocks(self, condition: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Of n whole blocks, as in `entering`: the layers' inputs `[..., n K, H]`, and what each takes in, `before [n K]`."""
-        x = self.entering(condition, tokens).flatten(-3, -2)
+    def inputs_of_whole_blocks(self, condition: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Of n whole blocks, as in `layer_inputs`: the layers' inputs `[..., n K, H]`, and what each takes in, `before [n K]`."""
+        x = self.layer_inputs(condition, tokens).flatten(-3, -2)
         number = torch.arange(x.shape[-2], device=x.device)
         return x, torch.where(number % self.config.depth == 0, number, number - 1)
 
-    def block(self, tokens: Tensor, features: Tensor, last: Tensor, positions: Tensor, mask, kv, rows) -> Tensor:
-        """As `engine.nets.parallel.Parallel.block`. Slots are the further positions in the block of entry `last [1]`."""
-        condition, number = self.condition(features), torch.arange(len(positions), device=positions.device)
-        x, before = self.entering(condition, tokens, slice(0, 1))[:, 0], number
+    def forward_block(
+        self, tokens: Tensor, features: Tensor, anchor: Tensor, positions: Tensor, mask, kv, rows
+    ) -> Tensor:
+        """As `engine.nets.parallel.Parallel.forward_block`. Slots are the further positions in the block of entry `anchor [1]`."""
+        condition, number = self.fuse_features(features), torch.arange(len(positions), device=positions.device)
+        x, before = self.layer_inputs(condition, tokens, slice(0, 1))[:, 0], number
         if further := len(number) - len(tokens):
-            own, token = (each.index_select(0, last)[0] for each in (condition, tokens))
-            x = torch.cat([x, self.entering(own, token, slice(1, None))])
-            before = torch.cat([number[:-further], last, number[-further:-1]])
+            own, token = (each.index_select(0, anchor)[0] for each in (condition, tokens))
+            x = torch.cat([x, self.layer_inputs(own, token, slice(1, None))])
+            before = torch.cat([number[:-further], anchor, number[-further:-1]])
         return self(x[None], before, positions, mask, kv=kv, rows=rows)[0]
 
     def forward(
@@ -103,7 +105,7 @@ class SpecBlock(Net):
     ) -> Tensor:
         """Last-layer states `[B, N, H]` of entries `x [B, N, H]`. Each takes in that of entry `before[i]`, itself at position 0.
 
-        In training, keys and values are appended to `past`. Else they are written into the layers' `kv`, as in `layer.write`.
+        In training, keys and values are appended to `past`. Else they are written into the layers' `kv`, as in `layer.write_kv_rows`.
         `mask` covers old and new ones.
         """
         rotary = self.rotary(positions)
@@ -112,7 +114,7 @@ class SpecBlock(Net):
             if past is None:
                 x = layer(x, norm(x), rotary, mask, None if kv is None else kv[index], rows)
                 continue
-            queries, keys, values = layer.project(norm(x), rotary)
+            queries, keys, values = layer.project_qkv(norm(x), rotary)
             if (before_it := past[index]) is not None:
                 keys, values = torch.cat([before_it[0], keys], 2), torch.cat([before_it[1], values], 2)
             past[index] = keys, values
@@ -123,7 +125,7 @@ class SpecBlock(Net):
         """`[..., V]` from last-layer states `[..., H]`."""
         return F.linear(self.norm_out(states), self.unembed)
 
-    def ranks(self, states: Tensor, log_q: Tensor) -> Tensor:
+    def rank_head_logits(self, states: Tensor, log_q: Tensor) -> Tensor:
         """Rank-head logits `[..., 4]` over buckets, from states and the distributions at them. No gradient flows into either."""
-        seen = torch.cat([self.norm_out(states).detach(), summary(log_q.detach())], -1)
+        seen = torch.cat([self.norm_out(states).detach(), rank_head_inputs(log_q.detach())], -1)
         return self.rank_out(F.silu(self.rank_in(seen)))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.contracts import SURE, Drafter, Policy
-from engine.kernels.expansion import BINS, COPY, KINDS, Expansion, chance
+from engine.kernels.expansion import BINS, COPY, KINDS, Expansion, calibrated_chance
 from engine.policies.shared.growing import grow
 from engine.sampling import Sampling
 from engine.tree import DraftTree
@@ -47,9 +47,9 @@ class Auto(Policy):
     source = "ours: measured costs of forwards, and how often guesses came true so far"
     reads_costs = True
 
-    def plan(self) -> None:
+    def prepare_for_all_rounds(self) -> None:
         """Depth, width and nodes are limits."""
-        self.verify_ms = [self.costs.verify_at(rows) for rows in range(self.nodes + self.depth + 2)]
+        self.verify_ms = [self.costs.verify_ms_at(rows) for rows in range(self.nodes + self.depth + 2)]
         self.plain = 1.0 / self.verify_ms[1]  # tokens a ms without a draft
         # By kind and score: first the guesses that came true, then all guesses whose parents did.
         self.chances = np.zeros((2, KINDS * BINS))
@@ -66,69 +66,71 @@ class Auto(Policy):
         self.grown = 1  # nodes of the last tree before copies
         self.copied = 0  # the cell of `chances` for the last copies
 
-    def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
+    def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, max_levels: int) -> DraftTree:
         self.levels, self.silence = 0, ""
         self.resting = self.rest > 0
         if self.resting:
-            self.silence = resting_words(self.rest)
+            self.silence = explain_skipped_drafting(self.rest)
             self.rest -= 1
-            return self.certain(drafter, root, room)
+            return self.grow_forced_chain(drafter, root, max_levels)
         rate = CAUTION * max(self.pace.rate, self.plain)
         row_ms = (self.verify_ms[self.nodes] - self.verify_ms[1]) / (self.nodes - 1)
-        room = min(self.depth, room)
+        max_levels = min(self.depth, max_levels)
         terms, counts = self.expansion.terms, self.expansion.counts
         terms["least"] = terms["free_promise"] = rate * row_ms
         terms["promise"], terms["reach"] = rate * (row_ms + self.costs.level_ms), round(self.reach)
-        levels = 0 if self.copying_pays(drafter, root, room) else room
+        levels = 0 if self.copying_pays(drafter, root, max_levels) else max_levels
         tree = grow(self.expansion, drafter, root, position, sampling, levels)
         self.levels, self.grown = counts["asked"], len(tree)
-        self.copy_on(drafter, tree, counts["tip"], room, rate * row_ms)
-        pruned = self.pruned(tree, rate)
+        self.append_worthwhile_copies(drafter, tree, counts["tip"], max_levels, rate * row_ms)
+        pruned = self.prune_tree(tree, rate)
         if len(pruned) == 1 and self.levels:
             self.silence = (
                 "A guess was drafted, but it was not likely enough to be worth its row in the target's forward."
             )
         return pruned
 
-    def certain(self, drafter: Drafter, root: int, room: int) -> DraftTree:
-        """The run behind the root that cannot be wrong, such as tokens that a constraint forces. It needs no draft forward."""
+    def grow_forced_chain(self, drafter: Drafter, root: int, max_levels: int) -> DraftTree:
+        """A chain of tokens that cannot be wrong, such as those that a constraint forces. It needs no draft forward."""
         tree, node = DraftTree.rooted(root), 0
-        chain, score = copies(drafter, tree, 0)
+        chain, score = draft_copies_until_stop(drafter, tree, 0)
         if score >= SURE:
-            for token in chain[: min(self.depth, self.nodes - 1, room)]:
+            for token in chain[: min(self.depth, self.nodes - 1, max_levels)]:
                 node = tree.add(node, token, score, score)
         return tree
 
-    def copying_pays(self, drafter: Drafter, root: int, room: int) -> bool:
-        """Whether copies behind the root promise as many tokens a ms as rounds with draft forwards won."""
-        chain, each = copies(drafter, DraftTree.rooted(root), 0)
+    def copying_pays(self, drafter: Drafter, root: int, max_levels: int) -> bool:
+        """Whether a round of copies alone promises at least as many tokens a ms as rounds with draft forwards gave."""
+        chain, each = draft_copies_until_stop(drafter, DraftTree.rooted(root), 0)
         if not chain:
             return False
-        promised = sum(each**place for place in range(min(len(chain), room) + 1))
-        return promised / self.verify_ms[min(len(chain), room) + 1] >= self.drafted.rate
+        promised = sum(each**place for place in range(min(len(chain), max_levels) + 1))
+        return promised / self.verify_ms[min(len(chain), max_levels) + 1] >= self.drafted.rate
 
-    def copy_on(self, drafter: Drafter, tree: DraftTree, node: int, room: int, least: float) -> None:
-        """Add copies behind the node while each is worth more than `least`. Node -1 stands for none."""
-        chain, score = copies(drafter, tree, node) if node >= 0 else ([], 0.0)
+    def append_worthwhile_copies(
+        self, drafter: Drafter, tree: DraftTree, node: int, max_levels: int, least_value: float
+    ) -> None:
+        """Add copies behind the node while each is worth more than `least_value`. Node -1 stands for none."""
+        chain, score = draft_copies_until_stop(drafter, tree, node) if node >= 0 else ([], 0.0)
         if not chain:
             return
-        likely, self.copied = chance(self.chances, score, COPY)
-        for token in chain[: room - tree.depth[node]]:
+        likely, self.copied = calibrated_chance(self.chances, score, COPY)
+        for token in chain[: max_levels - tree.depth[node]]:
             value = tree.score[node] * likely
-            if value <= least:
+            if value <= least_value:
                 break
             node = tree.add(node, token, value, score)
 
-    def pruned(self, tree: DraftTree, rate: float) -> DraftTree:
+    def prune_tree(self, tree: DraftTree, tokens_per_ms: float) -> DraftTree:
         """The tree of its best nodes, as many as win the most beyond their cost."""
         ordered = len(tree) == self.grown  # without copies, `expansion.best` has the order already
-        order = self.expansion.best[: self.grown - 1].tolist() if ordered else tree.best(self.nodes - 1)
-        worth, best, most = 0.0, 0, -rate * self.verify_ms[1]
+        order = self.expansion.best[: self.grown - 1].tolist() if ordered else tree.best_nodes(self.nodes - 1)
+        worth, best, most = 0.0, 0, -tokens_per_ms * self.verify_ms[1]
         for count, node in enumerate(order[: self.nodes - 1], 1):
             worth += tree.score[node]
-            if (gain := worth - rate * self.verify_ms[count + 1]) > most:
+            if (gain := worth - tokens_per_ms * self.verify_ms[count + 1]) > most:
                 best, most = count, gain
-        return tree if best == len(tree) - 1 else tree.kept([0, *sorted(order[:best])])
+        return tree if best == len(tree) - 1 else tree.subtree([0, *sorted(order[:best])])
 
     def learn(self, tree: DraftTree, path: list[int]) -> None:
         if self.resting:
@@ -157,14 +159,18 @@ class Auto(Policy):
         self.rest = self.pause
 
 
-def resting_words(rounds: int) -> str:
-    """Why no guess is drafted in this round and those up to the next try, `rounds` in all."""
-    until = "the next round drafts again" if rounds == 1 else f"the next try comes {rounds} rounds from here"
+def explain_skipped_drafting(rounds_until_try: int) -> str:
+    """Why no guess is drafted in this round and those up to the next try, `rounds_until_try` in all."""
+    until = (
+        "the next round drafts again"
+        if rounds_until_try == 1
+        else f"the next try comes {rounds_until_try} rounds from here"
+    )
     return f"Guesses cost more time here than they won lately, so none is drafted; {until}."
 
 
-def copies(drafter: Drafter, tree: DraftTree, node: int) -> tuple[list[int], float]:
-    """`Drafter.copies`, up to the first token that ends the text."""
-    chain, score = drafter.copies(tree, node)
+def draft_copies_until_stop(drafter: Drafter, tree: DraftTree, node: int) -> tuple[list[int], float]:
+    """`Drafter.draft_without_forward`, up to the first token that ends the text."""
+    chain, score = drafter.draft_without_forward(tree, node)
     end = next((place for place, token in enumerate(chain) if token in drafter.stop_ids), len(chain))
     return chain[: end + 1], score

@@ -4,7 +4,7 @@ A level's candidates are the top tokens behind every survivor of the level above
 the node budget. The drafter is asked once per level; one that guesses all depths at once answers from one forward.
 """
 
-from engine.policies.shared.asking import Growth, LevelByLevel
+from engine.policies.shared.asking import GrowingTree, LevelByLevel
 
 
 class Beam(LevelByLevel):
@@ -12,11 +12,11 @@ class Beam(LevelByLevel):
     about = "The best few paths survive each level."
     source = "the feature-conditioned parallel-tree drafter"
 
-    def plan(self) -> None:
+    def prepare_for_all_rounds(self) -> None:
         """A node budget too small for `depth` levels of `width` nodes is split evenly, upper levels first."""
         self.depth = min(self.depth, self.nodes - 1)
         share, extra = divmod(self.nodes - 1, self.depth)
         self.beams = [min(self.width, share + (level < extra)) for level in range(self.depth)]
 
-    def level(self, growth: Growth, frontier: list[int], level: int, levels: int) -> list[int]:
-        return growth.add(growth.candidates(frontier, self.width)[: self.beams[level - 1]])
+    def grow_level(self, growth: GrowingTree, frontier: list[int], level: int, last_level: int) -> list[int]:
+        return growth.add_candidates(growth.rank_candidates(frontier, self.width)[: self.beams[level - 1]])

@@ -8,17 +8,17 @@ a threshold to the sum of scores. Here drafting stops when a level has none of t
 """
 
 from engine.kernels.expansion import Expansion
-from engine.policies.shared.growing import Expanding
+from engine.policies.shared.growing import ExpansionPolicy
 
 LEAST_SCORE = 0.01  # a node less likely than this to be accepted costs more to verify than it wins
 
 
-class BestFirst(Expanding):
+class BestFirst(ExpansionPolicy):
     title = "best-first"
     about = "The most probable path next, within a node budget."
     source = "EAGLE-2's expand and rerank (Li et al. 2024), exact; the same tree as OPT-Tree (Wang et al. 2025)"
     spares = "the others are under 1 %"
 
-    def plan(self) -> None:
+    def prepare_for_all_rounds(self) -> None:
         most = self.nodes - 1
-        self.expansion = Expansion(self.depth, self.width, most, keep=most, only_best=True, least=LEAST_SCORE)
+        self.expansion = Expansion(self.depth, self.width, most, max_kept=most, only_best=True, least_score=LEAST_SCORE)

@@ -1,6 +1,6 @@
 """Chain policy: K tokens in a row, the classic draft (Leviathan et al. 2023; Chen et al. 2023)."""
 
-from engine.policies.shared.asking import Growth, LevelByLevel
+from engine.policies.shared.asking import GrowingTree, LevelByLevel
 
 
 class Chain(LevelByLevel):
@@ -11,16 +11,19 @@ class Chain(LevelByLevel):
     proposals = frozenset({"ranked", "one draw", "with replacement", "without replacement", "whole chains"})
 
     @classmethod
-    def shapes(cls, width: int) -> list[tuple[int, int, int]]:
+    def list_shapes_to_try(cls, paper_width: int) -> list[tuple[int, int, int]]:
         return [(depth, 1, depth + 1) for depth in (1, 2, 3, 4, 6, 8)]
 
-    def level(self, growth: Growth, frontier: list[int], level: int, levels: int) -> list[int]:
+    def grow_level(self, growth: GrowingTree, frontier: list[int], level: int, last_level: int) -> list[int]:
         tree, sampling, [node] = growth.tree, growth.sampling, frontier
         if self.proposal == "ranked":
-            return [tree.add(node, token, tree.score[node] * q, q) for [(token, _, q)] in growth.favourites([node], 1)]
-        log_q = growth.guesses([node], to_draw=True)
+            return [
+                tree.add(node, token, tree.score[node] * q, q)
+                for [(token, _, q)] in growth.rank_guesses_after([node], 1)
+            ]
+        log_q = growth.validated_log_q([node], on_host=True)
         if log_q is None:
             return []
         q = tree.q_rows[node] = sampling.probabilities(log_q[0])
         token = sampling.choose(q, "draft", growth.position, node)
-        return [tree.draw(node, token, float(q[token]))]
+        return [tree.add_draw(node, token, float(q[token]))]

@@ -6,7 +6,7 @@ ends where the drafter has no guess behind it, whatever the other chains hold: r
 
 from collections import Counter
 
-from engine.policies.shared.asking import Growth, LevelByLevel
+from engine.policies.shared.asking import GrowingTree, LevelByLevel
 
 FORKS = ((2, 2), (3, 2), (2, 3), (4, 2), (3, 3), (6, 2))  # depths and numbers of chains worth a try
 
@@ -17,17 +17,17 @@ class Chains(LevelByLevel):
     source = "SpecTr (Sun et al. 2023)"
     proposals = frozenset({"with replacement", "whole chains"})
 
-    def plan(self) -> None:
+    def prepare_for_all_rounds(self) -> None:
         """As many chains of full depth as the node budget allows, `width` at most. Where not even one fits, one shorter chain."""
         self.depth = min(self.depth, self.nodes - 1)
         self.start = {0: min(self.width, (self.nodes - 1) // self.depth)}
 
     @classmethod
-    def shapes(cls, width: int) -> list[tuple[int, int, int]]:
+    def list_shapes_to_try(cls, paper_width: int) -> list[tuple[int, int, int]]:
         return [(depth, chains, depth * chains + 1) for depth, chains in FORKS]
 
-    def level(self, growth: Growth, frontier: dict[int, int], level: int, levels: int) -> Counter[int]:
+    def grow_level(self, growth: GrowingTree, frontier: dict[int, int], level: int, last_level: int) -> Counter[int]:
         # A drafter with forwards has a guess behind every node of a level or behind none
         all_go_on = level == 1 or growth.drafter.forwards > 0
-        going = (node for node in frontier if all_go_on or growth.guesses([node]) is not None)
-        return growth.draw({node: frontier[node] for node in going})
+        going = (node for node in frontier if all_go_on or growth.validated_log_q([node]) is not None)
+        return growth.draw_children({node: frontier[node] for node in going})

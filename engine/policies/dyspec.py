@@ -8,7 +8,7 @@ one draft forward.
 import heapq
 
 from engine.contracts import Drafter, Policy
-from engine.policies.shared.asking import Growth
+from engine.policies.shared.asking import GrowingTree
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
@@ -19,25 +19,28 @@ class DySpec(Policy):
     source = "DySpec, Algorithm 1"
     proposals = frozenset({"without replacement"})
 
-    def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
-        growth, deepest = Growth(drafter, root, position, sampling), min(self.depth, room)
+    def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, max_levels: int) -> DraftTree:
+        growth, deepest = GrowingTree(drafter, root, position, sampling), min(self.depth, max_levels)
         tree = growth.tree
         heap = [(-1.0, 0)] if deepest > 0 else []  # the value of the next draw behind a node, negative; the node
         undrawn, left = {}, {}
         while heap and len(tree) < self.nodes:
             _, node = heapq.heappop(heap)
             if node not in undrawn:
-                q = growth.drawn_from([node])
+                q = growth.keep_draft_probabilities([node])
                 if q is None:
                     continue
-                [undrawn[node]], left[node] = sampling.distinct(q, self.width, "draft", position, node), 1.0
+                [undrawn[node]], left[node] = (
+                    sampling.draw_without_replacement(q, self.width, "draft", position, node),
+                    1.0,
+                )
             draw = next(undrawn[node], None)
             if draw is None:
                 continue
-            child = tree.draw(node, *draw)
+            child = tree.add_draw(node, *draw)
             left[node] -= tree.q[child]
             if left[node] > 0:
                 heapq.heappush(heap, (-tree.score[node] * left[node], node))
-            if tree.depth[child] < deepest and not growth.is_end(child):
+            if tree.depth[child] < deepest and not growth.is_stop_node(child):
                 heapq.heappush(heap, (-tree.score[child], child))
         return tree

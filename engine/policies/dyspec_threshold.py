@@ -6,7 +6,7 @@ none. One draft forward per level.
 
 import heapq
 
-from engine.policies.shared.asking import Growth, LevelByLevel
+from engine.policies.shared.asking import GrowingTree, LevelByLevel
 
 
 class DySpecThreshold(LevelByLevel):
@@ -16,12 +16,12 @@ class DySpecThreshold(LevelByLevel):
     spares = "the other draws are worth too little"
     proposals = frozenset({"without replacement"})
 
-    def level(self, growth: Growth, frontier: list[int], level: int, levels: int) -> list[int]:
+    def grow_level(self, growth: GrowingTree, frontier: list[int], level: int, last_level: int) -> list[int]:
         tree, threshold = growth.tree, 1 / self.nodes
-        q = growth.drawn_from(frontier) if len(tree) < self.nodes else None
+        q = growth.keep_draft_probabilities(frontier) if len(tree) < self.nodes else None
         if q is None:
             return []
-        rows = growth.sampling.distinct(q, self.width, "draft", growth.position, level)
+        rows = growth.sampling.draw_without_replacement(q, self.width, "draft", growth.position, level)
         undrawn = dict(zip(frontier, rows, strict=True))
         heap = [(-tree.score[node], node) for node in frontier]  # the value of the next draw behind a node, negative
         heapq.heapify(heap)
@@ -31,7 +31,7 @@ class DySpecThreshold(LevelByLevel):
             draw = next(undrawn[node], None)
             if draw is None:
                 continue
-            child = tree.draw(node, *draw)
+            child = tree.add_draw(node, *draw)
             heapq.heappush(heap, (value + tree.score[child], node))
             if tree.score[child] >= threshold:
                 found.append(child)

@@ -5,14 +5,14 @@ which is the ancestor. Unlike best_first it expands k nodes a level, no more, ev
 """
 
 from engine.kernels.expansion import Expansion
-from engine.policies.shared.growing import Expanding
+from engine.policies.shared.growing import ExpansionPolicy
 
 
-class ExpandRerank(Expanding):
+class ExpandRerank(ExpansionPolicy):
     title = "expand-and-rerank"
     about = "Expands the best few nodes of a level, then keeps the best of all levels."
     source = "EAGLE-2 (Li et al. 2024)"
     fills = True
 
-    def plan(self) -> None:
-        self.expansion = Expansion(self.depth, self.width, beams=self.width, keep=self.nodes - 1)
+    def prepare_for_all_rounds(self) -> None:
+        self.expansion = Expansion(self.depth, self.width, beams=self.width, max_kept=self.nodes - 1)

@@ -1,6 +1,6 @@
 """K-ary policy: the top-k children everywhere, down to a fixed depth (tree-based speculative decoding for nanoGPT)."""
 
-from engine.policies.shared.asking import Growth, Guess, LevelByLevel
+from engine.policies.shared.asking import GrowingTree, Guess, LevelByLevel
 from engine.tree import LARGEST_TREE
 
 FULL = ((1, 2), (1, 4), (2, 2), (1, 7), (2, 3), (3, 2))  # depths and widths worth a try
@@ -12,9 +12,9 @@ class Kary(LevelByLevel):
     source = "tree-based speculative decoding for nanoGPT"
     proposals = frozenset({"ranked", "top"})
 
-    def plan(self) -> None:
+    def prepare_for_all_rounds(self) -> None:
         """Raises `ValueError` when depth and width ask for more than `LARGEST_TREE` nodes; the node budget is not used."""
-        size = full(self.depth, self.width)
+        size = count_full_tree_nodes(self.depth, self.width)
         if size > LARGEST_TREE:
             raise ValueError(
                 f"A full tree of depth {self.depth} and width {self.width} has {size:,} nodes, over the limit of {LARGEST_TREE}. "
@@ -22,25 +22,29 @@ class Kary(LevelByLevel):
             )
 
     @classmethod
-    def shapes(cls, width: int) -> list[tuple[int, int, int]]:
-        return [(depth, wide, full(depth, wide)) for depth, wide in FULL]
+    def list_shapes_to_try(cls, paper_width: int) -> list[tuple[int, int, int]]:
+        return [(depth, wide, count_full_tree_nodes(depth, wide)) for depth, wide in FULL]
 
-    def level(self, growth: Growth, frontier: list[int], level: int, levels: int) -> list[int]:
-        rows = self.top(growth, frontier) if self.proposal == "top" else growth.favourites(frontier, self.width)
-        return growth.add(growth.paths(frontier, rows))
+    def grow_level(self, growth: GrowingTree, frontier: list[int], level: int, last_level: int) -> list[int]:
+        rows = (
+            self.rank_tokens_by_q(growth, frontier)
+            if self.proposal == "top"
+            else growth.rank_guesses_after(frontier, self.width)
+        )
+        return growth.add_candidates(growth.score_candidates(frontier, rows))
 
-    def top(self, growth: Growth, nodes: list[int]) -> list[list[Guess]]:
+    def rank_tokens_by_q(self, growth: GrowingTree, nodes: list[int]) -> list[list[Guess]]:
         """The most probable tokens behind each node by q alone, without noise. The tree keeps q."""
-        log_q = growth.guesses(nodes, to_draw=True)
+        log_q = growth.validated_log_q(nodes, on_host=True)
         if log_q is None:
             return []
-        q = growth.sampling.scaled(log_q).softmax(-1)
+        q = growth.sampling.scale_logits(log_q).softmax(-1)
         growth.tree.q_rows.update(zip(nodes, q, strict=True))
         best = q.topk(min(self.width, q.shape[-1]))
         rows = zip(best.indices.tolist(), best.values.tolist(), strict=True)
         return [list(zip(tokens, values, values, strict=True)) for tokens, values in rows]
 
 
-def full(depth: int, width: int) -> int:
+def count_full_tree_nodes(depth: int, width: int) -> int:
     """The nodes of a full tree."""
     return sum(width**level for level in range(depth + 1))

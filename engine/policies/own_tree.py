@@ -13,26 +13,26 @@ class OwnTree(Policy):
     source = "SuffixDecoding, Token Recycling and Lookahead, each with its own"
     needs = OWN_TREE
 
-    def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
+    def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, max_levels: int) -> DraftTree:
         """Raises `ValueError` for a drafter that lays out no tree, and for a tree that breaks these limits."""
         if self.needs not in drafter.offers:
             raise ValueError(
                 f"The {drafter.title} drafter lays out no tree of its own. Choose a drafter that does, or the policy best_first."
             )
-        levels = min(self.depth, room)
+        levels = min(self.depth, max_levels)
         if levels < 1:
             return DraftTree.rooted(root)
         offering: Any = drafter  # what it `needs` names a method
-        tree = offering.own_tree(root, levels, self.width, self.nodes)
+        tree = offering.build_own_tree(root, levels, self.width, self.nodes)
         if tree.tokens[0] != root or len(tree) > self.nodes or max(tree.depth) > levels:
             raise ValueError(
                 f"The {drafter.title} drafter laid out a tree of {len(tree)} nodes and {max(tree.depth)} levels below token "
-                f"{tree.tokens[0]:,}. Its `own_tree` must return one of at most {self.nodes} nodes and {levels} levels below token "
-                f"{root:,}."
+                f"{tree.tokens[0]:,}. Its `build_own_tree` must return one of at most {self.nodes} nodes and {levels} levels "
+                f"below token {root:,}."
             )
         going_on = [0]  # a parent comes before its children
         for node in range(1, len(tree)):
             above = tree.parents[node]
             if above == 0 or (above in going_on and tree.tokens[above] not in drafter.stop_ids):
                 going_on.append(node)
-        return tree if len(going_on) == len(tree) else tree.kept(going_on)
+        return tree if len(going_on) == len(tree) else tree.subtree(going_on)

@@ -10,7 +10,7 @@ new blocks in a forward.
 from typing import Any, cast
 
 from engine.contracts import RANK_HEAD, Drafter, Policy
-from engine.policies.shared.asking import Growth
+from engine.policies.shared.asking import GrowingTree
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
@@ -26,64 +26,64 @@ class RankGuided(Policy):
     spares = "its drafter says where a branch would be worth it"
     needs = RANK_HEAD
 
-    def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
+    def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, max_levels: int) -> DraftTree:
         """Raises `ValueError` for a drafter without a rank head."""
         if self.needs not in drafter.offers:
             raise ValueError(
                 "The policy rank_guided asks the drafter's rank head, and only specblock and specblock-adapt have one. "
                 "Choose one of them, or the policy best_first with this drafter."
             )
-        head: Any = drafter  # a rank head offers blocks: `depth`, `buckets` and `restart`
-        growth, starts, limit = Growth(drafter, root, position, sampling), [0], min(self.depth, room)
+        head: Any = drafter  # a rank head offers blocks: `depth`, `predict_rank_buckets` and `start_blocks`
+        growth, starts, limit = GrowingTree(drafter, root, position, sampling), [0], min(self.depth, max_levels)
         tree = growth.tree
         for number in range(min(MOST_BLOCKS, -(-limit // head.depth))):
             if number:
-                head.restart(tree, starts)
+                head.start_blocks(tree, starts)
             ends, doubtful = [], []
             for start in starts:
                 end = self.grow_block(growth, start, limit, doubtful)
-                ends += [end] if end != start and tree.depth[end] < limit and not growth.is_end(end) else []
-            starts = self.scheduled(tree, ends, doubtful, limit)
+                ends += [end] if end != start and tree.depth[end] < limit and not growth.is_stop_node(end) else []
+            starts = self.select_block_starts(tree, ends, doubtful, limit)
             if not starts:
                 break
-        return tree.kept([0, *sorted(tree.best(self.nodes - 1))])
+        return tree.subtree([0, *sorted(tree.best_nodes(self.nodes - 1))])
 
-    def grow_block(self, growth: Growth, node: int, limit: int, doubtful: list[int]) -> int:
+    def grow_block(self, growth: GrowingTree, node: int, max_depth: int, doubtful: list[int]) -> int:
         """Attach a block's guesses below `node`. Siblings of a doubtful favourite join `doubtful`. Returns the chain's end.
 
         That is the `node` itself where no guess is likely enough, and no block starts there again.
         """
         tree, head = growth.tree, cast(Any, growth.drafter)
-        for _ in range(min(head.depth, limit - tree.depth[node])):
-            expected = bucket(head, tree, node)
-            found = growth.candidates([node], min(WIDTHS[expected], self.width))
+        for _ in range(min(head.depth, max_depth - tree.depth[node])):
+            expected = validated_rank_bucket(head, tree, node)
+            found = growth.rank_candidates([node], min(WIDTHS[expected], self.width))
             first = len(tree)
-            growth.add([each for each in found if each[0] >= LEAST_SCORE])
+            growth.add_candidates([each for each in found if each[0] >= LEAST_SCORE])
             if len(tree) == first:
                 break
             node = first
             others = range(first + 1, len(tree)) if expected else ()
-            doubtful += [other for other in others if not growth.is_end(other)]
-            if growth.is_end(node):
+            doubtful += [other for other in others if not growth.is_stop_node(other)]
+            if growth.is_stop_node(node):
                 break
         return node
 
-    def scheduled(self, tree: DraftTree, ends: list[int], doubtful: list[int], limit: int) -> list[int]:
+    def select_block_starts(self, tree: DraftTree, ends: list[int], doubtful: list[int], max_depth: int) -> list[int]:
         """Where the next blocks start: at the chains' ends and the best doubtful siblings, among the nodes that the budget keeps."""
-        kept = set(tree.best(self.nodes - 1))
+        kept = set(tree.best_nodes(self.nodes - 1))
         ends = [node for node in ends if node in kept]
-        others = [node for node in doubtful if node in kept and tree.depth[node] < limit]
-        others = tree.best(max(0, self.width - len(ends)), others)
+        others = [node for node in doubtful if node in kept and tree.depth[node] < max_depth]
+        others = tree.best_nodes(max(0, self.width - len(ends)), others)
         return sorted(ends[: self.width] + others)
 
 
-def bucket(drafter: Drafter, tree: DraftTree, node: int) -> int:
+def validated_rank_bucket(drafter: Drafter, tree: DraftTree, node: int) -> int:
     """The rank head's bucket behind the node. Raises `ValueError` when it is none of `WIDTHS`."""
     offering: Any = drafter  # what the policy `needs` names a method
-    found = offering.buckets(tree, [node])
+    found = offering.predict_rank_buckets(tree, [node])
     if not isinstance(found, list) or len(found) != 1 or found[0] not in range(len(WIDTHS)):
         raise ValueError(
             f"The {drafter.title} drafter answered {found!r} when it was asked for the bucket behind one node. "
-            f"Its `buckets` must return a list with one whole number from 0 to {len(WIDTHS) - 1}."
+            f"Its `predict_rank_buckets` must return a list with one whole number from 0 to {len(WIDTHS) - 1}."
         )
     return found[0]

@@ -7,7 +7,7 @@ forward per level.
 
 from functools import cache
 
-from engine.policies.shared.asking import Growth, LevelByLevel
+from engine.policies.shared.asking import GrowingTree, LevelByLevel
 from engine.record.calibration import Calibration
 
 OPEN_BUDGET = 64
@@ -22,23 +22,31 @@ class Sequoia(LevelByLevel):
     source = "Sequoia (Chen et al. 2024), dynamic program"
     proposals = frozenset({"without replacement"})
 
-    def plan(self) -> None:
+    def prepare_for_all_rounds(self) -> None:
         measured = self.calibration if self.calibration.acceptance else TYPICAL
         trees = best_trees(tuple(measured.acceptance[: self.width]), self.nodes, self.depth)
         size = self.nodes, self.depth
         if self.nodes >= OPEN_BUDGET:
-            size = fastest(trees, measured) if measured.verify_ms else (min(self.nodes, UNMEASURED_BUDGET), self.depth)
-        self.shape = trees.shape(*size)
+            size = (
+                choose_fastest_size(trees, measured)
+                if measured.verify_ms
+                else (min(self.nodes, UNMEASURED_BUDGET), self.depth)
+            )
+        self.shape = trees.build_best_shape(*size)
         self.start = {0: self.shape}
 
-    def level(self, growth: Growth, frontier: dict[int, Shape], level: int, levels: int) -> dict[int, Shape]:
+    def grow_level(
+        self, growth: GrowingTree, frontier: dict[int, Shape], level: int, last_level: int
+    ) -> dict[int, Shape]:
         frontier = {node: children for node, children in frontier.items() if children}
-        q = growth.drawn_from(list(frontier)) if frontier else None
+        q = growth.keep_draft_probabilities(list(frontier)) if frontier else None
         if q is None:
             return {}
-        rows = growth.sampling.distinct(q, max(map(len, frontier.values())), "draft", growth.position, level)
+        rows = growth.sampling.draw_without_replacement(
+            q, max(map(len, frontier.values())), "draft", growth.position, level
+        )
         return {
-            growth.tree.draw(node, *draw): grandchildren
+            growth.tree.add_draw(node, *draw): grandchildren
             for (node, children), draws in zip(frontier.items(), rows, strict=True)
             for grandchildren, draw in zip(children, draws, strict=False)
         }
@@ -67,13 +75,13 @@ class BestTrees:
             self.value.append([0.0] + [1.0 + value for value in rest])
             self.size.append(sizes)
 
-    def shape(self, nodes: int, levels: int) -> Shape:
+    def build_best_shape(self, nodes: int, max_levels: int) -> Shape:
         """The best tree itself. It is smaller than `nodes` where depth and width hold fewer."""
         children, left = [], nodes - 1
-        for sizes in self.size[levels]:
+        for sizes in self.size[max_levels]:
             if left == 0:
                 break
-            children.append(self.shape(sizes[left], levels - 1))
+            children.append(self.build_best_shape(sizes[left], max_levels - 1))
             left -= sizes[left]
         return tuple(children)
 
@@ -81,10 +89,12 @@ class BestTrees:
 best_trees = cache(BestTrees)
 
 
-def fastest(trees: BestTrees, measured: Calibration) -> tuple[int, int]:
+def choose_fastest_size(trees: BestTrees, calibration: Calibration) -> tuple[int, int]:
     """The (nodes, levels) with the most expected tokens a second."""
     sizes = [(nodes, levels) for levels in range(1, trees.depth + 1) for nodes in range(2, trees.nodes + 1)]
     return max(
         sizes,
-        key=lambda size: trees.value[size[1]][size[0]] / (measured.verify_at(size[0]) + size[1] * measured.draft_ms),
+        key=lambda size: (
+            trees.value[size[1]][size[0]] / (calibration.verify_ms_at(size[0]) + size[1] * calibration.draft_ms)
+        ),
     )

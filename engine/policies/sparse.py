@@ -7,8 +7,8 @@ The drafter is asked once per level; heads answer all levels from one forward.
 from typing import Any
 
 from engine.contracts import Lack
-from engine.policies.shared.asking import Growth, LevelByLevel
-from engine.record.promise import best_neighbours
+from engine.policies.shared.asking import GrowingTree, LevelByLevel
+from engine.record.promise import best_static_paths
 
 Placed = dict[int, tuple[int, ...]]  # the nodes of a level, and the ranks on the way to each
 
@@ -29,19 +29,19 @@ class Sparse(LevelByLevel):
     def lack(cls, pair: Any) -> Lack | None:
         return None if pair.calibration.ranks.get("medusa") else UNMEASURED
 
-    def plan(self) -> None:
+    def prepare_for_all_rounds(self) -> None:
         """Raises `ValueError` when nothing was measured about the pair's heads."""
         measured = self.calibration.ranks.get("medusa")
         if not measured:
             raise ValueError(UNMEASURED.refusal)
         self.start: Placed = {0: ()}
-        self.ranks = best_neighbours(measured[: self.depth], self.width, self.nodes)
+        self.ranks = best_static_paths(measured[: self.depth], self.width, self.nodes)
 
-    def level(self, growth: Growth, frontier: Placed, level: int, levels: int) -> Placed:
+    def grow_level(self, growth: GrowingTree, frontier: Placed, level: int, last_level: int) -> Placed:
         above = {ranks: node for node, ranks in frontier.items()}
         here = [ranks for ranks in self.ranks if len(ranks) == level and ranks[:-1] in above]
         nodes = list(dict.fromkeys(above[ranks[:-1]] for ranks in here))
-        rows = growth.favourites(nodes, 1 + max(ranks[-1] for ranks in here)) if here else []
+        rows = growth.rank_guesses_after(nodes, 1 + max(ranks[-1] for ranks in here)) if here else []
         best, found = dict(zip(nodes, rows, strict=False)), {}
         for ranks in here:
             node = above[ranks[:-1]]

@@ -7,7 +7,7 @@ tree grows deep. Where it is not, they are wide and the budget is soon spent. On
 `best_first` spends the same budget on the likeliest nodes of all levels, and may leave a part of it.
 """
 
-from engine.policies.shared.asking import Growth, LevelByLevel
+from engine.policies.shared.asking import GrowingTree, LevelByLevel
 
 NEAR = 0.03  # of the likeliest path of the level, as published
 
@@ -18,8 +18,8 @@ class Talon(LevelByLevel):
     source = "Talon (Liu et al. 2026)"
     spares = "the others are far less likely than the best of their level"
 
-    def level(self, growth: Growth, frontier: list[int], level: int, levels: int) -> list[int]:
+    def grow_level(self, growth: GrowingTree, frontier: list[int], level: int, last_level: int) -> list[int]:
         left = self.nodes - len(growth.tree)
-        found = growth.candidates(frontier, self.width) if left else []
+        found = growth.rank_candidates(frontier, self.width) if left else []
         least = NEAR * found[0][0] if found and level > 1 else 0.0
-        return growth.add([each for each in found if each[0] >= least][:left])
+        return growth.add_candidates([each for each in found if each[0] >= least][:left])

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from math import prod
 
 from engine.policies.chains import Chains
-from engine.policies.shared.asking import Growth, LevelByLevel
+from engine.policies.shared.asking import GrowingTree, LevelByLevel
 
 
 class Widths(LevelByLevel):
@@ -14,17 +14,17 @@ class Widths(LevelByLevel):
     source = "SpecInfer (Miao et al. 2024)"
     proposals = frozenset({"with replacement"})
 
-    def plan(self) -> None:
-        self.widths = narrowing(self.depth, self.width, self.nodes)
+    def prepare_for_all_rounds(self) -> None:
+        self.widths = widths_within_budget(self.depth, self.width, self.nodes)
         self.depth = len(self.widths)
 
-    shapes = Chains.shapes
+    list_shapes_to_try = Chains.list_shapes_to_try
 
-    def level(self, growth: Growth, frontier: Iterable[int], level: int, levels: int) -> Counter[int]:
-        return growth.draw(dict.fromkeys(frontier, self.widths[level - 1]))
+    def grow_level(self, growth: GrowingTree, frontier: Iterable[int], level: int, last_level: int) -> Counter[int]:
+        return growth.draw_children(dict.fromkeys(frontier, self.widths[level - 1]))
 
 
-def narrowing(depth: int, width: int, nodes: int) -> list[int]:
+def widths_within_budget(depth: int, width: int, nodes: int) -> list[int]:
     """Widths by level whose full tree has at most `nodes` nodes.
 
     A chain of `depth` is widened from the root on; no level gets wider than the one above. Depth 4, width 4 and 16 nodes give

@@ -56,6 +56,6 @@ class Calibration:
                 f"{path} is no calibration: {error}. Measure one with `python -m engine calibrate`."
             ) from error
 
-    def verify_at(self, rows: int) -> float:
+    def verify_ms_at(self, rows: int) -> float:
         """Milliseconds of a verification with this many rows, from `verify_ms` (`engine.record.costs.interpolate`)."""
         return interpolate(self.verify_ms, rows)

@@ -35,7 +35,7 @@ def validate_turns(value: object, prompt: str) -> tuple[tuple[str, str], ...]:
     return tuple((request, answer) for request, answer in value)
 
 
-def list_messages(turns: Turns, prompt: str) -> list[dict[str, str]]:
+def build_chat_messages(turns: Turns, prompt: str) -> list[dict[str, str]]:
     """The chat as messages, user and assistant by turns. The last one is the prompt, a user's."""
     earlier = [
         {"role": role, "content": text}

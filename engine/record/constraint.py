@@ -6,7 +6,7 @@ Knows words and limits; knows no tokenizer. `engine.models.constraint` compiles 
 import re
 from typing import Any
 
-from engine.record.parsing import has_lone_surrogate, parse, quote
+from engine.record.parsing import has_lone_surrogate, parse_json, quote
 
 KINDS = {"json": "JSON schema", "regex": "regular expression", "lark": "Lark grammar"}
 LONGEST = 8_000  # characters
@@ -36,7 +36,7 @@ def validate_constraint(value: object) -> str:
     if has_lone_surrogate(value) or "\0" in value:
         raise ValueError("The constraint holds half a character or a zero byte, which no pattern can. Write it anew.")
     if kind == "json":
-        schema = parse(text, 4 * LONGEST, "The JSON schema")
+        schema = parse_json(text, 4 * LONGEST, "The JSON schema")
         if not isinstance(schema, dict):
             raise ValueError(f'The JSON schema must be an object such as {{"type": "object"}}, got {quote(schema)}.')
         refuse_large_multiples(schema)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, NamedTuple
 
-from engine.record.parsing import CLOSED, Key, Share, add_schema_keywords
+from engine.record.parsing import CLOSED, Key, Share, build_schema_rule
 
 
 class ShapeMeans(NamedTuple):
@@ -59,7 +59,7 @@ class Costs:
 
     __pydantic_config__ = CLOSED
 
-    verify_ms: Annotated[dict[Key, Share], add_schema_keywords(additionalProperties=False)]
+    verify_ms: Annotated[dict[Key, Share], build_schema_rule(additionalProperties=False)]
     first_ms: Share
     level_ms: Share
     promised: dict[str, Share] = field(default_factory=dict)
@@ -84,12 +84,12 @@ class Costs:
     def with_shapes(self, counted: Mapping[str, ShapeMeans]) -> "Costs":
         """The same costs, with what these shapes promise by them."""
         shaped = {
-            shape: Shaped(each.tau, round(self.break_even(each.rows, each.levels), 3))
+            shape: Shaped(each.tau, round(self.break_even_tau(each.rows, each.levels), 3))
             for shape, each in counted.items()
         }
         return replace(self, shapes=shaped)
 
-    def verify_at(self, rows: float) -> float:
+    def verify_ms_at(self, rows: float) -> float:
         return interpolate(self.verify_ms, rows)
 
     def draft_ms(self, levels: float) -> float:
@@ -97,11 +97,11 @@ class Costs:
 
     def round_ms(self, rows: float, levels: float) -> float:
         """A whole round: a tree of `rows` nodes, drafted in `levels` levels, and its verification."""
-        return self.verify_at(rows) + self.draft_ms(levels)
+        return self.verify_ms_at(rows) + self.draft_ms(levels)
 
-    def break_even(self, rows: float, levels: float) -> float:
+    def break_even_tau(self, rows: float, levels: float) -> float:
         """The tau at which such rounds take as long a token as plain decoding."""
-        return self.round_ms(rows, levels) / self.verify_at(1)
+        return self.round_ms(rows, levels) / self.verify_ms_at(1)
 
     def make_monotonic(self) -> "Costs":
         """Without what other work added: a forward takes at most what one over more rows takes."""

@@ -19,9 +19,9 @@ BUSY = 0.09  # share of the clocks that a race's threads may wait for the proces
 OTHERS = "The machine is busy with other programs; ratios vary."
 
 
-def describe_repeated_disturbance(count: int, of: int, what: str) -> str:
+def describe_repeated_disturbance(count: int, total: int, unit: str) -> str:
     """What figures of many races say behind their finding, where the clocks of so many stayed disturbed; "" for none."""
-    return f" The clocks of {count} of {of} {what} were disturbed twice; ratios vary." if count else ""
+    return f" The clocks of {count} of {total} {unit} were disturbed twice; ratios vary." if count else ""
 
 
 def describe_disturbance(lanes: list[Trace], busy: bool = False) -> str:

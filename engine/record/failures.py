@@ -20,7 +20,7 @@ def iterate_causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def lacks_memory(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     """Whether the device or the machine had no memory left."""
     kinds = {kind.__name__ for kind in type(error).__mro__}
     return bool(kinds & KINDS) or any(words in str(error).lower() for words in WORDS)

@@ -31,7 +31,7 @@ CLOSED: dict[str, Any] = {"extra": "forbid", "str_max_length": LONGEST_TEXT, "al
 
 
 @dataclass(frozen=True, eq=False)
-class Rule:
+class FieldRule:
     """What a type does not say, as annotation of a field: `checks` of pydantic's core schema; `told` in the JSON Schema only."""
 
     checks: dict[str, Any]
@@ -44,52 +44,52 @@ class Rule:
         return handler(schema) | self.told
 
 
-def add_checks(**checks: Any) -> Rule:
-    return Rule(checks, {})
+def build_check_rule(**checks: Any) -> FieldRule:
+    return FieldRule(checks, {})
 
 
-def add_schema_keywords(**words: Any) -> Rule:
-    return Rule({}, words)
+def build_schema_rule(**words: Any) -> FieldRule:
+    return FieldRule({}, words)
 
 
-def limit_length(least: int, most: int) -> Rule:
+def build_length_rule(least: int, most: int) -> FieldRule:
     """How many entries a list has. The reader of the whole says so in its own words."""
-    return add_schema_keywords(minItems=least, maxItems=most)
+    return build_schema_rule(minItems=least, maxItems=most)
 
 
-def allow_only(*known: str) -> Rule:
-    return add_checks(type="literal", expected=list(known))
+def build_choice_rule(*known: str) -> FieldRule:
+    return build_check_rule(type="literal", expected=list(known))
 
 
 Each = TypeVar("Each")
-Listed = Annotated[list[Each], add_checks(fail_fast=True)]  # or a list of wrong values would be a list of errors
-Whole = Annotated[int, add_checks(strict=True, ge=-LARGEST_INT, le=LARGEST_INT)]
-Count = Annotated[int, add_checks(strict=True, ge=0, le=LARGEST_INT)]
-Several = Annotated[int, add_checks(strict=True, ge=1, le=LARGEST_INT)]
-Number = Annotated[float, add_checks(strict=True)]
-Share = Annotated[float, add_checks(strict=True, ge=0)]
-Truth = Annotated[bool, add_checks(strict=True)]
+Listed = Annotated[list[Each], build_check_rule(fail_fast=True)]  # or a list of wrong values would be a list of errors
+Whole = Annotated[int, build_check_rule(strict=True, ge=-LARGEST_INT, le=LARGEST_INT)]
+Count = Annotated[int, build_check_rule(strict=True, ge=0, le=LARGEST_INT)]
+Several = Annotated[int, build_check_rule(strict=True, ge=1, le=LARGEST_INT)]
+Number = Annotated[float, build_check_rule(strict=True)]
+Share = Annotated[float, build_check_rule(strict=True, ge=0)]
+Truth = Annotated[bool, build_check_rule(strict=True)]
 DIGITS = {"type": "str", "pattern": "^[0-9]{1,9}$", "strict": True}
-Key = Annotated[int, add_checks(type="chain", steps=[DIGITS, {"type": "int"}])]  # JSON writes every key as a text
+Key = Annotated[int, build_check_rule(type="chain", steps=[DIGITS, {"type": "int"}])]  # JSON writes every key as a text
 
 
-def parse(text: str, most_bytes: int, what: str = "The file") -> Any:
+def parse_json(text: str, most_bytes: int, name: str = "The file") -> Any:
     """The values of a JSON text. Raises `ValueError` when it is none, too large, or says what JSON cannot: NaN, infinity."""
     size = len(text)
     if size <= most_bytes:  # characters; a text with too many need not be encoded
         size = len(text.encode("utf-8", "surrogatepass"))
     if size > most_bytes:
-        raise ValueError(f"{what} has {size / 1e6:.1f} MB; at most {most_bytes / 1e6:.0f} MB are read.")
+        raise ValueError(f"{name} has {size / 1e6:.1f} MB; at most {most_bytes / 1e6:.0f} MB are read.")
     try:
         return json.loads(text, parse_constant=refuse_non_finite)
     except RecursionError:
-        raise ValueError(f"{what} is nested too deeply.") from None
+        raise ValueError(f"{name} is nested too deeply.") from None
     except json.JSONDecodeError as error:
-        raise ValueError(f"{what} is no JSON: {error.msg} in line {error.lineno}, column {error.colno}.") from None
+        raise ValueError(f"{name} is no JSON: {error.msg} in line {error.lineno}, column {error.colno}.") from None
     except NonFiniteNumber:
         raise
     except ValueError:  # Python reads 4,300 digits
-        raise ValueError(f"{what} holds too large a number: at most 2^53 is read.") from None
+        raise ValueError(f"{name} holds too large a number: at most 2^53 is read.") from None
 
 
 class NonFiniteNumber(ValueError):
@@ -100,7 +100,7 @@ def refuse_non_finite(name: str) -> None:
     raise NonFiniteNumber(f"{name} is no number. Numbers must be finite.")
 
 
-def build(kind: Any, value: Any, where: str) -> Any:
+def build_validated(kind: Any, value: Any, where: str) -> Any:
     """The values of a JSON text as `kind`: a dataclass with the config `CLOSED`, or a type of its fields. `where` names it in errors.
 
     Raises `ValueError` with a sentence about the first value that does not fit.

@@ -5,11 +5,13 @@ from enum import Enum
 from typing import Any
 
 
-class Quiet(Enum):
+class WorkSignal(Enum):
+    """What long work yields between messages: a step was made, nothing could be done, or a piece of the work is complete."""
+
     STEP = "a step was taken, and there is more to do"
     PIECE = "the step has completed a piece of work, of those that are counted"
     IDLE = "there is nothing to do for a moment: what is left is on its way from a server"
 
 
 Message = dict[str, Any]
-Steps = Generator[Message | Quiet, None, None]  # of a run: its messages, and quiet steps between them
+Steps = Generator[Message | WorkSignal, None, None]  # of a run: its messages, and quiet steps between them

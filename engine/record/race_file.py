@@ -22,11 +22,11 @@ from engine.record.parsing import (
     Listed,
     Share,
     Truth,
-    allow_only,
-    build,
+    build_choice_rule,
+    build_length_rule,
     build_unchecked,
-    limit_length,
-    parse,
+    build_validated,
+    parse_json,
     quote,
 )
 from engine.record.repetition import repeats_itself
@@ -57,7 +57,7 @@ class LaneRecord:
 
     title: str
     idea: str
-    guarantee: Annotated[str, allow_only(*GUARANTEES, BY_TEXT)]
+    guarantee: Annotated[str, build_choice_rule(*GUARANTEES, BY_TEXT)]
     costs: Costs
     trace: Trace
 
@@ -72,9 +72,9 @@ class Record:
 
     __pydantic_config__ = CLOSED
 
-    lanes: Annotated[Listed[LaneRecord], limit_length(*LANES)]
+    lanes: Annotated[Listed[LaneRecord], build_length_rule(*LANES)]
     recorded: str
-    runs: Annotated[Listed[Listed[Share]], limit_length(*RUNS)] = field(default_factory=list)
+    runs: Annotated[Listed[Listed[Share]], build_length_rule(*RUNS)] = field(default_factory=list)
     busy: Truth = False
 
     def result(self) -> dict:
@@ -86,12 +86,12 @@ class Record:
     @classmethod
     def from_json(cls, text: str) -> "Record":
         """The record in a JSON text, checked. Raises `ValueError` with a sentence that names what is wrong."""
-        return cls.of(parse(text, MOST_BYTES))
+        return cls.from_values(parse_json(text, MOST_BYTES))
 
     @classmethod
-    def of(cls, values: Any) -> "Record":
+    def from_values(cls, values: Any) -> "Record":
         """The record in the values of a JSON text, checked. Raises `ValueError` like `from_json`."""
-        record = build(cls, values, "")
+        record = build_validated(cls, values, "")
         validate_record(record)
         return record
 
@@ -105,7 +105,7 @@ def validate_record(record: Record) -> None:
     """Raises `ValueError` when no race can have had this record."""
     validate_length(record.lanes, LANES, "lanes", "lanes")
     day = record.recorded
-    require(day == "" or is_day(day), f"recorded must be a day such as 2026-01-31, got {quote(day)}.")
+    require(day == "" or is_iso_day(day), f"recorded must be a day such as 2026-01-31, got {quote(day)}.")
     first = record.lanes[0].trace
     for at, lane in enumerate(record.lanes):
         where, remote = f"lanes[{at}]", lane.guarantee == BY_TEXT
@@ -221,7 +221,7 @@ def validate_equal_length(values: list, others: list, where: str, name: str) -> 
     require(len(values) == len(others), f"{where} must be as long as {name}: {len(others)}, got {len(values)}.")
 
 
-def is_day(text: str) -> bool:
+def is_iso_day(text: str) -> bool:
     try:
         return date.fromisoformat(text).isoformat() == text
     except ValueError:
@@ -232,16 +232,14 @@ def compare_lanes(lanes: list[tuple[Trace, str]], runs: headline.Runs | None = N
     """Figures by lane, and the comparison of every lane with the first, as plain values. A lane is a trace and its guarantee.
 
     - `runs`: the seconds of every lane by run; the lanes' own where there was one run. `speedup` is the median over the runs, from
-      `least` to `most`; all other figures are of the lanes.
-    - `disturbed`: a sentence where the clocks cannot be what the systems cost (`engine.record.disturbance`), else "".
-    - `identical`: True when the tokens are equal. When they differ it is "law" if the rule promises only the distribution, "lossy" if
-      it promises neither, and False otherwise. A lane of another server is compared by text: "text" when it is the same, "other text"
-      when it is not, and "failed" when the server failed.
-    - `divergence`: where the first lane that differs does so, by token, or by character where texts are compared. Its `margin` and
-      `words` are those of `describe_near_tie`.
-    - `finished`: False when a lane was stopped. Then the tokens that both wrote are compared.
-    - `branch_tokens`, `favourites_tau`, `deeper_steps`: what the lane's branches gave, see `branches_of`; None for another server's.
-    - `repeats`: whether the text repeats itself, which makes guessing easy (`engine.record.repetition`).
+    `least` to `most`; all other figures are of the lanes. - `disturbed`: a sentence where the clocks cannot be what the systems cost
+    (`engine.record.disturbance`), else "". - `identical`: True when the tokens are equal. When they differ it is "law" if the rule
+    promises only the distribution, "lossy" if it promises neither, and False otherwise. A lane of another server is compared by text:
+    "text" when it is the same, "other text" when it is not, and "failed" when the server failed. - `divergence`: where the first lane
+    that differs does so, by token, or by character where texts are compared. Its `margin` and `words` are those of `describe_near_tie`.
+    - `finished`: False when a lane was stopped. Then the tokens that both wrote are compared. - `branch_tokens`, `favourites_tau`,
+    `deeper_steps`: what the lane's branches gave, see `branch_figures_of`; None for another server's. - `repeats`: whether the text
+    repeats itself, which makes guessing easy (`engine.record.repetition`).
     """
     base, first_guarantee = lanes[0]
     runs = runs or [[trace.seconds for trace, _ in lanes]]
@@ -256,7 +254,7 @@ def compare_lanes(lanes: list[tuple[Trace, str]], runs: headline.Runs | None = N
             failed = FAILED in (each.steps[-1].end for each in (base, trace) if each.steps)
             same = "failed" if failed else "text" if same else "other text"
         elif not same:
-            same = judge_difference(guarantee, first_guarantee, base.temperature)
+            same = judge_token_difference(guarantee, first_guarantee, base.temperature)
         if at is not None and divergence is None:
             words = [each.text[at : at + SHOWN] or "(end)" for each in (base, trace)]
             left, right = words if by_text else (base.label_token(at), trace.label_token(at))
@@ -271,7 +269,7 @@ def compare_lanes(lanes: list[tuple[Trace, str]], runs: headline.Runs | None = N
                 "forwards": None if guarantee == BY_TEXT else trace.forwards,
                 "draft_forwards": trace.draft_forwards,
                 "tau": None if guarantee == BY_TEXT else trace.tau,
-                **(dict.fromkeys(OF_BRANCHES) if guarantee == BY_TEXT else branches_of(trace)),
+                **(dict.fromkeys(OF_BRANCHES) if guarantee == BY_TEXT else branch_figures_of(trace)),
                 "tokens_per_s": len(trace.tokens) / trace.seconds,
                 "repeats": guarantee != BY_TEXT and repeats_itself(trace.prompt_tokens, trace.tokens),
                 **ratio,
@@ -282,7 +280,7 @@ def compare_lanes(lanes: list[tuple[Trace, str]], runs: headline.Runs | None = N
                 "identical": same,
             }
         )
-    identical = worst_of([lane["identical"] for lane in figures])
+    identical = worst_verdict_of([lane["identical"] for lane in figures])
     finished = all(trace.is_finished for trace, _ in lanes)
     local = [trace for trace, guarantee in lanes if guarantee != BY_TEXT]
     return {
@@ -297,7 +295,7 @@ def compare_lanes(lanes: list[tuple[Trace, str]], runs: headline.Runs | None = N
     }
 
 
-def branches_of(trace: Trace) -> dict[str, float]:
+def branch_figures_of(trace: Trace) -> dict[str, float]:
     """What a lane's branches gave, against its favourites alone from where each of its own steps began.
 
     `branch_tokens` of its tokens came of branches. The favourites alone would have had `favourites_tau` tokens a target forward. In
@@ -306,13 +304,13 @@ def branches_of(trace: Trace) -> dict[str, float]:
     return {name: getattr(trace, name) for name in OF_BRANCHES}
 
 
-def describe_near_tie(left: Trace, right: Trace, at: int) -> tuple[float | None, str]:
+def describe_near_tie(left: Trace, right: Trace, index: int) -> tuple[float | None, str]:
     """How far apart in log-probability the two tokens are with which greedy lanes part, and a sentence where rounding explains it.
 
     Each lane tells of its own token alone; had they rounded alike, the difference would be the margin between the two best. It is None
     above temperature 0, where noise decides too, and where a lane has ended.
     """
-    chances = [chance_of(each, at) for each in (left, right)]
+    chances = [target_probability_of(each, index) for each in (left, right)]
     if left.temperature > 0 or not all(chances):
         return None, ""
     margin = abs(math.log(chances[0]) - math.log(chances[1]))
@@ -323,27 +321,27 @@ def describe_near_tie(left: Trace, right: Trace, at: int) -> tuple[float | None,
     )
 
 
-def chance_of(trace: Trace, at: int) -> float:
+def target_probability_of(trace: Trace, index: int) -> float:
     """The target's probability of a lane's token, as the lane found it; 0 behind its end."""
-    if (found := trace.locate_token(at)) is None:
+    if (found := trace.locate_token(index)) is None:
         return 0.0
     step, node = found
     return step.bonus_p if node is None else step.p[node]
 
 
-def judge_difference(guarantee: str, first_guarantee: str, temperature: float) -> bool | str:
+def judge_token_difference(guarantee: str, first_guarantee: str, temperature: float) -> bool | str:
     """What other tokens mean where the two lanes promise this: "lossy", "law", or False for a broken promise."""
     worst = max(guarantee, first_guarantee, key=GUARANTEES.index)
     return worst if worst == "lossy" or (worst == "law" and temperature > 0) else False
 
 
-def worst_of(verdicts: list[bool | str]) -> bool | str:
+def worst_verdict_of(verdicts: list[bool | str]) -> bool | str:
     """The worst of several verdicts, each one of `compare_lanes`'s."""
     return next((worst for worst in WORST if worst in verdicts), True)
 
 
-def find_divergence(left: Trace, right: Trace, written: Callable[[Trace], Sequence[object]]) -> int | None:
-    """The first of what was `written` at which two lanes differ, if any. The end of a lane that was stopped is no difference."""
-    at = first_divergence(written(left), written(right))
-    shorter = min(left, right, key=lambda trace: len(written(trace)))
-    return None if at == len(written(shorter)) and not shorter.is_finished else at
+def find_divergence(left: Trace, right: Trace, written_of: Callable[[Trace], Sequence[object]]) -> int | None:
+    """The first of what was `written_of` at which two lanes differ, if any. The end of a lane that was stopped is no difference."""
+    at = first_divergence(written_of(left), written_of(right))
+    shorter = min(left, right, key=lambda trace: len(written_of(trace)))
+    return None if at == len(written_of(shorter)) and not shorter.is_finished else at

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from engine.record.files import MOST_BYTES
-from engine.record.parsing import LONGEST_TEXT, Count, Listed, Whole, build, parse, quote, validate_type
+from engine.record.parsing import LONGEST_TEXT, Count, Listed, Whole, build_validated, parse_json, quote, validate_type
 from engine.record.race_file import require, validate_equal_length, validate_length
 
 STEPS, DRAFTED = (1, 20_000), 400  # verifications of a request, and tokens drafted for one
@@ -52,7 +52,7 @@ class ServedTrace:
         return {**asdict(self), "tau": self.tau, "by_position": self.by_position()}
 
     @classmethod
-    def of(cls, values: dict[str, Any]) -> "ServedTrace":
+    def from_answer(cls, values: dict[str, Any]) -> "ServedTrace":
         """The trace in an answer of vLLM. Raises `ValueError` with a sentence that names what is wrong."""
         metrics = validate_type(dict, values["metrics"] or {}, "metrics")  # null stands for what is not told
         found = metrics.get("speculative_decoding")
@@ -66,7 +66,7 @@ class ServedTrace:
         require(found.get("num_spec_steps") != 0, f"{PLACE}: no pass of this text had a draft, {nothing}")
         for name in STEPWISE:
             require(found.get(name) is not None, f"{PLACE} has no {name}. Start vLLM with {FLAG}.")
-        drafted, accepted = (build(Listed[Whole], found[name], f"{PLACE}.{name}") for name in STEPWISE)
+        drafted, accepted = (build_validated(Listed[Whole], found[name], f"{PLACE}.{name}") for name in STEPWISE)
         validate_length(drafted, STEPS, f"{PLACE}.per_step_drafted", "verifications")
         validate_equal_length(accepted, drafted, f"{PLACE}.per_step_accepted", "per_step_drafted")
         for at, (many, kept) in enumerate(zip(drafted, accepted, strict=True)):
@@ -83,31 +83,35 @@ class ServedTrace:
             )
         usage = validate_type(dict, values.get("usage") or {}, "usage")
         came = usage.get("completion_tokens")
-        tokens = None if came is None else build(Count, came, "usage.completion_tokens")
-        kept = accepted if tokens is None else kept_of(accepted, tokens)
+        tokens = None if came is None else build_validated(Count, came, "usage.completion_tokens")
+        kept = accepted if tokens is None else kept_tokens_of(accepted, tokens)
         # A last burst may be cut behind what was accepted
         passes = None if tokens is None else max(tokens - sum(kept), len(kept))
-        return cls(drafted, kept, build(str, values.get("model") or "", "model"), answer_text_of(values), passes)
+        return cls(
+            drafted, kept, build_validated(str, values.get("model") or "", "model"), completion_text_of(values), passes
+        )
 
 
-def kept_of(accepted: list[int], tokens: int) -> list[int]:
-    """What each verification kept of `tokens` that came. Raises `ValueError` where fewer came than stops and limits can explain."""
+def kept_tokens_of(accepted: list[int], completion_tokens: int) -> list[int]:
+    """What each verification kept of `completion_tokens` that came. Raises `ValueError` where fewer came than stops and limits can
+    explain.
+    """
     *before, last = accepted
-    came = tokens - len(accepted) - sum(before)
+    came = completion_tokens - len(accepted) - sum(before)
     require(
         came >= 0,
         f"{len(accepted):,} verifications that accepted {sum(accepted):,} tokens write more than usage.completion_tokens says: "
-        f"{quote(tokens)}.",
+        f"{quote(completion_tokens)}.",
     )
     return [*before, min(last, came)]
 
 
-def is_stream(text: str) -> bool:
+def is_event_stream(text: str) -> bool:
     """Whether the text is an event stream as servers send it, saved as it came."""
     return text.lstrip("\ufeff \r\n").startswith("data:")
 
 
-def values_of_stream(text: str) -> dict[str, Any]:
+def join_event_stream(text: str) -> dict[str, Any]:
     """One answer from an event stream's text: its pieces' texts joined, and the last values of all else.
 
     Raises `ValueError` for a piece that is no JSON or no object, for several texts, and for a stream without a piece.
@@ -122,7 +126,7 @@ def values_of_stream(text: str) -> dict[str, Any]:
         if not data or data == "[DONE]":
             continue
         piece = validate_type(
-            dict, parse(data, MOST_BYTES, f"The event in line {number}"), f"The event in line {number}"
+            dict, parse_json(data, MOST_BYTES, f"The event in line {number}"), f"The event in line {number}"
         )
         for choice in validate_type(list, piece.get("choices") or [], "choices"):
             index = validate_type(dict, choice, "A choice").get("index") or 0
@@ -134,17 +138,17 @@ def values_of_stream(text: str) -> dict[str, Any]:
     return found | {"choices": [{"text": "".join(texts)}]}
 
 
-def is_served(values: Any) -> bool:
+def is_served_answer(answer: Any) -> bool:
     """Whether these values are an answer of a serving engine and not a race file."""
-    return isinstance(values, dict) and "metrics" in values and "lanes" not in values
+    return isinstance(answer, dict) and "metrics" in answer and "lanes" not in answer
 
 
-def answer_text_of(values: dict[str, Any]) -> str:
-    """The text of the answer, cut to what is shown; "" where it holds none, as the last piece of a stream."""
-    choices = validate_type(list, values.get("choices") or [], "choices")
+def completion_text_of(answer: dict[str, Any]) -> str:
+    """The completion's text in a server's JSON answer, cut to what is shown; "" where it holds none."""
+    choices = validate_type(list, answer.get("choices") or [], "choices")
     if not choices:
         return ""
     first = validate_type(dict, choices[0], "choices[0]")
     message = validate_type(dict, first.get("message") or {}, "choices[0].message")
     found = validate_type(str, first.get("text") or message.get("content") or "", "The text of choices[0]")
-    return build(str, found[:LONGEST_TEXT], "The text of choices[0]")
+    return build_validated(str, found[:LONGEST_TEXT], "The text of choices[0]")

@@ -8,7 +8,18 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Annotated, Any
 
-from engine.record.parsing import CLOSED, Count, Listed, Number, Several, Share, Truth, Whole, allow_only, limit_length
+from engine.record.parsing import (
+    CLOSED,
+    Count,
+    Listed,
+    Number,
+    Several,
+    Share,
+    Truth,
+    Whole,
+    build_choice_rule,
+    build_length_rule,
+)
 
 WAIT = "wait"  # for a remote server's next piece of text
 PHASES = ("prefill", "draft", "verify", "accept", "commit", WAIT)
@@ -16,9 +27,9 @@ VERDICTS = ACCEPTED, REJECTED, UNREACHED, ROOT = "accepted", "rejected", "unreac
 ENDS = ("", "stop", "length", "context")  # why decoding ended in a step; "" when it went on
 FAILED = "failed"  # how a remote server's text ends when the server fails
 STEPS, NODES = (1, 1000), (1, 400)  # least and most: steps a lane, nodes a tree
-Verdict = Annotated[str, allow_only(*VERDICTS)]
-End = Annotated[str, allow_only(*ENDS, FAILED)]
-Phase = Annotated[str, allow_only(*PHASES)]
+Verdict = Annotated[str, build_choice_rule(*VERDICTS)]
+End = Annotated[str, build_choice_rule(*ENDS, FAILED)]
+Phase = Annotated[str, build_choice_rule(*PHASES)]
 
 
 @dataclass(frozen=True)
@@ -43,7 +54,7 @@ class Step:
 
     index: Count
     position: Count  # position id of the root, that is context length - 1
-    tokens: Annotated[Listed[Count], limit_length(0, NODES[1])]
+    tokens: Annotated[Listed[Count], build_length_rule(0, NODES[1])]
     parents: Listed[Whole]
     texts: Listed[str]
     score: Listed[Number]
@@ -66,7 +77,7 @@ class Step:
 
     def __post_init__(self):
         if not self.favourites:
-            object.__setattr__(self, "favourites", favourites_of(self.parents, self.score))
+            object.__setattr__(self, "favourites", favourite_path_of(self.parents, self.score))
 
     @property
     def favourites_kept(self) -> int:
@@ -128,10 +139,10 @@ class Trace:
     width: Several
     nodes: Several
     max_new_tokens: Several
-    steps: Annotated[Listed[Step], limit_length(*STEPS)] = field(default_factory=list)
+    steps: Annotated[Listed[Step], build_length_rule(*STEPS)] = field(default_factory=list)
     chat: Truth = False
     constraint: str = ""
-    turns: Listed[Annotated[Listed[str], limit_length(2, 2)]] = field(default_factory=list)
+    turns: Listed[Annotated[Listed[str], build_length_rule(2, 2)]] = field(default_factory=list)
 
     @property
     def tokens(self) -> list[int]:
@@ -152,7 +163,7 @@ class Trace:
         return bool(self.steps and self.steps[-1].end)
 
     @property
-    def clocks(self) -> list[float]:
+    def clock_after_steps(self) -> list[float]:
         """The time on the lane's own clock behind every step."""
         return list(accumulate(step.total_seconds for step in self.steps))
 
@@ -210,7 +221,7 @@ class Trace:
         return sum(step.could_go_deeper for step in self.steps)
 
     @property
-    def rescue(self) -> int | None:
+    def best_branch_step(self) -> int | None:
         """The step in which branches won most, the first of equals; None where they won nothing."""
         won = [step.branch_tokens for step in self.steps]
         return won.index(max(won)) if any(won) else None
@@ -235,8 +246,8 @@ class Trace:
         return step.bonus_text if node is None else step.texts[node]
 
 
-def favourites_of(parents: Sequence[int], score: Sequence[float]) -> list[int]:
-    """The first-ranked child of each node, from the root down to a leaf. Ties go to the earlier node, as in `DraftTree.best`."""
+def favourite_path_of(parents: Sequence[int], score: Sequence[float]) -> list[int]:
+    """The first-ranked child of each node, from the root down to a leaf. Ties go to the earlier node, as in `DraftTree.best_nodes`."""
     first: dict[int, int] = {}
     for node in range(1, min(len(parents), len(score))):
         best = first.setdefault(parents[node], node)

@@ -37,7 +37,7 @@ def time_shares(traces: Sequence[Trace]) -> dict[str, float]:
     return {**named, "rest": sum(seconds[phase] for phase in PHASES if phase not in NAMED_PHASES) / whole}
 
 
-class GuessCounts:
+class ReachedGuessCounts:
     """How guesses fared whose parent was accepted, by depth and by rank.
 
     Depth 1 is the first guess behind the root. A rank is a place among siblings by the drafter's score, the first its favourite.
@@ -61,12 +61,12 @@ class GuessCounts:
 
     def by_depth(self) -> list[dict[str, int]]:
         """By depth the guesses reached, those accepted, and the `levels`: rounds in which a guess of that depth was reached."""
-        return [row | {"levels": self.levels[row["depth"]]} for row in self.by("depth")]
+        return [row | {"levels": self.levels[row["depth"]]} for row in self.count_by("depth")]
 
     def by_rank(self) -> list[dict[str, int]]:
         """By rank the guesses reached, and those accepted."""
-        return self.by("rank")
+        return self.count_by("rank")
 
-    def by(self, kind: str) -> list[dict[str, int]]:
+    def count_by(self, kind: str) -> list[dict[str, int]]:
         places = sorted(at for of, at in self.reached if of == kind)
         return [{kind: at, "reached": self.reached[kind, at], "accepted": self.accepted[kind, at]} for at in places]

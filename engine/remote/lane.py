@@ -10,10 +10,10 @@ from typing import Any
 from engine.record.costs import Costs
 from engine.record.race_file import OF_TREES, LaneRecord
 from engine.record.trace import WAIT, Step, Trace
-from engine.remote.server import Answer, Server
+from engine.remote.server import AnswerStream, Server
 
 
-class RemoteLane(Answer):
+class RemoteLane(AnswerStream):
     """A server at work on the prompt. Each piece of text that arrives is a step without a tree. Closing it leaves the trace."""
 
     def __init__(self, server: Server, trace: Trace, tokens_of: Callable[[str], list[int]]):

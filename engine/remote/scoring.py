@@ -5,31 +5,31 @@ Asked to repeat a prompt with log-probabilities (`echo` with `logprobs`, as in O
 
 from typing import Any
 
-from engine.record.parsing import parse
+from engine.record.parsing import parse_json
 from engine.remote.server import Server
 from engine.remote.telling import MOST_BODY, look_up, open_client
 
 
-def mean_log_likelihood(server: Server, before: str, text: str) -> float | None:
-    """The mean log-probability, in nats, of the tokens of `text` behind `before`; None where the server does not tell.
+def mean_log_likelihood(server: Server, prompt: str, text: str) -> float | None:
+    """The mean log-probability, in nats, of the tokens of `text` behind `prompt`; None where the server does not tell.
 
     Raises `ValueError` where it cannot be reached.
     """
-    wanted = {"prompt": before + text, "echo": True, "logprobs": 0, "max_tokens": 1, "temperature": 0.0}
+    wanted = {"prompt": prompt + text, "echo": True, "logprobs": 0, "max_tokens": 1, "temperature": 0.0}
     model = {"model": server.model} if server.model else {}
     with open_client(server) as client:
         answer = client.post(f"{server.address.rstrip('/')}/completions", json=model | wanted)
     if answer.status_code != 200:
         return None
     try:
-        choices = look_up(parse(answer.text, MOST_BODY), "choices")
+        choices = look_up(parse_json(answer.text, MOST_BODY), "choices")
     except ValueError:
         return None
     told = look_up(choices[0], "logprobs") if isinstance(choices, list) and choices else None
-    return mean_of_last(look_up(told, "text_offset"), look_up(told, "token_logprobs"), len(text))
+    return mean_of_last_characters(look_up(told, "text_offset"), look_up(told, "token_logprobs"), len(text))
 
 
-def mean_of_last(offsets: Any, log_probabilities: Any, length: int) -> float | None:
+def mean_of_last_characters(offsets: Any, log_probabilities: Any, length: int) -> float | None:
     """The mean over the tokens that stand in the last `length` characters before the last token, which the server wrote itself.
 
     None for other values than so many places and numbers. The first token of all has no probability.

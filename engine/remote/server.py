@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from engine.record.chat_turns import Turns, list_messages
-from engine.record.parsing import HALVES, LONGEST_TEXT, parse
+from engine.record.chat_turns import Turns, build_chat_messages
+from engine.record.parsing import HALVES, LONGEST_TEXT, parse_json
 from engine.record.trace import FAILED, STEPS
 
 CONNECT, SILENCE, LONGEST = 5.0, 60.0, 120.0  # seconds: to connect, without a byte, of a whole answer
@@ -91,8 +91,8 @@ class AnswerFailure(Exception):
     """Ends an answer with a sentence."""
 
 
-class Answer:
-    """One answer of the server. A thread of its own reads it, so nobody waits for the network."""
+class AnswerStream:
+    """One streamed answer of a server, read by a thread of its own, so that no caller waits for the network."""
 
     def __init__(
         self,
@@ -176,12 +176,17 @@ class Answer:
             if not isinstance(self.prompt, str):
                 raise AnswerFailure(f"{self.server.label} has no completions endpoint, which alone takes token ids.")
             self.note = "" if self.chat else BY_CHAT
-            await self.read_endpoint(client, "chat/completions", {"messages": list_messages(self.turns, self.prompt)})
+            await self.read_endpoint(
+                client, "chat/completions", {"messages": build_chat_messages(self.turns, self.prompt)}
+            )
 
-    async def read_endpoint(self, client: httpx.AsyncClient, endpoint: str, what: dict[str, Any]) -> bool:
+    async def read_endpoint(self, client: httpx.AsyncClient, endpoint: str, prompt_fields: dict[str, Any]) -> bool:
         """Reads the endpoint's whole answer. False when the server has no completions; the clock then begins anew."""
         model = {"model": self.server.model} if self.server.model else {}
-        url, body = f"{self.server.address.rstrip('/')}/{endpoint}", {**model, **what, **self.asked, "stream": True}
+        url, body = (
+            f"{self.server.address.rstrip('/')}/{endpoint}",
+            {**model, **prompt_fields, **self.asked, "stream": True},
+        )
         self.begun = time.perf_counter()
         async with client.stream("POST", url, json=body) as response:
             if endpoint == "completions" and response.status_code in MISSING:
@@ -196,14 +201,14 @@ class Answer:
                     f"{self.server.label} answered with {shorten(kind)} where a stream of text was asked for."
                 )
             async for line in read_lines(response):
-                if self.has_ended(line):
+                if self.parse_stream_line(line):
                     return True
         if self.end:
             self.add_piece("", self.end)
             return True
         raise AnswerFailure(f"The answer of {self.server.label} broke off before its end.")
 
-    def has_ended(self, line: str) -> bool:
+    def parse_stream_line(self, line: str) -> bool:
         """Takes one line of the stream. Lines that carry no data are comments and signs of life."""
         if not line.startswith("data:"):
             return False
@@ -211,7 +216,7 @@ class Answer:
         if data == "[DONE]":
             self.add_piece("", self.end or "stop")
             return True
-        chunk = parse(data, MOST_LINE, "A piece")
+        chunk = parse_json(data, MOST_LINE, "A piece")
         if not isinstance(chunk, dict):
             raise ValueError("A piece must be an object.")
         if chunk.get("error"):
@@ -289,14 +294,14 @@ async def parse_error_body(response: httpx.Response) -> str:
             break
     text = body[:MOST_ERROR].decode("utf-8", "replace")
     with suppress(ValueError):
-        found = parse(text, 4 * MOST_ERROR)
+        found = parse_json(text, 4 * MOST_ERROR)
         text = error_message_of(found) if isinstance(found, dict) else text
     return shorten(text) if text.strip() else "it says no more."
 
 
-def error_message_of(found: dict[str, Any]) -> str:
+def error_message_of(error_body: dict[str, Any]) -> str:
     """The message in an error as OpenAI's, vLLM's and FastAPI's servers write it."""
-    error = found.get("error") or found.get("message") or found.get("detail") or ""
+    error = error_body.get("error") or error_body.get("message") or error_body.get("detail") or ""
     return str(error.get("message", error) if isinstance(error, dict) else error)
 
 

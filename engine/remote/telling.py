@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from engine.record.parsing import parse, quote
+from engine.record.parsing import parse_json, quote
 from engine.record.served_trace import TOTALS
 from engine.remote.server import CONNECT, SILENCE, Server, load_trusted_certificates, shorten
 
@@ -43,18 +43,18 @@ SHOWN_MODELS = 5
 
 
 @dataclass(frozen=True)
-class Guesses:
+class GuessTotals:
     """The target's passes, tokens drafted for them, and those that were accepted. A pass adds a token of the target's own."""
 
     passes: int
     drafted: int
     accepted: int
 
-    def __add__(self, other: "Guesses") -> "Guesses":
-        return Guesses(self.passes + other.passes, self.drafted + other.drafted, self.accepted + other.accepted)
+    def __add__(self, other: "GuessTotals") -> "GuessTotals":
+        return GuessTotals(self.passes + other.passes, self.drafted + other.drafted, self.accepted + other.accepted)
 
-    def change_since(self, before: "Guesses") -> "Guesses":
-        return Guesses(self.passes - before.passes, self.drafted - before.drafted, self.accepted - before.accepted)
+    def change_since(self, before: "GuessTotals") -> "GuessTotals":
+        return GuessTotals(self.passes - before.passes, self.drafted - before.drafted, self.accepted - before.accepted)
 
 
 @dataclass(frozen=True)
@@ -97,22 +97,22 @@ def fetch_json(client: httpx.Client, url: str) -> Any:
     """The JSON under the address; None where there is none."""
     text = fetch_text(client, url)
     try:
-        return parse(text, MOST_BODY) if text else None
+        return parse_json(text, MOST_BODY) if text else None
     except ValueError:
         return None
 
 
-def look_up(found: Any, *names: str) -> Any:
+def look_up(values: Any, *names: str) -> Any:
     """What stands under these names, each inside of the one before; None where nothing does."""
     for name in names:
-        found = found.get(name) if isinstance(found, dict) else None
-    return found
+        values = values.get(name) if isinstance(values, dict) else None
+    return values
 
 
-def complete_address(given: str) -> str:
+def complete_address(address: str) -> str:
     """The address of the endpoints: an address without a path gets the one that OpenAI's endpoints have."""
-    scheme, mark, rest = given.partition("://")
-    return f"{scheme}{mark}{rest.rstrip('/')}/v1" if mark and "/" not in rest.rstrip("/") else given
+    scheme, mark, rest = address.partition("://")
+    return f"{scheme}{mark}{rest.rstrip('/')}/v1" if mark and "/" not in rest.rstrip("/") else address
 
 
 def server_root_of(server: Server) -> str:
@@ -185,7 +185,7 @@ def parse_vllm_settings(metrics: str) -> dict[str, str]:
     return found | ({"num_spec_tokens": str(max(positions) + 1)} if positions else {})
 
 
-def read_vllm_counters(server: Server) -> Guesses | None:
+def read_vllm_counters(server: Server) -> GuessTotals | None:
     """What a vLLM server has guessed since its start, for everybody. None where it tells nothing; no draft where it guesses nothing."""
     with open_client(server) as client:
         text = fetch_text(client, f"{server_root_of(server)}/metrics")
@@ -196,44 +196,44 @@ def read_vllm_counters(server: Server) -> Guesses | None:
         if name in sums:
             sums[name] += float(value)
     verifications, drafted, accepted = (int(sums[name]) for name in COUNTERS)
-    return Guesses(max(int(sums[WRITTEN]) - accepted, verifications), drafted, accepted)
+    return GuessTotals(max(int(sums[WRITTEN]) - accepted, verifications), drafted, accepted)
 
 
-def sum_guesses(each: Iterable[Guesses | None]) -> Guesses | None:
+def sum_guesses(each: Iterable[GuessTotals | None]) -> GuessTotals | None:
     """The sum, None where any of them is not known."""
     found = list(each)
     known = [guesses for guesses in found if guesses is not None]
-    return sum(known, Guesses(0, 0, 0)) if len(known) == len(found) else None
+    return sum(known, GuessTotals(0, 0, 0)) if len(known) == len(found) else None
 
 
-def tokens_of(told: dict[str, Any]) -> int | None:
+def completion_tokens_of(answer: dict[str, Any]) -> int | None:
     """The tokens that an answer says it has, None where it does not say."""
-    count = look_up_integer(told, "usage", "completion_tokens")
-    return look_up_integer(told, "timings", "predicted_n") if count is None else count
+    count = look_up_integer(answer, "usage", "completion_tokens")
+    return look_up_integer(answer, "timings", "predicted_n") if count is None else count
 
 
-def seconds_of(told: dict[str, Any]) -> float | None:
+def reported_seconds_of(answer: dict[str, Any]) -> float | None:
     """The seconds that an answer says it took, prompt included; None where it does not say."""
-    parts = [look_up(told, "timings", name) for name in ("prompt_ms", "predicted_ms")]
+    parts = [look_up(answer, "timings", name) for name in ("prompt_ms", "predicted_ms")]
     if not all(isinstance(each, int | float) and 0 <= each < math.inf for each in parts):
         return None
     return sum(parts) / 1000 or None
 
 
-def guesses_of(told: dict[str, Any]) -> Guesses | None:
-    """What an answer says of its guesses, None where it says nothing or what cannot be. `told` are its pieces' last values, by name.
+def validated_guesses_of(answer: dict[str, Any]) -> GuessTotals | None:
+    """What an answer says of its guesses, None where it says nothing or what cannot be. `answer` are its pieces' last values, by name.
 
     Tokens behind a stop may have been accepted and never came. They do not count here.
     """
-    found, tokens = counts_of(told), tokens_of(told)
-    if found is None or doubt_of(told):
+    found, tokens = reported_guesses_of(answer), completion_tokens_of(answer)
+    if found is None or describe_implausible_counts(answer):
         return None
     return found if tokens is None else replace(found, accepted=min(found.accepted, tokens - found.passes))
 
 
-def doubt_of(told: dict[str, Any]) -> str:
-    """A sentence where an answer's counts of its guesses cannot be, else ""."""
-    found, tokens = counts_of(told), tokens_of(told)
+def describe_implausible_counts(answer: dict[str, Any]) -> str:
+    """A sentence when the guess counts that a server reports are impossible, else ""."""
+    found, tokens = reported_guesses_of(answer), completion_tokens_of(answer)
     if found is None or not any(vars(found).values()):
         return ""
     enough = tokens is None or tokens >= found.passes
@@ -246,31 +246,31 @@ def doubt_of(told: dict[str, Any]) -> str:
     )
 
 
-def counts_of(told: dict[str, Any]) -> Guesses | None:
+def reported_guesses_of(answer: dict[str, Any]) -> GuessTotals | None:
     """The counts of an answer's guesses as they stand there, None where there are none."""
-    if (written := look_up_integer(told, "timings", "predicted_n")) is not None:
-        accepted = look_up_integer(told, "timings", "draft_n_accepted") or 0
-        return Guesses(written - accepted, look_up_integer(told, "timings", "draft_n") or 0, accepted)
+    if (written := look_up_integer(answer, "timings", "predicted_n")) is not None:
+        accepted = look_up_integer(answer, "timings", "draft_n_accepted") or 0
+        return GuessTotals(written - accepted, look_up_integer(answer, "timings", "draft_n") or 0, accepted)
     for where, inner, names in (
         ("metrics", "speculative_decoding", TOTALS),
         ("sglext", "spec_tokens_details", ("spec_verify_ct", "spec_num_proposed_drafts", "spec_num_correct_drafts")),
     ):
-        counts = [count for name in names if (count := look_up_integer(told, where, inner, name)) is not None]
+        counts = [count for name in names if (count := look_up_integer(answer, where, inner, name)) is not None]
         if len(counts) == len(names):
             verifications, drafted, accepted = counts
-            return Guesses(max((tokens_of(told) or 0) - accepted, verifications), drafted, accepted)
-    details = look_up(told, "usage", "completion_tokens_details")
+            return GuessTotals(max((completion_tokens_of(answer) or 0) - accepted, verifications), drafted, accepted)
+    details = look_up(answer, "usage", "completion_tokens_details")
     accepted, rejected = (
         look_up_integer(details, f"{kind}_prediction_tokens") or 0 for kind in ("accepted", "rejected")
     )
     if not accepted + rejected:  # engines that count none write 0 too
         return None
-    return Guesses((tokens_of(told) or accepted) - accepted, accepted + rejected, accepted)
+    return GuessTotals((completion_tokens_of(answer) or accepted) - accepted, accepted + rejected, accepted)
 
 
-def look_up_integer(found: Any, *names: str) -> int | None:
+def look_up_integer(values: Any, *names: str) -> int | None:
     """The whole number under these names (`look_up`), None where there is none."""
-    value = look_up(found, *names)
+    value = look_up(values, *names)
     return value if type(value) is int and value >= 0 else None
 
 

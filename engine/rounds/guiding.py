@@ -18,33 +18,33 @@ Mask = Callable[[MatcherGuide, DraftTree, torch.Tensor], torch.Tensor]  # what b
 LONGEST_RUN = 12  # forced tokens that are offered as a run
 
 
-def path_of(tree: DraftTree, node: int) -> tuple[int, ...]:
+def path_tokens(tree: DraftTree, node: int) -> tuple[int, ...]:
     return tuple(tree.tokens[each] for each in tree.path(node))
 
 
-def masked(guide: MatcherGuide, tree: DraftTree, logits: torch.Tensor) -> torch.Tensor:
+def mask_logits(guide: MatcherGuide, tree: DraftTree, logits: torch.Tensor) -> torch.Tensor:
     """`logits [N, V]` with minus infinity for what the constraint forbids behind each node."""
-    return without(logits, allowed_at(guide, tree, range(len(tree))))
+    return forbid_other_tokens(logits, allowed_tokens_by_node(guide, tree, range(len(tree))))
 
 
-def masked_at_leaves(guide: MatcherGuide, tree: DraftTree, logits: torch.Tensor) -> torch.Tensor:
-    """Wrong on purpose (`engine.breaks`): as `masked`, but only behind nodes without children, where a text goes on."""
-    rows = allowed_at(guide, tree, [node for node in range(len(tree)) if node not in tree.parents])
-    return without(logits, rows)
+def mask_only_leaves_wrongly(guide: MatcherGuide, tree: DraftTree, logits: torch.Tensor) -> torch.Tensor:
+    """Wrong on purpose (`engine.breaks`): as `mask_logits`, but only behind nodes without children, where a text goes on."""
+    rows = allowed_tokens_by_node(guide, tree, [node for node in range(len(tree)) if node not in tree.parents])
+    return forbid_other_tokens(logits, rows)
 
 
-def allowed_at(guide: MatcherGuide, tree: DraftTree, nodes: Iterable[int]) -> dict[int, torch.Tensor]:
+def allowed_tokens_by_node(guide: MatcherGuide, tree: DraftTree, nodes: Iterable[int]) -> dict[int, torch.Tensor]:
     """Which tokens may follow, bool `[V]`, by node. Left out are nodes where that does not matter."""
-    rows = {node: guide.allowed(path_of(tree, node)) for node in nodes}
+    rows = {node: guide.allowed_tokens(path_tokens(tree, node)) for node in nodes}
     return {node: row for node, row in rows.items() if row is not None}
 
 
-def without(logits: torch.Tensor, allowed: dict[int, torch.Tensor]) -> torch.Tensor:
+def forbid_other_tokens(logits: torch.Tensor, allowed_by_row: dict[int, torch.Tensor]) -> torch.Tensor:
     """`logits [n, V]` with minus infinity for what is not allowed in these of its rows."""
-    if not allowed:
+    if not allowed_by_row:
         return logits
     mask = torch.ones(logits.shape, dtype=torch.bool)
-    mask[list(allowed)] = torch.stack([*allowed.values()])
+    mask[list(allowed_by_row)] = torch.stack([*allowed_by_row.values()])
     return logits.masked_fill(~mask.to(logits.device), -math.inf)
 
 
@@ -59,7 +59,8 @@ class GuidedDrafter(Drafter):
         self.silence = inner.silence  # type: ignore[misc]
         self.title, self.offers = inner.title, inner.offers  # type: ignore[misc]
         self.reads_features = inner.reads_features
-        self.reading, self.begin, self.see = inner.reading, inner.begin, inner.see  # type: ignore[method-assign]
+        self.bind_target_cache, self.begin = inner.bind_target_cache, inner.begin  # type: ignore[method-assign]
+        self.observe_target_logits = inner.observe_target_logits  # type: ignore[method-assign]
         self.commit = inner.commit  # type: ignore[method-assign]
         self.whole = guide.guesses == "masked"  # else forced tokens alone
 
@@ -73,7 +74,7 @@ class GuidedDrafter(Drafter):
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
         """The inner drafter's rows without what is forbidden, made distributions again."""
-        answer, allowed = self.inner.log_q(tree, nodes), allowed_at(self.guide, tree, nodes)
+        answer, allowed = self.inner.log_q(tree, nodes), allowed_tokens_by_node(self.guide, tree, nodes)
         forced = [node for node, row in allowed.items() if int(row.sum()) == 1]
         if self.idea == NO_GUESSES or (answer is None and not forced):
             return None
@@ -83,18 +84,18 @@ class GuidedDrafter(Drafter):
         kept = {at: allowed[node] for at, node in enumerate(nodes) if node in (allowed if self.whole else forced)}
         if not kept:
             return answer
-        rows = without(answer, kept)
+        rows = forbid_other_tokens(answer, kept)
         lost = rows.amax(-1, keepdim=True) == -math.inf  # the drafter ruled out all that is allowed
-        return torch.where(lost, without(torch.zeros_like(rows), kept), rows).log_softmax(-1)
+        return torch.where(lost, forbid_other_tokens(torch.zeros_like(rows), kept), rows).log_softmax(-1)
 
-    def copies(self, tree: DraftTree, node: int) -> tuple[list[int], float]:
+    def draft_without_forward(self, tree: DraftTree, node: int) -> tuple[list[int], float]:
         """Forced tokens, else the inner drafter's copies up to the first that is forbidden."""
-        path = path_of(tree, node)
-        if run := self.guide.forced(path, LONGEST_RUN):
+        path = path_tokens(tree, node)
+        if run := self.guide.forced_tokens(path, LONGEST_RUN):
             return run, SURE
-        run, chance = self.inner.copies(tree, node)
+        run, chance = self.inner.draft_without_forward(tree, node)
         for length, token in enumerate(run):
-            row = self.guide.allowed((*path, *run[:length]))
+            row = self.guide.allowed_tokens((*path, *run[:length]))
             if self.whole and row is not None and not row[token]:
                 return run[:length], chance
         return run, chance

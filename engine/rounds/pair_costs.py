@@ -22,7 +22,7 @@ from engine.rounds import timing
 QUICK_SECONDS, VERIFY_SECONDS, DRAFT_SECONDS = 1.5, 4.0, 1.0  # that verifications, and a drafter, may be timed for
 WIDTH, NODES = 4, 24  # of the largest trees that drafters are compared by, as the system `auto` grows them
 DEEP = 8  # levels of the deepest tree whose rounds on a device are timed, beside those of one level
-RECENT_ROWS = (1, 8, 24)  # rows of the verifications that `refresh` times
+RECENT_ROWS = (1, 8, 24)  # rows of the verifications that `refresh_recent_verifications` times
 REFRESH_AFTER, REFRESH_SECONDS = 10.0, 0.15  # seconds until it does so again, and seconds that it may take
 
 
@@ -58,8 +58,9 @@ class PairCosts:
         """Least ms of a verification by its number of rows; empty before they are measured."""
         return self.timings.verify_ms
 
-    def of(self, drafter: str, recent: bool = False) -> Costs:
-        """What a round with this drafter costs, measured on the first call. `recent` takes verifications as `refresh` timed them last.
+    def costs_of(self, drafter: str, recent: bool = False) -> Costs:
+        """What a round with this drafter costs, measured on the first call. `recent` takes verifications as
+        `refresh_recent_verifications` timed them last.
 
         Of a drafter that is one of several, these are the costs of the one that promises the most here. Without a calibration of the
         pair's drafters it is the first of them. Verifications cost the same with every drafter: keeping features of rows takes next
@@ -67,35 +68,37 @@ class PairCosts:
         """
         with _lock:
             self.measure_verifications(VERIFY_SECONDS)
-            ranks, candidates = self.pair.calibration.ranks, self.candidates_of(drafter)
-            if not ranks.keys() & candidates or not DRAFTERS[drafter].choices(self.pair):
-                costs = self.with_draft(candidates[0])
+            ranks, candidates = self.pair.calibration.ranks, self.drafters_deciding_costs_of(drafter)
+            if not ranks.keys() & candidates or not DRAFTERS[drafter].candidate_drafters(self.pair):
+                costs = self.costs_with_this_drafter(candidates[0])
             else:
-                each = {name: self.with_draft(name) for name in candidates}
+                each = {name: self.costs_with_this_drafter(name) for name in candidates}
                 speedups = {
                     name: round(estimate_best_speedup(ranks[name], costs, WIDTH, NODES), 2)
                     for name, costs in each.items()
                 }
                 costs = replace(each[max(speedups, key=speedups.__getitem__)], promised=speedups)
-            return self.with_recent(costs) if recent else costs
+            return self.apply_recent_verifications(costs) if recent else costs
 
-    def of_device(self, drafter: str, policy: str) -> Costs:
+    def on_device(self, drafter: str, policy: str) -> Costs:
         """What rounds of `engine.rounds.round_gpu` cost, measured on the first call for this drafter."""
         with _lock:
             times = self.timings.device_ms
             for name, grower, depths in (("none", "chain", (1,)), (drafter, policy, (1, DEEP))):
                 if name not in times:
-                    times[name] = timing.device_ms(self.pair, name, grower, depths, WIDTH, NODES)
+                    times[name] = timing.time_device_round_ms(self.pair, name, grower, depths, WIDTH, NODES)
         (shallow, first), (deep, last) = min(times[drafter].items()), max(times[drafter].items())
         level = max(0.0, last - first) / max(1, deep - shallow)
         return Costs({1: times["none"][0], NODES: first - level}, level, level).make_monotonic()
 
     def is_measured(self, drafter: str) -> bool:
-        """Whether `of` measures nothing any more."""
-        return self.timings.draft_ms.keys() >= {*self.candidates_of(drafter)}
+        """Whether `costs_of` would answer from timings that exist already."""
+        return self.timings.draft_ms.keys() >= {*self.drafters_deciding_costs_of(drafter)}
 
-    def measure_quickly(self) -> None:
-        """Measures verifications, where they are not measured, in less time than `of` takes. `remeasurements` should follow."""
+    def measure_verifications_quickly(self) -> None:
+        """Measures verifications, where they are not measured, in less time than `costs_of` takes.
+        `list_remeasurements` should follow.
+        """
         self.measure_verifications(QUICK_SECONDS)
 
     def measure_verifications(self, seconds: float) -> None:
@@ -103,15 +106,17 @@ class PairCosts:
             if not self.timings.verify_ms:
                 self.time_verifications(seconds)
 
-    def remeasurements(self) -> Sequence[Callable[[], None]]:
-        """Calls that time all of it once more and keep the least, about a second each: the first timings may have met other work."""
+    def list_remeasurements(self) -> Sequence[Callable[[], None]]:
+        """Calls that time everything once more and keep the smaller value. Each takes about a second. The first timings may have met
+        other work.
+        """
         if not self.timings.verify_ms:
             return []
         drafts = [partial(self.time_drafts, name) for name in self.timings.draft_ms]
         return [partial(self.time_verifications, VERIFY_SECONDS), *drafts]
 
-    def refresh(self) -> None:
-        """Times a few verifications for `of(..., recent=True)`, where the last time is long ago. To be called before a race.
+    def refresh_recent_verifications(self) -> None:
+        """Times a few verifications for `costs_of(..., recent=True)`, where the last time is long ago. To be called before a race.
 
         Memory that a machine shares with others becomes faster or slower within minutes. A GPU's does not, and large models take too
         long. Nothing is timed where verifications were not measured.
@@ -124,24 +129,24 @@ class PairCosts:
         if recently or (timing.FEWEST + 1) * turn_ms > 1000 * REFRESH_SECONDS:
             return
         with _lock:
-            self.timings.recent_ms = timing.verify_ms(self.pair, repeats=timing.FEWEST, rows=RECENT_ROWS)
+            self.timings.recent_ms = timing.time_verify_ms(self.pair, repeats=timing.FEWEST, rows=RECENT_ROWS)
             self.timings.refreshed_at = time.perf_counter()
 
-    def with_recent(self, costs: Costs) -> Costs:
+    def apply_recent_verifications(self, costs: Costs) -> Costs:
         """These costs, with verifications as they were timed last. Between timed rows the change is interpolated."""
         recent = self.timings.recent_ms
         if not recent:
             return costs
-        change, most = {rows: ms / costs.verify_at(rows) for rows, ms in recent.items()}, max(recent)
+        change, most = {rows: ms / costs.verify_ms_at(rows) for rows, ms in recent.items()}, max(recent)
         now = {rows: ms * interpolate(change, min(rows, most)) for rows, ms in costs.verify_ms.items()}
         return replace(costs, verify_ms=now).make_monotonic()
 
-    def candidates_of(self, drafter: str) -> list[str]:
-        """The drafters whose costs decide those of this one: itself, or the ones that it chooses from."""
-        choices = DRAFTERS[drafter].choices(self.pair)
+    def drafters_deciding_costs_of(self, drafter: str) -> list[str]:
+        """The drafters whose costs decide the costs of this one: itself, or those that it is chosen from."""
+        choices = DRAFTERS[drafter].candidate_drafters(self.pair)
         return [name for name in choices if name in self.pair.calibration.ranks] or choices[:1] or [drafter]
 
-    def with_draft(self, name: str) -> Costs:
+    def costs_with_this_drafter(self, name: str) -> Costs:
         """The costs of rounds with this very drafter."""
         if name not in self.timings.draft_ms:
             self.time_drafts(name)
@@ -150,15 +155,20 @@ class PairCosts:
 
     def time_verifications(self, seconds: float) -> None:
         with _lock:
-            before, found = self.timings.verify_ms, timing.verify_ms(self.pair, seconds=self.limit(seconds))
+            before, found = (
+                self.timings.verify_ms,
+                timing.time_verify_ms(self.pair, max_seconds=self.timing_limit(seconds)),
+            )
             self.timings.verify_ms = {rows: min(ms, before.get(rows, ms)) for rows, ms in found.items()}
 
     def time_drafts(self, name: str) -> None:
         with _lock:
-            found = timing.draft_ms(self.pair, name, seconds=self.limit(DRAFT_SECONDS))
+            found = timing.time_draft_level_ms(self.pair, name, max_seconds=self.timing_limit(DRAFT_SECONDS))
             first, below = map(min, found, self.timings.draft_ms.get(name, found))
             self.timings.draft_ms[name] = first, below
 
-    def limit(self, seconds: float) -> float:
-        """The seconds that a timing may take. Processes that share a target have none: their clocks would end it at different turns."""
+    def timing_limit(self, seconds: float) -> float:
+        """Seconds that a timing may take. There is no limit where processes share a target: by their own clocks they would stop at
+        different repeats.
+        """
         return seconds if self.pair.target.processes == 1 else math.inf

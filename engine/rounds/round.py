@@ -4,10 +4,10 @@ import time
 
 import torch
 
-from engine.contracts import NO_GUESSES, Acceptance, Drafter, Outcome, Policy
+from engine.contracts import NO_GUESSES, Acceptance, Drafter, Policy, RoundOutcome
 from engine.forward.devices import synchronise
 from engine.forward.spread import agree_on
-from engine.rounds.guiding import GuidedDrafter, Mask, masked
+from engine.rounds.guiding import GuidedDrafter, Mask, mask_logits
 from engine.sampling import Sampling
 from engine.target import Target
 from engine.tree import DraftTree
@@ -45,14 +45,14 @@ class HostRounds:
         policy: Policy,
         rule: Acceptance,
         sampling: Sampling,
-        mask: Mask = masked,
+        mask: Mask = mask_logits,
     ):
         self.target, self.drafter, self.policy, self.rule = target, drafter, policy, rule
         self.sampling, self.mask = sampling, mask
         self.guide = sampling.constraint.guide() if sampling.constraint else None
         if self.guide and self.guide.guesses != "free":
             self.drafter = GuidedDrafter(drafter, self.guide)
-        self.drafter.reading(target.session.cache)
+        self.drafter.bind_target_cache(target.session.cache)
         self.watch = Stopwatch(target.session.runner.device)
 
     @property
@@ -60,18 +60,18 @@ class HostRounds:
         return self.drafter.forwards
 
     @torch.inference_mode()
-    def begin(self, prompt: list[int], last: int) -> float:
-        self.root, self.last = prompt[-1], last
+    def begin(self, prompt: list[int], last_position: int) -> float:
+        self.root, self.last = prompt[-1], last_position
         self.watch.start()
         self.drafter.begin(prompt, self.target.prefill(prompt[:-1]))
         return agree_on(self.target.session.runner.model, self.watch.lap("prefill"))
 
     @torch.inference_mode()
-    def next(self) -> Outcome:
+    def run_round(self) -> RoundOutcome:
         tree = self.grow()
         logits, features = self.target.verify(tree)
         self.watch.lap("verify")
-        return self.settle(tree, logits, features)
+        return self.accept_and_commit(tree, logits, features)
 
     def grow(self) -> DraftTree:
         """The round's tree. It begins the round's clock and ends the phase "draft"."""
@@ -80,10 +80,10 @@ class HostRounds:
         self.watch.start()
         tree = self.policy.grow(self.drafter, self.root, position, self.sampling, self.room)
         self.watch.lap("draft")
-        self.check(tree)
+        self.refuse_unknown_tokens(tree)
         return tree
 
-    def settle(self, tree: DraftTree, logits: torch.Tensor, features: torch.Tensor | None) -> Outcome:
+    def accept_and_commit(self, tree: DraftTree, logits: torch.Tensor, features: torch.Tensor | None) -> RoundOutcome:
         """What comes of a verified tree. It ends the phases "accept" and "commit"."""
         watch = self.watch
         if self.guide:
@@ -93,22 +93,25 @@ class HostRounds:
             self.guide.advance([*(tree.tokens[node] for node in verdict.path), verdict.bonus])
         watch.lap("accept")
         self.target.commit(verdict.path)
-        self.drafter.see(tree, logits, verdict.path)
+        self.drafter.observe_target_logits(tree, logits, verdict.path)
         self.drafter.commit(tree, verdict.path, verdict.bonus, features)
         self.policy.learn(tree, verdict.path)
-        silence, unused = self.silence(tree), self.policy.unused_words(tree, self.room, self.drafter.stop_ids)
+        silence, unused = (
+            self.explain_no_guess(tree),
+            self.policy.explain_unused_nodes(tree, self.room, self.drafter.stop_ids),
+        )
         watch.lap("commit")
         self.root = verdict.bonus
         seconds = agree_on(self.target.session.runner.model, watch.seconds)
-        return Outcome(tree, logits, verdict, seconds, self.target.session.replayed, silence, unused)
+        return RoundOutcome(tree, logits, verdict, seconds, self.target.session.replayed, silence, unused)
 
-    def silence(self, tree: DraftTree) -> str:
+    def explain_no_guess(self, tree: DraftTree) -> str:
         """Why the tree holds no guess, "" where it holds some and for a drafter that never guesses."""
         if len(tree) > 1 or self.drafter.idea == NO_GUESSES:
             return ""
         return LAST if self.room < 1 else self.policy.silence or self.drafter.silence or UNSURE
 
-    def check(self, tree: DraftTree) -> None:
+    def refuse_unknown_tokens(self, tree: DraftTree) -> None:
         """Raises `ValueError` for guesses that the target has no token for. The policy has checked all else."""
         vocab, highest = self.target.session.runner.vocab, max(tree.tokens[1:], default=0)
         widths = {len(row) for row in tree.q_rows.values()} - {vocab}

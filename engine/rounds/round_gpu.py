@@ -12,16 +12,16 @@ from typing import Any
 
 import torch
 
-from engine.contracts import Outcome, Policy, Verdict
+from engine.contracts import Policy, RoundOutcome, Verdict
 from engine.drafters.on_device import ON_DEVICE
-from engine.drafters.on_device.parts import OnDevice, is_plain
+from engine.drafters.on_device.parts import DrafterOnDevice, is_plain
 from engine.forward.cuda_graphs import CapturedFunction, memory_pool
 from engine.forward.devices import synchronise
 from engine.forward.runner import Runner
-from engine.forward.runner_gpu import StaticForward, rows_behind, static_capacity
+from engine.forward.runner_gpu import StaticForward, static_capacity, visible_slots
 from engine.forward.session import prompt_session
 from engine.models.pairs import LoadedPair
-from engine.policies.shared.growing_gpu import DeviceGrower, DeviceTree, Terms
+from engine.policies.shared.growing_gpu import DeviceGrower, DeviceGrowthTerms, DeviceTree
 from engine.rounds.round import LAST, UNSURE
 from engine.sampling import Sampling, gumbel_at
 from engine.tree import DraftTree
@@ -30,7 +30,7 @@ PHASES = ("draft", "verify", "accept", "commit")
 STATE = 4  # numbers that a round starts from, in the order of `DeviceRound.begin`
 
 
-class Marks:
+class PhaseMarks:
     """Moments within a round. On a GPU they are events, which a graph can hold; else they are readings of the clock."""
 
     def __init__(self, device: torch.device):
@@ -41,7 +41,7 @@ class Marks:
                 for _ in range(len(PHASES) + 1)
             ]
 
-    def set(self, index: int) -> None:
+    def mark(self, index: int) -> None:
         if self.cuda:
             self.at[index].record(torch.cuda.current_stream(self.device))
         else:
@@ -59,19 +59,25 @@ class DeviceRound:
     """The caches of a lane and the round over them. Its shape is fixed, so one lane after another can use it."""
 
     def __init__(
-        self, target: Runner, drafter: OnDevice, terms: Terms, stop_ids: frozenset[int], capacity: int, greedy: bool
+        self,
+        target: Runner,
+        drafter: DrafterOnDevice,
+        terms: DeviceGrowthTerms,
+        stop_ids: frozenset[int],
+        capacity: int,
+        greedy: bool,
     ):
         """`capacity` is a lane's: rows for the text and a largest tree. Terms without levels are plain decoding."""
         self.runner, self.greedy, self.drafter, device = target, greedy, drafter, target.device
         self.grower = DeviceGrower(terms, drafter, stop_ids, device)
         self.depth = self.grower.depth
-        drafter.open(capacity, self.depth, terms.rows)
+        drafter.allocate_buffers(capacity, self.depth, terms.expanded_node_count)
         self.reading = prompt_session(target, capacity, drafter.taps)
         self.verify = StaticForward(target, self.reading.cache, self.reading.taps)
         self.steps = torch.arange(self.depth + 1, device=device)
         self.state = torch.zeros(STATE, dtype=torch.int64, device=device)
         self.temperature = torch.ones(1, device=device)
-        self.marks = Marks(device)
+        self.marks = PhaseMarks(device)
         self.captured = CapturedFunction(self.run, target, memory_pool(target))
         captured = bool(target.eager) or self.captured.graph is not None
         self.whole = captured and self.reading.whole and drafter.whole
@@ -79,70 +85,72 @@ class DeviceRound:
         self.host: torch.Tensor | None = None
 
     @torch.inference_mode()
-    def begin(self, prompt: list[int], sampling: Sampling, last: int) -> None:
-        """Prefill the models. No token will be drafted behind position `last`."""
+    def begin(self, prompt: list[int], sampling: Sampling, last_position: int) -> None:
+        """Prefill the models. No token will be drafted behind position `last_position`."""
         self.reading.cache.clear()
         _, features = self.reading.prefill(prompt[:-1])
         self.drafter.begin(prompt, features)
-        self.state.copy_(torch.tensor([len(prompt) - 1, prompt[-1], last, sampling.seed]))
+        self.state.copy_(torch.tensor([len(prompt) - 1, prompt[-1], last_position, sampling.seed]))
         self.temperature.fill_(sampling.temperature or 1.0)
 
     def run(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """One round on the device. Returns what `unpacked` reads, as float64, and the logits `[N, V]`."""
+        """One round on the device. Returns what `unpack_tree_and_verdict` reads, as float64, and the logits `[N, V]`."""
         base, root, last, seed = self.state.split(1)
         noise = None if self.greedy else gumbel_at(seed, base + 1 + self.steps, self.runner.vocab)
-        self.marks.set(0)
+        self.marks.mark(0)
         room = last - base - 1
         tree = self.grower.grow(root, base, room, self.temperature, noise) if self.depth else DeviceTree.rooted(root)
-        self.marks.set(1)
+        self.marks.mark(1)
         positions = torch.where(tree.score > 0, base + tree.depth, base)
         slots = base + torch.arange(len(tree.tokens), device=base.device)
-        visible = rows_behind(self.verify.columns, base, tree.lineage)
+        visible = visible_slots(self.verify.columns, base, tree.ancestor_mask)
         logits, features = self.verify(tree.tokens, positions, slots, visible)
-        self.marks.set(2)
-        drawn = self.drawn(logits, tree, noise)
-        path, count, node = self.accepted(tree, drawn)
+        self.marks.mark(2)
+        drawn = self.draw_target_tokens(logits, tree, noise)
+        path, count, node = self.match_tokens(tree, drawn)
         bonus = drawn.index_select(0, node)
-        self.marks.set(3)
+        self.marks.mark(3)
         if self.depth:
             self.commit(path, count, base)
         self.drafter.commit(tree, path, count, bonus, base, features)
         alive, columns = (tree.score > 0).sum().view(1), (tree.tokens, tree.parents, tree.depth, tree.score, tree.q)
         packed = torch.cat([alive, count, bonus, path, *columns])
         self.state.copy_(torch.cat([base + 1 + count, bonus, last, seed]))
-        self.marks.set(4)
+        self.marks.mark(4)
         return packed, logits
 
-    def drawn(self, logits: torch.Tensor, tree: DeviceTree, noise: torch.Tensor | None) -> torch.Tensor:
+    def draw_target_tokens(self, logits: torch.Tensor, tree: DeviceTree, noise: torch.Tensor | None) -> torch.Tensor:
         """The token `[N]` that the target draws behind every node."""
         scores = logits.to(torch.promote_types(logits.dtype, torch.float32))
         if noise is not None:
             scores = scores / self.temperature + noise.index_select(0, tree.depth)
         return scores.argmax(-1)
 
-    def accepted(self, tree: DeviceTree, drawn: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def match_tokens(
+        self, tree: DeviceTree, target_tokens: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Token match. Returns the path `[depth + 1]` from the root down, the number `[1]` of accepted nodes and the last node `[1]`.
 
         Places behind the last accepted node hold 0.
         """
-        node = torch.zeros_like(drawn[:1])
+        node = torch.zeros_like(target_tokens[:1])
         count, path = node.clone(), [node]
         for _ in range(self.depth):
-            carried = drawn.index_select(0, node)
+            carried = target_tokens.index_select(0, node)
             here = (tree.parents == node) & (tree.tokens == carried) & (tree.score > 0)
             child, found = here.long().argmax(0, keepdim=True), here.any(0, keepdim=True)
             path.append(torch.where(found, child, torch.zeros_like(child)))
             node, count = torch.where(found, child, node), count + found
         return torch.cat(path), count, node
 
-    def commit(self, path: torch.Tensor, count: torch.Tensor, base: torch.Tensor) -> None:
+    def commit(self, path: torch.Tensor, accepted_count: torch.Tensor, root_position: torch.Tensor) -> None:
         """Move the path's rows to the places from the root's on. Places behind the path keep their rows."""
-        kv, places = self.reading.cache.kv, base + self.steps
-        moved = torch.where(self.steps <= count, base + path, places)
+        kv, places = self.reading.cache.kv, root_position + self.steps
+        moved = torch.where(self.steps <= accepted_count, root_position + path, places)
         kv.index_copy_(3, places, kv.index_select(3, moved))
 
     @torch.inference_mode()
-    def __call__(self) -> Outcome:
+    def __call__(self) -> RoundOutcome:
         start = time.perf_counter()
         packed, logits = self.captured()
         if self.host is None:
@@ -150,11 +158,11 @@ class DeviceRound:
         self.host.copy_(packed, non_blocking=True)
         if packed.is_cuda:
             torch.cuda.current_stream(packed.device).synchronize()
-        tree, verdict = self.unpacked(self.host.tolist())
+        tree, verdict = self.unpack_tree_and_verdict(self.host.tolist())
         seconds = self.marks.split(time.perf_counter() - start)
-        return Outcome(tree, logits[: len(tree)].clone(), verdict, seconds)
+        return RoundOutcome(tree, logits[: len(tree)].clone(), verdict, seconds)
 
-    def unpacked(self, values: list[float]) -> tuple[DraftTree, Verdict]:
+    def unpack_tree_and_verdict(self, values: list[float]) -> tuple[DraftTree, Verdict]:
         alive, count, bonus = (int(value) for value in values[:3])
         path, columns = values[3 : 4 + self.depth], values[4 + self.depth :]
         size = len(columns) // 5
@@ -168,39 +176,41 @@ class DeviceRounds:
     """`engine.contracts.Rounds` of one lane on a GPU. `forwards` counts the draft's forwards, as a drafter does."""
 
     def __init__(self, pair: LoadedPair, drafter: str, policy: Policy, capacity: int, sampling: Sampling):
-        """`drafter` is a name of `ON_DEVICE`. Raises `ValueError` for what `on_device` denies."""
+        """`drafter` is a name of `ON_DEVICE`. Raises `ValueError` for what `can_run_on_device` denies."""
         self.policy, self.stop_ids, self.sampling, self.forwards = policy, pair.stop_ids, sampling, 0
-        made, terms = parts_of(pair, drafter, policy)
+        made, terms = device_parts_of(pair, drafter, policy)
         if made is None or terms is None:
             raise ValueError(f"No device decides rounds of {drafter} and {type(policy).__name__} alone.")
         asked = terms, pair.stop_ids, static_capacity(capacity), sampling.greedy
         key = "round", drafter, made.net, *asked
         self.round = pair.target.lender.lend(key, lambda: DeviceRound(pair.target, made, *asked), self)
 
-    def begin(self, prompt: list[int], last: int) -> float:
+    def begin(self, prompt: list[int], last_position: int) -> float:
         start = time.perf_counter()
-        self.room = last - len(prompt)  # guesses in a row that the text has room for
-        self.round.begin(prompt, self.sampling, last)
+        self.room = last_position - len(prompt)  # guesses in a row that the text has room for
+        self.round.begin(prompt, self.sampling, last_position)
         synchronise(self.round.runner.device)
         return time.perf_counter() - start
 
-    def next(self) -> Outcome:
+    def run_round(self) -> RoundOutcome:
         self.forwards += min(self.round.depth, self.round.drafter.most_forwards)
         done, room = self.round(), self.room
         self.room -= len(done.verdict.path) + 1
         silence = "" if len(done.tree) > 1 else LAST if room < 1 else UNSURE
-        return replace(done, silence=silence, unused=self.policy.unused_words(done.tree, room, self.stop_ids))
+        return replace(done, silence=silence, unused=self.policy.explain_unused_nodes(done.tree, room, self.stop_ids))
 
 
-def parts_of(pair: LoadedPair, drafter: str, policy: Policy) -> tuple[OnDevice | None, Terms | None]:
+def device_parts_of(
+    pair: LoadedPair, drafter: str, policy: Policy
+) -> tuple[DrafterOnDevice | None, DeviceGrowthTerms | None]:
     """The drafter on the device and the policy's terms, None for what there is none of."""
     kind = ON_DEVICE.get(drafter)
     net = kind.net_of(pair, drafter) if kind else None
     made = kind(pair, net) if kind and net is not None else None
-    return made, None if made is None else Terms.of(policy, pair.target.vocab, made.depth)
+    return made, None if made is None else DeviceGrowthTerms.of_policy(policy, pair.target.vocab, made.depth)
 
 
-def on_device(pair: LoadedPair, drafter: str, policy: Policy, sampling: Sampling) -> bool:
+def can_run_on_device(pair: LoadedPair, drafter: str, policy: Policy, sampling: Sampling) -> bool:
     """Whether device rounds serve a lane of these parts, with token match, and can draw its noise on the device."""
-    able = sampling.device is not None and sampling.open_ended and is_plain(pair.target)
-    return able and all(parts_of(pair, drafter, policy))
+    able = sampling.device is not None and sampling.keeps_all_tokens and is_plain(pair.target)
+    return able and all(device_parts_of(pair, drafter, policy))

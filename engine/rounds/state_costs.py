@@ -10,7 +10,7 @@ import torch
 from engine.forward.recurrent.session import RecurrentSession
 from engine.models.pairs import LoadedPair
 from engine.rounds.pair_costs import NODES, VERIFY_SECONDS
-from engine.rounds.timing import REPEATS, binary, chain, context_of, interleaved
+from engine.rounds.timing import REPEATS, binary, chain, median_ms_interleaved, timing_context_of
 from engine.target import Target
 from engine.tree import LARGEST_TREE
 
@@ -35,48 +35,48 @@ class StateCosts:
     text_bytes: int
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         """What the page's card says of it."""
         return (
             f"{self.nodes} nodes, measured here: a chain takes {self.chain_ms / self.plain_ms:.1f} plain steps and keeps "
-            f"{megabytes(self.chain_bytes)} until the round ends, a tree {self.tree_ms / self.plain_ms:.1f} and "
-            f"{megabytes(self.tree_bytes)}. The text's states are {megabytes(self.text_bytes)}; a copy for each of the tree's "
-            f"{self.paths} paths would be {megabytes(self.paths * self.text_bytes)}."
+            f"{format_megabytes(self.chain_bytes)} until the round ends, a tree {self.tree_ms / self.plain_ms:.1f} and "
+            f"{format_megabytes(self.tree_bytes)}. The text's states are {format_megabytes(self.text_bytes)}; a copy for each of the "
+            f"tree's {self.paths} paths would be {format_megabytes(self.paths * self.text_bytes)}."
         )
 
 
-def megabytes(count: int) -> str:
+def format_megabytes(count: int) -> str:
     return f"{count / 1e6:.1f} MB"
 
 
-def measured_states(pair: LoadedPair) -> StateCosts | None:
-    """What `state_costs` has measured for this pair, None before and for a target without states."""
+def known_state_costs(pair: LoadedPair) -> StateCosts | None:
+    """What `measure_state_costs_once` has measured for this pair, None before and for a target without states."""
     return _measured.get(pair)
 
 
-def state_costs(pair: LoadedPair) -> StateCosts:
+def measure_state_costs_once(pair: LoadedPair) -> StateCosts:
     """Measured on the first call for this pair. Raises `ValueError` for a target that keeps no state."""
     with _lock:
         if pair not in _measured:
-            _measured[pair] = measure(pair)
+            _measured[pair] = time_state_costs(pair)
         return _measured[pair]
 
 
 @torch.inference_mode()
-def measure(pair: LoadedPair) -> StateCosts:
+def time_state_costs(pair: LoadedPair) -> StateCosts:
     if not pair.target.recurrent:
         raise ValueError(f"The target of {pair.title} keeps no state, so its trees cost what rows cost.")
-    target = Target(pair.target, context_of(pair) + LARGEST_TREE)
+    target = Target(pair.target, timing_context_of(pair) + LARGEST_TREE)
     assert isinstance(target.session, RecurrentSession)
-    target.prefill(list(range(context_of(pair))))
+    target.prefill(list(range(timing_context_of(pair))))
     trees = {"plain": chain(1), "chain": chain(NODES), "tree": binary(NODES)}
     with pair.target.without_torch_threads():
         tasks = {name: partial(target.verify, tree) for name, tree in trees.items()}
-        ms = interleaved(pair.target.device, tasks, REPEATS, settled=True, seconds=VERIFY_SECONDS)
+        ms = median_ms_interleaved(pair.target.device, tasks, REPEATS, warm_up_each=True, max_seconds=VERIFY_SECONDS)
     held = {}
     for name, tree in trees.items():
         target.verify(tree)
-        held[name] = target.session.held_bytes
+        held[name] = target.session.uncommitted_bytes
     paths = NODES - len({*trees["tree"].parents[1:]})
     return StateCosts(
         NODES, paths, ms["plain"], ms["chain"], ms["tree"], held["chain"], held["tree"], pair.target.state_bytes

@@ -33,20 +33,20 @@ REPEATS, FEWEST = 7, 3  # undisturbed turns of every timing; and turns at least,
 
 
 @torch.inference_mode()
-def verify_ms(
-    pair: LoadedPair, repeats: int = REPEATS, seconds: float = math.inf, rows: Sequence[int] = ()
+def time_verify_ms(
+    pair: LoadedPair, repeats: int = REPEATS, max_seconds: float = math.inf, rows: Sequence[int] = ()
 ) -> dict[int, float]:
     """Least ms of a verification by its number of rows, of these or of `ROWS`.
 
     Of a target that keeps states, that has the states of every node. Every one runs once untimed before it is timed: in a race a lane
     finds the caches as it left them.
     """
-    target, watch = Target(pair.target, context_of(pair) + LARGEST_TREE), Stopwatch(pair.target.device)
-    target.prefill(list(range(context_of(pair))))
+    target, watch = Target(pair.target, timing_context_of(pair) + LARGEST_TREE), Stopwatch(pair.target.device)
+    target.prefill(list(range(timing_context_of(pair))))
     trees = {size: binary(size) for size in rows or ROWS}
     least = dict.fromkeys(trees, math.inf)
     with pair.target.without_torch_threads():
-        for turn in turns(pair.target, repeats + 1, seconds):
+        for turn in repeat_while_undisturbed(pair.target, repeats + 1, max_seconds):
             for size, tree in trees.items():
                 target.verify(tree)
                 watch.start()
@@ -57,23 +57,25 @@ def verify_ms(
 
 
 @torch.inference_mode()
-def draft_ms(pair: LoadedPair, name: str, repeats: int = REPEATS, seconds: float = math.inf) -> tuple[float, float]:
+def time_draft_level_ms(
+    pair: LoadedPair, drafter_name: str, repeats: int = REPEATS, max_seconds: float = math.inf
+) -> tuple[float, float]:
     """Least ms of a drafter's first level and of one level below it, with the ranking of its favourites, as `auto` asks for them.
 
     Rounds of one level and of many take turns, each behind a verification, as in a race. Their difference, divided by the levels that
     it covers, is the ms of a level below.
     """
     forgetful = replace(pair, memory=None)  # what is timed is no text to remember
-    capacity = context_of(pair) + LARGEST_TREE
-    drafter, sampling = DRAFTERS[name](forgetful, capacity), Sampling()
+    capacity = timing_context_of(pair) + LARGEST_TREE
+    drafter, sampling = DRAFTERS[drafter_name](forgetful, capacity), Sampling()
     target = Target(pair.target, capacity, drafter.reads_features)
-    prompt = list(range(context_of(pair)))
-    drafter.reading(target.session.cache)
+    prompt = list(range(timing_context_of(pair)))
+    drafter.bind_target_cache(target.session.cache)
     drafter.begin(prompt, target.prefill(prompt[:-1]))
     watch, least = Stopwatch(pair.target.device), {1: math.inf, 1 + LEVELS: math.inf}
     room, root, rounds = Expansion(1 + LEVELS, LEVEL, beams=LEVEL), prompt[-1], 0
     with pair.target.without_torch_threads():
-        for turn in turns(pair.target, repeats + 1, seconds):
+        for turn in repeat_while_undisturbed(pair.target, repeats + 1, max_seconds):
             for levels in least:
                 watch.start()
                 tree = grow(room, drafter, root, target.length, sampling, levels)
@@ -83,7 +85,7 @@ def draft_ms(pair: LoadedPair, name: str, repeats: int = REPEATS, seconds: float
                 path, root = tree.path(len(tree) - 1), (len(prompt) + rounds * levels) % pair.target.vocab
                 logits, features = target.verify(tree)
                 target.commit(path)
-                drafter.see(tree, logits, path)
+                drafter.observe_target_logits(tree, logits, path)
                 drafter.commit(tree, path, root, features)
             if target.length + 4 * LEVELS >= min(pair.context, capacity - LARGEST):
                 break
@@ -92,66 +94,71 @@ def draft_ms(pair: LoadedPair, name: str, repeats: int = REPEATS, seconds: float
 
 
 @torch.inference_mode()
-def device_ms(
+def time_device_round_ms(
     pair: LoadedPair, drafter: str, policy: str, depths: Sequence[int], width: int, nodes: int
 ) -> dict[int, float]:
     """Least ms of a greedy round that a device decides alone, by the levels of its tree, for trees of these depths or less."""
-    sampling, prompt = Sampling(device=pair.target.noise_place), list(range(context_of(pair)))
-    capacity, least = context_of(pair) + LARGEST_TREE, {}
+    sampling, prompt = Sampling(device=pair.target.noise_place), list(range(timing_context_of(pair)))
+    capacity, least = timing_context_of(pair) + LARGEST_TREE, {}
     for depth in depths:
         grower = POLICIES[policy](depth, width, nodes, "ranked", pair.calibration)
         lane, times = DeviceRounds(pair, drafter, grower, capacity, sampling), []
         for _ in range(REPEATS + 1):
             lane.begin(prompt, capacity)  # anew, so that every round has the same room
-            times.append(1000 * sum(lane.next().seconds.values()))
+            times.append(1000 * sum(lane.run_round().seconds.values()))
         least[lane.round.depth] = min(times)
     return least
 
 
-def turns(runner: Runner, repeats: int, seconds: float) -> Iterator[int]:
-    """Counts turns until in so many of them this thread kept the processor. Past `seconds` it gives up, but not before `FEWEST` turns.
+def repeat_while_undisturbed(runner: Runner, undisturbed_repeats: int, max_seconds: float) -> Iterator[int]:
+    """Counts repeats until this thread kept the processor in enough of them. After `max_seconds` it stops, but not before `FEWEST`
+    repeats.
 
     Without such a limit, and where another device computes, every turn counts.
     """
-    begun, calm, told = time.perf_counter(), 0, seconds < math.inf and runner.device.type == "cpu"
+    begun, calm, told = time.perf_counter(), 0, max_seconds < math.inf and runner.device.type == "cpu"
     for turn in itertools.count():
-        if calm >= repeats or (turn > FEWEST and time.perf_counter() - begun > seconds):
+        if calm >= undisturbed_repeats or (turn > FEWEST and time.perf_counter() - begun > max_seconds):
             return
-        since, waited = time.perf_counter(), runner.without_processor()
+        since, waited = time.perf_counter(), runner.seconds_without_processor()
         yield turn
-        waited, passed = runner.without_processor() - waited, time.perf_counter() - since
+        waited, passed = runner.seconds_without_processor() - waited, time.perf_counter() - since
         calm += not told or waited <= BUSY * passed
 
 
-def interleaved(
-    device: torch.device, tasks: Mapping[Any, Callable], repeats: int, settled: bool = False, seconds: float = math.inf
+def median_ms_interleaved(
+    device: torch.device,
+    tasks: Mapping[Any, Callable],
+    repeats: int,
+    warm_up_each: bool = False,
+    max_seconds: float = math.inf,
 ) -> dict[Any, float]:
     """Median ms of every task. The tasks take turns, so that a slow moment meets all alike. First calls are not counted.
 
-    `settled` runs every task once untimed before it is timed, because in a race a lane finds the caches as it left them. Past `seconds`
-    it stops early, but not before three repeats. Without that limit it shows a progress bar.
+    `warm_up_each` runs every task once untimed before it is timed, because in a race a lane finds the caches as it left them. Past
+    `max_seconds` it stops early, but not before three repeats. Without that limit it shows a progress bar.
     """
     watch, times = Stopwatch(device), {name: [] for name in tasks}
-    uncounted, begun = 1 if settled else 2, time.perf_counter()
-    for repeat in tqdm(range(repeats + uncounted), desc="timing", disable=seconds < math.inf):
+    uncounted, begun = 1 if warm_up_each else 2, time.perf_counter()
+    for repeat in tqdm(range(repeats + uncounted), desc="timing", disable=max_seconds < math.inf):
         for name, task in tasks.items():
-            if settled:
+            if warm_up_each:
                 task()
             watch.start()
             task()
             elapsed = watch.lap("task")
             if repeat >= uncounted:
                 times[name].append(1000 * elapsed)
-        if repeat >= 3 and time.perf_counter() - begun > seconds:
+        if repeat >= 3 and time.perf_counter() - begun > max_seconds:
             break
     return {name: statistics.median(each) for name, each in times.items()}
 
 
-def context_of(pair: LoadedPair) -> int:
+def timing_context_of(pair: LoadedPair) -> int:
     return min(CONTEXT, pair.context // 2)
 
 
-def even_tree(width: int, rows: int) -> DraftTree:
+def build_even_tree(width: int, rows: int) -> DraftTree:
     """A tree of `rows` nodes, the root included, in which a node has up to `width` children."""
     tree = DraftTree.rooted(0)
     for node in range(1, rows):
@@ -159,4 +166,4 @@ def even_tree(width: int, rows: int) -> DraftTree:
     return tree
 
 
-chain, binary = partial(even_tree, 1), partial(even_tree, 2)
+chain, binary = partial(build_even_tree, 1), partial(build_even_tree, 2)

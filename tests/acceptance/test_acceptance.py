@@ -37,7 +37,7 @@ def two_draws(q: list[float], first: int, second: int) -> DraftTree:
     tree = DraftTree.rooted(0)
     tree.q_rows[0] = torch.tensor(q, dtype=torch.float64)
     for token in (first, second):
-        tree.draw(0, token, q[token])
+        tree.add_draw(0, token, q[token])
     return tree
 
 

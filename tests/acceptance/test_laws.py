@@ -25,7 +25,7 @@ from engine.policies.dyspec import DySpec
 from engine.policies.kary import Kary
 from engine.policies.widths import Widths
 from engine.record.calibration import Calibration
-from engine.rounds.guiding import masked_at_leaves
+from engine.rounds.guiding import mask_only_leaves_wrongly
 from engine.sampling import Sampling
 from engine.systems import SYSTEMS, policy_fits
 from engine.tree import DraftTree
@@ -99,7 +99,7 @@ def free(guide, tree, logits):
     return logits
 
 
-@pytest.mark.parametrize("mask", [masked_at_leaves, free])
+@pytest.mark.parametrize("mask", [mask_only_leaves_wrongly, free])
 def test_a_constraint_that_is_left_out_at_a_node_shifts_the_law(mask):
     """Masking only the draft, or only what follows the last tokens: measured 0.69, and 0.49 to 0.60, on average over six tables."""
     for parts in ((Chain(2, 1, 3, "one draw"), Speculative()), (DySpec(2, 2, 5, ""), WithoutReplacement())):
@@ -139,13 +139,13 @@ class NormalNoise(Branching):
 class ZeroedFirst(WithoutReplacement):
     """D[y] is zeroed before the residual is taken."""
 
-    def select(self, tree, node, p, sampling, position):
+    def select_child_or_weights(self, tree, node, p, sampling, position):
         r, d = p, tree.q_rows[node]
         for number, child in enumerate(tree.draws[node]):
             token = tree.tokens[child]
             if sampling.accept(float(r[token] / d[token]), "accept", position, node, number):
                 return child, r
-            d = self.next_law(d, token)
+            d = self.law_of_next_draw(d, token)
             if d is None:
                 break
             r = residual(r, d, p)
@@ -155,8 +155,8 @@ class ZeroedFirst(WithoutReplacement):
 class BonusFromTarget(WithoutReplacement):
     """The bonus after a rejection is drawn from p, not from the residual."""
 
-    def select(self, tree, node, p, sampling, position):
-        child, _ = super().select(tree, node, p, sampling, position)
+    def select_child_or_weights(self, tree, node, p, sampling, position):
+        child, _ = super().select_child_or_weights(tree, node, p, sampling, position)
         return child, p
 
 
@@ -168,7 +168,7 @@ class Pruned(DySpec):
         kept = sorted(range(len(tree)), key=lambda node: -tree.score[node])[:2]
         tree.draws = {node: [child for child in drawn if child in kept] for node, drawn in tree.draws.items()}
         tree.draws = {node: drawn for node, drawn in tree.draws.items() if node in kept and drawn}
-        return tree.kept(sorted(kept))
+        return tree.subtree(sorted(kept))
 
 
 class OffByOne(WithoutReplacement):
@@ -270,7 +270,7 @@ def test_draft_noise_that_is_reused_is_seen():
 def test_independent_draws_follow_q():
     """40,000 draws of 4 tokens: a standard error of at most 0.0025, so 0.0125 is five of them. Impossible tokens never come."""
     q = torch.tensor([0.5, 0.0, 0.3, 0.2])
-    rows = Sampling(seed=3).repeated(q.expand(20_000, 4), [2] * 20_000, "draft", 0, 0)
+    rows = Sampling(seed=3).draw_with_replacement(q.expand(20_000, 4), [2] * 20_000, "draft", 0, 0)
     counts = torch.bincount(torch.tensor([token for row in rows for token, _ in row]), minlength=4) / 40_000
     assert counts[1] == 0 and torch.allclose(counts, q, atol=0.0125)
     assert all(share == q[token] for row in rows[:100] for token, share in row)
@@ -280,7 +280,7 @@ def test_draws_without_replacement_follow_the_law_of_successive_draws():
     """40,000 rows, 24 orders of 4 tokens: five standard errors are at most 0.011."""
     q = torch.tensor([0.5, 0.05, 0.3, 0.15], dtype=torch.float64)
     orders: dict[tuple[int, ...], int] = {}
-    for row in Sampling(seed=4).distinct(q.expand(40_000, 4), 4, "draft", 0, 0):
+    for row in Sampling(seed=4).draw_without_replacement(q.expand(40_000, 4), 4, "draft", 0, 0):
         order = tuple(token for token, _ in row)
         orders[order] = orders.get(order, 0) + 1
     assert len(orders) == 24 and all(len(set(order)) == 4 for order in orders)
@@ -292,5 +292,5 @@ def test_draws_without_replacement_follow_the_law_of_successive_draws():
 
 
 def test_draws_without_replacement_end_with_the_support():
-    [row] = Sampling(seed=5).distinct(torch.tensor([[0.0, 0.25, 0.0, 0.75]]), 4, "draft", 0, 0)
+    [row] = Sampling(seed=5).draw_without_replacement(torch.tensor([[0.0, 0.25, 0.0, 0.75]]), 4, "draft", 0, 0)
     assert sorted(row) == [(1, 0.25), (3, 0.75)]

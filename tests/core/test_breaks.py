@@ -8,7 +8,7 @@ from math import comb
 import pytest
 import torch
 
-from engine.breaks import BREAKS, CausalTarget, FirstRowsTarget, IndexedTarget
+from engine.breaks import BREAKS, BrokenCommitTarget, BrokenMaskTarget, BrokenPositionTarget
 from engine.forward.cache import KVCache
 from engine.page.screens.break_distance import expected_sampling_distance, measure_break
 from engine.policies import POLICIES
@@ -63,7 +63,9 @@ def verified(pair, kind: type[Target], tree: DraftTree) -> torch.Tensor:
     return target.verify(tree)[0]
 
 
-@pytest.mark.parametrize(("kind", "wrong"), [(CausalTarget, {2, 3}), (IndexedTarget, {2, 3}), (FirstRowsTarget, set())])
+@pytest.mark.parametrize(
+    ("kind", "wrong"), [(BrokenMaskTarget, {2, 3}), (BrokenPositionTarget, {2, 3}), (BrokenCommitTarget, set())]
+)
 def test_a_broken_forward_is_wrong_only_behind_a_branch(pair, kind, wrong):
     """Nodes 0 and 1 are a text; node 2 must not see its sibling nor stand behind it, node 3 must not see node 2."""
     right, broken = verified(pair, Target, fork()), verified(pair, kind, fork())
@@ -71,7 +73,7 @@ def test_a_broken_forward_is_wrong_only_behind_a_branch(pair, kind, wrong):
     assert {node for node in range(4) if off[node] > 1e-3} == wrong
 
 
-@pytest.mark.parametrize("kind", [CausalTarget, IndexedTarget, FirstRowsTarget])
+@pytest.mark.parametrize("kind", [BrokenMaskTarget, BrokenPositionTarget, BrokenCommitTarget])
 def test_a_tree_without_branches_hides_every_break(pair, kind):
     chain = DraftTree.rooted(9)
     for node, token in enumerate((30, 55, 77)):
@@ -88,14 +90,14 @@ def test_a_tree_without_branches_hides_every_break(pair, kind):
 
 def test_the_wrong_trim_keeps_the_rows_of_another_branch(pair):
     after = {}
-    for kind in (Target, FirstRowsTarget):
+    for kind in (Target, BrokenCommitTarget):
         target = kind(pair.target, 64)
         target.prefill(PROMPT)
         target.verify(fork())
         target.commit([2])
         assert target.length == len(PROMPT) + 2
         after[kind] = target.verify(DraftTree.rooted(4))[0][0]
-    for kind, kept in ((Target, 77), (FirstRowsTarget, 30)):
+    for kind, kept in ((Target, 77), (BrokenCommitTarget, 30)):
         fresh = Target(pair.target, 64)
         fresh.prefill([*PROMPT, 9, kept])
         assert torch.allclose(after[kind], fresh.verify(DraftTree.rooted(4))[0][0], atol=1e-4), kept
@@ -217,8 +219,8 @@ def test_only_a_broken_system_is_measured(pair):
 
 def test_a_broken_lane_takes_no_rounds_on_the_device(pair):
     sampling, shape = Sampling(device=torch.device("cpu")), {"depth": 2, "width": 2, "nodes": 4}
-    assert isinstance(find("tree").rounds(pair, 64, shape, sampling), DeviceRounds)
-    broken = [find(f"tree!{name}").rounds(pair, 64, shape, sampling) for name in BREAKS]
+    assert isinstance(find("tree").open_rounds(pair, 64, shape, sampling), DeviceRounds)
+    broken = [find(f"tree!{name}").open_rounds(pair, 64, shape, sampling) for name in BREAKS]
     assert not any(isinstance(rounds, DeviceRounds) for rounds in broken)
 
 

@@ -34,7 +34,13 @@ TEXT = "Story: Once upon a time"
 PREFILL, VERIFY, UNSEEN = 8.0, 1.0, 1000.0  # seconds that each of them takes on the made-up clock
 ROUNDED = 1e-4  # what is sent has a few digits
 LANES = ("vanilla", "tree", "lookup", "chain")
-OFF_THE_CLOCK = ((TextStream, "add"), (TextStream, "rest"), (Lane, "record"), (Lane, "__init__"), (Race, "warm_up"))
+OFF_THE_CLOCK = (
+    (TextStream, "add"),
+    (TextStream, "flush_held_text"),
+    (Lane, "record_step"),
+    (Lane, "__init__"),
+    (Race, "warm_up"),
+)
 
 
 def mixes() -> list[str]:
@@ -173,10 +179,10 @@ PHASE = {
     ("target", "verify"): "verify",
     ("rule", "decide"): "accept",
     ("target", "commit"): "commit",
-    ("drafter", "see"): "commit",
+    ("drafter", "observe_target_logits"): "commit",
     ("drafter", "commit"): "commit",
     ("policy", "learn"): "commit",
-    ("policy", "unused_words"): "commit",
+    ("policy", "explain_unused_nodes"): "commit",
 }
 FREE = ("forward_inputs",)  # what the target is asked, which a batch's own forward pays for
 
@@ -237,7 +243,7 @@ def test_what_a_part_spends_is_on_its_lanes_clock_all_of_it_and_once(mix, pair, 
     Costs are measured before, on the real clock.
     """
     race = Race(pair, Settings(TEXT, (mix, "vanilla"), depth=3, width=2, nodes=8, temperature=0.8, max_new_tokens=24))
-    race.record()
+    race.to_record()
     spent, books = Clock(), []
     monkeypatch.setattr(rounds_on_host, "time", spent)
     monkeypatch.setattr(Race, "warm_up", lambda race: None)

@@ -60,7 +60,7 @@ def test_a_command_tells_its_options_under_its_name(name, capsys):
 
 @pytest.mark.parametrize("name", ALL)
 def test_the_example_in_a_commands_help_can_be_parsed(name):
-    assert commands.parser_of(name).parse_args(shlex.split(ALL[name].example))
+    assert commands.build_command_parser(name).parse_args(shlex.split(ALL[name].example))
 
 
 def test_the_help_of_every_command_imports_nothing_slow():

@@ -13,12 +13,12 @@ from engine.contracts import Drafter
 from engine.custom_generate import treerace
 from engine.decode import decode
 from engine.lab.pays.doctor import run_of_lane
-from engine.models.constraint import GUESSES, compile_constraint, constraint_of
+from engine.models.constraint import GUESSES, compile_constraint, compile_pair_constraint
 from engine.page.screens.break_distance import measure_break
 from engine.race import Race, Settings
 from engine.record.constraint import validate_constraint
 from engine.record.race_file import Record
-from engine.rounds.guiding import GuidedDrafter, masked
+from engine.rounds.guiding import GuidedDrafter, mask_logits
 from engine.rounds.round_gpu import DeviceRounds
 from engine.sampling import Sampling
 from engine.systems import SYSTEMS, find
@@ -88,7 +88,7 @@ def test_a_grammar_binds_every_systems_text_and_brackets_close(pair):
     text = text_of(pair, traces[0])
     assert text.endswith(".") and re.fullmatch("[1-9+()]+", text[:-1]) and eval(text[:-1]) > 0
     plain = 'lark:start: "<a> @b %json" x /c::/\n%ignore " "\nx: "[" INT "]"  # <d>\n%import common.INT'
-    assert validate_constraint(plain) == plain and constraint_of(pair, plain)
+    assert validate_constraint(plain) == plain and compile_pair_constraint(pair, plain)
 
 
 def test_many_seeds_write_many_texts_and_all_keep_to_the_pattern(pair):
@@ -121,15 +121,15 @@ def test_a_batch_writes_the_texts_that_each_prompt_gets_alone(pair):
         written[number] += done.burst
     for prompt, sampling, tokens in zip(prompts, samplings, written, strict=True):
         shape = {"depth": 1, "width": 1, "nodes": 2}
-        rounds = find("vanilla").rounds(pair, 200, shape, sampling)
+        rounds = find("vanilla").open_rounds(pair, 200, shape, sampling)
         assert tokens == [token for done in decode(rounds, prompt, 50, pair.stop_ids, 150) for token in done.burst]
         assert is_person(pair.tokenizer.decode(tokens[:-1]))
 
 
 def test_under_a_constraint_a_lane_takes_no_rounds_on_the_device(pair):
     shape, device = {"depth": 2, "width": 2, "nodes": 4}, torch.device("cpu")
-    assert isinstance(find("tree").rounds(pair, 64, shape, Sampling(device=device)), DeviceRounds)
-    assert not isinstance(find("tree").rounds(pair, 64, shape, bound(pair, NAMES, device=device)), DeviceRounds)
+    assert isinstance(find("tree").open_rounds(pair, 64, shape, Sampling(device=device)), DeviceRounds)
+    assert not isinstance(find("tree").open_rounds(pair, 64, shape, bound(pair, NAMES, device=device)), DeviceRounds)
 
 
 def test_generate_writes_what_the_constraint_allows(pair):
@@ -152,29 +152,29 @@ def test_a_guide_answers_for_every_path_as_one_that_goes_there_alone(pair, const
     """Random walks over a tree of paths, which moves one matcher back and forth."""
     made = random.Random(3)
     for taken in ([], *(pair.tokenizer(text)["input_ids"] for text in begun)):
-        guide, paths = constraint_of(pair, constraint).guide(), [()]
+        guide, paths = compile_pair_constraint(pair, constraint).guide(), [()]
         guide.advance(taken)
         for _ in range(40):
             path = made.choice(paths)
-            row = guide.allowed(path)
+            row = guide.allowed_tokens(path)
             if row is not None:
                 paths.append((*path, made.choice(row.nonzero().flatten().tolist())))
         for path in made.sample(paths, len(paths)):
-            fresh = constraint_of(pair, constraint).guide()
+            fresh = compile_pair_constraint(pair, constraint).guide()
             fresh.advance([*taken, *path])
-            here, there = guide.allowed(path), fresh.allowed()
+            here, there = guide.allowed_tokens(path), fresh.allowed_tokens()
             assert (here is None) == (there is None) and (here is None or torch.equal(here, there))
 
 
 def test_behind_forbidden_tokens_and_stops_nothing_is_masked(pair):
-    guide, tree = constraint_of(pair, NAMES).guide(), DraftTree.rooted(9)
+    guide, tree = compile_pair_constraint(pair, NAMES).guide(), DraftTree.rooted(9)
     brace, x = (pair.tokenizer(sign)["input_ids"][0] for sign in "{x")
     wrong, right = tree.add(0, x, 0.5, 0.5), tree.add(0, brace, 0.5, 0.5)
     tree.add(wrong, brace, 0.2, 0.2)
-    logits = masked(guide, tree, torch.zeros(4, 256))
+    logits = mask_logits(guide, tree, torch.zeros(4, 256))
     assert [int(row.isfinite().sum()) for row in logits] == [1, 256, 1, 256] and right == 2
     guide.advance([x])
-    assert guide.allowed() is None and guide.over
+    assert guide.allowed_tokens() is None and guide.over
 
 
 class Sure(Drafter):
@@ -192,7 +192,7 @@ class Sure(Drafter):
 
 
 def test_a_drafter_that_rules_out_all_that_is_allowed_guesses_evenly(pair):
-    guide, tree = constraint_of(pair, LETTERS).guide(), DraftTree.rooted(9)
+    guide, tree = compile_pair_constraint(pair, LETTERS).guide(), DraftTree.rooted(9)
     a, b, x = (pair.tokenizer(sign)["input_ids"][0] for sign in "abx")
     [even] = GuidedDrafter(Sure(x), guide).log_q(tree, [0]).exp()
     assert float(even[a]) == float(even[b]) == pytest.approx(0.5)
@@ -204,8 +204,8 @@ def test_a_drafter_that_rules_out_all_that_is_allowed_guesses_evenly(pair):
 
 
 def test_a_constraint_is_compiled_once(pair):
-    assert constraint_of(pair, NAMES) is constraint_of(pair, NAMES)
-    assert constraint_of(pair, "") is None
+    assert compile_pair_constraint(pair, NAMES) is compile_pair_constraint(pair, NAMES)
+    assert compile_pair_constraint(pair, "") is None
     with pytest.raises(ValueError, match="needs a stop token"):
         compile_constraint(pair.tokenizer, 256, frozenset(), NAMES)
 
@@ -227,7 +227,7 @@ def test_a_remote_server_is_told_of_no_constraint(pair):
 def test_the_race_file_keeps_the_constraint_and_refuses_a_wrong_one(pair):
     race = Race(pair, Settings(PROMPT, ("vanilla", "tree"), constraint=NAMES, max_new_tokens=20))
     list(race.run())
-    record = race.record()
+    record = race.to_record()
     assert Record.from_json(record.to_json()).lanes[1].trace.constraint == NAMES
     with pytest.raises(ValueError, match="was written under a constraint"):
         run_of_lane(record.lanes, "a.json", "A", None)

@@ -15,7 +15,7 @@ from transformers import (
     StopStringCriteria,
 )
 
-from engine.custom_generate import HONOURED, NO_TOKEN, OF_OTHERS, checksums, refuse_others, treerace
+from engine.custom_generate import HONOURED, NO_TOKEN, OF_OTHERS, checksums, refuse_unsupported, treerace
 from helpers.pairs import byte_tokenizer, tiny_llama
 
 PROMPT = torch.tensor([[72, 101, 108, 108, 111, 32, 116, 104, 101, 114, 101, 32, 72, 101]])
@@ -256,7 +256,7 @@ def test_an_option_that_nobody_knows_to_be_harmless_is_refused(models):
         config = GenerationConfig(do_sample=True)
         setattr(config, name, 7)
         with pytest.raises(ValueError, match=f"cannot honour {name}[.]"):
-            refuse_others(PROMPT, config, {})
+            refuse_unsupported(PROMPT, config, {})
 
 
 def test_options_at_rest_and_those_of_the_cache_change_nothing(models):

@@ -88,16 +88,16 @@ class Prophet(Drafter):
             row[(right + self.beside) % VOCAB if self.only is None else self.only] = 0.0
         return rows
 
-    def buckets(self, tree, nodes):
+    def predict_rank_buckets(self, tree, nodes):
         return [0] * len(nodes)
 
-    def own_tree(self, root, levels, width, nodes):
+    def build_own_tree(self, root, levels, width, nodes):
         tree = DraftTree.rooted(root)
         while max(tree.depth) < levels and len(tree) < nodes:
             tree.add(len(tree) - 1, int(self.log_q(tree, [len(tree) - 1]).argmax()), 1.0, 1.0)
         return tree
 
-    def restart(self, tree, nodes):
+    def start_blocks(self, tree, nodes):
         pass
 
     def commit(self, tree, path, bonus, features=None):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.race import Race, Settings, parse_field
+from engine.race import Race, Settings, parse_grand_prix_systems
 from helpers.pairs import tiny_pair
 
 TEXT = "Story: Once upon a time"
@@ -10,8 +10,8 @@ OTHERS = ("tree", "chain", "lookup", "medusa", "parallel-tree", "specblock", "na
 
 
 def test_the_baseline_leads_the_field_wherever_it_was_named():
-    assert parse_field(["tree"]) == parse_field(["tree", "vanilla"]) == ("vanilla", "tree")
-    assert parse_field(OTHERS) == ("vanilla", *OTHERS)
+    assert parse_grand_prix_systems(["tree"]) == parse_grand_prix_systems(["tree", "vanilla"]) == ("vanilla", "tree")
+    assert parse_grand_prix_systems(OTHERS) == ("vanilla", *OTHERS)
 
 
 @pytest.mark.parametrize(
@@ -30,18 +30,18 @@ def test_the_baseline_leads_the_field_wherever_it_was_named():
 )
 def test_a_field_that_cannot_race_is_refused(systems, sentence):
     with pytest.raises(ValueError, match=sentence):
-        parse_field(systems)
+        parse_grand_prix_systems(systems)
 
 
 def test_a_field_with_an_unknown_or_biased_system_is_refused():
     with pytest.raises(ValueError, match="Unknown system 'warp'"):
-        Settings(TEXT, parse_field(["tree", "warp"]))
+        Settings(TEXT, parse_grand_prix_systems(["tree", "warp"]))
     with pytest.raises(ValueError, match="would bias the output"):
-        Settings(TEXT, parse_field(["tree", "model/kary/speculative"]))
+        Settings(TEXT, parse_grand_prix_systems(["tree", "model/kary/speculative"]))
 
 
 def test_eight_systems_race_each_on_a_clock_and_with_a_shape_of_its_own():
-    race = Race(tiny_pair(), Settings(TEXT, parse_field(OTHERS), temperature=0.8, max_new_tokens=24))
+    race = Race(tiny_pair(), Settings(TEXT, parse_grand_prix_systems(OTHERS), temperature=0.8, max_new_tokens=24))
     clocks = [0.0] * len(race.lanes)
     for index, step in race.run():
         running = [at for at, lane in enumerate(race.lanes) if at == index or not lane.finished]

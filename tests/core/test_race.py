@@ -66,9 +66,9 @@ def test_a_race_is_busy_whichever_lane_waited(waits):
     race = Race(tiny_pair(), Settings(TEXT, ("vanilla", "tree"), max_new_tokens=5))
     for lane, waited in zip(race.lanes, waits, strict=True):
         lane.clock, lane.waited = 5.0, waited
-    assert race.busy is True
+    assert race.is_disturbed is True
     race.lanes[0].waited = race.lanes[1].waited = 5.0 * BUSY
-    assert race.busy is False
+    assert race.is_disturbed is False
 
 
 def test_swapping_the_lanes_changes_no_token():

@@ -34,7 +34,7 @@ def keys_of(sampling: Sampling) -> reference.Keys:
     """The engine's own numbers. When greedy, logits count twice, as in a score of `engine.policies.shared.ranking`."""
 
     def keys(logits: torch.Tensor, position: int) -> torch.Tensor:
-        return 2 * logits if sampling.greedy else sampling.perturbed(logits[None], [position])[0]
+        return 2 * logits if sampling.greedy else sampling.add_gumbel_noise(logits[None], [position])[0]
 
     return keys
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine.sampling import DeviceNoise, GumbelNoise, Sampling, gumbel_at, noisy_favourite, seeded
+from engine.sampling import DeviceNoise, GumbelNoise, Sampling, generator_of, gumbel_at, noisy_favourite
 
 
 def test_noise_depends_on_seed_and_position_alone():
@@ -20,12 +20,12 @@ def test_noise_depends_on_seed_and_position_alone():
 
 def test_a_row_is_the_same_wherever_its_block_begins_to_be_made():
     """The texts of all seeds hang on this: 64 rows of one stream of numbers a block, of which few may be asked for."""
-    uniform = torch.rand(64, 50, generator=seeded("gumbel", 3, 1, 50), dtype=torch.float64)
+    uniform = torch.rand(64, 50, generator=generator_of("gumbel", 3, 1, 50), dtype=torch.float64)
     whole = (-(-uniform.clamp(1e-300, 1 - 1e-16).log()).log()).float()
     for first in (0, 15, 16, 41, 63):
         noise = GumbelNoise(3)
         assert torch.equal(noise.row(64 + first, 50), whole[first])
-        assert torch.equal(torch.from_numpy(noise.span(64, 64, 50)), whole)
+        assert torch.equal(torch.from_numpy(noise.consecutive_rows(64, 64, 50)), whole)
 
 
 def test_noise_that_nobody_asks_for_is_not_made():
@@ -48,7 +48,7 @@ def test_a_span_is_its_rows_within_a_block_and_across():
     noise = GumbelNoise(5)
     for first, count in ((0, 1), (3, 9), (60, 4), (60, 12), (127, 1)):
         rows = torch.stack([noise.row(first + i, 50) for i in range(count)])
-        assert torch.equal(torch.from_numpy(noise.span(first, count, 50)), rows)
+        assert torch.equal(torch.from_numpy(noise.consecutive_rows(first, count, 50)), rows)
 
 
 @pytest.mark.parametrize("sampling", [Sampling(seed=2), Sampling(0.7, seed=2), Sampling(1.3, top_k=9, seed=2)])
@@ -56,7 +56,7 @@ def test_a_drawer_draws_what_all_rows_at_once_do(sampling):
     """Number by number, whatever the processor does side by side: logits on a coarse grid meet each other's neighbourhoods often."""
     logits = (8 * torch.randn(300, 77, generator=torch.Generator().manual_seed(1))).round() / 8
     positions = [3 * row % 130 for row in range(300)]
-    draw = sampling.drawer(logits, positions)
+    draw = sampling.make_row_drawer(logits, positions)
     assert [draw(row) for row in range(300)] == sampling.draw(logits, positions)
     assert noisy_favourite(np.array([1, 3, 3, 2], np.float32), np.float32(0.5), np.zeros(4, np.float32)) == 1
 
@@ -123,10 +123,10 @@ def test_counted_noise_depends_on_seed_and_position_alone():
 
 def test_counted_noise_is_splitmix64():
     """The first outputs of the published generator at state 0, whose mixing step ours is."""
-    from engine.sampling import GOLDEN, mixed
+    from engine.sampling import GOLDEN, mix_bits
 
     published = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
-    ours = mixed(torch.arange(1, 4) * GOLDEN)
+    ours = mix_bits(torch.arange(1, 4) * GOLDEN)
     assert [each % 2**64 for each in ours.tolist()] == published
 
 

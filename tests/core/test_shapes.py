@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from engine.__main__ import parser_of
+from engine.__main__ import build_command_parser
 from engine.lab.bench import command as bench
 from engine.measure.options import apply_shape_option
-from engine.measure.racing import settings_of
+from engine.measure.racing import candidate_settings_of
 from engine.models.pairs import LoadedPair
 from engine.race import Race, Settings
 from engine.record.calibration import Calibration
@@ -22,8 +22,8 @@ SHAPES = {"4x4x8": ShapeMeans(2.0, 8.0, 4.0), SMALL: ShapeMeans(2.4, 4.0, 2.0), 
 
 def counted(monkeypatch, verify_ms: dict[int, float], **shapes: dict[str, ShapeMeans]) -> LoadedPair:
     """A pair whose shapes were counted, on a machine whose forwards take so long. Drafts cost nothing there."""
-    monkeypatch.setattr(timing, "verify_ms", lambda *_, **__: verify_ms)
-    monkeypatch.setattr(timing, "draft_ms", lambda *_, **__: (0.0, 0.0))
+    monkeypatch.setattr(timing, "time_verify_ms", lambda *_, **__: verify_ms)
+    monkeypatch.setattr(timing, "time_draft_level_ms", lambda *_, **__: (0.0, 0.0))
     pair = tiny_pair()
     return replace(pair, calibration=replace(pair.calibration, shapes=shapes))
 
@@ -41,7 +41,7 @@ def test_a_lane_races_in_the_shape_that_is_best_on_this_machine(per_row, best, m
     pair = counted(monkeypatch, {1: 2.0, 64: 2.0 + 63 * per_row}, tree=SHAPES)
     assert raced(pair, "tree", "tree!mask", "eagle") == [best, best, "5x3x12"]
     assert SYSTEMS["tree"].costs(pair).best_shape == best
-    assert raced(pair.in_shapes({}), "tree", "tree!mask", "eagle") == ["4x4x8", "4x4x8", "5x3x12"]
+    assert raced(pair.with_shapes({}), "tree", "tree!mask", "eagle") == ["4x4x8", "4x4x8", "5x3x12"]
 
 
 def test_what_is_asked_for_goes_before_what_is_best(monkeypatch):
@@ -54,10 +54,12 @@ def test_without_counts_the_papers_shape_stays_and_nothing_is_measured_for_it(mo
     def measured(*_, **__):
         raise AssertionError("measured")
 
-    monkeypatch.setattr(timing, "verify_ms", measured)
+    monkeypatch.setattr(timing, "time_verify_ms", measured)
     for pair in (tiny_pair(), replace(tiny_pair(), calibration=Calibration())):
-        assert find("tree").shape(pair) == {"depth": 4, "width": 4, "nodes": 8} and raced(pair, "tree") == ["4x4x8"]
-        assert pair.in_shapes({}).calibration == pair.calibration
+        assert find("tree").best_shape_for(pair) == {"depth": 4, "width": 4, "nodes": 8} and raced(pair, "tree") == [
+            "4x4x8"
+        ]
+        assert pair.with_shapes({}).calibration == pair.calibration
 
 
 def test_the_text_is_the_same_in_every_shape_and_the_race_file_says_which_it_was(monkeypatch):
@@ -66,7 +68,7 @@ def test_the_text_is_the_same_in_every_shape_and_the_race_file_says_which_it_was
     for _ in race.run():
         pass
     assert [lane["identical"] for lane in race.result()["lanes"]] == [True] * 4
-    tree, own, eagle = race.record().lanes[1:]
+    tree, own, eagle = race.to_record().lanes[1:]
     assert (tree.trace.depth, tree.trace.width, tree.trace.nodes) == (6, 4, 12) and list(tree.costs.shapes) == list(
         SHAPES
     )
@@ -91,7 +93,7 @@ def test_bench_races_the_best_shape_and_says_which_it_was(monkeypatch):
     asked = bench.race_prompts(pair, ["the quick"], Settings("the quick", ("tree",), depth=3, max_new_tokens=8))
     assert asked["systems"][0]["shape"] == "3x3x4"
     assert bench.best_shapes_of(pair, ["vanilla", "tree!mask", "tree:3x2x8", "eagle"]) == {"tree": SMALL}
-    assert raced(pair.in_shapes({"tree": LARGE}), "tree") == [LARGE]  # what one process has found holds in all
+    assert raced(pair.with_shapes({"tree": LARGE}), "tree") == [LARGE]  # what one process has found holds in all
 
 
 def test_an_estimate_is_about_the_best_shape(monkeypatch):
@@ -103,8 +105,8 @@ def test_an_estimate_is_about_the_best_shape(monkeypatch):
 @pytest.mark.parametrize(("best", "tried"), [(SMALL, [SMALL, "1x1x2"]), (LARGE, [LARGE, "3x4x6", "2x2x3"])])
 def test_pays_tries_the_best_shape_and_smaller_ones(best, tried, monkeypatch):
     pair = counted(monkeypatch, {1: 2.0, 64: 2.1 if best == LARGE else 65.0}, tree=SHAPES)
-    assert settings_of(pair, "tree") == [f"tree:{shape}" for shape in tried]
-    assert settings_of(pair.in_shapes({}), "tree") == ["tree", "tree:2x3x4", "tree:1x1x2"]
+    assert candidate_settings_of(pair, "tree") == [f"tree:{shape}" for shape in tried]
+    assert candidate_settings_of(pair.with_shapes({}), "tree") == ["tree", "tree:2x3x4", "tree:1x1x2"]
 
 
 def test_the_option_takes_the_papers_shapes(monkeypatch):
@@ -112,4 +114,6 @@ def test_the_option_takes_the_papers_shapes(monkeypatch):
     for command in ("bench", "pays --prompts x.txt"):
         name, *given = command.split()
         for option, shape in (([], SMALL), (["--shape", "best"], SMALL), (["--shape", "paper"], "4x4x8")):
-            assert raced(apply_shape_option(parser_of(name).parse_args([*given, *option]), pair), "tree") == [shape]
+            assert raced(
+                apply_shape_option(build_command_parser(name).parse_args([*given, *option]), pair), "tree"
+            ) == [shape]

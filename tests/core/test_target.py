@@ -34,8 +34,8 @@ def path_tokens(tree, node: int) -> list[int]:
 def runner(request) -> Runner:
     model = tiny_llama(0, kv_heads=1 if "grouped" in request.param else 2)
     if request.param == "float64":
-        return Runner(model.double(), own=False)
-    return Runner(model, own=request.param != "transformers")
+        return Runner(model.double(), own_forward=False)
+    return Runner(model, own_forward=request.param != "transformers")
 
 
 def test_tree_logits_are_every_paths_own(runner):
@@ -89,7 +89,7 @@ def test_features_are_the_normalised_hidden_states_on_every_way():
     )
     expected = torch.stack([early, middle, late, hidden[-1][0]], 1)
     for own in (True, False):
-        target = Target(Runner(model, own=own), 64, features=True)
+        target = Target(Runner(model, own_forward=own), 64, features=True)
         found = target.prefill(PROMPT[:-2])
         tree = DraftTree.rooted(PROMPT[-2])
         tree.add(0, PROMPT[-1], 1.0, 1.0)
@@ -106,7 +106,7 @@ def test_named_layers_are_read_as_they_are_on_every_way(own):
     model = tiny_llama(0, layers=4)
     hidden = model(torch.tensor([PROMPT]), output_hidden_states=True).hidden_states
     expected = torch.stack([hidden[k][0] for k in (1, 3, -1)], 1)
-    target = Target(Runner(model, own=own), 64, features=(1, 3))
+    target = Target(Runner(model, own_forward=own), 64, features=(1, 3))
     found = target.prefill(PROMPT[:-2])
     tree = DraftTree.rooted(PROMPT[-2])
     tree.add(0, PROMPT[-1], 1.0, 1.0)

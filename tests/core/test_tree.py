@@ -32,7 +32,7 @@ def test_pruning_keeps_paths_and_keys():
         tree = random_tree(rng, 24)
         leaf = rng.randrange(24)
         nodes = sorted({0} | ancestors(tree, leaf) | ancestors(tree, rng.randrange(24)))
-        kept = tree.kept(nodes)
+        kept = tree.subtree(nodes)
         assert kept.keys == nodes
         for index, node in enumerate(nodes):
             assert [kept.tokens[i] for i in sorted(ancestors(kept, index))] == [
@@ -46,4 +46,4 @@ def test_a_missing_parent_is_refused():
     tree = DraftTree.rooted(0)
     tree.add(tree.add(0, 1, 1.0, 1.0), 2, 1.0, 1.0)
     with pytest.raises(KeyError):
-        tree.kept([0, 2])
+        tree.subtree([0, 2])

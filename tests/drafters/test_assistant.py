@@ -67,7 +67,7 @@ def test_a_chain_is_what_transformers_candidate_generator_drafts(name, files, lo
     pair, models = loaded(name), theirs(*files(name), name)
     drafter, text = DRAFTERS["mtp"](pair, 90), TEXT[:3]
     target = Target(pair.target, 90, drafter.reads_features)
-    drafter.reading(target.session.cache)
+    drafter.bind_target_cache(target.session.cache)
     drafter.begin(text, target.prefill(text[:-1]))
     for number, kept in enumerate((0, 4, 2, 1, 3)):
         tree = DraftTree.rooted(text[-1])
@@ -90,7 +90,7 @@ def test_one_forward_answers_a_level_and_a_node_depends_on_its_own_path_alone(na
     pair = loaded(name)
     drafter = DRAFTERS["mtp"](pair, 90)
     target, forwards = Target(pair.target, 90, drafter.reads_features), []
-    drafter.reading(target.session.cache)
+    drafter.bind_target_cache(target.session.cache)
     drafter.begin(TEXT, target.prefill(TEXT[:-1]))
     heard = pair.net("mtp").model.model.layers[0].register_forward_hook(lambda *_: forwards.append(1))
 
@@ -103,7 +103,7 @@ def test_one_forward_answers_a_level_and_a_node_depends_on_its_own_path_alone(na
             for parent, token in level:
                 tree.add(parent, token, 0.5, 0.5)
             found = drafter.log_q(tree, list(range(first, len(tree))))
-        drafter.forget()
+        drafter.discard_draft()
         drafter.session.cache.rows = 0
         return found
 

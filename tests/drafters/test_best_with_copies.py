@@ -33,20 +33,26 @@ def started(pair, prompt: list[int]) -> BestDrafter:
 def test_it_is_one_of_what_the_pair_has():
     pair = tiny_pair()
     pairs = (pair, replace(pair, learned={}), replace(pair, learned={}, draft=None))
-    assert [BestDrafter.choices(each) for each in pairs] == [["eagle", "model", "dspark", "mtp"], ["model"], ["lookup"]]
+    assert [BestDrafter.candidate_drafters(each) for each in pairs] == [
+        ["eagle", "model", "dspark", "mtp"],
+        ["model"],
+        ["lookup"],
+    ]
     kinds = [type(BestDrafter(each, 100).inner).__name__ for each in pairs]
     assert kinds == ["EagleDrafter", "ModelDrafter", "LookupDrafter"]
 
 
-@pytest.mark.parametrize("chosen", BestDrafter.choices(tiny_pair()))
+@pytest.mark.parametrize("chosen", BestDrafter.candidate_drafters(tiny_pair()))
 def test_auto_drafts_with_what_promises_the_most_here(chosen, monkeypatch):
     """All drafters guess equally well and forwards cost the same, but for one, whose draft is cheap."""
     pair = tiny_pair()
-    ranks = {name: [[0.6, 0.2]] * 4 for name in BestDrafter.choices(pair)}
+    ranks = {name: [[0.6, 0.2]] * 4 for name in BestDrafter.candidate_drafters(pair)}
     pair = replace(pair, calibration=replace(pair.calibration, ranks=ranks))
-    monkeypatch.setattr(timing, "verify_ms", lambda *_, **__: {1: 5.0, 24: 6.0})
-    monkeypatch.setattr(timing, "draft_ms", lambda _, name, **__: (0.1, 0.1) if name == chosen else (2.0, 1.0))
-    costs = PairCosts(pair).of("best")
+    monkeypatch.setattr(timing, "time_verify_ms", lambda *_, **__: {1: 5.0, 24: 6.0})
+    monkeypatch.setattr(
+        timing, "time_draft_level_ms", lambda _, name, **__: (0.1, 0.1) if name == chosen else (2.0, 1.0)
+    )
+    costs = PairCosts(pair).costs_of("best")
     assert (costs.best_drafter, costs.first_ms) == (chosen, 0.1) and costs.promised.keys() == ranks.keys()
     assert all(1 < costs.promised[name] < costs.promised[chosen] for name in ranks if name != chosen)
     race = Race(pair, Settings("abc abc", ("vanilla", "auto"), max_new_tokens=40))
@@ -54,56 +60,66 @@ def test_auto_drafts_with_what_promises_the_most_here(chosen, monkeypatch):
     assert type(race.lanes[1].rounds.drafter.inner) is kind
     for _ in race.run():
         pass
-    assert race.result()["identical"] is True and race.record().lanes[1].costs.best_drafter == chosen
+    assert race.result()["identical"] is True and race.to_record().lanes[1].costs.best_drafter == chosen
 
 
 def test_without_a_calibration_the_first_is_taken_and_nothing_is_promised(monkeypatch):
-    monkeypatch.setattr(timing, "verify_ms", lambda *_, **__: {1: 5.0, 24: 6.0})
-    monkeypatch.setattr(timing, "draft_ms", lambda _, name, **__: (float(name == "eagle"), 1.0))
-    costs = PairCosts(replace(tiny_pair(), calibration=Calibration())).of("best")
+    monkeypatch.setattr(timing, "time_verify_ms", lambda *_, **__: {1: 5.0, 24: 6.0})
+    monkeypatch.setattr(timing, "time_draft_level_ms", lambda _, name, **__: (float(name == "eagle"), 1.0))
+    costs = PairCosts(replace(tiny_pair(), calibration=Calibration())).costs_of("best")
     assert (costs.first_ms, costs.promised, costs.best_drafter) == (1.0, {}, "")
 
 
 def test_a_copy_is_what_followed_the_longest_match():
     copier = Copier()
     copier.extend(TEXT)
-    assert copier.suggestion([]) == (GRAM, [8, 8, 5, 1, 2, 3] * 2)  # and round again
+    assert copier.find_match_and_continuation([]) == (GRAM, [8, 8, 5, 1, 2, 3] * 2)  # and round again
     copier.extend([6, 5, 1, 2, 3])
-    assert copier.suggestion([]) == (
+    assert copier.find_match_and_continuation([]) == (
         GRAM + 1,
         [6, 5, 1, 2, 3, 6, 5, 1, 2, 3, 6, 5],
     )  # 5 1 2 3 stood there, too: the longer match wins
     copier.extend([77])
-    assert copier.suggestion([]) == (0, [])
+    assert copier.find_match_and_continuation([]) == (0, [])
     copier.extend([5] * 40)
-    assert copier.suggestion([])[1] == [5] * CHAIN
+    assert copier.find_match_and_continuation([])[1] == [5] * CHAIN
 
 
 def test_a_copy_goes_on_behind_what_was_drafted():
     drafter = started(tiny_pair(), [*TEXT, 4])
     tree = DraftTree.rooted(4)
     nodes = [0, one := tree.add(0, 7, 1.0, 1.0), two := tree.add(one, 1, 1.0, 1.0), stray := tree.add(0, 200, 1.0, 1.0)]
-    assert [drafter.copies(tree, node)[0] for node in nodes] == [[], [], [2, 3, 8, 8, 5, 1, 2, 3, 4, 7, 1, 2], []]
+    assert [drafter.draft_without_forward(tree, node)[0] for node in nodes] == [
+        [],
+        [],
+        [2, 3, 8, 8, 5, 1, 2, 3, 4, 7, 1, 2],
+        [],
+    ]
     deep = tree.add(two, 2, 1.0, 1.0)
-    assert drafter.copies(tree, deep)[1] > drafter.copies(tree, two)[1] > 0 == drafter.copies(tree, stray)[1]
+    assert (
+        drafter.draft_without_forward(tree, deep)[1]
+        > drafter.draft_without_forward(tree, two)[1]
+        > 0
+        == drafter.draft_without_forward(tree, stray)[1]
+    )
     assert drafter.forwards == 0
 
 
 def test_chances_of_copies_follow_what_came_true():
     copier = Copier()
-    first = copier.chance(GRAM)
-    copier.learn(GRAM, [1, 2, 3], [1, 2, 3, 4])
-    better = copier.chance(GRAM)
-    copier.learn(GRAM, [1, 2, 3], [9])
-    assert first < better > copier.chance(GRAM)
-    assert copier.chance(GRAM) > 0.5  # three came true, one did not
+    first = copier.chance_of_copy(GRAM)
+    copier.count_copy_hits(GRAM, [1, 2, 3], [1, 2, 3, 4])
+    better = copier.chance_of_copy(GRAM)
+    copier.count_copy_hits(GRAM, [1, 2, 3], [9])
+    assert first < better > copier.chance_of_copy(GRAM)
+    assert copier.chance_of_copy(GRAM) > 0.5  # three came true, one did not
 
 
 def test_a_burst_that_ends_before_the_copy_does_says_nothing_against_it():
     drafter = started(tiny_pair(), TEXT)
-    [token, *_], chance = drafter.copies(DraftTree.rooted(3), 0)
+    [token, *_], chance = drafter.draft_without_forward(DraftTree.rooted(3), 0)
     drafter.commit(DraftTree.rooted(3), [], token, torch.zeros(1, 4, 64))
-    assert drafter.copier.chance(GRAM) > chance
+    assert drafter.copier.chance_of_copy(GRAM) > chance
 
 
 def grown(drafter, root: int, policy: Auto) -> DraftTree:
@@ -113,7 +129,7 @@ def grown(drafter, root: int, policy: Auto) -> DraftTree:
 def test_auto_copies_instead_of_drafting_where_that_promises_more():
     drafter, policy = started(tiny_pair(), TEXT * 3), Auto(12, 4, 24, "ranked", costs=COSTS)
     tree = grown(drafter, 3, policy)
-    assert drafter.forwards == 0 and tree.tokens[1:4] == drafter.copies(DraftTree.rooted(3), 0)[0][:3]
+    assert drafter.forwards == 0 and tree.tokens[1:4] == drafter.draft_without_forward(DraftTree.rooted(3), 0)[0][:3]
     assert max(tree.depth) == len(tree) - 1 <= 12
     drafter.copier.wrong = defaultdict(lambda: 50)
     grown(drafter, 3, policy)
@@ -124,12 +140,12 @@ def test_auto_goes_on_with_copies_where_drafting_stops():
     """The drafter favours 7, 1, 2, behind which the text has more; and a limit of depth holds for copies too."""
 
     class Saying(Drafter):
-        copies = BestDrafter.copies
+        draft_without_forward = BestDrafter.draft_without_forward
 
         def __init__(self):
             self.copier = Copier()
             self.copier.extend([*TEXT, 4])
-            self.behind_root = self.copier.suggestion([])
+            self.behind_root = self.copier.find_match_and_continuation([])
 
         def log_q(self, tree, nodes):
             self.forwards += 1
@@ -154,7 +170,7 @@ def test_auto_with_copies_writes_plain_decodings_text(embedded, temperature):
     prompt = "# Python\nNAMES = ['one', 'two', 'three']\nOTHERS = ['one', 'two', 'three']\nTHIRD = ['one', 'two',"
     race = Race(embedded, Settings(prompt, ("vanilla", "auto"), temperature=temperature, max_new_tokens=40))
     drafter, copies = race.lanes[1].rounds.drafter, []
-    inner = drafter.copies
-    drafter.copies = lambda *args: copies.append(inner(*args)) or copies[-1]
+    inner = drafter.draft_without_forward
+    drafter.draft_without_forward = lambda *args: copies.append(inner(*args)) or copies[-1]
     list(race.run())
     assert any(chain for chain, _ in copies) and race.result()["identical"] is True

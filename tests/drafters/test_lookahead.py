@@ -29,8 +29,8 @@ def paths(tree: DraftTree, nodes: list[int]) -> list[list[int]]:
 
 def turn(made: LookaheadDrafter, root: int, first: int, path: tuple[int, ...] = (), bonus: int = 5) -> DraftTree:
     """A round of a window of two columns. Behind node n the target says `first` + n."""
-    tree = made.own_tree(root, GRAM - 1, 3, 13)
-    made.see(tree, saying([first + node for node in range(len(tree))]), list(path))
+    tree = made.build_own_tree(root, GRAM - 1, 3, 13)
+    made.observe_target_logits(tree, saying([first + node for node in range(len(tree))]), list(path))
     made.commit(tree, list(path), bonus)
     return tree
 
@@ -67,7 +67,7 @@ def test_a_node_of_the_window_sees_what_the_papers_mask_shows():
     """A level's i-th token sees the first i tokens of root and chain, and the i-th token of every level between."""
     made = drafter()
     made.levels = [[20, 21, 22], [30, 31, 32, 33], [40, 41, 42, 43]]
-    tree = made.own_tree(5, 6, 4, 64)
+    tree = made.build_own_tree(5, 6, 4, 64)
     assert paths(tree, made.columns[0]) == [[], [30], [30, 40]]
     assert [each[-1] for each in paths(tree, [column[-1] for column in made.columns])] == [40, 41, 42, 43]
     for place, column in enumerate(made.columns):
@@ -81,7 +81,7 @@ def test_equal_paths_of_window_and_pool_are_one_node():
     made = drafter()
     made.levels = [[20], [30, 31], [40, 41]]
     made.pool = {5: [(30, 40, 50), (20, 31, 51)]}
-    tree = made.own_tree(5, 3, 4, 64)
+    tree = made.build_own_tree(5, 3, 4, 64)
     assert len(tree) == 1 + 5 + 2
     assert all(
         len({tree.tokens[child] for child in kids}) == len(kids) for kids in map(tree.children, range(len(tree)))
@@ -91,11 +91,11 @@ def test_equal_paths_of_window_and_pool_are_one_node():
 def test_the_pool_keeps_the_latest_of_each_first_token():
     made = drafter()
     for token in range(KEPT + 3):
-        made.keep([5, token, 0, 0])
-    made.keep([5, 4, 0, 0])
-    made.keep([5, 1])  # no n-gram
+        made.store_ngram([5, token, 0, 0])
+    made.store_ngram([5, 4, 0, 0])
+    made.store_ngram([5, 1])  # no n-gram
     assert [gram[0] for gram in made.pool[5]] == [3, *range(5, KEPT + 3), 4]
-    tree = made.own_tree(5, 3, 2, 13)
+    tree = made.build_own_tree(5, 3, 2, 13)
     assert {tree.tokens[child] for child in tree.children(0)} >= {4, KEPT + 2}
     assert not {tree.tokens[child] for child in tree.children(0)} & {KEPT + 1, 3}
 
@@ -105,10 +105,10 @@ def test_trees_keep_to_their_limits_in_every_round(shape):
     levels, width, nodes = shape
     made, windows = drafter(), 0
     for round_ in range(12):
-        tree = made.own_tree(made.text[-1], levels, width, nodes)
+        tree = made.build_own_tree(made.text[-1], levels, width, nodes)
         windows += made.window is tree
         assert len(tree) <= nodes and max(tree.depth) <= levels
-        made.see(tree, saying([(7 * round_ + node) % 9 for node in range(len(tree))]), [])
+        made.observe_target_logits(tree, saying([(7 * round_ + node) % 9 for node in range(len(tree))]), [])
         made.commit(tree, [], 7 * round_ % 9)
     assert windows == (12 if levels > 1 and nodes >= 2 * GRAM - 1 else 0)
 
@@ -119,7 +119,7 @@ def test_where_the_text_must_end_soon_no_window_is_left():
         turn(made, 5, 0)
     made.pool = {5: [(1, 2, 3)]}
     levels = made.levels
-    tree = made.own_tree(5, 2, 3, 13)
+    tree = made.build_own_tree(5, 2, 3, 13)
     assert tree.tokens == [5, 1, 2] and made.window is None and made.levels is levels
 
 
@@ -137,9 +137,9 @@ def test_other_policies_fill_the_pool_from_every_node_and_ask_it():
     made = drafter()
     tree = DraftTree.rooted(5)
     tree.add(tree.add(0, 6, 1.0, 1.0), 7, 1.0, 1.0)
-    made.see(tree, saying([1, 2, 3]), [])
+    made.observe_target_logits(tree, saying([1, 2, 3]), [])
     assert made.pool == {13: [(14, 5, 1)], 14: [(5, 6, 2)], 5: [(6, 7, 3)]}
-    made.keep([5, 8, 0, 0])
+    made.store_ngram([5, 8, 0, 0])
     behind_root, behind_two, nowhere = made.log_q(tree, [0, 2, 1]).exp()[:, :10]
     assert behind_root[[8, 6]].tolist() == pytest.approx([2 / 3, 1 / 3])  # the latest first
     assert float(behind_two[3]) == pytest.approx(1) and float(nowhere[7]) == pytest.approx(1)
@@ -152,15 +152,15 @@ def test_every_n_gram_is_what_the_target_says_behind_its_tokens(temperature):
     race = Race(pair, Settings("Once", ("vanilla", "lookahead"), temperature=temperature, max_new_tokens=50))
     lane, text, found = race.lanes[1], [], []
     text = list(lane.trace.prompt_tokens)
-    inner = lane.rounds.next
+    inner = lane.rounds.run_round
 
     def watched():
         drafter, before = lane.rounds.drafter, list(text)
-        kept = drafter.keep
+        kept = drafter.store_ngram
         grams = []
-        drafter.keep = lambda gram: grams.append(gram) or kept(gram)
+        drafter.store_ngram = lambda gram: grams.append(gram) or kept(gram)
         done = inner()
-        del drafter.keep
+        del drafter.store_ngram
         if drafter.window is done.tree:
             for gram, column in zip(grams, drafter.columns, strict=False):
                 path = [done.tree.tokens[node] for node in done.tree.path(column[-1])]
@@ -172,7 +172,7 @@ def test_every_n_gram_is_what_the_target_says_behind_its_tokens(temperature):
         text.extend([*(done.tree.tokens[node] for node in done.verdict.path), done.verdict.bonus])
         return done
 
-    lane.rounds.next = watched
+    lane.rounds.run_round = watched
     list(race.run())
     assert race.result()["identical"] is True and len(found) > 20
     assert all(len(gram) == GRAM for gram in found)

@@ -9,7 +9,7 @@ import torch
 from engine.acceptance.token_match import TokenMatch
 from engine.decode import decode
 from engine.drafters import DRAFTERS
-from engine.lab.train.features import Shards, TrainingBatch, cache_shards, observe
+from engine.lab.train.features import FeatureShards, TrainingBatch, cache_shards, compute_training_batch
 from engine.nets import NETS, load_nets
 from engine.policies.best_first import BestFirst
 from engine.rounds.round import HostRounds
@@ -21,7 +21,7 @@ from helpers.pairs import tiny_pair
 
 
 def batch_of(pair, ids: list[int]) -> TrainingBatch:
-    return observe(pair.target.model, torch.tensor([ids])).to("cpu")
+    return compute_training_batch(pair.target.model, torch.tensor([ids])).to("cpu")
 
 
 def chain(tokens: list[int]) -> DraftTree:
@@ -107,8 +107,10 @@ def test_siblings_do_not_see_each_other():
 @pytest.mark.parametrize("name", RECIPES)
 def test_training_learns_the_targets_words_and_validates_by_depth(name, width):
     pair, recipe = tiny_pair(), RECIPES[name]
-    net = recipe.build(pair.target.model, config_of(name, width), torch.tensor(TEXT * 30))
-    batch = observe(pair.target.model, torch.randint(0, 256, (4, 32), generator=torch.Generator().manual_seed(0)))
+    net = recipe.build_untrained_net(pair.target.model, config_of(name, width), torch.tensor(TEXT * 30))
+    batch = compute_training_batch(
+        pair.target.model, torch.randint(0, 256, (4, 32), generator=torch.Generator().manual_seed(0))
+    )
     batch = batch.to("cpu")
     optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3)
     before = recipe.validate(net, [batch])
@@ -163,17 +165,17 @@ def test_cached_shards_hold_what_the_target_makes_of_the_rows(tmp_path):
     model = tiny_pair().target.model
     rows = torch.randint(0, 256, (70, 24), generator=torch.Generator().manual_seed(0)).int()
     cache_shards(model, rows.numpy(), tmp_path)
-    shards = Shards(tmp_path)
+    shards = FeatureShards(tmp_path)
     assert len(shards.paths) == 2
-    seen = {tuple(row.tolist()) for step in range(2 * 64 // 8) for row in shards.batch(step, 8).ids}
+    seen = {tuple(row.tolist()) for step in range(2 * 64 // 8) for row in shards.batch_of_step(step, 8).ids}
     assert seen <= {tuple(row.tolist()) for row in rows} and len(seen) == 70
-    batch = shards.batch(3, 8)
-    fresh = observe(model, batch.ids)
-    assert torch.equal(batch.ids, shards.batch(3, 8).ids)
+    batch = shards.batch_of_step(3, 8)
+    fresh = compute_training_batch(model, batch.ids)
+    assert torch.equal(batch.ids, shards.batch_of_step(3, 8).ids)
     assert torch.allclose(batch.features.float(), fresh.features, atol=1e-2)
     assert torch.equal(batch.tokens[..., 0].long(), fresh.tokens[..., 0])
     with pytest.raises(ValueError, match="No cached features"):
-        Shards(tmp_path / "nothing")
+        FeatureShards(tmp_path / "nothing")
 
 
 def test_eagle_looks_back_no_further_than_its_window(monkeypatch):

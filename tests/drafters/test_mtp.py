@@ -14,7 +14,7 @@ from transformers.generation.candidate_generator import MTPCandidateGenerator
 from engine.drafters import DRAFTERS
 from engine.models.loading import load_pair
 from engine.models.pairs import build_pair
-from engine.nets.formats.mtp_told import model_for
+from engine.nets.formats.mtp_told import build_mtp_model
 from engine.race import Race, Settings
 from engine.target import Target
 from engine.tree import DraftTree
@@ -178,13 +178,13 @@ def test_a_text_of_one_token_begins_without_a_state(loaded):
 @pytest.mark.parametrize("name", ["GLM-4 MoE", "Nemotron-H"])
 def test_a_target_alone_races_auto_with_its_own_layers(name, loaded):
     pair = loaded(name)
-    assert DRAFTERS["best"].choices(pair) == ["mtp"] and [*pair.learned] == ["mtp"]
+    assert DRAFTERS["best"].candidate_drafters(pair) == ["mtp"] and [*pair.learned] == ["mtp"]
     assert raced(pair, "auto", max_new_tokens=30).result()["identical"] is True
 
 
 def test_in_bfloat16_the_layers_have_the_targets_type(folder):
     pair = load_pair(build_pair(str(folder("GLM-4 MoE, two"))), dtype="bf16")
-    assert pair.net("mtp").weight.dtype == torch.bfloat16
+    assert pair.net("mtp").sample_weight.dtype == torch.bfloat16
     assert raced(pair, "mtp", max_new_tokens=12).result() is not None
 
 
@@ -282,7 +282,7 @@ def test_a_target_without_such_layers_is_refused_with_the_reason(folder, tmp_pat
     bare.target.config.num_mtp_layers = None
     with pytest.raises(ValueError, match=r"its target ships none that can be read here\. Choose"):
         DRAFTERS["mtp"](bare, 64)
-    assert DRAFTERS["best"].choices(pair) == ["lookup"]
+    assert DRAFTERS["best"].candidate_drafters(pair) == ["lookup"]
 
 
 @pytest.mark.parametrize(
@@ -302,7 +302,7 @@ def test_layers_of_another_make_are_refused_with_the_reason(name, setting, said,
     pair = load_pair(build_pair(str(tmp_path)))
     with pytest.raises(ValueError, match=re.escape(said)):
         DRAFTERS["mtp"](pair, 64)
-    assert DRAFTERS["best"].choices(pair) == ["lookup"]
+    assert DRAFTERS["best"].candidate_drafters(pair) == ["lookup"]
     assert raced(pair, "lookup", max_new_tokens=6).result()["identical"] is True
 
 
@@ -310,5 +310,5 @@ def test_norms_are_the_targets_own_where_its_last_layer_has_a_state():
     """transformers takes the first norm of the last layer, and a gated one would want a gate."""
     target = state_model("qwen3_next")
     assert target.config.layer_types[-1] == "linear_attention"
-    layer = model_for(target).layers[0]
+    layer = build_mtp_model(target).layers[0]
     assert {type(each) for each in (layer.enorm, layer.hnorm, layer.post_norm)} == {type(target.model.norm)}

@@ -46,7 +46,7 @@ def test_pays_tells_what_generate_gains_by_the_same_layers(tmp_path):
     write(tmp_path, "GLM-4 MoE", 1)
     pair, prompts = load_pair(build_pair(str(tmp_path))), ["Once", "A cat", "Tom"]
     wish = Settings("a prompt", max_new_tokens=8)
-    outcome = racing.drain(racing.race_all(pair, prompts, ["mtp:2x1x3"], wish), int)
+    outcome = racing.run_to_end(racing.race_all(pair, prompts, ["mtp:2x1x3"], wish), int)
     by_mtp = outcome.written[peers.MTP]
     assert len(by_mtp) == len(outcome.written[peers.PLAIN]) == 3
     figures = report.build_report(pair, prompts, [0, 1, 2], {}, wish, outcome)

@@ -7,7 +7,7 @@ import torch
 
 from engine.drafters.parallel import ParallelDrafter
 from engine.lab.train import parallel
-from engine.lab.train.features import TrainingBatch, observe
+from engine.lab.train.features import TrainingBatch, compute_training_batch
 from engine.lab.train.loop import optimizers_for
 from engine.nets import load_nets
 from engine.target import Target
@@ -31,13 +31,13 @@ def net(target, request):
 @pytest.fixture(scope="module")
 def batch(target):
     ids = torch.randint(0, 256, (3, 40), generator=torch.Generator().manual_seed(1))
-    return observe(target, ids).to("cpu")
+    return compute_training_batch(target, ids).to("cpu")
 
 
 def test_slicing_the_mask_equals_building_it():
     for stream, anchors in ((9, 9), (9, 4), (3, 1)):
-        view = parallel.mask_of(stream, anchors, DEPTH, longest=12)
-        assert view.untyped_storage().data_ptr() == parallel.build_whole_mask(12, DEPTH).untyped_storage().data_ptr()
+        view = parallel.slice_training_mask(stream, anchors, DEPTH, longest=12)
+        assert view.untyped_storage().data_ptr() == parallel.build_training_mask(12, DEPTH).untyped_storage().data_ptr()
         entries = [(a, 0) for a in range(stream)]
         entries += [(a, s) for a in range(stream - 1, stream - anchors - 1, -1) for s in range(1, DEPTH)]
         naive = [[(e == 0 and b <= a) or (e > 0 and a == b and e <= s) for b, e in entries] for a, s in entries]
@@ -47,7 +47,7 @@ def test_slicing_the_mask_equals_building_it():
 def test_segments_add_up_to_the_whole_gradient(target, batch):
     """In float64. Anchors cut anywhere, one segment to a part for each anchor."""
     torch.manual_seed(0)
-    net = parallel.build(target, config_of("parallel")).double()
+    net = parallel.build_untrained_net(target, config_of("parallel")).double()
     exact = TrainingBatch(batch.ids, batch.features.double(), batch.scales, batch.tokens, batch.p.double())
     found = {}
     for segments in (1, 2, 3, 12):
@@ -76,7 +76,7 @@ def test_a_slot_sees_nothing_behind_its_anchor(net, batch):
 @pytest.mark.parametrize("width", WIDTHS)
 def test_training_lowers_the_loss_at_every_depth(width, target, batch):
     torch.manual_seed(0)
-    net = parallel.build(target, config_of("parallel", width))
+    net = parallel.build_untrained_net(target, config_of("parallel", width))
     before = parallel.validate(net, [batch])
     optimizers = optimizers_for(net, 0.01)
     for step in range(60):
@@ -102,7 +102,7 @@ def test_serving_computes_what_training_computed(target, net, length):
         if len(text) > 1:
             ids = torch.tensor([text + [0] * DEPTH])
             start = len(text) - 2
-            seen = observe(target, ids)
+            seen = compute_training_batch(target, ids)
             if length == 1:  # the first token has an entry of its own then, as if zeros stood before it
                 ids = torch.cat([ids[:, :1], ids], 1)
                 features = torch.cat([torch.zeros_like(seen.features[:, :1]), seen.features], 1)

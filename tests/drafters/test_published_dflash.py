@@ -146,7 +146,7 @@ def test_a_block_that_compiled_loops_do_not_serve_drafts_with_tensors(model, tmp
     config, found, _ = CASES["z-lab"]
     write(tmp_path / "even" / "drafter", config, found)
     even = pair_of(tmp_path / "even", model).net("dflash")
-    assert even.compiled and even.packed()
+    assert even.compiled and even.build_compiled()
     odd = {name: each[:-1] if "gate" in name or "up" in name else each for name, each in found.items()}
     odd = {name: each[:, :-1].clone() if "down" in name else each.clone() for name, each in odd.items()}
     write(tmp_path / "odd" / "drafter", {**config, "intermediate_size": MLP - 1}, odd)
@@ -156,7 +156,7 @@ def test_a_block_that_compiled_loops_do_not_serve_drafts_with_tensors(model, tmp
     drafter.begin([TEXT[0]], Target(pair.target, 64, drafter.reads_features).prefill([]))
     assert torch.isfinite(drafter.log_q(DraftTree.rooted(TEXT[0]), [0])).all()
     monkeypatch.setattr("engine.nets.dflash.LARGEST", sum(each.numel() for each in found.values()) + VOCAB * HIDDEN - 1)
-    assert even.packed() is None
+    assert even.build_compiled() is None
 
 
 # ---- refusals

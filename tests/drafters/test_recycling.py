@@ -40,7 +40,7 @@ def test_every_row_of_a_verification_is_kept_rejected_ones_too():
     made = drafter()
     tree = tree_of((0, 6), (0, 7), (1, 8))
     logits = torch.stack([ranking(60, 61), ranking(70), ranking(80, 81, 82), ranking(90)])
-    made.see(tree, logits, [1])
+    made.observe_target_logits(tree, logits, [1])
     assert {token: entries[:3] for token, entries in made.table.items()} == {
         5: [60, 61, 0],
         6: [70, 0, 1],
@@ -54,17 +54,17 @@ def test_of_equal_tokens_the_accepted_node_counts_and_then_the_latest():
     made = drafter()
     tree = tree_of((0, 6), (0, 7), (1, 7), (2, 6), (3, 9), (4, 9))
     logits = torch.stack([ranking(100 + node) for node in range(7)])
-    made.see(tree, logits, [2])
+    made.observe_target_logits(tree, logits, [2])
     assert {token: entries[0] for token, entries in made.table.items()} == {5: 100, 6: 104, 7: 102, 9: 106}
-    made.see(tree_of(), ranking(200)[None], [])
+    made.observe_target_logits(tree_of(), ranking(200)[None], [])
     assert made.table[5][0] == 200 and made.table[6][0] == 104  # the rest stays
 
 
 def test_begin_forgets_the_last_text():
     made = drafter()
-    made.see(tree_of(), ranking(60)[None], [])
+    made.observe_target_logits(tree_of(), ranking(60)[None], [])
     made.begin([1, 2])
-    assert made.table == {} and len(made.own_tree(5, 4, 4, 12)) == 1 and made.log_q(tree_of(), [0]) is None
+    assert made.table == {} and len(made.build_own_tree(5, 4, 4, 12)) == 1 and made.log_q(tree_of(), [0]) is None
 
 
 def test_with_every_entry_there_the_tree_is_always_the_same_and_the_best_one():
@@ -73,7 +73,7 @@ def test_with_every_entry_there_the_tree_is_always_the_same_and_the_best_one():
         shapes = []
         for shift in (0, 50):
             made.table = {token: [(8 * token + rank + shift) % 256 for rank in range(8)] for token in range(256)}
-            tree = made.own_tree(5, levels, width, nodes)
+            tree = made.build_own_tree(5, levels, width, nodes)
             shapes.append((tree.parents, tree.score))
             assert len(tree) <= nodes and max(tree.depth) <= levels
             for node in range(1, len(tree)):
@@ -86,7 +86,7 @@ def test_with_every_entry_there_the_tree_is_always_the_same_and_the_best_one():
 def test_what_a_token_without_entries_leaves_goes_to_others():
     made = drafter()
     made.table = {5: [6, 7, 8], 7: [5]}
-    tree = made.own_tree(5, 3, 8, 12)
+    tree = made.build_own_tree(5, 3, 8, 12)
     assert sorted(zip(tree.parents[1:], tree.tokens[1:], strict=True))[:3] == [(0, 6), (0, 7), (0, 8)]
     assert sorted(tree.tokens) == sorted([5, 6, 7, 8, 5, 6, 7, 8]) and tree.children(1) == []
 
@@ -106,7 +106,7 @@ def test_a_races_table_is_that_of_its_verifications(temperature):
         tiny_pair(same=True), Settings("Once", ("vanilla", "recycling"), temperature=temperature, max_new_tokens=60)
     )
     lane, plain = race.lanes[1], {}
-    inner, drafters = lane.rounds.next, []
+    inner, drafters = lane.rounds.run_round, []
 
     def watched():
         drafters[:] = [lane.rounds.drafter]
@@ -119,7 +119,7 @@ def test_a_races_table_is_that_of_its_verifications(temperature):
         assert drafters[0].table == plain
         return done
 
-    lane.rounds.next = watched
+    lane.rounds.run_round = watched
     list(race.run())
     assert race.result()["identical"] is True and len(plain) > 10
     assert lane.trace.steps[0].parents == [-1] and max(len(step.tokens) for step in lane.trace.steps) > 4

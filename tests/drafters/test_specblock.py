@@ -9,11 +9,11 @@ from engine.contracts import RANK_HEAD, Drafter
 from engine.decode import decode
 from engine.drafters.none import NoDrafter
 from engine.drafters.specblock import SpecBlockDrafter
-from engine.drafters.specblock_adapt import Bandit
+from engine.drafters.specblock_adapt import UpdateBandit
 from engine.lab.train import specblock
-from engine.lab.train.features import TrainingBatch, observe
+from engine.lab.train.features import TrainingBatch, compute_training_batch
 from engine.lab.train.loop import optimizers_for
-from engine.nets.specblock import bucket, summary
+from engine.nets.specblock import buckets_of_true_ranks, rank_head_inputs
 from engine.policies.rank_guided import RankGuided
 from engine.rounds.round import HostRounds
 from engine.sampling import Sampling
@@ -40,15 +40,15 @@ def net(target, request):
 @pytest.fixture(scope="module")
 def batch(target):
     ids = torch.randint(0, 256, (3, 40), generator=torch.Generator().manual_seed(1))
-    return observe(target, ids).to("cpu")
+    return compute_training_batch(target, ids).to("cpu")
 
 
 def three_blocks(net, batch, cuts=(2, 3)):
-    drafting = specblock.Drafting(net, batch, 4, 20)
+    drafting = specblock.BlockRollout(net, batch, 4, 20)
     found = [drafting.block.states]
     for cut in cuts:
         right = torch.ones(drafting.block.states.shape[:3], dtype=torch.bool)
-        drafting.go_on(torch.full((16,), cut), right)
+        drafting.draft_next_block(torch.full((16,), cut), right)
         found.append(drafting.block.states)
     return found
 
@@ -70,7 +70,7 @@ def test_a_block_sees_its_stream_its_path_and_nothing_later(net, batch):
 def test_a_position_counts_only_while_its_path_is_right(target, batch):
     """With a text that no favourite can meet, the gradient is that of position 0 alone."""
     net = fresh(target)
-    drafting = specblock.Drafting(net, batch, 0, 8)
+    drafting = specblock.BlockRollout(net, batch, 0, 8)
     _, right = specblock.block_loss(net, batch, drafting.block)
     favourite = net.logits(drafting.block.states).argmax(-1)
     places = drafting.block.places[:, None] + torch.arange(K)
@@ -89,9 +89,9 @@ def test_the_rank_head_reads_but_does_not_steer(target):
     net = fresh(target)
     states = torch.randn(5, 64, requires_grad=True)
     log_q = net.logits(states).log_softmax(-1).detach()
-    net.ranks(states, log_q).sum().backward()
+    net.rank_head_logits(states, log_q).sum().backward()
     assert states.grad is None and net.unembed.grad is None and net.rank_in.weight.grad is not None
-    found = summary(log_q[0])
+    found = rank_head_inputs(log_q[0])
     best = log_q[0].sort(descending=True).values
     assert found.shape == (15,)
     assert torch.allclose(found[:10], best[:10])
@@ -104,7 +104,7 @@ def test_the_rank_head_reads_but_does_not_steer(target):
 
 def test_buckets_are_the_rank_of_the_wanted_token():
     logits = torch.arange(20.0).flip(0)[None].expand(5, 20)
-    assert bucket(logits, torch.tensor([0, 1, 3, 9, 10])).tolist() == [0, 1, 1, 2, 3]
+    assert buckets_of_true_ranks(logits, torch.tensor([0, 1, 3, 9, 10])).tolist() == [0, 1, 1, 2, 3]
 
 
 @pytest.mark.slow
@@ -128,9 +128,9 @@ def in_training(net, target, text: list[int], drafted: list[int], cuts: list[int
     """Log-probabilities `[K, V]` of the last block that the training forward makes at the end of `text`, cut along `drafted`."""
     ids = torch.tensor([text + drafted + [0] * (3 * K + 2)])
     start = len(text) - 2
-    drafting = specblock.Drafting(net, observe(target, ids).to("cpu"), start, start + 1)
+    drafting = specblock.BlockRollout(net, compute_training_batch(target, ids).to("cpu"), start, start + 1)
     for cut in cuts:
-        drafting.go_on(torch.tensor([cut]), torch.ones(1, 1, K, dtype=torch.bool))
+        drafting.draft_next_block(torch.tensor([cut]), torch.ones(1, 1, K, dtype=torch.bool))
     return net.logits(drafting.block.states[0, 0]).log_softmax(-1)
 
 
@@ -151,13 +151,13 @@ def test_serving_computes_what_training_computed(target, net, length):
         for depth, node in enumerate((6, 7, 8, 9)):
             assert torch.allclose(drafter.log_q(tree, [node])[0], second[depth], atol=1e-4)
         assert torch.allclose(drafter.log_q(tree, [10])[0], in_training(net, target, text, path, [K, K])[0], atol=1e-4)
-        drafter.restart(tree, [4, 7])
+        drafter.start_blocks(tree, [4, 7])
         found = drafter.log_q(tree, [4, 7, 11])
         early = in_training(net, target, text, [tree.tokens[2], tree.tokens[4]], [2])
         assert torch.allclose(found[0], early[0], atol=1e-4)
         assert torch.allclose(found[1], in_training(net, target, text, path, [K, 1])[0], atol=1e-4)
         assert torch.allclose(found[2], early[1], atol=1e-4)
-        assert all(bucket in range(4) for bucket in drafter.buckets(tree, [0, 4]))
+        assert all(bucket in range(4) for bucket in drafter.predict_rank_buckets(tree, [0, 4]))
     assert drafter.forwards == 3 * 4
 
 
@@ -176,26 +176,26 @@ class Scripted(Drafter):
             row[10 * tree.depth[node] : 10 * tree.depth[node] + 6] = torch.tensor([0.6, 0.2, 0.1, 0.04, 0.03, 0.02])
         return rows.log()
 
-    def buckets(self, tree, nodes):
+    def predict_rank_buckets(self, tree, nodes):
         return [self.said[tree.depth[node]] for node in nodes]
 
-    def restart(self, tree, nodes):
+    def start_blocks(self, tree, nodes):
         self.restarts.append([(tree.depth[node], tree.tokens[node]) for node in nodes])
 
 
 def test_buckets_set_the_widths_and_the_starts():
     drafter = Scripted([0, 1, 2, 3] * 2)
-    tree = RankGuided(4, 8, 99, "ranked").grow(drafter, 5, 7, Sampling(), room=9)
+    tree = RankGuided(4, 8, 99, "ranked").grow(drafter, 5, 7, Sampling(), max_levels=9)
     counts = [tree.depth.count(level) for level in range(1, 5)]
     assert counts == [2, 3, 3, 3]  # of 2, 4, 6 and 4 guesses; the others are too unlikely
     assert drafter.restarts == []
-    deep = RankGuided(8, 3, 99, "ranked").grow(drafter, 5, 7, Sampling(), room=9)
+    deep = RankGuided(8, 3, 99, "ranked").grow(drafter, 5, 7, Sampling(), max_levels=9)
     assert drafter.restarts == [[(2, 11), (3, 21), (4, 30)]]  # the chain's end and the best of the doubtful positions
     assert max(deep.depth) > 4 and all(deep.children(node) for node in deep.children(1)[1:2])
-    small = RankGuided(8, 3, 4, "ranked").grow(drafter, 5, 7, Sampling(), room=9)
+    small = RankGuided(8, 3, 4, "ranked").grow(drafter, 5, 7, Sampling(), max_levels=9)
     assert len(small) == 4 and len(drafter.restarts) == 1  # nothing behind the first block could be kept
-    assert max(RankGuided(8, 3, 9, "ranked").grow(drafter, 5, 7, Sampling(), room=2).depth) == 2
-    assert len(RankGuided(8, 3, 9, "ranked").grow(drafter, 5, 7, Sampling(), room=0)) == 1
+    assert max(RankGuided(8, 3, 9, "ranked").grow(drafter, 5, 7, Sampling(), max_levels=2).depth) == 2
+    assert len(RankGuided(8, 3, 9, "ranked").grow(drafter, 5, 7, Sampling(), max_levels=0)) == 1
 
 
 class Unsure(Scripted):
@@ -204,13 +204,13 @@ class Unsure(Scripted):
     def log_q(self, tree, nodes):
         return torch.full((len(nodes), 256), 1 / 256).log()
 
-    def restart(self, tree, nodes):
+    def start_blocks(self, tree, nodes):
         self.restarts += nodes
 
 
 def test_no_block_starts_where_one_found_nothing_likely():
     drafter = Unsure([1] * 12)
-    tree = RankGuided(12, 3, 99, "ranked").grow(drafter, 5, 7, Sampling(), room=20)
+    tree = RankGuided(12, 3, 99, "ranked").grow(drafter, 5, 7, Sampling(), max_levels=20)
     assert max(tree.depth) == 3  # a quarter of a quarter of a quarter is above 1 %
     assert len(drafter.restarts) == len({*drafter.restarts}) > 3
 
@@ -270,13 +270,15 @@ def test_updates_draw_the_drafter_to_the_targets_words(net):
         assert examples
         if arm == "full":  # what is recomputed with gradients is what was drafted
             with torch.inference_mode(False), torch.no_grad():
-                again = drafter.again(examples)
+                again = drafter.recompute_states(examples)
             drafted = torch.stack([each.states for each in examples])
             assert (again - drafted).norm() < 0.05 * drafted.norm()  # drafted in eight bits
 
         def likelihood(drafter=drafter, examples=examples, arm=arm) -> float:
             with torch.inference_mode(False), torch.no_grad():
-                states = drafter.again(examples) if arm == "full" else torch.stack([e.states for e in examples])
+                states = (
+                    drafter.recompute_states(examples) if arm == "full" else torch.stack([e.states for e in examples])
+                )
                 log_q = drafter.net.logits(states[:, 0]).log_softmax(-1)
             return float(sum(row[each.wanted[0]] for row, each in zip(log_q, examples, strict=True)))
 
@@ -288,12 +290,19 @@ def test_updates_draw_the_drafter_to_the_targets_words(net):
 
 
 def test_the_bandit_updates_only_when_it_pays():
-    bandit = Bandit()
+    bandit = UpdateBandit()
     pays = {"tau": 2.0, "round_seconds": 0.01, "surprise": 8.0}
-    assert bandit.rate("full", **pays) > bandit.rate("heads", **pays) > bandit.rate("skip", **pays) == 200.0
-    dear = Bandit(updates={"heads": 1, "full": 1}, seconds={"heads": 5.0, "full": 5.0})
-    assert dear.rate("skip", **pays) > max(dear.rate("heads", **pays), dear.rate("full", **pays))
+    assert (
+        bandit.estimate_tokens_per_second("full", **pays)
+        > bandit.estimate_tokens_per_second("heads", **pays)
+        > bandit.estimate_tokens_per_second("skip", **pays)
+        == 200.0
+    )
+    dear = UpdateBandit(updates={"heads": 1, "full": 1}, seconds={"heads": 5.0, "full": 5.0})
+    assert dear.estimate_tokens_per_second("skip", **pays) > max(
+        dear.estimate_tokens_per_second("heads", **pays), dear.estimate_tokens_per_second("full", **pays)
+    )
     for _ in range(40):
-        bandit.learn("full", -9.0, 8.0)
-    assert bandit.rate("skip", **pays) > bandit.rate("full", **pays)
-    assert Bandit().choose(**pays) == "full" and Bandit().choose(**{**pays, "surprise": 2.0}) == "skip"
+        bandit.update_gain_estimate("full", -9.0, 8.0)
+    assert bandit.estimate_tokens_per_second("skip", **pays) > bandit.estimate_tokens_per_second("full", **pays)
+    assert UpdateBandit().choose(**pays) == "full" and UpdateBandit().choose(**{**pays, "surprise": 2.0}) == "skip"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from engine.drafters.suffix import LEAST_CHANCE, SEPARATOR, SuffixDrafter
 from engine.lab.bench import command as bench
-from engine.models.earlier_texts import TextMemory
+from engine.models.earlier_texts import AnswerMemory
 from engine.race import Race, Settings
 from engine.rounds.pair_costs import PairCosts
 from engine.tree import DraftTree
@@ -19,7 +19,7 @@ PAIR = tiny_pair()
 TEXTS = st.lists(st.integers(0, 2), min_size=1, max_size=40)
 
 
-def drafter(prompt: list[int], memory: TextMemory | None = None) -> SuffixDrafter:
+def drafter(prompt: list[int], memory: AnswerMemory | None = None) -> SuffixDrafter:
     made = SuffixDrafter(replace(PAIR, memory=memory), 160)
     made.begin(prompt)
     return made
@@ -52,10 +52,10 @@ def plain_trees(texts: list[list[int]], ending: list[int], levels: int, most: in
 @settings(max_examples=150, deadline=None, derandomize=True, database=None)
 @given(TEXTS, st.lists(TEXTS, max_size=3), st.integers(1, 5), st.integers(2, 12))
 def test_the_tree_is_the_one_that_plain_counts_promise_the_most_of(text, others, levels, nodes):
-    memory = TextMemory()
+    memory = AnswerMemory()
     for number, other in enumerate(others):
-        memory.keep([9, number], other)
-    tree = drafter(text, memory).own_tree(text[-1], levels, 3, nodes)
+        memory.keep_answer([9, number], other)
+    tree = drafter(text, memory).build_own_tree(text[-1], levels, 3, nodes)
     by_source = [plain_trees(texts, text, levels, nodes - 1) for texts in ([text], others)]
     best = max((sum(chances) for found in by_source for chances in found.values()), default=0.0)
     assert sum(tree.score[1:]) == pytest.approx(best)
@@ -86,64 +86,64 @@ def test_log_q_is_the_share_behind_the_longest_match(text, drafted):
 
 
 def test_one_earlier_place_is_worth_a_half_because_the_texts_end_counts_too():
-    tree = drafter([5, 6, 7, 5, 6]).own_tree(6, 8, 4, 12)
+    tree = drafter([5, 6, 7, 5, 6]).build_own_tree(6, 8, 4, 12)
     assert tree.tokens == [6, 7, 5] and tree.score == [1.0, 0.5, 0.5]  # a match of two tokens allows two guesses
 
 
 def test_the_most_promising_match_wins_and_of_equal_ones_the_own_text():
-    assert drafter([1, 2, 8, 3, 2, 4, 1, 2]).own_tree(2, 1, 4, 12).tokens == [
+    assert drafter([1, 2, 8, 3, 2, 4, 1, 2]).build_own_tree(2, 1, 4, 12).tokens == [
         2,
         8,
     ]  # 1/2 behind 1 2, 1/3 behind 2 alone
-    memory = TextMemory()
-    memory.keep([0], [7, 9, 7])
-    assert drafter([7, 3, 7], memory).own_tree(7, 4, 4, 12).tokens == [7, 3]
+    memory = AnswerMemory()
+    memory.keep_answer([0], [7, 9, 7])
+    assert drafter([7, 3, 7], memory).build_own_tree(7, 4, 4, 12).tokens == [7, 3]
     assert drafter([7, 3, 7], memory).others.text.tolist() == [7, 9, 7, SEPARATOR]
 
 
 def test_texts_of_a_memory_do_not_run_into_each_other():
-    memory = TextMemory()
-    memory.keep([0], [1, 2])
-    memory.keep([1], [3, 4])
+    memory = AnswerMemory()
+    memory.keep_answer([0], [1, 2])
+    memory.keep_answer([1], [3, 4])
     made = drafter([8, 2], memory)
-    assert len(made.own_tree(2, 4, 4, 12)) == 1 and made.log_q(DraftTree.rooted(2), [0]) is None
+    assert len(made.build_own_tree(2, 4, 4, 12)) == 1 and made.log_q(DraftTree.rooted(2), [0]) is None
 
 
 def test_committed_tokens_are_searched_and_begin_forgets_them():
     made = drafter([5])
     tree = DraftTree.rooted(5)
     made.commit(tree, [tree.add(0, 6, 1.0, 1.0)], 5)
-    assert made.own.text.tolist() == [5, 6, 5] and made.own_tree(5, 4, 4, 12).tokens == [5, 6]
+    assert made.own.text.tolist() == [5, 6, 5] and made.build_own_tree(5, 4, 4, 12).tokens == [5, 6]
     made.begin([5])
-    assert made.own.text.tolist() == [5] and len(made.own_tree(5, 4, 4, 12)) == 1
+    assert made.own.text.tolist() == [5] and len(made.build_own_tree(5, 4, 4, 12)) == 1
 
 
 def test_a_text_may_be_long():
     made = drafter([7] * 1000)
     for token in range(600):
         made.commit(DraftTree.rooted(7), [], token % 50)
-    assert made.own.length == 1600 and made.own_tree(49, 8, 2, 12).tokens[1:4] == [0, 1, 2]
+    assert made.own.length == 1600 and made.build_own_tree(49, 8, 2, 12).tokens[1:4] == [0, 1, 2]
 
 
 # ---- what is kept from race to race
 
 
 def test_a_memory_is_bounded_and_drops_the_oldest_answers():
-    memory = TextMemory(limit=20)
+    memory = AnswerMemory(limit=20)
     for number in range(5):
-        memory.keep([number], [number] * 5)
+        memory.keep_answer([number], [number] * 5)
     assert list(memory.answers) == [(2,), (3,), (4,)] and memory.held == 18
-    memory.keep([2], [9] * 5)  # anew, so it is the newest
-    memory.keep([5], [5] * 5)
-    assert list(memory.answers) == [(4,), (2,), (5,)] and memory.others([2]) == [[4] * 5, [5] * 5]
-    memory.keep([6], [6] * 30)  # larger than the memory
+    memory.keep_answer([2], [9] * 5)  # anew, so it is the newest
+    memory.keep_answer([5], [5] * 5)
+    assert list(memory.answers) == [(4,), (2,), (5,)] and memory.answers_to_others([2]) == [[4] * 5, [5] * 5]
+    memory.keep_answer([6], [6] * 30)  # larger than the memory
     assert memory.answers == {} and memory.held == 0
     with pytest.raises(ValueError, match="at least one token, got 0"):
-        TextMemory(0)
+        AnswerMemory(0)
 
 
 def test_a_memory_never_hands_an_answer_to_its_own_prompt():
-    memory = TextMemory()
+    memory = AnswerMemory()
     made = drafter([1, 2], memory)
     made.commit(DraftTree.rooted(2), [], 3)
     made.commit(DraftTree.rooted(3), [], 4)
@@ -171,13 +171,13 @@ def test_with_a_memory_races_stay_lossless_in_any_order_and_without_one_nothing_
     forgetful, orders = tiny_pair(same=True), (TEXTS_TO_WRITE, TEXTS_TO_WRITE[::-1])
     alone = [raced(forgetful, order, temperature) for order in orders]
     assert alone[0] == alone[1]
-    kept = [raced(replace(forgetful, memory=TextMemory()), order, temperature) for order in orders]
+    kept = [raced(replace(forgetful, memory=AnswerMemory()), order, temperature) for order in orders]
     assert kept[0] != kept[1]  # a memory does change what is guessed
 
 
 def test_what_is_timed_is_not_remembered():
-    pair = replace(tiny_pair(), memory=TextMemory())
-    PairCosts(pair).of("suffix")
+    pair = replace(tiny_pair(), memory=AnswerMemory())
+    PairCosts(pair).costs_of("suffix")
     assert pair.memory.answers == {}
 
 
@@ -187,11 +187,11 @@ def test_the_bench_gives_drafters_a_memory_only_when_asked(monkeypatch, capsys, 
     monkeypatch.setattr(bench, "format_table", str)
     for arguments in ([], ["--memory"]):
         run("bench", *SMALL, "--systems", "suffix", "--prompts", "1", *arguments)
-    assert memories[0] is None and isinstance(memories[1], TextMemory) and embedded.memory is None
+    assert memories[0] is None and isinstance(memories[1], AnswerMemory) and embedded.memory is None
 
 
 def test_of_equally_frequent_followers_the_latest_comes_first():
     """A text goes on as it did lately. A budget of one guess is spent on that."""
-    assert drafter([1, 5, 1, 6, 1]).own_tree(1, 1, 4, 12).tokens == [1, 6]
-    assert drafter([1, 6, 1, 5, 1]).own_tree(1, 1, 4, 12).tokens == [1, 5]
-    assert drafter([1, 5, 1, 5, 1, 6, 1]).own_tree(1, 1, 4, 12).tokens == [1, 5]
+    assert drafter([1, 5, 1, 6, 1]).build_own_tree(1, 1, 4, 12).tokens == [1, 6]
+    assert drafter([1, 6, 1, 5, 1]).build_own_tree(1, 1, 4, 12).tokens == [1, 5]
+    assert drafter([1, 5, 1, 5, 1, 6, 1]).build_own_tree(1, 1, 4, 12).tokens == [1, 5]

@@ -12,11 +12,11 @@ from engine.drafters import DRAFTERS
 from engine.forward.runner import Runner
 from engine.lab.train.learned import RECIPES, config_for
 from engine.lab.train.loop import optimizers_for
-from engine.lab.train.width import Width, principal_directions_of, start_for, width_for
+from engine.lab.train.width import DrafterSizes, choose_drafter_sizes, initial_weights_for, principal_directions_of
 from engine.models.export import export
 from engine.models.pairs import MODELS, Pair
 from engine.nets import NETS, load_nets
-from engine.nets.layer import share
+from engine.nets.layer import replace_shared_tables
 from engine.target import Target
 from engine.tree import DraftTree
 from helpers.learned import TEXT, WIDTHS, config_of
@@ -34,24 +34,24 @@ def sizes(hidden: int, layers: int, heads: int) -> LlamaConfig:
 @pytest.mark.parametrize(
     ("target", "width"),
     [
-        (sizes(640, 8, 10), Width(320, 5, 896, 640)),
-        (sizes(512, 8, 8), Width(512, 8, 1536)),
-        (sizes(320, 8, 5), Width(320, 5, 960)),
-        (sizes(4096, 36, 32), Width(4096, 32, 12288)),
-        (sizes(576, 12, 9), Width(256, 4, 704, 576)),
+        (sizes(640, 8, 10), DrafterSizes(320, 5, 896, 640)),
+        (sizes(512, 8, 8), DrafterSizes(512, 8, 1536)),
+        (sizes(320, 8, 5), DrafterSizes(320, 5, 960)),
+        (sizes(4096, 36, 32), DrafterSizes(4096, 32, 12288)),
+        (sizes(576, 12, 9), DrafterSizes(256, 4, 704, 576)),
     ],
 )
 def test_a_drafter_of_a_wide_and_shallow_target_is_half_as_wide(target, width):
-    assert width_for(target) == width
+    assert choose_drafter_sizes(target) == width
 
 
 def test_a_width_may_be_asked_for_and_fits_the_heads():
     target = sizes(640, 8, 10)
-    assert width_for(target, 448) == Width(448, 7, 1216, 640)
-    assert width_for(target, 640) == Width(640, 10, 1920)
+    assert choose_drafter_sizes(target, 448) == DrafterSizes(448, 7, 1216, 640)
+    assert choose_drafter_sizes(target, 640) == DrafterSizes(640, 10, 1920)
     for hidden in (0, 32, 330, 704):
         with pytest.raises(ValueError, match=f"multiple of 64.* 640; got {hidden}"):
-            width_for(target, hidden)
+            choose_drafter_sizes(target, hidden)
 
 
 @pytest.mark.parametrize("kind", NETS)
@@ -73,7 +73,7 @@ def test_a_projection_keeps_what_a_low_rank_table_holds():
         target.model.norm.weight.copy_(1 + 0.1 * torch.randn(64))
         narrow = torch.linalg.qr(torch.randn(64, 32))[0]
         target.lm_head.weight.copy_(target.lm_head.weight @ narrow @ narrow.T / target.model.norm.weight)
-    embedding, head, norm = start_for(target, config_of("specblock", "narrow"))
+    embedding, head, norm = initial_weights_for(target, config_of("specblock", "narrow"))
     state = torch.randn(5, 64)
     wanted = (state * target.model.norm.weight) @ target.lm_head.weight.T
     kept = state @ principal_directions_of(target.lm_head.weight * target.model.norm.weight, 32)
@@ -83,7 +83,7 @@ def test_a_projection_keeps_what_a_low_rank_table_holds():
 
 def test_a_net_as_wide_as_its_target_starts_from_the_targets_own():
     target = tiny_llama(0)
-    embedding, head, _ = start_for(target, config_of("eagle"))
+    embedding, head, _ = initial_weights_for(target, config_of("eagle"))
     assert embedding.data_ptr() == target.get_input_embeddings().weight.data_ptr()
     assert head.data_ptr() == target.get_output_embeddings().weight.data_ptr()
 
@@ -91,8 +91,11 @@ def test_a_net_as_wide_as_its_target_starts_from_the_targets_own():
 @pytest.mark.parametrize("name", RECIPES)
 def test_own_tables_are_trained_saved_and_left_out_of_muon(name, tmp_path):
     target, recipe = tiny_llama(0, layers=8), RECIPES[name]
-    net = recipe.build(target, config_for(name, target, 32), IDS)
-    own, shared = set(dict(net.named_parameters())), recipe.build(target, config_for(name, target, 64), IDS)
+    net = recipe.build_untrained_net(target, config_for(name, target, 32), IDS)
+    own, shared = (
+        set(dict(net.named_parameters())),
+        recipe.build_untrained_net(target, config_for(name, target, 64), IDS),
+    )
     assert {table for table in net.tables if table in own} == set(net.tables)
     assert not {"embedding", "head"} & set(shared.state_dict())
     muon = {id(each) for group in optimizers_for(net, 1e-3)[0].param_groups for each in group["params"]}
@@ -108,7 +111,7 @@ def test_own_tables_are_trained_saved_and_left_out_of_muon(name, tmp_path):
 def test_a_narrow_net_names_the_width_of_the_target_that_it_was_trained_for(tmp_path):
     for name in RECIPES:
         target = tiny_llama(0, layers=8)
-        RECIPES[name].build(target, config_for(name, target, 32), IDS).save(tmp_path / name / name)
+        RECIPES[name].build_untrained_net(target, config_for(name, target, 32), IDS).save(tmp_path / name / name)
         wide = torch.nn.Embedding(256, 96)
         target.set_input_embeddings(wide)
         with pytest.raises(ValueError, match=r"target of 256 tokens and hidden size 64, this one .*has 256 and 96"):
@@ -123,7 +126,7 @@ def trained(folder, kind: str, width: str) -> Pair:
     target = tiny_llama(0, layers=8)
     config = config_of(kind, width)
     torch.manual_seed(1)
-    net = RECIPES[kind].build(target, config, IDS)
+    net = RECIPES[kind].build_untrained_net(target, config, IDS)
     with torch.no_grad():
         for weight in net.parameters():
             weight.add_(0.05 * torch.randn_like(weight))
@@ -190,6 +193,6 @@ def test_a_narrow_drafter_that_stores_no_tables_reads_the_means_of_its_targets(k
 
 
 def test_tables_of_a_target_that_is_no_multiple_as_wide_are_not_shared(tmp_path):
-    net = RECIPES["eagle"].build(tiny_llama(0, layers=8), config_of("eagle", "narrow"), IDS)
+    net = RECIPES["eagle"].build_untrained_net(tiny_llama(0, layers=8), config_of("eagle", "narrow"), IDS)
     with pytest.raises(ValueError, match="hidden size of 32 cannot share the tables of a target with 80"):
-        share(net, torch.zeros(256, 80), torch.zeros(256, 80))
+        replace_shared_tables(net, torch.zeros(256, 80), torch.zeros(256, 80))

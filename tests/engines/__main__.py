@@ -20,7 +20,7 @@ from engine.measure.ways import iterate_rounds
 from engine.models.export import export, export_gguf, export_target
 from engine.models.loading import hardware_name, load_pair
 from engine.models.pairs import MODELS, LoadedPair, build_pair, find_listed_pair
-from engine.remote.telling import guesses_of
+from engine.remote.telling import validated_guesses_of
 from engine.sampling import Sampling
 from engine.systems import find
 from tests.engines import environments, serving
@@ -141,7 +141,7 @@ class Witnesses:
             told = [self.asked(address, prompt) for prompt in self.prompts(case.pair)]
             if self.record and case.pair != "embedded":  # one pair's answers of a kind are enough
                 self.write_answers(case, address)
-        guesses = [guesses_of(each) for each in told]
+        guesses = [validated_guesses_of(each) for each in told]
         steps = [each["metrics"]["speculative_decoding"] for each in told]
         verifications = sum(each["num_spec_steps"] for each in steps)
         accepted = sum(each["num_accepted_draft_tokens"] for each in steps)
@@ -171,7 +171,7 @@ class Witnesses:
             told = [self.asked(address, prompt, cache_prompt=False, top_k=1) for prompt in self.prompts("small")]
         texts = zip(told, self.plain_texts("small"), strict=True)
         equal = sum(each["choices"][0]["text"] == text for each, text in texts)
-        found = [guesses_of(each) for each in told]
+        found = [validated_guesses_of(each) for each in told]
         passes, accepted = (sum(getattr(each, name) for each in found if each) for name in ("passes", "accepted"))
         ours = self.our_tokens_a_verification(case)
         theirs, same = 1 + accepted / passes, f"{equal} of {len(told)}"

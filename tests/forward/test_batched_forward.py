@@ -77,7 +77,7 @@ def alike(runner: Runner, rng: random.Random, size: int, rounds: int, features: 
             mine.commit(path)
             alone.commit(path)
         if len(pairs) > 1 and rng.random() < 0.4:
-            batch.leave(pairs.pop(rng.randrange(len(pairs)))[0].session)
+            batch.remove_session(pairs.pop(rng.randrange(len(pairs)))[0].session)
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -92,20 +92,20 @@ def test_a_compiled_batch_has_the_bits_of_every_sequence_alone(name, threads):
 
 @pytest.mark.parametrize("name", daily(OTHERS, "gpt2", "mistral, window"))
 def test_a_padded_batch_of_transformers_is_close_to_every_sequence_alone(name):
-    runner, rng = Runner(other_model(name), own=False), random.Random(name)
+    runner, rng = Runner(other_model(name), own_forward=False), random.Random(name)
     for size in (1, 2, 5, 16):
         alike(runner, rng, size, 5, size != 5, CLOSE)
 
 
 def test_a_sequence_that_takes_a_left_place_keeps_its_rows_and_its_commits():
     """Of three, the first leaves, so the last one moves into its place. Its commits then move rows there."""
-    runner, rng = Runner(other_model("gpt2"), own=False), random.Random(1)
+    runner, rng = Runner(other_model("gpt2"), own_forward=False), random.Random(1)
     batch = Batch(runner, 3, CAPACITY)
     *others, last = (Target(batch, CAPACITY) for _ in range(3))
     alone = Target(runner, CAPACITY)
     for number, each in enumerate((*others, last, alone)):
         each.prefill([5, 6, 7, 8] if number > 1 else [9] * (3 + number))
-    batch.leave(others[0].session)
+    batch.remove_session(others[0].session)
     for _ in range(4):
         tree = random_tree(rng, 8)
         [(found, _)] = batch.forward([RowRequest(last.session, *last.forward_inputs(tree))])
@@ -129,13 +129,13 @@ def test_a_batch_of_a_target_with_states_is_close_to_every_sequence_alone(name):
 
 
 def test_what_a_batch_cannot_do_is_refused_with_a_sentence():
-    batch = Batch(Runner(other_model("gpt2"), own=False), 2, CAPACITY)
+    batch = Batch(Runner(other_model("gpt2"), own_forward=False), 2, CAPACITY)
     first, second = (batch.open(CAPACITY) for _ in range(2))
     with pytest.raises(ValueError, match="The batch has its 2 sequences"):
         batch.open(CAPACITY)
-    batch.leave(first)
+    batch.remove_session(first)
     with pytest.raises(ValueError, match="not in the batch"):
-        batch.leave(first)
+        batch.remove_session(first)
     with pytest.raises(ValueError, match="is not in it"):
         batch.forward([RowRequest(first, [1], [0], None)])
     with pytest.raises(ValueError, match="140 rows and features False, got 9 and True"):
@@ -150,7 +150,7 @@ def test_what_a_batch_cannot_do_is_refused_with_a_sentence():
 
 def test_a_full_cache_beside_a_large_tree_is_refused_before_anything_is_written():
     """Padding needs room too, so a sequence near its cache's end cannot share a forward with a large tree."""
-    runner = Runner(other_model("gpt2"), own=False)
+    runner = Runner(other_model("gpt2"), own_forward=False)
     batch = Batch(runner, 2, 40)
     long, short = (Target(batch, 40) for _ in range(2))
     long.prefill(list(range(35)))

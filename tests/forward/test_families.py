@@ -233,7 +233,7 @@ def farthest(target: Target, model: tr.PreTrainedModel) -> float:
 
 def test_the_loader_names_the_families_that_are_checked_here():
     assert re.split(", | and ", refusals.FAMILIES) == list(dict.fromkeys(family for family, *_ in CHECKED.values()))
-    assert not any(refusals.draft_obstacle(random_model(name).config) for name in CHECKED)  # all may draft, too
+    assert not any(refusals.explain_undraftable(random_model(name).config) for name in CHECKED)  # all may draft, too
 
 
 @pytest.mark.parametrize("name", CHECKED)
@@ -264,7 +264,7 @@ def test_the_forward_of_a_gpus_graphs_gives_the_same_logits(name, loaded):
 def test_races_are_lossless_up_to_the_end_of_the_context_window(name, temperature, loaded):
     """Learned positions end with the window, so a node beyond it would be an error. The target drafts for itself: paths are long."""
     pair = loaded(name)
-    assert pair.target.way == "transformers"
+    assert pair.target.forward_kind == "transformers"
     settings = Settings("Once", ("vanilla", "tree"), temperature=temperature, max_new_tokens=200, seed=3)
     race = Race(replace(pair, stop_ids=frozenset()), settings)
     for _ in race.run():
@@ -300,7 +300,7 @@ def test_a_device_decides_rounds_of_models_with_a_window(name, loaded):
     tree, sampling = find("tree"), Sampling(0.0, 0, device=torch.device("cpu"))
     wide, windowed = loaded("llama"), loaded(name)
     for pair in (windowed, replace(wide, target=windowed.target), replace(wide, draft=windowed.draft)):
-        assert tree.is_decided_on_device(pair, tree.own_shape, sampling)
+        assert tree.is_decided_on_device(pair, tree.default_shape, sampling)
 
 
 def test_in_four_bits_a_model_is_near_the_plain_one_or_refused(tmp_path):
@@ -343,4 +343,4 @@ def test_learned_features_are_what_the_head_reads(loaded):
     ],
 )
 def test_what_was_not_verified_stays_refused(config, reason):
-    assert reason in refusals.obstacle(config)
+    assert reason in refusals.explain_unverifiable(config)

@@ -41,7 +41,7 @@ def test_weights_are_widened_as_bitsandbytes_widens_them(dtype):
     assert torch.equal(torch.tensor(four_bit.VALUES), state.code.cpu().float())
     assert torch.equal(four_bit.dequantise(numbers, state.absmax, (70, 192), dtype), widened)
     x = torch.randn(3, 192, generator=torch.Generator().manual_seed(1)).to(DEVICE, dtype)
-    assert torch.equal(four_bit.product(x, numbers, state.absmax, 70), x @ widened.T)
+    assert torch.equal(four_bit.multiply_nf4(x, numbers, state.absmax, 70), x @ widened.T)
 
 
 def compared(kernel, outputs: int, inputs: int, dtype: torch.dtype) -> None:

@@ -113,7 +113,9 @@ def test_neither_threads_nor_the_stored_type_nor_the_pieces_of_a_prompt_change_a
     if TYPES[LIKE[name]] is torch.int8:
         for way in rounded_products.WAYS:  # whole numbers add up alike, however a processor multiplies them
             monkeypatch.setattr(stored, "WAY", way)
-            monkeypatch.setattr(stored, "laid_out", lambda *made, way=way: rounded_products.laid_out(*made, way))
+            monkeypatch.setattr(
+                stored, "lay_out_codes", lambda *made, way=way: rounded_products.lay_out_codes(*made, way)
+            )
             assert said(CompiledLlama(model, 2), model, (90,)) == first
     else:
         monkeypatch.setattr(stored, "KINDS", stored.KINDS[:1])
@@ -171,12 +173,12 @@ def test_threads_that_wait_sleep_and_wake_again():
 
 
 def test_the_compiled_forward_takes_float32_in_eights_where_code_compiles(monkeypatch):
-    assert can_compile(tiny_llama(0)) and Runner(tiny_llama(0)).way == "compiled"
-    assert Runner(random_model("llama", torch.bfloat16)).way == "tensors"
-    assert Runner(tiny_llama(0), own=False).way == "transformers"
+    assert can_compile(tiny_llama(0)) and Runner(tiny_llama(0)).forward_kind == "compiled"
+    assert Runner(random_model("llama", torch.bfloat16)).forward_kind == "tensors"
+    assert Runner(tiny_llama(0), own_forward=False).forward_kind == "transformers"
     assert not can_compile(random_model("llama", torch.bfloat16))
-    monkeypatch.setattr("engine.forward.llama_compiled.able", lambda: False)
-    assert not can_compile(tiny_llama(0)) and Runner(tiny_llama(0)).way == "tensors"
+    monkeypatch.setattr("engine.forward.llama_compiled.can_compile_here", lambda: False)
+    assert not can_compile(tiny_llama(0)) and Runner(tiny_llama(0)).forward_kind == "tensors"
 
 
 def test_a_matrix_is_stored_in_the_smallest_type_that_holds_it():
@@ -185,21 +187,21 @@ def test_a_matrix_is_stored_in_the_smallest_type_that_holds_it():
     made = torch.randn(40, 24, generator=torch.Generator().manual_seed(0))
     for dtype, size in ((torch.float32, 4), (torch.float16, 2), (torch.bfloat16, 2)):
         made[0, 0] = 2.0**-60 if dtype == torch.bfloat16 else 1.0
-        kept = stored.Stored.of(made.to(dtype).float())
+        kept = stored.StoredMatrix.of(made.to(dtype).float())
         assert kept.codes.size == 64 * 24 * size and kept.shape.tolist()[:2] == [40, 24]
         assert stored.KINDS[kept.shape[3]] is dtype
-        loops += [kept.loop, stored.Stored.of(made.to(dtype).float()).loop]
+        loops += [kept.loop, stored.StoredMatrix.of(made.to(dtype).float()).loop]
     assert loops[::2] == loops[1::2] and len(set(loops)) == 3
-    closed_over = stored.multiplying(0, stored.BLOCK).py_func.__closure__
+    closed_over = stored.make_block_product(0, stored.BLOCK).py_func.__closure__
     assert all(type(each.cell_contents) is int for each in closed_over)  # else every start would compile it again
-    assert np.array_equal(stored.Stored.of(made, torch.arange(40)).bias, np.arange(40))
+    assert np.array_equal(stored.StoredMatrix.of(made, torch.arange(40)).bias, np.arange(40))
 
 
 def test_matrices_lie_in_pieces_so_large_that_the_system_can_keep_them_in_large_pages(monkeypatch):
     monkeypatch.setattr(stored, "PIECE", 10_000)
-    pieces, made = stored.Pieces(), [torch.randn(40, 24 * each) for each in (1, 1, 5, 1)]
-    alone = [stored.Stored.of(each.half().float()) for each in made]
-    held = [pieces.hold(each) for each in alone]
+    pieces, made = stored.LargePageMemory(), [torch.randn(40, 24 * each) for each in (1, 1, 5, 1)]
+    alone = [stored.StoredMatrix.of(each.half().float()) for each in made]
+    held = [pieces.copy_into_pages(each) for each in alone]
     for one, other in zip(alone, held, strict=True):
         assert np.array_equal(one.codes, other.codes) and other.codes.ctypes.data % stored.LINE == 0
         assert all(left is right for left, right in zip(one[1:], other[1:], strict=True))

@@ -7,7 +7,7 @@ import torch
 
 from engine.forward import llama_eight_bit
 from engine.forward.llama_compiled import CompiledLlama
-from engine.forward.llama_eight_bit import EightBitLlama, eight_bits_pay, is_small
+from engine.forward.llama_eight_bit import EightBitLlama, can_run_in_eight_bits, eight_bits_pay
 from engine.forward.runner import Runner
 from engine.race import Race, Settings
 from helpers.families import answers, distance, random_model
@@ -49,10 +49,12 @@ def test_a_larger_draft_and_one_with_biases_stay_exact(no_draft_is_small):
 
 
 def test_small_drafts_are_few_float32_weights_without_biases(no_draft_is_small):
-    assert not is_small(random_model("llama"))
+    assert not can_run_in_eight_bits(random_model("llama"))
     llama_eight_bit.LARGEST = 10**6
-    assert is_small(random_model("llama")) and is_small(random_model("qwen2"))
-    assert not is_small(random_model("llama", torch.bfloat16)) and not is_small(random_model("llama, biases, tied"))
+    assert can_run_in_eight_bits(random_model("llama")) and can_run_in_eight_bits(random_model("qwen2"))
+    assert not can_run_in_eight_bits(random_model("llama", torch.bfloat16)) and not can_run_in_eight_bits(
+        random_model("llama, biases, tied")
+    )
 
 
 def test_eight_bits_are_chosen_by_size_where_the_machine_has_them(embedded, monkeypatch):
@@ -61,5 +63,5 @@ def test_eight_bits_are_chosen_by_size_where_the_machine_has_them(embedded, monk
     assert not eight_bits_pay(tiny_llama(0))
     assert not eight_bits_pay(embedded.draft.model.__class__(embedded.draft.model.config).double())
 
-    monkeypatch.setattr(llama_eight_bit, "able", lambda: False)
+    monkeypatch.setattr(llama_eight_bit, "can_compile_here", lambda: False)
     assert not eight_bits_pay(embedded.draft.model)

@@ -14,7 +14,7 @@ from helpers.pairs import tiny_llama
 def test_packed_linear_layers_leave_logits_and_weights_as_they_are(name, dtype):
     model = random_model(name, dtype)
     assert torch.allclose(
-        answers(Runner(model, own=False)),
+        answers(Runner(model, own_forward=False)),
         expected_of(name, dtype),
         atol=1e-5 if dtype == torch.float32 else 5e-2,
         rtol=0,
@@ -37,7 +37,7 @@ def test_without_onednns_products_the_logits_are_the_same(monkeypatch):
     monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", gone)
     for use_own in (True, False):
         model = random_model("qwen2")
-        assert torch.allclose(answers(Runner(model, own=use_own)), expected, atol=1e-5, rtol=0)
+        assert torch.allclose(answers(Runner(model, own_forward=use_own)), expected, atol=1e-5, rtol=0)
     assert not model.lm_head.packed.is_mkldnn
 
 
@@ -58,7 +58,7 @@ def test_packed_linear_layers_give_way_to_gradients():
 
 def test_weights_of_other_types_are_left_alone():
     for model in (tiny_llama(0).double(), tiny_llama(0).half()):
-        Runner(model, own=False)
+        Runner(model, own_forward=False)
         assert type(model.lm_head) is torch.nn.Linear
 
 
@@ -81,7 +81,7 @@ def test_a_single_bfloat16_query_asked_twice_gets_its_own_answer(monkeypatch):
     expected = single(unlightened(random_model("llama, all heads", torch.bfloat16)))
     assert set(seen) == {1}
     for use_own in (True, False):
-        assert distance(single(Runner(model, own=use_own)), expected) < 3e-2
+        assert distance(single(Runner(model, own_forward=use_own)), expected) < 3e-2
         assert set(seen) == {2}
 
 

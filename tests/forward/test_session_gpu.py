@@ -14,7 +14,7 @@ from engine.forward.lender import Lender
 from engine.forward.runner import Runner
 from engine.forward.runner_gpu import StaticForward
 from engine.forward.session import Session
-from engine.forward.session_gpu import Buckets
+from engine.forward.session_gpu import GraphBuckets
 from helpers.pairs import PROMPT, committed, tiny_llama
 from helpers.trees import random_tree
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("small_capacities")
 @pytest.fixture(params=["one key head a query head", "grouped heads", "float64"])
 def runner(request) -> Runner:
     model = tiny_llama(0, layers=4, kv_heads=1 if "grouped" in request.param else 2)
-    return Runner(model.double() if request.param == "float64" else model, own=False)
+    return Runner(model.double() if request.param == "float64" else model, own_forward=False)
 
 
 def test_what_a_bucket_hands_out_survives_its_next_run(runner):
@@ -65,7 +65,7 @@ def test_grouped_heads_are_folded_and_nothing_is_repeated(monkeypatch):
     config.num_attention_heads = 4
     config.head_dim = 16
     model = type(model)(config).eval()
-    runner = Runner(model, own=False)
+    runner = Runner(model, own_forward=False)
     plain, graphed = (committed(runner, graphed=graphed) for graphed in (False, True))
     tree = random_tree(random.Random(2), 7)
     expected = plain.verify(tree)[0]
@@ -85,9 +85,9 @@ def test_a_model_whose_heads_are_folded_still_generates_the_same_text():
 
 def test_a_tree_beyond_the_largest_bucket_or_the_capacity_runs_without_one(runner):
     target = committed(runner, graphed=True)
-    longer = Session(runner, 400, graphed=True).buckets.fitting
+    longer = Session(runner, 400, graphed=True).buckets.find_bucket
     assert longer(257, True) is None and longer(65, False) is None and longer(65, True).size == 256
-    fitting = target.session.buckets.fitting
+    fitting = target.session.buckets.find_bucket
     assert fitting(65, True) is None  # 256 rows are more than are left
     target.session.cache.rows = target.session.cache.capacity - 5
     assert fitting(5, False) is None and fitting(4, False).size == 4
@@ -136,7 +136,7 @@ def test_a_lack_of_memory_drops_idle_caches_and_ends_no_graphs(monkeypatch, lack
         return MemoryError("no room") if len(tried) <= lacking else None
 
     runner.lender.give_back("key", Loan(5))
-    monkeypatch.setattr(CapturedFunction, "attempt", attempt)
+    monkeypatch.setattr(CapturedFunction, "try_capture", attempt)
     assert CapturedFunction(lambda: 7, runner, None)() == 7
     assert tried == [1, 0][:tries] and runner.eager == ""
 
@@ -194,11 +194,11 @@ def test_a_lender_lends_what_came_back_last():
 
 def test_buckets_capture_the_sizes_that_are_asked_for():
     """And those of prompts, whose logits but the last nobody reads."""
-    buckets = Buckets(Runner(tiny_llama(0)), 64, (), (3, 24))
+    buckets = GraphBuckets(Runner(tiny_llama(0)), 64, (), (3, 24))
     assert [(each.size, each.last_only) for each in buckets.by_size] == [
         (3, False),
         (24, False),
         (64, True),
         (256, True),
     ]
-    assert buckets.fitting(4, False).size == 24 and buckets.fitting(25, False) is None
+    assert buckets.find_bucket(4, False).size == 24 and buckets.find_bucket(25, False) is None

@@ -16,7 +16,7 @@ from engine.measure import peers
 from engine.measure.other_engines import OtherEngines
 from engine.measure.ways import decode_plainly
 from engine.models import loading
-from engine.models.cache_memory import cache_bytes
+from engine.models.cache_memory import lane_cache_bytes
 from engine.page.screens.break_distance import measure_break
 from engine.race import Race, Settings
 from engine.rounds import round as rounds_on_host
@@ -92,7 +92,7 @@ def test_races_are_lossless(name, loaded):
 
 def test_a_step_tells_what_was_replayed_and_its_commit_takes_that_time(loaded, monkeypatch):
     """Nothing of a tree's path. A lane that keeps rows in a wrong order computes them again."""
-    clock, right = SimpleNamespace(now=0.0), RecurrentSession.replay
+    clock, right = SimpleNamespace(now=0.0), RecurrentSession.advance_states
 
     def replay(session, written):
         count = right(session, written)
@@ -100,7 +100,7 @@ def test_a_step_tells_what_was_replayed_and_its_commit_takes_that_time(loaded, m
         return count
 
     monkeypatch.setattr(rounds_on_host, "time", SimpleNamespace(perf_counter=lambda: clock.now))
-    monkeypatch.setattr(RecurrentSession, "replay", replay)
+    monkeypatch.setattr(RecurrentSession, "advance_states", replay)
     pair = loaded("mamba2")
     lane, wrong = raced(pair, "tree", "tree!trim", tokens=12).lanes
     assert {step.replayed for step in lane.trace.steps} == {0}
@@ -133,7 +133,7 @@ def test_texts_written_together_are_those_alone(name, loaded):
 def test_pays_measures_batches_of_them_and_leaves_out_what_does_not_fit(loaded, monkeypatch):
     pair = loaded("mamba2", drafted=False)
     rows = 4 + 6 + LARGEST_TREE
-    monkeypatch.setattr("engine.models.cache_memory.cache_budget", lambda pair: 3.5 * cache_bytes(pair, rows))
+    monkeypatch.setattr("engine.models.cache_memory.cache_budget", lambda pair: 3.5 * lane_cache_bytes(pair, rows))
     found = batch.measure_batch_curve(
         pair, ["Once", "Twi"], ["lookup"], [1, 3, 4], Settings("a prompt", max_new_tokens=6)
     )
@@ -148,7 +148,7 @@ def test_transformers_own_guesses_are_left_out_with_the_reason_and_plain_decodin
     assert [*found] == [peers.PLAIN]
     trace = raced(pair, "vanilla", tokens=12).lanes[0].trace
     assert found[peers.PLAIN](pair, trace.prompt_tokens, 12, 0.0) == trace.tokens
-    [said] = peers.list_offered_ways(pair).said
+    [said] = peers.list_ways_and_omissions(pair).said
     reason = "transformers cannot take a guess back from the states of a Mamba2ForCausalLM."
     assert said == f"generate() assisted, generate() lookup are left out: {reason}"
     assert peers.merge_peers(pair, OtherEngines(said=["Another."])).said == [said, "Another."]
@@ -162,7 +162,7 @@ def test_convolutions_alone_are_taken_back_and_these_ways_write_plain_decodings_
     """Their inputs are kept, and cut. LFM2's class does not call itself stateful, and here that is right."""
     pair = loaded("lfm2")
     ways = peers.list_ways(pair)
-    assert {peers.ASSISTED, peers.LOOKUP} <= set(ways) and peers.list_offered_ways(pair).said == []
+    assert {peers.ASSISTED, peers.LOOKUP} <= set(ways) and peers.list_ways_and_omissions(pair).said == []
     for prompt in (PROMPT, [1, 2, 3] * 6):
         texts = [way(pair, prompt, 30, 0.0) for way in ways.values()]
         assert all(text == texts[0] for text in texts) and len(texts[0]) == 30
@@ -173,7 +173,7 @@ def test_convolutions_alone_are_taken_back_and_these_ways_write_plain_decodings_
 def test_the_cache_tells_where_a_class_does_not(name, loaded, monkeypatch):
     pair = loaded(name, drafted=False)
     monkeypatch.setattr(type(pair.target.model), "_is_stateful", False)
-    assert [*peers.list_ways(pair)] == [peers.PLAIN] and peers.list_offered_ways(pair).said
+    assert [*peers.list_ways(pair)] == [peers.PLAIN] and peers.list_ways_and_omissions(pair).said
 
 
 def test_a_class_that_calls_itself_stateful_is_left_out_also_without_a_state(place):

@@ -95,7 +95,7 @@ def test_the_loader_names_the_families_that_are_checked_here():
 def test_a_trees_logits_are_those_of_plain_decoding(name, loaded):
     """What is committed is a whole row, a part of one, nothing but the root, and a path that padding stands behind."""
     pair = loaded(name)
-    assert pair.target.way == "states"
+    assert pair.target.forward_kind == "states"
     paths = [deepest, first, shortest, nothing, deepest, shortest, first]
     assert rounds(Target(pair.target, 160, features=True), state_model(name), paths) < NEAR
 
@@ -138,7 +138,7 @@ def test_a_round_holds_no_state_for_a_node(loaded):
     target = Target(pair.target, 96)
     target.prefill(PROMPT)
     target.verify(tree)
-    assert target.session.held_bytes == inputs + len(tree) * pair.target.node_bytes
+    assert target.session.uncommitted_bytes == inputs + len(tree) * pair.target.node_bytes
     assert pair.target.node_bytes < states / 2
 
 
@@ -152,7 +152,7 @@ def test_a_verification_computes_a_row_a_node_and_auto_reckons_with_that(loaded,
     monkeypatch.setattr(timing, "ROWS", (1, 4, 8, 24))
     hook = pair.target.model.register_forward_pre_hook(slow, with_kwargs=True)
     try:
-        costs = timing.verify_ms(pair, repeats=1, seconds=9.0)
+        costs = timing.time_verify_ms(pair, repeats=1, max_seconds=9.0)
     finally:
         hook.remove()
     assert costs == {nodes: 1000.0 * (20 + nodes) for nodes in (1, 4, 8, 24)}
@@ -226,7 +226,7 @@ def test_states_that_do_not_fit_are_refused_before_anything_runs(loaded, monkeyp
 
 @pytest.mark.parametrize("config", [tr.MambaConfig(), tr.JambaConfig(), tr.RecurrentGemmaConfig()])
 def test_states_that_nobody_tried_stay_refused(config):
-    assert "it keeps a recurrent state, and nobody has tried" in refusals.obstacle(config)
+    assert "it keeps a recurrent state, and nobody has tried" in refusals.explain_unverifiable(config)
 
 
 def test_states_are_not_spread_over_devices(place):

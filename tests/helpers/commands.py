@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from engine.__main__ import ALL, main, parser_of
+from engine.__main__ import ALL, build_command_parser, main
 from engine.measure.options import exit_on_refusal
 from helpers.paths import OF_TESTS, ROOT
 
@@ -33,7 +33,7 @@ def printed(capsys, command: str, *arguments: object) -> list[str]:
 
 def told(capsys, command: str, *arguments: object) -> tuple[list[str], dict]:
     """The lines that the command prints for people, and its figures as --json would print them."""
-    options = parser_of(command).parse_args([*map(str, arguments)])
+    options = build_command_parser(command).parse_args([*map(str, arguments)])
     options.command = " ".join([command, *map(str, arguments)])
     with exit_on_refusal():
         found = import_module(ALL[command].module).main(options)
@@ -56,7 +56,7 @@ from helpers.decoding import hurry
 hurry()
 repeated.MOST, readiness.WARM_UP_TOKENS = 2, 2
 if sys.argv.pop(1) == "bare":
-    repeated.MOST, readiness.Readiness.make_rest = 1, lambda ready: None
+    repeated.MOST, readiness.SystemPreparation.prepare_remaining_systems = 1, lambda ready: None
 import app
 app.main()
 """

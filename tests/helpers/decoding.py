@@ -34,8 +34,8 @@ def hurry() -> None:
     timing.ROWS = (1, 2, 8, 64)
     for limit in ("QUICK_SECONDS", "VERIFY_SECONDS", "DRAFT_SECONDS"):
         setattr(pair_costs, limit, math.inf)  # every turn counts
-    timing.verify_ms = once_a_size(partial(timing.verify_ms, repeats=1))
-    timing.draft_ms = once_a_size(partial(timing.draft_ms, repeats=1))
+    timing.time_verify_ms = once_a_size(partial(timing.time_verify_ms, repeats=1))
+    timing.time_draft_level_ms = once_a_size(partial(timing.time_draft_level_ms, repeats=1))
 
 
 def once_a_size(measure: Callable) -> Callable:
@@ -74,7 +74,7 @@ def lane_rounds(pair, name: str, prompt: list[int], tokens: int, shape=(4, 4, 8)
     capacity = min(pair.context, len(prompt) + tokens) + LARGEST_TREE
     sampling = Sampling(device=CPU, **sampling)
     parts, limits = system.build_parts(pair, capacity, **shape), (prompt, tokens, stop, pair.context)
-    there = system.rounds(pair, capacity, shape, sampling)
+    there = system.open_rounds(pair, capacity, shape, sampling)
     assert isinstance(there, DeviceRounds)
     here = HostRounds(Target(pair.target, capacity, parts[0].reads_features), *parts, sampling)
     return list(decode(here, *limits)), list(decode(there, *limits))

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import torch
 
 from engine.contracts import Drafter
-from engine.rounds.guiding import GuidedDrafter, Mask, masked
+from engine.rounds.guiding import GuidedDrafter, Mask, mask_logits
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
@@ -51,12 +51,12 @@ class Branching(Sampling):
         probability = min(1.0, probability)
         return bool(self.decide([1 - probability, probability]))
 
-    def repeated(self, q: torch.Tensor, counts: list[int], *key) -> list[list[tuple[int, float]]]:
+    def draw_with_replacement(self, q: torch.Tensor, counts: list[int], *key) -> list[list[tuple[int, float]]]:
         self.note(key)
         rows = zip(q.tolist(), counts, strict=True)
         return [[(token, row[token]) for token in (self.decide(row) for _ in range(count))] for row, count in rows]
 
-    def distinct(self, q: torch.Tensor, most: int, *key) -> list[Iterator[tuple[int, float]]]:
+    def draw_without_replacement(self, q: torch.Tensor, most: int, *key) -> list[Iterator[tuple[int, float]]]:
         self.note(key)
         return [self.successive(row, most) for row in q.tolist()]
 
@@ -122,7 +122,7 @@ class Bound(Tables):
     `mask` is what `engine.rounds.guiding` does with the target's logits; `guesses` says how drafts are guided.
     """
 
-    def __init__(self, seed: int, vocab: int = 3, guesses: str = "masked", mask: Mask = masked):
+    def __init__(self, seed: int, vocab: int = 3, guesses: str = "masked", mask: Mask = mask_logits):
         super().__init__(seed, vocab)
         self.guesses, self.mask, self.allowed = guesses, mask, {}
 
@@ -150,10 +150,10 @@ class BoundText:
     def __init__(self, tables: Bound, context: tuple[int, ...]):
         self.tables, self.context, self.guesses = tables, context, tables.guesses
 
-    def allowed(self, path: tuple[int, ...] = ()) -> torch.Tensor:
+    def allowed_tokens(self, path: tuple[int, ...] = ()) -> torch.Tensor:
         return self.tables.row((*self.context, *path))
 
-    def forced(self, path: tuple[int, ...] = (), most: int = 1) -> list[int]:
+    def forced_tokens(self, path: tuple[int, ...] = (), max_tokens: int = 1) -> list[int]:
         return []
 
     def advance(self, tokens: list[int]) -> None:

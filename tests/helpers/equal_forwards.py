@@ -13,7 +13,7 @@ from transformers.models.llama.modeling_llama import LlamaRMSNorm
 from engine.forward.llama import TensorLlama
 from engine.forward.llama_compiled import CompiledLlama
 from engine.forward.runner import Runner
-from engine.forward.runner_gpu import StaticForward, rows_behind
+from engine.forward.runner_gpu import StaticForward, visible_slots
 from helpers.equality import Cases, Compared
 from helpers.families import MODELS, WINDOWED, answers, expected_of, over, random_model
 from helpers.pairs import committed, tiny_llama
@@ -44,10 +44,10 @@ def compiled_llama(name: str) -> Iterator[Compared]:
 def runner_of(kind: str) -> tuple[Runner, float]:
     """A runner of that kind, and how far apart its logits may be."""
     if kind in MODELS | WINDOWED:
-        return Runner(deepcopy(random_model(kind)), own=False), 1e-4
+        return Runner(deepcopy(random_model(kind)), own_forward=False), 1e-4
     model = tiny_llama(0, layers=4, kv_heads=1 if "grouped" in kind else 2)
     wide = kind == "float64"
-    return Runner(in_float64(model) if wide else model, own=False), 1e-9 if wide else 1e-4
+    return Runner(in_float64(model) if wide else model, own_forward=False), 1e-9 if wide else 1e-4
 
 
 def in_float64(model: PreTrainedModel) -> PreTrainedModel:
@@ -71,7 +71,7 @@ def static_forward(kind: str) -> Iterator[Compared]:
         StaticForward(runner, slotted.session.cache, slotted.session.taps),
         base + torch.arange(len(tree)),
     )
-    visible = rows_behind(forward.columns, torch.tensor([base]), tree.ancestor_mask())
+    visible = visible_slots(forward.columns, torch.tensor([base]), tree.ancestor_mask())
     with torch.inference_mode():
         logits, features = forward(torch.tensor(tree.tokens), torch.tensor(tree.positions(base)), slots, visible)
     yield Compared(expected, logits, within)

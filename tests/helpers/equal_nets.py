@@ -40,11 +40,11 @@ def eagle(width: str) -> Iterator[Compared]:
 
     def said(session) -> torch.Tensor:
         with torch.inference_mode():
-            session.root([9, 8, 7, 6], features, [0, 1, 2, 3], 1, 0)
-            root = session.root([1, 8], features, [4, 5], 5, 3)
-            level = session.level([5, 9, 7], [0, 0, 0], [7, 7, 7], torch.eye(3, dtype=torch.bool), 2)
+            session.log_q_of_root([9, 8, 7, 6], features, [0, 1, 2, 3], 1, 0)
+            root = session.log_q_of_root([1, 8], features, [4, 5], 5, 3)
+            level = session.log_q_of_level([5, 9, 7], [0, 0, 0], [7, 7, 7], torch.eye(3, dtype=torch.bool), 2)
             seen = torch.cat([visible, torch.eye(3).bool()], 1)
-            below = session.level([3, 2, 4], [1, 2, 1], [8, 8, 8], seen, 2)
+            below = session.log_q_of_level([3, 2, 4], [1, 2, 1], [8, 8, 8], seen, 2)
             return torch.cat([root, level, below]).exp()
 
     yield Compared(said(EagleSession(net, 16)), said(CompiledEagle(net).open(16)), **ROUNDING, apart=share)
@@ -96,7 +96,7 @@ def parallel(width: str) -> Iterator[Compared]:
     Compiled loops merge the features' two matrices into one, so one of the two only picks numbers here.
     """
     net = copy.deepcopy(parallel_net(tiny_llama(0), width))
-    hidden, reads = net.config.hidden, net.config.reads
+    hidden, reads = net.config.hidden, net.config.feature_size
     feat_proj = torch.zeros(hidden, 3 * reads)
     feat_proj[:, reads : reads + hidden] = torch.eye(hidden)
     net.feat_proj.weight.copy_(feat_proj)
@@ -125,7 +125,7 @@ def block(kind: type[DFlash], width: str, some: bool | None = None) -> Iterator[
     Keys and values have two norms before them, one for the context and one for the block, so those differ by a factor in the end.
     """
     net = block_net(kind, width, some)
-    reads = net.config.reads
+    reads = net.config.feature_size
 
     def said(packed: bool) -> torch.Tensor:
         net.compiled = None

@@ -16,7 +16,7 @@ from engine.nets.dspark import DSpark
 from engine.policies.auto import Auto
 from engine.policies.best_first import BestFirst
 from engine.policies.expand_rerank import ExpandRerank
-from engine.policies.shared.ranking import ranked
+from engine.policies.shared.ranking import rank_scaled_logits
 from engine.record.costs import Costs
 from engine.sampling import Sampling
 from engine.target import Target
@@ -59,7 +59,7 @@ def shortlist(sampling: Sampling, width: int) -> Iterator[Compared]:
     noise = None if sampling.greedy else sampling.noise.row(17, 1000)
     silence, temperature = np.zeros(0, np.float32), np.float32(sampling.temperature or 1)
     found = ranked_on_cpu(log_q.numpy(), silence if noise is None else noise.numpy(), temperature, width)
-    tokens, scores, q = ranked(sampling.scaled(log_q), noise, width)
+    tokens, scores, q = rank_scaled_logits(sampling.scale_logits(log_q), noise, width)
     yield Compared(tokens.tolist(), found[0].tolist())
     yield Compared(scores, found[1], within=1e-6)
     yield Compared(q, found[2], within=1e-5)
@@ -128,7 +128,7 @@ def device_rounds(same: bool, prompt: list[int], temperature: float) -> Iterator
 def pair_of_all():
     """A random pair with every drafter, as tensors. Its draft model is the target; DFlash reads the fifth of its layers."""
     made = pair_with("medusa", "eagle")
-    target = Runner(tiny_llama(0, layers=6), own=False)
+    target = Runner(tiny_llama(0, layers=6), own_forward=False)
     nets = {"dflash": block_net(DFlash), "dspark": block_net(DSpark), "mtp": untrained(target.model)}
     return replace(made, target=target, draft=target, learned=made.learned | nets)
 
@@ -136,7 +136,7 @@ def pair_of_all():
 @cache
 def windowed_pair(family: str):
     """A random pair whose target has a sliding window and drafts for itself. Learned drafters read it."""
-    target = Runner(sharp_model(family), own=False)
+    target = Runner(sharp_model(family), own_forward=False)
     return replace(pair_with("eagle"), target=target, draft=target)
 
 

@@ -197,7 +197,7 @@ def unlightened(model) -> Runner:
     """A runner over transformers' own unchanged modules."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("engine.forward.runner.pack_linear_layers", lambda model: None)
-        return Runner(model, own=False)
+        return Runner(model, own_forward=False)
 
 
 def over(weights: TensorLlama, model) -> Runner:

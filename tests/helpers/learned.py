@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from engine.lab.train import eagle, medusa, parallel, specblock
-from engine.lab.train.width import Width
+from engine.lab.train.width import DrafterSizes
 from engine.nets import NetConfig
 from engine.nets.dflash import DFlash, DFlashSizes
 from engine.nets.dspark import DSparkSizes
@@ -15,7 +15,7 @@ from engine.target import Target
 from engine.tree import DraftTree
 from helpers.pairs import tiny_pair
 
-WIDTHS = {"": Width(64, 2, 128), "narrow": Width(32, 2, 96, target_hidden=64)}
+WIDTHS = {"": DrafterSizes(64, 2, 128), "narrow": DrafterSizes(32, 2, 96, target_hidden=64)}
 SIZES = {
     "medusa": {"layers": 0, "depth": 3},
     "eagle": {"layers": 1, "depth": 3, "own_vocab": 200},
@@ -37,7 +37,7 @@ def pair_with(*names: str, width: str = "", own_vocab: int | None = None):
     for name in names:
         config = config_of(name, width)
         config = config if own_vocab is None else replace(config, own_vocab=own_vocab)
-        net = RECIPES[name].build(pair.target.model, config, torch.tensor(TEXT * 30))
+        net = RECIPES[name].build_untrained_net(pair.target.model, config, torch.tensor(TEXT * 30))
         with torch.no_grad():
             for parameter in net.parameters():
                 parameter.add_(0.05 * torch.randn_like(parameter))
@@ -47,7 +47,7 @@ def pair_with(*names: str, width: str = "", own_vocab: int | None = None):
 
 def parallel_net(target, width: str = ""):
     torch.manual_seed(0)
-    return parallel.build(target, config_of("parallel", width)).requires_grad_(False)
+    return parallel.build_untrained_net(target, config_of("parallel", width)).requires_grad_(False)
 
 
 @torch.no_grad()
@@ -82,7 +82,7 @@ def block_net(
 
 def specblock_net(target, seed: int = 0, width: str = ""):
     torch.manual_seed(seed)
-    return specblock.build(target, config_of("specblock", width))
+    return specblock.build_untrained_net(target, config_of("specblock", width))
 
 
 def parallel_rounds(pair, drafter, prompt: list[int], count: int = 5):

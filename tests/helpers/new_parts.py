@@ -6,7 +6,7 @@ from engine.acceptance.token_match import TokenMatch
 from engine.contracts import Drafter
 from engine.models.pairs import LoadedPair
 from engine.nets.layer import Linear, Net, NetConfig
-from engine.policies.shared.asking import Growth, LevelByLevel
+from engine.policies.shared.asking import GrowingTree, LevelByLevel
 from engine.tree import DraftTree
 
 PERIOD = 3  # tokens that are said again
@@ -41,9 +41,9 @@ class Comb(LevelByLevel):
     source = "a test"
     proposals = frozenset({"ranked"})
 
-    def level(self, growth: Growth, frontier: list[int], level: int, levels: int) -> list[int]:
+    def grow_level(self, growth: GrowingTree, frontier: list[int], level: int, levels: int) -> list[int]:
         left = self.nodes - len(growth.tree)
-        return growth.add(growth.candidates(frontier, min(self.width, left)) if left else [])[:1]
+        return growth.add_candidates(growth.rank_candidates(frontier, min(self.width, left)) if left else [])[:1]
 
 
 class Again(TokenMatch):
@@ -59,11 +59,11 @@ class Habit(Net):
         super().__init__(config, embedding, head)
         self.turn = Linear(config.hidden, config.hidden)
 
-    def packed(self) -> None:
+    def build_compiled(self) -> None:
         """There are no compiled loops of this net."""
 
     def log_q(self, tokens: list[int]) -> torch.Tensor:
-        return self.unembedded(self.turn(self.embedded(torch.tensor(tokens)))).log_softmax(-1)
+        return self.apply_lm_head(self.turn(self.embed_tokens(torch.tensor(tokens)))).log_softmax(-1)
 
 
 class Habitual(Drafter):

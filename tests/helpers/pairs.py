@@ -12,7 +12,7 @@ from engine.forward.runner import Runner
 from engine.forward.session import Session
 from engine.lab.train.learned import RECIPES, config_for
 from engine.models.bigram import BigramTable
-from engine.models.constraint import constraint_of
+from engine.models.constraint import compile_pair_constraint
 from engine.models.pairs import LoadedPair, Pair
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
@@ -46,7 +46,7 @@ def spoken_pair(**more: Any) -> SimpleNamespace:
         "dtype": "fp32",
         "context": 2048,
         "target": SimpleNamespace(
-            way="compiled", device=torch.device("cpu"), row_bytes=1000, state_bytes=0, node_bytes=0
+            forward_kind="compiled", device=torch.device("cpu"), row_bytes=1000, state_bytes=0, node_bytes=0
         ),
         "draft": None,
         "calibration": Calibration(),
@@ -83,10 +83,11 @@ def tiny_llama(
 
 def tiny_pair(own: bool = True, stop_ids: frozenset[int] = frozenset(), same: bool = False) -> LoadedPair:
     """A random pair with untrained drafters; with `same` the draft is the target itself, so that long paths are accepted."""
-    target = Runner(tiny_llama(0), own=own)
+    target = Runner(tiny_llama(0), own_forward=own)
     ids = torch.arange(256).repeat(4)
     learned = {
-        name: recipe.build(target.model, config_for(name, target.model), ids) for name, recipe in RECIPES.items()
+        name: recipe.build_untrained_net(target.model, config_for(name, target.model), ids)
+        for name, recipe in RECIPES.items()
     }
     return LoadedPair(
         pair=Pair(name="tiny", title="tiny random pair", target="", draft=""),
@@ -109,7 +110,7 @@ def bound_pair(**how) -> LoadedPair:
 
 
 def bound(pair: LoadedPair, constraint: str, guesses: str = "masked", **how) -> Sampling:
-    return Sampling(**how, constraint=constraint_of(pair, constraint, guesses))
+    return Sampling(**how, constraint=compile_pair_constraint(pair, constraint, guesses))
 
 
 def committed(runner: Runner, **options) -> Target:

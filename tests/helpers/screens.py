@@ -3,11 +3,11 @@
 import json
 import uuid
 
-from engine.measure.curves.sweep import Plan, Sweep
+from engine.measure.curves.sweep import Sweep, SweepPlan
 from engine.measure.repeated import RepeatedRace
 from engine.page.screens import own_prompts, pays
 from engine.page.views import wire
-from engine.page.views.wire import News, number_messages
+from engine.page.views.wire import RunEvent, number_messages
 from engine.race import BASELINE, Settings
 from engine.record.quiet import Steps
 from helpers.pairs import tiny_pair
@@ -21,13 +21,13 @@ FIELD = (BASELINE, "tree", "eagle", "naive")
 
 def heard(steps: Steps) -> list[dict]:
     """The run's messages."""
-    return [json.loads(news.text) for news in number_messages(uuid.uuid4().hex, steps) if isinstance(news, News)]
+    return [json.loads(news.text) for news in number_messages(uuid.uuid4().hex, steps) if isinstance(news, RunEvent)]
 
 
 def swept() -> list[dict]:
     """A sweep whose speeds are made up, so that it has a known winner and a loser."""
-    sweep = Sweep(tiny_pair(same=True), Plan([TEXT], depth=[1, 3], width=[1, 2], max_new_tokens=16))
-    made_up = sweep.measure
+    sweep = Sweep(tiny_pair(same=True), SweepPlan([TEXT], depth=[1, 3], width=[1, 2], max_new_tokens=16))
+    made_up = sweep.measure_cell
 
     def told(cell):
         return {**cell, "speedup": SPEEDS[cell["x"], cell["y"]], "disturbed": ""}
@@ -35,7 +35,7 @@ def swept() -> list[dict]:
     def measure(setting, progress):
         return told((yield from made_up(setting, progress)))
 
-    sweep.measure = measure
+    sweep.measure_cell = measure
     return heard(sweep.run())
 
 

@@ -19,7 +19,7 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 from engine.forward import runner_gpu
 from engine.forward.runner import Runner
 from engine.forward.session import Session
-from engine.forward.session_gpu import SIZES, Buckets
+from engine.forward.session_gpu import SIZES, GraphBuckets
 from engine.policies.best_first import BestFirst
 from engine.policies.chain import Chain
 from engine.policies.rank_guided import RankGuided
@@ -42,7 +42,7 @@ class NoMarks:
     def __init__(self, device: torch.device):
         pass
 
-    def set(self, index: int) -> None:
+    def mark(self, index: int) -> None:
         pass
 
 
@@ -67,7 +67,7 @@ def move(model: torch.nn.Module) -> Any:
 
 def runner(kv_heads: int, family: str = "") -> Runner:
     """A tiny model on that device, of `helpers.families` where one is named. Nothing tries to capture its forwards."""
-    made = Runner(move(initial_model(family) if family else tiny_llama(0, kv_heads=kv_heads)), own=False)
+    made = Runner(move(initial_model(family) if family else tiny_llama(0, kv_heads=kv_heads)), own_forward=False)
     made.eager = "Forwards run eagerly: there is nothing to capture."
     return made
 
@@ -76,7 +76,7 @@ def a_round(name: str, greedy: bool, kv_heads: int, family: str = "") -> None:
     model, policy = runner(kv_heads, family), POLICIES[name]
     net = move(specblock_net(tiny_llama(0))) if name == "specblock" else None
     pair = SimpleNamespace(target=model, draft=model, learned={name: net}, net=lambda _: net)
-    drafter, terms = round_gpu.parts_of(pair, name, policy)
+    drafter, terms = round_gpu.device_parts_of(pair, name, policy)
     made = DeviceRound(model, drafter, terms, frozenset(), 200, greedy)
     made.begin([5, 6, 7], Sampling(0.0 if greedy else 0.8), 40)
     packed, logits = made.run()
@@ -85,7 +85,7 @@ def a_round(name: str, greedy: bool, kv_heads: int, family: str = "") -> None:
 
 
 def buckets(kv_heads: int) -> None:
-    for bucket in Buckets(runner(kv_heads), 200, (1, 1, 1), SIZES).by_size:
+    for bucket in GraphBuckets(runner(kv_heads), 200, (1, 1, 1), SIZES).by_size:
         logits, features = bucket.run()
         assert logits.shape == (1 if bucket.last_only else bucket.size, 256) and features.shape == (bucket.size, 4, 64)
         assert logits.device.type == features.device.type == DEVICE
@@ -116,7 +116,7 @@ def rejected(wrong: Callable[[torch.Tensor], object]) -> None:
 
     model.model.get_input_embeddings().register_forward_pre_hook(happening)
     try:
-        drafter, terms = round_gpu.parts_of(SimpleNamespace(target=model), "none", POLICIES["none"])
+        drafter, terms = round_gpu.device_parts_of(SimpleNamespace(target=model), "none", POLICIES["none"])
         DeviceRound(model, drafter, terms, frozenset(), 200, True).run()
     except Exception as error:
         print(type(error).__name__)
@@ -144,7 +144,7 @@ CASES |= {
 def main() -> None:
     _setup_privateuseone_for_python_backend(DEVICE)
     torch._C._set_only_lift_cpu_tensors(True)  # else torch moves what `torch.tensor` makes before it is without numbers
-    round_gpu.Marks = NoMarks
+    round_gpu.PhaseMarks = NoMarks
     for name, case in CASES.items():
         with without_numbers():
             case()

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 from engine.page.views import wire
-from engine.page.views.wire import News, number_messages
+from engine.page.views.wire import RunEvent, number_messages
 from engine.record.costs import Costs
-from engine.record.quiet import Quiet
+from engine.record.quiet import WorkSignal
 from engine.record.race_file import LaneRecord, Record
 from engine.record.trace import Step, Trace
 
@@ -28,7 +28,7 @@ def events(race, **pace) -> Iterator[str]:
     return (
         event.text
         for event in number_messages(uuid.uuid4().hex, wire.stream_race(race, **pace))
-        if isinstance(event, News)
+        if isinstance(event, RunEvent)
     )
 
 
@@ -88,11 +88,11 @@ class FakeRace:
     def poll_steps(self) -> Iterator[tuple[int, Step]]:
         return self.run()
 
-    def run_again(self) -> Iterator[Quiet]:
+    def run_again(self) -> Iterator[WorkSignal]:
         """No further run, unless a test says otherwise."""
         yield from ()
 
-    def record(self) -> Record:
+    def to_record(self) -> Record:
         costs = (PLAIN, DRAFTED)
         about = [(lane.system.title, lane.system.idea, lane.system.guarantee) for lane in self.lanes]
         return Record(

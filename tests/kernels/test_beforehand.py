@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from engine.kernels import beforehand
-from engine.kernels.code_folder import folder_for
-from engine.nets.eagle_compiled import CompiledEagle, behind_level, behind_root, compile_forwards
+from engine.kernels.code_folder import compiled_code_folder
+from engine.nets.eagle_compiled import CompiledEagle, compile_forwards, log_q_of_level, log_q_of_root
 from helpers.learned import pair_with
 from helpers.paths import OF_TESTS, ROOT
 
@@ -19,7 +19,7 @@ import pkgutil
 import app
 from engine.kernels import beforehand
 
-beforehand.begin = lambda *functions: print(*map(pkgutil.resolve_name, functions), flush=True)
+beforehand.start_compiling_process = lambda *functions: print(*map(pkgutil.resolve_name, functions), flush=True)
 app.go_live = lambda *_: app.end("that is all")
 app.main()
 """
@@ -28,9 +28,9 @@ app.main()
 FOUND = """
 from engine.kernels.beforehand import compile_largest
 from engine.kernels.growing_compiled import grow
-from engine.kernels.phases import work_on
+from engine.kernels.phases import run_part_of_forward
 compile_largest()
-for loop in work_on, grow:
+for loop in run_part_of_forward, grow:
     print(sum(loop.stats.cache_hits.values()), sum(loop.stats.cache_misses.values()))
 """
 
@@ -44,22 +44,22 @@ def begun(monkeypatch, tmp_path):
 
 
 def test_a_first_start_compiles_on_two_cores(begun):
-    command = beforehand.begin("module:function", "other:function")
+    command = beforehand.start_compiling_process("module:function", "other:function")
     assert command == [sys.executable, "-c", beforehand.WORK, "module:function", "other:function"]
 
 
 def test_a_start_with_code_of_these_sources_or_on_one_core_begins_nothing(begun, monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
-    assert beforehand.begin("module:function") is None
+    assert beforehand.start_compiling_process("module:function") is None
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     (begun / "treerace-0").mkdir()  # of other sources
-    assert beforehand.begin("module:function")
-    folder_for(beforehand.ENGINE, str(begun)).mkdir()
-    assert beforehand.begin("module:function") is None
+    assert beforehand.start_compiling_process("module:function")
+    compiled_code_folder(beforehand.ENGINE, str(begun)).mkdir()
+    assert beforehand.start_compiling_process("module:function") is None
 
 
 def test_a_call_gets_its_string_on_two_cores(begun, monkeypatch):
-    assert beforehand.call("module:function", "a b") == [
+    assert beforehand.start_process_calling("module:function", "a b") == [
         sys.executable,
         "-c",
         beforehand.CALL,
@@ -67,19 +67,19 @@ def test_a_call_gets_its_string_on_two_cores(begun, monkeypatch):
         "a b",
     ]
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
-    assert beforehand.call("module:function", "a b") is None
+    assert beforehand.start_process_calling("module:function", "a b") is None
 
 
 def test_a_called_function_is_given_the_string(tmp_path):
     made = tmp_path / "made"
-    assert beforehand.call("os:mkdir", str(made)).wait() == 0 and made.is_dir()
+    assert beforehand.start_process_calling("os:mkdir", str(made)).wait() == 0 and made.is_dir()
 
 
 @pytest.mark.slow
 def test_the_process_leaves_loops_where_others_find_them(monkeypatch, tmp_path):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    assert beforehand.begin("engine.kernels.beforehand:compile_largest").wait() == 0
+    assert beforehand.start_compiling_process("engine.kernels.beforehand:compile_largest").wait() == 0
     done = subprocess.run([sys.executable, "-c", FOUND], cwd=ROOT, check=True, capture_output=True, text=True)
     assert done.stdout.split() == ["1", "0", "1", "0"]
 
@@ -87,9 +87,9 @@ def test_the_process_leaves_loops_where_others_find_them(monkeypatch, tmp_path):
 def test_forwards_compiled_beforehand_are_those_that_a_net_calls():
     compile_forwards()
     session = CompiledEagle(pair_with("eagle").net("eagle")).open(2)
-    session.root([0], torch.zeros(1, 4, 64), [0], 0, 0)
-    session.level([0], [0], [1], torch.ones(1, 1, dtype=torch.bool), 0)
-    assert len(behind_root.signatures) == len(behind_level.signatures) == 1
+    session.log_q_of_root([0], torch.zeros(1, 4, 64), [0], 0, 0)
+    session.log_q_of_level([0], [0], [1], torch.ones(1, 1, dtype=torch.bool), 0)
+    assert len(log_q_of_root.signatures) == len(log_q_of_level.signatures) == 1
 
 
 def test_the_app_begins_it():

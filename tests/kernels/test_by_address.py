@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from numba import types
 
-from engine.kernels.by_address import address_of, calling, raise_again, trying
+from engine.kernels.by_address import address_of, make_call_by_address, make_guarded_call_by_address, raise_again
 from engine.kernels.compiling import exactly_compiled
 
 MATRIX = types.Array(types.float32, 2, "C")
 KIND = MATRIX(MATRIX, types.int64)
-call = calling(KIND)
+call = make_call_by_address(KIND)
 FILLED = types.void(MATRIX, types.int64)
-tried = trying(FILLED)
+tried = make_guarded_call_by_address(FILLED)
 
 
 @exactly_compiled

@@ -12,7 +12,7 @@ import pytest
 from numba import types
 
 from engine.kernels import compiling
-from engine.kernels.code_folder import folder_for
+from engine.kernels.code_folder import compiled_code_folder
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,37 +29,37 @@ def package(tmp_path) -> Path:
 
 
 def test_compiled_code_is_kept_for_the_sources_it_was_made_of(package):
-    first = folder_for(package)
+    first = compiled_code_folder(package)
     assert first.parent == package / "__pycache__"
     first.mkdir(parents=True)
     (package / "plain.py").write_text("def plain(): return 1\n")
-    assert folder_for(package) == first and first.exists()
+    assert compiled_code_folder(package) == first and first.exists()
     (package / "loops.py").write_text("@compiled\ndef loop(): return 1\n")
-    assert folder_for(package) != first and not first.exists()
+    assert compiled_code_folder(package) != first and not first.exists()
 
 
 @pytest.mark.parametrize(
     "mark", ["@compiled", "@exactly_compiled", "@within", "@exactly_within", "@intrinsic", "@overload(below)"]
 )
 def test_every_kind_of_compiled_source_counts_and_so_does_a_constant_of_the_kernels(package, mark):
-    found = [folder_for(package)]
+    found = [compiled_code_folder(package)]
     (package / "plain.py").write_text(f"{mark}\ndef plain(): pass\n")
-    found.append(folder_for(package))
+    found.append(compiled_code_folder(package))
     (package / "kernels" / "constants.py").write_text("LEAST = 2\n")
-    found.append(folder_for(package))
+    found.append(compiled_code_folder(package))
     (package / "kernels" / "constants.py").rename(package / "kernels" / "limits.py")
-    found.append(folder_for(package))
+    found.append(compiled_code_folder(package))
     assert len(set(found)) == 4
 
 
 def test_a_second_checkouts_code_in_a_shared_folder_survives(package, tmp_path):
     shared, other = tmp_path / "shared", tmp_path / "shared" / "treerace-0123456789abcdef"
     other.mkdir(parents=True)
-    folder = folder_for(package, str(shared))
+    folder = compiled_code_folder(package, str(shared))
     assert folder.parent == shared and folder != other
     folder.mkdir()
     (package / "loops.py").write_text("@compiled\ndef loop(): return 1\n")
-    assert folder_for(package, str(shared)) != folder
+    assert compiled_code_folder(package, str(shared)) != folder
     assert other.exists() and folder.exists()
 
 

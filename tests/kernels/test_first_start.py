@@ -19,7 +19,7 @@ from engine.drafters import DRAFTERS
 from engine.forward.runner import Runner
 from engine.kernels.attention import attend
 from engine.kernels.compiling import FAST
-from engine.kernels.elementwise import log_softmax, unit_rows
+from engine.kernels.elementwise import divide_rows_by_length, log_softmax
 from engine.kernels.ranking_compiled import ranked_on_cpu
 from engine.models.pairs import LoadedPair
 from engine.nets.dflash import DFlash
@@ -39,7 +39,7 @@ READ = 7  # tokens of the text before the root
 def call_alone() -> None:
     rows = np.linspace(-3, 3, 3 * 256, dtype=np.float32).reshape(3, 256)
     ranked_on_cpu(rows, np.zeros(256, np.float32), np.float32(0.8), 4)
-    unit_rows(rows, np.float32(1e-3), np.empty_like(rows))
+    divide_rows_by_length(rows, np.float32(1e-3), np.empty_like(rows))
     log_softmax(rows.copy())
     queries, kv = np.ones((2, 128), np.float32), np.ones((2, 2, 16, 32), np.float32)
     attend(queries, kv, np.ones((2, 2), np.bool_), 0, 9, np.empty((2, 128), np.float32))

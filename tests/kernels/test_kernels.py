@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from engine.kernels import attention, compiling, eight_bit, elementwise
 from engine.kernels.eight_bit import EightBit
 from engine.kernels.named_arrays import NamedArrays
-from engine.kernels.ranking_compiled import highest
-from engine.kernels.stack import LayerWeights, Stack, through
+from engine.kernels.ranking_compiled import write_highest_places
+from engine.kernels.stack import LayerWeights, StackConstants, run_layers
 
 
 def normal(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -27,7 +27,7 @@ def dequantised(matrix: torch.Tensor) -> torch.Tensor:
 def test_a_product_is_that_of_the_rounded_matrix_and_all_but_exact_inputs(rows, inputs, outputs):
     x, matrix = normal(rows, inputs), normal(outputs, inputs, seed=1)
     out = np.full((rows, outputs), np.nan, np.float32)
-    eight_bit.product(x.numpy(), EightBit.of(matrix), out)
+    eight_bit.multiply_eight_bit(x.numpy(), EightBit.of(matrix), out)
     expected = x.double() @ dequantised(matrix).double().T
     assert np.abs(out - expected.numpy()).max() < 1e-3 * (expected.abs().max() + 1)
 
@@ -36,7 +36,7 @@ def test_products_of_extreme_rows_stay_in_range():
     """The largest sums of a wide matrix fit their 32 bits, and rows of zeros stay zeros."""
     matrix = torch.ones(32, 9000)
     x, out = np.stack([np.ones(9000), -np.ones(9000), np.zeros(9000)]).astype(np.float32), np.zeros((3, 32), np.float32)
-    eight_bit.product(x, EightBit.of(matrix), out)
+    eight_bit.multiply_eight_bit(x, EightBit.of(matrix), out)
     assert np.allclose(out, np.array([[9000.0], [-9000.0], [0.0]]), rtol=1e-3)
 
 
@@ -62,12 +62,12 @@ def test_exp_is_exp_and_stays_finite():
 def test_norms_rotations_and_log_softmax_are_torchs():
     x = normal(5, 48)
     out = np.empty((5, 48), np.float32)
-    elementwise.unit_rows(x.numpy(), np.float32(0.3), out)
+    elementwise.divide_rows_by_length(x.numpy(), np.float32(0.3), out)
     assert np.allclose(out, x / (x.square().sum(-1, keepdim=True) + 0.09).sqrt(), atol=1e-6)
     angles = normal(9, 8)
     turns = torch.stack([angles.cos(), angles.sin()], 1)
     places, turned = torch.tensor([3, 0, 8, 8, 1]), x.clone()
-    attention.turn(turned.numpy(), 2, turns.numpy(), places.numpy())
+    attention.rotate_heads_in_place(turned.numpy(), 2, turns.numpy(), places.numpy())
     heads, (cos, sin) = x.view(5, 3, 2, 8), turns[places].unbind(1)
     a, b = heads[:, :2].unbind(2)
     expected = torch.stack([a * cos[:, None] - b * sin[:, None], b * cos[:, None] + a * sin[:, None]], 2)
@@ -119,10 +119,10 @@ def test_a_stack_with_all_that_a_layer_can_have_is_torchs(by_token):
     )
     turns, x, kv = torch.stack([angles.cos(), angles.sin()], 1), normal(4, hidden), normal(2, 2, kv_heads, 20, size)
     visible = torch.tensor([[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 0, 1]]).bool()
-    least, address, table = np.float32(0.1), Stack.of(1, 1.0).loop, NamedArrays(*layers).table
+    least, address, table = np.float32(0.1), StackConstants.of(1, 1.0).loop, NamedArrays(*layers).table
     written, entries = kv.clone(), x.clone()
-    found = through(
-        Stack(least, least, address), table, turns.numpy(), written.numpy(), entries.numpy(), tokens, before, positions,
+    found = run_layers(
+        StackConstants(least, least, address), table, turns.numpy(), written.numpy(), entries.numpy(), tokens, before, positions,
         visible.numpy(), 3, 9, 2,
     )  # fmt: skip
     mask = torch.cat([torch.ones(4, 6).bool(), visible], 1)
@@ -151,6 +151,6 @@ def test_of_equal_keys_the_earlier_ones_are_the_highest():
     for size in (5, 128, 129, 1000):
         keys, best = np.zeros(size, np.float32), np.empty(4, np.int64)
         keys[[size - 1, size // 2]] = 2.0, 1.0
-        highest(keys, best, np.empty(-(-size // 128), np.float32))
+        write_highest_places(keys, best, np.empty(-(-size // 128), np.float32))
         rest = [index for index in range(size) if keys[index] == 0][:2]
         assert best.tolist() == [size - 1, size // 2, *rest]

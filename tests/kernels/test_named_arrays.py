@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engine.kernels.compiling import compiled
-from engine.kernels.named_arrays import Ids, Matrix, NamedArrays, Number, arrays_of, unpacked
+from engine.kernels.named_arrays import Ids, Matrix, NamedArrays, Number, count_arrays, unpack_nest
 
 
 class Inner(NamedTuple):
@@ -22,7 +22,7 @@ class Outer(NamedTuple):
 
 @compiled
 def told(table, at):
-    outer = unpacked(Outer, table, at)
+    outer = unpack_nest(Outer, table, at)
     outer.last[1, 0] += outer.inner.least
     return outer.first.shape, outer.inner.ids.sum(), outer.last[0, 2]
 
@@ -35,9 +35,9 @@ def nest(seed: int) -> Outer:
 def test_a_nest_comes_back_under_its_names_from_any_row_of_the_table():
     nests = nest(3), nest(7)
     named = NamedArrays(*nests)
-    assert arrays_of(Outer) == 4 and len(named.table) == 8
+    assert count_arrays(Outer) == 4 and len(named.table) == 8
     assert told(named.table, 0) == ((3, 2), 3 + 4 + 5 + 6, 3.0)
-    assert told(named.table, arrays_of(Outer)) == ((7, 2), 7 + 8 + 9 + 10, 7.0)
+    assert told(named.table, count_arrays(Outer)) == ((7, 2), 7 + 8 + 9 + 10, 7.0)
     assert nests[0].last[1, 0] == 3.5 and nests[1].last[1, 0] == 7.5
 
 
@@ -49,6 +49,6 @@ def test_only_contiguous_arrays_are_handed_over():
 def test_named_arrays_keep_what_they_point_to():
     """Only the table is in use when the nest's other references are gone."""
     named = NamedArrays(*(nest(number) for number in range(3, 40)))
-    for row in range(0, len(named.table), arrays_of(Outer)):
-        number = 3 + row // arrays_of(Outer)
+    for row in range(0, len(named.table), count_arrays(Outer)):
+        number = 3 + row // count_arrays(Outer)
         assert told(named.table, row) == ((number, 2), 4 * number + 6, float(number))

@@ -8,26 +8,26 @@ from engine.forward.rounded_linear import RoundedLinear, round_rows
 from engine.kernels import rounded
 from engine.kernels.by_address import address_of
 from engine.kernels.compiling import exactly_compiled
-from engine.kernels.named_arrays import NamedArrays, unpacked
-from engine.kernels.stored import BLOCK, MULTIPLY, Entering, Stored, block_product, enter_product
+from engine.kernels.named_arrays import NamedArrays, unpack_nest
+from engine.kernels.stored import BLOCK, MULTIPLY, RoundedRows, StoredMatrix, multiply_block, round_rows_and_prepare
 
 SHAPES = [(64, 64), (100, 34), (33, 700), (640, 3072)]
 
 
 @exactly_compiled
 def product(table, x, out, entered, rest, spare):
-    matrix = unpacked(Stored, table, np.int64(0))
-    made = enter_product(x, matrix, Entering(entered, rest))
+    matrix = unpack_nest(StoredMatrix, table, np.int64(0))
+    made = round_rows_and_prepare(x, matrix, RoundedRows(entered, rest))
     target, apart = np.int64(out.ctypes.data), np.int64(4 * out.shape[1])
     for block in range(-(-made.outputs // made.width)):
-        block_product(made, block, target + 4 * block * made.width, apart, np.int64(spare.ctypes.data))
+        multiply_block(made, block, target + 4 * block * made.width, apart, np.int64(spare.ctypes.data))
 
 
 def groups_of(inputs: int) -> int:
     return -(-inputs // rounded.GROUP)
 
 
-def multiplied(matrix: Stored, x: torch.Tensor) -> tuple[torch.Tensor, np.ndarray]:
+def multiplied(matrix: StoredMatrix, x: torch.Tensor) -> tuple[torch.Tensor, np.ndarray]:
     """The product, and what the rows became: `[rows, groups, ENTERED]` bytes."""
     rows, inputs = x.shape
     out = np.empty((rows, int(matrix.shape[0])), np.float32)
@@ -37,10 +37,10 @@ def multiplied(matrix: Stored, x: torch.Tensor) -> tuple[torch.Tensor, np.ndarra
     return torch.from_numpy(out), entered.reshape(rows, -1, rounded.ENTERED)
 
 
-def stored(layer: RoundedLinear, way: str) -> Stored:
-    made = Stored.in_eight_bits(layer.weight, layer.scale, layer.in_features, layer.bias)
-    loop = rounded.multiplying_rounded(rounded.WAYS.index(way))
-    return made._replace(codes=rounded.laid_out(layer.weight, layer.scale, way), loop=address_of(loop, MULTIPLY))
+def stored(layer: RoundedLinear, way: str) -> StoredMatrix:
+    made = StoredMatrix.in_eight_bits(layer.weight, layer.scale, layer.in_features, layer.bias)
+    loop = rounded.make_rounded_block_product(rounded.WAYS.index(way))
+    return made._replace(codes=rounded.lay_out_codes(layer.weight, layer.scale, way), loop=address_of(loop, MULTIPLY))
 
 
 @pytest.mark.parametrize("way", rounded.WAYS)
@@ -82,9 +82,9 @@ def test_the_plain_layer_is_what_its_formula_says(outputs, inputs):
 def test_a_rotation_keeps_products_and_spreads_what_is_large():
     matrix, x = torch.randn(50, 192), torch.randn(3, 192)
     x[:, 100] = 1000
-    there = rounded.rotate(x)
-    assert torch.allclose(there.flatten(1) @ rounded.rotate(matrix).flatten(1).T, x @ matrix.T, atol=1e-2)
-    assert torch.allclose(rounded.rotate(there.flatten(1)).flatten(1), x, atol=1e-3)
+    there = rounded.rotate_groups(x)
+    assert torch.allclose(there.flatten(1) @ rounded.rotate_groups(matrix).flatten(1).T, x @ matrix.T, atol=1e-2)
+    assert torch.allclose(rounded.rotate_groups(there.flatten(1)).flatten(1), x, atol=1e-3)
     assert there[:, 1].abs().amax() < 1000 / 8 + 5 and there[:, 1].abs().amin() > 1000 / 8 - 5
 
 

@@ -17,8 +17,8 @@ from engine.forward.llama_compiled import CompiledLlama
 from engine.kernels.by_address import address_of
 from engine.kernels.compiling import exactly_compiled
 from engine.kernels.intrinsics import pointer
-from engine.kernels.named_arrays import FIELDS, unpacked
-from engine.kernels.phases import ROOM, WORK_ON, Room, helping
+from engine.kernels.named_arrays import FIELDS, unpack_nest
+from engine.kernels.phases import ROOM, WORK_ON, ForwardWorkspace, help_with_calls
 from engine.kernels.sharing import (
     CALL,
     LINE,
@@ -26,12 +26,12 @@ from engine.kernels.sharing import (
     TABLE,
     WORK,
     Team,
+    allocate_team_state,
+    announce_call,
+    atomic_load,
+    claim_task,
     close_call,
-    next_task,
-    open_call,
-    seen,
-    state_of,
-    turn_of,
+    make_task_cursor,
     usable_cores,
 )
 from engine.models.loading import hardware_name
@@ -82,7 +82,7 @@ def test_a_thread_that_is_about_to_sleep_joins_a_call_that_has_begun():
         time.sleep(0.001)
     time.sleep(0.05)
     assert team.asleep[1] and len(script.counts) == 2
-    with team.called():
+    with team.open_shared_call():
         assert script.called(3)
 
 
@@ -94,7 +94,7 @@ def test_a_call_tells_for_how_long_its_helpers_had_no_processor(monkeypatch):
     clocks = SimpleNamespace(perf_counter=lambda: next(wall), clock_gettime=lambda clock: next(own))
     monkeypatch.setattr("engine.kernels.sharing.time", clocks)
     before = Team.without
-    with team.called():
+    with team.open_shared_call():
         pass
     assert Team.without - before == pytest.approx(1.0)
 
@@ -106,7 +106,7 @@ def test_a_forked_process_asks_no_clock_of_a_thread_that_it_lacks():
     if child == 0:
         failed = 1
         try:
-            with team.called():
+            with team.open_shared_call():
                 failed = 0
         finally:
             os._exit(failed or int(team.processor_time() != 0))
@@ -125,19 +125,19 @@ def counted(table, part):
 @exactly_compiled
 def short_calls(state, table, count):
     for _ in range(count):
-        open_call(state, table)
+        announce_call(state, table)
         close_call(state)
 
 
 def test_a_thread_that_comes_late_never_works_on_a_table_that_is_gone():
     """Calls end at once here, most of them while a thread joins. A table at no address would end the process by a signal."""
-    state, table = state_of(address_of(counted, WORK_ON)), np.zeros((3, FIELDS), np.int64)
+    state, table = allocate_team_state(address_of(counted, WORK_ON)), np.zeros((3, FIELDS), np.int64)
     counts, over = np.zeros((4, LINE), np.int64), threading.Event()
 
     def help(row):
         last = 0
         while not over.is_set():
-            last = helping(state, row.ctypes.data, last, 1000)
+            last = help_with_calls(state, row.ctypes.data, last, 1000)
 
     threads = [threading.Thread(target=help, args=(row,)) for row in counts]
     for thread in threads:
@@ -156,15 +156,15 @@ def failing(fails: int):
 
     @exactly_compiled
     def work(table, part):
-        claims = unpacked(Room, table, len(table) - ROOM).claims
-        turn = turn_of(claims, part, 2)
-        task = next_task(turn, 2)
-        while seen(claims.ctypes.data + 8 * LINE * (1 - part)) == 0:
+        claims = unpack_nest(ForwardWorkspace, table, len(table) - ROOM).claims
+        turn = make_task_cursor(claims, part, 2)
+        task = claim_task(turn, 2)
+        while atomic_load(claims.ctypes.data + 8 * LINE * (1 - part)) == 0:
             pass
         if part == fails:
             raise MemoryError("no room")
         while task >= 0:
-            task = next_task(turn, 2)
+            task = claim_task(turn, 2)
 
     return work
 

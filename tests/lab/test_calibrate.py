@@ -7,8 +7,8 @@ import pytest
 from engine.lab import calibrate as calibrating
 from engine.lab.calibrate import (
     calibrate,
-    measure_acceptance,
-    measure_ranks,
+    measure_acceptance_by_child,
+    measure_rank_frequencies,
     serialise_calibration,
     write_continuations,
 )
@@ -22,22 +22,23 @@ PROMPTS = ["ab", "the quick brown fox", "x"]
 
 def test_a_draft_that_is_the_target_is_always_right():
     pair = tiny_pair(same=True)
-    assert measure_acceptance(pair, write_continuations(pair, PROMPTS, 12, 0.6), 0.6) == pytest.approx(
+    assert measure_acceptance_by_child(pair, write_continuations(pair, PROMPTS, 12, 0.6), 0.6) == pytest.approx(
         [1.0] + [0.0] * 15, abs=1e-4
     )
     assert (
-        measure_ranks(pair, "model", write_continuations(pair, PROMPTS, 20, 0.0), depth=4) == [[1.0] + [0.0] * 15] * 4
+        measure_rank_frequencies(pair, "model", write_continuations(pair, PROMPTS, 20, 0.0), depth=4)
+        == [[1.0] + [0.0] * 15] * 4
     )
 
 
 def test_chances_and_ranks_of_another_draft_are_distributions():
     pair = tiny_pair()
-    chances = measure_acceptance(pair, write_continuations(pair, PROMPTS, 12, 0.6), 0.6)
+    chances = measure_acceptance_by_child(pair, write_continuations(pair, PROMPTS, 12, 0.6), 0.6)
     assert 0 < chances[0] < 1 and sum(chances) <= 1 + 1e-6
     for name in ("model", "bigram", "lookup"):
-        for row in measure_ranks(pair, name, write_continuations(pair, PROMPTS, 20, 0.0), depth=3):
+        for row in measure_rank_frequencies(pair, name, write_continuations(pair, PROMPTS, 20, 0.0), depth=3):
             assert len(row) == 16 and sum(row) <= 1 + 1e-9
-    assert measure_ranks(pair, "none", write_continuations(pair, PROMPTS, 20, 0.0)) == []
+    assert measure_rank_frequencies(pair, "none", write_continuations(pair, PROMPTS, 20, 0.0)) == []
 
 
 def test_guesses_do_not_depend_on_how_far_rounds_advance():
@@ -47,7 +48,7 @@ def test_guesses_do_not_depend_on_how_far_rounds_advance():
     found = []
     for stride, steps in ((1, [(prompt + written[:at], written[at : at + 3]) for at in range(0, 30, 3)]), (3, None)):
         texts = [(prompt, written)] if steps is None else steps
-        found.append(measure_ranks(pair, "model", texts, depth=2, stride=stride))
+        found.append(measure_rank_frequencies(pair, "model", texts, depth=2, stride=stride))
     assert found[0] == found[1]
 
 
@@ -58,28 +59,32 @@ def test_shapes_are_counted_by_what_their_rounds_gave_and_took(monkeypatch):
     texts = [pair.tokenizer(prompt)["input_ids"] for prompt in PROMPTS]
     for name, depth in (("chain", 3), ("chain", 1), ("tree", 4)):
         shape = {"depth": depth, "width": 1, "nodes": depth + 1}
-        found = calibrating.count_rounds(pair, SYSTEMS[name], shape, texts)
+        found = calibrating.average_rounds_of_shape(pair, SYSTEMS[name], shape, texts)
         assert found == (depth + 1, depth + 1, depth)
-    assert calibrating.count_rounds(pair, SYSTEMS["lookup"], shape, texts) == calibrating.count_rounds(
+    assert calibrating.average_rounds_of_shape(
         pair, SYSTEMS["lookup"], shape, texts
-    )
+    ) == calibrating.average_rounds_of_shape(pair, SYSTEMS["lookup"], shape, texts)
 
 
 def test_every_draft_forward_is_a_level_and_every_level_of_a_forward_too():
     pair = tiny_pair()
     texts = [pair.tokenizer(PROMPTS[1])["input_ids"]]
-    one_by_one = calibrating.count_rounds(pair, SYSTEMS["dyspec"], {"depth": 2, "width": 8, "nodes": 12}, texts)
-    at_once = calibrating.count_rounds(pair, SYSTEMS["parallel-tree"], {"depth": 3, "width": 2, "nodes": 7}, texts)
+    one_by_one = calibrating.average_rounds_of_shape(
+        pair, SYSTEMS["dyspec"], {"depth": 2, "width": 8, "nodes": 12}, texts
+    )
+    at_once = calibrating.average_rounds_of_shape(
+        pair, SYSTEMS["parallel-tree"], {"depth": 3, "width": 2, "nodes": 7}, texts
+    )
     assert one_by_one.levels > 2 and at_once.levels == 3 and at_once.rows == 7
 
 
 def test_the_shapes_to_try_can_be_grown_and_a_tree_stays_a_tree():
     pair = tiny_pair()
     for system in SYSTEMS.values():
-        if not system.guesses or system.limits:
+        if not system.guesses or system.sizes_trees:
             continue
-        tried = calibrating.list_other_shapes(system)
-        assert 4 < len(tried) < 9 and system.own_shape not in tried
+        tried = calibrating.list_candidate_shapes(system)
+        assert 4 < len(tried) < 9 and system.default_shape not in tried
         for shape in tried:
             system.build_parts(pair, 100, **shape)
             Settings("a", (f"{system.name}:{spell_shape(shape)}",))
@@ -102,7 +107,7 @@ def test_a_calibration_survives_its_file_and_a_pair_without_draft_has_less_of_it
     )
     # Plain decoding does not guess, `auto` has limits; there is nothing to look up in so few tokens, and nothing is forced
     assert list(whole.shapes) == ["tree", "medusa"]
-    assert all(next(iter(tried)) == spell_shape(SYSTEMS[name].own_shape) for name, tried in whole.shapes.items())
+    assert all(next(iter(tried)) == spell_shape(SYSTEMS[name].default_shape) for name, tried in whole.shapes.items())
     path = tmp_path / "calibration.json"
     path.write_text(serialise_calibration(whole))
     assert Calibration.load(path) == whole

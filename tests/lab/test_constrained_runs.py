@@ -111,9 +111,9 @@ def test_pays_judges_under_a_schema(capsys, embedded, races, schema, prompts):
 
 
 def test_pays_decodes_batches_under_a_pattern(capsys, embedded, races, prompts, monkeypatch):
-    alone: list[batch.Request] = []
-    right = batch.texts_of
-    monkeypatch.setattr(batch, "texts_of", lambda *how: alone.extend(found := right(*how)) or found)
+    alone: list[batch.BatchRequest] = []
+    right = batch.build_batch_requests
+    monkeypatch.setattr(batch, "build_batch_requests", lambda *how: alone.extend(found := right(*how)) or found)
     _, figures = told(
         capsys, "pays", *OPTIONS, "--prompts", str(prompts), "--systems", "tree,auto", "--tokens", "24", "--temperature", "0.8",
         "--regex", PATTERN, "--batch", "1,4",

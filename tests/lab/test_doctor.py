@@ -8,7 +8,7 @@ import torch
 
 from engine.forward.runner import Runner
 from engine.lab.pays import doctor
-from engine.lab.pays.doctor import Run, read_run
+from engine.lab.pays.doctor import DiagnosedRun, read_run
 from engine.lab.pays.rounding import rounding_threshold_of
 from engine.measure.options import first_prompts
 from engine.models.loading import load
@@ -123,7 +123,10 @@ def test_sampled_runs_are_judged_by_logits_with_the_seeds_noise_as_by_hand(index
     scores = (logits / temperature + noise) * temperature
     other = (written[index] + 1) % 256
     lane = LaneRecord("", "", "tokens", PLAIN, race.lanes[0].trace)
-    runs = [Run(name, PROMPT, [*written[:index], token], lane) for name, token in (("A", written[index]), ("B", other))]
+    runs = [
+        DiagnosedRun(name, PROMPT, [*written[:index], token], lane)
+        for name, token in (("A", written[index]), ("B", other))
+    ]
     found = doctor.diagnose_runs(PAIR, *runs)
     first, second = scores.topk(2).values.tolist()
     assert found["best"] == scores.topk(2).indices.tolist() and found["best"][0] == written[index]
@@ -134,10 +137,12 @@ def test_sampled_runs_are_judged_by_logits_with_the_seeds_noise_as_by_hand(index
 def test_a_run_that_ends_earlier_is_told_from_one_that_differs(diagnosed):
     figures = diagnosed(PAIR, [5, 6], [5, 6, 7])
     assert (
-        figures["cause"] == "end" and figures["index"] == 2 and "Run A ends without a stop token." in figures["facts"]
+        figures["cause"] == "end"
+        and figures["index"] == 2
+        and "DiagnosedRun A ends without a stop token." in figures["facts"]
     )
     figures = diagnosed(replace(PAIR, stop_ids=frozenset({6})), [5, 6, 7], [5, 6])
-    assert "Run B ends at a stop token." in figures["facts"]
+    assert "DiagnosedRun B ends at a stop token." in figures["facts"]
     other = diagnosed(PAIR, [5, 6], {"prompt": PROMPT + "!", "tokens": [5, 6]})
     assert other["cause"] == "prompt" and f"The prompts part at character {len(PROMPT)}." in other["facts"]
 
@@ -178,7 +183,7 @@ def test_the_lanes_of_a_race_file_are_compared_and_its_noise_is_made_again(capsy
     ],
 )
 def test_what_the_runs_say_of_themselves_goes_before_rounding(setups, near, cause):
-    assert doctor.cause_of(setups, near) == cause
+    assert doctor.divergence_cause_of(setups, near) == cause
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
@@ -218,7 +223,7 @@ def test_the_coarsest_type_of_all_counts():
     ("content", "options", "sentence"),
     [
         ("{", (), "a.json: The file is no JSON"),
-        ({"prompt": PROMPT}, (), "a.json: The file is no Tokens: missing 'tokens', unknown nothing. Name a race"),
+        ({"prompt": PROMPT}, (), "a.json: The file is no TokenFile: missing 'tokens', unknown nothing. Name a race"),
         ({"prompt": PROMPT, "tokens": ["a"]}, (), "a.json: tokens[0] must be a whole number, got 'a'."),
         ({"prompt": PROMPT, "lanes": []}, (), "a.json: The file is no Record"),
         ([], (), "a.json holds no tokens."),
@@ -243,7 +248,7 @@ def test_a_run_that_was_sent_otherwise_is_refused(was, sentence):
     tokenizer.chat_template = "{{ messages[0]['content'] }}:"
     pair = replace(PAIR, tokenizer=tokenizer, raw=was)
     trace = Trace("vanilla", pair.title, "a machine", "fp32", PROMPT, [1], 0.0, 0, 1, 1, 2, 5, chat=was)
-    run = Run("A", PROMPT, [1], LaneRecord("", "", "tokens", PLAIN, trace))
+    run = DiagnosedRun("A", PROMPT, [1], LaneRecord("", "", "tokens", PLAIN, trace))
     with pytest.raises(ValueError, match=f"A was sent {sentence}"):
         doctor.validate_run(pair, run)
     doctor.validate_run(replace(pair, raw=not was), run)

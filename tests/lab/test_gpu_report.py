@@ -8,9 +8,9 @@ import torch
 from engine.forward.runner import Runner
 from engine.forward.runner_gpu import StaticForward
 from engine.lab.gpu import command, correctness, costs, grown
-from engine.lab.gpu.costs import build_config, count_parameters
+from engine.lab.gpu.costs import build_llama_config, count_parameters
 from engine.measure import options
-from engine.models.chat import prompt_tokens
+from engine.models.chat import tokenise_prompt
 from engine.models.loading import load_pair
 from engine.models.pairs import PAIRS
 from engine.race import Race, Settings
@@ -20,7 +20,7 @@ from helpers.pairs import tiny_llama, tiny_pair
 WORDS = "Story: Tom had a red ball. He"
 CPU = torch.device("cpu")
 pytestmark = pytest.mark.usefixtures("small_capacities")
-TINY = build_config(hidden=128, layers=2, heads=4, kv_heads=2, mlp=256, vocab=256)
+TINY = build_llama_config(hidden=128, layers=2, heads=4, kv_heads=2, mlp=256, vocab=256)
 PLAN = command.Workload(
     prompts=1,
     tokens=8,
@@ -79,10 +79,10 @@ def test_every_section_runs_and_a_failing_part_leaves_a_sentence(monkeypatch, tm
 @torch.inference_mode()
 def test_a_grown_pair_guesses_as_the_default_pair_does(monkeypatch):
     """Smaller than the measured one, and with a layer more than the default pair's models, of which it computes the same."""
-    monkeypatch.setattr(grown, "TARGET", build_config(1280, 9, 20, 20, 3328, 4096, tied=True))
-    monkeypatch.setitem(grown.DRAFTS, "0.4B", build_config(512, 3, 8, 8, 1408, 4096, tied=True))
+    monkeypatch.setattr(grown, "TARGET", build_llama_config(1280, 9, 20, 20, 3328, 4096, tied=True))
+    monkeypatch.setitem(grown.DRAFTS, "0.4B", build_llama_config(512, 3, 8, 8, 1408, 4096, tied=True))
     large, own = grown.build_grown_pair("0.4B", CPU), load_pair(PAIRS["embedded"], "cpu", "bf16", "none")
-    ids = torch.tensor([prompt_tokens(own, WORDS)])
+    ids = torch.tensor([tokenise_prompt(own, WORDS)])
     for mine, its in ((large.target, own.target), (large.draft, own.draft)):
         logits = its.model(ids).logits.float()
         assert (mine.model(ids).logits.float() - logits).abs().max() < 0.03 * logits.abs().max()
@@ -90,7 +90,9 @@ def test_a_grown_pair_guesses_as_the_default_pair_does(monkeypatch):
     for net in (*large.learned.values(), *own.learned.values()):
         net.compiled = None  # eight bits round each width in its own way
     # In one shape: each pair would choose its own by what its forwards cost at that moment
-    own_taus, taus = ([each.tau for each in Race(pair.in_shapes({}), settings).traces()] for pair in (own, large))
+    own_taus, taus = (
+        [each.tau for each in Race(pair.with_shapes({}), settings).run_to_traces()] for pair in (own, large)
+    )
     assert taus == own_taus and min(taus) > 1.4 and "grown to 0.2B" in large.title
 
 
@@ -125,7 +127,7 @@ def test_the_check_of_trees_notices_a_mask_that_shows_siblings(monkeypatch):
     def spoiled(self, ids, positions, slots, visible, last=None):
         return whole(self, ids, positions, slots, torch.ones_like(visible), last)
 
-    runner = Runner(tiny_llama(0), own=False)
+    runner = Runner(tiny_llama(0), own_forward=False)
     monkeypatch.setattr(Runner, "open", lambda self, *rest: correctness.Session(self, *rest, graphed=True))
     assert correctness.compare_tree_and_paths(runner)["largest_difference"] < 1e-3
     monkeypatch.setattr(StaticForward, "__call__", spoiled)
@@ -146,7 +148,7 @@ def test_four_bit_layers_compute_what_the_plain_ones_do_roughly():
     model = costs.random_model(TINY, CPU)
     ids = torch.arange(8)[None]
     plain = model(ids).logits
-    costs.to_four_bit(model)
+    costs.quantise_to_nf4(model)
     kinds = {type(module).__name__ for module in model.model.layers.modules()}
     assert "Linear4bit" in kinds and "Linear" not in kinds and type(model.lm_head) is torch.nn.Linear
     rounded = model(ids).logits

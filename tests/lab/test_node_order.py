@@ -20,7 +20,7 @@ def test_an_order_is_a_permutation_with_parents_first(name):
         assert order[0] == 0 and sorted(order) == list(range(len(tree)))
         place = {node: index for index, node in enumerate(order)}
         assert all(place[tree.parents[node]] < place[node] for node in range(1, len(tree)))
-        kept = tree.kept(order)
+        kept = tree.subtree(order)
         assert torch.equal(kept.ancestor_mask(), tree.ancestor_mask()[order][:, order])
 
 
@@ -74,7 +74,7 @@ def test_reordering_reproduces_the_papers_counts_for_random_trees():
     for size, before, after in ((512, 135.5, 52.8), (1024, 490.2, 119.3)):
         drawn = [random_tree(rng, size) for _ in range(20)]
         for name, published in (("insertion", before), ("dfs", after)):
-            mean = sum(count_blocks(tree.kept(ORDERS[name](tree)), 32) for tree in drawn) / len(drawn)
+            mean = sum(count_blocks(tree.subtree(ORDERS[name](tree)), 32) for tree in drawn) / len(drawn)
             assert mean == pytest.approx(published, rel=0.03)
 
 
@@ -86,7 +86,7 @@ def test_logits_follow_their_nodes_in_every_order(name):
         tree = random_tree(rng, size)
         order = ORDERS[name](tree)
         logits = []
-        for each in (tree, tree.kept(order)):
+        for each in (tree, tree.subtree(order)):
             target = Target(runner, 64)
             target.prefill([5, 80, 33, 12])
             logits.append(target.verify(each)[0])

@@ -139,7 +139,9 @@ def test_pays_has_a_row_for_each_of_them_in_its_best_setting(capsys, tmp_path, e
 def test_pays_names_what_is_not_installed(capsys, tmp_path, embedded, monkeypatch):
     absent = {name: (f"no_{module}", package) for name, (module, package) in other_engines.PACKAGES.items()}
     monkeypatch.setattr(other_engines, "PACKAGES", absent)
-    monkeypatch.setattr(peers, "list_offered_ways", lambda pair: OtherEngines({peers.PLAIN: peers.generate_tokens}))
+    monkeypatch.setattr(
+        peers, "list_ways_and_omissions", lambda pair: OtherEngines({peers.PLAIN: peers.generate_tokens})
+    )
     file = tmp_path / "my.txt"
     file.write_text("\n\n".join([PROMPT] * 3), encoding="utf-8")
     asked = ("--prompts", file, "--systems", "tree:2x2x4", "--tokens", "4", "--device", "cpu", "--peers")

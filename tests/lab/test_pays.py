@@ -15,7 +15,7 @@ from engine.page.screens import own_prompts
 from engine.race import Race, Settings
 from engine.record.race_file import Record
 from engine.record.trace import Trace
-from engine.record.trace_statistics import GuessCounts, time_shares
+from engine.record.trace_statistics import ReachedGuessCounts, time_shares
 from engine.systems import SYSTEMS, find
 from helpers.commands import SMALL, run, told
 from helpers.pairs import LETTERS, tiny_pair
@@ -43,7 +43,7 @@ def row(speedups: list[float], name: str = "tree", guarantee: str = "tokens", se
 
 def sentence_of(rows: list[dict]) -> str:
     """The sentence about made-up rows."""
-    best = verdict.best_of(rows)
+    best = verdict.best_lossless_row_of(rows)
     return words.describe_verdict(
         {
             "answer": verdict.judge_system(best),
@@ -106,7 +106,7 @@ def test_a_race_that_was_disturbed_is_run_once_more_and_that_one_counts(monkeypa
     monkeypatch.setattr(Race, "result", result)
     monkeypatch.setattr(racing, "RUNS", 2)
     wish = Settings("a prompt", max_new_tokens=8)
-    raced, *_ = racing.drain(racing.race_settings(tiny_pair(), STORIES[:1], {"tree": "tree"}, wish), int)
+    raced, *_ = racing.run_to_end(racing.race_settings(tiny_pair(), STORIES[:1], {"tree": "tree"}, wish), int)
     assert len(made) == races
     plain, trace = (lane.trace for lane in made[-1].lanes)
     assert raced["tree"] == [racing.PromptResult(trace, plain, True, sentences[-1])]
@@ -137,8 +137,8 @@ def test_the_interval_covers_the_law_that_speedups_come_from():
 def test_of_equal_systems_the_first_is_best_and_a_lossy_one_never():
     slow, fast, equal = row([1.1] * 3, "chain"), row([1.5] * 3, "tree"), row([1.5] * 3, "auto")
     lossy = row([3.0] * 3, "naive", "lossy")
-    assert verdict.best_of([slow, fast, equal, lossy])["name"] == "tree"
-    assert verdict.best_of([lossy, equal, fast])["name"] == "auto"
+    assert verdict.best_lossless_row_of([slow, fast, equal, lossy])["name"] == "tree"
+    assert verdict.best_lossless_row_of([lossy, equal, fast])["name"] == "auto"
     assert sentence_of([lossy, slow]) == (
         "yes: chain writes these prompts 1.10 times as fast as plain decoding, 95 % interval 1.10 to 1.10."
     )
@@ -152,7 +152,7 @@ def test_shares_and_acceptance_are_those_of_the_steps():
         SimpleNamespace(parents=[-1, 0], score=[1.0, 0.8], path=[]),
         SimpleNamespace(parents=[-1], score=[1.0], path=[]),
     ]
-    assert acceptance_by_depth(GuessCounts([SimpleNamespace(steps=steps)])) == [
+    assert acceptance_by_depth(ReachedGuessCounts([SimpleNamespace(steps=steps)])) == [
         {"depth": 1, "rounds": 2, "accepted": 0.5},
         {"depth": 2, "rounds": 1, "accepted": 0.0},
     ]
@@ -162,7 +162,7 @@ def test_shares_and_acceptance_are_those_of_the_steps():
     assert sum(shares.values()) == pytest.approx(1) and shares["draft"] == pytest.approx(
         lane.trace.phase_share("draft")
     )
-    first = acceptance_by_depth(GuessCounts([lane.trace]))[0]
+    first = acceptance_by_depth(ReachedGuessCounts([lane.trace]))[0]
     assert first["accepted"] == sum(bool(step.path) for step in lane.trace.steps) / first["rounds"]
 
 
@@ -173,7 +173,7 @@ def test_a_rank_is_a_place_among_siblings_whose_parent_was_reached():
     """
     step = SimpleNamespace(parents=[-1, 0, 0, 2, 1, 2], score=[1.0, 0.2, 0.7, 0.3, 0.1, 0.4], path=[2, 3])
     favourite = SimpleNamespace(parents=[-1, 0, 0], score=[1.0, 0.8, 0.1], path=[1])
-    assert acceptance_by_rank(GuessCounts([SimpleNamespace(steps=[step, favourite])])) == [
+    assert acceptance_by_rank(ReachedGuessCounts([SimpleNamespace(steps=[step, favourite])])) == [
         {"rank": 1, "guesses": 3, "accepted": 2 / 3},
         {"rank": 2, "guesses": 3, "accepted": 1 / 3},
     ]
@@ -236,7 +236,7 @@ def test_where_a_random_draft_guesses_the_answer_is_no(monkeypatch):
     raced, refused = racing.select_prompts(pair, STORIES, wish)
     told_of: list[None] = []
     systems = ["tree", "chain"]
-    outcome = racing.drain(racing.race_all(pair, STORIES, systems, wish), lambda: told_of.append(None))
+    outcome = racing.run_to_end(racing.race_all(pair, STORIES, systems, wish), lambda: told_of.append(None))
     assert len(told_of) == racing.count_work(len(systems), len(STORIES)) and len(outcome.written[peers.PLAIN]) == 3
     figures = command.build_report(pair, STORIES, raced, refused, wish, outcome)
     assert figures["answer"] == "no" and words.describe_verdict(figures).startswith("no: the best system, ")
@@ -258,10 +258,10 @@ def test_what_is_raced_is_every_lossless_system_that_the_pair_has_parts_for(embe
     assert racing.choose_systems(embedded, None, LETTERS) == guessing and "auto" in guessing
     guessing.remove("forced")  # it guesses under a constraint alone
     assert racing.choose_systems(embedded, None, "") == guessing
-    assert racing.settings_of(embedded, "tree") == ["tree", "tree:2x3x4", "tree:1x1x2"]
-    assert racing.settings_of(embedded, "tree:3x2x6") == ["tree:3x2x6"]
+    assert racing.candidate_settings_of(embedded, "tree") == ["tree", "tree:2x3x4", "tree:1x1x2"]
+    assert racing.candidate_settings_of(embedded, "tree:3x2x6") == ["tree:3x2x6"]
     for name in guessing:
-        tried = racing.settings_of(embedded, name)
+        tried = racing.candidate_settings_of(embedded, name)
         assert tried[0] == name and len(tried) <= 3
         assert all(find(each).nodes < find(name).nodes for each in tried[1:])
     many = [f"tree:{depth}x2x4" for depth in range(1, 10)]

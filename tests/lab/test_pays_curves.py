@@ -75,7 +75,7 @@ def test_a_curve_takes_medians_and_its_crossing_is_the_first_size_that_loses(mon
 
 
 def test_a_batch_whose_median_run_was_disturbed_says_so():
-    [text] = batch.texts_of(tiny_pair(), STORIES[:1], wish(4), 1)
+    [text] = batch.build_batch_requests(tiny_pair(), STORIES[:1], wish(4), 1)
 
     def made(*runs: list[float], waited: float = 0.0) -> list[batch.BatchRun]:
         return [batch.BatchRun([text.alone], seconds, 4, waited) for seconds in runs]
@@ -85,24 +85,24 @@ def test_a_batch_whose_median_run_was_disturbed_says_so():
         "vanilla": made(steady, steady, steady),
         "tree": made(steady, [0.01, 0.01, 0.01, 2.0], [0.01, 0.01, 1.0, 0.01]),
     }
-    found = batch.build_point(tiny_pair(), 1, some, "tree", [text])
+    found = batch.build_batch_point(tiny_pair(), 1, some, "tree", [text])
     words = "Disturbed: one of 4 steps of tree stalled, the longest for 1,000 ms where 10.0 ms are usual."
     assert found["disturbed"] == words and found["tokens_per_s"] == pytest.approx(4 / 1.03)
     row = {"setting": "tree", "points": [found], "crossing": None}
     told = command.format_batches({"settings": [row], "cycled": False, "prompts": 1, "refused": []})
     assert told[-1] == f"A batch of 1 with tree: {words}"
     some["tree"] = made(steady, steady, steady)
-    assert batch.build_point(tiny_pair(), 1, some, "tree", [text])["disturbed"] == ""
+    assert batch.build_batch_point(tiny_pair(), 1, some, "tree", [text])["disturbed"] == ""
     some["vanilla"] = made(steady, steady, steady, waited=0.01)
-    assert batch.build_point(tiny_pair(), 1, some, "tree", [text])["disturbed"] == OTHERS
+    assert batch.build_batch_point(tiny_pair(), 1, some, "tree", [text])["disturbed"] == OTHERS
 
 
 def test_a_batchs_rounds_are_of_all_sequences_and_waits_are_outside_the_clock(monkeypatch):
     """Two sequences with three rounds and one, of a second each. Their thread waits for half a second before every one of them."""
     pair = tiny_pair()
-    texts = batch.texts_of(pair, STORIES[:2], wish(3), 2)
+    texts = batch.build_batch_requests(pair, STORIES[:2], wish(3), 2)
     waits = iter([at / 2 for at in (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)])
-    monkeypatch.setattr(pair.target, "without_processor", lambda: next(waits))
+    monkeypatch.setattr(pair.target, "seconds_without_processor", lambda: next(waits))
     done = SimpleNamespace(burst=[7], seconds={"verify": 0.75, "draft": 0.25})
     monkeypatch.setattr(batches, "decode_together", lambda *_: ((number, done) for number in (0, 1, 0, 0)))
     found = batch.run_batch(pair, "tree", texts, 3)
@@ -111,7 +111,7 @@ def test_a_batchs_rounds_are_of_all_sequences_and_waits_are_outside_the_clock(mo
 
 def test_a_batchs_seconds_hold_the_reading_of_its_prompts(monkeypatch):
     pair = tiny_pair()
-    texts = batch.texts_of(pair, STORIES[:1], wish(3), 1)
+    texts = batch.build_batch_requests(pair, STORIES[:1], wish(3), 1)
     rounds = [SimpleNamespace(burst=[7], seconds=each) for each in ({"prefill": 8.0, "verify": 1.0}, {"verify": 1.0})]
     monkeypatch.setattr(batches, "decode_together", lambda *_: ((0, done) for done in rounds))
     found = batch.run_batch(pair, "tree", texts, 3)
@@ -122,8 +122,12 @@ def test_without_a_size_that_loses_there_is_no_crossing():
     points = [{"batch": size, "speedup": speedup} for size, speedup in ((1, 1.5), (4, 1.0), (16, 1.2))]
     assert batch.summarise_setting(points)["crossing"] is None
     row = {"setting": "tree", "crossing": None, "points": points}
-    assert command.describe_crossing(row) == "tree falls behind plain decoding at none of the batches up to 16."
-    assert command.describe_crossing(row | {"crossing": 4}) == "tree falls behind plain decoding at a batch of 4."
+    assert (
+        command.describe_losing_batch_size(row) == "tree falls behind plain decoding at none of the batches up to 16."
+    )
+    assert (
+        command.describe_losing_batch_size(row | {"crossing": 4}) == "tree falls behind plain decoding at a batch of 4."
+    )
     assert batch.summarise_setting([{"batch": 1, "speedup": 0.99}, {"batch": 4, "speedup": 1.1}])["crossing"] == 1
 
 
@@ -132,7 +136,7 @@ def test_every_sequence_of_every_size_writes_its_own_text(own, monkeypatch):
     """Sequences beyond the prompts have seeds of their own, so sampled texts differ. No time counts, so one run of each is enough."""
     monkeypatch.setattr(batch, "REPEATS", 1)
     pair = tiny_pair(own=own)
-    texts = batch.texts_of(pair, STORIES, wish(10, 0.9), 7)
+    texts = batch.build_batch_requests(pair, STORIES, wish(10, 0.9), 7)
     assert texts[0].prompt == texts[3].prompt and texts[0].alone != texts[3].alone
     assert [text.sampling.seed for text in texts] == [3, 3, 3, 4, 4, 4, 5]
     found = batch.measure_batch_curve(pair, STORIES, ["tree", "lookup"], [1, 7], wish(10, 0.9))
@@ -143,7 +147,7 @@ def test_every_sequence_of_every_size_writes_its_own_text(own, monkeypatch):
 
 def test_another_text_is_counted_and_rounding_explains_only_near_tokens(monkeypatch):
     pair = tiny_pair()
-    [text] = batch.texts_of(pair, STORIES[:1], wish(6), 1)
+    [text] = batch.build_batch_requests(pair, STORIES[:1], wish(6), 1)
     *_, third = iterate_rounds(pair, find("vanilla"), text.prompt, 3, text.sampling)
     logits = third.logits[0]
     order = logits.argsort(descending=True).tolist()
@@ -158,11 +162,11 @@ def test_another_text_is_counted_and_rounding_explains_only_near_tokens(monkeypa
         ) == expected
     assert not batch.is_rounding_difference(pair, text, text.alone)
     some = {name: [batch.BatchRun([written], [1.0], 3)] for name, written in (("vanilla", close), ("tree", far))}
-    found = batch.build_point(pair, 1, some, "tree", [text])
+    found = batch.build_batch_point(pair, 1, some, "tree", [text])
     assert (found["identical"], found["unlike"], found["near_ties"]) == (False, 1, 0)
     assert command.describe_equality(found) == "1 NOT"
     monkeypatch.setattr(batch, "rounding_threshold_of", lambda *_: 1e9)
-    found = batch.build_point(pair, 1, some, "tree", [text])
+    found = batch.build_batch_point(pair, 1, some, "tree", [text])
     assert (found["unlike"], found["near_ties"]) == (1, 1) and command.describe_equality(found) == "1 tied"
 
 
@@ -173,20 +177,20 @@ def test_batches_take_the_best_setting_that_keeps_the_tokens_and_auto():
         {"name": "auto", "setting": "auto", "guarantee": "tokens", "speedup": 1.2},
         {"name": "lookup", "setting": "lookup", "guarantee": "tokens", "speedup": 1.1},
     ]
-    assert batch.settings_for(rows) == ["tree:2x2x4", "auto"]
-    assert batch.settings_for(rows[2:]) == ["auto"] and batch.settings_for(rows[:2]) == ["tree:2x2x4"]
-    assert batch.settings_for(rows[:1]) == []
+    assert batch.select_batch_settings(rows) == ["tree:2x2x4", "auto"]
+    assert batch.select_batch_settings(rows[2:]) == ["auto"] and batch.select_batch_settings(rows[:2]) == ["tree:2x2x4"]
+    assert batch.select_batch_settings(rows[:1]) == []
     assert command.format_batches({"settings": []}) == [
         "No batch was decoded: none of the raced systems writes plain decoding's own tokens."
     ]
-    assert context.settings_for({"best": "chain", "systems": rows}) == ["chain", "auto"]
-    assert context.settings_for({"best": "tree", "systems": rows[:2]}) == ["tree:2x2x4"]
+    assert context.select_context_settings({"best": "chain", "systems": rows}) == ["chain", "auto"]
+    assert context.select_context_settings({"best": "tree", "systems": rows[:2]}) == ["tree:2x2x4"]
 
 
 def test_what_the_memory_does_not_hold_is_left_out_with_a_sentence(monkeypatch):
     pair = tiny_pair()
     rows = max(len(encode_prompt(pair, text)) for text in STORIES) + 4 + 400
-    one = cache_memory.cache_bytes(pair, rows)
+    one = cache_memory.lane_cache_bytes(pair, rows)
     monkeypatch.setattr(cache_memory, "cache_budget", lambda pair: 2.5 * one)
     found = batch.measure_batch_curve(pair, STORIES, ["lookup"], [2, 3], wish(4))
     assert [point["batch"] for point in found["settings"][0]["points"]] == [2]
@@ -197,7 +201,7 @@ def test_what_the_memory_does_not_hold_is_left_out_with_a_sentence(monkeypatch):
     none = batch.measure_batch_curve(pair, STORIES, ["lookup"], [3], wish(4))
     assert none["settings"] == [{"setting": "lookup", "points": [], "crossing": None}]
     assert command.format_batches(none)[-1].startswith("A batch of 3 was left out")
-    assert context.reason_against_length(pair, 60, 3, 4).startswith("3 caches of 464 rows take")
+    assert context.explain_unraceable_length(pair, 60, 3, 4).startswith("3 caches of 464 rows take")
 
 
 # ---- contexts
@@ -228,7 +232,7 @@ def test_a_race_behind_a_context_that_was_disturbed_is_run_once_more_and_told(mo
     raced, right = [], Race.result
     monkeypatch.setattr(Race, "result", lambda race: raced.append(race) or right(race) | {"disturbed": "It was."})
     monkeypatch.setattr(racing, "RUNS", 2)
-    found = context.measure_by_length(tiny_pair(), STORIES, ["tree"], [40], wish(6))
+    found = context.measure_by_context_length(tiny_pair(), STORIES, ["tree"], [40], wish(6))
     assert len({id(race) for race in raced}) == 2 * len(STORIES)
     assert [each["disturbed"] for each in found["lengths"][0]["settings"]] == [3]
     assert command.format_contexts(found)[-1] == (
@@ -238,7 +242,7 @@ def test_a_race_behind_a_context_that_was_disturbed_is_run_once_more_and_told(mo
 
 def test_lengths_are_raced_where_the_window_holds_them():
     pair = tiny_pair()
-    found = context.measure_by_length(pair, STORIES, ["tree", "lookup"], [40, 150, 2048], wish(10))
+    found = context.measure_by_context_length(pair, STORIES, ["tree", "lookup"], [40, 150, 2048], wish(10))
     assert found["prompts"] == 3
     assert [each["context"] for each in found["lengths"]] == [40, 150]
     for length in found["lengths"]:
@@ -275,7 +279,7 @@ def test_a_run_tells_batches_and_contexts_in_words_and_figures(capsys, tmp_path,
     for row in figures["batch"]["settings"]:
         assert [point["batch"] for point in row["points"]] == [1, 4]
         assert all(point["identical"] is True for point in row["points"])
-        assert command.describe_crossing(row) in said
+        assert command.describe_losing_batch_size(row) in said
     [length] = figures["context"]["lengths"]
     assert length["context"] == 96 and [each["setting"] for each in length["settings"]] == names
     assert any(line.startswith("4,096 tokens of context are left out") for line in said)
@@ -303,7 +307,7 @@ def test_ctrl_c_within_a_batch_frees_its_caches(monkeypatch):
     made, born = weakref.WeakSet(), KVCache.__init__
     monkeypatch.setattr(KVCache, "__init__", lambda cache, *sizes: (born(cache, *sizes), made.add(cache))[0])
     pair = tiny_pair()
-    texts = batch.texts_of(pair, STORIES, wish(4), 3)
+    texts = batch.build_batch_requests(pair, STORIES, wish(4), 3)
     begun, decode = [], batches.decode_together
 
     def stopped(*asked):
@@ -334,7 +338,7 @@ def test_ctrl_c_during_batches_ends_the_command_with_a_sentence(capsys, tmp_path
 
 
 def test_the_noise_of_a_batch_is_that_of_the_wish():
-    [text] = batch.texts_of(
+    [text] = batch.build_batch_requests(
         tiny_pair(), STORIES[:1], Settings("a prompt", temperature=0.5, max_new_tokens=3, seed=9), 1
     )
     assert text.sampling == Sampling(0.5, seed=9) and len(text.alone) == 3

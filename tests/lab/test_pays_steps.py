@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from engine.measure import peers, racing
-from engine.measure.stepped import Gate, generate_in_steps
-from engine.measure.ways import Written
+from engine.measure.stepped import TokenGate, generate_in_steps
+from engine.measure.ways import WrittenText
 from engine.race import Settings
-from engine.record.quiet import Quiet
+from engine.record.quiet import WorkSignal
 from helpers.decoding import innermost
 from helpers.pairs import tiny_pair
 
@@ -19,7 +19,7 @@ PROMPTS = ["Story: Once upon a time", "Story: A cat saw a dog", "Story: Tom and 
 IDS = [5, 7, 11]
 
 
-def drained(steps) -> tuple[list[Quiet], object]:
+def drained(steps) -> tuple[list[WorkSignal], object]:
     """What the steps yield, and what they return."""
     told = []
     while True:
@@ -48,7 +48,7 @@ def test_generate_in_steps_writes_what_it_writes_at_once_and_its_clock_stands_be
     except StopIteration as end:
         written = end.value
     assert written.tokens == peers.generate_tokens(pair, IDS, 12, 0.0) and len(written.tokens) == 12
-    assert len(told) >= 12 and {*told} == {Quiet.STEP}
+    assert len(told) >= 12 and {*told} == {WorkSignal.STEP}
     assert 12 * 0.01 <= written.seconds <= time.perf_counter() - begun - waited
     assert writing() == []
 
@@ -61,9 +61,9 @@ def test_its_clock_adds_up_the_steps_and_leaves_out_what_others_do_between_them(
         return lambda: setattr(now, "seconds", now.seconds + seconds)
 
     monkeypatch.setattr("engine.measure.stepped.time", SimpleNamespace(perf_counter=lambda: now.seconds))
-    gate = Gate()
+    gate = TokenGate()
     gate.asked, gate.held = SimpleNamespace(acquire=passing(100.0)), SimpleNamespace(release=passing(10.0))
-    gate.enter()
+    gate.await_release()
     for seconds in (1.0, 2.0, 4.0):
         now.seconds += seconds
         gate.put(None)
@@ -90,7 +90,7 @@ def test_what_generate_raises_is_raised_here():
 def test_all_races_are_one_generator_whose_steps_are_those_of_races_and_tokens():
     pair, wish = tiny_pair(same=True), Settings("a prompt", max_new_tokens=10)
     told, outcome = drained(racing.race_all(pair, PROMPTS, ["tree", "chain"], wish))
-    assert told.count(Quiet.PIECE) == racing.count_work(2, len(PROMPTS)) and told[-1] is Quiet.PIECE
+    assert told.count(WorkSignal.PIECE) == racing.count_work(2, len(PROMPTS)) and told[-1] is WorkSignal.PIECE
     assert len(told) > 3 * 10 * len(PROMPTS)  # the baseline and generate() alone take a step a token
     assert [len(each.tokens) for each in outcome.written[peers.PLAIN]] == [10, 10, 10]
     assert all(len(lanes) == 3 for lanes in outcome.raced.values())
@@ -114,10 +114,10 @@ def raced_at(seconds: dict[str, list[float]], monkeypatch) -> None:
     def believed(pair, settings, tokens=None):
         index = next(at)
         traces = [SimpleNamespace(system=name, seconds_per_token=seconds[name][index]) for name in settings.systems]
-        yield Quiet.STEP
+        yield WorkSignal.STEP
         return SimpleNamespace(lanes=[SimpleNamespace(trace=trace) for trace in traces])
 
-    monkeypatch.setattr(racing, "settings_of", lambda pair, name: [*seconds])
+    monkeypatch.setattr(racing, "candidate_settings_of", lambda pair, name: [*seconds])
     monkeypatch.setattr(racing, "race_undisturbed", believed)
     monkeypatch.setattr(racing, "replace", lambda asked, **more: SimpleNamespace(**more))
 
@@ -131,7 +131,7 @@ def test_the_best_setting_is_that_of_all_prompts_and_not_of_the_last(monkeypatch
 def test_of_the_settings_of_one_way_the_one_with_the_fewest_seconds_runs(monkeypatch):
     seconds = {"slow": 3.0, "fast": 1.0, "other": 9.0}
     monkeypatch.setattr(racing, "warm_up_ways", lambda *_: None)
-    monkeypatch.setattr(racing, "time_way", lambda pair, way, *_: Written([1], way))
+    monkeypatch.setattr(racing, "time_way", lambda pair, way, *_: WrittenText([1], way))
     others = racing.OtherEngines(ways=seconds, groups={"served": {4: "slow", 8: "fast"}})
     pair = tiny_pair()
     _, names = drained(racing.choose_best_ways(pair, PROMPTS, others, Settings("a prompt")))
@@ -144,12 +144,12 @@ def test_generate_takes_every_place_between_a_prompts_races_in_turn(monkeypatch)
 
     def way(pair, prompt, tokens, temperature, way):
         order.append("generate")
-        yield Quiet.STEP
-        return Written([1], 1.0)
+        yield WorkSignal.STEP
+        return WrittenText([1], 1.0)
 
     def believed(pair, settings, tokens=None):
         order.append(settings.systems[1])
-        yield Quiet.STEP
+        yield WorkSignal.STEP
         return None
 
     monkeypatch.setattr(racing, "generate_in_steps", way)

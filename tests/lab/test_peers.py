@@ -76,7 +76,7 @@ def test_a_setting_reaches_the_assistant_and_its_own_config_comes_back(monkeypat
     drafted.clear()
     peers.generate_assisted(pair, [1, 2, 3], 12, 0.0, guesses=3)
     assert max(drafted) == 3
-    with pytest.raises(ZeroDivisionError), peers.generation_settings(draft, num_assistant_tokens=7):
+    with pytest.raises(ZeroDivisionError), peers.override_generation_config(draft, num_assistant_tokens=7):
         assert draft.generation_config.num_assistant_tokens == 7
         raise ZeroDivisionError
     assert draft.generation_config is own and own.to_dict() == before
@@ -96,10 +96,12 @@ def test_tau_of_a_peer_counts_its_target_forwards():
 def test_a_pair_without_a_fitting_draft_has_fewer_peers():
     pair = tiny_pair()
     assert list(peers.list_ways(replace(pair, draft=None))) == [peers.PLAIN, peers.MTP, peers.LOOKUP]
-    assert peers.list_offered_ways(replace(pair, draft=None)).said == peers.list_offered_ways(pair).said == []
+    assert (
+        peers.list_ways_and_omissions(replace(pair, draft=None)).said == peers.list_ways_and_omissions(pair).said == []
+    )
     pair.draft.vocab += 1
     assert list(peers.list_ways(pair)) == [peers.PLAIN, peers.MTP, peers.LOOKUP]
-    [said] = peers.list_offered_ways(pair).said
+    [said] = peers.list_ways_and_omissions(pair).said
     assert said.startswith(
         "generate() assisted is left out: with 257 logits of the draft and 256 of the target transformers"
     )
@@ -107,11 +109,11 @@ def test_a_pair_without_a_fitting_draft_has_fewer_peers():
 
 def test_the_name_of_the_layers_tells_patched_ones():
     model = tiny_pair().target.model
-    assert peers.linear_layers(model) == "Linear"
+    assert peers.linear_class_of(model) == "Linear"
     for module in model.modules():
         if isinstance(module, torch.nn.Linear):
             module.forward = module.forward
-    assert peers.linear_layers(model) == "patched Linear"
+    assert peers.linear_class_of(model) == "patched Linear"
 
 
 def test_ways_take_turns_on_every_prompt(monkeypatch):
@@ -123,7 +125,7 @@ def test_ways_take_turns_on_every_prompt(monkeypatch):
 
     ways = {name: recorded(name, way) for name, way in peers.list_ways(pair).items()}
     race = Race.run
-    monkeypatch.setattr(peers, "list_offered_ways", lambda pair: OtherEngines(ways))
+    monkeypatch.setattr(peers, "list_ways_and_omissions", lambda pair: OtherEngines(ways))
     monkeypatch.setattr(peers, "compare_with_peers", lambda *_: {})
     monkeypatch.setattr(
         Race, "run", lambda self: calls.append(("race", tuple(self.lanes[0].trace.prompt_tokens))) or race(self)

@@ -25,7 +25,7 @@ def test_the_recorded_races_are_the_commands_and_small():
 
 def test_the_recorded_races_are_what_the_command_would_record():
     for path, recorded in zip(RACES, record_races.RECORDED.values(), strict=True):
-        expected = record_races.settings_of(*recorded)
+        expected = record_races.race_settings_of_example(*recorded)
         lanes = Record.from_json(path.read_text("utf-8")).lanes
         assert tuple(lane.trace.system for lane in lanes) == expected.systems
         for lane in lanes:

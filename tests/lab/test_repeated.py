@@ -9,10 +9,10 @@ import pytest
 from engine.kernels.sharing import Team
 from engine.measure import repeated
 from engine.measure.repeated import MOST, RepeatedRace
-from engine.page.screens.device import Device
+from engine.page.screens.device import DeviceWorker
 from engine.page.screens.turns import Job
 from engine.page.views import wire
-from engine.page.views.wire import News, number_messages
+from engine.page.views.wire import RunEvent, number_messages
 from engine.race import Lane, Race, Settings
 from engine.record.disturbance import BUSY, OTHERS
 from engine.record.race_file import Record
@@ -32,7 +32,7 @@ def pair():
 def races(monkeypatch) -> list[Race]:
     """All races that are made. The steps of each take the seconds of `PRICES`; nothing waits for the processor."""
     made: list[Race] = []
-    born, right = Race.__init__, Lane.record
+    born, right = Race.__init__, Lane.record_step
 
     def numbered_race(race, *arguments):
         born(race, *arguments)
@@ -46,13 +46,13 @@ def races(monkeypatch) -> list[Race]:
 
     monkeypatch.setattr(Race, "__init__", numbered_race)
     monkeypatch.setattr(Race, "warm_up", lambda race: None)
-    monkeypatch.setattr(Lane, "record", priced)
+    monkeypatch.setattr(Lane, "record_step", priced)
     return made
 
 
 def messages(race: RepeatedRace) -> list[dict]:
     strings = number_messages("run", wire.stream_race(race, batch_seconds=0))
-    return [json.loads(each.text) for each in strings if isinstance(each, News)]
+    return [json.loads(each.text) for each in strings if isinstance(each, RunEvent)]
 
 
 def test_the_headline_is_the_median_of_five_runs_and_the_lanes_show_the_nearest(pair, races):
@@ -67,7 +67,7 @@ def test_the_headline_is_the_median_of_five_runs_and_the_lanes_show_the_nearest(
     for name, ms in (("speedup", 10), ("least", 15), ("most", 5)):
         assert result[name] == pytest.approx(even * 5 / ms, rel=1e-4)
     assert result["lanes"][1]["seconds"] == pytest.approx(result["runs"][1][1], rel=1e-4)
-    assert race.record().lanes[1].trace is races[1].lanes[1].trace
+    assert race.to_record().lanes[1].trace is races[1].lanes[1].trace
     # The first run was sent step by step, then its own result, once; the last message has the times of the run that is shown
     steps = [step for message in told for at, step in message.get("steps", []) if at == 1]
     assert len(steps) == forwards[1] and steps[-1]["t"] == pytest.approx(0.015 * forwards[1], rel=1e-4)
@@ -76,7 +76,7 @@ def test_the_headline_is_the_median_of_five_runs_and_the_lanes_show_the_nearest(
     times = result["times"]
     assert [len(lane) for lane in times] == forwards
     assert times[1][-1] == [pytest.approx(0.010 * forwards[1], rel=1e-4), {"verify": 0.01}]
-    assert Record.from_json(race.record().to_json()).result()["speedup"] == race.record().result()["speedup"]
+    assert Record.from_json(race.to_record().to_json()).result()["speedup"] == race.to_record().result()["speedup"]
 
 
 def test_where_the_first_run_is_the_nearest_no_times_are_sent(pair, races):
@@ -95,7 +95,7 @@ def test_further_runs_are_bounded_by_seconds(pair, races, monkeypatch, times, ru
     monkeypatch.setattr(repeated, "SECONDS", times * seconds_of(first.race))
     for _ in first.run_again():
         pass
-    assert len(races) == runs == len(first.record().result()["runs"])
+    assert len(races) == runs == len(first.to_record().result()["runs"])
     took = [seconds_of(race) for race in races]
     assert sum(took[1:]) <= repeated.SECONDS and (runs == MOST or sum(took[1:]) + min(took) > repeated.SECONDS)
 
@@ -110,7 +110,7 @@ def test_a_first_run_that_was_held_up_leaves_room_for_a_median(pair, races, monk
     monkeypatch.setattr(repeated, "SECONDS", 1.1 * seconds_of(first.race))
     for _ in first.run_again():
         pass
-    assert len(races) == MOST and first.record().lanes[1].trace is not races[0].lanes[1].trace
+    assert len(races) == MOST and first.to_record().lanes[1].trace is not races[0].lanes[1].trace
 
 
 def seconds_of(race: Race) -> float:
@@ -126,10 +126,10 @@ def test_a_busy_machine_gets_one_run_and_a_sentence(pair, races, monkeypatch):
     for share, runs in ((1.01 * BUSY, 1), (0.99 * BUSY, 5)):
         for lane in race.lanes:
             lane.waited = share * lane.clock
-        race.made = race.race.record()
+        race.made = race.race.to_record()
         for _ in race.run_again():
             pass
-        result = race.record().result()
+        result = race.to_record().result()
         assert len(result["runs"]) == runs and result["disturbed"] == (OTHERS if runs == 1 else "")
 
 
@@ -158,9 +158,9 @@ def test_a_run_waits_for_the_processor_where_its_thread_has_none(pair, monkeypat
         waits.append(lane.waited)
     assert waits == pytest.approx([0.0, 3.0, 3.5], abs=0.01)
     lane.clock = 3.03
-    assert race.busy is True
+    assert race.is_disturbed is True
     lane.waited = 0.0
-    assert race.busy is False
+    assert race.is_disturbed is False
 
 
 def test_further_runs_end_when_somebody_else_comes_and_what_is_not_over_is_not_counted(pair, races):
@@ -184,13 +184,13 @@ def test_closing_the_messages_frees_the_run_that_goes_on(pair, races):
 
 
 def test_another_run_here_ends_the_loneliness_of_a_device():
-    device, seen = Device(), []
+    device, seen = DeviceWorker(), []
 
     def work():
-        seen.append(device.is_alone())
+        seen.append(device.has_single_job())
         device.add_job(Job(lambda: iter(()), visitor="b"))
-        seen.append(device.is_alone())
-        yield News("news")
+        seen.append(device.has_single_job())
+        yield RunEvent("news")
 
     async def all_of():
         return [news async for news in device.stream(Job(work, visitor="a"))]
@@ -201,8 +201,8 @@ def test_another_run_here_ends_the_loneliness_of_a_device():
 
 def test_a_run_whose_trees_were_others_is_in_no_median(pair, races, monkeypatch):
     """Its seconds are those of other steps. It takes part in nothing, and is counted among the runs that there may be."""
-    right = repeated.trees_of
-    monkeypatch.setattr(repeated, "trees_of", lambda race: [] if race in races[2:3] else right(race))
+    right = repeated.trees_and_bursts_of
+    monkeypatch.setattr(repeated, "trees_and_bursts_of", lambda race: [] if race in races[2:3] else right(race))
     race = RepeatedRace(pair, SETTINGS)
     result = messages(race)[-1]
     assert len(races) == MOST and len(result["runs"]) == MOST - 1

@@ -9,8 +9,8 @@ import pytest
 
 from engine.__main__ import main
 from engine.measure import peers, racing, report, words
-from engine.measure.other_engines import OtherEngines, server_peers
-from engine.measure.ways import Written, describe_divergence, find_divergences, tau_of_servers, time_way
+from engine.measure.other_engines import OtherEngines, identify_server_peers
+from engine.measure.ways import WrittenText, describe_divergence, find_divergences, tau_of_servers, time_way
 from engine.race import Settings
 from helpers.pairs import tiny_pair
 from helpers.remote.engines import Engine, running
@@ -21,30 +21,30 @@ STORIES = ["Story: Once upon a time", "Story: A cat saw a dog", "Story: Tom and 
 
 def test_a_llama_server_gets_token_ids_and_its_own_seconds_count():
     with running(Engine("llama-server", says=" a fox")) as server:
-        [peer] = server_peers([server.address.removesuffix("/v1")])
+        [peer] = identify_server_peers([server.address.removesuffix("/v1")])
         written = time_way(tiny_pair(), peer, [1, 2, 3], 16, 0.8)
         [(path, body)] = server.requests
-    assert written == Written([], pytest.approx(0.02 + 16 * 0.006), " a fox", 16, 4)
+    assert written == WrittenText([], pytest.approx(0.02 + 16 * 0.006), " a fox", 16, 4)
     assert written.seconds_per_token == written.seconds / 16
     assert path == "completions" and body["prompt"] == [1, 2, 3] and body["cache_prompt"] is False
     assert (body["max_tokens"], body["temperature"], body["top_k"], body["min_p"]) == (16, 0.8, 0, 0.0)
-    assert [peer.describe] == [
+    assert [peer.description] == [
         f"{peer.name} gets token ids; its seconds are its own clock. Its guesses are those that it was started with."
     ]
 
 
 def test_vllm_gets_token_ids_and_is_timed_from_here():
     with running(Engine("vLLM", drafts=False)) as server:
-        [peer] = server_peers([server.address])
+        [peer] = identify_server_peers([server.address])
         written = peer(tiny_pair(), [1, 2, 3], 10, 0.0)
-    assert written == Written([], written.seconds, " word of [1, 2, 3]", 10) and 0.06 <= written.seconds < 5
-    assert peer.name.startswith("vLLM at 127.0.0.1:") and "from the request to the last piece" in peer.describe
+    assert written == WrittenText([], written.seconds, " word of [1, 2, 3]", 10) and 0.06 <= written.seconds < 5
+    assert peer.name.startswith("vLLM at 127.0.0.1:") and "from the request to the last piece" in peer.description
 
 
 def test_a_vllm_that_could_draft_and_drafted_nothing_passes_once_a_token():
     """It tells `num_spec_steps` 0. The table was made of it by a division by zero, behind all races."""
     with running(Engine("vLLM", accepted=0, per_request="summary", seconds=(0, 0))) as server:
-        [peer] = server_peers([server.address])
+        [peer] = identify_server_peers([server.address])
         written = replace(peer(tiny_pair(), [1, 2, 3], 10, 0.0), passes=0)
         drafting = peer(tiny_pair(), [1, 2, 3], 10, 0.0)
     assert tau_of_servers([written, written]) is None and tau_of_servers([drafting]) == 1.0
@@ -54,7 +54,7 @@ def test_another_server_gets_the_text_and_no_more_tokens_than_the_context_has_ro
     pair = tiny_pair()
     ids = pair.tokenizer("Story: a")["input_ids"]
     with running(Engine("", drafts=False, seconds=(0, 0))) as server:
-        server_peers([server.address])[0](pair, ids, 10**6, 0.0)
+        identify_server_peers([server.address])[0](pair, ids, 10**6, 0.0)
         [(_, body)] = server.requests
     assert body["prompt"] == pair.tokenizer.decode(ids) and body["max_tokens"] == pair.context - len(ids)
     assert "top_k" not in body
@@ -69,7 +69,7 @@ def test_another_server_gets_the_text_and_no_more_tokens_than_the_context_has_ro
 )
 def test_a_server_that_tells_too_little_is_refused(engine, sentence):
     with running(engine) as server, pytest.raises(ValueError, match=sentence):
-        server_peers([server.address])[0](tiny_pair(), [1, 2, 3], 4, 0.0)
+        identify_server_peers([server.address])[0](tiny_pair(), [1, 2, 3], 4, 0.0)
 
 
 @pytest.mark.parametrize("owner", ["vllm", "somebody"])
@@ -81,14 +81,14 @@ def test_a_server_without_completions_is_refused(owner):
     about = json.dumps({"data": [{"id": "m", "owned_by": owner}]}).encode()
     pages = {"/v1/models": Reply([about], 200, "application/json")}
     with serving(chat, lambda path: pages.get(path, Reply([b""], 404))) as server:
-        [peer] = server_peers([server.address])
+        [peer] = identify_server_peers([server.address])
         with pytest.raises(ValueError, match="no completions endpoint"):
             peer(tiny_pair(), [1, 2, 3], 4, 0.0)
 
 
 def test_a_server_twice_is_refused():
     with running(Engine("vLLM")) as server, pytest.raises(ValueError, match="twice"):
-        server_peers([server.address, server.address.removesuffix("/v1")])
+        identify_server_peers([server.address, server.address.removesuffix("/v1")])
 
 
 @pytest.mark.parametrize("command", ["pays --prompts FILE", "bench"])
@@ -121,11 +121,13 @@ def test_of_settings_the_fastest_runs_over_all_prompts_and_each_way_takes_its_tu
         return write
 
     others = OtherEngines(
-        {"slow": way("slow", 0.1), "quick": way("quick", 0), "sent": lambda *_: Written([], 0.8, "\0", 8, 2)},
+        {"slow": way("slow", 0.1), "quick": way("quick", 0), "sent": lambda *_: WrittenText([], 0.8, "\0", 8, 2)},
         {"it": {3: "slow", 5: "quick"}},
     )
     pair, wish, told = replace(tiny_pair(), draft=None), Settings("a prompt", max_new_tokens=40), []
-    outcome = racing.drain(racing.race_all(pair, STORIES, ["lookup:2x1x3"], wish, others), lambda: told.append(None))
+    outcome = racing.run_to_end(
+        racing.race_all(pair, STORIES, ["lookup:2x1x3"], wish, others), lambda: told.append(None)
+    )
     assert len(told) == racing.count_work(1, len(STORIES), 1)
     assert list(outcome.written) == [peers.PLAIN, peers.MTP, "quick", "sent"]
     assert [name for name, tokens in calls if tokens == 40] == ["quick"] * 3
@@ -143,10 +145,10 @@ def test_where_texts_part_is_counted_from_one_and_an_early_end_counts():
         return [SimpleNamespace(tokens=[*map(ord, text)], text=text) for text in texts]
 
     def ids(*texts):
-        return [Written([*map(ord, text)], 1.0) for text in texts]
+        return [WrittenText([*map(ord, text)], 1.0) for text in texts]
 
     def texts(*given):
-        return [Written([], 1.0, text, 9) for text in given]
+        return [WrittenText([], 1.0, text, 9) for text in given]
 
     assert (
         describe_divergence("it", base("ab", "cd"), ids("ab", "cd")) == ""
@@ -159,5 +161,6 @@ def test_where_texts_part_is_counted_from_one_and_an_early_end_counts():
     assert "from character 3 on" in describe_divergence("it", base("abc"), texts("abx"))
     assert tau_of_servers(texts("ab")) is None and tau_of_servers(ids("ab")) is None
     assert (
-        tau_of_servers([Written([], 1.0, "ab", 9, 0)]) is None and tau_of_servers([Written([], 1.0, "ab", 9, 3)]) == 3
+        tau_of_servers([WrittenText([], 1.0, "ab", 9, 0)]) is None
+        and tau_of_servers([WrittenText([], 1.0, "ab", 9, 3)]) == 3
     )

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from engine.lab.study import command, counts, tables
-from engine.lab.study.claims import CLAIMS, DRAFT_FORWARD, Beside, Claim
-from engine.lab.study.command import CONFIRMED, NOT_CONFIRMED, NOT_TESTABLE, compute_gain, judge_gains
-from engine.lab.study.counts import CountCache, Counts
+from engine.lab.study.claims import CLAIMS, DRAFT_FORWARD, Claim, Comparison
+from engine.lab.study.command import CONFIRMED, NOT_CONFIRMED, NOT_TESTABLE, compute_gain, judge_claim_by_gains
+from engine.lab.study.counts import StudyCounts, TextCounts
 from engine.race import SHAPE
 from engine.systems import SYSTEMS, find, policy_fits
 from helpers.commands import SMALL, printed, told
@@ -35,13 +35,13 @@ STORIES = [f"Story: {name} had a" for name in ("Tom", "Lily", "Ben", "Mia", "Sam
     ],
 )
 def test_a_gain_is_confirmed_by_its_whole_interval_and_by_the_published_size(more, published, says, why):
-    found = judge_gains({"a": compute_gain(more, [1.0] * len(more), published)})
+    found = judge_claim_by_gains({"a": compute_gain(more, [1.0] * len(more), published)})
     assert found[0] == says and why in found[1]
 
 
 def test_a_gain_of_the_mean_alone_confirms_nothing():
     found = compute_gain([0.80, 1.50] * 6, ONES)
-    assert found.ratio > 1.05 and found.low < 1 < found.high and judge_gains({"a": found})[0] == NOT_CONFIRMED
+    assert found.ratio > 1.05 and found.low < 1 < found.high and judge_claim_by_gains({"a": found})[0] == NOT_CONFIRMED
 
 
 def test_prompts_are_compared_with_themselves():
@@ -53,21 +53,24 @@ def test_prompts_are_compared_with_themselves():
 
 def test_every_comparison_of_a_claim_must_hold():
     good, bad = compute_gain([1.5] * 12, ONES), compute_gain([0.5] * 12, ONES)
-    assert judge_gains({"a": good, "b": bad}) == (NOT_CONFIRMED, "b: it is a loss")
-    assert judge_gains({"a": good, "b": good}) == (CONFIRMED, "Every interval lies above 1.")
+    assert judge_claim_by_gains({"a": good, "b": bad}) == (NOT_CONFIRMED, "b: it is a loss")
+    assert judge_claim_by_gains({"a": good, "b": good}) == (CONFIRMED, "Every interval lies above 1.")
 
 
 def test_what_is_out_of_reach_stays_so_whatever_is_counted():
-    assert judge_gains({"a": compute_gain([9.0] * 12, ONES)}, "It takes a clock.") == (
+    assert judge_claim_by_gains({"a": compute_gain([9.0] * 12, ONES)}, "It takes a clock.") == (
         NOT_TESTABLE,
         "It takes a clock.",
     )
 
 
 def test_tokens_are_added_up_over_temperatures_before_they_are_divided():
-    by_temperature = [[Counts(6, 2, 0, 3), Counts(4, 4)], [Counts(2, 2, 0, 1), Counts(8, 2)]]
-    assert command.compute_rates(by_temperature, "target forward") == [2.0, 2.0]
-    assert command.compute_rates(by_temperature, DRAFT_FORWARD) == [2.0, 12.0]  # the second drafted nothing
+    by_temperature = [[TextCounts(6, 2, 0, 3), TextCounts(4, 4)], [TextCounts(2, 2, 0, 1), TextCounts(8, 2)]]
+    assert command.compute_tokens_per_forward(by_temperature, "target forward") == [2.0, 2.0]
+    assert command.compute_tokens_per_forward(by_temperature, DRAFT_FORWARD) == [
+        2.0,
+        12.0,
+    ]  # the second drafted nothing
 
 
 # ---- the table of claims
@@ -119,13 +122,13 @@ def sure():
     return tiny_pair(same=True)
 
 
-def made_up(*beside: Beside, **fields) -> Claim:
+def made_up(*beside: Comparison, **fields) -> Claim:
     return Claim("tree", "It holds.", beside, **fields)
 
 
 def test_a_gain_that_is_there_is_confirmed(sure):
-    claim = made_up(Beside("model/chain/token_match:3x1x4", "vanilla", published=4.0))
-    row = command.judge_claim(CountCache(sure, STORIES, 8), claim, (0.0,))
+    claim = made_up(Comparison("model/chain/token_match:3x1x4", "vanilla", published=4.0))
+    row = command.judge_claim(StudyCounts(sure, STORIES, 8), claim, (0.0,))
     [found] = row["counted"]
     assert (found["more"], found["than"], found["ratio"]) == pytest.approx((4.0, 1.0, 4.0)) and found["nodes"] == [
         4.0,
@@ -137,10 +140,10 @@ def test_a_gain_that_is_there_is_confirmed(sure):
 
 def test_two_rules_judge_the_same_trees_and_a_rule_beside_itself_shows_no_gain(sure):
     drafts = "model/chain/speculative:4x1x5"
-    row = command.judge_claim(CountCache(sure, STORIES, 6), made_up(Beside("block", "block", drafts)), (0.8,))
+    row = command.judge_claim(StudyCounts(sure, STORIES, 6), made_up(Comparison("block", "block", drafts)), (0.8,))
     assert row["verdict"] == NOT_CONFIRMED and row["counted"][0]["ratio"] == 1
     assert row["counted"][0]["more"] > 2  # a block keeps all that a sure draft guesses
-    block, match = CountCache(sure, STORIES, 6).counts_of_rules(drafts, ("block", "token_match"), 0.8)
+    block, match = StudyCounts(sure, STORIES, 6).counts_of_rules(drafts, ("block", "token_match"), 0.8)
     assert [each.forwards for each in block] == [each.forwards for each in match]
     assert sum(each.tokens for each in block) > sum(each.tokens for each in match)  # it draws tokens of its own
 
@@ -148,14 +151,14 @@ def test_two_rules_judge_the_same_trees_and_a_rule_beside_itself_shows_no_gain(s
 def test_a_row_that_the_pair_cannot_run_is_left_out_with_the_reason(sure):
     pair = replace(sure, learned={})
     claim = next(claim for claim in CLAIMS if claim.row == "dflash")
-    row = command.judge_claim(CountCache(pair, STORIES, 4), claim, (0.0,))
+    row = command.judge_claim(StudyCounts(pair, STORIES, 4), claim, (0.0,))
     assert (row["verdict"], row["counted"]) == (NOT_TESTABLE, [])
     assert "has no trained DFlash drafter" in row["why"] and "| nothing | not testable" in command.format_row(row)
 
 
 def test_a_constraint_is_not_tested_on_a_pair_whose_texts_cannot_end(sure):
     claim = next(claim for claim in CLAIMS if claim.constraint)
-    row = command.judge_claim(CountCache(sure, STORIES, 4), claim, (0.0,))
+    row = command.judge_claim(StudyCounts(sure, STORIES, 4), claim, (0.0,))
     assert (row["verdict"], row["counted"]) == (NOT_TESTABLE, []) and "needs a stop token" in row["why"]
 
 
@@ -164,10 +167,10 @@ def test_what_two_claims_need_is_counted_once_and_memory_lasts_for_one_count(sur
 
     def counted(pair, prompts, *others, constraint):
         seen.append((pair.memory, len(prompts), *others))
-        return [Counts(1, 1) for _ in prompts]
+        return [TextCounts(1, 1) for _ in prompts]
 
     monkeypatch.setattr(counts, "count_system", counted)
-    counting = CountCache(sure, STORIES, 4)
+    counting = StudyCounts(sure, STORIES, 4)
     for name in ("suffix", "suffix", "lookup"):
         counting.counts_of_system(name, 0.0, memory=True)
     counting.counts_of_system("suffix", 0.0)
@@ -177,10 +180,10 @@ def test_what_two_claims_need_is_counted_once_and_memory_lasts_for_one_count(sur
 
 
 def test_texts_that_repeat_themselves_hold_the_prompt_and_its_answer(sure):
-    [text] = counts.repeat_prompts(sure, STORIES[:1], 6)
+    [text] = counts.write_self_repeating_prompts(sure, STORIES[:1], 6)
     assert text.startswith(STORIES[0]) and text.endswith("\n\n" + STORIES[0]) and len(text) > 2 * len(STORIES[0]) + 2
     with pytest.raises(ValueError, match="context window"):
-        counts.repeat_prompts(sure, ["word " * 20], 6)
+        counts.write_self_repeating_prompts(sure, ["word " * 20], 6)
 
 
 # ---- the command

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from engine.measure.curves import curves, findings
-from engine.measure.curves.curves import TOKENS, measure_curve, steps_at_one_place
+from engine.measure.curves.curves import TOKENS, measure_curve, steps_at_common_position
 from engine.measure.options import ASSETS
 from engine.page.screens.orders import build_order
 from engine.record.trace import Trace
@@ -28,7 +28,7 @@ def short(monkeypatch):
     monkeypatch.setattr(curves, "RUNS", 1)
     monkeypatch.setattr(curves, "TOKENS", dict.fromkeys(TOKENS, 8))
     monkeypatch.setattr(curves, "load_prompts_by_kind", lambda: dict.fromkeys(("easy", "hard", "each"), (TEXT,)))
-    monkeypatch.setattr(curves, "batch_prompts", lambda: [TEXT])
+    monkeypatch.setattr(curves, "load_batch_prompts", lambda: [TEXT])
 
 
 @pytest.mark.parametrize("curve", TOKENS)
@@ -66,11 +66,14 @@ def points(xs, taus, speeds):
 
 def test_the_peak_is_named_and_what_is_left_behind_it():
     line = {"title": "draft tree", "text": "", "points": points([2, 8, 64], [1.5, 4, 6], [1.4, 2.6, 0.7])}
-    said = findings.find_peak([line])
+    said = findings.describe_node_count_finding([line])
     assert said.startswith("Speed peaks at 8 nodes with 2.6× plain decoding’s.")
     assert "from 4.0 to 6.0" in said and "0.7× is left" in said
     climbing = {**line, "points": points([2, 8], [1.5, 4], [1.4, 2.6])}
-    assert findings.find_peak([climbing]) == "Speed peaks at 8 nodes with 2.6× plain decoding’s. It still climbs there."
+    assert (
+        findings.describe_node_count_finding([climbing])
+        == "Speed peaks at 8 nodes with 2.6× plain decoding’s. It still climbs there."
+    )
 
 
 @pytest.mark.parametrize(
@@ -86,8 +89,10 @@ def test_where_tree_and_chain_cross_is_said(tree, words):
     heats = [0.0, 0.5, 1.0]
     taus = {"chain": [3.0, 1.5, 1.2], "wide": tree, "deep": [3.0, 1.4, 2.0]}
     lines = [{"title": name, "points": points(heats, found, [1, 1, 1])} for name, found in taus.items()]
-    assert findings.find_heat(lines).startswith(words)
-    assert findings.find_heat(lines).endswith("The deep writes at least as many as the chain at 2 of 3 temperatures.")
+    assert findings.describe_temperature_finding(lines).startswith(words)
+    assert findings.describe_temperature_finding(lines).endswith(
+        "The deep writes at least as many as the chain at 2 of 3 temperatures."
+    )
 
 
 def test_the_size_at_which_a_batch_loses_is_named():
@@ -95,10 +100,12 @@ def test_the_size_at_which_a_batch_loses_is_named():
         {"title": "tree", "points": points([1, 8, 64], [4, 4, 4], [2.0, 1.1, 0.6])},
         {"title": "auto", "points": points([1, 8, 64], [4, 3, 1.5], [2.1, 1.4, 1.02])},
     ]
-    said = findings.find_size(lines)
+    said = findings.describe_batch_size_finding(lines)
     assert "the tree is slower from 64 sequences on" in said and "the auto still has 1.0× at 64" in said
     even = [{"title": "tree", "points": points([1, 8, 64], [4, 3, 2], [2.0, 0.998, 0.9])}]
-    assert "slower from 64 sequences on" in findings.find_size(even)  # what clocks cannot tell apart is no loss
+    assert "slower from 64 sequences on" in findings.describe_batch_size_finding(
+        even
+    )  # what clocks cannot tell apart is no loss
 
 
 def trace(*steps) -> Trace:
@@ -110,8 +117,8 @@ def trace(*steps) -> Trace:
 def test_drawn_steps_stand_where_the_second_one_wins_most():
     chain = trace(make_step(position=7, burst=[11]), make_step(position=9, burst=[11]))
     tree = trace(make_step(position=7, burst=[11, 14]), make_step(position=9, burst=[11, 14, 99]))
-    assert [step.position for step in steps_at_one_place([[chain], [tree]])] == [9, 9]
-    assert steps_at_one_place([[chain], [trace(make_step(position=8))]]) == []
+    assert [step.position for step in steps_at_common_position([[chain], [tree]])] == [9, 9]
+    assert steps_at_common_position([[chain], [trace(make_step(position=8))]]) == []
 
 
 def test_the_shipped_curves_are_whole_and_name_their_processor_and_command():

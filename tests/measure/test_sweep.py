@@ -9,11 +9,11 @@ import pytest
 from engine.forward.cache import KVCache
 from engine.measure import racing
 from engine.measure.curves import sweep as sweep_module
-from engine.measure.curves.sweep import Plan, Sweep, compute_figures, find_recommended
-from engine.page.views.wire import News, number_messages
+from engine.measure.curves.sweep import Sweep, SweepPlan, compute_figures, find_recommended
+from engine.page.views.wire import RunEvent, number_messages
 from engine.race import Lane, Race, Settings
 from engine.record.trace import Trace
-from engine.record.trace_statistics import GuessCounts
+from engine.record.trace_statistics import ReachedGuessCounts
 from helpers.pairs import tiny_pair
 from helpers.traces import make_step, one_node
 
@@ -28,7 +28,7 @@ def pair():
 
 @pytest.fixture(scope="module")
 def messages(pair):
-    return news(Sweep(pair, Plan([TEXT], **SMALL)))
+    return news(Sweep(pair, SweepPlan([TEXT], **SMALL)))
 
 
 def news(sweep: Sweep) -> list[dict]:
@@ -72,7 +72,9 @@ def test_a_draft_that_is_the_target_wins_a_level_for_each_of_depth(messages):
 
 
 def test_a_budget_against_temperature_has_a_best_budget_for_each_temperature(pair):
-    plan = Plan(TEXT, grid="budget", depth=3, width=2, nodes=[2, 6], temperature=[0, 0.9], max_new_tokens=16, seed=3)
+    plan = SweepPlan(
+        TEXT, grid="budget", depth=3, width=2, nodes=[2, 6], temperature=[0, 0.9], max_new_tokens=16, seed=3
+    )
     *_, end = Sweep(pair, plan).run()
     assert [(cell["nodes"], cell["temperature"]) for cell in end["cells"]] == [(2, 0), (6, 0), (2, 0.9), (6, 0.9)]
     assert all(cell["identical"] is True and cell["mean_nodes"] <= cell["nodes"] for cell in end["cells"])
@@ -81,7 +83,7 @@ def test_a_budget_against_temperature_has_a_best_budget_for_each_temperature(pai
 
 
 def test_several_prompts_share_a_cell(pair):
-    *_, end = Sweep(pair, Plan([TEXT, "# Python"], depth=2, width=1, max_new_tokens=16)).run()
+    *_, end = Sweep(pair, SweepPlan([TEXT, "# Python"], depth=2, width=1, max_new_tokens=16)).run()
     (cell,) = end["cells"]
     assert cell["tokens"] == 32
 
@@ -95,7 +97,7 @@ def test_a_cell_races_with_its_shape_against_plain_decoding(pair, monkeypatch):
             return super().run()
 
     monkeypatch.setattr(sweep_module, "Race", Seen)
-    list(Sweep(pair, Plan(TEXT, depth=[2, 4], width=[3], nodes=[9], max_new_tokens=8)).run())
+    list(Sweep(pair, SweepPlan(TEXT, depth=[2, 4], width=[3], nodes=[9], max_new_tokens=8)).run())
     assert raced == [("vanilla", "tree:2x3x9")]  # the second one is warm already
     monkeypatch.setattr(Lane, "step", None)  # what a warm-up would call
     sweep_module.WarmRace(pair, Settings(TEXT)).warm_up()
@@ -111,7 +113,7 @@ def test_a_disturbed_cell_is_raced_once_more_and_said_where_that_was_too(pair, m
 
     monkeypatch.setattr(Race, "result", result)
     monkeypatch.setattr(racing, "RUNS", 2)
-    told = news(Sweep(pair, Plan(TEXT, depth=[2], width=[1], max_new_tokens=16)))
+    told = news(Sweep(pair, SweepPlan(TEXT, depth=[2], width=[1], max_new_tokens=16)))
     [found] = told[-1]["cells"]
     assert len(made) == 2 and found["disturbed"] == words
     assert found["ms_per_token"] == pytest.approx(1000 * made[1].lanes[1].trace.seconds_per_token)
@@ -128,11 +130,15 @@ def test_a_disturbed_cell_is_recommended_only_where_no_other_was_measured():
 
 
 def test_a_shape_that_the_system_cannot_grow_is_a_cell_with_its_reason(pair):
-    *_, end = Sweep(pair, Plan(TEXT, system="nanogpt-tree", depth=[2, 9], width=[2], nodes=[8], max_new_tokens=8)).run()
+    *_, end = Sweep(
+        pair, SweepPlan(TEXT, system="nanogpt-tree", depth=[2, 9], width=[2], nodes=[8], max_new_tokens=8)
+    ).run()
     grown, refused = end["cells"]
     assert grown["speedup"] > 0 and "speedup" not in refused
     assert "nodes" in refused["refused"]
-    *_, end = Sweep(pair, Plan(TEXT, system="nanogpt-tree", depth=[9], width=[2], nodes=[8], max_new_tokens=8)).run()
+    *_, end = Sweep(
+        pair, SweepPlan(TEXT, system="nanogpt-tree", depth=[9], width=[2], nodes=[8], max_new_tokens=8)
+    ).run()
     assert end["summary"]["sentence"] == f"No cell could be measured. {refused['refused']}"
     assert end["summary"]["best"] == []
 
@@ -173,12 +179,12 @@ def test_the_fastest_cell_is_recommended_unless_a_smaller_tree_is_as_fast():
     ],
 )
 def test_the_finding_is_said_in_words(pair, cells, sentence):
-    sweep = Sweep(pair, Plan(TEXT))
+    sweep = Sweep(pair, SweepPlan(TEXT))
     assert sweep.describe_result([find_recommended(cells)]) == sentence
 
 
 def test_guesses_are_counted_where_their_parent_was_accepted():
-    found = GuessCounts([trace_of([make_step(), one_node()])])
+    found = ReachedGuessCounts([trace_of([make_step(), one_node()])])
     step = make_step()
     reached = [verdict in ("accepted", "rejected") for verdict in step.verdicts]
     assert (
@@ -233,15 +239,15 @@ def test_a_cell_has_the_ratio_of_the_clocks_of_all_its_prompts():
 )
 def test_a_plan_that_makes_no_sense_is_refused_in_a_sentence(change, words):
     with pytest.raises(ValueError, match=words):
-        Plan(**{"prompts": [TEXT], **change})
+        SweepPlan(**{"prompts": [TEXT], **change})
 
 
 def test_a_pair_that_cannot_do_it_says_so_before_anything_is_measured(pair):
     with pytest.raises(ValueError, match="context window holds"):
-        Sweep(pair, Plan(["x" * 400]))
+        Sweep(pair, SweepPlan(["x" * 400]))
     bare = replace(pair, learned={})
     with pytest.raises(ValueError, match="eagle"):
-        next(Sweep(bare, Plan(TEXT, system="eagle")).run())
+        next(Sweep(bare, SweepPlan(TEXT, system="eagle")).run())
 
 
 def caches() -> int:
@@ -253,7 +259,7 @@ def caches() -> int:
 def test_a_closed_sweep_frees_its_lanes(pair, monkeypatch):
     monkeypatch.setattr(sweep_module, "TICK_SECONDS", 0.0)
     before = caches()
-    sweep = Sweep(pair, Plan(TEXT, **SMALL))
+    sweep = Sweep(pair, SweepPlan(TEXT, **SMALL))
     stream = sweep.run()
     while "cell" not in next(stream):
         pass
@@ -264,8 +270,8 @@ def test_a_closed_sweep_frees_its_lanes(pair, monkeypatch):
 
 
 def test_the_stream_is_numbered_json(pair):
-    stream = number_messages("run", Sweep(pair, Plan(TEXT, depth=1, width=1, max_new_tokens=4)).run())
-    lines = [json.loads(news.text) for news in stream if isinstance(news, News)]
+    stream = number_messages("run", Sweep(pair, SweepPlan(TEXT, depth=1, width=1, max_new_tokens=4)).run())
+    lines = [json.loads(news.text) for news in stream if isinstance(news, RunEvent)]
     assert [line["seq"] for line in lines] == list(range(1, len(lines) + 1)) and len(
         {line["run"] for line in lines}
     ) == 1

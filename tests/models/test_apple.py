@@ -8,8 +8,8 @@ import pytest
 import torch
 from transformers import BitsAndBytesConfig, LlamaConfig
 
-from engine.forward.devices import free_bytes, noise_device, widest
-from engine.forward.uploads import uploaded
+from engine.forward.devices import free_bytes, noise_device, widest_dtype
+from engine.forward.uploads import upload
 from engine.measure.footprint import measure_peak_mib
 from engine.models import loading, memory
 from engine.models.memory import GIB
@@ -127,7 +127,7 @@ def test_no_quantisation_is_advised_where_none_can_be_had(gigabytes):
 
 
 def test_numbers_narrow_where_there_is_no_float64():
-    assert (widest(MPS), widest(torch.device("cpu"))) == (torch.float32, torch.float64)
-    assert uploaded(torch.ones(2, dtype=torch.float64), torch.device("cpu")).dtype == torch.float64
+    assert (widest_dtype(MPS), widest_dtype(torch.device("cpu"))) == (torch.float32, torch.float64)
+    assert upload(torch.ones(2, dtype=torch.float64), torch.device("cpu")).dtype == torch.float64
     assert (noise_device(MPS), noise_device(torch.device("cuda", 0))) == (None, torch.device("cuda", 0))
     assert measure_peak_mib(MPS, lambda: pytest.fail("ran")) is None

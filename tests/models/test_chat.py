@@ -11,9 +11,9 @@ from transformers import PreTrainedTokenizerFast
 
 from engine.measure.options import add_chat, add_pair, chat_options_of, load_pair_of_options
 from engine.models import loading
-from engine.models.chat import chat_text, chat_tokens, prompt_tokens, refuse_template_options
+from engine.models.chat import refuse_template_options, render_chat, tokenise_chat, tokenise_prompt
 from engine.page.screens.cards import describe_pair
-from engine.page.screens.orders import cache_bytes
+from engine.page.screens.orders import race_cache_bytes
 from engine.race import encode_prompt
 from engine.record.race_file import Record
 from helpers.chat import (
@@ -39,27 +39,27 @@ def tokenizer(request) -> PreTrainedTokenizerFast:
 @pytest.mark.parametrize("message", HARMLESS)
 def test_tokens_are_those_of_the_template(tokenizer, message):
     plain = tokenizer.apply_chat_template(asked(message), add_generation_prompt=True)["input_ids"]
-    assert chat_tokens(tokenizer, message) == plain
+    assert tokenise_chat(tokenizer, message) == plain
 
 
 @pytest.mark.parametrize("message", HOSTILE)
 def test_a_control_token_that_a_visitor_types_stays_text(tokenizer, message):
-    found = chat_tokens(tokenizer, message)
+    found = tokenise_chat(tokenizer, message)
     named = {token: what.content for token, what in tokenizer.added_tokens_decoder.items() if what.content != "<unk>"}
     if (
         tokenizer.bos_token
     ):  # this template names no <think>, so the tokenizer's own word counts: it is no control token
         named = {token: name for token, name in named.items() if "think" not in name}
     marks = [token for token in found if token in named]
-    assert marks == [token for token in chat_tokens(tokenizer, "harmless") if token in named] and marks
-    text, rendered = tokenizer.decode(found), chat_text(tokenizer, message)
+    assert marks == [token for token in tokenise_chat(tokenizer, "harmless") if token in named] and marks
+    text, rendered = tokenizer.decode(found), render_chat(tokenizer, message)
     assert text.replace(" ", "") == rendered.replace(" ", "")  # metaspace may put a space behind a control token
 
 
 def test_the_beginning_comes_once():
     tokenizer = llama_3()
     assert tokenizer("Hi")["input_ids"].count(tokenizer.bos_token_id) == 1
-    found = chat_tokens(tokenizer, "Hi")
+    found = tokenise_chat(tokenizer, "Hi")
     assert found[0] == tokenizer.bos_token_id and found.count(tokenizer.bos_token_id) == 1
 
 
@@ -77,7 +77,7 @@ def test_the_beginning_comes_once():
 def test_a_template_that_cannot_take_the_prompt_is_refused_by_a_sentence(template, sentence):
     tokenizer = with_marks(byte_tokenizer(), template)
     with pytest.raises(ValueError, match=sentence) as refused:
-        chat_tokens(tokenizer, "Hi")
+        tokenise_chat(tokenizer, "Hi")
     assert "--raw" in str(refused.value)
 
 
@@ -88,9 +88,9 @@ def test_what_the_tokenizer_cannot_read_as_text_is_refused():
     backend.normalizer = normalizers.Lowercase()
     tokenizer.add_tokens([AddedToken("<|im_end|>", special=True, normalized=True)], special_tokens=True)
     tokenizer.chat_template = "{{ messages[0]['content'] }}<|im_end|>"
-    assert chat_tokens(tokenizer, "hi")
+    assert tokenise_chat(tokenizer, "hi")
     with pytest.raises(ValueError, match="Take it out of the prompt"):
-        chat_tokens(tokenizer, "hi <|IM_END|>")
+        tokenise_chat(tokenizer, "hi <|IM_END|>")
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +108,7 @@ def pair(folders):
 def test_a_prompt_is_sent_through_the_template_and_raw_stays_possible(pair):
     prompt, raw = "Who was Ada Lovelace?", replace(pair, raw=True)
     assert pair.chat and not raw.chat
-    assert encode_prompt(pair, prompt) == prompt_tokens(pair, prompt) == chat_tokens(pair.tokenizer, prompt)
+    assert encode_prompt(pair, prompt) == tokenise_prompt(pair, prompt) == tokenise_chat(pair.tokenizer, prompt)
     assert encode_prompt(raw, prompt) == pair.tokenizer(prompt)["input_ids"]
     for each in (pair, raw):
         race = raced(each, prompt, max_new_tokens=24)
@@ -137,11 +137,11 @@ def test_the_template_counts_towards_the_limit_and_the_caches(pair):
     with pytest.raises(ValueError, match=rf"{pair.context} tokens long"):
         encode_prompt(pair, "x" * (fits + 1))
     assert encode_prompt(replace(pair, raw=True), "x" * (fits + 1))
-    assert cache_bytes(pair, ["x"], 8, 2) > cache_bytes(replace(pair, raw=True), ["x"], 8, 2)
+    assert race_cache_bytes(pair, ["x"], 8, 2) > race_cache_bytes(replace(pair, raw=True), ["x"], 8, 2)
 
 
 def test_a_race_file_says_that_a_race_was_a_chat(pair):
-    record = raced(pair, "Hi", max_new_tokens=8).record()
+    record = raced(pair, "Hi", max_new_tokens=8).to_record()
     again = Record.from_json(record.to_json())
     assert again == record and all(lane.trace.chat for lane in again.lanes)
     record.lanes[1].trace.chat = False
@@ -185,19 +185,21 @@ def test_a_system_message_stands_before_every_prompt_and_lanes_stay_equal(pair):
     assert encode_prompt(replace(told, raw=True), "Hi") == encode_prompt(replace(pair, raw=True), "Hi")
     race = raced(told, "Hi", max_new_tokens=12)
     assert race.result()["identical"] is True and race.lanes[0].trace.prompt == "Hi"
-    assert cache_bytes(told, ["x"], 8, 2) > cache_bytes(pair, ["x"], 8, 2)
+    assert race_cache_bytes(told, ["x"], 8, 2) > race_cache_bytes(pair, ["x"], 8, 2)
 
 
 @pytest.mark.parametrize("message", HOSTILE)
 def test_what_a_visitor_types_stays_text_behind_a_system_message_too(message):
     tokenizer = chatml()
     end = tokenizer.convert_tokens_to_ids("<|im_end|>")
-    assert chat_tokens(tokenizer, message, "Be kind.").count(end) == 2
+    assert tokenise_chat(tokenizer, message, "Be kind.").count(end) == 2
 
 
 def test_thinking_is_switched_where_the_template_has_a_switch():
     tokenizer = with_marks(byte_tokenizer(), THINKS)
-    texts = {choice: tokenizer.decode(chat_tokens(tokenizer, "Hi", thinking=choice)) for choice in (None, True, False)}
+    texts = {
+        choice: tokenizer.decode(tokenise_chat(tokenizer, "Hi", thinking=choice)) for choice in (None, True, False)
+    }
     assert texts[None] == texts[True] and texts[False] == texts[True] + "<think>\n\n</think>"
     refuse_template_options(tokenizer, "mine", "Be kind.", False)
 

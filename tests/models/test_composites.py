@@ -15,8 +15,8 @@ from engine.drafters import DRAFTERS
 from engine.models import spreading
 from engine.models.loading import load_pair, load_tokenizer_and_config
 from engine.models.pairs import build_pair
-from engine.models.refusals import obstacle
-from engine.nets.formats.composite import TRIED, text_name
+from engine.models.refusals import explain_unverifiable
+from engine.nets.formats.composite import TRIED, text_tensor_name
 from engine.race import Race, Settings
 from helpers.checkpoints import pair_of
 from helpers.families import daily
@@ -101,7 +101,7 @@ def test_a_flat_config_of_before_is_read_as_the_nested_one(tmp_path):
     rewrite(tmp_path, {each.replace("model.language_model.", "model."): tensor for each, tensor in stored.items()})
     pair = replace(load_pair(build_pair(str(tmp_path)), device="cpu"), stop_ids=frozenset())
     trace = raced(pair, max_new_tokens=20).lanes[0].trace
-    assert pair.target.way == "compiled" and trace.tokens == written(whole, trace.prompt_tokens, 20)
+    assert pair.target.forward_kind == "compiled" and trace.tokens == written(whole, trace.prompt_tokens, 20)
 
 
 def test_with_layers_on_a_disk_it_writes_the_same_text(tmp_path, monkeypatch):
@@ -142,7 +142,7 @@ def test_a_weight_of_the_text_model_that_is_missing_is_told_by_its_name(tmp_path
     ],
 )
 def test_tensors_are_known_by_their_names_in_the_text_model(stored, own):
-    assert text_name(stored) == own
+    assert text_tensor_name(stored) == own
 
 
 # ---- with MTP layers
@@ -158,7 +158,7 @@ def published(request, tmp_path_factory):
 def test_it_drafts_with_the_mtp_layer_in_its_own_folder(published):
     folder, whole = published
     pair = replace(load_pair(build_pair(str(folder)), device="cpu"), stop_ids=frozenset())
-    assert [*pair.learned] == ["mtp"] and DRAFTERS["best"].choices(pair) == ["mtp"]
+    assert [*pair.learned] == ["mtp"] and DRAFTERS["best"].candidate_drafters(pair) == ["mtp"]
     for temperature in (0.0, 0.8):
         systems = "mtp", "auto", "mtp/chain/token_match:3x1x4"
         race = raced(pair, *systems, max_new_tokens=24, temperature=temperature, seed=3)
@@ -172,7 +172,7 @@ def test_it_drafts_with_the_mtp_layer_in_its_own_folder(published):
 def test_its_guesses_are_those_beside_the_text_model_alone(published, tmp_path):
     """The same layer beside the same text model, stored under its own names."""
     folder, _ = published
-    rewrite(tmp_path, {text_name(name): each for name, each in tensors_of(folder).items() if "vis" not in name})
+    rewrite(tmp_path, {text_tensor_name(name): each for name, each in tensors_of(folder).items() if "vis" not in name})
     config = tr.AutoConfig.from_pretrained(folder).text_config
     config.save_pretrained(tmp_path)
     tr.AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path)
@@ -198,7 +198,7 @@ def test_its_guesses_are_those_beside_the_text_model_alone(published, tmp_path):
     ],
 )
 def test_others_are_refused_with_the_reason(name, reason):
-    assert reason in obstacle(tr.AutoConfig.for_model(name))
+    assert reason in explain_unverifiable(tr.AutoConfig.for_model(name))
 
 
 def test_whole_weights_that_are_quantised_are_refused_as_text_models_are(tmp_path):

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from engine.__main__ import main
-from engine.models.convert import convert
+from engine.models.convert import convert_to_safetensors
 from engine.nets import load_nets
 from helpers.pairs import tiny_pair
 
@@ -48,7 +48,7 @@ def test_what_was_pickled_loads_as_the_same_tensors(file, source, tmp_path, caps
 def test_tensors_that_share_memory_and_files_that_share_a_drafter_are_converted(source, tmp_path):
     shared = torch.arange(12.0).view(3, 4)
     torch.save({"one": shared, "two": shared, "turned": shared.T}, source / "more.bin")
-    assert convert(source, tmp_path / "out") == 6
+    assert convert_to_safetensors(source, tmp_path / "out") == 6
     written = load_file(tmp_path / "out" / "model.safetensors")
     assert torch.equal(written["one"], written["two"]) and torch.equal(written["turned"], shared.T)
 
@@ -63,10 +63,10 @@ def test_code_in_a_pickle_is_refused_and_not_run(source, tmp_path, capsys):
     for name, content in (("pytorch_model.bin", Harmful()), ("pytorch_model.bin", {"weight": Harmful()})):
         torch.save(content, source / name)
         with pytest.raises(ValueError, match="holds more than tensors, or is damaged, and was not loaded"):
-            convert(source, tmp_path / "out")
+            convert_to_safetensors(source, tmp_path / "out")
     (source / name).write_bytes(pickle.dumps(Harmful(), protocol=2))
     with pytest.raises(ValueError, match="holds more than tensors"):
-        convert(source, tmp_path / "out")
+        convert_to_safetensors(source, tmp_path / "out")
     assert "this ran" not in capsys.readouterr().out and not (tmp_path / "out").exists()
 
 
@@ -86,19 +86,19 @@ def test_other_contents_are_refused(content, sentence, source, tmp_path):
     else:
         torch.save(content, path)
     with pytest.raises(ValueError, match=sentence):
-        convert(path, tmp_path / "out")
+        convert_to_safetensors(path, tmp_path / "out")
 
 
 def test_what_is_missing_doubled_or_there_already_is_a_sentence(source, tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["convert", str(tmp_path / "nowhere"), str(tmp_path / "out")])
     assert "nowhere is no file that ends in .bin, .pt, .pth" in capsys.readouterr().err
-    convert(source, tmp_path / "out")
+    convert_to_safetensors(source, tmp_path / "out")
     with pytest.raises(ValueError, match="holds safetensors already"):
-        convert(source, tmp_path / "out")
+        convert_to_safetensors(source, tmp_path / "out")
     torch.save({"0.1.weight": torch.zeros(1)}, source / "other.bin")
     with pytest.raises(ValueError, match=r"the tensor 0\.1\.weight in two files"):
-        convert(source, tmp_path / "second")
+        convert_to_safetensors(source, tmp_path / "second")
     (source / "config.json").unlink()
     with pytest.raises(ValueError, match=r"There is no .*config\.json"):
-        convert(source / "medusa_lm_head.pt", tmp_path / "second")
+        convert_to_safetensors(source / "medusa_lm_head.pt", tmp_path / "second")

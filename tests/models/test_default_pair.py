@@ -32,7 +32,7 @@ def test_it_has_67_million_weights_in_eight_bits_and_files_of_its_own(large):
 
 def test_every_drafter_drafts_for_it_and_stores_none_of_its_tables(large):
     """All lanes write one text, and a drafter that read its features or tables wrongly would be right almost never."""
-    race = Race(large.in_shapes({}), Settings(PROMPT, ("vanilla", *SYSTEMS), max_new_tokens=24))
+    race = Race(large.with_shapes({}), Settings(PROMPT, ("vanilla", *SYSTEMS), max_new_tokens=24))
     for _ in race.run():
         pass
     assert race.result()["identical"] is True
@@ -52,7 +52,7 @@ def test_it_cannot_be_kept_in_4_bits_and_a_sentence_says_what_would_work():
 
 def test_without_eight_bits_it_is_widened_and_trees_write_its_text():
     pair = load_pair(PAIRS["embedded"], "cpu", quantisation="none")
-    assert pair.dtype == "fp32" and pair.target.way == "compiled"
+    assert pair.dtype == "fp32" and pair.target.forward_kind == "compiled"
     race = Race(pair, Settings(PROMPT, ("vanilla", "tree"), max_new_tokens=16))
     for _ in race.run():
         pass

@@ -10,7 +10,7 @@ import torch
 from gguf import GGMLQuantizationType as Kind
 
 from engine.models import loading
-from engine.models.chat import chat_text, chat_tokens
+from engine.models.chat import render_chat, tokenise_chat
 from engine.models.gguf import reading as gguf_reading
 from engine.models.pairs import build_pair
 from helpers.published.gguf_models import (
@@ -33,10 +33,10 @@ WRITTEN = (Kind.F32, Kind.F16, Kind.BF16, Kind.Q8_0, Kind.Q4_0, Kind.Q4_1, Kind.
 def cache(tmp_path, monkeypatch):
     """A user's cache of this test's own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for each in (gguf_reading.cache_folder, gguf_reading.convert_files):
+    for each in (gguf_reading.cache_folder, gguf_reading.convert_files_once):
         each.cache_clear()
     yield tmp_path / "cache"
-    for each in (gguf_reading.cache_folder, gguf_reading.convert_files):
+    for each in (gguf_reading.cache_folder, gguf_reading.convert_files_once):
         each.cache_clear()
 
 
@@ -68,7 +68,7 @@ def test_each_kind_of_blocks_has_the_values_of_the_package(kind, tmp_path):
     model = loaded(file).target.model
     assert all(torch.equal(model.state_dict()[name], weight) for name, weight in wanted.state_dict().items())
     sixteen = {Kind.F16: torch.float16, Kind.BF16: torch.bfloat16}
-    assert json.loads((gguf_reading.small_files(str(file)) / "config.json").read_text())["dtype"] == str(
+    assert json.loads((gguf_reading.convert_small_files(str(file)) / "config.json").read_text())["dtype"] == str(
         sixteen.get(kind, torch.float32)
     ).removeprefix("torch.")
 
@@ -86,14 +86,16 @@ def test_blocks_of_any_kind_are_found_in_the_file_and_dequantised(kind, tmp_path
     writer.write_tensors_to_file()
     writer.close()
     [_, stored] = gguf.GGUFReader(tmp_path / "file.gguf").tensors
-    place = gguf_reading.Place("blocks", "weight", 0, int(kind), (3, 2 * block), stored.data_offset, stored.n_bytes)
+    place = gguf_reading.TensorPlace(
+        "blocks", "weight", 0, int(kind), (3, 2 * block), stored.data_offset, stored.n_bytes
+    )
     try:
         wanted = gguf.dequantize(raw, kind)
     except NotImplementedError:
         with pytest.raises(ValueError, match=f"blocks is of the type {kind.name}, which the package gguf 0"):
             gguf_reading.refuse_unreadable([(0, stored)])
         return
-    np.testing.assert_array_equal(gguf_reading.numbers_at(place, tmp_path / "file.gguf"), wanted)
+    np.testing.assert_array_equal(gguf_reading.read_tensor(place, tmp_path / "file.gguf"), wanted)
     gguf_reading.refuse_unreadable([(0, stored)])
 
 
@@ -133,8 +135,8 @@ def test_the_tokenizer_its_template_and_its_rule_come_from_the_file(tmp_path):
         write_gguf(file, random_model("llama"), "llama", rule=rule)
         pair, text = loaded(file), "in the 123 <|end|>"
         assert pair.tokenizer(text)["input_ids"] == merging_tokenizer(rule).encode(text).ids
-        assert chat_text(pair.tokenizer, "Hi") == "<|start|>user\nHi<|end|>\n<|start|>assistant\n"
-        written = chat_tokens(pair.tokenizer, "a <|end|>")
+        assert render_chat(pair.tokenizer, "Hi") == "<|start|>user\nHi<|end|>\n<|start|>assistant\n"
+        written = tokenise_chat(pair.tokenizer, "a <|end|>")
         assert written.count(TURN_END) == 1 and pair.tokenizer.decode(written).count("<|end|>") == 2
         assert pair.chat
     write_gguf(tmp_path / "odd.gguf", random_model("llama"), "llama", rule="viking")
@@ -211,9 +213,9 @@ def test_what_is_missing_is_named_without_the_files_folder(tmp_path):
 def test_a_missing_weight_is_named(tmp_path, monkeypatch):
     model = random_model("llama")
     write_gguf(tmp_path / "model.gguf", model, "llama")
-    found = gguf_reading.weights_in(str(tmp_path / "model.gguf"))
+    found = gguf_reading.lazy_weights_of(str(tmp_path / "model.gguf"))
     found.pop("model.layers.1.mlp.up_proj.weight")
-    monkeypatch.setattr(gguf_reading, "weights_in", lambda path: found)
+    monkeypatch.setattr(gguf_reading, "lazy_weights_of", lambda path: found)
     with pytest.raises(ValueError, match=r"lacks 1 of its model's weights, for example model\.layers\.1\.mlp\.up_proj"):
         loaded(tmp_path / "model.gguf")
 
@@ -223,17 +225,17 @@ def test_a_second_start_reads_no_vocabulary_out_of_the_file_and_other_content_is
 ):
     file = tmp_path / "model.gguf"
     write_gguf(file, random_model("llama"), "llama")
-    assert gguf_reading.is_unread(str(file))
-    first = gguf_reading.small_files(str(file))
-    assert not gguf_reading.is_unread(str(file))
+    assert gguf_reading.needs_conversion(str(file))
+    first = gguf_reading.convert_small_files(str(file))
+    assert not gguf_reading.needs_conversion(str(file))
     assert first.is_relative_to(cache) and first.parent.stat().st_mode & 0o077 == 0
-    gguf_reading.convert_files.cache_clear()  # as in another process
-    monkeypatch.setattr(gguf_reading, "write_small_files", lambda *_: pytest.fail("It was read again"))
-    assert gguf_reading.small_files(str(file)) == first
+    gguf_reading.convert_files_once.cache_clear()  # as in another process
+    monkeypatch.setattr(gguf_reading, "write_config_and_tokenizer", lambda *_: pytest.fail("It was read again"))
+    assert gguf_reading.convert_small_files(str(file)) == first
     monkeypatch.undo()
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     write_gguf(file, random_model("llama", seed=1), "llama")
-    assert gguf_reading.small_files(str(file)) != first and len(list(first.parent.iterdir())) == 2
+    assert gguf_reading.convert_small_files(str(file)) != first and len(list(first.parent.iterdir())) == 2
 
 
 def test_a_cache_that_others_may_write_is_not_used(tmp_path, cache):
@@ -241,7 +243,7 @@ def test_a_cache_that_others_may_write_is_not_used(tmp_path, cache):
     folder.mkdir(parents=True)
     os.chmod(folder, 0o777)
     write_gguf(tmp_path / "model.gguf", random_model("llama"), "llama")
-    assert not gguf_reading.small_files(str(tmp_path / "model.gguf")).is_relative_to(cache)
+    assert not gguf_reading.convert_small_files(str(tmp_path / "model.gguf")).is_relative_to(cache)
     assert not any(folder.iterdir())
 
 
@@ -261,6 +263,6 @@ def test_target_and_draft_may_both_be_files(tmp_path):
     for name, layers in (("target", 2), ("draft", 1)):
         write_gguf(tmp_path / f"{name}.gguf", random_model("llama", num_hidden_layers=layers), "llama")
     pair = build_pair(str(tmp_path / "target.gguf"), str(tmp_path / "draft.gguf"))
-    assert (pair.title, pair.training) == ("draft → target", "--target target")
+    assert (pair.title, pair.training_options) == ("draft → target", "--target target")
     both = loading.load_pair(pair, "cpu")
     assert len(both.draft.model.model.layers) == 1 and named_places(both.draft.model, "llama")

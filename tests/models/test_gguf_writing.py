@@ -24,7 +24,7 @@ Kind = gguf.GGMLQuantizationType
 def cache(tmp_path, monkeypatch):
     """A user's cache of this test's own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for each in (gguf_reading.cache_folder, gguf_reading.convert_files):
+    for each in (gguf_reading.cache_folder, gguf_reading.convert_files_once):
         each.cache_clear()
 
 
@@ -57,7 +57,7 @@ def test_a_model_is_read_back_with_its_logits(tied, tmp_path):
     model = random_llama(tmp_path / "model", tie_word_embeddings=tied)
     for kind, most in (("F16", 1e-5), ("Q8_0", 0.3)):
         file = tmp_path / f"{kind}.gguf"
-        count = gguf_writing.write(file, model, tokenizer("smollm"), kind)
+        count = gguf_writing.write_gguf(file, model, tokenizer("smollm"), kind)
         types = types_of(file)
         assert count == len(types) == 2 + 9 * 2 + (not tied) and ("output.weight" in types) != tied
         assert {types[name] for name in types if "norm" in name} == {Kind.F32}
@@ -72,7 +72,7 @@ def test_a_model_is_read_back_with_its_logits(tied, tmp_path):
 
 def test_rows_that_blocks_do_not_fill_are_written_in_sixteen_bits(tmp_path):
     model = random_llama(tmp_path / "model", intermediate_size=72)
-    gguf_writing.write(tmp_path / "file", model, tokenizer(), "Q8_0")
+    gguf_writing.write_gguf(tmp_path / "file", model, tokenizer(), "Q8_0")
     types = types_of(tmp_path / "file")
     assert (types["blk.0.ffn_down.weight"], types["blk.0.ffn_up.weight"]) == (Kind.F16, Kind.Q8_0)
 
@@ -94,16 +94,16 @@ def test_the_tokenizer_is_whole(embedded, tmp_path):
 
 def test_what_the_layout_does_not_hold_is_refused(tmp_path):
     words, model = tokenizer(), random_llama(tmp_path / "a")
-    assert gguf_writing.obstacle(model, words) == ""
+    assert gguf_writing.explain_unwritable(model, words) == ""
     other = write(tmp_path / "b", Qwen2ForCausalLM, Qwen2Config)
-    assert gguf_writing.obstacle(other, words) == "a qwen2 model is not laid out as GGUF calls llama"
-    assert gguf_writing.obstacle(random_llama(tmp_path / "c", attention_bias=True), words) == "it has biases"
+    assert gguf_writing.explain_unwritable(other, words) == "a qwen2 model is not laid out as GGUF calls llama"
+    assert gguf_writing.explain_unwritable(random_llama(tmp_path / "c", attention_bias=True), words) == "it has biases"
     stretched = random_llama(tmp_path / "d", rope_parameters={"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4})
-    assert gguf_writing.obstacle(stretched, words).startswith("its rotary embedding is linear")
+    assert gguf_writing.explain_unwritable(stretched, words).startswith("its rotary embedding is linear")
     strange = deepcopy(words)
     strange.backend_tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     with pytest.raises(ValueError, match="cannot be written as GGUF: its tokenizer does not cut texts as"):
-        gguf_writing.write(tmp_path / "file", model, strange, "F16")
+        gguf_writing.write_gguf(tmp_path / "file", model, strange, "F16")
 
 
 def test_other_engines_files_need_their_package_and_a_draft_needs_a_target(monkeypatch, tmp_path, capsys):

@@ -11,7 +11,7 @@ import transformers as tr
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
-from engine.forward.llama import Weight
+from engine.forward.llama import JoinedLinear
 from engine.forward.runner import Runner
 from engine.models import loading, memory
 from engine.models.memory import GIB, build_empty_model, count_needed_bytes
@@ -75,13 +75,13 @@ def test_copies_are_those_that_the_forward_makes(half, dtype, quantisation, tmp_
     write(tmp_path, half=half, **WIDE)
     model = loading.load_model(pair_of(tmp_path).target_checkpoint, CPU, loading.DTYPES[dtype], quantisation)
     runner = Runner(model, threads=1)
-    if runner.way == "compiled":
+    if runner.forward_kind == "compiled":
         made = runner.own.stored_bytes
     else:
         parts = [each for layer in runner.own.layers for each in layer] + [runner.own.head]
-        weights = [each for each in parts if isinstance(each, Weight)]
+        weights = [each for each in parts if isinstance(each, JoinedLinear)]
         made = sum(each.packed.numel() * 2 for each in weights)
-    config = loading.config_in(pair_of(tmp_path).target_checkpoint)
+    config = loading.config_of_checkpoint(pair_of(tmp_path).target_checkpoint)
     config.dtype = torch.float16 if half else torch.float32
     copies = count_needed_bytes(config, CPU, loading.DTYPES[dtype], quantisation)["copies"]
     assert copies == pytest.approx(made, rel=0.06)  # 257 logits lie in 320
@@ -115,7 +115,7 @@ def test_what_lies_there_before_layers_are_rounded_counts_where_it_is_more():
 
 
 def test_draft_and_rows_count_too(llama, qwen):
-    target, draft = (loading.config_in(pair_of(each[0]).target_checkpoint) for each in (llama, qwen))
+    target, draft = (loading.config_of_checkpoint(pair_of(each[0]).target_checkpoint) for each in (llama, qwen))
     both = count_needed_bytes(target, CPU, torch.float32) + count_needed_bytes(draft, CPU, torch.float32)
     assert both.total() == sum(count_needed_bytes(each, CPU, torch.float32).total() for each in (target, draft))
     assert both["rows"] == 2 * 4 * (128 * 2 * 2 * 2 * 32 + 96 * 2 * 1 * 2 * 32)

@@ -61,7 +61,7 @@ def test_an_own_model_is_called_as_its_owner_says(own):
     assert called.title == "Our 7B" and called == replace(
         given("--target", own / "large", "--draft", own / "small"), title="Our 7B"
     )
-    assert called.training == "--target large"  # a command needs the model itself
+    assert called.training_options == "--target large"  # a command needs the model itself
     for wrong in ("", " ", "a\nb", "x" * 61):
         with pytest.raises(ValueError, match="--name must be 1 to 60 letters in one line"):
             given("--target", own / "large", "--name", wrong)
@@ -83,7 +83,7 @@ def test_a_folder_of_drafters_comes_along(own, tmp_path):
     with pytest.raises(ValueError, match="holds no learned drafter"):
         given("--target", own / "large", "--drafter", tmp_path)
     target = loading.load(given("--target", own / "large"), "cpu").target.model
-    net = RECIPES["medusa"].build(target, config_for("medusa", target), torch.arange(257).repeat(4))
+    net = RECIPES["medusa"].build_untrained_net(target, config_for("medusa", target), torch.arange(257).repeat(4))
     net.save(tmp_path / "medusa")
     loaded = loading.load(given("--target", own / "large", "--drafter", tmp_path), "cpu")
     assert list(loaded.learned) == ["medusa"] and not loaded.calibration.ranks
@@ -97,7 +97,7 @@ def test_a_repository_is_named_with_its_commit():
     assert (pair.target, pair.target_revision, pair.draft, pair.draft_revision) == (
         "org/large", COMMIT, "org/small", COMMIT,
     )  # fmt: skip
-    assert pair.title == "small → large" and pair.training == f"--target org/large --revision {COMMIT}"
+    assert pair.title == "small → large" and pair.training_options == f"--target org/large --revision {COMMIT}"
     assert pair.target_checkpoint.source["trust_remote_code"] is False
 
 

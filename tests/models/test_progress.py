@@ -19,7 +19,7 @@ from engine.forward.rounded_linear import is_rounded
 from engine.measure.options import show_loading_bar
 from engine.models import loading
 from engine.models.memory import build_empty_model, bytes_by_name
-from engine.models.progress import Progress, Stopped, build_fetch_bar
+from engine.models.progress import LoadingStopped, Progress, build_fetch_bar
 from helpers.checkpoints import pair_of
 
 
@@ -161,7 +161,7 @@ def test_a_listener_ends_the_fetching_too(served):
     def hear(progress):
         raise Enough("enough")
 
-    with pytest.raises(Stopped) as ended:
+    with pytest.raises(LoadingStopped) as ended:
         http_get(served, io.BytesIO(), tqdm_class=build_fetch_bar(hear, "Qwen3-8B"))
     assert isinstance(ended.value.reason, Enough)
 
@@ -184,8 +184,8 @@ def test_a_repository_of_the_hub_is_fetched_with_a_bar_of_ours_and_a_folder_is_n
         raise OSError(2, "no such file")
 
     monkeypatch.setattr(loading.AutoModelForCausalLM, "from_pretrained", fail)
-    config = loading.config_in(pair_of(llama[0]).target_checkpoint)
-    monkeypatch.setattr(loading, "config_in", lambda _: config)
+    config = loading.config_of_checkpoint(pair_of(llama[0]).target_checkpoint)
+    monkeypatch.setattr(loading, "config_of_checkpoint", lambda _: config)
     for checkpoint in (loading.Checkpoint("org/large", "a" * 40), loading.Checkpoint(str(llama[0]))):
         with pytest.raises(ValueError):
             loading.load_model(checkpoint, torch.device("cpu"), torch.float32, tell=lambda _: None)

@@ -32,7 +32,7 @@ def test_weights_are_kept_so_and_forward_near_the_plain_ones(quantisation, kept,
     """Near the plain logits and not equal to them. Embedding and head stay as they are."""
     loaded = loading.load_pair(pair_of(llama[0]), device="cpu", quantisation=quantisation)
     model = loaded.target.model
-    assert (loaded.dtype, loaded.target.way) == (quantisation, way)
+    assert (loaded.dtype, loaded.target.forward_kind) == (quantisation, way)
     assert model.model.layers[0].mlp.down_proj.weight.dtype == kept
     assert model.lm_head.weight.dtype == model.model.embed_tokens.weight.dtype == torch.float32
     wanted = reference(llama[1])
@@ -45,7 +45,7 @@ def test_the_compiled_forward_computes_what_rounded_layers_do(llama):
     with torch.inference_mode():
         wanted = reference(runner.model)
     assert {type(each) for each in runner.model.model.layers[0].mlp.children()} >= {RoundedLinear}
-    assert runner.way == "compiled" and (logits_of(runner) - wanted).abs().max() < 1e-4 * wanted.abs().max()
+    assert runner.forward_kind == "compiled" and (logits_of(runner) - wanted).abs().max() < 1e-4 * wanted.abs().max()
 
 
 def test_other_families_and_layers_are_rounded_too(tmp_path):
@@ -60,7 +60,7 @@ def test_other_families_and_layers_are_rounded_too(tmp_path):
     with torch.inference_mode():
         assert (layer(x) - exact(x)).std() < 0.02 * exact(x).std()
     wanted = reference(plain)
-    assert runner.way == "transformers"
+    assert runner.forward_kind == "transformers"
     assert 0 < (logits_of(runner) - wanted).std() < 0.05 * wanted.std()
 
 
@@ -79,7 +79,7 @@ def test_in_eight_bits_no_row_of_a_product_depends_on_another(dtype, llama):
     """LLM.int8's own columns of outliers would: one loud row changes how all of them are rounded. Ours on a CPU and on a GPU do not."""
     settings = {"dtype": dtype, "device_map": {"": "cpu"}}
     ours = tr.AutoModelForCausalLM.from_pretrained(
-        llama[0], quantization_config=quantising.config_of("8-bit", dtype), **settings
+        llama[0], quantization_config=quantising.bitsandbytes_config_of("8-bit", dtype), **settings
     ).eval()
     rounded = loading.load_pair(
         pair_of(llama[0]), "cpu", {torch.float32: "fp32", torch.bfloat16: "bf16"}[dtype], "8-bit"
@@ -158,7 +158,7 @@ def test_a_checkpoint_in_eight_bits_stays_in_eight_bits_when_nothing_is_asked(ke
         for folder, asked in ((kept, None), (llama[0], "8-bit"))
     )
     model = loaded.target.model
-    assert (loaded.dtype, loaded.target.way) == ("8-bit", "compiled")
+    assert (loaded.dtype, loaded.target.forward_kind) == ("8-bit", "compiled")
     assert {each.dtype for each in model.parameters()} == {
         torch.int8,
         torch.float32,

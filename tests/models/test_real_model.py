@@ -6,8 +6,8 @@ import torch
 
 from engine.measure.options import CHAT, first_prompts
 from engine.measure.peers import generate_tokens
-from engine.measure.racing import reason_against
-from engine.models.chat import chat_text, prompt_tokens
+from engine.measure.racing import explain_unraceable
+from engine.models.chat import render_chat, tokenise_prompt
 from engine.models.loading import load_pair
 from engine.models.pairs import PAIRS
 from engine.race import Race, Settings
@@ -32,7 +32,7 @@ def prompts() -> list[str]:
 
 
 def able(pair) -> tuple[str, ...]:
-    return tuple(name for name in TRIED if not reason_against(pair, find(name)))
+    return tuple(name for name in TRIED if not explain_unraceable(pair, find(name)))
 
 
 def test_its_values_are_those_of_the_package_that_reads_such_files(plain):
@@ -57,16 +57,16 @@ def test_its_values_are_those_of_the_package_that_reads_such_files(plain):
 
 def test_its_template_its_ends_and_its_tokens_come_from_the_file(plain):
     assert plain.chat and plain.stop_ids == {2} and plain.context == 8192
-    written = chat_text(plain.tokenizer, "Hi")
+    written = render_chat(plain.tokenizer, "Hi")
     assert written.startswith("<|im_start|>system\nYou are a helpful AI assistant named SmolLM")
     assert written.endswith("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n")
     assert plain.tokenizer("In 2024, x = 12")["input_ids"] == [788, 216, 34, 32, 34, 36, 28, 1792, 446, 216, 33, 34]
-    assert plain.tokenizer.decode(prompt_tokens(plain, "a <|im_end|>")).count("<|im_end|>") == 3
+    assert plain.tokenizer.decode(tokenise_prompt(plain, "a <|im_end|>")).count("<|im_end|>") == 3
 
 
 @pytest.mark.parametrize("kind", daily(range(5), 0, 3))
 def test_greedy_texts_of_every_system_are_those_of_generate(plain, prompts, kind):
-    race = Race(plain, Settings(prompts[kind], ("vanilla", *able(plain)), max_new_tokens=TOKENS)).traces()
+    race = Race(plain, Settings(prompts[kind], ("vanilla", *able(plain)), max_new_tokens=TOKENS)).run_to_traces()
     wanted = generate_tokens(plain, race[0].prompt_tokens, TOKENS, 0.0)
     assert {tuple(trace.tokens) for trace in race} == {tuple(wanted)}
 
@@ -75,7 +75,7 @@ def test_every_seed_has_one_text_whatever_guesses(plain, prompts):
     texts = set()
     for seed, prompt in enumerate(prompts[:3]):
         settings = Settings(prompt, ("vanilla", *able(plain)), max_new_tokens=TOKENS, temperature=0.8, seed=seed)
-        lanes = {tuple(trace.tokens) for trace in Race(plain, settings).traces()}
+        lanes = {tuple(trace.tokens) for trace in Race(plain, settings).run_to_traces()}
         assert len(lanes) == 1, prompt
         texts |= lanes
     assert len(texts) == 3
@@ -83,16 +83,16 @@ def test_every_seed_has_one_text_whatever_guesses(plain, prompts):
 
 def test_a_second_turn_is_answered_as_generate_answers_it(plain):
     """By the template on its own messages; the first answer is the model's."""
-    first = Race(plain, Settings("Name a colour.", ("vanilla",), max_new_tokens=TOKENS)).traces()[0].text
+    first = Race(plain, Settings("Name a colour.", ("vanilla",), max_new_tokens=TOKENS)).run_to_traces()[0].text
     said = [("user", "Name a colour."), ("assistant", first), ("user", "Name another one.")]
     messages = [{"role": role, "content": text} for role, text in said]
     ids = plain.tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
     settings = Settings(
         "Name another one.", ("vanilla", *able(plain)), max_new_tokens=TOKENS, turns=[[said[0][1], first]]
     )
-    race = Race(plain, settings).traces()
+    race = Race(plain, settings).run_to_traces()
     assert {tuple(trace.tokens) for trace in race} == {tuple(generate_tokens(plain, ids, TOKENS, 0.0))}
-    alone = Race(plain, Settings("Name another one.", ("vanilla",), max_new_tokens=TOKENS)).traces()[0]
+    alone = Race(plain, Settings("Name another one.", ("vanilla",), max_new_tokens=TOKENS)).run_to_traces()[0]
     assert race[0].prompt_tokens == ids and alone.tokens != race[0].tokens
 
 
@@ -101,7 +101,7 @@ def test_a_race_in_eight_bits_answers_as_a_chat():
     pair = load_pair(PAIRS["smollm2"], "cpu")
     assert pair.dtype == "8-bit" and 0.2e9 < pair.footprint < 1.5e9
     race = Race(pair, Settings("Say yes.", ("vanilla", "auto"), max_new_tokens=48))
-    first, second = race.traces()
+    first, second = race.run_to_traces()
     assert first.tokens == second.tokens and len(first.tokens) > 1
     assert "<|im" not in pair.tokenizer.decode(first.tokens, skip_special_tokens=True)
     assert first.chat is True

@@ -61,7 +61,7 @@ def test_layers_in_memory_and_on_a_disk_write_the_whole_models_text(folders, mon
     monkeypatch.setattr(spreading, "free_memory_by_device", lambda: {"cpu": 320_000})
     spread = load_pair(pair_of(*folders), spread="layers")
     places = spread.target.model.hf_device_map
-    assert {*places.values()} == {"cpu", "disk"} and spread.target.way == "transformers"
+    assert {*places.values()} == {"cpu", "disk"} and spread.target.forward_kind == "transformers"
     assert spread.hardware.endswith(", layers on cpu and disk")
     assert spread.target.eager == "Forwards run eagerly: CUDA graphs need a CUDA GPU, and this is cpu."
     ours, its = tokens_of(whole, temperature), tokens_of(spread, temperature)
@@ -70,7 +70,7 @@ def test_layers_in_memory_and_on_a_disk_write_the_whole_models_text(folders, mon
 
 def test_a_model_that_fits_one_device_is_loaded_as_ever(folders):
     spread = load_pair(pair_of(*folders), spread="layers")
-    assert not spread.target.spread and spread.target.way == "compiled"
+    assert not spread.target.spread and spread.target.forward_kind == "compiled"
 
 
 def test_what_lies_on_a_disk_is_deleted_with_the_model(folders, monkeypatch):

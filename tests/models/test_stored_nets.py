@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.nets import StoredNets
+from engine.nets import LazyNets
 
 
 def broken(folder, embedding, head):
@@ -10,6 +10,6 @@ def broken(folder, embedding, head):
 
 
 def test_a_drafter_that_does_not_load_is_named_by_its_folder_alone(tmp_path):
-    nets = StoredNets({"eagle": (broken, tmp_path / "eagle-3")}, None, None)
+    nets = LazyNets({"eagle": (broken, tmp_path / "eagle-3")}, None, None)
     with pytest.raises(ValueError, match=r"^eagle-3 lacks the tensor x, and eagle-3/config\.json is wrong\.$"):
         nets["eagle"]

@@ -119,7 +119,7 @@ def tokenizer_of(kind: str) -> PreTrainedTokenizerFast:
 def streamed(tokenizer, prompt: list[int], tokens: list[int]) -> list[str]:
     """A piece for every token, and the rest."""
     stream = TextStream(tokenizer, prompt)
-    return [*map(stream.add, tokens), stream.rest()]
+    return [*map(stream.add, tokens), stream.flush_held_text()]
 
 
 def behind(tokenizer, prompt: list[int], tokens: list[int]) -> str:

@@ -18,7 +18,7 @@ COMPARISONS = [
         ),
         (
             "a race is as busy as its first lane",
-            "race.py::Race.busy",
+            "race.py::Race.is_disturbed",
             "lanes = self.local.values()",
             "lanes = [*self.local.values()][:1]",
             "core/test_race.py::test_a_race_is_busy_whichever_lane_waited",
@@ -50,8 +50,8 @@ COMPARISONS = [
         (
             "a batch grows the paper's trees",
             "batch.py::decode_together",
-            "system.build_parts(pair, capacity, **system.shape(pair), costs=costs)",
-            "system.build_parts(pair, capacity, **system.own_shape, costs=costs)",
+            "system.build_parts(pair, capacity, **system.best_shape_for(pair), costs=costs)",
+            "system.build_parts(pair, capacity, **system.default_shape, costs=costs)",
             "rounds/test_batched_rounds.py::test_a_sequence_grows_trees_of_the_shape_that_its_system_races_in",
             "speed",
         ),
@@ -111,25 +111,25 @@ COMPARISONS = [
         "measure/",
         (
             "generate() pays while others work",
-            "stepped.py::Gate.enter",
+            "stepped.py::TokenGate.await_release",
             """
 self.asked.acquire()
 if not self.wanted:
-    raise TextUnwanted
+    raise GenerationCancelled
 self.since = time.perf_counter()
 """,
             """
 self.since = time.perf_counter()
 self.asked.acquire()
 if not self.wanted:
-    raise TextUnwanted
+    raise GenerationCancelled
 """,
             GATE,
             "figures",
         ),
         (
             "generate() takes as long as its last token",
-            "stepped.py::Gate.leave",
+            "stepped.py::TokenGate.report_token",
             "self.seconds += time.perf_counter() - self.since",
             "self.seconds = time.perf_counter() - self.since",
             GATE,
@@ -170,7 +170,7 @@ if not self.wanted:
         (
             "other trees enter the median",
             "repeated.py::RepeatedRace.run_again",
-            "if trees_of(race) == trees_of(self.race):\n    runs.append(race)",
+            "if trees_and_bursts_of(race) == trees_and_bursts_of(self.race):\n    runs.append(race)",
             "runs.append(race)",
             "lab/test_repeated.py::test_a_run_whose_trees_were_others_is_in_no_median",
             "figures",
@@ -180,7 +180,7 @@ if not self.wanted:
         "measure/curves/",
         (
             "a batch reads its prompts for nothing",
-            "batches.py::decode_in_steps",
+            "batches.py::decode_batch_in_steps",
             "steps[-1] += sum(done.seconds.values())",
             "steps[-1] += sum(each for phase, each in done.seconds.items() if phase != 'prefill')",
             "lab/test_pays_curves.py::test_a_batchs_seconds_hold_the_reading_of_its_prompts",
@@ -188,9 +188,9 @@ if not self.wanted:
         ),
         (
             "the last round's wait is the whole",
-            "batches.py::decode_in_steps",
-            "waited += pair.target.without_processor() - before",
-            "waited = pair.target.without_processor() - before",
+            "batches.py::decode_batch_in_steps",
+            "waited += pair.target.seconds_without_processor() - before",
+            "waited = pair.target.seconds_without_processor() - before",
             "lab/test_pays_curves.py::test_a_batchs_rounds_are_of_all_sequences_and_waits_are_outside_the_clock",
             "figures",
         ),
@@ -210,7 +210,7 @@ if not self.wanted:
         "record/",
         (
             "tokens behind a stop are accepted",
-            "served_trace.py::kept_of",
+            "served_trace.py::kept_tokens_of",
             "min(last, came)",
             "last",
             "record/test_served_trace.py::test_tau_counts_no_token_that_never_came",
@@ -221,7 +221,7 @@ if not self.wanted:
         "remote/",
         (
             "more tokens are accepted than came",
-            "telling.py::guesses_of",
+            "telling.py::validated_guesses_of",
             "min(found.accepted, tokens - found.passes)",
             "found.accepted",
             "lab/pays/test_servers_counts.py::test_no_more_tokens_were_accepted_than_came",
@@ -232,8 +232,8 @@ if not self.wanted:
         "lab/pays/",
         (
             "a server that overruns is faster",
-            "served.py::build_point",
-            "plain, mine, miscounts = align_wave_counts(plain, mine)",
+            "served.py::build_wave_point",
+            "plain, guessed, miscounts = align_wave_counts(plain, guessed)",
             "miscounts = ''",
             "lab/pays/test_servers_counts.py::test_a_server_that_overruns_is_not_faster_and_the_report_names_it",
             "figures",
@@ -293,15 +293,15 @@ if not self.wanted:
         ),
         (
             "who comes again gets what he has",
-            "page/web/guard.py::Guard.stream_news",
-            "kept.read(int(said), receive, send)",
-            "kept.read(0, receive, send)",
+            "page/web/guard.py::Guard.stream_session_events",
+            "kept.send_events_from(int(said), receive, send)",
+            "kept.send_events_from(0, receive, send)",
             "page/web/test_kept_streams.py::test_a_reader_who_comes_again_gets_what_is_behind_what_he_has",
             "others",
         ),
         (
             "who left keeps the device",
-            "page/web/kept_streams.py::KeptStream.end_if_unread",
+            "page/web/kept_streams.py::ResumableStream.end_if_unread",
             "not self.reader and self.sent == sent",
             "False",
             "page/web/test_kept_streams.py::test_a_stream_that_nobody_reads_for_a_while_ends_and_is_forgotten",

@@ -112,9 +112,9 @@ class Copy:
 
     def kernels(self) -> Path:
         """Where compiled kernels of the copy as it is now are kept."""
-        from engine.kernels.code_folder import folder_for  # here alone, for runs import the copy's engine
+        from engine.kernels.code_folder import compiled_code_folder  # here alone, for runs import the copy's engine
 
-        return folder_for(self.folder / "engine", str(self.folder / "compiled"))
+        return compiled_code_folder(self.folder / "engine", str(self.folder / "compiled"))
 
     def importing(self, file: str) -> set[str]:
         """The names, without folders and suffix, of all files that import this one or a file that does, and its own."""

@@ -46,7 +46,7 @@ DEVICES = [
         (
             "one lack of memory ends all graphs",
             "cuda_graphs.py::CapturedFunction.__init__",
-            "failure is not None and not lacks_memory(failure)",
+            "failure is not None and not is_out_of_memory(failure)",
             "failure is not None",
             "forward/test_session_gpu.py::test_a_lack_of_memory_drops_idle_caches_and_ends_no_graphs",
             "speed",
@@ -55,13 +55,13 @@ DEVICES = [
             "a capture is not tried again when idle caches are gone",
             "cuda_graphs.py::CapturedFunction.__init__",
             """
-if failure is not None and lacks_memory(failure):
+if failure is not None and is_out_of_memory(failure):
     runner.lender.clear()
     torch.cuda.empty_cache()
-    failure = self.attempt(runner.device, pool)
+    failure = self.try_capture(runner.device, pool)
 """,
             """
-if failure is not None and lacks_memory(failure):
+if failure is not None and is_out_of_memory(failure):
     runner.lender.clear()
     torch.cuda.empty_cache()
 """,
@@ -89,8 +89,8 @@ if failure is not None and lacks_memory(failure):
         ),
         (
             "three copies for a level",
-            "policies/shared/ranking.py::read",
-            "torch.cat([each.to(widest(log_q.device)) for each in found], -1).cpu()",
+            "policies/shared/ranking.py::shortlist_and_synchronise",
+            "torch.cat([each.to(widest_dtype(log_q.device)) for each in found], -1).cpu()",
             "torch.cat([each.cpu().double() for each in found], -1)",
             "rounds/test_rehearsal.py::test_on_the_host_a_round_waits_once_for_every_level_and_once_to_decide",
             "speed",

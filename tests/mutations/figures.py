@@ -3,10 +3,10 @@
 from tests.mutations.mutation import of
 
 LEARN = """
-self.drafter.see(tree, logits, verdict.path)
+self.drafter.observe_target_logits(tree, logits, verdict.path)
 self.drafter.commit(tree, verdict.path, verdict.bonus, features)
 self.policy.learn(tree, verdict.path)
-silence, unused = self.silence(tree), self.policy.unused_words(tree, self.room, self.drafter.stop_ids)
+silence, unused = self.explain_no_guess(tree), self.policy.explain_unused_nodes(tree, self.room, self.drafter.stop_ids)
 """
 LAP = """
 watch.lap("commit")
@@ -17,7 +17,7 @@ FIGURES = [
         "rounds/",
         (
             "commit ends before drafters learn",
-            "round.py::HostRounds.settle",
+            "round.py::HostRounds.accept_and_commit",
             LEARN + LAP,
             LAP + LEARN,
             "core/test_clock.py::test_what_a_part_spends_is_on_its_lanes_clock_all_of_it_and_once -k 'specblock-adapt or auto/token'",
@@ -25,7 +25,7 @@ FIGURES = [
         ),
         (
             "the policy learns for nothing",
-            "round.py::HostRounds.settle",
+            "round.py::HostRounds.accept_and_commit",
             LEARN[LEARN.index("self.policy") :] + LAP,
             LAP + LEARN[LEARN.index("self.policy") :],
             "core/test_clock.py::test_what_a_part_spends_is_on_its_lanes_clock_all_of_it_and_once -k 'specblock-adapt or auto/token'",
@@ -52,7 +52,7 @@ return agree_on(self.target.session.runner.model, seconds)
         "",
         (
             "every sequence pays for the whole forward",
-            "batch.py::next_rounds_of",
+            "batch.py::run_next_rounds",
             "watch.lap('verify') / len(running)",
             "watch.lap('verify')",
             "core/test_clock.py::test_a_batchs_clock_is_what_its_parts_and_its_forwards_spend -k tree",
@@ -60,7 +60,7 @@ return agree_on(self.target.session.runner.model, seconds)
         ),
         (
             "drafting in a batch is free",
-            "batch.py::next_rounds_of",
+            "batch.py::run_next_rounds",
             "{**seconds, 'verify': share, **outcome.seconds}",
             "{'verify': share, **outcome.seconds}",
             "core/test_clock.py::test_a_batchs_clock_is_what_its_parts_and_its_forwards_spend -k tree",
@@ -68,7 +68,7 @@ return agree_on(self.target.session.runner.model, seconds)
         ),
         (
             "p of a node's own row",
-            "race.py::Lane.record",
+            "race.py::Lane.record_step",
             "torch.tensor(tree.parents[1:], dtype=torch.long)",
             "torch.arange(1, len(tree))",
             "core/test_race.py::test_the_targets_own_probabilities_are_those_of_transformers",
@@ -76,15 +76,15 @@ return agree_on(self.target.session.runner.model, seconds)
         ),
         (
             "the bonus's p of the root's row",
-            "race.py::Lane.record",
-            "(last[0], done.verdict.bonus)",
-            "(0, done.verdict.bonus)",
+            "race.py::Lane.record_step",
+            "(last[0], round.verdict.bonus)",
+            "(0, round.verdict.bonus)",
             "core/test_race.py::test_the_targets_own_probabilities_are_those_of_transformers",
             "figures",
         ),
         (
             "a step's forwards are the lane's",
-            "race.py::Lane.record",
+            "race.py::Lane.record_step",
             "self.rounds.forwards - self.trace.draft_forwards",
             "self.rounds.forwards",
             "core/test_race.py::test_draft_forwards_are_those_of_the_step",
@@ -92,7 +92,7 @@ return agree_on(self.target.session.runner.model, seconds)
         ),
         (
             "waits are not seen",
-            "forward/runner.py::Runner.without_processor",
+            "forward/runner.py::Runner.seconds_without_processor",
             "time.thread_time",
             "time.perf_counter",
             "lab/test_repeated.py::test_a_run_waits_for_the_processor_where_its_thread_has_none",
@@ -100,7 +100,7 @@ return agree_on(self.target.session.runner.model, seconds)
         ),
         (
             "waits of a forward's other threads are not seen",
-            "forward/runner.py::Runner.without_processor",
+            "forward/runner.py::Runner.seconds_without_processor",
             "time.perf_counter() - time.thread_time() + Team.without",
             "time.perf_counter() - time.thread_time()",
             "lab/test_repeated.py::test_a_run_waits_for_the_processor_where_its_thread_has_none",
@@ -108,7 +108,7 @@ return agree_on(self.target.session.runner.model, seconds)
         ),
         (
             "helpers' waits are those of one helper",
-            "kernels/sharing.py::Team.called",
+            "kernels/sharing.py::Team.open_shared_call",
             "(self.processor_time() - had) / len(self.clocks)",
             "self.processor_time() - had",
             "kernels/test_sharing.py::test_a_call_tells_for_how_long_its_helpers_had_no_processor",
@@ -119,7 +119,7 @@ return agree_on(self.target.session.runner.model, seconds)
         "policies/",
         (
             "the next draw is worth as much as the last",
-            "dyspec_threshold.py::DySpecThreshold.level",
+            "dyspec_threshold.py::DySpecThreshold.grow_level",
             "value + tree.score[child]",
             "value",
             "policies/test_policies.py::test_every_draw_of_the_threshold_form_is_worth_its_place",
@@ -146,7 +146,7 @@ return agree_on(self.target.session.runner.model, seconds)
         ),
         (
             "a refusal is on the clock",
-            "server.py::Answer.read_endpoint",
+            "server.py::AnswerStream.read_endpoint",
             "self.begun = time.perf_counter()",
             "pass",
             "remote/test_remote_clock.py::test_the_clock_begins_anew_when_a_server_has_no_completions",
@@ -157,7 +157,7 @@ return agree_on(self.target.session.runner.model, seconds)
         "measure/",
         (
             "a round is a sequence's",
-            "curves/batches.py::decode_in_steps",
+            "curves/batches.py::decode_batch_in_steps",
             "number <= last",
             "True",
             "lab/test_pays_curves.py::test_a_batchs_rounds_are_of_all_sequences_and_waits_are_outside_the_clock",
@@ -166,7 +166,7 @@ return agree_on(self.target.session.runner.model, seconds)
         (
             "a busy machine runs on",
             "repeated.py::RepeatedRace.has_time",
-            "self.race.busy or self.race.remote or not seconds[0] or len(raced) == MOST",
+            "self.race.is_disturbed or self.race.remote or not seconds[0] or len(raced) == MOST",
             "self.race.remote or not seconds[0] or len(raced) == MOST",
             "lab/test_repeated.py::test_a_busy_machine_gets_one_run_and_a_sentence",
             "figures",
@@ -221,7 +221,7 @@ return agree_on(self.target.session.runner.model, seconds)
         ),
         (
             "a disturbed race is believed",
-            "racing.py::retry_disturbed",
+            "racing.py::repeat_while_disturbed",
             "race.result()['disturbed']",
             "False",
             "lab/test_pays.py::test_a_race_that_was_disturbed_is_run_once_more_and_that_one_counts",
@@ -232,7 +232,7 @@ return agree_on(self.target.session.runner.model, seconds)
         "page/screens/",
         (
             "whether guessing pays is asked without its constraint",
-            "pays.py::validate_order",
+            "pays.py::validate_pays_order",
             "Settings('a prompt', **settings)",
             "Settings('a prompt', **settings | {'constraint': ''})",
             "page/screens/test_pays_on_page.py::test_a_constraint_binds_every_text_that_is_raced",

@@ -23,17 +23,17 @@ PUBLISHED = [
         ),
         (
             "the quickest batch counts",
-            "pays/batch.py::build_point",
-            "len(some[lane]) // 2",
+            "pays/batch.py::build_batch_point",
+            "len(runs[lane]) // 2",
             "-1",
             "lab/test_pays_curves.py::test_a_curve_takes_medians_and_its_crossing_is_the_first_size_that_loses",
             "figures",
         ),
         (
             "plain decoding's batch is never disturbed",
-            "pays/batch.py::build_point",
-            "describe_disturbance(BASELINE, plain, some[BASELINE]) or describe_disturbance(setting, mine, some[setting])",
-            "describe_disturbance(setting, mine, some[setting])",
+            "pays/batch.py::build_batch_point",
+            "describe_disturbance(BASELINE, plain, runs[BASELINE]) or describe_disturbance(setting, mine, runs[setting])",
+            "describe_disturbance(setting, mine, runs[setting])",
             "lab/test_pays_curves.py::test_a_batch_whose_median_run_was_disturbed_says_so",
             "figures",
         ),
@@ -51,7 +51,7 @@ PUBLISHED = [
         (
             "the guesses of strangers are counted",
             "served.py::send_wave",
-            "telling.sum_guesses(telling.guesses_of(answer.told) for answer in answers)",
+            "telling.sum_guesses(telling.validated_guesses_of(answer.told) for answer in answers)",
             "None",
             "lab/pays/test_pays_server.py::test_a_vllm_that_tells_of_every_request_is_taken_at_its_word_and_not_at_the_counters_of_all",
             "figures",
@@ -59,8 +59,8 @@ PUBLISHED = [
         (
             "scores without their temperature",
             "doctor.py::explain_divergence",
-            "sampling.perturbed(logits, [len(ids)])[0].cpu().double() * (sampling.temperature or 1)",
-            "sampling.perturbed(logits, [len(ids)])[0].cpu().double()",
+            "sampling.add_gumbel_noise(logits, [len(ids)])[0].cpu().double() * (sampling.temperature or 1)",
+            "sampling.add_gumbel_noise(logits, [len(ids)])[0].cpu().double()",
             "lab/test_doctor.py::test_sampled_runs_are_judged_by_logits_with_the_seeds_noise_as_by_hand",
             "figures",
         ),
@@ -77,7 +77,7 @@ PUBLISHED = [
         "measure/curves/",
         (
             "a disturbed cell is not told",
-            "sweep.py::Sweep.measure",
+            "sweep.py::Sweep.measure_cell",
             "disturbed",
             "''",
             "measure/test_sweep.py::test_a_disturbed_cell_is_raced_once_more_and_said_where_that_was_too",
@@ -85,7 +85,7 @@ PUBLISHED = [
         ),
         (
             "disturbed cells are not counted",
-            "sweep.py::Sweep.summary",
+            "sweep.py::Sweep.build_summary",
             "sum((bool(cell['disturbed']) for cell in measured))",
             "0",
             "measure/test_sweep.py::test_a_disturbed_cell_is_raced_once_more_and_said_where_that_was_too",
@@ -120,7 +120,7 @@ PUBLISHED = [
         ),
         (
             "what was used is never forgotten",
-            "turns.py::JobQueue.recent_seconds",
+            "turns.py::JobQueue.recent_device_seconds",
             "0.5 ** ((self.now() - noted) / HALF_LIFE)",
             "1.0 ** ((self.now() - noted) / HALF_LIFE)",
             "page/screens/test_turns.py::test_what_was_used_is_forgotten",
@@ -144,7 +144,7 @@ PUBLISHED = [
         ),
         (
             "never alone",
-            "device.py::Device.is_alone",
+            "device.py::DeviceWorker.has_single_job",
             "len(self.line.all_jobs) <= 1",
             "len(self.line.all_jobs) <= 2",
             "lab/test_repeated.py::test_another_run_here_ends_the_loneliness_of_a_device",

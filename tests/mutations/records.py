@@ -55,7 +55,7 @@ RECORDS = [
         ),
         (
             "the worst sibling ranks first",
-            "trace_statistics.py::GuessCounts.add",
+            "trace_statistics.py::ReachedGuessCounts.add",
             "-step.score[node]",
             "step.score[node]",
             "lab/test_pays.py::test_a_rank_is_a_place_among_siblings_whose_parent_was_reached",
@@ -135,9 +135,9 @@ RECORDS = [
         ),
         (
             "break-even by the tree's own forward",
-            "costs.py::Costs.break_even",
-            "self.verify_at(1)",
-            "self.verify_at(rows)",
+            "costs.py::Costs.break_even_tau",
+            "self.verify_ms_at(1)",
+            "self.verify_ms_at(rows)",
             "record/test_costs.py::test_draft_levels_cost_too_and_costs_fall_on_straight_lines_between_rows",
             "figures",
         ),

@@ -7,7 +7,7 @@ STRANGERS = [
         "page/screens/",
         (
             "a place in line after the result",
-            "device.py::Device.stream",
+            "device.py::DeviceWorker.stream",
             "time.monotonic() >= due and not last",
             "time.monotonic() >= due",
             "page/screens/test_device.py::test_a_place_is_said_before_the_last_news_and_never_after",
@@ -32,8 +32,8 @@ STRANGERS = [
         (
             "many names go before others",
             "turns.py::JobQueue.sort_waiting_jobs",
-            "(self.recent_seconds(f'@{job.address}'), self.recent_seconds(job.visitor))",
-            "self.recent_seconds(job.visitor)",
+            "(self.recent_device_seconds(f'@{job.address}'), self.recent_device_seconds(job.visitor))",
+            "self.recent_device_seconds(job.visitor)",
             "page/screens/test_turns.py::test_many_names_at_one_address_fill_no_house_and_others_come_before_them",
             "others",
         ),
@@ -58,15 +58,15 @@ STRANGERS = [
         "page/web/",
         (
             "nobody knows whose race file it is",
-            "page.py::build_file_reader",
-            "race_files.read_race_file(way, given, identify_visitor(watched=False))",
-            "race_files.read_race_file(way, given, '')",
+            "page.py::build_race_file_reader",
+            "race_files.read_race_file(reading, given, identify_visitor(watched=False))",
+            "race_files.read_race_file(reading, given, '')",
             "page/web/test_guard.py::test_who_reads_race_files_is_told_by_address",
             "others",
         ),
         (
             "a new name takes the place of a run",
-            "sessions.py::NewsBySession.__setitem__",
+            "sessions.py::EventsBySession.__setitem__",
             "(each for each in self if each not in under_way)",
             "(each for each in self)",
             "page/web/test_sessions.py::test_a_flood_of_names_ends_nobodys_run",
@@ -114,7 +114,7 @@ STRANGERS = [
         ),
         (
             "the page is made and compressed for every read",
-            "shelf.py::AnswerCache.answer",
+            "shelf.py::AnswerCache.answer_from_cache",
             """
 if path not in self.kept:
     async with self.one:
@@ -131,7 +131,7 @@ async with self.one:
         ),
         (
             "a browser gets again what it has",
-            "shelf.py::AnswerCache.answer",
+            "shelf.py::AnswerCache.answer_from_cache",
             "whole.headers['etag'] in asked.get('if-none-match', '')",
             "False",
             "page/web/test_shelf.py::test_a_browser_that_has_a_file_does_not_get_it_again",
@@ -148,8 +148,8 @@ async with self.one:
         (
             "announced bytes take room",
             "guard.py::read_body",
-            "hold(len(chunk))",
-            "hold(most)",
+            "reserve_bytes(len(chunk))",
+            "reserve_bytes(most)",
             "page/web/test_guard.py::test_bytes_are_counted_as_they_come_by_address_and_in_all",
             "others",
         ),
@@ -163,7 +163,7 @@ async with self.one:
         ),
         (
             "a call's news are fetched twice",
-            "guard.py::note_listener",
+            "guard.py::count_stream_listener",
             "not LISTENERS.claim_fetch(name)",
             "False",
             "page/web/test_shelf.py::test_a_calls_news_are_fetched_once_and_somebody_listens_meanwhile",
@@ -187,7 +187,7 @@ async with self.one:
         ),
         (
             "a server that ends by itself says nothing",
-            "front.py::Front.wait",
+            "front.py::FrontServer.wait",
             "self.thread.join()",
             "return self.thread.join()",
             "page/web/test_front.py::test_a_server_that_ends_by_itself_says_so",
@@ -211,15 +211,15 @@ async with self.one:
         ),
         (
             "silent connections stay",
-            "front.py::ExpiringConnection.await_request",
-            "self.loop.call_later(SILENT, self.end_if_silent)",
-            "self.loop.call_later(9999, self.end_if_silent)",
+            "front.py::ExpiringConnection.restart_silence_timer",
+            "self.loop.call_later(SILENT, self.close_if_silent)",
+            "self.loop.call_later(9999, self.close_if_silent)",
             "page/web/test_front.py::test_a_connection_that_brings_no_whole_request_ends",
             "others",
         ),
         (
             "an answer that takes long is cut",
-            "front.py::ExpiringConnection.end_if_silent",
+            "front.py::ExpiringConnection.close_if_silent",
             "(self.cycle is None or self.cycle.response_complete) and not self.transport.is_closing()",
             "not self.transport.is_closing()",
             "page/web/test_front.py::test_an_answer_that_takes_longer_than_a_silence_is_not_cut",
@@ -238,7 +238,7 @@ async with self.one:
         ),
         (
             "an option that nobody knows is honoured",
-            "custom_generate.py::refuse_others",
+            "custom_generate.py::refuse_unsupported",
             "name not in harmless",
             "name in ONE_IS_OFF",
             "core/test_custom_generate.py::test_an_option_that_nobody_knows_to_be_harmless_is_refused",
@@ -254,15 +254,15 @@ async with self.one:
         ),
         (
             "damaged code is loaded",
-            "kernels/compiling.py::unsealed",
-            "sealed(data[SEAL:]) != data",
+            "kernels/compiling.py::verify_digest",
+            "prepend_digest(data[SEAL:]) != data",
             "not data",
             "kernels/test_compiling.py::test_damaged_code_is_compiled_again_and_kept_anew",
             "others",
         ),
         (
             "a drafter's error tells where it lies",
-            "nets/__init__.py::StoredNets.__getitem__",
+            "nets/__init__.py::LazyNets.__getitem__",
             "str(error).replace(str(folder), folder.name)",
             "str(error)",
             "models/test_stored_nets.py::test_a_drafter_that_does_not_load_is_named_by_its_folder_alone",
@@ -287,8 +287,8 @@ async with self.one:
         (
             "floats are whole numbers",
             "record/parsing.py",
-            "add_checks(strict=True, ge=0, le=LARGEST_INT)",
-            "add_checks(strict=False, ge=0, le=LARGEST_INT)",
+            "build_check_rule(strict=True, ge=0, le=LARGEST_INT)",
+            "build_check_rule(strict=False, ge=0, le=LARGEST_INT)",
             "record/test_outside.py::test_a_whole_number_is_none_beyond_two_to_the_53_or_as_a_float",
             "others",
         ),

@@ -6,7 +6,7 @@ import torch
 from engine.acceptance.token_match import TokenMatch
 from engine.contracts import OWN_TREE, RANK_HEAD, Drafter
 from engine.policies import POLICIES
-from engine.policies.shared.asking import Growth
+from engine.policies.shared.asking import GrowingTree
 from engine.record.calibration import Calibration
 from engine.rounds.round import HostRounds
 from engine.sampling import Sampling
@@ -41,10 +41,10 @@ class Odd(Drafter):
         self.right -= 1
         return rows if self.right >= 0 else self.wrong(rows)
 
-    def buckets(self, tree, nodes):
+    def predict_rank_buckets(self, tree, nodes):
         return [self.bucket]
 
-    def restart(self, tree, nodes):
+    def start_blocks(self, tree, nodes):
         pass
 
     def commit(self, tree, path, bonus, features=None):
@@ -127,19 +127,19 @@ def test_another_vocabulary_than_the_targets_is_refused(name, proposal, vocab, a
     with pytest.raises(
         ValueError, match=rf"The odd drafter answered {answered}, and the target has 256\. .*\[nodes, 256\]"
     ):
-        rounds.next()
+        rounds.run_round()
 
 
 def test_a_right_answer_is_handed_on_as_it_is():
     drafter = Odd(None, 1)
-    assert Growth(drafter, 7, 5, Sampling()).guesses([0]).equal(drafter.answer[None])
+    assert GrowingTree(drafter, 7, 5, Sampling()).validated_log_q([0]).equal(drafter.answer[None])
 
 
 def test_a_tree_of_the_drafters_own_that_breaks_its_limits_is_refused():
     class Laid(Odd):
         offers = frozenset({OWN_TREE})
 
-        def own_tree(self, root, levels, width, nodes):
+        def build_own_tree(self, root, levels, width, nodes):
             tree = DraftTree.rooted(root + self.bucket[0])
             for node in range(self.bucket[1]):
                 tree.add(node if self.bucket[2] else 0, node, 1.0, 1.0)

@@ -9,7 +9,7 @@ from engine.acceptance.token_match import TokenMatch
 from engine.contracts import SURE, Drafter
 from engine.decode import decode
 from engine.drafters import DRAFTERS
-from engine.kernels.expansion import COPY, FAVOURITE, OTHER, chance
+from engine.kernels.expansion import COPY, FAVOURITE, OTHER, calibrated_chance
 from engine.policies.auto import LONGEST_REST, Auto
 from engine.policies.shared.ranking import shortlist
 from engine.record.costs import Costs
@@ -47,7 +47,7 @@ class Copying(Fixed):
         super().__init__(0.1)
         self.chance = chance
 
-    def copies(self, tree, node):
+    def draft_without_forward(self, tree, node):
         return [7, 8, 9], self.chance
 
 
@@ -98,7 +98,7 @@ def test_dear_rows_make_small_trees_and_dear_levels_shallow_ones():
 def test_caution_asks_more_of_a_guess_than_it_costs():
     """A node must win a quarter more tokens than its row's time is worth at the running rate."""
     auto = policy()
-    rate, row = max(auto.pace.rate, auto.plain), (COSTS.verify_at(24) - COSTS.verify_at(1)) / 23
+    rate, row = max(auto.pace.rate, auto.plain), (COSTS.verify_ms_at(24) - COSTS.verify_ms_at(1)) / 23
     auto.grow(Fixed(0.6), 0, 0, Sampling(), 99)
     assert float(auto.expansion.terms["least"]) == pytest.approx(1.25 * rate * row)
 
@@ -133,7 +133,7 @@ def test_limits_and_ancestors_hold_when_everything_is_free():
 def test_a_drafter_that_is_always_wrong_costs_less_than_five_percent():
     drafter = Fixed(0.9)
     sizes, spent = rounds(policy(), drafter, 128, accepts=False)
-    assert spent < 1.05 * 128 * COSTS.verify_at(1)
+    assert spent < 1.05 * 128 * COSTS.verify_ms_at(1)
     assert sizes.count(1) > 100 and drafter.forwards < 60
 
 
@@ -147,25 +147,28 @@ def test_it_comes_back_when_guesses_come_true_again():
 def test_chances_follow_what_came_true():
     auto, drafter = policy(), Fixed(0.45)
     [[score, other, *_]] = shortlist(drafter.row[None], 0, 4, Sampling())[1]
-    assert chance(auto.chances, score, FAVOURITE)[0] == pytest.approx(score)
+    assert calibrated_chance(auto.chances, score, FAVOURITE)[0] == pytest.approx(score)
     rounds(auto, drafter, 10, accepts=True)
-    assert chance(auto.chances, score, FAVOURITE)[0] > 0.9
-    assert chance(auto.chances, other, OTHER)[0] < other  # the others never did
+    assert calibrated_chance(auto.chances, score, FAVOURITE)[0] > 0.9
+    assert calibrated_chance(auto.chances, other, OTHER)[0] < other  # the others never did
     rounds(auto, drafter, 60, accepts=False)
-    assert chance(auto.chances, score, FAVOURITE)[0] < 0.9
+    assert calibrated_chance(auto.chances, score, FAVOURITE)[0] < 0.9
 
 
 def test_what_became_of_copies_is_counted_apart_from_guesses():
     """Guesses come true and copies never do: guesses are trusted all the same. Else trees would be as small as copies are bad."""
 
     class Copying(Fixed):
-        def copies(self, tree, node):
+        def draft_without_forward(self, tree, node):
             return [3] * 5, 0.6
 
     auto, drafter = policy(depth=12), Copying(0.9)
     rounds(auto, drafter, 40, accepts=True)
     [[score, *_]] = shortlist(drafter.row[None], 0, 4, Sampling())[1]
-    assert chance(auto.chances, 0.6, COPY)[0] < 0.3 and chance(auto.chances, score, FAVOURITE)[0] > 0.9
+    assert (
+        calibrated_chance(auto.chances, 0.6, COPY)[0] < 0.3
+        and calibrated_chance(auto.chances, score, FAVOURITE)[0] > 0.9
+    )
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
@@ -194,7 +197,7 @@ def test_of_a_tree_the_best_nodes_stay_as_many_as_win_the_most_beyond_their_cost
             for token, score in enumerate(scores, 1):
                 tree.add(0, token, score, score)
             auto.grown = 0  # as behind copies: the order is the tree's own
-            values = [sum(scores[:count]) - rate * steps.verify_at(count + 1) for count in range(len(scores) + 1)]
-            found = auto.pruned(tree, rate)
+            values = [sum(scores[:count]) - rate * steps.verify_ms_at(count + 1) for count in range(len(scores) + 1)]
+            found = auto.prune_tree(tree, rate)
             assert len(found) - 1 == values.index(max(values))
             assert found.score[1:] == scores[: len(found) - 1]

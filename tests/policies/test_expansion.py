@@ -11,9 +11,19 @@ from engine.contracts import Drafter
 from engine.drafters import DRAFTERS
 from engine.forward.runner import Runner
 from engine.kernels.compiling import compiled
-from engine.kernels.expansion import BINS, FAVOURITE, KINDS, OTHER, TRUST, Expansion, admit, harvest, plant
+from engine.kernels.expansion import (
+    BINS,
+    FAVOURITE,
+    KINDS,
+    OTHER,
+    TRUST,
+    Expansion,
+    add_level,
+    keep_best_nodes,
+    start_tree,
+)
 from engine.policies.expand_rerank import ExpandRerank
-from engine.policies.shared.growing import grow, grown
+from engine.policies.shared.growing import draft_tree_of, grow
 from engine.sampling import Sampling
 from engine.target import Target
 from helpers.enumeration import TableDrafter, Tables
@@ -63,17 +73,17 @@ def level(*rows: list[float]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def test_levels_enter_by_the_terms_and_the_best_are_kept():
-    room = Expansion(3, 3, beams=2, keep=3, least=0.1)
-    plant(room.table, 7)
-    assert admit(room.table, *level([0.6, 0.3, 0.1])) == pytest.approx(0.9)  # a tenth does not exceed one
+    room = Expansion(3, 3, beams=2, max_kept=3, least_score=0.1)
+    start_tree(room.table, 7)
+    assert add_level(room.table, *level([0.6, 0.3, 0.1])) == pytest.approx(0.9)  # a tenth does not exceed one
     assert room.counts["nodes"] == 3
     # Of equals the first.
-    assert admit(room.table, *level([0.5, 0.5, 0.1], [0.9, 0.2, 0.2])) == pytest.approx(0.6)
-    harvest(room.table)
-    tree = grown(room)
+    assert add_level(room.table, *level([0.5, 0.5, 0.1], [0.9, 0.2, 0.2])) == pytest.approx(0.6)
+    keep_best_nodes(room.table)
+    tree = draft_tree_of(room)
     assert tree.score == pytest.approx([1.0, 0.6, 0.3, 0.3]) and tree.parents == [-1, 0, 0, 1]
     assert tree.keys == [0, 1, 2, 3] and tree.tokens[0] == 7
-    assert admit(room.table, *level([0.01, 0.0, 0.0], [0.0, 0.0, 0.0])) == -1
+    assert add_level(room.table, *level([0.01, 0.0, 0.0], [0.0, 0.0, 0.0])) == -1
 
 
 @pytest.mark.parametrize("keep", [1, 3, 7, 40])
@@ -83,16 +93,16 @@ def test_the_kept_are_the_best_of_all(keep):
         for kept in (keep, None):
             drafter, sampling = TableDrafter(Tables(seed, vocab=12), ()), Sampling(0.8 * (seed % 2), seed=seed)
             found.append(grow(Expansion(4, 3, 3, kept), drafter, 0, 0, sampling, 4))
-        assert found[0] == found[1].kept([0, *sorted(found[1].best(keep))])
+        assert found[0] == found[1].subtree([0, *sorted(found[1].best_nodes(keep))])
 
 
 def test_only_the_best_enter_where_that_is_asked_for():
-    room = Expansion(2, 3, beams=2, keep=2, only_best=True)
-    plant(room.table, 0)
-    admit(room.table, *level([0.5, 0.3, 0.2]))
+    room = Expansion(2, 3, beams=2, max_kept=2, only_best=True)
+    start_tree(room.table, 0)
+    add_level(room.table, *level([0.5, 0.3, 0.2]))
     assert room.counts["nodes"] == 3
-    admit(room.table, *level([0.9, 0.7, 0.1], [0.9, 0.9, 0.1]))
-    harvest(room.table)
+    add_level(room.table, *level([0.9, 0.7, 0.1], [0.9, 0.9, 0.1]))
+    keep_best_nodes(room.table)
     assert room.nodes["score"][: room.counts["nodes"]] == pytest.approx([1.0, 0.5, 0.45]) and room.terms["keep"] == 2
 
 
@@ -126,8 +136,8 @@ def test_favourites_and_others_are_corrected_by_what_became_of_their_own_kind():
     chances[:, FAVOURITE * BINS + 4] = 10, 10
     chances[:, OTHER * BINS + 4] = 0, 10
     room = Expansion(2, 3, beams=3, chances=chances)
-    plant(room.table, 7)
-    admit(room.table, *level([0.45, 0.45, 0.45]))
+    start_tree(room.table, 7)
+    add_level(room.table, *level([0.45, 0.45, 0.45]))
     trusted, doubted = (10 + TRUST * 0.45) / (10 + TRUST), TRUST * 0.45 / (10 + TRUST)
     assert room.nodes["score"][1:4] == pytest.approx([trusted, doubted, doubted])
     assert room.nodes["cell"][1:4].tolist() == [FAVOURITE * BINS + 4, OTHER * BINS + 4, OTHER * BINS + 4]
@@ -136,6 +146,6 @@ def test_favourites_and_others_are_corrected_by_what_became_of_their_own_kind():
 def test_the_tip_of_a_frontier_is_its_best_node():
     """Behind it copies go on. The frontier stands in the order of its nodes' numbers."""
     room = Expansion(2, 3, beams=3)
-    plant(room.table, 7)
-    admit(room.table, *level([0.2, 0.3, 0.5]))
+    start_tree(room.table, 7)
+    add_level(room.table, *level([0.2, 0.3, 0.5]))
     assert room.frontier[: room.counts["asking"]].tolist() == [1, 2, 3] and room.counts["tip"] == 3

@@ -21,9 +21,9 @@ from engine.policies.expand_rerank import ExpandRerank
 from engine.policies.sequoia import OPEN_BUDGET, UNMEASURED_BUDGET, BestTrees, Sequoia
 from engine.policies.shared.ranking import shortlist
 from engine.policies.sparse import Sparse
-from engine.policies.widths import narrowing
+from engine.policies.widths import widths_within_budget
 from engine.record.calibration import Calibration
-from engine.record.promise import best_neighbours
+from engine.record.promise import best_static_paths
 from engine.sampling import DRAFT_TEMPERATURE, Sampling
 from engine.systems import SYSTEMS, System, drafter_serves, policy_fits
 from engine.tree import DraftTree
@@ -118,8 +118,8 @@ def test_token_match_writes_the_same_tokens_on_every_policys_trees(name, proposa
 
 @pytest.mark.parametrize("name", [name for name, each in SYSTEMS.items() if each.guarantee != "tokens"])
 def test_no_key_is_drawn_twice(name, monkeypatch):
-    keys, seeded = [], sampling_module.seeded
-    monkeypatch.setattr(sampling_module, "seeded", lambda *key: keys.append(key) or seeded(*key))
+    keys, seeded = [], sampling_module.generator_of
+    monkeypatch.setattr(sampling_module, "generator_of", lambda *key: keys.append(key) or seeded(*key))
     decoded(tiny_pair(same=True), name, [1, 2, 3], 30, temperature=1.0)
     keys = [key for key in keys if key[0] != "gumbel"]
     assert len(keys) > 10 and len(set(keys)) == len(keys)
@@ -214,10 +214,10 @@ def test_expand_and_rerank_is_best_first_where_its_beam_is_wide_enough():
 
 
 def test_narrowing_widths_keep_to_the_budget():
-    assert narrowing(4, 4, 31) == [2, 2, 2, 2]
-    assert narrowing(4, 4, 16) == [2, 2, 1, 1]
-    assert narrowing(6, 3, 3) == [1, 1]
-    assert narrowing(1, 5, 64) == [5]
+    assert widths_within_budget(4, 4, 31) == [2, 2, 2, 2]
+    assert widths_within_budget(4, 4, 16) == [2, 2, 1, 1]
+    assert widths_within_budget(6, 3, 3) == [1, 1]
+    assert widths_within_budget(1, 5, 64) == [5]
 
 
 # ---- static trees
@@ -254,8 +254,8 @@ def test_the_dynamic_program_finds_what_brute_force_finds(seed):
     for levels, nodes in itertools.product((1, 2, 3), range(2, 9)):
         best = max(worth(shape, acceptance) for size in range(1, nodes + 1) for shape in every_shape(size, levels, 3))
         assert trees.value[levels][nodes] == pytest.approx(best)
-        assert worth(trees.shape(nodes, levels), acceptance) == pytest.approx(best)
-        assert size_of(trees.shape(nodes, levels)) <= nodes
+        assert worth(trees.build_best_shape(nodes, levels), acceptance) == pytest.approx(best)
+        assert size_of(trees.build_best_shape(nodes, levels)) <= nodes
 
 
 def test_sequoia_uses_a_given_budget_and_chooses_where_it_is_open():
@@ -268,12 +268,12 @@ def test_sequoia_uses_a_given_budget_and_chooses_where_it_is_open():
 
 
 def test_costs_between_measured_sizes_lie_on_a_line():
-    assert [MEASURED.verify_at(rows) for rows in (1, 8, 12, 40, 80)] == pytest.approx([5, 6, 7.5, 19.5, 37])
-    assert Calibration(verify_ms={4: 3.0}).verify_at(9) == 3.0
+    assert [MEASURED.verify_ms_at(rows) for rows in (1, 8, 12, 40, 80)] == pytest.approx([5, 6, 7.5, 19.5, 37])
+    assert Calibration(verify_ms={4: 3.0}).verify_ms_at(9) == 3.0
 
 
 def test_the_sparse_tree_takes_the_best_products():
-    chosen = best_neighbours(MEASURED.ranks["medusa"], width=3, nodes=9)
+    chosen = best_static_paths(MEASURED.ranks["medusa"], width=3, nodes=9)
     values = {
         ranks: torch.tensor([MEASURED.ranks["medusa"][level][rank] for level, rank in enumerate(ranks)]).prod().item()
         for levels in (1, 2, 3)
@@ -327,9 +327,9 @@ def test_every_unsound_combination_is_refused_and_every_suggestion_works():
 
 def test_a_tree_that_was_drawn_is_not_pruned():
     tree = DraftTree.rooted(0)
-    tree.draw(0, 5, 0.5)
-    assert tree.draw(0, 5, 0.5) == 1 and tree.draws == {0: [1, 1]}
-    tree.draw(0, 6, 0.25)
+    tree.add_draw(0, 5, 0.5)
+    assert tree.add_draw(0, 5, 0.5) == 1 and tree.draws == {0: [1, 1]}
+    tree.add_draw(0, 6, 0.25)
     with pytest.raises(KeyError):
-        tree.kept([0, 1])
-    assert tree.kept([0, 2, 1]).draws == {0: [2, 2, 1]}
+        tree.subtree([0, 1])
+    assert tree.subtree([0, 2, 1]).draws == {0: [2, 2, 1]}

@@ -7,7 +7,7 @@ import pytest
 
 from engine.record.race_file import Record, compare_lanes
 from engine.record.repetition import repeated_share, repeats_itself
-from engine.record.trace import Trace, favourites_of
+from engine.record.trace import Trace, favourite_path_of
 from engine.record.trace_statistics import favourites_tau
 from helpers.paths import ROOT
 from helpers.traces import made_race, make_step, one_node, piece, remote_race
@@ -37,7 +37,7 @@ def trace_of(*steps) -> Trace:
 
 def test_favourites_are_the_first_ranked_children_down_to_a_leaf():
     step = make_step()
-    assert step.favourites == [1, 4] == favourites_of(step.parents, step.score)
+    assert step.favourites == [1, 4] == favourite_path_of(step.parents, step.score)
     assert make_step(score=[1.0, 0.3, 0.3, 0.2, 0.2, 0.1]).favourites == [1, 3]  # of equals the earlier
     assert make_step(score=[1.0, 0.2, 0.6, 0.1, 0.1, 0.3]).favourites == [2, 5]
     assert one_node().favourites == [] == piece(0, " a fox").favourites
@@ -78,15 +78,15 @@ def test_a_lane_tells_what_its_branches_won_and_the_best_rescue():
     steps = [make_step(), second, make_step(index=2, **SECOND), one_node(index=3, burst=[99], pieces=[" fox"])]
     trace = trace_of(*steps)
     hand = [by_hand(step) for step in trace.steps]
-    assert trace.branch_tokens == sum(won for _, won in hand) == 3 and trace.rescue == 2
+    assert trace.branch_tokens == sum(won for _, won in hand) == 3 and trace.best_branch_step == 2
     assert trace.deeper_steps == 1
     bursts = sum(min(len(step.burst), kept + 1) for step, (kept, _) in zip(steps, hand, strict=True))
     assert trace.favourites_tau == pytest.approx(bursts / 4) == favourites_tau([trace]) < trace.tau
-    assert trace_of(make_step()).rescue is None
+    assert trace_of(make_step()).best_branch_step is None
     lane = compare_lanes([(trace, "tokens")])["lanes"][0]
     assert (lane["branch_tokens"], lane["favourites_tau"], lane["deeper_steps"]) == (3, trace.favourites_tau, 1)
     pieces = trace_of(piece(0, " a fox ran"), piece(1, " off"))  # of a server's text, whose trees nobody knows
-    assert (pieces.branch_tokens, pieces.rescue, pieces.favourites_tau) == (0, None, pieces.tau)
+    assert (pieces.branch_tokens, pieces.best_branch_step, pieces.favourites_tau) == (0, None, pieces.tau)
     remote = remote_race().result()["lanes"][1]
     assert remote["branch_tokens"] is remote["favourites_tau"] is remote["deeper_steps"] is None
 
@@ -99,11 +99,11 @@ def test_files_hold_the_favourites_and_those_of_before_have_them_from_their_scor
     assert Record.from_json(record.to_json()).lanes[1].trace.steps[0].favourites == [2, 5]
     values = json.loads(made_race().to_json())
     assert values["lanes"][1]["trace"]["steps"][0].pop("favourites") == [1, 4]
-    assert Record.of(values) == made_race()
+    assert Record.from_values(values) == made_race()
     for wrong, words in (([1, 5], "node 5 is no child of node 1"), ([1], "node 1 has children"), ([9], "no child")):
         values["lanes"][1]["trace"]["steps"][0]["favourites"] = wrong
         with pytest.raises(ValueError, match=rf"steps\[0\].favourites .*{words}"):
-            Record.of(values)
+            Record.from_values(values)
 
 
 def test_a_text_that_repeats_itself_is_told_from_one_that_does_not():

@@ -5,10 +5,10 @@ import time
 
 import pytest
 
-from engine.__main__ import parser_of
+from engine.__main__ import build_command_parser
 from engine.measure.options import constraint_of_options
 from engine.models import constraint_trial
-from engine.models.constraint import constraint_of
+from engine.models.constraint import compile_pair_constraint
 from engine.models.constraint_trial import explain_refusal
 from engine.race import Race, Settings
 from engine.record.constraint import LONGEST, validate_constraint
@@ -54,7 +54,7 @@ def pair():
 )
 def test_what_is_no_constraint_gets_a_sentence(pair, constraint, sentence):
     with pytest.raises(ValueError, match=sentence):
-        constraint_of(pair, Settings(PROMPT, constraint=constraint).constraint)
+        compile_pair_constraint(pair, Settings(PROMPT, constraint=constraint).constraint)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_what_is_no_constraint_gets_a_sentence(pair, constraint, sentence):
 )
 def test_what_cannot_be_compiled_gets_a_sentence(pair, constraint, sentence):
     with pytest.raises(ValueError, match=sentence):
-        constraint_of(pair, validate_constraint(constraint))
+        compile_pair_constraint(pair, validate_constraint(constraint))
 
 
 HOSTILE = [
@@ -123,9 +123,14 @@ def test_commands_take_a_schema_a_pattern_or_a_grammar_and_one_of_them_alone(tmp
         needed = ["--prompts", "my.jsonl"] if command == "pays" else []
         given = {"--grammar": (file, "lark:" + grammar), "--regex": ("a+", "regex:a+")}
         for option, (value, constraint) in given.items():
-            assert constraint_of_options(parser_of(command).parse_args([*needed, option, str(value)])) == constraint
+            assert (
+                constraint_of_options(build_command_parser(command).parse_args([*needed, option, str(value)]))
+                == constraint
+            )
         with pytest.raises(SystemExit):
-            parser_of(command).parse_args([*needed, "--grammar", str(file), "--regex", "a+"])
+            build_command_parser(command).parse_args([*needed, "--grammar", str(file), "--regex", "a+"])
         assert "not allowed with argument --grammar" in capsys.readouterr().err
         with pytest.raises(ValueError, match=r"There is no file '.*b\.lark'"):
-            constraint_of_options(parser_of(command).parse_args([*needed, "--grammar", str(tmp_path / "b.lark")]))
+            constraint_of_options(
+                build_command_parser(command).parse_args([*needed, "--grammar", str(tmp_path / "b.lark")])
+            )

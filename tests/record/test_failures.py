@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from engine.record.failures import lacks_memory
+from engine.record.failures import is_out_of_memory
 
 SHORT = [
     MemoryError(),
@@ -17,9 +17,9 @@ SHORT = [
 
 @pytest.mark.parametrize("error", SHORT, ids=repr)
 def test_memory_that_ran_out_is_known_by_kind_or_words(error):
-    assert lacks_memory(error)
+    assert is_out_of_memory(error)
 
 
 def test_other_errors_are_others():
-    assert not lacks_memory(RuntimeError("CUDA error: an illegal memory access was encountered"))
-    assert not lacks_memory(ValueError("CUBLAS_STATUS_NOT_INITIALIZED"))
+    assert not is_out_of_memory(RuntimeError("CUDA error: an illegal memory access was encountered"))
+    assert not is_out_of_memory(ValueError("CUBLAS_STATUS_NOT_INITIALIZED"))

@@ -31,7 +31,7 @@ def test_a_record_survives_json_exactly():
 def test_steps_of_before_replayed_nothing():
     values = json.loads(made_race().to_json())
     assert step_of(values).pop("replayed") == 0
-    assert Record.of(values) == made_race()
+    assert Record.from_values(values) == made_race()
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from engine.page.views.reading import read_for_page
-from engine.record.parsing import parse
-from engine.record.served_trace import ServedTrace, is_served
+from engine.page.views.reading import read_race_file_for_page
+from engine.record.parsing import parse_json
+from engine.record.served_trace import ServedTrace, is_served_answer
 
 # The form of vLLM 0.32's documentation, with the steps that `detailed` adds.
 ANSWER = {
@@ -35,9 +35,9 @@ ANSWER = {
 
 def test_the_figures_are_those_that_vllm_tells():
     told = ANSWER["metrics"]["speculative_decoding"]
-    trace = ServedTrace.of(ANSWER)
+    trace = ServedTrace.from_answer(ANSWER)
     assert (trace.model, trace.text) == ("big/model", " a little fox")
-    untold = ServedTrace.of({**ANSWER, "usage": None})
+    untold = ServedTrace.from_answer({**ANSWER, "usage": None})
     assert untold.tau == told["mean_acceptance_length"] and untold.passes is None and trace.passes == 4
     assert trace.by_position() == [
         {"depth": 1, "reached": 4, "accepted": 3},
@@ -65,11 +65,11 @@ def stopped(accepted: list[int], drafted: list[int], tokens: object) -> dict:
     ],
 )
 def test_tau_counts_no_token_that_never_came(accepted, drafted, tokens, kept):
-    trace = ServedTrace.of(stopped(accepted, drafted, tokens))
+    trace = ServedTrace.from_answer(stopped(accepted, drafted, tokens))
     forwards = len(kept) if tokens is None else max(len(kept), tokens - sum(kept))
     assert trace.accepted == kept and trace.tau == 1 + sum(kept) / forwards
     assert tokens is None or trace.tau * forwards <= tokens
-    assert ServedTrace.of({**stopped(accepted, drafted, tokens), "usage": None}).accepted == accepted
+    assert ServedTrace.from_answer({**stopped(accepted, drafted, tokens), "usage": None}).accepted == accepted
 
 
 @pytest.mark.parametrize(
@@ -77,21 +77,27 @@ def test_tau_counts_no_token_that_never_came(accepted, drafted, tokens, kept):
 )
 def test_fewer_tokens_than_the_verifications_wrote_are_a_sentence(accepted, drafted, tokens):
     with pytest.raises(ValueError, match=rf"write more than usage.completion_tokens says: {tokens}\."):
-        ServedTrace.of(stopped(accepted, drafted, tokens))
+        ServedTrace.from_answer(stopped(accepted, drafted, tokens))
 
 
 def test_a_chat_answer_and_the_last_piece_of_a_stream_open_too():
     chat = {**ANSWER, "choices": [{"message": {"role": "assistant", "content": "Hello"}}]}
-    assert ServedTrace.of(chat).text == "Hello" and ServedTrace.of({**ANSWER, "choices": []}).text == ""
+    assert (
+        ServedTrace.from_answer(chat).text == "Hello" and ServedTrace.from_answer({**ANSWER, "choices": []}).text == ""
+    )
     bare = {"metrics": {"speculative_decoding": {"per_step_accepted": [1], "per_step_drafted": [2]}}}
-    assert ServedTrace.of(bare) == ServedTrace([2], [1], "", "")
+    assert ServedTrace.from_answer(bare) == ServedTrace([2], [1], "", "")
 
 
 def test_it_is_told_from_a_race_file_and_only_opened():
     text = json.dumps(ANSWER)
-    assert is_served(parse(text, 10_000)) and not is_served([]) and not is_served({"lanes": [], "metrics": {}})
-    assert read_for_page("opened", text)["served"]["accepted"] == [1, 0, 3, 1]
-    assert "This race file cannot be read" in read_for_page("replay_page", text)["refused"]
+    assert (
+        is_served_answer(parse_json(text, 10_000))
+        and not is_served_answer([])
+        and not is_served_answer({"lanes": [], "metrics": {}})
+    )
+    assert read_race_file_for_page("opened", text)["served"]["accepted"] == [1, 0, 3, 1]
+    assert "This race file cannot be read" in read_race_file_for_page("replay_page", text)["refused"]
 
 
 @pytest.mark.parametrize(
@@ -133,6 +139,6 @@ def test_a_wrong_answer_is_refused_with_what_is_wrong(change, words):
         if value is ...:
             del place[name]
     with pytest.raises(ValueError, match=words) as refusal:
-        ServedTrace.of(values)
+        ServedTrace.from_answer(values)
     assert len(str(refusal.value)) < 250
-    assert str(refusal.value) in read_for_page("opened", json.dumps(values))["refused"]
+    assert str(refusal.value) in read_race_file_for_page("opened", json.dumps(values))["refused"]

@@ -5,10 +5,10 @@ import re
 
 import pytest
 
-from engine.page.views.reading import read_for_page
+from engine.page.views.reading import read_race_file_for_page
 from engine.record.served_trace import ServedTrace
 from engine.remote import telling
-from engine.remote.scoring import mean_log_likelihood, mean_of_last
+from engine.remote.scoring import mean_log_likelihood, mean_of_last_characters
 from engine.remote.server import Server
 from helpers.paths import ROOT
 from helpers.remote.streaming import Reply, serving
@@ -37,49 +37,52 @@ def test_passes_without_a_draft_count_too(name):
     found = values(name)
     told = found["metrics"]["speculative_decoding"]
     tokens, accepted = found["usage"]["completion_tokens"], told["num_accepted_draft_tokens"]
-    guesses, trace = telling.guesses_of(found), ServedTrace.of(found)
+    guesses, trace = telling.validated_guesses_of(found), ServedTrace.from_answer(found)
     assert guesses.passes == trace.passes == max(tokens - accepted, told["num_spec_steps"])
     assert (guesses.drafted, guesses.accepted) == (told["num_draft_tokens"], came(found))
     assert trace.tau <= told["mean_acceptance_length"]
-    assert read_for_page("opened", text(name))["served"]["passes"] == trace.passes
+    assert read_race_file_for_page("opened", text(name))["served"]["passes"] == trace.passes
     if "ngram" in name:
         assert trace.passes > told["num_spec_steps"] + 1 and trace.tau < told["mean_acceptance_length"] - 0.1
 
 
 def test_a_summary_tells_guesses_and_no_steps():
     [name] = [path.name for path in RECORDED.glob("vllm-*-summary.json")]
-    assert telling.guesses_of(values(name)).accepted == came(values(name))
+    assert telling.validated_guesses_of(values(name)).accepted == came(values(name))
     with pytest.raises(
         ValueError, match=r"has no per_step_drafted\. Start vLLM with --per-request-spec-decode-metrics detailed"
     ):
-        ServedTrace.of(values(name))
+        ServedTrace.from_answer(values(name))
 
 
 def test_a_text_without_any_draft_is_said_to_have_none():
     """Its steps are null, though the server was started with what tells them."""
     found = values("vllm-ngram-silent.json")
     assert found["metrics"]["speculative_decoding"]["num_spec_steps"] == 0
-    assert telling.guesses_of(found) == telling.Guesses(found["usage"]["completion_tokens"], 0, 0)
-    assert "no pass of this text had a draft" in read_for_page("opened", text("vllm-ngram-silent.json"))["refused"]
+    assert telling.validated_guesses_of(found) == telling.GuessTotals(found["usage"]["completion_tokens"], 0, 0)
+    assert (
+        "no pass of this text had a draft"
+        in read_race_file_for_page("opened", text("vllm-ngram-silent.json"))["refused"]
+    )
 
 
 def test_of_two_texts_nothing_is_told_and_the_refusal_says_what_to_ask_for():
     with pytest.raises(ValueError, match=r"speculative_decoding is not there\. .*ask for one text \(n = 1\)"):
-        ServedTrace.of(values("vllm-two-texts.json"))
-    assert telling.guesses_of(values("vllm-two-texts.json")) is None
+        ServedTrace.from_answer(values("vllm-two-texts.json"))
+    assert telling.validated_guesses_of(values("vllm-two-texts.json")) is None
 
 
 def test_a_saved_stream_opens_as_the_whole_answer():
     stream, whole = text("vllm-stream.txt"), values("vllm-eagle3-detailed.json")
-    served = read_for_page("opened", stream)["served"]
+    served = read_race_file_for_page("opened", stream)["served"]
     assert served["text"] == whole["choices"][0]["text"]
     *before, last = whole["metrics"]["speculative_decoding"]["per_step_accepted"]
     assert served["accepted"] == [*before, last - 1]  # the last burst was cut by a token
-    assert read_for_page("opened", stream.replace("\n", "\r\n"))["served"] == served
+    assert read_race_file_for_page("opened", stream.replace("\n", "\r\n"))["served"] == served
     twice = stream.replace('"index":0', '"index":1', 1)
-    assert "holds several texts" in read_for_page("opened", twice)["refused"]
-    assert "The event in line 1 is no JSON" in read_for_page("opened", "data: {\n\n" + stream)["refused"]
-    assert "holds no event" in read_for_page("opened", "data: [DONE]\n")["refused"]
+    assert "holds several texts" in read_race_file_for_page("opened", twice)["refused"]
+    assert "The event in line 1 is no JSON" in read_race_file_for_page("opened", "data: {\n\n" + stream)["refused"]
+    assert "holds no event" in read_race_file_for_page("opened", "data: [DONE]\n")["refused"]
 
 
 def test_the_counters_tell_settings_and_passes_of_the_whole_server():
@@ -102,8 +105,8 @@ def test_a_text_is_scored_by_its_own_tokens_alone():
     told = echo["choices"][0]["logprobs"]
     last = told["token_logprobs"][-2]
     assert told["tokens"][0] == "<|endoftext|>" and told["tokens"][-2] == " fox"
-    assert mean_of_last(told["text_offset"], told["token_logprobs"], len(" fox")) == last
-    two = mean_of_last(told["text_offset"], told["token_logprobs"], len(" small fox"))
+    assert mean_of_last_characters(told["text_offset"], told["token_logprobs"], len(" fox")) == last
+    two = mean_of_last_characters(told["text_offset"], told["token_logprobs"], len(" small fox"))
     assert two == pytest.approx((last + told["token_logprobs"][-3]) / 2)
     with serving(lambda *_: Reply([json.dumps(echo).encode()], 200, "application/json")) as server:
         assert mean_log_likelihood(Server(server.address), "Story: Once upon a time, a small", " fox") == last
@@ -115,4 +118,4 @@ def test_a_text_is_scored_by_its_own_tokens_alone():
     "told", [(None, None), ([], []), ([0, 1], [None]), (["0", 1], [None, -1.0]), ([0, 5], [None, None])]
 )
 def test_what_is_no_list_of_places_and_numbers_is_no_likelihood(told):
-    assert mean_of_last(*told, 3) is None
+    assert mean_of_last_characters(*told, 3) is None

@@ -15,13 +15,13 @@ import pytest
 
 from engine.lab.record_races import record_race, write_race_file
 from engine.models.pairs import MODELS, LoadedPair
-from engine.page.screens.device import Device
+from engine.page.screens.device import DeviceWorker
 from engine.page.screens.orders import build_order
 from engine.page.screens.turns import Job, JobEnd
 from engine.page.views import standalone, wire
 from engine.page.views.wire import number_messages
 from engine.race import Race, Settings
-from engine.record.quiet import Quiet
+from engine.record.quiet import WorkSignal
 from engine.record.race_file import Record
 from engine.record.trace import FAILED, WAIT
 from engine.remote import server as remote_server
@@ -130,21 +130,21 @@ def test_who_has_other_work_is_told_that_nothing_has_arrived():
         local = [next(steps) for _ in range(5)]
         assert [lane for lane, _ in local] == [0] * 5
         begun = time.monotonic()
-        assert [next(steps) for _ in range(100)] == [Quiet.IDLE] * 100 and time.monotonic() - begun < 2
+        assert [next(steps) for _ in range(100)] == [WorkSignal.IDLE] * 100 and time.monotonic() - begun < 2
         gate.set()
-        arrived = [each for each in steps if each is not Quiet.IDLE]
+        arrived = [each for each in steps if each is not WorkSignal.IDLE]
     assert [(lane, step.pieces) for lane, step in arrived] == [(1, [" late"])]
 
 
 def test_while_a_server_is_waited_for_the_device_works_for_others():
-    gate, steps = threading.Event(), iter([Quiet.STEP] * 30)
+    gate, steps = threading.Event(), iter([WorkSignal.STEP] * 30)
 
     def parts():
         gate.wait(30)
         yield text(" late", "stop")
 
     with serving(lambda path, body: Reply(parts())) as served:
-        pair, device = beside(shared(), served.address), Device()
+        pair, device = beside(shared(), served.address), DeviceWorker()
         asked = build_order(pair, "race", {"prompt": TEXT, "systems": ["remote"], "max_new_tokens": 5})
         told, events = [], []
         waiting = Job(lambda: number_messages("one", asked.steps()), "one", tell=told.append)
@@ -158,7 +158,7 @@ def test_while_a_server_is_waited_for_the_device_works_for_others():
         assert waiting.used < 0.2  # of more than 0.3 s: it rested
         gate.set()
         while JobEnd() not in told and time.monotonic() < deadline + 10:
-            device.note_news_taken(waiting)
+            device.note_event_received(waiting)
             time.sleep(0.01)
     assert told[-2].last and told[-1] == JobEnd()
 
@@ -188,7 +188,7 @@ def test_a_server_that_says_nothing_is_left_at_once_too():
     with serving(script) as served:
         race = Race(beside(shared(), served.address), Settings(TEXT, ("remote",)))
         steps = race.poll_steps()
-        assert next(steps) is Quiet.IDLE and reached.wait(5)
+        assert next(steps) is WorkSignal.IDLE and reached.wait(5)
         steps.close()
         before = time.monotonic()
         for each in (threads := [each for each in threading.enumerate() if each.name == "remote"]):
@@ -275,7 +275,7 @@ def test_whatever_a_server_does_wrong_is_a_sentence_in_its_lane_and_the_other_go
     assert len(plain.tokens) == 6 and plain.is_finished
     result = race.result()
     assert result["identical"] == "failed" and result["finished"]
-    assert Record.from_json(race.record().to_json()) == race.record()
+    assert Record.from_json(race.to_record().to_json()) == race.to_record()
 
 
 def test_a_refused_connection_is_a_sentence_and_the_left_lane_may_be_the_remote_one():
@@ -287,7 +287,7 @@ def test_a_refused_connection_is_a_sentence_and_the_left_lane_may_be_the_remote_
     remote, plain = (lane.trace for lane in race.lanes)
     assert "cannot be reached" in remote.steps[0].bonus_text and len(plain.tokens) == 6
     assert race.result()["speedup"] == 0.0 and race.result()["identical"] == "failed"
-    json.loads(wire.serialise_race(race.record()))
+    json.loads(wire.serialise_race(race.to_record()))
 
 
 @pytest.mark.parametrize(
@@ -318,7 +318,7 @@ def test_a_reader_that_fails_ends_its_lane_too(monkeypatch):
 def test_text_of_the_server_is_kept_as_it_is_and_half_a_character_is_replaced():
     race = raced(replying(*map(text, HOSTILE), text(" \ud83e"), text("", "stop")), max_new_tokens=4)
     assert race.lanes[1].trace.text == "".join(HOSTILE) + " \ufffd"
-    page = standalone.render_replay_page(race.record())
+    page = standalone.render_replay_page(race.to_record())
     assert not any(each in page for each in HOSTILE if "<" in each)
 
 

@@ -47,7 +47,7 @@ def alone(pair, name: str, prompt: list[int], seed: int, temperature=0.0, tokens
     system = find(name)
     shape = {"depth": system.depth, "width": system.width, "nodes": system.nodes}
     capacity = min(pair.context, len(prompt) + tokens) + LARGEST_TREE
-    rounds = system.rounds(pair, capacity, shape, Sampling(temperature, seed=seed))
+    rounds = system.open_rounds(pair, capacity, shape, Sampling(temperature, seed=seed))
     return list(decode(rounds, prompt, tokens, pair.stop_ids, pair.context))
 
 
@@ -159,6 +159,6 @@ def test_a_short_prompt_does_not_size_the_caches_of_longer_ones():
 def test_a_sequence_grows_trees_of_the_shape_that_its_system_races_in(monkeypatch):
     """That is the best of the counted ones on this machine, and not the paper's."""
     pair, shape = tiny_pair(same=True), {"depth": 2, "width": 1, "nodes": 3}
-    monkeypatch.setattr(System, "shape", lambda system, pair: shape)
+    monkeypatch.setattr(System, "best_shape_for", lambda system, pair: shape)
     found = together(pair, "tree", [[1, 2, 3]])
-    assert {len(done.tree) for done in found[0][:-2]} == {3} and find("tree").own_shape != shape
+    assert {len(done.tree) for done in found[0][:-2]} == {3} and find("tree").default_shape != shape

@@ -77,12 +77,12 @@ def test_a_text_that_is_about_to_end_gets_the_hosts_blocks(trained_pair, length)
 
 @pytest.mark.parametrize(("shape", "forwards"), [((4, 4, 12), 1), ((5, 4, 12), 2), ((8, 4, 12), 2), ((20, 4, 12), 3)])
 def test_a_generation_of_blocks_takes_one_forward(sharp_pair, shape, forwards):
-    rounds = SYSTEMS["specblock"].rounds(
+    rounds = SYSTEMS["specblock"].open_rounds(
         sharp_pair,
         200,
         dict(zip(("depth", "width", "nodes"), shape, strict=True)),
         Sampling(device=torch.device("cpu")),
     )
     rounds.begin(PROMPT, 60)
-    rounds.next()
+    rounds.run_round()
     assert rounds.forwards == forwards

@@ -28,13 +28,13 @@ def test_on_a_gpu_graphs_are_captured_and_write_the_loops_tokens(family, tempera
     """float32: the loop's forwards are graphs there, too, by buckets; the reference is the loop without any, eager and unpadded."""
     tiny = tiny_pair(same=True)
     model = sharp_model(family) if family else tiny.target.model
-    runner = Runner(model.to("cuda"), own=False)
+    runner = Runner(model.to("cuda"), own_forward=False)
     pair = dataclasses.replace(tiny, target=runner, draft=runner, learned={})
     sampling = Sampling(temperature=temperature, seed=3, device=runner.device)
     shape, written = {"depth": 4, "width": 4, "nodes": 8}, []
     limits = (PROMPT, 40, frozenset(), pair.context)
     for name in ("vanilla", "tree"):
-        lane = SYSTEMS[name].rounds(pair, 47 + LARGEST_TREE, shape, sampling)
+        lane = SYSTEMS[name].open_rounds(pair, 47 + LARGEST_TREE, shape, sampling)
         assert isinstance(lane, DeviceRounds)
         rounds = list(decode(lane, *limits))
         assert lane.round.captured.graph is not None and runner.eager == ""
@@ -52,7 +52,7 @@ def test_on_a_gpu_graphs_are_captured_and_write_the_loops_tokens(family, tempera
 
 
 def test_on_a_gpu_a_graph_gives_the_logits_of_its_own_function():
-    runner = Runner(tiny_llama(0, layers=4, kv_heads=1).to("cuda"), own=False)
+    runner = Runner(tiny_llama(0, layers=4, kv_heads=1).to("cuda"), own_forward=False)
     target = committed(runner, features=True, graphed=True)
     for bucket in target.session.buckets.by_size:
         assert bucket.captured.graph is not None

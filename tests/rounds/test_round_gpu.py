@@ -18,7 +18,7 @@ from engine.record.costs import Costs, ShapeMeans
 from engine.rounds import round_gpu
 from engine.rounds.pair_costs import PairCosts
 from engine.rounds.round import HostRounds
-from engine.rounds.round_gpu import DeviceRound, DeviceRounds, Marks
+from engine.rounds.round_gpu import DeviceRound, DeviceRounds, PhaseMarks
 from engine.sampling import Sampling
 from engine.systems import SYSTEMS, System, find
 from engine.tree import LARGEST_TREE
@@ -71,7 +71,7 @@ def test_moments_are_recorded_on_the_rounds_own_device(monkeypatch):
     monkeypatch.setattr(torch.cuda, "Event", event)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: f"the stream of {device}")
     monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext(recorded.append(device)))
-    Marks(place).set(0)
+    PhaseMarks(place).mark(0)
     assert recorded == [place, "the stream of cuda:1"]
 
 
@@ -81,7 +81,7 @@ def test_a_draft_with_logits_of_another_size_is_fitted_to_the_target():
         draft = tiny_llama(0)
         draft.resize_token_embeddings(size, mean_resizing=False)
         draft.lm_head.weight.data[256:] = 9.0  # what no token stands for must not be guessed
-        object.__setattr__(pair, "draft", Runner(draft, own=False))
+        object.__setattr__(pair, "draft", Runner(draft, own_forward=False))
         prompt = [each % 200 for each in PROMPT]
         expected = expected or [t for each in lane_rounds(pair, "vanilla", prompt, 16)[0] for t in each.burst]
         loop, device = lane_rounds(pair, "tree", prompt, 16) if size >= 256 else ([], [])
@@ -91,7 +91,7 @@ def test_a_draft_with_logits_of_another_size_is_fitted_to_the_target():
 
 def runs_there(pair, system: System, sampling: Sampling, shape=(2, 2, 4)) -> bool:
     shape = dict(zip(("depth", "width", "nodes"), shape, strict=True))
-    return isinstance(system.rounds(pair, LARGEST_TREE, shape, sampling), DeviceRounds)
+    return isinstance(system.open_rounds(pair, LARGEST_TREE, shape, sampling), DeviceRounds)
 
 
 def test_only_what_a_device_can_decide_alone_runs_there():
@@ -108,7 +108,7 @@ def test_only_what_a_device_can_decide_alone_runs_there():
 
 def as_if_captured(runner: Runner, monkeypatch) -> None:
     monkeypatch.setattr(runner, "eager", "")
-    monkeypatch.setattr(CapturedFunction, "attempt", lambda *_: None)
+    monkeypatch.setattr(CapturedFunction, "try_capture", lambda *_: None)
     for module in (round_gpu, session_gpu):
         monkeypatch.setattr(module, "memory_pool", lambda runner: None)
 
@@ -119,13 +119,13 @@ def as_if_captured(runner: Runner, monkeypatch) -> None:
 def test_prompts_are_read_by_the_graphs_of_many_tokens(name, family, monkeypatch):
     pair, read = windowed_pair(family) if family else tiny_pair(same=True), []
     as_if_captured(pair.target, monkeypatch)
-    whole = session_gpu.Bucket.__call__
+    whole = session_gpu.GraphBucket.__call__
     monkeypatch.setattr(
-        session_gpu.Bucket,
+        session_gpu.GraphBucket,
         "__call__",
         lambda self, ids, *rest: read.append((self.size, len(ids))) or whole(self, ids, *rest),
     )
-    rounds = SYSTEMS[name].rounds(pair, 200, {"depth": 4, "width": 4, "nodes": 8}, Sampling(device=CPU))
+    rounds = SYSTEMS[name].open_rounds(pair, 200, {"depth": 4, "width": 4, "nodes": 8}, Sampling(device=CPU))
     prompt = [each % 256 for each in range(3, 103)]
     there = list(decode(rounds, prompt, 12, frozenset(), pair.context))
     assert read == [(256, 99)] * (2 if name == "tree" else 1)
@@ -141,27 +141,27 @@ def test_auto_races_as_the_drafter_and_counted_shape_that_promise_the_most_where
     pair.target.noise_place = CPU
     ms = {"model": 1.0, "eagle": 2.0}
     on_host = Costs({1: 2.0, 24: 2.0}, 0.0, 0.0, promised={"lookup": 9.0})
-    monkeypatch.setattr(PairCosts, "of", lambda *_, **__: on_host)
-    monkeypatch.setattr(PairCosts, "of_device", lambda _, drafter, __: Costs({1: 1.0, 24: ms[drafter]}, 0.0, 0.0))
+    monkeypatch.setattr(PairCosts, "costs_of", lambda *_, **__: on_host)
+    monkeypatch.setattr(PairCosts, "on_device", lambda _, drafter, __: Costs({1: 1.0, 24: ms[drafter]}, 0.0, 0.0))
     auto, limits = SYSTEMS["auto"], {"depth": 6, "width": 4, "nodes": 24}
     assert auto.costs(pair).promised == {"model": 5.0, "eagle": pytest.approx(2.7, abs=0.05)}
-    lane = auto.rounds(pair, LARGEST_TREE, limits, there)
+    lane = auto.open_rounds(pair, LARGEST_TREE, limits, there)
     assert isinstance(lane, DeviceRounds) and lane.round.depth == 4
     assert type(lane.round.drafter) is ModelOnDevice
-    plain = SYSTEMS["vanilla"].rounds(pair, LARGEST_TREE, limits, there)
+    plain = SYSTEMS["vanilla"].open_rounds(pair, LARGEST_TREE, limits, there)
     written = [
         [token for each in decode(rounds, PROMPT, 24, frozenset(), pair.context) for token in each.burst]
         for rounds in (lane, plain)
     ]
     assert written[0] == written[1]
     ms["model"] = 9.0
-    assert type(auto.rounds(pair, LARGEST_TREE, limits, there).round.drafter) is EagleOnDevice
+    assert type(auto.open_rounds(pair, LARGEST_TREE, limits, there).round.drafter) is EagleOnDevice
     ms["eagle"] = 30.0
-    assert auto.rounds(pair, LARGEST_TREE, limits, there).round.depth == 0
+    assert auto.open_rounds(pair, LARGEST_TREE, limits, there).round.depth == 0
     narrowed = Sampling(temperature=1.0, top_k=3, device=CPU)
-    assert isinstance(auto.rounds(pair, LARGEST_TREE, limits, narrowed), HostRounds)
+    assert isinstance(auto.open_rounds(pair, LARGEST_TREE, limits, narrowed), HostRounds)
     small = {"depth": 1, "width": 1, "nodes": 2}  # no shape was counted within
-    assert auto.rounds(pair, LARGEST_TREE, small, there).round.depth == 1
+    assert auto.open_rounds(pair, LARGEST_TREE, small, there).round.depth == 1
     others = [find(name).costs(pair).promised for name in ("lookup/auto/token_match", "tree", "auto!mask")]
     assert all(promised == {"lookup": 9.0} for promised in others)
 
@@ -171,11 +171,11 @@ def test_rounds_on_a_device_are_timed_by_their_levels(monkeypatch):
     pair = tiny_pair()
     pair.target.noise_place = CPU
     monkeypatch.setattr(
-        DeviceRounds, "next", lambda self: SimpleNamespace(seconds={"draft": seconds[self.round.depth]})
+        DeviceRounds, "run_round", lambda self: SimpleNamespace(seconds={"draft": seconds[self.round.depth]})
     )
-    costs = PairCosts(pair).of_device("model", "best_first")
+    costs = PairCosts(pair).on_device("model", "best_first")
     assert costs.verify_ms == pytest.approx({1: 2.0, 24: 3.0}) and costs.level_ms == pytest.approx(1.0)
-    assert PairCosts(pair).of_device("model", "best_first") == costs
+    assert PairCosts(pair).on_device("model", "best_first") == costs
 
 
 def test_a_round_whose_prompts_found_no_memory_for_a_graph_is_not_kept(monkeypatch):
@@ -184,7 +184,7 @@ def test_a_round_whose_prompts_found_no_memory_for_a_graph_is_not_kept(monkeypat
     pair.target.lender.most = 10**9
     for whole in (False, True):
         monkeypatch.setattr(Session, "whole", property(lambda _, whole=whole: whole))
-        rounds = SYSTEMS["tree"].rounds(pair, 200, {"depth": 2, "width": 2, "nodes": 4}, Sampling(device=CPU))
+        rounds = SYSTEMS["tree"].open_rounds(pair, 200, {"depth": 2, "width": 2, "nodes": 4}, Sampling(device=CPU))
         assert rounds.round.whole == whole
         del rounds
         assert bool(pair.target.lender.idle) == whole

@@ -9,7 +9,7 @@ from engine.policies import POLICIES
 from engine.race import BASELINE, Race, Settings
 from engine.record.trace import Step
 from engine.sampling import Sampling
-from engine.systems import SYSTEMS, fill_budget, find
+from engine.systems import SYSTEMS, find, find_budget_filling_name
 from helpers.pairs import LETTERS, STOP, tiny_pair
 
 LENGTH = 9  # of texts with a length that no tree of four levels fits twice into
@@ -32,7 +32,7 @@ class Sure(Drafter):
 def unused(policy: str, rest: float, depth: int, width: int, nodes: int, room: int = 99) -> str:
     grower, drafter = POLICIES[policy](depth, width, nodes, "ranked"), Sure(rest)
     tree = grower.grow(drafter, 0, 0, Sampling(), room)
-    return grower.unused_words(tree, room, drafter.stop_ids)
+    return grower.explain_unused_nodes(tree, room, drafter.stop_ids)
 
 
 def test_a_tree_with_fewer_nodes_than_its_budget_says_why():
@@ -46,7 +46,7 @@ def test_a_tree_with_fewer_nodes_than_its_budget_says_why():
 def steps_of(name: str, constraint: str = "") -> list[Step]:
     pair = tiny_pair(stop_ids=frozenset({STOP}))
     race = Race(pair, Settings("Once upon a time", (BASELINE, name), max_new_tokens=LENGTH, constraint=constraint))
-    plain, drafted = race.traces()
+    plain, drafted = race.run_to_traces()
     assert not any(step.silence or step.unused for step in plain.steps)
     return drafted.steps
 
@@ -78,11 +78,11 @@ def test_the_last_token_is_written_without_a_guess_and_says_so():
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_what_leaves_nodes_unused_can_be_made_to_use_all(name):
     system = SYSTEMS[name]
-    whole = fill_budget(system)
+    whole = find_budget_filling_name(system)
     if not whole:
-        assert not system.limits and (not POLICIES[system.policy].spares or system.acceptance != "token_match")
+        assert not system.sizes_trees and (not POLICIES[system.policy].spares or system.acceptance != "token_match")
         return
     made = find(whole)
     assert (made.drafter, made.acceptance) == (system.drafter, system.acceptance) and "all nodes used" in made.title
-    assert not fill_budget(made)
-    assert fill_budget(find(f"{name}!mask")) == ""
+    assert not find_budget_filling_name(made)
+    assert find_budget_filling_name(find(f"{name}!mask")) == ""

@@ -3,11 +3,11 @@
 import pytest
 
 from engine.page.screens import answers, readiness
-from engine.page.screens.device import Device
-from engine.page.screens.readiness import Readiness
+from engine.page.screens.device import DeviceWorker
+from engine.page.screens.readiness import SystemPreparation
 from engine.rounds import state_costs
 from engine.rounds.pair_costs import NODES
-from engine.rounds.state_costs import StateCosts, measured_states
+from engine.rounds.state_costs import StateCosts, known_state_costs
 from engine.target import Target
 from helpers.families import state_pair
 from helpers.pairs import tiny_pair
@@ -16,7 +16,7 @@ LARGE = StateCosts(24, 12, 17.7, 36.0, 37.2, 7_040_000, 7_040_000, 8_720_000)
 
 
 def test_the_words_hold_time_and_memory_of_both_and_what_copies_would_take():
-    assert LARGE.words == (
+    assert LARGE.summary == (
         "24 nodes, measured here: a chain takes 2.0 plain steps and keeps 7.0 MB until the round ends, a tree 2.1 and 7.0 MB. "
         "The text's states are 8.7 MB; a copy for each of the tree's 12 paths would be 104.6 MB."
     )
@@ -25,38 +25,38 @@ def test_the_words_hold_time_and_memory_of_both_and_what_copies_would_take():
 @pytest.mark.parametrize("name", ["mamba2", "lfm2", "qwen3_next", "falcon_h1"])
 def test_a_tree_keeps_what_a_chain_keeps_and_the_card_tells_it_once_it_is_measured(name, tmp_path, monkeypatch):
     pair, verified = state_pair(name, tmp_path), []
-    assert measured_states(pair) is None and "states" not in answers.look(["lookup", ""], [pair])
+    assert known_state_costs(pair) is None and "states" not in answers.describe_card(["lookup", ""], [pair])
     right = Target.verify
     monkeypatch.setattr(Target, "verify", lambda target, tree: verified.append(tree.parents) or right(target, tree))
-    found = state_costs.state_costs(pair)
+    found = state_costs.measure_state_costs_once(pair)
     assert {len(parents) for parents in verified} == {1, NODES} and found.nodes == NODES and found.paths == NODES // 2
     assert found.chain_bytes == found.tree_bytes > 0 and found.text_bytes == pair.target.state_bytes
     assert min(found.plain_ms, found.chain_ms, found.tree_ms) > 0
     verified.clear()
-    assert state_costs.state_costs(pair) == found == measured_states(pair) and not verified
-    assert answers.look(["lookup", ""], [pair])["states"] == found.words
-    assert "states" not in answers.look(["vanilla", ""], [pair])  # it grows no tree
+    assert state_costs.measure_state_costs_once(pair) == found == known_state_costs(pair) and not verified
+    assert answers.describe_card(["lookup", ""], [pair])["states"] == found.summary
+    assert "states" not in answers.describe_card(["vanilla", ""], [pair])  # it grows no tree
 
 
 def test_time_is_that_of_verifications(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        state_costs, "interleaved", lambda device, tasks, *_, **__: {name: 1.0 + len(name) for name in tasks}
+        state_costs, "median_ms_interleaved", lambda device, tasks, *_, **__: {name: 1.0 + len(name) for name in tasks}
     )
-    found = state_costs.measure(state_pair("lfm2", tmp_path))
+    found = state_costs.time_state_costs(state_pair("lfm2", tmp_path))
     assert (found.plain_ms, found.chain_ms, found.tree_ms) == (6.0, 6.0, 5.0)
 
 
 def test_a_target_without_states_has_none():
     with pytest.raises(ValueError, match="keeps no state, so its trees cost what rows cost"):
-        state_costs.state_costs(tiny_pair())
-    assert "states" not in answers.look(["tree", ""], [tiny_pair()])
+        state_costs.measure_state_costs_once(tiny_pair())
+    assert "states" not in answers.describe_card(["tree", ""], [tiny_pair()])
 
 
 @pytest.mark.parametrize("kept", [True, False])
 def test_it_is_measured_while_a_pair_is_made_ready_and_for_no_other_pair(kept, tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(readiness, "state_costs", asked.append)
+    monkeypatch.setattr(readiness, "measure_state_costs_once", asked.append)
     monkeypatch.setattr(readiness, "list_preparation_steps", lambda *_: [])
     pair = state_pair("lfm2", tmp_path) if kept else tiny_pair()
-    Readiness(pair, Device()).prepare_rest()
+    SystemPreparation(pair, DeviceWorker()).prepare_remaining_systems()
     assert asked == [pair] * kept

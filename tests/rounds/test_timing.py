@@ -15,7 +15,7 @@ from engine.race import Settings
 from engine.rounds import pair_costs, timing
 from engine.rounds import round as rounds_on_host
 from engine.rounds.pair_costs import RECENT_ROWS, PairCosts
-from engine.rounds.timing import FEWEST, LEVELS, ROWS, draft_ms, interleaved
+from engine.rounds.timing import FEWEST, LEVELS, ROWS, median_ms_interleaved, time_draft_level_ms
 from engine.sampling import Sampling
 from engine.systems import SYSTEMS
 from engine.target import Target
@@ -40,7 +40,7 @@ def test_a_timing_is_the_median_of_its_repeats_in_milliseconds(clock, settled, f
     def task() -> None:
         clock.now += next(spent)
 
-    assert interleaved(torch.device("cpu"), {"task": task}, 3, settled) == {"task": pytest.approx(2.0)}
+    assert median_ms_interleaved(torch.device("cpu"), {"task": task}, 3, settled) == {"task": pytest.approx(2.0)}
 
 
 def test_a_level_below_the_first_costs_what_further_levels_add(clock, monkeypatch):
@@ -51,7 +51,7 @@ def test_a_level_below_the_first_costs_what_further_levels_add(clock, monkeypatc
         return right(room, drafter, root, position, sampling, levels)
 
     monkeypatch.setattr(timing, "grow", grow)
-    assert draft_ms(tiny_pair(), "model", repeats=3) == pytest.approx((4.0, 2.0))
+    assert time_draft_level_ms(tiny_pair(), "model", repeats=3) == pytest.approx((4.0, 2.0))
 
 
 def test_races_of_tests_hurry():
@@ -75,15 +75,15 @@ def test_the_machine_is_measured_once_and_in_every_size(clock, monkeypatch):
     monkeypatch.setattr(timing, "grow", grow)
     monkeypatch.setattr(Target, "verify", slow)
     pair = tiny_pair()
-    found = PairCosts(pair).of("model")
+    found = PairCosts(pair).costs_of("model")
     assert tuple(found.verify_ms) == ROWS and {*verified} >= {*ROWS}
     assert all(5.0 < ms < 6.0 for ms in found.verify_ms.values())
     assert (found.first_ms, found.level_ms) == pytest.approx((4.0, 2.0))
     often = len(verified)
-    assert PairCosts(pair).of("model") == found and len(verified) == often
-    assert PairCosts(pair).of("none").level_ms == 0.0
+    assert PairCosts(pair).costs_of("model") == found and len(verified) == often
+    assert PairCosts(pair).costs_of("none").level_ms == 0.0
     for name in DRAFTERS:
-        assert PairCosts(pair).of(name).verify_ms == found.verify_ms
+        assert PairCosts(pair).costs_of(name).verify_ms == found.verify_ms
 
 
 def test_the_least_of_a_forwards_timings_counts_and_costs_rise_with_the_rows(clock, monkeypatch):
@@ -91,22 +91,24 @@ def test_the_least_of_a_forwards_timings_counts_and_costs_rise_with_the_rows(clo
     spent = [9.0, 9.0, 9.0, 9.0, *(9.0, 0.005, 9.0, 0.007), *(9.0, 0.9, 9.0, 0.006), *(9.0, 0.8, 9.0, 0.9)]
     monkeypatch.setattr(timing, "ROWS", (1, 4))
     monkeypatch.setattr(Target, "verify", lambda *_: setattr(clock, "now", clock.now + spent.pop(0)))
-    assert timing.verify_ms(tiny_pair(), repeats=3) == pytest.approx({1: 5.0, 4: 6.0}) and not spent
-    monkeypatch.setattr(timing, "verify_ms", lambda *_, **__: {1: 5.0, 4: 9.0, 8: 6.0})
-    monkeypatch.setattr(timing, "draft_ms", lambda *_, **__: (0.0, 0.0))
-    assert PairCosts(tiny_pair()).of("none").verify_ms == {1: 5.0, 4: 6.0, 8: 6.0}
+    assert timing.time_verify_ms(tiny_pair(), repeats=3) == pytest.approx({1: 5.0, 4: 6.0}) and not spent
+    monkeypatch.setattr(timing, "time_verify_ms", lambda *_, **__: {1: 5.0, 4: 9.0, 8: 6.0})
+    monkeypatch.setattr(timing, "time_draft_level_ms", lambda *_, **__: (0.0, 0.0))
+    assert PairCosts(tiny_pair()).costs_of("none").verify_ms == {1: 5.0, 4: 6.0, 8: 6.0}
 
 
 @pytest.fixture
 def waiting(monkeypatch):
-    """A runner on a made-up clock, which `turns` read too. `waits` are the seconds of each turn without the processor, of one."""
+    """A runner on a made-up clock, which `repeat_while_undisturbed` read too. `waits` are the seconds of each turn without the
+    processor, of one.
+    """
     clock, waits = SimpleNamespace(now=0.0, waited=0.0), []
     monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: clock.now))
-    runner = SimpleNamespace(device=torch.device("cpu"), without_processor=lambda: clock.waited)
+    runner = SimpleNamespace(device=torch.device("cpu"), seconds_without_processor=lambda: clock.waited)
 
     def taken(repeats: int, seconds: float) -> int:
         count = 0
-        for _turn, wait in zip(timing.turns(runner, repeats, seconds), waits, strict=False):
+        for _turn, wait in zip(timing.repeat_while_undisturbed(runner, repeats, seconds), waits, strict=False):
             clock.now, clock.waited = clock.now + 1.0, clock.waited + wait
             count += 1
         return count
@@ -131,14 +133,14 @@ def test_where_clocks_cannot_tell_every_turn_counts(waiting):
 def test_measured_again_the_least_of_both_counts(monkeypatch):
     pair, found = tiny_pair(), iter([{1: 9.0, 8: 6.0}, {1: 4.0, 8: 7.0}])
     drafts = iter([(3.0, 2.0), (4.0, 1.0)])
-    monkeypatch.setattr(timing, "verify_ms", lambda *_, **__: next(found))
-    monkeypatch.setattr(timing, "draft_ms", lambda *_, **__: next(drafts))
-    assert PairCosts(pair).remeasurements() == []
-    first = PairCosts(pair).of("model")
+    monkeypatch.setattr(timing, "time_verify_ms", lambda *_, **__: next(found))
+    monkeypatch.setattr(timing, "time_draft_level_ms", lambda *_, **__: next(drafts))
+    assert PairCosts(pair).list_remeasurements() == []
+    first = PairCosts(pair).costs_of("model")
     assert (first.verify_ms, first.first_ms, first.level_ms) == ({1: 6.0, 8: 6.0}, 3.0, 2.0)
-    for measure in PairCosts(pair).remeasurements():
+    for measure in PairCosts(pair).list_remeasurements():
         measure()
-    second = PairCosts(pair).of("model")
+    second = PairCosts(pair).costs_of("model")
     assert (second.verify_ms, second.first_ms, second.level_ms) == ({1: 4.0, 8: 6.0}, 3.0, 1.0)
 
 
@@ -150,46 +152,46 @@ FOUND = {1: 2.0, 8: 3.0, 24: 9.0}
 def changing(monkeypatch):
     """A pair whose verifications are measured as `MEASURED` and then found as `FOUND`; `looks` counts how often."""
     pair, looks = tiny_pair(), []
-    monkeypatch.setattr(timing, "draft_ms", lambda *_, **__: (0.5, 0.5))
+    monkeypatch.setattr(timing, "time_draft_level_ms", lambda *_, **__: (0.5, 0.5))
 
     def verify_ms(pair, *_, rows=(), **__) -> dict[int, float]:
         if rows:
             looks.append(rows)
         return FOUND if rows else MEASURED
 
-    monkeypatch.setattr(timing, "verify_ms", verify_ms)
-    PairCosts(pair).of("best")
+    monkeypatch.setattr(timing, "time_verify_ms", verify_ms)
+    PairCosts(pair).costs_of("best")
     return SimpleNamespace(pair=pair, looks=looks)
 
 
 def test_trees_follow_verifications_that_became_faster_or_slower(changing):
     """What lies between the rows that are looked at follows in between; what lies beyond follows the last one."""
-    PairCosts(changing.pair).refresh()
+    PairCosts(changing.pair).refresh_recent_verifications()
     assert SYSTEMS["auto"].costs(changing.pair).verify_ms == pytest.approx({1: 2.0, 8: 3.0, 16: 5.0, 24: 9.0, 32: 12.0})
     # A tree's shape was chosen when the pair was made ready
     assert SYSTEMS["tree"].costs(changing.pair).verify_ms == MEASURED
-    lane = SYSTEMS["auto"].rounds(changing.pair, LARGEST_TREE, {"depth": 4, "width": 4, "nodes": 8}, Sampling())
+    lane = SYSTEMS["auto"].open_rounds(changing.pair, LARGEST_TREE, {"depth": 4, "width": 4, "nodes": 8}, Sampling())
     assert lane.policy.plain == pytest.approx(0.5) and changing.looks == [RECENT_ROWS]
 
 
 def test_one_looks_again_after_a_while_and_only_where_it_is_brief_and_can_change(changing, monkeypatch):
     pair = changing.pair
-    PairCosts(tiny_pair()).refresh()  # nothing is measured of it
+    PairCosts(tiny_pair()).refresh_recent_verifications()  # nothing is measured of it
     for _ in range(3):
-        PairCosts(pair).refresh()
+        PairCosts(pair).refresh_recent_verifications()
     assert len(changing.looks) == 1
     monkeypatch.setattr(pair_costs, "REFRESH_AFTER", 0.0)
-    PairCosts(pair).refresh()
+    PairCosts(pair).refresh_recent_verifications()
     assert len(changing.looks) == 2
     pair.target.device = torch.device("cuda")
-    PairCosts(pair).refresh()
+    PairCosts(pair).refresh_recent_verifications()
     pair.target.device = torch.device("cpu")
     PairCosts(pair).timings.verify_ms = {1: 50.0, 24: 60.0}
-    PairCosts(pair).refresh()
+    PairCosts(pair).refresh_recent_verifications()
     assert len(changing.looks) == 2
 
 
-@pytest.mark.parametrize("race", [RepeatedRace, lambda *about: racing.drain(racing.race_undisturbed(*about), int)])
+@pytest.mark.parametrize("race", [RepeatedRace, lambda *about: racing.run_to_end(racing.race_undisturbed(*about), int)])
 def test_whoever_measures_races_looks_before_each(race, changing):
     race(changing.pair, Settings("Once", ("vanilla",), max_new_tokens=2))
     assert changing.looks == [RECENT_ROWS]
@@ -199,11 +201,11 @@ def test_a_page_waits_less_for_costs_than_it_spends_on_them_later(monkeypatch):
     pair, asked = tiny_pair(), []
     monkeypatch.setattr(pair_costs, "VERIFY_SECONDS", 60.0)
     monkeypatch.setattr(pair_costs, "QUICK_SECONDS", 2.0)
-    monkeypatch.setattr(timing, "verify_ms", lambda pair, seconds: asked.append(seconds) or {1: 1.0})
-    PairCosts(pair).measure_quickly()
-    PairCosts(pair).measure_quickly()
-    PairCosts(pair).of("none")
-    PairCosts(pair).remeasurements()[0]()
+    monkeypatch.setattr(timing, "time_verify_ms", lambda pair, max_seconds: asked.append(max_seconds) or {1: 1.0})
+    PairCosts(pair).measure_verifications_quickly()
+    PairCosts(pair).measure_verifications_quickly()
+    PairCosts(pair).costs_of("none")
+    PairCosts(pair).list_remeasurements()[0]()
     assert asked == [2.0, 60.0]
 
 
@@ -214,7 +216,7 @@ def test_what_is_timed_of_best_are_draft_forwards():
     kept = DRAFTERS["best"].__init__
     try:
         DRAFTERS["best"].__init__ = lambda self, *args: drafters.append(self) or kept(self, *args)
-        draft_ms(pair, "best", repeats=5)
+        time_draft_level_ms(pair, "best", repeats=5)
     finally:
         DRAFTERS["best"].__init__ = kept
     assert drafters[0].forwards == 6 * (1 + 1 + LEVELS)

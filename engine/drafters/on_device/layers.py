@@ -5,43 +5,45 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.drafters.on_device.parts import Entries, OnDevice
+from engine.drafters.on_device.parts import DrafterOnDevice, FeatureDrafterOnDevice
 from engine.forward.cache import KVCache
 from engine.models.pairs import LoadedPair
 from engine.nets.eagle import EagleSession
 from engine.nets.mtp import Mtp, MtpSession
 
 
-class EagleOnDevice(Entries):
+class EagleOnDevice(FeatureDrafterOnDevice):
     session_type: Any = EagleSession
 
     @classmethod
     def net_of(cls, pair: LoadedPair, drafter: str) -> Any:
         net = super().net_of(pair, drafter)
-        return None if net is None or net.masks else net  # P-EAGLE drafts on the host
+        return None if net is None or net.mask_tokens else net  # P-EAGLE drafts on the host
 
     def __init__(self, pair: LoadedPair, net: Any):
         super().__init__(pair, net)
         self.taps = net.reads
 
-    def made_cache(self, capacity: int) -> KVCache:
+    def make_cache(self, capacity: int) -> KVCache:
         self.session = self.session_type(self.net, capacity)
         return self.session.cache
 
-    def read(self, tokens: Tensor, features: Tensor, positions: Tensor, slots: Tensor, start: Tensor) -> Tensor:
-        return self.session.enter(features, tokens, positions, slots, self.seen(slots, start))
+    def forward_entries(
+        self, tokens: Tensor, features: Tensor, positions: Tensor, slots: Tensor, first_row: Tensor
+    ) -> Tensor:
+        return self.session.forward_text_entries(features, tokens, positions, slots, self.text_mask(slots, first_row))
 
-    def first(self, root: Tensor, base: Tensor) -> Tensor:
+    def log_q_of_root(self, root: Tensor, root_position: Tensor) -> Tensor:
         """Entries see a window before the first that waits, and nodes one before the root's successor."""
         start = torch.maximum(self.begun, self.entered - self.net.window)
-        outs = self.read(self.tokens, self.features, *self.waiting(base), start)
-        self.start = torch.maximum(self.begun, base + 1 - self.net.window)
-        return self.session.start_at(outs.index_select(-2, self.count))
+        outs = self.forward_entries(self.tokens, self.features, *self.locate_pending_entries(root_position), start)
+        self.start = torch.maximum(self.begun, root_position + 1 - self.net.window)
+        return self.session.start_round(outs.index_select(-2, self.count))
 
-    def level(self, frontier: Any, base: Tensor) -> Tensor:
-        slots, seen = base + frontier.places, self.drafted(frontier, base, self.start)
+    def log_q_of_level(self, frontier: Any, root_position: Tensor) -> Tensor:
+        slots, seen = root_position + frontier.places, self.frontier_mask(frontier, root_position, self.start)
         entries = frontier.tokens, frontier.positions, slots, seen
-        return self.session.deepen(frontier.depth, frontier.parents, *entries)
+        return self.session.log_q_of_drafted_entries(frontier.depth, frontier.parents, *entries)
 
 
 class MtpOnDevice(EagleOnDevice):
@@ -49,5 +51,5 @@ class MtpOnDevice(EagleOnDevice):
 
     @classmethod
     def net_of(cls, pair: LoadedPair, drafter: str) -> Any:
-        net = OnDevice.net_of(pair, drafter)
+        net = DrafterOnDevice.net_of(pair, drafter)
         return net if isinstance(net, Mtp) else None  # Gemma 4's assistant reads the target's own rows

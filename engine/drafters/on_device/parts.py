@@ -5,10 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.drafters.shared.drafted_rows import stream_start
-from engine.forward.cache import KVCache, additive
+from engine.drafters.shared.drafted_rows import stream_start_and_features
+from engine.forward.cache import KVCache, additive_mask
 from engine.forward.runner import Runner
-from engine.forward.runner_gpu import rows_behind
+from engine.forward.runner_gpu import visible_slots
 from engine.models.pairs import LoadedPair
 
 UNLIMITED = 99  # levels of a drafter that goes on from its own guesses
@@ -20,10 +20,11 @@ def is_plain(runner: Runner) -> bool:
     return not (runner.spread or runner.recurrent)
 
 
-class OnDevice:
-    """Guesses on the device, in tensors of fixed shapes. Made as `OnDevice(pair, net)`; `open` then makes its cache.
+class DrafterOnDevice:
+    """A drafter on the device, in tensors of fixed shapes. Made as `DrafterOnDevice(pair, net)`; `allocate_buffers` then makes its
+    cache.
 
-    A round calls `first`, then `level` for one `Frontier` after another, then `commit`. All of them only queue work.
+    A round calls `log_q_of_root`, then `log_q_of_level` for one `Frontier` after another, then `commit`. All of them only queue work.
     """
 
     taps: bool | tuple[int, ...] = (
@@ -41,32 +42,34 @@ class OnDevice:
 
     @classmethod
     def net_of(cls, pair: LoadedPair, drafter: str) -> Any:
-        """What it drafts with, None where the pair has none that it can draft with."""
+        """The net or model that it drafts with; None where the pair has none that runs on a device."""
         return pair.net(drafter) if drafter in pair.learned else None
 
-    def open(self, capacity: int, depth: int, rows: int) -> None:
-        """Make room for a text of `capacity` tokens, trees of `depth` levels and `rows` nodes asked about in a round."""
+    def allocate_buffers(self, capacity: int, depth: int, asked_nodes: int) -> None:
+        """Make room for a text of `capacity` tokens, trees of `depth` levels and `asked_nodes` nodes asked about in a round."""
 
     def begin(self, prompt: list[int], features: Any) -> None:
         """Take in the context, as `engine.contracts.Drafter.begin`."""
 
-    def first(self, root: Tensor, base: Tensor) -> Tensor:
-        """Log-probabilities `[1, V]` behind the token `root [1]`, which stands at position `base [1]`."""
+    def log_q_of_root(self, root: Tensor, root_position: Tensor) -> Tensor:
+        """Log-probabilities `[1, V]` behind the token `root [1]`, which stands at position `root_position [1]`."""
         raise NotImplementedError
 
-    def level(self, frontier: Any, base: Tensor) -> Tensor:
+    def log_q_of_level(self, frontier: Any, root_position: Tensor) -> Tensor:
         """Log-probabilities `[n, V]` behind the nodes of an `engine.policies.shared.growing_gpu.Frontier`; here out of `levels`."""
         return self.levels[frontier.depth].expand(len(frontier.tokens), -1)
 
-    def commit(self, tree: Any, path: Tensor, count: Tensor, bonus: Tensor, base: Tensor, features: Any) -> None:
-        """Take in the nodes `path [depth + 1]`: the root, `count [1]` accepted ones and zeros.
+    def commit(
+        self, tree: Any, path: Tensor, accepted_count: Tensor, bonus: Tensor, root_position: Tensor, features: Any
+    ) -> None:
+        """Take in the nodes `path [depth + 1]`: the root, `accepted_count [1]` accepted ones and zeros.
 
         `features [N, taps + 1, H]` are those of the tree's nodes.
         """
 
 
-class Nothing(OnDevice):
-    """Plain decoding."""
+class NoDrafterOnDevice(DrafterOnDevice):
+    """Plain decoding: it drafts no token."""
 
     depth = 0
 
@@ -75,7 +78,7 @@ class Nothing(OnDevice):
         return pair.target
 
 
-class Entries(OnDevice):
+class FeatureDrafterOnDevice(DrafterOnDevice):
     """A drafter that reads an entry for every token of the text, with features of the target. Its rows stand where the tokens do.
 
     Entries of the last round wait in tensors that hold one for every level and the root. The first `count + 1` count; the others are
@@ -85,9 +88,9 @@ class Entries(OnDevice):
 
     offset = 1
 
-    def open(self, capacity: int, depth: int, rows: int) -> None:
+    def allocate_buffers(self, capacity: int, depth: int, asked_nodes: int) -> None:
         self.steps = torch.arange(depth + 1, device=self.device)
-        self.cache = self.made_cache(capacity + rows + 2 * (depth + 1))
+        self.cache = self.make_cache(capacity + asked_nodes + 2 * (depth + 1))
         self.size, self.columns = self.cache.kv.nbytes, torch.arange(self.cache.capacity, device=self.device)
         self.tokens = torch.zeros(depth + 1, dtype=torch.long, device=self.device)
         taps = len(self.taps) if isinstance(self.taps, tuple) else 3
@@ -95,7 +98,7 @@ class Entries(OnDevice):
         # How many entries wait beside one; where the first one stands; and where the stream begins
         self.count, self.entered, self.begun = torch.zeros(3, 1, dtype=torch.long, device=self.device).unbind()
 
-    def made_cache(self, capacity: int) -> KVCache:
+    def make_cache(self, capacity: int) -> KVCache:
         config = self.net.config
         width = config.hidden // config.heads
         return KVCache(config.layers, config.heads, width, capacity, torch.float32, self.device)
@@ -103,45 +106,51 @@ class Entries(OnDevice):
     def begin(self, prompt: list[int], features: Any) -> None:
         """Reads all entries but the last, which wait for the first round."""
         self.cache.clear()
-        start, features = stream_start(prompt, features) if self.offset else (0, features)
+        start, features = stream_start_and_features(prompt, features) if self.offset else (0, features)
         ids, count = torch.tensor(prompt, device=self.device)[start:], len(features)
         ready = max(0, count - 1)
         for at in range(0, ready, CHUNK):
             here = slice(at, min(at + CHUNK, ready))
             places = torch.arange(start + here.start, start + here.stop, device=self.device)
-            self.read(ids[here], features[here], places, places, torch.full_like(self.begun, start))
+            self.forward_entries(ids[here], features[here], places, places, torch.full_like(self.begun, start))
         self.begun.fill_(start)
         self.entered.fill_(start)
         self.count.fill_(count - 1 - ready)
         self.tokens[:1], self.features[: count - ready] = ids[-1:], features[ready:count]
 
-    def read(self, tokens: Tensor, features: Tensor, positions: Tensor, slots: Tensor, start: Tensor) -> Any:
-        """Write the rows of n entries at `slots [n]`. None sees a row before `start [1]`. Returns what the net makes of them."""
+    def forward_entries(
+        self, tokens: Tensor, features: Tensor, positions: Tensor, slots: Tensor, first_row: Tensor
+    ) -> Any:
+        """Write the rows of n entries at `slots [n]`. None sees a row before `first_row [1]`. Returns what the net makes of them."""
         raise NotImplementedError
 
-    def waiting(self, base: Tensor) -> tuple[Tensor, Tensor]:
-        """Positions and slots `[depth + 1]` of the entries that wait, the last of which stands at `base - 1 + offset`."""
-        last = base - 1 + self.offset
+    def locate_pending_entries(self, root_position: Tensor) -> tuple[Tensor, Tensor]:
+        """Positions and slots `[depth + 1]` of the entries that wait, the last of which stands at `root_position - 1 + offset`."""
+        last = root_position - 1 + self.offset
         places = last - self.count + self.steps
         counts = (self.steps <= self.count) & (places >= 0)  # a capture runs it before there is any text
         return torch.where(counts, places, last.clamp(min=0)), torch.where(
             counts, places, self.columns[-1] - self.steps
         )
 
-    def commit(self, tree: Any, path: Tensor, count: Tensor, bonus: Tensor, base: Tensor, features: Any) -> None:
+    def commit(
+        self, tree: Any, path: Tensor, accepted_count: Tensor, bonus: Tensor, root_position: Tensor, features: Any
+    ) -> None:
         below = torch.cat([path[1:], path[:1]])
         self.features.copy_(features.index_select(0, path))
-        self.tokens.copy_(torch.where(self.steps == count, bonus, tree.tokens.index_select(0, below)))
-        self.count.copy_(count)
-        self.entered.copy_(base + self.offset)
+        self.tokens.copy_(torch.where(self.steps == accepted_count, bonus, tree.tokens.index_select(0, below)))
+        self.count.copy_(accepted_count)
+        self.entered.copy_(root_position + self.offset)
 
-    def seen(self, slots: Tensor, start: Tensor) -> Tensor:
-        """bool `[n, capacity]`: rows from `start` up to one's own."""
-        return (self.columns <= slots[:, None]) & (self.columns >= start)
+    def text_mask(self, slots: Tensor, first_row: Tensor) -> Tensor:
+        """bool `[n, capacity]`: rows from `first_row` up to one's own."""
+        return (self.columns <= slots[:, None]) & (self.columns >= first_row)
 
-    def drafted(self, frontier: Any, base: Tensor, start: Tensor) -> Tensor:
-        """The same of nodes, which see their ancestors' rows behind those of the text."""
-        return rows_behind(self.columns, base, frontier.lineage) & (self.columns >= start)
+    def frontier_mask(self, frontier: Any, root_position: Tensor, first_row: Tensor) -> Tensor:
+        """bool `[n, capacity]`: the rows that the frontier's nodes attend to, those of the text from `first_row` on and those of their
+        ancestors.
+        """
+        return visible_slots(self.columns, root_position, frontier.lineage) & (self.columns >= first_row)
 
-    def mask(self, seen: Tensor) -> Tensor:
-        return additive(seen, seen.shape[1])
+    def additive_mask_of(self, visible: Tensor) -> Tensor:
+        return additive_mask(visible, visible.shape[1])

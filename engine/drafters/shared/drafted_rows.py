@@ -13,11 +13,11 @@ class DraftedRows:
         self.seen: dict[int, list[int]] = {}
         self.count = 0  # rows that are written, those of no node included
 
-    def own(self, tree: DraftTree, node: int) -> int:
-        """The row of a node that has one; -1 for the root."""
+    def row_of(self, tree: DraftTree, node: int) -> int:
+        """The drafted row of a node, counted from the first drafted one; -1 for the root, whose row is committed."""
         return self.seen[tree.keys[node]][-1] if node else -1
 
-    def write(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
+    def assign_rows(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
         """Assign the next rows to `nodes`. Returns bool `[n, rows]`: the drafted rows that each sees, its ancestors' and its own."""
         first, self.count = self.count, self.count + len(nodes)
         count = self.count
@@ -28,13 +28,13 @@ class DraftedRows:
                 flags[row * count + each] = 1
         return torch.frombuffer(flags, dtype=torch.bool).view(len(nodes), count)
 
-    def of(self, tree: DraftTree, path: list[int]) -> list[int]:
+    def rows_of_path(self, tree: DraftTree, path: list[int]) -> list[int]:
         """The rows, counted from the first drafted one, of the nodes of `path` that have one."""
         keys = [tree.keys[node] for node in path]
         return [self.seen[key][-1] for key in keys if key in self.seen]
 
 
-def stream_start(prompt: list[int], features: torch.Tensor) -> tuple[int, torch.Tensor]:
+def stream_start_and_features(prompt: list[int], features: torch.Tensor) -> tuple[int, torch.Tensor]:
     """The position of the first stream entry, and the features `[n, 4, H]` of all entries.
 
     An entry holds a token and the features of the token before it. Token 0 has none before it, so the stream begins at token 1.

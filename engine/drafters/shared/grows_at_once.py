@@ -14,35 +14,37 @@ from engine.kernels.growing_compiled import BELOW, GROW, grow
 from engine.kernels.named_arrays import NamedArrays
 
 
-class GrowsAtOnce(Drafter):
+class CompiledTreeDrafter(Drafter):
     """A drafter that can grow a round's whole tree of favourites in one compiled call."""
 
     loop: Any = None
 
     @property
     def grow(self) -> Callable | None:  # type: ignore[override]
-        return self.grow_at_once if self.loop else None
+        return self.grow_compiled_tree if self.loop else None
 
-    def grow_by(self, loop: Callable, below: Callable, cache: KVCache, parts: NamedArrays, example: tuple) -> None:
-        """From now on, grow by `loop(grow, below, parts, *entering, rows, expansion, noise)`.
+    def use_compiled_loop(
+        self, loop: Callable, level_function: Callable, cache: KVCache, arrays: NamedArrays, example_arguments: tuple
+    ) -> None:
+        """From now on, grow by `loop(grow, level_function, arrays, *arguments, rows, expansion, noise)`.
 
-        `rows` counts the committed rows of `cache`. `grow` and `below` are handed over as addresses, and `parts` as its table.
-        `example` is one possible result of `entering`. The loops are compiled here, or loaded if they were compiled before, because
-        drafters are made before any clock runs.
+        `rows` counts the committed rows of `cache`. `grow` and `level_function` are handed over as addresses, and `arrays` as its
+        table. `example_arguments` is one possible result of `compiled_loop_arguments`. The loops are compiled here, or loaded if they
+        were compiled before, because drafters are made before any clock runs.
         """
-        self.loop, self.grown_over, self.parts = loop, cache, parts
-        self.handed = address_of(grow, GROW), address_of(below, BELOW), parts.table
-        compile_for(loop, *self.handed, *example, 0, Expansion(1, 1, 1).table, np.zeros((1, 0), np.float32))
+        self.loop, self.grown_over, self.parts = loop, cache, arrays
+        self.handed = address_of(grow, GROW), address_of(level_function, BELOW), arrays.table
+        compile_for(loop, *self.handed, *example_arguments, 0, Expansion(1, 1, 1).table, np.zeros((1, 0), np.float32))
 
-    def entering(self) -> tuple:
+    def compiled_loop_arguments(self) -> tuple:
         """What the loop reads: first an array `[N, ...]` with an entry for each row that becomes committed, then the rest."""
         raise NotImplementedError
 
-    def grow_at_once(self, expansion: Expansion, noise: np.ndarray) -> None:
+    def grow_compiled_tree(self, expansion: Expansion, noise: np.ndarray) -> None:
         """As `Drafter.grow`. The entries' rows become committed; drafted rows follow them."""
-        cache, entering = self.grown_over, self.entering()
+        cache, entering = self.grown_over, self.compiled_loop_arguments()
         rows, count = cache.rows, len(entering[0])
-        cache.room_for(count)
+        cache.refuse_overflow(count)
         self.loop(*self.handed, *entering, rows, expansion.table, noise)
         cache.rows = rows + count
         self.forwards += expansion.counts["asked"]

@@ -15,9 +15,9 @@ class FewRowsForward:
     """The forward of a `bitsandbytes.nn.Linear4bit` whose weights are NF4 on a GPU: few rows at once, else as bitsandbytes has it."""
 
     def __init__(self, linear: Any):
-        from engine.forward.nf4.product_triton import product  # imported here, because it needs Triton
+        from engine.forward.nf4.product_triton import multiply_nf4  # imported here, because it needs Triton
 
-        self.linear, self.whole, self.product = linear, linear.forward, product
+        self.linear, self.whole, self.product = linear, linear.forward, multiply_nf4
 
     def __call__(self, x: Tensor) -> Tensor:
         flat, weight = x.flatten(0, -2), self.linear.weight

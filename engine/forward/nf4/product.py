@@ -27,6 +27,6 @@ def dequantise(packed: Tensor, factors: Tensor, shape: tuple[int, int], dtype: t
     return values.to(dtype).view(shape)
 
 
-def product(x: Tensor, packed: Tensor, factors: Tensor, outputs: int) -> Tensor:
+def multiply_nf4(x: Tensor, packed: Tensor, factors: Tensor, outputs: int) -> Tensor:
     """`x [n, in]` times the transposed weights `[outputs, in]`, as in `dequantise`: `[n, outputs]` in the type of x."""
     return F.linear(x, dequantise(packed, factors, (outputs, x.shape[1]), x.dtype))

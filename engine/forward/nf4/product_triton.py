@@ -16,7 +16,7 @@ COLUMNS, STEP = 32, 128  # outputs of a program, and inputs that it reads at a t
 
 
 @triton.jit
-def multiply(
+def multiply_nf4_kernel(
     x, packed, factors, values, out, count, outputs, inputs,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, STEP: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -40,8 +40,8 @@ def multiply(
     tl.store(out + rows[:, None] * outputs + columns[None, :], total.to(out.dtype.element_ty), kept)
 
 
-def product(x: Tensor, packed: Tensor, factors: Tensor, values: Tensor, outputs: int) -> Tensor:
-    """As `engine.forward.nf4.product.product`, for up to `MOST` rows. `values [16]` float32 are `VALUES` on the device.
+def multiply_nf4(x: Tensor, packed: Tensor, factors: Tensor, values: Tensor, outputs: int) -> Tensor:
+    """As `engine.forward.nf4.product.multiply_nf4`, for up to `MOST` rows. `values [16]` float32 are `VALUES` on the device.
 
     Raises `ValueError` for more rows, and for blocks across two outputs.
     """
@@ -52,5 +52,5 @@ def product(x: Tensor, packed: Tensor, factors: Tensor, values: Tensor, outputs:
         )
     out, rows = x.new_empty(count, outputs), FEW if count <= FEW else MOST
     grid = (triton.cdiv(outputs, COLUMNS),)
-    multiply[grid](x, packed, factors, values, out, count, outputs, inputs, rows, COLUMNS, STEP, BLOCK)
+    multiply_nf4_kernel[grid](x, packed, factors, values, out, count, outputs, inputs, rows, COLUMNS, STEP, BLOCK)
     return out

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel, cache_utils
 from transformers.cache_utils import Cache, LinearAttentionCacheLayerMixin
 
 from engine.forward.cache import KVCache, TransformersLayer
-from engine.forward.recurrent.kinds import ATTENDING, WITH_STATE, count_attending_layers, layers_of
+from engine.forward.recurrent.kinds import ATTENDING, WITH_STATE, count_attending_layers, layer_types_of
 from engine.forward.sizes import head_dim_of, kv_heads_of
 
 TOKENS = 16  # more than any convolution here looks back
@@ -100,7 +100,7 @@ class StateCache(KVCache):
         super().__init__(count_attending_layers(config), heads, width, capacity, model.dtype, model.device)
         self.held: list[Any] = []
         place = 0
-        for kind in layers_of(config):
+        for kind in layer_types_of(config):
             both = kind in ATTENDING, kind in WITH_STATE
             made = {(True, True): HybridLayer, (True, False): TransformersLayer}.get(both)
             self.held.append(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 
-def parents_of(count: int, visible: Tensor | None) -> list[int]:
+def parents_from_mask(count: int, visible: Tensor | None) -> list[int]:
     """The parents of tokens that see their ancestors, bool `[N, N]`; None is one path of all. -1 is the text itself."""
     if visible is None:
         return list(range(-1, count - 1))
@@ -26,7 +26,7 @@ class Forest:
         self._windows: dict[int, Tensor] = {}
 
     @property
-    def places(self) -> int:
+    def place_count(self) -> int:
         return self.texts * self.width
 
     @cached_property
@@ -39,7 +39,7 @@ class Forest:
                     found[text, node] |= found[text, parent]
         return found.to(self.device)
 
-    def windows(self, columns: int) -> Tensor:
+    def convolution_windows(self, columns: int) -> Tensor:
         """`[places, columns]`: the last inputs up to every node, in the order of the text. The texts' committed inputs count first."""
         if columns not in self._windows:
             kept = self.texts * columns
@@ -50,7 +50,7 @@ class Forest:
                 first = kept + text * self.width
                 for node, parent in enumerate(parents):
                     up[first + node] = first + parent if parent >= 0 else columns * (text + 1) - 1
-            before, steps = torch.tensor(up), [torch.arange(kept, kept + self.places)]
+            before, steps = torch.tensor(up), [torch.arange(kept, kept + self.place_count)]
             for _ in range(columns - 1):
                 steps.append(before[steps[-1]])
             self._windows[columns] = torch.stack(steps[::-1], 1).to(self.device)

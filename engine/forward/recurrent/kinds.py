@@ -24,10 +24,10 @@ TRIED = {
 
 def keeps_state(config: PreTrainedConfig) -> bool:
     """Whether a model of this configuration has layers with a state, of a kind that was tried here."""
-    return config.model_type in TRIED and bool(WITH_STATE & {*layers_of(config)})
+    return config.model_type in TRIED and bool(WITH_STATE & {*layer_types_of(config)})
 
 
-def layers_of(config: PreTrainedConfig) -> list[str]:
+def layer_types_of(config: PreTrainedConfig) -> list[str]:
     """The type of every layer, in order, by transformers' names."""
     return list(getattr(config, "layer_types", None) or ["full_attention"] * config.num_hidden_layers)
 
@@ -36,4 +36,4 @@ def count_attending_layers(config: PreTrainedConfig) -> int:
     """How many layers hold keys and values for every token of the text. The last ones may read those of others."""
     if not keeps_state(config):
         return config.num_hidden_layers - (getattr(config, "num_kv_shared_layers", None) or 0)
-    return sum(kind in ATTENDING for kind in layers_of(config))
+    return sum(kind in ATTENDING for kind in layer_types_of(config))

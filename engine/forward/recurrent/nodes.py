@@ -69,17 +69,17 @@ class NodesLayer(LinearAttentionCacheLayerMixin):
         self.kernel = conv_kernel_size
         before = torch.cat([each.inputs[0].T for each in self.texts])  # type: ignore[index]  # a session begins with zeros
         self.inputs = torch.cat([before, conv_states[..., 0]])
-        return self.inputs[self.forest.windows(self.kernel)].transpose(1, 2)
+        return self.inputs[self.forest.convolution_windows(self.kernel)].transpose(1, 2)
 
     def update_recurrent_state(self, recurrent_states: Tensor, state_idx: int = 0, **kwargs: Any) -> Tensor:
         """Nothing to do: the rule has left what a state is made of."""
         return recurrent_states
 
-    def by_text(self, rows: Tensor) -> Tensor:
+    def group_by_text(self, rows: Tensor) -> Tensor:
         """Rows `[places, heads, ...]` as `[texts, heads, width, ...]`, float32."""
         return rows.reshape(self.forest.texts, self.forest.width, *rows.shape[1:]).transpose(1, 2).float()
 
-    def by_place(self, rows: Tensor) -> Tensor:
+    def flatten_to_places(self, rows: Tensor) -> Tensor:
         """Rows `[texts, heads, width, columns]` as `[places, heads, columns]`, in one piece of memory, as modules view them."""
         return rows.transpose(1, 2).flatten(0, 1).contiguous()
 
@@ -97,7 +97,7 @@ class NodesLayer(LinearAttentionCacheLayerMixin):
         kept, place = self.texts[text], text * self.forest.width + node
         kept.started = True
         if self.inputs is not None:
-            kept.inputs = self.inputs[self.forest.windows(self.kernel)[place]].T[None]
+            kept.inputs = self.inputs[self.forest.convolution_windows(self.kernel)[place]].T[None]
         if self.recurred is not None:
             faded, left, right = (each[text] for each in self.recurred)
             path = self.forest.followers_mask[text, node].nonzero().flatten()
@@ -141,16 +141,16 @@ def run_selective_rule(
 ) -> Tensor:
     """The recurrence of Mamba 2 over one token a row. A head's time step, decay and bias are the same in all its numbers."""
     steps = dt[..., 0] if dt_bias is None else dt[..., 0] + dt_bias[:, 0].to(dt.dtype)
-    steps = layer.by_text(softplus(steps) if dt_softplus else steps)
+    steps = layer.group_by_text(softplus(steps) if dt_softplus else steps)
     shared = x.shape[1] // b.shape[1]  # heads that read the same b and c
-    written, read = (layer.by_text(each).repeat_interleave(shared, 1) for each in (b, c))
+    written, read = (layer.group_by_text(each).repeat_interleave(shared, 1) for each in (b, c))
     faded = layer.accumulate_decay(steps * a[:, 0, 0].float()[:, None])
-    left = steps[..., None] * layer.by_text(x)
+    left = steps[..., None] * layer.group_by_text(x)
     layer.recurred = faded, left, written
     answer = (
         faded.exp()[..., None] * (read @ state.float().mT) + (read @ written.mT * layer.decay_between(faded)) @ left
     )
-    answer = layer.by_place(answer) + x * d
+    answer = layer.flatten_to_places(answer) + x * d
     return (answer if z is None else answer * nn.functional.silu(z)).to(x.dtype)
 
 
@@ -158,20 +158,20 @@ def run_gated_rule(
     layer: NodesLayer, q, k, v, g, beta, initial_state, use_qk_l2norm_in_kernel=False, **how: Any
 ) -> tuple[Tensor, Any]:
     """The gated delta rule over one token a row. A node writes what its key did not yet say, so nodes are solved for in turn."""
-    queries, keys, values = (layer.by_text(each[:, 0]) for each in (q, k, v))
+    queries, keys, values = (layer.group_by_text(each[:, 0]) for each in (q, k, v))
     shared = values.shape[1] // keys.shape[1]  # heads of values that share a key
     queries, keys = queries.repeat_interleave(shared, 1), keys.repeat_interleave(shared, 1)
     if use_qk_l2norm_in_kernel:
         queries, keys = (each * (each.square().sum(-1, True) + EPSILON).rsqrt() for each in (queries, keys))
     queries = queries / queries.shape[-1] ** 0.5
-    faded, state = layer.accumulate_decay(layer.by_text(g[:, 0])), initial_state.float()
-    share, kept, fading = layer.by_text(beta[:, 0])[..., None], faded.exp()[..., None], layer.decay_between(faded)
+    faded, state = layer.accumulate_decay(layer.group_by_text(g[:, 0])), initial_state.float()
+    share, kept, fading = layer.group_by_text(beta[:, 0])[..., None], faded.exp()[..., None], layer.decay_between(faded)
     news = share * (values - kept * (keys @ state))
     said = share * fading * (keys @ keys.mT)  # what a node would be told of its ancestors' keys; its own does not count
     wrote = torch.linalg.solve_triangular(said, news, upper=False, unitriangular=True)
     layer.recurred = faded, keys, wrote
     answer = kept * (queries @ state) + (fading * (queries @ keys.mT)) @ wrote
-    return layer.by_place(answer)[:, None].to(q.dtype), initial_state
+    return layer.flatten_to_places(answer)[:, None].to(q.dtype), initial_state
 
 
 RULES: dict[str, Rule] = {  # by transformers' names of what goes on from a state by one token
@@ -183,28 +183,28 @@ RULES: dict[str, Rule] = {  # by transformers' names of what goes on from a stat
 def patch_model(model: PreTrainedModel) -> None:
     """From now on the model's modules with states read forests where their cache holds a `NodesLayer`, and texts as before."""
     for module in modules_with_states(model):
-        if enter not in module._forward_pre_hooks.values():
-            module.register_forward_pre_hook(enter, with_kwargs=True)
-            module.register_forward_hook(leave)
+        if flatten_nodes_hook not in module._forward_pre_hooks.values():
+            module.register_forward_pre_hook(flatten_nodes_hook, with_kwargs=True)
+            module.register_forward_hook(restore_nodes_hook)
         file = sys.modules[type(module).__module__]
         for name, rule in RULES.items():
             if hasattr(file, name) and not hasattr(getattr(file, name), "reads_forests"):
                 setattr(file, name, patch_rule(getattr(file, name), rule))
 
 
-def patch_rule(right: Rule, rule: Rule) -> Rule:
-    """A function that calls `rule` while a module reads a forest, and else transformers' function `right`."""
+def patch_rule(transformers_rule: Rule, rule: Rule) -> Rule:
+    """A function that calls `rule` while a module reads a forest, and else transformers' function `transformers_rule`."""
 
-    @wraps(right)
+    @wraps(transformers_rule)
     def rightly(*args: Any, **how: Any) -> Any:
         layer = reading.get()
-        return right(*args, **how) if layer is None else rule(layer, *args, **how)
+        return transformers_rule(*args, **how) if layer is None else rule(layer, *args, **how)
 
     rightly.reads_forests = True  # type: ignore[attr-defined]
     return rightly
 
 
-def enter(module: nn.Module, args: tuple, how: dict[str, Any]) -> tuple[tuple, dict[str, Any]] | None:
+def flatten_nodes_hook(module: nn.Module, args: tuple, how: dict[str, Any]) -> tuple[tuple, dict[str, Any]] | None:
     """Hand in nodes `[texts, width, H]` as rows `[places, 1, H]`."""
     cache = next((each for each in (*args, *how.values()) if isinstance(each, Cache)), None)
     layer = cache.layers[module.layer_idx] if cache else None
@@ -212,11 +212,11 @@ def enter(module: nn.Module, args: tuple, how: dict[str, Any]) -> tuple[tuple, d
         return None
     reading.set(layer)
     if args:
-        return (args[0].reshape(layer.forest.places, 1, -1), *args[1:]), how
-    return args, {**how, "hidden_states": how["hidden_states"].reshape(layer.forest.places, 1, -1)}
+        return (args[0].reshape(layer.forest.place_count, 1, -1), *args[1:]), how
+    return args, {**how, "hidden_states": how["hidden_states"].reshape(layer.forest.place_count, 1, -1)}
 
 
-def leave(module: nn.Module, args: tuple, output: Tensor) -> Tensor | None:
+def restore_nodes_hook(module: nn.Module, args: tuple, output: Tensor) -> Tensor | None:
     """Hand out rows `[places, 1, H]` as nodes."""
     layer = reading.get()
     reading.set(None)
@@ -224,7 +224,7 @@ def leave(module: nn.Module, args: tuple, output: Tensor) -> Tensor | None:
 
 
 @contextmanager
-def end_reading() -> Iterator[None]:
+def end_forest_reading() -> Iterator[None]:
     """However a forward ends, no module of this thread reads a forest behind it."""
     try:
         yield

@@ -14,15 +14,15 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 from engine.forward.cache import TransformersLayer
 from engine.forward.layer_ops import Answer
 from engine.forward.recurrent.cache import StateCache, StateLayer
-from engine.forward.recurrent.forest import Forest, parents_of
-from engine.forward.recurrent.nodes import HybridNodesLayer, NodesLayer, end_reading, patch_model
+from engine.forward.recurrent.forest import Forest, parents_from_mask
+from engine.forward.recurrent.nodes import HybridNodesLayer, NodesLayer, end_forest_reading, patch_model
 from engine.forward.session import Session
 
 if TYPE_CHECKING:
     from engine.forward.runner import Runner
 
 
-def nodes_of(
+def tree_state_layers_of(
     held: list[Any], attending: Callable[[TransformersLayer], CacheLayerMixin]
 ) -> tuple[list[NodesLayer], Cache]:
     """A layer for the nodes of each of those `held` that keeps states, and all layers as a model's cache, by who attends for whom."""
@@ -41,7 +41,7 @@ class RecurrentSession(Session):
     def __init__(self, runner: "Runner", *asked: Any, **how: Any):
         super().__init__(runner, *asked, **how)
         patch_model(runner.model)
-        self.nodes, self.grown = nodes_of(self.cache.held, lambda layer: layer)
+        self.nodes, self.grown = tree_state_layers_of(self.cache.held, lambda layer: layer)
         # The layers that read the last forward's nodes, the text's number among theirs, and the nodes' parents
         self.read: tuple[list[NodesLayer], int, list[int]] | None = None
 
@@ -50,47 +50,47 @@ class RecurrentSession(Session):
         self, ids: list[int], positions: list[int], visible: Tensor | None = None, last_only: bool = False
     ) -> Answer:
         """As `Session.forward`, of a tree whose nodes see their ancestors and nothing else. With `last_only` they are a prompt's."""
-        self.cache.room_for(len(ids))
+        self.cache.refuse_overflow(len(ids))
         self.ids, self.positions = ids, positions
         if last_only:
             self.read, self.past = None, self.cache.past
             self.cache.begin()
         else:
-            parents = parents_of(len(ids), visible)
+            parents = parents_from_mask(len(ids), visible)
             forest = Forest([parents], self.runner.device)
             for layer, text in zip(self.nodes, self.cache.states, strict=True):
                 layer.begin(forest, [text])
             self.read, self.past = (self.nodes, 0, parents), self.grown
-        with end_reading():
+        with end_forest_reading():
             return super().forward(ids, positions, visible, last_only)
 
     @torch.inference_mode()
-    def replay(self, written: list[int]) -> int:
-        """Let states stand behind the tokens `written`, offsets in path order. Returns how many were computed anew, as a text."""
+    def advance_states(self, kept_offsets: list[int]) -> int:
+        """Let states stand behind the tokens `kept_offsets`, offsets in path order. Returns how many were computed anew, as a text."""
         if self.read is None:
             return 0
         parents = self.read[2]
-        if all(parents[node] == before for before, node in zip([-1, *written], written, strict=False)):
+        if all(parents[node] == before for before, node in zip([-1, *kept_offsets], kept_offsets, strict=False)):
             return 0
-        ids, positions = ([each[offset] for offset in written] for each in (self.ids, self.positions))
+        ids, positions = ([each[offset] for offset in kept_offsets] for each in (self.ids, self.positions))
         self.forward(ids, positions)
-        return len(written)
+        return len(kept_offsets)
 
     @torch.inference_mode()
-    def keep(self, written: list[int]) -> None:
-        """Commit the tokens `written` of the last forward, as offsets in path order: all of a prompt. The others leave no trace."""
-        self.replayed = self.replay(written)
+    def keep(self, kept_offsets: list[int]) -> None:
+        """Commit the tokens `kept_offsets` of the last forward, offsets in path order: all of a prompt. The others leave no trace."""
+        self.replayed = self.advance_states(kept_offsets)
         if self.read is None:
-            self.cache.commit(len(written))
+            self.cache.commit(len(kept_offsets))
             return
         layers, text, _ = self.read
-        kept = list(range(len(written))) if self.replayed else written
+        kept = list(range(len(kept_offsets))) if self.replayed else kept_offsets
         for layer in layers:
             layer.commit(text, kept[-1])
         self.cache.keep(kept)
 
     @property
-    def held_bytes(self) -> int:
+    def uncommitted_bytes(self) -> int:
         """Bytes that the last forward left beside the committed states."""
         return sum(layer.nbytes for layer in self.read[0]) if self.read else 0
 

@@ -38,30 +38,30 @@ from engine.measure.options import (
     first_prompts,
     load_held_out_prompts,
     load_pair_of_options,
-    refuse_plain,
+    refuse_requests_without_template,
 )
-from engine.measure.other_engines import OtherEngines, load_other_engines, peers_of_options
+from engine.measure.other_engines import OtherEngines, load_other_engines, server_peers_of_options
 from engine.measure.prompts import read_prompts
-from engine.measure.racing import drain, race_undisturbed, reason_against, settings_of_options
+from engine.measure.racing import explain_unraceable, race_undisturbed, run_to_end, settings_of_options
 from engine.measure.verdict import compute_ratios
-from engine.measure.ways import Way, Written, align_token_counts, rotate_names, time_way, warm_up_ways
-from engine.models.earlier_texts import TextMemory
+from engine.measure.ways import Way, WrittenText, align_token_counts, rotate_names, time_way, warm_up_ways
+from engine.models.earlier_texts import AnswerMemory
 from engine.models.pairs import LoadedPair
 from engine.race import SHAPE, Settings
 from engine.record.disturbance import describe_repeated_disturbance
-from engine.record.race_file import worst_of
+from engine.record.race_file import worst_verdict_of
 from engine.record.trace import Trace
 from engine.record.trace_statistics import favourites_tau, tau, time_shares
 from engine.systems import SYSTEMS, find, spell_shape
 
 LABELS = {"tokens": "same tokens", "law": "same distribution", "lossy": "lossy"}
-Run = TypeVar("Run", Trace, Written)
+Run = TypeVar("Run", Trace, WrittenText)
 BESIDE_PEERS = ("vanilla", "chain", "tree", "eagle", "mtp", "auto")  # those that the pair can run
 
 
-def median_run_of(runs: list[Run], by: str) -> Run:
+def median_run_of(runs: list[Run], attribute: str) -> Run:
     """The one of the median time."""
-    return sorted(runs, key=attrgetter(by))[len(runs) // 2]
+    return sorted(runs, key=attrgetter(attribute))[len(runs) // 2]
 
 
 def seconds_per_round(trace: Trace, phase: str) -> float:
@@ -84,32 +84,37 @@ class PromptRuns(NamedTuple):
 
     lanes: dict[str, list[Trace]]
     results: list[dict]
-    written: dict[str, list[Written]]
+    written: dict[str, list[WrittenText]]
 
 
 def race_prompts(
-    pair: LoadedPair, prompts: list[str], asked: Settings, others: OtherEngines | None = None, repeats: int = 1
+    pair: LoadedPair,
+    prompts: list[str],
+    base_settings: Settings,
+    other_engines: OtherEngines | None = None,
+    repeats: int = 1,
 ) -> dict:
     """Race `vanilla` and the systems of the settings over the prompts. Returns the figures as --json prints them.
 
-    With `others`, they and every way of calling `generate()` run on every prompt, without a constraint; else only the plain one runs.
+    With `other_engines`, they and every way of calling `generate()` run on every prompt, without a constraint; else only the plain one
+    runs.
     """
-    tokens, temperature = asked.max_new_tokens, asked.temperature
-    names = ["vanilla", *(name for name in asked.systems if name != "vanilla")]
+    tokens, temperature = base_settings.max_new_tokens, base_settings.temperature
+    names = ["vanilla", *(name for name in base_settings.systems if name != "vanilla")]
     if processes.count_processes() > 1:  # each measures costs of its own, and all must race the same shapes
-        pair = pair.in_shapes(processes.broadcast_first(best_shapes_of(pair, names)))
-    others = others and peers.merge_peers(pair, others)
-    ways: dict[str, Way] = others.ways if others else {peers.PLAIN: peers.generate_tokens}
+        pair = pair.with_shapes(processes.broadcast_first(best_shapes_of(pair, names)))
+    other_engines = other_engines and peers.merge_peers(pair, other_engines)
+    ways: dict[str, Way] = other_engines.ways if other_engines else {peers.PLAIN: peers.generate_tokens}
     warm_up_ways(pair, ways.values(), temperature)
     mine: list[PromptRuns] = []
     share = processes.split_items(prompts, pair.target)
     for index, prompt in enumerate(
         tqdm(share, desc="prompts", unit="prompt", disable=not processes.is_first_process())
     ):
-        settings = replace(asked, prompt=prompt, systems=tuple(names))
+        settings = replace(base_settings, prompt=prompt, systems=tuple(names))
         races, written = [], {way: [] for way in ways}
         for repeat in range(repeats):
-            races.append(race := drain(race_undisturbed(pair, settings), int))
+            races.append(race := run_to_end(race_undisturbed(pair, settings), int))
             for way in rotate_names(ways, index + repeat):
                 ids = race.lanes[0].trace.prompt_tokens
                 written[way] += align_token_counts(
@@ -126,7 +131,7 @@ def race_prompts(
         name: [[each.lanes[name][run].seconds_per_token for each in raced] for run in range(repeats)] for name in names
     }
     rows = []
-    for name in asked.systems:
+    for name in base_settings.systems:
         own = traces[name]
         clock, forwards = sum(trace.seconds for trace in own), sum(trace.forwards for trace in own)
         beside, shares = list(zip(traces["vanilla"], own, strict=True)), time_shares(own)
@@ -144,8 +149,8 @@ def race_prompts(
             ),
             "runs": [statistics.median(each) for each in map(compute_ratios, by_run["vanilla"], by_run[name])],
             "of_limit": statistics.median(share_of_speedup_limit(b, trace) for b, trace in beside),
-            "identical": worst_of([result["lanes"][names.index(name)]["identical"] for result in results]),
-            "too_wide": describe_excess_width(name, own),
+            "identical": worst_verdict_of([result["lanes"][names.index(name)]["identical"] for result in results]),
+            "too_wide": describe_excess_children(name, own),
             "nodes": sum(len(step.tokens) for trace in own for step in trace.steps) / forwards,
             "draft_forwards": sum(trace.draft_forwards for trace in own) / forwards,
             "draft_ms": 1000 * shares["draft"] * clock / forwards,
@@ -155,7 +160,7 @@ def race_prompts(
         rows.append(row)
     generated = [each.seconds_per_token for each in calls[peers.PLAIN]]
     figures = {
-        "shape": shape_of_settings(asked),
+        "shape": requested_shape_of(base_settings),
         "machine": pair.hardware,
         "pair": pair.title,
         "dtype": pair.dtype,
@@ -166,8 +171,8 @@ def race_prompts(
         "disturbed": sum(bool(result["disturbed"]) for result in results),
         "tokens": tokens,
         "memory": pair.memory is not None,
-        "constraint": asked.constraint,
-        "guesses": asked.guesses,
+        "constraint": base_settings.constraint,
+        "guesses": base_settings.guesses,
         "baseline": {
             "tokens_per_s": 1 / statistics.median(base),
             "vs_generate": statistics.median(compute_ratios(generated, base)),
@@ -175,15 +180,15 @@ def race_prompts(
         "systems": rows,
     }
     return figures | (
-        peers.compare_with_peers(pair, figures, traces, calls, others)
-        if others and processes.is_first_process()
+        peers.compare_with_peers(pair, figures, traces, calls, other_engines)
+        if other_engines and processes.is_first_process()
         else {}
     )
 
 
-def shape_of_settings(asked: Settings) -> dict[str, int]:
-    """What the settings say of the shape; the rest of it is each system's best here (`System.shape`)."""
-    return {name: value for name in SHAPE if (value := getattr(asked, name)) is not None}
+def requested_shape_of(settings: Settings) -> dict[str, int]:
+    """What the settings say of the shape; the rest of it is each system's best here (`System.best_shape_for`)."""
+    return {name: value for name in SHAPE if (value := getattr(settings, name)) is not None}
 
 
 def best_shapes_of(pair: LoadedPair, systems: list[str]) -> dict[str, str]:
@@ -192,7 +197,7 @@ def best_shapes_of(pair: LoadedPair, systems: list[str]) -> dict[str, str]:
     return {name.partition("!")[0]: system.costs(pair).best_shape for name, system in found.items()}
 
 
-def describe_excess_width(name: str, traces: list[Trace]) -> str:
+def describe_excess_children(name: str, traces: list[Trace]) -> str:
     """A sentence where a node has more children than the width, else "". A policy's `needs` may replace the width."""
     system = find(name)
     width, policy = traces[0].width, system.parts[1]
@@ -231,13 +236,15 @@ def format_table(figures: dict) -> str:
     return "\n".join(lines + [row["too_wide"] for row in figures["systems"] if row["too_wide"]])
 
 
-def format_side_by_side(found: dict[str, dict]) -> str:
-    """One table over the texts of `found`: for each its tau, its speedup, and the share of a lane's time that drafting took."""
+def format_domains_side_by_side(figures_by_domain: dict[str, dict]) -> str:
+    """One table over the texts of `figures_by_domain`: for each its tau, its speedup, and the share of a lane's time that drafting
+    took.
+    """
     lines = [
-        f"{'':<36}" + "".join(f"{domain:>24}" for domain in found),
-        f"{'system':<18}{'output':<18}" + f"{'tau':>9}{'speedup':>9}{'draft':>6}" * len(found),
+        f"{'':<36}" + "".join(f"{domain:>24}" for domain in figures_by_domain),
+        f"{'system':<18}{'output':<18}" + f"{'tau':>9}{'speedup':>9}{'draft':>6}" * len(figures_by_domain),
     ]
-    for rows in zip(*(figures["systems"] for figures in found.values()), strict=True):
+    for rows in zip(*(figures["systems"] for figures in figures_by_domain.values()), strict=True):
         name = rows[0]["name"]
         cells = (f"{row['tau']:>9.2f}{row['speedup']:>8.2f}x{row['draft_share']:>6.0%}" for row in rows)
         lines.append(f"{name:<18}{LABELS[find(name).guarantee]:<18}" + "".join(cells))
@@ -246,27 +253,27 @@ def format_side_by_side(found: dict[str, dict]) -> str:
 
 def select_runnable(pair: LoadedPair, systems: list[str]) -> list[str]:
     """Those of the systems that the pair can run. Of the others it prints why not."""
-    reasons = {name: reason_against(pair, find(name)) for name in systems}
+    reasons = {name: explain_unraceable(pair, find(name)) for name in systems}
     for name, reason in reasons.items():
         if reason and processes.is_first_process():
             print(f"{name} is left out. {reason}")
     return [name for name, reason in reasons.items() if not reason]
 
 
-def print_estimates(pair: LoadedPair, systems: list[str], shape: dict[str, int], assumed: float) -> dict:
-    """Prints and returns what the systems would give at `assumed` tokens a round. What `shape` leaves out is each system's best."""
+def print_estimates(pair: LoadedPair, systems: list[str], shape: dict[str, int], assumed_tau: float) -> dict:
+    """Prints and returns what the systems would give at `assumed_tau` tokens a round. What `shape` leaves out is each system's best."""
     rows = []
     for name in systems:
         system = find(name)
-        asked = system.shape(pair) | shape
-        setting = name if not shape and asked == system.own_shape else f"{name}:{spell_shape(asked)}"
-        rows.append(forced.estimate_setting(pair, setting, assumed))
+        asked = system.best_shape_for(pair) | shape
+        setting = name if not shape and asked == system.default_shape else f"{name}:{spell_shape(asked)}"
+        rows.append(forced.estimate_setting(pair, setting, assumed_tau))
     if processes.is_first_process():
         print(f"{pair.title}, {pair.hardware}, {pair.dtype}", *forced.describe_estimates(rows), sep="\n")
     return {"machine": pair.hardware, "pair": pair.title, "dtype": pair.dtype, "estimates": rows}
 
 
-def prompts_of_options(options: Namespace) -> dict[str, list[str]]:
+def prompts_by_domain_of_options(options: Namespace) -> dict[str, list[str]]:
     """Prompts by domain, or those of a person's own file by its name. Raises `ValueError` for what there is not."""
     if isinstance(options.prompts, Path):
         return {options.prompts.name: [prompt.text for prompt in read_prompts(options.prompts)]}
@@ -281,7 +288,7 @@ def main(options: Namespace) -> dict | None:
         return None
     if options.repeats < 1 or options.repeats % 2 == 0:
         raise ValueError(f"--repeats must be an odd number, 1 or more, got {options.repeats}.")
-    prompts = prompts_of_options(options)
+    prompts = prompts_by_domain_of_options(options)
     every = options.systems == "all"
     named = options.systems and (list(SYSTEMS) if every else options.systems.split(","))
     asked = settings_of_options(  # refuses what no race takes, before a model is loaded
@@ -294,18 +301,20 @@ def main(options: Namespace) -> dict | None:
     if options.acceptance is not None and options.peers:
         raise ValueError(f"--acceptance {options.acceptance:g} races nothing, and --peers races: give one of them.")
     assumed = None if options.acceptance is None else forced.validate_tau(options.acceptance)
-    servers = peers_of_options(options, asked.constraint)
+    servers = server_peers_of_options(options, asked.constraint)
     options.device = processes.choose_device(options.device)
     pair = apply_shape_option(options, load_pair_of_options(options))
-    refuse_plain(pair, options.domains)
+    refuse_requests_without_template(pair, options.domains)
     if every:
         named = select_runnable(pair, named)
     if assumed is not None:
-        return print_estimates(pair, named or ["tree", "chain"], shape_of_settings(asked), assumed)
-    pair = replace(pair, memory=TextMemory()) if options.memory else pair
+        return print_estimates(pair, named or ["tree", "chain"], requested_shape_of(asked), assumed)
+    pair = replace(pair, memory=AnswerMemory()) if options.memory else pair
     if not named:
         named = (
-            [name for name in BESIDE_PEERS if not reason_against(pair, SYSTEMS[name])] if options.peers else ["tree"]
+            [name for name in BESIDE_PEERS if not explain_unraceable(pair, SYSTEMS[name])]
+            if options.peers
+            else ["tree"]
         )
     asked = replace(asked, systems=tuple(named))
     found = {}
@@ -320,5 +329,5 @@ def main(options: Namespace) -> dict | None:
     if not processes.is_first_process():
         return None
     if len(found) > 1:
-        print(format_side_by_side(found), end="\n\n")
+        print(format_domains_side_by_side(found), end="\n\n")
     return figures if len(found) == 1 else {"domains": found}

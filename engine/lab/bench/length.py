@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from engine.measure.options import first_prompts, load_pair_of_options
 from engine.measure.verdict import compute_ratios
-from engine.models.chat import prompt_tokens
+from engine.models.chat import tokenise_prompt
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, Race, Settings
 from engine.record.trace import Trace
@@ -30,12 +30,12 @@ def race_lanes(pair: LoadedPair, lanes: tuple[str, ...], prompt: list[int], toke
             f"{len(prompt)} tokens of prompt and {tokens} new ones do not fit the context window of {pair.context}. "
             "Ask for less of either."
         )
-    return Race(pair, Settings("forced", lanes, max_new_tokens=tokens), prompt).traces()
+    return Race(pair, Settings("forced", lanes, max_new_tokens=tokens), prompt).run_to_traces()
 
 
 def measure_by_length(pair: LoadedPair, texts: list[str], lanes: tuple[str, ...]) -> list[dict]:
     """Rows by length and system: seconds a token up to there, prefill included, and the ratio to the baseline's."""
-    prompts = [prompt_tokens(pair, text) for text in texts]
+    prompts = [tokenise_prompt(pair, text) for text in texts]
     room = pair.context - max(map(len, prompts))
     lengths = [length for length in LENGTHS if length <= room] or [room]
     race_lanes(pair, lanes, prompts[0], min(lengths[0], FIRST))  # first calls

@@ -25,14 +25,14 @@ from transformers import PreTrainedModel
 from engine.forward.llama_compiled import CompiledLlama
 from engine.forward.runner import Runner
 from engine.kernels.compiling import compiled, exactly_compiled
-from engine.kernels.named_arrays import NamedArrays, unpacked
+from engine.kernels.named_arrays import NamedArrays, unpack_nest
 from engine.kernels.rounded import ENTERED, GROUP, round_matrix
 from engine.kernels.sharing import usable_cores
-from engine.kernels.stored import Entering, Stored, block_product, enter_product
+from engine.kernels.stored import RoundedRows, StoredMatrix, multiply_block, round_rows_and_prepare
 from engine.lab.train.pretrain import build_llama
 from engine.models.loading import hardware_name
 from engine.models.quantising import round_to_eight_bits
-from engine.rounds.timing import binary, interleaved
+from engine.rounds.timing import binary, median_ms_interleaved
 from engine.target import Target
 from engine.tree import LARGEST_TREE
 
@@ -53,7 +53,7 @@ CACHED, CACHED_ROWS, CACHED_PASSES = (64, 128), 24, 2000
 
 
 @compiled
-def read_all(numbers):
+def sum_all(numbers):
     """The sum of `numbers [n]`: a loop that does nothing but read."""
     total = np.float32(0)
     for index in range(len(numbers)):
@@ -63,28 +63,34 @@ def read_all(numbers):
 
 @exactly_compiled
 def multiply_often(table, x, out, entered, rest, times):
-    """Multiply `x [n, in]` by a `Stored` matrix into `out [n, out]`, so many `times`. The others are `Entering`'s workspace."""
-    matrix, entering = unpacked(Stored, table, np.int64(0)), Entering(entered, rest)
-    product, target, apart = enter_product(x, matrix, entering), np.int64(out.ctypes.data), np.int64(4 * out.shape[1])
+    """Multiply `x [n, in]` by a `StoredMatrix` matrix into `out [n, out]`, so many `times`. The others are
+    `RoundedRows`'s workspace.
+    """
+    matrix, entering = unpack_nest(StoredMatrix, table, np.int64(0)), RoundedRows(entered, rest)
+    product, target, apart = (
+        round_rows_and_prepare(x, matrix, entering),
+        np.int64(out.ctypes.data),
+        np.int64(4 * out.shape[1]),
+    )
     for _ in range(times):
         for block in range(product.outputs // product.width):
-            block_product(product, block, target + 4 * block * product.width, apart, target)
+            multiply_block(product, block, target + 4 * block * product.width, apart, target)
 
 
 def measure_reading_ms(size: int, threads: int, repeats: int) -> float:
     """Median ms in which so many threads read `size` bytes from memory, each its own part."""
     count = max(size, APART)
     parts = np.array_split(np.ones(count // 4, np.float32), threads)
-    return measure_threads_ms([partial(read_all, part) for part in parts], repeats) * size / count
+    return measure_threads_ms([partial(sum_all, part) for part in parts], repeats) * size / count
 
 
-def measure_products_per_ms(kind: torch.dtype, threads: int, repeats: int) -> float:
+def measure_products_per_ms(dtype: torch.dtype, threads: int, repeats: int) -> float:
     """Multiply-adds that so many threads do in a ms, with weights of this type that stay in the first cache."""
     numbers = torch.linspace(-1, 1, math.prod(CACHED)).view(CACHED)
     matrix = (
-        Stored.in_eight_bits(*round_matrix(numbers), CACHED[1])
-        if kind == torch.int8
-        else Stored.of(numbers.to(kind).float())
+        StoredMatrix.in_eight_bits(*round_matrix(numbers), CACHED[1])
+        if dtype == torch.int8
+        else StoredMatrix.of(numbers.to(dtype).float())
     )
     weights, rows = NamedArrays(matrix), CACHED_ROWS
 
@@ -112,11 +118,11 @@ def measure_threads_ms(parts: list[Callable[[], None]], repeats: int) -> float:
 
 
 def measure_forwards(
-    sizes: list[str], stored: list[str], contexts: list[int], threads: list[int], repeats: int
+    sizes: list[str], storage_types: list[str], contexts: list[int], threads: list[int], repeats: int
 ) -> Iterator[dict[str, object]]:
     """A row for each model, storage, number of threads and context: ms by number of nodes, and the share of the machine's bandwidth."""
     for name in sizes:
-        for kind in stored:
+        for kind in storage_types:
             model = random_model(name, STORED[kind])
             products = sum(each.numel() for each in model.parameters() if each.ndim == 2)  # the head is the embedding
             for count in threads:
@@ -129,7 +135,7 @@ def measure_forwards(
                     target.prefill([token % VOCAB for token in range(context)])
                     tasks = {nodes: partial(target.verify, binary(nodes)) for nodes in NODES}
                     with runner.without_torch_threads():
-                        ms = interleaved(runner.device, tasks, repeats, settled=True, seconds=60.0)
+                        ms = median_ms_interleaved(runner.device, tasks, repeats, warm_up_each=True, max_seconds=60.0)
                     least = measure_reading_ms(runner.own.stored_bytes, count, repeats)
                     yield {
                         "model": name,
@@ -144,10 +150,10 @@ def measure_forwards(
                     }
 
 
-def random_model(name: str, kind: torch.dtype) -> PreTrainedModel:
+def random_model(name: str, dtype: torch.dtype) -> PreTrainedModel:
     """A random Llama of this size, whose weights are stored so."""
-    model = build_llama(*SIZES[name], VOCAB).to(torch.float16 if kind == torch.int8 else kind).float()
-    return round_to_eight_bits(model) if kind == torch.int8 else model.eval()
+    model = build_llama(*SIZES[name], VOCAB).to(torch.float16 if dtype == torch.int8 else dtype).float()
+    return round_to_eight_bits(model) if dtype == torch.int8 else model.eval()
 
 
 def measure_prefills(sizes: list[str], contexts: list[int], repeats: int) -> Iterator[dict[str, object]]:
@@ -158,21 +164,21 @@ def measure_prefills(sizes: list[str], contexts: list[int], repeats: int) -> Ite
         for context in contexts:
             ids = [token % VOCAB for token in range(context)]
             tasks: dict[str, Callable[[], object]] = {
-                "ms": partial(prefill, runner, ids),
-                "transformers_ms": partial(first_forward, model, ids),
+                "ms": partial(prefill_prompt, runner, ids),
+                "transformers_ms": partial(run_first_generate_forward, model, ids),
             }
-            times = interleaved(runner.device, tasks, repeats, settled=True, seconds=60.0)
+            times = median_ms_interleaved(runner.device, tasks, repeats, warm_up_each=True, max_seconds=60.0)
             yield {"model": name, "context": context, **{each: ms / context for each, ms in times.items()}}
 
 
-def prefill(runner: Runner, ids: list[int]) -> None:
-    Target(runner, len(ids)).prefill(ids)
+def prefill_prompt(runner: Runner, token_ids: list[int]) -> None:
+    Target(runner, len(token_ids)).prefill(token_ids)
 
 
 @torch.inference_mode()
-def first_forward(model: PreTrainedModel, ids: list[int]) -> object:
+def run_first_generate_forward(model: PreTrainedModel, token_ids: list[int]) -> object:
     """The forward with which `generate()` begins."""
-    return model(input_ids=torch.tensor([ids]), use_cache=True, logits_to_keep=1)
+    return model(input_ids=torch.tensor([token_ids]), use_cache=True, logits_to_keep=1)
 
 
 def format_row(row: dict) -> str:

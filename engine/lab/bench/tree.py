@@ -7,7 +7,7 @@ from argparse import Namespace
 from functools import partial
 
 from engine.measure.options import load_pair_of_options
-from engine.rounds.timing import binary, interleaved
+from engine.rounds.timing import binary, median_ms_interleaved
 from engine.target import Target
 from engine.tree import LARGEST_TREE
 
@@ -21,7 +21,7 @@ def main(options: Namespace) -> dict:
     target.prefill(list(range(CONTEXT)))
     with pair.target.without_torch_threads():
         tasks = {nodes: partial(target.verify, binary(nodes)) for nodes in NODES}
-        ms = interleaved(pair.target.device, tasks, options.repeats)
+        ms = median_ms_interleaved(pair.target.device, tasks, options.repeats)
     rows = [{"nodes": nodes, "verify_ms": ms[nodes], "vs_one": ms[nodes] / ms[1]} for nodes in NODES]
     print(f"{'nodes':>8}{'verify ms':>12}{'t(N)/t(1)':>12}")
     for row in rows:

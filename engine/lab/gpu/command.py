@@ -29,8 +29,8 @@ from engine.lab.gpu.costs import (
     count_parameters,
     measure_cost_curve,
     measure_memory,
+    quantise_to_nf4,
     random_model,
-    to_four_bit,
 )
 from engine.lab.gpu.grown import DRAFTS, TARGET, build_grown_pair
 from engine.measure.options import first_prompts, validate_output_path
@@ -83,7 +83,7 @@ QUICK = Workload(
 )
 
 
-def attempt(work: Callable[[], object]) -> object:
+def run_or_explain_failure(work: Callable[[], object]) -> object:
     """What the work gives, or a sentence on why it failed: one failure must not lose what else is measured."""
     try:
         return work()
@@ -101,7 +101,7 @@ class Report:
         started = time.perf_counter()
         late = started - self.begun > SECONDS
         too_late = f"Left out: {SECONDS:.0f} seconds were used up before it."
-        self.figures[name] = too_late if late else attempt(section)
+        self.figures[name] = too_late if late else run_or_explain_failure(section)
         said = self.figures[name] if isinstance(self.figures[name], str) else "done"
         print(f"{name}: {said} ({time.perf_counter() - started:.0f} s)", flush=True)
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -114,7 +114,10 @@ def race_by_temperature(pair: LoadedPair, prompts: list[str], workload: Workload
     def raced(temperature: float) -> dict:
         return bench.race_prompts(pair, prompts, workload.settings(systems, temperature))
 
-    return {f"T = {temperature:g}": attempt(partial(raced, temperature)) for temperature in workload.temperatures}
+    return {
+        f"T = {temperature:g}": run_or_explain_failure(partial(raced, temperature))
+        for temperature in workload.temperatures
+    }
 
 
 def compare_graphed_and_eager(dtype: str, device: torch.device, prompts: list[str], workload: Workload) -> dict:
@@ -156,7 +159,7 @@ def measure_shape_costs(config: LlamaConfig, device: torch.device, workload: Wor
     def measured(precision: str) -> dict[str, object]:
         """Fails without bitsandbytes, or without memory."""
         if precision == "nf4":
-            to_four_bit(model)
+            quantise_to_nf4(model)
         if precision == FEW_ROWS and not install_few_rows(model):
             raise ImportError("The kernel for few rows needs Triton and NF4 weights.")
         runner = Runner(model)
@@ -165,7 +168,7 @@ def measure_shape_costs(config: LlamaConfig, device: torch.device, workload: Wor
     for precision in ("bf16", "nf4", FEW_ROWS):
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
-        found[precision] = attempt(partial(measured, precision))
+        found[precision] = run_or_explain_failure(partial(measured, precision))
         empty_device_memory(device)
     return found
 

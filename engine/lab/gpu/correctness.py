@@ -8,7 +8,7 @@ import torch
 from engine.decode import decode
 from engine.forward.runner import Runner
 from engine.forward.session import Session
-from engine.models.chat import prompt_tokens
+from engine.models.chat import tokenise_prompt
 from engine.models.pairs import LoadedPair
 from engine.race import Race, Settings
 from engine.record.trace import first_divergence
@@ -67,9 +67,9 @@ def compare_rounds_and_loop(
     for name in ("vanilla", "tree"):
         for temperature in temperatures:
             system, divergences = SYSTEMS[name], []
-            shape: dict[str, Any] = system.own_shape
+            shape: dict[str, Any] = system.default_shape
             for text in prompts:
-                prompt = prompt_tokens(pair, text)
+                prompt = tokenise_prompt(pair, text)
                 sampling = Sampling(temperature=temperature, seed=1, device=pair.target.device)
                 capacity = len(prompt) + tokens + LARGEST_TREE
                 parts = system.build_parts(pair, capacity, **shape)

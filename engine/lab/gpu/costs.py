@@ -8,17 +8,17 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
 from engine.forward.runner import Runner
 from engine.forward.session import Session
-from engine.forward.session_gpu import Buckets
+from engine.forward.session_gpu import GraphBuckets
 from engine.models.memory import GIB, build_empty_model
 from engine.models.quantising import replace_linear
-from engine.rounds.timing import binary, interleaved
+from engine.rounds.timing import binary, median_ms_interleaved
 from engine.tree import DraftTree
 
 ROWS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128)
 CONTEXT = 512  # committed rows behind which a forward is timed
 
 
-def build_config(
+def build_llama_config(
     hidden: int, layers: int, heads: int, kv_heads: int, mlp: int, vocab: int, tied: bool = False
 ) -> LlamaConfig:
     """A Llama of these sizes. `tied` says whether embedding and head are one matrix."""
@@ -30,9 +30,9 @@ def build_config(
 
 
 SHAPES = {  # those of Llama 3.2 1B, Llama 3.1 8B and Qwen 2.5 14B
-    "1B": build_config(hidden=2048, layers=16, heads=32, kv_heads=8, mlp=8192, vocab=128_256, tied=True),
-    "8B": build_config(hidden=4096, layers=32, heads=32, kv_heads=8, mlp=14_336, vocab=128_256),
-    "14B": build_config(hidden=5120, layers=48, heads=40, kv_heads=8, mlp=13_824, vocab=152_064),
+    "1B": build_llama_config(hidden=2048, layers=16, heads=32, kv_heads=8, mlp=8192, vocab=128_256, tied=True),
+    "8B": build_llama_config(hidden=4096, layers=32, heads=32, kv_heads=8, mlp=14_336, vocab=128_256),
+    "14B": build_llama_config(hidden=5120, layers=48, heads=40, kv_heads=8, mlp=13_824, vocab=152_064),
 }
 
 
@@ -52,7 +52,7 @@ def random_model(config: LlamaConfig, device: torch.device) -> PreTrainedModel:
         return AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, attn_implementation="sdpa").eval()
 
 
-def to_four_bit(model: PreTrainedModel) -> None:
+def quantise_to_nf4(model: PreTrainedModel) -> None:
     """Turn linear layers but the head into NF4, as `engine.models.loading` loads them. Raises `ImportError` without bitsandbytes."""
     from bitsandbytes import nn as four_bit  # imported here, because nothing else in this file needs it
 
@@ -67,11 +67,11 @@ def to_four_bit(model: PreTrainedModel) -> None:
     replace_linear(model, made)
 
 
-def open_session(runner: Runner, rows: tuple[int, ...], graphed: bool) -> Session:
+def open_session_with_context(runner: Runner, rows: tuple[int, ...], graphed: bool) -> Session:
     """A session with `CONTEXT` committed rows of zeros, whose values change no timing; with graphs of exactly these sizes, or none."""
     session = Session(runner, CONTEXT + max(rows))
     if graphed:
-        session.buckets = Buckets(runner, CONTEXT + max(rows), (), rows)
+        session.buckets = GraphBuckets(runner, CONTEXT + max(rows), (), rows)
         session.cache = session.buckets.cache
     session.cache.rows = CONTEXT
     return session
@@ -79,13 +79,15 @@ def open_session(runner: Runner, rows: tuple[int, ...], graphed: bool) -> Sessio
 
 def measure_cost_curve(runner: Runner, rows: tuple[int, ...] = ROWS, repeats: int = 15) -> dict:
     """Median ms of forwards over N tree nodes by N, eager by transformers' modules and graphed, interleaved."""
-    sessions = {name: open_session(runner, rows, name == "graphed_ms") for name in ("eager_ms", "graphed_ms")}
+    sessions = {
+        name: open_session_with_context(runner, rows, name == "graphed_ms") for name in ("eager_ms", "graphed_ms")
+    }
 
     def forward(session: Session, tree: DraftTree) -> Callable[[], object]:
         return lambda: session.forward(tree.tokens, tree.positions(CONTEXT), tree.ancestor_mask())
 
     tasks = {(name, size): forward(session, binary(size)) for size in rows for name, session in sessions.items()}
-    ms = interleaved(runner.device, tasks, repeats)
+    ms = median_ms_interleaved(runner.device, tasks, repeats)
     medians = {name: {size: ms[name, size] for size in rows} for name in sessions}
     return {"context": CONTEXT, "why_eager": runner.eager, **medians}
 

@@ -1,8 +1,8 @@
 """A large pair that writes: the default pair, grown to sizes that people serve without changing what its models compute.
 
 Its forwards cost what forwards of those sizes cost, and it guesses as well as the default pair. So races of it are measured in full,
-where a large pair with trained weights would have to be fetched. Its weights are those of `engine.lab.train.pretrain.grow`. Learned
-drafters grow with their target, and stay half as wide.
+where a large pair with trained weights would have to be fetched. Its weights are those of
+`engine.lab.train.pretrain.grow_weights_into`. Learned drafters grow with their target, and stay half as wide.
 """
 
 from dataclasses import replace
@@ -15,26 +15,26 @@ from transformers import LlamaConfig
 from engine.forward.nf4.layers import install_few_rows
 from engine.forward.runner import Runner
 from engine.forward.session import tapped_layers
-from engine.lab.gpu.costs import build_config, count_parameters, random_model, to_four_bit
-from engine.lab.train.pretrain import grow
+from engine.lab.gpu.costs import build_llama_config, count_parameters, quantise_to_nf4, random_model
+from engine.lab.train.pretrain import grow_weights_into
 from engine.models.loading import load_model, load_pair
 from engine.models.pairs import PAIRS, Checkpoint, LoadedPair
 from engine.nets import Net
 from engine.nets.dflash import DFlash
 
 # Both grow from 4,096 tokens and heads of 64 numbers, and every head has keys and values of its own
-TARGET = build_config(hidden=5120, layers=26, heads=80, kv_heads=80, mlp=13_312, vocab=4096, tied=True)
+TARGET = build_llama_config(hidden=5120, layers=26, heads=80, kv_heads=80, mlp=13_312, vocab=4096, tied=True)
 DRAFTS = {  # one costs about what a layer or two of the target's would, as an EAGLE head does; one is a small model of its own
-    "0.4B": build_config(hidden=4096, layers=2, heads=64, kv_heads=64, mlp=11_264, vocab=4096, tied=True),
-    "1B": build_config(hidden=2048, layers=16, heads=32, kv_heads=32, mlp=8448, vocab=4096, tied=True),
+    "0.4B": build_llama_config(hidden=4096, layers=2, heads=64, kv_heads=64, mlp=11_264, vocab=4096, tied=True),
+    "1B": build_llama_config(hidden=2048, layers=16, heads=32, kv_heads=32, mlp=8448, vocab=4096, tied=True),
 }
 LEARNED = ("eagle", "dspark", "dflash", "parallel", "medusa")  # drafters that grow
 READING = ("fuse", "feat_proj", "fc")  # their matrices over the target's features
 
 
-def place_layers(few: int, many: int) -> list[int]:
-    """Which of `many` layers each of `few` becomes, so that the layers that drafters read say the same."""
-    ends = [(0, 0), *zip(tapped_layers(few), tapped_layers(many), strict=True), (few, many)]
+def map_layers_to_grown(layers: int, grown_layers: int) -> list[int]:
+    """Which of `grown_layers` layers each of `layers` becomes, so that the layers that drafters read say the same."""
+    ends = [(0, 0), *zip(tapped_layers(layers), tapped_layers(grown_layers), strict=True), (layers, grown_layers)]
     return [place + layer - first for (first, place), (last, _) in pairwise(ends) for layer in range(first, last)]
 
 
@@ -56,9 +56,9 @@ def grow_weight(name: str, weight: Tensor, net: Net, copies: int) -> Tensor:
         return weight
     if name == "embedding":
         return weight.repeat(1, copies)
-    if name == "narrow.weight":  # it reads the target's final norm, which `grow` divides for the tied head
-        return grow_matrix(weight, copies, sizes.hidden, sizes.reads) * copies
-    columns = sizes.reads if part in READING else sizes.mlp if part in ("down", "down_proj") else sizes.hidden
+    if name == "narrow.weight":  # it reads the target's final norm, which `grow_weights_into` divides for the tied head
+        return grow_matrix(weight, copies, sizes.hidden, sizes.feature_size) * copies
+    columns = sizes.feature_size if part in READING else sizes.mlp if part in ("down", "down_proj") else sizes.hidden
     rows = sizes.mlp if part in ("gate_up", "gate_proj", "up_proj") else sizes.hidden
     writes_tokens = part in ("unembed", "head") or name.startswith("unembeds")
     return grow_matrix(weight, copies, 0 if writes_tokens else rows, columns)
@@ -82,9 +82,9 @@ def grow_net(net: Net, copies: int, places: list[int]) -> Net:
 def grow_runner(
     checkpoint: Checkpoint, config: LlamaConfig, device: torch.device, places: list[int] | None = None
 ) -> Runner:
-    """The checkpoint's model in the shape of `config`, in bfloat16. Raises what `random_model` and `grow` raise."""
+    """The checkpoint's model in the shape of `config`, in bfloat16. Raises what `random_model` and `grow_weights_into` raise."""
     large = random_model(config, device)
-    grow(load_model(checkpoint, torch.device("cpu"), torch.float32, "none"), large, places)
+    grow_weights_into(load_model(checkpoint, torch.device("cpu"), torch.float32, "none"), large, places)
     return Runner(large)
 
 
@@ -95,15 +95,15 @@ def build_grown_pair(draft: str, device: torch.device, four_bits: bool = False) 
     """
     small = load_pair(PAIRS["embedded"], str(device), "bf16")
     few = small.target.config
-    places = place_layers(few.num_hidden_layers, TARGET.num_hidden_layers)
+    places = map_layers_to_grown(few.num_hidden_layers, TARGET.num_hidden_layers)
     target = grow_runner(small.pair.target_checkpoint, TARGET, device, places)
     if four_bits:
-        to_four_bit(target.model)
+        quantise_to_nf4(target.model)
         install_few_rows(target.model)
         target = Runner(target.model)
     guessing = grow_runner(Checkpoint(str(small.pair.draft)), DRAFTS[draft], device)
     copies = TARGET.hidden_size // few.hidden_size
     nets = {name: grow_net(small.learned[name], copies, places) for name in LEARNED}
-    learned = {name: net.drafting(device) for name, net in nets.items()}
+    learned = {name: net.prepare_for_drafting(device) for name, net in nets.items()}
     title = f"default pair grown to {count_parameters(TARGET) / 1e9:.1f}B{' in NF4' * four_bits}, draft {draft}"
     return replace(small, pair=replace(small.pair, title=title), target=target, draft=guessing, learned=learned)

@@ -12,8 +12,8 @@ from operator import attrgetter
 from tqdm import tqdm
 
 from engine.lab.pays.rounding import rounding_threshold_of
-from engine.measure.curves.batches import BatchRun, decode_in_steps, sequences_of
-from engine.measure.racing import drain
+from engine.measure.curves.batches import BatchRun, decode_batch_in_steps, sequences_of
+from engine.measure.racing import run_to_end
 from engine.measure.ways import decode_plainly, iterate_rounds, rotate_names
 from engine.models.cache_memory import describe_excess_size
 from engine.models.pairs import LoadedPair
@@ -30,7 +30,7 @@ LARGEST_BATCH = 256
 
 
 @dataclass(frozen=True)
-class Request:
+class BatchRequest:
     """A sequence to write: the prompt's tokens, its noise, and what plain decoding alone writes."""
 
     prompt: list[int]
@@ -49,33 +49,35 @@ def parse_numbers(option: str, text: str, most: int) -> list[int]:
     return found
 
 
-def texts_of(pair: LoadedPair, prompts: list[str], asked: Settings, count: int) -> list[Request]:
+def build_batch_requests(pair: LoadedPair, prompts: list[str], settings: Settings, count: int) -> list[BatchRequest]:
     """So many sequences: the prompts in turn, with another seed every time around."""
     with pair.target.without_torch_threads():
         return [
-            Request(prompt, sampling, decode_plainly(pair, prompt, asked.max_new_tokens, sampling))
-            for prompt, sampling in tqdm(sequences_of(pair, prompts, asked, count), desc="texts", unit="text")
+            BatchRequest(prompt, sampling, decode_plainly(pair, prompt, settings.max_new_tokens, sampling))
+            for prompt, sampling in tqdm(sequences_of(pair, prompts, settings, count), desc="texts", unit="text")
         ]
 
 
-def run_batch(pair: LoadedPair, setting: str, texts: list[Request], tokens: int) -> BatchRun:
+def run_batch(pair: LoadedPair, setting: str, requests: list[BatchRequest], tokens: int) -> BatchRun:
     """A batch of these sequences, written by the setting."""
-    return drain(decode_in_steps(pair, setting, [(text.prompt, text.sampling) for text in texts], tokens), int)
+    return run_to_end(
+        decode_batch_in_steps(pair, setting, [(text.prompt, text.sampling) for text in requests], tokens), int
+    )
 
 
-def is_rounding_difference(pair: LoadedPair, text: Request, other: list[int]) -> bool:
+def is_rounding_difference(pair: LoadedPair, text: BatchRequest, tokens: list[int]) -> bool:
     """Whether rounding explains the first difference from plain decoding's text: both tokens are near the best one there."""
-    at = first_divergence(text.alone, other)
-    if at is None or at == min(len(text.alone), len(other)):
+    at = first_divergence(text.alone, tokens)
+    if at is None or at == min(len(text.alone), len(tokens)):
         return False
     *_, last = iterate_rounds(pair, find(BASELINE), text.prompt, at + 1, text.sampling)
     logits, sampling = last.logits[:1], text.sampling
-    scores = sampling.perturbed(logits, [len(text.prompt) + at])[0].cpu().double() * (sampling.temperature or 1)
-    below = max(float(scores.max() - scores[written[at]]) for written in (text.alone, other))
+    scores = sampling.add_gumbel_noise(logits, [len(text.prompt) + at])[0].cpu().double() * (sampling.temperature or 1)
+    below = max(float(scores.max() - scores[written[at]]) for written in (text.alone, tokens))
     return below <= rounding_threshold_of(pair, logits[0].float(), [pair.dtype])
 
 
-def settings_for(rows: list[dict]) -> list[str]:
+def select_batch_settings(rows: list[dict]) -> list[str]:
     """The settings that decode batches, of the report's rows: the best one that writes plain decoding's tokens, and `auto`."""
     able = [row for row in rows if row["guarantee"] == "tokens"]
     best = max(able, key=lambda row: row["speedup"])["setting"] if able else None
@@ -83,14 +85,14 @@ def settings_for(rows: list[dict]) -> list[str]:
 
 
 def measure_batch_curve(
-    pair: LoadedPair, prompts: list[str], settings: list[str], sizes: list[int], asked: Settings
+    pair: LoadedPair, prompts: list[str], settings: list[str], sizes: list[int], base_settings: Settings
 ) -> dict:
     """Tokens a second of plain decoding and of every setting at every size that fits."""
-    tokens = asked.max_new_tokens
+    tokens = base_settings.max_new_tokens
     rows = min(pair.context, max(len(encode_prompt(pair, prompt)) for prompt in prompts) + tokens) + LARGEST_TREE
     refused = [{"batch": size, "why": why} for size in sizes if (why := describe_excess_size(pair, size, rows))]
     sizes = [size for size in sizes if size not in {each["batch"] for each in refused}]
-    texts, lanes = texts_of(pair, prompts, asked, max(sizes, default=0)), [BASELINE, *settings]
+    texts, lanes = build_batch_requests(pair, prompts, base_settings, max(sizes, default=0)), [BASELINE, *settings]
     by_size: dict[int, dict[str, list[BatchRun]]] = {size: {lane: [] for lane in lanes} for size in sizes}
     work = [
         (size, again, lane) for size in sizes for again in range(REPEATS + 1) for lane in rotate_names(lanes, again)
@@ -105,7 +107,7 @@ def measure_batch_curve(
         "cycled": max(sizes, default=0) > len(prompts),
         "settings": [
             {"setting": setting}
-            | summarise_setting([build_point(pair, size, by_size[size], setting, texts) for size in sizes])
+            | summarise_setting([build_batch_point(pair, size, by_size[size], setting, texts) for size in sizes])
             for setting in settings
         ],
         "refused": refused,
@@ -118,17 +120,17 @@ def summarise_setting(points: list[dict]) -> dict:
     return {"points": points, "crossing": crossing}
 
 
-def build_point(
-    pair: LoadedPair, size: int, some: dict[str, list[BatchRun]], setting: str, texts: list[Request]
+def build_batch_point(
+    pair: LoadedPair, size: int, runs: dict[str, list[BatchRun]], setting: str, requests: list[BatchRequest]
 ) -> dict:
     """A setting's figures at one size: of each side the run of the median speed counts, and `disturbed` is about it.
 
     `unlike` counts sequences with another text than alone, on either side and in any run; `near_ties` those that rounding explains.
     """
-    plain, mine = (sorted(some[lane], key=attrgetter("speed"))[len(some[lane]) // 2] for lane in (BASELINE, setting))
+    plain, mine = (sorted(runs[lane], key=attrgetter("speed"))[len(runs[lane]) // 2] for lane in (BASELINE, setting))
     unlike = {}
-    for each in some[BASELINE] + some[setting]:
-        for number, (text, written) in enumerate(zip(texts, each.texts, strict=False)):
+    for each in runs[BASELINE] + runs[setting]:
+        for number, (text, written) in enumerate(zip(requests, each.texts, strict=False)):
             if written != text.alone:
                 unlike[number] = is_rounding_difference(pair, text, written) and unlike.get(number, True)
     return {
@@ -140,8 +142,8 @@ def build_point(
         "identical": not unlike,
         "unlike": len(unlike),
         "near_ties": sum(unlike.values()),
-        "disturbed": describe_disturbance(BASELINE, plain, some[BASELINE])
-        or describe_disturbance(setting, mine, some[setting]),
+        "disturbed": describe_disturbance(BASELINE, plain, runs[BASELINE])
+        or describe_disturbance(setting, mine, runs[setting]),
     }
 
 

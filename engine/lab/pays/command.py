@@ -38,14 +38,14 @@ from engine.measure.options import (
     apply_shape_option,
     constraint_of_options,
     load_pair_of_options,
-    refuse_plain,
+    refuse_requests_without_template,
 )
-from engine.measure.other_engines import OtherEngines, load_other_engines, peers_of_options
+from engine.measure.other_engines import OtherEngines, load_other_engines, server_peers_of_options
 from engine.measure.peers import SAME
 from engine.measure.prompts import read_prompt_files
-from engine.measure.racing import choose_systems, count_work, drain, race_all, select_prompts, settings_of_options
+from engine.measure.racing import choose_systems, count_work, race_all, run_to_end, select_prompts, settings_of_options
 from engine.measure.report import build_report
-from engine.models.earlier_texts import TextMemory
+from engine.models.earlier_texts import AnswerMemory
 from engine.record.disturbance import describe_repeated_disturbance
 
 # Options of a pair in memory: what is raced, with which models, under which constraint; and those of a server
@@ -80,11 +80,11 @@ def judge_prompts(options: Namespace) -> dict:
     tau = None if options.acceptance is None else forced.validate_tau(options.acceptance)
     named = tuple(name.strip() for name in options.systems.split(",")) if options.systems else ()
     asked = settings_of_options(options, named, constraint=constraint_of_options(options))
-    servers = peers_of_options(options, asked.constraint)
+    servers = server_peers_of_options(options, asked.constraint)
     options.device = processes.choose_device(options.device)
     pair = apply_shape_option(options, load_pair_of_options(options))
-    refuse_plain(pair, options.domains or "")
-    pair = replace(pair, memory=TextMemory()) if options.memory else pair
+    refuse_requests_without_template(pair, options.domains or "")
+    pair = replace(pair, memory=AnswerMemory()) if options.memory else pair
     systems = choose_systems(pair, options.systems, asked.constraint)
     raced, refused = select_prompts(pair, prompts, asked)
     texts = [prompts[index] for index in raced]
@@ -92,15 +92,19 @@ def judge_prompts(options: Namespace) -> dict:
         others = peers.merge_peers(pair, found_others) if found_others else OtherEngines()
         total = count_work(len(systems), len(processes.split_items(texts, pair.target)), len(others.groups))
         with tqdm(total=total, desc="races", unit="race") as bar:
-            outcome = drain(race_all(pair, texts, systems, asked, others), bar.update)
+            outcome = run_to_end(race_all(pair, texts, systems, asked, others), bar.update)
     figures = build_report(pair, prompts, raced, refused, asked, outcome, [each.group for each in given])
     found = {"verdict": words.describe_verdict(figures)} | figures | ({"others": others.said} if options.peers else {})
     if not processes.is_first_process() and pair.target.processes == 1:  # what follows is the first process's work
         return found
     if sizes:
-        found["batch"] = batch.measure_batch_curve(pair, texts, batch.settings_for(figures["systems"]), sizes, asked)
+        found["batch"] = batch.measure_batch_curve(
+            pair, texts, batch.select_batch_settings(figures["systems"]), sizes, asked
+        )
     if lengths:
-        found["context"] = context.measure_by_length(pair, texts, context.settings_for(figures), lengths, asked)
+        found["context"] = context.measure_by_context_length(
+            pair, texts, context.select_context_settings(figures), lengths, asked
+        )
     if tau is not None:
         found["acceptance"] = forced.estimate_settings(pair, [row["setting"] for row in figures["systems"]], tau)
     return found
@@ -123,19 +127,19 @@ def judge_server(options: Namespace) -> dict:
     given = served.SIZES if options.batch is None else options.batch
     sizes = batch.parse_numbers("--batch", given, batch.LARGEST_BATCH)
     asked = settings_of_options(options)
-    arms = served.arms_of(options.server, options.plain, options.server_model or "")
-    points = served.measure_sizes(arms, prompts, sizes, asked, not options.raw)
-    row = served.build_row(arms, options.machine, len(prompts), asked, not options.raw, points)
+    arms = served.build_server_arms(options.server, options.plain, options.server_model or "")
+    points = served.measure_wave_sizes(arms, prompts, sizes, asked, not options.raw)
+    row = served.build_server_row(arms, options.machine, len(prompts), asked, not options.raw, points)
     row = {"verdict": served_words.describe_verdict(row)} | row
     print(*served_words.format_report(row), "", json.dumps(row), sep="\n")
     return row
 
 
-def format_batches(found: dict) -> list[str]:
+def format_batches(figures: dict) -> list[str]:
     """A table of batch sizes, then a sentence for every setting and for every size that was left out."""
-    if not found["settings"]:
+    if not figures["settings"]:
         return ["No batch was decoded: none of the raced systems writes plain decoding's own tokens."]
-    rows = found["settings"]
+    rows = figures["settings"]
     heads = (
         f"{row['setting'] + '/s':>{len(row['setting']) + 6}}{'speedup':>9}{'tau':>6}{'identical':>11}" for row in rows
     )
@@ -147,16 +151,16 @@ def format_batches(found: dict) -> list[str]:
             for row, each in zip(rows, points, strict=True)
         )
         lines.append(f"{points[0]['batch']:<7}{points[0]['plain_tokens_per_s']:>9.0f}" + "".join(cells))
-    lines += [describe_crossing(row) for row in rows if row["points"]]
+    lines += [describe_losing_batch_size(row) for row in rows if row["points"]]
     lines += [
         f"A batch of {each['batch']} with {row['setting']}: {each['disturbed']}"
         for row in rows
         for each in row["points"]
         if each["disturbed"]
     ]
-    if found["cycled"]:
-        lines.append(f"Batches beyond {found['prompts']} decode the same prompts again with other seeds.")
-    return lines + [f"A batch of {each['batch']} was left out: {each['why']}" for each in found["refused"]]
+    if figures["cycled"]:
+        lines.append(f"Batches beyond {figures['prompts']} decode the same prompts again with other seeds.")
+    return lines + [f"A batch of {each['batch']} was left out: {each['why']}" for each in figures["refused"]]
 
 
 def describe_equality(point: dict) -> str:
@@ -166,7 +170,7 @@ def describe_equality(point: dict) -> str:
     return f"{point['near_ties']} tied" if point["near_ties"] == point["unlike"] else f"{point['unlike']} NOT"
 
 
-def describe_crossing(row: dict) -> str:
+def describe_losing_batch_size(row: dict) -> str:
     """At which size a setting falls behind plain decoding."""
     where = (
         f"a batch of {row['crossing']}"
@@ -176,12 +180,12 @@ def describe_crossing(row: dict) -> str:
     return f"{row['setting']} falls behind plain decoding at {where}."
 
 
-def format_contexts(found: dict) -> list[str]:
+def format_contexts(figures: dict) -> list[str]:
     """A table of lengths and settings, then a sentence for every length that was left out."""
-    rows = [{"context": length["context"]} | each for length in found["lengths"] for each in length["settings"]]
+    rows = [{"context": length["context"]} | each for length in figures["lengths"] for each in length["settings"]]
     wide = max((len(row["setting"]) for row in rows), default=0) + 2
     lines = [
-        f"Behind long contexts, {found['prompts']} prompts, without the prompt's reading:",
+        f"Behind long contexts, {figures['prompts']} prompts, without the prompt's reading:",
         f"{'context':<9}{'setting':<{wide}}{'plain/s':>9}{'speedup':>9}{'with it':>9}{'tau':>6}{'identical':>11}",
     ]
     lines += [
@@ -192,11 +196,11 @@ def format_contexts(found: dict) -> list[str]:
     lines += [
         f"Behind {row['context']:,} tokens with {row['setting']}:{said}"
         for row in rows
-        if (said := describe_repeated_disturbance(row["disturbed"], found["prompts"], "prompts"))
+        if (said := describe_repeated_disturbance(row["disturbed"], figures["prompts"], "prompts"))
     ]
-    return (lines if rows else []) + [each["why"] for each in found["refused"]]
+    return (lines if rows else []) + [each["why"] for each in figures["refused"]]
 
 
-def format_estimates(found: dict) -> list[str]:
+def format_estimates(figures: dict) -> list[str]:
     """A sentence for every setting that can have so many tokens a round, then why the others cannot."""
-    return [*(forced.describe_estimates(found["rows"]) if found["rows"] else []), *found["refused"]]
+    return [*(forced.describe_estimates(figures["rows"]) if figures["rows"] else []), *figures["refused"]]

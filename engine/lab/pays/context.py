@@ -10,12 +10,12 @@ from operator import attrgetter
 
 from tqdm import tqdm
 
-from engine.measure.racing import PromptResult, add_results, drain, race_undisturbed
+from engine.measure.racing import PromptResult, add_results, race_undisturbed, run_to_end
 from engine.measure.verdict import compute_ratios, geometric_mean
 from engine.models.cache_memory import describe_excess_size
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, Settings, encode_prompt
-from engine.record.race_file import worst_of
+from engine.record.race_file import worst_verdict_of
 from engine.record.trace_statistics import tau
 from engine.tree import LARGEST_TREE
 
@@ -40,33 +40,35 @@ def lengthen_prompt(pair: LoadedPair, prompts: list[str], index: int, length: in
     return start + tokens[len(tokens) - length + len(start) :]
 
 
-def settings_for(figures: dict) -> list[str]:
+def select_context_settings(figures: dict) -> list[str]:
     """What is raced behind contexts: the best system's setting, and `auto` where it was raced."""
     rows = {row["name"]: row["setting"] for row in figures["systems"]}
     return list(dict.fromkeys(rows[name] for name in (figures["best"], "auto") if name in rows))
 
 
-def reason_against_length(pair: LoadedPair, length: int, lanes: int, tokens: int) -> str:
+def explain_unraceable_length(pair: LoadedPair, length: int, lanes: int, tokens: int) -> str:
     """Why there is no race at this length, "" when there is one."""
     if length + tokens > pair.context:
         return f"{length:,} tokens of context are left out: the window holds {pair.context:,}, and {tokens} new tokens must fit too."
     return describe_excess_size(pair, lanes, length + tokens + LARGEST_TREE)
 
 
-def measure_by_length(
-    pair: LoadedPair, prompts: list[str], settings: list[str], lengths: list[int], asked: Settings
+def measure_by_context_length(
+    pair: LoadedPair, prompts: list[str], settings: list[str], lengths: list[int], base_settings: Settings
 ) -> dict:
     """Every setting against plain decoding behind every length of context that fits."""
     lanes, count = (BASELINE, *settings), min(PROMPTS, len(prompts))
-    reasons = {length: reason_against_length(pair, length, len(lanes), asked.max_new_tokens) for length in lengths}
+    reasons = {
+        length: explain_unraceable_length(pair, length, len(lanes), base_settings.max_new_tokens) for length in lengths
+    }
     fits = [length for length, why in reasons.items() if not why]
     raced: dict[int, dict[str, list[PromptResult]]] = {length: {setting: [] for setting in settings} for length in fits}
     for length, index in tqdm([*product(raced, range(count))], desc="contexts", unit="race"):
-        named = replace(asked, prompt=f"a context of {length} tokens", systems=lanes)
+        named = replace(base_settings, prompt=f"a context of {length} tokens", systems=lanes)
         tokens = lengthen_prompt(pair, prompts, index, length)
-        add_results(raced[length], settings, drain(race_undisturbed(pair, named, tokens), int))
+        add_results(raced[length], settings, run_to_end(race_undisturbed(pair, named, tokens), int))
     return {
-        "tokens": asked.max_new_tokens,
+        "tokens": base_settings.max_new_tokens,
         "prompts": count,
         "lengths": [
             {"context": length, "settings": [compute_figures(name, of_name) for name, of_name in found.items()]}
@@ -76,9 +78,9 @@ def measure_by_length(
     }
 
 
-def compute_figures(setting: str, raced: list[PromptResult]) -> dict:
+def compute_figures(setting: str, results: list[PromptResult]) -> dict:
     """A setting's figures at one length. Speedups are geometric means over prompts. `disturbed` counts those with such clocks."""
-    traces, plain, identical, disturbed = map(list, zip(*raced, strict=True))
+    traces, plain, identical, disturbed = map(list, zip(*results, strict=True))
     without, whole = (
         compute_ratios([*map(seconds, plain)], [*map(seconds, traces)])
         for seconds in (attrgetter("decode_seconds_per_token"), attrgetter("seconds_per_token"))
@@ -89,6 +91,6 @@ def compute_figures(setting: str, raced: list[PromptResult]) -> dict:
         "speedup": geometric_mean(without),
         "speedup_with_prefill": geometric_mean(whole),
         "tau": tau(traces),
-        "identical": worst_of(identical),
+        "identical": worst_verdict_of(identical),
         "disturbed": sum(map(bool, disturbed)),
     }

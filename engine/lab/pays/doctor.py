@@ -24,7 +24,7 @@ from engine.models.text import label_of
 from engine.race import encode_prompt
 from engine.record.chat_turns import Turns
 from engine.record.files import MOST_BYTES, read_text_file
-from engine.record.parsing import CLOSED, Listed, Whole, build, parse
+from engine.record.parsing import CLOSED, Listed, Whole, build_validated, parse_json
 from engine.record.race_file import LaneRecord, Record
 from engine.record.trace import first_divergence
 from engine.sampling import Sampling
@@ -41,7 +41,7 @@ CAUSES = {
 
 
 @dataclass(frozen=True)
-class Tokens:
+class TokenFile:
     """A file of tokens: the prompt's text, and the ids of the tokens that were written behind it."""
 
     __pydantic_config__ = CLOSED
@@ -51,7 +51,7 @@ class Tokens:
 
 
 @dataclass(frozen=True)
-class Run:
+class DiagnosedRun:
     """One run. `name` names it in sentences; `lane` says how it ran, and is None for a file of tokens, which does not."""
 
     name: str
@@ -65,30 +65,30 @@ class Run:
         return self.lane.trace.turns if self.lane else ()
 
 
-def read_run(path: Path, letter: str, lane: int | None) -> Run:
+def read_run(path: Path, letter: str, lane: int | None) -> DiagnosedRun:
     """The run in a file, called by `letter` in sentences. Of a race file it is the lane of that number, the last one for None.
 
     Raises `ValueError` that names the file and what is wrong in it, and `OSError` for a file that cannot be opened.
     """
     text = read_text_file(path, "Name a race file, or a file of a prompt and tokens.")
     try:
-        value = parse(text, MOST_BYTES)
+        value = parse_json(text, MOST_BYTES)
         if isinstance(value, dict) and "lanes" in value:
             return run_of_lane(Record.from_json(text).lanes, path.name, letter, lane)
     except ValueError as error:
         raise ValueError(f"{path.name}: {error}") from None
     try:
-        found = build(Tokens, value, "")
+        found = build_validated(TokenFile, value, "")
     except ValueError as error:
         raise ValueError(f'{path.name}: {error} Name a race file, or {{"prompt": "...", "tokens": [ids]}}.') from None
     if lane not in (None, 0):
         raise ValueError(f"{path.name} holds one run, counted as lane 0; got lane {lane}.")
     if not found.tokens:
         raise ValueError(f"{path.name} holds no tokens. Write the ids behind the prompt as a list.")
-    return Run(f"{letter} ({path.name})", found.prompt, found.tokens, None)
+    return DiagnosedRun(f"{letter} ({path.name})", found.prompt, found.tokens, None)
 
 
-def run_of_lane(lanes: list[LaneRecord], file: str, letter: str, lane: int | None) -> Run:
+def run_of_lane(lanes: list[LaneRecord], file: str, letter: str, lane: int | None) -> DiagnosedRun:
     """The run of one lane. Raises `ValueError` when there is no such lane, and for one that a constraint bound."""
     number = len(lanes) - 1 if lane is None else lane
     if not 0 <= number < len(lanes):
@@ -98,10 +98,10 @@ def run_of_lane(lanes: list[LaneRecord], file: str, letter: str, lane: int | Non
         raise ValueError(
             "it was written under a constraint, and the doctor reads logits without one. Give a free race."
         )
-    return Run(f"{letter} ({file}, lane {number}, {trace.system})", trace.prompt, trace.tokens, lanes[number])
+    return DiagnosedRun(f"{letter} ({file}, lane {number}, {trace.system})", trace.prompt, trace.tokens, lanes[number])
 
 
-def diagnose_runs(pair: LoadedPair, a: Run, b: Run) -> dict:
+def diagnose_runs(pair: LoadedPair, a: DiagnosedRun, b: DiagnosedRun) -> dict:
     """The facts on two runs, as sentences and as values. Raises `ValueError` for runs that cannot be of this pair.
 
     `cause` is a key of `CAUSES`. `index` counts the tokens behind the prompt from 0; None where none differs.
@@ -121,14 +121,14 @@ def diagnose_runs(pair: LoadedPair, a: Run, b: Run) -> dict:
         cause, found["index"] = "end", index
         shorter = min(a, b, key=lambda run: len(run.tokens))
         stopped = shorter.tokens[-1] in pair.stop_ids
-        facts.append(f"Run {shorter.name[0]} ends {'at a stop token' if stopped else 'without a stop token'}.")
+        facts.append(f"DiagnosedRun {shorter.name[0]} ends {'at a stop token' if stopped else 'without a stop token'}.")
     else:
         cause = explain_divergence(pair, a, b, index, found, facts)
     facts.append(CAUSES[cause])
     return {"cause": cause, "rounding": cause == "rounding", **found, "facts": facts}
 
 
-def validate_run(pair: LoadedPair, run: Run) -> None:
+def validate_run(pair: LoadedPair, run: DiagnosedRun) -> None:
     """Raises `ValueError` when the run cannot be one of this pair."""
     trace, why = run.lane and run.lane.trace, ""
     outside = [token for token in run.tokens if not 0 <= token < pair.target.vocab]
@@ -138,7 +138,7 @@ def validate_run(pair: LoadedPair, run: Run) -> None:
         why = f"ran on the {trace.pair}, and this pair is the {pair.title}. {wanted}"
     elif trace and trace.chat != pair.chat:
         was, asked = ("raw", "with --raw") if pair.chat else ("as a chat message", "without --raw")
-        why = f"was sent {was}, and here the target would read it otherwise. Run the doctor {asked}."
+        why = f"was sent {was}, and here the target would read it otherwise. DiagnosedRun the doctor {asked}."
     elif outside:
         why = f"has the token {outside[0]:,}; the target's tokens are 0 to {pair.target.vocab - 1:,}."
     elif not (prompt := encode_prompt(pair, run.prompt, run.turns)):
@@ -149,8 +149,10 @@ def validate_run(pair: LoadedPair, run: Run) -> None:
         raise ValueError(f"{run.name} {why}")
 
 
-def explain_divergence(pair: LoadedPair, a: Run, b: Run, index: int, found: dict[str, Any], facts: list[str]) -> str:
-    """The cause of two different tokens at `index`. Adds the figures to `found` and the sentences to `facts`."""
+def explain_divergence(
+    pair: LoadedPair, a: DiagnosedRun, b: DiagnosedRun, index: int, figures: dict[str, Any], facts: list[str]
+) -> str:
+    """The cause of two different tokens at `index`. Adds the figures to `figures` and the sentences to `facts`."""
     ids = encode_prompt(pair, a.prompt, a.turns) + a.tokens[:index]
     session = pair.target.open(len(ids))
     session.prefill(ids[:-1])
@@ -160,7 +162,7 @@ def explain_divergence(pair: LoadedPair, a: Run, b: Run, index: int, found: dict
     sampling = Sampling()
     if traces:  # noise as a race of this pair makes it
         sampling = Sampling(traces[0].temperature, seed=traces[0].seed, device=pair.target.noise_place)
-    scores = sampling.perturbed(logits, [len(ids)])[0].cpu().double() * (sampling.temperature or 1)
+    scores = sampling.add_gumbel_noise(logits, [len(ids)])[0].cpu().double() * (sampling.temperature or 1)
     (first, second), (best, other) = scores.topk(2)[0].tolist(), scores.topk(2)[1].tolist()
     limit = rounding_threshold_of(pair, logits[0].float(), [trace.dtype for trace in traces])
     names = {token: repr(label_of(pair.tokenizer, token)) for token in (best, other, a.tokens[index], b.tokens[index])}
@@ -172,26 +174,30 @@ def explain_divergence(pair: LoadedPair, a: Run, b: Run, index: int, found: dict
     for key, run in (("a", a), ("b", b)):
         token = run.tokens[index]
         below.append(first - float(scores[token]))
-        found[key] = {"token": token, "text": label_of(pair.tokenizer, token), "below_best": below[-1]}
+        figures[key] = {"token": token, "text": label_of(pair.tokenizer, token), "below_best": below[-1]}
         facts.append(f"Token {names[token]} of {key.upper()} is {below[-1]:.3g} logits below the best.")
-    found |= {"index": index, "best": [best, other], "margin": first - second, "threshold": limit}
+    figures |= {"index": index, "best": [best, other], "margin": first - second, "threshold": limit}
     kinds = " and ".join(sorted({pair.dtype, *(trace.dtype for trace in traces)}))
     if sampling.temperature:
         facts.append(f"These logits hold the noise of seed {sampling.seed} at temperature {sampling.temperature:g}.")
     facts.append(f"Rounding in {kinds} may turn around logits that are up to {limit:.3g} apart here.")
     if not lanes:
         facts.append("The files name no temperature, so both runs are taken as greedy.")
-    return cause_of([(lane.trace.temperature, lane.trace.seed, lane.guarantee) for lane in lanes], max(below) <= limit)
+    return divergence_cause_of(
+        [(lane.trace.temperature, lane.trace.seed, lane.guarantee) for lane in lanes], max(below) <= limit
+    )
 
 
-def cause_of(setups: list[tuple[float, int, str]], near: bool) -> str:
-    """Why tokens differ. `setups` are temperature, seed and guarantee of the runs that state them. `near`: both are near the best."""
+def divergence_cause_of(setups: list[tuple[float, int, str]], is_near_tie: bool) -> str:
+    """Why tokens differ. `setups` are temperature, seed and guarantee of the runs that state them. `is_near_tie`: both are near the
+    best.
+    """
     noises = {(temperature, seed if temperature else 0) for temperature, seed, _ in setups}
     if len(noises) > 1:
         return "setup"
     if any(kind == "lossy" or (kind == "law" and temperature) for temperature, _, kind in setups):
         return "rule"
-    return "rounding" if near else "other"
+    return "rounding" if is_near_tie else "other"
 
 
 def main(options: Namespace) -> dict:

@@ -15,22 +15,22 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from engine.lab.pays.experiments import CAUSES, Experiment, layers_needed, list_experiments
+from engine.lab.pays.experiments import CAUSES, Experiment, layers_needed_by_experiments, list_experiments
 from engine.lab.pays.followed import (
     DEPTH,
     FREELY,
     LENGTHS,
+    DraftingView,
     FavouriteRounds,
     TargetText,
-    View,
     count_tokens_by_round,
-    guess_along_texts,
-    texts_of,
+    record_favourites_along_texts,
+    write_target_texts,
 )
 from engine.measure.options import CURVE, load_pair_of_options, pair_of_options
 from engine.measure.prompts import Prompt, read_prompt_files
 from engine.models.pairs import LoadedPair
-from engine.nets import Net, net_in
+from engine.nets import Net, load_net_in
 from engine.nets.assistant import Assistant
 from engine.record.parsing import quote
 
@@ -57,20 +57,20 @@ class ExperimentResult:
     where: np.ndarray
 
 
-def folder_of(given: Path) -> Path:
+def drafter_folder_of(drafter_path: Path) -> Path:
     """The drafter's own folder. Raises `ValueError` where the folder holds none, or several."""
-    if (given / "config.json").is_file():
-        return given
-    inside = sorted(path.parent for path in given.glob("*/config.json"))
+    if (drafter_path / "config.json").is_file():
+        return drafter_path
+    inside = sorted(path.parent for path in drafter_path.glob("*/config.json"))
     if len(inside) != 1:
         names = f"holds the drafters {', '.join(path.name for path in inside)}" if inside else "holds no drafter"
         raise ValueError(
-            f"--drafter {quote(str(given))} {names}. Name the folder of one, with config.json and safetensors."
+            f"--drafter {quote(str(drafter_path))} {names}. Name the folder of one, with config.json and safetensors."
         )
     return inside[0]
 
 
-def trained_context(folder: Path, window: int) -> int:
+def trained_context_length_of(folder: Path, window: int) -> int:
     """The longest context in tokens that the config says the drafter was trained for; 0 for none, and for the target's own `window`."""
     said = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     layer = said.get("transformer_layer_config")
@@ -79,14 +79,14 @@ def trained_context(folder: Path, window: int) -> int:
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainingOutcome:
     """How the training of a drafter here ended, by its folder: after so many `tokens`, the share of first guesses that were right."""
 
     tokens: int
     right: float
 
     @classmethod
-    def read_training(cls, folder: Path) -> "Training | None":
+    def read_training(cls, folder: Path) -> "TrainingOutcome | None":
         """Reads the last line of the folder's curve. None without a curve, and where that line lacks the figures."""
         try:
             lines = (folder / CURVE).read_text(encoding="utf-8").strip().splitlines()
@@ -96,17 +96,19 @@ class Training:
             return None
 
 
-def examine_drafter(
-    pair: LoadedPair, net: Net, texts: list[TargetText], trained: int
+def run_all_experiments(
+    pair: LoadedPair, net: Net, texts: list[TargetText], trained_length: int
 ) -> tuple[FavouriteRounds, list[ExperimentResult]]:
-    """The drafter as it is, and every experiment. The last one is no repair: it shows features of other places."""
-    plain, tried = guess_along_texts(pair, net, texts), []
-    mixed = Experiment("target", "features of other places", net, View(mixed=True))
+    """Runs the unchanged drafter and every experiment along the texts. The last experiment is a control with features of other
+    positions.
+    """
+    plain, tried = record_favourites_along_texts(pair, net, texts), []
+    mixed = Experiment("target", "features of other places", net, DraftingView(mixed=True))
     for experiment in tqdm(
-        [*list_experiments(pair, net, trained, int(plain.contexts.max())), mixed], desc="experiments"
+        [*list_experiments(pair, net, trained_length, int(plain.contexts.max())), mixed], desc="experiments"
     ):
-        drafts = experiment.net is not net or experiment.view != View()
-        seen = guess_along_texts(pair, experiment.net, texts, experiment.view) if drafts else plain
+        drafts = experiment.net is not net or experiment.view != DraftingView()
+        seen = record_favourites_along_texts(pair, experiment.net, texts, experiment.view) if drafts else plain
         tokens = count_tokens_by_round(seen.match_favourites(experiment.late, experiment.renamed))
         tried.append(ExperimentResult(experiment, tokens, plain.contexts > experiment.behind))
     return plain, tried
@@ -118,10 +120,10 @@ def is_clear_gain(gains: np.ndarray, texts: np.ndarray) -> bool:
     return len(means) > 1 and means.mean() > CLEAR * means.std(ddof=1) / math.sqrt(len(means))
 
 
-def best_repair(plain: FavouriteRounds, tried: list[ExperimentResult]) -> ExperimentResult | None:
+def find_best_repair(plain: FavouriteRounds, results: list[ExperimentResult]) -> ExperimentResult | None:
     """The experiment that raises the tokens of all rounds most, of those with a clear gain; None where none has one."""
     now = count_tokens_by_round(plain.match_favourites())
-    helping = [each for each in tried if each.tokens[each.where].mean() >= (1 + LEAST) * now[each.where].mean()]
+    helping = [each for each in results if each.tokens[each.where].mean() >= (1 + LEAST) * now[each.where].mean()]
     clear = [each for each in helping if is_clear_gain((each.tokens - now)[each.where], plain.texts[each.where])]
     causes = {each.experiment.cause for each in clear}
     able = [each for each in helping if each.experiment.cause in causes]
@@ -132,13 +134,13 @@ def judge_drafter(
     net: Net,
     texts: list[TargetText],
     plain: FavouriteRounds,
-    tried: list[ExperimentResult],
-    trained: int,
-    training: Training | None = None,
+    results: list[ExperimentResult],
+    trained_length: int,
+    training: TrainingOutcome | None = None,
 ) -> tuple[str, str]:
     """The cause, a key of `CAUSES` or `HEALTHY`, and why."""
-    now, mixed, repairs = count_tokens_by_round(plain.match_favourites()), tried[-1].tokens, tried[:-1]
-    if best := best_repair(plain, repairs):
+    now, mixed, repairs = count_tokens_by_round(plain.match_favourites()), results[-1].tokens, results[:-1]
+    if best := find_best_repair(plain, repairs):
         experiment, before, would = best.experiment, now[best.where].mean(), best.tokens[best.where].mean()
         behind = f" behind contexts of more than {experiment.behind:,} tokens" if experiment.behind else ""
         gives = f"the drafter would give {would:.2f} tokens a round{behind}, now {before:.2f}."
@@ -160,7 +162,7 @@ def judge_drafter(
             f"with features of other places it gives {mixed.mean():.2f} tokens a round, now {now.mean():.2f} tokens a round, "
             f"so that this target's features tell it nothing; {causes} were tried too. {told}"
         )
-    bound = trained or SHORT
+    bound = trained_length or SHORT
     long = plain.contexts > bound
     if is_clear_loss(now, ~long, long, plain.texts):
         return "context", (
@@ -168,7 +170,7 @@ def judge_drafter(
             f"and no window clearly raises that; {causes} were tried too."
         )
     free = np.array([texts[number].group == FREELY for number in plain.texts])
-    lacking = missing_share_of(net, texts)
+    lacking = missing_vocabulary_share_of(net, texts)
     if free.any() and (lacking > MISSING or is_clear_loss(now, free, ~free & ~long, plain.texts)):
         lacks = f", and its vocabulary lacks {100 * lacking:.0f} % of these texts' tokens" if lacking > MISSING else ""
         return "text", (
@@ -189,7 +191,7 @@ def is_clear_loss(now: np.ndarray, here: np.ndarray, there: np.ndarray, texts: n
     return gap > CLEAR * error and gap > LOST * float(np.mean(means[0]) - 1)
 
 
-def missing_share_of(net: Net, texts: list[TargetText]) -> float:
+def missing_vocabulary_share_of(net: Net, texts: list[TargetText]) -> float:
     """Share of the tokens behind prompts that the drafter's own vocabulary lacks, 0 where it has the target's."""
     vocabulary = getattr(net, "vocabulary", None)
     if vocabulary is None:
@@ -210,15 +212,15 @@ def acceptance_by_depth(plain: FavouriteRounds) -> Iterator[dict]:
         reached = reached & right[:, depth]
 
 
-def tokens_by_context(plain: FavouriteRounds, trained: int) -> list[dict]:
-    """Tokens a round by the length of the context, in tokens from `least` to `most`, None for the last; `trained` is a bound."""
-    bounds = sorted({0, 64, 128, *LENGTHS, trained})
+def tokens_by_context(plain: FavouriteRounds, trained_length: int) -> list[dict]:
+    """Tokens a round by the length of the context, in tokens from `least` to `most`, None for the last; `trained_length` is a bound."""
+    bounds = sorted({0, 64, 128, *LENGTHS, trained_length})
     now, found = count_tokens_by_round(plain.match_favourites()), []
     for least, most in zip(bounds, [*bounds[1:], None], strict=True):
         inside = (plain.contexts > least) & (plain.contexts <= (most or math.inf))
         if inside.any():
             figures = {"rounds": int(inside.sum()), "tokens_a_round": float(now[inside].mean())}
-            beyond = bool(trained) and least >= trained
+            beyond = bool(trained_length) and least >= trained_length
             found.append({"least": least + 1, "most": most, **figures, "beyond_training": beyond})
     return found
 
@@ -236,17 +238,19 @@ def tokens_by_group(plain: FavouriteRounds, texts: list[TargetText]) -> list[dic
 
 
 def diagnose_drafter(
-    pair: LoadedPair, net: Net, prompts: list[Prompt], trained: int, training: Training | None = None
+    pair: LoadedPair, net: Net, prompts: list[Prompt], trained_length: int, training: TrainingOutcome | None = None
 ) -> dict[str, Any]:
-    """All figures of a drafter on the prompts, with the `cause` and the `sentence`. `trained` is as in `texts_of`."""
-    texts = texts_of(pair, prompts, trained, layers_needed(net, pair.target.config.num_hidden_layers))
+    """All figures of a drafter on the prompts, with the `cause` and the `sentence`. `trained_length` is as in `write_target_texts`."""
+    texts = write_target_texts(
+        pair, prompts, trained_length, layers_needed_by_experiments(net, pair.target.config.num_hidden_layers)
+    )
     if not texts:
         raise ValueError(
             f"The target writes fewer than {DEPTH + 2} tokens behind every prompt, so nothing can be guessed."
         )
-    plain, tried = examine_drafter(pair, net, texts, trained)
+    plain, tried = run_all_experiments(pair, net, texts, trained_length)
     now = count_tokens_by_round(plain.match_favourites())
-    cause, why = judge_drafter(net, texts, plain, tried, trained, training)
+    cause, why = judge_drafter(net, texts, plain, tried, trained_length, training)
     sentence = f"The drafter gives {now.mean():.2f} tokens a round, and {why}"
     if cause != HEALTHY:
         sentence = f"The likeliest cause is that {CAUSES[cause]}: {why}"
@@ -257,9 +261,9 @@ def diagnose_drafter(
         "texts": len(texts),
         "rounds": len(plain.contexts),
         "tokens_a_round": float(now.mean()),
-        "trained_context": trained,
+        "trained_context": trained_length,
         "by_depth": list(acceptance_by_depth(plain)),
-        "by_context": tokens_by_context(plain, trained),
+        "by_context": tokens_by_context(plain, trained_length),
         "by_group": tokens_by_group(plain, texts),
         "experiments": [
             {
@@ -276,38 +280,41 @@ def diagnose_drafter(
     }
 
 
-def format_table(found: dict[str, Any]) -> str:
+def format_table(figures: dict[str, Any]) -> str:
     """The figures in a few lines, for people."""
     lines = [
-        f"{found['drafter']} for the target of the {found['pair']}, in {found['rounds']:,} rounds along {found['texts']} of its texts",
-        f"tokens a round  {found['tokens_a_round']:.2f}",
-        "by position     " + "  ".join(f"{row['depth']}: {100 * row['accepted']:.0f} %" for row in found["by_depth"]),
+        f"{figures['drafter']} for the target of the {figures['pair']}, in {figures['rounds']:,} rounds "
+        f"along {figures['texts']} of its texts",
+        f"tokens a round  {figures['tokens_a_round']:.2f}",
+        "by position     " + "  ".join(f"{row['depth']}: {100 * row['accepted']:.0f} %" for row in figures["by_depth"]),
     ]
     spans = []
-    for row in found["by_context"]:
+    for row in figures["by_context"]:
         beyond = ", beyond training" if row["beyond_training"] else ""
         span = f"{row['least']:,} on" if row["most"] is None else f"{row['least']:,} to {row['most']:,}"
         spans.append(f"{span}{beyond}: {row['tokens_a_round']:.2f}")
-    kinds = (f"{row['group']}: {row['tokens_a_round']:.2f}" for row in found["by_group"])
+    kinds = (f"{row['group']}: {row['tokens_a_round']:.2f}" for row in figures["by_group"])
     lines += ["by context      " + "  ".join(spans), "by kind of text " + "  ".join(kinds)]
-    best = sorted(found["experiments"], key=lambda row: row["without"] - row["tokens_a_round"])[:5]
+    best = sorted(figures["experiments"], key=lambda row: row["without"] - row["tokens_a_round"])[:5]
     tries = (f"  {row['with']:<52}{row['tokens_a_round']:.2f}, without {row['without']:.2f}" for row in best)
-    return "\n".join([*lines, "with …", *tries, "", found["sentence"]])
+    return "\n".join([*lines, "with …", *tries, "", figures["sentence"]])
 
 
 def main(options: Namespace) -> dict[str, Any]:
     """Raises `ValueError` for a drafter whose files do not fit the target, with the sentence of what reads them."""
     if options.drafter is None:
         raise ValueError("--prompts needs --drafter: name the folder of the learned drafter to examine.")
-    folder, prompts = folder_of(Path(options.drafter)), read_prompt_files(options.prompts)
+    folder, prompts = drafter_folder_of(Path(options.drafter)), read_prompt_files(options.prompts)
     given = pair_of_options(Namespace(**{**vars(options), "drafter": None}))
-    pair = load_pair_of_options(options, given.alone)
-    net = net_in(folder, pair.target.model)
+    pair = load_pair_of_options(options, given.target_only)
+    net = load_net_in(folder, pair.target.model)
     if isinstance(net, Assistant):
         raise ValueError(
             f"{folder.name} is an assistant of Gemma 4, which reads the target's cache, and the doctor shows a drafter hidden states. "
             "Measure it with `python -m engine bench --target FOLDER --drafter FOLDER --systems mtp`."
         )
-    found = diagnose_drafter(pair, net, prompts, trained_context(folder, pair.context), Training.read_training(folder))
+    found = diagnose_drafter(
+        pair, net, prompts, trained_context_length_of(folder, pair.context), TrainingOutcome.read_training(folder)
+    )
     print(format_table(found))
     return found

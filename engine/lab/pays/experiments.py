@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from engine.forward.session import tapped_layers
-from engine.lab.pays.followed import View, layers_read
+from engine.lab.pays.followed import DraftingView, layers_read_by_net
 from engine.models.pairs import LoadedPair
 from engine.nets import Net
 from engine.nets.dflash import DFlash
@@ -49,50 +49,52 @@ class Experiment:
     cause: str
     repair: str
     net: Net
-    view: View = field(default_factory=View)
+    view: DraftingView = field(default_factory=DraftingView)
     late: int = 0
     renamed: Callable[[np.ndarray], np.ndarray] | None = None
     behind: int = 0
 
 
-def list_experiments(pair: LoadedPair, net: Net, trained: int, longest: int) -> Iterator[Experiment]:
-    """What can be tried with this net. The `longest` context and the `trained` one, 0 where nobody says it, are in tokens."""
-    yield from experiments_of_layers(net, pair.target.config.num_hidden_layers)
-    yield Experiment("shifted", "the features of the token before", net, View(lag=1))
-    yield Experiment("shifted", "the features of the token itself", net, View(lag=-1))
+def list_experiments(pair: LoadedPair, net: Net, trained_length: int, longest_context: int) -> Iterator[Experiment]:
+    """What can be tried with this net. The `longest_context` context and the `trained_length` one, 0 where nobody says it, are in
+    tokens.
+    """
+    yield from list_layer_experiments(net, pair.target.config.num_hidden_layers)
+    yield Experiment("shifted", "the features of the token before", net, DraftingView(lag=1))
+    yield Experiment("shifted", "the features of the token itself", net, DraftingView(lag=-1))
     yield Experiment("shifted", "every guess taken for one place later", net, late=1)
     yield Experiment("shifted", "every guess taken for one place earlier", net, late=-1)
-    yield from experiments_of_tables(pair, net)
-    yield from experiments_of_vocabulary(net)
-    yield from experiments_of_rope(pair, net)
-    yield from experiments_of_blocks(net)
+    yield from list_embedding_and_head_experiments(pair, net)
+    yield from list_vocabulary_map_experiments(net)
+    yield from list_rope_experiments(pair, net)
+    yield from list_block_drafting_experiments(net)
     for window in WINDOWS:
         # Within its training a drafter needs what a window hides, and little more than a window hides little
-        behind = max(2 * window, trained)
-        if behind < longest:
+        behind = max(2 * window, trained_length)
+        if behind < longest_context:
             repair = f"the last {window} tokens alone, at positions from 0 on"
-            yield Experiment("context", repair, net, View(window=window), behind=behind)
+            yield Experiment("context", repair, net, DraftingView(window=window), behind=behind)
 
 
-def experiments_of_layers(net: Net, layers: int) -> Iterator[Experiment]:
+def list_layer_experiments(net: Net, layers: int) -> Iterator[Experiment]:
     """Experiments with the layers beside those that the net reads, and with the layers that are usually read."""
-    read = layers_read(net, layers)
+    read = layers_read_by_net(net, layers)
     if net.config.kind == "medusa":
         return  # it reads what the target's head reads
     tried = [tuple(layer + step for layer in read) for step in (-1, 1)]
     tried += [tapped_layers(layers), (2, layers // 2, layers - 3)]
     for other in dict.fromkeys(tried):
         if other != read and len(other) == len(read) and min(other) >= 1 and max(other) < max(2, layers):
-            yield Experiment("layers", f"the layers {', '.join(map(str, other))}", net, View(layers=other))
+            yield Experiment("layers", f"the layers {', '.join(map(str, other))}", net, DraftingView(layers=other))
 
 
-def layers_needed(net: Net, layers: int) -> tuple[int, ...]:
+def layers_needed_by_experiments(net: Net, layers: int) -> tuple[int, ...]:
     """The layers, in ascending order, whose outputs some experiment shows the net, of a target with so many."""
-    tried = [each.view.layers for each in experiments_of_layers(net, layers)]
-    return tuple(sorted({layer for group in (layers_read(net, layers), *tried) for layer in group}))
+    tried = [each.view.layers for each in list_layer_experiments(net, layers)]
+    return tuple(sorted({layer for group in (layers_read_by_net(net, layers), *tried) for layer in group}))
 
 
-def experiments_of_tables(pair: LoadedPair, net: Net) -> Iterator[Experiment]:
+def list_embedding_and_head_experiments(pair: LoadedPair, net: Net) -> Iterator[Experiment]:
     """The target's own embedding and head, where the net has others of that width."""
     model = pair.target.model
     embedding, head = model.get_input_embeddings().weight, model.get_output_embeddings().weight.float()
@@ -107,7 +109,7 @@ def experiments_of_tables(pair: LoadedPair, net: Net) -> Iterator[Experiment]:
         yield Experiment("head", "the target's head", copy_with_changes(net, head=rows))
 
 
-def experiments_of_vocabulary(net: Net) -> Iterator[Experiment]:
+def list_vocabulary_map_experiments(net: Net) -> Iterator[Experiment]:
     """Other readings of the map from the drafter's tokens to the target's, where there is one."""
     vocabulary = getattr(net, "vocabulary", None)
     if vocabulary is None or len(vocabulary) == net.config.vocab:
@@ -128,7 +130,7 @@ def experiments_of_vocabulary(net: Net) -> Iterator[Experiment]:
             yield Experiment("vocabulary", repair, net, renamed=lambda guessed, reading=reading: reading[own[guessed]])
 
 
-def experiments_of_rope(pair: LoadedPair, net: Net) -> Iterator[Experiment]:
+def list_rope_experiments(pair: LoadedPair, net: Net) -> Iterator[Experiment]:
     """Other bases of the rotary embedding, and the target's own settings."""
     rotary = getattr(net, "rotary", None)
     if rotary is None:
@@ -144,8 +146,8 @@ def experiments_of_rope(pair: LoadedPair, net: Net) -> Iterator[Experiment]:
             yield Experiment("rope", repair, copy_with_changes(net, rotary=other.to(inverse.device)))
 
 
-def experiments_of_blocks(net: Net) -> Iterator[Experiment]:
-    """A block that guesses from the anchor's own slot, or does not; and all depths at once."""
+def list_block_drafting_experiments(net: Net) -> Iterator[Experiment]:
+    """Experiments with how a block drafter drafts: the other slot that its guesses begin with, and all depths in one forward."""
     if isinstance(net, DFlash) and net.config.kind == "dflash":
         other = copy_with_changes(net, sizes=replace(net.sizes, from_anchor=not net.sizes.from_anchor))
         where = "from the anchor's own slot on" if other.sizes.from_anchor else "from the slot behind the anchor on"
@@ -153,7 +155,7 @@ def experiments_of_blocks(net: Net) -> Iterator[Experiment]:
     if net.config.depth > 1 or not isinstance(net, DFlash | Parallel):
         return
     if isinstance(net, DFlash):
-        other = copy_with_changes(net, sizes=replace(net.sizes, block=AT_ONCE + net.sizes.silent))
+        other = copy_with_changes(net, sizes=replace(net.sizes, block=AT_ONCE + net.sizes.silent_slots))
     else:
         other = copy_with_changes(net, config=replace(net.config, depth=AT_ONCE))
     yield Experiment("steps", f"{AT_ONCE} depths from one forward", other)
@@ -169,5 +171,5 @@ def copy_with_changes(net: Net, **changed: object) -> Net:
             value = torch.nn.Parameter(value, requires_grad=False)
         setattr(other, name, value)
     if isinstance(other, DFlash):
-        other.config = replace(other.config, depth=other.sizes.block - other.sizes.silent)
+        other.config = replace(other.config, depth=other.sizes.block - other.sizes.silent_slots)
     return other.pack()

@@ -42,8 +42,8 @@ class TargetText:
 
 
 @dataclass(frozen=True)
-class View:
-    """How the drafter is shown a text; the default is as it drafts.
+class DraftingView:
+    """Changes to what the drafter reads in an experiment: other target layers, features of other positions, a shorter context.
 
     `layers` replace the target's layers that it reads. Features come from `lag` places earlier, or with `mixed` in reverse order. With
     a `window` it sees that many tokens before a root, where there are more, and counts positions from there.
@@ -68,46 +68,51 @@ class FavouriteRounds:
     contexts: np.ndarray
     texts: np.ndarray
 
-    def match_favourites(self, late: int = 0, renamed: Callable[[np.ndarray], np.ndarray] | None = None) -> np.ndarray:
+    def match_favourites(
+        self, depth_offset: int = 0, renamed: Callable[[np.ndarray], np.ndarray] | None = None
+    ) -> np.ndarray:
         """bool `[R, DEPTH]`: whether a favourite, `renamed`, is the token at its depth, or the one later (1) or earlier (-1)."""
         guessed = self.favourites
         if renamed is not None:
             guessed = np.where(guessed < 0, -1, renamed(np.maximum(guessed, 0)))
-        return guessed == self.tokens[:, 1 + late : 1 + late + DEPTH]
+        return guessed == self.tokens[:, 1 + depth_offset : 1 + depth_offset + DEPTH]
 
 
-def count_tokens_by_round(right: np.ndarray) -> np.ndarray:
+def count_tokens_by_round(hits: np.ndarray) -> np.ndarray:
     """Tokens of each round, float `[R]`: favourites that are right in a row, and the target's own token."""
-    return 1.0 + right.cumprod(1).sum(1)
+    return 1.0 + hits.cumprod(1).sum(1)
 
 
-def texts_of(pair: LoadedPair, prompts: list[Prompt], trained: int, layers: tuple[int, ...]) -> list[TargetText]:
+def write_target_texts(
+    pair: LoadedPair, prompts: list[Prompt], trained_length: int, layers: tuple[int, ...]
+) -> list[TargetText]:
     """Texts that the target writes greedily: behind prompts, behind longer contexts of the same prompts, and behind nothing.
 
-    `trained` is the context that the drafter was trained for, 0 where nobody says. The outputs of `layers`, in ascending order, stay.
+    `trained_length` is the context that the drafter was trained for, 0 where nobody says. The outputs of `layers`, in ascending order,
+    stay.
     """
     chosen = prompts[:: max(1, len(prompts) // PROMPTS)][:PROMPTS]
     texts = [prompt.text for prompt in chosen]
     begun = [(encode_prompt(pair, prompt.text), prompt.group or "prompts") for prompt in chosen]
-    for length in lengths_for(pair, trained):
+    for length in choose_context_lengths(pair, trained_length):
         for index, prompt in enumerate(chosen[:LONG]):
             begun.append((lengthen_prompt(pair, texts, index, length), prompt.group or "prompts"))
     first = begun[0][0][:1]
     for seed in range(1, FREE + 1):
         begun.append((first + decode_plainly(pair, first, OPENING, Sampling(1.0, seed=seed)), FREELY))
-    found = [write_text(pair, ids, group, layers) for ids, group in begun]
+    found = [write_target_text(pair, ids, group, layers) for ids, group in begun]
     return [text for text in found if len(text.ids) - text.start > DEPTH + 1]
 
 
-def lengths_for(pair: LoadedPair, trained: int) -> list[int]:
+def choose_context_lengths(pair: LoadedPair, trained_length: int) -> list[int]:
     """Lengths of context to try, as far as they fit: the usual ones or those up to the trained one, and one a quarter beyond it."""
-    lengths = [length for length in LENGTHS if length <= max(trained, USUAL)]
-    if trained:
-        lengths.append(trained + trained // 4)
+    lengths = [length for length in LENGTHS if length <= max(trained_length, USUAL)]
+    if trained_length:
+        lengths.append(trained_length + trained_length // 4)
     return sorted({length for length in lengths if length + TOKENS < pair.context})
 
 
-def write_text(pair: LoadedPair, ids: list[int], group: str, layers: tuple[int, ...]) -> TargetText:
+def write_target_text(pair: LoadedPair, ids: list[int], group: str, layers: tuple[int, ...]) -> TargetText:
     """The text that plain decoding writes greedily behind `ids`, as the target sees it."""
     text = ids + decode_plainly(pair, ids, TOKENS, Sampling())
     hidden = pair.target.open(len(text), layers).prefill(text)[1]
@@ -115,13 +120,13 @@ def write_text(pair: LoadedPair, ids: list[int], group: str, layers: tuple[int, 
     return TargetText(text, len(ids), group, layers, hidden)
 
 
-def layers_read(net: Net, layers: int) -> tuple[int, ...]:
+def layers_read_by_net(net: Net, layers: int) -> tuple[int, ...]:
     """The layers that the net reads, of a target with so many, each by how many layers are behind it."""
     reads = getattr(net, "reads", True)
     return reads if isinstance(reads, tuple) else tapped_layers(layers)
 
 
-def features_for(net: Net, text: TargetText, layers: tuple[int, ...], view: View) -> torch.Tensor:
+def features_for(net: Net, text: TargetText, layers: tuple[int, ...], view: DraftingView) -> torch.Tensor:
     """The features `[N, layers + 1, H]` of all of the text's tokens as the net reads them of these layers."""
     features = text.hidden[:, [text.layers.index(layer) for layer in layers] + [-1]]
     if not isinstance(getattr(net, "reads", True), tuple):
@@ -133,10 +138,12 @@ def features_for(net: Net, text: TargetText, layers: tuple[int, ...], view: View
 
 
 @torch.inference_mode()
-def guess_along_texts(pair: LoadedPair, net: Net, texts: list[TargetText], view: View = View()) -> FavouriteRounds:
+def record_favourites_along_texts(
+    pair: LoadedPair, net: Net, texts: list[TargetText], view: DraftingView = DraftingView()
+) -> FavouriteRounds:
     """The net's favourites along the texts, shown by the view."""
     alone, rows = replace(pair, learned={net.config.kind: net}), []
-    layers = view.layers or layers_read(net, pair.target.config.num_hidden_layers)
+    layers = view.layers or layers_read_by_net(net, pair.target.config.num_hidden_layers)
     for number, text in enumerate(texts):
         drafter = DRAFTERS[net.config.kind](alone, len(text.ids) + LARGEST_TREE)
         features, start = features_for(net, text, layers, view), text.start - 1

@@ -36,8 +36,8 @@ from engine.race import Settings
 from engine.record.trace import FAILED
 from engine.remote import telling
 from engine.remote.scoring import mean_log_likelihood
-from engine.remote.server import Answer, Server
-from engine.remote.telling import Guesses, ServerFacts
+from engine.remote.server import AnswerStream, Server
+from engine.remote.telling import GuessTotals, ServerFacts
 
 SIZES = "1,4,16"
 SCORED = 8  # texts of each arm, at each size
@@ -47,8 +47,8 @@ YARDSTICK = "small"  # the pair whose tokenizer counts where two servers disagre
 
 
 @dataclass(frozen=True)
-class Arm:
-    """A server. The fields `asked` go into every request beside the text and its length."""
+class ServerArm:
+    """One side of a comparison: a server, and the fields `asked` that go into every request beside the text and its length."""
 
     server: Server
     about: ServerFacts
@@ -62,8 +62,8 @@ class Arm:
 
 
 @dataclass(frozen=True)
-class Wave:
-    """The answers to streams that were sent at once: texts, and the tokens of each.
+class RequestWave:
+    """The answers to requests that were sent at the same time.
 
     `guesses` is None where the server tells nothing of them, or what cannot be, which `doubt` says then.
     """
@@ -71,7 +71,7 @@ class Wave:
     texts: list[str]
     counts: list[int]
     seconds: float
-    guesses: Guesses | None
+    guesses: GuessTotals | None
     doubt: str = ""
 
     @property
@@ -79,13 +79,13 @@ class Wave:
         return sum(self.counts)
 
 
-def build_arm(address: str, model: str, guessing: bool) -> Arm:
+def build_arm(address: str, model: str, guessing: bool) -> ServerArm:
     about = telling.identify_server(server := Server(telling.complete_address(address), model))
     asked = {"stream_options": {"include_usage": True}} | telling.ASKED.get(about.engine, {})
-    return Arm(Server(server.address, about.model), about, asked, guessing)
+    return ServerArm(Server(server.address, about.model), about, asked, guessing)
 
 
-def arms_of(address: str, plain: str | None, model: str) -> tuple[Arm, Arm]:
+def build_server_arms(address: str, plain: str | None, model: str) -> tuple[ServerArm, ServerArm]:
     """Plain decoding's arm and the guessing one. Raises `ValueError` where there is no way to have both."""
     guessing = build_arm(address, model, True)
     if plain is None:
@@ -101,18 +101,23 @@ def arms_of(address: str, plain: str | None, model: str) -> tuple[Arm, Arm]:
     return build_arm(plain, model, False), guessing
 
 
-def waves_of(prompts: int, size: int) -> list[list[int]]:
+def plan_waves(prompts: int, concurrency: int) -> list[list[int]]:
     """The waves' streams, by number. The prompt of a stream is its number modulo the prompts; enough waves for an interval."""
-    return [list(range(at * size, (at + 1) * size)) for at in range(max(FEWEST, math.ceil(prompts / size)))]
+    return [
+        list(range(at * concurrency, (at + 1) * concurrency))
+        for at in range(max(FEWEST, math.ceil(prompts / concurrency)))
+    ]
 
 
-def send_wave(arm: Arm, streams: list[int], prompts: list[str], asked: Settings, tokens: int, chat: bool) -> Wave:
+def send_wave(
+    arm: ServerArm, streams: list[int], prompts: list[str], settings: Settings, tokens: int, chat: bool
+) -> RequestWave:
     """One wave. Raises `ValueError` with the server's own sentence where an answer fails, and where its tokens are not told."""
     answers = []
     for stream in streams:
         again, at = divmod(stream, len(prompts))
-        how = {"max_tokens": tokens, "temperature": asked.temperature, "seed": asked.seed + again}
-        answers.append(Answer(arm.server, prompts[at], how | arm.asked, chat, whole=True))
+        how = {"max_tokens": tokens, "temperature": settings.temperature, "seed": settings.seed + again}
+        answers.append(AnswerStream(arm.server, prompts[at], how | arm.asked, chat, whole=True))
     before = telling.read_vllm_counters(arm.server) if arm.about.engine == "vLLM" else None
     texts, ended = [], []
     try:
@@ -128,13 +133,13 @@ def send_wave(arm: Arm, streams: list[int], prompts: list[str], asked: Settings,
     finally:
         for answer in answers:
             answer.close()
-    told = [count for answer in answers if (count := telling.tokens_of(answer.told))]
+    told = [count for answer in answers if (count := telling.completion_tokens_of(answer.told))]
     if len(told) < len(answers):
         raise ValueError(
             f"{arm.label} does not say how many tokens it wrote (usage.completion_tokens), so there is no speed to compare."
         )
-    found = telling.sum_guesses(telling.guesses_of(answer.told) for answer in answers)
-    doubt = next(filter(None, (telling.doubt_of(answer.told) for answer in answers)), "")
+    found = telling.sum_guesses(telling.validated_guesses_of(answer.told) for answer in answers)
+    doubt = next(filter(None, (telling.describe_implausible_counts(answer.told) for answer in answers)), "")
     if (
         found is None
         and not doubt
@@ -142,39 +147,43 @@ def send_wave(arm: Arm, streams: list[int], prompts: list[str], asked: Settings,
         and (after := telling.read_vllm_counters(arm.server)) is not None
     ):
         found = after.change_since(before)
-    return Wave(texts, told, max(ended) - min(answer.begun for answer in answers), found, doubt)
+    return RequestWave(texts, told, max(ended) - min(answer.begun for answer in answers), found, doubt)
 
 
-def measure_sizes(
-    arms: tuple[Arm, Arm], prompts: list[str], sizes: list[int], asked: Settings, chat: bool
+def measure_wave_sizes(
+    arms: tuple[ServerArm, ServerArm], prompts: list[str], sizes: list[int], settings: Settings, chat: bool
 ) -> list[dict]:
     """The figures of every size. Raises `ValueError` as soon as the comparison makes no sense."""
-    points, waves = [], {size: waves_of(len(prompts), size) for size in sizes}
-    scored = asked.temperature > 0 and measure_likelihood(arms[0], prompts[0], prompts[0], chat) is not None
-    if asked.temperature and not scored:
-        greedy = replace(asked, temperature=0.0)
+    points, waves = [], {size: plan_waves(len(prompts), size) for size in sizes}
+    scored = settings.temperature > 0 and measure_likelihood(arms[0], prompts[0], prompts[0], chat) is not None
+    if settings.temperature and not scored:
+        greedy = replace(settings, temperature=0.0)
         streams = list(range(min(len(prompts), SCORED)))
-        plain, mine = ([send_wave(each, streams, prompts, greedy, asked.max_new_tokens, chat)] for each in arms)
-        refuse_senseless(arms, plain, mine, greedy)
+        plain, mine = ([send_wave(each, streams, prompts, greedy, settings.max_new_tokens, chat)] for each in arms)
+        refuse_invalid_comparison(arms, plain, mine, greedy)
     with tqdm(total=sum(2 + 2 * len(each) for each in waves.values()), desc="waves", unit="wave") as bar:
         for size in sizes:
             for each in arms:
-                send_wave(each, waves[size][0], prompts, asked, min(WARM_UP_TOKENS, asked.max_new_tokens), chat)
+                send_wave(each, waves[size][0], prompts, settings, min(WARM_UP_TOKENS, settings.max_new_tokens), chat)
                 bar.update()
-            found: dict[bool, list[Wave]] = {False: [], True: []}
+            found: dict[bool, list[RequestWave]] = {False: [], True: []}
             for turn, streams in enumerate(waves[size]):
                 for each in arms if turn % 2 == 0 else arms[::-1]:
-                    found[each.guessing].append(send_wave(each, streams, prompts, asked, asked.max_new_tokens, chat))
+                    found[each.guessing].append(
+                        send_wave(each, streams, prompts, settings, settings.max_new_tokens, chat)
+                    )
                     bar.update()
-            refuse_senseless(arms, found[False], found[True], asked)
+            refuse_invalid_comparison(arms, found[False], found[True], settings)
             if scored:
                 given = [prompts[stream % len(prompts)] for streams in waves[size] for stream in streams]
-                refuse_unlikely(arms, given, found[False], found[True], chat)
-            points.append(build_point(size, found[False], found[True], asked))
+                refuse_unlikely_texts(arms, given, found[False], found[True], chat)
+            points.append(build_wave_point(size, found[False], found[True], settings))
     return points
 
 
-def refuse_senseless(arms: tuple[Arm, Arm], plain: list[Wave], mine: list[Wave], asked: Settings) -> None:
+def refuse_invalid_comparison(
+    arms: tuple[ServerArm, ServerArm], plain: list[RequestWave], guessed: list[RequestWave], settings: Settings
+) -> None:
     """Raises `ValueError` where plain decoding guessed, where the other arm guessed nothing, and where no text is the same."""
     base, guessing = arms
     if drafted := sum(wave.guesses.drafted for wave in plain if wave.guesses):
@@ -182,16 +191,16 @@ def refuse_senseless(arms: tuple[Arm, Arm], plain: list[Wave], mine: list[Wave],
             f"{base.label} drafted {drafted:,} tokens for plain decoding, so there is nothing to compare with. "
             "Start a server without a drafter, and name it by --plain."
         )
-    if all(wave.guesses is not None and not wave.guesses.drafted for wave in mine):
+    if all(wave.guesses is not None and not wave.guesses.drafted for wave in guessed):
         raise ValueError(f"{guessing.label} drafted nothing for these prompts. Was it started with a drafter?")
-    if not asked.temperature and not any(equal := compare_texts(plain, mine)):
+    if not settings.temperature and not any(equal := compare_texts(plain, guessed)):
         raise ValueError(
             f"Of {len(equal)} texts at temperature 0 none is the same with and without guesses. "
             "Do both servers run the same model with the same settings?"
         )
 
 
-def measure_likelihood(plain: Arm, prompt: str, text: str, chat: bool) -> float | None:
+def measure_likelihood(plain: ServerArm, prompt: str, text: str, chat: bool) -> float | None:
     """How likely the plain server finds the text behind the prompt, in nats a token; None where it does not tell.
 
     A chat's template is not known, so that its prompt stands above the answer as it is: this compares texts of one prompt alone.
@@ -199,10 +208,16 @@ def measure_likelihood(plain: Arm, prompt: str, text: str, chat: bool) -> float 
     return mean_log_likelihood(plain.server, prompt + "\n\n" * chat, text)
 
 
-def refuse_unlikely(arms: tuple[Arm, Arm], prompts: list[str], plain: list[Wave], mine: list[Wave], chat: bool) -> None:
+def refuse_unlikely_texts(
+    arms: tuple[ServerArm, ServerArm],
+    prompts: list[str],
+    plain: list[RequestWave],
+    guessed: list[RequestWave],
+    chat: bool,
+) -> None:
     """Raises `ValueError` where the plain server finds the guessing arm's texts far less likely. `prompts` are those of all streams."""
     means = []
-    for waves in (plain, mine):
+    for waves in (plain, guessed):
         texts = [text for wave in waves for text in wave.texts]
         both = zip(prompts[:SCORED], texts[:SCORED], strict=True)
         told = [measure_likelihood(arms[0], prompt, text, chat) for prompt, text in both if text]
@@ -217,23 +232,29 @@ def refuse_unlikely(arms: tuple[Arm, Arm], prompts: list[str], plain: list[Wave]
         )
 
 
-def compare_texts(plain: list[Wave], mine: list[Wave]) -> list[bool]:
+def compare_texts(plain: list[RequestWave], guessed: list[RequestWave]) -> list[bool]:
     """Whether each text is equal in both arms."""
-    return [one == other for one, _, other, _ in pair_texts(plain, mine)]
+    return [one == other for one, _, other, _ in pair_texts_and_counts(plain, guessed)]
 
 
-def pair_texts(plain: list[Wave], mine: list[Wave]) -> list[tuple[str, int, str, int]]:
+def pair_texts_and_counts(plain: list[RequestWave], guessed: list[RequestWave]) -> list[tuple[str, int, str, int]]:
     """Each text with its count of tokens in both arms."""
-    both = zip(plain, mine, strict=True)
+    both = zip(plain, guessed, strict=True)
     found = [zip(one.texts, one.counts, other.texts, other.counts, strict=True) for one, other in both]
     return [each for wave in found for each in wave]
 
 
-def align_wave_counts(plain: list[Wave], mine: list[Wave]) -> tuple[list[Wave], list[Wave], str]:
+def align_wave_counts(
+    plain: list[RequestWave], guessed: list[RequestWave]
+) -> tuple[list[RequestWave], list[RequestWave], str]:
     """The waves, counted so that equal texts have equally many tokens, and the arm of `ARMS` that miscounts, "" for none."""
-    other = [(text, one, more) for text, one, also, more in pair_texts(plain, mine) if text == also and one != more]
+    other = [
+        (text, one, more)
+        for text, one, also, more in pair_texts_and_counts(plain, guessed)
+        if text == also and one != more
+    ]
     if not other:
-        return plain, mine, ""
+        return plain, guessed, ""
     tokenizer, _ = load_tokenizer_and_config(PAIRS[YARDSTICK].target_checkpoint)
 
     def own(text: str) -> int:
@@ -241,24 +262,24 @@ def align_wave_counts(plain: list[Wave], mine: list[Wave]) -> tuple[list[Wave], 
 
     far = [sum(abs(math.log(counts[arm] / own(text))) for text, *counts in other) for arm in range(len(ARMS))]
     recounted, also = (
-        [replace(wave, counts=[own(text) for text in wave.texts]) for wave in waves] for waves in (plain, mine)
+        [replace(wave, counts=[own(text) for text in wave.texts]) for wave in waves] for waves in (plain, guessed)
     )
     return recounted, also, ARMS[far.index(max(far))]
 
 
-def build_point(size: int, plain: list[Wave], mine: list[Wave], asked: Settings) -> dict:
+def build_wave_point(size: int, plain: list[RequestWave], guessed: list[RequestWave], settings: Settings) -> dict:
     """The figures of one size. `identical` is None above temperature 0, where a server's texts need not be equal."""
-    plain, mine, miscounts = align_wave_counts(plain, mine)
-    base, own = ([wave.seconds / wave.tokens for wave in waves] for waves in (plain, mine))
-    speedups, equal = compute_ratios(base, own), compare_texts(plain, mine)
+    plain, guessed, miscounts = align_wave_counts(plain, guessed)
+    base, own = ([wave.seconds / wave.tokens for wave in waves] for waves in (plain, guessed))
+    speedups, equal = compute_ratios(base, own), compare_texts(plain, guessed)
     found = {
         "speedup": geometric_mean(speedups),
-        "interval": confidence_interval(speedups, draw_resamples(len(speedups), asked.seed)),
+        "interval": confidence_interval(speedups, draw_resamples(len(speedups), settings.seed)),
     }
-    total = telling.sum_guesses(wave.guesses for wave in mine)
+    total = telling.sum_guesses(wave.guesses for wave in guessed)
     return {
         "batch": size,
-        "waves": len(mine),
+        "waves": len(guessed),
         "plain_tokens_per_s": 1 / geometric_mean(base),
         "tokens_per_s": 1 / geometric_mean(own),
         **found,
@@ -267,14 +288,19 @@ def build_point(size: int, plain: list[Wave], mine: list[Wave], asked: Settings)
         "tau": 1 + total.accepted / total.passes if total and total.passes else None,
         "acceptance": total.accepted / total.drafted if total and total.drafted else None,
         "texts": len(equal),
-        "identical": None if asked.temperature else sum(equal),
+        "identical": None if settings.temperature else sum(equal),
         "miscounts": miscounts,
-        "doubt": next(filter(None, (wave.doubt for wave in mine)), ""),
+        "doubt": next(filter(None, (wave.doubt for wave in guessed)), ""),
     }
 
 
-def build_row(
-    arms: tuple[Arm, Arm], machine: str | None, prompts: int, asked: Settings, chat: bool, points: list[dict]
+def build_server_row(
+    arms: tuple[ServerArm, ServerArm],
+    machine: str | None,
+    prompts: int,
+    settings: Settings,
+    chat: bool,
+    points: list[dict],
 ) -> dict:
     """What can be shared: no address, no path of a disk, no prompt and no text. `machine` is what a person says of it."""
     plain, guessing = (vars(each.about) | {"model": telling.strip_path(each.about.model)} for each in arms)
@@ -284,9 +310,9 @@ def build_row(
         "machine": machine or (hardware_name(validate_device(None)) if near else "not told"),
         **guessing,
         "plain": plain | {"same_server": arms[0].server == arms[1].server},
-        "temperature": asked.temperature,
-        "tokens": asked.max_new_tokens,
-        "seed": asked.seed,
+        "temperature": settings.temperature,
+        "tokens": settings.max_new_tokens,
+        "seed": settings.seed,
         "chat": chat,
         "prompts": prompts,
         "confidence": CONFIDENCE,

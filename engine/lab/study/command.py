@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from tqdm import tqdm
 
-from engine.lab.study.claims import CLAIMS, DRAFT_FORWARD, Beside, Claim
-from engine.lab.study.counts import CountCache, Counts, sum_counts
+from engine.lab.study.claims import CLAIMS, DRAFT_FORWARD, Claim, Comparison
+from engine.lab.study.counts import StudyCounts, TextCounts, sum_counts
 from engine.lab.study.tables import EQUAL_DRAFTS, TEMPERATURES, build_tables, list_cases
 from engine.measure.options import first_prompts, load_pair_of_options
-from engine.measure.racing import reason_against
+from engine.measure.racing import explain_unraceable
 from engine.measure.verdict import confidence_interval, draw_resamples, geometric_mean
 from engine.measure.words import TOO_FEW
 from engine.race import BASELINE, Settings
@@ -53,32 +53,32 @@ def compute_gain(more: list[float], than: list[float], published: float = 1.0) -
     )
 
 
-def describe_lack(found: Gain) -> str:
+def describe_gain_shortfall(gain: Gain) -> str:
     """What the gain lacks for its claim, "" when it lacks nothing: all of the interval above 1, some of it at the published size."""
-    if found.high < 1:
+    if gain.high < 1:
         return "it is a loss"
-    if found.low <= 1:
-        return f"the interval holds 1, so {found.prompts} prompts show no gain"
-    if found.high < found.published:
-        return f"there is a gain, but a smaller one than the published {found.published:g} times"
+    if gain.low <= 1:
+        return f"the interval holds 1, so {gain.prompts} prompts show no gain"
+    if gain.high < gain.published:
+        return f"there is a gain, but a smaller one than the published {gain.published:g} times"
     return ""
 
 
-def judge_gains(gains: dict[str, Gain], beyond: str = "") -> tuple[str, str]:
-    """What is said of a claim, and why. All `gains` must hold. `beyond` says why the claim cannot be tested, whatever they are."""
-    if beyond:
-        return NOT_TESTABLE, beyond
+def judge_claim_by_gains(gains: dict[str, Gain], untestable: str = "") -> tuple[str, str]:
+    """What is said of a claim, and why. All `gains` must hold. `untestable` says why the claim cannot be tested, whatever they are."""
+    if untestable:
+        return NOT_TESTABLE, untestable
     fewest = min(found.prompts for found in gains.values())
     if fewest < TOO_FEW:
         return NOT_TESTABLE, f"An interval over {fewest} prompts says too little. Give at least {TOO_FEW}."
-    if wrong := [f"{name}: {words}" for name, found in gains.items() if (words := describe_lack(found))]:
+    if wrong := [f"{name}: {words}" for name, found in gains.items() if (words := describe_gain_shortfall(found))]:
         return NOT_CONFIRMED, "; ".join(wrong)
     sizes = [f"{found.published:g}" for found in gains.values() if found.published > 1]
     reached = f" and reaches the published {sizes[0]} times" if sizes else ""
     return CONFIRMED, f"{'The' if len(gains) == 1 else 'Every'} interval lies above 1{reached}."
 
 
-def compute_rates(counts: list[list[Counts]], per: str) -> list[float]:
+def compute_tokens_per_forward(counts: list[list[TextCounts]], per: str) -> list[float]:
     """Tokens a forward, or a draft forward, text by text. `counts` are by temperature and text."""
     sums = [sum_counts(of_text) for of_text in zip(*counts, strict=True)]
     drafted = per == DRAFT_FORWARD
@@ -86,27 +86,32 @@ def compute_rates(counts: list[list[Counts]], per: str) -> list[float]:
     return [each.tokens / max(1, each.draft_forwards if drafted else each.forwards) for each in sums]
 
 
-def compare_on_texts(
-    counting: CountCache, claim: Claim, beside: Beside, temperatures: tuple[float, ...]
+def measure_comparison(
+    study_counts: StudyCounts, claim: Claim, comparison: Comparison, temperatures: tuple[float, ...]
 ) -> tuple[Gain, list[float]]:
     """One comparison of a claim over all texts: the gain, and both systems' nodes a forward where each grows its own trees."""
-    if beside.drafts:
-        by_rule = [counting.counts_of_rules(beside.drafts, (beside.more, beside.than), t) for t in temperatures]
+    if comparison.drafts:
+        by_rule = [
+            study_counts.counts_of_rules(comparison.drafts, (comparison.more, comparison.than), t) for t in temperatures
+        ]
         both = [[of_both[place] for of_both in by_rule] for place in range(2)]
     else:
         both = [
-            [counting.counts_of_system(name, t, claim.repeated, claim.memory, claim.constraint) for t in temperatures]
-            for name in (beside.more, beside.than)
+            [
+                study_counts.counts_of_system(name, t, claim.repeated, claim.memory, claim.constraint)
+                for t in temperatures
+            ]
+            for name in (comparison.more, comparison.than)
         ]
-    more, than = (compute_rates(counts, beside.per) for counts in both)
-    totals = [] if beside.drafts else [sum_counts([sum_counts(texts) for texts in counts]) for counts in both]
-    return compute_gain(more, than, beside.published), [total.nodes / total.forwards for total in totals]
+    more, than = (compute_tokens_per_forward(counts, comparison.per) for counts in both)
+    totals = [] if comparison.drafts else [sum_counts([sum_counts(texts) for texts in counts]) for counts in both]
+    return compute_gain(more, than, comparison.published), [total.nodes / total.forwards for total in totals]
 
 
-def judge_claim(counting: CountCache, claim: Claim, temperatures: tuple[float, ...]) -> dict:
+def judge_claim(study_counts: StudyCounts, claim: Claim, temperatures: tuple[float, ...]) -> dict:
     """The claim's row, as --json prints it. Nothing is counted where the pair cannot run a system that the claim needs."""
     endless = "A constraint needs a stop token, and this pair has none." if claim.constraint else ""
-    reasons = filter(None, (reason_against(counting.pair, find(name)) for name in claim.systems))
+    reasons = filter(None, (explain_unraceable(study_counts.pair, find(name)) for name in claim.systems))
     row = {
         "row": claim.row,
         "claim": claim.says,
@@ -116,10 +121,10 @@ def judge_claim(counting: CountCache, claim: Claim, temperatures: tuple[float, .
         "constraint": claim.constraint,
         "temperatures": temperatures,
     }
-    if missing := next(reasons, "" if counting.pair.stop_ids else endless):
+    if missing := next(reasons, "" if study_counts.pair.stop_ids else endless):
         return row | {"counted": [], "verdict": NOT_TESTABLE, "why": missing}
-    found = {beside.name: compare_on_texts(counting, claim, beside, temperatures) for beside in claim.counted}
-    says, why = judge_gains({name: each for name, (each, _) in found.items()}, claim.beyond)
+    found = {beside.name: measure_comparison(study_counts, claim, beside, temperatures) for beside in claim.counted}
+    says, why = judge_claim_by_gains({name: each for name, (each, _) in found.items()}, claim.beyond)
     counted = [{"name": name} | each._asdict() | {"nodes": nodes} for name, (each, nodes) in found.items()]
     return row | {"counted": counted, "verdict": says, "why": why}
 
@@ -141,18 +146,18 @@ def format_row(row: dict) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def describe_comparison(found: dict) -> str:
+def describe_comparison(row: dict) -> str:
     """A comparison: both counts, the gain, its interval."""
-    nodes = " with {:.1f} and {:.1f} nodes".format(*found["nodes"]) if found["nodes"] else ""
-    span = f"{found['ratio']:.3f} times ({found['low']:.3f} to {found['high']:.3f})"
-    return f"{found['name']}: {found['more']:.2f} and {found['than']:.2f} tokens{nodes}, {span}"
+    nodes = " with {:.1f} and {:.1f} nodes".format(*row["nodes"]) if row["nodes"] else ""
+    span = f"{row['ratio']:.3f} times ({row['low']:.3f} to {row['high']:.3f})"
+    return f"{row['name']}: {row['more']:.2f} and {row['than']:.2f} tokens{nodes}, {span}"
 
 
-def select_claims(named: str | None) -> tuple[list[Claim], list[str]]:
+def select_claims(claim_names: str | None) -> tuple[list[Claim], list[str]]:
     """The claims and the tables of those names, separated by commas; all claims for None. Raises `ValueError` for an unknown name."""
-    if named is None:
+    if claim_names is None:
         return list(CLAIMS), []
-    names = [name.strip() for name in named.split(",")]
+    names = [name.strip() for name in claim_names.split(",")]
     for name in names:
         if name not in (*ROWS, *TABLES):
             raise ValueError(f"Unknown claim {name!r}. Available: {', '.join((*ROWS, *TABLES))}.")
@@ -164,9 +169,9 @@ def main(options: Namespace) -> dict:
     prompts = {domain: first_prompts(domain, options.prompts) for domain in options.domains.split(",")}
     for temperature in options.temperatures or TEMPERATURES:
         Settings("a prompt", (BASELINE,), temperature=temperature, max_new_tokens=options.tokens)
-    pair = load_pair_of_options(options).in_shapes({})
+    pair = load_pair_of_options(options).with_shapes({})
     together = [prompt for texts in prompts.values() for prompt in texts]
-    counting, rows = CountCache(pair, together, options.tokens), []
+    counting, rows = StudyCounts(pair, together, options.tokens), []
     if claims:
         print("| " + " | ".join(HEAD) + " |\n" + "|---" * len(HEAD) + "|", flush=True)
         for claim in tqdm(claims, desc="claims", unit="claim"):

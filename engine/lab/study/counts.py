@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from engine.acceptance import ACCEPTANCES
 from engine.measure.ways import iterate_rounds
-from engine.models.earlier_texts import TextMemory
+from engine.models.earlier_texts import AnswerMemory
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, Race, Settings, encode_prompt
 from engine.record.trace import Trace
@@ -18,7 +18,7 @@ from engine.systems import find
 JUDGEMENTS = 6  # of each tree by each rule, with random numbers of their own
 
 
-class Counts(NamedTuple):
+class TextCounts(NamedTuple):
     """Of one text. `tokens` are those written, or those expected of a rule that judges another system's trees."""
 
     tokens: float
@@ -27,28 +27,30 @@ class Counts(NamedTuple):
     draft_forwards: int = 0
 
 
-def sum_counts(counts: Sequence[Counts]) -> Counts:
-    return Counts(*map(sum, zip(*counts, strict=True)))
+def sum_counts(counts: Sequence[TextCounts]) -> TextCounts:
+    return TextCounts(*map(sum, zip(*counts, strict=True)))
 
 
 def run_system(pair: LoadedPair, prompt: str, system: str, tokens: int, temperature: float, **more: Any) -> Trace:
     settings = Settings(prompt, (system,), temperature=temperature, max_new_tokens=tokens, **more)
-    [trace] = Race(pair, settings).traces()
+    [trace] = Race(pair, settings).run_to_traces()
     return trace
 
 
 def count_system(
     pair: LoadedPair, prompts: list[str], system: str, tokens: int, temperature: float, **more: Any
-) -> list[Counts]:
+) -> list[TextCounts]:
     """One system's counts, text by text. `more` may give depth, width, nodes and a constraint, as `Settings` takes them."""
     traces = (run_system(pair, prompt, system, tokens, temperature, **more) for prompt in prompts)
     return [
-        Counts(len(trace.tokens), trace.forwards, sum(len(step.tokens) for step in trace.steps), trace.draft_forwards)
+        TextCounts(
+            len(trace.tokens), trace.forwards, sum(len(step.tokens) for step in trace.steps), trace.draft_forwards
+        )
         for trace in traces
     ]
 
 
-def count_rules(
+def count_rules_on_same_trees(
     pair: LoadedPair, prompts: list[str], system: str, rules: Sequence[str], tokens: int, temperature: float
 ) -> dict[str, list[list[float]]]:
     """The rules on the very same trees, those of the system's run: by rule, text and round the expected tokens of the round."""
@@ -67,7 +69,7 @@ def count_rules(
     return found
 
 
-def repeat_prompts(pair: LoadedPair, prompts: list[str], tokens: int) -> list[str]:
+def write_self_repeating_prompts(pair: LoadedPair, prompts: list[str], tokens: int) -> list[str]:
     """Texts that repeat themselves: each prompt, what the target writes behind it at temperature 0, and the prompt once more.
 
     Raises `ValueError` where that does not fit the context.
@@ -79,32 +81,32 @@ def repeat_prompts(pair: LoadedPair, prompts: list[str], tokens: int) -> list[st
     return texts
 
 
-class CountCache:
+class StudyCounts:
     """All counts of a study over the same prompts. What two claims need is counted once."""
 
     def __init__(self, pair: LoadedPair, prompts: list[str], tokens: int):
         self.pair, self.prompts, self.tokens = pair, prompts, tokens
-        self.known: dict[tuple, list[Counts]] = {}
+        self.known: dict[tuple, list[TextCounts]] = {}
 
     @cached_property
     def repeated_prompts(self) -> list[str]:
-        return repeat_prompts(self.pair, self.prompts, self.tokens)
+        return write_self_repeating_prompts(self.pair, self.prompts, self.tokens)
 
     def counts_of_system(
         self, name: str, temperature: float, repeated: bool = False, memory: bool = False, constraint: str = ""
-    ) -> list[Counts]:
+    ) -> list[TextCounts]:
         """With `memory` a drafter may copy from what it wrote for earlier prompts; their order then counts."""
         key = (name, temperature, repeated, memory, constraint)
         if key not in self.known:
-            pair = replace(self.pair, memory=TextMemory()) if memory else self.pair
+            pair = replace(self.pair, memory=AnswerMemory()) if memory else self.pair
             prompts = self.repeated_prompts if repeated else self.prompts
             self.known[key] = count_system(pair, prompts, name, self.tokens, temperature, constraint=constraint)
         return self.known[key]
 
-    def counts_of_rules(self, drafts: str, rules: tuple[str, ...], temperature: float) -> list[list[Counts]]:
+    def counts_of_rules(self, drafts: str, rules: tuple[str, ...], temperature: float) -> list[list[TextCounts]]:
         """By rule and text, on the trees of the system `drafts`."""
         if missing := [rule for rule in rules if (drafts, rule, temperature) not in self.known]:
-            found = count_rules(self.pair, self.prompts, drafts, missing, self.tokens, temperature)
+            found = count_rules_on_same_trees(self.pair, self.prompts, drafts, missing, self.tokens, temperature)
             for rule, texts in found.items():
-                self.known[drafts, rule, temperature] = [Counts(sum(rounds), len(rounds)) for rounds in texts]
+                self.known[drafts, rule, temperature] = [TextCounts(sum(rounds), len(rounds)) for rounds in texts]
         return [self.known[drafts, rule, temperature] for rule in rules]

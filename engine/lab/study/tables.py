@@ -5,8 +5,8 @@ from statistics import mean, stdev
 
 from tqdm import tqdm
 
-from engine.lab.study.counts import count_rules, count_system, sum_counts
-from engine.measure.racing import reason_against
+from engine.lab.study.counts import count_rules_on_same_trees, count_system, sum_counts
+from engine.measure.racing import explain_unraceable
 from engine.models.pairs import LoadedPair
 from engine.race import SHAPE
 from engine.systems import SYSTEMS, find
@@ -76,7 +76,7 @@ def build_tables(
         yield (domains := ", ".join(prompts)), rows, format_rule_table(domains, rows)
         return
     runs = [(system, t, shape) for system, shape in list_cases()[name] for t in temperatures or TEMPERATURES]
-    reasons = {system: reason_against(pair, find(system)) for system, _, _ in runs}
+    reasons = {system: explain_unraceable(pair, find(system)) for system, _, _ in runs}
     for domain, texts in prompts.items():
         bar = tqdm([run for run in runs if not reasons[run[0]]], desc=f"{name}, {domain}", unit="run")
         rows = [count_row(pair, texts, system, tokens, temperature, **shape) for system, temperature, shape in bar]
@@ -86,7 +86,7 @@ def build_tables(
 
 def compare_rules(pair: LoadedPair, prompts: list[str], system: str, tokens: int, temperature: float) -> list[dict]:
     """The rules of `RULES` on the very same trees: expected tokens a round, the gain over the first rule and its standard error."""
-    texts = count_rules(pair, prompts, system, RULES[system], tokens, temperature)
+    texts = count_rules_on_same_trees(pair, prompts, system, RULES[system], tokens, temperature)
     found = {rule: [length for rounds in of_rule for length in rounds] for rule, of_rule in texts.items()}
     base = found[RULES[system][0]]
     rows = []

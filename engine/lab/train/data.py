@@ -53,13 +53,13 @@ def is_held_out(name: str) -> bool:
     return int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) < HELD_OUT * 2**32
 
 
-def texts_of(folder: Path, *files: str) -> list[str]:
+def read_texts(folder: Path, *files: str) -> list[str]:
     """The texts of those files that are there; a folder need not hold the ones that came later."""
     paths = [folder / file for file in files if (folder / file).exists()]
     return [row["text"].replace("# ", "").strip() for path in paths for row in read_jsonl(path)]
 
 
-def problem_documents(folder: Path, held_out: bool) -> list[str]:
+def load_problem_documents(folder: Path, held_out: bool) -> list[str]:
     def worked(row: dict) -> str:
         answer = re.sub(r"<<.*?>>", "", row["answer"])  # calculator annotations
         return f"{row['question'].strip()}\nAnswer: {answer.replace('#### ', 'The answer is ').strip()}."
@@ -90,7 +90,7 @@ def python_files(root: Path, package: str = "") -> list[Path]:
     return [path for path in found if not SKIPPED_PACKAGES & set(path.relative_to(root).parts)]
 
 
-def code_documents(held_out: bool) -> list[str]:
+def load_code_documents(held_out: bool) -> list[str]:
     """Functions of the standard library; for training also those of `PACKAGES`, where they are installed."""
     own, installed = (Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib"))
     files = [path for path in python_files(own) if is_held_out(path.relative_to(own).as_posix()) == held_out]
@@ -103,16 +103,16 @@ def code_documents(held_out: bool) -> list[str]:
 def load_documents(folder: Path, held_out: bool = False) -> dict[str, list[str]]:
     """All documents by domain, marked, in a fixed shuffled order."""
     found = {
-        "stories": texts_of(folder, *(("tinystories/valid.jsonl",) if held_out else STORIES)),
-        "problems": problem_documents(folder, held_out),
-        "code": code_documents(held_out),
+        "stories": read_texts(folder, *(("tinystories/valid.jsonl",) if held_out else STORIES)),
+        "problems": load_problem_documents(folder, held_out),
+        "code": load_code_documents(held_out),
     }
     for domain, texts in found.items():
         order = random.Random(domain)
         order.shuffle(texts)
         found[domain] = [text if order.random() < UNMARKED[domain] else MARK[domain] + text for text in texts]
     if not held_out:  # never with a mark, so that a marked story stays a simple one
-        found["stories"] += texts_of(folder, "gutenberg/children.jsonl")[:OLD_BOOKS]
+        found["stories"] += read_texts(folder, "gutenberg/children.jsonl")[:OLD_BOOKS]
     return found
 
 
@@ -165,7 +165,7 @@ class Corpus:
         shares = np.array([MIX[domain] for domain in domains])
         return [domains[pick] for pick in rng.choice(len(domains), count, p=shares / shares.sum())]
 
-    def batch(self, batch: int, length: int, rng: np.random.Generator) -> torch.Tensor:
+    def draw_batch(self, batch: int, length: int, rng: np.random.Generator) -> torch.Tensor:
         """`[batch, length]` ids in the proportions of `MIX`."""
         rows = [self.rows(domain, length, 1, rng)[0] for domain in self.draw(batch, rng)]
         return torch.from_numpy(np.stack(rows)).long()

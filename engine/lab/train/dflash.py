@@ -14,8 +14,14 @@ import torch
 from transformers import PreTrainedModel
 
 from engine.forward.session import tapped_layers
-from engine.lab.train.features import OwnLabels, TrainingBatch, accuracy_of, most_frequent_tokens, soft_cross_entropy
-from engine.lab.train.width import start_for
+from engine.lab.train.features import (
+    OwnVocabularyLabels,
+    TrainingBatch,
+    accuracy_and_chain_of,
+    most_frequent_tokens,
+    soft_cross_entropy,
+)
+from engine.lab.train.width import initial_weights_for
 from engine.nets import NetConfig, formats
 from engine.nets.dflash import DFlash
 from engine.nets.layer import attend
@@ -29,7 +35,7 @@ ANCHORS = 32  # blocks a row in a step
 def published_config_of(target: PreTrainedModel, config: NetConfig) -> tuple[dict[str, Any], dict[str, Any]]:
     """What a published config says of the layers, and of the block: the layers that it reads, and the end of a text as its mask."""
     layers, end = target.config.num_hidden_layers, target.config.eos_token_id
-    said = {"model_type": "qwen3", **config.in_transformers(), "rms_norm_eps": 1e-6, "num_target_layers": layers}
+    said = {"model_type": "qwen3", **config.to_transformers_names(), "rms_norm_eps": 1e-6, "num_target_layers": layers}
     if config.target_hidden:
         said["target_hidden_size"] = config.target_hidden
     if config.own_vocab:
@@ -41,7 +47,7 @@ def published_config_of(target: PreTrainedModel, config: NetConfig) -> tuple[dic
     return said, block
 
 
-def build_untrained(
+def build_untrained_of_form(
     form: ModuleType,
     kind: type[DFlash],
     target: PreTrainedModel,
@@ -53,7 +59,7 @@ def build_untrained(
 
     Where `config` names a vocabulary of its own, the most frequent tokens of `ids`, a sample of the target's text, make it.
     """
-    embedding, head, norm = start_for(target, config)
+    embedding, head, norm = initial_weights_for(target, config)
     wide = target.get_input_embeddings().weight
     sizes = form.sizes_of(Path("the recipe"), said, wide, target.config.num_hidden_layers)
     vocabulary = torch.arange(config.vocab)
@@ -65,11 +71,11 @@ def build_untrained(
     return net
 
 
-def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor | None = None) -> DFlash:
+def build_untrained_net(target: PreTrainedModel, config: NetConfig, sample: torch.Tensor | None = None) -> DFlash:
     """An untrained net for this target, in z-lab's form."""
     said, block = published_config_of(target, config)
     said |= {"architectures": ["DFlashDraftModel"], "block_size": config.depth + 1, "dflash_config": block}
-    return build_untrained(formats.dflash, DFlash, target, config, said, ids)
+    return build_untrained_of_form(formats.dflash, DFlash, target, config, said, sample)
 
 
 def compute_states(net: DFlash, batch: TrainingBatch, anchors: torch.Tensor) -> torch.Tensor:
@@ -88,22 +94,24 @@ def compute_states(net: DFlash, batch: TrainingBatch, anchors: torch.Tensor) -> 
     rotary, turned = net.rotary(positions), net.rotary(positions[end:])
     tokens = torch.full((rows, len(anchors), sizes.block), sizes.mask, device=device)
     tokens[:, :, 0] = batch.ids[:, anchors]
-    x = net.embedded(tokens.flatten(1))
+    x = net.embed_tokens(tokens.flatten(1))
     for layer in net.layers:
         entering = layer.input_layernorm(x)
         both = torch.cat([context, entering], 1)
-        keys, values = layer.head("k", both, rotary), layer.head("v", both, rotary)
-        x = layer.finish(x, attend(layer.head("q", entering, turned), keys, values, mask))
-    return x.view(rows, len(anchors), sizes.block, -1)[:, :, sizes.silent :]
+        keys, values = layer.project_heads("k", both, rotary), layer.project_heads("v", both, rotary)
+        x = layer.finish(x, attend(layer.project_heads("q", entering, turned), keys, values, mask))
+    return x.view(rows, len(anchors), sizes.block, -1)[:, :, sizes.silent_slots :]
 
 
-def guesses(net: DFlash, batch: TrainingBatch, anchors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def compute_slot_logits(net: DFlash, batch: TrainingBatch, anchors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Logits `[B, A, depth, own_vocab]` of the slots, and the places `[A, depth]` of the batch whose next tokens they guess.
 
     The first slot guesses the token behind its anchor. A net that adds a bias by the token before a guess is given the text's own.
     """
     places = anchors[:, None] + torch.arange(net.config.depth, device=anchors.device)
-    return net.unembedded(net.norm(compute_states(net, batch, anchors))) + net.bias(batch.ids[:, places]), places
+    return net.apply_lm_head(net.norm(compute_states(net, batch, anchors))) + net.logit_bias_after(
+        batch.ids[:, places]
+    ), places
 
 
 def loss(net: DFlash, batch: TrainingBatch, step: int, anchors: int = ANCHORS) -> torch.Tensor:
@@ -111,8 +119,8 @@ def loss(net: DFlash, batch: TrainingBatch, step: int, anchors: int = ANCHORS) -
     longest = batch.ids.shape[1] - net.sizes.block
     drawn = np.random.default_rng([10, step]).choice(longest, min(anchors, longest), replace=False) + 1
     at = torch.from_numpy(np.sort(drawn)).to(batch.ids.device)
-    logits, places = guesses(net, batch, at)
-    own, p, mass = OwnLabels(net.vocabulary, net.sizes.vocab)(batch.tokens[:, places], batch.p[:, places])
+    logits, places = compute_slot_logits(net, batch, at)
+    own, p, mass = OwnVocabularyLabels(net.vocabulary, net.sizes.vocab)(batch.tokens[:, places], batch.p[:, places])
     each = soft_cross_entropy(logits, own, p) * mass
     weights = (-torch.arange(net.config.depth, device=each.device) / GAMMA).exp()
     return (each.mean((0, 1)) * weights).sum() / weights.sum()
@@ -120,11 +128,11 @@ def loss(net: DFlash, batch: TrainingBatch, step: int, anchors: int = ANCHORS) -
 
 @torch.no_grad()
 def validate(net: DFlash, batches: Iterable[TrainingBatch]) -> dict[str, float]:
-    """`accuracy_of` the slots along the text, behind every sixth token."""
+    """`accuracy_and_chain_of` the slots along the text, behind every sixth token."""
     found = []
     for batch in batches:
         at = torch.arange(1, batch.ids.shape[1] - net.sizes.block, 6, device=batch.ids.device)
-        logits, places = guesses(net, batch, at)
+        logits, places = compute_slot_logits(net, batch, at)
         best = net.vocabulary[logits.topk(3, dim=-1).indices]
         found.append((best == batch.tokens[:, places, :1]).flatten(0, 1))
-    return accuracy_of(torch.cat(found))
+    return accuracy_and_chain_of(torch.cat(found))

@@ -13,7 +13,7 @@ from tqdm import tqdm
 from transformers import LlamaForCausalLM
 
 from engine.lab.train.data import DOMAINS, Corpus
-from engine.lab.train.features import Observer
+from engine.lab.train.features import TargetObserver
 from engine.lab.train.loop import Budget, train
 from engine.lab.train.pretrain import build_llama
 from engine.lab.train.writing import ROW, write_own_text
@@ -37,7 +37,7 @@ def distillation_loss(draft_logits: torch.Tensor, tokens: torch.Tensor, p: torch
 
 
 @torch.inference_mode()
-def measure_agreement(draft: LlamaForCausalLM, observer: Observer, held_out: Corpus) -> dict[str, float]:
+def measure_agreement(draft: LlamaForCausalLM, observer: TargetObserver, held_out: Corpus) -> dict[str, float]:
     """How often the draft's favourite (`top1`) is the target's greedy token, or its first three (`top3`) hold it, by domain."""
     found = {}
     for domain in DOMAINS:
@@ -62,7 +62,7 @@ def distill(
 ) -> LlamaForCausalLM:
     """A trained draft of that `shape` for the target as it serves. Progress, checkpoints and `bf16` are as in `loop.train`."""
     own, batch = torch.from_numpy(write_own_text(target, corpus, work, own_rows)).long(), ROWS[target.device.type]
-    observer, views = Observer(target), []
+    observer, views = TargetObserver(target), []
     for rows in tqdm(own.split(batch), desc="the target's view of it"):  # asked once, used in every epoch
         seen = observer(rows)
         views.append((seen.tokens.int().cpu(), seen.p.half().cpu()))
@@ -77,7 +77,7 @@ def distill(
             picks = torch.from_numpy(rng.choice(len(own), min(batch, len(own)), replace=False))
             ids, tokens, p = own[picks].to(device), own_tokens[picks].long().to(device), own_p[picks].float().to(device)
         else:
-            ids = corpus.batch(batch, ROW, rng).to(device)
+            ids = corpus.draw_batch(batch, ROW, rng).to(device)
             seen = observer(ids).to(device)
             tokens, p = seen.tokens, seen.p
         return distillation_loss(draft(input_ids=ids, use_cache=False).logits, tokens, p), ids.numel()

@@ -8,7 +8,7 @@ import torch
 from transformers import PreTrainedModel
 
 from engine.lab.train import dflash
-from engine.lab.train.dflash import BATCH, DEPTH, LAYERS, LR, guesses, loss, validate
+from engine.lab.train.dflash import BATCH, DEPTH, LAYERS, LR, compute_slot_logits, loss, validate
 from engine.nets import NetConfig, formats
 from engine.nets.dflash import DFlash
 from engine.nets.dspark import DSpark
@@ -18,10 +18,10 @@ RANK, RANK_OF_LARGE = (
     32,
 )  # columns of the Markov head's matrices; fewer where they have a row for each of very many tokens
 
-__all__ = ["BATCH", "DEPTH", "LAYERS", "LR", "build", "guesses", "loss", "validate"]
+__all__ = ["BATCH", "DEPTH", "LAYERS", "LR", "build_untrained_net", "compute_slot_logits", "loss", "validate"]
 
 
-def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor | None = None) -> DFlash:
+def build_untrained_net(target: PreTrainedModel, config: NetConfig, sample: torch.Tensor | None = None) -> DFlash:
     """An untrained net for this target, in DeepSpec's form. Its bias is zero, so that it may go on from a DFlash net."""
     said, block = dflash.published_config_of(target, config)
     said |= {
@@ -32,4 +32,4 @@ def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor | None =
         "markov_head_type": "vanilla",
         "enable_confidence_head": False,
     }
-    return dflash.build_untrained(formats.dspark, DSpark, target, config, said | block, ids)
+    return dflash.build_untrained_of_form(formats.dspark, DSpark, target, config, said | block, sample)

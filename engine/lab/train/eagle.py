@@ -7,13 +7,13 @@ import torch
 from transformers import PreTrainedModel
 
 from engine.lab.train.features import (
-    OwnLabels,
+    OwnVocabularyLabels,
     TrainingBatch,
     accuracy_by_depth,
     most_frequent_tokens,
     soft_cross_entropy,
 )
-from engine.lab.train.width import start_for
+from engine.lab.train.width import initial_weights_for
 from engine.nets import NetConfig
 from engine.nets.eagle import Eagle
 
@@ -25,17 +25,17 @@ ANCHORS = (
 )
 
 
-def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor) -> Eagle:
-    """An untrained net. `ids` is a sample of the target's text; its most frequent tokens make the drafter's vocabulary."""
-    embedding, head, _ = start_for(target, config)
+def build_untrained_net(target: PreTrainedModel, config: NetConfig, sample: torch.Tensor) -> Eagle:
+    """An untrained net. `sample` is a sample of the target's text; its most frequent tokens make the drafter's vocabulary."""
+    embedding, head, _ = initial_weights_for(target, config)
     net = Eagle(config, embedding, head)
-    net.choose_vocabulary(most_frequent_tokens(ids, config.own_vocab, config.vocab))
+    net.choose_vocabulary(most_frequent_tokens(sample, config.own_vocab, config.vocab))
     return net
 
 
 def loss(net: Eagle, batch: TrainingBatch, step: int, anchors: int = ANCHORS) -> torch.Tensor:
     """Summed soft cross-entropy `[]`: the first step's at every place, deeper ones' behind the anchors of this step."""
-    own, p, mass = OwnLabels(net.vocabulary, net.config.vocab)(batch.tokens[:, 1:], batch.p[:, 1:])
+    own, p, mass = OwnVocabularyLabels(net.vocabulary, net.config.vocab)(batch.tokens[:, 1:], batch.p[:, 1:])
     total = torch.zeros((), device=batch.ids.device)
     longest = batch.ids.shape[1] - net.config.depth
     drawn = np.random.default_rng([13, step]).choice(longest, min(anchors, longest), replace=False)

@@ -22,7 +22,7 @@ from engine.forward.llama_compiled import can_compile
 from engine.forward.runner import Runner
 from engine.forward.session import tapped_layers
 from engine.lab.train.writing import ROW
-from engine.sampling import seeded
+from engine.sampling import generator_of
 
 SHARD, LISTED = 64, 32  # rows a shard, tokens of the target's distribution kept at every place
 DRAWS = 4  # tokens a place that tell how often the target writes each
@@ -48,13 +48,13 @@ class TrainingBatch(NamedTuple):
         ids, features, scales, tokens, p = (each.to(device) for each in self)
         return TrainingBatch(ids.long(), features.float(), scales.float(), tokens.long(), p.float())
 
-    def narrow(self) -> "TrainingBatch":
+    def to_storage_types(self) -> "TrainingBatch":
         """The batch on a CPU, with the types in which shards keep it."""
         ids, features, scales, tokens, p = (each.cpu() for each in self)
         return TrainingBatch(ids.int(), features.half(), scales, tokens.int(), p.half())
 
-    def rows(self, picked: np.ndarray | slice) -> "TrainingBatch":
-        return TrainingBatch(*(each[picked] for each in self))
+    def rows(self, indices: np.ndarray | slice) -> "TrainingBatch":
+        return TrainingBatch(*(each[indices] for each in self))
 
     def hidden(self) -> torch.Tensor:
         """The hidden states `[B, T, 4, H]` as they were, which published drafters read."""
@@ -62,7 +62,7 @@ class TrainingBatch(NamedTuple):
 
 
 @torch.no_grad()
-def observe(target: PreTrainedModel, ids: torch.Tensor) -> TrainingBatch:
+def compute_training_batch(target: PreTrainedModel, ids: torch.Tensor) -> TrainingBatch:
     """The target's features and next tokens for `ids [B, T]`, by one forward in the target's own type."""
     with torch.autocast(target.device.type, enabled=False):
         output = target(input_ids=ids.long().to(target.device), output_hidden_states=True, use_cache=False)
@@ -79,8 +79,10 @@ def pack_batch(ids: torch.Tensor, hidden: torch.Tensor, logits: torch.Tensor) ->
     return TrainingBatch(ids, features, scales, top.indices, top.values.softmax(-1))
 
 
-class Observer:
-    """`observe` for one target, by the forward that serves it where that is compiled: the same features, several times as fast."""
+class TargetObserver:
+    """`compute_training_batch` for one target, by the forward that serves it where that is compiled: the same features, several times
+    as fast.
+    """
 
     def __init__(self, target: PreTrainedModel):
         self.target, taps = target, tapped_layers(target.config.num_hidden_layers)
@@ -90,7 +92,7 @@ class Observer:
     def __call__(self, ids: torch.Tensor) -> TrainingBatch:
         """The features and next tokens for `ids [B, T]` of at most `ROW` tokens a row."""
         if self.session is None:
-            return observe(self.target, ids)
+            return compute_training_batch(self.target, ids)
         hidden, logits = [], []
         for row in ids.tolist():
             self.session.rewind(0)
@@ -104,18 +106,20 @@ class Observer:
 def cache_shards(target: PreTrainedModel, rows: np.ndarray, folder: Path) -> None:
     """Write the observed `rows [n, T]` into `folder/shard-*.safetensors`. Shards that exist already stay."""
     folder.mkdir(parents=True, exist_ok=True)
-    observer = Observer(target)
+    observer = TargetObserver(target)
     for start in tqdm(range(0, len(rows), SHARD), desc="features", unit="shard"):
         path = folder / f"shard-{start // SHARD:05d}.safetensors"
         if path.exists():
             continue
-        seen = [observer(ids).narrow() for ids in torch.from_numpy(rows[start : start + SHARD]).split(AT_ONCE)]
+        seen = [
+            observer(ids).to_storage_types() for ids in torch.from_numpy(rows[start : start + SHARD]).split(AT_ONCE)
+        ]
         whole = TrainingBatch(*map(torch.cat, zip(*seen, strict=True)))
         save_file(whole._asdict(), path.with_suffix(".tmp"))
         path.with_suffix(".tmp").replace(path)
 
 
-class Shards:
+class FeatureShards:
     """Batches from cached shards. Their order depends on the step alone, so that a resumed run goes on where it stopped."""
 
     def __init__(self, folder: Path):
@@ -124,24 +128,24 @@ class Shards:
             raise ValueError(f"No cached features in {folder}. They are made by the training command itself.")
         self.loaded: tuple[int, TrainingBatch] | None = None
 
-    def shard(self, index: int) -> TrainingBatch:
+    def load_shard(self, index: int) -> TrainingBatch:
         if self.loaded is None or self.loaded[0] != index:
             self.loaded = index, TrainingBatch(**load_file(self.paths[index]))
         return self.loaded[1]
 
-    def batch(self, step: int, size: int) -> TrainingBatch:
+    def batch_of_step(self, step: int, size: int) -> TrainingBatch:
         """The rows of a step. Every epoch has the shards in a new random order, and the rows in each shard too."""
         a_shard = max(1, SHARD // size)
         epoch, place = divmod(step, a_shard * len(self.paths))
         at, part = divmod(place, a_shard)
-        shard = self.shard(int(np.random.default_rng([4, epoch]).permutation(len(self.paths))[at]))
+        shard = self.load_shard(int(np.random.default_rng([4, epoch]).permutation(len(self.paths))[at]))
         order = np.random.default_rng([5, epoch, at]).permutation(len(shard.ids))
         # The last shard may be a short one
         return shard.rows(order[np.arange(part * size, (part + 1) * size) % len(order)])
 
-    def sample(self) -> torch.Tensor:
+    def sample_target_tokens(self) -> torch.Tensor:
         """Token ids `[n]` as often as the target writes them: `DRAWS` at every place of the rows, from its own distribution."""
-        draws, found = seeded("own vocabulary"), []
+        draws, found = generator_of("own vocabulary"), []
         for path in self.paths:
             with safe_open(path, framework="pt") as stored:  # features stay on the disk
                 tokens, p = (stored.get_tensor(name).flatten(0, 1) for name in ("tokens", "p"))
@@ -150,22 +154,22 @@ class Shards:
 
     def all(self, size: int) -> Iterator[TrainingBatch]:
         for index in range(len(self.paths)):
-            shard = self.shard(index)
+            shard = self.load_shard(index)
             for start in range(0, len(shard.ids), size):
                 yield shard.rows(slice(start, start + size))
 
 
 class LiveBatches:
-    """Batches as `Shards` gives them. The target computes them from `rows [n, T]` when they are drawn."""
+    """Batches as `FeatureShards` gives them. The target computes them from `rows [n, T]` when they are drawn."""
 
     def __init__(self, target: PreTrainedModel, rows: np.ndarray):
-        self.rows, self.observer = torch.from_numpy(rows), Observer(target)
+        self.rows, self.observer = torch.from_numpy(rows), TargetObserver(target)
 
-    def sample(self) -> torch.Tensor:
+    def sample_target_tokens(self) -> torch.Tensor:
         """Token ids `[n]` of the rows, most of which the target wrote."""
         return self.rows.flatten()
 
-    def batch(self, step: int, size: int) -> TrainingBatch:
+    def batch_of_step(self, step: int, size: int) -> TrainingBatch:
         """The rows of a step. Every epoch has a new random order, which leaves out what does not fill a batch."""
         epoch, place = divmod(step, max(1, len(self.rows) // size))
         order = np.random.default_rng([4, epoch]).permutation(len(self.rows))
@@ -175,21 +179,21 @@ class LiveBatches:
         yield from map(self.observer, self.rows.split(size))
 
 
-def accuracy_by_depth(right: Iterable[torch.Tensor]) -> dict[str, float]:
-    """How often the favourite (`top1`) or one of three (`top3`) is the target's greedy token, by depth, of `right [..., 3]` at each."""
+def accuracy_by_depth(hits: Iterable[torch.Tensor]) -> dict[str, float]:
+    """How often the favourite (`top1`) or one of three (`top3`) is the target's greedy token, by depth, of `hits [..., 3]` at each."""
     figures = {}
-    for depth, each in enumerate(right, 1):
+    for depth, each in enumerate(hits, 1):
         figures |= {f"depth {depth} top1": float(each[..., 0].float().mean())}
         figures |= {f"depth {depth} top3": float(each.any(-1).float().mean())}
     return figures
 
 
-def accuracy_of(right: torch.Tensor) -> dict[str, float]:
-    """`accuracy_by_depth` of guesses along n texts, `right [n, depth, 3]`. `chain` is how many favourites in a row are right."""
-    return accuracy_by_depth(right.unbind(1)) | {"chain": float(right[..., 0].float().cumprod(-1).sum(-1).mean())}
+def accuracy_and_chain_of(hits: torch.Tensor) -> dict[str, float]:
+    """`accuracy_by_depth` of guesses along n texts, `hits [n, depth, 3]`. `chain` is how many favourites in a row are right."""
+    return accuracy_by_depth(hits.unbind(1)) | {"chain": float(hits[..., 0].float().cumprod(-1).sum(-1).mean())}
 
 
-class OwnLabels:
+class OwnVocabularyLabels:
     """The labels of a net that guesses only the tokens `vocabulary [own_vocab]` among the target's `vocab`."""
 
     def __init__(self, vocabulary: torch.Tensor, vocab: int):
@@ -210,7 +214,7 @@ def most_frequent_tokens(sample: torch.Tensor, count: int, vocab: int) -> torch.
     return counts.argsort(descending=True, stable=True)[:count].sort().values
 
 
-def soft_cross_entropy_behind(
+def soft_cross_entropy_of_states(
     logits_of: Callable[[torch.Tensor], torch.Tensor],
     vocab: int,
     states: torch.Tensor,

@@ -15,19 +15,19 @@ from transformers import PreTrainedModel
 
 from engine.lab.train import dflash, dspark, eagle, medusa, parallel, specblock
 from engine.lab.train.data import DOMAINS, load_corpora
-from engine.lab.train.features import LiveBatches, Shards, cache_shards
-from engine.lab.train.loop import Budget, curve_file_of, train
-from engine.lab.train.self_written.conversations import ChatTurns, Conversation, request_ids, turns_of
+from engine.lab.train.features import FeatureShards, LiveBatches, cache_shards
+from engine.lab.train.loop import Budget, curve_path_of, train
+from engine.lab.train.self_written.conversations import ChatMarkers, Conversation, chat_markers_of, tokenise_request
 from engine.lab.train.self_written.requests import Requests, draw_no_request, requests_from_data, requests_from_prompts
-from engine.lab.train.self_written.rows import write_ids, write_shards
-from engine.lab.train.width import width_for
+from engine.lab.train.self_written.rows import write_conversation_ids, write_conversation_shards
+from engine.lab.train.width import choose_drafter_sizes
 from engine.lab.train.writing import ROW, write_own_text
 from engine.measure.options import CURVE, validate_output_path
-from engine.models.loading import TRAINED_ON, load_model, load_tokenizer_and_config, stop_ids, validate_device
+from engine.models.loading import TRAINED_ON, collect_stop_ids, load_model, load_tokenizer_and_config, validate_device
 from engine.models.pairs import EMBEDDED, PAIRS, Checkpoint
-from engine.models.quantising import storage_of
+from engine.models.quantising import stored_quantisation_of
 from engine.nets import Net, NetConfig
-from engine.nets.layer import share, tables_of
+from engine.nets.layer import embedding_and_head_of, replace_shared_tables
 
 RECIPES = {
     "medusa": medusa,
@@ -52,27 +52,28 @@ Given = tuple[Requests, Requests]  # for training and for validation
 Written = tuple[np.ndarray, np.ndarray]  # rows for training and for validation, [n, ROW] ids each
 
 
-def choose_vocabulary_size(name: str, vocab: int, given: int | None = None) -> int:
-    """How many of the target's `vocab` tokens a drafter guesses, 0 for all; `given` is what is asked for.
+def choose_vocabulary_size(name: str, vocab: int, requested: int | None = None) -> int:
+    """How many of the target's `vocab` tokens a drafter guesses, 0 for all; `requested` is what is asked for.
 
     Raises `ValueError` for a number that is not in the target's vocabulary, and for a drafter that always guesses all.
     """
-    if given is not None and not 1 <= given <= vocab:
-        raise ValueError(f"--own-vocab must be between 1 and {vocab}, the target's vocabulary; got {given}.")
+    if requested is not None and not 1 <= requested <= vocab:
+        raise ValueError(f"--own-vocab must be between 1 and {vocab}, the target's vocabulary; got {requested}.")
     if name == "eagle":
-        return given or min(OWN_MOST, int(vocab * OWN_SHARE))
+        return requested or min(OWN_MOST, int(vocab * OWN_SHARE))
     if name not in SHARING:
-        if given:
+        if requested:
             raise ValueError(f"--own-vocab has no meaning for {name}, which guesses all of its target's tokens.")
         return 0
-    size = given or (OWN_MOST if vocab > SMALL else vocab)
+    size = requested or (OWN_MOST if vocab > SMALL else vocab)
     return size if size < vocab else 0
 
 
 def config_for(
     name: str, target: PreTrainedModel, hidden: int | None = None, own_vocab: int | None = None
 ) -> NetConfig:
-    """The sizes of a drafter called `name` for this target; `hidden` is as in `width_for`, `own_vocab` as in `choose_vocabulary_size`.
+    """The sizes of a drafter called `name` for this target; `hidden` is as in `choose_drafter_sizes`, `own_vocab` as in
+    `choose_vocabulary_size`.
 
     Medusa heads that share the target's head are as wide as the target. Raises `ValueError` where another width is asked of them.
     """
@@ -87,7 +88,7 @@ def config_for(
         hidden = config.hidden_size
     return NetConfig(
         kind=name,
-        **width_for(config, hidden)._asdict(),
+        **choose_drafter_sizes(config, hidden)._asdict(),
         layers=RECIPES[name].LAYERS,
         depth=RECIPES[name].DEPTH,
         vocab=config.vocab_size,
@@ -102,41 +103,43 @@ def write_training_rows(
     """Rows for training and for validation, `[n, ROW]` ids each."""
     corpus, held_out = (each.restrict_to(domains) for each in load_corpora(data, work, tokenizer))
     own = write_own_text(target, corpus, work, own_rows)
-    real = corpus.batch(int(len(own) * REAL_SHARE / (1 - REAL_SHARE)), ROW, np.random.default_rng(6)).numpy()
+    real = corpus.draw_batch(int(len(own) * REAL_SHARE / (1 - REAL_SHARE)), ROW, np.random.default_rng(6)).numpy()
     rows = np.random.default_rng(7).permutation(np.concatenate([own, real.astype(np.int32)]))
     (work / "held_out").mkdir(exist_ok=True)
     return rows, write_own_text(target, held_out, work / "held_out", HELD_OUT_ROWS, 16)
 
 
-def open_batches(
-    target: PreTrainedModel, write: Callable[[], Written], work: Path
-) -> tuple[Shards | LiveBatches, Shards | LiveBatches]:
-    """The batches to learn from and to validate by: the target's view of the rows of `write`. On a CPU shards keep them."""
+def open_batches_by_device(
+    target: PreTrainedModel, write_rows: Callable[[], Written], work: Path
+) -> tuple[FeatureShards | LiveBatches, FeatureShards | LiveBatches]:
+    """Batches of the target's features for training and validation, of the rows of `write_rows`. A CPU keeps them in shards, a GPU
+    computes them for each step.
+    """
     if target.device.type == "cuda":
-        rows, held_out = write()
+        rows, held_out = write_rows()
         return LiveBatches(target, rows), LiveBatches(target, held_out)
     if not (work / READY).exists():
-        rows, held_out = write()
+        rows, held_out = write_rows()
         cache_shards(target, rows, work / "rows")
         cache_shards(target, held_out, work / "held_out")
         (work / READY).touch()
-    return Shards(work / "rows"), Shards(work / "held_out")
+    return FeatureShards(work / "rows"), FeatureShards(work / "held_out")
 
 
-def train_net(
+def train_net_by_recipe(
     net: Net,
     options: argparse.Namespace,
-    seen: tuple[Shards | LiveBatches, Shards | LiveBatches],
+    batches: tuple[FeatureShards | LiveBatches, FeatureShards | LiveBatches],
     work: Path,
-    share: float = 1.0,
+    rate_share: float = 1.0,
     save_every: float = 300.0,
 ) -> dict[str, float]:
-    """Train `net` in place on `seen`, by the options' recipe and budget, at this `share` of the recipe's rate; its figures."""
-    name, recipe, (shards, held_out) = options.recipe, RECIPES[options.recipe], seen
+    """Train `net` in place on `batches`, by the options' recipe and budget, at this `rate_share` of the recipe's rate; its figures."""
+    name, recipe, (shards, held_out) = options.recipe, RECIPES[options.recipe], batches
     extra = {"segments": options.segments} if name == "parallel" else {}
 
     def loss_of(step: int, share: float) -> tuple[torch.Tensor, int]:
-        batch = shards.batch(step, options.rows or recipe.BATCH).to(options.device)
+        batch = shards.batch_of_step(step, options.rows or recipe.BATCH).to(options.device)
         return recipe.loss(net, batch, step, **extra), batch.ids.numel()
 
     def validate() -> dict[str, float]:
@@ -144,7 +147,7 @@ def train_net(
         return recipe.validate(net, (batch.to(options.device) for batch in held_out.all(8)))
 
     budget = Budget(options.minutes, options.tokens)
-    train(name, net, loss_of, validate, work, budget, share * recipe.LR, save_every, options.bf16)
+    train(name, net, loss_of, validate, work, budget, rate_share * recipe.LR, save_every, options.bf16)
     return validate()
 
 
@@ -162,15 +165,15 @@ def describe_coverage(net: Net, sample: torch.Tensor) -> str:
 
 def open_self_written_batches(
     target: PreTrainedModel,
-    turns: ChatTurns,
+    turns: ChatMarkers,
     tokens_of: Callable[[str], list[int]],
-    given: Given,
+    request_sources: Given,
     rows: int,
     work: Path,
-) -> tuple[Shards | LiveBatches, Shards | LiveBatches]:
-    """As `open_batches`, of `rows` rows that the target writes by itself, and others for validation, at most `HELD_OUT_ROWS`.
+) -> tuple[FeatureShards | LiveBatches, FeatureShards | LiveBatches]:
+    """As `open_batches_by_device`, of `rows` rows that the target writes by itself, and others for validation, at most `HELD_OUT_ROWS`.
 
-    `given` are the requests of both. `tokens_of` makes tokens of one.
+    `request_sources` are the requests of both. `tokens_of` makes tokens of one.
     """
 
     def conversations(requests: Requests, key: int, first: int, count: int) -> list[Conversation]:
@@ -181,15 +184,17 @@ def open_self_written_batches(
             made.append(Conversation(turns, ANSWERS_AT[row % len(ANSWERS_AT)], draw))
         return made
 
-    parts: list[Shards | LiveBatches] = []
+    parts: list[FeatureShards | LiveBatches] = []
     validating = min(HELD_OUT_ROWS, max(1, rows // 4))
-    for key, (name, requests, count) in enumerate((("rows", given[0], rows), ("held_out", given[1], validating))):
+    for key, (name, requests, count) in enumerate(
+        (("rows", request_sources[0], rows), ("held_out", request_sources[1], validating))
+    ):
         made = partial(conversations, requests, key)
         if target.device.type == "cuda":
-            parts.append(LiveBatches(target, write_ids(target, made, count, work / f"{name}.npy")))
+            parts.append(LiveBatches(target, write_conversation_ids(target, made, count, work / f"{name}.npy")))
         else:
-            write_shards(target, made, count, work / name)
-            parts.append(Shards(work / name))
+            write_conversation_shards(target, made, count, work / name)
+            parts.append(FeatureShards(work / name))
     return parts[0], parts[1]
 
 
@@ -214,50 +219,53 @@ def train_learned(options: argparse.Namespace, prompts: tuple[list[str], list[st
     tokenizer, kept = load_tokenizer_and_config(checkpoint)
     chat = bool(tokenizer.chat_template) and not options.raw
     from_corpus = options.data is not None and not chat and prompts is None
-    quantisation = storage_of(kept) if from_corpus else "none"
+    quantisation = stored_quantisation_of(kept) if from_corpus else "none"
     embedded = not options.target and options.pair in EMBEDDED  # it serves on CPUs, whatever device trains for it
     dtype = torch.float32 if device.type == "cpu" or embedded or quantisation != "none" else torch.bfloat16
     target = load_model(checkpoint, device, dtype, quantisation).requires_grad_(False)
     work = folder_of_rows(options, prompts)
     rows = options.own_rows or OWN_ROWS
     if (work / READY).exists() and device.type == "cpu":
-        seen: tuple[Shards | LiveBatches, Shards | LiveBatches] = (Shards(work / "rows"), Shards(work / "held_out"))
+        seen: tuple[FeatureShards | LiveBatches, FeatureShards | LiveBatches] = (
+            FeatureShards(work / "rows"),
+            FeatureShards(work / "held_out"),
+        )
     elif from_corpus:
-        seen = open_batches(
+        seen = open_batches_by_device(
             target, partial(write_training_rows, target, tokenizer, options.data, options.domains, work, rows), work
         )
     else:
-        turns = turns_of(tokenizer, stop_ids(target, tokenizer), options.raw)
-        tokens_of = partial(request_ids, tokenizer, longest=LONGEST_GIVEN)
+        turns = chat_markers_of(tokenizer, collect_stop_ids(target, tokenizer), options.raw)
+        tokens_of = partial(tokenise_request, tokenizer, longest=LONGEST_GIVEN)
         seen = open_self_written_batches(target, turns, tokens_of, given_requests(options, prompts), rows, work)
     torch.manual_seed(0)
     stored = load_file(options.start / "model.safetensors") if options.start else {}
-    vocabulary = vocabulary_in(stored)
-    sample, own_vocab = seen[0].sample(), options.own_vocab
+    vocabulary = take_vocabulary_from(stored)
+    sample, own_vocab = seen[0].sample_target_tokens(), options.own_vocab
     if vocabulary is not None:  # it goes on with that
         sample, own_vocab = vocabulary, len(vocabulary)
     config = config_for(name, target, options.hidden, own_vocab)
-    net = recipe.build(target, config, sample).to(device)
+    net = recipe.build_untrained_net(target, config, sample).to(device)
     if options.shared_tables and config.target_hidden:
-        share(net, *tables_of(target))
+        replace_shared_tables(net, *embedding_and_head_of(target))
     ours = {said: name for name, said in net.names.items()}
     net.load_state_dict(net.state_dict() | {ours.get(key, key): each.float() for key, each in stored.items()})
-    print(describe_coverage(net, seen[1].sample()))
+    print(describe_coverage(net, seen[1].sample_target_tokens()))
     del target  # the net keeps the tables that it reads
-    figures = train_net(net, options, seen, work)
+    figures = train_net_by_recipe(net, options, seen, work)
     net.save(options.out / name)
-    shutil.copy(curve_file_of(work, name), validate_output_path(options.curve or options.out / name / CURVE))
+    shutil.copy(curve_path_of(work, name), validate_output_path(options.curve or options.out / name / CURVE))
     print(json.dumps(figures))
     print(f"{name} is written to {options.out / name}.")
 
 
-def vocabulary_in(stored: dict[str, torch.Tensor]) -> torch.Tensor | None:
-    """The target's ids that a drafter guesses, by its `stored` tensors; None for all. What its net does not keep is taken out."""
+def take_vocabulary_from(tensors: dict[str, torch.Tensor]) -> torch.Tensor | None:
+    """The target's ids that a drafter guesses, by its `tensors` tensors; None for all. What its net does not keep is taken out."""
     for name in ("offsets", "d2t"):
-        if name in stored:
-            offsets = stored.pop(name) if name == "d2t" else stored[name]
+        if name in tensors:
+            offsets = tensors.pop(name) if name == "d2t" else tensors[name]
             return offsets + torch.arange(len(offsets))
-    return stored.get("vocabulary")
+    return tensors.get("vocabulary")
 
 
 def folder_of_rows(options: argparse.Namespace, prompts: tuple[list[str], list[str]] | None) -> Path:

@@ -25,7 +25,7 @@ class Budget:
     minutes: float
     tokens: int | None = None
 
-    def share(self, seconds: float, tokens: int) -> float:
+    def spent_share(self, seconds: float, tokens: int) -> float:
         return min(1.0, tokens / self.tokens if self.tokens else seconds / 60 / self.minutes)
 
 
@@ -85,7 +85,7 @@ def optimizers_for(model: torch.nn.Module, lr: float, decay: float = DECAY) -> l
     return [Muon(hidden, lr=lr, weight_decay=decay), torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=0.01)]
 
 
-def curve_file_of(work: Path, name: str) -> Path:
+def curve_path_of(work: Path, name: str) -> Path:
     """The file of the run's curve: a line of JSON for every validation."""
     return work / f"{name}.log.jsonl"
 
@@ -115,7 +115,7 @@ def train(
     """
     optimizers = optimizers_for(model, lr, decay)
     rates = [group["lr"] for optimizer in optimizers for group in optimizer.param_groups]
-    checkpoint, log = work / f"{name}.pt", curve_file_of(work, name)
+    checkpoint, log = work / f"{name}.pt", curve_path_of(work, name)
     step, seen, spent = 0, 0, 0.0
     if checkpoint.exists():
         state = torch.load(checkpoint, map_location=next(model.parameters()).device)
@@ -127,7 +127,7 @@ def train(
     products = torch.autocast(next(model.parameters()).device.type, torch.bfloat16, enabled=bf16)
     model.train()
     bar = tqdm(total=100.0, unit="%", desc=name, bar_format="{l_bar}{bar}| {elapsed}<{remaining} {postfix}")
-    saved_at, last, share, shown = spent, time.perf_counter(), budget.share(spent, seen), 0.0
+    saved_at, last, share, shown = spent, time.perf_counter(), budget.spent_share(spent, seen), 0.0
     while share < 1.0:
         for group, base in zip(groups, rates, strict=True):
             group["lr"] = base * learning_rate_factor(share, step)
@@ -142,7 +142,7 @@ def train(
         step, seen = step + 1, seen + tokens
         now = time.perf_counter()
         spent, last = spent + now - last, now
-        share = budget.share(spent, seen)
+        share = budget.spent_share(spent, seen)
         if now - shown >= SHOWN_EVERY or share >= 1.0:
             shown = now
             bar.set_postfix_str(f"loss {float(loss.detach()):.3f}, {seen / 1e6:.2f}M tokens", refresh=False)

@@ -6,7 +6,7 @@ import torch
 from transformers import PreTrainedModel
 
 from engine.lab.train.features import (
-    OwnLabels,
+    OwnVocabularyLabels,
     TrainingBatch,
     accuracy_by_depth,
     most_frequent_tokens,
@@ -20,16 +20,16 @@ DEPTH, LAYERS, DECAY = 4, 0, 0.8
 LR, BATCH = 1e-3, 8
 
 
-def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor) -> Medusa:
+def build_untrained_net(target: PreTrainedModel, config: NetConfig, sample: torch.Tensor) -> Medusa:
     """Untrained heads, which repeat the target's guess for the root; heads with a width of their own do so nearly.
 
-    Where `config` names a vocabulary of their own, the most frequent tokens of `ids`, a sample of the target's text, make it.
+    Where `config` names a vocabulary of their own, the most frequent tokens of `sample`, a sample of the target's text, make it.
     """
     embedding, head = target.get_input_embeddings().weight, target.get_output_embeddings().weight.detach()
     if not config.target_hidden:
         net = Medusa(config, embedding, head)
         if config.own_vocab:
-            net.vocabulary.copy_(most_frequent_tokens(ids, config.own_vocab, config.vocab))
+            net.vocabulary.copy_(most_frequent_tokens(sample, config.own_vocab, config.vocab))
         return net
     kept = principal_directions_of(head.float(), config.hidden)
     net = Medusa(config, embedding, head.float() @ kept)
@@ -38,7 +38,7 @@ def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor) -> Medu
     return net
 
 
-def guesses(net: Medusa, batch: TrainingBatch, k: int) -> tuple[torch.Tensor, slice]:
+def compute_head_logits(net: Medusa, batch: TrainingBatch, k: int) -> tuple[torch.Tensor, slice]:
     """Head k's logits `[B, T - k - 1, own_vocab or V]`, and the places of labels.
 
     From place t it guesses t + k + 2, the label at t + k + 1.
@@ -48,15 +48,18 @@ def guesses(net: Medusa, batch: TrainingBatch, k: int) -> tuple[torch.Tensor, sl
 
 
 def loss(net: Medusa, batch: TrainingBatch, step: int) -> torch.Tensor:
-    total, labels = torch.zeros((), device=batch.ids.device), OwnLabels(vocabulary_of(net), net.config.vocab)
+    total, labels = (
+        torch.zeros((), device=batch.ids.device),
+        OwnVocabularyLabels(guessable_token_ids_of(net), net.config.vocab),
+    )
     for k in range(net.config.depth):
-        logits, places = guesses(net, batch, k)
+        logits, places = compute_head_logits(net, batch, k)
         own, p, mass = labels(batch.tokens[:, places], batch.p[:, places])
         total = total + DECAY**k * (soft_cross_entropy(logits, own, p) * mass).mean()
     return total
 
 
-def vocabulary_of(net: Medusa) -> torch.Tensor:
+def guessable_token_ids_of(net: Medusa) -> torch.Tensor:
     """The target's ids `[own_vocab or V]` that the heads guess."""
     return net.vocabulary if net.config.own_vocab else torch.arange(net.config.vocab, device=net.head.device)
 
@@ -67,7 +70,7 @@ def validate(net: Medusa, batches: Iterable[TrainingBatch]) -> dict[str, float]:
     right: list[list[torch.Tensor]] = [[] for _ in range(net.config.depth)]
     for batch in batches:
         for k, found in enumerate(right):
-            logits, places = guesses(net, batch, k)
-            best = vocabulary_of(net)[logits.topk(3, dim=-1).indices]
+            logits, places = compute_head_logits(net, batch, k)
+            best = guessable_token_ids_of(net)[logits.topk(3, dim=-1).indices]
             found.append(best == batch.tokens[:, places, :1])
     return accuracy_by_depth(map(torch.cat, right))

@@ -16,19 +16,19 @@ from tqdm import tqdm
 from engine.forward.runner import Runner
 from engine.forward.session import tapped_layers
 from engine.lab.train.data import DOMAINS
-from engine.lab.train.learned import Written, open_batches, train_learned, train_net
+from engine.lab.train.learned import Written, open_batches_by_device, train_learned, train_net_by_recipe
 from engine.lab.train.writing import ROW, TEMPERATURES, load_or_write_rows, write_with_runner
 from engine.measure.prompts import read_prompts
 from engine.measure.verdict import CONFIDENCE, draw_resamples, percentile_ends
 from engine.models.loading import load
 from engine.models.pairs import PAIRS, LoadedPair, Pair, short_name_of
-from engine.nets import Net, net_in
+from engine.nets import Net, load_net_in
 from engine.nets.dflash import DFlash
 from engine.nets.eagle import Eagle
 from engine.nets.medusa import MedusaStack
 from engine.race import Race, Settings, encode_prompt
 from engine.record.parsing import quote
-from engine.sampling import seeded
+from engine.sampling import generator_of
 
 FEWEST = 12  # prompts, so that three are held out
 HELD_OUT = 0.25  # share of the prompts, never trained on
@@ -41,35 +41,35 @@ SHAPE = "6x4x16"  # depth, width and nodes in which every drafter is compared
 TOKENS = 96  # new tokens a held-out prompt
 
 
-def train_on_prompts(options: Namespace) -> dict:
+def continue_training_on_prompts(options: Namespace) -> dict:
     """Train `options.recipe` on from `options.start`, and write it to `options.out/NAME` where it became better. Its figures.
 
     Raises `ValueError` for prompts, options and drafters that cannot be trained on or with.
     """
-    refuse_options(options)
-    learn, held_out = split_prompts([prompt.text for prompt in read_prompts(options.prompts, fewest=FEWEST)])
-    alone = given_target(options).alone
+    refuse_training_options(options)
+    learn, held_out = split_prompts([prompt.text for prompt in read_prompts(options.prompts, min_count=FEWEST)])
+    alone = target_pair_of_options(options).target_only
     pair = replace(load(alone, options.device), raw=options.raw)
-    before, net = (net_in(options.start, pair.target.model) for _ in range(2))
-    refuse_drafter(net, options, pair.target.config.num_hidden_layers)
+    before, net = (load_net_in(options.start, pair.target.model) for _ in range(2))
+    refuse_unfit_drafter(net, options, pair.target.config.num_hidden_layers)
     ids, held_ids = (tokenise_prompts(pair, prompts) for prompts in (learn, held_out))
 
     rows = options.own_rows or OWN_ROWS
     work = options.work / "own prompts" / run_name_of(options, alone, [*learn, *held_out], rows)
     work.mkdir(parents=True, exist_ok=True)
-    was = race_drafter(pair, before, held_out, "before")
+    was = count_drafter_tokens(pair, before, held_out, "before")
 
     def write() -> Written:
         ends = pair.stop_ids
         return (
-            write_rows(pair.target, ids, rows, work / "own.npy", ends),
-            write_rows(pair.target, held_ids, HELD_OUT_ROWS, work / "held out.npy", ends),
+            write_continuation_rows(pair.target, ids, rows, work / "own.npy", ends),
+            write_continuation_rows(pair.target, held_ids, HELD_OUT_ROWS, work / "held out.npy", ends),
         )
 
-    seen = open_batches(pair.target.model, write, work)
-    train_net(net.requires_grad_(True), options, seen, work, RATE, SAVE_EVERY)
+    seen = open_batches_by_device(pair.target.model, write, work)
+    train_net_by_recipe(net.requires_grad_(True), options, seen, work, RATE, SAVE_EVERY)
     net.save(work / "trained")
-    now = race_drafter(pair, net_in(work / "trained", pair.target.model), held_out, "after")
+    now = count_drafter_tokens(pair, load_net_in(work / "trained", pair.target.model), held_out, "after")
 
     about = {"drafter": options.recipe, "target": pair.title, "prompts": len(learn), "rows": rows}
     figures = about | compare_tau(was, now)
@@ -81,16 +81,18 @@ def train_on_prompts(options: Namespace) -> dict:
     return figures
 
 
-def train_first(options: Namespace) -> dict:
-    """Train a first drafter `options.recipe` on requests of which most are own prompts. Its figures on the held-out ones.
+def train_new_drafter_on_prompts(options: Namespace) -> dict:
+    """Trains a first drafter `options.recipe` on requests of which most are own prompts, and returns its figures on held-out ones.
 
     Raises `ValueError` for prompts and options that cannot be trained with.
     """
-    learn, held_out = split_prompts([prompt.text for prompt in read_prompts(options.prompts, fewest=FEWEST)])
+    learn, held_out = split_prompts([prompt.text for prompt in read_prompts(options.prompts, min_count=FEWEST)])
     train_learned(options, (learn, held_out))
-    pair = replace(load(given_target(options).alone, options.device), raw=options.raw)
+    pair = replace(load(target_pair_of_options(options).target_only, options.device), raw=options.raw)
     folder = options.out / options.recipe
-    tokens, forwards = race_drafter(pair, net_in(folder, pair.target.model), held_out, "after").sum(0).tolist()
+    tokens, forwards = (
+        count_drafter_tokens(pair, load_net_in(folder, pair.target.model), held_out, "after").sum(0).tolist()
+    )
     figures = {"drafter": options.recipe, "target": pair.title, "prompts": len(learn), "held_out": len(held_out)}
     figures["tokens_a_round"] = tokens / forwards
     where = f"on {len(held_out)} held-out prompts"
@@ -98,13 +100,13 @@ def train_first(options: Namespace) -> dict:
     return figures
 
 
-def given_target(options: Namespace) -> Pair:
+def target_pair_of_options(options: Namespace) -> Pair:
     """The pair whose target the options name."""
     given = PAIRS.get(options.pair) if options.target is None else None
     return given or Pair("own", short_name_of(options.target), options.target, target_revision=options.revision)
 
 
-def refuse_options(options: Namespace) -> None:
+def refuse_training_options(options: Namespace) -> None:
     """Raises `ValueError` for what is missing beside --prompts and --start, and for what has no meaning there."""
     if options.out is None:
         raise ValueError("--start with --prompts needs --out: name a folder for the better drafter.")
@@ -120,7 +122,7 @@ def refuse_options(options: Namespace) -> None:
         raise ValueError(f"--domains {' '.join(options.domains)} has no meaning with --prompts, which are the texts.")
 
 
-def refuse_drafter(net: Net, options: Namespace, layers: int) -> None:
+def refuse_unfit_drafter(net: Net, options: Namespace, layers: int) -> None:
     """Raises `ValueError` for a drafter of another kind than the recipe, and for a form that the recipe does not compute."""
     if net.config.kind != options.recipe:
         raise ValueError(
@@ -166,7 +168,9 @@ def run_name_of(options: Namespace, pair: Pair, prompts: list[str], rows: int) -
     return f"{options.recipe}-{hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]}"
 
 
-def write_rows(runner: Runner, prompts: list[list[int]], rows: int, path: Path, stops: frozenset[int]) -> np.ndarray:
+def write_continuation_rows(
+    runner: Runner, prompts: list[list[int]], rows: int, path: Path, stops: frozenset[int]
+) -> np.ndarray:
     """`[rows, ROW]` ids that the target wrote after the prompts, each as often. The file keeps them. Behind an end another follows."""
 
     def more(done: int) -> torch.Tensor:
@@ -177,30 +181,32 @@ def write_rows(runner: Runner, prompts: list[list[int]], rows: int, path: Path, 
         others = (prompts[order.integers(len(prompts))] for _ in count())
         temperature = TEMPERATURES[done // AT_ONCE % len(TEMPERATURES)]
         with runner.without_torch_threads(), torch.inference_mode():
-            return write_with_runner(runner, opening, temperature, seeded("own prompts", done), stops, others)
+            return write_with_runner(runner, opening, temperature, generator_of("own prompts", done), stops, others)
 
     return load_or_write_rows(path, rows, more)
 
 
-def race_drafter(pair: LoadedPair, net: Net, prompts: list[str], when: str) -> np.ndarray:
+def count_drafter_tokens(pair: LoadedPair, net: Net, prompts: list[str], label: str) -> np.ndarray:
     """Tokens and target forwards `[prompts, 2]` of the drafter's greedy races, in one fixed shape."""
     name, found = net.config.kind, []
     with_net = replace(pair, learned={name: net})
-    for prompt in tqdm(prompts, desc=f"tau {when}", unit="prompt"):
+    for prompt in tqdm(prompts, desc=f"tau {label}", unit="prompt"):
         system = f"{name}/best_first/token_match:{SHAPE}"
-        [trace] = Race(with_net, Settings(prompt, (system,), max_new_tokens=TOKENS)).traces()
+        [trace] = Race(with_net, Settings(prompt, (system,), max_new_tokens=TOKENS)).run_to_traces()
         found.append((len(trace.tokens), trace.forwards))
     return np.array(found)
 
 
-def compare_tau(was: np.ndarray, now: np.ndarray) -> dict:
-    """Tau before and after, of what `race_drafter` returned, and the gain. Its interval is a bootstrap over the prompts of both."""
-    drawn = draw_resamples(len(was), seed=0)
-    means = [each[drawn].sum(1) for each in (was, now)]
+def compare_tau(counts_before: np.ndarray, counts_after: np.ndarray) -> dict:
+    """Tau before and after, of what `count_drafter_tokens` returned, and the gain. Its interval is a bootstrap over the prompts of
+    both.
+    """
+    drawn = draw_resamples(len(counts_before), seed=0)
+    means = [each[drawn].sum(1) for each in (counts_before, counts_after)]
     gains = (means[1][:, 0] / means[1][:, 1]) / (means[0][:, 0] / means[0][:, 1])
-    before, after = (float(each[:, 0].sum() / each[:, 1].sum()) for each in (was, now))
+    before, after = (float(each[:, 0].sum() / each[:, 1].sum()) for each in (counts_before, counts_after))
     return {
-        "held_out": len(was),
+        "held_out": len(counts_before),
         "before": before,
         "after": after,
         "gain": after / before,

@@ -12,13 +12,13 @@ from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFas
 
 from engine.lab.train.data import load_corpora, load_documents
 from engine.lab.train.distill import DRAFT_SHAPES, distill, measure_agreement
-from engine.lab.train.features import Observer
+from engine.lab.train.features import TargetObserver
 from engine.lab.train.loop import Budget
 from engine.lab.train.pretrain import LONG_ROW, pretrain, validation_loss
 from engine.models.bigram import BigramTable
 from engine.models.loading import load_model, load_tokenizer_and_config
 from engine.models.pairs import PAIRS, Checkpoint
-from engine.models.quantising import config_of
+from engine.models.quantising import bitsandbytes_config_of
 
 LARGEST_FILE = "48MB"
 END_OF_TEXT = "<|endoftext|>"  # the one special token, which ends and begins a text
@@ -55,7 +55,7 @@ def write_checkpoint(model: LlamaForCausalLM, tokenizer, folder: Path, eight_bit
     model.float()
     if eight_bits:
         kept = LlamaForCausalLM.from_pretrained(
-            folder, dtype=torch.float16, quantization_config=config_of("8-bit", torch.float16)
+            folder, dtype=torch.float16, quantization_config=bitsandbytes_config_of("8-bit", torch.float16)
         )
         shutil.rmtree(folder)
         kept.save_pretrained(folder, max_shard_size=LARGEST_FILE)
@@ -98,6 +98,6 @@ def train_pair(options: argparse.Namespace) -> None:
     figures = {
         "loss": validation_loss(target, held_out),
         "loss at 1,024 tokens": validation_loss(target, held_out, LONG_ROW, rows=8),
-        "draft agreement": measure_agreement(draft, Observer(target), held_out),
+        "draft agreement": measure_agreement(draft, TargetObserver(target), held_out),
     }
     print(json.dumps(figures))

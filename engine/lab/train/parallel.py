@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from engine.lab.train.features import TrainingBatch, accuracy_of, soft_cross_entropy_behind
-from engine.lab.train.width import start_for
+from engine.lab.train.features import TrainingBatch, accuracy_and_chain_of, soft_cross_entropy_of_states
+from engine.lab.train.width import initial_weights_for
 from engine.nets import NetConfig
 from engine.nets.parallel import Parallel
 
@@ -24,15 +24,15 @@ LR, BATCH = 4e-3, 8
 ANCHORS = 64  # anchors of a row whose slots a step trains
 
 
-def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor | None = None) -> Parallel:
-    embedding, head, norm = start_for(target, config)
+def build_untrained_net(target: PreTrainedModel, config: NetConfig, sample: torch.Tensor | None = None) -> Parallel:
+    embedding, head, norm = initial_weights_for(target, config)
     net = Parallel(config, embedding, head)
     net.final_norm.copy_(norm)
     return net
 
 
 @lru_cache(maxsize=2)
-def build_whole_mask(length: int, depth: int) -> torch.Tensor:
+def build_training_mask(length: int, depth: int) -> torch.Tensor:
     """bool `[length * depth] * 2`: who may attend to whom among `length` stream entries and all their slots.
 
     The stream comes first, in order; behind it the anchors' slots, the last anchor's first. What an anchor sees depends only on its
@@ -44,10 +44,10 @@ def build_whole_mask(length: int, depth: int) -> torch.Tensor:
     return sees_stream | (slot[None] > 0) & (anchor[None] == anchor[:, None]) & (slot[None] <= slot[:, None])
 
 
-def mask_of(stream: int, anchors: int, depth: int, longest: int) -> torch.Tensor:
-    """The mask of `stream` entries and the slots of the last `anchors` of them: a view of `build_whole_mask(longest, depth)`."""
+def slice_training_mask(stream: int, anchors: int, depth: int, longest: int) -> torch.Tensor:
+    """The mask of `stream` entries and the slots of the last `anchors` of them: a view of `build_training_mask(longest, depth)`."""
     inside = slice(longest - stream, longest + anchors * (depth - 1))
-    return build_whole_mask(longest, depth)[inside, inside]
+    return build_training_mask(longest, depth)[inside, inside]
 
 
 def compute_states(net: Parallel, batch: TrainingBatch, start: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -56,11 +56,11 @@ def compute_states(net: Parallel, batch: TrainingBatch, start: int, end: int) ->
     Anchor a is the stream's entry a: the token at place a + 1 with the features of place a.
     """
     depth, device, anchors = net.config.depth, batch.ids.device, end - start
-    stream = net.stream(batch.ids[:, 1 : end + 1], batch.features[:, :end])
-    slots = net.slot().expand(len(stream), anchors * (depth - 1), -1)
+    stream = net.stream_entries(batch.ids[:, 1 : end + 1], batch.features[:, :end])
+    slots = net.slot_entry().expand(len(stream), anchors * (depth - 1), -1)
     places = torch.arange(end - 1, start - 1, -1, device=device)[:, None] + torch.arange(1, depth, device=device)
     positions = 1 + torch.cat([torch.arange(end, device=device), places.flatten()])
-    mask = mask_of(end, anchors, depth, batch.ids.shape[1] - depth).to(device)
+    mask = slice_training_mask(end, anchors, depth, batch.ids.shape[1] - depth).to(device)
     out = net(torch.cat([stream, slots], 1), positions, mask)
     return out[:, :end], out[:, end:].unflatten(1, (anchors, depth - 1)).flip(1)
 
@@ -71,7 +71,7 @@ def segment_loss(net: Parallel, batch: TrainingBatch, start: int, end: int, firs
     weights = DECAY ** torch.arange(depth, device=batch.ids.device)
     stream, slots = compute_states(net, batch, start, end)
     shallow = slice(stream_from + 1, end + 1)
-    entropy = partial(soft_cross_entropy_behind, net.logits, net.config.vocab)
+    entropy = partial(soft_cross_entropy_of_states, net.logits, net.config.vocab)
     loss = entropy(stream[:, stream_from:], batch.tokens[:, shallow], batch.p[:, shallow]).sum()
     loss = loss * weights[0] / (rows * last)
     # Slot d of anchor a speaks about place a + d + 1
@@ -103,7 +103,7 @@ def loss(net: Parallel, batch: TrainingBatch, step: int, segments: int = 1, anch
 
 @torch.no_grad()
 def validate(net: Parallel, batches: Iterable[TrainingBatch], stretch: int = 50) -> dict[str, float]:
-    """`accuracy_of` all depths along the text."""
+    """`accuracy_and_chain_of` all depths along the text."""
     found = []
     for batch in batches:
         longest, depth = batch.ids.shape[1] - net.config.depth, net.config.depth
@@ -114,4 +114,4 @@ def validate(net: Parallel, batches: Iterable[TrainingBatch], stretch: int = 50)
             places = torch.arange(start, end)[:, None] + torch.arange(1, depth + 1)
             right = top == batch.tokens[:, places, :1]
             found.append(right.flatten(0, 1))
-    return accuracy_of(torch.cat(found))
+    return accuracy_and_chain_of(torch.cat(found))

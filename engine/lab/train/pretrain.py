@@ -17,7 +17,7 @@ from engine.lab.train.data import DOMAINS, Corpus
 from engine.lab.train.loop import Budget, train
 from engine.models.loading import load_model
 from engine.models.pairs import Checkpoint
-from engine.sampling import seeded
+from engine.sampling import generator_of
 
 SIZES = {  # hidden, layers, heads, MLP
     "11M": (320, 8, 5, 896),
@@ -49,7 +49,7 @@ def repeat_columns(weight: torch.Tensor, copies: int, draws: torch.Generator) ->
     return (shares * weight).permute(1, 0, 2).reshape(weight.shape[0], -1)
 
 
-def grow(small: LlamaForCausalLM, large: LlamaForCausalLM, places: Sequence[int] | None = None) -> None:
+def grow_weights_into(small: LlamaForCausalLM, large: LlamaForCausalLM, places: Sequence[int] | None = None) -> None:
     """Write into `large` what computes the same as `small`: in float32 their logits differ by rounding only.
 
     Every hidden number stands several times, and so does every head. A weight is shared out among the copies of its input at random, so
@@ -68,7 +68,7 @@ def grow(small: LlamaForCausalLM, large: LlamaForCausalLM, places: Sequence[int]
             f"{many.hidden_size}, {many.num_hidden_layers} layers and MLP {many.intermediate_size}. A multiple of the hidden "
             "size, at least as many layers and an MLP at least as wide would do."
         )
-    draws = seeded("shares of grown weights")
+    draws = generator_of("shares of grown weights")
 
     def shared(weight: torch.Tensor) -> torch.Tensor:
         return repeat_columns(weight, copies, draws)
@@ -118,7 +118,7 @@ def pretrain(corpus: Corpus, held_out: Corpus, work: Path, options: Namespace, v
     torch.manual_seed(0)
     model = build_llama(*SIZES[options.size], vocab).to(options.device)
     if options.start:
-        grow(load_model(Checkpoint(str(options.start)), torch.device("cpu"), torch.float32), model)
+        grow_weights_into(load_model(Checkpoint(str(options.start)), torch.device("cpu"), torch.float32), model)
     for layer in model.model.layers if options.dropout else ():
         for part in (layer.self_attn.o_proj, layer.mlp):
             part.register_forward_hook(lambda part, _, out: F.dropout(out, options.dropout, part.training))
@@ -127,7 +127,7 @@ def pretrain(corpus: Corpus, held_out: Corpus, work: Path, options: Namespace, v
     def loss_of(step: int, share: float) -> tuple[torch.Tensor, int]:
         length = LONG_ROW if share >= 1.0 - LONG_SHARE else SHORT_ROW
         rows = max(1, options.batch_tokens // length)
-        ids = corpus.batch(rows, length, np.random.default_rng([1, step])).to(options.device)
+        ids = corpus.draw_batch(rows, length, np.random.default_rng([1, step])).to(options.device)
         return learner(input_ids=ids, labels=ids, use_cache=False).loss, ids.numel()
 
     budget, every = Budget(options.minutes, options.tokens), SAVED_EVERY[torch.device(options.device).type]

@@ -11,7 +11,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from engine.lab.train.learned import train_learned
-from engine.lab.train.own_prompts import train_first, train_on_prompts
+from engine.lab.train.own_prompts import continue_training_on_prompts, train_new_drafter_on_prompts
 from engine.lab.train.pair import train_draft, train_pair
 from engine.measure.options import ASSETS, choose_output_path
 from engine.models.loading import TRAINED_ON, validate_device
@@ -25,17 +25,17 @@ def main(options: Namespace) -> dict | None:
     learned = options.recipe not in ("pair", "draft")
     if learned and options.prompts and options.start:
         options.device = str(validate_device(options.device))
-        return train_on_prompts(options)
+        return continue_training_on_prompts(options)
     if options.data is not None and not options.data.is_dir():
         raise ValueError(
             f"There is no folder {str(options.data)!r}. Give --data the folder with the texts to train on."
         )
     options.device = str(validate_device(options.device, TRAINED_ON))
     if learned:
-        options.curve = curve_file_of(options)
+        options.curve = shipped_curve_file_of(options)
     options.out = output_folder_of(options)
     if learned and options.prompts:
-        return train_first(options)
+        return train_new_drafter_on_prompts(options)
     {"pair": train_pair, "draft": train_draft}.get(options.recipe, train_learned)(options)
     return None
 
@@ -52,7 +52,7 @@ def output_folder_of(options: Namespace) -> Path:
     return options.out or (MODELS / options.pair / "drafters" if is_shipped(options) else DRAFTERS / options.pair)
 
 
-def curve_file_of(options: Namespace) -> Path | None:
+def shipped_curve_file_of(options: Namespace) -> Path | None:
     """The file of the training curve: among the repository's for a drafter that it ships, else None, for the drafter's own folder."""
     if options.out or options.target or not is_shipped(options):
         return None

@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from transformers import PreTrainedModel
 
 from engine.lab.train.features import TrainingBatch, accuracy_by_depth, soft_cross_entropy
-from engine.lab.train.width import start_for
+from engine.lab.train.width import initial_weights_for
 from engine.nets import NetConfig
-from engine.nets.specblock import Past, SpecBlock, bucket
+from engine.nets.specblock import Past, SpecBlock, buckets_of_true_ranks
 
 DEPTH, LAYERS = 4, 2
 BLOCKS, THIRD_EVERY = 3, 3  # serving uses two blocks, so a third is trained on every third step only
@@ -25,16 +25,16 @@ LR, BATCH = 4e-3, 8
 ANCHORS = 40  # anchors of a row whose blocks a step trains
 
 
-def build(target: PreTrainedModel, config: NetConfig, ids: torch.Tensor | None = None) -> SpecBlock:
+def build_untrained_net(target: PreTrainedModel, config: NetConfig, sample: torch.Tensor | None = None) -> SpecBlock:
     """An untrained net for this target, with the target's final norm and head to start from."""
-    embedding, head, norm = start_for(target, config)
+    embedding, head, norm = initial_weights_for(target, config)
     net = SpecBlock(config, embedding, head)
     net.norm_out.weight.data.copy_(norm)
     return net
 
 
 @dataclass(frozen=True)
-class TrainedBlock:
+class AnchorBlocks:
     """A block of every anchor: `states [B, A, K, H]`, `places [A]` of its tokens, and whether its path is right, `live [B, A]`."""
 
     states: torch.Tensor
@@ -42,7 +42,7 @@ class TrainedBlock:
     live: torch.Tensor
 
 
-class Drafting:
+class BlockRollout:
     """One step's blocks: the forward of the stream and first blocks, then one forward for every further block.
 
     Anchor a is the stream's entry a: the token at place a + 1 with the target's features of place a.
@@ -55,21 +55,21 @@ class Drafting:
         self.anchors = torch.arange(start, end, device=device)
         count, extra = end - start, self.depth - 1
         stream = torch.arange(end, device=device)
-        condition, tokens = net.condition(batch.features[:, :end]), batch.ids[:, 1 : end + 1]
-        slots = net.entering(condition[:, start:], tokens[:, start:], slice(1, None))
-        x = torch.cat([net.entering(condition, tokens, slice(0, 1)).flatten(1, 2), slots.flatten(1, 2)], 1)
+        condition, tokens = net.fuse_features(batch.features[:, :end]), batch.ids[:, 1 : end + 1]
+        slots = net.layer_inputs(condition[:, start:], tokens[:, start:], slice(1, None))
+        x = torch.cat([net.layer_inputs(condition, tokens, slice(0, 1)).flatten(1, 2), slots.flatten(1, 2)], 1)
         steps = torch.arange(1, self.depth, device=device)
         first = end + torch.arange(count, device=device)[:, None] * extra  # entry of every anchor's position 1
         before = torch.cat([stream, torch.cat([self.anchors[:, None], first + steps[:-1] - 1], 1).flatten()])
         positions = torch.cat([stream + 1, (self.anchors[:, None] + 1 + steps).flatten()])
         self.owner = torch.cat([stream.new_full((end,), -1), self.anchors.repeat_interleave(extra)])  # -1: the stream
         self.on_path = torch.ones(len(x[0]), dtype=torch.bool, device=device)  # whether later blocks may see an entry
-        out = net(x, before, positions, self.mask(self.owner, causal=stream), self.past)
+        out = net(x, before, positions, self.build_mask(self.owner, causal=stream), self.past)
         self.stream = out[:, :end]
         states = torch.cat([out[:, start:end, None], out[:, end:].unflatten(1, (count, extra))], 2)
-        self.block = TrainedBlock(states, self.anchors + 1, torch.ones_like(states[..., 0, 0], dtype=torch.bool))
+        self.block = AnchorBlocks(states, self.anchors + 1, torch.ones_like(states[..., 0, 0], dtype=torch.bool))
 
-    def mask(self, owner: torch.Tensor, causal: torch.Tensor | None = None) -> torch.Tensor:
+    def build_mask(self, owner: torch.Tensor, causal: torch.Tensor | None = None) -> torch.Tensor:
         """bool `[new, old + new]`: what new entries of these owners may see.
 
         That is the stream up to the anchor, the anchor's own entries on the path so far, and its new ones up to the entry itself.
@@ -83,39 +83,43 @@ class Drafting:
         new = torch.arange(len(owner), device=owner.device) + (0 if causal is not None else old)
         return torch.cat([stream, local & (order <= new[:, None])], 1)
 
-    def go_on(self, cuts: torch.Tensor, right: torch.Tensor) -> None:
-        """The next block of every anchor, from offset `cuts [A]` (1..K) of this one. `right [B, A, K]`: which positions were right."""
-        net, depth, rows = self.net, self.depth, torch.arange(len(cuts), device=cuts.device)
-        predictor = self.block.states[:, rows, cuts - 1]
-        before_cut = torch.arange(depth, device=cuts.device) < (cuts - 1)[:, None]
+    def draft_next_block(self, offsets: torch.Tensor, hits: torch.Tensor) -> None:
+        """The next block of every anchor, from offset `offsets [A]` (1..K) of this one. `hits [B, A, K]`: which places were right."""
+        net, depth, rows = self.net, self.depth, torch.arange(len(offsets), device=offsets.device)
+        predictor = self.block.states[:, rows, offsets - 1]
+        before_cut = torch.arange(depth, device=offsets.device) < (offsets - 1)[:, None]
         # The text gives the cut's own token, whatever was predicted there
-        live = self.block.live & (right | ~before_cut).all(-1)
-        places = self.block.places + cuts
+        live = self.block.live & (hits | ~before_cut).all(-1)
+        places = self.block.places + offsets
         # of the block that is cut, the path holds positions 0 .. cut - 1; a first block's position 0 stands in the stream
-        width = depth - 1 if len(self.owner) == self.end + len(cuts) * (depth - 1) else depth
-        kept = torch.arange(depth - width, depth, device=cuts.device) < cuts[:, None]
+        width = depth - 1 if len(self.owner) == self.end + len(offsets) * (depth - 1) else depth
+        kept = torch.arange(depth - width, depth, device=offsets.device) < offsets[:, None]
         self.on_path[-kept.numel() :] = kept.flatten()
         owner = self.anchors.repeat_interleave(depth)
         self.owner = torch.cat([self.owner, owner])
         self.on_path = torch.cat([self.on_path, torch.ones_like(owner, dtype=torch.bool)])
-        x, before = net.blocks(predictor, self.batch.ids[:, places])
-        positions = (places[:, None] + torch.arange(depth, device=cuts.device)).flatten()
-        out = net(x, before, positions, self.mask(owner), self.past)
-        self.block = TrainedBlock(out.unflatten(1, (len(cuts), depth)), places, live)
+        x, before = net.inputs_of_whole_blocks(predictor, self.batch.ids[:, places])
+        positions = (places[:, None] + torch.arange(depth, device=offsets.device)).flatten()
+        out = net(x, before, positions, self.build_mask(owner), self.past)
+        self.block = AnchorBlocks(out.unflatten(1, (len(offsets), depth)), places, live)
 
 
-def compute_losses(
+def compute_losses_and_hits(
     net: SpecBlock, states: torch.Tensor, batch: TrainingBatch, rows: torch.Tensor, places: torch.Tensor
 ):
     """Draft and rank losses and whether the favourite is right, each `[n]`. `states [n, H]` guess behind `places [n]` of `rows [n]`."""
     logits, tokens = net.logits(states), batch.tokens[rows, places]
     draft = soft_cross_entropy(logits, tokens, batch.p[rows, places])
     plain = logits.detach()
-    rank = F.cross_entropy(net.ranks(states, plain.log_softmax(-1)), bucket(plain, tokens[:, 0]), reduction="none")
+    rank = F.cross_entropy(
+        net.rank_head_logits(states, plain.log_softmax(-1)),
+        buckets_of_true_ranks(plain, tokens[:, 0]),
+        reduction="none",
+    )
     return draft, rank, plain.argmax(-1) == batch.ids[rows, places + 1]
 
 
-def block_loss(net: SpecBlock, batch: TrainingBatch, block: TrainedBlock) -> tuple[torch.Tensor, torch.Tensor]:
+def block_loss(net: SpecBlock, batch: TrainingBatch, block: AnchorBlocks) -> tuple[torch.Tensor, torch.Tensor]:
     """A block's loss `[]` under the valid-prefix mask, and `right [B, A, K]`: the position was on a right path and was right itself.
 
     A path is right while the drafter's favourites are the text's own tokens, because later labels follow that text.
@@ -127,7 +131,7 @@ def block_loss(net: SpecBlock, batch: TrainingBatch, block: TrainedBlock) -> tup
         if not len(rows):
             break
         places = block.places[anchors] + k
-        draft, rank, hit = compute_losses(net, block.states[rows, anchors, k], batch, rows, places)
+        draft, rank, hit = compute_losses_and_hits(net, block.states[rows, anchors, k], batch, rows, places)
         total = total + (DECAY**k * draft.sum() + rank.sum()) / max(len(rows), LEAST_SHARE * live.numel())
         right[rows, anchors, k] = hit
         live = right[:, :, k]
@@ -142,16 +146,16 @@ def loss(
     rng = np.random.default_rng([9, step])
     longest = batch.ids.shape[1] - 1 - BLOCKS * net.config.depth
     start = int(rng.integers(longest - min(anchors, longest) + 1))
-    drafting = Drafting(net, batch, start, start + min(anchors, longest))
+    drafting = BlockRollout(net, batch, start, start + min(anchors, longest))
     total, right = block_loss(net, batch, drafting.block)
     if start:
         rows = torch.arange(len(batch.ids), device=batch.ids.device).repeat_interleave(start)
         places = torch.arange(1, start + 1, device=batch.ids.device).repeat(len(batch.ids))
-        draft, rank, _ = compute_losses(net, drafting.stream[:, :start].flatten(0, 1), batch, rows, places)
+        draft, rank, _ = compute_losses_and_hits(net, drafting.stream[:, :start].flatten(0, 1), batch, rows, places)
         total = total + draft.mean() + rank.mean()
     for _ in range(1, blocks):
         cuts = torch.from_numpy(rng.integers(1, net.config.depth + 1, len(drafting.anchors))).to(batch.ids.device)
-        drafting.go_on(cuts, right)
+        drafting.draft_next_block(cuts, right)
         part, right = block_loss(net, batch, drafting.block)
         total = total + part
     return total / blocks
@@ -159,11 +163,11 @@ def loss(
 
 @torch.no_grad()
 def validate(net: SpecBlock, batches: Iterable[TrainingBatch], stretch: int = 48) -> dict[str, float]:
-    """`accuracy_by_depth`, `chain` and `bucket`.
+    """`accuracy_by_depth`, `chain` and `buckets_of_true_ranks`.
 
     Only paths that are right so far count. The first depths are a block's from the text, the next a block's that goes on from its end.
-    `chain` is how many favourites of the first block are right in a row. `bucket` is how often the rank head names the right bucket at
-    the first position.
+    `chain` is how many favourites of the first block are right in a row. `buckets_of_true_ranks` is how often the rank head names the
+    right bucket at the first position.
     """
     depth = net.config.depth
     guessed: list[list[torch.Tensor]] = [[] for _ in range(2 * depth)]
@@ -171,7 +175,7 @@ def validate(net: SpecBlock, batches: Iterable[TrainingBatch], stretch: int = 48
     for batch in batches:
         longest = batch.ids.shape[1] - 1 - BLOCKS * depth
         for start in range(0, longest, stretch):
-            drafting = Drafting(net, batch, start, min(longest, start + stretch))
+            drafting = BlockRollout(net, batch, start, min(longest, start + stretch))
             for number in range(2):
                 block = drafting.block
                 logits = net.logits(block.states)
@@ -184,8 +188,8 @@ def validate(net: SpecBlock, batches: Iterable[TrainingBatch], stretch: int = 48
                     guessed[number * depth + k].append(top[:, :, k][live[..., k]])
                 if number == 0:
                     chains.append(top[..., 0].cumprod(-1).sum(-1).flatten())
-                    said = net.ranks(block.states[:, :, 0], logits[:, :, 0].log_softmax(-1)).argmax(-1)
-                    named.append((said == bucket(logits[:, :, 0], wanted[:, :, 0, 0])).flatten())
-                    drafting.go_on(torch.full_like(block.places, depth), right)
+                    said = net.rank_head_logits(block.states[:, :, 0], logits[:, :, 0].log_softmax(-1)).argmax(-1)
+                    named.append((said == buckets_of_true_ranks(logits[:, :, 0], wanted[:, :, 0, 0])).flatten())
+                    drafting.draft_next_block(torch.full_like(block.places, depth), right)
     chain, right_bucket = (float(torch.cat(each).float().mean()) for each in (chains, named))
     return accuracy_by_depth(map(torch.cat, guessed)) | {"chain": chain, "bucket": right_bucket}

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from engine.forward.sizes import mlp_of
+from engine.forward.sizes import mlp_width_of
 from engine.nets import NetConfig
 
 # Each of a net's layers costs at each level what one of the target's layers costs, if it is as wide, and one core drafts where all
@@ -15,7 +15,7 @@ SHALLOW, NARROW = 16, 512  # layers, and hidden size
 MLP_SHARE, MLP_MULTIPLE = 8 / 3, 64  # of a net with a width of its own: Llama's share
 
 
-class Width(NamedTuple):
+class DrafterSizes(NamedTuple):
     """A drafter's sizes in `NetConfig`; `target_hidden` is 0 where `hidden` is the target's."""
 
     hidden: int
@@ -24,7 +24,7 @@ class Width(NamedTuple):
     target_hidden: int = 0
 
 
-def width_for(target: PreTrainedConfig, hidden: int | None = None) -> Width:
+def choose_drafter_sizes(target: PreTrainedConfig, hidden: int | None = None) -> DrafterSizes:
     """The sizes of a drafter for this target. `hidden` is the width that is asked for; None leaves it to the target's sizes.
 
     Raises `ValueError` for a width that is no multiple of the size of the target's heads, and for one beyond the target's.
@@ -40,13 +40,13 @@ def width_for(target: PreTrainedConfig, hidden: int | None = None) -> Width:
             f"{wide}; got {hidden}."
         )
     if hidden == wide:
-        return Width(wide, heads, mlp_of(target))
+        return DrafterSizes(wide, heads, mlp_width_of(target))
     mlp = -int(-hidden * MLP_SHARE // MLP_MULTIPLE) * MLP_MULTIPLE
-    return Width(hidden, hidden // size, mlp, wide)
+    return DrafterSizes(hidden, hidden // size, mlp, wide)
 
 
 @torch.no_grad()
-def start_for(target: PreTrainedModel, config: NetConfig) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def initial_weights_for(target: PreTrainedModel, config: NetConfig) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """What a net begins with: embedding and head, both `[V, hidden]`, and the weight `[hidden]` of the last norm.
 
     They are the target's own, or for a net with a width of its own their projections. The head takes in the norm's weight then, and the

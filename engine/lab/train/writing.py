@@ -13,11 +13,11 @@ from tqdm import tqdm
 from transformers import GenerationConfig, PreTrainedModel
 
 from engine.forward.batch import Batch, RowRequest
-from engine.forward.llama import is_known
+from engine.forward.llama import is_known_family
 from engine.forward.llama_compiled import CompiledLlama, can_compile
 from engine.forward.runner import Runner
 from engine.lab.train.data import Corpus
-from engine.sampling import seeded
+from engine.sampling import generator_of
 
 ROW = 256
 PROMPT = (4, 40)  # tokens of a document that the target goes on from
@@ -25,12 +25,12 @@ TEMPERATURES = (0.0, 0.0, 0.8, 1.0)
 AT_ONCE = {"cpu": 128, "cuda": 512}  # texts; a GPU takes as long for one
 
 
-class Writer:
+class RowWriter:
     """Goes on from prompts of one length until every row has `ROW` tokens. No token ends a text: a new one follows the first."""
 
     def __init__(self, target: PreTrainedModel):
         self.target = target
-        runner = Runner(target) if is_known(target) and can_compile(target) else None
+        runner = Runner(target) if is_known_family(target) and can_compile(target) else None
         self.runner = runner if runner and isinstance(runner.own, CompiledLlama) else None
 
     @torch.inference_mode()
@@ -38,7 +38,7 @@ class Writer:
         """int64 `[B, ROW]`, which begins with `prompts [B, n]`. The same `key` gives the same rows on one machine."""
         if self.runner:
             with self.runner.without_torch_threads():
-                return write_with_runner(self.runner, prompts.tolist(), temperature, seeded("own text", key))
+                return write_with_runner(self.runner, prompts.tolist(), temperature, generator_of("own text", key))
         kept, self.target.generation_config = self.target.generation_config, GenerationConfig(max_length=ROW)
         torch.manual_seed(key)
         prompts = prompts.to(self.target.device)
@@ -63,7 +63,7 @@ def write_with_runner(
     stops: Collection[int] = (),
     others: Iterator[list[int]] | None = None,
 ) -> torch.Tensor:
-    """As `Writer.__call__`, with one forward of the runner for all texts. `prompts` may differ in length, up to `ROW` tokens.
+    """As `RowWriter.__call__`, with one forward of the runner for all texts. `prompts` may differ in length, up to `ROW` tokens.
 
     Where the target ends its text by one of `stops`, the next of the `others` follows in the row. Where one token both ends and begins
     texts, it stands there once.
@@ -94,7 +94,7 @@ def write_own_text(
     target: PreTrainedModel, corpus: Corpus, work: Path, rows: int, batch: int | None = None
 ) -> np.ndarray:
     """`[rows, ROW]` ids that the target wrote after short prompts, `batch` at once. `work/own.npy` keeps them to resume from."""
-    count, write = batch or AT_ONCE[target.device.type], Writer(target)
+    count, write = batch or AT_ONCE[target.device.type], RowWriter(target)
 
     def more(done: int) -> torch.Tensor:
         rng = np.random.default_rng([2, done])
@@ -106,12 +106,12 @@ def write_own_text(
     return load_or_write_rows(work / "own.npy", rows, more)
 
 
-def load_or_write_rows(path: Path, rows: int, more: Callable[[int], torch.Tensor]) -> np.ndarray:
-    """At least `rows` rows of ids, those of the file first. `more` writes some behind so many, which the file then keeps too."""
+def load_or_write_rows(path: Path, rows: int, write_more: Callable[[int], torch.Tensor]) -> np.ndarray:
+    """At least `rows` rows of ids, those of the file first. `write_more` writes some behind so many, which the file then keeps too."""
     done = np.load(path) if path.exists() else np.zeros((0, ROW), dtype=np.int32)
     with tqdm(total=rows, initial=len(done), desc="own text", unit="row") as bar:
         while len(done) < rows:
-            done = np.concatenate([done, more(len(done)).numpy().astype(np.int32)])
+            done = np.concatenate([done, write_more(len(done)).numpy().astype(np.int32)])
             np.save(path, done)
             bar.update(len(done) - bar.n)
     return done

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from engine.batch import decode_together
 from engine.measure.racing import Work
-from engine.models.constraint import constraint_of
+from engine.models.constraint import compile_pair_constraint
 from engine.models.pairs import LoadedPair
 from engine.race import Settings, encode_prompt
-from engine.record.quiet import Quiet
+from engine.record.quiet import WorkSignal
 from engine.sampling import Sampling
 from engine.systems import find
 
@@ -42,19 +42,21 @@ class BatchRun:
         return self.tokens / self.seconds
 
 
-def sequences_of(pair: LoadedPair, prompts: list[str], asked: Settings, count: int) -> list[tuple[list[int], Sampling]]:
+def sequences_of(
+    pair: LoadedPair, prompts: list[str], settings: Settings, count: int
+) -> list[tuple[list[int], Sampling]]:
     """So many sequences, each its prompt's tokens and its noise: the prompts in turn, with another seed every time around."""
-    bound, device = constraint_of(pair, asked.constraint), pair.target.noise_place
+    bound, device = compile_pair_constraint(pair, settings.constraint), pair.target.noise_place
     return [
         (
             encode_prompt(pair, prompts[index % len(prompts)]),
-            Sampling(asked.temperature, seed=asked.seed + index // len(prompts), device=device, constraint=bound),
+            Sampling(settings.temperature, seed=settings.seed + index // len(prompts), device=device, constraint=bound),
         )
         for index in range(count)
     ]
 
 
-def decode_in_steps(
+def decode_batch_in_steps(
     pair: LoadedPair, setting: str, sequences: list[tuple[list[int], Sampling]], tokens: int
 ) -> Work[BatchRun]:
     """Returns a batch of these sequences, written by the setting. Closing it frees every cache."""
@@ -66,9 +68,9 @@ def decode_in_steps(
     with closing(decoding):  # type: ignore[type-var]  # a generator, which `Iterator` does not say
         while True:
             with pair.target.without_torch_threads():
-                before = pair.target.without_processor()
+                before = pair.target.seconds_without_processor()
                 found = next(decoding, None)
-                waited += pair.target.without_processor() - before
+                waited += pair.target.seconds_without_processor() - before
             if found is None:
                 return BatchRun(written, steps, rounds, waited)
             number, done = found
@@ -76,4 +78,4 @@ def decode_in_steps(
             steps += [0.0] if number <= last else []  # the first sequence that still runs begins a round of all
             steps[-1] += sum(done.seconds.values())
             last, rounds = number, rounds + 1
-            yield Quiet.STEP
+            yield WorkSignal.STEP

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
-from engine.measure.curves.batches import BatchRun, decode_in_steps, sequences_of
+from engine.measure.curves.batches import BatchRun, decode_batch_in_steps, sequences_of
 from engine.measure.curves.findings import FINDINGS
-from engine.measure.curves.sweep import Plan, Sweep
-from engine.measure.options import load_gallery, load_held_out_prompts
+from engine.measure.curves.sweep import Sweep, SweepPlan
+from engine.measure.options import load_held_out_prompts, load_page_prompts
 from engine.measure.racing import Work
 from engine.measure.ways import rotate_names
 from engine.models.cache_memory import describe_excess_size
@@ -20,7 +20,7 @@ from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, Settings, encode_prompt
 from engine.record.disturbance import BUSY, describe_batch_disturbance
 from engine.record.parsing import quote
-from engine.record.quiet import Message, Quiet, Steps
+from engine.record.quiet import Message, Steps, WorkSignal
 from engine.record.trace import Step, Trace
 from engine.systems import find
 from engine.tree import LARGEST_TREE
@@ -45,7 +45,7 @@ class CurveLine:
     title: str
     system: str
     text: str = ""  # which one of the curve's texts
-    plan: Plan | None = None
+    plan: SweepPlan | None = None
     points: list[Message] = field(default_factory=list)
 
     def to_dict(self) -> Message:
@@ -54,7 +54,7 @@ class CurveLine:
 
 def load_prompts_by_kind() -> dict[str, tuple[str, ...]]:
     """Prompts by kind: "easy" texts repeat themselves, "hard" ones are in languages that the models have hardly read."""
-    domains, stranger = load_gallery(), load_held_out_prompts()["hostile"]
+    domains, stranger = load_page_prompts(), load_held_out_prompts()["hostile"]
     return {
         "easy": tuple(each["prompt"] for each in domains["stories"][:3]),
         "hard": tuple(stranger[at] for at in FOREIGN),
@@ -62,22 +62,24 @@ def load_prompts_by_kind() -> dict[str, tuple[str, ...]]:
     }
 
 
-def lines_of(curve: str, drafts: bool) -> list[CurveLine]:
+def plan_curve_lines(curve: str, has_draft: bool) -> list[CurveLine]:
     """The curve's lines. A pair without a draft model guesses from the text alone. Raises `ValueError` for an unknown curve."""
     if not isinstance(curve, str) or curve not in TOKENS:
         raise ValueError(f"There is no curve {quote(curve)}. Available: {', '.join(TOKENS)}.")
-    drafter = "model" if drafts else "lookup"
+    drafter = "model" if has_draft else "lookup"
     tree, chain = (f"{drafter}/{policy}/token_match" for policy in ("best_first", "chain"))
     every = load_prompts_by_kind()["each"]
 
     def budget(
         system: str, prompts: tuple[str, ...], nodes: tuple[int, ...], heats: tuple[float, ...], depth: int
-    ) -> Plan:
-        return Plan(prompts, system, "budget", (depth,), (WIDTH if system == tree else 1,), nodes, heats, TOKENS[curve])
+    ) -> SweepPlan:
+        return SweepPlan(
+            prompts, system, "budget", (depth,), (WIDTH if system == tree else 1,), nodes, heats, TOKENS[curve]
+        )
 
-    def chains(prompts: tuple[str, ...], heat: float) -> Plan:
+    def chains(prompts: tuple[str, ...], heat: float) -> SweepPlan:
         depths = tuple(nodes - 1 for nodes in EQUAL)
-        return Plan(prompts, chain, "shape", depths, (1,), (EQUAL[-1],), (heat,), TOKENS[curve])
+        return SweepPlan(prompts, chain, "shape", depths, (1,), (EQUAL[-1],), (heat,), TOKENS[curve])
 
     if curve == "nodes":
         return [CurveLine("draft tree", tree, plan=budget(tree, every, NODES, (0.0,), DEEPEST))]
@@ -95,29 +97,29 @@ def lines_of(curve: str, drafts: bool) -> list[CurveLine]:
             found.append(CurveLine("draft chain", chain, name, chains(prompts, heat)))
             found.append(CurveLine("draft tree", tree, name, budget(tree, prompts, EQUAL, (heat,), DEEPEST)))
         return found
-    sized = ["auto"] if drafts else []
-    return [CurveLine(find(name).title, name) for name in ("tree" if drafts else "lookup", *sized)]
+    sized = ["auto"] if has_draft else []
+    return [CurveLine(find(name).title, name) for name in ("tree" if has_draft else "lookup", *sized)]
 
 
 AXES = {"nodes": "nodes", "temperature": "temperature", "chain": "nodes", "batch": "sequences"}
 
 
-def amount_of(pair: LoadedPair, curve: str) -> tuple[list[str], int, int]:
+def curve_workload_of(pair: LoadedPair, curve: str) -> tuple[list[str], int, int]:
     """What a curve takes: prompts, lanes at once, tokens written at most. Raises `ValueError` for an unknown one."""
-    plans = [line.plan for line in lines_of(curve, pair.draft is not None)]
+    plans = [line.plan for line in plan_curve_lines(curve, pair.draft is not None)]
     swept = [plan for plan in plans if plan]
     if not swept:
         runs = (RUNS + 1) * (len(plans) + 1)
-        return batch_prompts(), max(SIZES), sum(SIZES) * runs * TOKENS[curve]
+        return load_batch_prompts(), max(SIZES), sum(SIZES) * runs * TOKENS[curve]
     prompts = [prompt for plan in swept for prompt in plan.prompts]
     return prompts, 2, sum(2 * len(plan.cells) * len(plan.prompts) for plan in swept) * TOKENS[curve]
 
 
-def batch_prompts() -> list[str]:
-    return [each["prompt"] for domain in load_gallery().values() for each in domain]
+def load_batch_prompts() -> list[str]:
+    return [each["prompt"] for domain in load_page_prompts().values() for each in domain]
 
 
-def place_of(curve: str, cell: Message) -> float:
+def axis_value_of(curve: str, cell: Message) -> float:
     """Where a sweep's cell stands on the curve's axis: its temperature, or the nodes that its tree may have."""
     if curve == "temperature":
         return cell["temperature"]
@@ -130,7 +132,7 @@ def measure_curve(pair: LoadedPair, curve: str) -> Steps:
     The first message carries "start" and the lines without points. Every point gives one, with its "line". The last one carries "end",
     the lines with all points, the "finding" in words, and "trees": steps that were drafted at one place of a text. "done" is the share.
     """
-    lines = lines_of(curve, pair.draft is not None)
+    lines = plan_curve_lines(curve, pair.draft is not None)
     about = {
         "curve": curve,
         "axis": AXES[curve],
@@ -145,7 +147,7 @@ def measure_curve(pair: LoadedPair, curve: str) -> Steps:
     else:
         yield from sweep_lines(pair, curve, lines, drafted)
     made = [line.to_dict() for line in lines]
-    trees = list(trees_of(curve, made, drafted))
+    trees = list(example_trees_of(curve, made, drafted))
     yield {"end": True, **about, "lines": made, "finding": FINDINGS[curve](made), "trees": trees, "done": 1.0}
 
 
@@ -159,14 +161,14 @@ def sweep_lines(
         assert line.plan is not None
         sweep = Sweep(pair, line.plan)
         for message in sweep.run():
-            if isinstance(message, Quiet):
+            if isinstance(message, WorkSignal):
                 yield message
                 continue
             done = {"done": (before + message.get("done", 0)) / whole}
             cell = message.get("cell")
             if cell and "refused" not in cell:
                 kept = ("tau", "speedup", "mean_nodes", "identical", "disturbed")
-                line.points.append({"x": place_of(curve, cell)} | {name: cell[name] for name in kept})
+                line.points.append({"x": axis_value_of(curve, cell)} | {name: cell[name] for name in kept})
                 drafted[number, line.points[-1]["x"]] = sweep.drafted
                 yield {"point": line.points[-1], "line": number, **done}
             elif not message.get("start"):
@@ -176,7 +178,7 @@ def sweep_lines(
 
 def measure_batches(pair: LoadedPair, lines: list[CurveLine]) -> Steps:
     """The points of every line, size by size. Sizes whose caches do not fit the memory are left out."""
-    prompts, tokens = batch_prompts(), TOKENS["batch"]
+    prompts, tokens = load_batch_prompts(), TOKENS["batch"]
     asked = Settings(prompts[0], max_new_tokens=tokens)
     rows = min(pair.context, max(len(encode_prompt(pair, prompt)) for prompt in prompts) + tokens) + LARGEST_TREE
     sizes = [size for size in SIZES if not describe_excess_size(pair, size, rows)]
@@ -188,23 +190,23 @@ def measure_batches(pair: LoadedPair, lines: list[CurveLine]) -> Steps:
         for again in range(RUNS + 1):
             for setting in rotate_names(settings, again):
                 most = tokens if again else WARM_UP_TOKENS
-                run = yield from report_first_step(
-                    decode_in_steps(pair, setting, sequences[:size], most), spent / sum(sizes)
+                run = yield from report_progress_before(
+                    decode_batch_in_steps(pair, setting, sequences[:size], most), spent / sum(sizes)
                 )
                 runs[setting] += [run] if again else []
         spent += size
         for number, line in enumerate(lines):
-            line.points.append(batch_point(size, line.system, runs))
+            line.points.append(build_curve_point(size, line.system, runs))
             yield {"point": line.points[-1], "line": number, "done": spent / sum(sizes)}
 
 
-def report_first_step(work: Work[BatchRun], done: float) -> Work[BatchRun]:
+def report_progress_before(work: Work[BatchRun], done: float) -> Work[BatchRun]:
     """The work's steps, the first of which says how far all is. Returns what the work returns."""
     yield {"done": done}
     return (yield from work)
 
 
-def batch_point(size: int, setting: str, runs: dict[str, list[BatchRun]]) -> Message:
+def build_curve_point(size: int, setting: str, runs: dict[str, list[BatchRun]]) -> Message:
     """A setting's figures at one size: of each side the run of the median speed counts."""
     middle = {name: sorted(some, key=attrgetter("speed"))[len(some) // 2] for name, some in runs.items()}
     plain, mine = middle[BASELINE], middle[setting]
@@ -231,7 +233,9 @@ def batch_point(size: int, setting: str, runs: dict[str, list[BatchRun]]) -> Mes
 # ---- trees from one place in a text
 
 
-def trees_of(curve: str, lines: list[Message], drafted: dict[tuple[int, float], list[Trace]]) -> Iterator[Message]:
+def example_trees_of(
+    curve: str, lines: list[Message], drafted: dict[tuple[int, float], list[Trace]]
+) -> Iterator[Message]:
     """Steps to draw: small, fastest and largest tree, or a chain and a tree, where the second one wins most over the first."""
     if curve == "nodes":
         [line] = lines
@@ -241,7 +245,7 @@ def trees_of(curve: str, lines: list[Message], drafted: dict[tuple[int, float], 
         asked = [(2, EQUAL[-1]), (3, EQUAL[-1])]
     else:
         return
-    steps = steps_at_one_place([drafted.get(each, []) for each in asked])
+    steps = steps_at_common_position([drafted.get(each, []) for each in asked])
     for (number, nodes), step in zip(asked, steps, strict=False):
         yield {
             "title": lines[number]["title"],
@@ -250,7 +254,7 @@ def trees_of(curve: str, lines: list[Message], drafted: dict[tuple[int, float], 
         }
 
 
-def steps_at_one_place(drafted: list[list[Trace]]) -> list[Step]:
+def steps_at_common_position(drafted: list[list[Trace]]) -> list[Step]:
     """Of every list's traces the steps at one position of one text: where the second one's burst is longer than the first's by most.
 
     Texts are the same in all lists, so a position has the same root everywhere. Empty where no position is common.

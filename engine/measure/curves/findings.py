@@ -17,7 +17,7 @@ def peak_of(line: dict[str, Any]) -> dict[str, Any]:
     return max(line["points"], key=lambda point: point["speedup"])
 
 
-def find_peak(lines: Lines) -> str:
+def describe_node_count_finding(lines: Lines) -> str:
     """Where more nodes stop paying."""
     [line] = lines
     peak, last = peak_of(line), line["points"][-1]
@@ -30,7 +30,7 @@ def find_peak(lines: Lines) -> str:
     )
 
 
-def find_heat(lines: Lines) -> str:
+def describe_temperature_finding(lines: Lines) -> str:
     """From which temperature on a wide tree writes more a pass than the chain of as many nodes. Tokens a pass have no clock's noise."""
     chain, shallow, deep = lines
     pairs = list(zip(chain["points"], shallow["points"], deep["points"], strict=True))
@@ -42,12 +42,12 @@ def find_heat(lines: Lines) -> str:
     ]
     best = sum(tree["tau"] >= straight["tau"] for straight, _, tree in pairs)
     return (
-        f"{describe_crossing(heats, ahead, shallow['title'])} Chain against tree: {', '.join(ends)}. "
+        f"{describe_overtaking_temperature(heats, ahead, shallow['title'])} Chain against tree: {', '.join(ends)}. "
         f"The {deep['title']} writes at least as many as the chain at {best} of {len(pairs)} temperatures."
     )
 
 
-def describe_crossing(heats: list[float], ahead: list[float], title: str) -> str:
+def describe_overtaking_temperature(heats: list[float], ahead: list[float], title: str) -> str:
     """Where a tree that is ahead at some of the temperatures overtakes the chain."""
     more = f"The {title} writes more tokens a pass than the chain"
     if not ahead:
@@ -59,7 +59,7 @@ def describe_crossing(heats: list[float], ahead: list[float], title: str) -> str
     return f"{more} at {len(ahead)} of {len(heats)} temperatures."
 
 
-def find_shape(lines: Lines) -> str:
+def describe_branching_finding(lines: Lines) -> str:
     """What branches are worth at equal nodes, on an easy and on a hard text."""
     easy, hard = (
         [line["points"][-1] for line in lines if line["text"] == text and line["points"]] for text in ("easy", "hard")
@@ -72,7 +72,7 @@ def find_shape(lines: Lines) -> str:
     )
 
 
-def find_size(lines: Lines) -> str:
+def describe_batch_size_finding(lines: Lines) -> str:
     """At how many sequences the gain vanishes."""
     first = lines[0]["points"][0]
     begun = f"Alone, the {lines[0]['title']} has {format_ratio(first['speedup'])} plain decoding’s speed."
@@ -92,8 +92,8 @@ def find_size(lines: Lines) -> str:
 
 
 FINDINGS: dict[str, Callable[[Lines], str]] = {
-    "nodes": find_peak,
-    "temperature": find_heat,
-    "chain": find_shape,
-    "batch": find_size,
+    "nodes": describe_node_count_finding,
+    "temperature": describe_temperature_finding,
+    "chain": describe_branching_finding,
+    "batch": describe_batch_size_finding,
 }

@@ -9,16 +9,16 @@ from functools import partial
 from itertools import chain, product
 from statistics import median
 
-from engine.measure.racing import retry_disturbed
+from engine.measure.racing import repeat_while_disturbed
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, Race, Settings, validate_setting
 from engine.record.disturbance import describe_repeated_disturbance
 from engine.record.headline import is_tie
 from engine.record.parsing import quote
-from engine.record.quiet import Message, Quiet, Steps
-from engine.record.race_file import worst_of
+from engine.record.quiet import Message, Steps, WorkSignal
+from engine.record.race_file import worst_verdict_of
 from engine.record.trace import Trace
-from engine.record.trace_statistics import GuessCounts, seconds_per_token, tau, time_shares
+from engine.record.trace_statistics import ReachedGuessCounts, seconds_per_token, tau, time_shares
 from engine.rounds.pair_costs import PairCosts
 from engine.systems import SYSTEMS, find, spell_shape
 
@@ -31,7 +31,7 @@ FEWEST_FORWARDS = 5  # of one size, for which a median time is given
 
 
 @dataclass(frozen=True)
-class Plan:
+class SweepPlan:
     """What a sweep measures: of `SWEPT` its grid's two take several values. Raises `ValueError` for what is senseless or too much."""
 
     prompts: tuple[str, ...]
@@ -100,13 +100,13 @@ class Plan:
 class Sweep:
     """A plan at work on a pair. Raises `ValueError` when the pair lacks what the plan needs."""
 
-    def __init__(self, pair: LoadedPair, plan: Plan):
+    def __init__(self, pair: LoadedPair, plan: SweepPlan):
         self.pair, self.plan, self.system = pair, plan, find(plan.system)
         for prompt in plan.prompts:  # each must fit the context
             Race(pair, plan.settings(prompt, (BASELINE,), plan.temperature[0]))
         self.cells: list[dict] = []
         self.drafted: list[Trace] = []  # the system's, of the last cell that was measured
-        self.guesses = GuessCounts()
+        self.guesses = ReachedGuessCounts()
         self.verify_ms: dict[int, list[float]] = {}  # of the target's forwards, by their rows
         self.warmed: set[str] = set()
 
@@ -126,10 +126,10 @@ class Sweep:
             return {"done": done, "left": spent / done * (len(cells) - done) if done >= 1 else None}
 
         for index, setting in enumerate(cells):
-            cell = yield from self.measure(setting, partial(progress, index))
+            cell = yield from self.measure_cell(setting, partial(progress, index))
             self.cells.append(cell)
-            yield {"cell": cell, "summary": self.summary(), **progress(index + 1)}
-        yield {"end": True, "cells": self.cells, "summary": self.summary(), **progress(len(cells))}
+            yield {"cell": cell, "summary": self.build_summary(), **progress(index + 1)}
+        yield {"end": True, "cells": self.cells, "summary": self.build_summary(), **progress(len(cells))}
 
     def start(self) -> dict:
         plan, pair, (x, y) = self.plan, self.pair, GRIDS[self.plan.grid]
@@ -147,10 +147,12 @@ class Sweep:
             "pair": pair.title,
             "hardware": pair.hardware,
             "dtype": pair.dtype,
-            "costs": PairCosts(pair).of(self.system.drafter).to_dict(),
+            "costs": PairCosts(pair).costs_of(self.system.drafter).to_dict(),
         }
 
-    def measure(self, setting: dict, progress: Callable[[float], Message]) -> Generator[Message | Quiet, None, dict]:
+    def measure_cell(
+        self, setting: dict, progress: Callable[[float], Message]
+    ) -> Generator[Message | WorkSignal, None, dict]:
         """Returns a cell, with its figures or why it is refused. Now and then it yields `progress` of the share that is done."""
         x, y = GRIDS[self.plan.grid]
         place = {"x": setting[x], "y": setting[y], **setting}
@@ -160,11 +162,11 @@ class Sweep:
         try:
             for prompt in self.plan.prompts:
                 settings = self.plan.settings(prompt, (BASELINE, shaped), setting["temperature"])
-                for race in retry_disturbed(self.pair, partial(self.race, settings, shaped)):
+                for race in repeat_while_disturbed(self.pair, partial(self.build_race, settings, shaped)):
                     both = [lane.trace for lane in race.lanes]
-                    for due in race.run_watched(TICK_SECONDS):
+                    for due in race.run_reporting_every(TICK_SECONDS):
                         done = max(done, written + sum(len(trace.tokens) for trace in both))
-                        yield progress(done / whole) if due else Quiet.STEP
+                        yield progress(done / whole) if due else WorkSignal.STEP
                 traces.append(both)
                 results.append(race.result())
                 written += sum(len(trace.tokens) for trace in both)
@@ -175,18 +177,18 @@ class Sweep:
             self.guesses.add(trace)
             for step in trace.steps:
                 self.verify_ms.setdefault(len(step.tokens), []).append(1000 * step.seconds["verify"])
-        same = worst_of([result["identical"] for result in results])
+        same = worst_verdict_of([result["identical"] for result in results])
         disturbed = next(filter(None, (result["disturbed"] for result in results)), "")
         return {**place, **compute_figures(*zip(*traces, strict=True)), "identical": same, "disturbed": disturbed}
 
-    def race(self, settings: Settings, shaped: str) -> Race:
+    def build_race(self, settings: Settings, system_with_shape: str) -> Race:
         """A race whose first calls are paid. They are paid once a system on a CPU, and once a shape on a GPU."""
-        first = shaped if self.pair.target.device.type == "cuda" else self.system.name
+        first = system_with_shape if self.pair.target.device.type == "cuda" else self.system.name
         kind = WarmRace if first in self.warmed else Race
         self.warmed.add(first)
         return kind(self.pair, settings)
 
-    def summary(self) -> dict:
+    def build_summary(self) -> dict:
         measured = [cell for cell in self.cells if "refused" not in cell]
         heats = dict.fromkeys(cell["temperature"] for cell in measured)
         best = [find_recommended([cell for cell in measured if cell["temperature"] == heat]) for heat in heats]
@@ -208,15 +210,15 @@ class Sweep:
             return f"Nodes that paid best, by temperature: {', '.join(each)}."
         cell, fastest = best[0]
         size = f"{cell['tau']:.2f} tokens a pass, {cell['mean_nodes']:.1f} nodes a tree"
-        about = f"{self.name_cell(cell)}, {format_speedup(cell)} plain decoding’s speed, {size}"
+        about = f"{self.describe_cell(cell)}, {format_speedup(cell)} plain decoding’s speed, {size}"
         if is_tie(fastest["speedup"]):
             return f"Plain decoding is as fast. Best: {about}."
         if fastest["speedup"] < 1:
             return f"Plain decoding is faster. Nearest: {about}."
-        tie = f" {self.name_cell(fastest).capitalize()} has {format_speedup(fastest)} with a larger tree."
+        tie = f" {self.describe_cell(fastest).capitalize()} has {format_speedup(fastest)} with a larger tree."
         return f"Best: {about}.{tie if fastest is not cell else ''}"
 
-    def name_cell(self, cell: dict) -> str:
+    def describe_cell(self, cell: dict) -> str:
         if self.plan.grid == "shape":
             return f"depth {cell['depth']} and width {cell['width']}"
         return f"{cell['nodes']} nodes at temperature {cell['temperature']:g}"

@@ -31,7 +31,7 @@ def shards_of(path: Path) -> list[Path]:
     return shards
 
 
-def first_file(paths: Sequence[Path], where: str) -> Path | None:
+def single_model_file(paths: Sequence[Path], where: str) -> Path | None:
     """The one model among these files, by its first shard; None where none is GGUF. Raises `ValueError` for several models."""
     models = sorted({shards_of(each)[0] for each in paths if each.suffix == SUFFIX})
     if len(models) > 1:
@@ -43,7 +43,7 @@ def first_file(paths: Sequence[Path], where: str) -> Path | None:
 
 def file_in_folder(folder: Path) -> Path | None:
     """The GGUF model in a folder, None where there is none. Raises `ValueError` for several."""
-    return first_file([*folder.glob(f"*{SUFFIX}")], folder.name)
+    return single_model_file([*folder.glob(f"*{SUFFIX}")], folder.name)
 
 
 def file_in_package(name: str) -> Path | None:
@@ -55,7 +55,7 @@ def file_in_package(name: str) -> Path | None:
     except PackageNotFoundError:
         return None
     paths = [Path(str(each.locate())) for each in listed if each.suffix == SUFFIX]
-    return first_file([each for each in paths if each.is_file()], f"The package {name}")
+    return single_model_file([each for each in paths if each.is_file()], f"The package {name}")
 
 
 def title_of(path: str) -> str:

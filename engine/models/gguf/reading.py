@@ -27,7 +27,7 @@ from transformers.integrations import GGUF_CONFIG_MAPPING
 from transformers.modeling_gguf_pytorch_utils import TENSOR_PROCESSORS, TensorProcessor, get_gguf_hf_weights_map
 
 from engine.models.gguf.files import shards_of, title_of
-from engine.models.gguf.settings import apply_settings, apply_splitting
+from engine.models.gguf.settings import apply_settings, apply_split_rule
 
 FORM = "1"  # of a folder in the cache; another one is another folder
 PLACES = "tensors.json"
@@ -42,7 +42,7 @@ SPELLED_ANEW = {"qwen2moe": "qwen2_moe", "qwen3moe": "qwen3_moe", "gpt-oss": "gp
 
 
 @dataclass(frozen=True)
-class Place:
+class TensorPlace:
     """Where a tensor lies: `[*shape]` numbers of a `kind` in `size` bytes of a shard, from `offset` on. `weight` is its name here."""
 
     name: str
@@ -57,7 +57,7 @@ class Place:
 class StoredWeight:
     """One weight of the model, dequantised when it is indexed, as transformers indexes the slices of safetensors."""
 
-    def __init__(self, weight: str, places: list[Place], shards: list[Path], config: dict[str, Any], kind: str):
+    def __init__(self, weight: str, places: list[TensorPlace], shards: list[Path], config: dict[str, Any], kind: str):
         self.weight, self.places, self.shards = weight, places, shards
         self.processor = TENSOR_PROCESSORS.get(kind, TensorProcessor)(config=config)
 
@@ -66,7 +66,7 @@ class StoredWeight:
         names = {place.name: self.weight for place in self.places}
         names |= {place.name.removesuffix(".weight"): self.weight for place in self.places}
         for place in self.places:
-            numbers = numbers_at(place, self.shards[place.shard])
+            numbers = read_tensor(place, self.shards[place.shard])
             made = self.processor.process(
                 weights=numbers, name=place.name, tensor_key_mapping=names, parsed_parameters=parsed
             )
@@ -75,42 +75,42 @@ class StoredWeight:
         return parsed["tensors"][self.weight]
 
 
-def numbers_at(place: Place, shard: Path) -> np.ndarray:
+def read_tensor(place: TensorPlace, shard: Path) -> np.ndarray:
     """The tensor's numbers, dequantised to float32."""
     raw = np.memmap(shard, np.uint8, "r", place.offset, (place.size,))
     rows = raw.reshape(*place.shape[:-1], -1)
     return gguf.dequantize(rows, gguf.GGMLQuantizationType(place.kind)).reshape(place.shape)
 
 
-def is_unread(path: str) -> bool:
-    """Whether `small_files` will take long: the cache has nothing of a model of this name. No byte of the file is read."""
+def needs_conversion(path: str) -> bool:
+    """Whether `convert_small_files` will take long: the cache has nothing of a model of this name. No byte of the file is read."""
     return not any(cache_folder().glob(f"{escape(title_of(path)[:60])}-*/{PLACES}"))
 
 
-def weights_in(path: str) -> dict[str, StoredWeight]:
+def lazy_weights_of(path: str) -> dict[str, StoredWeight]:
     """Every weight of the model in these files, by transformers' name."""
-    shards, folder = shards_of(Path(path)), small_files(path)
+    shards, folder = shards_of(Path(path)), convert_small_files(path)
     told = json.loads((folder / PLACES).read_text(encoding="utf-8"))
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    parts: dict[str, list[Place]] = defaultdict(list)
+    parts: dict[str, list[TensorPlace]] = defaultdict(list)
     for each in told["tensors"]:
-        parts[each["weight"]].append(Place(**{**each, "shape": tuple(each["shape"])}))
+        parts[each["weight"]].append(TensorPlace(**{**each, "shape": tuple(each["shape"])}))
     return {name: StoredWeight(name, places, shards, config, told["architecture"]) for name, places in parts.items()}
 
 
-def small_files(path: str) -> Path:
+def convert_small_files(path: str) -> Path:
     """The folder with config.json, the tokenizer's files and `PLACES` of the model in a GGUF file. Made where it is not there.
 
     Raises `ValueError`, without the file's folder, for what cannot be read.
     """
     shards = shards_of(Path(path))
     state = tuple((str(each.resolve()), (at := each.stat()).st_size, at.st_mtime_ns) for each in shards)
-    return convert_files(path, state)
+    return convert_files_once(path, state)
 
 
 @cache
-def convert_files(path: str, state: tuple) -> Path:
-    """As `small_files`, once for every `state` of the files."""
+def convert_files_once(path: str, state: tuple) -> Path:
+    """As `convert_small_files`, once for every `state` of the files."""
     shards = shards_of(Path(path))
     digest = hashlib.sha256(f"{FORM} {version('transformers')} {version('gguf')}".encode())
     for each in shards:
@@ -122,7 +122,7 @@ def convert_files(path: str, state: tuple) -> Path:
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".new-") as place:
             new = Path(place) / "files"
             new.mkdir()
-            write_small_files(shards, new)
+            write_config_and_tokenizer(shards, new)
             try:
                 new.rename(folder)  # whole or not at all, whoever else makes it
             except OSError:
@@ -164,8 +164,8 @@ class QuickReader(gguf.GGUFReader):
         self.plain = mapped.view(np.ndarray)
 
 
-def write_small_files(shards: list[Path], folder: Path) -> None:
-    """Write what `small_files` holds. Raises `ValueError` with what is missing."""
+def write_config_and_tokenizer(shards: list[Path], folder: Path) -> None:
+    """Write what `convert_small_files` holds. Raises `ValueError` with what is missing."""
     readers = [QuickReader(each) for each in shards]
     values = {
         name: field.contents()
@@ -180,14 +180,14 @@ def write_small_files(shards: list[Path], folder: Path) -> None:
         )
     tensors = {each.name: (shard, each) for shard, reader in enumerate(readers) for each in reader.tensors}
     refuse_unreadable(tensors.values())
-    with isolate_file(shards[0]) as source:
+    with isolate_gguf_file(shards[0]) as source:
         config = AutoConfig.from_pretrained(**source)
         tokenizer = PreTrainedTokenizerFast.from_pretrained(**source)
     if len(shards) > 1:  # transformers looks for the head in the first one alone
         config.tie_word_embeddings = "output.weight" not in tensors
     rope = tensors.get("rope_freqs.weight")
     apply_settings(config, architecture, values, None if rope is None else np.array(rope[1].data, np.float32))
-    apply_splitting(tokenizer, values)
+    apply_split_rule(tokenizer, values)
     config.dtype = dtype_of(each.tensor_type for _, each in tensors.values())
     config.name_or_path = ""
     config.save_pretrained(folder)
@@ -199,7 +199,7 @@ def write_small_files(shards: list[Path], folder: Path) -> None:
             f"transformers' {config.model_type} has no place for {len(unknown)} of its tensors, such as {unknown[0]}"
         )
     places = [
-        Place(
+        TensorPlace(
             name,
             names[name],
             shard,
@@ -248,7 +248,7 @@ def weight_names(config: PreTrainedConfig, architecture: str, sizes: dict[str, A
 
 
 @contextmanager
-def isolate_file(file: Path) -> Iterator[dict[str, Any]]:
+def isolate_gguf_file(file: Path) -> Iterator[dict[str, Any]]:
     """Arguments by which `from_pretrained` finds the file alone: what else lies in its folder plays no part, and no network does."""
     with tempfile.TemporaryDirectory(prefix="treerace-") as place:
         (Path(place) / "model.gguf").symlink_to(file.resolve())

@@ -53,17 +53,20 @@ def apply_settings(
     apply_rope(config, told, factors)
 
 
-def apply_rope(config: PreTrainedConfig, told: Any, factors: np.ndarray | None) -> None:
+def apply_rope(config: PreTrainedConfig, file_values: Any, factors: np.ndarray | None) -> None:
     """As `apply_settings`, for how positions turn. Of a model with two such settings the file's are those of full attention."""
     if (ropes := getattr(config, "rope_parameters", None)) is None:
         return
     rope = ropes.get("full_attention", ropes)
-    width, turned = head_dim(config), told("rope.dimension_count")
+    width, turned = head_dim(config), file_values("rope.dimension_count")
     if turned is not None and turned != width:
         rope["partial_rotary_factor"] = turned / width
-    if local := told("rope.freq_base_swa"):
+    if local := file_values("rope.freq_base_swa"):
         ropes["sliding_attention"]["rope_theta"] = local
-    way, factor = told("rope.scaling.type"), told("rope.scaling.factor") or told("rope.scale_linear")
+    way, factor = (
+        file_values("rope.scaling.type"),
+        file_values("rope.scaling.factor") or file_values("rope.scale_linear"),
+    )
     if way is None:
         way = "linear" if factor not in (None, 1.0) else "none"
     if factors is not None:
@@ -71,7 +74,7 @@ def apply_rope(config: PreTrainedConfig, told: Any, factors: np.ndarray | None) 
     elif way == "linear":
         rope |= {"rope_type": "linear", "factor": factor}
     elif way == "yarn":
-        length = told("rope.scaling.original_context_length")
+        length = file_values("rope.scaling.original_context_length")
         rope |= {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": length}
     elif way != "none":
         raise ValueError(
@@ -96,7 +99,7 @@ def match_llama_3_rope(factors: np.ndarray, theta: float, width: int) -> dict[st
     return {"rope_type": "llama3", "factor": factor, **LLAMA_3}
 
 
-def apply_splitting(tokenizer: PreTrainedTokenizerBase, values: dict[str, Any]) -> None:
+def apply_split_rule(tokenizer: PreTrainedTokenizerBase, values: dict[str, Any]) -> None:
     """Let the tokenizer split texts by the rule that the file names. transformers takes GPT-2's for each that it does not know.
 
     Raises `ValueError` for a rule that neither knows.

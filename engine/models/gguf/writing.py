@@ -13,7 +13,7 @@ from gguf import GGMLQuantizationType as Kind
 from gguf import LlamaFileType, TokenType
 from transformers import LlamaForCausalLM, MistralForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
-from engine.forward.llama import is_known
+from engine.forward.llama import is_known_family
 from engine.forward.sizes import head_dim_of
 
 KINDS = {
@@ -22,10 +22,10 @@ KINDS = {
 }  # of matrices, of files
 
 
-def obstacle(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> str:
+def explain_unwritable(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> str:
     """Why the model cannot be written, as a clause; "" where it can."""
     config = model.config
-    if type(model) not in (LlamaForCausalLM, MistralForCausalLM) or not is_known(model):
+    if type(model) not in (LlamaForCausalLM, MistralForCausalLM) or not is_known_family(model):
         return f"a {config.model_type} model is not laid out as GGUF calls llama"
     if getattr(config, "attention_bias", False) or getattr(config, "mlp_bias", False):
         return "it has biases"
@@ -36,12 +36,12 @@ def obstacle(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> str:
     return "" if split_rule(tokenizer) else "its tokenizer does not cut texts as GPT-2's or SmolLM's does"
 
 
-def write(path: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, kind: str) -> int:
+def write_gguf(path: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, kind: str) -> int:
     """Write the model, its matrices as `kind` of `KINDS`. Returns how many tensors. Raises `ValueError` where it cannot be written."""
-    if reason := obstacle(model, tokenizer):
+    if reason := explain_unwritable(model, tokenizer):
         raise ValueError(f"This model cannot be written as GGUF: {reason}.")
     writer = gguf.GGUFWriter(path, "llama")
-    add_sizes(writer, model, kind)
+    add_model_metadata(writer, model, kind)
     add_tokenizer(writer, tokenizer, model.config.vocab_size)
     count = 0
     for name, weight in tensors_of(model):
@@ -80,7 +80,7 @@ def type_of(weight: torch.Tensor, kind: str) -> Kind:
     return stored if weight.shape[-1] % gguf.GGML_QUANT_SIZES[stored][0] == 0 else Kind.F16
 
 
-def add_sizes(writer: gguf.GGUFWriter, model: PreTrainedModel, kind: str) -> None:
+def add_model_metadata(writer: gguf.GGUFWriter, model: PreTrainedModel, kind: str) -> None:
     """What a reader must know of the model besides its weights."""
     config, width = model.config, head_dim_of(model.config)
     writer.add_name(Path(config.name_or_path).name or "model")

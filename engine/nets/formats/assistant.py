@@ -22,7 +22,7 @@ from transformers import (
 )
 
 from engine.forward.packed_linear import pack_linear_layers
-from engine.nets.assistant import Assistant, places_of
+from engine.nets.assistant import Assistant, shared_target_layers
 from engine.nets.formats.checked import refuse_other_tensors, refuse_unread, tensors_of
 
 KINDS = {
@@ -36,7 +36,7 @@ COMPUTED = MappingProxyType({"hidden_size_per_layer_input": 0, "vocab_size_per_l
 EMBEDDING, HEAD, ORDER = "model.embed_tokens.weight", "lm_head.weight", "masked_embedding.token_ordering"
 
 
-def all_reading(config: PreTrainedConfig) -> PreTrainedConfig:
+def share_target_rows_in_all_layers(config: PreTrainedConfig) -> PreTrainedConfig:
     """The assistant's configuration, all of whose layers read a cache that none of them writes.
 
     transformers 5.23 asks that some layer writes, and makes no assistant else. It finds classes by their names, and so this one.
@@ -108,7 +108,7 @@ def loader_of(folder: Path, config: dict[str, Any], target: PreTrainedModel) -> 
         "tokens": (text.vocab_size, theirs.vocab_size),
     }
     for layer, of in zip(text.layer_types, text.per_layer_config, strict=True):
-        _, heads, width = places_of(text, theirs)[layer]
+        _, heads, width = shared_target_layers(text, theirs)[layer]
         sizes[f"key-value heads in {layer}"] = of.num_key_value_heads, heads
         sizes[f"head size in {layer}"] = of.head_dim, width
     for what, (wanted, there) in sizes.items():
@@ -117,4 +117,4 @@ def loader_of(folder: Path, config: dict[str, Any], target: PreTrainedModel) -> 
                 f"The assistant in {folder} was trained for another target: it needs {wanted} as {what}, and this target has {there}. "
                 "Use the assistant of this very target."
             )
-    return partial(load, all_reading(own), target)
+    return partial(load, share_target_rows_in_all_layers(own), target)

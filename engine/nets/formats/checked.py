@@ -75,7 +75,7 @@ def tensors_of(folder: Path) -> dict[str, torch.Tensor]:
         raise ValueError(f"{folder} holds no safetensors file. Fetch the drafter's weights.")
     found: dict[str, torch.Tensor] = {}
     for path in files:
-        with opened(path) as stored:
+        with open_safetensors(path) as stored:
             for name in stored.keys():  # noqa: SIM118, it is no dictionary
                 if name in found:
                     raise ValueError(f"{folder} holds the tensor {name} in two files. Keep one of them.")
@@ -84,7 +84,7 @@ def tensors_of(folder: Path) -> dict[str, torch.Tensor]:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Any]:
+def open_safetensors(path: Path) -> Iterator[Any]:
     """A file of safetensors. Raises `ValueError` for one that cannot be read."""
     try:
         with safe_open(path, framework="pt") as stored:
@@ -95,18 +95,18 @@ def opened(path: Path) -> Iterator[Any]:
 
 def refuse_other_tensors(
     folder: Path,
-    found: Mapping[str, torch.Tensor],
-    wanted: Mapping[str, tuple[int, ...]],
+    tensors: Mapping[str, torch.Tensor],
+    required: Mapping[str, tuple[int, ...]],
     optional: Mapping[str, tuple[int, ...]] | None = None,
 ) -> None:
-    """Raises `ValueError` unless `found` has all of `wanted` and beside it only `optional`, each in its shape."""
-    known = {**wanted, **(optional or {})}
-    for name in sorted(found.keys() - known.keys()):
+    """Raises `ValueError` unless `tensors` has all of `required` and beside it only `optional`, each in its shape."""
+    known = {**required, **(optional or {})}
+    for name in sorted(tensors.keys() - known.keys()):
         has = ", ".join(sorted(known))
         raise ValueError(f"{folder} holds the tensor {name}, which this format does not have. It has {has}.")
-    for name in sorted(wanted.keys() - found.keys()):
+    for name in sorted(required.keys() - tensors.keys()):
         raise ValueError(f"{folder} lacks the tensor {name}. Fetch its files anew.")
-    for name, tensor in found.items():
+    for name, tensor in tensors.items():
         if tuple(tensor.shape) != known[name]:
             raise ValueError(
                 f"{folder} holds {name} in the shape {list(tensor.shape)}, and its config and the target need "
@@ -123,7 +123,7 @@ def refuse_other_target(folder: Path, trained_for: tuple[int, int], target: tupl
         )
 
 
-def refuse_no_numbers(folder: Path, config: Mapping[str, Any], names: Iterable[str]) -> None:
+def refuse_missing_sizes(folder: Path, config: Mapping[str, Any], names: Iterable[str]) -> None:
     """Raises `ValueError` unless the config gives each of these sizes."""
     for name in names:
         if type(config.get(name)) is not int or config[name] < 1:
@@ -133,18 +133,18 @@ def refuse_no_numbers(folder: Path, config: Mapping[str, Any], names: Iterable[s
 def refuse_unread(
     folder: Path,
     config: Mapping[str, Any],
-    read: Iterable[str],
-    where: str = "config.json",
+    known_settings: Iterable[str],
+    file_name: str = "config.json",
     computed: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """Raises `ValueError` for a setting that nothing here reads, unless it is of `HARMLESS`: a drafter would guess badly in silence.
 
     `computed` holds settings of which one value is what is computed here.
     """
-    for name in sorted(config.keys() - {*read} - HARMLESS):
+    for name in sorted(config.keys() - {*known_settings} - HARMLESS):
         if config[name] is not None and not (name in computed and config[name] == computed[name]):
             raise ValueError(
-                f"{folder} sets {name} to {config[name]!r} in {where}, which is not computed here. "
+                f"{folder} sets {name} to {config[name]!r} in {file_name}, which is not computed here. "
                 "Where it changes nothing in the network, delete it there."
             )
 
@@ -166,21 +166,21 @@ def own_size(folder: Path, config: Mapping[str, Any], name: str, vocab: int) -> 
     return size or vocab
 
 
-def whole_numbers(folder: Path, found: Mapping[str, torch.Tensor], name: str) -> torch.Tensor:
+def integer_tensor(folder: Path, tensors: Mapping[str, torch.Tensor], name: str) -> torch.Tensor:
     """The tensor of that name as int64. Raises `ValueError` where it holds other numbers."""
-    if found[name].is_floating_point() or found[name].dtype == torch.bool:
-        raise ValueError(f"{folder} holds {name} as {found[name].dtype}. It must hold whole numbers.")
-    return found[name].long()
+    if tensors[name].is_floating_point() or tensors[name].dtype == torch.bool:
+        raise ValueError(f"{folder} holds {name} as {tensors[name].dtype}. It must hold whole numbers.")
+    return tensors[name].long()
 
 
-def vocabulary_of(folder: Path, found: Mapping[str, torch.Tensor], own: int, vocab: int) -> torch.Tensor:
+def vocabulary_of(folder: Path, tensors: Mapping[str, torch.Tensor], draft_vocab: int, vocab: int) -> torch.Tensor:
     """The target's ids int64 `[own]` of the drafter's tokens: token i is the target's `i + d2t[i]`, and without d2t its i.
 
     Raises `ValueError` when ids leave the target's vocabulary, repeat, or are not those that `t2d` marks.
     """
-    ids = torch.arange(own)
-    if "d2t" in found:
-        ids = ids + whole_numbers(folder, found, "d2t")
+    ids = torch.arange(draft_vocab)
+    if "d2t" in tensors:
+        ids = ids + integer_tensor(folder, tensors, "d2t")
     if ids.min() < 0 or ids.max() >= vocab:
         raise ValueError(
             f"{folder} maps its tokens to the ids {int(ids.min())} to {int(ids.max())} by d2t, and the target has "
@@ -191,8 +191,8 @@ def vocabulary_of(folder: Path, found: Mapping[str, torch.Tensor], own: int, voc
             f"{folder} maps {len(ids)} tokens to {len(ids.unique())} ids by d2t, so that some stand for the same one. "
             "d2t must hold offsets: the target's id minus the drafter's."
         )
-    if "t2d" in found:
-        marked = found["t2d"].bool().nonzero().flatten()
+    if "t2d" in tensors:
+        marked = tensors["t2d"].bool().nonzero().flatten()
         if not torch.equal(marked, ids.sort().values):
             raise ValueError(
                 f"{folder} holds a t2d that marks {len(marked)} ids, which are not the {len(ids)} ids of d2t. "

@@ -38,43 +38,43 @@ NAMES = {
 }
 
 
-def tells_more(record: logging.LogRecord) -> bool:
+def is_about_more_than_unread_weights(record: logging.LogRecord) -> bool:
     """Whether transformers says more than which weights it did not read. What is missing is refused by name where models are loaded."""
     said = record.getMessage()
     return "LOAD REPORT" not in said or any(word in said for word in ("MISMATCH", "CONVERSION"))
 
 
-logging.getLogger("transformers.modeling_utils").addFilter(tells_more)
+logging.getLogger("transformers.modeling_utils").addFilter(is_about_more_than_unread_weights)
 
 
-def text_of(whole: PreTrainedConfig) -> PreTrainedConfig:
+def text_config_of(composite: PreTrainedConfig) -> PreTrainedConfig:
     """The configuration of the text model in a composite one that was tried here; any other configuration as it is."""
-    if whole.model_type not in TRIED or (text := whole.get_text_config()) is whole:
-        return whole
+    if composite.model_type not in TRIED or (text := composite.get_text_config()) is composite:
+        return composite
     if text.model_type in PLAIN:
         said = {name: value for name, value in text.to_dict().items() if name != "model_type"}
         rope = {name: value for name, value in said["rope_parameters"].items() if name not in MULTIMODAL}
         text = CONFIG_MAPPING[PLAIN[text.model_type]](**said | {"rope_parameters": rope})
     # What transformers reads of the whole model's configuration, whatever that of its text model says
-    text.tie_word_embeddings = whole.tie_word_embeddings
-    text.architectures = whole.architectures
-    if (quantised := getattr(whole, "quantization_config", None)) is not None:
+    text.tie_word_embeddings = composite.tie_word_embeddings
+    text.architectures = composite.architectures
+    if (quantised := getattr(composite, "quantization_config", None)) is not None:
         text.quantization_config = quantised
     if text.eos_token_id is None:
-        text.eos_token_id = getattr(whole, "eos_token_id", None)
+        text.eos_token_id = getattr(composite, "eos_token_id", None)
     return text
 
 
-def text_name(name: str) -> str:
+def text_tensor_name(name: str) -> str:
     """A tensor's name in the text model alone."""
     for pattern, own in NAMES.items():
         name = re.sub(pattern, own, name)
     return name
 
 
-def obstacle(whole: PreTrainedConfig) -> str:
+def explain_unsupported_composite(composite: PreTrainedConfig) -> str:
     """Why a model of this composite configuration cannot verify a tree as it is."""
-    if whole.model_type in TRIED:
+    if composite.model_type in TRIED:
         return "it reads more than text; give its text model alone"
     return (
         f"it reads more than text, and nobody has tried here how its text model is computed alone; the text models of "

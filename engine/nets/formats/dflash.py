@@ -20,7 +20,7 @@ from transformers import Qwen3Config
 
 from engine.nets.dflash import DFlash, DFlashSizes, LayerMask
 from engine.nets.formats import checked
-from engine.nets.layer import share
+from engine.nets.layer import replace_shared_tables
 
 KNOWN = {"mask_token_id", "target_layer_ids", "block_size", "num_target_layers"}  # in dflash_config
 OUTSIDE = {  # beside z-lab's layers
@@ -47,7 +47,7 @@ def is_form_of(config: dict[str, Any]) -> bool:
     return "dflash_config" in config or config.get("speculators_model_type") == "dflash"
 
 
-def tables(sizes: DFlashSizes) -> dict[str, tuple[int, ...]]:
+def embedding_and_head_shapes(sizes: DFlashSizes) -> dict[str, tuple[int, ...]]:
     """The shapes of an embedding and a head that a checkpoint may bring."""
     return {"embed_tokens.weight": (sizes.vocab, sizes.hidden), "lm_head.weight": (sizes.own_vocab, sizes.hidden)}
 
@@ -68,7 +68,7 @@ def load(
         empty = kind(sizes, blank, blank[: sizes.own_vocab], torch.arange(sizes.own_vocab), config)
         shares = bool(sizes.target_hidden) and not found.keys() & {names[name] for name in kind.tables}
         if shares:
-            share(empty, blank, blank)
+            replace_shared_tables(empty, blank, blank)
         parameters = empty.state_dict()
     wanted = {names.get(name, name): tuple(each.shape) for name, each in parameters.items()}
     if sizes.own_vocab < sizes.vocab:
@@ -82,17 +82,17 @@ def load(
     own_head = found.get("lm_head.weight", rows).to(embedding.device)
     net = kind(sizes, own_embedding, own_head, vocabulary, config)
     if shares:
-        share(net, embedding, head)
+        replace_shared_tables(net, embedding, head)
     net.load_state_dict({name: found[names.get(name, name)].float() for name in parameters})
-    return net.drafting(embedding.device)
+    return net.prepare_for_drafting(embedding.device)
 
 
 def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int) -> Callable[..., DFlash]:
     speculators, optional = "speculators_model_type" in config, {}
-    refuse_unread(folder, config, more=frozenset() if speculators else frozenset({"is_causal"}))
-    sizes = sizes_of(folder, config, embedding, layers, windows=not speculators)
+    refuse_unread(folder, config, harmless=frozenset() if speculators else frozenset({"is_causal"}))
+    sizes = sizes_of(folder, config, embedding, layers, allows_windows=not speculators)
     if speculators:
-        optional = tables(sizes) | {"d2t": (sizes.own_vocab,), "t2d": (sizes.vocab,)}
+        optional = embedding_and_head_shapes(sizes) | {"d2t": (sizes.own_vocab,), "t2d": (sizes.vocab,)}
     return partial(load, DFlash, sizes, optional, config)
 
 
@@ -100,16 +100,16 @@ def refuse_unread(
     folder: Path,
     config: dict[str, Any],
     architectures: Set[str] = frozenset(ARCHITECTURES),
-    more: Set[str] = frozenset(),
+    harmless: Set[str] = frozenset(),
 ) -> None:
-    """Raises `ValueError` for a network of other `architectures`, and for a setting that nothing here reads, of `more` neither."""
+    """Raises `ValueError` for a network of other `architectures`, and for a setting that nothing here reads, of `harmless` neither."""
     if others := sorted({*(config.get("architectures") or ())} - architectures):
         raise ValueError(
             f"{folder} is a {others[0]}, whose network is another one. Only {' and '.join(sorted(architectures))} are computed."
         )
     speculators = "speculators_model_type" in config
     layer, inner = config.get("transformer_layer_config"), config.get("dflash_config")
-    parts = [(config, "config.json", more | (OF_SPECULATORS if speculators else OUTSIDE | checked.OF_LAYER))]
+    parts = [(config, "config.json", harmless | (OF_SPECULATORS if speculators else OUTSIDE | checked.OF_LAYER))]
     parts += [(layer, "transformer_layer_config", checked.OF_LAYER)] if speculators and isinstance(layer, dict) else []
     parts += [(inner, "dflash_config", KNOWN)] if not speculators and isinstance(inner, dict) else []
     for found, where, read in parts:
@@ -117,9 +117,9 @@ def refuse_unread(
 
 
 def sizes_of(
-    folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int, windows: bool = False
+    folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int, allows_windows: bool = False
 ) -> DFlashSizes:
-    """What `config` says, for a target of so many `layers` and `embedding [V, H]`; with `windows`, its layers may have some.
+    """What `config` says, for a target of so many `layers` and `embedding [V, H]`; with `allows_windows`, its layers may have some.
 
     Raises `ValueError` for another net, for what `DFlash` does not compute, and for sizes that do not fit the target.
     """
@@ -129,9 +129,9 @@ def sizes_of(
     if not isinstance(layer, dict) or not isinstance(own, dict):
         lacks = "transformer_layer_config" if speculators else "dflash_config"
         raise ValueError(f"{folder}/config.json lacks {lacks}. Fetch its files anew.")
-    refuse_other_blocks(folder, layer)
-    masks = masks_of(folder, layer, own) if windows else ()
-    if not windows:
+    refuse_other_than_qwen3_layers(folder, layer)
+    masks = layer_masks_of(folder, layer, own) if allows_windows else ()
+    if not allows_windows:
         refuse_windows(folder, layer)
     vocab, hidden = embedding.shape
     said = config.get("target_hidden_size")
@@ -153,7 +153,7 @@ def sizes_of(
         vocab=vocab,
         own_vocab=own_vocab,
         eps=qwen.rms_norm_eps,
-        reads=read_by(folder, config, own, layers),
+        reads=target_layers_read(folder, config, own, layers),
         block=block,
         mask=mask,
         inverse=rotary.inv_freq,
@@ -165,9 +165,9 @@ def sizes_of(
     )
 
 
-def refuse_other_blocks(folder: Path, layer: dict[str, Any]) -> None:
+def refuse_other_than_qwen3_layers(folder: Path, layer: dict[str, Any]) -> None:
     """Raises `ValueError` unless the config describes Qwen3 layers."""
-    checked.refuse_no_numbers(folder, layer, checked.SIZES)
+    checked.refuse_missing_sizes(folder, layer, checked.SIZES)
     kind, gate = layer.get("model_type", "qwen3"), layer.get("hidden_act", "silu")
     if kind != "qwen3" or gate != "silu":
         raise ValueError(f"{folder} has layers of the type {kind!r} with {gate!r}. Only qwen3 with silu is computed.")
@@ -184,8 +184,8 @@ def refuse_windows(folder: Path, layer: dict[str, Any]) -> None:
             )
 
 
-def masks_of(folder: Path, config: dict[str, Any], own: dict[str, Any]) -> tuple[LayerMask, ...]:
-    """A mask for each layer as z-lab's `dflash/model.py` makes it, () where all layers see all. `own` is the `dflash_config`.
+def layer_masks_of(folder: Path, config: dict[str, Any], dflash_config: dict[str, Any]) -> tuple[LayerMask, ...]:
+    """A mask for each layer as z-lab's `dflash/model.py` makes it, () where all layers see all. `dflash_config` is the `dflash_config`.
 
     `is_causal` is said for all layers. Where it is unsaid, those with a window are causal and the others are not. Raises `ValueError`
     for other types of layers, and for a window that is no number or is turned off.
@@ -202,27 +202,29 @@ def masks_of(folder: Path, config: dict[str, Any], own: dict[str, Any]) -> tuple
                 f"{folder} has layers with {SLIDING}, sliding_window {window!r} and use_sliding_window "
                 f"{config.get('use_sliding_window')!r}. Such layers need a whole number from 1 on, and a window that is in use."
             )
-        if causal is None and own.get("causal") is not None:
+        if causal is None and dflash_config.get("causal") is not None:
             raise ValueError(
-                f"{folder} sets causal to {own['causal']!r} in dflash_config, and engines differ in whether it is for layers with "
-                "a window. Say is_causal in config.json, as the drafter was trained."
+                f"{folder} sets causal to {dflash_config['causal']!r} in dflash_config, and engines differ in whether it is for layers "
+                "with a window. Say is_causal in config.json, as the drafter was trained."
             )
     windows = {FULL: 0, SLIDING: window if isinstance(window, int) else 0}
     masks = tuple(LayerMask(windows[each], each == SLIDING if causal is None else causal) for each in kinds)
     return masks if any(each != LayerMask() for each in masks) else ()
 
 
-def read_by(folder: Path, config: dict[str, Any], own: dict[str, Any], layers: int) -> tuple[int, ...]:
+def target_layers_read(
+    folder: Path, config: dict[str, Any], dflash_config: dict[str, Any], layers: int
+) -> tuple[int, ...]:
     """The target's layers that are read, each by the number of layers before the place. Raises `ValueError` when it lacks one."""
-    speculators = own is config
+    speculators = dflash_config is config
     key = "aux_hidden_state_layer_ids" if speculators else "target_layer_ids"
-    trained = config.get("num_target_layers", own.get("num_target_layers"))
+    trained = config.get("num_target_layers", dflash_config.get("num_target_layers"))
     if trained not in (None, layers):
         raise ValueError(
             f"The drafter in {folder} was trained for a target of {trained} layers, this one has {layers}. Use the drafter "
             "that was trained for this target."
         )
-    ids, behind = own.get(key), 0 if speculators else 1
+    ids, behind = dflash_config.get(key), 0 if speculators else 1
     if ids is None and not speculators:  # spread between the second layer and the last but three
         count = config["num_hidden_layers"]
         ids = [round(1 + each * (layers - 4) / (count - 1)) for each in range(count)] if count > 1 else [layers // 2]

@@ -38,7 +38,7 @@ def is_form_of(config: dict[str, Any]) -> bool:
 def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int) -> Callable[..., DFlash]:
     dflash.refuse_unread(folder, config, ARCHITECTURES, BESIDE)
     sizes = sizes_of(folder, config, embedding, layers)
-    optional = dflash.tables(sizes)
+    optional = dflash.embedding_and_head_shapes(sizes)
     if "speculators_model_type" in config:
         optional |= {"d2t": (sizes.own_vocab,), "t2d": (sizes.vocab,)}
     if sizes.confident:

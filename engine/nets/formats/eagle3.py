@@ -49,7 +49,7 @@ OUTSIDE = {
 }
 
 
-def names_of(prefix: str, taps: int, layers: int = 1) -> dict[str, tuple[str, ...]]:
+def published_names_of(prefix: str, taps: int, layers: int = 1) -> dict[str, tuple[str, ...]]:
     """The published names of what every weight of `Eagle` is made of, by the weight's own name."""
     layer = {own: tuple(prefix + name for name in names) for own, names in (FIRST | IN_LAYER).items()}
     for number in range(1, layers):
@@ -66,7 +66,7 @@ def shapes_of(config: NetConfig, form: EagleForm, prefix: str) -> dict[str, tupl
         weights = Eagle(config, blank, blank, form).state_dict()
     inward = [count * form.head_dim for count in (config.heads, form.kv_heads, form.kv_heads)]
     found: dict[str, tuple[int, ...]] = {}
-    for name, parts in names_of(prefix, len(form.layers), config.layers).items():
+    for name, parts in published_names_of(prefix, len(form.layers), config.layers).items():
         if name in weights:
             sizes = inward if name.endswith("qkv.weight") else len(weights[name]) // len(parts)
             found |= {part: tuple(each.shape) for part, each in zip(parts, weights[name].split(sizes), strict=True)}
@@ -83,12 +83,13 @@ def load(
     config: NetConfig,
     form: EagleForm,
     prefix: str,
-    trained: bool,
+    trained_here: bool,
     folder: Path,
     embedding: torch.Tensor,
     head: torch.Tensor,
 ) -> Eagle:
-    """`prefix` is what the names of the layer's tensors begin with. `trained` says whether the `form` is that of nets trained here.
+    """`prefix` is what the names of the layer's tensors begin with. `trained_here` says whether the `form` is that of nets trained
+    here.
 
     Such a net has no form, so that its loops are compiled, where that computes the same: the norms of single layers have no weights,
     and the embedding is the target's, or as narrow as the net.
@@ -106,13 +107,13 @@ def load(
     own = found["embed_tokens.weight"].to(embedding.device) if "embed_tokens.weight" in found else embedding
     weights = {
         name: torch.cat([found[part].float() for part in parts])
-        for name, parts in names_of(prefix, len(form.layers), config.layers).items()
+        for name, parts in published_names_of(prefix, len(form.layers), config.layers).items()
         if parts[0] in found
     }
     weights["offsets"] = vocabulary - torch.arange(len(vocabulary))
     taps = [name for name in weights if name.startswith("norm_taps.")]
     shared = own.shape == embedding.shape and torch.equal(own, embedding.to(own.dtype))  # in the file's type
-    ours = trained and (narrow or shared)
+    ours = trained_here and (narrow or shared)
     if ours and all(bool((weights[name] == 1).all()) for name in taps):
         weights = {name: each for name, each in weights.items() if name not in taps}
         if narrow:
@@ -121,7 +122,7 @@ def load(
     else:
         net = Eagle(config, own, head, form)
     net.load_state_dict(weights)
-    return net.drafting(embedding.device)
+    return net.prepare_for_drafting(embedding.device)
 
 
 def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int) -> Callable[..., Eagle]:
@@ -136,7 +137,7 @@ def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, lay
         raise ValueError(f"{folder}/config.json lacks transformer_layer_config. Fetch its files anew.")
     refuse_other_layers(folder, layer, speculators)
     refuse_unread(folder, config)
-    flags = flags_of(folder, config)
+    flags = boolean_settings_of(folder, config)
     if speculators and config.get("norm_before_residual") is None:
         raise ValueError(
             f"{folder}/config.json does not say norm_before_residual, and engines differ in what its absence means. "
@@ -152,22 +153,22 @@ def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, lay
         kv_heads=llama.num_key_value_heads,
         head_dim=llama.head_dim,
         eps=llama.rms_norm_eps,
-        layers=layers_read(folder, config, layers),
+        layers=target_layers_read(folder, config, layers),
         inverse=rotary.inv_freq,
         attention_scaling=rotary.attention_scaling,
-        sliding=sliding_of(folder, layer),
+        sliding=sliding_window_of(folder, layer),
         normed_residual=flags["norm_before_residual"],
         head_norms=layer.get("model_type") == "qwen3",
         normed_input=flags["norm_before_fc"],
         normed_taps=flags["fc_norm"],
         normed_output=flags["norm_output"],
-        mask=mask_of(folder, config, vocab),
+        mask=mask_token_of(folder, config, vocab),
     )
     heads, own_vocab = llama.num_attention_heads, checked.own_size(folder, config, "draft_vocab_size", vocab)
     theta = llama.rope_parameters["rope_theta"] if rotary.rope_type == "default" else 0.0
     count = llama.num_hidden_layers if speculators else 1
     sizes = NetConfig(
-        "eagle", hidden, heads, llama.intermediate_size, count, guesses_of(config), vocab, theta, own_vocab
+        "eagle", hidden, heads, llama.intermediate_size, count, trained_depth_of(config), vocab, theta, own_vocab
     )
     taps, inverse = tapped_layers(layers), rotary.inv_freq
     ours = EagleForm(target_hidden, heads, hidden // heads, EPS, taps, inverse, sliding=WINDOW, normed_taps=True)
@@ -188,27 +189,27 @@ def refuse_unread(folder: Path, config: dict[str, Any]) -> None:
         checked.refuse_unread(folder, inner, READ_WITHIN, "eagle_config", COMPUTED)
 
 
-def guesses_of(config: dict[str, Any]) -> int:
+def trained_depth_of(config: dict[str, Any]) -> int:
     """How many tokens ahead the drafter was trained to guess, as speculators_config says; 1 where it does not."""
     methods = (config.get("speculators_config") or {}).get("proposal_methods") or [{}]
     return int(methods[0].get("speculative_tokens") or 1)
 
 
-def mask_of(folder: Path, config: dict[str, Any], vocab: int) -> int | None:
+def mask_token_of(folder: Path, config: dict[str, Any], vocab: int) -> int | None:
     """The id of P-EAGLE's mask token, None for EAGLE-3. Raises `ValueError` for no such id, and where it guesses one token."""
     if config.get("speculators_model_type") != "peagle":
         return None
     mask = config.get("mask_token_id")
     if type(mask) is not int or not 0 <= mask < vocab:
         raise ValueError(f"{folder}/config.json must give mask_token_id between 0 and {vocab - 1}, got {mask!r}.")
-    if guesses_of(config) < 2:
+    if trained_depth_of(config) < 2:
         raise ValueError(
             f"{folder}/config.json must say in speculators_config how many speculative_tokens, at least 2, the drafter guesses at once."
         )
     return mask
 
 
-def flags_of(folder: Path, config: dict[str, Any]) -> dict[str, bool]:
+def boolean_settings_of(folder: Path, config: dict[str, Any]) -> dict[str, bool]:
     """The settings of `FLAGS` in the config or its `eagle_config`, or False. Raises `ValueError` for neither true nor false."""
     inner = config.get("eagle_config")
     found = {name: config.get(name, inner.get(name) if isinstance(inner, dict) else None) for name in FLAGS}
@@ -223,13 +224,13 @@ def flags_of(folder: Path, config: dict[str, Any]) -> dict[str, bool]:
     return {name: bool(value) for name, value in found.items()}
 
 
-def refuse_other_layers(folder: Path, layer: dict[str, Any], speculators: bool) -> None:
-    """Raises `ValueError` unless the config describes one Llama or Qwen3 layer, or several in the form of `speculators`."""
-    checked.refuse_no_numbers(folder, layer, NUMBERS)
+def refuse_other_layers(folder: Path, layer: dict[str, Any], in_speculators_form: bool) -> None:
+    """Raises `ValueError` unless the config describes one Llama or Qwen3 layer, or several in the form of `in_speculators_form`."""
+    checked.refuse_missing_sizes(folder, layer, NUMBERS)
     kind, count, gate = layer.get("model_type", "llama"), layer.get("num_hidden_layers", 1), layer.get("hidden_act")
     if kind not in ("llama", "qwen3"):
         raise ValueError(f"{folder} has a layer of the type {kind!r}. Only llama and qwen3 are computed.")
-    if count != 1 and not speculators:
+    if count != 1 and not in_speculators_form:
         raise ValueError(f"{folder} has {count} layers. An EAGLE-3 drafter of SafeAILab has one.")
     if type(count) is not int or not 1 <= count <= MOST_LAYERS:
         raise ValueError(f"{folder} must have between 1 and {MOST_LAYERS} layers, got {count!r}.")
@@ -237,7 +238,7 @@ def refuse_other_layers(folder: Path, layer: dict[str, Any], speculators: bool) 
         raise ValueError(f"{folder} has an MLP with {gate!r}. Only silu is computed.")
 
 
-def layers_read(folder: Path, config: dict[str, Any], layers: int) -> tuple[int, ...]:
+def target_layers_read(folder: Path, config: dict[str, Any], layers: int) -> tuple[int, ...]:
     """The target's layers that are read, each by the number of layers before it. Raises `ValueError` when it lacks one."""
     inner = config.get("eagle_config")
     if (isinstance(inner, dict) and inner.get(LAYER_IDS)) or config.get("target_layer_ids"):
@@ -263,7 +264,7 @@ def layers_read(folder: Path, config: dict[str, Any], layers: int) -> tuple[int,
     return tuple(ids)
 
 
-def sliding_of(folder: Path, layer: dict[str, Any]) -> int:
+def sliding_window_of(folder: Path, layer: dict[str, Any]) -> int:
     """The number of positions that a token attends to, 0 for all. Raises `ValueError` for another type of attention."""
     checked.refuse_undecided_window(folder, layer)
     kinds = set(layer.get("layer_types") or ["full_attention"])

@@ -37,7 +37,7 @@ Tables = Callable[[], dict[str, torch.Tensor]]  # makes the target's `embedding`
 Export = tuple[dict[str, Any], dict[str, torch.Tensor], str]
 
 
-def layout(
+def build_speculators_config(
     kind: str,
     architecture: str,
     guesses: int,
@@ -68,11 +68,13 @@ def layout(
     }
 
 
-def llama_layer(config: NetConfig) -> dict[str, Any]:
-    return {"model_type": "llama", **config.in_transformers(), "rms_norm_eps": EPS, "mlp_bias": False}
+def llama_layer_config(config: NetConfig) -> dict[str, Any]:
+    return {"model_type": "llama", **config.to_transformers_names(), "rms_norm_eps": EPS, "mlp_bias": False}
 
 
-def eagle(config: NetConfig, weights: Weights, tables: Tables, verifier: str, target: PreTrainedConfig) -> Export:
+def export_eagle(
+    config: NetConfig, weights: Weights, tables: Tables, verifier: str, target: PreTrainedConfig
+) -> Export:
     """As `Eagle3Speculator`. Raises `ValueError` for a target of so few layers that one of them is read twice.
 
     speculators reads a file without an embedding as one of zeros and says nothing, so that the target's is written too.
@@ -83,8 +85,10 @@ def eagle(config: NetConfig, weights: Weights, tables: Tables, verifier: str, ta
             f"The EAGLE drafter of {verifier} reads the layers {list(taps)}, and the format names a layer once. "
             "Only drafters of targets with at least 4 layers can be exported."
         )
-    made_of = formats.eagle3.names_of(formats.eagle3.SPECULATORS, len(taps))
-    ones = {f"norm_taps.{tap}.weight": weights["norm_out.weight"].new_ones(config.reads) for tap in range(len(taps))}
+    made_of = formats.eagle3.published_names_of(formats.eagle3.SPECULATORS, len(taps))
+    ones = {
+        f"norm_taps.{tap}.weight": weights["norm_out.weight"].new_ones(config.feature_size) for tap in range(len(taps))
+    }
     offsets, tensors = weights["offsets"], {}
     for name, each in {**weights, **ones}.items():
         if name in made_of:  # of parts of one size
@@ -92,8 +96,10 @@ def eagle(config: NetConfig, weights: Weights, tables: Tables, verifier: str, ta
     ids = offsets + torch.arange(len(offsets))
     tensors |= {"d2t": offsets, "t2d": torch.zeros(config.vocab, dtype=torch.bool).index_fill_(0, ids, True)}
     tensors["embed_tokens.weight"] = weights["embedding"] if config.target_hidden else tables()["embedding"]
-    layer = llama_layer(config) | {"layer_types": ["sliding_attention"], "sliding_window": WINDOW}
-    described = layout("eagle3", "Eagle3Speculator", config.depth, layer, config.target_hidden, verifier, target)
+    layer = llama_layer_config(config) | {"layer_types": ["sliding_attention"], "sliding_window": WINDOW}
+    described = build_speculators_config(
+        "eagle3", "Eagle3Speculator", config.depth, layer, config.target_hidden, verifier, target
+    )
     described |= {
         "draft_vocab_size": config.own_vocab,
         "eagle_aux_hidden_state_layer_ids": list(taps),
@@ -110,7 +116,7 @@ def eagle(config: NetConfig, weights: Weights, tables: Tables, verifier: str, ta
     )
 
 
-def block(
+def export_block(
     kind: str, config: dict[str, Any], weights: Weights, tables: Tables, verifier: str, target: PreTrainedConfig
 ) -> Export:
     """As speculators' DFlash or DSpark. `config` is that of the files. A layer to read is counted by the layers before the place."""
@@ -123,7 +129,9 @@ def block(
     layer = {"model_type": "qwen3", **{name: config[name] for name in BLOCK_LAYER}}
     layer |= {"layer_types": ["full_attention"] * config["num_hidden_layers"]}
     architecture = {"dflash": "DFlashDraftModel", "dspark": "DSparkDraftModel"}[kind]
-    described = layout(kind, architecture, guesses, layer, target.hidden_size * narrow, verifier, target)
+    described = build_speculators_config(
+        kind, architecture, guesses, layer, target.hidden_size * narrow, verifier, target
+    )
     described |= {
         "draft_vocab_size": config["vocab_size"],
         "block_size": config["block_size"],
@@ -137,7 +145,9 @@ def block(
     return described, tensors, f"It is a {kind} drafter of speculators. {readers}.{ran}"
 
 
-def medusa(config: NetConfig, weights: Weights, tables: Tables, verifier: str, target: PreTrainedConfig) -> Export:
+def export_medusa(
+    config: NetConfig, weights: Weights, tables: Tables, verifier: str, target: PreTrainedConfig
+) -> Export:
     """With the keys and names of vLLM's own form. Raises `ValueError` for heads with a width of their own."""
     if config.target_hidden:
         raise ValueError(
@@ -169,13 +179,15 @@ def medusa(config: NetConfig, weights: Weights, tables: Tables, verifier: str, t
     return described, tensors, f"They are Medusa heads in vLLM's own form. {RAN}, with the method `medusa`."
 
 
-def parallel(config: NetConfig, weights: Weights, tables: Tables, verifier: str, target: PreTrainedConfig) -> Export:
+def export_parallel(
+    config: NetConfig, weights: Weights, tables: Tables, verifier: str, target: PreTrainedConfig
+) -> Export:
     """As `treerace_parallel`, with tensors by our own names."""
-    described = layout(
+    described = build_speculators_config(
         formats.parallel.TYPE,
         "TreeRaceParallel",
         config.depth,
-        llama_layer(config),
+        llama_layer_config(config),
         config.target_hidden,
         verifier,
         target,
@@ -191,8 +203,8 @@ def parallel(config: NetConfig, weights: Weights, tables: Tables, verifier: str,
 
 BLOCKS = ("dflash", "dspark")  # whose trained files have a published config already
 EXPORTS: dict[str, Callable[..., Export]] = {
-    "eagle": eagle,
-    "medusa": medusa,
-    "parallel": parallel,
-    **{kind: partial(block, kind) for kind in BLOCKS},
+    "eagle": export_eagle,
+    "medusa": export_medusa,
+    "parallel": export_parallel,
+    **{kind: partial(export_block, kind) for kind in BLOCKS},
 }

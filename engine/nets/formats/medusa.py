@@ -14,12 +14,12 @@ from typing import Any
 import torch
 
 from engine.nets.formats.checked import (
+    integer_tensor,
     own_size,
     refuse_other_target,
     refuse_other_tensors,
     refuse_unread,
     tensors_of,
-    whole_numbers,
 )
 from engine.nets.layer import NetConfig
 from engine.nets.medusa import Medusa, MedusaStack
@@ -86,18 +86,18 @@ def load(
         whole = len(found[theirs]) > own_vocab
         weights[ours] = (found[theirs][vocabulary] if whole else found[theirs]).float()
     net.load_state_dict(weights)
-    return net.drafting(embedding.device)
+    return net.prepare_for_drafting(embedding.device)
 
 
-def vocabulary_of(folder: Path, found: dict[str, torch.Tensor], own: int, vocab: int) -> torch.Tensor:
+def vocabulary_of(folder: Path, tensors: dict[str, torch.Tensor], draft_vocab: int, vocab: int) -> torch.Tensor:
     """The target's ids int64 `[own]`. Raises `ValueError` for a token_map that does not hold as many ids of the target."""
-    if own == vocab:
+    if draft_vocab == vocab:
         return torch.arange(vocab)
-    ids = whole_numbers(folder, found, "token_map")
+    ids = integer_tensor(folder, tensors, "token_map")
     if ids.min() < 0 or ids.max() >= vocab or len(ids.unique()) < len(ids):
         raise ValueError(
             f"{folder} has a token_map of {len(ids.unique())} different ids from {int(ids.min())} to {int(ids.max())}. "
-            f"It must hold {own} different ids below {vocab}."
+            f"It must hold {draft_vocab} different ids below {vocab}."
         )
     return ids
 

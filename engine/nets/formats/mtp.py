@@ -24,8 +24,8 @@ from transformers.utils.generic import ContextManagers
 from engine.forward.packed_linear import pack_linear_layers
 from engine.forward.rounded_linear import holds_rounded
 from engine.nets.formats import mtp_told
-from engine.nets.formats.checked import opened
-from engine.nets.formats.composite import text_name
+from engine.nets.formats.checked import open_safetensors
+from engine.nets.formats.composite import text_tensor_name
 from engine.nets.mtp import Mtp
 
 SHARED = ("embed_tokens.weight", "shared_head.head.weight")  # what checkpoints repeat of the target's
@@ -41,8 +41,8 @@ def load(
     """
     tensors: dict[str, torch.Tensor] = {}  # by their names in the text model
     for path in sorted(set(files.values())):
-        with opened(path) as stored:
-            tensors |= {text_name(name): stored.get_tensor(name) for name, file in files.items() if file == path}
+        with open_safetensors(path) as stored:
+            tensors |= {text_tensor_name(name): stored.get_tensor(name) for name, file in files.items() if file == path}
     for name in [each for each in tensors if each.endswith(SHARED)]:
         tensor, shared = tensors.pop(name), embedding if name.endswith(SHARED[0]) else head
         if tensor.shape != shared.shape or not torch.equal(tensor.to(shared), shared):
@@ -51,11 +51,13 @@ def load(
                 "embedding and head. Fetch the files anew."
             )
     with ContextManagers(MtpModel.get_init_context(target.dtype, False, False, None)):  # no memory for weights yet
-        model = mtp_told.model_for(target)
+        model = mtp_told.build_mtp_model(target)
     settings = LoadStateDictConfig(
         weight_mapping=model.get_weight_conversions(target), device_map={"": target.device}, dtype=target.dtype
     )
-    report, _ = convert_and_load_state_dict_in_model(model, mtp_told.renamed(target.config, tensors), settings)
+    report, _ = convert_and_load_state_dict_in_model(
+        model, mtp_told.rename_mtp_tensors(target.config, tensors), settings
+    )
     own = {name for name in report.missing_keys if not name.startswith(("embed_tokens.", "shared_head."))}
     problems = [
         *(f"lacks {name}" for name in sorted(own)),
@@ -84,32 +86,32 @@ def loader_of(target: PreTrainedModel, source: dict[str, Any]) -> Callable[..., 
 
     None where its config names no MTP layers that can be read, where its files hold none, and where it is quantised.
     """
-    count = mtp_told.count_of(target.config)
+    count = mtp_told.count_mtp_layers(target.config)
     quantised = getattr(target, "hf_quantizer", None) is not None or holds_rounded(target)
-    if not count or quantised or mtp_told.obstacle(target.config):
+    if not count or quantised or mtp_told.explain_unread_mtp(target.config):
         return None
     first = target.config.num_hidden_layers
     numbers = "|".join(str(first + layer) for layer in range(count))
     theirs = re.compile(rf"^(model\.)?(layers\.({numbers})|mtp)\.")
-    files = {name: path for name, path in places_of(source).items() if theirs.match(text_name(name))}
+    files = {name: path for name, path in files_by_tensor(source).items() if theirs.match(text_tensor_name(name))}
     return partial(load, target, files) if files else None
 
 
-def places_of(source: dict[str, Any]) -> dict[str, Path]:
+def files_by_tensor(source: dict[str, Any]) -> dict[str, Path]:
     """The file of every tensor of a checkpoint. Raises `ValueError` for one that cannot be read."""
-    index = located(source, SAFE_WEIGHTS_INDEX_NAME)
+    index = find_checkpoint_file(source, SAFE_WEIGHTS_INDEX_NAME)
     if index is not None:
         files = json.loads(index.read_text("utf-8"))["weight_map"]
-        paths = {file: located(source, file) for file in set(files.values())}
+        paths = {file: find_checkpoint_file(source, file) for file in set(files.values())}
         return {name: path for name, file in files.items() if (path := paths[file]) is not None}
-    weights = located(source, SAFE_WEIGHTS_NAME)
+    weights = find_checkpoint_file(source, SAFE_WEIGHTS_NAME)
     if weights is None:
         return {}
-    with opened(weights) as stored:
+    with open_safetensors(weights) as stored:
         return dict.fromkeys(stored.keys(), weights)
 
 
-def located(source: dict[str, Any], name: str) -> Path | None:
+def find_checkpoint_file(source: dict[str, Any], name: str) -> Path | None:
     """One of a checkpoint's files, None where there is none of that name."""
     how = {key: source[key] for key in ("revision", "local_files_only") if key in source}
     found = cached_file(

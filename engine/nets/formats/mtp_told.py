@@ -22,7 +22,7 @@ TOLD = QWEN | {NEMOTRON, "glm4_moe_lite"}
 COUNTS = ("num_mtp_layers", "num_nextn_predict_layers", "mtp_num_hidden_layers")  # as configurations name it
 
 
-def count_of(config: PreTrainedConfig) -> int:
+def count_mtp_layers(config: PreTrainedConfig) -> int:
     """How many MTP layers a target may ship by its configuration. One of Qwen that says nothing stands for one, as in vLLM."""
     if config.model_type not in TOLD:
         return getattr(config, "num_mtp_layers", None) or 0
@@ -30,38 +30,38 @@ def count_of(config: PreTrainedConfig) -> int:
     return named[0] if named else int(config.model_type in QWEN)
 
 
-def obstacle(config: PreTrainedConfig) -> str | None:
+def explain_unread_mtp(config: PreTrainedConfig) -> str | None:
     """Why the MTP layers that a configuration names are not read, in a sentence; None where they are, or where it names none."""
-    count = count_of(config)
+    count = count_mtp_layers(config)
     if config.model_type in QWEN or config.model_type == NEMOTRON:
         if count > 1:
             return (
                 f"Its config names {count} MTP layers, and nobody has tried how several share what `mtp.*` holds once."
             )
-        others = sorted({*blocks_of(config)} - {ATTENDING, "moe", "mlp"})
+        others = sorted({*mtp_block_types_of(config)} - {ATTENDING, "moe", "mlp"})
         if count and others:
             return f"Its MTP layers hold {others[0]}, which keeps a state, and no rejected guess can be cut out of it."
     return None
 
 
-def blocks_of(config: PreTrainedConfig) -> list[str]:
+def mtp_block_types_of(config: PreTrainedConfig) -> list[str]:
     """The types of the blocks that Nemotron-H's MTP layer stacks; [] of others."""
     return list(config.mtp_layers_block_type) if config.model_type == NEMOTRON else []
 
 
-def model_for(target: PreTrainedModel) -> MtpModel:
+def build_mtp_model(target: PreTrainedModel) -> MtpModel:
     """The target's MTP layers, with weights still to come. They share its embedding, head and rotary tables."""
-    count = count_of(target.config)
+    count = count_mtp_layers(target.config)
     if target.config.model_type not in TOLD:
         return MtpModel(target, count)
-    return MtpModel(as_told(target, count), count)
+    return MtpModel(describe_target_to_mtp_model(target, count), count)
 
 
-def as_told(target: PreTrainedModel, count: int) -> SimpleNamespace:
+def describe_target_to_mtp_model(target: PreTrainedModel, count: int) -> SimpleNamespace:
     """What `MtpModel` asks of a target, for one whose configuration does not name its layers."""
-    config, decoder = own_config(target.config, count), target.get_decoder()
+    config, decoder = mtp_config_of(target.config, count), target.get_decoder()
     if config.model_type == NEMOTRON:
-        example = type("Blocks", (Blocks,), {"kind": type(decoder.layers[0])})(config, 0)
+        example = type("NemotronMtpBlocks", (NemotronMtpBlocks,), {"kind": type(decoder.layers[0])})(config, 0)
     else:  # its first norm is taken for all of them, and a layer with a state has one of another kind
         kinds = getattr(target.config, "layer_types", None) or [ATTENDING]
         example = decoder.layers[kinds.index(ATTENDING)]
@@ -73,11 +73,11 @@ def as_told(target: PreTrainedModel, count: int) -> SimpleNamespace:
     )
 
 
-def own_config(config: PreTrainedConfig, count: int) -> PreTrainedConfig:
+def mtp_config_of(config: PreTrainedConfig, count: int) -> PreTrainedConfig:
     """The configuration of so many MTP layers, whose numbers begin at 0."""
     own = deepcopy(config)
     if own.model_type == NEMOTRON:
-        own.layers_block_type, own.rms_norm_eps = blocks_of(config), config.layer_norm_epsilon
+        own.layers_block_type, own.rms_norm_eps = mtp_block_types_of(config), config.layer_norm_epsilon
     elif own.model_type in QWEN:
         own.layer_types, own.num_hidden_layers = [ATTENDING] * count, count
     else:
@@ -85,7 +85,7 @@ def own_config(config: PreTrainedConfig, count: int) -> PreTrainedConfig:
     return own
 
 
-class Blocks(nn.Module):
+class NemotronMtpBlocks(nn.Module):
     """Nemotron-H's MTP layer behind its projection: several of the target's own blocks, each attention with a cache of its own."""
 
     kind: type[nn.Module]
@@ -105,11 +105,11 @@ class Blocks(nn.Module):
         return hidden_states
 
 
-def renamed(config: PreTrainedConfig, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def rename_mtp_tensors(config: PreTrainedConfig, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The tensors by the names that transformers' conversions start from."""
     if config.model_type != NEMOTRON:
         return tensors
-    last, found = len(blocks_of(config)) - 1, {}
+    last, found = len(mtp_block_types_of(config)) - 1, {}
     for name, tensor in tensors.items():
         own = re.sub(r"^(model\.)?mtp\.layers\.0\.(enorm|hnorm|eh_proj)\.", r"layers.0.\2.", name)
         own = re.sub(rf"^(model\.)?mtp\.layers\.{last}\.final_layernorm\.", "layers.0.post_norm.", own)

@@ -10,7 +10,7 @@ import torch
 from engine.forward.session import tapped_layers
 from engine.nets.formats.checked import (
     OF_LAYER,
-    refuse_no_numbers,
+    refuse_missing_sizes,
     refuse_other_target,
     refuse_other_tensors,
     refuse_unread,
@@ -40,7 +40,7 @@ def load(config: NetConfig, folder: Path, embedding: torch.Tensor, head: torch.T
     found, net = tensors_of(folder), Parallel.blank(config, embedding, head)
     refuse_other_tensors(folder, found, {name: tuple(each.shape) for name, each in net.state_dict().items()})
     net.load_state_dict({name: each.float() for name, each in found.items()})
-    return net.drafting(embedding.device)
+    return net.prepare_for_drafting(embedding.device)
 
 
 def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int) -> Callable[..., Parallel]:
@@ -52,8 +52,8 @@ def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, lay
         raise ValueError(f"{folder}/config.json lacks {error} of a parallel drafter. Export it anew.") from error
     refuse_unread(folder, config, {"transformer_layer_config", "block_size", "target_hidden_size", LAYER_IDS})
     refuse_unread(folder, config["transformer_layer_config"], OF_LAYER, "transformer_layer_config")
-    refuse_no_numbers(folder, {**config["transformer_layer_config"], "block_size": found.depth}, WHOLE)
-    refuse_other_target(folder, (found.vocab, found.reads), tuple(embedding.shape))
+    refuse_missing_sizes(folder, {**config["transformer_layer_config"], "block_size": found.depth}, WHOLE)
+    refuse_other_target(folder, (found.vocab, found.feature_size), tuple(embedding.shape))
     if config.get(LAYER_IDS) != list(tapped_layers(layers)):
         raise ValueError(
             f"The drafter in {folder} reads the layers {config.get(LAYER_IDS)}, and those of this target would be "

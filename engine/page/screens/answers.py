@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
-from engine.measure.options import ASSETS, load_chat_examples, load_gallery
+from engine.measure.options import ASSETS, load_chat_page_prompts, load_page_prompts
 from engine.models.pairs import EMBEDDED, LoadedPair
 from engine.page.screens import own_prompts
 from engine.page.screens.cards import (
     LANES,
+    choose_dial_shape,
     choose_pair,
-    choose_shape,
     describe_system_on_pair,
     find_raceable_system,
 )
@@ -25,7 +25,7 @@ from engine.record.race_file import Record
 from engine.record.trace import Trace
 
 Answer = dict[str, object]
-PROMPTS, CHAT_PROMPTS = load_gallery(), load_chat_examples()
+PROMPTS, CHAT_PROMPTS = load_page_prompts(), load_chat_page_prompts()
 CURVES: dict[str, Answer] = json.loads((ASSETS / "results" / "curves.json").read_text("utf-8"))
 EXAMPLES: dict[str, Answer] = json.loads((ASSETS / "results" / "examples.json").read_text("utf-8"))
 RACES = {path.stem: Record.from_json(path.read_text("utf-8")) for path in sorted((ASSETS / "races").glob("*.json"))}
@@ -36,7 +36,7 @@ OPENING_SHAPE = {name: getattr(OPENING, name) for name in SHAPE}
 def choose_opening_shape(lanes: tuple[str, str], pairs: Sequence[LoadedPair]) -> dict[str, int]:
     """What the dials begin with: the shape of the recorded race that the page opens with, else that of the right one of these lanes."""
     opens = pairs[0].pair.name in EMBEDDED and lanes == LANES
-    return OPENING_SHAPE if opens else choose_shape(lanes[1], pairs)
+    return OPENING_SHAPE if opens else choose_dial_shape(lanes[1], pairs)
 
 
 def list_recorded_races() -> list[dict[str, str]]:
@@ -70,11 +70,11 @@ def answer_with_refusal(make: Callable[..., Answer]) -> Callable[..., Answer]:
 
 
 @answer_with_refusal
-def look(asked: object, pairs: Sequence[LoadedPair]) -> Answer:
-    """The card of a system with one of these pairs, or why there is none. `asked` is two names, the pair's "" for the first."""
-    name, pair = validate_list(asked, "The question", 2, 2)
+def describe_card(names: object, pairs: Sequence[LoadedPair]) -> Answer:
+    """Describes a system on one of these pairs for its card; `names` are the system's and the pair's, "" for the first pair."""
+    name, pair = validate_list(names, "The question", 2, 2)
     system, found = find_raceable_system(name), choose_pair(pairs, pair)
-    system.refuse_without(found)
+    system.refuse_pair_lacking_parts(found)
     return describe_system_on_pair(system, found)
 
 
@@ -107,7 +107,7 @@ def recorded(name: object) -> Answer:
     return {"event": serialise_race(RACES[name])}
 
 
-def answer_opening_race(name: object, pair: LoadedPair) -> Answer:
+def find_opening_race(name: object, pair: LoadedPair) -> Answer:
     """The recorded race of that name, for a page to open with. Of a pair that is not embedded no race is kept, so there is none."""
     found = recorded(name)
     return found if "refused" in found or pair.pair.name in EMBEDDED else {}

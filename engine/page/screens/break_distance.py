@@ -13,13 +13,13 @@ from engine.acceptance.token_match import TokenMatch
 from engine.breaks import BREAKS
 from engine.decode import Round
 from engine.forward.session import Session
-from engine.measure.node_order import depth_first
-from engine.models.constraint import constraint_of
+from engine.measure.node_order import depth_first_order
+from engine.models.constraint import compile_pair_constraint
 from engine.models.pairs import LoadedPair
 from engine.models.text import label_of
 from engine.race import Lane, Settings, encode_prompt
 from engine.record.quiet import Message, Steps
-from engine.rounds.guiding import masked
+from engine.rounds.guiding import mask_logits
 from engine.sampling import Sampling
 from engine.systems import System, find
 from engine.target import Target
@@ -62,14 +62,14 @@ def measure_break(pair: LoadedPair, settings: Settings) -> Steps:
             "Race it instead."
         )
     prompt = encode_prompt(pair, settings.prompt)
-    bound = constraint_of(pair, settings.constraint)
+    bound = compile_pair_constraint(pair, settings.constraint)
     sampling = Sampling(settings.temperature or 1.0, seed=settings.seed, constraint=bound)
     short = replace(settings, max_new_tokens=min(settings.max_new_tokens, TOKENS))
     by_rule = BREAKS[system.broken].parts
     work = (
-        compare_rules(pair, system, prompt, sampling)
+        measure_broken_rule(pair, system, prompt, sampling)
         if by_rule
-        else compare_forwards(pair, system, short, prompt, sampling)
+        else measure_broken_target(pair, system, short, prompt, sampling)
     )
     return report_distance(pair, system, sampling.temperature, work)
 
@@ -87,7 +87,7 @@ def report_distance(pair: LoadedPair, system: System, temperature: float, work: 
 
 
 @torch.inference_mode()
-def compare_forwards(
+def measure_broken_target(
     pair: LoadedPair, system: System, settings: Settings, prompt: list[int], sampling: Sampling
 ) -> Measuring:
     """Measures a broken target: the right system writes, the broken one verifies its trees, plain decoding visits every node."""
@@ -95,17 +95,17 @@ def compare_forwards(
     lane = Lane(pair, right, settings, replace(sampling, temperature=settings.temperature), prompt)
     capacity = len(prompt) + settings.max_new_tokens + LARGEST_TREE
     guide = sampling.constraint.guide() if sampling.constraint else None
-    broken, plain = system.target(pair, capacity, False), pair.target.open(capacity)
+    broken, plain = system.open_target(pair, capacity, False), pair.target.open(capacity)
     broken.prefill(prompt[:-1])
     plain.prefill(prompt[:-1])
     text, wrongs, owns, furthest = list(prompt), [], [], -1.0
     try:
         for each in lane.decoding:
             p = sampling.probabilities(each.logits.cpu()).double()
-            wrong, own = broken.verify(each.tree)[0], forward_one_by_one(plain, each)
+            wrong, own = broken.verify(each.tree)[0], verify_node_by_node(plain, each)
             broken.commit(each.verdict.path)
             if guide:
-                wrong, own = system.mask(guide, each.tree, wrong), masked(guide, each.tree, own)
+                wrong, own = system.constraint_mask(guide, each.tree, wrong), mask_logits(guide, each.tree, own)
                 guide.advance(each.burst)
             off = sampling.probabilities(wrong.cpu()).double()
             wrongs.append(total_variation(p, off))
@@ -128,11 +128,11 @@ def compare_forwards(
     return figures | {"sentence": sentence}, *example
 
 
-def forward_one_by_one(plain: Session, done: Round) -> torch.Tensor:
+def verify_node_by_node(plain: Session, done: Round) -> torch.Tensor:
     """Logits `[N, V]` behind a round's nodes, from forwards of one token, each on a cache of its own path; then commits the path."""
     base, tree = plain.rows, done.tree
     logits: dict[int, torch.Tensor] = {}
-    for node in (*depth_first(tree), 0, *done.verdict.path):
+    for node in (*depth_first_order(tree), 0, *done.verdict.path):
         plain.rewind(base + tree.depth[node])
         logits[node] = plain.forward([tree.tokens[node]], [plain.rows])[0][0].clone()
         plain.keep([0])
@@ -140,7 +140,7 @@ def forward_one_by_one(plain: Session, done: Round) -> torch.Tensor:
 
 
 @torch.inference_mode()
-def compare_rules(pair: LoadedPair, system: System, prompt: list[int], sampling: Sampling) -> Measuring:
+def measure_broken_rule(pair: LoadedPair, system: System, prompt: list[int], sampling: Sampling) -> Measuring:
     """Measures a broken rule: the law of the first token after the prompt.
 
     The broken system's tree holds favourites, so it is the same every time. Its own rule decides on that tree again and again, and so
@@ -150,7 +150,7 @@ def compare_rules(pair: LoadedPair, system: System, prompt: list[int], sampling:
     sampling = replace(sampling, constraint=None)  # the rule is compared, whatever a constraint leaves of p
     drafter, policy, naive = system.build_parts(pair, capacity, system.depth, system.width, system.nodes)
     target = Target(pair.target, capacity, drafter.reads_features)
-    drafter.reading(target.session.cache)
+    drafter.bind_target_cache(target.session.cache)
     drafter.begin(prompt, target.prefill(prompt[:-1]))
     tree = policy.grow(drafter, prompt[-1], target.length, sampling, system.depth)
     logits = target.verify(tree)[0].cpu()

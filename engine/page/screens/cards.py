@@ -14,7 +14,7 @@ from engine.race import SHAPE, validate_setting
 from engine.record.parsing import quote
 from engine.remote.server import Server
 from engine.rounds.pair_costs import PairCosts
-from engine.rounds.state_costs import measured_states
+from engine.rounds.state_costs import known_state_costs
 from engine.systems import SYSTEMS, System, find
 
 PROMISES = {"tokens": "same tokens", "law": "same distribution", "lossy": "changes the text"}
@@ -50,8 +50,8 @@ WAYS = {  # what the page says of the forward that runs
 CHAT = "The target has a chat template: a prompt is sent as a user's message, and the text below it is the reply."
 
 
-def choose_lanes(pair: Pair | LoadedPair) -> tuple[str, str]:
-    """The systems that the two lanes start with, and that their menus begin with. Without a draft they are what any target can race."""
+def choose_lane_systems(pair: Pair | LoadedPair) -> tuple[str, str]:
+    """The names of the two systems that the lanes start with; without a draft model, two that any target can race."""
     left, right = LANES
     return (left, STAND_INS[0]) if pair.draft is None else (left, right)
 
@@ -66,15 +66,15 @@ def describe_model(pair: LoadedPair) -> str:
 def describe_pair(pair: LoadedPair) -> dict[str, Any]:
     """What the page's head says of the pair. A `chat` gets other prompts to try."""
     return {
-        "pair": pair.title + " · chat" * pair.chat + f" · {pair.hardware} · {pair.dtype}, {pair.target.way}",
-        "way": " ".join([WAYS[pair.target.way], *describe_chat(pair)]),
+        "pair": pair.title + " · chat" * pair.chat + f" · {pair.hardware} · {pair.dtype}, {pair.target.forward_kind}",
+        "way": " ".join([WAYS[pair.target.forward_kind], *describe_chat_template(pair)]),
         "chat": pair.chat,
         "title": pair.title,
-        "lacks": list_unraceable(pair),
+        "lacks": list_unraceable_parts(pair),
     }
 
 
-def describe_chat(pair: LoadedPair) -> list[str]:
+def describe_chat_template(pair: LoadedPair) -> list[str]:
     """What is said of the chat template and of how it is used; nothing of a pair that does not chat."""
     if not pair.chat:
         return []
@@ -83,7 +83,7 @@ def describe_chat(pair: LoadedPair) -> list[str]:
     return [CHAT, *before, *thinks]
 
 
-def list_unraceable(pair: LoadedPair) -> dict[str, dict[str, dict[str, str]]]:
+def list_unraceable_parts(pair: LoadedPair) -> dict[str, dict[str, dict[str, str]]]:
     """What the pair cannot race, by kind ("systems", or a kind of parts) and name, what it needs and the sentence that refuses it."""
     found = {"systems": {name: system.lack(pair) for name, system in SYSTEMS.items()}}
     found |= {kind: {name: part.lack(pair) for name, part in names.items()} for kind, names in KINDS.items()}
@@ -125,15 +125,21 @@ def list_offered_pairs(pairs: Sequence[LoadedPair]) -> list[dict[str, Any]]:
 
 def describe_system(system: System) -> dict[str, object]:
     """What the page says about a system. `guesses`: it drafts. `limits`: depth, width and nodes are only limits of its tree."""
-    return asdict(system) | {"guarantee": system.guarantee, "guesses": system.guesses, "limits": system.limits}
+    return asdict(system) | {
+        "guarantee": system.guarantee,
+        "guesses": system.guesses,
+        "limits": system.sizes_trees,
+    }
 
 
 def describe_system_on_pair(system: System, pair: LoadedPair) -> dict[str, object]:
     """The card. Once measured: `costs`, which choose drafter and shape, and what trees cost beside chains in a target with `states`."""
     said = describe_system(system)
-    if system.guesses and pair.target.way == "states" and (found := measured_states(pair)):
-        said["states"] = found.words
-    if (system.counted_shapes(pair) or system.parts[0].choices(pair)) and PairCosts(pair).is_measured(system.drafter):
+    if system.guesses and pair.target.forward_kind == "states" and (found := known_state_costs(pair)):
+        said["states"] = found.summary
+    if (system.counted_shapes(pair) or system.parts[0].candidate_drafters(pair)) and PairCosts(pair).is_measured(
+        system.drafter
+    ):
         costs = system.costs(pair).to_dict()
         said["costs"] = {name: costs[name] for name in ("promised", "shapes")}
     return said
@@ -167,13 +173,15 @@ def find_raceable_system(name: object) -> System:
     return system
 
 
-def choose_shape(name: object, pairs: Sequence[LoadedPair], pair: object = "") -> dict[str, int]:
-    """What the dials take with this system and pair: its shape in a race, or its own until that is measured; {} for unknown names."""
+def choose_dial_shape(system_name: object, pairs: Sequence[LoadedPair], pair_name: object = "") -> dict[str, int]:
+    """The depth, width and nodes that the dials show for this system and pair: its shape in a race, or its own until that is measured.
+    {} for unknown names.
+    """
     try:
-        system, found = find_raceable_system(name), choose_pair(pairs, pair)
+        system, found = find_raceable_system(system_name), choose_pair(pairs, pair_name)
     except ValueError:
         return {}
-    return system.own_shape if is_shape_unmeasured(system, found) else system.shape(found)
+    return system.default_shape if is_shape_unmeasured(system, found) else system.best_shape_for(found)
 
 
 def is_shape_unmeasured(system: System, pair: LoadedPair) -> bool:
@@ -191,15 +199,19 @@ def label_system(system: System) -> str:
     return system.title + " · lossy" * (system.guarantee == "lossy" and "lossy" not in system.title)
 
 
-def idea_of(system: System) -> str:
+def menu_group_of(system: System) -> str:
     """The group of the menus that the system belongs to."""
     return DRAFTERS[system.drafter].idea
 
 
-def build_menu(first: str, remote: Server | None = None) -> list[tuple[str, str]]:
-    """(label, name) by idea, that of `first` first and `first` before others of it; then another server and the mix."""
-    ideas = sorted(IDEAS, key=lambda idea: idea != idea_of(SYSTEMS[first]))
-    ordered = sorted(SYSTEMS.values(), key=lambda system: (ideas.index(idea_of(system)), system.name != first))
+def build_system_menu(selected_system: str, remote: Server | None = None) -> list[tuple[str, str]]:
+    """The menu's (label, name) entries, grouped by drafting idea, with the selected system's group first and the selected system first
+    in it.
+    """
+    ideas = sorted(IDEAS, key=lambda idea: idea != menu_group_of(SYSTEMS[selected_system]))
+    ordered = sorted(
+        SYSTEMS.values(), key=lambda system: (ideas.index(menu_group_of(system)), system.name != selected_system)
+    )
     others = [(remote.title, remote.name)] if remote else []
     return [*((label_system(system), system.name) for system in ordered), *others, ("mix your own …", MIX)]
 
@@ -209,10 +221,10 @@ def summarise_systems() -> dict[str, str]:
     return {label_system(system): re.split(r"[.:;]", system.idea, maxsplit=1)[0] for system in SYSTEMS.values()}
 
 
-def list_menu_headings(first: str, remote: Server | None = None) -> dict[str, str]:
-    """{label of an idea's first system in the menu that begins with `first`: the idea}, and that of another server."""
+def list_menu_headings(selected_system: str, remote: Server | None = None) -> dict[str, str]:
+    """{label of an idea's first system in the menu that begins with `selected_system`: the idea}, and that of another server."""
     found: dict[str, str] = {}
-    for words, name in build_menu(first):
-        if name in SYSTEMS and (idea := idea_of(SYSTEMS[name])) not in found.values():
+    for words, name in build_system_menu(selected_system):
+        if name in SYSTEMS and (idea := menu_group_of(SYSTEMS[name])) not in found.values():
             found[words] = idea
     return found | ({remote.title: "another server"} if remote else {})

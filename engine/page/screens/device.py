@@ -13,11 +13,11 @@ from concurrent.futures import Future, wait
 from contextlib import suppress
 from typing import TypeVar
 
-from engine.page.screens.heap import give_memory_back
+from engine.page.screens.heap import trim_heap
 from engine.page.screens.turns import MOST_SECONDS, READYING, Job, JobEnd, JobQueue
-from engine.page.views.wire import News
+from engine.page.views.wire import RunEvent
 from engine.record.compact_json import to_json
-from engine.record.quiet import Quiet
+from engine.record.quiet import WorkSignal
 
 SLICE = 0.015  # seconds of a turn, which ends earlier with news
 MOMENT = 0.02  # seconds that the worker waits for news to be taken
@@ -30,7 +30,7 @@ MOST_UNWANTED = 1000  # names that are remembered
 Found = TypeVar("Found")
 
 
-class Device:
+class DeviceWorker:
     """The worker and the line before it. Its thread begins with the first job; if it has died, the next job begins another."""
 
     def __init__(self):
@@ -44,30 +44,30 @@ class Device:
 
     # ---- for those who call
 
-    async def stream(self, job: Job, watched: bool = False) -> AsyncGenerator[str, None]:
+    async def stream(self, job: Job, is_watched_by_page: bool = False) -> AsyncGenerator[str, None]:
         """The job's news as they come, and before the last ones now and then where its visitor stands. Closing it frees everything.
 
-        A `watched` stream begins with the job's name. The page uses it to say that it is there (`note_page_alive`), or that
-        it no longer wants the run (`drop_run`).
+        A `is_watched_by_page` stream begins with the job's name. The page uses it to say that it is there (`note_page_alive`), or that
+        it no longer wants the run (`cancel_run`).
         Raises what the work raises, and `ValueError` when it is not let in, takes too long or has lost its page.
         """
         if job.name in self.unwanted:
             return
-        loop, mail = asyncio.get_running_loop(), asyncio.Queue[News | JobEnd]()
+        loop, mail = asyncio.get_running_loop(), asyncio.Queue[RunEvent | JobEnd]()
 
-        def tell(event: News | JobEnd) -> None:
+        def tell(event: RunEvent | JobEnd) -> None:
             with suppress(RuntimeError):  # the server is ending
                 loop.call_soon_threadsafe(mail.put_nowait, event)
 
         job.tell = tell
         self.add_job(job)
         try:
-            if watched:
+            if is_watched_by_page:
                 job.until = time.monotonic() + ASLEEP  # a page gives its first sign sooner than that
                 yield to_json({"run": job.name, "place": ""})
             said, silent, last, due = "", True, False, time.monotonic() + EVERY
             while True:
-                self.note_news_taken(job)
+                self.note_event_received(job)
                 event = None
                 with suppress(asyncio.TimeoutError):
                     event = await asyncio.wait_for(mail.get(), EVERY)
@@ -75,7 +75,7 @@ class Device:
                     if event.failure is not None:
                         raise event.failure
                     return
-                if isinstance(event, News):
+                if isinstance(event, RunEvent):
                     silent, last = False, event.last
                     yield event.text
                 if time.monotonic() >= due and not last:
@@ -86,9 +86,9 @@ class Device:
         finally:
             self.remove_job(job)
 
-    def run_preparation(self, steps: Iterator[Quiet]) -> None:
+    def run_preparation(self, steps: Iterator[WorkSignal]) -> None:
         """Takes steps that make something ready, while nobody asks for anything else. Returns after the last one."""
-        end = Future[News | JobEnd]()
+        end = Future[RunEvent | JobEnd]()
         self.add_job(Job(lambda: steps, rank=READYING, tell=end.set_result))
         while not wait([end], EVERY).done:
             self.ensure_worker()
@@ -96,20 +96,20 @@ class Device:
         if isinstance(event, JobEnd) and event.failure is not None:
             raise event.failure
 
-    def note_page_alive(self, name: str, hidden: bool = False) -> bool:
+    def note_page_alive(self, job_name: str, hidden: bool = False) -> bool:
         """Notes that the page of this job is still open. False when there is no such job."""
         with self.changed:
-            if job := self.jobs.get(name):
+            if job := self.jobs.get(job_name):
                 job.until = time.monotonic() + (ASLEEP if hidden else SILENCE)
         return job is not None
 
-    def drop_run(self, name: str) -> None:
-        """The page of this job no longer wants it. Its stream ends without words."""
+    def cancel_run(self, job_name: str) -> None:
+        """Cancels the run of this name; its stream then ends without a message."""
         with self.changed:
-            if job := self.jobs.get(name):
+            if job := self.jobs.get(job_name):
                 self.remove_job(job)
             else:
-                self.unwanted[name] = None
+                self.unwanted[job_name] = None
                 if len(self.unwanted) > MOST_UNWANTED:
                     del self.unwanted[next(iter(self.unwanted))]
 
@@ -120,7 +120,7 @@ class Device:
             return self.doing
         return f"{self.doing}; the race comes next" if self.is_preparing else "The rest is made ready behind the races"
 
-    def is_alone(self) -> bool:
+    def has_single_job(self) -> bool:
         """Whether nobody waits or runs beside the run that asks."""
         with self.changed:
             return len(self.line.all_jobs) <= 1
@@ -145,8 +145,8 @@ class Device:
             self.changed.notify_all()
         self.ensure_worker()
 
-    def note_news_taken(self, job: Job) -> None:
-        """Notes that the job's visitor has taken its last news. Raises `ValueError` when his page is lost."""
+    def note_event_received(self, job: Job) -> None:
+        """Records that the visitor's stream has received its last event. Raises `ValueError` when his page is gone."""
         with self.changed:
             if time.monotonic() > job.until:
                 raise ValueError("The page was not heard of for a while, so its run has ended. Press Start again.")
@@ -184,7 +184,7 @@ class Device:
                 self.run_time_slice(job)
                 rest_at = time.monotonic() + REST
             elif time.monotonic() >= rest_at:
-                give_memory_back()
+                trim_heap()
                 rest_at = math.inf
 
     def run_time_slice(self, job: Job) -> None:
@@ -197,18 +197,18 @@ class Device:
         with self.changed:
             self.current = None
             self.line.charge_seconds(job, time.perf_counter() - begun)
-            job.told = isinstance(event, News)
+            job.told = isinstance(event, RunEvent)
             if isinstance(event, JobEnd):
                 self.line.remove_job(job)
                 job.tell(event)
-            elif isinstance(event, News):
+            elif isinstance(event, RunEvent):
                 job.listening = False
                 job.tell(event)
                 self.changed.wait_for(lambda: job.listening or job.gone, MOMENT)
-            elif event is Quiet.IDLE:  # others go on meanwhile
+            elif event is WorkSignal.IDLE:  # others go on meanwhile
                 job.resting = self.line.now() + PAUSE
 
-    def next_event(self, job: Job, until: float) -> News | Quiet | JobEnd:
+    def next_event(self, job: Job, deadline: float) -> RunEvent | WorkSignal | JobEnd:
         """Steps until there is news, until the turn is over or until no step is left."""
         if job.gone:
             return JobEnd()
@@ -220,8 +220,8 @@ class Device:
         if job.steps is None:
             job.steps = job.work()
         for event in job.steps:
-            over = job.gone or job.rank == READYING or time.perf_counter() >= until
-            if over or event is not Quiet.STEP:
+            over = job.gone or job.rank == READYING or time.perf_counter() >= deadline
+            if over or event is not WorkSignal.STEP:
                 return event
         return JobEnd()
 
@@ -234,4 +234,4 @@ def run_catching(work: Callable[[], Found]) -> Found | JobEnd:
         return JobEnd(error if isinstance(error, Exception) else RuntimeError(type(error).__name__))
 
 
-DEVICE = Device()  # of this process
+DEVICE = DeviceWorker()  # of this process

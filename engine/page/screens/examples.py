@@ -12,20 +12,20 @@ from typing import Any
 
 from tqdm import tqdm
 
-from engine.measure.options import ASSETS, load_gallery
-from engine.measure.recordings import keep_recordings
+from engine.measure.options import ASSETS, load_page_prompts
+from engine.measure.recordings import record_and_store
 from engine.models.pairs import LoadedPair
 from engine.page.screens.cards import FIELDS
 from engine.page.screens.orders import build_order
 from engine.record.quiet import Message
 
 EXAMPLES = ASSETS / "results" / "examples.json"
-STORY = load_gallery()["stories"][0]["prompt"]
+STORY = load_page_prompts()["stories"][0]["prompt"]
 ORDERS: dict[str, dict[str, Any]] = {
     "sweep": {"prompts": [STORY], "temperature": (0.0,)},
     "prix": {"prompt": STORY, "systems": list(next(iter(FIELDS.values()))), "max_new_tokens": 64},
     "pays": {
-        "prompts": [each["prompt"] for each in load_gallery()["stories"]],
+        "prompts": [each["prompt"] for each in load_page_prompts()["stories"]],
         "systems": ["chain", "tree", "eagle", "auto"],
         "max_new_tokens": 48,
     },
@@ -40,13 +40,13 @@ def merge_messages(messages: list[Message]) -> list[Message]:
     return [cells, {**last, "steps": steps} if steps else last]
 
 
-def record_messages(pair: LoadedPair, name: str, tell: Callable[[], object]) -> list[Message]:
-    """The messages of that order, carried out on the pair. `tell` is called at each."""
+def record_messages(pair: LoadedPair, name: str, report_message: Callable[[], object]) -> list[Message]:
+    """The messages of that order, carried out on the pair. `report_message` is called at each."""
     messages = []
     for message in build_order(pair, name, ORDERS[name]).steps():
         if isinstance(message, dict):
             messages.append(message)
-            tell()
+            report_message()
     return merge_messages(messages)
 
 
@@ -58,7 +58,7 @@ def record_example(pair: LoadedPair, name: str, command: str) -> dict[str, Any]:
     return made | {"pair": pair.title, "hardware": pair.hardware}
 
 
-def main(given: Namespace) -> None:
-    record = partial(record_example, command=given.command)
-    for name, _, path in keep_recordings(given, ORDERS, "example", EXAMPLES, record):
+def main(options: Namespace) -> None:
+    record = partial(record_example, command=options.command)
+    for name, _, path in record_and_store(options, ORDERS, "example", EXAMPLES, record):
         print(f"{name}: {path.stat().st_size / 1000:.0f} kB so far", flush=True)

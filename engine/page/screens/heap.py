@@ -7,13 +7,13 @@ M_ARENA_MAX = -8  # of <malloc.h>
 ARENAS = 2
 
 
-def share_arenas() -> None:
-    """Has threads that begin later share so many arenas. Each would have its own, with gaps of its own: 60 MiB of a page at rest."""
+def limit_malloc_arenas() -> None:
+    """Limits how many malloc arenas new threads get, because each arena keeps free memory of its own (60 MiB at rest)."""
     with suppress(OSError, TypeError, AttributeError):
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, ARENAS)
 
 
-def give_memory_back() -> None:
-    """Has freed memory returned to the operating system. After some load, glibc keeps a quarter of the process (20 ms)."""
+def trim_heap() -> None:
+    """Returns free heap memory to the operating system, which takes 20 ms. After some load, glibc keeps a quarter of the process."""
     with suppress(OSError, TypeError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)

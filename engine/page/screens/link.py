@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from engine.models.pairs import LoadedPair
-from engine.page.screens.cards import choose_pair, choose_shape, is_shape_unmeasured
+from engine.page.screens.cards import choose_dial_shape, choose_pair, is_shape_unmeasured
 from engine.race import LIMITS, REMOTE, SHAPE, Settings, validate_setting
 from engine.record.constraint import validate_constraint
 from engine.record.parsing import quote
@@ -56,7 +56,7 @@ def read_link(query: object, pair: LoadedPair, models: Sequence[LoadedPair] = ()
         if given.get(side, REMOTE) != REMOTE and (lack := find(given[side]).lack(pair)):
             refused.append(lack.refusal)
             del given[side]
-    asked, own = given.keys() & {*SHAPE}, choose_shape(given.get("right"), [pair])
+    asked, own = given.keys() & {*SHAPE}, choose_dial_shape(given.get("right"), [pair])
     as_own = own == own | {dial: given[dial] for dial in asked}
     if own and (not asked or (as_own and not is_shape_unmeasured(find(given["right"]), pair))):
         given["untouched"] = spell_shape(own)

@@ -8,12 +8,12 @@ from statistics import median
 from typing import Any
 
 from engine.measure.prompts import parse_prompt_line, split_paragraphs
-from engine.measure.racing import retry_disturbed
+from engine.measure.racing import repeat_while_disturbed
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, LONGEST_PROMPT, WARM_UP_TEXT, Race, Settings, encode_prompt
 from engine.record.disturbance import describe_repeated_disturbance
 from engine.record.parsing import has_lone_surrogate
-from engine.record.quiet import Quiet, Steps
+from engine.record.quiet import Steps, WorkSignal
 from engine.record.race_file import require
 
 MOST_PROMPTS = 50
@@ -48,12 +48,12 @@ def read_prompt_file(name: str, text: str) -> list[str]:
 
 
 @contextmanager
-def append_to_refusals(allowed: str) -> Iterator[None]:
-    """Appends what is `allowed` to the sentence of every refusal inside."""
+def append_to_refusals(hint: str) -> Iterator[None]:
+    """Appends what is `hint` to the sentence of every refusal inside."""
     try:
         yield
     except ValueError as error:
-        raise ValueError(f"{error} {allowed}") from None
+        raise ValueError(f"{error} {hint}") from None
 
 
 def shorten_file_name(file: str) -> str:
@@ -98,10 +98,10 @@ def race_prompts(pair: LoadedPair, prompts: list[str], system: str, **settings: 
             rows[-1]["refused"] = str(error)
         else:
             tokens = 0
-            for race in retry_disturbed(pair, partial(Race, pair, replace(chosen, prompt=prompt))):
-                for due in race.run_watched(BATCH_SECONDS):
+            for race in repeat_while_disturbed(pair, partial(Race, pair, replace(chosen, prompt=prompt))):
+                for due in race.run_reporting_every(BATCH_SECONDS):
                     tokens = max(tokens, len(race.lanes[1].trace.tokens))
-                    yield {"at": index, "tokens": tokens} if due else Quiet.STEP
+                    yield {"at": index, "tokens": tokens} if due else WorkSignal.STEP
             rows[-1] |= collect_figures(race)
         yield {"row": rows[-1], "summary": summarise_rows(rows)}
     yield {"end": True}
@@ -136,6 +136,6 @@ def summarise_rows(rows: list[dict]) -> dict:
     }
 
 
-def shorten_prompt(prompt: str, longest: int = BEGINNING) -> str:
+def shorten_prompt(prompt: str, max_length: int = BEGINNING) -> str:
     words = " ".join(prompt.split())
-    return words if len(words) <= longest else words[: longest - 1] + "…"
+    return words if len(words) <= max_length else words[: max_length - 1] + "…"

@@ -24,7 +24,7 @@ from engine.page.screens.own_prompts import shorten_prompt, validate_prompts
 from engine.race import Settings
 from engine.record.costs import Costs
 from engine.record.parsing import quote
-from engine.record.quiet import Quiet, Steps
+from engine.record.quiet import Steps, WorkSignal
 from engine.record.trace import Trace
 from engine.record.trace_statistics import decode_seconds_per_token, tau
 from engine.rounds.pair_costs import PairCosts
@@ -37,7 +37,7 @@ COMMAND = "`python -m engine pays` takes more."
 HALVINGS = 60  # of the range in which an acceptance is sought
 
 
-def validate_order(prompts: object, systems: object, acceptance: object = 0, **settings: Any) -> Settings:
+def validate_pays_order(prompts: object, systems: object, acceptance: object = 0, **settings: Any) -> Settings:
     """How the races are run. Raises `ValueError` for what no race takes and for more than a page may ask."""
     if acceptance != 0:
         forced.validate_tau(acceptance)
@@ -81,11 +81,11 @@ def race_systems(
     "doing" says what comes next. The last carries "end" with the figures, the best system's "costs" and its "point" for the what-if.
     An `acceptance` length above 0 adds what every best setting would give with so many tokens a round, under that name.
     """
-    asked = validate_order(prompts, systems, acceptance, **settings)
+    asked = validate_pays_order(prompts, systems, acceptance, **settings)
     raced, refused = racing.select_prompts(pair, prompts, asked)
     chosen = validate_system_names(systems) or racing.choose_systems(pair, None, asked.constraint)
     for name in chosen:
-        if reason := racing.reason_against(pair, find(name)):
+        if reason := racing.explain_unraceable(pair, find(name)):
             raise ValueError(reason)
     work, done = racing.race_all(pair, [prompts[index] for index in raced], chosen, asked), 0
     total = racing.count_work(len(chosen), len(raced))
@@ -97,8 +97,8 @@ def race_systems(
             except StopIteration as end:
                 outcome = end.value
                 break
-            done += step is Quiet.PIECE
-            yield describe_progress(done, total, chosen) if step is Quiet.PIECE else step
+            done += step is WorkSignal.PIECE
+            yield describe_progress(done, total, chosen) if step is WorkSignal.PIECE else step
     finally:
         work.close()
     figures = build_report(pair, [shorten_prompt(prompt, SHOWN) for prompt in prompts], raced, refused, asked, outcome)
@@ -108,7 +108,7 @@ def race_systems(
         "end": True,
         "verdict": words.describe_verdict(figures),
         **figures,
-        **compute_what_if(pair, outcome, figures),
+        **compute_slider_start(pair, outcome, figures),
         **estimated,
     }
 
@@ -123,12 +123,12 @@ def describe_progress(done: int, total: int, systems: list[str]) -> dict:
     return {"done": done, "of": total, "doing": doing}
 
 
-def compute_what_if(pair: LoadedPair, outcome: racing.RaceResults, figures: dict) -> dict:
-    """What the page's sliders start from: costs of forwards on this machine, and the point that the best system's races measured."""
+def compute_slider_start(pair: LoadedPair, outcome: racing.RaceResults, figures: dict) -> dict:
+    """The starting values of the page's sliders: the costs of forwards here, and the operating point of the best system."""
     best = next(row for row in figures["systems"] if row["name"] == figures["best"])
-    costs = PairCosts(pair).of(find(best["setting"]).drafter)
+    costs = PairCosts(pair).costs_of(find(best["setting"]).drafter)
     traces, plain, *_ = map(list, zip(*outcome.raced[best["name"]], strict=True))
-    point = OperatingPoint.of(traces, plain)
+    point = OperatingPoint.from_traces(traces, plain)
     decoding = decode_seconds_per_token(plain) / decode_seconds_per_token(traces)
     measured = {"expected": predict_speedup(costs, point), "decoding": decoding, "speedup": best["speedup"]}
     titles = {row["name"]: find(row["setting"]).title for row in figures["systems"]}
@@ -146,14 +146,14 @@ class OperatingPoint:
     batch: int = 1
 
     @classmethod
-    def of(cls, drafted: list[Trace], plain: list[Trace]) -> "OperatingPoint":
+    def from_traces(cls, drafted: list[Trace], plain: list[Trace]) -> "OperatingPoint":
         """The point that races measured: a system's lanes, and the baseline's of the same races."""
         steps = [step for trace in drafted for step in trace.steps]
         levels = sum(deepest_level(step.parents) for step in steps)  # below the roots
         token = decode_seconds_per_token(plain)
         depth = levels / len(steps)
         return cls(
-            acceptance=acceptance_of(tau(drafted), depth),
+            acceptance=solve_acceptance(tau(drafted), depth),
             depth=depth,
             width=sum(len(step.parents) - 1 for step in steps) / levels if levels else 1.0,
             draft=sum(step.seconds.get("draft", 0.0) for step in steps) / levels / token if levels else 0.0,
@@ -175,12 +175,12 @@ def expected_tokens_per_round(acceptance: float, depth: float) -> float:
     return (1 - acceptance ** (depth + 1)) / (1 - acceptance)
 
 
-def acceptance_of(tokens: float, depth: float) -> float:
-    """The chance per token with which rounds of that depth yield so many tokens; at most 1."""
+def solve_acceptance(tokens_per_round: float, depth: float) -> float:
+    """Solves for the acceptance rate at which rounds of this depth yield so many tokens, by bisection; at most 1."""
     low, high = 0.0, 1.0
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        low, high = (middle, high) if expected_tokens_per_round(middle, depth) < tokens else (low, middle)
+        low, high = (middle, high) if expected_tokens_per_round(middle, depth) < tokens_per_round else (low, middle)
     return high
 
 
@@ -189,6 +189,6 @@ def predict_speedup(costs: Costs, point: OperatingPoint) -> float | None:
     rows = (1 + point.depth * point.width) * point.batch
     if rows > max(costs.verify_ms):
         return None
-    plain = costs.verify_at(point.batch)
-    taken = costs.verify_at(rows) + point.depth * point.draft * plain
+    plain = costs.verify_ms_at(point.batch)
+    taken = costs.verify_ms_at(rows) + point.depth * point.draft * plain
     return expected_tokens_per_round(point.acceptance, point.depth) * plain / taken

@@ -67,7 +67,7 @@ class ReadingQueue:
 READINGS = ReadingQueue()  # of this process
 
 
-def read_race_file(way: str, text: object, visitor: str = "") -> dict[str, object]:
+def read_race_file(reading: str, text: object, visitor: str = "") -> dict[str, object]:
     """What `engine.page.views.reading` answers about the text of a race file, or under "refused" why there is no answer."""
     if not isinstance(text, str):
         return build_refusal(f"It must be a text, got {quote(text)}.")
@@ -78,7 +78,7 @@ def read_race_file(way: str, text: object, visitor: str = "") -> dict[str, objec
     try:
         sent = text.encode("utf-8", "surrogatepass")
         done = subprocess.run(
-            [*READER, way], input=sent, cwd=ROOT, timeout=DEADLINE, check=True, stdout=PIPE, stderr=DEVNULL
+            [*READER, reading], input=sent, cwd=ROOT, timeout=DEADLINE, check=True, stdout=PIPE, stderr=DEVNULL
         )
         return json.loads(done.stdout)
     except subprocess.TimeoutExpired:
@@ -91,5 +91,5 @@ def read_race_file(way: str, text: object, visitor: str = "") -> dict[str, objec
         READINGS.end_reading(visitor)
 
 
-def build_refusal(why: str) -> dict[str, object]:
-    return {"refused": f"This race file cannot be read. {why}"}
+def build_refusal(reason: str) -> dict[str, object]:
+    return {"refused": f"This race file cannot be read. {reason}"}

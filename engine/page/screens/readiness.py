@@ -14,13 +14,13 @@ from numba.core import event
 from engine.drafters import DRAFTERS
 from engine.models.cache_memory import cache_budget
 from engine.models.pairs import LoadedPair
-from engine.page.screens.cards import choose_lanes
-from engine.page.screens.device import Device
+from engine.page.screens.cards import choose_lane_systems
+from engine.page.screens.device import DeviceWorker
 from engine.race import WARM_UP_TEXT, WARM_UP_TOKENS, Race, Settings
-from engine.record.failures import lacks_memory
-from engine.record.quiet import Quiet
+from engine.record.failures import is_out_of_memory
+from engine.record.quiet import WorkSignal
 from engine.rounds.pair_costs import PairCosts
-from engine.rounds.state_costs import state_costs
+from engine.rounds.state_costs import measure_state_costs_once
 from engine.systems import SYSTEMS, System
 from engine.tree import LARGEST_TREE
 
@@ -32,72 +32,74 @@ COMPILED = event.RecordingListener()
 event.register("numba:compile", COMPILED)
 
 
-class Readiness:
-    """A pair's systems on the way to being ready: those of the opening race, then all others."""
+class SystemPreparation:
+    """Prepares a pair's systems (loads nets, compiles, captures graphs): those of the opening race first, then all others."""
 
-    def __init__(self, pair: LoadedPair, device: Device, of: str = "", waits: Callable[[], bool] = lambda: False):
+    def __init__(self, pair: LoadedPair, device: DeviceWorker, of: str = "", waits: Callable[[], bool] = lambda: False):
         """`of` names the pair in the words, where it is not the page's own. While `waits` says so, what is not asked for rests."""
         self.pair, self.device, self.of, self.waits = pair, device, f" of the {of}" if of else "", waits
         device.line.budget = cache_budget(pair)
-        self.lanes = choose_lanes(pair)
+        self.lanes = choose_lane_systems(pair)
         self.systems = list(dict.fromkeys((*self.lanes, *SYSTEMS)))
         self.waiting = [*self.systems]
 
     def prepare_opening_race(self) -> None:
         """Makes the systems of the opening race ready at the temperature with which the page opens: it goes live behind this."""
-        measured = self.run_steps(f"Measuring forwards{self.of}", PairCosts(self.pair).measure_quickly)
+        measured = self.run_steps(f"Measuring forwards{self.of}", PairCosts(self.pair).measure_verifications_quickly)
         self.device.run_preparation(chain(measured, self.prepare_systems(self.lanes, HEATS[:1])))
 
-    def prepare_systems(self, names: Iterable[str], heats: Sequence[float]) -> Iterator[Quiet]:
+    def prepare_systems(self, names: Iterable[str], temperatures: Sequence[float]) -> Iterator[WorkSignal]:
         """Makes systems ready at these temperatures. One of which a step fails is passed over."""
         for name in names:
             number = f"{self.systems.index(name) + 1} of {len(self.systems)}"
             words = f"Making ready {number}{self.of}: {SYSTEMS[name].title}"
-            yield from self.run_steps(words, *list_preparation_steps(self.pair, SYSTEMS[name], heats))
-            if heats == HEATS:
+            yield from self.run_steps(words, *list_preparation_steps(self.pair, SYSTEMS[name], temperatures))
+            if temperatures == HEATS:
                 self.waiting.remove(name)
 
-    def prepare_rest(self) -> None:
+    def prepare_remaining_systems(self) -> None:
         """Makes ready what is not: the pair's nets one by one, so that a race waits for no more than one, then all systems."""
-        self.device.run_preparation(self.delay_steps(self.prepare_rest_in_steps()))
+        self.device.run_preparation(self.delay_steps_while_busy(self.prepare_remaining_systems_in_steps()))
 
-    def delay_steps(self, work: Iterator[Quiet]) -> Iterator[Quiet]:
-        """The steps of the work. None begins while `waits` is true, but after `RESTS` seconds none waits any longer."""
+    def delay_steps_while_busy(self, work: Iterator[WorkSignal]) -> Iterator[WorkSignal]:
+        """The work's steps, each held back while `waits` is true, for at most `RESTS` seconds in all."""
         until = time.monotonic() + RESTS
         while True:
             while self.waits() and time.monotonic() < until:
-                yield Quiet.IDLE
+                yield WorkSignal.IDLE
             if (step := next(work, None)) is None:
                 return
             yield step
 
-    def prepare_rest_in_steps(self) -> Iterator[Quiet]:
+    def prepare_remaining_systems_in_steps(self) -> Iterator[WorkSignal]:
         if self.pair.target.recurrent:
-            yield from self.run_steps(f"Measuring trees beside chains{self.of}", partial(state_costs, self.pair))
+            yield from self.run_steps(
+                f"Measuring trees beside chains{self.of}", partial(measure_state_costs_once, self.pair)
+            )
         for name in self.pair.learned:
             yield from self.run_steps(f"Loading the drafter {name}{self.of}", partial(self.pair.net, name))
         yield from self.prepare_systems(tuple(self.waiting), HEATS)
         # Beside the page's start, and what it compiles, other programs were at work
-        for measure in PairCosts(self.pair).remeasurements():
+        for measure in PairCosts(self.pair).list_remeasurements():
             yield from self.run_steps(f"Measuring forwards again{self.of}", measure)
 
-    def run_steps(self, words: str, *steps: Callable[[], object]) -> Iterator[Quiet]:
+    def run_steps(self, description: str, *steps: Callable[[], object]) -> Iterator[WorkSignal]:
         """Runs the steps until one fails."""
         for step in steps:
-            if not self.run_step(words, step):
+            if not self.run_step(description, step):
                 return
-            yield Quiet.STEP
+            yield WorkSignal.STEP
 
-    def run_step(self, words: str, step: Callable[[], object]) -> bool:
+    def run_step(self, description: str, step: Callable[[], object]) -> bool:
         """Runs the step. False when it fails: a race that needs it meets the same error."""
-        self.device.doing = words
+        self.device.doing = description
         try:
             step()
         except ValueError:  # the pair lacks a part
             return False
         except Exception as error:  # the page and all other systems go on
-            if lacks_memory(error):
-                print(f"{words}: there is too little memory for this.", flush=True)
+            if is_out_of_memory(error):
+                print(f"{description}: there is too little memory for this.", flush=True)
             else:
                 traceback.print_exc()
             return False
@@ -109,22 +111,26 @@ class Readiness:
         return append_compile_count(self.device.progress_text) if self.waiting else ""
 
 
-def append_compile_count(words: str) -> str:
+def append_compile_count(description: str) -> str:
     """The words, with the number of loops compiled so far. Loops that come from the folder of compiled code do not count."""
     count = sum(each.is_start and "dispatcher" in (each.data or ()) for _, each in COMPILED.buffer)
-    return f"{words}, {count} loops compiled" if count else words
+    return f"{description}, {count} loops compiled" if count else description
 
 
-def list_preparation_steps(pair: LoadedPair, system: System, heats: Sequence[float]) -> list[Callable[[], object]]:
+def list_preparation_steps(
+    pair: LoadedPair, system: System, temperatures: Sequence[float]
+) -> list[Callable[[], object]]:
     """What makes the system ready, in pieces between which a race may run. Each raises `ValueError` when the pair lacks a part."""
     # Two lanes of one system need two caches, each with graphs of its own.
     lanes = (system.name,) if pair.target.eager else (system.name,) * 2
 
     def race(temperature: float) -> None:
-        Race(pair, Settings(WARM_UP_TEXT, lanes, max_new_tokens=WARM_UP_TOKENS, temperature=temperature)).traces()
+        Race(
+            pair, Settings(WARM_UP_TEXT, lanes, max_new_tokens=WARM_UP_TOKENS, temperature=temperature)
+        ).run_to_traces()
 
     return [
         lambda: DRAFTERS[system.drafter](pair, LARGEST_TREE),
         lambda: system.costs(pair),
-        *(partial(race, each) for each in heats),
+        *(partial(race, each) for each in temperatures),
     ]

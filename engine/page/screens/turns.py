@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 
-from engine.page.views.wire import News
-from engine.record.quiet import Quiet
+from engine.page.views.wire import RunEvent
+from engine.record.quiet import WorkSignal
 
 RACE, LONG, READYING = range(3)  # ranks of jobs, the first goes first
 ORDINALS = {2: "second", 3: "third", 4: "fourth"}  # of the steps of so many races
@@ -35,14 +35,14 @@ class JobEnd:
 class Job:
     """What a call asks for: `work` makes steps, which yield news; `tell` hands these on; `bytes` are reserved before it begins."""
 
-    work: Callable[[], Iterator[News | Quiet]]
+    work: Callable[[], Iterator[RunEvent | WorkSignal]]
     visitor: str = ""
     rank: int = RACE
     bytes: int = 0
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
     address: str = ""  # where its visitor asks from
-    tell: Callable[[News | JobEnd], None] = lambda event: None
-    steps: Iterator[News | Quiet] | None = None  # once it has begun
+    tell: Callable[[RunEvent | JobEnd], None] = lambda event: None
+    steps: Iterator[RunEvent | WorkSignal] | None = None  # once it has begun
     used: float = 0.0  # seconds of the device
     turn: float = 0.0  # its seconds, of which the fewest go next; a newcomer begins with the least of those that run
     listening: bool = True  # whether its visitor has taken the last news
@@ -98,16 +98,16 @@ class JobQueue:
         if job in self.waiting:
             self.waiting.remove(job)
         for who in (job.visitor, f"@{job.address}") if job.used else ():
-            self.used[who] = (self.recent_seconds(who) + job.used, self.now())
-        self.used = {who: noted for who, noted in self.used.items() if self.recent_seconds(who) > 0.01}
+            self.used[who] = (self.recent_device_seconds(who) + job.used, self.now())
+        self.used = {who: noted for who, noted in self.used.items() if self.recent_device_seconds(who) > 0.01}
 
     @property
     def all_jobs(self) -> list[Job]:
         return [job for job in (*self.running, *self.waiting) if job.rank != READYING]
 
-    def recent_seconds(self, who: str) -> float:
+    def recent_device_seconds(self, visitor_or_address: str) -> float:
         """Seconds of the device that the visitor, or the address behind an @, has used lately."""
-        seconds, noted = self.used.get(who, (0.0, 0.0))
+        seconds, noted = self.used.get(visitor_or_address, (0.0, 0.0))
         return seconds * 0.5 ** ((self.now() - noted) / HALF_LIFE)
 
     # ---- whose turn it is
@@ -127,7 +127,10 @@ class JobQueue:
     def sort_waiting_jobs(self, rank: int) -> list[Job]:
         """The waiting jobs of a rank. First is whose address has used the least lately, then who has, then who came first."""
         mine = (job for job in self.waiting if job.rank == rank)
-        return sorted(mine, key=lambda job: (self.recent_seconds(f"@{job.address}"), self.recent_seconds(job.visitor)))
+        return sorted(
+            mine,
+            key=lambda job: (self.recent_device_seconds(f"@{job.address}"), self.recent_device_seconds(job.visitor)),
+        )
 
     def next_job(self) -> Job | None:
         """The job whose turn it is. Those whose visitors have left come first, to be closed. None when nobody can go on."""

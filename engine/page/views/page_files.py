@@ -23,9 +23,9 @@ def read_markup(name: str) -> str:
     return read_page_file(MANIFEST["markup"][name])
 
 
-def join_page_files(kind: str, taker: str) -> str:
-    """The taker's "styles" or "scripts", one behind the other."""
-    return "\n".join(read_page_file(path) for path, takers in MANIFEST[kind].items() if taker in takers)
+def join_files_of_page(kind: str, page_name: str) -> str:
+    """The text of all "styles" or "scripts" of one page, joined in the manifest's order."""
+    return "\n".join(read_page_file(path) for path, takers in MANIFEST[kind].items() if page_name in takers)
 
 
 def read_page_file(path: str) -> str:

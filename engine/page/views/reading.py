@@ -9,26 +9,26 @@ from typing import Any
 from engine.page.views import standalone
 from engine.page.views.wire import serialise_race
 from engine.record.files import MOST_BYTES
-from engine.record.parsing import parse
+from engine.record.parsing import parse_json
 from engine.record.race_file import Record, first_and_last_lane
-from engine.record.served_trace import ServedTrace, is_served, is_stream, values_of_stream
+from engine.record.served_trace import ServedTrace, is_event_stream, is_served_answer, join_event_stream
 
 BYTES, SECONDS = 2**30, 10  # of memory and of processor time that reading may take
 PATIENT = 5  # how far it stands behind races on a processor; 19 would be last
 
 
-def read_for_page(way: str, text: str) -> dict[str, Any]:
-    """What `way` makes of a race file's text, or under "refused" what is wrong with the file.
+def read_race_file_for_page(reading: str, text: str) -> dict[str, Any]:
+    """What `reading` makes of a race file's text, or under "refused" what is wrong with the file.
 
     "opened" is an event of the page, or under "served" the steps in an answer of vLLM; "replay_page" is a page of its own.
     """
     try:
-        values = values_of_stream(text) if is_stream(text) else parse(text, MOST_BYTES)
-        if way == "replay_page":
-            return {"html": standalone.render_replay_page(Record.of(values))}
-        if is_served(values):
-            return {"served": ServedTrace.of(values).to_dict()}
-        record = Record.of(values)
+        values = join_event_stream(text) if is_event_stream(text) else parse_json(text, MOST_BYTES)
+        if reading == "replay_page":
+            return {"html": standalone.render_replay_page(Record.from_values(values))}
+        if is_served_answer(values):
+            return {"served": ServedTrace.from_answer(values).to_dict()}
+        record = Record.from_values(values)
         first_and_last_lane(record)
         return {"event": serialise_race(record)}
     except ValueError as error:
@@ -50,4 +50,4 @@ def limit_process() -> None:
 def main(arguments: list[str]) -> None:
     limit_process()
     text = sys.stdin.buffer.read().decode("utf-8", "surrogatepass")
-    sys.stdout.buffer.write(json.dumps(read_for_page(arguments[0], text)).encode())
+    sys.stdout.buffer.write(json.dumps(read_race_file_for_page(arguments[0], text)).encode())

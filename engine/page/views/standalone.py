@@ -21,29 +21,29 @@ POLICY = (  # no network, ever
 def render_replay_page(record: Record) -> str:
     """The page as one HTML text. Raises `ValueError` unless the race has two or three lanes."""
     prompt = first_and_last_lane(record)[0].trace.prompt
-    return fill_page_template(record, "replay", title=f"TreeRace: {' '.join(prompt.split())[:60]}")
+    return fill_replay_template(record, "replay", title=f"TreeRace: {' '.join(prompt.split())[:60]}")
 
 
-def render_opening_page() -> str:
-    """The first recorded race, while the live page is loaded. It asks the server for one thing, how far that is."""
+def render_page_while_loading() -> str:
+    """The HTML that is served while the live page loads: it plays the first recorded race and asks the server for its progress."""
     record = Record.from_own_file(min((page_files.PAGE.parent / "races").glob("*.json")).read_text("utf-8"))
     policy, status = f"{POLICY}; connect-src 'self'", page_files.read_markup("opening")
-    return fill_page_template(record, "opening", "TreeRace", policy, status)
+    return fill_replay_template(record, "opening", "TreeRace", policy, status)
 
 
-def fill_page_template(record: Record, taker: str, title: str, policy: str = POLICY, status: str = "") -> str:
-    """A page that plays a race by `taker`'s files, `status` below its head. Raises `ValueError` for other than two or three lanes."""
+def fill_replay_template(record: Record, page_name: str, title: str, policy: str = POLICY, status: str = "") -> str:
+    """A page that plays a race by `page_name`'s files, `status` below its head. Raises `ValueError` unless there are 2 or 3 lanes."""
     first = first_and_last_lane(record)[0].trace
     parts = {
         "title": escape(title),
         "policy": policy,
         "pair": escape(f"{first.pair} · {first.hardware} · {first.dtype}"),
-        "styles": "\n".join((*build_font_rules(), page_files.join_page_files("styles", taker))),
+        "styles": "\n".join((*build_font_rules(), page_files.join_files_of_page("styles", page_name))),
         "status": status,
         "race": page_files.read_markup("race"),
         "event": serialise_race(record).replace("<", "\\u003c"),  # or a text with "</script>" would end the script
         "plotly": PLOTLY.read_text("utf-8").replace("</script", "<\\/script"),
-        "scripts": page_files.join_page_files("scripts", taker).replace("</script", "<\\/script"),
+        "scripts": page_files.join_files_of_page("scripts", page_name).replace("</script", "<\\/script"),
     }
     return re.sub(r"{{(\w+)}}", lambda slot: parts[slot[1]], page_files.read_markup("replay"))
 
@@ -76,19 +76,21 @@ One recorded race of tree-based speculative decoding. The page plays it and lets
 """
 
 
-def main(given: Namespace) -> None:
+def main(options: Namespace) -> None:
     """A static Space is two files in a folder: the page and a README."""
-    out = given.space / "index.html" if given.space else given.out or given.race.with_suffix(".html")
-    record = Record.from_json(read_text_file(given.race, "Name a race file, such as `python -m engine record` writes."))
+    out = options.space / "index.html" if options.space else options.out or options.race.with_suffix(".html")
+    record = Record.from_json(
+        read_text_file(options.race, "Name a race file, such as `python -m engine record` writes.")
+    )
     if out.is_dir():
         raise ValueError(f"{str(out)!r} is a folder. Name a file in it.")
     out.parent.mkdir(parents=True, exist_ok=True)
-    if given.space:
+    if options.space:
         (out.parent / "README.md").write_text(SPACE, "utf-8")
     if out.suffix == ".gif":
         from engine.page.views import film  # a browser, which no page needs
 
-        film.save_film(render_replay_page(record), out, given.width)
+        film.save_film(render_replay_page(record), out, options.width)
     else:
         out.write_text(render_replay_page(record), "utf-8")
     print(f"{out}: {out.stat().st_size / 1e6:.1f} MB, opens from the disk")

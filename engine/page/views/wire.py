@@ -17,7 +17,7 @@ from itertools import count
 from typing import Any
 
 from engine.record.compact_json import to_json
-from engine.record.quiet import Message, Quiet, Steps
+from engine.record.quiet import Message, Steps, WorkSignal
 from engine.record.race_file import LaneRecord, Record
 from engine.record.trace import Step, Trace, omit_no_turns
 
@@ -28,24 +28,24 @@ FIRST_SECONDS = 0.5  # ... or after so long
 
 
 @dataclass(frozen=True)
-class News:
+class RunEvent:
     """A message as a JSON string. Behind the `last` one a run only frees what it held."""
 
     text: str
     last: bool = False
 
 
-def build_news(run: str, seq: int, message: Message) -> News:
+def build_run_event(run: str, seq: int, message: Message) -> RunEvent:
     """The run's message of that number. The last one carries "end"."""
-    return News(to_json({"run": run, "seq": seq, **message}), "end" in message)
+    return RunEvent(to_json({"run": run, "seq": seq, **message}), "end" in message)
 
 
-def number_messages(run: str, steps: Steps) -> Generator[News | Quiet, None, None]:
+def number_messages(run: str, steps: Steps) -> Generator[RunEvent | WorkSignal, None, None]:
     """The messages of the run, numbered from 1. Closing the iterator closes `steps`."""
     number = count(1)
     with closing(steps):
         for step in steps:
-            yield step if isinstance(step, Quiet) else build_news(run, next(number), step)
+            yield step if isinstance(step, WorkSignal) else build_run_event(run, next(number), step)
 
 
 class UnsentSteps:
@@ -72,12 +72,12 @@ def stream_race(race: Any, batch_seconds: float = BATCH_SECONDS) -> Steps:
     Then `race.run_again` runs it again, unseen, a step at a time, and the record holds all runs.
     What either raises comes behind all steps so far.
     """
-    record: Record = race.record()  # before any lane runs, because it measures the costs that are not known yet
+    record: Record = race.to_record()  # before any lane runs, because it measures the costs that are not known yet
     batch, due, seen = UnsentSteps(record), math.inf, [lane.trace for lane in record.lanes]
     try:
         with closing(race.poll_steps()) as steps:
             for each in steps:
-                if not isinstance(each, Quiet):
+                if not isinstance(each, WorkSignal):
                     batch.add(*each)
                 elif not batch.steps:
                     yield each
@@ -89,7 +89,7 @@ def stream_race(race: Any, batch_seconds: float = BATCH_SECONDS) -> Steps:
                     yield batch.take_message()
                     due = time.monotonic() + batch_seconds
                 else:
-                    yield each if isinstance(each, Quiet) else Quiet.STEP
+                    yield each if isinstance(each, WorkSignal) else WorkSignal.STEP
         if not batch.begun:
             yield batch.take_message()
         with closing(race.run_again()) as unseen:
@@ -107,7 +107,8 @@ def stream_race(race: Any, batch_seconds: float = BATCH_SECONDS) -> Steps:
     last = batch.take_message(end=True, slowdown=compute_slowdown(shown), **record.result())
     if shown != seen:
         last["times"] = [
-            [[clock, step.seconds] for clock, step in zip(trace.clocks, trace.steps, strict=True)] for trace in shown
+            [[clock, step.seconds] for clock, step in zip(trace.clock_after_steps, trace.steps, strict=True)]
+            for trace in shown
         ]
     yield last
 
@@ -117,10 +118,10 @@ def serialise_race(record: Record) -> str:
     steps = [
         (index, serialise_step(step, clock))
         for index, lane in enumerate(record.lanes)
-        for clock, step in zip(lane.trace.clocks, lane.trace.steps, strict=True)
+        for clock, step in zip(lane.trace.clock_after_steps, lane.trace.steps, strict=True)
     ]
     body = {"steps": sorted(steps, key=lambda each: each[1]["t"]), "end": True, **record.result()}
-    return build_news(uuid.uuid4().hex, 1, serialise_start(record) | body).text
+    return build_run_event(uuid.uuid4().hex, 1, serialise_start(record) | body).text
 
 
 def serialise_start(record: Record) -> Message:

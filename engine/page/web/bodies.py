@@ -46,50 +46,50 @@ class Endpoints:
             at, name = given.get("component_id"), given.get("fn_name")
             if not isinstance(at, int) or not isinstance(name, str) or (at, name) not in self.functions:
                 raise RequestRefused(404, "The page has no such function.")
-            validate_session(given, needed=True)
+            validate_session(given, is_required=True)
             if "data" not in given:
                 raise RequestRefused(422, "The function's value is missing: send it as data.")
             return body, given["session_hash"]
-        kept = parse_end_request(given) if asked in ("cancel", "reset") else self.validate_event(asked, given)
+        kept = parse_cancel_request(given) if asked in ("cancel", "reset") else self.validate_event(asked, given)
         return json.dumps(kept).encode(), given.get("session_hash")
 
-    def validate_event(self, asked: str, given: dict) -> dict[str, Any]:
-        validate_session(given, needed=asked == "join")
-        values = given.get("data")
+    def validate_event(self, endpoint: str, sent: dict) -> dict[str, Any]:
+        validate_session(sent, is_required=endpoint == "join")
+        values = sent.get("data")
         kept: dict[str, Any] = {}
-        if asked in ("join", "predict"):
-            kept = {name: parse_event_number(given.get(name)) for name in ("fn_index", "trigger_id")}
-            count = (self.events if asked == "join" else self.quick).get(kept["fn_index"])
+        if endpoint in ("join", "predict"):
+            kept = {name: parse_event_number(sent.get(name)) for name in ("fn_index", "trigger_id")}
+            count = (self.events if endpoint == "join" else self.quick).get(kept["fn_index"])
         else:
-            count = self.named.get(asked)
+            count = self.named.get(endpoint)
         if count is None:
             raise RequestRefused(404, f"There is no such function. The API has {', '.join(sorted(self.named))}.")
         if not isinstance(values, list) or len(values) != count:
             got = f"{len(values):,}" if isinstance(values, list) else "no list"
             raise RequestRefused(422, f"It takes a list of {count} values as data, got {got}. See /gradio_api/info.")
-        if not all(map(is_plain, values)):
+        if not all(map(is_plain_value, values)):
             raise RequestRefused(
                 422, "Values are texts, numbers, true, false, null, or lists of these and of pairs of texts."
             )
-        if given.get("session_hash"):
-            kept["session_hash"] = given["session_hash"]
+        if sent.get("session_hash"):
+            kept["session_hash"] = sent["session_hash"]
         return {**kept, "data": values}
 
 
-def is_plain(value: object) -> bool:
+def is_plain_value(value: object) -> bool:
     """Whether it is no object, and no list that holds more than plain values and pairs of texts, such as a chat's turns."""
     inside = [each for each in value if isinstance(each, dict | list)] if isinstance(value, list) else []
     pairs = all(isinstance(each, list) and [*map(type, each)] == [str, str] for each in inside)
     return pairs and not isinstance(value, dict)
 
 
-def parse_end_request(given: dict) -> dict[str, Any]:
+def parse_cancel_request(body: dict) -> dict[str, Any]:
     """What ends a run, or forgets it."""
-    validate_session(given)
-    kept = {name: given[name] for name in ("session_hash", "event_id") if isinstance(given.get(name), str)}
+    validate_session(body)
+    kept = {name: body[name] for name in ("session_hash", "event_id") if isinstance(body.get(name), str)}
     if not all(NAME.fullmatch(each) for each in kept.values()):
         raise RequestRefused(422, "The race to end has no such name.")
-    return {**kept, "fn_index": parse_event_number(given.get("fn_index"))}
+    return {**kept, "fn_index": parse_event_number(body.get("fn_index"))}
 
 
 def last_path_segment(path: str) -> str:
@@ -110,9 +110,9 @@ def parse_body(body: bytes) -> dict[str, Any]:
     return found
 
 
-def validate_session(given: dict, needed: bool = False) -> None:
-    name = given.get("session_hash")
-    if name is None and not needed:
+def validate_session(body: dict, is_required: bool = False) -> None:
+    name = body.get("session_hash")
+    if name is None and not is_required:
         return
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise RequestRefused(422, "A session's name has 1 to 64 letters, digits and dashes.")

@@ -19,7 +19,7 @@ def build_style_tags(css: str) -> str:
     return f"<style>{css}</style>\n<style>{raise_specificity(css)}</style>"
 
 
-def raise_specificity(css: str) -> str:
+def raise_specificity(rules: str) -> str:
     """The rules again, with the weight that Gradio gives them, for elements inside of its page: there they win over its own."""
-    inside = re.sub(r"^(\s*)\.dark ", r"\1.dark & ", css, flags=re.MULTILINE)
+    inside = re.sub(r"^(\s*)\.dark ", r"\1.dark & ", rules, flags=re.MULTILINE)
     return f".gradio-container.gradio-container .contain {{\n{inside}\n}}"

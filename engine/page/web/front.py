@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from uvicorn.protocols.http import auto
 
 from engine.page.web.guard import HEADERS, HURRY
-from engine.page.web.pace import READS, SIGNS, sender_address
+from engine.page.web.pace import READS, SIGNS, client_address_of_scope
 
 READINESS = "/readiness"  # where pages ask how far the engine is; with ?coming from one that is about to go over
 # Where pages say of a run of theirs whether they still wait for it: ?run=NAME&page=shown, hidden or gone
@@ -39,28 +39,28 @@ class ExpiringConnection(CONNECTION):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self.await_request()
+        self.restart_silence_timer()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        self.await_request()
+        self.restart_silence_timer()
 
     def connection_lost(self, error: Exception | None) -> None:
         super().connection_lost(error)
         if self.ending:
             self.ending.cancel()
 
-    def await_request(self) -> None:
+    def restart_silence_timer(self) -> None:
         if self.ending:
             self.ending.cancel()
-        self.ending = self.loop.call_later(SILENT, self.end_if_silent)
+        self.ending = self.loop.call_later(SILENT, self.close_if_silent)
 
-    def end_if_silent(self) -> None:
+    def close_if_silent(self) -> None:
         if (self.cycle is None or self.cycle.response_complete) and not self.transport.is_closing():
             self.transport.abort()
 
 
-class Front:
+class FrontServer:
     """The process's only server. `progress_text` says what is being prepared, "" for nothing; `count_runs` how many runs are here."""
 
     def __init__(self, page: str):
@@ -94,7 +94,7 @@ class Front:
         how = uvicorn.Config(self, http=ExpiringConnection, log_level="warning", lifespan="off", server_header=False)
         await uvicorn.Server(how).serve([listening])
 
-    def hand_over(self, app: Any) -> None:
+    def attach_app(self, app: Any) -> None:
         """All requests but `READINESS` go to the Starlette application `app`, once its startup is over."""
 
         async def begin() -> None:
@@ -105,7 +105,7 @@ class Front:
         asyncio.run_coroutine_threadsafe(begin(), self.loop).result()
 
     @property
-    def page_is_coming(self) -> bool:
+    def is_page_loading(self) -> bool:
         """Whether a browser may be building the live page: on the machine that serves it, what computes beside it makes it stutter."""
         return time.monotonic() - self.asked < COMING
 
@@ -119,8 +119,8 @@ class Front:
     async def __call__(self, scope: dict, receive: Callable, send: Callable) -> None:
         sign = scope["path"] in (READINESS, ALIVE)
         if scope["type"] == "http" and (sign or self.live is None):
-            in_turn = await (SIGNS if sign else READS).wait_for_turn(sender_address(scope))
-            answer = self.answer(scope) if in_turn else PlainTextResponse(HURRY, 429, FRESH)
+            in_turn = await (SIGNS if sign else READS).wait_for_turn(client_address_of_scope(scope))
+            answer = self.answer_status_or_opening_page(scope) if in_turn else PlainTextResponse(HURRY, 429, FRESH)
             return await answer(scope, receive, send)
         if self.live is None:
             return await send({"type": "websocket.close"})
@@ -128,7 +128,7 @@ class Front:
             self.asked = time.monotonic()
         await self.live(scope, receive, send)
 
-    def answer(self, scope: dict) -> Response:
+    def answer_status_or_opening_page(self, scope: dict) -> Response:
         """How far the engine is, whether a run is still waited for, or the opening page."""
         if scope["path"] == READINESS:
             live, words = self.live is not None, self.progress_text()

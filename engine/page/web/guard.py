@@ -16,9 +16,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 
 from engine.page.web.bodies import MOST, SMALL, Endpoints, RequestRefused, last_path_segment
-from engine.page.web.kept_streams import FIRST, KeptStreams, parse_heard_count
-from engine.page.web.pace import READS, RateLimiter, sender_address
-from engine.page.web.sessions import LISTENERS, OpenAnswers
+from engine.page.web.kept_streams import FIRST, ResumableStreams, parse_last_event_number
+from engine.page.web.pace import READS, RateLimiter, client_address_of_scope
+from engine.page.web.sessions import LISTENERS, OpenStreamCounter
 from engine.page.web.shelf import AnswerCache
 
 HEADERS = {
@@ -81,7 +81,7 @@ class Guard:
         self.kept = re.compile("|".join((*KEPT, *map(re.escape, doors.files))))
         self.read = re.compile("|".join((self.kept.pattern, *READ)))
         self.addresses, self.visitors = RateLimiter(*OF_ADDRESS), RateLimiter(*OF_VISITOR)
-        self.going_on, self.streams = OpenAnswers(), KeptStreams()
+        self.going_on, self.streams = OpenStreamCounter(), ResumableStreams()
 
     async def __call__(self, scope: dict, receive: Callable, send: Callable) -> None:
         if scope["type"] == "websocket":
@@ -91,22 +91,22 @@ class Guard:
         try:
             asked, path = scope["method"], scope["path"]
             if asked == "POST" and WRITTEN.fullmatch(path):
-                address = sender_address(scope)
-                refuse_hurry(self.addresses.allows(address))
+                address = client_address_of_scope(scope)
+                refuse_over_rate(self.addresses.allows(address))
                 length = parse_body_length(scope, MOST.get(last_path_segment(path), SMALL))
                 with self.reserve_body_memory(address) as hold:
                     body, session = self.doors.validate_body(path, await read_body(scope, receive, length, hold))
                     if RUNS.fullmatch(path) or last_path_segment(path) == "component_server":
-                        refuse_hurry(self.visitors.allows(session or address))
+                        refuse_over_rate(self.visitors.allows(session or address))
                     await self.forward_request(normalise_request(scope, len(body)), replay_body(body, receive), send)
-            elif asked in ("GET", "HEAD") and (self.read.fullmatch(path) or news_of(scope)):
-                address = sender_address(scope)
-                refuse_hurry(await READS.wait_for_turn(address))
-                if self.kept.fullmatch(path) and (kept := await self.shelf.answer(scope)):
+            elif asked in ("GET", "HEAD") and (self.read.fullmatch(path) or stream_name_of(scope)):
+                address = client_address_of_scope(scope)
+                refuse_over_rate(await READS.wait_for_turn(address))
+                if self.kept.fullmatch(path) and (kept := await self.shelf.answer_from_cache(scope)):
                     return await kept(scope, receive, send)
-                with self.count_open_answer(address), note_listener(scope):
+                with self.count_open_answer(address), count_stream_listener(scope):
                     if path == QUEUE:
-                        await self.stream_news(scope, receive, send)
+                        await self.stream_session_events(scope, receive, send)
                     else:
                         await self.forward_request(normalise_request(scope), receive, send)
             else:
@@ -138,20 +138,20 @@ class Guard:
         """An answer that may go on for as long as a page is open. Raises `RequestRefused` when the address has `GOING_ON` of them."""
         if self.going_on[address] >= GOING_ON:
             raise RequestRefused(503, FULL)
-        return self.going_on.count_one(address)
+        return self.going_on.count_while_open(address)
 
-    async def stream_news(self, scope: dict, receive: Callable, send: Callable) -> None:
+    async def stream_session_events(self, scope: dict, receive: Callable, send: Callable) -> None:
         """A session's news, which go on where a reader lost them. Raises `RequestRefused` for those that are kept no more."""
-        session, said, passed_on = news_of(scope), parse_heard_count(scope), normalise_request(scope)
+        session, said, passed_on = stream_name_of(scope), parse_last_event_number(scope), normalise_request(scope)
         if not said:
             return await self.forward_request(passed_on, receive, send)
         del MutableHeaders(scope=passed_on)["accept-encoding"]  # events are counted
         if said == FIRST:
             begun = await self.streams.begin(session, partial(self.forward_request, passed_on))
-            return await begun.read(0, receive, send)
+            return await begun.send_events_from(0, receive, send)
         if not (kept := self.streams.find(session, int(said))):
             raise RequestRefused(404, NOT_KEPT)
-        await kept.read(int(said), receive, send)
+        await kept.send_events_from(int(said), receive, send)
 
     async def forward_request(self, scope: dict, receive: Callable, send: Callable) -> None:
         """The application's own answer with `HEADERS`. What it says of an error is one sentence instead of its own words."""
@@ -175,25 +175,26 @@ class Guard:
             await build_sentence_response(status or 500, words)(scope, receive, send)
 
 
-def refuse_hurry(allowed: bool) -> None:
+def refuse_over_rate(allowed: bool) -> None:
+    """Raises `RequestRefused` (429) when the sender has exceeded the call rate."""
     if not allowed:
         raise RequestRefused(429, HURRY, shown=True)
 
 
-def news_of(scope: dict) -> str:
-    """The session or the call whose news are asked for; "" when it is something else."""
+def stream_name_of(scope: dict) -> str:
+    """The session or call whose event stream this request reads, "" for any other request."""
     if fetched := FETCHED.fullmatch(scope["path"]):
         return fetched[1]
     session = SESSION.fullmatch(scope["query_string"]) if scope["path"] == QUEUE else None
     return session[2].decode() if session else ""
 
 
-def note_listener(scope: dict) -> AbstractContextManager:
-    """Notes that somebody listens to the news that are asked for. Raises `RequestRefused` for a call's that were fetched before."""
-    name = news_of(scope)
+def count_stream_listener(scope: dict) -> AbstractContextManager:
+    """Counts one open reader of the requested stream. Raises `RequestRefused` for a call's stream that was read before."""
+    name = stream_name_of(scope)
     if FETCHED.fullmatch(scope["path"]) and not LISTENERS.claim_fetch(name):
         raise RequestRefused(404, FETCHED_ONCE)
-    return LISTENERS.streams.count_one(name) if name else nullcontext()
+    return LISTENERS.streams.count_while_open(name) if name else nullcontext()
 
 
 def normalise_request(scope: dict, length: int | None = None) -> dict:
@@ -209,36 +210,36 @@ def normalise_request(scope: dict, length: int | None = None) -> dict:
     return passed_on
 
 
-def parse_body_length(scope: dict, most: int) -> int:
-    """The body's announced bytes, else `USUAL`. Raises `RequestRefused` for what is no JSON, and for more than `most`."""
+def parse_body_length(scope: dict, max_bytes: int) -> int:
+    """The body's announced bytes, else `USUAL`. Raises `RequestRefused` for what is no JSON, and for more than `max_bytes`."""
     headers = dict(scope["headers"])
     if not headers.get(b"content-type", b"").lower().startswith(b"application/json"):
         raise RequestRefused(415, WORDS[415])
-    length = headers.get(b"content-length", b"%d" % min(most, USUAL))
-    if not length.isdigit() or int(length[:20]) > most:
-        raise build_too_large_refusal(most)
+    length = headers.get(b"content-length", b"%d" % min(max_bytes, USUAL))
+    if not length.isdigit() or int(length[:20]) > max_bytes:
+        raise build_too_large_refusal(max_bytes)
     return int(length)
 
 
-async def read_body(scope: dict, receive: Callable, most: int, hold: Callable[[int], None]) -> bytes:
+async def read_body(scope: dict, receive: Callable, max_bytes: int, reserve_bytes: Callable[[int], None]) -> bytes:
     """The request's body. Raises `RequestRefused` when it is too large or too slow, or when its sender has left."""
     body = bytearray()
     try:
         with anyio.fail_after(PATIENCE):
             async for chunk in Request(scope, receive).stream():
-                hold(len(chunk))
+                reserve_bytes(len(chunk))
                 body += chunk
-                if len(body) > most:
-                    raise build_too_large_refusal(most)
+                if len(body) > max_bytes:
+                    raise build_too_large_refusal(max_bytes)
     except TimeoutError:
         raise RequestRefused(408, f"It did not arrive within {PATIENCE:g} seconds.") from None
     except ClientDisconnect:
-        raise build_too_large_refusal(most) from None
+        raise build_too_large_refusal(max_bytes) from None
     return bytes(body)
 
 
-def build_too_large_refusal(most: int) -> RequestRefused:
-    return RequestRefused(413, f"What was sent is too large: at most {most / 1e6:g} MB are read here.", shown=True)
+def build_too_large_refusal(max_bytes: int) -> RequestRefused:
+    return RequestRefused(413, f"What was sent is too large: at most {max_bytes / 1e6:g} MB are read here.", shown=True)
 
 
 def replay_body(body: bytes, receive: Callable) -> Callable:
@@ -251,5 +252,5 @@ def replay_body(body: bytes, receive: Callable) -> Callable:
     return handed
 
 
-def build_sentence_response(status: int, words: str, shown: bool = False) -> JSONResponse:
-    return JSONResponse({"detail": words} | ({"refused": words} if shown else {}), status, HEADERS)
+def build_sentence_response(status: int, sentence: str, shown: bool = False) -> JSONResponse:
+    return JSONResponse({"detail": sentence} | ({"refused": sentence} if shown else {}), status, HEADERS)

@@ -18,14 +18,16 @@ HEARD = re.compile(rf"(?:.*&)?heard=({FIRST}|\d{{1,9}})(?:&.*)?".encode())
 Answer = Callable[[Callable, Callable], Awaitable[None]]  # an application's, given `receive` and `send`
 
 
-def parse_heard_count(scope: dict) -> str:
+def parse_last_event_number(scope: dict) -> str:
     """How many events the reader has, or `FIRST`; "" for one who does not come again."""
     said = HEARD.fullmatch(scope["query_string"])
     return said[1].decode() if said else ""
 
 
-class KeptStream:
-    """One answer with an event in every chunk. It is told that its reader has left when nobody has read for `KEPT` seconds."""
+class ResumableStream:
+    """An event stream whose events are kept, so that a reader who lost the connection can resume it. It is told that its reader has
+    left when nobody has read for `KEPT` seconds.
+    """
 
     def __init__(self, answer: Answer):
         self.head: dict[str, Any] = {}
@@ -38,10 +40,10 @@ class KeptStream:
 
     async def run(self, answer: Answer) -> None:
         try:
-            await answer(self.receive, self.keep)
+            await answer(self.receive, self.store_message)
         finally:
             self.is_over = True
-            self.wake()
+            self.wake_reader()
 
     async def receive(self) -> dict[str, Any]:
         if self.asks:
@@ -50,7 +52,7 @@ class KeptStream:
         await self.unread.wait()
         return {"type": "http.disconnect"}
 
-    async def keep(self, message: dict) -> None:
+    async def store_message(self, message: dict) -> None:
         if message["type"] == "http.response.start":
             self.head = message
         elif message.get("body"):
@@ -59,22 +61,22 @@ class KeptStream:
             self.count += 1
             while self.count - len(self.events) < self.sent and now - self.events[0][0] > KEPT:
                 self.events.popleft()
-        self.wake()
+        self.wake_reader()
 
-    def wake(self) -> None:
+    def wake_reader(self) -> None:
         news, self.news = self.news, asyncio.Event()
         news.set()
 
-    def holds(self, heard: int) -> bool:
-        """Whether all events from that number on are there, and more may come or are there."""
-        return self.count - len(self.events) <= heard <= self.count - self.is_over
+    def has_events_from(self, first_event: int) -> bool:
+        """Whether the stream can be resumed from this event number: all events from there on are kept or may still come."""
+        return self.count - len(self.events) <= first_event <= self.count - self.is_over
 
-    async def read(self, heard: int, receive: Callable, send: Callable) -> None:
-        """Send the events from number `heard` on, until the last one, until this reader has left or until another one comes."""
+    async def send_events_from(self, next_event: int, receive: Callable, send: Callable) -> None:
+        """Send the events from number `next_event` on, until the last one, until this reader has left or until another one comes."""
         left = asyncio.create_task(await_disconnect(receive))
-        left.add_done_callback(lambda _: self.wake())
+        left.add_done_callback(lambda _: self.wake_reader())
         me = self.reader = object()
-        self.wake()
+        self.wake_reader()
         has_begun = False
         try:
             while not left.done():
@@ -82,11 +84,11 @@ class KeptStream:
                 if self.head and not has_begun:
                     await send(self.head)
                     has_begun = True
-                while heard < self.count and self.reader is me and not left.done():
-                    _, message = self.events[heard - self.count]
+                while next_event < self.count and self.reader is me and not left.done():
+                    _, message = self.events[next_event - self.count]
                     await send({**message, "more_body": True})
-                    heard += 1
-                    self.sent = max(self.sent, heard)
+                    next_event += 1
+                    self.sent = max(self.sent, next_event)
                 if self.is_over or self.reader is not me:
                     await send({"type": "http.response.body", "body": b"", "more_body": False})
                     return
@@ -107,24 +109,24 @@ async def await_disconnect(receive: Callable) -> None:
         pass
 
 
-class KeptStreams(dict[str, KeptStream]):
+class ResumableStreams(dict[str, ResumableStream]):
     """The streams that may be read, by session."""
 
-    async def begin(self, session: str, answer: Answer) -> KeptStream:
+    async def begin(self, session: str, answer: Answer) -> ResumableStream:
         """The session's next stream. The one before it has ended, or is told that its reader has left."""
         if before := self.get(session):
             await asyncio.wait([before.task], timeout=ENDING)
             before.unread.set()
-        begun = self[session] = KeptStream(answer)
+        begun = self[session] = ResumableStream(answer)
         loop = asyncio.get_running_loop()
         begun.task.add_done_callback(lambda _: loop.call_later(KEPT, self.forget, session, begun))
         return begun
 
-    def find(self, session: str, heard: int) -> KeptStream | None:
+    def find(self, session: str, first_event: int) -> ResumableStream | None:
         """The session's stream, where it holds what comes behind so many events."""
         kept = self.get(session)
-        return kept if kept and kept.holds(heard) else None
+        return kept if kept and kept.has_events_from(first_event) else None
 
-    def forget(self, session: str, kept: KeptStream) -> None:
+    def forget(self, session: str, kept: ResumableStream) -> None:
         if self.get(session) is kept:
             del self[session]

@@ -5,7 +5,7 @@ from typing import Any
 
 import gradio as gr
 
-from engine.measure.curves.sweep import Plan
+from engine.measure.curves.sweep import SweepPlan
 from engine.page.screens import own_prompts
 from engine.page.screens.answers import example, read_prompts
 from engine.page.screens.cards import describe_all_systems
@@ -13,18 +13,18 @@ from engine.page.screens.orders import parse_order
 from engine.page.screens.pays import ALLOWED
 from engine.page.web.form import Fields, select_fields
 from engine.page.web.lending import ServedPairs
-from engine.page.web.parts import build_hidden_button, build_part, find_or_build_script_field, script_call
-from engine.page.web.streams import QUIET, Runs, Values, add_api_endpoint, add_run, add_stop
+from engine.page.web.parts import build_hidden_button, build_page_part, build_script_call, find_or_build_script_field
+from engine.page.web.streams import QUIET, Runs, Values, add_api_endpoint, connect_run_button, connect_stop_button
 
 # What an order of a view may hold
-PLANNED = {each.name for each in dataclasses.fields(Plan)}
+PLANNED = {each.name for each in dataclasses.fields(SweepPlan)}
 OF_PROMPTS, OF_PAYS = {"prompts", "system"}, {"prompts", "systems", "max_new_tokens"}
 
 
-def build_lab(served: ServedPairs, form: Fields, go: gr.Button, halt: gr.Button) -> None:
+def build_lab(served: ServedPairs, form: Fields, start_button: gr.Button, stop_button: gr.Button) -> None:
     about = {"systems": describe_all_systems(), "allowed": own_prompts.ALLOWED, "pays": ALLOWED}
-    build_part("lab", "mountLab", about, server_functions=[read_prompts, example])
-    go.click(None, js=script_call("lab.start"), **QUIET)
+    build_page_part("lab", "mountLab", about, server_functions=[read_prompts, example])
+    start_button.click(None, js=build_script_call("lab.start"), **QUIET)
 
     def sweep_on_page(order, pair, **_):
         return parse_order(order, {"prompts"}, PLANNED) | {"pair": pair}
@@ -38,14 +38,14 @@ def build_lab(served: ServedPairs, form: Fields, go: gr.Button, halt: gr.Button)
     def view(start: str, kind: str, values: Values, channel: str, *names: str) -> Runs:
         """The run of a view. The page's script orders it, from its own menus and the form; the fields of those names come beside."""
         fields = {"order": find_or_build_script_field()} | select_fields(form, *names)
-        return add_run(build_hidden_button(start), served, kind, values, fields, channel)
+        return connect_run_button(build_hidden_button(start), served, kind, values, fields, channel)
 
     lab_runs = view("sweep-start", "sweep", sweep_on_page, "treelab", "prompt", "temperature", "seed")
     lab_runs |= view(
         "prompts-start", "prompts", prompts_on_page, "treeprompts", "temperature", "max_new_tokens", "seed"
     )
     lab_runs |= view("pays-start", "pays", pays_on_page, "treepays", "temperature", "seed", "constraint")
-    add_stop(halt, lab_runs)
+    connect_stop_button(stop_button, lab_runs)
     add_api_endpoint(served, "sweep", sweep)
     add_api_endpoint(served, "prompts", prompts)
     add_api_endpoint(served, "pays", pays)
@@ -53,15 +53,15 @@ def build_lab(served: ServedPairs, form: Fields, go: gr.Button, halt: gr.Button)
 
 def sweep(
     prompts: list[str],
-    system: str = Plan.system,
-    grid: str = Plan.grid,
+    system: str = SweepPlan.system,
+    grid: str = SweepPlan.grid,
     # The annotations say list, because Gradio reads them and callers of the API send lists.
-    depth: list[int] = Plan.depth,  # type: ignore[assignment]
-    width: list[int] = Plan.width,  # type: ignore[assignment]
-    nodes: list[int] = Plan.nodes,  # type: ignore[assignment]
-    temperature: list[float] = Plan.temperature,  # type: ignore[assignment]
-    max_new_tokens: int = Plan.max_new_tokens,
-    seed: int = Plan.seed,
+    depth: list[int] = SweepPlan.depth,  # type: ignore[assignment]
+    width: list[int] = SweepPlan.width,  # type: ignore[assignment]
+    nodes: list[int] = SweepPlan.nodes,  # type: ignore[assignment]
+    temperature: list[float] = SweepPlan.temperature,  # type: ignore[assignment]
+    max_new_tokens: int = SweepPlan.max_new_tokens,
+    seed: int = SweepPlan.seed,
     pair: str = "",
 ) -> dict[str, Any]:
     """Race every cell of a grid against plain decoding: "shape" varies depth and width, "budget" nodes and temperature.

@@ -14,11 +14,11 @@ from typing import Any
 from anyio.to_thread import run_sync
 
 from engine.models.pairs import LoadedPair, Pair
-from engine.page.screens.cards import choose_lanes, choose_pair
+from engine.page.screens.cards import choose_lane_systems, choose_pair
 from engine.page.screens.device import PAUSE
 from engine.page.screens.orders import build_order
-from engine.page.views.wire import News, number_messages
-from engine.record.quiet import Quiet
+from engine.page.views.wire import RunEvent, number_messages
+from engine.record.quiet import WorkSignal
 
 LENDS = "SPACES_ZERO_GPU" in os.environ
 LEAST, MOST = 15, 120  # seconds that a loan is asked for
@@ -44,7 +44,7 @@ class ServedPairs:
     @property
     def lanes(self) -> tuple[str, str]:
         """The systems that the lanes of a page start with."""
-        return choose_lanes(self.coming or self.pair)
+        return choose_lane_systems(self.coming or self.pair)
 
     def choose_pair(self, name: object) -> LoadedPair:
         """The pair of that name; the page's own for "". Raises `ValueError` for a name that no pair here has."""
@@ -55,9 +55,9 @@ PACE = SimpleNamespace(seconds=0.05)  # that a token takes, of the calls so far;
 SERVED: dict[str, ServedPairs] = {}  # by "page": what a loan's process inherits instead of being sent it
 
 
-def estimate_loan_seconds(_: str, pair: str, kind: str, values: dict[str, Any]) -> int:
+def estimate_gpu_loan_seconds(_: str, pair_name: str, kind: str, values: dict[str, Any]) -> int:
     """The seconds that a loan for this order on the pair of that name is asked for. Its run's name comes first, as in `run_order`."""
-    expected = ARRIVING + SPARE * PACE.seconds * build_order(SERVED["page"].choose_pair(pair), kind, values).tokens
+    expected = ARRIVING + SPARE * PACE.seconds * build_order(SERVED["page"].choose_pair(pair_name), kind, values).tokens
     return round(min(MOST, max(LEAST, expected)))
 
 
@@ -69,13 +69,17 @@ class LoanFailure:
     kind: type[Exception] = RuntimeError
 
 
-def run_order(run: str, pair: str, kind: str, values: dict[str, Any]) -> Generator[News | LoanFailure, None, None]:
+def run_order(
+    run_name: str, pair_name: str, kind: str, values: dict[str, Any]
+) -> Generator[RunEvent | LoanFailure, None, None]:
     """The order's news, in the run of that name. What it raises comes last."""
     try:
-        for event in number_messages(run, build_order(SERVED["page"].choose_pair(pair), kind, values).steps()):
-            if isinstance(event, News):
+        for event in number_messages(
+            run_name, build_order(SERVED["page"].choose_pair(pair_name), kind, values).steps()
+        ):
+            if isinstance(event, RunEvent):
                 yield event
-            elif event is Quiet.IDLE:
+            elif event is WorkSignal.IDLE:
                 time.sleep(PAUSE)
     except ValueError as error:
         yield LoanFailure(str(error), ValueError)
@@ -84,13 +88,15 @@ def run_order(run: str, pair: str, kind: str, values: dict[str, Any]) -> Generat
 
 
 if LENDS:
-    run_order = import_module("spaces").GPU(duration=estimate_loan_seconds)(run_order)
+    run_order = import_module("spaces").GPU(duration=estimate_gpu_loan_seconds)(run_order)
 
 
-async def stream_lent_run(run: str, pair: str, kind: str, values: dict[str, Any]) -> AsyncGenerator[str, None]:
+async def stream_run_on_lent_gpu(
+    run_name: str, pair_name: str, kind: str, values: dict[str, Any]
+) -> AsyncGenerator[str, None]:
     """The news of an order on a GPU that is lent for it. Closing the stream ends the loan. Raises what `run_order` tells."""
-    tokens, begun = build_order(SERVED["page"].choose_pair(pair), kind, values).tokens, 0.0
-    steps = run_order(run, pair, kind, values)
+    tokens, begun = build_order(SERVED["page"].choose_pair(pair_name), kind, values).tokens, 0.0
+    steps = run_order(run_name, pair_name, kind, values)
     try:
         while event := await run_sync(next, steps, None):
             begun = begun or time.monotonic()

@@ -45,13 +45,13 @@ READS = RateLimiter(burst=600, rate=150)  # of the page and its files; so many a
 SIGNS = RateLimiter(burst=100, rate=50)  # of pages that say that they are there, or ask how far the engine is
 
 
-def sender_address(scope: Mapping[str, Any]) -> str:
+def client_address_of_scope(scope: Mapping[str, Any]) -> str:
     """The address that a request of ASGI comes from."""
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-    return address_of(headers, (scope.get("client") or ("",))[0])
+    return client_address_of(headers, (scope.get("client") or ("",))[0])
 
 
-def address_of(headers: Mapping[str, str], peer: str) -> str:
+def client_address_of(headers: Mapping[str, str], peer: str) -> str:
     """Where a request comes from: the peer, or on Spaces whom the proxy next to it names."""
     passed_on = headers.get("x-forwarded-for", "") if "SPACE_ID" in os.environ else ""
     return passed_on.rpartition(",")[2].strip() or peer

@@ -38,8 +38,8 @@ from engine.page.web.document import build_style_tags, insert_page_files
 from engine.page.web.form import Fields, build_dials, build_prompt_box
 from engine.page.web.guard import Guard
 from engine.page.web.lending import SERVED, ServedPairs
-from engine.page.web.parts import build_part, script_call
-from engine.page.web.sessions import NewsBySession
+from engine.page.web.parts import build_page_part, build_script_call
+from engine.page.web.sessions import EventsBySession
 from engine.page.web.streams import QUIET, identify_visitor
 from engine.remote.server import Server
 
@@ -73,7 +73,7 @@ def build_page(served: ServedPairs, screens: Sequence[Screen] = SCREENS) -> gr.B
         build_masthead(served, screens)
         with gr.Row(elem_id="entry"):
             prompt = build_prompt_box(served.pair.chat)
-            build_part("chat", "mountChat")
+            build_page_part("chat", "mountChat")
             buttons = [build_start_and_stop(screen) for screen in screens]
         columns = [gr.Column(elem_id=f"{screen.name}-screen", elem_classes="of-screen") for screen in screens]
         with gr.Row(elem_id="dials"):
@@ -81,7 +81,7 @@ def build_page(served: ServedPairs, screens: Sequence[Screen] = SCREENS) -> gr.B
         for screen, column, (start, stop) in zip(screens, columns, buttons, strict=True):
             with column:
                 screen.fill(served, form, start, stop)
-        prompt.submit(None, js=script_call("pressGo"), **QUIET)
+        prompt.submit(None, js=build_script_call("pressGo"), **QUIET)
     return page
 
 
@@ -96,13 +96,13 @@ def build_masthead(served: ServedPairs, screens: Sequence[Screen]) -> None:
     }
 
     def opening(name: object) -> Answer:
-        return answers.answer_opening_race(name, served.pair)
+        return answers.find_opening_race(name, served.pair)
 
-    build_part(
+    build_page_part(
         "masthead",
         "mountHeader",
         about,
-        server_functions=[opening, recorded, build_file_reader("opened"), build_file_reader("replay_page")],
+        server_functions=[opening, recorded, build_race_file_reader("opened"), build_race_file_reader("replay_page")],
     )
 
 
@@ -111,13 +111,13 @@ def describe_pairs(served: ServedPairs) -> dict[str, Any]:
     return {**describe_pair(served.pair), "pairs": list_offered_pairs(served.pairs)}
 
 
-def build_file_reader(way: str) -> Callable[[object], Answer]:
+def build_race_file_reader(reading: str) -> Callable[[object], Answer]:
     """A part's function of that name. It reads a race file for a visitor; all visitors of one address count as one."""
 
     def of_visitor(given: object) -> Answer:
-        return race_files.read_race_file(way, given, identify_visitor(watched=False))
+        return race_files.read_race_file(reading, given, identify_visitor(watched=False))
 
-    of_visitor.__name__ = way
+    of_visitor.__name__ = reading
     return of_visitor
 
 
@@ -163,9 +163,9 @@ def build_document(remote: Server | None, made: bytes) -> bytes:
     drawing = f'<link href="{DRAWING}" id="plotly" />'  # fetched once the page has arrived
     served, screens = SERVED["page"], (screen.name for screen in SCREENS)
     ours = build_style_rules(screens, served.lanes, remote, describe_model(served.pair))
-    css = "\n".join((page_files.join_page_files("styles", "page"), ours))
+    css = "\n".join((page_files.join_files_of_page("styles", "page"), ours))
     links = "\n".join((*letters, drawing))
-    return insert_page_files(made, links, build_style_tags(css), page_files.join_page_files("scripts", "page"))
+    return insert_page_files(made, links, build_style_tags(css), page_files.join_files_of_page("scripts", "page"))
 
 
 def configure_page(page: gr.Blocks) -> dict[str, Any]:
@@ -175,7 +175,7 @@ def configure_page(page: gr.Blocks) -> dict[str, Any]:
         each.preprocess = False  # functions check what they are given, and say what is wrong in a sentence of ours
     queue = page.queue(max_size=CALLS, api_open=False)._queue
     queue.max_thread_count = CALLS
-    queue.pending_messages_per_session = NewsBySession(queue)
+    queue.pending_messages_per_session = EventsBySession(queue)
     queue.sleep_when_free, queue.progress_update_sleep_when_free = LOOK, 20 * LOOK  # not a thousand times a second
     queue.ANAYLTICS_CACHE_FREQUENCY = sys.maxsize  # its tables of who called what are shown to nobody
     left_out = ("enable_monitoring", "run_history", "ssr_mode", "mcp_server")

@@ -9,17 +9,17 @@ from gradio.context import Context
 from engine.page.views import page_files
 
 
-def script_call(name: str, *given: object) -> str:
+def build_script_call(name: str, *given: object) -> str:
     """JavaScript that calls `TreeRace.<name>` with plain values."""
     return f"TreeRace.{name}({', '.join(json.dumps(each) for each in given)})"
 
 
-def script_call_by_field_name(name: str, fields: dict[str, gr.components.Component]) -> str:
+def build_script_call_with_fields(name: str, fields: dict[str, gr.components.Component]) -> str:
     """JavaScript that calls `TreeRace.<name>` with the fields' values in one object, by name. It may return those that it changes."""
-    return script_call("named", name, list(fields))
+    return build_script_call("named", name, list(fields))
 
 
-def build_wire(name: str) -> gr.HTML:
+def build_event_wire(name: str) -> gr.HTML:
     """A hidden component that carries JSON strings to the page, for the run of that name (`assets/page/shared/runs.js`)."""
     return gr.HTML(
         "",
@@ -30,12 +30,12 @@ def build_wire(name: str) -> gr.HTML:
     )
 
 
-def build_part(name: str, mount: str, value: object = None, **more: Any) -> gr.HTML:
+def build_page_part(name: str, mount_function: str, value: object = None, **more: Any) -> gr.HTML:
     """A part of the page: its markup in `assets/page/`, filled by its own script's `TreeRace.<mount>(element, value, server)`."""
     return gr.HTML(
         json.dumps(value),
         html_template=page_files.read_markup(name),
-        js_on_load=f"TreeRace.mount({json.dumps(mount)}, element, props, server);",
+        js_on_load=f"TreeRace.mount({json.dumps(mount_function)}, element, props, server);",
         apply_default_css=False,
         elem_id=name,
         **more,

@@ -9,8 +9,8 @@ from engine.page.screens import answers, link
 from engine.page.screens.cards import (
     MIX,
     TAUGHT,
-    build_menu,
-    choose_shape,
+    build_system_menu,
+    choose_dial_shape,
     describe_all_systems,
     describe_parts,
     describe_remote_lane,
@@ -23,28 +23,28 @@ from engine.page.web.lending import ServedPairs
 from engine.page.web.parts import (
     build_hidden_button,
     build_hidden_field,
-    build_part,
+    build_page_part,
+    build_script_call,
+    build_script_call_with_fields,
     find_or_build_script_field,
-    script_call,
-    script_call_by_field_name,
 )
-from engine.page.web.streams import QUIET, Runs, add_api_endpoint, add_run, add_stop
+from engine.page.web.streams import QUIET, Runs, add_api_endpoint, connect_run_button, connect_stop_button
 from engine.race import BASELINE, REMOTE, SHAPE, validate_setting
-from engine.systems import chain_beside, fill_budget, find, spell_shape
+from engine.systems import find, find_budget_filling_name, find_comparable_chain_name, spell_shape
 
 
-def build_race(served: ServedPairs, shared: Fields, go: gr.Button, halt: gr.Button) -> None:
+def build_race(served: ServedPairs, shared: Fields, start_button: gr.Button, stop_button: gr.Button) -> None:
     def race_on_page(left, right, left_mix, right_mix, broken, untouched, third, full, turns, **settings):
         systems: tuple[Any, ...] = (left_mix if left == MIX else left, right_mix if right == MIX else right)
         if broken:
             systems = (strip_break(broken), broken)
-        whole = full and not broken and systems[1] != REMOTE and fill_budget(find(systems[1]))
+        whole = full and not broken and systems[1] != REMOTE and find_budget_filling_name(find(systems[1]))
         if whole:  # in the shape that the dials show
             systems = systems[0], whole
         elif spell_shape(settings) == untouched:  # each lane races in the best shape of its own system
             settings.update(dict.fromkeys(SHAPE))
         if third and not broken:
-            systems = insert_chain(served, systems, settings)
+            systems = insert_chain_lane(served, systems, settings)
         return {"systems": systems, "turns": parse_turns(turns), **settings}
 
     def race(
@@ -70,18 +70,18 @@ def build_race(served: ServedPairs, shared: Fields, go: gr.Button, halt: gr.Butt
 
     form = build_race_form(served, shared)
     asked = form | {"turns": find_or_build_script_field()}
-    race_run = add_run(go, served, "race", race_on_page, asked, channel="treerace")
+    race_run = connect_run_button(start_button, served, "race", race_on_page, asked, channel="treerace")
     lanes = select_fields(form, "left", "right")
     for lane in lanes.values():
-        lane.change(None, [*lanes.values()], js=script_call_by_field_name("view.chosen", lanes), **QUIET)
-    take_shapes(served, form)
-    set_controls(form)
+        lane.change(None, [*lanes.values()], js=build_script_call_with_fields("view.chosen", lanes), **QUIET)
+    connect_shape_dials(served, form)
+    connect_script_controls(form)
     add_api_endpoint(served, "race", race)
-    take_links(served, form)
-    add_stop(halt, race_run | build_walk(served, select_fields(form, "broken", *shared)))
+    connect_link_to_form(served, form)
+    connect_stop_button(stop_button, race_run | build_guided_walk(served, select_fields(form, "broken", *shared)))
 
 
-def insert_chain(served: ServedPairs, systems: tuple[str, str], settings: dict[str, Any]) -> tuple[str, ...]:
+def insert_chain_lane(served: ServedPairs, systems: tuple[str, str], settings: dict[str, Any]) -> tuple[str, ...]:
     """The two lanes' systems, and between them the chain with as many guesses as the right one, where that branches."""
     left, right = systems
     if REMOTE in systems:
@@ -90,8 +90,12 @@ def insert_chain(served: ServedPairs, systems: tuple[str, str], settings: dict[s
         find(right),
         {dial: int(validate_setting(dial, settings[dial])) for dial in SHAPE if settings[dial] is not None},
     )
-    shape = given if len(given) == len(SHAPE) else system.shape(served.choose_pair(settings.get("pair", ""))) | given
-    chain = chain_beside(system, shape)
+    shape = (
+        given
+        if len(given) == len(SHAPE)
+        else system.best_shape_for(served.choose_pair(settings.get("pair", ""))) | given
+    )
+    chain = find_comparable_chain_name(system, shape)
     return (left, chain, right) if chain else systems
 
 
@@ -100,7 +104,7 @@ def build_race_form(served: ServedPairs, shared: Fields) -> Fields:
     with gr.Row(elem_id="systems"):
         left, right = (
             gr.Dropdown(
-                build_menu(name, served.pair.remote),
+                build_system_menu(name, served.pair.remote),
                 value=name,
                 label=f"System of the {side} lane",
                 show_label=False,
@@ -111,13 +115,13 @@ def build_race_form(served: ServedPairs, shared: Fields) -> Fields:
         )
 
     def look(asked: object) -> answers.Answer:
-        return answers.look(asked, served.pairs)
+        return answers.describe_card(asked, served.pairs)
 
     systems = describe_all_systems() | (
         {REMOTE: describe_remote_lane(served.pair.remote)} if served.pair.remote else {}
     )
     begun = {dial: shared[dial].value for dial in SHAPE}
-    build_part(
+    build_page_part(
         "race",
         "mountRace",
         {"systems": systems, "parts": describe_parts(), "lanes": served.lanes},
@@ -138,24 +142,24 @@ def build_race_form(served: ServedPairs, shared: Fields) -> Fields:
     }
 
 
-def set_controls(form: Fields) -> None:
+def connect_script_controls(form: Fields) -> None:
     """Lets the page's scripts set what a race has: the lab, a card, the walk."""
     given = {name: each for name, each in form.items() if name not in ("left_mix", "right_mix")}
     components = [*given.values()]
     build_hidden_button("race-set").click(
-        None, components, components, js=script_call_by_field_name("controls.take", given), **QUIET
-    ).then(None, js=script_call("controls.settled"), **QUIET)
+        None, components, components, js=build_script_call_with_fields("controls.take", given), **QUIET
+    ).then(None, js=build_script_call("controls.settled"), **QUIET)
 
 
-def take_shapes(served: ServedPairs, form: Fields) -> None:
-    """Sets the dials to the shape of the right lane's system on the visitor's pair, whenever one of these changes.
+def connect_shape_dials(served: ServedPairs, form: Fields) -> None:
+    """Updates the dials to the right lane's shape whenever its system or the pair changes.
 
     Dials that the visitor has set himself stay; those of the opening race do not.
     """
     dials, pair = select_fields(form, *SHAPE, "untouched"), find_or_build_script_field()
 
     def take(right, right_mix, pair, untouched, **shown):
-        found = choose_shape(right_mix if right == MIX else right, served.pairs, pair)
+        found = choose_dial_shape(right_mix if right == MIX else right, served.pairs, pair)
         if not found or spell_shape(shown) not in (untouched, spell_shape(answers.OPENING_SHAPE)):
             return gr.skip()
         return {dials[name]: value for name, value in {**found, "untouched": spell_shape(found)}.items()}
@@ -169,10 +173,12 @@ def take_shapes(served: ServedPairs, form: Fields) -> None:
         (form["right_mix"].change, "view.mixed"),  # a mix from a link comes with its shape
         (build_hidden_button("take-shape").click, "pairs.asked"),
     ):
-        event(take, inputs_kwargs=shown, outputs=[*dials.values()], js=script_call_by_field_name(name, shown), **quick)
+        event(
+            take, inputs_kwargs=shown, outputs=[*dials.values()], js=build_script_call_with_fields(name, shown), **quick
+        )
 
 
-def take_links(served: ServedPairs, form: Fields) -> None:
+def connect_link_to_form(served: ServedPairs, form: Fields) -> None:
     """The form takes its values from a link, or from an opened race. Wrong values are reported and leave their fields as they are."""
     refusals = build_hidden_field()
 
@@ -188,12 +194,12 @@ def take_links(served: ServedPairs, form: Fields) -> None:
         restore,
         inputs_kwargs=asked,
         outputs=[*form.values(), refusals],
-        js=script_call_by_field_name("take.asked", asked),
+        js=build_script_call_with_fields("take.asked", asked),
         **QUIET,
-    ).then(None, refusals, js=script_call_by_field_name("take.told", {"refusals": refusals}), **QUIET)
+    ).then(None, refusals, js=build_script_call_with_fields("take.told", {"refusals": refusals}), **QUIET)
 
 
-def build_walk(served: ServedPairs, fields: Fields) -> Runs:
+def build_guided_walk(served: ServedPairs, fields: Fields) -> Runs:
     """The guided walk beside the race: it measures how far a deliberately broken system is off, and its curves anew.
 
     Returns what the race's Stop ends too.
@@ -207,8 +213,8 @@ def build_walk(served: ServedPairs, fields: Fields) -> Runs:
 
     broken = {name: {right: describe_system(find(f"{right}!{name}")) for right in TAUGHT} for name in BREAKS}
     breaks = {name: {**each.to_dict(), "cards": broken[name]} for name, each in BREAKS.items()}
-    build_part("walk", "mountWalk", {"breaks": breaks, "taught": TAUGHT}, server_functions=[answers.curve])
-    curves = add_run(
+    build_page_part("walk", "mountWalk", {"breaks": breaks, "taught": TAUGHT}, server_functions=[answers.curve])
+    curves = connect_run_button(
         build_hidden_button("walk-curve"),
         served,
         "curve",
@@ -216,6 +222,6 @@ def build_walk(served: ServedPairs, fields: Fields) -> Runs:
         {"order": find_or_build_script_field()},
         channel="treecurve",
     )
-    return curves | add_run(
+    return curves | connect_run_button(
         build_hidden_button("walk-measure"), served, "distance", distances, fields, channel="treebreak"
     )

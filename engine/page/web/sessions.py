@@ -1,6 +1,6 @@
 """Sessions: whose news Gradio keeps, and who listens to them. Knows Gradio's queue and names; knows no run.
 
-Gradio keeps the news of 2,000 sessions and throws out the oldest, also while its run is under way. `NewsBySession` replaces that.
+Gradio keeps the news of 2,000 sessions and throws out the oldest, also while its run is under way. `EventsBySession` replaces that.
 """
 
 from collections import Counter, OrderedDict
@@ -12,8 +12,8 @@ MOST = 2000  # sessions of which news are kept; no more runs than `CALLS` are un
 MOST_FETCHED = 10_000  # names that are remembered
 
 
-class NewsBySession(OrderedDict[str, Any]):
-    """News by session. A new name takes the place of the oldest one of which no run is under way."""
+class EventsBySession(OrderedDict[str, Any]):
+    """Gradio's pending events by session, of bounded size: a new session replaces the oldest one without a run."""
 
     def __init__(self, queue: Any):
         """`queue` is Gradio's."""
@@ -33,11 +33,11 @@ class NewsBySession(OrderedDict[str, Any]):
             super().__delitem__(name)
 
 
-class OpenAnswers(Counter[str]):
+class OpenStreamCounter(Counter[str]):
     """How many answers go on, by name."""
 
     @contextmanager
-    def count_one(self, name: str) -> Iterator[None]:
+    def count_while_open(self, name: str) -> Iterator[None]:
         self[name] += 1
         try:
             yield
@@ -47,11 +47,11 @@ class OpenAnswers(Counter[str]):
                 del self[name]
 
 
-class Listeners:
+class StreamListeners:
     """The streams that are open, by the name of a session or of a call."""
 
     def __init__(self) -> None:
-        self.streams = OpenAnswers()
+        self.streams = OpenStreamCounter()
         self.fetched: dict[str, None] = {}
 
     def has_listener(self, *names: str) -> bool:
@@ -68,4 +68,4 @@ class Listeners:
         return True
 
 
-LISTENERS = Listeners()  # of this process
+LISTENERS = StreamListeners()  # of this process

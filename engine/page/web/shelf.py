@@ -33,7 +33,7 @@ class AnswerCache:
         self.kept: dict[str, tuple[Response, Response]] = {}  # by path: an answer as it is, and by gzip
         self.one = asyncio.Lock()  # what two ask for at once is made once
 
-    async def answer(self, scope: dict) -> Response | None:
+    async def answer_from_cache(self, scope: dict) -> Response | None:
         """The answer to a GET or a HEAD of what everybody gets; None when the application has no such thing."""
         path, asked = scope["path"], Headers(scope=scope)
         if path not in self.kept:

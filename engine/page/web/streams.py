@@ -16,19 +16,24 @@ import gradio as gr
 from gradio.context import LocalContext
 from gradio.events import Dependency
 
-from engine.models.constraint import constraint_of
+from engine.models.constraint import compile_pair_constraint
 from engine.page.screens.device import DEVICE
 from engine.page.screens.orders import build_order
 from engine.page.screens.turns import Job
 from engine.page.views.wire import number_messages
 from engine.page.web.bodies import NAME
 from engine.page.web.form import Fields
-from engine.page.web.lending import LENDS, ServedPairs, stream_lent_run
-from engine.page.web.pace import address_of
-from engine.page.web.parts import build_wire, find_or_build_script_field, script_call, script_call_by_field_name
+from engine.page.web.lending import LENDS, ServedPairs, stream_run_on_lent_gpu
+from engine.page.web.pace import client_address_of
+from engine.page.web.parts import (
+    build_event_wire,
+    build_script_call,
+    build_script_call_with_fields,
+    find_or_build_script_field,
+)
 from engine.page.web.sessions import LISTENERS
 from engine.record.constraint import validate_constraint
-from engine.record.failures import lacks_memory
+from engine.record.failures import is_out_of_memory
 
 Values = Callable[..., dict[str, Any]]  # of an order, made of what a page or a caller has sent
 Runs = dict[str, Dependency]  # events that run until a Stop, by their wires' names
@@ -51,14 +56,14 @@ async def stream_order(served: ServedPairs, kind: str, values: Values, name: obj
         pair = served.choose_pair(pair_name)
         if text := given.get("constraint"):
             # Compiled before anybody waits for it, in a thread: the page's own loop goes on
-            await asyncio.to_thread(constraint_of, pair, validate_constraint(text))
+            await asyncio.to_thread(compile_pair_constraint, pair, validate_constraint(text))
         asked = build_order(pair, kind, given)
         watched = name is not None
         who, address = identify_visitor(watched), identify_visitor(watched=False)
         run = validate_run_name(name)
         work = Job(lambda: number_messages(run, asked.steps()), who, asked.rank, asked.bytes, run, address)
         async with aclosing(
-            stream_lent_run(run, pair_name, kind, given) if LENDS else DEVICE.stream(work, watched)
+            stream_run_on_lent_gpu(run, pair_name, kind, given) if LENDS else DEVICE.stream(work, watched)
         ) as stream:
             request, event = LocalContext.request.get(None), LocalContext.event_id.get(None)
             heard = time.monotonic()
@@ -75,7 +80,7 @@ async def stream_order(served: ServedPairs, kind: str, values: Values, name: obj
         raise
     except Exception as error:
         # Gradio renders errors as HTML, and the sentence may quote what the visitor wrote
-        sentence = html.escape(sentence_of(error), quote=False)
+        sentence = html.escape(error_sentence_of(error), quote=False)
         await asyncio.sleep(max(0.0, told + SHOWN - time.monotonic()))
         raise gr.Error(sentence, title="Not started", print_exception=False) from None
 
@@ -96,14 +101,14 @@ def identify_visitor(watched: bool) -> str:
         return ""
     if watched:
         return str(request.session_hash)
-    return address_of(request.headers, str(getattr(request.client, "host", "")))
+    return client_address_of(request.headers, str(getattr(request.client, "host", "")))
 
 
-def sentence_of(error: Exception) -> str:
+def error_sentence_of(error: Exception) -> str:
     """What the visitor is told of an error. Those that are no refusals are printed."""
     if isinstance(error, ValueError):
         return str(error)
-    if lacks_memory(error):
+    if is_out_of_memory(error):
         return "The device ran out of memory. Ask for fewer nodes or new tokens, or load a smaller pair."
     traceback.print_exception(error)
     return f"Something failed in TreeRace ({type(error).__name__}), so this run has ended. Nobody else's has. Try it again."
@@ -120,28 +125,33 @@ def build_stream_function(served: ServedPairs, kind: str, values: Values) -> Cal
     return stream
 
 
-def add_run(begin: gr.Button, served: ServedPairs, kind: str, values: Values, fields: Fields, channel: str) -> Runs:
-    """`begin` streams into the wire named `channel`. `values` gets the fields by name, and the `pair`. Returns what a Stop ends.
+def connect_run_button(
+    start_button: gr.Button, served: ServedPairs, kind: str, values: Values, fields: Fields, channel: str
+) -> Runs:
+    """Makes the button start a run whose events go to the page's `channel`. Returns the event that a Stop button cancels. `values` gets
+    the fields by name, and the `pair`.
 
     The page's run of that channel (`assets/page/shared/runs.js`) hears of all of it. It names the run, so that it can stop one of which
     the server has not told yet, and the pair that the visitor has chosen.
     """
     name = f"runs.on.{channel}"
     fields = fields | dict.fromkeys(("run", "pair"), find_or_build_script_field())
-    running = begin.click(
+    running = start_button.click(
         build_stream_function(served, kind, values),
         inputs_kwargs=fields,
-        outputs=build_wire(channel),
-        js=script_call_by_field_name(f"{name}.ask", fields),
+        outputs=build_event_wire(channel),
+        js=build_script_call_with_fields(f"{name}.ask", fields),
         **ON_PAGE,
     )
-    running.failure(None, js=script_call(f"{name}.fail"), **QUIET)
+    running.failure(None, js=build_script_call(f"{name}.fail"), **QUIET)
     return {channel: running}
 
 
-def add_stop(halt: gr.Button, all_runs: Runs) -> None:
-    """`halt` cancels all of these runs. It is one event for all: Gradio compares every event with every component as the page comes."""
-    halt.click(None, js=script_call("stopRuns", *all_runs), cancels=[*all_runs.values()], **QUIET)
+def connect_stop_button(stop_button: gr.Button, all_runs: Runs) -> None:
+    """`stop_button` cancels all of these runs. It is one event for all: Gradio compares every event with every component as the page
+    comes.
+    """
+    stop_button.click(None, js=build_script_call("stopRuns", *all_runs), cancels=[*all_runs.values()], **QUIET)
 
 
 def add_api_endpoint(served: ServedPairs, kind: str, values: Values) -> None:

@@ -24,17 +24,18 @@ Guess = tuple[int, float, float]  # a token, its score and its q
 Candidate = tuple[float, int, int, int, float]  # a path's score, minus the guess's rank, its parent, token and q
 
 
-class Growth:
+class GrowingTree:
     """A `tree` that grows below the token `root`, which stands at `position`. Nodes that are asked about together are of one level."""
 
     def __init__(self, drafter: Drafter, root: int, position: int, sampling: Sampling):
         self.drafter, self.position, self.sampling = drafter, position, sampling
         self.tree = DraftTree.rooted(root)
 
-    def guesses(self, nodes: list[int], to_draw: bool = False) -> torch.Tensor | None:
-        """`Drafter.log_q`: log-probabilities `[len(nodes), V]`, or None for no guess.
+    def validated_log_q(self, nodes: list[int], on_host: bool = False) -> torch.Tensor | None:
+        """`Drafter.log_q`, validated: log-probabilities `[len(nodes), V]`, or None for no guess. With `on_host` they are copied to the
+        CPU.
 
-        What is `to_draw` from comes to the host, once. Else only shape and type are checked on other devices than a CPU, because
+        What is `on_host` from comes to the host, once. Else only shape and type are checked on other devices than a CPU, because
         whoever reads a number makes the host wait.
 
         Raises `ValueError` for another shape or type, for NaN and for plus infinity. A row of minus infinity alone is refused too,
@@ -44,79 +45,83 @@ class Growth:
         if log_q is None:
             return None
         if not isinstance(log_q, torch.Tensor):
-            raise self.refused(len(nodes), f"a {type(log_q).__name__}")
+            raise self.invalid_answer_error(len(nodes), f"a {type(log_q).__name__}")
         if log_q.dim() != 2 or len(log_q) != len(nodes) or not log_q.shape[1] or not log_q.is_floating_point():
-            raise self.refused(len(nodes), f"{str(log_q.dtype).removeprefix('torch.')} {list(log_q.shape)}")
-        if to_draw:
+            raise self.invalid_answer_error(
+                len(nodes), f"{str(log_q.dtype).removeprefix('torch.')} {list(log_q.shape)}"
+            )
+        if on_host:
             log_q = log_q.cpu()
         if not log_q.is_cpu:
             return log_q
         # Of NaN it is NaN
         most = log_q.detach().numpy().max(-1) if log_q.dtype in READABLE else log_q.amax(-1)
         if not math.isfinite(most.sum()):
-            raise self.refused(len(nodes), NO_LAW)
+            raise self.invalid_answer_error(len(nodes), NO_LAW)
         return log_q
 
-    def refused(self, count: int, answer: str) -> ValueError:
+    def invalid_answer_error(self, count: int, answer: str) -> ValueError:
         where = "one node" if count == 1 else f"{count} nodes"
         return ValueError(
             f"The {self.drafter.title} drafter answered {answer} when it was asked what follows {where}. "
             f"Its `log_q` must return float32 log-probabilities [{count}, V], with V the target's vocabulary, or None for no guess."
         )
 
-    def is_end(self, node: int) -> bool:
+    def is_stop_node(self, node: int) -> bool:
         """Whether the text ends with this node, so that nothing below it can be emitted. The root is part of the text."""
         return node > 0 and self.tree.tokens[node] in self.drafter.stop_ids
 
     # ---- favourites
 
-    def shortlists(self, nodes: list[int], width: int) -> Shortlist | None:
+    def shortlist_tokens_after(self, nodes: list[int], width: int) -> Shortlist | None:
         """`engine.policies.shared.ranking.shortlist` behind the nodes. None for no guess."""
-        log_q, behind = self.guesses(nodes), self.position + self.tree.depth[nodes[0]] + 1
+        log_q, behind = self.validated_log_q(nodes), self.position + self.tree.depth[nodes[0]] + 1
         return None if log_q is None else shortlist(log_q, behind, width, self.sampling)
 
-    def favourites(self, nodes: list[int], width: int) -> list[list[Guess]]:
+    def rank_guesses_after(self, nodes: list[int], width: int) -> list[list[Guess]]:
         """The `width` favourites behind every node, the best first. Empty for no guess."""
-        found = self.shortlists(nodes, width)
+        found = self.shortlist_tokens_after(nodes, width)
         rows = zip(*(each.tolist() for each in found), strict=True) if found else ()
         return [list(zip(*row, strict=True)) for row in rows]
 
-    def candidates(self, nodes: list[int], width: int) -> list[Candidate]:
-        """The same, the likeliest path first."""
-        return sorted(self.paths(nodes, self.favourites(nodes, width)), reverse=True)
+    def rank_candidates(self, nodes: list[int], width: int) -> list[Candidate]:
+        """The `width` best guesses behind every node as candidates, the most probable path first."""
+        return sorted(self.score_candidates(nodes, self.rank_guesses_after(nodes, width)), reverse=True)
 
-    def paths(self, nodes: list[int], rows: list[list[Guess]]) -> list[Candidate]:
-        """What the guesses behind every node make of its path, in their order."""
+    def score_candidates(self, nodes: list[int], guesses: list[list[Guess]]) -> list[Candidate]:
+        """A candidate for every guess behind every node. Its score is that of the node's path times that of the guess."""
         return [
             (self.tree.score[node] * score, -rank, node, token, q)
-            for node, row in zip(nodes, rows, strict=False)
+            for node, row in zip(nodes, guesses, strict=False)
             for rank, (token, score, q) in enumerate(row)
         ]
 
-    def add(self, found: list[Candidate]) -> list[int]:
+    def add_candidates(self, candidates: list[Candidate]) -> list[int]:
         """Add these to the tree. Returns their nodes."""
-        return [self.tree.add(node, token, score, q) for score, _, node, token, q in found]
+        return [self.tree.add(node, token, score, q) for score, _, node, token, q in candidates]
 
     # ---- draws
 
-    def drawn_from(self, nodes: list[int]) -> torch.Tensor | None:
+    def keep_draft_probabilities(self, nodes: list[int]) -> torch.Tensor | None:
         """q `[n, V]` behind the nodes, on the host, from which their children are drawn; None for no guess. The tree keeps q."""
-        log_q = self.guesses(nodes, to_draw=True)
+        log_q = self.validated_log_q(nodes, on_host=True)
         if log_q is None:
             return None
         q = self.sampling.draft_probabilities(log_q)
         self.tree.q_rows.update(zip(nodes, q, strict=True))
         return q
 
-    def draw(self, counts: dict[int, int]) -> Counter[int]:
+    def draw_children(self, draws_by_node: dict[int, int]) -> Counter[int]:
         """Draw so many tokens behind every node, independently of each other. Returns how often each of the new nodes was drawn."""
-        nodes = list(counts)
-        q = self.drawn_from(nodes) if nodes else None
+        nodes = list(draws_by_node)
+        q = self.keep_draft_probabilities(nodes) if nodes else None
         if q is None:
             return Counter()
         level = self.tree.depth[nodes[0]] + 1
-        rows = self.sampling.repeated(q, list(counts.values()), "draft", self.position, level)
-        return Counter(self.tree.draw(node, *draw) for node, draws in zip(nodes, rows, strict=True) for draw in draws)
+        rows = self.sampling.draw_with_replacement(q, list(draws_by_node.values()), "draft", self.position, level)
+        return Counter(
+            self.tree.add_draw(node, *draw) for node, draws in zip(nodes, rows, strict=True) for draw in draws
+        )
 
 
 class LevelByLevel(Policy):
@@ -125,18 +130,22 @@ class LevelByLevel(Policy):
     # The first frontier, where it is another than a list of the root: nodes, or a dict with nodes as keys
     start: Any = None
 
-    def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, room: int) -> DraftTree:
-        growth, frontier, levels = Growth(drafter, root, position, sampling), self.start or [0], min(self.depth, room)
+    def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, max_levels: int) -> DraftTree:
+        growth, frontier, levels = (
+            GrowingTree(drafter, root, position, sampling),
+            self.start or [0],
+            min(self.depth, max_levels),
+        )
         for level in range(1, levels + 1):
-            frontier = self.level(growth, frontier, level, levels)
-            going_on = [node for node in frontier if not growth.is_end(node)]
+            frontier = self.grow_level(growth, frontier, level, levels)
+            going_on = [node for node in frontier if not growth.is_stop_node(node)]
             frontier = {node: frontier[node] for node in going_on} if isinstance(frontier, dict) else going_on
             if not frontier:
                 break
         return growth.tree
 
-    def level(self, growth: Growth, frontier: Any, level: int, levels: int) -> Any:
-        """Add the `level` of `levels` below the frontier. Returns the next frontier; where that is empty, the tree is done.
+    def grow_level(self, growth: GrowingTree, frontier: Any, level: int, last_level: int) -> Any:
+        """Add the `level` of `last_level` below the frontier. Returns the next frontier; where that is empty, the tree is done.
 
         No node of the frontier ends the text.
         """

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from engine.contracts import Policy
-from engine.forward.devices import widest
+from engine.forward.devices import widest_dtype
 from engine.policies import best_first, rank_guided, talon
 from engine.policies.beam import Beam
 from engine.policies.best_first import BestFirst
@@ -23,7 +23,7 @@ from engine.policies.chain import Chain
 from engine.policies.expand_rerank import ExpandRerank
 from engine.policies.kary import Kary
 from engine.policies.rank_guided import RankGuided
-from engine.policies.shared.ranking import ranked
+from engine.policies.shared.ranking import rank_scaled_logits
 from engine.policies.sparse import Sparse
 from engine.policies.talon import Talon
 
@@ -31,7 +31,7 @@ DEAD = -1.0  # the score of a node that only fills a shape
 
 
 @dataclass(frozen=True)
-class Terms:
+class DeviceGrowthTerms:
     """What a policy grows a tree by. Lists go by level, or by generation of blocks.
 
     - `depth`: levels at most
@@ -57,7 +57,7 @@ class Terms:
     fixed: tuple[tuple[tuple[int, ...], tuple[float, ...], tuple[int, ...]], ...] = ()
 
     @classmethod
-    def of(cls, policy: Policy, vocab: int, depth: int) -> "Terms | None":
+    def of_policy(cls, policy: Policy, vocab: int, depth: int) -> "DeviceGrowthTerms | None":
         """Those of a policy, for a drafter that guesses `depth` levels of `vocab` tokens. None for one that needs the host."""
         terms, levels = TERMS.get(type(policy)), min(policy.depth, depth)
         if not levels:
@@ -65,48 +65,48 @@ class Terms:
         return terms(policy, min(policy.width, vocab), levels) if terms else None
 
     @property
-    def rows(self) -> int:
+    def expanded_node_count(self) -> int:
         """Nodes that a drafter is asked about, the root included."""
         return 1 + sum(self.asking)
 
 
-def of_levels(
+def level_terms(
     policy: Any,
     width: int,
     depth: int,
-    entering: Callable[[Any, int, int], int] | None = None,
-    asking: Callable[[Any, int], int] | None = None,
-    whole: bool = False,
+    count_entering: Callable[[Any, int, int], int] | None = None,
+    count_expanded: Callable[[Any, int], int] | None = None,
+    ignores_budget: bool = False,
     **others: Any,
-) -> Terms:
+) -> DeviceGrowthTerms:
     """`entering(policy, level, candidates)` counts what enters a level, and `asking(policy, entered)` what of that is asked about.
 
-    Without them it is all. The budget of nodes does not count where the tree is kept `whole`.
+    Without them it is all. The budget of nodes does not count where the tree is kept `ignores_budget`.
     """
     entered, asked, frontier = [], [], 1
     for level in range(depth):
-        entered.append(entering(policy, level, frontier * width) if entering else frontier * width)
-        frontier = asking(policy, entered[-1]) if asking else entered[-1]
+        entered.append(count_entering(policy, level, frontier * width) if count_entering else frontier * width)
+        frontier = count_expanded(policy, entered[-1]) if count_expanded else entered[-1]
         asked.append(frontier if level + 1 < depth else 0)
-    nodes = 1 + sum(entered) if whole else policy.nodes
-    return Terms(width, depth, tuple(entered), tuple(asked), nodes, **others)
+    nodes = 1 + sum(entered) if ignores_budget else policy.nodes
+    return DeviceGrowthTerms(width, depth, tuple(entered), tuple(asked), nodes, **others)
 
 
-def within_budget(policy: Policy, level: int, found: int) -> int:
-    """A tree of `nodes` nodes has at most `nodes - 1` on a level, so every level asks about that many at once."""
-    return min(policy.nodes - 1, found)
+def cap_at_node_budget(policy: Policy, level: int, candidates: int) -> int:
+    """Caps a level at `nodes - 1` nodes, because the root is one node of the budget."""
+    return min(policy.nodes - 1, candidates)
 
 
-def of_rank_guided(policy: RankGuided, width: int, depth: int) -> Terms:
+def terms_of_rank_guided(policy: RankGuided, width: int, depth: int) -> DeviceGrowthTerms:
     """The root's block, then generations of as many blocks as the tree is wide, until it is deep enough."""
     generations = min(rank_guided.MOST_BLOCKS, -(-policy.depth // depth))
     asking = depth, *[depth * min(width, policy.nodes - 1)] * (generations - 1)
     width, depths = min(width, max(rank_guided.WIDTHS)), min(policy.depth, generations * depth)
     entering = tuple(width * each for each in asking)
-    return Terms(width, depths, entering, asking, policy.nodes, rank_guided.LEAST_SCORE, block=depth)
+    return DeviceGrowthTerms(width, depths, entering, asking, policy.nodes, rank_guided.LEAST_SCORE, block=depth)
 
 
-def of_sparse(policy: Sparse, width: int, depth: int) -> Terms:
+def terms_of_sparse(policy: Sparse, width: int, depth: int) -> DeviceGrowthTerms:
     frontier: list[tuple[int, ...]] = [()]
     fixed = []
     for level in range(1, 1 + min(depth, max(map(len, policy.ranks)))):
@@ -119,18 +119,18 @@ def of_sparse(policy: Sparse, width: int, depth: int) -> Terms:
         if not frontier:
             break
     entering, asking = (tuple(len(level[part]) for level in fixed) for part in (0, 2))
-    return Terms(width, len(fixed), entering, (*asking[:-1], 0), 1 + sum(entering), fixed=tuple(fixed))
+    return DeviceGrowthTerms(width, len(fixed), entering, (*asking[:-1], 0), 1 + sum(entering), fixed=tuple(fixed))
 
 
-TERMS: dict[type[Policy], Callable[[Any, int, int], Terms | None]] = {
-    BestFirst: partial(of_levels, entering=within_budget, least=best_first.LEAST_SCORE),
-    ExpandRerank: partial(of_levels, asking=lambda policy, entered: min(policy.width, entered)),
-    Beam: partial(of_levels, entering=lambda policy, level, found: min(policy.beams[level], found), ordered=True),
-    Talon: partial(of_levels, entering=within_budget, near=talon.NEAR, ordered=True),
-    Kary: partial(of_levels, whole=True),
-    Chain: lambda policy, _, depth: of_levels(policy, 1, depth, whole=True, by_q=True),
-    RankGuided: of_rank_guided,
-    Sparse: of_sparse,
+TERMS: dict[type[Policy], Callable[[Any, int, int], DeviceGrowthTerms | None]] = {
+    BestFirst: partial(level_terms, count_entering=cap_at_node_budget, least=best_first.LEAST_SCORE),
+    ExpandRerank: partial(level_terms, count_expanded=lambda policy, entered: min(policy.width, entered)),
+    Beam: partial(level_terms, count_entering=lambda policy, level, most: min(policy.beams[level], most), ordered=True),
+    Talon: partial(level_terms, count_entering=cap_at_node_budget, near=talon.NEAR, ordered=True),
+    Kary: partial(level_terms, ignores_budget=True),
+    Chain: lambda policy, _, depth: level_terms(policy, 1, depth, ignores_budget=True, by_q=True),
+    RankGuided: terms_of_rank_guided,
+    Sparse: terms_of_sparse,
 }
 
 
@@ -158,14 +158,14 @@ class DeviceTree:
         """The tree of the token `root [1]` alone."""
         zero, one = torch.zeros_like(root), torch.ones_like(root)
         none = torch.zeros(1, rows, dtype=torch.bool, device=root.device)
-        return cls(root, zero - 1, zero, one.to(widest(root.device)), one.float(), zero, none)
+        return cls(root, zero - 1, zero, one.to(widest_dtype(root.device)), one.float(), zero, none)
 
     @classmethod
     def concatenate(cls, parts: list["DeviceTree"]) -> "DeviceTree":
         """The tree of all nodes of the parts, whose parents are counted from the first part's root."""
         return cls(*map(torch.cat, zip(*(vars(each).values() for each in parts), strict=True)))
 
-    def select(self, nodes: Tensor) -> "DeviceTree":
+    def gather_nodes(self, nodes: Tensor) -> "DeviceTree":
         """What is known of these nodes. Their parents are nodes of this tree."""
         return DeviceTree(*(value.index_select(0, nodes) for value in vars(self).values()))
 
@@ -179,14 +179,14 @@ class DeviceTree:
         behind = torch.where(self.score.index_select(0, order) > 0, order, order + size).sort().values % size
         return torch.cat([torch.zeros_like(order[:1]), behind])
 
-    def kept(self, chosen: Tensor) -> "DeviceTree":
+    def subtree(self, nodes: Tensor) -> "DeviceTree":
         """The subtree of these nodes, the root first."""
-        place = torch.zeros_like(self.parents).scatter(0, chosen, torch.arange(len(chosen), device=chosen.device))
-        rows = self.select(chosen)
+        place = torch.zeros_like(self.parents).scatter(0, nodes, torch.arange(len(nodes), device=nodes.device))
+        rows = self.gather_nodes(nodes)
         return replace(rows, parents=torch.cat([rows.parents[:1], place.index_select(0, rows.parents[1:])]))
 
     @property
-    def lineage(self) -> Tensor:
+    def ancestor_mask(self) -> Tensor:
         """bool `[N, N]`: which nodes each may attend to, its ancestors and itself."""
         own = torch.eye(len(self.tokens), dtype=torch.bool, device=self.tokens.device)
         asked = (self.places > 0) | (self.parents < 0)
@@ -209,19 +209,19 @@ class Frontier:
     lineage: Tensor
 
 
-def best(scores: Tensor, count: int, ordered: bool = False) -> Tensor:
+def top_indices(scores: Tensor, count: int, best_first: bool = False) -> Tensor:
     """The indices of the `count` highest of `scores [n]`, in ascending order or the best first. A tie goes to the earlier one."""
     found = scores.sort(descending=True, stable=True).indices[:count]
-    return found if ordered else found.sort().values
+    return found if best_first else found.sort().values
 
 
 class DeviceGrower:
     """Trees by the `terms` of a policy over a `drafter` of `engine.drafters.on_device`. Nothing grows below `stop_ids`."""
 
-    def __init__(self, terms: Terms, drafter: Any, stop_ids: frozenset[int], device: torch.device):
+    def __init__(self, terms: DeviceGrowthTerms, drafter: Any, stop_ids: frozenset[int], device: torch.device):
         self.terms, self.drafter, self.depth = terms, drafter, terms.depth
-        self.numbers = torch.arange(max(1 + sum(terms.entering), terms.rows), device=device)
-        kinds = torch.long, widest(device), torch.long
+        self.numbers = torch.arange(max(1 + sum(terms.entering), terms.expanded_node_count), device=device)
+        kinds = torch.long, widest_dtype(device), torch.long
         self.fixed = [
             [torch.tensor(each, dtype=kind, device=device) for each, kind in zip(level, kinds, strict=True)]
             for level in terms.fixed
@@ -230,27 +230,29 @@ class DeviceGrower:
         self.widths = torch.tensor(rank_guided.WIDTHS, device=device).clamp(max=terms.width)
         self.ranks = torch.arange(terms.width, device=device)
 
-    def grow(self, root: Tensor, base: Tensor, room: Tensor, temperature: Tensor, noise: Tensor | None) -> DeviceTree:
-        """A tree of at most `room` levels below the token `root`, which stands at position `base`.
+    def grow(
+        self, root: Tensor, root_position: Tensor, max_levels: Tensor, temperature: Tensor, noise: Tensor | None
+    ) -> DeviceTree:
+        """A tree of at most `max_levels` levels below the token `root`, which stands at position `root_position`.
 
         All four are tensors of one number. `noise [>= depth, V]` is that of the positions behind the root, None when greedy.
         """
         grow = self.grow_blocks if self.terms.block else self.grow_levels
-        return grow(root, base, room, temperature, noise)
+        return grow(root, root_position, max_levels, temperature, noise)
 
     def grow_levels(
-        self, root: Tensor, base: Tensor, room: Tensor, temperature: Tensor, noise: Tensor | None
+        self, root: Tensor, root_position: Tensor, max_levels: Tensor, temperature: Tensor, noise: Tensor | None
     ) -> DeviceTree:
         terms, numbers = self.terms, self.numbers
-        levels = [DeviceTree.rooted(root, terms.rows)]
+        levels = [DeviceTree.rooted(root, terms.expanded_node_count)]
         parents, scores, start, asked = numbers[:1], levels[0].score, 1, 1
-        places, lineage = numbers[:1], (numbers[: terms.rows] == 0)[None]
-        log_q = self.drafter.first(root, base)
+        places, lineage = numbers[:1], (numbers[: terms.expanded_node_count] == 0)[None]
+        log_q = self.drafter.log_q_of_root(root, root_position)
         for level, (enter, ask) in enumerate(zip(terms.entering, terms.asking, strict=True), 1):
             scaled = log_q if noise is None else log_q / temperature
-            tokens, shares, q = ranked(scaled, None if noise is None else noise[level - 1], terms.width)
+            tokens, shares, q = rank_scaled_logits(scaled, None if noise is None else noise[level - 1], terms.width)
             paths = scores[:, None] * (q if terms.by_q else shares).to(scores.dtype)
-            dead = (paths <= 0) | (paths < terms.least) | (room < level)
+            dead = (paths <= 0) | (paths < terms.least) | (max_levels < level)
             paths = paths.masked_fill(dead, DEAD).flatten()
             if terms.fixed:
                 chosen, values, picked = self.fixed[level - 1]
@@ -258,7 +260,7 @@ class DeviceGrower:
             else:
                 if terms.near and level > 1:
                     paths = paths.masked_fill(paths < terms.near * paths.max(), DEAD)
-                chosen = best(paths, enter, terms.ordered)
+                chosen = top_indices(paths, enter, terms.ordered)
                 paths = paths.index_select(0, chosen)
                 if terms.near:  # a level that exceeds the budget ends with it
                     spent = sum((each.score > 0).sum() for each in levels)
@@ -266,7 +268,7 @@ class DeviceGrower:
             entering = tokens.flatten().index_select(0, chosen)
             going_on = paths.masked_fill((entering[:, None] == self.stop_ids).any(-1), DEAD)
             if not terms.fixed:
-                picked = numbers[:ask] if ask == enter else best(going_on, ask)
+                picked = numbers[:ask] if ask == enter else top_indices(going_on, ask)
             above = chosen // terms.width
             seen, zeros = lineage.index_select(0, above), torch.zeros_like(chosen)
             own = zeros.index_copy(0, picked, numbers[asked : asked + ask]) if ask else zeros
@@ -276,15 +278,15 @@ class DeviceGrower:
                 break
             above, scores = places.index_select(0, above.index_select(0, picked)), going_on.index_select(0, picked)
             places, parents = numbers[asked : asked + ask], start + picked
-            lineage = seen.index_select(0, picked) | (numbers[: terms.rows] == places[:, None])
-            positions = torch.where(scores > 0, base + level, base)  # dead ones stay within the context
+            lineage = seen.index_select(0, picked) | (numbers[: terms.expanded_node_count] == places[:, None])
+            positions = torch.where(scores > 0, root_position + level, root_position)  # the dead stay in the context
             frontier = Frontier(level, entering.index_select(0, picked), positions, places, above, lineage)
-            log_q, start, asked = self.drafter.level(frontier, base), start + enter, asked + ask
+            log_q, start, asked = self.drafter.log_q_of_level(frontier, root_position), start + enter, asked + ask
         tree = DeviceTree.concatenate(levels)
-        return tree.kept(tree.best_nodes(terms.nodes))
+        return tree.subtree(tree.best_nodes(terms.nodes))
 
     def grow_blocks(
-        self, root: Tensor, base: Tensor, room: Tensor, temperature: Tensor, noise: Tensor | None
+        self, root: Tensor, root_position: Tensor, max_levels: Tensor, temperature: Tensor, noise: Tensor | None
     ) -> DeviceTree:
         """As `RankGuided.grow`: a generation of blocks is guessed at once, and the next one starts among the nodes that are kept.
 
@@ -292,22 +294,22 @@ class DeviceGrower:
         the next position's, which guesses what follows it.
         """
         terms, numbers, size, end = self.terms, self.numbers, self.terms.block, 0
-        tree, limit = DeviceTree.rooted(root, terms.rows), room.clamp(max=terms.depth)
+        tree, limit = DeviceTree.rooted(root, terms.expanded_node_count), max_levels.clamp(max=terms.depth)
         priority = tree.score  # of a block that starts at a node
         for generation, ask in enumerate(terms.asking):
-            nodes = best(priority, ask // size)
-            starts, scores = tree.select(nodes), tree.score.where(priority > 0, DEAD).index_select(0, nodes)
+            nodes = top_indices(priority, ask // size)
+            starts, scores = tree.gather_nodes(nodes), tree.score.where(priority > 0, DEAD).index_select(0, nodes)
             places = numbers[end : end + len(nodes) * size].view(-1, size)
-            end, rows = end + places.numel(), numbers[: terms.rows]
+            end, rows = end + places.numel(), numbers[: terms.expanded_node_count]
             lineage = starts.above[:, None] | ((rows >= places[:, :1, None]) & (rows <= places[..., None]))
             levels = starts.depth[:, None] + numbers[1 : size + 1]
             if generation:
                 parents = tree.places.index_select(0, starts.parents.clamp(min=0))
-                positions = base + (levels - 1).where(scores[:, None] > 0, 0)  # dead ones stay within the context
+                positions = root_position + (levels - 1).where(scores[:, None] > 0, 0)  # the dead stay in the context
                 by_position = positions.flatten(), places.flatten(), lineage.flatten(0, 1)
-                self.drafter.restart(starts.tokens, parents, *by_position, base)
+                self.drafter.start_blocks(starts.tokens, parents, *by_position, root_position)
             else:
-                self.drafter.first(root, base)
+                self.drafter.log_q_of_root(root, root_position)
             tokens, shares, q, widths, buckets = self.rank_blocks(levels, temperature, noise)
             levels = levels[..., None]
             is_end, shares = (tokens[..., None] == self.stop_ids).any(-1), shares.to(scores.dtype)
@@ -331,7 +333,7 @@ class DeviceGrower:
             tree = DeviceTree.concatenate([old, DeviceTree(*columns)])
             priority = pad(urgency, (len(priority), 0), value=DEAD)
             chosen = tree.best_nodes(terms.nodes)
-            tree, priority = tree.kept(chosen), priority.index_select(0, chosen)
+            tree, priority = tree.subtree(chosen), priority.index_select(0, chosen)
         return tree
 
     def rank_blocks(self, levels: Tensor, temperature: Tensor, noise: Tensor | None) -> list[Tensor]:
@@ -344,5 +346,5 @@ class DeviceGrower:
         if noise is not None:
             log_q = log_q / temperature
             noise = noise.index_select(0, (levels.flatten() - 1).clamp(max=self.depth - 1))
-        guesses = *ranked(log_q, noise, self.terms.width, widths), widths, buckets
+        guesses = *rank_scaled_logits(log_q, noise, self.terms.width, widths), widths, buckets
         return [each.view(*levels.shape, -1) for each in guesses]

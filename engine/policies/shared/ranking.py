@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from engine.forward.devices import widest
+from engine.forward.devices import widest_dtype
 from engine.kernels.ranking_compiled import SHARPENED, SHORTLIST, ranked_on_cpu
 from engine.sampling import Sampling
 
@@ -20,39 +20,41 @@ def shortlist(log_q: torch.Tensor, position: int, width: int, sampling: Sampling
     p = q it takes the favourite. The score is the softmax of those sums over the shortlist.
     """
     if not log_q.is_cpu:
-        return read(log_q, position, width, sampling)
+        return shortlist_and_synchronise(log_q, position, width, sampling)
     noise = None if sampling.greedy else sampling.noise.row(position, log_q.shape[-1]).cpu()
     return ranked_on_cpu(
-        (log_q if sampling.open_ended else sampling.scaled(log_q)).float().contiguous().numpy(),
+        (log_q if sampling.keeps_all_tokens else sampling.scale_logits(log_q)).float().contiguous().numpy(),
         NO_NOISE if noise is None else noise.numpy(),
-        np.float32(sampling.temperature if sampling.open_ended and noise is not None else 1),
+        np.float32(sampling.temperature if sampling.keeps_all_tokens and noise is not None else 1),
         width,
     )
 
 
-def read(log_q: torch.Tensor, position: int, width: int, sampling: Sampling) -> Shortlist:
+def shortlist_and_synchronise(log_q: torch.Tensor, position: int, width: int, sampling: Sampling) -> Shortlist:
     """`shortlist` on a device; the host waits once. Raises `ValueError` for NaN, which rows that are no distributions give."""
     noise = None if sampling.greedy else sampling.noise.row(position, log_q.shape[-1]).to(log_q.device)
-    found = ranked(sampling.scaled(log_q), noise, width)
-    tokens, scores, q = np.split(torch.cat([each.to(widest(log_q.device)) for each in found], -1).cpu().numpy(), 3, -1)
+    found = rank_scaled_logits(sampling.scale_logits(log_q), noise, width)
+    tokens, scores, q = np.split(
+        torch.cat([each.to(widest_dtype(log_q.device)) for each in found], -1).cpu().numpy(), 3, -1
+    )
     if np.isnan(scores).any() or np.isnan(q).any():
         raise ValueError(f"The drafter answered {NO_LAW}. Its `log_q` must return log-probabilities.")
     return tokens.astype(np.int64), scores.astype(np.float64, copy=False), q.astype(np.float64, copy=False)
 
 
-def ranked(
-    scaled: torch.Tensor, noise: torch.Tensor | None, width: int, widths: torch.Tensor | None = None
+def rank_scaled_logits(
+    scaled_log_q: torch.Tensor, noise: torch.Tensor | None, width: int, widths_by_row: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """`shortlist` as tensors `[n, width]`; waits for no device.
 
-    `scaled [n, V]` is log q / T, or log q when greedy. `noise` is the position's, `[V]` or `[n, V]`, None when greedy. `widths [n]` are
-    the rows' own, where they differ. Of a row so many guesses count.
+    `scaled_log_q [n, V]` is log q / T, or log q when greedy. `noise` is the position's, `[V]` or `[n, V]`, None when greedy.
+    `widths_by_row [n]` are the rows' own, where they differ. Of a row so many guesses count.
     """
-    count = min(max(width, SHORTLIST), scaled.shape[-1])
-    log_q = scaled if noise is None else scaled.log_softmax(-1)
+    count = min(max(width, SHORTLIST), scaled_log_q.shape[-1])
+    log_q = scaled_log_q if noise is None else scaled_log_q.log_softmax(-1)
     keys, tokens = (log_q if noise is None else log_q + noise).topk(count)
-    if widths is not None:
-        beyond = torch.arange(count, device=keys.device) >= widths.clamp(min=SHORTLIST)[:, None]
+    if widths_by_row is not None:
+        beyond = torch.arange(count, device=keys.device) >= widths_by_row.clamp(min=SHORTLIST)[:, None]
         keys = keys.masked_fill(beyond, -torch.inf)
     scores = (keys if noise is not None else keys * SHARPENED).softmax(-1)
     return tokens[:, :width], scores[:, :width], log_q.gather(-1, tokens[:, :width]).exp()

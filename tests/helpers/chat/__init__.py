@@ -6,7 +6,7 @@ import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from engine.models.chat import chat_tokens
+from engine.models.chat import tokenise_chat
 from engine.models.pairs import LoadedPair
 from engine.race import Race, Settings
 from helpers.checkpoints import byte_tokenizer, write
@@ -95,7 +95,7 @@ def write_chat_pair(target: Path, draft: Path) -> None:
     write(draft, seed=1, **sizes)
     for folder in (target, draft):
         tokenizer.save_pretrained(folder)
-    ids = torch.tensor([chat_tokens(tokenizer, "Who was Ada Lovelace?")])
+    ids = torch.tensor([tokenise_chat(tokenizer, "Who was Ada Lovelace?")])
     fourth = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=4, do_sample=False)[0, -1]
     end = tokenizer.convert_tokens_to_ids("<|im_end|>")
     model.lm_head.weight.data[end] = 1.5 * model.lm_head.weight.data[fourth]

@@ -30,8 +30,8 @@ from engine.nets import NETS, load_nets
 from engine.nets.dflash import DFlash
 from engine.nets.dspark import DSpark
 from engine.page.screens import readiness
-from engine.page.screens.device import Device
-from engine.page.screens.readiness import Readiness
+from engine.page.screens.device import DeviceWorker
+from engine.page.screens.readiness import SystemPreparation
 from engine.race import Lane, Race, Settings
 from engine.record.costs import Costs
 from engine.rounds.pair_costs import PairCosts
@@ -71,7 +71,7 @@ def pair_on(device: str) -> LoadedPair:
     """
     pair = tiny_pair(own=False)
     nets = {**pair.learned, **{name: block_net(kind, reads=READ) for name, kind in BLOCKS.items()}}
-    target, draft = (Runner(tiny_llama(SEED, layers=LAYERS).to(device), own=False) for _ in range(2))
+    target, draft = (Runner(tiny_llama(SEED, layers=LAYERS).to(device), own_forward=False) for _ in range(2))
     nets["mtp"] = untrained(target.model)  # its head and embedding are the target's own modules
     return dataclasses.replace(
         pair,
@@ -105,9 +105,9 @@ def raced_as(pair: LoadedPair, name: str) -> str:
     """The name of the system whose trees a lane grows: another one, in its shape, where a device decides whole rounds for one that
     chooses its drafter."""
     system = find(name)
-    there = system.device_choices(pair, system.own_shape, Sampling(device=pair.target.noise_place))
+    there = system.device_speedups(pair, system.default_shape, Sampling(device=pair.target.noise_place))
     best = max(there, key=there.__getitem__, default=system)
-    return f"{best.name}:{spell_shape(best.own_shape)}" if there else name
+    return f"{best.name}:{spell_shape(best.default_shape)}" if there else name
 
 
 def published_on(device: str) -> LoadedPair:
@@ -118,12 +118,12 @@ def published_on(device: str) -> LoadedPair:
     with tempfile.TemporaryDirectory() as folder:
         write(Path(folder) / "eagle", config, tensors("layers.0.", head_norms=True))
         learned = {name: net.to(device) for name, net in load_nets(Path(folder), model).items()}
-    return dataclasses.replace(pair_on(device), target=Runner(model.to(device), own=False), learned=learned)
+    return dataclasses.replace(pair_on(device), target=Runner(model.to(device), own_forward=False), learned=learned)
 
 
 def windowed_on(device: str, family: str) -> LoadedPair:
     """The same with a target of `helpers.families` that has a sliding window, and drafts for itself."""
-    target, draft = (Runner(sharp_model(family).to(device), own=False) for _ in range(2))
+    target, draft = (Runner(sharp_model(family).to(device), own_forward=False) for _ in range(2))
     return dataclasses.replace(pair_on(device), target=target, draft=draft)
 
 
@@ -155,7 +155,7 @@ def races(
                     most = most | (
                         {"waits": WAITS.total(), "for": dict(WAITS)} if WAITS.total() > most["waits"] else {}
                     )
-                lane.trace.steps.append(lane.record(done))
+                lane.trace.steps.append(lane.record_step(done))
                 lane.finished = bool(done.end)
             lane.close()
             what = f"{name}{label} at {temperature:g}"
@@ -171,10 +171,10 @@ def races(
 
 def late_captures(pair: LoadedPair) -> dict[str, int]:
     """Graphs captured by races after everything was said to be ready."""
-    ready, found = Readiness(pair, Device()), {}
+    ready, found = SystemPreparation(pair, DeviceWorker()), {}
     ready.waiting = [name for name in ready.waiting if any(name in systems for systems in FIELDS)]
     ready.prepare_opening_race()
-    ready.prepare_rest()
+    ready.prepare_remaining_systems()
     found["readiness"] = len(CAPTURES)
     for temperature in TEMPERATURES["cuda"]:
         for systems in FIELDS:
@@ -221,9 +221,12 @@ def shared() -> dict[str, bool]:
     ours = [each.weight.held.data_ptr() for each in (target.get_input_embeddings(), target.get_output_embeddings())]
     for name, recipe in RECIPES.items():
         if name in NETS:
-            net = recipe.build(target, config_for(name, target), ids)
+            net = recipe.build_untrained_net(target, config_for(name, target), ids)
             found[name] = [net.embedding.held.data_ptr(), net.head.held.data_ptr()] == ours
-            assert net.unembedded(net.embedded(torch.zeros(2, dtype=torch.long, device=place))).dtype == torch.float32
+            assert (
+                net.apply_lm_head(net.embed_tokens(torch.zeros(2, dtype=torch.long, device=place))).dtype
+                == torch.float32
+            )
     return found
 
 
@@ -290,7 +293,7 @@ def rehearse(kind: str) -> None:
     runners = [pair.target, pair.draft]
     grown: dict[str, list] = {}
     found |= {"captures": late_captures(pair)} if kind == "cuda" else {"loaded": loaded()}
-    with mock.patch.object(PairCosts, "of", lambda *_, **__: FREE):
+    with mock.patch.object(PairCosts, "costs_of", lambda *_, **__: FREE):
         found |= {"races": races(pair, pair_on("cpu"), RACED[kind], grown)}
         if kind == "cuda":
             published = published_on(place), published_on("cpu")

@@ -7,7 +7,7 @@ import transformers as tr
 from safetensors.torch import load_file
 from transformers.generation.candidate_generator import SinglePositionMultiTokenCandidateGenerator
 
-from engine.nets.formats.assistant import all_reading
+from engine.nets.formats.assistant import share_target_rows_in_all_layers
 from helpers.checkpoints import VOCAB, byte_tokenizer
 
 WINDOW = 5
@@ -73,14 +73,16 @@ def write(folder: Path, name: str) -> tuple[Path, Path]:
         byte_tokenizer().save_pretrained(target)
         config = assistant.config_class
         text = kind.config_class(**TEXT | OWN | both)
-        random(assistant(all_reading(config(text_config=text, backbone_hidden_size=32, **more)))).save_pretrained(own)
+        random(
+            assistant(share_target_rows_in_all_layers(config(text_config=text, backbone_hidden_size=32, **more)))
+        ).save_pretrained(own)
     return target, own
 
 
 def theirs(target: Path, own: Path, name: str) -> tuple[tr.PreTrainedModel, tr.PreTrainedModel]:
     """Both models in transformers' own modules."""
     kind, assistant = PAIRS[name][0]
-    small = assistant(all_reading(assistant.config_class.from_pretrained(own)))
+    small = assistant(share_target_rows_in_all_layers(assistant.config_class.from_pretrained(own)))
     small.load_state_dict(load_file(own / "model.safetensors"), strict=False)
     small.tie_weights()
     return kind.from_pretrained(target).eval(), small.eval()

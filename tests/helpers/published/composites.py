@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 import transformers as tr
 
-from engine.nets.formats.composite import text_name
+from engine.nets.formats.composite import text_tensor_name
 from helpers.checkpoints import VOCAB, byte_tokenizer
 from helpers.published import mtp
 from helpers.published.mtp import STATES, rewrite, tensors_of
@@ -117,7 +117,7 @@ def write_with_mtp(folder: Path, work: Path, name: str) -> tr.PreTrainedModel:
     torch.manual_seed(0)
     kind(whole).save_pretrained(folder)
     stored = as_published(tensors_of(folder))
-    inside = {text_name(each): each for each in stored}
+    inside = {text_tensor_name(each): each for each in stored}
     ahead = inside["model.norm.weight"].removesuffix("norm.weight")
     for each, tensor in text.items():
         layer = ahead + each.removeprefix("model.") if each.startswith("model.") else each

@@ -10,13 +10,13 @@ from safetensors.torch import load_file, save_file
 
 from engine.forward.runner import Runner
 from engine.lab.pays import drafter, followed
-from engine.lab.pays.drafter import Training, diagnose_drafter, trained_context
-from engine.lab.pays.followed import texts_of
+from engine.lab.pays.drafter import TrainingOutcome, diagnose_drafter, trained_context_length_of
+from engine.lab.pays.followed import write_target_texts
 from engine.measure.options import CURVE, load_held_out_prompts
 from engine.measure.prompts import Prompt
 from engine.models.export import export
 from engine.models.pairs import MODELS, find_listed_pair
-from engine.nets import net_in
+from engine.nets import load_net_in
 from helpers.commands import SMALL, run, told
 from helpers.families import daily
 from helpers.published.other_targets import quantised, tuned, turned
@@ -43,7 +43,7 @@ def few():
 @pytest.fixture(scope="module")
 def texts(pair, few):
     """Eight texts of the small target."""
-    return texts_of(pair, PROMPTS, 0, LAYERS)
+    return write_target_texts(pair, PROMPTS, 0, LAYERS)
 
 
 @pytest.fixture
@@ -51,9 +51,9 @@ def examined(pair, texts, monkeypatch):
     """What the doctor says of the drafter in a folder, along the eight texts or others, for the small target or another."""
 
     def visit(folder, pair=pair, texts=texts):
-        monkeypatch.setattr(drafter, "texts_of", lambda *_: texts)
-        net, trained = net_in(folder, pair.target.model), trained_context(folder, pair.context)
-        found = diagnose_drafter(pair, net, PROMPTS, trained, Training.read_training(folder))
+        monkeypatch.setattr(drafter, "write_target_texts", lambda *_: texts)
+        net, trained = load_net_in(folder, pair.target.model), trained_context_length_of(folder, pair.context)
+        found = diagnose_drafter(pair, net, PROMPTS, trained, TrainingOutcome.read_training(folder))
         assert found["sentence"].endswith(".") and json.loads(json.dumps(found)) == found
         return found
 
@@ -223,7 +223,7 @@ def test_a_drafter_that_is_as_it_should_be_has_no_cause_and_all_that_was_tried_i
 def test_another_target_is_told_by_features_that_do_not_help(change, examined, pair, few):
     """Turned, it is the same function with the same texts; only the hidden numbers stand elsewhere."""
     other = replace(pair, target=Runner(change(pair.target.model)))
-    texts = texts_of(other, PROMPTS, 0, LAYERS)
+    texts = write_target_texts(other, PROMPTS, 0, LAYERS)
     found = examined(SHIPPED / "eagle", other, texts)
     assert found["cause"] == "target", found["sentence"]
     assert "this one was fine-tuned, quantised or rotated since" in found["sentence"]
@@ -268,7 +268,7 @@ def test_contexts_beyond_training_are_told_by_a_window_that_helps_there(examined
     """The shipped block drafter learned from rows of 256 tokens. Its own config does not say so; this one does."""
     for name, value in {"LENGTHS": (704,), "PROMPTS": 3}.items():
         monkeypatch.setattr(followed, name, value)
-    texts = texts_of(pair, PROMPTS, 256, LAYERS)
+    texts = write_target_texts(pair, PROMPTS, 256, LAYERS)
     found = examined(changed("dflash", tmp_path, lambda said: said | {"max_position_embeddings": 256}), texts=texts)
     assert found["cause"] == "context" and found["trained_context"] == 256, found["sentence"]
     assert "with the last 128 tokens alone, at positions from 0 on the drafter would give" in found["sentence"]

@@ -8,12 +8,18 @@ import pytest
 import torch
 
 from engine.lab.pays import drafter, followed
-from engine.lab.pays.drafter import folder_of, is_clear_gain, trained_context
-from engine.lab.pays.experiments import Experiment, layers_needed
-from engine.lab.pays.followed import FavouriteRounds, TargetText, View, count_tokens_by_round, lengths_for
+from engine.lab.pays.drafter import drafter_folder_of, is_clear_gain, trained_context_length_of
+from engine.lab.pays.experiments import Experiment, layers_needed_by_experiments
+from engine.lab.pays.followed import (
+    DraftingView,
+    FavouriteRounds,
+    TargetText,
+    choose_context_lengths,
+    count_tokens_by_round,
+)
 from engine.models.loading import load
 from engine.models.pairs import MODELS
-from engine.nets import net_in
+from engine.nets import load_net_in
 
 SHIPPED = MODELS / "small" / "drafters"
 
@@ -29,7 +35,7 @@ def test_rounds_are_counted_up_to_the_first_wrong_guess_and_at_other_places():
     assert count_tokens_by_round(plain.match_favourites()).tolist() == [3] and plain.match_favourites()[0, 3]
     later = FavouriteRounds(np.array([[2, 3, 4, 5, 6, 7]]), tokens, np.array([5]), np.array([0]))
     assert count_tokens_by_round(later.match_favourites()).tolist() == [1] and count_tokens_by_round(
-        later.match_favourites(late=1)
+        later.match_favourites(depth_offset=1)
     ).tolist() == [7]
     assert count_tokens_by_round(later.match_favourites(renamed=lambda ids: ids - 1)).tolist() == [7]
     depths = list(drafter.acceptance_by_depth(plain))
@@ -64,7 +70,7 @@ def test_a_fall_behind_long_contexts_is_told_though_no_window_repairs_it_and_is_
     guesses = np.where((texts > 7)[:, None], -1, tokens[:, 1:7])
     plain = FavouriteRounds(guesses, tokens, np.where(texts > 7, 900, 50), texts)
     read = [TargetText([0], 0, group, (1,), torch.zeros(1, 2, 1)) for group in groups]
-    net = net_in(SHIPPED / "medusa", pair.target.model)
+    net = load_net_in(SHIPPED / "medusa", pair.target.model)
     found, said = drafter.judge_drafter(net, read, plain, [drafter.ExperimentResult(None, np.ones(12), None)], trained)
     assert found == cause, said
     if cause == "context":
@@ -73,17 +79,17 @@ def test_a_fall_behind_long_contexts_is_told_though_no_window_repairs_it_and_is_
 
 def test_lengths_reach_beyond_the_trained_context_as_far_as_the_window_does(pair, monkeypatch):
     monkeypatch.setattr(followed, "LENGTHS", (256, 512, 1024))
-    assert lengths_for(pair, 512) == [256, 512, 640]
-    assert lengths_for(pair, 0) == [256, 512]  # the window holds 1,024 tokens, and some must be written
-    assert lengths_for(pair, 128) == [160, 256, 512]  # a drafter is used beyond what it was trained for
+    assert choose_context_lengths(pair, 512) == [256, 512, 640]
+    assert choose_context_lengths(pair, 0) == [256, 512]  # the window holds 1,024 tokens, and some must be written
+    assert choose_context_lengths(pair, 128) == [160, 256, 512]  # a drafter is used beyond what it was trained for
 
 
 def test_a_config_that_repeats_the_targets_window_tells_nothing_of_training(tmp_path):
     layer = {"max_position_embeddings": 1024}
     for said in (layer, {"transformer_layer_config": layer, "max_position_embeddings": 7}):
         (tmp_path / "config.json").write_text(json.dumps(said))
-        assert [trained_context(tmp_path, window) for window in (1024, 2048)] == [0, 1024]
-    assert trained_context(SHIPPED / "eagle", 1024) == 0
+        assert [trained_context_length_of(tmp_path, window) for window in (1024, 2048)] == [0, 1024]
+    assert trained_context_length_of(SHIPPED / "eagle", 1024) == 0
 
 
 def test_an_experiment_about_long_contexts_is_judged_by_long_contexts_alone():
@@ -93,24 +99,24 @@ def test_an_experiment_about_long_contexts_is_judged_by_long_contexts_alone():
     guesses = np.where(long[:, None], -1, tokens[:, 1:7])
     plain = FavouriteRounds(guesses, tokens, np.where(long, 900, 50), texts)
     now = count_tokens_by_round(plain.match_favourites())
-    window = Experiment("context", "a window", None, View(window=128), behind=256)
+    window = Experiment("context", "a window", None, DraftingView(window=128), behind=256)
     helped = drafter.ExperimentResult(window, np.where(long, 3.0, now), plain.contexts > 256)
-    assert drafter.best_repair(plain, [helped]) is helped
+    assert drafter.find_best_repair(plain, [helped]) is helped
     assert not is_clear_gain(helped.tokens - now, texts)
     useless = drafter.ExperimentResult(window, np.where(long, 1.0, 9.0), plain.contexts > 256)
-    assert drafter.best_repair(plain, [useless]) is None
+    assert drafter.find_best_repair(plain, [useless]) is None
 
 
 def test_only_the_layers_that_some_experiment_shows_are_kept(pair):
-    net = net_in(SHIPPED / "eagle", pair.target.model)
-    assert layers_needed(net, 36) == (2, 8, 9, 17, 18, 33, 34, 35)  # no layer behind the last but one
-    assert layers_needed(net_in(SHIPPED / "medusa", pair.target.model), 36) == (9, 18, 35)
+    net = load_net_in(SHIPPED / "eagle", pair.target.model)
+    assert layers_needed_by_experiments(net, 36) == (2, 8, 9, 17, 18, 33, 34, 35)  # no layer behind the last but one
+    assert layers_needed_by_experiments(load_net_in(SHIPPED / "medusa", pair.target.model), 36) == (9, 18, 35)
 
 
 def test_one_drafters_folder_is_found_by_its_config_or_as_the_only_one_inside(tmp_path):
-    assert folder_of(SHIPPED / "eagle") == SHIPPED / "eagle"
+    assert drafter_folder_of(SHIPPED / "eagle") == SHIPPED / "eagle"
     shutil.copytree(SHIPPED / "medusa", tmp_path / "medusa")
-    assert folder_of(tmp_path) == tmp_path / "medusa"
+    assert drafter_folder_of(tmp_path) == tmp_path / "medusa"
 
 
 @pytest.mark.parametrize(("elsewhere", "cause"), [((6.0, 7.0), "target"), ((1.0, 7.0), "none"), ((1.0, 1.2), "none")])
@@ -119,7 +125,7 @@ def test_another_target_is_named_only_where_features_are_clearly_worth_little(el
     texts, tokens = np.arange(12), np.tile(np.arange(8), (12, 1))
     plain = FavouriteRounds(tokens[:, 1:7], tokens, np.full(12, 50), texts)
     read = [TargetText([0], 0, "code", (1,), torch.zeros(1, 2, 1))] * 12
-    net = net_in(SHIPPED / "medusa", pair.target.model)
+    net = load_net_in(SHIPPED / "medusa", pair.target.model)
     mixed = drafter.ExperimentResult(None, np.where(texts % 2, *elsewhere), None)
     found, said = drafter.judge_drafter(net, read, plain, [mixed], 0)
     assert found == cause, said

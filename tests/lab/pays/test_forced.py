@@ -14,7 +14,7 @@ COSTS = Costs({1: 10.0, 4: 11.0, 8: 12.0, 64: 40.0}, first_ms=2.0, level_ms=1.0)
 
 @pytest.fixture
 def pair(monkeypatch):
-    monkeypatch.setattr(PairCosts, "of", lambda *_: COSTS)
+    monkeypatch.setattr(PairCosts, "costs_of", lambda *_: COSTS)
     return tiny_pair()
 
 

@@ -119,12 +119,12 @@ def test_where_one_answer_of_a_wave_does_not_tell_the_counters_speak_for_all():
         running(Silent("vLLM", per_request="summary", strangers=4)) as server,
         running(Engine("vLLM", drafts=False)) as other,
     ):
-        _, guessing = served.arms_of(server.address, other.address, "")
+        _, guessing = served.build_server_arms(server.address, other.address, "")
         waves = [
             served.send_wave(guessing, [0, 1], PROMPTS, Settings("a prompt", max_new_tokens=16), 16, False)
             for _ in range(2)
         ]
-    assert [wave.guesses for wave in waves] == [telling.Guesses(16, 64, 24), telling.Guesses(8, 32, 24)]
+    assert [wave.guesses for wave in waves] == [telling.GuessTotals(16, 64, 24), telling.GuessTotals(8, 32, 24)]
 
 
 def test_sglang_is_asked_for_its_details_and_its_settings_are_told_without_a_path(capsys, file):
@@ -163,7 +163,7 @@ def test_high_acceptance_is_no_verdict_and_the_streams_at_which_it_pays_are_name
 def test_all_streams_of_a_wave_are_there_at_once(capsys, file):
     gate = threading.Barrier(16, timeout=30)  # a stream that comes after another has ended never passes
     with running(Engine("llama-server", seconds=(0.001, 0.001), gate=gate)) as server:
-        arms = served.arms_of(server.address, None, "")
+        arms = served.build_server_arms(server.address, None, "")
         wave = served.send_wave(arms[1], list(range(16)), PROMPTS, Settings("a prompt", max_new_tokens=16), 16, False)
     assert not gate.broken and wave.tokens == 256
     assert wave.texts == [f" word of {PROMPTS[at % 4]}" for at in range(16)]

@@ -5,10 +5,10 @@ import json
 import pytest
 
 from engine.lab.pays import served
-from engine.lab.pays.served import Wave, align_wave_counts
+from engine.lab.pays.served import RequestWave, align_wave_counts
 from engine.measure import served_words
-from engine.measure.ways import Written, align_token_counts
-from engine.remote.telling import Guesses, doubt_of, guesses_of
+from engine.measure.ways import WrittenText, align_token_counts
+from engine.remote.telling import GuessTotals, describe_implausible_counts, validated_guesses_of
 from helpers.commands import told
 from helpers.remote.engines import Clock, Engine, running
 from helpers.traces import made_race
@@ -24,14 +24,14 @@ def spent(drafted: int, accepted: int, passes: int, tokens: int) -> dict:
 @pytest.mark.parametrize(
     ("answer", "guesses"),
     [
-        (spent(5, 5, 1, 3), Guesses(1, 5, 2)),  # a stop stood among the accepted: tau is 3 and not 6
-        (spent(5, 5, 1, 6), Guesses(1, 5, 5)),
-        (spent(12, 3, 4, 8), Guesses(5, 12, 3)),  # one pass more had no draft
-        ({"timings": {"predicted_n": 9, "draft_n": 8, "draft_n_accepted": 6}}, Guesses(3, 8, 6)),
+        (spent(5, 5, 1, 3), GuessTotals(1, 5, 2)),  # a stop stood among the accepted: tau is 3 and not 6
+        (spent(5, 5, 1, 6), GuessTotals(1, 5, 5)),
+        (spent(12, 3, 4, 8), GuessTotals(5, 12, 3)),  # one pass more had no draft
+        ({"timings": {"predicted_n": 9, "draft_n": 8, "draft_n_accepted": 6}}, GuessTotals(3, 8, 6)),
     ],
 )
 def test_no_more_tokens_were_accepted_than_came(answer, guesses):
-    assert guesses_of(answer) == guesses and doubt_of(answer) == ""
+    assert validated_guesses_of(answer) == guesses and describe_implausible_counts(answer) == ""
 
 
 @pytest.mark.parametrize(
@@ -51,19 +51,23 @@ def test_no_more_tokens_were_accepted_than_came(answer, guesses):
     ],
 )
 def test_counts_that_cannot_be_are_a_sentence_and_no_figure(answer, words):
-    assert guesses_of(answer) is None and words in doubt_of(answer) and doubt_of(answer).endswith("which cannot be.")
+    assert (
+        validated_guesses_of(answer) is None
+        and words in describe_implausible_counts(answer)
+        and describe_implausible_counts(answer).endswith("which cannot be.")
+    )
 
 
 def test_a_server_without_guesses_is_not_doubted():
     for answer in ({}, {"timings": {"predicted_n": 0}}, {"usage": {"completion_tokens": 0}}, spent(0, 0, 0, 5)):
-        assert doubt_of(answer) == ""
+        assert describe_implausible_counts(answer) == ""
 
 
 # ---- equal texts
 
 
-def waves(text: str, counts: list[int], seconds: float) -> list[Wave]:
-    return [Wave([text], [count], seconds, None) for count in counts]
+def waves(text: str, counts: list[int], seconds: float) -> list[RequestWave]:
+    return [RequestWave([text], [count], seconds, None) for count in counts]
 
 
 @pytest.mark.parametrize(("plain", "mine", "arm"), [(3, 8, "guessing"), (8, 3, "plain"), (3, 3, "")])
@@ -76,8 +80,8 @@ def test_the_same_text_in_the_same_time_is_as_fast_whatever_a_server_counts(plai
 
 
 def test_other_texts_of_a_server_that_miscounts_are_counted_here_too():
-    plain = [Wave([" one two", " one two three"], [2, 3], 1.0, None)]
-    mine = [Wave([" one two", " one two four"], [2 + 5, 3 + 5], 1.0, None)]
+    plain = [RequestWave([" one two", " one two three"], [2, 3], 1.0, None)]
+    mine = [RequestWave([" one two", " one two four"], [2 + 5, 3 + 5], 1.0, None)]
     [base], [own], arm = align_wave_counts(plain, mine)
     assert arm == "guessing" and base.counts[0] == own.counts[0] and abs(base.counts[1] - own.counts[1]) <= 1
 
@@ -104,7 +108,11 @@ def test_a_server_that_overruns_is_not_faster_and_the_report_names_it(capsys, tm
 
 def test_a_peers_text_that_is_plain_decodings_has_as_many_tokens():
     trace = made_race().lanes[0].trace
-    equal, other, ids = Written([], 2.0, trace.text, 40), Written([], 2.0, "another", 40), Written([7, 8], 2.0)
+    equal, other, ids = (
+        WrittenText([], 2.0, trace.text, 40),
+        WrittenText([], 2.0, "another", 40),
+        WrittenText([7, 8], 2.0),
+    )
     found = align_token_counts([trace] * 3, [equal, other, ids])
     assert [each.seconds_per_token for each in found] == [2.0 / len(trace.tokens), 2.0 / 40, 1.0]
 
@@ -119,9 +127,9 @@ def test_the_report_says_who_miscounts_and_what_cannot_be():
 
 
 def test_impossible_counts_leave_the_verdict_and_are_told(monkeypatch):
-    doubtful = Wave([" a"], [1], 1.0, None, "It says what cannot be.")
-    plain = [Wave([" a"], [1], 2.0, Guesses(0, 0, 0))] * 3
+    doubtful = RequestWave([" a"], [1], 1.0, None, "It says what cannot be.")
+    plain = [RequestWave([" a"], [1], 2.0, GuessTotals(0, 0, 0))] * 3
     asked = served.Settings("a prompt")
-    point = served.build_point(1, plain, [doubtful] * 3, asked)
+    point = served.build_wave_point(1, plain, [doubtful] * 3, asked)
     assert point["speedup"] == pytest.approx(2.0) and point["tau"] is None
     assert point["doubt"] == "It says what cannot be."

@@ -7,7 +7,7 @@ import torch
 
 from engine.drafters import DRAFTERS
 from engine.forward.runner import Runner
-from engine.lab.train.features import observe
+from engine.lab.train.features import compute_training_batch
 from engine.lab.train.learned import RECIPES, config_for
 from engine.lab.train.loop import optimizers_for
 from engine.nets import load_nets
@@ -26,13 +26,13 @@ def test_a_trained_block_guesses_what_training_saw(name, hidden, tmp_path):
     """The net goes through the published form's files, so that what was trained is what every engine reads."""
     target, recipe = tiny_llama(0, layers=8), RECIPES[name]
     torch.manual_seed(1)
-    net = recipe.build(target, config_for(name, target, hidden))
+    net = recipe.build_untrained_net(target, config_for(name, target, hidden))
     for parameter in net.parameters():
         parameter.copy_(parameter + 0.1 * torch.randn_like(parameter)).copy_(parameter.half())
     net.save(tmp_path / name)
     ids = torch.tensor([TEXT, TEXT[::-1]])
     anchors = torch.tensor([3, 8, 9])
-    logits, places = recipe.guesses(net, observe(target, ids), anchors)
+    logits, places = recipe.compute_slot_logits(net, compute_training_batch(target, ids), anchors)
     assert places.tolist() == [
         list(range(anchor, anchor + 7)) for anchor in (3, 8, 9)
     ]  # the first guess is behind the anchor
@@ -55,8 +55,8 @@ def test_a_trained_block_guesses_what_training_saw(name, hidden, tmp_path):
 @torch.no_grad()
 def test_losses_and_figures_are_numbers_of_all_depths(name):
     target, recipe = tiny_llama(0, layers=8), RECIPES[name]
-    net = recipe.build(target, config_for(name, target))
-    batch = observe(target, torch.tensor([TEXT]))
+    net = recipe.build_untrained_net(target, config_for(name, target))
+    batch = compute_training_batch(target, torch.tensor([TEXT]))
     assert 0 < float(recipe.loss(net, batch, 0)) < 20
     figures = recipe.validate(net, [batch])
     assert all(0 <= figures[f"depth {depth} top{n}"] <= 1 for depth in range(1, 8) for n in (1, 3))
@@ -65,8 +65,8 @@ def test_losses_and_figures_are_numbers_of_all_depths(name):
 def test_a_step_teaches_the_bias_and_muon_leaves_it_alone():
     """Tables with a row a token have no place in Muon, which would turn all rows alike."""
     target, recipe = tiny_llama(0, layers=8), RECIPES["dspark"]
-    net = recipe.build(target, config_for("dspark", target))
-    recipe.loss(net, observe(target, torch.tensor([TEXT])), 0).backward()
+    net = recipe.build_untrained_net(target, config_for("dspark", target))
+    recipe.loss(net, compute_training_batch(target, torch.tensor([TEXT])), 0).backward()
     before, after = (net.markov_head[f"markov_w{n}"].weight for n in (1, 2))
     assert after.grad.abs().sum() > 0
     muon, _ = (

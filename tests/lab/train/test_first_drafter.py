@@ -11,14 +11,14 @@ from safetensors.torch import load_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from engine.lab.train import features, learned, recipes, writing
-from engine.lab.train.features import OwnLabels, Shards, most_frequent_tokens, observe
+from engine.lab.train.features import FeatureShards, OwnVocabularyLabels, compute_training_batch, most_frequent_tokens
 from engine.lab.train.learned import choose_vocabulary_size, describe_coverage
 from engine.lab.train.self_written import conversations, requests, rows
-from engine.lab.train.self_written.conversations import ChatTurns, Conversation, request_ids, turns_of
-from engine.lab.train.self_written.rows import rows_in, write_rows, write_shards
+from engine.lab.train.self_written.conversations import ChatMarkers, Conversation, chat_markers_of, tokenise_request
+from engine.lab.train.self_written.rows import count_rows_in, write_conversation_rows, write_conversation_shards
 from engine.models.loading import load_pair
 from engine.models.pairs import Pair
-from engine.sampling import seeded
+from engine.sampling import generator_of
 from helpers import checkpoints
 from helpers.checkpoints import SIZES, byte_tokenizer
 from helpers.families import daily
@@ -56,12 +56,12 @@ def walk(conversation: Conversation, written, count: int) -> list[int]:
     """A row of `count` tokens, in which the target writes one token of `written` after the other."""
     row = []
     while len(row) < count:
-        row.append(conversation.follow(next(written) if conversation.free else -1))
+        row.append(conversation.next_token(next(written) if conversation.is_written_by_target else -1))
     return row
 
 
 def test_a_conversation_goes_from_turn_to_turn_as_the_template_says():
-    turns = turns_of(chat_tokenizer(), [END])
+    turns = chat_markers_of(chat_tokenizer(), [END])
     assert (turns.opening, turns.answering) == (ids("[u]"), [END, *ids("[a]")])
     assert turns.asking == [END, *ids("[u]")] and turns.ends == {END}
     row = Conversation(turns, 0.8, lambda: None)
@@ -70,46 +70,46 @@ def test_a_conversation_goes_from_turn_to_turn_as_the_template_says():
     found = []
     for _ in range(20):
         heats.append(row.temperature)
-        found.append(row.follow(next(written) if row.free else -1))
+        found.append(row.next_token(next(written) if row.is_written_by_target else -1))
     assert byte_tokenizer().decode(found) == "[u]hi<|endoftext|>[a]yo!<|endoftext|>[u]more"
     assert heats[3] == 1.0 and heats[10] == 0.8
 
 
 def test_given_requests_stand_in_the_users_turn_and_are_text_alone():
     tokenizer = chat_tokenizer()
-    given = request_ids(tokenizer, "a<|endoftext|>b", 100)
-    assert END not in given and request_ids(tokenizer, "abcdef", 3) == ids("def")
-    row = walk(Conversation(turns_of(tokenizer, [END]), 0.0, lambda: ids("sum?")), cycle(ids("x")), 14)
+    given = tokenise_request(tokenizer, "a<|endoftext|>b", 100)
+    assert END not in given and tokenise_request(tokenizer, "abcdef", 3) == ids("def")
+    row = walk(Conversation(chat_markers_of(tokenizer, [END]), 0.0, lambda: ids("sum?")), cycle(ids("x")), 14)
     assert byte_tokenizer().decode(row) == "[u]sum?<|endoftext|>[a]xxx"
 
 
 def test_a_request_that_never_ends_is_ended(monkeypatch):
     monkeypatch.setattr(conversations, "LONGEST_REQUEST", 4)
-    row = walk(Conversation(turns_of(chat_tokenizer(), [END]), 0.0, lambda: None), cycle(ids("x")), 14)
+    row = walk(Conversation(chat_markers_of(chat_tokenizer(), [END]), 0.0, lambda: None), cycle(ids("x")), 14)
     assert byte_tokenizer().decode(row) == "[u]xxxx<|endoftext|>[a]xxx"
 
 
 def test_a_template_for_one_message_begins_anew_behind_an_answer():
-    turns = turns_of(chat_tokenizer(ONCE), [END])
+    turns = chat_markers_of(chat_tokenizer(ONCE), [END])
     row = walk(Conversation(turns, 0.0, lambda: None), iter([*ids("q"), END, *ids("r"), END, *ids("s")]), 13)
     assert byte_tokenizer().decode(row) == "[u]q<|endoftext|>[a]r<|endoftext|>[u]"
 
 
 def test_a_target_without_a_template_writes_text_after_text():
     for tokenizer, raw in ((byte_tokenizer(), False), (chat_tokenizer(), True)):
-        turns = turns_of(tokenizer, [END], raw)
+        turns = chat_markers_of(tokenizer, [END], raw)
         assert walk(Conversation(turns, 0.8, lambda: None), iter([*ids("ab"), END, *ids("c")]), 5) == [
             END,
             *ids("ab"),
             END,
             *ids("c"),
         ]
-    begun = ChatTurns([7], [], [7], frozenset([END]), requests=False)  # one token begins, another ends
+    begun = ChatMarkers([7], [], [7], frozenset([END]), requests=False)  # one token begins, another ends
     assert walk(Conversation(begun, 0.8, lambda: None), iter([5, END, 6]), 5) == [7, 5, END, 7, 6]
     nameless = byte_tokenizer()
     nameless.eos_token = None
     with pytest.raises(ValueError, match="no token that begins or ends a text"):
-        turns_of(nameless, [])
+        chat_markers_of(nameless, [])
 
 
 def chat_model(**sizes) -> LlamaForCausalLM:
@@ -119,18 +119,18 @@ def chat_model(**sizes) -> LlamaForCausalLM:
 
 
 def chats(first: int, count: int) -> list[Conversation]:
-    turns = turns_of(chat_tokenizer(), [END])
+    turns = chat_markers_of(chat_tokenizer(), [END])
     return [Conversation(turns, (0.0, 0.8)[row % 2], lambda: None) for row in range(first, first + count)]
 
 
 def test_rows_are_what_the_target_sees_of_them_and_greedy_answers_are_its_favourites(short):
-    """One forward a token gives what `observe` gives of the whole rows."""
+    """One forward a token gives what `compute_training_batch` gives of the whole rows."""
     model = tiny_llama(0, layers=4)
-    turns = ChatTurns([7, 8], [9], [10, 7], frozenset([11]))
+    turns = ChatMarkers([7, 8], [9], [10, 7], frozenset([11]))
     told = []
     made = [Conversation(turns, 0.0, lambda: [3, 4]) for _ in range(3)]
-    batch = write_rows(model, made, seeded("test"), told.append)
-    seen = observe(model, batch.ids.long()).narrow()
+    batch = write_conversation_rows(model, made, generator_of("test"), told.append)
+    seen = compute_training_batch(model, batch.ids.long()).to_storage_types()
     assert sum(told) == 3 * LENGTH and batch.ids.shape == (3, LENGTH)
     assert batch.ids[:, :5].tolist() == [[7, 8, 3, 4, 9]] * 3
     for name in ("features", "scales", "p"):
@@ -142,30 +142,32 @@ def test_rows_are_what_the_target_sees_of_them_and_greedy_answers_are_its_favour
 
 def test_exactly_so_many_rows_are_written_and_a_run_that_was_cut_off_writes_the_same(short, tmp_path, monkeypatch):
     model = chat_model()
-    write_shards(model, chats, 19, tmp_path / "whole" / "rows")
-    assert [rows_in(path) for path in sorted((tmp_path / "whole" / "rows").glob("*.safetensors"))] == [8, 8, 3]
+    write_conversation_shards(model, chats, 19, tmp_path / "whole" / "rows")
+    assert [count_rows_in(path) for path in sorted((tmp_path / "whole" / "rows").glob("*.safetensors"))] == [8, 8, 3]
 
-    def cut_off(*given, kept=write_rows):
+    def cut_off(*given, kept=write_conversation_rows):
         if len(list((tmp_path / "again" / "rows").glob("shard-*.safetensors"))) == 1:
             raise KeyboardInterrupt
         return kept(*given)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(rows, "write_rows", cut_off)
-        write_shards(model, chats, 19, tmp_path / "again" / "rows")
-    write_shards(model, chats, 19, tmp_path / "again" / "rows")
+        patch.setattr(rows, "write_conversation_rows", cut_off)
+        write_conversation_shards(model, chats, 19, tmp_path / "again" / "rows")
+    write_conversation_shards(model, chats, 19, tmp_path / "again" / "rows")
     for path in sorted((tmp_path / "whole" / "rows").glob("*.safetensors")):
         again = load_file(tmp_path / "again" / "rows" / path.name)
         assert all(torch.equal(each, again[name]) for name, each in load_file(path).items())
 
 
 def test_a_large_vocabulary_is_cut_to_what_the_target_writes(short, tmp_path):
-    write_shards(chat_model(), chats, 8, tmp_path)
-    sample = Shards(tmp_path).sample()
+    write_conversation_shards(chat_model(), chats, 8, tmp_path)
+    sample = FeatureShards(tmp_path).sample_target_tokens()
     kept = most_frequent_tokens(sample, 50, 257)
     counts = np.bincount(sample.numpy(), minlength=257)
     assert counts[kept.numpy()].sum() == np.sort(counts)[-50:].sum() and torch.equal(kept, kept.sort().values)
-    own, p, mass = OwnLabels(torch.tensor([3, 5]), 10)(torch.tensor([[5, 4, 3]]), torch.tensor([[0.5, 0.3, 0.2]]))
+    own, p, mass = OwnVocabularyLabels(torch.tensor([3, 5]), 10)(
+        torch.tensor([[5, 4, 3]]), torch.tensor([[0.5, 0.3, 0.2]])
+    )
     assert own.tolist() == [[1, 0, 0]] and torch.allclose(mass, torch.tensor([0.7]))
     assert torch.allclose(p, torch.tensor([[0.5 / 0.7, 0, 0.2 / 0.7]]))
 
@@ -179,7 +181,7 @@ def test_logits_in_pieces_give_the_same_loss_and_gradient(monkeypatch):
         monkeypatch.setattr(features, "LOGITS", most)
         states = torch.linspace(-1, 1, 112).view(2, 7, 8).requires_grad_()
         seen = []
-        each = features.soft_cross_entropy_behind(
+        each = features.soft_cross_entropy_of_states(
             lambda x, seen=seen: seen.append(len(x)) or x @ head.T, 30, states, tokens, p
         )
         each.sum().backward()
@@ -190,11 +192,11 @@ def test_logits_in_pieces_give_the_same_loss_and_gradient(monkeypatch):
 
 def test_greedy_texts_without_a_template_begin_at_random():
     """Else two rows in three would be one and the same."""
-    row = Conversation(turns_of(byte_tokenizer(), [END]), 0.0, lambda: None)
+    row = Conversation(chat_markers_of(byte_tokenizer(), [END]), 0.0, lambda: None)
     heats = []
     for _ in range(30):
-        heats.append(row.temperature if row.free else None)
-        row.follow(5)
+        heats.append(row.temperature if row.is_written_by_target else None)
+        row.next_token(5)
     assert heats == [None, *[1.0] * (conversations.OPENING + 1), *[0.0] * (28 - conversations.OPENING)]
 
 
@@ -224,8 +226,8 @@ def test_a_net_of_49152_tokens_is_small_and_stores_none_of_its_targets_tables(na
     )
     target.config.num_hidden_layers = 30  # a net reads the target's tables and its sizes
     sample = torch.arange(49_152)
-    net = learned.RECIPES[name].build(target, learned.config_for(name, target), sample)
-    stored = sum(each.numel() * each.element_size() for each in net.stored().values())
+    net = learned.RECIPES[name].build_untrained_net(target, learned.config_for(name, target), sample)
+    stored = sum(each.numel() * each.element_size() for each in net.tensors_to_save().values())
     assert stored < {"eagle": 22.5e6, "dspark": 22.5e6, "dflash": 19e6, "medusa": 3e6}[name]
     trained = sum(each.numel() for each in net.parameters() if each.requires_grad)
     assert 16 * trained < 2**30 / 3
@@ -257,7 +259,9 @@ def test_one_command_makes_a_first_drafter_for_a_chat_model_and_it_races(name, o
     recipes.main(options)
     assert f"{name} guesses 100 of its target's 257 tokens" in capsys.readouterr().out
     [held] = options.work.rglob("held_out/*.safetensors")
-    assert sum(rows_in(path) for path in options.work.rglob("rows/*.safetensors")) == 10 and rows_in(held) == 2
+    assert (
+        sum(count_rows_in(path) for path in options.work.rglob("rows/*.safetensors")) == 10 and count_rows_in(held) == 2
+    )
     curve = (options.out / name / "curve.jsonl").read_text().splitlines()
     assert json.loads(curve[-1])["tokens"] >= 2_000
     pair = load_pair(Pair("own", "own", options.target, drafters=str(options.out)), device="cpu")
@@ -290,14 +294,14 @@ def test_rows_that_are_there_are_learned_from(options, monkeypatch):
     """A folder with rows/, held_out/ and `ready` is used as it is: nothing is written into these, and nothing is written anew."""
     model = learned.load_model(learned.Checkpoint(options.target), torch.device("cpu"), torch.float32)
     for name in ("rows", "held_out"):
-        write_shards(model, chats, 8, options.work / name)
+        write_conversation_shards(model, chats, 8, options.work / name)
     (options.work / learned.READY).touch()
     files = {path: path.stat().st_mtime_ns for path in options.work.rglob("*.safetensors")}
 
     def refuse(*_, **__):
         raise AssertionError("rows were written")
 
-    monkeypatch.setattr(learned, "write_shards", refuse)
+    monkeypatch.setattr(learned, "write_conversation_shards", refuse)
     options.tokens = 200
     recipes.main(options)
     assert {path: path.stat().st_mtime_ns for path in options.work.rglob("*.safetensors")} == files

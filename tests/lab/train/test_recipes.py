@@ -16,7 +16,7 @@ from engine.lab.train import pair as pairs
 from engine.lab.train import pretrain as pretraining
 from engine.lab.train.data import Corpus, functions_of, is_held_out, load_documents
 from engine.lab.train.distill import DRAFT_SHAPES, distill, distillation_loss
-from engine.lab.train.features import LiveBatches, Shards, cache_shards
+from engine.lab.train.features import FeatureShards, LiveBatches, cache_shards
 from engine.lab.train.loop import Budget, Muon, orthogonalise, train
 from engine.lab.train.pair import END_OF_TEXT, train_tokenizer, write_checkpoint
 from helpers.families import daily
@@ -112,7 +112,7 @@ def test_rows_start_at_a_document(corpus):
     found, tokenizer, _ = corpus
     rows = found.rows("stories", 40, 16, np.random.default_rng(0))
     assert (rows[:, 0] == tokenizer.bos_token_id).all()
-    assert found.batch(8, 40, np.random.default_rng(0)).shape == (8, 40)
+    assert found.draw_batch(8, 40, np.random.default_rng(0)).shape == (8, 40)
     with pytest.raises(ValueError, match="fewer than one row of 10000000"):
         found.rows("stories", 10_000_000, 1, np.random.default_rng(0))
 
@@ -221,7 +221,7 @@ def grown() -> LlamaForCausalLM:
     """A target that grew from one half as wide."""
     torch.manual_seed(0)
     small, large = (pretraining.build_llama(hidden, 4, hidden // 32, 2 * hidden, 512) for hidden in (32, 64))
-    pretraining.grow(small, large)
+    pretraining.grow_weights_into(small, large)
     return large
 
 
@@ -324,23 +324,23 @@ def test_a_draft_is_trained_alone_for_a_pair_that_has_a_target(corpus, tmp_path,
 
 
 def test_a_gpu_draws_the_rows_that_shards_would_hold_and_asks_the_target_anew(corpus, tmp_path):
-    """`LiveBatches` stands in for `Shards` on a GPU; on a CPU both see the same of the same rows."""
+    """`LiveBatches` stands in for `FeatureShards` on a GPU; on a CPU both see the same of the same rows."""
     found, tokenizer, _ = corpus
     target = grouped_heads(tokenizer).eval()
-    rows = found.batch(6, 64, np.random.default_rng(0)).numpy().astype(np.int32)
+    rows = found.draw_batch(6, 64, np.random.default_rng(0)).numpy().astype(np.int32)
     cache_shards(target, rows, tmp_path)
-    shards, observed = Shards(tmp_path), LiveBatches(target, rows)
-    assert torch.equal(observed.sample(), torch.from_numpy(rows).flatten())
-    assert torch.isin(shards.sample(), shards.shard(0).tokens).all()
+    shards, observed = FeatureShards(tmp_path), LiveBatches(target, rows)
+    assert torch.equal(observed.sample_target_tokens(), torch.from_numpy(rows).flatten())
+    assert torch.isin(shards.sample_target_tokens(), shards.load_shard(0).tokens).all()
     for stored, anew in zip(shards.all(4), observed.all(4), strict=True):
         assert all(torch.allclose(a.float(), b.float(), atol=1e-2) for a, b in zip(stored, anew, strict=True))
-    epoch = [row for step in range(3) for row in observed.batch(step, 2).ids.tolist()]
+    epoch = [row for step in range(3) for row in observed.batch_of_step(step, 2).ids.tolist()]
     assert sorted(epoch) == sorted(rows.tolist())
-    assert torch.equal(observed.batch(4, 2).ids, LiveBatches(target, rows).batch(4, 2).ids)
+    assert torch.equal(observed.batch_of_step(4, 2).ids, LiveBatches(target, rows).batch_of_step(4, 2).ids)
 
 
 def test_a_folder_without_the_texts_says_which_are_missing(tmp_path):
     with pytest.raises(
         ValueError, match=r"There is no gsm8k/train\.jsonl in the folder that --data names\. Give --data a folder"
     ):
-        data.problem_documents(tmp_path, held_out=False)
+        data.load_problem_documents(tmp_path, held_out=False)

@@ -14,12 +14,12 @@ import torch
 from engine.forward.runner import Runner
 from engine.lab.train import features, learned, own_prompts, recipes, writing
 from engine.lab.train.loop import learning_rate_factor
-from engine.lab.train.own_prompts import compare_tau, split_prompts, write_rows
+from engine.lab.train.own_prompts import compare_tau, split_prompts, write_continuation_rows
 from engine.lab.train.writing import write_with_runner
 from engine.measure.prompts import read_prompts
-from engine.nets import net_in
+from engine.nets import load_net_in
 from engine.nets.dflash import LayerMask
-from engine.sampling import seeded
+from engine.sampling import generator_of
 from helpers import checkpoints
 from helpers.commands import run
 from helpers.pairs import tiny_llama
@@ -47,7 +47,7 @@ def options(target, tmp_path, monkeypatch):
     model = checkpoints.write(tmp_path / "copy", num_hidden_layers=4, max_position_embeddings=512)
     torch.manual_seed(0)
     config = learned.config_for("eagle", model)
-    learned.RECIPES["eagle"].build(model, config, torch.arange(256).repeat(2)).save(start)
+    learned.RECIPES["eagle"].build_untrained_net(model, config, torch.arange(256).repeat(2)).save(start)
     return Namespace(
         recipe="eagle", prompts=file, data=None, start=start, out=tmp_path / "better", work=tmp_path / "work",
         pair="small", target=str(target), revision=None, raw=False, device="cpu", own_rows=32, minutes=1.0,
@@ -65,7 +65,7 @@ def test_a_better_drafter_is_written_with_its_figures_and_drafts_as_measured(opt
     assert json.loads((folder / "figures.json").read_text()) == figures
     pair = own_prompts.load(own_prompts.Pair("own", "own", options.target), "cpu")
     held_out = split_prompts(PROMPTS)[1]
-    again = own_prompts.race_drafter(pair, net_in(folder, pair.target.model), held_out, "again")
+    again = own_prompts.count_drafter_tokens(pair, load_net_in(folder, pair.target.model), held_out, "again")
     assert again[:, 0].sum() / again[:, 1].sum() == figures["after"]
 
 
@@ -128,7 +128,7 @@ def test_nothing_held_out_is_trained_on(monkeypatch, tmp_path):
 
     monkeypatch.setattr(own_prompts, "write_with_runner", watched)
     ids = [list(prompt.encode()) for prompt in learn]
-    rows = write_rows(runner, ids, 40, tmp_path / "own.npy", frozenset({9}))
+    rows = write_continuation_rows(runner, ids, 40, tmp_path / "own.npy", frozenset({9}))
     assert rows.shape == (40, 24) and {tuple(each) for each in seen} == {tuple(each) for each in ids}
     openings = [bytes(row.tolist()).startswith(bytes(prompt)) for row in rows for prompt in ids]
     assert sum(openings) == 40
@@ -140,10 +140,10 @@ def test_behind_a_text_that_ends_another_prompt_follows(monkeypatch, twice):
     monkeypatch.setattr(writing, "ROW", 24)
     model, prompts = tiny_llama(0), [[3, 80, 33], [9, 120], [200, 41, 7, 6]]
     runner = Runner(model)
-    plain = write_with_runner(runner, prompts, 0.0, seeded("none"))
+    plain = write_with_runner(runner, prompts, 0.0, generator_of("none"))
     stop = int(plain[0, 5])
     other = [stop, 17, 18] if twice else [17, 18]
-    rows = write_with_runner(runner, prompts, 0.0, seeded("none"), {stop}, cycle([other])).tolist()
+    rows = write_with_runner(runner, prompts, 0.0, generator_of("none"), {stop}, cycle([other])).tolist()
     expected = []
     for prompt in prompts:
         row = list(prompt)
@@ -219,16 +219,16 @@ def test_a_drafter_of_another_kind_is_refused(options, recipe, sentence):
     """By its kind, and one that reads other layers than the recipe, or has a window, by its form."""
     if sentence is None:
         model = checkpoints.write(options.work, num_hidden_layers=8)
-        net = learned.RECIPES["dflash"].build(model, learned.config_for("dflash", model))
+        net = learned.RECIPES["dflash"].build_untrained_net(model, learned.config_for("dflash", model))
         net.reads, sentence = (
             (1, 2, 3),
             r"has a form that is drafted with here and not trained. It must read the layers 2, 4, 7,",
         )
         with pytest.raises(ValueError, match=sentence):
-            own_prompts.refuse_drafter(net, Namespace(recipe=recipe, start=options.start), 8)
+            own_prompts.refuse_unfit_drafter(net, Namespace(recipe=recipe, start=options.start), 8)
         net.reads, net.sizes = net.sizes.reads, replace(net.sizes, masks=(LayerMask(4, True),))
         with pytest.raises(ValueError, match=r"has a form that is drafted with here and not trained"):
-            own_prompts.refuse_drafter(net, Namespace(recipe=recipe, start=options.start), 8)
+            own_prompts.refuse_unfit_drafter(net, Namespace(recipe=recipe, start=options.start), 8)
         return
     options.recipe = recipe
     with pytest.raises(ValueError, match=sentence):

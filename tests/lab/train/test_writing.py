@@ -7,7 +7,7 @@ import torch
 
 from engine.forward.runner import Runner
 from engine.lab.train import writing
-from engine.lab.train.writing import Writer
+from engine.lab.train.writing import RowWriter
 from engine.models.quantising import round_to_eight_bits
 from helpers.pairs import tiny_llama
 
@@ -34,13 +34,13 @@ def alone(model, prompt: list[int]) -> list[int]:
 def test_greedy_rows_are_what_the_target_serves(eight_bits):
     model = tiny_llama(0)
     model = round_to_eight_bits(model) if eight_bits else model
-    write = Writer(model)
+    write = RowWriter(model)
     assert write.runner
     assert write(PROMPTS, 0.0, 0).tolist() == [alone(model, prompt) for prompt in PROMPTS.tolist()]
 
 
 def test_sampled_rows_repeat_by_key_and_follow_the_temperature():
-    write = Writer(tiny_llama(0))
+    write = RowWriter(tiny_llama(0))
     one, again, other = (write(PROMPTS, 1.0, key) for key in (1, 1, 2))
     assert torch.equal(one, again) and not torch.equal(one, other)
     assert torch.equal(one[:, :3], PROMPTS) and one.shape == (3, 24)
@@ -50,7 +50,7 @@ def test_sampled_rows_repeat_by_key_and_follow_the_temperature():
 def test_a_model_that_is_not_compiled_writes_by_generate():
     """The same greedy text, because transformers computes the same model."""
     model = tiny_llama(0)
-    write = Writer(model)
+    write = RowWriter(model)
     compiled, write.runner = write(PROMPTS, 0.0, 0), None
     kept = copy.deepcopy(model.generation_config)
     assert torch.equal(write(PROMPTS, 0.0, 0), compiled) and model.generation_config == kept

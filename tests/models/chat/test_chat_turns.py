@@ -8,8 +8,8 @@ from transformers import PreTrainedTokenizerFast
 
 from engine.measure.peers import generate_tokens
 from engine.models import loading
-from engine.models.chat import chat_text, chat_tokens
-from engine.page.screens.orders import build_order, cache_bytes
+from engine.models.chat import render_chat, tokenise_chat
+from engine.page.screens.orders import build_order, race_cache_bytes
 from engine.page.views.wire import serialise_race
 from engine.race import Race, Settings, encode_prompt
 from engine.record.race_file import Record
@@ -42,7 +42,7 @@ def chat_of(turns, message: str) -> list[dict[str, str]]:
 @pytest.mark.parametrize("message", HARMLESS)
 def test_earlier_turns_stand_before_the_prompt_as_in_the_template(tokenizer, message):
     plain = tokenizer.apply_chat_template(chat_of(TURNS, message), add_generation_prompt=True)["input_ids"]
-    assert chat_tokens(tokenizer, message, turns=TURNS) == plain != chat_tokens(tokenizer, message)
+    assert tokenise_chat(tokenizer, message, turns=TURNS) == plain != tokenise_chat(tokenizer, message)
 
 
 @pytest.mark.parametrize("place", [0, 1])
@@ -50,21 +50,21 @@ def test_earlier_turns_stand_before_the_prompt_as_in_the_template(tokenizer, mes
 def test_a_control_token_in_an_earlier_turn_stays_text(tokenizer, words, place):
     turn = ["Hi", "Hello!"]
     turn[place] = words
-    found, harmless = (chat_tokens(tokenizer, "And?", turns=[each]) for each in (turn, ["Hi", "Hello!"]))
+    found, harmless = (tokenise_chat(tokenizer, "And?", turns=[each]) for each in (turn, ["Hi", "Hello!"]))
     special = set(tokenizer.all_special_ids) | {tokenizer.convert_tokens_to_ids(mark) for mark in MARKS}
     marks = [token for token in found if token in special]
     assert marks == [token for token in harmless if token in special] and marks
-    text, rendered = tokenizer.decode(found), chat_text(tokenizer, "And?", turns=[turn])
+    text, rendered = tokenizer.decode(found), render_chat(tokenizer, "And?", turns=[turn])
     assert text.replace(" ", "") == rendered.replace(" ", "")
 
 
 def test_a_template_may_forget_how_an_earlier_answer_was_thought_and_no_more():
     thoughtful = [("Hi", "<think>A greeting. Greet back.</think>Hello!")]
     forgetful = with_marks(byte_tokenizer(), FORGETS_THOUGHTS)
-    text = forgetful.decode(chat_tokens(forgetful, "And?", turns=thoughtful))
+    text = forgetful.decode(tokenise_chat(forgetful, "And?", turns=thoughtful))
     assert "Hello!" in text and "greeting" not in text
     with pytest.raises(ValueError, match="holds 0 of the 4 requests and answers before the prompt"):
-        chat_tokens(with_marks(byte_tokenizer(), LAST_ALONE), "And?", turns=TURNS)
+        tokenise_chat(with_marks(byte_tokenizer(), LAST_ALONE), "And?", turns=TURNS)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
@@ -75,13 +75,13 @@ def test_lanes_with_earlier_turns_are_equal_and_a_race_file_keeps_the_turns(pair
     assert race.result()["identical"] is True
     for lane in race.lanes:
         assert lane.trace.turns == [[*turn] for turn in TURNS] and lane.trace.prompt == "And then?"
-        assert lane.trace.prompt_tokens == chat_tokens(pair.tokenizer, "And then?", turns=TURNS)
-    record = race.record()
+        assert lane.trace.prompt_tokens == tokenise_chat(pair.tokenizer, "And then?", turns=TURNS)
+    record = race.to_record()
     again = Record.from_json(record.to_json())
-    assert again == record and '"turns"' not in alone.record().to_json()
+    assert again == record and '"turns"' not in alone.to_record().to_json()
     started = json.loads(serialise_race(again))["systems"]
     assert [system["trace"]["turns"] for system in started] == [[[*turn] for turn in TURNS]] * 3
-    assert '"turns"' not in serialise_race(alone.record())
+    assert '"turns"' not in serialise_race(alone.to_record())
     record.lanes[1].trace.turns = []
     with pytest.raises(ValueError, match=r"lanes\[1\]\.trace\.turns differs"):
         Record.from_json(record.to_json())
@@ -97,16 +97,16 @@ def test_earlier_turns_count_towards_the_limit_and_the_caches(pair):
     long = (("x" * pair.context, "y"),)
     with pytest.raises(ValueError, match=r"The chat is \d+ tokens long; .* holds 320 .* Begin a new one\."):
         encode_prompt(pair, "Hi", long)
-    assert cache_bytes(pair, ["x"], 8, 2, TURNS) > cache_bytes(pair, ["x"], 8, 2)
+    assert race_cache_bytes(pair, ["x"], 8, 2, TURNS) > race_cache_bytes(pair, ["x"], 8, 2)
     order = {"prompt": "x", "systems": ["vanilla", "tree"], "max_new_tokens": 8}
-    assert build_order(pair, "race", order | {"turns": [[*turn] for turn in TURNS]}).bytes == cache_bytes(
+    assert build_order(pair, "race", order | {"turns": [[*turn] for turn in TURNS]}).bytes == race_cache_bytes(
         pair, ["x"], 8, 2, TURNS
     )
 
 
 def test_a_pair_that_does_not_chat_takes_no_earlier_turns(pair):
     raw = replace(pair, raw=True)
-    for refuse in (lambda: Race(raw, Settings("Hi", turns=TURNS)), lambda: cache_bytes(raw, ["Hi"], 8, 2, TURNS)):
+    for refuse in (lambda: Race(raw, Settings("Hi", turns=TURNS)), lambda: race_cache_bytes(raw, ["Hi"], 8, 2, TURNS)):
         with pytest.raises(ValueError, match=f"The {pair.title} does not chat, so it takes no earlier turns"):
             refuse()
 

@@ -54,10 +54,10 @@ def test_the_chart_has_both_curves_the_steps_so_far_and_the_chosen_point(page):
     page.evaluate("TreeRace.view.go(1)")
     losing, curve, won, chosen = drawn(page)
     assert curve["x"] == losing["x"] == list(range(1, 65))
-    assert curve["y"] == pytest.approx([DRAFTED.break_even(nodes, 0) for nodes in curve["x"]])
-    assert losing["y"] == pytest.approx([DRAFTED.break_even(nodes, 5) for nodes in losing["x"]])
+    assert curve["y"] == pytest.approx([DRAFTED.break_even_tau(nodes, 0) for nodes in curve["x"]])
+    assert losing["y"] == pytest.approx([DRAFTED.break_even_tau(nodes, 5) for nodes in losing["x"]])
     assert (won["x"], won["y"]) == ([6, 6], [3, 2])
-    assert chosen["x"] == [6, 6] and chosen["y"] == pytest.approx([DRAFTED.break_even(6, 5), 2.5])
+    assert chosen["x"] == [6, 6] and chosen["y"] == pytest.approx([DRAFTED.break_even_tau(6, 5), 2.5])
     expect(page.locator("[data-cost] .annotation").last).to_have_text("2.5 at 6 nodes")
     page.locator("[data-cost] .scatterlayer .trace").last.locator(".point").last.hover(force=True)
     expect(page.locator("[data-cost] .hovertext")).to_contain_text("costs 4.66 ms, took 5.00 ms")
@@ -98,7 +98,7 @@ def test_the_pages_costs_are_the_engines(page):
             }""",
             {"costs": {**costs.to_dict(), "verify_ms": verify_ms}, "sizes": sizes},
         )
-        assert drawn == pytest.approx([costs.break_even(nodes, levels) for nodes, levels in sizes])
+        assert drawn == pytest.approx([costs.break_even_tau(nodes, levels) for nodes, levels in sizes])
 
 
 def test_the_default_is_at_hand_and_the_dials_of_auto_are_limits(page):

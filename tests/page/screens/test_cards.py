@@ -12,15 +12,15 @@ from engine.page.screens.cards import (
     FIELDS,
     LANES,
     MIX,
-    build_menu,
-    choose_lanes,
-    choose_shape,
+    build_system_menu,
+    choose_dial_shape,
+    choose_lane_systems,
     describe_parts,
     describe_remote_lane,
     describe_system,
-    idea_of,
     label_system,
     list_menu_headings,
+    menu_group_of,
     summarise_systems,
 )
 from engine.race import Race, Settings
@@ -33,9 +33,9 @@ from helpers.pairs import tiny_pair
 
 @pytest.mark.parametrize("first", LANES)
 def test_a_menu_goes_by_ideas_begins_with_its_own_and_ends_with_the_mix(first):
-    *systems, last = build_menu(first)
+    *systems, last = build_system_menu(first)
     names = [name for _, name in systems]
-    ideas = [idea_of(SYSTEMS[name]) for name in names]
+    ideas = [menu_group_of(SYSTEMS[name]) for name in names]
     assert sorted(names) == sorted(SYSTEMS) and len(list(groupby(ideas))) == len(set(ideas)) <= len(IDEAS)
     assert names[0] == first and last[1] == MIX and MIX not in SYSTEMS
 
@@ -43,8 +43,8 @@ def test_a_menu_goes_by_ideas_begins_with_its_own_and_ends_with_the_mix(first):
 @pytest.mark.parametrize("first", LANES)
 def test_headings_stand_above_the_first_system_of_each_idea(first):
     found, seen = list_menu_headings(first), set()
-    for words, name in build_menu(first)[:-1]:
-        idea = idea_of(SYSTEMS[name])
+    for words, name in build_system_menu(first)[:-1]:
+        idea = menu_group_of(SYSTEMS[name])
         assert found.get(words) == (None if idea in seen else idea)
         seen.add(idea)
 
@@ -57,11 +57,11 @@ def test_every_system_has_one_line_and_every_known_drafter_an_idea():
 
 def test_another_server_stands_before_the_mix_under_a_heading_of_its_own():
     server = Server("http://127.0.0.1:8000/v1", "big/model")
-    names = [name for _, name in build_menu(LANES[0], server)]
-    assert names[-2:] == ["remote", MIX] and build_menu(LANES[0], server)[-2][0] == "remote: big/model"
+    names = [name for _, name in build_system_menu(LANES[0], server)]
+    assert names[-2:] == ["remote", MIX] and build_system_menu(LANES[0], server)[-2][0] == "remote: big/model"
     assert (
         list_menu_headings(LANES[0], server)["remote: big/model"] == "another server"
-        and names[:-2] == [n for _, n in build_menu(LANES[0])][:-1]
+        and names[:-2] == [n for _, n in build_system_menu(LANES[0])][:-1]
     )
     said = describe_remote_lane(server)
     assert said.keys() == describe_system(SYSTEMS["tree"]).keys() - {"broken"} and said["guarantee"] == "text"
@@ -75,9 +75,11 @@ def test_lossy_systems_say_so_wherever_they_are_named():
 
 def test_a_shape_is_the_systems_own_or_none():
     pair = tiny_pair()
-    assert choose_shape("tree", [pair]) == {name: getattr(find("tree"), name) for name in ("depth", "width", "nodes")}
-    assert choose_shape("tree:3x2x8", [pair]) == {"depth": 3, "width": 2, "nodes": 8}
-    assert choose_shape("warp", [pair]) == choose_shape(None, [pair]) == choose_shape("", [pair]) == {}
+    assert choose_dial_shape("tree", [pair]) == {
+        name: getattr(find("tree"), name) for name in ("depth", "width", "nodes")
+    }
+    assert choose_dial_shape("tree:3x2x8", [pair]) == {"depth": 3, "width": 2, "nodes": 8}
+    assert choose_dial_shape("warp", [pair]) == choose_dial_shape(None, [pair]) == choose_dial_shape("", [pair]) == {}
 
 
 def test_what_is_there_to_choose_has_words():
@@ -87,8 +89,8 @@ def test_what_is_there_to_choose_has_words():
     assert story[:4] == ("vanilla", "chain", "tree", "eagle") and {"parallel-tree", "auto"} < set(story)
     assert any(SYSTEMS[name].guarantee == "lossy" for name in story)
     pair = tiny_pair()
-    assert answers.look(["tree", ""], [pair])["name"] == "tree"
-    assert "Unknown system 'warp'" in answers.look(["warp", ""], [pair])["refused"]
+    assert answers.describe_card(["tree", ""], [pair])["name"] == "tree"
+    assert "Unknown system 'warp'" in answers.describe_card(["warp", ""], [pair])["refused"]
 
 
 def test_a_card_and_the_dials_tell_the_best_shape_once_it_is_known_and_measure_nothing_for_it(monkeypatch):
@@ -96,35 +98,35 @@ def test_a_card_and_the_dials_tell_the_best_shape_once_it_is_known_and_measure_n
     pair = tiny_pair()
     pair = replace(pair, calibration=replace(pair.calibration, shapes={"tree": shapes}))
     measured: list[str] = []
-    monkeypatch.setattr(timing, "verify_ms", lambda *_, **__: measured.append("verify") or {1: 2.0, 8: 9.0})
-    monkeypatch.setattr(timing, "draft_ms", lambda *_, **__: (0.0, 0.0))
+    monkeypatch.setattr(timing, "time_verify_ms", lambda *_, **__: measured.append("verify") or {1: 2.0, 8: 9.0})
+    monkeypatch.setattr(timing, "time_draft_level_ms", lambda *_, **__: (0.0, 0.0))
     assert (
-        "costs" not in answers.look(["tree", ""], [pair])
-        and choose_shape("tree", [pair])["nodes"] == 8
+        "costs" not in answers.describe_card(["tree", ""], [pair])
+        and choose_dial_shape("tree", [pair])["nodes"] == 8
         and measured == []
     )
     SYSTEMS["tree"].costs(pair)
-    assert choose_shape("tree", [pair]) == {"depth": 2, "width": 3, "nodes": 4} and measured == ["verify"]
-    costs = answers.look(["tree", ""], [pair])["costs"]
+    assert choose_dial_shape("tree", [pair]) == {"depth": 2, "width": 3, "nodes": 4} and measured == ["verify"]
+    costs = answers.describe_card(["tree", ""], [pair])["costs"]
     assert (
         costs["promised"] == {}
         and list(costs["shapes"]) == list(shapes)
         and costs["shapes"]["2x3x4"] == {"tau": 2.4, "cost": 2.5}
     )
-    assert answers.look(["tree", ""], [pair])["nodes"] == 8  # the paper's own
-    auto = answers.look(["auto", ""], [pair])
+    assert answers.describe_card(["tree", ""], [pair])["nodes"] == 8  # the paper's own
+    auto = answers.describe_card(["auto", ""], [pair])
     assert "costs" not in auto
     SYSTEMS["auto"].costs(pair)
     assert (
-        answers.look(["auto", ""], [pair])["costs"]["promised"] == {}
+        answers.describe_card(["auto", ""], [pair])["costs"]["promised"] == {}
     )  # no ranks were counted, so the first drafter is taken
 
 
 @pytest.mark.parametrize("drafted", [True, False])
 def test_any_target_can_race_the_opening_lanes(drafted):
     pair = tiny_pair() if drafted else replace(tiny_pair(), draft=None, learned={}, bigram=None)
-    assert choose_lanes(pair) == (LANES if drafted else ("vanilla", "auto"))
-    race = Race(pair, Settings("Once", choose_lanes(pair), max_new_tokens=8))
+    assert choose_lane_systems(pair) == (LANES if drafted else ("vanilla", "auto"))
+    race = Race(pair, Settings("Once", choose_lane_systems(pair), max_new_tokens=8))
     for _ in race.run():
         pass
     assert race.result()["identical"] is True

@@ -8,16 +8,16 @@ import time
 import pytest
 
 from engine.page.screens import device as devices
-from engine.page.screens.device import Device
+from engine.page.screens.device import DeviceWorker
 from engine.page.screens.turns import LONG, Job
-from engine.page.views.wire import News
-from engine.record.quiet import Quiet
+from engine.page.views.wire import RunEvent
+from engine.record.quiet import WorkSignal
 from helpers.commands import awaited
 
 LONGEST = 60  # seconds after which a test that waits for an event has failed
 
 
-async def all_of(device: Device, call: Job, watched: bool = False) -> list[str]:
+async def all_of(device: DeviceWorker, call: Job, watched: bool = False) -> list[str]:
     return [news async for news in device.stream(call, watched) if "place" not in news or watched]
 
 
@@ -32,12 +32,12 @@ def counted(words: str, count: int, threads: set | None = None):
     for number in range(count):
         if threads is not None:
             threads.add(threading.current_thread().name)
-        yield Quiet.STEP
-        yield News(f"{words} {number}")
+        yield WorkSignal.STEP
+        yield RunEvent(f"{words} {number}")
 
 
 def test_everybody_gets_his_own_news_in_order_from_one_thread():
-    device, threads = Device(), set()
+    device, threads = DeviceWorker(), set()
     calls = [Job(lambda name=name: counted(name, 5, threads), visitor=name) for name in "abcde"]
     heard = run(*(all_of(device, call) for call in calls))
     assert heard == [[f"{name} {number}" for number in range(5)] for name in "abcde"]
@@ -47,19 +47,19 @@ def test_everybody_gets_his_own_news_in_order_from_one_thread():
 def test_two_races_take_turns(monkeypatch):
     """Every turn is charged the same, so that the order does not depend on how busy the machine is."""
     monkeypatch.setattr(devices, "SLICE", 0.0)
-    device, order = Device(), []
+    device, order = DeviceWorker(), []
     charge = device.line.charge_seconds
     monkeypatch.setattr(device.line, "charge_seconds", lambda call, _: charge(call, 0.001))
 
     def holds_the_device():
         while len(device.line.all_jobs) < 3:
             threading.Event().wait(0.001)
-        yield Quiet.STEP
+        yield WorkSignal.STEP
 
     def steps(name):
         for _ in range(20):
             order.append(name)
-            yield Quiet.STEP
+            yield WorkSignal.STEP
 
     calls = Job(holds_the_device, "c"), *(Job(lambda name=name: steps(name), name) for name in "ab")
     run(*(all_of(device, call) for call in calls))
@@ -67,13 +67,13 @@ def test_two_races_take_turns(monkeypatch):
 
 
 def test_a_closed_stream_closes_the_work_wherever_it_is():
-    device, closed, begun = Device(), threading.Event(), threading.Event()
+    device, closed, begun = DeviceWorker(), threading.Event(), threading.Event()
 
     def endless():
         try:
             while True:
                 begun.set()
-                yield Quiet.STEP
+                yield WorkSignal.STEP
         finally:
             closed.set()
 
@@ -98,10 +98,10 @@ def test_a_closed_stream_closes_the_work_wherever_it_is():
 
 @pytest.mark.parametrize("error", [ValueError("wrong"), KeyError("odd"), MemoryError(), SystemExit(3)])
 def test_an_error_is_its_own_callers_and_nobody_elses(error):
-    device = Device()
+    device = DeviceWorker()
 
     def fails():
-        yield News("before")
+        yield RunEvent("before")
         raise error
 
     async def failing():
@@ -124,12 +124,12 @@ def test_a_run_that_takes_too_long_ends_with_a_sentence(monkeypatch):
     def endless():
         try:
             while True:
-                yield Quiet.STEP
+                yield WorkSignal.STEP
         finally:
             closed.set()
 
     with pytest.raises(ValueError, match="has used 0 s of the device, the most that one may"):
-        run(all_of(Device(), Job(endless, "a", LONG)))
+        run(all_of(DeviceWorker(), Job(endless, "a", LONG)))
     assert closed.wait(LONGEST)
 
 
@@ -138,7 +138,7 @@ def test_a_run_that_takes_too_long_sends_what_it_holds_back_before_it_ends(monke
     monkeypatch.setitem(devices.MOST_SECONDS, LONG, 19.5)
     monkeypatch.setattr(devices, "SLICE", 0.0)
     monkeypatch.setattr(devices, "GRACE", 2.0)
-    device, written, heard = Device(), [], []
+    device, written, heard = DeviceWorker(), [], []
     charge = device.line.charge_seconds
     monkeypatch.setattr(device.line, "charge_seconds", lambda call, _: charge(call, 1.0))
 
@@ -148,7 +148,7 @@ def test_a_run_that_takes_too_long_sends_what_it_holds_back_before_it_ends(monke
             for _ in range(3):
                 held_back.append(len(written))
                 written.append(len(written))
-                yield Quiet.STEP if len(held_back) < 3 else News(json.dumps(held_back))
+                yield WorkSignal.STEP if len(held_back) < 3 else RunEvent(json.dumps(held_back))
 
     async def raced():
         with pytest.raises(ValueError, match="has used 20 s of the device"):
@@ -162,16 +162,16 @@ def test_a_run_that_takes_too_long_sends_what_it_holds_back_before_it_ends(monke
 def test_a_page_that_falls_silent_loses_its_run(monkeypatch):
     monkeypatch.setattr(devices, "SILENCE", 0.3)
     monkeypatch.setattr(devices, "EVERY", 0.05)
-    device, signs = Device(), []
+    device, signs = DeviceWorker(), []
 
     def slow():
         while True:
             threading.Event().wait(0.01)
-            yield Quiet.STEP
+            yield WorkSignal.STEP
 
     async def silent():
         with pytest.raises(ValueError, match="not heard of"):
-            async for news in device.stream(Job(slow, "a"), watched=True):
+            async for news in device.stream(Job(slow, "a"), is_watched_by_page=True):
                 name = json.loads(news)["run"]
                 if not signs:
                     signs.append(device.note_page_alive(name))
@@ -182,7 +182,7 @@ def test_a_page_that_falls_silent_loses_its_run(monkeypatch):
 
 
 def test_the_next_call_begins_another_worker_when_one_has_died(monkeypatch):
-    device, died = Device(), threading.Event()
+    device, died = DeviceWorker(), threading.Event()
     monkeypatch.setattr(threading, "excepthook", lambda what: died.set())
     monkeypatch.setattr(devices, "EVERY", 0.05)
     following, deaths = device.line.next_job, iter([MemoryError()])
@@ -200,15 +200,15 @@ def test_the_next_call_begins_another_worker_when_one_has_died(monkeypatch):
 def test_a_place_is_said_before_the_last_news_and_never_after(monkeypatch):
     """A caller who reads the last message only must find the result there."""
     monkeypatch.setattr(devices, "EVERY", 0.001)
-    device, closing, places = Device(), threading.Event(), iter(range(10**9))
+    device, closing, places = DeviceWorker(), threading.Event(), iter(range(10**9))
     monkeypatch.setattr(device, "describe_place", lambda call: f"place {next(places)}")
 
     def work():
         for _ in range(20):
             threading.Event().wait(0.005)
-            yield Quiet.STEP
+            yield WorkSignal.STEP
         try:
-            yield News("end", last=True)
+            yield RunEvent("end", last=True)
         finally:
             assert closing.wait(0.3) is False  # it takes a while to free what the run held
 
@@ -216,7 +216,7 @@ def test_a_place_is_said_before_the_last_news_and_never_after(monkeypatch):
     assert heard[-1] == "end" and sum("place" in news for news in heard) > 1
 
 
-async def listened(device: Device, call: Job) -> list[str]:
+async def listened(device: DeviceWorker, call: Job) -> list[str]:
     return [news async for news in device.stream(call)]
 
 
@@ -224,22 +224,22 @@ async def listened(device: Device, call: Job) -> list[str]:
 
 
 def test_a_race_waits_for_the_step_that_runs_and_goes_before_the_next():
-    device, order, inside, go_on = Device(), [], threading.Event(), threading.Event()
+    device, order, inside, go_on = DeviceWorker(), [], threading.Event(), threading.Event()
 
     def steps():
         device.doing = "one"
         inside.set()
         assert go_on.wait(LONGEST)
         order.append("one")
-        yield Quiet.STEP
+        yield WorkSignal.STEP
         order.append("two")
-        yield Quiet.STEP
+        yield WorkSignal.STEP
 
     def race():
         order.append("race")
-        yield News("news")
+        yield RunEvent("news")
         order.append("race")
-        yield News("more")
+        yield RunEvent("more")
 
     async def racing():
         heard = asyncio.ensure_future(all_of(device, Job(race, "a")))
@@ -263,26 +263,26 @@ def test_a_race_waits_for_the_step_that_runs_and_goes_before_the_next():
 
 def test_what_making_ready_raises_reaches_who_asked_for_it():
     def steps():
-        yield Quiet.STEP
+        yield WorkSignal.STEP
         raise KeyError("odd")
 
     with pytest.raises(KeyError, match="odd"):
-        Device().run_preparation(steps())
+        DeviceWorker().run_preparation(steps())
 
 
 def test_a_hidden_page_is_given_more_time(monkeypatch):
     monkeypatch.setattr(devices, "SILENCE", 0.2)
     monkeypatch.setattr(devices, "EVERY", 0.05)
-    device, steps = Device(), iter(range(60))
+    device, steps = DeviceWorker(), iter(range(60))
 
     def slow():
         for _ in steps:
             threading.Event().wait(0.01)
-            yield Quiet.STEP
-        yield News("news")
+            yield WorkSignal.STEP
+        yield RunEvent("news")
 
     async def asleep():
-        async for news in device.stream(Job(slow, "a"), watched=True):
+        async for news in device.stream(Job(slow, "a"), is_watched_by_page=True):
             if news == "news":
                 return news
             assert device.note_page_alive(json.loads(news)["run"], hidden=True) or steps.__length_hint__() == 0
@@ -292,7 +292,7 @@ def test_a_hidden_page_is_given_more_time(monkeypatch):
 
 def test_a_page_is_lost_after_ten_seconds_and_a_hidden_one_after_more():
     """Browsers let a hidden tab speak once a minute."""
-    device = Device()
+    device = DeviceWorker()
     device.jobs["run"] = call = Job(lambda: iter(()), name="run")
     for hidden, seconds in ((False, devices.SILENCE), (True, devices.ASLEEP), (False, devices.SILENCE)):
         begun = time.monotonic()
@@ -301,41 +301,41 @@ def test_a_page_is_lost_after_ten_seconds_and_a_hidden_one_after_more():
 
 
 def test_a_run_that_is_not_wanted_any_more_ends_without_words():
-    device, closed = Device(), threading.Event()
+    device, closed = DeviceWorker(), threading.Event()
 
     def endless():
         try:
-            yield News("news")
+            yield RunEvent("news")
             while True:
-                yield Quiet.STEP
+                yield WorkSignal.STEP
         finally:
             closed.set()
 
     async def leaves():
         call = Job(endless, "a")
-        async for news in device.stream(call, watched=True):
+        async for news in device.stream(call, is_watched_by_page=True):
             if news == "news":
-                device.drop_run(call.name)
+                device.cancel_run(call.name)
 
     run(leaves())
     assert closed.wait(LONGEST) and device.line.all_jobs == []
-    device.drop_run("nobody")
+    device.cancel_run("nobody")
 
 
 def test_a_run_that_was_dropped_before_it_came_never_begins(monkeypatch):
     monkeypatch.setattr(devices, "MOST_UNWANTED", 5)
-    device, call = Device(), Job(lambda: counted("a", 3), "a")
-    device.drop_run(call.name)
+    device, call = DeviceWorker(), Job(lambda: counted("a", 3), "a")
+    device.cancel_run(call.name)
     assert run(all_of(device, call, watched=True)) == [[]]
     for number in range(20):
-        device.drop_run(str(number))
+        device.cancel_run(str(number))
     assert list(device.unwanted) == ["15", "16", "17", "18", "19"]
 
 
 def test_freed_memory_is_given_back_once_when_the_device_has_nothing_to_do(monkeypatch):
     monkeypatch.setattr(devices, "REST", 0.05)
-    given, device = [], Device()
-    monkeypatch.setattr(devices, "give_memory_back", lambda: given.append(threading.current_thread()))
+    given, device = [], DeviceWorker()
+    monkeypatch.setattr(devices, "trim_heap", lambda: given.append(threading.current_thread()))
     for rests in (1, 2):
         run(*(all_of(device, Job(lambda: counted("a", 3), visitor=name)) for name in "ab"))
         assert given.count(device.thread) == rests - 1

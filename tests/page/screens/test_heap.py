@@ -8,9 +8,9 @@ from helpers.paths import OF_TESTS, ROOT
 
 EIGHT_THREADS_ALLOCATE = """
 import ctypes, sys, threading
-from engine.page.screens.heap import share_arenas
+from engine.page.screens.heap import limit_malloc_arenas
 if sys.argv[1] == "shared":
-    share_arenas()
+    limit_malloc_arenas()
 libc, all_there, enough = ctypes.CDLL(None), threading.Barrier(9), threading.Barrier(9)
 libc.malloc.restype = ctypes.c_void_p
 def allocate():
@@ -40,7 +40,7 @@ def test_all_threads_share_two_arenas():
 
 
 def test_what_another_c_library_lacks_is_left_out(monkeypatch):
-    heap.give_memory_back()
+    heap.trim_heap()
     monkeypatch.setattr(heap.ctypes, "CDLL", lambda name: object())
-    heap.share_arenas()
-    heap.give_memory_back()
+    heap.limit_malloc_arenas()
+    heap.trim_heap()

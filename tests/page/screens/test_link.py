@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from engine.models.pairs import PAIRS
-from engine.page.screens.cards import choose_shape
+from engine.page.screens.cards import choose_dial_shape
 from engine.page.screens.link import read_link
 from engine.race import Settings
 from engine.record.costs import ShapeMeans
@@ -69,7 +69,7 @@ def test_a_wrong_value_in_a_link_is_a_sentence_and_sets_nothing(query, words):
 
 
 def test_a_dial_that_the_link_leaves_out_is_the_right_lanes_own():
-    own = choose_shape("dspark", [PAIR])
+    own = choose_dial_shape("dspark", [PAIR])
     assert own["depth"] != 4 and read_link("?right=dspark", PAIR)[0] == {"right": "dspark", "untouched": "7x4x12"} | own
     given = {"right": "dspark", "left": "tree", "untouched": ""} | own | {"depth": 3}
     assert read_link("?right=dspark&depth=3&left=tree", PAIR)[0] == given
@@ -78,8 +78,8 @@ def test_a_dial_that_the_link_leaves_out_is_the_right_lanes_own():
 
 def test_a_link_without_a_shape_asks_for_the_best_one_here_and_a_link_with_one_for_that(monkeypatch):
     pair = replace(PAIR, calibration=replace(PAIR.calibration, shapes={"tree": {"2x3x4": ShapeMeans(2.4, 4.0, 2.0)}}))
-    monkeypatch.setattr(timing, "verify_ms", lambda *_, **__: {1: 2.0, 8: 9.0})
-    monkeypatch.setattr(timing, "draft_ms", lambda *_, **__: (0.0, 0.0))
+    monkeypatch.setattr(timing, "time_verify_ms", lambda *_, **__: {1: 2.0, 8: 9.0})
+    monkeypatch.setattr(timing, "time_draft_level_ms", lambda *_, **__: (0.0, 0.0))
     papers = {"right": "tree", "depth": 4, "width": 4, "nodes": 8}
     assert read_link("?right=tree", pair)[0] == papers | {"untouched": "4x4x8"}  # nothing is measured yet
     assert read_link("?right=tree&nodes=8", pair)[0] == papers | {"untouched": ""}

@@ -15,10 +15,10 @@ from engine.page.screens.pays import (
     MOST_PROMPTS,
     MOST_TOKENS,
     OperatingPoint,
-    acceptance_of,
     expected_tokens_per_round,
     predict_speedup,
     race_systems,
+    solve_acceptance,
 )
 from engine.record.costs import Costs
 from helpers.decoding import innermost
@@ -146,7 +146,7 @@ def test_the_largest_order_that_is_let_in_stays_below_the_tokens_of_a_call():
     asked = {"prompts": ["Once upon"] * MOST_PROMPTS, "systems": [], "max_new_tokens": MOST_TOKENS}
     made = orders.build_order(tiny_pair(), "pays", asked)
     assert made.rank == orders.LONG and MOST_PROMPTS * MOST_TOKENS < made.tokens <= orders.MOST_TOKENS
-    assert made.bytes == orders.cache_bytes(tiny_pair(), ["Once upon"], MOST_TOKENS, 8)
+    assert made.bytes == orders.race_cache_bytes(tiny_pair(), ["Once upon"], MOST_TOKENS, 8)
 
 
 def test_a_system_that_the_pair_cannot_run_is_refused_with_the_reason():
@@ -169,7 +169,7 @@ def test_tokens_a_round_are_those_of_many_rounds_and_an_acceptance_is_found_agai
             bursts.append(accepted + 1)
         expected = expected_tokens_per_round(acceptance, depth)
         assert expected == pytest.approx(sum(bursts) / len(bursts), abs=0.12)
-        assert acceptance_of(expected, depth) == pytest.approx(acceptance, abs=1e-7)
+        assert solve_acceptance(expected, depth) == pytest.approx(acceptance, abs=1e-7)
     assert expected_tokens_per_round(0.5, 2.5) == pytest.approx((1 - 0.5**3.5) / 0.5)
 
 
@@ -196,8 +196,8 @@ def test_the_measured_point_is_that_of_the_steps():
         SimpleNamespace(parents=[-1, 0, 0, 1], burst=[1, 2, 3], seconds={"draft": 0.02}),
         SimpleNamespace(parents=[-1], burst=[1], seconds={}),
     ]
-    point = OperatingPoint.of([SimpleNamespace(steps=steps, tokens=[1, 2, 3, 1], forwards=2)], [plain])
+    point = OperatingPoint.from_traces([SimpleNamespace(steps=steps, tokens=[1, 2, 3, 1], forwards=2)], [plain])
     assert (point.depth, point.width, point.batch) == (1.0, 1.5, 1)
     assert point.draft == pytest.approx(0.02 / 2 / 0.05) and point.acceptance == pytest.approx(1.0)
-    nothing = OperatingPoint.of([SimpleNamespace(steps=steps[1:], tokens=[1], forwards=1)], [plain])
+    nothing = OperatingPoint.from_traces([SimpleNamespace(steps=steps[1:], tokens=[1], forwards=1)], [plain])
     assert (nothing.depth, nothing.width, nothing.draft) == (0.0, 1.0, 0.0) and predict_speedup(COSTS, nothing) == 1

@@ -96,9 +96,9 @@ def test_what_was_used_is_forgotten(line, clock):
     [mine] = enter(line, job("a"))
     line.charge_seconds(line.next_job(), 8.0)
     line.remove_job(mine)
-    assert line.recent_seconds("a") == 8.0
+    assert line.recent_device_seconds("a") == 8.0
     clock.now += 3 * HALF_LIFE
-    assert line.recent_seconds("a") == 1.0
+    assert line.recent_device_seconds("a") == 1.0
     clock.now += 20 * HALF_LIFE
     [other] = enter(line, job("b"))
     line.remove_job(other)
@@ -264,7 +264,11 @@ def test_what_a_visitor_used_is_his_addresss_too(line):
     [mine] = enter(line, job("a", address="hall"))
     line.charge_seconds(line.next_job(), 8.0)
     line.remove_job(mine)
-    assert (line.recent_seconds("a"), line.recent_seconds("@hall"), line.recent_seconds("@a")) == (8.0, 8.0, 0.0)
+    assert (line.recent_device_seconds("a"), line.recent_device_seconds("@hall"), line.recent_device_seconds("@a")) == (
+        8.0,
+        8.0,
+        0.0,
+    )
 
 
 def test_a_sweep_of_his_own_keeps_nobody_waiting_for_a_race(line):

@@ -6,8 +6,8 @@ from dataclasses import asdict
 import pytest
 
 from engine.page.views import wire
-from engine.page.views.wire import News, number_messages
-from engine.record.quiet import Quiet
+from engine.page.views.wire import RunEvent, number_messages
+from engine.record.quiet import WorkSignal
 from engine.record.race_file import Record
 from engine.record.trace import Trace
 from helpers.traces import FakeRace, events, make_step, one_node, piece, race_of, remote_race
@@ -50,8 +50,8 @@ def test_the_first_string_says_what_forwards_cost_by_lane():
 def test_costs_are_known_before_the_lanes_run():
     race = race_of(3)
     asked = []
-    known = race.record()
-    race.record = lambda: asked.append(len(race.lanes[0].trace.steps)) or known
+    known = race.to_record()
+    race.to_record = lambda: asked.append(len(race.lanes[0].trace.steps)) or known
     list(events(race))
     assert asked == [0]
 
@@ -71,7 +71,7 @@ def test_the_strings_are_strict_json():
 def test_a_race_that_is_over_is_one_event_in_the_order_of_the_clocks():
     race = race_of(6)
     live = [json.loads(each) for each in events(race)]
-    event = json.loads(wire.serialise_race(Record(race.record().lanes, "2026-01-31")))
+    event = json.loads(wire.serialise_race(Record(race.to_record().lanes, "2026-01-31")))
     assert event["start"] and event["end"] and event["seq"] == 1 and event["recorded"] == "2026-01-31"
     assert event["systems"] == live[0]["systems"] and event["lanes"] == live[-1]["lanes"]
     assert event["steps"] == [step for message in live for step in message.get("steps", [])]
@@ -89,7 +89,7 @@ def until_it_breaks(race: FakeRace, **more) -> list[dict]:
     """The messages of a race that fails with `KeyError`."""
     told = []
     with pytest.raises(KeyError):
-        told += (each for each in number_messages("run", wire.stream_race(race, **more)) if isinstance(each, News))
+        told += (each for each in number_messages("run", wire.stream_race(race, **more)) if isinstance(each, RunEvent))
     return [json.loads(each.text) for each in told]
 
 
@@ -162,17 +162,17 @@ def test_while_a_server_is_waited_for_what_has_arrived_is_sent_and_a_rest_is_ask
     race = FakeRace([])
 
     def polled():
-        yield Quiet.IDLE
+        yield WorkSignal.IDLE
         yield 0, one_node(burst=[99], pieces=[" fox"])
-        yield Quiet.IDLE
+        yield WorkSignal.IDLE
         yield 1, piece(0, " a", "stop")
         for at, step in ((0, one_node()), (1, piece(0, " a", "stop"))):
             race.lanes[at].trace.steps.append(step)
 
     race.poll_steps = polled
     sent = list(number_messages("run", wire.stream_race(race, batch_seconds=0)))
-    assert sent[0] is Quiet.IDLE
-    told = [json.loads(each.text) for each in sent if isinstance(each, News)]
+    assert sent[0] is WorkSignal.IDLE
+    told = [json.loads(each.text) for each in sent if isinstance(each, RunEvent)]
     assert [lane for message in told for lane, _ in message.get("steps", [])] == [0, 1] and told[-1]["end"]
 
 

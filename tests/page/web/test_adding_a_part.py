@@ -17,17 +17,17 @@ from engine.breaks import BREAKS
 from engine.contracts import Part
 from engine.drafters import DRAFTERS
 from engine.lab.bench import command as bench
-from engine.measure.curves.sweep import Plan
+from engine.measure.curves.sweep import SweepPlan
 from engine.nets import NETS, PUBLISHED, NetConfig, load_nets
 from engine.page.screens import break_distance
-from engine.page.screens.answers import look
-from engine.page.screens.cards import build_menu, describe_all_systems, describe_parts
+from engine.page.screens.answers import describe_card
+from engine.page.screens.cards import build_system_menu, describe_all_systems, describe_parts
 from engine.page.screens.link import read_link
 from engine.page.web.lending import ServedPairs
 from engine.page.web.page import build_page
 from engine.policies import POLICIES
-from engine.race import Race, Settings, parse_field
-from engine.rounds.round_gpu import on_device
+from engine.race import Race, Settings, parse_grand_prix_systems
+from engine.rounds.round_gpu import can_run_on_device
 from engine.sampling import Sampling
 from engine.systems import SYSTEMS, find
 from helpers.commands import awaited, run
@@ -77,7 +77,7 @@ def test_a_mix_of_new_parts_is_a_system(pair):
     assert system.parts == (Echo, Comb, Again)
     assert system.guesses and system.branches and system.guarantee == "tokens"
     assert find(f"{MIX}:3x2x8").nodes == 8
-    assert read_link(f"?right={MIX}", pair) == ({"right": MIX, **system.own_shape, "untouched": "3x2x8"}, [])
+    assert read_link(f"?right={MIX}", pair) == ({"right": MIX, **system.default_shape, "untouched": "3x2x8"}, [])
     with pytest.raises(ValueError, match="comb with speculative would bias the output"):
         find("parrot/comb/speculative")
     with pytest.raises(ValueError, match=r"parrot has none\. Use rank_guided with specblock"):
@@ -132,9 +132,9 @@ def test_every_endpoint_takes_new_parts(api):
 
 
 def test_the_grand_prix_and_the_lab_name_a_new_system():
-    assert parse_field([NAMED, MIX]) == ("vanilla", NAMED, MIX)
+    assert parse_grand_prix_systems([NAMED, MIX]) == ("vanilla", NAMED, MIX)
     with pytest.raises(ValueError, match=f"Choose one of .*{NAMED}"):
-        Plan((TEXT,), system="vanilla")
+        SweepPlan((TEXT,), system="vanilla")
 
 
 def test_the_bench_lists_and_races_new_parts(pair, capsys):
@@ -152,9 +152,13 @@ def test_the_page_says_of_new_parts_what_their_classes_say(pair):
     page = json.dumps(build_page(ServedPairs(pair)).get_config_file())
     for words in (Echo.about, Comb.about, Again.about, "echoing comb"):
         assert words in page
-    assert describe_all_systems()[NAMED] == {**look([MIX, ""], [replace(pair)]), "name": NAMED, "title": "echoing comb"}
+    assert describe_all_systems()[NAMED] == {
+        **describe_card([MIX, ""], [replace(pair)]),
+        "name": NAMED,
+        "title": "echoing comb",
+    }
     assert describe_all_systems()[NAMED]["guesses"] is True and describe_all_systems()["vanilla"]["guesses"] is False
-    assert ("echoing comb", NAMED) in build_menu("vanilla")
+    assert ("echoing comb", NAMED) in build_system_menu("vanilla")
 
 
 @pytest.mark.parametrize("name", BREAKS)
@@ -172,11 +176,11 @@ def test_new_parts_can_be_broken_on_purpose(pair, name):
 def test_a_part_made_from_another_does_not_pass_for_it_on_a_device(pair):
     """The GPU's rounds compute the parts that they were written for; the name, not the class, is new in `Again`."""
     sampling, tree = Sampling(device=pair.target.device), find("tree")
-    grower = tree.build_policy(pair, tree.own_shape)
-    assert on_device(pair, tree.drafter, grower, sampling)
-    assert not on_device(pair, "own", grower, sampling)
+    grower = tree.build_policy(pair, tree.default_shape)
+    assert can_run_on_device(pair, tree.drafter, grower, sampling)
+    assert not can_run_on_device(pair, "own", grower, sampling)
     own = type("Own", (type(grower),), {})(3, 2, 8, "ranked")
-    assert not on_device(pair, tree.drafter, own, sampling)
+    assert not can_run_on_device(pair, tree.drafter, own, sampling)
 
 
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in REGISTRIES.items() for name in names])

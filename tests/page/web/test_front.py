@@ -19,7 +19,7 @@ import app
 from engine.models.pairs import PAIRS
 from engine.page.views import standalone
 from engine.page.web import front as fronts
-from engine.page.web.front import Front
+from engine.page.web.front import FrontServer
 from helpers.paths import ROOT
 
 HEAVY = "torch", "gradio", "numba", "transformers", "numpy"
@@ -75,7 +75,7 @@ class Live:
 
 @pytest.fixture
 def front():
-    front = Front("<p>opening</p>")
+    front = FrontServer("<p>opening</p>")
     front.url = f"http://127.0.0.1:{front.serve('127.0.0.1', 0)}/"
     return front
 
@@ -104,7 +104,7 @@ def test_requests_go_over_to_the_live_app_and_readiness_stays(front):
     status, words, headers = ask(f"{front.url}gradio_api/call/race")
     assert status == 503 and "still loading" in words and headers["retry-after"] == "2"
     assert json.loads(ask(f"{front.url}readiness")[1])["live"] is False
-    front.hand_over(Live())
+    front.attach_app(Live())
     assert ask(front.url)[1] == "live /" and ask(f"{front.url}config")[1] == "live /config"
     assert json.loads(ask(f"{front.url}readiness")[1]) == {
         "words": "Making ready 1 of 2: a tree",
@@ -123,21 +123,21 @@ def test_a_page_is_coming_for_a_while_after_it_was_asked_for(front, monkeypatch)
     monkeypatch.setattr(fronts, "time", SimpleNamespace(monotonic=lambda: clock.now))
     ask(front.url)  # the opening page
     ask(f"{front.url}readiness?coming")  # where there is no live page to go over to
-    assert not front.page_is_coming
-    front.hand_over(Live())
-    assert front.page_is_coming  # open tabs
+    assert not front.is_page_loading
+    front.attach_app(Live())
+    assert front.is_page_loading  # open tabs
     front.asked = -math.inf
     ask(f"{front.url}config")
     ask(f"{front.url}readiness")
-    assert not front.page_is_coming
+    assert not front.is_page_loading
     ask(f"{front.url}?seed=1")
-    assert front.page_is_coming
+    assert front.is_page_loading
     clock.now += 0.99 * fronts.COMING
-    assert front.page_is_coming
+    assert front.is_page_loading
     clock.now += 0.02 * fronts.COMING
-    assert not front.page_is_coming
+    assert not front.is_page_loading
     ask(f"{front.url}readiness?coming")  # an opening page whose story is not over
-    assert front.page_is_coming
+    assert front.is_page_loading
 
 
 def test_the_terminal_says_when_the_page_is_live_and_when_everything_is_ready(front, monkeypatch, capsys):
@@ -153,7 +153,7 @@ def test_the_terminal_says_when_the_page_is_live_and_when_everything_is_ready(fr
         def prepare_opening_race(self) -> None:
             said.append(("opening", self.pair.title, capsys.readouterr().out))
 
-        def prepare_rest(self) -> None:
+        def prepare_remaining_systems(self) -> None:
             front.asked = math.inf
             rests = self.waits()
             front.asked = -math.inf
@@ -162,7 +162,7 @@ def test_the_terminal_says_when_the_page_is_live_and_when_everything_is_ready(fr
     page = {"build_page": lambda served: None, "mount_page": lambda *_: Live(), "describe_pairs": lambda served: {}}
     monkeypatch.setitem(sys.modules, "engine.page.web.page", SimpleNamespace(**page))
     monkeypatch.setattr("engine.models.loading.load", lambda pair, *_: SimpleNamespace(title=pair.title, remote=None))
-    monkeypatch.setattr("engine.page.screens.readiness.Readiness", Noted)
+    monkeypatch.setattr("engine.page.screens.readiness.SystemPreparation", Noted)
     ask(front.url)  # it serves
     app.go_live(front, PAIRS["embedded"], {"device": "cpu"} | app.AS_FILED, lambda own: own)
     own, small = PAIRS["embedded"].title, PAIRS["small"].title
@@ -185,12 +185,12 @@ def test_no_collection_of_garbage_goes_through_what_the_start_has_made(front, mo
             kept.append((gc.get_freeze_count(), gc.isenabled()))
             self.made = [[each] for each in range(10_000)]  # more than anything else that comes and goes
 
-        prepare_opening_race = prepare_rest = note
+        prepare_opening_race = prepare_remaining_systems = note
 
     page = {"build_page": lambda served: None, "mount_page": lambda *_: Live(), "describe_pairs": lambda served: {}}
     monkeypatch.setitem(sys.modules, "engine.page.web.page", SimpleNamespace(**page))
     monkeypatch.setattr("engine.models.loading.load", lambda pair, *_: SimpleNamespace(title=pair.title, remote=None))
-    monkeypatch.setattr("engine.page.screens.readiness.Readiness", Noted)
+    monkeypatch.setattr("engine.page.screens.readiness.SystemPreparation", Noted)
     ask(front.url)
     app.go_live(front, PAIRS["embedded"], {"device": "cpu"} | app.AS_FILED, lambda own: own)
     (loaded, collects), (live, _), _ = kept
@@ -230,7 +230,7 @@ def test_a_crash_in_compiled_code_says_where_it_was():
 
 def test_a_taken_port_is_refused(front):
     with pytest.raises(OSError):
-        Front("").serve("127.0.0.1", int(front.url.rstrip("/").rsplit(":", 1)[1]))
+        FrontServer("").serve("127.0.0.1", int(front.url.rstrip("/").rsplit(":", 1)[1]))
 
 
 @pytest.mark.parametrize("given", ["99999", "-1", "x", "8" * 400, "taken"])
@@ -281,7 +281,7 @@ def test_too_little_memory_at_the_start_is_a_sentence(error):
 @pytest.mark.parametrize("sent", [b"", b"GET / HTT", b"GET /readiness HTTP/1.1\r\nHost: here\r\n\r\nGET"])
 def test_a_connection_that_brings_no_whole_request_ends(monkeypatch, sent):
     monkeypatch.setattr(fronts, "SILENT", 0.3)
-    port = Front("").serve("127.0.0.1", 0)
+    port = FrontServer("").serve("127.0.0.1", 0)
     with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
         connection.sendall(sent)
         try:
@@ -300,7 +300,7 @@ def test_an_answer_that_takes_longer_than_a_silence_is_not_cut(front, monkeypatc
             await super().__call__(scope, receive, send)
 
     assert ask(front.url)[1] == "<p>opening</p>"
-    front.hand_over(Slow())
+    front.attach_app(Slow())
     assert ask(front.url)[1] == "live /"
 
 
@@ -325,6 +325,6 @@ def test_the_front_protects_the_opening_page_too(front):
 
 
 def test_the_opening_page_asks_its_own_server_alone():
-    page = standalone.render_opening_page()
+    page = standalone.render_page_while_loading()
     assert "connect-src 'self'" in page and page.count("data-opening ") == 1
     assert "{{" not in page.split('id="event"')[0]

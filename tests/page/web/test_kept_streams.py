@@ -157,7 +157,7 @@ def test_events_that_are_not_there_are_refused(heard):
         kept = guard.streams[SESSION]
         for _ in range(COUNT - 2):
             kept.events.popleft()
-        held = [kept.holds(number) for number in range(COUNT + 1)]
+        held = [kept.has_events_from(number) for number in range(COUNT + 1)]
         assert held == [False, False, False, False, True, True, False]
         late = Reader(guard, f"session_hash={SESSION}&heard={heard}")
         await late.task

@@ -12,15 +12,15 @@ from typing import Any
 import httpx
 import pytest
 
-from engine.page.screens.device import Device
+from engine.page.screens.device import DeviceWorker
 from engine.page.screens.orders import Order
 from engine.page.screens.turns import RACE
 from engine.page.views.wire import stream_race
 from engine.page.web import guard, pace, streams
-from engine.page.web.front import Front
+from engine.page.web.front import FrontServer
 from engine.page.web.lending import ServedPairs
 from engine.page.web.page import build_page, mount_page
-from engine.record.quiet import Quiet
+from engine.record.quiet import WorkSignal
 from helpers.commands import awaited
 from helpers.pairs import spoken_pair
 from helpers.traces import race_of
@@ -168,7 +168,7 @@ def endless():
 
 @pytest.fixture
 def url(monkeypatch, endless):
-    device = Device()
+    device = DeviceWorker()
 
     def order(pair, kind, values) -> Order:
         if values.get("prompt") == "":
@@ -179,11 +179,11 @@ def url(monkeypatch, endless):
 
         def again():
             while True:
-                yield Quiet.STEP
+                yield WorkSignal.STEP
 
         def steps():
             while endless.is_set():
-                yield Quiet.STEP
+                yield WorkSignal.STEP
             if "again" in str(values.get("prompt")):
                 race.run_again = again
             yield from stream_race(race, batch_seconds=0.0)
@@ -192,10 +192,10 @@ def url(monkeypatch, endless):
 
     monkeypatch.setattr(streams, "build_order", order)
     monkeypatch.setattr(streams, "DEVICE", device)
-    front = Front("")
+    front = FrontServer("")
     front.count_runs = lambda: len(device.line.all_jobs)
     port = front.serve("127.0.0.1", 0)
-    front.hand_over(mount_page(build_page(ServedPairs(spoken_pair()))))
+    front.attach_app(mount_page(build_page(ServedPairs(spoken_pair()))))
     return f"http://127.0.0.1:{port}/"
 
 

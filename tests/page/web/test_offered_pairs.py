@@ -21,7 +21,7 @@ def collecting():
 def test_a_published_pair_that_is_here_is_offered_when_it_is_loaded_behind_all_others(monkeypatch, capsys):
     """One that cannot be loaded leaves a sentence in the terminal, and one that is not on the machine leaves none."""
     said, pages, obstacle = [], [], ""
-    front = SimpleNamespace(hand_over=lambda live: None, page_is_coming=False)
+    front = SimpleNamespace(attach_app=lambda live: None, is_page_loading=False)
 
     class Noted:
         progress_text = waiting = ""
@@ -32,7 +32,7 @@ def test_a_published_pair_that_is_here_is_offered_when_it_is_loaded_behind_all_o
         def prepare_opening_race(self) -> None:
             pass
 
-        def prepare_rest(self) -> None:
+        def prepare_remaining_systems(self) -> None:
             said.append((self.pair.title, [each.title for each in pages[-1].pairs]))
 
     def load(pair, *_):
@@ -43,12 +43,12 @@ def test_a_published_pair_that_is_here_is_offered_when_it_is_loaded_behind_all_o
     page = {"build_page": pages.append, "mount_page": lambda *_: None, "describe_pairs": lambda served: {}}
     monkeypatch.setitem(sys.modules, "engine.page.web.page", SimpleNamespace(**page))
     monkeypatch.setattr("engine.models.loading.load", load)
-    monkeypatch.setattr("engine.page.screens.readiness.Readiness", Noted)
+    monkeypatch.setattr("engine.page.screens.readiness.SystemPreparation", Noted)
     monkeypatch.setattr(app, "OFFER", "small,smollm2")
     own, small, real = (PAIRS[name].title for name in ("embedded", "small", "smollm2"))
     how = {"device": "cpu"} | app.AS_FILED
     for is_here, obstacle in ((True, ""), (True, "it is too large."), (False, "")):
-        monkeypatch.setattr(app, "is_here", lambda pair, here=is_here: here or pair.name != "smollm2")
+        monkeypatch.setattr(app, "is_target_on_this_machine", lambda pair, here=is_here: here or pair.name != "smollm2")
         said.clear()
         app.go_live(front, PAIRS["embedded"], how, lambda own: own)
         assert said[:2] == [(own, [own, small]), (small, [own, small])]
@@ -74,7 +74,7 @@ def test_a_gguf_file_that_was_never_read_is_read_by_another_process_while_the_sm
     """One that was read before is refused before anything is made ready."""
     said, file = [], tmp_path / "model.gguf"
     file.touch()
-    front = SimpleNamespace(hand_over=lambda live: said.append("live"), page_is_coming=False)
+    front = SimpleNamespace(attach_app=lambda live: said.append("live"), is_page_loading=False)
 
     class Noted:
         progress_text = waiting = ""
@@ -85,12 +85,12 @@ def test_a_gguf_file_that_was_never_read_is_read_by_another_process_while_the_sm
         def prepare_opening_race(self) -> None:
             said.append(self.pair.title)
 
-        def prepare_rest(self) -> None:
+        def prepare_remaining_systems(self) -> None:
             pass
 
     def call(function, path):
         said.append("reads")
-        assert function == "engine.models.gguf.reading:small_files" and path == str(file)
+        assert function == "engine.models.gguf.reading:convert_small_files" and path == str(file)
         return SimpleNamespace(wait=lambda: said.append("waits"))
 
     def checked_files(pair, **_):
@@ -106,9 +106,9 @@ def test_a_gguf_file_that_was_never_read_is_read_by_another_process_while_the_sm
         "engine.models.loading.load", lambda pair, *_, **__: SimpleNamespace(title=pair.title, remote=None)
     )
     monkeypatch.setattr("engine.models.loading.validate_files", checked_files)
-    monkeypatch.setattr("engine.models.gguf.reading.is_unread", lambda path: unread)
-    monkeypatch.setattr("engine.page.screens.readiness.Readiness", Noted)
-    monkeypatch.setattr(app.beforehand, "call", call)
+    monkeypatch.setattr("engine.models.gguf.reading.needs_conversion", lambda path: unread)
+    monkeypatch.setattr("engine.page.screens.readiness.SystemPreparation", Noted)
+    monkeypatch.setattr(app.beforehand, "start_process_calling", call)
     app.go_live(front, build_pair(str(file)), {"device": "cpu"} | app.AS_FILED, lambda own: own, suits)
     small = PAIRS["small"].title
     if unread:

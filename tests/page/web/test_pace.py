@@ -3,7 +3,7 @@
 import pytest
 
 from engine.page.web import pace
-from engine.page.web.pace import LONGEST, RateLimiter, address_of
+from engine.page.web.pace import LONGEST, RateLimiter, client_address_of
 from helpers.commands import awaited
 
 
@@ -67,6 +67,6 @@ def test_a_flood_of_readers_takes_no_memory(monkeypatch):
 def test_on_spaces_the_proxy_says_who_asks(monkeypatch):
     named = {"x-forwarded-for": "6.6.6.6, 1.2.3.4"}
     monkeypatch.delenv("SPACE_ID", raising=False)
-    assert address_of(named, "9.9.9.9") == "9.9.9.9"
+    assert client_address_of(named, "9.9.9.9") == "9.9.9.9"
     monkeypatch.setenv("SPACE_ID", "somebody/treerace")
-    assert address_of(named, "9.9.9.9") == "1.2.3.4" and address_of({}, "9.9.9.9") == "9.9.9.9"
+    assert client_address_of(named, "9.9.9.9") == "1.2.3.4" and client_address_of({}, "9.9.9.9") == "9.9.9.9"

@@ -9,13 +9,13 @@ import pytest
 from gradio.context import LocalContext
 from starlette.testclient import TestClient
 
-from engine.page.screens.device import Device
+from engine.page.screens.device import DeviceWorker
 from engine.page.screens.orders import Order
 from engine.page.screens.turns import RACE
 from engine.page.web import sessions, streams
 from engine.page.web.lending import ServedPairs
 from engine.page.web.page import mount_page
-from engine.page.web.sessions import LISTENERS, Listeners
+from engine.page.web.sessions import LISTENERS, StreamListeners
 from helpers.commands import awaited
 
 
@@ -69,7 +69,7 @@ def endless(monkeypatch):
             closed.set()
             raise
 
-    monkeypatch.setattr(streams, "DEVICE", Device())
+    monkeypatch.setattr(streams, "DEVICE", DeviceWorker())
     monkeypatch.setattr(streams, "build_order", lambda *_: Order(steps, RACE, 1, 1))
     monkeypatch.setattr(streams, "UNHEARD", 0.2)
     return closed
@@ -97,7 +97,7 @@ def test_a_run_that_nobody_listens_to_ends(endless):
 
 @pytest.mark.parametrize("name", ["nobody", "call"])
 def test_a_run_that_somebody_listens_to_goes_on(endless, name):
-    with LISTENERS.streams.count_one(name):
+    with LISTENERS.streams.count_while_open(name):
         assert awaited(told(500)) == 500
 
 
@@ -124,9 +124,9 @@ def test_a_run_says_who_asks_and_from_where(monkeypatch, run, who):
 
 def test_listeners_are_counted_and_names_are_forgotten(monkeypatch):
     monkeypatch.setattr(sessions, "MOST_FETCHED", 3)
-    listeners = Listeners()
-    with listeners.streams.count_one("a"):
-        with listeners.streams.count_one("a"):
+    listeners = StreamListeners()
+    with listeners.streams.count_while_open("a"):
+        with listeners.streams.count_while_open("a"):
             pass
         assert listeners.has_listener("b", "a") and not listeners.has_listener("b")
     assert not listeners.has_listener("a") and not listeners.streams
@@ -155,7 +155,7 @@ def test_a_failure_is_told_once_the_news_before_it_are_shown(monkeypatch, news):
                 count += 1
         return count
 
-    monkeypatch.setattr(streams, "DEVICE", Device())
+    monkeypatch.setattr(streams, "DEVICE", DeviceWorker())
     monkeypatch.setattr(streams, "build_order", lambda *_: Order(steps, RACE, 1, 1))
     monkeypatch.setattr(streams, "SHOWN", 1000.0)
     monkeypatch.setattr(streams, "asyncio", SimpleNamespace(sleep=sleep, to_thread=None))

@@ -9,7 +9,7 @@ import pytest
 
 from engine.models.pairs import PAIRS, LoadedPair
 from engine.page.screens.cards import MIX
-from engine.page.screens.device import Device
+from engine.page.screens.device import DeviceWorker
 from engine.page.web import streams
 from engine.page.web.lending import ServedPairs
 from engine.page.web.page import build_page, describe_pairs
@@ -39,7 +39,7 @@ def titles(events: list[dict]) -> set[str]:
 
 
 def test_visitors_with_different_pairs_race_at_the_same_time_and_never_mix(served, monkeypatch):
-    monkeypatch.setattr(streams, "DEVICE", Device())
+    monkeypatch.setattr(streams, "DEVICE", DeviceWorker())
     asked = ["small", "", "embedded", "small"]
 
     async def together() -> list[list[dict]]:
@@ -62,7 +62,7 @@ def test_the_head_offers_both_pairs_with_what_is_measured_of_each():
     served = ServedPairs(named("embedded"))
     assert describe_pairs(served)["pairs"] == []
     served.others.append(named("small"))
-    PairCosts(served.others[0]).of("none")
+    PairCosts(served.others[0]).costs_of("none")
     small, large = describe_pairs(served)["pairs"]
     assert [(each["name"], each["size"]) for each in (small, large)] == [("small", "11M"), ("embedded", "67M")]
     assert large["verify_ms"] == {} and small["verify_ms"][1] > 0

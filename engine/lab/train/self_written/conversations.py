@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from transformers import PreTrainedTokenizerBase
 
-from engine.models.chat import STAND_IN, build_messages, chat_text
+from engine.models.chat import STAND_IN, build_messages, render_chat
 
 REQUEST_TEMPERATURE = 1.0
 LONGEST_REQUEST = 96  # tokens, behind which a request ends: some templates end it by no single token
@@ -21,7 +21,7 @@ Draw = Callable[[], list[int] | None]  # the tokens of a given request, or None 
 
 
 @dataclass(frozen=True)
-class ChatTurns:
+class ChatMarkers:
     """What stands around messages, as token ids.
 
     `opening` ends where the first request begins, `answering` stands between a request and its answer, and `asking` between an answer
@@ -36,7 +36,7 @@ class ChatTurns:
     requests: bool = True
 
 
-def turns_of(tokenizer: PreTrainedTokenizerBase, stops: Collection[int], raw: bool = False) -> ChatTurns:
+def chat_markers_of(tokenizer: PreTrainedTokenizerBase, stops: Collection[int], raw: bool = False) -> ChatMarkers:
     """The turns of the tokenizer's template, or those of plain texts where it has none and with `raw`.
 
     `stops` are the ids that end the target's text. Raises `ValueError` for a template that does not hold the messages once, and for a
@@ -47,9 +47,9 @@ def turns_of(tokenizer: PreTrainedTokenizerBase, stops: Collection[int], raw: bo
         begin = next((token for token in known if token is not None), None)
         if begin is None:
             raise ValueError("The target names no token that begins or ends a text. Give texts with --prompts FILE.")
-        return ChatTurns([begin], [], [begin], frozenset(stops), requests=False)
+        return ChatMarkers([begin], [], [begin], frozenset(stops), requests=False)
     first, second, reply = STAND_IN, STAND_IN + "2", STAND_IN + "1"
-    alone = split_around_message(chat_text(tokenizer, first), first)
+    alone = split_around_message(render_chat(tokenizer, first), first)
     try:
         messages = [*build_messages(first), {"role": "assistant", "content": reply}, *build_messages(second)]
         whole = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
@@ -58,7 +58,7 @@ def turns_of(tokenizer: PreTrainedTokenizerBase, stops: Collection[int], raw: bo
         between = ""
     opening, answering, asking = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in (*alone, between))
     ends = {*stops, *(piece[0] for piece in (answering, asking) if piece and is_control(tokenizer, piece[0]))}
-    return ChatTurns(opening, answering, asking or opening, frozenset(ends))
+    return ChatMarkers(opening, answering, asking or opening, frozenset(ends))
 
 
 def split_around_message(text: str, message: str) -> tuple[str, str]:
@@ -75,7 +75,7 @@ def is_control(tokenizer: PreTrainedTokenizerBase, token: int) -> bool:
     return token in tokenizer.added_tokens_decoder and tokenizer.added_tokens_decoder[token].special
 
 
-def request_ids(tokenizer: PreTrainedTokenizerBase, text: str, longest: int) -> list[int]:
+def tokenise_request(tokenizer: PreTrainedTokenizerBase, text: str, longest: int) -> list[int]:
     """The tokens of a given request, the last `longest` of them. A control token's name in it is text."""
     return tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"][-longest:]
 
@@ -83,14 +83,14 @@ def request_ids(tokenizer: PreTrainedTokenizerBase, text: str, longest: int) -> 
 class Conversation:
     """One row. It says which token comes next, given what the target would write there, and how the target writes now."""
 
-    def __init__(self, turns: ChatTurns, temperature: float, draw: Draw):
+    def __init__(self, turns: ChatMarkers, temperature: float, draw: Draw):
         """Answers come at this `temperature`."""
         self.turns, self.answers_at, self.draw = turns, temperature, draw
         self.forced: deque[int] = deque()
-        self.ask(turns.opening)
+        self.begin_request(turns.opening)
 
     @property
-    def free(self) -> bool:
+    def is_written_by_target(self) -> bool:
         """Whether the target writes the next token."""
         return not self.forced
 
@@ -99,7 +99,7 @@ class Conversation:
         """The temperature at which the target writes now."""
         return REQUEST_TEMPERATURE if self.requesting else self.answers_at
 
-    def ask(self, before: list[int]) -> None:
+    def begin_request(self, before: list[int]) -> None:
         """A new request follows `before`."""
         self.forced += before
         given = self.draw()
@@ -107,17 +107,17 @@ class Conversation:
         if given is not None:
             self.forced += [*given, *self.turns.answering]
 
-    def follow(self, token: int) -> int:
+    def next_token(self, token: int) -> int:
         """The next token of the row; `token` is what the target writes there, if it may."""
-        if self.free:
+        if self.is_written_by_target:
             self.written += 1
             if token in self.turns.ends:
                 self.end_message(token)
             elif self.requesting and self.written > (LONGEST_REQUEST if self.turns.requests else OPENING):
-                self.answer()
-        return token if self.free else self.forced.popleft()
+                self.begin_answer()
+        return token if self.is_written_by_target else self.forced.popleft()
 
-    def answer(self) -> None:
+    def begin_answer(self) -> None:
         """The target's answer follows."""
         self.forced += self.turns.answering
         self.requesting = False
@@ -125,7 +125,7 @@ class Conversation:
     def end_message(self, end: int) -> None:
         """The message ends by the target's token `end`. What follows brings the template's own end, if it has one."""
         if self.requesting and self.turns.answering:
-            self.answer()
+            self.begin_answer()
         else:
             asking = self.turns.asking
-            self.ask(asking if asking[0] in self.turns.ends else [end, *asking])
+            self.begin_request(asking if asking[0] in self.turns.ends else [end, *asking])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.lab.train.data import STORIES, code_documents, read_jsonl, texts_of
+from engine.lab.train.data import STORIES, load_code_documents, read_jsonl, read_texts
 
 DATA_SHARE, PROMPTS_SHARE = 0.4, 0.75  # of the requests that are given; the target writes the others by itself
 KINDS = {"sums": 0.35, "code": 0.25, "rewriting": 0.25, "stories": 0.15}
@@ -44,10 +44,10 @@ def draw_no_request(rng: np.random.Generator) -> None:
 def requests_from_data(folder: Path, held_out: bool) -> Requests:
     """Requests by kind around the folder's texts. Raises `ValueError` where it holds none of them."""
     sums = folder / "gsm8k" / ("test.jsonl" if held_out else "train.jsonl")
-    stories = texts_of(folder, *(("tinystories/valid.jsonl",) if held_out else STORIES))[:MOST]
+    stories = read_texts(folder, *(("tinystories/valid.jsonl",) if held_out else STORIES))[:MOST]
     texts = {
         "sums": [row["question"].strip() for row in read_jsonl(sums)] if sums.exists() else [],
-        "code": [text for text in code_documents(held_out) if len(text) <= LONGEST["code"]],
+        "code": [text for text in load_code_documents(held_out) if len(text) <= LONGEST["code"]],
         "rewriting": stories,
         "stories": stories,
     }

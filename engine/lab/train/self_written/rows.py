@@ -18,7 +18,7 @@ from engine.forward.session import tapped_layers
 from engine.lab.train.features import SHARD, TrainingBatch, pack_batch
 from engine.lab.train.self_written.conversations import Conversation
 from engine.lab.train.writing import ROW, load_or_write_rows
-from engine.sampling import seeded
+from engine.sampling import generator_of
 
 ON_A_GPU = 256  # rows at once
 ATTENTION = {"full_attention", "sliding_attention", "chunked_attention"}  # layers whose cache can be made beforehand
@@ -47,19 +47,19 @@ class Lockstep:
         return torch.stack([output.hidden_states[at][:, 0] for at in self.taps], -2), output.logits[:, 0]
 
 
-def write_rows(
-    target: PreTrainedModel, rows: list[Conversation], draws: torch.Generator, told: Callable[[int], object]
+def write_conversation_rows(
+    target: PreTrainedModel, rows: list[Conversation], draws: torch.Generator, report_tokens: Callable[[int], object]
 ) -> TrainingBatch:
-    """Rows of `ROW` tokens as the conversations go, in the types of shards. `told` hears of the tokens as they come."""
+    """Rows of `ROW` tokens as the conversations go, in the types of shards. `report_tokens` hears of the tokens as they come."""
     forward, places = Lockstep(target, ROW), []
-    tokens = torch.tensor([row.follow(-1) for row in rows])  # a conversation begins with tokens that are given
+    tokens = torch.tensor([row.next_token(-1) for row in rows])  # a conversation begins with tokens that are given
     for place in range(ROW):
         hidden, logits = forward(tokens)
-        places.append(pack_batch(tokens[:, None], hidden[:, None], logits[:, None]).narrow())
-        told(len(rows))
+        places.append(pack_batch(tokens[:, None], hidden[:, None], logits[:, None]).to_storage_types())
+        report_tokens(len(rows))
         if place + 1 < ROW:
-            drawn = draw_tokens(logits, [row.temperature if row.free else 0.0 for row in rows], draws)
-            tokens = torch.tensor([row.follow(token) for row, token in zip(rows, drawn, strict=True)])
+            drawn = draw_tokens(logits, [row.temperature if row.is_written_by_target else 0.0 for row in rows], draws)
+            tokens = torch.tensor([row.next_token(token) for row, token in zip(rows, drawn, strict=True)])
     return TrainingBatch(*(torch.cat(each, 1) for each in zip(*places, strict=True)))
 
 
@@ -74,7 +74,7 @@ def draw_tokens(logits: torch.Tensor, temperatures: list[float], draws: torch.Ge
     return tokens.tolist()
 
 
-def write_shards(
+def write_conversation_shards(
     target: PreTrainedModel, conversations: Callable[[int, int], list[Conversation]], rows: int, folder: Path
 ) -> None:
     """Write exactly so many rows into `folder/shard-*.safetensors`, unless they are there.
@@ -85,28 +85,30 @@ def write_shards(
     with tqdm(total=rows * ROW, desc=f"text of its own, {folder.name}", unit="token", unit_scale=True) as bar:
         for first in range(0, rows, SHARD):
             path, count = folder / f"shard-{first // SHARD:05d}.safetensors", min(SHARD, rows - first)
-            if rows_in(path) < count:
-                draws = seeded("first drafter", folder.name, first)
-                batch = write_rows(target, conversations(first, count), draws, bar.update)
+            if count_rows_in(path) < count:
+                draws = generator_of("first drafter", folder.name, first)
+                batch = write_conversation_rows(target, conversations(first, count), draws, bar.update)
                 save_file(batch._asdict(), path.with_suffix(".tmp"))
                 path.with_suffix(".tmp").replace(path)
             else:
                 bar.update(count * ROW)
 
 
-def write_ids(
+def write_conversation_ids(
     target: PreTrainedModel, conversations: Callable[[int, int], list[Conversation]], rows: int, path: Path
 ) -> np.ndarray:
-    """As `write_shards`, of the ids `[rows, ROW]` alone, which the file at `path` keeps: a GPU asks for features anew."""
+    """As `write_conversation_shards`, of the ids `[rows, ROW]` alone, which the file at `path` keeps: a GPU asks for features anew."""
 
     def more(done: int) -> torch.Tensor:
         made = conversations(done, min(ON_A_GPU, rows - done))
-        return write_rows(target, made, seeded("first drafter", path.stem, done), lambda count: None).ids
+        return write_conversation_rows(
+            target, made, generator_of("first drafter", path.stem, done), lambda count: None
+        ).ids
 
     return load_or_write_rows(path, rows, more)
 
 
-def rows_in(shard: Path) -> int:
+def count_rows_in(shard: Path) -> int:
     """How many rows the file has; 0 where there is none."""
     if not shard.exists():
         return 0

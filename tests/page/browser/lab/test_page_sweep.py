@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from engine.measure.curves.sweep import Plan
+from engine.measure.curves.sweep import SweepPlan
 from helpers.page import at_rest, feed, press, refused
 from helpers.screens import SPEEDS, TEXT, swept
 
@@ -235,10 +235,10 @@ def test_the_second_grid_asks_for_nodes_and_temperatures(page):
         "max_new_tokens": 48,
         "seed": 7,
     }
-    assert Plan(**order).cells[-1] == {"depth": 6, "width": 4, "nodes": 24, "temperature": 1.2}
+    assert SweepPlan(**order).cells[-1] == {"depth": 6, "width": 4, "nodes": 24, "temperature": 1.2}
     page.get_by_role("radio", name="depth × width").check(force=True)
     order = json.loads(page.evaluate("TreeRace.sweep.order({ prompt: 'a prompt', temperature: 0.3, seed: 7 }).order"))
-    assert len(Plan(**order).cells) == 24 and order["temperature"] == [0.3]
+    assert len(SweepPlan(**order).cells) == 24 and order["temperature"] == [0.3]
 
 
 def test_a_sentence_from_the_server_is_never_markup(page, messages):

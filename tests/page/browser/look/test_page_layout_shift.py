@@ -162,7 +162,7 @@ def test_a_word_in_pieces_stands_in_its_line_from_the_first_piece_on(browser, tm
     race = FakeRace([*steps, (1, make_step(end="length"))])
     assert list(race.run())
     file = tmp_path / "race.html"
-    file.write_text(standalone.render_replay_page(race.record()), "utf-8")
+    file.write_text(standalone.render_replay_page(race.to_record()), "utf-8")
     with browser.new_context(viewport=PHONE, reduced_motion="reduce") as context:
         tab = context.new_page()
         tab.goto(file.as_uri())

@@ -39,7 +39,7 @@ def replayed(replay_of):
     def opened(nodes: int, width: int = 1280, height: int = 720, step: Step | None = None):
         race = FakeRace([(0, one_node(burst=[99], end="length")), (1, step or bushy(nodes, end="length"))])
         assert list(race.run())
-        tab = replay_of(race.record(), width, height, motion="reduce")
+        tab = replay_of(race.to_record(), width, height, motion="reduce")
         expect(tab.locator("[data-tree] g.node")).to_have_count(nodes + 1)
         return tab
 
