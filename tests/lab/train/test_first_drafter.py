@@ -308,7 +308,7 @@ def test_rows_that_are_there_are_learned_from(options, monkeypatch):
 
 
 def test_requests_are_made_of_texts_by_kind(tmp_path, monkeypatch):
-    monkeypatch.setattr(requests, "code_documents", lambda held_out: ["def add(a, b):\n    return a + b"])
+    monkeypatch.setattr(requests, "load_code_documents", lambda held_out: ["def add(a, b):\n    return a + b"])
     (tmp_path / "gsm8k").mkdir()
     for name in ("train", "test"):
         (tmp_path / "gsm8k" / f"{name}.jsonl").write_text(json.dumps({"question": f"How many {name}?", "answer": "1"}))
