@@ -34,8 +34,7 @@ class Copier:
             self.context.append(token)
 
     def find_match_and_continuation(self, drafted_tokens: list[int]) -> tuple[int, list[int]]:
-        """What may follow the text and the `drafted_tokens` tokens after it: the longest match's length, and `CHAIN` tokens from behind
-        it.
+        """What may follow the text and the `drafted_tokens`: the longest match's length, and `CHAIN` tokens from behind it.
 
         Without a match these are 0 and []. Where the text ends too early, the tokens repeat from the match on.
         """

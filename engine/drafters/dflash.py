@@ -40,7 +40,7 @@ class DFlashDrafter(ParallelDrafter):
         self.discard_draft()
 
     @torch.inference_mode()
-    def forward_entries(self, tokens: list[int], features: torch.Tensor, slot_count: int = 0) -> torch.Tensor:
+    def feed_entries(self, tokens: list[int], features: torch.Tensor, slots: int = 0) -> torch.Tensor:
         """Log-probabilities `[depth, V]` of the block behind the last token. The rows of the context's new `features` stay."""
         net, cache, new = self.net, self.cache, len(features)
         if net.compiled:
@@ -67,9 +67,7 @@ class DSparkDrafter(DFlashDrafter, CompiledTreeDrafter):
         if self.net.compiled:
             self.vocab = pair.target.vocab
             example = self.net.compiled.block_arguments(self.cache, 0, torch.zeros(0, 1, 1))
-            self.use_compiled_loop(
-                grow_with_block, log_q_of_level, self.cache, self.net.compiled.allocate_round(), example
-            )
+            self.use_loop(grow_with_block, log_q_of_level, self.cache, self.net.compiled.allocate_round(), example)
 
     @torch.inference_mode()
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:

@@ -33,7 +33,7 @@ class EagleDrafter(CompiledTreeDrafter):
         self.session = net.open(capacity)
         if isinstance(self.session, CompiledEagleSession):
             example = np.array([0]), np.zeros((1, 1, 1), np.float32), np.array([0]), 0, 0
-            self.use_compiled_loop(grow_with_eagle, log_q_of_level, self.session.cache, self.session.parts, example)
+            self.use_loop(grow_with_eagle, log_q_of_level, self.session.cache, self.session.parts, example)
 
     def begin(self, prompt: list[int], features: Features = None) -> None:
         self.session.cache.rows = 0

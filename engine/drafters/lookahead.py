@@ -90,9 +90,7 @@ class LookaheadDrafter(Drafter):
         self.levels = self.advance_window(newest, len(path))
 
     def advance_window(self, newest_level: list[int], accepted_count: int) -> list[list[int]]:
-        """The window of the next round: one level deeper, and one position and the accepted tokens further on. Missing tokens are
-        copied from the text.
-        """
+        """The next round's window: a level deeper, a position and the accepted tokens further on. The text fills what is missing."""
         levels = self.levels
         if len(levels) == GRAM - 1:
             levels = [levels[1][1:], *levels[2:], newest_level]

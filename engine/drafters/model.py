@@ -36,7 +36,7 @@ class ModelDrafter(CompiledTreeDrafter):
         net, cache = draft.own, self.session.cache
         if isinstance(net, EightBitLlama) and draft.vocab == self.vocab:
             parts = NamedArrays(*net.weights.nests, DraftCache(cache.numbers))
-            self.use_compiled_loop(grow_with_model, log_q_of_level, cache, parts, (np.array([0]),))
+            self.use_loop(grow_with_model, log_q_of_level, cache, parts, (np.array([0]),))
 
     def begin(self, prompt: list[int], features: Features = None) -> None:
         self.session.prefill(prompt[:-1])

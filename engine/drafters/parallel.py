@@ -37,7 +37,7 @@ class ParallelDrafter(Drafter):
         self.cache.rows = 0
         self.first, features = stream_start_and_features(prompt, features)
         if len(features) > 1:  # the first round writes the root's entry, together with its slots
-            self.forward_entries(prompt[self.first : -1], features[:-1], slot_count=0)
+            self.feed_entries(prompt[self.first : -1], features[:-1], slots=0)
         self.pending, self.features = prompt[-1:], features[-1:]
         self.discard_draft()
 
@@ -46,15 +46,13 @@ class ParallelDrafter(Drafter):
         self.levels: torch.Tensor | None = None  # this round's log-probabilities, a row for each depth
 
     @torch.inference_mode()
-    def forward_entries(self, tokens: list[int], features: torch.Tensor, slot_count: int) -> Any:
-        """What `guess_from_states` gives at the last of these entries, whose rows stay, and at its slots; without slots there may be
-        none.
-        """
+    def feed_entries(self, tokens: list[int], features: torch.Tensor, slots: int) -> Any:
+        """The guesses at the last of these entries, whose rows stay, and at its slots; without slots there may be none."""
         net, rows, count = self.net, self.cache.rows, len(tokens)
         if net.compiled:
-            return net.compiled(self.cache, tokens, features, self.first + rows, slot_count)
-        self.cache.refuse_overflow(count + slot_count)
-        end, ids = rows + count + slot_count, upload(tokens, features.device)
+            return net.compiled(self.cache, tokens, features, self.first + rows, slots)
+        self.cache.refuse_overflow(count + slots)
+        end, ids = rows + count + slots, upload(tokens, features.device)
         mask = additive_mask(torch.ones(end - rows, end - rows, dtype=torch.bool, device=ids.device).tril_(), end)
         positions = torch.arange(self.first + rows, self.first + end, device=ids.device)
         last = ids.new_full((1,), count - 1)
@@ -73,9 +71,7 @@ class ParallelDrafter(Drafter):
             return None
         if self.levels is None:
             # Without slots a forward answers nothing: a net of one depth asks for one that nobody reads.
-            self.levels = self.forward_entries(self.pending, self.features, slot_count=max(1, self.depth - 1))[
-                : self.depth
-            ]
+            self.levels = self.feed_entries(self.pending, self.features, slots=max(1, self.depth - 1))[: self.depth]
             self.pending, self.features, self.forwards = [], self.features[:0], self.forwards + 1
         return select_rows(self.levels, depths)
 

@@ -51,7 +51,7 @@ class SpecBlockDrafter(ParallelDrafter):
 
     def draft_root_block(self) -> None:
         """Draft the root's block. The same forward reads the entries committed since the last round."""
-        states, log_q = self.forward_entries(self.pending, self.features, self.depth - 1)
+        states, log_q = self.feed_entries(self.pending, self.features, self.depth - 1)
         self.stream, self.cache.rows = self.cache.rows, self.cache.rows + self.depth - 1
         self.places[0] = DraftedBlock(states, log_q, list(range(self.depth))), 0
         self.pending, self.features, self.forwards = [], self.features[:0], self.forwards + 1
@@ -73,11 +73,8 @@ class SpecBlockDrafter(ParallelDrafter):
         tokens = [tree.tokens[node] for node in nodes]
         positions = [self.first + root + tree.depth[node] + k for node in nodes for k in range(count)]
         asked = torch.stack(conditions), tokens, positions, visible
-        found = (
-            self.net.compiled.forward_further_blocks(self.cache, *asked)
-            if self.net.compiled
-            else self.draft_further_blocks(*asked)
-        )
+        compiled = self.net.compiled
+        found = compiled.forward_further_blocks(self.cache, *asked) if compiled else self.draft_further_blocks(*asked)
         self.forwards += 1
         for node, *parts in zip(nodes, *(each.split(count) for each in found), columns, strict=True):
             self.places[tree.keys[node]] = DraftedBlock(*parts), 0
@@ -85,17 +82,13 @@ class SpecBlockDrafter(ParallelDrafter):
     def draft_further_blocks(
         self, conditions: torch.Tensor, tokens: list[int], positions: list[int], visible: torch.Tensor
     ) -> Any:
-        """What `guess_from_states` gives for n blocks that start from `conditions [n, H]`; `visible` bool `[n K, M]` is about the last
-        M rows.
-        """
+        """The guesses of n blocks that start from `conditions [n, H]`. `visible` bool `[n K, M]` is about the last M rows."""
         net, rows, device = self.net, self.cache.rows, self.net.embedding.device
         self.cache.refuse_overflow(len(positions))
         self.cache.rows += len(positions)
-        x, before = net.inputs_of_whole_blocks(conditions, upload(tokens, device))
-        mask = upload(additive_mask(visible, self.cache.rows), device)
-        return self.guess_from_states(
-            net(x[None], before, upload(positions, device), mask, kv=self.cache.kv, rows=rows)[0]
-        )
+        x, before = net.inputs_of_blocks(conditions, upload(tokens, device))
+        mask, places = upload(additive_mask(visible, self.cache.rows), device), upload(positions, device)
+        return self.guess_from_states(net(x[None], before, places, mask, kv=self.cache.kv, rows=rows)[0])
 
     def find_block_and_offset(self, tree: DraftTree, node: int) -> tuple[DraftedBlock, int]:
         """The node's block and its offset there: 0 for the token that the block starts at, K at most."""

@@ -59,7 +59,7 @@ class UpdateBandit:
     seconds: dict[str, float] = field(default_factory=lambda: {HEADS: 0.0, FULL: 0.0})
     per_nat: dict[str, float] = field(default_factory=lambda: dict(FIRST_GAIN))
 
-    def estimate_tokens_per_second(self, arm: str, tau: float, round_seconds: float, surprise: float) -> float:
+    def estimate_speed(self, arm: str, tau: float, round_seconds: float, surprise: float) -> float:
         """Expected tokens a second over the horizon if this arm is taken. `surprise` is in nats a round."""
         if arm == SKIP:
             return tau / round_seconds
@@ -69,9 +69,7 @@ class UpdateBandit:
 
     def choose(self, tau: float, round_seconds: float, surprise: float) -> str:
         """The arm with the best rate."""
-        return max(
-            (SKIP, HEADS, FULL), key=lambda arm: self.estimate_tokens_per_second(arm, tau, round_seconds, surprise)
-        )
+        return max((SKIP, HEADS, FULL), key=lambda arm: self.estimate_speed(arm, tau, round_seconds, surprise))
 
     def update_gain_estimate(self, arm: str, gained_tau: float, surprise: float) -> None:
         """Note that an update by this arm, made at this surprise, was followed by `gained_tau` more tau."""
@@ -180,9 +178,7 @@ class AdaptiveSpecBlockDrafter(SpecBlockDrafter):
         rows, total = self.stream, len(examples) * self.depth
         past = [tuple(half[None, :, :rows].clone() for half in layer) for layer in self.cache.kv]
         condition = net.fuse_features(torch.stack([each.features.clone() for each in examples]))
-        x, before = net.inputs_of_whole_blocks(
-            condition, torch.tensor([each.token for each in examples], device=device)
-        )
+        x, before = net.inputs_of_blocks(condition, torch.tensor([each.token for each in examples], device=device))
         number = torch.arange(total, device=device)
         own = (number // count == (number // count)[:, None]) & (number <= number[:, None])
         behind = torch.tensor([each.rows for each in examples], device=device).repeat_interleave(count)

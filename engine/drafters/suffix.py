@@ -64,20 +64,15 @@ class SuffixIndex:
 
     def count_followers(self, places: np.ndarray) -> tuple[list[int], list[int]]:
         """The tokens that stood at the places, the most frequent first and of equals the latest, and how often each did."""
-        latest_first = self.text[places[places < self.length]][::-1]
-        tokens, first, counts = np.unique(
-            latest_first[latest_first != SEPARATOR], return_index=True, return_counts=True
-        )
+        latest = self.text[places[places < self.length]][::-1]
+        tokens, first, counts = np.unique(latest[latest != SEPARATOR], return_index=True, return_counts=True)
         order = np.lexsort((first, -counts))
         return tokens[order].tolist(), counts[order].tolist()
 
-    def build_likeliest_tree(
-        self, places: np.ndarray, root: int, max_nodes: int, width: int, max_levels: int
-    ) -> DraftTree:
+    def build_likeliest_tree(self, places: np.ndarray, root: int, max_nodes: int, width: int, levels: int) -> DraftTree:
         """The tree of the likeliest continuations behind the places, of at most so many guesses.
 
-        A node's q is its share of its parent's places, and its score the product of these along the path. No node scores less than
-        `LEAST_CHANCE`.
+        A node's q is its share of its parent's places. Its score is their product along the path, `LEAST_CHANCE` at least.
         """
         tree, order, heap = DraftTree.rooted(root), count(), []
 
@@ -92,7 +87,7 @@ class SuffixIndex:
         while heap and len(tree) <= max_nodes:
             chance, _, parent, token, q, before = heappop(heap)
             node = tree.add(parent, token, -chance, q)
-            if tree.depth[node] < max_levels:
+            if tree.depth[node] < levels:
                 before = before[before < self.length]
                 offer(node, before[self.text[before] == token] + 1)
         return tree

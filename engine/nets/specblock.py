@@ -75,7 +75,7 @@ class SpecBlock(Net):
         prefix = F.linear(torch.cat([self.norm_condition(condition), token], -1), prefix_weight)
         return prefix[..., None, :] + F.linear(self.norm_query(self.query_embed[positions]), query_weight)
 
-    def inputs_of_whole_blocks(self, condition: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    def inputs_of_blocks(self, condition: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Of n whole blocks, as in `layer_inputs`: the layers' inputs `[..., n K, H]`, and what each takes in, `before [n K]`."""
         x = self.layer_inputs(condition, tokens).flatten(-3, -2)
         number = torch.arange(x.shape[-2], device=x.device)

@@ -21,7 +21,7 @@ from engine.forward.runner import Runner
 from engine.forward.runner_gpu import StaticForward, static_capacity, visible_slots
 from engine.forward.session import prompt_session
 from engine.models.pairs import LoadedPair
-from engine.policies.shared.growing_gpu import DeviceGrower, DeviceGrowthTerms, DeviceTree
+from engine.policies.shared.growing_gpu import DeviceGrower, DeviceTree, TreeTerms
 from engine.rounds.round import LAST, UNSURE
 from engine.sampling import Sampling, gumbel_at
 from engine.tree import DraftTree
@@ -59,20 +59,14 @@ class DeviceRound:
     """The caches of a lane and the round over them. Its shape is fixed, so one lane after another can use it."""
 
     def __init__(
-        self,
-        target: Runner,
-        drafter: DrafterOnDevice,
-        terms: DeviceGrowthTerms,
-        stop_ids: frozenset[int],
-        capacity: int,
-        greedy: bool,
+        self, target: Runner, drafter: DrafterOnDevice, terms: TreeTerms, stops: frozenset[int], rows: int, greedy: bool
     ):
-        """`capacity` is a lane's: rows for the text and a largest tree. Terms without levels are plain decoding."""
+        """`rows` is a lane's: rows for the text and a largest tree. Terms without levels are plain decoding."""
         self.runner, self.greedy, self.drafter, device = target, greedy, drafter, target.device
-        self.grower = DeviceGrower(terms, drafter, stop_ids, device)
+        self.grower = DeviceGrower(terms, drafter, stops, device)
         self.depth = self.grower.depth
-        drafter.allocate_buffers(capacity, self.depth, terms.expanded_node_count)
-        self.reading = prompt_session(target, capacity, drafter.taps)
+        drafter.allocate_buffers(rows, self.depth, terms.expanded_node_count)
+        self.reading = prompt_session(target, rows, drafter.taps)
         self.verify = StaticForward(target, self.reading.cache, self.reading.taps)
         self.steps = torch.arange(self.depth + 1, device=device)
         self.state = torch.zeros(STATE, dtype=torch.int64, device=device)
@@ -126,17 +120,15 @@ class DeviceRound:
             scores = scores / self.temperature + noise.index_select(0, tree.depth)
         return scores.argmax(-1)
 
-    def match_tokens(
-        self, tree: DeviceTree, target_tokens: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def match_tokens(self, tree: DeviceTree, wanted: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Token match. Returns the path `[depth + 1]` from the root down, the number `[1]` of accepted nodes and the last node `[1]`.
 
         Places behind the last accepted node hold 0.
         """
-        node = torch.zeros_like(target_tokens[:1])
+        node = torch.zeros_like(wanted[:1])
         count, path = node.clone(), [node]
         for _ in range(self.depth):
-            carried = target_tokens.index_select(0, node)
+            carried = wanted.index_select(0, node)
             here = (tree.parents == node) & (tree.tokens == carried) & (tree.score > 0)
             child, found = here.long().argmax(0, keepdim=True), here.any(0, keepdim=True)
             path.append(torch.where(found, child, torch.zeros_like(child)))
@@ -178,7 +170,7 @@ class DeviceRounds:
     def __init__(self, pair: LoadedPair, drafter: str, policy: Policy, capacity: int, sampling: Sampling):
         """`drafter` is a name of `ON_DEVICE`. Raises `ValueError` for what `can_run_on_device` denies."""
         self.policy, self.stop_ids, self.sampling, self.forwards = policy, pair.stop_ids, sampling, 0
-        made, terms = device_parts_of(pair, drafter, policy)
+        made, terms = device_parts(pair, drafter, policy)
         if made is None or terms is None:
             raise ValueError(f"No device decides rounds of {drafter} and {type(policy).__name__} alone.")
         asked = terms, pair.stop_ids, static_capacity(capacity), sampling.greedy
@@ -200,17 +192,15 @@ class DeviceRounds:
         return replace(done, silence=silence, unused=self.policy.explain_unused_nodes(done.tree, room, self.stop_ids))
 
 
-def device_parts_of(
-    pair: LoadedPair, drafter: str, policy: Policy
-) -> tuple[DrafterOnDevice | None, DeviceGrowthTerms | None]:
+def device_parts(pair: LoadedPair, drafter: str, policy: Policy) -> tuple[DrafterOnDevice | None, TreeTerms | None]:
     """The drafter on the device and the policy's terms, None for what there is none of."""
     kind = ON_DEVICE.get(drafter)
     net = kind.net_of(pair, drafter) if kind else None
     made = kind(pair, net) if kind and net is not None else None
-    return made, None if made is None else DeviceGrowthTerms.of_policy(policy, pair.target.vocab, made.depth)
+    return made, None if made is None else TreeTerms.of_policy(policy, pair.target.vocab, made.depth)
 
 
 def can_run_on_device(pair: LoadedPair, drafter: str, policy: Policy, sampling: Sampling) -> bool:
     """Whether device rounds serve a lane of these parts, with token match, and can draw its noise on the device."""
     able = sampling.device is not None and sampling.keeps_all_tokens and is_plain(pair.target)
-    return able and all(device_parts_of(pair, drafter, policy))
+    return able and all(device_parts(pair, drafter, policy))

@@ -293,16 +293,16 @@ def test_the_bandit_updates_only_when_it_pays():
     bandit = UpdateBandit()
     pays = {"tau": 2.0, "round_seconds": 0.01, "surprise": 8.0}
     assert (
-        bandit.estimate_tokens_per_second("full", **pays)
-        > bandit.estimate_tokens_per_second("heads", **pays)
-        > bandit.estimate_tokens_per_second("skip", **pays)
+        bandit.estimate_speed("full", **pays)
+        > bandit.estimate_speed("heads", **pays)
+        > bandit.estimate_speed("skip", **pays)
         == 200.0
     )
     dear = UpdateBandit(updates={"heads": 1, "full": 1}, seconds={"heads": 5.0, "full": 5.0})
-    assert dear.estimate_tokens_per_second("skip", **pays) > max(
-        dear.estimate_tokens_per_second("heads", **pays), dear.estimate_tokens_per_second("full", **pays)
+    assert dear.estimate_speed("skip", **pays) > max(
+        dear.estimate_speed("heads", **pays), dear.estimate_speed("full", **pays)
     )
     for _ in range(40):
         bandit.update_gain_estimate("full", -9.0, 8.0)
-    assert bandit.estimate_tokens_per_second("skip", **pays) > bandit.estimate_tokens_per_second("full", **pays)
+    assert bandit.estimate_speed("skip", **pays) > bandit.estimate_speed("full", **pays)
     assert UpdateBandit().choose(**pays) == "full" and UpdateBandit().choose(**{**pays, "surprise": 2.0}) == "skip"

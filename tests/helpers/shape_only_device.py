@@ -76,7 +76,7 @@ def a_round(name: str, greedy: bool, kv_heads: int, family: str = "") -> None:
     model, policy = runner(kv_heads, family), POLICIES[name]
     net = move(specblock_net(tiny_llama(0))) if name == "specblock" else None
     pair = SimpleNamespace(target=model, draft=model, learned={name: net}, net=lambda _: net)
-    drafter, terms = round_gpu.device_parts_of(pair, name, policy)
+    drafter, terms = round_gpu.device_parts(pair, name, policy)
     made = DeviceRound(model, drafter, terms, frozenset(), 200, greedy)
     made.begin([5, 6, 7], Sampling(0.0 if greedy else 0.8), 40)
     packed, logits = made.run()
@@ -116,7 +116,7 @@ def rejected(wrong: Callable[[torch.Tensor], object]) -> None:
 
     model.model.get_input_embeddings().register_forward_pre_hook(happening)
     try:
-        drafter, terms = round_gpu.device_parts_of(SimpleNamespace(target=model), "none", POLICIES["none"])
+        drafter, terms = round_gpu.device_parts(SimpleNamespace(target=model), "none", POLICIES["none"])
         DeviceRound(model, drafter, terms, frozenset(), 200, True).run()
     except Exception as error:
         print(type(error).__name__)

@@ -25,18 +25,16 @@ class MedusaOnDevice(DrafterOnDevice):
     def begin(self, prompt: list[int], features: Any) -> None:
         self.final.copy_(features[-1, -1:]) if len(features) else self.final.zero_()
 
-    def log_q_of_root(self, root: Tensor, root_position: Tensor) -> Tensor:
+    def log_q_of_root(self, root: Tensor, position: Tensor) -> Tensor:
         self.levels = [self.net.log_q(self.final, k) for k in range(self.guessed)]
         return self.levels[0]
 
-    def commit(
-        self, tree: Any, path: Tensor, accepted_count: Tensor, bonus: Tensor, root_position: Tensor, features: Any
-    ) -> None:
-        self.final.copy_(features.index_select(0, path.index_select(0, accepted_count))[0, -1:])
+    def commit(self, tree: Any, path: Tensor, accepted: Tensor, bonus: Tensor, position: Tensor, features: Any) -> None:
+        self.final.copy_(features.index_select(0, path.index_select(0, accepted))[0, -1:])
 
 
 class DFlashOnDevice(FeatureDrafterOnDevice):
-    """FeatureDrafterOnDevice are of the tokens that the target has read, and the block stands behind them."""
+    """Entries are of the tokens that the target has read, and the block stands behind them."""
 
     offset, most_forwards = 0, 1
 
@@ -53,21 +51,19 @@ class DFlashOnDevice(FeatureDrafterOnDevice):
         sizes = self.net.sizes
         return KVCache(sizes.layers, sizes.kv_heads, sizes.head_dim, capacity, torch.float32, self.device)
 
-    def forward_entries(
-        self, tokens: Tensor, features: Tensor, positions: Tensor, slots: Tensor, first_row: Tensor
-    ) -> None:
+    def feed_entries(self, tokens: Tensor, features: Tensor, positions: Tensor, slots: Tensor, start: Tensor) -> None:
         self.net.write_context_rows(features, positions, self.cache.kv, slots)
 
-    def log_q_of_root(self, root: Tensor, root_position: Tensor) -> Tensor:
-        self.forward_entries(self.tokens, self.features, *self.locate_pending_entries(root_position), self.begun)
-        places = root_position + self.block
+    def log_q_of_root(self, root: Tensor, position: Tensor) -> Tensor:
+        self.feed_entries(self.tokens, self.features, *self.locate_pending_entries(position), self.begun)
+        places = position + self.block
         mask = self.additive_mask_of((self.columns <= places[-1:])[None])  # all of the context and of the block
         slots = self.net.forward_block(torch.cat([root, self.blanks]), places, mask, self.cache.kv, places)
         self.levels = self.net.spread_over_vocabulary(slots)
         return self.net.condition_slots(self.levels[:1], root)
 
-    def log_q_of_level(self, frontier: Any, root_position: Tensor) -> Tensor:
-        return self.net.condition_slots(super().log_q_of_level(frontier, root_position), frontier.tokens)
+    def log_q_of_level(self, frontier: Any, position: Tensor) -> Tensor:
+        return self.net.condition_slots(super().log_q_of_level(frontier, position), frontier.tokens)
 
 
 class ParallelOnDevice(FeatureDrafterOnDevice):
@@ -82,17 +78,15 @@ class ParallelOnDevice(FeatureDrafterOnDevice):
         self.slots = torch.arange(1, self.depth, device=self.device)  # behind the root, whose entry is the first slot
         self.most_forwards = -(-depth // self.depth)
 
-    def forward_entries(
-        self, tokens: Tensor, features: Tensor, positions: Tensor, slots: Tensor, first_row: Tensor
-    ) -> Tensor:
+    def feed_entries(self, tokens: Tensor, features: Tensor, positions: Tensor, slots: Tensor, start: Tensor) -> Tensor:
         """States `[n, H]`, behind the entries of the `tokens` those of the block."""
-        mask = self.additive_mask_of(self.text_mask(slots, first_row))
+        mask = self.additive_mask_of(self.text_mask(slots, start))
         return self.net.forward_block(tokens, features, self.count, positions, mask, self.cache.kv, slots)
 
-    def log_q_of_root(self, root: Tensor, root_position: Tensor) -> Tensor:
-        behind = root_position + self.slots
-        positions, slots = (torch.cat([each, behind]) for each in self.locate_pending_entries(root_position))
-        states = self.forward_entries(self.tokens, self.features, positions, slots, self.begun)
+    def log_q_of_root(self, root: Tensor, position: Tensor) -> Tensor:
+        behind = position + self.slots
+        positions, slots = (torch.cat([each, behind]) for each in self.locate_pending_entries(position))
+        states = self.feed_entries(self.tokens, self.features, positions, slots, self.begun)
         self.guess_from_states(states.index_select(0, torch.cat([self.count, len(self.steps) + self.slots - 1])))
         return self.levels[:1]
 
@@ -107,25 +101,11 @@ class SpecBlockOnDevice(ParallelOnDevice):
         self.states, self.buckets = states, self.net.rank_head_logits(states, self.levels).argmax(-1)
 
     def start_blocks(
-        self,
-        tokens: Tensor,
-        parents: Tensor,
-        positions: Tensor,
-        block_places: Tensor,
-        lineage: Tensor,
-        root_position: Tensor,
+        self, tokens: Tensor, parents: Tensor, positions: Tensor, places: Tensor, lineage: Tensor, position: Tensor
     ) -> None:
         """Guess blocks from `tokens [n]`, which positions with the places `parents [n]` guessed. The rest is of their n K positions."""
-        known, seen = self.states, visible_slots(self.columns, root_position, lineage) & (self.columns >= self.begun)
-        x, before = self.net.inputs_of_whole_blocks(known.index_select(0, parents), tokens)
-        self.guess_from_states(
-            self.net(
-                x[None],
-                before,
-                positions,
-                self.additive_mask_of(seen),
-                kv=self.cache.kv,
-                rows=root_position + block_places,
-            )[0]
-        )
+        known, seen = self.states, visible_slots(self.columns, position, lineage) & (self.columns >= self.begun)
+        x, before = self.net.inputs_of_blocks(known.index_select(0, parents), tokens)
+        rows, mask = position + places, self.additive_mask_of(seen)
+        self.guess_from_states(self.net(x[None], before, positions, mask, kv=self.cache.kv, rows=rows)[0])
         self.states = torch.cat([known, self.states])

@@ -28,20 +28,18 @@ class EagleOnDevice(FeatureDrafterOnDevice):
         self.session = self.session_type(self.net, capacity)
         return self.session.cache
 
-    def forward_entries(
-        self, tokens: Tensor, features: Tensor, positions: Tensor, slots: Tensor, first_row: Tensor
-    ) -> Tensor:
-        return self.session.forward_text_entries(features, tokens, positions, slots, self.text_mask(slots, first_row))
+    def feed_entries(self, tokens: Tensor, features: Tensor, positions: Tensor, slots: Tensor, start: Tensor) -> Tensor:
+        return self.session.forward_text_entries(features, tokens, positions, slots, self.text_mask(slots, start))
 
-    def log_q_of_root(self, root: Tensor, root_position: Tensor) -> Tensor:
+    def log_q_of_root(self, root: Tensor, position: Tensor) -> Tensor:
         """Entries see a window before the first that waits, and nodes one before the root's successor."""
         start = torch.maximum(self.begun, self.entered - self.net.window)
-        outs = self.forward_entries(self.tokens, self.features, *self.locate_pending_entries(root_position), start)
-        self.start = torch.maximum(self.begun, root_position + 1 - self.net.window)
+        outs = self.feed_entries(self.tokens, self.features, *self.locate_pending_entries(position), start)
+        self.start = torch.maximum(self.begun, position + 1 - self.net.window)
         return self.session.start_round(outs.index_select(-2, self.count))
 
-    def log_q_of_level(self, frontier: Any, root_position: Tensor) -> Tensor:
-        slots, seen = root_position + frontier.places, self.frontier_mask(frontier, root_position, self.start)
+    def log_q_of_level(self, frontier: Any, position: Tensor) -> Tensor:
+        slots, seen = position + frontier.places, self.frontier_mask(frontier, position, self.start)
         entries = frontier.tokens, frontier.positions, slots, seen
         return self.session.log_q_of_drafted_entries(frontier.depth, frontier.parents, *entries)
 

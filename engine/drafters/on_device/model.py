@@ -28,28 +28,24 @@ class ModelOnDevice(DrafterOnDevice):
         self.session.prefill(prompt[:-1])
         self.previous.fill_(prompt[-2:][0])
 
-    def log_q_of_root(self, root: Tensor, root_position: Tensor) -> Tensor:
+    def log_q_of_root(self, root: Tensor, position: Tensor) -> Tensor:
         """The token before the root is computed again, because its row is missing when it was a leaf of the last tree.
 
         A text of one token has none before it, and the cache's last row takes what is written for it.
         """
         columns = self.forward.columns
-        slots = torch.cat([torch.where(root_position > 0, root_position - 1, columns[-1:]), root_position])
-        positions = torch.cat([(root_position - 1).clamp(min=0), root_position])
+        slots = torch.cat([torch.where(position > 0, position - 1, columns[-1:]), position])
+        positions = torch.cat([(position - 1).clamp(min=0), position])
         logits, _ = self.forward(torch.cat([self.previous, root]), positions, slots, columns <= slots[:, None])
         return log_q_of_padded_logits(logits[1:], self.target.vocab)
 
-    def log_q_of_level(self, frontier: Any, root_position: Tensor) -> Tensor:
-        visible = visible_slots(self.forward.columns, root_position, frontier.lineage)
-        logits, _ = self.forward(frontier.tokens, frontier.positions, root_position + frontier.places, visible)
+    def log_q_of_level(self, frontier: Any, position: Tensor) -> Tensor:
+        visible = visible_slots(self.forward.columns, position, frontier.lineage)
+        logits, _ = self.forward(frontier.tokens, frontier.positions, position + frontier.places, visible)
         return log_q_of_padded_logits(logits, self.target.vocab)
 
-    def commit(
-        self, tree: Any, path: Tensor, accepted_count: Tensor, bonus: Tensor, root_position: Tensor, features: Any
-    ) -> None:
+    def commit(self, tree: Any, path: Tensor, accepted: Tensor, bonus: Tensor, position: Tensor, features: Any) -> None:
         rows, kv = tree.places.index_select(0, path[1:]), self.session.cache.kv
-        places = root_position + 1 + self.steps
-        kv.index_copy_(
-            3, places, kv.index_select(3, torch.where(self.steps < accepted_count, root_position + rows, places))
-        )
-        self.previous.copy_(tree.tokens.index_select(0, path.index_select(0, accepted_count)))
+        places = position + 1 + self.steps
+        kv.index_copy_(3, places, kv.index_select(3, torch.where(self.steps < accepted, position + rows, places)))
+        self.previous.copy_(tree.tokens.index_select(0, path.index_select(0, accepted)))

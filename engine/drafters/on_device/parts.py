@@ -21,15 +21,13 @@ def is_plain(runner: Runner) -> bool:
 
 
 class DrafterOnDevice:
-    """A drafter on the device, in tensors of fixed shapes. Made as `DrafterOnDevice(pair, net)`; `allocate_buffers` then makes its
-    cache.
+    """Guesses on the device, in tensors of fixed shapes. Made by a pair and a net; `allocate_buffers` then makes its cache.
 
     A round calls `log_q_of_root`, then `log_q_of_level` for one `Frontier` after another, then `commit`. All of them only queue work.
     """
 
-    taps: bool | tuple[int, ...] = (
-        False  # the target's features that it reads, as `engine.contracts.Drafter.reads_features`
-    )
+    # The target's features that it reads, as `engine.contracts.Drafter.reads_features`
+    taps: bool | tuple[int, ...] = False
     depth = UNLIMITED  # levels that it can guess
     most_forwards = UNLIMITED  # of its own in a round; it makes no more than one a level
     size, whole = 0, True  # bytes of its cache with its graphs, and whether memory sufficed for these
@@ -51,18 +49,16 @@ class DrafterOnDevice:
     def begin(self, prompt: list[int], features: Any) -> None:
         """Take in the context, as `engine.contracts.Drafter.begin`."""
 
-    def log_q_of_root(self, root: Tensor, root_position: Tensor) -> Tensor:
-        """Log-probabilities `[1, V]` behind the token `root [1]`, which stands at position `root_position [1]`."""
+    def log_q_of_root(self, root: Tensor, position: Tensor) -> Tensor:
+        """Log-probabilities `[1, V]` behind the token `root [1]`, which stands at position `position [1]`."""
         raise NotImplementedError
 
-    def log_q_of_level(self, frontier: Any, root_position: Tensor) -> Tensor:
+    def log_q_of_level(self, frontier: Any, position: Tensor) -> Tensor:
         """Log-probabilities `[n, V]` behind the nodes of an `engine.policies.shared.growing_gpu.Frontier`; here out of `levels`."""
         return self.levels[frontier.depth].expand(len(frontier.tokens), -1)
 
-    def commit(
-        self, tree: Any, path: Tensor, accepted_count: Tensor, bonus: Tensor, root_position: Tensor, features: Any
-    ) -> None:
-        """Take in the nodes `path [depth + 1]`: the root, `accepted_count [1]` accepted ones and zeros.
+    def commit(self, tree: Any, path: Tensor, accepted: Tensor, bonus: Tensor, position: Tensor, features: Any) -> None:
+        """Take in the nodes `path [depth + 1]`: the root, `accepted [1]` accepted ones and zeros.
 
         `features [N, taps + 1, H]` are those of the tree's nodes.
         """
@@ -112,45 +108,37 @@ class FeatureDrafterOnDevice(DrafterOnDevice):
         for at in range(0, ready, CHUNK):
             here = slice(at, min(at + CHUNK, ready))
             places = torch.arange(start + here.start, start + here.stop, device=self.device)
-            self.forward_entries(ids[here], features[here], places, places, torch.full_like(self.begun, start))
+            self.feed_entries(ids[here], features[here], places, places, torch.full_like(self.begun, start))
         self.begun.fill_(start)
         self.entered.fill_(start)
         self.count.fill_(count - 1 - ready)
         self.tokens[:1], self.features[: count - ready] = ids[-1:], features[ready:count]
 
-    def forward_entries(
-        self, tokens: Tensor, features: Tensor, positions: Tensor, slots: Tensor, first_row: Tensor
-    ) -> Any:
-        """Write the rows of n entries at `slots [n]`. None sees a row before `first_row [1]`. Returns what the net makes of them."""
+    def feed_entries(self, tokens: Tensor, features: Tensor, positions: Tensor, slots: Tensor, start: Tensor) -> Any:
+        """Write the rows of n entries at `slots [n]`. None sees a row before `start [1]`. Returns what the net makes of them."""
         raise NotImplementedError
 
-    def locate_pending_entries(self, root_position: Tensor) -> tuple[Tensor, Tensor]:
-        """Positions and slots `[depth + 1]` of the entries that wait, the last of which stands at `root_position - 1 + offset`."""
-        last = root_position - 1 + self.offset
-        places = last - self.count + self.steps
-        counts = (self.steps <= self.count) & (places >= 0)  # a capture runs it before there is any text
-        return torch.where(counts, places, last.clamp(min=0)), torch.where(
-            counts, places, self.columns[-1] - self.steps
-        )
+    def locate_pending_entries(self, position: Tensor) -> tuple[Tensor, Tensor]:
+        """Positions and slots `[depth + 1]` of the entries that wait, the last of which stands at `position - 1 + offset`."""
+        last = position - 1 + self.offset
+        slots = last - self.count + self.steps
+        counts = (self.steps <= self.count) & (slots >= 0)  # a capture runs it before there is any text
+        return torch.where(counts, slots, last.clamp(min=0)), torch.where(counts, slots, self.columns[-1] - self.steps)
 
-    def commit(
-        self, tree: Any, path: Tensor, accepted_count: Tensor, bonus: Tensor, root_position: Tensor, features: Any
-    ) -> None:
+    def commit(self, tree: Any, path: Tensor, accepted: Tensor, bonus: Tensor, position: Tensor, features: Any) -> None:
         below = torch.cat([path[1:], path[:1]])
         self.features.copy_(features.index_select(0, path))
-        self.tokens.copy_(torch.where(self.steps == accepted_count, bonus, tree.tokens.index_select(0, below)))
-        self.count.copy_(accepted_count)
-        self.entered.copy_(root_position + self.offset)
+        self.tokens.copy_(torch.where(self.steps == accepted, bonus, tree.tokens.index_select(0, below)))
+        self.count.copy_(accepted)
+        self.entered.copy_(position + self.offset)
 
-    def text_mask(self, slots: Tensor, first_row: Tensor) -> Tensor:
-        """bool `[n, capacity]`: rows from `first_row` up to one's own."""
-        return (self.columns <= slots[:, None]) & (self.columns >= first_row)
+    def text_mask(self, slots: Tensor, start: Tensor) -> Tensor:
+        """bool `[n, capacity]`: rows from `start` up to one's own."""
+        return (self.columns <= slots[:, None]) & (self.columns >= start)
 
-    def frontier_mask(self, frontier: Any, root_position: Tensor, first_row: Tensor) -> Tensor:
-        """bool `[n, capacity]`: the rows that the frontier's nodes attend to, those of the text from `first_row` on and those of their
-        ancestors.
-        """
-        return visible_slots(self.columns, root_position, frontier.lineage) & (self.columns >= first_row)
+    def frontier_mask(self, frontier: Any, position: Tensor, start: Tensor) -> Tensor:
+        """bool `[n, capacity]`: the rows that the frontier's nodes see: the text's from `start` on, and their ancestors'."""
+        return visible_slots(self.columns, position, frontier.lineage) & (self.columns >= start)
 
     def additive_mask_of(self, visible: Tensor) -> Tensor:
         return additive_mask(visible, visible.shape[1])

@@ -23,18 +23,16 @@ class CompiledTreeDrafter(Drafter):
     def grow(self) -> Callable | None:  # type: ignore[override]
         return self.grow_compiled_tree if self.loop else None
 
-    def use_compiled_loop(
-        self, loop: Callable, level_function: Callable, cache: KVCache, arrays: NamedArrays, example_arguments: tuple
-    ) -> None:
-        """From now on, grow by `loop(grow, level_function, arrays, *arguments, rows, expansion, noise)`.
+    def use_loop(self, loop: Callable, level: Callable, cache: KVCache, arrays: NamedArrays, example: tuple) -> None:
+        """From now on, grow by `loop(grow, level, arrays, *arguments, rows, expansion, noise)`.
 
-        `rows` counts the committed rows of `cache`. `grow` and `level_function` are handed over as addresses, and `arrays` as its
-        table. `example_arguments` is one possible result of `compiled_loop_arguments`. The loops are compiled here, or loaded if they
+        `rows` counts the committed rows of `cache`. `grow` and `level` are handed over as addresses, and `arrays` as its
+        table. `example` is one possible result of `compiled_loop_arguments`. The loops are compiled here, or loaded if they
         were compiled before, because drafters are made before any clock runs.
         """
         self.loop, self.grown_over, self.parts = loop, cache, arrays
-        self.handed = address_of(grow, GROW), address_of(level_function, BELOW), arrays.table
-        compile_for(loop, *self.handed, *example_arguments, 0, Expansion(1, 1, 1).table, np.zeros((1, 0), np.float32))
+        self.handed = address_of(grow, GROW), address_of(level, BELOW), arrays.table
+        compile_for(loop, *self.handed, *example, 0, Expansion(1, 1, 1).table, np.zeros((1, 0), np.float32))
 
     def compiled_loop_arguments(self) -> tuple:
         """What the loop reads: first an array `[N, ...]` with an entry for each row that becomes committed, then the rest."""

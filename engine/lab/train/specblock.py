@@ -98,7 +98,7 @@ class BlockRollout:
         owner = self.anchors.repeat_interleave(depth)
         self.owner = torch.cat([self.owner, owner])
         self.on_path = torch.cat([self.on_path, torch.ones_like(owner, dtype=torch.bool)])
-        x, before = net.inputs_of_whole_blocks(predictor, self.batch.ids[:, places])
+        x, before = net.inputs_of_blocks(predictor, self.batch.ids[:, places])
         positions = (places[:, None] + torch.arange(depth, device=offsets.device)).flatten()
         out = net(x, before, positions, self.build_mask(owner), self.past)
         self.block = AnchorBlocks(out.unflatten(1, (len(offsets), depth)), places, live)

@@ -32,24 +32,19 @@ class GrowingTree:
         self.tree = DraftTree.rooted(root)
 
     def validated_log_q(self, nodes: list[int], on_host: bool = False) -> torch.Tensor | None:
-        """`Drafter.log_q`, validated: log-probabilities `[len(nodes), V]`, or None for no guess. With `on_host` they are copied to the
-        CPU.
+        """`Drafter.log_q`, validated: log-probabilities `[len(nodes), V]`, or None for no guess. With `on_host` they are copied there.
 
-        What is `on_host` from comes to the host, once. Else only shape and type are checked on other devices than a CPU, because
-        whoever reads a number makes the host wait.
+        Else only shape and type are checked on other devices than a CPU, because whoever reads a number makes the host wait.
 
-        Raises `ValueError` for another shape or type, for NaN and for plus infinity. A row of minus infinity alone is refused too,
-        because it is no distribution. Minus infinity for some tokens rules them out.
+        Raises `ValueError` for another shape or type, NaN, plus infinity and a row of minus infinity alone, which is no distribution.
         """
         log_q = self.drafter.log_q(self.tree, nodes)
         if log_q is None:
             return None
         if not isinstance(log_q, torch.Tensor):
-            raise self.invalid_answer_error(len(nodes), f"a {type(log_q).__name__}")
+            raise self.answer_error(len(nodes), f"a {type(log_q).__name__}")
         if log_q.dim() != 2 or len(log_q) != len(nodes) or not log_q.shape[1] or not log_q.is_floating_point():
-            raise self.invalid_answer_error(
-                len(nodes), f"{str(log_q.dtype).removeprefix('torch.')} {list(log_q.shape)}"
-            )
+            raise self.answer_error(len(nodes), f"{str(log_q.dtype).removeprefix('torch.')} {list(log_q.shape)}")
         if on_host:
             log_q = log_q.cpu()
         if not log_q.is_cpu:
@@ -57,10 +52,10 @@ class GrowingTree:
         # Of NaN it is NaN
         most = log_q.detach().numpy().max(-1) if log_q.dtype in READABLE else log_q.amax(-1)
         if not math.isfinite(most.sum()):
-            raise self.invalid_answer_error(len(nodes), NO_LAW)
+            raise self.answer_error(len(nodes), NO_LAW)
         return log_q
 
-    def invalid_answer_error(self, count: int, answer: str) -> ValueError:
+    def answer_error(self, count: int, answer: str) -> ValueError:
         where = "one node" if count == 1 else f"{count} nodes"
         return ValueError(
             f"The {self.drafter.title} drafter answered {answer} when it was asked what follows {where}. "
@@ -119,9 +114,7 @@ class GrowingTree:
             return Counter()
         level = self.tree.depth[nodes[0]] + 1
         rows = self.sampling.draw_with_replacement(q, list(draws_by_node.values()), "draft", self.position, level)
-        return Counter(
-            self.tree.add_draw(node, *draw) for node, draws in zip(nodes, rows, strict=True) for draw in draws
-        )
+        return Counter(self.tree.add_draw(node, *draw) for node, row in zip(nodes, rows, strict=True) for draw in row)
 
 
 class LevelByLevel(Policy):
@@ -131,11 +124,8 @@ class LevelByLevel(Policy):
     start: Any = None
 
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, max_levels: int) -> DraftTree:
-        growth, frontier, levels = (
-            GrowingTree(drafter, root, position, sampling),
-            self.start or [0],
-            min(self.depth, max_levels),
-        )
+        growth = GrowingTree(drafter, root, position, sampling)
+        frontier, levels = self.start or [0], min(self.depth, max_levels)
         for level in range(1, levels + 1):
             frontier = self.grow_level(growth, frontier, level, levels)
             going_on = [node for node in frontier if not growth.is_stop_node(node)]

@@ -31,7 +31,7 @@ DEAD = -1.0  # the score of a node that only fills a shape
 
 
 @dataclass(frozen=True)
-class DeviceGrowthTerms:
+class TreeTerms:
     """What a policy grows a tree by. Lists go by level, or by generation of blocks.
 
     - `depth`: levels at most
@@ -57,7 +57,7 @@ class DeviceGrowthTerms:
     fixed: tuple[tuple[tuple[int, ...], tuple[float, ...], tuple[int, ...]], ...] = ()
 
     @classmethod
-    def of_policy(cls, policy: Policy, vocab: int, depth: int) -> "DeviceGrowthTerms | None":
+    def of_policy(cls, policy: Policy, vocab: int, depth: int) -> "TreeTerms | None":
         """Those of a policy, for a drafter that guesses `depth` levels of `vocab` tokens. None for one that needs the host."""
         terms, levels = TERMS.get(type(policy)), min(policy.depth, depth)
         if not levels:
@@ -78,7 +78,7 @@ def level_terms(
     count_expanded: Callable[[Any, int], int] | None = None,
     ignores_budget: bool = False,
     **others: Any,
-) -> DeviceGrowthTerms:
+) -> TreeTerms:
     """`entering(policy, level, candidates)` counts what enters a level, and `asking(policy, entered)` what of that is asked about.
 
     Without them it is all. The budget of nodes does not count where the tree is kept `ignores_budget`.
@@ -89,7 +89,7 @@ def level_terms(
         frontier = count_expanded(policy, entered[-1]) if count_expanded else entered[-1]
         asked.append(frontier if level + 1 < depth else 0)
     nodes = 1 + sum(entered) if ignores_budget else policy.nodes
-    return DeviceGrowthTerms(width, depth, tuple(entered), tuple(asked), nodes, **others)
+    return TreeTerms(width, depth, tuple(entered), tuple(asked), nodes, **others)
 
 
 def cap_at_node_budget(policy: Policy, level: int, candidates: int) -> int:
@@ -97,16 +97,16 @@ def cap_at_node_budget(policy: Policy, level: int, candidates: int) -> int:
     return min(policy.nodes - 1, candidates)
 
 
-def terms_of_rank_guided(policy: RankGuided, width: int, depth: int) -> DeviceGrowthTerms:
+def terms_of_rank_guided(policy: RankGuided, width: int, depth: int) -> TreeTerms:
     """The root's block, then generations of as many blocks as the tree is wide, until it is deep enough."""
     generations = min(rank_guided.MOST_BLOCKS, -(-policy.depth // depth))
     asking = depth, *[depth * min(width, policy.nodes - 1)] * (generations - 1)
     width, depths = min(width, max(rank_guided.WIDTHS)), min(policy.depth, generations * depth)
     entering = tuple(width * each for each in asking)
-    return DeviceGrowthTerms(width, depths, entering, asking, policy.nodes, rank_guided.LEAST_SCORE, block=depth)
+    return TreeTerms(width, depths, entering, asking, policy.nodes, rank_guided.LEAST_SCORE, block=depth)
 
 
-def terms_of_sparse(policy: Sparse, width: int, depth: int) -> DeviceGrowthTerms:
+def terms_of_sparse(policy: Sparse, width: int, depth: int) -> TreeTerms:
     frontier: list[tuple[int, ...]] = [()]
     fixed = []
     for level in range(1, 1 + min(depth, max(map(len, policy.ranks)))):
@@ -119,10 +119,10 @@ def terms_of_sparse(policy: Sparse, width: int, depth: int) -> DeviceGrowthTerms
         if not frontier:
             break
     entering, asking = (tuple(len(level[part]) for level in fixed) for part in (0, 2))
-    return DeviceGrowthTerms(width, len(fixed), entering, (*asking[:-1], 0), 1 + sum(entering), fixed=tuple(fixed))
+    return TreeTerms(width, len(fixed), entering, (*asking[:-1], 0), 1 + sum(entering), fixed=tuple(fixed))
 
 
-TERMS: dict[type[Policy], Callable[[Any, int, int], DeviceGrowthTerms | None]] = {
+TERMS: dict[type[Policy], Callable[[Any, int, int], TreeTerms | None]] = {
     BestFirst: partial(level_terms, count_entering=cap_at_node_budget, least=best_first.LEAST_SCORE),
     ExpandRerank: partial(level_terms, count_expanded=lambda policy, entered: min(policy.width, entered)),
     Beam: partial(level_terms, count_entering=lambda policy, level, most: min(policy.beams[level], most), ordered=True),
@@ -218,7 +218,7 @@ def top_indices(scores: Tensor, count: int, best_first: bool = False) -> Tensor:
 class DeviceGrower:
     """Trees by the `terms` of a policy over a `drafter` of `engine.drafters.on_device`. Nothing grows below `stop_ids`."""
 
-    def __init__(self, terms: DeviceGrowthTerms, drafter: Any, stop_ids: frozenset[int], device: torch.device):
+    def __init__(self, terms: TreeTerms, drafter: Any, stop_ids: frozenset[int], device: torch.device):
         self.terms, self.drafter, self.depth = terms, drafter, terms.depth
         self.numbers = torch.arange(max(1 + sum(terms.entering), terms.expanded_node_count), device=device)
         kinds = torch.long, widest_dtype(device), torch.long
