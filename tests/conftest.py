@@ -68,9 +68,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log) -> ByFile:
 @pytest.hookimpl(tryfirst=True)  # before pytest reads -m
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What asks the served app is slow, and what is slow is not counted for coverage, which would double its time. What opens a browser
-    is marked so and skipped where there is none. What needs a GPU, `transformers serve`, speculators, a
-    published model or axe-core is left out where there is none.
-    What compiles anew, and exhaustive cases, run where they are asked for."""
+    is marked so and skipped where there is none. What needs a GPU, `transformers serve`, speculators, a published model or axe-core is
+    left out where there is none. What compiles anew, and exhaustive cases, run where they are asked for."""
     import torch
     from transformers.utils.import_utils import is_serve_available
 

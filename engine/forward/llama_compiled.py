@@ -57,7 +57,7 @@ class CompiledLlama:
         def norm(module: torch.nn.Module) -> np.ndarray:
             return (module.weight.detach() * root).numpy()
 
-        def stored(*linears: torch.nn.Linear | RoundedLinear) -> StoredMatrix:
+        def store_linears(*linears: torch.nn.Linear | RoundedLinear) -> StoredMatrix:
             matrix, bias = join_matrices(*linears), bias_of(*linears)
             if matrix.dtype == torch.int8:
                 scales = torch.cat([each.scale for each in linears])
@@ -71,19 +71,19 @@ class CompiledLlama:
             layers.append(
                 TargetLayer(
                     norm=norm(part.input_layernorm),
-                    qkv=stored(attention.q_proj, attention.k_proj, attention.v_proj),
+                    qkv=store_linears(attention.q_proj, attention.k_proj, attention.v_proj),
                     scales=np.zeros((0, size), np.float32) if scales is None else scales.numpy(),
-                    out=stored(attention.o_proj),
+                    out=store_linears(attention.o_proj),
                     norm_mlp=norm(part.post_attention_layernorm),
-                    gate=stored(mlp.gate_proj),
-                    up=stored(mlp.up_proj),
-                    down=stored(mlp.down_proj),
+                    gate=store_linears(mlp.gate_proj),
+                    up=store_linears(mlp.up_proj),
+                    down=store_linears(mlp.down_proj),
                 )
             )
         ends = TargetEnds(
             embedding=model.model.embed_tokens.weight.detach().numpy(),
             norm=norm(model.model.norm),
-            head=stored(model.lm_head),
+            head=store_linears(model.lm_head),
             turns=rotations_of(model).numpy(),
             least=np.asarray(np.sqrt(np.float32(config.hidden_size * config.rms_norm_eps))),
             head_least=np.asarray(np.sqrt(np.float32(size * config.rms_norm_eps))),

@@ -40,7 +40,7 @@ class Medusa(Net):
         own = self(final, head_index).log_softmax(-1)
         return spread_over_vocabulary(own, self.vocabulary, self.config.vocab) if self.config.own_vocab else own
 
-    def unembedding(self, head_index: int) -> Tensor:
+    def unembedding_of_head(self, head_index: int) -> Tensor:
         """The matrix `[own_vocab or V, hidden]` behind head k's block."""
         return self.head[self.vocabulary] if self.config.own_vocab else self.unembeds[head_index]
 
@@ -50,7 +50,7 @@ class Medusa(Net):
         `final [..., H]` is the final norm's output before the root.
         """
         x = self.narrow(final) if self.narrow else final
-        x, matrix = x + F.silu(self.blocks[head_index](x)), self.unembedding(head_index)
+        x, matrix = x + F.silu(self.blocks[head_index](x)), self.unembedding_of_head(head_index)
         return F.linear(x.to(matrix.dtype), matrix).float()
 
 

@@ -52,7 +52,7 @@ def log_q_of_head(heads, final, head_index, vocab):
 class CompiledMedusa:
     def __init__(self, net: Net):
         self.vocab, narrow = net.config.vocab, EightBit.of(net.narrow.weight) if net.narrow else NO_MATRIX
-        shared = EightBit.of(net.unembedding(0)) if net.config.own_vocab else None
+        shared = EightBit.of(net.unembedding_of_head(0)) if net.config.own_vocab else None
         vocabulary = net.vocabulary.numpy() if shared else np.arange(self.vocab)
         self.heads = NamedArrays(
             *(
@@ -60,7 +60,7 @@ class CompiledMedusa:
                     narrow,
                     EightBit.of(block.weight),
                     block.bias.detach().numpy().copy(),
-                    shared or EightBit.of(net.unembedding(k)),
+                    shared or EightBit.of(net.unembedding_of_head(k)),
                     vocabulary,
                 )
                 for k, block in enumerate(net.blocks)

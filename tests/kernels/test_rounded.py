@@ -37,7 +37,7 @@ def multiplied(matrix: StoredMatrix, x: torch.Tensor) -> tuple[torch.Tensor, np.
     return torch.from_numpy(out), entered.reshape(rows, -1, rounded.ENTERED)
 
 
-def stored(layer: RoundedLinear, way: str) -> StoredMatrix:
+def store_layer(layer: RoundedLinear, way: str) -> StoredMatrix:
     made = StoredMatrix.in_eight_bits(layer.weight, layer.scale, layer.in_features, layer.bias)
     loop = rounded.make_rounded_block_product(rounded.WAYS.index(way))
     return made._replace(codes=rounded.lay_out_codes(layer.weight, layer.scale, way), loop=address_of(loop, MULTIPLY))
@@ -50,7 +50,7 @@ def test_products_are_those_of_the_plain_layer_to_the_last_bit(outputs, inputs, 
     generator = torch.Generator().manual_seed(inputs)
     matrix, bias = (torch.randn(*shape, generator=generator) for shape in ((outputs, inputs), (outputs,)))
     layer = RoundedLinear(matrix, bias)
-    kept = stored(layer, way)
+    kept = store_layer(layer, way)
     for rows in (*range(1, rounded.ROWS + 3), 2 * rounded.ROWS + 1):
         x = torch.randn(rows, inputs, generator=generator) * 3
         x[rows // 2] *= 1000
@@ -101,7 +101,7 @@ def test_rounded_layers_are_near_the_exact_ones_behind_large_inputs():
 
 def test_groups_without_numbers_worth_rounding_are_zeros():
     layer = RoundedLinear(torch.zeros(40, 64))
-    assert torch.equal(multiplied(stored(layer, rounded.WAY), torch.randn(2, 64))[0], torch.zeros(2, 40))
+    assert torch.equal(multiplied(store_layer(layer, rounded.WAY), torch.randn(2, 64))[0], torch.zeros(2, 40))
     x = torch.full((1, 64), 1e-35)
     layer = RoundedLinear(torch.randn(40, 64))
-    assert torch.equal(multiplied(stored(layer, rounded.WAY), x)[0], torch.zeros(1, 40)) and not layer(x).any()
+    assert torch.equal(multiplied(store_layer(layer, rounded.WAY), x)[0], torch.zeros(1, 40)) and not layer(x).any()
