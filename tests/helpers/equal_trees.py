@@ -149,15 +149,16 @@ def windowed_rounds(family: str, name: str, temperature: float) -> Iterator[Comp
 
 
 def device_trees(name: str, temperature: float) -> Iterator[Compared]:
-    """Trees of every drafter and policy, in shapes of their own, behind a prompt and a single token; then with stop tokens."""
-    for prompt in (PROMPT,) if name.startswith("mtp") else (PROMPT, [7]):  # its first rows see nothing
-        for stop_ids in (frozenset(), STOPS):  # which the loop writes past here
-            pair = replace(pair_of_all(), stop_ids=stop_ids)
-            rounds = lane_rounds(pair, name, prompt, 24, THERE[name], temperature=temperature, seed=5)
-            for loop, device in zip(*rounds, strict=True):
-                yield from trees_compared(loop.tree, device.tree)
-                yield Compared(loop.burst, device.burst)
-                assert not any(above and device.tree.tokens[above] in stop_ids for above in device.tree.parents[1:])
+    """Trees of every drafter and policy, in shapes of their own, behind a prompt and a single token. Behind one of them with stop tokens,
+    which the loop writes past here: behind the other one at another temperature."""
+    prompts = (PROMPT, PROMPT) if name.startswith("mtp") else (PROMPT, [7])  # its first rows see nothing
+    for prompt, stop_ids in zip(prompts, (STOPS, frozenset()) if temperature == 0 else (frozenset(), STOPS), strict=True):
+        pair = replace(pair_of_all(), stop_ids=stop_ids)
+        rounds = lane_rounds(pair, name, prompt, 24, THERE[name], temperature=temperature, seed=5)
+        for loop, device in zip(*rounds, strict=True):
+            yield from trees_compared(loop.tree, device.tree)
+            yield Compared(loop.burst, device.burst)
+            assert not any(above and device.tree.tokens[above] in stop_ids for above in device.tree.parents[1:])
 
 
 def grown_by(name: str, *policies: str) -> dict[str, Callable[[], Iterator[Compared]]]:

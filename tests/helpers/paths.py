@@ -9,4 +9,4 @@ OF_TESTS = {
     **os.environ,
     "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}",
 }  # of a process that imports engine and helpers
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"))), None)

@@ -10,7 +10,7 @@ import pytest
 
 from engine.record.race_file import Record
 from helpers.commands import SMALL
-from helpers.paths import ROOT
+from helpers.paths import OF_TESTS, ROOT
 
 SHORT = ("--systems", "lookup", "--tokens", "8")
 BARS = "Loading target|Loading draft|prompts|races|race|timing"
@@ -18,12 +18,14 @@ BAR = re.compile(rf"({BARS}): .*\[\d+:\d\d.*\]")  # with the time that has passe
 CURSOR = re.compile(r"\x1b\[A")  # one line up, where there are two bars
 
 
-# Commands of one process, one after another, each with files of its own in place of stdout and stderr
+# Commands of one process, one after another, each with files of its own in place of stdout and stderr. Their races hurry
 IN_TURN = """
 import json, os, sys
 from pathlib import Path
 from runpy import run_module
+from helpers.decoding import hurry
 
+hurry()
 folder = Path(sys.argv[1])
 for name, words in json.loads((folder / "asked.json").read_text()).items():
     for handle, kind in ((1, "out"), (2, "err")):
@@ -60,7 +62,7 @@ def printed(tmp_path_factory):
     }
     (folder / "asked.json").write_text(json.dumps(asked))
     command = [sys.executable, "-c", IN_TURN, str(folder)]
-    ended = subprocess.run(command, cwd=ROOT, check=False, timeout=600).returncode
+    ended = subprocess.run(command, cwd=ROOT, env=OF_TESTS, check=False, timeout=600).returncode
     found = {}
     for name in asked:
         said, errors = ((folder / f"{name}.{kind}").read_text("utf-8") for kind in ("out", "err"))

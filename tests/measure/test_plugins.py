@@ -13,6 +13,7 @@ import pytest
 from engine import plugins
 from engine.drafters import DRAFTERS
 from engine.plugins import register_file, register_installed, register_part
+from helpers.commands import run
 from helpers.paths import ROOT
 
 ECHO = """
@@ -46,25 +47,13 @@ def file(tmp_path) -> Path:
     return path
 
 
-def bench(*options: object, folder: Path | None = None) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "engine", "bench", *SHORT, *map(str, options)]
-    here = os.environ | ({"PYTHONPATH": str(folder)} if folder else {})
-    return subprocess.run(command, cwd=ROOT, env=here, capture_output=True, text=True, timeout=300)
-
-
-def raced(done: subprocess.CompletedProcess) -> dict:
-    """The figures of the one system."""
-    assert done.returncode == 0, done.stderr
-    [row] = json.loads(done.stdout)["systems"]
-    return row
-
-
-def test_a_file_brings_a_drafter_to_a_command(file):
-    row = raced(bench("--part", file))
+def test_a_file_brings_a_drafter_to_a_command(file, capsys):
+    run("bench", *SHORT, "--part", file)
+    [row] = json.loads(capsys.readouterr().out)["systems"]
     assert row["identical"] is True and row["tau"] >= 1
 
 
-def test_an_installed_package_brings_a_drafter_to_every_command(tmp_path):
+def test_an_installed_package_brings_a_drafter_to_every_command(tmp_path, capsys):
     """Without a word on the command line. The package is a wheel, installed by pip into a folder of its own."""
     wheel, info = tmp_path / "echo_part-1.0-py3-none-any.whl", "echo_part-1.0.dist-info"
     with zipfile.ZipFile(wheel, "w") as packed:
@@ -78,8 +67,15 @@ def test_an_installed_package_brings_a_drafter_to_every_command(tmp_path):
     folder = tmp_path / "installed"
     install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", folder, wheel]
     subprocess.run(install, check=True, timeout=120)
-    assert raced(bench(folder=folder))["identical"] is True
-    assert "Unknown drafter 'echo'" in bench().stderr
+    command = [sys.executable, "-m", "engine", "bench", *SHORT]
+    here = os.environ | {"PYTHONPATH": str(folder)}
+    done = subprocess.run(command, cwd=ROOT, env=here, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    [row] = json.loads(done.stdout)["systems"]
+    assert row["identical"] is True
+    with pytest.raises(SystemExit):
+        run("bench", *SHORT)
+    assert "Unknown drafter 'echo'" in capsys.readouterr().err
 
 
 def test_a_file_is_a_part_by_its_own_name(file):

@@ -64,21 +64,19 @@ def test_its_template_its_ends_and_its_tokens_come_from_the_file(plain):
     assert plain.tokenizer.decode(tokenise_prompt(plain, "a <|im_end|>")).count("<|im_end|>") == 3
 
 
-@pytest.mark.parametrize("kind", daily(range(5), 0, 3))
+@pytest.mark.parametrize("kind", daily(range(5), 0))
 def test_greedy_texts_of_every_system_are_those_of_generate(plain, prompts, kind):
     race = Race(plain, Settings(prompts[kind], ("vanilla", *able(plain)), max_new_tokens=TOKENS)).run_to_traces()
     wanted = generate_tokens(plain, race[0].prompt_tokens, TOKENS, 0.0)
     assert {tuple(trace.tokens) for trace in race} == {tuple(wanted)}
 
 
-def test_every_seed_has_one_text_whatever_guesses(plain, prompts):
-    texts = set()
-    for seed, prompt in enumerate(prompts[:3]):
-        settings = Settings(prompt, ("vanilla", *able(plain)), max_new_tokens=TOKENS, temperature=0.8, seed=seed)
-        lanes = {tuple(trace.tokens) for trace in Race(plain, settings).run_to_traces()}
-        assert len(lanes) == 1, prompt
-        texts |= lanes
-    assert len(texts) == 3
+@pytest.mark.parametrize("seed", daily(range(3), 1))
+def test_every_seed_has_one_text_whatever_guesses(plain, prompts, seed):
+    settings = Settings(prompts[seed], ("vanilla", *able(plain)), max_new_tokens=TOKENS, temperature=0.8, seed=seed)
+    [text] = {tuple(trace.tokens) for trace in Race(plain, settings).run_to_traces()}
+    other = Settings(prompts[seed], ("vanilla",), max_new_tokens=TOKENS, temperature=0.8, seed=seed + 1)
+    assert tuple(Race(plain, other).run_to_traces()[0].tokens) != text
 
 
 def test_a_second_turn_is_answered_as_generate_answers_it(plain):
@@ -88,7 +86,7 @@ def test_a_second_turn_is_answered_as_generate_answers_it(plain):
     messages = [{"role": role, "content": text} for role, text in said]
     ids = plain.tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
     settings = Settings(
-        "Name another one.", ("vanilla", *able(plain)), max_new_tokens=TOKENS, turns=[[said[0][1], first]]
+        "Name another one.", ("vanilla", "lookup", "auto"), max_new_tokens=TOKENS, turns=[[said[0][1], first]]
     )
     race = Race(plain, settings).run_to_traces()
     assert {tuple(trace.tokens) for trace in race} == {tuple(generate_tokens(plain, ids, TOKENS, 0.0))}

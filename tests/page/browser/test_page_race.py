@@ -62,8 +62,10 @@ def test_keys_move_over_the_steps(page):
     assert shown_step(page) == 1
     page.keyboard.press("End")
     assert shown_step(page) == last
+    pace(page, "½×")  # in real time it could be over before anybody has seen it play
     page.keyboard.press("Space")
     page.wait_for_function("TreeRace.view.playing")
+    pace(page, "real time")
     page.wait_for_function("!TreeRace.view.playing")
     page.locator(".right .burst").nth(1).click()
     assert shown_step(page) == 1
