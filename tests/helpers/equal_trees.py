@@ -149,10 +149,14 @@ def windowed_rounds(family: str, name: str, temperature: float) -> Iterator[Comp
 
 
 def device_trees(name: str, temperature: float) -> Iterator[Compared]:
-    """Trees of every drafter and policy, in shapes of their own, behind a prompt and a single token. Behind one of them with stop tokens,
-    which the loop writes past here: behind the other one at another temperature."""
+    """Trees of every drafter and policy, in shapes of their own, behind a prompt and a single token.
+
+    One of them has stop tokens, which the loop writes past here: at temperature 0 the prompt, else the single token.
+    """
     prompts = (PROMPT, PROMPT) if name.startswith("mtp") else (PROMPT, [7])  # its first rows see nothing
-    for prompt, stop_ids in zip(prompts, (STOPS, frozenset()) if temperature == 0 else (frozenset(), STOPS), strict=True):
+    for prompt, stop_ids in zip(
+        prompts, (STOPS, frozenset()) if temperature == 0 else (frozenset(), STOPS), strict=True
+    ):
         pair = replace(pair_of_all(), stop_ids=stop_ids)
         rounds = lane_rounds(pair, name, prompt, 24, THERE[name], temperature=temperature, seed=5)
         for loop, device in zip(*rounds, strict=True):

@@ -35,6 +35,20 @@ REAL_TIME = """new MutationObserver(() => {
 }).observe(document, { childList: true, subtree: true });"""
 
 
+# On a page that a test marked `looks` has left: its first screen, its own choices, and nothing open
+BEGIN_ANEW = """() => {
+  document.activeElement?.blur();
+  for (let at = 0; at < 3; at += 1) document.body.dispatchEvent(new KeyboardEvent('keydown', { key: 'Escape', bubbles: true }));
+  if (document.body.classList.contains('dark')) document.querySelector('[data-theme]').click();
+  TreeRace.screens.showScreen('race');
+  for (const each of document.querySelectorAll('#race :is([type=radio], [type=checkbox])'))
+    if (each.checked !== each.defaultChecked && (each.type === 'checkbox' || each.defaultChecked)) each.click();
+  document.querySelector('#race input[name=order]').click();
+  document.querySelector("#race input[value='real time']").click();
+  window.scrollTo(0, 0);
+}"""
+
+
 def dial(page: Page, label: str, value: float) -> None:
     box = page.locator("#dials").get_by_label(label, exact=True).first
     box.fill(str(value))

@@ -80,7 +80,7 @@ def main() -> None:
     parser.add_argument("--live", action="store_true", help="the live page at rest instead of the sheet")
     given = parser.parse_args()
     if CHROMIUM is None:
-        raise RuntimeError("No Chromium on this machine: apt-get install chromium")
+        raise RuntimeError("No Chromium on this machine: apt-get install chromium-headless-shell")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         page = browser.new_context(viewport=WINDOW).new_page()

@@ -11,7 +11,7 @@ from PIL import Image
 from playwright.sync_api import Error, Page, sync_playwright
 from tqdm import tqdm
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chromium-headless-shell")
 WIDTHS = (320, 1920)  # pixels of a film, least and most
 FRAME_MS, HELD_MS = 100, 2000  # of every frame, and of the last one
 MOST_FRAMES = 600

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from playwright.sync_api import expect
 
 from helpers.page import IMAGE, PATIENCE, choose, dial, finish, menu, open_view, race
@@ -55,6 +56,7 @@ def test_a_wrong_constraint_is_a_sentence_and_its_words_are_no_markup(page):
     assert page.evaluate("window.__hostile") is None
 
 
+@pytest.mark.looks
 def test_the_field_is_there_where_it_binds_a_race_and_fits_its_row(page):
     expect(field(page)).to_be_visible()
     boxes = page.locator("#dials .block").evaluate_all(
@@ -76,6 +78,7 @@ HINT_ENDS = """field => {
 }"""
 
 
+@pytest.mark.looks
 def test_the_empty_field_says_whole_what_it_takes(page):
     for width, height in ((1280, 720), (1920, 1080), (390, 844)):
         page.set_viewport_size({"width": width, "height": height})

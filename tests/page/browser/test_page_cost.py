@@ -48,6 +48,7 @@ def test_the_script_that_draws_plots_is_run_when_one_is_to_be_drawn(page):
     assert page.evaluate("Boolean(window.Plotly) && !document.querySelector('link#plotly')")
 
 
+@pytest.mark.looks
 def test_the_chart_has_both_curves_the_steps_so_far_and_the_chosen_point(page):
     play_three_steps(page)
     open_costs(page)
@@ -63,6 +64,7 @@ def test_the_chart_has_both_curves_the_steps_so_far_and_the_chosen_point(page):
     expect(page.locator("[data-cost] .hovertext")).to_contain_text("costs 4.66 ms, took 5.00 ms")
 
 
+@pytest.mark.looks
 def test_the_sentence_follows_the_shown_step(page):
     play_three_steps(page)
     open_costs(page)
@@ -80,6 +82,7 @@ def test_the_sentence_follows_the_shown_step(page):
     expect(page.locator(WORDS)).to_have_text(f"{nothing}; 1.00 tokens a pass so far (tau).")
 
 
+@pytest.mark.looks
 def test_a_round_that_does_not_pay_is_called_so(page):
     steps = [(0, one_node(burst=[99], end="length")), (1, make_step(path=[], burst=[99], end="length"))]
     play(page, steps, **RESULT)
@@ -87,6 +90,7 @@ def test_a_round_that_does_not_pay_is_called_so(page):
     expect(page.locator(WORDS)).to_contain_text("1.00 tokens a pass so far (tau), so it loses: 0.6×.")
 
 
+@pytest.mark.looks
 def test_the_pages_costs_are_the_engines(page):
     sizes = [(nodes, levels) for nodes in (1, 2, 3, 8, 9, 33, 64) for levels in (0, 1, 4)]
     for costs in (DRAFTED, Costs({1: 2.0}, 0.1, 0.2), Costs({2: 3.0, 8: 2.5, 32: 9.0}, 1.0, 0.0)):

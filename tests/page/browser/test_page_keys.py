@@ -1,10 +1,12 @@
 """Keys: each screen has its own, controls keep the ones they use, and a list shows them all."""
 
+import pytest
 from playwright.sync_api import expect
 
 from helpers.page import pace, play_two_lanes, shown_step, state
 
 
+@pytest.mark.looks
 def test_the_race_has_its_keys_on_its_own_screen_only(page):
     play_two_lanes(page)
     page.keyboard.press("Home")
@@ -44,6 +46,7 @@ def test_controls_keep_the_keys_that_they_use(page):
     assert shown_step(page) == 0 and not state(page)["playing"]
 
 
+@pytest.mark.looks
 def test_after_a_click_on_a_speed_the_keys_are_the_races(page):
     play_two_lanes(page)
     page.keyboard.press("Home")
@@ -57,6 +60,7 @@ def test_after_a_click_on_a_speed_the_keys_are_the_races(page):
     page.wait_for_function("TreeRace.view.playing")
 
 
+@pytest.mark.looks
 def test_the_list_of_keys_opens_and_closes(page):
     page.keyboard.press("?")
     dialog = page.get_by_role("dialog", name="Keys")

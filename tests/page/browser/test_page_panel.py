@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import pytest
 from playwright.sync_api import expect
 
 from engine.measure.node_order import ORDERS
@@ -38,6 +39,7 @@ def test_the_tree_and_the_mask_of_the_step_are_drawn(page):
     assert drawn["ticks"] == drawn["nodes"]
 
 
+@pytest.mark.looks
 def test_either_lane_shows_its_trees(page):
     play(page, [(0, make_step(end="length")), (1, one_node(burst=[99], end="length"))], **RESULT)
     points = page.locator("[data-tree] g.node")
@@ -52,6 +54,7 @@ def test_either_lane_shows_its_trees(page):
     expect(points).to_have_count(2)
 
 
+@pytest.mark.looks
 def test_the_drafters_view_has_a_bar_and_a_mark_for_every_guess(page):
     play(page, [(0, one_node(burst=[99], end="length")), (1, make_step(end="length"))], **RESULT)
     mask = page.get_by_role("radio", name="Attention mask")
@@ -79,6 +82,7 @@ TREES = [
 ]
 
 
+@pytest.mark.looks
 def test_the_pages_orders_are_the_engines(page):
     sent = {"trees": TREES, "blocks": [2, 4, 8]}
     for parents, drawn in zip(
@@ -99,6 +103,7 @@ def test_the_pages_orders_are_the_engines(page):
             assert counts == [count_blocks(planted(moved), block) for block in sent["blocks"]]
 
 
+@pytest.mark.looks
 def test_a_node_order_moves_the_mask_and_counts_its_blocks(page):
     wide = make_step(parents=[-1, 0, 0, 1, 2, 3], path=[], burst=[99], end="length")
     play(page, [(0, one_node(burst=[99], end="length")), (1, wide)], **RESULT)

@@ -31,6 +31,7 @@ FRAMES = """() => new Promise((done) => {
 })"""
 
 
+@pytest.mark.looks
 def test_a_race_is_played_again_without_the_server(page):
     play_two_lanes(page)
     whole = state(page)["texts"]
@@ -61,6 +62,7 @@ def test_a_race_is_played_again_without_the_server(page):
     assert [url for url in asked if "/alive?run=none" not in url] == []  # a sign of life asks for nothing
 
 
+@pytest.mark.looks
 def test_a_stopped_race_plays_to_where_it_was_stopped(page):
     play_two_lanes(page)
     page.evaluate("view => { view.result = null; view.over('stopped'); }", page.evaluate_handle("TreeRace.view"))
@@ -72,6 +74,7 @@ def test_a_stopped_race_plays_to_where_it_was_stopped(page):
     expect(page.locator("#race [data-words]")).to_contain_text("Stopped")
 
 
+@pytest.mark.looks
 def test_the_speeds_are_relative_to_a_race_of_ten_seconds_and_to_real_time(page):
     play_two_lanes(page)
     fitting = 10 / 0.12
@@ -121,6 +124,7 @@ def test_the_clocks_follow_the_speed(page):
     assert passed == pytest.approx([0.4 * 0.0001, 0.4 * 0.0002, 0.4 * 0.0004, half * 0.0002, 0.02], rel=0.01)
 
 
+@pytest.mark.looks
 def test_every_part_shows_the_step_that_is_chosen(page):
     play_two_lanes(page)
     page.locator(".lane.right .burst").nth(4).click()
@@ -155,6 +159,7 @@ def test_a_race_is_smooth_and_nothing_jumps(page):
     assert page.evaluate("shifts.reduce((sum, each) => sum + each, 0)") < 0.005
 
 
+@pytest.mark.looks
 def test_a_race_that_runs_again_tells_its_first_result_and_then_the_median(page):
     """The first run's verdict stands until the last event brings the median, and the times of the run that is shown."""
     *before, last = [json.loads(event) for event in events(FakeRace(two_lanes()))]

@@ -120,6 +120,7 @@ def test_a_prompt_is_never_markup(page):
     assert page.locator("[data-race] img, [data-race] b b").count() == 0
 
 
+@pytest.mark.looks
 def test_tokens_are_never_markup(page):
     """The models hardly ever write tags, so the events of a made-up race go to the page in their place."""
     texts_of_nodes = [" was", *HOSTILE]
@@ -167,6 +168,7 @@ def test_the_gallery_fills_the_prompt(page):
         expect(page.locator("#prompt textarea")).to_have_value(choices[1]["prompt"])
 
 
+@pytest.mark.looks
 def test_the_verdict_is_honest(page):
     steps = [(0, one_node(burst=[99], end="length")), (1, make_step(end="length"))]
     told = {**RESULT, "lanes": [{"tokens": 30}] * 2}

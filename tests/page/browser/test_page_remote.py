@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from engine.page.views import wire
@@ -14,6 +15,7 @@ def show(page: Page, record) -> None:
     finish(page)
 
 
+@pytest.mark.looks
 def test_a_remote_lane_shows_its_text_its_name_and_no_tau(page):
     show(page, remote_race())
     expect(page.locator("[data-verdict]")).to_contain_text("the same text: compared by text, not by tokens")
@@ -27,6 +29,7 @@ def test_a_remote_lane_shows_its_text_its_name_and_no_tau(page):
     assert not page.evaluate("document.querySelector('[data-race]').classList.contains('blank')")
 
 
+@pytest.mark.looks
 def test_what_a_server_says_is_text_and_its_failure_stands_in_its_lane(page):
     text = "".join(HOSTILE)
     show(page, remote_race(text, "failed", note=text))

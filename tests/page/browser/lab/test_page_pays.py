@@ -76,6 +76,7 @@ def test_a_file_becomes_a_verdict_with_its_systems_its_time_and_its_prompts(page
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+@pytest.mark.looks
 def test_the_what_if_begins_at_the_measured_point_and_answers_at_once(told):
     show(told, "what-if")
     report = told.evaluate("TreeRace.pays.report")
@@ -96,6 +97,7 @@ def test_the_what_if_begins_at_the_measured_point_and_answers_at_once(told):
     assert told.evaluate(FITS) == [True, True]
 
 
+@pytest.mark.looks
 def test_an_acceptance_length_of_a_paper_gives_the_speedup_that_it_would_have_here(told):
     show(told, "what-if")
     report = told.evaluate("TreeRace.pays.report")
@@ -121,6 +123,7 @@ def test_an_acceptance_length_of_a_paper_gives_the_speedup_that_it_would_have_he
     expect(shown).to_have_text(f"{report['point']['expected']:.2f}×")
 
 
+@pytest.mark.looks
 def test_the_pages_formula_is_pythons(page):
     costs = Costs({1: 1.7, 2: 1.9, 4: 2.3, 7: 3.1, 16: 4.4, 64: 19.0}, first_ms=0.4, level_ms=0.2)
     grid = product((0.0, 0.35, 0.8, 1.0), (0, 0.5, 3, 12), (1, 1.6, 5), (0.0, 0.13, 0.9), (1, 3, 32))

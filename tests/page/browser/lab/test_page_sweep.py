@@ -58,6 +58,7 @@ def test_a_sweep_is_measured_and_its_best_cell_raced(page):
     expect(page.locator("#systems input").nth(1)).to_have_value("draft tree")
 
 
+@pytest.mark.looks
 def test_heatmaps_grow_and_outline_the_best_cell(page, messages):
     open_lab(page)
     first = next(index for index, each in enumerate(messages) if "cell" in each)
@@ -74,6 +75,7 @@ def test_heatmaps_grow_and_outline_the_best_cell(page, messages):
     assert len(shapes) == 1 and 0.5 < shapes[0]["x0"] < 0.6 and 1.4 < shapes[0]["y1"] < 1.5
 
 
+@pytest.mark.looks
 def test_charts_state_their_findings(page, messages):
     open_lab(page)
     feed(page, "sweep", messages)
@@ -151,6 +153,7 @@ def test_stop_keeps_what_was_measured_and_the_next_sweep_runs(page):
     page.wait_for_function("TreeRace.sweep.measured.total === 1 && TreeRace.sweep.run.state === 'done'")
 
 
+@pytest.mark.looks
 def test_every_chart_can_be_saved(page, messages, tmp_path):
     open_lab(page)
     feed(page, "sweep", messages)
@@ -177,6 +180,7 @@ def test_every_chart_can_be_saved(page, messages, tmp_path):
     assert [float(cell["speedup"]) for cell in cells] == list(SPEEDS.values())
 
 
+@pytest.mark.looks
 def test_rows_with_commas_quotes_and_lines_survive_csv(page):
     rows = [["a", 'say "hi"', "one, two"], ["line\nbreak", None, 0.5], ["", "é", " x"]]
     text = page.evaluate("rows => TreeRace.csv.asCsv(rows)", rows)
@@ -185,6 +189,7 @@ def test_rows_with_commas_quotes_and_lines_survive_csv(page):
     ]
 
 
+@pytest.mark.looks
 def test_the_lab_fits_the_window_in_both_themes(page, messages):
     open_lab(page)
     feed(page, "sweep", messages)
@@ -241,6 +246,7 @@ def test_the_second_grid_asks_for_nodes_and_temperatures(page):
     assert len(SweepPlan(**order).cells) == 24 and order["temperature"] == [0.3]
 
 
+@pytest.mark.looks
 def test_a_sentence_from_the_server_is_never_markup(page, messages):
     hostile = "<img src=x onerror=window.__hostile=1>"
     start, *_, end = messages

@@ -2,6 +2,7 @@
 
 import pytest
 
+from helpers.families import daily
 from helpers.page import PATIENCE, start_race, traced, until
 
 SHIFT = 0.02  # of layout, without an input
@@ -12,7 +13,7 @@ LATE = 0.3  # of the yardstick is a late frame's task
 LATE_FRAMES = 12  # may come while a story of eight seconds is told
 FRAMES = 20  # at least: a processor with other work draws few of its 480
 TRIES = 4  # one must hold: a browser that has just started has more to do, and other work slows a processor
-ROOMS = [{"width": 1280, "height": 720}, {"width": 390, "height": 844}]
+VISITS, NAMES = [((1280, 720), "light"), ((390, 844), "dark")], ["window", "phone"]
 TELLING = "Boolean(window.TreeRace?.view?.slowStart.isTelling)"
 YARDSTICK = """() => {
   const box = document.body.appendChild(document.createElement('div'));
@@ -42,7 +43,8 @@ def visited(browser):
     contexts = []
 
     def visit(room, scheme):
-        contexts.append(browser.new_context(viewport=room, color_scheme=scheme))
+        viewport = dict(zip(("width", "height"), room, strict=True))
+        contexts.append(browser.new_context(viewport=viewport, color_scheme=scheme))
         tab = contexts[-1].new_page()
         tab.set_default_timeout(PATIENCE)
         tab.add_init_script(f"({WATCHED})()")
@@ -93,7 +95,7 @@ def await_story(tab) -> None:
     tab.wait_for_timeout(1500)  # of the race
 
 
-@pytest.mark.parametrize(("room", "scheme"), [(ROOMS[0], "light"), (ROOMS[1], "dark")], ids=["window", "phone"])
+@pytest.mark.parametrize(("room", "scheme"), daily(VISITS, VISITS[0]), ids=NAMES)
 def test_the_opening_page_tells_one_step_whole_and_runs_smoothly(front, visited, yardstick, room, scheme):
     for _ in range(TRIES):
         tab = visited(room, scheme)
@@ -109,7 +111,7 @@ def test_the_opening_page_tells_one_step_whole_and_runs_smoothly(front, visited,
     assert wrong == []
 
 
-@pytest.mark.parametrize(("room", "scheme"), [(ROOMS[0], "dark"), (ROOMS[1], "light")], ids=["window", "phone"])
+@pytest.mark.parametrize(("room", "scheme"), daily(VISITS, VISITS[1]), ids=NAMES)
 def test_the_live_page_comes_and_tells_its_first_race_as_smoothly(server, visited, yardstick, room, scheme):
     for _ in range(TRIES):
         tab = visited(room, scheme)
