@@ -200,9 +200,11 @@ def menu(page: Page) -> None:
     page.get_by_role("button", name=SAVE).click()
 
 
-def idle(page: Page, server: str, **context) -> Page:
-    """Opens another tab of the same browser, in which no race begins with a story."""
-    tab = page.context.browser.new_context(viewport={"width": 1280, "height": 720}, **context).new_page()
+def idle(page: Page, server: str, motion: str = "no-preference") -> Page:
+    """Opens another tab, in which no race begins with a story. What the first tab has fetched and compiled is there."""
+    tab = page.context.new_page()
+    tab.set_viewport_size({"width": 1280, "height": 720})
+    tab.emulate_media(reduced_motion=motion)
     tab.add_init_script(NO_STORY)
     tab.set_default_timeout(PATIENCE)
     tab.goto(server)

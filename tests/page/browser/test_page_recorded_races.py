@@ -28,14 +28,14 @@ def test_the_page_opens_with_a_recorded_race_that_a_race_replaces(page, server):
     race(tab, tokens=24)
     tab.wait_for_function("TreeRace.view.lanes[0].tokens === 24")
     expect(label).to_have_text("")
-    tab.context.close()
+    tab.close()
 
 
 def test_without_motion_the_recorded_race_is_over_at_once(page, server):
-    tab = idle(page, server, reduced_motion="reduce")
+    tab = idle(page, server, motion="reduce")
     expect(tab.locator("[data-verdict]")).to_contain_text("identical: ")
     assert tab.evaluate("!TreeRace.view.playing && TreeRace.view.atEnd")
-    tab.context.close()
+    tab.close()
 
 
 def test_the_menu_offers_every_recorded_race_and_sets_the_form(page):

@@ -2,9 +2,10 @@
 contrast is computed here, and so is that of all letters in drawings: on whatever is painted below them, such as a bar or a cell."""
 
 import json
+from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import BrowserContext, expect
 
 from engine.page.views import standalone
 from helpers import screens
@@ -176,15 +177,19 @@ RESULT = {  # of a grand prix
 }
 
 
-@pytest.fixture(params=daily(WINDOWS, "wide"))
-def visit(request, browser, axe):
+@pytest.fixture(scope="module", params=daily(WINDOWS, "wide"))
+def context(request, browser) -> Iterator[BrowserContext]:
+    with browser.new_context(viewport=WINDOWS[request.param], reduced_motion="reduce") as context:
+        context.set_default_timeout(PATIENCE)
+        yield context
+
+
+@pytest.fixture
+def visit(context, axe):
     """Opens an address in a tab of its own, which shows a race at its end and has axe-core."""
-    contexts = []
 
     def opened(address: str, html: str = ""):
-        contexts.append(browser.new_context(viewport=WINDOWS[request.param], reduced_motion="reduce"))
-        contexts[-1].set_default_timeout(PATIENCE)
-        tab = contexts[-1].new_page()
+        tab = context.new_page()
         if html:
             tab.route("**", lambda route: route.fulfill(body=READINESS if "readiness" in route.request.url else html))
         tab.goto(address)
@@ -195,8 +200,9 @@ def visit(request, browser, axe):
         return tab
 
     yield opened
-    for context in contexts:
-        context.close()
+    for tab in context.pages:
+        tab.evaluate("localStorage.clear()")  # the theme
+        tab.close()
 
 
 def complaints(tab, screens: dict, begin) -> dict:

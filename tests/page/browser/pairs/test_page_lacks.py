@@ -140,4 +140,4 @@ def test_learn_shows_a_tree_that_the_pair_has_and_breaks_that_one(bare):
 def test_a_recorded_race_names_its_model(page, server):
     tab = idle(page, server)
     expect(tab.locator("[data-recorded]")).to_contain_text("67M embedded pair, recorded on ")
-    tab.context.close()
+    tab.close()

@@ -1,11 +1,11 @@
 """The choice between the embedded pairs, in a real Chromium on the default page: every visitor's own, on all screens and in links."""
 
 import json
-from contextlib import ExitStack
+from collections.abc import Iterator
 
 import pytest
 from gradio_client import Client
-from playwright.sync_api import Page, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
 from engine.models.pairs import EMBEDDED, PAIRS
 from engine.page.screens.answers import CHAT_PROMPTS, PROMPTS
@@ -25,20 +25,28 @@ def default_server():
         yield address("live")
 
 
+@pytest.fixture(scope="module")
+def context(browser) -> Iterator[BrowserContext]:
+    """What has been loaded once is there for every visitor."""
+    with browser.new_context(viewport={"width": 1280, "height": 720}) as context:
+        context.set_default_timeout(PATIENCE)
+        context.add_init_script(NO_STORY + REAL_TIME)
+        yield context
+
+
 @pytest.fixture
-def visit(browser, default_server):
+def visit(context, default_server):
     """Opens the page for another visitor, in a session of his own."""
-    with ExitStack() as contexts:
 
-        def visit() -> Page:
-            page = contexts.enter_context(browser.new_context(viewport={"width": 1280, "height": 720})).new_page()
-            page.add_init_script(NO_STORY + REAL_TIME)
-            page.set_default_timeout(PATIENCE)
-            page.goto(f"{default_server}?seed=0")
-            page.wait_for_function("window.TreeRace?.view && TreeRace.walk")
-            return page
+    def visit() -> Page:
+        page = context.new_page()
+        page.goto(f"{default_server}?seed=0")
+        page.wait_for_function("window.TreeRace?.view && TreeRace.walk")
+        return page
 
-        yield visit
+    yield visit
+    for page in context.pages:
+        page.close()
 
 
 @pytest.fixture
