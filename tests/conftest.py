@@ -183,7 +183,9 @@ def tab(browser) -> Iterator[Page]:
         yield opened
 
 
-LOOKERS: dict[Page, int] = {}  # tabs whose last test was marked `looks`, and how many tests had failed before it
+LOOKERS: list[
+    tuple[Path, int]
+] = []  # the file of the page's last test if that was marked `looks`, and how many tests had failed
 
 
 @pytest.fixture
@@ -192,10 +194,10 @@ def page(request, server, tab) -> Iterator[Page]:
 
     It is loaded anew, unless this test and the one before it are marked `looks`.
     """
-    from helpers.page import BEGIN_ANEW
+    from helpers.page import BEGIN_ANEW, REMEMBER
 
-    looks, failed = request.node.get_closest_marker("looks") is not None, request.session.testsfailed
-    is_whole = looks and LOOKERS.pop(tab, None) == failed
+    looks, whole = request.node.get_closest_marker("looks") is not None, (request.path, request.session.testsfailed)
+    is_whole = looks and whole in LOOKERS
     LOOKERS.clear()
     if not is_whole:
         tab.goto("about:blank")  # whatever the last test left behind may still complain here
@@ -220,9 +222,11 @@ def page(request, server, tab) -> Iterator[Page]:
         expect(tab.locator("#untouched :is(textarea, input)")).not_to_have_value("")
         # A recorded race is there, which comes over nothing that a test shows
         tab.wait_for_function("window.TreeRace?.view?.run")
+        if looks:
+            tab.evaluate(REMEMBER)
     yield tab
     if looks:
-        LOOKERS[tab] = failed
+        LOOKERS.append(whole)
     for event, listener in listeners.items():
         tab.remove_listener(event, listener)
     tab.unroute_all()  # a test that failed half-way leaves nothing behind for the next one

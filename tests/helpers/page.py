@@ -35,16 +35,25 @@ REAL_TIME = """new MutationObserver(() => {
 }).observe(document, { childList: true, subtree: true });"""
 
 
-# On a page that a test marked `looks` has left: its first screen, its own choices, and nothing open
-BEGIN_ANEW = """() => {
+# What a page is asked for before a test marked `looks` uses it, and what brings it back afterwards: to its first screen, with its own
+# choices and settings, and nothing open.
+REMEMBER = """async () => {
+  const { controls } = TreeRace;
+  await controls.change((now) => ((window.opening = { address: location.href, settings: now }), {}));
+}"""
+BEGIN_ANEW = """async () => {
+  const { address, settings } = window.opening;
   document.activeElement?.blur();
   for (let at = 0; at < 3; at += 1) document.body.dispatchEvent(new KeyboardEvent('keydown', { key: 'Escape', bubbles: true }));
   if (document.body.classList.contains('dark')) document.querySelector('[data-theme]').click();
   TreeRace.screens.showScreen('race');
+  TreeRace.view.skip();
   for (const each of document.querySelectorAll('#race :is([type=radio], [type=checkbox])'))
     if (each.checked !== each.defaultChecked && (each.type === 'checkbox' || each.defaultChecked)) each.click();
   document.querySelector('#race input[name=order]').click();
   document.querySelector("#race input[value='real time']").click();
+  await TreeRace.controls.change(() => settings);
+  history.replaceState(null, '', address);
   window.scrollTo(0, 0);
 }"""
 

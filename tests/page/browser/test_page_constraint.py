@@ -36,6 +36,7 @@ def test_a_constraint_binds_both_lanes_and_goes_with_the_link(page):
     assert page.evaluate("TreeRace.view.systems[1].trace.constraint") == MOODS
 
 
+@pytest.mark.looks
 def test_a_grammar_keeps_its_lines_in_a_field_that_is_one_line_high(page):
     """An input would join them, and a grammar's rules end with their lines."""
     before = field(page).bounding_box()

@@ -105,6 +105,7 @@ def test_the_pages_costs_are_the_engines(page):
         assert drawn == pytest.approx([costs.break_even_tau(nodes, levels) for nodes, levels in sizes])
 
 
+@pytest.mark.looks
 def test_the_default_is_at_hand_and_the_dials_of_auto_are_limits(page):
     tree, auto = SYSTEMS["tree"], SYSTEMS["auto"]
     page.locator("#systems input").nth(1).click()
@@ -123,6 +124,7 @@ def test_the_default_is_at_hand_and_the_dials_of_auto_are_limits(page):
     assert "≤" in page.evaluate(mark)
 
 
+@pytest.mark.looks
 def test_a_race_of_auto_shows_what_it_chose(page):
     choose(page, 1, SYSTEMS["auto"].title)
     race(page)
@@ -142,6 +144,7 @@ def test_a_race_of_auto_shows_what_it_chose(page):
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+@pytest.mark.looks
 def test_the_card_of_auto_says_which_drafter_it_chose_and_why(page):
     """Only of the race that is shown: the card of another system says nothing of it."""
     choice = page.locator(".right [data-its-choice]")

@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from engine.record.race_file import Record
@@ -95,6 +96,7 @@ def test_a_race_is_taken_away_and_comes_back(page, server, tmp_path):
     assert figures(page) == shown
 
 
+@pytest.mark.looks
 def test_tree_and_mask_are_saved_as_pictures(page, tmp_path):
     play(page, [(0, one_node(burst=[99], end="length")), (1, make_step(end="length"))])
     page.get_by_role("radio", name="Cost").check(force=True)  # the mask need not be on the page
@@ -170,6 +172,7 @@ def test_texts_of_a_file_are_never_markup(page, tmp_path):
 # ---- opening files
 
 
+@pytest.mark.looks
 def test_a_bad_file_is_a_sentence_and_the_race_stays(page, tmp_path):
     play(page, [(0, one_node(burst=[99], end="length")), (1, make_step(end="length"))])
     before = figures(page)
@@ -185,6 +188,7 @@ def test_a_bad_file_is_a_sentence_and_the_race_stays(page, tmp_path):
     expect(page.locator("[data-notice]")).to_be_hidden()
 
 
+@pytest.mark.looks
 def test_a_file_is_dropped_on_the_page(page):
     page.evaluate(
         """text => {

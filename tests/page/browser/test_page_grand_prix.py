@@ -76,6 +76,7 @@ def table(page: Page) -> list[list[str]]:
     )
 
 
+@pytest.mark.looks
 def test_one_press_races_the_whole_field(page):
     open_prix(page)
     start(page, tokens=24)

@@ -27,6 +27,7 @@ def test_the_race_has_its_keys_on_its_own_screen_only(page):
     assert shown_step(page) == 1
 
 
+@pytest.mark.looks
 def test_controls_keep_the_keys_that_they_use(page):
     play_two_lanes(page)
     page.keyboard.press("Home")

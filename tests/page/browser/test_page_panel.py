@@ -17,6 +17,7 @@ from helpers.traces import make_step, one_node
 from helpers.trees import count_blocks, planted
 
 
+@pytest.mark.looks
 def test_the_tree_and_the_mask_of_the_step_are_drawn(page):
     choose(page, 1, "bigram tree")
     race(page)

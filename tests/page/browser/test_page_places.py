@@ -37,6 +37,7 @@ def test_on_a_phone_both_lanes_stand_in_the_first_screen_with_three_lines_each(b
     context.close()
 
 
+@pytest.mark.looks
 def test_tab_goes_over_both_menus_of_systems_and_leaves_no_list_open(page):
     page.focus("#race-halt")
     for side in ("left", "right"):
@@ -48,6 +49,7 @@ def test_tab_goes_over_both_menus_of_systems_and_leaves_no_list_open(page):
     expect(page.locator(".lane.left [data-badge]")).to_be_focused()
 
 
+@pytest.mark.looks
 def test_a_badge_holds_its_words_and_its_mark_whatever_is_chosen_next(page):
     play_two_lanes(page)
     page.evaluate("TreeRace.controls.change(() => ({ right: 'chain', left: 'medusa-typical' }))")
@@ -59,6 +61,7 @@ def test_a_badge_holds_its_words_and_its_mark_whatever_is_chosen_next(page):
         assert badge["x"] + badge["width"] <= speed["x"] + 1
 
 
+@pytest.mark.looks
 def test_a_stage_has_three_dials_with_buttons_and_keys(page):
     play_two_lanes(page)
     expect(page.locator("[data-stage-dials]")).to_be_hidden()
@@ -111,6 +114,7 @@ def test_an_address_leads_to_its_screen(page, server, address):
     tab.close()
 
 
+@pytest.mark.looks
 def test_the_form_of_the_last_race_stands_in_the_address(page):
     race(page, "Story: A kite & a hat", 12)
     assert page.evaluate("new URLSearchParams(location.search).get('prompt')") == "Story: A kite & a hat"

@@ -25,6 +25,7 @@ from helpers.paths import ROOT
 from helpers.traces import make_step, one_node
 
 
+@pytest.mark.looks
 def test_a_race_ends_with_two_equal_texts(page):
     race(page)
     expect(page.locator("[data-verdict]")).to_contain_text("identical: 32 of 32 tokens")
@@ -36,6 +37,7 @@ def test_a_race_ends_with_two_equal_texts(page):
     ]
 
 
+@pytest.mark.looks
 def test_sampled_lanes_write_the_same_too(page):
     dial(page, "number input for Temperature", 0.8)
     race(page)
@@ -44,6 +46,7 @@ def test_sampled_lanes_write_the_same_too(page):
     assert left == right
 
 
+@pytest.mark.looks
 def test_keys_move_over_the_steps(page):
     race(page)
     last = page.evaluate("TreeRace.view.steps.length") - 1
@@ -73,6 +76,7 @@ def test_keys_move_over_the_steps(page):
     assert shown_step(page) == 3
 
 
+@pytest.mark.looks
 def test_stop_stops_and_the_next_race_runs(page):
     pace(page, "½×")
     start_race(page, tokens=900)
@@ -93,6 +97,7 @@ IS_FREE = """each => {
 }"""
 
 
+@pytest.mark.looks
 def test_bad_input_gets_a_sentence_and_keeps_the_prompt(page):
     for prompt, label, value, words in (
         ("  ", "Seed", 0, "prompt is empty"),
@@ -113,6 +118,7 @@ def test_bad_input_gets_a_sentence_and_keeps_the_prompt(page):
         dial(page, label, right)
 
 
+@pytest.mark.looks
 def test_a_prompt_is_never_markup(page):
     race(page, "Story: " + IMAGE + HOSTILE[0])
     assert IMAGE in page.locator("[data-prompt]").first.text_content()
@@ -142,6 +148,7 @@ def test_tokens_are_never_markup(page):
     assert page.locator("[data-race] img, [data-race] svg a").count() == 0
 
 
+@pytest.mark.looks
 def test_dark_mode_is_a_button(page):
     background = "getComputedStyle(document.querySelector('.lane')).backgroundColor"
     before = page.evaluate(background)
@@ -187,6 +194,7 @@ def test_the_verdict_is_honest(page):
         expect(page.locator("[data-outcome]")).to_have_text(outcome)
 
 
+@pytest.mark.looks
 @pytest.mark.parametrize(("width", "height"), [(1280, 720), (1920, 1080)])
 def test_the_whole_race_fits_one_screen(page, width, height):
     page.set_viewport_size({"width": width, "height": height})

@@ -1,5 +1,6 @@
 """Systems on the page: menus, cards, a mix of one's own, and what is raced next."""
 
+import pytest
 from playwright.sync_api import expect
 
 from engine.systems import SYSTEMS
@@ -13,6 +14,7 @@ from helpers.page import (
 from helpers.traces import make_step, one_node
 
 
+@pytest.mark.looks
 def test_a_system_brings_its_own_tree_shape(page):
     choose(page, 1, "prompt lookup")
     expect(page.locator(".right [data-badge]")).to_have_text("same tokens")
@@ -20,6 +22,7 @@ def test_a_system_brings_its_own_tree_shape(page):
     expect(page.get_by_label("number input for Width", exact=True)).to_have_value("2")
 
 
+@pytest.mark.looks
 def test_the_menus_offer_every_system_and_mark_the_lossy_ones(page):
     page.locator("#systems input").nth(0).click()
     options = page.locator("#systems [role=option]")
@@ -31,6 +34,7 @@ def test_the_menus_offer_every_system_and_mark_the_lossy_ones(page):
         assert ("lossy" in label) == (system.guarantee == "lossy")
 
 
+@pytest.mark.looks
 def test_a_card_opens_and_closes_by_keyboard(page):
     badge, card = page.locator(".right [data-badge]"), page.locator(".right [data-card]")
     tree = SYSTEMS["tree"]
@@ -94,6 +98,7 @@ def test_a_mix_is_raced_and_an_unsound_one_is_refused_with_the_reason(page):
     assert page.evaluate("TreeRace.view.systems.map(system => system.name)") == ["vanilla", "bigram/kary/token_match"]
 
 
+@pytest.mark.looks
 def test_what_was_raced_and_what_comes_next_are_told_apart(page):
     play(page, [(0, one_node(burst=[99], end="length")), (1, make_step(end="length"))], **RESULT)
     lane = page.locator(".lane.right")

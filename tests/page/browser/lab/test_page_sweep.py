@@ -106,6 +106,7 @@ def test_charts_state_their_findings(page, messages):
     assert curve == 64
 
 
+@pytest.mark.looks
 def test_a_click_on_a_cell_goes_to_its_race_and_keys_do_the_same(page, messages):
     open_lab(page)
     feed(page, "sweep", messages)
