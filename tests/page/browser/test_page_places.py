@@ -106,6 +106,7 @@ def test_both_questions_about_own_prompts_share_one_tab_and_one_file(page):
     assert "lab=prompts" in page.url
 
 
+@pytest.mark.looks
 @pytest.mark.parametrize("address", ["screen=prix", "screen=lab&lab=prompts", "learn=9"])
 def test_an_address_leads_to_its_screen(page, server, address):
     tab = idle(page, f"{server}?{address}")

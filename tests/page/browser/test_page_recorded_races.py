@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from playwright.sync_api import expect
 
 from engine.lab import record_races
@@ -11,6 +12,7 @@ from helpers.page import idle, pace, race, texts, whole
 FIRST = Record.from_json(next(iter(sorted(record_races.RACES.glob("*.json")))).read_text("utf-8"))
 
 
+@pytest.mark.looks
 def test_the_page_opens_with_a_recorded_race_that_a_race_replaces(page, server):
     tab = idle(page, server)
     label = tab.locator("[data-recorded]")
@@ -31,6 +33,7 @@ def test_the_page_opens_with_a_recorded_race_that_a_race_replaces(page, server):
     tab.close()
 
 
+@pytest.mark.looks
 def test_without_motion_the_recorded_race_is_over_at_once(page, server):
     tab = idle(page, server, motion="reduce")
     expect(tab.locator("[data-verdict]")).to_contain_text("identical: ")
