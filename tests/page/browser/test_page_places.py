@@ -61,7 +61,6 @@ def test_a_badge_holds_its_words_and_its_mark_whatever_is_chosen_next(page):
         assert badge["x"] + badge["width"] <= speed["x"] + 1
 
 
-@pytest.mark.looks
 def test_a_stage_has_three_dials_with_buttons_and_keys(page):
     play_two_lanes(page)
     expect(page.locator("[data-stage-dials]")).to_be_hidden()

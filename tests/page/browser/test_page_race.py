@@ -76,7 +76,6 @@ def test_keys_move_over_the_steps(page):
     assert shown_step(page) == 3
 
 
-@pytest.mark.looks
 def test_stop_stops_and_the_next_race_runs(page):
     pace(page, "½×")
     start_race(page, tokens=900)
@@ -194,7 +193,6 @@ def test_the_verdict_is_honest(page):
         expect(page.locator("[data-outcome]")).to_have_text(outcome)
 
 
-@pytest.mark.looks
 @pytest.mark.parametrize(("width", "height"), [(1280, 720), (1920, 1080)])
 def test_the_whole_race_fits_one_screen(page, width, height):
     page.set_viewport_size({"width": width, "height": height})

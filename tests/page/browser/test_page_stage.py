@@ -19,7 +19,6 @@ def new_race(page, press) -> None:
     finish(page)
 
 
-@pytest.mark.looks
 def test_the_keyboard_alone_races_in_presentation_mode(page):
     dial(page, "New tokens", 12)
     page.evaluate("document.activeElement.blur()")
@@ -46,7 +45,6 @@ def test_the_keyboard_alone_races_in_presentation_mode(page):
     expect(button).to_be_hidden()
 
 
-@pytest.mark.looks
 def test_escape_leaves_the_presentation_with_a_menu_open_and_a_click_opens_it_again(page):
     play_two_lanes(page)
     stage, card = page.locator("[data-stage]"), page.locator(".right [data-card]")
@@ -76,7 +74,6 @@ def test_a_link_races_by_itself_where_it_says_so(page, server, go):
         assert page.evaluate("!TreeRace.view.isLive")
 
 
-@pytest.mark.looks
 def test_on_a_phone_the_verdict_stands_above_the_lanes(page):
     page.set_viewport_size({"width": 390, "height": 844})
     play_two_lanes(page)
