@@ -230,6 +230,8 @@ def page(request, server, tab) -> Iterator[Page]:
     for event, listener in listeners.items():
         tab.remove_listener(event, listener)
     tab.unroute_all()  # a test that failed half-way leaves nothing behind for the next one
+    # In full screen, or on its way back from it, a window cannot be resized
+    tab.evaluate("document.fullscreenElement && document.exitFullscreen()")
     tab.evaluate("localStorage.clear()")
     tab.context.clear_permissions()
     assert complaints == []
