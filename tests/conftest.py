@@ -183,9 +183,8 @@ def tab(browser) -> Iterator[Page]:
         yield opened
 
 
-LOOKERS: list[
-    tuple[Path, int]
-] = []  # the file of the page's last test if that was marked `looks`, and how many tests had failed
+# Of the page's last test, if it was marked `looks`: its file, and how many tests had failed before it
+LOOKERS: list[tuple[Path, int]] = []
 
 
 @pytest.fixture
