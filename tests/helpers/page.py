@@ -14,6 +14,7 @@ from helpers.traces import FakeRace, events, make_step, one_node
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
 FLAGS += ["--disable-component-update", "--disable-sync"]
+FLAGS += ["--font-render-hinting=none"]  # letters as wide without windows as in them
 PATIENCE = 120_000  # milliseconds; a busy machine is slow, a broken page waits for ever
 PROMPT = "Story: Once upon a time, there was a little fox who"
 [ENDLESS] = [
