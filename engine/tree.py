@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from engine.kernels.compiling import compiled
+from engine.kernels.expansion import ancestor_mask_of
 
 LARGEST_TREE = 400  # nodes, the root included; caches keep room for one such tree behind the context
 
@@ -112,15 +112,3 @@ class DraftTree:
         return DraftTree(
             of(self.tokens), parents, of(self.depth), of(self.score), of(self.q), of(self.keys), q_rows, draws
         )
-
-
-@compiled
-def ancestor_mask_of(parents):
-    """bool `[N, N]`: whether a column is the row's node or one of its ancestors."""
-    count = len(parents)
-    seen = np.zeros((count, count), np.bool_)
-    for node in range(count):
-        for above in range(node):
-            seen[node, above] = seen[parents[node], above]
-        seen[node, node] = True
-    return seen

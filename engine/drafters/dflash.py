@@ -17,7 +17,7 @@ from engine.forward.uploads import upload
 from engine.kernels.expansion import Expansion
 from engine.models.pairs import LoadedPair
 from engine.nets.dflash import DFlash
-from engine.nets.dflash_compiled import grow_with_block, log_q_of_level
+from engine.nets.dflash_compiled import log_q_of_level, log_q_of_root
 from engine.nets.dspark import DSpark
 from engine.tree import DraftTree
 
@@ -40,17 +40,18 @@ class DFlashDrafter(ParallelDrafter):
         self.discard_draft()
 
     @torch.inference_mode()
-    def feed_entries(self, tokens: list[int], features: torch.Tensor, slots: int = 0) -> torch.Tensor:
-        """Log-probabilities `[depth, V]` of the block behind the last token. The rows of the context's new `features` stay."""
+    def guess_levels(self) -> torch.Tensor:
+        """Log-probabilities `[depth, V]` of the block behind the root. The rows of the context's new features stay."""
+        [*_, root], features = self.take_entries()
         net, cache, new = self.net, self.cache, len(features)
         if net.compiled:
-            return net.spread_over_vocabulary(net.compiled(cache, tokens[-1], features))
+            return net.spread_over_vocabulary(net.compiled.forward_block(cache, root, features))
         cache.refuse_overflow(new + net.sizes.block)
         if new:
             positions = torch.arange(cache.rows, cache.rows + new, device=net.embedding.device)
             net.write_context_rows(features, positions, cache.kv, cache.rows)
             cache.rows += new
-        block = upload([tokens[-1], *[net.sizes.mask] * (net.sizes.block - 1)], net.embedding.device)
+        block = upload([root, *[net.sizes.mask] * (net.sizes.block - 1)], net.embedding.device)
         positions = torch.arange(cache.rows, cache.rows + len(block), device=block.device)
         return net.spread_over_vocabulary(net.forward_block(block, positions, None, cache.kv, cache.rows))
 
@@ -66,18 +67,20 @@ class DSparkDrafter(DFlashDrafter, CompiledTreeDrafter):
         super().__init__(pair, capacity)
         if self.net.compiled:
             self.vocab = pair.target.vocab
-            example = self.net.compiled.block_arguments(self.cache, 0, torch.zeros(0, 1, 1))
-            self.use_loop(grow_with_block, log_q_of_level, self.cache, self.net.compiled.allocate_round(), example)
+            arrays = self.net.compiled.arrays_of_lane(self.cache)
+            self.use_loops(log_q_of_root, log_q_of_level, self.cache, arrays, free=True)
 
     @torch.inference_mode()
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
         slots = super().log_q(tree, nodes)
         return None if slots is None else self.net.condition_slots(slots, [tree.tokens[node] for node in nodes])
 
-    def compiled_loop_arguments(self) -> tuple:
-        return self.net.compiled.block_arguments(self.cache, self.pending[-1], self.features)
+    def enter_root(self) -> tuple[list[int], np.ndarray, int, int, int]:
+        [*_, root], features = self.take_entries()
+        position = self.cache.rows + len(features)
+        self.cache.refuse_overflow(len(features) + self.net.sizes.block)
+        return [root], features.contiguous().numpy(), position, position, len(features)
 
     def grow_compiled_tree(self, expansion: Expansion, noise: np.ndarray) -> None:
         expansion.terms["levels"] = min(expansion.terms["levels"], self.depth)
         super().grow_compiled_tree(expansion, noise)
-        self.pending, self.features = [], self.features[:0]

@@ -1,29 +1,26 @@
 """EAGLE drafter: one small layer goes on from the target's hidden states. One forward per tree level answers all branches. A P-EAGLE
 net answers all levels in the root's forward, so all nodes of a depth get one guess.
 
-Invariant: between rounds the cache holds only rows made from the target's true features. They end just before the first token of
-`pending`. Rows drafted from the drafter's own outputs are thrown away.
+Rows drafted from the drafter's own outputs are thrown away after a round.
 """
 
 import numpy as np
 import torch
 
-from engine.contracts import LAYERS, Features
-from engine.drafters.shared.drafted_rows import DraftedRows, stream_start_and_features
+from engine.contracts import Features
+from engine.drafters.shared.drafted_rows import DraftedRows
 from engine.drafters.shared.grows_at_once import CompiledTreeDrafter
-from engine.forward.uploads import select_rows
+from engine.drafters.shared.stream import StreamDrafter
 from engine.models.pairs import LoadedPair
 from engine.nets.eagle import Eagle, MaskTokenSession
-from engine.nets.eagle_compiled import CompiledEagleSession, grow_with_eagle, log_q_of_level
+from engine.nets.eagle_compiled import CompiledEagleSession, log_q_of_level, log_q_of_root
 from engine.tree import DraftTree
 
 
-class EagleDrafter(CompiledTreeDrafter):
+class EagleDrafter(StreamDrafter, CompiledTreeDrafter):
     title = "EAGLE"
     about = "A small layer that goes on from the target's own hidden states."
     source = "EAGLE-3 (Li et al. 2025)"
-    idea = LAYERS
-    reads_features: bool | tuple[int, ...] = True
     takes = "eagle"
 
     def __init__(self, pair: LoadedPair, capacity: int):
@@ -32,18 +29,14 @@ class EagleDrafter(CompiledTreeDrafter):
         self.reads_features, self.window = net.reads, net.window
         self.session = net.open(capacity)
         if isinstance(self.session, CompiledEagleSession):
-            example = np.array([0]), np.zeros((1, 1, 1), np.float32), np.array([0]), 0, 0
-            self.use_loop(grow_with_eagle, log_q_of_level, self.session.cache, self.session.parts, example)
+            self.use_loops(log_q_of_root, log_q_of_level, self.session.cache, self.session.parts)
 
     def begin(self, prompt: list[int], features: Features = None) -> None:
-        self.session.cache.rows = 0
-        self.first, features = stream_start_and_features(prompt, features)
-        self.pending, self.features, self.chosen = prompt[self.first :], features, list(range(len(features)))
-        self.discard_draft()
+        self.session.cache.rows = self.base = 0  # rows of the text
+        super().begin(prompt, features)
 
     def discard_draft(self) -> None:
-        """Drop what was drafted, as at the start of a round."""
-        self.rows, self.asked = DraftedRows(), False
+        self.rows = DraftedRows()
 
     @torch.inference_mode()
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
@@ -62,23 +55,16 @@ class EagleDrafter(CompiledTreeDrafter):
             max(0, self.base - self.window),
         )
 
-    def compiled_loop_arguments(self) -> tuple:
-        tokens, features, chosen, position, start = self.root_arguments()
-        return np.array(tokens), features.numpy(), np.array(chosen), position, start
+    def root_arguments(self) -> tuple[list[int], torch.Tensor, int, int]:
+        """The arguments of the session's `log_q_of_root`, for the pending entries, whose rows stay."""
+        (tokens, features), rows = self.take_entries(), self.base
+        self.base = rows + len(tokens)
+        return tokens, features, self.first + rows, max(0, rows - self.window)
 
-    def root_arguments(self) -> tuple:
-        """The arguments of the session's `log_q_of_root`: the entries committed since the last round enter with it."""
-        rows = self.session.cache.rows
-        self.base, self.asked = rows + len(self.pending), True
-        return self.pending, self.features, self.chosen, self.first + rows, max(0, rows - self.window)
+    def enter_root(self) -> tuple[list[int], np.ndarray, int, int, int]:
+        tokens, features, position, start = self.root_arguments()
+        return tokens, features.contiguous().numpy(), position, start, len(tokens)
 
     def commit(self, tree: DraftTree, path: list[int], bonus: int, features: Features = None) -> None:
-        tokens, chosen = [tree.tokens[node] for node in path] + [bonus], [0, *path]
-        if self.asked:  # the root's row is committed; rows of drafted features are dropped
-            self.session.cache.rows = self.base
-            self.pending, self.features, self.chosen = tokens, features, chosen
-        else:
-            self.pending = self.pending + tokens
-            self.features = torch.cat([select_rows(self.features, self.chosen), select_rows(features, chosen)])
-            self.chosen = list(range(len(self.pending)))
-        self.discard_draft()
+        self.session.cache.rows = self.base
+        super().commit(tree, path, bonus, features)

@@ -9,17 +9,17 @@ import numpy as np
 import torch
 
 from engine.contracts import SMALL_MODEL, Features
-from engine.drafters.model_compiled import DraftCache, grow_with_model, log_q_of_level
 from engine.drafters.shared.drafted_rows import DraftedRows
 from engine.drafters.shared.grows_at_once import CompiledTreeDrafter
 from engine.forward.layer_ops import log_q_of_padded_logits
-from engine.forward.llama_eight_bit import EightBitLlama
+from engine.forward.llama_eight_bit import EightBitLlama, log_q_of_level, log_q_of_root
 from engine.forward.runner import Runner
 from engine.kernels.expansion import Expansion
-from engine.kernels.named_arrays import NamedArrays
 from engine.models.advice import DRAFT
 from engine.models.pairs import LoadedPair
 from engine.tree import DraftTree
+
+NO_FEATURES = np.zeros((0, 0, 0), np.float32)
 
 
 class ModelDrafter(CompiledTreeDrafter):
@@ -33,10 +33,10 @@ class ModelDrafter(CompiledTreeDrafter):
         super().__init__(pair, capacity)
         draft = cast(Runner, pair.draft)
         self.session = draft.open(capacity)
-        net, cache = draft.own, self.session.cache
+        net = draft.own
         if isinstance(net, EightBitLlama) and draft.vocab == self.vocab:
-            parts = NamedArrays(*net.weights.nests, DraftCache(cache.numbers))
-            self.use_loop(grow_with_model, log_q_of_level, cache, parts, (np.array([0]),))
+            cache = self.session.cache
+            self.use_loops(log_q_of_root, log_q_of_level, cache, net.arrays_of_lane(cache))
 
     def begin(self, prompt: list[int], features: Features = None) -> None:
         self.session.prefill(prompt[:-1])
@@ -56,8 +56,8 @@ class ModelDrafter(CompiledTreeDrafter):
             self.session.keep(list(range(len(nodes))))
         return log_q_of_padded_logits(logits, self.vocab)  # type: ignore[arg-type]  # at least the root is pending
 
-    def compiled_loop_arguments(self) -> tuple:
-        return (np.array(self.pending),)
+    def enter_root(self) -> tuple[list[int], np.ndarray, int, int, int]:
+        return self.pending, NO_FEATURES, self.session.rows, 0, len(self.pending)
 
     def grow_compiled_tree(self, expansion: Expansion, noise: np.ndarray) -> None:
         super().grow_compiled_tree(expansion, noise)

@@ -4,8 +4,7 @@ A round's first block starts at the root. A node has offset c in a block when po
 it. At offset K, or where a policy asks for it, a new block starts from the drafter's own state there. All new blocks of a level take
 one forward together.
 
-Invariant: between rounds the cache holds only rows of stream entries, made from the target's true features. They end just before the
-first token of `pending`. Drafted rows are thrown away.
+Drafted rows are thrown away after a round.
 """
 
 from dataclasses import dataclass
@@ -46,15 +45,12 @@ class SpecBlockDrafter(ParallelDrafter):
         self.stream = self.cache.rows
         self.places: dict[int, tuple[DraftedBlock, int]] = {}  # by node key: the block and the position that answer it
 
-    def guess_from_states(self, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return states, super().guess_from_states(states)
-
     def draft_root_block(self) -> None:
         """Draft the root's block. The same forward reads the entries committed since the last round."""
-        states, log_q = self.feed_entries(self.pending, self.features, self.depth - 1)
+        states, log_q = self.feed_entries(*self.take_entries(), self.depth - 1)
         self.stream, self.cache.rows = self.cache.rows, self.cache.rows + self.depth - 1
         self.places[0] = DraftedBlock(states, log_q, list(range(self.depth))), 0
-        self.pending, self.features, self.forwards = [], self.features[:0], self.forwards + 1
+        self.forwards += 1
 
     @torch.inference_mode()
     def start_blocks(self, tree: DraftTree, nodes: list[int]) -> None:

@@ -4,20 +4,32 @@ A whole forward is one compiled call. It is for drafts only, like every product 
 losslessness. A larger draft gains from all threads, which `engine.forward.llama_compiled` gives it, exactly.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from engine.forward.cache import KVCache
 from engine.forward.llama import bias_of, can_run_exactly, head_norm_of, join_matrices, rotations_of
 from engine.forward.sizes import head_dim_of
-from engine.kernels.compiling import can_compile_here, compiled
+from engine.kernels.attention import causal_mask
+from engine.kernels.compiling import can_compile_here, compiled, within
 from engine.kernels.eight_bit import EightBit
-from engine.kernels.elementwise import copy_row
-from engine.kernels.named_arrays import Cube, Matrix, NamedArrays, unpack_nest
-from engine.kernels.stack import LAYER, LayerWeights, StackConstants, fold_norm_into_matrix, head_logits, run_layers
+from engine.kernels.elementwise import copy_row, log_softmax
+from engine.kernels.named_arrays import NamedArrays, unpack_nest
+from engine.kernels.stack import (
+    LANE,
+    LAYER,
+    LaneState,
+    LayerWeights,
+    NetEnds,
+    StackConstants,
+    fold_norm_into_matrix,
+    head_logits,
+    run_layers,
+)
 
 LARGEST = 2**23  # parameters of a model that is small
 # Elements of a draft's largest matrix, half the embedded draft's. A draft with fewer stays in float32: its forwards would hardly get
@@ -25,24 +37,34 @@ LARGEST = 2**23  # parameters of a model that is small
 LEAST = 2**18
 
 
-class DraftEnds(NamedTuple):
-    """What comes before and after the layers. `turns` are the rotations by position."""
-
-    embedding: Matrix
-    head: EightBit
-    turns: Cube
-    stack: StackConstants
-
-
 @compiled
-def forward_logits(weights, ids, positions, visible, kv, rows, last_only):
+def forward_logits(weights, turns, kv, ids, positions, visible, rows, last_only):
     """Logits `[N, V]` (`[1, V]` with `last_only`) of `ids [N]`. Their rows are written behind the first `rows` of `kv`."""
-    ends, start, asking = unpack_nest(DraftEnds, weights, LAYER * len(kv)), np.int64(0), 1 if last_only else len(ids)
-    x = np.empty((len(ids), ends.embedding.shape[1]), np.float32)
+    ends, start, asking = unpack_nest(NetEnds, weights, LAYER * len(kv)), np.int64(0), 1 if last_only else len(ids)
+    x = np.empty((len(ids), ends.said.shape[1]), np.float32)
     for row in range(len(ids)):
-        copy_row(ends.embedding[ids[row]], x[row])
-    x = run_layers(ends.stack, weights, ends.turns, kv, x, ids, ids, positions, visible, start, rows, asking)
-    return head_logits(x, ends.stack, ends.head, len(ends.embedding))
+        copy_row(ends.said[ids[row]], x[row])
+    x = run_layers(ends.stack, weights, turns, kv, x, ids, ids, positions, visible, start, rows, asking)
+    return head_logits(x, ends)
+
+
+@within
+def log_q_of_root(parts, tokens, features, position, start, rows):
+    """As `engine.kernels.growing_compiled.ROOT`. A `LaneState` stands behind the weights, and a token's position is its row."""
+    lane, count = unpack_nest(LaneState, parts, len(parts) - LANE), len(tokens)
+    positions, visible = np.arange(rows, rows + count), causal_mask(count)
+    log_q = forward_logits(parts, lane.turns, lane.kv, tokens, positions, visible, rows, np.bool_(True))
+    log_softmax(log_q)
+    return log_q
+
+
+@within
+def log_q_of_level(parts, tokens, parent_outputs, positions, visible, first_row, rows, first_output):
+    """As `engine.kernels.growing_compiled.BELOW`, with the `parts` of `log_q_of_root`."""
+    lane = unpack_nest(LaneState, parts, len(parts) - LANE)
+    log_q = forward_logits(parts, lane.turns, lane.kv, tokens, positions, visible, rows, np.bool_(False))
+    log_softmax(log_q)
+    return log_q
 
 
 def can_run_in_eight_bits(model: PreTrainedModel) -> bool:
@@ -85,16 +107,20 @@ class EightBitLlama:
         config, size = model.config, head_dim_of(model.config)
         counts = config.num_attention_heads, config.num_key_value_heads
         layers = [layer_in_eight_bits(each, head_norm_of(each.self_attn, *counts)) for each in model.model.layers]
-        ends = DraftEnds(
-            embedding=model.model.embed_tokens.weight.detach().numpy(),
+        ends = NetEnds(
+            said=model.model.embed_tokens.weight.detach().numpy(),
             head=fold_norm_into_matrix(model.lm_head.weight, model.model.norm.weight),
-            turns=rotations_of(model).numpy(),
+            vocabulary=np.arange(len(model.lm_head.weight)),
             stack=StackConstants.of(config.hidden_size, config.rms_norm_eps, size),
         )
-        self.weights = NamedArrays(*layers, ends)
+        self.weights, self.turns = NamedArrays(*layers, ends), rotations_of(model).numpy()
+
+    def arrays_of_lane(self, cache: KVCache) -> NamedArrays:
+        """What `log_q_of_level` reads: the weights and one lane's cache."""
+        return NamedArrays(*self.weights.nests, LaneState(self.turns, cache.numbers))
 
     def __call__(self, cache, ids, positions, visible, last_only, taps=()) -> tuple[Tensor, None]:
         """As `TensorLlama.__call__`; drafts have no `taps`."""
         seen = np.ones((1, 1), np.bool_) if visible is None else np.ascontiguousarray(visible.numpy())
-        where = ids.numpy(), positions.numpy(), seen, cache.numbers, cache.rows
+        where = self.turns, cache.numbers, ids.numpy(), positions.numpy(), seen, cache.rows
         return torch.from_numpy(forward_logits(self.weights.table, *where, last_only)), None

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.kernels.compiling import compiled, within
+from engine.kernels.compiling import compiled, exactly_within, within
 from engine.kernels.elementwise import LOWEST, copy_row, dot, exp, total_of
 from engine.kernels.intrinsics import fused, larger, write_weighted_sums
 
@@ -19,18 +19,24 @@ def rotation_table_of(positions: Tensor, inverse: Tensor) -> Tensor:
     return torch.stack([angles.cos(), angles.sin()], 1)
 
 
+@exactly_within
+def rotate_head(head, cos, sin):
+    """Rotate a `head [head_dim]` in place, by cosines and sines `[head_dim / 2]`."""
+    half = len(cos)
+    for k in range(half):
+        a, b = head[k], head[half + k]
+        head[k] = a * cos[k] - b * sin[k]
+        head[half + k] = b * cos[k] + a * sin[k]
+
+
 @compiled
 def rotate_heads_in_place(rows, heads, rotations, positions):
     """Rotate the first `heads` heads of `rows [N, n]`, in place, by their positions' `rotations [places, 2, head_dim / 2]`."""
-    half = rotations.shape[2]
+    size = 2 * rotations.shape[2]
     for row in range(len(rows)):
         cos, sin = rotations[positions[row]]
         for head in range(heads):
-            first = 2 * half * head
-            for i in range(half):
-                a, b = rows[row, first + i], rows[row, first + half + i]
-                rows[row, first + i] = a * cos[i] - b * sin[i]
-                rows[row, first + half + i] = b * cos[i] + a * sin[i]
+            rotate_head(rows[row, head * size : (head + 1) * size], cos, sin)
 
 
 @within
@@ -150,17 +156,15 @@ def attend(queries, kv, visible, start, end, out):
         attend_together(queries, kv, visible, start, end, out)
 
 
-@within
-def store(qkv, kv, rows):
-    """Write the last columns of `qkv [N, n]`, which are keys and then values, behind the first `rows` rows of `kv`, as in `attend`."""
+@exactly_within
+def write_kv_row(qkv, kv, row):
+    """Write the last numbers of `qkv [n]`, which are keys and then values, into a row of `kv`, as in `attend`."""
     kv_heads, size = kv.shape[1], kv.shape[3]
-    keys = qkv.shape[1] - 2 * kv_heads * size
-    for row in range(len(qkv)):
+    first = len(qkv) - 2 * kv_heads * size
+    for half in range(2):
         for head in range(kv_heads):
-            first = keys + head * size
-            copy_row(qkv[row, first : first + size], kv[0, head, rows + row])
-            first += kv_heads * size
-            copy_row(qkv[row, first : first + size], kv[1, head, rows + row])
+            copy_row(qkv[first : first + size], kv[half, head, row])
+            first += size
 
 
 @within
@@ -170,7 +174,8 @@ def store_and_attend(qkv, kv, visible, start, rows, query_count):
     `qkv [N, (heads + 2 kv_heads) * head_dim]` has its queries and keys rotated already. The keys and values of all N entries are
     first written behind the first `rows` rows of `kv`.
     """
-    store(qkv, kv, rows)
+    for row in range(len(qkv)):
+        write_kv_row(qkv[row], kv, rows + row)
     out = np.empty((query_count, qkv.shape[1] - 2 * kv.shape[1] * kv.shape[3]), np.float32)
     attend(qkv[len(qkv) - query_count :], kv, visible, start, rows + len(qkv), out)
     return out

@@ -39,8 +39,8 @@ def start_python_process(code: str, *arguments: str) -> Popen:
 def compile_largest() -> None:
     """Compiles the forward of targets and the growing of trees, or finds their compiled code."""
     from engine.kernels.by_address import address_of
-    from engine.kernels.growing_compiled import GROW, grow
+    from engine.kernels.growing_compiled import compile_growing
     from engine.kernels.phases import WORK_ON, run_part_of_forward
 
     address_of(run_part_of_forward, WORK_ON)
-    address_of(grow, GROW)
+    compile_growing()

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from engine.kernels.compiling import compiled, exactly_compiled, within
+from engine.kernels.compiling import compiled, exactly_compiled, exactly_within, within
 from engine.kernels.intrinsics import SUMS, as_float, dot_of, fused, larger, sum_of
 
 LOWEST = np.float32(-3e38)
@@ -21,6 +21,22 @@ def add_row(row, total):
     """Add `row [n]` to another, in place."""
     for k in range(len(total)):
         total[k] += row[k]
+
+
+@within
+def insert_ranked(keys, best, count, place):
+    """Insert a place into `best`, the `count` places of the highest `keys`; of equals the earlier goes first. Returns the new count."""
+    at, key = count, keys[place]
+    if count == len(best):
+        if count == 0 or key <= keys[best[count - 1]]:
+            return count
+        at = count - 1
+    count = at + 1
+    while at > 0 and key > keys[best[at - 1]]:
+        best[at] = best[at - 1]
+        at -= 1
+    best[at] = place
+    return count
 
 
 @exactly_compiled
@@ -59,15 +75,25 @@ def dot(left, right):
 
 
 @within
-def sum_exponentials(row, maximum):
-    """The sum of e to the powers of `row [n]` minus `maximum`."""
+def most_of(row):
+    """The largest number."""
+    most = LOWEST
+    for k in range(len(row)):
+        most = larger(most, row[k])
+    return most
+
+
+@within
+def log_sum_exp(row):
+    """The logarithm of the sum of e to the powers of `row [n]`."""
+    maximum = most_of(row)
     powers, total = np.empty(BLOCK, np.float32), np.float32(0)
     for first in range(0, len(row), BLOCK):
         part = row[first : first + BLOCK]
         for k in range(len(part)):
             powers[k] = exp(part[k] - maximum)
         total += total_of(powers[: len(part)])
-    return total
+    return maximum + np.log(total)
 
 
 @compiled
@@ -80,25 +106,21 @@ def divide_rows_by_length(x, least, out):
             out[row, k] = x[row, k] * factor
 
 
-@within
-def apply_silu_gate(gate_up):
-    """silu(gate) * up, `[N, n]`, from `gate_up [N, 2n]`."""
-    out = np.empty((len(gate_up), gate_up.shape[1] // 2), np.float32)
-    for row in range(len(out)):
-        gate, up = gate_up[row, : out.shape[1]], gate_up[row, out.shape[1] :]
-        for k in range(out.shape[1]):
-            out[row, k] = gate[k] / (np.float32(1) + exp(-gate[k])) * up[k]
-    return out
+@exactly_within
+def apply_silu_gate(gate, up, out):
+    """Write silu(gate) * up, of `gate [n]` and `up [n]`, into `out [<= n]`."""
+    for k in range(len(out)):
+        out[k] = gate[k] / (np.float32(1) + exp(-gate[k])) * up[k]
 
 
 @within
-def join_feature_rows(features, feature_rows):
-    """The taps of the `feature_rows [n]` rows of `features [N, taps + 1, H]`, joined to `[n, taps * H]`; the last one is left out."""
+def join_feature_rows(features):
+    """The taps of `features [N, taps + 1, H]`, joined to `[N, taps * H]`; the last one is left out."""
     taps, hidden = features.shape[1] - 1, features.shape[2]
-    out = np.empty((len(feature_rows), taps * hidden), np.float32)
-    for row in range(len(feature_rows)):
+    out = np.empty((len(features), taps * hidden), np.float32)
+    for row in range(len(features)):
         for tap in range(taps):
-            copy_row(features[feature_rows[row], tap], out[row, tap * hidden : (tap + 1) * hidden])
+            copy_row(features[row, tap], out[row, tap * hidden : (tap + 1) * hidden])
     return out
 
 
@@ -118,9 +140,6 @@ def spread_over_vocabulary(own_log_q, vocabulary, vocab):
 def log_softmax(rows):
     """Turn every row of `rows [N, n]` into its log softmax, in place."""
     for row in range(len(rows)):
-        most = LOWEST
+        total = log_sum_exp(rows[row])
         for k in range(rows.shape[1]):
-            most = larger(most, rows[row, k])
-        most += np.log(sum_exponentials(rows[row], most))
-        for k in range(rows.shape[1]):
-            rows[row, k] -= most
+            rows[row, k] -= total

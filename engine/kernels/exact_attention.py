@@ -6,8 +6,8 @@ import numpy as np
 from llvmlite import ir
 from numba.core.cgutils import for_range
 
-from engine.kernels.compiling import exactly_within, within
-from engine.kernels.elementwise import LOWEST, exp
+from engine.kernels.compiling import exactly_within
+from engine.kernels.elementwise import LOWEST, exp, most_of
 from engine.kernels.intrinsics import (
     LINE,
     REAL,
@@ -16,7 +16,6 @@ from engine.kernels.intrinsics import (
     Builder,
     constant,
     intrinsic_of,
-    larger,
     signature_of_addresses,
     vector,
 )
@@ -133,15 +132,6 @@ def dot(a, b):
     out = np.empty(1, np.float32)
     dots_of_one(1, a.ctypes.data, 0, 1, b.ctypes.data, 0, len(a) // LANES, out.ctypes.data, 0, 0, 0)
     return out[0]
-
-
-@within
-def most_of(row):
-    """The largest number."""
-    most = LOWEST
-    for k in range(len(row)):
-        most = larger(most, row[k])
-    return most
 
 
 @exactly_within

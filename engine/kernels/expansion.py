@@ -9,6 +9,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from engine.kernels.compiling import compiled, within
+from engine.kernels.elementwise import insert_ranked
 from engine.kernels.named_arrays import Ids, NamedArrays, SharedRecord, unpack_nest
 
 INTEGER, REAL = np.int64, np.float64
@@ -25,11 +26,8 @@ TERMS = np.dtype(
     align=True,
 )
 # `nodes` is the size of the tree, `held` that of the order of the best, `asking` that of the frontier. `tip` is the best node of the
-# last frontier, -1 when all nodes of a level are stop tokens. `asked` counts the levels that took a forward. Ticks are the processor's,
-# within forwards and in all.
-COUNTS = np.dtype(
-    [(name, INTEGER) for name in ("nodes", "held", "asking", "tip", "asked", "ticks_in_forwards", "ticks")], align=True
-)
+# last frontier, -1 when all nodes of a level are stop tokens. `asked` counts the levels that took a forward.
+COUNTS = np.dtype([(name, INTEGER) for name in ("nodes", "held", "asking", "tip", "asked")], align=True)
 BINS = 10  # ranges of scores, each a cell of every kind of guess
 FAVOURITE, OTHER, COPY, KINDS = 0, 1, 2, 3  # a drafter's first guess, its others, and what was copied
 TRUST = 6.0  # the score itself counts as much as this many observed guesses
@@ -116,7 +114,7 @@ def start_tree(expansion, root):
     node.depth = node.key = node.cell = node.place = 0
     arrays.frontier[0] = 0
     counts.nodes = counts.asking = 1
-    counts.held = counts.tip = counts.asked = counts.ticks_in_forwards = counts.ticks = 0
+    counts.held = counts.tip = counts.asked = 0
 
 
 @compiled
@@ -126,22 +124,6 @@ def calibrated_chance(chances, score, kind):
     if chances.shape[1] == 0:
         return score, cell
     return (chances[0, cell] + TRUST * score) / (chances[1, cell] + TRUST), cell
-
-
-@within
-def insert_among_best(nodes, best, count, node):
-    """Insert the node into `best` of the `count` best nodes; of equals the earlier goes first. Returns how many it holds then."""
-    place, score = count, nodes[node].score
-    if count == len(best):
-        if count == 0 or score <= nodes[best[count - 1]].score:
-            return count
-        place = count - 1
-    count = place + 1
-    while place > 0 and score > nodes[best[place - 1]].score:
-        best[place] = best[place - 1]
-        place -= 1
-    best[place] = node
-    return count
 
 
 @within
@@ -187,7 +169,7 @@ def add_level(expansion, tokens, scores, q):
             new = nodes[node]
             new.token, new.parent, new.depth, new.key = tokens[row, rank], parent, nodes[parent].depth + 1, node
             new.cell, new.place, new.score, new.q = cell, 0, score, q[row, rank]
-            held = insert_among_best(nodes, best, held, node)
+            held = insert_ranked(nodes.score, best, held, node)
             node += 1
     counts.nodes, counts.held = node, held
     order, chosen = arrays.order[: terms.beams], 0
@@ -195,7 +177,7 @@ def add_level(expansion, tokens, scores, q):
         if (not only_best or is_among_best(nodes, best, held, node)) and not is_stop_token(
             arrays.stop_ids, nodes[node].token
         ):
-            chosen = insert_among_best(nodes, order, chosen, node)
+            chosen = insert_ranked(nodes.score, order, chosen, node)
     if chosen == 0:
         counts.tip = -1 if node > first else counts.tip
         return -1.0
@@ -209,6 +191,23 @@ def add_level(expansion, tokens, scores, q):
             promised += nodes[node].score
     counts.asking, counts.tip = count, order[0]
     return promised
+
+
+@within
+def inherit_ancestors(seen, node, parent):
+    """Mark in the row of a node of `seen` bool `[N, N]` itself and those that its parent's row marks."""
+    for above in range(node):
+        seen[node, above] = seen[parent, above]
+    seen[node, node] = True
+
+
+@compiled
+def ancestor_mask_of(parents):
+    """bool `[N, N]`: whether a column is the row's node or one of its ancestors. The root's parent in `parents [N]` is -1."""
+    seen = np.zeros((len(parents), len(parents)), np.bool_)
+    for node in range(len(parents)):
+        inherit_ancestors(seen, node, parents[node])
+    return seen
 
 
 @compiled

@@ -1,6 +1,5 @@
 """Intrinsics: the few inner loops that numba would not compile well by itself, as LLVM code. It names no processor's instructions."""
 
-import platform
 from collections.abc import Callable, Iterable
 from functools import wraps
 
@@ -237,11 +236,3 @@ def as_float(code, bits):
 def pointer(code, address):
     """The address as a pointer, for `numba.carray`."""
     return code.inttoptr(address, BYTE.as_pointer())
-
-
-@intrinsic_of(types.int64())
-def ticks(code):
-    """The processor's own count of time, in its ticks; 0 on processors other than x86-64, which may not let programs read one."""
-    if platform.machine().lower() not in ("x86_64", "amd64"):
-        return constant(0)
-    return code.call(code.module.declare_intrinsic("llvm.readcyclecounter", (), ir.FunctionType(LONG, ())), ())

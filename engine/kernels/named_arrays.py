@@ -23,7 +23,6 @@ Number = Annotated[np.ndarray, np.float32, 0]
 Vector = Annotated[np.ndarray, np.float32, 1]
 Matrix = Annotated[np.ndarray, np.float32, 2]
 Cube = Annotated[np.ndarray, np.float32, 3]
-Rows = Annotated[np.ndarray, np.float32, 4]  # one layer of a KV cache
 Codes = Annotated[np.ndarray, np.int8, 4]  # a matrix in eight bits
 Bytes = Annotated[np.ndarray, np.uint8, 1]
 Cache = Annotated[np.ndarray, np.float32, 5]  # a KV cache

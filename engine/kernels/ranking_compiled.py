@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from engine.kernels.compiling import compiled, within
-from engine.kernels.elementwise import LOWEST, sum_exponentials
-from engine.kernels.intrinsics import larger
+from engine.kernels.compiling import compiled
+from engine.kernels.elementwise import insert_ranked, log_sum_exp, most_of
 
 SHORTLIST = 4  # a token's score is its share among this many favourites
 TOGETHER = 128  # tokens in a block, whose highest key is found first
@@ -27,12 +26,9 @@ def ranked_on_cpu(log_q, noise, temperature, width):
     for row in range(rows):
         keys, log_total = log_q[row], np.float32(0)
         if not greedy:
-            most = LOWEST
             for token in range(vocab):
                 scaled[token] = keys[token] / temperature
-            for token in range(vocab):
-                most = larger(most, scaled[token])
-            log_total = most + np.log(sum_exponentials(scaled, most))
+            log_total = log_sum_exp(scaled)
             for token in range(vocab):
                 scaled[token] += noise[token]
             keys = scaled
@@ -47,43 +43,22 @@ def ranked_on_cpu(log_q, noise, temperature, width):
     return tokens, scores, q
 
 
-@within
-def nth_highest(values, n):
-    found = np.full(n, LOWEST)
-    for value in values:
-        place = n - 1
-        if value > found[place]:
-            while place > 0 and value > found[place - 1]:
-                found[place] = found[place - 1]
-                place -= 1
-            found[place] = value
-    return found[n - 1]
-
-
 @compiled
 def write_highest_places(keys, best, tops):
     """Write the places of the highest `keys` into `best [count]`, of equals the earlier first. `tops` is room for one a block."""
     held, count, least = 0, len(best), -np.inf
     for block in range(len(tops)):
-        most, part = LOWEST, keys[block * TOGETHER : (block + 1) * TOGETHER]
-        for index in range(len(part)):
-            most = larger(most, part[index])
-        tops[block] = most
+        tops[block] = most_of(keys[block * TOGETHER : (block + 1) * TOGETHER])
     if count < len(tops):
-        least = nth_highest(tops, count)  # `count` blocks hold a key at least this high, so no lower key counts
+        for block in range(len(tops)):
+            held = insert_ranked(tops, best, held, block)
+        held, least = 0, tops[best[count - 1]]  # `count` blocks hold a key at least this high, so no lower key counts
     for block in range(len(tops)):
         if tops[block] < least:
             continue
         part = keys[block * TOGETHER : (block + 1) * TOGETHER]
         for index in range(len(part)):
-            key = part[index]
-            if held == count and key <= least:
-                continue
-            held = min(held + 1, count)
-            place = held - 1
-            while place > 0 and key > keys[best[place - 1]]:
-                best[place] = best[place - 1]
-                place -= 1
-            best[place] = block * TOGETHER + index
-            if held == count:
-                least = keys[best[count - 1]]
+            if held < count or part[index] > least:
+                held = insert_ranked(keys, best, held, block * TOGETHER + index)
+                if held == count:
+                    least = keys[best[count - 1]]

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import carray
 
+from engine.kernels.attention import rotate_head, write_kv_row
 from engine.kernels.compiling import exactly_within
 from engine.kernels.elementwise import copy_row
 from engine.kernels.exact_attention import TOGETHER, attend_exactly, dot
@@ -60,23 +61,16 @@ def write_row_kv_and_query(workspace, row, layer, scales, ends):
         read_sequence(workspace.sequences, workspace.owners[row]).kv,
     )
     kv_heads, size, qkv = kv.shape[2], kv.shape[4], workspace.qkv[row]
-    heads, half = len(qkv) // size - 2 * kv_heads, size // 2
-    cos, sin = ends.turns[workspace.positions[row]]
-    factor, place = np.float32(1 / np.sqrt(size)), numbers[COMMITTED] + row - numbers[FIRST]
+    heads, (cos, sin) = len(qkv) // size - 2 * kv_heads, ends.turns[workspace.positions[row]]
+    factor = np.float32(1 / np.sqrt(size))
     for head in range(heads + kv_heads):
         part = qkv[head * size : (head + 1) * size]
         if len(scales):
             rms_norm_row(part, scales[head], ends.head_least, part)
-        share = factor if head < heads else np.float32(1)
-        for k in range(half):
-            a, b = part[k], part[half + k]
-            part[k] = (a * cos[k] - b * sin[k]) * share
-            part[half + k] = (b * cos[k] + a * sin[k]) * share
-    for head in range(kv_heads):
-        first = (heads + head) * size
-        copy_row(qkv[first : first + size], kv[layer, 0, head, place])
-        first += kv_heads * size
-        copy_row(qkv[first : first + size], kv[layer, 1, head, place])
+        rotate_head(part, cos, sin)
+    for k in range(heads * size):
+        qkv[k] *= factor
+    write_kv_row(qkv, kv[layer], numbers[COMMITTED] + row - numbers[FIRST])
 
 
 @exactly_within

@@ -196,19 +196,17 @@ class EagleSession:
         self.cache = KVCache(layers, layer.kv_heads, layer.head_dim, capacity, torch.float32, self.device)
         self.stands = torch.zeros(capacity, dtype=torch.long, device=self.device)  # the position of every row
 
-    def log_q_of_root(
-        self, tokens: list[int], features: Tensor, feature_rows: list[int], position: int, first_row: int
-    ) -> Tensor:
+    def log_q_of_root(self, tokens: list[int], features: Tensor, position: int, first_row: int) -> Tensor:
         """Log-probabilities `[1, V]` behind the last of N entries, the first of which stands at `position`.
 
-        The entries read the `feature_rows` N of the target's features `[M, 4, H]`. Here and in `log_q_of_level` their rows are written
-        behind those that the cache has, and they see no row before `first_row`. Raises `ValueError` when the cache is full.
+        The entries read the target's features `[N, 4, H]`. Here and in `log_q_of_level` their rows are written behind those that the
+        cache has, and they see no row before `first_row`. Raises `ValueError` when the cache is full.
         """
         self.position, places = position + len(tokens) - 1, list(range(position, position + len(tokens)))
         entering = self.place_entries(
             tokens, places, torch.ones(len(tokens), len(tokens), dtype=torch.bool).tril(), first_row
         )
-        return self.start_round(self.forward_text_entries(select_rows(features, feature_rows), *entering)[..., -1:, :])
+        return self.start_round(self.forward_text_entries(features, *entering)[..., -1:, :])
 
     def log_q_of_level(
         self, tokens: list[int], parent_outputs: list[int], positions: list[int], visible: Tensor, first_row: int
@@ -265,16 +263,13 @@ class EagleSession:
 class MaskTokenSession(EagleSession):
     """P-EAGLE's: mask tokens behind the root's entry answer the deeper levels in the same forward. Their rows are not kept."""
 
-    def log_q_of_root(
-        self, tokens: list[int], features: Tensor, feature_rows: list[int], position: int, first_row: int
-    ) -> Tensor:
+    def log_q_of_root(self, tokens: list[int], features: Tensor, position: int, first_row: int) -> Tensor:
         net, masks, count, rows = self.net, self.net.mask_tokens, len(tokens), self.cache.rows
         places = list(range(position, position + count + len(masks)))
         causal = torch.ones(len(places), len(places), dtype=torch.bool).tril()
         entering = self.place_entries([*tokens, *masks], places, causal, first_row)
-        read = select_rows(features, feature_rows)[:, : net.taps]
         masked = net.mask_hidden.view(1, net.taps, -1).expand(len(masks), -1, -1)
-        out = self.forward_text_entries(torch.cat([read, masked]), *entering)
+        out = self.forward_text_entries(torch.cat([features[:, : net.taps], masked]), *entering)
         self.cache.rows = rows + count
         self.levels = self.log_q(out[count - 1 :])
         return self.levels[:1]

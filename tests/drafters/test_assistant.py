@@ -91,11 +91,12 @@ def test_one_forward_answers_a_level_and_a_node_depends_on_its_own_path_alone(na
     drafter = DRAFTERS["mtp"](pair, 90)
     target, forwards = Target(pair.target, 90, drafter.reads_features), []
     drafter.bind_target_cache(target.session.cache)
-    drafter.begin(TEXT, target.prefill(TEXT[:-1]))
+    features = target.prefill(TEXT[:-1])
     heard = pair.net("mtp").model.model.layers[0].register_forward_hook(lambda *_: forwards.append(1))
 
     def answers(*levels: list[tuple[int, int]]) -> torch.Tensor:
         """The last level's answers in a tree of these levels of (parent, token)."""
+        drafter.begin(TEXT, features)
         tree = DraftTree.rooted(TEXT[-1])
         found = drafter.log_q(tree, [0])
         for level in levels:
@@ -103,8 +104,6 @@ def test_one_forward_answers_a_level_and_a_node_depends_on_its_own_path_alone(na
             for parent, token in level:
                 tree.add(parent, token, 0.5, 0.5)
             found = drafter.log_q(tree, list(range(first, len(tree))))
-        drafter.discard_draft()
-        drafter.session.cache.rows = 0
         return found
 
     wide = answers([(0, 3), (0, 9), (0, 40)], [(1, 7), (2, 7), (3, 8)])

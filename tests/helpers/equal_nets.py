@@ -40,8 +40,8 @@ def eagle(width: str) -> Iterator[Compared]:
 
     def said(session) -> torch.Tensor:
         with torch.inference_mode():
-            session.log_q_of_root([9, 8, 7, 6], features, [0, 1, 2, 3], 1, 0)
-            root = session.log_q_of_root([1, 8], features, [4, 5], 5, 3)
+            session.log_q_of_root([9, 8, 7, 6], features[:4], 1, 0)
+            root = session.log_q_of_root([1, 8], features[4:], 5, 3)
             level = session.log_q_of_level([5, 9, 7], [0, 0, 0], [7, 7, 7], torch.eye(3, dtype=torch.bool), 2)
             seen = torch.cat([visible, torch.eye(3).bool()], 1)
             below = session.log_q_of_level([3, 2, 4], [1, 2, 1], [8, 8, 8], seen, 2)

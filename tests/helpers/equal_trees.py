@@ -181,10 +181,9 @@ CASES: Cases = {
         f"{width} of T={sampling.temperature}": partial(shortlist, sampling, width)
         for sampling, width in product((Sampling(), Sampling(0.8, seed=3), Sampling(temperature=0.05)), (1, 4, 9))
     },
-    "kernels.growing_compiled": grown_by("model", "expand_rerank")
+    "kernels.growing_compiled": grown_by("model", *POLICIES)
     | grown_by("eagle", *POLICIES)
     | grown_by("dspark", *POLICIES),
-    "drafters.model_compiled": grown_by("model", "best_first", "auto"),
     "rounds.round_gpu": {
         f"{'sure' if same else 'unsure'} draft, {len(prompt)} tokens, T={temperature}": partial(
             device_rounds, same, prompt, temperature

@@ -107,7 +107,7 @@ def test_the_process_leaves_loops_where_others_find_them(monkeypatch, tmp_path, 
 def test_forwards_compiled_beforehand_are_those_that_a_net_calls():
     compile_forwards()
     session = CompiledEagle(pair_with("eagle").net("eagle")).open(2)
-    session.log_q_of_root([0], torch.zeros(1, 4, 64), [0], 0, 0)
+    session.log_q_of_root([0], torch.zeros(1, 4, 64), 0, 0)
     session.log_q_of_level([0], [0], [1], torch.ones(1, 1, dtype=torch.bool), 0)
     assert len(log_q_of_root.signatures) == len(log_q_of_level.signatures) == 1
 

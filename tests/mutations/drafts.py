@@ -23,7 +23,7 @@ DRAFTS = [
         ),
         (
             "a block's context lacks the root",
-            "parallel.py::ParallelDrafter.commit",
+            "shared/stream.py::StreamDrafter.commit",
             "select_rows(features, [0, *path])",
             "features[path]",
             "drafters/test_published_dflash.py::test_a_published_block_guesses_as_the_published_network",

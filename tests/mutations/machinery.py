@@ -14,7 +14,7 @@ MACHINERY = [
         ),
         (
             "a mask of neighbours",
-            "tree.py::ancestor_mask_of",
+            "kernels/expansion.py::ancestor_mask_of",
             "parents[node]",
             "node - 1",
             "core/test_tree.py::test_mask_shows_ancestors_and_nothing_else",
@@ -198,9 +198,9 @@ MACHINERY = [
         ),
         (
             "of equals the later one goes first",
-            "expansion.py::insert_among_best",
-            "score > nodes[best[place - 1]].score",
-            "score >= nodes[best[place - 1]].score",
+            "elementwise.py::insert_ranked",
+            "at > 0 and key > keys[best[at - 1]]",
+            "at > 0 and key >= keys[best[at - 1]]",
             "policies/test_expansion.py::test_levels_enter_by_the_terms_and_the_best_are_kept",
             "speed",
         ),
@@ -217,7 +217,7 @@ MACHINERY = [
             "growing_compiled.py::grow",
             "node.depth",
             "place",
-            "fast/test_equal_to_reference.py::test_a_fast_version_is_its_reference -k model_compiled",
+            "fast/test_equal_to_reference.py::test_a_fast_version_is_its_reference -k 'growing_compiled and model'",
             "speed",
         ),
         (

@@ -1,7 +1,6 @@
 """Expansion: what enters a tree and what stays, and where compiled growing ends."""
 
 from dataclasses import replace
-from importlib import import_module
 
 import numpy as np
 import pytest
@@ -9,8 +8,12 @@ import torch
 
 from engine.contracts import Drafter
 from engine.drafters import DRAFTERS
+from engine.drafters.shared import grows_at_once
+from engine.forward.llama_eight_bit import forward_logits
 from engine.forward.runner import Runner
+from engine.kernels import growing_compiled
 from engine.kernels.compiling import compiled
+from engine.kernels.elementwise import log_softmax
 from engine.kernels.expansion import (
     BINS,
     FAVOURITE,
@@ -22,6 +25,7 @@ from engine.kernels.expansion import (
     keep_best_nodes,
     start_tree,
 )
+from engine.nets.eagle_compiled import log_q_of_root
 from engine.policies.expand_rerank import ExpandRerank
 from engine.policies.shared.growing import draft_tree_of, grow
 from engine.sampling import Sampling
@@ -57,13 +61,12 @@ def test_a_cache_that_is_full_ends_the_tree(pair):
     assert depths == [6, 2]  # three rows of the text and three of a level fit into eight
 
 
-def test_forwards_are_part_of_the_time_that_growing_takes(pair):
+def test_every_level_of_a_tree_takes_a_forward(pair):
     drafter = DRAFTERS["model"](pair, 90)
     drafter.begin(TEXT[:3])
     room = Expansion(3, 2, beams=2)
     grow(room, drafter, TEXT[2], 2, Sampling(), 3)
     assert room.counts["asked"] == drafter.forwards == 3
-    assert 0 < room.counts["ticks_in_forwards"] < room.counts["ticks"] or room.counts["ticks"] == 0
 
 
 def level(*rows: list[float]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -118,16 +121,18 @@ def test_without_levels_there_is_a_root_and_no_question():
 @pytest.mark.parametrize("name", ["model", "eagle"])
 def test_nothing_is_compiled_when_a_tree_is_grown_for_the_drafter_brought_it(pair, name, monkeypatch):
     """A clock runs then. The drafter meets a loop that nobody has called yet."""
-    module = import_module(f"engine.drafters.{name}")
-    fresh = compiled(getattr(module, f"grow_with_{name}").py_func)
-    monkeypatch.setattr(module, f"grow_with_{name}", fresh)
+    fresh = compiled(growing_compiled.grow.py_func)
+    for module in (growing_compiled, grows_at_once):
+        monkeypatch.setattr(module, "grow", fresh)
     drafter = DRAFTERS[name](pair, 90)
-    assert drafter.grow and drafter.loop is fresh and len(fresh.signatures) == 1
+    assert drafter.grow and len(fresh.signatures) == 1
+    known = [len(loop.signatures) for loop in (log_softmax, forward_logits, log_q_of_root)]
     features = Target(pair.target, 90, features=True).prefill(TEXT[:2])
     for sampling in (Sampling(), Sampling(0.8, seed=3)):
         drafter.begin(TEXT[:3], features)
         assert len(grow(Expansion(4, 3, beams=3), drafter, TEXT[2], 2, sampling, 4)) > 4
     assert len(fresh.signatures) == 1
+    assert known == [len(loop.signatures) for loop in (log_softmax, forward_logits, log_q_of_root)]
 
 
 def test_favourites_and_others_are_corrected_by_what_became_of_their_own_kind():

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.drafters.shared.drafted_rows import stream_start_and_features
+from engine.drafters.shared.stream import stream_start_and_features
 from engine.forward.cache import KVCache, additive_mask
 from engine.forward.runner import Runner
 from engine.forward.runner_gpu import visible_slots

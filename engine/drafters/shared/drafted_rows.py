@@ -1,4 +1,4 @@
-"""Rows of a drafter's KV cache: where a stream of entries begins, and which row belongs to which node. Knows no net."""
+"""Rows of a drafter's KV cache: which row belongs to which node. Knows no net."""
 
 import torch
 
@@ -32,12 +32,3 @@ class DraftedRows:
         """The rows, counted from the first drafted one, of the nodes of `path` that have one."""
         keys = [tree.keys[node] for node in path]
         return [self.seen[key][-1] for key in keys if key in self.seen]
-
-
-def stream_start_and_features(prompt: list[int], features: torch.Tensor) -> tuple[int, torch.Tensor]:
-    """The position of the first stream entry, and the features `[n, 4, H]` of all entries.
-
-    An entry holds a token and the features of the token before it. Token 0 has none before it, so the stream begins at token 1.
-    A prompt of one token begins at token 0, with zeros as its features.
-    """
-    return (1, features) if len(prompt) > 1 else (0, features.new_zeros(1, *features.shape[1:]))

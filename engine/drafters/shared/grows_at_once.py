@@ -8,9 +8,8 @@ import numpy as np
 from engine.contracts import Drafter
 from engine.forward.cache import KVCache
 from engine.kernels.by_address import address_of
-from engine.kernels.compiling import compile_for
 from engine.kernels.expansion import Expansion
-from engine.kernels.growing_compiled import BELOW, GROW, grow
+from engine.kernels.growing_compiled import BELOW, ROOT, compile_growing, grow
 from engine.kernels.named_arrays import NamedArrays
 
 
@@ -23,26 +22,27 @@ class CompiledTreeDrafter(Drafter):
     def grow(self) -> Callable | None:  # type: ignore[override]
         return self.grow_compiled_tree if self.loop else None
 
-    def use_loop(self, loop: Callable, level: Callable, cache: KVCache, arrays: NamedArrays, example: tuple) -> None:
-        """From now on, grow by `loop(grow, level, arrays, *arguments, rows, expansion, noise)`.
+    def use_loops(
+        self, root: Callable, level: Callable, cache: KVCache, arrays: NamedArrays, free: bool = False
+    ) -> None:
+        """From now on, grow by compiled loops of the kinds `growing_compiled.ROOT` and `BELOW`, which read `arrays` and this cache.
 
-        `rows` counts the committed rows of `cache`. `grow` and `level` are handed over as addresses, and `arrays` as its
-        table. `example` is one possible result of `compiled_loop_arguments`. The loops are compiled here, or loaded if they
-        were compiled before, because drafters are made before any clock runs.
+        With `free`, levels take no forward. Loops are compiled here, or loaded if they were compiled before, because drafters are made
+        before any clock runs.
         """
-        self.loop, self.grown_over, self.parts = loop, cache, arrays
-        self.handed = address_of(grow, GROW), address_of(level, BELOW), arrays.table
-        compile_for(loop, *self.handed, *example, 0, Expansion(1, 1, 1).table, np.zeros((1, 0), np.float32))
+        compile_growing()
+        self.arrays, self.grown_over, self.free = arrays, cache, int(free)
+        self.loop = address_of(root, ROOT), address_of(level, BELOW), arrays.table
 
-    def compiled_loop_arguments(self) -> tuple:
-        """What the loop reads: first an array `[N, ...]` with an entry for each row that becomes committed, then the rest."""
+    def enter_root(self) -> tuple[list[int], np.ndarray, int, int, int]:
+        """What the root's loop reads: tokens, features, `position` and `start`; and how many rows it commits."""
         raise NotImplementedError
 
     def grow_compiled_tree(self, expansion: Expansion, noise: np.ndarray) -> None:
-        """As `Drafter.grow`. The entries' rows become committed; drafted rows follow them."""
-        cache, entering = self.grown_over, self.compiled_loop_arguments()
-        rows, count = cache.rows, len(entering[0])
-        cache.refuse_overflow(count)
-        self.loop(*self.handed, *entering, rows, expansion.table, noise)
-        cache.rows = rows + count
+        """As `Drafter.grow`. The rows of the root's entries become committed; drafted rows follow them."""
+        cache, (tokens, features, position, start, entering) = self.grown_over, self.enter_root()
+        where = position, start, cache.rows, cache.capacity, self.free
+        cache.refuse_overflow(entering)
+        grow(*self.loop, np.array(tokens), features, *where, expansion.table, noise)
+        cache.rows += entering
         self.forwards += expansion.counts["asked"]
