@@ -57,8 +57,8 @@ ONE_IS_OFF = {  # of all other options 0, False and None are
     *("num_beams", "num_beam_groups", "num_return_sequences", "repetition_penalty", "encoder_repetition_penalty"),
     *("typical_p", "guidance_scale"),
 }
-RIGHT = {  # the last two are what forwards here give a model
-    "sdpa": ("sdpa", "sdpa_in_two_rows", "folded_sdpa"),
+RIGHT = {  # the last one is what forwards here give a model
+    "sdpa": ("sdpa", "folded_sdpa"),
     "eager": ("eager",),
 }
 SUMMED = 8192  # bytes of a weight that have one checksum

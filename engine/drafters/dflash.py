@@ -13,7 +13,7 @@ from engine.contracts import Features
 from engine.drafters.parallel import ParallelDrafter
 from engine.drafters.shared.grows_at_once import CompiledTreeDrafter
 from engine.forward.cache import KVCache
-from engine.forward.uploads import upload
+from engine.forward.devices import upload
 from engine.kernels.expansion import Expansion
 from engine.models.pairs import LoadedPair
 from engine.nets.dflash import DFlash

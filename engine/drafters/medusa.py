@@ -4,7 +4,7 @@ import torch
 
 from engine.contracts import LAYERS, Drafter, Features
 from engine.models.pairs import LoadedPair
-from engine.nets.medusa import Medusa, MedusaStack
+from engine.nets.medusa import Medusa
 from engine.tree import DraftTree
 
 
@@ -17,7 +17,7 @@ class MedusaDrafter(Drafter):
     takes = "medusa"
 
     def __init__(self, pair: LoadedPair, capacity: int):
-        self.net: Medusa | MedusaStack = pair.net(self.takes)
+        self.net: Medusa = pair.net(self.takes)
 
     def begin(self, prompt: list[int], features: Features = None) -> None:
         behind = features[-1] if len(features) else features.new_zeros(features.shape[1:])

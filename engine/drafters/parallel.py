@@ -10,7 +10,7 @@ import torch
 from engine.contracts import Features
 from engine.drafters.shared.stream import StreamDrafter
 from engine.forward.cache import KVCache, additive_mask
-from engine.forward.uploads import select_rows, upload
+from engine.forward.devices import select_rows, upload
 from engine.models.pairs import LoadedPair
 from engine.tree import DraftTree
 

@@ -15,7 +15,7 @@ import torch
 from engine.contracts import RANK_HEAD, Features
 from engine.drafters.parallel import ParallelDrafter
 from engine.forward.cache import additive_mask
-from engine.forward.uploads import upload
+from engine.forward.devices import upload
 from engine.tree import LARGEST_TREE, DraftTree
 
 

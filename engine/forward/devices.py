@@ -1,11 +1,16 @@
-"""Devices: the kinds of devices that torch computes on here, what each waits for and lacks. Knows no model and no pair."""
+"""Devices: the kinds of devices that torch computes on here, what each waits for and lacks, and numbers on their way to one.
+
+Knows no model and no pair.
+"""
 
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import psutil
 import torch
+from torch import Tensor
 
 KINDS = ("cuda", "mps", "cpu")  # the one that is taken first where several are there
 THREADS = torch.get_num_threads()
@@ -40,6 +45,20 @@ def free_bytes(device: torch.device) -> int:
 def widest_dtype(device: torch.device) -> torch.dtype:
     """The widest type of real numbers that the device computes in. Metal has no float64."""
     return torch.float32 if device.type == "mps" else torch.float64
+
+
+def upload(numbers: Any, device: torch.device) -> Tensor:
+    """The tensor, array or list on the device, in a type that it has. Pinned memory is copied while the host goes on."""
+    made = torch.as_tensor(numbers)
+    if made.dtype == torch.float64:
+        made = made.to(widest_dtype(device))
+    queued = device.type == "cuda" and made.is_cpu
+    return made.pin_memory().to(device, non_blocking=True) if queued else made.to(device)
+
+
+def select_rows(tensor: Tensor, rows: list[int]) -> Tensor:
+    """`tensor[rows]`, without waiting for its device."""
+    return tensor.index_select(0, upload(rows, tensor.device)) if not tensor.is_cpu else tensor[rows]
 
 
 def noise_device(device: torch.device) -> torch.device | None:

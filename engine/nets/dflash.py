@@ -8,18 +8,18 @@ predicts the token behind that place.
 """
 
 from dataclasses import dataclass, field
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engine.forward.cache import additive_mask
 from engine.forward.layer_ops import spread_over_vocabulary
 from engine.forward.llama_eight_bit import LARGEST
+from engine.forward.llama_layer import Linear, PublishedLayer, RMSNorm, Rotary, write_kv_rows
 from engine.nets.dflash_compiled import CompiledDFlash
-from engine.nets.layer import Layer, Linear, Net, NetConfig, RMSNorm, Rotary, Turned, rotate_heads, write_kv_rows
+from engine.nets.layer import Net, NetConfig
 
 
 class LayerMask(NamedTuple):
@@ -49,9 +49,8 @@ class DFlashSizes:
     """What a published config says. `vocab` is its target's, and so is `hidden`, unless `target_hidden` says another size.
 
     `reads` are the target's layers, by how many are behind each. `block` counts the anchor, and `mask` is the mask token's id.
-    `inverse` holds `head_dim / 2` inverse frequencies, and `attention_scaling` is the factor of cosines and sines. With
-    `from_anchor` the anchor's own slot predicts too, and every slot the token behind it. `masks` has one for each layer, and is empty
-    where every layer sees all.
+    With `from_anchor` the anchor's own slot predicts too, and every slot the token behind it. `masks` has one for each layer, and is
+    empty where every layer sees all.
     """
 
     hidden: int
@@ -66,8 +65,7 @@ class DFlashSizes:
     reads: tuple[int, ...]
     block: int
     mask: int
-    inverse: Tensor = field(compare=False)
-    attention_scaling: float = 1.0
+    rotary: Rotary = field(compare=False)
     biased: bool = False
     from_anchor: bool = False
     target_hidden: int = 0
@@ -79,48 +77,20 @@ class DFlashSizes:
         return 0 if self.from_anchor else 1
 
 
-class DFlashLayer(Layer):
-    """One layer, its parts apart and under their published names."""
-
-    def __init__(self, sizes: DFlashSizes):
-        nn.Module.__init__(self)  # none of the joined matrices
-        self.head_dim = sizes.head_dim
-        hidden, width, keys = sizes.hidden, sizes.heads * sizes.head_dim, sizes.kv_heads * sizes.head_dim
-        self.input_layernorm, self.post_attention_layernorm = RMSNorm(hidden, sizes.eps), RMSNorm(hidden, sizes.eps)
-        self.self_attn = nn.ModuleDict(
-            {
-                "q_proj": nn.Linear(hidden, width, bias=sizes.biased),
-                "k_proj": nn.Linear(hidden, keys, bias=sizes.biased),
-                "v_proj": nn.Linear(hidden, keys, bias=sizes.biased),
-                "o_proj": nn.Linear(width, hidden, bias=sizes.biased),
-                "q_norm": RMSNorm(sizes.head_dim, sizes.eps),
-                "k_norm": RMSNorm(sizes.head_dim, sizes.eps),
-            }
-        )
-        self.mlp = nn.ModuleDict(
-            {
-                "gate_proj": Linear(hidden, sizes.mlp),
-                "up_proj": Linear(hidden, sizes.mlp),
-                "down_proj": Linear(sizes.mlp, hidden),
-            }
-        )
-
-    def project_heads(self, name: str, entering: Tensor, rotary: Turned) -> Tensor:
-        """Rotated queries, rotated keys or values `[B, heads, N, head_dim]` of `entering [B, N, H]`, by their first letter."""
-        found = self.self_attn[f"{name}_proj"](entering).unflatten(-1, (-1, self.head_dim))
-        return (found if name == "v" else rotate_heads(self.self_attn[f"{name}_norm"](found), rotary)).transpose(1, 2)
-
-    def project_qkv(self, entering: Tensor, rotary: Turned) -> tuple[Tensor, Tensor, Tensor]:
-        return (
-            self.project_heads("q", entering, rotary),
-            self.project_heads("k", entering, rotary),
-            self.project_heads("v", entering, rotary),
-        )
-
-    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
-        x = x + self.self_attn["o_proj"](attended.transpose(1, 2).flatten(2))
-        within = self.post_attention_layernorm(x)
-        return x + self.mlp["down_proj"](F.silu(self.mlp["gate_proj"](within)) * self.mlp["up_proj"](within))
+def build_layer(sizes: DFlashSizes) -> PublishedLayer:
+    """A layer with weights still to come."""
+    hidden, width, keys = sizes.hidden, sizes.heads * sizes.head_dim, sizes.kv_heads * sizes.head_dim
+    columns = {"q_proj": (hidden, width), "k_proj": (hidden, keys), "v_proj": (hidden, keys), "o_proj": (width, hidden)}
+    attention = {name: nn.Linear(*size, bias=sizes.biased) for name, size in columns.items()}
+    norms = {name: RMSNorm(sizes.head_dim, sizes.eps) for name in ("q_norm", "k_norm")}
+    gates = {name: Linear(hidden, sizes.mlp) for name in ("gate_proj", "up_proj")}
+    part = SimpleNamespace(
+        input_layernorm=RMSNorm(hidden, sizes.eps),
+        post_attention_layernorm=RMSNorm(hidden, sizes.eps),
+        self_attn=nn.ModuleDict({**attention, **norms}),
+        mlp=nn.ModuleDict({**gates, "down_proj": Linear(sizes.mlp, hidden)}),
+    )
+    return PublishedLayer(part, sizes.heads, sizes.kv_heads, sizes.head_dim, sizes.eps)
 
 
 class DFlash(Net):
@@ -144,8 +114,8 @@ class DFlash(Net):
         self.sizes, self.reads, self.published = sizes, sizes.reads, published
         self.fc = Linear(len(sizes.reads) * config.feature_size, sizes.hidden)
         self.hidden_norm, self.norm = RMSNorm(sizes.hidden, sizes.eps), RMSNorm(sizes.hidden, sizes.eps)
-        self.layers = nn.ModuleList(DFlashLayer(sizes) for _ in range(sizes.layers))
-        self.rotary = Rotary(sizes.inverse, sizes.attention_scaling)
+        self.layers = nn.ModuleList(build_layer(sizes) for _ in range(sizes.layers))
+        self.rotary = sizes.rotary
         self.register_buffer("vocabulary", vocabulary, persistent=False)
 
     def build_compiled(self) -> CompiledDFlash | None:
@@ -167,13 +137,12 @@ class DFlash(Net):
         return self.head.new_zeros(())
 
     def write_context_rows(self, features: Tensor, positions: Tensor, kv: Tensor, rows: int | Tensor) -> None:
-        """Write the rows of `features [N, taps + 1, H]` at `positions [N]` into the `kv` of all layers, as in `layer.write_kv_rows`."""
+        """Write the rows of `features [N, taps + 1, H]` at `positions [N]` into the `kv` of all layers, as `write_kv_rows`."""
         context = self.hidden_norm(self.fc(features[:, : len(self.reads)].flatten(1)))[None]
         rotary = self.rotary(positions)
         for layer, cached in zip(self.layers, kv, strict=True):
-            write_kv_rows(
-                layer.project_heads("k", context, rotary), layer.project_heads("v", context, rotary), cached, rows
-            )
+            keys, values = layer.project_kv(context, rotary)
+            write_kv_rows(keys, values, cached, rows)
 
     def spread_over_vocabulary(self, slots: Tensor) -> Tensor:
         """Log-probabilities `[depth, V]` of `slots`; -inf for tokens that the net lacks."""
@@ -188,11 +157,11 @@ class DFlash(Net):
     ) -> Tensor:
         """Log-probabilities `[depth, own_vocab]` of a block's `tokens [block]`, the anchor and mask tokens, at `positions [block]`.
 
-        Its rows are written behind those of the context. `mask` and `rows` are as in `layer.attend`.
+        Its rows are written behind those of the context. `mask` and `rows` are as in `llama_layer.attend`.
         """
         x, rotary = self.embed_tokens(tokens)[None], self.rotary(positions)
         end = kv.shape[3] if isinstance(rows, Tensor) else rows + len(tokens)
         masks = self.sizes.masks or (LayerMask(),) * len(self.layers)
         for layer, cached, each in zip(self.layers, kv, masks, strict=True):
-            x = layer(x, layer.input_layernorm(x), rotary, each.narrow_mask(mask, positions, end), cached, rows)
+            x = layer(x, layer.norm_in(x), rotary, each.narrow_mask(mask, positions, end), cached, rows)
         return self.apply_lm_head(self.norm(x[0, self.sizes.silent_slots :])).log_softmax(-1)

@@ -10,11 +10,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from engine.forward.devices import upload
 from engine.forward.layer_ops import spread_over_vocabulary
-from engine.forward.uploads import upload
+from engine.forward.llama_layer import Linear
 from engine.nets.dflash import DFlash, DFlashSizes
 from engine.nets.dflash_compiled import CompiledDSpark
-from engine.nets.layer import Linear
 
 
 @dataclass(frozen=True)

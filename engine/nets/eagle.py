@@ -13,10 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engine.forward.cache import KVCache, additive_mask
+from engine.forward.devices import select_rows, upload
 from engine.forward.layer_ops import spread_over_vocabulary
-from engine.forward.uploads import select_rows, upload
+from engine.forward.llama_layer import EPS, Layer, Linear, RMSNorm, Rotary
 from engine.nets.eagle_compiled import CompiledEagle, CompiledEagleSession
-from engine.nets.layer import EPS, FEATURES, Layer, Linear, Net, NetConfig, RMSNorm, Rotary
+from engine.nets.layer import FEATURES, Net, NetConfig
 
 WINDOW = 256  # rows that a trained net attends to: those of a training row, so that drafting does not slow down as a text grows
 
@@ -25,8 +26,7 @@ WINDOW = 256  # rows that a trained net attends to: those of a training row, so 
 class EagleForm:
     """What a published config says beside the sizes of `NetConfig`.
 
-    `layers` are the target's layers that are read, by how many are behind each, and `target_hidden` is their size. `inverse` holds
-    the rotary embedding's `head_dim / 2` inverse frequencies, and `attention_scaling` the factor of its cosines and sines. A token
+    `layers` are the target's layers that are read, by how many are behind each, and `target_hidden` is their size. A token
     attends to `sliding` positions, 0 for all. With `normed_residual` the residual stream begins with the normed feature, and with
     `normed_output` drafted tokens go on from the final norm's output. All layers' features pass one norm with `normed_input`, and
     each its own with `normed_taps`. A net with a `mask` token is P-EAGLE's: it guesses all depths at once.
@@ -37,8 +37,7 @@ class EagleForm:
     head_dim: int
     eps: float
     layers: tuple[int, ...]
-    inverse: Tensor = field(compare=False)
-    attention_scaling: float = 1.0
+    rotary: Rotary = field(compare=False)
     sliding: int = 0
     normed_residual: bool = False
     head_norms: bool = False
@@ -73,7 +72,7 @@ class Eagle(Net):
         self.layer = Layer(hidden, heads, config.mlp, 2 * hidden, form)
         self.next_layers = nn.ModuleList(FurtherLayer(config, form) for _ in range(config.layers - 1) if form)
         if form:
-            self.rotary = Rotary(form.inverse, form.attention_scaling)
+            self.rotary = form.rotary
             self.reads, self.window = form.layers, sys.maxsize
         else:
             self.rotary = Rotary.plain(hidden // heads, config.rope_theta)

@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from engine.forward.llama_layer import lengths_of
 from engine.kernels.by_address import address_of
 from engine.kernels.compiling import compile_for, compiled, within
 from engine.kernels.eight_bit import EightBit, multiply_eight_bit
@@ -21,7 +22,7 @@ from engine.kernels.stack import (
     run_layers,
 )
 from engine.nets.compiled_net import CompiledNet
-from engine.nets.layer import Net, divide_by_length
+from engine.nets.layer import Net
 
 
 @within
@@ -83,7 +84,8 @@ class CompiledEagle(CompiledNet):
     def __init__(self, net: Net):
         config, root = net.config, net.config.hidden**0.5
         for_token, for_feature = net.layer.qkv.weight.detach().split(config.hidden, 1)
-        token = divide_by_length(net.embedding.detach(), net.norm_token.least) * net.norm_token.weight.detach() * root
+        table, norm = net.embedding.detach(), net.norm_token
+        token = table / lengths_of(table, norm.eps) * norm.weight.detach() * root
         said = (token @ for_token.T).numpy()
         ends = NetEnds(
             said=said,

@@ -11,27 +11,37 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engine.forward.layer_ops import spread_over_vocabulary
-from engine.nets.layer import Linear, Net, NetConfig
+from engine.forward.llama_layer import Linear
+from engine.nets.layer import Net, NetConfig
 from engine.nets.medusa_compiled import CompiledMedusa
 
 
 class Medusa(Net):
     tables = ()
 
-    def __init__(self, config: NetConfig, embedding: Tensor, head: Tensor):
+    def __init__(self, config: NetConfig, embedding: Tensor, head: Tensor, vocabulary: Tensor | None = None):
+        """`config.layers` is the number of blocks in a head, 0 for one.
+
+        A `vocabulary [own_vocab]` holds the target's ids of the tokens that published heads guess, each by a projection of its own.
+        """
         super().__init__(config, embedding, head)
+        self.published, self.blocks_in_head = vocabulary is not None, max(1, config.layers)
         self.narrow = Linear(config.target_hidden, config.hidden) if config.target_hidden else None
-        self.blocks = nn.ModuleList(nn.Linear(config.hidden, config.hidden) for _ in range(config.depth))
-        own = 0 if config.own_vocab else config.depth
-        self.unembeds = nn.ParameterList(nn.Parameter(self.head.float().clone()) for _ in range(own))
+        count = config.depth * self.blocks_in_head
+        self.blocks = nn.ModuleList(nn.Linear(config.hidden, config.hidden) for _ in range(count))
+        start = self.head.new_zeros(config.own_vocab, config.hidden) if self.published else self.head
+        own = config.depth if self.published or not config.own_vocab else 0
+        self.unembeds = nn.ParameterList(nn.Parameter(start.float().clone()) for _ in range(own))
         if config.own_vocab:
-            self.register_buffer("vocabulary", torch.arange(config.own_vocab))
+            ids = torch.arange(config.own_vocab) if vocabulary is None else vocabulary
+            self.register_buffer("vocabulary", ids, persistent=not self.published)
         for block in self.blocks:
             nn.init.zeros_(block.weight)
             nn.init.zeros_(block.bias)
 
-    def build_compiled(self) -> CompiledMedusa:
-        return CompiledMedusa(self)
+    def build_compiled(self) -> CompiledMedusa | None:
+        """None for published heads of several blocks, or over some of the target's tokens."""
+        return None if self.published else CompiledMedusa(self)
 
     def log_q(self, final: Tensor, head_index: int) -> Tensor:
         """Log-probabilities `[n, V]` of head k from the target's `final [n, H]`, in compiled loops where the net is packed."""
@@ -42,7 +52,7 @@ class Medusa(Net):
 
     def unembedding_of_head(self, head_index: int) -> Tensor:
         """The matrix `[own_vocab or V, hidden]` behind head k's block."""
-        return self.head[self.vocabulary] if self.config.own_vocab else self.unembeds[head_index]
+        return self.unembeds[head_index] if len(self.unembeds) else self.head[self.vocabulary]
 
     def forward(self, final: Tensor, head_index: int) -> Tensor:
         """Logits `[..., own_vocab or V]` of head k, the first after the root.
@@ -50,28 +60,7 @@ class Medusa(Net):
         `final [..., H]` is the final norm's output before the root.
         """
         x = self.narrow(final) if self.narrow else final
-        x, matrix = x + F.silu(self.blocks[head_index](x)), self.unembedding_of_head(head_index)
+        for number in range(self.blocks_in_head):
+            x = x + F.silu(self.blocks[head_index * self.blocks_in_head + number](x))
+        matrix = self.unembedding_of_head(head_index)
         return F.linear(x.to(matrix.dtype), matrix).float()
-
-
-class MedusaStack(Net):
-    """Published heads of several blocks, or over some of the target's tokens."""
-
-    def __init__(self, config: NetConfig, embedding: Tensor, head: Tensor, vocabulary: Tensor):
-        """`config.layers` is the number of blocks in a head. `vocabulary [own_vocab]` holds the target's ids of guessed tokens."""
-        super().__init__(config, embedding, head)
-        hidden = config.hidden
-        self.blocks = nn.ModuleList(
-            nn.ModuleList(nn.Linear(hidden, hidden) for _ in range(config.layers)) for _ in range(config.depth)
-        )
-        self.unembeds = nn.ParameterList(torch.zeros(config.own_vocab, hidden) for _ in range(config.depth))
-        self.register_buffer("vocabulary", vocabulary, persistent=False)
-
-    def log_q(self, final: Tensor, head_index: int) -> Tensor:
-        """As `Medusa.log_q`; -inf for tokens that the heads do not guess."""
-        x = final
-        for block in self.blocks[head_index]:
-            x = x + F.silu(block(x))
-        return spread_over_vocabulary(
-            F.linear(x, self.unembeds[head_index]).log_softmax(-1), self.vocabulary, self.config.vocab
-        )

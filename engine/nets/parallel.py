@@ -13,7 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engine.nets.layer import EPS, FEATURES, Layer, Linear, Net, NetConfig, RMSNorm, Rotary
+from engine.forward.llama_layer import EPS, Layer, Linear, RMSNorm, Rotary
+from engine.nets.layer import FEATURES, Net, NetConfig
 from engine.nets.parallel_compiled import CompiledParallel
 
 

@@ -13,7 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engine.nets.layer import FEATURES, Layer, Linear, Net, NetConfig, RMSNorm, Rotary, attend
+from engine.forward.llama_layer import Layer, Linear, RMSNorm, Rotary, attend
+from engine.nets.layer import FEATURES, Net, NetConfig
 from engine.nets.specblock_compiled import CompiledSpecBlock
 
 BUCKETS = (1, 4, 10)  # largest rank of the target's token in each of the first three buckets; the fourth holds the rest
@@ -105,7 +106,7 @@ class SpecBlock(Net):
     ) -> Tensor:
         """Last-layer states `[B, N, H]` of entries `x [B, N, H]`. Each takes in that of entry `before[i]`, itself at position 0.
 
-        In training, keys and values are appended to `past`. Else they are written into the layers' `kv`, as in `layer.write_kv_rows`.
+        In training, keys and values are appended to `past`. Else they are written into the layers' `kv`, as by `write_kv_rows`.
         `mask` covers old and new ones.
         """
         rotary = self.rotary(positions)

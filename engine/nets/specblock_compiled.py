@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from engine.forward.cache import KVCache
+from engine.forward.llama_layer import lengths_of
 from engine.kernels.attention import causal_mask
 from engine.kernels.compiling import compiled, within
 from engine.kernels.eight_bit import EightBit, multiply_eight_bit
@@ -12,7 +13,7 @@ from engine.kernels.elementwise import add_row, copy_row, divide_rows_by_length,
 from engine.kernels.named_arrays import unpack_nest
 from engine.kernels.stack import LAYER, NetEnds, StackConstants, fold_norm_into_matrix, head_log_q, run_layers
 from engine.nets.compiled_net import CompiledNet
-from engine.nets.layer import FEATURES, Net, divide_by_length
+from engine.nets.layer import FEATURES, Net
 
 
 @within
@@ -61,10 +62,10 @@ class CompiledSpecBlock(CompiledNet):
 
     def __init__(self, net: Net):
         config, root = net.config, net.config.hidden**0.5
-        least = net.norm_out.least
+        table, queries, eps = net.embedding.detach(), net.query_embed.detach(), net.norm_out.eps
         for_condition, for_token, for_query = net.fuse.weight.detach().split(config.hidden, 1)
-        token = divide_by_length(net.embedding.detach(), least) * net.norm_token.weight.detach() * root
-        query = divide_by_length(net.query_embed.detach(), least) * net.norm_query.weight.detach() * root
+        token = table / lengths_of(table, eps) * net.norm_token.weight.detach() * root
+        query = queries / lengths_of(queries, eps) * net.norm_query.weight.detach() * root
         ends = NetEnds(
             said=(token @ for_token.T).numpy(),
             head=fold_norm_into_matrix(net.unembed, net.norm_out.weight),

@@ -171,7 +171,7 @@ def inner(**change) -> dict:
     [
         ({**SPECULATORS, "transformer_layer_config": None}, "lacks transformer_layer_config"),
         ({**Z_LAB, "dflash_config": []}, "lacks dflash_config"),
-        ({**Z_LAB, "head_dim": None}, "head_dim as a whole number, got None"),
+        ({**Z_LAB, "head_dim": None}, "head_dim as a whole number from 1 on, got None"),
         ({**Z_LAB, "model_type": "llama"}, "of the type 'llama' with 'silu'"),
         ({**Z_LAB, "hidden_size": 32}, "hidden size 32, this one has 256 and 64"),
         ({**Z_LAB, "block_size": 1}, "block_size as a whole number from 2 on, got 1"),
@@ -193,7 +193,7 @@ def inner(**change) -> dict:
         ),
         (inner(causal=True), "sets causal to True in dflash_config"),
         (inner(selector_rank=8), "sets selector_rank to 8 in dflash_config"),
-        (inner(target_layer_ids="1"), "target_layer_ids .* must be a list of whole numbers, got '1'"),
+        (inner(target_layer_ids="1"), "target_layer_ids .* must ascend between 0 and 6 for this target, got 1"),
         (inner(target_layer_ids=[1, 7]), r"must ascend between 0 and 6 for this target, got \[1, 7\]"),
         (inner(target_layer_ids=[3, 1]), r"must ascend .*, got \[3, 1\]"),
         ({**SPECULATORS, "aux_hidden_state_layer_ids": [1, 9]}, r"must ascend between 1 and 8 .*, got \[1, 9\]"),

@@ -50,7 +50,7 @@ def model():
             "a target of 100 tokens and hidden size 64, this one has 256 and 64",
         ),
         ({**SAFEAILAB, "hidden_size": 32}, "hidden size 32, this one has 256 and 64"),
-        ({**SAFEAILAB, "hidden_size": "64"}, "hidden_size as a whole number, got '64'"),
+        ({**SAFEAILAB, "hidden_size": "64"}, "hidden_size as a whole number from 1 on, got '64'"),
         ({**SAFEAILAB, "num_hidden_layers": 2}, "has 2 layers"),
         (
             {**SPECULATORS, "transformer_layer_config": {**LAYER, **MIXED}},

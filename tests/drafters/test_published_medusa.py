@@ -163,7 +163,7 @@ def test_trees_of_published_heads_write_plain_decodings_tokens(temperature, tmp_
 @pytest.mark.parametrize(
     ("config", "sentence"),
     [
-        ({**OFFICIAL, "medusa_num_layers": 0}, "between 1 and 64 blocks in each Medusa head, got 0"),
+        ({**OFFICIAL, "medusa_num_layers": 0}, "medusa_num_layers between 1 and 64, got 0"),
         ({**OFFICIAL, "hidden_size": 32}, "a target of 256 tokens and hidden size 32, this one has 256 and 64"),
         ({**VLLM, "truncated_vocab_size": 300}, "truncated_vocab_size between 1 and 256, got 300"),
         ({**VLLM, "logit_scale": 0.5}, r"scales its logits by 0\.5 \(logit_scale\)"),

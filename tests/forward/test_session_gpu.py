@@ -69,7 +69,13 @@ def test_grouped_heads_are_folded_and_nothing_is_repeated(monkeypatch):
     plain, graphed = (committed(runner, graphed=graphed) for graphed in (False, True))
     tree = random_tree(random.Random(2), 7)
     expected = plain.verify(tree)[0]
-    monkeypatch.setattr(runner_gpu, "sdpa_attention_forward", None)  # its repeat_kv must not be reached
+    whole = torch.nn.functional.scaled_dot_product_attention
+
+    def attend_unrepeated(query, key, *rest, **how):
+        assert query.shape[1] == key.shape[1]  # else keys and values are repeated
+        return whole(query, key, *rest, **how)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", attend_unrepeated)
     assert torch.allclose(graphed.verify(tree)[0], expected, atol=1e-4, rtol=0)
     assert graphed.session.buckets.by_size[0].forward.groups == 2
 

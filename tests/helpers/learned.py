@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import torch
 
+from engine.forward.llama_layer import Rotary
 from engine.lab.train import eagle, medusa, parallel, specblock
 from engine.lab.train.width import DrafterSizes
 from engine.nets import NetConfig
@@ -67,7 +68,7 @@ def block_net(
     own = torch.randperm(256, generator=draw)[:120] if some else torch.arange(256)
     sizes = DFlashSizes(
         hidden=wide.hidden, heads=4, kv_heads=2, head_dim=32, mlp=96, layers=2, vocab=256, own_vocab=len(own), eps=1e-5,
-        reads=reads, block=5, mask=250, inverse=1e4 ** -torch.linspace(0, 1, 16), attention_scaling=1.3, biased=True,
+        reads=reads, block=5, mask=250, rotary=Rotary(1e4 ** -torch.linspace(0, 1, 16), 1.3), biased=True,
         target_hidden=wide.target_hidden,
     )  # fmt: skip
     if kind is not DFlash:

@@ -4,8 +4,9 @@ import torch
 
 from engine.acceptance.token_match import TokenMatch
 from engine.contracts import Drafter
+from engine.forward.llama_layer import Linear
 from engine.models.pairs import LoadedPair
-from engine.nets.layer import Linear, Net, NetConfig
+from engine.nets.layer import Net, NetConfig
 from engine.policies.shared.asking import GrowingTree, LevelByLevel
 from engine.tree import DraftTree
 

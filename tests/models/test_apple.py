@@ -8,8 +8,7 @@ import pytest
 import torch
 from transformers import BitsAndBytesConfig, LlamaConfig
 
-from engine.forward.devices import free_bytes, noise_device, widest_dtype
-from engine.forward.uploads import upload
+from engine.forward.devices import free_bytes, noise_device, upload, widest_dtype
 from engine.measure.footprint import measure_peak_mib
 from engine.models import loading, memory
 from engine.models.memory import GIB

@@ -205,7 +205,7 @@ def test_a_target_of_three_layers_has_no_eagle_that_the_format_can_name(tmp_path
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"block_size": None}, "block_size as a whole number, got None"),
+        ({"block_size": None}, "block_size as a whole number from 1 on, got None"),
         (
             {"aux_hidden_state_layer_ids": [1, 4, 7]},
             r"reads the layers \[1, 4, 7\], and those of this target would be \[2, 4, 7\]",

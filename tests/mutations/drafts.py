@@ -122,7 +122,7 @@ DRAFTS = [
         ),
         (
             "every block of a head is its first",
-            "formats/medusa.py::load",
+            "formats/medusa.py::published_names_of",
             "0 if repeated else j",
             "0",
             "drafters/test_published_medusa.py::test_heads_of_several_blocks_and_of_fewer_tokens_guess_as_published",

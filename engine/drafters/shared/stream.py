@@ -3,7 +3,7 @@
 import torch
 
 from engine.contracts import LAYERS, Drafter, Features
-from engine.forward.uploads import select_rows
+from engine.forward.devices import select_rows
 from engine.tree import DraftTree
 
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 
+from engine.forward.llama_layer import Rotary
 from engine.forward.session import tapped_layers
 from engine.lab.pays.followed import DraftingView, layers_read_by_net
 from engine.models.pairs import LoadedPair
 from engine.nets import Net
 from engine.nets.dflash import DFlash
 from engine.nets.eagle import Eagle
-from engine.nets.layer import Rotary
 from engine.nets.parallel import Parallel
 from engine.nets.specblock import SpecBlock
 
@@ -139,7 +139,7 @@ def list_rope_experiments(pair: LoadedPair, net: Net) -> Iterator[Experiment]:
     tried = {f"rope_theta {theta:.0f}": Rotary.plain(2 * len(inverse), theta) for theta in THETAS}
     own = getattr(getattr(pair.target.model, "model", None), "rotary_emb", None)
     if own is not None and len(own.inv_freq) == len(inverse):
-        tried["the target's rope settings"] = Rotary(own.inv_freq.float(), own.attention_scaling)
+        tried["the target's rope settings"] = Rotary.of(own)
     for repair, other in tried.items():
         same = torch.allclose(other.inverse.to(inverse.device)[: len(inverse)], inverse, rtol=1e-4)
         if not same or other.scaling != rotary.scaling:

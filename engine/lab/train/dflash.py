@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
+from engine.forward.llama_layer import attend, rotate_heads
 from engine.forward.session import tapped_layers
 from engine.lab.train.features import (
     OwnVocabularyLabels,
@@ -24,7 +25,6 @@ from engine.lab.train.features import (
 from engine.lab.train.width import initial_weights_for
 from engine.nets import NetConfig, formats
 from engine.nets.dflash import DFlash
-from engine.nets.layer import attend
 
 DEPTH, LAYERS = 7, 2
 GAMMA = 4.0  # slot k weighs exp(-(k - 1) / GAMMA), as published for blocks of eight
@@ -96,10 +96,11 @@ def compute_states(net: DFlash, batch: TrainingBatch, anchors: torch.Tensor) -> 
     tokens[:, :, 0] = batch.ids[:, anchors]
     x = net.embed_tokens(tokens.flatten(1))
     for layer in net.layers:
-        entering = layer.input_layernorm(x)
+        entering = layer.norm_in(x)
         both = torch.cat([context, entering], 1)
-        keys, values = layer.project_heads("k", both, rotary), layer.project_heads("v", both, rotary)
-        x = layer.finish(x, attend(layer.project_heads("q", entering, turned), keys, values, mask))
+        queries = rotate_heads(layer.project_heads_named("q", entering), turned).transpose(1, 2)
+        keys, values = layer.project_kv(both, rotary)
+        x = layer.finish(x, attend(queries, keys, values, mask))
     return x.view(rows, len(anchors), sizes.block, -1)[:, :, sizes.silent_slots :]
 
 

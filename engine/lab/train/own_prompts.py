@@ -25,7 +25,7 @@ from engine.models.pairs import PAIRS, LoadedPair, Pair, short_name_of
 from engine.nets import Net, load_net_in
 from engine.nets.dflash import DFlash
 from engine.nets.eagle import Eagle
-from engine.nets.medusa import MedusaStack
+from engine.nets.medusa import Medusa
 from engine.race import Race, Settings, encode_prompt
 from engine.record.parsing import quote
 from engine.sampling import generator_of
@@ -129,7 +129,7 @@ def refuse_unfit_drafter(net: Net, options: Namespace, layers: int) -> None:
             f"--start {str(options.start)!r} holds a drafter {net.config.kind}, got {options.recipe}. Train it with "
             f"`python -m engine train {net.config.kind}`."
         )
-    other = isinstance(net, MedusaStack) or (isinstance(net, Eagle) and net.form is not None)
+    other = (isinstance(net, Medusa) and net.published) or (isinstance(net, Eagle) and net.form is not None)
     if isinstance(net, DFlash):
         read = set(net.reads) <= set(tapped_layers(layers)) and net.published.get("num_target_layers") == layers
         other = not read or bool(net.sizes.masks) or "speculators_model_type" in net.published

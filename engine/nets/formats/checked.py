@@ -16,6 +16,7 @@ from transformers import LlamaConfig, Qwen3Config
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from engine.forward.llama import STEADY_ROPE
+from engine.forward.llama_layer import Rotary
 
 C = TypeVar("C", LlamaConfig, Qwen3Config)
 PICKLED = (".bin", ".pt", ".pth")
@@ -123,11 +124,27 @@ def refuse_other_target(folder: Path, trained_for: tuple[int, int], target: tupl
         )
 
 
+def whole_number_of(folder: Path, config: Mapping[str, Any], name: str, least: int = 1, most: int | None = None) -> int:
+    """What the config gives under the name. Raises `ValueError` unless it is a whole number from `least` to `most`, None for no end."""
+    value = config.get(name)
+    if type(value) is not int or value < least or (most is not None and value > most):
+        wanted = f"as a whole number from {least} on" if most is None else f"between {least} and {most}"
+        raise ValueError(f"{folder}/config.json must give {name} {wanted}, got {value!r}.")
+    return value
+
+
 def refuse_missing_sizes(folder: Path, config: Mapping[str, Any], names: Iterable[str]) -> None:
     """Raises `ValueError` unless the config gives each of these sizes."""
     for name in names:
-        if type(config.get(name)) is not int or config[name] < 1:
-            raise ValueError(f"{folder}/config.json must give {name} as a whole number, got {config.get(name)!r}.")
+        whole_number_of(folder, config, name)
+
+
+def ascending_layers_of(folder: Path, key: str, ids: Any, least: int, most: int, why: str = "") -> list[int]:
+    """The `ids` of a target's layers, which stand under `key`. Raises `ValueError`, with `why` behind it, unless they ascend so."""
+    whole = isinstance(ids, list) and bool(ids) and all(type(each) is int for each in ids)
+    if not whole or ids != sorted(set(ids)) or not least <= ids[0] <= ids[-1] <= most:
+        raise ValueError(f"{key} in {folder} must ascend between {least} and {most} for this target, got {ids}.{why}")
+    return ids
 
 
 def refuse_unread(
@@ -160,10 +177,7 @@ def refuse_undecided_window(folder: Path, layer: Mapping[str, Any]) -> None:
 
 def own_size(folder: Path, config: Mapping[str, Any], name: str, vocab: int) -> int:
     """How many tokens the drafter guesses, all of `vocab` where its config does not say. Raises `ValueError` for no such number."""
-    size = config.get(name)
-    if size is not None and (type(size) is not int or not 1 <= size <= vocab):
-        raise ValueError(f"{folder}/config.json must give {name} between 1 and {vocab}, got {size!r}.")
-    return size or vocab
+    return vocab if config.get(name) is None else whole_number_of(folder, config, name, 1, vocab)
 
 
 def integer_tensor(folder: Path, tensors: Mapping[str, torch.Tensor], name: str) -> torch.Tensor:
@@ -201,14 +215,14 @@ def vocabulary_of(folder: Path, tensors: Mapping[str, torch.Tensor], draft_vocab
     return ids
 
 
-def rotary_of(folder: Path, layer: dict[str, Any], kind: type[C]) -> tuple[C, LlamaRotaryEmbedding]:
+def rotary_of(folder: Path, layer: dict[str, Any], kind: type[C]) -> tuple[C, Rotary]:
     """The config of a `kind` of layer and its rotary embedding. Raises `ValueError` for one that cannot be computed."""
     try:
         config = kind.from_dict({key: value for key, value in layer.items() if key != "model_type"})
         rope = config.rope_parameters["rope_type"]
         if rope not in STEADY_ROPE:
             raise ValueError(f"its rotary embedding is {rope!r}, and only {', '.join(STEADY_ROPE)} are computed")
-        return config, LlamaRotaryEmbedding(config)
+        return config, Rotary.of(LlamaRotaryEmbedding(config))
     except (KeyError, TypeError, ValueError, StrictDataclassError) as error:
         said_why = " ".join(str(error).split()).rstrip(".")
         raise ValueError(f"{folder}/config.json describes no layer that can be computed: {said_why}.") from error

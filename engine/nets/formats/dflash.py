@@ -136,11 +136,8 @@ def sizes_of(
     vocab, hidden = embedding.shape
     said = config.get("target_hidden_size")
     checked.refuse_other_target(folder, (layer["vocab_size"], said or layer["hidden_size"]), (vocab, hidden))
-    block, mask = config.get("block_size", own.get("block_size")), own.get("mask_token_id")
-    if type(block) is not int or block < 2:
-        raise ValueError(f"{folder}/config.json must give block_size as a whole number from 2 on, got {block!r}.")
-    if type(mask) is not int or not 0 <= mask < vocab:
-        raise ValueError(f"{folder}/config.json must give mask_token_id between 0 and {vocab - 1}, got {mask!r}.")
+    block = checked.whole_number_of(folder, own | config, "block_size", 2)
+    mask = checked.whole_number_of(folder, own, "mask_token_id", 0, vocab - 1)
     own_vocab = checked.own_size(folder, config, "draft_vocab_size", vocab)
     qwen, rotary = checked.rotary_of(folder, layer, Qwen3Config)
     return DFlashSizes(
@@ -156,8 +153,7 @@ def sizes_of(
         reads=target_layers_read(folder, config, own, layers),
         block=block,
         mask=mask,
-        inverse=rotary.inv_freq,
-        attention_scaling=rotary.attention_scaling,
+        rotary=rotary,
         biased=bool(layer.get("attention_bias")),
         from_anchor=bool(config.get("sample_from_anchor")),
         target_hidden=hidden if layer["hidden_size"] != hidden else 0,
@@ -228,14 +224,7 @@ def target_layers_read(
     if ids is None and not speculators:  # spread between the second layer and the last but three
         count = config["num_hidden_layers"]
         ids = [round(1 + each * (layers - 4) / (count - 1)) for each in range(count)] if count > 1 else [layers // 2]
-    if not isinstance(ids, list) or not ids or any(type(each) is not int for each in ids):
-        raise ValueError(f"{key} in {folder} must be a list of whole numbers, got {ids!r}.")
     last = layers if speculators else layers - 1 - behind
-    if ids != sorted(set(ids)) or not 1 - behind <= ids[0] <= ids[-1] <= last:
-        without = "" if speculators else (
-            " The last layer's output is not among them, because engines differ in whether it is normed in this form."
-        )  # fmt: skip
-        raise ValueError(
-            f"{key} in {folder} must ascend between {1 - behind} and {last} for this target, got {ids!r}.{without}"
-        )
+    without = " The last layer's output is not among them, because engines differ in whether it is normed in this form."
+    ids = checked.ascending_layers_of(folder, key, ids, 1 - behind, last, "" if speculators else without)
     return tuple(each + behind for each in ids)

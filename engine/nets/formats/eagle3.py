@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from transformers import LlamaConfig
 
+from engine.forward.llama_layer import EPS
 from engine.forward.session import tapped_layers
 from engine.nets.eagle import WINDOW, Eagle, EagleForm
 from engine.nets.formats import checked
-from engine.nets.layer import EPS, NetConfig
+from engine.nets.layer import NetConfig
 
 SPECULATORS, SAFEAILAB = "layers.0.", "midlayer."  # how each calls its one layer
 MOST_LAYERS = 64
@@ -154,8 +155,7 @@ def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, lay
         head_dim=llama.head_dim,
         eps=llama.rms_norm_eps,
         layers=target_layers_read(folder, config, layers),
-        inverse=rotary.inv_freq,
-        attention_scaling=rotary.attention_scaling,
+        rotary=rotary,
         sliding=sliding_window_of(folder, layer),
         normed_residual=flags["norm_before_residual"],
         head_norms=layer.get("model_type") == "qwen3",
@@ -165,13 +165,13 @@ def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, lay
         mask=mask_token_of(folder, config, vocab),
     )
     heads, own_vocab = llama.num_attention_heads, checked.own_size(folder, config, "draft_vocab_size", vocab)
-    theta = llama.rope_parameters["rope_theta"] if rotary.rope_type == "default" else 0.0
+    theta = llama.rope_parameters["rope_theta"] if llama.rope_parameters["rope_type"] == "default" else 0.0
     count = llama.num_hidden_layers if speculators else 1
     sizes = NetConfig(
         "eagle", hidden, heads, llama.intermediate_size, count, trained_depth_of(config), vocab, theta, own_vocab
     )
-    taps, inverse = tapped_layers(layers), rotary.inv_freq
-    ours = EagleForm(target_hidden, heads, hidden // heads, EPS, taps, inverse, sliding=WINDOW, normed_taps=True)
+    taps = tapped_layers(layers)
+    ours = EagleForm(target_hidden, heads, hidden // heads, EPS, taps, rotary, sliding=WINDOW, normed_taps=True)
     trained = theta > 0 and hidden % heads == 0 and count == 1 and form == ours
     return partial(load, sizes, form, SPECULATORS if speculators else SAFEAILAB, trained)
 
@@ -199,9 +199,7 @@ def mask_token_of(folder: Path, config: dict[str, Any], vocab: int) -> int | Non
     """The id of P-EAGLE's mask token, None for EAGLE-3. Raises `ValueError` for no such id, and where it guesses one token."""
     if config.get("speculators_model_type") != "peagle":
         return None
-    mask = config.get("mask_token_id")
-    if type(mask) is not int or not 0 <= mask < vocab:
-        raise ValueError(f"{folder}/config.json must give mask_token_id between 0 and {vocab - 1}, got {mask!r}.")
+    mask = checked.whole_number_of(folder, config, "mask_token_id", 0, vocab - 1)
     if trained_depth_of(config) < 2:
         raise ValueError(
             f"{folder}/config.json must say in speculators_config how many speculative_tokens, at least 2, the drafter guesses at once."
@@ -232,8 +230,7 @@ def refuse_other_layers(folder: Path, layer: dict[str, Any], in_speculators_form
         raise ValueError(f"{folder} has a layer of the type {kind!r}. Only llama and qwen3 are computed.")
     if count != 1 and not in_speculators_form:
         raise ValueError(f"{folder} has {count} layers. An EAGLE-3 drafter of SafeAILab has one.")
-    if type(count) is not int or not 1 <= count <= MOST_LAYERS:
-        raise ValueError(f"{folder} must have between 1 and {MOST_LAYERS} layers, got {count!r}.")
+    checked.whole_number_of(folder, {"num_hidden_layers": count}, "num_hidden_layers", 1, MOST_LAYERS)
     if gate not in (None, "silu"):
         raise ValueError(f"{folder} has an MLP with {gate!r}. Only silu is computed.")
 
@@ -255,13 +252,8 @@ def target_layers_read(folder: Path, config: dict[str, Any], layers: int) -> tup
                 f"{folder} reads the layers 2, half and all but 3 of a target of at least 7, and this one has {layers}. "
                 "Use the drafter that was trained for this target."
             )
-    whole = isinstance(ids, list) and bool(ids) and all(type(each) is int for each in ids)
-    if not whole or ids != sorted(set(ids)) or not 1 <= ids[0] <= ids[-1] <= layers:
-        raise ValueError(
-            f"{LAYER_IDS} in {folder} must ascend between 1 and {layers} for this target, got {ids}. "
-            "Each is the number of layers before the place that is read."
-        )
-    return tuple(ids)
+    why = " Each is the number of layers before the place that is read."
+    return tuple(checked.ascending_layers_of(folder, LAYER_IDS, ids, 1, layers, why))
 
 
 def sliding_window_of(folder: Path, layer: dict[str, Any]) -> int:

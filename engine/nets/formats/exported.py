@@ -12,12 +12,13 @@ from typing import Any
 import torch
 from transformers import PreTrainedConfig
 
+from engine.forward.llama_layer import EPS
 from engine.forward.session import tapped_layers
 from engine.nets import formats
 from engine.nets.dflash import DFlash
 from engine.nets.eagle import WINDOW
 from engine.nets.formats.checked import SIZES
-from engine.nets.layer import EPS, NetConfig
+from engine.nets.layer import NetConfig
 
 VERSION = "0.9.0"  # of speculators, whose keys these are
 # What a block's config says of its layers, and what DSpark's says beside
@@ -159,13 +160,8 @@ def export_medusa(
             f"The Medusa heads of {verifier} share the head of their target, and the format has only heads with projections of their "
             f"own. Train such with `python -m engine train medusa --own-vocab {config.vocab}`."
         )
-    inner, outer = formats.medusa.VLLM
-    tensors = {
-        inner.format(head=k, block=0, part=part): weights[f"blocks.{k}.{part}"]
-        for k in range(config.depth)
-        for part in ("weight", "bias")
-    }
-    tensors |= {outer.format(head=k): weights[f"unembeds.{k}"] for k in range(config.depth)}
+    names = formats.medusa.published_names_of(config.depth, 1, formats.medusa.VLLM)
+    tensors = {theirs: weights[ours] for ours, theirs in names.items()}
     described = {
         "architectures": ["MedusaModel"],
         "model_type": "medusa",

@@ -1,7 +1,6 @@
 """Medusa heads in the official form (`0.0.linear.weight`, `0.1.weight`) and in that of vLLM (`blocks.0.layers.0.weight`).
 
-Heads of one block over the whole vocabulary are a `Medusa` net, whose loops are compiled; others are a `MedusaStack`. A config may
-give another number of heads than there are, so heads are counted by their names.
+A config may give another number of heads than there are, so heads are counted by their names.
 """
 
 import re
@@ -20,9 +19,10 @@ from engine.nets.formats.checked import (
     refuse_other_tensors,
     refuse_unread,
     tensors_of,
+    whole_number_of,
 )
 from engine.nets.layer import NetConfig
-from engine.nets.medusa import Medusa, MedusaStack
+from engine.nets.medusa import Medusa
 
 MOST_BLOCKS = 64  # in a head
 # What is read of a config, by a name of one of the forms. Heads and biases are counted by their tensors
@@ -38,13 +38,21 @@ OFFICIAL = ("{head}.{block}.linear.{part}", "{head}.{blocks}.weight")
 VLLM = ("blocks.{head}.layers.{block}.{part}", "lm_heads.{head}.weight")
 
 
+def published_names_of(heads: int, blocks: int, form: tuple[str, str], repeated: bool = False) -> dict[str, str]:
+    """The published names of the weights of `Medusa`, by their own. With `repeated`, every block of a head is its first."""
+    inner, outer = form
+    names = {
+        f"blocks.{k * blocks + j}.{part}": inner.format(head=k, block=0 if repeated else j, part=part)
+        for k, j, part in product(range(heads), range(blocks), ("weight", "bias"))
+    }
+    return names | {f"unembeds.{k}": outer.format(head=k, blocks=blocks) for k in range(heads)}
+
+
 def is_form_of(config: dict[str, Any]) -> bool:
     return "medusa_num_heads" in config or ("kind" not in config and config.get("model_type") == "medusa")
 
 
-def load(
-    blocks: int, own_vocab: int, folder: Path, embedding: torch.Tensor, head: torch.Tensor
-) -> Medusa | MedusaStack:
+def load(blocks: int, own_vocab: int, folder: Path, embedding: torch.Tensor, head: torch.Tensor) -> Medusa:
     """Each head has so many `blocks` and guesses `own_vocab` of the target's tokens.
 
     The official code makes one block and repeats it, so that a file may hold only the first of a head's blocks.
@@ -56,35 +64,30 @@ def load(
     if not 1 <= heads <= len(found):
         raise ValueError(f"{folder} holds no Medusa heads among its tensors {', '.join(sorted(found)[:3])}.")
     repeated = not vllm and not any(re.match(r"\d+\.[1-9]\d*\.linear\.", name) for name in found)
-    inner, outer = VLLM if vllm else OFFICIAL
-    plain = blocks == 1 and own_vocab == vocab
-    shapes = {"weight": (hidden, hidden), "bias": (hidden,)}
+    names = published_names_of(heads, blocks, VLLM if vllm else OFFICIAL, repeated)
     wanted: dict[str, tuple[int, ...]] = {}
-    names, biases = {}, {}
-    for k, j, part in product(range(heads), range(blocks), ("weight", "bias")):
-        ours = f"blocks.{k}.{part}" if plain else f"blocks.{k}.{j}.{part}"
-        names[ours] = inner.format(head=k, block=0 if repeated else j, part=part)
-        known = biases if vllm and part == "bias" else wanted
-        known[names[ours]] = shapes[part]
-    unembeds = {f"unembeds.{k}": outer.format(head=k, blocks=blocks) for k in range(heads)}
-    for theirs in unembeds.values():  # over the whole vocabulary too, from which token_map then picks
-        wanted[theirs] = (vocab if len(found.get(theirs, ())) == vocab else own_vocab, hidden)
+    biases: dict[str, tuple[int, ...]] = {}
+    for ours, theirs in names.items():
+        if ours.startswith("unembeds."):  # over the whole vocabulary too, from which token_map then picks
+            wanted[theirs] = (vocab if len(found.get(theirs, ())) == vocab else own_vocab, hidden)
+        elif ours.endswith("bias"):
+            (biases if vllm else wanted)[theirs] = (hidden,)
+        else:
+            wanted[theirs] = (hidden, hidden)
     if own_vocab < vocab:
         wanted["token_map"] = (own_vocab,)
     refuse_other_tensors(folder, found, wanted, biases)
     vocabulary = vocabulary_of(folder, found, own_vocab, vocab)
-    net: Medusa | MedusaStack
-    if plain:
+    if blocks == 1 and own_vocab == vocab:  # as those that are trained here
         net = Medusa(NetConfig("medusa", hidden, 1, 0, 0, heads, vocab), embedding, head)
     else:
         config = NetConfig("medusa", hidden, 1, 0, blocks, heads, vocab, own_vocab=own_vocab)
-        net = MedusaStack(config, embedding, head, vocabulary)
-    weights = {
-        ours: found[theirs].float() if theirs in found else torch.zeros(hidden) for ours, theirs in names.items()
-    }
-    for ours, theirs in unembeds.items():
-        whole = len(found[theirs]) > own_vocab
-        weights[ours] = (found[theirs][vocabulary] if whole else found[theirs]).float()
+        net = Medusa(config, embedding, head, vocabulary)
+    weights = {}
+    for ours, theirs in names.items():
+        weight = found.get(theirs, torch.zeros(hidden))
+        whole = ours.startswith("unembeds.") and len(weight) > own_vocab
+        weights[ours] = (weight[vocabulary] if whole else weight).float()
     net.load_state_dict(weights)
     return net.prepare_for_drafting(embedding.device)
 
@@ -102,16 +105,13 @@ def vocabulary_of(folder: Path, tensors: dict[str, torch.Tensor], draft_vocab: i
     return ids
 
 
-def loader_of(
-    folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int
-) -> Callable[..., Medusa | MedusaStack]:
+def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int) -> Callable[..., Medusa]:
     """How many `layers` the target has does not matter."""
     vocab, hidden = embedding.shape
     said = config.get("vocab_size") or vocab, config.get("hidden_size") or hidden
     refuse_other_target(folder, said, (vocab, hidden))
-    blocks = config.get("medusa_num_layers", config.get("num_hidden_layers", 1))
-    if type(blocks) is not int or not 1 <= blocks <= MOST_BLOCKS:
-        raise ValueError(f"{folder} must have between 1 and {MOST_BLOCKS} blocks in each Medusa head, got {blocks!r}.")
+    name = "medusa_num_layers" if "medusa_num_layers" in config else "num_hidden_layers"
+    blocks = whole_number_of(folder, {name: 1, **config}, name, 1, MOST_BLOCKS)
     own_vocab = own_size(folder, config, "truncated_vocab_size", vocab)
     if config.get("original_lm_head"):
         raise ValueError(f"{folder} uses original_lm_head. Only heads with projections of their own are computed.")

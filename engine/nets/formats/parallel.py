@@ -16,19 +16,11 @@ from engine.nets.formats.checked import (
     refuse_unread,
     tensors_of,
 )
-from engine.nets.layer import NetConfig
+from engine.nets.layer import SIZE_NAMES, NetConfig
 from engine.nets.parallel import Parallel
 
 TYPE = "treerace_parallel"
-SIZES = {  # what `NetConfig` and transformer_layer_config call the same size
-    "hidden": "hidden_size",
-    "heads": "num_attention_heads",
-    "mlp": "intermediate_size",
-    "layers": "num_hidden_layers",
-    "vocab": "vocab_size",
-    "rope_theta": "rope_theta",
-}
-WHOLE = ("block_size", *(size for size in SIZES.values() if size != "rope_theta"))
+WHOLE = ("block_size", *(size for size in SIZE_NAMES.values() if size != "rope_theta"))
 LAYER_IDS = "aux_hidden_state_layer_ids"
 
 
@@ -45,7 +37,7 @@ def load(config: NetConfig, folder: Path, embedding: torch.Tensor, head: torch.T
 
 def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int) -> Callable[..., Parallel]:
     try:
-        sizes = {ours: config["transformer_layer_config"][theirs] for ours, theirs in SIZES.items()}
+        sizes = {ours: config["transformer_layer_config"][theirs] for ours, theirs in SIZE_NAMES.items()}
         target_hidden = config.get("target_hidden_size") or 0
         found = NetConfig("parallel", depth=config["block_size"], target_hidden=target_hidden, **sizes)
     except (KeyError, TypeError) as error:
