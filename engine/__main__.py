@@ -68,7 +68,6 @@ GROUPS = {
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 BY = {  # what `bench --by` measures in place of a race
     "length": Command("engine.lab.bench.length", bench.add_length_options, "--systems tree,auto --prompts 2"),
-    "tree": Command("engine.lab.bench.tree", bench.add_tree_options, "--repeats 15"),
     "size": Command("engine.lab.bench.sizes", bench.add_size_options, "--sizes 11M --stored fp16"),
 }
 ALL = COMMANDS | {f"bench --by {kind}": command for kind, command in BY.items()}

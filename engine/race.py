@@ -245,10 +245,13 @@ def remote_lane(pair: LoadedPair, settings: Settings, prompt: list[int]) -> Remo
 class Race:
     """Several lanes on one prompt. Raises `ValueError` when the prompt exceeds the context or the pair lacks a system's parts."""
 
-    def __init__(self, pair: LoadedPair, settings: Settings, tokens: list[int] | None = None):
-        """`tokens` are written on from instead of the prompt's own; `settings.prompt` then only names them."""
+    def __init__(self, pair: LoadedPair, settings: Settings, tokens: list[int] | None = None, is_warm: bool = False):
+        """`tokens` are written on from instead of the prompt's own; `settings.prompt` then only names them.
+
+        An `is_warm` race has systems that ran here before, so that no first call is left to pay for.
+        """
         prompt = encode_prompt(pair, settings.prompt, settings.turns) if tokens is None else tokens
-        self.pair, self.settings = pair, settings
+        self.pair, self.settings, self.is_warm = pair, settings, is_warm
         constraint = compile_pair_constraint(pair, settings.constraint, settings.guesses)
         sampling = Sampling(
             settings.temperature, seed=settings.seed, device=pair.target.noise_place, constraint=constraint
@@ -293,7 +296,8 @@ class Race:
     def poll_steps(self) -> Generator[tuple[int, Step] | WorkSignal, None, None]:
         """`run` for those who have other work: it yields `WorkSignal.IDLE` where `run` sleeps."""
         try:
-            self.warm_up()
+            if not self.is_warm:
+                self.warm_up()
             for remote in self.remote.values():
                 remote.send_request()
             while not all(lane.finished for lane in self.lanes):
@@ -309,15 +313,6 @@ class Race:
         finally:
             for lane in self.lanes:
                 lane.close()
-
-    def run_reporting_every(self, seconds: float) -> Generator[bool, None, None]:
-        """Runs to the end. Yields after every step whether `seconds` have passed since it last said so. Closing it frees every lane."""
-        told = time.monotonic()
-        with closing(self.run()) as steps:
-            for _ in steps:
-                due = time.monotonic() - told >= seconds
-                told = time.monotonic() if due else told
-                yield due
 
     def run_to_traces(self) -> list[Trace]:
         """Runs to the end. Returns what the lanes did."""

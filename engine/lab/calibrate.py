@@ -5,7 +5,6 @@ The target itself continues the gallery's prompts, or a file's prompts; never th
 """
 
 import json
-import statistics
 from argparse import Namespace
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -34,8 +33,7 @@ from engine.race import Settings
 from engine.record.calibration import Calibration
 from engine.record.compact_json import to_json
 from engine.record.costs import ShapeMeans
-from engine.rounds.round import Stopwatch
-from engine.rounds.timing import CONTEXT, time_verify_ms
+from engine.rounds.timing import time_draft_level_ms, time_verify_ms
 from engine.sampling import Sampling
 from engine.systems import SHAPE, SYSTEMS, System, spell_shape
 from engine.target import Target
@@ -43,7 +41,6 @@ from engine.tree import LARGEST_TREE, DraftTree
 
 CHILDREN = 16  # length of the acceptance vector
 RANKS = 16  # favourites told apart at each depth
-LEVEL = 4  # nodes of a timed draft level
 PROMPTS, TOKENS = 6, 64  # texts by temperature whose rounds are counted by shape; and tokens of each
 HEATS = (0.0, 0.8)  # one shape serves all temperatures
 
@@ -123,23 +120,6 @@ def measure_rank_frequencies(
     return (counts / asked.clamp(min=1)[:, None])[:guessed].tolist()
 
 
-def measure_draft_ms(pair: LoadedPair, repeats: int) -> float:
-    """Median ms of the draft model's forward for a tree level of four nodes, including the policies' draws from it."""
-    drafter, sampling = DRAFTERS["model"](pair, CONTEXT + LARGEST_TREE), Sampling(seed=1)
-    watch, times = Stopwatch(pair.draft.device), []
-    with pair.target.without_torch_threads():
-        for _ in range(repeats + 2):
-            tree = DraftTree.rooted(0)
-            drafter.begin([1, 2])
-            drafter.log_q(tree, [0])
-            nodes = [tree.add(0, token, 1.0, 1.0) for token in range(LEVEL)]
-            watch.start()
-            q = sampling.draft_probabilities(drafter.log_q(tree, nodes))  # type: ignore[arg-type]
-            sampling.draw_without_replacement(q, LEVEL, "calibrate")
-            times.append(1000 * watch.lap("level"))
-    return statistics.median(times[2:])
-
-
 def calibrate(pair: LoadedPair, prompts: list[str], tokens: int, temperature: float, repeats: int) -> Calibration:
     """Everything that can be measured about the pair. A draft model or heads that it lacks are left out."""
     has_draft = pair.draft is not None
@@ -155,7 +135,7 @@ def calibrate(pair: LoadedPair, prompts: list[str], tokens: int, temperature: fl
             if (found := measure_rank_frequencies(pair, name, greedy))
         },
         verify_ms={rows: round(ms, 3) for rows, ms in time_verify_ms(pair, repeats=repeats).items()},
-        draft_ms=round(measure_draft_ms(pair, repeats), 3) if has_draft else 0.0,
+        draft_ms=round(time_draft_level_ms(pair, "model", repeats=repeats)[0], 3) if has_draft else 0.0,
         source=f"{pair.title}, {pair.hardware}, {pair.dtype}; {len(prompts)} prompts x {tokens} tokens, acceptance at "
         f"T = {temperature:g}, ranks at T = 0, shapes at T = {' and '.join(f'{heat:g}' for heat in HEATS)}; "
         "python -m engine calibrate",

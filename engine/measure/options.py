@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from tqdm import tqdm
 
+from engine.measure.prompts import read_prompts
 from engine.models.pairs import QUANTISATIONS, SPREADS, LoadedPair, Pair, build_pair, find_listed_pair, validate_choice
 from engine.record.constraint import validate_constraint
 from engine.record.files import read_text_file
@@ -70,6 +71,29 @@ def first_prompts(domain: str, count: int) -> list[str]:
     if not 1 <= count <= len(texts[validate_choice(texts, domain, "domain")]):
         raise ValueError(f"--prompts must be between 1 and {len(texts[domain])}, got {count}.")
     return texts[domain][:count]
+
+
+def add_prompts(parser: ArgumentParser, domains: str, count: int) -> None:
+    """`--domains` and `--prompts`, for `prompts_by_domain_of_options`; by default `count` of each of the `domains`."""
+    texts = f"texts, comma-separated, or all, of {', '.join(load_held_out_prompts())}"
+    parser.add_argument(
+        "--domains", default=domains, help=f"{texts}; or {CHAT}, requests to a target with a chat template"
+    )
+    parser.add_argument(
+        "--prompts",
+        type=parse_count_or_file,
+        default=count,
+        metavar="COUNT|FILE",
+        help="how many held-out prompts a text; or a file of your own in their place, .jsonl or .txt, as `pays` takes it",
+    )
+
+
+def prompts_by_domain_of_options(options: Namespace) -> dict[str, list[str]]:
+    """Prompts by domain, or those of a person's own file by its name. Raises `ValueError` for what there is not."""
+    if isinstance(options.prompts, Path):
+        return {options.prompts.name: [prompt.text for prompt in read_prompts(options.prompts)]}
+    domains = list(load_held_out_prompts()) if options.domains == "all" else options.domains.split(",")
+    return {domain: first_prompts(domain, options.prompts) for domain in domains}
 
 
 def refuse_requests_without_template(pair: LoadedPair, domains: str) -> None:

@@ -6,34 +6,29 @@ distribution. They stop where the lanes stop. Above temperature 0 they draw from
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
-from functools import partial
-from typing import Any
 
 import torch
 from tqdm import tqdm
 from transformers import DynamicCache, PreTrainedModel
 from transformers.modeling_layers import MtpModel
 
-from engine.measure.footprint import measure_peak_mib
 from engine.measure.other_engines import OtherEngines
+from engine.measure.table import Column, format_identity, format_optional, format_table
 from engine.measure.verdict import compute_ratios
 from engine.measure.ways import Way, WrittenText, describe_divergence, find_divergences, tau_of_servers, time_way
 from engine.models.pairs import LoadedPair
 from engine.nets.assistant import Assistant
 from engine.nets.mtp import Mtp
-from engine.race import Lane, Settings
-from engine.record import trace_statistics
+from engine.race import BASELINE
 from engine.record.trace import Trace
-from engine.sampling import Sampling
-from engine.systems import find
+from engine.record.trace_statistics import tau
 
 PLAIN, ASSISTED, LOOKUP, MTP = "generate()", "generate() assisted", "generate() lookup", "generate() MTP"
 LOOKUP_TOKENS = 10
 GUESSES = 3  # a round, by an assistant of Gemma 4
-SAME = {True: "yes", False: "NO", "law": "in law", "lossy": "lossy", None: "-"}
 
 
 def generate_tokens(pair: LoadedPair, prompt: list[int], tokens: int, temperature: float, **how: object) -> list[int]:
@@ -105,6 +100,11 @@ def override_generation_config(model: PreTrainedModel, **settings: object) -> It
 def list_ways(pair: LoadedPair) -> dict[str, Way]:
     """All ways of calling `generate()` that the pair allows, by name."""
     return list_ways_and_omissions(pair).ways
+
+
+def list_plain_ways(pair: LoadedPair) -> dict[str, Way]:
+    """`generate()` as it is, and with the target's own MTP layers where it has some."""
+    return {name: way for name, way in list_ways(pair).items() if name in (PLAIN, MTP)}
 
 
 def list_ways_and_omissions(pair: LoadedPair) -> OtherEngines:
@@ -185,93 +185,53 @@ def measure_tau(pair: LoadedPair, way: Way, prompts: list[list[int]], tokens: in
     return written / len(forwards)
 
 
-def compare_with_peers(
-    pair: LoadedPair,
-    figures: dict,
-    traces: dict[str, list[Trace]],
-    written: dict[str, list[WrittenText]],
-    others: OtherEngines,
-) -> dict:
-    """The rows of systems, of plain `generate()` and of all `others`. `figures` and `traces` are the bench's, `written` is by way.
-
-    Separate passes, never timed, find the peers' tau and the peak memory on the first prompt. Of a way's settings the best gets a row.
-    """
-    calls, base = list_ways(pair), traces["vanilla"]
-    tokens, temperature = figures["tokens"], figures["temperature"]
-    prompts = [trace.prompt_tokens for trace in base]
-    per_token = {name: [each.seconds_per_token for each in mine] for name, mine in (traces | written).items()}
-
-    def versus(name: str, other: str) -> float:
-        return statistics.median(compute_ratios(per_token[other], per_token[name]))
-
-    settings, best, hidden = {}, {}, set[str]()
-    for group, names in others.groups.items():
-        settings[group] = {count: versus(name, "vanilla") for count, name in names.items()}
-        chosen = names[max(settings[group], key=settings[group].__getitem__)]
-        best[chosen] = f"{group}, best of {len(names)}"
-        hidden |= set(names.values()) - {chosen}
-    layers, rows, said = linear_class_of(pair.target.model), [], []
-    for name in tqdm([*traces, *(name for name in written if name not in hidden)], desc="tau and memory"):
-        task: Callable[[], object] | None = None
-        same = None if name in traces or temperature else not find_divergences(base, written[name])
-        if name in traces:
-            passed: float | None = trace_statistics.tau(traces[name])
-            task = partial(run_decode_loop, pair, name, base[0], figures["shape"])
-            same = next((row["identical"] for row in figures["systems"] if row["name"] == name), True)
-        elif name in calls:
-            passed = measure_tau(pair, calls[name], prompts, tokens, temperature)
-            task = partial(calls[name], pair, prompts[0], tokens, temperature)
-        else:
-            passed = tau_of_servers(written[name])
-            said += [] if temperature else [describe_divergence(best.get(name, name), base, written[name])]
-        shown = best.get(name, name)
-        own = name not in calls or layers == "Linear"
-        row = {
-            "name": shown if own else f"{shown} on {layers}",
-            "tokens_per_s": 1 / statistics.median(per_token[name]),
-            "vs_baseline": versus(name, "vanilla"),
-            "vs_generate": versus(name, PLAIN),
-            "tau": passed,
-            "peak_mib": task and measure_peak_mib(pair.target.device, task),
-            "identical": same,
-        }
-        rows.append(row)
+def compare_peer(name: str, base: list[Trace], written: list[WrittenText], temperature: float) -> dict:
+    """What a way's texts say beside plain decoding's. Sampled texts are not compared."""
     return {
-        "peers": rows,
-        "peers_on": f"{type(pair.target.model).__name__} with {layers} layers",
-        "assisted_settings": settings.pop(ASSISTED, {}),
-        "other_settings": settings,
-        "others": [*others.said, *filter(None, said)],
+        "tau": tau_of_servers(written),
+        "identical": None if temperature else not find_divergences(base, written),
+        "parted": "" if temperature else describe_divergence(name, base, written),
     }
 
 
-def run_decode_loop(pair: LoadedPair, name: str, trace: Trace, shape: dict[str, Any]) -> None:
-    """Runs a system's decode loop on the trace's prompt, without a lane's record of it."""
-    how: dict[str, Any] = {"temperature": trace.temperature, "seed": trace.seed}
-    settings = Settings(trace.prompt, (name,), **shape, **how, max_new_tokens=trace.max_new_tokens)
-    for _ in Lane(pair, find(name), settings, Sampling(**how), trace.prompt_tokens).decoding:
-        pass
+def compare_with_peers(
+    pair: LoadedPair, figures: dict, traces: dict[str, list[Trace]], written: dict[str, list[WrittenText]]
+) -> dict:
+    """The rows of systems and of ways, by prompt. `figures` are the bench's. A pass of its own, never timed, finds a way's tau."""
+    calls, base, temperature = list_ways(pair), traces[BASELINE], figures["temperature"]
+    prompts = [trace.prompt_tokens for trace in base]
+    per_token = {name: [each.seconds_per_token for each in mine] for name, mine in (traces | written).items()}
+    layers, rows = linear_class_of(pair.target.model), []
+    identical = {row["name"]: row["identical"] for row in figures["systems"]}
+    for name in tqdm([*traces, *written], desc="tau"):
+        if name in traces:
+            about = {"tau": tau(traces[name]), "identical": identical.get(name, True), "parted": ""}
+        else:
+            about = compare_peer(name, base, written[name], temperature)
+        if name in calls:
+            about["tau"] = measure_tau(pair, calls[name], prompts, figures["tokens"], temperature)
+        row = {
+            "name": name if name not in calls or layers == "Linear" else f"{name} on {layers}",
+            "tokens_per_s": 1 / statistics.median(per_token[name]),
+            "vs_baseline": statistics.median(compute_ratios(per_token[BASELINE], per_token[name])),
+            "vs_generate": statistics.median(compute_ratios(per_token[PLAIN], per_token[name])),
+        }
+        rows.append(row | about)
+    return {"peers": rows, "peers_on": f"{type(pair.target.model).__name__} with {layers} layers"}
 
 
-def format_table(figures: dict) -> str:
+PEERS: list[Column] = [
+    ("", "{name}"),
+    ("tokens/s", "{tokens_per_s:.0f}"),
+    ("vs baseline", "{vs_baseline:.2f}x"),
+    ("vs generate()", "{vs_generate:.2f}x"),
+    ("tau", format_optional("tau", ".2f")),
+    ("identical", format_identity),
+]
+
+
+def format_peers(figures: dict) -> str:
     """The comparison for people."""
-    wide = max(len(row["name"]) for row in figures["peers"]) + 1
-    lines = [
-        f"{'':<{wide}}{'tokens/s':>9}{'vs baseline':>13}{'vs generate()':>15}{'tau':>7}{'peak MiB':>10}{'identical':>11}"
-    ]
-    for row in figures["peers"]:
-        tau = "-" if row["tau"] is None else f"{row['tau']:.2f}"
-        peak = "-" if row["peak_mib"] is None else f"{row['peak_mib']:.1f}"
-        lines.append(
-            f"{row['name']:<{wide}}{row['tokens_per_s']:>9.0f}{row['vs_baseline']:>12.2f}x{row['vs_generate']:>14.2f}x{tau:>7}"
-            f"{peak:>10}{SAME[row['identical']]:>11}"
-        )
-    lines.append(
-        f"generate() ran on {figures['peers_on']}. Peak MiB: live tensors above the loaded weights, "
-        "in a pass of its own on the first prompt."
-    )
-    assisted_settings = {ASSISTED: figures["assisted_settings"]} if figures["assisted_settings"] else {}
-    for group, settings in (assisted_settings | figures["other_settings"]).items():
-        shown = ", ".join(f"{count}: {ratio:.2f}x" for count, ratio in settings.items())
-        lines.append(f"{group}, best setting: {max(settings, key=settings.get)} tokens a round (vs baseline, {shown}).")
-    return "\n".join(lines + figures["others"])
+    parted = [row["parted"] for row in figures["peers"] if row["parted"]]
+    lines = [*format_table(PEERS, figures["peers"]), f"generate() ran on {figures['peers_on']}."]
+    return "\n".join([*lines, *figures["others"], *parted])

@@ -1,6 +1,6 @@
-"""Racing: finds each system's best setting on a few prompts, then races all of them over all prompts. Knows races; prints nothing.
+"""Racing: systems over prompts, interleaved with plain decoding and `generate()`; every measurement of speed reads `run_races`.
 
-All of it is one generator of small steps. The command runs it through; the page runs it on a device that others share. A setting is a
+All of it is one generator of small steps. A command runs it through; the page runs it on a device that others share. A setting is a
 system's name, with a shape where it is not its paper's: the best shape here as far as shapes were counted, else the paper's, or one of
 two smaller ones of about half and a quarter of its depth and nodes. `auto` sizes its own trees and has one setting.
 """
@@ -8,16 +8,17 @@ two smaller ones of about half and a quarter of its depth and nodes. `auto` size
 import math
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 from engine.measure import peers, processes
 from engine.measure.other_engines import OtherEngines
 from engine.measure.prompts import FEWEST
-from engine.measure.stepped import generate_in_steps
-from engine.measure.ways import FIRST_TOKENS, Way, WrittenText, rotate_names, time_way, warm_up_ways
+from engine.measure.stepped import run_way
+from engine.measure.ways import FIRST_TOKENS, Way, WrittenText, rotate_names
 from engine.models.advice import CONSTRAINT
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, FIELD, WARM_UP_TEXT, Race, Settings, encode_prompt
@@ -33,24 +34,127 @@ RUNS = 2  # of a race whose clocks were disturbed; the last one counts
 IN_A_RACE = FIELD[1] - 1  # systems beside the baseline, so that no more caches than a grand prix has are held
 
 Found = TypeVar("Found")
-Work = Generator[WorkSignal, None, Found]  # in steps; what it returns is found at its end
-
-
-def settings_of_options(
-    options: Namespace, systems: tuple[str, ...] = (), prompt: str = "a prompt", **more: Any
-) -> Settings:
-    """How every prompt is raced. Raises `ValueError` for a value that no race takes."""
-    heat, tokens, seed = options.temperature, options.tokens, options.seed
-    return Settings(prompt, systems, temperature=heat, max_new_tokens=tokens, seed=seed, **more)
 
 
 class PromptResult(NamedTuple):
-    """What one setting did with one prompt. `plain` is the baseline's trace of the same race; `disturbed` a sentence, or ""."""
+    """What one setting did with one prompt. `plain` is the first lane of the same race; `disturbed` a sentence, or ""."""
 
     trace: Trace
     plain: Trace
     identical: bool | str
     disturbed: str
+
+
+class PromptRuns(NamedTuple):
+    """All runs of one prompt: by setting what it did, and by way what `generate()` and others wrote."""
+
+    raced: dict[str, list[PromptResult]]
+    written: dict[str, list[WrittenText]]
+
+
+# In steps: a race after each of its steps, signals, and what was found of a prompt. What it returns is found at its end
+Work = Generator[Race | WorkSignal | PromptRuns, None, Found]
+
+
+def run_races(
+    pair: LoadedPair,
+    prompts: Sequence[str | list[int]],
+    systems: Sequence[str],
+    settings: Settings,
+    *,
+    ways: Mapping[str, Way] = {},
+    repeats: int = 1,
+    beside: tuple[str, ...] = (BASELINE,),
+    warmed: set[str] | None = None,
+    timed: bool = True,
+) -> Work[list[PromptRuns]]:
+    """Races the systems over the prompts, each `repeats` times, as `settings` say; yields and returns what was found of each prompt.
+
+    A prompt is a text, or tokens to go on from. The lanes `beside` run in every race, and are compared with. Between a prompt's races
+    the `ways` take every place in turn. A race whose clocks were disturbed runs once more; one that is not `timed` neither does nor
+    warms up. Systems in `warmed` ran before: no first call of theirs is left to pay for. A `WorkSignal.PIECE` follows each race, and
+    the ways. Closing it frees everything.
+    """
+    for way in ways.values():
+        yield from run_way(pair, way, pair.tokenizer(WARM_UP_TEXT)["input_ids"], FIRST_TOKENS, settings.temperature)
+    names, groups, every = [*beside, *systems], group_systems([*systems]), []
+    for index, prompt in enumerate(prompts):
+        text, given = (prompt, None) if isinstance(prompt, str) else (f"{len(prompt)} tokens", prompt)
+        found = PromptRuns({name: [] for name in names}, {name: [] for name in ways})
+        for turn in range(index, index + repeats):
+            work: list[list[str] | None] = [*groups]
+            if ways:
+                work.insert(turn % (len(work) + 1), None)
+            for group in work:
+                if group is not None:
+                    lanes = replace(settings, prompt=text, systems=(*beside, *group))
+                    add_results(found.raced, (yield from race_undisturbed(pair, lanes, given, warmed, timed)))
+                else:
+                    ids = encode_prompt(pair, text) if given is None else given
+                    for name in rotate_names(ways, turn):
+                        wrote = run_way(pair, ways[name], ids, settings.max_new_tokens, settings.temperature)
+                        found.written[name].append((yield from wrote))
+                yield WorkSignal.PIECE
+        yield found
+        every.append(found)
+    return every
+
+
+def race_undisturbed(
+    pair: LoadedPair,
+    settings: Settings,
+    tokens: list[int] | None = None,
+    warmed: set[str] | None = None,
+    timed: bool = True,
+) -> Work[Race]:
+    """Runs a race in steps, and another one where the clocks of the first were disturbed; returns the one that counts.
+
+    `tokens` are `Race`'s, `warmed` and `timed` those of `run_races`. First calls are paid once a system on a CPU, and once a shape on a
+    GPU.
+    """
+    PairCosts(pair).refresh_recent_verifications()
+    names = {name if pair.target.device.type == "cuda" else name.partition(":")[0] for name in settings.systems}
+    for _ in range(RUNS if timed else 1):
+        race = Race(pair, settings, tokens, is_warm=not timed or (warmed is not None and names <= warmed))
+        for _ in race.run():
+            yield race
+        if warmed is not None:
+            warmed |= names
+        if not race.result()["disturbed"]:
+            break
+    return race
+
+
+def add_results(raced: dict[str, list[PromptResult]], race: Race) -> None:
+    """Adds what a race's lanes did, by setting."""
+    result, base = race.result(), race.lanes[0].trace
+    for name, lane, figures in zip(race.settings.systems, race.lanes, result["lanes"], strict=True):
+        raced[name].append(PromptResult(lane.trace, base, figures["identical"], result["disturbed"]))
+
+
+def run_to_end(work: Work[Found], report_piece: Callable[[], object] = int) -> Found:
+    """Runs the generator to its end and returns its result; `report_piece` is called after every `WorkSignal.PIECE`."""
+    while True:
+        try:
+            if next(work) is WorkSignal.PIECE:
+                report_piece()
+        except StopIteration as end:
+            return end.value
+
+
+def median_run_of(runs: list[Any], attribute: str = "trace.seconds") -> Any:
+    """The one of the median, by this attribute."""
+    return sorted(runs, key=attrgetter(attribute))[len(runs) // 2]
+
+
+def group_systems(names: list[str]) -> list[list[str]]:
+    """The names, so many together as race beside one baseline; one empty group for none."""
+    return [names[at : at + IN_A_RACE] for at in range(0, len(names), IN_A_RACE)] or [[]]
+
+
+def count_work(systems: int, prompts: int, groups: int = 0) -> int:
+    """How many pieces of work `race_all` completes, with so many groups of other engines' settings."""
+    return systems + groups + prompts * (1 + math.ceil(systems / IN_A_RACE))
 
 
 @dataclass
@@ -62,6 +166,77 @@ class RaceResults:
     raced: dict[str, list[PromptResult]]
     # By way: `generate()` first, then with MTP layers where the target has some, then others
     written: dict[str, list[WrittenText]]
+
+
+def race_all(
+    pair: LoadedPair,
+    prompts: list[str],
+    systems: list[str],
+    settings: Settings,
+    others: OtherEngines | None = None,
+) -> Work[RaceResults]:
+    """Every system in its best setting over the prompts, beside plain decoding, `generate()` and `others`; returns the outcome.
+
+    Of the settings of one way the best runs. Every process of a launch races its share of the prompts in the first one's settings, and
+    gets the outcome of all.
+    """
+    probes, chosen, tried = prompts[:PROBES], {}, {}
+    for name in systems:
+        chosen[name], tried[name] = yield from choose_best_setting(pair, probes, name, settings)
+        yield WorkSignal.PIECE
+    chosen, tried = processes.broadcast_first((chosen, tried))
+    ways = peers.list_plain_ways(pair) | (yield from choose_best_ways(pair, probes, others or OtherEngines(), settings))
+    share = processes.split_items(prompts, pair.target)
+    mine = yield from run_races(pair, share, [*chosen.values()], settings, ways=ways)
+    runs = processes.gather_items(mine, pair.target)
+    raced = {name: [each.raced[setting][0] for each in runs] for name, setting in chosen.items()}
+    return RaceResults(chosen, tried, raced, {name: [each.written[name][0] for each in runs] for name in ways})
+
+
+def choose_best_ways(
+    pair: LoadedPair, prompts: list[str], others: OtherEngines, settings: Settings
+) -> Work[dict[str, Way]]:
+    """The ways that run over all prompts: of the settings of one way the one that takes the fewest seconds a token."""
+    hidden, tokens = set[str](), min(PROBE_TOKENS, settings.max_new_tokens)
+    first = pair.tokenizer(WARM_UP_TEXT)["input_ids"]
+    for group in others.groups.values():
+        taken = dict.fromkeys(group.values(), 0.0)
+        for name in taken:
+            yield from run_way(pair, others.ways[name], first, FIRST_TOKENS, settings.temperature)
+        for name, prompt in product(taken, prompts):
+            ids = encode_prompt(pair, prompt)
+            written = yield from run_way(pair, others.ways[name], ids, tokens, settings.temperature)
+            taken[name] += written.seconds_per_token
+        hidden |= taken.keys() - {min(taken, key=taken.__getitem__)}
+        yield WorkSignal.PIECE
+    names = processes.broadcast_first([name for name in others.ways if name not in hidden])
+    return {name: others.ways[name] for name in names}
+
+
+def choose_best_setting(
+    pair: LoadedPair, prompts: list[str], name: str, settings: Settings
+) -> Work[tuple[str, dict[str, float] | None]]:
+    """The setting that takes the fewest seconds a token over the prompts, and the seconds a token of all, None where there is one."""
+    candidates = candidate_settings_of(pair, name)
+    if len(candidates) == 1:
+        return name, None
+    taken, probe = dict.fromkeys(candidates, 0.0), min(PROBE_TOKENS, settings.max_new_tokens)
+    asked = replace(settings, max_new_tokens=probe)
+    for each in run_races(pair, prompts, candidates, asked, beside=()):
+        if not isinstance(each, PromptRuns):
+            yield WorkSignal.STEP
+            continue
+        for candidate, [result] in each.raced.items():
+            taken[candidate] += result.trace.seconds_per_token / len(prompts)
+    return min(taken, key=taken.__getitem__), taken
+
+
+def settings_of_options(
+    options: Namespace, systems: tuple[str, ...] = (), prompt: str = "a prompt", **more: Any
+) -> Settings:
+    """How every prompt is raced. Raises `ValueError` for a value that no race takes."""
+    heat, tokens, seed = options.temperature, options.tokens, options.seed
+    return Settings(prompt, systems, temperature=heat, max_new_tokens=tokens, seed=seed, **more)
 
 
 def explain_unraceable(pair: LoadedPair, system: System) -> str:
@@ -126,154 +301,3 @@ def select_prompts(pair: LoadedPair, prompts: list[str], settings: Settings) -> 
         able = f"Only {len(raced)} of {len(prompts)} prompts can be raced"
         raise ValueError(f"{able}; at least {FEWEST} are needed.{why}")
     return raced, refused
-
-
-def repeat_while_disturbed(pair: LoadedPair, make_race: Callable[[], Race]) -> Iterator[Race]:
-    """Yields a race to run, and another one while the last run's clocks were disturbed; the last one counts. Who takes the next one has
-    run the one before.
-    """
-    PairCosts(pair).refresh_recent_verifications()
-    for _ in range(RUNS):
-        yield (race := make_race())
-        if not race.result()["disturbed"]:
-            return
-
-
-def race_undisturbed(pair: LoadedPair, settings: Settings, tokens: list[int] | None = None) -> Work[Race]:
-    """Runs `repeat_while_disturbed` in steps; returns the race that counts. Closing it frees every lane. `tokens` are `Race`'s."""
-    for race in repeat_while_disturbed(pair, lambda: Race(pair, settings, tokens)):
-        for _ in race.run():
-            yield WorkSignal.STEP
-    return race
-
-
-def group_systems(names: list[str]) -> list[list[str]]:
-    """The names, so many together as race beside one baseline."""
-    return [names[at : at + IN_A_RACE] for at in range(0, len(names), IN_A_RACE)]
-
-
-def count_work(systems: int, prompts: int, groups: int = 0) -> int:
-    """How many pieces of work `steps` completes, with so many groups of other engines' settings."""
-    return systems + groups + prompts * (1 + math.ceil(systems / IN_A_RACE))
-
-
-def run_to_end(work: Work[Found], report_piece: Callable[[], object]) -> Found:
-    """Runs the generator to its end and returns its result; `report_piece` is called after every `WorkSignal.PIECE`."""
-    while True:
-        try:
-            if next(work) is WorkSignal.PIECE:
-                report_piece()
-        except StopIteration as end:
-            return end.value
-
-
-def race_all(
-    pair: LoadedPair,
-    prompts: list[str],
-    systems: list[str],
-    base_settings: Settings,
-    other_engines: OtherEngines | None = None,
-) -> Work[RaceResults]:
-    """Every system in its best setting over the prompts, beside plain decoding and `generate()`; returns the outcome.
-
-    Each step is one of a race or a token of `generate()`. Closing the generator frees everything. `other_engines` run beside them; of
-    the settings of one way the best runs. Every process of a launch races its share of the prompts in the first one's settings, and
-    gets the outcome of all.
-    """
-    other_engines, probes, settings, tried = other_engines or OtherEngines(), prompts[:PROBES], {}, {}
-    for name in systems:
-        settings[name], tried[name] = yield from choose_best_setting(pair, probes, name, base_settings)
-        yield WorkSignal.PIECE
-    settings, tried = processes.broadcast_first((settings, tried))
-    names = processes.broadcast_first((yield from choose_best_ways(pair, probes, other_engines, base_settings)))
-    calls = {name: other_engines.ways[name] for name in names}
-    mine = yield from race_settings(pair, processes.split_items(prompts, pair.target), settings, base_settings, calls)
-    parts = processes.gather_items([mine], pair.target)
-    raced = {name: [each for part, _ in parts for each in part[name]] for name in systems}
-    written = {name: [each for _, found in parts for each in found[name]] for name in parts[0][1]}
-    return RaceResults(settings, tried, raced, written)
-
-
-def choose_best_ways(
-    pair: LoadedPair, prompts: list[str], other_engines: OtherEngines, settings: Settings
-) -> Work[list[str]]:
-    """The names of the ways that run over all prompts: of the settings of one way the one that takes the fewest seconds a token."""
-    hidden = set[str]()
-    warm_up_ways(pair, other_engines.ways.values(), settings.temperature)
-    for group in other_engines.groups.values():
-        taken = dict.fromkeys(group.values(), 0.0)
-        for name, prompt in product(taken, prompts):
-            ids, tokens = encode_prompt(pair, prompt), min(PROBE_TOKENS, settings.max_new_tokens)
-            taken[name] += time_way(pair, other_engines.ways[name], ids, tokens, settings.temperature).seconds_per_token
-        hidden |= taken.keys() - {min(taken, key=taken.__getitem__)}
-        yield WorkSignal.PIECE
-    return [name for name in other_engines.ways if name not in hidden]
-
-
-def race_settings(
-    pair: LoadedPair,
-    prompts: list[str],
-    settings: dict[str, str],
-    base_settings: Settings,
-    calls: Mapping[str, Way] = {},
-) -> Work[tuple[dict[str, list[PromptResult]], dict[str, list[WrittenText]]]]:
-    """Every system in its setting over the prompts, and by way what others wrote: `generate()`, also with MTP layers, and `calls`.
-
-    A call is one step. Plain decoding runs in every race. The others take every place between a prompt's races in turn.
-    """
-    systems, tokens, temperature = list(settings), base_settings.max_new_tokens, base_settings.temperature
-    raced: dict[str, list[PromptResult]] = {name: [] for name in systems}
-    by_step = {peers.PLAIN: peers.generate_tokens} | (
-        {peers.MTP: peers.generate_by_mtp} if peers.MTP in peers.list_ways(pair) else {}
-    )
-    written: dict[str, list[WrittenText]] = {name: [] for name in {**by_step, **calls}}
-    first = pair.tokenizer(WARM_UP_TEXT)["input_ids"]
-    for way in by_step.values():
-        yield from generate_in_steps(pair, first, FIRST_TOKENS, temperature, way)
-    for index, prompt in enumerate(prompts):
-        work: list[list[str]] = group_systems(systems)
-        work.insert(index % (len(work) + 1), [])  # where `generate()` runs
-        for names in work:
-            if names:
-                lanes = (BASELINE, *(settings[name] for name in names))
-                add_results(
-                    raced,
-                    names,
-                    (yield from race_undisturbed(pair, replace(base_settings, prompt=prompt, systems=lanes))),
-                )
-            else:
-                ids = encode_prompt(pair, prompt)
-                for name in rotate_names(written, index):
-                    if name in by_step:
-                        written[name].append(
-                            (yield from generate_in_steps(pair, ids, tokens, temperature, by_step[name]))
-                        )
-                    else:
-                        written[name].append(time_way(pair, calls[name], ids, tokens, temperature))
-                        yield WorkSignal.STEP
-            yield WorkSignal.PIECE
-    return raced, written
-
-
-def choose_best_setting(
-    pair: LoadedPair, prompts: list[str], name: str, base_settings: Settings
-) -> Work[tuple[str, dict[str, float] | None]]:
-    """The setting that takes the fewest seconds a token over the prompts, and the seconds a token of all, None where there is one."""
-    candidates = candidate_settings_of(pair, name)
-    if len(candidates) == 1:
-        return name, None
-    taken = dict.fromkeys(candidates, 0.0)
-    for prompt in prompts:
-        tokens = min(PROBE_TOKENS, base_settings.max_new_tokens)
-        probe = replace(base_settings, prompt=prompt, systems=tuple(candidates), max_new_tokens=tokens)
-        for lane in (yield from race_undisturbed(pair, probe)).lanes:
-            taken[lane.trace.system] += lane.trace.seconds_per_token / len(prompts)
-    return min(taken, key=taken.__getitem__), taken
-
-
-def add_results(results: dict[str, list[PromptResult]], names: list[str], race: Race) -> None:
-    """Adds a race's lanes, the baseline first, to what was raced."""
-    base, *others = race.lanes
-    result = race.result()
-    for name, lane, figures in zip(names, others, result["lanes"][1:], strict=True):
-        results[name].append(PromptResult(lane.trace, base.trace, figures["identical"], result["disturbed"]))

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from engine.measure.peers import PLAIN
+from engine.measure.peers import PLAIN, compare_peer
 from engine.measure.racing import RaceResults
 from engine.measure.verdict import (
     CONFIDENCE,
@@ -14,7 +14,7 @@ from engine.measure.verdict import (
     geometric_mean,
     judge_system,
 )
-from engine.measure.ways import align_token_counts, describe_divergence, find_divergences, tau_of_servers
+from engine.measure.ways import align_token_counts
 from engine.models.pairs import LoadedPair
 from engine.race import Settings
 from engine.record.race_file import worst_verdict_of
@@ -108,11 +108,7 @@ def build_report(
             "tokens_per_s": 1 / geometric_mean(theirs),
             "best_vs": geometric_mean(against),  # how many times as fast the best system is
             "best_vs_interval": confidence_interval(against, drawn),
-            "tau": tau_of_servers(written),
-            "identical": None
-            if settings.temperature
-            else not find_divergences(base, written),  # sampled texts are not compared
-            "parted": "" if settings.temperature else describe_divergence(name, base, written),
+            **compare_peer(name, base, written, settings.temperature),
         }
         beside.append(row)
     return ({"peers": beside} if beside else {}) | {

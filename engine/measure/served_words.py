@@ -1,8 +1,8 @@
 """Served words: what a running server's two arms gave, for people. Knows the row's figures; knows no server."""
 
-from engine.measure.words import TOO_FEW
+from engine.measure.table import NOT_TOLD, Column, format_optional, format_table
+from engine.measure.words import TOO_FEW, format_span
 
-NOT_TOLD = "-"
 COUNTING = {"guessing": "The server with guesses", "plain": "The server without guesses"}  # by arm
 
 
@@ -29,23 +29,27 @@ def format_streams(points: list[dict]) -> str:
 
 def format_report(row: dict) -> list[str]:
     """The verdict, the servers, a line for every number of streams, and what bears on trust."""
-    lines = [
+    return [
         row["verdict"],
         f"{describe_server(row)} against {'itself without guesses' if row['plain']['same_server'] else describe_server(row['plain'])}, "
         f"{row['machine']}, {describe_request(row)}.",
         "",
-        f"{'streams':<9}{'plain/s':>9}{'with/s':>9}{'speedup':>9}{'95 %':>14}{'pays':>6}{'tau':>7}{'accepted':>10}{'same text':>12}",
+        *format_table(STREAMS, row["points"]),
+        *list_cautions(row),
     ]
-    for each in row["points"]:
-        low, high = each["interval"]
-        tau = NOT_TOLD if each["tau"] is None else f"{each['tau']:.2f}"
-        accepted = NOT_TOLD if each["acceptance"] is None else f"{each['acceptance']:.0%}"
-        same = NOT_TOLD if each["identical"] is None else f"{each['identical']} of {each['texts']}"
-        lines.append(
-            f"{each['batch']:<9}{each['plain_tokens_per_s']:>9.1f}{each['tokens_per_s']:>9.1f}{each['speedup']:>8.2f}x"
-            f"{f'{low:.2f}-{high:.2f}':>14}{each['answer']:>6}{tau:>7}{accepted:>10}{same:>12}"
-        )
-    return [*lines, *list_cautions(row)]
+
+
+STREAMS: list[Column] = [
+    ("streams", "{batch}"),
+    ("plain/s", "{plain_tokens_per_s:.1f}"),
+    ("with/s", "{tokens_per_s:.1f}"),
+    ("speedup", "{speedup:.2f}x"),
+    ("95 %", format_span),
+    ("pays", "{answer}"),
+    ("tau", format_optional("tau", ".2f")),
+    ("accepted", format_optional("acceptance", ".0%")),
+    ("same text", lambda row: NOT_TOLD if row["identical"] is None else "{identical} of {texts}".format_map(row)),
+]
 
 
 def describe_request(row: dict) -> str:

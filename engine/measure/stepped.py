@@ -10,9 +10,11 @@ from collections.abc import Callable, Generator
 from transformers.generation.streamers import BaseStreamer
 
 from engine.measure import peers
-from engine.measure.ways import WrittenText
+from engine.measure.ways import Way, WrittenText, time_way
 from engine.models.pairs import LoadedPair
 from engine.record.quiet import WorkSignal
+
+STEPPED = (peers.generate_tokens, peers.generate_by_mtp)  # they take a streamer
 
 
 class GenerationCancelled(Exception):
@@ -79,3 +81,13 @@ def generate_in_steps(
     if failures:
         raise failures[0]
     return WrittenText(written, gate.seconds)
+
+
+def run_way(
+    pair: LoadedPair, way: Way, prompt: list[int], tokens: int, temperature: float
+) -> Generator[WorkSignal, None, WrittenText]:
+    """What a way writes: a step a token where it can be held up, else one step."""
+    if way in STEPPED:
+        return (yield from generate_in_steps(pair, prompt, tokens, temperature, way))
+    yield WorkSignal.STEP
+    return time_way(pair, way, prompt, tokens, temperature)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from engine.decode import Round, decode
 from engine.models.pairs import LoadedPair
-from engine.race import BASELINE, WARM_UP_TEXT
+from engine.race import BASELINE
 from engine.record.trace import Trace, first_divergence
 from engine.sampling import Sampling
 from engine.systems import System, find
@@ -61,13 +61,6 @@ def iterate_rounds(
 def decode_plainly(pair: LoadedPair, prompt: list[int], tokens: int, sampling: Sampling) -> list[int]:
     """The tokens that plain decoding writes behind the prompt, up to so many."""
     return [token for done in iterate_rounds(pair, find(BASELINE), prompt, tokens, sampling) for token in done.burst]
-
-
-def warm_up_ways(pair: LoadedPair, ways: Iterable[Way], temperature: float) -> None:
-    """Has each write a few tokens, so that no clock pays for first calls."""
-    prompt = pair.tokenizer(WARM_UP_TEXT)["input_ids"]
-    for way in ways:
-        time_way(pair, way, prompt, FIRST_TOKENS, temperature)
 
 
 def align_token_counts(base: list[Trace], others: list[WrittenText]) -> list[WrittenText]:

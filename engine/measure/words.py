@@ -1,12 +1,13 @@
 """Words: the report for people."""
 
-from engine.measure.peers import SAME
+from collections.abc import Callable
+
+from engine.measure.table import Column, format_identity, format_optional, format_table
 from engine.record.disturbance import describe_repeated_disturbance
 
 PLAIN = "plain decoding"
 MOST_PROMPTS = 5  # that gain, and as many that lose
 TOO_FEW = 10  # prompts; a percentile bootstrap over fewer is too narrow
-NO_SHARES = 30  # characters of the columns that a peer does not tell
 BEGINNING = 60  # characters of a prompt
 
 
@@ -71,34 +72,38 @@ def sort_by_speed(rows: list[dict]) -> list[dict]:
 
 def format_systems(figures: dict) -> list[str]:
     """A line for every system, the fastest first, and for every peer. Shares are of a system's own time."""
-    rows, peers = sort_by_speed(figures["systems"]), sort_by_speed(figures.get("peers", []))
-    wide = max(len(name) for name in (PLAIN, *(row["setting"] for row in rows), *(peer["name"] for peer in peers))) + 2
-    lines = [
-        f"{'best setting':<{wide}}{'speedup':>8}{'95 %':>14}{'x generate()':>14}{'tau':>6}{'draft':>7}{'verify':>8}{'prefill':>9}"
-        f"{'rest':>6}{'gain':>6}{'identical':>11}"
-    ]
-    for row in rows:
-        low, high = row["interval"]
-        lines.append(
-            f"{row['setting']:<{wide}}{row['speedup']:>7.2f}x{f'{low:.2f}-{high:.2f}':>14}{row['vs_generate']:>13.2f}x{row['tau']:>6.2f}"
-            f"{format_shares(row['time'])}{row['gaining']:>6}{SAME[row['identical']]:>11}"
-        )
-    plain = figures["plain"]
-    lines.append(
-        f"{PLAIN:<{wide}}{1:>7.2f}x{'':>14}{plain['vs_generate']:>13.2f}x{1:>6.2f}{format_shares(plain['time'])}"
-    )
-    for peer in peers:
-        low, high = peer["interval"]
-        tau = "-" if peer["tau"] is None else f"{peer['tau']:.2f}"
-        lines.append(
-            f"{peer['name']:<{wide}}{peer['speedup']:>7.2f}x{f'{low:.2f}-{high:.2f}':>14}{peer['vs_generate']:>13.2f}x{tau:>6}"
-            f"{'':>{NO_SHARES}}{peer['gaining']:>6}{SAME[peer['identical']]:>11}"
-        )
-    return lines
+    plain = {"setting": PLAIN, "speedup": 1.0, "tau": 1.0, **figures["plain"]}
+    peers = [{"setting": peer["name"], **peer} for peer in sort_by_speed(figures.get("peers", []))]
+    return format_table(SYSTEMS, [*sort_by_speed(figures["systems"]), plain, *peers])
 
 
-def format_shares(time: dict[str, float]) -> str:
-    return f"{time['draft']:>7.0%}{time['verify']:>8.0%}{time['prefill']:>9.0%}{time['rest']:>6.0%}"
+def format_span(row: dict) -> str:
+    """The interval of a speedup, "" for plain decoding, which has none."""
+    return "{:.2f}-{:.2f}".format(*row["interval"]) if "interval" in row else ""
+
+
+def format_share(phase: str) -> Callable[[dict], str]:
+    """A phase's share of the time, "" of a peer, which does not tell it."""
+    return lambda row: f"{row['time'][phase]:.0%}" if "time" in row else ""
+
+
+SYSTEMS: list[Column] = [
+    ("best setting", "{setting}"),
+    ("speedup", "{speedup:.2f}x"),
+    ("95 %", format_span),
+    ("x generate()", "{vs_generate:.2f}x"),
+    ("tau", format_optional("tau", ".2f")),
+    *((phase, format_share(phase)) for phase in ("draft", "verify", "prefill", "rest")),
+    ("gain", lambda row: str(row.get("gaining", ""))),
+    ("identical", lambda row: format_identity(row) if "identical" in row else ""),
+]
+GROUPS: list[Column] = [
+    ("group", lambda row: shorten_prompt(row["group"])),
+    ("prompts", "{prompts}"),
+    ("speedup", "{speedup:.2f}x"),
+    ("tau", "{tau:.2f}"),
+    ("first guess true", format_optional("accepted", ".0%")),
+]
 
 
 def format_acceptance(row: dict) -> list[str]:
@@ -115,16 +120,8 @@ def format_acceptance(row: dict) -> list[str]:
 
 def format_groups(figures: dict) -> list[str]:
     """A line for every group of prompts, the one that gains most first."""
-    if not (found := sort_by_speed(figures["groups"])):
-        return []
-    wide = max(len(shorten_prompt(each["group"])) for each in found) + 2
-    lines = ["", f"{'group':<{wide}}{'prompts':>8}{'speedup':>9}{'tau':>6}{'first guess true':>18}"]
-    for each in found:
-        first = "-" if each["accepted"] is None else f"{each['accepted']:.0%}"
-        lines.append(
-            f"{shorten_prompt(each['group']):<{wide}}{each['prompts']:>8}{each['speedup']:>8.2f}x{each['tau']:>6.2f}{first:>18}"
-        )
-    return lines
+    found = sort_by_speed(figures["groups"])
+    return ["", *format_table(GROUPS, found)] if found else []
 
 
 def format_prompts(figures: dict) -> list[str]:

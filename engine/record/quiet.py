@@ -1,5 +1,6 @@
 """Quiet: what steps of long work yield when they have no news. Whoever takes the steps may do something else in between."""
 
+import time
 from collections.abc import Generator
 from enum import Enum
 from typing import Any
@@ -15,3 +16,18 @@ class WorkSignal(Enum):
 
 Message = dict[str, Any]
 Steps = Generator[Message | WorkSignal, None, None]  # of a run: its messages, and quiet steps between them
+
+
+class Ticker:
+    """Says now and then that a message is due, so that not every step sends one."""
+
+    def __init__(self, seconds: float):
+        self.seconds, self.last = seconds, time.monotonic()
+
+    def is_due(self) -> bool:
+        """Whether so many seconds have passed since it last said so."""
+        now = time.monotonic()
+        if now - self.last < self.seconds:
+            return False
+        self.last = now
+        return True

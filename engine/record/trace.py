@@ -220,12 +220,6 @@ class Trace:
         """Steps in which a chain with as many guesses could have gone on below the tree's favourites."""
         return sum(step.could_go_deeper for step in self.steps)
 
-    @property
-    def best_branch_step(self) -> int | None:
-        """The step in which branches won most, the first of equals; None where they won nothing."""
-        won = [step.branch_tokens for step in self.steps]
-        return won.index(max(won)) if any(won) else None
-
     def phase_share(self, phase: str) -> float:
         """The phase's share of the lane's clock."""
         return sum(step.seconds.get(phase, 0.0) for step in self.steps) / self.seconds if self.steps else 0.0

@@ -3,15 +3,13 @@
 from argparse import ArgumentParser
 
 from engine.measure.options import (
-    CHAT,
     add_constraint,
     add_json,
     add_memory,
     add_pair,
+    add_prompts,
     add_shape,
-    load_held_out_prompts,
     parse_count,
-    parse_count_or_file,
 )
 from engine.shell import names
 
@@ -41,7 +39,7 @@ def add_peers(parser: ArgumentParser) -> None:
 
 
 def add_bench_options(parser: ArgumentParser) -> None:
-    """Race systems over held-out prompts, or measure cost by length, tree, size …"""
+    """Race systems over held-out prompts, or measure cost by length or size."""
     parser.add_argument(
         "--by",
         metavar="THING",
@@ -55,19 +53,7 @@ def add_bench_options(parser: ArgumentParser) -> None:
     add_peers(parser)
     add_acceptance(parser, "--systems, or tree and chain,")
     parser.add_argument("--list", action="store_true", help="name all systems, one a line with its label, and stop")
-    parser.add_argument(
-        "--domains",
-        default="stories",
-        help=f"texts, comma-separated, or all, of {', '.join(load_held_out_prompts())}; "
-        f"or {CHAT}, requests to a target with a chat template",
-    )
-    parser.add_argument(
-        "--prompts",
-        type=parse_count_or_file,
-        default=20,
-        metavar="COUNT|FILE",
-        help="how many held-out prompts a text; or a file of your own in their place, .jsonl or .txt, as `pays` takes it",
-    )
+    add_prompts(parser, "stories", 20)
     parser.add_argument("--repeats", type=int, default=1, help="races of every prompt, an odd number")
     parser.add_argument("--tokens", type=int, default=128, help="new tokens a prompt")
     parser.add_argument("--temperature", type=float, default=0.0)
@@ -90,17 +76,7 @@ def add_bench_options(parser: ArgumentParser) -> None:
 def add_length_options(parser: ArgumentParser) -> None:
     """Ms a token up to 128 ... 900 written tokens."""
     parser.add_argument("--systems", default="tree,auto", help="beside the baseline, comma-separated")
-    parser.add_argument("--domain", choices=load_held_out_prompts(), default="stories")
-    parser.add_argument("--prompts", type=int, default=5, help="held-out prompts")
-    add_pair(parser)
-    add_json(parser)
-
-
-def add_tree_options(parser: ArgumentParser) -> None:
-    """Ms of a verification by its number of nodes."""
-    parser.add_argument(
-        "--repeats", type=parse_count, default=25, help="timings of each number of nodes; the median counts"
-    )
+    add_prompts(parser, "stories", 5)
     add_pair(parser)
     add_json(parser)
 

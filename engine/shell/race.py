@@ -9,9 +9,9 @@ from engine.measure.options import (
     add_json,
     add_memory,
     add_pair,
+    add_prompts,
     add_remote,
     add_shape,
-    load_held_out_prompts,
 )
 from engine.shell.bench import add_acceptance, add_peers
 
@@ -41,7 +41,6 @@ def add_pays_options(parser: ArgumentParser) -> None:
     )
     add_acceptance(parser, "every system's best setting")
     add_shape(parser)
-    parser.add_argument("--context", metavar="TOKENS", help="also race behind contexts so long, such as 512,2048,8192")
     add_memory(parser)
     add_peers(parser)
     add_pair(parser)
@@ -82,13 +81,10 @@ def add_study_options(parser: ArgumentParser) -> None:
     add_pair(parser)
     parser.add_argument(
         "--claims",
-        help="names of claims or tables, separated by commas, such as gbv; every claim with a verdict when left out",
+        help="names of claims, separated by commas, such as gbv; all when left out",
     )
-    parser.add_argument(
-        "--domains", default="stories,code,word problems", help="of " + ", ".join(load_held_out_prompts())
-    )
+    add_prompts(parser, "stories,code,word problems", 8)
     parser.add_argument("--temperatures", type=float, nargs="+", help="each claim's own when left out")
-    parser.add_argument("--prompts", type=int, default=8, help="held-out prompts a domain")
     parser.add_argument("--tokens", type=int, default=96, help="new tokens a prompt")
     add_json(parser)
 

@@ -11,7 +11,7 @@ import pytest
 
 from engine import __main__ as commands
 from engine.__main__ import ALL, BY, COMMANDS, GROUPS, Command, main
-from engine.lab.bench import tree
+from engine.lab.bench import length
 from engine.lab.pays import doctor
 from engine.shell import names
 from helpers.paths import ROOT
@@ -119,11 +119,13 @@ def test_a_command_that_is_stopped_says_so_and_ends_with_130(monkeypatch, capsys
     def stop(options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(tree, "main", stop)
+    monkeypatch.setattr(length, "main", stop)
     with pytest.raises(SystemExit) as ended:
-        main(["bench", "--by", "tree", "--json"])
+        main(["bench", "--by", "length", "--json"])
     said = capsys.readouterr()
-    assert ended.value.code == 130 and said.out == "" and "bench --by tree was stopped before it was done." in said.err
+    assert (
+        ended.value.code == 130 and said.out == "" and "bench --by length was stopped before it was done." in said.err
+    )
 
 
 def test_bench_tells_what_it_measures_by_and_refuses_another(capsys):

@@ -38,7 +38,7 @@ ARROWS = {
         "remote record sampling tree"
     ),
     "page.views": "record",
-    "lab.gpu": "lab.bench lab.train measure race systems decode rounds target models nets forward record sampling tree",
+    "lab.gpu": "lab.bench lab.train measure race rounds target models nets forward sampling tree",
     "lab.bench": "lab.train measure race systems rounds target models forward kernels record tree",
     "lab.pays": "measure race systems drafters models nets forward remote record sampling tree",
     "lab.study": "measure race breaks systems acceptance models record sampling",

@@ -88,7 +88,7 @@ def test_bench_races_the_best_shape_and_says_which_it_was(monkeypatch):
         "tree": SMALL,
         "eagle": "5x3x12",
     }
-    line = next(line for line in bench.format_table(figures).splitlines() if line.startswith("tree "))
+    line = next(line for line in bench.format_figures(figures).splitlines() if line.startswith("tree "))
     assert line.split()[1] == SMALL
     asked = bench.race_prompts(pair, ["the quick"], Settings("the quick", ("tree",), depth=3, max_new_tokens=8))
     assert asked["systems"][0]["shape"] == "3x3x4"

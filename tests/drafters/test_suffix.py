@@ -184,7 +184,7 @@ def test_what_is_timed_is_not_remembered():
 def test_the_bench_gives_drafters_a_memory_only_when_asked(monkeypatch, capsys, embedded):
     memories = []
     monkeypatch.setattr(bench, "race_prompts", lambda pair, *rest: memories.append(pair.memory) or {})
-    monkeypatch.setattr(bench, "format_table", str)
+    monkeypatch.setattr(bench, "format_figures", str)
     for arguments in ([], ["--memory"]):
         run("bench", *SMALL, "--systems", "suffix", "--prompts", "1", *arguments)
     assert memories[0] is None and isinstance(memories[1], AnswerMemory) and embedded.memory is None

@@ -155,7 +155,7 @@ def test_transformers_own_guesses_are_left_out_with_the_reason_and_plain_decodin
     figures = bench.race_prompts(
         pair, ["Once upon"], Settings("Once upon", ("lookup",), max_new_tokens=6), OtherEngines()
     )
-    assert said in peers.format_table(figures).splitlines()
+    assert said in peers.format_peers(figures).splitlines()
 
 
 def test_convolutions_alone_are_taken_back_and_these_ways_write_plain_decodings_text(loaded):

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 
 import torch
@@ -96,10 +96,3 @@ def trees_compared(mine: DraftTree, other: DraftTree) -> Iterator[Compared]:
         yield Compared(getattr(mine, field), getattr(other, field))
     for field in ("score", "q"):
         yield Compared(getattr(mine, field), getattr(other, field), within=1e-4)
-
-
-def innermost(outer: Generator | None, name: str) -> Generator | None:
-    """The generator of that name which the outer one runs by `yield from`, at any depth; None when it runs none."""
-    while outer is not None and outer.__name__ != name:
-        outer = getattr(outer, "gi_yieldfrom", None)
-    return outer

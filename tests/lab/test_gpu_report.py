@@ -48,10 +48,8 @@ def test_every_section_runs_and_a_failing_part_leaves_a_sentence(monkeypatch, tm
     assert not failed
     for dtype in ("fp32", "bf16"):
         checks = figures["correctness"][dtype]
-        assert set(checks["graph_against_eager"].values()) == {0.0}
         assert checks["tree_against_paths"]["agreeing"] == checks["tree_against_paths"]["nodes"]
         assert checks["tree_against_paths"]["largest_difference"] < 1e-3
-        assert all(each["first_divergence"] == [None] for each in checks["rounds_against_loop"])
         assert "need a CUDA GPU" in checks["why_eager"]
         [row] = figures["embedded races"][dtype]["T = 0.8"]["systems"]
         assert row["tau"] > 1 and row["identical"] is True
@@ -70,7 +68,6 @@ def test_every_section_runs_and_a_failing_part_leaves_a_sentence(monkeypatch, tm
         assert raced["parameters"] == {"target": count_parameters(grown.TARGET), "draft": count_parameters(config)}
         assert raced["T = 0.8"].startswith("Failed: ValueError: Unknown system 'magic'")
     assert figures["host waits"]["vanilla"] == {"mean": 0.0, "most": 0}  # none is counted without a GPU
-    assert "switched off" in figures["graphed and eager"]["eager"]["why_eager"]
     assert "grown pair, draft 1B: done" in capsys.readouterr().out
 
 
@@ -153,9 +150,3 @@ def test_four_bit_layers_compute_what_the_plain_ones_do_roughly():
     assert "Linear4bit" in kinds and "Linear" not in kinds and type(model.lm_head) is torch.nn.Linear
     rounded = model(ids).logits
     assert torch.nn.functional.cosine_similarity(plain.float().flatten(), rounded.float().flatten(), 0) > 0.8
-
-
-def test_the_speed_of_a_pair_without_graphs_can_be_measured(monkeypatch):
-    monkeypatch.setattr(command, "load_pair", lambda *arguments: tiny_pair())
-    found = command.compare_graphed_and_eager("fp32", CPU, ["Story: A fox"], PLAN)
-    assert found["eager"]["baseline"]["tokens_per_s"] > 0 and found["graphed"]["tree"]["name"] == "tree"

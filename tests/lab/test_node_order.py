@@ -6,11 +6,10 @@ from itertools import pairwise
 import pytest
 import torch
 
-from engine.measure.node_order import ORDERS, subtree_sizes
 from engine.target import Target
 from engine.tree import DraftTree
 from helpers.pairs import tiny_pair
-from helpers.trees import ancestors, count_blocks, planted, random_tree, trees
+from helpers.trees import ORDERS, ancestors, count_blocks, planted, random_tree, subtree_sizes, trees
 
 
 @pytest.mark.parametrize("name", ORDERS)

@@ -106,10 +106,10 @@ def test_a_race_that_was_disturbed_is_run_once_more_and_that_one_counts(monkeypa
     monkeypatch.setattr(Race, "result", result)
     monkeypatch.setattr(racing, "RUNS", 2)
     wish = Settings("a prompt", max_new_tokens=8)
-    raced, *_ = racing.run_to_end(racing.race_settings(tiny_pair(), STORIES[:1], {"tree": "tree"}, wish), int)
+    [runs] = racing.run_to_end(racing.run_races(tiny_pair(), STORIES[:1], ["tree"], wish))
     assert len(made) == races
     plain, trace = (lane.trace for lane in made[-1].lanes)
-    assert raced["tree"] == [racing.PromptResult(trace, plain, True, sentences[-1])]
+    assert runs.raced["tree"] == [racing.PromptResult(trace, plain, True, sentences[-1])]
 
 
 def test_the_same_seed_gives_the_same_interval_and_another_seed_another():

@@ -10,9 +10,8 @@ import pytest
 from engine.measure import peers, racing
 from engine.measure.stepped import TokenGate, generate_in_steps
 from engine.measure.ways import WrittenText
-from engine.race import Settings
+from engine.race import Race, Settings
 from engine.record.quiet import WorkSignal
-from helpers.decoding import innermost
 from helpers.pairs import tiny_pair
 
 PROMPTS = ["Story: Once upon a time", "Story: A cat saw a dog", "Story: Tom and Lily"]
@@ -90,17 +89,21 @@ def test_what_generate_raises_is_raised_here():
 def test_all_races_are_one_generator_whose_steps_are_those_of_races_and_tokens():
     pair, wish = tiny_pair(same=True), Settings("a prompt", max_new_tokens=10)
     told, outcome = drained(racing.race_all(pair, PROMPTS, ["tree", "chain"], wish))
-    assert told.count(WorkSignal.PIECE) == racing.count_work(2, len(PROMPTS)) and told[-1] is WorkSignal.PIECE
+    assert told.count(WorkSignal.PIECE) == racing.count_work(2, len(PROMPTS)) and isinstance(
+        told[-1], racing.PromptRuns
+    )
     assert len(told) > 3 * 10 * len(PROMPTS)  # the baseline and generate() alone take a step a token
     assert [len(each.tokens) for each in outcome.written[peers.PLAIN]] == [10, 10, 10]
     assert all(len(lanes) == 3 for lanes in outcome.raced.values())
 
 
-def test_closing_them_frees_the_race_under_way():
+def test_closing_them_frees_the_race_under_way(monkeypatch):
+    made: list[Race] = []
+    monkeypatch.setattr(racing, "Race", lambda *asked, **how: made.append(Race(*asked, **how)) or made[-1])
     steps = racing.race_all(tiny_pair(same=True), PROMPTS, ["tree"], Settings("a prompt", max_new_tokens=40))
     next(steps)
-    race = innermost(steps, "race_undisturbed").gi_frame.f_locals["race"]
     steps.close()
+    [race] = made
     assert len(race.lanes) == 3 and all(lane.rounds is None for lane in race.lanes)
 
 
@@ -111,15 +114,20 @@ def raced_at(seconds: dict[str, list[float]], monkeypatch) -> None:
     """Races of made-up systems take these seconds a token, by system and prompt."""
     at = iter(range(len(PROMPTS)))
 
-    def believed(pair, settings, tokens=None):
+    def believed(pair, settings, *_):
         index = next(at)
         traces = [SimpleNamespace(system=name, seconds_per_token=seconds[name][index]) for name in settings.systems]
         yield WorkSignal.STEP
-        return SimpleNamespace(lanes=[SimpleNamespace(trace=trace) for trace in traces])
+        return traces
+
+    def add_results(raced, traces):
+        for trace in traces:
+            raced[trace.system].append(racing.PromptResult(trace, traces[0], True, ""))
 
     monkeypatch.setattr(racing, "candidate_settings_of", lambda pair, name: [*seconds])
     monkeypatch.setattr(racing, "race_undisturbed", believed)
-    monkeypatch.setattr(racing, "replace", lambda asked, **more: SimpleNamespace(**more))
+    monkeypatch.setattr(racing, "add_results", add_results)
+    monkeypatch.setattr(racing, "replace", lambda asked, **more: SimpleNamespace(**{**vars(asked), **more}))
 
 
 def test_the_best_setting_is_that_of_all_prompts_and_not_of_the_last(monkeypatch):
@@ -130,33 +138,36 @@ def test_the_best_setting_is_that_of_all_prompts_and_not_of_the_last(monkeypatch
 
 def test_of_the_settings_of_one_way_the_one_with_the_fewest_seconds_runs(monkeypatch):
     seconds = {"slow": 3.0, "fast": 1.0, "other": 9.0}
-    monkeypatch.setattr(racing, "warm_up_ways", lambda *_: None)
-    monkeypatch.setattr(racing, "time_way", lambda pair, way, *_: WrittenText([1], way))
+
+    def believed(pair, way, *_):
+        yield WorkSignal.STEP
+        return WrittenText([1], way)
+
+    monkeypatch.setattr(racing, "run_way", believed)
     others = racing.OtherEngines(ways=seconds, groups={"served": {4: "slow", 8: "fast"}})
     pair = tiny_pair()
-    _, names = drained(racing.choose_best_ways(pair, PROMPTS, others, Settings("a prompt")))
-    assert names == ["fast", "other"]
+    _, ways = drained(racing.choose_best_ways(pair, PROMPTS, others, Settings("a prompt")))
+    assert ways == {"fast": 1.0, "other": 9.0}
 
 
 def test_generate_takes_every_place_between_a_prompts_races_in_turn(monkeypatch):
     """Always first, it would run on a processor that is cooler, or whose caches are colder."""
     order = []
 
-    def way(pair, prompt, tokens, temperature, way):
+    def way(pair, way, prompt, tokens, temperature):
         order.append("generate")
         yield WorkSignal.STEP
         return WrittenText([1], 1.0)
 
-    def believed(pair, settings, tokens=None):
+    def believed(pair, settings, *_):
         order.append(settings.systems[1])
         yield WorkSignal.STEP
         return None
 
-    monkeypatch.setattr(racing, "generate_in_steps", way)
+    monkeypatch.setattr(racing, "run_way", way)
     monkeypatch.setattr(racing, "race_undisturbed", believed)
     monkeypatch.setattr(racing, "add_results", lambda *_: None)
     monkeypatch.setattr(racing, "group_systems", lambda names: [[name] for name in names])
-    monkeypatch.setattr(racing.peers, "list_ways", lambda pair: (peers.PLAIN,))
-    settings = {"tree": "tree", "chain": "chain"}
-    drained(racing.race_settings(tiny_pair(), PROMPTS, settings, Settings("a prompt", max_new_tokens=4)))
+    ways, settings = {peers.PLAIN: peers.generate_tokens}, Settings("a prompt", max_new_tokens=4)
+    drained(racing.run_races(tiny_pair(), PROMPTS, ["tree", "chain"], settings, ways=ways))
     assert order[1:] == ["generate", "tree", "chain", "tree", "generate", "chain", "tree", "chain", "generate"]

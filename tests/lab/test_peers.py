@@ -117,7 +117,7 @@ def test_the_name_of_the_layers_tells_patched_ones():
 
 
 def test_ways_take_turns_on_every_prompt(monkeypatch):
-    """Every way runs once on every prompt, right behind that prompt's race, and none is always first."""
+    """Every way runs once on every prompt, beside that prompt's race, and none is always first."""
     pair, calls = tiny_pair(), []
 
     def recorded(name, way):
@@ -136,6 +136,5 @@ def test_ways_take_turns_on_every_prompt(monkeypatch):
     blocks = [measured[: len(ways) + 1], measured[len(ways) + 1 :]]
     for text, block in zip(texts, blocks, strict=True):
         ids = tuple(pair.tokenizer(text)["input_ids"])
-        assert block[0] == ("race", ids)
-        assert {name for name, _ in block[1:]} == set(ways) and {prompt for _, prompt in block} == {ids}
-    assert blocks[0][1] != blocks[1][1]
+        assert {name for name, _ in block} == {"race", *ways} and {prompt for _, prompt in block} == {ids}
+    assert blocks[0][0] != blocks[1][0] and blocks[0][-1] == ("race", blocks[0][0][1])  # none is always first

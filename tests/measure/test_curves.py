@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from engine.measure.curves import curves, findings
+from engine.measure.curves import batches, curves, findings
 from engine.measure.curves.curves import TOKENS, measure_curve, steps_at_common_position
 from engine.measure.options import ASSETS
 from engine.page.screens.orders import build_order
@@ -25,7 +25,7 @@ def short(monkeypatch):
     monkeypatch.setattr(curves, "EQUAL", (2, 4))
     monkeypatch.setattr(curves, "SIZES", (1, 3))
     monkeypatch.setattr(curves, "DRAWN", (2, 4))
-    monkeypatch.setattr(curves, "RUNS", 1)
+    monkeypatch.setattr(batches, "RUNS", 1)
     monkeypatch.setattr(curves, "TOKENS", dict.fromkeys(TOKENS, 8))
     monkeypatch.setattr(curves, "load_prompts_by_kind", lambda: dict.fromkeys(("easy", "hard", "each"), (TEXT,)))
     monkeypatch.setattr(curves, "load_batch_prompts", lambda: [TEXT])

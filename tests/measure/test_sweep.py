@@ -11,7 +11,7 @@ from engine.measure import racing
 from engine.measure.curves import sweep as sweep_module
 from engine.measure.curves.sweep import Sweep, SweepPlan, compute_figures, find_recommended
 from engine.page.views.wire import RunEvent, number_messages
-from engine.race import Lane, Race, Settings
+from engine.race import Race
 from engine.record.trace import Trace
 from engine.record.trace_statistics import ReachedGuessCounts
 from helpers.pairs import tiny_pair
@@ -89,18 +89,21 @@ def test_several_prompts_share_a_cell(pair):
 
 
 def test_a_cell_races_with_its_shape_against_plain_decoding(pair, monkeypatch):
-    raced = []
+    raced, warmed = [], []
 
     class Seen(Race):
         def run(self):
             raced.append(tuple(lane.system.name for lane in self.lanes))
             return super().run()
 
-    monkeypatch.setattr(sweep_module, "Race", Seen)
+        def warm_up(self):
+            warmed.append(raced[-1])
+            super().warm_up()
+
+    monkeypatch.setattr(racing, "Race", Seen)
     list(Sweep(pair, SweepPlan(TEXT, depth=[2, 4], width=[3], nodes=[9], max_new_tokens=8)).run())
-    assert raced == [("vanilla", "tree:2x3x9")]  # the second one is warm already
-    monkeypatch.setattr(Lane, "step", None)  # what a warm-up would call
-    sweep_module.WarmRace(pair, Settings(TEXT)).warm_up()
+    assert raced == [("vanilla", "tree:2x3x9"), ("vanilla", "tree:4x3x9")]
+    assert warmed == raced[:1]  # the second one is warm already
 
 
 @pytest.mark.parametrize(("stays", "words"), [(True, "Disturbed: so it was."), (False, "")])

@@ -9,7 +9,6 @@ import torch
 from transformers import BitsAndBytesConfig, LlamaConfig
 
 from engine.forward.devices import free_bytes, noise_device, upload, widest_dtype
-from engine.measure.footprint import measure_peak_mib
 from engine.models import loading, memory
 from engine.models.memory import GIB
 from engine.models.pairs import PAIRS
@@ -129,4 +128,3 @@ def test_numbers_narrow_where_there_is_no_float64():
     assert (widest_dtype(MPS), widest_dtype(torch.device("cpu"))) == (torch.float32, torch.float64)
     assert upload(torch.ones(2, dtype=torch.float64), torch.device("cpu")).dtype == torch.float64
     assert (noise_device(MPS), noise_device(torch.device("cuda", 0))) == (None, torch.device("cuda", 0))
-    assert measure_peak_mib(MPS, lambda: pytest.fail("ran")) is None

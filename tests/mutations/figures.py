@@ -221,7 +221,7 @@ return agree_on(self.target.session.runner.model, seconds)
         ),
         (
             "a disturbed race is believed",
-            "racing.py::repeat_while_disturbed",
+            "racing.py::race_undisturbed",
             "race.result()['disturbed']",
             "False",
             "lab/test_pays.py::test_a_race_that_was_disturbed_is_run_once_more_and_that_one_counts",

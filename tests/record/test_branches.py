@@ -73,20 +73,19 @@ def test_a_chain_could_have_gone_deeper_where_all_favourites_were_right_and_the_
     assert not make_step(**chain).could_go_deeper  # it had no other guess to spend
 
 
-def test_a_lane_tells_what_its_branches_won_and_the_best_rescue():
+def test_a_lane_tells_what_its_branches_won():
     second = make_step(index=1, path=[1, 3], burst=[11, 13, 99])
     steps = [make_step(), second, make_step(index=2, **SECOND), one_node(index=3, burst=[99], pieces=[" fox"])]
     trace = trace_of(*steps)
     hand = [by_hand(step) for step in trace.steps]
-    assert trace.branch_tokens == sum(won for _, won in hand) == 3 and trace.best_branch_step == 2
+    assert trace.branch_tokens == sum(won for _, won in hand) == 3
     assert trace.deeper_steps == 1
     bursts = sum(min(len(step.burst), kept + 1) for step, (kept, _) in zip(steps, hand, strict=True))
     assert trace.favourites_tau == pytest.approx(bursts / 4) == favourites_tau([trace]) < trace.tau
-    assert trace_of(make_step()).best_branch_step is None
     lane = compare_lanes([(trace, "tokens")])["lanes"][0]
     assert (lane["branch_tokens"], lane["favourites_tau"], lane["deeper_steps"]) == (3, trace.favourites_tau, 1)
     pieces = trace_of(piece(0, " a fox ran"), piece(1, " off"))  # of a server's text, whose trees nobody knows
-    assert (pieces.branch_tokens, pieces.best_branch_step, pieces.favourites_tau) == (0, None, pieces.tau)
+    assert (pieces.branch_tokens, pieces.favourites_tau) == (0, pieces.tau)
     remote = remote_race().result()["lanes"][1]
     assert remote["branch_tokens"] is remote["favourites_tau"] is remote["deeper_steps"] is None
 

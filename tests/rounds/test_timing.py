@@ -191,7 +191,7 @@ def test_one_looks_again_after_a_while_and_only_where_it_is_brief_and_can_change
     assert len(changing.looks) == 2
 
 
-@pytest.mark.parametrize("race", [RepeatedRace, lambda *about: racing.run_to_end(racing.race_undisturbed(*about), int)])
+@pytest.mark.parametrize("race", [RepeatedRace, lambda *about: racing.run_to_end(racing.race_undisturbed(*about))])
 def test_whoever_measures_races_looks_before_each(race, changing):
     race(changing.pair, Settings("Once", ("vanilla",), max_new_tokens=2))
     assert changing.looks == [RECENT_ROWS]

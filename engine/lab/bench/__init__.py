@@ -1,1 +1,1 @@
-"""Races over held-out prompts, and what rounds and forwards cost by length, context, tree, size and other things."""
+"""Races over held-out prompts, and what rounds and forwards cost by length and size."""

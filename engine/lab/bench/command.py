@@ -25,9 +25,6 @@ from argparse import Namespace
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
-from operator import attrgetter
-from pathlib import Path
-from typing import NamedTuple, TypeVar
 
 from tqdm import tqdm
 
@@ -35,19 +32,27 @@ from engine.measure import forced, peers, processes
 from engine.measure.options import (
     apply_shape_option,
     constraint_of_options,
-    first_prompts,
-    load_held_out_prompts,
     load_pair_of_options,
+    prompts_by_domain_of_options,
     refuse_requests_without_template,
 )
 from engine.measure.other_engines import OtherEngines, load_other_engines, server_peers_of_options
-from engine.measure.prompts import read_prompts
-from engine.measure.racing import explain_unraceable, race_undisturbed, run_to_end, settings_of_options
-from engine.measure.verdict import compute_ratios
-from engine.measure.ways import Way, WrittenText, align_token_counts, rotate_names, time_way, warm_up_ways
+from engine.measure.racing import (
+    PROBES,
+    PromptResult,
+    choose_best_ways,
+    explain_unraceable,
+    group_systems,
+    median_run_of,
+    run_races,
+    run_to_end,
+    settings_of_options,
+)
+from engine.measure.table import Column, format_identity, format_table
+from engine.measure.ways import Way, align_token_counts
 from engine.models.earlier_texts import AnswerMemory
 from engine.models.pairs import LoadedPair
-from engine.race import SHAPE, Settings
+from engine.race import BASELINE, SHAPE, Settings
 from engine.record.disturbance import describe_repeated_disturbance
 from engine.record.race_file import worst_verdict_of
 from engine.record.trace import Trace
@@ -55,13 +60,7 @@ from engine.record.trace_statistics import favourites_tau, tau, time_shares
 from engine.systems import SYSTEMS, find, spell_shape
 
 LABELS = {"tokens": "same tokens", "law": "same distribution", "lossy": "lossy"}
-Run = TypeVar("Run", Trace, WrittenText)
 BESIDE_PEERS = ("vanilla", "chain", "tree", "eagle", "mtp", "auto")  # those that the pair can run
-
-
-def median_run_of(runs: list[Run], attribute: str) -> Run:
-    """The one of the median time."""
-    return sorted(runs, key=attrgetter(attribute))[len(runs) // 2]
 
 
 def seconds_per_round(trace: Trace, phase: str) -> float:
@@ -79,116 +78,100 @@ def share_of_speedup_limit(base: Trace, mine: Trace) -> float:
     return base.decode_seconds_per_token / mine.decode_seconds_per_token / speedup_limit_of(base, mine)
 
 
-class PromptRuns(NamedTuple):
-    """What was raced of one prompt, run by run: by lane its traces, every race's result, by way what `generate()` and others wrote."""
-
-    lanes: dict[str, list[Trace]]
-    results: list[dict]
-    written: dict[str, list[WrittenText]]
-
-
 def race_prompts(
     pair: LoadedPair,
     prompts: list[str],
-    base_settings: Settings,
+    settings: Settings,
     other_engines: OtherEngines | None = None,
     repeats: int = 1,
 ) -> dict:
-    """Race `vanilla` and the systems of the settings over the prompts. Returns the figures as --json prints them.
+    """Race plain decoding and the systems of the settings over the prompts. Returns the figures as --json prints them.
 
     With `other_engines`, they and every way of calling `generate()` run on every prompt, without a constraint; else only the plain one
-    runs.
+    runs. Of the settings of one way the best on the first prompts runs.
     """
-    tokens, temperature = base_settings.max_new_tokens, base_settings.temperature
-    names = ["vanilla", *(name for name in base_settings.systems if name != "vanilla")]
+    names = [name for name in settings.systems if name != BASELINE]
     if processes.count_processes() > 1:  # each measures costs of its own, and all must race the same shapes
         pair = pair.with_shapes(processes.broadcast_first(best_shapes_of(pair, names)))
-    other_engines = other_engines and peers.merge_peers(pair, other_engines)
-    ways: dict[str, Way] = other_engines.ways if other_engines else {peers.PLAIN: peers.generate_tokens}
-    warm_up_ways(pair, ways.values(), temperature)
-    mine: list[PromptRuns] = []
+    ways: dict[str, Way] = {peers.PLAIN: peers.generate_tokens}
+    if other_engines:
+        other_engines = peers.merge_peers(pair, other_engines)
+        ways |= run_to_end(choose_best_ways(pair, prompts[:PROBES], other_engines, settings))
     share = processes.split_items(prompts, pair.target)
-    for index, prompt in enumerate(
-        tqdm(share, desc="prompts", unit="prompt", disable=not processes.is_first_process())
-    ):
-        settings = replace(base_settings, prompt=prompt, systems=tuple(names))
-        races, written = [], {way: [] for way in ways}
-        for repeat in range(repeats):
-            races.append(race := run_to_end(race_undisturbed(pair, settings), int))
-            for way in rotate_names(ways, index + repeat):
-                ids = race.lanes[0].trace.prompt_tokens
-                written[way] += align_token_counts(
-                    [race.lanes[0].trace], [time_way(pair, ways[way], ids, tokens, temperature)]
-                )
-        lanes = {name: [race.lanes[at].trace for race in races] for at, name in enumerate(names)}
-        mine.append(PromptRuns(lanes, [race.result() for race in races], written))
-    raced = processes.gather_items(mine, pair.target)
-    results = [result for each in raced for result in each.results]
-    traces = {name: [median_run_of(each.lanes[name], "seconds") for each in raced] for name in names}
-    calls = {way: [median_run_of(each.written[way], "seconds_per_token") for each in raced] for way in ways}
-    base = [trace.seconds_per_token for trace in traces["vanilla"]]
-    by_run = {
-        name: [[each.lanes[name][run].seconds_per_token for each in raced] for run in range(repeats)] for name in names
+    total = len(share) * repeats * (1 + len(group_systems(names)))
+    with tqdm(desc="races", unit="race", total=total, disable=not processes.is_first_process()) as bar:
+        mine = run_to_end(run_races(pair, share, names, settings, ways=ways, repeats=repeats), bar.update)
+    runs = processes.gather_items(mine, pair.target)
+    base = [median_run_of(each.raced[BASELINE]).trace for each in runs]
+    written = {
+        way: [
+            median_run_of(align_token_counts([trace] * repeats, each.written[way]), "seconds_per_token")
+            for trace, each in zip(base, runs, strict=True)
+        ]
+        for way in ways
     }
-    rows = []
-    for name in base_settings.systems:
-        own = traces[name]
-        clock, forwards = sum(trace.seconds for trace in own), sum(trace.forwards for trace in own)
-        beside, shares = list(zip(traces["vanilla"], own, strict=True)), time_shares(own)
-        speedups = compute_ratios(base, [trace.seconds_per_token for trace in own])
-        row = {
-            "name": name,
-            "shape": own[0].shape if find(name).guesses else "",
-            "tau": tau(own),
-            "favourites_tau": favourites_tau(own),
-            "speedup": statistics.median(speedups),
-            "least_speedup": min(speedups),
-            "total_speedup": sum(b.seconds for b, _ in beside) / clock,
-            "decode_speedup": statistics.median(
-                b.decode_seconds_per_token / trace.decode_seconds_per_token for b, trace in beside
-            ),
-            "runs": [statistics.median(each) for each in map(compute_ratios, by_run["vanilla"], by_run[name])],
-            "of_limit": statistics.median(share_of_speedup_limit(b, trace) for b, trace in beside),
-            "identical": worst_verdict_of([result["lanes"][names.index(name)]["identical"] for result in results]),
-            "too_wide": describe_excess_children(name, own),
-            "nodes": sum(len(step.tokens) for trace in own for step in trace.steps) / forwards,
-            "draft_forwards": sum(trace.draft_forwards for trace in own) / forwards,
-            "draft_ms": 1000 * shares["draft"] * clock / forwards,
-            "draft_share": shares["draft"],
-            "verify_share": shares["verify"],
-        }
-        rows.append(row)
-    generated = [each.seconds_per_token for each in calls[peers.PLAIN]]
     figures = {
-        "shape": requested_shape_of(base_settings),
+        "shape": settings.shape,
         "machine": pair.hardware,
         "pair": pair.title,
         "dtype": pair.dtype,
-        "temperature": temperature,
+        "temperature": settings.temperature,
         "prompts": len(prompts),
         "processes": processes.count_processes(),
         "repeats": repeats,
-        "disturbed": sum(bool(result["disturbed"]) for result in results),
-        "tokens": tokens,
+        "races": sum(len(each.raced[BASELINE]) for each in runs),
+        "disturbed": sum(bool(result.disturbed) for each in runs for result in each.raced[BASELINE]),
+        "tokens": settings.max_new_tokens,
         "memory": pair.memory is not None,
-        "constraint": base_settings.constraint,
-        "guesses": base_settings.guesses,
+        "constraint": settings.constraint,
+        "guesses": settings.guesses,
         "baseline": {
-            "tokens_per_s": 1 / statistics.median(base),
-            "vs_generate": statistics.median(compute_ratios(generated, base)),
+            "tokens_per_s": 1 / statistics.median(trace.seconds_per_token for trace in base),
+            "vs_generate": statistics.median(
+                other.seconds_per_token / trace.seconds_per_token
+                for other, trace in zip(written[peers.PLAIN], base, strict=True)
+            ),
         },
-        "systems": rows,
+        "systems": [compute_figures(name, [each.raced[name] for each in runs]) for name in settings.systems],
     }
-    return figures | (
-        peers.compare_with_peers(pair, figures, traces, calls, other_engines)
-        if other_engines and processes.is_first_process()
-        else {}
+    if not other_engines or not processes.is_first_process():
+        return figures
+    traces = {BASELINE: base} | {name: [median_run_of(each.raced[name]).trace for each in runs] for name in names}
+    return figures | peers.compare_with_peers(pair, figures, traces, written) | {"others": other_engines.said}
+
+
+def compute_figures(name: str, results: list[list[PromptResult]]) -> dict:
+    """A system's figures, from all runs of every prompt: of each lane the one of the median time counts."""
+    own = [median_run_of(each).trace for each in results]
+    plain = [median_run_of(each, "plain.seconds").plain for each in results]
+    clock, forwards = sum(trace.seconds for trace in own), sum(trace.forwards for trace in own)
+    beside, shares = list(zip(plain, own, strict=True)), time_shares(own)
+    speedups = [base.seconds_per_token / trace.seconds_per_token for base, trace in beside]
+    by_run = (
+        [result.plain.seconds_per_token / result.trace.seconds_per_token for result in run]
+        for run in zip(*results, strict=True)
     )
-
-
-def requested_shape_of(settings: Settings) -> dict[str, int]:
-    """What the settings say of the shape; the rest of it is each system's best here (`System.best_shape_for`)."""
-    return {name: value for name in SHAPE if (value := getattr(settings, name)) is not None}
+    return {
+        "name": name,
+        "shape": own[0].shape if find(name).guesses else "",
+        "tau": tau(own),
+        "favourites_tau": favourites_tau(own),
+        "speedup": statistics.median(speedups),
+        "least_speedup": min(speedups),
+        "total_speedup": sum(base.seconds for base in plain) / clock,
+        "decode_speedup": statistics.median(
+            base.decode_seconds_per_token / trace.decode_seconds_per_token for base, trace in beside
+        ),
+        "runs": list(map(statistics.median, by_run)),
+        "of_limit": statistics.median(share_of_speedup_limit(base, trace) for base, trace in beside),
+        "identical": worst_verdict_of([result.identical for each in results for result in each]),
+        "too_wide": describe_excess_children(name, own),
+        "nodes": sum(len(step.tokens) for trace in own for step in trace.steps) / forwards,
+        "draft_forwards": sum(trace.draft_forwards for trace in own) / forwards,
+        "draft_ms": 1000 * shares["draft"] * clock / forwards,
+        "draft_share": shares["draft"],
+        "verify_share": shares["verify"],
+    }
 
 
 def best_shapes_of(pair: LoadedPair, systems: list[str]) -> dict[str, str]:
@@ -208,7 +191,26 @@ def describe_excess_children(name: str, traces: list[Trace]) -> str:
     return f"{name}: its policy {system.policy} ignores its width: it put {most} guesses behind one node, where {width} may stand."
 
 
-def format_table(figures: dict) -> str:
+FIGURES: list[Column] = [
+    ("system", "{name}"),
+    ("shape", "{shape}"),
+    ("tau", "{tau:.2f}"),
+    ("favourites", "{favourites_tau:.2f}"),
+    ("speedup", "{speedup:.2f}x"),
+    ("decode", "{decode_speedup:.2f}x"),
+    ("total", "{total_speedup:.2f}x"),
+    ("least", "{least_speedup:.2f}x"),
+    ("of limit", "{of_limit:.0%}"),
+    ("identical", format_identity),
+    ("nodes", "{nodes:.1f}"),
+    ("drafts", "{draft_forwards:.2f}"),
+    ("draft ms", "{draft_ms:.2f}"),
+    ("draft", "{draft_share:.0%}"),
+    ("verify", "{verify_share:.0%}"),
+]
+
+
+def format_figures(figures: dict) -> str:
     """The figures for people. Nodes, draft forwards and draft milliseconds are means per round, which is one target forward."""
     lines = [
         f"{figures['pair']}, {figures['machine']}, {figures['dtype']}, T = {figures['temperature']:g}, "
@@ -220,18 +222,12 @@ def format_table(figures: dict) -> str:
         f"baseline: {figures['baseline']['tokens_per_s']:.0f} tokens/s, "
         f"{figures['baseline']['vs_generate']:.2f}x generate()",
         "",
-        f"{'system':<18}{'shape':>9}"
-        f"{'tau':>6}{'favourites':>12}{'speedup':>9}{'decode':>8}{'total':>8}{'least':>8}{'of limit':>10}{'identical':>11}{'nodes':>7}"
-        f"{'drafts':>8}{'draft ms':>10}{'draft':>7}{'verify':>8}",
+        *format_table(FIGURES, figures["systems"]),
     ]
-    form = "{name:<18}{shape:>9}{tau:>6.2f}{favourites_tau:>12.2f}{speedup:>8.2f}x{decode_speedup:>7.2f}x{total_speedup:>7.2f}x"
-    form += "{least_speedup:>7.2f}x{of_limit:>10.0%}{same:>11}{nodes:>7.1f}{draft_forwards:>8.2f}{draft_ms:>10.2f}{draft_share:>7.0%}"
-    form += "{verify_share:>8.0%}"
-    lines += [form.format(**row, same=peers.SAME[row["identical"]]) for row in figures["systems"]]
     if figures["repeats"] > 1:
         spread = (f"{row['name']} {min(row['runs']):.2f} to {max(row['runs']):.2f}" for row in figures["systems"])
         lines.append(f"speedup in {figures['repeats']} runs: {', '.join(spread)}")
-    if said := describe_repeated_disturbance(figures["disturbed"], figures["prompts"] * figures["repeats"], "races"):
+    if said := describe_repeated_disturbance(figures["disturbed"], figures["races"], "races"):
         lines.append(said.strip())
     return "\n".join(lines + [row["too_wide"] for row in figures["systems"] if row["too_wide"]])
 
@@ -240,15 +236,16 @@ def format_domains_side_by_side(figures_by_domain: dict[str, dict]) -> str:
     """One table over the texts of `figures_by_domain`: for each its tau, its speedup, and the share of a lane's time that drafting
     took.
     """
-    lines = [
-        f"{'':<36}" + "".join(f"{domain:>24}" for domain in figures_by_domain),
-        f"{'system':<18}{'output':<18}" + f"{'tau':>9}{'speedup':>9}{'draft':>6}" * len(figures_by_domain),
-    ]
-    for rows in zip(*(figures["systems"] for figures in figures_by_domain.values()), strict=True):
-        name = rows[0]["name"]
-        cells = (f"{row['tau']:>9.2f}{row['speedup']:>8.2f}x{row['draft_share']:>6.0%}" for row in rows)
-        lines.append(f"{name:<18}{LABELS[find(name).guarantee]:<18}" + "".join(cells))
-    return "\n".join(lines)
+    columns: list[Column] = [("system", "{name}"), ("output", lambda row: LABELS[find(row["name"]).guarantee])]
+    rows = [dict(row) for row in next(iter(figures_by_domain.values()))["systems"]]
+    for domain, figures in figures_by_domain.items():
+        for row, found in zip(rows, figures["systems"], strict=True):
+            row[domain] = found
+        for head, name, form in (("tau", "tau", ".2f"), ("speedup", "speedup", ".2f"), ("draft", "draft_share", ".0%")):
+            columns.append(
+                (f"{domain} {head}", lambda row, at=(domain, name), form=form: f"{row[at[0]][at[1]]:{form}}")
+            )
+    return "\n".join(format_table(columns, rows))
 
 
 def select_runnable(pair: LoadedPair, systems: list[str]) -> list[str]:
@@ -271,14 +268,6 @@ def print_estimates(pair: LoadedPair, systems: list[str], shape: dict[str, int],
     if processes.is_first_process():
         print(f"{pair.title}, {pair.hardware}, {pair.dtype}", *forced.describe_estimates(rows), sep="\n")
     return {"machine": pair.hardware, "pair": pair.title, "dtype": pair.dtype, "estimates": rows}
-
-
-def prompts_by_domain_of_options(options: Namespace) -> dict[str, list[str]]:
-    """Prompts by domain, or those of a person's own file by its name. Raises `ValueError` for what there is not."""
-    if isinstance(options.prompts, Path):
-        return {options.prompts.name: [prompt.text for prompt in read_prompts(options.prompts)]}
-    domains = list(load_held_out_prompts()) if options.domains == "all" else options.domains.split(",")
-    return {domain: first_prompts(domain, options.prompts) for domain in domains}
 
 
 def main(options: Namespace) -> dict | None:
@@ -308,7 +297,7 @@ def main(options: Namespace) -> dict | None:
     if every:
         named = select_runnable(pair, named)
     if assumed is not None:
-        return print_estimates(pair, named or ["tree", "chain"], requested_shape_of(asked), assumed)
+        return print_estimates(pair, named or ["tree", "chain"], asked.shape, assumed)
     pair = replace(pair, memory=AnswerMemory()) if options.memory else pair
     if not named:
         named = (
@@ -323,9 +312,9 @@ def main(options: Namespace) -> dict | None:
             raced = race_prompts(pair, texts, asked, others, options.repeats)
             found[domain] = figures = {"domain": domain} | raced
             if processes.is_first_process():
-                print(f"{domain}: {format_table(figures)}", end="\n\n", flush=True)
+                print(f"{domain}: {format_figures(figures)}", end="\n\n", flush=True)
                 if options.peers:
-                    print(peers.format_table(figures), end="\n\n", flush=True)
+                    print(peers.format_peers(figures), end="\n\n", flush=True)
     if not processes.is_first_process():
         return None
     if len(found) > 1:

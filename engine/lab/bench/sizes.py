@@ -2,14 +2,12 @@
 
 It varies model, context, tree and threads. One token reads every stored weight once. So its least time is the time in which memory
 gives a plain loop as many bytes, on as many threads. `share` is that least time over the time of a forward with one node: more than a
-whole where a cache gives the weights. With many nodes arithmetic binds: `peak` is the share of the rate at which the same products run
-on weights that stay in the first cache, at the most nodes. Models are random Llamas; their weights are stored in 32, 16 or 8 bits. All
-numbers of nodes of a model take turns, and medians count.
+whole where a cache gives the weights. Models are random Llamas; their weights are stored in 32, 16 or 8 bits. All numbers of nodes of a
+model take turns, and medians count.
 
 A second table tells what a token of a prompt costs, here and in the forward with which `generate()` begins, both on all cores.
 """
 
-import math
 import statistics
 import threading
 import time
@@ -24,11 +22,8 @@ from transformers import PreTrainedModel
 
 from engine.forward.llama_compiled import CompiledLlama
 from engine.forward.runner import Runner
-from engine.kernels.compiling import compiled, exactly_compiled
-from engine.kernels.named_arrays import NamedArrays, unpack_nest
-from engine.kernels.rounded import ENTERED, GROUP, round_matrix
+from engine.kernels.compiling import compiled
 from engine.kernels.sharing import usable_cores
-from engine.kernels.stored import RoundedRows, StoredMatrix, multiply_block, round_rows_and_prepare
 from engine.lab.train.pretrain import build_llama
 from engine.models.loading import hardware_name
 from engine.models.quantising import round_to_eight_bits
@@ -48,8 +43,6 @@ NODES = (1, 2, 4, 8, 16, 32, 64)
 STORED = {"int8": torch.int8, "fp16": torch.float16, "fp32": torch.float32}
 VOCAB = 4096
 APART = 2**29  # bytes that are read at least: more than four times a last cache, as STREAM asks (McCalpin 1995)
-# Outputs and inputs of a matrix that stays in the first cache, with the rows that it is multiplied by
-CACHED, CACHED_ROWS, CACHED_PASSES = (64, 128), 24, 2000
 
 
 @compiled
@@ -61,45 +54,11 @@ def sum_all(numbers):
     return total
 
 
-@exactly_compiled
-def multiply_often(table, x, out, entered, rest, times):
-    """Multiply `x [n, in]` by a `StoredMatrix` matrix into `out [n, out]`, so many `times`. The others are
-    `RoundedRows`'s workspace.
-    """
-    matrix, entering = unpack_nest(StoredMatrix, table, np.int64(0)), RoundedRows(entered, rest)
-    product, target, apart = (
-        round_rows_and_prepare(x, matrix, entering),
-        np.int64(out.ctypes.data),
-        np.int64(4 * out.shape[1]),
-    )
-    for _ in range(times):
-        for block in range(product.outputs // product.width):
-            multiply_block(product, block, target + 4 * block * product.width, apart, target)
-
-
 def measure_reading_ms(size: int, threads: int, repeats: int) -> float:
     """Median ms in which so many threads read `size` bytes from memory, each its own part."""
     count = max(size, APART)
     parts = np.array_split(np.ones(count // 4, np.float32), threads)
     return measure_threads_ms([partial(sum_all, part) for part in parts], repeats) * size / count
-
-
-def measure_products_per_ms(dtype: torch.dtype, threads: int, repeats: int) -> float:
-    """Multiply-adds that so many threads do in a ms, with weights of this type that stay in the first cache."""
-    numbers = torch.linspace(-1, 1, math.prod(CACHED)).view(CACHED)
-    matrix = (
-        StoredMatrix.in_eight_bits(*round_matrix(numbers), CACHED[1])
-        if dtype == torch.int8
-        else StoredMatrix.of(numbers.to(dtype).float())
-    )
-    weights, rows = NamedArrays(matrix), CACHED_ROWS
-
-    def multiply() -> None:
-        x, out = np.ones((rows, CACHED[1]), np.float32), np.empty((rows, CACHED[0]), np.float32)
-        room = np.empty((rows, -(-CACHED[1] // GROUP) * ENTERED), np.uint8), np.empty(GROUP, np.float32)
-        multiply_often(weights.table, x, out, *room, CACHED_PASSES)
-
-    return CACHED_PASSES * threads * rows * numbers.numel() / measure_threads_ms([multiply] * threads, repeats)
 
 
 def measure_threads_ms(parts: list[Callable[[], None]], repeats: int) -> float:
@@ -124,9 +83,7 @@ def measure_forwards(
     for name in sizes:
         for kind in storage_types:
             model = random_model(name, STORED[kind])
-            products = sum(each.numel() for each in model.parameters() if each.ndim == 2)  # the head is the embedding
             for count in threads:
-                rate = measure_products_per_ms(STORED[kind], count, repeats)
                 runner = Runner(model, threads=count)
                 if not isinstance(runner.own, CompiledLlama):
                     raise ValueError("No compiled forward runs on this machine, so there is nothing to compare.")
@@ -146,7 +103,6 @@ def measure_forwards(
                         "ms": ms,
                         "reading_ms": least,
                         "share": least / ms[1],
-                        "peak": max(NODES) * products / ms[max(NODES)] / rate,
                     }
 
 
@@ -185,11 +141,11 @@ def format_row(row: dict) -> str:
     """A row of the first table for people."""
     first = f"{row['model']:>6}{row['stored']:>6}{row['mib']:>8.1f}{row['threads']:>9}{row['context']:>9}"
     times = "".join(f"{row['ms'][nodes]:>8.2f}" for nodes in NODES)
-    return f"{first}{times}{row['reading_ms']:>9.2f}{100 * row['share']:>7.0f}%{100 * row['peak']:>7.0f}%"
+    return f"{first}{times}{row['reading_ms']:>9.2f}{100 * row['share']:>7.0f}%"
 
 
 HEAD = f"{'model':>6}{'':>6}{'MiB':>8}{'threads':>9}{'context':>9}" + "".join(f"{f't({n})':>8}" for n in NODES)
-HEAD += f"{'reading':>9}{'share':>8}{'peak':>8}"
+HEAD += f"{'reading':>9}{'share':>8}"
 
 
 def main(options: Namespace) -> dict:

@@ -2,8 +2,8 @@
 
 It measures correctness, races of the small embedded pair and of the default pair grown large, the cost of large shapes' forwards, and
 memory. The default pair's target is in eight bits, so no precision could be compared with another.
-Correctness compares graphs with eager runs, trees with one path at a time, and device rounds with the loop. A section that fails
-leaves a sentence, and the rest goes on.
+Correctness compares trees with one path at a time; `python -m pytest -m gpu` holds graphs and device rounds to the loop. A section that
+fails leaves a sentence, and the rest goes on.
 """
 
 import gc
@@ -120,19 +120,6 @@ def race_by_temperature(pair: LoadedPair, prompts: list[str], workload: Workload
     }
 
 
-def compare_graphed_and_eager(dtype: str, device: torch.device, prompts: list[str], workload: Workload) -> dict:
-    """Tokens a second of the baseline and the tree's speedup, with graphs and without, each on a pair loaded anew."""
-    found = {}
-    for way in ("graphed", "eager"):
-        pair = load_pair(PAIRS["small"], str(device), dtype)
-        if way == "eager":
-            for runner in (pair.target, pair.draft):
-                runner.eager = "Forwards run eagerly: graphs are switched off for this measurement."
-        figures = bench.race_prompts(pair, prompts, workload.settings(("tree",), 0.0))
-        found[way] = {"why_eager": pair.target.eager, "baseline": figures["baseline"], "tree": figures["systems"][0]}
-    return found
-
-
 def race_grown_pair(
     draft: str, device: torch.device, prompts: list[str], workload: Workload, four_bits: bool = False
 ) -> dict:
@@ -178,9 +165,7 @@ def measure_all(report: Report, device: torch.device, workload: Workload) -> Non
     prompts = first_prompts("stories", workload.prompts)
     pairs = {dtype: load_pair(PAIRS["small"], str(device), dtype) for dtype in ("fp32", "bf16")}
     report.add_section("machine", lambda: {"name": hardware_name(device), "torch": torch.__version__})
-    report.add_section(
-        "correctness", lambda: measure_correctness(pairs, prompts[:2], workload.tokens, workload.temperatures)
-    )
+    report.add_section("correctness", lambda: measure_correctness(pairs))
     for name in DRAFTS:
         report.add_section(f"grown pair, draft {name}", partial(race_grown_pair, name, device, prompts, workload))
     in_four_bits = partial(race_grown_pair, "0.4B", device, prompts, workload, four_bits=True)
@@ -195,7 +180,6 @@ def measure_all(report: Report, device: torch.device, workload: Workload) -> Non
     )
     waits = partial(count_host_waits, pairs["bf16"], prompts[0], ("vanilla", *workload.systems), workload.tokens // 4)
     report.add_section("host waits", waits)
-    report.add_section("graphed and eager", lambda: compare_graphed_and_eager("bf16", device, prompts[:2], workload))
 
 
 def main(options: Namespace) -> None:

@@ -1,40 +1,22 @@
-"""What must stay true on a GPU, as figures. Judges nothing; `engine.lab.gpu.command` writes them down."""
+"""What must stay true on a GPU, as figures: trees, noise, waits. `pytest -m gpu` holds graphs to what runs without them.
+
+Judges nothing; `engine.lab.gpu.command` writes them down.
+"""
 
 import warnings
-from typing import Any
 
 import torch
 
-from engine.decode import decode
 from engine.forward.runner import Runner
 from engine.forward.session import Session
-from engine.models.chat import tokenise_prompt
 from engine.models.pairs import LoadedPair
 from engine.race import Race, Settings
-from engine.record.trace import first_divergence
-from engine.rounds.round import HostRounds
-from engine.rounds.round_gpu import DeviceRounds
 from engine.rounds.timing import binary
-from engine.sampling import Sampling, gumbel_at
-from engine.systems import SYSTEMS
+from engine.sampling import gumbel_at
 from engine.target import Target
 from engine.tree import LARGEST_TREE
 
 NODES = 24  # of the tree that is compared with its paths
-
-
-def compare_graph_and_eager(runner: Runner) -> dict[str, float]:
-    """The largest difference between a graph's logits and those of the same function run eagerly, by size; 0 is expected."""
-    session, found = Session(runner, LARGEST_TREE, graphed=True), {}
-    session.prefill(list(range(32)))
-    for bucket in session.buckets.by_size:
-        tree = binary(bucket.size)
-        asked = tree.tokens, tree.positions(session.rows), tree.ancestor_mask(), bucket.last_only
-        logits, _ = session.forward(*asked)
-        name = f"prompt of {bucket.size}" if bucket.last_only else str(bucket.size)
-        with torch.inference_mode():
-            found[name] = float((logits - bucket.run()[0]).abs().max())
-    return found
 
 
 def compare_tree_and_paths(runner: Runner) -> dict:
@@ -57,33 +39,6 @@ def compare_tree_and_paths(runner: Runner) -> dict:
         "agreeing": NODES - len(margins),
         "margins": margins,
     }
-
-
-def compare_rounds_and_loop(
-    pair: LoadedPair, prompts: list[str], tokens: int, temperatures: tuple[float, ...]
-) -> list[dict]:
-    """Whether device rounds write the loop's tokens, by system and temperature. Where not, each prompt's first differing index."""
-    found = []
-    for name in ("vanilla", "tree"):
-        for temperature in temperatures:
-            system, divergences = SYSTEMS[name], []
-            shape: dict[str, Any] = system.default_shape
-            for text in prompts:
-                prompt = tokenise_prompt(pair, text)
-                sampling = Sampling(temperature=temperature, seed=1, device=pair.target.device)
-                capacity = len(prompt) + tokens + LARGEST_TREE
-                parts = system.build_parts(pair, capacity, **shape)
-                ways = (
-                    HostRounds(Target(pair.target, capacity), *parts, sampling),
-                    DeviceRounds(pair, system.drafter, system.build_policy(pair, shape), capacity, sampling),
-                )
-                written = [
-                    [token for each in decode(way, prompt, tokens, pair.stop_ids, pair.context) for token in each.burst]
-                    for way in ways
-                ]
-                divergences.append(first_divergence(*written))
-            found.append({"system": name, "temperature": temperature, "first_divergence": divergences})
-    return found
 
 
 def count_host_waits(
@@ -122,15 +77,8 @@ def compare_noise_with_cpu(device: torch.device) -> dict[str, float]:
     return {"largest_difference": float((here - there).abs().max()), "equal": float((here == there).double().mean())}
 
 
-def measure_correctness(
-    pairs: dict[str, LoadedPair], prompts: list[str], tokens: int, temperatures: tuple[float, ...]
-) -> dict:
+def measure_correctness(pairs: dict[str, LoadedPair]) -> dict:
     found: dict[str, object] = {"noise": compare_noise_with_cpu(next(iter(pairs.values())).target.device)}
     for dtype, pair in pairs.items():
-        found[dtype] = {
-            "graph_against_eager": compare_graph_and_eager(pair.target),
-            "tree_against_paths": compare_tree_and_paths(pair.target),
-            "rounds_against_loop": compare_rounds_and_loop(pair, prompts, tokens, temperatures),
-            "why_eager": pair.target.eager,
-        }
+        found[dtype] = {"tree_against_paths": compare_tree_and_paths(pair.target), "why_eager": pair.target.eager}
     return found

@@ -7,25 +7,19 @@ with the costs of the whole batch, on a straight line beyond 64 rows, until its 
 
 from dataclasses import dataclass
 from itertools import pairwise
-from operator import attrgetter
 
 from tqdm import tqdm
 
 from engine.lab.pays.rounding import rounding_threshold_of
-from engine.measure.curves.batches import BatchRun, decode_batch_in_steps, sequences_of
-from engine.measure.racing import run_to_end
-from engine.measure.ways import decode_plainly, iterate_rounds, rotate_names
-from engine.models.cache_memory import describe_excess_size
+from engine.measure.curves.batches import RUNS, BatchRuns, run_batches, select_sizes, sequences_of
+from engine.measure.ways import decode_plainly, iterate_rounds
 from engine.models.pairs import LoadedPair
-from engine.race import BASELINE, Settings, encode_prompt
-from engine.record.disturbance import BUSY, describe_batch_disturbance
+from engine.race import BASELINE, Settings
+from engine.record.quiet import WorkSignal
 from engine.record.trace import first_divergence
 from engine.sampling import Sampling
 from engine.systems import find
-from engine.tree import LARGEST_TREE
 
-REPEATS = 3  # runs of everything that is compared
-WARM_UP_TOKENS = 4
 LARGEST_BATCH = 256
 
 
@@ -58,13 +52,6 @@ def build_batch_requests(pair: LoadedPair, prompts: list[str], settings: Setting
         ]
 
 
-def run_batch(pair: LoadedPair, setting: str, requests: list[BatchRequest], tokens: int) -> BatchRun:
-    """A batch of these sequences, written by the setting."""
-    return run_to_end(
-        decode_batch_in_steps(pair, setting, [(text.prompt, text.sampling) for text in requests], tokens), int
-    )
-
-
 def is_rounding_difference(pair: LoadedPair, text: BatchRequest, tokens: list[int]) -> bool:
     """Whether rounding explains the first difference from plain decoding's text: both tokens are near the best one there."""
     at = first_divergence(text.alone, tokens)
@@ -88,29 +75,23 @@ def measure_batch_curve(
     pair: LoadedPair, prompts: list[str], settings: list[str], sizes: list[int], base_settings: Settings
 ) -> dict:
     """Tokens a second of plain decoding and of every setting at every size that fits."""
-    tokens = base_settings.max_new_tokens
-    rows = min(pair.context, max(len(encode_prompt(pair, prompt)) for prompt in prompts) + tokens) + LARGEST_TREE
-    refused = [{"batch": size, "why": why} for size in sizes if (why := describe_excess_size(pair, size, rows))]
-    sizes = [size for size in sizes if size not in {each["batch"] for each in refused}]
-    texts, lanes = build_batch_requests(pair, prompts, base_settings, max(sizes, default=0)), [BASELINE, *settings]
-    by_size: dict[int, dict[str, list[BatchRun]]] = {size: {lane: [] for lane in lanes} for size in sizes}
-    work = [
-        (size, again, lane) for size in sizes for again in range(REPEATS + 1) for lane in rotate_names(lanes, again)
-    ]
-    for size, again, lane in tqdm(work, desc="batches", unit="run"):
-        found = run_batch(pair, lane, texts[:size], tokens if again else min(WARM_UP_TOKENS, tokens))
-        by_size[size][lane] += [found] if again else []
+    tokens, points = base_settings.max_new_tokens, {setting: list[dict]() for setting in settings}
+    sizes, refused = select_sizes(pair, prompts, sizes, tokens)
+    texts = build_batch_requests(pair, prompts, base_settings, max(sizes, default=0))
+    sequences = [(text.prompt, text.sampling) for text in texts]
+    with tqdm(total=len(sizes) * (RUNS + 1) * (1 + len(settings)), desc="batches", unit="run") as bar:
+        for each in run_batches(pair, settings, sequences, sizes, tokens):
+            bar.update(each is WorkSignal.PIECE)
+            if isinstance(each, BatchRuns):
+                for setting in settings:
+                    points[setting].append(build_batch_point(pair, each, setting, texts))
     return {
-        "repeats": REPEATS,
+        "repeats": RUNS,
         "tokens": tokens,
         "prompts": len(prompts),
         "cycled": max(sizes, default=0) > len(prompts),
-        "settings": [
-            {"setting": setting}
-            | summarise_setting([build_batch_point(pair, size, by_size[size], setting, texts) for size in sizes])
-            for setting in settings
-        ],
-        "refused": refused,
+        "settings": [{"setting": setting} | summarise_setting(points[setting]) for setting in settings],
+        "refused": [{"batch": size, "why": why} for size, why in refused.items()],
     }
 
 
@@ -120,35 +101,15 @@ def summarise_setting(points: list[dict]) -> dict:
     return {"points": points, "crossing": crossing}
 
 
-def build_batch_point(
-    pair: LoadedPair, size: int, runs: dict[str, list[BatchRun]], setting: str, requests: list[BatchRequest]
-) -> dict:
-    """A setting's figures at one size: of each side the run of the median speed counts, and `disturbed` is about it.
+def build_batch_point(pair: LoadedPair, runs: BatchRuns, setting: str, requests: list[BatchRequest]) -> dict:
+    """A setting's figures at one size.
 
     `unlike` counts sequences with another text than alone, on either side and in any run; `near_ties` those that rounding explains.
     """
-    plain, mine = (sorted(runs[lane], key=attrgetter("speed"))[len(runs[lane]) // 2] for lane in (BASELINE, setting))
     unlike = {}
-    for each in runs[BASELINE] + runs[setting]:
+    for each in runs.by_setting[BASELINE] + runs.by_setting[setting]:
         for number, (text, written) in enumerate(zip(requests, each.texts, strict=False)):
             if written != text.alone:
                 unlike[number] = is_rounding_difference(pair, text, written) and unlike.get(number, True)
-    return {
-        "batch": size,
-        "plain_tokens_per_s": plain.speed,
-        "tokens_per_s": mine.speed,
-        "speedup": mine.speed / plain.speed,
-        "tau": mine.tokens / mine.rounds,
-        "identical": not unlike,
-        "unlike": len(unlike),
-        "near_ties": sum(unlike.values()),
-        "disturbed": describe_disturbance(BASELINE, plain, runs[BASELINE])
-        or describe_disturbance(setting, mine, runs[setting]),
-    }
-
-
-def describe_disturbance(setting: str, run: BatchRun, runs: list[BatchRun]) -> str:
-    """Why the clocks of the run that counts do not show its cost, "" where nothing disturbed them."""
-    return describe_batch_disturbance(
-        setting, run.steps, [each.steps for each in runs], run.waited > BUSY * run.seconds
-    )
+    same = {"identical": not unlike, "unlike": len(unlike), "near_ties": sum(unlike.values())}
+    return {"batch": runs.size} | runs.compute_figures(setting) | same

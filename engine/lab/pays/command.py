@@ -20,18 +20,19 @@ can be shared.
 
 `accelerate launch -m engine pays` splits the prompts over its processes, a GPU each; all of them run the same settings.
 
-`--batch 1,4,16,32` then decodes so many prompts at once, and `--context 512,2048` races behind so many tokens. Both take the best
-setting and `auto`. `--acceptance 3.0` estimates what every best setting would give with so many tokens a round.
+`--batch 1,4,16,32` then decodes so many prompts at once, with the best setting and `auto`. `--acceptance 3.0` estimates what every best
+setting would give with so many tokens a round. Behind long contexts guessing is measured by a file of long prompts.
 """
 
 import json
 from argparse import Namespace
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 
 from tqdm import tqdm
 
-from engine.lab.pays import batch, context, served
+from engine.lab.pays import batch, served
 from engine.measure import forced, peers, processes, served_words, words
 from engine.measure.options import (
     CHAT_FILE,
@@ -41,15 +42,14 @@ from engine.measure.options import (
     refuse_requests_without_template,
 )
 from engine.measure.other_engines import OtherEngines, load_other_engines, server_peers_of_options
-from engine.measure.peers import SAME
 from engine.measure.prompts import read_prompt_files
 from engine.measure.racing import choose_systems, count_work, race_all, run_to_end, select_prompts, settings_of_options
 from engine.measure.report import build_report
+from engine.measure.table import Column, format_table
 from engine.models.earlier_texts import AnswerMemory
-from engine.record.disturbance import describe_repeated_disturbance
 
 # Options of a pair in memory: what is raced, with which models, under which constraint; and those of a server
-RACED = ("systems", "context", "acceptance", "memory", "peers", "peer_server", "shape")
+RACED = ("systems", "acceptance", "memory", "peers", "peer_server", "shape")
 LOADED = ("pair", "target", "draft", "drafter", "quantisation", "device")
 BOUND = ("json_schema", "regex", "grammar")
 REMOTE = ("plain", "server_model", "machine")
@@ -65,7 +65,7 @@ def main(options: Namespace) -> dict | None:
     if not processes.is_first_process():
         return None
     print(words.format_report(figures))
-    for name, told in (("batch", format_batches), ("context", format_contexts), ("acceptance", format_estimates)):
+    for name, told in (("batch", format_batches), ("acceptance", format_estimates)):
         if name in figures:
             print("", *told(figures[name]), sep="\n")
     return figures
@@ -76,7 +76,6 @@ def judge_prompts(options: Namespace) -> dict:
     given = read_prompt_files(options.prompts or [CHAT_FILE])
     prompts = [each.text for each in given]
     sizes = batch.parse_numbers("--batch", options.batch, batch.LARGEST_BATCH) if options.batch else []
-    lengths = batch.parse_numbers("--context", options.context, context.LONGEST) if options.context else []
     tau = None if options.acceptance is None else forced.validate_tau(options.acceptance)
     named = tuple(name.strip() for name in options.systems.split(",")) if options.systems else ()
     asked = settings_of_options(options, named, constraint=constraint_of_options(options))
@@ -100,10 +99,6 @@ def judge_prompts(options: Namespace) -> dict:
     if sizes:
         found["batch"] = batch.measure_batch_curve(
             pair, texts, batch.select_batch_settings(figures["systems"]), sizes, asked
-        )
-    if lengths:
-        found["context"] = context.measure_by_context_length(
-            pair, texts, context.select_context_settings(figures), lengths, asked
         )
     if tau is not None:
         found["acceptance"] = forced.estimate_settings(pair, [row["setting"] for row in figures["systems"]], tau)
@@ -135,22 +130,30 @@ def judge_server(options: Namespace) -> dict:
     return row
 
 
+BATCH_CELLS: list[tuple[str, Callable[[dict], str]]] = [
+    ("/s", "{tokens_per_s:.0f}".format_map),
+    ("speedup", "{speedup:.2f}x".format_map),
+    ("tau", "{tau:.2f}".format_map),
+    ("identical", lambda point: describe_equality(point)),
+]
+
+
 def format_batches(figures: dict) -> list[str]:
     """A table of batch sizes, then a sentence for every setting and for every size that was left out."""
     if not figures["settings"]:
         return ["No batch was decoded: none of the raced systems writes plain decoding's own tokens."]
     rows = figures["settings"]
-    heads = (
-        f"{row['setting'] + '/s':>{len(row['setting']) + 6}}{'speedup':>9}{'tau':>6}{'identical':>11}" for row in rows
-    )
-    lines = ["Many prompts at once, in tokens/s of all together:", f"{'batch':<7}{'plain/s':>9}" + "".join(heads)]
-    for points in zip(*(row["points"] for row in rows), strict=True):
-        cells = (
-            f"{each['tokens_per_s']:>{len(row['setting']) + 6}.0f}{each['speedup']:>8.2f}x{each['tau']:>6.2f}"
-            f"{describe_equality(each):>11}"
-            for row, each in zip(rows, points, strict=True)
-        )
-        lines.append(f"{points[0]['batch']:<7}{points[0]['plain_tokens_per_s']:>9.0f}" + "".join(cells))
+    columns: list[Column] = [("batch", "{batch}"), ("plain/s", "{plain_tokens_per_s:.0f}")]
+    sizes = [{**points[0], "points": points} for points in zip(*(row["points"] for row in rows), strict=True)]
+    for at, row in enumerate(rows):
+        for head, cell in BATCH_CELLS:
+            columns.append(
+                (
+                    row["setting"] + head if head == "/s" else head,
+                    lambda size, at=at, cell=cell: cell(size["points"][at]),
+                )
+            )
+    lines = ["Many prompts at once, in tokens/s of all together:", *format_table(columns, sizes)]
     lines += [describe_losing_batch_size(row) for row in rows if row["points"]]
     lines += [
         f"A batch of {each['batch']} with {row['setting']}: {each['disturbed']}"
@@ -178,27 +181,6 @@ def describe_losing_batch_size(row: dict) -> str:
         else f"none of the batches up to {row['points'][-1]['batch']}"
     )
     return f"{row['setting']} falls behind plain decoding at {where}."
-
-
-def format_contexts(figures: dict) -> list[str]:
-    """A table of lengths and settings, then a sentence for every length that was left out."""
-    rows = [{"context": length["context"]} | each for length in figures["lengths"] for each in length["settings"]]
-    wide = max((len(row["setting"]) for row in rows), default=0) + 2
-    lines = [
-        f"Behind long contexts, {figures['prompts']} prompts, without the prompt's reading:",
-        f"{'context':<9}{'setting':<{wide}}{'plain/s':>9}{'speedup':>9}{'with it':>9}{'tau':>6}{'identical':>11}",
-    ]
-    lines += [
-        f"{row['context']:<9}{row['setting']:<{wide}}{row['plain_tokens_per_s']:>9.0f}{row['speedup']:>8.2f}x"
-        f"{row['speedup_with_prefill']:>8.2f}x{row['tau']:>6.2f}{SAME[row['identical']]:>11}"
-        for row in rows
-    ]
-    lines += [
-        f"Behind {row['context']:,} tokens with {row['setting']}:{said}"
-        for row in rows
-        if (said := describe_repeated_disturbance(row["disturbed"], figures["prompts"], "prompts"))
-    ]
-    return (lines if rows else []) + [each["why"] for each in figures["refused"]]
 
 
 def format_estimates(figures: dict) -> list[str]:

@@ -9,7 +9,6 @@ import torch
 from engine.drafters import DRAFTERS
 from engine.forward.layer_ops import normalise_features
 from engine.forward.session import tapped_layers
-from engine.lab.pays.context import lengthen_prompt
 from engine.measure.prompts import Prompt
 from engine.measure.ways import decode_plainly
 from engine.models.pairs import LoadedPair
@@ -102,6 +101,23 @@ def write_target_texts(
         begun.append((first + decode_plainly(pair, first, OPENING, Sampling(1.0, seed=seed)), FREELY))
     found = [write_target_text(pair, ids, group, layers) for ids, group in begun]
     return [text for text in found if len(text.ids) - text.start > DEPTH + 1]
+
+
+def lengthen_prompt(pair: LoadedPair, prompts: list[str], index: int, length: int) -> list[int]:
+    """The prompt's tokens behind those of the prompts before it in the file, `length` in all: a longer prompt loses its beginning.
+
+    A token that begins texts stays first. Raises `ValueError` when no prompt has a token.
+    """
+    found = [encode_prompt(pair, prompt) for prompt in prompts]
+    start = found[index][:1] if found[index][0] == pair.tokenizer.bos_token_id else []
+    parts = [tokens[len(start) :] for tokens in found]
+    if not any(parts):
+        raise ValueError("The prompts have no tokens to make a context of.")
+    tokens: list[int] = []
+    while len(tokens) < length - len(start):
+        tokens = parts[index % len(parts)] + tokens
+        index -= 1
+    return start + tokens[len(tokens) - length + len(start) :]
 
 
 def choose_context_lengths(pair: LoadedPair, trained_length: int) -> list[int]:

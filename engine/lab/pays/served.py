@@ -20,7 +20,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from engine.lab.pays.batch import WARM_UP_TOKENS
+from engine.measure.curves.batches import WARM_UP_TOKENS
 from engine.measure.prompts import FEWEST
 from engine.measure.verdict import (
     CONFIDENCE,

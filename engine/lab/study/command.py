@@ -5,7 +5,7 @@ prompts, or two rules judge the very same trees. A gain is one's tokens a forwar
 interval over prompts lies above 1 and reaches the published size.
 
 It counts tokens, nodes and forwards and times nothing, so its figures are the same on any machine; `python -m engine bench` times.
---claims names rows of that table, such as block, or whole tables of counts without a verdict, such as "equal budget".
+--claims names rows of that table, such as block. For tau at a budget of one's own there is `python -m engine bench --nodes 16`.
 """
 
 from argparse import Namespace
@@ -15,8 +15,7 @@ from tqdm import tqdm
 
 from engine.lab.study.claims import CLAIMS, DRAFT_FORWARD, Claim, Comparison
 from engine.lab.study.counts import StudyCounts, TextCounts, sum_counts
-from engine.lab.study.tables import EQUAL_DRAFTS, TEMPERATURES, build_tables, list_cases
-from engine.measure.options import first_prompts, load_pair_of_options
+from engine.measure.options import load_pair_of_options, prompts_by_domain_of_options
 from engine.measure.racing import explain_unraceable
 from engine.measure.verdict import confidence_interval, draw_resamples, geometric_mean
 from engine.measure.words import TOO_FEW
@@ -24,7 +23,6 @@ from engine.race import BASELINE, Settings
 from engine.systems import find
 
 ROWS = tuple(dict.fromkeys(claim.row for claim in CLAIMS))
-TABLES = (*list_cases(), EQUAL_DRAFTS)
 HEAD = ("claim", "source", "counted", "verdict", "why")
 CONFIRMED, NOT_CONFIRMED, NOT_TESTABLE = "confirmed", "not confirmed", "not testable at this size"
 
@@ -153,35 +151,27 @@ def describe_comparison(row: dict) -> str:
     return f"{row['name']}: {row['more']:.2f} and {row['than']:.2f} tokens{nodes}, {span}"
 
 
-def select_claims(claim_names: str | None) -> tuple[list[Claim], list[str]]:
-    """The claims and the tables of those names, separated by commas; all claims for None. Raises `ValueError` for an unknown name."""
+def select_claims(claim_names: str | None) -> list[Claim]:
+    """The claims of those names, separated by commas; all for None. Raises `ValueError` for an unknown name."""
     if claim_names is None:
-        return list(CLAIMS), []
+        return list(CLAIMS)
     names = [name.strip() for name in claim_names.split(",")]
     for name in names:
-        if name not in (*ROWS, *TABLES):
-            raise ValueError(f"Unknown claim {name!r}. Available: {', '.join((*ROWS, *TABLES))}.")
-    return [claim for claim in CLAIMS if claim.row in names], [name for name in TABLES if name in names]
+        if name not in ROWS:
+            raise ValueError(f"Unknown claim {name!r}. Available: {', '.join(ROWS)}.")
+    return [claim for claim in CLAIMS if claim.row in names]
 
 
 def main(options: Namespace) -> dict:
-    claims, tables = select_claims(options.claims)
-    prompts = {domain: first_prompts(domain, options.prompts) for domain in options.domains.split(",")}
-    for temperature in options.temperatures or TEMPERATURES:
+    claims = select_claims(options.claims)
+    prompts = [prompt for texts in prompts_by_domain_of_options(options).values() for prompt in texts]
+    for temperature in options.temperatures or (0.0,):
         Settings("a prompt", (BASELINE,), temperature=temperature, max_new_tokens=options.tokens)
     pair = load_pair_of_options(options).with_shapes({})
-    together = [prompt for texts in prompts.values() for prompt in texts]
-    counting, rows = StudyCounts(pair, together, options.tokens), []
-    if claims:
-        print("| " + " | ".join(HEAD) + " |\n" + "|---" * len(HEAD) + "|", flush=True)
-        for claim in tqdm(claims, desc="claims", unit="claim"):
-            rows.append(judge_claim(counting, claim, tuple(options.temperatures or claim.temperatures)))
-            tqdm.write(format_row(rows[-1]))
-        print()
-    found: dict[str, dict[str, list[dict]]] = {}
-    for name in tables:
-        for domain, counted, text in build_tables(pair, name, prompts, options.tokens, options.temperatures):
-            found.setdefault(name, {})[domain] = counted
-            print(text, end="\n\n", flush=True)
-    figures = {"pair": pair.title, "machine": pair.hardware, "dtype": pair.dtype, "prompts": options.prompts}
-    return figures | {"tokens": options.tokens, "claims": rows, "tables": found}
+    counting, rows = StudyCounts(pair, prompts, options.tokens), []
+    print("| " + " | ".join(HEAD) + " |\n" + "|---" * len(HEAD) + "|", flush=True)
+    for claim in tqdm(claims, desc="claims", unit="claim"):
+        rows.append(judge_claim(counting, claim, tuple(options.temperatures or claim.temperatures)))
+        tqdm.write(format_row(rows[-1]))
+    figures = {"pair": pair.title, "machine": pair.hardware, "dtype": pair.dtype, "prompts": len(prompts)}
+    return figures | {"tokens": options.tokens, "claims": rows}

@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from statistics import mean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from engine.acceptance import ACCEPTANCES
+from engine.measure.racing import run_races, run_to_end
 from engine.measure.ways import iterate_rounds
 from engine.models.earlier_texts import AnswerMemory
 from engine.models.pairs import LoadedPair
-from engine.race import BASELINE, Race, Settings, encode_prompt
+from engine.race import BASELINE, Settings, encode_prompt
 from engine.record.trace import Trace
 from engine.sampling import Sampling
 from engine.systems import find
@@ -31,23 +32,18 @@ def sum_counts(counts: Sequence[TextCounts]) -> TextCounts:
     return TextCounts(*map(sum, zip(*counts, strict=True)))
 
 
-def run_system(pair: LoadedPair, prompt: str, system: str, tokens: int, temperature: float, **more: Any) -> Trace:
-    settings = Settings(prompt, (system,), temperature=temperature, max_new_tokens=tokens, **more)
-    [trace] = Race(pair, settings).run_to_traces()
-    return trace
+def write_texts(
+    pair: LoadedPair, prompts: list[str], system: str, tokens: int, temperature: float, constraint: str = ""
+) -> list[Trace]:
+    """What one system does behind each prompt."""
+    settings = Settings("a prompt", temperature=temperature, max_new_tokens=tokens, constraint=constraint)
+    runs = run_to_end(run_races(pair, prompts, [system], settings, beside=(), timed=False))
+    return [each.raced[system][0].trace for each in runs]
 
 
-def count_system(
-    pair: LoadedPair, prompts: list[str], system: str, tokens: int, temperature: float, **more: Any
-) -> list[TextCounts]:
-    """One system's counts, text by text. `more` may give depth, width, nodes and a constraint, as `Settings` takes them."""
-    traces = (run_system(pair, prompt, system, tokens, temperature, **more) for prompt in prompts)
-    return [
-        TextCounts(
-            len(trace.tokens), trace.forwards, sum(len(step.tokens) for step in trace.steps), trace.draft_forwards
-        )
-        for trace in traces
-    ]
+def count_text(trace: Trace) -> TextCounts:
+    nodes = sum(len(step.tokens) for step in trace.steps)
+    return TextCounts(len(trace.tokens), trace.forwards, nodes, trace.draft_forwards)
 
 
 def count_rules_on_same_trees(
@@ -74,8 +70,8 @@ def write_self_repeating_prompts(pair: LoadedPair, prompts: list[str], tokens: i
 
     Raises `ValueError` where that does not fit the context.
     """
-    answers = [run_system(pair, prompt, BASELINE, tokens, 0.0).text for prompt in prompts]
-    texts = [f"{prompt}{answer}\n\n{prompt}" for prompt, answer in zip(prompts, answers, strict=True)]
+    answers = write_texts(pair, prompts, BASELINE, tokens, 0.0)
+    texts = [f"{prompt}{answer.text}\n\n{prompt}" for prompt, answer in zip(prompts, answers, strict=True)]
     for text in texts:
         encode_prompt(pair, text)
     return texts
@@ -100,7 +96,8 @@ class StudyCounts:
         if key not in self.known:
             pair = replace(self.pair, memory=AnswerMemory()) if memory else self.pair
             prompts = self.repeated_prompts if repeated else self.prompts
-            self.known[key] = count_system(pair, prompts, name, self.tokens, temperature, constraint=constraint)
+            traces = write_texts(pair, prompts, name, self.tokens, temperature, constraint)
+            self.known[key] = [*map(count_text, traces)]
         return self.known[key]
 
     def counts_of_rules(self, drafts: str, rules: tuple[str, ...], temperature: float) -> list[list[TextCounts]]:

@@ -4,17 +4,26 @@ A run's seconds are those of its phases, prefill included, and all its tokens co
 sequence by sequence; a serving engine would batch them too.
 """
 
+from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from engine.batch import decode_together
-from engine.measure.racing import Work
+from engine.measure.racing import median_run_of
+from engine.measure.ways import rotate_names
+from engine.models.cache_memory import describe_excess_size
 from engine.models.constraint import compile_pair_constraint
 from engine.models.pairs import LoadedPair
-from engine.race import Settings, encode_prompt
+from engine.race import BASELINE, Settings, encode_prompt
+from engine.record.disturbance import BUSY, describe_batch_disturbance
 from engine.record.quiet import WorkSignal
 from engine.sampling import Sampling
 from engine.systems import find
+from engine.tree import LARGEST_TREE
+
+RUNS = 3  # of every batch, behind one that warms up
+WARM_UP_TOKENS = 4
 
 
 @dataclass(frozen=True)
@@ -58,7 +67,7 @@ def sequences_of(
 
 def decode_batch_in_steps(
     pair: LoadedPair, setting: str, sequences: list[tuple[list[int], Sampling]], tokens: int
-) -> Work[BatchRun]:
+) -> Generator[WorkSignal, None, BatchRun]:
     """Returns a batch of these sequences, written by the setting. Closing it frees every cache."""
     written: list[list[int]] = [[] for _ in sequences]
     steps: list[float] = []
@@ -79,3 +88,56 @@ def decode_batch_in_steps(
             steps[-1] += sum(done.seconds.values())
             last, rounds = number, rounds + 1
             yield WorkSignal.STEP
+
+
+class BatchRuns(NamedTuple):
+    """All runs of one size, by setting; plain decoding's too."""
+
+    size: int
+    by_setting: dict[str, list[BatchRun]]
+
+    def median_run(self, setting: str) -> BatchRun:
+        return median_run_of(self.by_setting[setting], "speed")
+
+    def compute_figures(self, setting: str) -> dict:
+        """A setting's figures: of each side the run of the median speed counts, and `disturbed` is about it."""
+        plain, mine = self.median_run(BASELINE), self.median_run(setting)
+        return {
+            "plain_tokens_per_s": plain.speed,
+            "tokens_per_s": mine.speed,
+            "speedup": mine.speed / plain.speed,
+            "tau": mine.tokens / mine.rounds,
+            "disturbed": self.describe_disturbance(BASELINE) or self.describe_disturbance(setting),
+        }
+
+    def describe_disturbance(self, setting: str) -> str:
+        """Why the clocks of the run that counts do not show its cost, "" where nothing disturbed them."""
+        run, runs = self.median_run(setting), [each.steps for each in self.by_setting[setting]]
+        return describe_batch_disturbance(setting, run.steps, runs, run.waited > BUSY * run.seconds)
+
+
+def select_sizes(
+    pair: LoadedPair, prompts: list[str], sizes: list[int], tokens: int
+) -> tuple[list[int], dict[int, str]]:
+    """The sizes whose caches fit the memory, and of each other one why not."""
+    rows = min(pair.context, max(len(encode_prompt(pair, prompt)) for prompt in prompts) + tokens) + LARGEST_TREE
+    refused = {size: why for size in sizes if (why := describe_excess_size(pair, size, rows))}
+    return [size for size in sizes if size not in refused], refused
+
+
+def run_batches(
+    pair: LoadedPair, settings: list[str], sequences: list[tuple[list[int], Sampling]], sizes: list[int], tokens: int
+) -> Generator[WorkSignal | BatchRuns, None, None]:
+    """Plain decoding and every setting in turn write the first sequences of each size; yields all runs of a size at its end.
+
+    A `WorkSignal.PIECE` follows each run, of which there are `RUNS` and one that warms up. Closing it frees every cache.
+    """
+    for size in sizes:
+        runs: dict[str, list[BatchRun]] = {setting: [] for setting in (BASELINE, *settings)}
+        for turn in range(RUNS + 1):
+            for setting in rotate_names(runs, turn):
+                most = tokens if turn else min(WARM_UP_TOKENS, tokens)
+                run = yield from decode_batch_in_steps(pair, setting, sequences[:size], most)
+                runs[setting] += [run] if turn else []
+                yield WorkSignal.PIECE
+        yield BatchRuns(size, runs)

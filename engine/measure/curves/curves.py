@@ -6,24 +6,19 @@ times plain decoding's speed that was. `engine.lab.record_curves` keeps all curv
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Any
 
-from engine.measure.curves.batches import BatchRun, decode_batch_in_steps, sequences_of
+from engine.measure.curves import batches
+from engine.measure.curves.batches import BatchRuns, run_batches, select_sizes, sequences_of
 from engine.measure.curves.findings import FINDINGS
 from engine.measure.curves.sweep import Sweep, SweepPlan
 from engine.measure.options import load_held_out_prompts, load_page_prompts
-from engine.measure.racing import Work
-from engine.measure.ways import rotate_names
-from engine.models.cache_memory import describe_excess_size
 from engine.models.pairs import LoadedPair
-from engine.race import BASELINE, Settings, encode_prompt
-from engine.record.disturbance import BUSY, describe_batch_disturbance
+from engine.race import Settings
 from engine.record.parsing import quote
 from engine.record.quiet import Message, Steps, WorkSignal
 from engine.record.trace import Step, Trace
 from engine.systems import find
-from engine.tree import LARGEST_TREE
 
 NODES = (2, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 DRAWN = (4, 64)  # nodes of the trees that are drawn beside the fastest one's
@@ -34,8 +29,6 @@ SIZES = (1, 2, 4, 8, 16, 32, 64)  # sequences of a batch
 TOKENS = {"nodes": 48, "temperature": 40, "chain": 48, "batch": 24}  # of every text
 HEAT = 0.8  # the temperature of the hard texts
 FOREIGN = (6, 7, 9)  # of the held-out hostile prompts: German, Finnish, Spanish
-RUNS = 3  # of every batch, behind one that warms up
-WARM_UP_TOKENS = 4
 
 
 @dataclass
@@ -109,7 +102,7 @@ def curve_workload_of(pair: LoadedPair, curve: str) -> tuple[list[str], int, int
     plans = [line.plan for line in plan_curve_lines(curve, pair.draft is not None)]
     swept = [plan for plan in plans if plan]
     if not swept:
-        runs = (RUNS + 1) * (len(plans) + 1)
+        runs = (batches.RUNS + 1) * (len(plans) + 1)
         return load_batch_prompts(), max(SIZES), sum(SIZES) * runs * TOKENS[curve]
     prompts = [prompt for plan in swept for prompt in plan.prompts]
     return prompts, 2, sum(2 * len(plan.cells) * len(plan.prompts) for plan in swept) * TOKENS[curve]
@@ -178,56 +171,19 @@ def sweep_lines(
 
 def measure_batches(pair: LoadedPair, lines: list[CurveLine]) -> Steps:
     """The points of every line, size by size. Sizes whose caches do not fit the memory are left out."""
-    prompts, tokens = load_batch_prompts(), TOKENS["batch"]
-    asked = Settings(prompts[0], max_new_tokens=tokens)
-    rows = min(pair.context, max(len(encode_prompt(pair, prompt)) for prompt in prompts) + tokens) + LARGEST_TREE
-    sizes = [size for size in SIZES if not describe_excess_size(pair, size, rows)]
-    sequences = sequences_of(pair, prompts, asked, max(sizes, default=0))
-    settings = [BASELINE, *(line.system for line in lines)]
-    spent = 0
-    for size in sizes:
-        runs: dict[str, list[BatchRun]] = {setting: [] for setting in settings}
-        for again in range(RUNS + 1):
-            for setting in rotate_names(settings, again):
-                most = tokens if again else WARM_UP_TOKENS
-                run = yield from report_progress_before(
-                    decode_batch_in_steps(pair, setting, sequences[:size], most), spent / sum(sizes)
-                )
-                runs[setting] += [run] if again else []
-        spent += size
+    prompts, tokens, spent = load_batch_prompts(), TOKENS["batch"], 0
+    sizes, _ = select_sizes(pair, prompts, [*SIZES], tokens)
+    sequences = sequences_of(pair, prompts, Settings(prompts[0]), max(sizes, default=0))
+    for each in run_batches(pair, [line.system for line in lines], sequences, sizes, tokens):
+        if not isinstance(each, BatchRuns):
+            yield WorkSignal.STEP if each is WorkSignal.STEP else {"done": spent / sum(sizes)}
+            continue
+        spent += each.size
+        texts = [run.texts for runs in each.by_setting.values() for run in runs]
         for number, line in enumerate(lines):
-            line.points.append(build_curve_point(size, line.system, runs))
+            same = {"x": each.size, "identical": all(one == texts[0] for one in texts)}
+            line.points.append(same | each.compute_figures(line.system))
             yield {"point": line.points[-1], "line": number, "done": spent / sum(sizes)}
-
-
-def report_progress_before(work: Work[BatchRun], done: float) -> Work[BatchRun]:
-    """The work's steps, the first of which says how far all is. Returns what the work returns."""
-    yield {"done": done}
-    return (yield from work)
-
-
-def build_curve_point(size: int, setting: str, runs: dict[str, list[BatchRun]]) -> Message:
-    """A setting's figures at one size: of each side the run of the median speed counts."""
-    middle = {name: sorted(some, key=attrgetter("speed"))[len(some) // 2] for name, some in runs.items()}
-    plain, mine = middle[BASELINE], middle[setting]
-    disturbed = (
-        describe_batch_disturbance(
-            name,
-            middle[name].steps,
-            [each.steps for each in runs[name]],
-            middle[name].waited > BUSY * middle[name].seconds,
-        )
-        for name in (BASELINE, setting)
-    )
-    return {
-        "x": size,
-        "tau": mine.tokens / mine.rounds,
-        "speedup": mine.speed / plain.speed,
-        "tokens_per_s": mine.speed,
-        "plain_tokens_per_s": plain.speed,
-        "identical": all(each.texts == plain.texts for each in (*runs[BASELINE], *runs[setting])),
-        "disturbed": next(filter(None, disturbed), ""),
-    }
 
 
 # ---- trees from one place in a text

@@ -6,16 +6,16 @@ from collections import Counter
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, product
+from itertools import product
 from statistics import median
 
-from engine.measure.racing import repeat_while_disturbed
+from engine.measure.racing import PromptRuns, run_races
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, Race, Settings, validate_setting
 from engine.record.disturbance import describe_repeated_disturbance
 from engine.record.headline import is_tie
 from engine.record.parsing import quote
-from engine.record.quiet import Message, Steps, WorkSignal
+from engine.record.quiet import Message, Steps, Ticker, WorkSignal
 from engine.record.race_file import worst_verdict_of
 from engine.record.trace import Trace
 from engine.record.trace_statistics import ReachedGuessCounts, seconds_per_token, tau, time_shares
@@ -109,6 +109,7 @@ class Sweep:
         self.guesses = ReachedGuessCounts()
         self.verify_ms: dict[int, list[float]] = {}  # of the target's forwards, by their rows
         self.warmed: set[str] = set()
+        self.ticker = Ticker(TICK_SECONDS)
 
     def run(self) -> Steps:
         """Runs the sweep and yields plain messages between quiet steps. Closing the iterator frees every lane.
@@ -158,35 +159,26 @@ class Sweep:
         place = {"x": setting[x], "y": setting[y], **setting}
         shaped = f"{self.plan.system}:{spell_shape(setting)}"
         whole = 2 * self.plan.max_new_tokens * len(self.plan.prompts)
-        traces, results, written, done = [], [], 0, 0
+        settings = self.plan.settings("a prompt", (), setting["temperature"])
+        results, written, done = [], 0, 0
         try:
-            for prompt in self.plan.prompts:
-                settings = self.plan.settings(prompt, (BASELINE, shaped), setting["temperature"])
-                for race in repeat_while_disturbed(self.pair, partial(self.build_race, settings, shaped)):
-                    both = [lane.trace for lane in race.lanes]
-                    for due in race.run_reporting_every(TICK_SECONDS):
-                        done = max(done, written + sum(len(trace.tokens) for trace in both))
-                        yield progress(done / whole) if due else WorkSignal.STEP
-                traces.append(both)
-                results.append(race.result())
-                written += sum(len(trace.tokens) for trace in both)
+            for each in run_races(self.pair, self.plan.prompts, [shaped], settings, warmed=self.warmed):
+                if isinstance(each, PromptRuns):
+                    results += each.raced[shaped]
+                    written += sum(len(trace.tokens) for trace in results[-1][:2])
+                elif isinstance(each, Race):
+                    done = max(done, written + sum(len(lane.trace.tokens) for lane in each.lanes))
+                    yield progress(done / whole) if self.ticker.is_due() else WorkSignal.STEP
         except ValueError as error:  # a shape that this system cannot grow
             return place | {"refused": str(error)}
-        self.drafted = [drafted for _, drafted in traces]
-        for trace in chain.from_iterable(traces):
+        drafted, plain, identical, disturbed = map(list, zip(*results, strict=True))
+        self.drafted = drafted
+        for trace in plain + drafted:
             self.guesses.add(trace)
             for step in trace.steps:
                 self.verify_ms.setdefault(len(step.tokens), []).append(1000 * step.seconds["verify"])
-        same = worst_verdict_of([result["identical"] for result in results])
-        disturbed = next(filter(None, (result["disturbed"] for result in results)), "")
-        return {**place, **compute_figures(*zip(*traces, strict=True)), "identical": same, "disturbed": disturbed}
-
-    def build_race(self, settings: Settings, system_with_shape: str) -> Race:
-        """A race whose first calls are paid. They are paid once a system on a CPU, and once a shape on a GPU."""
-        first = system_with_shape if self.pair.target.device.type == "cuda" else self.system.name
-        kind = WarmRace if first in self.warmed else Race
-        self.warmed.add(first)
-        return kind(self.pair, settings)
+        verdict = {"identical": worst_verdict_of(identical), "disturbed": next(filter(None, disturbed), "")}
+        return {**place, **compute_figures(plain, drafted), **verdict}
 
     def build_summary(self) -> dict:
         measured = [cell for cell in self.cells if "refused" not in cell]
@@ -224,14 +216,7 @@ class Sweep:
         return f"{cell['nodes']} nodes at temperature {cell['temperature']:g}"
 
 
-class WarmRace(Race):
-    """A race of systems that ran here before, so that no first call is left to pay for."""
-
-    def warm_up(self) -> None:
-        pass
-
-
-def compute_figures(plain: tuple[Trace, ...], drafted: tuple[Trace, ...]) -> dict:
+def compute_figures(plain: list[Trace], drafted: list[Trace]) -> dict:
     """A cell's figures, over all its prompts; times are the lanes' own clocks."""
     steps = [step for trace in drafted for step in trace.steps]
     mine, base, shares = seconds_per_token(drafted), seconds_per_token(plain), time_shares(drafted)

@@ -13,7 +13,6 @@ from engine.acceptance.token_match import TokenMatch
 from engine.breaks import BREAKS
 from engine.decode import Round
 from engine.forward.session import Session
-from engine.measure.node_order import depth_first_order
 from engine.models.constraint import compile_pair_constraint
 from engine.models.pairs import LoadedPair
 from engine.models.text import label_of
@@ -132,7 +131,10 @@ def verify_node_by_node(plain: Session, done: Round) -> torch.Tensor:
     """Logits `[N, V]` behind a round's nodes, from forwards of one token, each on a cache of its own path; then commits the path."""
     base, tree = plain.rows, done.tree
     logits: dict[int, torch.Tensor] = {}
-    for node in (*depth_first_order(tree), 0, *done.verdict.path):
+    waiting = [*done.verdict.path[::-1], 0, 0]  # all of the tree depth first, and then the path
+    while waiting:
+        node = waiting.pop()
+        waiting += [] if node in logits else tree.children(node)
         plain.rewind(base + tree.depth[node])
         logits[node] = plain.forward([tree.tokens[node]], [plain.rows])[0][0].clone()
         plain.keep([0])

@@ -2,18 +2,16 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from functools import partial
 from statistics import median
 from typing import Any
 
 from engine.measure.prompts import parse_prompt_line, split_paragraphs
-from engine.measure.racing import repeat_while_disturbed
+from engine.measure.racing import PromptResult, PromptRuns, run_races
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, LONGEST_PROMPT, WARM_UP_TEXT, Race, Settings, encode_prompt
 from engine.record.disturbance import describe_repeated_disturbance
 from engine.record.parsing import has_lone_surrogate
-from engine.record.quiet import Steps, WorkSignal
+from engine.record.quiet import Steps, Ticker, WorkSignal
 from engine.record.race_file import require
 
 MOST_PROMPTS = 50
@@ -97,24 +95,30 @@ def race_prompts(pair: LoadedPair, prompts: list[str], system: str, **settings: 
         except ValueError as error:
             rows[-1]["refused"] = str(error)
         else:
-            tokens = 0
-            for race in repeat_while_disturbed(pair, partial(Race, pair, replace(chosen, prompt=prompt))):
-                for due in race.run_reporting_every(BATCH_SECONDS):
-                    tokens = max(tokens, len(race.lanes[1].trace.tokens))
-                    yield {"at": index, "tokens": tokens} if due else WorkSignal.STEP
-            rows[-1] |= collect_figures(race)
+            tokens, ticker = 0, Ticker(BATCH_SECONDS)
+            for each in run_races(pair, [prompt], [system], chosen):
+                if isinstance(each, PromptRuns):
+                    rows[-1] |= collect_figures(*each.raced[system])
+                elif isinstance(each, Race):
+                    tokens = max(tokens, len(each.lanes[1].trace.tokens))
+                    yield {"at": index, "tokens": tokens} if ticker.is_due() else WorkSignal.STEP
         yield {"row": rows[-1], "summary": summarise_rows(rows)}
     yield {"end": True}
 
 
-def collect_figures(race: Race) -> dict:
-    result = race.result()
-    base, lane = result["lanes"]
+def collect_figures(result: PromptResult) -> dict:
+    lane, base = result.trace, result.plain
     return {
-        **{key: lane[key] for key in ("tokens", "tau", "draft_share", "verify_share", "seconds", "identical")},
-        **{f"base_{key}": base[key] for key in ("tokens", "seconds")},
-        "speedup": result["speedup"],
-        "disturbed": result["disturbed"],
+        "tokens": len(lane.tokens),
+        "tau": lane.tau,
+        "draft_share": lane.phase_share("draft"),
+        "verify_share": lane.phase_share("verify"),
+        "seconds": lane.seconds,
+        "identical": result.identical,
+        "base_tokens": len(base.tokens),
+        "base_seconds": base.seconds,
+        "speedup": base.seconds_per_token / lane.seconds_per_token,
+        "disturbed": result.disturbed,
     }
 
 

@@ -98,7 +98,7 @@ def race_systems(
                 outcome = end.value
                 break
             done += step is WorkSignal.PIECE
-            yield describe_progress(done, total, chosen) if step is WorkSignal.PIECE else step
+            yield describe_progress(done, total, chosen) if step is WorkSignal.PIECE else WorkSignal.STEP
     finally:
         work.close()
     figures = build_report(pair, [shorten_prompt(prompt, SHOWN) for prompt in prompts], raced, refused, asked, outcome)

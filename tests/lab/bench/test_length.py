@@ -1,4 +1,4 @@
-"""How cost grows with length and tree: every row is there, and races leave nothing behind."""
+"""How cost grows with length: every row is there, and races leave nothing behind."""
 
 import gc
 from dataclasses import replace
@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from engine.lab.bench import length, tree
+from engine.lab.bench import length
 from engine.race import Race, Settings
 from helpers.commands import run, told
 from helpers.pairs import tiny_pair
@@ -15,49 +15,35 @@ TEXT = "Story: Once upon a time"
 NAMES = ["vanilla", "tree", "eagle"]
 
 
-def measured(capsys, monkeypatch, by: str, *arguments: str) -> dict:
+def measured(capsys, monkeypatch, *arguments: str) -> dict:
     """The figures of a tiny pair half of whose tokens are stop tokens: these are ignored, or hardly any length would be reached."""
     pair = replace(tiny_pair(), stop_ids=frozenset(range(0, 256, 2)))
-    for module in (length, tree):
-        monkeypatch.setattr(module, "load_pair_of_options", lambda options: pair)
-    lines, figures = told(capsys, f"bench --by {by}", *arguments)
+    monkeypatch.setattr(length, "load_pair_of_options", lambda options: pair)
+    lines, figures = told(capsys, "bench --by length", *arguments)
     assert len(lines) == 1 + len(figures["rows"])
     return figures
 
 
 def test_by_length(capsys, monkeypatch):
     monkeypatch.setattr(length, "LENGTHS", (8, 16, 900))
-    rows = measured(capsys, monkeypatch, "length", "--prompts", "1", "--systems", "tree,eagle")["rows"]
+    rows = measured(capsys, monkeypatch, "--prompts", "1", "--systems", "tree,eagle")["rows"]
     assert [(row["tokens"], row["system"]) for row in rows] == [(n, name) for n in (8, 16) for name in NAMES]
     assert all(row["vs_baseline"] == 1 for row in rows if row["system"] == "vanilla")
-
-
-def test_by_tree(capsys, monkeypatch):
-    rows = measured(capsys, monkeypatch, "tree", "--repeats", "1")["rows"]
-    assert [row["nodes"] for row in rows] == list(tree.NODES) and rows[0]["vs_one"] == 1
 
 
 @pytest.mark.parametrize(
     ("by", "arguments", "sentence"),
     [
         ("length", ("--prompts", "0"), "--prompts must be between 1 and 20, got 0"),
-        ("tree", ("--repeats", "0"), "--repeats: must be at least 1, got 0"),
+        ("size", ("--repeats", "0"), "--repeats: must be at least 1, got 0"),
         ("length", ("--systems", "perpetual"), "Unknown system 'perpetual'"),
-        ("tree", ("--systems", "tree"), "unrecognized arguments: --systems tree"),
+        ("size", ("--systems", "tree"), "unrecognized arguments: --systems tree"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_in_a_sentence(capsys, by, arguments, sentence):
     with pytest.raises(SystemExit):
         run(f"bench --by {by}", *arguments)
     assert sentence in capsys.readouterr().err
-
-
-def test_a_forced_race_writes_exactly_the_length_asked_for():
-    pair, lanes = tiny_pair(stop_ids=frozenset()), ("vanilla", "tree")
-    plain, tree = length.race_lanes(pair, lanes, [7] * 64, 20)
-    assert plain.tokens == tree.tokens and len(plain.tokens) == 20 and len(plain.prompt_tokens) == 64
-    with pytest.raises(ValueError, match=r"150 tokens .*20 new .*160"):
-        length.race_lanes(pair, lanes, [7] * 150, 20)
 
 
 @pytest.mark.slow

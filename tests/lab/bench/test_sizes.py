@@ -19,7 +19,6 @@ def test_every_model_is_measured_with_every_storage_thread_and_context(capsys):
     assert keys[:4] == [("small", "fp16", threads, context) for threads in (1, 2) for context in (3, 20)]
     for row in rows:
         assert tuple(row["ms"]) == sizes.NODES and row["share"] == row["reading_ms"] / row["ms"][1] > 0
-        assert row["peak"] > 0
     assert rows[4]["mib"] == 2 * rows[0]["mib"] and rows[12]["mib"] > rows[0]["mib"] > rows[8]["mib"]
     assert len(sizes.format_row(rows[0])) == len(sizes.HEAD)
 

@@ -20,6 +20,7 @@ from engine.lab.pays.followed import (
 from engine.models.loading import load
 from engine.models.pairs import MODELS
 from engine.nets import load_net_in
+from helpers.pairs import tiny_pair
 
 SHIPPED = MODELS / "small" / "drafters"
 
@@ -129,3 +130,27 @@ def test_another_target_is_named_only_where_features_are_clearly_worth_little(el
     mixed = drafter.ExperimentResult(None, np.where(texts % 2, *elsewhere), None)
     found, said = drafter.judge_drafter(net, read, plain, [mixed], 0)
     assert found == cause, said
+
+
+STORIES = ["Story: Once upon a time", "Story: A cat saw a dog", "Story: Tom and Lily went to the park"]
+
+
+def test_a_context_is_other_prompts_in_front_of_the_prompt():
+    pair = tiny_pair()
+    for index, story in enumerate(STORIES):
+        own, before = (pair.tokenizer(text)["input_ids"] for text in (story, STORIES[index - 1]))
+        for length in (1, 5, len(own), len(own) + 3, len(own) + len(before) + 2, 150):
+            found = followed.lengthen_prompt(pair, STORIES, index, length)
+            assert len(found) == length and found[-len(own) :] == own[-length:]
+            if length > len(own):
+                rest = found[: -len(own)]
+                assert rest[-len(before) :] == before[-len(rest) :]
+
+
+def test_the_token_that_begins_a_text_stays_first_and_only_there(monkeypatch):
+    pair = tiny_pair()
+    monkeypatch.setattr(followed, "encode_prompt", lambda pair, prompt: [0, *pair.tokenizer(prompt)["input_ids"]])
+    pair.tokenizer.bos_token = pair.tokenizer.convert_ids_to_tokens(0)
+    found = followed.lengthen_prompt(pair, STORIES, 1, 120)
+    assert len(found) == 120 and found[0] == 0 and 0 not in found[1:]
+    assert followed.lengthen_prompt(pair, STORIES, 1, 6) == [0, *pair.tokenizer(STORIES[1])["input_ids"][-5:]]

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import pytest
 from playwright.sync_api import expect
 
-from engine.measure.node_order import ORDERS
 from helpers.page import (
     RESULT,
     choose,
@@ -14,7 +13,7 @@ from helpers.page import (
     shown_step,
 )
 from helpers.traces import make_step, one_node
-from helpers.trees import count_blocks, planted
+from helpers.trees import ORDERS, count_blocks, planted
 
 
 @pytest.mark.looks

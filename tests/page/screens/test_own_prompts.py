@@ -161,6 +161,6 @@ def test_closing_it_ends_the_race_under_way():
     race = None
     for message in messages:
         if message.get("tokens"):
-            race = messages.gi_frame.f_locals["race"]
+            race = messages.gi_frame.f_locals["each"]
             messages.close()
     assert all(lane.rounds is None for lane in race.lanes) and not all(lane.finished for lane in race.lanes)

@@ -142,7 +142,7 @@ def test_the_bench_lists_and_races_new_parts(pair, capsys):
     assert f"{NAMED:<18}same tokens         echoing comb" in capsys.readouterr().out.splitlines()
     figures = bench.race_prompts(pair, [TEXT], Settings(TEXT, (NAMED, MIX), max_new_tokens=12))
     assert [(row["name"], row["identical"]) for row in figures["systems"]] == [(NAMED, True), (MIX, True)]
-    assert NAMED in bench.format_table(figures)
+    assert NAMED in bench.format_figures(figures)
 
 
 def test_the_page_says_of_new_parts_what_their_classes_say(pair):
