@@ -184,7 +184,6 @@ def go_live(
         return ready
 
     front.progress_text = lambda: append_compile_count("Loading the models")
-    front.note_page_alive, front.drop_run = DEVICE.note_page_alive, DEVICE.cancel_run
     front.count_runs = lambda: len(DEVICE.line.all_jobs)
     another = pair.name not in EMBEDDED or how | AS_FILED != how
     unread = unread_files(pair)

@@ -1,4 +1,4 @@
-// What the page is told: messages of the wires, answers of the server, values that parts are mounted with. For the type check alone; the
+// What the page is told: messages of the wire, answers of the server, values that parts are mounted with. For the type check alone; the
 // browser never loads this file.
 
 type Verdict = "root" | "accepted" | "bonus" | "rejected" | "unreached";
@@ -11,12 +11,19 @@ interface RunMessage {
   seq: number;
   start?: boolean;
   end?: boolean;
+  again?: boolean; // the result is there, and the run goes on, unseen
 }
 
 /** Where a run stands among others, between its messages. */
 interface Place {
   run: string;
   place: string;
+}
+
+/** A run of which nothing more comes: it was refused, or it has failed. */
+interface Failure {
+  run: string;
+  failed: true;
 }
 
 /** A step as engine/page/views/wire.py sends it: engine/record/trace.py's Step, its clock, and whether its bonus is kept.

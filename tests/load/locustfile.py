@@ -60,7 +60,7 @@ class Visitor(OfPage):
         with self.client.get(url, stream=True, catch_response=True, name="race: stream") as stream:
             try:
                 for event in events_of(stream):
-                    if "place" in event:
+                    if "seq" not in event:  # where it stands, or that it failed
                         continue
                     if not seen:
                         self.tell("race: begins", begun)

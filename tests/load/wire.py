@@ -1,23 +1,22 @@
 """How the page asks for a race and what comes of it, as plain values. Knows no HTTP client and nothing of the engine."""
 
 import json
+import uuid
 from typing import Any
 
-LABELS = {"seed": "Seed", "temperature": "Temperature", "tokens": "New tokens"}  # of the page's fields
+RACE = {"kind": "race", "systems": ["vanilla", "tree"]}
 
 
-def find_race(config: dict) -> tuple[int, list[dict]]:
-    """The number of the page's race in Gradio's configuration, and the properties of its inputs."""
-    parts = {each["id"]: each["props"] for each in config["components"]}
-    race = next(each for each in config["dependencies"] if each["api_name"] == "race_on_page")
-    return race["id"], [parts[at] for at in race["inputs"]]
+def find_race(config: dict) -> tuple[int, list[int]]:
+    """The number of the page's one run in Gradio's configuration, and the numbers of its inputs."""
+    run = next(each for each in config["dependencies"] if each["api_name"] == "run")
+    return run["id"], run["inputs"]
 
 
-def fill_inputs(parts: list[dict], fields: dict[str, Any]) -> list:
-    """Values of the inputs. Fields that are not given keep what the page begins with."""
-    given = {LABELS.get(name, name): value for name, value in fields.items()}
-    values = [given.get(part.get("elem_id") or part.get("label"), part.get("value")) for part in parts]
-    return ["" if value is None else value for value in values]
+def fill_inputs(inputs: list[int], fields: dict[str, Any]) -> list:
+    """Values of the inputs for a race of these settings: a request in the first one, as the page's script sends it."""
+    given = {"max_new_tokens" if name == "tokens" else name: value for name, value in fields.items()}
+    return [json.dumps({"run": uuid.uuid4().hex, **RACE, **given}), *[None] * (len(inputs) - 1)]
 
 
 def read_line(line: str) -> tuple[dict | None, bool]:

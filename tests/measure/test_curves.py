@@ -7,7 +7,7 @@ import pytest
 from engine.measure.curves import batches, curves, findings
 from engine.measure.curves.curves import TOKENS, measure_curve, steps_at_common_position
 from engine.measure.options import ASSETS
-from engine.page.screens.orders import build_order
+from engine.page.screens.requests import build_request
 from engine.record.trace import Trace
 from helpers.pairs import tiny_pair
 from helpers.traces import make_step
@@ -55,9 +55,9 @@ def test_a_batchs_tokens_a_second_are_those_of_both_sides(short):
 def test_a_curve_that_is_not_there_is_refused_and_one_that_is_says_what_it_takes():
     pair = tiny_pair()
     with pytest.raises(ValueError, match=r"There is no curve 'speed'\. Available: nodes, temperature, chain, batch"):
-        build_order(pair, "curve", {"curve": "speed"})
+        build_request(pair, "curve", {"curve": "speed"})
     for curve in TOKENS:
-        assert 0 < build_order(pair, "curve", {"curve": curve}).tokens <= 60_000
+        assert 0 < build_request(pair, "curve", {"curve": curve}).tokens <= 60_000
 
 
 def points(xs, taus, speeds):

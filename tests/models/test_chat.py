@@ -13,7 +13,7 @@ from engine.measure.options import add_chat, add_pair, chat_options_of, load_pai
 from engine.models import loading
 from engine.models.chat import refuse_template_options, render_chat, tokenise_chat, tokenise_prompt
 from engine.page.screens.cards import describe_pair
-from engine.page.screens.orders import race_cache_bytes
+from engine.page.screens.requests import race_cache_bytes
 from engine.race import encode_prompt
 from engine.record.race_file import Record
 from helpers.chat import (

@@ -3,9 +3,9 @@
 from tests.mutations.mutation import of
 
 HEARD = "page/screens/test_device.py::test_a_page_is_lost_after_ten_seconds_and_a_hidden_one_after_more"
-RESERVED = "page/screens/test_orders.py::test_long_work_reserves_as_many_caches_as_it_holds_at_a_time"
-BYTES = "page/screens/test_orders.py::test_a_prompt_is_as_long_as_its_bytes_may_be_tokens"
-CACHES = "page/screens/test_orders.py::test_a_lanes_caches_are_the_targets_the_drafts_its_states_and_a_trees_nodes"
+RESERVED = "page/screens/test_requests.py::test_long_work_reserves_as_many_caches_as_it_holds_at_a_time"
+BYTES = "page/screens/test_requests.py::test_a_prompt_is_as_long_as_its_bytes_may_be_tokens"
+CACHES = "page/screens/test_requests.py::test_a_lanes_caches_are_the_targets_the_drafts_its_states_and_a_trees_nodes"
 
 PLACES = [
     *of(
@@ -76,23 +76,23 @@ PLACES = [
         ),
         (
             "all lanes of a race reserve one lane's memory",
-            "orders.py::race",
-            "race_cache_bytes(pair, [asked.prompt], tokens, lanes, asked.turns)",
-            "race_cache_bytes(pair, [asked.prompt], tokens, 1, asked.turns)",
-            "page/screens/test_orders.py::test_a_race_reserves_the_caches_of_all_its_lanes",
+            "requests.py::race",
+            "race_cache_bytes(pair, [chosen.prompt], tokens, lanes, chosen.turns)",
+            "race_cache_bytes(pair, [chosen.prompt], tokens, 1, chosen.turns)",
+            "page/screens/test_requests.py::test_a_race_reserves_the_caches_of_all_its_lanes",
             "others",
         ),
         (
             "a sweep reserves one lane's memory",
-            "orders.py::sweep",
-            "race_cache_bytes(pair, list(asked.prompts), asked.max_new_tokens, 2)",
-            "race_cache_bytes(pair, list(asked.prompts), asked.max_new_tokens, 1)",
+            "requests.py::sweep",
+            "race_cache_bytes(pair, list(chosen.prompts), chosen.max_new_tokens, 2)",
+            "race_cache_bytes(pair, list(chosen.prompts), chosen.max_new_tokens, 1)",
             RESERVED,
             "others",
         ),
         (
             "a verdict reserves the baseline's memory alone",
-            "orders.py::pays",
+            "requests.py::pays",
             "race_cache_bytes(pair, prompts, tokens, 1 + IN_A_RACE)",
             "race_cache_bytes(pair, prompts, tokens, 1)",
             RESERVED,
@@ -100,15 +100,15 @@ PLACES = [
         ),
         (
             "a distance reserves two targets' memory",
-            "orders.py::distance",
-            "race_cache_bytes(pair, [asked.prompt], asked.max_new_tokens, 3)",
-            "race_cache_bytes(pair, [asked.prompt], asked.max_new_tokens, 2)",
+            "requests.py::distance",
+            "race_cache_bytes(pair, [chosen.prompt], chosen.max_new_tokens, 3)",
+            "race_cache_bytes(pair, [chosen.prompt], chosen.max_new_tokens, 2)",
             RESERVED,
             "others",
         ),
         (
             "a character is a token",
-            "orders.py::race_cache_bytes",
+            "requests.py::race_cache_bytes",
             "len(text.encode('utf-8', 'replace'))",
             "len(text)",
             BYTES,
@@ -116,7 +116,7 @@ PLACES = [
         ),
         (
             "the shortest prompt sizes all caches",
-            "orders.py::race_cache_bytes",
+            "requests.py::race_cache_bytes",
             "max(len(text.encode('utf-8', 'replace')) for text in texts)",
             "min(len(text.encode('utf-8', 'replace')) for text in texts)",
             BYTES,

@@ -16,7 +16,7 @@ import pytest
 from engine.lab.record_races import record_race, write_race_file
 from engine.models.pairs import MODELS, LoadedPair
 from engine.page.screens.device import DeviceWorker
-from engine.page.screens.orders import build_order
+from engine.page.screens.requests import build_request
 from engine.page.screens.turns import Job, JobEnd
 from engine.page.views import standalone, wire
 from engine.page.views.wire import number_messages
@@ -145,9 +145,9 @@ def test_while_a_server_is_waited_for_the_device_works_for_others():
 
     with serving(lambda path, body: Reply(parts())) as served:
         pair, device = beside(shared(), served.address), DeviceWorker()
-        asked = build_order(pair, "race", {"prompt": TEXT, "systems": ["remote"], "max_new_tokens": 5})
+        asked = build_request(pair, "race", {"prompt": TEXT, "systems": ["remote"], "max_new_tokens": 5})
         told, events = [], []
-        waiting = Job(lambda: number_messages("one", asked.steps()), "one", tell=told.append)
+        waiting = Job(lambda: number_messages("one", asked.run(pair)), "one", tell=told.append)
         device.add_job(waiting)
         time.sleep(0.3)
         device.add_job(Job(lambda: steps, "two", tell=events.append))
@@ -346,4 +346,4 @@ def test_without_a_server_and_outside_of_a_race_there_is_no_such_lane():
         ("distance", {"prompt": TEXT, "broken": "remote"}),
     ):
         with pytest.raises(ValueError, match=r"race of two lanes|Unknown system 'remote'"):
-            build_order(pair, kind, values).steps()
+            build_request(pair, kind, values).run(pair)

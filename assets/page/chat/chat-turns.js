@@ -34,11 +34,6 @@ TreeRace.chatTurns = (() => {
       this.follow();
     }
 
-    // What a race is asked for with.
-    get order() {
-      return { turns: JSON.stringify(this.turns) };
-    }
-
     // The turns of the race that is shown; null where it is none of this pair's chats.
     get shownTurns() {
       const trace = TreeRace.view.systems[0]?.trace;

@@ -5,7 +5,6 @@ TreeRace.labViews = (() => {
   const { read, write } = TreeRace.address;
   const { announceResize, finder } = TreeRace.elements;
   const { showExample } = TreeRace.example;
-  const { press } = TreeRace.form;
   const { PromptsView } = TreeRace.ownPrompts;
   const { PaysView } = TreeRace.paysView;
   const { screenRoot, shownScreen } = TreeRace.screens;
@@ -88,11 +87,6 @@ TreeRace.labViews = (() => {
     say(view, words) {
       this.words[view] = words;
       if (view === this.view) this.at("lab-words").textContent = words;
-    }
-
-    // Every view that runs something has a hidden button of its own, wired to its function.
-    start() {
-      press(`#${this.view}-start`);
     }
   }
 

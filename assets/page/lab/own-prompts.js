@@ -49,7 +49,7 @@ TreeRace.ownPrompts = (() => {
       this.say = say;
       this.at = finder(root);
       /** @type {InstanceType<typeof Run<PromptsMessage>>} */
-      this.run = new Run("treeprompts", this);
+      this.run = new Run("prompts", this);
       this.file = new PromptFile(root, read, say, () => this.show());
       this.at("allowed").textContent = about.allowed;
       fillSystems(this.at("system"), about.systems, PREFERRED);
@@ -66,7 +66,7 @@ TreeRace.ownPrompts = (() => {
 
     // Other prompts are there.
     show() {
-      this.run.forget("#lab-halt");
+      this.run.forget();
       this.at("hint").hidden = true;
       this.at("table").hidden = false;
       this.reset();
@@ -92,10 +92,10 @@ TreeRace.ownPrompts = (() => {
 
     // ---- what arrives -----------------------------------------------------------------------------------------------
 
-    // What Start sends.
-    order() {
+    /** @param {Settings} form */
+    order({ temperature, max_new_tokens, seed }) {
       this.reset();
-      return { order: JSON.stringify({ prompts: this.prompts, system: this.at("system").value }) };
+      return { prompts: this.prompts, system: this.at("system").value, temperature, max_new_tokens, seed };
     }
 
     /** @param {RunEnd} how */

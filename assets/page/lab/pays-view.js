@@ -34,7 +34,7 @@ TreeRace.paysView = (() => {
       this.say = say;
       this.at = finder(root);
       /** @type {InstanceType<typeof Run<PaysMessage>>} */
-      this.run = new Run("treepays", this);
+      this.run = new Run("pays", this);
       this.file = new PromptFile(root, read, say, () => this.show());
       this.at("allowed").textContent = `Here: ${about.pays}. A text file separates prompts by blank lines.`;
       for (const [name, { title, guesses, guarantee }] of Object.entries(about.systems)) {
@@ -68,7 +68,7 @@ TreeRace.paysView = (() => {
 
     // Other prompts are there.
     show() {
-      this.run.forget("#lab-halt");
+      this.run.forget();
       this.report = null;
       this.root.classList.remove("told");
       this.pick("verdict");
@@ -77,18 +77,15 @@ TreeRace.paysView = (() => {
       this.say("Press Start.");
     }
 
-    // What Start sends. Without a file the page's own prompts are raced.
-    order() {
+    /** @param {Settings} form; without a file the page's own prompts are raced */
+    order({ temperature, seed, constraint }) {
       if (!this.file.prompts.length) this.file.takeGallery();
       fillBar(this.at("progress"), 0, 1);
       this.tell(WAITING);
       const system = this.at("systems").value;
-      const order = {
-        prompts: this.file.prompts,
-        systems: system ? [system] : [],
-        max_new_tokens: Number(this.at("tokens").value),
-      };
-      return { order: JSON.stringify(order) };
+      const systems = system ? [system] : [];
+      const tokens = Number(this.at("tokens").value);
+      return { prompts: this.file.prompts, systems, max_new_tokens: tokens, temperature, seed, constraint };
     }
 
     /** @param {RunEnd} how */

@@ -73,7 +73,7 @@ TreeRace.sweepView = (() => {
       /** @type {Grid} */
       this.grid = "shape";
       /** @type {InstanceType<typeof Run<SweepMessage>>} */
-      this.run = new Run("treelab", this);
+      this.run = new Run("sweep", this);
       this.at = finder(root);
       const figures = /** @type {NodeListOf<HTMLElement>} */ (root.querySelectorAll("[data-chart]"));
       /** @type {Record<string, HTMLElement>} */
@@ -121,7 +121,7 @@ TreeRace.sweepView = (() => {
     }
 
     /**
-     * What Start sends; `prompt`, `temperature` and `seed` come from the form that all screens share.
+     * `prompt`, `temperature` and `seed` come from the form that all screens share.
      * @param {{ prompt: string, temperature: number, seed: number }} form
      */
     order({ prompt, temperature, seed }) {
@@ -130,7 +130,7 @@ TreeRace.sweepView = (() => {
       const [tokens] = list(this.at("tokens").value);
       const domains = Object.values(TreeRace.pairs.gallery);
       const kinds = domains.length > 1 ? domains.map(([first]) => first) : domains[0]; // a chat model's requests are of one domain
-      const order = {
+      return {
         prompts: this.at("prompts").value === "one" ? [prompt] : kinds.map((each) => each.prompt),
         system: this.at("system").value,
         grid: this.grid,
@@ -141,7 +141,6 @@ TreeRace.sweepView = (() => {
         max_new_tokens: tokens ?? null,
         seed,
       };
-      return { order: JSON.stringify(order) };
     }
 
     // ---- what arrives -----------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 
 TreeRace.breaks = (() => {
   const { button, make } = TreeRace.elements;
-  const { press } = TreeRace.form;
   const { raceable } = TreeRace.lacks;
   const { asShare } = TreeRace.numbers;
   const { visible } = TreeRace.text;
@@ -54,9 +53,9 @@ TreeRace.breaks = (() => {
       this.words = make("p");
       this.result = make("div");
       this.report = make("div");
-      onRun("treerace", (message) => this.raced(message));
+      onRun("race", (message) => this.raced(message));
       /** @type {InstanceType<typeof Run<BreakMessage>>} */
-      this.measuring = new Run("treebreak", this);
+      this.measuring = new Run("distance", this);
     }
 
     /**
@@ -86,7 +85,7 @@ TreeRace.breaks = (() => {
       const right = raceable(Object.keys(cards));
       const card = cards[right];
       this.name = card.name;
-      if (TreeRace.view.isLive) press("#race-halt"); // it would take this one's place
+      if (TreeRace.view.isLive) TreeRace.view.race.stop(); // it would take this one's place
       this.busy = true;
       this.on = name;
       this.run = this.parting = null;
@@ -108,7 +107,7 @@ TreeRace.breaks = (() => {
       if (this.on !== name) return;
       for (const [index, system] of [TreeRace.view.about.systems[right], card].entries())
         TreeRace.view.lanes[index].card.show(system);
-      TreeRace.view.race.press("#race-go");
+      TreeRace.view.race.start();
     }
 
     /**
@@ -124,10 +123,10 @@ TreeRace.breaks = (() => {
         identical === true || !divergence
           ? "The texts are the same this time. The distance tells more."
           : parted(divergence);
-      const cancel = button("", () => press("#race-halt"), "Cancel");
+      const cancel = button("", () => this.measuring.stop(), "Cancel");
       const wait = make("p", "walk-busy", "Measuring how far off it is …", this.progress(), cancel);
       this.result.replaceChildren(wait);
-      press("#walk-measure");
+      this.measuring.start();
     }
 
     // Marks the burst in which each text goes its own way, once both are written.
@@ -171,9 +170,10 @@ TreeRace.breaks = (() => {
       this.result.scrollIntoView({ block: "nearest" });
     }
 
-    // What the form holds is all that the measuring needs.
-    order() {
-      return {};
+    /** @param {Settings} form */
+    order(form) {
+      const { prompt, depth, width, nodes, temperature, max_new_tokens, seed, constraint } = form;
+      return { broken: this.name, prompt, depth, width, nodes, temperature, max_new_tokens, seed, constraint };
     }
 
     say() {}
@@ -195,12 +195,12 @@ TreeRace.breaks = (() => {
     // All as it was: the controls, and the race that was shown.
     async mend() {
       if (!this.on) return;
-      if (this.busy) press("#race-halt");
+      if (this.busy) TreeRace.runs.stop("race", "distance");
       this.on = null;
       await TreeRace.controls.restore(this.memory);
       TreeRace.view.describe(TreeRace.view.lanes.map((lane) => lane.chosen?.name ?? ""));
       if (this.sound) TreeRace.view.race.show({ ...this.sound, run: `${this.sound.run} again` });
-      else TreeRace.view.race.press("#race-go");
+      else TreeRace.view.race.start();
       this.onChange(null);
     }
   }

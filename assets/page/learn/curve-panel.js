@@ -5,7 +5,6 @@
 TreeRace.curvePanel = (() => {
   const { drawCurve } = TreeRace.curvePlot;
   const { fillBar, finder, make } = TreeRace.elements;
-  const { press } = TreeRace.form;
   const { keepDrawn } = TreeRace.plotBase;
   const { Tip, TreePointing } = TreeRace.pointing;
   const { recordedWords } = TreeRace.recordedRace;
@@ -50,17 +49,15 @@ TreeRace.curvePanel = (() => {
       this.tip = new Tip(root);
       this.canvases = ["first", "second"].map((name) => this.at(name));
       /** @type {InstanceType<typeof Run<CurveMessage>>} */
-      this.run = new Run("treecurve", this);
-      this.at("measure").addEventListener("click", () =>
-        this.run.isOpen ? press("#race-halt") : press("#walk-curve"),
-      );
+      this.run = new Run("curve", this);
+      this.at("measure").addEventListener("click", () => (this.run.isOpen ? this.run.stop() : this.run.start()));
       keepDrawn(this.at("plots"), () => this.draw());
     }
 
     /** @param {string} name of a curve, "" hides the panel */
     async show(name) {
       if (name === this.name) return;
-      if (this.run.isOpen) this.run.forget("#race-halt");
+      if (this.run.isOpen) this.run.forget();
       this.name = name;
       this.root.hidden = !name;
       this.recorded = this.measured = null;
@@ -79,7 +76,7 @@ TreeRace.curvePanel = (() => {
 
     order() {
       this.measured = null;
-      return { order: JSON.stringify({ curve: this.name }) };
+      return { curve: this.name };
     }
 
     /** @param {string} words */

@@ -250,7 +250,7 @@ TreeRace.walkView = (() => {
       this.at("close").addEventListener("click", () => this.close());
       this.at("story").addEventListener("click", () => TreeRace.view.slowStart.tellShown());
       this.at("walk-race").addEventListener("click", pressRace);
-      onRun("treerace", (message) => {
+      onRun("race", (message) => {
         if (message.start && !message.recorded && !this.breaks.on) this.did("race", message.systems);
       });
       document.addEventListener("change", ({ target }) => {

@@ -16,7 +16,7 @@ TreeRace.keepsake = (() => {
     messages = [];
 
     constructor() {
-      onRun("treerace", (message) => {
+      onRun("race", (message) => {
         if (message.start) this.messages = [];
         this.messages.push(message);
       });

@@ -121,14 +121,14 @@ TreeRace.prixView = (() => {
 
     // ---- what arrives ---------------------------------------------------------------------------------------------
 
-    // What Race sends: the names of those that race next. Nothing is left of the race before.
-    order() {
+    /** @param {Settings} form; nothing is left of the race before */
+    order({ prompt, temperature, max_new_tokens, seed }) {
       this.field.open(false);
       this.field.settle();
       this.line(this.field.names.map((name) => this.about.systems[name]));
       this.result.clear();
       write({ screen: "prix", systems: this.field.names.join(",") });
-      return { systems: this.field.names.join(" ") };
+      return { systems: this.field.names, prompt, temperature, max_new_tokens, seed };
     }
 
     /** @param {string} place where a race that has begun stands among others, "" when the device is all its own */

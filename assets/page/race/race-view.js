@@ -63,7 +63,7 @@ TreeRace.raceView = (() => {
       this.showTurns = mountTurns(this.at("turns"));
       this.stepView = new StepView(root, () => this.tell());
       /** @type {InstanceType<typeof Run<RaceMessage>>} */
-      this.race = new Run("treerace", this);
+      this.race = new Run("race", this);
       this.strip.ended("withdrawn");
       this.slowStart = new SlowStart(this);
       this.pointing = new Pointing(this);
@@ -113,15 +113,19 @@ TreeRace.raceView = (() => {
       return { right_mix: this.lanes[1].mix.restored ? "" : name, ...TreeRace.pairs.asked() };
     }
 
-    /** @param {{ third?: string }} form what the race is asked for with */
+    /** @param {Settings} form */
     order(form) {
+      const { left, right, left_mix, right_mix, broken, ...settings } = form;
+      const mixed = [left === "mix" ? left_mix : left, right === "mix" ? right_mix : right];
+      const systems = broken ? [broken.split("!")[0], broken] : mixed;
+      const [third, full] = ["chain", "full"].map((box) => !broken && this.at(box).checked);
       this.dispatchEvent(new CustomEvent("asked", { detail: form }));
-      this.third.expect(Boolean(form.third));
+      this.third.expect(third);
       for (const lane of this.lanes) lane.card.open(false);
       this.player.pause();
       this.root.dataset.state = "waiting";
       this.tell();
-      return TreeRace.chat?.order ?? { turns: "" };
+      return { ...settings, systems, third, full, turns: TreeRace.chat?.turns ?? [] };
     }
 
     /** @param {string} words */
@@ -199,10 +203,6 @@ TreeRace.raceView = (() => {
 
     get steps() {
       return this.lanes[this.focus].steps;
-    }
-
-    get panel() {
-      return this.stepView.panel;
     }
 
     // ---- playback -------------------------------------------------------------------------------------------------
@@ -342,7 +342,7 @@ TreeRace.raceView = (() => {
     TreeRace.view.describe(lanes);
     TreeRace.controls = new RaceControls("#race-set");
     TreeRace.presence.watch((there) => TreeRace.view.strip.away(!there));
-    TreeRace.extraWishes.offerWishes(root);
+    for (const choice of ["chain", "full"]) TreeRace.view.at(`with-${choice}`).hidden = false;
     showInItsFonts(root);
   }
 

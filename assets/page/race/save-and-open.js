@@ -51,7 +51,7 @@ TreeRace.saveAndOpen = (() => {
       const [button, panel] = [this.menu.querySelector(".tool"), this.menu.querySelector(".panel")];
       this.show = popover(this.menu, button, panel);
       button.addEventListener("click", () => this.refresh());
-      onRun("treerace", () => panel.hidden || this.refresh());
+      onRun("race", () => panel.hidden || this.refresh());
       this.listen();
     }
 
@@ -132,7 +132,7 @@ TreeRace.saveAndOpen = (() => {
       Object.assign(canvas.style, { width: `${width}px`, height: `${height}px` });
       view.at("plots").append(canvas);
       if (kind === "tree") drawTree(canvas, step);
-      else view.panel.drawMask(step, canvas);
+      else view.stepView.panel.drawMask(step, canvas);
       await savePicture(canvas, `${raceName(race)}-${kind}-step-${step.index + 1}.${format}`, format);
       canvas.remove();
     }
@@ -218,7 +218,7 @@ TreeRace.saveAndOpen = (() => {
     /** @param {{ refusals: string }} answer */
     told({ refusals }) {
       this.say(refusals);
-      if (this.goes && !refusals) shownScreen() === "prix" ? press("#prix-go") : pressRace();
+      if (this.goes && !refusals) shownScreen() === "prix" ? TreeRace.prix.run.start() : pressRace();
       this.goes = false;
     }
 

@@ -42,7 +42,7 @@ TreeRace.form = (() => {
 
   // Starts a race, from wherever its button is hidden; none while one is on its way.
   function pressRace() {
-    if (!TreeRace.view.isLive) press("#race-go");
+    if (!TreeRace.view.isLive) TreeRace.view.race.start();
   }
 
   const pressGo = () => goButton()?.click();

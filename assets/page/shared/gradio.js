@@ -41,21 +41,15 @@ TreeRace.gradio = (() => {
     };
   }
 
-  /** @param {...string} channels the runs that a Stop ends */
-  function stopRuns(...channels) {
-    for (const channel of channels) TreeRace.runs.on[channel].stop();
-  }
-
   // What this asks of the browser first reads tables of languages. Gradio asks for it in the task in which its page begins.
   Intl.NumberFormat.supportedLocalesOf("en");
 
-  return { mount, named, stopRuns };
+  return { mount, named };
 })();
 
 // By these names, and by methods of the parts that they mount, Python knows the page.
 TreeRace.mount = TreeRace.gradio.mount;
 TreeRace.named = TreeRace.gradio.named;
-TreeRace.stopRuns = TreeRace.gradio.stopRuns;
 TreeRace.mountWire = TreeRace.runs.mountWire;
 TreeRace.mountHeader = TreeRace.masthead.mountHeader;
 TreeRace.mountChat = TreeRace.chatTurns.mountChat;

@@ -1,5 +1,5 @@
 // A run on the page, from the click to its last message: its one name, its states, what is missing of it. Knows the order of messages.
-// What is asked for, how a message is drawn and what is said of an early end, the run's screen knows.
+// What is asked for, how a message is drawn and what is said of an early end, the run's screen knows. All runs share one event and one wire.
 "use strict";
 
 TreeRace.runs = (() => {
@@ -13,27 +13,29 @@ TreeRace.runs = (() => {
     lost: "Part of the results was lost on its way here",
   };
   const ON_ITS_WAY = 2000; // milliseconds that the last message may take after the run has ended
-  const [PRESSES, PRESS_MS] = [100, 100]; // of a button until it is heard, and between two
-  /** @type {Record<string, Run<any>>} the runs by channel */
+  /** @type {Record<string, Run<any>>} the runs by kind */
   const on = {};
+  /** @type {Run<any> | null} the run that asks for the form's values */
+  let starting = null;
 
-  /** @template {RunMessage} Message of the channel */
+  /** @template {RunMessage} Message of the kind */
   class Run {
     id = ""; // of the run that was asked for last, or is shown
     seq = 0; // of its last message
     isKept = false; // the server is told that the page is there
     isFresh = true; // nobody has asked for a run or chosen what it is about
+    isAgain = false; // its result is there, and it runs again, unseen
     /** @type {"idle" | "asked" | "running" | "done"} */
     state = "idle";
 
     /**
-     * @param {string} channel the wire's
+     * @param {string} kind as `engine/page/screens/requests.py` knows it
      * @param {RunScreen<Message>} screen
      */
-    constructor(channel, screen) {
-      this.channel = channel;
+    constructor(kind, screen) {
+      this.kind = kind;
       this.screen = screen;
-      on[channel] = this;
+      on[kind] = this;
     }
 
     get isOpen() {
@@ -52,50 +54,48 @@ TreeRace.runs = (() => {
     begin(id) {
       this.id = id;
       this.seq = 0;
-      this.isKept = this.isFresh = false;
+      this.isKept = this.isFresh = this.isAgain = false;
       this.become("asked");
     }
 
-    /**
-     * What Start sends: the run's name, the visitor's pair, and what the screen orders.
-     * @param {Settings} form
-     */
-    ask(form) {
-      const order = this.screen.order(form); // it may forget what was shown before
-      for (const close of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll(".toast-close")))
-        close.click(); // of earlier runs
-      this.begin(newName());
-      this.screen.say(WAITING);
-      return { run: this.id, pair: TreeRace.pairs.name, ...order };
+    // Asks the server for a run of what the screen and the form say; not while one goes on, unless that runs again, unseen.
+    start() {
+      if (this.isOpen && !this.isAgain) return;
+      starting = this;
+      TreeRace.form.press("#run");
     }
 
     /**
-     * Presses a button that asks for a run, until it is heard: none is while the last run is still being cancelled.
-     * @param {string} button
+     * What the server is asked for: the run's kind and name, the visitor's pair, and what the screen asks for.
+     * @param {Settings} form
      */
-    async press(button) {
-      const { id } = this;
-      for (let presses = 0; presses < PRESSES && id === this.id; presses++) {
-        TreeRace.form.press(button);
-        await new Promise((done) => setTimeout(done, PRESS_MS));
-      }
+    request(form) {
+      const asked = this.screen.order(form); // it may forget what was shown before
+      for (const close of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll(".toast-close")))
+        close.click(); // of earlier runs
+      if (this.isOpen) TreeRace.presence.drop(this.id);
+      this.begin(newName());
+      this.screen.say(WAITING);
+      return { kind: this.kind, run: this.id, pair: TreeRace.pairs.name, ...asked };
     }
 
     /**
      * A message of the wire. Those of a run that nobody wants any more are not heard.
-     * @param {Message | Place} message
+     * @param {Message | Place | Failure} message
      */
     receive(message) {
       if (!this.isOpen) return;
       if ("place" in message) return message.run === this.id && this.stand(message.place);
+      if ("failed" in message) return message.run === this.id && this.fail();
       if (message.run !== this.id || message.seq <= this.seq) return;
       const isNext = message.seq === this.seq + 1;
       this.seq = message.seq;
       if (!isNext) return this.drop("lost");
       this.become("running");
+      this.isAgain ||= Boolean(message.again);
       this.screen.feed(message);
       if (message.end) this.become("done");
-      window.dispatchEvent(new CustomEvent(this.channel, { detail: message }));
+      window.dispatchEvent(new CustomEvent(this.kind, { detail: message }));
     }
 
     /**
@@ -152,23 +152,36 @@ TreeRace.runs = (() => {
       this.close(how);
     }
 
-    /**
-     * What the run was about is not shown any more. One that goes on would go on unseen.
-     * @param {string} halt the button that stops it
-     */
-    forget(halt) {
-      const { isOpen } = this;
+    // What the run was about is not shown any more. One that goes on would go on unseen.
+    forget() {
+      if (this.isOpen) TreeRace.presence.drop(this.id);
       this.isFresh = false;
       this.become("idle");
-      if (!isOpen) return;
-      TreeRace.presence.drop(this.id);
-      TreeRace.form.press(halt);
     }
   }
 
-  // The server is lost. A run that it has not told of yet will not begin; one that it has told of, its own signs end.
+  /** @param {string} screen whose Start was pressed */
+  function start(screen) {
+    on[screen === "lab" ? TreeRace.lab.view : screen].start();
+  }
+
+  /** @param {...string} kinds of runs that a Stop ends */
+  function stop(...kinds) {
+    for (const kind of kinds) on[kind].stop();
+  }
+
+  /**
+   * What the page's one event sends: a request as JSON, and nothing else of the form.
+   * @param {Settings} form
+   */
+  function request({ request: _, ...form }) {
+    const asked = /** @type {Run<any>} */ (starting).request(form);
+    return { ...Object.fromEntries(Object.keys(form).map((name) => [name, null])), request: JSON.stringify(asked) };
+  }
+
+  // A run of which the server has not told yet will not begin: it was refused, or the server is lost. Its own signs end one that has.
   function refuseUnheard() {
-    for (const run of Object.values(on)) if (!run.isKept) run.drop("refused");
+    for (const run of Object.values(on)) if (run.state === "asked" && !run.isKept) run.drop("refused");
   }
 
   function newName() {
@@ -177,24 +190,25 @@ TreeRace.runs = (() => {
   }
 
   /**
-   * @param {string} channel
+   * Hands the strings of the wire to the runs that they are of.
    * @param {{ value: string }} props
    * @param {(name: string, changed: () => void) => void} watch
    */
-  function mountWire(channel, props, watch) {
-    const receive = () => props.value && on[channel]?.receive(JSON.parse(props.value));
-    watch("value", receive);
-    receive(); // watch does not report the value that is there at the start
+  function mountWire(props, watch) {
+    watch("value", () => {
+      const message = props.value && JSON.parse(props.value);
+      for (const run of Object.values(on)) if (run.id === message.run) run.receive(message);
+    });
   }
 
   /**
-   * Calls `hear` with every message of that channel, once its screen has drawn it.
-   * @param {string} channel
+   * Calls `hear` with every message of runs of that kind, once their screen has drawn it.
+   * @param {string} kind
    * @param {(message: any) => void} hear
    */
-  function onRun(channel, hear) {
-    window.addEventListener(channel, (event) => hear(/** @type {CustomEvent} */ (event).detail));
+  function onRun(kind, hear) {
+    window.addEventListener(kind, (event) => hear(/** @type {CustomEvent} */ (event).detail));
   }
 
-  return { ENDED, Run, WAITING, mountWire, on, onRun, refuseUnheard };
+  return { ENDED, Run, WAITING, mountWire, on, onRun, refuseUnheard, request, start, stop };
 })();

@@ -16,12 +16,12 @@ from engine.measure.options import ASSETS, load_page_prompts
 from engine.measure.recordings import record_and_store
 from engine.models.pairs import LoadedPair
 from engine.page.screens.cards import FIELDS
-from engine.page.screens.orders import build_order
+from engine.page.screens.requests import build_request
 from engine.record.quiet import Message
 
 EXAMPLES = ASSETS / "results" / "examples.json"
 STORY = load_page_prompts()["stories"][0]["prompt"]
-ORDERS: dict[str, dict[str, Any]] = {
+REQUESTS: dict[str, dict[str, Any]] = {
     "sweep": {"prompts": [STORY], "temperature": (0.0,)},
     "prix": {"prompt": STORY, "systems": list(next(iter(FIELDS.values()))), "max_new_tokens": 64},
     "pays": {
@@ -41,9 +41,9 @@ def merge_messages(messages: list[Message]) -> list[Message]:
 
 
 def record_messages(pair: LoadedPair, name: str, report_message: Callable[[], object]) -> list[Message]:
-    """The messages of that order, carried out on the pair. `report_message` is called at each."""
+    """The messages of that request, run on the pair. `report_message` is called at each."""
     messages = []
-    for message in build_order(pair, name, ORDERS[name]).steps():
+    for message in build_request(pair, name, REQUESTS[name]).run(pair):
         if isinstance(message, dict):
             messages.append(message)
             report_message()
@@ -51,7 +51,7 @@ def record_messages(pair: LoadedPair, name: str, report_message: Callable[[], ob
 
 
 def record_example(pair: LoadedPair, name: str, command: str) -> dict[str, Any]:
-    """The messages of that order, with the day, the command, the pair and the hardware."""
+    """The messages of that request, with the day, the command, the pair and the hardware."""
     with tqdm(desc=name, unit="message", mininterval=2) as bar:
         messages = record_messages(pair, name, bar.update)
     made = {"messages": messages, "recorded": date.today().isoformat(), "command": command}
@@ -60,5 +60,5 @@ def record_example(pair: LoadedPair, name: str, command: str) -> dict[str, Any]:
 
 def main(options: Namespace) -> None:
     record = partial(record_example, command=options.command)
-    for name, _, path in record_and_store(options, ORDERS, "example", EXAMPLES, record):
+    for name, _, path in record_and_store(options, REQUESTS, "example", EXAMPLES, record):
         print(f"{name}: {path.stat().st_size / 1000:.0f} kB so far", flush=True)

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import parse_qsl
 
 import uvicorn
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
@@ -21,8 +20,6 @@ from engine.page.web.guard import HEADERS, HURRY
 from engine.page.web.pace import READS, SIGNS, client_address_of_scope
 
 READINESS = "/readiness"  # where pages ask how far the engine is; with ?coming from one that is about to go over
-# Where pages say of a run of theirs whether they still wait for it: ?run=NAME&page=shown, hidden or gone
-ALIVE = "/alive"
 COMING = 3.0  # seconds in which a browser builds the live page
 SILENT = 30.0  # seconds in which a connection must have brought its next request
 FRESH = HEADERS | {"cache-control": "no-store"}
@@ -70,8 +67,6 @@ class FrontServer:
         self.progress_text: Callable[[], str] = lambda: "Loading PyTorch"
         self.count_runs: Callable[[], int] = lambda: 0
         self.served: Callable[[], dict[str, str]] = dict  # what the page's head says of the pair
-        self.note_page_alive: Callable[[str, bool], bool] = lambda run, hidden: False
-        self.drop_run: Callable[[str], None] = lambda run: None
         self.live: Any = None
         self.asked = -math.inf  # when the live page was last asked for, or was about to be
 
@@ -117,7 +112,7 @@ class FrontServer:
     # ---- its answers
 
     async def __call__(self, scope: dict, receive: Callable, send: Callable) -> None:
-        sign = scope["path"] in (READINESS, ALIVE)
+        sign = scope["path"] == READINESS
         if scope["type"] == "http" and (sign or self.live is None):
             in_turn = await (SIGNS if sign else READS).wait_for_turn(client_address_of_scope(scope))
             answer = self.answer_status_or_opening_page(scope) if in_turn else PlainTextResponse(HURRY, 429, FRESH)
@@ -129,7 +124,7 @@ class FrontServer:
         await self.live(scope, receive, send)
 
     def answer_status_or_opening_page(self, scope: dict) -> Response:
-        """How far the engine is, whether a run is still waited for, or the opening page."""
+        """How far the engine is, or the opening page."""
         if scope["path"] == READINESS:
             live, words = self.live is not None, self.progress_text()
             if scope["query_string"] == b"coming" and live:
@@ -142,13 +137,6 @@ class FrontServer:
                 **self.served(),
             }
             return JSONResponse(status, headers=FRESH)
-        if scope["path"] == ALIVE:
-            asked = dict(parse_qsl(scope["query_string"][:200].decode("latin-1")))
-            run, state = asked.get("run", ""), asked.get("page")
-            here = state != "gone" and self.note_page_alive(run, state == "hidden")
-            if state == "gone":
-                self.drop_run(run)
-            return JSONResponse({"here": here}, headers=FRESH)
         if scope["path"] != "/":
             return PlainTextResponse(LATER, 503, FRESH | {"retry-after": "2"})
         if b"gzip" in dict(scope["headers"]).get(b"accept-encoding", b""):

@@ -9,15 +9,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
+from urllib.parse import parse_qsl
 
 import anyio
 from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 
+from engine.page.screens.device import DEVICE
 from engine.page.web.bodies import MOST, SMALL, Endpoints, RequestRefused, last_path_segment
 from engine.page.web.kept_streams import FIRST, ResumableStreams, parse_last_event_number
-from engine.page.web.pace import READS, RateLimiter, client_address_of_scope
+from engine.page.web.pace import READS, SIGNS, RateLimiter, client_address_of_scope
 from engine.page.web.sessions import LISTENERS, OpenStreamCounter
 from engine.page.web.shelf import AnswerCache
 
@@ -48,6 +50,9 @@ READ = (  # what else may be read
 )
 FETCHED = re.compile(r"/gradio_api/call/\w{1,64}/([\w-]{1,64})")
 QUEUE = "/gradio_api/queue/data"
+ALIVE = (
+    "/alive"  # where pages say of a run of theirs whether they still wait for it: ?run=NAME&page=shown, hidden or gone
+)
 RUNS = re.compile(r"/gradio_api/(queue/join|call/\w{1,64})/?")
 OF_ADDRESS, OF_VISITOR = (200, 40), (16, 8)  # calls at once and a second; a hall full of visitors may share one address
 HURRY = "You send calls faster than they can be answered. Wait a second, then try again."
@@ -99,6 +104,9 @@ class Guard:
                     if RUNS.fullmatch(path) or last_path_segment(path) == "component_server":
                         refuse_over_rate(self.visitors.allows(session or address))
                     await self.forward_request(normalise_request(scope, len(body)), replay_body(body, receive), send)
+            elif asked == "POST" and path == ALIVE:
+                refuse_over_rate(await SIGNS.wait_for_turn(client_address_of_scope(scope)))
+                await note_sign(scope)(scope, receive, send)
             elif asked in ("GET", "HEAD") and (self.read.fullmatch(path) or stream_name_of(scope)):
                 address = client_address_of_scope(scope)
                 refuse_over_rate(await READS.wait_for_turn(address))
@@ -173,6 +181,16 @@ class Guard:
         if not 0 < status < 400:
             words = "The server could not answer. Try again." if status in (0, 500) else WORDS.get(status, NOTHING)
             await build_sentence_response(status or 500, words)(scope, receive, send)
+
+
+def note_sign(scope: dict) -> JSONResponse:
+    """Tells the device whether a page still waits for its run. Answers whether the run goes on."""
+    asked = dict(parse_qsl(scope["query_string"][:200].decode("latin-1")))
+    run, state = asked.get("run", ""), asked.get("page")
+    here = state != "gone" and DEVICE.note_page_alive(run, state == "hidden")
+    if state == "gone":
+        DEVICE.cancel_run(run)
+    return JSONResponse({"here": here}, headers=HEADERS)
 
 
 def refuse_over_rate(allowed: bool) -> None:

@@ -1,54 +1,21 @@
-"""The lab: sweeps, own prompts, whether guessing pays, and APIs. Start runs the shown view."""
+"""The lab: sweeps, own prompts, whether guessing pays, and their APIs."""
 
-import dataclasses
 from typing import Any
-
-import gradio as gr
 
 from engine.measure.curves.sweep import SweepPlan
 from engine.page.screens import own_prompts
 from engine.page.screens.answers import example, read_prompts
 from engine.page.screens.cards import describe_all_systems
-from engine.page.screens.orders import parse_order
 from engine.page.screens.pays import ALLOWED
-from engine.page.web.form import Fields, select_fields
+from engine.page.web.form import Fields
 from engine.page.web.lending import ServedPairs
-from engine.page.web.parts import build_hidden_button, build_page_part, build_script_call, find_or_build_script_field
-from engine.page.web.streams import QUIET, Runs, Values, add_api_endpoint, connect_run_button, connect_stop_button
-
-# What an order of a view may hold
-PLANNED = {each.name for each in dataclasses.fields(SweepPlan)}
-OF_PROMPTS, OF_PAYS = {"prompts", "system"}, {"prompts", "systems", "max_new_tokens"}
+from engine.page.web.parts import build_page_part
 
 
-def build_lab(served: ServedPairs, form: Fields, start_button: gr.Button, stop_button: gr.Button) -> None:
+def build_lab(served: ServedPairs, form: Fields) -> Fields:
     about = {"systems": describe_all_systems(), "allowed": own_prompts.ALLOWED, "pays": ALLOWED}
     build_page_part("lab", "mountLab", about, server_functions=[read_prompts, example])
-    start_button.click(None, js=build_script_call("lab.start"), **QUIET)
-
-    def sweep_on_page(order, pair, **_):
-        return parse_order(order, {"prompts"}, PLANNED) | {"pair": pair}
-
-    def prompts_on_page(order, **dialled):
-        return parse_order(order, OF_PROMPTS, OF_PROMPTS) | dialled
-
-    def pays_on_page(order, **dialled):
-        return parse_order(order, OF_PAYS, OF_PAYS) | dialled
-
-    def view(start: str, kind: str, values: Values, channel: str, *names: str) -> Runs:
-        """The run of a view. The page's script orders it, from its own menus and the form; the fields of those names come beside."""
-        fields = {"order": find_or_build_script_field()} | select_fields(form, *names)
-        return connect_run_button(build_hidden_button(start), served, kind, values, fields, channel)
-
-    lab_runs = view("sweep-start", "sweep", sweep_on_page, "treelab", "prompt", "temperature", "seed")
-    lab_runs |= view(
-        "prompts-start", "prompts", prompts_on_page, "treeprompts", "temperature", "max_new_tokens", "seed"
-    )
-    lab_runs |= view("pays-start", "pays", pays_on_page, "treepays", "temperature", "seed", "constraint")
-    connect_stop_button(stop_button, lab_runs)
-    add_api_endpoint(served, "sweep", sweep)
-    add_api_endpoint(served, "prompts", prompts)
-    add_api_endpoint(served, "pays", pays)
+    return form
 
 
 def sweep(

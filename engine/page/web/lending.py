@@ -1,6 +1,6 @@
-"""Lending: ZeroGPU lends a GPU for one call at a time, in a process of its own. Knows orders as plain values; knows no page.
+"""Lending: ZeroGPU lends a GPU for one call at a time, in a process of its own. Knows requests as plain values; knows no page.
 
-`spaces.GPU` wraps what an order does, where GPUs are lent. Elsewhere the device's worker carries orders out.
+`spaces.GPU` wraps what a request does, where GPUs are lent. Elsewhere the device's worker runs requests.
 """
 
 import os
@@ -9,14 +9,13 @@ from collections.abc import AsyncGenerator, Generator
 from dataclasses import dataclass, field
 from importlib import import_module
 from types import SimpleNamespace
-from typing import Any
 
 from anyio.to_thread import run_sync
 
 from engine.models.pairs import LoadedPair, Pair
 from engine.page.screens.cards import choose_lane_systems, choose_pair
-from engine.page.screens.device import PAUSE
-from engine.page.screens.orders import build_order
+from engine.page.screens.device import DEVICE, PAUSE
+from engine.page.screens.requests import Request
 from engine.page.views.wire import RunEvent, number_messages
 from engine.record.quiet import WorkSignal
 
@@ -30,7 +29,7 @@ SPARE = 1.5  # times the expected seconds
 class ServedPairs:
     """What a page serves: a pair, whose place another may take, and others beside it.
 
-    An order is carried out on the pair that was there when it was asked for. Every visitor chooses between the pairs for himself.
+    A request runs on the pair that was there when it was made. Every visitor chooses between the pairs for himself.
     """
 
     pair: LoadedPair
@@ -55,10 +54,9 @@ PACE = SimpleNamespace(seconds=0.05)  # that a token takes, of the calls so far;
 SERVED: dict[str, ServedPairs] = {}  # by "page": what a loan's process inherits instead of being sent it
 
 
-def estimate_gpu_loan_seconds(_: str, pair_name: str, kind: str, values: dict[str, Any]) -> int:
-    """The seconds that a loan for this order on the pair of that name is asked for. Its run's name comes first, as in `run_order`."""
-    expected = ARRIVING + SPARE * PACE.seconds * build_order(SERVED["page"].choose_pair(pair_name), kind, values).tokens
-    return round(min(MOST, max(LEAST, expected)))
+def estimate_gpu_loan_seconds(run_name: str, pair_name: str, request: Request) -> int:
+    """The seconds that a loan for this request is asked for. It is given what `run_request` is."""
+    return round(min(MOST, max(LEAST, ARRIVING + SPARE * PACE.seconds * request.tokens)))
 
 
 @dataclass(frozen=True)
@@ -69,14 +67,10 @@ class LoanFailure:
     kind: type[Exception] = RuntimeError
 
 
-def run_order(
-    run_name: str, pair_name: str, kind: str, values: dict[str, Any]
-) -> Generator[RunEvent | LoanFailure, None, None]:
-    """The order's news, in the run of that name. What it raises comes last."""
+def run_request(run_name: str, pair_name: str, request: Request) -> Generator[RunEvent | LoanFailure, None, None]:
+    """The request's news on the pair of that name, in the run of that name. What it raises comes last."""
     try:
-        for event in number_messages(
-            run_name, build_order(SERVED["page"].choose_pair(pair_name), kind, values).steps()
-        ):
+        for event in number_messages(run_name, request.run(SERVED["page"].choose_pair(pair_name))):
             if isinstance(event, RunEvent):
                 yield event
             elif event is WorkSignal.IDLE:
@@ -88,21 +82,21 @@ def run_order(
 
 
 if LENDS:
-    run_order = import_module("spaces").GPU(duration=estimate_gpu_loan_seconds)(run_order)
+    run_request = import_module("spaces").GPU(duration=estimate_gpu_loan_seconds)(run_request)
 
 
-async def stream_run_on_lent_gpu(
-    run_name: str, pair_name: str, kind: str, values: dict[str, Any]
-) -> AsyncGenerator[str, None]:
-    """The news of an order on a GPU that is lent for it. Closing the stream ends the loan. Raises what `run_order` tells."""
-    tokens, begun = build_order(SERVED["page"].choose_pair(pair_name), kind, values).tokens, 0.0
-    steps = run_order(run_name, pair_name, kind, values)
+async def stream_run_on_lent_gpu(run_name: str, pair_name: str, request: Request) -> AsyncGenerator[str, None]:
+    """The news of a request on a GPU that is lent for it. Closing the stream ends the loan. Raises what `run_request` tells."""
+    begun = 0.0
+    steps = run_request(run_name, pair_name, request)
     try:
         while event := await run_sync(next, steps, None):
             begun = begun or time.monotonic()
+            if run_name in DEVICE.unwanted:  # its page has said so
+                return
             if isinstance(event, LoanFailure):
                 raise event.kind(event.words)
             yield event.text
-        PACE.seconds += ((time.monotonic() - begun) / max(1, tokens) - PACE.seconds) / 4
+        PACE.seconds += ((time.monotonic() - begun) / max(1, request.tokens) - PACE.seconds) / 4
     finally:
         await run_sync(steps.close)

@@ -40,7 +40,7 @@ from engine.page.web.guard import Guard
 from engine.page.web.lending import SERVED, ServedPairs
 from engine.page.web.parts import build_page_part, build_script_call
 from engine.page.web.sessions import EventsBySession
-from engine.page.web.streams import QUIET, identify_visitor
+from engine.page.web.streams import QUIET, add_api_endpoint, connect_runs, identify_visitor
 from engine.remote.server import Server
 
 SESSIONS = 200  # of which Gradio keeps what its components show; nobody misses what it keeps of others
@@ -51,18 +51,22 @@ LOOK = 0.05  # seconds between two looks at the queue, so that an idle page take
 
 @dataclass(frozen=True)
 class Screen:
-    """One tab of the page. Its elements' ids begin with `name`; `fill` wires its own column, its Start and its Stop."""
+    """One tab of the page. Its elements' ids begin with `name`; `start` is its Start button's word, `runs` the kinds that it can run.
+
+    `fill` builds its own column from the shared form, and returns the fields that the form has from then on.
+    """
 
     name: str
     title: str
     start: str
-    fill: Callable[[ServedPairs, Fields, gr.Button, gr.Button], None]
+    fill: Callable[[ServedPairs, Fields], Fields]
+    runs: tuple[str, ...] = ()
 
 
 SCREENS = (  # the first one is open at the start
-    Screen("race", "Race", start="Race", fill=race.build_race),
-    Screen("prix", "Grand prix", start="Race", fill=prix.build_prix),
-    Screen("lab", "Lab", start="Start", fill=lab.build_lab),
+    Screen("race", "Race", start="Race", fill=race.build_race, runs=("race", "curve", "distance")),
+    Screen("prix", "Grand prix", start="Race", fill=prix.build_prix, runs=("prix",)),
+    Screen("lab", "Lab", start="Start", fill=lab.build_lab, runs=("sweep", "prompts", "pays")),
 )
 
 
@@ -74,13 +78,17 @@ def build_page(served: ServedPairs, screens: Sequence[Screen] = SCREENS) -> gr.B
         with gr.Row(elem_id="entry"):
             prompt = build_prompt_box(served.pair.chat)
             build_page_part("chat", "mountChat")
-            buttons = [build_start_and_stop(screen) for screen in screens]
+            for screen in screens:
+                build_start_and_stop(screen)
         columns = [gr.Column(elem_id=f"{screen.name}-screen", elem_classes="of-screen") for screen in screens]
         with gr.Row(elem_id="dials"):
             form = {"prompt": prompt} | build_dials(**choose_opening_shape(served.lanes, served.pairs))
-        for screen, column, (start, stop) in zip(screens, columns, buttons, strict=True):
+        for screen, column in zip(screens, columns, strict=True):
             with column:
-                screen.fill(served, form, start, stop)
+                form = screen.fill(served, form)
+        connect_runs(served, form)
+        for endpoint in (race.race, prix.prix, lab.sweep, lab.prompts, lab.pays):
+            add_api_endpoint(served, endpoint)
         prompt.submit(None, js=build_script_call("pressGo"), **QUIET)
     return page
 
@@ -121,9 +129,11 @@ def build_race_file_reader(reading: str) -> Callable[[object], Answer]:
     return of_visitor
 
 
-def build_start_and_stop(screen: Screen) -> tuple[gr.Button, gr.Button]:
+def build_start_and_stop(screen: Screen) -> None:
     start = gr.Button(screen.start, variant="primary", elem_id=f"{screen.name}-go", elem_classes="go")
-    return start, gr.Button("Stop", elem_id=f"{screen.name}-halt", elem_classes="halt")
+    start.click(None, js=build_script_call("runs.start", screen.name), **QUIET)
+    stop = gr.Button("Stop", elem_id=f"{screen.name}-halt", elem_classes="halt")
+    stop.click(None, js=build_script_call("runs.stop", *screen.runs), **QUIET)
 
 
 def mount_page(page: gr.Blocks, remote: Server | None = None) -> FastAPI:

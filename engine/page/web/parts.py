@@ -19,14 +19,10 @@ def build_script_call_with_fields(name: str, fields: dict[str, gr.components.Com
     return build_script_call("named", name, list(fields))
 
 
-def build_event_wire(name: str) -> gr.HTML:
-    """A hidden component that carries JSON strings to the page, for the run of that name (`assets/page/shared/runs.js`)."""
+def build_event_wire() -> gr.HTML:
+    """A hidden component that carries all runs' news to the page as JSON strings (`assets/page/shared/runs.js`)."""
     return gr.HTML(
-        "",
-        html_template="",
-        js_on_load=f"TreeRace.mountWire({json.dumps(name)}, props, watch);",
-        visible="hidden",
-        elem_id=f"wire-{name}",
+        "", html_template="", js_on_load="TreeRace.mountWire(props, watch);", visible="hidden", elem_id="wire"
     )
 
 

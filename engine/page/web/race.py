@@ -15,9 +15,7 @@ from engine.page.screens.cards import (
     describe_parts,
     describe_remote_lane,
     describe_system,
-    strip_break,
 )
-from engine.page.screens.orders import parse_order, parse_turns
 from engine.page.web.form import Fields, select_fields
 from engine.page.web.lending import ServedPairs
 from engine.page.web.parts import (
@@ -28,75 +26,43 @@ from engine.page.web.parts import (
     build_script_call_with_fields,
     find_or_build_script_field,
 )
-from engine.page.web.streams import QUIET, Runs, add_api_endpoint, connect_run_button, connect_stop_button
-from engine.race import BASELINE, REMOTE, SHAPE, validate_setting
-from engine.systems import find, find_budget_filling_name, find_comparable_chain_name, spell_shape
+from engine.page.web.streams import QUIET
+from engine.race import BASELINE, REMOTE, SHAPE
+from engine.systems import find, spell_shape
 
 
-def build_race(served: ServedPairs, shared: Fields, start_button: gr.Button, stop_button: gr.Button) -> None:
-    def race_on_page(left, right, left_mix, right_mix, broken, untouched, third, full, turns, **settings):
-        systems: tuple[Any, ...] = (left_mix if left == MIX else left, right_mix if right == MIX else right)
-        if broken:
-            systems = (strip_break(broken), broken)
-        whole = full and not broken and systems[1] != REMOTE and find_budget_filling_name(find(systems[1]))
-        if whole:  # in the shape that the dials show
-            systems = systems[0], whole
-        elif spell_shape(settings) == untouched:  # each lane races in the best shape of its own system
-            settings.update(dict.fromkeys(SHAPE))
-        if third and not broken:
-            systems = insert_chain_lane(served, systems, settings)
-        return {"systems": systems, "turns": parse_turns(turns), **settings}
-
-    def race(
-        prompt: str,
-        system: str = "tree",
-        depth: int | None = None,
-        width: int | None = None,
-        temperature: float = 0.0,
-        max_new_tokens: int = 200,
-        seed: int = 0,
-        constraint: str = "",
-        pair: str = "",
-        turns: tuple[tuple[str, str], ...] = (),
-    ) -> dict[str, Any]:
-        """Race a system against plain decoding. Streams JSON strings; the last one carries "end" and the result.
-
-        Without depth and width the tree has the shape that is best on this machine. A constraint is "json:" with a JSON schema,
-        "regex:" with a regular expression or "lark:" with a Lark grammar behind it. A pair is "" for the page's own, or the name of one
-        that the page offers. Turns are those of a chat before the prompt, each a list of a request and the answer to it.
-        """
-        asked = locals()
-        return {"systems": (BASELINE, asked.pop("system")), **asked}
-
+def build_race(served: ServedPairs, shared: Fields) -> Fields:
     form = build_race_form(served, shared)
-    asked = form | {"turns": find_or_build_script_field()}
-    race_run = connect_run_button(start_button, served, "race", race_on_page, asked, channel="treerace")
     lanes = select_fields(form, "left", "right")
     for lane in lanes.values():
         lane.change(None, [*lanes.values()], js=build_script_call_with_fields("view.chosen", lanes), **QUIET)
     connect_shape_dials(served, form)
     connect_script_controls(form)
-    add_api_endpoint(served, "race", race)
     connect_link_to_form(served, form)
-    connect_stop_button(stop_button, race_run | build_guided_walk(served, select_fields(form, "broken", *shared)))
+    build_guided_walk()
+    return form
 
 
-def insert_chain_lane(served: ServedPairs, systems: tuple[str, str], settings: dict[str, Any]) -> tuple[str, ...]:
-    """The two lanes' systems, and between them the chain with as many guesses as the right one, where that branches."""
-    left, right = systems
-    if REMOTE in systems:
-        return systems
-    system, given = (
-        find(right),
-        {dial: int(validate_setting(dial, settings[dial])) for dial in SHAPE if settings[dial] is not None},
-    )
-    shape = (
-        given
-        if len(given) == len(SHAPE)
-        else system.best_shape_for(served.choose_pair(settings.get("pair", ""))) | given
-    )
-    chain = find_comparable_chain_name(system, shape)
-    return (left, chain, right) if chain else systems
+def race(
+    prompt: str,
+    system: str = "tree",
+    depth: int | None = None,
+    width: int | None = None,
+    temperature: float = 0.0,
+    max_new_tokens: int = 200,
+    seed: int = 0,
+    constraint: str = "",
+    pair: str = "",
+    turns: tuple[tuple[str, str], ...] = (),
+) -> dict[str, Any]:
+    """Race a system against plain decoding. Streams JSON strings; the last one carries "end" and the result.
+
+    Without depth and width the tree has the shape that is best on this machine. A constraint is "json:" with a JSON schema,
+    "regex:" with a regular expression or "lark:" with a Lark grammar behind it. A pair is "" for the page's own, or the name of one
+    that the page offers. Turns are those of a chat before the prompt, each a list of a request and the answer to it.
+    """
+    values = locals()
+    return {"systems": [BASELINE, values.pop("system")], **values}
 
 
 def build_race_form(served: ServedPairs, shared: Fields) -> Fields:
@@ -132,8 +98,6 @@ def build_race_form(served: ServedPairs, shared: Fields) -> Fields:
         "right": right,
         "left_mix": build_hidden_field("mix-0"),  # the system that the visitor mixed, while the menu says `MIX`
         "right_mix": build_hidden_field("mix-1"),
-        "third": build_hidden_field("third-lane"),  # "chain" for a thin lane between the two
-        "full": build_hidden_field("full-budget"),  # "full" where the right lane's tree is to use all nodes
         "broken": build_hidden_field(),  # a system of the walk; it races in place of the menus' two
         # The shape that the dials took with the right lane's system; "" where a visitor asks for one, or the opening race has one
         "untouched": build_hidden_field(
@@ -199,29 +163,8 @@ def connect_link_to_form(served: ServedPairs, form: Fields) -> None:
     ).then(None, refusals, js=build_script_call_with_fields("take.told", {"refusals": refusals}), **QUIET)
 
 
-def build_guided_walk(served: ServedPairs, fields: Fields) -> Runs:
-    """The guided walk beside the race: it measures how far a deliberately broken system is off, and its curves anew.
-
-    Returns what the race's Stop ends too.
-    """
-
-    def curve_on_page(order, pair, **_):
-        return parse_order(order, {"curve"}, {"curve"}) | {"pair": pair}
-
-    def distances(**asked):
-        return asked
-
+def build_guided_walk() -> None:
+    """The guided walk beside the race: a script measures how far a deliberately broken system is off, and its curves anew."""
     broken = {name: {right: describe_system(find(f"{right}!{name}")) for right in TAUGHT} for name in BREAKS}
     breaks = {name: {**each.to_dict(), "cards": broken[name]} for name, each in BREAKS.items()}
     build_page_part("walk", "mountWalk", {"breaks": breaks, "taught": TAUGHT}, server_functions=[answers.curve])
-    curves = connect_run_button(
-        build_hidden_button("walk-curve"),
-        served,
-        "curve",
-        curve_on_page,
-        {"order": find_or_build_script_field()},
-        channel="treecurve",
-    )
-    return curves | connect_run_button(
-        build_hidden_button("walk-measure"), served, "distance", distances, fields, channel="treebreak"
-    )

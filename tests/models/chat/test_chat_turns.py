@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerFast
 from engine.measure.peers import generate_tokens
 from engine.models import loading
 from engine.models.chat import render_chat, tokenise_chat
-from engine.page.screens.orders import build_order, race_cache_bytes
+from engine.page.screens.requests import build_request, race_cache_bytes
 from engine.page.views.wire import serialise_race
 from engine.race import Race, Settings, encode_prompt
 from engine.record.race_file import Record
@@ -99,7 +99,7 @@ def test_earlier_turns_count_towards_the_limit_and_the_caches(pair):
         encode_prompt(pair, "Hi", long)
     assert race_cache_bytes(pair, ["x"], 8, 2, TURNS) > race_cache_bytes(pair, ["x"], 8, 2)
     order = {"prompt": "x", "systems": ["vanilla", "tree"], "max_new_tokens": 8}
-    assert build_order(pair, "race", order | {"turns": [[*turn] for turn in TURNS]}).bytes == race_cache_bytes(
+    assert build_request(pair, "race", order | {"turns": [[*turn] for turn in TURNS]}).bytes == race_cache_bytes(
         pair, ["x"], 8, 2, TURNS
     )
 

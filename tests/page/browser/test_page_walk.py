@@ -323,7 +323,7 @@ def test_what_is_broken_on_purpose_parts_from_the_right_text_and_is_measured(pag
     )
     expect(card(page).locator(".walk-says")).to_contain_text("The texts part at token")
     expect(card(page).locator(".walk-sentence")).not_to_be_empty()
-    page.wait_for_function("TreeRace.runs.on.treebreak.state === 'done'")  # or it counts as failed a few seconds later
+    page.wait_for_function("TreeRace.runs.on.distance.state === 'done'")  # or it counts as failed a few seconds later
     broken, sound = (float(card(page).locator(f".walk-bar.{kind} > b").text_content()) for kind in ("wrong", "right"))
     assert broken > 3 * sound and broken > 0.001
     assert card(page).locator(".walk-result tbody tr").count() >= 1

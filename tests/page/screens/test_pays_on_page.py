@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from engine.measure import racing, verdict, words
-from engine.page.screens import orders
+from engine.page.screens import requests
 from engine.page.screens.pays import (
     MOST_PROMPTS,
     MOST_TOKENS,
@@ -146,15 +146,15 @@ def test_closing_it_frees_everything_in_every_phase(phase, monkeypatch):
 def test_too_much_and_senseless_orders_are_refused_before_they_wait_in_line(changed, sentence):
     asked = {"prompts": TEXTS, "systems": ["tree"], "max_new_tokens": 8, **changed}
     with pytest.raises(ValueError) as refusal:
-        orders.build_order(tiny_pair(), "pays", asked)
+        requests.build_request(tiny_pair(), "pays", asked)
     assert sentence in str(refusal.value)
 
 
 def test_the_largest_order_that_is_let_in_stays_below_the_tokens_of_a_call():
     asked = {"prompts": ["Once upon"] * MOST_PROMPTS, "systems": [], "max_new_tokens": MOST_TOKENS}
-    made = orders.build_order(tiny_pair(), "pays", asked)
-    assert made.rank == orders.LONG and MOST_PROMPTS * MOST_TOKENS < made.tokens <= orders.MOST_TOKENS
-    assert made.bytes == orders.race_cache_bytes(tiny_pair(), ["Once upon"], MOST_TOKENS, 8)
+    made = requests.build_request(tiny_pair(), "pays", asked)
+    assert made.rank == requests.LONG and MOST_PROMPTS * MOST_TOKENS < made.tokens <= requests.MOST_TOKENS
+    assert made.bytes == requests.race_cache_bytes(tiny_pair(), ["Once upon"], MOST_TOKENS, 8)
 
 
 def test_a_system_that_the_pair_cannot_run_is_refused_with_the_reason():

@@ -6,7 +6,7 @@ const test = require("node:test");
 const { load } = require("./load.js");
 
 const page = load("shared/runs.js");
-const { Run, mountWire, on, refuseUnheard } = page.runs;
+const { Run, mountWire, refuseUnheard, request, start, stop } = page.runs;
 const told = []; // what other parts of the page hear
 const dropped = []; // runs that the server is told of
 const pressed = [];
@@ -25,7 +25,7 @@ function screen() {
   return {
     heard,
     root: { dataset: {} },
-    order: (form) => ({ order: `for ${form.prompt}` }),
+    order: (form) => ({ words: `for ${form.prompt}` }),
     say: note("say"),
     stands: note("stands"),
     feed: ({ seq }) => heard.push(["feed", seq]),
@@ -37,23 +37,62 @@ function screen() {
 // A run that was asked for, and what its screen has heard since.
 function asked() {
   const made = screen();
-  const run = new Run("channel", made);
-  const order = run.ask({ prompt: "Once" });
+  const run = new Run("kind", made);
+  const order = run.request({ prompt: "Once" });
   made.heard.length = told.length = dropped.length = pressed.length = 0;
   return { run, order, ...made };
 }
 
 const messages = (run, ...numbers) => numbers.map((seq) => ({ run, seq, end: seq === 9 }));
 
-test("what Start sends has a name of the run's own, the visitor's pair and the screen's order", () => {
+test("what Start sends has the kind, a name of the run's own, the visitor's pair and what the screen asks for", () => {
   const made = screen();
-  const run = new Run("channel", made);
+  const run = new Run("kind", made);
   assert.equal(run.state, "idle");
-  const order = run.ask({ prompt: "Once" });
-  assert.deepEqual(order, { run: run.id, pair: "small", order: "for Once" });
+  const order = run.request({ prompt: "Once" });
+  assert.deepEqual(order, { kind: "kind", run: run.id, pair: "small", words: "for Once" });
   assert.match(run.id, /^[\w-]{1,64}$/);
   assert.deepEqual(made.heard, [["say", "Waiting for the models …"]]);
-  assert.notEqual(run.ask({}).run, order.run);
+  assert.notEqual(run.request({}).run, order.run);
+});
+
+test("Start asks the form, and the form's event sends one request and none of its values", () => {
+  const { run, heard } = asked();
+  run.stop();
+  heard.length = pressed.length = 0;
+  start("kind");
+  assert.deepEqual([pressed, heard], [["#run"], []]);
+  const sent = request({ request: "", prompt: "Once" });
+  assert.deepEqual(
+    [sent.prompt, JSON.parse(sent.request)],
+    [null, { kind: "kind", run: run.id, pair: "small", words: "for Once" }],
+  );
+  page.lab = { view: "kind" };
+  run.stop();
+  start("lab");
+  assert.deepEqual(pressed, ["#run", "#run"]);
+});
+
+test("a run that goes on is not asked for again, unless its result is there and it runs again unseen", () => {
+  const { run, heard } = asked();
+  run.start();
+  run.receive({ run: run.id, seq: 1 });
+  run.start();
+  assert.deepEqual(pressed, []);
+  run.receive({ run: run.id, seq: 2, again: true });
+  run.start();
+  assert.deepEqual(pressed, ["#run"]);
+  const before = run.id;
+  request({});
+  assert.deepEqual([dropped, run.state, run.isAgain], [[before], "asked", false]);
+  run.receive({ run: before, seq: 3 });
+  assert.deepEqual(heard.slice(2), [["say", "Waiting for the models …"]]);
+});
+
+test("a Stop ends the runs of its screen", () => {
+  const { run, heard } = asked();
+  stop("kind");
+  assert.deepEqual([heard, dropped], [[["over", "withdrawn"]], [run.id]]);
 });
 
 test("messages in their order are drawn and told to the page, up to the last one", () => {
@@ -71,7 +110,7 @@ test("messages in their order are drawn and told to the page, up to the last one
   );
   assert.deepEqual(
     told,
-    drawn.map((seq) => ["channel", seq]),
+    drawn.map((seq) => ["kind", seq]),
   );
   run.fail(); // Gradio says so of a stream that has ended in any way
   assert.equal(heard.length, 4);
@@ -91,14 +130,14 @@ test("messages of another run, or of one that was stopped, are not heard", () =>
   const { run, heard } = asked();
   const first = run.id;
   run.receive({ run: "another", seq: 1 });
-  run.ask({});
+  run.request({});
   for (const message of messages(first, 1, 2)) run.receive(message);
   run.receive({ run: first, place: "behind others" });
   assert.deepEqual(heard, [["say", "Waiting for the models …"]]);
   run.stop();
   for (const message of messages(run.id, 1, 2)) run.receive(message);
   assert.deepEqual(heard.slice(1), [["over", "withdrawn"]]);
-  assert.deepEqual(dropped, [run.id]);
+  assert.deepEqual(dropped, [first, run.id]);
 });
 
 test("how a run ends early is told apart by whether it had begun", () => {
@@ -127,6 +166,10 @@ test("a run whose server is lost before its first word does not wait for ever", 
   told.run.receive({ run: told.run.id, place: "you are next" });
   refuseUnheard(); // its own signs to the server end it
   assert.deepEqual([told.run.state, dropped], ["asked", []]);
+  const begun = asked();
+  begun.run.receive({ run: begun.run.id, seq: 1 });
+  refuseUnheard(); // another run was refused
+  assert.deepEqual([begun.run.state, dropped], ["running", []]);
 });
 
 test("where a run stands is said while it waits, and later where a screen has a place for it", () => {
@@ -154,32 +197,46 @@ test("a recorded run is shown as it is, in place of the one that goes on", () =>
 
 test("a run that is forgotten says nothing any more, and is stopped where it goes on", () => {
   const { run, heard } = asked();
-  run.forget("#halt");
+  run.forget();
   run.stop();
-  assert.deepEqual([heard, dropped, pressed, run.state], [[["rest"]], [run.id], ["#halt"], "idle"]);
-  run.forget("#halt");
-  assert.deepEqual(pressed, ["#halt"]);
+  assert.deepEqual([heard, dropped, run.state], [[["rest"]], [run.id], "idle"]);
+  run.forget();
+  assert.deepEqual(dropped, [run.id]);
 });
 
-test("what is shown may be forgotten for the sake of an order", () => {
+test("what is shown may be forgotten for the sake of a request", () => {
   const made = screen();
-  const run = new Run("channel", made);
-  made.order = () => run.forget("#halt") ?? { order: "of other prompts" };
-  for (const _ of [1, 2]) assert.equal(run.ask({}).order, "of other prompts");
+  const run = new Run("kind", made);
+  made.order = () => run.forget() ?? { words: "of other prompts" };
+  for (const _ of [1, 2]) assert.equal(run.request({}).words, "of other prompts");
   run.receive({ run: run.id, seq: 1 });
   assert.deepEqual([made.heard.at(-1), run.state], [["feed", 1], "running"]);
 });
 
-test("a wire hands its strings to the run of its name", () => {
+test("the wire hands its strings to the runs that they are of, a failure too", () => {
   const { run, heard } = asked();
+  const made = screen();
+  const other = new Run("other kind", made);
+  other.request({});
+  made.heard.length = 0;
   const props = { value: "" };
   let changed = () => {};
-  mountWire("channel", props, (_, change) => {
+  mountWire(props, (_, change) => {
     changed = change;
   });
-  props.value = JSON.stringify({ run: run.id, seq: 1 });
-  changed();
-  assert.deepEqual([heard, on.channel], [[["feed", 1]], run]);
+  for (const message of [
+    { run: run.id, seq: 1 },
+    { run: other.id, failed: true },
+    { run: run.id, failed: true },
+  ]) {
+    props.value = JSON.stringify(message);
+    changed();
+  }
+  assert.deepEqual(heard, [
+    ["feed", 1],
+    ["over", "failed"],
+  ]);
+  assert.deepEqual(made.heard, [["over", "refused"]]);
 });
 
 // ---- what outlives a reload

@@ -313,7 +313,7 @@ def test_pages_that_ask_too_often_wait_and_are_turned_away_before_the_engine_is_
 
     monkeypatch.setattr(fronts.SIGNS, "wait_for_turn", come)
     front.progress_text = lambda: "words"
-    assert [ask(f"{front.url}{path}")[0] for path in ("readiness", "alive?run=a")] == [200, 429]
+    assert [ask(f"{front.url}{path}")[0] for path in ("readiness", "readiness?coming")] == [200, 429]
     assert asked == ["127.0.0.1"] * 2
 
 

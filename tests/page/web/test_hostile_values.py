@@ -79,9 +79,8 @@ ACCEPTED = "The engine would run."
 SECONDS = 10  # that a call may take on a busy machine; each takes milliseconds
 DIALS = {"depth": 3, "width": 2, "nodes": 8, "temperature": 0.0, "max_new_tokens": 8, "seed": 0, "constraint": ""}
 FEW = {name: DIALS[name] for name in ("temperature", "max_new_tokens", "seed")}
-MENUS = {"left": "vanilla", "right": "mix", "left_mix": "", "right_mix": "tree", "broken": "", "untouched": ""}
-SWEPT = {"depth": [1, 2], "width": [1], "nodes": [4], "temperature": [0.0]}
-STREAMS = {  # what each is given when all is right
+SWEPT = {"depth": [1, 2], "width": [1], "nodes": [4], "temperature": [0.0], "max_new_tokens": 8, "seed": 0}
+STREAMS = {  # what each function of the API is given when all is right
     "race": {
         "prompt": "Once",
         "system": "tree",
@@ -92,37 +91,9 @@ STREAMS = {  # what each is given when all is right
         "pair": "",
         "turns": [],
     },
-    "race_on_page": {
-        "prompt": "Once",
-        "run": "a-1",
-        "pair": "",
-        "third": "chain",
-        "full": "full",
-        "turns": "[]",
-        **MENUS,
-        **DIALS,
-    },
     "prix": {"prompt": "Once", "systems": ["tree", "lookup"], "pair": "", **FEW},
-    "prix_on_page": {"prompt": "Once", "run": "", "pair": "", "systems": "tree lookup", **FEW},
-    "sweep": {
-        "prompts": ["Once"],
-        "system": "tree",
-        "grid": "shape",
-        **SWEPT,
-        "max_new_tokens": 8,
-        "seed": 0,
-        "pair": "",
-    },
-    "sweep_on_page": {
-        "order": json.dumps({"prompts": ["Once"], **SWEPT}),
-        "run": "a-1",
-        "pair": "",
-        "prompt": "",
-        "temperature": 0,
-        "seed": 0,
-    },
+    "sweep": {"prompts": ["Once"], "system": "tree", "grid": "shape", **SWEPT, "pair": ""},
     "prompts": {"text": "Once", "name": "a.txt", "system": "tree", "pair": "", **FEW},
-    "prompts_on_page": {"order": json.dumps({"prompts": ["Once"], "system": "tree"}), "run": "a-1", "pair": "", **FEW},
     "pays": {
         "text": "Once\n\nThere\n\nWas",
         "name": "a.txt",
@@ -132,17 +103,18 @@ STREAMS = {  # what each is given when all is right
         "pair": "",
         **FEW,
     },
-    "pays_on_page": {
-        "order": json.dumps({"prompts": ["Once", "There", "Was"], "systems": ["tree"], "max_new_tokens": 8}),
-        "run": "a-1",
-        "pair": "",
-        "temperature": 0,
-        "seed": 0,
-        "constraint": "",
-    },
-    "curve_on_page": {"order": '{"curve": "batch"}', "run": "a-1", "pair": ""},
-    "distances": {"prompt": "Once", "run": "a-1", "pair": "", "broken": "tree!mask", **DIALS},
 }
+WISHES = {"untouched": "3x2x8", "full": True, "third": True, "turns": []}
+PAGE = {  # what the page's one event is asked for, by kind
+    "race": {"prompt": "Once", "systems": ["vanilla", "tree"], **DIALS, **WISHES},
+    "prix": {"prompt": "Once", "systems": ["tree", "lookup"], **FEW},
+    "sweep": {"prompts": ["Once"], "system": "tree", "grid": "shape", **SWEPT},
+    "prompts": {"prompts": ["Once"], "system": "tree", **FEW},
+    "pays": {"prompts": ["Once", "There", "Was"], "systems": ["tree"], **FEW, "constraint": ""},
+    "curve": {"curve": "batch"},
+    "distance": {"prompt": "Once", "broken": "tree!mask", **DIALS},
+}
+PAGE = {kind: {"kind": kind, "run": "a-1", "pair": "", **values} for kind, values in PAGE.items()}
 ANSWERS = {
     "look": ["tree", ""],
     "recorded": "1-story-draft-tree",
@@ -155,6 +127,7 @@ ANSWERS = {
 }
 OWN = {name: DIALS[name] for name in SHAPE}
 GIVEN = [(name, field) for name, fields in STREAMS.items() for field in fields]
+ASKED = [(kind, name) for kind, values in PAGE.items() for name in values]
 
 
 @pytest.fixture(scope="module")
@@ -188,29 +161,52 @@ def plain_text(message: str) -> str:
     return message.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 
 
-async def first(stream) -> str:
-    return await anext(stream)
+async def last(stream) -> None:
+    async for news in stream:
+        assert json.loads(news)["failed"] is True
 
 
-def refused(stream, given: dict) -> str:
+def refused(stream, *values: object, **given: object) -> str:
     with pytest.raises(gr.Error) as error:
-        awaited(first(stream(**given)))
+        awaited(last(stream(*values, **given)))
     assert error.value.print_exception is False  # or the log would have the trace, and with it the prompt
     return plain_text(error.value.message)
 
 
 def test_no_function_of_the_page_is_left_out(streams, answers):
-    assert streams.keys() - {"take", "restore"} == STREAMS.keys() and answers.keys() == ANSWERS.keys()
+    assert streams.keys() - {"take", "restore", "run"} == STREAMS.keys() and answers.keys() == ANSWERS.keys()
 
 
 @pytest.mark.parametrize(("name", "field"), GIVEN)
 def test_a_stream_refuses_every_hostile_value_in_a_sentence(streams, name, field):
     for what, value in VALUES.items():
         begun = time.monotonic()
-        words = refused(streams[name], STREAMS[name] | {field: value})
+        words = refused(streams[name], **STREAMS[name] | {field: value})
         assert is_sentence(words, value), f"{what}: {words[:200]!r}"
         assert time.monotonic() - begun < SECONDS, what
-    assert refused(streams[name], STREAMS[name]) == ACCEPTED
+    assert refused(streams[name], **STREAMS[name]) == ACCEPTED
+
+
+@pytest.mark.parametrize(("kind", "name"), ASKED)
+def test_the_pages_run_refuses_every_hostile_value_in_a_sentence(streams, kind, name):
+    for what, value in VALUES.items():
+        begun = time.monotonic()
+        words = refused(streams["run"], json.dumps(PAGE[kind] | {name: value}))
+        assert is_sentence(words, value), f"{what}: {words[:200]!r}"
+        assert time.monotonic() - begun < SECONDS, what
+    assert refused(streams["run"], json.dumps(PAGE[kind])) == ACCEPTED
+
+
+@pytest.mark.parametrize("kind", PAGE)
+def test_the_pages_run_refuses_what_is_no_request(streams, kind):
+    """A hostile value in its place, a value too few and a value that its kind does not have."""
+    for what, value in VALUES.items():
+        words = refused(streams["run"], value, *[value] * 3)
+        assert is_sentence(words, value), f"{what}: {words[:200]!r}"
+    for name in ("kind", "run"):
+        lacking = {each: value for each, value in PAGE[kind].items() if each != name}
+        assert "kind" in refused(streams["run"], json.dumps(lacking))
+    assert "'self' is wrong in it" in refused(streams["run"], json.dumps(PAGE[kind] | {"self": 1}))
 
 
 @pytest.mark.parametrize("name", ANSWERS)

@@ -24,9 +24,9 @@ pair = tiny_pair(same=True)
 served = lending.ServedPairs(pair)
 page = build_page(served)
 
-async def heard(kind, most=None, **values):
+async def heard(kind, most=None, name="a-1", **values):
     events = []
-    async for news in streams.stream_order(served, kind, lambda: values, "a-1"):
+    async for news in streams.stream_request(served, lambda: {"kind": kind, "run": name, **values}):
         events.append(json.loads(news))
         if len(events) == most:
             break
@@ -38,10 +38,10 @@ def refused(kind, **values):
     except Exception as error:
         return str(error)
 
-settings = {"systems": ("vanilla", "tree"), "max_new_tokens": 24}
+settings = {"systems": ["vanilla", "tree"], "max_new_tokens": 24}
 race = asyncio.run(heard("race", prompt="Once upon", **settings))
 again = asyncio.run(heard("race", prompt="Once upon", **settings))
-asyncio.run(heard("race", prompt="Once upon", most=1, systems=("vanilla", "tree"), max_new_tokens=100))
+asyncio.run(heard("race", prompt="Once upon", most=1, systems=["vanilla", "tree"], max_new_tokens=100))
 long = asyncio.run(heard("sweep", prompts=["Once"], depth=[1, 2], width=[1], nodes=[4], max_new_tokens=8))
 sentences = refused("race", prompt="", **settings), refused("race", prompt="x" * 500, **settings)
 pids = [pid for pid in spaces.PARENTS]

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from engine.page.screens.device import DeviceWorker
-from engine.page.screens.orders import Order
+from engine.page.screens.requests import Request
 from engine.page.screens.turns import RACE
 from engine.page.views.wire import stream_race
 from engine.page.web import guard, pace, streams
@@ -93,7 +93,7 @@ async def race(page: Page, visitor: Visitor, session: str) -> None:
     begun = time.monotonic()
     try:
         async for event in page.run(session, **visitor.fields):
-            if "place" in event:
+            if "seq" not in event:  # where it stands, or that it failed
                 continue
             visitor.waited = visitor.waited or time.monotonic() - begun
             visitor.events.append(event)
@@ -170,7 +170,7 @@ def endless():
 def url(monkeypatch, endless):
     device = DeviceWorker()
 
-    def order(pair, kind, values) -> Order:
+    def order(pair, kind, values) -> Request:
         if values.get("prompt") == "":
             raise ValueError("The prompt is empty.")
         race = race_of(12)
@@ -181,16 +181,16 @@ def url(monkeypatch, endless):
             while True:
                 yield WorkSignal.STEP
 
-        def steps():
+        def steps(pair):
             while endless.is_set():
                 yield WorkSignal.STEP
             if "again" in str(values.get("prompt")):
                 race.run_again = again
             yield from stream_race(race, batch_seconds=0.0)
 
-        return Order(steps, RACE, 1, 1)
+        return Request(steps, RACE, 1, 1)
 
-    monkeypatch.setattr(streams, "build_order", order)
+    monkeypatch.setattr(streams, "build_request", order)
     monkeypatch.setattr(streams, "DEVICE", device)
     front = FrontServer("")
     front.count_runs = lambda: len(device.line.all_jobs)

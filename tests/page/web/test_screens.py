@@ -6,6 +6,7 @@ import re
 import gradio as gr
 import pytest
 
+from engine.page.screens import requests
 from engine.page.screens.answers import CHAT_PROMPTS, PROMPTS
 from engine.page.screens.cards import describe_pair
 from engine.page.views import page_files
@@ -33,13 +34,14 @@ def by_id(page: dict) -> dict[str, dict]:
 def test_a_new_tab_is_a_line_of_the_registry():
     filled = []
 
-    def fill(served, form, start, stop):
-        filled.append((served.pair, start.value, stop.value))
+    def fill(served, form):
+        filled.append((served.pair, "prompt" in form))
         gr.HTML("of the new tab", elem_id="inside")
+        return form
 
-    screens = (*SCREENS, Screen("new", "A new tab", start="Begin", fill=fill))
+    screens = (*SCREENS, Screen("new", "A new tab", start="Begin", fill=fill, runs=("race",)))
     parts = by_id(build_page(ServedPairs(PAIR), screens).get_config_file())
-    assert filled == [(PAIR, "Begin", "Stop")]
+    assert filled == [(PAIR, True)] and (parts["new-go"]["value"], parts["new-halt"]["value"]) == ("Begin", "Stop")
     assert {"new-screen", "new-go", "new-halt", "inside"} <= parts.keys()
     assert json.loads(parts["masthead"]["value"])["screens"]["new"] == "A new tab"
     assert '#screen:not([data-screen="new"]) :is(#new-screen, #new-go, #new-halt)' in build_style_rules(
@@ -62,7 +64,7 @@ def test_the_page_names_another_server_and_never_its_address():
 
 def test_handlers_of_the_page_are_given_every_value_by_name():
     for function in build_page(ServedPairs(PAIR)).fns.values():
-        if function.fn and function.name.endswith(("_on_page", "distances", "restore")):
+        if function.fn and function.name == "restore":
             assert function.input_keyword_names and len(function.input_keyword_names) == len(function.inputs), (
                 function.name
             )
@@ -72,7 +74,7 @@ def test_python_calls_the_pages_scripts_by_name_alone(page):
     scripts = page_files.join_files_of_page("scripts", "page")
     calls = [each["js"] for each in page["dependencies"] if each["js"]]
     calls += [each["props"]["js_on_load"].rstrip(";") for each in page["components"] if each["props"].get("js_on_load")]
-    assert len(calls) > 25
+    assert len(calls) > 20
     for call in calls:
         name, given = CALL.fullmatch(call).groups()
         paths = [name, *re.findall(r'^"([\w.]+)"', given)] if name in ("named", "mount") else [name]
@@ -89,14 +91,14 @@ def test_another_pair_may_take_the_place_of_the_one_that_is_served(monkeypatch):
         asked.append(pair)
         raise ValueError("noted")
 
-    monkeypatch.setattr(streams, "build_order", noted)
+    monkeypatch.setattr(streams, "build_request", noted)
     served = ServedPairs(PAIR)
     parts = build_page(served).get_config_file()
     other = spoken_pair(title="another pair")
 
     async def race() -> None:
         with pytest.raises(gr.Error, match="noted"):
-            async for _ in streams.stream_order(served, "race", dict):
+            async for _ in streams.stream_request(served, lambda: {"kind": "race"}):
                 pass
 
     awaited(race())
@@ -116,7 +118,14 @@ def test_another_pair_may_take_the_place_of_the_one_that_is_served(monkeypatch):
 
 
 def test_what_scripts_give_with_an_event_shares_one_hidden_field(page):
-    """A run's name and pair, a chat's turns, orders of prix and lab: each would be laid out before anybody sees the page."""
+    """What runs, a link, a pair: each would be laid out before anybody sees the page."""
     [field] = [each["id"] for each in page["components"] if each["props"].get("elem_id") == "carried"]
     counts = [each["inputs"].count(field) for each in page["dependencies"]]
-    assert counts.count(2) == 1 and counts.count(3) == 6
+    assert sum(counts) == 5 and max(counts) == 1
+
+
+def test_all_runs_share_one_event_and_one_wire(page):
+    [run] = [each for each in page["dependencies"] if each["queue"] and each["api_visibility"] == "private"]
+    [wire] = [each["id"] for each in page["components"] if each["props"].get("elem_id") == "wire"]
+    assert (run["outputs"], run["trigger_mode"]) == ([wire], "multiple")  # a race may begin while a sweep goes on
+    assert {kind for screen in SCREENS for kind in screen.runs} == requests.KINDS.keys()

@@ -10,7 +10,7 @@ from gradio.context import LocalContext
 from starlette.testclient import TestClient
 
 from engine.page.screens.device import DeviceWorker
-from engine.page.screens.orders import Order
+from engine.page.screens.requests import Request
 from engine.page.screens.turns import RACE
 from engine.page.web import sessions, streams
 from engine.page.web.lending import ServedPairs
@@ -70,7 +70,7 @@ def endless(monkeypatch):
             raise
 
     monkeypatch.setattr(streams, "DEVICE", DeviceWorker())
-    monkeypatch.setattr(streams, "build_order", lambda *_: Order(steps, RACE, 1, 1))
+    monkeypatch.setattr(streams, "build_request", lambda *_: Request(lambda pair: steps(), RACE, 1, 1))
     monkeypatch.setattr(streams, "UNHEARD", 0.2)
     return closed
 
@@ -80,7 +80,7 @@ async def told(most: int) -> int:
     LocalContext.request.set(SimpleNamespace(session_hash="nobody", headers={}, client=client))
     LocalContext.event_id.set("call")
     heard = 0
-    stream = streams.stream_order(ServedPairs(None), "race", dict)
+    stream = streams.stream_request(ServedPairs(None), lambda: {"kind": "race"})
     async for _ in stream:
         heard += 1
         if heard == most:
@@ -113,11 +113,11 @@ def test_a_run_says_who_asks_and_from_where(monkeypatch, run, who):
     async def ask() -> None:
         client = SimpleNamespace(host="127.0.0.9")
         LocalContext.request.set(SimpleNamespace(session_hash="page1", headers={}, client=client))
-        async for _ in streams.stream_order(ServedPairs(None), "race", dict, run):
+        async for _ in streams.stream_request(ServedPairs(None), lambda: {"kind": "race", "run": run}):
             pass
 
     monkeypatch.setattr(streams, "DEVICE", SimpleNamespace(stream=stream))
-    monkeypatch.setattr(streams, "build_order", lambda *_: Order(lambda: iter(()), RACE, 1, 1))
+    monkeypatch.setattr(streams, "build_request", lambda *_: Request(lambda pair: iter(()), RACE, 1, 1))
     awaited(ask())
     assert asked == [(who, "127.0.0.9", run is not None)]
 
@@ -135,29 +135,24 @@ def test_listeners_are_counted_and_names_are_forgotten(monkeypatch):
     ) == 3
 
 
-@pytest.mark.parametrize("news", [0, 2])
-def test_a_failure_is_told_once_the_news_before_it_are_shown(monkeypatch, news):
-    """Within one frame a page would hear of the failure first, and show nothing of what came before it."""
-    waited = []
+@pytest.mark.parametrize(("run", "told"), [("run1", [1, 2, "failed"]), (None, [1, 2])])
+def test_a_page_is_told_in_the_wire_that_its_run_has_failed(monkeypatch, run, told):
+    """Behind all its news. A caller of the API hears of it from Gradio alone."""
 
     def steps():
-        for _ in range(news):
-            yield {"news": "some"}
+        yield {"news": "some"}
+        yield {"news": "more"}
         raise ValueError("It failed.")
 
-    async def sleep(seconds: float) -> None:
-        waited.append(seconds)
-
-    async def heard() -> int:
-        count = 0
+    async def heard() -> list[dict]:
+        messages = []
         with pytest.raises(gr.Error, match="It failed"):
-            async for _ in streams.stream_order(ServedPairs(None), "race", dict):
-                count += 1
-        return count
+            async for news in streams.stream_request(ServedPairs(None), lambda: {"kind": "race", "run": run}):
+                messages.append(json.loads(news))
+        return [each for each in messages if "place" not in each]
 
     monkeypatch.setattr(streams, "DEVICE", DeviceWorker())
-    monkeypatch.setattr(streams, "build_order", lambda *_: Order(steps, RACE, 1, 1))
-    monkeypatch.setattr(streams, "SHOWN", 1000.0)
-    monkeypatch.setattr(streams, "asyncio", SimpleNamespace(sleep=sleep, to_thread=None))
-    assert awaited(heard()) == news
-    assert [seconds > 900 for seconds in waited] == [news > 0]
+    monkeypatch.setattr(streams, "build_request", lambda *_: Request(lambda pair: steps(), RACE, 1, 1))
+    messages = awaited(heard())
+    assert [each.get("seq", "failed") for each in messages] == told
+    assert len({each["run"] for each in messages}) == 1

@@ -30,8 +30,10 @@ def served() -> ServedPairs:
 
 
 async def raced(served: ServedPairs, **given) -> list[dict]:
-    settings = {"prompt": "Once upon", "systems": ("vanilla", "tree"), "max_new_tokens": 40}
-    return [json.loads(news) async for news in streams.stream_order(served, "race", lambda: settings | given)]
+    settings = {"prompt": "Once upon", "systems": ["vanilla", "tree"], "max_new_tokens": 40}
+    return [
+        json.loads(news) async for news in streams.stream_request(served, lambda: {"kind": "race"} | settings | given)
+    ]
 
 
 def titles(events: list[dict]) -> set[str]:

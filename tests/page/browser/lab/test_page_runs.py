@@ -15,7 +15,7 @@ LOSE = """path => {
   prompts.file.takeGallery();
   if (owner !== "view" && owner !== "prix") lab.show(owner);
   const run = TreeRace[owner][name];
-  run.ask({ prompt: "Once" });
+  run.request({ prompt: "Once" });
   run.receive({ run: run.id, seq: 2 });
   return [run.state, run.isOpen];
 }"""

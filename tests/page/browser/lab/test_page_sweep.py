@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 from pathlib import Path
 
 import pytest
@@ -229,7 +228,7 @@ def test_the_second_grid_asks_for_nodes_and_temperatures(page):
     expect(page.locator("#dials .heat")).to_be_visible()
     page.get_by_role("radio", name="nodes × temperature").check(force=True)
     expect(page.locator("#dials .heat")).to_be_hidden()
-    order = json.loads(page.evaluate("TreeRace.sweep.order({ prompt: 'a prompt', temperature: 0.3, seed: 7 }).order"))
+    order = page.evaluate("TreeRace.sweep.order({ prompt: 'a prompt', temperature: 0.3, seed: 7 })")
     assert order == {
         "prompts": ["a prompt"],
         "system": "tree",
@@ -243,7 +242,7 @@ def test_the_second_grid_asks_for_nodes_and_temperatures(page):
     }
     assert SweepPlan(**order).cells[-1] == {"depth": 6, "width": 4, "nodes": 24, "temperature": 1.2}
     page.get_by_role("radio", name="depth × width").check(force=True)
-    order = json.loads(page.evaluate("TreeRace.sweep.order({ prompt: 'a prompt', temperature: 0.3, seed: 7 }).order"))
+    order = page.evaluate("TreeRace.sweep.order({ prompt: 'a prompt', temperature: 0.3, seed: 7 })")
     assert len(SweepPlan(**order).cells) == 24 and order["temperature"] == [0.3]
 
 

@@ -32,7 +32,7 @@ function shown(trace = {}, more = {}) {
   TreeRace.view.dispatchEvent(change);
 }
 
-const sent = () => JSON.parse(chat.order.turns);
+const sent = () => chat.turns.map((turn) => [...turn]);
 const click = (name) => buttons[`[data-${name}]`].dispatchEvent(new Event("click"));
 const offersReply = () => !buttons["[data-reply]"].disabled;
 

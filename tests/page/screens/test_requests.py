@@ -8,8 +8,8 @@ import pytest
 from engine.breaks import BREAKS
 from engine.measure.racing import IN_A_RACE
 from engine.models import cache_memory
-from engine.page.screens import orders
-from engine.page.screens.orders import build_order, race_cache_bytes
+from engine.page.screens import requests
+from engine.page.screens.requests import build_request, race_cache_bytes
 from engine.tree import LARGEST_TREE
 from helpers.pairs import tiny_pair
 
@@ -29,12 +29,12 @@ def lane_bytes(pair, *prompts: str, tokens: int) -> int:
 
 @pytest.mark.parametrize("systems", [["vanilla"], ["vanilla", "tree"], ["vanilla", *FIELD]])
 def test_a_race_reserves_the_caches_of_all_its_lanes(pair, systems):
-    found = build_order(pair, "race", {"prompt": TEXT, "systems": systems, "max_new_tokens": 40})
+    found = build_request(pair, "race", {"prompt": TEXT, "systems": systems, "max_new_tokens": 40})
     assert found.bytes == len(systems) * lane_bytes(pair, TEXT, tokens=40) and found.tokens == len(systems) * 40
 
 
 def test_a_grand_prix_reserves_those_of_its_field_and_of_the_baseline(pair):
-    found = build_order(pair, "prix", {"prompt": TEXT, "systems": FIELD, "max_new_tokens": 40})
+    found = build_request(pair, "prix", {"prompt": TEXT, "systems": FIELD, "max_new_tokens": 40})
     assert found.bytes == 8 * lane_bytes(pair, TEXT, tokens=40)
 
 
@@ -43,11 +43,11 @@ def test_long_work_reserves_as_many_caches_as_it_holds_at_a_time(pair):
     longer = f"{TEXT} there was a little fox"
     both = lane_bytes(pair, TEXT, longer, tokens=16)
     values = {"prompts": [TEXT, longer, TEXT], "max_new_tokens": 16}
-    assert build_order(pair, "sweep", {**values, "depth": [1, 2], "width": [1, 2]}).bytes == 2 * both
-    assert build_order(pair, "prompts", {**values, "system": "tree"}).bytes == 2 * both
-    assert build_order(pair, "pays", {**values, "systems": ["tree"]}).bytes == (1 + IN_A_RACE) * both
+    assert build_request(pair, "sweep", {**values, "depth": [1, 2], "width": [1, 2]}).bytes == 2 * both
+    assert build_request(pair, "prompts", {**values, "system": "tree"}).bytes == 2 * both
+    assert build_request(pair, "pays", {**values, "systems": ["tree"]}).bytes == (1 + IN_A_RACE) * both
     asked = {"prompt": longer, "broken": f"tree!{next(iter(BREAKS))}", "max_new_tokens": 16}
-    assert build_order(pair, "distance", asked).bytes == 3 * lane_bytes(pair, longer, tokens=16)
+    assert build_request(pair, "distance", asked).bytes == 3 * lane_bytes(pair, longer, tokens=16)
 
 
 def test_a_prompt_is_as_long_as_its_bytes_may_be_tokens(pair):
@@ -70,6 +70,6 @@ def test_a_lanes_caches_are_the_targets_the_drafts_its_states_and_a_trees_nodes(
 
 
 def test_too_many_tokens_in_one_call_are_refused_with_their_number(pair, monkeypatch):
-    monkeypatch.setattr(orders, "MOST_TOKENS", 79)
+    monkeypatch.setattr(requests, "MOST_TOKENS", 79)
     with pytest.raises(ValueError, match="up to 80 tokens, counting every lane; at most 79"):
-        build_order(pair, "race", {"prompt": TEXT, "systems": ["vanilla", "tree"], "max_new_tokens": 40})
+        build_request(pair, "race", {"prompt": TEXT, "systems": ["vanilla", "tree"], "max_new_tokens": 40})
