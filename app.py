@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, NoReturn
 
 from engine.kernels import beforehand
 from engine.measure.options import (
-    Parser,
-    add_chat,
-    add_pair,
-    add_remote,
-    add_shape,
+    OneLineErrorParser,
+    add_chat_template_options,
+    add_pair_options,
+    add_remote_server_options,
+    add_shape_option,
     apply_shape_option,
     chat_options_of,
-    exit_on_refusal,
+    exit_with_sentence_on_refusal,
     pair_of_options,
-    register_parts,
+    register_parts_from_outside,
     remote_of_options,
 )
 from engine.models.gguf.files import is_gguf
@@ -42,7 +42,7 @@ from engine.models.pairs import (
 from engine.page.screens.heap import limit_malloc_arenas
 from engine.page.views import standalone
 from engine.page.web.front import FrontServer
-from engine.record.failures import is_out_of_memory, iterate_causes
+from engine.record.failures import is_out_of_memory, iterate_exception_chain
 from engine.record.quiet import WorkSignal
 
 if TYPE_CHECKING:
@@ -55,16 +55,16 @@ AS_FILED = {"quantisation": None, "spread": "none"}  # how a pair is kept when n
 def main() -> None:
     faulthandler.enable()  # a crash in compiled code says in which thread it was
     limit_malloc_arenas()
-    parser = Parser(description="Serve the TreeRace page.")
+    parser = OneLineErrorParser(description="Serve the TreeRace page.")
     parser.add_argument("--port", type=port_number, default=7860, help="0 takes a free one")
-    add_pair(parser)
-    add_chat(parser)
-    add_remote(parser)
-    add_shape(parser)
+    add_pair_options(parser)
+    add_chat_template_options(parser)
+    add_remote_server_options(parser)
+    add_shape_option(parser)
     options = parser.parse_args()
     host, port = "0.0.0.0" if "SPACE_ID" in os.environ else "127.0.0.1", options.port
-    with exit_on_refusal():
-        register_parts(options)
+    with exit_with_sentence_on_refusal():
+        register_parts_from_outside(options)
         pair = pair_of_options(options, default_pair=os.environ.get("TREERACE_PAIR", "embedded"))
         kept = options.quantisation or os.environ.get("TREERACE_QUANTISATION")
         if options.spread == "matrices":
@@ -94,34 +94,38 @@ def main() -> None:
         import_module("spaces")  # before PyTorch is
         from engine.models.loading import load
         from engine.page.web.lending import ServedPairs
-        from engine.page.web.page import build_page, launch_page
+        from engine.page.web.page import build_page, launch_gradio_server_and_block
 
-        with end_with_sentence():
+        with exit_with_error_sentence():
             own = as_served(load(pair, **how))
-        others = [each for name in names_of_other_pairs(pair, how) if (each := load_beside(name, how, as_served))]
-        return launch_page(build_page(ServedPairs(own, others)), host, port, remote)
-    front = FrontServer(standalone.render_page_while_loading())
+        others = [
+            each
+            for name in list_additional_pair_names(pair, how)
+            if (each := load_additional_pair(name, how, as_served))
+        ]
+        return launch_gradio_server_and_block(build_page(ServedPairs(own, others)), host, port, remote)
+    front = FrontServer(standalone.render_opening_page())
     with refuse_taken_port(port):
-        port = front.serve(host, port)
+        port = front.start_server_thread(host, port)
     beforehand.start_compiling_process(
-        "engine.kernels.beforehand:compile_largest", "engine.nets.eagle_compiled:compile_forwards"
+        "engine.kernels.beforehand:compile_forward_and_tree_growth", "engine.nets.eagle_compiled:compile_eagle_loops"
     )
     print(f"TreeRace opens on http://{host}:{port}; a first start compiles its kernels, up to a minute.", flush=True)
     try:
-        go_live(front, pair, how, as_served, suits)
+        build_and_attach_live_page(front, pair, how, as_served, suits)
         front.wait()
     except KeyboardInterrupt:
-        end()
+        exit_process()
     except SystemExit as refused:
-        end(str(refused))
+        exit_process(str(refused))
     except Exception as error:
-        if not any(map(is_out_of_memory, iterate_causes(error))):
+        if not any(map(is_out_of_memory, iterate_exception_chain(error))):
             raise
         instead = "Free some, choose another --pair, or take a larger machine."
-        end(f"There is too little memory here for {pair.title}. {instead}")
+        exit_process(f"There is too little memory here for {pair.title}. {instead}")
 
 
-def end(refused: str = "") -> NoReturn:
+def exit_process(refused: str = "") -> NoReturn:
     """Ends the process at once, with a sentence and status 1 where something was refused.
 
     The interpreter's own end takes threads away while they compute, and aborts the process where one of them is inside PyTorch.
@@ -148,7 +152,7 @@ def refuse_taken_port(port: int) -> Iterator[None]:
         raise SystemExit(f"Port {port} cannot be used: {error.strerror}. Choose another one with --port.") from None
 
 
-def go_live(
+def build_and_attach_live_page(
     front: FrontServer,
     pair: Pair,
     how: dict[str, str],
@@ -167,51 +171,51 @@ def go_live(
     """
     gc.disable()  # the imports make millions of objects, and few of them are garbage
     # What takes seconds to import is imported behind the opening page
-    from engine.models.loading import load, validate_files
+    from engine.models.loading import check_small_files_and_memory, load
     from engine.page.screens.device import DEVICE
     from engine.page.screens.readiness import SystemPreparation, append_compile_count
 
     freeze_garbage()
 
     def hear(progress):
-        front.progress_text = lambda: progress.words
+        front.progress_text = lambda: progress.status_line
 
     def opened(own: LoadedPair) -> SystemPreparation:
         """The pair's readiness, with its opening race ready."""
         ready = SystemPreparation(as_served(own), DEVICE, waits=lambda: front.is_page_loading)
-        front.progress_text = lambda: ready.progress_text
+        front.progress_text = lambda: ready.preparation_progress_text
         ready.prepare_opening_race()
         return ready
 
     front.progress_text = lambda: append_compile_count("Loading the models")
-    front.count_runs = lambda: len(DEVICE.line.all_jobs)
+    front.count_runs = lambda: len(DEVICE.line.visitors_jobs)
     another = pair.name not in EMBEDDED or how | AS_FILED != how
-    unread = unread_files(pair)
-    reading = start_readers(unread)
-    with end_with_sentence():
+    unread = list_files_to_read_ahead(pair)
+    reading = start_read_ahead_processes(unread)
+    with exit_with_error_sentence():
         if another and not unread:  # what its small files say is refused before anything is made ready
-            suits(validate_files(pair, **how)[0])
+            suits(check_small_files_and_memory(pair, **how)[0])
         ready = opened(load(PAIRS["small"] if another else pair, how["device"]))
-    names = names_of_other_pairs(pair, how)
-    small = load_beside("small", how, as_served) if "small" in names else None
+    names = list_additional_pair_names(pair, how)
+    small = load_additional_pair("small", how, as_served) if "small" in names else None
     front.progress_text = lambda: "Building the live page"
     from engine.page.web.lending import ServedPairs
-    from engine.page.web.page import build_page, describe_pairs, mount_page
+    from engine.page.web.page import build_page, describe_pairs_on_offer, mount_guarded_page
 
     served = ServedPairs(ready.pair, [small] if small else [], coming=pair if another else None)
-    front.served = lambda: describe_pairs(served)
-    live = mount_page(build_page(served), ready.pair.remote)
+    front.served = lambda: describe_pairs_on_offer(served)
+    live = mount_guarded_page(build_page(served), ready.pair.remote)
     gc.collect()  # what compiling has left
     freeze_garbage()
-    front.attach_app(live)
+    front.start_and_attach_live_app(live)
     print("The page is live; more systems are made ready behind it.", flush=True)
     if another:
         front.progress_text = lambda: f"Loading {pair.title}"
         for process in reading:
             process.wait()
-        with end_with_sentence():
+        with exit_with_error_sentence():
             if unread:
-                suits(validate_files(pair, **how)[0])
+                suits(check_small_files_and_memory(pair, **how)[0])
             ready = opened(load(pair, **how, tell=hear))
         served.pair = ready.pair
 
@@ -219,42 +223,44 @@ def go_live(
         return front.is_page_loading
 
     all_ready = [ready, *(SystemPreparation(each, DEVICE, each.title, waits) for each in served.others)]
-    front.progress_text = lambda: next((each.progress_text for each in all_ready if each.waiting), "")
+    front.progress_text = lambda: next((each.preparation_progress_text for each in all_ready if each.waiting), "")
     for each in all_ready:
         each.prepare_remaining_systems()
     for name in names:
         if name == "small":
             continue
         front.progress_text = partial("Loading {}".format, PAIRS[name].title)
-        for process in start_readers(unread_files(PAIRS[name])):
+        for process in start_read_ahead_processes(list_files_to_read_ahead(PAIRS[name])):
             process.wait()
-        if other := load_beside(name, how, as_served):
+        if other := load_additional_pair(name, how, as_served):
             served.others.append(other)
             made = SystemPreparation(other, DEVICE, other.title, waits)
             front.progress_text = partial(getattr, made, "progress_text")
             made.prepare_remaining_systems()
-    DEVICE.run_preparation(collect_garbage())
+    DEVICE.run_preparation_when_idle(collect_garbage_in_steps())
     freeze_garbage()
     print("Everything is ready.", flush=True)
 
 
-def unread_files(pair: Pair) -> list[str]:
+def list_files_to_read_ahead(pair: Pair) -> list[str]:
     """The pair's GGUF files that this machine has read nothing of yet."""
-    from engine.models.gguf.reading import needs_conversion  # imports transformers
+    from engine.models.gguf.reading import needs_slow_conversion  # imports transformers
 
-    return [each for each in (pair.target, pair.draft) if each and is_gguf(each) and needs_conversion(each)]
+    return [each for each in (pair.target, pair.draft) if each and is_gguf(each) and needs_slow_conversion(each)]
 
 
-def start_readers(files: list[str]) -> list[Popen]:
+def start_read_ahead_processes(files: list[str]) -> list[Popen]:
     """Processes that read what these GGUF files say of their models, so that the page need not wait; none on one core."""
     begun = (
-        beforehand.start_process_calling("engine.models.gguf.reading:convert_small_files", os.path.abspath(each))
+        beforehand.start_process_calling(
+            "engine.models.gguf.reading:convert_config_and_tokenizer", os.path.abspath(each)
+        )
         for each in files
     )
     return [process for process in begun if process]
 
 
-def collect_garbage() -> Iterator[WorkSignal]:
+def collect_garbage_in_steps() -> Iterator[WorkSignal]:
     """Collects the garbage that compiling left, in a time slice of the device, so that no lane's clock counts it."""
     gc.collect()
     yield WorkSignal.STEP
@@ -266,17 +272,19 @@ def freeze_garbage() -> None:
     gc.enable()
 
 
-def names_of_other_pairs(pair: Pair, how: dict[str, str]) -> list[str]:
+def list_additional_pair_names(pair: Pair, how: dict[str, str]) -> list[str]:
     """The pairs that visitors may choose beside this one: beside the default, if that is kept as its files are, those of `OFFER` that
     are on this machine. Raises `SystemExit` for a name that is not offered."""
     if pair.name != "embedded" or how | AS_FILED != how:
         return []
-    with end_with_sentence():
+    with exit_with_error_sentence():
         named = [validate_choice(OFFERED, name, "pair in TREERACE_OFFER") for name in OFFER.split(",") if name]
     return [name for name in named if name != pair.name and is_target_on_this_machine(PAIRS[name])]
 
 
-def load_beside(name: str, how: dict[str, str], as_served: Callable[[LoadedPair], LoadedPair]) -> LoadedPair | None:
+def load_additional_pair(
+    name: str, how: dict[str, str], as_served: Callable[[LoadedPair], LoadedPair]
+) -> LoadedPair | None:
     """That pair. Where it cannot be loaded the page goes on without it, and the terminal has a sentence."""
     from engine.models.loading import load
 
@@ -288,7 +296,7 @@ def load_beside(name: str, how: dict[str, str], as_served: Callable[[LoadedPair]
 
 
 @contextmanager
-def end_with_sentence() -> Iterator[None]:
+def exit_with_error_sentence() -> Iterator[None]:
     """What cannot be loaded ends the process with a sentence."""
     try:
         yield

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.measure.options import Parser, exit_on_refusal, register_parts
+from engine.measure.options import OneLineErrorParser, exit_with_sentence_on_refusal, register_parts_from_outside
 from engine.shell import bench, models, race
 
 
@@ -81,7 +81,7 @@ def describe_commands() -> str:
     return "\n".join([*lines, "", "Each has a --help of its own, with an example."])
 
 
-def build_command_parser(command_name: str) -> Parser:
+def build_command_parser(command_name: str) -> OneLineErrorParser:
     """The parser of a command of `ALL`.
 
     Its description is the module's docstring, read from the source: importing it may take ten seconds.
@@ -89,7 +89,7 @@ def build_command_parser(command_name: str) -> Parser:
     command, example = ALL[command_name], f"Example: python -m engine {command_name} {ALL[command_name].example}"
     kinds = ["In place of a race, --by measures:", *(f"  {kind:<10}{each.about}" for kind, each in BY.items()), ""]
     source = Path(str(find_spec(command.module).origin)).read_text(encoding="utf-8")  # type: ignore[union-attr]
-    parser = Parser(
+    parser = OneLineErrorParser(
         prog=f"python -m engine {command_name}",
         description=get_docstring(parse(source)),
         epilog="\n".join([*(kinds if command_name == "bench" else []), example]),
@@ -105,7 +105,7 @@ def parse_command(arguments: list[str]) -> tuple[str, list[str]]:
     name, *others = arguments
     if name != "bench":
         return name, others
-    parser = Parser(prog="python -m engine bench", add_help=False, allow_abbrev=False)
+    parser = OneLineErrorParser(prog="python -m engine bench", add_help=False, allow_abbrev=False)
     parser.add_argument("--by", choices=BY)
     found, others = parser.parse_known_args(others)
     return f"bench --by {found.by}" if found.by else name, others
@@ -128,9 +128,9 @@ def main(arguments: list[str]) -> None:
     options.command = shlex.join(["python", "-m", "engine", *arguments])
     alone = getattr(options, "json", False)
     try:
-        with exit_on_refusal(), redirect_stdout(io.StringIO()) if alone else nullcontext():
+        with exit_with_sentence_on_refusal(), redirect_stdout(io.StringIO()) if alone else nullcontext():
             if "part" in options:
-                register_parts(options)
+                register_parts_from_outside(options)
             figures = import_module(ALL[called].module).main(options)
     except KeyboardInterrupt:  # also while torch is imported
         print(f"\nThe command {called} was stopped before it was done.", file=sys.stderr)

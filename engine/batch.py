@@ -11,18 +11,18 @@ from functools import partial
 import torch
 
 from engine.contracts import FREE, RoundOutcome
-from engine.decode import Round, decode_all
+from engine.decode import Round, decode_lanes_in_turn
 from engine.forward.batch import Batch, RowRequest
 from engine.models.pairs import LoadedPair
 from engine.record.costs import Costs
-from engine.rounds.round import HostRounds, Stopwatch
+from engine.rounds.round import HostRounds, PhaseStopwatch
 from engine.sampling import Sampling
 from engine.systems import System
 from engine.target import Target
 from engine.tree import LARGEST_TREE
 
 
-def decode_together(
+def decode_batch_round_by_round(
     pair: LoadedPair, system: System, prompts: list[list[int]], samplings: list[Sampling], max_new_tokens: int
 ) -> Iterator[tuple[int, Round]]:
     """Write up to `max_new_tokens` tokens after every prompt (at least one token each). Yields a prompt's number and its round.
@@ -34,32 +34,32 @@ def decode_together(
     if system.guarantee != "tokens":
         raise ValueError(f"Batches are decoded with the rule token match, and {system.name} has {system.acceptance}.")
     capacity = min(pair.context, max(map(len, prompts)) + max_new_tokens) + LARGEST_TREE
-    costs = share_costs(system.costs(pair), len(prompts)) if system.needs_costs(pair) else FREE
+    costs = divide_costs_by_batch_size(system.costs(pair), len(prompts)) if system.needs_costs(pair) else FREE
     parts = [system.build_parts(pair, capacity, **system.best_shape_for(pair), costs=costs) for _ in prompts]
     features = parts[0][0].reads_features
     batch = Batch(pair.target, len(prompts), capacity, features)
     begun = zip(parts, samplings, strict=True)
     del parts  # a sequence that ends frees its own
     sequences = (HostRounds(Target(batch, capacity, features), *each, sampling) for each, sampling in begun)
-    step = partial(run_next_rounds, batch)
-    yield from decode_all(sequences, prompts, max_new_tokens, pair.stop_ids, pair.context, step)
+    step = partial(run_round_of_every_sequence, batch)
+    yield from decode_lanes_in_turn(sequences, prompts, max_new_tokens, pair.stop_ids, pair.context, step)
 
 
 @torch.inference_mode()
-def run_next_rounds(batch: Batch, running: list[HostRounds]) -> list[RoundOutcome]:
+def run_round_of_every_sequence(batch: Batch, running: list[HostRounds]) -> list[RoundOutcome]:
     """The next round of all that run; the rows of others leave the batch. The shared forward's seconds are split evenly."""
     sessions = [each.target.session for each in running]
     for session in [each for each in batch.sessions if each not in sessions]:
         batch.remove_session(session)
-    trees = [each.grow() for each in running]
+    trees = [each.grow_round_tree() for each in running]
     drafted = [each.watch.seconds for each in running]
-    watch = Stopwatch(batch.runner.device)
+    watch = PhaseStopwatch(batch.runner.device)
     watch.start()
     asked = zip(running, trees, strict=True)
     answers = batch.forward(
-        [RowRequest(each.target.session, *each.target.forward_inputs(tree)) for each, tree in asked]
+        [RowRequest(each.target.session, *each.target.build_forward_inputs(tree)) for each, tree in asked]
     )
-    share = watch.lap("verify") / len(running)
+    share = watch.end_phase("verify") / len(running)
     outcomes = []
     for each, tree, answer, seconds in zip(running, trees, answers, drafted, strict=True):
         each.watch.start()
@@ -68,6 +68,8 @@ def run_next_rounds(batch: Batch, running: list[HostRounds]) -> list[RoundOutcom
     return outcomes
 
 
-def share_costs(costs: Costs, size: int) -> Costs:
+def divide_costs_by_batch_size(costs: Costs, batch_size: int) -> Costs:
     """A sequence's share of the costs in a batch of that size, where all verify as many rows. Drafts are not shared."""
-    return replace(costs, verify_ms={rows: costs.verify_ms_at(size * rows) / size for rows in costs.verify_ms})
+    return replace(
+        costs, verify_ms={rows: costs.verify_ms_at(batch_size * rows) / batch_size for rows in costs.verify_ms}
+    )

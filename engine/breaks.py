@@ -1,8 +1,8 @@
 """Breaks: five typical mistakes of tree decoders, to be made on purpose. Knows what each changes and what would be right; knows no loop
 and no page.
 
-A broken system races like any other. "tree!mask" is the system tree with the break `mask` (`engine.systems.find`).
-`engine.page.screens.break_distance.measure_break` says how far it is from the target's own distribution.
+A broken system races like any other. "tree!mask" is the system tree with the break `mask` (`engine.systems.find_system`).
+`engine.page.screens.break_distance.measure_break_in_steps` says how far it is from the target's own distribution.
 """
 
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from engine.rounds.guiding import Mask, mask_logits, mask_only_leaves_wrongly
+from engine.rounds.guiding import Mask, mask_forbidden_logits, mask_only_leaves_wrongly
 from engine.target import Target
 from engine.tree import DraftTree
 
@@ -38,7 +38,7 @@ class BrokenCommitTarget(Target):
         self.session.keep(list(range(len(path) + 1)))
 
 
-def suggest_race_showing_break(
+def build_example_race_for_break(
     prompt: str, name: str, temperature: float = 0.0, constraint: str = ""
 ) -> dict[str, Any]:
     """A race on the small embedded pair that shows the break within its first tokens, as arguments of `engine.race.Settings`."""
@@ -61,7 +61,7 @@ class PlantedBreak:
     effect: str
     suggestion: dict[str, Any]
     target: type[Target] = Target
-    mask: Mask = mask_logits
+    mask: Mask = mask_forbidden_logits
     parts: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict:
@@ -88,7 +88,7 @@ BREAKS: dict[str, PlantedBreak] = {
             right="A node sees the text so far and its own ancestors, nothing else.",
             wrong="A node sees every node that stands before it in the arrays, its rivals on other branches too.",
             effect="The target reads words of other branches into every guess, so it judges a text that nobody wrote.",
-            suggestion=suggest_race_showing_break(BOX, "mask"),
+            suggestion=build_example_race_for_break(BOX, "mask"),
             target=BrokenMaskTarget,
         ),
         PlantedBreak(
@@ -97,7 +97,7 @@ BREAKS: dict[str, PlantedBreak] = {
             right="A node's position is the length of the text so far plus its depth; siblings share one.",
             wrong="A node's position is the length of the text so far plus its index in the arrays.",
             effect="The target believes that words are missing between a guess and the text before it, and keeps rows that say so.",
-            suggestion=suggest_race_showing_break(MITTEN, "positions"),
+            suggestion=build_example_race_for_break(MITTEN, "positions"),
             target=BrokenPositionTarget,
         ),
         PlantedBreak(
@@ -106,7 +106,7 @@ BREAKS: dict[str, PlantedBreak] = {
             right="The cache keeps the rows of the root and of the accepted path, wherever they stand in the tree.",
             wrong="The cache keeps as many rows as were accepted, but always the first ones of the tree.",
             effect="The page shows one text and the target remembers another, from the first path that is not the tree's first rows.",
-            suggestion=suggest_race_showing_break(KITE, "trim"),
+            suggestion=build_example_race_for_break(KITE, "trim"),
             target=BrokenCommitTarget,
         ),
         PlantedBreak(
@@ -115,7 +115,7 @@ BREAKS: dict[str, PlantedBreak] = {
             right="The rule accepts so that what comes out has the target's own distribution.",
             wrong="A full tree of the draft's favourites; every guess is tried on its own with min(1, p/q), and the longest path wins.",
             effect="Favourites get too many chances: above temperature 0 likely tokens come out too often. At 0 nothing changes.",
-            suggestion=suggest_race_showing_break(MITTEN, "acceptance", temperature=0.8),
+            suggestion=build_example_race_for_break(MITTEN, "acceptance", temperature=0.8),
             parts={"policy": "kary", "acceptance": "independent", "depth": 3, "width": 2, "nodes": 15},
         ),
         PlantedBreak(
@@ -124,7 +124,7 @@ BREAKS: dict[str, PlantedBreak] = {
             right="A constraint, such as a JSON schema, forbids tokens behind every node of the tree, drafted or not.",
             wrong="The constraint forbids tokens behind the tree's leaves alone. Guesses are masked, what they are judged by is not.",
             effect="Where a guess is rejected, the target's own token may be forbidden: the text breaks the schema.",
-            suggestion=suggest_race_showing_break(KITE, "constraint", constraint=CARD),
+            suggestion=build_example_race_for_break(KITE, "constraint", constraint=CARD),
             mask=mask_only_leaves_wrongly,
         ),
     )

@@ -117,7 +117,7 @@ class Drafter(Part):
     def candidate_drafters(cls, pair: "LoadedPair") -> list[str]:
         """Names of the drafters of which one is chosen for this pair: the one with the best promised speed-up here, else the first.
 
-        Empty for a drafter that is itself. Where there are some, it is made as `Drafter(pair, capacity, chosen)`.
+        Empty for a drafter that is itself. Where there are some, it is made as `Drafter(pair, capacity, drafter_name)`.
         """
         return []
 
@@ -167,9 +167,9 @@ class Policy(Part):
         """
         self.depth, self.width, self.nodes, self.proposal = depth, width, nodes, proposal
         self.calibration, self.costs = calibration, costs
-        self.prepare_for_all_rounds()
+        self.precompute_for_all_rounds()
 
-    def prepare_for_all_rounds(self) -> None:
+    def precompute_for_all_rounds(self) -> None:
         """Compute once what is the same in every round, such as a fixed tree shape. Called when the policy is made."""
 
     def explain_unused_nodes(self, tree: DraftTree, max_levels: int, stop_ids: frozenset[int]) -> str:
@@ -187,7 +187,7 @@ class Policy(Part):
         return f"{used} of {self.nodes} nodes used: {self.spares}." if any(grows) else ""
 
     @classmethod
-    def list_shapes_to_try(cls, paper_width: int) -> list[tuple[int, int, int]]:
+    def list_candidate_shapes(cls, paper_width: int) -> list[tuple[int, int, int]]:
         """Depth, width and nodes of trees that are worth a try beside the paper's, small ones first. `paper_width` is the paper's."""
         return [(depth, min(paper_width, nodes - 1), nodes) for depth, nodes in BUDGETS]
 

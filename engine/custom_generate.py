@@ -27,7 +27,7 @@ from transformers.generation.streamers import BaseStreamer
 
 from engine.decode import decode
 from engine.forward.devices import noise_device
-from engine.forward.llama_eight_bit import eight_bits_pay
+from engine.forward.llama_eight_bit import should_draft_in_eight_bits
 from engine.forward.runner import Runner
 from engine.models.constraint import compile_constraint
 from engine.models.loading import DTYPES, hardware_name
@@ -35,7 +35,7 @@ from engine.models.pairs import LoadedPair, Pair
 from engine.models.refusals import attention_implementation_of, explain_undraftable, explain_unverifiable
 from engine.race import SHAPE, validate_setting
 from engine.sampling import Sampling
-from engine.systems import System, find
+from engine.systems import System, find_system
 from engine.tree import LARGEST_TREE
 
 WARPERS = {TemperatureLogitsWarper: "temperature", TopKLogitsWarper: "top_k", TopPLogitsWarper: "top_p"}
@@ -66,7 +66,7 @@ KEPT = "_treerace"  # where a model keeps its pairs, so that they end with it
 ATTENDED = "_treerace_attention"  # where it keeps how it attends within a call
 
 
-def restore_attention(generate: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+def restore_attention_after_call(generate: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """The same function, which leaves its models attending as their owner set them.
 
     Forwards may set another way, and graphs rely on it. So the next call begins with it.
@@ -90,7 +90,7 @@ def restore_attention(generate: Callable[..., torch.Tensor]) -> Callable[..., to
     return called
 
 
-@restore_attention
+@restore_attention_after_call
 def treerace(
     model: PreTrainedModel,
     input_ids: torch.Tensor,
@@ -128,18 +128,18 @@ def treerace(
     if reason := explain_unverifiable(model.config):
         raise ValueError(f"{type(model).__name__} cannot be raced: {reason}.")
     refuse_unsupported(input_ids, generation_config, model_kwargs)
-    sampling = sampling_of(model, logits_processor, generation_config, seed)
+    sampling = build_sampling_from_config(model, logits_processor, generation_config, seed)
     ends = [each.eos_token_id.tolist() for each in stopping_criteria if isinstance(each, EosTokenCriteria)]
     stops = frozenset(token for each in ends for token in each)
     others = [each for each in stopping_criteria if not isinstance(each, EosTokenCriteria | MaxLengthCriteria)]
     ended = StoppingCriteriaList(others)  # what else may end a text, which is asked after every token
-    pair = pair_of(model, draft, draft_tokenizer)
+    pair = find_or_load_cached_pair(model, draft, draft_tokenizer)
     if constraint:
         if constraint_tokenizer is None:
             raise ValueError("A constraint is about text: give the model's tokenizer as constraint_tokenizer.")
         bound = compile_constraint(constraint_tokenizer, pair.target.vocab, stops, constraint)
         sampling = replace(sampling, constraint=bound)
-    chosen = find(system or ("tree" if draft is not None else "lookup"))
+    chosen = find_system(system or ("tree" if draft is not None else "lookup"))
     shape = {
         name: int(validate_setting(name, getattr(chosen, name) if value is None else value))
         for name, value in zip(SHAPE, (depth, width, nodes), strict=True)
@@ -206,7 +206,9 @@ def refuse_unsupported(input_ids: torch.Tensor, config: GenerationConfig, model_
         raise ValueError(f"treerace writes one text at a time, and this batch has {len(input_ids)}. Call it for each.")
 
 
-def sampling_of(model: PreTrainedModel, processors: list, config: GenerationConfig, seed: int) -> Sampling:
+def build_sampling_from_config(
+    model: PreTrainedModel, processors: list, config: GenerationConfig, seed: int
+) -> Sampling:
     """Temperature, top-k and top-p as generate() has prepared them. Raises `ValueError` for any other processor."""
     honoured: dict[str, Any] = {"temperature": 1.0} if config.do_sample else {}
     for each in processors:
@@ -220,16 +222,18 @@ def sampling_of(model: PreTrainedModel, processors: list, config: GenerationConf
     return Sampling(**honoured, seed=seed, device=noise_device(model.device))
 
 
-def pair_of(model: PreTrainedModel, draft: PreTrainedModel | None, tokenizer: Tokenizer | None) -> LoadedPair:
+def find_or_load_cached_pair(
+    model: PreTrainedModel, draft: PreTrainedModel | None, tokenizer: Tokenizer | None
+) -> LoadedPair:
     """The two models as a pair, made once for the same weights. Raises `ValueError` for models that cannot be raced."""
     weights = [each for one in (model, draft) if one is not None for each in one.parameters()]
-    state, kept = [checksums(each) for each in weights], model.__dict__.get(KEPT)
+    state, kept = [compute_weight_checksums(each) for each in weights], model.__dict__.get(KEPT)
     if kept is None or len(kept[0]) != len(state) or not all(map(torch.equal, kept[0], state)):
-        kept = model.__dict__[KEPT] = state, load_models(model, draft, tokenizer)
+        kept = model.__dict__[KEPT] = state, wrap_models_as_pair(model, draft, tokenizer)
     return kept[1]
 
 
-def checksums(weight: torch.Tensor) -> torch.Tensor:
+def compute_weight_checksums(weight: torch.Tensor) -> torch.Tensor:
     """A sum for every `SUMMED` bytes of a weight's memory, int64. Whole numbers add up alike in any order.
 
     Pointers and versions of tensors tell nothing of `weight.data += delta`, by which adapters are merged.
@@ -241,7 +245,9 @@ def checksums(weight: torch.Tensor) -> torch.Tensor:
     return torch.cat([part.view(torch.int64).view(-1, SUMMED // 8).sum(1) for part in parts])
 
 
-def load_models(model: PreTrainedModel, draft: PreTrainedModel | None, tokenizer: Tokenizer | None) -> LoadedPair:
+def wrap_models_as_pair(
+    model: PreTrainedModel, draft: PreTrainedModel | None, tokenizer: Tokenizer | None
+) -> LoadedPair:
     if draft is not None and (reason := explain_undraftable(draft.config)):
         raise ValueError(f"{type(draft).__name__} cannot draft: {reason}.")
     for each in (model, draft):
@@ -259,7 +265,7 @@ def load_models(model: PreTrainedModel, draft: PreTrainedModel | None, tokenizer
         if max(tokenizer.get_vocab().values()) >= min(draft.config.vocab_size, model.config.vocab_size):
             raise ValueError(f"{differ}, and the tokenizer has more tokens than that. Choose another draft.")
     target = Runner(model)
-    drafting = None if draft is None else Runner(draft, eight_bit=eight_bits_pay(draft))
+    drafting = None if draft is None else Runner(draft, eight_bit=should_draft_in_eight_bits(draft))
     return LoadedPair(
         pair=Pair(name="given", title="given pair", target="", draft=None if draft is None else ""),
         tokenizer=tokenizer,  # no text is read here

@@ -53,11 +53,13 @@ def decode(
     rounds: Rounds, prompt: list[int], max_new_tokens: int, stop_ids: frozenset[int], context: int
 ) -> Iterator[Round]:
     """Write up to `max_new_tokens` tokens after `prompt` (at least one token), a burst a round. `context` is the model's window."""
-    for _, done in decode_all([rounds], [prompt], max_new_tokens, stop_ids, context, lambda _: [rounds.run_round()]):
+    for _, done in decode_lanes_in_turn(
+        [rounds], [prompt], max_new_tokens, stop_ids, context, lambda _: [rounds.run_round()]
+    ):
         yield done
 
 
-def decode_all(
+def decode_lanes_in_turn(
     lanes: Iterable[Rounds],
     prompts: list[list[int]],
     max_new_tokens: int,
@@ -80,14 +82,14 @@ def decode_all(
             found = vars(done) | {"seconds": text.before | done.seconds}
             result = Round(**found, position=text.position, burst=burst, end=end)
             if DEBUG:
-                print(describe_round(text.number, result), file=sys.stderr, flush=True)
+                print(format_round_timing_line(text.number, result), file=sys.stderr, flush=True)
             yield text.number, result
             text.position, text.left, text.before = text.position + len(path) + 1, text.left - len(burst), {}
 
 
-def describe_round(number: int, done: Round) -> str:
+def format_round_timing_line(number: int, round: Round) -> str:
     """A line on a round of the text of that number: its tree, its burst and its phases in milliseconds."""
-    depth, kept = max(done.tree.depth), len(done.verdict.path)
-    phases = ", ".join(f"{name} {1000 * seconds:.2f}" for name, seconds in done.seconds.items())
-    size = f"{len(done.tree) - 1} guesses to depth {depth}, {kept} kept, {len(done.burst)} tokens"
-    return f"text {number} at {done.position}: {size}; ms: {phases}{done.end and f'; end: {done.end}'}"
+    depth, kept = max(round.tree.depth), len(round.verdict.path)
+    phases = ", ".join(f"{name} {1000 * seconds:.2f}" for name, seconds in round.seconds.items())
+    size = f"{len(round.tree) - 1} guesses to depth {depth}, {kept} kept, {len(round.burst)} tokens"
+    return f"text {number} at {round.position}: {size}; ms: {phases}{round.end and f'; end: {round.end}'}"

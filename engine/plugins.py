@@ -38,8 +38,10 @@ def register_file(path: Path) -> None:
     """
     if not path.is_file():
         raise ValueError(f"There is no file {str(path)!r}. Give --part a Python file with one drafter, policy or rule.")
-    module = run_file(path)
-    found = [each for each in vars(module).values() if is_part(each) and each.__module__ == module.__name__]
+    module = import_module_from_file(path)
+    found = [
+        each for each in vars(module).values() if is_concrete_part_class(each) and each.__module__ == module.__name__
+    ]
     if len(found) != 1:
         names = ", ".join(each.__name__ for each in found) or "none"
         raise ValueError(
@@ -48,7 +50,7 @@ def register_file(path: Path) -> None:
     register_part(path.stem, found[0], str(path))
 
 
-def run_file(path: Path) -> ModuleType:
+def import_module_from_file(path: Path) -> ModuleType:
     """The module that the file makes. Raises `ValueError` with the file's own error."""
     spec = spec_from_file_location(f"treerace_part_{path.stem}", path)
     if spec is None or spec.loader is None:
@@ -61,7 +63,7 @@ def run_file(path: Path) -> ModuleType:
     return module
 
 
-def is_part(value: object) -> bool:
+def is_concrete_part_class(value: object) -> bool:
     return isinstance(value, type) and issubclass(value, tuple(REGISTRIES))
 
 
@@ -70,7 +72,7 @@ def register_part(name: str, part: object, origin: str) -> None:
 
     Raises `ValueError` for what is no part, for a name that mixes could not spell or that is taken, and for a part without words.
     """
-    if not is_part(part):
+    if not is_concrete_part_class(part):
         raise ValueError(f"{origin} is no Drafter, Policy or Acceptance of engine.contracts, but {part!r}.")
     kind = next(kind for kind in REGISTRIES if issubclass(part, kind))  # type: ignore[arg-type]  # it is a class
     registry = REGISTRIES[kind]

@@ -21,8 +21,8 @@ from engine.decode import Round, decode
 from engine.models.chat import tokenise_prompt
 from engine.models.constraint import compile_pair_constraint
 from engine.models.pairs import LoadedPair
-from engine.models.text import TextStream, label_of
-from engine.record.chat_turns import Turns, validate_turns
+from engine.models.text import TokenTextStream, token_label_of
+from engine.record.chat_turns import Turns, validate_chat_turns
 from engine.record.constraint import validate_constraint
 from engine.record.disturbance import BUSY
 from engine.record.parsing import has_lone_surrogate, quote
@@ -31,8 +31,8 @@ from engine.record.race_file import LaneRecord, Record, compare_lanes
 from engine.record.trace import Step, Trace
 from engine.remote.lane import RemoteLane
 from engine.remote.server import Server
-from engine.sampling import Sampling, refuse_too_cold
-from engine.systems import SHAPE, System, find
+from engine.sampling import Sampling, refuse_too_low_temperature
+from engine.systems import SHAPE, System, find_system
 from engine.tree import LARGEST_TREE
 
 LIMITS = {
@@ -86,8 +86,8 @@ class Settings:
             )
         if has_lone_surrogate(self.prompt):
             raise ValueError("The prompt holds half a character (a lone surrogate), which no text can. Write it anew.")
-        object.__setattr__(self, "turns", validate_turns(self.turns, self.prompt))
-        for system in map(find, (name for name in self.systems if name != REMOTE)):
+        object.__setattr__(self, "turns", validate_chat_turns(self.turns, self.prompt))
+        for system in map(find_system, (name for name in self.systems if name != REMOTE)):
             for name in SHAPE:
                 validate_setting(name, getattr(system, name))
             system.refuse_constraint_break_without_constraint(self.constraint)
@@ -105,7 +105,7 @@ def validate_setting(name: str, value: object) -> int | float:
     if not least <= value <= most:
         raise ValueError(f"{what} must be between {least:,} and {most:,}, got {quote(value)}.")
     if name == "temperature":
-        refuse_too_cold(value)
+        refuse_too_low_temperature(value)
         return value
     if value != int(value):
         raise ValueError(f"{what} must be a whole number, got {quote(value)}.")
@@ -139,7 +139,7 @@ def encode_prompt(pair: LoadedPair, prompt: str, turns: Turns = ()) -> list[int]
     return tokens
 
 
-def empty_trace_of(pair: LoadedPair, settings: Settings, tokens: list[int], **lane_fields: Any) -> Trace:
+def build_trace_without_steps(pair: LoadedPair, settings: Settings, tokens: list[int], **lane_fields: Any) -> Trace:
     """A lane's trace without steps, of the prompt's `tokens`. `lane_fields` are the fields that lanes of a race may differ in."""
     asked = {name: getattr(settings, name) for name in ASKED}
     turns = [[*turn] for turn in settings.turns]
@@ -163,9 +163,9 @@ class Lane:
         asked = {} if system.has_shape_in_name else settings.shape
         shape = asked if len(asked) == len(SHAPE) else system.best_shape_for(pair) | asked
         self.capacity = capacity or min(pair.context, len(prompt) + settings.max_new_tokens) + LARGEST_TREE
-        self.sampling, self.stream = sampling, TextStream(pair.tokenizer, prompt)
+        self.sampling, self.stream = sampling, TokenTextStream(pair.tokenizer, prompt)
         where = {"hardware": pair.hardware, "dtype": pair.dtype}
-        self.trace = empty_trace_of(pair, settings, prompt, system=system.name, **where, **shape)
+        self.trace = build_trace_without_steps(pair, settings, prompt, system=system.name, **where, **shape)
         self.clock = self.waited = 0.0
         self.open()
 
@@ -182,13 +182,13 @@ class Lane:
             before = self.pair.target.seconds_without_processor()
             done = next(self.decoding)
             self.waited += self.pair.target.seconds_without_processor() - before
-            step = self.record_step(done)
+            step = self.append_round_to_trace(done)
         self.trace.steps.append(step)
         self.clock += step.total_seconds
         self.finished = bool(step.end)
         return step
 
-    def record_step(self, round: Round) -> Step:
+    def append_round_to_trace(self, round: Round) -> Step:
         """Raises `ValueError` when the target's logits are no distribution. Texts drawn from such logits prove nothing."""
         tree, pair = round.tree, self.pair
         if not round.logits.amax(-1).isfinite().all():  # NaN, or plus infinity, or a row of minus infinity alone
@@ -206,12 +206,12 @@ class Lane:
         of_tree = {name: getattr(tree, name) for name in ("tokens", "parents", "score", "q")}
         return Step(
             index=len(self.trace.steps),
-            texts=[label_of(pair.tokenizer, token) for token in tree.tokens],
+            texts=[token_label_of(pair.tokenizer, token) for token in tree.tokens],
             silence=round.silence,
             unused=round.unused,
             p=[1.0, *logp.cpu()[parents, tokens].exp().tolist()],
             verdicts=round.verdict.label_nodes(tree),
-            bonus_text=label_of(pair.tokenizer, round.verdict.bonus),
+            bonus_text=token_label_of(pair.tokenizer, round.verdict.bonus),
             bonus_p=float(logp[last[0], round.verdict.bonus].exp()),
             pieces=pieces,
             draft_forwards=self.rounds.forwards - self.trace.draft_forwards,  # type: ignore[union-attr]  # None when closed
@@ -231,14 +231,14 @@ class Lane:
         self.rounds, self.decoding = None, iter(())  # from Python 3.12 on a closed generator keeps what it held
 
 
-def remote_lane(pair: LoadedPair, settings: Settings, prompt: list[int]) -> RemoteLane:
+def open_remote_lane(pair: LoadedPair, settings: Settings, prompt: list[int]) -> RemoteLane:
     """The lane that the pair's remote server writes. Raises `ValueError` when there is none, and for a constraint."""
     if settings.constraint:
         raise ValueError(f"The system {REMOTE} is another server, which is told of no constraint. Race it without one.")
     if pair.remote is None:
         raise ValueError(f"The system {REMOTE} needs another server: start this one with --remote http://HOST:PORT/v1.")
     where = {"hardware": pair.remote.clock, "dtype": "as the server runs it"}
-    trace = empty_trace_of(pair, settings, prompt, system=REMOTE, **where, **dict.fromkeys(SHAPE, 1))
+    trace = build_trace_without_steps(pair, settings, prompt, system=REMOTE, **where, **dict.fromkeys(SHAPE, 1))
     return RemoteLane(pair.remote, trace, lambda text: pair.tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
@@ -257,10 +257,10 @@ class Race:
             settings.temperature, seed=settings.seed, device=pair.target.noise_place, constraint=constraint
         )
         self.lanes: list[Lane | RemoteLane] = [
-            remote_lane(pair, settings, prompt)
+            open_remote_lane(pair, settings, prompt)
             if name == REMOTE
             # each makes the same noise for itself; the lane that is ahead would pay for shared noise
-            else Lane(pair, find(name), settings, replace(sampling), prompt)
+            else Lane(pair, find_system(name), settings, replace(sampling), prompt)
             for name in settings.systems
         ]
         self.local = {at: lane for at, lane in enumerate(self.lanes) if isinstance(lane, Lane)}
@@ -302,7 +302,7 @@ class Race:
                 remote.send_request()
             while not all(lane.finished for lane in self.lanes):
                 for index, remote in self.remote.items():
-                    while not remote.finished and (step := remote.take_step()):
+                    while not remote.finished and (step := remote.take_arrived_pieces_as_step()):
                         yield index, step
                 running = [index for index, lane in self.local.items() if not lane.finished]
                 if running:

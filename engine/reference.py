@@ -86,12 +86,12 @@ class Tree:
         self.scores.append(score)
         return len(self.tokens) - 1
 
-    def mask(self, rows: int) -> torch.Tensor:
-        """bool `[N, rows + N]`: a node attends to the text, whose rows stand first, to its ancestors and to itself."""
+    def mask(self, cached_rows: int) -> torch.Tensor:
+        """bool `[N, cached_rows + N]`: a node attends to the text, whose rows stand first, to its ancestors and to itself."""
         mask = torch.eye(len(self.tokens), dtype=torch.bool)
         for node, parent in enumerate(self.parents[1:], 1):
             mask[node] |= mask[parent]
-        return torch.cat([torch.ones(len(mask), rows, dtype=torch.bool), mask], dim=1)
+        return torch.cat([torch.ones(len(mask), cached_rows, dtype=torch.bool), mask], dim=1)
 
 
 def grow(draft: Llama, unread: list[int], keys: Keys) -> Tree:
@@ -127,10 +127,12 @@ def accept(tree: Tree, logits: torch.Tensor, position: int, keys: Keys) -> tuple
     return path, guess[1]
 
 
-def decode(target: Llama, draft: Llama, prompt: list[int], most: int, keys: Keys | None = None) -> Iterator[list[int]]:
-    """Up to `most` tokens, a burst for every target forward, up to the model's stop token."""
+def decode(
+    target: Llama, draft: Llama, prompt: list[int], max_new_tokens: int, keys: Keys | None = None
+) -> Iterator[list[int]]:
+    """Up to `max_new_tokens` tokens, a burst for every target forward, up to the model's stop token."""
     keys, stop = keys or (lambda logits, position: logits), target.config["eos_token_id"]
-    text, end = list(prompt), len(prompt) + most
+    text, end = list(prompt), len(prompt) + max_new_tokens
     target.read(text[:-1])
     while len(text) < end and stop not in text[len(prompt) :]:
         root = target.rows

@@ -33,13 +33,13 @@ GOLDEN = 0x9E3779B97F4A7C15 - 2**64  # the constants of SplitMix64, as signed nu
 MIX = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
 
 
-def generator_of(*key: int | str) -> torch.Generator:
+def build_generator_from_key(*key: int | str) -> torch.Generator:
     """A CPU generator that depends on the key alone. The same key gives the same numbers on every machine."""
     digest = hashlib.blake2b(repr(key).encode(), digest_size=8).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest, "big") >> 1)
 
 
-class NoiseBlock:
+class GrowingNoiseBlock:
     """The rows of neighbouring positions, `rows [n, V]` float32. They are made in order, `PIECE` at a time, when they are asked for."""
 
     def __init__(self, rows: torch.Tensor, first: int, pieces: Iterator[torch.Tensor]):
@@ -61,7 +61,7 @@ class GumbelNoise:
 
     def __init__(self, seed: int, blocks_kept: int = 8):
         self.seed, self.blocks_kept = seed, blocks_kept
-        self.blocks: OrderedDict[tuple[int, int], NoiseBlock] = OrderedDict()
+        self.blocks: OrderedDict[tuple[int, int], GrowingNoiseBlock] = OrderedDict()
 
     def row(self, position: int, vocab: int) -> torch.Tensor:
         return self.rows_within_block(position, 1, vocab)[0]
@@ -92,15 +92,17 @@ class GumbelNoise:
                 torch.empty(self.positions_per_block(vocab), vocab, device=self.device),
                 offset - offset % PIECE,
             )
-            block = self.blocks[index, vocab] = NoiseBlock(rows, start, self.generate_pieces(index, start, vocab))
+            block = self.blocks[index, vocab] = GrowingNoiseBlock(
+                rows, start, self.generate_block_pieces(index, start, vocab)
+            )
             while len(self.blocks) > self.blocks_kept:
                 self.blocks.popitem(last=False)
         block.generate_rows_until(offset + count)
         return block.rows[offset : offset + count]
 
-    def generate_pieces(self, index: int, first: int, vocab: int) -> Iterator[torch.Tensor]:
+    def generate_block_pieces(self, index: int, first: int, vocab: int) -> Iterator[torch.Tensor]:
         """The rows of a block from `first` on, `PIECE` at a time."""
-        stream, size = generator_of("gumbel", self.seed, index, vocab), self.positions_per_block(vocab)
+        stream, size = build_generator_from_key("gumbel", self.seed, index, vocab), self.positions_per_block(vocab)
         torch.rand(first, vocab, generator=stream, dtype=torch.float64)  # the rows before
         for start in range(first, size, PIECE):
             uniform = torch.rand(min(PIECE, size - start), vocab, generator=stream, dtype=torch.float64)
@@ -109,7 +111,7 @@ class GumbelNoise:
 
 
 class DeviceNoise(GumbelNoise):
-    """The same on a device, where `gumbel_at` makes every row."""
+    """The same on a device, where `compute_gumbel_by_position` makes every row."""
 
     def __init__(self, seed: int, device: torch.device):
         super().__init__(seed)
@@ -118,33 +120,33 @@ class DeviceNoise(GumbelNoise):
     def rows(self, positions: list[int], vocab: int) -> torch.Tensor:
         return torch.stack([self.row(position, vocab) for position in positions])  # an index would make the host wait
 
-    def generate_pieces(self, index: int, first: int, vocab: int) -> Iterator[torch.Tensor]:
+    def generate_block_pieces(self, index: int, first: int, vocab: int) -> Iterator[torch.Tensor]:
         begin, end = index * self.positions_per_block(vocab), (index + 1) * self.positions_per_block(vocab)
         for positions in torch.arange(begin + first, end, device=self.device).split(PIECE):
-            yield gumbel_at(torch.full((), self.seed, device=self.device), positions, vocab)
+            yield compute_gumbel_by_position(torch.full((), self.seed, device=self.device), positions, vocab)
 
 
-def gumbel_at(seed: torch.Tensor, positions: torch.Tensor, vocab: int) -> torch.Tensor:
+def compute_gumbel_by_position(seed: torch.Tensor, positions: torch.Tensor, vocab: int) -> torch.Tensor:
     """Standard Gumbel rows `[n, V]` float32 of `positions [n]` int64, from a seed that is a tensor too. Waits for no device.
 
     Every number depends on (seed, position, token) alone. Seed and position choose a place in the sequence of SplitMix64 (Steele, Lea
     and Flood 2014), and tokens count on from there. Integers are exact everywhere; two devices can differ in a logarithm's last digit.
     """
-    place = mix_bits(mix_bits(seed + GOLDEN) ^ mix_bits(positions * MIX[0] + 1))
+    place = hash_integers(hash_integers(seed + GOLDEN) ^ hash_integers(positions * MIX[0] + 1))
     tokens = torch.arange(1, vocab + 1, device=positions.device)
-    bits = mix_bits(place[:, None] + tokens * GOLDEN) >> 12 & (1 << 52) - 1
+    bits = hash_integers(place[:, None] + tokens * GOLDEN) >> 12 & (1 << 52) - 1
     uniform = (bits.double() + 0.5) * 2.0**-52
     return (-(-uniform.log()).log()).float()
 
 
-def mix_bits(x: torch.Tensor) -> torch.Tensor:
+def hash_integers(x: torch.Tensor) -> torch.Tensor:
     """SplitMix64's mixing, of int64 numbers. They wrap around as unsigned ones would."""
     x = (x ^ (x >> 30 & (1 << 34) - 1)) * MIX[0]
     x = (x ^ (x >> 27 & (1 << 37) - 1)) * MIX[1]
     return x ^ (x >> 31 & (1 << 33) - 1)
 
 
-def refuse_too_cold(temperature: float) -> None:
+def refuse_too_low_temperature(temperature: float) -> None:
     """Raises `ValueError` for a temperature by which logits cannot be divided in float32."""
     if 0 < temperature < LEAST_TEMPERATURE:
         raise ValueError(
@@ -173,7 +175,7 @@ class Sampling:
     def __post_init__(self):
         if not (math.isfinite(self.temperature) and 0 <= self.temperature <= MAX_TEMPERATURE):
             raise ValueError(f"Temperature must be between 0 and {MAX_TEMPERATURE:g}, got {self.temperature}.")
-        refuse_too_cold(self.temperature)
+        refuse_too_low_temperature(self.temperature)
         if self.top_k < 0:
             raise ValueError(f"top_k must be 0 (keep every token) or more, got {self.top_k}.")
         if not 0 < self.top_p <= 1:
@@ -226,36 +228,39 @@ class Sampling:
         scaled = self.scale_logits(logits)
         return scaled if self.greedy else scaled + self.noise.rows(positions, logits.shape[-1]).to(scaled.device)
 
-    def draw(self, logits: torch.Tensor, positions: list[int]) -> list[int]:
+    def draw_tokens_at_positions(self, logits: torch.Tensor, positions: list[int]) -> list[int]:
         """The token that this seed draws from each row of `logits [n, V]` at its position."""
         scores = self.add_gumbel_noise(logits, positions)
         if scores.is_cpu:
             return scores.numpy().argmax(-1).tolist()  # a sixth of the time that torch takes
         return scores.argmax(-1).tolist()
 
-    def make_row_drawer(self, logits: torch.Tensor, positions: list[int]) -> Callable[[int], int]:
+    def build_lazy_token_drawer(self, logits: torch.Tensor, positions: list[int]) -> Callable[[int], int]:
         """`draw`, for one row a call. On a CPU a row is drawn when it is asked for; on other devices all are drawn at once."""
         if not logits.is_cpu:  # `is_cpu`, because asking for the device's type takes as long as a draw
-            return self.draw(logits, positions).__getitem__
+            return self.draw_tokens_at_positions(logits, positions).__getitem__
         if logits.dtype != torch.float32 or not (self.greedy or self.keeps_all_tokens):
-            return lambda row: self.draw(logits[row : row + 1], positions[row : row + 1])[0]
+            return lambda row: self.draw_tokens_at_positions(logits[row : row + 1], positions[row : row + 1])[0]
         rows, vocab = logits.numpy(), logits.shape[-1]
         if self.greedy:
             return lambda row: int(rows[row].argmax())
         temperature, noise = np.float32(self.temperature), self.noise.consecutive_rows
-        return lambda row: noisy_favourite(rows[row], temperature, noise(positions[row], 1, vocab)[0])
+        return lambda row: argmax_with_gumbel_noise(rows[row], temperature, noise(positions[row], 1, vocab)[0])
 
-    def choose(self, weights: torch.Tensor, *key: int | str) -> int:
+    def draw_index_by_weight(self, weights: torch.Tensor, *key: int | str) -> int:
         """An index drawn in proportion to `weights [V]`, by the key's own randomness."""
         return self.draw_with_replacement(weights[None], [1], *key)[0][0][0]
 
-    def accept(self, probability: float, *key: int | str) -> bool:
+    def draw_acceptance(self, probability: float, *key: int | str) -> bool:
         """True with the given probability, by the key's own randomness."""
-        return float(torch.rand((), generator=generator_of(self.seed, *key), dtype=torch.float64)) < probability
+        return (
+            float(torch.rand((), generator=build_generator_from_key(self.seed, *key), dtype=torch.float64))
+            < probability
+        )
 
-    def uniform(self, rows: int, columns: int, *key: int | str) -> torch.Tensor:
+    def draw_uniform_matrix(self, rows: int, columns: int, *key: int | str) -> torch.Tensor:
         """Numbers in [0, 1), float64 `[rows, columns]` on a CPU: the key's own randomness."""
-        return torch.rand(rows, columns, generator=generator_of(self.seed, *key), dtype=torch.float64)
+        return torch.rand(rows, columns, generator=build_generator_from_key(self.seed, *key), dtype=torch.float64)
 
     def draw_with_replacement(
         self, q: torch.Tensor, draws_by_row: list[int], *key: int | str
@@ -263,7 +268,7 @@ class Sampling:
         """For each row i of `q [n, V]`, `counts[i]` independent draws as (token, its q), by the key's own randomness."""
         q = q.cpu()
         edges = q.double().cumsum(-1)
-        uniform = self.uniform(len(q), max(draws_by_row), *key)
+        uniform = self.draw_uniform_matrix(len(q), max(draws_by_row), *key)
         tokens = torch.searchsorted(edges, uniform * edges[:, -1:], right=True).clamp_(max=q.shape[-1] - 1)
         drawn = zip(tokens.tolist(), q.gather(-1, tokens).tolist(), strict=True)
         return [list(zip(*row, strict=True))[:count] for row, count in zip(drawn, draws_by_row, strict=True)]
@@ -273,12 +278,12 @@ class Sampling:
     ) -> list[Iterator[tuple[int, float]]]:
         """For each row of `q [n, V]` up to `max_draws` draws without replacement, as (token, its q). Each is made when it is taken."""
         edges = q.cpu().double().cumsum(-1).numpy()
-        uniform = self.uniform(len(q), max_draws, *key).tolist()
+        uniform = self.draw_uniform_matrix(len(q), max_draws, *key).tolist()
         return [invert_draws_without_replacement(*row) for row in zip(edges, uniform, strict=True)]
 
 
 @exactly_compiled
-def noisy_favourite(logits, temperature, noise):
+def argmax_with_gumbel_noise(logits, temperature, noise):
     """The first token with the highest `logits [V]` / temperature + `noise [V]`. The numbers are exactly those of
     `add_gumbel_noise`.
     """

@@ -13,10 +13,10 @@ from engine.drafters import DRAFTERS
 from engine.models.pairs import LoadedPair
 from engine.named_systems import NAMED
 from engine.policies import POLICIES
-from engine.record.calibration import parse_shape
+from engine.record.calibration import parse_depth_width_nodes
 from engine.record.costs import Costs, ShapeMeans
 from engine.record.parsing import quote
-from engine.rounds.guiding import Mask, mask_logits
+from engine.rounds.guiding import Mask, mask_forbidden_logits
 from engine.rounds.pair_costs import PairCosts
 from engine.rounds.round import HostRounds
 from engine.rounds.round_gpu import DeviceRounds, can_run_on_device
@@ -28,14 +28,14 @@ SHAPE = ("depth", "width", "nodes")
 ONE_DRAFTER = "tree", "eagle", "dspark", "mtp"
 
 
-def spell_shape(shape: Mapping[str, Any]) -> str:
+def format_shape(shape: Mapping[str, Any]) -> str:
     """A shape in a word, as in 4x4x8."""
     return "x".join(str(shape[name]) for name in SHAPE)
 
 
 def parse_shape_word(shape: str) -> dict[str, int]:
-    """The shape that `spell_shape` spells."""
-    return dict(zip(SHAPE, parse_shape(shape), strict=True))
+    """The shape that `format_shape` spells."""
+    return dict(zip(SHAPE, parse_depth_width_nodes(shape), strict=True))
 
 
 @dataclass(frozen=True)
@@ -61,14 +61,14 @@ class System:
     def __post_init__(self):
         """Raises `KeyError` for an unknown part and `ValueError` for parts that would bias the output together."""
         _ = self.parts
-        if not drafter_serves(self.drafter, self.policy):
-            able = [name for name in DRAFTERS if drafter_serves(name, self.policy)]
+        if not can_feed_policy(self.drafter, self.policy):
+            able = [name for name in DRAFTERS if can_feed_policy(name, self.policy)]
             raise ValueError(
                 f"{self.policy} needs a drafter with a {POLICIES[self.policy].needs}, and {self.drafter} has none. "
-                f"Use {self.policy} with {join_names(able)}, or {self.drafter} with the policy best_first."
+                f"Use {self.policy} with {join_with_and(able)}, or {self.drafter} with the policy best_first."
             )
-        if not policy_fits(self.policy, self.acceptance):
-            raise ValueError(explain_refusal(self.drafter, self.policy, self.acceptance))
+        if not is_sound(self.policy, self.acceptance):
+            raise ValueError(explain_unsound_mix(self.drafter, self.policy, self.acceptance))
 
     @property
     def parts(self) -> tuple[type[Drafter], type[Policy], type[Acceptance]]:
@@ -125,7 +125,7 @@ class System:
     def costs(self, pair: LoadedPair) -> Costs:
         """What its rounds cost on this machine and what its counted shapes promise there, measured on the first call.
 
-        A policy that sizes trees by costs has them as `PairCosts.refresh_recent_verifications` timed them last. Where a GPU decides
+        A policy that sizes trees by costs has them as `PairCosts.retime_verifications_if_stale` timed them last. Where a GPU decides
         whole rounds and a system chooses its drafter, promises are those of such rounds.
         """
         costs = PairCosts(pair).costs_of(self.drafter, recent=self.sizes_trees).with_shapes(self.counted_shapes(pair))
@@ -174,9 +174,9 @@ class System:
             counted = {
                 name: each
                 for name, each in system.counted_shapes(pair).items()
-                if all(map(le, parse_shape(name), limits.values()))
+                if all(map(le, parse_depth_width_nodes(name), limits.values()))
             }
-            costs = PairCosts(pair).on_device(system.drafter, system.policy).with_shapes(counted) if counted else FREE
+            costs = PairCosts(pair).for_device(system.drafter, system.policy).with_shapes(counted) if counted else FREE
             shape = parse_shape_word(costs.best_shape) if counted else own
             made = replace(system, depth=shape["depth"], width=shape["width"], nodes=shape["nodes"])
             found[made] = costs.shapes[costs.best_shape].speedup if counted else 0.0
@@ -197,18 +197,18 @@ class System:
         self.refuse_pair_lacking_parts(pair)
         drafter, _, rule = self.parts
         best = costs.best_drafter_among(drafter.candidate_drafters(pair))
-        guessing = drafter(pair, capacity, **({"chosen": best} if best else {}))
+        guessing = drafter(pair, capacity, **({"drafter_name": best} if best else {}))
         guessing.stop_ids = pair.stop_ids
         return guessing, self.build_policy(pair, {"depth": depth, "width": width, "nodes": nodes}, costs), rule()
 
     @property
     def constraint_mask(self) -> Mask:
         """How its rounds keep to a constraint."""
-        return BREAKS[self.broken].mask if self.broken else mask_logits
+        return BREAKS[self.broken].mask if self.broken else mask_forbidden_logits
 
     def refuse_constraint_break_without_constraint(self, constraint: str) -> None:
         """Raises `ValueError` for a break of constraints in a race without a constraint."""
-        if self.constraint_mask is not mask_logits and not constraint:
+        if self.constraint_mask is not mask_forbidden_logits and not constraint:
             raise ValueError(
                 f"{self.name} breaks a constraint, and there is none. Give one, such as a JSON schema, or another break."
             )
@@ -219,31 +219,31 @@ class System:
         return kind(pair.target, capacity, features)
 
 
-def policy_fits(policy: str, acceptance: str) -> bool:
+def is_sound(policy: str, acceptance: str) -> bool:
     """Whether the policy can pick tokens as the rule needs."""
     needed = ACCEPTANCES[acceptance].proposal
     return needed == "any" or needed in POLICIES[policy].proposals
 
 
-def drafter_serves(drafter: str, policy: str) -> bool:
+def can_feed_policy(drafter: str, policy: str) -> bool:
     """Whether the drafter offers what the policy needs."""
     needs = POLICIES[policy].needs
     return not needs or needs in DRAFTERS[drafter].offers
 
 
-def explain_refusal(drafter: str, policy: str, acceptance: str) -> str:
+def explain_unsound_mix(drafter: str, policy: str, acceptance: str) -> str:
     """Why policy and rule do not go together, and what goes with each of them with this drafter."""
     needed, lossy = ACCEPTANCES[acceptance].proposal, ACCEPTANCES[acceptance].guarantee == "lossy"
     offered = " or ".join(PROPOSALS[each] for each in sorted(POLICIES[policy].proposals))
-    policies = join_names([one for one in POLICIES if policy_fits(one, acceptance) and drafter_serves(drafter, one)])
-    rules = join_names([each for each in ACCEPTANCES if policy_fits(policy, each)])
+    policies = join_with_and([one for one in POLICIES if is_sound(one, acceptance) and can_feed_policy(drafter, one)])
+    rules = join_with_and([each for each in ACCEPTANCES if is_sound(policy, each)])
     return (
         f"{policy} with {acceptance} {'has no meaning' if lossy else 'would bias the output'}: the rule needs {PROPOSALS[needed]}, "
         f"and the policy offers {offered}. Use {policy} with {rules}, or {acceptance} with the policy {policies}."
     )
 
 
-def join_names(names: list[str]) -> str:
+def join_with_and(names: list[str]) -> str:
     return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
@@ -252,7 +252,7 @@ LONGEST_NAME = 100  # characters; no mix with a shape and a break has more than 
 SYSTEMS: dict[str, System] = {name: System(name, **fields) for name, fields in NAMED.items()}
 
 
-def find(name: object) -> System:
+def find_system(name: object) -> System:
     """The system of that name, or one mixed by hand as "drafter/policy/acceptance", such as "model/kary/token_match".
 
     Either may end in a shape of its own, depth x width x nodes, as in "tree:3x2x8". Either may end in a break, to be wrong on purpose:
@@ -268,12 +268,12 @@ def find(name: object) -> System:
         if ":" in shaped[1]:
             raise ValueError(f"{quote(name)} has two shapes. Give it one, as in tree:3x2x8.")
         depth, width, nodes = (int(each) for each in shaped.groups()[1:])
-        found = replace(find(shaped[1]), name=name, depth=depth, width=width, nodes=nodes)
+        found = replace(find_system(shaped[1]), name=name, depth=depth, width=width, nodes=nodes)
         one_path = found.guesses and "/" in name and (width == 1 or not found.branches)
-        return rename_mixed_chain(found) if one_path else found
+        return describe_mix_as_chain(found) if one_path else found
     right, mark, broken = name.partition("!")
     if mark:
-        return break_system(find(right), broken)
+        return break_system(find_system(right), broken)
     parts = name.split("/")
     if len(parts) != 3:
         raise unknown_system_error(name)
@@ -303,15 +303,15 @@ def find_comparable_chain_name(system: System, shape: Mapping[str, int]) -> str:
     return f"{'/'.join(parts)}:{depth}x1x{shape['nodes'] if system.sizes_trees else depth + 1}"
 
 
-def find_budget_filling_name(system: System) -> str:
+def find_node_filling_system(system: System) -> str:
     """The name of the system that uses all nodes, with the same drafter and rule; "" where this one does, or none can."""
     filling = next(name for name, policy in POLICIES.items() if policy.fills)
-    able = policy_fits(filling, system.acceptance) and drafter_serves(system.drafter, filling) and not system.broken
+    able = is_sound(filling, system.acceptance) and can_feed_policy(system.drafter, filling) and not system.broken
     spares = able and (system.sizes_trees or POLICIES[system.policy].spares)
     return f"{system.drafter}/{filling}/{system.acceptance}" if spares else ""
 
 
-def rename_mixed_chain(chain: System) -> System:
+def describe_mix_as_chain(chain: System) -> System:
     """A mixed system whose trees are single paths, with the title and idea of a draft chain."""
     if chain.sizes_trees:
         idea = "The same guesses in one row: a wrong one ends them all."

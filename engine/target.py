@@ -13,7 +13,7 @@ from engine.tree import DraftTree
 class Target:
     def __init__(self, runner: Runner | Batch, capacity: int, features: bool | tuple[int, ...] = False):
         """A batch's own forward takes the place of `verify`. `features` is what `engine.forward.session.Session` takes."""
-        self.session = runner.open(capacity, features)
+        self.session = runner.open_session(capacity, features)
 
     @property
     def length(self) -> int:
@@ -26,9 +26,9 @@ class Target:
 
     def verify(self, tree: DraftTree) -> tuple[torch.Tensor, torch.Tensor | None]:
         """One forward: logits `[N, V]` behind every node, which sees the context and its own path alone; and features, if asked for."""
-        return self.session.forward(*self.forward_inputs(tree))
+        return self.session.forward(*self.build_forward_inputs(tree))
 
-    def forward_inputs(self, tree: DraftTree) -> tuple[list[int], list[int], torch.Tensor | None]:
+    def build_forward_inputs(self, tree: DraftTree) -> tuple[list[int], list[int], torch.Tensor | None]:
         """What a forward over the tree is asked: token and position of every node, and which nodes each may see."""
         visible = tree.ancestor_mask() if len(tree) > 1 else None
         return tree.tokens, tree.positions(self.length), visible

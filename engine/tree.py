@@ -37,7 +37,7 @@ class DraftTree:
     draws: dict[int, list[int]] = field(default_factory=dict)
 
     @classmethod
-    def rooted(cls, token: int) -> "DraftTree":
+    def from_root_token(cls, token: int) -> "DraftTree":
         return cls(tokens=[token])
 
     def __len__(self) -> int:
@@ -56,7 +56,7 @@ class DraftTree:
         self.keys.append(node)
         return node
 
-    def add_draw(self, parent: int, token: int, q: float) -> int:
+    def add_or_count_draw(self, parent: int, token: int, q: float) -> int:
         """Note that `token` was drawn behind `parent`, and return its node. A token that was drawn before keeps its node."""
         drawn = self.draws.setdefault(parent, [])
         node = next((node for node in drawn if self.tokens[node] == token), None)
@@ -73,7 +73,7 @@ class DraftTree:
             node = self.parents[node]
         return nodes[::-1]
 
-    def child(self, node: int, token: int) -> int | None:
+    def find_child_with_token(self, node: int, token: int) -> int | None:
         """The child of `node` that carries `token`, or None."""
         for index in range(node + 1, len(self)):
             if self.parents[index] == node and self.tokens[index] == token:
@@ -83,7 +83,7 @@ class DraftTree:
     def children(self, node: int) -> list[int]:
         return [index for index in range(node + 1, len(self)) if self.parents[index] == node]
 
-    def best_nodes(self, count: int, candidates: list[int] | None = None) -> list[int]:
+    def select_best_connected_nodes(self, count: int, candidates: list[int] | None = None) -> list[int]:
         """The `count` nodes with the highest scores, best first, of all below the root or of `candidates` (ascending).
 
         Ties go to the earlier node. Where a score never grows with depth, ancestors therefore come before their children.

@@ -243,7 +243,7 @@ def front():
     from engine.page.views import standalone
     from engine.page.web.front import FrontServer
 
-    front = FrontServer(standalone.render_page_while_loading())
-    front.url = f"http://127.0.0.1:{front.serve('127.0.0.1', 0)}/"
+    front = FrontServer(standalone.render_opening_page())
+    front.url = f"http://127.0.0.1:{front.start_server_thread('127.0.0.1', 0)}/"
     front.progress_text = lambda: "Making ready 2 of 18: draft tree"
     return front

@@ -391,7 +391,7 @@ interface ServedTrace {
 
 interface RaceServer {
   opening(name: string): Answer<{ event?: string }>;
-  recorded(name: string): Answer<{ event: string }>;
+  serialise_recorded_race(name: string): Answer<{ event: string }>;
   opened(text: string): Answer<{ event: string; served?: ServedTrace }>;
   replay_page(text: string): Answer<{ html: string }>;
 }
@@ -412,11 +412,11 @@ interface Example {
 }
 
 interface PrixServer {
-  example(name: string): Answer<Example>;
+  load_recorded_run(name: string): Answer<Example>;
 }
 
 interface WalkServer {
-  curve(name: string): Answer<{ curve: Curve }>;
+  load_recorded_curve(name: string): Answer<{ curve: Curve }>;
 }
 
 /** A point of a curve: engine/measure/curves/curves.py. A batch's has both sides' tokens a second. */
@@ -445,8 +445,8 @@ interface Curve {
 type CurveMessage = RunMessage & Curve & { point?: CurvePoint; line: number; done: number };
 
 interface LabServer {
-  read_prompts(name: string, text: string): Answer<{ prompts: string[] }>;
-  example(name: string): Answer<Example>;
+  parse_prompts_of_upload(name: string, text: string): Answer<{ prompts: string[] }>;
+  load_recorded_run(name: string): Answer<Example>;
 }
 
 type Look = (name: string, pair: string) => Answer<System>;

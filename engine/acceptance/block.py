@@ -9,7 +9,7 @@ from engine.contracts import Acceptance, Verdict
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
-Row = Callable[[int], torch.Tensor]  # the target's distribution `[V]` behind a node, float64
+DistributionByNode = Callable[[int], torch.Tensor]  # the target's distribution `[V]` behind a node, float64
 
 
 class Block(Acceptance):
@@ -26,23 +26,27 @@ class Block(Acceptance):
     guarantee = "law"
 
     def decide(self, tree: DraftTree, logits: torch.Tensor, sampling: Sampling, position: int) -> Verdict:
-        p = lazy_target_laws(logits, sampling)
-        chain, laws = self.select_chain_with_draft_laws(tree, p)
-        reach, kept, rest = 1.0, 0, block_residual(1.0, p(0), laws[0]) if chain else p(0)
+        p = target_distribution_by_node(logits, sampling)
+        chain, laws = self.select_chain_and_distributions(tree, p)
+        reach, kept, rest = 1.0, 0, unnormalised_block_residual(1.0, p(0), laws[0]) if chain else p(0)
         for count, node in enumerate(chain, 1):
             token = tree.tokens[node]
             reach = min(1.0, reach * float(p(tree.parents[node])[token] / laws[count - 1][token]))
             if count < len(chain):
-                weights = block_residual(reach, p(node), laws[count])
-                chance = acceptance_chance(float(weights.sum()), 1 - reach)
+                weights = unnormalised_block_residual(reach, p(node), laws[count])
+                chance = share_of_passing_mass(float(weights.sum()), 1 - reach)
             else:
                 weights, chance = p(node), reach
-            if sampling.accept(chance, "accept", position, node):
+            if sampling.draw_acceptance(chance, "accept", position, node):
                 kept, rest = count, weights
         last = chain[kept - 1] if kept else 0
-        return Verdict(chain[:kept], sampling.choose(rest if rest.sum() > 0 else p(last), "bonus", position, last))
+        return Verdict(
+            chain[:kept], sampling.draw_index_by_weight(rest if rest.sum() > 0 else p(last), "bonus", position, last)
+        )
 
-    def select_chain_with_draft_laws(self, tree: DraftTree, p_of_node: Row) -> tuple[list[int], list[torch.Tensor]]:
+    def select_chain_and_distributions(
+        self, tree: DraftTree, p_of_node: DistributionByNode
+    ) -> tuple[list[int], list[torch.Tensor]]:
         """Selects the chain to verify. Returns its nodes, and for each node the distribution `[V]` that its token was drawn from."""
         chain: list[int] = []
         while drawn := tree.draws.get(chain[-1] if chain else 0):
@@ -50,18 +54,18 @@ class Block(Acceptance):
         return chain, [tree.q_rows[tree.parents[node]].double() for node in chain]
 
 
-def lazy_target_laws(logits: torch.Tensor, sampling: Sampling) -> Row:
+def target_distribution_by_node(logits: torch.Tensor, sampling: Sampling) -> DistributionByNode:
     """The target's distributions behind the nodes of `logits [N, V]`, each computed when it is asked for."""
     logits = logits.cpu()  # all at once, because the host waits for every copy
     return cache(lambda node: sampling.probabilities(logits[node]).double())
 
 
-def block_residual(prefix_chance: float, p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+def unnormalised_block_residual(prefix_chance: float, p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
     """max(prefix_chance p - q, 0) `[V]`: what the draws from q leave over of p."""
     return (prefix_chance * p - q).clamp(min=0)
 
 
-def acceptance_chance(passing_mass: float, failing_mass: float) -> float:
+def share_of_passing_mass(passing_mass: float, failing_mass: float) -> float:
     """passing_mass / (passing_mass + failing_mass): the chance that a prefix is kept. It is 1 where both are 0, because only rounding
     can reject there.
     """

@@ -5,7 +5,7 @@ At every node it follows the drawn token with the greatest p / q. Block verifica
 
 import torch
 
-from engine.acceptance.block import Block, Row
+from engine.acceptance.block import Block, DistributionByNode
 from engine.tree import DraftTree
 
 
@@ -15,15 +15,17 @@ class GreedyBlock(Block):
     source = "Greedy Multi-Path Block Verification (Thomas and Pal 2026)"
     proposal = "whole chains"
 
-    def select_chain_with_draft_laws(self, tree: DraftTree, p_of_node: Row) -> tuple[list[int], list[torch.Tensor]]:
+    def select_chain_and_distributions(
+        self, tree: DraftTree, p_of_node: DistributionByNode
+    ) -> tuple[list[int], list[torch.Tensor]]:
         """Chains are ranked by their first tokens, then by their second, and so on. The best of them is chosen."""
         chain: list[int] = []
         laws: list[torch.Tensor] = []
         node, worse, chains = 0, 0.0, len(tree.draws.get(0, []))
         while drawn := tree.draws.get(node):
             q = tree.q_rows[node].double()
-            rank = rank_by_likelihood_ratio(p_of_node(node), q)
-            law, low, high = law_of_best_chain_token(q, rank, worse, chains)
+            rank = rank_tokens_by_likelihood_ratio(p_of_node(node), q)
+            law, low, high = best_chain_token_law_and_bounds(q, rank, worse, chains)
             node = max(drawn, key=lambda child: int(rank[tree.tokens[child]]))
             token = tree.tokens[node]
             worse = float(low[token] / high[token])
@@ -32,13 +34,13 @@ class GreedyBlock(Block):
         return chain, laws
 
 
-def rank_by_likelihood_ratio(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+def rank_tokens_by_likelihood_ratio(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
     """The rank `[V]` of every token by p / q, then by its number. No two are equal, and tokens that q never draws have p / q = 0."""
     return torch.where(q > 0, p / q, 0.0).argsort(stable=True).argsort()
 
 
-def law_of_best_chain_token(
-    q: torch.Tensor, rank: torch.Tensor, chance_below: float, chain_count: int
+def best_chain_token_law_and_bounds(
+    q: torch.Tensor, rank_by_token: torch.Tensor, chance_below: float, chain_count: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The law `[V]` of the best chain's next token, given its tokens so far; and the bounds of every token's interval.
 
@@ -47,7 +49,7 @@ def law_of_best_chain_token(
     ranks. The best of K chains falls into it with probability (high^K - low^K) / (1 - chance_below^K). Differences of powers are
     written as products, because small intervals would round to 0.
     """
-    ends = torch.empty_like(q).scatter_(0, rank, q).cumsum(0)[rank]
+    ends = torch.empty_like(q).scatter_(0, rank_by_token, q).cumsum(0)[rank_by_token]
     low, high = chance_below + (1 - chance_below) * (ends - q), chance_below + (1 - chance_below) * ends
     each = sum(high**i * low ** (chain_count - 1 - i) for i in range(chain_count))
     return q * each / sum(chance_below**i for i in range(chain_count)), low, high

@@ -6,7 +6,7 @@ therefore come out too often. At temperature 0 only the target's own token passe
 
 import torch
 
-from engine.acceptance.walk import residual
+from engine.acceptance.walk import normalised_residual
 from engine.contracts import Acceptance, Verdict
 from engine.sampling import Sampling
 from engine.tree import DraftTree
@@ -28,8 +28,8 @@ class Independent(Acceptance):
             parent = tree.parents[node]
             if parent in reached:
                 ratio = float(p[parent, tree.tokens[node]]) / max(tree.q[node], LEAST_Q)
-                if sampling.accept(ratio, "accept", position, node):
+                if sampling.draw_acceptance(ratio, "accept", position, node):
                     reached.append(node)
         last = max(reached, key=lambda node: tree.depth[node])
-        rest = residual(p[0], tree.q_rows[0], p[0]) if last == 0 and 0 in tree.q_rows else p[last]
-        return Verdict(tree.path(last), sampling.choose(rest, "bonus", position, last))
+        rest = normalised_residual(p[0], tree.q_rows[0], p[0]) if last == 0 and 0 in tree.q_rows else p[last]
+        return Verdict(tree.path(last), sampling.draw_index_by_weight(rest, "bonus", position, last))

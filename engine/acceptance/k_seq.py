@@ -5,7 +5,7 @@ Behind an accepted token, the draws are those of the chains that share it.
 
 import torch
 
-from engine.acceptance.walk import Walk
+from engine.acceptance.walk import RootDownWalk
 from engine.kernels.compiling import compiled
 from engine.sampling import Sampling
 from engine.tree import DraftTree
@@ -13,20 +13,20 @@ from engine.tree import DraftTree
 HALVINGS = 20
 
 
-class KSeq(Walk):
+class KSeq(RootDownWalk):
     title = "K-SEQ"
     about = "Tries several draws, each with a p/q scaled for their number."
     source = "SpecTr (Sun et al. 2023)"
     proposal = "with replacement"
 
-    def select_child_or_weights(
+    def select_child_or_bonus_weights(
         self, tree: DraftTree, node: int, p: torch.Tensor, sampling: Sampling, position: int
     ) -> tuple[int | None, torch.Tensor]:
         q, draws = tree.q_rows[node], tree.draws[node]
-        rho = division_factor(p.numpy(), q.numpy(), len(draws))
+        rho = solve_kseq_division_factor(p.numpy(), q.numpy(), len(draws))
         for number, child in enumerate(draws):
             token = tree.tokens[child]
-            if sampling.accept(float(p[token] / (rho * q[token])), "accept", position, node, number):
+            if sampling.draw_acceptance(float(p[token] / (rho * q[token])), "accept", position, node, number):
                 return child, p
         common = torch.minimum(q, p / rho)
         beta = float(common.sum())
@@ -37,18 +37,18 @@ class KSeq(Walk):
 
 
 @compiled
-def division_factor(p, q, k):
+def solve_kseq_division_factor(p, q, draw_count):
     """The rho in [1, k] that solves 1 - (1 - beta)^k = rho beta, with beta = sum min(q, p / rho).
 
     What is returned is not below the solution: the rule is exact from there on.
     """
-    low, high = 1.0, float(k)
-    for _ in range(HALVINGS if k > 1 else 0):
+    low, high = 1.0, float(draw_count)
+    for _ in range(HALVINGS if draw_count > 1 else 0):
         rho = (low + high) / 2
         beta, share = p[0] - p[0], p.dtype.type(1 / rho)
         for token in range(len(p)):
             beta += min(q[token], p[token] * share)
-        if 1 - max(0.0, 1 - beta) ** k > rho * beta:
+        if 1 - max(0.0, 1 - beta) ** draw_count > rho * beta:
             low = rho
         else:
             high = rho

@@ -19,9 +19,9 @@ class TokenMatch(Acceptance):
     guarantee = "tokens"
 
     def decide(self, tree: DraftTree, logits: torch.Tensor, sampling: Sampling, position: int) -> Verdict:
-        draw = sampling.make_row_drawer(logits, [position + depth + 1 for depth in tree.depth])
+        draw = sampling.build_lazy_token_drawer(logits, [position + depth + 1 for depth in tree.depth])
         path, node = [], 0
-        while (child := tree.child(node, token := draw(node))) is not None:
+        while (child := tree.find_child_with_token(node, token := draw(node))) is not None:
             path.append(child)
             node = child
         return Verdict(path, token)

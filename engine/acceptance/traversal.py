@@ -6,7 +6,7 @@ block verification. Siblings are tried in the order of their draws: a sorted ord
 
 import torch
 
-from engine.acceptance.block import acceptance_chance, block_residual, lazy_target_laws
+from engine.acceptance.block import share_of_passing_mass, target_distribution_by_node, unnormalised_block_residual
 from engine.contracts import Acceptance, Verdict
 from engine.sampling import Sampling
 from engine.tree import DraftTree
@@ -20,27 +20,28 @@ class Traversal(Acceptance):
     guarantee = "law"
 
     def decide(self, tree: DraftTree, logits: torch.Tensor, sampling: Sampling, position: int) -> Verdict:
-        p = lazy_target_laws(logits, sampling)
+        p = target_distribution_by_node(logits, sampling)
 
-        def settled(node: int, reach: float) -> tuple[int, torch.Tensor] | None:
+        def last_accepted_and_bonus_weights(node: int, pass_chance: float) -> tuple[int, torch.Tensor] | None:
             """The last accepted node at or below `node` and the weights `[V]` of its bonus. None when all of them fail.
 
-            `reach` is the chance that one passes. R starts as p, D as q. When a child fails, R becomes max(reach R - D, 0), whose sum S
-            makes it a distribution again; `reach` becomes S / (S + 1 - reach); D loses the child's token.
+            `pass_chance` is the chance that one passes. R starts as p, D as q. When a child fails, R becomes max(reach R - D, 0),
+            whose sum S
+            makes it a distribution again; `pass_chance` becomes S / (S + 1 - reach); D loses the child's token.
             """
             r, drawn = p(node), tree.draws.get(node, [])
             d = tree.q_rows[node].double().clone() if drawn else r
             for child in drawn:
                 token = tree.tokens[child]
-                chance = min(1.0, reach * float(r[token] / d[token]))
-                if chance > 0 and (found := settled(child, chance)):
+                chance = min(1.0, pass_chance * float(r[token] / d[token]))
+                if chance > 0 and (found := last_accepted_and_bonus_weights(child, chance)):
                     return found
-                rest = block_residual(reach, r, d)
+                rest = unnormalised_block_residual(pass_chance, r, d)
                 left = float(rest.sum())
-                reach, r = acceptance_chance(left, 1 - reach), rest / left if left > 0 else p(node)
+                pass_chance, r = share_of_passing_mass(left, 1 - pass_chance), rest / left if left > 0 else p(node)
                 d[token] = 0
                 d /= d.sum()
-            return (node, r) if sampling.accept(reach, "accept", position, node) else None
+            return (node, r) if sampling.draw_acceptance(pass_chance, "accept", position, node) else None
 
-        last, rest = settled(0, 1.0) or (0, p(0))
-        return Verdict(tree.path(last), sampling.choose(rest, "bonus", position, last))
+        last, rest = last_accepted_and_bonus_weights(0, 1.0) or (0, p(0))
+        return Verdict(tree.path(last), sampling.draw_index_by_weight(rest, "bonus", position, last))

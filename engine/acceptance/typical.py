@@ -33,4 +33,4 @@ class Typical(Acceptance):
                 if chance > limit[parent]:
                     weight[node] = weight[parent] * chance
         last = max(weight, key=lambda node: (tree.depth[node], weight[node]))
-        return Verdict(tree.path(last), sampling.choose(p[last], "bonus", position, last))
+        return Verdict(tree.path(last), sampling.draw_index_by_weight(p[last], "bonus", position, last))

@@ -11,7 +11,7 @@ from engine.sampling import Sampling
 from engine.tree import DraftTree
 
 
-class Walk(Acceptance):
+class RootDownWalk(Acceptance):
     guarantee = "law"
 
     def decide(self, tree: DraftTree, logits: torch.Tensor, sampling: Sampling, position: int) -> Verdict:
@@ -20,47 +20,49 @@ class Walk(Acceptance):
         while True:
             p = sampling.probabilities(logits[node])
             child, rest = (
-                self.select_child_or_weights(tree, node, p, sampling, position) if node in tree.draws else (None, p)
+                self.select_child_or_bonus_weights(tree, node, p, sampling, position)
+                if node in tree.draws
+                else (None, p)
             )
             if child is None:
-                return Verdict(path, sampling.choose(rest, "bonus", position, node))
+                return Verdict(path, sampling.draw_index_by_weight(rest, "bonus", position, node))
             path.append(child)
             node = child
 
-    def select_child_or_weights(
+    def select_child_or_bonus_weights(
         self, tree: DraftTree, node: int, p: torch.Tensor, sampling: Sampling, position: int
     ) -> tuple[int | None, torch.Tensor]:
         """The accepted child of `node`, or None with the weights `[V]` that the bonus is drawn from. `p [V]` is the target's."""
         raise NotImplementedError
 
 
-class MultiRound(Walk):
+class MultiRoundSampling(RootDownWalk):
     """Multi-round speculative sampling: one draw after another is accepted with min(1, R / D).
 
     D is what the draw comes from. R starts as p and becomes the residual norm(max(R - D, 0)) after each rejection.
     """
 
-    def select_child_or_weights(
+    def select_child_or_bonus_weights(
         self, tree: DraftTree, node: int, p: torch.Tensor, sampling: Sampling, position: int
     ) -> tuple[int | None, torch.Tensor]:
         r, d = p, tree.q_rows[node]
         for number, child in enumerate(tree.draws[node]):
             token = tree.tokens[child]
-            if sampling.accept(float(r[token] / d[token]), "accept", position, node, number):
+            if sampling.draw_acceptance(float(r[token] / d[token]), "accept", position, node, number):
                 return child, r
-            r, law = residual(r, d, p), self.law_of_next_draw(d, token)
+            r, law = normalised_residual(r, d, p), self.distribution_of_next_draw(d, token)
             if law is None:
                 break
             d = law
         return None, r
 
-    def law_of_next_draw(self, draw_law: torch.Tensor, drawn_token: int) -> torch.Tensor | None:
+    def distribution_of_next_draw(self, draw_law: torch.Tensor, drawn_token: int) -> torch.Tensor | None:
         """What the next draw came from, given that `drawn_token` came from `draw_law [V]`. None when that has no mass left."""
         raise NotImplementedError
 
 
-def residual(remaining_law: torch.Tensor, draw_law: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
-    """norm(max(r - d, 0)). Only rounding can make that zero everywhere; then it is `p`."""
-    rest = (remaining_law - draw_law).clamp(min=0)
+def normalised_residual(remaining_p: torch.Tensor, draw_law: torch.Tensor, fallback_p: torch.Tensor) -> torch.Tensor:
+    """norm(max(r - d, 0)). Only rounding can make that zero everywhere; then it is `fallback_p`."""
+    rest = (remaining_p - draw_law).clamp(min=0)
     total = rest.sum()
-    return rest / total if total > 0 else p
+    return rest / total if total > 0 else fallback_p

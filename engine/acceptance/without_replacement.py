@@ -5,16 +5,16 @@ Algorithm 3 prints N(0, 1) for its random number; the rule is exact with U(0, 1)
 
 import torch
 
-from engine.acceptance.walk import MultiRound
+from engine.acceptance.walk import MultiRoundSampling
 
 
-class WithoutReplacement(MultiRound):
+class WithoutReplacement(MultiRoundSampling):
     title = "draws without replacement"
     about = "Tries draws in turn; a token that failed is not drawn again."
     source = "Sequoia (Chen et al. 2024); DySpec, Algorithm 3"
     proposal = "without replacement"
 
-    def law_of_next_draw(self, draw_law: torch.Tensor, drawn_token: int) -> torch.Tensor | None:
+    def distribution_of_next_draw(self, draw_law: torch.Tensor, drawn_token: int) -> torch.Tensor | None:
         draw_law = draw_law.clone()
         draw_law[drawn_token] = 0
         total = draw_law.sum()

@@ -19,7 +19,7 @@ RECENT = 8  # earlier places that are looked at
 TRUST = 3.0  # weight of the first estimate, in copied tokens
 
 
-class Copier:
+class LongestMatchCopier:
     """Copies what followed the longest earlier match of the last tokens. Counts by match length how often copies came true."""
 
     def __init__(self):
@@ -27,13 +27,13 @@ class Copier:
         self.places: dict[tuple[int, ...], list[int]] = defaultdict(list)
         self.true, self.wrong = defaultdict(int), defaultdict(int)
 
-    def extend(self, tokens: list[int]) -> None:
+    def append_and_index(self, tokens: list[int]) -> None:
         for token in tokens:
             if len(self.context) >= GRAM:
                 self.places[tuple(self.context[-GRAM:])].append(len(self.context))
             self.context.append(token)
 
-    def find_match_and_continuation(self, drafted_tokens: list[int]) -> tuple[int, list[int]]:
+    def find_match_length_and_copies(self, drafted_tokens: list[int]) -> tuple[int, list[int]]:
         """What may follow the text and the `drafted_tokens`: the longest match's length, and `CHAIN` tokens from behind it.
 
         Without a match these are 0 and []. Where the text ends too early, the tokens repeat from the match on.
@@ -51,14 +51,14 @@ class Copier:
         rest = context[place : place + CHAIN] + drafted_tokens
         return length, (rest * CHAIN)[:CHAIN]
 
-    def chance_of_copy(self, match_length: int) -> float:
+    def estimate_copy_hit_chance(self, match_length: int) -> float:
         """The probability that the next token copied behind a match of this length comes true, given that those before it did."""
         true, wrong = self.true[match_length], self.wrong[match_length]
         return (true + TRUST * (match_length - GRAM + 1) / (match_length + 1)) / (true + wrong + TRUST)
 
-    def count_copy_hits(self, match_length: int, suggested: list[int], written: list[int]) -> None:
-        """Counts what came true: `written` is what the text got where `suggested` was suggested."""
-        for ours, theirs in zip(suggested, written, strict=False):
+    def count_copy_hits(self, match_length: int, copied: list[int], committed: list[int]) -> None:
+        """Counts what came true: `committed` is what the text got where `copied` was suggested."""
+        for ours, theirs in zip(copied, committed, strict=False):
             if ours != theirs:
                 self.wrong[match_length] += 1
                 return
@@ -71,10 +71,10 @@ class BestDrafter(Drafter):
     source = "ours: measured costs, calibrated acceptance, and prompt lookup (Saxena 2023)"
     idea = SMALL_MODEL
 
-    def __init__(self, pair: LoadedPair, capacity: int, chosen: str = ""):
-        """`chosen` is one of the `candidate_drafters`, the first when left out."""
+    def __init__(self, pair: LoadedPair, capacity: int, drafter_name: str = ""):
+        """`drafter_name` is one of the `candidate_drafters`, the first when left out."""
         super().__init__(pair, capacity)
-        self.inner = inner = DRAFTERS[chosen or self.candidate_drafters(pair)[0]](pair, capacity)
+        self.inner = inner = DRAFTERS[drafter_name or self.candidate_drafters(pair)[0]](pair, capacity)
         self.reads_features, self.grow = inner.reads_features, inner.grow
         self.silence = inner.silence  # type: ignore[misc]
         self.bind_target_cache, self.log_q = inner.bind_target_cache, inner.log_q  # type: ignore[method-assign]
@@ -90,15 +90,15 @@ class BestDrafter(Drafter):
 
     def begin(self, prompt: list[int], features: Features = None) -> None:
         self.inner.begin(prompt, features)
-        self.copier = Copier()
-        self.copier.extend(prompt)
-        self.behind_root = self.copier.find_match_and_continuation([])
+        self.copier = LongestMatchCopier()
+        self.copier.append_and_index(prompt)
+        self.behind_root = self.copier.find_match_length_and_copies([])
 
     def draft_without_forward(self, tree: DraftTree, node: int) -> tuple[list[int], float]:
         length, chain = self.behind_root
         if node:
-            length, chain = self.copier.find_match_and_continuation([tree.tokens[each] for each in tree.path(node)])
-        return chain, self.copier.chance_of_copy(length) if chain else 0.0
+            length, chain = self.copier.find_match_length_and_copies([tree.tokens[each] for each in tree.path(node)])
+        return chain, self.copier.estimate_copy_hit_chance(length) if chain else 0.0
 
     def commit(self, tree: DraftTree, path: list[int], bonus: int, features: Features = None) -> None:
         burst = [tree.tokens[node] for node in path] + [bonus]
@@ -106,5 +106,5 @@ class BestDrafter(Drafter):
         if chain:
             self.copier.count_copy_hits(length, chain, burst)
         self.inner.commit(tree, path, bonus, features)
-        self.copier.extend(burst)
-        self.behind_root = self.copier.find_match_and_continuation([])
+        self.copier.append_and_index(burst)
+        self.behind_root = self.copier.find_match_length_and_copies([])

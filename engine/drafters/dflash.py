@@ -49,7 +49,7 @@ class DFlashDrafter(ParallelDrafter):
         cache.refuse_overflow(new + net.sizes.block)
         if new:
             positions = torch.arange(cache.rows, cache.rows + new, device=net.embedding.device)
-            net.write_context_rows(features, positions, cache.kv, cache.rows)
+            net.write_context_kv_rows(features, positions, cache.kv, cache.rows)
             cache.rows += new
         block = upload([root, *[net.sizes.mask] * (net.sizes.block - 1)], net.embedding.device)
         positions = torch.arange(cache.rows, cache.rows + len(block), device=block.device)
@@ -73,7 +73,7 @@ class DSparkDrafter(DFlashDrafter, CompiledTreeDrafter):
     @torch.inference_mode()
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
         slots = super().log_q(tree, nodes)
-        return None if slots is None else self.net.condition_slots(slots, [tree.tokens[node] for node in nodes])
+        return None if slots is None else self.net.condition_on_tokens(slots, [tree.tokens[node] for node in nodes])
 
     def enter_root(self) -> tuple[list[int], np.ndarray, int, int, int]:
         [*_, root], features = self.take_entries()

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from engine.contracts import Features
-from engine.drafters.shared.drafted_rows import DraftedRows
+from engine.drafters.shared.drafted_rows import DraftedRowsByNode
 from engine.drafters.shared.grows_at_once import CompiledTreeDrafter
 from engine.drafters.shared.stream import StreamDrafter
 from engine.models.pairs import LoadedPair
@@ -27,7 +27,7 @@ class EagleDrafter(StreamDrafter, CompiledTreeDrafter):
         super().__init__(pair, capacity)
         net: Eagle = pair.net(self.takes)
         self.reads_features, self.window = net.reads, net.window
-        self.session = net.open(capacity)
+        self.session = net.open_session(capacity)
         if isinstance(self.session, CompiledEagleSession):
             self.use_loops(log_q_of_root, log_q_of_level, self.session.cache, self.session.parts)
 
@@ -36,7 +36,7 @@ class EagleDrafter(StreamDrafter, CompiledTreeDrafter):
         super().begin(prompt, features)
 
     def discard_draft(self) -> None:
-        self.rows = DraftedRows()
+        self.rows = DraftedRowsByNode()
 
     @torch.inference_mode()
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
@@ -45,24 +45,24 @@ class EagleDrafter(StreamDrafter, CompiledTreeDrafter):
             return self.session.log_q_at_depths([tree.depth[node] for node in nodes])
         self.forwards += 1
         if nodes == [0]:
-            return self.session.log_q_of_root(*self.root_arguments())
+            return self.session.log_q_of_root(*self.pending_entry_arguments())
         # Each node goes on from its parent's output
         return self.session.log_q_of_level(
             [tree.tokens[node] for node in nodes],
-            [1 + self.rows.row_of(tree, tree.parents[node]) for node in nodes],
+            [1 + self.rows.drafted_row_of(tree, tree.parents[node]) for node in nodes],
             [self.first + self.base - 1 + tree.depth[node] for node in nodes],
-            self.rows.assign_rows(tree, nodes),
+            self.rows.assign_rows_and_build_mask(tree, nodes),
             max(0, self.base - self.window),
         )
 
-    def root_arguments(self) -> tuple[list[int], torch.Tensor, int, int]:
+    def pending_entry_arguments(self) -> tuple[list[int], torch.Tensor, int, int]:
         """The arguments of the session's `log_q_of_root`, for the pending entries, whose rows stay."""
         (tokens, features), rows = self.take_entries(), self.base
         self.base = rows + len(tokens)
         return tokens, features, self.first + rows, max(0, rows - self.window)
 
     def enter_root(self) -> tuple[list[int], np.ndarray, int, int, int]:
-        tokens, features, position, start = self.root_arguments()
+        tokens, features, position, start = self.pending_entry_arguments()
         return tokens, features.contiguous().numpy(), position, start, len(tokens)
 
     def commit(self, tree: DraftTree, path: list[int], bonus: int, features: Features = None) -> None:

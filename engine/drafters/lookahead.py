@@ -45,18 +45,18 @@ class LookaheadDrafter(Drafter):
 
         No window fits into fewer than two levels or 2 x GRAM - 1 nodes. N-grams then come from the text and these guesses alone.
         """
-        tree, self.window = DraftTree.rooted(root), None
+        tree, self.window = DraftTree.from_root_token(root), None
         if not self.levels and (columns := min(max_levels - GRAM + 3, (max_nodes - 1) // 2 // (GRAM - 1))) > 0:
             self.levels = [self.cycle_text_tokens(columns + GRAM - 3)]
         if self.levels and len(self.levels[0]) + len(self.levels) - 1 <= max_levels:
-            self.columns, self.window = self.plant_window(tree), tree
+            self.columns, self.window = self.add_window_nodes_by_column(tree), tree
         for gram in self.pool.get(root, ())[: -width - 1 : -1]:
             node = 0
             for token in gram[: min(max_levels, max_nodes - len(tree))]:
                 node = get_or_add_child(tree, node, token)
         return tree
 
-    def plant_window(self, tree: DraftTree) -> list[list[int]]:
+    def add_window_nodes_by_column(self, tree: DraftTree) -> list[list[int]]:
         """Add the window below the root. Returns its columns."""
         first, *others = self.levels
         chain = [0]
@@ -81,15 +81,15 @@ class LookaheadDrafter(Drafter):
         if tree is not self.window:
             for node in range(len(tree)):
                 run = [*self.text[1 - GRAM :], *(tree.tokens[each] for each in tree.path(node))][1 - GRAM :]
-                self.store_ngram([*run, favourites[node]])
+                self.store_as_latest_ngram([*run, favourites[node]])
             return
         newest = [favourites[column[-1]] for column in self.columns]
         if len(self.levels) == GRAM - 1:
             for column, token in zip(self.columns, newest, strict=True):
-                self.store_ngram([*(tree.tokens[node] for node in column), token])
-        self.levels = self.advance_window(newest, len(path))
+                self.store_as_latest_ngram([*(tree.tokens[node] for node in column), token])
+        self.levels = self.build_next_window_levels(newest, len(path))
 
-    def advance_window(self, newest_level: list[int], accepted_count: int) -> list[list[int]]:
+    def build_next_window_levels(self, newest_level: list[int], accepted_count: int) -> list[list[int]]:
         """The next round's window: a level deeper, a position and the accepted tokens further on. The text fills what is missing."""
         levels = self.levels
         if len(levels) == GRAM - 1:
@@ -98,11 +98,11 @@ class LookaheadDrafter(Drafter):
             levels = [*(level[1:] for level in levels), newest_level if len(levels) == 1 else newest_level[1:]]
         return [(level[accepted_count:] + self.cycle_text_tokens(accepted_count))[: len(level)] for level in levels]
 
-    def store_ngram(self, gram: list[int]) -> None:
+    def store_as_latest_ngram(self, ngram: list[int]) -> None:
         """Put the n-gram into the pool as the latest of its first token. A shorter run is none."""
-        if len(gram) == GRAM:
-            known = self.pool.setdefault(gram[0], [])
-            rest = tuple(gram[1:])
+        if len(ngram) == GRAM:
+            known = self.pool.setdefault(ngram[0], [])
+            rest = tuple(ngram[1:])
             if rest in known:
                 known.remove(rest)
             known.append(rest)
@@ -115,7 +115,7 @@ class LookaheadDrafter(Drafter):
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
         """What the pool has behind the node, the latest first, each half as likely as the one before. Nothing else is ruled in."""
-        found = [self.list_ngram_continuations(tree, node) for node in nodes]
+        found = [self.list_pooled_continuations(tree, node) for node in nodes]
         if not any(found):
             return None
         rows = torch.zeros(len(nodes), self.vocab)
@@ -125,7 +125,7 @@ class LookaheadDrafter(Drafter):
                 row[tokens] = torch.tensor([-math.log(2) * place for place in range(len(tokens))])
         return rows.log_softmax(-1)
 
-    def list_ngram_continuations(self, tree: DraftTree, node: int) -> list[int]:
+    def list_pooled_continuations(self, tree: DraftTree, node: int) -> list[int]:
         """The tokens that continue the longest n-gram prefix at the end of the node's path, the latest n-gram first."""
         run = [tree.tokens[each] for each in (0, *tree.path(node))]
         for length in range(min(GRAM - 1, len(run)), 0, -1):
@@ -138,5 +138,5 @@ class LookaheadDrafter(Drafter):
 
 def get_or_add_child(tree: DraftTree, node: int, token: int) -> int:
     """The child of the node that carries the token. It is added where there is none."""
-    found = tree.child(node, token)
+    found = tree.find_child_with_token(node, token)
     return tree.add(node, token, tree.score[node] * CHANCE, CHANCE) if found is None else found

@@ -26,16 +26,16 @@ class LookupDrafter(Drafter):
     def begin(self, prompt: list[int], features: Features = None) -> None:
         self.context: list[int] = []
         self.followers: dict[tuple[int, ...], Counter[int]] = defaultdict(Counter)
-        self.extend(prompt)
+        self.append_and_count_followers(prompt)
 
-    def extend(self, tokens: list[int]) -> None:
+    def append_and_count_followers(self, tokens: list[int]) -> None:
         for token in tokens:
             for length in range(1, min(LONGEST, len(self.context)) + 1):
                 self.followers[tuple(self.context[-length:])][token] += 1
             self.context.append(token)
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
-        found = [self.count_continuations([tree.tokens[each] for each in tree.path(node)]) for node in nodes]
+        found = [self.followers_of_longest_suffix([tree.tokens[each] for each in tree.path(node)]) for node in nodes]
         if not any(found):
             return None
         rows = np.empty((len(nodes), self.vocab), np.float32)  # NumPy writes a single number sooner than torch
@@ -46,7 +46,7 @@ class LookupDrafter(Drafter):
                 row[token] = math.log(KNOWN_SHARE * count / total + (1 - KNOWN_SHARE) / self.vocab)
         return torch.from_numpy(rows)
 
-    def count_continuations(self, drafted_tokens: list[int]) -> Counter[int]:
+    def followers_of_longest_suffix(self, drafted_tokens: list[int]) -> Counter[int]:
         """What followed the text's last tokens with the drafted ones, of the longest such run that was followed before."""
         tail = (self.context[-LONGEST:] + drafted_tokens)[-LONGEST:]
         for length in range(len(tail), 0, -1):
@@ -55,4 +55,4 @@ class LookupDrafter(Drafter):
         return Counter()
 
     def commit(self, tree: DraftTree, path: list[int], bonus: int, features: Features = None) -> None:
-        self.extend([*(tree.tokens[node] for node in path), bonus])
+        self.append_and_count_followers([*(tree.tokens[node] for node in path), bonus])

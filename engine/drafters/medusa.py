@@ -21,9 +21,9 @@ class MedusaDrafter(Drafter):
 
     def begin(self, prompt: list[int], features: Features = None) -> None:
         behind = features[-1] if len(features) else features.new_zeros(features.shape[1:])
-        self.set_root_features(behind)
+        self.restart_from_root_features(behind)
 
-    def set_root_features(self, features: torch.Tensor) -> None:
+    def restart_from_root_features(self, features: torch.Tensor) -> None:
         """Guess from `features [4, H]`, the features of the token before the root."""
         self.final, self.levels = features[-1:], []
 
@@ -35,4 +35,4 @@ class MedusaDrafter(Drafter):
         return torch.cat([self.levels[tree.depth[node]] for node in nodes])
 
     def commit(self, tree: DraftTree, path: list[int], bonus: int, features: Features = None) -> None:
-        self.set_root_features(features[([0, *path])[-1]])
+        self.restart_from_root_features(features[([0, *path])[-1]])

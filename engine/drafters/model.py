@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from engine.contracts import SMALL_MODEL, Features
-from engine.drafters.shared.drafted_rows import DraftedRows
+from engine.drafters.shared.drafted_rows import DraftedRowsByNode
 from engine.drafters.shared.grows_at_once import CompiledTreeDrafter
 from engine.forward.layer_ops import log_q_of_padded_logits
 from engine.forward.llama_eight_bit import EightBitLlama, log_q_of_level, log_q_of_root
@@ -32,7 +32,7 @@ class ModelDrafter(CompiledTreeDrafter):
     def __init__(self, pair: LoadedPair, capacity: int):
         super().__init__(pair, capacity)
         draft = cast(Runner, pair.draft)
-        self.session = draft.open(capacity)
+        self.session = draft.open_session(capacity)
         net = draft.own
         if isinstance(net, EightBitLlama) and draft.vocab == self.vocab:
             cache = self.session.cache
@@ -41,7 +41,7 @@ class ModelDrafter(CompiledTreeDrafter):
     def begin(self, prompt: list[int], features: Features = None) -> None:
         self.session.prefill(prompt[:-1])
         self.pending = [prompt[-1]]  # committed tokens without a row; the last one is the root
-        self.rows = DraftedRows()
+        self.rows = DraftedRowsByNode()
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
         """As `Drafter.log_q`. The root's forward also reads the tokens committed since the last one."""
@@ -50,7 +50,7 @@ class ModelDrafter(CompiledTreeDrafter):
             logits, _ = self.session.prefill(self.pending)
             self.pending, self.base = [], self.session.rows
         else:
-            visible = self.rows.assign_rows(tree, nodes)
+            visible = self.rows.assign_rows_and_build_mask(tree, nodes)
             positions = [self.base - 1 + tree.depth[node] for node in nodes]
             logits, _ = self.session.forward([tree.tokens[node] for node in nodes], positions, visible)
             self.session.keep(list(range(len(nodes))))
@@ -69,9 +69,9 @@ class ModelDrafter(CompiledTreeDrafter):
 
     def commit(self, tree: DraftTree, path: list[int], bonus: int, features: Features = None) -> None:
         if not self.pending:  # this round wrote rows: keep those of the path; they cover its first nodes
-            kept = self.rows.rows_of_path(tree, path)
+            kept = self.rows.drafted_rows_of_path(tree, path)
             self.session.rewind(self.base)
             self.session.keep(kept)
             path = path[len(kept) :]
         self.pending += [tree.tokens[node] for node in path] + [bonus]
-        self.rows = DraftedRows()
+        self.rows = DraftedRowsByNode()

@@ -36,14 +36,14 @@ class ParallelDrafter(StreamDrafter):
         self.cache.rows = 0
         super().begin(prompt, features)
         if len(self.pending) > 1:  # the first round writes the root's entry, together with its slots
-            self.feed_entries(self.pending[:-1], self.features[:-1], slots=0)
+            self.guess_at_entries(self.pending[:-1], self.features[:-1], slots=0)
         self.pending, self.features = self.pending[-1:], self.features[-1:]
 
     def discard_draft(self) -> None:
         self.levels: torch.Tensor | None = None  # this round's log-probabilities, a row for each depth
 
     @torch.inference_mode()
-    def feed_entries(self, tokens: list[int], features: torch.Tensor, slots: int) -> Guesses:
+    def guess_at_entries(self, tokens: list[int], features: torch.Tensor, slots: int) -> Guesses:
         """The guesses at the last of these entries, whose rows stay, and at its slots; without slots there may be none."""
         net, rows, count = self.net, self.cache.rows, len(tokens)
         if net.compiled:
@@ -63,7 +63,7 @@ class ParallelDrafter(StreamDrafter):
     def guess_levels(self) -> torch.Tensor:
         """Log-probabilities `[depth, V]` of a round. The pending entries' rows stay."""
         # Without slots a forward answers nothing: a net of one depth asks for one that nobody reads.
-        return self.feed_entries(*self.take_entries(), slots=max(1, self.depth - 1))[1][: self.depth]
+        return self.guess_at_entries(*self.take_entries(), slots=max(1, self.depth - 1))[1][: self.depth]
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
         """As `Drafter.log_q`; None where a node stands deeper than the net was trained for."""

@@ -31,18 +31,18 @@ class RecyclingDrafter(Drafter):
 
     def build_own_tree(self, root: int, max_levels: int, width: int, max_nodes: int) -> DraftTree:
         """The most valuable entries first. A score is the product of `SHARES` along the path."""
-        tree, heap = DraftTree.rooted(root), []
+        tree, heap = DraftTree.from_root_token(root), []
 
-        def offer(node: int, rank: int) -> None:
+        def push_child_of_rank(node: int, rank: int) -> None:
             entries = self.table.get(tree.tokens[node], [])[:width]
             if rank < len(entries) and tree.depth[node] < max_levels:
                 heapq.heappush(heap, (-tree.score[node] * SHARES[rank], node, rank, entries[rank]))
 
-        offer(0, 0)
+        push_child_of_rank(0, 0)
         while heap and len(tree) < max_nodes:
             score, above, rank, token = heapq.heappop(heap)
-            offer(tree.add(above, token, -score, SHARES[rank]), 0)
-            offer(above, rank + 1)
+            push_child_of_rank(tree.add(above, token, -score, SHARES[rank]), 0)
+            push_child_of_rank(above, rank + 1)
         return tree
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:

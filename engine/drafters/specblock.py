@@ -47,7 +47,7 @@ class SpecBlockDrafter(ParallelDrafter):
 
     def draft_root_block(self) -> None:
         """Draft the root's block. The same forward reads the entries committed since the last round."""
-        states, log_q = self.feed_entries(*self.take_entries(), self.depth - 1)
+        states, log_q = self.guess_at_entries(*self.take_entries(), self.depth - 1)
         self.stream, self.cache.rows = self.cache.rows, self.cache.rows + self.depth - 1
         self.places[0] = DraftedBlock(states, log_q, list(range(self.depth))), 0
         self.forwards += 1
@@ -94,7 +94,7 @@ class SpecBlockDrafter(ParallelDrafter):
             self.places[key] = block, offset + 1
         return self.places[key]
 
-    def find_predicting_blocks(self, tree: DraftTree, nodes: list[int]) -> list[tuple[DraftedBlock, int]]:
+    def find_or_draft_predicting_blocks(self, tree: DraftTree, nodes: list[int]) -> list[tuple[DraftedBlock, int]]:
         """For each node the block and the position in it that predict the next token. A new block starts where the node's ends."""
         if 0 not in self.places:
             self.draft_root_block()
@@ -104,11 +104,11 @@ class SpecBlockDrafter(ParallelDrafter):
         return [self.find_block_and_offset(tree, node) for node in nodes]
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
-        return torch.stack([block.log_q[offset] for block, offset in self.find_predicting_blocks(tree, nodes)])
+        return torch.stack([block.log_q[offset] for block, offset in self.find_or_draft_predicting_blocks(tree, nodes)])
 
     @torch.inference_mode()
     def predict_rank_buckets(self, tree: DraftTree, nodes: list[int]) -> list[int]:
-        found = self.find_predicting_blocks(tree, nodes)
+        found = self.find_or_draft_predicting_blocks(tree, nodes)
         asked = list({id(block): block for block, _ in self.places.values() if block.buckets is None}.values())
         if asked:
             states, log_q = torch.stack([each.states for each in asked]), torch.stack([each.log_q for each in asked])

@@ -59,7 +59,7 @@ class UpdateBandit:
     seconds: dict[str, float] = field(default_factory=lambda: {HEADS: 0.0, FULL: 0.0})
     per_nat: dict[str, float] = field(default_factory=lambda: dict(FIRST_GAIN))
 
-    def estimate_speed(self, arm: str, tau: float, round_seconds: float, surprise: float) -> float:
+    def expected_token_rate(self, arm: str, tau: float, round_seconds: float, surprise: float) -> float:
         """Expected tokens a second over the horizon if this arm is taken. `surprise` is in nats a round."""
         if arm == SKIP:
             return tau / round_seconds
@@ -67,9 +67,9 @@ class UpdateBandit:
         spent = HORIZON * round_seconds + cost  # of an update its mean seconds so far, or the first guess
         return HORIZON * (tau + self.per_nat[arm] * max(0.0, surprise - USUAL)) / spent
 
-    def choose(self, tau: float, round_seconds: float, surprise: float) -> str:
+    def choose_fastest_arm(self, tau: float, round_seconds: float, surprise: float) -> str:
         """The arm with the best rate."""
-        return max((SKIP, HEADS, FULL), key=lambda arm: self.estimate_speed(arm, tau, round_seconds, surprise))
+        return max((SKIP, HEADS, FULL), key=lambda arm: self.expected_token_rate(arm, tau, round_seconds, surprise))
 
     def update_gain_estimate(self, arm: str, gained_tau: float, surprise: float) -> None:
         """Note that an update by this arm, made at this surprise, was followed by `gained_tau` more tau."""
@@ -86,7 +86,7 @@ class AdaptiveSpecBlockDrafter(SpecBlockDrafter):
         with torch.inference_mode(False):
             super().__init__(pair, capacity)
             # Its compiled loops read addresses of the shared weights, so they are made anew
-            self.net: SpecBlock = deepcopy(self.net, {id(self.net.compiled): None}).requires_grad_(True).pack()
+            self.net: SpecBlock = deepcopy(self.net, {id(self.net.compiled): None}).requires_grad_(True).pack_compiled()
             heads = [self.net.unembed, *self.net.rank_in.parameters(), *self.net.rank_out.parameters()]
             self.optimizers = {
                 HEADS: torch.optim.AdamW(heads, lr=RATE[HEADS], weight_decay=0.0),
@@ -94,9 +94,9 @@ class AdaptiveSpecBlockDrafter(SpecBlockDrafter):
             }
         self.bandit = UpdateBandit()
         self.last: tuple[str, float, float] | None = None  # the arm, tau and surprise of the previous window
-        self.reset_window()
+        self.reset_window_statistics()
 
-    def reset_window(self) -> None:
+    def reset_window_statistics(self) -> None:
         self.examples: list[RejectedRound] = []
         self.rounds, self.tokens, self.surprise, self.spent = 0, 0, 0.0, 0.0
         self.since: float | None = None
@@ -114,7 +114,7 @@ class AdaptiveSpecBlockDrafter(SpecBlockDrafter):
         self.record_rejected_round(tree, path, bonus)
         super().commit(tree, path, bonus, features)
         if self.rounds >= WINDOW:
-            self.end_window_and_update()
+            self.choose_arm_and_train()
         self.since = time.perf_counter()
 
     def record_rejected_round(self, tree: DraftTree, path: list[int], bonus: int) -> None:
@@ -133,23 +133,23 @@ class AdaptiveSpecBlockDrafter(SpecBlockDrafter):
         self.root_features = self.features[-1]
         super().draft_root_block()
 
-    def end_window_and_update(self) -> None:
+    def choose_arm_and_train(self) -> None:
         """Choose an arm for the window that ends here and carry it out. The update's seconds count as part of the round."""
         tau, seconds, surprise = self.tokens / self.rounds, self.spent / self.rounds, self.surprise / self.rounds
         if self.last is not None and self.last[0] != SKIP:
             arm, before, surprised = self.last
             self.bandit.update_gain_estimate(arm, tau - before, surprised)
-        arm = self.bandit.choose(tau, seconds, surprise) if self.examples else SKIP
+        arm = self.bandit.choose_fastest_arm(tau, seconds, surprise) if self.examples else SKIP
         if arm != SKIP:
             start = time.perf_counter()
             with torch.inference_mode(False), torch.enable_grad():
-                self.update(arm, self.examples[-MOST_EXAMPLES:])
+                self.train_one_step(arm, self.examples[-MOST_EXAMPLES:])
             self.bandit.updates[arm] += 1
             self.bandit.seconds[arm] += time.perf_counter() - start
         self.last = arm, tau, surprise
-        self.reset_window()
+        self.reset_window_statistics()
 
-    def update(self, arm: str, examples: list[RejectedRound]) -> None:
+    def train_one_step(self, arm: str, examples: list[RejectedRound]) -> None:
         """One optimiser step on these rounds. The labels are the target's tokens up to the first rejected guess."""
         net, count, device = self.net, self.depth, self.net.embedding.device
         states = (
@@ -170,7 +170,7 @@ class AdaptiveSpecBlockDrafter(SpecBlockDrafter):
         torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
         self.optimizers[arm].step()
         net.zero_grad(set_to_none=True)
-        net.pack()
+        net.pack_compiled()
 
     def recompute_states(self, examples: list[RejectedRound]) -> torch.Tensor:
         """States `[n, K, H]` of the examples' first blocks, computed anew with gradients in one forward over the cached rows."""

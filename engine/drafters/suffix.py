@@ -30,26 +30,26 @@ class SuffixIndex:
 
     def __init__(self, tokens: Iterable[int] = ()):
         self.room, self.length = np.empty(256, np.int64), 0
-        self.extend(list(tokens))
+        self.append_tokens(list(tokens))
 
     @property
-    def text(self) -> np.ndarray:
+    def token_ids(self) -> np.ndarray:
         """Token ids int64 `[length]`."""
         return self.room[: self.length]
 
-    def extend(self, tokens: list[int]) -> None:
+    def append_tokens(self, tokens: list[int]) -> None:
         more = self.length + len(tokens)
         if more > len(self.room):
-            self.room = np.concatenate([self.text, np.empty(more, np.int64)])
+            self.room = np.concatenate([self.token_ids, np.empty(more, np.int64)])
         self.room[self.length : more] = tokens
         self.length = more
 
-    def find_suffix_matches(self, last_tokens: list[int]) -> Iterator[tuple[int, np.ndarray]]:
+    def find_places_by_match_length(self, last_tokens: list[int]) -> Iterator[tuple[int, np.ndarray]]:
         """The lengths at which the ending stood in the text, with its places there, ascending.
 
         Of lengths with the same places only the longest is given: it has the same counts and the larger budget.
         """
-        text, length = self.text, 0
+        text, length = self.token_ids, 0
         places = np.arange(1, len(text) + 1)
         for token in last_tokens[: -LONGEST_ENDING - 1 : -1]:
             longer = places[places > length]
@@ -62,9 +62,9 @@ class SuffixIndex:
         if length:
             yield length, places
 
-    def count_followers(self, places: np.ndarray) -> tuple[list[int], list[int]]:
+    def rank_followers_with_counts(self, places: np.ndarray) -> tuple[list[int], list[int]]:
         """The tokens that stood at the places, the most frequent first and of equals the latest, and how often each did."""
-        latest = self.text[places[places < self.length]][::-1]
+        latest = self.token_ids[places[places < self.length]][::-1]
         tokens, first, counts = np.unique(latest[latest != SEPARATOR], return_index=True, return_counts=True)
         order = np.lexsort((first, -counts))
         return tokens[order].tolist(), counts[order].tolist()
@@ -74,22 +74,22 @@ class SuffixIndex:
 
         A node's q is its share of its parent's places. Its score is their product along the path, `LEAST_CHANCE` at least.
         """
-        tree, order, heap = DraftTree.rooted(root), count(), []
+        tree, order, heap = DraftTree.from_root_token(root), count(), []
 
-        def offer(node: int, places: np.ndarray) -> None:
-            for token, often in islice(zip(*self.count_followers(places), strict=True), width):
+        def push_likely_followers(node: int, places: np.ndarray) -> None:
+            for token, often in islice(zip(*self.rank_followers_with_counts(places), strict=True), width):
                 chance = tree.score[node] * (often / len(places))
                 if chance < LEAST_CHANCE:
                     break
                 heappush(heap, (-chance, next(order), node, token, often / len(places), places))
 
-        offer(0, places)
+        push_likely_followers(0, places)
         while heap and len(tree) <= max_nodes:
             chance, _, parent, token, q, before = heappop(heap)
             node = tree.add(parent, token, -chance, q)
             if tree.depth[node] < levels:
                 before = before[before < self.length]
-                offer(node, before[self.text[before] == token] + 1)
+                push_likely_followers(node, before[self.token_ids[before] == token] + 1)
         return tree
 
 
@@ -107,13 +107,13 @@ class SuffixDrafter(Drafter):
     def begin(self, prompt: list[int], features: Features = None) -> None:
         self.prompt, self.answer = prompt, list[int]()
         self.own, self.others = SuffixIndex(prompt), SuffixIndex()
-        for each in self.memory.answers_to_others(prompt) if self.memory else ():
-            self.others.extend([*each, SEPARATOR])
+        for each in self.memory.answers_to_other_prompts(prompt) if self.memory else ():
+            self.others.append_tokens([*each, SEPARATOR])
 
     def build_own_tree(self, root: int, max_levels: int, width: int, max_nodes: int) -> DraftTree:
-        best, most = DraftTree.rooted(root), (0.0, 0, 0)
+        best, most = DraftTree.from_root_token(root), (0.0, 0, 0)
         for counts in (self.own, self.others):
-            for length, places in counts.find_suffix_matches(self.own.text[-LONGEST_ENDING:].tolist()):
+            for length, places in counts.find_places_by_match_length(self.own.token_ids[-LONGEST_ENDING:].tolist()):
                 guesses = min(max_nodes - 1, int(FACTOR * length))
                 tree = counts.build_likeliest_tree(places, root, guesses, width, max_levels)
                 promised = sum(tree.score[1:]), length, counts is self.own
@@ -123,7 +123,7 @@ class SuffixDrafter(Drafter):
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
         """Shares behind the longest match of each node's path. What they leave is spread over the vocabulary."""
-        found = [self.shares_of_continuations([tree.tokens[each] for each in tree.path(node)]) for node in nodes]
+        found = [self.followers_and_shares_of_match([tree.tokens[each] for each in tree.path(node)]) for node in nodes]
         rows = torch.empty(len(nodes), self.vocab)
         for row, (tokens, shares) in zip(rows, found, strict=True):
             left = 1 - sum(shares)
@@ -131,20 +131,20 @@ class SuffixDrafter(Drafter):
             row[tokens] += torch.tensor(shares)
         return rows.log() if any(tokens for tokens, _ in found) else None
 
-    def shares_of_continuations(self, drafted_tokens: list[int]) -> tuple[list[int], list[float]]:
+    def followers_and_shares_of_match(self, drafted_tokens: list[int]) -> tuple[list[int], list[float]]:
         """The tokens that followed the longest match of the text and the `drafted_tokens` tokens, and their shares of its places."""
-        ending, longest = [*self.own.text[-LONGEST_ENDING:].tolist(), *drafted_tokens], 0
+        ending, longest = [*self.own.token_ids[-LONGEST_ENDING:].tolist(), *drafted_tokens], 0
         answer: tuple[list[int], list[float]] = ([], [])
         for counts in (self.own, self.others):
-            for length, places in counts.find_suffix_matches(ending):
-                tokens, often = counts.count_followers(places)
+            for length, places in counts.find_places_by_match_length(ending):
+                tokens, often = counts.rank_followers_with_counts(places)
                 if tokens and length > longest:
                     answer, longest = (tokens, [each / len(places) for each in often]), length
         return answer
 
     def commit(self, tree: DraftTree, path: list[int], bonus: int, features: Features = None) -> None:
         burst = [*(tree.tokens[node] for node in path), bonus]
-        self.own.extend(burst)
+        self.own.append_tokens(burst)
         if self.memory:
             self.answer += burst
-            self.memory.keep_answer(self.prompt, self.answer)
+            self.memory.remember_newest_answer(self.prompt, self.answer)

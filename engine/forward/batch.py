@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-from engine.forward.cache import KVCache, TransformersLayer, additive_mask, cut_to_size_of
+from engine.forward.cache import KVCache, TransformersCacheLayer, additive_mask, cut_heads_and_width_like
 from engine.forward.layer_ops import Answer, Features
 from engine.forward.llama import TensorLlama
 from engine.forward.llama_compiled import CompiledLlama
@@ -25,7 +25,7 @@ from engine.forward.recurrent.nodes import end_forest_reading
 from engine.forward.recurrent.session import RecurrentSession, tree_state_layers_of
 from engine.forward.runner import Runner
 from engine.forward.session import Session, taps_of
-from engine.forward.windows import additive_masks_of
+from engine.forward.windows import additive_masks_by_layer_type
 
 ITSELF = torch.ones(1, 1, dtype=torch.bool)  # what a single row sees of the new rows
 
@@ -39,7 +39,7 @@ class RowRequest(NamedTuple):
     visible: Tensor | None
 
     @property
-    def visible_mask(self) -> Tensor:
+    def validated_visible_mask(self) -> Tensor:
         """bool `[n, M]`. Raises `ValueError` for several rows without a mask, or with one over too few columns."""
         visible = ITSELF if self.visible is None and len(self.ids) == 1 else self.visible
         if visible is None or len(visible) != len(self.ids) or visible.shape[1] < len(self.ids):
@@ -49,7 +49,7 @@ class RowRequest(NamedTuple):
 
 
 class Batch:
-    """Up to `size` sequences. `open` gives each its session, `remove_session` takes one out, and `forward` answers
+    """Up to `size` sequences. `open_session` gives each its session, `remove_session` takes one out, and `forward` answers
     any of them at once.
     """
 
@@ -61,10 +61,10 @@ class Batch:
         self.taps = taps_of(features, runner.config.num_hidden_layers)
         self.sessions: list[Session] = []
         own = isinstance(runner.own, CompiledLlama | TensorLlama)
-        kind = StateSlots if runner.recurrent else CacheSlots
+        kind = BatchedStateSlots if runner.recurrent else BatchedCacheSlots
         self.slots = None if own else kind(runner, size, capacity)
 
-    def open(self, capacity: int, features: Features = False) -> Session:
+    def open_session(self, capacity: int, features: Features = False) -> Session:
         """A session with an empty cache. Raises `ValueError` for a full batch, and for another capacity or features than its own."""
         if len(self.sessions) == self.size:
             raise ValueError(f"The batch has its {self.size} sequences. One must leave before another is opened.")
@@ -72,7 +72,7 @@ class Batch:
             raise ValueError(
                 f"All sequences of a batch have {self.capacity} rows and features {self.features}, got {capacity} and {features}."
             )
-        session = self.runner.open(capacity, features, self.slots and self.slots.take_slot())
+        session = self.runner.open_session(capacity, features, self.slots and self.slots.take_slot())
         self.sessions.append(session)
         return session
 
@@ -95,16 +95,16 @@ class Batch:
                 raise ValueError("A session asks this batch and is not in it.")
             each.session.cache.refuse_overflow(len(each.ids))
         if self.slots is not None:
-            return self.forward_padded(requests)
+            return self.forward_padded_by_transformers(requests)
         ids = torch.tensor([token for each in requests for token in each.ids])
         positions = torch.tensor([place for each in requests for place in each.positions])
-        seen, caches = [each.visible_mask for each in requests], [each.session.cache for each in requests]
+        seen, caches = [each.validated_visible_mask for each in requests], [each.session.cache for each in requests]
         logits, features = self.runner.own.forward_batch(caches, ids, positions, seen, self.taps)  # type: ignore[union-attr]
         counts = [len(each.ids) for each in requests]
         by_session = [None] * len(requests) if features is None else features.split(counts)
         return list(zip(logits.split(counts), by_session, strict=True))
 
-    def forward_padded(self, requests: list[RowRequest]) -> list[Answer]:
+    def forward_padded_by_transformers(self, requests: list[RowRequest]) -> list[Answer]:
         """`forward` by the transformers model. A sequence that asks for fewer rows than others is padded with its first token.
 
         Padding writes rows behind the new ones, and no row but itself attends to it. Sessions that ask for nothing are padded too.
@@ -118,22 +118,22 @@ class Batch:
                 f"A forward of {count} rows a sequence does not fit a cache of {self.capacity} rows. Ask for smaller trees."
             )
         starts = torch.tensor([cache.rows for cache in slots.caches])
-        slots.place_next_rows(starts, count)
+        slots.set_slots_of_next_rows(starts, count)
         ids = torch.zeros(len(starts), count, dtype=torch.long)
         positions = torch.zeros_like(ids)
         shown = torch.zeros(len(starts), 1, count, slots.rows + count, dtype=torch.bool)
         shown[..., 0] = True  # padding sees something, so that it stays a number
         for place, cache in enumerate(slots.caches):
             if each := by_cache.get(id(cache)):
-                rows, seen, end = len(each.ids), each.visible_mask, cache.rows + len(each.ids)
+                rows, seen, end = len(each.ids), each.validated_visible_mask, cache.rows + len(each.ids)
                 ids[place], positions[place] = each.ids[0], each.positions[0]
                 ids[place, :rows], positions[place, :rows] = torch.tensor(each.ids), torch.tensor(each.positions)
                 shown[place, 0, :rows, :end] = F.pad(seen, (end - seen.shape[1], 0), value=True)
-        masks = additive_masks_of(
+        masks = additive_masks_by_layer_type(
             self.runner.window, shown, lambda each: additive_mask(each, each.shape[-1], self.runner.dtype).to(device)
         )
-        if isinstance(slots, StateSlots):
-            slots.prepare_next_forward([by_cache.get(id(cache)) for cache in slots.caches])
+        if isinstance(slots, BatchedStateSlots):
+            slots.begin_forest_of_requests([by_cache.get(id(cache)) for cache in slots.caches])
         with end_forest_reading():
             logits, features = self.runner.run_transformers(
                 ids.to(device), positions.to(device), masks, slots.past, taps=self.taps
@@ -145,7 +145,7 @@ class Batch:
         return answers
 
 
-class CacheSlots:
+class BatchedCacheSlots:
     """Caches of a batch in one tensor `kv [layers, 2, size, heads, capacity, head_dim]`. Those in use stand at its beginning."""
 
     def __init__(self, runner: Runner, size: int, capacity: int):
@@ -153,12 +153,12 @@ class CacheSlots:
         layers, _, heads, _, width = one.shape
         self.kv = torch.zeros(layers, 2, size, heads, capacity, width, dtype=one.dtype, device=one.device)
         self.caches: list[Any] = []
-        self.past = Cache(layers=[BatchedLayer(self, layer) for layer in range(layers)])
+        self.past = Cache(layers=[BatchedCacheLayer(self, layer) for layer in range(layers)])
 
     def take_slot(self) -> KVCache:
         """A cache in the next free place, with the states of an empty text where the model keeps any."""
         cache = self.runner.new_cache(1)
-        cache.bind(self.kv[:, :, len(self.caches)])
+        cache.bind_tensor(self.kv[:, :, len(self.caches)])
         cache.numbers = None
         self.caches.append(cache)
         return cache
@@ -168,30 +168,30 @@ class CacheSlots:
         place, last = self.caches.index(cache), self.caches.pop()
         if last is not cache:
             self.kv[:, :, place, :, : last.rows] = last.kv[..., : last.rows, :]
-            last.bind(self.kv[:, :, place])
+            last.bind_tensor(self.kv[:, :, place])
             self.caches[place] = last
 
-    def place_next_rows(self, starts: Tensor, count: int) -> None:
+    def set_slots_of_next_rows(self, starts: Tensor, count: int) -> None:
         """The next forward writes `count` rows a sequence from `starts [B]` on and reads all up to the last of them."""
         self.rows = int(starts.max())  # before the new ones of the longest sequence
         self.slots = (starts[:, None] + torch.arange(count)).to(self.kv.device)
 
 
-class StateSlots(CacheSlots):
+class BatchedStateSlots(BatchedCacheSlots):
     """Slots whose caches keep states besides. `nodes` are the layers that read the trees of all slots as one forest."""
 
     def __init__(self, runner: Runner, size: int, capacity: int):
         super().__init__(runner, size, capacity)
         cache = runner.new_cache(1)
         assert isinstance(cache, StateCache)
-        self.nodes, self.past = tree_state_layers_of(cache.held, lambda rows: BatchedLayer(self, rows.layer))
+        self.nodes, self.past = tree_state_layers_of(cache.held, lambda rows: BatchedCacheLayer(self, rows.layer))
 
-    def prepare_next_forward(self, requests: list[RowRequest | None]) -> None:
+    def begin_forest_of_requests(self, requests: list[RowRequest | None]) -> None:
         """The next forward reads what is asked in every slot."""
         trees = [[] if each is None else parents_from_mask(len(each.ids), each.visible) for each in requests]
         forest = Forest(trees, self.kv.device)
         for number, layer in enumerate(self.nodes):
-            layer.begin(forest, [cache.states[number] for cache in self.caches])
+            layer.begin_forest(forest, [cache.states[number] for cache in self.caches])
         for text, each in enumerate(requests):
             if each is not None:
                 assert isinstance(each.session, RecurrentSession)
@@ -199,8 +199,8 @@ class StateSlots(CacheSlots):
                 each.session.ids, each.session.positions = each.ids, each.positions
 
 
-class BatchedLayer(TransformersLayer):
-    """One layer of all the caches of `CacheSlots`, in the form that transformers' attention expects."""
+class BatchedCacheLayer(TransformersCacheLayer):
+    """One layer of all the caches of `BatchedCacheSlots`, in the form that transformers' attention expects."""
 
     def update(self, key_states, value_states, *args: Any, **kwargs: Any):
         slots = self.cache
@@ -208,7 +208,7 @@ class BatchedLayer(TransformersLayer):
         which = torch.arange(batch, device=key_states.device)[:, None]
         found = []
         for kind, states in enumerate((key_states, value_states)):
-            rows = cut_to_size_of(slots.kv[self.layer, kind, :batch], states)
+            rows = cut_heads_and_width_like(slots.kv[self.layer, kind, :batch], states)
             rows.transpose(1, 2)[which, slots.slots] = states.transpose(1, 2)
             found.append(rows[:, :, : slots.rows + states.shape[2]])
         return found

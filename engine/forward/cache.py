@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from engine.kernels.attention import move_rows
+from engine.kernels.attention import move_cache_rows
 
 
 class KVCache:
@@ -22,11 +22,11 @@ class KVCache:
     """
 
     def __init__(self, layers: int, heads: int, head_dim: int, capacity: int, dtype: torch.dtype, device: torch.device):
-        self.bind(torch.zeros(layers, 2, heads, capacity, head_dim, dtype=dtype, device=device))
+        self.bind_tensor(torch.zeros(layers, 2, heads, capacity, head_dim, dtype=dtype, device=device))
         self.numbers: Any = self.kv.numpy() if device.type == "cpu" and dtype == torch.float32 else None
         self.rows = 0
 
-    def bind(self, kv: Tensor) -> None:
+    def bind_tensor(self, kv: Tensor) -> None:
         """Take this tensor for `kv`."""
         self.kv, self.parts, self.layers = kv, [kv], [layer.unsqueeze(1).unbind() for layer in kv]
 
@@ -34,11 +34,11 @@ class KVCache:
     def capacity(self) -> int:
         return self.parts[0].shape[-2]
 
-    def refuse_overflow(self, count: int) -> None:
-        """Raises `ValueError` when `count` more rows do not fit."""
-        if self.rows + count > self.capacity:
+    def refuse_overflow(self, new_rows: int) -> None:
+        """Raises `ValueError` when `new_rows` more rows do not fit."""
+        if self.rows + new_rows > self.capacity:
             raise ValueError(
-                f"The KV cache holds {self.capacity} rows; {self.rows} are committed and {count} more do not fit. "
+                f"The KV cache holds {self.capacity} rows; {self.rows} are committed and {new_rows} more do not fit. "
                 "Ask for fewer new tokens, a shorter prompt or a smaller tree."
             )
 
@@ -49,30 +49,34 @@ class KVCache:
             part.zero_()
         self.rows = 0
 
-    def keep(self, kept_offsets: list[int]) -> None:
-        """Commit the rows `kept_offsets`, which are offsets behind the committed ones, in path order. Other new rows are dropped."""
-        base, moved = self.rows, [(row, offset) for row, offset in enumerate(kept_offsets) if row != offset]
+    def keep(self, offsets_in_path_order: list[int]) -> None:
+        """Commit the rows `offsets_in_path_order`, which are offsets behind the committed ones, in path order. Other new rows are
+        dropped.
+        """
+        base, moved = self.rows, [(row, offset) for row, offset in enumerate(offsets_in_path_order) if row != offset]
         if moved and self.numbers is not None:
-            move_rows(self.numbers, base, np.array(moved))
+            move_cache_rows(self.numbers, base, np.array(moved))
         else:
             for row, offset in moved:  # rows only move to earlier places, so none is overwritten before it has moved
                 for part in self.parts:
                     part.select(-2, base + row).copy_(part.select(-2, base + offset))
-        self.rows = base + len(kept_offsets)
+        self.rows = base + len(offsets_in_path_order)
 
 
-class SpreadCache(KVCache):
+class MultiDeviceKVCache(KVCache):
     """A cache whose layers lie on devices of their own, each `[2, heads, capacity, head_dim]`."""
 
-    def __init__(self, heads: int, head_dim: int, capacity: int, dtype: torch.dtype, places: list[torch.device]):
-        """`places` holds a device for every layer."""
+    def __init__(
+        self, heads: int, head_dim: int, capacity: int, dtype: torch.dtype, device_by_layer: list[torch.device]
+    ):
+        """`device_by_layer` holds a device for every layer."""
         shape = (2, heads, capacity, head_dim)
-        self.parts = [torch.zeros(shape, dtype=dtype, device=place) for place in places]
+        self.parts = [torch.zeros(shape, dtype=dtype, device=place) for place in device_by_layer]
         self.layers = [part.unsqueeze(1).unbind() for part in self.parts]
         self.numbers, self.rows = None, 0
 
 
-class TransformersLayer(CacheLayerMixin):
+class TransformersCacheLayer(CacheLayerMixin):
     """One layer of a `KVCache` in the form that transformers' attention expects."""
 
     is_sliding = False
@@ -87,15 +91,15 @@ class TransformersLayer(CacheLayerMixin):
     def update(self, key_states, value_states, *args, **kwargs):
         start = self.cache.rows
         end = start + key_states.shape[2]
-        keys, values = self.cached_rows_sized_like(key_states, value_states)
+        keys, values = self.cached_kv_sized_like(key_states, value_states)
         keys[:, :, start:end] = key_states
         values[:, :, start:end] = value_states
         return keys[:, :, :end], values[:, :, :end]
 
-    def cached_rows_sized_like(self, new_keys: Tensor, new_values: Tensor) -> tuple[Tensor, Tensor]:
+    def cached_kv_sized_like(self, new_keys: Tensor, new_values: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values `[1, heads, capacity, width]`, cut to the heads and the width of the new rows, in which layers differ."""
         keys, values = self.cache.layers[self.layer]
-        return cut_to_size_of(keys, new_keys), cut_to_size_of(values, new_values)
+        return cut_heads_and_width_like(keys, new_keys), cut_heads_and_width_like(values, new_values)
 
     def get_mask_sizes(self, query_length):
         return self.cache.rows + query_length, 0
@@ -109,17 +113,19 @@ class TransformersLayer(CacheLayerMixin):
     get_max_cache_shape = get_max_length  # its name in earlier versions of transformers 5
 
 
-def cut_to_size_of(rows: Tensor, new: Tensor) -> Tensor:
-    """The part of `rows [B, heads, capacity, width]` that has the heads and the width of the `new` ones `[B, heads, N, width]`."""
-    return rows[:, : new.shape[1], :, : new.shape[-1]]
+def cut_heads_and_width_like(rows: Tensor, new_rows: Tensor) -> Tensor:
+    """The part of `rows [B, heads, capacity, width]` that has the heads and the width of the `new_rows` ones `[B, heads, N, width]`."""
+    return rows[:, : new_rows.shape[1], :, : new_rows.shape[-1]]
 
 
 def transformers_cache(cache: KVCache) -> Cache:
-    return Cache(layers=[TransformersLayer(cache, layer) for layer in range(len(cache.layers))])
+    return Cache(layers=[TransformersCacheLayer(cache, layer) for layer in range(len(cache.layers))])
 
 
-def additive_mask(visible: Tensor, columns: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """An additive mask `[..., columns]` from `visible` bool `[..., M]` over the last M columns. All rows see the earlier columns."""
-    mask = torch.zeros(*visible.shape[:-1], columns, dtype=dtype, device=visible.device)
-    mask[..., columns - visible.shape[-1] :].masked_fill_(~visible, torch.finfo(dtype).min)
+def additive_mask(visible: Tensor, column_count: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """An additive mask `[..., column_count]` from `visible` bool `[..., M]` over the last M columns. All rows see the earlier
+    columns.
+    """
+    mask = torch.zeros(*visible.shape[:-1], column_count, dtype=dtype, device=visible.device)
+    mask[..., column_count - visible.shape[-1] :].masked_fill_(~visible, torch.finfo(dtype).min)
     return mask

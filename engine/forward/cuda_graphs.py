@@ -18,7 +18,7 @@ KEPT_SHARE = 0.125  # of the memory that is free when a pair is loaded, for the 
 CAPTURING = threading.Lock()
 
 
-def explain_eager(device: torch.device, spread: bool = False, recurrent: bool = False) -> str:
+def explain_no_cuda_graphs(device: torch.device, spread: bool = False, recurrent: bool = False) -> str:
     """A sentence that says why no graph is captured on this device and for such a model, or "" where graphs can be tried."""
     if device.type != "cuda":
         return f"Forwards run eagerly: CUDA graphs need a CUDA GPU, and this is {device}."
@@ -31,12 +31,12 @@ def explain_eager(device: torch.device, spread: bool = False, recurrent: bool = 
     return ""
 
 
-def idle_cache_bytes(device: torch.device) -> int:
+def max_idle_cache_bytes(device: torch.device) -> int:
     """How much memory a model's idle caches with their graphs may take. Without graphs none is kept."""
     return int(KEPT_SHARE * torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else 0
 
 
-def first_cause_of(error: BaseException) -> BaseException:
+def root_cause_of(error: BaseException) -> BaseException:
     """The error that all others came of. A capture that breaks off complains a second time when it ends."""
     while error.__context__ is not None:
         error = error.__context__
@@ -51,7 +51,7 @@ class CapturedFunction:
     """
 
     def __init__(self, function: Callable[[], object], runner, pool: tuple[int, int] | None):
-        """`pool` is the memory that the graph's temporaries share with other graphs, from `memory_pool`."""
+        """`pool` is the memory that the graph's temporaries share with other graphs, from `graph_memory_pool`."""
         self.function: Any = function
         self.graph: Any = None
         self.outputs: Any = None
@@ -77,7 +77,7 @@ class CapturedFunction:
             self.graph = self.outputs = None
             torch.cuda.set_stream(current)  # a capture that fails may leave its own stream in place
             torch.cuda.synchronize(device)
-            return first_cause_of(error).with_traceback(None)  # frames would hold the memory that is missing
+            return root_cause_of(error).with_traceback(None)  # frames would hold the memory that is missing
         self.function = None  # a bound method would hold its owner, and the owner holds this object
         return None
 
@@ -108,6 +108,6 @@ class CapturedFunction:
         return self.outputs
 
 
-def memory_pool(runner) -> tuple[int, int] | None:
+def graph_memory_pool(runner) -> tuple[int, int] | None:
     """A memory pool for the temporaries of graphs that never run at the same time; None where no graph is captured."""
     return None if runner.eager else torch.cuda.graph_pool_handle()

@@ -17,14 +17,14 @@ THREADS = torch.get_num_threads()
 _inside = threading.local()
 
 
-def is_available(kind: str) -> bool:
+def is_available(device_kind: str) -> bool:
     """Whether this machine has a device of one of `KINDS`. "mps" is the GPU of Apple silicon."""
-    if kind == "cuda":
+    if device_kind == "cuda":
         return torch.cuda.is_available()
-    return kind == "cpu" or torch.backends.mps.is_available()
+    return device_kind == "cpu" or torch.backends.mps.is_available()
 
 
-def synchronise(device: torch.device) -> None:
+def wait_for_device(device: torch.device) -> None:
     """Waits until the device has done all that it was asked for. A CPU has, always."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -42,7 +42,7 @@ def free_bytes(device: torch.device) -> int:
     return left
 
 
-def widest_dtype(device: torch.device) -> torch.dtype:
+def widest_float_dtype(device: torch.device) -> torch.dtype:
     """The widest type of real numbers that the device computes in. Metal has no float64."""
     return torch.float32 if device.type == "mps" else torch.float64
 
@@ -51,7 +51,7 @@ def upload(numbers: Any, device: torch.device) -> Tensor:
     """The tensor, array or list on the device, in a type that it has. Pinned memory is copied while the host goes on."""
     made = torch.as_tensor(numbers)
     if made.dtype == torch.float64:
-        made = made.to(widest_dtype(device))
+        made = made.to(widest_float_dtype(device))
     queued = device.type == "cuda" and made.is_cpu
     return made.pin_memory().to(device, non_blocking=True) if queued else made.to(device)
 
@@ -62,7 +62,9 @@ def select_rows(tensor: Tensor, rows: list[int]) -> Tensor:
 
 
 def noise_device(device: torch.device) -> torch.device | None:
-    """Where noise is made for a model: on a device that counts in float64 (`engine.sampling.gumbel_at`), else None for the CPU."""
+    """Where noise is made for a model: on a device that counts in float64 (`engine.sampling.compute_gumbel_by_position`), else None
+    for the CPU.
+    """
     return device if device.type == "cuda" else None
 
 

@@ -14,7 +14,7 @@ def normalise_rms(x: Tensor, weight: Tensor, least: Tensor) -> Tensor:
     return x * weight / torch.hypot(torch.linalg.vector_norm(x, dim=-1, keepdim=True), least)
 
 
-def features_of(tapped: list[Tensor], last: Tensor, taps: Taps) -> Tensor:
+def stack_features_of_taps(tapped: list[Tensor], last: Tensor, taps: Taps) -> Tensor:
     """Features `[N, taps + 1, H]` of the taps' states and `last`, the head's input, each `[N, H]`. Negative taps stay as they are."""
     hidden = torch.stack([*tapped, last], -2)
     return normalise_features(hidden) if taps[0] > 0 else hidden.float()
@@ -28,7 +28,7 @@ def normalise_features(hidden: Tensor) -> Tensor:
     return hidden * scale
 
 
-def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+def attend_with_mask(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
     """Attention `[N, heads * head_dim]` of `queries [1, N, heads, head_dim]` over `keys` and `values` `[1, kv_heads, M, head_dim]`."""
     _, count, heads, _ = queries.shape
     twice = count == 1 and queries.dtype == torch.bfloat16  # one row of bfloat16 takes three times as long as two

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 
-class Lender:
+class IdleCacheLender:
     """Lends out what is expensive to make, and keeps idle ones of up to `most` bytes together, those that came back last.
 
     What is lent has a `size` in bytes. What is not `whole` was made when memory was short, and is not kept.

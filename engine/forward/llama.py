@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from transformers import LlamaForCausalLM, MistralForCausalLM, PreTrainedModel, Qwen2ForCausalLM, Qwen3ForCausalLM
 
 from engine.forward.cache import KVCache, additive_mask
-from engine.forward.layer_ops import Answer, Taps, attend, features_of, normalise_rms
-from engine.forward.packed_linear import is_plain_on_cpu, pack, packed_product
+from engine.forward.layer_ops import Answer, Taps, attend_with_mask, normalise_rms, stack_features_of_taps
+from engine.forward.packed_linear import is_unquantised_on_cpu, multiply_packed_weight, pack_weight_for_onednn
 from engine.forward.rounded_linear import RoundedLinear
 from engine.forward.sizes import head_dim_of
 from engine.forward.windows import has_narrow_window, layer_types
@@ -21,19 +21,19 @@ FAMILIES = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCaus
 STEADY_ROPE = ("default", "linear", "llama3", "yarn")  # one table of angles for texts of any length
 
 
-def can_run_exactly(model: PreTrainedModel) -> bool:
+def can_run_own_forward(model: PreTrainedModel) -> bool:
     """Whether our own forward computes exactly this model: one of `FAMILIES` on a CPU, with full attention in every layer."""
-    return is_plain_on_cpu(model) and is_known_family(model)
+    return is_unquantised_on_cpu(model) and is_full_attention_llama(model)
 
 
-def is_known_family(model: PreTrainedModel) -> bool:
+def is_full_attention_llama(model: PreTrainedModel) -> bool:
     """Whether the model is one of `FAMILIES`, with full attention in every layer, whatever type its weights have."""
     config = model.config
     full = layer_types(config) == {"full_attention"} and not has_narrow_window(config)
-    return full and has_known_layers(model)
+    return full and is_known_llama_family(model)
 
 
-def has_known_layers(model: PreTrainedModel) -> bool:
+def is_known_llama_family(model: PreTrainedModel) -> bool:
     """Whether the model is one of `FAMILIES`, with sliding windows or without."""
     known = type(model) in FAMILIES and model.config.hidden_act == "silu"
     return known and model.model.rotary_emb.rope_type in STEADY_ROPE
@@ -46,7 +46,7 @@ def rotations_of(model: PreTrainedModel) -> Tensor:
     return rotation_table_of(places, rotary.inv_freq) * rotary.attention_scaling
 
 
-def head_norm_of(attention: nn.Module, heads: int, kv_heads: int) -> Tensor | None:
+def scaled_head_norms(attention: nn.Module, heads: int, kv_heads: int) -> Tensor | None:
     """Weights `[heads + kv_heads, head_dim]` of the norms of queries and keys, times sqrt(head_dim); None without such norms."""
     if not hasattr(attention, "q_norm"):
         return None
@@ -59,7 +59,7 @@ def join_matrices(*linears: nn.Linear | RoundedLinear) -> Tensor:
     return torch.cat([each.weight for each in linears]).detach()
 
 
-def bias_of(*linears: nn.Linear | RoundedLinear) -> Tensor | None:
+def join_biases(*linears: nn.Linear | RoundedLinear) -> Tensor | None:
     """The biases of linear layers in a row; None for layers without."""
     return None if linears[0].bias is None else torch.cat([each.bias for each in linears]).detach()
 
@@ -68,11 +68,11 @@ class JoinedLinear:
     """The matrices of linear layers, by `join_matrices` and packed, and their biases."""
 
     def __init__(self, *linears: nn.Linear):
-        self.packed, self.bias = pack(join_matrices(*linears)), bias_of(*linears)
+        self.packed, self.bias = pack_weight_for_onednn(join_matrices(*linears)), join_biases(*linears)
 
     def __call__(self, x: Tensor) -> Tensor:
         """`x [N, in]` times the transposed matrix, plus the bias: `[N, out]`."""
-        return packed_product(x, self.packed, self.bias)
+        return multiply_packed_weight(x, self.packed, self.bias)
 
 
 class TensorLlama:
@@ -87,7 +87,7 @@ class TensorLlama:
             (
                 layer.input_layernorm.weight.detach() * root,
                 JoinedLinear(layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj),
-                head_norm_of(layer.self_attn, self.heads, self.kv_heads),
+                scaled_head_norms(layer.self_attn, self.heads, self.kv_heads),
                 JoinedLinear(layer.self_attn.o_proj),
                 layer.post_attention_layernorm.weight.detach() * root,
                 JoinedLinear(layer.mlp.gate_proj, layer.mlp.up_proj),
@@ -109,40 +109,45 @@ class TensorLlama:
         Their rows are written behind the cache's committed ones. `visible` bool `[N, M]` says which of the last M rows each may see;
         all see the rows before those. None is for a single query.
         """
-        return self.run_layers([self.prepare_inputs(cache, positions, visible)], [], ids, taps, last_only)
+        return self.run_layers([self.prepare_mask_and_rotations(cache, positions, visible)], [], ids, taps, last_only)
 
     def forward_batch(
         self, caches: list[KVCache], ids: Tensor, positions: Tensor, visible: list[Tensor], taps: Taps = ()
     ) -> Answer:
         """`__call__` of B sequences' rows, one behind the other. Attention goes by sequence, with its cache and `visible [n, M]`."""
         counts = [len(mask) for mask in visible]
-        where = [self.prepare_inputs(*part) for part in zip(caches, positions.split(counts), visible, strict=True)]
+        where = [
+            self.prepare_mask_and_rotations(*part)
+            for part in zip(caches, positions.split(counts), visible, strict=True)
+        ]
         return self.run_layers(where, counts, ids, taps, False)
 
     def run_layers(self, where: list[tuple], counts: list[int], ids: Tensor, taps: Taps, last_only: bool) -> Answer:
-        """What `forward_batch` returns. `where` holds what `prepare_inputs` gave for each sequence, `counts` its rows; [] for one."""
+        """What `forward_batch` returns. `where` holds what `prepare_mask_and_rotations` gave for each sequence, `counts` its rows;
+        [] for one.
+        """
         x, tapped = self.embedding.index_select(0, ids), []
         for number, (norm, qkv, norms, out, norm_mlp, gate_up, down) in enumerate(self.layers):
             inward = qkv(normalise_rms(x, norm, self.least))
             if len(where) == 1:
-                attended = self.attend_layer(inward, number, norms, *where[0])
+                attended = self.store_kv_and_attend(inward, number, norms, *where[0])
             else:
                 rows = zip(inward.split(counts), where, strict=True)
-                attended = torch.cat([self.attend_layer(each, number, norms, *there) for each, there in rows])
+                attended = torch.cat([self.store_kv_and_attend(each, number, norms, *there) for each, there in rows])
             x = x + out(attended)
             gate, up = gate_up(normalise_rms(x, norm_mlp, self.least)).chunk(2, -1)
             x = x + down(F.silu(gate).mul_(up))
             tapped += [x] * (taps.count(number + 1) + taps.count(-number - 1))
         last = normalise_rms(x, self.norm, self.least)
         logits = self.head(last[-1:] if last_only else last)
-        return logits, features_of(tapped, last, taps) if taps else None
+        return logits, stack_features_of_taps(tapped, last, taps) if taps else None
 
-    def prepare_inputs(self, cache: KVCache, positions: Tensor, visible: Tensor | None) -> tuple:
+    def prepare_mask_and_rotations(self, cache: KVCache, positions: Tensor, visible: Tensor | None) -> tuple:
         """What the layers of one forward share: the cache, the additive mask and the rotations of the `positions`."""
         mask = None if visible is None else additive_mask(visible, cache.rows + len(positions), self.turns.dtype)
         return cache, mask, *self.turns.index_select(0, positions).unbind(1)
 
-    def attend_layer(self, qkv: Tensor, layer: int, norms: Tensor | None, cache, mask, cos, sin) -> Tensor:
+    def store_kv_and_attend(self, qkv: Tensor, layer: int, norms: Tensor | None, cache, mask, cos, sin) -> Tensor:
         """Attention `[N, heads * head_dim]` of `qkv`; keys and values are first written behind the cache's committed rows."""
         start, end = cache.rows, cache.rows + len(qkv)
         keys, values = cache.layers[layer]
@@ -155,4 +160,4 @@ class TensorLlama:
         queries, new_keys = rotated.split((self.heads, self.kv_heads), 2)
         keys[:, :, start:end] = new_keys.transpose(1, 2)
         values[:, :, start:end] = new_values.transpose(1, 2)
-        return attend(queries, keys[:, :, :end], values[:, :, :end], mask)
+        return attend_with_mask(queries, keys[:, :, :end], values[:, :, :end], mask)

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 
 from engine.forward.cache import KVCache
 from engine.forward.layer_ops import Answer, Taps
-from engine.forward.llama import bias_of, head_norm_of, join_matrices, rotations_of
+from engine.forward.llama import join_biases, join_matrices, rotations_of, scaled_head_norms
 from engine.forward.rounded_linear import RoundedLinear
 from engine.forward.sizes import head_dim_of
 from engine.kernels.compiling import can_compile_here
@@ -23,13 +23,13 @@ from engine.kernels.named_arrays import FIELDS, NamedArrays
 from engine.kernels.phases import (
     PHASES,
     ForwardWorkspace,
-    TargetEnds,
-    TargetLayer,
+    TargetLayerWeights,
+    TargetOuterWeights,
     forward_sequence,
     forward_sequences,
-    team_of,
+    thread_team_of_size,
 )
-from engine.kernels.sequences import EACH, SequenceInputs, table_of
+from engine.kernels.sequences import EACH, SequenceInputs, sequence_table_of
 from engine.kernels.sharing import LINE, usable_cores
 from engine.kernels.stored import LargePageMemory, StoredMatrix
 
@@ -37,7 +37,7 @@ FEWEST = 16  # rows that working space is made for
 SEEN, NO_FEATURES = np.ones((1, 1), np.bool_), np.zeros((0, 0, 0), np.float32)
 
 
-def can_compile(model: PreTrainedModel) -> bool:
+def can_compile_forward(model: PreTrainedModel) -> bool:
     """Whether `CompiledLlama` computes this model of `engine.forward.llama.FAMILIES`: on a CPU, in float32 or with matrices in eight
     bits, with sizes in eights, where compiled code runs."""
     sizes = model.config.hidden_size, head_dim_of(model.config)
@@ -58,18 +58,20 @@ class CompiledLlama:
             return (module.weight.detach() * root).numpy()
 
         def store_linears(*linears: torch.nn.Linear | RoundedLinear) -> StoredMatrix:
-            matrix, bias = join_matrices(*linears), bias_of(*linears)
+            matrix, bias = join_matrices(*linears), join_biases(*linears)
             if matrix.dtype == torch.int8:
                 scales = torch.cat([each.scale for each in linears])
-                return pieces.copy_into_pages(StoredMatrix.in_eight_bits(matrix, scales, linears[0].in_features, bias))
-            return pieces.copy_into_pages(StoredMatrix.of(matrix, bias, self.threads))
+                return pieces.copy_into_pages(
+                    StoredMatrix.from_rounded_codes(matrix, scales, linears[0].in_features, bias)
+                )
+            return pieces.copy_into_pages(StoredMatrix.store_exactly(matrix, bias, self.threads))
 
         layers = []
         for part in model.model.layers:
             attention, mlp = part.self_attn, part.mlp
-            scales = head_norm_of(attention, config.num_attention_heads, config.num_key_value_heads)
+            scales = scaled_head_norms(attention, config.num_attention_heads, config.num_key_value_heads)
             layers.append(
-                TargetLayer(
+                TargetLayerWeights(
                     norm=norm(part.input_layernorm),
                     qkv=store_linears(attention.q_proj, attention.k_proj, attention.v_proj),
                     scales=np.zeros((0, size), np.float32) if scales is None else scales.numpy(),
@@ -80,7 +82,7 @@ class CompiledLlama:
                     down=store_linears(mlp.down_proj),
                 )
             )
-        ends = TargetEnds(
+        ends = TargetOuterWeights(
             embedding=model.model.embed_tokens.weight.detach().numpy(),
             norm=norm(model.model.norm),
             head=store_linears(model.lm_head),
@@ -93,16 +95,16 @@ class CompiledLlama:
             each.codes.nbytes for nest in (ends, *layers) for each in nest if isinstance(each, StoredMatrix)
         )
         self.rooms: list[tuple[int, NamedArrays]] = []  # working spaces that no call uses, and for how many rows
-        self.team = team_of(self.threads)
+        self.team = thread_team_of_size(self.threads)
 
-    def workspace_for(self, rows: int) -> tuple[int, NamedArrays]:
+    def take_workspace_for_rows(self, rows: int) -> tuple[int, NamedArrays]:
         """Working space for at least so many rows, and for how many."""
         while self.rooms:
             found = self.rooms.pop()
             if found[0] >= rows:
                 return found
         rows = max(FEWEST, 1 << (rows - 1).bit_length())
-        layer: TargetLayer = self.weights.nests[1]  # type: ignore[assignment]
+        layer: TargetLayerWeights = self.weights.nests[1]  # type: ignore[assignment]
         counters = LINE * (self.threads + 1) * (PHASES * (len(self.weights.nests) - 1) + 2)
 
         def space(width: int) -> np.ndarray:
@@ -145,7 +147,7 @@ class CompiledLlama:
             SequenceInputs(np.ascontiguousarray(mask.numpy()), cache.numbers)
             for cache, mask in zip(caches, visible, strict=True)
         ]
-        sequences = table_of([(cache.rows, each) for cache, each in zip(caches, arrays, strict=True)])
+        sequences = sequence_table_of([(cache.rows, each) for cache, each in zip(caches, arrays, strict=True)])
         logits = np.empty((count, self.vocab), np.float32)
         features = np.empty((count, len(taps) + 1, self.hidden), np.float32) if taps else NO_FEATURES
         asked = ids.numpy(), positions.numpy(), np.array(taps, np.int64), sequences
@@ -157,7 +159,7 @@ class CompiledLlama:
 
     def run_on_workspace(self, count: int, run: Callable[[np.ndarray, np.ndarray, bool], None]) -> None:
         """`call(state, table, whole)` with working space for so many rows; `whole` is whether the team's threads join in."""
-        room = self.workspace_for(count)
+        room = self.take_workspace_for_rows(count)
         whole = self.threads > 1 and self.team.busy.acquire(blocking=False)
         try:
             with self.team.open_shared_call() if whole else nullcontext():

@@ -12,21 +12,21 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from engine.forward.cache import KVCache
-from engine.forward.llama import bias_of, can_run_exactly, head_norm_of, join_matrices, rotations_of
+from engine.forward.llama import can_run_own_forward, join_biases, join_matrices, rotations_of, scaled_head_norms
 from engine.forward.sizes import head_dim_of
 from engine.kernels.attention import causal_mask
 from engine.kernels.compiling import can_compile_here, compiled, within
 from engine.kernels.eight_bit import EightBit
-from engine.kernels.elementwise import copy_row, log_softmax
+from engine.kernels.elementwise import copy_row, log_softmax_in_place
 from engine.kernels.named_arrays import NamedArrays, unpack_nest
 from engine.kernels.stack import (
     LANE,
     LAYER,
+    EightBitLayer,
     LaneState,
-    LayerWeights,
     NetEnds,
     StackConstants,
-    fold_norm_into_matrix,
+    fold_norm_and_quantise,
     head_logits,
     run_layers,
 )
@@ -54,7 +54,7 @@ def log_q_of_root(parts, tokens, features, position, start, rows):
     lane, count = unpack_nest(LaneState, parts, len(parts) - LANE), len(tokens)
     positions, visible = np.arange(rows, rows + count), causal_mask(count)
     log_q = forward_logits(parts, lane.turns, lane.kv, tokens, positions, visible, rows, np.bool_(True))
-    log_softmax(log_q)
+    log_softmax_in_place(log_q)
     return log_q
 
 
@@ -63,7 +63,7 @@ def log_q_of_level(parts, tokens, parent_outputs, positions, visible, first_row,
     """As `engine.kernels.growing_compiled.BELOW`, with the `parts` of `log_q_of_root`."""
     lane = unpack_nest(LaneState, parts, len(parts) - LANE)
     log_q = forward_logits(parts, lane.turns, lane.kv, tokens, positions, visible, rows, np.bool_(False))
-    log_softmax(log_q)
+    log_softmax_in_place(log_q)
     return log_q
 
 
@@ -75,27 +75,29 @@ def can_run_in_eight_bits(model: PreTrainedModel) -> bool:
     return model.dtype == torch.float32 and even and not biased and model.num_parameters() <= LARGEST
 
 
-def eight_bits_pay(draft: PreTrainedModel) -> bool:
+def should_draft_in_eight_bits(draft: PreTrainedModel) -> bool:
     """Whether to compute a draft in eight bits, by its size. A timing could decide differently at the next load, and change texts."""
     return (
-        can_run_exactly(draft)
+        can_run_own_forward(draft)
         and can_run_in_eight_bits(draft)
         and max(each.numel() for each in draft.parameters()) >= LEAST
         and can_compile_here()
     )
 
 
-def layer_in_eight_bits(layer: torch.nn.Module, scales: Tensor | None) -> LayerWeights:
-    """A layer whose parts have the names of Llama's, as compiled loops take it. `scales` are those of `head_norm_of`."""
+def quantise_llama_layer(layer: torch.nn.Module, scales: Tensor | None) -> EightBitLayer:
+    """A layer whose parts have the names of Llama's, as compiled loops take it. `scales` are those of `scaled_head_norms`."""
     attention, mlp = layer.self_attn, layer.mlp
     inward = attention.q_proj, attention.k_proj, attention.v_proj
-    bias, out_bias = bias_of(*inward), bias_of(attention.o_proj)
+    bias, out_bias = join_biases(*inward), join_biases(attention.o_proj)
     beside: dict[str, Any] = {"bias": None if bias is None else bias[None], "scales": scales, "out_bias": out_bias}
-    return LayerWeights(
-        qkv=fold_norm_into_matrix(join_matrices(*inward), layer.input_layernorm.weight),
-        out=EightBit.of(attention.o_proj.weight),
-        gate_up=fold_norm_into_matrix(join_matrices(mlp.gate_proj, mlp.up_proj), layer.post_attention_layernorm.weight),
-        down=EightBit.of(mlp.down_proj.weight),
+    return EightBitLayer(
+        qkv=fold_norm_and_quantise(join_matrices(*inward), layer.input_layernorm.weight),
+        out=EightBit.quantise(attention.o_proj.weight),
+        gate_up=fold_norm_and_quantise(
+            join_matrices(mlp.gate_proj, mlp.up_proj), layer.post_attention_layernorm.weight
+        ),
+        down=EightBit.quantise(mlp.down_proj.weight),
         **{name: each.numpy() for name, each in beside.items() if each is not None},
     )
 
@@ -106,12 +108,12 @@ class EightBitLlama:
     def __init__(self, model: PreTrainedModel):
         config, size = model.config, head_dim_of(model.config)
         counts = config.num_attention_heads, config.num_key_value_heads
-        layers = [layer_in_eight_bits(each, head_norm_of(each.self_attn, *counts)) for each in model.model.layers]
+        layers = [quantise_llama_layer(each, scaled_head_norms(each.self_attn, *counts)) for each in model.model.layers]
         ends = NetEnds(
             said=model.model.embed_tokens.weight.detach().numpy(),
-            head=fold_norm_into_matrix(model.lm_head.weight, model.model.norm.weight),
+            head=fold_norm_and_quantise(model.lm_head.weight, model.model.norm.weight),
             vocabulary=np.arange(len(model.lm_head.weight)),
-            stack=StackConstants.of(config.hidden_size, config.rms_norm_eps, size),
+            stack=StackConstants.for_rms_norms(config.hidden_size, config.rms_norm_eps, size),
         )
         self.weights, self.turns = NamedArrays(*layers, ends), rotations_of(model).numpy()
 

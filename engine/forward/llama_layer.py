@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from engine.kernels.attention import rotation_table_of
 from engine.kernels.eight_bit import EightBit
-from engine.kernels.stack import LayerWeights, fold_norm_into_matrix
+from engine.kernels.stack import EightBitLayer, fold_norm_and_quantise
 
 EPS = 1e-6  # of the norms in nets that are trained here
 
@@ -210,13 +210,13 @@ class Layer(nn.Module):
         """`x [B, N, H]` after attention and MLP. `mask`, `kv` and `rows` are as in `attend`."""
         return self.finish(x, attend(*self.project_qkv(entering, rotary), mask, kv, rows))
 
-    def to_eight_bits(self, norm: RMSNorm, qkv: Tensor | None = None) -> LayerWeights:
+    def to_eight_bits(self, norm: RMSNorm, qkv: Tensor | None = None) -> EightBitLayer:
         """The layer as compiled loops take it. `norm` is that of `entering`, and `qkv` are the columns that read it, None for all."""
-        return LayerWeights(
-            fold_norm_into_matrix(self.qkv.weight if qkv is None else qkv, norm.weight),
-            EightBit.of(self.out.weight),
-            fold_norm_into_matrix(self.gate_up.weight, self.norm.weight),
-            EightBit.of(self.down.weight),
+        return EightBitLayer(
+            fold_norm_and_quantise(self.qkv.weight if qkv is None else qkv, norm.weight),
+            EightBit.quantise(self.out.weight),
+            fold_norm_and_quantise(self.gate_up.weight, self.norm.weight),
+            EightBit.quantise(self.down.weight),
         )
 
 

@@ -13,14 +13,14 @@ from engine.forward.spread import is_spread
 DTYPES = (torch.float32, torch.bfloat16)  # types that oneDNN multiplies
 
 
-def is_plain_on_cpu(model: PreTrainedModel) -> bool:
+def is_unquantised_on_cpu(model: PreTrainedModel) -> bool:
     """Whether the model is on a CPU, all in one of `DTYPES`, not quantised and not spread."""
     dtypes = {parameter.dtype for parameter in model.parameters()}
     plain = getattr(model, "hf_quantizer", None) is None and not is_spread(model)
     return model.device.type == "cpu" and len(dtypes) == 1 and dtypes <= set(DTYPES) and plain
 
 
-def pack(weight: Tensor) -> Tensor:
+def pack_weight_for_onednn(weight: Tensor) -> Tensor:
     """The weight `[out, in]` in oneDNN's own layout, or as it is where this torch or this processor has none for its type."""
     try:
         if weight.dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
@@ -30,8 +30,8 @@ def pack(weight: Tensor) -> Tensor:
         return weight.detach().contiguous()
 
 
-def packed_product(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
-    """`x [..., in]` times a transposed matrix that `pack` laid out, plus the bias `[out]`: `[..., out]`."""
+def multiply_packed_weight(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
+    """`x [..., in]` times a transposed matrix that `pack_weight_for_onednn` laid out, plus the bias `[out]`: `[..., out]`."""
     if not packed.is_mkldnn:
         return F.linear(x, packed, bias)
     return torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
@@ -43,7 +43,7 @@ class PackedLinear(nn.Linear):
     packed: Tensor
 
     def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x) if torch.is_grad_enabled() else packed_product(x, self.packed, self.bias)
+        return super().forward(x) if torch.is_grad_enabled() else multiply_packed_weight(x, self.packed, self.bias)
 
 
 def folded_sdpa(module, query, key, value, attention_mask, **kwargs):
@@ -69,10 +69,10 @@ def pack_linear_layers(model: PreTrainedModel) -> None:
 
     Its logits and weights stay what they are. Call it again after weights have changed. Other models stay as they are.
     """
-    if not is_plain_on_cpu(model):
+    if not is_unquantised_on_cpu(model):
         return
     for module in model.modules():
         if type(module) in (nn.Linear, PackedLinear):
-            module.__class__, module.packed = PackedLinear, pack(module.weight)
+            module.__class__, module.packed = PackedLinear, pack_weight_for_onednn(module.weight)
     if model.dtype == torch.bfloat16 and model.config._attn_implementation == "sdpa":
         model.set_attn_implementation("folded_sdpa")

@@ -12,24 +12,24 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 
-from engine.forward.cache import KVCache, SpreadCache
-from engine.forward.cuda_graphs import explain_eager, idle_cache_bytes
+from engine.forward.cache import KVCache, MultiDeviceKVCache
+from engine.forward.cuda_graphs import explain_no_cuda_graphs, max_idle_cache_bytes
 from engine.forward.devices import noise_device, one_torch_thread
-from engine.forward.layer_ops import Answer, Features, Taps, features_of
-from engine.forward.lender import Lender
-from engine.forward.llama import TensorLlama, can_run_exactly, is_known_family
-from engine.forward.llama_compiled import CompiledLlama, can_compile
+from engine.forward.layer_ops import Answer, Features, Taps, stack_features_of_taps
+from engine.forward.lender import IdleCacheLender
+from engine.forward.llama import TensorLlama, can_run_own_forward, is_full_attention_llama
+from engine.forward.llama_compiled import CompiledLlama, can_compile_forward
 from engine.forward.llama_eight_bit import EightBitLlama, can_run_in_eight_bits
 from engine.forward.packed_linear import pack_linear_layers
-from engine.forward.recurrent.cache import StateCache, Zeros, node_bytes, text_bytes, zero_states
+from engine.forward.recurrent.cache import StateCache, Zeros, empty_text_states, node_state_bytes, text_state_bytes
 from engine.forward.recurrent.kinds import count_attending_layers, keeps_state
 from engine.forward.recurrent.session import RecurrentSession
-from engine.forward.rounded_linear import is_rounded
+from engine.forward.rounded_linear import has_int8_matrices_on_cpu
 from engine.forward.session import Session
-from engine.forward.sizes import context_of, head_dim_of, kv_heads_of
+from engine.forward.sizes import head_dim_of, kv_heads_of, max_context_of
 from engine.forward.spread import is_spread, layer_devices_of, processes_of
 from engine.forward.windows import Masks, window_of
-from engine.kernels.sharing import Team
+from engine.kernels.sharing import ThreadTeam
 
 
 class Runner:
@@ -50,7 +50,7 @@ class Runner:
         self.model = model.eval().requires_grad_(False)
         self.config = model.config
         self.vocab: int = model.config.vocab_size
-        self.context: int = context_of(model.config)
+        self.context: int = max_context_of(model.config)
         self.device, self.dtype = model.device, model.dtype
         self.noise_place = noise_device(self.device)
         self.window, self.spread, self.processes = window_of(model.config), is_spread(model), processes_of(model)
@@ -58,12 +58,12 @@ class Runner:
         # Models without attention name their cache so, and list no embedding among their hidden states
         self.bare = "cache_params" in inspect.signature(model.forward).parameters
         self.own: TensorLlama | CompiledLlama | EightBitLlama | None = None
-        rounded = is_known_family(model) and is_rounded(model) and can_compile(model)
-        if can_run_exactly(model) or rounded if own_forward is None else own_forward:
+        rounded = is_full_attention_llama(model) and has_int8_matrices_on_cpu(model) and can_compile_forward(model)
+        if can_run_own_forward(model) or rounded if own_forward is None else own_forward:
             if eight_bit and can_run_in_eight_bits(model):
                 self.own = EightBitLlama(model)
             else:
-                self.own = CompiledLlama(model, threads) if can_compile(model) else TensorLlama(model)
+                self.own = CompiledLlama(model, threads) if can_compile_forward(model) else TensorLlama(model)
             if not isinstance(self.own, TensorLlama):
                 # This call compiles, or loads compiled code, so that loading takes the time and no race does.
                 ids = torch.zeros(1).long()
@@ -71,8 +71,8 @@ class Runner:
         else:
             pack_linear_layers(model)
         # A sentence that says why forwards are not CUDA graphs, "" where they are.
-        self.eager = explain_eager(self.device, self.spread, self.recurrent)
-        self.lender = Lender(idle_cache_bytes(self.device))
+        self.eager = explain_no_cuda_graphs(self.device, self.spread, self.recurrent)
+        self.lender = IdleCacheLender(max_idle_cache_bytes(self.device))
 
     @property
     def forward_kind(self) -> str:
@@ -89,9 +89,9 @@ class Runner:
 
     def seconds_without_processor(self) -> float:
         """Seconds in which this thread, or its forwards' other threads on average, had no processor. Only differences mean anything."""
-        return time.perf_counter() - time.thread_time() + Team.without
+        return time.perf_counter() - time.thread_time() + ThreadTeam.without
 
-    def open(self, capacity: int, features: Features = False, cache: Any = None) -> Session:
+    def open_session(self, capacity: int, features: Features = False, cache: Any = None) -> Session:
         """A lane's session. It makes a cache of that `capacity`, unless it is to use one of a batch."""
         if self.recurrent:
             return RecurrentSession(self, capacity, features, cache=cache)
@@ -107,32 +107,32 @@ class Runner:
         return heads // self.processes
 
     @property
-    def row_bytes(self) -> int:
+    def cache_row_bytes(self) -> int:
         """Bytes that one row takes in a cache of `new_cache`."""
         layers = count_attending_layers(self.config)
         return 2 * layers * self.kv_heads * head_dim_of(self.config) * self.dtype.itemsize if layers else 0
 
     @cached_property
-    def zero_states(self) -> list[Zeros]:
+    def empty_text_states(self) -> list[Zeros]:
         """Inputs of a convolution and recurrent state of an empty text, by layer that keeps any."""
-        return zero_states(self.model) if self.recurrent else []
+        return empty_text_states(self.model) if self.recurrent else []
 
     @property
     def state_bytes(self) -> int:
         """Bytes of the states that a text keeps, however long it is; 0 for a model without states."""
-        return text_bytes(self.zero_states)
+        return text_state_bytes(self.empty_text_states)
 
     @property
     def node_bytes(self) -> int:
         """Bytes that a round of a model with states keeps for each node of a tree."""
-        return node_bytes(self.zero_states)
+        return node_state_bytes(self.empty_text_states)
 
     def new_cache(self, capacity: int) -> KVCache:
         if self.recurrent:
-            return StateCache(self, capacity, self.zero_states)
+            return StateCache(self, capacity, self.empty_text_states)
         width = head_dim_of(self.config)
         if self.spread:
-            return SpreadCache(self.kv_heads, width, capacity, self.dtype, layer_devices_of(self.model))
+            return MultiDeviceKVCache(self.kv_heads, width, capacity, self.dtype, layer_devices_of(self.model))
         return KVCache(count_attending_layers(self.config), self.kv_heads, width, capacity, self.dtype, self.device)
 
     def run_transformers(
@@ -144,7 +144,7 @@ class Runner:
         It reads and writes the cache `past`, under an additive mask `[B, 1, rows, M]`, or one for each type of layer.
         """
         places: dict[str, Any] = {"position_ids": torch.atleast_2d(positions), "attention_mask": mask}
-        with last_output_of(self.model, -self.config.num_hidden_layers in taps) as last:
+        with collect_last_layer_output(self.model, -self.config.num_hidden_layers in taps) as last:
             output = self.model(
                 input_ids=torch.atleast_2d(ids),
                 use_cache=True,
@@ -157,11 +157,11 @@ class Runner:
             return output.logits[which], None
         states = [*output.hidden_states[:-1], *last] if last else output.hidden_states
         tapped = [states[abs(tap) - self.bare][which] for tap in taps]
-        return output.logits[which], features_of(tapped, output.hidden_states[-1][which], taps)
+        return output.logits[which], stack_features_of_taps(tapped, output.hidden_states[-1][which], taps)
 
 
 @contextmanager
-def last_output_of(model: PreTrainedModel, collects: bool) -> Iterator[list[Tensor]]:
+def collect_last_layer_output(model: PreTrainedModel, collects: bool) -> Iterator[list[Tensor]]:
     """Where `collects`, collects the last layer's output `[B, N, H]` of a forward. transformers lists it only behind the final norm."""
     found: list[Tensor] = []
     if not collects:

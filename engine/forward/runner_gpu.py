@@ -11,22 +11,22 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 
-from engine.forward.cache import KVCache, TransformersLayer, additive_mask
-from engine.forward.layer_ops import Answer, Taps, features_of
-from engine.forward.llama import has_known_layers
+from engine.forward.cache import KVCache, TransformersCacheLayer, additive_mask
+from engine.forward.layer_ops import Answer, Taps, stack_features_of_taps
+from engine.forward.llama import is_known_llama_family
 from engine.forward.llama_layer import PublishedLayer, Rotary, normalise_rms
 from engine.forward.sizes import LATENT, head_dim_of, kv_heads_of
-from engine.forward.windows import Masks, additive_masks_of
+from engine.forward.windows import Masks, additive_masks_by_layer_type
 
 ROW_MULTIPLE = 1024  # capacities are multiples of it, so that lanes share graphs; kernels want multiples of 16
 
 
-def static_capacity(rows: int) -> int:
+def round_up_static_capacity(rows: int) -> int:
     """The smallest capacity of static forwards that holds so many rows."""
     return -(-rows // ROW_MULTIPLE) * ROW_MULTIPLE
 
 
-def fold_heads(model: PreTrainedModel) -> int:
+def enable_folded_heads(model: PreTrainedModel) -> int:
     """Let the model attend through `folded_sdpa`. Returns how many query heads share a key head, 1 when it cannot fold them."""
     config = model.config
     shared = None if config.model_type in LATENT or config.is_heterogeneous else kv_heads_of(config)
@@ -36,14 +36,14 @@ def fold_heads(model: PreTrainedModel) -> int:
     return groups if config._attn_implementation == "folded_sdpa" else 1
 
 
-class SlotLayer(TransformersLayer):
+class SlotCacheLayer(TransformersCacheLayer):
     """One layer of a `KVCache` that writes new rows at `slots` and shows attention the first `end` rows."""
 
     slots: Tensor  # int64 [N], one for each new row
     end: int | None = None  # the whole capacity
 
     def update(self, key_states, value_states, *args, **kwargs):
-        keys, values = self.cached_rows_sized_like(key_states, value_states)
+        keys, values = self.cached_kv_sized_like(key_states, value_states)
         keys.index_copy_(2, self.slots, key_states)
         values.index_copy_(2, self.slots, value_states)
         return keys[:, :, : self.end], values[:, :, : self.end]
@@ -55,14 +55,14 @@ class StaticForward:
     def __init__(self, runner, cache: KVCache, taps: Taps = ()):
         """`runner` is an `engine.forward.runner.Runner`. `taps` are the layers whose features are returned, see `Session`."""
         self.runner, self.cache, self.taps = runner, cache, taps
-        self.groups = fold_heads(runner.model)
+        self.groups = enable_folded_heads(runner.model)
         self.known: list[PublishedLayer] = []  # layers of a known family
-        if has_known_layers(model := runner.model):
+        if is_known_llama_family(model := runner.model):
             config = model.config
             sizes = config.num_attention_heads, config.num_key_value_heads, head_dim_of(config), config.rms_norm_eps
             self.known = [PublishedLayer(part, *sizes) for part in model.model.layers]
             self.rotary = Rotary.of(model.model.rotary_emb)
-        self.layers = [SlotLayer(cache, layer) for layer in range(len(cache.kv))]
+        self.layers = [SlotCacheLayer(cache, layer) for layer in range(len(cache.kv))]
         self.past = Cache(layers=self.layers)
         self.columns = torch.arange(cache.capacity, device=runner.device)
 
@@ -74,7 +74,7 @@ class StaticForward:
         No slot may be named twice. `visible` bool `[N, capacity]` says which slots each attends to, its own included: at least one.
         `behind [n]` names the rows whose logits `[n, V]` are wanted; None wants all.
         """
-        masks = additive_masks_of(self.runner.window, visible, self.fold_mask)
+        masks = additive_masks_by_layer_type(self.runner.window, visible, self.repeat_mask_for_query_groups)
         if self.known:
             return self.run_layers(ids, positions, slots, masks, behind)
         for layer in self.layers:
@@ -83,7 +83,7 @@ class StaticForward:
             ids, positions, masks, self.past, 0 if behind is None else behind, self.taps
         )
 
-    def fold_mask(self, visible: Tensor) -> Tensor:
+    def repeat_mask_for_query_groups(self, visible: Tensor) -> Tensor:
         """The additive mask `[1, 1, groups * N, capacity]` that `folded_sdpa` takes, of `visible` bool `[N, capacity]`."""
         return additive_mask(visible, visible.shape[1], self.runner.dtype).repeat(self.groups, 1)[None, None]
 
@@ -98,7 +98,7 @@ class StaticForward:
             tapped += [x[0]] * (self.taps.count(number) + self.taps.count(-number))
         last = normalise_rms(x[0], stack.norm.weight, stack.norm.variance_epsilon)
         wanted = last if behind is None else last.index_select(0, behind)
-        return head(wanted), features_of(tapped, last, self.taps) if self.taps else None
+        return head(wanted), stack_features_of_taps(tapped, last, self.taps) if self.taps else None
 
 
 def visible_slots(columns: Tensor, root_slot: Tensor, ancestor_mask: Tensor) -> Tensor:

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from engine.forward.cache import KVCache, additive_mask, transformers_cache
 from engine.forward.layer_ops import Answer, Features, Taps
-from engine.forward.runner_gpu import static_capacity
+from engine.forward.runner_gpu import round_up_static_capacity
 from engine.forward.session_gpu import PROMPTS, SIZES, GraphBuckets
-from engine.forward.windows import additive_masks_of
+from engine.forward.windows import additive_masks_by_layer_type
 
 if TYPE_CHECKING:
     from engine.forward.runner import Runner
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 PREFILL_CHUNK = 512
 
 
-def tapped_layers(layers: int) -> tuple[int, int, int]:
+def tapped_layers(layer_count: int) -> tuple[int, int, int]:
     """An early, a middle and a late layer of a model with so many, counted from 1. Learned drafters read their outputs."""
-    return max(1, layers // 4), max(1, layers // 2), max(1, layers - 1)
+    return max(1, layer_count // 4), max(1, layer_count // 2), max(1, layer_count - 1)
 
 
-def taps_of(features: Features, layers: int) -> Taps:
+def taps_of(features: Features, layer_count: int) -> Taps:
     """The layers, counted from 1, whose outputs a forward of a model with so many returns. A negative one is returned as it is."""
     if isinstance(features, tuple):
         return tuple(-layer for layer in features)
-    return tapped_layers(layers) if features else ()
+    return tapped_layers(layer_count) if features else ()
 
 
 class Session:
@@ -62,7 +62,7 @@ class Session:
         self.runner = runner
         self.taps = taps = taps_of(features, runner.config.num_hidden_layers)
         if graphed:
-            key = ("buckets", static_capacity(capacity), taps)
+            key = ("buckets", round_up_static_capacity(capacity), taps)
             buckets = runner.lender.lend(key, lambda: GraphBuckets(runner, capacity, taps, SIZES), borrower=self)
         self.buckets = buckets
         made = buckets.cache if buckets is not None else cache
@@ -95,7 +95,7 @@ class Session:
             visible = torch.ones(1, 1, dtype=torch.bool)
         device, dtype, end = self.runner.device, self.runner.dtype, self.rows + count
         shown = F.pad(visible, (end - visible.shape[1], 0), value=True)
-        masks = additive_masks_of(
+        masks = additive_masks_by_layer_type(
             self.runner.window, shown, lambda each: additive_mask(each, end, dtype)[None, None].to(device)
         )
         return self.runner.run_transformers(
@@ -136,8 +136,8 @@ class Session:
         self.cache.rows = rows
 
 
-def prompt_session(runner: "Runner", capacity: int, features: Features = False) -> Session:
+def open_prompt_session(runner: "Runner", capacity: int, features: Features = False) -> Session:
     """A session for prompts alone, over a cache whose trees others verify. Graphs read them where there are any."""
-    capacity, taps = static_capacity(capacity), taps_of(features, runner.config.num_hidden_layers)
+    capacity, taps = round_up_static_capacity(capacity), taps_of(features, runner.config.num_hidden_layers)
     buckets = None if runner.eager else GraphBuckets(runner, capacity, taps, ())
     return Session(runner, capacity, features, buckets=buckets)

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from engine.forward.cuda_graphs import CapturedFunction, memory_pool
+from engine.forward.cuda_graphs import CapturedFunction, graph_memory_pool
 from engine.forward.layer_ops import Answer, Taps
-from engine.forward.runner_gpu import StaticForward, static_capacity
+from engine.forward.runner_gpu import StaticForward, round_up_static_capacity
 
 # Numbers of tokens that forwards are captured for; numbers between are padded
 SIZES = (1, 2, 4, 8, 16, 32, 64)
@@ -24,11 +24,14 @@ class GraphBucket:
         self.inputs = torch.zeros(count, dtype=torch.uint8, device=forward.runner.device)
         self.captured = CapturedFunction(self.run, forward.runner, pool)
 
-    def split_inputs(self, raw: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Views into the bytes `raw`: ids, positions and slots int64 `[3, size]`, the last token's row `[1]`, `visible` bool
+    def split_inputs(self, input_bytes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Views into the bytes `input_bytes`: ids, positions and slots int64 `[3, size]`, the last token's row `[1]`, `visible` bool
         `[size, capacity]`.
         """
-        numbers, visible = raw[: 8 * (3 * self.size + 1)].view(torch.int64), raw[8 * (3 * self.size + 1) :]
+        numbers, visible = (
+            input_bytes[: 8 * (3 * self.size + 1)].view(torch.int64),
+            input_bytes[8 * (3 * self.size + 1) :],
+        )
         shown = visible.view(torch.bool).view(self.size, self.cache.capacity)
         return numbers[:-1].view(3, self.size), numbers[-1:], shown
 
@@ -36,14 +39,14 @@ class GraphBucket:
         (ids, positions, slots), last, visible = self.split_inputs(self.inputs)
         return self.forward(ids, positions, slots, visible, last if self.last_only else None)
 
-    def fill(self, raw: Tensor, ids: Tensor, positions: Tensor, visible: Tensor) -> None:
-        """Write what `run` reads into the bytes `raw`. No token attends to the rows of the padding, behind the new ones."""
-        (tokens, places, slots), last, shown = self.split_inputs(raw)
+    def fill(self, input_bytes: Tensor, ids: Tensor, positions: Tensor, visible: Tensor) -> None:
+        """Write what `run` reads into the bytes `input_bytes`. No token attends to the rows of the padding, behind the new ones."""
+        (tokens, places, slots), last, shown = self.split_inputs(input_bytes)
         count, end = len(ids), self.cache.rows + len(ids)
         last.fill_(count - 1)
         tokens[:count], places[:count] = ids, positions
         tokens[count:], places[count:] = tokens[:1], places[:1]
-        slots[:] = torch.arange(self.cache.rows, self.cache.rows + self.size, device=raw.device)
+        slots[:] = torch.arange(self.cache.rows, self.cache.rows + self.size, device=input_bytes.device)
         start = end - visible.shape[1]
         shown.fill_(False)
         shown[:count, :start], shown[:count, start:end] = True, visible
@@ -66,8 +69,8 @@ class GraphBuckets:
     """A KV cache and its forwards by size, for `Session` on a GPU: of trees and other `sizes`, and of prompts."""
 
     def __init__(self, runner, capacity: int, taps: Taps, sizes: Taps):
-        self.cache = runner.new_cache(static_capacity(capacity))
-        forward, pool = StaticForward(runner, self.cache, taps), memory_pool(runner)
+        self.cache = runner.new_cache(round_up_static_capacity(capacity))
+        forward, pool = StaticForward(runner, self.cache, taps), graph_memory_pool(runner)
         asked = sorted(
             [  # the largest first, whose temporaries then serve all
                 *((size, False) for size in sizes),

@@ -10,7 +10,7 @@ LATENT = frozenset({"deepseek_v3", "glm4_moe_lite"})
 UNBOUNDED = 2**20  # tokens that a text may have where the model's configuration names no limit
 
 
-def context_of(config: PreTrainedConfig) -> int:
+def max_context_of(config: PreTrainedConfig) -> int:
     """How many tokens a text may have. A model without positions names no limit."""
     return getattr(config, "max_position_embeddings", None) or UNBOUNDED
 

@@ -31,7 +31,7 @@ def layer_devices_of(model: PreTrainedModel) -> list[torch.device]:
     return [torch.device(getattr(hook, "execution_device", None) or model.device) for hook in hooks]
 
 
-def agree_on(model: PreTrainedModel, value: Value) -> Value:
+def adopt_first_process_value(model: PreTrainedModel, value: Value) -> Value:
     """The first process's value where processes share the model's matrices: clocks differ, and all must decide the same."""
     if processes_of(model) == 1:
         return value

@@ -30,13 +30,13 @@ TRIED = ONE_MASK | MASK_BY_LAYER  # tests/forward/test_families.py verifies tree
 
 
 @dataclass(frozen=True)
-class Window:
+class SlidingWindow:
     """A row at position p attends to positions above p - `size`, in all layers or, with `by_layer`, in those of the sliding type."""
 
     size: int
     by_layer: bool
 
-    def narrow_mask(self, visible: Tensor) -> Tensor:
+    def narrow_visible_mask(self, visible: Tensor) -> Tensor:
         """Those within the window of the rows that `visible` bool `[..., N, M]` shows to N tokens, `[..., N, M]` too.
 
         A tree's mask shows a token one row for each position up to its own, in order. So the window holds the last `size` of these.
@@ -45,11 +45,11 @@ class Window:
         return visible & (count > count[..., -1:] - self.size)
 
 
-def window_of(config: PreTrainedConfig) -> Window | None:
+def window_of(config: PreTrainedConfig) -> SlidingWindow | None:
     """The window of a model's sliding layers; None where it has no such layer, or the window is as wide as the context."""
     if not has_narrow_window(config) or "sliding_attention" not in layer_types(config):
         return None
-    return Window(config.sliding_window, config.model_type not in ONE_MASK)
+    return SlidingWindow(config.sliding_window, config.model_type not in ONE_MASK)
 
 
 def layer_types(config: PreTrainedConfig) -> set[str]:
@@ -66,12 +66,14 @@ def has_narrow_window(config: PreTrainedConfig) -> bool:
     return bool(size) and size < config.max_position_embeddings
 
 
-def additive_masks_of(window: Window | None, visible: Tensor, mask_of: Callable[[Tensor], Tensor]) -> Masks:
+def additive_masks_by_layer_type(
+    window: SlidingWindow | None, visible: Tensor, mask_of: Callable[[Tensor], Tensor]
+) -> Masks:
     """What a model with that window takes so that tokens attend to the rows `visible` bool `[..., N, M]`.
 
     `mask_of` makes the additive mask of such a tensor.
     """
     if window is None:
         return mask_of(visible)
-    sliding = mask_of(window.narrow_mask(visible))
+    sliding = mask_of(window.narrow_visible_mask(visible))
     return {"full_attention": mask_of(visible), "sliding_attention": sliding} if window.by_layer else sliding

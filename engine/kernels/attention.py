@@ -5,17 +5,18 @@ import torch
 from torch import Tensor
 
 from engine.kernels.compiling import compiled, exactly_within, within
-from engine.kernels.elementwise import LOWEST, copy_row, dot, exp, total_of
-from engine.kernels.intrinsics import fused, larger, write_weighted_sums
+from engine.kernels.elementwise import LOWEST, copy_row, dot, exp, sum_in_order
+from engine.kernels.intrinsics import fma, larger, write_weighted_sums
 
 TOGETHER = 8  # queries that meet a key at a time
 
 
-def rotation_table_of(positions: Tensor, inverse: Tensor) -> Tensor:
-    """Cosines and sines `[n, 2, head_dim / 2]` of `positions [n]`, for `rotate_heads_in_place`; `inverse [head_dim / 2]` are the
+def rotation_table_of(positions: Tensor, inverse_frequencies: Tensor) -> Tensor:
+    """Cosines and sines `[n, 2, head_dim / 2]` of `positions [n]`, for `rotate_heads_in_place`; `inverse_frequencies [head_dim / 2]`
+    are the
     frequencies.
     """
-    angles = positions[:, None].float() * inverse.float()
+    angles = positions[:, None].float() * inverse_frequencies.float()
     return torch.stack([angles.cos(), angles.sin()], 1)
 
 
@@ -30,17 +31,17 @@ def rotate_head(head, cos, sin):
 
 
 @compiled
-def rotate_heads_in_place(rows, heads, rotations, positions):
-    """Rotate the first `heads` heads of `rows [N, n]`, in place, by their positions' `rotations [places, 2, head_dim / 2]`."""
+def rotate_heads_in_place(rows, head_count, rotations, positions):
+    """Rotate the first `head_count` heads of `rows [N, n]`, in place, by their positions' `rotations [places, 2, head_dim / 2]`."""
     size = 2 * rotations.shape[2]
     for row in range(len(rows)):
         cos, sin = rotations[positions[row]]
-        for head in range(heads):
+        for head in range(head_count):
             rotate_head(rows[row, head * size : (head + 1) * size], cos, sin)
 
 
 @within
-def attend_singly(queries, kv, visible, start, end, out):
+def attend_one_query_at_a_time(queries, kv, visible, start, end, out):
     """`attend`, one query at a time."""
     kv_heads, size = kv.shape[1], kv.shape[3]
     groups = out.shape[1] // size // kv_heads
@@ -61,17 +62,17 @@ def attend_singly(queries, kv, visible, start, end, out):
                 most = larger(most, score)
             for j in range(len(keys)):
                 scores[j] = exp(scores[j] - most)
-            total = total_of(scores)
+            total = sum_in_order(scores)
             for j in range(len(keys)):
                 weight = scores[j] / total
                 for i in range(size):
-                    mixed[i] = fused(weight, values[j, i], mixed[i])
+                    mixed[i] = fma(weight, values[j, i], mixed[i])
             for i in range(size):
                 out[row, head * size + i] = mixed[i]
 
 
 @within
-def add_weighted_rows(weights, row_stride, term_stride, vectors, out):
+def write_weighted_row_sums(weights, row_stride, term_stride, vectors, out):
     """Weighted sums of rows of `vectors`, into `out`, `TOGETHER` columns each. `row_stride` and `term_stride` are the steps between
     weights.
     """
@@ -102,7 +103,7 @@ def write_column_maxima(rows, tops):
 
 
 @within
-def attend_together(queries, kv, visible, start, end, out):
+def attend_queries_in_groups(queries, kv, visible, start, end, out):
     """`attend`, `TOGETHER` queries at a time, so that a key or a value is read once for all of them."""
     kv_heads, size = kv.shape[1], kv.shape[3]
     groups = out.shape[1] // size // kv_heads
@@ -121,7 +122,7 @@ def attend_together(queries, kv, visible, start, end, out):
                 one = queries[row, part * size : (part + 1) * size]
                 for i in range(size):
                     asking[i, lane] = one[i] * factor
-            add_weighted_rows(keys, size, 1, asking, scores)
+            write_weighted_row_sums(keys, size, 1, asking, scores)
             for lane in range(here):
                 seen = visible[(first + lane) // groups]
                 for j in range(len(seen)):
@@ -134,8 +135,8 @@ def attend_together(queries, kv, visible, start, end, out):
             flat = scores.reshape(-1)
             for index in range(len(flat)):
                 flat[index] = exp(flat[index])
-            add_weighted_rows(ones, 0, 1, scores, total)
-            add_weighted_rows(values, 1, size, scores, mixed)
+            write_weighted_row_sums(ones, 0, 1, scores, total)
+            write_weighted_row_sums(values, 1, size, scores, mixed)
             for lane in range(here):
                 row, part = (first + lane) // groups, head * groups + (first + lane) % groups
                 answer = out[row, part * size : (part + 1) * size]
@@ -144,16 +145,17 @@ def attend_together(queries, kv, visible, start, end, out):
 
 
 @compiled
-def attend(queries, kv, visible, start, end, out):
+def attend_to_cache_rows(queries, kv, visible, first_row, end_row, out):
     """Write the attention of `queries [N, >= heads * head_dim]` into `out [N, heads * head_dim]`.
 
-    It reads the rows from `start` to `end` of `kv [2, kv_heads, capacity, head_dim]`. A query sees those of the last M rows that
+    It reads the rows from `first_row` to `end_row` of `kv [2, kv_heads, capacity, head_dim]`. A query sees those of the last M rows
+    that
     `visible` bool `[N, M]` marks, and all rows before them.
     """
     if len(out) * out.shape[1] <= 3 * kv.shape[1] * kv.shape[3]:  # at most three queries share a head's keys
-        attend_singly(queries, kv, visible, start, end, out)
+        attend_one_query_at_a_time(queries, kv, visible, first_row, end_row, out)
     else:
-        attend_together(queries, kv, visible, start, end, out)
+        attend_queries_in_groups(queries, kv, visible, first_row, end_row, out)
 
 
 @exactly_within
@@ -168,27 +170,28 @@ def write_kv_row(qkv, kv, row):
 
 
 @within
-def store_and_attend(qkv, kv, visible, start, rows, query_count):
-    """Attention `[asking, heads * head_dim]` of the last `query_count` of N entries; `kv`, `visible` and `start` are as in `attend`.
+def store_kv_and_attend(qkv, kv, visible, first_row, written_rows, query_count):
+    """Attention `[asking, heads * head_dim]` of the last `query_count` of N entries; `kv`, `visible` and `first_row` are as in
+    `attend`.
 
     `qkv [N, (heads + 2 kv_heads) * head_dim]` has its queries and keys rotated already. The keys and values of all N entries are
-    first written behind the first `rows` rows of `kv`.
+    first written behind the first `written_rows` rows of `kv`.
     """
     for row in range(len(qkv)):
-        write_kv_row(qkv[row], kv, rows + row)
+        write_kv_row(qkv[row], kv, written_rows + row)
     out = np.empty((query_count, qkv.shape[1] - 2 * kv.shape[1] * kv.shape[3]), np.float32)
-    attend(qkv[len(qkv) - query_count :], kv, visible, start, rows + len(qkv), out)
+    attend_to_cache_rows(qkv[len(qkv) - query_count :], kv, visible, first_row, written_rows + len(qkv), out)
     return out
 
 
 @within
-def norm_heads_in_place(rows, scales, least_length):
+def rms_norm_heads_in_place(rows, scales, min_length):
     """Norm the first heads of `rows [N, n]` in place, as many as `scales [heads, head_dim]` has rows."""
     size = scales.shape[1]
     for row in range(len(rows)):
         for head in range(len(scales)):
             part, scale = rows[row, head * size : (head + 1) * size], scales[head]
-            total = least_length * least_length + dot(part, part)
+            total = min_length * min_length + dot(part, part)
             factor = np.float32(1) / np.sqrt(total)
             for k in range(size):
                 part[k] *= factor * scale[k]
@@ -205,11 +208,11 @@ def causal_mask(count):
 
 
 @compiled
-def move_rows(kv, base, moves):
-    """Copy rows of `kv [layers, 2, heads, capacity, head_dim]`: each of `moves [n, 2]` says to and from, behind `base`."""
+def move_cache_rows(kv, base, offset_pairs):
+    """Copy rows of `kv [layers, 2, heads, capacity, head_dim]`: each of `offset_pairs [n, 2]` says to and from, behind `base`."""
     for layer in range(kv.shape[0]):
         for half in range(2):
             for head in range(kv.shape[2]):
                 rows = kv[layer, half, head]
-                for index in range(len(moves)):
-                    copy_row(rows[base + moves[index, 1]], rows[base + moves[index, 0]])
+                for index in range(len(offset_pairs)):
+                    copy_row(rows[base + offset_pairs[index, 1]], rows[base + offset_pairs[index, 0]])

@@ -36,11 +36,11 @@ def start_python_process(code: str, *arguments: str) -> Popen:
     return Popen([sys.executable, "-c", code, *arguments], cwd=ENGINE.parent, stdout=DEVNULL, stderr=DEVNULL)
 
 
-def compile_largest() -> None:
+def compile_forward_and_tree_growth() -> None:
     """Compiles the forward of targets and the growing of trees, or finds their compiled code."""
     from engine.kernels.by_address import address_of
     from engine.kernels.growing_compiled import compile_growing
-    from engine.kernels.phases import WORK_ON, run_part_of_forward
+    from engine.kernels.phases import WORK_ON, run_thread_part_of_forward
 
-    address_of(run_part_of_forward, WORK_ON)
+    address_of(run_thread_part_of_forward, WORK_ON)
     compile_growing()

@@ -15,53 +15,54 @@ from numba.extending import intrinsic
 from engine.kernels.intrinsics import LONG
 
 
-def address_of(function: Callable, kind: Signature) -> int:
+def address_of(function: Callable, signature: Signature) -> int:
     """The address of the function, compiled for these types or loaded. It is good for as long as the function is kept.
 
-    Raises `TypeError` when it returns something else than `kind` says.
+    Raises `TypeError` when it returns something else than `signature` says.
     """
-    function.compile(kind.args)
-    made = function.overloads[kind.args]
-    if made.signature.return_type != kind.return_type:
-        raise TypeError(f"{function.__name__} returns {made.signature.return_type}, not {kind.return_type}.")
+    function.compile(signature.args)
+    made = function.overloads[signature.args]
+    if made.signature.return_type != signature.return_type:
+        raise TypeError(f"{function.__name__} returns {made.signature.return_type}, not {signature.return_type}.")
     return made.library.get_pointer_to_function(made.fndesc.llvm_func_name)
 
 
-def make_call_by_address(kind: Signature) -> Callable:
+def make_call_by_address(loop_signature: Signature) -> Callable:
     """A function for compiled loops: `call(address, arguments)` calls what `address_of` gave for the same types."""
 
     def build(context, code, signature, arguments):
-        status, answer = emit_call_by_address(kind, context, code, arguments)
+        status, answer = emit_call_by_address(loop_signature, context, code, arguments)
         with if_unlikely(code, status.is_error):
             context.call_conv.return_status_propagate(code, status)
         return answer
 
     @intrinsic
     def call(typing, address, *arguments):
-        return kind.return_type(types.intp, types.StarArgTuple.from_types(kind.args)), build
+        return loop_signature.return_type(types.intp, types.StarArgTuple.from_types(loop_signature.args)), build
 
     return call
 
 
-def make_guarded_call_by_address(kind: Signature) -> Callable:
-    """As `make_call_by_address`, for loops that return nothing. The call returns 0, or a number for `raise_again` when the loop raised
+def make_error_returning_call(loop_signature: Signature) -> Callable:
+    """As `make_call_by_address`, for loops that return nothing. The call returns 0, or a number for `raise_returned_error` when the
+    loop raised
     an error.
     """
 
     def build(context, code, signature, arguments):
-        status, _ = emit_call_by_address(kind, context, code, arguments)
+        status, _ = emit_call_by_address(loop_signature, context, code, arguments)
         return code.select(status.is_error, code.ptrtoint(status.excinfoptr, LONG), LONG(0))
 
     @intrinsic
     def call(typing, address, *arguments):
-        return types.int64(types.intp, types.StarArgTuple.from_types(kind.args)), build
+        return types.int64(types.intp, types.StarArgTuple.from_types(loop_signature.args)), build
 
     return call
 
 
 @intrinsic
-def raise_again(typing, raised):
-    """Raise the error that a call of `make_guarded_call_by_address` returned, on whichever thread; 0 raises nothing."""
+def raise_returned_error(typing, raised):
+    """Raise the error that a call of `make_error_returning_call` returned, on whichever thread; 0 raises nothing."""
 
     def build(context, code, signature, arguments):
         error = Status(*[None] * len(Status._fields))._replace(
@@ -74,9 +75,11 @@ def raise_again(typing, raised):
     return types.void(types.int64), build
 
 
-def emit_call_by_address(kind, context, code, arguments):
+def emit_call_by_address(loop_signature, context, code, arguments):
     """Code for a call by address: its status, and what the loop returns."""
     convention = context.call_conv
-    loop = code.inttoptr(arguments[0], convention.get_function_type(kind.return_type, kind.args).as_pointer())
-    handed = [code.extract_value(arguments[1], number) for number in range(len(kind.args))]
-    return convention.call_function(code, loop, kind.return_type, kind.args, handed)
+    loop = code.inttoptr(
+        arguments[0], convention.get_function_type(loop_signature.return_type, loop_signature.args).as_pointer()
+    )
+    handed = [code.extract_value(arguments[1], number) for number in range(len(loop_signature.args))]
+    return convention.call_function(code, loop, loop_signature.return_type, loop_signature.args, handed)

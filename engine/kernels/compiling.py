@@ -34,7 +34,7 @@ def exactly_compiled(function: Any, **options: object) -> Callable:
     code = FunctionType(
         function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
     )
-    code.__qualname__ = cache_name_of(function, options)
+    code.__qualname__ = cache_name_with_closure(function, options)
     options = {"nogil": True, "error_model": "numpy", "fastmath": False, "no_cfunc_wrapper": True, **options}
     try:
         return cache_if_possible(njit(code, cache=True, **options))
@@ -42,7 +42,7 @@ def exactly_compiled(function: Any, **options: object) -> Callable:
         return njit(code, **options)
 
 
-def cache_name_of(function: FunctionType, options: Mapping[str, object]) -> str:
+def cache_name_with_closure(function: FunctionType, options: Mapping[str, object]) -> str:
     """The function's name, with the values that it closes over and the names of the options that it is compiled with.
 
     numba names machine code by a function's name and how many of that name came before. Loops that close over different values
@@ -78,7 +78,7 @@ class CompiledCodeFiles(IndexDataCacheFile):
             file.write(prepend_digest(self._dump((self._version, self._source_stamp, self._dump(names)))))
 
     def _load_data(self, name: str) -> Any:
-        return pickle.loads(verify_digest(Path(self._data_path(name)).read_bytes()))
+        return pickle.loads(verify_and_strip_digest(Path(self._data_path(name)).read_bytes()))
 
     def _save_data(self, name: str, data: object) -> None:
         with self._open_for_write(self._data_path(name)) as file:
@@ -89,7 +89,7 @@ def prepend_digest(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=SEAL).digest() + data
 
 
-def verify_digest(data: bytes) -> bytes:
+def verify_and_strip_digest(data: bytes) -> bytes:
     """What was sealed. Raises `OSError`, as for a file that is not there, when it has changed since."""
     if prepend_digest(data[SEAL:]) != data:
         raise OSError("The file of compiled code is damaged.")

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from engine.kernels.by_address import address_of, make_call_by_address
 from engine.kernels.compiling import compiled, within
-from engine.kernels.intrinsics import larger, write_integer_products
+from engine.kernels.intrinsics import larger, write_int8_product_sums
 from engine.kernels.named_arrays import Code, Codes, Matrix, Vector, numba_type_of
 
 OUTPUTS = 32  # outputs that are summed at a time, as two vectors of sixteen
@@ -26,7 +26,7 @@ class EightBit(NamedTuple):
     loop: Code
 
     @classmethod
-    def of(cls, matrix: Tensor) -> "EightBit":
+    def quantise(cls, matrix: Tensor) -> "EightBit":
         outputs, inputs = matrix.shape
         matrix = torch.nn.functional.pad(matrix.detach().float(), (0, inputs % 2, 0, -outputs % OUTPUTS))
         scale = matrix.abs().amax(1).clamp(min=1e-30) / 127
@@ -68,7 +68,7 @@ def multiply_eight_bit_loop(x, matrix, out):
         while row < count:
             source, target, left = inputs.ctypes.data + row * 4 * pairs, sums.ctypes.data + row * 128, count - row
             some = 8 if left >= 8 else 4 if left >= 3 else left
-            write_integer_products(some, weights, source, 4 * pairs, pairs, target)
+            write_int8_product_sums(some, weights, source, 4 * pairs, pairs, target)
             row += some
         scales = scale[block * OUTPUTS : (block + 1) * OUTPUTS]
         for row in range(count):

@@ -3,7 +3,7 @@
 import numpy as np
 
 from engine.kernels.compiling import compiled, exactly_compiled, exactly_within, within
-from engine.kernels.intrinsics import SUMS, as_float, dot_of, fused, larger, sum_of
+from engine.kernels.intrinsics import SUMS, as_float, dot_of_chunks, fma, larger, sum_of_chunks
 
 LOWEST = np.float32(-3e38)
 BLOCK = 512  # exponentials that are added up at a time
@@ -43,21 +43,21 @@ def insert_ranked(keys, best, count, place):
 def exp(x):
     """e^x to float32's precision, with x limited to [-87, 88]. Compilers can vectorise every operation here, and reorder none."""
     x = min(max(x, np.float32(-87)), np.float32(88))
-    whole = np.floor(fused(x, np.float32(1.4426950409), np.float32(0.5)))
+    whole = np.floor(fma(x, np.float32(1.4426950409), np.float32(0.5)))
     # ln 2 comes in two parts. The first has few digits, so that its product with `whole` is exact.
-    part = fused(whole, np.float32(2.12194440e-4), fused(whole, np.float32(-0.693359375), x))
-    series = fused(part, np.float32(1 / 720), np.float32(1 / 120))
-    series = fused(part, fused(part, series, np.float32(1 / 24)), np.float32(1 / 6))
-    series = fused(part, fused(part, fused(part, series, np.float32(0.5)), np.float32(1)), np.float32(1))
+    part = fma(whole, np.float32(2.12194440e-4), fma(whole, np.float32(-0.693359375), x))
+    series = fma(part, np.float32(1 / 720), np.float32(1 / 120))
+    series = fma(part, fma(part, series, np.float32(1 / 24)), np.float32(1 / 6))
+    series = fma(part, fma(part, fma(part, series, np.float32(0.5)), np.float32(1)), np.float32(1))
     return series * as_float(np.int32((np.int32(whole) + np.int32(127)) << np.int32(23)))
 
 
 @within
-def total_of(row):
+def sum_in_order(row):
     """The sum of `row [n]`, added in one order wherever that is compiled. A loop would add one number after another."""
     chunks, total = len(row) // SUMS, np.float32(0)
     if chunks > 0:
-        total = sum_of(row.ctypes.data, chunks)
+        total = sum_of_chunks(row.ctypes.data, chunks)
     for k in range(SUMS * chunks, len(row)):
         total += row[k]
     return total
@@ -65,12 +65,12 @@ def total_of(row):
 
 @within
 def dot(left, right):
-    """The dot product of `left [n]` and `right [n]`, added as in `total_of`."""
+    """The dot product of `left [n]` and `right [n]`, added as in `sum_in_order`."""
     chunks, total = len(left) // SUMS, np.float32(0)
     if chunks > 0:
-        total = dot_of(left.ctypes.data, right.ctypes.data, chunks)
+        total = dot_of_chunks(left.ctypes.data, right.ctypes.data, chunks)
     for k in range(SUMS * chunks, len(left)):
-        total = fused(left[k], right[k], total)
+        total = fma(left[k], right[k], total)
     return total
 
 
@@ -92,15 +92,15 @@ def log_sum_exp(row):
         part = row[first : first + BLOCK]
         for k in range(len(part)):
             powers[k] = exp(part[k] - maximum)
-        total += total_of(powers[: len(part)])
+        total += sum_in_order(powers[: len(part)])
     return maximum + np.log(total)
 
 
 @compiled
-def divide_rows_by_length(x, least, out):
-    """Write the rows of `x [N, n]`, each divided by its length, into `out [N, n]`; `least` keeps the lengths from zero."""
+def divide_rows_by_length(x, min_length, out):
+    """Write the rows of `x [N, n]`, each divided by its length, into `out [N, n]`; `min_length` keeps the lengths from zero."""
     for row in range(len(x)):
-        total = least * least + dot(x[row], x[row])
+        total = min_length * min_length + dot(x[row], x[row])
         factor = np.float32(1) / np.sqrt(total)
         for k in range(x.shape[1]):
             out[row, k] = x[row, k] * factor
@@ -137,7 +137,7 @@ def spread_over_vocabulary(own_log_q, vocabulary, vocab):
 
 
 @compiled
-def log_softmax(rows):
+def log_softmax_in_place(rows):
     """Turn every row of `rows [N, n]` into its log softmax, in place."""
     for row in range(len(rows)):
         total = log_sum_exp(rows[row])

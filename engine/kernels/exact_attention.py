@@ -13,7 +13,7 @@ from engine.kernels.intrinsics import (
     REAL,
     WIDE,
     WORD,
-    Builder,
+    LlvmLoopBuilder,
     constant,
     intrinsic_of,
     signature_of_addresses,
@@ -25,8 +25,9 @@ TOGETHER = 4 if WIDE else 2  # queries that meet a key at a time
 NEAR = 1 << 18  # bytes of keys; a second cache holds as many, their values, and the next head's keys
 
 
-def make_dot_products(keys: dict[int, int]) -> Callable:
-    """An intrinsic that writes the dot products of some queries with rows of `8 * chunks` numbers, `keys[queries]` rows at a time.
+def make_query_key_products(keys_by_query_count: dict[int, int]) -> Callable:
+    """An intrinsic that writes the dot products of some queries with rows of `8 * chunks` numbers, `keys_by_query_count[queries]`
+    rows at a time.
 
     Its arguments are numbers, and addresses and distances in bytes: how many queries, the queries and from one to the next, how many
     keys, the keys and from one to the next, chunks, the results and from one query's to the next one's, and what is asked for
@@ -34,7 +35,7 @@ def make_dot_products(keys: dict[int, int]) -> Callable:
     """
     wide = vector(REAL, LANES)
 
-    def halved(code: Builder, left: ir.Value, right: ir.Value) -> ir.Value:
+    def halved(code: LlvmLoopBuilder, left: ir.Value, right: ir.Value) -> ir.Value:
         """The sums of neighbours in both vectors, side by side."""
         lanes = left.type.count + right.type.count
         evens, odds = (ir.Constant(vector(WORD, lanes // 2), list(range(first, lanes, 2))) for first in (0, 1))
@@ -43,7 +44,7 @@ def make_dot_products(keys: dict[int, int]) -> Callable:
     @intrinsic_of(signature_of_addresses(11))
     def dots(code, queries, asking, between, rows, key, along, chunks, out, apart, following, lines):
         def write(queries: int) -> None:
-            count = keys[queries]
+            count = keys_by_query_count[queries]
 
             def body(chunk, totals):
                 shift = code.mul(chunk, constant(4 * LANES))
@@ -52,7 +53,7 @@ def make_dot_products(keys: dict[int, int]) -> Callable:
                 ]
                 those = [code.load_value(code.address_plus(base, shift, (along, row)), wide) for row in range(count)]
                 pairs = [(one, each) for one in ones for each in those]
-                return [code.multiplied_and_added(total, *pair) for total, pair in zip(totals, pairs, strict=True)]
+                return [code.emit_multiply_add(total, *pair) for total, pair in zip(totals, pairs, strict=True)]
 
             with for_range(code, code.sdiv(rows, constant(count))) as group:
                 first = code.mul(group.index, constant(count))
@@ -71,13 +72,14 @@ def make_dot_products(keys: dict[int, int]) -> Callable:
                         total = code.shuffle_vector(total, total, ir.Constant(vector(WORD, len(lanes)), lanes))
                     code.store_value(total, code.address_plus(out, (apart, row), (first, 4)))
 
-        code.switch_over_cases(queries, keys, write)
+        code.switch_over_cases(queries, keys_by_query_count, write)
 
     return dots
 
 
-def make_weighted_sums(vectors: dict[int, int]) -> Callable:
-    """An intrinsic that writes, for some queries, the weighted sum of `8 * vectors[queries]` columns of all values, and of its weights.
+def make_weighted_value_sums(vectors_by_query_count: dict[int, int]) -> Callable:
+    """An intrinsic that writes, for some queries, the weighted sum of `8 * vectors_by_query_count[queries]` columns of all values,
+    and of its weights.
 
     Its arguments are the number of queries, and addresses and distances in bytes: the weights and from one query's to the next
     one's, the values and from one to the next, what is asked for meanwhile as far apart, how many values there are, the results and
@@ -88,7 +90,7 @@ def make_weighted_sums(vectors: dict[int, int]) -> Callable:
     @intrinsic_of(signature_of_addresses(10))
     def mix(code, queries, weights, between, values, along, following, terms, out, apart, totals):
         def write(queries: int) -> None:
-            count = vectors[queries]
+            count = vectors_by_query_count[queries]
             each_has = count + 1  # a query has its columns and the sum of its weights
 
             def body(term, so_far):
@@ -100,7 +102,7 @@ def make_weighted_sums(vectors: dict[int, int]) -> Callable:
                         code.load_value(code.address_plus(weights, (between, row), (term, 4)), REAL), LANES
                     )
                     *mixed, total = so_far[row * each_has : (row + 1) * each_has]
-                    added += [code.multiplied_and_added(mix, one, each) for mix, each in zip(mixed, those, strict=True)]
+                    added += [code.emit_multiply_add(mix, one, each) for mix, each in zip(mixed, those, strict=True)]
                     added.append(code.fadd(total, one))
                 return added
 
@@ -111,7 +113,7 @@ def make_weighted_sums(vectors: dict[int, int]) -> Callable:
                     code.store_value(value, code.address_plus(out, (apart, row), 4 * LANES * number))
                 code.store_value(code.extract_element(total, constant(0)), code.address_plus(totals, 4 * row))
 
-        code.switch_over_cases(queries, vectors, write)
+        code.switch_over_cases(queries, vectors_by_query_count, write)
 
     return mix
 
@@ -119,10 +121,10 @@ def make_weighted_sums(vectors: dict[int, int]) -> Callable:
 # Keys, and vectors of values' columns, that so many queries meet at a time: as many as the registers hold, or one
 MOST, SINGLE = {1: 8, 2: 4, 4: 4}, {1: 1, 2: 1, 4: 1}
 dots_of_most, dots_of_one, mix_most, mix_one = (
-    make_dot_products(MOST),
-    make_dot_products(SINGLE),
-    make_weighted_sums(MOST),
-    make_weighted_sums(SINGLE),
+    make_query_key_products(MOST),
+    make_query_key_products(SINGLE),
+    make_weighted_value_sums(MOST),
+    make_weighted_value_sums(SINGLE),
 )
 
 
@@ -135,27 +137,28 @@ def dot(a, b):
 
 
 @exactly_within
-def attend_exactly(asking, keys, values, following, visible, ends, scores, mixed, totals):
-    """Write the attention of one, two or four queries `asking [q, head_dim]`, scaled already, into `mixed [q, head_dim]`.
+def attend_in_key_order(queries, keys, values, prefetch_address, visible, key_ends, scores, attended, totals):
+    """Write the attention of one, two or four queries `queries [q, head_dim]`, scaled already, into `attended [q, head_dim]`.
 
     Query i sees those of the last M rows of `keys` and `values` `[rows, head_dim]` that `visible[i]`, bool `[M]`, marks, and all rows
-    before them; behind row `ends[i]` it sees none. `scores [q, rows]` and `totals [q]` are room for the work. `head_dim` is a
+    before them; behind row `key_ends[i]` it sees none. `scores [q, rows]` and `totals [q]` are room for the work. `head_dim` is a
     multiple of 8.
 
-    Memory is read while the processor computes: values are asked for while keys are multiplied, and keys from the address `following`
+    Memory is read while the processor computes: values are asked for while keys are multiplied, and keys from the address
+    `prefetch_address`
     on while values are. Longer contexts than `NEAR` would only drive each other out of the cache.
     """
-    count, size = asking.shape
+    count, size = queries.shape
     rows = len(keys)
-    end = ends[0]
+    end = key_ends[0]
     for query in range(1, count):
-        end = max(end, ends[query])
+        end = max(end, key_ends[query])
     chunks, before = size // LANES, rows - visible.shape[1]
-    source, key, value = asking.ctypes.data, keys.ctypes.data, values.ctypes.data
+    source, key, value = queries.ctypes.data, keys.ctypes.data, values.ctypes.data
     along, target, apart = 4 * size, scores.ctypes.data, 4 * scores.shape[1]
     near = end * along <= NEAR
     if not near:
-        following = value
+        prefetch_address = value
     most = 8 if count == 1 else 4  # see `MOST`
     whole, lines = end - end % most, most * along // LINE if near else 0
     dots_of_most(count, source, along, whole, key, along, chunks, target, apart, value, lines)
@@ -173,7 +176,7 @@ def attend_exactly(asking, keys, values, following, visible, ends, scores, mixed
             some[row] = weight if score > LOWEST else np.float32(0)
     column, sums = 0, totals.ctypes.data
     while column < size:
-        ahead, at, out = following + 4 * column, value + 4 * column, mixed.ctypes.data + 4 * column
+        ahead, at, out = prefetch_address + 4 * column, value + 4 * column, attended.ctypes.data + 4 * column
         if size - column >= LANES * most:
             mix_most(count, target, apart, at, along, ahead, end, out, along, sums)
             column += LANES * most
@@ -182,4 +185,4 @@ def attend_exactly(asking, keys, values, following, visible, ends, scores, mixed
             column += LANES
     for query in range(count):
         for k in range(size):
-            mixed[query, k] /= totals[query]
+            attended[query, k] /= totals[query]

@@ -106,11 +106,11 @@ class Expansion:
 
 
 @compiled
-def start_tree(expansion, root):
-    """Start anew with a tree of the token `root` alone, which is also the frontier."""
+def start_tree(expansion, root_token):
+    """Start anew with a tree of the token `root_token` alone, which is also the frontier."""
     arrays = unpack_nest(ExpansionArrays, expansion, 0)
     node, counts = arrays.nodes[0], arrays.counts[0]
-    node.token, node.parent, node.score, node.q = root, -1, 1.0, 1.0
+    node.token, node.parent, node.score, node.q = root_token, -1, 1.0, 1.0
     node.depth = node.key = node.cell = node.place = 0
     arrays.frontier[0] = 0
     counts.nodes = counts.asking = 1
@@ -118,24 +118,24 @@ def start_tree(expansion, root):
 
 
 @compiled
-def calibrated_chance(chances, score, kind):
+def calibrated_chance_and_cell(chances, score, guess_kind):
     """The chance that a guess comes true, and its cell: its score, corrected by what became of the cell's guesses so far."""
-    cell = kind * BINS + min(int(score * BINS), BINS - 1)
+    cell = guess_kind * BINS + min(int(score * BINS), BINS - 1)
     if chances.shape[1] == 0:
         return score, cell
     return (chances[0, cell] + TRUST * score) / (chances[1, cell] + TRUST), cell
 
 
 @within
-def is_at_least_as_good(score, node, worst_score, worst):
+def ranks_at_or_before(score, node, worst_score, worst):
     """Whether a node of this `score` is the node `worst`, whose score is `worst_score`, or comes before it."""
     return score > worst_score or (score == worst_score and node <= worst)
 
 
 @within
-def is_among_best(nodes, best, count, node):
+def is_among_best_nodes(nodes, best, count, node):
     """Whether `best`, the order of the `count` best nodes, holds the node. It holds all nodes until it is full."""
-    return count < len(best) or is_at_least_as_good(
+    return count < len(best) or ranks_at_or_before(
         nodes[node].score, node, nodes[best[count - 1]].score, best[count - 1]
     )
 
@@ -162,7 +162,7 @@ def add_level(expansion, tokens, scores, q):
     for row in range(counts.asking):
         parent = frontier[row]
         for rank in range(tokens.shape[1]):
-            likely, cell = calibrated_chance(arrays.chances, scores[row, rank], min(rank, OTHER))
+            likely, cell = calibrated_chance_and_cell(arrays.chances, scores[row, rank], min(rank, OTHER))
             score = nodes[parent].score * likely
             if score <= terms.least or (only_best and held == len(best) and score <= nodes[best[held - 1]].score):
                 continue
@@ -174,7 +174,7 @@ def add_level(expansion, tokens, scores, q):
     counts.nodes, counts.held = node, held
     order, chosen = arrays.order[: terms.beams], 0
     for node in range(first, counts.nodes):
-        if (not only_best or is_among_best(nodes, best, held, node)) and not is_stop_token(
+        if (not only_best or is_among_best_nodes(nodes, best, held, node)) and not is_stop_token(
             arrays.stop_ids, nodes[node].token
         ):
             chosen = insert_ranked(nodes.score, order, chosen, node)
@@ -185,7 +185,9 @@ def add_level(expansion, tokens, scores, q):
     for node in range(first, counts.nodes):
         if is_stop_token(arrays.stop_ids, nodes[node].token):
             continue
-        if (not only_best or is_among_best(nodes, best, held, node)) and is_among_best(nodes, order, chosen, node):
+        if (not only_best or is_among_best_nodes(nodes, best, held, node)) and is_among_best_nodes(
+            nodes, order, chosen, node
+        ):
             frontier[count] = node
             count += 1
             promised += nodes[node].score
@@ -211,7 +213,7 @@ def ancestor_mask_of(parents):
 
 
 @compiled
-def keep_best_nodes(expansion):
+def prune_to_best_nodes(expansion):
     """Keep the best nodes and drop the others. A kept node's parent stays, because it is earlier and scores at least as high."""
     arrays = unpack_nest(ExpansionArrays, expansion, 0)
     nodes, index, counts, keep = arrays.nodes, arrays.index, arrays.counts[0], arrays.terms[0].keep
@@ -219,7 +221,7 @@ def keep_best_nodes(expansion):
     worst = arrays.best[held - 1] if held == keep else counts.nodes
     least = nodes[worst].score if held == keep else -np.inf
     for node in range(1, counts.nodes):
-        if is_at_least_as_good(nodes[node].score, node, least, worst):
+        if ranks_at_or_before(nodes[node].score, node, least, worst):
             index[node] = count
             nodes[count] = nodes[node]
             parent = nodes[count].parent

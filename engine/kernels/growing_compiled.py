@@ -14,11 +14,11 @@ from engine.kernels.expansion import (
     ExpansionArrays,
     add_level,
     inherit_ancestors,
-    keep_best_nodes,
+    prune_to_best_nodes,
     start_tree,
 )
 from engine.kernels.named_arrays import Cube, Ids, Mask, Matrix, Table, numba_type_of, unpack_nest
-from engine.kernels.ranking_compiled import ranked_on_cpu
+from engine.kernels.ranking_compiled import compiled_top_tokens_scores_q
 
 # A drafter's loop `root(parts, tokens, features, position, start, rows)` returns the log-probabilities `[1, V]` behind the last of the
 # `tokens [N]`, of which the first stands at `position`. `parts` is the drafter's own table, and `features [n, taps + 1, H]` are the
@@ -33,7 +33,7 @@ call_root, call_below = make_call_by_address(ROOT), make_call_by_address(BELOW)
 
 
 @compiled
-def grow(root, below, parts, tokens, features, position, start, rows, capacity, free, expansion, noise):
+def grow_tree(root, below, parts, tokens, features, position, start, rows, capacity, free, expansion, noise):
     """Grow a tree behind the last of `tokens [N]`. It ends early when the cache is full.
 
     `root` and `below` are the addresses of a drafter's loops, which are given `parts`, `start` and what `ROOT` says. With `free` 1
@@ -50,7 +50,7 @@ def grow(root, below, parts, tokens, features, position, start, rows, capacity, 
     lineage = np.zeros((most, most), np.bool_)
     counts.asked = 1
     for level in range(terms.levels):
-        promised = add_level(expansion, *ranked_on_cpu(log_q, noise[level], temperature, terms.width))
+        promised = add_level(expansion, *compiled_top_tokens_scores_q(log_q, noise[level], temperature, terms.width))
         count, written = counts.asking, counts.asking * (1 - free)
         enough = terms.free_promise if level + 1 > counts.asked else terms.promise
         if promised <= enough or level == terms.levels - 1 or rows + written > capacity:
@@ -67,10 +67,10 @@ def grow(root, below, parts, tokens, features, position, start, rows, capacity, 
         log_q = call_below(below, parts, ids, above, positions, visible, start, rows, asked)
         counts.asked += 1 - free
         rows, asked = rows + written, asked + count
-    keep_best_nodes(expansion)
+    prune_to_best_nodes(expansion)
 
 
 def compile_growing() -> None:
     """Compiles `grow`, or finds its compiled code."""
     table, ids, features = Expansion(1, 1, 1).table, np.zeros(1, np.int64), np.zeros((1, 1, 1), np.float32)
-    compile_for(grow, 0, 0, table, ids, features, 0, 0, 0, 0, 0, table, features[0])
+    compile_for(grow_tree, 0, 0, table, ids, features, 0, 0, 0, 0, 0, table, features[0])

@@ -20,7 +20,7 @@ def constant(value: ir.Value | int) -> ir.Value:
     return ir.Constant(LONG, value) if isinstance(value, int) else value
 
 
-class Builder(ir.IRBuilder):
+class LlvmLoopBuilder(ir.IRBuilder):
     """What writes LLVM code, with words for what loops here are made of. It goes on where numba's own `builder` stands."""
 
     def __init__(self, builder: ir.IRBuilder):
@@ -91,7 +91,7 @@ class Builder(ir.IRBuilder):
             self.branch(after)
         self.position_at_end(after)
 
-    def multiplied_and_added(self, total: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
+    def emit_multiply_add(self, total: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
         """`total + a * b` in float32, rounded once where the processor can."""
         return self.fadd(total, self.fmul(a, b, flags=("contract",)), flags=("contract",))
 
@@ -108,7 +108,7 @@ def intrinsic_of(kind: Signature, constants: int = 0) -> Callable:
             known = arguments[:constants]
 
             def build(context, code, signature, handed):
-                value = write(Builder(code), *(each.literal_value for each in known), *handed[constants:])
+                value = write(LlvmLoopBuilder(code), *(each.literal_value for each in known), *handed[constants:])
                 return context.get_dummy_value() if value is None else value
 
             return kind.return_type(*known, *kind.args), build
@@ -124,7 +124,7 @@ def signature_of_addresses(count: int) -> Signature:
 
 
 @intrinsic_of(signature_of_addresses(6))
-def write_integer_products(code, rows, weights, inputs, stride, pairs, sums):
+def write_int8_product_sums(code, rows, weights, inputs, stride, pairs, sums):
     """Write int32 sums of products `[rows, 32]` to the address `sums`, for one, two, four or eight rows.
 
     It multiplies int16 inputs, whose rows lie `stride` bytes apart, by int8 weights `[pairs, 32, 2]`. The weights stand in pairs
@@ -172,7 +172,7 @@ def write_weighted_sums(code, rows, weights, row_stride, term_stride, vectors, t
                 for row in range(rows)
             ]
             return [
-                code.multiplied_and_added(total, code.spread(one, 8), those)
+                code.emit_multiply_add(total, code.spread(one, 8), those)
                 for total, one in zip(totals, each, strict=True)
             ]
 
@@ -182,7 +182,7 @@ def write_weighted_sums(code, rows, weights, row_stride, term_stride, vectors, t
     code.switch_over_cases(rows, (1, 8), write)
 
 
-def sum_lanes_by_halving(code: Builder, total: ir.Value) -> ir.Value:
+def sum_lanes_by_halving(code: LlvmLoopBuilder, total: ir.Value) -> ir.Value:
     """The sum of a vector's lanes: its halves are added until one number is left."""
     while (half := total.type.count // 2) > 1:
         parts = [ir.Constant(vector(WORD, half), list(range(first, first + half))) for first in (0, half)]
@@ -191,7 +191,7 @@ def sum_lanes_by_halving(code: Builder, total: ir.Value) -> ir.Value:
 
 
 @intrinsic_of(types.float32(types.intp, types.intp))
-def sum_of(code, numbers, chunks):
+def sum_of_chunks(code, numbers, chunks):
     """The sum of `SUMS * chunks` float32 from the address `numbers` on, for one chunk at least."""
     wide = vector(REAL, SUMS)
 
@@ -202,19 +202,19 @@ def sum_of(code, numbers, chunks):
 
 
 @intrinsic_of(types.float32(types.intp, types.intp, types.intp))
-def dot_of(code, left, right, chunks):
+def dot_of_chunks(code, left, right, chunks):
     """The sum of products of `SUMS * chunks` float32 at two addresses, for one chunk at least."""
     wide = vector(REAL, SUMS)
 
     def body(chunk, totals):
         both = (code.load_value(code.address_plus(numbers, (chunk, 4 * SUMS)), wide) for numbers in (left, right))
-        return [code.multiplied_and_added(totals[0], *both)]
+        return [code.emit_multiply_add(totals[0], *both)]
 
     return sum_lanes_by_halving(code, *code.accumulate_in_loop(wide, 1, chunks, body))
 
 
 @intrinsic_of(types.float32(types.float32, types.float32, types.float32))
-def fused(code, a, b, c):
+def fma(code, a, b, c):
     """a * b + c in float32, rounded once, wherever it stands and whatever the compiler makes of the loop around it."""
     return code.fma(a, b, c)
 
@@ -233,6 +233,6 @@ def as_float(code, bits):
 
 
 @intrinsic_of(types.voidptr(types.int64))
-def pointer(code, address):
+def pointer_from_address(code, address):
     """The address as a pointer, for `numba.carray`."""
     return code.inttoptr(address, BYTE.as_pointer())

@@ -12,7 +12,7 @@ from numba import from_dtype, types
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
-from engine.kernels.intrinsics import LONG, Builder, constant
+from engine.kernels.intrinsics import LONG, LlvmLoopBuilder, constant
 
 CODE = types.intp
 AXES = 5  # an array has at most so many
@@ -32,23 +32,23 @@ Table = Annotated[np.ndarray, np.int64, 2]
 Code = Annotated[int, np.intp, 0]  # a compiled loop's address, see `engine.kernels.by_address`
 
 
-def fields_of(kind: type[NamedTuple]) -> dict[str, object]:
-    return get_type_hints(kind, include_extras=True)
+def annotated_fields_of(nest_type: type[NamedTuple]) -> dict[str, object]:
+    return get_type_hints(nest_type, include_extras=True)
 
 
-def count_arrays(kind: type[NamedTuple]) -> int:
+def count_arrays(nest_type: type[NamedTuple]) -> int:
     """How many arrays a nest of this kind has."""
-    return sum(1 if get_args(each) else count_arrays(each) for each in fields_of(kind).values())
+    return sum(1 if get_args(each) else count_arrays(each) for each in annotated_fields_of(nest_type).values())
 
 
-def table_row_of(kind: type[NamedTuple], name: str) -> int:
+def table_row_of(nest_type: type[NamedTuple], field_name: str) -> int:
     """The row of a nest's array in a table of such a nest."""
     row = 0
-    for each, hint in fields_of(kind).items():
-        if each == name:
+    for each, hint in annotated_fields_of(nest_type).items():
+        if each == field_name:
             return row
         row += 1 if get_args(hint) else count_arrays(hint)
-    raise KeyError(f"A {kind.__name__} has no {name}.")
+    raise KeyError(f"A {nest_type.__name__} has no {field_name}.")
 
 
 class NamedArrays:
@@ -95,9 +95,9 @@ def unpack_nest(typing, kind, table, at):
     nest = numba_type_of(kind.instance_class)
 
     def build(context, code, signature, arguments):
-        code, rows = Builder(code), make_array(signature.args[1])(context, code, arguments[1])
+        code, rows = LlvmLoopBuilder(code), make_array(signature.args[1])(context, code, arguments[1])
         first = code.address_plus(code.ptrtoint(rows.data, LONG), (arguments[2], FIELDS * 8))
-        return emit_nest(context, code, nest, first)[0]
+        return emit_nest_and_next_row(context, code, nest, first)[0]
 
     return nest(kind, table, types.int64), build
 
@@ -107,17 +107,19 @@ def numba_type_of(kind: Any) -> types.Type:
     if isinstance(kind, types.Type):
         return kind
     if not get_args(kind):
-        return types.BaseTuple.from_types([numba_type_of(each) for each in fields_of(kind).values()], kind)
+        return types.BaseTuple.from_types([numba_type_of(each) for each in annotated_fields_of(kind).values()], kind)
     number, axes = get_args(kind)[1:]
     return types.Array(from_dtype(np.dtype(number)), axes, "C") if axes else from_dtype(np.dtype(number))
 
 
-def emit_nest(context, code: Builder, kind: types.Type, row: ir.Value) -> tuple[ir.Value, ir.Value]:
+def emit_nest_and_next_row(
+    context, code: LlvmLoopBuilder, kind: types.Type, row: ir.Value
+) -> tuple[ir.Value, ir.Value]:
     """The nest, array, number or loop's address that begins in the table's row at the address `row`, and where the next row stands."""
     if isinstance(kind, types.BaseTuple):
         parts = []
         for each in kind.types:
-            part, row = emit_nest(context, code, each, row)
+            part, row = emit_nest_and_next_row(context, code, each, row)
             parts.append(part)
         return context.make_tuple(code, kind, parts), row
     behind, axes = code.address_plus(row, 8 * FIELDS), getattr(kind, "ndim", 0)

@@ -12,8 +12,8 @@ SHARPENED = 2.0
 
 
 @compiled
-def ranked_on_cpu(log_q, noise, temperature, width):
-    """`engine.policies.shared.ranking.rank_scaled_logits` of `log_q [n, V]`, divided by the temperature, and `noise [V]`, `[0]` when
+def compiled_top_tokens_scores_q(log_q, noise, temperature, width):
+    """`engine.policies.shared.ranking.top_tokens_and_scores` of `log_q [n, V]`, divided by the temperature, and `noise [V]`, `[0]` when
     greedy.
     """
     rows, vocab = log_q.shape
@@ -32,7 +32,7 @@ def ranked_on_cpu(log_q, noise, temperature, width):
             for token in range(vocab):
                 scaled[token] += noise[token]
             keys = scaled
-        write_highest_places(keys, best, tops)
+        write_highest_key_indices(keys, best, tops)
         for place in range(count):
             weights[place] = np.exp((keys[best[place]] - keys[best[0]]) * power)
         for place in range(width):
@@ -44,7 +44,7 @@ def ranked_on_cpu(log_q, noise, temperature, width):
 
 
 @compiled
-def write_highest_places(keys, best, tops):
+def write_highest_key_indices(keys, best, tops):
     """Write the places of the highest `keys` into `best [count]`, of equals the earlier first. `tops` is room for one a block."""
     held, count, least = 0, len(best), -np.inf
     for block in range(len(tops)):

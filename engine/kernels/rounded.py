@@ -23,7 +23,7 @@ from engine.kernels.intrinsics import (
     REAL,
     WIDE,
     WORD,
-    Builder,
+    LlvmLoopBuilder,
     constant,
     intrinsic_of,
     signature_of_addresses,
@@ -50,7 +50,7 @@ VECTORS = 4 if ARM else 2  # of a row's sums that are added up at a time
 ROWS = 6 if WIDE or ARM else 4  # whose whole sums the registers hold
 
 
-def rotate_groups(x: Tensor) -> Tensor:
+def hadamard_rotate_groups(x: Tensor) -> Tensor:
     """The rows `x [..., in]` float32, padded with zeros to whole groups, and every group rotated: `[..., groups, GROUP]`.
 
     It is a fast Walsh-Hadamard transform divided by sqrt(GROUP). It is its own inverse.
@@ -63,11 +63,11 @@ def rotate_groups(x: Tensor) -> Tensor:
     return values.unflatten(-1, (-1, GROUP)) * GROUP**-0.5
 
 
-def round_matrix(matrix: Tensor) -> tuple[Tensor, Tensor]:
+def rotate_and_round_matrix(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Codes int8 `[out, groups * GROUP]` and scales `[out, groups]`, float32 that bfloat16 holds, of the rotated matrix `[out, in]`."""
     parts = []
     for part in matrix.detach().split(max(1, PART // matrix.shape[1])):
-        groups = rotate_groups(part.float())
+        groups = hadamard_rotate_groups(part.float())
         steps = groups.abs().amax(-1).clamp(min=LEAST) / STEPS
         scales = ((steps.view(torch.int32) + 0xFFFF) & -0x10000).view(torch.float32)  # rounded up, so that codes fit
         parts.append(((groups / scales[..., None]).round().to(torch.int8).flatten(-2), scales))
@@ -75,8 +75,8 @@ def round_matrix(matrix: Tensor) -> tuple[Tensor, Tensor]:
     return codes, scales
 
 
-def lay_out_codes(codes: Tensor, scales: Tensor, instruction_set: str = WAY) -> np.ndarray:
-    """The bytes of what `round_matrix` made, by block of `WIDTH` outputs and group: `BLOCK_GROUP` bytes.
+def lay_out_rounded_blocks(codes: Tensor, scales: Tensor, instruction_set: str = WAY) -> np.ndarray:
+    """The bytes of what `rotate_and_round_matrix` made, by block of `WIDTH` outputs and group: `BLOCK_GROUP` bytes.
 
     Codes lie there as `[GROUP / neighbours, WIDTH, neighbours]`, shifted. Zeros fill the last block.
     """
@@ -88,7 +88,9 @@ def lay_out_codes(codes: Tensor, scales: Tensor, instruction_set: str = WAY) -> 
     return torch.cat((shifted, beside.view(torch.uint8)), -1).flatten().numpy()
 
 
-def accumulate_products(code: Builder, way: str, total: ir.Value, weights: ir.Value, ones: ir.Value) -> ir.Value:
+def accumulate_products(
+    code: LlvmLoopBuilder, way: str, total: ir.Value, weights: ir.Value, ones: ir.Value
+) -> ir.Value:
     """`total` int32 `[LANES]` plus the products of `weights` and `ones` `[LANES * neighbours]`, so many neighbours a lane.
 
     Weights are bytes, without a sign where they are shifted. Ones are bytes, or int16 for "pairs". The processor's own instruction does
@@ -117,7 +119,8 @@ def multiply_rounded_tile(code, way, rows, weights, column, following, pace, x, 
     """Write the products of so many rows, at most `ROWS`, with `VECTORS * LANES` neighbouring outputs of a block from `column` on.
 
     `way` is a constant, the place of a way in `WAYS`. All behind `rows` are numbers, addresses, and distances in bytes: the block's
-    weights and its first output, what is asked for meanwhile and how far some inputs move it, the rows that `round_row` wrote and from
+    weights and its first output, what is asked for meanwhile and how far some inputs move it, the rows that `rotate_and_round_row`
+    wrote and from
     one to the next, the groups, and the results and from one row to the next.
     """
     way, near, words, reals = WAYS[way], NEIGHBOURS[WAYS[way]], vector(WORD, LANES), vector(REAL, LANES)
@@ -164,12 +167,12 @@ def multiply_rounded_tile(code, way, rows, weights, column, following, pace, x, 
 
 
 @cache
-def make_rounded_block_product(way: int) -> Callable:
+def make_rounded_block_multiplier(way_index: int) -> Callable:
     """A loop that writes the products of all rows with one block, at most `ROWS` at a time. It takes what `stored.MULTIPLY` says.
 
     The first tile waits for the block's weights. So each of several tiles asks for its share of the next block.
     """
-    step, along = VECTORS * LANES, WIDTH * NEIGHBOURS[WAYS[way]]
+    step, along = VECTORS * LANES, WIDTH * NEIGHBOURS[WAYS[way_index]]
 
     @exactly_within
     def multiply(weights, x, across, count, inputs, out, apart):
@@ -184,7 +187,7 @@ def make_rounded_block_product(way: int) -> Callable:
                 rows = -(-left // -(-left // ROWS))  # tiles of nearly the same height
                 source, target = x + done * across, out + 4 * column + done * apart
                 multiply_rounded_tile(
-                    way, rows, weights, column, following, pace, source, across, groups, target, apart
+                    way_index, rows, weights, column, following, pace, source, across, groups, target, apart
                 )
                 done += rows
                 following += groups * (BLOCK_GROUP // along) * pace
@@ -193,7 +196,7 @@ def make_rounded_block_product(way: int) -> Callable:
 
 
 @intrinsic_of(signature_of_addresses(2))
-def round_group(code, x, out):
+def rotate_and_round_group(code, x, out):
     """Rotate and round `GROUP` float32 at the address `x`, and write them as `ENTERED` bytes to the address `out`."""
     reals, words = vector(REAL, GROUP), vector(WORD, GROUP)
 
@@ -225,13 +228,13 @@ def round_group(code, x, out):
 
 
 @exactly_within
-def round_row(x, entered, rest):
+def rotate_and_round_row(x, entered, rest):
     """Write the row `x [in]` in groups into `entered` uint8, `ENTERED` bytes each. `rest [GROUP]` is room for one that is not full."""
     whole = len(x) // GROUP
     source, target = np.int64(x.ctypes.data), np.int64(entered.ctypes.data)
     for group in range(whole):
-        round_group(source + 4 * GROUP * group, target + ENTERED * group)
+        rotate_and_round_group(source + 4 * GROUP * group, target + ENTERED * group)
     if GROUP * whole < len(x):
         for k in range(GROUP):
             rest[k] = x[GROUP * whole + k] if GROUP * whole + k < len(x) else np.float32(0)
-        round_group(np.int64(rest.ctypes.data), target + ENTERED * whole)
+        rotate_and_round_group(np.int64(rest.ctypes.data), target + ENTERED * whole)

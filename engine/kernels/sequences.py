@@ -8,8 +8,8 @@ from numba import carray
 from engine.kernels.attention import rotate_head, write_kv_row
 from engine.kernels.compiling import exactly_within
 from engine.kernels.elementwise import copy_row
-from engine.kernels.exact_attention import TOGETHER, attend_exactly, dot
-from engine.kernels.intrinsics import pointer
+from engine.kernels.exact_attention import TOGETHER, attend_in_key_order, dot
+from engine.kernels.intrinsics import pointer_from_address
 from engine.kernels.named_arrays import FIELDS, Cache, Mask, NamedArrays, count_arrays, table_row_of, unpack_nest
 from engine.kernels.sharing import claim_task
 
@@ -29,7 +29,7 @@ EACH = 1 + count_arrays(SequenceInputs)  # rows of a table of sequences: the num
 VISIBLE, KV = (1 + table_row_of(SequenceInputs, name) for name in ("visible", "kv"))
 
 
-def table_of(sequences: list[tuple[int, SequenceInputs]]) -> np.ndarray:
+def sequence_table_of(sequences: list[tuple[int, SequenceInputs]]) -> np.ndarray:
     """A table of sequences, int64 `[EACH * B, FIELDS]`: of each its committed rows and its arrays. Their rows follow each other."""
     table, first = np.zeros((len(sequences), EACH, FIELDS), np.int64), 0
     for rows, (committed, arrays) in zip(table, sequences, strict=True):
@@ -40,15 +40,15 @@ def table_of(sequences: list[tuple[int, SequenceInputs]]) -> np.ndarray:
 
 
 @exactly_within
-def read_sequence(sequences, number):
+def read_sequence(sequences, sequence_index):
     """The arrays of a sequence, in a table of sequences."""
-    return unpack_nest(SequenceInputs, sequences, EACH * number + 1)
+    return unpack_nest(SequenceInputs, sequences, EACH * sequence_index + 1)
 
 
 @exactly_within
-def rms_norm_row(x, weight, least, out):
-    """Write the RMS norm of the row `x [n]`, whose weight comes times sqrt(n) and whose `least` is sqrt(n eps)."""
-    factor = np.float32(1) / np.sqrt(dot(x, x) + least * least)
+def rms_norm_row(x, weight, min_length, out):
+    """Write the RMS norm of the row `x [n]`, whose weight comes times sqrt(n) and whose `min_length` is sqrt(n eps)."""
+    factor = np.float32(1) / np.sqrt(dot(x, x) + min_length * min_length)
     for k in range(len(x)):
         out[k] = x[k] * factor * weight[k]
 
@@ -74,72 +74,76 @@ def write_row_kv_and_query(workspace, row, layer, scales, ends):
 
 
 @exactly_within
-def write_keys_and_queries(cursor, workspace, number, layer, ends):
+def write_kv_of_claimed_rows(task_cursor, workspace, layer_index, layer, ends):
     """The layer's keys and values in the caches, and its queries; see `write_row_kv_and_query`."""
     count = len(workspace.ids)
-    row = claim_task(cursor, count)
+    row = claim_task(task_cursor, count)
     while row >= 0:
-        write_row_kv_and_query(workspace, row, number, layer.scales, ends)
-        row = claim_task(cursor, count)
+        write_row_kv_and_query(workspace, row, layer_index, layer.scales, ends)
+        row = claim_task(task_cursor, count)
 
 
 @exactly_within
-def attend_query_block(workspace, number, layer, head, first, last, work):
+def attend_query_block(workspace, sequence_index, layer, head, first, last, thread_workspace):
     """Attention of a sequence's queries from `first` to `last` of those that share a head's keys, a few at a time."""
-    numbers, sequence = workspace.sequences[EACH * number], read_sequence(workspace.sequences, number)
+    numbers, sequence = workspace.sequences[EACH * sequence_index], read_sequence(workspace.sequences, sequence_index)
     kv, begin = sequence.kv, numbers[FIRST]
     size, rows = kv.shape[4], numbers[COMMITTED] + numbers[COUNT]
     groups = workspace.attended.shape[1] // size // kv.shape[2]
     keys, values = kv[layer, 0, head, :rows], kv[layer, 1, head, :rows]
     following = keys.ctypes.data + 4 * size * kv.shape[3]  # the next head's keys
     columns = sequence.visible.shape[1]
-    visible = carray(pointer(np.int64(work.visible.ctypes.data)), (TOGETHER, columns), np.bool_)
+    visible = carray(
+        pointer_from_address(np.int64(thread_workspace.visible.ctypes.data)), (TOGETHER, columns), np.bool_
+    )
     while first < last:
         count = min(last - first, TOGETHER)
         if count == 3:
             count = 2
         for each in range(count):
             row, part = (first + each) // groups, head * groups + (first + each) % groups
-            copy_row(workspace.qkv[row, part * size : (part + 1) * size], work.asking[each])
+            copy_row(workspace.qkv[row, part * size : (part + 1) * size], thread_workspace.asking[each])
             copy_row(sequence.visible[row - begin], visible[each])
-            work.ends[each] = workspace.ends[row]
-        asked = work.asking[:count], keys, values, following, visible[:count], work.ends[:count]
-        attend_exactly(*asked, work.scores, work.mixed[:count], work.totals)
+            thread_workspace.ends[each] = workspace.ends[row]
+        asked = thread_workspace.asking[:count], keys, values, following, visible[:count], thread_workspace.ends[:count]
+        attend_in_key_order(*asked, thread_workspace.scores, thread_workspace.mixed[:count], thread_workspace.totals)
         for each in range(count):
             row, part = (first + each) // groups, head * groups + (first + each) % groups
-            copy_row(work.mixed[each], workspace.attended[row, part * size : (part + 1) * size])
+            copy_row(thread_workspace.mixed[each], workspace.attended[row, part * size : (part + 1) * size])
         first += count
 
 
 @exactly_within
-def query_span_of(numbers, first, groups):
-    """A sequence's queries behind the call's first `first` rows: the first one, and the one behind the last."""
-    return max(numbers[FIRST], first) * groups, (numbers[FIRST] + numbers[COUNT]) * groups
+def query_span_of(sequence_numbers, first_row, groups):
+    """A sequence's queries behind the call's first `first_row` rows: the first one, and the one behind the last."""
+    return max(sequence_numbers[FIRST], first_row) * groups, (
+        sequence_numbers[FIRST] + sequence_numbers[COUNT]
+    ) * groups
 
 
 @exactly_within
-def count_query_blocks(numbers, first, groups):
-    """How many tasks of `QUERIES` queries a sequence has for every head, behind the call's first `first` rows."""
-    begin, end = query_span_of(numbers, first, groups)
+def count_query_blocks(sequence_numbers, first_row, groups):
+    """How many tasks of `QUERIES` queries a sequence has for every head, behind the call's first `first_row` rows."""
+    begin, end = query_span_of(sequence_numbers, first_row, groups)
     return max(0, -(-(end - begin) // QUERIES))
 
 
 @exactly_within
-def attend_shared(cursor, workspace, layer, first, work):
-    """Attention of the rows from `first` on. A head's tasks follow each other, so the thread that has them reads its keys once."""
+def attend_claimed_query_blocks(task_cursor, workspace, layer, first_row, thread_workspace):
+    """Attention of the rows from `first_row` on. A head's tasks follow each other, so the thread that has them reads its keys once."""
     kv = read_sequence(workspace.sequences, np.int64(0)).kv
     heads, groups = kv.shape[2], workspace.attended.shape[1] // kv.shape[4] // kv.shape[2]
     blocks = 0
     for number in range(len(workspace.sequences) // EACH):
-        blocks += count_query_blocks(workspace.sequences[EACH * number], first, groups)
-    task = claim_task(cursor, heads * blocks)
+        blocks += count_query_blocks(workspace.sequences[EACH * number], first_row, groups)
+    task = claim_task(task_cursor, heads * blocks)
     while task >= 0:
         number, block = np.int64(0), task % blocks
-        here = count_query_blocks(workspace.sequences[0], first, groups)
+        here = count_query_blocks(workspace.sequences[0], first_row, groups)
         while block >= here:
             number, block = number + 1, block - here
-            here = count_query_blocks(workspace.sequences[EACH * number], first, groups)
-        begin, end = query_span_of(workspace.sequences[EACH * number], first, groups)
+            here = count_query_blocks(workspace.sequences[EACH * number], first_row, groups)
+        begin, end = query_span_of(workspace.sequences[EACH * number], first_row, groups)
         at = begin + block * QUERIES
-        attend_query_block(workspace, number, layer, task // blocks, at, min(at + QUERIES, end), work)
-        task = claim_task(cursor, heads * blocks)
+        attend_query_block(workspace, number, layer, task // blocks, at, min(at + QUERIES, end), thread_workspace)
+        task = claim_task(task_cursor, heads * blocks)

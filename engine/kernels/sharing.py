@@ -62,9 +62,9 @@ def yield_processor(code):
 
 
 @exactly_within
-def wait_before_look(look):
-    """Wait a moment before the next look at a counter; `look` counts them."""
-    if look % SPINS == SPINS - 1:
+def wait_before_next_poll(look_number):
+    """Wait a moment before the next look at a counter; `look_number` counts them."""
+    if look_number % SPINS == SPINS - 1:
         yield_processor()
     else:
         pause_processor()
@@ -82,15 +82,15 @@ def make_task_cursor(counters, part, parts):
 
 
 @exactly_within
-def claim_task(cursor, tasks):
-    """A task of this phase that no thread has taken, or -1 when all `tasks` are finished; `cursor` then stands in the next phase.
+def claim_task(cursor, task_count):
+    """A task of this phase that no thread has taken, or -1 when all `task_count` are finished; `cursor` then stands in the next phase.
 
     A phase has a cache line of counters for each part and one for finished tasks.
     """
     parts = cursor[2]
     while cursor[3] < parts:
         owner = (cursor[1] + cursor[3]) % parts
-        task, last = tasks * owner // parts, tasks * (owner + 1) // parts
+        task, last = task_count * owner // parts, task_count * (owner + 1) // parts
         if task < last:
             task += atomic_add(cursor[0] + 8 * LINE * owner, 1)
             if task < last:
@@ -100,8 +100,8 @@ def claim_task(cursor, tasks):
     done, looks = cursor[0] + 8 * LINE * parts, 0
     if cursor[4]:
         atomic_add(done, cursor[4])
-    while atomic_load(done) < tasks:
-        wait_before_look(looks)
+    while atomic_load(done) < task_count:
+        wait_before_next_poll(looks)
         looks += 1
     cursor[0] += 8 * LINE * (parts + 1)
     cursor[3] = cursor[4] = 0
@@ -129,7 +129,7 @@ def join_next_call(state, last_call, max_looks):
             if table != 0:
                 return table
             leave_call(state)
-        wait_before_look(look)
+        wait_before_next_poll(look)
     return np.int64(0)
 
 
@@ -148,13 +148,13 @@ def announce_call(state, table):
 
 
 @exactly_within
-def close_call(state):
+def close_call_and_wait(state):
     """End the call and wait until every thread has left it. Returns what the last of them raised that failed, or 0."""
     base = state.ctypes.data
     atomic_store(base + 8 * TABLE, 0)
     looks = 0
     while atomic_load(base + 8 * INSIDE) > 0:
-        wait_before_look(looks)
+        wait_before_next_poll(looks)
         looks += 1
     raised = atomic_load(base + 8 * RAISED)
     atomic_store(base + 8 * RAISED, 0)
@@ -162,13 +162,13 @@ def close_call(state):
 
 
 def allocate_team_state(work_address: int) -> np.ndarray:
-    """The counters that a team's threads share, int64. `work_address` is as in `Team`."""
+    """The counters that a team's threads share, int64. `work_address` is as in `ThreadTeam`."""
     state = np.zeros(6 * LINE, np.int64)
     state[WORK] = work_address
     return state
 
 
-class Team:
+class ThreadTeam:
     """This process's threads for one kind of call. One call at a time has them; another at the same time runs alone.
 
     `helping(state, part, last, looks)` joins calls as thread `part` until it has looked in vain so often. `work` is the address of the
@@ -188,14 +188,14 @@ class Team:
         self.looks = max(1000, int(self.looks * AWAKE / (time.perf_counter() - start)))
         self.clocks: list[int] = []
         for part in range(1, threads):
-            helper = threading.Thread(target=self.help, args=(part,), name=f"forward {part}", daemon=True)
+            helper = threading.Thread(target=self.join_calls_forever, args=(part,), name=f"forward {part}", daemon=True)
             helper.start()
             if hasattr(time, "pthread_getcpuclockid"):
                 self.clocks.append(time.pthread_getcpuclockid(helper.ident))
         if hasattr(os, "register_at_fork"):  # a forked process has none of these threads
             os.register_at_fork(after_in_child=self.clocks.clear)
 
-    def help(self, part: int) -> None:
+    def join_calls_forever(self, part: int) -> None:
         last = 0
         while True:
             last = self.helping(self.state, part, last, self.looks)
@@ -207,7 +207,7 @@ class Team:
     @contextmanager
     def open_shared_call(self) -> Iterator[None]:
         """A call of all threads. The time in which a helper had no processor, on average, is added to `without`."""
-        begun, had = time.perf_counter(), self.processor_time()
+        begun, had = time.perf_counter(), self.helpers_processor_seconds()
         for part, asleep in enumerate(self.asleep):
             if asleep:
                 self.bells[part].release()
@@ -216,9 +216,9 @@ class Team:
         finally:
             taken = time.perf_counter() - begun
             if self.clocks:
-                Team.without += max(0.0, taken - (self.processor_time() - had) / len(self.clocks))
+                ThreadTeam.without += max(0.0, taken - (self.helpers_processor_seconds() - had) / len(self.clocks))
 
-    def processor_time(self) -> float:
+    def helpers_processor_seconds(self) -> float:
         """Seconds that the helpers have had a processor, where the system tells."""
         return sum(map(time.clock_gettime, self.clocks))
 

@@ -1,6 +1,6 @@
 """A stack of Llama layers in one compiled loop, their matrices in eight bits. Knows arrays; knows no model and no tree.
 
-A net describes its layers as `LayerWeights`, makes the entries that go in, and hands in a mask. All nets call one loop, `run_layers`,
+A net describes its layers as `EightBitLayer`, makes the entries that go in, and hands in a mask. All nets call one loop, `run_layers`,
 by its address. A matrix brings along the address of its product.
 
 Targets have a forward of their own (`engine.kernels.phases`), whose sums have another order. On one thread it takes 1.04 to 1.3 times
@@ -13,11 +13,11 @@ import numpy as np
 from numba import types
 from torch import Tensor
 
-from engine.kernels.attention import norm_heads_in_place, rotate_heads_in_place, store_and_attend
+from engine.kernels.attention import rms_norm_heads_in_place, rotate_heads_in_place, store_kv_and_attend
 from engine.kernels.by_address import address_of, make_call_by_address
 from engine.kernels.compiling import compiled, within
 from engine.kernels.eight_bit import EightBit, multiply_eight_bit
-from engine.kernels.elementwise import add_row, apply_silu_gate, copy_row, divide_rows_by_length, log_softmax
+from engine.kernels.elementwise import add_row, apply_silu_gate, copy_row, divide_rows_by_length, log_softmax_in_place
 from engine.kernels.named_arrays import (
     Cache,
     Code,
@@ -36,8 +36,8 @@ from engine.kernels.named_arrays import (
 NO_MATRIX = EightBit(np.zeros((0, 1, 1, 1), np.int8), np.zeros(0, np.float32), 0)
 
 
-class LayerWeights(NamedTuple):
-    """A layer's weights. `qkv` and `gate_up` hold the weights of the norms that they read, see `fold_norm_into_matrix`.
+class EightBitLayer(NamedTuple):
+    """A layer's weights. `qkv` and `gate_up` hold the weights of the norms that they read, see `fold_norm_and_quantise`.
 
     The rest has no rows where a net does without. `shift [H, 2H]` reads an entry and the one before it; the layer begins with the entry
     plus that product. `bias [n, q + k + v]` is added to what `qkv` gives: one row to all entries, or a row by token. `scales [heads +
@@ -62,7 +62,7 @@ class StackConstants(NamedTuple):
     loop: Code
 
     @classmethod
-    def of(cls, hidden: int, eps: float, head_dim: int = 0) -> "StackConstants":
+    def for_rms_norms(cls, hidden: int, eps: float, head_dim: int = 0) -> "StackConstants":
         """For RMS norms with this eps, of the residual stream and of heads."""
         least, head_least = (np.sqrt(np.array(size * eps, np.float32)) for size in (hidden, head_dim))
         return cls(np.array(least), np.array(head_least), address_of(run_layers_loop, THROUGH))
@@ -93,12 +93,12 @@ class LaneState(NamedTuple):
     outs: Matrix = np.zeros((0, 0), np.float32)
 
 
-def fold_norm_into_matrix(matrix: Tensor, norm: Tensor) -> EightBit:
+def fold_norm_and_quantise(matrix: Tensor, norm: Tensor) -> EightBit:
     """A matrix `[out, n]` that reads an RMS norm with the weight `norm [n]`. It takes in the weight and sqrt(n): loops do without."""
-    return EightBit.of(matrix * norm * len(norm) ** 0.5)
+    return EightBit.quantise(matrix * norm * len(norm) ** 0.5)
 
 
-LAYER, ENDS, LANE = count_arrays(LayerWeights), count_arrays(NetEnds), count_arrays(LaneState)
+LAYER, ENDS, LANE = count_arrays(EightBitLayer), count_arrays(NetEnds), count_arrays(LaneState)
 TAKES = StackConstants, Table, Cube, Cache, Matrix, Ids, Ids, Ids, Mask, types.int64, types.int64, types.int64
 THROUGH = numba_type_of(Matrix)(*map(numba_type_of, TAKES))
 call = make_call_by_address(THROUGH)
@@ -108,8 +108,9 @@ call = make_call_by_address(THROUGH)
 def run_layers(stack, weights, turns, kv, x, tokens, before, positions, visible, start, rows, output_count):
     """What the last `output_count` of N entries are behind all layers, `[asking, H]`. `x [N, H]` are the entries; it is written over.
 
-    The `LayerWeights` stand first in `weights`. `turns` and `positions [N]` are as in `attention.rotate_heads_in_place`. Rows are
-    written behind the first `rows` of `kv`. `visible` bool `[n, M]` is as in `attention.attend`, for the last n entries, `output_count`
+    The `EightBitLayer` stand first in `weights`. `turns` and `positions [N]` are as in `attention.rotate_heads_in_place`. Rows are
+    written behind the first `rows` of `kv`. `visible` bool `[n, M]` is as in `attention.attend_to_cache_rows`, for the last n
+    entries, `output_count`
     at least; no entry sees a row before `start`. Layers with a `bias` by token read `tokens [N]`, those with a `shift` the entry
     `before [N]` each.
     """
@@ -120,21 +121,23 @@ def run_layers(stack, weights, turns, kv, x, tokens, before, positions, visible,
 def run_layers_loop(stack, weights, turns, kv, x, tokens, before, positions, visible, start, rows, output_count):
     """`run_layers`, which every net calls by its address."""
     for number in range(len(kv)):
-        layer = unpack_nest(LayerWeights, weights, LAYER * number)
+        layer = unpack_nest(EightBitLayer, weights, LAYER * number)
         if len(layer.shift.scale) > 0:
-            x = add_shift(x, before, layer.shift)
+            x = add_shift_from_entry_before(x, before, layer.shift)
         qkv = np.empty((len(x), 2 * layer.out.weight.shape[1] + 2 * kv.shape[2] * kv.shape[4]), np.float32)
-        project(x, stack, layer.qkv, layer.bias, layer.scales, tokens, positions, turns, kv.shape[2], qkv)
+        norm_project_and_rotate(
+            x, stack, layer.qkv, layer.bias, layer.scales, tokens, positions, turns, kv.shape[2], qkv
+        )
         if len(layer.out_bias) > 0:
             for row in range(len(x)):
                 add_row(layer.out_bias, x[row])
         seeing = visible[len(visible) - output_count :] if number == len(kv) - 1 else visible
-        x = finish_layer(x, qkv, kv[number], seeing, start, rows, layer, stack)
+        x = attend_and_apply_mlp(x, qkv, kv[number], seeing, start, rows, layer, stack)
     return x
 
 
 @within
-def add_shift(x, before, shift):
+def add_shift_from_entry_before(x, before, shift):
     """The entries `x [N, H]`, each plus the product of `shift` with itself and entry `before[i]`."""
     count, hidden = x.shape
     both, out = np.empty((count, 2 * hidden), np.float32), np.empty((count, hidden), np.float32)
@@ -148,30 +151,30 @@ def add_shift(x, before, shift):
 
 
 @within
-def project(x, stack, matrix, bias, scales, tokens, positions, turns, kv_heads, out):
+def norm_project_and_rotate(x, stack, qkv_matrix, bias, scales, tokens, positions, turns, kv_heads, out):
     """Write the heads of the entries `x [N, H]` into `out [N, n]`, of which the last are `kv_heads` values.
 
-    They are the product of the normed entries and the `matrix`, plus the `bias`. All but the values are rotated; the first, as many
+    They are the product of the normed entries and the `qkv_matrix`, plus the `bias`. All but the values are rotated; the first, as many
     as `scales` has rows, are normed before.
     """
     normed = np.empty_like(x)
     divide_rows_by_length(x, stack.least, normed)
-    multiply_eight_bit(normed, matrix, out)
+    multiply_eight_bit(normed, qkv_matrix, out)
     if len(bias) > 0:
         for row in range(len(x)):
             add_row(bias[tokens[row] if len(bias) > 1 else 0], out[row])
-    norm_heads_in_place(out, scales, stack.head_least)
+    rms_norm_heads_in_place(out, scales, stack.head_least)
     rotate_heads_in_place(out, out.shape[1] // (2 * turns.shape[2]) - kv_heads, turns, positions)
 
 
 @within
-def finish_layer(x, qkv, kv, visible, start, rows, layer, stack):
+def attend_and_apply_mlp(x, qkv, kv, visible, start, rows, layer, stack):
     """The residual stream `[n, H]` after a layer, for the last n of N entries `x [N, H]`, one a row of `visible`; see
-    `store_and_attend`.
+    `store_kv_and_attend`.
     """
     count, hidden = len(visible), x.shape[1]
     stream = np.empty((count, hidden), np.float32)
-    multiply_eight_bit(store_and_attend(qkv, kv, visible, start, rows, count), layer.out, stream)
+    multiply_eight_bit(store_kv_and_attend(qkv, kv, visible, start, rows, count), layer.out, stream)
     for row in range(count):
         add_row(x[len(x) - count + row], stream[row])
     inner = 2 * layer.down.weight.shape[1]
@@ -200,5 +203,5 @@ def head_logits(x, ends):
 def head_log_q(x, ends):
     """The log softmax of `head_logits`."""
     out = head_logits(x, ends)
-    log_softmax(out)
+    log_softmax_in_place(out)
     return out

@@ -23,7 +23,7 @@ from engine.kernels.intrinsics import (
     WIDE,
     WORD,
     intrinsic_of,
-    pointer,
+    pointer_from_address,
     signature_of_addresses,
     vector,
 )
@@ -34,9 +34,9 @@ from engine.kernels.rounded import (
     WAY,
     WAYS,
     WIDTH,
-    lay_out_codes,
-    make_rounded_block_product,
-    round_row,
+    lay_out_rounded_blocks,
+    make_rounded_block_multiplier,
+    rotate_and_round_row,
 )
 
 LANES = 16 if WIDE else 8
@@ -45,7 +45,7 @@ BLOCK, HALF_BLOCK = 64, 32  # outputs that lie side by side; half as many where 
 KINDS = (torch.float32, torch.float16, torch.bfloat16, torch.int8)  # by their number in `StoredMatrix.shape`
 ROUNDED = KINDS.index(torch.int8)
 NONE = np.zeros(0, np.float32)
-MULTIPLY = types.void(*[types.intp] * 7)  # what `make_block_product` and `make_rounded_block_product` make
+MULTIPLY = types.void(*[types.intp] * 7)  # what `make_stored_block_multiplier` and `make_rounded_block_multiplier` make
 multiply = make_call_by_address(MULTIPLY)
 
 
@@ -63,30 +63,34 @@ class StoredMatrix(NamedTuple):
     loop: Code
 
     @classmethod
-    def of(cls, matrix: Tensor, bias: Tensor | None = None, sharers: int = 1) -> "StoredMatrix":
+    def store_exactly(cls, matrix: Tensor, bias: Tensor | None = None, thread_count: int = 1) -> "StoredMatrix":
         """The matrix in the smallest of `KINDS` that holds it exactly, laid out for so many threads."""
         matrix = matrix.detach().float()
         kind = next((each for each in KINDS[1:ROUNDED] if torch.equal(matrix.to(each).float(), matrix)), torch.float32)
         outputs, inputs = matrix.shape
         blocks = -(-outputs // BLOCK)
-        width = BLOCK if blocks % sharers == 0 or blocks > 8 * sharers else HALF_BLOCK
+        width = BLOCK if blocks % thread_count == 0 or blocks > 8 * thread_count else HALF_BLOCK
         padded = torch.nn.functional.pad(matrix.to(kind), (0, 0, 0, -outputs % width))
         tiled = padded.view(-1, width, inputs).transpose(1, 2).contiguous()
         shape, loop = (
             np.array([outputs, inputs, width, KINDS.index(kind)]),
-            make_block_product(KINDS.index(kind), width),
+            make_stored_block_multiplier(KINDS.index(kind), width),
         )
-        return cls(tiled.view(torch.uint8).flatten().numpy(), shape, bias_array_of(bias), address_of(loop, MULTIPLY))
+        return cls(
+            tiled.view(torch.uint8).flatten().numpy(), shape, bias_or_empty_array(bias), address_of(loop, MULTIPLY)
+        )
 
     @classmethod
-    def in_eight_bits(cls, codes: Tensor, scales: Tensor, inputs: int, bias: Tensor | None = None) -> "StoredMatrix":
-        """The matrix of so many inputs whose `codes` and `scales` are those of `rounded.round_matrix`."""
+    def from_rounded_codes(
+        cls, codes: Tensor, scales: Tensor, inputs: int, bias: Tensor | None = None
+    ) -> "StoredMatrix":
+        """The matrix of so many inputs whose `codes` and `scales` are those of `rounded.rotate_and_round_matrix`."""
         shape = np.array([len(codes), inputs, WIDTH, ROUNDED])
-        loop = address_of(make_rounded_block_product(WAYS.index(WAY)), MULTIPLY)
-        return cls(lay_out_codes(codes, scales), shape, bias_array_of(bias), loop)
+        loop = address_of(make_rounded_block_multiplier(WAYS.index(WAY)), MULTIPLY)
+        return cls(lay_out_rounded_blocks(codes, scales), shape, bias_or_empty_array(bias), loop)
 
 
-def bias_array_of(tensor: Tensor | None) -> np.ndarray:
+def bias_or_empty_array(tensor: Tensor | None) -> np.ndarray:
     return NONE if tensor is None else tensor.detach().float().numpy()
 
 
@@ -139,7 +143,7 @@ def multiply_stored_tile(code, vectors, kind, rows, weights, along, x, across, i
                 for row in range(rows)
             ]
             pairs = [(one, each) for one in ones for each in those]
-            return [code.multiplied_and_added(total, *pair) for total, pair in zip(totals, pairs, strict=True)]
+            return [code.emit_multiply_add(total, *pair) for total, pair in zip(totals, pairs, strict=True)]
 
         for number, value in enumerate(code.accumulate_in_loop(wide, rows * vectors, inputs, body)):
             row, column = divmod(number, vectors)
@@ -149,21 +153,23 @@ def multiply_stored_tile(code, vectors, kind, rows, weights, along, x, across, i
 
 
 @cache
-def make_block_product(kind: int, width: int) -> Callable:
+def make_stored_block_multiplier(dtype_index: int, block_width: int) -> Callable:
     """A loop that writes the products of all rows with one block of this width and type in `KINDS`, six rows at most in registers.
 
     numba finds compiled code again by the values that a loop closes over, so these are numbers only.
     """
-    vectors = min(width // LANES, 4 if WIDE else 2)
-    size, step = KINDS[kind].itemsize, vectors * LANES
+    vectors = min(block_width // LANES, 4 if WIDE else 2)
+    size, step = KINDS[dtype_index].itemsize, vectors * LANES
 
     @exactly_within
     def multiply(weights, x, across, count, inputs, out, apart):
-        for column in range(0, width, step):
+        for column in range(0, block_width, step):
             those, target, source, left = weights + column * size, out + 4 * column, x, count
             while left > 0:
                 rows = 4 if left == 7 or left == 8 else min(left, 6)
-                multiply_stored_tile(vectors, kind, rows, those, width * size, source, across, inputs, target, apart)
+                multiply_stored_tile(
+                    vectors, dtype_index, rows, those, block_width * size, source, across, inputs, target, apart
+                )
                 left -= rows
                 source += rows * across
                 target += rows * apart
@@ -171,7 +177,7 @@ def make_block_product(kind: int, width: int) -> Callable:
     return multiply
 
 
-class RoundedRows(NamedTuple):
+class RoundedRowsWorkspace(NamedTuple):
     """A thread's room for rows that enter a product in eight bits, uint8 `[N, bytes_of_rounded_row(in)]`, and for a group with gaps."""
 
     rows: np.ndarray
@@ -180,7 +186,7 @@ class RoundedRows(NamedTuple):
 
 @exactly_within
 def bytes_of_rounded_row(inputs):
-    """Bytes of a row of so many numbers in `RoundedRows`."""
+    """Bytes of a row of so many numbers in `RoundedRowsWorkspace`."""
     return -(-inputs // GROUP) * ENTERED
 
 
@@ -205,20 +211,20 @@ class BlockProductArguments(NamedTuple):
 
 
 @exactly_within
-def round_rows_and_prepare(x, matrix, entering):
+def round_rows_and_block_arguments(x, matrix, entering):
     """`block_arguments_of`, behind the rounding of `x [N, in]` for eight bits. Every thread rounds for itself: waiting would take
     longer.
     """
     if matrix.shape[3] == ROUNDED:
         for row in range(len(x)):
-            round_row(x[row], entering.rows[row], entering.rest)
+            rotate_and_round_row(x[row], entering.rows[row], entering.rest)
     return block_arguments_of(x, matrix, entering)
 
 
 @exactly_within
 def block_arguments_of(x, matrix, entering):
     """The `BlockProductArguments` of rows `x [N, in]` and a matrix, stored like the one for which they came in by
-    `round_rows_and_prepare`.
+    `round_rows_and_block_arguments`.
     """
     rows, inputs = x.shape
     outputs, width = matrix.shape[0], matrix.shape[2]
@@ -240,7 +246,7 @@ def block_arguments_of(x, matrix, entering):
 
 
 @exactly_within
-def multiply_block(product, block, out, out_stride, spare):
+def multiply_block_and_add_bias(product, block, out, out_stride, spare):
     """Write the results of one block of a `BlockProductArguments`, plus its bias, from the address `out` on.
 
     Rows of results lie `out_stride` bytes apart. Fewer than a whole block are written at the matrix's end. They and those with a bias
@@ -263,10 +269,10 @@ def multiply_block(product, block, out, out_stride, spare):
     if straight:
         return
     for row in range(product.rows):
-        source_row = carray(pointer(spare + row * between), (here,), np.float32)
-        target_row = carray(pointer(out + row * out_stride), (here,), np.float32)
+        source_row = carray(pointer_from_address(spare + row * between), (here,), np.float32)
+        target_row = carray(pointer_from_address(out + row * out_stride), (here,), np.float32)
         if product.bias:
-            bias = carray(pointer(product.bias + 4 * first), (here,), np.float32)
+            bias = carray(pointer_from_address(product.bias + 4 * first), (here,), np.float32)
             for k in range(here):
                 target_row[k] = source_row[k] + bias[k]
         else:

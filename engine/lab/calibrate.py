@@ -13,14 +13,14 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from engine.acceptance.walk import residual
+from engine.acceptance.walk import normalised_residual
 from engine.acceptance.without_replacement import WithoutReplacement
 from engine.decode import decode
 from engine.drafters import DRAFTERS
 from engine.measure.options import (
-    choose_output_path,
     load_page_prompts,
     load_pair_of_options,
+    output_path_or_shipped,
     pair_of_options,
     validate_output_path,
 )
@@ -31,11 +31,11 @@ from engine.models.chat import tokenise_prompt
 from engine.models.pairs import EMBEDDED, LoadedPair
 from engine.race import Settings
 from engine.record.calibration import Calibration
-from engine.record.compact_json import to_json
+from engine.record.compact_json import to_compact_json
 from engine.record.costs import ShapeMeans
-from engine.rounds.timing import time_draft_level_ms, time_verify_ms
+from engine.rounds.timing import time_draft_levels_ms, time_verify_ms_by_rows
 from engine.sampling import Sampling
-from engine.systems import SHAPE, SYSTEMS, System, spell_shape
+from engine.systems import SHAPE, SYSTEMS, System, format_shape
 from engine.target import Target
 from engine.tree import LARGEST_TREE, DraftTree
 
@@ -64,7 +64,8 @@ def measure_acceptance_by_child(pair: LoadedPair, texts: list[Text], temperature
     for number, (prompt, written) in enumerate(tqdm(texts, desc="acceptance")):
         ids = prompt + written
         logits = [
-            each.open(len(ids)).forward(ids, list(range(len(ids))))[0].cpu() for each in (pair.target, pair.draft)
+            each.open_session(len(ids)).forward(ids, list(range(len(ids))))[0].cpu()
+            for each in (pair.target, pair.draft)
         ]
         start, vocab = len(prompt) - 1, min(each.shape[-1] for each in logits)
         p = sampling.probabilities(logits[0][start:, :vocab])
@@ -75,7 +76,7 @@ def measure_acceptance_by_child(pair: LoadedPair, texts: list[Text], temperature
                 accepted = min(1.0, float(r[token] / d[token]))
                 chances[child] += reached * accepted
                 reached *= 1 - accepted
-                r, law = residual(r, d, p[at]), rule.law_of_next_draw(d, token)
+                r, law = normalised_residual(r, d, p[at]), rule.distribution_of_next_draw(d, token)
                 if law is None or reached == 0:
                     break
                 d = law
@@ -103,7 +104,7 @@ def measure_rank_frequencies(
         drafter.begin(prompt, target.prefill(prompt[:-1]))
         root = prompt[-1]
         for start in range(0, len(written) - depth, stride):
-            tree = DraftTree.rooted(root)
+            tree = DraftTree.from_root_token(root)
             for level, token in enumerate(written[start : start + depth]):
                 log_q = drafter.log_q(tree, [level])
                 asked[level] += 1
@@ -134,8 +135,8 @@ def calibrate(pair: LoadedPair, prompts: list[str], tokens: int, temperature: fl
             for name in compared
             if (found := measure_rank_frequencies(pair, name, greedy))
         },
-        verify_ms={rows: round(ms, 3) for rows, ms in time_verify_ms(pair, repeats=repeats).items()},
-        draft_ms=round(time_draft_level_ms(pair, "model", repeats=repeats)[0], 3) if has_draft else 0.0,
+        verify_ms={rows: round(ms, 3) for rows, ms in time_verify_ms_by_rows(pair, repeats=repeats).items()},
+        draft_ms=round(time_draft_levels_ms(pair, "model", repeats=repeats)[0], 3) if has_draft else 0.0,
         source=f"{pair.title}, {pair.hardware}, {pair.dtype}; {len(prompts)} prompts x {tokens} tokens, acceptance at "
         f"T = {temperature:g}, ranks at T = 0, shapes at T = {' and '.join(f'{heat:g}' for heat in HEATS)}; "
         "python -m engine calibrate",
@@ -161,8 +162,8 @@ def shape_means_by_system(pair: LoadedPair, prompts: list[str]) -> dict[str, dic
         bar.set_postfix_str(system.name)
         own = average_rounds_of_shape(pair, system, system.default_shape, texts)
         if own.rows > 1:
-            found[system.name] = {spell_shape(system.default_shape): own} | {
-                spell_shape(shape): average_rounds_of_shape(pair, system, shape, texts)
+            found[system.name] = {format_shape(system.default_shape): own} | {
+                format_shape(shape): average_rounds_of_shape(pair, system, shape, texts)
                 for shape in list_candidate_shapes(system)
             }
     return found
@@ -170,7 +171,7 @@ def shape_means_by_system(pair: LoadedPair, prompts: list[str]) -> dict[str, dic
 
 def list_candidate_shapes(system: System) -> list[dict[str, int]]:
     """The shapes to try beside the system's own."""
-    shapes = [dict(zip(SHAPE, sizes, strict=True)) for sizes in system.parts[1].list_shapes_to_try(system.width)]
+    shapes = [dict(zip(SHAPE, sizes, strict=True)) for sizes in system.parts[1].list_candidate_shapes(system.width)]
     return [shape for shape in shapes if shape != system.default_shape]
 
 
@@ -202,14 +203,14 @@ def round_values(values: list[float]) -> list[float]:
 
 def serialise_calibration(measured: Calibration) -> str:
     """The calibration as JSON, a line for each of its fields."""
-    lines = [f" {json.dumps(name)}: {to_json(value)}" for name, value in asdict(measured).items()]
+    lines = [f" {json.dumps(name)}: {to_compact_json(value)}" for name, value in asdict(measured).items()]
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def main(options: Namespace) -> None:
     pair = pair_of_options(options)
     shipped = Path(pair.calibration) if pair.name in EMBEDDED and pair.calibration else None
-    out = validate_output_path(choose_output_path(options.out, shipped, pair.title))
+    out = validate_output_path(output_path_or_shipped(options.out, shipped, pair.title))
     if options.data is None:
         prompts = [each["prompt"] for domain in load_page_prompts().values() for each in domain]
     else:

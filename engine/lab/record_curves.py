@@ -10,8 +10,8 @@ from functools import partial
 
 from tqdm import tqdm
 
-from engine.lab.record_races import processor_name
-from engine.measure.curves.curves import TOKENS, measure_curve
+from engine.lab.record_races import read_processor_name
+from engine.measure.curves.curves import TOKENS, measure_curve_in_steps
 from engine.measure.options import ASSETS
 from engine.measure.recordings import record_and_store
 from engine.models.pairs import LoadedPair
@@ -25,12 +25,12 @@ def record_curve(pair: LoadedPair, curve: str, command: str) -> dict:
     with tqdm(
         total=1.0, desc=curve, bar_format="{desc}: {percentage:3.0f}% [{elapsed}<{remaining}]", mininterval=2
     ) as bar:
-        for message in measure_curve(pair, curve):
+        for message in measure_curve_in_steps(pair, curve):
             if isinstance(message, dict):
                 bar.update(message["done"] - bar.n)
                 made = message
     del made["end"], made["done"]
-    on_cpu = pair.target.device.type == "cpu" and processor_name()
+    on_cpu = pair.target.device.type == "cpu" and read_processor_name()
     if on_cpu:
         made["hardware"] = f"{made['hardware']}, {on_cpu}"
     return {**made, "recorded": date.today().isoformat(), "command": command}

@@ -15,9 +15,9 @@ from tqdm import tqdm
 
 from engine.measure.options import (
     ASSETS,
-    choose_output_path,
     load_page_prompts,
     load_pair_of_options,
+    output_path_or_shipped,
     pair_of_options,
     remote_of_options,
     validate_output_path,
@@ -26,10 +26,10 @@ from engine.measure.racing import settings_of_options
 from engine.measure.repeated import RepeatedRace
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, Settings
-from engine.record.compact_json import to_json
+from engine.record.compact_json import to_compact_json
 from engine.record.race_file import BY_TEXT, Record
 from engine.record.trace import omit_no_turns
-from engine.systems import find, find_comparable_chain_name
+from engine.systems import find_comparable_chain_name, find_system
 
 RACES = ASSETS / "races"
 # By file: a prompt of the page's gallery, a system, and settings. The page opens with the first one, and its form has the same.
@@ -46,7 +46,7 @@ RECORDED: dict[str, tuple[str, str, str, dict[str, Any]]] = {
 def race_settings_of_example(domain: str, title: str, system: str, asked: dict) -> Settings:
     more = dict(asked)
     [prompt] = [each["prompt"] for each in load_page_prompts()[domain] if each["title"] == title]
-    has_chain, raced = more.pop("chain", False), find(system)
+    has_chain, raced = more.pop("chain", False), find_system(system)
     settings = Settings(prompt, (BASELINE, system), **more)
     chain = find_comparable_chain_name(raced, raced.default_shape | settings.shape) if has_chain else ""
     return replace(settings, systems=(BASELINE, chain, system)) if chain else settings
@@ -63,13 +63,13 @@ def record_race(pair: LoadedPair, settings: Settings) -> Record:
     for _ in race.run_again():
         pass
     made.recorded = date.today().isoformat()
-    if pair.target.device.type == "cpu" and (name := processor_name()):
+    if pair.target.device.type == "cpu" and (name := read_processor_name()):
         for lane in (each for each in made.lanes if each.guarantee != BY_TEXT):
             lane.trace.hardware = f"{lane.trace.hardware}, {name}"
     return made
 
 
-def processor_name() -> str:
+def read_processor_name() -> str:
     """The processor's name where Linux gives it, else ""."""
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
@@ -80,7 +80,7 @@ def processor_name() -> str:
 
 def write_race_file(path: Path, made: Record) -> str:
     """Writes the race file, its floats to six digits. Returns a line on what it holds."""
-    path.write_text(to_json(asdict(made, dict_factory=omit_no_turns)), encoding="utf-8")
+    path.write_text(to_compact_json(asdict(made, dict_factory=omit_no_turns)), encoding="utf-8")
     result, last = made.result(), made.lanes[-1]
     same = {
         True: "identical",
@@ -102,7 +102,7 @@ def write_race_file(path: Path, made: Record) -> str:
 def main(options: Namespace) -> None:
     named, remote = pair_of_options(options), remote_of_options(options)
     if options.prompt is None:
-        folder = choose_output_path(options.out, RACES if named.name == "embedded" else None, named.title)
+        folder = output_path_or_shipped(options.out, RACES if named.name == "embedded" else None, named.title)
         files = {
             validate_output_path(folder / f"{name}.json"): race_settings_of_example(*each)
             for name, each in RECORDED.items()

@@ -15,7 +15,7 @@ from engine.race import Settings
 from engine.record.parsing import quote
 from engine.rounds.pair_costs import PairCosts
 from engine.rounds.timing import CONTEXT
-from engine.systems import System, find
+from engine.systems import System, find_system
 
 LONGEST = 1_000  # tokens a round
 ESTIMATED = (
@@ -24,7 +24,7 @@ ESTIMATED = (
 )
 
 
-def validate_tau(tau: object) -> float:
+def validate_acceptance_length(tau: object) -> float:
     """The acceptance length. Raises `ValueError` for one that no round can have."""
     if isinstance(tau, bool) or not isinstance(tau, int | float) or not 1 <= tau <= LONGEST:
         raise ValueError(
@@ -39,13 +39,13 @@ def longest_burst_of(system: System) -> int:
     return 1 + (min(system.depth, system.nodes - 1) if system.branches else system.depth)
 
 
-def estimate_setting(pair: LoadedPair, setting: str, tau: float) -> dict:
+def estimate_speedup_of_setting(pair: LoadedPair, setting: str, tau: float) -> dict:
     """What rounds of this setting would give at `tau` tokens each, as plain values. Times are in forwards over one row.
 
     Raises `ValueError` for a setting without a shape of its own, one that the pair does not allow, and one that cannot yield so many.
     """
     Settings("a prompt", (setting,))
-    system = find(setting)
+    system = find_system(setting)
     why = explain_unraceable(pair, system)
     if not system.guesses:
         why = f"{setting} guesses nothing, so its rounds yield one token. Name a system that guesses."
@@ -70,12 +70,12 @@ def estimate_setting(pair: LoadedPair, setting: str, tau: float) -> dict:
     }
 
 
-def estimate_settings(pair: LoadedPair, settings: list[str], tau: float) -> dict:
+def estimate_speedups_or_refusals(pair: LoadedPair, settings: list[str], tau: float) -> dict:
     """What every setting would give at `tau` tokens a round, and of each that cannot have them why not."""
     found: dict[str, list] = {"rows": [], "refused": []}
     for setting in settings:
         try:
-            found["rows"].append(estimate_setting(pair, setting, tau))
+            found["rows"].append(estimate_speedup_of_setting(pair, setting, tau))
         except ValueError as error:
             found["refused"].append(str(error))
     return found

@@ -18,11 +18,11 @@ from engine.record.constraint import validate_constraint
 from engine.record.files import read_text_file
 
 if TYPE_CHECKING:  # a command without a server imports no HTTP
-    from engine.models.progress import Progress
+    from engine.models.progress import LoadingProgress
     from engine.remote.server import Server
 
 
-class Parser(ArgumentParser):
+class OneLineErrorParser(ArgumentParser):
     """Says what is wrong with the arguments in one line, without the usage before it."""
 
     def error(self, message: str) -> NoReturn:
@@ -60,7 +60,7 @@ def load_chat_prompts() -> dict[str, list[str]]:
     return kinds
 
 
-def first_prompts(domain: str, count: int) -> list[str]:
+def first_held_out_prompts(domain: str, count: int) -> list[str]:
     """The first `count` held-out prompts of a domain, those for a chat one of each kind in turn.
 
     Raises `ValueError` for an unknown domain and for more than there are.
@@ -93,7 +93,7 @@ def prompts_by_domain_of_options(options: Namespace) -> dict[str, list[str]]:
     if isinstance(options.prompts, Path):
         return {options.prompts.name: [prompt.text for prompt in read_prompts(options.prompts)]}
     domains = list(load_held_out_prompts()) if options.domains == "all" else options.domains.split(",")
-    return {domain: first_prompts(domain, options.prompts) for domain in domains}
+    return {domain: first_held_out_prompts(domain, options.prompts) for domain in domains}
 
 
 def refuse_requests_without_template(pair: LoadedPair, domains: str) -> None:
@@ -116,7 +116,7 @@ def parse_count_or_file(text: str) -> int | Path:
     return int(text) if text.lstrip("-").isdigit() else Path(text)
 
 
-def add_pair(parser: ArgumentParser) -> None:
+def add_pair_options(parser: ArgumentParser) -> None:
     """`--pair`, or `--target`, `--draft` and `--drafter` of one's own, for `pair_of_options`; how it is kept and read, and where."""
     where = (
         "a GGUF file, a folder with one or with config.json and safetensors, an installed package with a GGUF file, or "
@@ -141,7 +141,7 @@ def add_pair(parser: ArgumentParser) -> None:
     parser.add_argument("--part", metavar="FILE", type=Path, action="append", default=[], help=part)
 
 
-def register_parts(options: Namespace) -> None:
+def register_parts_from_outside(options: Namespace) -> None:
     """Adds the parts of installed packages to the registries, and those of `--part` to a command that loads a pair.
 
     Raises `ValueError` for a wrong one.
@@ -156,7 +156,7 @@ def register_parts(options: Namespace) -> None:
         register_file(file)
 
 
-def add_chat(parser: ArgumentParser) -> None:
+def add_chat_template_options(parser: ArgumentParser) -> None:
     """`--system-prompt` and `--thinking`, for `chat_options_of`."""
     before = "a system message before each prompt, for a target with a chat template"
     parser.add_argument("--system-prompt", metavar="TEXT", default="", help=before)
@@ -165,7 +165,9 @@ def add_chat(parser: ArgumentParser) -> None:
 
 
 def chat_options_of(options: Namespace) -> dict[str, Any]:
-    """What the options of `add_chat` say, by the names of `LoadedPair`. Raises `ValueError` beside `--raw`, which uses no template."""
+    """What the options of `add_chat_template_options` say, by the names of `LoadedPair`. Raises `ValueError` beside `--raw`, which
+    uses no template.
+    """
     if options.raw and (options.system_prompt or options.thinking):
         raise ValueError(
             "--raw sends prompts without the chat template: leave out --system-prompt and --thinking, or --raw."
@@ -177,7 +179,7 @@ def chat_options_of(options: Namespace) -> dict[str, Any]:
 
 
 def pair_of_options(options: Namespace, default_pair: str = "embedded") -> Pair:
-    """The pair that the options of `add_pair` name; `default_pair` is the listed one when they name none.
+    """The pair that the options of `add_pair_options` name; `default_pair` is the listed one when they name none.
 
     Raises `ValueError` for an unknown pair, for a pair and a target together, and for what `build_pair` refuses.
     """
@@ -193,7 +195,7 @@ def pair_of_options(options: Namespace, default_pair: str = "embedded") -> Pair:
     return build_pair(options.target, options.draft, options.drafter, options.name)
 
 
-def choose_output_path(out: Path | None, shipped: Path | None, title: str) -> Path:
+def output_path_or_shipped(out: Path | None, shipped: Path | None, title: str) -> Path:
     """Where a command writes: `out`, or what the repository ships there. Raises `ValueError` for `title` when both are None."""
     if out is None and shipped is None:
         raise ValueError(f"--out is needed for {title}: the repository ships none of its files.")
@@ -211,7 +213,7 @@ def validate_output_path(file: Path) -> Path:
     return file
 
 
-def add_remote(parser: ArgumentParser) -> None:
+def add_remote_server_options(parser: ArgumentParser) -> None:
     """`--remote` and `--remote-model`: another server that writes a lane. No page and no API can name one."""
     lane = "an OpenAI-compatible streaming server (vLLM, SGLang, transformers serve) as a lane, such as http://127.0.0.1:8000/v1"
     parser.add_argument("--remote", metavar="ADDRESS", help=lane)
@@ -219,7 +221,9 @@ def add_remote(parser: ArgumentParser) -> None:
 
 
 def remote_of_options(options: Namespace) -> "Server | None":
-    """The server that the options of `add_remote` name. Raises `ValueError` for a wrong address, and for a model without one."""
+    """The server that the options of `add_remote_server_options` name. Raises `ValueError` for a wrong address, and for a model
+    without one.
+    """
     if options.remote is None and options.remote_model is not None:
         raise ValueError(f"--remote-model {options.remote_model!r} needs --remote, the server's address.")
     if options.remote is None:
@@ -230,7 +234,9 @@ def remote_of_options(options: Namespace) -> "Server | None":
 
 
 def load_pair_of_options(options: Namespace, pair: Pair | None = None) -> LoadedPair:
-    """The pair that the options of `add_pair` name, or `pair`, in memory. Raises `ValueError` for what cannot be named or loaded."""
+    """The pair that the options of `add_pair_options` name, or `pair`, in memory. Raises `ValueError` for what cannot be named or
+    loaded.
+    """
     from engine.models.loading import load  # a command refuses a wrong pair before it imports what would load one
 
     chosen = pair_of_options(options) if pair is None else pair
@@ -240,11 +246,11 @@ def load_pair_of_options(options: Namespace, pair: Pair | None = None) -> Loaded
 
 
 @contextmanager
-def show_loading_bar() -> Iterator[Callable[["Progress"], None]]:
+def show_loading_bar() -> Iterator[Callable[["LoadingProgress"], None]]:
     """What `load` may tell: it draws a bar on stderr for each model, first while it is fetched, then while it is loaded."""
     bars: dict[str, tqdm] = {}
 
-    def draw(progress: "Progress") -> None:
+    def draw(progress: "LoadingProgress") -> None:
         what = f"{progress.doing} {progress.name}"
         if what not in bars:
             bars[what] = tqdm(desc=what, unit="B", unit_scale=True)
@@ -258,12 +264,12 @@ def show_loading_bar() -> Iterator[Callable[["Progress"], None]]:
             bar.close()
 
 
-def add_memory(parser: ArgumentParser) -> None:
+def add_memory_option(parser: ArgumentParser) -> None:
     copies = "let suffix copy from what it wrote for earlier prompts, never for the same one; the order of prompts then counts"
     parser.add_argument("--memory", action="store_true", help=copies)
 
 
-def add_constraint(parser: ArgumentParser) -> None:
+def add_constraint_options(parser: ArgumentParser) -> None:
     """`--json-schema`, `--regex` and `--grammar`, for `constraint_of_options`."""
     either = parser.add_mutually_exclusive_group()
     either.add_argument("--json-schema", metavar="FILE", type=Path, help="every text must be JSON of this schema")
@@ -272,7 +278,7 @@ def add_constraint(parser: ArgumentParser) -> None:
 
 
 def constraint_of_options(options: Namespace) -> str:
-    """The constraint that the options of `add_constraint` name, "" for none. Raises `ValueError` for one that is wrong."""
+    """The constraint that the options of `add_constraint_options` name, "" for none. Raises `ValueError` for one that is wrong."""
     if options.json_schema is not None:
         schema = read_text_file(options.json_schema, "Give --json-schema a JSON schema's file.")
         return validate_constraint(f"json:{schema}")
@@ -281,25 +287,27 @@ def constraint_of_options(options: Namespace) -> str:
     return validate_constraint("" if options.regex is None else f"regex:{options.regex}")
 
 
-def add_shape(parser: ArgumentParser) -> None:
+def add_shape_option(parser: ArgumentParser) -> None:
     """`--shape`, for `apply_shape_option`."""
     best = "race every system in its best shape on this machine, as far as the pair's calibration has counts"
     parser.add_argument("--shape", choices=("best", "paper"), help=f"{best}, or in its paper's; the best when left out")
 
 
 def apply_shape_option(options: Namespace, pair: LoadedPair) -> LoadedPair:
-    """The pair, whose systems race in the shapes that `add_shape` names; of several processes in the papers' own, for one choice."""
+    """The pair, whose systems race in the shapes that `add_shape_option` names; of several processes in the papers' own, for one
+    choice.
+    """
     from engine.measure import processes  # imports PyTorch, for which a refusal need not wait
 
     return pair.with_shapes({}) if options.shape == "paper" or processes.count_processes() > 1 else pair
 
 
-def add_json(parser: ArgumentParser) -> None:
+def add_json_option(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the figures as one JSON object, and nothing else")
 
 
 @contextmanager
-def exit_on_refusal() -> Iterator[None]:
+def exit_with_sentence_on_refusal() -> Iterator[None]:
     """Ends the command when something inside is refused: the refusal's sentence alone on stderr, exit status 2."""
     try:
         yield

@@ -41,7 +41,7 @@ EVERY: dict[str, dict[str, Any]] = {  # that lets an engine draw from all tokens
 
 
 @dataclass(frozen=True)
-class ServerPeer:
+class ServerAsPeer:
     """One server. Each call is a request and counts what the server tells of it."""
 
     server: Server
@@ -81,15 +81,15 @@ class ServerPeer:
         return WrittenText([], seconds, text, count, guesses.passes if guesses else None)
 
 
-def identify_server_peers(addresses: list[str]) -> list[ServerPeer]:
+def identify_server_peers(addresses: list[str]) -> list[ServerAsPeer]:
     """The servers at the addresses. Raises `ValueError` for a wrong address, one named twice, and one that cannot be reached."""
-    found: list[ServerPeer] = []
+    found: list[ServerAsPeer] = []
     for given in addresses:
-        server = Server(telling.complete_address(given))
+        server = Server(telling.add_scheme_and_path_to_address(given))
         if any(server.address.rstrip("/") == each.server.address.rstrip("/") for each in found):
             raise ValueError(f"--peer-server names {server.label} twice. Name every server once.")
         about = telling.identify_server(server)
-        found.append(ServerPeer(Server(server.address, about.model), about.engine))
+        found.append(ServerAsPeer(Server(server.address, about.model), about.engine))
     return found
 
 
@@ -107,7 +107,7 @@ class OtherEngines:
         self.ways |= {name: partial(way, guesses=count) for count, name in self.groups[group].items()}
 
 
-def server_peers_of_options(options: Namespace, refused_constraint: str) -> list[ServerPeer]:
+def server_peers_of_options(options: Namespace, refused_constraint: str) -> list[ServerAsPeer]:
     """Identifies the server peers that the options name. Raises `ValueError` for one alone, under a constraint, or out of reach."""
     if options.peer_server and not options.peers:
         raise ValueError(f"--peer-server {options.peer_server[0]!r} needs --peers, which it is one of.")
@@ -117,7 +117,7 @@ def server_peers_of_options(options: Namespace, refused_constraint: str) -> list
 
 
 @contextmanager
-def load_other_engines(pair: LoadedPair, servers: list[ServerPeer]) -> Iterator[OtherEngines]:
+def load_other_engines(pair: LoadedPair, servers: list[ServerAsPeer]) -> Iterator[OtherEngines]:
     """The servers, and the engines whose packages are installed, with the pair's weights loaded. Their files are gone afterwards."""
     found = OtherEngines()
     there = [name for name, (module, _) in PACKAGES.items() if importlib.util.find_spec(module)]
@@ -129,7 +129,7 @@ def load_other_engines(pair: LoadedPair, servers: list[ServerPeer]) -> Iterator[
     with TemporaryDirectory(prefix="treerace-") as place:
         try:
             if there:
-                refuse_many_copies(pair)
+                refuse_weight_copies_beyond_memory(pair)
             for name in there:
                 ADD[name](found, pair, Path(place) / name)
         except ValueError as error:
@@ -141,7 +141,7 @@ def load_other_engines(pair: LoadedPair, servers: list[ServerPeer]) -> Iterator[
         found.ways.clear()
 
 
-def refuse_many_copies(pair: LoadedPair) -> None:
+def refuse_weight_copies_beyond_memory(pair: LoadedPair) -> None:
     """Raises `ValueError` where the engines' copies of the weights do not fit."""
     wanted = 2 * COPIES * sum(weight.numel() for weight in pair.target.model.parameters()) / 2**30
     free = free_bytes(pair.target.device) / 2**30
@@ -170,7 +170,7 @@ def cut_at_stop_token(pair: LoadedPair, tokens: Iterator[int], max_tokens: int) 
     return written
 
 
-def add_llama_cpp(engines: OtherEngines, pair: LoadedPair, folder: Path) -> None:
+def export_and_add_llama_cpp(engines: OtherEngines, pair: LoadedPair, folder: Path) -> None:
     """llama.cpp's own guesses in this package are copies of what followed the same tokens before.
 
     It runs a target's own GGUF file as it is, beside those that are written of the weights where they can be.
@@ -210,7 +210,7 @@ def add_llama_cpp(engines: OtherEngines, pair: LoadedPair, folder: Path) -> None
     engines.said.append(f"{LLAMA_CPP} drafts with copies alone: its package offers no draft model.")
 
 
-def add_openvino(engines: OtherEngines, pair: LoadedPair, folder: Path) -> None:
+def export_and_add_openvino(engines: OtherEngines, pair: LoadedPair, folder: Path) -> None:
     """OpenVINO GenAI guesses with the pair's draft model, where there is one, and with copies."""
     import openvino
     import openvino_genai
@@ -246,4 +246,4 @@ def add_openvino(engines: OtherEngines, pair: LoadedPair, folder: Path) -> None:
 
 
 NGRAM = 3  # tokens that must have stood in the text before, at most
-ADD = {LLAMA_CPP: add_llama_cpp, OPENVINO: add_openvino}
+ADD = {LLAMA_CPP: export_and_add_llama_cpp, OPENVINO: export_and_add_openvino}

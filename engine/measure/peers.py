@@ -17,10 +17,17 @@ from transformers.modeling_layers import MtpModel
 
 from engine.measure.other_engines import OtherEngines
 from engine.measure.table import Column, format_identity, format_optional, format_table
-from engine.measure.verdict import compute_ratios
-from engine.measure.ways import Way, WrittenText, describe_divergence, find_divergences, tau_of_servers, time_way
+from engine.measure.verdict import divide_seconds_by_prompt
+from engine.measure.ways import (
+    Way,
+    WrittenText,
+    describe_divergence,
+    first_differences_by_text,
+    run_and_time_way,
+    tau_told_by_server,
+)
 from engine.models.pairs import LoadedPair
-from engine.nets.assistant import Assistant
+from engine.nets.assistant import GemmaAssistant
 from engine.nets.mtp import Mtp
 from engine.race import BASELINE
 from engine.record.trace import Trace
@@ -31,7 +38,9 @@ LOOKUP_TOKENS = 10
 GUESSES = 3  # a round, by an assistant of Gemma 4
 
 
-def generate_tokens(pair: LoadedPair, prompt: list[int], tokens: int, temperature: float, **how: object) -> list[int]:
+def generate_with_transformers(
+    pair: LoadedPair, prompt: list[int], tokens: int, temperature: float, **how: object
+) -> list[int]:
     """The tokens that `generate()` writes after the prompt, one by one without `how`: at most `tokens`, and none beyond the window."""
     model = pair.target.model
     ids = torch.tensor([prompt], device=model.device)
@@ -53,12 +62,12 @@ def generate_assisted(
     constant = {"num_assistant_tokens": guesses, "num_assistant_tokens_schedule": "constant"}
     draft = pair.draft.model
     with override_generation_config(draft, **(constant if guesses else {})):
-        return generate_tokens(pair, prompt, tokens, temperature, assistant_model=draft)
+        return generate_with_transformers(pair, prompt, tokens, temperature, assistant_model=draft)
 
 
 def generate_by_lookup(pair: LoadedPair, prompt: list[int], tokens: int, temperature: float) -> list[int]:
     """`generate(prompt_lookup_num_tokens=...)`: guesses are what followed the same n-gram earlier in the text."""
-    return generate_tokens(pair, prompt, tokens, temperature, prompt_lookup_num_tokens=LOOKUP_TOKENS)
+    return generate_with_transformers(pair, prompt, tokens, temperature, prompt_lookup_num_tokens=LOOKUP_TOKENS)
 
 
 def generate_by_mtp(pair: LoadedPair, prompt: list[int], tokens: int, temperature: float, **how: object) -> list[int]:
@@ -66,16 +75,16 @@ def generate_by_mtp(pair: LoadedPair, prompt: list[int], tokens: int, temperatur
 
     Layers that are loaded are lent. `generate()` would read them in every call, by the name of a repository without its commit.
     """
-    net: Mtp | Assistant = pair.net("mtp")
-    if isinstance(net, Assistant):
+    net: Mtp | GemmaAssistant = pair.net("mtp")
+    if isinstance(net, GemmaAssistant):
         with override_generation_config(net.model, num_assistant_tokens=GUESSES):
-            return generate_tokens(pair, prompt, tokens, temperature, assistant_model=net.model, **how)
-    with lend_mtp_layers(net.model):
-        return generate_tokens(pair, prompt, tokens, temperature, use_mtp=True, **how)
+            return generate_with_transformers(pair, prompt, tokens, temperature, assistant_model=net.model, **how)
+    with patch_mtp_loading_to_return(net.model):
+        return generate_with_transformers(pair, prompt, tokens, temperature, use_mtp=True, **how)
 
 
 @contextmanager
-def lend_mtp_layers(layers: MtpModel) -> Iterator[None]:
+def patch_mtp_loading_to_return(layers: MtpModel) -> Iterator[None]:
     """Whatever asks transformers for a target's MTP layers meanwhile gets these, and nothing is read."""
     read = MtpModel.__dict__["from_pretrained"]
     MtpModel.from_pretrained = staticmethod(lambda *of, **how: layers)
@@ -97,25 +106,25 @@ def override_generation_config(model: PreTrainedModel, **settings: object) -> It
         model.generation_config = own
 
 
-def list_ways(pair: LoadedPair) -> dict[str, Way]:
+def list_generate_ways(pair: LoadedPair) -> dict[str, Way]:
     """All ways of calling `generate()` that the pair allows, by name."""
-    return list_ways_and_omissions(pair).ways
+    return list_generate_ways_and_omissions(pair).ways
 
 
 def list_plain_ways(pair: LoadedPair) -> dict[str, Way]:
     """`generate()` as it is, and with the target's own MTP layers where it has some."""
-    return {name: way for name, way in list_ways(pair).items() if name in (PLAIN, MTP)}
+    return {name: way for name, way in list_generate_ways(pair).items() if name in (PLAIN, MTP)}
 
 
-def list_ways_and_omissions(pair: LoadedPair) -> OtherEngines:
-    """The ways of `list_ways`, and a sentence for every other one that the pair has what it takes for.
+def list_generate_ways_and_omissions(pair: LoadedPair) -> OtherEngines:
+    """The ways of `list_generate_ways`, and a sentence for every other one that the pair has what it takes for.
 
     Where the vocabularies differ in size, `transformers` takes the tokenizers to be different: it translates between them and prunes
     the draft's head. That is another method, and is left out. An assistant of Gemma 4 is shown only rows that layers share.
     """
-    found = OtherEngines({PLAIN: generate_tokens})
+    found = OtherEngines({PLAIN: generate_with_transformers})
     draft, layers = pair.draft, "mtp" in pair.learned
-    if not can_crop_cache(pair):
+    if not can_transformers_crop_cache(pair):
         names = [name for name, there in ((ASSISTED, draft), (MTP, layers), (LOOKUP, True)) if there]
         what = f"{', '.join(names)} {'are' if names[1:] else 'is'} left out"
         target = type(pair.target.model).__name__
@@ -137,7 +146,7 @@ def list_ways_and_omissions(pair: LoadedPair) -> OtherEngines:
     return found
 
 
-def can_crop_cache(pair: LoadedPair) -> bool:
+def can_transformers_crop_cache(pair: LoadedPair) -> bool:
     """Whether the target's cache in transformers can be cut back to where guesses were right.
 
     Models whose class calls itself stateful are refused there. Others keep inputs of convolutions, which can be cut, or states, which
@@ -152,9 +161,9 @@ def can_crop_cache(pair: LoadedPair) -> bool:
     return cache.is_croppable
 
 
-def merge_peers(pair: LoadedPair, others: OtherEngines) -> OtherEngines:
+def merge_generate_ways_with(pair: LoadedPair, others: OtherEngines) -> OtherEngines:
     """All peers: every way of calling `generate()`, and then `others`."""
-    own = list_ways_and_omissions(pair)
+    own = list_generate_ways_and_omissions(pair)
     return OtherEngines(own.ways | others.ways, own.groups | others.groups, own.said + others.said)
 
 
@@ -168,7 +177,9 @@ def linear_class_of(model: PreTrainedModel) -> str:
     return kinds.most_common(1)[0][0] if kinds else "no linear"
 
 
-def measure_tau(pair: LoadedPair, way: Way, prompts: list[list[int]], tokens: int, temperature: float) -> float | None:
+def measure_tau_by_forward_hook(
+    pair: LoadedPair, way: Way, prompts: list[list[int]], tokens: int, temperature: float
+) -> float | None:
     """Tokens per target forward over the prompts, that of the prompt included, counted by a hook: never time this pass.
 
     None when the draft is the target itself, because a hook cannot tell their forwards apart.
@@ -179,7 +190,7 @@ def measure_tau(pair: LoadedPair, way: Way, prompts: list[list[int]], tokens: in
     forwards: list[None] = []
     hook = model.register_forward_hook(lambda *_: forwards.append(None))
     try:
-        written = sum(len(time_way(pair, way, prompt, tokens, temperature).tokens) for prompt in prompts)
+        written = sum(len(run_and_time_way(pair, way, prompt, tokens, temperature).tokens) for prompt in prompts)
     finally:
         hook.remove()
     return written / len(forwards)
@@ -188,8 +199,8 @@ def measure_tau(pair: LoadedPair, way: Way, prompts: list[list[int]], tokens: in
 def compare_peer(name: str, base: list[Trace], written: list[WrittenText], temperature: float) -> dict:
     """What a way's texts say beside plain decoding's. Sampled texts are not compared."""
     return {
-        "tau": tau_of_servers(written),
-        "identical": None if temperature else not find_divergences(base, written),
+        "tau": tau_told_by_server(written),
+        "identical": None if temperature else not first_differences_by_text(base, written),
         "parted": "" if temperature else describe_divergence(name, base, written),
     }
 
@@ -198,7 +209,7 @@ def compare_with_peers(
     pair: LoadedPair, figures: dict, traces: dict[str, list[Trace]], written: dict[str, list[WrittenText]]
 ) -> dict:
     """The rows of systems and of ways, by prompt. `figures` are the bench's. A pass of its own, never timed, finds a way's tau."""
-    calls, base, temperature = list_ways(pair), traces[BASELINE], figures["temperature"]
+    calls, base, temperature = list_generate_ways(pair), traces[BASELINE], figures["temperature"]
     prompts = [trace.prompt_tokens for trace in base]
     per_token = {name: [each.seconds_per_token for each in mine] for name, mine in (traces | written).items()}
     layers, rows = linear_class_of(pair.target.model), []
@@ -209,12 +220,12 @@ def compare_with_peers(
         else:
             about = compare_peer(name, base, written[name], temperature)
         if name in calls:
-            about["tau"] = measure_tau(pair, calls[name], prompts, figures["tokens"], temperature)
+            about["tau"] = measure_tau_by_forward_hook(pair, calls[name], prompts, figures["tokens"], temperature)
         row = {
             "name": name if name not in calls or layers == "Linear" else f"{name} on {layers}",
             "tokens_per_s": 1 / statistics.median(per_token[name]),
-            "vs_baseline": statistics.median(compute_ratios(per_token[BASELINE], per_token[name])),
-            "vs_generate": statistics.median(compute_ratios(per_token[PLAIN], per_token[name])),
+            "vs_baseline": statistics.median(divide_seconds_by_prompt(per_token[BASELINE], per_token[name])),
+            "vs_generate": statistics.median(divide_seconds_by_prompt(per_token[PLAIN], per_token[name])),
         }
         rows.append(row | about)
     return {"peers": rows, "peers_on": f"{type(pair.target.model).__name__} with {layers} layers"}

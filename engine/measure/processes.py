@@ -14,7 +14,7 @@ Item = TypeVar("Item")
 
 
 @cache
-def launch_state() -> PartialState:
+def join_launched_processes() -> PartialState:
     """The processes of this launch. The first call lets them meet. They part before the interpreter ends.
 
     Otherwise a thread that brought results together may free a tensor then, which aborts the process.
@@ -26,27 +26,27 @@ def launch_state() -> PartialState:
 
 def is_first_process() -> bool:
     """Whether this is the process that prints."""
-    return launch_state().is_main_process
+    return join_launched_processes().is_main_process
 
 
 def count_processes() -> int:
-    return launch_state().num_processes
+    return join_launched_processes().num_processes
 
 
-def split_items(items: list[Item], target: Runner) -> list[Item]:
+def select_items_of_this_process(all_items: list[Item], target: Runner) -> list[Item]:
     """This process's part of a list that all hold, in order. Processes that share the target's matrices each have the whole list."""
     if target.processes > 1:
-        return items
-    with launch_state().split_between_processes(items) as mine:
+        return all_items
+    with join_launched_processes().split_between_processes(all_items) as mine:
         return list(mine)
 
 
-def gather_items(items: list[Item], target: Runner) -> list[Item]:
+def gather_items_of_all_processes(own_items: list[Item], target: Runner) -> list[Item]:
     """What all processes made of their shares, in one list, the first process's first. All processes must call it."""
-    return items if target.processes > 1 else gather_object(items)
+    return own_items if target.processes > 1 else gather_object(own_items)
 
 
-def broadcast_first(value: Item) -> Item:
+def broadcast_from_first_process(value: Item) -> Item:
     """The first process's value, in all of them."""
     return broadcast_object_list([value])[0]
 
@@ -54,5 +54,5 @@ def broadcast_first(value: Item) -> Item:
 def choose_device(requested: str | None) -> str | None:
     """The device that a person asked for, else the process's own GPU where several processes share a machine's GPUs."""
     if requested is None and count_processes() > 1 and torch.cuda.is_available():
-        return f"cuda:{launch_state().local_process_index}"
+        return f"cuda:{join_launched_processes().local_process_index}"
     return requested

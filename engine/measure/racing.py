@@ -25,7 +25,7 @@ from engine.race import BASELINE, FIELD, WARM_UP_TEXT, Race, Settings, encode_pr
 from engine.record.quiet import WorkSignal
 from engine.record.trace import Trace
 from engine.rounds.pair_costs import PairCosts
-from engine.systems import SYSTEMS, System, find, spell_shape
+from engine.systems import SYSTEMS, System, find_system, format_shape
 
 PROBES = 3  # prompts that settings are tried on
 PROBE_TOKENS = 32  # new tokens a prompt there, at most
@@ -77,7 +77,7 @@ def run_races(
     """
     for way in ways.values():
         yield from run_way(pair, way, pair.tokenizer(WARM_UP_TEXT)["input_ids"], FIRST_TOKENS, settings.temperature)
-    names, groups, every = [*beside, *systems], group_systems([*systems]), []
+    names, groups, every = [*beside, *systems], group_systems_by_race([*systems]), []
     for index, prompt in enumerate(prompts):
         text, given = (prompt, None) if isinstance(prompt, str) else (f"{len(prompt)} tokens", prompt)
         found = PromptRuns({name: [] for name in names}, {name: [] for name in ways})
@@ -88,7 +88,9 @@ def run_races(
             for group in work:
                 if group is not None:
                     lanes = replace(settings, prompt=text, systems=(*beside, *group))
-                    add_results(found.raced, (yield from race_undisturbed(pair, lanes, given, warmed, timed)))
+                    append_race_to_results(
+                        found.raced, (yield from race_undisturbed(pair, lanes, given, warmed, timed))
+                    )
                 else:
                     ids = encode_prompt(pair, text) if given is None else given
                     for name in rotate_names(ways, turn):
@@ -112,7 +114,7 @@ def race_undisturbed(
     `tokens` are `Race`'s, `warmed` and `timed` those of `run_races`. First calls are paid once a system on a CPU, and once a shape on a
     GPU.
     """
-    PairCosts(pair).refresh_recent_verifications()
+    PairCosts(pair).retime_verifications_if_stale()
     names = {name if pair.target.device.type == "cuda" else name.partition(":")[0] for name in settings.systems}
     for _ in range(RUNS if timed else 1):
         race = Race(pair, settings, tokens, is_warm=not timed or (warmed is not None and names <= warmed))
@@ -125,14 +127,14 @@ def race_undisturbed(
     return race
 
 
-def add_results(raced: dict[str, list[PromptResult]], race: Race) -> None:
+def append_race_to_results(raced: dict[str, list[PromptResult]], race: Race) -> None:
     """Adds what a race's lanes did, by setting."""
     result, base = race.result(), race.lanes[0].trace
     for name, lane, figures in zip(race.settings.systems, race.lanes, result["lanes"], strict=True):
         raced[name].append(PromptResult(lane.trace, base, figures["identical"], result["disturbed"]))
 
 
-def run_to_end(work: Work[Found], report_piece: Callable[[], object] = int) -> Found:
+def run_to_result(work: Work[Found], report_piece: Callable[[], object] = int) -> Found:
     """Runs the generator to its end and returns its result; `report_piece` is called after every `WorkSignal.PIECE`."""
     while True:
         try:
@@ -147,14 +149,14 @@ def median_run_of(runs: list[Any], attribute: str = "trace.seconds") -> Any:
     return sorted(runs, key=attrgetter(attribute))[len(runs) // 2]
 
 
-def group_systems(names: list[str]) -> list[list[str]]:
+def group_systems_by_race(system_names: list[str]) -> list[list[str]]:
     """The names, so many together as race beside one baseline; one empty group for none."""
-    return [names[at : at + IN_A_RACE] for at in range(0, len(names), IN_A_RACE)] or [[]]
+    return [system_names[at : at + IN_A_RACE] for at in range(0, len(system_names), IN_A_RACE)] or [[]]
 
 
-def count_work(systems: int, prompts: int, groups: int = 0) -> int:
+def count_pieces_of_work(system_count: int, prompt_count: int, group_count: int = 0) -> int:
     """How many pieces of work `race_all` completes, with so many groups of other engines' settings."""
-    return systems + groups + prompts * (1 + math.ceil(systems / IN_A_RACE))
+    return system_count + group_count + prompt_count * (1 + math.ceil(system_count / IN_A_RACE))
 
 
 @dataclass
@@ -184,11 +186,11 @@ def race_all(
     for name in systems:
         chosen[name], tried[name] = yield from choose_best_setting(pair, probes, name, settings)
         yield WorkSignal.PIECE
-    chosen, tried = processes.broadcast_first((chosen, tried))
+    chosen, tried = processes.broadcast_from_first_process((chosen, tried))
     ways = peers.list_plain_ways(pair) | (yield from choose_best_ways(pair, probes, others or OtherEngines(), settings))
-    share = processes.split_items(prompts, pair.target)
+    share = processes.select_items_of_this_process(prompts, pair.target)
     mine = yield from run_races(pair, share, [*chosen.values()], settings, ways=ways)
-    runs = processes.gather_items(mine, pair.target)
+    runs = processes.gather_items_of_all_processes(mine, pair.target)
     raced = {name: [each.raced[setting][0] for each in runs] for name, setting in chosen.items()}
     return RaceResults(chosen, tried, raced, {name: [each.written[name][0] for each in runs] for name in ways})
 
@@ -209,17 +211,17 @@ def choose_best_ways(
             taken[name] += written.seconds_per_token
         hidden |= taken.keys() - {min(taken, key=taken.__getitem__)}
         yield WorkSignal.PIECE
-    names = processes.broadcast_first([name for name in others.ways if name not in hidden])
+    names = processes.broadcast_from_first_process([name for name in others.ways if name not in hidden])
     return {name: others.ways[name] for name in names}
 
 
 def choose_best_setting(
-    pair: LoadedPair, prompts: list[str], name: str, settings: Settings
+    pair: LoadedPair, prompts: list[str], system_name: str, settings: Settings
 ) -> Work[tuple[str, dict[str, float] | None]]:
     """The setting that takes the fewest seconds a token over the prompts, and the seconds a token of all, None where there is one."""
-    candidates = candidate_settings_of(pair, name)
+    candidates = list_candidate_settings(pair, system_name)
     if len(candidates) == 1:
-        return name, None
+        return system_name, None
     taken, probe = dict.fromkeys(candidates, 0.0), min(PROBE_TOKENS, settings.max_new_tokens)
     asked = replace(settings, max_new_tokens=probe)
     for each in run_races(pair, prompts, candidates, asked, beside=()):
@@ -260,34 +262,36 @@ def choose_systems(pair: LoadedPair, system_names: str | None, constraint: str) 
     names = [name.strip() for name in system_names.split(",")]
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         raise ValueError(f"--systems names {twice[0]!r} twice. Name every system once.")
-    for system in map(find, names):
+    for system in map(find_system, names):
         if not system.guesses:
             raise ValueError(f"--systems names {system.name!r}, which is always raced. Name systems that guess.")
         if reason := explain_unraceable(pair, system):
             raise ValueError(reason)
-    if all(find(name).guarantee == "lossy" for name in names):
+    if all(find_system(name).guarantee == "lossy" for name in names):
         raise ValueError(
             f"--systems {system_names!r} holds lossy systems only. Name one that keeps the text, such as auto."
         )
     return names
 
 
-def candidate_settings_of(pair: LoadedPair, name: str) -> list[str]:
+def list_candidate_settings(pair: LoadedPair, system_name: str) -> list[str]:
     """The settings that are tried of a system. One that is named with a shape or a break keeps it."""
-    system = find(name)
-    if system.sizes_trees or ":" in name or "!" in name:
-        return [name]
+    system = find_system(system_name)
+    if system.sizes_trees or ":" in system_name or "!" in system_name:
+        return [system_name]
     best = system.best_shape_for(pair)
-    found = [name if best == system.default_shape else f"{name}:{spell_shape(best)}"]
+    found = [system_name if best == system.default_shape else f"{system_name}:{format_shape(best)}"]
     for part in SMALLER:
         depth, nodes = math.ceil(best["depth"] / part), max(2, math.ceil(best["nodes"] / part))
-        smaller = f"{name}:{depth}x{min(best['width'], nodes - 1)}x{nodes}"
-        if smaller not in found and not explain_unraceable(pair, find(smaller)):
+        smaller = f"{system_name}:{depth}x{min(best['width'], nodes - 1)}x{nodes}"
+        if smaller not in found and not explain_unraceable(pair, find_system(smaller)):
             found.append(smaller)
     return found
 
 
-def select_prompts(pair: LoadedPair, prompts: list[str], settings: Settings) -> tuple[list[int], dict[int, str]]:
+def split_raceable_and_refused(
+    pair: LoadedPair, prompts: list[str], settings: Settings
+) -> tuple[list[int], dict[int, str]]:
     """Indices of the prompts that can be raced, and of each other one why not. Raises `ValueError` where too few are left."""
     refused: dict[int, str] = {}
     for index, prompt in enumerate(prompts):

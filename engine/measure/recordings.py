@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from engine.measure.options import choose_output_path, load_pair_of_options, pair_of_options
+from engine.measure.options import load_pair_of_options, output_path_or_shipped, pair_of_options
 from engine.models.pairs import LoadedPair, validate_choice
-from engine.record.compact_json import to_json
+from engine.record.compact_json import to_compact_json
 
 
 def record_and_store(
@@ -24,11 +24,11 @@ def record_and_store(
     """
     only = options.only and validate_choice(names, options.only, kind)
     named = pair_of_options(options)
-    path = choose_output_path(options.out, shipped if named.name == "embedded" else None, named.title)
+    path = output_path_or_shipped(options.out, shipped if named.name == "embedded" else None, named.title)
     kept = json.loads(path.read_text("utf-8")) if path.exists() else {}
     pair = load_pair_of_options(options, named)
     for name in [only] if only else names:
         kept[name] = record(pair, name)
-        lines = (f"{json.dumps(each)}: {to_json(kept[each])}" for each in names if each in kept)
+        lines = (f"{json.dumps(each)}: {to_compact_json(kept[each])}" for each in names if each in kept)
         path.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
         yield name, kept[name], path

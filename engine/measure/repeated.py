@@ -5,7 +5,7 @@ from contextlib import closing
 
 from engine.models.pairs import LoadedPair
 from engine.race import Race, Settings
-from engine.record.headline import find_median_run
+from engine.record.headline import find_run_nearest_to_medians
 from engine.record.quiet import WorkSignal
 from engine.record.race_file import Record
 from engine.record.trace import Step
@@ -20,7 +20,7 @@ class RepeatedRace:
 
     def __init__(self, pair: LoadedPair, settings: Settings, alone: Callable[[], bool] = lambda: True):
         """`alone` says whether nobody else wants the device. Raises `ValueError` like `Race`."""
-        PairCosts(pair).refresh_recent_verifications()
+        PairCosts(pair).retime_verifications_if_stale()
         self.pair, self.settings, self.alone = pair, settings, alone
         self.race = Race(pair, settings)
         self.lanes = self.race.lanes
@@ -34,7 +34,7 @@ class RepeatedRace:
         self.made = self.made or self.race.to_record()
         return self.made
 
-    def has_time(self, raced: list[Race]) -> bool:
+    def has_time_for_another_run(self, raced: list[Race]) -> bool:
         """Whether one more run fits by the fastest of those `raced`: the first may have been held up. None does on a busy machine."""
         seconds = [sum(lane.clock for lane in race.lanes) for race in raced]
         if self.race.is_disturbed or self.race.remote or not seconds[0] or len(raced) == MOST:
@@ -48,7 +48,7 @@ class RepeatedRace:
         """
         record, runs, raced = self.to_record(), [self.race], [self.race]
         record.busy = self.race.is_disturbed
-        while self.has_time(raced):
+        while self.has_time_for_another_run(raced):
             race = Race(self.pair, self.settings)
             with closing(race.run()) as steps:
                 for _ in steps:
@@ -65,7 +65,7 @@ class RepeatedRace:
         if len(runs) == 1:
             return
         record.runs = [[lane.trace.seconds for lane in race.lanes] for race in runs]
-        shown = runs[find_median_run([len(lane.trace.tokens) for lane in record.lanes], record.runs)]
+        shown = runs[find_run_nearest_to_medians([len(lane.trace.tokens) for lane in record.lanes], record.runs)]
         for told, lane in zip(record.lanes, shown.lanes, strict=True):
             told.trace = lane.trace
 

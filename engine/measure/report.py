@@ -7,23 +7,23 @@ from engine.measure.racing import RaceResults
 from engine.measure.verdict import (
     CONFIDENCE,
     best_lossless_row_of,
-    compare_system,
-    compute_ratios,
-    confidence_interval,
+    bootstrap_interval_of_mean,
+    compare_with_plain_and_generate,
+    divide_seconds_by_prompt,
     draw_resamples,
     geometric_mean,
-    judge_system,
+    judge_yes_no_or_only,
 )
-from engine.measure.ways import align_token_counts
+from engine.measure.ways import copy_counts_of_equal_texts
 from engine.models.pairs import LoadedPair
 from engine.race import Settings
-from engine.record.race_file import worst_verdict_of
+from engine.record.race_file import select_worst_verdict
 from engine.record.trace import Trace
-from engine.record.trace_statistics import ReachedGuessCounts, tau, time_shares
-from engine.systems import find
+from engine.record.trace_statistics import GuessCountsAfterAcceptedParent, tau, time_shares
+from engine.systems import find_system
 
 
-def acceptance_by_depth(guesses: ReachedGuessCounts) -> list[dict]:
+def acceptance_by_depth(guesses: GuessCountsAfterAcceptedParent) -> list[dict]:
     """For each depth the rounds in which it was reached, and the share of them in which a guess of that depth was accepted."""
     return [
         {"depth": row["depth"], "rounds": row["levels"], "accepted": row["accepted"] / row["levels"]}
@@ -31,7 +31,7 @@ def acceptance_by_depth(guesses: ReachedGuessCounts) -> list[dict]:
     ]
 
 
-def acceptance_by_rank(guesses: ReachedGuessCounts) -> list[dict]:
+def acceptance_by_rank(guesses: GuessCountsAfterAcceptedParent) -> list[dict]:
     """For each rank among siblings the guesses whose parent was accepted, and the share of them that was accepted too."""
     return [
         {"rank": row["rank"], "guesses": row["reached"], "accepted": row["accepted"] / row["reached"]}
@@ -39,13 +39,13 @@ def acceptance_by_rank(guesses: ReachedGuessCounts) -> list[dict]:
     ]
 
 
-def group_figures(groups: list[str], traces: list[Trace], speedups: list[float]) -> list[dict]:
-    """One system's figures for each group of prompts; `groups` name each prompt's, and "" is none."""
+def compute_figures_by_group(group_of_prompt: list[str], traces: list[Trace], speedups: list[float]) -> list[dict]:
+    """One system's figures for each group of prompts; `group_of_prompt` name each prompt's, and "" is none."""
     found = []
-    for group in dict.fromkeys(filter(None, groups)):
-        mine = [index for index, each in enumerate(groups) if each == group]
+    for group in dict.fromkeys(filter(None, group_of_prompt)):
+        mine = [index for index, each in enumerate(group_of_prompt) if each == group]
         lanes = [traces[index] for index in mine]
-        first = next(iter(acceptance_by_depth(ReachedGuessCounts(lanes))), None)
+        first = next(iter(acceptance_by_depth(GuessCountsAfterAcceptedParent(lanes))), None)
         row = {
             "group": group,
             "prompts": len(mine),
@@ -57,7 +57,7 @@ def group_figures(groups: list[str], traces: list[Trace], speedups: list[float])
     return found
 
 
-def build_report(
+def build_pays_report(
     pair: LoadedPair,
     prompts: list[str],
     raced_indices: list[int],
@@ -76,18 +76,18 @@ def build_report(
     for name, lanes in results.raced.items():
         traces, base, identical, disturbed = map(list, zip(*lanes, strict=True))
         mine, plain = ([trace.seconds_per_token for trace in each] for each in (traces, base))
-        guesses = ReachedGuessCounts(traces)
+        guesses = GuessCountsAfterAcceptedParent(traces)
         row = {
             "name": name,
             "setting": results.settings[name],
-            "guarantee": find(results.settings[name]).guarantee,
+            "guarantee": find_system(results.settings[name]).guarantee,
             "tried_seconds_per_token": results.tried[name],
-            **compare_system(mine, plain, generated, drawn),
+            **compare_with_plain_and_generate(mine, plain, generated, drawn),
             "tau": tau(traces),
             "time": time_shares(traces),
             "acceptance": acceptance_by_depth(guesses),
             "acceptance_by_rank": acceptance_by_rank(guesses),
-            "identical": worst_verdict_of(identical),
+            "identical": select_worst_verdict(identical),
             "disturbed": sum(map(bool, disturbed)),
         }
         rows.append(row)
@@ -99,20 +99,20 @@ def build_report(
     for name, written in results.written.items():
         if name == PLAIN:
             continue
-        written = align_token_counts(base, written)
+        written = copy_counts_of_equal_texts(base, written)
         theirs = [each.seconds_per_token for each in written]
-        against = compute_ratios(theirs, mine)
+        against = divide_seconds_by_prompt(theirs, mine)
         row = {
             "name": name,
-            **compare_system(theirs, plain, generated, drawn),
+            **compare_with_plain_and_generate(theirs, plain, generated, drawn),
             "tokens_per_s": 1 / geometric_mean(theirs),
             "best_vs": geometric_mean(against),  # how many times as fast the best system is
-            "best_vs_interval": confidence_interval(against, drawn),
+            "best_vs_interval": bootstrap_interval_of_mean(against, drawn),
             **compare_peer(name, base, written, settings.temperature),
         }
         beside.append(row)
     return ({"peers": beside} if beside else {}) | {
-        "answer": judge_system(best),
+        "answer": judge_yes_no_or_only(best),
         "best": best["name"],
         "pair": pair.title,
         "machine": pair.hardware,
@@ -125,8 +125,8 @@ def build_report(
         "confidence": CONFIDENCE,
         "plain": {
             "tokens_per_s": 1 / geometric_mean(plain),
-            "vs_generate": geometric_mean(compute_ratios(generated, plain)),
-            "vs_generate_interval": confidence_interval(compute_ratios(generated, plain), drawn),
+            "vs_generate": geometric_mean(divide_seconds_by_prompt(generated, plain)),
+            "vs_generate_interval": bootstrap_interval_of_mean(divide_seconds_by_prompt(generated, plain), drawn),
             "time": time_shares(base),
         },
         "systems": rows,
@@ -134,6 +134,6 @@ def build_report(
             {"index": index, "prompt": prompts[index], "speedup": speedup}
             for index, speedup in zip(raced_indices, best["by_prompt"], strict=True)
         ],
-        "groups": group_figures(grouped, traces, best["by_prompt"]),
+        "groups": compute_figures_by_group(grouped, traces, best["by_prompt"]),
         "refused": [{"index": index, "prompt": prompts[index], "why": why} for index, why in refusals.items()],
     }

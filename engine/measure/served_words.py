@@ -6,7 +6,7 @@ from engine.measure.words import TOO_FEW, format_span
 COUNTING = {"guessing": "The server with guesses", "plain": "The server without guesses"}  # by arm
 
 
-def describe_verdict(row: dict) -> str:
+def describe_server_verdict(row: dict) -> str:
     """The verdict in a sentence that begins with it."""
     points = row["points"]
     answers = {each["answer"] for each in points}
@@ -27,7 +27,7 @@ def format_streams(points: list[dict]) -> str:
     return f"{listed} stream{'' if sizes == ['1'] else 's'}"
 
 
-def format_report(row: dict) -> list[str]:
+def format_server_report(row: dict) -> list[str]:
     """The verdict, the servers, a line for every number of streams, and what bears on trust."""
     return [
         row["verdict"],
@@ -35,7 +35,7 @@ def format_report(row: dict) -> list[str]:
         f"{row['machine']}, {describe_request(row)}.",
         "",
         *format_table(STREAMS, row["points"]),
-        *list_cautions(row),
+        *list_caution_sentences(row),
     ]
 
 
@@ -64,7 +64,7 @@ def describe_server(about: dict) -> str:
     return " ".join(filter(None, (about["engine"] or "a server", about["version"], about["model"])))
 
 
-def list_cautions(row: dict) -> list[str]:
+def list_caution_sentences(row: dict) -> list[str]:
     """Sentences on what the figures do not say."""
     points, found = row["points"], []
     if doubts := [each["doubt"] for each in points if each["doubt"]]:

@@ -10,11 +10,11 @@ from collections.abc import Callable, Generator
 from transformers.generation.streamers import BaseStreamer
 
 from engine.measure import peers
-from engine.measure.ways import Way, WrittenText, time_way
+from engine.measure.ways import Way, WrittenText, run_and_time_way
 from engine.models.pairs import LoadedPair
 from engine.record.quiet import WorkSignal
 
-STEPPED = (peers.generate_tokens, peers.generate_by_mtp)  # they take a streamer
+STEPPED = (peers.generate_with_transformers, peers.generate_by_mtp)  # they take a streamer
 
 
 class GenerationCancelled(Exception):
@@ -52,7 +52,11 @@ class TokenGate(BaseStreamer):
 
 
 def generate_in_steps(
-    pair: LoadedPair, prompt: list[int], tokens: int, temperature: float, way: Callable = peers.generate_tokens
+    pair: LoadedPair,
+    prompt: list[int],
+    tokens: int,
+    temperature: float,
+    way: Callable = peers.generate_with_transformers,
 ) -> Generator[WorkSignal, None, WrittenText]:
     """A way of `generate()`, a step a forward; returns what it wrote. Closing it ends the thread. Raises what `generate()` raises."""
     gate, written, failures = TokenGate(), list[int](), list[BaseException]()
@@ -90,4 +94,4 @@ def run_way(
     if way in STEPPED:
         return (yield from generate_in_steps(pair, prompt, tokens, temperature, way))
     yield WorkSignal.STEP
-    return time_way(pair, way, prompt, tokens, temperature)
+    return run_and_time_way(pair, way, prompt, tokens, temperature)

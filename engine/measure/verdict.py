@@ -23,9 +23,9 @@ def draw_resamples(prompts: int, seed: int) -> np.ndarray:
     return np.array([index for index, _ in drawn]).reshape(RESAMPLES, prompts)
 
 
-def compute_ratios(others: list[float], mine: list[float]) -> list[float]:
+def divide_seconds_by_prompt(other_seconds: list[float], own_seconds: list[float]) -> list[float]:
     """How many times as fast as the others, prompt by prompt. Both are seconds a token."""
-    return [other / own for other, own in zip(others, mine, strict=True)]
+    return [other / own for other, own in zip(other_seconds, own_seconds, strict=True)]
 
 
 def geometric_mean(speedups: list[float]) -> float:
@@ -33,7 +33,7 @@ def geometric_mean(speedups: list[float]) -> float:
     return math.exp(math.fsum(map(math.log, speedups)) / len(speedups))
 
 
-def confidence_interval(speedups: list[float], resamples: np.ndarray) -> list[float]:
+def bootstrap_interval_of_mean(speedups: list[float], resamples: np.ndarray) -> list[float]:
     """The lower and the upper end of the mean's interval, from the resamples `resamples [R, prompts]`."""
     return np.exp(percentile_ends(np.log(speedups)[resamples].mean(axis=1))).tolist()
 
@@ -44,29 +44,32 @@ def percentile_ends(resampled: np.ndarray) -> np.ndarray:
     return np.quantile(resampled, [outside, 1 - outside])
 
 
-def compare_system(
+def compare_with_plain_and_generate(
     system_seconds: list[float], plain_seconds: list[float], generate_seconds: list[float], resamples: np.ndarray
 ) -> dict:
     """One system's figures against plain decoding and against `generate()`. All three lists are seconds a token by prompt."""
-    by_prompt, beside = compute_ratios(plain_seconds, system_seconds), compute_ratios(generate_seconds, system_seconds)
+    by_prompt, beside = (
+        divide_seconds_by_prompt(plain_seconds, system_seconds),
+        divide_seconds_by_prompt(generate_seconds, system_seconds),
+    )
     return {
         "speedup": geometric_mean(by_prompt),
-        "interval": confidence_interval(by_prompt, resamples),
+        "interval": bootstrap_interval_of_mean(by_prompt, resamples),
         "vs_generate": geometric_mean(beside),
-        "vs_generate_interval": confidence_interval(beside, resamples),
+        "vs_generate_interval": bootstrap_interval_of_mean(beside, resamples),
         "gaining": sum(speedup > 1 for speedup in by_prompt),
         "by_prompt": by_prompt,
     }
 
 
-def best_lossless_row_of(rows: list[dict]) -> dict:
+def best_lossless_row_of(system_rows: list[dict]) -> dict:
     """The row of the highest speedup, the first of equals. A lossy system is never the best, because it may write another text."""
-    return max((row for row in rows if row["guarantee"] != "lossy"), key=lambda row: row["speedup"])
+    return max((row for row in system_rows if row["guarantee"] != "lossy"), key=lambda row: row["speedup"])
 
 
-def judge_system(row: dict) -> str:
+def judge_yes_no_or_only(best_row: dict) -> str:
     """What the best system's row says: "no" when the interval ends or the mean is below 1, "yes" when it begins above, else "only"."""
-    low, high = row["interval"]
-    if high < 1 or row["speedup"] < 1:
+    low, high = best_row["interval"]
+    if high < 1 or best_row["speedup"] < 1:
         return NO
     return YES if low > 1 else ONLY

@@ -9,7 +9,7 @@ from engine.models.pairs import LoadedPair
 from engine.race import BASELINE
 from engine.record.trace import Trace, first_divergence
 from engine.sampling import Sampling
-from engine.systems import System, find
+from engine.systems import System, find_system
 from engine.tree import LARGEST_TREE
 
 
@@ -36,16 +36,16 @@ Way = Callable[[LoadedPair, list[int], int, float], list[int] | WrittenText]
 FIRST_TOKENS = 8  # of a first call, which nobody times
 
 
-def time_way(pair: LoadedPair, way: Way, prompt: list[int], tokens: int, temperature: float) -> WrittenText:
+def run_and_time_way(pair: LoadedPair, way: Way, prompt: list[int], tokens: int, temperature: float) -> WrittenText:
     start = time.perf_counter()
     written = way(pair, prompt, tokens, temperature)  # a list, so the device is done
     return written if isinstance(written, WrittenText) else WrittenText(written, time.perf_counter() - start)
 
 
-def rotate_names(names: Iterable[str], offset: int) -> list[str]:
+def rotate_names(names: Iterable[str], first_index: int) -> list[str]:
     """The names, begun with another one every turn, so that each takes every place."""
     found = list(names)
-    at = offset % len(found)
+    at = first_index % len(found)
     return found[at:] + found[:at]
 
 
@@ -60,18 +60,20 @@ def iterate_rounds(
 
 def decode_plainly(pair: LoadedPair, prompt: list[int], tokens: int, sampling: Sampling) -> list[int]:
     """The tokens that plain decoding writes behind the prompt, up to so many."""
-    return [token for done in iterate_rounds(pair, find(BASELINE), prompt, tokens, sampling) for token in done.burst]
-
-
-def align_token_counts(base: list[Trace], others: list[WrittenText]) -> list[WrittenText]:
-    """What others wrote, where a text that is plain decoding's has as many tokens as that. A server may count some that never came."""
     return [
-        replace(each, count=len(trace.tokens)) if each.text is not None and each.text == trace.text else each
-        for trace, each in zip(base, others, strict=True)
+        token for done in iterate_rounds(pair, find_system(BASELINE), prompt, tokens, sampling) for token in done.burst
     ]
 
 
-def tau_of_servers(written: list[WrittenText]) -> float | None:
+def copy_counts_of_equal_texts(plain_traces: list[Trace], written_texts: list[WrittenText]) -> list[WrittenText]:
+    """What others wrote, where a text that is plain decoding's has as many tokens as that. A server may count some that never came."""
+    return [
+        replace(each, count=len(trace.tokens)) if each.text is not None and each.text == trace.text else each
+        for trace, each in zip(plain_traces, written_texts, strict=True)
+    ]
+
+
+def tau_told_by_server(written: list[WrittenText]) -> float | None:
     """Tokens a pass over all that servers sent, None where a pass is not known and where there was none."""
     passes = [each.passes for each in written if each.passes is not None]
     if len(passes) < len(written) or not sum(passes):
@@ -79,20 +81,20 @@ def tau_of_servers(written: list[WrittenText]) -> float | None:
     return sum(each.count for each in written) / sum(passes)
 
 
-def find_divergences(base: list[Trace], others: list[WrittenText]) -> list[int]:
+def first_differences_by_text(plain_traces: list[Trace], written_texts: list[WrittenText]) -> list[int]:
     """Where texts part from plain decoding's, counted from 1 in tokens or characters; nothing for equal ones."""
     places = []
-    for trace, each in zip(base, others, strict=True):
+    for trace, each in zip(plain_traces, written_texts, strict=True):
         ours, other = (trace.tokens, each.tokens) if each.text is None else (trace.text, each.text)
         if (at := first_divergence(ours, other)) is not None:
             places.append(at + 1)
     return places
 
 
-def describe_divergence(name: str, base: list[Trace], others: list[WrittenText]) -> str:
+def describe_divergence(name: str, plain_traces: list[Trace], written_texts: list[WrittenText]) -> str:
     """A sentence on where an engine's greedy texts part from plain decoding's; "" where none does."""
-    places = find_divergences(base, others)
+    places = first_differences_by_text(plain_traces, written_texts)
     if not places:
         return ""
-    unit = "token" if others[0].text is None else "character"
-    return f"{name} writes another text for {len(places)} of {len(base)} prompts, from {unit} {min(places)} on at the earliest."
+    unit = "token" if written_texts[0].text is None else "character"
+    return f"{name} writes another text for {len(places)} of {len(plain_traces)} prompts, from {unit} {min(places)} on at the earliest."

@@ -11,7 +11,7 @@ TOO_FEW = 10  # prompts; a percentile bootstrap over fewer is too narrow
 BEGINNING = 60  # characters of a prompt
 
 
-def describe_verdict(figures: dict) -> str:
+def describe_pays_verdict(figures: dict) -> str:
     """The verdict in a sentence that begins with it, and whether its clocks were disturbed."""
     row, prompts = best_row_of(figures), len(figures["prompts"])
     setting, reached, span = row["setting"], f"{row['speedup']:.2f} times", format_interval(row["interval"])
@@ -32,12 +32,12 @@ def format_interval(ends: list[float]) -> str:
     return f"95 % interval {ends[0]:.2f} to {ends[1]:.2f}"
 
 
-def format_report(figures: dict) -> str:
+def format_pays_report(figures: dict) -> str:
     """All of it: verdict, systems, time, acceptance by depth, prompts."""
     row, plain, peers = best_row_of(figures), figures["plain"], sort_by_speed(figures.get("peers", []))
     count = len(figures["prompts"])
     parts = [
-        describe_verdict(figures),
+        describe_pays_verdict(figures),
         f"Against generate() it is {row['vs_generate']:.2f} times as fast, {format_interval(row['vs_generate_interval'])}. "
         f"Plain decoding of this engine alone is {plain['vs_generate']:.2f} times as fast.",
         *(
@@ -66,8 +66,8 @@ def format_report(figures: dict) -> str:
     return "\n".join(parts)
 
 
-def sort_by_speed(rows: list[dict]) -> list[dict]:
-    return sorted(rows, key=lambda row: -row["speedup"])
+def sort_by_speed(rows_with_speedup: list[dict]) -> list[dict]:
+    return sorted(rows_with_speedup, key=lambda row: -row["speedup"])
 
 
 def format_systems(figures: dict) -> list[str]:
@@ -106,14 +106,14 @@ GROUPS: list[Column] = [
 ]
 
 
-def format_acceptance(row: dict) -> list[str]:
+def format_acceptance(system_row: dict) -> list[str]:
     """How often a guess was accepted, by depth, where those above it were."""
-    if not row["acceptance"]:
-        return [f"{row['setting']} guessed nothing on these prompts."]
-    found = ", ".join(f"{each['depth']}: {each['accepted']:.0%}" for each in row["acceptance"])
-    ranks = ", ".join(f"{each['rank']}: {each['accepted']:.0%}" for each in row["acceptance_by_rank"])
+    if not system_row["acceptance"]:
+        return [f"{system_row['setting']} guessed nothing on these prompts."]
+    found = ", ".join(f"{each['depth']}: {each['accepted']:.0%}" for each in system_row["acceptance"])
+    ranks = ", ".join(f"{each['rank']}: {each['accepted']:.0%}" for each in system_row["acceptance_by_rank"])
     return [
-        f"Acceptance by depth of {row['setting']}, where the depths above were accepted: {found}.",
+        f"Acceptance by depth of {system_row['setting']}, where the depths above were accepted: {found}.",
         f"By rank among siblings, the drafter's favourite first: {ranks}.",
     ]
 

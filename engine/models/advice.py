@@ -21,4 +21,4 @@ def explain_how_to_obtain(part: str, pair: "Pair") -> str:
     published = (
         f" Published for its target: {READS[part]} {listed}; give a folder with one as --drafter." if listed else ""
     )
-    return f"Train one with `python -m engine train {part} {pair.training_options}`.{published}"
+    return f"Train one with `python -m engine train {part} {pair.training_command_options}`.{published}"

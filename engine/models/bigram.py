@@ -45,7 +45,7 @@ class BigramTable:
         return spread.scatter_(1, self.next_ids.index_select(0, rows), self.listed.index_select(0, rows))
 
     @classmethod
-    def count(cls, stream: np.ndarray | torch.Tensor, vocab: int, k: int = 16) -> "BigramTable":
+    def count(cls, stream: np.ndarray | torch.Tensor, vocab: int, follower_count: int = 16) -> "BigramTable":
         """Count the token ids of `stream [n]`.
 
         p(y | x) = (count(x, y) + u(y)) / (count(x) + 1) with the add-one unigram u. What was never seen backs off to u.
@@ -53,13 +53,15 @@ class BigramTable:
         Raises `ValueError` when k or an id does not fit the vocabulary.
         """
         stream = np.asarray(stream).astype(np.int64)
-        if not 0 < k <= vocab:
-            raise ValueError(f"A bigram table over {vocab} tokens can list 1 to {vocab} followers, got k={k}.")
+        if not 0 < follower_count <= vocab:
+            raise ValueError(
+                f"A bigram table over {vocab} tokens can list 1 to {vocab} followers, got k={follower_count}."
+            )
         if stream.ndim != 1 or (stream.size and not 0 <= stream.min() <= stream.max() < vocab):
             raise ValueError(f"Counting needs one row of token ids from 0 to {vocab - 1}.")
         unigram = (np.bincount(stream, minlength=vocab) + 1) / (stream.size + vocab)
         # A follower that was not seen can only be listed when it is among the k most frequent tokens of all.
-        backoff = (np.arange(vocab)[:, None] * vocab + np.argsort(-unigram, kind="stable")[:k]).ravel()
+        backoff = (np.arange(vocab)[:, None] * vocab + np.argsort(-unigram, kind="stable")[:follower_count]).ravel()
         seen, counts = np.unique(stream[:-1] * vocab + stream[1:], return_counts=True)
         unseen = np.setdiff1d(backoff, seen)
         pairs = np.concatenate([seen, unseen])
@@ -68,7 +70,7 @@ class BigramTable:
         p = (counts + unigram[ids]) / (np.bincount(stream[:-1], minlength=vocab)[rows] + 1)
         order = np.lexsort((ids, -p, rows))
         row_starts = np.searchsorted(rows[order], np.arange(vocab))
-        best = order[row_starts[:, None] + np.arange(k)]  # [V, k]
+        best = order[row_starts[:, None] + np.arange(follower_count)]  # [V, k]
         return cls(torch.from_numpy(ids[best]), torch.from_numpy(np.log(p[best])))
 
     def save(self, path: str | Path) -> None:

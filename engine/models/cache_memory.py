@@ -7,20 +7,20 @@ SHARE = 0.5  # of the memory that is free, for all caches
 NODES = 64  # of the largest tree that a race may ask for
 
 
-def lane_cache_bytes(pair: LoadedPair, rows: int) -> int:
+def max_lane_cache_bytes(pair: LoadedPair, rows: int) -> int:
     """Bytes that a lane's caches of so many rows take at most, with states and a tree's nodes. Without a draft rows count twice."""
-    row = pair.target.row_bytes + (pair.draft or pair.target).row_bytes
+    row = pair.target.cache_row_bytes + (pair.draft or pair.target).cache_row_bytes
     return rows * row + pair.target.state_bytes + NODES * pair.target.node_bytes
 
 
-def cache_budget(pair: LoadedPair) -> float:
+def max_bytes_of_all_caches(pair: LoadedPair) -> float:
     """Bytes that all caches may take together, on the device that the pair is on."""
     return SHARE * free_bytes(pair.target.device)
 
 
-def describe_excess_size(pair: LoadedPair, sequences: int, rows: int) -> str:
+def explain_cache_overflow(pair: LoadedPair, sequences: int, rows: int) -> str:
     """Why caches of so many rows for so many sequences do not fit, and how many would; "" when they fit."""
-    each, free = lane_cache_bytes(pair, rows), cache_budget(pair)
+    each, free = max_lane_cache_bytes(pair, rows), max_bytes_of_all_caches(pair)
     if sequences * each <= free:
         return ""
     return (

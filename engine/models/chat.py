@@ -23,7 +23,7 @@ def render_prompt(pair: LoadedPair, prompt: str, turns: Turns = ()) -> str:
     """
     if pair.chat:
         return render_chat(pair.tokenizer, prompt, pair.system, pair.thinking, turns)
-    refuse_turns(pair, turns)
+    refuse_turns_without_chat(pair, turns)
     return prompt
 
 
@@ -33,11 +33,11 @@ def tokenise_prompt(pair: LoadedPair, prompt: str, turns: Turns = ()) -> list[in
     """
     if pair.chat:
         return tokenise_chat(pair.tokenizer, prompt, pair.system, pair.thinking, turns)
-    refuse_turns(pair, turns)
+    refuse_turns_without_chat(pair, turns)
     return pair.tokenizer(prompt)["input_ids"]
 
 
-def refuse_turns(pair: LoadedPair, turns: Turns) -> None:
+def refuse_turns_without_chat(pair: LoadedPair, turns: Turns) -> None:
     """Raises `ValueError` for earlier turns, of which a pair that does not chat has no use."""
     if turns:
         raise ValueError(f"The {pair.title} does not chat, so it takes no earlier turns. Leave them out.")

@@ -1,6 +1,6 @@
 """Constraint: which tokens may follow a text that a schema, a pattern or a grammar binds. Knows a tokenizer and llguidance.
 
-A `MatcherGuide` stands at the end of one text and answers for every path below it. The library was chosen by measurement
+A `ConstraintGuide` stands at the end of one text and answers for every path below it. The library was chosen by measurement
 (assets/results/README.md): it needs no other package, and its matchers are copied and rolled back in microseconds.
 """
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from engine.models.constraint_trial import explain_refusal, matcher_of
+from engine.models.constraint_trial import build_llguidance_matcher, explain_uncompilable_constraint
 from engine.record.constraint import KINDS, validate_constraint
 from engine.record.trace import first_divergence
 
@@ -34,12 +34,12 @@ class CompiledConstraint:
     stops: frozenset[int]
     guesses: str = "masked"
 
-    def guide(self) -> "MatcherGuide":
+    def guide(self) -> "ConstraintGuide":
         """At the beginning of a text."""
-        return MatcherGuide(self)
+        return ConstraintGuide(self)
 
 
-class MatcherGuide:
+class ConstraintGuide:
     """The constraint along one text. A path is the tuple of tokens behind the text's end, its root."""
 
     def __init__(self, constraint: CompiledConstraint):
@@ -48,20 +48,20 @@ class MatcherGuide:
         self.at: tuple[int, ...] = ()  # the path that the matcher stands at
         self.rows: dict[tuple[int, ...], torch.Tensor | None] = {}
 
-    def allowed_tokens(self, path: tuple[int, ...] = ()) -> torch.Tensor | None:
+    def allowed_mask(self, path: tuple[int, ...] = ()) -> torch.Tensor | None:
         """bool `[V]` of what may follow the path; None behind a stop or forbidden token. Raises `ValueError` for a too complex one."""
         if path not in self.rows:
-            self.rows[path] = self.compute_allowed(path)
+            self.rows[path] = self.compute_allowed_mask(path)
         return self.rows[path]
 
-    def compute_allowed(self, path: tuple[int, ...]) -> torch.Tensor | None:
+    def compute_allowed_mask(self, path: tuple[int, ...]) -> torch.Tensor | None:
         if self.over:
             return None
         if path:
-            before = self.allowed_tokens(path[:-1])
+            before = self.allowed_mask(path[:-1])
             if before is None or path[-1] in self.constraint.stops or not before[path[-1]]:
                 return None
-        self.move_matcher(path)
+        self.move_matcher_to_path(path)
         bits = np.frombuffer(self.matcher.compute_bitmask(), np.uint8)
         row = np.unpackbits(bits, count=self.constraint.vocab, bitorder="little")
         if self.matcher.is_error() or not row.any():
@@ -70,7 +70,7 @@ class MatcherGuide:
             )
         return torch.from_numpy(row.astype(bool))
 
-    def move_matcher(self, path: tuple[int, ...]) -> None:
+    def move_matcher_to_path(self, path: tuple[int, ...]) -> None:
         """Bring the matcher to a path whose tokens are all allowed."""
         parting = first_divergence(path, self.at)
         same = len(path) if parting is None else parting
@@ -80,10 +80,10 @@ class MatcherGuide:
             self.matcher.consume_tokens(list(path[same:]))
         self.at = path
 
-    def forced_tokens(self, path: tuple[int, ...] = (), max_tokens: int = 1) -> list[int]:
+    def forced_tokens_after(self, path: tuple[int, ...] = (), max_tokens: int = 1) -> list[int]:
         """Up to `max_tokens` tokens that must follow the path one after another, because nothing else is allowed."""
         run: list[int] = []
-        while len(run) < max_tokens and (row := self.allowed_tokens((*path, *run))) is not None and int(row.sum()) == 1:
+        while len(run) < max_tokens and (row := self.allowed_mask((*path, *run))) is not None and int(row.sum()) == 1:
             run.append(int(row.int().argmax()))
         return run
 
@@ -91,10 +91,10 @@ class MatcherGuide:
         """Go on to the end of these tokens. Behind a stop token, and behind one that is forbidden, everything is allowed."""
         taken = 0
         while taken < len(tokens) and not self.over:
-            row, token = self.allowed_tokens(tuple(tokens[:taken])), tokens[taken]
+            row, token = self.allowed_mask(tuple(tokens[:taken])), tokens[taken]
             self.over = row is None or token in self.constraint.stops or not bool(row[token])
             taken += not self.over
-        self.move_matcher(tuple(tokens[:taken]))
+        self.move_matcher_to_path(tuple(tokens[:taken]))
         self.at, self.rows = (), {}
 
 
@@ -105,23 +105,23 @@ def compile_pair_constraint(pair: "LoadedPair", text: str, guesses: str = "maske
 
 @lru_cache(KEPT)
 def compile_constraint(
-    tokenizer: "PreTrainedTokenizerBase", vocab: int, stops: frozenset[int], text: str, guesses: str = "masked"
+    tokenizer: "PreTrainedTokenizerBase", vocab: int, stop_ids: frozenset[int], text: str, guesses: str = "masked"
 ) -> CompiledConstraint:
-    """The constraint, compiled once. `vocab` is the number of the target's logits, and `stops` are the tokens that end a text.
+    """The constraint, compiled once. `vocab` is the number of the target's logits, and `stop_ids` are the tokens that end a text.
 
     Raises `ValueError` with a sentence for a text that `engine.record.constraint.validate_constraint` refuses, without stop tokens, and
     for what llguidance cannot compile within the limits.
     """
     kind, _, pattern = validate_constraint(text).partition(":")
-    if not stops:
+    if not stop_ids:
         raise ValueError("A constraint needs a stop token, or a text could not end where it is fulfilled.")
     if guesses not in GUESSES:
         raise ValueError(f"Guesses are one of {', '.join(GUESSES)}, got {guesses!r}.")
     pattern = json.dumps(json.loads(pattern), ensure_ascii=False) if kind == "json" else pattern  # on one line
-    tokens, source = llguidance_tokenizer_of(tokenizer, vocab, stops)
-    if why := explain_refusal(source, kind, pattern):
+    tokens, source = llguidance_tokenizer_of(tokenizer, vocab, stop_ids)
+    if why := explain_uncompilable_constraint(source, kind, pattern):
         raise ValueError(f"The {KINDS[kind]} cannot be compiled: {why.splitlines()[0].rstrip('.')}.")
-    return CompiledConstraint(matcher_of(tokens, kind, pattern), vocab, stops, guesses)
+    return CompiledConstraint(build_llguidance_matcher(tokens, kind, pattern), vocab, stop_ids, guesses)
 
 
 @lru_cache(4)

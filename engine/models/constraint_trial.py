@@ -30,7 +30,7 @@ SPACES: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separa
 _one = threading.Lock()
 
 
-def matcher_of(tokens: Any, kind: str, text: str) -> Any:
+def build_llguidance_matcher(tokens: Any, kind: str, text: str) -> Any:
     """llguidance's matcher of a constraint, for its view of a tokenizer. Raises `ValueError` for a schema that it does not read."""
     from llguidance import LLMatcher, LLParserLimits
 
@@ -43,7 +43,7 @@ def matcher_of(tokens: Any, kind: str, text: str) -> Any:
     return LLMatcher(tokens, grammar, limits=LLParserLimits(**LIMITS), log_level=0)
 
 
-def explain_refusal(tokenizer: str, kind: str, text: str) -> str:
+def explain_uncompilable_constraint(tokenizer: str, kind: str, text: str) -> str:
     """Why the constraint cannot be used with the tokenizer, given as its JSON; "" when it can."""
     if not _one.acquire(timeout=WAITING):
         return "Other constraints are being compiled. Try again in a few seconds."
@@ -70,7 +70,7 @@ def main() -> None:
 
     tokenizer, kind, text = json.load(sys.stdin)
     try:
-        matcher = matcher_of(LLTokenizer(tokenizer), kind, text)
+        matcher = build_llguidance_matcher(LLTokenizer(tokenizer), kind, text)
         if not matcher.is_error():
             matcher.compute_bitmask()
         why = matcher.get_error()

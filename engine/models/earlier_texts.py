@@ -13,18 +13,18 @@ class AnswerMemory:
         self.limit, self.held = limit, 0
         self.answers: dict[tuple[int, ...], list[int]] = {}  # the oldest first
 
-    def answers_to_others(self, prompt: list[int]) -> list[list[int]]:
+    def answers_to_other_prompts(self, prompt: list[int]) -> list[list[int]]:
         """The answers to all other prompts, the oldest first. A race that is run again would else copy its own text."""
         return [answer for key, answer in self.answers.items() if key != tuple(prompt)]
 
-    def keep_answer(self, prompt: list[int], answer: list[int]) -> None:
+    def remember_newest_answer(self, prompt: list[int], answer: list[int]) -> None:
         """Keep the answer to a prompt as the newest, in place of an earlier answer to the same prompt."""
-        self.drop(tuple(prompt))
+        self.drop_answer(tuple(prompt))
         self.answers[tuple(prompt)] = list(answer)
         self.held += len(prompt) + len(answer)
         while self.held > self.limit:
-            self.drop(next(iter(self.answers)))
+            self.drop_answer(next(iter(self.answers)))
 
-    def drop(self, prompt: tuple[int, ...]) -> None:
+    def drop_answer(self, prompt: tuple[int, ...]) -> None:
         if prompt in self.answers:
             self.held -= len(prompt) + len(self.answers.pop(prompt))

@@ -22,9 +22,9 @@ from engine.models.pairs import Pair, build_pair, find_listed_pair
 from engine.models.quantising import stored_quantisation_of
 from engine.nets import NETS, NetConfig
 from engine.nets.formats import PUBLISHED
-from engine.nets.formats.checked import refuse_other_tensors, tensors_of
+from engine.nets.formats.checked import load_all_tensors, refuse_unexpected_tensors
 from engine.nets.formats.exported import BLOCKS, EXPORTS
-from engine.nets.layer import ANEW, embedding_and_head_of, narrow_table
+from engine.nets.layer import ANEW, embedding_and_head_of, narrow_table_by_means
 
 CARD = """# {kind} drafter for {target}
 
@@ -34,7 +34,7 @@ Written by `python -m engine export {kind}` of TreeRace, in the layout of specul
 """
 
 
-def load_trained(pair: Pair, kind: str) -> tuple[NetConfig | dict[str, Any], dict[str, torch.Tensor]]:
+def load_trained_drafter(pair: Pair, kind: str) -> tuple[NetConfig | dict[str, Any], dict[str, torch.Tensor]]:
     """Sizes and weights of the pair's trained drafter, with tables that it shares. Raises `ValueError` when there is none.
 
     The sizes of DFlash and DSpark are the published config in their files.
@@ -43,7 +43,7 @@ def load_trained(pair: Pair, kind: str) -> tuple[NetConfig | dict[str, Any], dic
     if pair.drafters is None or not (folder / "config.json").is_file():
         raise ValueError(
             f"The pair {pair.title} has no trained {kind} drafter. "
-            f"Train one with `python -m engine train {kind} {pair.training_options}`."
+            f"Train one with `python -m engine train {kind} {pair.training_command_options}`."
         )
     stored = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     ours = isinstance(stored, dict) and (
@@ -53,12 +53,12 @@ def load_trained(pair: Pair, kind: str) -> tuple[NetConfig | dict[str, Any], dic
     if not ours or masked or "speculators_model_type" in stored:
         raise ValueError(f"{folder} holds no {kind} drafter that was trained here. {ANEW}")
     if kind in BLOCKS:
-        return stored, tensors_of(folder)
+        return stored, load_all_tensors(folder)
     try:
         config = NetConfig(**stored)
     except TypeError as error:
         raise ValueError(f"{folder}/config.json holds no drafter's sizes: {error}. {ANEW}") from error
-    weights = tensors_of(folder)
+    weights = load_all_tensors(folder)
     with torch.device("meta"):  # shapes alone
         blank = torch.empty(config.vocab, config.hidden)
         net = NETS[kind](config, blank, blank)
@@ -66,7 +66,7 @@ def load_trained(pair: Pair, kind: str) -> tuple[NetConfig | dict[str, Any], dic
     if config.target_hidden and net.tables and not weights.keys() & set(net.tables):
         tables = shared_embedding_and_head(pair, config.hidden)
         weights |= {name: tables[name] for name in net.tables}
-    refuse_other_tensors(folder, weights, shapes)
+    refuse_unexpected_tensors(folder, weights, shapes)
     return config, weights
 
 
@@ -74,17 +74,17 @@ def shared_embedding_and_head(pair: Pair, hidden: int) -> dict[str, torch.Tensor
     """The target's `embedding` and `head` `[V, hidden]` float16, made narrower where the drafter is."""
     target = load_model(pair.target_checkpoint, torch.device("cpu"), torch.float32)
     tables = zip(("embedding", "head"), embedding_and_head_of(target), strict=True)
-    return {name: narrow_table(table, hidden).half() for name, table in tables}
+    return {name: narrow_table_by_means(table, hidden).half() for name, table in tables}
 
 
-def export(pair: Pair, kind: str, folder: Path) -> int:
+def export_drafter(pair: Pair, kind: str, folder: Path) -> int:
     """Write config.json, model.safetensors and README.md of the pair's drafter to `folder`. Returns how many tensors there are.
 
     Raises `ValueError` when the pair has no such drafter, when the layout cannot hold it, or when `folder` has weights already.
     """
     if any(folder.glob("*.safetensors")):
         raise ValueError(f"{folder} holds safetensors already. Choose another folder.")
-    config, weights = load_trained(pair, kind)
+    config, weights = load_trained_drafter(pair, kind)
     hidden = config["hidden_size"] if isinstance(config, dict) else config.hidden
     tables = partial(shared_embedding_and_head, pair, hidden)
     said, tensors, readers = EXPORTS[kind](
@@ -175,5 +175,5 @@ def main(options: Namespace) -> None:
     if options.drafter is not None and options.target is None:
         raise ValueError(f"--drafter {options.drafter!r} needs --target, the model that it drafts for.")
     pair = build_pair(options.target, None, options.drafter) if options.target else find_listed_pair(options.pair)
-    count = export(pair, options.kind, options.folder)
+    count = export_drafter(pair, options.kind, options.folder)
     print(f"Wrote {count} tensors to {options.folder / 'model.safetensors'}.")

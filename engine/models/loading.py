@@ -23,15 +23,15 @@ from transformers import (
 )
 
 from engine.forward.devices import KINDS, is_available
-from engine.forward.llama_eight_bit import eight_bits_pay
-from engine.forward.nf4.layers import install_few_rows
+from engine.forward.llama_eight_bit import should_draft_in_eight_bits
+from engine.forward.nf4.layers import install_nf4_few_rows_kernel
 from engine.forward.runner import Runner
 from engine.kernels.sharing import usable_cores
 from engine.models import refusals
 from engine.models.bigram import BigramTable
 from engine.models.gguf import reading as gguf_reading
 from engine.models.gguf.files import is_gguf
-from engine.models.memory import build_empty_model, bytes_by_name, loading_dtype_of, refuse_too_large
+from engine.models.memory import build_empty_model, loading_dtype_of, refuse_too_large, weight_bytes_by_name
 from engine.models.pairs import (
     EMBEDDED,
     SPREADS,
@@ -42,20 +42,20 @@ from engine.models.pairs import (
     short_name_of,
     validate_choice,
 )
-from engine.models.progress import LoadingStopped, Tell, build_fetch_bar, report_placing
+from engine.models.progress import LoadingStopped, Tell, build_fetch_progress_bar, report_loading
 from engine.models.quantising import (
     KEPT,
-    apply_quantisation,
     bitsandbytes_config_of,
+    cast_rest_or_dequantise,
     choose_quantisation,
-    is_rounded_by_layers,
     quantisations_on,
-    round_to_eight_bits,
-    round_weights_to_half,
+    replace_with_rounded_linear,
+    round_float_weights_to_half,
     stored_quantisation_of,
+    uses_rounded_linear,
 )
-from engine.models.spreading import describe_spread, loading_arguments_of, refuse_spread
-from engine.nets import load_nets
+from engine.models.spreading import describe_spread, refuse_unfit_spread, spread_loading_arguments
+from engine.nets import open_lazy_nets
 from engine.nets.formats import composite
 from engine.record.calibration import Calibration
 
@@ -78,7 +78,7 @@ def load(
     """The pair, or the listed one of that name, loaded once. The same arguments give the same object, from any thread.
 
     `device` None takes a CUDA GPU when there is one, else Apple's, else the CPU; `dtype` None is fp32 on a CPU and bf16 on a GPU.
-    The rest is as in `load_pair`.
+    The rest is as in `load_pair_anew`.
     """
     chosen = find_listed_pair(pair) if isinstance(pair, str) else pair
     place = validate_device(device)
@@ -87,11 +87,11 @@ def load(
     if key not in _loaded:  # asked before and behind the lock, so that a loaded pair never waits for another's download
         with _lock:
             if key not in _loaded:
-                _loaded[key] = load_pair(chosen, str(place), precision, quantisation, spread, tell)
+                _loaded[key] = load_pair_anew(chosen, str(place), precision, quantisation, spread, tell)
     return _loaded[key]
 
 
-def load_pair(
+def load_pair_anew(
     pair: Pair,
     device: str | None = None,
     dtype: str | None = None,
@@ -110,7 +110,7 @@ def load_pair(
     """
     place = validate_device(device)
     precision = validate_dtype(dtype, place)
-    tokenizer, quantisation, footprint = validate_files(pair, str(place), precision, quantisation, spread)
+    tokenizer, quantisation, footprint = check_small_files_and_memory(pair, str(place), precision, quantisation, spread)
     bigram = None if pair.bigram is None else BigramTable.load(pair.bigram)
     if bigram is not None and bigram.vocab != (vocab := config_of_checkpoint(pair.target_checkpoint).vocab_size):
         raise ValueError(
@@ -121,9 +121,9 @@ def load_pair(
     drafting = None
     if pair.draft_checkpoint is not None:
         guessing = load_model(pair.draft_checkpoint, place, DTYPES[precision], tell=tell)
-        drafting = Runner(guessing, eight_bit=eight_bits_pay(guessing))
+        drafting = Runner(guessing, eight_bit=should_draft_in_eight_bits(guessing))
     if quantisation == "nf4" and place.type == "cuda":
-        install_few_rows(model)
+        install_nf4_few_rows_kernel(model)
     verifying, measured = Runner(model), pair.calibration
     drafters = Path(pair.drafters) if pair.drafters else None
     return LoadedPair(
@@ -136,20 +136,20 @@ def load_pair(
         dtype=precision if quantisation == "none" else quantisation,
         context=verifying.context if drafting is None else min(verifying.context, drafting.context),
         stop_ids=collect_stop_ids(model, tokenizer),
-        learned={} if verifying.spread else load_nets(drafters, model, mtp_layers_source(pair.target_checkpoint)),
+        learned={} if verifying.spread else open_lazy_nets(drafters, model, mtp_layers_source(pair.target_checkpoint)),
         calibration=Calibration.load(measured) if measured and Path(measured).exists() else Calibration(),
         footprint=footprint,
     )
 
 
-def validate_files(
+def check_small_files_and_memory(
     pair: Pair,
     device: str | None = None,
     dtype: str | None = None,
     quantisation: str | None = None,
     spread: str = "none",
 ) -> tuple[PreTrainedTokenizerBase, str, int]:
-    """The target's tokenizer, how its weights will be kept, see `load_pair`, and the bytes that the pair needs. No weight is read.
+    """The target's tokenizer, how its weights will be kept, see `load_pair_anew`, and the bytes that the pair needs. No weight is read.
 
     Raises `ValueError` for everything that a pair can be refused for by its small files and by the memory that is free. Memory is not
     counted for a target that is spread, 0 then: what does not fit goes to a disk.
@@ -174,7 +174,7 @@ def validate_files(
     if validate_choice(SPREADS, spread, "spread") == "none":
         footprint = refuse_too_large(pair, config, drafting, place, precision, quantisation)
     else:
-        refuse_spread(spread, target, config, place)
+        refuse_unfit_spread(spread, target, config, place)
     return tokenizer, quantisation, footprint
 
 
@@ -237,7 +237,7 @@ def load_tokenizer_and_config(checkpoint: Checkpoint) -> tuple[PreTrainedTokeniz
             f"states {refusals.STATE_FAMILIES}."
         )
     with refusals.reword_errors(checkpoint):
-        tokenizer = AutoTokenizer.from_pretrained(**config_and_tokenizer_source(checkpoint))
+        tokenizer = AutoTokenizer.from_pretrained(**from_pretrained_arguments_of(checkpoint))
     if not tokenizer.is_fast:
         raise ValueError(
             f"The tokenizer of {checkpoint.path} ({type(tokenizer).__name__}) runs in Python only, and text streams from a fast one: "
@@ -255,20 +255,20 @@ def load_tokenizer_and_config(checkpoint: Checkpoint) -> tuple[PreTrainedTokeniz
 def config_of_checkpoint(checkpoint: Checkpoint) -> PreTrainedConfig:
     """The configuration of the model that is raced: of a composite checkpoint that was tried here, that of its text model."""
     with refusals.reword_errors(checkpoint):
-        return composite.text_config_of(AutoConfig.from_pretrained(**config_and_tokenizer_source(checkpoint)))
+        return composite.text_config_of(AutoConfig.from_pretrained(**from_pretrained_arguments_of(checkpoint)))
 
 
-def config_and_tokenizer_source(checkpoint: Checkpoint) -> dict[str, Any]:
+def from_pretrained_arguments_of(checkpoint: Checkpoint) -> dict[str, Any]:
     """Arguments by which `from_pretrained` finds the configuration and the tokenizer."""
-    found = checkpoint.source
+    found = checkpoint.load_arguments
     if is_gguf(checkpoint.path):
-        found["pretrained_model_name_or_path"] = str(gguf_reading.convert_small_files(checkpoint.path))
+        found["pretrained_model_name_or_path"] = str(gguf_reading.convert_config_and_tokenizer(checkpoint.path))
     return found
 
 
 def mtp_layers_source(checkpoint: Checkpoint) -> dict[str, Any] | None:
     """Arguments by which a target's own MTP layers are found; None for GGUF, whose names of them transformers does not read."""
-    return None if is_gguf(checkpoint.path) else checkpoint.source
+    return None if is_gguf(checkpoint.path) else checkpoint.load_arguments
 
 
 def load_model(
@@ -284,7 +284,12 @@ def load_model(
     """
     config = config_of_checkpoint(checkpoint)
     from_gguf = is_gguf(checkpoint.path)
-    more: dict = {"config": config, "use_safetensors": True, "key_mapping": composite.NAMES, **checkpoint.source}
+    more: dict = {
+        "config": config,
+        "use_safetensors": True,
+        "key_mapping": composite.NAMES,
+        **checkpoint.load_arguments,
+    }
     kind: Any = AutoModelForCausalLM
     if from_gguf:
         with refusals.reword_errors(checkpoint):
@@ -294,7 +299,7 @@ def load_model(
                 "state_dict": gguf_reading.lazy_weights_of(checkpoint.path),
             }
         kind = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
-    own, rounded = stored_quantisation_of(config), is_rounded_by_layers(quantisation, device, spread)
+    own, rounded = stored_quantisation_of(config), uses_rounded_linear(quantisation, device, spread)
     as_read = own if rounded else quantisation
     if own != "none":
         config.quantization_config["llm_int8_threshold"] = 0.0
@@ -302,13 +307,13 @@ def load_model(
     elif quantisation != "none" and not rounded:
         more |= {"quantization_config": bitsandbytes_config_of(quantisation, dtype), "device_map": {"": device}}
     if spread != "none":
-        more |= loading_arguments_of(spread, checkpoint, config, build_empty_model(config, dtype, quantisation))
+        more |= spread_loading_arguments(spread, checkpoint, config, build_empty_model(config, dtype, quantisation))
     if tell and checkpoint.revision is not None:
-        more["tqdm_class"] = build_fetch_bar(tell, short_name_of(checkpoint.path))
+        more["tqdm_class"] = build_fetch_progress_bar(tell, short_name_of(checkpoint.path))
     read_in = loading_dtype_of(config, dtype) if rounded else dtype
-    sizes = bytes_by_name(build_empty_model(config, read_in, as_read)) if tell else {}
+    sizes = weight_bytes_by_name(build_empty_model(config, read_in, as_read)) if tell else {}
     try:
-        with refusals.reword_errors(checkpoint), report_placing(tell, short_name_of(checkpoint.path), sizes):
+        with refusals.reword_errors(checkpoint), report_loading(tell, short_name_of(checkpoint.path), sizes):
             model, report = kind.from_pretrained(
                 **more,
                 dtype=read_in,
@@ -316,11 +321,11 @@ def load_model(
                 output_loading_info=True,
             )
             if rounded:
-                model = apply_quantisation(round_to_eight_bits(model), quantisation, dtype)
+                model = cast_rest_or_dequantise(replace_with_rounded_linear(model), quantisation, dtype)
                 if from_gguf:
-                    round_weights_to_half(model)
+                    round_float_weights_to_half(model)
             elif own != "none":
-                model = apply_quantisation(model, quantisation, dtype)
+                model = cast_rest_or_dequantise(model, quantisation, dtype)
                 model = model.to(device) if quantisation == "none" else model
             elif quantisation == spread == "none":
                 model = model.to(device)

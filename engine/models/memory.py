@@ -13,21 +13,21 @@ from transformers.quantizers.auto import AutoHfQuantizer
 
 from engine.forward.devices import free_bytes
 from engine.forward.llama import FAMILIES
-from engine.forward.recurrent.cache import node_bytes, text_bytes, zero_states
+from engine.forward.recurrent.cache import empty_text_states, node_state_bytes, text_state_bytes
 from engine.forward.recurrent.kinds import count_attending_layers, keeps_state
 from engine.forward.rounded_linear import RoundedLinear
-from engine.forward.runner_gpu import static_capacity
+from engine.forward.runner_gpu import round_up_static_capacity
 from engine.forward.session_gpu import PROMPTS, SIZES
-from engine.forward.sizes import context_of, head_dim_of, kv_heads_of
+from engine.forward.sizes import head_dim_of, kv_heads_of, max_context_of
 from engine.models.pairs import Pair
 from engine.models.quantising import (
     bitsandbytes_config_of,
-    describe_unfit_size,
-    is_rounded_by_layers,
+    describe_size_unfit_for_nf4,
     parameter_bytes_of,
     quantisations_on,
-    round_to_eight_bits,
+    replace_with_rounded_linear,
     stored_quantisation_of,
+    uses_rounded_linear,
 )
 
 GIB = 2**30
@@ -48,14 +48,14 @@ def build_empty_model(
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(plain, dtype=dtype, attn_implementation="eager")
         if rounded:
-            return round_to_eight_bits(model)
+            return replace_with_rounded_linear(model)
         if quantisation != "none":
             quantiser = AutoHfQuantizer.from_config(bitsandbytes_config_of(quantisation, dtype), pre_quantized=False)
             quantiser.preprocess_model(model=model, dtype=dtype, device_map={"": "meta"})
     return model
 
 
-def bytes_by_name(model: PreTrainedModel) -> dict[str, int]:
+def weight_bytes_by_name(model: PreTrainedModel) -> dict[str, int]:
     """Bytes of every parameter and buffer by its name. Tied weights count once."""
     found: dict[str, int] = {}
     seen: set[int] = set()
@@ -67,7 +67,7 @@ def bytes_by_name(model: PreTrainedModel) -> dict[str, int]:
     return found
 
 
-def count_needed_bytes(
+def count_needed_bytes_by_use(
     config: PreTrainedConfig, device: torch.device, dtype: torch.dtype, quantisation: str = "none"
 ) -> Counter[str]:
     """Bytes that a model of this configuration needs on the device, by what takes them.
@@ -75,9 +75,9 @@ def count_needed_bytes(
     `copies` are the layouts that forwards on a CPU make of matrices, and `rows` the caches of a race. `states` are those of its texts
     and of every node of a tree, and `graphs` the logits that its CUDA graphs hold. `loading` is what more lies there before layers are
     rounded than afterwards. Idle caches and graphs do not count: they get a
-    share of what is left (`engine.forward.cuda_graphs.idle_cache_bytes`).
+    share of what is left (`engine.forward.cuda_graphs.max_idle_cache_bytes`).
     """
-    rounded, copies = is_rounded_by_layers(quantisation, device), 0
+    rounded, copies = uses_rounded_linear(quantisation, device), 0
     model = build_empty_model(config, dtype, quantisation, rounded)
     compiled = type(model) in FAMILIES and dtype == torch.float32
     if device.type == "cpu" and (compiled if rounded else quantisation == "none" and dtype in COPIED):
@@ -85,19 +85,19 @@ def count_needed_bytes(
         size = 2 if compiled and config.dtype in HALVES else dtype.itemsize
         matrices = [each for each in model.modules() if isinstance(each, torch.nn.Linear | RoundedLinear)]
         copies = sum(each.weight.numel() * (1 if isinstance(each, RoundedLinear) else size) for each in matrices)
-    tokens, graphs, states = min(ROWS, context_of(config)), 0, 0
+    tokens, graphs, states = min(ROWS, max_context_of(config)), 0, 0
     if keeps_state(config):
         plain = model if quantisation == "none" else build_empty_model(config, dtype, "none")
-        states = LANES * (text_bytes(zeros := zero_states(plain)) + NODES * node_bytes(zeros))
+        states = LANES * (text_state_bytes(zeros := empty_text_states(plain)) + NODES * node_state_bytes(zeros))
     elif device.type == "cuda":
         logits = (sum(SIZES) + len(PROMPTS)) * config.vocab_size * dtype.itemsize
-        tokens, graphs = static_capacity(tokens), LANES * logits
+        tokens, graphs = round_up_static_capacity(tokens), LANES * logits
     heads, layers = kv_heads_of(config) or 0, count_attending_layers(config)
     row = 2 * layers * heads * head_dim_of(config) * dtype.itemsize if layers else 0
-    weights = sum(bytes_by_name(model).values())
+    weights = sum(weight_bytes_by_name(model).values())
     found = Counter(weights=weights, copies=copies, rows=LANES * tokens * row, graphs=graphs, states=states)
     if rounded and stored_quantisation_of(config) == "none":
-        read = sum(bytes_by_name(build_empty_model(config, loading_dtype_of(config, dtype), "none")).values())
+        read = sum(weight_bytes_by_name(build_empty_model(config, loading_dtype_of(config, dtype), "none")).values())
         found["loading"] = max(0, read - found.total())
     return found
 
@@ -127,11 +127,11 @@ def refuse_too_large(
     quantisation: str,
 ) -> int:
     """The bytes that the pair needs. Raises `ValueError`, with what would fit, when that is more memory than is free on the device."""
-    drafting = 0 if draft is None else count_needed_bytes(draft, device, dtype).total()
+    drafting = 0 if draft is None else count_needed_bytes_by_use(draft, device, dtype).total()
     nets = count_net_bytes(pair.drafters)
 
     def total(quantisation: str) -> int:
-        return count_needed_bytes(target, device, dtype, quantisation).total() + drafting + nets
+        return count_needed_bytes_by_use(target, device, dtype, quantisation).total() + drafting + nets
 
     wanted, left = total(quantisation), free_bytes(device)
     if wanted <= left:
@@ -139,7 +139,7 @@ def refuse_too_large(
     others = [
         each
         for each in quantisations_on(device)
-        if each != quantisation and not (each == "nf4" and describe_unfit_size(target))
+        if each != quantisation and not (each == "nf4" and describe_size_unfit_for_nf4(target))
     ]
     fitting = {each: need for each in others if (need := total(each)) <= left}
     alone = wanted - drafting

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.models.advice import DRAFT, TABLE, explain_how_to_obtain
-from engine.models.gguf.files import file_in_folder, file_in_package, is_gguf, shards_of, title_of
+from engine.models.gguf.files import gguf_in_folder, gguf_in_package, gguf_title_of, is_gguf, shards_of
 from engine.record.calibration import Calibration
 from engine.record.parsing import quote
 
@@ -48,10 +48,10 @@ class Checkpoint:
     gated: bool = False
 
     @property
-    def source(self) -> dict:
+    def load_arguments(self) -> dict:
         """Arguments by which every `from_pretrained` finds it. A folder never asks the network, and no repository's code is run.
 
-        Of a GGUF file `engine.models.gguf.reading.convert_small_files` is the folder with what these find.
+        Of a GGUF file `engine.models.gguf.reading.convert_config_and_tokenizer` is the folder with what these find.
         """
         found = {"local_files_only": True} if self.revision is None else {"revision": self.revision}
         return {"pretrained_model_name_or_path": self.path, "trust_remote_code": False, **found}
@@ -97,12 +97,12 @@ class Pair:
         return None if self.draft is None else Checkpoint(self.draft, self.draft_revision, self.gated)
 
     @property
-    def target_only(self) -> "Pair":
+    def without_drafters(self) -> "Pair":
         """The pair's target without anything that guesses for it."""
         return replace(self, draft=None, draft_revision=None, bigram=None, drafters=None, calibration=None)
 
     @property
-    def training_options(self) -> str:
+    def training_command_options(self) -> str:
         """The options by which `python -m engine train` finds the target."""
         if self.name in PAIRS:
             return f"--pair {self.name}"
@@ -112,7 +112,7 @@ class Pair:
         return f"--target {shlex.quote(short_name_of(self.target)) if self.target else 'FOLDER'}"
 
 
-def embedded_pair(name: str, size: str) -> Pair:
+def build_embedded_pair(name: str, size: str) -> Pair:
     folder = MODELS / name
     return Pair(
         name=name,
@@ -125,9 +125,9 @@ def embedded_pair(name: str, size: str) -> Pair:
     )
 
 
-def packaged_pair(name: str, title: str, repository: str, revision: str) -> Pair:
+def build_packaged_pair(name: str, title: str, repository: str, revision: str) -> Pair:
     """A published model without a draft, out of its package where that is installed, else from the Hub. Drafters for it are ours."""
-    file = file_in_package(PACKAGES[repository].partition("==")[0])
+    file = gguf_in_package(PACKAGES[repository].partition("==")[0])
     folder = MODELS / name
     return Pair(
         name=name,
@@ -143,8 +143,8 @@ def packaged_pair(name: str, title: str, repository: str, revision: str) -> Pair
 PAIRS = {
     pair.name: pair
     for pair in (
-        *(embedded_pair(name, size) for name, size in EMBEDDED.items()),
-        packaged_pair("smollm2", "SmolLM2 135M Instruct", *SMOLLM2),
+        *(build_embedded_pair(name, size) for name, size in EMBEDDED.items()),
+        build_packaged_pair("smollm2", "SmolLM2 135M Instruct", *SMOLLM2),
         Pair(
             name="qwen2.5-7b",
             title="Qwen2.5 0.5B → 7B Instruct",
@@ -238,8 +238,8 @@ def build_pair(target: str, draft: str | None = None, drafters: str | None = Non
             f"--drafter {drafters!r} holds no learned drafter: it must be a folder with one folder a drafter, each with a "
             "config.json, as `python -m engine train` writes them, or the folder of a published drafter."
         )
-    path, revision = parse_checkpoint("--target", target)
-    guess, guess_revision = (None, None) if draft is None else parse_checkpoint("--draft", draft)
+    path, revision = parse_path_and_revision("--target", target)
+    guess, guess_revision = (None, None) if draft is None else parse_path_and_revision("--draft", draft)
     title = name or (short_name_of(path) if guess is None else f"{short_name_of(guess)} → {short_name_of(path)}")
     measured = None if drafters is None else str(Path(drafters) / "calibration.json")
     heads = next((pair.heads for pair in PAIRS.values() if pair.target == path), {})
@@ -248,12 +248,12 @@ def build_pair(target: str, draft: str | None = None, drafters: str | None = Non
     )
 
 
-def parse_checkpoint(option: str, name: str) -> tuple[str, str | None]:
+def parse_path_and_revision(option: str, name: str) -> tuple[str, str | None]:
     """A folder or a GGUF file and None, or a Hub repository and its commit. Raises `ValueError` when `name` is none of these."""
     if name and Path(name).is_dir():
         if (Path(name) / "config.json").is_file():
             return name, None
-        if (file := file_in_folder(Path(name))) is None:
+        if (file := gguf_in_folder(Path(name))) is None:
             raise ValueError(
                 f"{option} {name!r} has no config.json: it must be a folder with a model's config.json, tokenizer and safetensors, "
                 "or with a GGUF file."
@@ -263,7 +263,7 @@ def parse_checkpoint(option: str, name: str) -> tuple[str, str | None]:
         if not Path(name).is_file():
             raise ValueError(f"{option} {name!r} is no file here. Check the path of the GGUF file.")
         return str(shards_of(Path(name))[0]), None
-    if (file := file_in_package(name)) is not None:
+    if (file := gguf_in_package(name)) is not None:
         return str(file), None
     repository, at, revision = name.partition("@")
     if not at or not re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
@@ -282,7 +282,7 @@ def parse_checkpoint(option: str, name: str) -> tuple[str, str | None]:
 def short_name_of(name: str) -> str:
     """What a person calls the model: the name of its GGUF file, or the last part of its folder or of its repository."""
     if is_gguf(name):
-        return title_of(name)
+        return gguf_title_of(name)
     return Path(name).resolve().name if Path(name).is_dir() else name.partition("@")[0].rpartition("/")[2]
 
 

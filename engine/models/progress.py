@@ -13,7 +13,7 @@ PLACING = "Loading weights"  # what transformers calls the bar of its loop over 
 
 
 @dataclass(frozen=True)
-class Progress:
+class LoadingProgress:
     """Bytes of a model so far. `doing` is "Fetching" from the Hub, or "Loading" into memory."""
 
     doing: str
@@ -22,11 +22,11 @@ class Progress:
     total: int
 
     @property
-    def words(self) -> str:
+    def status_line(self) -> str:
         return f"{self.doing} {self.name}: {self.done / 1e9:.1f} of {self.total / 1e9:.1f} GB"
 
 
-Tell = Callable[[Progress], object]
+Tell = Callable[[LoadingProgress], object]
 
 
 class LoadingStopped(BaseException):
@@ -37,21 +37,21 @@ class LoadingStopped(BaseException):
         self.reason = reason
 
 
-def build_reporter(tell: Tell, doing: str, name: str) -> Callable[[int, int], None]:
+def build_progress_reporter(tell: Tell, doing: str, name: str) -> Callable[[int, int], None]:
     """A function of (done, total) that tells. What `tell` raises comes out as `LoadingStopped`."""
 
     def told(done: int, total: int) -> None:
         try:
-            tell(Progress(doing, name, done, total))
+            tell(LoadingProgress(doing, name, done, total))
         except BaseException as reason:
             raise LoadingStopped(reason) from None
 
     return told
 
 
-def build_fetch_bar(tell: Tell, name: str) -> type[tqdm]:
+def build_fetch_progress_bar(tell: Tell, name: str) -> type[tqdm]:
     """A bar for the Hub's client that tells instead of drawing. Files that are in the local cache already are not told of."""
-    told = build_reporter(tell, "Fetching", name)
+    told = build_progress_reporter(tell, "Fetching", name)
 
     class Bar(tqdm):
         def __init__(self, *args: Any, **kwargs: Any):
@@ -67,9 +67,9 @@ def build_fetch_bar(tell: Tell, name: str) -> type[tqdm]:
 
 
 @contextmanager
-def report_placing(tell: Tell | None, name: str, sizes: dict[str, int]) -> Iterator[None]:
+def report_loading(tell: Tell | None, name: str, sizes: dict[str, int]) -> Iterator[None]:
     """Tells of the weights that transformers puts into a model inside, by their `sizes` in bytes. transformers draws no bar."""
-    told, here = build_reporter(tell, "Loading", name) if tell else None, threading.get_ident()
+    told, here = build_progress_reporter(tell, "Loading", name) if tell else None, threading.get_ident()
     total = sum(sizes.values())
 
     def counted(weights: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:

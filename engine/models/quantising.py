@@ -66,7 +66,7 @@ def choose_quantisation(
             f"bitsandbytes does not keep weights in {found} on {device.type}, "
             f"as {checkpoint.path} would need. Take plain weights and --quantisation none, or --device cpu."
         )
-    if found == "nf4" and (odd := describe_unfit_size(config)):
+    if found == "nf4" and (odd := describe_size_unfit_for_nf4(config)):
         raise ValueError(
             f"4-bit weights need sizes in multiples of {NF4_MULTIPLE}; {checkpoint.path} has a {odd}. "
             "Load it with the quantisation 8-bit or none."
@@ -74,7 +74,7 @@ def choose_quantisation(
     return found
 
 
-def apply_quantisation(model: PreTrainedModel, quantisation: str, dtype: torch.dtype) -> PreTrainedModel:
+def cast_rest_or_dequantise(model: PreTrainedModel, quantisation: str, dtype: torch.dtype) -> PreTrainedModel:
     """A model whose checkpoint keeps it in 8 bits, with the rest of its weights in `dtype`; all of them for the quantisation "none"."""
     if quantisation == "none":
         model.dequantize()
@@ -85,7 +85,7 @@ def apply_quantisation(model: PreTrainedModel, quantisation: str, dtype: torch.d
     return model
 
 
-def round_weights_to_half(model: PreTrainedModel) -> None:
+def round_float_weights_to_half(model: PreTrainedModel) -> None:
     """Round what is not kept in 8 bits, the embedding and the head above all, to 16, as checkpoints store them.
 
     A GGUF file's own blocks have more digits. A head in 32 bits would take twice the time to read, for digits that the rest lacks.
@@ -95,20 +95,20 @@ def round_weights_to_half(model: PreTrainedModel) -> None:
             weights.data = weights.data.half().float()
 
 
-def is_rounded_by_layers(quantisation: str, device: torch.device, spread: str = "none") -> bool:
-    """Whether such a target's layers are rounded by `round_to_eight_bits`, and not kept by bitsandbytes."""
+def uses_rounded_linear(quantisation: str, device: torch.device, spread: str = "none") -> bool:
+    """Whether such a target's layers are rounded by `replace_with_rounded_linear`, and not kept by bitsandbytes."""
     return quantisation == "8-bit" and device.type == "cpu" and spread == "none"
 
 
-def round_to_eight_bits(model: PreTrainedModel) -> PreTrainedModel:
+def replace_with_rounded_linear(model: PreTrainedModel) -> PreTrainedModel:
     """The model with `RoundedLinear` for each linear layer but the head, one by one. Those of bitsandbytes are widened first."""
-    replace_linear(model, lambda layer: RoundedLinear(float_matrix_of(layer)))
+    replace_linear_layers(model, lambda layer: RoundedLinear(float_matrix_of(layer)))
     if getattr(model, "hf_quantizer", None) is not None:
         model.hf_quantizer.remove_quantization_config(model)
     return model.requires_grad_(False).eval()
 
 
-def replace_linear(model: PreTrainedModel, build_layer: Callable[[Any], torch.nn.Module]) -> None:
+def replace_linear_layers(model: PreTrainedModel, build_layer: Callable[[Any], torch.nn.Module]) -> None:
     """Puts what is `build_layer` of each of the model's linear layers, but for the head, in its place. Biases stay."""
     head = model.get_output_embeddings()
     parents = [
@@ -116,20 +116,20 @@ def replace_linear(model: PreTrainedModel, build_layer: Callable[[Any], torch.nn
     ]  # holds no layer in memory
     for module in parents:
         for name, linear in list(module.named_children()):
-            if linear is not head and (type(linear) in (torch.nn.Linear, Conv1D) or is_eight_bit_layer(linear)):
+            if linear is not head and (type(linear) in (torch.nn.Linear, Conv1D) or is_bitsandbytes_eight_bit(linear)):
                 layer = build_layer(linear)
                 layer.bias = linear.bias
                 setattr(module, name, layer)
 
 
-def is_eight_bit_layer(layer: torch.nn.Module) -> bool:
+def is_bitsandbytes_eight_bit(layer: torch.nn.Module) -> bool:
     """Whether bitsandbytes keeps this layer in 8 bits."""
     return type(layer).__name__ == "Linear8bitLt"
 
 
 def float_matrix_of(layer: torch.nn.Module) -> torch.Tensor:
     """The float matrix `[out, in]` of a linear layer."""
-    if is_eight_bit_layer(layer):
+    if is_bitsandbytes_eight_bit(layer):
         from bitsandbytes import functional  # seconds that a plain model need not wait
 
         scales = layer.weight.SCB if layer.state.SCB is None else layer.state.SCB
@@ -142,7 +142,7 @@ def quantisations_on(device: torch.device) -> tuple[str, ...]:
     return ("none",) if device.type == "mps" else QUANTISATIONS
 
 
-def describe_unfit_size(config: PreTrainedConfig) -> str:
+def describe_size_unfit_for_nf4(config: PreTrainedConfig) -> str:
     """The first size of the model that 4-bit weights cannot have, in words; "" when all fit."""
     head_dim = head_dim_of(config)
     sizes = {

@@ -15,7 +15,7 @@ from engine.models.gguf.files import is_gguf
 from engine.models.pairs import MODELS, PACKAGES, Checkpoint
 from engine.models.quantising import stored_quantisation_of
 from engine.nets.formats import composite
-from engine.record.failures import is_out_of_memory, iterate_causes
+from engine.record.failures import is_out_of_memory, iterate_exception_chain
 
 # These rotary embeddings turn every position by the longest one in a forward, which depends on the tree.
 UNSTEADY_ROPE = {"dynamic", "longrope"}
@@ -134,13 +134,13 @@ def reword_errors(checkpoint: Checkpoint) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise ValueError(explain_error(checkpoint, error)) from error
+        raise ValueError(explain_loading_error(checkpoint, error)) from error
 
 
-def explain_error(checkpoint: Checkpoint, error: Exception) -> str:
+def explain_loading_error(checkpoint: Checkpoint, error: Exception) -> str:
     """One sentence for an error of transformers, the Hub, the disk or the allocator."""
     path = Path(checkpoint.path).name if is_gguf(checkpoint.path) else checkpoint.path
-    kinds = [*iterate_causes(error)]
+    kinds = [*iterate_exception_chain(error)]
     said = " ".join(str(error).split())
 
     def among(*types: type) -> bool:

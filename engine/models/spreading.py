@@ -22,7 +22,7 @@ from engine.models.pairs import Checkpoint
 LAUNCHED = "torchrun --nproc-per-node 2 -m engine bench --spread matrices"
 
 
-def refuse_spread(spread: str, checkpoint: Checkpoint, config: PreTrainedConfig, device: torch.device) -> None:
+def refuse_unfit_spread(spread: str, checkpoint: Checkpoint, config: PreTrainedConfig, device: torch.device) -> None:
     """Raises `ValueError` where a target is spread that keeps states, or from a device that has no other beside it."""
     if device.type == "mps":
         raise ValueError(
@@ -43,18 +43,18 @@ def describe_spread(model: PreTrainedModel) -> str:
     return f", layers on {' and '.join(sorted(places))}" if len(places) > 1 else ""
 
 
-def free_memory_by_device() -> Mapping[int | str, int]:
+def weight_memory_by_device() -> Mapping[int | str, int]:
     """Bytes that weights may take, by GPU and for the CPU. A tenth stays free for caches and activations."""
     return {place: free * 9 // 10 for place, free in get_max_memory().items()}
 
 
-def loading_arguments_of(
+def spread_loading_arguments(
     spread: str, checkpoint: Checkpoint, config: PreTrainedConfig, empty: PreTrainedModel
 ) -> dict[str, Any]:
     """What `from_pretrained` is told besides, for the `empty` model. Raises `ValueError` for a model that cannot be split here."""
     if spread == "layers":
         plan = infer_auto_device_map(
-            empty, dict(free_memory_by_device()), no_split_module_classes=list(empty._no_split_modules or ())
+            empty, dict(weight_memory_by_device()), no_split_module_classes=list(empty._no_split_modules or ())
         )
         return {"device_map": plan, "offload_folder": tempfile.mkdtemp(prefix="treerace-")} if plan else {}
     processes = int(os.environ.get("WORLD_SIZE", "1"))

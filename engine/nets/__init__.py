@@ -56,7 +56,9 @@ class LazyNets(Mapping[str, Net]):
         return len(self.folders)
 
 
-def load_nets(folder: Path | None, target: PreTrainedModel, source: dict[str, Any] | None = None) -> Mapping[str, Net]:
+def open_lazy_nets(
+    folder: Path | None, target: PreTrainedModel, source: dict[str, Any] | None = None
+) -> Mapping[str, Net]:
     """Every net in `folder/NAME/`, for this target, and its own MTP layers; weights are read when a net is first used.
 
     A published drafter's folder may have any name, and `folder` may be that folder. `source` is what `from_pretrained` found the
@@ -68,7 +70,7 @@ def load_nets(folder: Path | None, target: PreTrainedModel, source: dict[str, An
     if own and source:
         found["mtp"] = own, Path(source["pretrained_model_name_or_path"])
     for path in find_drafter_configs(folder) if folder else ():
-        name, load = find_net_loader(path, embedding, target)
+        name, load = find_net_name_and_loader(path, embedding, target)
         if name in found:
             raise ValueError(f"{found[name][1]} and {path.parent} both hold a drafter {name}. Keep one of them.")
         found[name] = load, path.parent
@@ -81,7 +83,7 @@ def find_drafter_configs(folder: Path) -> list[Path]:
     return [own] if own.is_file() else sorted(folder.glob("*/config.json"))
 
 
-def find_net_loader(config_file: Path, embedding: Tensor, target: PreTrainedModel) -> tuple[str, Load]:
+def find_net_name_and_loader(config_file: Path, embedding: Tensor, target: PreTrainedModel) -> tuple[str, Load]:
     """The name of a config's drafter, and what loads it, for `embedding [V, H]`. Raises `ValueError` when it does not fit."""
     config, folder, layers = read_drafter_config(config_file), config_file.parent, target.config.num_hidden_layers
     if assistant.is_form_of(config):
@@ -93,10 +95,10 @@ def find_net_loader(config_file: Path, embedding: Tensor, target: PreTrainedMode
     return folder.name, NETS[config["kind"]].load
 
 
-def load_net_in(folder: Path, target: PreTrainedModel) -> Net:
+def load_net_from_folder(folder: Path, target: PreTrainedModel) -> Net:
     """The net in a drafter's own folder, for this target. Raises `ValueError` when the folder holds none that fits it."""
     tables = embedding_and_head_of(target)
-    _, load = find_net_loader(folder / "config.json", tables[0], target)
+    _, load = find_net_name_and_loader(folder / "config.json", tables[0], target)
     return load(folder, *tables)
 
 

@@ -18,14 +18,14 @@ from engine.nets.layer import Net
 SLIDING = "sliding_attention"
 
 
-class Assistant(Net):
+class GemmaAssistant(Net):
     window = sys.maxsize  # it has no rows of its own that could be left out
 
     def __init__(self, model: PreTrainedModel, target: PreTrainedModel):
         """`model` is the assistant; of the target its embedding and its configuration are read."""
         nn.Module.__init__(self)  # nothing of the target is copied, as `Net` would
         self.model, self.target_embedding = model.eval().requires_grad_(False), target.get_input_embeddings()
-        self.places = shared_target_layers(model.config.get_text_config(), target.config)
+        self.places = shared_layer_heads_and_width(model.config.get_text_config(), target.config)
         self.reads = (target.config.num_hidden_layers,)
         self.sliding = model.config.get_text_config().sliding_window
 
@@ -34,11 +34,11 @@ class Assistant(Net):
         """One of its own weights, which has their type and device."""
         return self.model.pre_projection.weight
 
-    def open(self, capacity: int) -> "AssistantSession":
+    def open_session(self, capacity: int) -> "AssistantSession":
         """A session for a text of so many tokens."""
         return AssistantSession(self, capacity)
 
-    def step(
+    def forward_tokens(
         self, tokens: Tensor, state: Tensor, root_position: int, target_rows: dict[str, tuple[Tensor, Tensor]]
     ) -> tuple[Tensor, Tensor]:
         """Log-probabilities `[N, V]` and states `[N, H]` behind N tokens, which go on from `state [N, H]` and see all `target_rows`.
@@ -72,9 +72,9 @@ class Assistant(Net):
 class AssistantSession(EagleSession):
     """One lane's round: the states behind the root and the nodes asked about. The rows are the target's."""
 
-    net: Assistant
+    net: GemmaAssistant
 
-    def __init__(self, net: Assistant, capacity: int):
+    def __init__(self, net: GemmaAssistant, capacity: int):
         weight = net.sample_weight
         self.net, self.device = net, weight.device
         # It counts a stream's entries, and holds nothing
@@ -84,13 +84,13 @@ class AssistantSession(EagleSession):
     def forward_text_entries(self, features: Tensor, *entries: Tensor) -> Tensor:
         """The state behind the last entry alone. All guesses of a round see the rows that the target has by then."""
         self.rows = self.read_committed_target_rows()
-        return self.step(features[-1:, -1].to(self.net.sample_weight.dtype), entries[0][-1:])
+        return self.forward_entries(features[-1:, -1].to(self.net.sample_weight.dtype), entries[0][-1:])
 
-    def step(self, feature: Tensor, tokens: Tensor, *others: Tensor) -> Tensor:
-        self.answer, out = self.net.step(tokens, feature, self.position, self.rows)
+    def forward_entries(self, feature: Tensor, tokens: Tensor, *others: Tensor) -> Tensor:
+        self.answer, out = self.net.forward_tokens(tokens, feature, self.position, self.rows)
         return out
 
-    def log_q(self, out: Tensor) -> Tensor:
+    def log_q_of_outputs(self, out: Tensor) -> Tensor:
         return self.answer
 
     def read_committed_target_rows(self) -> dict[str, tuple[Tensor, Tensor]]:
@@ -104,7 +104,9 @@ class AssistantSession(EagleSession):
         return found
 
 
-def shared_target_layers(assistant: PreTrainedConfig, target: PreTrainedConfig) -> dict[str, tuple[int, int, int]]:
+def shared_layer_heads_and_width(
+    assistant: PreTrainedConfig, target: PreTrainedConfig
+) -> dict[str, tuple[int, int, int]]:
     """By the assistant's types of layer: the target's last one that writes rows, its heads and width. Raises `KeyError` for none."""
     last = {kind: layer for layer, kind in enumerate(target.layer_types[: count_attending_layers(target)])}
     sizes = target.per_layer_config

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from engine.forward.cache import KVCache
 from engine.kernels.named_arrays import NamedArrays
-from engine.kernels.stack import LayerWeights, NetEnds
+from engine.kernels.stack import EightBitLayer, NetEnds
 from engine.nets.layer import Net
 
 
@@ -21,7 +21,7 @@ class CompiledNet:
     # `features [N, 4, H]`, and their rows are written behind the first `rows` of the cache `kv`.
     loop: ClassVar[Callable]
 
-    def __init__(self, net: Net, layers: Iterable[LayerWeights], ends: NetEnds, *more: tuple):
+    def __init__(self, net: Net, layers: Iterable[EightBitLayer], ends: NetEnds, *more: tuple):
         self.weights, self.rotary, self.config = NamedArrays(*layers, ends, *more), net.rotary, net.config
 
     def new_cache(self, capacity: int) -> KVCache:

@@ -2,7 +2,7 @@
 
 The context is one entry a token that the target has read, fused from layers of the target. A block stands behind it: the anchor, which
 is the root, and mask tokens. Every layer takes keys and values from both, and queries from the block alone, which sees all of itself.
-A published layer may have a window, or a block that is causal: its `LayerMask` says so.
+A published layer may have a window, or a block that is causal: its `BlockLayerMask` says so.
 The slot at place k of the block predicts the token at that place, so no slot knows what another one guesses. In DSpark's form it
 predicts the token behind that place.
 """
@@ -22,7 +22,7 @@ from engine.nets.dflash_compiled import CompiledDFlash
 from engine.nets.layer import Net, NetConfig
 
 
-class LayerMask(NamedTuple):
+class BlockLayerMask(NamedTuple):
     """Which rows the slots of a block attend to in a layer, as z-lab's `_attention_mask`. A row stands at its position.
 
     `window` is the number of positions, the slot's own included, 0 for all; in a block that is not `causal` it reaches as far ahead.
@@ -31,16 +31,18 @@ class LayerMask(NamedTuple):
     window: int = 0
     causal: bool = False
 
-    def narrow_mask(self, mask: Tensor | None, positions: Tensor, end: int) -> Tensor | None:
-        """An additive mask `[block, end]` of slots at `positions [block]`: `mask [block or 1, end]`, and what this layer hides."""
+    def narrow_block_mask(self, mask: Tensor | None, positions: Tensor, column_count: int) -> Tensor | None:
+        """An additive mask `[block, column_count]` of slots at `positions [block]`: `mask [block or 1, column_count]`, and what this
+        layer hides.
+        """
         if not self.window and not self.causal:
             return mask
-        away = positions[:, None] - torch.arange(end, device=positions.device)
+        away = positions[:, None] - torch.arange(column_count, device=positions.device)
         ahead = 0 if self.causal else self.window - 1
         seen = away >= -ahead
         if self.window:
             seen = seen & (away < self.window)
-        hidden = additive_mask(seen, end)
+        hidden = additive_mask(seen, column_count)
         return hidden if mask is None else torch.minimum(hidden, mask)
 
 
@@ -69,10 +71,10 @@ class DFlashSizes:
     biased: bool = False
     from_anchor: bool = False
     target_hidden: int = 0
-    masks: tuple[LayerMask, ...] = ()
+    masks: tuple[BlockLayerMask, ...] = ()
 
     @property
-    def silent_slots(self) -> int:
+    def skipped_slots(self) -> int:
         """How many of a block's first slots predict nothing: the anchor's own, or none."""
         return 0 if self.from_anchor else 1
 
@@ -107,7 +109,7 @@ class DFlash(Net):
         config that gave the sizes.
         """
         config = NetConfig(
-            self.kind, sizes.hidden, sizes.heads, sizes.mlp, sizes.layers, sizes.block - sizes.silent_slots, sizes.vocab,
+            self.kind, sizes.hidden, sizes.heads, sizes.mlp, sizes.layers, sizes.block - sizes.skipped_slots, sizes.vocab,
             own_vocab=sizes.own_vocab, target_hidden=sizes.target_hidden,
         )  # fmt: skip
         super().__init__(config, embedding, head)
@@ -136,7 +138,7 @@ class DFlash(Net):
         """What is added to the logits behind `tokens [...]`: nothing, because a slot does not know which token stands before it."""
         return self.head.new_zeros(())
 
-    def write_context_rows(self, features: Tensor, positions: Tensor, kv: Tensor, rows: int | Tensor) -> None:
+    def write_context_kv_rows(self, features: Tensor, positions: Tensor, kv: Tensor, rows: int | Tensor) -> None:
         """Write the rows of `features [N, taps + 1, H]` at `positions [N]` into the `kv` of all layers, as `write_kv_rows`."""
         context = self.hidden_norm(self.fc(features[:, : len(self.reads)].flatten(1)))[None]
         rotary = self.rotary(positions)
@@ -148,7 +150,7 @@ class DFlash(Net):
         """Log-probabilities `[depth, V]` of `slots`; -inf for tokens that the net lacks."""
         return spread_over_vocabulary(slots, self.vocabulary, self.sizes.vocab)
 
-    def condition_slots(self, slots: Tensor, tokens: list[int] | Tensor) -> Tensor:
+    def condition_on_tokens(self, slots: Tensor, tokens: list[int] | Tensor) -> Tensor:
         """Log-probabilities `[n, V]` behind `tokens [n]`, from rows of what `spread_over_vocabulary` gave. They are the same."""
         return slots
 
@@ -161,7 +163,7 @@ class DFlash(Net):
         """
         x, rotary = self.embed_tokens(tokens)[None], self.rotary(positions)
         end = kv.shape[3] if isinstance(rows, Tensor) else rows + len(tokens)
-        masks = self.sizes.masks or (LayerMask(),) * len(self.layers)
+        masks = self.sizes.masks or (BlockLayerMask(),) * len(self.layers)
         for layer, cached, each in zip(self.layers, kv, masks, strict=True):
-            x = layer(x, layer.norm_in(x), rotary, each.narrow_mask(mask, positions, end), cached, rows)
-        return self.apply_lm_head(self.norm(x[0, self.sizes.silent_slots :])).log_softmax(-1)
+            x = layer(x, layer.norm_in(x), rotary, each.narrow_block_mask(mask, positions, end), cached, rows)
+        return self.apply_lm_head(self.norm(x[0, self.sizes.skipped_slots :])).log_softmax(-1)

@@ -45,10 +45,10 @@ class DSpark(DFlash):
     def spread_over_vocabulary(self, slots: Tensor) -> Tensor:
         return slots
 
-    def condition_slots(self, slots: Tensor, tokens: list[int] | Tensor) -> Tensor:
+    def condition_on_tokens(self, slots: Tensor, tokens: list[int] | Tensor) -> Tensor:
         """Log-probabilities `[n, V]` behind `tokens [n]`, from those of slots that do not know them, `[n, own_vocab]`."""
         if self.compiled:
-            return self.compiled.condition_slots(slots, tokens)
+            return self.compiled.condition_on_tokens(slots, tokens)
         own = (slots + self.logit_bias_after(upload(tokens, slots.device))).log_softmax(-1)
         return (
             own if own.shape[1] == self.sizes.vocab else spread_over_vocabulary(own, self.vocabulary, self.sizes.vocab)

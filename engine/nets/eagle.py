@@ -47,7 +47,7 @@ class EagleForm:
     mask: int | None = None
 
 
-class FurtherLayer(Layer):
+class StreamOnlyLayer(Layer):
     """A layer behind the first one of a published net: it reads the stream alone, as in a Llama model."""
 
     def __init__(self, config: NetConfig, form: EagleForm):
@@ -70,7 +70,7 @@ class Eagle(Net):
         self.fuse = Linear(self.taps * width, hidden)
         self.norm_token, self.norm_feature, self.norm_out = (RMSNorm(hidden, eps) for _ in range(3))
         self.layer = Layer(hidden, heads, config.mlp, 2 * hidden, form)
-        self.next_layers = nn.ModuleList(FurtherLayer(config, form) for _ in range(config.layers - 1) if form)
+        self.next_layers = nn.ModuleList(StreamOnlyLayer(config, form) for _ in range(config.layers - 1) if form)
         if form:
             self.rotary = form.rotary
             self.reads, self.window = form.layers, sys.maxsize
@@ -86,11 +86,11 @@ class Eagle(Net):
         )
         self.register_buffer("offsets", torch.zeros(config.own_vocab, dtype=torch.long))
 
-    def choose_vocabulary(self, ids: Tensor) -> None:
+    def set_own_vocabulary(self, token_ids: Tensor) -> None:
         """Make the drafter's vocabulary these target ids `[own_vocab]`, in ascending order."""
-        ids = ids.to(self.offsets.device).sort().values
-        self.offsets.copy_(ids - torch.arange(len(ids), device=ids.device))
-        self.unembed.data.copy_(self.head[ids])
+        token_ids = token_ids.to(self.offsets.device).sort().values
+        self.offsets.copy_(token_ids - torch.arange(len(token_ids), device=token_ids.device))
+        self.unembed.data.copy_(self.head[token_ids])
 
     @property
     def mask_tokens(self) -> list[int]:
@@ -120,7 +120,7 @@ class Eagle(Net):
         normed = out if self.form and self.form.normed_output else self.norm_out(out)
         return F.linear(normed, self.unembed)
 
-    def step(self, tokens, feature, positions, mask, kv, rows) -> Tensor:
+    def forward_entries(self, tokens, feature, positions, mask, kv, rows) -> Tensor:
         """What N entries of `tokens`, `feature [N, H]` and `positions` go on from, `[N, H]`. `mask` is additive.
 
         Every layer writes its rows into its own part of `kv [layers, 2, kv_heads, capacity, head_dim]`.
@@ -139,11 +139,11 @@ class Eagle(Net):
         """None for a net with a `form`: it drafts with tensors on every device."""
         return None if self.form else CompiledEagle(self)
 
-    def open(self, capacity: int) -> "EagleSession | CompiledEagleSession":
+    def open_session(self, capacity: int) -> "EagleSession | CompiledEagleSession":
         """A session with room for so many rows."""
         if self.mask_tokens:
             return MaskTokenSession(self, capacity + len(self.mask_tokens))
-        return self.compiled.open(capacity) if self.compiled else EagleSession(self, capacity)
+        return self.compiled.open_session(capacity) if self.compiled else EagleSession(self, capacity)
 
     def rollout(self, ids: Tensor, features: Tensor, steps: int, mask_anchors: Tensor | None = None) -> list[Tensor]:
         """For training: the layer's outputs of every rollout step, from `ids [B, T]` and `features [B, T, 4, H]`.
@@ -202,7 +202,7 @@ class EagleSession:
         cache has, and they see no row before `first_row`. Raises `ValueError` when the cache is full.
         """
         self.position, places = position + len(tokens) - 1, list(range(position, position + len(tokens)))
-        entering = self.place_entries(
+        entering = self.reserve_rows_for_entries(
             tokens, places, torch.ones(len(tokens), len(tokens), dtype=torch.bool).tril(), first_row
         )
         return self.start_round(self.forward_text_entries(features, *entering)[..., -1:, :])
@@ -215,12 +215,12 @@ class EagleSession:
         `parent_outputs` numbers the outputs of this round that they go on from; the root's is 0. `visible` bool `[n, M]` says which of
         the last M rows each may see.
         """
-        entering = self.place_entries(tokens, positions, visible, first_row)
+        entering = self.reserve_rows_for_entries(tokens, positions, visible, first_row)
         return self.log_q_of_drafted_entries(
             positions[0] - self.position, upload(parent_outputs, self.device), *entering
         )
 
-    def place_entries(self, tokens, positions, visible, start) -> tuple[Tensor, ...]:
+    def reserve_rows_for_entries(self, tokens, positions, visible, start) -> tuple[Tensor, ...]:
         """Tokens, positions, slots and rows seen of entries that become the cache's last rows. Arguments are as in `log_q_of_level`."""
         rows, end = self.cache.rows, self.cache.rows + len(tokens)
         self.cache.refuse_overflow(len(tokens))
@@ -232,29 +232,31 @@ class EagleSession:
 
     def forward_text_entries(self, features: Tensor, *entries: Tensor) -> Tensor:
         """Outputs `[..., n, H]` behind entries of the text, which go on from the target's `features [n, layers + 1, H]`."""
-        return self.step(self.net.fuse_features(features), *entries)
+        return self.forward_entries(self.net.fuse_features(features), *entries)
 
     def start_round(self, outs: Tensor) -> Tensor:
         """Log-probabilities `[1, V]` behind the root with these `outs [..., 1, H]`. A round begins."""
         self.outs = outs
-        return self.log_q(outs)
+        return self.log_q_of_outputs(outs)
 
     def log_q_of_drafted_entries(self, depth: int, parent_outputs: Tensor, *entries: Tensor) -> Tensor:
         """As `log_q_of_level`: log-probabilities behind nodes of this depth, which go on from the outputs `parent_outputs [n]`."""
-        out = self.step(self.outs.index_select(0, parent_outputs), *entries)
+        out = self.forward_entries(self.outs.index_select(0, parent_outputs), *entries)
         self.outs = torch.cat([self.outs, out])
-        return self.log_q(out)
+        return self.log_q_of_outputs(out)
 
-    def step(self, feature: Tensor, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Tensor) -> Tensor:
+    def forward_entries(
+        self, feature: Tensor, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Tensor
+    ) -> Tensor:
         self.stands.index_copy_(0, slots, positions)
         rows = seen.shape[1]
         if self.sliding:
             seen = seen & (positions[:, None] - self.stands[:rows] < self.sliding)
-        return self.net.step(
+        return self.net.forward_entries(
             tokens, feature, positions, additive_mask(seen, rows), self.cache.kv[:, :, :, :rows], slots
         )
 
-    def log_q(self, out: Tensor) -> Tensor:
+    def log_q_of_outputs(self, out: Tensor) -> Tensor:
         """Log-probabilities `[n, V]` over the target's vocabulary from what `step` returns, `[n, H]`; -inf for tokens the net lacks."""
         return spread_over_vocabulary(self.net.logits(out).log_softmax(-1), self.vocabulary, self.net.config.vocab)
 
@@ -266,11 +268,11 @@ class MaskTokenSession(EagleSession):
         net, masks, count, rows = self.net, self.net.mask_tokens, len(tokens), self.cache.rows
         places = list(range(position, position + count + len(masks)))
         causal = torch.ones(len(places), len(places), dtype=torch.bool).tril()
-        entering = self.place_entries([*tokens, *masks], places, causal, first_row)
+        entering = self.reserve_rows_for_entries([*tokens, *masks], places, causal, first_row)
         masked = net.mask_hidden.view(1, net.taps, -1).expand(len(masks), -1, -1)
         out = self.forward_text_entries(torch.cat([features[:, : net.taps], masked]), *entering)
         self.cache.rows = rows + count
-        self.levels = self.log_q(out[count - 1 :])
+        self.levels = self.log_q_of_outputs(out[count - 1 :])
         return self.levels[:1]
 
     def log_q_at_depths(self, depths: list[int]) -> Tensor | None:

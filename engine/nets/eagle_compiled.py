@@ -17,7 +17,7 @@ from engine.kernels.stack import (
     LaneState,
     NetEnds,
     StackConstants,
-    fold_norm_into_matrix,
+    fold_norm_and_quantise,
     head_log_q,
     run_layers,
 )
@@ -26,7 +26,7 @@ from engine.nets.layer import Net
 
 
 @within
-def forward_entries(parts, tokens, feature, positions, visible, start, rows):
+def outputs_and_log_q_of_entries(parts, tokens, feature, positions, visible, start, rows):
     """Outputs `[n, H]` and log-probabilities `[n, V]` of the last n of N entries, one a row of `visible`; see `stack.run_layers`.
 
     `parts` are the layer, its `NetEnds` and a `LaneState`. What a token adds to the query/key/value product is the layer's bias.
@@ -38,40 +38,40 @@ def forward_entries(parts, tokens, feature, positions, visible, start, rows):
 
 
 @compiled
-def log_q_of_root(parts, tokens, features, position, first_row, rows):
+def log_q_of_root(table, tokens, features, position, first_row, rows):
     """Log-probabilities `[1, V]` behind the last of `tokens [N]`, the first of which stands at `position`.
 
     They read the target's `features [N, 4, H]`. The output becomes the first of the `outs`.
     """
     ends, outs, count = (
-        unpack_nest(NetEnds, parts, LAYER),
-        unpack_nest(LaneState, parts, LAYER + ENDS).outs,
+        unpack_nest(NetEnds, table, LAYER),
+        unpack_nest(LaneState, table, LAYER + ENDS).outs,
         len(tokens),
     )
     feature = np.empty((count, outs.shape[1]), np.float32)
     multiply_eight_bit(join_feature_rows(features), ends.features, feature)
     positions, visible = np.arange(position, position + count), np.ones((1, 1), np.bool_)
-    out, log_q = forward_entries(parts, tokens, feature, positions, visible, first_row, rows)
+    out, log_q = outputs_and_log_q_of_entries(table, tokens, feature, positions, visible, first_row, rows)
     copy_row(out[0], outs[0])
     return log_q
 
 
 @compiled
-def log_q_of_level(parts, tokens, parent_outputs, positions, visible, first_row, rows, first_output):
+def log_q_of_level(table, tokens, parent_outputs, positions, visible, first_row, rows, first_output):
     """Log-probabilities `[n, V]` behind nodes that go on from the outputs `parent_outputs [n]`; their outputs are stored from
     `first_output` on.
     """
-    outs = unpack_nest(LaneState, parts, LAYER + ENDS).outs
+    outs = unpack_nest(LaneState, table, LAYER + ENDS).outs
     feature = np.empty((len(tokens), outs.shape[1]), np.float32)
     for row in range(len(tokens)):
         copy_row(outs[parent_outputs[row]], feature[row])
-    out, log_q = forward_entries(parts, tokens, feature, positions, visible, first_row, rows)
+    out, log_q = outputs_and_log_q_of_entries(table, tokens, feature, positions, visible, first_row, rows)
     for row in range(len(tokens)):
         copy_row(out[row], outs[first_output + row])
     return log_q
 
 
-def compile_forwards() -> None:
+def compile_eagle_loops() -> None:
     """Compiles what each net of `CompiledEagle` calls, or finds its compiled code. It needs no net."""
     table, ids, features = np.empty((1, FIELDS), np.int64), np.empty(1, np.int64), np.empty((1, 1, 1), np.float32)
     compile_for(log_q_of_root, table, ids, features, 0, 0, 0)
@@ -79,7 +79,7 @@ def compile_forwards() -> None:
 
 
 class CompiledEagle(CompiledNet):
-    """The weights, and `open` for one lane's session."""
+    """The weights, and `open_session` for one lane's session."""
 
     def __init__(self, net: Net):
         config, root = net.config, net.config.hidden**0.5
@@ -89,15 +89,15 @@ class CompiledEagle(CompiledNet):
         said = (token @ for_token.T).numpy()
         ends = NetEnds(
             said=said,
-            head=fold_norm_into_matrix(net.unembed, net.norm_out.weight),
+            head=fold_norm_and_quantise(net.unembed, net.norm_out.weight),
             vocabulary=net.vocabulary.numpy(),
-            stack=StackConstants.of(config.hidden, net.norm_out.eps),
-            features=EightBit.of(net.fuse.weight),
+            stack=StackConstants.for_rms_norms(config.hidden, net.norm_out.eps),
+            features=EightBit.quantise(net.fuse.weight),
         )
         super().__init__(net, [net.layer.to_eight_bits(net.norm_feature, for_feature)._replace(bias=said)], ends)
-        compile_forwards()  # so that loading takes the time and no race does
+        compile_eagle_loops()  # so that loading takes the time and no race does
 
-    def open(self, capacity: int) -> "CompiledEagleSession":
+    def open_session(self, capacity: int) -> "CompiledEagleSession":
         return CompiledEagleSession(self, capacity)
 
 

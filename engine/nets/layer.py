@@ -100,7 +100,7 @@ class Net(nn.Module):
                 self.register_buffer(name, kept, persistent=False)
 
     @classmethod
-    def blank(cls: type[N], config: NetConfig, embedding: Tensor, head: Tensor) -> N:
+    def with_unread_weights(cls: type[N], config: NetConfig, embedding: Tensor, head: Tensor) -> N:
         """A net whose stored weights are yet to be read, for a target with `embedding [V, H]` and `head [V, H]`."""
         if config.target_hidden:
             embedding = head = embedding.new_empty(config.vocab, config.hidden)
@@ -120,14 +120,14 @@ class Net(nn.Module):
         """The net in eight bits and compiled loops, for a CPU: rounding costs acceptance, not exactness. None without such loops."""
         return None
 
-    def pack(self: N) -> N:
+    def pack_compiled(self: N) -> N:
         """Copy the weights into `compiled`, on a CPU. Call it again after they have changed."""
         self.compiled = self.build_compiled() if self.embedding.device.type == "cpu" else None
         return self
 
     def prepare_for_drafting(self: N, device: torch.device) -> N:
         """The net on the device and packed. Nothing of it learns."""
-        return self.to(device).eval().requires_grad_(False).pack()
+        return self.to(device).eval().requires_grad_(False).pack_compiled()
 
     def to_config(self) -> dict[str, Any]:
         """What `config.json` says of the net."""
@@ -148,11 +148,11 @@ class Net(nn.Module):
     @classmethod
     def load(cls, folder: Path, embedding: Tensor, head: Tensor) -> "Net":
         """Raises `ValueError` when the files do not fit this class or the target."""
-        net = cls.blank(NetConfig.load_fitting(folder, embedding), embedding, head)
+        net = cls.with_unread_weights(NetConfig.load_fitting(folder, embedding), embedding, head)
         try:
             stored = load_file(folder / "model.safetensors")
             if net.config.target_hidden and not set(net.tables) & set(stored):
-                replace_shared_tables(net, embedding, head)
+                share_narrowed_target_tables(net, embedding, head)
             net.load_state_dict({name: each.float() for name, each in stored.items()})
         except (RuntimeError, OSError, SafetensorError) as error:
             last = str(error).splitlines()[-1].strip().rstrip(".")
@@ -165,7 +165,7 @@ def embedding_and_head_of(target: PreTrainedModel) -> tuple[Tensor, Tensor]:
     return target.get_input_embeddings().weight, target.get_output_embeddings().weight
 
 
-def narrow_table(table: Tensor, hidden: int) -> Tensor:
+def narrow_table_by_means(table: Tensor, hidden: int) -> Tensor:
     """`[V, hidden]` float32: means of H / hidden numbers of `table [V, H]`. Raises `ValueError` where H is no multiple of `hidden`."""
     if table.shape[1] % hidden:
         raise ValueError(
@@ -175,8 +175,8 @@ def narrow_table(table: Tensor, hidden: int) -> Tensor:
     return table.detach().float().view(len(table), -1, hidden).mean(1)
 
 
-def replace_shared_tables(net: Net, embedding: Tensor, head: Tensor) -> None:
-    """Puts the target's tables, each `[V, H]` and cut by `narrow_table`, in place of the net's own.
+def share_narrowed_target_tables(net: Net, embedding: Tensor, head: Tensor) -> None:
+    """Puts the target's tables, each `[V, H]` and cut by `narrow_table_by_means`, in place of the net's own.
 
     They are not trained and not saved.
     """
@@ -184,5 +184,5 @@ def replace_shared_tables(net: Net, embedding: Tensor, head: Tensor) -> None:
         if name in net.tables:
             rows = len(getattr(net, name))
             delattr(net, name)
-            shared = narrow_table(table, net.config.hidden)
+            shared = narrow_table_by_means(table, net.config.hidden)
             net.register_buffer(name, shared if rows == len(shared) else shared[net.vocabulary], persistent=False)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from engine.kernels.compiling import compiled
 from engine.kernels.eight_bit import EightBit, multiply_eight_bit
-from engine.kernels.elementwise import exp, log_softmax, spread_over_vocabulary
+from engine.kernels.elementwise import exp, log_softmax_in_place, spread_over_vocabulary
 from engine.kernels.named_arrays import Ids, NamedArrays, Vector, count_arrays, unpack_nest
 from engine.kernels.stack import NO_MATRIX
 from engine.nets.layer import Net
@@ -45,22 +45,22 @@ def log_q_of_head(heads, final, head_index, vocab):
             x[row, j] = entering[row, j] + inner / (np.float32(1) + exp(-inner))
     log_q = np.empty((len(x), len(head.vocabulary)), np.float32)
     multiply_eight_bit(x, head.unembed, log_q)
-    log_softmax(log_q)
+    log_softmax_in_place(log_q)
     return log_q if len(head.vocabulary) == vocab else spread_over_vocabulary(log_q, head.vocabulary, vocab)
 
 
 class CompiledMedusa:
     def __init__(self, net: Net):
-        self.vocab, narrow = net.config.vocab, EightBit.of(net.narrow.weight) if net.narrow else NO_MATRIX
-        shared = EightBit.of(net.unembedding_of_head(0)) if net.config.own_vocab else None
+        self.vocab, narrow = net.config.vocab, EightBit.quantise(net.narrow.weight) if net.narrow else NO_MATRIX
+        shared = EightBit.quantise(net.unembedding_of_head(0)) if net.config.own_vocab else None
         vocabulary = net.vocabulary.numpy() if shared else np.arange(self.vocab)
         self.heads = NamedArrays(
             *(
                 MedusaHead(
                     narrow,
-                    EightBit.of(block.weight),
+                    EightBit.quantise(block.weight),
                     block.bias.detach().numpy().copy(),
-                    shared or EightBit.of(net.unembedding_of_head(k)),
+                    shared or EightBit.quantise(net.unembedding_of_head(k)),
                     vocabulary,
                 )
                 for k, block in enumerate(net.blocks)

@@ -13,7 +13,7 @@ from transformers.cache_utils import Cache
 from transformers.modeling_layers import MtpModel
 
 from engine.forward.cache import KVCache, additive_mask
-from engine.forward.runner_gpu import SlotLayer
+from engine.forward.runner_gpu import SlotCacheLayer
 from engine.forward.sizes import head_dim_of, kv_heads_of
 from engine.nets.eagle import EagleSession
 from engine.nets.layer import Net
@@ -36,11 +36,11 @@ class Mtp(Net):
         """One of the layers' own weights, which has their type and device."""
         return self.model.layers[0].eh_proj.weight
 
-    def open(self, capacity: int) -> "MtpSession":
+    def open_session(self, capacity: int) -> "MtpSession":
         """A session with room for so many rows."""
         return MtpSession(self, capacity)
 
-    def step(self, layer: int, tokens, state, positions, mask, past) -> Tensor:
+    def forward_layer(self, layer: int, tokens, state, positions, mask, past) -> Tensor:
         """A layer's output `[N, H]` behind N entries. Their rows are written into `past`, under the additive `mask [N, rows + N]`.
 
         `state [N, H]` is what stands behind the tokens before `tokens [N]`.
@@ -57,7 +57,7 @@ class Mtp(Net):
             past_key_values=past,
         )[0]
 
-    def log_q(self, out: Tensor) -> Tensor:
+    def log_q_of_outputs(self, out: Tensor) -> Tensor:
         """Log-probabilities `[n, V]` by the target's head from a layer's outputs `[n, H]`."""
         return self.model.shared_head(out).float().log_softmax(-1)
 
@@ -77,7 +77,7 @@ class MtpSession(EagleSession):
         heads, width = kv_heads_of(config), head_dim_of(config)
         assert heads is not None  # as for the target, which was loaded
         self.cache = KVCache(net.caches, heads, width, capacity, weight.dtype, self.device)
-        self.layers = [SlotLayer(self.cache, layer) for layer in range(net.caches)]
+        self.layers = [SlotCacheLayer(self.cache, layer) for layer in range(net.caches)]
         self.past = Cache(layers=self.layers)
         self.stands = torch.zeros(capacity, dtype=torch.long, device=self.device)  # the position of every row
         self.behind = weight.new_zeros(self.last + 1, 1, config.hidden_size)  # the outputs behind the entry before
@@ -86,7 +86,7 @@ class MtpSession(EagleSession):
         """A layer reads the one before, behind the token before; the first one the target's final state."""
         state, outs, behind = features[:, -1].to(self.net.sample_weight.dtype), [], self.behind * (entries[1][:1] > 1)
         for layer in range(self.last + 1):
-            outs.append(self.step(state, *entries, layer=layer))
+            outs.append(self.forward_entries(state, *entries, layer=layer))
             state = torch.cat([behind[layer], outs[-1][:-1]])
         self.behind.copy_(torch.stack(outs)[:, -1:])
         return torch.stack(outs)
@@ -94,17 +94,17 @@ class MtpSession(EagleSession):
     def start_round(self, outs: Tensor) -> Tensor:
         self.behind.copy_(outs)
         self.outs = outs
-        return self.net.log_q(outs[0])
+        return self.net.log_q_of_outputs(outs[0])
 
     def log_q_of_drafted_entries(self, depth: int, parent_outputs: Tensor, *entries: Tensor) -> Tensor:
         last, new = self.last, self.outs.new_zeros(self.last + 1, len(parent_outputs), self.outs.shape[2])
         for layer in range(min(last, depth), last + 1):
             state = self.outs[last if depth > last else layer - 1].index_select(0, parent_outputs)
-            new[layer] = self.step(state, *entries, layer=layer)
+            new[layer] = self.forward_entries(state, *entries, layer=layer)
         self.outs = torch.cat([self.outs, new], 1)
-        return self.net.log_q(new[min(depth, last)])
+        return self.net.log_q_of_outputs(new[min(depth, last)])
 
-    def step(
+    def forward_entries(
         self, feature: Tensor, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Tensor, *, layer: int = 0
     ) -> Tensor:
         self.stands.index_copy_(0, slots, positions)
@@ -115,4 +115,4 @@ class MtpSession(EagleSession):
         for each in self.layers:
             each.slots, each.end = slots, seen.shape[1]
         mask = additive_mask(seen, seen.shape[1], self.net.sample_weight.dtype)
-        return self.net.step(layer, tokens, feature, positions, mask, self.past)
+        return self.net.forward_layer(layer, tokens, feature, positions, mask, self.past)

@@ -36,7 +36,7 @@ class Parallel(Net):
     def build_compiled(self) -> CompiledParallel:
         return CompiledParallel(self)
 
-    def stream_entries(self, tokens: Tensor, features: Tensor) -> Tensor:
+    def embed_stream_entries(self, tokens: Tensor, features: Tensor) -> Tensor:
         """Entries `[..., H]` of `tokens [...]` and the target's `features [..., 4, H]` behind the token before each."""
         token = F.rms_norm(self.embed_tokens(tokens), (self.config.hidden,))
         return self.in_proj(torch.cat([token, self.feat_proj(features[..., :FEATURES, :].flatten(-2))], -1))
@@ -50,7 +50,7 @@ class Parallel(Net):
     ) -> Tensor:
         """States `[N, H]` of the entries of `tokens [n]` and `features [n, 4, H]`, and of N - n slots. The rest is as in a call."""
         slots = self.slot_entry().expand(len(positions) - len(tokens), -1)
-        return self(torch.cat([self.stream_entries(tokens, features), slots])[None], positions, mask, kv, rows)[0]
+        return self(torch.cat([self.embed_stream_entries(tokens, features), slots])[None], positions, mask, kv, rows)[0]
 
     def forward(
         self, x: Tensor, positions: Tensor, mask: Tensor | None, kv: Tensor | None = None, rows: int | Tensor = 0

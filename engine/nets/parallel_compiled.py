@@ -9,7 +9,7 @@ from engine.kernels.compiling import compiled
 from engine.kernels.eight_bit import EightBit, multiply_eight_bit
 from engine.kernels.elementwise import add_row, copy_row, join_feature_rows
 from engine.kernels.named_arrays import unpack_nest
-from engine.kernels.stack import LAYER, NetEnds, StackConstants, fold_norm_into_matrix, head_log_q, run_layers
+from engine.kernels.stack import LAYER, NetEnds, StackConstants, fold_norm_and_quantise, head_log_q, run_layers
 from engine.nets.compiled_net import CompiledNet
 from engine.nets.layer import FEATURES, Net
 
@@ -41,10 +41,10 @@ class CompiledParallel(CompiledNet):
         token = F.rms_norm(net.embedding.detach(), (config.hidden,))
         ends = NetEnds(
             said=(token @ for_token.T).numpy(),
-            head=fold_norm_into_matrix(net.head, net.final_norm),
+            head=fold_norm_and_quantise(net.head, net.final_norm),
             vocabulary=np.arange(config.vocab),
-            stack=StackConstants.of(config.hidden, net.norms[0].eps),
-            features=EightBit.of(for_features @ net.feat_proj.weight.detach()),
+            stack=StackConstants.for_rms_norms(config.hidden, net.norms[0].eps),
+            features=EightBit.quantise(for_features @ net.feat_proj.weight.detach()),
             slots=net.slot_entry().detach()[None].numpy(),
         )
         super().__init__(net, map(type(net.layers[0]).to_eight_bits, net.layers, net.norms), ends)

@@ -11,7 +11,7 @@ from engine.kernels.compiling import compiled, within
 from engine.kernels.eight_bit import EightBit, multiply_eight_bit
 from engine.kernels.elementwise import add_row, copy_row, divide_rows_by_length, join_feature_rows
 from engine.kernels.named_arrays import unpack_nest
-from engine.kernels.stack import LAYER, NetEnds, StackConstants, fold_norm_into_matrix, head_log_q, run_layers
+from engine.kernels.stack import LAYER, NetEnds, StackConstants, fold_norm_and_quantise, head_log_q, run_layers
 from engine.nets.compiled_net import CompiledNet
 from engine.nets.layer import FEATURES, Net
 
@@ -39,7 +39,7 @@ def forward_blocks(weights, turns, kv, conditions, tokens, starts, positions, vi
 
 
 @compiled
-def forward_root_block(weights, turns, kv, tokens, features, position, rows, slot_count):
+def forward_entries_and_root_block(weights, turns, kv, tokens, features, position, rows, slot_count):
     """As `CompiledNet.loop`."""
     ends, count = unpack_nest(NetEnds, weights, LAYER * len(kv)), len(tokens) + slot_count
     conditions, starts = np.empty((len(tokens), ends.said.shape[1]), np.float32), np.arange(len(tokens) + 1)
@@ -58,7 +58,7 @@ def forward_further_blocks(weights, turns, kv, conditions, tokens, positions, vi
 
 
 class CompiledSpecBlock(CompiledNet):
-    loop = forward_root_block
+    loop = forward_entries_and_root_block
 
     def __init__(self, net: Net):
         config, root = net.config, net.config.hidden**0.5
@@ -68,16 +68,16 @@ class CompiledSpecBlock(CompiledNet):
         query = queries / lengths_of(queries, eps) * net.norm_query.weight.detach() * root
         ends = NetEnds(
             said=(token @ for_token.T).numpy(),
-            head=fold_norm_into_matrix(net.unembed, net.norm_out.weight),
+            head=fold_norm_and_quantise(net.unembed, net.norm_out.weight),
             vocabulary=np.arange(config.vocab),
-            stack=StackConstants.of(config.hidden, net.norm_out.eps),
-            features=EightBit.of(net.cond_proj.weight),
-            condition=fold_norm_into_matrix(for_condition, net.norm_condition.weight),
+            stack=StackConstants.for_rms_norms(config.hidden, net.norm_out.eps),
+            features=EightBit.quantise(net.cond_proj.weight),
+            condition=fold_norm_and_quantise(for_condition, net.norm_condition.weight),
             slots=(query @ for_query.T).numpy(),
         )
         layers = (
             # without the identity, beside which eight bits would lose the shift's small numbers
-            layer.to_eight_bits(norm)._replace(shift=EightBit.of(shift.weight - torch.eye(*shift.weight.shape)))
+            layer.to_eight_bits(norm)._replace(shift=EightBit.quantise(shift.weight - torch.eye(*shift.weight.shape)))
             for shift, norm, layer in zip(net.shifts, net.norms, net.layers, strict=True)
         )
         super().__init__(net, layers, ends)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.contracts import SURE, Drafter, Policy
-from engine.kernels.expansion import BINS, COPY, KINDS, Expansion, calibrated_chance
-from engine.policies.shared.growing import grow
+from engine.kernels.expansion import BINS, COPY, KINDS, Expansion, calibrated_chance_and_cell
+from engine.policies.shared.growing import grow_tree_of_favourites
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
@@ -27,17 +27,17 @@ LONGEST_REST = 32  # rounds without a draft between two tries, at most
 
 
 @dataclass
-class FadingRate:
+class FadingTokenRate:
     """Tokens won and ms spent, older rounds fading."""
 
     tokens: float
     spent: float
 
     @property
-    def rate(self) -> float:
+    def tokens_per_ms(self) -> float:
         return self.tokens / self.spent
 
-    def learn(self, tokens: int, ms: float) -> None:
+    def add_round(self, tokens: int, ms: float) -> None:
         self.tokens, self.spent = FADE * self.tokens + tokens, FADE * self.spent + ms
 
 
@@ -47,7 +47,7 @@ class Auto(Policy):
     source = "ours: measured costs of forwards, and how often guesses came true so far"
     reads_costs = True
 
-    def prepare_for_all_rounds(self) -> None:
+    def precompute_for_all_rounds(self) -> None:
         """Depth, width and nodes are limits."""
         self.verify_ms = [self.costs.verify_ms_at(rows) for rows in range(self.nodes + self.depth + 2)]
         self.plain = 1.0 / self.verify_ms[1]  # tokens a ms without a draft
@@ -56,8 +56,8 @@ class Auto(Policy):
         self.expansion = Expansion(self.depth, self.width, beams=self.width, chances=self.chances)
         first = 2 * FIRST_TAU, 2 * self.costs.round_ms(8, 4)
         self.pace, self.drafted = (
-            FadingRate(*first),
-            FadingRate(*first),
+            FadingTokenRate(*first),
+            FadingTokenRate(*first),
         )  # of all rounds; of rounds with a draft forward
         self.pause = self.rest = 0
         self.reach = FIRST_REACH  # levels at most, by how far paths went lately: scores are too hopeful on new text
@@ -73,17 +73,17 @@ class Auto(Policy):
             self.silence = explain_skipped_drafting(self.rest)
             self.rest -= 1
             return self.grow_forced_chain(drafter, root, max_levels)
-        rate = CAUTION * max(self.pace.rate, self.plain)
+        rate = CAUTION * max(self.pace.tokens_per_ms, self.plain)
         row_ms = (self.verify_ms[self.nodes] - self.verify_ms[1]) / (self.nodes - 1)
         max_levels = min(self.depth, max_levels)
         terms, counts = self.expansion.terms, self.expansion.counts
         terms["least"] = terms["free_promise"] = rate * row_ms
         terms["promise"], terms["reach"] = rate * (row_ms + self.costs.level_ms), round(self.reach)
-        levels = 0 if self.copying_pays(drafter, root, max_levels) else max_levels
-        tree = grow(self.expansion, drafter, root, position, sampling, levels)
+        levels = 0 if self.is_copying_faster_than_drafting(drafter, root, max_levels) else max_levels
+        tree = grow_tree_of_favourites(self.expansion, drafter, root, position, sampling, levels)
         self.levels, self.grown = counts["asked"], len(tree)
-        self.append_worthwhile_copies(drafter, tree, counts["tip"], max_levels, rate * row_ms)
-        pruned = self.prune_tree(tree, rate)
+        self.append_copies_worth_verifying(drafter, tree, counts["tip"], max_levels, rate * row_ms)
+        pruned = self.prune_to_best_paying_nodes(tree, rate)
         if len(pruned) == 1 and self.levels:
             self.silence = (
                 "A guess was drafted, but it was not likely enough to be worth its row in the target's forward."
@@ -92,39 +92,43 @@ class Auto(Policy):
 
     def grow_forced_chain(self, drafter: Drafter, root: int, max_levels: int) -> DraftTree:
         """A chain of tokens that cannot be wrong, such as those that a constraint forces. It needs no draft forward."""
-        tree, node = DraftTree.rooted(root), 0
+        tree, node = DraftTree.from_root_token(root), 0
         chain, score = draft_copies_until_stop(drafter, tree, 0)
         if score >= SURE:
             for token in chain[: min(self.depth, self.nodes - 1, max_levels)]:
                 node = tree.add(node, token, score, score)
         return tree
 
-    def copying_pays(self, drafter: Drafter, root: int, max_levels: int) -> bool:
+    def is_copying_faster_than_drafting(self, drafter: Drafter, root: int, max_levels: int) -> bool:
         """Whether a round of copies alone promises at least as many tokens a ms as rounds with draft forwards gave."""
-        chain, each = draft_copies_until_stop(drafter, DraftTree.rooted(root), 0)
+        chain, each = draft_copies_until_stop(drafter, DraftTree.from_root_token(root), 0)
         if not chain:
             return False
         promised = sum(each**place for place in range(min(len(chain), max_levels) + 1))
-        return promised / self.verify_ms[min(len(chain), max_levels) + 1] >= self.drafted.rate
+        return promised / self.verify_ms[min(len(chain), max_levels) + 1] >= self.drafted.tokens_per_ms
 
-    def append_worthwhile_copies(
-        self, drafter: Drafter, tree: DraftTree, node: int, max_levels: int, least_value: float
+    def append_copies_worth_verifying(
+        self, drafter: Drafter, tree: DraftTree, node: int, max_levels: int, min_value: float
     ) -> None:
-        """Add copies behind the node while each is worth more than `least_value`. Node -1 stands for none."""
+        """Add copies behind the node while each is worth more than `min_value`. Node -1 stands for none."""
         chain, score = draft_copies_until_stop(drafter, tree, node) if node >= 0 else ([], 0.0)
         if not chain:
             return
-        likely, self.copied = calibrated_chance(self.chances, score, COPY)
+        likely, self.copied = calibrated_chance_and_cell(self.chances, score, COPY)
         for token in chain[: max_levels - tree.depth[node]]:
             value = tree.score[node] * likely
-            if value <= least_value:
+            if value <= min_value:
                 break
             node = tree.add(node, token, value, score)
 
-    def prune_tree(self, tree: DraftTree, tokens_per_ms: float) -> DraftTree:
+    def prune_to_best_paying_nodes(self, tree: DraftTree, tokens_per_ms: float) -> DraftTree:
         """The tree of its best nodes, as many as win the most beyond their cost."""
         ordered = len(tree) == self.grown  # without copies, `expansion.best` has the order already
-        order = self.expansion.best[: self.grown - 1].tolist() if ordered else tree.best_nodes(self.nodes - 1)
+        order = (
+            self.expansion.best[: self.grown - 1].tolist()
+            if ordered
+            else tree.select_best_connected_nodes(self.nodes - 1)
+        )
         worth, best, most = 0.0, 0, -tokens_per_ms * self.verify_ms[1]
         for count, node in enumerate(order[: self.nodes - 1], 1):
             worth += tree.score[node]
@@ -147,10 +151,10 @@ class Auto(Policy):
         elif self.levels:
             self.reach = max(2.0, self.reach + SLOWLY * (len(path) + BEYOND - self.reach))
         emitted, spent = len(path) + 1, self.verify_ms[len(tree)] + self.costs.draft_ms(self.levels)
-        self.pace.learn(emitted, spent)
+        self.pace.add_round(emitted, spent)
         if self.levels:
-            self.drafted.learn(emitted, spent)
-        if self.pace.rate >= self.plain:
+            self.drafted.add_round(emitted, spent)
+        if self.pace.tokens_per_ms >= self.plain:
             self.pause = 0
         elif emitted / spent >= self.plain:
             self.pause //= 2

@@ -12,11 +12,11 @@ class Beam(LevelByLevel):
     about = "The best few paths survive each level."
     source = "the feature-conditioned parallel-tree drafter"
 
-    def prepare_for_all_rounds(self) -> None:
+    def precompute_for_all_rounds(self) -> None:
         """A node budget too small for `depth` levels of `width` nodes is split evenly, upper levels first."""
         self.depth = min(self.depth, self.nodes - 1)
         share, extra = divmod(self.nodes - 1, self.depth)
         self.beams = [min(self.width, share + (level < extra)) for level in range(self.depth)]
 
-    def grow_level(self, growth: GrowingTree, frontier: list[int], level: int, last_level: int) -> list[int]:
-        return growth.add_candidates(growth.rank_candidates(frontier, self.width)[: self.beams[level - 1]])
+    def add_level_below(self, growth: GrowingTree, frontier: list[int], level: int, last_level: int) -> list[int]:
+        return growth.add_candidate_nodes(growth.rank_candidates(frontier, self.width)[: self.beams[level - 1]])

@@ -19,6 +19,6 @@ class BestFirst(ExpansionPolicy):
     source = "EAGLE-2's expand and rerank (Li et al. 2024), exact; the same tree as OPT-Tree (Wang et al. 2025)"
     spares = "the others are under 1 %"
 
-    def prepare_for_all_rounds(self) -> None:
+    def precompute_for_all_rounds(self) -> None:
         most = self.nodes - 1
         self.expansion = Expansion(self.depth, self.width, most, max_kept=most, only_best=True, least_score=LEAST_SCORE)

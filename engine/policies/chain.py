@@ -11,10 +11,10 @@ class Chain(LevelByLevel):
     proposals = frozenset({"ranked", "one draw", "with replacement", "without replacement", "whole chains"})
 
     @classmethod
-    def list_shapes_to_try(cls, paper_width: int) -> list[tuple[int, int, int]]:
+    def list_candidate_shapes(cls, paper_width: int) -> list[tuple[int, int, int]]:
         return [(depth, 1, depth + 1) for depth in (1, 2, 3, 4, 6, 8)]
 
-    def grow_level(self, growth: GrowingTree, frontier: list[int], level: int, last_level: int) -> list[int]:
+    def add_level_below(self, growth: GrowingTree, frontier: list[int], level: int, last_level: int) -> list[int]:
         tree, sampling, [node] = growth.tree, growth.sampling, frontier
         if self.proposal == "ranked":
             return [
@@ -25,5 +25,5 @@ class Chain(LevelByLevel):
         if log_q is None:
             return []
         q = tree.q_rows[node] = sampling.probabilities(log_q[0])
-        token = sampling.choose(q, "draft", growth.position, node)
-        return [tree.add_draw(node, token, float(q[token]))]
+        token = sampling.draw_index_by_weight(q, "draft", growth.position, node)
+        return [tree.add_or_count_draw(node, token, float(q[token]))]

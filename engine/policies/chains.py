@@ -17,17 +17,19 @@ class Chains(LevelByLevel):
     source = "SpecTr (Sun et al. 2023)"
     proposals = frozenset({"with replacement", "whole chains"})
 
-    def prepare_for_all_rounds(self) -> None:
+    def precompute_for_all_rounds(self) -> None:
         """As many chains of full depth as the node budget allows, `width` at most. Where not even one fits, one shorter chain."""
         self.depth = min(self.depth, self.nodes - 1)
         self.start = {0: min(self.width, (self.nodes - 1) // self.depth)}
 
     @classmethod
-    def list_shapes_to_try(cls, paper_width: int) -> list[tuple[int, int, int]]:
+    def list_candidate_shapes(cls, paper_width: int) -> list[tuple[int, int, int]]:
         return [(depth, chains, depth * chains + 1) for depth, chains in FORKS]
 
-    def grow_level(self, growth: GrowingTree, frontier: dict[int, int], level: int, last_level: int) -> Counter[int]:
+    def add_level_below(
+        self, growth: GrowingTree, frontier: dict[int, int], level: int, last_level: int
+    ) -> Counter[int]:
         # A drafter with forwards has a guess behind every node of a level or behind none
         all_go_on = level == 1 or growth.drafter.forwards > 0
         going = (node for node in frontier if all_go_on or growth.validated_log_q([node]) is not None)
-        return growth.draw_children({node: frontier[node] for node in going})
+        return growth.draw_children_independently({node: frontier[node] for node in going})

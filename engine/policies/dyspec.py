@@ -27,7 +27,7 @@ class DySpec(Policy):
         while heap and len(tree) < self.nodes:
             _, node = heapq.heappop(heap)
             if node not in undrawn:
-                q = growth.keep_draft_probabilities([node])
+                q = growth.store_draft_probabilities([node])
                 if q is None:
                     continue
                 [undrawn[node]], left[node] = (
@@ -37,7 +37,7 @@ class DySpec(Policy):
             draw = next(undrawn[node], None)
             if draw is None:
                 continue
-            child = tree.add_draw(node, *draw)
+            child = tree.add_or_count_draw(node, *draw)
             left[node] -= tree.q[child]
             if left[node] > 0:
                 heapq.heappush(heap, (-tree.score[node] * left[node], node))

@@ -16,9 +16,9 @@ class DySpecThreshold(LevelByLevel):
     spares = "the other draws are worth too little"
     proposals = frozenset({"without replacement"})
 
-    def grow_level(self, growth: GrowingTree, frontier: list[int], level: int, last_level: int) -> list[int]:
+    def add_level_below(self, growth: GrowingTree, frontier: list[int], level: int, last_level: int) -> list[int]:
         tree, threshold = growth.tree, 1 / self.nodes
-        q = growth.keep_draft_probabilities(frontier) if len(tree) < self.nodes else None
+        q = growth.store_draft_probabilities(frontier) if len(tree) < self.nodes else None
         if q is None:
             return []
         rows = growth.sampling.draw_without_replacement(q, self.width, "draft", growth.position, level)
@@ -31,7 +31,7 @@ class DySpecThreshold(LevelByLevel):
             draw = next(undrawn[node], None)
             if draw is None:
                 continue
-            child = tree.add_draw(node, *draw)
+            child = tree.add_or_count_draw(node, *draw)
             heapq.heappush(heap, (value + tree.score[child], node))
             if tree.score[child] >= threshold:
                 found.append(child)

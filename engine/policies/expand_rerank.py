@@ -14,5 +14,5 @@ class ExpandRerank(ExpansionPolicy):
     source = "EAGLE-2 (Li et al. 2024)"
     fills = True
 
-    def prepare_for_all_rounds(self) -> None:
+    def precompute_for_all_rounds(self) -> None:
         self.expansion = Expansion(self.depth, self.width, beams=self.width, max_kept=self.nodes - 1)

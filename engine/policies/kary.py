@@ -12,7 +12,7 @@ class Kary(LevelByLevel):
     source = "tree-based speculative decoding for nanoGPT"
     proposals = frozenset({"ranked", "top"})
 
-    def prepare_for_all_rounds(self) -> None:
+    def precompute_for_all_rounds(self) -> None:
         """Raises `ValueError` when depth and width ask for more than `LARGEST_TREE` nodes; the node budget is not used."""
         size = count_full_tree_nodes(self.depth, self.width)
         if size > LARGEST_TREE:
@@ -22,16 +22,16 @@ class Kary(LevelByLevel):
             )
 
     @classmethod
-    def list_shapes_to_try(cls, paper_width: int) -> list[tuple[int, int, int]]:
+    def list_candidate_shapes(cls, paper_width: int) -> list[tuple[int, int, int]]:
         return [(depth, wide, count_full_tree_nodes(depth, wide)) for depth, wide in FULL]
 
-    def grow_level(self, growth: GrowingTree, frontier: list[int], level: int, last_level: int) -> list[int]:
+    def add_level_below(self, growth: GrowingTree, frontier: list[int], level: int, last_level: int) -> list[int]:
         rows = (
             self.rank_tokens_by_q(growth, frontier)
             if self.proposal == "top"
             else growth.rank_guesses_after(frontier, self.width)
         )
-        return growth.add_candidates(growth.score_candidates(frontier, rows))
+        return growth.add_candidate_nodes(growth.build_candidates(frontier, rows))
 
     def rank_tokens_by_q(self, growth: GrowingTree, nodes: list[int]) -> list[list[Guess]]:
         """The most probable tokens behind each node by q alone, without noise. The tree keeps q."""

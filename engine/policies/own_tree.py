@@ -21,7 +21,7 @@ class OwnTree(Policy):
             )
         levels = min(self.depth, max_levels)
         if levels < 1:
-            return DraftTree.rooted(root)
+            return DraftTree.from_root_token(root)
         offering: Any = drafter  # what it `needs` names a method
         tree = offering.build_own_tree(root, levels, self.width, self.nodes)
         if tree.tokens[0] != root or len(tree) > self.nodes or max(tree.depth) > levels:

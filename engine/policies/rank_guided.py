@@ -41,15 +41,17 @@ class RankGuided(Policy):
                 head.start_blocks(tree, starts)
             ends, doubtful = [], []
             for start in starts:
-                end = self.grow_block(growth, start, limit, doubtful)
+                end = self.grow_block_to_chain_end(growth, start, limit, doubtful)
                 ends += [end] if end != start and tree.depth[end] < limit and not growth.is_stop_node(end) else []
-            starts = self.select_block_starts(tree, ends, doubtful, limit)
+            starts = self.select_next_block_starts(tree, ends, doubtful, limit)
             if not starts:
                 break
-        return tree.subtree([0, *sorted(tree.best_nodes(self.nodes - 1))])
+        return tree.subtree([0, *sorted(tree.select_best_connected_nodes(self.nodes - 1))])
 
-    def grow_block(self, growth: GrowingTree, node: int, max_depth: int, doubtful: list[int]) -> int:
-        """Attach a block's guesses below `node`. Siblings of a doubtful favourite join `doubtful`. Returns the chain's end.
+    def grow_block_to_chain_end(
+        self, growth: GrowingTree, node: int, max_depth: int, doubtful_siblings: list[int]
+    ) -> int:
+        """Attach a block's guesses below `node`. Siblings of a doubtful favourite join `doubtful_siblings`. Returns the chain's end.
 
         That is the `node` itself where no guess is likely enough, and no block starts there again.
         """
@@ -58,23 +60,25 @@ class RankGuided(Policy):
             expected = validated_rank_bucket(head, tree, node)
             found = growth.rank_candidates([node], min(WIDTHS[expected], self.width))
             first = len(tree)
-            growth.add_candidates([each for each in found if each[0] >= LEAST_SCORE])
+            growth.add_candidate_nodes([each for each in found if each[0] >= LEAST_SCORE])
             if len(tree) == first:
                 break
             node = first
             others = range(first + 1, len(tree)) if expected else ()
-            doubtful += [other for other in others if not growth.is_stop_node(other)]
+            doubtful_siblings += [other for other in others if not growth.is_stop_node(other)]
             if growth.is_stop_node(node):
                 break
         return node
 
-    def select_block_starts(self, tree: DraftTree, ends: list[int], doubtful: list[int], max_depth: int) -> list[int]:
+    def select_next_block_starts(
+        self, tree: DraftTree, chain_ends: list[int], doubtful_siblings: list[int], max_depth: int
+    ) -> list[int]:
         """Where the next blocks start: at the chains' ends and the best doubtful siblings, among the nodes that the budget keeps."""
-        kept = set(tree.best_nodes(self.nodes - 1))
-        ends = [node for node in ends if node in kept]
-        others = [node for node in doubtful if node in kept and tree.depth[node] < max_depth]
-        others = tree.best_nodes(max(0, self.width - len(ends)), others)
-        return sorted(ends[: self.width] + others)
+        kept = set(tree.select_best_connected_nodes(self.nodes - 1))
+        chain_ends = [node for node in chain_ends if node in kept]
+        others = [node for node in doubtful_siblings if node in kept and tree.depth[node] < max_depth]
+        others = tree.select_best_connected_nodes(max(0, self.width - len(chain_ends)), others)
+        return sorted(chain_ends[: self.width] + others)
 
 
 def validated_rank_bucket(drafter: Drafter, tree: DraftTree, node: int) -> int:

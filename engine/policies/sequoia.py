@@ -22,37 +22,37 @@ class Sequoia(LevelByLevel):
     source = "Sequoia (Chen et al. 2024), dynamic program"
     proposals = frozenset({"without replacement"})
 
-    def prepare_for_all_rounds(self) -> None:
+    def precompute_for_all_rounds(self) -> None:
         measured = self.calibration if self.calibration.acceptance else TYPICAL
-        trees = best_trees(tuple(measured.acceptance[: self.width]), self.nodes, self.depth)
+        trees = cached_dynamic_program(tuple(measured.acceptance[: self.width]), self.nodes, self.depth)
         size = self.nodes, self.depth
         if self.nodes >= OPEN_BUDGET:
             size = (
-                choose_fastest_size(trees, measured)
+                choose_fastest_nodes_and_levels(trees, measured)
                 if measured.verify_ms
                 else (min(self.nodes, UNMEASURED_BUDGET), self.depth)
             )
-        self.shape = trees.build_best_shape(*size)
+        self.shape = trees.build_best_tree_shape(*size)
         self.start = {0: self.shape}
 
-    def grow_level(
+    def add_level_below(
         self, growth: GrowingTree, frontier: dict[int, Shape], level: int, last_level: int
     ) -> dict[int, Shape]:
         frontier = {node: children for node, children in frontier.items() if children}
-        q = growth.keep_draft_probabilities(list(frontier)) if frontier else None
+        q = growth.store_draft_probabilities(list(frontier)) if frontier else None
         if q is None:
             return {}
         rows = growth.sampling.draw_without_replacement(
             q, max(map(len, frontier.values())), "draft", growth.position, level
         )
         return {
-            growth.tree.add_draw(node, *draw): grandchildren
+            growth.tree.add_or_count_draw(node, *draw): grandchildren
             for (node, children), draws in zip(frontier.items(), rows, strict=True)
             for grandchildren, draw in zip(children, draws, strict=False)
         }
 
 
-class BestTrees:
+class SequoiaDynamicProgram:
     """The best trees of up to `nodes` nodes, root included, and up to `depth` levels below the root, by the paper's dynamic program.
 
     `acceptance[b]` is the probability that a node's b-th child is the first accepted one.
@@ -60,36 +60,36 @@ class BestTrees:
     its top. `size[l][b][m]`: when m nodes are left for the children b, b + 1, ..., so many go to child b and what is below it.
     """
 
-    def __init__(self, acceptance: tuple[float, ...], nodes: int, depth: int):
-        self.acceptance, self.nodes, self.depth = acceptance, nodes, depth
-        self.value, self.size = [[0.0] + [1.0] * nodes], [[]]
-        for _ in range(depth):
-            below, rest, sizes = self.value[-1], [0.0] * nodes, []
-            for chance in reversed(acceptance):
+    def __init__(self, acceptance_by_rank: tuple[float, ...], max_nodes: int, max_levels: int):
+        self.acceptance, self.nodes, self.depth = acceptance_by_rank, max_nodes, max_levels
+        self.value, self.size = [[0.0] + [1.0] * max_nodes], [[]]
+        for _ in range(max_levels):
+            below, rest, sizes = self.value[-1], [0.0] * max_nodes, []
+            for chance in reversed(acceptance_by_rank):
                 best = [
                     max((chance * below[y] + rest[m - y], -y) for y in range(1, m + 1)) if m else (0.0, 0)
-                    for m in range(nodes)
+                    for m in range(max_nodes)
                 ]
                 rest = [value for value, _ in best]
                 sizes.insert(0, [-y for _, y in best])
             self.value.append([0.0] + [1.0 + value for value in rest])
             self.size.append(sizes)
 
-    def build_best_shape(self, nodes: int, max_levels: int) -> Shape:
+    def build_best_tree_shape(self, nodes: int, max_levels: int) -> Shape:
         """The best tree itself. It is smaller than `nodes` where depth and width hold fewer."""
         children, left = [], nodes - 1
         for sizes in self.size[max_levels]:
             if left == 0:
                 break
-            children.append(self.build_best_shape(sizes[left], max_levels - 1))
+            children.append(self.build_best_tree_shape(sizes[left], max_levels - 1))
             left -= sizes[left]
         return tuple(children)
 
 
-best_trees = cache(BestTrees)
+cached_dynamic_program = cache(SequoiaDynamicProgram)
 
 
-def choose_fastest_size(trees: BestTrees, calibration: Calibration) -> tuple[int, int]:
+def choose_fastest_nodes_and_levels(trees: SequoiaDynamicProgram, calibration: Calibration) -> tuple[int, int]:
     """The (nodes, levels) with the most expected tokens a second."""
     sizes = [(nodes, levels) for levels in range(1, trees.depth + 1) for nodes in range(2, trees.nodes + 1)]
     return max(

@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.contracts import Lack
 from engine.policies.shared.asking import GrowingTree, LevelByLevel
-from engine.record.promise import best_static_paths
+from engine.record.promise import select_most_probable_paths
 
 Placed = dict[int, tuple[int, ...]]  # the nodes of a level, and the ranks on the way to each
 
@@ -29,15 +29,15 @@ class Sparse(LevelByLevel):
     def lack(cls, pair: Any) -> Lack | None:
         return None if pair.calibration.ranks.get("medusa") else UNMEASURED
 
-    def prepare_for_all_rounds(self) -> None:
+    def precompute_for_all_rounds(self) -> None:
         """Raises `ValueError` when nothing was measured about the pair's heads."""
         measured = self.calibration.ranks.get("medusa")
         if not measured:
             raise ValueError(UNMEASURED.refusal)
         self.start: Placed = {0: ()}
-        self.ranks = best_static_paths(measured[: self.depth], self.width, self.nodes)
+        self.ranks = select_most_probable_paths(measured[: self.depth], self.width, self.nodes)
 
-    def grow_level(self, growth: GrowingTree, frontier: Placed, level: int, last_level: int) -> Placed:
+    def add_level_below(self, growth: GrowingTree, frontier: Placed, level: int, last_level: int) -> Placed:
         above = {ranks: node for node, ranks in frontier.items()}
         here = [ranks for ranks in self.ranks if len(ranks) == level and ranks[:-1] in above]
         nodes = list(dict.fromkeys(above[ranks[:-1]] for ranks in here))

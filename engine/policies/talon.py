@@ -18,8 +18,8 @@ class Talon(LevelByLevel):
     source = "Talon (Liu et al. 2026)"
     spares = "the others are far less likely than the best of their level"
 
-    def grow_level(self, growth: GrowingTree, frontier: list[int], level: int, last_level: int) -> list[int]:
+    def add_level_below(self, growth: GrowingTree, frontier: list[int], level: int, last_level: int) -> list[int]:
         left = self.nodes - len(growth.tree)
         found = growth.rank_candidates(frontier, self.width) if left else []
         least = NEAR * found[0][0] if found and level > 1 else 0.0
-        return growth.add_candidates([each for each in found if each[0] >= least][:left])
+        return growth.add_candidate_nodes([each for each in found if each[0] >= least][:left])

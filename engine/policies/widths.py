@@ -14,14 +14,16 @@ class Widths(LevelByLevel):
     source = "SpecInfer (Miao et al. 2024)"
     proposals = frozenset({"with replacement"})
 
-    def prepare_for_all_rounds(self) -> None:
+    def precompute_for_all_rounds(self) -> None:
         self.widths = widths_within_budget(self.depth, self.width, self.nodes)
         self.depth = len(self.widths)
 
-    list_shapes_to_try = Chains.list_shapes_to_try
+    list_candidate_shapes = Chains.list_candidate_shapes
 
-    def grow_level(self, growth: GrowingTree, frontier: Iterable[int], level: int, last_level: int) -> Counter[int]:
-        return growth.draw_children(dict.fromkeys(frontier, self.widths[level - 1]))
+    def add_level_below(
+        self, growth: GrowingTree, frontier: Iterable[int], level: int, last_level: int
+    ) -> Counter[int]:
+        return growth.draw_children_independently(dict.fromkeys(frontier, self.widths[level - 1]))
 
 
 def widths_within_budget(depth: int, width: int, nodes: int) -> list[int]:

@@ -8,11 +8,11 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from engine.record.costs import ShapeMeans, interpolate
+from engine.record.costs import ShapeMeans, interpolate_linearly
 from engine.record.promise import Ranks
 
 
-def parse_shape(shape: str) -> list[int]:
+def parse_depth_width_nodes(shape: str) -> list[int]:
     """Depth, width and nodes of a shape such as 4x4x8. Raises `ValueError` for another form."""
     found = re.fullmatch("([0-9]{1,2})x([0-9]{1,2})x([0-9]{1,2})", shape)
     if not found:
@@ -47,7 +47,11 @@ class Calibration:
             values["verify_ms"] = {int(rows): float(ms) for rows, ms in values["verify_ms"].items()}
             values["ranks"] = {name: list(rows) for name, rows in values.get("ranks", {}).items()}
             values["shapes"] = {
-                system: {shape: ShapeMeans(*map(float, each)) for shape, each in shapes.items() if parse_shape(shape)}
+                system: {
+                    shape: ShapeMeans(*map(float, each))
+                    for shape, each in shapes.items()
+                    if parse_depth_width_nodes(shape)
+                }
                 for system, shapes in values.get("shapes", {}).items()
             }
             return cls(**values)
@@ -57,5 +61,5 @@ class Calibration:
             ) from error
 
     def verify_ms_at(self, rows: int) -> float:
-        """Milliseconds of a verification with this many rows, from `verify_ms` (`engine.record.costs.interpolate`)."""
-        return interpolate(self.verify_ms, rows)
+        """Milliseconds of a verification with this many rows, from `verify_ms` (`engine.record.costs.interpolate_linearly`)."""
+        return interpolate_linearly(self.verify_ms, rows)

@@ -7,7 +7,7 @@ from engine.record.parsing import LONGEST_TEXT, has_lone_surrogate, quote
 Turns = Sequence[Sequence[str]]  # pairs of texts: request, answer
 
 
-def validate_turns(value: object, prompt: str) -> tuple[tuple[str, str], ...]:
+def validate_chat_turns(value: object, prompt: str) -> tuple[tuple[str, str], ...]:
     """The turns before that prompt, () for none. An answer may be empty, a request may not.
 
     Raises `ValueError` for what is no list of such pairs, for text that is none, and for a chat that is too long.

@@ -5,16 +5,16 @@ import math
 from typing import Any
 
 
-def to_json(value: Any) -> str:
+def to_compact_json(value: Any) -> str:
     """Compact JSON. Floats have six digits; null stands for a float that is not finite, which JSON cannot say."""
-    return json.dumps(round_floats(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return json.dumps(round_floats_to_six_digits(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
-def round_floats(value: Any) -> Any:
+def round_floats_to_six_digits(value: Any) -> Any:
     if isinstance(value, float):
         return float(f"{value:.6g}") if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {key: round_floats(each) for key, each in value.items()}
+        return {key: round_floats_to_six_digits(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [round_floats(each) for each in value]
+        return [round_floats_to_six_digits(each) for each in value]
     return value

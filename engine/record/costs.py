@@ -22,7 +22,7 @@ class ShapeMeans(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Shaped:
+class ShapePromise:
     """What a shape promises on a machine: `tau` tokens a round, which costs as much as `cost` rounds of plain decoding."""
 
     __pydantic_config__ = CLOSED
@@ -35,14 +35,14 @@ class Shaped:
         return self.tau / self.cost
 
 
-def interpolate(known: dict[int, float], at: float) -> float:
-    """The value at `at`, on straight lines between the known ones. The last line goes on behind the last known value."""
-    places = sorted(known)
+def interpolate_linearly(value_by_place: dict[int, float], place: float) -> float:
+    """The value at `place`, on straight lines between the known ones. The last line goes on behind the last known value."""
+    places = sorted(value_by_place)
     if len(places) == 1:
-        return known[places[0]]
-    above = next((index for index, each in enumerate(places) if each >= at), len(places) - 1)
+        return value_by_place[places[0]]
+    above = next((index for index, each in enumerate(places) if each >= place), len(places) - 1)
     left, right = places[max(above - 1, 0)], places[max(above, 1)]
-    return known[left] + (known[right] - known[left]) / (right - left) * (at - left)
+    return value_by_place[left] + (value_by_place[right] - value_by_place[left]) / (right - left) * (place - left)
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Costs:
     first_ms: Share
     level_ms: Share
     promised: dict[str, Share] = field(default_factory=dict)
-    shapes: dict[str, Shaped] = field(default_factory=dict)
+    shapes: dict[str, ShapePromise] = field(default_factory=dict)
 
     @property
     def best_drafter(self) -> str:
@@ -84,13 +84,13 @@ class Costs:
     def with_shapes(self, counted: Mapping[str, ShapeMeans]) -> "Costs":
         """The same costs, with what these shapes promise by them."""
         shaped = {
-            shape: Shaped(each.tau, round(self.break_even_tau(each.rows, each.levels), 3))
+            shape: ShapePromise(each.tau, round(self.break_even_tau(each.rows, each.levels), 3))
             for shape, each in counted.items()
         }
         return replace(self, shapes=shaped)
 
     def verify_ms_at(self, rows: float) -> float:
-        return interpolate(self.verify_ms, rows)
+        return interpolate_linearly(self.verify_ms, rows)
 
     def draft_ms(self, levels: float) -> float:
         return self.first_ms * (levels > 0) + self.level_ms * max(0, levels - 1)
@@ -103,7 +103,7 @@ class Costs:
         """The tau at which such rounds take as long a token as plain decoding."""
         return self.round_ms(rows, levels) / self.verify_ms_at(1)
 
-    def make_monotonic(self) -> "Costs":
+    def with_monotonic_verify_costs(self) -> "Costs":
         """Without what other work added: a forward takes at most what one over more rows takes."""
         known = self.verify_ms
         return replace(self, verify_ms={rows: min(ms for more, ms in known.items() if more >= rows) for rows in known})

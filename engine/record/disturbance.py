@@ -33,7 +33,7 @@ def describe_disturbance(lanes: list[Trace], busy: bool = False) -> str:
         return OTHERS
     usual = [(trace, decode_step_seconds(trace)) for trace in lanes if len(trace.steps) >= FEWEST]
     for trace, seconds in usual:
-        if stalls := find_stalls(seconds):
+        if stalls := find_significant_stalls(seconds):
             return describe_stalls(trace.system, stalls, len(seconds), statistics.median(seconds))
     for trace, seconds in usual[1:]:
         (slow, slower), (fast, faster) = sorted((usual[0], (trace, seconds)), key=lambda each: tokens_per_second(*each))
@@ -45,10 +45,10 @@ def describe_disturbance(lanes: list[Trace], busy: bool = False) -> str:
             return (
                 f"Disturbed: {fast.system} was {ratio:.2f} times as fast, and its steps allow {most:.2f} times at most."
             )
-    return describe_late_prefill([trace for trace in lanes if trace.prefill_seconds])
+    return describe_slow_prefill_of_plain([trace for trace in lanes if trace.prefill_seconds])
 
 
-def describe_late_prefill(lanes: list[Trace]) -> str:
+def describe_slow_prefill_of_plain(lanes: list[Trace]) -> str:
     """A sentence where a lane that drafts nothing read the prompt for far longer than another one, else "".
 
     A drafter may read it too, so nothing is said of those that draft.
@@ -65,23 +65,25 @@ def describe_late_prefill(lanes: list[Trace]) -> str:
     return ""
 
 
-def describe_batch_disturbance(system: str, run: list[float], runs: list[list[float]], busy: bool = False) -> str:
+def describe_batch_disturbance(
+    system: str, round_seconds: list[float], round_seconds_by_run: list[list[float]], busy: bool = False
+) -> str:
     """`describe_disturbance` for one of several runs of the same texts at once, as seconds of every round.
 
-    Rounds get shorter as texts end, so each is compared with its median over the `runs`, of which this is one.
+    Rounds get shorter as texts end, so each is compared with its median over the `round_seconds_by_run`, of which this is one.
     """
     if busy:
         return OTHERS
-    usual = list(map(statistics.median, zip(*runs, strict=False)))
-    stalls = [(each, often) for each, often in zip(run, usual, strict=False) if each > TIMES * often]
-    if sum(each - often for each, often in stalls) <= WEIGHT * sum(run):
+    usual = list(map(statistics.median, zip(*round_seconds_by_run, strict=False)))
+    stalls = [(each, often) for each, often in zip(round_seconds, usual, strict=False) if each > TIMES * often]
+    if sum(each - often for each, often in stalls) <= WEIGHT * sum(round_seconds):
         return ""
-    return describe_stalls(system, [each for each, _ in stalls], len(run), max(stalls)[1])
+    return describe_stalls(system, [each for each, _ in stalls], len(round_seconds), max(stalls)[1])
 
 
-def describe_stalls(system: str, stalls: list[float], steps: int, usual: float) -> str:
-    many = f"{len(stalls)} of {steps} steps" if len(stalls) > 1 else f"one of {steps} steps"
-    longest = f"the longest for {1000 * max(stalls):,.0f} ms where {1000 * usual:,.1f} ms are usual"
+def describe_stalls(system: str, stalled_seconds: list[float], steps: int, usual_seconds: float) -> str:
+    many = f"{len(stalled_seconds)} of {steps} steps" if len(stalled_seconds) > 1 else f"one of {steps} steps"
+    longest = f"the longest for {1000 * max(stalled_seconds):,.0f} ms where {1000 * usual_seconds:,.1f} ms are usual"
     return f"Disturbed: {many} of {system} stalled, {longest}."
 
 
@@ -90,7 +92,7 @@ def decode_step_seconds(trace: Trace) -> list[float]:
     return [step.total_seconds - step.seconds.get("prefill", 0.0) for step in trace.steps]
 
 
-def find_stalls(seconds: list[float]) -> list[float]:
+def find_significant_stalls(seconds: list[float]) -> list[float]:
     """The steps that stalled, where they took so much of the time that figures are of them; else none."""
     low, middle, high = statistics.quantiles(seconds, n=4)
     stalls = [each for each in seconds if each > max(high + FAR * (high - low), TIMES * middle)]

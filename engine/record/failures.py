@@ -13,7 +13,7 @@ WORDS = (
 )
 
 
-def iterate_causes(error: BaseException | None) -> Iterator[BaseException]:
+def iterate_exception_chain(error: BaseException | None) -> Iterator[BaseException]:
     """The error and those that it was raised for."""
     while error is not None:
         yield error

@@ -10,29 +10,29 @@ import statistics
 Runs = list[list[float]]  # by run, by lane: seconds with prefill
 
 
-def compute_speedups(tokens: list[int], run: list[float]) -> list[float]:
+def compute_lane_speedups(tokens_by_lane: list[int], seconds_by_lane: list[float]) -> list[float]:
     """By lane: tokens a second by those of the first lane, 0 where that wrote nothing."""
-    speeds = [count / seconds for count, seconds in zip(tokens, run, strict=True)]
+    speeds = [count / seconds for count, seconds in zip(tokens_by_lane, seconds_by_lane, strict=True)]
     return [speed / speeds[0] if speeds[0] else 0.0 for speed in speeds]
 
 
-def median_speedups(tokens: list[int], runs: Runs) -> list[dict[str, float]]:
+def median_and_spread_of_speedups(tokens_by_lane: list[int], runs: Runs) -> list[dict[str, float]]:
     """By lane, over all runs: the median `speedup`, and the `least` and the `most`."""
-    lanes = zip(*(compute_speedups(tokens, run) for run in runs), strict=True)
+    lanes = zip(*(compute_lane_speedups(tokens_by_lane, run) for run in runs), strict=True)
     return [{"speedup": statistics.median_low(lane), "least": min(lane), "most": max(lane)} for lane in lanes]
 
 
-def is_tie(ratio: float) -> bool:
+def is_speed_ratio_a_tie(ratio: float) -> bool:
     """Whether a ratio of two speeds reads 1.0 when it is rounded: clocks cannot tell who is faster. As in `numbers.js`."""
     return 0.95 < ratio < 1.05
 
 
-def find_median_run(tokens: list[int], runs: Runs) -> int:
+def find_run_nearest_to_medians(tokens_by_lane: list[int], runs: Runs) -> int:
     """The run whose speedups are nearest to the medians, by their ratios; the first of equals."""
-    middle = [lane["speedup"] for lane in median_speedups(tokens, runs)]
+    middle = [lane["speedup"] for lane in median_and_spread_of_speedups(tokens_by_lane, runs)]
 
     def far(run: list[float]) -> float:
-        found = zip(compute_speedups(tokens, run), middle, strict=True)
+        found = zip(compute_lane_speedups(tokens_by_lane, run), middle, strict=True)
         return math.fsum(abs(math.log(mine / usual)) for mine, usual in found if mine and usual)
 
     return min(range(len(runs)), key=lambda at: far(runs[at]))

@@ -31,7 +31,7 @@ CLOSED: dict[str, Any] = {"extra": "forbid", "str_max_length": LONGEST_TEXT, "al
 
 
 @dataclass(frozen=True, eq=False)
-class FieldRule:
+class PydanticFieldRule:
     """What a type does not say, as annotation of a field: `checks` of pydantic's core schema; `told` in the JSON Schema only."""
 
     checks: dict[str, Any]
@@ -44,20 +44,20 @@ class FieldRule:
         return handler(schema) | self.told
 
 
-def build_check_rule(**checks: Any) -> FieldRule:
-    return FieldRule(checks, {})
+def build_check_rule(**checks: Any) -> PydanticFieldRule:
+    return PydanticFieldRule(checks, {})
 
 
-def build_schema_rule(**words: Any) -> FieldRule:
-    return FieldRule({}, words)
+def build_schema_rule(**words: Any) -> PydanticFieldRule:
+    return PydanticFieldRule({}, words)
 
 
-def build_length_rule(least: int, most: int) -> FieldRule:
+def build_length_rule(least: int, most: int) -> PydanticFieldRule:
     """How many entries a list has. The reader of the whole says so in its own words."""
     return build_schema_rule(minItems=least, maxItems=most)
 
 
-def build_choice_rule(*known: str) -> FieldRule:
+def build_choice_rule(*known: str) -> PydanticFieldRule:
     return build_check_rule(type="literal", expected=list(known))
 
 
@@ -108,26 +108,26 @@ def build_validated(kind: Any, value: Any, where: str) -> Any:
     from pydantic import ValidationError
 
     try:
-        return build_adapter(kind).validate_python(value)
+        return build_pydantic_adapter(kind).validate_python(value)
     except ValidationError as error:
-        raise ValueError(describe_error(kind, error.errors(include_url=False), where)) from None
+        raise ValueError(describe_first_pydantic_error(kind, error.errors(include_url=False), where)) from None
 
 
-def build_unchecked(kind: Any, value: Any) -> Any:
+def build_unvalidated(kind: Any, value: Any) -> Any:
     """The values of a JSON text as `kind` without any check, for the project's own files: the opening page waits for no library."""
     if is_dataclass(kind):
         types = field_types_of(kind)  # type: ignore[arg-type]
-        return kind(**{name: build_unchecked(types[name], each) for name, each in value.items()})  # type: ignore[operator]
+        return kind(**{name: build_unvalidated(types[name], each) for name, each in value.items()})  # type: ignore[operator]
     match get_args(kind):
         case [inner] if is_dataclass(inner):
-            return [build_unchecked(inner, each) for each in value]
+            return [build_unvalidated(inner, each) for each in value]
         case [key, inner]:
-            return {key(name): build_unchecked(inner, each) for name, each in value.items()}
+            return {key(name): build_unvalidated(inner, each) for name, each in value.items()}
     return value
 
 
 @cache
-def build_adapter(kind: Any) -> "TypeAdapter":
+def build_pydantic_adapter(kind: Any) -> "TypeAdapter":
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind, config=None if is_dataclass(kind) else CLOSED)  # type: ignore[arg-type]
@@ -138,11 +138,11 @@ def field_types_of(kind: Any) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
-def describe_error(kind: Any, errors: list[Any], where: str) -> str:
+def describe_first_pydantic_error(kind: Any, errors: list[Any], where: str) -> str:
     """The first of pydantic's errors about a value of this kind, for the person who sent it."""
     what, place, value, about = (errors[0].get(name) for name in ("type", "loc", "input", "ctx"))
     if what in ("missing", "unexpected_keyword_argument"):
-        of, where = locate_value(kind, place[:-1], where)
+        of, where = type_and_name_at_path(kind, place[:-1], where)
         beside = [each for each in errors if each["loc"][:-1] == place[:-1]]
         missing, unknown = (
             join_first_names(sorted(each["loc"][-1] for each in beside if each["type"] == wrong))
@@ -151,7 +151,7 @@ def describe_error(kind: Any, errors: list[Any], where: str) -> str:
         return f"{where or 'The file'} is no {of.__name__}: missing {missing or 'nothing'}, unknown {unknown or 'nothing'}."
     if place[-1:] == ("[key]",):
         place = place[:-2]
-    where = locate_value(kind, place, where)[1] or "The file"
+    where = type_and_name_at_path(kind, place, where)[1] or "The file"
     if what == "string_pattern_mismatch":
         return f"The keys of {where} must be whole numbers, got {quote(value)}."
     if what in EXPECTED:
@@ -170,9 +170,9 @@ def describe_error(kind: Any, errors: list[Any], where: str) -> str:
     return f"{where} is too large a number: at most 2^53 is read."
 
 
-def locate_value(kind: Any, place: tuple[int | str, ...], where: str) -> tuple[Any, str]:
+def type_and_name_at_path(kind: Any, error_path: tuple[int | str, ...], where: str) -> tuple[Any, str]:
     """The kind of the value at that place in one of this kind, and its name in a sentence."""
-    for each in place:
+    for each in error_path:
         if is_dataclass(kind):
             kind, where = field_types_of(kind)[str(each)], f"{where}.{each}".lstrip(".")  # type: ignore[arg-type]
         else:

@@ -8,7 +8,7 @@ from engine.record.costs import Costs
 Ranks = list[list[float]]
 
 
-def best_static_paths(ranks: Ranks, width: int, nodes: int) -> dict[tuple[int, ...], float]:
+def select_most_probable_paths(ranks: Ranks, width: int, nodes: int) -> dict[tuple[int, ...], float]:
     """The `nodes - 1` most valuable nodes below the root as {ranks along the path: value}. Parents and better siblings come first.
 
     A value is the probability that the whole path comes true. Source: Medusa (Cai et al. 2024), its sparse tree.
@@ -34,7 +34,7 @@ def estimate_best_speedup(ranks: Ranks, costs: Costs, width: int, nodes: int) ->
     best = 1.0
     for depth in range(1, len(ranks) + 1):
         tau = 1.0
-        for rows, value in enumerate(best_static_paths(ranks[:depth], width, nodes).values(), 2):
+        for rows, value in enumerate(select_most_probable_paths(ranks[:depth], width, nodes).values(), 2):
             tau += value
             best = max(best, tau / costs.break_even_tau(rows, depth))
     return best

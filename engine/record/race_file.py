@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Annotated, Any
 
 from engine.record import disturbance, headline
-from engine.record.chat_turns import validate_turns
+from engine.record.chat_turns import validate_chat_turns
 from engine.record.constraint import validate_constraint
 from engine.record.costs import Costs
 from engine.record.files import MOST_BYTES
@@ -24,12 +24,12 @@ from engine.record.parsing import (
     Truth,
     build_choice_rule,
     build_length_rule,
-    build_unchecked,
+    build_unvalidated,
     build_validated,
     parse_json,
     quote,
 )
-from engine.record.repetition import repeats_itself
+from engine.record.repetition import is_text_repetitive
 from engine.record.trace import ACCEPTED, ENDS, FAILED, NODES, ROOT, STEPS, Step, Trace, first_divergence, omit_no_turns
 
 GUARANTEES = ("tokens", "law", "lossy")  # what a rule promises (`System.guarantee`), the best first
@@ -97,8 +97,8 @@ class Record:
 
     @classmethod
     def from_own_file(cls, text: str) -> "Record":
-        """The record in a race file of this project, unchecked (`engine.record.parsing.build_unchecked`)."""
-        return build_unchecked(cls, json.loads(text))
+        """The record in a race file of this project, unchecked (`engine.record.parsing.build_unvalidated`)."""
+        return build_unvalidated(cls, json.loads(text))
 
 
 def validate_record(record: Record) -> None:
@@ -139,18 +139,18 @@ def validate_trace(trace: Trace, where: str, check_one: Callable[[Step, int, str
     require(trace.seconds > 0, f"{where} took no time at all.")
     validate_constraint(trace.constraint)
     require(trace.chat or not trace.turns, f"{where}.turns must be empty: only a chat has earlier turns.")
-    validate_turns(trace.turns, trace.prompt)
+    validate_chat_turns(trace.turns, trace.prompt)
 
 
-def validate_remote_step(step: Step, at: int, where: str) -> None:
+def validate_remote_step(step: Step, step_index: int, where: str) -> None:
     """A step of a lane that another server wrote."""
     for name in OF_TREES:
         require(not getattr(step, name), f"{where}.{name} must be empty: a remote lane has no trees.")
     require(len(step.pieces) == 1, f"{where}.pieces must hold one text, got {len(step.pieces)}.")
-    validate_step_figures(step, at, where)
+    validate_step_figures(step, step_index, where)
 
 
-def validate_step(step: Step, at: int, where: str) -> None:
+def validate_step(step: Step, step_index: int, where: str) -> None:
     """A target forward with its tree."""
     validate_length(step.tokens, NODES, f"{where}.tokens", "nodes")
     for name in BY_NODE:
@@ -181,7 +181,7 @@ def validate_step(step: Step, at: int, where: str) -> None:
         replayed in (0, whole),
         f"{where}.replayed must be 0 or the {whole} of root and path, got {quote(replayed)}.",
     )
-    validate_step_figures(step, at, where)
+    validate_step_figures(step, step_index, where)
     ends = ", ".join(map(repr, ENDS))
     require(
         step.end in ENDS,
@@ -189,13 +189,13 @@ def validate_step(step: Step, at: int, where: str) -> None:
     )
 
 
-def validate_step_figures(step: Step, at: int, where: str) -> None:
+def validate_step_figures(step: Step, step_index: int, where: str) -> None:
     """What every step has."""
-    require(step.index == at, f"{where}.index must be {at}, got {step.index}.")
+    require(step.index == step_index, f"{where}.index must be {step_index}, got {step.index}.")
     require(max(step.seconds.values(), default=0) <= LONGEST_SECONDS, f"{where}.seconds holds more than a day.")
 
 
-def first_and_last_lane(record: Record) -> list[LaneRecord]:
+def first_and_last_of_shown_lanes(record: Record) -> list[LaneRecord]:
     """The two lanes that a page or a film shows beside each other: the first and the last. A third may race between them.
 
     Raises `ValueError` when there are more lanes or fewer.
@@ -207,8 +207,8 @@ def first_and_last_lane(record: Record) -> list[LaneRecord]:
     return [record.lanes[0], record.lanes[-1]]
 
 
-def require(holds: bool, sentence: str) -> None:
-    if not holds:
+def require(condition: bool, sentence: str) -> None:
+    if not condition:
         raise ValueError(sentence)
 
 
@@ -243,7 +243,7 @@ def compare_lanes(lanes: list[tuple[Trace, str]], runs: headline.Runs | None = N
     """
     base, first_guarantee = lanes[0]
     runs = runs or [[trace.seconds for trace, _ in lanes]]
-    ratios = headline.median_speedups([len(trace.tokens) for trace, _ in lanes], runs)
+    ratios = headline.median_and_spread_of_speedups([len(trace.tokens) for trace, _ in lanes], runs)
     figures: list[dict[str, Any]] = []
     divergence = None
     for (trace, guarantee), ratio in zip(lanes, ratios, strict=True):
@@ -271,7 +271,7 @@ def compare_lanes(lanes: list[tuple[Trace, str]], runs: headline.Runs | None = N
                 "tau": None if guarantee == BY_TEXT else trace.tau,
                 **(dict.fromkeys(OF_BRANCHES) if guarantee == BY_TEXT else branch_figures_of(trace)),
                 "tokens_per_s": len(trace.tokens) / trace.seconds,
-                "repeats": guarantee != BY_TEXT and repeats_itself(trace.prompt_tokens, trace.tokens),
+                "repeats": guarantee != BY_TEXT and is_text_repetitive(trace.prompt_tokens, trace.tokens),
                 **ratio,
                 "prefill_share": trace.phase_share("prefill"),
                 "draft_share": trace.phase_share("draft"),
@@ -280,7 +280,7 @@ def compare_lanes(lanes: list[tuple[Trace, str]], runs: headline.Runs | None = N
                 "identical": same,
             }
         )
-    identical = worst_verdict_of([lane["identical"] for lane in figures])
+    identical = select_worst_verdict([lane["identical"] for lane in figures])
     finished = all(trace.is_finished for trace, _ in lanes)
     local = [trace for trace, guarantee in lanes if guarantee != BY_TEXT]
     return {
@@ -323,7 +323,7 @@ def describe_near_tie(left: Trace, right: Trace, index: int) -> tuple[float | No
 
 def target_probability_of(trace: Trace, index: int) -> float:
     """The target's probability of a lane's token, as the lane found it; 0 behind its end."""
-    if (found := trace.locate_token(index)) is None:
+    if (found := trace.find_step_and_node_of_token(index)) is None:
         return 0.0
     step, node = found
     return step.bonus_p if node is None else step.p[node]
@@ -335,7 +335,7 @@ def judge_token_difference(guarantee: str, first_guarantee: str, temperature: fl
     return worst if worst == "lossy" or (worst == "law" and temperature > 0) else False
 
 
-def worst_verdict_of(verdicts: list[bool | str]) -> bool | str:
+def select_worst_verdict(verdicts: list[bool | str]) -> bool | str:
     """The worst of several verdicts, each one of `compare_lanes`'s."""
     return next((worst for worst in WORST if worst in verdicts), True)
 

@@ -11,19 +11,19 @@ OFTEN = 0.15  # from this share of repeated runs on, a text repeats itself
 LEAST = 4 * RUN  # tokens; shorter texts tell nothing
 
 
-def repeated_share(prompt: Sequence[int], tokens: Sequence[int]) -> float:
+def share_of_repeated_tokens(prompt_tokens: Sequence[int], tokens: Sequence[int]) -> float:
     """Of the runs of `RUN` tokens that end in the text, the share that stood earlier in prompt and text; 0 without any."""
-    whole = [*prompt, *tokens]
+    whole = [*prompt_tokens, *tokens]
     seen: set[tuple[int, ...]] = set()
     repeated = count = 0
     for end in range(RUN, len(whole) + 1):
         run = tuple(whole[end - RUN : end])
-        if end > len(prompt):
+        if end > len(prompt_tokens):
             repeated, count = repeated + (run in seen), count + 1
         seen.add(run)
     return repeated / count if count else 0.0
 
 
-def repeats_itself(prompt: Sequence[int], tokens: Sequence[int]) -> bool:
+def is_text_repetitive(prompt_tokens: Sequence[int], tokens: Sequence[int]) -> bool:
     """Whether the text of these tokens repeats itself, or its prompt, often enough to make guessing easy."""
-    return len(tokens) >= LEAST and repeated_share(prompt, tokens) >= OFTEN
+    return len(tokens) >= LEAST and share_of_repeated_tokens(prompt_tokens, tokens) >= OFTEN

@@ -7,7 +7,7 @@ It says what single values may be. `engine.record.race_file.validate_record` che
 
 import json
 
-from engine.record.parsing import build_adapter
+from engine.record.parsing import build_pydantic_adapter
 from engine.record.race_file import Record
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -15,7 +15,10 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 def build_schema_text() -> str:
     """The schema as it stands in `assets/race-file.schema.json`."""
-    return json.dumps({"$schema": DIALECT} | build_adapter(Record).json_schema(), indent=1, ensure_ascii=False) + "\n"
+    return (
+        json.dumps({"$schema": DIALECT} | build_pydantic_adapter(Record).json_schema(), indent=1, ensure_ascii=False)
+        + "\n"
+    )
 
 
 if __name__ == "__main__":

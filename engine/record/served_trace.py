@@ -10,7 +10,16 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from engine.record.files import MOST_BYTES
-from engine.record.parsing import LONGEST_TEXT, Count, Listed, Whole, build_validated, parse_json, quote, validate_type
+from engine.record.parsing import (
+    LONGEST_TEXT,
+    Count,
+    Listed,
+    Whole,
+    build_validated,
+    parse_json,
+    quote,
+    validate_type,
+)
 from engine.record.race_file import require, validate_equal_length, validate_length
 
 STEPS, DRAFTED = (1, 20_000), 400  # verifications of a request, and tokens drafted for one
@@ -88,7 +97,11 @@ class ServedTrace:
         # A last burst may be cut behind what was accepted
         passes = None if tokens is None else max(tokens - sum(kept), len(kept))
         return cls(
-            drafted, kept, build_validated(str, values.get("model") or "", "model"), completion_text_of(values), passes
+            drafted,
+            kept,
+            build_validated(str, values.get("model") or "", "model"),
+            completion_text_of(values),
+            passes,
         )
 
 

@@ -96,7 +96,7 @@ class Step:
         return len(self.burst) - self.favourites_tokens
 
     @property
-    def could_go_deeper(self) -> bool:
+    def could_chain_reach_deeper(self) -> bool:
         """Whether all favourites were accepted, the text went on, and a chain with as many guesses would have had more of them."""
         all_kept = 0 < len(self.favourites) == self.favourites_kept
         return all_kept and not self.end and len(self.favourites) < len(self.tokens) - 1
@@ -218,13 +218,13 @@ class Trace:
     @property
     def deeper_steps(self) -> int:
         """Steps in which a chain with as many guesses could have gone on below the tree's favourites."""
-        return sum(step.could_go_deeper for step in self.steps)
+        return sum(step.could_chain_reach_deeper for step in self.steps)
 
     def phase_share(self, phase: str) -> float:
         """The phase's share of the lane's clock."""
         return sum(step.seconds.get(phase, 0.0) for step in self.steps) / self.seconds if self.steps else 0.0
 
-    def locate_token(self, index: int) -> tuple[Step, int | None] | None:
+    def find_step_and_node_of_token(self, index: int) -> tuple[Step, int | None] | None:
         """The step that wrote the token of that index, and its node there, None for the bonus. None behind the last token."""
         for step in self.steps:
             if index < len(step.burst):
@@ -234,14 +234,16 @@ class Trace:
 
     def label_token(self, index: int) -> str:
         """The written token of that index as a label, "(end)" behind the last one."""
-        if (found := self.locate_token(index)) is None:
+        if (found := self.find_step_and_node_of_token(index)) is None:
             return "(end)"
         step, node = found
         return step.bonus_text if node is None else step.texts[node]
 
 
 def favourite_path_of(parents: Sequence[int], score: Sequence[float]) -> list[int]:
-    """The first-ranked child of each node, from the root down to a leaf. Ties go to the earlier node, as in `DraftTree.best_nodes`."""
+    """The first-ranked child of each node, from the root down to a leaf. Ties go to the earlier node, as in
+    `DraftTree.select_best_connected_nodes`.
+    """
     first: dict[int, int] = {}
     for node in range(1, min(len(parents), len(score))):
         best = first.setdefault(parents[node], node)

@@ -37,7 +37,7 @@ def time_shares(traces: Sequence[Trace]) -> dict[str, float]:
     return {**named, "rest": sum(seconds[phase] for phase in PHASES if phase not in NAMED_PHASES) / whole}
 
 
-class ReachedGuessCounts:
+class GuessCountsAfterAcceptedParent:
     """How guesses fared whose parent was accepted, by depth and by rank.
 
     Depth 1 is the first guess behind the root. A rank is a place among siblings by the drafter's score, the first its favourite.
@@ -47,9 +47,9 @@ class ReachedGuessCounts:
         self.reached, self.accepted = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
         self.levels = Counter[int]()  # by depth: rounds in which a guess of that depth was reached
         for trace in traces:
-            self.add(trace)
+            self.count_guesses_of_trace(trace)
 
-    def add(self, trace: Trace) -> None:
+    def count_guesses_of_trace(self, trace: Trace) -> None:
         for step in trace.steps:
             for depth, parent in enumerate([0, *step.path], 1):
                 siblings = [node for node, above in enumerate(step.parents) if above == parent and node]

@@ -23,7 +23,7 @@ class RemoteLane(AnswerStream):
         asked = {"max_tokens": trace.max_new_tokens, "temperature": trace.temperature, "seed": trace.seed}
         super().__init__(server, trace.prompt, asked, trace.chat, turns=trace.turns)
 
-    def take_step(self) -> Step | None:
+    def take_arrived_pieces_as_step(self) -> Step | None:
         """The step of the next piece, or None when nothing has arrived. Never waits."""
         try:
             piece = self.pieces.get_nowait()

@@ -7,7 +7,7 @@ from typing import Any
 
 from engine.record.parsing import parse_json
 from engine.remote.server import Server
-from engine.remote.telling import MOST_BODY, look_up, open_client
+from engine.remote.telling import MOST_BODY, look_up_nested, open_client
 
 
 def mean_log_likelihood(server: Server, prompt: str, text: str) -> float | None:
@@ -22,14 +22,16 @@ def mean_log_likelihood(server: Server, prompt: str, text: str) -> float | None:
     if answer.status_code != 200:
         return None
     try:
-        choices = look_up(parse_json(answer.text, MOST_BODY), "choices")
+        choices = look_up_nested(parse_json(answer.text, MOST_BODY), "choices")
     except ValueError:
         return None
-    told = look_up(choices[0], "logprobs") if isinstance(choices, list) and choices else None
-    return mean_of_last_characters(look_up(told, "text_offset"), look_up(told, "token_logprobs"), len(text))
+    told = look_up_nested(choices[0], "logprobs") if isinstance(choices, list) and choices else None
+    return mean_log_probability_of_ending(
+        look_up_nested(told, "text_offset"), look_up_nested(told, "token_logprobs"), len(text)
+    )
 
 
-def mean_of_last_characters(offsets: Any, log_probabilities: Any, length: int) -> float | None:
+def mean_log_probability_of_ending(offsets: Any, log_probabilities: Any, length: int) -> float | None:
     """The mean over the tokens that stand in the last `length` characters before the last token, which the server wrote itself.
 
     None for other values than so many places and numbers. The first token of all has no probability.

@@ -78,7 +78,7 @@ class Server:
 
 
 @dataclass(frozen=True)
-class Piece:
+class TimedTextPiece:
     """Text that arrived `at` seconds after the request. `end` is "" while more may come. `note` is a sentence about the server."""
 
     text: str
@@ -110,7 +110,7 @@ class AnswerStream:
         """
         self.server, self.prompt, self.asked, self.chat, self.whole = server, prompt, asked, chat, whole
         self.turns = turns
-        self.pieces: SimpleQueue[Piece] = SimpleQueue()
+        self.pieces: SimpleQueue[TimedTextPiece] = SimpleQueue()
         self.told: dict[str, Any] = {}
         self.end = ""  # of the text, where more is read behind it
         self.note = ""  # that the next piece carries
@@ -120,10 +120,10 @@ class AnswerStream:
     def send_request(self) -> None:
         """Sends the request."""
         self.loop = asyncio.new_event_loop()
-        self.task = self.loop.create_task(self.read())
-        Thread(target=self.run_reader, name="remote", daemon=True).start()
+        self.task = self.loop.create_task(self.request_text_and_note_failure())
+        Thread(target=self.run_reader_thread, name="remote", daemon=True).start()
 
-    def wait_for_pieces(self) -> list[Piece]:
+    def wait_for_pieces(self) -> list[TimedTextPiece]:
         """All pieces, as soon as the last one arrives, which has an `end`."""
         found = [self.pieces.get()]
         while not found[-1].end:
@@ -137,35 +137,39 @@ class AnswerStream:
 
     # ---- in the thread
 
-    def run_reader(self) -> None:
+    def run_reader_thread(self) -> None:
         with suppress(asyncio.CancelledError):
             self.loop.run_until_complete(self.task)
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         self.loop.close()
 
-    async def read(self) -> None:
+    async def request_text_and_note_failure(self) -> None:
         self.begun = time.perf_counter()
         label = self.server.label
         try:
-            await asyncio.wait_for(self.request_text(), LONGEST)
+            await asyncio.wait_for(self.request_from_first_endpoint_found(), LONGEST)
         except AnswerFailure as failure:
-            self.fail(str(failure))
+            self.end_with_failure_sentence(str(failure))
         except asyncio.TimeoutError:
-            self.fail(f"{label} did not end its answer within {LONGEST:g} s.")
+            self.end_with_failure_sentence(f"{label} did not end its answer within {LONGEST:g} s.")
         except httpx.ConnectTimeout:
-            self.fail(f"{label} could not be reached within {CONNECT:g} s. Is the address right?")
+            self.end_with_failure_sentence(f"{label} could not be reached within {CONNECT:g} s. Is the address right?")
         except httpx.ConnectError:
-            self.fail(f"{label} cannot be reached. Is the server running, and is the address right?")
+            self.end_with_failure_sentence(
+                f"{label} cannot be reached. Is the server running, and is the address right?"
+            )
         except httpx.TimeoutException:
-            self.fail(f"{label} said nothing for {SILENCE:g} s.")
+            self.end_with_failure_sentence(f"{label} said nothing for {SILENCE:g} s.")
         except httpx.HTTPError as error:
-            self.fail(f"The connection to {label} broke: {shorten(str(error) or type(error).__name__)}")
+            self.end_with_failure_sentence(
+                f"The connection to {label} broke: {shorten_to_one_line(str(error) or type(error).__name__)}"
+            )
         except ValueError as error:
-            self.fail(f"{label} sent what cannot be read. {shorten(str(error))}")
+            self.end_with_failure_sentence(f"{label} sent what cannot be read. {shorten_to_one_line(str(error))}")
         except Exception as error:  # the race waits for an end, whatever happens here
-            self.fail(f"Reading the answer of {label} failed ({type(error).__name__}).")
+            self.end_with_failure_sentence(f"Reading the answer of {label} failed ({type(error).__name__}).")
 
-    async def request_text(self) -> None:
+    async def request_from_first_endpoint_found(self) -> None:
         wait = httpx.Timeout(SILENCE, connect=CONNECT)
         identity = {"Accept-Encoding": "identity"}
         async with httpx.AsyncClient(
@@ -198,7 +202,7 @@ class AnswerStream:
             kind = response.headers.get("content-type", "nothing")
             if not kind.startswith("text/event-stream"):
                 raise AnswerFailure(
-                    f"{self.server.label} answered with {shorten(kind)} where a stream of text was asked for."
+                    f"{self.server.label} answered with {shorten_to_one_line(kind)} where a stream of text was asked for."
                 )
             async for line in read_lines(response):
                 if self.parse_stream_line(line):
@@ -220,7 +224,7 @@ class AnswerStream:
         if not isinstance(chunk, dict):
             raise ValueError("A piece must be an object.")
         if chunk.get("error"):
-            raise AnswerFailure(f"{self.server.label} failed: {shorten(error_message_of(chunk))}")
+            raise AnswerFailure(f"{self.server.label} failed: {shorten_to_one_line(error_message_of(chunk))}")
         self.told |= {name: chunk[name] for name in TOLD if chunk.get(name)}
         text, finish = parse_chunk(chunk)
         end = "" if finish is None else "length" if finish == "length" else "stop"
@@ -242,11 +246,11 @@ class AnswerStream:
             raise AnswerFailure(
                 f"{self.server.label} sent its text in more than {most:,} pieces, the most that are read."
             )
-        self.pieces.put(Piece(text, time.perf_counter() - self.begun, end, self.note))
+        self.pieces.put(TimedTextPiece(text, time.perf_counter() - self.begun, end, self.note))
         self.note = ""
 
-    def fail(self, sentence: str) -> None:
-        self.pieces.put(Piece("", time.perf_counter() - self.begun, FAILED, sentence))
+    def end_with_failure_sentence(self, sentence: str) -> None:
+        self.pieces.put(TimedTextPiece("", time.perf_counter() - self.begun, FAILED, sentence))
 
 
 @cache
@@ -296,7 +300,7 @@ async def parse_error_body(response: httpx.Response) -> str:
     with suppress(ValueError):
         found = parse_json(text, 4 * MOST_ERROR)
         text = error_message_of(found) if isinstance(found, dict) else text
-    return shorten(text) if text.strip() else "it says no more."
+    return shorten_to_one_line(text) if text.strip() else "it says no more."
 
 
 def error_message_of(error_body: dict[str, Any]) -> str:
@@ -305,7 +309,7 @@ def error_message_of(error_body: dict[str, Any]) -> str:
     return str(error.get("message", error) if isinstance(error, dict) else error)
 
 
-def shorten(text: str) -> str:
+def shorten_to_one_line(text: str) -> str:
     """A few words of it on one line."""
     line = HALVES.sub("\ufffd", " ".join(text.split()))
     return line if len(line) <= SHOWN else f"{line[: SHOWN - 1]}…"

@@ -22,7 +22,7 @@ import httpx
 
 from engine.record.parsing import parse_json, quote
 from engine.record.served_trace import TOTALS
-from engine.remote.server import CONNECT, SILENCE, Server, load_trusted_certificates, shorten
+from engine.remote.server import CONNECT, SILENCE, Server, load_trusted_certificates, shorten_to_one_line
 
 ENGINES = {"llamacpp": "llama-server", "vllm": "vLLM", "sglang": "SGLang"}  # by what they call the owner of a model
 N_MAX, TYPES = "speculative.n_max", "speculative.types"  # of llama-server: guesses a round, and their kinds
@@ -102,14 +102,14 @@ def fetch_json(client: httpx.Client, url: str) -> Any:
         return None
 
 
-def look_up(values: Any, *names: str) -> Any:
+def look_up_nested(json_value: Any, *keys_from_outside_in: str) -> Any:
     """What stands under these names, each inside of the one before; None where nothing does."""
-    for name in names:
-        values = values.get(name) if isinstance(values, dict) else None
-    return values
+    for name in keys_from_outside_in:
+        json_value = json_value.get(name) if isinstance(json_value, dict) else None
+    return json_value
 
 
-def complete_address(address: str) -> str:
+def add_scheme_and_path_to_address(address: str) -> str:
     """The address of the endpoints: an address without a path gets the one that OpenAI's endpoints have."""
     scheme, mark, rest = address.partition("://")
     return f"{scheme}{mark}{rest.rstrip('/')}/v1" if mark and "/" not in rest.rstrip("/") else address
@@ -123,7 +123,7 @@ def server_root_of(server: Server) -> str:
 def identify_server(server: Server) -> ServerFacts:
     """Asks the server who it is. Raises `ValueError` where it cannot be reached, and where it has several models and none was named."""
     with open_client(server) as client:
-        models = look_up(fetch_json(client, f"{server.address.rstrip('/')}/models"), "data")
+        models = look_up_nested(fetch_json(client, f"{server.address.rstrip('/')}/models"), "data")
         models = [each for each in models if isinstance(each, dict)] if isinstance(models, list) else []
         engine = next((ENGINES[owner] for each in models if (owner := each.get("owned_by")) in ENGINES), "")
         version, flags = read_version_and_flags(client, server_root_of(server), engine)
@@ -151,30 +151,34 @@ def read_version_and_flags(
     version = None
     if engine == "llama-server":
         props = fetch_json(client, f"{address}/props")
-        params = look_up(props, "default_generation_settings", "params")
-        flags = {"total_slots": look_up(props, "total_slots")} | (params if isinstance(params, dict) else {})
+        params = look_up_nested(props, "default_generation_settings", "params")
+        flags = {"total_slots": look_up_nested(props, "total_slots")} | (params if isinstance(params, dict) else {})
         slots = fetch_json(client, f"{address}/slots")
         if isinstance(slots, list) and slots and isinstance(slots[0], dict):  # the kind in `/props` is not the server's
             flags |= {TYPES: None, DRAFTS: slots[0].get(DRAFTS)}
-        wanted, version = ("total_slots", DRAFTS), look_up(props, "build_info")
+        wanted, version = ("total_slots", DRAFTS), look_up_nested(props, "build_info")
     elif engine == "vLLM":
-        version = look_up(fetch_json(client, f"{address}/version"), "version")
+        version = look_up_nested(fetch_json(client, f"{address}/version"), "version")
         wanted, flags = ("num_spec_tokens", *BEARING), parse_vllm_settings(fetch_text(client, f"{address}/metrics"))
     elif engine == "SGLang":
         told_under = (fetch_json(client, f"{address}/{name}") for name in ("get_server_info", "server_info"))
         flags = next((found for found in told_under if found and isinstance(found, dict)), {})
         wanted, version = ("speculative_", "tp_size", "quantization", "attention_backend"), flags.get("version")
     bearing = {name: value for name, value in flags.items() if name.startswith(wanted)}
-    told = {name: strip_path(value) for name, value in bearing.items() if isinstance(value, str | int | float | bool)}
-    return strip_path(version) if isinstance(version, str) else "", told
+    told = {
+        name: keep_last_path_segment(value)
+        for name, value in bearing.items()
+        if isinstance(value, str | int | float | bool)
+    }
+    return keep_last_path_segment(version) if isinstance(version, str) else "", told
 
 
-def strip_path(value: Any) -> Any:
+def keep_last_path_segment(value: Any) -> Any:
     """The value as it may be shared: of a path on the server's disk only the last part."""
     if not isinstance(value, str):
         return value
     path = value.startswith(("/", "~", "./")) or re.match(r"[A-Za-z]:\\", value)
-    return shorten(re.split(r"[/\\]", value.rstrip("/\\"))[-1] if path else value)
+    return shorten_to_one_line(re.split(r"[/\\]", value.rstrip("/\\"))[-1] if path else value)
 
 
 def parse_vllm_settings(metrics: str) -> dict[str, str]:
@@ -214,7 +218,7 @@ def completion_tokens_of(answer: dict[str, Any]) -> int | None:
 
 def reported_seconds_of(answer: dict[str, Any]) -> float | None:
     """The seconds that an answer says it took, prompt included; None where it does not say."""
-    parts = [look_up(answer, "timings", name) for name in ("prompt_ms", "predicted_ms")]
+    parts = [look_up_nested(answer, "timings", name) for name in ("prompt_ms", "predicted_ms")]
     if not all(isinstance(each, int | float) and 0 <= each < math.inf for each in parts):
         return None
     return sum(parts) / 1000 or None
@@ -259,7 +263,7 @@ def reported_guesses_of(answer: dict[str, Any]) -> GuessTotals | None:
         if len(counts) == len(names):
             verifications, drafted, accepted = counts
             return GuessTotals(max((completion_tokens_of(answer) or 0) - accepted, verifications), drafted, accepted)
-    details = look_up(answer, "usage", "completion_tokens_details")
+    details = look_up_nested(answer, "usage", "completion_tokens_details")
     accepted, rejected = (
         look_up_integer(details, f"{kind}_prediction_tokens") or 0 for kind in ("accepted", "rejected")
     )
@@ -269,8 +273,8 @@ def reported_guesses_of(answer: dict[str, Any]) -> GuessTotals | None:
 
 
 def look_up_integer(values: Any, *names: str) -> int | None:
-    """The whole number under these names (`look_up`), None where there is none."""
-    value = look_up(values, *names)
+    """The whole number under these names (`look_up_nested`), None where there is none."""
+    value = look_up_nested(values, *names)
     return value if type(value) is int and value >= 0 else None
 
 

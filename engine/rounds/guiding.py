@@ -11,35 +11,35 @@ from typing import Any
 import torch
 
 from engine.contracts import NO_GUESSES, SURE, Drafter
-from engine.models.constraint import MatcherGuide
+from engine.models.constraint import ConstraintGuide
 from engine.tree import DraftTree
 
-Mask = Callable[[MatcherGuide, DraftTree, torch.Tensor], torch.Tensor]  # what becomes of logits [N, V]
+Mask = Callable[[ConstraintGuide, DraftTree, torch.Tensor], torch.Tensor]  # what becomes of logits [N, V]
 LONGEST_RUN = 12  # forced tokens that are offered as a run
 
 
-def path_tokens(tree: DraftTree, node: int) -> tuple[int, ...]:
+def path_tokens_below_root(tree: DraftTree, node: int) -> tuple[int, ...]:
     return tuple(tree.tokens[each] for each in tree.path(node))
 
 
-def mask_logits(guide: MatcherGuide, tree: DraftTree, logits: torch.Tensor) -> torch.Tensor:
+def mask_forbidden_logits(guide: ConstraintGuide, tree: DraftTree, logits: torch.Tensor) -> torch.Tensor:
     """`logits [N, V]` with minus infinity for what the constraint forbids behind each node."""
-    return forbid_other_tokens(logits, allowed_tokens_by_node(guide, tree, range(len(tree))))
+    return mask_all_but_allowed_tokens(logits, allowed_tokens_by_node(guide, tree, range(len(tree))))
 
 
-def mask_only_leaves_wrongly(guide: MatcherGuide, tree: DraftTree, logits: torch.Tensor) -> torch.Tensor:
-    """Wrong on purpose (`engine.breaks`): as `mask_logits`, but only behind nodes without children, where a text goes on."""
+def mask_only_leaves_wrongly(guide: ConstraintGuide, tree: DraftTree, logits: torch.Tensor) -> torch.Tensor:
+    """Wrong on purpose (`engine.breaks`): as `mask_forbidden_logits`, but only behind nodes without children, where a text goes on."""
     rows = allowed_tokens_by_node(guide, tree, [node for node in range(len(tree)) if node not in tree.parents])
-    return forbid_other_tokens(logits, rows)
+    return mask_all_but_allowed_tokens(logits, rows)
 
 
-def allowed_tokens_by_node(guide: MatcherGuide, tree: DraftTree, nodes: Iterable[int]) -> dict[int, torch.Tensor]:
+def allowed_tokens_by_node(guide: ConstraintGuide, tree: DraftTree, nodes: Iterable[int]) -> dict[int, torch.Tensor]:
     """Which tokens may follow, bool `[V]`, by node. Left out are nodes where that does not matter."""
-    rows = {node: guide.allowed_tokens(path_tokens(tree, node)) for node in nodes}
+    rows = {node: guide.allowed_mask(path_tokens_below_root(tree, node)) for node in nodes}
     return {node: row for node, row in rows.items() if row is not None}
 
 
-def forbid_other_tokens(logits: torch.Tensor, allowed_by_row: dict[int, torch.Tensor]) -> torch.Tensor:
+def mask_all_but_allowed_tokens(logits: torch.Tensor, allowed_by_row: dict[int, torch.Tensor]) -> torch.Tensor:
     """`logits [n, V]` with minus infinity for what is not allowed in these of its rows."""
     if not allowed_by_row:
         return logits
@@ -48,12 +48,12 @@ def forbid_other_tokens(logits: torch.Tensor, allowed_by_row: dict[int, torch.Te
     return logits.masked_fill(~mask.to(logits.device), -math.inf)
 
 
-class GuidedDrafter(Drafter):
+class ConstraintGuidedDrafter(Drafter):
     """A drafter whose guesses keep to the constraint. Where one token alone is allowed, that is the guess, whatever it answers."""
 
     title, about, source = "guided", "Another drafter, whose guesses keep to the constraint.", "ours"
 
-    def __init__(self, inner: Drafter, guide: MatcherGuide):
+    def __init__(self, inner: Drafter, guide: ConstraintGuide):
         self.inner, self.guide, self.idea = inner, guide, inner.idea  # type: ignore[misc]
         self.stop_ids = inner.stop_ids
         self.silence = inner.silence  # type: ignore[misc]
@@ -84,18 +84,18 @@ class GuidedDrafter(Drafter):
         kept = {at: allowed[node] for at, node in enumerate(nodes) if node in (allowed if self.whole else forced)}
         if not kept:
             return answer
-        rows = forbid_other_tokens(answer, kept)
+        rows = mask_all_but_allowed_tokens(answer, kept)
         lost = rows.amax(-1, keepdim=True) == -math.inf  # the drafter ruled out all that is allowed
-        return torch.where(lost, forbid_other_tokens(torch.zeros_like(rows), kept), rows).log_softmax(-1)
+        return torch.where(lost, mask_all_but_allowed_tokens(torch.zeros_like(rows), kept), rows).log_softmax(-1)
 
     def draft_without_forward(self, tree: DraftTree, node: int) -> tuple[list[int], float]:
         """Forced tokens, else the inner drafter's copies up to the first that is forbidden."""
-        path = path_tokens(tree, node)
-        if run := self.guide.forced_tokens(path, LONGEST_RUN):
+        path = path_tokens_below_root(tree, node)
+        if run := self.guide.forced_tokens_after(path, LONGEST_RUN):
             return run, SURE
         run, chance = self.inner.draft_without_forward(tree, node)
         for length, token in enumerate(run):
-            row = self.guide.allowed_tokens((*path, *run[:length]))
+            row = self.guide.allowed_mask((*path, *run[:length]))
             if self.whole and row is not None and not row[token]:
                 return run[:length], chance
         return run, chance

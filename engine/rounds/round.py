@@ -5,15 +5,15 @@ import time
 import torch
 
 from engine.contracts import NO_GUESSES, Acceptance, Drafter, Policy, RoundOutcome
-from engine.forward.devices import synchronise
-from engine.forward.spread import agree_on
-from engine.rounds.guiding import GuidedDrafter, Mask, mask_logits
+from engine.forward.devices import wait_for_device
+from engine.forward.spread import adopt_first_process_value
+from engine.rounds.guiding import ConstraintGuidedDrafter, Mask, mask_forbidden_logits
 from engine.sampling import Sampling
 from engine.target import Target
 from engine.tree import DraftTree
 
 
-class Stopwatch:
+class PhaseStopwatch:
     """Times phases after waiting for the device, so that no phase pays for another's kernels."""
 
     def __init__(self, device: torch.device):
@@ -23,12 +23,12 @@ class Stopwatch:
         self.seconds: dict[str, float] = {}
         self.since = time.perf_counter()
 
-    def lap(self, name: str) -> float:
+    def end_phase(self, phase_name: str) -> float:
         """End the phase of that name and begin the next one. Returns its seconds."""
-        synchronise(self.device)
+        wait_for_device(self.device)
         now = time.perf_counter()
-        self.seconds[name], self.since = now - self.since, now
-        return self.seconds[name]
+        self.seconds[phase_name], self.since = now - self.since, now
+        return self.seconds[phase_name]
 
 
 LAST = "One token is left to write, and the target writes it without a guess."
@@ -45,15 +45,15 @@ class HostRounds:
         policy: Policy,
         rule: Acceptance,
         sampling: Sampling,
-        mask: Mask = mask_logits,
+        mask: Mask = mask_forbidden_logits,
     ):
         self.target, self.drafter, self.policy, self.rule = target, drafter, policy, rule
         self.sampling, self.mask = sampling, mask
         self.guide = sampling.constraint.guide() if sampling.constraint else None
         if self.guide and self.guide.guesses != "free":
-            self.drafter = GuidedDrafter(drafter, self.guide)
+            self.drafter = ConstraintGuidedDrafter(drafter, self.guide)
         self.drafter.bind_target_cache(target.session.cache)
-        self.watch = Stopwatch(target.session.runner.device)
+        self.watch = PhaseStopwatch(target.session.runner.device)
 
     @property
     def forwards(self) -> int:
@@ -64,22 +64,22 @@ class HostRounds:
         self.root, self.last = prompt[-1], last_position
         self.watch.start()
         self.drafter.begin(prompt, self.target.prefill(prompt[:-1]))
-        return agree_on(self.target.session.runner.model, self.watch.lap("prefill"))
+        return adopt_first_process_value(self.target.session.runner.model, self.watch.end_phase("prefill"))
 
     @torch.inference_mode()
     def run_round(self) -> RoundOutcome:
-        tree = self.grow()
+        tree = self.grow_round_tree()
         logits, features = self.target.verify(tree)
-        self.watch.lap("verify")
+        self.watch.end_phase("verify")
         return self.accept_and_commit(tree, logits, features)
 
-    def grow(self) -> DraftTree:
+    def grow_round_tree(self) -> DraftTree:
         """The round's tree. It begins the round's clock and ends the phase "draft"."""
         position = self.target.length
         self.room = self.last - position - 1
         self.watch.start()
         tree = self.policy.grow(self.drafter, self.root, position, self.sampling, self.room)
-        self.watch.lap("draft")
+        self.watch.end_phase("draft")
         self.refuse_unknown_tokens(tree)
         return tree
 
@@ -91,7 +91,7 @@ class HostRounds:
         verdict = self.rule.decide(tree, logits, self.sampling, self.target.length)
         if self.guide:
             self.guide.advance([*(tree.tokens[node] for node in verdict.path), verdict.bonus])
-        watch.lap("accept")
+        watch.end_phase("accept")
         self.target.commit(verdict.path)
         self.drafter.observe_target_logits(tree, logits, verdict.path)
         self.drafter.commit(tree, verdict.path, verdict.bonus, features)
@@ -100,9 +100,9 @@ class HostRounds:
             self.explain_no_guess(tree),
             self.policy.explain_unused_nodes(tree, self.room, self.drafter.stop_ids),
         )
-        watch.lap("commit")
+        watch.end_phase("commit")
         self.root = verdict.bonus
-        seconds = agree_on(self.target.session.runner.model, watch.seconds)
+        seconds = adopt_first_process_value(self.target.session.runner.model, watch.seconds)
         return RoundOutcome(tree, logits, verdict, seconds, self.target.session.replayed, silence, unused)
 
     def explain_no_guess(self, tree: DraftTree) -> str:

@@ -1,7 +1,8 @@
 """`engine.rounds.round` as one CUDA graph a round; held equal by tests/fast/test_equal_to_reference.py[rounds.round_gpu].
 
 Draft, verify, accept and commit run on the device, and one copy goes to the host at the end. Where no graph can be captured the same
-function runs eagerly, and waits no more often. It serves token match over the drafters of `engine.drafters.on_device` and the policies
+function runs eagerly, and waits no more often. It serves token match over the drafters of `engine.drafters.on_device` and the
+policies
 of `engine.policies.shared.growing_gpu`. Rounds on the host give the same tokens from the same noise.
 """
 
@@ -14,23 +15,23 @@ import torch
 
 from engine.contracts import Policy, RoundOutcome, Verdict
 from engine.drafters.on_device import ON_DEVICE
-from engine.drafters.on_device.parts import DrafterOnDevice, is_plain
-from engine.forward.cuda_graphs import CapturedFunction, memory_pool
-from engine.forward.devices import synchronise
+from engine.drafters.on_device.parts import DrafterOnDevice, can_run_static_forwards
+from engine.forward.cuda_graphs import CapturedFunction, graph_memory_pool
+from engine.forward.devices import wait_for_device
 from engine.forward.runner import Runner
-from engine.forward.runner_gpu import StaticForward, static_capacity, visible_slots
-from engine.forward.session import prompt_session
+from engine.forward.runner_gpu import StaticForward, round_up_static_capacity, visible_slots
+from engine.forward.session import open_prompt_session
 from engine.models.pairs import LoadedPair
-from engine.policies.shared.growing_gpu import DeviceGrower, DeviceTree, TreeTerms
+from engine.policies.shared.growing_gpu import DeviceTree, DeviceTreeGrower, TreeTerms
 from engine.rounds.round import LAST, UNSURE
-from engine.sampling import Sampling, gumbel_at
+from engine.sampling import Sampling, compute_gumbel_by_position
 from engine.tree import DraftTree
 
 PHASES = ("draft", "verify", "accept", "commit")
 STATE = 4  # numbers that a round starts from, in the order of `DeviceRound.begin`
 
 
-class PhaseMarks:
+class PhaseTimestamps:
     """Moments within a round. On a GPU they are events, which a graph can hold; else they are readings of the clock."""
 
     def __init__(self, device: torch.device):
@@ -41,18 +42,18 @@ class PhaseMarks:
                 for _ in range(len(PHASES) + 1)
             ]
 
-    def mark(self, index: int) -> None:
+    def record_timestamp(self, boundary: int) -> None:
         if self.cuda:
-            self.at[index].record(torch.cuda.current_stream(self.device))
+            self.at[boundary].record(torch.cuda.current_stream(self.device))
         else:
-            self.at[index] = time.perf_counter()
+            self.at[boundary] = time.perf_counter()
 
-    def split(self, seconds: float) -> dict[str, float]:
-        """`seconds` by phase, in proportion to the time between the moments. All moments must have passed."""
+    def split_seconds_by_phase(self, total_seconds: float) -> dict[str, float]:
+        """`total_seconds` by phase, in proportion to the time between the moments. All moments must have passed."""
         pairs = list(zip(self.at, self.at[1:], strict=False))
         spans = [start.elapsed_time(end) if self.cuda else end - start for start, end in pairs]
         total = sum(spans) or 1.0
-        return {name: seconds * span / total for name, span in zip(PHASES, spans, strict=True)}
+        return {name: total_seconds * span / total for name, span in zip(PHASES, spans, strict=True)}
 
 
 class DeviceRound:
@@ -63,16 +64,16 @@ class DeviceRound:
     ):
         """`rows` is a lane's: rows for the text and a largest tree. Terms without levels are plain decoding."""
         self.runner, self.greedy, self.drafter, device = target, greedy, drafter, target.device
-        self.grower = DeviceGrower(terms, drafter, stops, device)
+        self.grower = DeviceTreeGrower(terms, drafter, stops, device)
         self.depth = self.grower.depth
         drafter.allocate_buffers(rows, self.depth, terms.expanded_node_count)
-        self.reading = prompt_session(target, rows, drafter.taps)
+        self.reading = open_prompt_session(target, rows, drafter.taps)
         self.verify = StaticForward(target, self.reading.cache, self.reading.taps)
         self.steps = torch.arange(self.depth + 1, device=device)
         self.state = torch.zeros(STATE, dtype=torch.int64, device=device)
         self.temperature = torch.ones(1, device=device)
-        self.marks = PhaseMarks(device)
-        self.captured = CapturedFunction(self.run, target, memory_pool(target))
+        self.marks = PhaseTimestamps(device)
+        self.captured = CapturedFunction(self.run_and_pack, target, graph_memory_pool(target))
         captured = bool(target.eager) or self.captured.graph is not None
         self.whole = captured and self.reading.whole and drafter.whole
         self.size = self.reading.size + drafter.size + self.captured.size
@@ -87,30 +88,30 @@ class DeviceRound:
         self.state.copy_(torch.tensor([len(prompt) - 1, prompt[-1], last_position, sampling.seed]))
         self.temperature.fill_(sampling.temperature or 1.0)
 
-    def run(self) -> tuple[torch.Tensor, torch.Tensor]:
+    def run_and_pack(self) -> tuple[torch.Tensor, torch.Tensor]:
         """One round on the device. Returns what `unpack_tree_and_verdict` reads, as float64, and the logits `[N, V]`."""
         base, root, last, seed = self.state.split(1)
-        noise = None if self.greedy else gumbel_at(seed, base + 1 + self.steps, self.runner.vocab)
-        self.marks.mark(0)
+        noise = None if self.greedy else compute_gumbel_by_position(seed, base + 1 + self.steps, self.runner.vocab)
+        self.marks.record_timestamp(0)
         room = last - base - 1
         tree = self.grower.grow(root, base, room, self.temperature, noise) if self.depth else DeviceTree.rooted(root)
-        self.marks.mark(1)
+        self.marks.record_timestamp(1)
         positions = torch.where(tree.score > 0, base + tree.depth, base)
         slots = base + torch.arange(len(tree.tokens), device=base.device)
         visible = visible_slots(self.verify.columns, base, tree.ancestor_mask)
         logits, features = self.verify(tree.tokens, positions, slots, visible)
-        self.marks.mark(2)
+        self.marks.record_timestamp(2)
         drawn = self.draw_target_tokens(logits, tree, noise)
-        path, count, node = self.match_tokens(tree, drawn)
+        path, count, node = self.accepted_path(tree, drawn)
         bonus = drawn.index_select(0, node)
-        self.marks.mark(3)
+        self.marks.record_timestamp(3)
         if self.depth:
-            self.commit(path, count, base)
+            self.commit_path_rows(path, count, base)
         self.drafter.commit(tree, path, count, bonus, base, features)
         alive, columns = (tree.score > 0).sum().view(1), (tree.tokens, tree.parents, tree.depth, tree.score, tree.q)
         packed = torch.cat([alive, count, bonus, path, *columns])
         self.state.copy_(torch.cat([base + 1 + count, bonus, last, seed]))
-        self.marks.mark(4)
+        self.marks.record_timestamp(4)
         return packed, logits
 
     def draw_target_tokens(self, logits: torch.Tensor, tree: DeviceTree, noise: torch.Tensor | None) -> torch.Tensor:
@@ -120,22 +121,22 @@ class DeviceRound:
             scores = scores / self.temperature + noise.index_select(0, tree.depth)
         return scores.argmax(-1)
 
-    def match_tokens(self, tree: DeviceTree, wanted: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def accepted_path(self, tree: DeviceTree, drawn: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Token match. Returns the path `[depth + 1]` from the root down, the number `[1]` of accepted nodes and the last node `[1]`.
 
         Places behind the last accepted node hold 0.
         """
-        node = torch.zeros_like(wanted[:1])
+        node = torch.zeros_like(drawn[:1])
         count, path = node.clone(), [node]
         for _ in range(self.depth):
-            carried = wanted.index_select(0, node)
+            carried = drawn.index_select(0, node)
             here = (tree.parents == node) & (tree.tokens == carried) & (tree.score > 0)
             child, found = here.long().argmax(0, keepdim=True), here.any(0, keepdim=True)
             path.append(torch.where(found, child, torch.zeros_like(child)))
             node, count = torch.where(found, child, node), count + found
         return torch.cat(path), count, node
 
-    def commit(self, path: torch.Tensor, accepted_count: torch.Tensor, root_position: torch.Tensor) -> None:
+    def commit_path_rows(self, path: torch.Tensor, accepted_count: torch.Tensor, root_position: torch.Tensor) -> None:
         """Move the path's rows to the places from the root's on. Places behind the path keep their rows."""
         kv, places = self.reading.cache.kv, root_position + self.steps
         moved = torch.where(self.steps <= accepted_count, root_position + path, places)
@@ -151,12 +152,12 @@ class DeviceRound:
         if packed.is_cuda:
             torch.cuda.current_stream(packed.device).synchronize()
         tree, verdict = self.unpack_tree_and_verdict(self.host.tolist())
-        seconds = self.marks.split(time.perf_counter() - start)
+        seconds = self.marks.split_seconds_by_phase(time.perf_counter() - start)
         return RoundOutcome(tree, logits[: len(tree)].clone(), verdict, seconds)
 
-    def unpack_tree_and_verdict(self, values: list[float]) -> tuple[DraftTree, Verdict]:
-        alive, count, bonus = (int(value) for value in values[:3])
-        path, columns = values[3 : 4 + self.depth], values[4 + self.depth :]
+    def unpack_tree_and_verdict(self, packed_round: list[float]) -> tuple[DraftTree, Verdict]:
+        alive, count, bonus = (int(value) for value in packed_round[:3])
+        path, columns = packed_round[3 : 4 + self.depth], packed_round[4 + self.depth :]
         size = len(columns) // 5
         *whole, score, q = (columns[at : at + alive] for at in range(0, len(columns), size))
         tokens, parents, depth = (list(map(int, each)) for each in whole)
@@ -167,21 +168,21 @@ class DeviceRound:
 class DeviceRounds:
     """`engine.contracts.Rounds` of one lane on a GPU. `forwards` counts the draft's forwards, as a drafter does."""
 
-    def __init__(self, pair: LoadedPair, drafter: str, policy: Policy, capacity: int, sampling: Sampling):
-        """`drafter` is a name of `ON_DEVICE`. Raises `ValueError` for what `can_run_on_device` denies."""
+    def __init__(self, pair: LoadedPair, drafter_name: str, policy: Policy, capacity: int, sampling: Sampling):
+        """`drafter_name` is a name of `ON_DEVICE`. Raises `ValueError` for what `can_run_on_device` denies."""
         self.policy, self.stop_ids, self.sampling, self.forwards = policy, pair.stop_ids, sampling, 0
-        made, terms = device_parts(pair, drafter, policy)
+        made, terms = device_parts(pair, drafter_name, policy)
         if made is None or terms is None:
-            raise ValueError(f"No device decides rounds of {drafter} and {type(policy).__name__} alone.")
-        asked = terms, pair.stop_ids, static_capacity(capacity), sampling.greedy
-        key = "round", drafter, made.net, *asked
+            raise ValueError(f"No device decides rounds of {drafter_name} and {type(policy).__name__} alone.")
+        asked = terms, pair.stop_ids, round_up_static_capacity(capacity), sampling.greedy
+        key = "round", drafter_name, made.net, *asked
         self.round = pair.target.lender.lend(key, lambda: DeviceRound(pair.target, made, *asked), self)
 
     def begin(self, prompt: list[int], last_position: int) -> float:
         start = time.perf_counter()
         self.room = last_position - len(prompt)  # guesses in a row that the text has room for
         self.round.begin(prompt, self.sampling, last_position)
-        synchronise(self.round.runner.device)
+        wait_for_device(self.round.runner.device)
         return time.perf_counter() - start
 
     def run_round(self) -> RoundOutcome:
@@ -195,12 +196,12 @@ class DeviceRounds:
 def device_parts(pair: LoadedPair, drafter: str, policy: Policy) -> tuple[DrafterOnDevice | None, TreeTerms | None]:
     """The drafter on the device and the policy's terms, None for what there is none of."""
     kind = ON_DEVICE.get(drafter)
-    net = kind.net_of(pair, drafter) if kind else None
+    net = kind.find_device_net(pair, drafter) if kind else None
     made = kind(pair, net) if kind and net is not None else None
     return made, None if made is None else TreeTerms.of_policy(policy, pair.target.vocab, made.depth)
 
 
-def can_run_on_device(pair: LoadedPair, drafter: str, policy: Policy, sampling: Sampling) -> bool:
+def can_run_on_device(pair: LoadedPair, drafter_name: str, policy: Policy, sampling: Sampling) -> bool:
     """Whether device rounds serve a lane of these parts, with token match, and can draw its noise on the device."""
-    able = sampling.device is not None and sampling.keeps_all_tokens and is_plain(pair.target)
-    return able and all(device_parts(pair, drafter, policy))
+    able = sampling.device is not None and sampling.keeps_all_tokens and can_run_static_forwards(pair.target)
+    return able and all(device_parts(pair, drafter_name, policy))

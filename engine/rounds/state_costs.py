@@ -10,7 +10,7 @@ import torch
 from engine.forward.recurrent.session import RecurrentSession
 from engine.models.pairs import LoadedPair
 from engine.rounds.pair_costs import NODES, VERIFY_SECONDS
-from engine.rounds.timing import REPEATS, binary, chain, median_ms_interleaved, timing_context_of
+from engine.rounds.timing import REPEATS, binary, chain, median_ms_interleaved, timing_context_length
 from engine.target import Target
 from engine.tree import LARGEST_TREE
 
@@ -45,8 +45,8 @@ class StateCosts:
         )
 
 
-def format_megabytes(count: int) -> str:
-    return f"{count / 1e6:.1f} MB"
+def format_megabytes(byte_count: int) -> str:
+    return f"{byte_count / 1e6:.1f} MB"
 
 
 def known_state_costs(pair: LoadedPair) -> StateCosts | None:
@@ -66,9 +66,9 @@ def measure_state_costs_once(pair: LoadedPair) -> StateCosts:
 def time_state_costs(pair: LoadedPair) -> StateCosts:
     if not pair.target.recurrent:
         raise ValueError(f"The target of {pair.title} keeps no state, so its trees cost what rows cost.")
-    target = Target(pair.target, timing_context_of(pair) + LARGEST_TREE)
+    target = Target(pair.target, timing_context_length(pair) + LARGEST_TREE)
     assert isinstance(target.session, RecurrentSession)
-    target.prefill(list(range(timing_context_of(pair))))
+    target.prefill(list(range(timing_context_length(pair))))
     trees = {"plain": chain(1), "chain": chain(NODES), "tree": binary(NODES)}
     with pair.target.without_torch_threads():
         tasks = {name: partial(target.verify, tree) for name, tree in trees.items()}

@@ -17,9 +17,9 @@ from engine.forward.runner import Runner
 from engine.kernels.expansion import Expansion
 from engine.models.pairs import LoadedPair
 from engine.policies import POLICIES
-from engine.policies.shared.growing import grow
+from engine.policies.shared.growing import grow_tree_of_favourites
 from engine.record.disturbance import BUSY
-from engine.rounds.round import Stopwatch
+from engine.rounds.round import PhaseStopwatch
 from engine.rounds.round_gpu import DeviceRounds
 from engine.sampling import Sampling
 from engine.target import Target
@@ -33,31 +33,31 @@ REPEATS, FEWEST = 7, 3  # undisturbed turns of every timing; and turns at least,
 
 
 @torch.inference_mode()
-def time_verify_ms(
-    pair: LoadedPair, repeats: int = REPEATS, max_seconds: float = math.inf, rows: Sequence[int] = ()
+def time_verify_ms_by_rows(
+    pair: LoadedPair, repeats: int = REPEATS, max_seconds: float = math.inf, row_counts: Sequence[int] = ()
 ) -> dict[int, float]:
     """Least ms of a verification by its number of rows, of these or of `ROWS`.
 
     Of a target that keeps states, that has the states of every node. Every one runs once untimed before it is timed: in a race a lane
     finds the caches as it left them.
     """
-    target, watch = Target(pair.target, timing_context_of(pair) + LARGEST_TREE), Stopwatch(pair.target.device)
-    target.prefill(list(range(timing_context_of(pair))))
-    trees = {size: binary(size) for size in rows or ROWS}
+    target, watch = Target(pair.target, timing_context_length(pair) + LARGEST_TREE), PhaseStopwatch(pair.target.device)
+    target.prefill(list(range(timing_context_length(pair))))
+    trees = {size: binary(size) for size in row_counts or ROWS}
     least = dict.fromkeys(trees, math.inf)
     with pair.target.without_torch_threads():
-        for turn in repeat_while_undisturbed(pair.target, repeats + 1, max_seconds):
+        for turn in repeat_until_enough_undisturbed(pair.target, repeats + 1, max_seconds):
             for size, tree in trees.items():
                 target.verify(tree)
                 watch.start()
                 target.verify(tree)
-                ms = 1000 * watch.lap("verify")
+                ms = 1000 * watch.end_phase("verify")
                 least[size] = min(least[size], ms) if turn else math.inf
     return least
 
 
 @torch.inference_mode()
-def time_draft_level_ms(
+def time_draft_levels_ms(
     pair: LoadedPair, drafter_name: str, repeats: int = REPEATS, max_seconds: float = math.inf
 ) -> tuple[float, float]:
     """Least ms of a drafter's first level and of one level below it, with the ranking of its favourites, as `auto` asks for them.
@@ -66,20 +66,20 @@ def time_draft_level_ms(
     it covers, is the ms of a level below.
     """
     forgetful = replace(pair, memory=None)  # what is timed is no text to remember
-    capacity = timing_context_of(pair) + LARGEST_TREE
+    capacity = timing_context_length(pair) + LARGEST_TREE
     drafter, sampling = DRAFTERS[drafter_name](forgetful, capacity), Sampling()
     target = Target(pair.target, capacity, drafter.reads_features)
-    prompt = list(range(timing_context_of(pair)))
+    prompt = list(range(timing_context_length(pair)))
     drafter.bind_target_cache(target.session.cache)
     drafter.begin(prompt, target.prefill(prompt[:-1]))
-    watch, least = Stopwatch(pair.target.device), {1: math.inf, 1 + LEVELS: math.inf}
+    watch, least = PhaseStopwatch(pair.target.device), {1: math.inf, 1 + LEVELS: math.inf}
     room, root, rounds = Expansion(1 + LEVELS, LEVEL, beams=LEVEL), prompt[-1], 0
     with pair.target.without_torch_threads():
-        for turn in repeat_while_undisturbed(pair.target, repeats + 1, max_seconds):
+        for turn in repeat_until_enough_undisturbed(pair.target, repeats + 1, max_seconds):
             for levels in least:
                 watch.start()
-                tree = grow(room, drafter, root, target.length, sampling, levels)
-                ms = 1000 * watch.lap("draft")
+                tree = grow_tree_of_favourites(room, drafter, root, target.length, sampling, levels)
+                ms = 1000 * watch.end_phase("draft")
                 least[levels] = min(least[levels], ms) if turn else math.inf
                 rounds += 1
                 path, root = tree.path(len(tree) - 1), (len(prompt) + rounds * levels) % pair.target.vocab
@@ -94,15 +94,15 @@ def time_draft_level_ms(
 
 
 @torch.inference_mode()
-def time_device_round_ms(
-    pair: LoadedPair, drafter: str, policy: str, depths: Sequence[int], width: int, nodes: int
+def time_device_round_ms_by_depth(
+    pair: LoadedPair, drafter_name: str, policy_name: str, depths: Sequence[int], width: int, nodes: int
 ) -> dict[int, float]:
     """Least ms of a greedy round that a device decides alone, by the levels of its tree, for trees of these depths or less."""
-    sampling, prompt = Sampling(device=pair.target.noise_place), list(range(timing_context_of(pair)))
-    capacity, least = timing_context_of(pair) + LARGEST_TREE, {}
+    sampling, prompt = Sampling(device=pair.target.noise_place), list(range(timing_context_length(pair)))
+    capacity, least = timing_context_length(pair) + LARGEST_TREE, {}
     for depth in depths:
-        grower = POLICIES[policy](depth, width, nodes, "ranked", pair.calibration)
-        lane, times = DeviceRounds(pair, drafter, grower, capacity, sampling), []
+        grower = POLICIES[policy_name](depth, width, nodes, "ranked", pair.calibration)
+        lane, times = DeviceRounds(pair, drafter_name, grower, capacity, sampling), []
         for _ in range(REPEATS + 1):
             lane.begin(prompt, capacity)  # anew, so that every round has the same room
             times.append(1000 * sum(lane.run_round().seconds.values()))
@@ -110,7 +110,7 @@ def time_device_round_ms(
     return least
 
 
-def repeat_while_undisturbed(runner: Runner, undisturbed_repeats: int, max_seconds: float) -> Iterator[int]:
+def repeat_until_enough_undisturbed(runner: Runner, undisturbed_repeats: int, max_seconds: float) -> Iterator[int]:
     """Counts repeats until this thread kept the processor in enough of them. After `max_seconds` it stops, but not before `FEWEST`
     repeats.
 
@@ -138,7 +138,7 @@ def median_ms_interleaved(
     `warm_up_each` runs every task once untimed before it is timed, because in a race a lane finds the caches as it left them. Past
     `max_seconds` it stops early, but not before three repeats. Without that limit it shows a progress bar.
     """
-    watch, times = Stopwatch(device), {name: [] for name in tasks}
+    watch, times = PhaseStopwatch(device), {name: [] for name in tasks}
     uncounted, begun = 1 if warm_up_each else 2, time.perf_counter()
     for repeat in tqdm(range(repeats + uncounted), desc="timing", disable=max_seconds < math.inf):
         for name, task in tasks.items():
@@ -146,7 +146,7 @@ def median_ms_interleaved(
                 task()
             watch.start()
             task()
-            elapsed = watch.lap("task")
+            elapsed = watch.end_phase("task")
             if repeat >= uncounted:
                 times[name].append(1000 * elapsed)
         if repeat >= 3 and time.perf_counter() - begun > max_seconds:
@@ -154,15 +154,15 @@ def median_ms_interleaved(
     return {name: statistics.median(each) for name, each in times.items()}
 
 
-def timing_context_of(pair: LoadedPair) -> int:
+def timing_context_length(pair: LoadedPair) -> int:
     return min(CONTEXT, pair.context // 2)
 
 
-def build_even_tree(width: int, rows: int) -> DraftTree:
-    """A tree of `rows` nodes, the root included, in which a node has up to `width` children."""
-    tree = DraftTree.rooted(0)
-    for node in range(1, rows):
-        tree.add((node - 1) // width, node, 1.0, 1.0)
+def build_even_tree(max_children: int, node_count: int) -> DraftTree:
+    """A tree of `node_count` nodes, the root included, in which a node has up to `max_children` children."""
+    tree = DraftTree.from_root_token(0)
+    for node in range(1, node_count):
+        tree.add((node - 1) // max_children, node, 1.0, 1.0)
     return tree
 
 

@@ -3,18 +3,18 @@
 from argparse import ArgumentParser
 
 from engine.measure.options import (
-    add_constraint,
-    add_json,
-    add_memory,
-    add_pair,
+    add_constraint_options,
+    add_json_option,
+    add_memory_option,
+    add_pair_options,
     add_prompts,
-    add_shape,
+    add_shape_option,
     parse_count,
 )
 from engine.shell import names
 
 
-def add_acceptance(parser: ArgumentParser, systems: str) -> None:
+def add_acceptance_length_option(parser: ArgumentParser, systems: str) -> None:
     parser.add_argument(
         "--acceptance",
         type=float,
@@ -23,7 +23,7 @@ def add_acceptance(parser: ArgumentParser, systems: str) -> None:
     )
 
 
-def add_peers(parser: ArgumentParser) -> None:
+def add_peer_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--peers",
         action="store_true",
@@ -50,15 +50,15 @@ def add_bench_options(parser: ArgumentParser) -> None:
         help="names or mixes (drafter/policy/rule), comma-separated, or all; tree when left out, with --peers also chain, eagle "
         "and auto as far as the pair has them",
     )
-    add_peers(parser)
-    add_acceptance(parser, "--systems, or tree and chain,")
+    add_peer_options(parser)
+    add_acceptance_length_option(parser, "--systems, or tree and chain,")
     parser.add_argument("--list", action="store_true", help="name all systems, one a line with its label, and stop")
     add_prompts(parser, "stories", 20)
     parser.add_argument("--repeats", type=int, default=1, help="races of every prompt, an odd number")
     parser.add_argument("--tokens", type=int, default=128, help="new tokens a prompt")
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=0)
-    add_constraint(parser)
+    add_constraint_options(parser)
     parser.add_argument(
         "--guesses",
         choices=("masked", "forced", "free"),
@@ -67,18 +67,18 @@ def add_bench_options(parser: ArgumentParser) -> None:
     )
     for name in names.SHAPE:
         parser.add_argument(f"--{name}", type=int, help="the same for all systems; as --shape says when left out")
-    add_shape(parser)
-    add_memory(parser)
-    add_pair(parser)
-    add_json(parser)
+    add_shape_option(parser)
+    add_memory_option(parser)
+    add_pair_options(parser)
+    add_json_option(parser)
 
 
 def add_length_options(parser: ArgumentParser) -> None:
     """Ms a token up to 128 ... 900 written tokens."""
     parser.add_argument("--systems", default="tree,auto", help="beside the baseline, comma-separated")
     add_prompts(parser, "stories", 5)
-    add_pair(parser)
-    add_json(parser)
+    add_pair_options(parser)
+    add_json_option(parser)
 
 
 def add_size_options(parser: ArgumentParser) -> None:
@@ -90,4 +90,4 @@ def add_size_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--repeats", type=parse_count, default=15, help="timings of each number of nodes; the median counts"
     )
-    add_json(parser)
+    add_json_option(parser)

@@ -3,14 +3,14 @@
 from argparse import ArgumentParser
 from pathlib import Path
 
-from engine.measure.options import add_pair, parse_count
+from engine.measure.options import add_pair_options, parse_count
 from engine.models.pairs import EMBEDDED, PAIRS
 from engine.shell.names import DOMAINS, EXPORTS, RECIPES, TARGET_SIZES, WHOLE
 
 
 def add_calibrate_options(parser: ArgumentParser) -> None:
     """Measure a pair and write the calibration for its static trees."""
-    add_pair(parser)
+    add_pair_options(parser)
     parser.add_argument(
         "--data",
         type=Path,

@@ -5,15 +5,15 @@ from pathlib import Path
 
 from engine.measure.options import (
     CHAT,
-    add_constraint,
-    add_json,
-    add_memory,
-    add_pair,
+    add_constraint_options,
+    add_json_option,
+    add_memory_option,
+    add_pair_options,
     add_prompts,
-    add_remote,
-    add_shape,
+    add_remote_server_options,
+    add_shape_option,
 )
-from engine.shell.bench import add_acceptance, add_peers
+from engine.shell.bench import add_acceptance_length_option, add_peer_options
 
 
 def add_pays_options(parser: ArgumentParser) -> None:
@@ -33,17 +33,17 @@ def add_pays_options(parser: ArgumentParser) -> None:
     parser.add_argument("--tokens", type=int, default=64, help="new tokens a prompt")
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=0, help="of the texts and of the bootstrap")
-    add_constraint(parser)
+    add_constraint_options(parser)
     parser.add_argument(
         "--batch",
         metavar="SIZES",
         help="also decode so many prompts at once, such as 1,4,16,32; of a server 1,4,16 when left out",
     )
-    add_acceptance(parser, "every system's best setting")
-    add_shape(parser)
-    add_memory(parser)
-    add_peers(parser)
-    add_pair(parser)
+    add_acceptance_length_option(parser, "every system's best setting")
+    add_shape_option(parser)
+    add_memory_option(parser)
+    add_peer_options(parser)
+    add_pair_options(parser)
     parser.add_argument(
         "--server",
         metavar="ADDRESS",
@@ -56,7 +56,7 @@ def add_pays_options(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--server-model", metavar="NAME", help="the model to ask for, where a server has several")
     parser.add_argument("--machine", metavar="WORDS", help="what the server runs on, for the row")
-    add_json(parser)
+    add_json_option(parser)
 
 
 def add_doctor_options(parser: ArgumentParser) -> None:
@@ -72,13 +72,13 @@ def add_doctor_options(parser: ArgumentParser) -> None:
         nargs="+",
         help="files of prompts, to examine the learned drafter in --drafter, which then needs no --target, or a --quantisation",
     )
-    add_pair(parser)
-    add_json(parser)
+    add_pair_options(parser)
+    add_json_option(parser)
 
 
 def add_study_options(parser: ArgumentParser) -> None:
     """Tell which of the papers' claims hold here, by counts alone."""
-    add_pair(parser)
+    add_pair_options(parser)
     parser.add_argument(
         "--claims",
         help="names of claims, separated by commas, such as gbv; all when left out",
@@ -86,7 +86,7 @@ def add_study_options(parser: ArgumentParser) -> None:
     add_prompts(parser, "stories,code,word problems", 8)
     parser.add_argument("--temperatures", type=float, nargs="+", help="each claim's own when left out")
     parser.add_argument("--tokens", type=int, default=96, help="new tokens a prompt")
-    add_json(parser)
+    add_json_option(parser)
 
 
 def add_gpu_options(parser: ArgumentParser) -> None:
@@ -104,33 +104,33 @@ def add_record_options(parser: ArgumentParser) -> None:
     parser.add_argument("--tokens", type=int, default=200)
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=0)
-    add_pair(parser)
-    add_remote(parser)
-    add_out(parser, "a file with --prompt (race.json), else a folder (assets/races)")
+    add_pair_options(parser)
+    add_remote_server_options(parser)
+    add_output_option(parser, "a file with --prompt (race.json), else a folder (assets/races)")
 
 
 def add_curves_options(parser: ArgumentParser) -> None:
     """Measure the curves that Learn shows, and keep them in a file."""
     parser.add_argument("--only", metavar="CURVE", help="nodes, temperature, chain or batch; all when left out")
-    add_pair(parser)
-    add_out(parser, "a file (assets/results/curves.json)")
+    add_pair_options(parser)
+    add_output_option(parser, "a file (assets/results/curves.json)")
 
 
 def add_examples_options(parser: ArgumentParser) -> None:
     """Record what the page's Lab and Grand prix begin with."""
     parser.add_argument("--only", metavar="EXAMPLE", help="sweep, prix or pays; all when left out")
-    add_pair(parser)
-    add_out(parser, "a file (assets/results/examples.json)")
+    add_pair_options(parser)
+    add_output_option(parser, "a file (assets/results/examples.json)")
 
 
 def add_replay_options(parser: ArgumentParser) -> None:
     """Turn a race file into a page that plays without a network, or into a GIF."""
     parser.add_argument("race", type=Path, help="a race file")
-    add_out(parser, "the page (race.html beside the race file), or a film where the name ends in .gif")
+    add_output_option(parser, "the page (race.html beside the race file), or a film where the name ends in .gif")
     parser.add_argument("--width", type=int, default=960, help="pixels of a film, which Chromium records")
     parser.add_argument("--space", type=Path, metavar="FOLDER", help="write a static Space instead, ready to be pushed")
 
 
-def add_out(parser: ArgumentParser, what: str) -> None:
+def add_output_option(parser: ArgumentParser, what: str) -> None:
     """`-o` and `--out`, in one spelling for all that is written."""
     parser.add_argument("-o", "--out", type=Path, help=what)

@@ -14,17 +14,19 @@ from engine.tree import DraftTree
 
 
 class Scripted(Sampling):
-    """Answers `accept` from a list and notes the probabilities asked for; `choose` takes the heaviest and notes all weights."""
+    """Answers `draw_acceptance` from a list and notes the probabilities asked for; `draw_index_by_weight` takes the heaviest and
+    notes all weights.
+    """
 
     def answer(self, *answers: bool) -> "Scripted":
         self.__dict__.update(answers=list(answers), asked=[], weights=None)
         return self
 
-    def accept(self, probability: float, *key) -> bool:
+    def draw_acceptance(self, probability: float, *key) -> bool:
         self.asked.append(probability)
         return self.answers.pop(0)
 
-    def choose(self, weights: torch.Tensor, *key) -> int:
+    def draw_index_by_weight(self, weights: torch.Tensor, *key) -> int:
         self.__dict__["weights"] = [round(weight, 6) for weight in (weights / weights.sum()).tolist()]
         return int(weights.argmax())
 
@@ -34,10 +36,10 @@ def logits(*rows: list[float]) -> torch.Tensor:
 
 
 def two_draws(q: list[float], first: int, second: int) -> DraftTree:
-    tree = DraftTree.rooted(0)
+    tree = DraftTree.from_root_token(0)
     tree.q_rows[0] = torch.tensor(q, dtype=torch.float64)
     for token in (first, second):
-        tree.add_draw(0, token, q[token])
+        tree.add_or_count_draw(0, token, q[token])
     return tree
 
 
@@ -85,7 +87,7 @@ def test_a_draft_that_shares_no_token_with_the_target_is_always_rejected(rule):
 
 
 def test_the_independent_rule_takes_the_longest_path_and_seed_000s_residual():
-    tree = DraftTree.rooted(0)
+    tree = DraftTree.from_root_token(0)
     for parent, token, q in ((0, 0, 0.6), (0, 1, 0.2), (2, 2, 0.5)):
         tree.add(parent, token, q, q)
     tree.q_rows[0] = torch.tensor([0.6, 0.2, 0.2], dtype=torch.float64)
@@ -99,7 +101,7 @@ def test_the_independent_rule_takes_the_longest_path_and_seed_000s_residual():
 
 def test_typical_acceptance_takes_what_the_entropy_allows():
     """At p = (.93, .05, .02) the limit is .09, at twenty equal tokens .3 / 20; of equally long paths the likelier wins."""
-    tree = DraftTree.rooted(0)
+    tree = DraftTree.from_root_token(0)
     peaked, flat = [0.93, 0.05, 0.02] + [0.0] * 17, [0.05] * 20
     tree.add(0, 1, 1, 1)
     assert Typical().decide(tree, logits(peaked, flat), Sampling(temperature=1.0), 5).path == []
@@ -110,9 +112,9 @@ def test_typical_acceptance_takes_what_the_entropy_allows():
 
 
 def test_token_match_follows_the_targets_own_draws():
-    tree, sampling = DraftTree.rooted(0), Sampling(temperature=1.0, seed=2)
+    tree, sampling = DraftTree.from_root_token(0), Sampling(temperature=1.0, seed=2)
     row = torch.zeros(4)
-    drawn = [sampling.draw(row[None], [position])[0] for position in (6, 7, 8)]
+    drawn = [sampling.draw_tokens_at_positions(row[None], [position])[0] for position in (6, 7, 8)]
     first = tree.add(0, drawn[0], 1, 1)
     tree.add(0, (drawn[0] + 1) % 4, 1, 1)
     second = tree.add(first, drawn[1], 1, 1)

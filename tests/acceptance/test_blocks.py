@@ -22,7 +22,7 @@ from engine.policies.dyspec import DySpec
 from engine.policies.widths import Widths
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
-from engine.systems import policy_fits
+from engine.systems import is_sound
 from engine.tree import DraftTree
 from helpers.enumeration import Branching, Tables, distance, law_of, one_round, target_law
 
@@ -31,7 +31,7 @@ LAWFUL = [
     (policy, rule)
     for rule in ACCEPTANCES
     for policy in POLICIES
-    if ACCEPTANCES[rule].guarantee == "law" and policy_fits(policy, rule)
+    if ACCEPTANCES[rule].guarantee == "law" and is_sound(policy, rule)
 ]
 JUDGED_ELSEWHERE = ("with_replacement", "without_replacement", "k_seq")  # where p is q: test_acceptance.py
 
@@ -134,16 +134,18 @@ def test_the_law_of_the_best_chain_is_that_of_all_chains():
     """Every pair of chains of two tokens, drawn from three: the best one's first and second token against the products of the laws."""
     torch.manual_seed(3)
     q, p = torch.rand(4, 3, dtype=torch.float64).softmax(-1), torch.rand(4, 3, dtype=torch.float64).softmax(-1)
-    ranks = [gbv.rank_by_likelihood_ratio(p[row], q[row]) for row in range(4)]
+    ranks = [gbv.rank_tokens_by_likelihood_ratio(p[row], q[row]) for row in range(4)]
     wanted = torch.zeros(3, 3, dtype=torch.float64)
     chains = [(a, b) for a in range(3) for b in range(3)]
     for one in chains:
         for other in chains:
             best = max(one, other, key=lambda chain: (int(ranks[0][chain[0]]), int(ranks[chain[0] + 1][chain[1]])))
             wanted[best] += torch.stack([q[0, a] * q[a + 1, b] for a, b in (one, other)]).prod()
-    first, low, high = gbv.law_of_best_chain_token(q[0], ranks[0], 0.0, 2)
+    first, low, high = gbv.best_chain_token_law_and_bounds(q[0], ranks[0], 0.0, 2)
     for token in range(3):
-        second, _, _ = gbv.law_of_best_chain_token(q[token + 1], ranks[token + 1], float(low[token] / high[token]), 2)
+        second, _, _ = gbv.best_chain_token_law_and_bounds(
+            q[token + 1], ranks[token + 1], float(low[token] / high[token]), 2
+        )
         assert torch.allclose(first[token] * second, wanted[token])
 
 
@@ -157,8 +159,8 @@ class StopsAtTheFirst(Branching):
         super().start(script, position)
         self.__dict__["failed"] = False
 
-    def accept(self, probability: float, *key) -> bool:
-        passed = not self.failed and super().accept(probability, *key)
+    def draw_acceptance(self, probability: float, *key) -> bool:
+        passed = not self.failed and super().draw_acceptance(probability, *key)
         self.__dict__["failed"] = not passed
         return passed
 
@@ -166,8 +168,8 @@ class StopsAtTheFirst(Branching):
 class LeafTwice(Branching):
     """Every leaf is tried twice."""
 
-    def accept(self, probability: float, *key) -> bool:
-        return super().accept(1 - (1 - min(1.0, probability)) ** 2, *key)
+    def draw_acceptance(self, probability: float, *key) -> bool:
+        return super().draw_acceptance(1 - (1 - min(1.0, probability)) ** 2, *key)
 
 
 class Sorted(DySpec):
@@ -193,27 +195,39 @@ def plain_q(q: torch.Tensor, rank: torch.Tensor, worse: float, chains: int):
 
 CHAIN, TREE, CHAINS = Chain(2, 1, 3, "one draw"), DySpec(2, 2, 5, ""), Chains(2, 2, 5, "")
 BUGS = {
-    "block: residual not scaled": (CHAIN, Block(), Branching, ("block.block_residual", without_reach), 0.01),
-    "block: share of the residual alone": (CHAIN, Block(), Branching, ("block.acceptance_chance", only_left), 0.01),
+    "block: residual not scaled": (
+        CHAIN,
+        Block(),
+        Branching,
+        ("block.unnormalised_block_residual", without_reach),
+        0.01,
+    ),
+    "block: share of the residual alone": (CHAIN, Block(), Branching, ("block.share_of_passing_mass", only_left), 0.01),
     "block: stops at the first failure": (CHAIN, Block(), StopsAtTheFirst, None, 0.01),
     "block: the last guess tried twice": (CHAIN, Block(), LeafTwice, None, 0.01),
     "traversal: residual not scaled": (
         TREE,
         Traversal(),
         Branching,
-        ("traversal.block_residual", without_reach),
+        ("traversal.unnormalised_block_residual", without_reach),
         0.005,
     ),
     "traversal: share of the residual alone": (
         TREE,
         Traversal(),
         Branching,
-        ("traversal.acceptance_chance", only_left),
+        ("traversal.share_of_passing_mass", only_left),
         0.01,
     ),
     "traversal: siblings sorted": (Sorted(2, 2, 5, ""), Traversal(), Branching, None, 0.01),
     "traversal: a leaf counted twice": (TREE, Traversal(), LeafTwice, None, 0.01),
-    "gbv: q of a single chain": (CHAINS, GreedyBlock(), Branching, ("gbv.law_of_best_chain_token", plain_q), 0.01),
+    "gbv: q of a single chain": (
+        CHAINS,
+        GreedyBlock(),
+        Branching,
+        ("gbv.best_chain_token_law_and_bounds", plain_q),
+        0.01,
+    ),
     "gbv: draws that are no chains": (Widths(2, 2, 5, ""), GreedyBlock(), Branching, None, 0.005),
 }
 

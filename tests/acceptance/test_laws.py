@@ -16,7 +16,7 @@ from engine.acceptance import ACCEPTANCES
 from engine.acceptance.independent import Independent
 from engine.acceptance.speculative import Speculative
 from engine.acceptance.typical import Typical
-from engine.acceptance.walk import residual
+from engine.acceptance.walk import normalised_residual
 from engine.acceptance.with_replacement import WithReplacement
 from engine.acceptance.without_replacement import WithoutReplacement
 from engine.policies import POLICIES
@@ -27,7 +27,7 @@ from engine.policies.widths import Widths
 from engine.record.calibration import Calibration
 from engine.rounds.guiding import mask_only_leaves_wrongly
 from engine.sampling import Sampling
-from engine.systems import SYSTEMS, policy_fits
+from engine.systems import SYSTEMS, is_sound
 from engine.tree import DraftTree
 from helpers.enumeration import Bound, Branching, Tables, distance, joint_law_of, law_of, target_law
 
@@ -36,7 +36,7 @@ LAWFUL = [
     (policy, rule)
     for rule in ACCEPTANCES
     for policy in POLICIES
-    if ACCEPTANCES[rule].guarantee == "law" and policy_fits(policy, rule)
+    if ACCEPTANCES[rule].guarantee == "law" and is_sound(policy, rule)
 ]
 
 
@@ -132,31 +132,31 @@ class AsIfDrawn(Kary):
 class NormalNoise(Branching):
     """c ~ N(0, 1), as Algorithm 3 is printed, for the uniform number: accepts with the probability that c is below the ratio."""
 
-    def accept(self, probability: float, *key) -> bool:
-        return super().accept((1 + math.erf(probability / math.sqrt(2))) / 2, *key)
+    def draw_acceptance(self, probability: float, *key) -> bool:
+        return super().draw_acceptance((1 + math.erf(probability / math.sqrt(2))) / 2, *key)
 
 
 class ZeroedFirst(WithoutReplacement):
     """D[y] is zeroed before the residual is taken."""
 
-    def select_child_or_weights(self, tree, node, p, sampling, position):
+    def select_child_or_bonus_weights(self, tree, node, p, sampling, position):
         r, d = p, tree.q_rows[node]
         for number, child in enumerate(tree.draws[node]):
             token = tree.tokens[child]
-            if sampling.accept(float(r[token] / d[token]), "accept", position, node, number):
+            if sampling.draw_acceptance(float(r[token] / d[token]), "accept", position, node, number):
                 return child, r
-            d = self.law_of_next_draw(d, token)
+            d = self.distribution_of_next_draw(d, token)
             if d is None:
                 break
-            r = residual(r, d, p)
+            r = normalised_residual(r, d, p)
         return None, r
 
 
 class BonusFromTarget(WithoutReplacement):
     """The bonus after a rejection is drawn from p, not from the residual."""
 
-    def select_child_or_weights(self, tree, node, p, sampling, position):
-        child, _ = super().select_child_or_weights(tree, node, p, sampling, position)
+    def select_child_or_bonus_weights(self, tree, node, p, sampling, position):
+        child, _ = super().select_child_or_bonus_weights(tree, node, p, sampling, position)
         return child, p
 
 
@@ -234,9 +234,9 @@ class KeptNoise(Branching):
         super().start(script, position)
         self.__dict__["known"] = {}
 
-    def choose(self, weights: torch.Tensor, purpose: str, position: int, *key) -> int:
+    def draw_index_by_weight(self, weights: torch.Tensor, purpose: str, position: int, *key) -> int:
         if purpose != "draft":
-            return super().choose(weights, purpose, position, *key)
+            return super().draw_index_by_weight(weights, purpose, position, *key)
         name = key if self.forgets_position else (position, *key)
         low, high = self.known.get(name, (0.0, 1.0))
         edges = [0.0, *weights.cumsum(-1).tolist()]

@@ -10,12 +10,12 @@ import torch
 
 from engine.breaks import BREAKS, BrokenCommitTarget, BrokenMaskTarget, BrokenPositionTarget
 from engine.forward.cache import KVCache
-from engine.page.screens.break_distance import expected_sampling_distance, measure_break
+from engine.page.screens.break_distance import expected_sampling_distance, measure_break_in_steps
 from engine.policies import POLICIES
 from engine.race import Race, Settings
 from engine.rounds.round_gpu import DeviceRounds
 from engine.sampling import Sampling
-from engine.systems import SYSTEMS, find
+from engine.systems import SYSTEMS, find_system
 from engine.target import Target
 from engine.tree import DraftTree
 from helpers.pairs import tiny_pair
@@ -40,7 +40,9 @@ def tokens(pair, *systems: str, **settings) -> list[list[int]]:
 
 
 def figures(pair, name: str, **settings) -> dict:
-    *reports, last = measure_break(pair, Settings(settings.pop("prompt", TEXT), ("tree", f"tree!{name}"), **settings))
+    *reports, last = measure_break_in_steps(
+        pair, Settings(settings.pop("prompt", TEXT), ("tree", f"tree!{name}"), **settings)
+    )
     shares = [report["done"] for report in reports]
     assert shares == sorted(shares) and shares[-1] < last["done"] == 1
     assert all(report["break"] == name for report in (*reports, last))
@@ -50,7 +52,7 @@ def figures(pair, name: str, **settings) -> dict:
 
 def fork() -> DraftTree:
     """The root, two children, and a child of the first one."""
-    tree = DraftTree.rooted(9)
+    tree = DraftTree.from_root_token(9)
     first = tree.add(0, 30, 0.5, 0.5)
     tree.add(0, 77, 0.3, 0.3)
     tree.add(first, 55, 0.2, 0.4)
@@ -75,7 +77,7 @@ def test_a_broken_forward_is_wrong_only_behind_a_branch(pair, kind, wrong):
 
 @pytest.mark.parametrize("kind", [BrokenMaskTarget, BrokenPositionTarget, BrokenCommitTarget])
 def test_a_tree_without_branches_hides_every_break(pair, kind):
-    chain = DraftTree.rooted(9)
+    chain = DraftTree.from_root_token(9)
     for node, token in enumerate((30, 55, 77)):
         chain.add(node, token, 0.5, 0.5)
     logits = []
@@ -84,7 +86,7 @@ def test_a_tree_without_branches_hides_every_break(pair, kind):
         target.prefill(PROMPT)
         target.verify(chain)
         target.commit([1, 2])
-        logits.append(target.verify(DraftTree.rooted(4))[0])
+        logits.append(target.verify(DraftTree.from_root_token(4))[0])
     assert torch.allclose(*logits, atol=1e-4)
 
 
@@ -96,11 +98,11 @@ def test_the_wrong_trim_keeps_the_rows_of_another_branch(pair):
         target.verify(fork())
         target.commit([2])
         assert target.length == len(PROMPT) + 2
-        after[kind] = target.verify(DraftTree.rooted(4))[0][0]
+        after[kind] = target.verify(DraftTree.from_root_token(4))[0][0]
     for kind, kept in ((Target, 77), (BrokenCommitTarget, 30)):
         fresh = Target(pair.target, 64)
         fresh.prefill([*PROMPT, 9, kept])
-        assert torch.allclose(after[kind], fresh.verify(DraftTree.rooted(4))[0][0], atol=1e-4), kept
+        assert torch.allclose(after[kind], fresh.verify(DraftTree.from_root_token(4))[0][0], atol=1e-4), kept
 
 
 def test_naive_acceptance_is_right_at_temperature_0(pair):
@@ -175,7 +177,7 @@ def test_every_system_that_branches_can_be_broken(pair, system, name):
 
 def test_a_broken_system_says_so():
     for name, each in BREAKS.items():
-        system = find(f"tree!{name}")
+        system = find_system(f"tree!{name}")
         assert (system.name, system.guarantee, system.source) == (f"tree!{name}", "lossy", "broken on purpose")
         assert each.title in system.title and "broken" in system.title and each.wrong in system.idea
         assert json.loads(json.dumps(each.to_dict()))["suggestion"]["systems"] == ["tree", f"tree!{name}"]
@@ -183,11 +185,11 @@ def test_a_broken_system_says_so():
 
 
 def test_shapes_and_mixes_can_be_broken():
-    shaped = find("tree:3x2x8!mask")
+    shaped = find_system("tree:3x2x8!mask")
     assert (shaped.name, shaped.depth, shaped.width, shaped.nodes) == ("tree:3x2x8!mask", 3, 2, 8)
-    mixed = find("model/kary/token_match:2x3x13!trim")
+    mixed = find_system("model/kary/token_match:2x3x13!trim")
     assert (mixed.policy, mixed.broken, mixed.nodes) == ("kary", "trim", 13)
-    behind = find("tree!acceptance:2x3x13")
+    behind = find_system("tree!acceptance:2x3x13")
     assert (behind.acceptance, behind.broken, behind.width) == ("independent", "acceptance", 3)
     assert "top" in POLICIES[behind.policy].proposals
 
@@ -212,15 +214,15 @@ def test_what_cannot_be_broken_gets_a_sentence(name, sentence):
 
 def test_only_a_broken_system_is_measured(pair):
     with pytest.raises(ValueError, match="tree is not broken, so there is nothing to measure"):
-        measure_break(pair, Settings(TEXT, ("vanilla", "tree")))
+        measure_break_in_steps(pair, Settings(TEXT, ("vanilla", "tree")))
     with pytest.raises(ValueError, match="holds 160 and must leave room"):
-        measure_break(pair, Settings("x" * 500, ("tree", "tree!mask")))
+        measure_break_in_steps(pair, Settings("x" * 500, ("tree", "tree!mask")))
 
 
 def test_a_broken_lane_takes_no_rounds_on_the_device(pair):
     sampling, shape = Sampling(device=torch.device("cpu")), {"depth": 2, "width": 2, "nodes": 4}
-    assert isinstance(find("tree").open_rounds(pair, 64, shape, sampling), DeviceRounds)
-    broken = [find(f"tree!{name}").open_rounds(pair, 64, shape, sampling) for name in BREAKS]
+    assert isinstance(find_system("tree").open_rounds(pair, 64, shape, sampling), DeviceRounds)
+    broken = [find_system(f"tree!{name}").open_rounds(pair, 64, shape, sampling) for name in BREAKS]
     assert not any(isinstance(rounds, DeviceRounds) for rounds in broken)
 
 
@@ -242,7 +244,7 @@ def test_a_closed_race_and_a_cancelled_measurement_free_their_caches(name):
     pair = tiny_pair()
     settings = Settings(TEXT, ("tree", f"tree!{name}"), temperature=0.8, max_new_tokens=40)
     before = {id(cache) for cache in caches()}
-    for made in (Race(pair, settings).run(), measure_break(pair, settings)):
+    for made in (Race(pair, settings).run(), measure_break_in_steps(pair, settings)):
         next(made)
         left = [weakref.ref(cache) for cache in caches() if id(cache) not in before]
         assert left

@@ -9,13 +9,13 @@ from types import SimpleNamespace
 import pytest
 
 from engine.acceptance import ACCEPTANCES
-from engine.batch import decode_together
+from engine.batch import decode_batch_round_by_round
 from engine.contracts import NO_GUESSES
 from engine.drafters import DRAFTERS
 from engine.forward.batch import Batch
 from engine.forward.runner import Runner
 from engine.measure.repeated import RepeatedRace
-from engine.models.text import TextStream
+from engine.models.text import TokenTextStream
 from engine.nets.dflash import DFlash
 from engine.nets.dspark import DSpark
 from engine.policies import POLICIES
@@ -24,7 +24,7 @@ from engine.record.trace import PHASES
 from engine.rounds import round as rounds_on_host
 from engine.rounds.round import HostRounds
 from engine.sampling import Sampling
-from engine.systems import drafter_serves, find, policy_fits
+from engine.systems import can_feed_policy, find_system, is_sound
 from engine.target import Target
 from helpers.learned import block_net
 from helpers.pairs import tiny_llama, tiny_pair
@@ -35,9 +35,9 @@ PREFILL, VERIFY, UNSEEN = 8.0, 1.0, 1000.0  # seconds that each of them takes on
 ROUNDED = 1e-4  # what is sent has a few digits
 LANES = ("vanilla", "tree", "lookup", "chain")
 OFF_THE_CLOCK = (
-    (TextStream, "add"),
-    (TextStream, "flush_held_text"),
-    (Lane, "record_step"),
+    (TokenTextStream, "add"),
+    (TokenTextStream, "flush_held_text"),
+    (Lane, "append_round_to_trace"),
     (Lane, "__init__"),
     (Race, "warm_up"),
 )
@@ -46,7 +46,7 @@ OFF_THE_CLOCK = (
 def mixes() -> list[str]:
     """Every drafter with the policies that ask it in ways of their own, and every policy with every rule that it fits, once."""
     every = [
-        (d, p, r) for d in DRAFTERS for p in POLICIES for r in ACCEPTANCES if drafter_serves(d, p) and policy_fits(p, r)
+        (d, p, r) for d in DRAFTERS for p in POLICIES for r in ACCEPTANCES if can_feed_policy(d, p) and is_sound(p, r)
     ]
     asks = {(d, p): (d, p, r) for d, p, r in every if p in ("auto", "best_first") or POLICIES[p].needs}
     judged = {(p, r): (d, p, r) for d, p, r in every if DRAFTERS[d].idea != NO_GUESSES and r != "token_match"}
@@ -184,7 +184,7 @@ PHASE = {
     ("policy", "learn"): "commit",
     ("policy", "explain_unused_nodes"): "commit",
 }
-FREE = ("forward_inputs",)  # what the target is asked, which a batch's own forward pays for
+FREE = ("build_forward_inputs",)  # what the target is asked, which a batch's own forward pays for
 
 
 @dataclass
@@ -264,7 +264,9 @@ def test_what_a_part_spends_is_on_its_lanes_clock_all_of_it_and_once(mix, pair, 
 @pytest.mark.parametrize("name", ["vanilla", "tree", "eagle", "lookup", "recycling", "auto"])
 def test_a_batchs_clock_is_what_its_parts_and_its_forwards_spend(name, pair, monkeypatch):
     """A sequence pays for its own parts and for its share of every forward that it was in; together that is the whole clock."""
-    list(decode_together(pair, find(name), [[1, 2]], [Sampling()], 2))  # costs are measured before, on the real clock
+    list(
+        decode_batch_round_by_round(pair, find_system(name), [[1, 2]], [Sampling()], 2)
+    )  # costs are measured before, on the real clock
     spent, books = Clock(), []
     monkeypatch.setattr(rounds_on_host, "time", spent)
     born, forward, sizes = HostRounds.__init__, Batch.forward, []
@@ -282,7 +284,9 @@ def test_a_batchs_clock_is_what_its_parts_and_its_forwards_spend(name, pair, mon
     monkeypatch.setattr(HostRounds, "__init__", watched)
     monkeypatch.setattr(Batch, "forward", slow)
     prompts, found = [[1, 2, 3], [9, 8], [4] * 20], {}
-    for number, done in decode_together(pair, find(name), prompts, [Sampling(0.8, seed=each) for each in range(3)], 20):
+    for number, done in decode_batch_round_by_round(
+        pair, find_system(name), prompts, [Sampling(0.8, seed=each) for each in range(3)], 20
+    ):
         found.setdefault(number, Counter()).update(done.seconds)
         assert done.seconds["verify"] == 12.0 / sizes[-1]
     for number, seconds in found.items():

@@ -8,20 +8,20 @@ from dataclasses import replace
 import pytest
 import torch
 
-from engine.batch import decode_together
+from engine.batch import decode_batch_round_by_round
 from engine.contracts import Drafter
 from engine.custom_generate import treerace
 from engine.decode import decode
-from engine.lab.pays.doctor import run_of_lane
+from engine.lab.pays.doctor import select_lane_as_run
 from engine.models.constraint import GUESSES, compile_constraint, compile_pair_constraint
-from engine.page.screens.break_distance import measure_break
+from engine.page.screens.break_distance import measure_break_in_steps
 from engine.race import Race, Settings
 from engine.record.constraint import validate_constraint
 from engine.record.race_file import Record
-from engine.rounds.guiding import GuidedDrafter, mask_logits
+from engine.rounds.guiding import ConstraintGuidedDrafter, mask_forbidden_logits
 from engine.rounds.round_gpu import DeviceRounds
 from engine.sampling import Sampling
-from engine.systems import SYSTEMS, find
+from engine.systems import SYSTEMS, find_system
 from engine.tree import DraftTree
 from helpers.pairs import LETTERS, NAMES, STOP, bound, bound_pair, tiny_llama
 
@@ -117,19 +117,21 @@ def test_a_batch_writes_the_texts_that_each_prompt_gets_alone(pair):
     prompts = [[5, 9, 17], [80, 2], [33]]
     samplings = [bound(pair, NAMES, temperature=0.9, seed=seed) for seed in range(3)]
     written = [[] for _ in prompts]
-    for number, done in decode_together(pair, SYSTEMS["tree"], prompts, samplings, 50):
+    for number, done in decode_batch_round_by_round(pair, SYSTEMS["tree"], prompts, samplings, 50):
         written[number] += done.burst
     for prompt, sampling, tokens in zip(prompts, samplings, written, strict=True):
         shape = {"depth": 1, "width": 1, "nodes": 2}
-        rounds = find("vanilla").open_rounds(pair, 200, shape, sampling)
+        rounds = find_system("vanilla").open_rounds(pair, 200, shape, sampling)
         assert tokens == [token for done in decode(rounds, prompt, 50, pair.stop_ids, 150) for token in done.burst]
         assert is_person(pair.tokenizer.decode(tokens[:-1]))
 
 
 def test_under_a_constraint_a_lane_takes_no_rounds_on_the_device(pair):
     shape, device = {"depth": 2, "width": 2, "nodes": 4}, torch.device("cpu")
-    assert isinstance(find("tree").open_rounds(pair, 64, shape, Sampling(device=device)), DeviceRounds)
-    assert not isinstance(find("tree").open_rounds(pair, 64, shape, bound(pair, NAMES, device=device)), DeviceRounds)
+    assert isinstance(find_system("tree").open_rounds(pair, 64, shape, Sampling(device=device)), DeviceRounds)
+    assert not isinstance(
+        find_system("tree").open_rounds(pair, 64, shape, bound(pair, NAMES, device=device)), DeviceRounds
+    )
 
 
 def test_generate_writes_what_the_constraint_allows(pair):
@@ -156,25 +158,25 @@ def test_a_guide_answers_for_every_path_as_one_that_goes_there_alone(pair, const
         guide.advance(taken)
         for _ in range(40):
             path = made.choice(paths)
-            row = guide.allowed_tokens(path)
+            row = guide.allowed_mask(path)
             if row is not None:
                 paths.append((*path, made.choice(row.nonzero().flatten().tolist())))
         for path in made.sample(paths, len(paths)):
             fresh = compile_pair_constraint(pair, constraint).guide()
             fresh.advance([*taken, *path])
-            here, there = guide.allowed_tokens(path), fresh.allowed_tokens()
+            here, there = guide.allowed_mask(path), fresh.allowed_mask()
             assert (here is None) == (there is None) and (here is None or torch.equal(here, there))
 
 
 def test_behind_forbidden_tokens_and_stops_nothing_is_masked(pair):
-    guide, tree = compile_pair_constraint(pair, NAMES).guide(), DraftTree.rooted(9)
+    guide, tree = compile_pair_constraint(pair, NAMES).guide(), DraftTree.from_root_token(9)
     brace, x = (pair.tokenizer(sign)["input_ids"][0] for sign in "{x")
     wrong, right = tree.add(0, x, 0.5, 0.5), tree.add(0, brace, 0.5, 0.5)
     tree.add(wrong, brace, 0.2, 0.2)
-    logits = mask_logits(guide, tree, torch.zeros(4, 256))
+    logits = mask_forbidden_logits(guide, tree, torch.zeros(4, 256))
     assert [int(row.isfinite().sum()) for row in logits] == [1, 256, 1, 256] and right == 2
     guide.advance([x])
-    assert guide.allowed_tokens() is None and guide.over
+    assert guide.allowed_mask() is None and guide.over
 
 
 class Sure(Drafter):
@@ -192,11 +194,11 @@ class Sure(Drafter):
 
 
 def test_a_drafter_that_rules_out_all_that_is_allowed_guesses_evenly(pair):
-    guide, tree = compile_pair_constraint(pair, LETTERS).guide(), DraftTree.rooted(9)
+    guide, tree = compile_pair_constraint(pair, LETTERS).guide(), DraftTree.from_root_token(9)
     a, b, x = (pair.tokenizer(sign)["input_ids"][0] for sign in "abx")
-    [even] = GuidedDrafter(Sure(x), guide).log_q(tree, [0]).exp()
+    [even] = ConstraintGuidedDrafter(Sure(x), guide).log_q(tree, [0]).exp()
     assert float(even[a]) == float(even[b]) == pytest.approx(0.5)
-    [sure] = GuidedDrafter(Sure(b), guide).log_q(tree, [0]).exp()
+    [sure] = ConstraintGuidedDrafter(Sure(b), guide).log_q(tree, [0]).exp()
     assert float(sure[b]) == pytest.approx(1)
 
 
@@ -215,7 +217,9 @@ def test_a_break_of_the_constraint_needs_one_and_then_leaves_it(pair):
         Settings(PROMPT, ("tree", "tree!constraint"))
     right, wrong = raced(pair, "tree", "tree!constraint", constraint=NAMES)
     assert is_person(text_of(pair, right)) and wrong.tokens != right.tokens
-    *_, found = measure_break(pair, Settings(PROMPT, ("tree", "tree!constraint"), constraint=NAMES, max_new_tokens=40))
+    *_, found = measure_break_in_steps(
+        pair, Settings(PROMPT, ("tree", "tree!constraint"), constraint=NAMES, max_new_tokens=40)
+    )
     assert found["wrong"] > 0.2 and found["worst"] > 0.9 and found["right"] < 1e-5 and found["places"] > 20
 
 
@@ -230,7 +234,7 @@ def test_the_race_file_keeps_the_constraint_and_refuses_a_wrong_one(pair):
     record = race.to_record()
     assert Record.from_json(record.to_json()).lanes[1].trace.constraint == NAMES
     with pytest.raises(ValueError, match="was written under a constraint"):
-        run_of_lane(record.lanes, "a.json", "A", None)
+        select_lane_as_run(record.lanes, "a.json", "A", None)
     for lane in record.lanes:
         lane.trace.constraint = "yes"
     with pytest.raises(ValueError, match="begins with json:"):

@@ -15,7 +15,7 @@ from transformers import (
     StopStringCriteria,
 )
 
-from engine.custom_generate import HONOURED, NO_TOKEN, OF_OTHERS, checksums, refuse_unsupported, treerace
+from engine.custom_generate import HONOURED, NO_TOKEN, OF_OTHERS, compute_weight_checksums, refuse_unsupported, treerace
 from helpers.pairs import byte_tokenizer, tiny_llama
 
 PROMPT = torch.tensor([[72, 101, 108, 108, 111, 32, 116, 104, 101, 114, 101, 32, 72, 101]])
@@ -174,12 +174,14 @@ def test_one_number_of_a_target_or_a_draft_that_changed_is_noticed(models):
 @pytest.mark.parametrize("shape", [(), (1,), (3, 5), (70, 130)])
 def test_a_weight_of_any_shape_and_type_has_checksums(dtype, shape):
     weight = torch.ones(shape, dtype=dtype)
-    before = checksums(weight)
-    assert torch.equal(checksums(weight.clone()), before)
+    before = compute_weight_checksums(weight)
+    assert torch.equal(compute_weight_checksums(weight.clone()), before)
     weight.view(-1)[-1] += 1
-    assert not torch.equal(checksums(weight), before)
+    assert not torch.equal(compute_weight_checksums(weight), before)
     whole = torch.arange(60, dtype=torch.int8).view(6, 10)
-    assert torch.equal(checksums(whole.T), checksums(whole.T.contiguous()))  # as tied or cut out weights may lie
+    assert torch.equal(
+        compute_weight_checksums(whole.T), compute_weight_checksums(whole.T.contiguous())
+    )  # as tied or cut out weights may lie
 
 
 # By option that is honoured: calls with it, which end or draw otherwise than without it

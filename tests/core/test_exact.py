@@ -92,7 +92,7 @@ class Prophet(Drafter):
         return [0] * len(nodes)
 
     def build_own_tree(self, root, levels, width, nodes):
-        tree = DraftTree.rooted(root)
+        tree = DraftTree.from_root_token(root)
         while max(tree.depth) < levels and len(tree) < nodes:
             tree.add(len(tree) - 1, int(self.log_q(tree, [len(tree) - 1]).argmax()), 1.0, 1.0)
         return tree
@@ -180,7 +180,7 @@ def test_after_many_rounds_the_drafts_own_cache_is_that_of_a_fresh_prefill(targe
         context = [1, 2, 3, *tokens_of(rounds)]
         rows = drafter.session.rows
         assert rows > CONTEXT - 12 and rows + len(drafter.pending) >= len(context)
-        fresh = pair.draft.open(CONTEXT)
+        fresh = pair.draft.open_session(CONTEXT)
         fresh.prefill(context[:rows])
         kept, right = (each.cache.kv[:, :, :, :rows] for each in (drafter.session, fresh))
         assert torch.allclose(kept[:, :, :, : len(context)], right, atol=1e-4, rtol=0)

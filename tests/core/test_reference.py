@@ -11,7 +11,7 @@ from engine.acceptance.token_match import TokenMatch
 from engine.decode import decode
 from engine.rounds.round import HostRounds
 from engine.sampling import Sampling
-from engine.systems import find
+from engine.systems import find_system
 from engine.target import Target
 from helpers.pairs import PROMPT, tiny_llama, tiny_pair
 from helpers.paths import ROOT
@@ -46,7 +46,7 @@ def as_reference(tree) -> reference.Tree:
 
 
 def rounds_of(pair, sampling: Sampling) -> HostRounds:
-    parts = find("model/beam/token_match").build_parts(pair, pair.context, **SHAPE)
+    parts = find_system("model/beam/token_match").build_parts(pair, pair.context, **SHAPE)
     return HostRounds(Target(pair.target, pair.context, False), *parts, sampling)
 
 
@@ -82,7 +82,10 @@ def test_a_tree_grows_like_the_beam(folders, sampling):
     rounds = rounds_of(tiny_pair(), sampling)
     rounds.begin(PROMPT, 100)
     with torch.inference_mode():
-        theirs, mine = rounds.grow(), reference.grow(reference.Llama(folders["draft"]), PROMPT, keys_of(sampling))
+        theirs, mine = (
+            rounds.grow_round_tree(),
+            reference.grow(reference.Llama(folders["draft"]), PROMPT, keys_of(sampling)),
+        )
     assert (mine.tokens, mine.parents, mine.depths) == (theirs.tokens, theirs.parents, theirs.depth)
     assert mine.scores == pytest.approx(theirs.score, abs=1e-4)
 

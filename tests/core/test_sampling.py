@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from engine.sampling import DeviceNoise, GumbelNoise, Sampling, generator_of, gumbel_at, noisy_favourite
+from engine.sampling import (
+    DeviceNoise,
+    GumbelNoise,
+    Sampling,
+    argmax_with_gumbel_noise,
+    build_generator_from_key,
+    compute_gumbel_by_position,
+)
 
 
 def test_noise_depends_on_seed_and_position_alone():
@@ -20,7 +27,7 @@ def test_noise_depends_on_seed_and_position_alone():
 
 def test_a_row_is_the_same_wherever_its_block_begins_to_be_made():
     """The texts of all seeds hang on this: 64 rows of one stream of numbers a block, of which few may be asked for."""
-    uniform = torch.rand(64, 50, generator=generator_of("gumbel", 3, 1, 50), dtype=torch.float64)
+    uniform = torch.rand(64, 50, generator=build_generator_from_key("gumbel", 3, 1, 50), dtype=torch.float64)
     whole = (-(-uniform.clamp(1e-300, 1 - 1e-16).log()).log()).float()
     for first in (0, 15, 16, 41, 63):
         noise = GumbelNoise(3)
@@ -56,9 +63,9 @@ def test_a_drawer_draws_what_all_rows_at_once_do(sampling):
     """Number by number, whatever the processor does side by side: logits on a coarse grid meet each other's neighbourhoods often."""
     logits = (8 * torch.randn(300, 77, generator=torch.Generator().manual_seed(1))).round() / 8
     positions = [3 * row % 130 for row in range(300)]
-    draw = sampling.make_row_drawer(logits, positions)
-    assert [draw(row) for row in range(300)] == sampling.draw(logits, positions)
-    assert noisy_favourite(np.array([1, 3, 3, 2], np.float32), np.float32(0.5), np.zeros(4, np.float32)) == 1
+    draw = sampling.build_lazy_token_drawer(logits, positions)
+    assert [draw(row) for row in range(300)] == sampling.draw_tokens_at_positions(logits, positions)
+    assert argmax_with_gumbel_noise(np.array([1, 3, 3, 2], np.float32), np.float32(0.5), np.zeros(4, np.float32)) == 1
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
@@ -66,13 +73,13 @@ def test_draws_follow_the_tempered_distribution(temperature):
     """20,000 positions, 5 tokens: a standard error of at most 0.0036, so 0.02 is beyond five of them."""
     logits = torch.tensor([2.0, 1.0, 0.0, -1.0, 0.5])
     sampling = Sampling(temperature=temperature, seed=1)
-    drawn = torch.tensor(sampling.draw(logits.expand(20_000, 5), list(range(20_000))))
+    drawn = torch.tensor(sampling.draw_tokens_at_positions(logits.expand(20_000, 5), list(range(20_000))))
     observed = torch.bincount(drawn, minlength=5) / 20_000
     assert torch.allclose(observed, (logits / temperature).softmax(-1), atol=0.02)
 
 
 def test_greedy_takes_the_best_and_a_tie_goes_to_the_first():
-    assert Sampling().draw(torch.tensor([[0.0, 3.0, 3.0]]), [9]) == [1]
+    assert Sampling().draw_tokens_at_positions(torch.tensor([[0.0, 3.0, 3.0]]), [9]) == [1]
     assert Sampling().probabilities(torch.tensor([0.0, 3.0, 1.0])).tolist() == [0.0, 1.0, 0.0]
 
 
@@ -85,11 +92,11 @@ def test_top_k_and_top_p_exclude_the_tail():
 
 def test_choose_and_accept_are_keyed():
     sampling, weights = Sampling(seed=5), torch.tensor([0.2, 0.3, 0.5])
-    picks = [sampling.choose(weights, "draft", position, 0) for position in range(400)]
-    assert picks == [sampling.choose(weights, "draft", position, 0) for position in range(400)]
+    picks = [sampling.draw_index_by_weight(weights, "draft", position, 0) for position in range(400)]
+    assert picks == [sampling.draw_index_by_weight(weights, "draft", position, 0) for position in range(400)]
     assert set(picks) == {0, 1, 2}
-    assert picks != [sampling.choose(weights, "residual", position, 0) for position in range(400)]
-    assert not sampling.accept(0.0, "accept", 0, 0) and sampling.accept(1.0, "accept", 0, 0)
+    assert picks != [sampling.draw_index_by_weight(weights, "residual", position, 0) for position in range(400)]
+    assert not sampling.draw_acceptance(0.0, "accept", 0, 0) and sampling.draw_acceptance(1.0, "accept", 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -114,8 +121,8 @@ CPU = torch.device("cpu")
 
 def test_counted_noise_depends_on_seed_and_position_alone():
     seed, vocab = torch.tensor(5), 300
-    whole = gumbel_at(seed, torch.arange(200), vocab)
-    assert torch.equal(gumbel_at(seed, torch.tensor([130, 2]), vocab), whole[[130, 2]])
+    whole = compute_gumbel_by_position(seed, torch.arange(200), vocab)
+    assert torch.equal(compute_gumbel_by_position(seed, torch.tensor([130, 2]), vocab), whole[[130, 2]])
     noise = DeviceNoise(5, CPU)
     assert torch.equal(noise.rows([130, 2, 131], vocab), whole[[130, 2, 131]])
     assert len(set(whole.flatten().tolist())) > 0.99 * whole.numel()
@@ -123,10 +130,10 @@ def test_counted_noise_depends_on_seed_and_position_alone():
 
 def test_counted_noise_is_splitmix64():
     """The first outputs of the published generator at state 0, whose mixing step ours is."""
-    from engine.sampling import GOLDEN, mix_bits
+    from engine.sampling import GOLDEN, hash_integers
 
     published = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
-    ours = mix_bits(torch.arange(1, 4) * GOLDEN)
+    ours = hash_integers(torch.arange(1, 4) * GOLDEN)
     assert [each % 2**64 for each in ours.tolist()] == published
 
 
@@ -136,9 +143,11 @@ def test_counted_noise_is_gumbel_and_neighbours_know_nothing_of_each_other(axis)
     correlation between neighbours beyond 5 / sqrt(n)."""
     count, step = 100_000, torch.arange(1000)
     if axis == "seeds":
-        noise = torch.stack([gumbel_at(torch.tensor(seed), torch.tensor([9]), 100)[0] for seed in range(1000)])
+        noise = torch.stack(
+            [compute_gumbel_by_position(torch.tensor(seed), torch.tensor([9]), 100)[0] for seed in range(1000)]
+        )
     else:
-        noise = gumbel_at(torch.tensor(1), step, 100)
+        noise = compute_gumbel_by_position(torch.tensor(1), step, 100)
     rows = noise if axis != "tokens" else noise.T
     uniform = (-(-rows.double()).exp()).exp()
     assert abs(float(uniform.mean()) - 0.5) < 5 * (1 / 12 / count) ** 0.5
@@ -152,5 +161,5 @@ def test_counted_noise_is_gumbel_and_neighbours_know_nothing_of_each_other(axis)
 def test_a_race_with_counted_noise_draws_the_tempered_distribution():
     logits = torch.tensor([2.0, 1.0, 0.0, -1.0, 0.5])
     sampling = Sampling(temperature=0.8, seed=1, device=CPU)
-    drawn = torch.tensor(sampling.draw(logits.expand(20_000, 5), list(range(20_000))))
+    drawn = torch.tensor(sampling.draw_tokens_at_positions(logits.expand(20_000, 5), list(range(20_000))))
     assert torch.allclose(torch.bincount(drawn, minlength=5) / 20_000, (logits / 0.8).softmax(-1), atol=0.02)

@@ -7,13 +7,13 @@ import pytest
 from engine.__main__ import build_command_parser
 from engine.lab.bench import command as bench
 from engine.measure.options import apply_shape_option
-from engine.measure.racing import candidate_settings_of
+from engine.measure.racing import list_candidate_settings
 from engine.models.pairs import LoadedPair
 from engine.race import Race, Settings
 from engine.record.calibration import Calibration
 from engine.record.costs import ShapeMeans
 from engine.rounds import timing
-from engine.systems import SHAPE, SYSTEMS, find
+from engine.systems import SHAPE, SYSTEMS, find_system
 from helpers.pairs import tiny_pair
 
 SMALL, LARGE = "2x3x4", "6x4x12"
@@ -22,8 +22,8 @@ SHAPES = {"4x4x8": ShapeMeans(2.0, 8.0, 4.0), SMALL: ShapeMeans(2.4, 4.0, 2.0), 
 
 def counted(monkeypatch, verify_ms: dict[int, float], **shapes: dict[str, ShapeMeans]) -> LoadedPair:
     """A pair whose shapes were counted, on a machine whose forwards take so long. Drafts cost nothing there."""
-    monkeypatch.setattr(timing, "time_verify_ms", lambda *_, **__: verify_ms)
-    monkeypatch.setattr(timing, "time_draft_level_ms", lambda *_, **__: (0.0, 0.0))
+    monkeypatch.setattr(timing, "time_verify_ms_by_rows", lambda *_, **__: verify_ms)
+    monkeypatch.setattr(timing, "time_draft_levels_ms", lambda *_, **__: (0.0, 0.0))
     pair = tiny_pair()
     return replace(pair, calibration=replace(pair.calibration, shapes=shapes))
 
@@ -54,11 +54,11 @@ def test_without_counts_the_papers_shape_stays_and_nothing_is_measured_for_it(mo
     def measured(*_, **__):
         raise AssertionError("measured")
 
-    monkeypatch.setattr(timing, "time_verify_ms", measured)
+    monkeypatch.setattr(timing, "time_verify_ms_by_rows", measured)
     for pair in (tiny_pair(), replace(tiny_pair(), calibration=Calibration())):
-        assert find("tree").best_shape_for(pair) == {"depth": 4, "width": 4, "nodes": 8} and raced(pair, "tree") == [
-            "4x4x8"
-        ]
+        assert find_system("tree").best_shape_for(pair) == {"depth": 4, "width": 4, "nodes": 8} and raced(
+            pair, "tree"
+        ) == ["4x4x8"]
         assert pair.with_shapes({}).calibration == pair.calibration
 
 
@@ -80,7 +80,7 @@ def test_the_text_is_the_same_in_every_shape_and_the_race_file_says_which_it_was
 
 def test_bench_races_the_best_shape_and_says_which_it_was(monkeypatch):
     pair = counted(monkeypatch, {1: 2.0, 64: 65.0}, tree=SHAPES)
-    figures = bench.race_prompts(
+    figures = bench.race_prompts_for_bench(
         pair, ["the quick"], Settings("the quick", ("vanilla", "tree", "eagle"), max_new_tokens=8)
     )
     assert {row["name"]: row["shape"] for row in figures["systems"]} == {
@@ -90,9 +90,11 @@ def test_bench_races_the_best_shape_and_says_which_it_was(monkeypatch):
     }
     line = next(line for line in bench.format_figures(figures).splitlines() if line.startswith("tree "))
     assert line.split()[1] == SMALL
-    asked = bench.race_prompts(pair, ["the quick"], Settings("the quick", ("tree",), depth=3, max_new_tokens=8))
+    asked = bench.race_prompts_for_bench(
+        pair, ["the quick"], Settings("the quick", ("tree",), depth=3, max_new_tokens=8)
+    )
     assert asked["systems"][0]["shape"] == "3x3x4"
-    assert bench.best_shapes_of(pair, ["vanilla", "tree!mask", "tree:3x2x8", "eagle"]) == {"tree": SMALL}
+    assert bench.format_best_shape_by_system(pair, ["vanilla", "tree!mask", "tree:3x2x8", "eagle"]) == {"tree": SMALL}
     assert raced(pair.with_shapes({"tree": LARGE}), "tree") == [LARGE]  # what one process has found holds in all
 
 
@@ -105,8 +107,8 @@ def test_an_estimate_is_about_the_best_shape(monkeypatch):
 @pytest.mark.parametrize(("best", "tried"), [(SMALL, [SMALL, "1x1x2"]), (LARGE, [LARGE, "3x4x6", "2x2x3"])])
 def test_pays_tries_the_best_shape_and_smaller_ones(best, tried, monkeypatch):
     pair = counted(monkeypatch, {1: 2.0, 64: 2.1 if best == LARGE else 65.0}, tree=SHAPES)
-    assert candidate_settings_of(pair, "tree") == [f"tree:{shape}" for shape in tried]
-    assert candidate_settings_of(pair.with_shapes({}), "tree") == ["tree", "tree:2x3x4", "tree:1x1x2"]
+    assert list_candidate_settings(pair, "tree") == [f"tree:{shape}" for shape in tried]
+    assert list_candidate_settings(pair.with_shapes({}), "tree") == ["tree", "tree:2x3x4", "tree:1x1x2"]
 
 
 def test_the_option_takes_the_papers_shapes(monkeypatch):

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from engine.measure.options import CHAT, first_prompts, load_chat_page_prompts, load_chat_prompts
+from engine.measure.options import CHAT, first_held_out_prompts, load_chat_page_prompts, load_chat_prompts
 from engine.models.pairs import MODELS
 from helpers.paths import ROOT
 
@@ -63,7 +63,7 @@ def test_the_prompts_for_a_chat_are_forty_of_five_kinds_that_no_training_reads()
     assert sorted(kinds) == ["code", "question", "rewriting", "story", "sums"]
     texts = [prompt for each in kinds.values() for prompt in each]
     assert {len(each) for each in kinds.values()} == {8} and len(set(texts)) == 40
-    first = first_prompts(CHAT, 5)
+    first = first_held_out_prompts(CHAT, 5)
     assert [next(kind for kind, each in kinds.items() if text in each) for text in first] == list(kinds)
     assert not {each["prompt"] for every in load_chat_page_prompts().values() for each in every} & set(texts)
     for path in (ROOT / "engine" / "lab" / "train").rglob("*.py"):

@@ -75,7 +75,7 @@ def test_cache_after_each_commit_is_that_of_a_fresh_prefill(runner):
 
 
 def test_a_full_cache_says_so():
-    session = Runner(tiny_llama(0)).open(4)
+    session = Runner(tiny_llama(0)).open_session(4)
     with pytest.raises(ValueError, match="holds 4 rows; 0 are committed and 7 more do not fit"):
         session.forward(PROMPT, list(range(7)))
 
@@ -91,7 +91,7 @@ def test_features_are_the_normalised_hidden_states_on_every_way():
     for own in (True, False):
         target = Target(Runner(model, own_forward=own), 64, features=True)
         found = target.prefill(PROMPT[:-2])
-        tree = DraftTree.rooted(PROMPT[-2])
+        tree = DraftTree.from_root_token(PROMPT[-2])
         tree.add(0, PROMPT[-1], 1.0, 1.0)
         logits, behind = target.verify(tree)
         assert torch.allclose(torch.cat([found, behind]), expected, atol=1e-3, rtol=0)
@@ -108,6 +108,6 @@ def test_named_layers_are_read_as_they_are_on_every_way(own):
     expected = torch.stack([hidden[k][0] for k in (1, 3, -1)], 1)
     target = Target(Runner(model, own_forward=own), 64, features=(1, 3))
     found = target.prefill(PROMPT[:-2])
-    tree = DraftTree.rooted(PROMPT[-2])
+    tree = DraftTree.from_root_token(PROMPT[-2])
     tree.add(0, PROMPT[-1], 1.0, 1.0)
     assert torch.allclose(torch.cat([found, target.verify(tree)[1]]), expected, atol=1e-4, rtol=1e-4)

@@ -19,7 +19,7 @@ def test_mask_shows_ancestors_and_nothing_else(size):
 
 
 def test_siblings_share_a_position_and_the_index_plays_no_part():
-    tree = DraftTree.rooted(1)
+    tree = DraftTree.from_root_token(1)
     a, b = tree.add(0, 2, 0.5, 0.5), tree.add(0, 3, 0.4, 0.4)
     tree.add(b, 4, 0.3, 0.3)
     tree.add(a, 5, 0.2, 0.2)
@@ -42,8 +42,8 @@ def test_pruning_keeps_paths_and_keys():
 
 def test_a_missing_parent_is_refused():
     with pytest.raises(IndexError, match="Parent 3 is not in a tree of 1 nodes"):
-        DraftTree.rooted(0).add(3, 1, 1.0, 1.0)
-    tree = DraftTree.rooted(0)
+        DraftTree.from_root_token(0).add(3, 1, 1.0, 1.0)
+    tree = DraftTree.from_root_token(0)
     tree.add(tree.add(0, 1, 1.0, 1.0), 2, 1.0, 1.0)
     with pytest.raises(KeyError):
         tree.subtree([0, 2])

@@ -10,16 +10,16 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from engine.batch import decode_together
+from engine.batch import decode_batch_round_by_round
 from engine.drafters import DRAFTERS
 from engine.measure import peers
-from engine.models.loading import load_pair
+from engine.models.loading import load_pair_anew
 from engine.models.pairs import build_pair
-from engine.nets import load_nets
+from engine.nets import open_lazy_nets
 from engine.policies import POLICIES
 from engine.race import Race, Settings
 from engine.sampling import Sampling
-from engine.systems import drafter_serves, find, policy_fits
+from engine.systems import can_feed_policy, find_system, is_sound
 from engine.target import Target
 from engine.tree import DraftTree
 from helpers.checkpoints import SIZES
@@ -49,7 +49,7 @@ def loaded(files):
     def of(name: str):
         target, own = files(name)
         given = build_pair(str(target), drafters=str(own.parent if name == "groups" else own))
-        return replace(load_pair(given, "cpu"), stop_ids=frozenset())
+        return replace(load_pair_anew(given, "cpu"), stop_ids=frozenset())
 
     return of
 
@@ -70,7 +70,7 @@ def test_a_chain_is_what_transformers_candidate_generator_drafts(name, files, lo
     drafter.bind_target_cache(target.session.cache)
     drafter.begin(text, target.prefill(text[:-1]))
     for number, kept in enumerate((0, 4, 2, 1, 3)):
-        tree = DraftTree.rooted(text[-1])
+        tree = DraftTree.from_root_token(text[-1])
         wanted, logits = chain(*models, text, 5)
         for node, token in enumerate(wanted):
             mine = drafter.log_q(tree, [node])[0]
@@ -97,7 +97,7 @@ def test_one_forward_answers_a_level_and_a_node_depends_on_its_own_path_alone(na
     def answers(*levels: list[tuple[int, int]]) -> torch.Tensor:
         """The last level's answers in a tree of these levels of (parent, token)."""
         drafter.begin(TEXT, features)
-        tree = DraftTree.rooted(TEXT[-1])
+        tree = DraftTree.from_root_token(TEXT[-1])
         found = drafter.log_q(tree, [0])
         for level in levels:
             first = len(tree)
@@ -130,7 +130,7 @@ def test_every_policy_takes_its_guesses(loaded):
     able = [
         each
         for each in POLICIES
-        if policy_fits(each, "token_match") and drafter_serves("mtp", each) and each not in ("sequoia", "sparse")
+        if is_sound(each, "token_match") and can_feed_policy("mtp", each) and each not in ("sequoia", "sparse")
     ]
     assert len(able) > 5
     for policy in able:
@@ -146,9 +146,9 @@ def test_texts_that_share_their_forwards_are_written_as_alone(loaded):
     """Layers differ in heads and width, and each text's drafter reads its own rows, also when another text has left."""
     pair, prompts = loaded("groups"), [TEXT, TEXT[:3]]
     found: dict[int, list[int]] = {0: [], 1: []}
-    for number, done in decode_together(pair, find("mtp"), prompts, [Sampling(0.0)] * 2, 10):
+    for number, done in decode_batch_round_by_round(pair, find_system("mtp"), prompts, [Sampling(0.0)] * 2, 10):
         found[number] += done.burst
-    alone = [peers.generate_tokens(pair, prompt, 10, 0.0) for prompt in prompts]
+    alone = [peers.generate_with_transformers(pair, prompt, 10, 0.0) for prompt in prompts]
     assert [found[0], found[1]] == alone
 
 
@@ -156,16 +156,16 @@ def test_the_texts_are_those_of_generate_and_generate_with_the_assistant_is_a_pe
     pair = loaded("plain")
     lanes = raced(pair, "mtp", max_new_tokens=24).lanes
     prompt = lanes[0].trace.prompt_tokens
-    for way in (peers.generate_tokens, peers.list_ways(pair)[peers.MTP]):
+    for way in (peers.generate_with_transformers, peers.list_generate_ways(pair)[peers.MTP]):
         assert way(pair, prompt, 24, 0.0) == lanes[0].trace.tokens == lanes[1].trace.tokens
-    assert 1 <= peers.measure_tau(pair, peers.generate_by_mtp, [prompt], 24, 0.0) <= 1 + peers.GUESSES
-    assert peers.MTP not in peers.list_ways(
+    assert 1 <= peers.measure_tau_by_forward_hook(pair, peers.generate_by_mtp, [prompt], 24, 0.0) <= 1 + peers.GUESSES
+    assert peers.MTP not in peers.list_generate_ways(
         loaded("unified")
     )  # transformers shows an assistant no rows that are not shared
 
 
 def test_a_gemma_without_its_assistant_says_where_to_name_it(files):
-    pair = load_pair(build_pair(str(files("plain")[0])), "cpu")
+    pair = load_pair_anew(build_pair(str(files("plain")[0])), "cpu")
     with pytest.raises(ValueError, match="checkpoint of its own: give its folder as --drafter"):
         DRAFTERS["mtp"](pair, 64)
 
@@ -185,7 +185,7 @@ def changed(files, tmp_path, name: str, change=lambda _: None, **config):
         inner = said if key in said else said["text_config"]
         inner[key] = value
     (copy / "config.json").write_text(json.dumps(said))
-    return load_pair(build_pair(str(target), drafters=str(copy)), "cpu")
+    return load_pair_anew(build_pair(str(target), drafters=str(copy)), "cpu")
 
 
 ORDER = "masked_embedding.token_ordering"
@@ -235,9 +235,9 @@ def test_a_setting_that_transformers_does_not_read_is_refused_by_name(files, tmp
     said = json.loads((copy / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps(said | {"attention_sink_bias": True}))
     with pytest.raises(ValueError, match=r"sets attention_sink_bias to True in config\.json"):
-        load_pair(build_pair(str(target), drafters=str(copy)), "cpu")
+        load_pair_anew(build_pair(str(target), drafters=str(copy)), "cpu")
 
 
 def test_it_reads_the_cache_of_no_other_family(files, tmp_path):
     with pytest.raises(ValueError, match=r"is an assistant of Gemma 4 .* this one is of type llama"):
-        load_nets(files("plain")[1], LlamaForCausalLM(LlamaConfig(**SIZES)))
+        open_lazy_nets(files("plain")[1], LlamaForCausalLM(LlamaConfig(**SIZES)))

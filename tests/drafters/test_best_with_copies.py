@@ -8,7 +8,7 @@ import torch
 
 from engine.contracts import Drafter
 from engine.drafters import DRAFTERS
-from engine.drafters.best_with_copies import CHAIN, GRAM, BestDrafter, Copier
+from engine.drafters.best_with_copies import CHAIN, GRAM, BestDrafter, LongestMatchCopier
 from engine.policies.auto import Auto
 from engine.race import Race, Settings
 from engine.record.calibration import Calibration
@@ -48,9 +48,9 @@ def test_auto_drafts_with_what_promises_the_most_here(chosen, monkeypatch):
     pair = tiny_pair()
     ranks = {name: [[0.6, 0.2]] * 4 for name in BestDrafter.candidate_drafters(pair)}
     pair = replace(pair, calibration=replace(pair.calibration, ranks=ranks))
-    monkeypatch.setattr(timing, "time_verify_ms", lambda *_, **__: {1: 5.0, 24: 6.0})
+    monkeypatch.setattr(timing, "time_verify_ms_by_rows", lambda *_, **__: {1: 5.0, 24: 6.0})
     monkeypatch.setattr(
-        timing, "time_draft_level_ms", lambda _, name, **__: (0.1, 0.1) if name == chosen else (2.0, 1.0)
+        timing, "time_draft_levels_ms", lambda _, name, **__: (0.1, 0.1) if name == chosen else (2.0, 1.0)
     )
     costs = PairCosts(pair).costs_of("best")
     assert (costs.best_drafter, costs.first_ms) == (chosen, 0.1) and costs.promised.keys() == ranks.keys()
@@ -64,30 +64,30 @@ def test_auto_drafts_with_what_promises_the_most_here(chosen, monkeypatch):
 
 
 def test_without_a_calibration_the_first_is_taken_and_nothing_is_promised(monkeypatch):
-    monkeypatch.setattr(timing, "time_verify_ms", lambda *_, **__: {1: 5.0, 24: 6.0})
-    monkeypatch.setattr(timing, "time_draft_level_ms", lambda _, name, **__: (float(name == "eagle"), 1.0))
+    monkeypatch.setattr(timing, "time_verify_ms_by_rows", lambda *_, **__: {1: 5.0, 24: 6.0})
+    monkeypatch.setattr(timing, "time_draft_levels_ms", lambda _, name, **__: (float(name == "eagle"), 1.0))
     costs = PairCosts(replace(tiny_pair(), calibration=Calibration())).costs_of("best")
     assert (costs.first_ms, costs.promised, costs.best_drafter) == (1.0, {}, "")
 
 
 def test_a_copy_is_what_followed_the_longest_match():
-    copier = Copier()
-    copier.extend(TEXT)
-    assert copier.find_match_and_continuation([]) == (GRAM, [8, 8, 5, 1, 2, 3] * 2)  # and round again
-    copier.extend([6, 5, 1, 2, 3])
-    assert copier.find_match_and_continuation([]) == (
+    copier = LongestMatchCopier()
+    copier.append_and_index(TEXT)
+    assert copier.find_match_length_and_copies([]) == (GRAM, [8, 8, 5, 1, 2, 3] * 2)  # and round again
+    copier.append_and_index([6, 5, 1, 2, 3])
+    assert copier.find_match_length_and_copies([]) == (
         GRAM + 1,
         [6, 5, 1, 2, 3, 6, 5, 1, 2, 3, 6, 5],
     )  # 5 1 2 3 stood there, too: the longer match wins
-    copier.extend([77])
-    assert copier.find_match_and_continuation([]) == (0, [])
-    copier.extend([5] * 40)
-    assert copier.find_match_and_continuation([])[1] == [5] * CHAIN
+    copier.append_and_index([77])
+    assert copier.find_match_length_and_copies([]) == (0, [])
+    copier.append_and_index([5] * 40)
+    assert copier.find_match_length_and_copies([])[1] == [5] * CHAIN
 
 
 def test_a_copy_goes_on_behind_what_was_drafted():
     drafter = started(tiny_pair(), [*TEXT, 4])
-    tree = DraftTree.rooted(4)
+    tree = DraftTree.from_root_token(4)
     nodes = [0, one := tree.add(0, 7, 1.0, 1.0), two := tree.add(one, 1, 1.0, 1.0), stray := tree.add(0, 200, 1.0, 1.0)]
     assert [drafter.draft_without_forward(tree, node)[0] for node in nodes] == [
         [],
@@ -106,20 +106,20 @@ def test_a_copy_goes_on_behind_what_was_drafted():
 
 
 def test_chances_of_copies_follow_what_came_true():
-    copier = Copier()
-    first = copier.chance_of_copy(GRAM)
+    copier = LongestMatchCopier()
+    first = copier.estimate_copy_hit_chance(GRAM)
     copier.count_copy_hits(GRAM, [1, 2, 3], [1, 2, 3, 4])
-    better = copier.chance_of_copy(GRAM)
+    better = copier.estimate_copy_hit_chance(GRAM)
     copier.count_copy_hits(GRAM, [1, 2, 3], [9])
-    assert first < better > copier.chance_of_copy(GRAM)
-    assert copier.chance_of_copy(GRAM) > 0.5  # three came true, one did not
+    assert first < better > copier.estimate_copy_hit_chance(GRAM)
+    assert copier.estimate_copy_hit_chance(GRAM) > 0.5  # three came true, one did not
 
 
 def test_a_burst_that_ends_before_the_copy_does_says_nothing_against_it():
     drafter = started(tiny_pair(), TEXT)
-    [token, *_], chance = drafter.draft_without_forward(DraftTree.rooted(3), 0)
-    drafter.commit(DraftTree.rooted(3), [], token, torch.zeros(1, 4, 64))
-    assert drafter.copier.chance_of_copy(GRAM) > chance
+    [token, *_], chance = drafter.draft_without_forward(DraftTree.from_root_token(3), 0)
+    drafter.commit(DraftTree.from_root_token(3), [], token, torch.zeros(1, 4, 64))
+    assert drafter.copier.estimate_copy_hit_chance(GRAM) > chance
 
 
 def grown(drafter, root: int, policy: Auto) -> DraftTree:
@@ -129,7 +129,10 @@ def grown(drafter, root: int, policy: Auto) -> DraftTree:
 def test_auto_copies_instead_of_drafting_where_that_promises_more():
     drafter, policy = started(tiny_pair(), TEXT * 3), Auto(12, 4, 24, "ranked", costs=COSTS)
     tree = grown(drafter, 3, policy)
-    assert drafter.forwards == 0 and tree.tokens[1:4] == drafter.draft_without_forward(DraftTree.rooted(3), 0)[0][:3]
+    assert (
+        drafter.forwards == 0
+        and tree.tokens[1:4] == drafter.draft_without_forward(DraftTree.from_root_token(3), 0)[0][:3]
+    )
     assert max(tree.depth) == len(tree) - 1 <= 12
     drafter.copier.wrong = defaultdict(lambda: 50)
     grown(drafter, 3, policy)
@@ -143,9 +146,9 @@ def test_auto_goes_on_with_copies_where_drafting_stops():
         draft_without_forward = BestDrafter.draft_without_forward
 
         def __init__(self):
-            self.copier = Copier()
-            self.copier.extend([*TEXT, 4])
-            self.behind_root = self.copier.find_match_and_continuation([])
+            self.copier = LongestMatchCopier()
+            self.copier.append_and_index([*TEXT, 4])
+            self.behind_root = self.copier.find_match_length_and_copies([])
 
         def log_q(self, tree, nodes):
             self.forwards += 1

@@ -91,9 +91,9 @@ def test_equal_paths_of_window_and_pool_are_one_node():
 def test_the_pool_keeps_the_latest_of_each_first_token():
     made = drafter()
     for token in range(KEPT + 3):
-        made.store_ngram([5, token, 0, 0])
-    made.store_ngram([5, 4, 0, 0])
-    made.store_ngram([5, 1])  # no n-gram
+        made.store_as_latest_ngram([5, token, 0, 0])
+    made.store_as_latest_ngram([5, 4, 0, 0])
+    made.store_as_latest_ngram([5, 1])  # no n-gram
     assert [gram[0] for gram in made.pool[5]] == [3, *range(5, KEPT + 3), 4]
     tree = made.build_own_tree(5, 3, 2, 13)
     assert {tree.tokens[child] for child in tree.children(0)} >= {4, KEPT + 2}
@@ -130,16 +130,16 @@ def test_begin_forgets_the_last_text():
     assert made.pool and made.levels
     made.begin([1])
     assert made.pool == {} and made.levels == [] and made.text == [1]
-    assert made.log_q(DraftTree.rooted(5), [0]) is None
+    assert made.log_q(DraftTree.from_root_token(5), [0]) is None
 
 
 def test_other_policies_fill_the_pool_from_every_node_and_ask_it():
     made = drafter()
-    tree = DraftTree.rooted(5)
+    tree = DraftTree.from_root_token(5)
     tree.add(tree.add(0, 6, 1.0, 1.0), 7, 1.0, 1.0)
     made.observe_target_logits(tree, saying([1, 2, 3]), [])
     assert made.pool == {13: [(14, 5, 1)], 14: [(5, 6, 2)], 5: [(6, 7, 3)]}
-    made.store_ngram([5, 8, 0, 0])
+    made.store_as_latest_ngram([5, 8, 0, 0])
     behind_root, behind_two, nowhere = made.log_q(tree, [0, 2, 1]).exp()[:, :10]
     assert behind_root[[8, 6]].tolist() == pytest.approx([2 / 3, 1 / 3])  # the latest first
     assert float(behind_two[3]) == pytest.approx(1) and float(nowhere[7]) == pytest.approx(1)
@@ -156,15 +156,15 @@ def test_every_n_gram_is_what_the_target_says_behind_its_tokens(temperature):
 
     def watched():
         drafter, before = lane.rounds.drafter, list(text)
-        kept = drafter.store_ngram
+        kept = drafter.store_as_latest_ngram
         grams = []
-        drafter.store_ngram = lambda gram: grams.append(gram) or kept(gram)
+        drafter.store_as_latest_ngram = lambda gram: grams.append(gram) or kept(gram)
         done = inner()
-        del drafter.store_ngram
+        del drafter.store_as_latest_ngram
         if drafter.window is done.tree:
             for gram, column in zip(grams, drafter.columns, strict=False):
                 path = [done.tree.tokens[node] for node in done.tree.path(column[-1])]
-                session = pair.target.open(300)
+                session = pair.target.open_session(300)
                 session.prefill([*before, *path][:-1])
                 logits, _ = session.forward([path[-1]], [len(before) + len(path) - 1])
                 assert gram == [*[done.tree.tokens[node] for node in column], int(logits.argmax())]

@@ -18,15 +18,17 @@ def drafter(prompt: list[int]) -> LookupDrafter:
 def test_the_longest_run_that_was_followed_decides():
     """Behind 3 alone, 9 stood most often; behind 1 2 3, 4 did."""
     text = [1, 2, 3, 4, 3, 9, 3, 9, 3, 9]
-    assert drafter([*text, 1, 2, 3]).count_continuations([]) == {4: 1}
-    assert drafter([*text, 7, 3]).count_continuations([]) == {9: 3, 4: 1}
-    assert drafter([*text, 8]).count_continuations([]) == {}
+    assert drafter([*text, 1, 2, 3]).followers_of_longest_suffix([]) == {4: 1}
+    assert drafter([*text, 7, 3]).followers_of_longest_suffix([]) == {9: 3, 4: 1}
+    assert drafter([*text, 8]).followers_of_longest_suffix([]) == {}
 
 
 def test_drafted_tokens_are_part_of_the_run():
     made = drafter([1, 2, 3, 4, 3, 9, 3, 9, 1])
-    assert made.count_continuations([2, 3]) == {4: 1} and made.count_continuations([5, 3]).most_common(1) == [(9, 2)]
-    tree = DraftTree.rooted(1)
+    assert made.followers_of_longest_suffix([2, 3]) == {4: 1} and made.followers_of_longest_suffix([5, 3]).most_common(
+        1
+    ) == [(9, 2)]
+    tree = DraftTree.from_root_token(1)
     node = tree.add(tree.add(0, 2, 1.0, 1.0), 3, 1.0, 1.0)
     row = made.log_q(tree, [node])[0].exp()
     assert float(row[4]) == pytest.approx(KNOWN_SHARE + (1 - KNOWN_SHARE) / 256) and float(row.sum()) == pytest.approx(
@@ -36,4 +38,4 @@ def test_drafted_tokens_are_part_of_the_run():
 
 def test_no_more_than_the_last_tokens_are_compared():
     made = drafter([*range(10, 10 + LONGEST), 50, 7, *range(11, 10 + LONGEST)])
-    assert made.count_continuations([]) == {50: 1}
+    assert made.followers_of_longest_suffix([]) == {50: 1}

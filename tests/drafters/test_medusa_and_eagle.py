@@ -9,8 +9,8 @@ import torch
 from engine.acceptance.token_match import TokenMatch
 from engine.decode import decode
 from engine.drafters import DRAFTERS
-from engine.lab.train.features import FeatureShards, TrainingBatch, cache_shards, compute_training_batch
-from engine.nets import NETS, load_nets
+from engine.lab.train.features import FeatureShards, TrainingBatch, compute_training_batch, write_feature_shards
+from engine.nets import NETS, open_lazy_nets
 from engine.policies.best_first import BestFirst
 from engine.rounds.round import HostRounds
 from engine.sampling import Sampling
@@ -25,7 +25,7 @@ def batch_of(pair, ids: list[int]) -> TrainingBatch:
 
 
 def chain(tokens: list[int]) -> DraftTree:
-    tree = DraftTree.rooted(tokens[0])
+    tree = DraftTree.from_root_token(tokens[0])
     for token in tokens[1:]:
         tree.add(len(tree) - 1, token, 1.0, 1.0)
     return tree
@@ -89,7 +89,7 @@ def test_siblings_do_not_see_each_other():
         drafter.begin(TEXT[:5], features)
         return drafter
 
-    wide, alone = DraftTree.rooted(TEXT[4]), chain([TEXT[4], 11, 44])
+    wide, alone = DraftTree.from_root_token(TEXT[4]), chain([TEXT[4], 11, 44])
     for token in (10, 11, 12):
         wide.add(0, token, 1.0, 1.0)
     for parent, token in ((1, 43), (2, 44), (3, 45)):
@@ -128,14 +128,14 @@ def test_training_learns_the_targets_words_and_validates_by_depth(name, width):
 def test_a_net_survives_its_files_and_refuses_another_target(name, width, tmp_path):
     pair = pair_with(name, width=width)
     pair.learned[name].half().float().save(tmp_path / name)
-    [(found, net)] = load_nets(tmp_path, pair.target.model).items()
+    [(found, net)] = open_lazy_nets(tmp_path, pair.target.model).items()
     assert found == name and type(net) is NETS[name]
     for key, value in pair.learned[name].state_dict().items():
         assert torch.equal(net.state_dict()[key], value), key
     other = pair.target.model
     other.resize_token_embeddings(128)
     with pytest.raises(ValueError, match=r"256 tokens .*size 64, .*128"):
-        load_nets(tmp_path, other)
+        open_lazy_nets(tmp_path, other)
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\xff" * 100, b"version https://git-lfs.github.com/spec/v1\n"])
@@ -151,7 +151,7 @@ def test_files_that_are_missing_or_corrupt_are_a_sentence(file, content, tmp_pat
     else:
         (tmp_path / "eagle" / file).write_text('{"kind": "eagle"}')
     with pytest.raises(ValueError, match=r"eagle.*holds no .*drafter.* Fetch its files anew, or train it"):
-        load_nets(tmp_path, pair.target.model)["eagle"]
+        open_lazy_nets(tmp_path, pair.target.model)["eagle"]
 
 
 def test_a_pair_without_the_drafter_says_how_to_train_it():
@@ -164,7 +164,7 @@ def test_a_pair_without_the_drafter_says_how_to_train_it():
 def test_cached_shards_hold_what_the_target_makes_of_the_rows(tmp_path):
     model = tiny_pair().target.model
     rows = torch.randint(0, 256, (70, 24), generator=torch.Generator().manual_seed(0)).int()
-    cache_shards(model, rows.numpy(), tmp_path)
+    write_feature_shards(model, rows.numpy(), tmp_path)
     shards = FeatureShards(tmp_path)
     assert len(shards.paths) == 2
     seen = {tuple(row.tolist()) for step in range(2 * 64 // 8) for row in shards.batch_of_step(step, 8).ids}
@@ -186,7 +186,7 @@ def test_eagle_looks_back_no_further_than_its_window(monkeypatch):
     for spoiled in (0, 9, 12):  # entries whose rows are made useless: those before the window, then one in it
         drafter = DRAFTERS["eagle"](pair, 64)
         drafter.begin(text[:20], features[:19])
-        tree = DraftTree.rooted(text[19])
+        tree = DraftTree.from_root_token(text[19])
         drafter.log_q(tree, [0])
         drafter.commit(tree, [], text[20], features[19:20])
         drafter.session.cache.kv[:, :, :, :spoiled] = 7.0

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from transformers.generation.candidate_generator import MTPCandidateGenerator
 
 from engine.drafters import DRAFTERS
-from engine.models.loading import load_pair
+from engine.models.loading import load_pair_anew
 from engine.models.pairs import build_pair
 from engine.nets.formats.mtp_told import build_mtp_model
 from engine.race import Race, Settings
@@ -48,7 +48,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def loaded(folder):
     """Returns a target of `TARGETS` in memory, loaded when it is first asked for, whose texts have no end."""
-    return cache(lambda name: replace(load_pair(build_pair(str(folder(name)))), stop_ids=frozenset()))
+    return cache(lambda name: replace(load_pair_anew(build_pair(str(folder(name)))), stop_ids=frozenset()))
 
 
 def raced(pair, *systems: str, **settings) -> Race:
@@ -68,7 +68,7 @@ def furthest(pair, model, layers, begun=None) -> float:
     target = Target(pair.target, 90, drafter.reads_features)
     drafter.begin(text, begun(target.prefill(text[:-1])))
     for number, path in enumerate(([], [2, 4], [1, 3, 5, 6], [1], [2, 4, 7])):
-        tree, asked = DraftTree.rooted(text[-1]), {}
+        tree, asked = DraftTree.from_root_token(text[-1]), {}
         asked[0] = drafter.log_q(tree, [0])[0]
         for parent in BRANCHES:
             tree.add(parent, (17 * number + 5 * len(tree)) % 256, 0.5, 0.5)
@@ -183,7 +183,7 @@ def test_a_target_alone_races_auto_with_its_own_layers(name, loaded):
 
 
 def test_in_bfloat16_the_layers_have_the_targets_type(folder):
-    pair = load_pair(build_pair(str(folder("GLM-4 MoE, two"))), dtype="bf16")
+    pair = load_pair_anew(build_pair(str(folder("GLM-4 MoE, two"))), dtype="bf16")
     assert pair.net("mtp").sample_weight.dtype == torch.bfloat16
     assert raced(pair, "mtp", max_new_tokens=12).result() is not None
 
@@ -197,7 +197,7 @@ def changed(folder, tmp_path, name: str, change):
     tensors = tensors_of(tmp_path)
     change(tensors)
     rewrite(tmp_path, tensors)
-    return load_pair(build_pair(str(tmp_path)))
+    return load_pair_anew(build_pair(str(tmp_path)))
 
 
 def without(*names: str):
@@ -242,7 +242,7 @@ def test_a_tensor_that_is_missing_unknown_or_other_is_refused_by_name(name, chan
 
 def test_what_a_checkpoint_need_not_repeat_is_the_targets_own(folder, tmp_path):
     """A dropped embedding or head would give guesses that never come true."""
-    whole = load_pair(build_pair(str(folder("GLM-4 MoE"))))
+    whole = load_pair_anew(build_pair(str(folder("GLM-4 MoE"))))
     pair = changed(
         folder, tmp_path, "GLM-4 MoE", without(FIRST + "shared_head.head.weight", FIRST + "embed_tokens.weight")
     )
@@ -253,7 +253,7 @@ def test_what_a_checkpoint_need_not_repeat_is_the_targets_own(folder, tmp_path):
 
 
 def test_a_checkpoint_in_several_files_is_found_by_its_index(folder, tmp_path):
-    pair = load_pair(build_pair(str(folder("DeepSeek-V3, three"))))
+    pair = load_pair_anew(build_pair(str(folder("DeepSeek-V3, three"))))
     copytree(folder("DeepSeek-V3, three"), tmp_path, dirs_exist_ok=True)
     tensors, places = tensors_of(tmp_path), {}
     (tmp_path / "model.safetensors").unlink()
@@ -261,7 +261,7 @@ def test_a_checkpoint_in_several_files_is_found_by_its_index(folder, tmp_path):
         save_file({name: tensors[name] for name in names}, tmp_path / f"part-{number}.safetensors", {"format": "pt"})
         places |= dict.fromkeys(names, f"part-{number}.safetensors")
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
-    other = load_pair(build_pair(str(tmp_path)))
+    other = load_pair_anew(build_pair(str(tmp_path)))
     for mine, same in zip(pair.net("mtp").parameters(), other.net("mtp").parameters(), strict=True):
         assert torch.equal(mine, same)
 
@@ -299,7 +299,7 @@ def test_layers_of_another_make_are_refused_with_the_reason(name, setting, said,
     copytree(folder(name), tmp_path, dirs_exist_ok=True)
     config = tmp_path / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | setting))
-    pair = load_pair(build_pair(str(tmp_path)))
+    pair = load_pair_anew(build_pair(str(tmp_path)))
     with pytest.raises(ValueError, match=re.escape(said)):
         DRAFTERS["mtp"](pair, 64)
     assert DRAFTERS["best"].candidate_drafters(pair) == ["lookup"]

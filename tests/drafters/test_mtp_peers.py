@@ -5,7 +5,7 @@ from dataclasses import replace
 from engine.lab.bench import command as bench
 from engine.measure import peers, racing, report, words
 from engine.measure.other_engines import OtherEngines
-from engine.models.loading import load_pair
+from engine.models.loading import load_pair_anew
 from engine.models.pairs import build_pair
 from engine.race import Settings
 from helpers.published.mtp import TARGETS, let_agree, write
@@ -16,15 +16,17 @@ TEXT = [5, 80, 33, 12, 200, 41, 7]
 def test_generate_with_the_same_layers_is_a_peer(tmp_path):
     """It is lent the layers that are loaded: transformers would not find those of so small a model by their numbers."""
     write(tmp_path, *TARGETS["GLM-4 MoE, two"])
-    pair = replace(load_pair(build_pair(str(tmp_path))), stop_ids=frozenset())
-    assert peers.MTP in peers.list_ways(pair) and peers.MTP not in peers.list_ways(replace(pair, learned={}))
-    plain = peers.generate_tokens(pair, TEXT, 24, 0.0)
+    pair = replace(load_pair_anew(build_pair(str(tmp_path))), stop_ids=frozenset())
+    assert peers.MTP in peers.list_generate_ways(pair) and peers.MTP not in peers.list_generate_ways(
+        replace(pair, learned={})
+    )
+    plain = peers.generate_with_transformers(pair, TEXT, 24, 0.0)
     assert peers.generate_by_mtp(pair, TEXT, 24, 0.0) == plain
     assert (
         len(peers.generate_by_mtp(pair, TEXT, 24, 0.8)) == 24
-        and 1 <= peers.measure_tau(pair, peers.generate_by_mtp, [TEXT], 24, 0.8) <= 3
+        and 1 <= peers.measure_tau_by_forward_hook(pair, peers.generate_by_mtp, [TEXT], 24, 0.8) <= 3
     )
-    figures = bench.race_prompts(
+    figures = bench.race_prompts_for_bench(
         pair, ["Once upon"], Settings("Once upon", ("vanilla", "mtp"), max_new_tokens=12), OtherEngines()
     )
     same = {row["name"].removesuffix(" on PackedLinear"): row["identical"] for row in figures["peers"]}
@@ -34,9 +36,9 @@ def test_generate_with_the_same_layers_is_a_peer(tmp_path):
 def test_where_guesses_hold_three_levels_give_more_than_the_one_guess_of_generate(tmp_path):
     write(tmp_path, "GLM-4 MoE", 1)
     let_agree(tmp_path, doubt=0.01)
-    pair = load_pair(build_pair(str(tmp_path)))
+    pair = load_pair_anew(build_pair(str(tmp_path)))
     settings = Settings("Once upon", ("vanilla", "mtp"), max_new_tokens=24)
-    figures = bench.race_prompts(pair, ["Once upon"], settings, OtherEngines())
+    figures = bench.race_prompts_for_bench(pair, ["Once upon"], settings, OtherEngines())
     found = {row["name"].removesuffix(" on PackedLinear"): row for row in figures["peers"]}
     assert found["mtp"]["tau"] > 3 and 1.5 < found["generate() MTP"]["tau"] <= 2
     assert all(row["identical"] for row in found.values())
@@ -44,13 +46,13 @@ def test_where_guesses_hold_three_levels_give_more_than_the_one_guess_of_generat
 
 def test_pays_tells_what_generate_gains_by_the_same_layers(tmp_path):
     write(tmp_path, "GLM-4 MoE", 1)
-    pair, prompts = load_pair(build_pair(str(tmp_path))), ["Once", "A cat", "Tom"]
+    pair, prompts = load_pair_anew(build_pair(str(tmp_path))), ["Once", "A cat", "Tom"]
     wish = Settings("a prompt", max_new_tokens=8)
-    outcome = racing.run_to_end(racing.race_all(pair, prompts, ["mtp:2x1x3"], wish), int)
+    outcome = racing.run_to_result(racing.race_all(pair, prompts, ["mtp:2x1x3"], wish), int)
     by_mtp = outcome.written[peers.MTP]
     assert len(by_mtp) == len(outcome.written[peers.PLAIN]) == 3
-    figures = report.build_report(pair, prompts, [0, 1, 2], {}, wish, outcome)
+    figures = report.build_pays_report(pair, prompts, [0, 1, 2], {}, wish, outcome)
     assert [len(each.tokens) for each in by_mtp] == [len(each.tokens) for each in outcome.written[peers.PLAIN]]
     [peer] = figures["peers"]
     assert peer["interval"][0] <= peer["speedup"] <= peer["interval"][1]
-    assert sum(line.startswith("generate() MTP") for line in words.format_report(figures).splitlines()) == 1
+    assert sum(line.startswith("generate() MTP") for line in words.format_pays_report(figures).splitlines()) == 1

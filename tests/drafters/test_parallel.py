@@ -8,8 +8,8 @@ import torch
 from engine.drafters.parallel import ParallelDrafter
 from engine.lab.train import parallel
 from engine.lab.train.features import TrainingBatch, compute_training_batch
-from engine.lab.train.loop import optimizers_for
-from engine.nets import load_nets
+from engine.lab.train.loop import muon_and_adamw_for
+from engine.nets import open_lazy_nets
 from engine.target import Target
 from engine.tree import DraftTree
 from helpers.learned import WIDTHS, config_of, parallel_net, parallel_rounds
@@ -66,7 +66,7 @@ def test_a_slot_sees_nothing_behind_its_anchor(net, batch):
     later = TrainingBatch(batch.ids.clone(), batch.features.clone(), batch.scales, batch.tokens, batch.p)
     later.ids[:, 12:] = (later.ids[:, 12:] + 7) % 256
     later.features[:, 11:] += 1.0
-    one, other = (parallel.compute_states(net, each, 0, 20) for each in (batch, later))
+    one, other = (parallel.compute_stream_and_slot_states(net, each, 0, 20) for each in (batch, later))
     assert torch.allclose(one[0][:, :11], other[0][:, :11], atol=1e-6)
     assert torch.allclose(one[1][:, :11], other[1][:, :11], atol=1e-6)
     assert not torch.allclose(one[0][:, 11], other[0][:, 11], atol=1e-3)
@@ -78,7 +78,7 @@ def test_training_lowers_the_loss_at_every_depth(width, target, batch):
     torch.manual_seed(0)
     net = parallel.build_untrained_net(target, config_of("parallel", width))
     before = parallel.validate(net, [batch])
-    optimizers = optimizers_for(net, 0.01)
+    optimizers = muon_and_adamw_for(net, 0.01)
     for step in range(60):
         parallel.loss(net, batch, step).backward()
         for optimizer in optimizers:
@@ -107,7 +107,7 @@ def test_serving_computes_what_training_computed(target, net, length):
                 ids = torch.cat([ids[:, :1], ids], 1)
                 features = torch.cat([torch.zeros_like(seen.features[:, :1]), seen.features], 1)
                 seen, start = TrainingBatch(ids, features, seen.scales, seen.tokens, seen.p), start + 1
-            stream, slots = parallel.compute_states(net, seen.to("cpu"), start, start + 1)
+            stream, slots = parallel.compute_stream_and_slot_states(net, seen.to("cpu"), start, start + 1)
             wanted = net.logits(torch.cat([stream[:, start:], slots[:, 0]], 1)[0]).log_softmax(-1)
             assert torch.allclose(found, wanted[[0, 1, 1, 2]], atol=1e-4)
     assert drafter.forwards == 4
@@ -115,7 +115,7 @@ def test_serving_computes_what_training_computed(target, net, length):
 
 def test_no_guess_below_the_trained_depth(net):
     pair = replace(tiny_pair(), learned={"parallel": net})
-    drafter, tree = ParallelDrafter(pair, 120), DraftTree.rooted(3)
+    drafter, tree = ParallelDrafter(pair, 120), DraftTree.from_root_token(3)
     drafter.begin([1, 2, 3], Target(pair.target, 120, features=True).prefill([1, 2]))
     for depth in range(DEPTH):
         assert drafter.log_q(tree, [depth]) is not None
@@ -133,7 +133,7 @@ def test_a_net_of_one_depth_guesses_what_a_deeper_one_guesses_first(packed, targ
     shallow.config = replace(shallow.config, depth=1)
     found = []
     for net in (deep, shallow):
-        pair = replace(tiny_pair(), learned={"parallel": net.pack() if packed else net})
+        pair = replace(tiny_pair(), learned={"parallel": net.pack_compiled() if packed else net})
         drafter, guesses = ParallelDrafter(pair, 120), []
         for _, tree in parallel_rounds(pair, drafter, list(range(40, 49))):
             guesses.append(drafter.log_q(tree, [0]))
@@ -145,7 +145,7 @@ def test_a_net_of_one_depth_guesses_what_a_deeper_one_guesses_first(packed, targ
 
 def test_a_net_survives_its_files(target, net, tmp_path):
     net.save(tmp_path / "parallel")
-    loaded = load_nets(tmp_path, target)["parallel"]
+    loaded = open_lazy_nets(tmp_path, target)["parallel"]
     assert loaded.config == net.config
     assert torch.allclose(loaded.final_norm, net.final_norm, atol=1e-3)
     assert torch.allclose(loaded.layers[1].down.weight, net.layers[1].down.weight, atol=1e-3)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from engine.drafters import DRAFTERS
-from engine.nets import load_nets
+from engine.nets import open_lazy_nets
 from engine.nets.dflash import DFlash
 from engine.target import Target
 from engine.tree import DraftTree
@@ -83,7 +83,7 @@ def test_a_published_block_guesses_as_the_published_network(case, model, tmp_pat
     drafter.begin(TEXT[: root + 1], target.prefill(TEXT[:root]))
     ids = torch.arange(len(found.get("lm_head.weight", torch.zeros(VOCAB)))) + found.get("d2t", 0)
     for number, accepted in enumerate((2, 0, 1, 1)):
-        tree = DraftTree.rooted(TEXT[root])
+        tree = DraftTree.from_root_token(TEXT[root])
         for token in TEXT[root + 1 : root + 4]:
             tree.add(len(tree) - 1, token, 1.0, 1.0)
         tree.add(0, 3, 1.0, 1.0)
@@ -109,7 +109,7 @@ def test_a_block_that_guesses_from_its_anchor_reaches_one_level_more(model, tmp_
     pair.net("dflash").compiled = None
     drafter = DRAFTERS["dflash"](pair, 64)
     drafter.begin(TEXT[:6], Target(pair.target, 64, places).prefill(TEXT[:5]))
-    tree = DraftTree.rooted(TEXT[5])
+    tree = DraftTree.from_root_token(TEXT[5])
     for token in TEXT[6 : 5 + BLOCK]:
         tree.add(len(tree) - 1, token, 1.0, 1.0)
     guessed = torch.cat([drafter.log_q(tree, [level]) for level in range(BLOCK)])
@@ -124,7 +124,7 @@ def test_a_block_ends_and_a_single_token_is_context_enough(model, tmp_path):
     pair = pair_of(tmp_path, model)
     drafter = DRAFTERS["dflash"](pair, 64)
     drafter.begin([TEXT[0]], Target(pair.target, 64, places).prefill([]))
-    tree = DraftTree.rooted(TEXT[0])
+    tree = DraftTree.from_root_token(TEXT[0])
     for token in TEXT[1:BLOCK]:
         tree.add(len(tree) - 1, token, 1.0, 1.0)
     assert drafter.log_q(tree, [BLOCK - 1]) is None
@@ -154,7 +154,7 @@ def test_a_block_that_compiled_loops_do_not_serve_drafts_with_tensors(model, tmp
     assert pair.net("dflash").compiled is None
     drafter = DRAFTERS["dflash"](pair, 64)
     drafter.begin([TEXT[0]], Target(pair.target, 64, drafter.reads_features).prefill([]))
-    assert torch.isfinite(drafter.log_q(DraftTree.rooted(TEXT[0]), [0])).all()
+    assert torch.isfinite(drafter.log_q(DraftTree.from_root_token(TEXT[0]), [0])).all()
     monkeypatch.setattr("engine.nets.dflash.LARGEST", sum(each.numel() for each in found.values()) + VOCAB * HIDDEN - 1)
     assert even.build_compiled() is None
 
@@ -207,7 +207,7 @@ def inner(**change) -> dict:
 def test_a_block_that_cannot_be_served_is_refused_before_weights_are_read(config, sentence, model, tmp_path):
     write(tmp_path / "drafter", config, {})
     with pytest.raises(ValueError, match=sentence):
-        load_nets(tmp_path, model)
+        open_lazy_nets(tmp_path, model)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_a_block_that_cannot_be_served_is_refused_before_weights_are_read(config
 def test_settings_that_change_nothing_are_no_obstacle(more, model, tmp_path):
     config, found, _ = CASES["z-lab"]
     write(tmp_path / "drafter", {**config, **more}, found)
-    assert isinstance(load_nets(tmp_path, model)["dflash"], DFlash)
+    assert isinstance(open_lazy_nets(tmp_path, model)["dflash"], DFlash)
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_settings_that_change_nothing_are_no_obstacle(more, model, tmp_path):
 )
 def test_tensors_of_another_block_are_refused_by_name(config, found, sentence, model, tmp_path):
     write(tmp_path / "drafter", config, found)
-    nets = load_nets(tmp_path, model)
+    nets = open_lazy_nets(tmp_path, model)
     with pytest.raises(ValueError, match=sentence):
         nets["dflash"]
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from engine.drafters import DRAFTERS
-from engine.models.export import load_trained
+from engine.models.export import load_trained_drafter
 from engine.models.pairs import Pair
-from engine.nets import load_nets
+from engine.nets import open_lazy_nets
 from engine.nets.dflash import DFlash
 from engine.target import Target
 from engine.tree import DraftTree
@@ -73,7 +73,7 @@ def test_a_block_with_windows_guesses_as_the_published_network(case, model, tmp_
     target = Target(pair.target, 64, drafter.reads_features)
     drafter.begin(TEXT[: root + 1], target.prefill(TEXT[:root]))
     for accepted in (2, 0, 1):
-        tree = DraftTree.rooted(TEXT[root])
+        tree = DraftTree.from_root_token(TEXT[root])
         for token in TEXT[root + 1 : root + 4]:
             tree.add(len(tree) - 1, token, 1.0, 1.0)
         guessed = torch.cat([drafter.log_q(tree, [level]) for level in range(4)])
@@ -133,7 +133,7 @@ def test_a_device_hides_what_the_host_hides(case, model, tmp_path):
 def test_a_window_that_says_too_little_is_refused(change, sentence, model, tmp_path):
     write(tmp_path / "drafter", {**Z_LAB, **change}, {})
     with pytest.raises(ValueError, match=sentence):
-        load_nets(tmp_path, model)
+        open_lazy_nets(tmp_path, model)
 
 
 @pytest.mark.parametrize("kind", ["dflash", "dspark"])
@@ -149,10 +149,10 @@ def test_windows_in_the_form_of_speculators_are_refused(kind, model, tmp_path):
     }
     write(tmp_path / "drafter", config, {})
     with pytest.raises(ValueError, match="engines differ in what a window hides from a block in this form"):
-        load_nets(tmp_path, model)
+        open_lazy_nets(tmp_path, model)
 
 
 def test_a_block_with_windows_is_not_exported_as_one_without(tmp_path):
     write(tmp_path / "dflash", Z_LAB, tensors())
     with pytest.raises(ValueError, match="holds no dflash drafter that was trained here"):
-        load_trained(Pair("own", "a small one", "nowhere", drafters=str(tmp_path)), "dflash")
+        load_trained_drafter(Pair("own", "a small one", "nowhere", drafters=str(tmp_path)), "dflash")

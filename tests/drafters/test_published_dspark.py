@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from engine.drafters import DRAFTERS
-from engine.nets import load_nets
+from engine.nets import open_lazy_nets
 from engine.nets.dspark import DSpark
 from engine.target import Target
 from engine.tree import DraftTree
@@ -100,7 +100,7 @@ def test_a_node_is_told_the_token_before_its_guess(case, model, tmp_path):
     drafter, root = DRAFTERS["dspark"](pair, 64), 6
     assert drafter.reads_features == PLACES
     drafter.begin(TEXT[: root + 1], Target(pair.target, 64, PLACES).prefill(TEXT[:root]))
-    tree = DraftTree.rooted(TEXT[root])
+    tree = DraftTree.from_root_token(TEXT[root])
     for token in (9, 3, 200, 31, 5):
         tree.add(len(tree) - 1, token, 1.0, 1.0)
     tree.add(1, 77, 1.0, 1.0)
@@ -152,4 +152,4 @@ def test_trees_of_a_published_drafter_write_plain_decodings_tokens(case, tempera
 def test_what_cannot_be_computed_is_refused_by_name(config, found, sentence, model, tmp_path):
     write(tmp_path / "drafter", config, found)
     with pytest.raises(ValueError, match=sentence):
-        load_nets(tmp_path, model)["dspark"]
+        open_lazy_nets(tmp_path, model)["dspark"]

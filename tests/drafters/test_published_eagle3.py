@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from engine.drafters import DRAFTERS
 from engine.drafters.on_device.layers import EagleOnDevice
 from engine.forward.runner import Runner
-from engine.nets import load_nets
+from engine.nets import open_lazy_nets
 from engine.nets.eagle import Eagle
 from engine.race import Race, Settings
 from engine.target import Target
@@ -48,7 +48,7 @@ def model():
 
 
 def pair_of(folder, model):
-    return replace(tiny_pair(), target=Runner(model), learned=load_nets(folder, model))
+    return replace(tiny_pair(), target=Runner(model), learned=open_lazy_nets(folder, model))
 
 
 # ---- the published network, plainly
@@ -205,7 +205,7 @@ def test_a_published_drafter_guesses_as_the_published_network(case, model, tmp_p
     ids = torch.arange(len(found["lm_head.weight"])) + found.get("d2t", 0)
     prefix = "layers.0." if "speculators_model_type" in config else "midlayer."
     for accepted in (2, 0, 1):
-        tree = DraftTree.rooted(TEXT[root])
+        tree = DraftTree.from_root_token(TEXT[root])
         for token in TEXT[root + 1 : root + 3]:
             tree.add(len(tree) - 1, token, 1.0, 1.0)
         guessed = torch.cat([drafter.log_q(tree, [level]) for level in range(3)])
@@ -225,12 +225,12 @@ def test_p_eagle_answers_its_levels_with_one_forward_a_round_and_no_deeper_one(m
     pair = pair_of(tmp_path, model)
     drafter = DRAFTERS["eagle"](pair, 64)
     drafter.begin(TEXT[:8], Target(pair.target, 64, drafter.reads_features).prefill(TEXT[:7]))
-    tree = DraftTree.rooted(TEXT[7])
+    tree = DraftTree.from_root_token(TEXT[7])
     for token in (3, 4, 5):
         tree.add(len(tree) - 1, token, 1.0, 1.0)
     levels = [drafter.log_q(tree, [node]) for node in range(4)]
     assert [each is None for each in levels] == [False, False, False, True] and drafter.forwards == 1
-    assert EagleOnDevice.net_of(pair, "eagle") is None
+    assert EagleOnDevice.find_device_net(pair, "eagle") is None
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])

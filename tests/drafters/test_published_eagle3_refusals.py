@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from engine.nets import load_nets
+from engine.nets import open_lazy_nets
 from helpers.pairs import tiny_llama
 from helpers.published.eagle3 import HIDDEN, LAYER, LAYERS, OWN, P_EAGLE, SAFEAILAB, SPECULATORS, VOCAB, tensors
 from helpers.published.files import write
@@ -76,7 +76,7 @@ def model():
 def test_a_config_that_cannot_be_served_is_refused_before_weights_are_read(config, sentence, model, tmp_path):
     write(tmp_path / "drafter", config, {})
     with pytest.raises(ValueError, match=sentence):
-        load_nets(tmp_path, model)
+        open_lazy_nets(tmp_path, model)
 
 
 @pytest.mark.parametrize(
@@ -93,13 +93,13 @@ def test_a_config_that_cannot_be_served_is_refused_before_weights_are_read(confi
 )
 def test_settings_that_change_nothing_are_no_obstacle(config, model, tmp_path):
     write(tmp_path / "drafter", config, tensors("layers.0."))
-    assert load_nets(tmp_path, model)["eagle"].form
+    assert open_lazy_nets(tmp_path, model)["eagle"].form
 
 
 def test_a_target_of_few_layers_is_refused_where_the_config_names_none(tmp_path):
     write(tmp_path / "drafter", SAFEAILAB, {})
     with pytest.raises(ValueError, match="a target of at least 7, and this one has 2"):
-        load_nets(tmp_path, tiny_llama(0))
+        open_lazy_nets(tmp_path, tiny_llama(0))
 
 
 def changed(**tensors_by_name) -> dict[str, torch.Tensor]:
@@ -124,7 +124,7 @@ def changed(**tensors_by_name) -> dict[str, torch.Tensor]:
 )
 def test_tensors_that_do_not_fit_are_refused_by_name(found, sentence, model, tmp_path):
     write(tmp_path / "drafter", SAFEAILAB, found)
-    nets = load_nets(tmp_path, model)
+    nets = open_lazy_nets(tmp_path, model)
     with pytest.raises(ValueError, match=sentence):
         nets["eagle"]
 
@@ -132,7 +132,7 @@ def test_tensors_that_do_not_fit_are_refused_by_name(found, sentence, model, tmp
 def test_pickled_weights_are_refused_with_the_command_that_converts_them(model, tmp_path):
     write(tmp_path / "drafter", SAFEAILAB, {})
     (tmp_path / "drafter" / "model.safetensors").rename(tmp_path / "drafter" / "pytorch_model.bin")
-    nets = load_nets(tmp_path, model)
+    nets = open_lazy_nets(tmp_path, model)
     with pytest.raises(ValueError, match=r"pickled weights \(pytorch_model\.bin\).*python -m engine convert"):
         nets["eagle"]
     (tmp_path / "drafter" / "pytorch_model.bin").unlink()
@@ -144,11 +144,11 @@ def test_a_file_that_is_no_safetensors_is_refused(model, tmp_path):
     write(tmp_path / "drafter", SAFEAILAB, {})
     (tmp_path / "drafter" / "model.safetensors").write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
     with pytest.raises(ValueError, match="cannot be read as safetensors"):
-        load_nets(tmp_path, model)["eagle"]
+        open_lazy_nets(tmp_path, model)["eagle"]
 
 
 def test_two_drafters_of_one_name_are_refused(model, tmp_path):
     for name in ("one", "two"):
         write(tmp_path / name, SAFEAILAB, {})
     with pytest.raises(ValueError, match=r"one and .*two both hold a drafter eagle\. Keep one of them"):
-        load_nets(tmp_path, model)
+        open_lazy_nets(tmp_path, model)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from engine.drafters import DRAFTERS
-from engine.nets import load_nets
+from engine.nets import open_lazy_nets
 from engine.race import Race, Settings
 from engine.target import Target
 from engine.tree import DraftTree
@@ -99,9 +99,9 @@ def test_heads_of_several_blocks_and_of_fewer_tokens_guess_as_published(case, tm
     config, found = OTHERS[case]
     write(tmp_path / "any-name", config, found)
     pair = tiny_pair()
-    pair = replace(pair, learned=load_nets(tmp_path, pair.target.model))
+    pair = replace(pair, learned=open_lazy_nets(tmp_path, pair.target.model))
     hidden = pair.target.model.model(torch.tensor([TEXT[:5]])).last_hidden_state[0, -1].detach()
-    drafter, tree = DRAFTERS["medusa"](pair, 64), DraftTree.rooted(TEXT[5])
+    drafter, tree = DRAFTERS["medusa"](pair, 64), DraftTree.from_root_token(TEXT[5])
     drafter.begin(TEXT[:6], Target(pair.target, 64, drafter.reads_features).prefill(TEXT[:5]))
     for token in TEXT[6:9]:
         tree.add(len(tree) - 1, token, 1.0, 1.0)
@@ -128,7 +128,7 @@ def test_published_heads_guess_as_published(case, tmp_path):
     found = heads(names, bias)
     write(tmp_path / "any-name", config, found)
     pair = tiny_pair()
-    pair = replace(pair, learned=load_nets(tmp_path, pair.target.model))
+    pair = replace(pair, learned=open_lazy_nets(tmp_path, pair.target.model))
     net = pair.net("medusa")
     assert list(pair.learned) == ["medusa"] and net.config.depth == HEADS
     hidden = pair.target.model.model(torch.tensor([TEXT[:5]])).last_hidden_state[0, -1].detach()
@@ -138,7 +138,7 @@ def test_published_heads_guess_as_published(case, tmp_path):
         inner = hidden @ block.T + (0 if offset is None else offset)
         expected.append(((hidden + inner * torch.sigmoid(inner)) @ unembed.T).log_softmax(-1))
     net.compiled = None
-    drafter, tree = DRAFTERS["medusa"](pair, 64), DraftTree.rooted(TEXT[5])
+    drafter, tree = DRAFTERS["medusa"](pair, 64), DraftTree.from_root_token(TEXT[5])
     drafter.begin(TEXT[:6], Target(pair.target, 64, drafter.reads_features).prefill(TEXT[:5]))
     for token in TEXT[6:9]:
         tree.add(len(tree) - 1, token, 1.0, 1.0)
@@ -151,7 +151,7 @@ def test_published_heads_guess_as_published(case, tmp_path):
 def test_trees_of_published_heads_write_plain_decodings_tokens(temperature, tmp_path):
     write(tmp_path / "published", OFFICIAL, heads(OFFICIAL_NAMES))
     pair = tiny_pair()
-    pair = replace(pair, learned=load_nets(tmp_path, pair.target.model))
+    pair = replace(pair, learned=open_lazy_nets(tmp_path, pair.target.model))
     race = Race(
         pair, Settings("Story: Once", ("vanilla", "medusa"), temperature=temperature, seed=5, max_new_tokens=16)
     )
@@ -177,7 +177,7 @@ def test_trees_of_published_heads_write_plain_decodings_tokens(temperature, tmp_
 def test_a_config_that_cannot_be_served_is_refused_before_weights_are_read(config, sentence, tmp_path):
     write(tmp_path / "drafter", config, {})
     with pytest.raises(ValueError, match=sentence):
-        load_nets(tmp_path, tiny_pair().target.model)
+        open_lazy_nets(tmp_path, tiny_pair().target.model)
 
 
 OTHER_HEADS = {name: each for name, each in heads(OFFICIAL_NAMES).items() if not name.startswith("1.")}
@@ -210,6 +210,6 @@ OTHER_HEADS = {name: each for name, each in heads(OFFICIAL_NAMES).items() if not
 )
 def test_tensors_that_do_not_fit_are_refused_by_name(config, found, sentence, tmp_path):
     write(tmp_path / "drafter", config, {name: each for name, each in found.items() if each is not None})
-    nets = load_nets(tmp_path, tiny_pair().target.model)
+    nets = open_lazy_nets(tmp_path, tiny_pair().target.model)
     with pytest.raises(ValueError, match=sentence):
         nets["medusa"]

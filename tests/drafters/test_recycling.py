@@ -30,7 +30,7 @@ def ranking(*tokens: int) -> torch.Tensor:
 
 def tree_of(*nodes: tuple[int, int]) -> DraftTree:
     """A tree of (parent, token) below the token 5."""
-    tree = DraftTree.rooted(5)
+    tree = DraftTree.from_root_token(5)
     for parent, token in nodes:
         tree.add(parent, token, 1.0, 1.0)
     return tree

@@ -12,12 +12,12 @@ from engine.drafters.specblock import SpecBlockDrafter
 from engine.drafters.specblock_adapt import UpdateBandit
 from engine.lab.train import specblock
 from engine.lab.train.features import TrainingBatch, compute_training_batch
-from engine.lab.train.loop import optimizers_for
+from engine.lab.train.loop import muon_and_adamw_for
 from engine.nets.specblock import buckets_of_true_ranks, rank_head_inputs
 from engine.policies.rank_guided import RankGuided
 from engine.rounds.round import HostRounds
 from engine.sampling import Sampling
-from engine.systems import find
+from engine.systems import find_system
 from engine.target import Target
 from engine.tree import LARGEST_TREE
 from helpers.learned import WIDTHS, specblock_rounds
@@ -71,14 +71,14 @@ def test_a_position_counts_only_while_its_path_is_right(target, batch):
     """With a text that no favourite can meet, the gradient is that of position 0 alone."""
     net = fresh(target)
     drafting = specblock.BlockRollout(net, batch, 0, 8)
-    _, right = specblock.block_loss(net, batch, drafting.block)
+    _, right = specblock.block_loss_and_hits(net, batch, drafting.block)
     favourite = net.logits(drafting.block.states).argmax(-1)
     places = drafting.block.places[:, None] + torch.arange(K)
     hit = favourite == batch.ids[:, places + 1]
     assert torch.equal(right, hit.cumprod(-1).bool())
     never = TrainingBatch(torch.full_like(batch.ids, -1), batch.features, batch.scales, batch.tokens, batch.p)
     drafting.block.states.retain_grad()
-    total, right = specblock.block_loss(net, never, drafting.block)
+    total, right = specblock.block_loss_and_hits(net, never, drafting.block)
     total.backward()
     assert not right.any()
     grad = drafting.block.states.grad.abs().sum((0, 1, 3))
@@ -111,7 +111,7 @@ def test_buckets_are_the_rank_of_the_wanted_token():
 def test_training_lowers_the_loss(target, batch):
     net = fresh(target)
     before = specblock.validate(net, [batch])["depth 1 top1"]
-    optimizers = optimizers_for(net, 0.01)
+    optimizers = muon_and_adamw_for(net, 0.01)
     losses = []
     for step in range(30):
         loss = specblock.loss(net, batch, step)
@@ -224,8 +224,8 @@ def test_a_drafter_without_a_rank_head_is_refused():
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_the_text_is_the_targets(net, policy, temperature):
     pair = replace(tiny_pair(), learned={"specblock": net})
-    system = find(f"specblock/{policy}/token_match")
-    assert written(pair, system, temperature) == written(pair, find("vanilla"), temperature)
+    system = find_system(f"specblock/{policy}/token_match")
+    assert written(pair, system, temperature) == written(pair, find_system("vanilla"), temperature)
 
 
 def written(pair, system, temperature: float) -> list[int]:
@@ -239,9 +239,9 @@ def written(pair, system, temperature: float) -> list[int]:
 def adapted(net, arm: str, rounds: int):
     """A lane whose bandit always takes one arm; returns the drafter and the lane's tokens."""
     pair = replace(tiny_pair(), learned={"specblock": net})
-    system = find("specblock-adapt/best_first/token_match")
+    system = find_system("specblock-adapt/best_first/token_match")
     drafter, policy, rule = system.build_parts(pair, 160 + LARGEST_TREE, 6, 2, 8)
-    drafter.bandit.choose = lambda *seen: arm
+    drafter.bandit.choose_fastest_arm = lambda *seen: arm
     target = Target(pair.target, 160 + LARGEST_TREE, True)
     made = decode(HostRounds(target, drafter, policy, rule, Sampling(0.8, seed=3)), [1, 2, 3], rounds, frozenset(), 160)
     return drafter, [token for each in made for token in each.burst]
@@ -285,7 +285,7 @@ def test_updates_draw_the_drafter_to_the_targets_words(net):
         before = likelihood()
         for _ in range(5):
             with torch.inference_mode(False), torch.enable_grad():
-                drafter.update(arm, examples)
+                drafter.train_one_step(arm, examples)
         assert likelihood() > before
 
 
@@ -293,16 +293,19 @@ def test_the_bandit_updates_only_when_it_pays():
     bandit = UpdateBandit()
     pays = {"tau": 2.0, "round_seconds": 0.01, "surprise": 8.0}
     assert (
-        bandit.estimate_speed("full", **pays)
-        > bandit.estimate_speed("heads", **pays)
-        > bandit.estimate_speed("skip", **pays)
+        bandit.expected_token_rate("full", **pays)
+        > bandit.expected_token_rate("heads", **pays)
+        > bandit.expected_token_rate("skip", **pays)
         == 200.0
     )
     dear = UpdateBandit(updates={"heads": 1, "full": 1}, seconds={"heads": 5.0, "full": 5.0})
-    assert dear.estimate_speed("skip", **pays) > max(
-        dear.estimate_speed("heads", **pays), dear.estimate_speed("full", **pays)
+    assert dear.expected_token_rate("skip", **pays) > max(
+        dear.expected_token_rate("heads", **pays), dear.expected_token_rate("full", **pays)
     )
     for _ in range(40):
         bandit.update_gain_estimate("full", -9.0, 8.0)
-    assert bandit.estimate_speed("skip", **pays) > bandit.estimate_speed("full", **pays)
-    assert UpdateBandit().choose(**pays) == "full" and UpdateBandit().choose(**{**pays, "surprise": 2.0}) == "skip"
+    assert bandit.expected_token_rate("skip", **pays) > bandit.expected_token_rate("full", **pays)
+    assert (
+        UpdateBandit().choose_fastest_arm(**pays) == "full"
+        and UpdateBandit().choose_fastest_arm(**{**pays, "surprise": 2.0}) == "skip"
+    )

@@ -12,9 +12,9 @@ from transformers import LlamaConfig, Qwen3Config
 
 from engine.drafters import DRAFTERS
 from engine.forward.runner import Runner
-from engine.models.export import export
+from engine.models.export import export_drafter
 from engine.models.pairs import MODELS, find_listed_pair
-from engine.nets import load_nets
+from engine.nets import open_lazy_nets
 from engine.target import Target
 from engine.tree import DraftTree
 from helpers import learned
@@ -104,12 +104,12 @@ def features(model, layers) -> torch.Tensor:
 
 def read_back(folder, model, kind: str):
     """The drafter behind the root `TEXT[ROOT]`, and a chain of the tokens behind it."""
-    pair = replace(tiny_pair(), target=Runner(model), learned=load_nets(folder, model))
+    pair = replace(tiny_pair(), target=Runner(model), learned=open_lazy_nets(folder, model))
     assert list(pair.learned) == [kind]
     pair.net(kind).compiled = None
     drafter = DRAFTERS[kind](pair, 64)
     drafter.begin(TEXT[: ROOT + 1], Target(pair.target, 64, drafter.reads_features).prefill(TEXT[:ROOT]))
-    tree = DraftTree.rooted(TEXT[ROOT])
+    tree = DraftTree.from_root_token(TEXT[ROOT])
     for token in TEXT[ROOT + 1 : ROOT + BLOCK]:
         tree.add(len(tree) - 1, token, 1.0, 1.0)
     return drafter, tree
@@ -201,7 +201,7 @@ def test_speculators_reads_an_exported_eagle_with_its_embedding(embedded, tmp_pa
     """Without an embedding in the file it took zeros, and said nothing."""
     from speculators import SpeculatorModel, SpeculatorModelConfig
 
-    export(find_listed_pair("small"), "eagle", tmp_path / "eagle")
+    export_drafter(find_listed_pair("small"), "eagle", tmp_path / "eagle")
     config = SpeculatorModelConfig.from_pretrained(str(tmp_path / "eagle"))
     config.transformer_layer_config._attn_implementation = "eager"
     net = SpeculatorModel.from_pretrained(str(tmp_path / "eagle"), config=config).eval().float()
@@ -220,7 +220,7 @@ def test_speculators_reads_an_exported_eagle_with_its_embedding(embedded, tmp_pa
     pair = replace(embedded, learned={"eagle": own})
     drafter = DRAFTERS["eagle"](pair, 64)
     drafter.begin(text[: ROOT + 1], Target(pair.target, 64, drafter.reads_features).prefill(text[:ROOT]))
-    tree = DraftTree.rooted(text[ROOT])
+    tree = DraftTree.from_root_token(text[ROOT])
     tree.add(0, text[ROOT + 1], 1.0, 1.0)
     found = torch.cat([drafter.log_q(tree, [level]) for level in range(2)]).exp()[:, own.vocabulary]
     assert torch.allclose(found, expected, atol=1e-3, rtol=0) and expected.max() > 0.1
@@ -231,7 +231,7 @@ def test_speculators_reads_an_exported_block(kind, tmp_path):
     from safetensors.torch import load_file
     from speculators import SpeculatorModel
 
-    export(find_listed_pair("small"), kind, tmp_path / kind)
+    export_drafter(find_listed_pair("small"), kind, tmp_path / kind)
     net = SpeculatorModel.from_pretrained(str(tmp_path / kind))
     stored, shipped = net.state_dict(), load_file(MODELS / "small" / "drafters" / kind / "model.safetensors")
     assert all(torch.equal(stored[name].half(), each) for name, each in shipped.items())

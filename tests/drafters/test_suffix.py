@@ -54,7 +54,7 @@ def plain_trees(texts: list[list[int]], ending: list[int], levels: int, most: in
 def test_the_tree_is_the_one_that_plain_counts_promise_the_most_of(text, others, levels, nodes):
     memory = AnswerMemory()
     for number, other in enumerate(others):
-        memory.keep_answer([9, number], other)
+        memory.remember_newest_answer([9, number], other)
     tree = drafter(text, memory).build_own_tree(text[-1], levels, 3, nodes)
     by_source = [plain_trees(texts, text, levels, nodes - 1) for texts in ([text], others)]
     best = max((sum(chances) for found in by_source for chances in found.values()), default=0.0)
@@ -70,7 +70,7 @@ def test_the_tree_is_the_one_that_plain_counts_promise_the_most_of(text, others,
 @settings(max_examples=100, deadline=None, derandomize=True, database=None)
 @given(TEXTS, st.lists(st.integers(0, 2), max_size=3))
 def test_log_q_is_the_share_behind_the_longest_match(text, drafted):
-    tree = DraftTree.rooted(text[-1])
+    tree = DraftTree.from_root_token(text[-1])
     for token in drafted:
         tree.add(len(tree) - 1, token, 1.0, 1.0)
     row = drafter(text).log_q(tree, [len(tree) - 1])
@@ -96,32 +96,32 @@ def test_the_most_promising_match_wins_and_of_equal_ones_the_own_text():
         8,
     ]  # 1/2 behind 1 2, 1/3 behind 2 alone
     memory = AnswerMemory()
-    memory.keep_answer([0], [7, 9, 7])
+    memory.remember_newest_answer([0], [7, 9, 7])
     assert drafter([7, 3, 7], memory).build_own_tree(7, 4, 4, 12).tokens == [7, 3]
-    assert drafter([7, 3, 7], memory).others.text.tolist() == [7, 9, 7, SEPARATOR]
+    assert drafter([7, 3, 7], memory).others.token_ids.tolist() == [7, 9, 7, SEPARATOR]
 
 
 def test_texts_of_a_memory_do_not_run_into_each_other():
     memory = AnswerMemory()
-    memory.keep_answer([0], [1, 2])
-    memory.keep_answer([1], [3, 4])
+    memory.remember_newest_answer([0], [1, 2])
+    memory.remember_newest_answer([1], [3, 4])
     made = drafter([8, 2], memory)
-    assert len(made.build_own_tree(2, 4, 4, 12)) == 1 and made.log_q(DraftTree.rooted(2), [0]) is None
+    assert len(made.build_own_tree(2, 4, 4, 12)) == 1 and made.log_q(DraftTree.from_root_token(2), [0]) is None
 
 
 def test_committed_tokens_are_searched_and_begin_forgets_them():
     made = drafter([5])
-    tree = DraftTree.rooted(5)
+    tree = DraftTree.from_root_token(5)
     made.commit(tree, [tree.add(0, 6, 1.0, 1.0)], 5)
-    assert made.own.text.tolist() == [5, 6, 5] and made.build_own_tree(5, 4, 4, 12).tokens == [5, 6]
+    assert made.own.token_ids.tolist() == [5, 6, 5] and made.build_own_tree(5, 4, 4, 12).tokens == [5, 6]
     made.begin([5])
-    assert made.own.text.tolist() == [5] and len(made.build_own_tree(5, 4, 4, 12)) == 1
+    assert made.own.token_ids.tolist() == [5] and len(made.build_own_tree(5, 4, 4, 12)) == 1
 
 
 def test_a_text_may_be_long():
     made = drafter([7] * 1000)
     for token in range(600):
-        made.commit(DraftTree.rooted(7), [], token % 50)
+        made.commit(DraftTree.from_root_token(7), [], token % 50)
     assert made.own.length == 1600 and made.build_own_tree(49, 8, 2, 12).tokens[1:4] == [0, 1, 2]
 
 
@@ -131,12 +131,12 @@ def test_a_text_may_be_long():
 def test_a_memory_is_bounded_and_drops_the_oldest_answers():
     memory = AnswerMemory(limit=20)
     for number in range(5):
-        memory.keep_answer([number], [number] * 5)
+        memory.remember_newest_answer([number], [number] * 5)
     assert list(memory.answers) == [(2,), (3,), (4,)] and memory.held == 18
-    memory.keep_answer([2], [9] * 5)  # anew, so it is the newest
-    memory.keep_answer([5], [5] * 5)
-    assert list(memory.answers) == [(4,), (2,), (5,)] and memory.answers_to_others([2]) == [[4] * 5, [5] * 5]
-    memory.keep_answer([6], [6] * 30)  # larger than the memory
+    memory.remember_newest_answer([2], [9] * 5)  # anew, so it is the newest
+    memory.remember_newest_answer([5], [5] * 5)
+    assert list(memory.answers) == [(4,), (2,), (5,)] and memory.answers_to_other_prompts([2]) == [[4] * 5, [5] * 5]
+    memory.remember_newest_answer([6], [6] * 30)  # larger than the memory
     assert memory.answers == {} and memory.held == 0
     with pytest.raises(ValueError, match="at least one token, got 0"):
         AnswerMemory(0)
@@ -145,11 +145,11 @@ def test_a_memory_is_bounded_and_drops_the_oldest_answers():
 def test_a_memory_never_hands_an_answer_to_its_own_prompt():
     memory = AnswerMemory()
     made = drafter([1, 2], memory)
-    made.commit(DraftTree.rooted(2), [], 3)
-    made.commit(DraftTree.rooted(3), [], 4)
+    made.commit(DraftTree.from_root_token(2), [], 3)
+    made.commit(DraftTree.from_root_token(3), [], 4)
     assert memory.answers == {(1, 2): [3, 4]}
     assert drafter([1, 2], memory).others.length == 0
-    assert drafter([1, 3], memory).others.text.tolist() == [3, 4, SEPARATOR]
+    assert drafter([1, 3], memory).others.token_ids.tolist() == [3, 4, SEPARATOR]
 
 
 TEXTS_TO_WRITE = ["Story: Once upon a time", "Story: A fox", "Question: how many?"]
@@ -183,7 +183,7 @@ def test_what_is_timed_is_not_remembered():
 
 def test_the_bench_gives_drafters_a_memory_only_when_asked(monkeypatch, capsys, embedded):
     memories = []
-    monkeypatch.setattr(bench, "race_prompts", lambda pair, *rest: memories.append(pair.memory) or {})
+    monkeypatch.setattr(bench, "race_prompts_for_bench", lambda pair, *rest: memories.append(pair.memory) or {})
     monkeypatch.setattr(bench, "format_figures", str)
     for arguments in ([], ["--memory"]):
         run("bench", *SMALL, "--systems", "suffix", "--prompts", "1", *arguments)

@@ -10,13 +10,18 @@ from transformers import LlamaConfig
 
 from engine.drafters import DRAFTERS
 from engine.forward.runner import Runner
-from engine.lab.train.learned import RECIPES, config_for
-from engine.lab.train.loop import optimizers_for
-from engine.lab.train.width import DrafterSizes, choose_drafter_sizes, initial_weights_for, principal_directions_of
-from engine.models.export import export
+from engine.lab.train.learned import RECIPES, drafter_config_for
+from engine.lab.train.loop import muon_and_adamw_for
+from engine.lab.train.width import (
+    DrafterSizes,
+    choose_drafter_sizes,
+    initial_embedding_head_and_norm,
+    principal_directions_of,
+)
+from engine.models.export import export_drafter
 from engine.models.pairs import MODELS, Pair
-from engine.nets import NETS, load_nets
-from engine.nets.layer import replace_shared_tables
+from engine.nets import NETS, open_lazy_nets
+from engine.nets.layer import share_narrowed_target_tables
 from engine.target import Target
 from engine.tree import DraftTree
 from helpers.learned import TEXT, WIDTHS, config_of
@@ -73,7 +78,7 @@ def test_a_projection_keeps_what_a_low_rank_table_holds():
         target.model.norm.weight.copy_(1 + 0.1 * torch.randn(64))
         narrow = torch.linalg.qr(torch.randn(64, 32))[0]
         target.lm_head.weight.copy_(target.lm_head.weight @ narrow @ narrow.T / target.model.norm.weight)
-    embedding, head, norm = initial_weights_for(target, config_of("specblock", "narrow"))
+    embedding, head, norm = initial_embedding_head_and_norm(target, config_of("specblock", "narrow"))
     state = torch.randn(5, 64)
     wanted = (state * target.model.norm.weight) @ target.lm_head.weight.T
     kept = state @ principal_directions_of(target.lm_head.weight * target.model.norm.weight, 32)
@@ -83,7 +88,7 @@ def test_a_projection_keeps_what_a_low_rank_table_holds():
 
 def test_a_net_as_wide_as_its_target_starts_from_the_targets_own():
     target = tiny_llama(0)
-    embedding, head, _ = initial_weights_for(target, config_of("eagle"))
+    embedding, head, _ = initial_embedding_head_and_norm(target, config_of("eagle"))
     assert embedding.data_ptr() == target.get_input_embeddings().weight.data_ptr()
     assert head.data_ptr() == target.get_output_embeddings().weight.data_ptr()
 
@@ -91,19 +96,19 @@ def test_a_net_as_wide_as_its_target_starts_from_the_targets_own():
 @pytest.mark.parametrize("name", RECIPES)
 def test_own_tables_are_trained_saved_and_left_out_of_muon(name, tmp_path):
     target, recipe = tiny_llama(0, layers=8), RECIPES[name]
-    net = recipe.build_untrained_net(target, config_for(name, target, 32), IDS)
+    net = recipe.build_untrained_net(target, drafter_config_for(name, target, 32), IDS)
     own, shared = (
         set(dict(net.named_parameters())),
-        recipe.build_untrained_net(target, config_for(name, target, 64), IDS),
+        recipe.build_untrained_net(target, drafter_config_for(name, target, 64), IDS),
     )
     assert {table for table in net.tables if table in own} == set(net.tables)
     assert not {"embedding", "head"} & set(shared.state_dict())
-    muon = {id(each) for group in optimizers_for(net, 1e-3)[0].param_groups for each in group["params"]}
+    muon = {id(each) for group in muon_and_adamw_for(net, 1e-3)[0].param_groups for each in group["params"]}
     assert all(id(getattr(net, table)) not in muon for table in net.tables)
     net.save(tmp_path / name)
     stored = load_file(tmp_path / name / "model.safetensors")
     assert all(stored[net.names.get(table, table)].shape == (256, 32) for table in net.tables)
-    loaded = load_nets(tmp_path, target)[name]
+    loaded = open_lazy_nets(tmp_path, target)[name]
     for key, weight in net.state_dict().items():
         assert torch.allclose(loaded.state_dict()[key].float(), weight.float(), atol=1e-2), key
 
@@ -111,11 +116,13 @@ def test_own_tables_are_trained_saved_and_left_out_of_muon(name, tmp_path):
 def test_a_narrow_net_names_the_width_of_the_target_that_it_was_trained_for(tmp_path):
     for name in RECIPES:
         target = tiny_llama(0, layers=8)
-        RECIPES[name].build_untrained_net(target, config_for(name, target, 32), IDS).save(tmp_path / name / name)
+        RECIPES[name].build_untrained_net(target, drafter_config_for(name, target, 32), IDS).save(
+            tmp_path / name / name
+        )
         wide = torch.nn.Embedding(256, 96)
         target.set_input_embeddings(wide)
         with pytest.raises(ValueError, match=r"target of 256 tokens and hidden size 64, this one .*has 256 and 96"):
-            load_nets(tmp_path / name, target)
+            open_lazy_nets(tmp_path / name, target)
 
 
 # ---- in the layouts of others
@@ -138,9 +145,9 @@ def trained(folder, kind: str, width: str) -> Pair:
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("kind", ["eagle", "parallel"])
 def test_an_export_is_read_back_as_the_same_net_and_compiled(kind, width, tmp_path):
-    export(trained(tmp_path, kind, width), kind, tmp_path / "out" / kind)
+    export_drafter(trained(tmp_path, kind, width), kind, tmp_path / "out" / kind)
     target = tiny_llama(0, layers=8)
-    before, after = (load_nets(tmp_path / each, target)[kind] for each in ("drafters", "out"))
+    before, after = (open_lazy_nets(tmp_path / each, target)[kind] for each in ("drafters", "out"))
     assert before.config == after.config and after.compiled
     stored, again = before.state_dict(), after.state_dict()
     assert stored.keys() == again.keys() and all(torch.equal(stored[name], again[name]) for name in stored)
@@ -149,20 +156,20 @@ def test_an_export_is_read_back_as_the_same_net_and_compiled(kind, width, tmp_pa
 @torch.inference_mode()
 def test_a_narrow_eagle_is_the_published_network(tmp_path):
     """With another window it is read as EAGLE-3 with an embedding of its own, which is computed without our net's loops."""
-    export(trained(tmp_path, "eagle", "narrow"), "eagle", tmp_path / "out" / "eagle")
+    export_drafter(trained(tmp_path, "eagle", "narrow"), "eagle", tmp_path / "out" / "eagle")
     path, target = tmp_path / "out" / "eagle" / "config.json", tiny_llama(0, layers=8)
     config = json.loads(path.read_text())
     config["transformer_layer_config"]["sliding_window"] = 200
     path.write_text(json.dumps(config))
     pair, guessed = replace(tiny_pair(), target=Runner(target)), []
     for folder in ("out", "drafters"):
-        each = replace(pair, learned=load_nets(tmp_path / folder, target))
+        each = replace(pair, learned=open_lazy_nets(tmp_path / folder, target))
         net = each.net("eagle")
         assert (net.form is None) == (folder == "drafters")
         net.compiled = None
         drafter = DRAFTERS["eagle"](each, 64)
         drafter.begin(TEXT[:9], Target(each.target, 64, drafter.reads_features).prefill(TEXT[:8]))
-        tree = DraftTree.rooted(TEXT[8])
+        tree = DraftTree.from_root_token(TEXT[8])
         for token in TEXT[9:12]:
             tree.add(len(tree) - 1, token, 1.0, 1.0)
         guessed.append(torch.cat([drafter.log_q(tree, [level]) for level in range(4)]).exp())
@@ -172,7 +179,7 @@ def test_a_narrow_eagle_is_the_published_network(tmp_path):
 
 def test_medusas_format_has_no_narrow_heads(tmp_path):
     with pytest.raises(ValueError, match=r"are 32 wide and their target 64.*train medusa --hidden 64"):
-        export(trained(tmp_path, "medusa", "narrow"), "medusa", tmp_path / "out")
+        export_drafter(trained(tmp_path, "medusa", "narrow"), "medusa", tmp_path / "out")
 
 
 @pytest.mark.parametrize("kind", NETS)
@@ -180,10 +187,10 @@ def test_a_narrow_drafter_that_stores_no_tables_reads_the_means_of_its_targets(k
     pair, target = trained(tmp_path, kind, "narrow"), tiny_llama(0, layers=8)
     folder = tmp_path / "drafters" / kind
     stored = load_file(folder / "model.safetensors")
-    kept = load_nets(tmp_path / "drafters", target)[kind]
+    kept = open_lazy_nets(tmp_path / "drafters", target)[kind]
     names = [kept.names.get(name, name) for name in kept.tables]
     save_file({name: each for name, each in stored.items() if name not in names}, folder / "model.safetensors")
-    shared = load_nets(tmp_path / "drafters", target)[kind]
+    shared = open_lazy_nets(tmp_path / "drafters", target)[kind]
     assert pair.drafters and shared.config == kept.config and not {*shared.tables} & {*dict(shared.named_parameters())}
     tables = {"embedding": target.get_input_embeddings().weight, "head": target.get_output_embeddings().weight}
     for name in shared.tables:
@@ -195,4 +202,4 @@ def test_a_narrow_drafter_that_stores_no_tables_reads_the_means_of_its_targets(k
 def test_tables_of_a_target_that_is_no_multiple_as_wide_are_not_shared(tmp_path):
     net = RECIPES["eagle"].build_untrained_net(tiny_llama(0, layers=8), config_of("eagle", "narrow"), IDS)
     with pytest.raises(ValueError, match="hidden size of 32 cannot share the tables of a target with 80"):
-        replace_shared_tables(net, torch.zeros(256, 80), torch.zeros(256, 80))
+        share_narrowed_target_tables(net, torch.zeros(256, 80), torch.zeros(256, 80))

@@ -17,12 +17,12 @@ from typing import Any
 import torch
 
 from engine.measure.ways import iterate_rounds
-from engine.models.export import export, export_gguf, export_target
-from engine.models.loading import hardware_name, load_pair
+from engine.models.export import export_drafter, export_gguf, export_target
+from engine.models.loading import hardware_name, load_pair_anew
 from engine.models.pairs import MODELS, LoadedPair, build_pair, find_listed_pair
 from engine.remote.telling import validated_guesses_of
 from engine.sampling import Sampling
-from engine.systems import find
+from engine.systems import find_system
 from tests.engines import environments, serving
 
 RECORDED = Path("tests/helpers/remote/recorded")
@@ -82,7 +82,7 @@ class Witnesses:
         """The pair whose target the server has, with our own drafters."""
         if name not in self.pairs:
             found = build_pair(str(self.smollm2), None, None) if name == "smollm2" else find_listed_pair(name)
-            self.pairs[name] = load_pair(found, "cpu", quantisation="none")
+            self.pairs[name] = load_pair_anew(found, "cpu", quantisation="none")
         return self.pairs[name]
 
     def target(self, name: str) -> Path:
@@ -98,7 +98,7 @@ class Witnesses:
             return MODELS / case.pair / "draft"
         folder = self.place / case.pair / case.ours
         if not folder.exists():
-            export(find_listed_pair(case.pair), case.ours, folder)
+            export_drafter(find_listed_pair(case.pair), case.ours, folder)
         return folder
 
     # ---- what is asked
@@ -116,13 +116,16 @@ class Witnesses:
     def chain(self, name: str, system: str, prompt: list[int]) -> tuple[str, int, int]:
         """A text of ours with its tokens and rounds."""
         pair = self.pair(name)
-        rounds = [each.burst for each in iterate_rounds(pair, find(system), prompt, TOKENS, Sampling())]
+        rounds = [each.burst for each in iterate_rounds(pair, find_system(system), prompt, TOKENS, Sampling())]
         tokens = [token for burst in rounds for token in burst]
         return pair.tokenizer.decode(tokens, skip_special_tokens=True), len(tokens), len(rounds)
 
     def our_tokens_a_verification(self, case: Case) -> float:
         """Over all prompts. A lookup that finds nothing verifies no draft, so that only rounds of more than the root count."""
-        pair, system = self.pair(case.pair), find(f"{case.ours}/chain/token_match:{case.guesses}x1x{case.guesses + 1}")
+        pair, system = (
+            self.pair(case.pair),
+            find_system(f"{case.ours}/chain/token_match:{case.guesses}x1x{case.guesses + 1}"),
+        )
         tokens = verifications = 0
         for prompt in self.prompts(case.pair):
             for each in iterate_rounds(pair, system, prompt, TOKENS, Sampling()):

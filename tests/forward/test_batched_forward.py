@@ -63,7 +63,8 @@ def alike(runner: Runner, rng: random.Random, size: int, rounds: int, features: 
     for _ in range(rounds):
         trees = [random_tree(rng, rng.choice(NODES)) for _ in pairs]
         asked = [
-            RowRequest(mine.session, *mine.forward_inputs(tree)) for (mine, _), tree in zip(pairs, trees, strict=True)
+            RowRequest(mine.session, *mine.build_forward_inputs(tree))
+            for (mine, _), tree in zip(pairs, trees, strict=True)
         ]
         order = rng.sample(range(len(pairs)), len(pairs))  # the order of asking is not that of the places
         answers = dict(zip(order, batch.forward([asked[index] for index in order]), strict=True))
@@ -108,7 +109,7 @@ def test_a_sequence_that_takes_a_left_place_keeps_its_rows_and_its_commits():
     batch.remove_session(others[0].session)
     for _ in range(4):
         tree = random_tree(rng, 8)
-        [(found, _)] = batch.forward([RowRequest(last.session, *last.forward_inputs(tree))])
+        [(found, _)] = batch.forward([RowRequest(last.session, *last.build_forward_inputs(tree))])
         assert float((found - alone.verify(tree)[0]).abs().max()) <= CLOSE
         for each in (last, alone):
             each.commit(tree.path(7))
@@ -130,16 +131,16 @@ def test_a_batch_of_a_target_with_states_is_close_to_every_sequence_alone(name):
 
 def test_what_a_batch_cannot_do_is_refused_with_a_sentence():
     batch = Batch(Runner(other_model("gpt2"), own_forward=False), 2, CAPACITY)
-    first, second = (batch.open(CAPACITY) for _ in range(2))
+    first, second = (batch.open_session(CAPACITY) for _ in range(2))
     with pytest.raises(ValueError, match="The batch has its 2 sequences"):
-        batch.open(CAPACITY)
+        batch.open_session(CAPACITY)
     batch.remove_session(first)
     with pytest.raises(ValueError, match="not in the batch"):
         batch.remove_session(first)
     with pytest.raises(ValueError, match="is not in it"):
         batch.forward([RowRequest(first, [1], [0], None)])
     with pytest.raises(ValueError, match="140 rows and features False, got 9 and True"):
-        batch.open(9, True)
+        batch.open_session(9, True)
     with pytest.raises(ValueError, match=r"2 rows of a batch need a mask \[2, M\], got None"):
         batch.forward([RowRequest(second, [1, 2], [0, 1], None)])
     with pytest.raises(ValueError, match="holds 140 rows"):
@@ -159,7 +160,7 @@ def test_a_full_cache_beside_a_large_tree_is_refused_before_anything_is_written(
     with pytest.raises(ValueError, match="8 rows a sequence does not fit a cache of 40 rows"):
         batch.forward(
             [
-                RowRequest(long.session, *long.forward_inputs(DraftTree.rooted(3))),
-                RowRequest(short.session, *short.forward_inputs(tree)),
+                RowRequest(long.session, *long.build_forward_inputs(DraftTree.from_root_token(3))),
+                RowRequest(short.session, *short.build_forward_inputs(tree)),
             ]
         )

@@ -13,7 +13,7 @@ from engine.forward.session import Session
 from engine.models import loading, refusals
 from engine.race import Race, Settings
 from engine.sampling import Sampling
-from engine.systems import find
+from engine.systems import find_system
 from engine.target import Target
 from engine.tree import DraftTree
 from helpers.checkpoints import VOCAB, byte_tokenizer, logits_of, pair_of, reference
@@ -188,14 +188,14 @@ def loaded(folder):
 
     @cache
     def of(name: str):
-        pair = loading.load_pair(pair_of(folder(name)), device="cpu")
+        pair = loading.load_pair_anew(pair_of(folder(name)), device="cpu")
         return replace(pair, draft=pair.target)
 
     return of
 
 
 def random_tree(root: int, seed: int, nodes: int = 12) -> DraftTree:
-    draw, tree = torch.Generator().manual_seed(seed), DraftTree.rooted(root)
+    draw, tree = torch.Generator().manual_seed(seed), DraftTree.from_root_token(root)
     for _ in range(nodes):
         parent, token = (int(torch.randint(high, (1,), generator=draw)) for high in (len(tree), VOCAB - 1))
         if token not in [tree.tokens[each] for each in range(1, len(tree)) if tree.parents[each] == parent]:
@@ -244,7 +244,7 @@ def test_a_trees_logits_are_those_of_plain_decoding(name, loaded):
 
 @pytest.mark.parametrize("name", [*OFTEN, "mistral, window", "gemma2, window", "gpt_oss, window"])
 def test_in_bfloat16_they_are_within_its_rounding(name, folder):
-    loaded = loading.load_pair(pair_of(folder(name)), device="cpu", dtype="bf16")
+    loaded = loading.load_pair_anew(pair_of(folder(name)), device="cpu", dtype="bf16")
     assert farthest(Target(loaded.target, 64), deepcopy(random_model(name)).bfloat16()) < 0.08
 
 
@@ -277,7 +277,7 @@ def test_races_are_lossless_up_to_the_end_of_the_context_window(name, temperatur
 @pytest.mark.parametrize("name", WINDOWED)
 def test_token_by_token_a_model_with_a_window_has_the_logits_of_generate(name, loaded):
     """Whose cache forgets what the window has passed. The text is drawn, because greedy text of a random model repeats itself."""
-    session = loaded(name).target.open(64)
+    session = loaded(name).target.open_session(64)
     torch.manual_seed(1)
     drawn = random_model(name).generate(
         torch.tensor([PROMPT]),
@@ -297,7 +297,7 @@ def test_token_by_token_a_model_with_a_window_has_the_logits_of_generate(name, l
 
 @pytest.mark.parametrize("name", ["mistral, window", "gemma2, window"])
 def test_a_device_decides_rounds_of_models_with_a_window(name, loaded):
-    tree, sampling = find("tree"), Sampling(0.0, 0, device=torch.device("cpu"))
+    tree, sampling = find_system("tree"), Sampling(0.0, 0, device=torch.device("cpu"))
     wide, windowed = loaded("llama"), loaded(name)
     for pair in (windowed, replace(wide, target=windowed.target), replace(wide, draft=windowed.draft)):
         assert tree.is_decided_on_device(pair, tree.default_shape, sampling)
@@ -310,18 +310,18 @@ def test_in_four_bits_a_model_is_near_the_plain_one_or_refused(tmp_path):
         model = kind(kind.config_class(**SIZES | {"hidden_size": 128, "num_attention_heads": 2})).eval()
         model.save_pretrained(tmp_path / kind.__name__)
         byte_tokenizer().save_pretrained(tmp_path / kind.__name__)
-    pair = loading.load_pair(pair_of(tmp_path / "GPT2LMHeadModel"), device="cpu", quantisation="nf4")
+    pair = loading.load_pair_anew(pair_of(tmp_path / "GPT2LMHeadModel"), device="cpu", quantisation="nf4")
     wanted = reference(tr.GPT2LMHeadModel.from_pretrained(tmp_path / "GPT2LMHeadModel"))
     assert 0.005 < (logits_of(pair.target) - wanted).std() / wanted.std() < 0.3
     with pytest.raises(ValueError, match=r"\(falcon\) has no layers that can be kept in nf4: load it"):
-        loading.load_pair(pair_of(tmp_path / "FalconForCausalLM"), device="cpu", quantisation="nf4")
+        loading.load_pair_anew(pair_of(tmp_path / "FalconForCausalLM"), device="cpu", quantisation="nf4")
 
 
 def test_learned_features_are_what_the_head_reads(loaded):
     for name in NEW:
         runner = loaded(name).target
         with torch.inference_mode():
-            logits, features = runner.open(16, features=True).forward(PROMPT, list(range(len(PROMPT))))
+            logits, features = runner.open_session(16, features=True).forward(PROMPT, list(range(len(PROMPT))))
             read = runner.model.get_output_embeddings()(features[:, -1])
         torch.testing.assert_close(read, logits, atol=1e-5, rtol=0)
 

@@ -39,7 +39,7 @@ def kernel():
 def test_weights_are_widened_as_bitsandbytes_widens_them(dtype):
     numbers, state, widened = packed(70, 192, dtype)
     assert torch.equal(torch.tensor(four_bit.VALUES), state.code.cpu().float())
-    assert torch.equal(four_bit.dequantise(numbers, state.absmax, (70, 192), dtype), widened)
+    assert torch.equal(four_bit.dequantise_nf4(numbers, state.absmax, (70, 192), dtype), widened)
     x = torch.randn(3, 192, generator=torch.Generator().manual_seed(1)).to(DEVICE, dtype)
     assert torch.equal(four_bit.multiply_nf4(x, numbers, state.absmax, 70), x @ widened.T)
 
@@ -83,7 +83,7 @@ def test_a_layer_with_a_bias_takes_few_rows_at_once_and_many_as_before(kernel):
     layer.out_features, layer.forward = 32, lambda x: "as before"
     object.__setattr__(layer, "weight", weight)
     object.__setattr__(layer, "bias", torch.ones(32, device=DEVICE))
-    assert layers.install_few_rows(layer) == 1
+    assert layers.install_nf4_few_rows_kernel(layer) == 1
     x = torch.randn(1, 3, 64, generator=torch.Generator().manual_seed(4)).to(DEVICE, torch.float16)
     with torch.inference_mode():
         assert torch.allclose(layer(x), x @ widened.T + 1, atol=1e-2)

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from engine.forward.cache import KVCache
-from engine.forward.llama_compiled import CompiledLlama, can_compile
+from engine.forward.llama_compiled import CompiledLlama, can_compile_forward
 from engine.forward.runner import Runner
 from engine.forward.sizes import head_dim_of
 from engine.kernels import rounded as rounded_products
 from engine.kernels import stored
-from engine.models.quantising import round_to_eight_bits
+from engine.models.quantising import replace_with_rounded_linear
 from engine.target import Target
 from helpers.families import MODELS, over, random_model
 from helpers.pairs import tiny_llama
@@ -38,7 +38,7 @@ TYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "
 def rounded(name: str, dtype: torch.dtype):
     """A random model whose weights that type holds exactly, in float32 or in eight bits."""
     if dtype == torch.int8:
-        return round_to_eight_bits(random_model(name.removesuffix(" in 8 bits")))
+        return replace_with_rounded_linear(random_model(name.removesuffix(" in 8 bits")))
     model = random_model(name).to(dtype).float()
     if dtype == torch.bfloat16:
         for parameter in model.parameters():
@@ -97,7 +97,7 @@ def test_neither_threads_nor_the_stored_type_nor_the_pieces_of_a_prompt_change_a
     ids = torch.randint(0, 256, (90,), generator=torch.Generator().manual_seed(1)).tolist()
 
     def said(net: CompiledLlama, model, steps: tuple[int, ...]) -> bytes:
-        session, found = over(net, model).open(100, features=True), b""
+        session, found = over(net, model).open_session(100, features=True), b""
         for step in steps:
             places = list(range(session.rows, session.rows + step))
             logits, features = session.forward([ids[place] for place in places], places)
@@ -114,7 +114,9 @@ def test_neither_threads_nor_the_stored_type_nor_the_pieces_of_a_prompt_change_a
         for way in rounded_products.WAYS:  # whole numbers add up alike, however a processor multiplies them
             monkeypatch.setattr(stored, "WAY", way)
             monkeypatch.setattr(
-                stored, "lay_out_codes", lambda *made, way=way: rounded_products.lay_out_codes(*made, way)
+                stored,
+                "lay_out_rounded_blocks",
+                lambda *made, way=way: rounded_products.lay_out_rounded_blocks(*made, way),
             )
             assert said(CompiledLlama(model, 2), model, (90,)) == first
     else:
@@ -173,12 +175,12 @@ def test_threads_that_wait_sleep_and_wake_again():
 
 
 def test_the_compiled_forward_takes_float32_in_eights_where_code_compiles(monkeypatch):
-    assert can_compile(tiny_llama(0)) and Runner(tiny_llama(0)).forward_kind == "compiled"
+    assert can_compile_forward(tiny_llama(0)) and Runner(tiny_llama(0)).forward_kind == "compiled"
     assert Runner(random_model("llama", torch.bfloat16)).forward_kind == "tensors"
     assert Runner(tiny_llama(0), own_forward=False).forward_kind == "transformers"
-    assert not can_compile(random_model("llama", torch.bfloat16))
+    assert not can_compile_forward(random_model("llama", torch.bfloat16))
     monkeypatch.setattr("engine.forward.llama_compiled.can_compile_here", lambda: False)
-    assert not can_compile(tiny_llama(0)) and Runner(tiny_llama(0)).forward_kind == "tensors"
+    assert not can_compile_forward(tiny_llama(0)) and Runner(tiny_llama(0)).forward_kind == "tensors"
 
 
 def test_a_matrix_is_stored_in_the_smallest_type_that_holds_it():
@@ -187,20 +189,20 @@ def test_a_matrix_is_stored_in_the_smallest_type_that_holds_it():
     made = torch.randn(40, 24, generator=torch.Generator().manual_seed(0))
     for dtype, size in ((torch.float32, 4), (torch.float16, 2), (torch.bfloat16, 2)):
         made[0, 0] = 2.0**-60 if dtype == torch.bfloat16 else 1.0
-        kept = stored.StoredMatrix.of(made.to(dtype).float())
+        kept = stored.StoredMatrix.store_exactly(made.to(dtype).float())
         assert kept.codes.size == 64 * 24 * size and kept.shape.tolist()[:2] == [40, 24]
         assert stored.KINDS[kept.shape[3]] is dtype
-        loops += [kept.loop, stored.StoredMatrix.of(made.to(dtype).float()).loop]
+        loops += [kept.loop, stored.StoredMatrix.store_exactly(made.to(dtype).float()).loop]
     assert loops[::2] == loops[1::2] and len(set(loops)) == 3
-    closed_over = stored.make_block_product(0, stored.BLOCK).py_func.__closure__
+    closed_over = stored.make_stored_block_multiplier(0, stored.BLOCK).py_func.__closure__
     assert all(type(each.cell_contents) is int for each in closed_over)  # else every start would compile it again
-    assert np.array_equal(stored.StoredMatrix.of(made, torch.arange(40)).bias, np.arange(40))
+    assert np.array_equal(stored.StoredMatrix.store_exactly(made, torch.arange(40)).bias, np.arange(40))
 
 
 def test_matrices_lie_in_pieces_so_large_that_the_system_can_keep_them_in_large_pages(monkeypatch):
     monkeypatch.setattr(stored, "PIECE", 10_000)
     pieces, made = stored.LargePageMemory(), [torch.randn(40, 24 * each) for each in (1, 1, 5, 1)]
-    alone = [stored.StoredMatrix.of(each.half().float()) for each in made]
+    alone = [stored.StoredMatrix.store_exactly(each.half().float()) for each in made]
     held = [pieces.copy_into_pages(each) for each in alone]
     for one, other in zip(alone, held, strict=True):
         assert np.array_equal(one.codes, other.codes) and other.codes.ctypes.data % stored.LINE == 0

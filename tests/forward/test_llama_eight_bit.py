@@ -7,7 +7,7 @@ import torch
 
 from engine.forward import llama_eight_bit
 from engine.forward.llama_compiled import CompiledLlama
-from engine.forward.llama_eight_bit import EightBitLlama, can_run_in_eight_bits, eight_bits_pay
+from engine.forward.llama_eight_bit import EightBitLlama, can_run_in_eight_bits, should_draft_in_eight_bits
 from engine.forward.runner import Runner
 from engine.race import Race, Settings
 from helpers.families import answers, distance, random_model
@@ -58,10 +58,10 @@ def test_small_drafts_are_few_float32_weights_without_biases(no_draft_is_small):
 
 
 def test_eight_bits_are_chosen_by_size_where_the_machine_has_them(embedded, monkeypatch):
-    assert eight_bits_pay(embedded.draft.model) and isinstance(embedded.draft.own, EightBitLlama)
+    assert should_draft_in_eight_bits(embedded.draft.model) and isinstance(embedded.draft.own, EightBitLlama)
     assert not isinstance(embedded.target.own, EightBitLlama)
-    assert not eight_bits_pay(tiny_llama(0))
-    assert not eight_bits_pay(embedded.draft.model.__class__(embedded.draft.model.config).double())
+    assert not should_draft_in_eight_bits(tiny_llama(0))
+    assert not should_draft_in_eight_bits(embedded.draft.model.__class__(embedded.draft.model.config).double())
 
     monkeypatch.setattr(llama_eight_bit, "can_compile_here", lambda: False)
-    assert not eight_bits_pay(embedded.draft.model)
+    assert not should_draft_in_eight_bits(embedded.draft.model)

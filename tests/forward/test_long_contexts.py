@@ -61,7 +61,7 @@ def test_a_prompt_of_several_chunks_is_read_as_one(name, way):
     """At the chunk's end, one token before and behind it, and in the third chunk."""
     runner = runner_of(name, way)
     for length in (PREFILL_CHUNK - 1, PREFILL_CHUNK, PREFILL_CHUNK + 1, 2 * PREFILL_CHUNK + 5):
-        session = runner.open(LONGEST)
+        session = runner.open_session(LONGEST)
         logits, _ = session.prefill(text()[:length])
         assert session.rows == length and near(logits[0], expected(name)[length - 1]), length
 
@@ -69,8 +69,8 @@ def test_a_prompt_of_several_chunks_is_read_as_one(name, way):
 @pytest.mark.parametrize("way", WAYS)
 def test_features_of_a_prompt_of_several_chunks_are_those_of_all_its_tokens(way):
     """By transformers' own modules, a hundred tokens at a time."""
-    _, features = runner_of("llama", way).open(LONGEST, features=True).prefill(text()[:700])
-    one, whole = runner_of("llama", "transformers").open(LONGEST, features=True), []
+    _, features = runner_of("llama", way).open_session(LONGEST, features=True).prefill(text()[:700])
+    one, whole = runner_of("llama", "transformers").open_session(LONGEST, features=True), []
     for start in range(0, 700, 100):
         _, seen = one.forward(text()[start : start + 100], list(range(start, start + 100)))
         one.keep(list(range(100)))
@@ -101,7 +101,7 @@ def test_what_stands_first_in_a_long_text_still_counts_at_its_end(way):
     """So the tests above could not pass with a window of 600 rows."""
     found = []
     for first in (text()[0], text()[0] ^ 1):
-        session = runner_of("llama", way).open(LONGEST)
+        session = runner_of("llama", way).open_session(LONGEST)
         found.append(session.prefill([first, *text()[1:700]])[0])
     assert (found[0] - found[1]).abs().max() > 1e-4
 

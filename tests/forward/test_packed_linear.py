@@ -71,7 +71,7 @@ def test_a_single_bfloat16_query_asked_twice_gets_its_own_answer(monkeypatch):
         return attention(query, *rest, **options)
 
     def single(runner) -> torch.Tensor:
-        session = runner.open(32)
+        session = runner.open_session(32)
         session.prefill(PROMPT)
         seen.clear()
         return session.forward([9], [len(PROMPT)])[0].float()

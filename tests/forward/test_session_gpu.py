@@ -10,7 +10,7 @@ import torch
 
 from engine.forward import cuda_graphs, runner_gpu
 from engine.forward.cuda_graphs import CapturedFunction
-from engine.forward.lender import Lender
+from engine.forward.lender import IdleCacheLender
 from engine.forward.runner import Runner
 from engine.forward.runner_gpu import StaticForward
 from engine.forward.session import Session
@@ -85,7 +85,7 @@ def test_a_model_whose_heads_are_folded_still_generates_the_same_text():
     ids = torch.tensor([PROMPT])
     options = {"attention_mask": torch.ones_like(ids), "max_new_tokens": 12, "do_sample": False}
     before = model.generate(ids, **options)
-    assert runner_gpu.fold_heads(model) == 2 and runner_gpu.fold_heads(model) == 2
+    assert runner_gpu.enable_folded_heads(model) == 2 and runner_gpu.enable_folded_heads(model) == 2
     assert torch.equal(model.generate(ids, **options), before)
 
 
@@ -118,10 +118,10 @@ def test_a_prompt_goes_through_graphs(runner, count, chunks, monkeypatch):
 
 
 def test_no_graph_without_a_gpu_or_on_zerogpu_or_when_a_capture_fails(monkeypatch):
-    assert "need a CUDA GPU, and this is cpu" in cuda_graphs.explain_eager(CPU)
-    assert cuda_graphs.explain_eager(torch.device("cuda")) == ""
+    assert "need a CUDA GPU, and this is cpu" in cuda_graphs.explain_no_cuda_graphs(CPU)
+    assert cuda_graphs.explain_no_cuda_graphs(torch.device("cuda")) == ""
     monkeypatch.setenv("SPACES_ZERO_GPU", "true")
-    assert "ZeroGPU" in cuda_graphs.explain_eager(torch.device("cuda"))
+    assert "ZeroGPU" in cuda_graphs.explain_no_cuda_graphs(torch.device("cuda"))
     runner = Runner(tiny_llama(0))
     runner.eager = ""  # as on a GPU, where this machine then fails to capture
     for name in ("synchronize", "current_stream", "set_stream"):
@@ -154,7 +154,7 @@ def test_of_the_errors_of_a_capture_the_first_one_is_told():
         except ValueError:
             raise RuntimeError("capture_end failed")  # noqa: B904  # as torch does
     except RuntimeError as error:
-        assert str(cuda_graphs.first_cause_of(error)) == "item() is not permitted"
+        assert str(cuda_graphs.root_cause_of(error)) == "item() is not permitted"
 
 
 def test_a_lent_cache_comes_back_when_its_session_is_gone_and_is_empty_then():
@@ -179,7 +179,7 @@ class Loan:
 
 
 def test_a_lender_keeps_no_more_bytes_than_its_limit_and_the_latest_first():
-    lender = Lender(10)
+    lender = IdleCacheLender(10)
     for key, size in enumerate((4, 4, 3, 2)):
         lender.lend(key, lambda size=size: Loan(size), borrower=Loan(0))
     assert [(key, each.size) for key, each in lender.idle] == [(1, 4), (2, 3), (3, 2)]
@@ -190,7 +190,7 @@ def test_a_lender_keeps_no_more_bytes_than_its_limit_and_the_latest_first():
 
 
 def test_a_lender_lends_what_came_back_last():
-    lender, borrowers = Lender(10), [Loan(0), Loan(0)]
+    lender, borrowers = IdleCacheLender(10), [Loan(0), Loan(0)]
     first, second = (lender.lend("key", lambda: Loan(1), borrower=each) for each in borrowers)
     del borrowers[0]
     borrowers.clear()

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from engine.batch import decode_together
+from engine.batch import decode_batch_round_by_round
 from engine.custom_generate import treerace
 from engine.forward.recurrent.session import RecurrentSession
 from engine.lab.bench import command as bench
@@ -16,12 +16,12 @@ from engine.measure import peers
 from engine.measure.other_engines import OtherEngines
 from engine.measure.ways import decode_plainly
 from engine.models import loading
-from engine.models.cache_memory import lane_cache_bytes
-from engine.page.screens.break_distance import measure_break
+from engine.models.cache_memory import max_lane_cache_bytes
+from engine.page.screens.break_distance import measure_break_in_steps
 from engine.race import Race, Settings
 from engine.rounds import round as rounds_on_host
 from engine.sampling import Sampling
-from engine.systems import find
+from engine.systems import find_system
 from engine.tree import LARGEST_TREE
 from helpers.checkpoints import byte_tokenizer, pair_of, write
 from helpers.families import PROMPT, STATES, daily, state_folder, state_model, state_pair
@@ -92,7 +92,7 @@ def test_races_are_lossless(name, loaded):
 
 def test_a_step_tells_what_was_replayed_and_its_commit_takes_that_time(loaded, monkeypatch):
     """Nothing of a tree's path. A lane that keeps rows in a wrong order computes them again."""
-    clock, right = SimpleNamespace(now=0.0), RecurrentSession.advance_states
+    clock, right = SimpleNamespace(now=0.0), RecurrentSession.recompute_states_if_needed
 
     def replay(session, written):
         count = right(session, written)
@@ -100,7 +100,7 @@ def test_a_step_tells_what_was_replayed_and_its_commit_takes_that_time(loaded, m
         return count
 
     monkeypatch.setattr(rounds_on_host, "time", SimpleNamespace(perf_counter=lambda: clock.now))
-    monkeypatch.setattr(RecurrentSession, "advance_states", replay)
+    monkeypatch.setattr(RecurrentSession, "recompute_states_if_needed", replay)
     pair = loaded("mamba2")
     lane, wrong = raced(pair, "tree", "tree!trim", tokens=12).lanes
     assert {step.replayed for step in lane.trace.steps} == {0}
@@ -112,7 +112,7 @@ def test_a_model_with_states_is_refused_as_a_draft(place, draft):
     with pytest.raises(
         ValueError, match=r"\(mamba2\) cannot draft: it keeps a recurrent state, .*with attention alone"
     ):
-        loading.load_pair(pair_of(draft, state_folder("mamba2", place)), device="cpu")
+        loading.load_pair_anew(pair_of(draft, state_folder("mamba2", place)), device="cpu")
 
 
 @pytest.mark.parametrize("name", PLAIN)
@@ -123,7 +123,7 @@ def test_texts_written_together_are_those_alone(name, loaded):
     samplings = [Sampling(), Sampling(0.8, seed=1), Sampling()]
     written = {system: [[] for _ in prompts] for system in ("vanilla", "lookup")}
     for system, texts in written.items():
-        for number, done in decode_together(pair, find(system), prompts, samplings, 16):
+        for number, done in decode_batch_round_by_round(pair, find_system(system), prompts, samplings, 16):
             texts[number] += done.burst
             assert done.replayed == 0
     alone = [decode_plainly(pair, prompt, 16, sampling) for prompt, sampling in zip(prompts, samplings, strict=True)]
@@ -133,7 +133,9 @@ def test_texts_written_together_are_those_alone(name, loaded):
 def test_pays_measures_batches_of_them_and_leaves_out_what_does_not_fit(loaded, monkeypatch):
     pair = loaded("mamba2", drafted=False)
     rows = 4 + 6 + LARGEST_TREE
-    monkeypatch.setattr("engine.models.cache_memory.cache_budget", lambda pair: 3.5 * lane_cache_bytes(pair, rows))
+    monkeypatch.setattr(
+        "engine.models.cache_memory.max_bytes_of_all_caches", lambda pair: 3.5 * max_lane_cache_bytes(pair, rows)
+    )
     found = batch.measure_batch_curve(
         pair, ["Once", "Twi"], ["lookup"], [1, 3, 4], Settings("a prompt", max_new_tokens=6)
     )
@@ -144,15 +146,15 @@ def test_pays_measures_batches_of_them_and_leaves_out_what_does_not_fit(loaded, 
 
 def test_transformers_own_guesses_are_left_out_with_the_reason_and_plain_decoding_stays(loaded):
     pair = loaded("mamba2")
-    found = peers.list_ways(pair)
+    found = peers.list_generate_ways(pair)
     assert [*found] == [peers.PLAIN]
     trace = raced(pair, "vanilla", tokens=12).lanes[0].trace
     assert found[peers.PLAIN](pair, trace.prompt_tokens, 12, 0.0) == trace.tokens
-    [said] = peers.list_ways_and_omissions(pair).said
+    [said] = peers.list_generate_ways_and_omissions(pair).said
     reason = "transformers cannot take a guess back from the states of a Mamba2ForCausalLM."
     assert said == f"generate() assisted, generate() lookup are left out: {reason}"
-    assert peers.merge_peers(pair, OtherEngines(said=["Another."])).said == [said, "Another."]
-    figures = bench.race_prompts(
+    assert peers.merge_generate_ways_with(pair, OtherEngines(said=["Another."])).said == [said, "Another."]
+    figures = bench.race_prompts_for_bench(
         pair, ["Once upon"], Settings("Once upon", ("lookup",), max_new_tokens=6), OtherEngines()
     )
     assert said in peers.format_peers(figures).splitlines()
@@ -161,19 +163,19 @@ def test_transformers_own_guesses_are_left_out_with_the_reason_and_plain_decodin
 def test_convolutions_alone_are_taken_back_and_these_ways_write_plain_decodings_text(loaded):
     """Their inputs are kept, and cut. LFM2's class does not call itself stateful, and here that is right."""
     pair = loaded("lfm2")
-    ways = peers.list_ways(pair)
-    assert {peers.ASSISTED, peers.LOOKUP} <= set(ways) and peers.list_ways_and_omissions(pair).said == []
+    ways = peers.list_generate_ways(pair)
+    assert {peers.ASSISTED, peers.LOOKUP} <= set(ways) and peers.list_generate_ways_and_omissions(pair).said == []
     for prompt in (PROMPT, [1, 2, 3] * 6):
         texts = [way(pair, prompt, 30, 0.0) for way in ways.values()]
         assert all(text == texts[0] for text in texts) and len(texts[0]) == 30
-    assert peers.measure_tau(pair, peers.generate_by_lookup, [[1, 2, 3] * 6], 30, 0.0) > 1.5
+    assert peers.measure_tau_by_forward_hook(pair, peers.generate_by_lookup, [[1, 2, 3] * 6], 30, 0.0) > 1.5
 
 
 @pytest.mark.parametrize("name", ["mamba2", "qwen3_5"])
 def test_the_cache_tells_where_a_class_does_not(name, loaded, monkeypatch):
     pair = loaded(name, drafted=False)
     monkeypatch.setattr(type(pair.target.model), "_is_stateful", False)
-    assert [*peers.list_ways(pair)] == [peers.PLAIN] and peers.list_ways_and_omissions(pair).said
+    assert [*peers.list_generate_ways(pair)] == [peers.PLAIN] and peers.list_generate_ways_and_omissions(pair).said
 
 
 def test_a_class_that_calls_itself_stateful_is_left_out_also_without_a_state(place):
@@ -186,8 +188,8 @@ def test_a_class_that_calls_itself_stateful_is_left_out_also_without_a_state(pla
     )
     kind(config).save_pretrained(place / "attending")
     byte_tokenizer().save_pretrained(place / "attending")
-    pair = loading.load_pair(pair_of(place / "attending"), device="cpu")
-    assert not pair.target.recurrent and [*peers.list_ways(pair)] == [peers.PLAIN]
+    pair = loading.load_pair_anew(pair_of(place / "attending"), device="cpu")
+    assert not pair.target.recurrent and [*peers.list_generate_ways(pair)] == [peers.PLAIN]
     with pytest.raises(ValueError, match="not supported with stateful models"):
         peers.generate_by_lookup(pair, PROMPT, 4, 0.0)
 
@@ -198,4 +200,4 @@ def test_broken_targets_race_and_their_distance_is_refused(loaded):
         race = raced(pair, "vanilla", broken, tokens=8)
         assert len(race.lanes[1].trace.tokens) == 8
         with pytest.raises(ValueError, match=rf"How far {broken} is off is measured by going back"):
-            next(measure_break(pair, Settings("Once", ("tree", broken))))
+            next(measure_break_in_steps(pair, Settings("Once", ("tree", broken))))

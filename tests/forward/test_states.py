@@ -10,9 +10,9 @@ import torch
 import transformers as tr
 
 from engine.forward.recurrent import kinds
-from engine.forward.recurrent.cache import text_bytes
+from engine.forward.recurrent.cache import text_state_bytes
 from engine.models import memory, refusals
-from engine.models.cache_memory import describe_excess_size
+from engine.models.cache_memory import explain_cache_overflow
 from engine.rounds import round as rounds_on_host
 from engine.rounds import timing
 from engine.target import Target
@@ -104,10 +104,10 @@ def test_a_trees_logits_are_those_of_plain_decoding(name, loaded):
 def test_a_verification_changes_nothing_that_is_committed(name, loaded):
     target = Target(loaded(name).target, 96)
     target.prefill(PROMPT)
-    before = target.verify(DraftTree.rooted(9))[0]
+    before = target.verify(DraftTree.from_root_token(9))[0]
     for seed in range(3):
         target.verify(tree_of(30 + seed, seed))
-    assert torch.equal(target.verify(DraftTree.rooted(9))[0], before) and target.length == len(PROMPT)
+    assert torch.equal(target.verify(DraftTree.from_root_token(9))[0], before) and target.length == len(PROMPT)
 
 
 @pytest.mark.parametrize("name", STATES)
@@ -120,21 +120,21 @@ def test_nothing_is_replayed_where_a_state_can_stand_behind_every_node(name, loa
         target.commit(path := choose(tree))
         text += [9, *(tree.tokens[node] for node in path)]
         assert target.session.replayed == 0
-    forked = DraftTree.rooted(9)
+    forked = DraftTree.from_root_token(9)
     below = forked.add(forked.add(0, 17, 1.0, 1.0), 30, 1.0, 1.0)
     beside = forked.add(0, 31, 1.0, 1.0)
     target.verify(forked)
     target.commit([beside, below])
     assert target.session.replayed == 3
     text += [9, 31, 30, 8]
-    assert (target.verify(DraftTree.rooted(8))[0] - behind(state_model(name), text, 1)).abs().max() < NEAR
+    assert (target.verify(DraftTree.from_root_token(8))[0] - behind(state_model(name), text, 1)).abs().max() < NEAR
 
 
 def test_a_round_holds_no_state_for_a_node(loaded):
     """It holds what a node writes into the state, and the inputs that a convolution keeps of the text."""
     pair, tree = loaded("mamba2"), tree_of(9, 1)
-    states = sum(state.nbytes for _, state in pair.target.zero_states)
-    inputs = sum(inputs.nbytes for inputs, _ in pair.target.zero_states)
+    states = sum(state.nbytes for _, state in pair.target.empty_text_states)
+    inputs = sum(inputs.nbytes for inputs, _ in pair.target.empty_text_states)
     target = Target(pair.target, 96)
     target.prefill(PROMPT)
     target.verify(tree)
@@ -152,7 +152,7 @@ def test_a_verification_computes_a_row_a_node_and_auto_reckons_with_that(loaded,
     monkeypatch.setattr(timing, "ROWS", (1, 4, 8, 24))
     hook = pair.target.model.register_forward_pre_hook(slow, with_kwargs=True)
     try:
-        costs = timing.time_verify_ms(pair, repeats=1, max_seconds=9.0)
+        costs = timing.time_verify_ms_by_rows(pair, repeats=1, max_seconds=9.0)
     finally:
         hook.remove()
     assert costs == {nodes: 1000.0 * (20 + nodes) for nodes in (1, 4, 8, 24)}
@@ -167,7 +167,7 @@ def test_prompts_of_one_token_begin_with_no_state(name, loaded):
     path = [0, *deepest(tree)]
     assert (logits[path] - behind(model, [tree.tokens[each] for each in path], len(path))).abs().max() < NEAR
     target.commit(path[1:2])
-    logits, _ = target.verify(DraftTree.rooted(8))
+    logits, _ = target.verify(DraftTree.from_root_token(8))
     text = [*(tree.tokens[each] for each in path[:2]), 8]
     assert (logits - behind(model, text, 1)).abs().max() < NEAR
 
@@ -183,7 +183,7 @@ def test_steps_that_transformers_bounds_in_several_tokens_are_free_behind_a_prom
     text, cache = list(PROMPT), tr.DynamicCache(config=model.config)
     target = Target(pair.target, 64)
     target.prefill(text)
-    tree = DraftTree.rooted(9)
+    tree = DraftTree.from_root_token(9)
     for token in (17, 30, 31):
         tree.add(len(tree) - 1, token, 1.0, 1.0)
     found, _ = target.verify(tree)
@@ -195,7 +195,7 @@ def test_steps_that_transformers_bounds_in_several_tokens_are_free_behind_a_prom
 
 
 def test_a_session_goes_back_to_its_beginning_alone(loaded):
-    session = loaded("mamba2").target.open(64)
+    session = loaded("mamba2").target.open_session(64)
     first = session.prefill(PROMPT)[0]
     with pytest.raises(ValueError, match="A state of 7 tokens cannot be taken back to 3"):
         session.rewind(3)
@@ -207,10 +207,10 @@ def test_a_session_goes_back_to_its_beginning_alone(loaded):
 def test_memory_of_states_is_counted_from_the_configuration(name, loaded):
     """As the cache holds them behind a prompt."""
     target = loaded(name).target
-    session = target.open(64)
+    session = target.open_session(64)
     session.prefill(PROMPT)
-    counted = memory.count_needed_bytes(target.config, torch.device("cpu"), torch.float32)
-    committed = text_bytes([(layer.inputs, layer.state) for layer in session.cache.states])
+    counted = memory.count_needed_bytes_by_use(target.config, torch.device("cpu"), torch.float32)
+    committed = text_state_bytes([(layer.inputs, layer.state) for layer in session.cache.states])
     assert counted["states"] == memory.LANES * (committed + memory.NODES * target.node_bytes) > 0
     assert target.state_bytes == committed
     assert counted["rows"] == memory.LANES * 160 * session.cache.kv.nbytes // 64 or name == "mamba2"
@@ -220,8 +220,8 @@ def test_states_that_do_not_fit_are_refused_before_anything_runs(loaded, monkeyp
     """A lane of Mamba 2 holds no rows, but the states of its text and what every node adds."""
     pair = loaded("mamba2")
     lane = pair.target.state_bytes + 64 * pair.target.node_bytes
-    monkeypatch.setattr("engine.models.cache_memory.cache_budget", lambda pair: 2.5 * lane)
-    assert describe_excess_size(pair, 2, 100) == "" and describe_excess_size(pair, 3, 100).endswith("2 would fit.")
+    monkeypatch.setattr("engine.models.cache_memory.max_bytes_of_all_caches", lambda pair: 2.5 * lane)
+    assert explain_cache_overflow(pair, 2, 100) == "" and explain_cache_overflow(pair, 3, 100).endswith("2 would fit.")
 
 
 @pytest.mark.parametrize("config", [tr.MambaConfig(), tr.JambaConfig(), tr.RecurrentGemmaConfig()])

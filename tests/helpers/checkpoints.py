@@ -62,7 +62,7 @@ def pair_of(target: Path, draft: Path | None = None, **rest) -> pairs.Pair:
 
 
 def logits_of(runner) -> torch.Tensor:
-    return runner.open(len(IDS)).forward(IDS, list(range(len(IDS))))[0]
+    return runner.open_session(len(IDS)).forward(IDS, list(range(len(IDS))))[0]
 
 
 @torch.no_grad()

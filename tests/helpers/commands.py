@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from engine.__main__ import ALL, build_command_parser, main
-from engine.measure.options import exit_on_refusal
+from engine.measure.options import exit_with_sentence_on_refusal
 from helpers.paths import OF_TESTS, ROOT
 
 SMALL = ("--pair", "small")  # the embedded pair that tests use
@@ -35,7 +35,7 @@ def told(capsys, command: str, *arguments: object) -> tuple[list[str], dict]:
     """The lines that the command prints for people, and its figures as --json would print them."""
     options = build_command_parser(command).parse_args([*map(str, arguments)])
     options.command = " ".join([command, *map(str, arguments)])
-    with exit_on_refusal():
+    with exit_with_sentence_on_refusal():
         found = import_module(ALL[command].module).main(options)
     return capsys.readouterr().out.splitlines(), json.loads(json.dumps(found))
 

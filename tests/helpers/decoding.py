@@ -15,7 +15,7 @@ from engine.rounds import round as rounds_on_host
 from engine.rounds.round import HostRounds
 from engine.rounds.round_gpu import DeviceRounds
 from engine.sampling import Sampling
-from engine.systems import SYSTEMS, find
+from engine.systems import SYSTEMS, find_system
 from engine.target import Target
 from engine.tree import LARGEST_TREE, DraftTree
 from helpers.equality import Compared
@@ -34,8 +34,8 @@ def hurry() -> None:
     timing.ROWS = (1, 2, 8, 64)
     for limit in ("QUICK_SECONDS", "VERIFY_SECONDS", "DRAFT_SECONDS"):
         setattr(pair_costs, limit, math.inf)  # every turn counts
-    timing.time_verify_ms = once_a_size(partial(timing.time_verify_ms, repeats=1))
-    timing.time_draft_level_ms = once_a_size(partial(timing.time_draft_level_ms, repeats=1))
+    timing.time_verify_ms_by_rows = once_a_size(partial(timing.time_verify_ms_by_rows, repeats=1))
+    timing.time_draft_levels_ms = once_a_size(partial(timing.time_draft_levels_ms, repeats=1))
 
 
 def once_a_size(measure: Callable) -> Callable:
@@ -70,7 +70,7 @@ def decoded(pair, name: str, prompt: list[int], max_new_tokens: int, stop_ids=fr
 
 def lane_rounds(pair, name: str, prompt: list[int], tokens: int, shape=(4, 4, 8), stop=frozenset(), **sampling):
     """The loop's rounds and the device's, with the same noise."""
-    system, shape = find(name), dict(zip(("depth", "width", "nodes"), shape, strict=True))
+    system, shape = find_system(name), dict(zip(("depth", "width", "nodes"), shape, strict=True))
     capacity = min(pair.context, len(prompt) + tokens) + LARGEST_TREE
     sampling = Sampling(device=CPU, **sampling)
     parts, limits = system.build_parts(pair, capacity, **shape), (prompt, tokens, stop, pair.context)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import torch
 
 from engine.contracts import Drafter
-from engine.rounds.guiding import GuidedDrafter, Mask, mask_logits
+from engine.rounds.guiding import ConstraintGuidedDrafter, Mask, mask_forbidden_logits
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
@@ -42,11 +42,11 @@ class Branching(Sampling):
         assert key not in self.keys and self.position in (None, key[1]), key
         self.keys.add(key)
 
-    def choose(self, weights: torch.Tensor, *key) -> int:
+    def draw_index_by_weight(self, weights: torch.Tensor, *key) -> int:
         self.note(key)
         return self.decide(weights.tolist())
 
-    def accept(self, probability: float, *key) -> bool:
+    def draw_acceptance(self, probability: float, *key) -> bool:
         self.note(key)
         probability = min(1.0, probability)
         return bool(self.decide([1 - probability, probability]))
@@ -122,7 +122,7 @@ class Bound(Tables):
     `mask` is what `engine.rounds.guiding` does with the target's logits; `guesses` says how drafts are guided.
     """
 
-    def __init__(self, seed: int, vocab: int = 3, guesses: str = "masked", mask: Mask = mask_logits):
+    def __init__(self, seed: int, vocab: int = 3, guesses: str = "masked", mask: Mask = mask_forbidden_logits):
         super().__init__(seed, vocab)
         self.guesses, self.mask, self.allowed = guesses, mask, {}
 
@@ -138,22 +138,22 @@ class Bound(Tables):
 
     def drafter(self, context: tuple[int, ...]) -> Drafter:
         inner = super().drafter(context)
-        return inner if self.guesses == "free" else GuidedDrafter(inner, BoundText(self, context))
+        return inner if self.guesses == "free" else ConstraintGuidedDrafter(inner, BoundText(self, context))
 
     def verify(self, tree: DraftTree, context: tuple[int, ...]) -> torch.Tensor:
         return self.mask(BoundText(self, context), tree, super().verify(tree, context))
 
 
 class BoundText:
-    """A `MatcherGuide` behind a context, out of tables."""
+    """A `ConstraintGuide` behind a context, out of tables."""
 
     def __init__(self, tables: Bound, context: tuple[int, ...]):
         self.tables, self.context, self.guesses = tables, context, tables.guesses
 
-    def allowed_tokens(self, path: tuple[int, ...] = ()) -> torch.Tensor:
+    def allowed_mask(self, path: tuple[int, ...] = ()) -> torch.Tensor:
         return self.tables.row((*self.context, *path))
 
-    def forced_tokens(self, path: tuple[int, ...] = (), max_tokens: int = 1) -> list[int]:
+    def forced_tokens_after(self, path: tuple[int, ...] = (), max_tokens: int = 1) -> list[int]:
         return []
 
     def advance(self, tokens: list[int]) -> None:

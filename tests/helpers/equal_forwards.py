@@ -30,7 +30,7 @@ def compiled_llama(name: str) -> Iterator[Compared]:
     ids = torch.randint(0, 256, (80,), generator=torch.Generator().manual_seed(1)).tolist()
     found = []
     for runner, steps in ((over(TensorLlama(model), model), (80,)), (Runner(model), (60, 12, 8))):
-        session, logits = runner.open(80, features=True), []
+        session, logits = runner.open_session(80, features=True), []
         for step in steps:
             places = list(range(session.rows, session.rows + step))
             logits.append(session.forward([ids[place] for place in places], places))

@@ -47,14 +47,14 @@ def eagle(width: str) -> Iterator[Compared]:
             below = session.log_q_of_level([3, 2, 4], [1, 2, 1], [8, 8, 8], seen, 2)
             return torch.cat([root, level, below]).exp()
 
-    yield Compared(said(EagleSession(net, 16)), said(CompiledEagle(net).open(16)), **ROUNDING, apart=share)
+    yield Compared(said(EagleSession(net, 16)), said(CompiledEagle(net).open_session(16)), **ROUNDING, apart=share)
     with torch.no_grad():
         on_grid(net.layer.qkv.weight[:, net.config.hidden :], net.norm_feature.weight)
         on_grid(net.layer.gate_up.weight, net.layer.norm.weight)
         on_grid(net.unembed, net.norm_out.weight)
         for matrix in (net.fuse.weight, net.layer.out.weight, net.layer.down.weight):
             on_grid(matrix)
-    yield Compared(said(EagleSession(net, 16)), said(CompiledEagle(net).open(16)), within=3e-4, apart=share)
+    yield Compared(said(EagleSession(net, 16)), said(CompiledEagle(net).open_session(16)), within=3e-4, apart=share)
 
 
 def sharing_medusa(width: str) -> Iterator[Compared]:
@@ -76,7 +76,7 @@ def medusa_heads(net: Medusa) -> Iterator[Compared]:
         return torch.zeros(len(own), net.config.vocab).index_copy_(1, net.vocabulary, own)
 
     assert torch.allclose(net.log_q(final, 0).exp(), exact(0), atol=1e-6)  # nothing is packed yet
-    net.pack()
+    net.pack_compiled()
     for k in range(3):
         yield Compared(exact(k), net.log_q(final, k).exp(), **ROUNDING, apart=share)
     for matrix in (
@@ -85,7 +85,7 @@ def medusa_heads(net: Medusa) -> Iterator[Compared]:
         *([net.narrow.weight] if net.narrow else []),
     ):
         on_grid(matrix)
-    net.pack()
+    net.pack_compiled()
     for k in range(3):
         yield Compared(exact(k), net.log_q(final, k).exp(), within=3e-4, apart=share)
 
@@ -104,7 +104,7 @@ def parallel(width: str) -> Iterator[Compared]:
     def said(packed: bool) -> torch.Tensor:
         net.compiled = None
         if packed:
-            net.pack()
+            net.pack_compiled()
         drafter, found = ParallelDrafter(pair := replace(tiny_pair(), learned={"parallel": net}), 120), []
         for number, (_, tree) in enumerate(parallel_rounds(pair, drafter, [40])):
             if number != 2:
@@ -130,13 +130,13 @@ def block(kind: type[DFlash], width: str, some: bool | None = None) -> Iterator[
     def said(packed: bool) -> torch.Tensor:
         net.compiled = None
         if packed:
-            assert net.pack().compiled
+            assert net.pack_compiled().compiled
         pair, found, draw = replace(tiny_pair(), learned={kind.kind: net}), [], torch.Generator().manual_seed(4)
         for length in (0, 30):
             drafter = DRAFTERS[kind.kind](pair, 64)
             drafter.begin([1] * length + [0], torch.randn(length, 4, reads, generator=draw))
             for number in range(4):
-                tree = DraftTree.rooted(11 * number)
+                tree = DraftTree.from_root_token(11 * number)
                 for token in (3, 4):
                     tree.add(len(tree) - 1, token, 0.5, 0.5)
                 if number != 1:
@@ -171,7 +171,7 @@ def specblock(width: str) -> Iterator[Compared]:
     def said(packed: bool) -> torch.Tensor:
         net.compiled = None
         if packed:
-            net.pack()
+            net.pack_compiled()
         drafter, found = SpecBlockDrafter(pair := replace(tiny_pair(), learned={"specblock": net}), 140), []
         for number, (_, tree) in enumerate(specblock_rounds(pair, drafter, [40])):
             if number != 1:

@@ -10,13 +10,13 @@ import torch
 
 from engine.drafters import DRAFTERS
 from engine.forward.runner import Runner
-from engine.kernels.ranking_compiled import ranked_on_cpu
+from engine.kernels.ranking_compiled import compiled_top_tokens_scores_q
 from engine.nets.dflash import DFlash
 from engine.nets.dspark import DSpark
 from engine.policies.auto import Auto
 from engine.policies.best_first import BestFirst
 from engine.policies.expand_rerank import ExpandRerank
-from engine.policies.shared.ranking import rank_scaled_logits
+from engine.policies.shared.ranking import top_tokens_and_scores
 from engine.record.costs import Costs
 from engine.sampling import Sampling
 from engine.target import Target
@@ -58,8 +58,8 @@ def shortlist(sampling: Sampling, width: int) -> Iterator[Compared]:
     log_q[:, 7:300] = -torch.inf
     noise = None if sampling.greedy else sampling.noise.row(17, 1000)
     silence, temperature = np.zeros(0, np.float32), np.float32(sampling.temperature or 1)
-    found = ranked_on_cpu(log_q.numpy(), silence if noise is None else noise.numpy(), temperature, width)
-    tokens, scores, q = rank_scaled_logits(sampling.scale_logits(log_q), noise, width)
+    found = compiled_top_tokens_scores_q(log_q.numpy(), silence if noise is None else noise.numpy(), temperature, width)
+    tokens, scores, q = top_tokens_and_scores(sampling.scale_logits(log_q), noise, width)
     yield Compared(tokens.tolist(), found[0].tolist())
     yield Compared(scores, found[1], within=1e-6)
     yield Compared(q, found[2], within=1e-5)
@@ -69,8 +69,8 @@ def shortlist(sampling: Sampling, width: int) -> Iterator[Compared]:
 def compiled_pair():
     """A random pair whose draft, EAGLE and DSpark are compiled. DSpark reads the fifth layer of its target."""
     made = pair_with("eagle")
-    made.net("eagle").pack()
-    made.learned["dspark"] = block_net(DSpark).pack()
+    made.net("eagle").pack_compiled()
+    made.learned["dspark"] = block_net(DSpark).pack_compiled()
     return replace(made, target=Runner(tiny_llama(0, layers=8)), draft=Runner(tiny_llama(1, layers=2), eight_bit=True))
 
 

@@ -20,7 +20,7 @@ from transformers import (
 
 from engine.forward.llama import TensorLlama
 from engine.forward.runner import Runner
-from engine.models.loading import load_pair
+from engine.models.loading import load_pair_anew
 from engine.models.pairs import LoadedPair
 from engine.target import Target
 from engine.tree import DraftTree
@@ -152,8 +152,8 @@ def state_folder(name: str, place: Path) -> Path:
 
 
 def state_pair(name: str, place: Path, draft: Path | None = None, **how) -> LoadedPair:
-    """The checkpoint of `state_folder` loaded anew, beside the draft in a folder; `how` is as in `load_pair`."""
-    return load_pair(pair_of(state_folder(name, place), draft), device="cpu", **how)
+    """The checkpoint of `state_folder` loaded anew, beside the draft in a folder; `how` is as in `load_pair_anew`."""
+    return load_pair_anew(pair_of(state_folder(name, place), draft), device="cpu", **how)
 
 
 def initial_model(name: str) -> tr.PreTrainedModel:
@@ -184,12 +184,12 @@ def answers(runner: Runner) -> torch.Tensor:
     session = target.session
     prompt, _ = session.forward(PROMPT, list(range(len(PROMPT))))
     session.keep(list(range(len(PROMPT))))
-    tree = DraftTree.rooted(9)
+    tree = DraftTree.from_root_token(9)
     tree.add(0, 17, 1.0, 1.0)
     tree.add(tree.add(0, 30, 1.0, 1.0), 31, 1.0, 1.0)
     verified, _ = target.verify(tree)
     target.commit([2])
-    single, _ = target.verify(DraftTree.rooted(50))
+    single, _ = target.verify(DraftTree.from_root_token(50))
     return torch.cat([prompt, verified, single]).float()
 
 

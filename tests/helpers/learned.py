@@ -91,7 +91,7 @@ def parallel_rounds(pair, drafter, prompt: list[int], count: int = 5):
     target, text = Target(pair.target, 120, features=True), list(prompt)
     drafter.begin(prompt, target.prefill(prompt[:-1]))
     for number in range(count):
-        tree = DraftTree.rooted(text[-1])
+        tree = DraftTree.from_root_token(text[-1])
         for parent in (0, 0, 1, 2):
             tree.add(parent, (17 * number + 5 * len(tree)) % 256, 0.5, 0.5)
         yield text, tree
@@ -107,7 +107,7 @@ def specblock_rounds(pair, drafter, prompt: list[int], count: int = 4):
     target, text = Target(pair.target, 140, features=True), list(prompt)
     drafter.begin(prompt, target.prefill(prompt[:-1]))
     for number in range(count):
-        tree = DraftTree.rooted(text[-1])
+        tree = DraftTree.from_root_token(text[-1])
         for parent in (0, 0, 1, 2, 3, 5, 6, 7, 8, 9, 4):
             tree.add(parent, (17 * number + 5 * len(tree)) % 256, 0.5, 0.5)
         yield text, tree

@@ -10,7 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from engine.forward.runner import Runner
 from engine.forward.session import Session
-from engine.lab.train.learned import RECIPES, config_for
+from engine.lab.train.learned import RECIPES, drafter_config_for
 from engine.models.bigram import BigramTable
 from engine.models.constraint import compile_pair_constraint
 from engine.models.pairs import LoadedPair, Pair
@@ -46,7 +46,7 @@ def spoken_pair(**more: Any) -> SimpleNamespace:
         "dtype": "fp32",
         "context": 2048,
         "target": SimpleNamespace(
-            forward_kind="compiled", device=torch.device("cpu"), row_bytes=1000, state_bytes=0, node_bytes=0
+            forward_kind="compiled", device=torch.device("cpu"), cache_row_bytes=1000, state_bytes=0, node_bytes=0
         ),
         "draft": None,
         "calibration": Calibration(),
@@ -86,7 +86,7 @@ def tiny_pair(own: bool = True, stop_ids: frozenset[int] = frozenset(), same: bo
     target = Runner(tiny_llama(0), own_forward=own)
     ids = torch.arange(256).repeat(4)
     learned = {
-        name: recipe.build_untrained_net(target.model, config_for(name, target.model), ids)
+        name: recipe.build_untrained_net(target.model, drafter_config_for(name, target.model), ids)
         for name, recipe in RECIPES.items()
     }
     return LoadedPair(
@@ -94,7 +94,9 @@ def tiny_pair(own: bool = True, stop_ids: frozenset[int] = frozenset(), same: bo
         tokenizer=byte_tokenizer(),
         target=target,
         draft=target if same else Runner(tiny_llama(1, layers=1)),
-        bigram=BigramTable.count(torch.randint(0, 256, (2000,), generator=torch.Generator().manual_seed(0)), 256, k=8),
+        bigram=BigramTable.count(
+            torch.randint(0, 256, (2000,), generator=torch.Generator().manual_seed(0)), 256, follower_count=8
+        ),
         hardware="test machine",
         dtype="fp32",
         context=160,

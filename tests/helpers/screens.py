@@ -7,7 +7,7 @@ from engine.measure.curves.sweep import Sweep, SweepPlan
 from engine.measure.repeated import RepeatedRace
 from engine.page.screens import own_prompts, pays
 from engine.page.views import wire
-from engine.page.views.wire import RunEvent, number_messages
+from engine.page.views.wire import RunEvent, serialise_and_number_messages
 from engine.race import BASELINE, Settings
 from engine.record.quiet import Steps
 from helpers.pairs import tiny_pair
@@ -21,7 +21,11 @@ FIELD = (BASELINE, "tree", "eagle", "naive")
 
 def heard(steps: Steps) -> list[dict]:
     """The run's messages."""
-    return [json.loads(news.text) for news in number_messages(uuid.uuid4().hex, steps) if isinstance(news, RunEvent)]
+    return [
+        json.loads(news.text)
+        for news in serialise_and_number_messages(uuid.uuid4().hex, steps)
+        if isinstance(news, RunEvent)
+    ]
 
 
 def swept() -> list[dict]:
@@ -36,18 +40,18 @@ def swept() -> list[dict]:
         return told((yield from made_up(setting, progress)))
 
     sweep.measure_cell = measure
-    return heard(sweep.run())
+    return heard(sweep.measure_cells_in_steps())
 
 
 def raced(systems: tuple[str, ...] = FIELD) -> list[dict]:
     """A race that does not run again."""
     settings = Settings(TEXT, systems, max_new_tokens=8)
-    return heard(wire.stream_race(RepeatedRace(tiny_pair(same=True), settings, alone=lambda: False)))
+    return heard(wire.run_race_as_messages(RepeatedRace(tiny_pair(same=True), settings, alone=lambda: False)))
 
 
 def prompts_raced() -> list[dict]:
-    return heard(own_prompts.race_prompts(tiny_pair(same=True), PROMPTS, "tree", max_new_tokens=8))
+    return heard(own_prompts.race_prompts_in_steps(tiny_pair(same=True), PROMPTS, "tree", max_new_tokens=8))
 
 
 def judged() -> list[dict]:
-    return heard(pays.race_systems(tiny_pair(same=True), PROMPTS, ["tree", "lookup"], max_new_tokens=10))
+    return heard(pays.race_systems_in_steps(tiny_pair(same=True), PROMPTS, ["tree", "lookup"], max_new_tokens=10))

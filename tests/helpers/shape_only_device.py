@@ -42,7 +42,7 @@ class NoMarks:
     def __init__(self, device: torch.device):
         pass
 
-    def mark(self, index: int) -> None:
+    def record_timestamp(self, index: int) -> None:
         pass
 
 
@@ -79,7 +79,7 @@ def a_round(name: str, greedy: bool, kv_heads: int, family: str = "") -> None:
     drafter, terms = round_gpu.device_parts(pair, name, policy)
     made = DeviceRound(model, drafter, terms, frozenset(), 200, greedy)
     made.begin([5, 6, 7], Sampling(0.0 if greedy else 0.8), 40)
-    packed, logits = made.run()
+    packed, logits = made.run_and_pack()
     assert packed.device.type == logits.device.type == DEVICE
     assert logits.shape == (1 if name == "none" else policy.nodes, 256)
 
@@ -93,7 +93,7 @@ def buckets(kv_heads: int) -> None:
 
 def of_modules(kv_heads: int) -> None:
     """The forward of transformers' modules, as other families have it."""
-    with mock.patch.object(runner_gpu, "has_known_layers", lambda model: False):
+    with mock.patch.object(runner_gpu, "is_known_llama_family", lambda model: False):
         buckets(kv_heads)
 
 
@@ -117,7 +117,7 @@ def rejected(wrong: Callable[[torch.Tensor], object]) -> None:
     model.model.get_input_embeddings().register_forward_pre_hook(happening)
     try:
         drafter, terms = round_gpu.device_parts(SimpleNamespace(target=model), "none", POLICIES["none"])
-        DeviceRound(model, drafter, terms, frozenset(), 200, True).run()
+        DeviceRound(model, drafter, terms, frozenset(), 200, True).run_and_pack()
     except Exception as error:
         print(type(error).__name__)
         return
@@ -144,7 +144,7 @@ CASES |= {
 def main() -> None:
     _setup_privateuseone_for_python_backend(DEVICE)
     torch._C._set_only_lift_cpu_tensors(True)  # else torch moves what `torch.tensor` makes before it is without numbers
-    round_gpu.PhaseMarks = NoMarks
+    round_gpu.PhaseTimestamps = NoMarks
     for name, case in CASES.items():
         with without_numbers():
             case()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 from engine.page.views import wire
-from engine.page.views.wire import RunEvent, number_messages
+from engine.page.views.wire import RunEvent, serialise_and_number_messages
 from engine.record.costs import Costs
 from engine.record.quiet import WorkSignal
 from engine.record.race_file import LaneRecord, Record
@@ -27,7 +27,7 @@ def events(race, **pace) -> Iterator[str]:
     """What the page hears of a race."""
     return (
         event.text
-        for event in number_messages(uuid.uuid4().hex, wire.stream_race(race, **pace))
+        for event in serialise_and_number_messages(uuid.uuid4().hex, wire.run_race_as_messages(race, **pace))
         if isinstance(event, RunEvent)
     )
 

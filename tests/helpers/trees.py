@@ -9,7 +9,7 @@ from engine.tree import DraftTree
 
 
 def random_tree(rng: random.Random, size: int) -> DraftTree:
-    tree = DraftTree.rooted(7)
+    tree = DraftTree.from_root_token(7)
     for _ in range(size - 1):
         tree.add(rng.randrange(len(tree)), rng.randrange(50), rng.random(), rng.random())
     return tree
@@ -17,7 +17,7 @@ def random_tree(rng: random.Random, size: int) -> DraftTree:
 
 def planted(parents: list[int]) -> DraftTree:
     """A tree of these nodes, the root included."""
-    tree = DraftTree.rooted(0)
+    tree = DraftTree.from_root_token(0)
     for node, parent in enumerate(parents[1:], 1):
         tree.add(parent, node, 1.0, 1.0)
     return tree

@@ -9,7 +9,7 @@ import torch
 
 from engine.kernels import beforehand
 from engine.kernels.code_folder import compiled_code_folder
-from engine.nets.eagle_compiled import CompiledEagle, compile_forwards, log_q_of_level, log_q_of_root
+from engine.nets.eagle_compiled import CompiledEagle, compile_eagle_loops, log_q_of_level, log_q_of_root
 from helpers.learned import pair_with
 from helpers.paths import OF_TESTS, ROOT
 
@@ -20,7 +20,7 @@ import app
 from engine.kernels import beforehand
 
 beforehand.start_compiling_process = lambda *functions: print(*map(pkgutil.resolve_name, functions), flush=True)
-app.go_live = lambda *_: app.end("that is all")
+app.build_and_attach_live_page = lambda *_: app.exit_process("that is all")
 app.main()
 """
 
@@ -28,19 +28,19 @@ app.main()
 # Modules with a function that compiles, and the loops that it compiles: a small one, and the large ones that take most of a minute
 SMALL = """
 import numpy as np
-from engine.kernels.elementwise import log_softmax
+from engine.kernels.elementwise import log_softmax_in_place
 
-LOOPS = [log_softmax]
+LOOPS = [log_softmax_in_place]
 
 def compile_loops():
-    log_softmax(np.zeros((1, 4), np.float32))
+    log_softmax_in_place(np.zeros((1, 4), np.float32))
 """
 LARGEST = """
-from engine.kernels.beforehand import compile_largest as compile_loops
-from engine.kernels.growing_compiled import grow
-from engine.kernels.phases import run_part_of_forward
+from engine.kernels.beforehand import compile_forward_and_tree_growth as compile_loops
+from engine.kernels.growing_compiled import grow_tree
+from engine.kernels.phases import run_thread_part_of_forward
 
-LOOPS = [run_part_of_forward, grow]
+LOOPS = [run_thread_part_of_forward, grow_tree]
 """
 FOUND = """
 from compiling import LOOPS, compile_loops
@@ -105,8 +105,8 @@ def test_the_process_leaves_loops_where_others_find_them(monkeypatch, tmp_path, 
 
 
 def test_forwards_compiled_beforehand_are_those_that_a_net_calls():
-    compile_forwards()
-    session = CompiledEagle(pair_with("eagle").net("eagle")).open(2)
+    compile_eagle_loops()
+    session = CompiledEagle(pair_with("eagle").net("eagle")).open_session(2)
     session.log_q_of_root([0], torch.zeros(1, 4, 64), 0, 0)
     session.log_q_of_level([0], [0], [1], torch.ones(1, 1, dtype=torch.bool), 0)
     assert len(log_q_of_root.signatures) == len(log_q_of_level.signatures) == 1
@@ -116,4 +116,8 @@ def test_the_app_begins_it():
     done = subprocess.run(
         [sys.executable, "-c", APP, "--port", "0"], cwd=ROOT, env=OF_TESTS, capture_output=True, text=True
     )
-    assert "compile_largest" in done.stdout and "compile_forwards" in done.stdout and "that is all" in done.stderr
+    assert (
+        "compile_forward_and_tree_growth" in done.stdout
+        and "compile_eagle_loops" in done.stdout
+        and "that is all" in done.stderr
+    )

@@ -13,7 +13,7 @@ import torch
 from engine.forward import llama_compiled
 from engine.forward.batch import RowRequest, Batch
 from engine.forward.llama_compiled import CompiledLlama
-from engine.models.quantising import round_to_eight_bits
+from engine.models.quantising import replace_with_rounded_linear
 from engine.target import Target
 from helpers.families import over, random_model
 from helpers.trees import random_tree
@@ -21,7 +21,7 @@ from helpers.trees import random_tree
 rng = random.Random(0)
 
 def forwards():
-    for model in (random_model("llama, biases, tied"), round_to_eight_bits(random_model("qwen3"))):
+    for model in (random_model("llama, biases, tied"), replace_with_rounded_linear(random_model("qwen3"))):
         runner = over(CompiledLlama(model, 2), model)
         for size in (1, 2, 7, 33, 40):
             target = Target(runner, 140, features=True)
@@ -34,14 +34,14 @@ def forwards():
         asked = []
         for rows in (1, 5, 9):
             seen = torch.ones(rows, rows, dtype=torch.bool).tril_()
-            asked.append(RowRequest(batch.open(60), list(range(rows)), list(range(rows)), seen))
+            asked.append(RowRequest(batch.open_session(60), list(range(rows)), list(range(rows)), seen))
         batch.forward(asked)
 
 forwards()
 print("inside", flush=True)
 # Working space for a row less than is asked for
-workspace_for = CompiledLlama.workspace_for
-CompiledLlama.workspace_for = lambda self, rows: workspace_for(self, max(1, rows - 1))
+workspace_for = CompiledLlama.take_workspace_for_rows
+CompiledLlama.take_workspace_for_rows = lambda self, rows: workspace_for(self, max(1, rows - 1))
 llama_compiled.FEWEST = 1
 forwards()
 print("outside")

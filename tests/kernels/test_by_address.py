@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from numba import types
 
-from engine.kernels.by_address import address_of, make_call_by_address, make_guarded_call_by_address, raise_again
+from engine.kernels.by_address import address_of, make_call_by_address, make_error_returning_call, raise_returned_error
 from engine.kernels.compiling import exactly_compiled
 
 MATRIX = types.Array(types.float32, 2, "C")
 KIND = MATRIX(MATRIX, types.int64)
 call = make_call_by_address(KIND)
 FILLED = types.void(MATRIX, types.int64)
-tried = make_guarded_call_by_address(FILLED)
+tried = make_error_returning_call(FILLED)
 
 
 @exactly_compiled
@@ -58,7 +58,7 @@ def filled_twice(address, x, first, second):
     """Both are tried; what the first raised is raised behind them."""
     raised = tried(address, x, first)
     tried(address, x, second)
-    raise_again(raised)
+    raise_returned_error(raised)
 
 
 def test_an_error_waits_until_it_is_raised_again():

@@ -17,10 +17,10 @@ import torch
 
 from engine.drafters import DRAFTERS
 from engine.forward.runner import Runner
-from engine.kernels.attention import attend
+from engine.kernels.attention import attend_to_cache_rows
 from engine.kernels.compiling import FAST
-from engine.kernels.elementwise import divide_rows_by_length, log_softmax
-from engine.kernels.ranking_compiled import ranked_on_cpu
+from engine.kernels.elementwise import divide_rows_by_length, log_softmax_in_place
+from engine.kernels.ranking_compiled import compiled_top_tokens_scores_q
 from engine.models.pairs import LoadedPair
 from engine.nets.dflash import DFlash
 from engine.nets.dspark import DSpark
@@ -38,11 +38,11 @@ READ = 7  # tokens of the text before the root
 
 def call_alone() -> None:
     rows = np.linspace(-3, 3, 3 * 256, dtype=np.float32).reshape(3, 256)
-    ranked_on_cpu(rows, np.zeros(256, np.float32), np.float32(0.8), 4)
+    compiled_top_tokens_scores_q(rows, np.zeros(256, np.float32), np.float32(0.8), 4)
     divide_rows_by_length(rows, np.float32(1e-3), np.empty_like(rows))
-    log_softmax(rows.copy())
+    log_softmax_in_place(rows.copy())
     queries, kv = np.ones((2, 128), np.float32), np.ones((2, 2, 16, 32), np.float32)
-    attend(queries, kv, np.ones((2, 2), np.bool_), 0, 9, np.empty((2, 128), np.float32))
+    attend_to_cache_rows(queries, kv, np.ones((2, 2), np.bool_), 0, 9, np.empty((2, 128), np.float32))
 
 
 def digests(names: tuple[str, ...]) -> dict[str, str]:
@@ -56,7 +56,7 @@ def digests(names: tuple[str, ...]) -> dict[str, str]:
     pair = pair_with(*(name for name in ("medusa", "eagle") if name in names))
     nets = pair.learned | {name: make() for name, make in makers.items() if name in names}
     for name in {*names} & nets.keys():
-        nets[name].pack()
+        nets[name].pack_compiled()
     pair = replace(pair, target=target, draft=Runner(tiny_llama(1, layers=2), eight_bit=True), learned=nets)
     with torch.inference_mode():
         return {name: digest_of(pair, name) for name in names}
@@ -69,7 +69,7 @@ def digest_of(pair: LoadedPair, name: str) -> str:
             drafter = begun(pair, name)
             tree = ExpandRerank(4, width, 4 * width, "ranked").grow(drafter, TEXT[READ], READ, sampling, 9)
             found.update(repr((tree.tokens, tree.parents, tree.score, tree.q)).encode())
-    root = DraftTree.rooted(TEXT[READ])
+    root = DraftTree.from_root_token(TEXT[READ])
     found.update(begun(pair, name).log_q(root, [0]).numpy().tobytes())
     return found.hexdigest()
 

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from engine.kernels import attention, compiling, eight_bit, elementwise
 from engine.kernels.eight_bit import EightBit
 from engine.kernels.named_arrays import NamedArrays
-from engine.kernels.ranking_compiled import write_highest_places
-from engine.kernels.stack import LayerWeights, StackConstants, run_layers
+from engine.kernels.ranking_compiled import write_highest_key_indices
+from engine.kernels.stack import EightBitLayer, StackConstants, run_layers
 
 
 def normal(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -27,7 +27,7 @@ def dequantised(matrix: torch.Tensor) -> torch.Tensor:
 def test_a_product_is_that_of_the_rounded_matrix_and_all_but_exact_inputs(rows, inputs, outputs):
     x, matrix = normal(rows, inputs), normal(outputs, inputs, seed=1)
     out = np.full((rows, outputs), np.nan, np.float32)
-    eight_bit.multiply_eight_bit(x.numpy(), EightBit.of(matrix), out)
+    eight_bit.multiply_eight_bit(x.numpy(), EightBit.quantise(matrix), out)
     expected = x.double() @ dequantised(matrix).double().T
     assert np.abs(out - expected.numpy()).max() < 1e-3 * (expected.abs().max() + 1)
 
@@ -36,7 +36,7 @@ def test_products_of_extreme_rows_stay_in_range():
     """The largest sums of a wide matrix fit their 32 bits, and rows of zeros stay zeros."""
     matrix = torch.ones(32, 9000)
     x, out = np.stack([np.ones(9000), -np.ones(9000), np.zeros(9000)]).astype(np.float32), np.zeros((3, 32), np.float32)
-    eight_bit.multiply_eight_bit(x, EightBit.of(matrix), out)
+    eight_bit.multiply_eight_bit(x, EightBit.quantise(matrix), out)
     assert np.allclose(out, np.array([[9000.0], [-9000.0], [0.0]]), rtol=1e-3)
 
 
@@ -75,7 +75,7 @@ def test_norms_rotations_and_log_softmax_are_torchs():
     assert torch.equal(turned[:, 32:], x[:, 32:])
     rows = 30 * normal(3, 700)
     found = rows.clone()
-    elementwise.log_softmax(found.numpy())
+    elementwise.log_softmax_in_place(found.numpy())
     assert torch.allclose(found, rows.log_softmax(-1), atol=1e-4)
 
 
@@ -84,7 +84,7 @@ def test_attention_is_torchs_under_masks_and_windows(kv_heads):
     queries, kv = normal(3, 4 * 16 + 5), normal(2, kv_heads, 40, 16, seed=1)
     visible = torch.tensor([[1, 0, 1, 0], [1, 1, 0, 0], [0, 0, 0, 1]]).bool()
     out = np.empty((3, 64), np.float32)
-    attention.attend(queries.numpy(), kv.numpy(), visible.numpy(), 7, 30, out)
+    attention.attend_to_cache_rows(queries.numpy(), kv.numpy(), visible.numpy(), 7, 30, out)
     mask = torch.cat([torch.ones(3, 19).bool(), visible], 1)
     heads = queries[:, :64].view(1, 3, 4, 16).transpose(1, 2)
     expected = F.scaled_dot_product_attention(heads, *kv[:, None, :, 7:30], attn_mask=mask, enable_gqa=True)
@@ -110,7 +110,7 @@ def test_a_stack_with_all_that_a_layer_can_have_is_torchs(by_token):
     lasts = [normal(hidden, seed=layer) for layer in (7, 8)]
     for matrices, bias, scale, last in zip(parts, biases, scales, lasts, strict=True):
         arrays = {"bias": bias.numpy(), "scales": scale.numpy(), "out_bias": last.numpy()}
-        layers.append(LayerWeights(*(EightBit.of(each) for each in matrices), **arrays))
+        layers.append(EightBitLayer(*(EightBit.quantise(each) for each in matrices), **arrays))
     angles, tokens, before, positions = (
         normal(9, 4),
         np.array([3, 0, 6, 2]),
@@ -119,7 +119,7 @@ def test_a_stack_with_all_that_a_layer_can_have_is_torchs(by_token):
     )
     turns, x, kv = torch.stack([angles.cos(), angles.sin()], 1), normal(4, hidden), normal(2, 2, kv_heads, 20, size)
     visible = torch.tensor([[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 0, 1]]).bool()
-    least, address, table = np.float32(0.1), StackConstants.of(1, 1.0).loop, NamedArrays(*layers).table
+    least, address, table = np.float32(0.1), StackConstants.for_rms_norms(1, 1.0).loop, NamedArrays(*layers).table
     written, entries = kv.clone(), x.clone()
     found = run_layers(
         StackConstants(least, least, address), table, turns.numpy(), written.numpy(), entries.numpy(), tokens, before, positions,
@@ -151,6 +151,6 @@ def test_of_equal_keys_the_earlier_ones_are_the_highest():
     for size in (5, 128, 129, 1000):
         keys, best = np.zeros(size, np.float32), np.empty(4, np.int64)
         keys[[size - 1, size // 2]] = 2.0, 1.0
-        write_highest_places(keys, best, np.empty(-(-size // 128), np.float32))
+        write_highest_key_indices(keys, best, np.empty(-(-size // 128), np.float32))
         rest = [index for index in range(size) if keys[index] == 0][:2]
         assert best.tolist() == [size - 1, size // 2, *rest]

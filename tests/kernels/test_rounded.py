@@ -4,12 +4,19 @@ import numpy as np
 import pytest
 import torch
 
-from engine.forward.rounded_linear import RoundedLinear, round_rows
+from engine.forward.rounded_linear import RoundedLinear, rotate_and_round_rows
 from engine.kernels import rounded
 from engine.kernels.by_address import address_of
 from engine.kernels.compiling import exactly_compiled
 from engine.kernels.named_arrays import NamedArrays, unpack_nest
-from engine.kernels.stored import BLOCK, MULTIPLY, RoundedRows, StoredMatrix, multiply_block, round_rows_and_prepare
+from engine.kernels.stored import (
+    BLOCK,
+    MULTIPLY,
+    RoundedRowsWorkspace,
+    StoredMatrix,
+    multiply_block_and_add_bias,
+    round_rows_and_block_arguments,
+)
 
 SHAPES = [(64, 64), (100, 34), (33, 700), (640, 3072)]
 
@@ -17,10 +24,10 @@ SHAPES = [(64, 64), (100, 34), (33, 700), (640, 3072)]
 @exactly_compiled
 def product(table, x, out, entered, rest, spare):
     matrix = unpack_nest(StoredMatrix, table, np.int64(0))
-    made = round_rows_and_prepare(x, matrix, RoundedRows(entered, rest))
+    made = round_rows_and_block_arguments(x, matrix, RoundedRowsWorkspace(entered, rest))
     target, apart = np.int64(out.ctypes.data), np.int64(4 * out.shape[1])
     for block in range(-(-made.outputs // made.width)):
-        multiply_block(made, block, target + 4 * block * made.width, apart, np.int64(spare.ctypes.data))
+        multiply_block_and_add_bias(made, block, target + 4 * block * made.width, apart, np.int64(spare.ctypes.data))
 
 
 def groups_of(inputs: int) -> int:
@@ -38,9 +45,11 @@ def multiplied(matrix: StoredMatrix, x: torch.Tensor) -> tuple[torch.Tensor, np.
 
 
 def store_layer(layer: RoundedLinear, way: str) -> StoredMatrix:
-    made = StoredMatrix.in_eight_bits(layer.weight, layer.scale, layer.in_features, layer.bias)
-    loop = rounded.make_rounded_block_product(rounded.WAYS.index(way))
-    return made._replace(codes=rounded.lay_out_codes(layer.weight, layer.scale, way), loop=address_of(loop, MULTIPLY))
+    made = StoredMatrix.from_rounded_codes(layer.weight, layer.scale, layer.in_features, layer.bias)
+    loop = rounded.make_rounded_block_multiplier(rounded.WAYS.index(way))
+    return made._replace(
+        codes=rounded.lay_out_rounded_blocks(layer.weight, layer.scale, way), loop=address_of(loop, MULTIPLY)
+    )
 
 
 @pytest.mark.parametrize("way", rounded.WAYS)
@@ -56,7 +65,7 @@ def test_products_are_those_of_the_plain_layer_to_the_last_bit(outputs, inputs, 
         x[rows // 2] *= 1000
         x[-1, 5] = 4e4
         found, entered = multiplied(kept, x)
-        codes, steps = round_rows(x)
+        codes, steps = rotate_and_round_rows(x)
         assert np.array_equal(entered[..., : rounded.GROUP].view(np.int8), codes.numpy())
         assert np.array_equal(entered[..., rounded.GROUP : rounded.GROUP + 4].copy().view(np.float32)[..., 0], steps)
         assert np.array_equal(entered[..., rounded.WIDENED :].copy().view(np.int16), codes.numpy())
@@ -71,7 +80,7 @@ def test_the_plain_layer_is_what_its_formula_says(outputs, inputs):
     """Whole numbers of 64 bits, and groups added one after the other."""
     generator = torch.Generator().manual_seed(outputs)
     matrix, x = (torch.randn(count, inputs, generator=generator) for count in (outputs, 7))
-    layer, (codes, steps) = RoundedLinear(matrix), round_rows(x)
+    layer, (codes, steps) = RoundedLinear(matrix), rotate_and_round_rows(x)
     whole = torch.einsum("ngk,ogk->gno", codes.long(), layer.weight.view(outputs, -1, rounded.GROUP).long())
     total = torch.zeros(7, outputs)
     for group in range(groups_of(inputs)):
@@ -82,9 +91,11 @@ def test_the_plain_layer_is_what_its_formula_says(outputs, inputs):
 def test_a_rotation_keeps_products_and_spreads_what_is_large():
     matrix, x = torch.randn(50, 192), torch.randn(3, 192)
     x[:, 100] = 1000
-    there = rounded.rotate_groups(x)
-    assert torch.allclose(there.flatten(1) @ rounded.rotate_groups(matrix).flatten(1).T, x @ matrix.T, atol=1e-2)
-    assert torch.allclose(rounded.rotate_groups(there.flatten(1)).flatten(1), x, atol=1e-3)
+    there = rounded.hadamard_rotate_groups(x)
+    assert torch.allclose(
+        there.flatten(1) @ rounded.hadamard_rotate_groups(matrix).flatten(1).T, x @ matrix.T, atol=1e-2
+    )
+    assert torch.allclose(rounded.hadamard_rotate_groups(there.flatten(1)).flatten(1), x, atol=1e-3)
     assert there[:, 1].abs().amax() < 1000 / 8 + 5 and there[:, 1].abs().amin() > 1000 / 8 - 5
 
 

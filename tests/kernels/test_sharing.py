@@ -16,21 +16,21 @@ from numba import carray
 from engine.forward.llama_compiled import CompiledLlama
 from engine.kernels.by_address import address_of
 from engine.kernels.compiling import exactly_compiled
-from engine.kernels.intrinsics import pointer
+from engine.kernels.intrinsics import pointer_from_address
 from engine.kernels.named_arrays import FIELDS, unpack_nest
-from engine.kernels.phases import ROOM, WORK_ON, ForwardWorkspace, help_with_calls
+from engine.kernels.phases import ROOM, WORK_ON, ForwardWorkspace, join_calls_until_idle
 from engine.kernels.sharing import (
     CALL,
     LINE,
     MOST,
     TABLE,
     WORK,
-    Team,
+    ThreadTeam,
     allocate_team_state,
     announce_call,
     atomic_load,
     claim_task,
-    close_call,
+    close_call_and_wait,
     make_task_cursor,
     usable_cores,
 )
@@ -75,7 +75,7 @@ def ended(state, last):
 def test_a_thread_that_is_about_to_sleep_joins_a_call_that_has_begun():
     script = Script()
     script.plays = [begun, ended]
-    team = Team(2, script, 0)
+    team = ThreadTeam(2, script, 0)
     assert script.called(2)  # nobody woke it
     deadline = time.monotonic() + 20
     while not team.asleep[1] and time.monotonic() < deadline:
@@ -88,20 +88,20 @@ def test_a_thread_that_is_about_to_sleep_joins_a_call_that_has_begun():
 
 def test_a_call_tells_for_how_long_its_helpers_had_no_processor(monkeypatch):
     """Of the three seconds of a call one helper had a processor for all, and the other for one."""
-    team = Team(3, Script(), 0)
+    team = ThreadTeam(3, Script(), 0)
     team.clocks = [1, 2]
     wall, own = iter([10.0, 13.0]), iter([5.0, 6.0, 8.0, 7.0])
     clocks = SimpleNamespace(perf_counter=lambda: next(wall), clock_gettime=lambda clock: next(own))
     monkeypatch.setattr("engine.kernels.sharing.time", clocks)
-    before = Team.without
+    before = ThreadTeam.without
     with team.open_shared_call():
         pass
-    assert Team.without - before == pytest.approx(1.0)
+    assert ThreadTeam.without - before == pytest.approx(1.0)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system forks no process")
 def test_a_forked_process_asks_no_clock_of_a_thread_that_it_lacks():
-    team = Team(2, Script(), 0)
+    team = ThreadTeam(2, Script(), 0)
     child = os.fork()
     if child == 0:
         failed = 1
@@ -109,14 +109,14 @@ def test_a_forked_process_asks_no_clock_of_a_thread_that_it_lacks():
             with team.open_shared_call():
                 failed = 0
         finally:
-            os._exit(failed or int(team.processor_time() != 0))
+            os._exit(failed or int(team.helpers_processor_seconds() != 0))
     assert os.waitpid(child, 0)[1] == 0 and team.clocks
 
 
 @exactly_compiled
 def counted(table, part):
     """A thread's part of a call: count it, and count it apart where its table is at no address. `part` is the counts' address."""
-    counts = carray(pointer(part), 2, np.int64)
+    counts = carray(pointer_from_address(part), 2, np.int64)
     counts[0] += 1
     if table.ctypes.data == 0:
         counts[1] += 1
@@ -126,7 +126,7 @@ def counted(table, part):
 def short_calls(state, table, count):
     for _ in range(count):
         announce_call(state, table)
-        close_call(state)
+        close_call_and_wait(state)
 
 
 def test_a_thread_that_comes_late_never_works_on_a_table_that_is_gone():
@@ -137,7 +137,7 @@ def test_a_thread_that_comes_late_never_works_on_a_table_that_is_gone():
     def help(row):
         last = 0
         while not over.is_set():
-            last = help_with_calls(state, row.ctypes.data, last, 1000)
+            last = join_calls_until_idle(state, row.ctypes.data, last, 1000)
 
     threads = [threading.Thread(target=help, args=(row,)) for row in counts]
     for thread in threads:

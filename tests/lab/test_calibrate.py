@@ -14,7 +14,7 @@ from engine.lab.calibrate import (
 )
 from engine.race import Settings
 from engine.record.calibration import Calibration
-from engine.systems import SYSTEMS, spell_shape
+from engine.systems import SYSTEMS, format_shape
 from helpers.pairs import tiny_pair
 
 PROMPTS = ["ab", "the quick brown fox", "x"]
@@ -87,7 +87,7 @@ def test_the_shapes_to_try_can_be_grown_and_a_tree_stays_a_tree():
         assert 4 < len(tried) < 9 and system.default_shape not in tried
         for shape in tried:
             system.build_parts(pair, 100, **shape)
-            Settings("a", (f"{system.name}:{spell_shape(shape)}",))
+            Settings("a", (f"{system.name}:{format_shape(shape)}",))
             assert (shape["width"] > 1) is system.branches
 
 
@@ -107,7 +107,7 @@ def test_a_calibration_survives_its_file_and_a_pair_without_draft_has_less_of_it
     )
     # Plain decoding does not guess, `auto` has limits; there is nothing to look up in so few tokens, and nothing is forced
     assert list(whole.shapes) == ["tree", "medusa"]
-    assert all(next(iter(tried)) == spell_shape(SYSTEMS[name].default_shape) for name, tried in whole.shapes.items())
+    assert all(next(iter(tried)) == format_shape(SYSTEMS[name].default_shape) for name, tried in whole.shapes.items())
     path = tmp_path / "calibration.json"
     path.write_text(serialise_calibration(whole))
     assert Calibration.load(path) == whole

@@ -132,7 +132,7 @@ def test_pays_decodes_batches_under_a_pattern(capsys, embedded, races, prompts, 
 def test_a_target_with_states_and_mtp_layers_runs_in_bench_and_pays(temperature, bound, capsys, tmp_path, monkeypatch):
     """Free, and with noise under a pattern, every system writes plain decoding's text."""
     mtp.write(tmp_path / "own", "Qwen3.5", 1)
-    monkeypatch.setattr(options, "first_prompts", lambda domain, count: ["Once", "Tom"])
+    monkeypatch.setattr(options, "first_held_out_prompts", lambda domain, count: ["Once", "Tom"])
     (tmp_path / "my.txt").write_text("Once upon\n\nTom\n\nA cat", encoding="utf-8")
     asked = ("--target", tmp_path / "own", "--device", "cpu", "--systems", "mtp:3x2x6,forced,auto", "--tokens", "12")
     asked += ("--temperature", temperature, *bound)

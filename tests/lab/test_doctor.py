@@ -8,9 +8,9 @@ import torch
 
 from engine.forward.runner import Runner
 from engine.lab.pays import doctor
-from engine.lab.pays.doctor import DiagnosedRun, read_run
+from engine.lab.pays.doctor import DiagnosedRun, read_run_from_file
 from engine.lab.pays.rounding import rounding_threshold_of
-from engine.measure.options import first_prompts
+from engine.measure.options import first_held_out_prompts
 from engine.models.loading import load
 from engine.race import Race, Settings
 from engine.record.race_file import LaneRecord
@@ -154,7 +154,7 @@ def test_the_lanes_of_a_race_file_are_compared_and_its_noise_is_made_again(capsy
     device = ("--device", "cpu")  # the default pair, on which the races were recorded
     said, figures = told(capsys, "doctor", str(STORY), str(STORY), "--lane-b", "0", *device)
     assert figures["cause"] == "equal" and "lane 0, vanilla" in said[1] and "lane 1, auto" in said[0]
-    run = read_run(SAMPLED, "A", None)
+    run = read_run_from_file(SAMPLED, "A", None)
     changed = tmp_path / "changed.json"
     tokens = [*run.tokens[:10], run.tokens[10] + 1]
     changed.write_text(json.dumps({"prompt": run.prompt, "tokens": tokens}), encoding="utf-8")
@@ -183,7 +183,7 @@ def test_the_lanes_of_a_race_file_are_compared_and_its_noise_is_made_again(capsy
     ],
 )
 def test_what_the_runs_say_of_themselves_goes_before_rounding(setups, near, cause):
-    assert doctor.divergence_cause_of(setups, near) == cause
+    assert doctor.name_divergence_cause(setups, near) == cause
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
@@ -192,8 +192,8 @@ def test_real_forwards_stay_within_the_threshold_and_come_near_it(dtype):
     pair = load("small", device="cpu", dtype=dtype)
     most = 0.0
     for domain in ("stories", "code"):
-        ids = pair.tokenizer(first_prompts(domain, 1)[0])["input_ids"][:60]
-        ours = pair.target.open(len(ids)).forward(ids, list(range(len(ids))))[0].float()
+        ids = pair.tokenizer(first_held_out_prompts(domain, 1)[0])["input_ids"][:60]
+        ours = pair.target.open_session(len(ids)).forward(ids, list(range(len(ids))))[0].float()
         with torch.inference_mode():
             theirs = pair.target.model(torch.tensor([ids])).logits[0].float()
         for row, errors in zip(ours, ours - theirs, strict=True):

@@ -11,7 +11,7 @@ from engine.lab.gpu import command, correctness, costs, grown
 from engine.lab.gpu.costs import build_llama_config, count_parameters
 from engine.measure import options
 from engine.models.chat import tokenise_prompt
-from engine.models.loading import load_pair
+from engine.models.loading import load_pair_anew
 from engine.models.pairs import PAIRS
 from engine.race import Race, Settings
 from helpers.commands import run
@@ -38,7 +38,7 @@ def test_every_section_runs_and_a_failing_part_leaves_a_sentence(monkeypatch, tm
     held_out = tmp_path / "held_out.json"
     held_out.write_text(json.dumps({"stories": ["Story: A fox"]}))
     monkeypatch.setattr(options, "ASSETS", tmp_path)
-    monkeypatch.setattr(command, "load_pair", lambda *arguments: tiny_pair(same=True))
+    monkeypatch.setattr(command, "load_pair_anew", lambda *arguments: tiny_pair(same=True))
     monkeypatch.setattr(command, "build_grown_pair", lambda *arguments: tiny_pair(same=True))
     monkeypatch.setattr(command, "SHAPES", {"1B": TINY, "8B": TINY})
     report = command.Report(tmp_path / "new" / "gpu-tiny.json")
@@ -78,7 +78,7 @@ def test_a_grown_pair_guesses_as_the_default_pair_does(monkeypatch):
     """Smaller than the measured one, and with a layer more than the default pair's models, of which it computes the same."""
     monkeypatch.setattr(grown, "TARGET", build_llama_config(1280, 9, 20, 20, 3328, 4096, tied=True))
     monkeypatch.setitem(grown.DRAFTS, "0.4B", build_llama_config(512, 3, 8, 8, 1408, 4096, tied=True))
-    large, own = grown.build_grown_pair("0.4B", CPU), load_pair(PAIRS["embedded"], "cpu", "bf16", "none")
+    large, own = grown.build_grown_pair("0.4B", CPU), load_pair_anew(PAIRS["embedded"], "cpu", "bf16", "none")
     ids = torch.tensor([tokenise_prompt(own, WORDS)])
     for mine, its in ((large.target, own.target), (large.draft, own.draft)):
         logits = its.model(ids).logits.float()
@@ -125,7 +125,7 @@ def test_the_check_of_trees_notices_a_mask_that_shows_siblings(monkeypatch):
         return whole(self, ids, positions, slots, torch.ones_like(visible), last)
 
     runner = Runner(tiny_llama(0), own_forward=False)
-    monkeypatch.setattr(Runner, "open", lambda self, *rest: correctness.Session(self, *rest, graphed=True))
+    monkeypatch.setattr(Runner, "open_session", lambda self, *rest: correctness.Session(self, *rest, graphed=True))
     assert correctness.compare_tree_and_paths(runner)["largest_difference"] < 1e-3
     monkeypatch.setattr(StaticForward, "__call__", spoiled)
     assert correctness.compare_tree_and_paths(runner)["largest_difference"] > 0.1
@@ -134,7 +134,7 @@ def test_the_check_of_trees_notices_a_mask_that_shows_siblings(monkeypatch):
 def test_shapes_have_the_sizes_that_their_names_promise():
     billions = {name: count_parameters(config) / 1e9 for name, config in costs.SHAPES.items()}
     assert billions == pytest.approx({"1B": 1.24, "8B": 8.03, "14B": 14.77}, abs=0.01)
-    model = costs.random_model(TINY, CPU)
+    model = costs.build_random_llama(TINY, CPU)
     norms = sum(each.numel() for name, each in model.named_parameters() if "norm" in name)
     assert sum(each.numel() for each in model.parameters()) == count_parameters(TINY) + norms
     assert model.dtype == torch.bfloat16 and model.lm_head.weight.std() > 0
@@ -142,7 +142,7 @@ def test_shapes_have_the_sizes_that_their_names_promise():
 
 @pytest.mark.slow
 def test_four_bit_layers_compute_what_the_plain_ones_do_roughly():
-    model = costs.random_model(TINY, CPU)
+    model = costs.build_random_llama(TINY, CPU)
     ids = torch.arange(8)[None]
     plain = model(ids).logits
     costs.quantise_to_nf4(model)

@@ -94,11 +94,13 @@ def test_beside_a_gpu_they_are_left_out(embedded, stand_ins):
 @pytest.mark.slow
 def test_the_table_has_their_rows_and_says_where_their_texts_part(embedded, stand_ins):
     ids = embedded.tokenizer(PROMPT)["input_ids"]
-    right = peers.generate_tokens(embedded, ids, 6, 0.0)
+    right = peers.generate_with_transformers(embedded, ids, 6, 0.0)
     for written, same in ((right, True), ([*right[:3], right[3] + 1, 5, 5], False)):
         stand_ins.write(written)
         with load_other_engines(embedded, []) as others:
-            figures = bench.race_prompts(embedded, [PROMPT], Settings(PROMPT, ("tree",), max_new_tokens=6), others)
+            figures = bench.race_prompts_for_bench(
+                embedded, [PROMPT], Settings(PROMPT, ("tree",), max_new_tokens=6), others
+            )
         rows = {row["name"]: row for row in figures["peers"]}
         best = [[name for name in rows if name.startswith(f"{group}, ")] for group in GROUPS]
         assert [*map(len, best)] == [1, 1, 1]
@@ -141,7 +143,9 @@ def test_pays_names_what_is_not_installed(capsys, tmp_path, embedded, monkeypatc
     absent = {name: (f"no_{module}", package) for name, (module, package) in other_engines.PACKAGES.items()}
     monkeypatch.setattr(other_engines, "PACKAGES", absent)
     monkeypatch.setattr(
-        peers, "list_ways_and_omissions", lambda pair: OtherEngines({peers.PLAIN: peers.generate_tokens})
+        peers,
+        "list_generate_ways_and_omissions",
+        lambda pair: OtherEngines({peers.PLAIN: peers.generate_with_transformers}),
     )
     file = tmp_path / "my.txt"
     file.write_text("\n\n".join([PROMPT] * 3), encoding="utf-8")
@@ -165,7 +169,7 @@ def test_llama_cpp_runs_the_file_that_the_target_came_from_as_it_is(embedded, st
     for export, plain in ((lambda _, folder: written(embedded.pair, folder), ["F16", "Q8_0"]), (refuse, [])):
         monkeypatch.setattr(other_engines, "export_gguf", export)
         found = OtherEngines()
-        other_engines.add_llama_cpp(found, pair, tmp_path / f"files{len(plain)}")
+        other_engines.export_and_add_llama_cpp(found, pair, tmp_path / f"files{len(plain)}")
         kinds = [name.removeprefix(f"{LLAMA_CPP} ") for name in found.ways if "lookup" not in name]
         assert kinds == ["model.Q4_1", *plain] and list(found.groups) == [f"{LLAMA_CPP} model.Q4_1 lookup"]
         for name, way in found.ways.items():

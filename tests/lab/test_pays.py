@@ -10,13 +10,13 @@ from engine import __main__ as commands
 from engine.lab.pays import command
 from engine.measure import peers, racing, verdict, words
 from engine.measure.prompts import MOST, read_prompt_files, read_prompts
-from engine.measure.report import acceptance_by_depth, acceptance_by_rank, group_figures
+from engine.measure.report import acceptance_by_depth, acceptance_by_rank, compute_figures_by_group
 from engine.page.screens import own_prompts
 from engine.race import Race, Settings
 from engine.record.race_file import Record
 from engine.record.trace import Trace
-from engine.record.trace_statistics import ReachedGuessCounts, time_shares
-from engine.systems import SYSTEMS, find
+from engine.record.trace_statistics import GuessCountsAfterAcceptedParent, time_shares
+from engine.systems import SYSTEMS, find_system
 from helpers.commands import SMALL, run, told
 from helpers.pairs import LETTERS, tiny_pair
 from helpers.paths import ROOT
@@ -36,17 +36,16 @@ def row(speedups: list[float], name: str = "tree", guarantee: str = "tokens", se
     """A system's figures where plain decoding takes a second a token and `generate()` ten."""
     drawn = verdict.draw_resamples(len(speedups), seed)
     mine, count = [1 / speedup for speedup in speedups], len(speedups)
-    return {"name": name, "setting": name, "guarantee": guarantee, "disturbed": 0} | verdict.compare_system(
-        mine, [1.0] * count, [10.0] * count, drawn
-    )
+    told = {"name": name, "setting": name, "guarantee": guarantee, "disturbed": 0}
+    return told | verdict.compare_with_plain_and_generate(mine, [1.0] * count, [10.0] * count, drawn)
 
 
 def sentence_of(rows: list[dict]) -> str:
     """The sentence about made-up rows."""
     best = verdict.best_lossless_row_of(rows)
-    return words.describe_verdict(
+    return words.describe_pays_verdict(
         {
-            "answer": verdict.judge_system(best),
+            "answer": verdict.judge_yes_no_or_only(best),
             "best": best["name"],
             "systems": rows,
             "prompts": best["by_prompt"],
@@ -72,7 +71,7 @@ def sentence_of(rows: list[dict]) -> str:
 )
 def test_the_verdict_follows_the_mean_and_its_interval(speedups, expected):
     made = row(speedups)
-    assert verdict.judge_system(made) == expected
+    assert verdict.judge_yes_no_or_only(made) == expected
     assert sentence_of([made]).startswith(expected)
     low, high = made["interval"]
     assert min(speedups) * 0.999 <= low <= high <= max(speedups) * 1.001
@@ -106,7 +105,7 @@ def test_a_race_that_was_disturbed_is_run_once_more_and_that_one_counts(monkeypa
     monkeypatch.setattr(Race, "result", result)
     monkeypatch.setattr(racing, "RUNS", 2)
     wish = Settings("a prompt", max_new_tokens=8)
-    [runs] = racing.run_to_end(racing.run_races(tiny_pair(), STORIES[:1], ["tree"], wish))
+    [runs] = racing.run_to_result(racing.run_races(tiny_pair(), STORIES[:1], ["tree"], wish))
     assert len(made) == races
     plain, trace = (lane.trace for lane in made[-1].lanes)
     assert runs.raced["tree"] == [racing.PromptResult(trace, plain, True, sentences[-1])]
@@ -123,14 +122,14 @@ def test_the_same_seed_gives_the_same_interval_and_another_seed_another():
 def test_the_intervals_exact_ends_are_quantiles_of_the_resampled_means():
     drawn = np.array([[at] for at in range(41)])  # means that are 41 numbers, whose 2nd is the 2.5 % quantile
     speedups = np.exp(np.linspace(-1, 1, 41)).tolist()
-    assert verdict.confidence_interval(speedups, drawn) == pytest.approx([speedups[1], speedups[39]])
+    assert verdict.bootstrap_interval_of_mean(speedups, drawn) == pytest.approx([speedups[1], speedups[39]])
 
 
 def test_the_interval_covers_the_law_that_speedups_come_from():
     """Of many files drawn from a known law about 95 % of the intervals hold its mean; fewer for 20 prompts, as a bootstrap's do."""
     draws = np.cos(np.arange(200 * 20) ** 2 * 0.7).reshape(200, 20)  # spread evenly enough, symmetrical about 0
     drawn = verdict.draw_resamples(20, 0)
-    ends = np.array([verdict.confidence_interval(np.exp(each).tolist(), drawn) for each in draws])
+    ends = np.array([verdict.bootstrap_interval_of_mean(np.exp(each).tolist(), drawn) for each in draws])
     assert 0.88 < ((ends[:, 0] < 1) & (ends[:, 1] > 1)).mean() <= 1
 
 
@@ -152,7 +151,7 @@ def test_shares_and_acceptance_are_those_of_the_steps():
         SimpleNamespace(parents=[-1, 0], score=[1.0, 0.8], path=[]),
         SimpleNamespace(parents=[-1], score=[1.0], path=[]),
     ]
-    assert acceptance_by_depth(ReachedGuessCounts([SimpleNamespace(steps=steps)])) == [
+    assert acceptance_by_depth(GuessCountsAfterAcceptedParent([SimpleNamespace(steps=steps)])) == [
         {"depth": 1, "rounds": 2, "accepted": 0.5},
         {"depth": 2, "rounds": 1, "accepted": 0.0},
     ]
@@ -162,7 +161,7 @@ def test_shares_and_acceptance_are_those_of_the_steps():
     assert sum(shares.values()) == pytest.approx(1) and shares["draft"] == pytest.approx(
         lane.trace.phase_share("draft")
     )
-    first = acceptance_by_depth(ReachedGuessCounts([lane.trace]))[0]
+    first = acceptance_by_depth(GuessCountsAfterAcceptedParent([lane.trace]))[0]
     assert first["accepted"] == sum(bool(step.path) for step in lane.trace.steps) / first["rounds"]
 
 
@@ -173,7 +172,7 @@ def test_a_rank_is_a_place_among_siblings_whose_parent_was_reached():
     """
     step = SimpleNamespace(parents=[-1, 0, 0, 2, 1, 2], score=[1.0, 0.2, 0.7, 0.3, 0.1, 0.4], path=[2, 3])
     favourite = SimpleNamespace(parents=[-1, 0, 0], score=[1.0, 0.8, 0.1], path=[1])
-    assert acceptance_by_rank(ReachedGuessCounts([SimpleNamespace(steps=[step, favourite])])) == [
+    assert acceptance_by_rank(GuessCountsAfterAcceptedParent([SimpleNamespace(steps=[step, favourite])])) == [
         {"rank": 1, "guesses": 3, "accepted": 2 / 3},
         {"rank": 2, "guesses": 3, "accepted": 1 / 3},
     ]
@@ -185,11 +184,11 @@ def test_groups_are_counted_apart_and_a_prompt_without_one_in_none(tmp_path):
         return SimpleNamespace(tokens=[0] * tokens, forwards=2, steps=[step])
 
     lanes = [lane(2, []), lane(6, [1]), lane(4, [1])]
-    assert group_figures(["de", "en", "en"], lanes, [0.5, 2.0, 2.0]) == [
+    assert compute_figures_by_group(["de", "en", "en"], lanes, [0.5, 2.0, 2.0]) == [
         {"group": "de", "prompts": 1, "speedup": 0.5, "tau": 1.0, "accepted": 0.0},
         {"group": "en", "prompts": 2, "speedup": pytest.approx(2.0), "tau": 2.5, "accepted": 1.0},
     ]
-    assert group_figures(["", ""], lanes[:2], [1.0, 1.0]) == []
+    assert compute_figures_by_group(["", ""], lanes[:2], [1.0, 1.0]) == []
     named, plain = tmp_path / "a.jsonl", tmp_path / "b.txt"
     named.write_text("\n".join(['{"prompt": "x", "group": "de"}', '"y"', '"z"']), encoding="utf-8")
     plain.write_text("1\n\n2\n\n3", encoding="utf-8")
@@ -218,13 +217,13 @@ def test_a_run_tells_every_figure_and_its_best_system_is_that_of_its_figures(cap
     tried = rows["lookup"]["tried_seconds_per_token"]
     assert rows["lookup"]["setting"] == min(tried, key=tried.__getitem__) and len(tried) == 3
     best = max(rows.values(), key=lambda each: each["speedup"])
-    assert figures["best"] == best["name"] and figures["answer"] == verdict.judge_system(best)
+    assert figures["best"] == best["name"] and figures["answer"] == verdict.judge_yes_no_or_only(best)
     assert [each["speedup"] for each in figures["prompts"]] == best["by_prompt"]
     assert said[0] == figures["verdict"] and said[0].startswith(figures["answer"])
     for each in rows.values():
         assert each["identical"] is True and each["tau"] >= 1 and len(each["by_prompt"]) == 3
         assert sum(each["time"].values()) == pytest.approx(1)
-        assert each["interval"] == verdict.confidence_interval(each["by_prompt"], verdict.draw_resamples(3, 0))
+        assert each["interval"] == verdict.bootstrap_interval_of_mean(each["by_prompt"], verdict.draw_resamples(3, 0))
     assert [each["index"] for each in figures["refused"]] == [3] and "Prompt 4 was not raced" in "\n".join(said)
 
 
@@ -233,18 +232,18 @@ def test_where_a_random_draft_guesses_the_answer_is_no(monkeypatch):
     pair = tiny_pair()
     monkeypatch.setattr(Trace, "seconds_per_token", property(seconds_by_counting))
     wish = Settings("a prompt", max_new_tokens=12)
-    raced, refused = racing.select_prompts(pair, STORIES, wish)
+    raced, refused = racing.split_raceable_and_refused(pair, STORIES, wish)
     told_of: list[None] = []
     systems = ["tree", "chain"]
-    outcome = racing.run_to_end(racing.race_all(pair, STORIES, systems, wish), lambda: told_of.append(None))
-    assert len(told_of) == racing.count_work(len(systems), len(STORIES)) and len(outcome.written[peers.PLAIN]) == 3
-    figures = command.build_report(pair, STORIES, raced, refused, wish, outcome)
-    assert figures["answer"] == "no" and words.describe_verdict(figures).startswith("no: the best system, ")
+    outcome = racing.run_to_result(racing.race_all(pair, STORIES, systems, wish), lambda: told_of.append(None))
+    assert len(told_of) == racing.count_pieces_of_work(len(systems), len(STORIES))
+    assert len(outcome.written[peers.PLAIN]) == 3
+    figures = command.build_pays_report(pair, STORIES, raced, refused, wish, outcome)
+    assert figures["answer"] == "no" and words.describe_pays_verdict(figures).startswith("no: the best system, ")
     assert max(each["tau"] for each in figures["systems"]) < 1.5
-    assert "The intervals are too narrow: 3 prompts are few. Race 10 or more." in words.format_report(figures)
-    assert "0 of 3 prompts gain" in words.format_report(figures) and "3 of 3 prompts lose" in words.format_report(
-        figures
-    )
+    assert "The intervals are too narrow: 3 prompts are few. Race 10 or more." in words.format_pays_report(figures)
+    assert "0 of 3 prompts gain" in words.format_pays_report(figures)
+    assert "3 of 3 prompts lose" in words.format_pays_report(figures)
 
 
 def seconds_by_counting(trace) -> float:
@@ -258,14 +257,14 @@ def test_what_is_raced_is_every_lossless_system_that_the_pair_has_parts_for(embe
     assert racing.choose_systems(embedded, None, LETTERS) == guessing and "auto" in guessing
     guessing.remove("forced")  # it guesses under a constraint alone
     assert racing.choose_systems(embedded, None, "") == guessing
-    assert racing.candidate_settings_of(embedded, "tree") == ["tree", "tree:2x3x4", "tree:1x1x2"]
-    assert racing.candidate_settings_of(embedded, "tree:3x2x6") == ["tree:3x2x6"]
+    assert racing.list_candidate_settings(embedded, "tree") == ["tree", "tree:2x3x4", "tree:1x1x2"]
+    assert racing.list_candidate_settings(embedded, "tree:3x2x6") == ["tree:3x2x6"]
     for name in guessing:
-        tried = racing.candidate_settings_of(embedded, name)
+        tried = racing.list_candidate_settings(embedded, name)
         assert tried[0] == name and len(tried) <= 3
-        assert all(find(each).nodes < find(name).nodes for each in tried[1:])
+        assert all(find_system(each).nodes < find_system(name).nodes for each in tried[1:])
     many = [f"tree:{depth}x2x4" for depth in range(1, 10)]
-    assert [len(group) for group in racing.group_systems(many)] == [7, 2]
+    assert [len(group) for group in racing.group_systems_by_race(many)] == [7, 2]
 
 
 # ---- refusals
@@ -306,7 +305,7 @@ def test_page_and_shell_read_the_same_prompts_in_a_text_file(tmp_path):
     file = tmp_path / "my.TXT"
     file.write_text(text, encoding="utf-8", newline="")
     assert [each.text for each in read_prompts(file)] == ["one\nmore of it", "  two words", "three\u2028still three"]
-    assert [each.text for each in read_prompts(file)] == own_prompts.read_prompt_file(file.name, text)
+    assert [each.text for each in read_prompts(file)] == own_prompts.parse_prompt_file(file.name, text)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from engine.race import Settings, encode_prompt
 from engine.record.disturbance import OTHERS
 from engine.record.quiet import WorkSignal
 from engine.sampling import Sampling
-from engine.systems import find
+from engine.systems import find_system
 from helpers.commands import SMALL, run, told
 from helpers.pairs import tiny_pair
 
@@ -37,7 +37,7 @@ def wish(tokens: int, temperature: float = 0.0) -> Settings:
 
 
 def run_batch(pair, setting: str, texts: list[batch.BatchRequest], tokens: int) -> batches.BatchRun:
-    return racing.run_to_end(
+    return racing.run_to_result(
         batches.decode_batch_in_steps(pair, setting, [(text.prompt, text.sampling) for text in texts], tokens)
     )
 
@@ -104,7 +104,7 @@ def test_a_batchs_rounds_are_of_all_sequences_and_waits_are_outside_the_clock(mo
     waits = iter([at / 2 for at in (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)])
     monkeypatch.setattr(pair.target, "seconds_without_processor", lambda: next(waits))
     done = SimpleNamespace(burst=[7], seconds={"verify": 0.75, "draft": 0.25})
-    monkeypatch.setattr(batches, "decode_together", lambda *_: ((number, done) for number in (0, 1, 0, 0)))
+    monkeypatch.setattr(batches, "decode_batch_round_by_round", lambda *_: ((number, done) for number in (0, 1, 0, 0)))
     found = run_batch(pair, "tree", texts, 3)
     assert found.steps == [2.0, 1.0, 1.0] and found.seconds == 4.0 and found.rounds == 4 and found.waited == 2.0
 
@@ -113,7 +113,7 @@ def test_a_batchs_seconds_hold_the_reading_of_its_prompts(monkeypatch):
     pair = tiny_pair()
     texts = batch.build_batch_requests(pair, STORIES[:1], wish(3), 1)
     rounds = [SimpleNamespace(burst=[7], seconds=each) for each in ({"prefill": 8.0, "verify": 1.0}, {"verify": 1.0})]
-    monkeypatch.setattr(batches, "decode_together", lambda *_: ((0, done) for done in rounds))
+    monkeypatch.setattr(batches, "decode_batch_round_by_round", lambda *_: ((0, done) for done in rounds))
     found = run_batch(pair, "tree", texts, 3)
     assert found.steps == [9.0, 1.0] and found.speed == pytest.approx(2 / 10.0)
 
@@ -148,7 +148,7 @@ def test_every_sequence_of_every_size_writes_its_own_text(own, monkeypatch):
 def test_another_text_is_counted_and_rounding_explains_only_near_tokens(monkeypatch):
     pair = tiny_pair()
     [text] = batch.build_batch_requests(pair, STORIES[:1], wish(6), 1)
-    *_, third = iterate_rounds(pair, find("vanilla"), text.prompt, 3, text.sampling)
+    *_, third = iterate_rounds(pair, find_system("vanilla"), text.prompt, 3, text.sampling)
     logits = third.logits[0]
     order = logits.argsort(descending=True).tolist()
     assert order[0] == text.alone[2]
@@ -188,8 +188,8 @@ def test_batches_take_the_best_setting_that_keeps_the_tokens_and_auto():
 def test_what_the_memory_does_not_hold_is_left_out_with_a_sentence(monkeypatch):
     pair = tiny_pair()
     rows = max(len(encode_prompt(pair, text)) for text in STORIES) + 4 + 400
-    one = cache_memory.lane_cache_bytes(pair, rows)
-    monkeypatch.setattr(cache_memory, "cache_budget", lambda pair: 2.5 * one)
+    one = cache_memory.max_lane_cache_bytes(pair, rows)
+    monkeypatch.setattr(cache_memory, "max_bytes_of_all_caches", lambda pair: 2.5 * one)
     found = batch.measure_batch_curve(pair, STORIES, ["lookup"], [2, 3], wish(4))
     assert [point["batch"] for point in found["settings"][0]["points"]] == [2]
     assert found["refused"] == [{"batch": 3, "why": found["refused"][0]["why"]}]
@@ -244,7 +244,7 @@ def test_ctrl_c_within_a_batch_frees_its_caches(monkeypatch):
     monkeypatch.setattr(KVCache, "__init__", lambda cache, *sizes: (born(cache, *sizes), made.add(cache))[0])
     pair = tiny_pair()
     texts = batch.build_batch_requests(pair, STORIES, wish(4), 3)
-    begun, decode = [], batches.decode_together
+    begun, decode = [], batches.decode_batch_round_by_round
 
     def stopped(*asked):
         for index, each in enumerate(decode(*asked)):
@@ -254,7 +254,7 @@ def test_ctrl_c_within_a_batch_frees_its_caches(monkeypatch):
             yield each
 
     made.clear()
-    monkeypatch.setattr(batches, "decode_together", stopped)
+    monkeypatch.setattr(batches, "decode_batch_round_by_round", stopped)
     with suppress(KeyboardInterrupt):
         run_batch(pair, "tree", texts, 9)
     gc.collect()

@@ -46,7 +46,7 @@ def test_generate_in_steps_writes_what_it_writes_at_once_and_its_clock_stands_be
             waited += 0.02
     except StopIteration as end:
         written = end.value
-    assert written.tokens == peers.generate_tokens(pair, IDS, 12, 0.0) and len(written.tokens) == 12
+    assert written.tokens == peers.generate_with_transformers(pair, IDS, 12, 0.0) and len(written.tokens) == 12
     assert len(told) >= 12 and {*told} == {WorkSignal.STEP}
     assert 12 * 0.01 <= written.seconds <= time.perf_counter() - begun - waited
     assert writing() == []
@@ -89,7 +89,7 @@ def test_what_generate_raises_is_raised_here():
 def test_all_races_are_one_generator_whose_steps_are_those_of_races_and_tokens():
     pair, wish = tiny_pair(same=True), Settings("a prompt", max_new_tokens=10)
     told, outcome = drained(racing.race_all(pair, PROMPTS, ["tree", "chain"], wish))
-    assert told.count(WorkSignal.PIECE) == racing.count_work(2, len(PROMPTS)) and isinstance(
+    assert told.count(WorkSignal.PIECE) == racing.count_pieces_of_work(2, len(PROMPTS)) and isinstance(
         told[-1], racing.PromptRuns
     )
     assert len(told) > 3 * 10 * len(PROMPTS)  # the baseline and generate() alone take a step a token
@@ -124,9 +124,9 @@ def raced_at(seconds: dict[str, list[float]], monkeypatch) -> None:
         for trace in traces:
             raced[trace.system].append(racing.PromptResult(trace, traces[0], True, ""))
 
-    monkeypatch.setattr(racing, "candidate_settings_of", lambda pair, name: [*seconds])
+    monkeypatch.setattr(racing, "list_candidate_settings", lambda pair, name: [*seconds])
     monkeypatch.setattr(racing, "race_undisturbed", believed)
-    monkeypatch.setattr(racing, "add_results", add_results)
+    monkeypatch.setattr(racing, "append_race_to_results", add_results)
     monkeypatch.setattr(racing, "replace", lambda asked, **more: SimpleNamespace(**{**vars(asked), **more}))
 
 
@@ -166,8 +166,8 @@ def test_generate_takes_every_place_between_a_prompts_races_in_turn(monkeypatch)
 
     monkeypatch.setattr(racing, "run_way", way)
     monkeypatch.setattr(racing, "race_undisturbed", believed)
-    monkeypatch.setattr(racing, "add_results", lambda *_: None)
-    monkeypatch.setattr(racing, "group_systems", lambda names: [[name] for name in names])
-    ways, settings = {peers.PLAIN: peers.generate_tokens}, Settings("a prompt", max_new_tokens=4)
+    monkeypatch.setattr(racing, "append_race_to_results", lambda *_: None)
+    monkeypatch.setattr(racing, "group_systems_by_race", lambda names: [[name] for name in names])
+    ways, settings = {peers.PLAIN: peers.generate_with_transformers}, Settings("a prompt", max_new_tokens=4)
     drained(racing.run_races(tiny_pair(), PROMPTS, ["tree", "chain"], settings, ways=ways))
     assert order[1:] == ["generate", "tree", "chain", "tree", "generate", "chain", "tree", "chain", "generate"]

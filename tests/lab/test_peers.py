@@ -26,7 +26,7 @@ def baseline(pair, tokens: int) -> tuple[list[int], list[int]]:
 def test_every_peer_writes_the_baselines_greedy_text(same):
     pair = tiny_pair(same=same)
     prompt, expected = baseline(pair, 20)
-    ways = peers.list_ways(pair)
+    ways = peers.list_generate_ways(pair)
     assert len(ways) == 4 + len(GUESSES)
     for name, way in ways.items():
         assert way(pair, prompt, 20, 0.0) == expected, name
@@ -37,10 +37,10 @@ def test_peers_stop_where_the_lanes_stop():
     pair = tiny_pair(stop_ids=frozenset({text[12], 3}))
     expected = baseline(pair, 40)[1]
     assert len(expected) < 40
-    for name, way in peers.list_ways(pair).items():
+    for name, way in peers.list_generate_ways(pair).items():
         assert way(pair, prompt, 40, 0.0) == expected, name
     window = replace(pair, stop_ids=frozenset(), context=len(prompt) + 9)
-    for name, way in peers.list_ways(window).items():
+    for name, way in peers.list_generate_ways(window).items():
         assert len(way(window, prompt, 40, 0.0)) == 9, name
 
 
@@ -49,7 +49,7 @@ def test_sampled_peers_see_every_token(monkeypatch):
     monkeypatch.setattr(
         pair.target.model, "_get_logits_processor", spied(pair.target.model._get_logits_processor, seen)
     )
-    for name, way in peers.list_ways(pair).items():
+    for name, way in peers.list_generate_ways(pair).items():
         assert len(way(pair, [1, 2, 3], 12, 0.8)) == 12, name
     assert seen and all("TopKLogitsWarper" not in names and "TemperatureLogitsWarper" in names for names in seen)
 
@@ -70,7 +70,7 @@ def test_a_setting_reaches_the_assistant_and_its_own_config_comes_back(monkeypat
     own, before = draft.generation_config, draft.generation_config.to_dict()
     generate = draft.generate
     monkeypatch.setattr(draft, "generate", lambda **how: drafted.append(how["max_new_tokens"]) or generate(**how))
-    for way in peers.list_ways(pair).values():
+    for way in peers.list_generate_ways(pair).values():
         way(pair, [1, 2, 3], 12, 0.0)
         assert draft.generation_config is own and own.to_dict() == before
     drafted.clear()
@@ -84,24 +84,28 @@ def test_a_setting_reaches_the_assistant_and_its_own_config_comes_back(monkeypat
 
 def test_tau_of_a_peer_counts_its_target_forwards():
     pair, prompts = tiny_pair(), [[1, 2, 3], [4, 5, 6]]
-    assert peers.measure_tau(pair, peers.generate_tokens, prompts, 10, 0.0) == 1
+    assert peers.measure_tau_by_forward_hook(pair, peers.generate_with_transformers, prompts, 10, 0.0) == 1
     assert (
-        peers.measure_tau(pair, lambda *_: pair.target.model(torch.tensor([[1, 2]])) and [1, 2, 3], prompts, 10, 0.0)
+        peers.measure_tau_by_forward_hook(
+            pair, lambda *_: pair.target.model(torch.tensor([[1, 2]])) and [1, 2, 3], prompts, 10, 0.0
+        )
         == 3
     )
     assert not pair.target.model._forward_hooks
-    assert peers.measure_tau(tiny_pair(same=True), peers.generate_assisted, prompts, 10, 0.0) is None
+    assert peers.measure_tau_by_forward_hook(tiny_pair(same=True), peers.generate_assisted, prompts, 10, 0.0) is None
 
 
 def test_a_pair_without_a_fitting_draft_has_fewer_peers():
     pair = tiny_pair()
-    assert list(peers.list_ways(replace(pair, draft=None))) == [peers.PLAIN, peers.MTP, peers.LOOKUP]
+    assert list(peers.list_generate_ways(replace(pair, draft=None))) == [peers.PLAIN, peers.MTP, peers.LOOKUP]
     assert (
-        peers.list_ways_and_omissions(replace(pair, draft=None)).said == peers.list_ways_and_omissions(pair).said == []
+        peers.list_generate_ways_and_omissions(replace(pair, draft=None)).said
+        == peers.list_generate_ways_and_omissions(pair).said
+        == []
     )
     pair.draft.vocab += 1
-    assert list(peers.list_ways(pair)) == [peers.PLAIN, peers.MTP, peers.LOOKUP]
-    [said] = peers.list_ways_and_omissions(pair).said
+    assert list(peers.list_generate_ways(pair)) == [peers.PLAIN, peers.MTP, peers.LOOKUP]
+    [said] = peers.list_generate_ways_and_omissions(pair).said
     assert said.startswith(
         "generate() assisted is left out: with 257 logits of the draft and 256 of the target transformers"
     )
@@ -123,15 +127,15 @@ def test_ways_take_turns_on_every_prompt(monkeypatch):
     def recorded(name, way):
         return lambda pair, prompt, *rest: calls.append((name, tuple(prompt))) or way(pair, prompt, *rest)
 
-    ways = {name: recorded(name, way) for name, way in peers.list_ways(pair).items()}
+    ways = {name: recorded(name, way) for name, way in peers.list_generate_ways(pair).items()}
     race = Race.run
-    monkeypatch.setattr(peers, "list_ways_and_omissions", lambda pair: OtherEngines(ways))
+    monkeypatch.setattr(peers, "list_generate_ways_and_omissions", lambda pair: OtherEngines(ways))
     monkeypatch.setattr(peers, "compare_with_peers", lambda *_: {})
     monkeypatch.setattr(
         Race, "run", lambda self: calls.append(("race", tuple(self.lanes[0].trace.prompt_tokens))) or race(self)
     )
     texts = ["Story: One", "Story: Two"]
-    bench.race_prompts(pair, texts, Settings("a prompt", ("tree",), max_new_tokens=4), OtherEngines())
+    bench.race_prompts_for_bench(pair, texts, Settings("a prompt", ("tree",), max_new_tokens=4), OtherEngines())
     measured = calls[len(ways) :]  # first calls
     blocks = [measured[: len(ways) + 1], measured[len(ways) + 1 :]]
     for text, block in zip(texts, blocks, strict=True):

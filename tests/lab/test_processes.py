@@ -75,9 +75,9 @@ def launched(mine, tmp_path_factory):
 def test_one_process_has_everything(embedded):
     assert processes.count_processes() == 1 and processes.is_first_process()
     assert (
-        processes.split_items(["a", "b"], embedded.target)
+        processes.select_items_of_this_process(["a", "b"], embedded.target)
         == ["a", "b"]
-        == processes.gather_items(["a", "b"], embedded.target)
+        == processes.gather_items_of_all_processes(["a", "b"], embedded.target)
     )
     assert processes.choose_device(None) is None and processes.choose_device("cpu") == "cpu"
 

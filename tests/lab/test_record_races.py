@@ -6,7 +6,7 @@ import pytest
 
 from engine.lab import record_races
 from engine.record.race_file import Record
-from engine.systems import find
+from engine.systems import find_system
 from helpers.commands import run
 from helpers.paths import ROOT
 
@@ -31,7 +31,7 @@ def test_the_recorded_races_are_what_the_command_would_record():
         for lane in lanes:
             for name in ("prompt", "temperature", "seed", "max_new_tokens"):
                 assert getattr(lane.trace, name) == getattr(expected, name)
-            assert lane.title == find(lane.trace.system).title
+            assert lane.title == find_system(lane.trace.system).title
 
 
 def test_the_command_records_a_race(capsys, monkeypatch, tmp_path, embedded):

@@ -6,13 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from engine.kernels.sharing import Team
+from engine.kernels.sharing import ThreadTeam
 from engine.measure import repeated
 from engine.measure.repeated import MOST, RepeatedRace
 from engine.page.screens.device import DeviceWorker
 from engine.page.screens.turns import Job
 from engine.page.views import wire
-from engine.page.views.wire import RunEvent, number_messages
+from engine.page.views.wire import RunEvent, serialise_and_number_messages
 from engine.race import Lane, Race, Settings
 from engine.record.disturbance import BUSY, OTHERS
 from engine.record.race_file import Record
@@ -32,7 +32,7 @@ def pair():
 def races(monkeypatch) -> list[Race]:
     """All races that are made. The steps of each take the seconds of `PRICES`; nothing waits for the processor."""
     made: list[Race] = []
-    born, right = Race.__init__, Lane.record_step
+    born, right = Race.__init__, Lane.append_round_to_trace
 
     def numbered_race(race, *arguments):
         born(race, *arguments)
@@ -46,12 +46,12 @@ def races(monkeypatch) -> list[Race]:
 
     monkeypatch.setattr(Race, "__init__", numbered_race)
     monkeypatch.setattr(Race, "warm_up", lambda race: None)
-    monkeypatch.setattr(Lane, "record_step", priced)
+    monkeypatch.setattr(Lane, "append_round_to_trace", priced)
     return made
 
 
 def messages(race: RepeatedRace) -> list[dict]:
-    strings = number_messages("run", wire.stream_race(race, batch_seconds=0))
+    strings = serialise_and_number_messages("run", wire.run_race_as_messages(race, batch_seconds=0))
     return [json.loads(each.text) for each in strings if isinstance(each, RunEvent)]
 
 
@@ -148,7 +148,7 @@ def test_a_run_waits_for_the_processor_where_its_thread_has_none(pair, monkeypat
     def stopped():
         for number, done in enumerate(right):
             now.wall, now.own = now.wall + (3.01 if number == 1 else 0.01), now.own + 0.01
-            monkeypatch.setattr(Team, "without", Team.without + 0.5 * (number == 2))
+            monkeypatch.setattr(ThreadTeam, "without", ThreadTeam.without + 0.5 * (number == 2))
             yield done
 
     lane.decoding = stopped()
@@ -173,7 +173,7 @@ def test_further_runs_end_when_somebody_else_comes_and_what_is_not_over_is_not_c
 
 def test_closing_the_messages_frees_the_run_that_goes_on(pair, races):
     race = RepeatedRace(pair, SETTINGS)
-    told = wire.stream_race(race, batch_seconds=0)
+    told = wire.run_race_as_messages(race, batch_seconds=0)
     for message in told:
         if isinstance(message, dict) and message.get("again"):
             break
@@ -187,13 +187,13 @@ def test_another_run_here_ends_the_loneliness_of_a_device():
     device, seen = DeviceWorker(), []
 
     def work():
-        seen.append(device.has_single_job())
+        seen.append(device.has_at_most_one_job())
         device.add_job(Job(lambda: iter(()), visitor="b"))
-        seen.append(device.has_single_job())
+        seen.append(device.has_at_most_one_job())
         yield RunEvent("news")
 
     async def all_of():
-        return [news async for news in device.stream(Job(work, visitor="a"))]
+        return [news async for news in device.stream_job_events(Job(work, visitor="a"))]
 
     awaited(all_of())
     assert seen == [True, False]

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from engine.lab.study import command, counts
-from engine.lab.study.claims import CLAIMS, DRAFT_FORWARD, Claim, Comparison
+from engine.lab.study.claims import CLAIMS, DRAFT_FORWARD, Claim, SystemComparison
 from engine.lab.study.command import CONFIRMED, NOT_CONFIRMED, NOT_TESTABLE, compute_gain, judge_claim_by_gains
 from engine.lab.study.counts import StudyCounts, TextCounts
 from engine.race import SHAPE
-from engine.systems import SYSTEMS, find, policy_fits
+from engine.systems import SYSTEMS, find_system, is_sound
 from helpers.commands import printed, told
 from helpers.pairs import tiny_pair
 
@@ -99,10 +99,10 @@ def test_systems_are_compared_at_equal_shapes_and_rules_on_trees_that_they_may_j
     assert claim.counted and claim.temperatures and (not claim.beyond or claim.beyond.endswith("."))
     for beside in claim.counted:
         if beside.drafts:
-            assert all(policy_fits(find(beside.drafts).policy, rule) for rule in (beside.more, beside.than))
+            assert all(is_sound(find_system(beside.drafts).policy, rule) for rule in (beside.more, beside.than))
             assert not claim.repeated and not claim.memory  # rules are compared on the held-out prompts
         elif beside.than != "vanilla":
-            more, than = ([getattr(find(name), part) for part in SHAPE] for name in (beside.more, beside.than))
+            more, than = ([getattr(find_system(name), part) for part in SHAPE] for name in (beside.more, beside.than))
             assert more == than
         assert claim.row in beside.name  # the row itself is counted
 
@@ -116,12 +116,12 @@ def sure():
     return tiny_pair(same=True)
 
 
-def made_up(*beside: Comparison, **fields) -> Claim:
+def made_up(*beside: SystemComparison, **fields) -> Claim:
     return Claim("tree", "It holds.", beside, **fields)
 
 
 def test_a_gain_that_is_there_is_confirmed(sure):
-    claim = made_up(Comparison("model/chain/token_match:3x1x4", "vanilla", published=4.0))
+    claim = made_up(SystemComparison("model/chain/token_match:3x1x4", "vanilla", published=4.0))
     row = command.judge_claim(StudyCounts(sure, STORIES, 8), claim, (0.0,))
     [found] = row["counted"]
     assert (found["more"], found["than"], found["ratio"]) == pytest.approx((4.0, 1.0, 4.0)) and found["nodes"] == [
@@ -134,7 +134,9 @@ def test_a_gain_that_is_there_is_confirmed(sure):
 
 def test_two_rules_judge_the_same_trees_and_a_rule_beside_itself_shows_no_gain(sure):
     drafts = "model/chain/speculative:4x1x5"
-    row = command.judge_claim(StudyCounts(sure, STORIES, 6), made_up(Comparison("block", "block", drafts)), (0.8,))
+    row = command.judge_claim(
+        StudyCounts(sure, STORIES, 6), made_up(SystemComparison("block", "block", drafts)), (0.8,)
+    )
     assert row["verdict"] == NOT_CONFIRMED and row["counted"][0]["ratio"] == 1
     assert row["counted"][0]["more"] > 2  # a block keeps all that a sure draft guesses
     block, match = StudyCounts(sure, STORIES, 6).counts_of_rules(drafts, ("block", "token_match"), 0.8)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from engine.measure.curves import batches, curves, findings
-from engine.measure.curves.curves import TOKENS, measure_curve, steps_at_common_position
+from engine.measure.curves.curves import TOKENS, measure_curve_in_steps, select_steps_at_same_position
 from engine.measure.options import ASSETS
 from engine.page.screens.requests import build_request
 from engine.record.trace import Trace
@@ -27,13 +27,13 @@ def short(monkeypatch):
     monkeypatch.setattr(curves, "DRAWN", (2, 4))
     monkeypatch.setattr(batches, "RUNS", 1)
     monkeypatch.setattr(curves, "TOKENS", dict.fromkeys(TOKENS, 8))
-    monkeypatch.setattr(curves, "load_prompts_by_kind", lambda: dict.fromkeys(("easy", "hard", "each"), (TEXT,)))
+    monkeypatch.setattr(curves, "load_easy_and_hard_prompts", lambda: dict.fromkeys(("easy", "hard", "each"), (TEXT,)))
     monkeypatch.setattr(curves, "load_batch_prompts", lambda: [TEXT])
 
 
 @pytest.mark.parametrize("curve", TOKENS)
 def test_a_curve_has_a_point_for_every_place_of_every_line(short, curve):
-    start, *_, end = (each for each in measure_curve(tiny_pair(same=True), curve) if isinstance(each, dict))
+    start, *_, end = (each for each in measure_curve_in_steps(tiny_pair(same=True), curve) if isinstance(each, dict))
     assert start["start"] and [line["points"] for line in start["lines"]] == [[]] * LINES[curve]
     assert end["end"] and end["done"] == 1.0 and end["finding"].endswith((".", "did."))
     for line in end["lines"]:
@@ -47,7 +47,7 @@ def test_a_curve_has_a_point_for_every_place_of_every_line(short, curve):
 
 
 def test_a_batchs_tokens_a_second_are_those_of_both_sides(short):
-    *_, end = (each for each in measure_curve(tiny_pair(same=True), "batch") if isinstance(each, dict))
+    *_, end = (each for each in measure_curve_in_steps(tiny_pair(same=True), "batch") if isinstance(each, dict))
     for point in end["lines"][0]["points"]:
         assert point["speedup"] == pytest.approx(point["tokens_per_s"] / point["plain_tokens_per_s"])
 
@@ -117,8 +117,8 @@ def trace(*steps) -> Trace:
 def test_drawn_steps_stand_where_the_second_one_wins_most():
     chain = trace(make_step(position=7, burst=[11]), make_step(position=9, burst=[11]))
     tree = trace(make_step(position=7, burst=[11, 14]), make_step(position=9, burst=[11, 14, 99]))
-    assert [step.position for step in steps_at_common_position([[chain], [tree]])] == [9, 9]
-    assert steps_at_common_position([[chain], [trace(make_step(position=8))]]) == []
+    assert [step.position for step in select_steps_at_same_position([[chain], [tree]])] == [9, 9]
+    assert select_steps_at_same_position([[chain], [trace(make_step(position=8))]]) == []
 
 
 def test_the_shipped_curves_are_whole_and_name_their_processor_and_command():

@@ -9,11 +9,11 @@ import pytest
 from engine.forward.cache import KVCache
 from engine.measure import racing
 from engine.measure.curves import sweep as sweep_module
-from engine.measure.curves.sweep import Sweep, SweepPlan, compute_figures, find_recommended
-from engine.page.views.wire import RunEvent, number_messages
+from engine.measure.curves.sweep import Sweep, SweepPlan, compute_cell_figures, find_smallest_fast_and_fastest
+from engine.page.views.wire import RunEvent, serialise_and_number_messages
 from engine.race import Race
 from engine.record.trace import Trace
-from engine.record.trace_statistics import ReachedGuessCounts
+from engine.record.trace_statistics import GuessCountsAfterAcceptedParent
 from helpers.pairs import tiny_pair
 from helpers.traces import make_step, one_node
 
@@ -32,7 +32,7 @@ def messages(pair):
 
 
 def news(sweep: Sweep) -> list[dict]:
-    return [message for message in sweep.run() if isinstance(message, dict)]
+    return [message for message in sweep.measure_cells_in_steps() if isinstance(message, dict)]
 
 
 def cells_of(messages: list[dict]) -> list[dict]:
@@ -75,7 +75,7 @@ def test_a_budget_against_temperature_has_a_best_budget_for_each_temperature(pai
     plan = SweepPlan(
         TEXT, grid="budget", depth=3, width=2, nodes=[2, 6], temperature=[0, 0.9], max_new_tokens=16, seed=3
     )
-    *_, end = Sweep(pair, plan).run()
+    *_, end = Sweep(pair, plan).measure_cells_in_steps()
     assert [(cell["nodes"], cell["temperature"]) for cell in end["cells"]] == [(2, 0), (6, 0), (2, 0.9), (6, 0.9)]
     assert all(cell["identical"] is True and cell["mean_nodes"] <= cell["nodes"] for cell in end["cells"])
     assert [cell["y"] for cell in end["summary"]["best"]] == [0, 0.9]
@@ -83,7 +83,7 @@ def test_a_budget_against_temperature_has_a_best_budget_for_each_temperature(pai
 
 
 def test_several_prompts_share_a_cell(pair):
-    *_, end = Sweep(pair, SweepPlan([TEXT, "# Python"], depth=2, width=1, max_new_tokens=16)).run()
+    *_, end = Sweep(pair, SweepPlan([TEXT, "# Python"], depth=2, width=1, max_new_tokens=16)).measure_cells_in_steps()
     (cell,) = end["cells"]
     assert cell["tokens"] == 32
 
@@ -101,7 +101,7 @@ def test_a_cell_races_with_its_shape_against_plain_decoding(pair, monkeypatch):
             super().warm_up()
 
     monkeypatch.setattr(racing, "Race", Seen)
-    list(Sweep(pair, SweepPlan(TEXT, depth=[2, 4], width=[3], nodes=[9], max_new_tokens=8)).run())
+    list(Sweep(pair, SweepPlan(TEXT, depth=[2, 4], width=[3], nodes=[9], max_new_tokens=8)).measure_cells_in_steps())
     assert raced == [("vanilla", "tree:2x3x9"), ("vanilla", "tree:4x3x9")]
     assert warmed == raced[:1]  # the second one is warm already
 
@@ -128,20 +128,20 @@ def test_a_disturbed_cell_is_raced_once_more_and_said_where_that_was_too(pair, m
 
 def test_a_disturbed_cell_is_recommended_only_where_no_other_was_measured():
     absurd, right = cell(5.08, 8, disturbed="Disturbed: so it was."), cell(1.5, 8)
-    assert find_recommended([absurd, right]) == (right, right)
-    assert find_recommended([absurd]) == (absurd, absurd)
+    assert find_smallest_fast_and_fastest([absurd, right]) == (right, right)
+    assert find_smallest_fast_and_fastest([absurd]) == (absurd, absurd)
 
 
 def test_a_shape_that_the_system_cannot_grow_is_a_cell_with_its_reason(pair):
     *_, end = Sweep(
         pair, SweepPlan(TEXT, system="nanogpt-tree", depth=[2, 9], width=[2], nodes=[8], max_new_tokens=8)
-    ).run()
+    ).measure_cells_in_steps()
     grown, refused = end["cells"]
     assert grown["speedup"] > 0 and "speedup" not in refused
     assert "nodes" in refused["refused"]
     *_, end = Sweep(
         pair, SweepPlan(TEXT, system="nanogpt-tree", depth=[9], width=[2], nodes=[8], max_new_tokens=8)
-    ).run()
+    ).measure_cells_in_steps()
     assert end["summary"]["sentence"] == f"No cell could be measured. {refused['refused']}"
     assert end["summary"]["best"] == []
 
@@ -153,8 +153,8 @@ def cell(speedup: float, nodes: float, **more) -> dict:
 
 def test_the_fastest_cell_is_recommended_unless_a_smaller_tree_is_as_fast():
     large, small, slow = cell(2.00, 16, depth=6), cell(1.97, 8), cell(1.95, 2)
-    assert find_recommended([large, small, slow]) == (small, large)
-    assert find_recommended([large, slow]) == (large, large)
+    assert find_smallest_fast_and_fastest([large, small, slow]) == (small, large)
+    assert find_smallest_fast_and_fastest([large, slow]) == (large, large)
 
 
 @pytest.mark.parametrize(
@@ -183,11 +183,11 @@ def test_the_fastest_cell_is_recommended_unless_a_smaller_tree_is_as_fast():
 )
 def test_the_finding_is_said_in_words(pair, cells, sentence):
     sweep = Sweep(pair, SweepPlan(TEXT))
-    assert sweep.describe_result([find_recommended(cells)]) == sentence
+    assert sweep.describe_result([find_smallest_fast_and_fastest(cells)]) == sentence
 
 
 def test_guesses_are_counted_where_their_parent_was_accepted():
-    found = ReachedGuessCounts([trace_of([make_step(), one_node()])])
+    found = GuessCountsAfterAcceptedParent([trace_of([make_step(), one_node()])])
     step = make_step()
     reached = [verdict in ("accepted", "rejected") for verdict in step.verdicts]
     assert (
@@ -207,7 +207,7 @@ def trace_of(steps: list) -> Trace:
 def test_a_cell_has_the_ratio_of_the_clocks_of_all_its_prompts():
     plain = [trace_of([replace(one_node(), seconds={"verify": each, "prefill": 0.1})] * 4) for each in (0.01, 0.03)]
     drafted = [trace_of([replace(make_step(), seconds={"draft": 0.01, "verify": 0.02})] * 2)] * 2
-    found = compute_figures(plain, drafted)
+    found = compute_cell_figures(plain, drafted)
     assert found["plain_ms_per_token"] == pytest.approx(
         1000 * sum(each.seconds for each in plain) / (2 * len(plain[0].tokens))
     )
@@ -250,7 +250,7 @@ def test_a_pair_that_cannot_do_it_says_so_before_anything_is_measured(pair):
         Sweep(pair, SweepPlan(["x" * 400]))
     bare = replace(pair, learned={})
     with pytest.raises(ValueError, match="eagle"):
-        next(Sweep(bare, SweepPlan(TEXT, system="eagle")).run())
+        next(Sweep(bare, SweepPlan(TEXT, system="eagle")).measure_cells_in_steps())
 
 
 def caches() -> int:
@@ -263,7 +263,7 @@ def test_a_closed_sweep_frees_its_lanes(pair, monkeypatch):
     monkeypatch.setattr(sweep_module, "TICK_SECONDS", 0.0)
     before = caches()
     sweep = Sweep(pair, SweepPlan(TEXT, **SMALL))
-    stream = sweep.run()
+    stream = sweep.measure_cells_in_steps()
     while "cell" not in next(stream):
         pass
     assert 1 < next(stream)["done"] < 2 and caches() > before  # within the second cell
@@ -273,7 +273,9 @@ def test_a_closed_sweep_frees_its_lanes(pair, monkeypatch):
 
 
 def test_the_stream_is_numbered_json(pair):
-    stream = number_messages("run", Sweep(pair, SweepPlan(TEXT, depth=1, width=1, max_new_tokens=4)).run())
+    stream = serialise_and_number_messages(
+        "run", Sweep(pair, SweepPlan(TEXT, depth=1, width=1, max_new_tokens=4)).measure_cells_in_steps()
+    )
     lines = [json.loads(news.text) for news in stream if isinstance(news, RunEvent)]
     assert [line["seq"] for line in lines] == list(range(1, len(lines) + 1)) and len(
         {line["run"] for line in lines}

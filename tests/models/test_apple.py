@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import BitsAndBytesConfig, LlamaConfig
 
-from engine.forward.devices import free_bytes, noise_device, upload, widest_dtype
+from engine.forward.devices import free_bytes, noise_device, upload, widest_float_dtype
 from engine.models import loading, memory
 from engine.models.memory import GIB
 from engine.models.pairs import PAIRS
@@ -72,7 +72,7 @@ def test_what_bitsandbytes_does_not_keep_there_is_refused(quantisation, there, t
     there("mps")
     write(tmp_path)
     with pytest.raises(ValueError, match=rf"does not keep weights in {quantisation} on mps.*--device cpu"):
-        loading.validate_files(pair_of(tmp_path), "mps", quantisation=quantisation)
+        loading.check_small_files_and_memory(pair_of(tmp_path), "mps", quantisation=quantisation)
 
 
 def test_a_checkpoint_in_eight_bits_is_widened_there_where_that_is_asked_for_and_refused_else(
@@ -85,23 +85,23 @@ def test_a_checkpoint_in_eight_bits_is_widened_there_where_that_is_asked_for_and
     config.quantization_config = kept
     config.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=r"does not keep weights in 8-bit on mps"):
-        loading.validate_files(pair_of(tmp_path), "mps")
-    assert loading.validate_files(pair_of(tmp_path), "mps", quantisation="none")[1] == "none"
+        loading.check_small_files_and_memory(pair_of(tmp_path), "mps")
+    assert loading.check_small_files_and_memory(pair_of(tmp_path), "mps", quantisation="none")[1] == "none"
 
 
 def test_the_default_pair_is_widened_there(there, gigabytes):
     there("mps")
     gigabytes(16, 12, 0)
-    assert loading.validate_files(PAIRS["embedded"], "mps")[1] == "none"
+    assert loading.check_small_files_and_memory(PAIRS["embedded"], "mps")[1] == "none"
     with pytest.raises(ValueError, match=r"does not keep weights in 8-bit on mps"):
-        loading.validate_files(PAIRS["embedded"], "mps", quantisation="8-bit")
+        loading.check_small_files_and_memory(PAIRS["embedded"], "mps", quantisation="8-bit")
 
 
 def test_a_target_is_not_spread_there(there, tmp_path):
     there("mps")
     write(tmp_path)
     with pytest.raises(ValueError, match=r"--spread layers puts .* and this is mps\. Take --spread none"):
-        loading.validate_files(pair_of(tmp_path), "mps", spread="layers")
+        loading.check_small_files_and_memory(pair_of(tmp_path), "mps", spread="layers")
 
 
 def test_free_memory_is_what_metal_recommends_and_never_more_than_is_left(gigabytes):
@@ -117,7 +117,7 @@ def test_no_quantisation_is_advised_where_none_can_be_had(gigabytes):
         replace(PAIRS["small"], drafters=None),
     )
     for device, advised in ((MPS, False), (torch.device("cpu"), True)):
-        left = memory.count_needed_bytes(config, device, torch.bfloat16, "nf4").total() / GIB
+        left = memory.count_needed_bytes_by_use(config, device, torch.bfloat16, "nf4").total() / GIB
         gigabytes(left * 1.01, 12, 2)
         with pytest.raises(ValueError) as refusal:
             memory.refuse_too_large(alone, config, None, device, torch.bfloat16, "none")
@@ -125,6 +125,6 @@ def test_no_quantisation_is_advised_where_none_can_be_had(gigabytes):
 
 
 def test_numbers_narrow_where_there_is_no_float64():
-    assert (widest_dtype(MPS), widest_dtype(torch.device("cpu"))) == (torch.float32, torch.float64)
+    assert (widest_float_dtype(MPS), widest_float_dtype(torch.device("cpu"))) == (torch.float32, torch.float64)
     assert upload(torch.ones(2, dtype=torch.float64), torch.device("cpu")).dtype == torch.float64
     assert (noise_device(MPS), noise_device(torch.device("cuda", 0))) == (None, torch.device("cuda", 0))

@@ -9,7 +9,7 @@ import pytest
 from tokenizers import AddedToken, normalizers
 from transformers import PreTrainedTokenizerFast
 
-from engine.measure.options import add_chat, add_pair, chat_options_of, load_pair_of_options
+from engine.measure.options import add_chat_template_options, add_pair_options, chat_options_of, load_pair_of_options
 from engine.models import loading
 from engine.models.chat import refuse_template_options, render_chat, tokenise_chat, tokenise_prompt
 from engine.page.screens.cards import describe_pair
@@ -152,7 +152,7 @@ def test_a_race_file_says_that_a_race_was_a_chat(pair):
 @pytest.mark.parametrize("raw", [False, True])
 def test_commands_send_prompts_raw_when_asked(folders, raw):
     parser = ArgumentParser()
-    add_pair(parser)
+    add_pair_options(parser)
     options = parser.parse_args(["--target", str(folders[0]), "--device", "cpu", *["--raw"] * raw])
     assert load_pair_of_options(options).chat is not raw
 
@@ -224,8 +224,8 @@ def test_what_a_template_cannot_do_is_refused_before_weights_are_read(template, 
 
 def test_the_pages_options_say_both_and_have_no_meaning_without_the_template():
     parser = ArgumentParser()
-    add_pair(parser)
-    add_chat(parser)
+    add_pair_options(parser)
+    add_chat_template_options(parser)
     given = ["--system-prompt", " Be kind. ", "--thinking", "off"]
     assert chat_options_of(parser.parse_args(given)) == {"system": "Be kind.", "thinking": False}
     assert chat_options_of(parser.parse_args([])) == {"system": "", "thinking": None}

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from engine.custom_generate import treerace
 from engine.drafters import DRAFTERS
 from engine.models import spreading
-from engine.models.loading import load_pair, load_tokenizer_and_config
+from engine.models.loading import load_pair_anew, load_tokenizer_and_config
 from engine.models.pairs import build_pair
 from engine.models.refusals import explain_unverifiable
 from engine.nets.formats.composite import TRIED, text_tensor_name
@@ -47,7 +47,7 @@ def test_the_text_model_writes_what_the_whole_model_writes(name, tmp_path):
     """Greedily, token for token; and with guesses the same, at both temperatures. No table of what was not read is printed."""
     whole = write(tmp_path, name)
     with TestCase().assertNoLogs("transformers.modeling_utils", logging.WARNING):
-        pair = load_pair(build_pair(str(tmp_path)), device="cpu")
+        pair = load_pair_anew(build_pair(str(tmp_path)), device="cpu")
     assert pair.stop_ids == {256} and pair.context == 128
     free = replace(pair, stop_ids=frozenset())
     for temperature in (0.0, 0.8):
@@ -59,7 +59,7 @@ def test_the_text_model_writes_what_the_whole_model_writes(name, tmp_path):
     text = [5, 80, 33, 12, 200, 41, 7]
     with torch.no_grad():
         expected = whole(torch.tensor([text])).logits[0]
-    found = pair.target.open(len(text)).forward(text, list(range(len(text))))[0]
+    found = pair.target.open_session(len(text)).forward(text, list(range(len(text))))[0]
     assert (found - expected).abs().max() < 1e-4
     assert sum(each.numel() for each in pair.target.model.parameters()) < sum(
         each.numel() for each in whole.parameters()
@@ -71,7 +71,7 @@ def test_the_whole_models_config_says_whether_the_head_is_the_embedding(name, tm
     """transformers looks there, and a text model that has a head of its own would lack it."""
     whole = write(tmp_path, name, tied=True)
     assert not any(each.endswith("lm_head.weight") for each in load_file(tmp_path / "model.safetensors"))
-    pair = load_pair(build_pair(str(tmp_path)), device="cpu")
+    pair = load_pair_anew(build_pair(str(tmp_path)), device="cpu")
     assert torch.equal(pair.target.model.lm_head.weight, whole.lm_head.weight)
 
 
@@ -84,7 +84,7 @@ def test_a_head_in_the_files_stays_where_the_config_is_silent(name, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert tr.AutoConfig.from_pretrained(tmp_path).tie_word_embeddings
     loaded = type(whole).from_pretrained(tmp_path)
-    pair = load_pair(build_pair(str(tmp_path)), device="cpu")
+    pair = load_pair_anew(build_pair(str(tmp_path)), device="cpu")
     for each in (loaded.lm_head, pair.target.model.lm_head):
         assert torch.equal(each.weight, whole.lm_head.weight)
 
@@ -99,16 +99,16 @@ def test_a_flat_config_of_before_is_read_as_the_nested_one(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({**text, **config, **flat, "model_type": "qwen2_5_vl"}))
     stored = tensors_of(tmp_path)
     rewrite(tmp_path, {each.replace("model.language_model.", "model."): tensor for each, tensor in stored.items()})
-    pair = replace(load_pair(build_pair(str(tmp_path)), device="cpu"), stop_ids=frozenset())
+    pair = replace(load_pair_anew(build_pair(str(tmp_path)), device="cpu"), stop_ids=frozenset())
     trace = raced(pair, max_new_tokens=20).lanes[0].trace
     assert pair.target.forward_kind == "compiled" and trace.tokens == written(whole, trace.prompt_tokens, 20)
 
 
 def test_with_layers_on_a_disk_it_writes_the_same_text(tmp_path, monkeypatch):
     write(tmp_path, "qwen3_vl")
-    whole = load_pair(build_pair(str(tmp_path)), device="cpu")
-    monkeypatch.setattr(spreading, "free_memory_by_device", lambda: {"cpu": 120_000})
-    spread = load_pair(build_pair(str(tmp_path)), device="cpu", spread="layers")
+    whole = load_pair_anew(build_pair(str(tmp_path)), device="cpu")
+    monkeypatch.setattr(spreading, "weight_memory_by_device", lambda: {"cpu": 120_000})
+    spread = load_pair_anew(build_pair(str(tmp_path)), device="cpu", spread="layers")
     assert {*spread.target.model.hf_device_map.values()} == {"cpu", "disk"}
     texts = [raced(pair, max_new_tokens=12).lanes[0].trace.tokens for pair in (whole, spread)]
     assert texts[0] == texts[1]
@@ -116,7 +116,7 @@ def test_with_layers_on_a_disk_it_writes_the_same_text(tmp_path, monkeypatch):
 
 def test_in_eight_bits_it_races_losslessly(tmp_path):
     write(tmp_path, "qwen3_vl")
-    pair = load_pair(build_pair(str(tmp_path)), device="cpu", quantisation="8-bit")
+    pair = load_pair_anew(build_pair(str(tmp_path)), device="cpu", quantisation="8-bit")
     assert pair.dtype == "8-bit"
     assert raced(replace(pair, stop_ids=frozenset()), "lookup", max_new_tokens=16).result()["identical"] is True
 
@@ -126,7 +126,7 @@ def test_a_weight_of_the_text_model_that_is_missing_is_told_by_its_name(tmp_path
     stored = tensors_of(tmp_path)
     rewrite(tmp_path, {name: each for name, each in stored.items() if not name.endswith("layers.1.mlp.up_proj.weight")})
     with pytest.raises(ValueError, match=r"lacks 1 of its model's weights, for example model\.layers\.1\.mlp\.up_proj"):
-        load_pair(build_pair(str(tmp_path)), device="cpu")
+        load_pair_anew(build_pair(str(tmp_path)), device="cpu")
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def published(request, tmp_path_factory):
 
 def test_it_drafts_with_the_mtp_layer_in_its_own_folder(published):
     folder, whole = published
-    pair = replace(load_pair(build_pair(str(folder)), device="cpu"), stop_ids=frozenset())
+    pair = replace(load_pair_anew(build_pair(str(folder)), device="cpu"), stop_ids=frozenset())
     assert [*pair.learned] == ["mtp"] and DRAFTERS["best"].candidate_drafters(pair) == ["mtp"]
     for temperature in (0.0, 0.8):
         systems = "mtp", "auto", "mtp/chain/token_match:3x1x4"
@@ -176,7 +176,7 @@ def test_its_guesses_are_those_beside_the_text_model_alone(published, tmp_path):
     config = tr.AutoConfig.from_pretrained(folder).text_config
     config.save_pretrained(tmp_path)
     tr.AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path)
-    pairs = [load_pair(build_pair(str(each)), device="cpu") for each in (folder, tmp_path)]
+    pairs = [load_pair_anew(build_pair(str(each)), device="cpu") for each in (folder, tmp_path)]
     whole, alone = (raced(pair, "mtp", max_new_tokens=20).lanes[1].trace for pair in pairs)
     assert [(step.tokens, step.burst) for step in whole.steps] == [(step.tokens, step.burst) for step in alone.steps]
 

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 
 from engine.__main__ import main
 from engine.models.convert import convert_to_safetensors
-from engine.nets import load_nets
+from engine.nets import open_lazy_nets
 from helpers.pairs import tiny_pair
 
 CONFIG = {"medusa_num_heads": 2, "medusa_num_layers": 1}
@@ -34,14 +34,14 @@ def source(tmp_path):
 def test_what_was_pickled_loads_as_the_same_tensors(file, source, tmp_path, capsys):
     model = tiny_pair().target.model
     with pytest.raises(ValueError, match=r"pickled weights \(medusa_lm_head\.pt\).*python -m engine convert"):
-        load_nets(source.parent, model)["medusa"]
+        open_lazy_nets(source.parent, model)["medusa"]
     out = tmp_path / "pair" / "heads"
     main(["convert", str(source / file), str(out)])
     assert capsys.readouterr().out == f"Wrote 3 tensors to {out / 'model.safetensors'}.\n"
     written = load_file(out / "model.safetensors")
     assert written.keys() == heads().keys() and json.loads((out / "config.json").read_text()) == CONFIG
     assert all(torch.equal(written[name], each) and written[name].dtype == each.dtype for name, each in heads().items())
-    net = load_nets(out.parent, model)["medusa"]
+    net = open_lazy_nets(out.parent, model)["medusa"]
     assert torch.equal(net.blocks[0].weight, heads()["0.0.linear.weight"].float())
 
 

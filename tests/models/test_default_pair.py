@@ -6,10 +6,10 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from engine.models.export import export
-from engine.models.loading import load, load_pair, validate_files
+from engine.models.export import export_drafter
+from engine.models.loading import check_small_files_and_memory, load, load_pair_anew
 from engine.models.pairs import PAIRS
-from engine.nets import load_nets
+from engine.nets import open_lazy_nets
 from engine.race import Race, Settings
 
 PROMPT = "Story: Once upon a time there was a little girl who"
@@ -47,11 +47,11 @@ def test_it_cannot_be_kept_in_4_bits_and_a_sentence_says_what_would_work():
     with pytest.raises(
         ValueError, match="holds weights in 8-bit: load it with the quantisation 8-bit or none, got nf4"
     ):
-        validate_files(PAIRS["embedded"], quantisation="nf4")
+        check_small_files_and_memory(PAIRS["embedded"], quantisation="nf4")
 
 
 def test_without_eight_bits_it_is_widened_and_trees_write_its_text():
-    pair = load_pair(PAIRS["embedded"], "cpu", quantisation="none")
+    pair = load_pair_anew(PAIRS["embedded"], "cpu", quantisation="none")
     assert pair.dtype == "fp32" and pair.target.forward_kind == "compiled"
     race = Race(pair, Settings(PROMPT, ("vanilla", "tree"), max_new_tokens=16))
     for _ in race.run():
@@ -61,7 +61,9 @@ def test_without_eight_bits_it_is_widened_and_trees_write_its_text():
 
 @pytest.mark.parametrize("kind", ["eagle", "parallel"])
 def test_an_exported_drafter_brings_the_tables_that_it_shares(kind, large, tmp_path):
-    export(large.pair, kind, tmp_path / kind)
-    kept, exported = (load_nets(folder, large.target.model)[kind] for folder in (Path(large.pair.drafters), tmp_path))
+    export_drafter(large.pair, kind, tmp_path / kind)
+    kept, exported = (
+        open_lazy_nets(folder, large.target.model)[kind] for folder in (Path(large.pair.drafters), tmp_path)
+    )
     for name in kept.tables:
         assert torch.allclose(getattr(exported, name), getattr(kept, name), atol=1e-3)

@@ -10,10 +10,10 @@ from safetensors.torch import load_file
 
 from engine.__main__ import main
 from engine.drafters import DRAFTERS
-from engine.models.export import export, export_target
+from engine.models.export import export_drafter, export_target
 from engine.models.loading import load_model
 from engine.models.pairs import MODELS, Checkpoint, Pair, find_listed_pair
-from engine.nets import load_nets
+from engine.nets import open_lazy_nets
 from engine.nets.formats import PUBLISHED
 from engine.nets.formats.exported import EXPORTS
 from engine.race import Race, Settings
@@ -41,7 +41,7 @@ def exported(request, tmp_path_factory):
 
 def test_what_was_exported_is_read_back_bit_for_bit(exported, embedded):
     kind, folder = exported
-    found = load_nets(folder, embedded.target.model)
+    found = open_lazy_nets(folder, embedded.target.model)
     assert list(found) == [kind]
     before, after = embedded.net(kind), found[kind]
     assert type(before) is type(after)
@@ -56,7 +56,7 @@ def test_what_was_exported_races_the_same_trees_to_the_same_text(exported, tempe
     kind, folder = exported
     settings = Settings(PROMPT, ("vanilla", *SYSTEMS[kind]), temperature=temperature, seed=3, max_new_tokens=24)
     lanes = []
-    for pair in (embedded, replace(embedded, learned=load_nets(folder, embedded.target.model))):
+    for pair in (embedded, replace(embedded, learned=open_lazy_nets(folder, embedded.target.model))):
         race = Race(pair, settings)
         list(race.run())
         lanes.append([[replace(step, seconds={}) for step in lane.trace.steps] for lane in race.lanes])
@@ -97,7 +97,7 @@ def test_an_exported_eagle_is_the_published_network(embedded, tmp_path):
     config = json.loads(path.read_text())
     config["transformer_layer_config"]["sliding_window"] = 200
     path.write_text(json.dumps(config))
-    published = replace(embedded, learned=load_nets(tmp_path, embedded.target.model))
+    published = replace(embedded, learned=open_lazy_nets(tmp_path, embedded.target.model))
     own = copy.copy(embedded.net("eagle"))
     own.compiled = None
     text = embedded.tokenizer(PROMPT + " who lived in a big tree.")["input_ids"]
@@ -105,7 +105,7 @@ def test_an_exported_eagle_is_the_published_network(embedded, tmp_path):
     for pair in (published, replace(embedded, learned={"eagle": own})):
         drafter = DRAFTERS["eagle"](pair, 64)
         drafter.begin(text[:9], Target(pair.target, 64, drafter.reads_features).prefill(text[:8]))
-        tree = DraftTree.rooted(text[8])
+        tree = DraftTree.from_root_token(text[8])
         for token in text[9:12]:
             tree.add(len(tree) - 1, token, 1.0, 1.0)
         guessed.append(torch.cat([drafter.log_q(tree, [level]) for level in range(4)]).exp())
@@ -122,7 +122,7 @@ def test_medusas_export_is_vllms_form(embedded, tmp_path):
         for k in range(4)
         for name in ("blocks.{}.layers.0.weight", "blocks.{}.layers.0.bias", "lm_heads.{}.weight")
     }
-    net = load_nets(tmp_path, embedded.target.model)["medusa"]
+    net = open_lazy_nets(tmp_path, embedded.target.model)["medusa"]
     assert torch.equal(net.unembeds[3], embedded.net("medusa").unembeds[3])
 
 
@@ -149,7 +149,7 @@ def test_a_narrow_blocks_export_holds_the_tables_that_it_shares(kind, tmp_path):
 
 def test_an_exported_eagle_holds_the_targets_embedding(embedded, tmp_path):
     """speculators takes an embedding that is not there for zeros, and says nothing."""
-    export(find_listed_pair("small"), "eagle", tmp_path / "eagle")
+    export_drafter(find_listed_pair("small"), "eagle", tmp_path / "eagle")
     table = load_file(tmp_path / "eagle" / "model.safetensors")["embed_tokens.weight"]
     assert torch.equal(table.float(), embedded.target.model.get_input_embeddings().weight.float())
 
@@ -177,15 +177,15 @@ def load_nearby(folder) -> dict[str, torch.Tensor]:
 def test_what_cannot_be_exported_is_refused(exported, tmp_path, capsys):
     kind, folder = exported
     with pytest.raises(ValueError, match="holds safetensors already"):
-        export(find_listed_pair("small"), kind, folder / "Some-Drafter")
+        export_drafter(find_listed_pair("small"), kind, folder / "Some-Drafter")
     with pytest.raises(
         ValueError, match=f"has no trained {kind} drafter.*python -m engine train {kind} --pair smollm2"
     ):
-        export(find_listed_pair("smollm2-1.7b"), kind, tmp_path)
+        export_drafter(find_listed_pair("smollm2-1.7b"), kind, tmp_path)
     own = replace(find_listed_pair("small"), drafters=str(folder))
     (folder / "Some-Drafter").rename(folder / kind)
     with pytest.raises(ValueError, match=f"holds no {kind} drafter that was trained here"):
-        export(own, kind, tmp_path)
+        export_drafter(own, kind, tmp_path)
     (folder / kind).rename(folder / "Some-Drafter")
     with pytest.raises(SystemExit):
         main(["export", kind, str(tmp_path), "--drafter", str(folder)])
@@ -199,7 +199,7 @@ def test_a_target_of_three_layers_has_no_eagle_that_the_format_can_name(tmp_path
     (tmp_path / "target" / "config.json").write_text(json.dumps(config))
     pair = Pair("own", "a small one", str(tmp_path / "target"), drafters=str(MODELS / "small" / "drafters"))
     with pytest.raises(ValueError, match=r"layers \[1, 1, 2\]"):
-        export(pair, "eagle", tmp_path / "out")
+        export_drafter(pair, "eagle", tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -219,4 +219,4 @@ def test_an_exported_parallel_drafter_that_does_not_fit_is_refused(change, sente
     path = tmp_path / "one" / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(ValueError, match=sentence):
-        load_nets(tmp_path, embedded.target.model)
+        open_lazy_nets(tmp_path, embedded.target.model)

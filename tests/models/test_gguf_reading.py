@@ -33,10 +33,10 @@ WRITTEN = (Kind.F32, Kind.F16, Kind.BF16, Kind.Q8_0, Kind.Q4_0, Kind.Q4_1, Kind.
 def cache(tmp_path, monkeypatch):
     """A user's cache of this test's own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for each in (gguf_reading.cache_folder, gguf_reading.convert_files_once):
+    for each in (gguf_reading.private_cache_folder, gguf_reading.convert_once_per_file_state):
         each.cache_clear()
     yield tmp_path / "cache"
-    for each in (gguf_reading.cache_folder, gguf_reading.convert_files_once):
+    for each in (gguf_reading.private_cache_folder, gguf_reading.convert_once_per_file_state):
         each.cache_clear()
 
 
@@ -46,7 +46,7 @@ def logits(model, ids=LONG):
 
 
 def loaded(path, **how):
-    return loading.load_pair(build_pair(str(path)), "cpu", **how)
+    return loading.load_pair_anew(build_pair(str(path)), "cpu", **how)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -68,9 +68,9 @@ def test_each_kind_of_blocks_has_the_values_of_the_package(kind, tmp_path):
     model = loaded(file).target.model
     assert all(torch.equal(model.state_dict()[name], weight) for name, weight in wanted.state_dict().items())
     sixteen = {Kind.F16: torch.float16, Kind.BF16: torch.bfloat16}
-    assert json.loads((gguf_reading.convert_small_files(str(file)) / "config.json").read_text())["dtype"] == str(
-        sixteen.get(kind, torch.float32)
-    ).removeprefix("torch.")
+    assert json.loads((gguf_reading.convert_config_and_tokenizer(str(file)) / "config.json").read_text())[
+        "dtype"
+    ] == str(sixteen.get(kind, torch.float32)).removeprefix("torch.")
 
 
 @pytest.mark.parametrize("kind", BLOCKS, ids=lambda kind: kind.name)
@@ -93,10 +93,10 @@ def test_blocks_of_any_kind_are_found_in_the_file_and_dequantised(kind, tmp_path
         wanted = gguf.dequantize(raw, kind)
     except NotImplementedError:
         with pytest.raises(ValueError, match=f"blocks is of the type {kind.name}, which the package gguf 0"):
-            gguf_reading.refuse_unreadable([(0, stored)])
+            gguf_reading.refuse_unreadable_types([(0, stored)])
         return
-    np.testing.assert_array_equal(gguf_reading.read_tensor(place, tmp_path / "file.gguf"), wanted)
-    gguf_reading.refuse_unreadable([(0, stored)])
+    np.testing.assert_array_equal(gguf_reading.read_and_dequantise_tensor(place, tmp_path / "file.gguf"), wanted)
+    gguf_reading.refuse_unreadable_types([(0, stored)])
 
 
 def test_shards_are_one_model_and_a_missing_one_is_named(tmp_path):
@@ -206,7 +206,7 @@ def test_what_is_missing_is_named_without_the_files_folder(tmp_path):
         "other": r"its architecture is 'rwkv7', and transformers \S+ reads bloom",
     }.items():
         with pytest.raises(ValueError, match=words) as refused:
-            loading.validate_files(build_pair(str(tmp_path / f"{name}.gguf")), "cpu")
+            loading.check_small_files_and_memory(build_pair(str(tmp_path / f"{name}.gguf")), "cpu")
         assert str(tmp_path) not in str(refused.value)
 
 
@@ -225,17 +225,17 @@ def test_a_second_start_reads_no_vocabulary_out_of_the_file_and_other_content_is
 ):
     file = tmp_path / "model.gguf"
     write_gguf(file, random_model("llama"), "llama")
-    assert gguf_reading.needs_conversion(str(file))
-    first = gguf_reading.convert_small_files(str(file))
-    assert not gguf_reading.needs_conversion(str(file))
+    assert gguf_reading.needs_slow_conversion(str(file))
+    first = gguf_reading.convert_config_and_tokenizer(str(file))
+    assert not gguf_reading.needs_slow_conversion(str(file))
     assert first.is_relative_to(cache) and first.parent.stat().st_mode & 0o077 == 0
-    gguf_reading.convert_files_once.cache_clear()  # as in another process
+    gguf_reading.convert_once_per_file_state.cache_clear()  # as in another process
     monkeypatch.setattr(gguf_reading, "write_config_and_tokenizer", lambda *_: pytest.fail("It was read again"))
-    assert gguf_reading.convert_small_files(str(file)) == first
+    assert gguf_reading.convert_config_and_tokenizer(str(file)) == first
     monkeypatch.undo()
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     write_gguf(file, random_model("llama", seed=1), "llama")
-    assert gguf_reading.convert_small_files(str(file)) != first and len(list(first.parent.iterdir())) == 2
+    assert gguf_reading.convert_config_and_tokenizer(str(file)) != first and len(list(first.parent.iterdir())) == 2
 
 
 def test_a_cache_that_others_may_write_is_not_used(tmp_path, cache):
@@ -243,7 +243,7 @@ def test_a_cache_that_others_may_write_is_not_used(tmp_path, cache):
     folder.mkdir(parents=True)
     os.chmod(folder, 0o777)
     write_gguf(tmp_path / "model.gguf", random_model("llama"), "llama")
-    assert not gguf_reading.convert_small_files(str(tmp_path / "model.gguf")).is_relative_to(cache)
+    assert not gguf_reading.convert_config_and_tokenizer(str(tmp_path / "model.gguf")).is_relative_to(cache)
     assert not any(folder.iterdir())
 
 
@@ -263,6 +263,6 @@ def test_target_and_draft_may_both_be_files(tmp_path):
     for name, layers in (("target", 2), ("draft", 1)):
         write_gguf(tmp_path / f"{name}.gguf", random_model("llama", num_hidden_layers=layers), "llama")
     pair = build_pair(str(tmp_path / "target.gguf"), str(tmp_path / "draft.gguf"))
-    assert (pair.title, pair.training_options) == ("draft → target", "--target target")
-    both = loading.load_pair(pair, "cpu")
+    assert (pair.title, pair.training_command_options) == ("draft → target", "--target target")
+    both = loading.load_pair_anew(pair, "cpu")
     assert len(both.draft.model.model.layers) == 1 and named_places(both.draft.model, "llama")

@@ -12,7 +12,7 @@ from engine.__main__ import main
 from engine.models import export
 from engine.models.gguf import reading as gguf_reading
 from engine.models.gguf import writing as gguf_writing
-from engine.models.loading import load_pair
+from engine.models.loading import load_pair_anew
 from engine.models.pairs import PAIRS, build_pair, find_listed_pair
 from helpers.checkpoints import IDS, write
 from helpers.published.gguf_models import TEMPLATE, TOKENS, merging_tokenizer
@@ -24,7 +24,7 @@ Kind = gguf.GGMLQuantizationType
 def cache(tmp_path, monkeypatch):
     """A user's cache of this test's own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for each in (gguf_reading.cache_folder, gguf_reading.convert_files_once):
+    for each in (gguf_reading.private_cache_folder, gguf_reading.convert_once_per_file_state):
         each.cache_clear()
 
 
@@ -62,7 +62,7 @@ def test_a_model_is_read_back_with_its_logits(tied, tmp_path):
         assert count == len(types) == 2 + 9 * 2 + (not tied) and ("output.weight" in types) != tied
         assert {types[name] for name in types if "norm" in name} == {Kind.F32}
         assert {types[name] for name in types if "norm" not in name} == {gguf_writing.KINDS[kind][0]}
-        pair = load_pair(build_pair(str(file)), "cpu")
+        pair = load_pair_anew(build_pair(str(file)), "cpu")
         difference = (logits(pair.target.model) - logits(model)).abs().max()
         assert difference < most and (kind == "F16" or difference > 0)
         assert pair.tokenizer("the 12 <|end|>")["input_ids"] == tokenizer("smollm")("the 12 <|end|>")["input_ids"]

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM
 from engine.forward.llama import JoinedLinear
 from engine.forward.runner import Runner
 from engine.models import loading, memory
-from engine.models.memory import GIB, build_empty_model, count_needed_bytes
+from engine.models.memory import GIB, build_empty_model, count_needed_bytes_by_use
 from engine.models.pairs import Pair
 from helpers.checkpoints import SIZES, byte_tokenizer, pair_of, write
 
@@ -62,7 +62,7 @@ def test_the_computed_bytes_are_the_loaded_ones(name, quantisation, dtype, tmp_p
     kind(config).save_pretrained(tmp_path)
     byte_tokenizer().save_pretrained(tmp_path)
     loaded = loading.load_model(pair_of(tmp_path).target_checkpoint, CPU, dtype, quantisation)
-    computed = count_needed_bytes(config, CPU, dtype, quantisation)["weights"]
+    computed = count_needed_bytes_by_use(config, CPU, dtype, quantisation)["weights"]
     assert computed == pytest.approx(held(loaded), rel=0.01)
 
 
@@ -83,32 +83,32 @@ def test_copies_are_those_that_the_forward_makes(half, dtype, quantisation, tmp_
         made = sum(each.packed.numel() * 2 for each in weights)
     config = loading.config_of_checkpoint(pair_of(tmp_path).target_checkpoint)
     config.dtype = torch.float16 if half else torch.float32
-    copies = count_needed_bytes(config, CPU, loading.DTYPES[dtype], quantisation)["copies"]
+    copies = count_needed_bytes_by_use(config, CPU, loading.DTYPES[dtype], quantisation)["copies"]
     assert copies == pytest.approx(made, rel=0.06)  # 257 logits lie in 320
 
 
 def test_a_real_size_is_counted_without_its_memory():
     """8.19 billion weights; two lanes of 1,024 rows, to which a GPU rounds up, and their graphs' logits. Nothing is allocated."""
-    found = count_needed_bytes(QWEN3_8B, torch.device("cuda", 0), torch.bfloat16)
+    found = count_needed_bytes_by_use(QWEN3_8B, torch.device("cuda", 0), torch.bfloat16)
     assert found["weights"] / 2 == pytest.approx(8.19e9, rel=0.01) and found["copies"] == 0
     assert found["rows"] == 2 * 1024 * 2 * 36 * 8 * 128 * 2
     assert (
         found["graphs"] == 2 * 129 * 151936 * 2 and found.total() == found["weights"] + found["rows"] + found["graphs"]
     )
-    assert count_needed_bytes(QWEN3_8B, CPU, torch.float32)["rows"] == 2 * 512 * 2 * 36 * 8 * 128 * 4
-    assert count_needed_bytes(QWEN3_8B, CPU, torch.float32)["graphs"] == 0
-    eight = count_needed_bytes(QWEN3_8B, torch.device("cuda", 0), torch.bfloat16, "8-bit")
+    assert count_needed_bytes_by_use(QWEN3_8B, CPU, torch.float32)["rows"] == 2 * 512 * 2 * 36 * 8 * 128 * 4
+    assert count_needed_bytes_by_use(QWEN3_8B, CPU, torch.float32)["graphs"] == 0
+    eight = count_needed_bytes_by_use(QWEN3_8B, torch.device("cuda", 0), torch.bfloat16, "8-bit")
     assert eight["weights"] == pytest.approx(
         6.95e9 + 2 * 2 * 151936 * 4096, rel=0.01
     )  # embedding and head stay in bf16
-    assert count_needed_bytes(QWEN3_8B, CPU, torch.float32)["copies"] == pytest.approx(2 * 7.57e9, rel=0.01)
+    assert count_needed_bytes_by_use(QWEN3_8B, CPU, torch.float32)["copies"] == pytest.approx(2 * 7.57e9, rel=0.01)
 
 
 def test_what_lies_there_before_layers_are_rounded_counts_where_it_is_more():
     """A checkpoint in float32 is twice what its rounded layers and their copies take; one in bfloat16 is less than they are."""
-    wide, half = deepcopy(QWEN3_8B), count_needed_bytes(QWEN3_8B, CPU, torch.float32, "8-bit")
+    wide, half = deepcopy(QWEN3_8B), count_needed_bytes_by_use(QWEN3_8B, CPU, torch.float32, "8-bit")
     wide.dtype = torch.float32
-    found = count_needed_bytes(wide, CPU, torch.float32, "8-bit")
+    found = count_needed_bytes_by_use(wide, CPU, torch.float32, "8-bit")
     assert half["loading"] == 0 and found["loading"] > 0
     assert found.total() == pytest.approx(4 * 8.19e9, rel=0.01)
     assert half["weights"] == pytest.approx(6.95e9 * (1 + 4 / 64) + 2 * 4 * 151936 * 4096, rel=0.01)
@@ -116,8 +116,8 @@ def test_what_lies_there_before_layers_are_rounded_counts_where_it_is_more():
 
 def test_draft_and_rows_count_too(llama, qwen):
     target, draft = (loading.config_of_checkpoint(pair_of(each[0]).target_checkpoint) for each in (llama, qwen))
-    both = count_needed_bytes(target, CPU, torch.float32) + count_needed_bytes(draft, CPU, torch.float32)
-    assert both.total() == sum(count_needed_bytes(each, CPU, torch.float32).total() for each in (target, draft))
+    both = count_needed_bytes_by_use(target, CPU, torch.float32) + count_needed_bytes_by_use(draft, CPU, torch.float32)
+    assert both.total() == sum(count_needed_bytes_by_use(each, CPU, torch.float32).total() for each in (target, draft))
     assert both["rows"] == 2 * 4 * (128 * 2 * 2 * 2 * 32 + 96 * 2 * 1 * 2 * 32)
 
 
@@ -132,7 +132,7 @@ def test_learned_drafters_count_as_they_lie_in_memory(tmp_path, free):
     free(1)
     with_nets = replace(PAIR, drafters=str(tmp_path))
     config = KINDS["llama"][1]
-    alone = count_needed_bytes(config, CPU, torch.float32).total()
+    alone = count_needed_bytes_by_use(config, CPU, torch.float32).total()
     free((alone + 12_000_000) / GIB)
     assert memory.refuse_too_large(PAIR, config, None, CPU, torch.float32, "none") > 0
     with pytest.raises(ValueError, match=r"needs 0\.0 GiB of memory"):
@@ -177,7 +177,7 @@ def test_what_would_fit_is_named(free):
 def test_a_pair_is_refused_before_a_weight_is_read(llama, qwen, free, monkeypatch):
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", lambda **_: pytest.fail("read weights"))
     free(0.0001)
-    for call in (loading.load_pair, loading.validate_files):
+    for call in (loading.load_pair_anew, loading.check_small_files_and_memory):
         with pytest.raises(ValueError, match=r"test pair needs 0\.0 GiB of memory, and 0\.0 GiB are free here"):
             call(pair_of(llama[0], qwen[0]), device="cpu")
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from engine.__main__ import main
-from engine.lab.train.learned import RECIPES, config_for
-from engine.measure.options import add_pair, pair_of_options
+from engine.lab.train.learned import RECIPES, drafter_config_for
+from engine.measure.options import add_pair_options, pair_of_options
 from engine.models import loading, pairs, refusals
 from engine.nets.formats import composite
 from engine.race import Race, Settings
@@ -26,7 +26,7 @@ MEASURING = ("bench", "bench --by length", "study", "calibrate", "record")
 
 def given(*arguments: object, otherwise: str = "embedded") -> pairs.Pair:
     parser = ArgumentParser()
-    add_pair(parser)
+    add_pair_options(parser)
     return pair_of_options(parser.parse_args([*map(str, arguments)]), otherwise)
 
 
@@ -61,7 +61,7 @@ def test_an_own_model_is_called_as_its_owner_says(own):
     assert called.title == "Our 7B" and called == replace(
         given("--target", own / "large", "--draft", own / "small"), title="Our 7B"
     )
-    assert called.training_options == "--target large"  # a command needs the model itself
+    assert called.training_command_options == "--target large"  # a command needs the model itself
     for wrong in ("", " ", "a\nb", "x" * 61):
         with pytest.raises(ValueError, match="--name must be 1 to 60 letters in one line"):
             given("--target", own / "large", "--name", wrong)
@@ -83,12 +83,14 @@ def test_a_folder_of_drafters_comes_along(own, tmp_path):
     with pytest.raises(ValueError, match="holds no learned drafter"):
         given("--target", own / "large", "--drafter", tmp_path)
     target = loading.load(given("--target", own / "large"), "cpu").target.model
-    net = RECIPES["medusa"].build_untrained_net(target, config_for("medusa", target), torch.arange(257).repeat(4))
+    net = RECIPES["medusa"].build_untrained_net(
+        target, drafter_config_for("medusa", target), torch.arange(257).repeat(4)
+    )
     net.save(tmp_path / "medusa")
     loaded = loading.load(given("--target", own / "large", "--drafter", tmp_path), "cpu")
     assert list(loaded.learned) == ["medusa"] and not loaded.calibration.ranks
     (tmp_path / "calibration.json").write_text('{"ranks": {"medusa": [[0.5, 0.2], [0.4, 0.2]]}, "verify_ms": {}}')
-    again = loading.load_pair(given("--target", own / "large", "--drafter", tmp_path), "cpu")
+    again = loading.load_pair_anew(given("--target", own / "large", "--drafter", tmp_path), "cpu")
     assert again.calibration.ranks["medusa"] and raced(again, "medusa", 0.8) is True
 
 
@@ -97,8 +99,8 @@ def test_a_repository_is_named_with_its_commit():
     assert (pair.target, pair.target_revision, pair.draft, pair.draft_revision) == (
         "org/large", COMMIT, "org/small", COMMIT,
     )  # fmt: skip
-    assert pair.title == "small → large" and pair.training_options == f"--target org/large --revision {COMMIT}"
-    assert pair.target_checkpoint.source["trust_remote_code"] is False
+    assert pair.title == "small → large" and pair.training_command_options == f"--target org/large --revision {COMMIT}"
+    assert pair.target_checkpoint.load_arguments["trust_remote_code"] is False
 
 
 def test_a_pair_without_a_head_names_those_that_were_published_for_its_target(own):

@@ -15,11 +15,11 @@ from tqdm import tqdm
 from transformers import LlamaForCausalLM
 from transformers.utils import logging as said_by_transformers
 
-from engine.forward.rounded_linear import is_rounded
+from engine.forward.rounded_linear import has_int8_matrices_on_cpu
 from engine.measure.options import show_loading_bar
 from engine.models import loading
-from engine.models.memory import build_empty_model, bytes_by_name
-from engine.models.progress import LoadingStopped, Progress, build_fetch_bar
+from engine.models.memory import build_empty_model, weight_bytes_by_name
+from engine.models.progress import LoadingProgress, LoadingStopped, build_fetch_progress_bar
 from helpers.checkpoints import pair_of
 
 
@@ -34,13 +34,16 @@ def forgotten(monkeypatch):
 
 
 def test_words_are_the_bytes_so_far():
-    assert Progress("Loading", "Qwen3-8B", 3_100_000_000, 15_200_000_000).words == "Loading Qwen3-8B: 3.1 of 15.2 GB"
+    assert (
+        LoadingProgress("Loading", "Qwen3-8B", 3_100_000_000, 15_200_000_000).status_line
+        == "Loading Qwen3-8B: 3.1 of 15.2 GB"
+    )
 
 
 @pytest.mark.parametrize("quantisation", ["none", "8-bit", "nf4"])
 def test_bytes_of_both_models_are_told_from_none_to_all(quantisation, llama, qwen):
-    told: list[Progress] = []
-    pair = loading.load_pair(pair_of(llama[0], qwen[0]), device="cpu", quantisation=quantisation, tell=told.append)
+    told: list[LoadingProgress] = []
+    pair = loading.load_pair_anew(pair_of(llama[0], qwen[0]), device="cpu", quantisation=quantisation, tell=told.append)
     models = {"target": pair.target.model, "draft": pair.draft.model}
     assert list(dict.fromkeys(each.name for each in told)) == list(models) and {each.doing for each in told} == {
         "Loading"
@@ -49,15 +52,15 @@ def test_bytes_of_both_models_are_told_from_none_to_all(quantisation, llama, qwe
         done = [each.done for each in told if each.name == name]
         totals = {each.total for each in told if each.name == name}
         plain = build_empty_model(model.config, torch.float32, "none")  # whose layers are rounded behind the last byte
-        assert totals == {sum(bytes_by_name(plain if is_rounded(model) else model).values())}
+        assert totals == {sum(weight_bytes_by_name(plain if has_int8_matrices_on_cpu(model) else model).values())}
         assert done[0] == 0 and done[-1] == max(totals) and done == sorted(done) and len(set(done)) > 5
 
 
 def test_bytes_come_weight_by_weight(qwen):
     """The steps are the sizes of weights. What no file holds comes with the last."""
-    told: list[Progress] = []
-    pair = loading.load_pair(pair_of(qwen[0]), device="cpu", tell=told.append)
-    sizes = bytes_by_name(pair.target.model)
+    told: list[LoadingProgress] = []
+    pair = loading.load_pair_anew(pair_of(qwen[0]), device="cpu", tell=told.append)
+    sizes = weight_bytes_by_name(pair.target.model)
     steps = [after.done - before.done for before, after in pairwise(told)]
     stored = sorted(size for name, size in sizes.items() if "inv_freq" not in name)
     steps[-1] -= sum(sizes.values()) - sum(stored)
@@ -79,7 +82,7 @@ def test_what_a_listener_raises_ends_the_loading_and_nothing_is_kept(
     monkeypatch.setattr(LlamaForCausalLM, "__init__", noted)
     told = []
 
-    def hear(progress: Progress) -> None:
+    def hear(progress: LoadingProgress) -> None:
         told.append(progress)
         if len(told) > stop_at:
             raise reason("enough")
@@ -97,7 +100,7 @@ def test_what_a_listener_raises_ends_the_loading_and_nothing_is_kept(
 
 @pytest.mark.parametrize("tell", [None, lambda _: None])
 def test_the_libraries_draw_no_bars_of_their_own(tell, llama, capsys):
-    loading.load_pair(pair_of(llama[0]), device="cpu", tell=tell)
+    loading.load_pair_anew(pair_of(llama[0]), device="cpu", tell=tell)
     assert capsys.readouterr() == ("", "")
 
 
@@ -105,20 +108,20 @@ def test_another_threads_loading_is_not_told_of(llama, qwen):
     """transformers has one hook for all threads."""
     told: list[str] = []
 
-    def hear(progress: Progress) -> None:
+    def hear(progress: LoadingProgress) -> None:
         if not told:
-            other = threading.Thread(target=loading.load_pair, args=(pair_of(qwen[0]), "cpu"))
+            other = threading.Thread(target=loading.load_pair_anew, args=(pair_of(qwen[0]), "cpu"))
             other.start()
             other.join(60)
         told.append(progress.name)
 
-    loading.load_pair(pair_of(llama[0]), device="cpu", tell=hear)
+    loading.load_pair_anew(pair_of(llama[0]), device="cpu", tell=hear)
     assert set(told) == {"target"}
 
 
 def test_a_command_draws_a_bar_for_each_model(llama, qwen, capsys):
     with show_loading_bar() as tell:
-        loading.load_pair(pair_of(llama[0], qwen[0]), device="cpu", tell=tell)
+        loading.load_pair_anew(pair_of(llama[0], qwen[0]), device="cpu", tell=tell)
     drawn = capsys.readouterr()
     assert drawn.out == "" and "Loading target: 100%" in drawn.err and "Loading draft: 100%" in drawn.err
     assert "B/s" in drawn.err
@@ -150,10 +153,10 @@ def served(monkeypatch):
 
 
 def test_fetched_bytes_are_told(served):
-    told: list[Progress] = []
+    told: list[LoadingProgress] = []
     into = io.BytesIO()
-    http_get(served, into, tqdm_class=build_fetch_bar(told.append, "Qwen3-8B"))
-    assert len(into.getvalue()) == 40000 and told[-1] == Progress("Fetching", "Qwen3-8B", 40000, 40000)
+    http_get(served, into, tqdm_class=build_fetch_progress_bar(told.append, "Qwen3-8B"))
+    assert len(into.getvalue()) == 40000 and told[-1] == LoadingProgress("Fetching", "Qwen3-8B", 40000, 40000)
     assert [each.done for each in told] == sorted({each.done for each in told}) and len(told) > 1
 
 
@@ -162,13 +165,13 @@ def test_a_listener_ends_the_fetching_too(served):
         raise Enough("enough")
 
     with pytest.raises(LoadingStopped) as ended:
-        http_get(served, io.BytesIO(), tqdm_class=build_fetch_bar(hear, "Qwen3-8B"))
+        http_get(served, io.BytesIO(), tqdm_class=build_fetch_progress_bar(hear, "Qwen3-8B"))
     assert isinstance(ended.value.reason, Enough)
 
 
 def test_a_bar_that_counts_files_tells_nothing():
-    told: list[Progress] = []
-    bar = build_fetch_bar(told.append, "x")
+    told: list[LoadingProgress] = []
+    bar = build_fetch_progress_bar(told.append, "x")
     assert issubclass(bar, tqdm)
     for _ in bar(range(3), desc="Fetching 3 files"):
         pass

@@ -4,14 +4,14 @@ import gguf
 import pytest
 import torch
 
-from engine.measure.options import CHAT, first_prompts
-from engine.measure.peers import generate_tokens
+from engine.measure.options import CHAT, first_held_out_prompts
+from engine.measure.peers import generate_with_transformers
 from engine.measure.racing import explain_unraceable
 from engine.models.chat import render_chat, tokenise_prompt
-from engine.models.loading import load_pair
+from engine.models.loading import load_pair_anew
 from engine.models.pairs import PAIRS
 from engine.race import Race, Settings
-from engine.systems import find
+from engine.systems import find_system
 from helpers.families import daily
 
 pytestmark = pytest.mark.real
@@ -22,17 +22,17 @@ TOKENS = 16
 @pytest.fixture(scope="module")
 def plain():
     """In float32, with the numbers that the file holds."""
-    return load_pair(PAIRS["smollm2"], "cpu", quantisation="none")
+    return load_pair_anew(PAIRS["smollm2"], "cpu", quantisation="none")
 
 
 @pytest.fixture(scope="module")
 def prompts() -> list[str]:
     """One of each kind."""
-    return first_prompts(CHAT, 5)
+    return first_held_out_prompts(CHAT, 5)
 
 
 def able(pair) -> tuple[str, ...]:
-    return tuple(name for name in TRIED if not explain_unraceable(pair, find(name)))
+    return tuple(name for name in TRIED if not explain_unraceable(pair, find_system(name)))
 
 
 def test_its_values_are_those_of_the_package_that_reads_such_files(plain):
@@ -67,7 +67,7 @@ def test_its_template_its_ends_and_its_tokens_come_from_the_file(plain):
 @pytest.mark.parametrize("kind", daily(range(5), 0))
 def test_greedy_texts_of_every_system_are_those_of_generate(plain, prompts, kind):
     race = Race(plain, Settings(prompts[kind], ("vanilla", *able(plain)), max_new_tokens=TOKENS)).run_to_traces()
-    wanted = generate_tokens(plain, race[0].prompt_tokens, TOKENS, 0.0)
+    wanted = generate_with_transformers(plain, race[0].prompt_tokens, TOKENS, 0.0)
     assert {tuple(trace.tokens) for trace in race} == {tuple(wanted)}
 
 
@@ -89,14 +89,14 @@ def test_a_second_turn_is_answered_as_generate_answers_it(plain):
         "Name another one.", ("vanilla", "lookup", "auto"), max_new_tokens=TOKENS, turns=[[said[0][1], first]]
     )
     race = Race(plain, settings).run_to_traces()
-    assert {tuple(trace.tokens) for trace in race} == {tuple(generate_tokens(plain, ids, TOKENS, 0.0))}
+    assert {tuple(trace.tokens) for trace in race} == {tuple(generate_with_transformers(plain, ids, TOKENS, 0.0))}
     alone = Race(plain, Settings("Name another one.", ("vanilla",), max_new_tokens=TOKENS)).run_to_traces()[0]
     assert race[0].prompt_tokens == ids and alone.tokens != race[0].tokens
 
 
 def test_a_race_in_eight_bits_answers_as_a_chat():
     """As the page serves it. The answer ends at its stop token, and no control token is seen."""
-    pair = load_pair(PAIRS["smollm2"], "cpu")
+    pair = load_pair_anew(PAIRS["smollm2"], "cpu")
     assert pair.dtype == "8-bit" and 0.2e9 < pair.footprint < 1.5e9
     race = Race(pair, Settings("Say yes.", ("vanilla", "auto"), max_new_tokens=48))
     first, second = race.run_to_traces()

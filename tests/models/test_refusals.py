@@ -27,9 +27,9 @@ def test_pickled_weights_are_refused_unread(llama, tmp_path):
     (tmp_path / "model.safetensors").unlink()
     (tmp_path / "pytorch_model.bin").write_bytes(b"whatever this is, it is not read")
     with pytest.raises(ValueError, match=r"pickled weights \(\.bin\)"):
-        loading.load_pair(pair_of(tmp_path), device="cpu")
+        loading.load_pair_anew(pair_of(tmp_path), device="cpu")
     with pytest.raises(ValueError, match=r"pickled weights \(\.bin\)"):
-        loading.load_pair(pair_of(llama[0], tmp_path), device="cpu")
+        loading.load_pair_anew(pair_of(llama[0], tmp_path), device="cpu")
 
 
 def test_a_checkpoint_that_lacks_a_weight_is_refused(tmp_path):
@@ -39,7 +39,7 @@ def test_a_checkpoint_that_lacks_a_weight_is_refused(tmp_path):
     del weights["model.layers.1.mlp.up_proj.weight"]
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(ValueError, match=r"lacks 1 of .*model\.layers\.1\.mlp\.up_proj\.weight"):
-        loading.load_pair(pair_of(tmp_path), device="cpu")
+        loading.load_pair_anew(pair_of(tmp_path), device="cpu")
 
 
 def test_truncated_weights_are_a_sentence(tmp_path):
@@ -47,28 +47,28 @@ def test_truncated_weights_are_a_sentence(tmp_path):
     whole = (tmp_path / "model.safetensors").read_bytes()
     (tmp_path / "model.safetensors").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(ValueError, match=r"does not load: "):
-        loading.load_pair(pair_of(tmp_path), device="cpu")
+        loading.load_pair_anew(pair_of(tmp_path), device="cpu")
 
 
 def test_a_draft_with_permuted_ids_is_refused(llama, tmp_path):
     """Same size, same tokens: only the map tells."""
     write(tmp_path, swapped=True)
     with pytest.raises(ValueError, match=r"2 tokens have other ids.*'A' is 32 in the target, 33 in the draft"):
-        loading.load_pair(pair_of(llama[0], tmp_path), device="cpu")
+        loading.load_pair_anew(pair_of(llama[0], tmp_path), device="cpu")
 
 
 def test_a_tokenizer_beyond_the_logits_is_refused(tmp_path):
     write(tmp_path, vocab_size=256, eos_token_id=0)
     with pytest.raises(ValueError, match=r"ids up to 256, its model only 256 logits"):
-        loading.load_pair(pair_of(tmp_path), device="cpu")
+        loading.load_pair_anew(pair_of(tmp_path), device="cpu")
 
 
 def test_an_unknown_type_of_layer_is_refused_from_disk(llama, tmp_path):
     write(tmp_path, Qwen2ForCausalLM, Qwen2Config, layer_types=["chunked_attention", "full_attention"])
     with pytest.raises(ValueError, match=r"\(qwen2\) cannot be raced: it has layers of type chunked_attention"):
-        loading.load_pair(pair_of(tmp_path), device="cpu")
+        loading.load_pair_anew(pair_of(tmp_path), device="cpu")
     with pytest.raises(ValueError, match=r"cannot be raced"):
-        loading.load_pair(pair_of(llama[0], tmp_path), device="cpu")
+        loading.load_pair_anew(pair_of(llama[0], tmp_path), device="cpu")
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_tokenizer_in_python_is_refused_before_a_race_would_fail(tmp_path):
         (tmp_path / old).unlink()
     ByT5Tokenizer().save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=r"\(ByT5Tokenizer\) runs in Python only.*tokenizer\.json"):
-        loading.load_pair(pair_of(tmp_path), device="cpu")
+        loading.load_pair_anew(pair_of(tmp_path), device="cpu")
 
 
 def test_code_of_a_repository_is_never_run(tmp_path):
@@ -125,19 +125,19 @@ def test_code_of_a_repository_is_never_run(tmp_path):
     (tmp_path / "config.json").write_text(config)
     (tmp_path / "own.py").write_text("raise SystemExit('ran')")
     with pytest.raises(ValueError, match=r"that is never run here"):
-        loading.load_pair(pair_of(tmp_path), device="cpu")
+        loading.load_pair_anew(pair_of(tmp_path), device="cpu")
 
 
 def test_four_bit_refuses_sizes_that_crash_it(tmp_path):
     write(tmp_path, intermediate_size=96)
     with pytest.raises(ValueError, match=r"multiples of 64.*MLP size of 96"):
-        loading.load_pair(pair_of(tmp_path), device="cpu", quantisation="nf4")
+        loading.load_pair_anew(pair_of(tmp_path), device="cpu", quantisation="nf4")
 
 
 def test_four_bit_without_its_packages_says_what_to_install(llama, monkeypatch):
     monkeypatch.setattr("transformers.quantizers.quantizer_bnb_4bit.is_accelerate_available", lambda: False)
     with pytest.raises(ValueError, match=r"packages that are not installed.*accelerate.*requirements\.txt"):
-        loading.load_pair(pair_of(llama[0]), device="cpu", quantisation="nf4")
+        loading.load_pair_anew(pair_of(llama[0]), device="cpu", quantisation="nf4")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from transformers import AutoConfig, BloomConfig, BloomForCausalLM
 
 from engine.models import pairs, spreading
-from engine.models.loading import load_pair
+from engine.models.loading import load_pair_anew
 from engine.race import Race, Settings
 from helpers.checkpoints import pair_of, write
 from helpers.paths import OF_TESTS, ROOT
@@ -21,13 +21,13 @@ RACE = """
 import json, sys
 from engine.__main__ import main
 from engine.measure import processes
-from engine.models.loading import load_pair
+from engine.models.loading import load_pair_anew
 from engine.models.pairs import Pair
 from engine.race import Race, Settings
 from helpers.decoding import hurry
 hurry()
 target, draft, temperature, *words = sys.argv[1:]
-pair = load_pair(Pair("test", "test pair", target, draft), spread="matrices")
+pair = load_pair_anew(Pair("test", "test pair", target, draft), spread="matrices")
 race = Race(pair, Settings("Once upon a time", ("vanilla", "tree", "auto"), temperature=float(temperature), max_new_tokens=12, seed=5))
 for _ in race.run():
     pass
@@ -57,9 +57,9 @@ def folders(tmp_path_factory):
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_layers_in_memory_and_on_a_disk_write_the_whole_models_text(folders, monkeypatch, temperature):
-    whole = load_pair(pair_of(*folders))
-    monkeypatch.setattr(spreading, "free_memory_by_device", lambda: {"cpu": 320_000})
-    spread = load_pair(pair_of(*folders), spread="layers")
+    whole = load_pair_anew(pair_of(*folders))
+    monkeypatch.setattr(spreading, "weight_memory_by_device", lambda: {"cpu": 320_000})
+    spread = load_pair_anew(pair_of(*folders), spread="layers")
     places = spread.target.model.hf_device_map
     assert {*places.values()} == {"cpu", "disk"} and spread.target.forward_kind == "transformers"
     assert spread.hardware.endswith(", layers on cpu and disk")
@@ -69,19 +69,19 @@ def test_layers_in_memory_and_on_a_disk_write_the_whole_models_text(folders, mon
 
 
 def test_a_model_that_fits_one_device_is_loaded_as_ever(folders):
-    spread = load_pair(pair_of(*folders), spread="layers")
+    spread = load_pair_anew(pair_of(*folders), spread="layers")
     assert not spread.target.spread and spread.target.forward_kind == "compiled"
 
 
 def test_what_lies_on_a_disk_is_deleted_with_the_model(folders, monkeypatch):
     made = []
-    monkeypatch.setattr(spreading, "free_memory_by_device", lambda: {"cpu": 320_000})
+    monkeypatch.setattr(spreading, "weight_memory_by_device", lambda: {"cpu": 320_000})
     monkeypatch.setattr(
         spreading.tempfile,
         "mkdtemp",
         lambda prefix, own=spreading.tempfile.mkdtemp: made.append(own(prefix=prefix)) or made[0],
     )
-    spread = load_pair(pair_of(*folders), spread="layers")
+    spread = load_pair_anew(pair_of(*folders), spread="layers")
     [folder] = made
     assert Path(folder).is_dir() and spread.target.spread
     del spread
@@ -109,7 +109,7 @@ def lines(folders, tmp_path_factory):
 def test_two_processes_that_split_the_matrices_write_what_one_writes(folders, lines):
     hardware, written, heads = json.loads(lines[0])
     assert hardware.endswith(", 2 processes") and heads == 1
-    assert written == tokens_of(load_pair(pair_of(*folders)), 0.8, ("vanilla", "tree", "auto"))
+    assert written == tokens_of(load_pair_anew(pair_of(*folders)), 0.8, ("vanilla", "tree", "auto"))
 
 
 @pytest.mark.slow
@@ -130,15 +130,15 @@ def test_bench_splits_matrices_over_the_processes_of_torchrun(lines):
 def test_what_cannot_be_split_is_refused(folders, monkeypatch, world, kind, sentence):
     monkeypatch.setenv("WORLD_SIZE", world)
     config = AutoConfig.from_pretrained(folders[0])
-    empty = load_pair(pair_of(*folders)).target.model
+    empty = load_pair_anew(pair_of(*folders)).target.model
     if kind == "bloom":
         config = BloomConfig(vocab_size=8, hidden_size=8, n_layer=1, n_head=2)
         empty = BloomForCausalLM(config)
     with pytest.raises(ValueError) as refusal:
-        spreading.loading_arguments_of("matrices", pairs.Checkpoint("a model"), config, empty)
+        spreading.spread_loading_arguments("matrices", pairs.Checkpoint("a model"), config, empty)
     assert sentence in str(refusal.value)
 
 
 def test_an_unknown_way_is_refused(folders):
     with pytest.raises(ValueError, match="Unknown spread 'thin'"):
-        load_pair(pair_of(*folders), spread="thin")
+        load_pair_anew(pair_of(*folders), spread="thin")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from engine.models.text import TextStream, label_of
+from engine.models.text import TokenTextStream, token_label_of
 from engine.race import Race, Settings
 from helpers.pairs import tiny_pair
 
@@ -118,7 +118,7 @@ def tokenizer_of(kind: str) -> PreTrainedTokenizerFast:
 
 def streamed(tokenizer, prompt: list[int], tokens: list[int]) -> list[str]:
     """A piece for every token, and the rest."""
-    stream = TextStream(tokenizer, prompt)
+    stream = TokenTextStream(tokenizer, prompt)
     return [*map(stream.add, tokens), stream.flush_held_text()]
 
 
@@ -243,7 +243,7 @@ def test_a_token_costs_no_more_behind_a_long_text(kind):
     """Broken bytes too, which a decoder shows as it shows unfinished ones."""
     tokenizer, sizes = tokenizer_of(kind), []
     broken = [token for token in range(250) if kind == "byte level" and "\ufffd" in tokenizer.decode([token])][:1]
-    stream = TextStream(tokenizer, [])
+    stream = TokenTextStream(tokenizer, [])
     for token in (ids(tokenizer, "the fox and the fox") + broken * 5) * 40:
         stream.add(token)
         sizes.append(len(stream.window))
@@ -270,5 +270,5 @@ def test_a_race_shows_the_text_of_all_its_tokens(kind):
 def test_a_label_for_a_lone_byte_is_its_vocabulary_entry():
     pair = tiny_pair()
     first_byte = pair.tokenizer("🦊")["input_ids"][0]
-    assert label_of(pair.tokenizer, first_byte) == pair.tokenizer.convert_ids_to_tokens(first_byte)
-    assert label_of(pair.tokenizer, pair.tokenizer("a")["input_ids"][0]) == "a"
+    assert token_label_of(pair.tokenizer, first_byte) == pair.tokenizer.convert_ids_to_tokens(first_byte)
+    assert token_label_of(pair.tokenizer, pair.tokenizer("a")["input_ids"][0]) == "a"

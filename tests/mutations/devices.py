@@ -21,7 +21,7 @@ DEVICES = [
         ),
         (
             "a cache that comes back is thrown away",
-            "lender.py::Lender.give_back",
+            "lender.py::IdleCacheLender.give_back",
             "self.idle.append((key, made))",
             "pass",
             "forward/test_session_gpu.py::test_a_lender_lends_what_came_back_last",
@@ -29,7 +29,7 @@ DEVICES = [
         ),
         (
             "idle caches have no bound",
-            "lender.py::Lender.give_back",
+            "lender.py::IdleCacheLender.give_back",
             "sum(each.size for _, each in self.idle) > self.most",
             "False",
             "forward/test_session_gpu.py::test_a_lender_keeps_no_more_bytes_than_its_limit_and_the_latest_first",
@@ -70,7 +70,7 @@ if failure is not None and is_out_of_memory(failure):
         ),
         (
             "of a capture's errors the last one is told",
-            "cuda_graphs.py::first_cause_of",
+            "cuda_graphs.py::root_cause_of",
             "error = error.__context__",
             "break",
             "forward/test_session_gpu.py::test_of_the_errors_of_a_capture_the_first_one_is_told",
@@ -89,8 +89,8 @@ if failure is not None and is_out_of_memory(failure):
         ),
         (
             "three copies for a level",
-            "policies/shared/ranking.py::shortlist_and_synchronise",
-            "torch.cat([each.to(widest_dtype(log_q.device)) for each in found], -1).cpu()",
+            "policies/shared/ranking.py::shortlist_on_device",
+            "torch.cat([each.to(widest_float_dtype(log_q.device)) for each in found], -1).cpu()",
             "torch.cat([each.cpu().double() for each in found], -1)",
             "rounds/test_rehearsal.py::test_on_the_host_a_round_waits_once_for_every_level_and_once_to_decide",
             "speed",
@@ -106,15 +106,15 @@ if failure is not None and is_out_of_memory(failure):
         (
             "drafters take no memory",
             "models/memory.py::refuse_too_large",
-            "count_needed_bytes(target, device, dtype, quantisation).total() + drafting + nets",
-            "count_needed_bytes(target, device, dtype, quantisation).total() + drafting",
+            "count_needed_bytes_by_use(target, device, dtype, quantisation).total() + drafting + nets",
+            "count_needed_bytes_by_use(target, device, dtype, quantisation).total() + drafting",
             "models/test_memory_needed.py::test_learned_drafters_count_as_they_lie_in_memory",
             "figures",
         ),
         (
             "caches are counted as long as the text",
-            "models/memory.py::count_needed_bytes",
-            "static_capacity(tokens)",
+            "models/memory.py::count_needed_bytes_by_use",
+            "round_up_static_capacity(tokens)",
             "tokens",
             "models/test_memory_needed.py::test_a_real_size_is_counted_without_its_memory",
             "figures",

@@ -7,7 +7,7 @@ DRAFTS = [
         "drafters/",
         (
             "a drafted node sees itself alone",
-            "shared/drafted_rows.py::DraftedRows.assign_rows",
+            "shared/drafted_rows.py::DraftedRowsByNode.assign_rows_and_build_mask",
             "[*self.seen.get(tree.keys[tree.parents[node]], ()), first + row]",
             "[first + row]",
             "core/test_exact.py::test_after_many_rounds_the_drafts_own_cache_is_that_of_a_fresh_prefill",
@@ -33,7 +33,7 @@ DRAFTS = [
             "a text's own end is no place",
             "suffix.py::SuffixIndex.build_likeliest_tree",
             "tree.score[node] * (often / len(places))",
-            "tree.score[node] * (often / sum(self.count_followers(places)[1]))",
+            "tree.score[node] * (often / sum(self.rank_followers_with_counts(places)[1]))",
             "drafters/test_suffix.py::test_one_earlier_place_is_worth_a_half_because_the_texts_end_counts_too",
             "speed",
         ),
@@ -47,7 +47,7 @@ DRAFTS = [
         ),
         (
             "the window stays where it was",
-            "lookahead.py::LookaheadDrafter.advance_window",
+            "lookahead.py::LookaheadDrafter.build_next_window_levels",
             "level[accepted_count:]",
             "level",
             "drafters/test_lookahead.py::test_a_window_moves_on_by_what_was_accepted_and_is_filled_up_with_copies",
@@ -58,7 +58,7 @@ DRAFTS = [
         "nets/",
         (
             "an MTP layer sees rows without a true state",
-            "mtp.py::MtpSession.step",
+            "mtp.py::MtpSession.forward_entries",
             "stands > layer",
             "stands >= layer",
             "drafters/test_mtp.py::test_every_node_gets_the_guesses_of_transformers_own_layers -k three",
@@ -75,14 +75,14 @@ DRAFTS = [
         (
             "a slot guesses the place after its own",
             "dflash.py::DFlash.forward_block",
-            "x[0, self.sizes.silent_slots:]",
-            "x[0, :self.sizes.block - self.sizes.silent_slots]",
+            "x[0, self.sizes.skipped_slots:]",
+            "x[0, :self.sizes.block - self.sizes.skipped_slots]",
             "drafters/test_published_dflash.py::test_a_published_block_guesses_as_the_published_network",
             "speed",
         ),
         (
             "a guess is told the token of another node",
-            "dspark.py::DSpark.condition_slots",
+            "dspark.py::DSpark.condition_on_tokens",
             "upload(tokens, slots.device)",
             "torch.tensor(tokens[::-1], device=slots.device)",
             "drafters/test_published_dspark.py::test_a_node_is_told_the_token_before_its_guess",
@@ -114,7 +114,7 @@ DRAFTS = [
         ),
         (
             "drafted tokens go on from the output before its norm",
-            "eagle.py::Eagle.step",
+            "eagle.py::Eagle.forward_entries",
             "self.norm_out(out) if self.form and self.form.normed_output else out",
             "out",
             "drafters/test_published_eagle3.py::test_a_published_drafter_guesses_as_the_published_network -k fed",

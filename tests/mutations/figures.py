@@ -9,7 +9,7 @@ self.policy.learn(tree, verdict.path)
 silence, unused = self.explain_no_guess(tree), self.policy.explain_unused_nodes(tree, self.room, self.drafter.stop_ids)
 """
 LAP = """
-watch.lap("commit")
+watch.end_phase("commit")
 """
 
 FIGURES = [
@@ -36,13 +36,13 @@ FIGURES = [
             "round.py::HostRounds.begin",
             """
 self.drafter.begin(prompt, self.target.prefill(prompt[:-1]))
-return agree_on(self.target.session.runner.model, self.watch.lap("prefill"))
+return adopt_first_process_value(self.target.session.runner.model, self.watch.end_phase("prefill"))
 """,
             """
 read = self.target.prefill(prompt[:-1])
-seconds = self.watch.lap("prefill")
+seconds = self.watch.end_phase("prefill")
 self.drafter.begin(prompt, read)
-return agree_on(self.target.session.runner.model, seconds)
+return adopt_first_process_value(self.target.session.runner.model, seconds)
 """,
             "core/test_clock.py::test_what_a_part_spends_is_on_its_lanes_clock_all_of_it_and_once -k 'specblock-adapt or auto/token'",
             "figures",
@@ -52,15 +52,15 @@ return agree_on(self.target.session.runner.model, seconds)
         "",
         (
             "every sequence pays for the whole forward",
-            "batch.py::run_next_rounds",
-            "watch.lap('verify') / len(running)",
-            "watch.lap('verify')",
+            "batch.py::run_round_of_every_sequence",
+            "watch.end_phase('verify') / len(running)",
+            "watch.end_phase('verify')",
             "core/test_clock.py::test_a_batchs_clock_is_what_its_parts_and_its_forwards_spend -k tree",
             "figures",
         ),
         (
             "drafting in a batch is free",
-            "batch.py::run_next_rounds",
+            "batch.py::run_round_of_every_sequence",
             "{**seconds, 'verify': share, **outcome.seconds}",
             "{'verify': share, **outcome.seconds}",
             "core/test_clock.py::test_a_batchs_clock_is_what_its_parts_and_its_forwards_spend -k tree",
@@ -68,7 +68,7 @@ return agree_on(self.target.session.runner.model, seconds)
         ),
         (
             "p of a node's own row",
-            "race.py::Lane.record_step",
+            "race.py::Lane.append_round_to_trace",
             "torch.tensor(tree.parents[1:], dtype=torch.long)",
             "torch.arange(1, len(tree))",
             "core/test_race.py::test_the_targets_own_probabilities_are_those_of_transformers",
@@ -76,7 +76,7 @@ return agree_on(self.target.session.runner.model, seconds)
         ),
         (
             "the bonus's p of the root's row",
-            "race.py::Lane.record_step",
+            "race.py::Lane.append_round_to_trace",
             "(last[0], round.verdict.bonus)",
             "(0, round.verdict.bonus)",
             "core/test_race.py::test_the_targets_own_probabilities_are_those_of_transformers",
@@ -84,7 +84,7 @@ return agree_on(self.target.session.runner.model, seconds)
         ),
         (
             "a step's forwards are the lane's",
-            "race.py::Lane.record_step",
+            "race.py::Lane.append_round_to_trace",
             "self.rounds.forwards - self.trace.draft_forwards",
             "self.rounds.forwards",
             "core/test_race.py::test_draft_forwards_are_those_of_the_step",
@@ -101,16 +101,16 @@ return agree_on(self.target.session.runner.model, seconds)
         (
             "waits of a forward's other threads are not seen",
             "forward/runner.py::Runner.seconds_without_processor",
-            "time.perf_counter() - time.thread_time() + Team.without",
+            "time.perf_counter() - time.thread_time() + ThreadTeam.without",
             "time.perf_counter() - time.thread_time()",
             "lab/test_repeated.py::test_a_run_waits_for_the_processor_where_its_thread_has_none",
             "figures",
         ),
         (
             "helpers' waits are those of one helper",
-            "kernels/sharing.py::Team.open_shared_call",
-            "(self.processor_time() - had) / len(self.clocks)",
-            "self.processor_time() - had",
+            "kernels/sharing.py::ThreadTeam.open_shared_call",
+            "(self.helpers_processor_seconds() - had) / len(self.clocks)",
+            "self.helpers_processor_seconds() - had",
             "kernels/test_sharing.py::test_a_call_tells_for_how_long_its_helpers_had_no_processor",
             "figures",
         ),
@@ -119,7 +119,7 @@ return agree_on(self.target.session.runner.model, seconds)
         "policies/",
         (
             "the next draw is worth as much as the last",
-            "dyspec_threshold.py::DySpecThreshold.grow_level",
+            "dyspec_threshold.py::DySpecThreshold.add_level_below",
             "value + tree.score[child]",
             "value",
             "policies/test_policies.py::test_every_draw_of_the_threshold_form_is_worth_its_place",
@@ -128,8 +128,8 @@ return agree_on(self.target.session.runner.model, seconds)
         (
             "caution inverted",
             "auto.py::Auto.grow",
-            "CAUTION * max(self.pace.rate, self.plain)",
-            "max(self.pace.rate, self.plain) / CAUTION",
+            "CAUTION * max(self.pace.tokens_per_ms, self.plain)",
+            "max(self.pace.tokens_per_ms, self.plain) / CAUTION",
             "policies/test_auto.py::test_caution_asks_more_of_a_guess_than_it_costs",
             "speed",
         ),
@@ -138,7 +138,7 @@ return agree_on(self.target.session.runner.model, seconds)
         "remote/",
         (
             "tokens counted twice",
-            "lane.py::RemoteLane.take_step",
+            "lane.py::RemoteLane.take_arrived_pieces_as_step",
             "tokens[self.counted:]",
             "tokens",
             "remote/test_remote_clock.py::test_every_token_is_counted_once",
@@ -165,7 +165,7 @@ return agree_on(self.target.session.runner.model, seconds)
         ),
         (
             "a busy machine runs on",
-            "repeated.py::RepeatedRace.has_time",
+            "repeated.py::RepeatedRace.has_time_for_another_run",
             "self.race.is_disturbed or self.race.remote or not seconds[0] or len(raced) == MOST",
             "self.race.remote or not seconds[0] or len(raced) == MOST",
             "lab/test_repeated.py::test_a_busy_machine_gets_one_run_and_a_sentence",
@@ -197,7 +197,7 @@ return agree_on(self.target.session.runner.model, seconds)
         ),
         (
             "level is a gain",
-            "verdict.py::compare_system",
+            "verdict.py::compare_with_plain_and_generate",
             "speedup > 1",
             "speedup >= 1",
             "lab/test_pays.py::test_the_verdict_follows_the_mean_and_its_interval",
@@ -205,7 +205,7 @@ return agree_on(self.target.session.runner.model, seconds)
         ),
         (
             "yes before the interval says so",
-            "verdict.py::judge_system",
+            "verdict.py::judge_yes_no_or_only",
             "YES if low > 1 else ONLY",
             "YES if low > 0.9 else ONLY",
             "lab/test_pays.py::test_the_verdict_follows_the_mean_and_its_interval",
@@ -213,7 +213,7 @@ return agree_on(self.target.session.runner.model, seconds)
         ),
         (
             "a group's tau is of all its prompts' lengths",
-            "report.py::group_figures",
+            "report.py::compute_figures_by_group",
             "tau(lanes)",
             "tau(traces)",
             "lab/test_pays.py::test_groups_are_counted_apart_and_a_prompt_without_one_in_none",

@@ -21,7 +21,7 @@ MACHINERY = [
         ),
         (
             "the worst nodes are kept",
-            "tree.py::DraftTree.best_nodes",
+            "tree.py::DraftTree.select_best_connected_nodes",
             "[-score for score in self.score]",
             "[score for score in self.score]",
             "policies/test_expansion.py::test_the_kept_are_the_best_of_all",
@@ -36,22 +36,22 @@ MACHINERY = [
         ),
         (
             "the window ends a token late",
-            "decode.py::decode_all",
+            "decode.py::decode_lanes_in_turn",
             "context - 1 - text.position",
             "context - text.position",
             "core/test_exact.py::test_the_window_and_the_length_limit_end_the_text_at_the_same_token",
         ),
         (
             "a sequence pays for the whole batch",
-            "batch.py::share_costs",
-            "costs.verify_ms_at(size * rows) / size",
-            "costs.verify_ms_at(size * rows)",
+            "batch.py::divide_costs_by_batch_size",
+            "costs.verify_ms_at(batch_size * rows) / batch_size",
+            "costs.verify_ms_at(batch_size * rows)",
             "rounds/test_batched_rounds.py::test_auto_reckons_with_a_sequences_share_of_a_batch",
             "speed",
         ),
         (
             "noise of the root's position",
-            "sampling.py::Sampling.make_row_drawer",
+            "sampling.py::Sampling.build_lazy_token_drawer",
             "positions[row]",
             "positions[0]",
             "core/test_exact.py::test_a_drafter_that_is_always_right_wins_and_one_that_is_always_wrong_costs_no_token",
@@ -82,14 +82,14 @@ MACHINERY = [
         ),
         (
             "a padded node sees its siblings",
-            "batch.py::Batch.forward_padded",
+            "batch.py::Batch.forward_padded_by_transformers",
             "F.pad(seen, (end - seen.shape[1], 0), value=True)",
             "True",
             "forward/test_batched_forward.py::test_a_padded_batch_of_transformers_is_close_to_every_sequence_alone -k gpt2",
         ),
         (
             "a cache that moved reads its old place",
-            "batch.py::CacheSlots.free_slot",
+            "batch.py::BatchedCacheSlots.free_slot",
             "self.kv[:, :, place]",
             "last.kv",
             "forward/test_batched_forward.py::test_a_sequence_that_takes_a_left_place_keeps_its_rows_and_its_commits",
@@ -110,21 +110,21 @@ MACHINERY = [
         ),
         (
             "a window one row too wide",
-            "windows.py::Window.narrow_mask",
+            "windows.py::SlidingWindow.narrow_visible_mask",
             "count > count[..., -1:] - self.size",
             "count >= count[..., -1:] - self.size",
             "forward/test_families.py::test_a_trees_logits_are_those_of_plain_decoding",
         ),
         (
             "a window counts rows",
-            "windows.py::Window.narrow_mask",
+            "windows.py::SlidingWindow.narrow_visible_mask",
             "visible.cumsum(-1, dtype=torch.int32)",
             "torch.ones_like(visible).cumsum(-1, dtype=torch.int32)",
             "forward/test_families.py::test_a_trees_logits_are_those_of_plain_decoding",
         ),
         (
             "soft caps under folded attention",
-            "runner_gpu.py::fold_heads",
+            "runner_gpu.py::enable_folded_heads",
             "('folded_sdpa', 'eager')",
             "('folded_sdpa',)",
             "forward/test_families.py::test_the_forward_of_a_gpus_graphs_gives_the_same_logits",
@@ -132,7 +132,7 @@ MACHINERY = [
         (
             "a mask over the first rows",
             "cache.py::additive_mask",
-            "mask[..., columns - visible.shape[-1]:]",
+            "mask[..., column_count - visible.shape[-1]:]",
             "mask[..., :visible.shape[-1]]",
             "forward/test_llama.py::test_the_lean_forward_is_the_transformers_one",
         ),
@@ -155,7 +155,7 @@ MACHINERY = [
         "kernels/",
         (
             "attention forgets what lies 600 rows back",
-            "exact_attention.py::attend_exactly",
+            "exact_attention.py::attend_in_key_order",
             "highest = most_of(some)",
             "some[:max(0, end - 600)] = LOWEST\nhighest = most_of(some)",
             "forward/test_long_contexts.py::test_a_tree_sees_keys_a_thousand_rows_back -k 'compiled and all'",
@@ -169,7 +169,7 @@ MACHINERY = [
         ),
         (
             "who fails is waited for",
-            "phases.py::run_part_of_call",
+            "phases.py::run_part_or_abandon_call",
             "sharing.abandon_call(unpack_nest(ForwardWorkspace, table, len(table) - ROOM).claims)",
             "pass",
             "kernels/test_sharing.py::test_a_thread_that_fails_ends_the_call_for_all_and_the_next_one_goes_well",
@@ -183,9 +183,9 @@ MACHINERY = [
         ),
         (
             "a commit reads the wrong row",
-            "attention.py::move_rows",
-            "moves[index, 1]",
-            "moves[index, 0]",
+            "attention.py::move_cache_rows",
+            "offset_pairs[index, 1]",
+            "offset_pairs[index, 0]",
             "core/test_target.py::test_cache_after_each_commit_is_that_of_a_fresh_prefill",
         ),
         (
@@ -206,7 +206,7 @@ MACHINERY = [
         ),
         (
             "a pruned tree's parents are mixed up",
-            "expansion.py::keep_best_nodes",
+            "expansion.py::prune_to_best_nodes",
             "index[parent] if parent else 0",
             "parent",
             "policies/test_expansion.py::test_the_kept_are_the_best_of_all",
@@ -214,7 +214,7 @@ MACHINERY = [
         ),
         (
             "drafted nodes at the wrong place",
-            "growing_compiled.py::grow",
+            "growing_compiled.py::grow_tree",
             "node.depth",
             "place",
             "fast/test_equal_to_reference.py::test_a_fast_version_is_its_reference -k 'growing_compiled and model'",
@@ -222,7 +222,7 @@ MACHINERY = [
         ),
         (
             "greedy scores are not sharpened",
-            "ranking_compiled.py::ranked_on_cpu",
+            "ranking_compiled.py::compiled_top_tokens_scores_q",
             "(keys[best[place]] - keys[best[0]]) * power",
             "keys[best[place]] - keys[best[0]]",
             "fast/test_equal_to_reference.py::test_a_fast_version_is_its_reference -k kernels.ranking_compiled",
@@ -240,7 +240,7 @@ MACHINERY = [
         ),
         (
             "a race that is run again copies itself",
-            "earlier_texts.py::AnswerMemory.answers_to_others",
+            "earlier_texts.py::AnswerMemory.answers_to_other_prompts",
             "[answer for key, answer in self.answers.items() if key != tuple(prompt)]",
             "[answer for key, answer in self.answers.items()]",
             "drafters/test_suffix.py::test_a_memory_never_hands_an_answer_to_its_own_prompt",
@@ -248,7 +248,7 @@ MACHINERY = [
         ),
         (
             "tied weights count twice",
-            "memory.py::bytes_by_name",
+            "memory.py::weight_bytes_by_name",
             "id(tensor) not in seen",
             "True",
             "models/test_memory_needed.py::test_the_computed_bytes_are_the_loaded_ones",
@@ -272,7 +272,7 @@ MACHINERY = [
         ),
         (
             "pieces' times are not since the request",
-            "lane.py::RemoteLane.take_step",
+            "lane.py::RemoteLane.take_arrived_pieces_as_step",
             "piece.at - self.clock",
             "piece.at",
             "remote/test_remote_lane.py::test_its_clock_is_when_pieces_arrive_and_the_local_clock_does_not_see_it",

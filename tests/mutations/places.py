@@ -12,7 +12,7 @@ PLACES = [
         "page/screens/",
         (
             "a newcomer freezes running races",
-            "turns.py::JobQueue.start_waiting_jobs",
+            "turns.py::JobQueue.admit_waiting_jobs",
             "job.turn = min((other.turn for other in beside), default=0.0)",
             "job.turn = 0.0",
             "page/screens/test_turns.py::test_a_newcomer_begins_with_the_turns_of_those_who_run",
@@ -20,7 +20,7 @@ PLACES = [
         ),
         (
             "memory of long work counts beside long work alone",
-            "turns.py::JobQueue.start_waiting_jobs",
+            "turns.py::JobQueue.admit_waiting_jobs",
             "sum(other.bytes for other in self.running) + job.bytes > self.budget",
             "sum(other.bytes for other in beside) + job.bytes > self.budget",
             "page/screens/test_turns.py::test_memory_of_long_work_counts_beside_that_of_races",
@@ -28,7 +28,7 @@ PLACES = [
         ),
         (
             "only the last turn is charged",
-            "turns.py::JobQueue.charge_seconds",
+            "turns.py::JobQueue.charge_device_seconds",
             "job.turn += seconds",
             "job.turn = seconds",
             "page/screens/test_turns.py::test_a_slow_step_is_paid_back",
@@ -60,7 +60,7 @@ PLACES = [
         ),
         (
             "a sweep of his own keeps a race waiting",
-            "turns.py::JobQueue.describe_place",
+            "turns.py::JobQueue.describe_queue_place",
             "other.visitor == job.visitor and other.rank == job.rank",
             "other.visitor == job.visitor",
             "page/screens/test_turns.py::test_a_sweep_of_his_own_keeps_nobody_waiting_for_a_race",
@@ -68,7 +68,7 @@ PLACES = [
         ),
         (
             "a hidden tab is lost after ten seconds",
-            "device.py::DeviceWorker.note_page_alive",
+            "device.py::DeviceWorker.extend_page_deadline",
             "ASLEEP if hidden else SILENCE",
             "SILENCE",
             HEARD,
@@ -134,15 +134,15 @@ PLACES = [
         ),
         (
             "a draft's cache takes no memory",
-            "cache_memory.py::lane_cache_bytes",
-            "pair.target.row_bytes + (pair.draft or pair.target).row_bytes",
-            "pair.target.row_bytes",
+            "cache_memory.py::max_lane_cache_bytes",
+            "pair.target.cache_row_bytes + (pair.draft or pair.target).cache_row_bytes",
+            "pair.target.cache_row_bytes",
             CACHES,
             "others",
         ),
         (
             "states take no memory",
-            "cache_memory.py::lane_cache_bytes",
+            "cache_memory.py::max_lane_cache_bytes",
             "rows * row + pair.target.state_bytes + NODES * pair.target.node_bytes",
             "rows * row + NODES * pair.target.node_bytes",
             CACHES,
@@ -153,7 +153,7 @@ PLACES = [
         "page/web/",
         (
             "all callers without a session share one pace",
-            "guard.py::Guard.__call__",
+            "guard.py::RequestGuardMiddleware.__call__",
             "session or address",
             "session or ''",
             "page/web/test_guard.py::test_callers_without_a_session_are_counted_by_address",
@@ -164,7 +164,7 @@ PLACES = [
         "policies/",
         (
             "a size smaller costs as much",
-            "auto.py::Auto.prune_tree",
+            "auto.py::Auto.prune_to_best_paying_nodes",
             "self.verify_ms[count + 1]",
             "self.verify_ms[count]",
             "policies/test_auto.py::test_of_a_tree_the_best_nodes_stay_as_many_as_win_the_most_beyond_their_cost",
@@ -194,7 +194,7 @@ PLACES = [
         "drafters/",
         (
             "of equal followers the oldest goes first",
-            "suffix.py::SuffixIndex.count_followers",
+            "suffix.py::SuffixIndex.rank_followers_with_counts",
             "np.lexsort((first, -counts))",
             "np.lexsort((-first, -counts))",
             "drafters/test_suffix.py::test_of_equally_frequent_followers_the_latest_comes_first",
@@ -202,7 +202,7 @@ PLACES = [
         ),
         (
             "the shortest run decides",
-            "lookup.py::LookupDrafter.count_continuations",
+            "lookup.py::LookupDrafter.followers_of_longest_suffix",
             "range(len(tail), 0, -1)",
             "range(1, len(tail) + 1)",
             "drafters/test_lookup.py::test_the_longest_run_that_was_followed_decides",

@@ -8,8 +8,8 @@ PUBLISHED = [
         (
             "the limit forgets drafting",
             "bench/command.py::speedup_limit_of",
-            "seconds_per_round(mine, 'verify') / one + seconds_per_round(mine, 'draft') / one",
-            "seconds_per_round(mine, 'verify') / one",
+            "seconds_per_round(drafted, 'verify') / one + seconds_per_round(drafted, 'draft') / one",
+            "seconds_per_round(drafted, 'verify') / one",
             "lab/bench/test_bench.py::test_the_limit_by_hand",
             "figures",
         ),
@@ -88,9 +88,9 @@ PUBLISHED = [
         ),
         (
             "a disturbed cell is the best",
-            "sweep.py::find_recommended",
-            "[cell for cell in cells if not cell['disturbed']]",
-            "[cell for cell in cells]",
+            "sweep.py::find_smallest_fast_and_fastest",
+            "[cell for cell in measured_cells if not cell['disturbed']]",
+            "[cell for cell in measured_cells]",
             "measure/test_sweep.py::test_a_disturbed_cell_is_recommended_only_where_no_other_was_measured",
             "figures",
         ),
@@ -99,7 +99,7 @@ PUBLISHED = [
         "page/screens/",
         (
             "one place further in line",
-            "turns.py::JobQueue.describe_place",
+            "turns.py::JobQueue.describe_queue_place",
             "ahead + 1",
             "ahead + 2",
             "page/screens/test_turns.py::test_visitors_are_told_where_they_stand",
@@ -115,7 +115,7 @@ PUBLISHED = [
         ),
         (
             "what was used is never forgotten",
-            "turns.py::JobQueue.recent_device_seconds",
+            "turns.py::JobQueue.decayed_device_seconds",
             "0.5 ** ((self.now() - noted) / HALF_LIFE)",
             "1.0 ** ((self.now() - noted) / HALF_LIFE)",
             "page/screens/test_turns.py::test_what_was_used_is_forgotten",
@@ -123,7 +123,7 @@ PUBLISHED = [
         ),
         (
             "a disturbed row is not told",
-            "own_prompts.py::collect_figures",
+            "own_prompts.py::extract_prompt_row_figures",
             "result.disturbed",
             "''",
             "page/screens/test_own_prompts.py::test_a_disturbed_race_is_run_once_more_and_said_where_that_was_too",
@@ -131,7 +131,7 @@ PUBLISHED = [
         ),
         (
             "totals of speeds",
-            "own_prompts.py::summarise_rows",
+            "own_prompts.py::compute_medians_and_totals",
             "rates[0] / rates[1]",
             "rates[1] / rates[0]",
             "page/screens/test_own_prompts.py::test_the_summary_holds_medians_and_totals",
@@ -139,9 +139,9 @@ PUBLISHED = [
         ),
         (
             "never alone",
-            "device.py::DeviceWorker.has_single_job",
-            "len(self.line.all_jobs) <= 1",
-            "len(self.line.all_jobs) <= 2",
+            "device.py::DeviceWorker.has_at_most_one_job",
+            "len(self.line.visitors_jobs) <= 1",
+            "len(self.line.visitors_jobs) <= 2",
             "lab/test_repeated.py::test_another_run_here_ends_the_loneliness_of_a_device",
             "figures",
         ),

@@ -55,7 +55,7 @@ RECORDS = [
         ),
         (
             "the worst sibling ranks first",
-            "trace_statistics.py::ReachedGuessCounts.add",
+            "trace_statistics.py::GuessCountsAfterAcceptedParent.count_guesses_of_trace",
             "-step.score[node]",
             "step.score[node]",
             "lab/test_pays.py::test_a_rank_is_a_place_among_siblings_whose_parent_was_reached",
@@ -63,7 +63,7 @@ RECORDS = [
         ),
         (
             "the best run is the headline",
-            "headline.py::median_speedups",
+            "headline.py::median_and_spread_of_speedups",
             "statistics.median_low",
             "max",
             "record/test_disturbance.py::test_a_headline_is_a_median_with_its_spread",
@@ -71,7 +71,7 @@ RECORDS = [
         ),
         (
             "the first run is the least",
-            "headline.py::median_speedups",
+            "headline.py::median_and_spread_of_speedups",
             "min(lane)",
             "lane[0]",
             "record/test_disturbance.py::test_a_headline_is_a_median_with_its_spread",
@@ -79,7 +79,7 @@ RECORDS = [
         ),
         (
             "slower is faster",
-            "headline.py::compute_speedups",
+            "headline.py::compute_lane_speedups",
             "speed / speeds[0]",
             "speeds[0] / speed",
             "record/test_disturbance.py::test_speedups_are_ratios_of_tokens_a_second",
@@ -87,7 +87,7 @@ RECORDS = [
         ),
         (
             "another run is shown",
-            "headline.py::find_median_run",
+            "headline.py::find_run_nearest_to_medians",
             "min(range(len(runs)), key=lambda at: far(runs[at]))",
             "max(range(len(runs)), key=lambda at: far(runs[at]))",
             "record/test_disturbance.py::test_the_run_that_is_shown_is_the_nearest_to_the_medians",
@@ -95,7 +95,7 @@ RECORDS = [
         ),
         (
             "a stall is believed",
-            "disturbance.py::find_stalls",
+            "disturbance.py::find_significant_stalls",
             "max(high + FAR * (high - low), TIMES * middle)",
             "99 * max(high + FAR * (high - low), TIMES * middle)",
             "record/test_disturbance.py::test_one_stalled_step_that_makes_the_figure_is_told",
@@ -111,7 +111,7 @@ RECORDS = [
         ),
         (
             "a prompt that was read for too long is believed",
-            "disturbance.py::describe_late_prefill",
+            "disturbance.py::describe_slow_prefill_of_plain",
             "TIMES * first.prefill_seconds",
             "99 * first.prefill_seconds",
             "record/test_disturbance.py::test_a_prompt_that_plain_decoding_read_far_longer_than_others_is_told",
@@ -151,7 +151,7 @@ RECORDS = [
         ),
         (
             "a slow moment counts against a shape",
-            "costs.py::Costs.make_monotonic",
+            "costs.py::Costs.with_monotonic_verify_costs",
             "more >= rows",
             "more == rows",
             "record/test_costs.py::test_costs_rise_with_the_rows_whatever_else_the_machine_did",
@@ -167,9 +167,9 @@ RECORDS = [
         ),
         (
             "costs stay flat beyond the last",
-            "costs.py::interpolate",
-            "places = sorted(known)",
-            "places = sorted(known)\nat = min(at, places[-1])",
+            "costs.py::interpolate_linearly",
+            "places = sorted(value_by_place)",
+            "places = sorted(value_by_place)\nat = min(place, places[-1])",
             "record/test_costs.py::test_costs_between_and_beyond_what_was_measured",
             "figures",
         ),

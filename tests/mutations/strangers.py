@@ -7,7 +7,7 @@ STRANGERS = [
         "page/screens/",
         (
             "a place in line after the result",
-            "device.py::DeviceWorker.stream",
+            "device.py::DeviceWorker.stream_job_events",
             "time.monotonic() >= due and not last",
             "time.monotonic() >= due",
             "page/screens/test_device.py::test_a_place_is_said_before_the_last_news_and_never_after",
@@ -15,7 +15,7 @@ STRANGERS = [
         ),
         (
             "one run's exit is everybody's",
-            "device.py::run_catching",
+            "device.py::run_returning_error_as_job_end",
             "isinstance(error, Exception)",
             "True",
             "page/screens/test_device.py::test_an_error_is_its_own_callers_and_nobody_elses",
@@ -24,22 +24,22 @@ STRANGERS = [
         (
             "one address fills the house",
             "turns.py::JobQueue.add_job",
-            "sum(other.address == job.address for other in self.all_jobs) >= MOST_OF_ADDRESS",
-            "sum(other.address == job.address for other in self.all_jobs) >= MOST_JOBS",
+            "sum(other.address == job.address for other in self.visitors_jobs) >= MOST_OF_ADDRESS",
+            "sum(other.address == job.address for other in self.visitors_jobs) >= MOST_JOBS",
             "page/screens/test_turns.py::test_many_names_at_one_address_fill_no_house_and_others_come_before_them",
             "others",
         ),
         (
             "many names go before others",
             "turns.py::JobQueue.sort_waiting_jobs",
-            "(self.recent_device_seconds(f'@{job.address}'), self.recent_device_seconds(job.visitor))",
-            "self.recent_device_seconds(job.visitor)",
+            "(self.decayed_device_seconds(f'@{job.address}'), self.decayed_device_seconds(job.visitor))",
+            "self.decayed_device_seconds(job.visitor)",
             "page/screens/test_turns.py::test_many_names_at_one_address_fill_no_house_and_others_come_before_them",
             "others",
         ),
         (
             "a visitor fills the line of race files",
-            "race_files.py::ReadingQueue.begin_reading",
+            "race_files.py::ReadingQueue.wait_to_begin_reading",
             "self.waiting.count(visitor)",
             "len(self.waiting)",
             "page/screens/test_race_files.py::test_who_has_read_the_least_lately_is_next_and_nobody_fills_the_line",
@@ -59,14 +59,14 @@ STRANGERS = [
         (
             "nobody knows whose race file it is",
             "page.py::build_race_file_reader",
-            "race_files.read_race_file(reading, given, identify_visitor(watched=False))",
-            "race_files.read_race_file(reading, given, '')",
+            "race_files.read_race_file_in_own_process(wanted_form, given, visitor_session_or_address(is_open_page=False))",
+            "race_files.read_race_file_in_own_process(wanted_form, given, '')",
             "page/web/test_guard.py::test_who_reads_race_files_is_told_by_address",
             "others",
         ),
         (
             "a new name takes the place of a run",
-            "sessions.py::EventsBySession.__setitem__",
+            "sessions.py::BoundedEventsBySession.__setitem__",
             "(each for each in self if each not in under_way)",
             "(each for each in self)",
             "page/web/test_sessions.py::test_a_flood_of_names_ends_nobodys_run",
@@ -75,8 +75,8 @@ STRANGERS = [
         (
             "nobody knows from which address a run is asked for",
             "streams.py::stream_request",
-            "Job(lambda: number_messages(run, request.run(pair)), who, request.rank, request.bytes, run, address)",
-            "Job(lambda: number_messages(run, request.run(pair)), who, request.rank, request.bytes, run)",
+            "Job(lambda: serialise_and_number_messages(run, request.run(pair)), who, request.rank, request.bytes, run, address)",
+            "Job(lambda: serialise_and_number_messages(run, request.run(pair)), who, request.rank, request.bytes, run)",
             "page/web/test_sessions.py::test_a_run_says_who_asks_and_from_where",
             "others",
         ),
@@ -90,7 +90,7 @@ STRANGERS = [
         ),
         (
             "reads have no pace",
-            "guard.py::Guard.__call__",
+            "guard.py::RequestGuardMiddleware.__call__",
             "await READS.wait_for_turn(address)",
             "True",
             "page/web/test_shelf.py::test_who_reads_faster_than_his_turns_come_is_told_to_wait",
@@ -106,24 +106,24 @@ STRANGERS = [
         ),
         (
             "one pace for all addresses",
-            "pace.py::RateLimiter.seconds_until_allowed",
-            "self.left[name] = (left - (wait <= longest), self.now())",
-            "self.left[''] = (left - (wait <= longest), self.now())",
+            "pace.py::RateLimiter.book_call_and_get_wait_seconds",
+            "self.left[caller] = (left - (wait <= longest_wait), self.now())",
+            "self.left[''] = (left - (wait <= longest_wait), self.now())",
             "page/web/test_pace.py::test_who_reads_faster_waits_for_his_turns_and_others_do_not",
             "others",
         ),
         (
             "the page is made and compressed for every read",
-            "shelf.py::AnswerCache.answer_from_cache",
+            "shelf.py::CompressedAnswerCache.answer_from_cache_or_fill_it",
             """
 if path not in self.kept:
     async with self.one:
-        if path not in self.kept and not await self.store_answer(scope):
+        if path not in self.kept and not await self.fetch_and_store_answer(scope):
             return None
 """,
             """
 async with self.one:
-    if not await self.store_answer(scope):
+    if not await self.fetch_and_store_answer(scope):
         return None
 """,
             "page/web/test_shelf.py::test_what_everybody_gets_is_made_and_compressed_once",
@@ -131,7 +131,7 @@ async with self.one:
         ),
         (
             "a browser gets again what it has",
-            "shelf.py::AnswerCache.answer_from_cache",
+            "shelf.py::CompressedAnswerCache.answer_from_cache_or_fill_it",
             "whole.headers['etag'] in asked.get('if-none-match', '')",
             "False",
             "page/web/test_shelf.py::test_a_browser_that_has_a_file_does_not_get_it_again",
@@ -155,7 +155,7 @@ async with self.one:
         ),
         (
             "bodies of all addresses are one address's",
-            "guard.py::Guard.reserve_body_memory",
+            "guard.py::RequestGuardMiddleware.reserve_body_memory",
             "self.held[address]",
             "self.held.total()",
             "page/web/test_guard.py::test_bytes_are_counted_as_they_come_by_address_and_in_all",
@@ -163,15 +163,15 @@ async with self.one:
         ),
         (
             "a call's news are fetched twice",
-            "guard.py::count_stream_listener",
-            "not LISTENERS.claim_fetch(name)",
+            "guard.py::count_stream_listener_while_open",
+            "not LISTENERS.claim_first_fetch_of_stream(name)",
             "False",
             "page/web/test_shelf.py::test_a_calls_news_are_fetched_once_and_somebody_listens_meanwhile",
             "others",
         ),
         (
             "the page tells where Plotly lies",
-            "page.py::build_document",
+            "page.py::insert_styles_and_scripts",
             "DRAWING",
             "PLOTLY",
             "page/web/test_shelf.py::test_the_page_tells_no_path_of_the_server",
@@ -179,7 +179,7 @@ async with self.one:
         ),
         (
             "the host that a visitor names is reflected",
-            "shelf.py::AnswerCache.store_answer",
+            "shelf.py::CompressedAnswerCache.fetch_and_store_answer",
             "host.encode()",
             "dict(scope['headers'])[b'host']",
             "page/web/test_shelf.py::test_no_name_of_the_server_is_reflected_and_the_page_asks_whom_it_came_from",
@@ -195,7 +195,7 @@ async with self.one:
         ),
         (
             "answers that go on have no bound",
-            "guard.py::Guard.count_open_answer",
+            "guard.py::RequestGuardMiddleware.count_answer_while_open",
             "self.going_on[address] >= GOING_ON",
             "False",
             "page/web/test_shelf.py::test_answers_that_go_on_are_bounded_by_address",
@@ -203,7 +203,7 @@ async with self.one:
         ),
         (
             "functions of parts have no pace",
-            "guard.py::Guard.__call__",
+            "guard.py::RequestGuardMiddleware.__call__",
             "RUNS.fullmatch(path) or last_path_segment(path) == 'component_server'",
             "RUNS.fullmatch(path)",
             "page/web/test_guard.py::test_functions_of_parts_are_counted_by_visitor_too",
@@ -230,7 +230,7 @@ async with self.one:
         "",
         (
             "logits are divided by next to nothing",
-            "sampling.py::refuse_too_cold",
+            "sampling.py::refuse_too_low_temperature",
             "0 < temperature < LEAST_TEMPERATURE",
             "temperature < 0",
             "core/test_sampling.py::test_senseless_settings_are_refused",
@@ -247,14 +247,14 @@ async with self.one:
         (
             "too low a temperature waits in line",
             "race.py::validate_setting",
-            "refuse_too_cold(value)",
+            "refuse_too_low_temperature(value)",
             "pass",
             "page/screens/test_pays_on_page.py::test_too_much_and_senseless_orders_are_refused_before_they_wait_in_line",
             "others",
         ),
         (
             "damaged code is loaded",
-            "kernels/compiling.py::verify_digest",
+            "kernels/compiling.py::verify_and_strip_digest",
             "prepend_digest(data[SEAL:]) != data",
             "not data",
             "kernels/test_compiling.py::test_damaged_code_is_compiled_again_and_kept_anew",
@@ -302,7 +302,7 @@ async with self.one:
         ),
         (
             "too little memory at the start is a traceback",
-            "record/failures.py::iterate_causes",
+            "record/failures.py::iterate_exception_chain",
             "error.__cause__ or error.__context__",
             "None",
             "page/web/test_front.py::test_too_little_memory_at_the_start_is_a_sentence",

@@ -140,7 +140,7 @@ def test_a_tree_of_the_drafters_own_that_breaks_its_limits_is_refused():
         offers = frozenset({OWN_TREE})
 
         def build_own_tree(self, root, levels, width, nodes):
-            tree = DraftTree.rooted(root + self.bucket[0])
+            tree = DraftTree.from_root_token(root + self.bucket[0])
             for node in range(self.bucket[1]):
                 tree.add(node if self.bucket[2] else 0, node, 1.0, 1.0)
             return tree

@@ -9,13 +9,13 @@ from engine.acceptance.token_match import TokenMatch
 from engine.contracts import SURE, Drafter
 from engine.decode import decode
 from engine.drafters import DRAFTERS
-from engine.kernels.expansion import COPY, FAVOURITE, OTHER, calibrated_chance
+from engine.kernels.expansion import COPY, FAVOURITE, OTHER, calibrated_chance_and_cell
 from engine.policies.auto import LONGEST_REST, Auto
-from engine.policies.shared.ranking import shortlist
+from engine.policies.shared.ranking import shortlist_by_shared_gumbel
 from engine.record.costs import Costs
 from engine.rounds.round import HostRounds
 from engine.sampling import Sampling
-from engine.systems import find
+from engine.systems import find_system
 from engine.target import Target
 from engine.tree import DraftTree
 from helpers.pairs import tiny_pair
@@ -62,7 +62,7 @@ def rounds(auto: Auto, drafter: Fixed, count: int, accepts: bool) -> tuple[list[
         before = drafter.forwards
         tree = auto.grow(drafter, 0, number, Sampling(), 99)
         path = []
-        while accepts and (child := tree.child(path[-1] if path else 0, 1)) is not None:
+        while accepts and (child := tree.find_child_with_token(path[-1] if path else 0, 1)) is not None:
             path.append(child)
         auto.learn(tree, path)
         sizes.append(len(tree))
@@ -98,7 +98,7 @@ def test_dear_rows_make_small_trees_and_dear_levels_shallow_ones():
 def test_caution_asks_more_of_a_guess_than_it_costs():
     """A node must win a quarter more tokens than its row's time is worth at the running rate."""
     auto = policy()
-    rate, row = max(auto.pace.rate, auto.plain), (COSTS.verify_ms_at(24) - COSTS.verify_ms_at(1)) / 23
+    rate, row = max(auto.pace.tokens_per_ms, auto.plain), (COSTS.verify_ms_at(24) - COSTS.verify_ms_at(1)) / 23
     auto.grow(Fixed(0.6), 0, 0, Sampling(), 99)
     assert float(auto.expansion.terms["least"]) == pytest.approx(1.25 * rate * row)
 
@@ -146,13 +146,13 @@ def test_it_comes_back_when_guesses_come_true_again():
 
 def test_chances_follow_what_came_true():
     auto, drafter = policy(), Fixed(0.45)
-    [[score, other, *_]] = shortlist(drafter.row[None], 0, 4, Sampling())[1]
-    assert calibrated_chance(auto.chances, score, FAVOURITE)[0] == pytest.approx(score)
+    [[score, other, *_]] = shortlist_by_shared_gumbel(drafter.row[None], 0, 4, Sampling())[1]
+    assert calibrated_chance_and_cell(auto.chances, score, FAVOURITE)[0] == pytest.approx(score)
     rounds(auto, drafter, 10, accepts=True)
-    assert calibrated_chance(auto.chances, score, FAVOURITE)[0] > 0.9
-    assert calibrated_chance(auto.chances, other, OTHER)[0] < other  # the others never did
+    assert calibrated_chance_and_cell(auto.chances, score, FAVOURITE)[0] > 0.9
+    assert calibrated_chance_and_cell(auto.chances, other, OTHER)[0] < other  # the others never did
     rounds(auto, drafter, 60, accepts=False)
-    assert calibrated_chance(auto.chances, score, FAVOURITE)[0] < 0.9
+    assert calibrated_chance_and_cell(auto.chances, score, FAVOURITE)[0] < 0.9
 
 
 def test_what_became_of_copies_is_counted_apart_from_guesses():
@@ -164,10 +164,10 @@ def test_what_became_of_copies_is_counted_apart_from_guesses():
 
     auto, drafter = policy(depth=12), Copying(0.9)
     rounds(auto, drafter, 40, accepts=True)
-    [[score, *_]] = shortlist(drafter.row[None], 0, 4, Sampling())[1]
+    [[score, *_]] = shortlist_by_shared_gumbel(drafter.row[None], 0, 4, Sampling())[1]
     assert (
-        calibrated_chance(auto.chances, 0.6, COPY)[0] < 0.3
-        and calibrated_chance(auto.chances, score, FAVOURITE)[0] > 0.9
+        calibrated_chance_and_cell(auto.chances, 0.6, COPY)[0] < 0.3
+        and calibrated_chance_and_cell(auto.chances, score, FAVOURITE)[0] > 0.9
     )
 
 
@@ -183,7 +183,7 @@ def test_auto_writes_plain_decodings_tokens(temperature, same):
         found = decode(rounds, [5, 9, 3], 60, frozenset(), 160)
         return [token for each in found for token in each.burst]
 
-    plain = written("none", find("vanilla").build_parts(pair, 560, 1, 1, 2)[1])
+    plain = written("none", find_system("vanilla").build_parts(pair, 560, 1, 1, 2)[1])
     for drafter in ("model", "eagle", "lookup"):
         assert written(drafter, policy()) == plain
 
@@ -193,11 +193,11 @@ def test_of_a_tree_the_best_nodes_stay_as_many_as_win_the_most_beyond_their_cost
     steps = Costs({1: 5.0, 2: 5.0, 3: 5.0, 4: 5.1, 5: 8.0, 6: 8.0, 7: 8.1, 24: 20.0}, first_ms=1.0, level_ms=0.5)
     for rate in (0.02, 0.1, 0.3, 1.0, 3.0):
         for scores in ([0.9, 0.8, 0.7, 0.6, 0.5, 0.4], [0.4, 0.1, 0.1], [0.9, 0.5, 0.5, 0.45, 0.45, 0.1, 0.05], [0.01]):
-            auto, tree = policy(steps), DraftTree.rooted(0)
+            auto, tree = policy(steps), DraftTree.from_root_token(0)
             for token, score in enumerate(scores, 1):
                 tree.add(0, token, score, score)
             auto.grown = 0  # as behind copies: the order is the tree's own
             values = [sum(scores[:count]) - rate * steps.verify_ms_at(count + 1) for count in range(len(scores) + 1)]
-            found = auto.prune_tree(tree, rate)
+            found = auto.prune_to_best_paying_nodes(tree, rate)
             assert len(found) - 1 == values.index(max(values))
             assert found.score[1:] == scores[: len(found) - 1]

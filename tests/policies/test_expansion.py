@@ -13,7 +13,7 @@ from engine.forward.llama_eight_bit import forward_logits
 from engine.forward.runner import Runner
 from engine.kernels import growing_compiled
 from engine.kernels.compiling import compiled
-from engine.kernels.elementwise import log_softmax
+from engine.kernels.elementwise import log_softmax_in_place
 from engine.kernels.expansion import (
     BINS,
     FAVOURITE,
@@ -22,12 +22,12 @@ from engine.kernels.expansion import (
     TRUST,
     Expansion,
     add_level,
-    keep_best_nodes,
+    prune_to_best_nodes,
     start_tree,
 )
 from engine.nets.eagle_compiled import log_q_of_root
 from engine.policies.expand_rerank import ExpandRerank
-from engine.policies.shared.growing import draft_tree_of, grow
+from engine.policies.shared.growing import draft_tree_from_expansion, grow_tree_of_favourites
 from engine.sampling import Sampling
 from engine.target import Target
 from helpers.enumeration import TableDrafter, Tables
@@ -39,7 +39,7 @@ from helpers.pairs import tiny_llama
 def pair():
     """A random pair whose draft and EAGLE are compiled."""
     made = pair_with("eagle")
-    made.net("eagle").pack()
+    made.net("eagle").pack_compiled()
     return replace(made, draft=Runner(tiny_llama(1, layers=2), eight_bit=True))
 
 
@@ -65,7 +65,7 @@ def test_every_level_of_a_tree_takes_a_forward(pair):
     drafter = DRAFTERS["model"](pair, 90)
     drafter.begin(TEXT[:3])
     room = Expansion(3, 2, beams=2)
-    grow(room, drafter, TEXT[2], 2, Sampling(), 3)
+    grow_tree_of_favourites(room, drafter, TEXT[2], 2, Sampling(), 3)
     assert room.counts["asked"] == drafter.forwards == 3
 
 
@@ -82,8 +82,8 @@ def test_levels_enter_by_the_terms_and_the_best_are_kept():
     assert room.counts["nodes"] == 3
     # Of equals the first.
     assert add_level(room.table, *level([0.5, 0.5, 0.1], [0.9, 0.2, 0.2])) == pytest.approx(0.6)
-    keep_best_nodes(room.table)
-    tree = draft_tree_of(room)
+    prune_to_best_nodes(room.table)
+    tree = draft_tree_from_expansion(room)
     assert tree.score == pytest.approx([1.0, 0.6, 0.3, 0.3]) and tree.parents == [-1, 0, 0, 1]
     assert tree.keys == [0, 1, 2, 3] and tree.tokens[0] == 7
     assert add_level(room.table, *level([0.01, 0.0, 0.0], [0.0, 0.0, 0.0])) == -1
@@ -95,8 +95,8 @@ def test_the_kept_are_the_best_of_all(keep):
         found = []
         for kept in (keep, None):
             drafter, sampling = TableDrafter(Tables(seed, vocab=12), ()), Sampling(0.8 * (seed % 2), seed=seed)
-            found.append(grow(Expansion(4, 3, 3, kept), drafter, 0, 0, sampling, 4))
-        assert found[0] == found[1].subtree([0, *sorted(found[1].best_nodes(keep))])
+            found.append(grow_tree_of_favourites(Expansion(4, 3, 3, kept), drafter, 0, 0, sampling, 4))
+        assert found[0] == found[1].subtree([0, *sorted(found[1].select_best_connected_nodes(keep))])
 
 
 def test_only_the_best_enter_where_that_is_asked_for():
@@ -105,7 +105,7 @@ def test_only_the_best_enter_where_that_is_asked_for():
     add_level(room.table, *level([0.5, 0.3, 0.2]))
     assert room.counts["nodes"] == 3
     add_level(room.table, *level([0.9, 0.7, 0.1], [0.9, 0.9, 0.1]))
-    keep_best_nodes(room.table)
+    prune_to_best_nodes(room.table)
     assert room.nodes["score"][: room.counts["nodes"]] == pytest.approx([1.0, 0.5, 0.45]) and room.terms["keep"] == 2
 
 
@@ -114,25 +114,25 @@ def test_without_levels_there_is_a_root_and_no_question():
         def __init__(self):
             pass
 
-    tree = grow(Expansion(2, 2, beams=2), Mute(), 5, 0, Sampling(), 0)
+    tree = grow_tree_of_favourites(Expansion(2, 2, beams=2), Mute(), 5, 0, Sampling(), 0)
     assert tree.tokens == [5] and torch.equal(tree.ancestor_mask(), torch.ones(1, 1, dtype=torch.bool))
 
 
 @pytest.mark.parametrize("name", ["model", "eagle"])
 def test_nothing_is_compiled_when_a_tree_is_grown_for_the_drafter_brought_it(pair, name, monkeypatch):
     """A clock runs then. The drafter meets a loop that nobody has called yet."""
-    fresh = compiled(growing_compiled.grow.py_func)
+    fresh = compiled(growing_compiled.grow_tree.py_func)
     for module in (growing_compiled, grows_at_once):
-        monkeypatch.setattr(module, "grow", fresh)
+        monkeypatch.setattr(module, "grow_tree", fresh)
     drafter = DRAFTERS[name](pair, 90)
     assert drafter.grow and len(fresh.signatures) == 1
-    known = [len(loop.signatures) for loop in (log_softmax, forward_logits, log_q_of_root)]
+    known = [len(loop.signatures) for loop in (log_softmax_in_place, forward_logits, log_q_of_root)]
     features = Target(pair.target, 90, features=True).prefill(TEXT[:2])
     for sampling in (Sampling(), Sampling(0.8, seed=3)):
         drafter.begin(TEXT[:3], features)
-        assert len(grow(Expansion(4, 3, beams=3), drafter, TEXT[2], 2, sampling, 4)) > 4
+        assert len(grow_tree_of_favourites(Expansion(4, 3, beams=3), drafter, TEXT[2], 2, sampling, 4)) > 4
     assert len(fresh.signatures) == 1
-    assert known == [len(loop.signatures) for loop in (log_softmax, forward_logits, log_q_of_root)]
+    assert known == [len(loop.signatures) for loop in (log_softmax_in_place, forward_logits, log_q_of_root)]
 
 
 def test_favourites_and_others_are_corrected_by_what_became_of_their_own_kind():

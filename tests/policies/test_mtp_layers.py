@@ -6,16 +6,16 @@ from itertools import product
 import pytest
 
 from engine.acceptance import ACCEPTANCES
-from engine.models.loading import load_pair
+from engine.models.loading import load_pair_anew
 from engine.models.pairs import build_pair
 from engine.policies import POLICIES
 from engine.race import Race, Settings
 from engine.record.calibration import Calibration
-from engine.systems import drafter_serves, find, policy_fits
+from engine.systems import can_feed_policy, find_system, is_sound
 from helpers.families import daily
 from helpers.published.mtp import write
 
-ABLE = [name for name in POLICIES if drafter_serves("mtp", name)]
+ABLE = [name for name in POLICIES if can_feed_policy("mtp", name)]
 LUCKY = ("chain", "kary")  # whose guesses come true in this text; a drafter that is never right would prove little
 LAWFUL = [name for name, rule in ACCEPTANCES.items() if rule.guarantee == "law"]
 
@@ -26,7 +26,7 @@ def pair(tmp_path_factory):
     folder = tmp_path_factory.mktemp("mtp")
     write(folder, "GLM-4 MoE", 2)
     measured = Calibration(ranks={"medusa": [[0.5, 0.2], [0.4, 0.2], [0.3, 0.1]]})  # which the sparse tree asks for
-    return replace(load_pair(build_pair(str(folder)), device="cpu"), stop_ids=frozenset(), calibration=measured)
+    return replace(load_pair_anew(build_pair(str(folder)), device="cpu"), stop_ids=frozenset(), calibration=measured)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def pair(tmp_path_factory):
 )
 def test_every_policy_is_lossless(policy, temperature, pair):
     """By token match token for token. By every rule that keeps the law the same at temperature 0, and in law above it."""
-    rules = ["token_match", *(rule for rule in LAWFUL if policy_fits(policy, rule))]
+    rules = ["token_match", *(rule for rule in LAWFUL if is_sound(policy, rule))]
     systems = ("vanilla", *(f"mtp/{policy}/{rule}:3x2x7" for rule in rules))
     race = Race(pair, Settings("Once upon", systems, max_new_tokens=10, temperature=temperature, seed=3))
     for _ in race.run():
@@ -57,4 +57,4 @@ def test_a_policy_that_asks_for_more_is_refused_with_what_would_work(policy):
     with pytest.raises(
         ValueError, match=rf"{policy} needs a drafter with .*mtp has none\. Use .*or mtp with the policy best_first"
     ):
-        find(f"mtp/{policy}/token_match")
+        find_system(f"mtp/{policy}/token_match")

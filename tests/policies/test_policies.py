@@ -11,21 +11,21 @@ import torch
 
 import engine.sampling as sampling_module
 from engine.acceptance import ACCEPTANCES
-from engine.acceptance.k_seq import division_factor
+from engine.acceptance.k_seq import solve_kseq_division_factor
 from engine.acceptance.token_match import TokenMatch
 from engine.contracts import Drafter
 from engine.policies import POLICIES
 from engine.policies.best_first import LEAST_SCORE, BestFirst
 from engine.policies.dyspec import DySpec
 from engine.policies.expand_rerank import ExpandRerank
-from engine.policies.sequoia import OPEN_BUDGET, UNMEASURED_BUDGET, BestTrees, Sequoia
-from engine.policies.shared.ranking import shortlist
+from engine.policies.sequoia import OPEN_BUDGET, UNMEASURED_BUDGET, Sequoia, SequoiaDynamicProgram
+from engine.policies.shared.ranking import shortlist_by_shared_gumbel
 from engine.policies.sparse import Sparse
 from engine.policies.widths import widths_within_budget
 from engine.record.calibration import Calibration
-from engine.record.promise import best_static_paths
+from engine.record.promise import select_most_probable_paths
 from engine.sampling import DRAFT_TEMPERATURE, Sampling
-from engine.systems import SYSTEMS, System, drafter_serves, policy_fits
+from engine.systems import SYSTEMS, System, can_feed_policy, is_sound
 from engine.tree import DraftTree
 from helpers.decoding import decoded
 from helpers.enumeration import TableDrafter, Tables, tokens_to
@@ -106,7 +106,7 @@ def test_token_match_writes_the_same_tokens_on_every_policys_trees(name, proposa
         tables, sampling = Tables(seed, vocab=5), Sampling(temperature=0.9, seed=seed)
         plain: tuple[int, ...] = ()
         for position in range(6):
-            plain += tuple(sampling.draw(tables.logits("p", plain)[None], [position + 1]))
+            plain += tuple(sampling.draw_tokens_at_positions(tables.logits("p", plain)[None], [position + 1]))
         policy, context, accepted = POLICIES[name](2, 2, 6, proposal, MEASURED), (), 0
         while len(context) < 6:
             tree = policy.grow(TableDrafter(tables, context), 0, len(context), sampling, 6 - len(context) - 1)
@@ -118,8 +118,8 @@ def test_token_match_writes_the_same_tokens_on_every_policys_trees(name, proposa
 
 @pytest.mark.parametrize("name", [name for name, each in SYSTEMS.items() if each.guarantee != "tokens"])
 def test_no_key_is_drawn_twice(name, monkeypatch):
-    keys, seeded = [], sampling_module.generator_of
-    monkeypatch.setattr(sampling_module, "generator_of", lambda *key: keys.append(key) or seeded(*key))
+    keys, seeded = [], sampling_module.build_generator_from_key
+    monkeypatch.setattr(sampling_module, "build_generator_from_key", lambda *key: keys.append(key) or seeded(*key))
     decoded(tiny_pair(same=True), name, [1, 2, 3], 30, temperature=1.0)
     keys = [key for key in keys if key[0] != "gumbel"]
     assert len(keys) > 10 and len(set(keys)) == len(keys)
@@ -194,7 +194,9 @@ def test_opt_tree_is_best_first():
             grown = {}
             for path, score in level.items():
                 log_q = tables.logits("q", path).log_softmax(-1)[None]
-                [tokens], [scores], _ = (each.tolist() for each in shortlist(log_q, depth, 4, sampling))
+                [tokens], [scores], _ = (
+                    each.tolist() for each in shortlist_by_shared_gumbel(log_q, depth, 4, sampling)
+                )
                 grown |= {(*path, token): score * each for token, each in zip(tokens, scores, strict=True)}
             level = dict(sorted(grown.items(), key=lambda each: -each[1])[:4])
             seen |= level
@@ -250,12 +252,12 @@ def worth(shape, acceptance) -> float:
 def test_the_dynamic_program_finds_what_brute_force_finds(seed):
     rng = random.Random(seed)
     acceptance = sorted((rng.random() / 3 for _ in range(3)), reverse=True)
-    trees = BestTrees(tuple(acceptance), 8, 3)
+    trees = SequoiaDynamicProgram(tuple(acceptance), 8, 3)
     for levels, nodes in itertools.product((1, 2, 3), range(2, 9)):
         best = max(worth(shape, acceptance) for size in range(1, nodes + 1) for shape in every_shape(size, levels, 3))
         assert trees.value[levels][nodes] == pytest.approx(best)
-        assert worth(trees.build_best_shape(nodes, levels), acceptance) == pytest.approx(best)
-        assert size_of(trees.build_best_shape(nodes, levels)) <= nodes
+        assert worth(trees.build_best_tree_shape(nodes, levels), acceptance) == pytest.approx(best)
+        assert size_of(trees.build_best_tree_shape(nodes, levels)) <= nodes
 
 
 def test_sequoia_uses_a_given_budget_and_chooses_where_it_is_open():
@@ -273,7 +275,7 @@ def test_costs_between_measured_sizes_lie_on_a_line():
 
 
 def test_the_sparse_tree_takes_the_best_products():
-    chosen = best_static_paths(MEASURED.ranks["medusa"], width=3, nodes=9)
+    chosen = select_most_probable_paths(MEASURED.ranks["medusa"], width=3, nodes=9)
     values = {
         ranks: torch.tensor([MEASURED.ranks["medusa"][level][rank] for level, rank in enumerate(ranks)]).prod().item()
         for levels in (1, 2, 3)
@@ -296,7 +298,7 @@ def test_the_division_factor_solves_its_equation():
     rng = torch.Generator().manual_seed(0)
     for k, vocab in itertools.product((1, 2, 3, 8), (3, 50)):
         p, q = (torch.randn(vocab, generator=rng, dtype=torch.float64).mul(2).softmax(-1) for _ in range(2))
-        rho = division_factor(p.numpy(), q.numpy(), k)
+        rho = solve_kseq_division_factor(p.numpy(), q.numpy(), k)
         beta = float(torch.minimum(q, p / rho).sum())
         assert 1 <= rho <= k
         assert 0 <= rho * beta - (1 - (1 - beta) ** k) < 1e-4
@@ -306,11 +308,11 @@ def test_the_division_factor_solves_its_equation():
 def test_every_unsound_combination_is_refused_and_every_suggestion_works():
     parts = {"name": "x", "title": "x", "idea": "x", "source": "x", "cost": "x", "depth": 2, "width": 2, "nodes": 4}
     for drafter, policy, rule in itertools.product(("model", "specblock"), POLICIES, ACCEPTANCES):
-        if not drafter_serves(drafter, policy):
+        if not can_feed_policy(drafter, policy):
             with pytest.raises(ValueError, match=f"{policy} needs .*{POLICIES[policy].needs}.* {drafter} has none"):
                 System(drafter=drafter, policy=policy, acceptance=rule, **parts)
             continue
-        if policy_fits(policy, rule):
+        if is_sound(policy, rule):
             System(drafter=drafter, policy=policy, acceptance=rule, **parts)
             continue
         with pytest.raises(ValueError) as refused:
@@ -319,17 +321,17 @@ def test_every_unsound_combination_is_refused_and_every_suggestion_works():
         assert why.startswith(f"{policy} with {rule} ") and "the rule needs" in why and "the policy offers" in why
         rules, policies = advice.removesuffix(".").split(f", or {rule} with the policy ")
         rules = rules.removeprefix(f"{policy} with ").replace(" or ", ", ").split(", ")
-        assert rules == [each for each in ACCEPTANCES if policy_fits(policy, each)]
+        assert rules == [each for each in ACCEPTANCES if is_sound(policy, each)]
         assert policies.replace(" or ", ", ").split(", ") == [
-            each for each in POLICIES if policy_fits(each, rule) and drafter_serves(drafter, each)
+            each for each in POLICIES if is_sound(each, rule) and can_feed_policy(drafter, each)
         ]
 
 
 def test_a_tree_that_was_drawn_is_not_pruned():
-    tree = DraftTree.rooted(0)
-    tree.add_draw(0, 5, 0.5)
-    assert tree.add_draw(0, 5, 0.5) == 1 and tree.draws == {0: [1, 1]}
-    tree.add_draw(0, 6, 0.25)
+    tree = DraftTree.from_root_token(0)
+    tree.add_or_count_draw(0, 5, 0.5)
+    assert tree.add_or_count_draw(0, 5, 0.5) == 1 and tree.draws == {0: [1, 1]}
+    tree.add_or_count_draw(0, 6, 0.25)
     with pytest.raises(KeyError):
         tree.subtree([0, 1])
     assert tree.subtree([0, 2, 1]).draws == {0: [2, 2, 1]}

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from engine.policies.best_first import BestFirst
-from engine.policies.shared.ranking import shortlist
+from engine.policies.shared.ranking import shortlist_by_shared_gumbel
 from engine.policies.talon import NEAR, Talon
 from engine.sampling import Sampling
 from helpers.enumeration import TableDrafter, Tables, tokens_to
@@ -18,7 +18,9 @@ def stated(tables: Tables, sampling: Sampling, depth: int, width: int, nodes: in
         behind = {}
         for path, chance in level.items():
             log_q = tables.logits("q", path).log_softmax(-1)[None]
-            [tokens], [scores], _ = (each.tolist() for each in shortlist(log_q, number, width, sampling))
+            [tokens], [scores], _ = (
+                each.tolist() for each in shortlist_by_shared_gumbel(log_q, number, width, sampling)
+            )
             behind |= {(*path, token): chance * each for token, each in zip(tokens, scores, strict=True)}
         likeliest = sorted(behind, key=lambda path: -behind[path])
         near = [path for path in likeliest if number == 1 or behind[path] >= NEAR * behind[likeliest[0]]]

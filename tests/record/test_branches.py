@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from engine.record.race_file import Record, compare_lanes
-from engine.record.repetition import repeated_share, repeats_itself
+from engine.record.repetition import is_text_repetitive, share_of_repeated_tokens
 from engine.record.trace import Trace, favourite_path_of
 from engine.record.trace_statistics import favourites_tau
 from helpers.paths import ROOT
@@ -59,9 +59,9 @@ def test_what_branches_won_is_what_a_count_by_hand_says(changes, kept, won):
 
 
 def test_a_chain_could_have_gone_deeper_where_all_favourites_were_right_and_the_text_went_on():
-    assert make_step().could_go_deeper
-    assert not make_step(end="length").could_go_deeper
-    assert not make_step(**SECOND).could_go_deeper
+    assert make_step().could_chain_reach_deeper
+    assert not make_step(end="length").could_chain_reach_deeper
+    assert not make_step(**SECOND).could_chain_reach_deeper
     chain = {"tokens": [10, 11], "parents": [-1, 0], "texts": [" was", " a"], "score": [1.0, 0.6], "q": [1.0, 0.6]}
     chain |= {
         "p": [1.0, 0.7],
@@ -70,7 +70,7 @@ def test_a_chain_could_have_gone_deeper_where_all_favourites_were_right_and_the_
         "burst": [11, 99],
         "pieces": [" a", " fox"],
     }
-    assert not make_step(**chain).could_go_deeper  # it had no other guess to spend
+    assert not make_step(**chain).could_chain_reach_deeper  # it had no other guess to spend
 
 
 def test_a_lane_tells_what_its_branches_won():
@@ -107,10 +107,10 @@ def test_files_hold_the_favourites_and_those_of_before_have_them_from_their_scor
 
 def test_a_text_that_repeats_itself_is_told_from_one_that_does_not():
     plain, loop = list(range(100)), [*range(50), *range(50)]
-    assert repeated_share([], plain) == 0 and not repeats_itself([], plain)
-    assert repeated_share([], loop) == pytest.approx(43 / 93) and repeats_itself([], loop)
-    assert repeats_itself(list(range(60)), list(range(60)))  # it repeats its prompt
-    assert not repeats_itself([], [1] * 20)  # too short to tell
+    assert share_of_repeated_tokens([], plain) == 0 and not is_text_repetitive([], plain)
+    assert share_of_repeated_tokens([], loop) == pytest.approx(43 / 93) and is_text_repetitive([], loop)
+    assert is_text_repetitive(list(range(60)), list(range(60)))  # it repeats its prompt
+    assert not is_text_repetitive([], [1] * 20)  # too short to tell
 
 
 def test_the_recorded_races_repeat_themselves_or_not_as_a_reader_finds():

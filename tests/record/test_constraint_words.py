@@ -9,7 +9,7 @@ from engine.__main__ import build_command_parser
 from engine.measure.options import constraint_of_options
 from engine.models import constraint_trial
 from engine.models.constraint import compile_pair_constraint
-from engine.models.constraint_trial import explain_refusal
+from engine.models.constraint_trial import explain_uncompilable_constraint
 from engine.race import Race, Settings
 from engine.record.constraint import LONGEST, validate_constraint
 from helpers.pairs import bound_pair
@@ -112,7 +112,9 @@ def test_a_trial_that_takes_too_long_is_ended(pair, monkeypatch):
     monkeypatch.setattr(constraint_trial, "TRIAL", [*constraint_trial.TRIAL[:-1], short])
     begun = time.monotonic()
     schema = json.dumps({"type": "integer", "multipleOf": 99_999_989})
-    assert "more time or memory" in explain_refusal(pair.tokenizer.backend_tokenizer.to_str(), "json", schema)
+    assert "more time or memory" in explain_uncompilable_constraint(
+        pair.tokenizer.backend_tokenizer.to_str(), "json", schema
+    )
     assert time.monotonic() - begun < 20
 
 

@@ -49,5 +49,7 @@ def test_of_equal_shapes_the_first_is_best_which_is_the_papers_own():
 
 def test_costs_rise_with_the_rows_whatever_else_the_machine_did():
     noisy = Costs({1: 9.0, 2: 1.1, 4: 1.4, 8: 1.3, 16: 3.6}, first_ms=0.3, level_ms=0.2)
-    assert noisy.make_monotonic() == Costs({1: 1.1, 2: 1.1, 4: 1.3, 8: 1.3, 16: 3.6}, first_ms=0.3, level_ms=0.2)
-    assert DEAR.make_monotonic() == DEAR
+    assert noisy.with_monotonic_verify_costs() == Costs(
+        {1: 1.1, 2: 1.1, 4: 1.3, 8: 1.3, 16: 3.6}, first_ms=0.3, level_ms=0.2
+    )
+    assert DEAR.with_monotonic_verify_costs() == DEAR

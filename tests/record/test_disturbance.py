@@ -10,7 +10,7 @@ from engine.record.disturbance import (
     describe_disturbance,
     describe_repeated_disturbance,
 )
-from engine.record.headline import compute_speedups, find_median_run, median_speedups
+from engine.record.headline import compute_lane_speedups, find_run_nearest_to_medians, median_and_spread_of_speedups
 from engine.record.race_file import Record, compare_lanes
 from engine.record.trace import Trace
 from helpers.traces import made_race, make_step, one_node, remote_race
@@ -127,29 +127,31 @@ TOKENS = [100, 100, 50]
 
 
 def test_speedups_are_ratios_of_tokens_a_second():
-    assert compute_speedups(TOKENS, [2.0, 0.5, 4.0]) == [1.0, 4.0, 0.25]
-    assert compute_speedups([0, 5], [1.0, 1.0]) == [0.0, 0.0]
+    assert compute_lane_speedups(TOKENS, [2.0, 0.5, 4.0]) == [1.0, 4.0, 0.25]
+    assert compute_lane_speedups([0, 5], [1.0, 1.0]) == [0.0, 0.0]
 
 
 def test_a_headline_is_a_median_with_its_spread():
-    plain, fast, slow = median_speedups(TOKENS, RUNS)
+    plain, fast, slow = median_and_spread_of_speedups(TOKENS, RUNS)
     assert plain == {"speedup": 1.0, "least": 1.0, "most": 1.0}
     assert fast == {"speedup": 2.5, "least": 2.0, "most": 4.0}
     assert slow == {"speedup": 0.5, "least": 0.25, "most": 0.9}
     assert (
-        median_speedups(TOKENS[:2], [[2.0, 1.0], [2.0, 0.5]])[1]["speedup"] == 2.0
+        median_and_spread_of_speedups(TOKENS[:2], [[2.0, 1.0], [2.0, 0.5]])[1]["speedup"] == 2.0
     )  # the lower of two, which took place
 
 
 def test_the_run_that_is_shown_is_the_nearest_to_the_medians():
-    assert find_median_run(TOKENS[:2], [run[:2] for run in RUNS]) == 3
-    assert find_median_run(TOKENS, RUNS[:1]) == 0
-    assert find_median_run(TOKENS, RUNS) == 2  # run 3 has the median of one lane and is far from the other's
+    assert find_run_nearest_to_medians(TOKENS[:2], [run[:2] for run in RUNS]) == 3
+    assert find_run_nearest_to_medians(TOKENS, RUNS[:1]) == 0
+    assert (
+        find_run_nearest_to_medians(TOKENS, RUNS) == 2
+    )  # run 3 has the median of one lane and is far from the other's
 
 
 def test_one_stall_among_five_runs_does_not_move_the_headline():
     quiet = [[2.0, 1.0]] * 4
-    assert median_speedups([1, 1], [*quiet, [9.0, 1.0]])[1] == {"speedup": 2.0, "least": 2.0, "most": 9.0}
+    assert median_and_spread_of_speedups([1, 1], [*quiet, [9.0, 1.0]])[1] == {"speedup": 2.0, "least": 2.0, "most": 9.0}
 
 
 def test_a_records_speedup_is_the_median_of_its_runs_and_all_else_is_of_its_lanes():

@@ -6,7 +6,7 @@ from itertools import combinations
 import pytest
 
 from engine.record import trace_statistics
-from engine.record.race_file import worst_verdict_of
+from engine.record.race_file import select_worst_verdict
 from engine.record.trace import Trace
 from helpers.traces import one_node
 
@@ -26,7 +26,7 @@ def trace(steps: int, prefill: float, verify: float, draft: float = 0.0, tokens:
 @pytest.mark.parametrize(("worse", "better"), [*combinations(WORST_FIRST, 2)])
 def test_of_two_verdicts_the_worse_is_told(worse, better):
     """A broken promise is worse than a system that promises nothing."""
-    assert worst_verdict_of([better, worse, True]) == worse == worst_verdict_of([worse, better])
+    assert select_worst_verdict([better, worse, True]) == worse == select_worst_verdict([worse, better])
 
 
 def test_figures_of_several_texts_weigh_every_second_and_every_token():

@@ -54,7 +54,7 @@ def test_a_file_of_this_project_is_the_same_record_unchecked():
 
 
 def test_the_opening_page_waits_for_no_library():
-    code = "import sys; from engine.page.views import standalone; standalone.render_page_while_loading(); print(*sys.modules)"
+    code = "import sys; from engine.page.views import standalone; standalone.render_opening_page(); print(*sys.modules)"
     loaded = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True, timeout=60).split()
     assert not {"pydantic", "pydantic_core", "numpy"} & set(loaded)
 

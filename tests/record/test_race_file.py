@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine.record.race_file import Record, first_and_last_lane
+from engine.record.race_file import Record, first_and_last_of_shown_lanes
 from helpers.traces import DRAFTED, made_race, remote_race, setting, spoilt
 
 
@@ -191,10 +191,10 @@ def test_every_value_of_a_race_file_is_checked():
 
 def test_two_lanes_stand_side_by_side():
     record = made_race()
-    assert first_and_last_lane(record) == record.lanes
+    assert first_and_last_of_shown_lanes(record) == record.lanes
     for count in (1, 4):
         with pytest.raises(ValueError, match=f"this one has {count} lane"):
-            first_and_last_lane(Record((record.lanes * 2)[:count], ""))
+            first_and_last_of_shown_lanes(Record((record.lanes * 2)[:count], ""))
 
 
 # ---- a race that was stopped

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from engine.page.views.reading import read_race_file_for_page
+from engine.page.views.reading import convert_race_file_for_page
 from engine.record.parsing import parse_json
 from engine.record.served_trace import ServedTrace, is_served_answer
 
@@ -96,8 +96,8 @@ def test_it_is_told_from_a_race_file_and_only_opened():
         and not is_served_answer([])
         and not is_served_answer({"lanes": [], "metrics": {}})
     )
-    assert read_race_file_for_page("opened", text)["served"]["accepted"] == [1, 0, 3, 1]
-    assert "This race file cannot be read" in read_race_file_for_page("replay_page", text)["refused"]
+    assert convert_race_file_for_page("opened", text)["served"]["accepted"] == [1, 0, 3, 1]
+    assert "This race file cannot be read" in convert_race_file_for_page("replay_page", text)["refused"]
 
 
 @pytest.mark.parametrize(
@@ -141,4 +141,4 @@ def test_a_wrong_answer_is_refused_with_what_is_wrong(change, words):
     with pytest.raises(ValueError, match=words) as refusal:
         ServedTrace.from_answer(values)
     assert len(str(refusal.value)) < 250
-    assert str(refusal.value) in read_race_file_for_page("opened", json.dumps(values))["refused"]
+    assert str(refusal.value) in convert_race_file_for_page("opened", json.dumps(values))["refused"]

@@ -5,10 +5,10 @@ import re
 
 import pytest
 
-from engine.page.views.reading import read_race_file_for_page
+from engine.page.views.reading import convert_race_file_for_page
 from engine.record.served_trace import ServedTrace
 from engine.remote import telling
-from engine.remote.scoring import mean_log_likelihood, mean_of_last_characters
+from engine.remote.scoring import mean_log_likelihood, mean_log_probability_of_ending
 from engine.remote.server import Server
 from helpers.paths import ROOT
 from helpers.remote.streaming import Reply, serving
@@ -41,7 +41,7 @@ def test_passes_without_a_draft_count_too(name):
     assert guesses.passes == trace.passes == max(tokens - accepted, told["num_spec_steps"])
     assert (guesses.drafted, guesses.accepted) == (told["num_draft_tokens"], came(found))
     assert trace.tau <= told["mean_acceptance_length"]
-    assert read_race_file_for_page("opened", text(name))["served"]["passes"] == trace.passes
+    assert convert_race_file_for_page("opened", text(name))["served"]["passes"] == trace.passes
     if "ngram" in name:
         assert trace.passes > told["num_spec_steps"] + 1 and trace.tau < told["mean_acceptance_length"] - 0.1
 
@@ -62,7 +62,7 @@ def test_a_text_without_any_draft_is_said_to_have_none():
     assert telling.validated_guesses_of(found) == telling.GuessTotals(found["usage"]["completion_tokens"], 0, 0)
     assert (
         "no pass of this text had a draft"
-        in read_race_file_for_page("opened", text("vllm-ngram-silent.json"))["refused"]
+        in convert_race_file_for_page("opened", text("vllm-ngram-silent.json"))["refused"]
     )
 
 
@@ -74,15 +74,15 @@ def test_of_two_texts_nothing_is_told_and_the_refusal_says_what_to_ask_for():
 
 def test_a_saved_stream_opens_as_the_whole_answer():
     stream, whole = text("vllm-stream.txt"), values("vllm-eagle3-detailed.json")
-    served = read_race_file_for_page("opened", stream)["served"]
+    served = convert_race_file_for_page("opened", stream)["served"]
     assert served["text"] == whole["choices"][0]["text"]
     *before, last = whole["metrics"]["speculative_decoding"]["per_step_accepted"]
     assert served["accepted"] == [*before, last - 1]  # the last burst was cut by a token
-    assert read_race_file_for_page("opened", stream.replace("\n", "\r\n"))["served"] == served
+    assert convert_race_file_for_page("opened", stream.replace("\n", "\r\n"))["served"] == served
     twice = stream.replace('"index":0', '"index":1', 1)
-    assert "holds several texts" in read_race_file_for_page("opened", twice)["refused"]
-    assert "The event in line 1 is no JSON" in read_race_file_for_page("opened", "data: {\n\n" + stream)["refused"]
-    assert "holds no event" in read_race_file_for_page("opened", "data: [DONE]\n")["refused"]
+    assert "holds several texts" in convert_race_file_for_page("opened", twice)["refused"]
+    assert "The event in line 1 is no JSON" in convert_race_file_for_page("opened", "data: {\n\n" + stream)["refused"]
+    assert "holds no event" in convert_race_file_for_page("opened", "data: [DONE]\n")["refused"]
 
 
 def test_the_counters_tell_settings_and_passes_of_the_whole_server():
@@ -105,8 +105,8 @@ def test_a_text_is_scored_by_its_own_tokens_alone():
     told = echo["choices"][0]["logprobs"]
     last = told["token_logprobs"][-2]
     assert told["tokens"][0] == "<|endoftext|>" and told["tokens"][-2] == " fox"
-    assert mean_of_last_characters(told["text_offset"], told["token_logprobs"], len(" fox")) == last
-    two = mean_of_last_characters(told["text_offset"], told["token_logprobs"], len(" small fox"))
+    assert mean_log_probability_of_ending(told["text_offset"], told["token_logprobs"], len(" fox")) == last
+    two = mean_log_probability_of_ending(told["text_offset"], told["token_logprobs"], len(" small fox"))
     assert two == pytest.approx((last + told["token_logprobs"][-3]) / 2)
     with serving(lambda *_: Reply([json.dumps(echo).encode()], 200, "application/json")) as server:
         assert mean_log_likelihood(Server(server.address), "Story: Once upon a time, a small", " fox") == last
@@ -118,4 +118,4 @@ def test_a_text_is_scored_by_its_own_tokens_alone():
     "told", [(None, None), ([], []), ([0, 1], [None]), (["0", 1], [None, -1.0]), ([0, 5], [None, None])]
 )
 def test_what_is_no_list_of_places_and_numbers_is_no_likelihood(told):
-    assert mean_of_last_characters(*told, 3) is None
+    assert mean_log_probability_of_ending(*told, 3) is None

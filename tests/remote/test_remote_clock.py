@@ -17,7 +17,7 @@ def written(served, chats: bool = False) -> RemoteLane:
     lane = RemoteLane(Server(served.address, ""), trace, lambda text: [7] * len(text.split()))
     lane.send_request()
     while not lane.finished:
-        lane.take_step()
+        lane.take_arrived_pieces_as_step()
     lane.close()
     return lane
 

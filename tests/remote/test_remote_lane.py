@@ -19,7 +19,7 @@ from engine.page.screens.device import DeviceWorker
 from engine.page.screens.requests import build_request
 from engine.page.screens.turns import Job, JobEnd
 from engine.page.views import standalone, wire
-from engine.page.views.wire import number_messages
+from engine.page.views.wire import serialise_and_number_messages
 from engine.race import Race, Settings
 from engine.record.quiet import WorkSignal
 from engine.record.race_file import Record
@@ -147,7 +147,7 @@ def test_while_a_server_is_waited_for_the_device_works_for_others():
         pair, device = beside(shared(), served.address), DeviceWorker()
         asked = build_request(pair, "race", {"prompt": TEXT, "systems": ["remote"], "max_new_tokens": 5})
         told, events = [], []
-        waiting = Job(lambda: number_messages("one", asked.run(pair)), "one", tell=told.append)
+        waiting = Job(lambda: serialise_and_number_messages("one", asked.run(pair)), "one", tell=told.append)
         device.add_job(waiting)
         time.sleep(0.3)
         device.add_job(Job(lambda: steps, "two", tell=events.append))
@@ -287,7 +287,7 @@ def test_a_refused_connection_is_a_sentence_and_the_left_lane_may_be_the_remote_
     remote, plain = (lane.trace for lane in race.lanes)
     assert "cannot be reached" in remote.steps[0].bonus_text and len(plain.tokens) == 6
     assert race.result()["speedup"] == 0.0 and race.result()["identical"] == "failed"
-    json.loads(wire.serialise_race(race.to_record()))
+    json.loads(wire.serialise_whole_race_as_event(race.to_record()))
 
 
 @pytest.mark.parametrize(

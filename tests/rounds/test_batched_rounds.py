@@ -8,13 +8,13 @@ from functools import cache
 
 import pytest
 
-from engine.batch import decode_together, share_costs
+from engine.batch import decode_batch_round_by_round, divide_costs_by_batch_size
 from engine.decode import Round, decode
 from engine.forward.cache import KVCache
 from engine.forward.runner import Runner
 from engine.record.costs import Costs
 from engine.sampling import Sampling
-from engine.systems import System, find
+from engine.systems import System, find_system
 from engine.tree import LARGEST_TREE
 from helpers.families import daily
 from helpers.pairs import tiny_llama, tiny_pair
@@ -38,13 +38,13 @@ def prompts_of(pair, count: int) -> list[list[int]]:
 def together(pair, name: str, prompts, temperature=0.0, tokens=TOKENS) -> dict[int, list[Round]]:
     samplings = [Sampling(temperature, seed=seed) for seed in range(len(prompts))]
     found = defaultdict(list)
-    for number, done in decode_together(pair, find(name), prompts, samplings, tokens):
+    for number, done in decode_batch_round_by_round(pair, find_system(name), prompts, samplings, tokens):
         found[number].append(done)
     return found
 
 
 def alone(pair, name: str, prompt: list[int], seed: int, temperature=0.0, tokens=TOKENS) -> list[Round]:
-    system = find(name)
+    system = find_system(name)
     shape = {"depth": system.depth, "width": system.width, "nodes": system.nodes}
     capacity = min(pair.context, len(prompt) + tokens) + LARGEST_TREE
     rounds = system.open_rounds(pair, capacity, shape, Sampling(temperature, seed=seed))
@@ -112,7 +112,7 @@ def test_closing_a_batch_frees_its_caches_and_so_does_every_end(monkeypatch):
     monkeypatch.setattr(KVCache, "__init__", lambda cache, *sizes: (born(cache, *sizes), made.add(cache))[0])
     pair, prompts = tiny_pair(), [[1, 2, 3], [t % 256 for t in range(150)], [7]]
     made.clear()
-    decoding = decode_together(pair, find("tree"), prompts, [Sampling()] * 3, 30)
+    decoding = decode_batch_round_by_round(pair, find_system("tree"), prompts, [Sampling()] * 3, 30)
     next(decoding)
     assert len(made) == 6  # a cache of the target's and one of the draft's for each
     while next(decoding)[1].end != "context":
@@ -137,15 +137,15 @@ def test_seconds_of_a_batch_add_up_to_its_own():
 
 def test_auto_reckons_with_a_sequences_share_of_a_batch():
     costs = Costs({1: 2.0, 8: 4.0, 64: 20.0}, first_ms=0.5, level_ms=0.25)
-    found = share_costs(costs, 8)
+    found = divide_costs_by_batch_size(costs, 8)
     assert found.verify_ms == {1: 4.0 / 8, 8: 20.0 / 8, 64: pytest.approx((20 + 16 * (512 - 64) / 56) / 8)}
-    assert (found.first_ms, found.level_ms) == (0.5, 0.25) and share_costs(costs, 1) == costs
+    assert (found.first_ms, found.level_ms) == (0.5, 0.25) and divide_costs_by_batch_size(costs, 1) == costs
 
 
 def test_a_system_that_does_not_keep_the_tokens_is_refused():
     pair = replace(tiny_pair(), target=Runner(tiny_llama(0)))
     with pytest.raises(ValueError, match=r"token match, .*naive .*independent"):
-        next(decode_together(pair, find("naive"), [[1]], [Sampling()], 4))
+        next(decode_batch_round_by_round(pair, find_system("naive"), [[1]], [Sampling()], 4))
 
 
 def test_a_short_prompt_does_not_size_the_caches_of_longer_ones():
@@ -161,4 +161,4 @@ def test_a_sequence_grows_trees_of_the_shape_that_its_system_races_in(monkeypatc
     pair, shape = tiny_pair(same=True), {"depth": 2, "width": 1, "nodes": 3}
     monkeypatch.setattr(System, "best_shape_for", lambda system, pair: shape)
     found = together(pair, "tree", [[1, 2, 3]])
-    assert {len(done.tree) for done in found[0][:-2]} == {3} and find("tree").default_shape != shape
+    assert {len(done.tree) for done in found[0][:-2]} == {3} and find_system("tree").default_shape != shape

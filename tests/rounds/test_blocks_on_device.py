@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from engine.models.loading import load_pair
+from engine.models.loading import load_pair_anew
 from engine.models.pairs import PAIRS
 from engine.sampling import Sampling
 from engine.systems import SYSTEMS
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("small_capacities")
 @pytest.fixture(scope="module")
 def trained_pair():
     """The small pair. Its net drafts in float32 on both ways."""
-    pair = load_pair(PAIRS["small"], "cpu", "fp32", "none")
+    pair = load_pair_anew(PAIRS["small"], "cpu", "fp32", "none")
     pair.net("specblock").compiled = None
     return pair
 

@@ -18,9 +18,9 @@ from engine.record.costs import Costs, ShapeMeans
 from engine.rounds import round_gpu
 from engine.rounds.pair_costs import PairCosts
 from engine.rounds.round import HostRounds
-from engine.rounds.round_gpu import DeviceRound, DeviceRounds, PhaseMarks
+from engine.rounds.round_gpu import DeviceRound, DeviceRounds, PhaseTimestamps
 from engine.sampling import Sampling
-from engine.systems import SYSTEMS, System, find
+from engine.systems import SYSTEMS, System, find_system
 from engine.tree import LARGEST_TREE
 from helpers.decoding import lane_rounds, rounds_compared
 from helpers.equal_trees import windowed_pair
@@ -71,7 +71,7 @@ def test_moments_are_recorded_on_the_rounds_own_device(monkeypatch):
     monkeypatch.setattr(torch.cuda, "Event", event)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: f"the stream of {device}")
     monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext(recorded.append(device)))
-    PhaseMarks(place).mark(0)
+    PhaseTimestamps(place).record_timestamp(0)
     assert recorded == [place, "the stream of cuda:1"]
 
 
@@ -110,7 +110,7 @@ def as_if_captured(runner: Runner, monkeypatch) -> None:
     monkeypatch.setattr(runner, "eager", "")
     monkeypatch.setattr(CapturedFunction, "try_capture", lambda *_: None)
     for module in (round_gpu, session_gpu):
-        monkeypatch.setattr(module, "memory_pool", lambda runner: None)
+        monkeypatch.setattr(module, "graph_memory_pool", lambda runner: None)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_auto_races_as_the_drafter_and_counted_shape_that_promise_the_most_where
     ms = {"model": 1.0, "eagle": 2.0}
     on_host = Costs({1: 2.0, 24: 2.0}, 0.0, 0.0, promised={"lookup": 9.0})
     monkeypatch.setattr(PairCosts, "costs_of", lambda *_, **__: on_host)
-    monkeypatch.setattr(PairCosts, "on_device", lambda _, drafter, __: Costs({1: 1.0, 24: ms[drafter]}, 0.0, 0.0))
+    monkeypatch.setattr(PairCosts, "for_device", lambda _, drafter, __: Costs({1: 1.0, 24: ms[drafter]}, 0.0, 0.0))
     auto, limits = SYSTEMS["auto"], {"depth": 6, "width": 4, "nodes": 24}
     assert auto.costs(pair).promised == {"model": 5.0, "eagle": pytest.approx(2.7, abs=0.05)}
     lane = auto.open_rounds(pair, LARGEST_TREE, limits, there)
@@ -162,7 +162,7 @@ def test_auto_races_as_the_drafter_and_counted_shape_that_promise_the_most_where
     assert isinstance(auto.open_rounds(pair, LARGEST_TREE, limits, narrowed), HostRounds)
     small = {"depth": 1, "width": 1, "nodes": 2}  # no shape was counted within
     assert auto.open_rounds(pair, LARGEST_TREE, small, there).round.depth == 1
-    others = [find(name).costs(pair).promised for name in ("lookup/auto/token_match", "tree", "auto!mask")]
+    others = [find_system(name).costs(pair).promised for name in ("lookup/auto/token_match", "tree", "auto!mask")]
     assert all(promised == {"lookup": 9.0} for promised in others)
 
 
@@ -173,9 +173,9 @@ def test_rounds_on_a_device_are_timed_by_their_levels(monkeypatch):
     monkeypatch.setattr(
         DeviceRounds, "run_round", lambda self: SimpleNamespace(seconds={"draft": seconds[self.round.depth]})
     )
-    costs = PairCosts(pair).on_device("model", "best_first")
+    costs = PairCosts(pair).for_device("model", "best_first")
     assert costs.verify_ms == pytest.approx({1: 2.0, 24: 3.0}) and costs.level_ms == pytest.approx(1.0)
-    assert PairCosts(pair).on_device("model", "best_first") == costs
+    assert PairCosts(pair).for_device("model", "best_first") == costs
 
 
 def test_a_round_whose_prompts_found_no_memory_for_a_graph_is_not_kept(monkeypatch):

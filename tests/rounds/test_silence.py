@@ -9,7 +9,7 @@ from engine.policies import POLICIES
 from engine.race import BASELINE, Race, Settings
 from engine.record.trace import Step
 from engine.sampling import Sampling
-from engine.systems import SYSTEMS, find, find_budget_filling_name
+from engine.systems import SYSTEMS, find_node_filling_system, find_system
 from helpers.pairs import LETTERS, STOP, tiny_pair
 
 LENGTH = 9  # of texts with a length that no tree of four levels fits twice into
@@ -78,11 +78,11 @@ def test_the_last_token_is_written_without_a_guess_and_says_so():
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_what_leaves_nodes_unused_can_be_made_to_use_all(name):
     system = SYSTEMS[name]
-    whole = find_budget_filling_name(system)
+    whole = find_node_filling_system(system)
     if not whole:
         assert not system.sizes_trees and (not POLICIES[system.policy].spares or system.acceptance != "token_match")
         return
-    made = find(whole)
+    made = find_system(whole)
     assert (made.drafter, made.acceptance) == (system.drafter, system.acceptance) and "all nodes used" in made.title
-    assert not find_budget_filling_name(made)
-    assert find_budget_filling_name(find(f"{name}!mask")) == ""
+    assert not find_node_filling_system(made)
+    assert find_node_filling_system(find_system(f"{name}!mask")) == ""

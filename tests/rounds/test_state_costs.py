@@ -25,7 +25,7 @@ def test_the_words_hold_time_and_memory_of_both_and_what_copies_would_take():
 @pytest.mark.parametrize("name", ["mamba2", "lfm2", "qwen3_next", "falcon_h1"])
 def test_a_tree_keeps_what_a_chain_keeps_and_the_card_tells_it_once_it_is_measured(name, tmp_path, monkeypatch):
     pair, verified = state_pair(name, tmp_path), []
-    assert known_state_costs(pair) is None and "states" not in answers.describe_card(["lookup", ""], [pair])
+    assert known_state_costs(pair) is None and "states" not in answers.describe_system_card(["lookup", ""], [pair])
     right = Target.verify
     monkeypatch.setattr(Target, "verify", lambda target, tree: verified.append(tree.parents) or right(target, tree))
     found = state_costs.measure_state_costs_once(pair)
@@ -34,8 +34,8 @@ def test_a_tree_keeps_what_a_chain_keeps_and_the_card_tells_it_once_it_is_measur
     assert min(found.plain_ms, found.chain_ms, found.tree_ms) > 0
     verified.clear()
     assert state_costs.measure_state_costs_once(pair) == found == known_state_costs(pair) and not verified
-    assert answers.describe_card(["lookup", ""], [pair])["states"] == found.summary
-    assert "states" not in answers.describe_card(["vanilla", ""], [pair])  # it grows no tree
+    assert answers.describe_system_card(["lookup", ""], [pair])["states"] == found.summary
+    assert "states" not in answers.describe_system_card(["vanilla", ""], [pair])  # it grows no tree
 
 
 def test_time_is_that_of_verifications(tmp_path, monkeypatch):
@@ -49,7 +49,7 @@ def test_time_is_that_of_verifications(tmp_path, monkeypatch):
 def test_a_target_without_states_has_none():
     with pytest.raises(ValueError, match="keeps no state, so its trees cost what rows cost"):
         state_costs.measure_state_costs_once(tiny_pair())
-    assert "states" not in answers.describe_card(["tree", ""], [tiny_pair()])
+    assert "states" not in answers.describe_system_card(["tree", ""], [tiny_pair()])
 
 
 @pytest.mark.parametrize("kept", [True, False])

@@ -15,7 +15,7 @@ from engine.race import Settings
 from engine.rounds import pair_costs, timing
 from engine.rounds import round as rounds_on_host
 from engine.rounds.pair_costs import RECENT_ROWS, PairCosts
-from engine.rounds.timing import FEWEST, LEVELS, ROWS, median_ms_interleaved, time_draft_level_ms
+from engine.rounds.timing import FEWEST, LEVELS, ROWS, median_ms_interleaved, time_draft_levels_ms
 from engine.sampling import Sampling
 from engine.systems import SYSTEMS
 from engine.target import Target
@@ -44,14 +44,14 @@ def test_a_timing_is_the_median_of_its_repeats_in_milliseconds(clock, settled, f
 
 
 def test_a_level_below_the_first_costs_what_further_levels_add(clock, monkeypatch):
-    right, first = timing.grow, [1.0, 1.0]
+    right, first = timing.grow_tree_of_favourites, [1.0, 1.0]
 
     def grow(room, drafter, root, position, sampling, levels):
         clock.now += (first.pop() if first else 0.0) + {1: 0.004, 1 + LEVELS: 0.010}[levels]
         return right(room, drafter, root, position, sampling, levels)
 
-    monkeypatch.setattr(timing, "grow", grow)
-    assert time_draft_level_ms(tiny_pair(), "model", repeats=3) == pytest.approx((4.0, 2.0))
+    monkeypatch.setattr(timing, "grow_tree_of_favourites", grow)
+    assert time_draft_levels_ms(tiny_pair(), "model", repeats=3) == pytest.approx((4.0, 2.0))
 
 
 def test_races_of_tests_hurry():
@@ -61,7 +61,7 @@ def test_races_of_tests_hurry():
 
 def test_the_machine_is_measured_once_and_in_every_size(clock, monkeypatch):
     """On a made-up clock, so that no other work makes a level cheaper than none."""
-    right, verify, verified = timing.grow, Target.verify, []
+    right, verify, verified = timing.grow_tree_of_favourites, Target.verify, []
 
     def grow(room, drafter, root, position, sampling, levels):
         clock.now += {1: 0.004, 1 + LEVELS: 0.010}[levels] if drafter.idea != NO_GUESSES else 0.0
@@ -72,7 +72,7 @@ def test_the_machine_is_measured_once_and_in_every_size(clock, monkeypatch):
         clock.now += 0.005 + len(verified) * 1e-6
         return verify(target, tree)
 
-    monkeypatch.setattr(timing, "grow", grow)
+    monkeypatch.setattr(timing, "grow_tree_of_favourites", grow)
     monkeypatch.setattr(Target, "verify", slow)
     pair = tiny_pair()
     found = PairCosts(pair).costs_of("model")
@@ -91,15 +91,15 @@ def test_the_least_of_a_forwards_timings_counts_and_costs_rise_with_the_rows(clo
     spent = [9.0, 9.0, 9.0, 9.0, *(9.0, 0.005, 9.0, 0.007), *(9.0, 0.9, 9.0, 0.006), *(9.0, 0.8, 9.0, 0.9)]
     monkeypatch.setattr(timing, "ROWS", (1, 4))
     monkeypatch.setattr(Target, "verify", lambda *_: setattr(clock, "now", clock.now + spent.pop(0)))
-    assert timing.time_verify_ms(tiny_pair(), repeats=3) == pytest.approx({1: 5.0, 4: 6.0}) and not spent
-    monkeypatch.setattr(timing, "time_verify_ms", lambda *_, **__: {1: 5.0, 4: 9.0, 8: 6.0})
-    monkeypatch.setattr(timing, "time_draft_level_ms", lambda *_, **__: (0.0, 0.0))
+    assert timing.time_verify_ms_by_rows(tiny_pair(), repeats=3) == pytest.approx({1: 5.0, 4: 6.0}) and not spent
+    monkeypatch.setattr(timing, "time_verify_ms_by_rows", lambda *_, **__: {1: 5.0, 4: 9.0, 8: 6.0})
+    monkeypatch.setattr(timing, "time_draft_levels_ms", lambda *_, **__: (0.0, 0.0))
     assert PairCosts(tiny_pair()).costs_of("none").verify_ms == {1: 5.0, 4: 6.0, 8: 6.0}
 
 
 @pytest.fixture
 def waiting(monkeypatch):
-    """A runner on a made-up clock, which `repeat_while_undisturbed` read too. `waits` are the seconds of each turn without the
+    """A runner on a made-up clock, which `repeat_until_enough_undisturbed` read too. `waits` are the seconds of each turn without the
     processor, of one.
     """
     clock, waits = SimpleNamespace(now=0.0, waited=0.0), []
@@ -108,7 +108,7 @@ def waiting(monkeypatch):
 
     def taken(repeats: int, seconds: float) -> int:
         count = 0
-        for _turn, wait in zip(timing.repeat_while_undisturbed(runner, repeats, seconds), waits, strict=False):
+        for _turn, wait in zip(timing.repeat_until_enough_undisturbed(runner, repeats, seconds), waits, strict=False):
             clock.now, clock.waited = clock.now + 1.0, clock.waited + wait
             count += 1
         return count
@@ -133,8 +133,8 @@ def test_where_clocks_cannot_tell_every_turn_counts(waiting):
 def test_measured_again_the_least_of_both_counts(monkeypatch):
     pair, found = tiny_pair(), iter([{1: 9.0, 8: 6.0}, {1: 4.0, 8: 7.0}])
     drafts = iter([(3.0, 2.0), (4.0, 1.0)])
-    monkeypatch.setattr(timing, "time_verify_ms", lambda *_, **__: next(found))
-    monkeypatch.setattr(timing, "time_draft_level_ms", lambda *_, **__: next(drafts))
+    monkeypatch.setattr(timing, "time_verify_ms_by_rows", lambda *_, **__: next(found))
+    monkeypatch.setattr(timing, "time_draft_levels_ms", lambda *_, **__: next(drafts))
     assert PairCosts(pair).list_remeasurements() == []
     first = PairCosts(pair).costs_of("model")
     assert (first.verify_ms, first.first_ms, first.level_ms) == ({1: 6.0, 8: 6.0}, 3.0, 2.0)
@@ -152,21 +152,21 @@ FOUND = {1: 2.0, 8: 3.0, 24: 9.0}
 def changing(monkeypatch):
     """A pair whose verifications are measured as `MEASURED` and then found as `FOUND`; `looks` counts how often."""
     pair, looks = tiny_pair(), []
-    monkeypatch.setattr(timing, "time_draft_level_ms", lambda *_, **__: (0.5, 0.5))
+    monkeypatch.setattr(timing, "time_draft_levels_ms", lambda *_, **__: (0.5, 0.5))
 
-    def verify_ms(pair, *_, rows=(), **__) -> dict[int, float]:
-        if rows:
-            looks.append(rows)
-        return FOUND if rows else MEASURED
+    def verify_ms(pair, *_, row_counts=(), **__) -> dict[int, float]:
+        if row_counts:
+            looks.append(row_counts)
+        return FOUND if row_counts else MEASURED
 
-    monkeypatch.setattr(timing, "time_verify_ms", verify_ms)
+    monkeypatch.setattr(timing, "time_verify_ms_by_rows", verify_ms)
     PairCosts(pair).costs_of("best")
     return SimpleNamespace(pair=pair, looks=looks)
 
 
 def test_trees_follow_verifications_that_became_faster_or_slower(changing):
     """What lies between the rows that are looked at follows in between; what lies beyond follows the last one."""
-    PairCosts(changing.pair).refresh_recent_verifications()
+    PairCosts(changing.pair).retime_verifications_if_stale()
     assert SYSTEMS["auto"].costs(changing.pair).verify_ms == pytest.approx({1: 2.0, 8: 3.0, 16: 5.0, 24: 9.0, 32: 12.0})
     # A tree's shape was chosen when the pair was made ready
     assert SYSTEMS["tree"].costs(changing.pair).verify_ms == MEASURED
@@ -176,22 +176,22 @@ def test_trees_follow_verifications_that_became_faster_or_slower(changing):
 
 def test_one_looks_again_after_a_while_and_only_where_it_is_brief_and_can_change(changing, monkeypatch):
     pair = changing.pair
-    PairCosts(tiny_pair()).refresh_recent_verifications()  # nothing is measured of it
+    PairCosts(tiny_pair()).retime_verifications_if_stale()  # nothing is measured of it
     for _ in range(3):
-        PairCosts(pair).refresh_recent_verifications()
+        PairCosts(pair).retime_verifications_if_stale()
     assert len(changing.looks) == 1
     monkeypatch.setattr(pair_costs, "REFRESH_AFTER", 0.0)
-    PairCosts(pair).refresh_recent_verifications()
+    PairCosts(pair).retime_verifications_if_stale()
     assert len(changing.looks) == 2
     pair.target.device = torch.device("cuda")
-    PairCosts(pair).refresh_recent_verifications()
+    PairCosts(pair).retime_verifications_if_stale()
     pair.target.device = torch.device("cpu")
     PairCosts(pair).timings.verify_ms = {1: 50.0, 24: 60.0}
-    PairCosts(pair).refresh_recent_verifications()
+    PairCosts(pair).retime_verifications_if_stale()
     assert len(changing.looks) == 2
 
 
-@pytest.mark.parametrize("race", [RepeatedRace, lambda *about: racing.run_to_end(racing.race_undisturbed(*about))])
+@pytest.mark.parametrize("race", [RepeatedRace, lambda *about: racing.run_to_result(racing.race_undisturbed(*about))])
 def test_whoever_measures_races_looks_before_each(race, changing):
     race(changing.pair, Settings("Once", ("vanilla",), max_new_tokens=2))
     assert changing.looks == [RECENT_ROWS]
@@ -201,7 +201,9 @@ def test_a_page_waits_less_for_costs_than_it_spends_on_them_later(monkeypatch):
     pair, asked = tiny_pair(), []
     monkeypatch.setattr(pair_costs, "VERIFY_SECONDS", 60.0)
     monkeypatch.setattr(pair_costs, "QUICK_SECONDS", 2.0)
-    monkeypatch.setattr(timing, "time_verify_ms", lambda pair, max_seconds: asked.append(max_seconds) or {1: 1.0})
+    monkeypatch.setattr(
+        timing, "time_verify_ms_by_rows", lambda pair, max_seconds: asked.append(max_seconds) or {1: 1.0}
+    )
     PairCosts(pair).measure_verifications_quickly()
     PairCosts(pair).measure_verifications_quickly()
     PairCosts(pair).costs_of("none")
@@ -216,7 +218,7 @@ def test_what_is_timed_of_best_are_draft_forwards():
     kept = DRAFTERS["best"].__init__
     try:
         DRAFTERS["best"].__init__ = lambda self, *args: drafters.append(self) or kept(self, *args)
-        time_draft_level_ms(pair, "best", repeats=5)
+        time_draft_levels_ms(pair, "best", repeats=5)
     finally:
         DRAFTERS["best"].__init__ = kept
     assert drafters[0].forwards == 6 * (1 + 1 + LEVELS)

@@ -37,7 +37,7 @@ def picture(page: Page) -> Image.Image:
 
 def frames(page: Page) -> list[Image.Image]:
     """The opening page as it stands at `SECONDS`."""
-    html = standalone.render_page_while_loading()
+    html = standalone.render_opening_page()
     page.route("**", lambda route: route.fulfill(body=READINESS if "readiness" in route.request.url else html))
     page.clock.install(time=0)
     page.clock.pause_at(1000)

@@ -31,8 +31,13 @@ TreeRace.labViews = (() => {
       this.words = {};
       const says = (/** @type {string} */ view) => (/** @type {string} */ words) => this.say(view, words);
       TreeRace.sweep = new SweepView(this.section("sweep"), value, says("sweep"));
-      TreeRace.prompts = new PromptsView(this.section("prompts"), value, server.read_prompts, says("prompts"));
-      TreeRace.pays = new PaysView(this.section("pays"), value, server.read_prompts, says("pays"));
+      TreeRace.prompts = new PromptsView(
+        this.section("prompts"),
+        value,
+        server.parse_prompts_of_upload,
+        says("prompts"),
+      );
+      TreeRace.pays = new PaysView(this.section("pays"), value, server.parse_prompts_of_upload, says("pays"));
       TreeRace.prompts.file.share(TreeRace.pays.file);
       const choices = /** @type {NodeListOf<HTMLInputElement>} */ (root.querySelectorAll("[name=lab], [name=own]"));
       for (const choice of choices) choice.addEventListener("change", () => this.choose(choice.value));
@@ -58,7 +63,7 @@ TreeRace.labViews = (() => {
       const run = { sweep: TreeRace.sweep, pays: TreeRace.pays }[view]?.run;
       if (shownScreen() !== "lab" || !run || this.begun.has(view)) return;
       this.begun.add(view);
-      const words = await showExample(run, this.server.example, view);
+      const words = await showExample(run, this.server.load_recorded_run, view);
       const instead = view === "sweep" ? TreeRace.sweep.instead : "";
       if (words) this.say(view, [`An example, ${words}.`, this.words[view], instead].filter(Boolean).join(" "));
     }

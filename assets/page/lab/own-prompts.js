@@ -41,7 +41,7 @@ TreeRace.ownPrompts = (() => {
     /**
      * @param {HTMLElement} root
      * @param {LabAbout} about
-     * @param {LabServer["read_prompts"]} read asks the server for a file's prompts
+     * @param {LabServer["parse_prompts_of_upload"]} read asks the server for a file's prompts
      * @param {(words: string) => void} say shows how it stands
      */
     constructor(root, about, read, say) {

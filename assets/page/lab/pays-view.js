@@ -26,7 +26,7 @@ TreeRace.paysView = (() => {
     /**
      * @param {HTMLElement} root
      * @param {LabAbout} about
-     * @param {LabServer["read_prompts"]} read
+     * @param {LabServer["parse_prompts_of_upload"]} read
      * @param {(words: string) => void} say
      */
     constructor(root, about, read, say) {

@@ -19,7 +19,7 @@ TreeRace.promptFile = (() => {
 
     /**
      * @param {HTMLElement} root has the buttons, the field and the place to drop a file
-     * @param {LabServer["read_prompts"]} read asks the server for a file's prompts
+     * @param {LabServer["parse_prompts_of_upload"]} read asks the server for a file's prompts
      * @param {(words: string) => void} say
      * @param {() => void} taken hears that there are other prompts
      */
@@ -53,7 +53,7 @@ TreeRace.promptFile = (() => {
 
     /**
      * @param {File} file
-     * @returns {ReturnType<LabServer["read_prompts"]>}
+     * @returns {ReturnType<LabServer["parse_prompts_of_upload"]>}
      */
     async found(file) {
       let text;

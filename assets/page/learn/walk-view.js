@@ -55,7 +55,7 @@ TreeRace.walkView = (() => {
       this.light = new Spotlight(light);
       this.pointer = new WalkPointer(this);
       this.watcher = new RaceWatcher(this);
-      this.curve = new CurvePanel(curve, server.curve, () => this.did("measure"));
+      this.curve = new CurvePanel(curve, server.load_recorded_curve, () => this.did("measure"));
       this.breaks = new Breaks(this.at("breaks"), breaks, (name) => this.broke(name));
       onLacks(() => this.isOpen && this.setRight());
       this.listen();

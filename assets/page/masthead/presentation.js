@@ -23,11 +23,15 @@ TreeRace.presentation = (() => {
       button.setAttribute("aria-pressed", String(on));
       announceResize();
     };
+    const leaveFullScreen = () => document.fullscreenElement && document.exitFullscreen();
     const toggle = () => {
       show(!isOn());
-      if (isOn())
-        document.documentElement.requestFullscreen?.().catch(() => {}); // refused: large in its window
-      else if (document.fullscreenElement) document.exitFullscreen();
+      if (!isOn()) leaveFullScreen();
+      else
+        document.documentElement.requestFullscreen?.().then(
+          () => (isOn() ? null : leaveFullScreen()), // left before the screen was full
+          () => {}, // refused: large in its window
+        );
     };
     /** @param {KeyboardEvent} event */
     const leave = (event) => {

@@ -75,7 +75,7 @@ TreeRace.prixView = (() => {
       if (this.begun || shownScreen() !== "prix") return;
       this.begun = true;
       if (read("systems")) return; // a link has its own field
-      const words = await showExample(this.run, this.server.example, "prix");
+      const words = await showExample(this.run, this.server.load_recorded_run, "prix");
       if (!words) return;
       this.player.skip();
       this.say(

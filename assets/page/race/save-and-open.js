@@ -302,7 +302,7 @@ TreeRace.saveAndOpen = (() => {
     async example(title, isWanted) {
       const entry = this.races.find((each) => each.title.startsWith(`${title}, temperature `)); // not a longer title
       if (!entry) return;
-      const { event } = await answered(this.server.recorded(entry.name));
+      const { event } = await answered(this.server.serialise_recorded_race(entry.name));
       if (event && isWanted()) showRecorded(JSON.parse(event));
     }
 
@@ -332,7 +332,7 @@ TreeRace.saveAndOpen = (() => {
     const take = new SaveAndOpen(root, races, server);
     TreeRace.take = take;
     if (races.length) {
-      const menu = galleryMenu("recorded", races, ({ name }) => take.ask(server.recorded(name)));
+      const menu = galleryMenu("recorded", races, ({ name }) => take.ask(server.serialise_recorded_race(name)));
       finder(root)("gallery").append(menu);
     }
     whenThere(

@@ -18,14 +18,14 @@ class MedusaOnDevice(DrafterOnDevice):
         super().__init__(pair, net)
         self.depth = net.config.depth
 
-    def allocate_buffers(self, capacity: int, depth: int, asked_nodes: int) -> None:
+    def allocate_buffers(self, capacity: int, depth: int, expanded_nodes: int) -> None:
         self.guessed, reads = depth, self.net.config.feature_size
         self.final = torch.zeros(1, reads, device=self.device)
 
     def begin(self, prompt: list[int], features: Any) -> None:
         self.final.copy_(features[-1, -1:]) if len(features) else self.final.zero_()
 
-    def log_q_of_root(self, root: Tensor, position: Tensor) -> Tensor:
+    def log_q_of_root(self, root: Tensor, root_position: Tensor) -> Tensor:
         self.levels = [self.net.log_q(self.final, k) for k in range(self.guessed)]
         return self.levels[0]
 
@@ -42,8 +42,8 @@ class DFlashOnDevice(FeatureDrafterOnDevice):
         super().__init__(pair, net)
         self.taps, self.depth = net.sizes.reads, net.config.depth
 
-    def allocate_buffers(self, capacity: int, depth: int, asked_nodes: int) -> None:
-        super().allocate_buffers(capacity, depth, asked_nodes + self.net.sizes.block)
+    def allocate_buffers(self, capacity: int, depth: int, expanded_nodes: int) -> None:
+        super().allocate_buffers(capacity, depth, expanded_nodes + self.net.sizes.block)
         self.block = torch.arange(self.net.sizes.block, device=self.device)
         self.blanks = torch.full_like(self.block[1:], self.net.sizes.mask)
 
@@ -52,18 +52,18 @@ class DFlashOnDevice(FeatureDrafterOnDevice):
         return KVCache(sizes.layers, sizes.kv_heads, sizes.head_dim, capacity, torch.float32, self.device)
 
     def feed_entries(self, tokens: Tensor, features: Tensor, positions: Tensor, slots: Tensor, start: Tensor) -> None:
-        self.net.write_context_rows(features, positions, self.cache.kv, slots)
+        self.net.write_context_kv_rows(features, positions, self.cache.kv, slots)
 
-    def log_q_of_root(self, root: Tensor, position: Tensor) -> Tensor:
-        self.feed_entries(self.tokens, self.features, *self.locate_pending_entries(position), self.begun)
-        places = position + self.block
+    def log_q_of_root(self, root: Tensor, root_position: Tensor) -> Tensor:
+        self.feed_entries(self.tokens, self.features, *self.locate_pending_entries(root_position), self.begun)
+        places = root_position + self.block
         mask = self.additive_mask_of((self.columns <= places[-1:])[None])  # all of the context and of the block
         slots = self.net.forward_block(torch.cat([root, self.blanks]), places, mask, self.cache.kv, places)
         self.levels = self.net.spread_over_vocabulary(slots)
-        return self.net.condition_slots(self.levels[:1], root)
+        return self.net.condition_on_tokens(self.levels[:1], root)
 
-    def log_q_of_level(self, frontier: Any, position: Tensor) -> Tensor:
-        return self.net.condition_slots(super().log_q_of_level(frontier, position), frontier.tokens)
+    def log_q_of_level(self, frontier: Any, root_position: Tensor) -> Tensor:
+        return self.net.condition_on_tokens(super().log_q_of_level(frontier, root_position), frontier.tokens)
 
 
 class ParallelOnDevice(FeatureDrafterOnDevice):
@@ -73,39 +73,39 @@ class ParallelOnDevice(FeatureDrafterOnDevice):
         super().__init__(pair, net)
         self.depth = net.config.depth
 
-    def allocate_buffers(self, capacity: int, depth: int, asked_nodes: int) -> None:
-        super().allocate_buffers(capacity, depth, asked_nodes + self.depth)
+    def allocate_buffers(self, capacity: int, depth: int, expanded_nodes: int) -> None:
+        super().allocate_buffers(capacity, depth, expanded_nodes + self.depth)
         self.slots = torch.arange(1, self.depth, device=self.device)  # behind the root, whose entry is the first slot
         self.most_forwards = -(-depth // self.depth)
 
     def feed_entries(self, tokens: Tensor, features: Tensor, positions: Tensor, slots: Tensor, start: Tensor) -> Tensor:
         """States `[n, H]`, behind the entries of the `tokens` those of the block."""
-        mask = self.additive_mask_of(self.text_mask(slots, start))
+        mask = self.additive_mask_of(self.causal_mask(slots, start))
         return self.net.forward_block(tokens, features, self.count, positions, mask, self.cache.kv, slots)
 
-    def log_q_of_root(self, root: Tensor, position: Tensor) -> Tensor:
-        behind = position + self.slots
-        positions, slots = (torch.cat([each, behind]) for each in self.locate_pending_entries(position))
+    def log_q_of_root(self, root: Tensor, root_position: Tensor) -> Tensor:
+        behind = root_position + self.slots
+        positions, slots = (torch.cat([each, behind]) for each in self.locate_pending_entries(root_position))
         states = self.feed_entries(self.tokens, self.features, positions, slots, self.begun)
-        self.guess_from_states(states.index_select(0, torch.cat([self.count, len(self.steps) + self.slots - 1])))
+        self.store_log_q_of_states(states.index_select(0, torch.cat([self.count, len(self.steps) + self.slots - 1])))
         return self.levels[:1]
 
-    def guess_from_states(self, states: Tensor) -> None:
+    def store_log_q_of_states(self, states: Tensor) -> None:
         """Guess from the `states [n, H]` of a block's positions."""
         self.levels = self.net.logits(states).log_softmax(-1)
 
 
 class SpecBlockOnDevice(ParallelOnDevice):
-    def guess_from_states(self, states: Tensor) -> None:
-        super().guess_from_states(states)
+    def store_log_q_of_states(self, states: Tensor) -> None:
+        super().store_log_q_of_states(states)
         self.states, self.buckets = states, self.net.rank_head_logits(states, self.levels).argmax(-1)
 
     def start_blocks(
-        self, tokens: Tensor, parents: Tensor, positions: Tensor, places: Tensor, lineage: Tensor, position: Tensor
+        self, tokens: Tensor, parents: Tensor, positions: Tensor, places: Tensor, lineage: Tensor, root_position: Tensor
     ) -> None:
         """Guess blocks from `tokens [n]`, which positions with the places `parents [n]` guessed. The rest is of their n K positions."""
-        known, seen = self.states, visible_slots(self.columns, position, lineage) & (self.columns >= self.begun)
+        known, seen = self.states, visible_slots(self.columns, root_position, lineage) & (self.columns >= self.begun)
         x, before = self.net.inputs_of_blocks(known.index_select(0, parents), tokens)
-        rows, mask = position + places, self.additive_mask_of(seen)
-        self.guess_from_states(self.net(x[None], before, positions, mask, kv=self.cache.kv, rows=rows)[0])
+        rows, mask = root_position + places, self.additive_mask_of(seen)
+        self.store_log_q_of_states(self.net(x[None], before, positions, mask, kv=self.cache.kv, rows=rows)[0])
         self.states = torch.cat([known, self.states])

@@ -16,8 +16,8 @@ class EagleOnDevice(FeatureDrafterOnDevice):
     session_type: Any = EagleSession
 
     @classmethod
-    def net_of(cls, pair: LoadedPair, drafter: str) -> Any:
-        net = super().net_of(pair, drafter)
+    def find_device_net(cls, pair: LoadedPair, drafter_name: str) -> Any:
+        net = super().find_device_net(pair, drafter_name)
         return None if net is None or net.mask_tokens else net  # P-EAGLE drafts on the host
 
     def __init__(self, pair: LoadedPair, net: Any):
@@ -29,17 +29,17 @@ class EagleOnDevice(FeatureDrafterOnDevice):
         return self.session.cache
 
     def feed_entries(self, tokens: Tensor, features: Tensor, positions: Tensor, slots: Tensor, start: Tensor) -> Tensor:
-        return self.session.forward_text_entries(features, tokens, positions, slots, self.text_mask(slots, start))
+        return self.session.forward_text_entries(features, tokens, positions, slots, self.causal_mask(slots, start))
 
-    def log_q_of_root(self, root: Tensor, position: Tensor) -> Tensor:
+    def log_q_of_root(self, root: Tensor, root_position: Tensor) -> Tensor:
         """Entries see a window before the first that waits, and nodes one before the root's successor."""
         start = torch.maximum(self.begun, self.entered - self.net.window)
-        outs = self.feed_entries(self.tokens, self.features, *self.locate_pending_entries(position), start)
-        self.start = torch.maximum(self.begun, position + 1 - self.net.window)
+        outs = self.feed_entries(self.tokens, self.features, *self.locate_pending_entries(root_position), start)
+        self.start = torch.maximum(self.begun, root_position + 1 - self.net.window)
         return self.session.start_round(outs.index_select(-2, self.count))
 
-    def log_q_of_level(self, frontier: Any, position: Tensor) -> Tensor:
-        slots, seen = position + frontier.places, self.frontier_mask(frontier, position, self.start)
+    def log_q_of_level(self, frontier: Any, root_position: Tensor) -> Tensor:
+        slots, seen = root_position + frontier.places, self.text_and_ancestor_mask(frontier, root_position, self.start)
         entries = frontier.tokens, frontier.positions, slots, seen
         return self.session.log_q_of_drafted_entries(frontier.depth, frontier.parents, *entries)
 
@@ -48,6 +48,6 @@ class MtpOnDevice(EagleOnDevice):
     session_type = MtpSession
 
     @classmethod
-    def net_of(cls, pair: LoadedPair, drafter: str) -> Any:
-        net = DrafterOnDevice.net_of(pair, drafter)
+    def find_device_net(cls, pair: LoadedPair, drafter_name: str) -> Any:
+        net = DrafterOnDevice.find_device_net(pair, drafter_name)
         return net if isinstance(net, Mtp) else None  # Gemma 4's assistant reads the target's own rows

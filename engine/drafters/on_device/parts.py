@@ -15,7 +15,7 @@ UNLIMITED = 99  # levels of a drafter that goes on from its own guesses
 CHUNK = 512  # entries of a prompt that are read together
 
 
-def is_plain(runner: Runner) -> bool:
+def can_run_static_forwards(runner: Runner) -> bool:
     """Whether static forwards serve the model: it keeps no states and lies on one device."""
     return not (runner.spread or runner.recurrent)
 
@@ -35,26 +35,26 @@ class DrafterOnDevice:
     buckets: Tensor  # int64 [n depth], of a rank head what `engine.contracts.RANK_HEAD` tells of the favourites' chain
 
     def __init__(self, pair: LoadedPair, net: Any):
-        """`net` is what `net_of` found."""
+        """`net` is what `find_device_net` found."""
         self.target, self.device, self.net = pair.target, pair.target.device, net
 
     @classmethod
-    def net_of(cls, pair: LoadedPair, drafter: str) -> Any:
+    def find_device_net(cls, pair: LoadedPair, drafter_name: str) -> Any:
         """The net or model that it drafts with; None where the pair has none that runs on a device."""
-        return pair.net(drafter) if drafter in pair.learned else None
+        return pair.net(drafter_name) if drafter_name in pair.learned else None
 
-    def allocate_buffers(self, capacity: int, depth: int, asked_nodes: int) -> None:
-        """Make room for a text of `capacity` tokens, trees of `depth` levels and `asked_nodes` nodes asked about in a round."""
+    def allocate_buffers(self, capacity: int, depth: int, expanded_nodes: int) -> None:
+        """Make room for a text of `capacity` tokens, trees of `depth` levels and `expanded_nodes` nodes asked about in a round."""
 
     def begin(self, prompt: list[int], features: Any) -> None:
         """Take in the context, as `engine.contracts.Drafter.begin`."""
 
-    def log_q_of_root(self, root: Tensor, position: Tensor) -> Tensor:
-        """Log-probabilities `[1, V]` behind the token `root [1]`, which stands at position `position [1]`."""
+    def log_q_of_root(self, root: Tensor, root_position: Tensor) -> Tensor:
+        """Log-probabilities `[1, V]` behind the token `root [1]`, which stands at position `root_position [1]`."""
         raise NotImplementedError
 
-    def log_q_of_level(self, frontier: Any, position: Tensor) -> Tensor:
-        """Log-probabilities `[n, V]` behind the nodes of an `engine.policies.shared.growing_gpu.Frontier`; here out of `levels`."""
+    def log_q_of_level(self, frontier: Any, root_position: Tensor) -> Tensor:
+        """Log-probabilities `[n, V]` behind the nodes of an `engine.policies.shared.growing_gpu.NodesOfLevel`; here out of `levels`."""
         return self.levels[frontier.depth].expand(len(frontier.tokens), -1)
 
     def commit(self, tree: Any, path: Tensor, accepted: Tensor, bonus: Tensor, position: Tensor, features: Any) -> None:
@@ -70,7 +70,7 @@ class NoDrafterOnDevice(DrafterOnDevice):
     depth = 0
 
     @classmethod
-    def net_of(cls, pair: LoadedPair, drafter: str) -> Any:
+    def find_device_net(cls, pair: LoadedPair, drafter_name: str) -> Any:
         return pair.target
 
 
@@ -84,9 +84,9 @@ class FeatureDrafterOnDevice(DrafterOnDevice):
 
     offset = 1
 
-    def allocate_buffers(self, capacity: int, depth: int, asked_nodes: int) -> None:
+    def allocate_buffers(self, capacity: int, depth: int, expanded_nodes: int) -> None:
         self.steps = torch.arange(depth + 1, device=self.device)
-        self.cache = self.make_cache(capacity + asked_nodes + 2 * (depth + 1))
+        self.cache = self.make_cache(capacity + expanded_nodes + 2 * (depth + 1))
         self.size, self.columns = self.cache.kv.nbytes, torch.arange(self.cache.capacity, device=self.device)
         self.tokens = torch.zeros(depth + 1, dtype=torch.long, device=self.device)
         taps = len(self.taps) if isinstance(self.taps, tuple) else 3
@@ -118,9 +118,9 @@ class FeatureDrafterOnDevice(DrafterOnDevice):
         """Write the rows of n entries at `slots [n]`. None sees a row before `start [1]`. Returns what the net makes of them."""
         raise NotImplementedError
 
-    def locate_pending_entries(self, position: Tensor) -> tuple[Tensor, Tensor]:
-        """Positions and slots `[depth + 1]` of the entries that wait, the last of which stands at `position - 1 + offset`."""
-        last = position - 1 + self.offset
+    def locate_pending_entries(self, root_position: Tensor) -> tuple[Tensor, Tensor]:
+        """Positions and slots `[depth + 1]` of the entries that wait, the last of which stands at `root_position - 1 + offset`."""
+        last = root_position - 1 + self.offset
         slots = last - self.count + self.steps
         counts = (self.steps <= self.count) & (slots >= 0)  # a capture runs it before there is any text
         return torch.where(counts, slots, last.clamp(min=0)), torch.where(counts, slots, self.columns[-1] - self.steps)
@@ -132,13 +132,13 @@ class FeatureDrafterOnDevice(DrafterOnDevice):
         self.count.copy_(accepted)
         self.entered.copy_(position + self.offset)
 
-    def text_mask(self, slots: Tensor, start: Tensor) -> Tensor:
-        """bool `[n, capacity]`: rows from `start` up to one's own."""
-        return (self.columns <= slots[:, None]) & (self.columns >= start)
+    def causal_mask(self, slots: Tensor, first_row: Tensor) -> Tensor:
+        """bool `[n, capacity]`: rows from `first_row` up to one's own."""
+        return (self.columns <= slots[:, None]) & (self.columns >= first_row)
 
-    def frontier_mask(self, frontier: Any, position: Tensor, start: Tensor) -> Tensor:
-        """bool `[n, capacity]`: the rows that the frontier's nodes see: the text's from `start` on, and their ancestors'."""
-        return visible_slots(self.columns, position, frontier.lineage) & (self.columns >= start)
+    def text_and_ancestor_mask(self, frontier: Any, root_position: Tensor, first_row: Tensor) -> Tensor:
+        """bool `[n, capacity]`: the rows that the frontier's nodes see: the text's from `first_row` on, and their ancestors'."""
+        return visible_slots(self.columns, root_position, frontier.visible_places) & (self.columns >= first_row)
 
     def additive_mask_of(self, visible: Tensor) -> Tensor:
         return additive_mask(visible, visible.shape[1])

@@ -9,7 +9,7 @@ from engine.contracts import Drafter
 from engine.forward.cache import KVCache
 from engine.kernels.by_address import address_of
 from engine.kernels.expansion import Expansion
-from engine.kernels.growing_compiled import BELOW, ROOT, compile_growing, grow
+from engine.kernels.growing_compiled import BELOW, ROOT, compile_growing, grow_tree
 from engine.kernels.named_arrays import NamedArrays
 
 
@@ -43,6 +43,6 @@ class CompiledTreeDrafter(Drafter):
         cache, (tokens, features, position, start, entering) = self.grown_over, self.enter_root()
         where = position, start, cache.rows, cache.capacity, self.free
         cache.refuse_overflow(entering)
-        grow(*self.loop, np.array(tokens), features, *where, expansion.table, noise)
+        grow_tree(*self.loop, np.array(tokens), features, *where, expansion.table, noise)
         cache.rows += entering
         self.forwards += expansion.counts["asked"]

@@ -11,7 +11,7 @@ from engine.forward.nf4.product import BLOCK, MOST
 HALVES = torch.float16, torch.bfloat16
 
 
-class FewRowsForward:
+class Nf4FewRowsForward:
     """The forward of a `bitsandbytes.nn.Linear4bit` whose weights are NF4 on a GPU: few rows at once, else as bitsandbytes has it."""
 
     def __init__(self, linear: Any):
@@ -30,7 +30,7 @@ class FewRowsForward:
         return found.view(*x.shape[:-1], -1)
 
 
-def install_few_rows(model: torch.nn.Module) -> int:
+def install_nf4_few_rows_kernel(model: torch.nn.Module) -> int:
     """Let linear layers of the model in NF4, on a GPU, multiply few rows by the kernel. Returns how many do: none without Triton."""
     found = 0
     if find_spec("triton") is None:
@@ -39,5 +39,5 @@ def install_few_rows(model: torch.nn.Module) -> int:
         state: Any = getattr(getattr(module, "weight", None), "quant_state", None)
         plain = state is not None and state.quant_type == "nf4" and state.blocksize == BLOCK and not state.nested
         if plain and module.weight.is_cuda and state.shape[1] % BLOCK == 0:
-            module.forward, found = FewRowsForward(module), found + 1
+            module.forward, found = Nf4FewRowsForward(module), found + 1
     return found

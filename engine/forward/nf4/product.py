@@ -17,7 +17,7 @@ VALUES = (
 )
 
 
-def dequantise(packed: Tensor, factors: Tensor, shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
+def dequantise_nf4(packed: Tensor, factors: Tensor, shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
     """The weights `shape` [out, in] in `dtype`, from bytes `packed [out * in / 2, 1]` and float32 `factors [out * in / BLOCK]`.
 
     Of a byte the high half comes first.
@@ -28,5 +28,5 @@ def dequantise(packed: Tensor, factors: Tensor, shape: tuple[int, int], dtype: t
 
 
 def multiply_nf4(x: Tensor, packed: Tensor, factors: Tensor, outputs: int) -> Tensor:
-    """`x [n, in]` times the transposed weights `[outputs, in]`, as in `dequantise`: `[n, outputs]` in the type of x."""
-    return F.linear(x, dequantise(packed, factors, (outputs, x.shape[1]), x.dtype))
+    """`x [n, in]` times the transposed weights `[outputs, in]`, as in `dequantise_nf4`: `[n, outputs]` in the type of x."""
+    return F.linear(x, dequantise_nf4(packed, factors, (outputs, x.shape[1]), x.dtype))

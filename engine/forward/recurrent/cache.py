@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, cache_utils
 from transformers.cache_utils import Cache, LinearAttentionCacheLayerMixin
 
-from engine.forward.cache import KVCache, TransformersLayer
+from engine.forward.cache import KVCache, TransformersCacheLayer
 from engine.forward.recurrent.kinds import ATTENDING, WITH_STATE, count_attending_layers, layer_types_of
 from engine.forward.sizes import head_dim_of, kv_heads_of
 
@@ -40,17 +40,17 @@ class StateLayer(LinearAttentionCacheLayerMixin):
         super().__init__()
         self.record_past = True  # convolutions then hand in all their inputs, also for a single token
         self.zeros: Zeros = (None, None)
-        self.forget()
+        self.reset_to_empty_text()
 
     def lazy_initialization(self, *args: Any, **kwargs: Any) -> None:
         """Nothing to do: states are taken as modules hand them in."""
 
-    def forget(self) -> None:
+    def reset_to_empty_text(self) -> None:
         self.inputs, self.state = self.zeros  # committed, [1, channels, kernel] and [1, ...]
         self.started = False
-        self.begin()
+        self.copy_committed_states()
 
-    def begin(self) -> None:
+    def copy_committed_states(self) -> None:
         """Stand the next forward behind the committed text."""
         self.has_previous_state[0] = self.started
         self.conv_states[0] = self.inputs
@@ -81,11 +81,11 @@ class StateLayer(LinearAttentionCacheLayerMixin):
             self.state = state
 
 
-class HybridLayer(StateLayer, TransformersLayer):
+class HybridLayer(StateLayer, TransformersCacheLayer):
     """A layer with a state and attention side by side."""
 
     def __init__(self, cache: KVCache, layer: int):
-        TransformersLayer.__init__(self, cache, layer)
+        TransformersCacheLayer.__init__(self, cache, layer)
         StateLayer.__init__(self)
 
 
@@ -102,7 +102,7 @@ class StateCache(KVCache):
         place = 0
         for kind in layer_types_of(config):
             both = kind in ATTENDING, kind in WITH_STATE
-            made = {(True, True): HybridLayer, (True, False): TransformersLayer}.get(both)
+            made = {(True, True): HybridLayer, (True, False): TransformersCacheLayer}.get(both)
             self.held.append(
                 made(self, place) if made else StateLayer() if kind in WITH_STATE else cache_utils.DummyLayer()
             )
@@ -110,18 +110,18 @@ class StateCache(KVCache):
         self.states = [each for each in self.held if isinstance(each, StateLayer)]
         for layer, empty in zip(self.states, zeros, strict=bool(zeros)):
             layer.zeros = empty
-            layer.forget()
+            layer.reset_to_empty_text()
         self.past = Cache(layers=self.held)
 
     def clear(self) -> None:
         super().clear()
         for layer in self.states:
-            layer.forget()
+            layer.reset_to_empty_text()
 
-    def begin(self) -> None:
+    def copy_committed_states(self) -> None:
         """Make the next forward's copies of the states."""
         for layer in self.states:
-            layer.begin()
+            layer.copy_committed_states()
 
     @torch.inference_mode()
     def commit(self, count: int) -> None:
@@ -132,7 +132,7 @@ class StateCache(KVCache):
 
 
 @torch.inference_mode()
-def zero_states(model: PreTrainedModel) -> list[Zeros]:
+def empty_text_states(model: PreTrainedModel) -> list[Zeros]:
     """Inputs and recurrent state of an empty text, in the shapes of those behind some tokens. A model on "meta" will do."""
     cache = StateCache(model, 1)
     hidden = torch.zeros(1, TOKENS, model.config.hidden_size, dtype=model.dtype, device=model.device)
@@ -147,12 +147,12 @@ def zero_states(model: PreTrainedModel) -> list[Zeros]:
     return [(zeros(layer.inputs), zeros(layer.state)) for layer in cache.states]
 
 
-def text_bytes(states: list[Zeros]) -> int:
+def text_state_bytes(states: list[Zeros]) -> int:
     """Bytes of the states of one text, however long."""
     return sum(each.nbytes for layer in states for each in layer if each is not None)
 
 
-def node_bytes(states: list[Zeros]) -> int:
+def node_state_bytes(states: list[Zeros]) -> int:
     """Bytes that a round keeps for each node of a tree: its convolutions' inputs, and what it writes into each head's state."""
     found = 0
     for inputs, state in states:

@@ -29,10 +29,10 @@ EPSILON = 1e-6  # below the length of a query or key that transformers' gated de
 
 
 # The layer whose module reads a forest now, in this thread
-reading: ContextVar["NodesLayer | None"] = ContextVar("reading", default=None)
+reading: ContextVar["ForestStateLayer | None"] = ContextVar("reading", default=None)
 
 
-class NodesLayer(LinearAttentionCacheLayerMixin):
+class ForestStateLayer(LinearAttentionCacheLayerMixin):
     """What a layer knows of a forest's nodes, over the committed states of its texts. Those stay as they are until `commit`.
 
     `inputs [texts * kernel + places, channels]` are those of the convolution, the texts' own first. A recurrent state `[heads,
@@ -45,21 +45,21 @@ class NodesLayer(LinearAttentionCacheLayerMixin):
         super().__init__()
         self.record_past = True  # convolutions then hand in their inputs, also for a single token
         self.has_previous_state[0] = True
-        self.forget()
+        self.forget_forest()
 
     def lazy_initialization(self, *args: Any, **kwargs: Any) -> None:
         """Nothing to do: states are taken as modules hand them in."""
 
-    def forget(self) -> None:
+    def forget_forest(self) -> None:
         self.inputs: Tensor | None = None
         self.recurred: tuple[Tensor, Tensor, Tensor] | None = None  # faded, left and right
 
-    def begin(self, forest: Forest, texts: list[StateLayer]) -> None:
+    def begin_forest(self, forest: Forest, committed_states: list[StateLayer]) -> None:
         """The next forward reads this forest behind these texts."""
-        self.forest, self.texts = forest, texts
-        self.conv_states[0] = texts[0].inputs
-        self.forget()
-        states = [each.state for each in texts if each.state is not None]
+        self.forest, self.texts = forest, committed_states
+        self.conv_states[0] = committed_states[0].inputs
+        self.forget_forest()
+        states = [each.state for each in committed_states if each.state is not None]
         self.recurrent_states[0] = states[0] if len(states) == 1 else torch.cat(states) if states else None
 
     def update_conv_state(
@@ -85,14 +85,14 @@ class NodesLayer(LinearAttentionCacheLayerMixin):
 
     def accumulate_decay(self, steps: Tensor) -> Tensor:
         """What a state has faded up to a node, as a logarithm `[texts, heads, width]`: the sum of its path's steps, of that shape."""
-        return (self.forest.followers_mask[:, None].float() @ steps[..., None])[..., 0]
+        return (self.forest.ancestor_or_self_mask[:, None].float() @ steps[..., None])[..., 0]
 
     def decay_between(self, faded: Tensor) -> Tensor:
         """What is left at a node of what each of its ancestors wrote, `[texts, heads, width, width]`: 0 for all others, itself at 1."""
         since = faded[..., :, None] - faded[..., None, :]
-        return since.masked_fill(~self.forest.followers_mask[:, None], -torch.inf).exp()
+        return since.masked_fill(~self.forest.ancestor_or_self_mask[:, None], -torch.inf).exp()
 
-    def commit(self, text: int, node: int) -> None:
+    def commit_states_of_node(self, text: int, node: int) -> None:
         """Let the states stand behind a node of a text."""
         kept, place = self.texts[text], text * self.forest.width + node
         kept.started = True
@@ -100,7 +100,7 @@ class NodesLayer(LinearAttentionCacheLayerMixin):
             kept.inputs = self.inputs[self.forest.convolution_windows(self.kernel)[place]].T[None]
         if self.recurred is not None:
             faded, left, right = (each[text] for each in self.recurred)
-            path = self.forest.followers_mask[text, node].nonzero().flatten()
+            path = self.forest.ancestor_or_self_mask[text, node].nonzero().flatten()
             last = faded[:, node, None]
             wrote = (last - faded[:, path]).exp()[..., None] * left[:, path]
             assert kept.state is not None
@@ -113,14 +113,14 @@ class NodesLayer(LinearAttentionCacheLayerMixin):
         return sum(each.nbytes for each in (self.inputs, *(self.recurred or ())) if each is not None)
 
 
-class HybridNodesLayer(NodesLayer, CacheLayerMixin):
+class HybridForestLayer(ForestStateLayer, CacheLayerMixin):
     """A layer with states and attention side by side, whose keys and values another one keeps."""
 
     is_sliding = False
 
     def __init__(self, attention: CacheLayerMixin):
         CacheLayerMixin.__init__(self)
-        NodesLayer.__init__(self)
+        ForestStateLayer.__init__(self)
         self.attention, self.is_initialized = attention, True
 
     def update(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
@@ -136,8 +136,8 @@ class HybridNodesLayer(NodesLayer, CacheLayerMixin):
         return self.attention.get_max_length()
 
 
-def run_selective_rule(
-    layer: NodesLayer, state, x, dt, a, b, c, d, z=None, dt_bias=None, dt_softplus=False, **how: Any
+def run_mamba2_rule_on_forest(
+    layer: ForestStateLayer, state, x, dt, a, b, c, d, z=None, dt_bias=None, dt_softplus=False, **how: Any
 ) -> Tensor:
     """The recurrence of Mamba 2 over one token a row. A head's time step, decay and bias are the same in all its numbers."""
     steps = dt[..., 0] if dt_bias is None else dt[..., 0] + dt_bias[:, 0].to(dt.dtype)
@@ -154,8 +154,8 @@ def run_selective_rule(
     return (answer if z is None else answer * nn.functional.silu(z)).to(x.dtype)
 
 
-def run_gated_rule(
-    layer: NodesLayer, q, k, v, g, beta, initial_state, use_qk_l2norm_in_kernel=False, **how: Any
+def run_gated_delta_rule_on_forest(
+    layer: ForestStateLayer, q, k, v, g, beta, initial_state, use_qk_l2norm_in_kernel=False, **how: Any
 ) -> tuple[Tensor, Any]:
     """The gated delta rule over one token a row. A node writes what its key did not yet say, so nodes are solved for in turn."""
     queries, keys, values = (layer.group_by_text(each[:, 0]) for each in (q, k, v))
@@ -175,13 +175,13 @@ def run_gated_rule(
 
 
 RULES: dict[str, Rule] = {  # by transformers' names of what goes on from a state by one token
-    "mamba2_selective_state_update": run_selective_rule,
-    "torch_recurrent_gated_delta_rule": run_gated_rule,
+    "mamba2_selective_state_update": run_mamba2_rule_on_forest,
+    "torch_recurrent_gated_delta_rule": run_gated_delta_rule_on_forest,
 }
 
 
-def patch_model(model: PreTrainedModel) -> None:
-    """From now on the model's modules with states read forests where their cache holds a `NodesLayer`, and texts as before."""
+def patch_model_to_read_forests(model: PreTrainedModel) -> None:
+    """From now on the model's modules with states read forests where their cache holds a `ForestStateLayer`, and texts as before."""
     for module in modules_with_states(model):
         if flatten_nodes_hook not in module._forward_pre_hooks.values():
             module.register_forward_pre_hook(flatten_nodes_hook, with_kwargs=True)
@@ -189,10 +189,10 @@ def patch_model(model: PreTrainedModel) -> None:
         file = sys.modules[type(module).__module__]
         for name, rule in RULES.items():
             if hasattr(file, name) and not hasattr(getattr(file, name), "reads_forests"):
-                setattr(file, name, patch_rule(getattr(file, name), rule))
+                setattr(file, name, patch_rule_to_read_forests(getattr(file, name), rule))
 
 
-def patch_rule(transformers_rule: Rule, rule: Rule) -> Rule:
+def patch_rule_to_read_forests(transformers_rule: Rule, rule: Rule) -> Rule:
     """A function that calls `rule` while a module reads a forest, and else transformers' function `transformers_rule`."""
 
     @wraps(transformers_rule)
@@ -208,7 +208,7 @@ def flatten_nodes_hook(module: nn.Module, args: tuple, how: dict[str, Any]) -> t
     """Hand in nodes `[texts, width, H]` as rows `[places, 1, H]`."""
     cache = next((each for each in (*args, *how.values()) if isinstance(each, Cache)), None)
     layer = cache.layers[module.layer_idx] if cache else None
-    if not isinstance(layer, NodesLayer):
+    if not isinstance(layer, ForestStateLayer):
         return None
     reading.set(layer)
     if args:

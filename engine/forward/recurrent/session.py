@@ -11,11 +11,16 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from engine.forward.cache import TransformersLayer
+from engine.forward.cache import TransformersCacheLayer
 from engine.forward.layer_ops import Answer
 from engine.forward.recurrent.cache import StateCache, StateLayer
 from engine.forward.recurrent.forest import Forest, parents_from_mask
-from engine.forward.recurrent.nodes import HybridNodesLayer, NodesLayer, end_forest_reading, patch_model
+from engine.forward.recurrent.nodes import (
+    ForestStateLayer,
+    HybridForestLayer,
+    end_forest_reading,
+    patch_model_to_read_forests,
+)
 from engine.forward.session import Session
 
 if TYPE_CHECKING:
@@ -23,14 +28,19 @@ if TYPE_CHECKING:
 
 
 def tree_state_layers_of(
-    held: list[Any], attending: Callable[[TransformersLayer], CacheLayerMixin]
-) -> tuple[list[NodesLayer], Cache]:
-    """A layer for the nodes of each of those `held` that keeps states, and all layers as a model's cache, by who attends for whom."""
+    layers_of_cache: list[Any], cache_layer_of: Callable[[TransformersCacheLayer], CacheLayerMixin]
+) -> tuple[list[ForestStateLayer], Cache]:
+    """A layer for the nodes of each of those `layers_of_cache` that keeps states, and all layers as a model's cache, by who attends
+    for whom.
+    """
     layers: list[Any] = []
-    for each in held:
-        keeps, rows = isinstance(each, StateLayer), attending(each) if isinstance(each, TransformersLayer) else None
-        layers.append((HybridNodesLayer(rows) if rows else NodesLayer()) if keeps else rows or each)
-    return [each for each in layers if isinstance(each, NodesLayer)], Cache(layers=layers)
+    for each in layers_of_cache:
+        keeps, rows = (
+            isinstance(each, StateLayer),
+            cache_layer_of(each) if isinstance(each, TransformersCacheLayer) else None,
+        )
+        layers.append((HybridForestLayer(rows) if rows else ForestStateLayer()) if keeps else rows or each)
+    return [each for each in layers if isinstance(each, ForestStateLayer)], Cache(layers=layers)
 
 
 class RecurrentSession(Session):
@@ -40,10 +50,10 @@ class RecurrentSession(Session):
 
     def __init__(self, runner: "Runner", *asked: Any, **how: Any):
         super().__init__(runner, *asked, **how)
-        patch_model(runner.model)
+        patch_model_to_read_forests(runner.model)
         self.nodes, self.grown = tree_state_layers_of(self.cache.held, lambda layer: layer)
         # The layers that read the last forward's nodes, the text's number among theirs, and the nodes' parents
-        self.read: tuple[list[NodesLayer], int, list[int]] | None = None
+        self.read: tuple[list[ForestStateLayer], int, list[int]] | None = None
 
     @torch.inference_mode()
     def forward(
@@ -54,18 +64,18 @@ class RecurrentSession(Session):
         self.ids, self.positions = ids, positions
         if last_only:
             self.read, self.past = None, self.cache.past
-            self.cache.begin()
+            self.cache.copy_committed_states()
         else:
             parents = parents_from_mask(len(ids), visible)
             forest = Forest([parents], self.runner.device)
             for layer, text in zip(self.nodes, self.cache.states, strict=True):
-                layer.begin(forest, [text])
+                layer.begin_forest(forest, [text])
             self.read, self.past = (self.nodes, 0, parents), self.grown
         with end_forest_reading():
             return super().forward(ids, positions, visible, last_only)
 
     @torch.inference_mode()
-    def advance_states(self, kept_offsets: list[int]) -> int:
+    def recompute_states_if_needed(self, kept_offsets: list[int]) -> int:
         """Let states stand behind the tokens `kept_offsets`, offsets in path order. Returns how many were computed anew, as a text."""
         if self.read is None:
             return 0
@@ -79,14 +89,14 @@ class RecurrentSession(Session):
     @torch.inference_mode()
     def keep(self, kept_offsets: list[int]) -> None:
         """Commit the tokens `kept_offsets` of the last forward, offsets in path order: all of a prompt. The others leave no trace."""
-        self.replayed = self.advance_states(kept_offsets)
+        self.replayed = self.recompute_states_if_needed(kept_offsets)
         if self.read is None:
             self.cache.commit(len(kept_offsets))
             return
         layers, text, _ = self.read
         kept = list(range(len(kept_offsets))) if self.replayed else kept_offsets
         for layer in layers:
-            layer.commit(text, kept[-1])
+            layer.commit_states_of_node(text, kept[-1])
         self.cache.keep(kept)
 
     @property

@@ -42,22 +42,22 @@ from engine.measure.racing import (
     PromptResult,
     choose_best_ways,
     explain_unraceable,
-    group_systems,
+    group_systems_by_race,
     median_run_of,
     run_races,
-    run_to_end,
+    run_to_result,
     settings_of_options,
 )
 from engine.measure.table import Column, format_identity, format_table
-from engine.measure.ways import Way, align_token_counts
+from engine.measure.ways import Way, copy_counts_of_equal_texts
 from engine.models.earlier_texts import AnswerMemory
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, SHAPE, Settings
 from engine.record.disturbance import describe_repeated_disturbance
-from engine.record.race_file import worst_verdict_of
+from engine.record.race_file import select_worst_verdict
 from engine.record.trace import Trace
 from engine.record.trace_statistics import favourites_tau, tau, time_shares
-from engine.systems import SYSTEMS, find, spell_shape
+from engine.systems import SYSTEMS, find_system, format_shape
 
 LABELS = {"tokens": "same tokens", "law": "same distribution", "lossy": "lossy"}
 BESIDE_PEERS = ("vanilla", "chain", "tree", "eagle", "mtp", "auto")  # those that the pair can run
@@ -67,18 +67,18 @@ def seconds_per_round(trace: Trace, phase: str) -> float:
     return trace.seconds * trace.phase_share(phase) / trace.forwards
 
 
-def speedup_limit_of(base: Trace, mine: Trace) -> float:
+def speedup_limit_of(base: Trace, drafted: Trace) -> float:
     """The speedup that the forwards alone allow: tau / (t(N)/t(1) + draft share), both shares in units of a baseline verification."""
     one = seconds_per_round(base, "verify")
-    return mine.tau / (seconds_per_round(mine, "verify") / one + seconds_per_round(mine, "draft") / one)
+    return drafted.tau / (seconds_per_round(drafted, "verify") / one + seconds_per_round(drafted, "draft") / one)
 
 
-def share_of_speedup_limit(base: Trace, mine: Trace) -> float:
+def share_of_speedup_limit(base: Trace, drafted: Trace) -> float:
     """The measured speedup, prefill excluded, as a share of `speedup_limit_of`."""
-    return base.decode_seconds_per_token / mine.decode_seconds_per_token / speedup_limit_of(base, mine)
+    return base.decode_seconds_per_token / drafted.decode_seconds_per_token / speedup_limit_of(base, drafted)
 
 
-def race_prompts(
+def race_prompts_for_bench(
     pair: LoadedPair,
     prompts: list[str],
     settings: Settings,
@@ -92,20 +92,20 @@ def race_prompts(
     """
     names = [name for name in settings.systems if name != BASELINE]
     if processes.count_processes() > 1:  # each measures costs of its own, and all must race the same shapes
-        pair = pair.with_shapes(processes.broadcast_first(best_shapes_of(pair, names)))
-    ways: dict[str, Way] = {peers.PLAIN: peers.generate_tokens}
+        pair = pair.with_shapes(processes.broadcast_from_first_process(format_best_shape_by_system(pair, names)))
+    ways: dict[str, Way] = {peers.PLAIN: peers.generate_with_transformers}
     if other_engines:
-        other_engines = peers.merge_peers(pair, other_engines)
-        ways |= run_to_end(choose_best_ways(pair, prompts[:PROBES], other_engines, settings))
-    share = processes.split_items(prompts, pair.target)
-    total = len(share) * repeats * (1 + len(group_systems(names)))
+        other_engines = peers.merge_generate_ways_with(pair, other_engines)
+        ways |= run_to_result(choose_best_ways(pair, prompts[:PROBES], other_engines, settings))
+    share = processes.select_items_of_this_process(prompts, pair.target)
+    total = len(share) * repeats * (1 + len(group_systems_by_race(names)))
     with tqdm(desc="races", unit="race", total=total, disable=not processes.is_first_process()) as bar:
-        mine = run_to_end(run_races(pair, share, names, settings, ways=ways, repeats=repeats), bar.update)
-    runs = processes.gather_items(mine, pair.target)
+        mine = run_to_result(run_races(pair, share, names, settings, ways=ways, repeats=repeats), bar.update)
+    runs = processes.gather_items_of_all_processes(mine, pair.target)
     base = [median_run_of(each.raced[BASELINE]).trace for each in runs]
     written = {
         way: [
-            median_run_of(align_token_counts([trace] * repeats, each.written[way]), "seconds_per_token")
+            median_run_of(copy_counts_of_equal_texts([trace] * repeats, each.written[way]), "seconds_per_token")
             for trace, each in zip(base, runs, strict=True)
         ]
         for way in ways
@@ -153,7 +153,7 @@ def compute_figures(name: str, results: list[list[PromptResult]]) -> dict:
     )
     return {
         "name": name,
-        "shape": own[0].shape if find(name).guesses else "",
+        "shape": own[0].shape if find_system(name).guesses else "",
         "tau": tau(own),
         "favourites_tau": favourites_tau(own),
         "speedup": statistics.median(speedups),
@@ -164,7 +164,7 @@ def compute_figures(name: str, results: list[list[PromptResult]]) -> dict:
         ),
         "runs": list(map(statistics.median, by_run)),
         "of_limit": statistics.median(share_of_speedup_limit(base, trace) for base, trace in beside),
-        "identical": worst_verdict_of([result.identical for each in results for result in each]),
+        "identical": select_worst_verdict([result.identical for each in results for result in each]),
         "too_wide": describe_excess_children(name, own),
         "nodes": sum(len(step.tokens) for trace in own for step in trace.steps) / forwards,
         "draft_forwards": sum(trace.draft_forwards for trace in own) / forwards,
@@ -174,15 +174,15 @@ def compute_figures(name: str, results: list[list[PromptResult]]) -> dict:
     }
 
 
-def best_shapes_of(pair: LoadedPair, systems: list[str]) -> dict[str, str]:
+def format_best_shape_by_system(pair: LoadedPair, systems: list[str]) -> dict[str, str]:
     """The best shape here of every system whose shapes were counted on the pair."""
-    found = {system.name: system for system in map(find, systems) if system.counted_shapes(pair)}
+    found = {system.name: system for system in map(find_system, systems) if system.counted_shapes(pair)}
     return {name.partition("!")[0]: system.costs(pair).best_shape for name, system in found.items()}
 
 
 def describe_excess_children(name: str, traces: list[Trace]) -> str:
     """A sentence where a node has more children than the width, else "". A policy's `needs` may replace the width."""
-    system = find(name)
+    system = find_system(name)
     width, policy = traces[0].width, system.parts[1]
     steps = [step for trace in traces for step in trace.steps]
     most = max((max(Counter(step.parents[1:]).values(), default=0) for step in steps), default=0)
@@ -236,7 +236,7 @@ def format_domains_side_by_side(figures_by_domain: dict[str, dict]) -> str:
     """One table over the texts of `figures_by_domain`: for each its tau, its speedup, and the share of a lane's time that drafting
     took.
     """
-    columns: list[Column] = [("system", "{name}"), ("output", lambda row: LABELS[find(row["name"]).guarantee])]
+    columns: list[Column] = [("system", "{name}"), ("output", lambda row: LABELS[find_system(row["name"]).guarantee])]
     rows = [dict(row) for row in next(iter(figures_by_domain.values()))["systems"]]
     for domain, figures in figures_by_domain.items():
         for row, found in zip(rows, figures["systems"], strict=True):
@@ -248,9 +248,9 @@ def format_domains_side_by_side(figures_by_domain: dict[str, dict]) -> str:
     return "\n".join(format_table(columns, rows))
 
 
-def select_runnable(pair: LoadedPair, systems: list[str]) -> list[str]:
+def select_runnable_systems(pair: LoadedPair, systems: list[str]) -> list[str]:
     """Those of the systems that the pair can run. Of the others it prints why not."""
-    reasons = {name: explain_unraceable(pair, find(name)) for name in systems}
+    reasons = {name: explain_unraceable(pair, find_system(name)) for name in systems}
     for name, reason in reasons.items():
         if reason and processes.is_first_process():
             print(f"{name} is left out. {reason}")
@@ -261,10 +261,10 @@ def print_estimates(pair: LoadedPair, systems: list[str], shape: dict[str, int],
     """Prints and returns what the systems would give at `assumed_tau` tokens a round. What `shape` leaves out is each system's best."""
     rows = []
     for name in systems:
-        system = find(name)
+        system = find_system(name)
         asked = system.best_shape_for(pair) | shape
-        setting = name if not shape and asked == system.default_shape else f"{name}:{spell_shape(asked)}"
-        rows.append(forced.estimate_setting(pair, setting, assumed_tau))
+        setting = name if not shape and asked == system.default_shape else f"{name}:{format_shape(asked)}"
+        rows.append(forced.estimate_speedup_of_setting(pair, setting, assumed_tau))
     if processes.is_first_process():
         print(f"{pair.title}, {pair.hardware}, {pair.dtype}", *forced.describe_estimates(rows), sep="\n")
     return {"machine": pair.hardware, "pair": pair.title, "dtype": pair.dtype, "estimates": rows}
@@ -289,13 +289,13 @@ def main(options: Namespace) -> dict | None:
     )
     if options.acceptance is not None and options.peers:
         raise ValueError(f"--acceptance {options.acceptance:g} races nothing, and --peers races: give one of them.")
-    assumed = None if options.acceptance is None else forced.validate_tau(options.acceptance)
+    assumed = None if options.acceptance is None else forced.validate_acceptance_length(options.acceptance)
     servers = server_peers_of_options(options, asked.constraint)
     options.device = processes.choose_device(options.device)
     pair = apply_shape_option(options, load_pair_of_options(options))
     refuse_requests_without_template(pair, options.domains)
     if every:
-        named = select_runnable(pair, named)
+        named = select_runnable_systems(pair, named)
     if assumed is not None:
         return print_estimates(pair, named or ["tree", "chain"], asked.shape, assumed)
     pair = replace(pair, memory=AnswerMemory()) if options.memory else pair
@@ -309,7 +309,7 @@ def main(options: Namespace) -> dict | None:
     found = {}
     with load_other_engines(pair, servers) if options.peers else nullcontext() as others:
         for domain, texts in prompts.items():
-            raced = race_prompts(pair, texts, asked, others, options.repeats)
+            raced = race_prompts_for_bench(pair, texts, asked, others, options.repeats)
             found[domain] = figures = {"domain": domain} | raced
             if processes.is_first_process():
                 print(f"{domain}: {format_figures(figures)}", end="\n\n", flush=True)

@@ -12,13 +12,13 @@ from itertools import product
 from tqdm import tqdm
 
 from engine.measure.options import load_pair_of_options, prompts_by_domain_of_options
-from engine.measure.racing import group_systems, run_races, run_to_end
+from engine.measure.racing import group_systems_by_race, run_races, run_to_result
 from engine.measure.table import Column, format_table
-from engine.measure.verdict import compute_ratios
+from engine.measure.verdict import divide_seconds_by_prompt
 from engine.models.chat import tokenise_prompt
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, Settings
-from engine.systems import find
+from engine.systems import find_system
 
 LENGTHS = (128, 256, 512, 900)
 
@@ -30,8 +30,8 @@ def measure_by_length(pair: LoadedPair, texts: list[str], lanes: list[str]) -> l
     lengths = [length for length in LENGTHS if length <= room] or [room]
     seconds: dict[tuple[int, str], list[float]] = {place: [] for place in product(lengths, lanes)}
     settings = Settings("a prompt", max_new_tokens=lengths[-1])
-    with tqdm(desc="races", unit="race", total=len(prompts) * len(group_systems(lanes[1:]))) as bar:
-        runs = run_to_end(run_races(pair, prompts, lanes[1:], settings), bar.update)
+    with tqdm(desc="races", unit="race", total=len(prompts) * len(group_systems_by_race(lanes[1:]))) as bar:
+        runs = run_to_result(run_races(pair, prompts, lanes[1:], settings), bar.update)
     for [result, *_] in (each.raced[name] for each in runs for name in lanes):
         written, clock = 0, 0.0
         waiting = list(lengths)
@@ -44,7 +44,7 @@ def measure_by_length(pair: LoadedPair, texts: list[str], lanes: list[str]) -> l
             "tokens": length,
             "system": name,
             "s_per_token": statistics.median(found),
-            "vs_baseline": statistics.median(compute_ratios(seconds[length, BASELINE], found)),
+            "vs_baseline": statistics.median(divide_seconds_by_prompt(seconds[length, BASELINE], found)),
         }
         for (length, name), found in seconds.items()
     ]
@@ -60,7 +60,7 @@ TABLE: list[Column] = [
 
 def lanes_of(systems: str) -> list[str]:
     """The baseline and the systems named, comma-separated. Raises `KeyError` or `ValueError` for what is no system."""
-    return [BASELINE, *(find(name).name for name in systems.split(",") if name != BASELINE)]
+    return [BASELINE, *(find_system(name).name for name in systems.split(",") if name != BASELINE)]
 
 
 def main(options: Namespace) -> dict:

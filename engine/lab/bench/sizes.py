@@ -24,9 +24,9 @@ from engine.forward.llama_compiled import CompiledLlama
 from engine.forward.runner import Runner
 from engine.kernels.compiling import compiled
 from engine.kernels.sharing import usable_cores
-from engine.lab.train.pretrain import build_llama
+from engine.lab.train.pretrain import build_untrained_llama
 from engine.models.loading import hardware_name
-from engine.models.quantising import round_to_eight_bits
+from engine.models.quantising import replace_with_rounded_linear
 from engine.rounds.timing import binary, median_ms_interleaved
 from engine.target import Target
 from engine.tree import LARGEST_TREE
@@ -46,7 +46,7 @@ APART = 2**29  # bytes that are read at least: more than four times a last cache
 
 
 @compiled
-def sum_all(numbers):
+def sum_array_compiled(numbers):
     """The sum of `numbers [n]`: a loop that does nothing but read."""
     total = np.float32(0)
     for index in range(len(numbers)):
@@ -58,7 +58,7 @@ def measure_reading_ms(size: int, threads: int, repeats: int) -> float:
     """Median ms in which so many threads read `size` bytes from memory, each its own part."""
     count = max(size, APART)
     parts = np.array_split(np.ones(count // 4, np.float32), threads)
-    return measure_threads_ms([partial(sum_all, part) for part in parts], repeats) * size / count
+    return measure_threads_ms([partial(sum_array_compiled, part) for part in parts], repeats) * size / count
 
 
 def measure_threads_ms(parts: list[Callable[[], None]], repeats: int) -> float:
@@ -82,7 +82,7 @@ def measure_forwards(
     """A row for each model, storage, number of threads and context: ms by number of nodes, and the share of the machine's bandwidth."""
     for name in sizes:
         for kind in storage_types:
-            model = random_model(name, STORED[kind])
+            model = build_random_model_of_size(name, STORED[kind])
             for count in threads:
                 runner = Runner(model, threads=count)
                 if not isinstance(runner.own, CompiledLlama):
@@ -106,16 +106,16 @@ def measure_forwards(
                     }
 
 
-def random_model(name: str, dtype: torch.dtype) -> PreTrainedModel:
+def build_random_model_of_size(name: str, dtype: torch.dtype) -> PreTrainedModel:
     """A random Llama of this size, whose weights are stored so."""
-    model = build_llama(*SIZES[name], VOCAB).to(torch.float16 if dtype == torch.int8 else dtype).float()
-    return round_to_eight_bits(model) if dtype == torch.int8 else model.eval()
+    model = build_untrained_llama(*SIZES[name], VOCAB).to(torch.float16 if dtype == torch.int8 else dtype).float()
+    return replace_with_rounded_linear(model) if dtype == torch.int8 else model.eval()
 
 
 def measure_prefills(sizes: list[str], contexts: list[int], repeats: int) -> Iterator[dict[str, object]]:
     """A row for each model, stored in 16 bits, and context: ms a token of a prompt, ours and transformers'."""
     for name in sizes:
-        model = build_llama(*SIZES[name], VOCAB).half().float().eval()
+        model = build_untrained_llama(*SIZES[name], VOCAB).half().float().eval()
         runner = Runner(model)
         for context in contexts:
             ids = [token % VOCAB for token in range(context)]

@@ -19,22 +19,22 @@ from pathlib import Path
 import torch
 from transformers import LlamaConfig
 
-from engine.forward.nf4.layers import install_few_rows
+from engine.forward.nf4.layers import install_nf4_few_rows_kernel
 from engine.forward.runner import Runner
 from engine.lab.bench import command as bench
 from engine.lab.gpu.correctness import count_host_waits, measure_correctness
 from engine.lab.gpu.costs import (
     ROWS,
     SHAPES,
+    build_random_llama,
     count_parameters,
     measure_cost_curve,
     measure_memory,
     quantise_to_nf4,
-    random_model,
 )
 from engine.lab.gpu.grown import DRAFTS, TARGET, build_grown_pair
-from engine.measure.options import first_prompts, validate_output_path
-from engine.models.loading import hardware_name, load_pair, validate_device
+from engine.measure.options import first_held_out_prompts, validate_output_path
+from engine.models.loading import hardware_name, load_pair_anew, validate_device
 from engine.models.pairs import PAIRS, LoadedPair
 from engine.race import Settings
 
@@ -112,7 +112,7 @@ def race_by_temperature(pair: LoadedPair, prompts: list[str], workload: Workload
     """The bench's figures by temperature, all systems beside one baseline."""
 
     def raced(temperature: float) -> dict:
-        return bench.race_prompts(pair, prompts, workload.settings(systems, temperature))
+        return bench.race_prompts_for_bench(pair, prompts, workload.settings(systems, temperature))
 
     return {
         f"T = {temperature:g}": run_or_explain_failure(partial(raced, temperature))
@@ -141,13 +141,13 @@ def empty_device_memory(device: torch.device) -> None:
 def measure_shape_costs(config: LlamaConfig, device: torch.device, workload: Workload) -> dict:
     """Cost curve and memory of one shape in bfloat16, in NF4 by bitsandbytes and by our kernel. What fails has a sentence instead."""
     found: dict[str, object] = {"parameters": count_parameters(config)}
-    model = random_model(config, device)
+    model = build_random_llama(config, device)
 
     def measured(precision: str) -> dict[str, object]:
         """Fails without bitsandbytes, or without memory."""
         if precision == "nf4":
             quantise_to_nf4(model)
-        if precision == FEW_ROWS and not install_few_rows(model):
+        if precision == FEW_ROWS and not install_nf4_few_rows_kernel(model):
             raise ImportError("The kernel for few rows needs Triton and NF4 weights.")
         runner = Runner(model)
         return {**measure_cost_curve(runner, workload.rows, repeats=workload.repeats), "memory": measure_memory(runner)}
@@ -162,8 +162,8 @@ def measure_shape_costs(config: LlamaConfig, device: torch.device, workload: Wor
 
 def measure_all(report: Report, device: torch.device, workload: Workload) -> None:
     """All sections in order, for the small embedded pair on this device."""
-    prompts = first_prompts("stories", workload.prompts)
-    pairs = {dtype: load_pair(PAIRS["small"], str(device), dtype) for dtype in ("fp32", "bf16")}
+    prompts = first_held_out_prompts("stories", workload.prompts)
+    pairs = {dtype: load_pair_anew(PAIRS["small"], str(device), dtype) for dtype in ("fp32", "bf16")}
     report.add_section("machine", lambda: {"name": hardware_name(device), "torch": torch.__version__})
     report.add_section("correctness", lambda: measure_correctness(pairs))
     for name in DRAFTS:

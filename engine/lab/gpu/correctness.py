@@ -12,7 +12,7 @@ from engine.forward.session import Session
 from engine.models.pairs import LoadedPair
 from engine.race import Race, Settings
 from engine.rounds.timing import binary
-from engine.sampling import gumbel_at
+from engine.sampling import compute_gumbel_by_position
 from engine.target import Target
 from engine.tree import LARGEST_TREE
 
@@ -73,7 +73,9 @@ def count_host_waits(
 def compare_noise_with_cpu(device: torch.device) -> dict[str, float]:
     """How far the device's Gumbel rows are from the CPU's."""
     positions = torch.arange(64)
-    here, there = (gumbel_at(torch.tensor(7, device=d), positions.to(d), 4096).cpu() for d in ("cpu", device))
+    here, there = (
+        compute_gumbel_by_position(torch.tensor(7, device=d), positions.to(d), 4096).cpu() for d in ("cpu", device)
+    )
     return {"largest_difference": float((here - there).abs().max()), "equal": float((here == there).double().mean())}
 
 

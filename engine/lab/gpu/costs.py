@@ -10,7 +10,7 @@ from engine.forward.runner import Runner
 from engine.forward.session import Session
 from engine.forward.session_gpu import GraphBuckets
 from engine.models.memory import GIB, build_empty_model
-from engine.models.quantising import replace_linear
+from engine.models.quantising import replace_linear_layers
 from engine.rounds.timing import binary, median_ms_interleaved
 from engine.tree import DraftTree
 
@@ -42,7 +42,7 @@ def count_parameters(config: LlamaConfig) -> int:
     return sum(each.numel() for each in model.parameters() if each.ndim > 1)
 
 
-def random_model(config: LlamaConfig, device: torch.device) -> PreTrainedModel:
+def build_random_llama(config: LlamaConfig, device: torch.device) -> PreTrainedModel:
     """Random weights in bfloat16, drawn where they will stay. Raises `MemoryError` when the device has too little memory left."""
     needed = 2 * count_parameters(config)
     if device.type == "cuda" and needed + 2 * GIB > torch.cuda.mem_get_info(device)[0]:
@@ -64,7 +64,7 @@ def quantise_to_nf4(model: PreTrainedModel) -> None:
         four.weight = plain.to(linear.weight.device)
         return four
 
-    replace_linear(model, made)
+    replace_linear_layers(model, made)
 
 
 def open_session_with_context(runner: Runner, rows: tuple[int, ...], graphed: bool) -> Session:

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig
 
-from engine.forward.nf4.layers import install_few_rows
+from engine.forward.nf4.layers import install_nf4_few_rows_kernel
 from engine.forward.runner import Runner
 from engine.forward.session import tapped_layers
-from engine.lab.gpu.costs import build_llama_config, count_parameters, quantise_to_nf4, random_model
+from engine.lab.gpu.costs import build_llama_config, build_random_llama, count_parameters, quantise_to_nf4
 from engine.lab.train.pretrain import grow_weights_into
-from engine.models.loading import load_model, load_pair
+from engine.models.loading import load_model, load_pair_anew
 from engine.models.pairs import PAIRS, Checkpoint, LoadedPair
 from engine.nets import Net
 from engine.nets.dflash import DFlash
@@ -83,7 +83,7 @@ def grow_runner(
     checkpoint: Checkpoint, config: LlamaConfig, device: torch.device, places: list[int] | None = None
 ) -> Runner:
     """The checkpoint's model in the shape of `config`, in bfloat16. Raises what `random_model` and `grow_weights_into` raise."""
-    large = random_model(config, device)
+    large = build_random_llama(config, device)
     grow_weights_into(load_model(checkpoint, torch.device("cpu"), torch.float32, "none"), large, places)
     return Runner(large)
 
@@ -93,13 +93,13 @@ def build_grown_pair(draft: str, device: torch.device, four_bits: bool = False) 
 
     With `four_bits` the target is in NF4, and our kernel takes its few rows where it can.
     """
-    small = load_pair(PAIRS["embedded"], str(device), "bf16")
+    small = load_pair_anew(PAIRS["embedded"], str(device), "bf16")
     few = small.target.config
     places = map_layers_to_grown(few.num_hidden_layers, TARGET.num_hidden_layers)
     target = grow_runner(small.pair.target_checkpoint, TARGET, device, places)
     if four_bits:
         quantise_to_nf4(target.model)
-        install_few_rows(target.model)
+        install_nf4_few_rows_kernel(target.model)
         target = Runner(target.model)
     guessing = grow_runner(Checkpoint(str(small.pair.draft)), DRAFTS[draft], device)
     copies = TARGET.hidden_size // few.hidden_size

@@ -11,14 +11,14 @@ from itertools import pairwise
 from tqdm import tqdm
 
 from engine.lab.pays.rounding import rounding_threshold_of
-from engine.measure.curves.batches import RUNS, BatchRuns, run_batches, select_sizes, sequences_of
+from engine.measure.curves.batches import RUNS, BatchRuns, build_prompt_noise_sequences, run_batches, select_sizes
 from engine.measure.ways import decode_plainly, iterate_rounds
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, Settings
 from engine.record.quiet import WorkSignal
 from engine.record.trace import first_divergence
 from engine.sampling import Sampling
-from engine.systems import find
+from engine.systems import find_system
 
 LARGEST_BATCH = 256
 
@@ -32,14 +32,14 @@ class BatchRequest:
     alone: list[int]
 
 
-def parse_numbers(option: str, text: str, most: int) -> list[int]:
-    """Whole numbers between 1 and `most`, separated by commas. Raises `ValueError` unless they ascend."""
+def parse_numbers(option: str, text: str, largest: int) -> list[int]:
+    """Whole numbers between 1 and `largest`, separated by commas. Raises `ValueError` unless they ascend."""
     try:
         found = [int(part) for part in text.split(",")]
     except ValueError:
         raise ValueError(f"{option} must be whole numbers separated by commas, got {text!r}.") from None
-    if not all(1 <= number <= most for number in found) or any(left >= right for left, right in pairwise(found)):
-        raise ValueError(f"{option} must be ascending numbers between 1 and {most:,}, got {text!r}.")
+    if not all(1 <= number <= largest for number in found) or any(left >= right for left, right in pairwise(found)):
+        raise ValueError(f"{option} must be ascending numbers between 1 and {largest:,}, got {text!r}.")
     return found
 
 
@@ -48,7 +48,9 @@ def build_batch_requests(pair: LoadedPair, prompts: list[str], settings: Setting
     with pair.target.without_torch_threads():
         return [
             BatchRequest(prompt, sampling, decode_plainly(pair, prompt, settings.max_new_tokens, sampling))
-            for prompt, sampling in tqdm(sequences_of(pair, prompts, settings, count), desc="texts", unit="text")
+            for prompt, sampling in tqdm(
+                build_prompt_noise_sequences(pair, prompts, settings, count), desc="texts", unit="text"
+            )
         ]
 
 
@@ -57,7 +59,7 @@ def is_rounding_difference(pair: LoadedPair, text: BatchRequest, tokens: list[in
     at = first_divergence(text.alone, tokens)
     if at is None or at == min(len(text.alone), len(tokens)):
         return False
-    *_, last = iterate_rounds(pair, find(BASELINE), text.prompt, at + 1, text.sampling)
+    *_, last = iterate_rounds(pair, find_system(BASELINE), text.prompt, at + 1, text.sampling)
     logits, sampling = last.logits[:1], text.sampling
     scores = sampling.add_gumbel_noise(logits, [len(text.prompt) + at])[0].cpu().double() * (sampling.temperature or 1)
     below = max(float(scores.max() - scores[written[at]]) for written in (text.alone, tokens))

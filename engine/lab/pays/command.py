@@ -43,8 +43,15 @@ from engine.measure.options import (
 )
 from engine.measure.other_engines import OtherEngines, load_other_engines, server_peers_of_options
 from engine.measure.prompts import read_prompt_files
-from engine.measure.racing import choose_systems, count_work, race_all, run_to_end, select_prompts, settings_of_options
-from engine.measure.report import build_report
+from engine.measure.racing import (
+    choose_systems,
+    count_pieces_of_work,
+    race_all,
+    run_to_result,
+    settings_of_options,
+    split_raceable_and_refused,
+)
+from engine.measure.report import build_pays_report
 from engine.measure.table import Column, format_table
 from engine.models.earlier_texts import AnswerMemory
 
@@ -64,7 +71,7 @@ def main(options: Namespace) -> dict | None:
     figures = judge_prompts(options)
     if not processes.is_first_process():
         return None
-    print(words.format_report(figures))
+    print(words.format_pays_report(figures))
     for name, told in (("batch", format_batches), ("acceptance", format_estimates)):
         if name in figures:
             print("", *told(figures[name]), sep="\n")
@@ -76,7 +83,7 @@ def judge_prompts(options: Namespace) -> dict:
     given = read_prompt_files(options.prompts or [CHAT_FILE])
     prompts = [each.text for each in given]
     sizes = batch.parse_numbers("--batch", options.batch, batch.LARGEST_BATCH) if options.batch else []
-    tau = None if options.acceptance is None else forced.validate_tau(options.acceptance)
+    tau = None if options.acceptance is None else forced.validate_acceptance_length(options.acceptance)
     named = tuple(name.strip() for name in options.systems.split(",")) if options.systems else ()
     asked = settings_of_options(options, named, constraint=constraint_of_options(options))
     servers = server_peers_of_options(options, asked.constraint)
@@ -85,15 +92,19 @@ def judge_prompts(options: Namespace) -> dict:
     refuse_requests_without_template(pair, options.domains or "")
     pair = replace(pair, memory=AnswerMemory()) if options.memory else pair
     systems = choose_systems(pair, options.systems, asked.constraint)
-    raced, refused = select_prompts(pair, prompts, asked)
+    raced, refused = split_raceable_and_refused(pair, prompts, asked)
     texts = [prompts[index] for index in raced]
     with load_other_engines(pair, servers) if options.peers else nullcontext() as found_others:
-        others = peers.merge_peers(pair, found_others) if found_others else OtherEngines()
-        total = count_work(len(systems), len(processes.split_items(texts, pair.target)), len(others.groups))
+        others = peers.merge_generate_ways_with(pair, found_others) if found_others else OtherEngines()
+        total = count_pieces_of_work(
+            len(systems), len(processes.select_items_of_this_process(texts, pair.target)), len(others.groups)
+        )
         with tqdm(total=total, desc="races", unit="race") as bar:
-            outcome = run_to_end(race_all(pair, texts, systems, asked, others), bar.update)
-    figures = build_report(pair, prompts, raced, refused, asked, outcome, [each.group for each in given])
-    found = {"verdict": words.describe_verdict(figures)} | figures | ({"others": others.said} if options.peers else {})
+            outcome = run_to_result(race_all(pair, texts, systems, asked, others), bar.update)
+    figures = build_pays_report(pair, prompts, raced, refused, asked, outcome, [each.group for each in given])
+    found = (
+        {"verdict": words.describe_pays_verdict(figures)} | figures | ({"others": others.said} if options.peers else {})
+    )
     if not processes.is_first_process() and pair.target.processes == 1:  # what follows is the first process's work
         return found
     if sizes:
@@ -101,7 +112,9 @@ def judge_prompts(options: Namespace) -> dict:
             pair, texts, batch.select_batch_settings(figures["systems"]), sizes, asked
         )
     if tau is not None:
-        found["acceptance"] = forced.estimate_settings(pair, [row["setting"] for row in figures["systems"]], tau)
+        found["acceptance"] = forced.estimate_speedups_or_refusals(
+            pair, [row["setting"] for row in figures["systems"]], tau
+        )
     return found
 
 
@@ -125,8 +138,8 @@ def judge_server(options: Namespace) -> dict:
     arms = served.build_server_arms(options.server, options.plain, options.server_model or "")
     points = served.measure_wave_sizes(arms, prompts, sizes, asked, not options.raw)
     row = served.build_server_row(arms, options.machine, len(prompts), asked, not options.raw, points)
-    row = {"verdict": served_words.describe_verdict(row)} | row
-    print(*served_words.format_report(row), "", json.dumps(row), sep="\n")
+    row = {"verdict": served_words.describe_server_verdict(row)} | row
+    print(*served_words.format_server_report(row), "", json.dumps(row), sep="\n")
     return row
 
 

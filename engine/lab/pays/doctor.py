@@ -20,7 +20,7 @@ from engine.lab.pays import drafter, quantised
 from engine.lab.pays.rounding import rounding_threshold_of
 from engine.measure.options import load_pair_of_options
 from engine.models.pairs import PAIRS, LoadedPair
-from engine.models.text import label_of
+from engine.models.text import token_label_of
 from engine.race import encode_prompt
 from engine.record.chat_turns import Turns
 from engine.record.files import MOST_BYTES, read_text_file
@@ -65,7 +65,7 @@ class DiagnosedRun:
         return self.lane.trace.turns if self.lane else ()
 
 
-def read_run(path: Path, letter: str, lane: int | None) -> DiagnosedRun:
+def read_run_from_file(path: Path, letter: str, lane: int | None) -> DiagnosedRun:
     """The run in a file, called by `letter` in sentences. Of a race file it is the lane of that number, the last one for None.
 
     Raises `ValueError` that names the file and what is wrong in it, and `OSError` for a file that cannot be opened.
@@ -74,7 +74,7 @@ def read_run(path: Path, letter: str, lane: int | None) -> DiagnosedRun:
     try:
         value = parse_json(text, MOST_BYTES)
         if isinstance(value, dict) and "lanes" in value:
-            return run_of_lane(Record.from_json(text).lanes, path.name, letter, lane)
+            return select_lane_as_run(Record.from_json(text).lanes, path.name, letter, lane)
     except ValueError as error:
         raise ValueError(f"{path.name}: {error}") from None
     try:
@@ -88,7 +88,7 @@ def read_run(path: Path, letter: str, lane: int | None) -> DiagnosedRun:
     return DiagnosedRun(f"{letter} ({path.name})", found.prompt, found.tokens, None)
 
 
-def run_of_lane(lanes: list[LaneRecord], file: str, letter: str, lane: int | None) -> DiagnosedRun:
+def select_lane_as_run(lanes: list[LaneRecord], file: str, letter: str, lane: int | None) -> DiagnosedRun:
     """The run of one lane. Raises `ValueError` when there is no such lane, and for one that a constraint bound."""
     number = len(lanes) - 1 if lane is None else lane
     if not 0 <= number < len(lanes):
@@ -154,7 +154,7 @@ def explain_divergence(
 ) -> str:
     """The cause of two different tokens at `index`. Adds the figures to `figures` and the sentences to `facts`."""
     ids = encode_prompt(pair, a.prompt, a.turns) + a.tokens[:index]
-    session = pair.target.open(len(ids))
+    session = pair.target.open_session(len(ids))
     session.prefill(ids[:-1])
     logits, _ = session.forward(ids[-1:], [len(ids) - 1])
     lanes = [run.lane for run in (a, b) if run.lane]
@@ -165,7 +165,9 @@ def explain_divergence(
     scores = sampling.add_gumbel_noise(logits, [len(ids)])[0].cpu().double() * (sampling.temperature or 1)
     (first, second), (best, other) = scores.topk(2)[0].tolist(), scores.topk(2)[1].tolist()
     limit = rounding_threshold_of(pair, logits[0].float(), [trace.dtype for trace in traces])
-    names = {token: repr(label_of(pair.tokenizer, token)) for token in (best, other, a.tokens[index], b.tokens[index])}
+    names = {
+        token: repr(token_label_of(pair.tokenizer, token)) for token in (best, other, a.tokens[index], b.tokens[index])
+    }
     facts += [
         f"They part at token {index + 1:,} behind the prompt: A writes {names[a.tokens[index]]}, B writes {names[b.tokens[index]]}.",
         f"The target's two best tokens there are {names[best]} and {names[other]}, {first - second:.3g} logits apart.",
@@ -174,7 +176,7 @@ def explain_divergence(
     for key, run in (("a", a), ("b", b)):
         token = run.tokens[index]
         below.append(first - float(scores[token]))
-        figures[key] = {"token": token, "text": label_of(pair.tokenizer, token), "below_best": below[-1]}
+        figures[key] = {"token": token, "text": token_label_of(pair.tokenizer, token), "below_best": below[-1]}
         facts.append(f"Token {names[token]} of {key.upper()} is {below[-1]:.3g} logits below the best.")
     figures |= {"index": index, "best": [best, other], "margin": first - second, "threshold": limit}
     kinds = " and ".join(sorted({pair.dtype, *(trace.dtype for trace in traces)}))
@@ -183,12 +185,12 @@ def explain_divergence(
     facts.append(f"Rounding in {kinds} may turn around logits that are up to {limit:.3g} apart here.")
     if not lanes:
         facts.append("The files name no temperature, so both runs are taken as greedy.")
-    return divergence_cause_of(
+    return name_divergence_cause(
         [(lane.trace.temperature, lane.trace.seed, lane.guarantee) for lane in lanes], max(below) <= limit
     )
 
 
-def divergence_cause_of(setups: list[tuple[float, int, str]], is_near_tie: bool) -> str:
+def name_divergence_cause(setups: list[tuple[float, int, str]], is_near_tie: bool) -> str:
     """Why tokens differ. `setups` are temperature, seed and guarantee of the runs that state them. `is_near_tie`: both are near the
     best.
     """
@@ -209,7 +211,7 @@ def main(options: Namespace) -> dict:
             "Give two runs, A and B, or --drafter FOLDER and --prompts FILE for a learned drafter, or "
             "--quantisation 8-bit and --prompts FILE for what the bits change of a target."
         )
-    a, b = read_run(options.a, "A", options.lane_a), read_run(options.b, "B", options.lane_b)
+    a, b = read_run_from_file(options.a, "A", options.lane_a), read_run_from_file(options.b, "B", options.lane_b)
     pair = load_pair_of_options(options)
     found = diagnose_runs(pair, a, b) | {"pair": pair.title, "dtype": pair.dtype}
     print("\n".join(found["facts"]))

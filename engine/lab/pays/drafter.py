@@ -30,8 +30,8 @@ from engine.lab.pays.followed import (
 from engine.measure.options import CURVE, load_pair_of_options, pair_of_options
 from engine.measure.prompts import Prompt, read_prompt_files
 from engine.models.pairs import LoadedPair
-from engine.nets import Net, load_net_in
-from engine.nets.assistant import Assistant
+from engine.nets import Net, load_net_from_folder
+from engine.nets.assistant import GemmaAssistant
 from engine.record.parsing import quote
 
 CLEAR = 3.0  # standard errors over texts that a difference must have
@@ -181,9 +181,14 @@ def judge_drafter(
     return HEALTHY, f"no experiment clearly raises that: {causes}, another target and other text were tried."
 
 
-def is_clear_loss(now: np.ndarray, here: np.ndarray, there: np.ndarray, texts: np.ndarray) -> bool:
-    """Whether rounds `there` give clearly less than those `here`, both bool `[R]`, by `LOST` of the right guesses at least."""
-    means = [[now[part & (texts == text)].mean() for text in np.unique(texts[part])] for part in (here, there)]
+def is_clear_loss(tokens: np.ndarray, is_in_group: np.ndarray, is_in_reference: np.ndarray, texts: np.ndarray) -> bool:
+    """Whether rounds `is_in_reference` give clearly less than those `is_in_group`, both bool `[R]`, by `LOST` of the right guesses
+    at least.
+    """
+    means = [
+        [tokens[part & (texts == text)].mean() for text in np.unique(texts[part])]
+        for part in (is_in_group, is_in_reference)
+    ]
     if min(map(len, means)) < 2:
         return False
     error = math.sqrt(sum(np.var(each, ddof=1) / len(each) for each in means))
@@ -306,9 +311,9 @@ def main(options: Namespace) -> dict[str, Any]:
         raise ValueError("--prompts needs --drafter: name the folder of the learned drafter to examine.")
     folder, prompts = drafter_folder_of(Path(options.drafter)), read_prompt_files(options.prompts)
     given = pair_of_options(Namespace(**{**vars(options), "drafter": None}))
-    pair = load_pair_of_options(options, given.target_only)
-    net = load_net_in(folder, pair.target.model)
-    if isinstance(net, Assistant):
+    pair = load_pair_of_options(options, given.without_drafters)
+    net = load_net_from_folder(folder, pair.target.model)
+    if isinstance(net, GemmaAssistant):
         raise ValueError(
             f"{folder.name} is an assistant of Gemma 4, which reads the target's cache, and the doctor shows a drafter hidden states. "
             "Measure it with `python -m engine bench --target FOLDER --drafter FOLDER --systems mtp`."

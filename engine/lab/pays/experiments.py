@@ -155,7 +155,7 @@ def list_block_drafting_experiments(net: Net) -> Iterator[Experiment]:
     if net.config.depth > 1 or not isinstance(net, DFlash | Parallel):
         return
     if isinstance(net, DFlash):
-        other = copy_with_changes(net, sizes=replace(net.sizes, block=AT_ONCE + net.sizes.silent_slots))
+        other = copy_with_changes(net, sizes=replace(net.sizes, block=AT_ONCE + net.sizes.skipped_slots))
     else:
         other = copy_with_changes(net, config=replace(net.config, depth=AT_ONCE))
     yield Experiment("steps", f"{AT_ONCE} depths from one forward", other)
@@ -171,5 +171,5 @@ def copy_with_changes(net: Net, **changed: object) -> Net:
             value = torch.nn.Parameter(value, requires_grad=False)
         setattr(other, name, value)
     if isinstance(other, DFlash):
-        other.config = replace(other.config, depth=other.sizes.block - other.sizes.silent_slots)
-    return other.pack()
+        other.config = replace(other.config, depth=other.sizes.block - other.sizes.skipped_slots)
+    return other.pack_compiled()

@@ -131,7 +131,7 @@ def choose_context_lengths(pair: LoadedPair, trained_length: int) -> list[int]:
 def write_target_text(pair: LoadedPair, ids: list[int], group: str, layers: tuple[int, ...]) -> TargetText:
     """The text that plain decoding writes greedily behind `ids`, as the target sees it."""
     text = ids + decode_plainly(pair, ids, TOKENS, Sampling())
-    hidden = pair.target.open(len(text), layers).prefill(text)[1]
+    hidden = pair.target.open_session(len(text), layers).prefill(text)[1]
     assert hidden is not None  # the session was asked for them
     return TargetText(text, len(ids), group, layers, hidden)
 
@@ -167,7 +167,7 @@ def record_favourites_along_texts(
             first = max(0, root + 1 - view.window) if view.window else 0
             if first or root == start:
                 drafter.begin(text.ids[first : root + 1], features[first:root])
-            tree, favourites = DraftTree.rooted(text.ids[root]), []
+            tree, favourites = DraftTree.from_root_token(text.ids[root]), []
             for level in range(DEPTH):
                 log_q = drafter.log_q(tree, [level])
                 favourites.append(-1 if log_q is None else int(log_q[0].argmax()))

@@ -18,7 +18,7 @@ from engine.models.pairs import LoadedPair
 PIECE = 256  # tokens of a text that are read in one go, behind nothing
 
 
-def pieces_of(pair: LoadedPair, texts: list[str]) -> list[list[int]]:
+def tokenise_into_pieces(pair: LoadedPair, texts: list[str]) -> list[list[int]]:
     """The texts' tokens in pieces of at least two. Raises `ValueError` for texts without any."""
     tokens, size = [tokenise_prompt(pair, text) for text in texts], min(PIECE, pair.context - 1)
     pieces = [each[at : at + size] for each in tokens for at in range(0, len(each), size)]
@@ -27,9 +27,9 @@ def pieces_of(pair: LoadedPair, texts: list[str]) -> list[list[int]]:
     return whole
 
 
-def log_probabilities(pair: LoadedPair, piece: list[int]) -> Tensor:
+def compute_log_probabilities(pair: LoadedPair, piece: list[int]) -> Tensor:
     """The target's log-probabilities float32 `[n - 1, V]` behind each token of the piece but the last."""
-    logits = pair.target.open(len(piece)).forward(piece, list(range(len(piece))))[0]
+    logits = pair.target.open_session(len(piece)).forward(piece, list(range(len(piece))))[0]
     return logits[:-1].float().log_softmax(-1).cpu()
 
 
@@ -37,7 +37,7 @@ def compare_distributions(plain: LoadedPair, quantised: LoadedPair, pieces: list
     """KL(plain | kept) in nats, the share of likeliest tokens that change, and both losses in nats: means over all tokens."""
     tokens, totals = sum(len(piece) - 1 for piece in pieces), torch.zeros(4, dtype=torch.double)
     for piece in pieces:
-        p, q = (log_probabilities(pair, piece) for pair in (plain, quantised))
+        p, q = (compute_log_probabilities(pair, piece) for pair in (plain, quantised))
         changed, following = p.argmax(-1) != q.argmax(-1), torch.tensor(piece[1:])[:, None]
         sums = (p.exp() * (p - q)).sum(), changed.sum(), -p.gather(1, following).sum(), -q.gather(1, following).sum()
         totals += torch.stack([each.double() for each in sums])
@@ -49,7 +49,7 @@ def main(options: Namespace) -> dict:
     prompts, pair, plainly = read_prompt_files(options.prompts), pair_of_options(options), copy(options)
     plainly.quantisation = "none"
     kept, plain = load_pair_of_options(options, pair), load_pair_of_options(plainly, pair)
-    found = compare_distributions(plain, kept, pieces_of(kept, [prompt.text for prompt in prompts]))
+    found = compare_distributions(plain, kept, tokenise_into_pieces(kept, [prompt.text for prompt in prompts]))
     print(
         f"{kept.dtype} changes {found['changed']:.1%} of the target's favourites: KL {found['kl']:.4f} nats, "
         f"loss {found['loss']:.4f} -> {found['kept_loss']:.4f} nats, over {found['tokens']:,} tokens."

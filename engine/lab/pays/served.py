@@ -24,11 +24,11 @@ from engine.measure.curves.batches import WARM_UP_TOKENS
 from engine.measure.prompts import FEWEST
 from engine.measure.verdict import (
     CONFIDENCE,
-    compute_ratios,
-    confidence_interval,
+    bootstrap_interval_of_mean,
+    divide_seconds_by_prompt,
     draw_resamples,
     geometric_mean,
-    judge_system,
+    judge_yes_no_or_only,
 )
 from engine.models.loading import hardware_name, load_tokenizer_and_config, validate_device
 from engine.models.pairs import PAIRS
@@ -80,7 +80,7 @@ class RequestWave:
 
 
 def build_arm(address: str, model: str, guessing: bool) -> ServerArm:
-    about = telling.identify_server(server := Server(telling.complete_address(address), model))
+    about = telling.identify_server(server := Server(telling.add_scheme_and_path_to_address(address), model))
     asked = {"stream_options": {"include_usage": True}} | telling.ASKED.get(about.engine, {})
     return ServerArm(Server(server.address, about.model), about, asked, guessing)
 
@@ -95,13 +95,13 @@ def build_server_arms(address: str, plain: str | None, model: str) -> tuple[Serv
                 "Start it a second time without a drafter, and name that one by --plain."
             )
         return replace(guessing, asked=guessing.asked | switch, guessing=False), guessing
-    if telling.complete_address(plain).rstrip("/") == guessing.server.address.rstrip("/"):
+    if telling.add_scheme_and_path_to_address(plain).rstrip("/") == guessing.server.address.rstrip("/"):
         label = Server(guessing.server.address, model).label
         raise ValueError(f"--server and --plain are the same address, {label}. Name two servers.")
     return build_arm(plain, model, False), guessing
 
 
-def plan_waves(prompts: int, concurrency: int) -> list[list[int]]:
+def split_prompts_into_waves(prompts: int, concurrency: int) -> list[list[int]]:
     """The waves' streams, by number. The prompt of a stream is its number modulo the prompts; enough waves for an interval."""
     return [
         list(range(at * concurrency, (at + 1) * concurrency))
@@ -154,7 +154,7 @@ def measure_wave_sizes(
     arms: tuple[ServerArm, ServerArm], prompts: list[str], sizes: list[int], settings: Settings, chat: bool
 ) -> list[dict]:
     """The figures of every size. Raises `ValueError` as soon as the comparison makes no sense."""
-    points, waves = [], {size: plan_waves(len(prompts), size) for size in sizes}
+    points, waves = [], {size: split_prompts_into_waves(len(prompts), size) for size in sizes}
     scored = settings.temperature > 0 and measure_likelihood(arms[0], prompts[0], prompts[0], chat) is not None
     if settings.temperature and not scored:
         greedy = replace(settings, temperature=0.0)
@@ -271,10 +271,10 @@ def build_wave_point(size: int, plain: list[RequestWave], guessed: list[RequestW
     """The figures of one size. `identical` is None above temperature 0, where a server's texts need not be equal."""
     plain, guessed, miscounts = align_wave_counts(plain, guessed)
     base, own = ([wave.seconds / wave.tokens for wave in waves] for waves in (plain, guessed))
-    speedups, equal = compute_ratios(base, own), compare_texts(plain, guessed)
+    speedups, equal = divide_seconds_by_prompt(base, own), compare_texts(plain, guessed)
     found = {
         "speedup": geometric_mean(speedups),
-        "interval": confidence_interval(speedups, draw_resamples(len(speedups), settings.seed)),
+        "interval": bootstrap_interval_of_mean(speedups, draw_resamples(len(speedups), settings.seed)),
     }
     total = telling.sum_guesses(wave.guesses for wave in guessed)
     return {
@@ -283,7 +283,7 @@ def build_wave_point(size: int, plain: list[RequestWave], guessed: list[RequestW
         "plain_tokens_per_s": 1 / geometric_mean(base),
         "tokens_per_s": 1 / geometric_mean(own),
         **found,
-        "answer": judge_system(found),
+        "answer": judge_yes_no_or_only(found),
         "gaining": sum(speedup > 1 for speedup in speedups),
         "tau": 1 + total.accepted / total.passes if total and total.passes else None,
         "acceptance": total.accepted / total.drafted if total and total.drafted else None,
@@ -303,7 +303,7 @@ def build_server_row(
     points: list[dict],
 ) -> dict:
     """What can be shared: no address, no path of a disk, no prompt and no text. `machine` is what a person says of it."""
-    plain, guessing = (vars(each.about) | {"model": telling.strip_path(each.about.model)} for each in arms)
+    plain, guessing = (vars(each.about) | {"model": telling.keep_last_path_segment(each.about.model)} for each in arms)
     near = all(telling.is_this_machine(each.server) for each in arms)  # else this machine cannot know
     return {
         "row": VERSION,

@@ -14,7 +14,7 @@ GREEDY_AND_SAMPLED = (0.0, 0.8)
 
 
 @dataclass(frozen=True)
-class Comparison:
+class SystemComparison:
     """One comparison that a claim rests on: two systems, or two acceptance rules on the trees of the system `drafts`.
 
     `published` is the paper's least ratio for that, 1 where any gain is the claim. `per` is what tokens are divided by.
@@ -43,7 +43,7 @@ class Claim:
 
     row: str
     says: str
-    counted: tuple[Comparison, ...]
+    counted: tuple[SystemComparison, ...]
     temperatures: tuple[float, ...] = (0.0,)
     repeated: bool = False
     memory: bool = False
@@ -61,8 +61,8 @@ CLAIMS = (
         "block",
         "A chain judged as a whole keeps more of the same guesses than one judged token by token. It writes 5 to 8 % faster for it.",
         (
-            Comparison("block", "speculative", "model/chain/speculative:4x1x5", 1.05),
-            Comparison("block", "speculative", "model/chain/speculative:8x1x9", 1.05),
+            SystemComparison("block", "speculative", "model/chain/speculative:4x1x5", 1.05),
+            SystemComparison("block", "speculative", "model/chain/speculative:8x1x9", 1.05),
         ),
         SAMPLED,
     ),
@@ -70,8 +70,8 @@ CLAIMS = (
         "traversal",
         "A tree judged from its leaves gives 2.2 to 5.7 % more tokens a round than the same tree judged from its root.",
         (
-            Comparison("traversal", "without_replacement", "model/dyspec/without_replacement:5x4x8", 1.022),
-            Comparison("traversal", "without_replacement", "model/dyspec/without_replacement:8x4x24", 1.022),
+            SystemComparison("traversal", "without_replacement", "model/dyspec/without_replacement:5x4x8", 1.022),
+            SystemComparison("traversal", "without_replacement", "model/dyspec/without_replacement:8x4x24", 1.022),
         ),
         SAMPLED,
     ),
@@ -79,22 +79,22 @@ CLAIMS = (
         "gbv",
         "Several chains of which the best is judged as a block give more tokens a round than other rules make of the same chains.",
         (
-            Comparison("gbv", "k_seq", "model/chains/k_seq:4x3x13"),
-            Comparison("gbv", "with_replacement", "model/chains/k_seq:4x3x13"),
+            SystemComparison("gbv", "k_seq", "model/chains/k_seq:4x3x13"),
+            SystemComparison("gbv", "with_replacement", "model/chains/k_seq:4x3x13"),
         ),
         SAMPLED,
     ),
     Claim(
         "suffix",
         "Where text repeats itself, counts over the request and earlier outputs give more tokens a forward than prompt lookup.",
-        (Comparison("suffix:8x4x12", "lookup:8x4x12"),),
+        (SystemComparison("suffix:8x4x12", "lookup:8x4x12"),),
         repeated=True,
         memory=True,
     ),
     Claim(
         "suffix",
         "In agents' work it writes up to 5.3 times as fast as plain decoding and 1.9 times as fast as token recycling.",
-        (Comparison("suffix:8x4x24", "vanilla"), Comparison("suffix:8x4x24", "recycling:8x4x24")),
+        (SystemComparison("suffix:8x4x24", "vanilla"), SystemComparison("suffix:8x4x24", "recycling:8x4x24")),
         repeated=True,
         memory=True,
         beyond="It takes traces of agents, which no model of this size can serve, and clocks. A prompt asked twice is the nearest.",
@@ -102,53 +102,59 @@ CLAIMS = (
     Claim(
         "recycling",
         "Without any training it gives about two tokens a forward, and more than prompt lookup does.",
-        (Comparison("recycling:6x8x64", "vanilla", published=2.0), Comparison("recycling:6x8x64", "lookup:6x8x64")),
+        (
+            SystemComparison("recycling:6x8x64", "vanilla", published=2.0),
+            SystemComparison("recycling:6x8x64", "lookup:6x8x64"),
+        ),
     ),
     Claim(
         "lookahead",
         "The target's own guesses far ahead give a true gain, and a smaller one than a drafted tree within the same budget.",
-        (Comparison("lookahead:6x5x32", "vanilla"), Comparison("tree:6x5x32", "lookahead:6x5x32")),
+        (SystemComparison("lookahead:6x5x32", "vanilla"), SystemComparison("tree:6x5x32", "lookahead:6x5x32")),
     ),
     Claim(
         "lookahead",
         "On Spec-Bench (Xia et al. 2024) it writes 1.08 times as fast as plain decoding.",
-        (Comparison("lookahead:6x5x32", "vanilla"),),
+        (SystemComparison("lookahead:6x5x32", "vanilla"),),
         beyond="It is a clock's figure of a model with billions of weights on a GPU. Tokens a forward leave out what the window costs.",
     ),
     Claim(
         "talon",
         "A budget spent level by level gives more tokens a forward than EAGLE's tree of a fixed depth with as many nodes.",
-        (Comparison("talon:8x3x12", "eagle:8x3x12"), Comparison("talon:8x10x60", "eagle:8x10x60")),
+        (SystemComparison("talon:8x3x12", "eagle:8x3x12"), SystemComparison("talon:8x10x60", "eagle:8x10x60")),
         GREEDY_AND_SAMPLED,
     ),
     Claim(
         "mtp",
         "A chain of one guess by the layer that the target was trained with gives 1.8 tokens a forward.",
-        (Comparison("mtp/chain/token_match:1x1x2", "vanilla", published=1.8),),
+        (SystemComparison("mtp/chain/token_match:1x1x2", "vanilla", published=1.8),),
         GREEDY_AND_SAMPLED,
     ),
     Claim(
         "dflash",
         "A block from one draft forward gives more tokens than EAGLE's forward for every level: a target forward and a draft forward.",
-        (Comparison("dflash:7x4x12", "eagle:7x4x12"), Comparison("dflash:7x4x12", "eagle:7x4x12", per=DRAFT_FORWARD)),
+        (
+            SystemComparison("dflash:7x4x12", "eagle:7x4x12"),
+            SystemComparison("dflash:7x4x12", "eagle:7x4x12", per=DRAFT_FORWARD),
+        ),
         GREEDY_AND_SAMPLED,
     ),
     Claim(
         "dflash",
         "It writes up to 2.5 times as fast as EAGLE-3.",
-        (Comparison("dflash:7x4x12", "eagle:7x4x12"),),
+        (SystemComparison("dflash:7x4x12", "eagle:7x4x12"),),
         beyond="It is a clock's figure of a target with eight billion weights. Tokens a forward are no clock.",
     ),
     Claim(
         "dspark",
         "A bias by the token before each guess gives a block more tokens a forward than slots that do not know the path.",
-        (Comparison("dspark:7x4x12", "dflash/best_first/token_match:7x4x12"),),
+        (SystemComparison("dspark:7x4x12", "dflash/best_first/token_match:7x4x12"),),
         GREEDY_AND_SAMPLED,
     ),
     Claim(
         "forced",
         "Where a schema leaves no choice, tokens need no draft and no forward of their own: several come with one forward.",
-        (Comparison("forced:8x1x9", "vanilla"),),
+        (SystemComparison("forced:8x1x9", "vanilla"),),
         GREEDY_AND_SAMPLED,
         constraint=CARD,
     ),
@@ -156,55 +162,55 @@ CLAIMS = (
     Claim(
         "chain",
         "A small model's chain of guesses gives more than one token a target forward, of the target's own distribution.",
-        (Comparison("chain:4x1x5", "vanilla"),),
+        (SystemComparison("chain:4x1x5", "vanilla"),),
         SAMPLED,
     ),
     Claim(
         "tree",
         "A tree shaped anew by the draft's own probabilities gives more tokens a forward than a fixed tree of as many nodes.",
-        (Comparison("tree:5x4x12", "model/sparse/token_match:5x4x12"),),
+        (SystemComparison("tree:5x4x12", "model/sparse/token_match:5x4x12"),),
         GREEDY_AND_SAMPLED,
     ),
     Claim(
         "eagle",
         "A layer that goes on from the target's hidden states guesses better than Medusa's independent heads.",
-        (Comparison("eagle:4x8x12", "medusa:4x8x12"),),
+        (SystemComparison("eagle:4x8x12", "medusa:4x8x12"),),
         GREEDY_AND_SAMPLED,
     ),
     Claim(
         "medusa",
         "Heads on the target's last hidden state give more than one token a forward without a draft model.",
-        (Comparison("medusa:4x8x12", "vanilla"),),
+        (SystemComparison("medusa:4x8x12", "vanilla"),),
         GREEDY_AND_SAMPLED,
     ),
     Claim(
         "medusa-typical",
         "Above temperature 0 typical acceptance keeps more of the heads' guesses than a rule that keeps the law.",
-        (Comparison("medusa-typical:4x8x12", "medusa:4x8x12"),),
+        (SystemComparison("medusa-typical:4x8x12", "medusa:4x8x12"),),
         (0.8,),
     ),
     Claim(
         "lookup",
         "Where the answer repeats the prompt, copies of what followed the same words give more than one token a forward.",
-        (Comparison("lookup:8x4x12", "vanilla"),),
+        (SystemComparison("lookup:8x4x12", "vanilla"),),
         repeated=True,
     ),
     Claim(
         "specinfer",
         "A drawn tree gives more tokens a forward than one chain of its depth.",
-        (Comparison("specinfer:4x3x16", "chain:4x3x16"),),
+        (SystemComparison("specinfer:4x3x16", "chain:4x3x16"),),
         SAMPLED,
     ),
     Claim(
         "spectr",
         "Several chains, drawn at once and judged together, give more tokens a forward than one of them.",
-        (Comparison("spectr:4x3x16", "chain:4x3x16"),),
+        (SystemComparison("spectr:4x3x16", "chain:4x3x16"),),
         SAMPLED,
     ),
     Claim(
         "sequoia",
         "A shape computed from measured acceptance, with guesses drawn once each, beats SpecInfer's tree within the same budget.",
-        (Comparison("sequoia:6x4x32", "specinfer:6x4x32"),),
+        (SystemComparison("sequoia:6x4x32", "specinfer:6x4x32"),),
         SAMPLED,
     ),
 )

@@ -13,21 +13,21 @@ from typing import NamedTuple
 
 from tqdm import tqdm
 
-from engine.lab.study.claims import CLAIMS, DRAFT_FORWARD, Claim, Comparison
+from engine.lab.study.claims import CLAIMS, DRAFT_FORWARD, Claim, SystemComparison
 from engine.lab.study.counts import StudyCounts, TextCounts, sum_counts
 from engine.measure.options import load_pair_of_options, prompts_by_domain_of_options
 from engine.measure.racing import explain_unraceable
-from engine.measure.verdict import confidence_interval, draw_resamples, geometric_mean
+from engine.measure.verdict import bootstrap_interval_of_mean, draw_resamples, geometric_mean
 from engine.measure.words import TOO_FEW
 from engine.race import BASELINE, Settings
-from engine.systems import find
+from engine.systems import find_system
 
 ROWS = tuple(dict.fromkeys(claim.row for claim in CLAIMS))
 HEAD = ("claim", "source", "counted", "verdict", "why")
 CONFIRMED, NOT_CONFIRMED, NOT_TESTABLE = "confirmed", "not confirmed", "not testable at this size"
 
 
-class Gain(NamedTuple):
+class PairedGain(NamedTuple):
     """`ratio` is `more` over `than`, `low` and `high` are the ends of its interval. All three are geometric means over prompts.
 
     `published` is the paper's least ratio, 1 for any gain. Each interval is a 95 % one, so one in twenty is wrong by chance alone.
@@ -42,16 +42,16 @@ class Gain(NamedTuple):
     published: float
 
 
-def compute_gain(more: list[float], than: list[float], published: float = 1.0) -> Gain:
+def compute_gain(more: list[float], than: list[float], published: float = 1.0) -> PairedGain:
     """From two lists of counts by prompt, all above 0, by a bootstrap over prompts. The same counts give the same interval."""
     quotients = [mine / other for mine, other in zip(more, than, strict=True)]
-    low, high = confidence_interval(quotients, draw_resamples(len(quotients), seed=0))
-    return Gain(
+    low, high = bootstrap_interval_of_mean(quotients, draw_resamples(len(quotients), seed=0))
+    return PairedGain(
         geometric_mean(more), geometric_mean(than), geometric_mean(quotients), low, high, len(quotients), published
     )
 
 
-def describe_gain_shortfall(gain: Gain) -> str:
+def describe_gain_shortfall(gain: PairedGain) -> str:
     """What the gain lacks for its claim, "" when it lacks nothing: all of the interval above 1, some of it at the published size."""
     if gain.high < 1:
         return "it is a loss"
@@ -62,7 +62,7 @@ def describe_gain_shortfall(gain: Gain) -> str:
     return ""
 
 
-def judge_claim_by_gains(gains: dict[str, Gain], untestable: str = "") -> tuple[str, str]:
+def judge_claim_by_gains(gains: dict[str, PairedGain], untestable: str = "") -> tuple[str, str]:
     """What is said of a claim, and why. All `gains` must hold. `untestable` says why the claim cannot be tested, whatever they are."""
     if untestable:
         return NOT_TESTABLE, untestable
@@ -85,8 +85,8 @@ def compute_tokens_per_forward(counts: list[list[TextCounts]], per: str) -> list
 
 
 def measure_comparison(
-    study_counts: StudyCounts, claim: Claim, comparison: Comparison, temperatures: tuple[float, ...]
-) -> tuple[Gain, list[float]]:
+    study_counts: StudyCounts, claim: Claim, comparison: SystemComparison, temperatures: tuple[float, ...]
+) -> tuple[PairedGain, list[float]]:
     """One comparison of a claim over all texts: the gain, and both systems' nodes a forward where each grows its own trees."""
     if comparison.drafts:
         by_rule = [
@@ -109,11 +109,11 @@ def measure_comparison(
 def judge_claim(study_counts: StudyCounts, claim: Claim, temperatures: tuple[float, ...]) -> dict:
     """The claim's row, as --json prints it. Nothing is counted where the pair cannot run a system that the claim needs."""
     endless = "A constraint needs a stop token, and this pair has none." if claim.constraint else ""
-    reasons = filter(None, (explain_unraceable(study_counts.pair, find(name)) for name in claim.systems))
+    reasons = filter(None, (explain_unraceable(study_counts.pair, find_system(name)) for name in claim.systems))
     row = {
         "row": claim.row,
         "claim": claim.says,
-        "source": find(claim.row).source,
+        "source": find_system(claim.row).source,
         "texts": "asked again" if claim.repeated else "held out",
         "memory": claim.memory,
         "constraint": claim.constraint,

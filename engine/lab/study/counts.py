@@ -7,14 +7,14 @@ from statistics import mean
 from typing import NamedTuple
 
 from engine.acceptance import ACCEPTANCES
-from engine.measure.racing import run_races, run_to_end
+from engine.measure.racing import run_races, run_to_result
 from engine.measure.ways import iterate_rounds
 from engine.models.earlier_texts import AnswerMemory
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, Settings, encode_prompt
 from engine.record.trace import Trace
 from engine.sampling import Sampling
-from engine.systems import find
+from engine.systems import find_system
 
 JUDGEMENTS = 6  # of each tree by each rule, with random numbers of their own
 
@@ -37,7 +37,7 @@ def write_texts(
 ) -> list[Trace]:
     """What one system does behind each prompt."""
     settings = Settings("a prompt", temperature=temperature, max_new_tokens=tokens, constraint=constraint)
-    runs = run_to_end(run_races(pair, prompts, [system], settings, beside=(), timed=False))
+    runs = run_to_result(run_races(pair, prompts, [system], settings, beside=(), timed=False))
     return [each.raced[system][0].trace for each in runs]
 
 
@@ -50,7 +50,7 @@ def count_rules_on_same_trees(
     pair: LoadedPair, prompts: list[str], system: str, rules: Sequence[str], tokens: int, temperature: float
 ) -> dict[str, list[list[float]]]:
     """The rules on the very same trees, those of the system's run: by rule, text and round the expected tokens of the round."""
-    mix, sampling = find(system), Sampling(temperature)
+    mix, sampling = find_system(system), Sampling(temperature)
     found: dict[str, list[list[float]]] = {rule: [] for rule in rules}
     for prompt in prompts:
         for texts in found.values():

@@ -48,12 +48,12 @@ def read_jsonl(path: Path) -> list[dict]:
         return [json.loads(line) for line in lines if line.strip()]
 
 
-def is_held_out(name: str) -> bool:
+def is_held_out_file(name: str) -> bool:
     """Whether a file belongs to the held-out share. A hash of its name decides, so every machine agrees."""
     return int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) < HELD_OUT * 2**32
 
 
-def read_texts(folder: Path, *files: str) -> list[str]:
+def read_existing_texts(folder: Path, *files: str) -> list[str]:
     """The texts of those files that are there; a folder need not hold the ones that came later."""
     paths = [folder / file for file in files if (folder / file).exists()]
     return [row["text"].replace("# ", "").strip() for path in paths for row in read_jsonl(path)]
@@ -70,7 +70,7 @@ def load_problem_documents(folder: Path, held_out: bool) -> list[str]:
     return [worked(row) for path in paths for row in read_jsonl(path)]
 
 
-def functions_of(source: str) -> Iterator[str]:
+def extract_functions(source: str) -> Iterator[str]:
     """Every function and method of 3 to 60 lines in a Python source text, dedented."""
     try:
         tree = ast.parse(source)
@@ -84,7 +84,7 @@ def functions_of(source: str) -> Iterator[str]:
                 yield textwrap.dedent("\n".join(cut))
 
 
-def python_files(root: Path, package: str = "") -> list[Path]:
+def list_python_files(root: Path, package: str = "") -> list[Path]:
     """The Python files of a package below `root`, or of `root` itself, but for tests and the like."""
     found = sorted((root / package).rglob("*.py"))
     return [path for path in found if not SKIPPED_PACKAGES & set(path.relative_to(root).parts)]
@@ -93,17 +93,17 @@ def python_files(root: Path, package: str = "") -> list[Path]:
 def load_code_documents(held_out: bool) -> list[str]:
     """Functions of the standard library; for training also those of `PACKAGES`, where they are installed."""
     own, installed = (Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib"))
-    files = [path for path in python_files(own) if is_held_out(path.relative_to(own).as_posix()) == held_out]
+    files = [path for path in list_python_files(own) if is_held_out_file(path.relative_to(own).as_posix()) == held_out]
     if not held_out:
-        files += [path for package in PACKAGES for path in python_files(installed, package)]
+        files += [path for package in PACKAGES for path in list_python_files(installed, package)]
     sources = (path.read_text(encoding="utf-8", errors="ignore") for path in files)
-    return [function for source in sources for function in functions_of(source)]
+    return [function for source in sources for function in extract_functions(source)]
 
 
 def load_documents(folder: Path, held_out: bool = False) -> dict[str, list[str]]:
     """All documents by domain, marked, in a fixed shuffled order."""
     found = {
-        "stories": read_texts(folder, *(("tinystories/valid.jsonl",) if held_out else STORIES)),
+        "stories": read_existing_texts(folder, *(("tinystories/valid.jsonl",) if held_out else STORIES)),
         "problems": load_problem_documents(folder, held_out),
         "code": load_code_documents(held_out),
     }
@@ -112,11 +112,11 @@ def load_documents(folder: Path, held_out: bool = False) -> dict[str, list[str]]
         order.shuffle(texts)
         found[domain] = [text if order.random() < UNMARKED[domain] else MARK[domain] + text for text in texts]
     if not held_out:  # never with a mark, so that a marked story stays a simple one
-        found["stories"] += read_texts(folder, "gutenberg/children.jsonl")[:OLD_BOOKS]
+        found["stories"] += read_existing_texts(folder, "gutenberg/children.jsonl")[:OLD_BOOKS]
     return found
 
 
-class Corpus:
+class TokenCorpus:
     """By domain a token stream `int32 [tokens]` with the offsets at which its documents start, and random rows of it."""
 
     def __init__(self, texts: dict[str, list[str]], tokenizer):
@@ -128,7 +128,7 @@ class Corpus:
             self.starts[domain] = np.concatenate([[0], np.cumsum(lengths)[:-1]])
 
     @classmethod
-    def load_or_build(cls, path: Path, texts: Callable[[], dict[str, list[str]]], tokenizer) -> "Corpus":
+    def load_or_build(cls, path: Path, texts: Callable[[], dict[str, list[str]]], tokenizer) -> "TokenCorpus":
         """The corpus that the file at `path` holds, or else that of `texts()`, which is written there for runs without the texts."""
         if not path.exists():
             made = cls(texts(), tokenizer)
@@ -142,7 +142,7 @@ class Corpus:
                 corpus.streams[domain], corpus.starts[domain] = held[f"stream {domain}"], held[f"starts {domain}"]
         return corpus
 
-    def restrict_to(self, domains: Iterable[str]) -> "Corpus":
+    def restrict_to(self, domains: Iterable[str]) -> "TokenCorpus":
         """This corpus without its other domains."""
         self.streams = {domain: self.streams[domain] for domain in domains}
         self.starts = {domain: self.starts[domain] for domain in domains}
@@ -151,29 +151,29 @@ class Corpus:
     def __len__(self) -> int:
         return sum(len(stream) for stream in self.streams.values())
 
-    def rows(self, domain: str, length: int, count: int, rng: np.random.Generator) -> np.ndarray:
-        """`[count, length]` ids; every row starts at a random document of the domain and runs on into the next ones."""
+    def rows(self, domain: str, row_length: int, row_count: int, rng: np.random.Generator) -> np.ndarray:
+        """`[row_count, row_length]` ids; every row starts at a random document of the domain and runs on into the next ones."""
         stream, starts = self.streams[domain], self.starts[domain]
-        usable = starts[starts + length <= len(stream)]
+        usable = starts[starts + row_length <= len(stream)]
         if not len(usable):
-            raise ValueError(f"The {domain} corpus has {len(stream)} tokens, fewer than one row of {length}.")
-        return np.stack([stream[s : s + length] for s in rng.choice(usable, count)])
+            raise ValueError(f"The {domain} corpus has {len(stream)} tokens, fewer than one row of {row_length}.")
+        return np.stack([stream[s : s + row_length] for s in rng.choice(usable, row_count)])
 
-    def draw(self, count: int, rng: np.random.Generator) -> list[str]:
+    def draw_domains(self, count: int, rng: np.random.Generator) -> list[str]:
         """`count` of this corpus's domains, drawn in the proportions of `MIX`."""
         domains = [domain for domain in DOMAINS if domain in self.streams]
         shares = np.array([MIX[domain] for domain in domains])
         return [domains[pick] for pick in rng.choice(len(domains), count, p=shares / shares.sum())]
 
-    def draw_batch(self, batch: int, length: int, rng: np.random.Generator) -> torch.Tensor:
-        """`[batch, length]` ids in the proportions of `MIX`."""
-        rows = [self.rows(domain, length, 1, rng)[0] for domain in self.draw(batch, rng)]
+    def draw_batch(self, row_count: int, row_length: int, rng: np.random.Generator) -> torch.Tensor:
+        """`[row_count, row_length]` ids in the proportions of `MIX`."""
+        rows = [self.rows(domain, row_length, 1, rng)[0] for domain in self.draw_domains(row_count, rng)]
         return torch.from_numpy(np.stack(rows)).long()
 
 
-def load_corpora(folder: Path, work: Path, tokenizer) -> tuple[Corpus, Corpus]:
+def load_training_and_held_out(folder: Path, work: Path, tokenizer) -> tuple[TokenCorpus, TokenCorpus]:
     """The training corpus and the held-out one, from the texts in `folder` or from `corpus.npz` and `held_out.npz` in `work`."""
     return (
-        Corpus.load_or_build(work / "corpus.npz", lambda: load_documents(folder), tokenizer),
-        Corpus.load_or_build(work / "held_out.npz", lambda: load_documents(folder, held_out=True), tokenizer),
+        TokenCorpus.load_or_build(work / "corpus.npz", lambda: load_documents(folder), tokenizer),
+        TokenCorpus.load_or_build(work / "held_out.npz", lambda: load_documents(folder, held_out=True), tokenizer),
     )

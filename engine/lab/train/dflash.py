@@ -18,11 +18,11 @@ from engine.forward.session import tapped_layers
 from engine.lab.train.features import (
     OwnVocabularyLabels,
     TrainingBatch,
-    accuracy_and_chain_of,
+    accuracy_and_chain_length,
     most_frequent_tokens,
     soft_cross_entropy,
 )
-from engine.lab.train.width import initial_weights_for
+from engine.lab.train.width import initial_embedding_head_and_norm
 from engine.nets import NetConfig, formats
 from engine.nets.dflash import DFlash
 
@@ -32,7 +32,9 @@ LR, BATCH = 4e-3, 8
 ANCHORS = 32  # blocks a row in a step
 
 
-def published_config_of(target: PreTrainedModel, config: NetConfig) -> tuple[dict[str, Any], dict[str, Any]]:
+def published_layer_and_block_config(
+    target: PreTrainedModel, config: NetConfig
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """What a published config says of the layers, and of the block: the layers that it reads, and the end of a text as its mask."""
     layers, end = target.config.num_hidden_layers, target.config.eos_token_id
     said = {"model_type": "qwen3", **config.to_transformers_names(), "rms_norm_eps": 1e-6, "num_target_layers": layers}
@@ -59,7 +61,7 @@ def build_untrained_of_form(
 
     Where `config` names a vocabulary of its own, the most frequent tokens of `ids`, a sample of the target's text, make it.
     """
-    embedding, head, norm = initial_weights_for(target, config)
+    embedding, head, norm = initial_embedding_head_and_norm(target, config)
     wide = target.get_input_embeddings().weight
     sizes = form.sizes_of(Path("the recipe"), said, wide, target.config.num_hidden_layers)
     vocabulary = torch.arange(config.vocab)
@@ -73,17 +75,17 @@ def build_untrained_of_form(
 
 def build_untrained_net(target: PreTrainedModel, config: NetConfig, sample: torch.Tensor | None = None) -> DFlash:
     """An untrained net for this target, in z-lab's form."""
-    said, block = published_config_of(target, config)
+    said, block = published_layer_and_block_config(target, config)
     said |= {"architectures": ["DFlashDraftModel"], "block_size": config.depth + 1, "dflash_config": block}
     return build_untrained_of_form(formats.dflash, DFlash, target, config, said, sample)
 
 
-def compute_states(net: DFlash, batch: TrainingBatch, anchors: torch.Tensor) -> torch.Tensor:
+def compute_slot_states(net: DFlash, batch: TrainingBatch, anchors: torch.Tensor) -> torch.Tensor:
     """States `[B, A, depth, H]` of the slots behind the tokens at the places `anchors [A]`."""
     sizes, device, rows = net.sizes, batch.ids.device, len(batch.ids)
     end = int(anchors.max())
     tapped = tapped_layers(net.published["num_target_layers"])
-    hidden = batch.hidden()[:, :end, [tapped.index(layer) for layer in sizes.reads]]
+    hidden = batch.unscaled_hidden_states()[:, :end, [tapped.index(layer) for layer in sizes.reads]]
     context = net.hidden_norm(net.fc(hidden.flatten(2)))
     places = anchors[:, None] + torch.arange(sizes.block, device=device)
     positions = torch.cat([torch.arange(end, device=device), places.flatten()])
@@ -101,7 +103,7 @@ def compute_states(net: DFlash, batch: TrainingBatch, anchors: torch.Tensor) -> 
         queries = rotate_heads(layer.project_heads_named("q", entering), turned).transpose(1, 2)
         keys, values = layer.project_kv(both, rotary)
         x = layer.finish(x, attend(queries, keys, values, mask))
-    return x.view(rows, len(anchors), sizes.block, -1)[:, :, sizes.silent_slots :]
+    return x.view(rows, len(anchors), sizes.block, -1)[:, :, sizes.skipped_slots :]
 
 
 def compute_slot_logits(net: DFlash, batch: TrainingBatch, anchors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -110,7 +112,7 @@ def compute_slot_logits(net: DFlash, batch: TrainingBatch, anchors: torch.Tensor
     The first slot guesses the token behind its anchor. A net that adds a bias by the token before a guess is given the text's own.
     """
     places = anchors[:, None] + torch.arange(net.config.depth, device=anchors.device)
-    return net.apply_lm_head(net.norm(compute_states(net, batch, anchors))) + net.logit_bias_after(
+    return net.apply_lm_head(net.norm(compute_slot_states(net, batch, anchors))) + net.logit_bias_after(
         batch.ids[:, places]
     ), places
 
@@ -129,11 +131,11 @@ def loss(net: DFlash, batch: TrainingBatch, step: int, anchors: int = ANCHORS) -
 
 @torch.no_grad()
 def validate(net: DFlash, batches: Iterable[TrainingBatch]) -> dict[str, float]:
-    """`accuracy_and_chain_of` the slots along the text, behind every sixth token."""
+    """`accuracy_and_chain_length` the slots along the text, behind every sixth token."""
     found = []
     for batch in batches:
         at = torch.arange(1, batch.ids.shape[1] - net.sizes.block, 6, device=batch.ids.device)
         logits, places = compute_slot_logits(net, batch, at)
         best = net.vocabulary[logits.topk(3, dim=-1).indices]
         found.append((best == batch.tokens[:, places, :1]).flatten(0, 1))
-    return accuracy_and_chain_of(torch.cat(found))
+    return accuracy_and_chain_length(torch.cat(found))

@@ -12,11 +12,11 @@ import torch
 from tqdm import tqdm
 from transformers import LlamaForCausalLM
 
-from engine.lab.train.data import DOMAINS, Corpus
+from engine.lab.train.data import DOMAINS, TokenCorpus
 from engine.lab.train.features import TargetObserver
-from engine.lab.train.loop import Budget, train
-from engine.lab.train.pretrain import build_llama
-from engine.lab.train.writing import ROW, write_own_text
+from engine.lab.train.loop import TrainingBudget, train_within_budget
+from engine.lab.train.pretrain import build_untrained_llama
+from engine.lab.train.writing import ROW, write_target_text_rows
 
 # Hidden, layers, heads and MLP of a target's draft, by the target's size. Four levels of the widest take about a fifth of the time
 # in which two cores verify eight rows of the largest target in eight bits; of the narrowest, a twelfth.
@@ -37,7 +37,9 @@ def distillation_loss(draft_logits: torch.Tensor, tokens: torch.Tensor, p: torch
 
 
 @torch.inference_mode()
-def measure_agreement(draft: LlamaForCausalLM, observer: TargetObserver, held_out: Corpus) -> dict[str, float]:
+def measure_agreement_by_domain(
+    draft: LlamaForCausalLM, observer: TargetObserver, held_out: TokenCorpus
+) -> dict[str, float]:
     """How often the draft's favourite (`top1`) is the target's greedy token, or its first three (`top3`) hold it, by domain."""
     found = {}
     for domain in DOMAINS:
@@ -50,18 +52,23 @@ def measure_agreement(draft: LlamaForCausalLM, observer: TargetObserver, held_ou
     return found
 
 
-def distill(
+def distill_draft(
     target: LlamaForCausalLM,
-    corpus: Corpus,
-    held_out: Corpus,
+    corpus: TokenCorpus,
+    held_out: TokenCorpus,
     work: Path,
-    budget: Budget,
+    budget: TrainingBudget,
     own_rows: int,
     shape: tuple[int, int, int, int],
     bf16: bool = False,
 ) -> LlamaForCausalLM:
-    """A trained draft of that `shape` for the target as it serves. Progress, checkpoints and `bf16` are as in `loop.train`."""
-    own, batch = torch.from_numpy(write_own_text(target, corpus, work, own_rows)).long(), ROWS[target.device.type]
+    """A trained draft of that `shape` for the target as it serves. Progress, checkpoints and `bf16` are as in
+    `loop.train_within_budget`.
+    """
+    own, batch = (
+        torch.from_numpy(write_target_text_rows(target, corpus, work, own_rows)).long(),
+        ROWS[target.device.type],
+    )
     observer, views = TargetObserver(target), []
     for rows in tqdm(own.split(batch), desc="the target's view of it"):  # asked once, used in every epoch
         seen = observer(rows)
@@ -69,7 +76,7 @@ def distill(
     own_tokens, own_p = map(torch.cat, zip(*views, strict=True))
     torch.manual_seed(0)
     device = target.device
-    draft = build_llama(*shape, target.config.vocab_size).to(device)
+    draft = build_untrained_llama(*shape, target.config.vocab_size).to(device)
 
     def loss_of(step: int, share: float) -> tuple[torch.Tensor, int]:
         rng = np.random.default_rng([3, step])
@@ -82,6 +89,6 @@ def distill(
             tokens, p = seen.tokens, seen.p
         return distillation_loss(draft(input_ids=ids, use_cache=False).logits, tokens, p), ids.numel()
 
-    figures = partial(measure_agreement, draft, observer, held_out)
-    train("draft", draft, loss_of, figures, work, budget, RATE, save_every=120.0, bf16=bf16)
+    figures = partial(measure_agreement_by_domain, draft, observer, held_out)
+    train_within_budget("draft", draft, loss_of, figures, work, budget, RATE, save_every=120.0, bf16=bf16)
     return draft

@@ -23,7 +23,7 @@ __all__ = ["BATCH", "DEPTH", "LAYERS", "LR", "build_untrained_net", "compute_slo
 
 def build_untrained_net(target: PreTrainedModel, config: NetConfig, sample: torch.Tensor | None = None) -> DFlash:
     """An untrained net for this target, in DeepSpec's form. Its bias is zero, so that it may go on from a DFlash net."""
-    said, block = dflash.published_config_of(target, config)
+    said, block = dflash.published_layer_and_block_config(target, config)
     said |= {
         "architectures": [formats.dspark.ARCHITECTURE],
         "block_size": config.depth,

@@ -13,7 +13,7 @@ from engine.lab.train.features import (
     most_frequent_tokens,
     soft_cross_entropy,
 )
-from engine.lab.train.width import initial_weights_for
+from engine.lab.train.width import initial_embedding_head_and_norm
 from engine.nets import NetConfig
 from engine.nets.eagle import Eagle
 
@@ -27,9 +27,9 @@ ANCHORS = (
 
 def build_untrained_net(target: PreTrainedModel, config: NetConfig, sample: torch.Tensor) -> Eagle:
     """An untrained net. `sample` is a sample of the target's text; its most frequent tokens make the drafter's vocabulary."""
-    embedding, head, _ = initial_weights_for(target, config)
+    embedding, head, _ = initial_embedding_head_and_norm(target, config)
     net = Eagle(config, embedding, head)
-    net.choose_vocabulary(most_frequent_tokens(sample, config.own_vocab, config.vocab))
+    net.set_own_vocabulary(most_frequent_tokens(sample, config.own_vocab, config.vocab))
     return net
 
 

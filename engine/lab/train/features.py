@@ -18,11 +18,11 @@ from tqdm import tqdm
 from transformers import PreTrainedModel
 
 from engine.forward.layer_ops import normalise_features
-from engine.forward.llama_compiled import can_compile
+from engine.forward.llama_compiled import can_compile_forward
 from engine.forward.runner import Runner
 from engine.forward.session import tapped_layers
 from engine.lab.train.writing import ROW
-from engine.sampling import generator_of
+from engine.sampling import build_generator_from_key
 
 SHARD, LISTED = 64, 32  # rows a shard, tokens of the target's distribution kept at every place
 DRAWS = 4  # tokens a place that tell how often the target writes each
@@ -56,7 +56,7 @@ class TrainingBatch(NamedTuple):
     def rows(self, indices: np.ndarray | slice) -> "TrainingBatch":
         return TrainingBatch(*(each[indices] for each in self))
 
-    def hidden(self) -> torch.Tensor:
+    def unscaled_hidden_states(self) -> torch.Tensor:
         """The hidden states `[B, T, 4, H]` as they were, which published drafters read."""
         return self.features * self.scales[..., None]
 
@@ -67,10 +67,10 @@ def compute_training_batch(target: PreTrainedModel, ids: torch.Tensor) -> Traini
     with torch.autocast(target.device.type, enabled=False):
         output = target(input_ids=ids.long().to(target.device), output_hidden_states=True, use_cache=False)
     taps = (*tapped_layers(target.config.num_hidden_layers), -1)
-    return pack_batch(ids, torch.stack([output.hidden_states[at] for at in taps], -2), output.logits)
+    return build_training_batch(ids, torch.stack([output.hidden_states[at] for at in taps], -2), output.logits)
 
 
-def pack_batch(ids: torch.Tensor, hidden: torch.Tensor, logits: torch.Tensor) -> TrainingBatch:
+def build_training_batch(ids: torch.Tensor, hidden: torch.Tensor, logits: torch.Tensor) -> TrainingBatch:
     """The training batch of hidden states `[B, T, 4, H]` and `logits [B, T, V]` after `ids [B, T]`."""
     features = normalise_features(hidden)
     lengths = torch.linalg.vector_norm(features, dim=-1).clamp(min=1e-30)  # a token's embedding may be zero
@@ -86,8 +86,8 @@ class TargetObserver:
 
     def __init__(self, target: PreTrainedModel):
         self.target, taps = target, tapped_layers(target.config.num_hidden_layers)
-        compiled = can_compile(target) and sorted(set(taps)) == list(taps)
-        self.session = Runner(target).open(ROW, taps) if compiled else None
+        compiled = can_compile_forward(target) and sorted(set(taps)) == list(taps)
+        self.session = Runner(target).open_session(ROW, taps) if compiled else None
 
     def __call__(self, ids: torch.Tensor) -> TrainingBatch:
         """The features and next tokens for `ids [B, T]` of at most `ROW` tokens a row."""
@@ -100,10 +100,10 @@ class TargetObserver:
             assert seen is not None  # the session was asked for them
             logits.append(said)
             hidden.append(seen)
-        return pack_batch(ids, torch.stack(hidden), torch.stack(logits))
+        return build_training_batch(ids, torch.stack(hidden), torch.stack(logits))
 
 
-def cache_shards(target: PreTrainedModel, rows: np.ndarray, folder: Path) -> None:
+def write_feature_shards(target: PreTrainedModel, rows: np.ndarray, folder: Path) -> None:
     """Write the observed `rows [n, T]` into `folder/shard-*.safetensors`. Shards that exist already stay."""
     folder.mkdir(parents=True, exist_ok=True)
     observer = TargetObserver(target)
@@ -145,14 +145,14 @@ class FeatureShards:
 
     def sample_target_tokens(self) -> torch.Tensor:
         """Token ids `[n]` as often as the target writes them: `DRAWS` at every place of the rows, from its own distribution."""
-        draws, found = generator_of("own vocabulary"), []
+        draws, found = build_generator_from_key("own vocabulary"), []
         for path in self.paths:
             with safe_open(path, framework="pt") as stored:  # features stay on the disk
                 tokens, p = (stored.get_tensor(name).flatten(0, 1) for name in ("tokens", "p"))
             found.append(tokens.gather(1, p.float().multinomial(DRAWS, replacement=True, generator=draws)).flatten())
         return torch.cat(found)
 
-    def all(self, size: int) -> Iterator[TrainingBatch]:
+    def iterate_batches(self, size: int) -> Iterator[TrainingBatch]:
         for index in range(len(self.paths)):
             shard = self.load_shard(index)
             for start in range(0, len(shard.ids), size):
@@ -175,7 +175,7 @@ class LiveBatches:
         order = np.random.default_rng([4, epoch]).permutation(len(self.rows))
         return self.observer(self.rows[order[place * size : (place + 1) * size]])
 
-    def all(self, size: int) -> Iterator[TrainingBatch]:
+    def iterate_batches(self, size: int) -> Iterator[TrainingBatch]:
         yield from map(self.observer, self.rows.split(size))
 
 
@@ -188,7 +188,7 @@ def accuracy_by_depth(hits: Iterable[torch.Tensor]) -> dict[str, float]:
     return figures
 
 
-def accuracy_and_chain_of(hits: torch.Tensor) -> dict[str, float]:
+def accuracy_and_chain_length(hits: torch.Tensor) -> dict[str, float]:
     """`accuracy_by_depth` of guesses along n texts, `hits [n, depth, 3]`. `chain` is how many favourites in a row are right."""
     return accuracy_by_depth(hits.unbind(1)) | {"chain": float(hits[..., 0].float().cumprod(-1).sum(-1).mean())}
 

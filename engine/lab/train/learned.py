@@ -14,20 +14,30 @@ from safetensors.torch import load_file
 from transformers import PreTrainedModel
 
 from engine.lab.train import dflash, dspark, eagle, medusa, parallel, specblock
-from engine.lab.train.data import DOMAINS, load_corpora
-from engine.lab.train.features import FeatureShards, LiveBatches, cache_shards
-from engine.lab.train.loop import Budget, curve_path_of, train
-from engine.lab.train.self_written.conversations import ChatMarkers, Conversation, chat_markers_of, tokenise_request
-from engine.lab.train.self_written.requests import Requests, draw_no_request, requests_from_data, requests_from_prompts
+from engine.lab.train.data import DOMAINS, load_training_and_held_out
+from engine.lab.train.features import FeatureShards, LiveBatches, write_feature_shards
+from engine.lab.train.loop import TrainingBudget, curve_path_of, train_within_budget
+from engine.lab.train.self_written.conversations import (
+    ChatMarkers,
+    Conversation,
+    chat_markers_of,
+    tokenise_request_ending,
+)
+from engine.lab.train.self_written.requests import (
+    Requests,
+    draw_no_request,
+    request_drawer_from_data,
+    request_drawer_from_prompts,
+)
 from engine.lab.train.self_written.rows import write_conversation_ids, write_conversation_shards
 from engine.lab.train.width import choose_drafter_sizes
-from engine.lab.train.writing import ROW, write_own_text
+from engine.lab.train.writing import ROW, write_target_text_rows
 from engine.measure.options import CURVE, validate_output_path
 from engine.models.loading import TRAINED_ON, collect_stop_ids, load_model, load_tokenizer_and_config, validate_device
 from engine.models.pairs import EMBEDDED, PAIRS, Checkpoint
 from engine.models.quantising import stored_quantisation_of
 from engine.nets import Net, NetConfig
-from engine.nets.layer import embedding_and_head_of, replace_shared_tables
+from engine.nets.layer import embedding_and_head_of, share_narrowed_target_tables
 
 RECIPES = {
     "medusa": medusa,
@@ -52,7 +62,7 @@ Given = tuple[Requests, Requests]  # for training and for validation
 Written = tuple[np.ndarray, np.ndarray]  # rows for training and for validation, [n, ROW] ids each
 
 
-def choose_vocabulary_size(name: str, vocab: int, requested: int | None = None) -> int:
+def choose_own_vocabulary_size(name: str, vocab: int, requested: int | None = None) -> int:
     """How many of the target's `vocab` tokens a drafter guesses, 0 for all; `requested` is what is asked for.
 
     Raises `ValueError` for a number that is not in the target's vocabulary, and for a drafter that always guesses all.
@@ -69,16 +79,16 @@ def choose_vocabulary_size(name: str, vocab: int, requested: int | None = None) 
     return size if size < vocab else 0
 
 
-def config_for(
+def drafter_config_for(
     name: str, target: PreTrainedModel, hidden: int | None = None, own_vocab: int | None = None
 ) -> NetConfig:
     """The sizes of a drafter called `name` for this target; `hidden` is as in `choose_drafter_sizes`, `own_vocab` as in
-    `choose_vocabulary_size`.
+    `choose_own_vocabulary_size`.
 
     Medusa heads that share the target's head are as wide as the target. Raises `ValueError` where another width is asked of them.
     """
     config = target.config
-    own = choose_vocabulary_size(name, config.vocab_size, own_vocab)
+    own = choose_own_vocabulary_size(name, config.vocab_size, own_vocab)
     if name == "medusa" and own:
         if hidden not in (None, config.hidden_size):
             raise ValueError(
@@ -101,12 +111,12 @@ def write_training_rows(
     target: PreTrainedModel, tokenizer, data: Path, domains: list[str], work: Path, own_rows: int
 ) -> Written:
     """Rows for training and for validation, `[n, ROW]` ids each."""
-    corpus, held_out = (each.restrict_to(domains) for each in load_corpora(data, work, tokenizer))
-    own = write_own_text(target, corpus, work, own_rows)
+    corpus, held_out = (each.restrict_to(domains) for each in load_training_and_held_out(data, work, tokenizer))
+    own = write_target_text_rows(target, corpus, work, own_rows)
     real = corpus.draw_batch(int(len(own) * REAL_SHARE / (1 - REAL_SHARE)), ROW, np.random.default_rng(6)).numpy()
     rows = np.random.default_rng(7).permutation(np.concatenate([own, real.astype(np.int32)]))
     (work / "held_out").mkdir(exist_ok=True)
-    return rows, write_own_text(target, held_out, work / "held_out", HELD_OUT_ROWS, 16)
+    return rows, write_target_text_rows(target, held_out, work / "held_out", HELD_OUT_ROWS, 16)
 
 
 def open_batches_by_device(
@@ -120,8 +130,8 @@ def open_batches_by_device(
         return LiveBatches(target, rows), LiveBatches(target, held_out)
     if not (work / READY).exists():
         rows, held_out = write_rows()
-        cache_shards(target, rows, work / "rows")
-        cache_shards(target, held_out, work / "held_out")
+        write_feature_shards(target, rows, work / "rows")
+        write_feature_shards(target, held_out, work / "held_out")
         (work / READY).touch()
     return FeatureShards(work / "rows"), FeatureShards(work / "held_out")
 
@@ -144,14 +154,14 @@ def train_net_by_recipe(
 
     def validate() -> dict[str, float]:
         net.eval()
-        return recipe.validate(net, (batch.to(options.device) for batch in held_out.all(8)))
+        return recipe.validate(net, (batch.to(options.device) for batch in held_out.iterate_batches(8)))
 
-    budget = Budget(options.minutes, options.tokens)
-    train(name, net, loss_of, validate, work, budget, rate_share * recipe.LR, save_every, options.bf16)
+    budget = TrainingBudget(options.minutes, options.tokens)
+    train_within_budget(name, net, loss_of, validate, work, budget, rate_share * recipe.LR, save_every, options.bf16)
     return validate()
 
 
-def describe_coverage(net: Net, sample: torch.Tensor) -> str:
+def describe_vocabulary_coverage(net: Net, sample: torch.Tensor) -> str:
     """How much of a `sample [n]` of the target's tokens the net can guess, for the person who trains it."""
     config = net.config
     if config.own_vocab in (0, config.vocab):
@@ -180,7 +190,7 @@ def open_self_written_batches(
         made = []
         for row in range(first, first + count):
             rng = np.random.default_rng([12, key, row])
-            draw = partial(draw_request, requests, tokens_of, rng)
+            draw = partial(draw_request_tokens, requests, tokens_of, rng)
             made.append(Conversation(turns, ANSWERS_AT[row % len(ANSWERS_AT)], draw))
         return made
 
@@ -198,7 +208,7 @@ def open_self_written_batches(
     return parts[0], parts[1]
 
 
-def draw_request(
+def draw_request_tokens(
     requests: Requests, tokens_of: Callable[[str], list[int]], rng: np.random.Generator
 ) -> list[int] | None:
     """The tokens of the next request, None where none is given."""
@@ -206,7 +216,7 @@ def draw_request(
     return None if request is None else tokens_of(request)
 
 
-def train_learned(options: argparse.Namespace, prompts: tuple[list[str], list[str]] | None = None) -> None:
+def train_learned_drafter(options: argparse.Namespace, prompts: tuple[list[str], list[str]] | None = None) -> None:
     """Train `options.recipe` for the target and write it to `options.out/NAME`.
 
     `prompts` are a person's own, to learn from and held out. Without them the target goes on from the texts in `options.data` where it
@@ -223,7 +233,7 @@ def train_learned(options: argparse.Namespace, prompts: tuple[list[str], list[st
     embedded = not options.target and options.pair in EMBEDDED  # it serves on CPUs, whatever device trains for it
     dtype = torch.float32 if device.type == "cpu" or embedded or quantisation != "none" else torch.bfloat16
     target = load_model(checkpoint, device, dtype, quantisation).requires_grad_(False)
-    work = folder_of_rows(options, prompts)
+    work = work_folder_of_rows(options, prompts)
     rows = options.own_rows or OWN_ROWS
     if (work / READY).exists() and device.type == "cpu":
         seen: tuple[FeatureShards | LiveBatches, FeatureShards | LiveBatches] = (
@@ -236,21 +246,21 @@ def train_learned(options: argparse.Namespace, prompts: tuple[list[str], list[st
         )
     else:
         turns = chat_markers_of(tokenizer, collect_stop_ids(target, tokenizer), options.raw)
-        tokens_of = partial(tokenise_request, tokenizer, longest=LONGEST_GIVEN)
-        seen = open_self_written_batches(target, turns, tokens_of, given_requests(options, prompts), rows, work)
+        tokens_of = partial(tokenise_request_ending, tokenizer, longest=LONGEST_GIVEN)
+        seen = open_self_written_batches(target, turns, tokens_of, request_sources(options, prompts), rows, work)
     torch.manual_seed(0)
     stored = load_file(options.start / "model.safetensors") if options.start else {}
     vocabulary = take_vocabulary_from(stored)
     sample, own_vocab = seen[0].sample_target_tokens(), options.own_vocab
     if vocabulary is not None:  # it goes on with that
         sample, own_vocab = vocabulary, len(vocabulary)
-    config = config_for(name, target, options.hidden, own_vocab)
+    config = drafter_config_for(name, target, options.hidden, own_vocab)
     net = recipe.build_untrained_net(target, config, sample).to(device)
     if options.shared_tables and config.target_hidden:
-        replace_shared_tables(net, *embedding_and_head_of(target))
+        share_narrowed_target_tables(net, *embedding_and_head_of(target))
     ours = {said: name for name, said in net.names.items()}
     net.load_state_dict(net.state_dict() | {ours.get(key, key): each.float() for key, each in stored.items()})
-    print(describe_coverage(net, seen[1].sample_target_tokens()))
+    print(describe_vocabulary_coverage(net, seen[1].sample_target_tokens()))
     del target  # the net keeps the tables that it reads
     figures = train_net_by_recipe(net, options, seen, work)
     net.save(options.out / name)
@@ -268,7 +278,7 @@ def take_vocabulary_from(tensors: dict[str, torch.Tensor]) -> torch.Tensor | Non
     return tensors.get("vocabulary")
 
 
-def folder_of_rows(options: argparse.Namespace, prompts: tuple[list[str], list[str]] | None) -> Path:
+def work_folder_of_rows(options: argparse.Namespace, prompts: tuple[list[str], list[str]] | None) -> Path:
     """The folder of the target's rows and of checkpoints. Other texts and other prompts have another one."""
     if (options.work / READY).exists():
         return options.work
@@ -283,10 +293,10 @@ def folder_of_rows(options: argparse.Namespace, prompts: tuple[list[str], list[s
     return work
 
 
-def given_requests(options: argparse.Namespace, prompts: tuple[list[str], list[str]] | None) -> Given:
+def request_sources(options: argparse.Namespace, prompts: tuple[list[str], list[str]] | None) -> Given:
     """The requests that are given for training and for validation, as far as any are."""
     if prompts:
-        return requests_from_prompts(prompts[0]), requests_from_prompts(prompts[1], share=1.0)
+        return request_drawer_from_prompts(prompts[0]), request_drawer_from_prompts(prompts[1], share=1.0)
     if options.data is None:
         return draw_no_request, draw_no_request
-    return requests_from_data(options.data, held_out=False), requests_from_data(options.data, held_out=True)
+    return request_drawer_from_data(options.data, held_out=False), request_drawer_from_data(options.data, held_out=True)

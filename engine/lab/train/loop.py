@@ -19,7 +19,7 @@ SLOW, SLOWNESS = ("unembed", "head"), 0.1
 
 
 @dataclass(frozen=True)
-class Budget:
+class TrainingBudget:
     """How much a run may spend: `minutes` of wall-clock time, or `tokens` when that is set."""
 
     minutes: float
@@ -74,7 +74,7 @@ class Muon(torch.optim.Optimizer):
                     parameter.add_(update, alpha=-group["lr"] * 0.2 * max(rows, cols) ** 0.5)
 
 
-def optimizers_for(model: torch.nn.Module, lr: float, decay: float = DECAY) -> list[torch.optim.Optimizer]:
+def muon_and_adamw_for(model: torch.nn.Module, lr: float, decay: float = DECAY) -> list[torch.optim.Optimizer]:
     """Muon for the layers' matrices, AdamW for tables with a row a token (tied with the head or not) and the norms."""
     named = dict(model.named_parameters())
     tables = {name for name in named if "embed" in name or "markov" in name or name == "head"}
@@ -95,13 +95,13 @@ def learning_rate_factor(share: float, step: int) -> float:
     return min(1.0, max((step + 1) / WARM_UP_STEPS, share / WARM_UP_SHARE)) * (1.0 - 0.95 * share)
 
 
-def train(
+def train_within_budget(
     name: str,
     model: torch.nn.Module,
     loss_of: Callable[[int, float], tuple[torch.Tensor, int]],
     validate: Callable[[], dict[str, float]],
     work: Path,
-    budget: Budget,
+    budget: TrainingBudget,
     lr: float,
     save_every: float = 300.0,
     bf16: bool = False,
@@ -113,7 +113,7 @@ def train(
     stopped. Every `save_every` seconds and at the end `work/NAME.pt` is replaced and `work/NAME.log.jsonl` gets a line of `validate()`.
     With `bf16` products of matrices are taken in bfloat16. `decay` is the weight decay of hidden layers' matrices.
     """
-    optimizers = optimizers_for(model, lr, decay)
+    optimizers = muon_and_adamw_for(model, lr, decay)
     rates = [group["lr"] for optimizer in optimizers for group in optimizer.param_groups]
     checkpoint, log = work / f"{name}.pt", curve_path_of(work, name)
     step, seen, spent = 0, 0, 0.0

@@ -38,13 +38,13 @@ def build_untrained_net(target: PreTrainedModel, config: NetConfig, sample: torc
     return net
 
 
-def compute_head_logits(net: Medusa, batch: TrainingBatch, k: int) -> tuple[torch.Tensor, slice]:
-    """Head k's logits `[B, T - k - 1, own_vocab or V]`, and the places of labels.
+def head_logits_and_label_places(net: Medusa, batch: TrainingBatch, head_index: int) -> tuple[torch.Tensor, slice]:
+    """Head k's logits `[B, T - head_index - 1, own_vocab or V]`, and the places of labels.
 
     From place t it guesses t + k + 2, the label at t + k + 1.
     """
-    count = batch.ids.shape[1] - k - 1
-    return net(batch.features[:, :count, -1], k), slice(k + 1, None)
+    count = batch.ids.shape[1] - head_index - 1
+    return net(batch.features[:, :count, -1], head_index), slice(head_index + 1, None)
 
 
 def loss(net: Medusa, batch: TrainingBatch, step: int) -> torch.Tensor:
@@ -53,7 +53,7 @@ def loss(net: Medusa, batch: TrainingBatch, step: int) -> torch.Tensor:
         OwnVocabularyLabels(guessable_token_ids_of(net), net.config.vocab),
     )
     for k in range(net.config.depth):
-        logits, places = compute_head_logits(net, batch, k)
+        logits, places = head_logits_and_label_places(net, batch, k)
         own, p, mass = labels(batch.tokens[:, places], batch.p[:, places])
         total = total + DECAY**k * (soft_cross_entropy(logits, own, p) * mass).mean()
     return total
@@ -70,7 +70,7 @@ def validate(net: Medusa, batches: Iterable[TrainingBatch]) -> dict[str, float]:
     right: list[list[torch.Tensor]] = [[] for _ in range(net.config.depth)]
     for batch in batches:
         for k, found in enumerate(right):
-            logits, places = compute_head_logits(net, batch, k)
+            logits, places = head_logits_and_label_places(net, batch, k)
             best = guessable_token_ids_of(net)[logits.topk(3, dim=-1).indices]
             found.append(best == batch.tokens[:, places, :1])
     return accuracy_by_depth(map(torch.cat, right))

@@ -16,19 +16,19 @@ from tqdm import tqdm
 from engine.forward.runner import Runner
 from engine.forward.session import tapped_layers
 from engine.lab.train.data import DOMAINS
-from engine.lab.train.learned import Written, open_batches_by_device, train_learned, train_net_by_recipe
-from engine.lab.train.writing import ROW, TEMPERATURES, load_or_write_rows, write_with_runner
+from engine.lab.train.learned import Written, open_batches_by_device, train_learned_drafter, train_net_by_recipe
+from engine.lab.train.writing import ROW, TEMPERATURES, load_or_write_rows, write_batched_rows
 from engine.measure.prompts import read_prompts
 from engine.measure.verdict import CONFIDENCE, draw_resamples, percentile_ends
 from engine.models.loading import load
 from engine.models.pairs import PAIRS, LoadedPair, Pair, short_name_of
-from engine.nets import Net, load_net_in
+from engine.nets import Net, load_net_from_folder
 from engine.nets.dflash import DFlash
 from engine.nets.eagle import Eagle
 from engine.nets.medusa import Medusa
 from engine.race import Race, Settings, encode_prompt
 from engine.record.parsing import quote
-from engine.sampling import generator_of
+from engine.sampling import build_generator_from_key
 
 FEWEST = 12  # prompts, so that three are held out
 HELD_OUT = 0.25  # share of the prompts, never trained on
@@ -47,17 +47,17 @@ def continue_training_on_prompts(options: Namespace) -> dict:
     Raises `ValueError` for prompts, options and drafters that cannot be trained on or with.
     """
     refuse_training_options(options)
-    learn, held_out = split_prompts([prompt.text for prompt in read_prompts(options.prompts, min_count=FEWEST)])
-    alone = target_pair_of_options(options).target_only
+    learn, held_out = split_prompts_by_hash([prompt.text for prompt in read_prompts(options.prompts, min_count=FEWEST)])
+    alone = target_pair_of_options(options).without_drafters
     pair = replace(load(alone, options.device), raw=options.raw)
-    before, net = (load_net_in(options.start, pair.target.model) for _ in range(2))
+    before, net = (load_net_from_folder(options.start, pair.target.model) for _ in range(2))
     refuse_unfit_drafter(net, options, pair.target.config.num_hidden_layers)
-    ids, held_ids = (tokenise_prompts(pair, prompts) for prompts in (learn, held_out))
+    ids, held_ids = (tokenise_prompt_endings(pair, prompts) for prompts in (learn, held_out))
 
     rows = options.own_rows or OWN_ROWS
     work = options.work / "own prompts" / run_name_of(options, alone, [*learn, *held_out], rows)
     work.mkdir(parents=True, exist_ok=True)
-    was = count_drafter_tokens(pair, before, held_out, "before")
+    was = count_tokens_and_forwards(pair, before, held_out, "before")
 
     def write() -> Written:
         ends = pair.stop_ids
@@ -69,7 +69,7 @@ def continue_training_on_prompts(options: Namespace) -> dict:
     seen = open_batches_by_device(pair.target.model, write, work)
     train_net_by_recipe(net.requires_grad_(True), options, seen, work, RATE, SAVE_EVERY)
     net.save(work / "trained")
-    now = count_drafter_tokens(pair, load_net_in(work / "trained", pair.target.model), held_out, "after")
+    now = count_tokens_and_forwards(pair, load_net_from_folder(work / "trained", pair.target.model), held_out, "after")
 
     about = {"drafter": options.recipe, "target": pair.title, "prompts": len(learn), "rows": rows}
     figures = about | compare_tau(was, now)
@@ -86,12 +86,14 @@ def train_new_drafter_on_prompts(options: Namespace) -> dict:
 
     Raises `ValueError` for prompts and options that cannot be trained with.
     """
-    learn, held_out = split_prompts([prompt.text for prompt in read_prompts(options.prompts, min_count=FEWEST)])
-    train_learned(options, (learn, held_out))
-    pair = replace(load(target_pair_of_options(options).target_only, options.device), raw=options.raw)
+    learn, held_out = split_prompts_by_hash([prompt.text for prompt in read_prompts(options.prompts, min_count=FEWEST)])
+    train_learned_drafter(options, (learn, held_out))
+    pair = replace(load(target_pair_of_options(options).without_drafters, options.device), raw=options.raw)
     folder = options.out / options.recipe
     tokens, forwards = (
-        count_drafter_tokens(pair, load_net_in(folder, pair.target.model), held_out, "after").sum(0).tolist()
+        count_tokens_and_forwards(pair, load_net_from_folder(folder, pair.target.model), held_out, "after")
+        .sum(0)
+        .tolist()
     )
     figures = {"drafter": options.recipe, "target": pair.title, "prompts": len(learn), "held_out": len(held_out)}
     figures["tokens_a_round"] = tokens / forwards
@@ -140,7 +142,7 @@ def refuse_unfit_drafter(net: Net, options: Namespace, layers: int) -> None:
         )
 
 
-def split_prompts(prompts: list[str]) -> tuple[list[str], list[str]]:
+def split_prompts_by_hash(prompts: list[str]) -> tuple[list[str], list[str]]:
     """Prompts to learn from and held-out ones, each text once, parted by a hash of it. Raises `ValueError` for too few."""
     texts = list(dict.fromkeys(prompts))
     if len(texts) < FEWEST:
@@ -150,7 +152,7 @@ def split_prompts(prompts: list[str]) -> tuple[list[str], list[str]]:
     return [text for text in texts if text not in held_out], [text for text in texts if text in held_out]
 
 
-def tokenise_prompts(pair: LoadedPair, prompts: list[str]) -> list[list[int]]:
+def tokenise_prompt_endings(pair: LoadedPair, prompts: list[str]) -> list[list[int]]:
     """The prompts' tokens; of a longer one the last `LONGEST`. Raises `ValueError` for one that cannot be raced."""
     found = []
     for prompt in prompts:
@@ -169,7 +171,7 @@ def run_name_of(options: Namespace, pair: Pair, prompts: list[str], rows: int) -
 
 
 def write_continuation_rows(
-    runner: Runner, prompts: list[list[int]], rows: int, path: Path, stops: frozenset[int]
+    runner: Runner, prompts: list[list[int]], rows: int, path: Path, stop_ids: frozenset[int]
 ) -> np.ndarray:
     """`[rows, ROW]` ids that the target wrote after the prompts, each as often. The file keeps them. Behind an end another follows."""
 
@@ -181,12 +183,14 @@ def write_continuation_rows(
         others = (prompts[order.integers(len(prompts))] for _ in count())
         temperature = TEMPERATURES[done // AT_ONCE % len(TEMPERATURES)]
         with runner.without_torch_threads(), torch.inference_mode():
-            return write_with_runner(runner, opening, temperature, generator_of("own prompts", done), stops, others)
+            return write_batched_rows(
+                runner, opening, temperature, build_generator_from_key("own prompts", done), stop_ids, others
+            )
 
     return load_or_write_rows(path, rows, more)
 
 
-def count_drafter_tokens(pair: LoadedPair, net: Net, prompts: list[str], label: str) -> np.ndarray:
+def count_tokens_and_forwards(pair: LoadedPair, net: Net, prompts: list[str], label: str) -> np.ndarray:
     """Tokens and target forwards `[prompts, 2]` of the drafter's greedy races, in one fixed shape."""
     name, found = net.config.kind, []
     with_net = replace(pair, learned={name: net})
@@ -198,7 +202,7 @@ def count_drafter_tokens(pair: LoadedPair, net: Net, prompts: list[str], label: 
 
 
 def compare_tau(counts_before: np.ndarray, counts_after: np.ndarray) -> dict:
-    """Tau before and after, of what `count_drafter_tokens` returned, and the gain. Its interval is a bootstrap over the prompts of
+    """Tau before and after, of what `count_tokens_and_forwards` returned, and the gain. Its interval is a bootstrap over the prompts of
     both.
     """
     drawn = draw_resamples(len(counts_before), seed=0)

@@ -10,11 +10,11 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from engine.lab.train.data import load_corpora, load_documents
-from engine.lab.train.distill import DRAFT_SHAPES, distill, measure_agreement
+from engine.lab.train.data import load_documents, load_training_and_held_out
+from engine.lab.train.distill import DRAFT_SHAPES, distill_draft, measure_agreement_by_domain
 from engine.lab.train.features import TargetObserver
-from engine.lab.train.loop import Budget
-from engine.lab.train.pretrain import LONG_ROW, pretrain, validation_loss
+from engine.lab.train.loop import TrainingBudget
+from engine.lab.train.pretrain import LONG_ROW, pretrain_target, validation_loss_by_domain
 from engine.models.bigram import BigramTable
 from engine.models.loading import load_model, load_tokenizer_and_config
 from engine.models.pairs import PAIRS, Checkpoint
@@ -68,10 +68,12 @@ def train_draft(options: argparse.Namespace) -> None:
     work.mkdir(parents=True, exist_ok=True)
     tokenizer, _ = load_tokenizer_and_config(checkpoint)
     target = load_model(checkpoint, torch.device(options.device), torch.float32)
-    spent, shape = Budget(options.minutes), DRAFT_SHAPES[options.size]
-    texts = load_corpora(options.data, work, tokenizer)
+    spent, shape = TrainingBudget(options.minutes), DRAFT_SHAPES[options.size]
+    texts = load_training_and_held_out(options.data, work, tokenizer)
     write_checkpoint(
-        distill(target, *texts, work, spent, options.own_rows, shape, bf16=options.bf16), tokenizer, options.out
+        distill_draft(target, *texts, work, spent, options.own_rows, shape, bf16=options.bf16),
+        tokenizer,
+        options.out,
     )
 
 
@@ -84,20 +86,20 @@ def train_pair(options: argparse.Namespace) -> None:
         everything = [text for domain in load_documents(options.data).values() for text in domain]
         train_tokenizer(everything).save_pretrained(work / "tokenizer")
     tokenizer = AutoTokenizer.from_pretrained(work / "tokenizer")
-    corpus, held_out = load_corpora(options.data, work, tokenizer)
+    corpus, held_out = load_training_and_held_out(options.data, work, tokenizer)
     print({domain: f"{len(stream):,} tokens" for domain, stream in corpus.streams.items()})
-    target = pretrain(corpus, held_out, work, options, len(tokenizer))
+    target = pretrain_target(corpus, held_out, work, options, len(tokenizer))
     write_checkpoint(target, tokenizer, options.out / "target", options.eight_bits)
     if options.eight_bits:  # its draft learns from it as it serves
         target = load_model(Checkpoint(str(options.out / "target")), target.device, torch.float32, "8-bit")
-    spent, shape = Budget(options.draft_minutes), DRAFT_SHAPES[options.draft_size or options.size]
-    draft = distill(target, corpus, held_out, work, spent, options.own_rows, shape, bf16=options.bf16)
+    spent, shape = TrainingBudget(options.draft_minutes), DRAFT_SHAPES[options.draft_size or options.size]
+    draft = distill_draft(target, corpus, held_out, work, spent, options.own_rows, shape, bf16=options.bf16)
     write_checkpoint(draft, tokenizer, options.out / "draft")
     stream = np.concatenate([*corpus.streams.values(), np.load(work / "own.npy").ravel()])
     BigramTable.count(stream, len(tokenizer)).save(options.out / "bigram.safetensors")
     figures = {
-        "loss": validation_loss(target, held_out),
-        "loss at 1,024 tokens": validation_loss(target, held_out, LONG_ROW, rows=8),
-        "draft agreement": measure_agreement(draft, TargetObserver(target), held_out),
+        "loss": validation_loss_by_domain(target, held_out),
+        "loss at 1,024 tokens": validation_loss_by_domain(target, held_out, LONG_ROW, rows=8),
+        "draft agreement": measure_agreement_by_domain(draft, TargetObserver(target), held_out),
     }
     print(json.dumps(figures))

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from engine.lab.train.features import TrainingBatch, accuracy_and_chain_of, soft_cross_entropy_of_states
-from engine.lab.train.width import initial_weights_for
+from engine.lab.train.features import TrainingBatch, accuracy_and_chain_length, soft_cross_entropy_of_states
+from engine.lab.train.width import initial_embedding_head_and_norm
 from engine.nets import NetConfig
 from engine.nets.parallel import Parallel
 
@@ -25,7 +25,7 @@ ANCHORS = 64  # anchors of a row whose slots a step trains
 
 
 def build_untrained_net(target: PreTrainedModel, config: NetConfig, sample: torch.Tensor | None = None) -> Parallel:
-    embedding, head, norm = initial_weights_for(target, config)
+    embedding, head, norm = initial_embedding_head_and_norm(target, config)
     net = Parallel(config, embedding, head)
     net.final_norm.copy_(norm)
     return net
@@ -50,13 +50,15 @@ def slice_training_mask(stream: int, anchors: int, depth: int, longest: int) -> 
     return build_training_mask(longest, depth)[inside, inside]
 
 
-def compute_states(net: Parallel, batch: TrainingBatch, start: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
+def compute_stream_and_slot_states(
+    net: Parallel, batch: TrainingBatch, start: int, end: int
+) -> tuple[torch.Tensor, torch.Tensor]:
     """States of the stream `[B, end, H]` and of the slots of anchors `start .. end-1` `[B, end - start, depth - 1, H]`.
 
     Anchor a is the stream's entry a: the token at place a + 1 with the features of place a.
     """
     depth, device, anchors = net.config.depth, batch.ids.device, end - start
-    stream = net.stream_entries(batch.ids[:, 1 : end + 1], batch.features[:, :end])
+    stream = net.embed_stream_entries(batch.ids[:, 1 : end + 1], batch.features[:, :end])
     slots = net.slot_entry().expand(len(stream), anchors * (depth - 1), -1)
     places = torch.arange(end - 1, start - 1, -1, device=device)[:, None] + torch.arange(1, depth, device=device)
     positions = 1 + torch.cat([torch.arange(end, device=device), places.flatten()])
@@ -69,7 +71,7 @@ def segment_loss(net: Parallel, batch: TrainingBatch, start: int, end: int, firs
     """Of the loss `[]` of anchors `first .. last-1` the part of `start .. end-1`, and of the stream's entries from `stream_from` on."""
     depth, rows = net.config.depth, len(batch.ids)
     weights = DECAY ** torch.arange(depth, device=batch.ids.device)
-    stream, slots = compute_states(net, batch, start, end)
+    stream, slots = compute_stream_and_slot_states(net, batch, start, end)
     shallow = slice(stream_from + 1, end + 1)
     entropy = partial(soft_cross_entropy_of_states, net.logits, net.config.vocab)
     loss = entropy(stream[:, stream_from:], batch.tokens[:, shallow], batch.p[:, shallow]).sum()
@@ -103,15 +105,15 @@ def loss(net: Parallel, batch: TrainingBatch, step: int, segments: int = 1, anch
 
 @torch.no_grad()
 def validate(net: Parallel, batches: Iterable[TrainingBatch], stretch: int = 50) -> dict[str, float]:
-    """`accuracy_and_chain_of` all depths along the text."""
+    """`accuracy_and_chain_length` all depths along the text."""
     found = []
     for batch in batches:
         longest, depth = batch.ids.shape[1] - net.config.depth, net.config.depth
         for start in range(0, longest, stretch):
             end = min(longest, start + stretch)
-            stream, slots = compute_states(net, batch, start, end)
+            stream, slots = compute_stream_and_slot_states(net, batch, start, end)
             top = net.logits(torch.cat([stream[:, start:, None], slots], 2)).topk(3, dim=-1).indices
             places = torch.arange(start, end)[:, None] + torch.arange(1, depth + 1)
             right = top == batch.tokens[:, places, :1]
             found.append(right.flatten(0, 1))
-    return accuracy_and_chain_of(torch.cat(found))
+    return accuracy_and_chain_length(torch.cat(found))

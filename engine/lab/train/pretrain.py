@@ -13,11 +13,11 @@ import torch
 import torch.nn.functional as F
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from engine.lab.train.data import DOMAINS, Corpus
-from engine.lab.train.loop import Budget, train
+from engine.lab.train.data import DOMAINS, TokenCorpus
+from engine.lab.train.loop import TrainingBudget, train_within_budget
 from engine.models.loading import load_model
 from engine.models.pairs import Checkpoint
-from engine.sampling import generator_of
+from engine.sampling import build_generator_from_key
 
 SIZES = {  # hidden, layers, heads, MLP
     "11M": (320, 8, 5, 896),
@@ -31,7 +31,7 @@ SHORT_ROW, LONG_ROW = 256, 1024
 UNEVEN = 0.5  # spread of the shares in which a weight is shared out, beside their mean
 
 
-def build_llama(hidden: int, layers: int, heads: int, mlp: int, vocab_size: int) -> LlamaForCausalLM:
+def build_untrained_llama(hidden: int, layers: int, heads: int, mlp: int, vocab_size: int) -> LlamaForCausalLM:
     return LlamaForCausalLM(
         LlamaConfig(
             hidden_size=hidden, num_hidden_layers=layers, num_attention_heads=heads, num_key_value_heads=heads,
@@ -41,7 +41,7 @@ def build_llama(hidden: int, layers: int, heads: int, mlp: int, vocab_size: int)
     )  # fmt: skip
 
 
-def repeat_columns(weight: torch.Tensor, copies: int, draws: torch.Generator) -> torch.Tensor:
+def share_columns_among_copies(weight: torch.Tensor, copies: int, draws: torch.Generator) -> torch.Tensor:
     """A weight `[out, copies * in]` that computes on an input repeated `copies` times what `weight [out, in]` computes on it."""
     shares = torch.full((copies, *weight.shape), 1 / copies)
     shares += UNEVEN * torch.empty_like(shares).normal_(generator=draws) / copies
@@ -68,10 +68,10 @@ def grow_weights_into(small: LlamaForCausalLM, large: LlamaForCausalLM, places: 
             f"{many.hidden_size}, {many.num_hidden_layers} layers and MLP {many.intermediate_size}. A multiple of the hidden "
             "size, at least as many layers and an MLP at least as wide would do."
         )
-    draws = generator_of("shares of grown weights")
+    draws = build_generator_from_key("shares of grown weights")
 
     def shared(weight: torch.Tensor) -> torch.Tensor:
-        return repeat_columns(weight, copies, draws)
+        return share_columns_among_copies(weight, copies, draws)
 
     # Which neuron of the small MLP each neuron of the large one copies, and how many copies it has
     source = torch.arange(many.intermediate_size) % few.intermediate_size
@@ -97,8 +97,8 @@ def grow_weights_into(small: LlamaForCausalLM, large: LlamaForCausalLM, places: 
 
 
 @torch.inference_mode()
-def validation_loss(
-    model: LlamaForCausalLM, held_out: Corpus, length: int = SHORT_ROW, rows: int = 24
+def validation_loss_by_domain(
+    model: LlamaForCausalLM, held_out: TokenCorpus, length: int = SHORT_ROW, rows: int = 24
 ) -> dict[str, float]:
     """Mean cross-entropy in nats a token on fixed held-out rows, by domain."""
     model.eval()
@@ -109,14 +109,16 @@ def validation_loss(
     return losses
 
 
-def pretrain(corpus: Corpus, held_out: Corpus, work: Path, options: Namespace, vocab: int) -> LlamaForCausalLM:
+def pretrain_target(
+    corpus: TokenCorpus, held_out: TokenCorpus, work: Path, options: Namespace, vocab: int
+) -> LlamaForCausalLM:
     """A trained target, from random weights or from the smaller target in the folder `options.start`, which grows.
 
-    Progress and checkpoints are as in `loop.train`. With `options.compile` steps are faster and need a C++ compiler.
+    Progress and checkpoints are as in `loop.train_within_budget`. With `options.compile` steps are faster and need a C++ compiler.
     `options.dropout` is the share of numbers that is left out of what a layer adds to the stream.
     """
     torch.manual_seed(0)
-    model = build_llama(*SIZES[options.size], vocab).to(options.device)
+    model = build_untrained_llama(*SIZES[options.size], vocab).to(options.device)
     if options.start:
         grow_weights_into(load_model(Checkpoint(str(options.start)), torch.device("cpu"), torch.float32), model)
     for layer in model.model.layers if options.dropout else ():
@@ -130,7 +132,9 @@ def pretrain(corpus: Corpus, held_out: Corpus, work: Path, options: Namespace, v
         ids = corpus.draw_batch(rows, length, np.random.default_rng([1, step])).to(options.device)
         return learner(input_ids=ids, labels=ids, use_cache=False).loss, ids.numel()
 
-    budget, every = Budget(options.minutes, options.tokens), SAVED_EVERY[torch.device(options.device).type]
-    figures = partial(validation_loss, model, held_out)
-    train("target", model, loss_of, figures, work, budget, options.rate, every, options.bf16, options.decay)
+    budget, every = TrainingBudget(options.minutes, options.tokens), SAVED_EVERY[torch.device(options.device).type]
+    figures = partial(validation_loss_by_domain, model, held_out)
+    train_within_budget(
+        "target", model, loss_of, figures, work, budget, options.rate, every, options.bf16, options.decay
+    )
     return model

@@ -10,10 +10,10 @@ The recipes stand in `pair`, `learned` and `own_prompts`.
 from argparse import Namespace
 from pathlib import Path
 
-from engine.lab.train.learned import train_learned
+from engine.lab.train.learned import train_learned_drafter
 from engine.lab.train.own_prompts import continue_training_on_prompts, train_new_drafter_on_prompts
 from engine.lab.train.pair import train_draft, train_pair
-from engine.measure.options import ASSETS, choose_output_path
+from engine.measure.options import ASSETS, output_path_or_shipped
 from engine.models.loading import TRAINED_ON, validate_device
 from engine.models.pairs import EMBEDDED, MODELS, short_name_of
 
@@ -36,7 +36,7 @@ def main(options: Namespace) -> dict | None:
     options.out = output_folder_of(options)
     if learned and options.prompts:
         return train_new_drafter_on_prompts(options)
-    {"pair": train_pair, "draft": train_draft}.get(options.recipe, train_learned)(options)
+    {"pair": train_pair, "draft": train_draft}.get(options.recipe, train_learned_drafter)(options)
     return None
 
 
@@ -44,21 +44,21 @@ def output_folder_of(options: Namespace) -> Path:
     """The folder that the recipe writes to. Raises `ValueError` where none is given for a pair that the repository does not ship."""
     if options.recipe == "pair":
         folders = {size: MODELS / name for name, size in EMBEDDED.items()}
-        return choose_output_path(options.out, folders.get(options.size), f"a target of {options.size} parameters")
+        return output_path_or_shipped(options.out, folders.get(options.size), f"a target of {options.size} parameters")
     if options.recipe == "draft":
-        return choose_output_path(options.out, MODELS / options.pair / "draft", options.pair)
+        return output_path_or_shipped(options.out, MODELS / options.pair / "draft", options.pair)
     if options.target:
         return options.out or DRAFTERS / short_name_of(options.target)
-    return options.out or (MODELS / options.pair / "drafters" if is_shipped(options) else DRAFTERS / options.pair)
+    return options.out or (MODELS / options.pair / "drafters" if is_shipped_pair(options) else DRAFTERS / options.pair)
 
 
 def shipped_curve_file_of(options: Namespace) -> Path | None:
     """The file of the training curve: among the repository's for a drafter that it ships, else None, for the drafter's own folder."""
-    if options.out or options.target or not is_shipped(options):
+    if options.out or options.target or not is_shipped_pair(options):
         return None
     return ASSETS / "results" / "training" / options.pair / f"{options.recipe}.jsonl"
 
 
-def is_shipped(options: Namespace) -> bool:
+def is_shipped_pair(options: Namespace) -> bool:
     """Whether the repository holds models of the pair."""
     return (MODELS / options.pair).is_dir()

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from transformers import PreTrainedModel
 
 from engine.lab.train.features import TrainingBatch, accuracy_by_depth, soft_cross_entropy
-from engine.lab.train.width import initial_weights_for
+from engine.lab.train.width import initial_embedding_head_and_norm
 from engine.nets import NetConfig
 from engine.nets.specblock import Past, SpecBlock, buckets_of_true_ranks
 
@@ -27,7 +27,7 @@ ANCHORS = 40  # anchors of a row whose blocks a step trains
 
 def build_untrained_net(target: PreTrainedModel, config: NetConfig, sample: torch.Tensor | None = None) -> SpecBlock:
     """An untrained net for this target, with the target's final norm and head to start from."""
-    embedding, head, norm = initial_weights_for(target, config)
+    embedding, head, norm = initial_embedding_head_and_norm(target, config)
     net = SpecBlock(config, embedding, head)
     net.norm_out.weight.data.copy_(norm)
     return net
@@ -64,12 +64,12 @@ class BlockRollout:
         positions = torch.cat([stream + 1, (self.anchors[:, None] + 1 + steps).flatten()])
         self.owner = torch.cat([stream.new_full((end,), -1), self.anchors.repeat_interleave(extra)])  # -1: the stream
         self.on_path = torch.ones(len(x[0]), dtype=torch.bool, device=device)  # whether later blocks may see an entry
-        out = net(x, before, positions, self.build_mask(self.owner, causal=stream), self.past)
+        out = net(x, before, positions, self.build_rollout_mask(self.owner, causal=stream), self.past)
         self.stream = out[:, :end]
         states = torch.cat([out[:, start:end, None], out[:, end:].unflatten(1, (count, extra))], 2)
         self.block = AnchorBlocks(states, self.anchors + 1, torch.ones_like(states[..., 0, 0], dtype=torch.bool))
 
-    def build_mask(self, owner: torch.Tensor, causal: torch.Tensor | None = None) -> torch.Tensor:
+    def build_rollout_mask(self, owner: torch.Tensor, causal: torch.Tensor | None = None) -> torch.Tensor:
         """bool `[new, old + new]`: what new entries of these owners may see.
 
         That is the stream up to the anchor, the anchor's own entries on the path so far, and its new ones up to the entry itself.
@@ -100,7 +100,7 @@ class BlockRollout:
         self.on_path = torch.cat([self.on_path, torch.ones_like(owner, dtype=torch.bool)])
         x, before = net.inputs_of_blocks(predictor, self.batch.ids[:, places])
         positions = (places[:, None] + torch.arange(depth, device=offsets.device)).flatten()
-        out = net(x, before, positions, self.build_mask(owner), self.past)
+        out = net(x, before, positions, self.build_rollout_mask(owner), self.past)
         self.block = AnchorBlocks(out.unflatten(1, (len(offsets), depth)), places, live)
 
 
@@ -119,7 +119,7 @@ def compute_losses_and_hits(
     return draft, rank, plain.argmax(-1) == batch.ids[rows, places + 1]
 
 
-def block_loss(net: SpecBlock, batch: TrainingBatch, block: AnchorBlocks) -> tuple[torch.Tensor, torch.Tensor]:
+def block_loss_and_hits(net: SpecBlock, batch: TrainingBatch, block: AnchorBlocks) -> tuple[torch.Tensor, torch.Tensor]:
     """A block's loss `[]` under the valid-prefix mask, and `right [B, A, K]`: the position was on a right path and was right itself.
 
     A path is right while the drafter's favourites are the text's own tokens, because later labels follow that text.
@@ -147,7 +147,7 @@ def loss(
     longest = batch.ids.shape[1] - 1 - BLOCKS * net.config.depth
     start = int(rng.integers(longest - min(anchors, longest) + 1))
     drafting = BlockRollout(net, batch, start, start + min(anchors, longest))
-    total, right = block_loss(net, batch, drafting.block)
+    total, right = block_loss_and_hits(net, batch, drafting.block)
     if start:
         rows = torch.arange(len(batch.ids), device=batch.ids.device).repeat_interleave(start)
         places = torch.arange(1, start + 1, device=batch.ids.device).repeat(len(batch.ids))
@@ -156,7 +156,7 @@ def loss(
     for _ in range(1, blocks):
         cuts = torch.from_numpy(rng.integers(1, net.config.depth + 1, len(drafting.anchors))).to(batch.ids.device)
         drafting.draft_next_block(cuts, right)
-        part, right = block_loss(net, batch, drafting.block)
+        part, right = block_loss_and_hits(net, batch, drafting.block)
         total = total + part
     return total / blocks
 

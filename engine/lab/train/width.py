@@ -46,7 +46,9 @@ def choose_drafter_sizes(target: PreTrainedConfig, hidden: int | None = None) ->
 
 
 @torch.no_grad()
-def initial_weights_for(target: PreTrainedModel, config: NetConfig) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def initial_embedding_head_and_norm(
+    target: PreTrainedModel, config: NetConfig
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """What a net begins with: embedding and head, both `[V, hidden]`, and the weight `[hidden]` of the last norm.
 
     They are the target's own, or for a net with a width of its own their projections. The head takes in the norm's weight then, and the

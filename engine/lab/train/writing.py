@@ -13,11 +13,11 @@ from tqdm import tqdm
 from transformers import GenerationConfig, PreTrainedModel
 
 from engine.forward.batch import Batch, RowRequest
-from engine.forward.llama import is_known_family
-from engine.forward.llama_compiled import CompiledLlama, can_compile
+from engine.forward.llama import is_full_attention_llama
+from engine.forward.llama_compiled import CompiledLlama, can_compile_forward
 from engine.forward.runner import Runner
-from engine.lab.train.data import Corpus
-from engine.sampling import generator_of
+from engine.lab.train.data import TokenCorpus
+from engine.sampling import build_generator_from_key
 
 ROW = 256
 PROMPT = (4, 40)  # tokens of a document that the target goes on from
@@ -30,7 +30,7 @@ class RowWriter:
 
     def __init__(self, target: PreTrainedModel):
         self.target = target
-        runner = Runner(target) if is_known_family(target) and can_compile(target) else None
+        runner = Runner(target) if is_full_attention_llama(target) and can_compile_forward(target) else None
         self.runner = runner if runner and isinstance(runner.own, CompiledLlama) else None
 
     @torch.inference_mode()
@@ -38,7 +38,9 @@ class RowWriter:
         """int64 `[B, ROW]`, which begins with `prompts [B, n]`. The same `key` gives the same rows on one machine."""
         if self.runner:
             with self.runner.without_torch_threads():
-                return write_with_runner(self.runner, prompts.tolist(), temperature, generator_of("own text", key))
+                return write_batched_rows(
+                    self.runner, prompts.tolist(), temperature, build_generator_from_key("own text", key)
+                )
         kept, self.target.generation_config = self.target.generation_config, GenerationConfig(max_length=ROW)
         torch.manual_seed(key)
         prompts = prompts.to(self.target.device)
@@ -55,21 +57,22 @@ class RowWriter:
         return written.cpu()
 
 
-def write_with_runner(
+def write_batched_rows(
     runner: Runner,
     prompts: list[list[int]],
     temperature: float,
     draws: torch.Generator,
     stops: Collection[int] = (),
-    others: Iterator[list[int]] | None = None,
+    following_texts: Iterator[list[int]] | None = None,
 ) -> torch.Tensor:
     """As `RowWriter.__call__`, with one forward of the runner for all texts. `prompts` may differ in length, up to `ROW` tokens.
 
-    Where the target ends its text by one of `stops`, the next of the `others` follows in the row. Where one token both ends and begins
+    Where the target ends its text by one of `stops`, the next of the `following_texts` follows in the row. Where one token both ends
+    and begins
     texts, it stands there once.
     """
     batch, rows = Batch(runner, len(prompts), ROW), [list(prompt) for prompt in prompts]
-    sessions = [batch.open(ROW) for _ in rows]
+    sessions = [batch.open_session(ROW) for _ in rows]
     for session, row in zip(sessions, rows, strict=True):
         session.prefill(row[:-1])
     while open_rows := [(session, row) for session, row in zip(sessions, rows, strict=True) if len(row) < ROW]:
@@ -82,23 +85,23 @@ def write_with_runner(
         for (session, row), token in zip(open_rows, written, strict=True):
             session.keep([0])
             row.append(token)
-            if others and token in stops:
-                prompt = next(others)
+            if following_texts and token in stops:
+                prompt = next(following_texts)
                 behind = [*row[-1:], *(prompt[1:] if prompt[0] == token else prompt)][: ROW - len(row) + 1]
                 row += behind[1:]
                 session.prefill(behind[:-1])
     return torch.tensor(rows)
 
 
-def write_own_text(
-    target: PreTrainedModel, corpus: Corpus, work: Path, rows: int, batch: int | None = None
+def write_target_text_rows(
+    target: PreTrainedModel, corpus: TokenCorpus, work: Path, rows: int, batch: int | None = None
 ) -> np.ndarray:
     """`[rows, ROW]` ids that the target wrote after short prompts, `batch` at once. `work/own.npy` keeps them to resume from."""
     count, write = batch or AT_ONCE[target.device.type], RowWriter(target)
 
     def more(done: int) -> torch.Tensor:
         rng = np.random.default_rng([2, done])
-        [domain] = corpus.draw(1, rng)
+        [domain] = corpus.draw_domains(1, rng)
         length, now = int(rng.integers(*PROMPT)), min(count, rows - done)
         temperature = TEMPERATURES[rng.integers(len(TEMPERATURES))]
         return write(torch.from_numpy(corpus.rows(domain, length, now, rng)).long(), temperature, done)
@@ -106,11 +109,13 @@ def write_own_text(
     return load_or_write_rows(work / "own.npy", rows, more)
 
 
-def load_or_write_rows(path: Path, rows: int, write_more: Callable[[int], torch.Tensor]) -> np.ndarray:
-    """At least `rows` rows of ids, those of the file first. `write_more` writes some behind so many, which the file then keeps too."""
+def load_or_write_rows(path: Path, row_count: int, write_more: Callable[[int], torch.Tensor]) -> np.ndarray:
+    """At least `row_count` rows of ids, those of the file first. `write_more` writes some behind so many, which the file then keeps
+    too.
+    """
     done = np.load(path) if path.exists() else np.zeros((0, ROW), dtype=np.int32)
-    with tqdm(total=rows, initial=len(done), desc="own text", unit="row") as bar:
-        while len(done) < rows:
+    with tqdm(total=row_count, initial=len(done), desc="own text", unit="row") as bar:
+        while len(done) < row_count:
             done = np.concatenate([done, write_more(len(done)).numpy().astype(np.int32)])
             np.save(path, done)
             bar.update(len(done) - bar.n)

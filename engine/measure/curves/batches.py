@@ -9,17 +9,17 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from engine.batch import decode_together
+from engine.batch import decode_batch_round_by_round
 from engine.measure.racing import median_run_of
 from engine.measure.ways import rotate_names
-from engine.models.cache_memory import describe_excess_size
+from engine.models.cache_memory import explain_cache_overflow
 from engine.models.constraint import compile_pair_constraint
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, Settings, encode_prompt
 from engine.record.disturbance import BUSY, describe_batch_disturbance
 from engine.record.quiet import WorkSignal
 from engine.sampling import Sampling
-from engine.systems import find
+from engine.systems import find_system
 from engine.tree import LARGEST_TREE
 
 RUNS = 3  # of every batch, behind one that warms up
@@ -51,7 +51,7 @@ class BatchRun:
         return self.tokens / self.seconds
 
 
-def sequences_of(
+def build_prompt_noise_sequences(
     pair: LoadedPair, prompts: list[str], settings: Settings, count: int
 ) -> list[tuple[list[int], Sampling]]:
     """So many sequences, each its prompt's tokens and its noise: the prompts in turn, with another seed every time around."""
@@ -73,7 +73,7 @@ def decode_batch_in_steps(
     steps: list[float] = []
     last, rounds, waited = len(sequences), 0, 0.0
     prompts, samplings = [prompt for prompt, _ in sequences], [sampling for _, sampling in sequences]
-    decoding = decode_together(pair, find(setting), prompts, samplings, tokens)
+    decoding = decode_batch_round_by_round(pair, find_system(setting), prompts, samplings, tokens)
     with closing(decoding):  # type: ignore[type-var]  # a generator, which `Iterator` does not say
         while True:
             with pair.target.without_torch_threads():
@@ -121,7 +121,7 @@ def select_sizes(
 ) -> tuple[list[int], dict[int, str]]:
     """The sizes whose caches fit the memory, and of each other one why not."""
     rows = min(pair.context, max(len(encode_prompt(pair, prompt)) for prompt in prompts) + tokens) + LARGEST_TREE
-    refused = {size: why for size in sizes if (why := describe_excess_size(pair, size, rows))}
+    refused = {size: why for size in sizes if (why := explain_cache_overflow(pair, size, rows))}
     return [size for size in sizes if size not in refused], refused
 
 

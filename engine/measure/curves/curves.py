@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.measure.curves import batches
-from engine.measure.curves.batches import BatchRuns, run_batches, select_sizes, sequences_of
+from engine.measure.curves.batches import BatchRuns, build_prompt_noise_sequences, run_batches, select_sizes
 from engine.measure.curves.findings import FINDINGS
 from engine.measure.curves.sweep import Sweep, SweepPlan
 from engine.measure.options import load_held_out_prompts, load_page_prompts
@@ -18,7 +18,7 @@ from engine.race import Settings
 from engine.record.parsing import quote
 from engine.record.quiet import Message, Steps, WorkSignal
 from engine.record.trace import Step, Trace
-from engine.systems import find
+from engine.systems import find_system
 
 NODES = (2, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 DRAWN = (4, 64)  # nodes of the trees that are drawn beside the fastest one's
@@ -45,7 +45,7 @@ class CurveLine:
         return {"title": self.title, "text": self.text, "points": self.points}
 
 
-def load_prompts_by_kind() -> dict[str, tuple[str, ...]]:
+def load_easy_and_hard_prompts() -> dict[str, tuple[str, ...]]:
     """Prompts by kind: "easy" texts repeat themselves, "hard" ones are in languages that the models have hardly read."""
     domains, stranger = load_page_prompts(), load_held_out_prompts()["hostile"]
     return {
@@ -61,7 +61,7 @@ def plan_curve_lines(curve: str, has_draft: bool) -> list[CurveLine]:
         raise ValueError(f"There is no curve {quote(curve)}. Available: {', '.join(TOKENS)}.")
     drafter = "model" if has_draft else "lookup"
     tree, chain = (f"{drafter}/{policy}/token_match" for policy in ("best_first", "chain"))
-    every = load_prompts_by_kind()["each"]
+    every = load_easy_and_hard_prompts()["each"]
 
     def budget(
         system: str, prompts: tuple[str, ...], nodes: tuple[int, ...], heats: tuple[float, ...], depth: int
@@ -86,18 +86,18 @@ def plan_curve_lines(curve: str, has_draft: bool) -> list[CurveLine]:
     if curve == "chain":
         found = []
         for name, heat in (("easy", 0.0), ("hard", HEAT)):
-            prompts = load_prompts_by_kind()[name]
+            prompts = load_easy_and_hard_prompts()[name]
             found.append(CurveLine("draft chain", chain, name, chains(prompts, heat)))
             found.append(CurveLine("draft tree", tree, name, budget(tree, prompts, EQUAL, (heat,), DEEPEST)))
         return found
     sized = ["auto"] if has_draft else []
-    return [CurveLine(find(name).title, name) for name in ("tree" if has_draft else "lookup", *sized)]
+    return [CurveLine(find_system(name).title, name) for name in ("tree" if has_draft else "lookup", *sized)]
 
 
 AXES = {"nodes": "nodes", "temperature": "temperature", "chain": "nodes", "batch": "sequences"}
 
 
-def curve_workload_of(pair: LoadedPair, curve: str) -> tuple[list[str], int, int]:
+def estimate_curve_workload(pair: LoadedPair, curve: str) -> tuple[list[str], int, int]:
     """What a curve takes: prompts, lanes at once, tokens written at most. Raises `ValueError` for an unknown one."""
     plans = [line.plan for line in plan_curve_lines(curve, pair.draft is not None)]
     swept = [plan for plan in plans if plan]
@@ -112,14 +112,16 @@ def load_batch_prompts() -> list[str]:
     return [each["prompt"] for domain in load_page_prompts().values() for each in domain]
 
 
-def axis_value_of(curve: str, cell: Message) -> float:
+def curve_axis_value_of_cell(curve: str, sweep_cell: Message) -> float:
     """Where a sweep's cell stands on the curve's axis: its temperature, or the nodes that its tree may have."""
     if curve == "temperature":
-        return cell["temperature"]
-    return cell["nodes"] if cell["width"] > 1 else 1 + cell["depth"]  # a chain has no other limit than its depth
+        return sweep_cell["temperature"]
+    return (
+        sweep_cell["nodes"] if sweep_cell["width"] > 1 else 1 + sweep_cell["depth"]
+    )  # a chain has no other limit than its depth
 
 
-def measure_curve(pair: LoadedPair, curve: str) -> Steps:
+def measure_curve_in_steps(pair: LoadedPair, curve: str) -> Steps:
     """Measures a curve and yields plain messages between quiet steps. Closing the iterator frees every lane.
 
     The first message carries "start" and the lines without points. Every point gives one, with its "line". The last one carries "end",
@@ -136,15 +138,15 @@ def measure_curve(pair: LoadedPair, curve: str) -> Steps:
     yield {"start": True, **about, "lines": [line.to_dict() | {"points": []} for line in lines], "done": 0.0}
     drafted: dict[tuple[int, float], list[Trace]] = {}
     if curve == "batch":
-        yield from measure_batches(pair, lines)
+        yield from measure_lines_by_batches(pair, lines)
     else:
-        yield from sweep_lines(pair, curve, lines, drafted)
+        yield from measure_lines_by_sweeps(pair, curve, lines, drafted)
     made = [line.to_dict() for line in lines]
-    trees = list(example_trees_of(curve, made, drafted))
+    trees = list(select_trees_to_draw(curve, made, drafted))
     yield {"end": True, **about, "lines": made, "finding": FINDINGS[curve](made), "trees": trees, "done": 1.0}
 
 
-def sweep_lines(
+def measure_lines_by_sweeps(
     pair: LoadedPair, curve: str, lines: list[CurveLine], drafted: dict[tuple[int, float], list[Trace]]
 ) -> Steps:
     """The points of every line, from a sweep of its own. `drafted` learns the traces by line and place."""
@@ -153,7 +155,7 @@ def sweep_lines(
     for number, line in enumerate(lines):
         assert line.plan is not None
         sweep = Sweep(pair, line.plan)
-        for message in sweep.run():
+        for message in sweep.measure_cells_in_steps():
             if isinstance(message, WorkSignal):
                 yield message
                 continue
@@ -161,7 +163,7 @@ def sweep_lines(
             cell = message.get("cell")
             if cell and "refused" not in cell:
                 kept = ("tau", "speedup", "mean_nodes", "identical", "disturbed")
-                line.points.append({"x": axis_value_of(curve, cell)} | {name: cell[name] for name in kept})
+                line.points.append({"x": curve_axis_value_of_cell(curve, cell)} | {name: cell[name] for name in kept})
                 drafted[number, line.points[-1]["x"]] = sweep.drafted
                 yield {"point": line.points[-1], "line": number, **done}
             elif not message.get("start"):
@@ -169,11 +171,11 @@ def sweep_lines(
         before += len(line.plan.cells)
 
 
-def measure_batches(pair: LoadedPair, lines: list[CurveLine]) -> Steps:
+def measure_lines_by_batches(pair: LoadedPair, lines: list[CurveLine]) -> Steps:
     """The points of every line, size by size. Sizes whose caches do not fit the memory are left out."""
     prompts, tokens, spent = load_batch_prompts(), TOKENS["batch"], 0
     sizes, _ = select_sizes(pair, prompts, [*SIZES], tokens)
-    sequences = sequences_of(pair, prompts, Settings(prompts[0]), max(sizes, default=0))
+    sequences = build_prompt_noise_sequences(pair, prompts, Settings(prompts[0]), max(sizes, default=0))
     for each in run_batches(pair, [line.system for line in lines], sequences, sizes, tokens):
         if not isinstance(each, BatchRuns):
             yield WorkSignal.STEP if each is WorkSignal.STEP else {"done": spent / sum(sizes)}
@@ -189,7 +191,7 @@ def measure_batches(pair: LoadedPair, lines: list[CurveLine]) -> Steps:
 # ---- trees from one place in a text
 
 
-def example_trees_of(
+def select_trees_to_draw(
     curve: str, lines: list[Message], drafted: dict[tuple[int, float], list[Trace]]
 ) -> Iterator[Message]:
     """Steps to draw: small, fastest and largest tree, or a chain and a tree, where the second one wins most over the first."""
@@ -201,7 +203,7 @@ def example_trees_of(
         asked = [(2, EQUAL[-1]), (3, EQUAL[-1])]
     else:
         return
-    steps = steps_at_common_position([drafted.get(each, []) for each in asked])
+    steps = select_steps_at_same_position([drafted.get(each, []) for each in asked])
     for (number, nodes), step in zip(asked, steps, strict=False):
         yield {
             "title": lines[number]["title"],
@@ -210,7 +212,7 @@ def example_trees_of(
         }
 
 
-def steps_at_common_position(drafted: list[list[Trace]]) -> list[Step]:
+def select_steps_at_same_position(drafted: list[list[Trace]]) -> list[Step]:
     """Of every list's traces the steps at one position of one text: where the second one's burst is longer than the first's by most.
 
     Texts are the same in all lists, so a position has the same root everywhere. Empty where no position is common.

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from engine.record.headline import is_tie
+from engine.record.headline import is_speed_ratio_a_tie
 
 Lines = list[dict[str, Any]]
 
@@ -12,7 +12,7 @@ def format_ratio(ratio: float) -> str:
     return f"{ratio:.1f}×"
 
 
-def peak_of(line: dict[str, Any]) -> dict[str, Any]:
+def point_of_highest_speedup(line: dict[str, Any]) -> dict[str, Any]:
     """The point of the highest speed."""
     return max(line["points"], key=lambda point: point["speedup"])
 
@@ -20,7 +20,7 @@ def peak_of(line: dict[str, Any]) -> dict[str, Any]:
 def describe_node_count_finding(lines: Lines) -> str:
     """Where more nodes stop paying."""
     [line] = lines
-    peak, last = peak_of(line), line["points"][-1]
+    peak, last = point_of_highest_speedup(line), line["points"][-1]
     said = f"Speed peaks at {peak['x']} nodes with {format_ratio(peak['speedup'])} plain decoding’s."
     if peak is last:
         return f"{said} It still climbs there."
@@ -47,16 +47,16 @@ def describe_temperature_finding(lines: Lines) -> str:
     )
 
 
-def describe_overtaking_temperature(heats: list[float], ahead: list[float], title: str) -> str:
+def describe_overtaking_temperature(temperatures: list[float], temperatures_ahead: list[float], title: str) -> str:
     """Where a tree that is ahead at some of the temperatures overtakes the chain."""
     more = f"The {title} writes more tokens a pass than the chain"
-    if not ahead:
+    if not temperatures_ahead:
         return f"The chain writes more tokens a pass than the {title} at every temperature."
-    if len(ahead) == len(heats):
+    if len(temperatures_ahead) == len(temperatures):
         return f"{more} at every temperature."
-    if ahead == heats[-len(ahead) :]:
-        return f"They cross: {more[0].lower()}{more[1:]} from T = {ahead[0]:g} on."
-    return f"{more} at {len(ahead)} of {len(heats)} temperatures."
+    if temperatures_ahead == temperatures[-len(temperatures_ahead) :]:
+        return f"They cross: {more[0].lower()}{more[1:]} from T = {temperatures_ahead[0]:g} on."
+    return f"{more} at {len(temperatures_ahead)} of {len(temperatures)} temperatures."
 
 
 def describe_branching_finding(lines: Lines) -> str:
@@ -79,7 +79,12 @@ def describe_batch_size_finding(lines: Lines) -> str:
     ends = []
     for line in lines:
         lost = next(
-            (point["x"] for point in line["points"] if point["speedup"] < 1 and not is_tie(point["speedup"])), None
+            (
+                point["x"]
+                for point in line["points"]
+                if point["speedup"] < 1 and not is_speed_ratio_a_tie(point["speedup"])
+            ),
+            None,
         )
         last = line["points"][-1]
         gone = (

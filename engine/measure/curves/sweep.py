@@ -13,14 +13,14 @@ from engine.measure.racing import PromptRuns, run_races
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, Race, Settings, validate_setting
 from engine.record.disturbance import describe_repeated_disturbance
-from engine.record.headline import is_tie
+from engine.record.headline import is_speed_ratio_a_tie
 from engine.record.parsing import quote
 from engine.record.quiet import Message, Steps, Ticker, WorkSignal
-from engine.record.race_file import worst_verdict_of
+from engine.record.race_file import select_worst_verdict
 from engine.record.trace import Trace
-from engine.record.trace_statistics import ReachedGuessCounts, seconds_per_token, tau, time_shares
+from engine.record.trace_statistics import GuessCountsAfterAcceptedParent, seconds_per_token, tau, time_shares
 from engine.rounds.pair_costs import PairCosts
-from engine.systems import SYSTEMS, find, spell_shape
+from engine.systems import SYSTEMS, find_system, format_shape
 
 GRIDS = {"shape": ("depth", "width"), "budget": ("nodes", "temperature")}  # the settings along x and along y
 SWEPT = ("depth", "width", "nodes", "temperature")
@@ -47,7 +47,7 @@ class SweepPlan:
     def __post_init__(self):
         if not isinstance(self.grid, str) or self.grid not in GRIDS:
             raise ValueError(f"Unknown grid {quote(self.grid)}. Available: {', '.join(GRIDS)}.")
-        if not find(self.system).guesses:
+        if not find_system(self.system).guesses:
             trees = ", ".join(name for name in SYSTEMS if name != BASELINE)
             raise ValueError(
                 f"{quote(self.system)} drafts no tree, so there is nothing to sweep. Choose one of {trees}."
@@ -70,7 +70,7 @@ class SweepPlan:
             raise ValueError(f"A sweep takes 1 to {PROMPTS} prompts, got {len(prompts)}.")
         object.__setattr__(self, "prompts", prompts)
         for prompt in prompts:
-            self.settings(prompt, (BASELINE,), self.temperature[0])
+            self.build_race_settings(prompt, (BASELINE,), self.temperature[0])
 
     def values(self, name: str) -> tuple[int | float, ...]:
         given = getattr(self, name)
@@ -93,7 +93,7 @@ class SweepPlan:
         fixed = {name: getattr(self, name)[0] for name in SWEPT if name not in (x, y)}
         return [{**fixed, x: at_x, y: at_y} for at_y, at_x in product(getattr(self, y), getattr(self, x))]
 
-    def settings(self, prompt: str, systems: tuple[str, ...], temperature: float) -> Settings:
+    def build_race_settings(self, prompt: str, systems: tuple[str, ...], temperature: float) -> Settings:
         return Settings(prompt, systems, temperature=temperature, max_new_tokens=self.max_new_tokens, seed=self.seed)
 
 
@@ -101,17 +101,17 @@ class Sweep:
     """A plan at work on a pair. Raises `ValueError` when the pair lacks what the plan needs."""
 
     def __init__(self, pair: LoadedPair, plan: SweepPlan):
-        self.pair, self.plan, self.system = pair, plan, find(plan.system)
+        self.pair, self.plan, self.system = pair, plan, find_system(plan.system)
         for prompt in plan.prompts:  # each must fit the context
-            Race(pair, plan.settings(prompt, (BASELINE,), plan.temperature[0]))
+            Race(pair, plan.build_race_settings(prompt, (BASELINE,), plan.temperature[0]))
         self.cells: list[dict] = []
         self.drafted: list[Trace] = []  # the system's, of the last cell that was measured
-        self.guesses = ReachedGuessCounts()
+        self.guesses = GuessCountsAfterAcceptedParent()
         self.verify_ms: dict[int, list[float]] = {}  # of the target's forwards, by their rows
         self.warmed: set[str] = set()
         self.ticker = Ticker(TICK_SECONDS)
 
-    def run(self) -> Steps:
+    def measure_cells_in_steps(self) -> Steps:
         """Runs the sweep and yields plain messages between quiet steps. Closing the iterator frees every lane.
 
         The first message carries "start" with the grid. Each cell gives one with "cell" and the "summary" so far. The last one carries
@@ -119,7 +119,7 @@ class Sweep:
         "disturbed" is a sentence where its clocks were disturbed twice, else "".
         """
         cells = self.plan.cells
-        yield self.start()
+        yield self.build_start_message()
         begun = time.monotonic()
 
         def progress(cells_done: int, share: float = 0) -> Message:
@@ -132,7 +132,7 @@ class Sweep:
             yield {"cell": cell, "summary": self.build_summary(), **progress(index + 1)}
         yield {"end": True, "cells": self.cells, "summary": self.build_summary(), **progress(len(cells))}
 
-    def start(self) -> dict:
+    def build_start_message(self) -> dict:
         plan, pair, (x, y) = self.plan, self.pair, GRIDS[self.plan.grid]
         return {
             "start": True,
@@ -157,9 +157,9 @@ class Sweep:
         """Returns a cell, with its figures or why it is refused. Now and then it yields `progress` of the share that is done."""
         x, y = GRIDS[self.plan.grid]
         place = {"x": setting[x], "y": setting[y], **setting}
-        shaped = f"{self.plan.system}:{spell_shape(setting)}"
+        shaped = f"{self.plan.system}:{format_shape(setting)}"
         whole = 2 * self.plan.max_new_tokens * len(self.plan.prompts)
-        settings = self.plan.settings("a prompt", (), setting["temperature"])
+        settings = self.plan.build_race_settings("a prompt", (), setting["temperature"])
         results, written, done = [], 0, 0
         try:
             for each in run_races(self.pair, self.plan.prompts, [shaped], settings, warmed=self.warmed):
@@ -174,16 +174,18 @@ class Sweep:
         drafted, plain, identical, disturbed = map(list, zip(*results, strict=True))
         self.drafted = drafted
         for trace in plain + drafted:
-            self.guesses.add(trace)
+            self.guesses.count_guesses_of_trace(trace)
             for step in trace.steps:
                 self.verify_ms.setdefault(len(step.tokens), []).append(1000 * step.seconds["verify"])
-        verdict = {"identical": worst_verdict_of(identical), "disturbed": next(filter(None, disturbed), "")}
-        return {**place, **compute_figures(plain, drafted), **verdict}
+        verdict = {"identical": select_worst_verdict(identical), "disturbed": next(filter(None, disturbed), "")}
+        return {**place, **compute_cell_figures(plain, drafted), **verdict}
 
     def build_summary(self) -> dict:
         measured = [cell for cell in self.cells if "refused" not in cell]
         heats = dict.fromkeys(cell["temperature"] for cell in measured)
-        best = [find_recommended([cell for cell in measured if cell["temperature"] == heat]) for heat in heats]
+        best = [
+            find_smallest_fast_and_fastest([cell for cell in measured if cell["temperature"] == heat]) for heat in heats
+        ]
         disturbed = sum(bool(cell["disturbed"]) for cell in measured)
         often = {rows: ms for rows, ms in sorted(self.verify_ms.items()) if len(ms) >= FEWEST_FORWARDS}
         return {
@@ -203,7 +205,7 @@ class Sweep:
         cell, fastest = best[0]
         size = f"{cell['tau']:.2f} tokens a pass, {cell['mean_nodes']:.1f} nodes a tree"
         about = f"{self.describe_cell(cell)}, {format_speedup(cell)} plain decoding’s speed, {size}"
-        if is_tie(fastest["speedup"]):
+        if is_speed_ratio_a_tie(fastest["speedup"]):
             return f"Plain decoding is as fast. Best: {about}."
         if fastest["speedup"] < 1:
             return f"Plain decoding is faster. Nearest: {about}."
@@ -216,7 +218,7 @@ class Sweep:
         return f"{cell['nodes']} nodes at temperature {cell['temperature']:g}"
 
 
-def compute_figures(plain: list[Trace], drafted: list[Trace]) -> dict:
+def compute_cell_figures(plain: list[Trace], drafted: list[Trace]) -> dict:
     """A cell's figures, over all its prompts; times are the lanes' own clocks."""
     steps = [step for trace in drafted for step in trace.steps]
     mine, base, shares = seconds_per_token(drafted), seconds_per_token(plain), time_shares(drafted)
@@ -232,11 +234,11 @@ def compute_figures(plain: list[Trace], drafted: list[Trace]) -> dict:
     }
 
 
-def find_recommended(cells: list[dict]) -> tuple[dict, dict]:
+def find_smallest_fast_and_fastest(measured_cells: list[dict]) -> tuple[dict, dict]:
     """The smallest tree within `TIE` of the fastest, and the fastest. A disturbed cell is neither where another one was measured."""
-    cells = [cell for cell in cells if not cell["disturbed"]] or cells
-    fastest = max(cells, key=lambda cell: cell["speedup"])
-    close = [cell for cell in cells if cell["speedup"] >= (1 - TIE) * fastest["speedup"]]
+    measured_cells = [cell for cell in measured_cells if not cell["disturbed"]] or measured_cells
+    fastest = max(measured_cells, key=lambda cell: cell["speedup"])
+    close = [cell for cell in measured_cells if cell["speedup"] >= (1 - TIE) * fastest["speedup"]]
     return min(close, key=lambda cell: (cell["mean_nodes"], -cell["speedup"])), fastest
 
 

@@ -41,12 +41,12 @@ def single_model_file(paths: Sequence[Path], where: str) -> Path | None:
     return models[0] if models else None
 
 
-def file_in_folder(folder: Path) -> Path | None:
+def gguf_in_folder(folder: Path) -> Path | None:
     """The GGUF model in a folder, None where there is none. Raises `ValueError` for several."""
     return single_model_file([*folder.glob(f"*{SUFFIX}")], folder.name)
 
 
-def file_in_package(name: str) -> Path | None:
+def gguf_in_package(name: str) -> Path | None:
     """The GGUF model that the installed package of that name holds, None without the package or the model. Nothing is imported."""
     if not re.fullmatch(r"[\w.-]+", name):
         return None
@@ -58,7 +58,7 @@ def file_in_package(name: str) -> Path | None:
     return single_model_file([each for each in paths if each.is_file()], f"The package {name}")
 
 
-def title_of(path: str) -> str:
+def gguf_title_of(path: str) -> str:
     """What a person calls the model in a GGUF file: the file's name without its ending and its shard."""
     shard = SHARD.fullmatch(name := Path(path).name)
     return shard[1] if shard else name.removesuffix(SUFFIX)

@@ -26,8 +26,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, Pre
 from transformers.integrations import GGUF_CONFIG_MAPPING
 from transformers.modeling_gguf_pytorch_utils import TENSOR_PROCESSORS, TensorProcessor, get_gguf_hf_weights_map
 
-from engine.models.gguf.files import shards_of, title_of
-from engine.models.gguf.settings import apply_settings, apply_split_rule
+from engine.models.gguf.files import gguf_title_of, shards_of
+from engine.models.gguf.settings import apply_gguf_settings, apply_gguf_split_rule
 
 FORM = "1"  # of a folder in the cache; another one is another folder
 PLACES = "tensors.json"
@@ -54,7 +54,7 @@ class TensorPlace:
     size: int
 
 
-class StoredWeight:
+class LazyGgufWeight:
     """One weight of the model, dequantised when it is indexed, as transformers indexes the slices of safetensors."""
 
     def __init__(self, weight: str, places: list[TensorPlace], shards: list[Path], config: dict[str, Any], kind: str):
@@ -66,7 +66,7 @@ class StoredWeight:
         names = {place.name: self.weight for place in self.places}
         names |= {place.name.removesuffix(".weight"): self.weight for place in self.places}
         for place in self.places:
-            numbers = read_tensor(place, self.shards[place.shard])
+            numbers = read_and_dequantise_tensor(place, self.shards[place.shard])
             made = self.processor.process(
                 weights=numbers, name=place.name, tensor_key_mapping=names, parsed_parameters=parsed
             )
@@ -75,49 +75,51 @@ class StoredWeight:
         return parsed["tensors"][self.weight]
 
 
-def read_tensor(place: TensorPlace, shard: Path) -> np.ndarray:
+def read_and_dequantise_tensor(place: TensorPlace, shard: Path) -> np.ndarray:
     """The tensor's numbers, dequantised to float32."""
     raw = np.memmap(shard, np.uint8, "r", place.offset, (place.size,))
     rows = raw.reshape(*place.shape[:-1], -1)
     return gguf.dequantize(rows, gguf.GGMLQuantizationType(place.kind)).reshape(place.shape)
 
 
-def needs_conversion(path: str) -> bool:
-    """Whether `convert_small_files` will take long: the cache has nothing of a model of this name. No byte of the file is read."""
-    return not any(cache_folder().glob(f"{escape(title_of(path)[:60])}-*/{PLACES}"))
+def needs_slow_conversion(path: str) -> bool:
+    """Whether `convert_config_and_tokenizer` will take long: the cache has nothing of a model of this name. No byte of the file is
+    read.
+    """
+    return not any(private_cache_folder().glob(f"{escape(gguf_title_of(path)[:60])}-*/{PLACES}"))
 
 
-def lazy_weights_of(path: str) -> dict[str, StoredWeight]:
+def lazy_weights_of(path: str) -> dict[str, LazyGgufWeight]:
     """Every weight of the model in these files, by transformers' name."""
-    shards, folder = shards_of(Path(path)), convert_small_files(path)
+    shards, folder = shards_of(Path(path)), convert_config_and_tokenizer(path)
     told = json.loads((folder / PLACES).read_text(encoding="utf-8"))
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     parts: dict[str, list[TensorPlace]] = defaultdict(list)
     for each in told["tensors"]:
         parts[each["weight"]].append(TensorPlace(**{**each, "shape": tuple(each["shape"])}))
-    return {name: StoredWeight(name, places, shards, config, told["architecture"]) for name, places in parts.items()}
+    return {name: LazyGgufWeight(name, places, shards, config, told["architecture"]) for name, places in parts.items()}
 
 
-def convert_small_files(path: str) -> Path:
+def convert_config_and_tokenizer(path: str) -> Path:
     """The folder with config.json, the tokenizer's files and `PLACES` of the model in a GGUF file. Made where it is not there.
 
     Raises `ValueError`, without the file's folder, for what cannot be read.
     """
     shards = shards_of(Path(path))
     state = tuple((str(each.resolve()), (at := each.stat()).st_size, at.st_mtime_ns) for each in shards)
-    return convert_files_once(path, state)
+    return convert_once_per_file_state(path, state)
 
 
 @cache
-def convert_files_once(path: str, state: tuple) -> Path:
-    """As `convert_small_files`, once for every `state` of the files."""
+def convert_once_per_file_state(path: str, state: tuple) -> Path:
+    """As `convert_config_and_tokenizer`, once for every `state` of the files."""
     shards = shards_of(Path(path))
     digest = hashlib.sha256(f"{FORM} {version('transformers')} {version('gguf')}".encode())
     for each in shards:
         with each.open("rb") as file:
             while piece := file.read(PIECE):
                 digest.update(piece)
-    folder = cache_folder() / f"{title_of(path)[:60]}-{digest.hexdigest()[:32]}"
+    folder = private_cache_folder() / f"{gguf_title_of(path)[:60]}-{digest.hexdigest()[:32]}"
     if not (folder / PLACES).is_file():
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".new-") as place:
             new = Path(place) / "files"
@@ -132,7 +134,7 @@ def convert_files_once(path: str, state: tuple) -> Path:
 
 
 @cache
-def cache_folder() -> Path:
+def private_cache_folder() -> Path:
     """This user's own folder for converted files. Where nobody else is kept out, or nothing can be written, a passing one."""
     try:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "treerace" / "gguf"
@@ -152,7 +154,7 @@ def cache_folder() -> Path:
 PASSING: list[tempfile.TemporaryDirectory] = []
 
 
-class QuickReader(gguf.GGUFReader):
+class PlainViewGgufReader(gguf.GGUFReader):
     """Reads from a plain view of the mapped file: NumPy takes several times as long for each of a vocabulary's slices of a map."""
 
     @property
@@ -165,8 +167,8 @@ class QuickReader(gguf.GGUFReader):
 
 
 def write_config_and_tokenizer(shards: list[Path], folder: Path) -> None:
-    """Write what `convert_small_files` holds. Raises `ValueError` with what is missing."""
-    readers = [QuickReader(each) for each in shards]
+    """Write what `convert_config_and_tokenizer` holds. Raises `ValueError` with what is missing."""
+    readers = [PlainViewGgufReader(each) for each in shards]
     values = {
         name: field.contents()
         for name, field in readers[0].fields.items()
@@ -179,20 +181,20 @@ def write_config_and_tokenizer(shards: list[Path], folder: Path) -> None:
             f"its architecture is {architecture!r}, and transformers {version('transformers')} reads {', '.join(known)}"
         )
     tensors = {each.name: (shard, each) for shard, reader in enumerate(readers) for each in reader.tensors}
-    refuse_unreadable(tensors.values())
+    refuse_unreadable_types(tensors.values())
     with isolate_gguf_file(shards[0]) as source:
         config = AutoConfig.from_pretrained(**source)
         tokenizer = PreTrainedTokenizerFast.from_pretrained(**source)
     if len(shards) > 1:  # transformers looks for the head in the first one alone
         config.tie_word_embeddings = "output.weight" not in tensors
     rope = tensors.get("rope_freqs.weight")
-    apply_settings(config, architecture, values, None if rope is None else np.array(rope[1].data, np.float32))
-    apply_split_rule(tokenizer, values)
-    config.dtype = dtype_of(each.tensor_type for _, each in tensors.values())
+    apply_gguf_settings(config, architecture, values, None if rope is None else np.array(rope[1].data, np.float32))
+    apply_gguf_split_rule(tokenizer, values)
+    config.dtype = smallest_exact_dtype(each.tensor_type for _, each in tensors.values())
     config.name_or_path = ""
     config.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    names = weight_names(config, architecture, config.to_dict())
+    names = transformers_weight_names(config, architecture, config.to_dict())
     unknown = [name for name in tensors if name not in names and not any(each in name for each in NO_WEIGHTS)]
     if unknown:
         raise ValueError(
@@ -215,7 +217,7 @@ def write_config_and_tokenizer(shards: list[Path], folder: Path) -> None:
     (folder / PLACES).write_text(json.dumps(told), encoding="utf-8")
 
 
-def refuse_unreadable(tensors: Any) -> None:
+def refuse_unreadable_types(tensors: Any) -> None:
     """Raises `ValueError` for a type of blocks that the package gguf does not dequantise."""
     for each in {each.tensor_type: each for _, each in tensors}.values():
         block = np.zeros((1, gguf.GGML_QUANT_SIZES[each.tensor_type][1]), np.uint8)
@@ -227,13 +229,13 @@ def refuse_unreadable(tensors: Any) -> None:
             ) from None
 
 
-def dtype_of(types: Iterable[gguf.GGMLQuantizationType]) -> torch.dtype:
+def smallest_exact_dtype(types: Iterable[gguf.GGMLQuantizationType]) -> torch.dtype:
     """The smallest type that holds all matrices exactly. Norms are in 32 bits everywhere."""
     kinds = {each.name for each in types} - {"F32"}
     return {frozenset({"F16"}): torch.float16, frozenset({"BF16"}): torch.bfloat16}.get(frozenset(kinds), torch.float32)
 
 
-def weight_names(config: PreTrainedConfig, architecture: str, sizes: dict[str, Any]) -> dict[str, str]:
+def transformers_weight_names(config: PreTrainedConfig, architecture: str, sizes: dict[str, Any]) -> dict[str, str]:
     """transformers' names of the weights by those in the file."""
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)

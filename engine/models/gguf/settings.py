@@ -23,7 +23,7 @@ AS_GPT_2 = {"gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion", "mellum", "mode
 SINGLE_DIGITS = {"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"}
 
 
-def apply_settings(
+def apply_gguf_settings(
     config: PreTrainedConfig, architecture: str, values: dict[str, Any], factors: np.ndarray | None
 ) -> None:
     """Put into the configuration what the file's values say besides. `factors` are the numbers of its `rope_freqs.weight`, if any.
@@ -50,11 +50,11 @@ def apply_settings(
     if architecture in WHOLE_HEADS:
         whole = config.num_hidden_layers == WHOLE_HEADS[architecture]
         config.query_pre_attn_scalar = config.hidden_size // config.num_attention_heads if whole else config.head_dim
-    apply_rope(config, told, factors)
+    apply_gguf_rope(config, told, factors)
 
 
-def apply_rope(config: PreTrainedConfig, file_values: Any, factors: np.ndarray | None) -> None:
-    """As `apply_settings`, for how positions turn. Of a model with two such settings the file's are those of full attention."""
+def apply_gguf_rope(config: PreTrainedConfig, file_values: Any, factors: np.ndarray | None) -> None:
+    """As `apply_gguf_settings`, for how positions turn. Of a model with two such settings the file's are those of full attention."""
     if (ropes := getattr(config, "rope_parameters", None)) is None:
         return
     rope = ropes.get("full_attention", ropes)
@@ -99,7 +99,7 @@ def match_llama_3_rope(factors: np.ndarray, theta: float, width: int) -> dict[st
     return {"rope_type": "llama3", "factor": factor, **LLAMA_3}
 
 
-def apply_split_rule(tokenizer: PreTrainedTokenizerBase, values: dict[str, Any]) -> None:
+def apply_gguf_split_rule(tokenizer: PreTrainedTokenizerBase, values: dict[str, Any]) -> None:
     """Let the tokenizer split texts by the rule that the file names. transformers takes GPT-2's for each that it does not know.
 
     Raises `ValueError` for a rule that neither knows.

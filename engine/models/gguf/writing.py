@@ -13,7 +13,7 @@ from gguf import GGMLQuantizationType as Kind
 from gguf import LlamaFileType, TokenType
 from transformers import LlamaForCausalLM, MistralForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
-from engine.forward.llama import is_known_family
+from engine.forward.llama import is_full_attention_llama
 from engine.forward.sizes import head_dim_of
 
 KINDS = {
@@ -25,7 +25,7 @@ KINDS = {
 def explain_unwritable(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> str:
     """Why the model cannot be written, as a clause; "" where it can."""
     config = model.config
-    if type(model) not in (LlamaForCausalLM, MistralForCausalLM) or not is_known_family(model):
+    if type(model) not in (LlamaForCausalLM, MistralForCausalLM) or not is_full_attention_llama(model):
         return f"a {config.model_type} model is not laid out as GGUF calls llama"
     if getattr(config, "attention_bias", False) or getattr(config, "mlp_bias", False):
         return "it has biases"
@@ -33,7 +33,7 @@ def explain_unwritable(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBas
         return f"its rotary embedding is {model.model.rotary_emb.rope_type}, and only the default one is written"
     if any(not weight.is_floating_point() for weight in model.parameters()):
         return "its weights are kept in whole numbers"
-    return "" if split_rule(tokenizer) else "its tokenizer does not cut texts as GPT-2's or SmolLM's does"
+    return "" if gguf_split_rule_of(tokenizer) else "its tokenizer does not cut texts as GPT-2's or SmolLM's does"
 
 
 def write_gguf(path: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, kind: str) -> int:
@@ -42,10 +42,10 @@ def write_gguf(path: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenize
         raise ValueError(f"This model cannot be written as GGUF: {reason}.")
     writer = gguf.GGUFWriter(path, "llama")
     add_model_metadata(writer, model, kind)
-    add_tokenizer(writer, tokenizer, model.config.vocab_size)
+    add_tokenizer_metadata(writer, tokenizer, model.config.vocab_size)
     count = 0
-    for name, weight in tensors_of(model):
-        stored = type_of(weight, kind)
+    for name, weight in named_gguf_tensors(model):
+        stored = gguf_type_of(weight, kind)
         writer.add_tensor(name, gguf.quantize(weight.detach().float().numpy(), stored), raw_dtype=stored)
         count += 1
     writer.write_header_to_file()
@@ -55,7 +55,7 @@ def write_gguf(path: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenize
     return count
 
 
-def tensors_of(model: PreTrainedModel) -> Iterator[tuple[str, torch.Tensor]]:
+def named_gguf_tensors(model: PreTrainedModel) -> Iterator[tuple[str, torch.Tensor]]:
     """The weights by the names of GGUF. A head that is the embedding is left out, and readers take the embedding for it."""
     config = model.config
     heads = {"attn_q.weight": config.num_attention_heads, "attn_k.weight": config.num_key_value_heads}
@@ -72,7 +72,7 @@ def permute_rope_rows(weight: torch.Tensor, heads: int) -> torch.Tensor:
     return weight.reshape(heads, 2, -1, weight.shape[1]).transpose(1, 2).reshape(weight.shape)
 
 
-def type_of(weight: torch.Tensor, kind: str) -> Kind:
+def gguf_type_of(weight: torch.Tensor, kind: str) -> Kind:
     """Norms stay in 32 bits. Rows that blocks do not fill are written in 16."""
     stored = KINDS[kind][0]
     if weight.dim() == 1:
@@ -100,7 +100,7 @@ def add_model_metadata(writer: gguf.GGUFWriter, model: PreTrainedModel, kind: st
     writer.add_rope_freq_base(float(config.rope_parameters["rope_theta"]))
 
 
-def split_rule(tokenizer: PreTrainedTokenizerBase) -> str:
+def gguf_split_rule_of(tokenizer: PreTrainedTokenizerBase) -> str:
     """What llama.cpp calls the rule by which the tokenizer cuts a text before it merges bytes; "" for one that is not known here."""
     told = json.loads(tokenizer.backend_tokenizer.to_str())
     if told["model"]["type"] != "BPE" or told["normalizer"] is not None:
@@ -114,16 +114,16 @@ def split_rule(tokenizer: PreTrainedTokenizerBase) -> str:
     return "smollm" if digits else "gpt-2"
 
 
-def add_tokenizer(writer: gguf.GGUFWriter, tokenizer: PreTrainedTokenizerBase, count: int) -> None:
-    """A token for each of the model's `count` logits, merges, the first one the strongest, and the chat template."""
+def add_tokenizer_metadata(writer: gguf.GGUFWriter, tokenizer: PreTrainedTokenizerBase, logit_count: int) -> None:
+    """A token for each of the model's `logit_count` logits, merges, the first one the strongest, and the chat template."""
     merges = json.loads(tokenizer.backend_tokenizer.to_str())["model"]["merges"]
-    tokens, types = [f"[PAD{number}]" for number in range(count)], [int(TokenType.NORMAL)] * count
+    tokens, types = [f"[PAD{number}]" for number in range(logit_count)], [int(TokenType.NORMAL)] * logit_count
     for token, number in tokenizer.get_vocab().items():
         tokens[number] = token
     for number, added in tokenizer.added_tokens_decoder.items():
         types[number] = int(TokenType.CONTROL if added.special else TokenType.USER_DEFINED)
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(split_rule(tokenizer))
+    writer.add_tokenizer_pre(gguf_split_rule_of(tokenizer))
     writer.add_token_list(tokens)
     writer.add_token_types(types)
     writer.add_token_merges([each if isinstance(each, str) else " ".join(each) for each in merges])

@@ -22,8 +22,8 @@ from transformers import (
 )
 
 from engine.forward.packed_linear import pack_linear_layers
-from engine.nets.assistant import Assistant, shared_target_layers
-from engine.nets.formats.checked import refuse_other_tensors, refuse_unread, tensors_of
+from engine.nets.assistant import GemmaAssistant, shared_layer_heads_and_width
+from engine.nets.formats.checked import load_all_tensors, refuse_unexpected_tensors, refuse_unread_settings
 
 KINDS = {
     "gemma4_assistant": (Gemma4AssistantConfig, Gemma4AssistantForCausalLM),
@@ -52,16 +52,16 @@ def is_form_of(config: dict[str, Any]) -> bool:
     return config.get("model_type") in KINDS
 
 
-def load(
+def load_assistant(
     config: PreTrainedConfig, target: PreTrainedModel, folder: Path, embedding: torch.Tensor, head: torch.Tensor
-) -> Assistant:
+) -> GemmaAssistant:
     """Raises `ValueError` for a tensor that is missing, unknown or of another shape, and for an order that names a token twice."""
-    found, kind = tensors_of(folder), KINDS[config.model_type][1]
+    found, kind = load_all_tensors(folder), KINDS[config.model_type][1]
     with torch.device("meta"):  # shapes alone
         wanted = {name: tuple(each.shape) for name, each in kind(config).state_dict().items()}
     tied = config.tie_word_embeddings
     optional = {HEAD: wanted.pop(HEAD)} if tied else {}
-    refuse_other_tensors(folder, found, wanted, optional)
+    refuse_unexpected_tensors(folder, found, wanted, optional)
     if tied and HEAD in found and not torch.equal(found[HEAD], found[EMBEDDING]):
         raise ValueError(
             f"{folder} holds {HEAD}, which differs from {EMBEDDING}, and its config ties them. Fetch its files anew."
@@ -74,10 +74,10 @@ def load(
         model.tie_weights()
     model.to(target.device, target.dtype)
     pack_linear_layers(model)
-    return Assistant(model, target)
+    return GemmaAssistant(model, target)
 
 
-def loader_of(folder: Path, config: dict[str, Any], target: PreTrainedModel) -> Callable[..., Assistant]:
+def loader_of(folder: Path, config: dict[str, Any], target: PreTrainedModel) -> Callable[..., GemmaAssistant]:
     """As that of the other formats. Raises `ValueError` when the assistant cannot be computed and when it does not fit the target."""
     kind = KINDS[config["model_type"]][0]
     try:
@@ -86,9 +86,9 @@ def loader_of(folder: Path, config: dict[str, Any], target: PreTrainedModel) -> 
         said = " ".join(str(error).split()).rstrip(".")
         raise ValueError(f"{folder}/config.json describes no assistant that can be computed: {said}.") from error
     text, theirs = own.get_text_config(), target.config
-    refuse_unread(folder, config, {each.name for each in fields(own)})
+    refuse_unread_settings(folder, config, {each.name for each in fields(own)})
     read = {*(each.name for each in fields(text)), OF_LAYERS}
-    refuse_unread(folder, config.get("text_config") or {}, read, "text_config", COMPUTED)
+    refuse_unread_settings(folder, config.get("text_config") or {}, read, "text_config", COMPUTED)
     if theirs.model_type not in TARGETS:
         raise ValueError(
             f"{folder} is an assistant of Gemma 4 and reads the cache of such a target, and this one is of type {theirs.model_type}. "
@@ -108,7 +108,7 @@ def loader_of(folder: Path, config: dict[str, Any], target: PreTrainedModel) -> 
         "tokens": (text.vocab_size, theirs.vocab_size),
     }
     for layer, of in zip(text.layer_types, text.per_layer_config, strict=True):
-        _, heads, width = shared_target_layers(text, theirs)[layer]
+        _, heads, width = shared_layer_heads_and_width(text, theirs)[layer]
         sizes[f"key-value heads in {layer}"] = of.num_key_value_heads, heads
         sizes[f"head size in {layer}"] = of.head_dim, width
     for what, (wanted, there) in sizes.items():
@@ -117,4 +117,4 @@ def loader_of(folder: Path, config: dict[str, Any], target: PreTrainedModel) -> 
                 f"The assistant in {folder} was trained for another target: it needs {wanted} as {what}, and this target has {there}. "
                 "Use the assistant of this very target."
             )
-    return partial(load, share_target_rows_in_all_layers(own), target)
+    return partial(load_assistant, share_target_rows_in_all_layers(own), target)

@@ -48,7 +48,7 @@ SIZES = (
     "num_hidden_layers",
     "vocab_size",
 )
-# Of a layer, what `rotary_of` and the formats read
+# Of a layer, what `layer_config_and_rotary` and the formats read
 OF_LAYER = {
     *SIZES,
     *(
@@ -64,7 +64,7 @@ OF_LAYER = {
 }
 
 
-def tensors_of(folder: Path) -> dict[str, torch.Tensor]:
+def load_all_tensors(folder: Path) -> dict[str, torch.Tensor]:
     """All tensors in the folder's safetensors files, by name. Raises `ValueError` when there are none or a name stands twice."""
     files = sorted(folder.glob("*.safetensors"))
     if not files and (pickled := sorted(path.name for path in folder.iterdir() if path.suffix in PICKLED)):
@@ -94,7 +94,7 @@ def open_safetensors(path: Path) -> Iterator[Any]:
         raise ValueError(f"{path} cannot be read as safetensors: {error}. Fetch it anew.") from error
 
 
-def refuse_other_tensors(
+def refuse_unexpected_tensors(
     folder: Path,
     tensors: Mapping[str, torch.Tensor],
     required: Mapping[str, tuple[int, ...]],
@@ -147,7 +147,7 @@ def ascending_layers_of(folder: Path, key: str, ids: Any, least: int, most: int,
     return ids
 
 
-def refuse_unread(
+def refuse_unread_settings(
     folder: Path,
     config: Mapping[str, Any],
     known_settings: Iterable[str],
@@ -175,9 +175,9 @@ def refuse_undecided_window(folder: Path, layer: Mapping[str, Any]) -> None:
         )
 
 
-def own_size(folder: Path, config: Mapping[str, Any], name: str, vocab: int) -> int:
+def own_vocabulary_size(folder: Path, config: Mapping[str, Any], setting_name: str, vocab: int) -> int:
     """How many tokens the drafter guesses, all of `vocab` where its config does not say. Raises `ValueError` for no such number."""
-    return vocab if config.get(name) is None else whole_number_of(folder, config, name, 1, vocab)
+    return vocab if config.get(setting_name) is None else whole_number_of(folder, config, setting_name, 1, vocab)
 
 
 def integer_tensor(folder: Path, tensors: Mapping[str, torch.Tensor], name: str) -> torch.Tensor:
@@ -187,7 +187,9 @@ def integer_tensor(folder: Path, tensors: Mapping[str, torch.Tensor], name: str)
     return tensors[name].long()
 
 
-def vocabulary_of(folder: Path, tensors: Mapping[str, torch.Tensor], draft_vocab: int, vocab: int) -> torch.Tensor:
+def target_ids_of_own_tokens(
+    folder: Path, tensors: Mapping[str, torch.Tensor], draft_vocab: int, vocab: int
+) -> torch.Tensor:
     """The target's ids int64 `[own]` of the drafter's tokens: token i is the target's `i + d2t[i]`, and without d2t its i.
 
     Raises `ValueError` when ids leave the target's vocabulary, repeat, or are not those that `t2d` marks.
@@ -215,10 +217,10 @@ def vocabulary_of(folder: Path, tensors: Mapping[str, torch.Tensor], draft_vocab
     return ids
 
 
-def rotary_of(folder: Path, layer: dict[str, Any], kind: type[C]) -> tuple[C, Rotary]:
-    """The config of a `kind` of layer and its rotary embedding. Raises `ValueError` for one that cannot be computed."""
+def layer_config_and_rotary(folder: Path, layer: dict[str, Any], config_type: type[C]) -> tuple[C, Rotary]:
+    """The config of a `config_type` of layer and its rotary embedding. Raises `ValueError` for one that cannot be computed."""
     try:
-        config = kind.from_dict({key: value for key, value in layer.items() if key != "model_type"})
+        config = config_type.from_dict({key: value for key, value in layer.items() if key != "model_type"})
         rope = config.rope_parameters["rope_type"]
         if rope not in STEADY_ROPE:
             raise ValueError(f"its rotary embedding is {rope!r}, and only {', '.join(STEADY_ROPE)} are computed")

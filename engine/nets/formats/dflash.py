@@ -18,9 +18,9 @@ from typing import Any
 import torch
 from transformers import Qwen3Config
 
-from engine.nets.dflash import DFlash, DFlashSizes, LayerMask
+from engine.nets.dflash import BlockLayerMask, DFlash, DFlashSizes
 from engine.nets.formats import checked
-from engine.nets.layer import replace_shared_tables
+from engine.nets.layer import share_narrowed_target_tables
 
 KNOWN = {"mask_token_id", "target_layer_ids", "block_size", "num_target_layers"}  # in dflash_config
 OUTSIDE = {  # beside z-lab's layers
@@ -52,7 +52,7 @@ def embedding_and_head_shapes(sizes: DFlashSizes) -> dict[str, tuple[int, ...]]:
     return {"embed_tokens.weight": (sizes.vocab, sizes.hidden), "lm_head.weight": (sizes.own_vocab, sizes.hidden)}
 
 
-def load(
+def load_block_net(
     kind: type[DFlash],
     sizes: DFlashSizes,
     optional: dict[str, tuple[int, ...]],
@@ -62,41 +62,41 @@ def load(
     head: torch.Tensor,
 ) -> DFlash:
     """`optional` are the shapes of tensors that a checkpoint may have beside the net's own, by name."""
-    found, names = checked.tensors_of(folder), kind.names
+    found, names = checked.load_all_tensors(folder), kind.names
     with torch.device("meta"):  # shapes alone
         blank = torch.empty(sizes.vocab, sizes.hidden)
         empty = kind(sizes, blank, blank[: sizes.own_vocab], torch.arange(sizes.own_vocab), config)
         shares = bool(sizes.target_hidden) and not found.keys() & {names[name] for name in kind.tables}
         if shares:
-            replace_shared_tables(empty, blank, blank)
+            share_narrowed_target_tables(empty, blank, blank)
         parameters = empty.state_dict()
     wanted = {names.get(name, name): tuple(each.shape) for name, each in parameters.items()}
     if sizes.own_vocab < sizes.vocab:
         wanted |= {"d2t": (sizes.own_vocab,)}
         if "speculators_model_type" in config:
             wanted |= {"lm_head.weight": optional["lm_head.weight"]}
-    checked.refuse_other_tensors(folder, found, wanted, optional)
+    checked.refuse_unexpected_tensors(folder, found, wanted, optional)
     own_embedding = found.get("embed_tokens.weight", embedding).to(embedding.device)
-    vocabulary = checked.vocabulary_of(folder, found, sizes.own_vocab, sizes.vocab)
+    vocabulary = checked.target_ids_of_own_tokens(folder, found, sizes.own_vocab, sizes.vocab)
     rows = head[vocabulary.to(head.device)] if sizes.own_vocab < sizes.vocab else head
     own_head = found.get("lm_head.weight", rows).to(embedding.device)
     net = kind(sizes, own_embedding, own_head, vocabulary, config)
     if shares:
-        replace_shared_tables(net, embedding, head)
+        share_narrowed_target_tables(net, embedding, head)
     net.load_state_dict({name: found[names.get(name, name)].float() for name in parameters})
     return net.prepare_for_drafting(embedding.device)
 
 
 def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int) -> Callable[..., DFlash]:
     speculators, optional = "speculators_model_type" in config, {}
-    refuse_unread(folder, config, harmless=frozenset() if speculators else frozenset({"is_causal"}))
+    refuse_unread_settings(folder, config, harmless=frozenset() if speculators else frozenset({"is_causal"}))
     sizes = sizes_of(folder, config, embedding, layers, allows_windows=not speculators)
     if speculators:
         optional = embedding_and_head_shapes(sizes) | {"d2t": (sizes.own_vocab,), "t2d": (sizes.vocab,)}
-    return partial(load, DFlash, sizes, optional, config)
+    return partial(load_block_net, DFlash, sizes, optional, config)
 
 
-def refuse_unread(
+def refuse_unread_settings(
     folder: Path,
     config: dict[str, Any],
     architectures: Set[str] = frozenset(ARCHITECTURES),
@@ -113,7 +113,7 @@ def refuse_unread(
     parts += [(layer, "transformer_layer_config", checked.OF_LAYER)] if speculators and isinstance(layer, dict) else []
     parts += [(inner, "dflash_config", KNOWN)] if not speculators and isinstance(inner, dict) else []
     for found, where, read in parts:
-        checked.refuse_unread(folder, found, read, where, COMPUTED)
+        checked.refuse_unread_settings(folder, found, read, where, COMPUTED)
 
 
 def sizes_of(
@@ -138,8 +138,8 @@ def sizes_of(
     checked.refuse_other_target(folder, (layer["vocab_size"], said or layer["hidden_size"]), (vocab, hidden))
     block = checked.whole_number_of(folder, own | config, "block_size", 2)
     mask = checked.whole_number_of(folder, own, "mask_token_id", 0, vocab - 1)
-    own_vocab = checked.own_size(folder, config, "draft_vocab_size", vocab)
-    qwen, rotary = checked.rotary_of(folder, layer, Qwen3Config)
+    own_vocab = checked.own_vocabulary_size(folder, config, "draft_vocab_size", vocab)
+    qwen, rotary = checked.layer_config_and_rotary(folder, layer, Qwen3Config)
     return DFlashSizes(
         hidden=layer["hidden_size"],
         heads=qwen.num_attention_heads,
@@ -180,7 +180,7 @@ def refuse_windows(folder: Path, layer: dict[str, Any]) -> None:
             )
 
 
-def layer_masks_of(folder: Path, config: dict[str, Any], dflash_config: dict[str, Any]) -> tuple[LayerMask, ...]:
+def layer_masks_of(folder: Path, config: dict[str, Any], dflash_config: dict[str, Any]) -> tuple[BlockLayerMask, ...]:
     """A mask for each layer as z-lab's `dflash/model.py` makes it, () where all layers see all. `dflash_config` is the `dflash_config`.
 
     `is_causal` is said for all layers. Where it is unsaid, those with a window are causal and the others are not. Raises `ValueError`
@@ -204,8 +204,8 @@ def layer_masks_of(folder: Path, config: dict[str, Any], dflash_config: dict[str
                 "with a window. Say is_causal in config.json, as the drafter was trained."
             )
     windows = {FULL: 0, SLIDING: window if isinstance(window, int) else 0}
-    masks = tuple(LayerMask(windows[each], each == SLIDING if causal is None else causal) for each in kinds)
-    return masks if any(each != LayerMask() for each in masks) else ()
+    masks = tuple(BlockLayerMask(windows[each], each == SLIDING if causal is None else causal) for each in kinds)
+    return masks if any(each != BlockLayerMask() for each in masks) else ()
 
 
 def target_layers_read(

@@ -36,14 +36,14 @@ def is_form_of(config: dict[str, Any]) -> bool:
 
 
 def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int) -> Callable[..., DFlash]:
-    dflash.refuse_unread(folder, config, ARCHITECTURES, BESIDE)
+    dflash.refuse_unread_settings(folder, config, ARCHITECTURES, BESIDE)
     sizes = sizes_of(folder, config, embedding, layers)
     optional = dflash.embedding_and_head_shapes(sizes)
     if "speculators_model_type" in config:
         optional |= {"d2t": (sizes.own_vocab,), "t2d": (sizes.vocab,)}
     if sizes.confident:
         optional |= {"confidence_head.proj.weight": (1, sizes.confident), "confidence_head.proj.bias": (1,)}
-    return partial(dflash.load, DSpark, sizes, optional, config)
+    return partial(dflash.load_block_net, DSpark, sizes, optional, config)
 
 
 def sizes_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int) -> DSparkSizes:

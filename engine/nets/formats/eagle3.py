@@ -60,7 +60,7 @@ def published_names_of(prefix: str, taps: int, layers: int = 1) -> dict[str, tup
     return layer | OUTSIDE | {f"norm_taps.{tap}.weight": (f"fc_norm.{tap}.weight",) for tap in range(taps)}
 
 
-def shapes_of(config: NetConfig, form: EagleForm, prefix: str) -> dict[str, tuple[int, ...]]:
+def required_tensor_shapes(config: NetConfig, form: EagleForm, prefix: str) -> dict[str, tuple[int, ...]]:
     """The shape of every tensor that a checkpoint must have, by its published name."""
     with torch.device("meta"):  # shapes alone
         blank = torch.empty(config.vocab, config.hidden)
@@ -80,7 +80,7 @@ def is_form_of(config: dict[str, Any]) -> bool:
     return named or "speculators_model_type" in config or "draft_vocab_size" in config
 
 
-def load(
+def load_eagle3_net(
     config: NetConfig,
     form: EagleForm,
     prefix: str,
@@ -95,7 +95,7 @@ def load(
     Such a net has no form, so that its loops are compiled, where that computes the same: the norms of single layers have no weights,
     and the embedding is the target's, or as narrow as the net.
     """
-    found, wanted = checked.tensors_of(folder), shapes_of(config, form, prefix)
+    found, wanted = checked.load_all_tensors(folder), required_tensor_shapes(config, form, prefix)
     vocab, own_vocab = config.vocab, config.own_vocab
     optional = {"embed_tokens.weight": (vocab, config.hidden), "t2d": (vocab,), "d2t": (own_vocab,)}
     narrow = config.hidden != form.target_hidden
@@ -103,8 +103,8 @@ def load(
         wanted["d2t"] = optional["d2t"]
     if narrow:
         wanted["embed_tokens.weight"] = optional["embed_tokens.weight"]
-    checked.refuse_other_tensors(folder, found, wanted, optional)
-    vocabulary = checked.vocabulary_of(folder, found, own_vocab, vocab)
+    checked.refuse_unexpected_tensors(folder, found, wanted, optional)
+    vocabulary = checked.target_ids_of_own_tokens(folder, found, own_vocab, vocab)
     own = found["embed_tokens.weight"].to(embedding.device) if "embed_tokens.weight" in found else embedding
     weights = {
         name: torch.cat([found[part].float() for part in parts])
@@ -119,7 +119,7 @@ def load(
         weights = {name: each for name, each in weights.items() if name not in taps}
         if narrow:
             config, weights["embedding"] = replace(config, target_hidden=form.target_hidden), own.float()
-        net = Eagle.blank(config, embedding, head)
+        net = Eagle.with_unread_weights(config, embedding, head)
     else:
         net = Eagle(config, own, head, form)
     net.load_state_dict(weights)
@@ -137,7 +137,7 @@ def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, lay
     if not isinstance(layer, dict):
         raise ValueError(f"{folder}/config.json lacks transformer_layer_config. Fetch its files anew.")
     refuse_other_layers(folder, layer, speculators)
-    refuse_unread(folder, config)
+    refuse_unread_settings(folder, config)
     flags = boolean_settings_of(folder, config)
     if speculators and config.get("norm_before_residual") is None:
         raise ValueError(
@@ -148,7 +148,7 @@ def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, lay
     hidden = layer["hidden_size"]
     said = config.get("target_hidden_size") or layer.get("target_hidden_size") or hidden
     checked.refuse_other_target(folder, (layer["vocab_size"], said), (vocab, target_hidden))
-    llama, rotary = checked.rotary_of(folder, layer, LlamaConfig)
+    llama, rotary = checked.layer_config_and_rotary(folder, layer, LlamaConfig)
     form = EagleForm(
         target_hidden=target_hidden,
         kv_heads=llama.num_key_value_heads,
@@ -164,7 +164,7 @@ def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, lay
         normed_output=flags["norm_output"],
         mask=mask_token_of(folder, config, vocab),
     )
-    heads, own_vocab = llama.num_attention_heads, checked.own_size(folder, config, "draft_vocab_size", vocab)
+    heads, own_vocab = llama.num_attention_heads, checked.own_vocabulary_size(folder, config, "draft_vocab_size", vocab)
     theta = llama.rope_parameters["rope_theta"] if llama.rope_parameters["rope_type"] == "default" else 0.0
     count = llama.num_hidden_layers if speculators else 1
     sizes = NetConfig(
@@ -173,20 +173,20 @@ def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, lay
     taps = tapped_layers(layers)
     ours = EagleForm(target_hidden, heads, hidden // heads, EPS, taps, rotary, sliding=WINDOW, normed_taps=True)
     trained = theta > 0 and hidden % heads == 0 and count == 1 and form == ours
-    return partial(load, sizes, form, SPECULATORS if speculators else SAFEAILAB, trained)
+    return partial(load_eagle3_net, sizes, form, SPECULATORS if speculators else SAFEAILAB, trained)
 
 
-def refuse_unread(folder: Path, config: dict[str, Any]) -> None:
+def refuse_unread_settings(folder: Path, config: dict[str, Any]) -> None:
     """Raises `ValueError` for a setting of the config that nothing here reads."""
     of_layer, inner = {*checked.OF_LAYER, "target_hidden_size"}, config.get("eagle_config")
     if "speculators_model_type" in config:
-        checked.refuse_unread(folder, config["transformer_layer_config"], of_layer, "transformer_layer_config")
+        checked.refuse_unread_settings(folder, config["transformer_layer_config"], of_layer, "transformer_layer_config")
         of_layer = {"transformer_layer_config", "target_hidden_size"}
         if config["speculators_model_type"] == "peagle":
             of_layer.add("mask_token_id")
-    checked.refuse_unread(folder, config, READ | of_layer, computed=COMPUTED)
+    checked.refuse_unread_settings(folder, config, READ | of_layer, computed=COMPUTED)
     if isinstance(inner, dict):
-        checked.refuse_unread(folder, inner, READ_WITHIN, "eagle_config", COMPUTED)
+        checked.refuse_unread_settings(folder, inner, READ_WITHIN, "eagle_config", COMPUTED)
 
 
 def trained_depth_of(config: dict[str, Any]) -> int:

@@ -14,11 +14,11 @@ import torch
 
 from engine.nets.formats.checked import (
     integer_tensor,
-    own_size,
+    load_all_tensors,
+    own_vocabulary_size,
     refuse_other_target,
-    refuse_other_tensors,
-    refuse_unread,
-    tensors_of,
+    refuse_unexpected_tensors,
+    refuse_unread_settings,
     whole_number_of,
 )
 from engine.nets.layer import NetConfig
@@ -52,19 +52,21 @@ def is_form_of(config: dict[str, Any]) -> bool:
     return "medusa_num_heads" in config or ("kind" not in config and config.get("model_type") == "medusa")
 
 
-def load(blocks: int, own_vocab: int, folder: Path, embedding: torch.Tensor, head: torch.Tensor) -> Medusa:
-    """Each head has so many `blocks` and guesses `own_vocab` of the target's tokens.
+def load_medusa_heads(
+    blocks_per_head: int, own_vocab: int, folder: Path, embedding: torch.Tensor, head: torch.Tensor
+) -> Medusa:
+    """Each head has so many `blocks_per_head` and guesses `own_vocab` of the target's tokens.
 
     The official code makes one block and repeats it, so that a file may hold only the first of a head's blocks.
     """
-    found, (vocab, hidden) = tensors_of(folder), embedding.shape
+    found, (vocab, hidden) = load_all_tensors(folder), embedding.shape
     vllm = any(name.startswith(("blocks.", "lm_heads.")) for name in found)
     pattern = r"(?:blocks|lm_heads)\.(\d+)\." if vllm else r"(\d+)\."
     heads = 1 + max((int(at[1]) for name in found if (at := re.match(pattern, name))), default=-1)
     if not 1 <= heads <= len(found):
         raise ValueError(f"{folder} holds no Medusa heads among its tensors {', '.join(sorted(found)[:3])}.")
     repeated = not vllm and not any(re.match(r"\d+\.[1-9]\d*\.linear\.", name) for name in found)
-    names = published_names_of(heads, blocks, VLLM if vllm else OFFICIAL, repeated)
+    names = published_names_of(heads, blocks_per_head, VLLM if vllm else OFFICIAL, repeated)
     wanted: dict[str, tuple[int, ...]] = {}
     biases: dict[str, tuple[int, ...]] = {}
     for ours, theirs in names.items():
@@ -76,12 +78,12 @@ def load(blocks: int, own_vocab: int, folder: Path, embedding: torch.Tensor, hea
             wanted[theirs] = (hidden, hidden)
     if own_vocab < vocab:
         wanted["token_map"] = (own_vocab,)
-    refuse_other_tensors(folder, found, wanted, biases)
-    vocabulary = vocabulary_of(folder, found, own_vocab, vocab)
-    if blocks == 1 and own_vocab == vocab:  # as those that are trained here
+    refuse_unexpected_tensors(folder, found, wanted, biases)
+    vocabulary = target_ids_of_own_tokens(folder, found, own_vocab, vocab)
+    if blocks_per_head == 1 and own_vocab == vocab:  # as those that are trained here
         net = Medusa(NetConfig("medusa", hidden, 1, 0, 0, heads, vocab), embedding, head)
     else:
-        config = NetConfig("medusa", hidden, 1, 0, blocks, heads, vocab, own_vocab=own_vocab)
+        config = NetConfig("medusa", hidden, 1, 0, blocks_per_head, heads, vocab, own_vocab=own_vocab)
         net = Medusa(config, embedding, head, vocabulary)
     weights = {}
     for ours, theirs in names.items():
@@ -92,7 +94,9 @@ def load(blocks: int, own_vocab: int, folder: Path, embedding: torch.Tensor, hea
     return net.prepare_for_drafting(embedding.device)
 
 
-def vocabulary_of(folder: Path, tensors: dict[str, torch.Tensor], draft_vocab: int, vocab: int) -> torch.Tensor:
+def target_ids_of_own_tokens(
+    folder: Path, tensors: dict[str, torch.Tensor], draft_vocab: int, vocab: int
+) -> torch.Tensor:
     """The target's ids int64 `[own]`. Raises `ValueError` for a token_map that does not hold as many ids of the target."""
     if draft_vocab == vocab:
         return torch.arange(vocab)
@@ -112,12 +116,12 @@ def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, lay
     refuse_other_target(folder, said, (vocab, hidden))
     name = "medusa_num_layers" if "medusa_num_layers" in config else "num_hidden_layers"
     blocks = whole_number_of(folder, {name: 1, **config}, name, 1, MOST_BLOCKS)
-    own_vocab = own_size(folder, config, "truncated_vocab_size", vocab)
+    own_vocab = own_vocabulary_size(folder, config, "truncated_vocab_size", vocab)
     if config.get("original_lm_head"):
         raise ValueError(f"{folder} uses original_lm_head. Only heads with projections of their own are computed.")
     if config.get("logit_scale") not in (None, 1):
         raise ValueError(
             f"{folder} scales its logits by {config['logit_scale']!r} (logit_scale), which is not computed."
         )
-    refuse_unread(folder, config, READ)
-    return partial(load, blocks, own_vocab)
+    refuse_unread_settings(folder, config, READ)
+    return partial(load_medusa_heads, blocks, own_vocab)

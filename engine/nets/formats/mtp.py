@@ -22,7 +22,7 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cache
 from transformers.utils.generic import ContextManagers
 
 from engine.forward.packed_linear import pack_linear_layers
-from engine.forward.rounded_linear import holds_rounded
+from engine.forward.rounded_linear import has_rounded_linear
 from engine.nets.formats import mtp_told
 from engine.nets.formats.checked import open_safetensors
 from engine.nets.formats.composite import text_tensor_name
@@ -31,7 +31,7 @@ from engine.nets.mtp import Mtp
 SHARED = ("embed_tokens.weight", "shared_head.head.weight")  # what checkpoints repeat of the target's
 
 
-def load(
+def load_mtp_layers(
     target: PreTrainedModel, files: dict[str, Path], folder: Path, embedding: torch.Tensor, head: torch.Tensor
 ) -> Mtp:
     """The MTP layers of a target. `files` says by tensor where it stands.
@@ -87,14 +87,14 @@ def loader_of(target: PreTrainedModel, source: dict[str, Any]) -> Callable[..., 
     None where its config names no MTP layers that can be read, where its files hold none, and where it is quantised.
     """
     count = mtp_told.count_mtp_layers(target.config)
-    quantised = getattr(target, "hf_quantizer", None) is not None or holds_rounded(target)
+    quantised = getattr(target, "hf_quantizer", None) is not None or has_rounded_linear(target)
     if not count or quantised or mtp_told.explain_unread_mtp(target.config):
         return None
     first = target.config.num_hidden_layers
     numbers = "|".join(str(first + layer) for layer in range(count))
     theirs = re.compile(rf"^(model\.)?(layers\.({numbers})|mtp)\.")
     files = {name: path for name, path in files_by_tensor(source).items() if theirs.match(text_tensor_name(name))}
-    return partial(load, target, files) if files else None
+    return partial(load_mtp_layers, target, files) if files else None
 
 
 def files_by_tensor(source: dict[str, Any]) -> dict[str, Path]:

@@ -10,11 +10,11 @@ import torch
 from engine.forward.session import tapped_layers
 from engine.nets.formats.checked import (
     OF_LAYER,
+    load_all_tensors,
     refuse_missing_sizes,
     refuse_other_target,
-    refuse_other_tensors,
-    refuse_unread,
-    tensors_of,
+    refuse_unexpected_tensors,
+    refuse_unread_settings,
 )
 from engine.nets.layer import SIZE_NAMES, NetConfig
 from engine.nets.parallel import Parallel
@@ -28,9 +28,9 @@ def is_form_of(config: dict[str, Any]) -> bool:
     return config.get("speculators_model_type") == TYPE
 
 
-def load(config: NetConfig, folder: Path, embedding: torch.Tensor, head: torch.Tensor) -> Parallel:
-    found, net = tensors_of(folder), Parallel.blank(config, embedding, head)
-    refuse_other_tensors(folder, found, {name: tuple(each.shape) for name, each in net.state_dict().items()})
+def load_exported_parallel(config: NetConfig, folder: Path, embedding: torch.Tensor, head: torch.Tensor) -> Parallel:
+    found, net = load_all_tensors(folder), Parallel.with_unread_weights(config, embedding, head)
+    refuse_unexpected_tensors(folder, found, {name: tuple(each.shape) for name, each in net.state_dict().items()})
     net.load_state_dict({name: each.float() for name, each in found.items()})
     return net.prepare_for_drafting(embedding.device)
 
@@ -42,8 +42,8 @@ def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, lay
         found = NetConfig("parallel", depth=config["block_size"], target_hidden=target_hidden, **sizes)
     except (KeyError, TypeError) as error:
         raise ValueError(f"{folder}/config.json lacks {error} of a parallel drafter. Export it anew.") from error
-    refuse_unread(folder, config, {"transformer_layer_config", "block_size", "target_hidden_size", LAYER_IDS})
-    refuse_unread(folder, config["transformer_layer_config"], OF_LAYER, "transformer_layer_config")
+    refuse_unread_settings(folder, config, {"transformer_layer_config", "block_size", "target_hidden_size", LAYER_IDS})
+    refuse_unread_settings(folder, config["transformer_layer_config"], OF_LAYER, "transformer_layer_config")
     refuse_missing_sizes(folder, {**config["transformer_layer_config"], "block_size": found.depth}, WHOLE)
     refuse_other_target(folder, (found.vocab, found.feature_size), tuple(embedding.shape))
     if config.get(LAYER_IDS) != list(tapped_layers(layers)):
@@ -51,4 +51,4 @@ def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, lay
             f"The drafter in {folder} reads the layers {config.get(LAYER_IDS)}, and those of this target would be "
             f"{list(tapped_layers(layers))}. Use the drafter that was trained for this target."
         )
-    return partial(load, found)
+    return partial(load_exported_parallel, found)

@@ -13,12 +13,12 @@ from engine.models.pairs import EMBEDDED, LoadedPair
 from engine.page.screens import own_prompts
 from engine.page.screens.cards import (
     LANES,
-    choose_dial_shape,
-    choose_pair,
+    choose_shape_shown_by_dials,
     describe_system_on_pair,
+    find_pair_by_name_or_first,
     find_raceable_system,
 )
-from engine.page.views.wire import serialise_race
+from engine.page.views.wire import serialise_whole_race_as_event
 from engine.race import SHAPE
 from engine.record.parsing import quote, validate_type
 from engine.record.race_file import Record
@@ -36,7 +36,7 @@ OPENING_SHAPE = {name: getattr(OPENING, name) for name in SHAPE}
 def choose_opening_shape(lanes: tuple[str, str], pairs: Sequence[LoadedPair]) -> dict[str, int]:
     """What the dials begin with: the shape of the recorded race that the page opens with, else that of the right one of these lanes."""
     opens = pairs[0].pair.name in EMBEDDED and lanes == LANES
-    return OPENING_SHAPE if opens else choose_dial_shape(lanes[1], pairs)
+    return OPENING_SHAPE if opens else choose_shape_shown_by_dials(lanes[1], pairs)
 
 
 def list_recorded_races() -> list[dict[str, str]]:
@@ -48,15 +48,15 @@ def list_recorded_races() -> list[dict[str, str]]:
     ]
 
 
-def validate_list(value: object, what: str, least: int, most: int) -> list[Any]:
-    """The value itself, when it is a list of so many. `what` names it in the sentence."""
-    found: list[Any] = validate_type(list, value, what)
-    if not least <= len(found) <= most:
-        raise ValueError(f"{what} must hold {least} to {most} values, got {len(found):,}.")
+def validate_list_length(value: object, name_in_error: str, min_length: int, max_length: int) -> list[Any]:
+    """The value itself, when it is a list of so many. `name_in_error` names it in the sentence."""
+    found: list[Any] = validate_type(list, value, name_in_error)
+    if not min_length <= len(found) <= max_length:
+        raise ValueError(f"{name_in_error} must hold {min_length} to {max_length} values, got {len(found):,}.")
     return found
 
 
-def answer_with_refusal(make: Callable[..., Answer]) -> Callable[..., Answer]:
+def return_refusal_on_value_error(make: Callable[..., Answer]) -> Callable[..., Answer]:
     """The function, which answers a `ValueError` with its sentence under "refused"."""
 
     @wraps(make)
@@ -69,45 +69,47 @@ def answer_with_refusal(make: Callable[..., Answer]) -> Callable[..., Answer]:
     return answer
 
 
-@answer_with_refusal
-def describe_card(names: object, pairs: Sequence[LoadedPair]) -> Answer:
-    """Describes a system on one of these pairs for its card; `names` are the system's and the pair's, "" for the first pair."""
-    name, pair = validate_list(names, "The question", 2, 2)
-    system, found = find_raceable_system(name), choose_pair(pairs, pair)
+@return_refusal_on_value_error
+def describe_system_card(system_and_pair_names: object, pairs: Sequence[LoadedPair]) -> Answer:
+    """Describes a system on one of these pairs for its card; `system_and_pair_names` are the system's and the pair's, "" for the
+    first pair.
+    """
+    name, pair = validate_list_length(system_and_pair_names, "The question", 2, 2)
+    system, found = find_raceable_system(name), find_pair_by_name_or_first(pairs, pair)
     system.refuse_pair_lacking_parts(found)
     return describe_system_on_pair(system, found)
 
 
-@answer_with_refusal
-def read_prompts(file: object) -> Answer:
+@return_refusal_on_value_error
+def parse_prompts_of_upload(name_and_text: object) -> Answer:
     """The prompts of a visitor's file, given as its name and its text, or what is wrong with it."""
-    return {"prompts": own_prompts.read_prompt_file(*validate_list(file, "The file", 2, 2))}
+    return {"prompts": own_prompts.parse_prompt_file(*validate_list_length(name_and_text, "The file", 2, 2))}
 
 
-@answer_with_refusal
-def curve(name: object) -> Answer:
+@return_refusal_on_value_error
+def load_recorded_curve(curve_name: object) -> Answer:
     """A recorded curve of Learn, as the last message of its measurement with its day, its command and the processor's name."""
-    if not isinstance(name, str) or name not in CURVES:
-        raise ValueError(f"There is no recorded curve {quote(name)}. Available: {', '.join(CURVES)}.")
-    return {"curve": CURVES[name]}
+    if not isinstance(curve_name, str) or curve_name not in CURVES:
+        raise ValueError(f"There is no recorded curve {quote(curve_name)}. Available: {', '.join(CURVES)}.")
+    return {"curve": CURVES[curve_name]}
 
 
-@answer_with_refusal
-def example(name: object) -> Answer:
+@return_refusal_on_value_error
+def load_recorded_run(screen_name: object) -> Answer:
     """The recorded run that a screen begins with: its messages, and where and when it was recorded."""
-    if not isinstance(name, str) or name not in EXAMPLES:
-        raise ValueError(f"There is no recorded example {quote(name)}. Available: {', '.join(EXAMPLES)}.")
-    return EXAMPLES[name]
+    if not isinstance(screen_name, str) or screen_name not in EXAMPLES:
+        raise ValueError(f"There is no recorded example {quote(screen_name)}. Available: {', '.join(EXAMPLES)}.")
+    return EXAMPLES[screen_name]
 
 
-@answer_with_refusal
-def recorded(name: object) -> Answer:
-    if not isinstance(name, str) or name not in RACES:
-        raise ValueError(f"There is no recorded race {quote(name)}.")
-    return {"event": serialise_race(RACES[name])}
+@return_refusal_on_value_error
+def serialise_recorded_race(race_name: object) -> Answer:
+    if not isinstance(race_name, str) or race_name not in RACES:
+        raise ValueError(f"There is no recorded race {quote(race_name)}.")
+    return {"event": serialise_whole_race_as_event(RACES[race_name])}
 
 
-def find_opening_race(name: object, pair: LoadedPair) -> Answer:
+def serialise_opening_race(race_name: object, pair: LoadedPair) -> Answer:
     """The recorded race of that name, for a page to open with. Of a pair that is not embedded no race is kept, so there is none."""
-    found = recorded(name)
+    found = serialise_recorded_race(race_name)
     return found if "refused" in found or pair.pair.name in EMBEDDED else {}

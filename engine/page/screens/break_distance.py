@@ -15,12 +15,12 @@ from engine.decode import Round
 from engine.forward.session import Session
 from engine.models.constraint import compile_pair_constraint
 from engine.models.pairs import LoadedPair
-from engine.models.text import label_of
+from engine.models.text import token_label_of
 from engine.race import Lane, Settings, encode_prompt
 from engine.record.quiet import Message, Steps
-from engine.rounds.guiding import mask_logits
+from engine.rounds.guiding import mask_forbidden_logits
 from engine.sampling import Sampling
-from engine.systems import System, find
+from engine.systems import System, find_system
 from engine.target import Target
 from engine.tree import LARGEST_TREE
 
@@ -31,7 +31,7 @@ EXAMPLES, TAIL = 5, 12  # tokens that are shown, and tokens of the text before t
 Measuring = Generator[Message, None, tuple[dict, list[int], torch.Tensor, torch.Tensor]]
 
 
-def measure_break(pair: LoadedPair, settings: Settings) -> Steps:
+def measure_break_in_steps(pair: LoadedPair, settings: Settings) -> Steps:
     """Measures the broken system that `settings.systems` ends with, such as ("tree", "tree!mask"), on the settings' prompt and seed.
 
     The temperature is the settings', or 1 where that is 0. It takes a few seconds; close the iterator to cancel.
@@ -50,7 +50,7 @@ def measure_break(pair: LoadedPair, settings: Settings) -> Steps:
     Raises `ValueError` at once when the last system is not a broken one, the prompt does not fit the context, or the target keeps
     states, which cannot go from node to node of a tree and back.
     """
-    system = find(settings.systems[-1])
+    system = find_system(settings.systems[-1])
     if not system.broken:
         raise ValueError(
             f"{system.name} is not broken, so there is nothing to measure. Name a broken system, such as {system.name}!mask."
@@ -70,14 +70,14 @@ def measure_break(pair: LoadedPair, settings: Settings) -> Steps:
         if by_rule
         else measure_broken_target(pair, system, short, prompt, sampling)
     )
-    return report_distance(pair, system, sampling.temperature, work)
+    return run_measurement_and_report(pair, system, sampling.temperature, work)
 
 
-def report_distance(pair: LoadedPair, system: System, temperature: float, work: Measuring) -> Steps:
+def run_measurement_and_report(pair: LoadedPair, system: System, temperature: float, work: Measuring) -> Steps:
     figures, behind, right, wrong = yield from work
     tokens = (right - wrong).abs().topk(EXAMPLES).indices.tolist()
     rows = [
-        {"token": label_of(pair.tokenizer, token), "right": float(right[token]), "wrong": float(wrong[token])}
+        {"token": token_label_of(pair.tokenizer, token), "right": float(right[token]), "wrong": float(wrong[token])}
         for token in tokens
     ]
     head = {"end": True, "break": system.broken, "done": 1.0, "title": BREAKS[system.broken].title}
@@ -90,25 +90,28 @@ def measure_broken_target(
     pair: LoadedPair, system: System, settings: Settings, prompt: list[int], sampling: Sampling
 ) -> Measuring:
     """Measures a broken target: the right system writes, the broken one verifies its trees, plain decoding visits every node."""
-    right = find(system.name.replace(f"!{system.broken}", ""))
+    right = find_system(system.name.replace(f"!{system.broken}", ""))
     lane = Lane(pair, right, settings, replace(sampling, temperature=settings.temperature), prompt)
     capacity = len(prompt) + settings.max_new_tokens + LARGEST_TREE
     guide = sampling.constraint.guide() if sampling.constraint else None
-    broken, plain = system.open_target(pair, capacity, False), pair.target.open(capacity)
+    broken, plain = system.open_target(pair, capacity, False), pair.target.open_session(capacity)
     broken.prefill(prompt[:-1])
     plain.prefill(prompt[:-1])
     text, wrongs, owns, furthest = list(prompt), [], [], -1.0
     try:
         for each in lane.decoding:
             p = sampling.probabilities(each.logits.cpu()).double()
-            wrong, own = broken.verify(each.tree)[0], verify_node_by_node(plain, each)
+            wrong, own = broken.verify(each.tree)[0], verify_and_commit_node_by_node(plain, each)
             broken.commit(each.verdict.path)
             if guide:
-                wrong, own = system.constraint_mask(guide, each.tree, wrong), mask_logits(guide, each.tree, own)
+                wrong, own = (
+                    system.constraint_mask(guide, each.tree, wrong),
+                    mask_forbidden_logits(guide, each.tree, own),
+                )
                 guide.advance(each.burst)
             off = sampling.probabilities(wrong.cpu()).double()
-            wrongs.append(total_variation(p, off))
-            owns.append(total_variation(p, sampling.probabilities(own.cpu()).double()))
+            wrongs.append(total_variation_distance(p, off))
+            owns.append(total_variation_distance(p, sampling.probabilities(own.cpu()).double()))
             place = max((0, *each.verdict.path), key=lambda node: float(wrongs[-1][node]))
             if (far := float(wrongs[-1][place])) > furthest:
                 behind = text + [each.tree.tokens[node] for node in each.tree.path(place)]
@@ -127,7 +130,7 @@ def measure_broken_target(
     return figures | {"sentence": sentence}, *example
 
 
-def verify_node_by_node(plain: Session, done: Round) -> torch.Tensor:
+def verify_and_commit_node_by_node(plain: Session, done: Round) -> torch.Tensor:
     """Logits `[N, V]` behind a round's nodes, from forwards of one token, each on a cache of its own path; then commits the path."""
     base, tree = plain.rows, done.tree
     logits: dict[int, torch.Tensor] = {}
@@ -164,7 +167,7 @@ def measure_broken_rule(pair: LoadedPair, system: System, prompt: list[int], sam
             count[tree.tokens[verdict.path[0]] if verdict.path else verdict.bonus] += 1
         if draw % BATCH == BATCH - 1:
             yield {"break": system.broken, "done": min(0.99, (draw + 1) / DRAWS)}
-    wrong, right = total_variation(p, counts / DRAWS).tolist()
+    wrong, right = total_variation_distance(p, counts / DRAWS).tolist()
     floor = expected_sampling_distance(p, DRAWS)
     sentence = (
         f"In {DRAWS:,} draws of the first token the naive rule is {format_distance(wrong)} away "
@@ -175,7 +178,7 @@ def measure_broken_rule(pair: LoadedPair, system: System, prompt: list[int], sam
     return figures | {"sentence": sentence}, prompt, p, counts[0] / DRAWS
 
 
-def total_variation(p: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+def total_variation_distance(p: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """Total variation `[...]` between distributions `[..., V]`."""
     return (p - other).abs().sum(-1) / 2
 

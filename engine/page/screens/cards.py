@@ -15,7 +15,7 @@ from engine.record.parsing import quote
 from engine.remote.server import Server
 from engine.rounds.pair_costs import PairCosts
 from engine.rounds.state_costs import known_state_costs
-from engine.systems import SYSTEMS, System, find
+from engine.systems import SYSTEMS, System, find_system
 
 PROMISES = {"tokens": "same tokens", "law": "same distribution", "lossy": "changes the text"}
 KINDS: dict[str, Mapping[str, type[Part]]] = {"drafter": DRAFTERS, "policy": POLICIES, "acceptance": ACCEPTANCES}
@@ -56,7 +56,7 @@ def choose_lane_systems(pair: Pair | LoadedPair) -> tuple[str, str]:
     return (left, STAND_INS[0]) if pair.draft is None else (left, right)
 
 
-def describe_model(pair: LoadedPair) -> str:
+def describe_model_beside_prompt(pair: LoadedPair) -> str:
     """What stands beside the prompt: what may be expected of the model."""
     if pair.pair.name in EMBEDDED:
         return "toy model: English children’s stories, Python, sums"
@@ -67,14 +67,14 @@ def describe_pair(pair: LoadedPair) -> dict[str, Any]:
     """What the page's head says of the pair. A `chat` gets other prompts to try."""
     return {
         "pair": pair.title + " · chat" * pair.chat + f" · {pair.hardware} · {pair.dtype}, {pair.target.forward_kind}",
-        "way": " ".join([WAYS[pair.target.forward_kind], *describe_chat_template(pair)]),
+        "way": " ".join([WAYS[pair.target.forward_kind], *list_chat_template_sentences(pair)]),
         "chat": pair.chat,
         "title": pair.title,
         "lacks": list_unraceable_parts(pair),
     }
 
 
-def describe_chat_template(pair: LoadedPair) -> list[str]:
+def list_chat_template_sentences(pair: LoadedPair) -> list[str]:
     """What is said of the chat template and of how it is used; nothing of a pair that does not chat."""
     if not pair.chat:
         return []
@@ -90,17 +90,17 @@ def list_unraceable_parts(pair: LoadedPair) -> dict[str, dict[str, dict[str, str
     return {kind: {name: vars(lack) for name, lack in each.items() if lack} for kind, each in found.items()}
 
 
-def choose_pair(pairs: Sequence[LoadedPair], name: object) -> LoadedPair:
+def find_pair_by_name_or_first(pairs: Sequence[LoadedPair], pair_name: object) -> LoadedPair:
     """The pair of that name, the first one for "" and None. Raises `ValueError` for a name that none of them has."""
-    if name is None or name == "":
+    if pair_name is None or pair_name == "":
         return pairs[0]
     named = {each.pair.name: each for each in pairs}
-    if not isinstance(name, str) or name not in named:
-        raise ValueError(f"There is no pair {quote(name)} here. Available: {', '.join(named)}.")
-    return named[name]
+    if not isinstance(pair_name, str) or pair_name not in named:
+        raise ValueError(f"There is no pair {quote(pair_name)} here. Available: {', '.join(named)}.")
+    return named[pair_name]
 
 
-def list_offered_pairs(pairs: Sequence[LoadedPair]) -> list[dict[str, Any]]:
+def describe_offered_pairs_by_size(pairs: Sequence[LoadedPair]) -> list[dict[str, Any]]:
     """The pairs that a visitor may choose from, all of them of `OFFERED`, the smallest first; none where there is no choice.
 
     The page's `own` is the first of `pairs`. `verify_ms`: forwards as measured here so far. The switch says the size, `pair` does not.
@@ -137,7 +137,7 @@ def describe_system_on_pair(system: System, pair: LoadedPair) -> dict[str, objec
     said = describe_system(system)
     if system.guesses and pair.target.forward_kind == "states" and (found := known_state_costs(pair)):
         said["states"] = found.summary
-    if (system.counted_shapes(pair) or system.parts[0].candidate_drafters(pair)) and PairCosts(pair).is_measured(
+    if (system.counted_shapes(pair) or system.parts[0].candidate_drafters(pair)) and PairCosts(pair).are_costs_measured(
         system.drafter
     ):
         costs = system.costs(pair).to_dict()
@@ -167,18 +167,20 @@ def describe_parts() -> dict[str, dict[str, dict[str, str]]]:
 
 def find_raceable_system(name: object) -> System:
     """The system of that name. Raises `ValueError` when there is none, or when no race may have its shape."""
-    system = find(name)
+    system = find_system(name)
     for dial in SHAPE:
         validate_setting(dial, getattr(system, dial))
     return system
 
 
-def choose_dial_shape(system_name: object, pairs: Sequence[LoadedPair], pair_name: object = "") -> dict[str, int]:
+def choose_shape_shown_by_dials(
+    system_name: object, pairs: Sequence[LoadedPair], pair_name: object = ""
+) -> dict[str, int]:
     """The depth, width and nodes that the dials show for this system and pair: its shape in a race, or its own until that is measured.
     {} for unknown names.
     """
     try:
-        system, found = find_raceable_system(system_name), choose_pair(pairs, pair_name)
+        system, found = find_raceable_system(system_name), find_pair_by_name_or_first(pairs, pair_name)
     except ValueError:
         return {}
     return system.default_shape if is_shape_unmeasured(system, found) else system.best_shape_for(found)
@@ -186,20 +188,20 @@ def choose_dial_shape(system_name: object, pairs: Sequence[LoadedPair], pair_nam
 
 def is_shape_unmeasured(system: System, pair: LoadedPair) -> bool:
     """Whether its shape depends on what is not measured yet."""
-    return bool(system.counted_shapes(pair)) and not PairCosts(pair).is_measured(system.drafter)
+    return bool(system.counted_shapes(pair)) and not PairCosts(pair).are_costs_measured(system.drafter)
 
 
-def strip_break(name: Any) -> Any:
+def remove_break_from_system_name(system_name: Any) -> Any:
     """The system's name without its break. What is no name is refused where systems are found."""
-    return name.partition("!")[0] if isinstance(name, str) else name
+    return system_name.partition("!")[0] if isinstance(system_name, str) else system_name
 
 
-def label_system(system: System) -> str:
+def build_menu_label(system: System) -> str:
     """The system's title in a menu. It says so when the system changes the text."""
     return system.title + " · lossy" * (system.guarantee == "lossy" and "lossy" not in system.title)
 
 
-def menu_group_of(system: System) -> str:
+def drafting_idea_of(system: System) -> str:
     """The group of the menus that the system belongs to."""
     return DRAFTERS[system.drafter].idea
 
@@ -208,23 +210,23 @@ def build_system_menu(selected_system: str, remote: Server | None = None) -> lis
     """The menu's (label, name) entries, grouped by drafting idea, with the selected system's group first and the selected system first
     in it.
     """
-    ideas = sorted(IDEAS, key=lambda idea: idea != menu_group_of(SYSTEMS[selected_system]))
+    ideas = sorted(IDEAS, key=lambda idea: idea != drafting_idea_of(SYSTEMS[selected_system]))
     ordered = sorted(
-        SYSTEMS.values(), key=lambda system: (ideas.index(menu_group_of(system)), system.name != selected_system)
+        SYSTEMS.values(), key=lambda system: (ideas.index(drafting_idea_of(system)), system.name != selected_system)
     )
     others = [(remote.title, remote.name)] if remote else []
-    return [*((label_system(system), system.name) for system in ordered), *others, ("mix your own …", MIX)]
+    return [*((build_menu_label(system), system.name) for system in ordered), *others, ("mix your own …", MIX)]
 
 
-def summarise_systems() -> dict[str, str]:
+def map_menu_labels_to_summaries() -> dict[str, str]:
     """{label of a system in the menus: one line about it}."""
-    return {label_system(system): re.split(r"[.:;]", system.idea, maxsplit=1)[0] for system in SYSTEMS.values()}
+    return {build_menu_label(system): re.split(r"[.:;]", system.idea, maxsplit=1)[0] for system in SYSTEMS.values()}
 
 
-def list_menu_headings(selected_system: str, remote: Server | None = None) -> dict[str, str]:
+def map_first_labels_to_ideas(selected_system: str, remote: Server | None = None) -> dict[str, str]:
     """{label of an idea's first system in the menu that begins with `selected_system`: the idea}, and that of another server."""
     found: dict[str, str] = {}
     for words, name in build_system_menu(selected_system):
-        if name in SYSTEMS and (idea := menu_group_of(SYSTEMS[name])) not in found.values():
+        if name in SYSTEMS and (idea := drafting_idea_of(SYSTEMS[name])) not in found.values():
             found[words] = idea
     return found | ({remote.title: "another server"} if remote else {})

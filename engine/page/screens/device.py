@@ -13,10 +13,10 @@ from concurrent.futures import Future, wait
 from contextlib import suppress
 from typing import TypeVar
 
-from engine.page.screens.heap import trim_heap
+from engine.page.screens.heap import return_free_heap_to_system
 from engine.page.screens.turns import MOST_SECONDS, READYING, Job, JobEnd, JobQueue
 from engine.page.views.wire import RunEvent
-from engine.record.compact_json import to_json
+from engine.record.compact_json import to_compact_json
 from engine.record.quiet import WorkSignal
 
 SLICE = 0.015  # seconds of a turn, which ends earlier with news
@@ -44,10 +44,11 @@ class DeviceWorker:
 
     # ---- for those who call
 
-    async def stream(self, job: Job, is_watched_by_page: bool = False) -> AsyncGenerator[str, None]:
+    async def stream_job_events(self, job: Job, is_watched_by_page: bool = False) -> AsyncGenerator[str, None]:
         """The job's news as they come, and before the last ones now and then where its visitor stands. Closing it frees everything.
 
-        A `is_watched_by_page` stream begins with the job's name. The page uses it to say that it is there (`note_page_alive`), or that
+        A `is_watched_by_page` stream begins with the job's name. The page uses it to say that it is there (`extend_page_deadline`),
+        or that
         it no longer wants the run (`cancel_run`).
         Raises what the work raises, and `ValueError` when it is not let in, takes too long or has lost its page.
         """
@@ -64,7 +65,7 @@ class DeviceWorker:
         try:
             if is_watched_by_page:
                 job.until = time.monotonic() + ASLEEP  # a page gives its first sign sooner than that
-                yield to_json({"run": job.name, "place": ""})
+                yield to_compact_json({"run": job.name, "place": ""})
             said, silent, last, due = "", True, False, time.monotonic() + EVERY
             while True:
                 self.note_event_received(job)
@@ -79,24 +80,24 @@ class DeviceWorker:
                     silent, last = False, event.last
                     yield event.text
                 if time.monotonic() >= due and not last:
-                    place, due = self.describe_place(job), time.monotonic() + EVERY
+                    place, due = self.describe_queue_place(job), time.monotonic() + EVERY
                     if place != said or silent:  # the server notices that a visitor has left when it says something
-                        yield to_json({"run": job.name, "place": place})
+                        yield to_compact_json({"run": job.name, "place": place})
                     said, silent = place, True
         finally:
-            self.remove_job(job)
+            self.drop_job_of_visitor(job)
 
-    def run_preparation(self, steps: Iterator[WorkSignal]) -> None:
+    def run_preparation_when_idle(self, steps: Iterator[WorkSignal]) -> None:
         """Takes steps that make something ready, while nobody asks for anything else. Returns after the last one."""
         end = Future[RunEvent | JobEnd]()
         self.add_job(Job(lambda: steps, rank=READYING, tell=end.set_result))
         while not wait([end], EVERY).done:
-            self.ensure_worker()
+            self.start_worker_thread_if_dead()
         event = end.result()
         if isinstance(event, JobEnd) and event.failure is not None:
             raise event.failure
 
-    def note_page_alive(self, job_name: str, hidden: bool = False) -> bool:
+    def extend_page_deadline(self, job_name: str, hidden: bool = False) -> bool:
         """Notes that the page of this job is still open. False when there is no such job."""
         with self.changed:
             if job := self.jobs.get(job_name):
@@ -107,34 +108,34 @@ class DeviceWorker:
         """Cancels the run of this name; its stream then ends without a message."""
         with self.changed:
             if job := self.jobs.get(job_name):
-                self.remove_job(job)
+                self.drop_job_of_visitor(job)
             else:
                 self.unwanted[job_name] = None
                 if len(self.unwanted) > MOST_UNWANTED:
                     del self.unwanted[next(iter(self.unwanted))]
 
     @property
-    def progress_text(self) -> str:
+    def preparation_progress_text(self) -> str:
         """What is being made ready, and whether somebody waits for that."""
-        if not self.line.all_jobs:
+        if not self.line.visitors_jobs:
             return self.doing
         return f"{self.doing}; the race comes next" if self.is_preparing else "The rest is made ready behind the races"
 
-    def has_single_job(self) -> bool:
+    def has_at_most_one_job(self) -> bool:
         """Whether nobody waits or runs beside the run that asks."""
         with self.changed:
-            return len(self.line.all_jobs) <= 1
+            return len(self.line.visitors_jobs) <= 1
 
     @property
     def is_preparing(self) -> bool:
         return self.current is not None and self.current.rank == READYING
 
-    def describe_place(self, job: Job) -> str:
-        self.ensure_worker()
+    def describe_queue_place(self, job: Job) -> str:
+        self.start_worker_thread_if_dead()
         with self.changed:
             if self.is_preparing and job.steps is None:
                 return f"{self.doing}; your run comes next."
-            return self.line.describe_place(job)
+            return self.line.describe_queue_place(job)
 
     # ---- coming and going
 
@@ -143,7 +144,7 @@ class DeviceWorker:
             self.line.add_job(job)
             self.jobs[job.name] = job
             self.changed.notify_all()
-        self.ensure_worker()
+        self.start_worker_thread_if_dead()
 
     def note_event_received(self, job: Job) -> None:
         """Records that the visitor's stream has received its last event. Raises `ValueError` when his page is gone."""
@@ -153,7 +154,7 @@ class DeviceWorker:
             job.listening = True
             self.changed.notify_all()
 
-    def remove_job(self, job: Job) -> None:
+    def drop_job_of_visitor(self, job: Job) -> None:
         """The job's visitor has all he wants. What has begun is closed by the worker, before anybody's next step."""
         with self.changed:
             job.gone = True
@@ -165,38 +166,38 @@ class DeviceWorker:
 
     # ---- the worker
 
-    def ensure_worker(self) -> None:
+    def start_worker_thread_if_dead(self) -> None:
         """Begins a worker when there is none, or when the last one has died. It goes on with everybody's work."""
         with self.changed:
             if self.thread is None or not self.thread.is_alive():
-                self.thread = threading.Thread(target=self.run_worker, name="device", daemon=True)
+                self.thread = threading.Thread(target=self.run_worker_loop, name="device", daemon=True)
                 self.thread.start()
 
-    def run_worker(self) -> None:
+    def run_worker_loop(self) -> None:
         rest_at = math.inf  # when freed memory is given back
         while True:
             with self.changed:
-                job = self.current = self.line.next_job()
+                job = self.current = self.line.start_jobs_and_choose_next()
                 if job is None:
                     left = min(self.line.seconds_until_next_job(), rest_at - time.monotonic(), threading.TIMEOUT_MAX)
                     self.changed.wait(max(0.0, left))
             if job is not None:
-                self.run_time_slice(job)
+                self.run_job_for_time_slice(job)
                 rest_at = time.monotonic() + REST
             elif time.monotonic() >= rest_at:
-                trim_heap()
+                return_free_heap_to_system()
                 rest_at = math.inf
 
-    def run_time_slice(self, job: Job) -> None:
+    def run_job_for_time_slice(self, job: Job) -> None:
         begun = time.perf_counter()
-        event = run_catching(lambda: self.next_event(job, begun + SLICE))
+        event = run_returning_error_as_job_end(lambda: self.step_job_until_event(job, begun + SLICE))
         if isinstance(event, JobEnd):  # closing frees what the steps hold
             steps, job.steps = job.steps, None
-            failed = run_catching(getattr(steps, "close", lambda: None))
+            failed = run_returning_error_as_job_end(getattr(steps, "close", lambda: None))
             event = failed if isinstance(failed, JobEnd) else event
         with self.changed:
             self.current = None
-            self.line.charge_seconds(job, time.perf_counter() - begun)
+            self.line.charge_device_seconds(job, time.perf_counter() - begun)
             job.told = isinstance(event, RunEvent)
             if isinstance(event, JobEnd):
                 self.line.remove_job(job)
@@ -208,7 +209,7 @@ class DeviceWorker:
             elif event is WorkSignal.IDLE:  # others go on meanwhile
                 job.resting = self.line.now() + PAUSE
 
-    def next_event(self, job: Job, deadline: float) -> RunEvent | WorkSignal | JobEnd:
+    def step_job_until_event(self, job: Job, deadline: float) -> RunEvent | WorkSignal | JobEnd:
         """Steps until there is news, until the turn is over or until no step is left."""
         if job.gone:
             return JobEnd()
@@ -226,7 +227,7 @@ class DeviceWorker:
         return JobEnd()
 
 
-def run_catching(work: Callable[[], Found]) -> Found | JobEnd:
+def run_returning_error_as_job_end(work: Callable[[], Found]) -> Found | JobEnd:
     """What the work returns. An error that it raises comes back as the end of its job."""
     try:
         return work()

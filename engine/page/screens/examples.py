@@ -32,7 +32,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
 }
 
 
-def merge_messages(messages: list[Message]) -> list[Message]:
+def merge_into_two_messages(messages: list[Message]) -> list[Message]:
     """The run in as few messages as say all: the first, and the last with all steps of those between."""
     first, *_, last = messages
     steps = [step for message in messages for step in message.get("steps", [])]
@@ -40,25 +40,25 @@ def merge_messages(messages: list[Message]) -> list[Message]:
     return [cells, {**last, "steps": steps} if steps else last]
 
 
-def record_messages(pair: LoadedPair, name: str, report_message: Callable[[], object]) -> list[Message]:
+def run_example_order(pair: LoadedPair, name: str, report_message: Callable[[], object]) -> list[Message]:
     """The messages of that request, run on the pair. `report_message` is called at each."""
     messages = []
     for message in build_request(pair, name, REQUESTS[name]).run(pair):
         if isinstance(message, dict):
             messages.append(message)
             report_message()
-    return merge_messages(messages)
+    return merge_into_two_messages(messages)
 
 
-def record_example(pair: LoadedPair, name: str, command: str) -> dict[str, Any]:
+def record_example_with_origin(pair: LoadedPair, name: str, command: str) -> dict[str, Any]:
     """The messages of that request, with the day, the command, the pair and the hardware."""
     with tqdm(desc=name, unit="message", mininterval=2) as bar:
-        messages = record_messages(pair, name, bar.update)
+        messages = run_example_order(pair, name, bar.update)
     made = {"messages": messages, "recorded": date.today().isoformat(), "command": command}
     return made | {"pair": pair.title, "hardware": pair.hardware}
 
 
 def main(options: Namespace) -> None:
-    record = partial(record_example, command=options.command)
+    record = partial(record_example_with_origin, command=options.command)
     for name, _, path in record_and_store(options, REQUESTS, "example", EXAMPLES, record):
         print(f"{name}: {path.stat().st_size / 1000:.0f} kB so far", flush=True)

@@ -13,7 +13,7 @@ def limit_malloc_arenas() -> None:
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, ARENAS)
 
 
-def trim_heap() -> None:
+def return_free_heap_to_system() -> None:
     """Returns free heap memory to the operating system, which takes 20 ms. After some load, glibc keeps a quarter of the process."""
     with suppress(OSError, TypeError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)

@@ -9,11 +9,11 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from engine.models.pairs import LoadedPair
-from engine.page.screens.cards import choose_dial_shape, choose_pair, is_shape_unmeasured
+from engine.page.screens.cards import choose_shape_shown_by_dials, find_pair_by_name_or_first, is_shape_unmeasured
 from engine.race import LIMITS, REMOTE, SHAPE, Settings, validate_setting
 from engine.record.constraint import validate_constraint
 from engine.record.parsing import quote
-from engine.systems import SYSTEMS, find, spell_shape
+from engine.systems import SYSTEMS, find_system, format_shape
 
 LONGEST, MOST_PARTS = 200_000, 100  # a prompt of 20,000 characters, of which a link writes each with nine
 HOTTEST = 2.0  # the largest temperature that the page's dial shows
@@ -21,7 +21,9 @@ LANES = ("left", "right")
 NUMBERS = {"tokens": "max_new_tokens", **{name: name for name in LIMITS if name != "max_new_tokens"}}
 
 
-def read_link(query: object, pair: LoadedPair, models: Sequence[LoadedPair] = ()) -> tuple[dict[str, Any], list[str]]:
+def parse_form_values_from_link(
+    query: object, pair: LoadedPair, models: Sequence[LoadedPair] = ()
+) -> tuple[dict[str, Any], list[str]]:
     """What the link sets, by the names of `Settings` and the lanes' sides; and a sentence for every value that is refused.
 
     Where the link names a right lane and leaves out a dial of its shape, that system sets the dial. `untouched` is that shape where the
@@ -45,7 +47,7 @@ def read_link(query: object, pair: LoadedPair, models: Sequence[LoadedPair] = ()
             elif name == "constraint":
                 given[name] = validate_constraint(value)
             elif name == "pair":
-                pair = choose_pair(models, value)
+                pair = find_pair_by_name_or_first(models, value)
             elif name in LANES:
                 given[name] = value if pair.remote and value == REMOTE else validate_menu_system(value)
             elif name in NUMBERS:
@@ -53,34 +55,34 @@ def read_link(query: object, pair: LoadedPair, models: Sequence[LoadedPair] = ()
         except ValueError as error:
             refused.append(str(error))
     for side in LANES:
-        if given.get(side, REMOTE) != REMOTE and (lack := find(given[side]).lack(pair)):
+        if given.get(side, REMOTE) != REMOTE and (lack := find_system(given[side]).lack(pair)):
             refused.append(lack.refusal)
             del given[side]
-    asked, own = given.keys() & {*SHAPE}, choose_dial_shape(given.get("right"), [pair])
+    asked, own = given.keys() & {*SHAPE}, choose_shape_shown_by_dials(given.get("right"), [pair])
     as_own = own == own | {dial: given[dial] for dial in asked}
-    if own and (not asked or (as_own and not is_shape_unmeasured(find(given["right"]), pair))):
-        given["untouched"] = spell_shape(own)
+    if own and (not asked or (as_own and not is_shape_unmeasured(find_system(given["right"]), pair))):
+        given["untouched"] = format_shape(own)
     elif asked:
         given["untouched"] = ""
     return own | given, refused
 
 
-def validate_menu_system(name: str) -> str:
+def validate_menu_system(system_name: str) -> str:
     """The name, when the page's menus have it: a system or a sound mix. Raises `ValueError` otherwise."""
-    found = find(name)
-    if name in SYSTEMS or name == "/".join((found.drafter, found.policy, found.acceptance)):
-        return name
+    found = find_system(system_name)
+    if system_name in SYSTEMS or system_name == "/".join((found.drafter, found.policy, found.acceptance)):
+        return system_name
     raise ValueError(
-        f"The menus have no system {quote(name)}. Choose it without what follows its name, and set the dials."
+        f"The menus have no system {quote(system_name)}. Choose it without what follows its name, and set the dials."
     )
 
 
-def parse_dial(name: str, value: str) -> int | float:
+def parse_dial(dial_name: str, value: str) -> int | float:
     try:
         given: object = int(value) if value.strip().lstrip("-").isdecimal() and len(value) < 20 else float(value)
     except ValueError:
         given = value
-    number = validate_setting(name, given)
-    if name == "temperature" and number > HOTTEST:
+    number = validate_setting(dial_name, given)
+    if dial_name == "temperature" and number > HOTTEST:
         raise ValueError(f"Temperature must be between 0 and {HOTTEST:g} on the page, got {number:g}.")
     return number

@@ -27,9 +27,9 @@ LONGEST_NAME = 40  # characters of a file's name that a sentence shows
 MEDIANS = ("speedup", "tau", "draft_share", "verify_share")
 
 
-def read_prompt_file(name: str, text: str) -> list[str]:
+def parse_prompt_file(name: str, text: str) -> list[str]:
     """The prompts of a file. Raises `ValueError` saying what is wrong, where, and what is allowed."""
-    with append_to_refusals(ALLOWED):
+    with append_hint_to_value_errors(ALLOWED):
         require(isinstance(name, str) and isinstance(text, str), "The file is no text.")
         by_line, name = name.lower().endswith(LINES), shorten_file_name(name)
         require(not has_lone_surrogate(text), f"{name} is not UTF-8.")
@@ -46,7 +46,7 @@ def read_prompt_file(name: str, text: str) -> list[str]:
 
 
 @contextmanager
-def append_to_refusals(hint: str) -> Iterator[None]:
+def append_hint_to_value_errors(hint: str) -> Iterator[None]:
     """Appends what is `hint` to the sentence of every refusal inside."""
     try:
         yield
@@ -59,7 +59,7 @@ def shorten_file_name(file: str) -> str:
     return shorten_prompt(file, LONGEST_NAME).encode("utf-8", "replace").decode()
 
 
-@append_to_refusals(ALLOWED)
+@append_hint_to_value_errors(ALLOWED)
 def validate_prompts(prompts: Any, name: str = "The list") -> list[str]:
     """The prompts themselves. Raises `ValueError` when there are none, and for the first one that breaks a limit."""
     texts = isinstance(prompts, list) and all(isinstance(prompt, str) for prompt in prompts)
@@ -74,7 +74,7 @@ def validate_prompts(prompts: Any, name: str = "The list") -> list[str]:
     return prompts
 
 
-def race_prompts(pair: LoadedPair, prompts: list[str], system: str, **settings: Any) -> Steps:
+def race_prompts_in_steps(pair: LoadedPair, prompts: list[str], system: str, **settings: Any) -> Steps:
     """Races plain decoding and the system, in its own shape, on every prompt in turn. Closing the iterator ends the race under way.
 
     Yields plain values between quiet steps. The first carries "start" with what will run. While a race runs, "at" is the
@@ -98,15 +98,15 @@ def race_prompts(pair: LoadedPair, prompts: list[str], system: str, **settings: 
             tokens, ticker = 0, Ticker(BATCH_SECONDS)
             for each in run_races(pair, [prompt], [system], chosen):
                 if isinstance(each, PromptRuns):
-                    rows[-1] |= collect_figures(*each.raced[system])
+                    rows[-1] |= extract_prompt_row_figures(*each.raced[system])
                 elif isinstance(each, Race):
                     tokens = max(tokens, len(each.lanes[1].trace.tokens))
                     yield {"at": index, "tokens": tokens} if ticker.is_due() else WorkSignal.STEP
-        yield {"row": rows[-1], "summary": summarise_rows(rows)}
+        yield {"row": rows[-1], "summary": compute_medians_and_totals(rows)}
     yield {"end": True}
 
 
-def collect_figures(result: PromptResult) -> dict:
+def extract_prompt_row_figures(result: PromptResult) -> dict:
     lane, base = result.trace, result.plain
     return {
         "tokens": len(lane.tokens),
@@ -122,16 +122,16 @@ def collect_figures(result: PromptResult) -> dict:
     }
 
 
-def summarise_rows(rows: list[dict]) -> dict:
+def compute_medians_and_totals(prompt_rows: list[dict]) -> dict:
     """Medians and totals of the prompts that were raced. `speedup_total` is of all their tokens; `disturbed` is a sentence, or ""."""
-    raced = [row for row in rows if "refused" not in row]
+    raced = [row for row in prompt_rows if "refused" not in row]
     totals = {key: sum(row[key] for row in raced) for key in ("tokens", "seconds", "base_tokens", "base_seconds")}
     rates = totals["tokens"] * totals["base_seconds"], totals["base_tokens"] * totals["seconds"]
     return {
         **totals,
         **{key: median(row[key] for row in raced) if raced else None for key in MEDIANS},
         "raced": len(raced),
-        "refused": len(rows) - len(raced),
+        "refused": len(prompt_rows) - len(raced),
         "identical": sum(row["identical"] is True for row in raced),
         "speedup_total": rates[0] / rates[1] if raced else None,
         "disturbed": describe_repeated_disturbance(

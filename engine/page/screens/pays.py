@@ -18,7 +18,7 @@ from typing import Any
 
 from engine.measure import forced, racing, words
 from engine.measure.prompts import FEWEST
-from engine.measure.report import build_report
+from engine.measure.report import build_pays_report
 from engine.models.pairs import LoadedPair
 from engine.page.screens.own_prompts import shorten_prompt, validate_prompts
 from engine.race import Settings
@@ -28,7 +28,7 @@ from engine.record.quiet import Steps, WorkSignal
 from engine.record.trace import Trace
 from engine.record.trace_statistics import decode_seconds_per_token, tau
 from engine.rounds.pair_costs import PairCosts
-from engine.systems import find
+from engine.systems import find_system
 
 MOST_PROMPTS, MOST_TOKENS, MOST_SYSTEMS = 20, 72, 16
 ALLOWED = f"{FEWEST} to {MOST_PROMPTS} prompts, at most {MOST_TOKENS} new tokens each"
@@ -40,7 +40,7 @@ HALVINGS = 60  # of the range in which an acceptance is sought
 def validate_pays_order(prompts: object, systems: object, acceptance: object = 0, **settings: Any) -> Settings:
     """How the races are run. Raises `ValueError` for what no race takes and for more than a page may ask."""
     if acceptance != 0:
-        forced.validate_tau(acceptance)
+        forced.validate_acceptance_length(acceptance)
     count = len(validate_prompts(prompts))
     if not FEWEST <= count <= MOST_PROMPTS:
         raise ValueError(
@@ -65,14 +65,14 @@ def validate_system_names(systems: object) -> list[str]:
     for at, name in enumerate(systems):
         if name in systems[:at]:
             raise ValueError(f"{quote(name)} is named twice. Name every system once.")
-        system = find(name)
+        system = find_system(name)
         if not system.guesses or system.guarantee == "lossy":
             why = "keeps no text" if system.guesses else "guesses nothing"
             raise ValueError(f"{quote(name)} {why}, so it cannot pay. Name systems that guess and keep the text.")
     return list(systems)
 
 
-def race_systems(
+def race_systems_in_steps(
     pair: LoadedPair, prompts: list[str], systems: list[str], acceptance: float = 0, **settings: Any
 ) -> Steps:
     """Races the systems, or all that the pair allows, as the command does. Closing the iterator frees everything.
@@ -82,13 +82,13 @@ def race_systems(
     An `acceptance` length above 0 adds what every best setting would give with so many tokens a round, under that name.
     """
     asked = validate_pays_order(prompts, systems, acceptance, **settings)
-    raced, refused = racing.select_prompts(pair, prompts, asked)
+    raced, refused = racing.split_raceable_and_refused(pair, prompts, asked)
     chosen = validate_system_names(systems) or racing.choose_systems(pair, None, asked.constraint)
     for name in chosen:
-        if reason := racing.explain_unraceable(pair, find(name)):
+        if reason := racing.explain_unraceable(pair, find_system(name)):
             raise ValueError(reason)
     work, done = racing.race_all(pair, [prompts[index] for index in raced], chosen, asked), 0
-    total = racing.count_work(len(chosen), len(raced))
+    total = racing.count_pieces_of_work(len(chosen), len(raced))
     yield {"start": True, "prompts": len(raced), "systems": len(chosen), **describe_progress(0, total, chosen)}
     try:
         while True:
@@ -101,37 +101,41 @@ def race_systems(
             yield describe_progress(done, total, chosen) if step is WorkSignal.PIECE else WorkSignal.STEP
     finally:
         work.close()
-    figures = build_report(pair, [shorten_prompt(prompt, SHOWN) for prompt in prompts], raced, refused, asked, outcome)
+    figures = build_pays_report(
+        pair, [shorten_prompt(prompt, SHOWN) for prompt in prompts], raced, refused, asked, outcome
+    )
     settings_of = [row["setting"] for row in figures["systems"]]
-    estimated = {"acceptance": forced.estimate_settings(pair, settings_of, acceptance)} if acceptance else {}
+    estimated = (
+        {"acceptance": forced.estimate_speedups_or_refusals(pair, settings_of, acceptance)} if acceptance else {}
+    )
     yield {
         "end": True,
-        "verdict": words.describe_verdict(figures),
+        "verdict": words.describe_pays_verdict(figures),
         **figures,
         **compute_slider_start(pair, outcome, figures),
         **estimated,
     }
 
 
-def describe_progress(done: int, total: int, systems: list[str]) -> dict:
-    if done < len(systems):
-        doing = f"Trying settings of {find(systems[done]).title}"
+def describe_progress(pieces_done: int, pieces_in_all: int, systems: list[str]) -> dict:
+    if pieces_done < len(systems):
+        doing = f"Trying settings of {find_system(systems[pieces_done]).title}"
     else:
-        each = 1 + len(racing.group_systems(systems))  # generate() and the races of a prompt
-        prompts = (total - len(systems)) // each
-        doing = f"Racing prompt {min((done - len(systems)) // each + 1, prompts)} of {prompts}"
-    return {"done": done, "of": total, "doing": doing}
+        each = 1 + len(racing.group_systems_by_race(systems))  # generate() and the races of a prompt
+        prompts = (pieces_in_all - len(systems)) // each
+        doing = f"Racing prompt {min((pieces_done - len(systems)) // each + 1, prompts)} of {prompts}"
+    return {"done": pieces_done, "of": pieces_in_all, "doing": doing}
 
 
 def compute_slider_start(pair: LoadedPair, outcome: racing.RaceResults, figures: dict) -> dict:
     """The starting values of the page's sliders: the costs of forwards here, and the operating point of the best system."""
     best = next(row for row in figures["systems"] if row["name"] == figures["best"])
-    costs = PairCosts(pair).costs_of(find(best["setting"]).drafter)
+    costs = PairCosts(pair).costs_of(find_system(best["setting"]).drafter)
     traces, plain, *_ = map(list, zip(*outcome.raced[best["name"]], strict=True))
     point = OperatingPoint.from_traces(traces, plain)
     decoding = decode_seconds_per_token(plain) / decode_seconds_per_token(traces)
     measured = {"expected": predict_speedup(costs, point), "decoding": decoding, "speedup": best["speedup"]}
-    titles = {row["name"]: find(row["setting"]).title for row in figures["systems"]}
+    titles = {row["name"]: find_system(row["setting"]).title for row in figures["systems"]}
     return {"titles": titles, "costs": costs.to_dict(), "point": vars(point) | measured}
 
 
@@ -149,18 +153,18 @@ class OperatingPoint:
     def from_traces(cls, drafted: list[Trace], plain: list[Trace]) -> "OperatingPoint":
         """The point that races measured: a system's lanes, and the baseline's of the same races."""
         steps = [step for trace in drafted for step in trace.steps]
-        levels = sum(deepest_level(step.parents) for step in steps)  # below the roots
+        levels = sum(tree_depth_of(step.parents) for step in steps)  # below the roots
         token = decode_seconds_per_token(plain)
         depth = levels / len(steps)
         return cls(
-            acceptance=solve_acceptance(tau(drafted), depth),
+            acceptance=solve_acceptance_for_tau(tau(drafted), depth),
             depth=depth,
             width=sum(len(step.parents) - 1 for step in steps) / levels if levels else 1.0,
             draft=sum(step.seconds.get("draft", 0.0) for step in steps) / levels / token if levels else 0.0,
         )
 
 
-def deepest_level(parents: Sequence[int]) -> int:
+def tree_depth_of(parents: Sequence[int]) -> int:
     """The depth of a tree; `parents[0] == -1`, and parents come before children."""
     depths = [0]
     for parent in parents[1:]:
@@ -175,7 +179,7 @@ def expected_tokens_per_round(acceptance: float, depth: float) -> float:
     return (1 - acceptance ** (depth + 1)) / (1 - acceptance)
 
 
-def solve_acceptance(tokens_per_round: float, depth: float) -> float:
+def solve_acceptance_for_tau(tokens_per_round: float, depth: float) -> float:
     """Solves for the acceptance rate at which rounds of this depth yield so many tokens, by bisection; at most 1."""
     low, high = 0.0, 1.0
     for _ in range(HALVINGS):

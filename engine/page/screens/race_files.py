@@ -31,7 +31,7 @@ class ReadingQueue:
         self.waiting: list[str] = []
         self.read: dict[str, float] = {}  # by visitor: when a reading of his last ended
 
-    def begin_reading(self, visitor: str) -> bool:
+    def wait_to_begin_reading(self, visitor: str) -> bool:
         """Whether it is the caller's turn now, or becomes so within `WAITING` seconds."""
         until = time.monotonic() + WAITING
         with self.changed:
@@ -55,7 +55,7 @@ class ReadingQueue:
             return WAITING
         return self.rested - time.monotonic()
 
-    def end_reading(self, visitor: str) -> None:
+    def end_reading_and_rest(self, visitor: str) -> None:
         now = time.monotonic()
         with self.changed:
             self.reading, self.rested = False, now + min(now - self.begun, LONGEST_REST)
@@ -67,29 +67,29 @@ class ReadingQueue:
 READINGS = ReadingQueue()  # of this process
 
 
-def read_race_file(reading: str, text: object, visitor: str = "") -> dict[str, object]:
+def read_race_file_in_own_process(wanted_form: str, text: object, visitor: str = "") -> dict[str, object]:
     """What `engine.page.views.reading` answers about the text of a race file, or under "refused" why there is no answer."""
     if not isinstance(text, str):
-        return build_refusal(f"It must be a text, got {quote(text)}.")
+        return build_race_file_refusal(f"It must be a text, got {quote(text)}.")
     if len(text) > MOST_BYTES:
-        return build_refusal(f"It has {len(text) / 1e6:.1f} MB; at most {MOST_BYTES / 1e6:.0f} MB are read.")
-    if not READINGS.begin_reading(visitor):
-        return build_refusal(BUSY)
+        return build_race_file_refusal(f"It has {len(text) / 1e6:.1f} MB; at most {MOST_BYTES / 1e6:.0f} MB are read.")
+    if not READINGS.wait_to_begin_reading(visitor):
+        return build_race_file_refusal(BUSY)
     try:
         sent = text.encode("utf-8", "surrogatepass")
         done = subprocess.run(
-            [*READER, reading], input=sent, cwd=ROOT, timeout=DEADLINE, check=True, stdout=PIPE, stderr=DEVNULL
+            [*READER, wanted_form], input=sent, cwd=ROOT, timeout=DEADLINE, check=True, stdout=PIPE, stderr=DEVNULL
         )
         return json.loads(done.stdout)
     except subprocess.TimeoutExpired:
-        return build_refusal(f"It took longer than {DEADLINE:g} seconds. Try a shorter race.")
+        return build_race_file_refusal(f"It took longer than {DEADLINE:g} seconds. Try a shorter race.")
     except (subprocess.CalledProcessError, ValueError):
-        return build_refusal("It takes more time or memory than there is for it. Try a shorter race.")
+        return build_race_file_refusal("It takes more time or memory than there is for it. Try a shorter race.")
     except OSError:
-        return build_refusal(NO_PROCESS)
+        return build_race_file_refusal(NO_PROCESS)
     finally:
-        READINGS.end_reading(visitor)
+        READINGS.end_reading_and_rest(visitor)
 
 
-def build_refusal(reason: str) -> dict[str, object]:
+def build_race_file_refusal(reason: str) -> dict[str, object]:
     return {"refused": f"This race file cannot be read. {reason}"}

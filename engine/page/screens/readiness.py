@@ -12,7 +12,7 @@ from itertools import chain
 from numba.core import event
 
 from engine.drafters import DRAFTERS
-from engine.models.cache_memory import cache_budget
+from engine.models.cache_memory import max_bytes_of_all_caches
 from engine.models.pairs import LoadedPair
 from engine.page.screens.cards import choose_lane_systems
 from engine.page.screens.device import DeviceWorker
@@ -38,30 +38,36 @@ class SystemPreparation:
     def __init__(self, pair: LoadedPair, device: DeviceWorker, of: str = "", waits: Callable[[], bool] = lambda: False):
         """`of` names the pair in the words, where it is not the page's own. While `waits` says so, what is not asked for rests."""
         self.pair, self.device, self.of, self.waits = pair, device, f" of the {of}" if of else "", waits
-        device.line.budget = cache_budget(pair)
+        device.line.budget = max_bytes_of_all_caches(pair)
         self.lanes = choose_lane_systems(pair)
         self.systems = list(dict.fromkeys((*self.lanes, *SYSTEMS)))
         self.waiting = [*self.systems]
 
     def prepare_opening_race(self) -> None:
         """Makes the systems of the opening race ready at the temperature with which the page opens: it goes live behind this."""
-        measured = self.run_steps(f"Measuring forwards{self.of}", PairCosts(self.pair).measure_verifications_quickly)
-        self.device.run_preparation(chain(measured, self.prepare_systems(self.lanes, HEATS[:1])))
+        measured = self.run_steps_until_one_fails(
+            f"Measuring forwards{self.of}", PairCosts(self.pair).measure_verifications_quickly
+        )
+        self.device.run_preparation_when_idle(chain(measured, self.prepare_systems(self.lanes, HEATS[:1])))
 
     def prepare_systems(self, names: Iterable[str], temperatures: Sequence[float]) -> Iterator[WorkSignal]:
         """Makes systems ready at these temperatures. One of which a step fails is passed over."""
         for name in names:
             number = f"{self.systems.index(name) + 1} of {len(self.systems)}"
             words = f"Making ready {number}{self.of}: {SYSTEMS[name].title}"
-            yield from self.run_steps(words, *list_preparation_steps(self.pair, SYSTEMS[name], temperatures))
+            yield from self.run_steps_until_one_fails(
+                words, *list_preparation_steps(self.pair, SYSTEMS[name], temperatures)
+            )
             if temperatures == HEATS:
                 self.waiting.remove(name)
 
     def prepare_remaining_systems(self) -> None:
         """Makes ready what is not: the pair's nets one by one, so that a race waits for no more than one, then all systems."""
-        self.device.run_preparation(self.delay_steps_while_busy(self.prepare_remaining_systems_in_steps()))
+        self.device.run_preparation_when_idle(
+            self.hold_steps_while_page_loads(self.prepare_remaining_systems_in_steps())
+        )
 
-    def delay_steps_while_busy(self, work: Iterator[WorkSignal]) -> Iterator[WorkSignal]:
+    def hold_steps_while_page_loads(self, work: Iterator[WorkSignal]) -> Iterator[WorkSignal]:
         """The work's steps, each held back while `waits` is true, for at most `RESTS` seconds in all."""
         until = time.monotonic() + RESTS
         while True:
@@ -73,24 +79,26 @@ class SystemPreparation:
 
     def prepare_remaining_systems_in_steps(self) -> Iterator[WorkSignal]:
         if self.pair.target.recurrent:
-            yield from self.run_steps(
+            yield from self.run_steps_until_one_fails(
                 f"Measuring trees beside chains{self.of}", partial(measure_state_costs_once, self.pair)
             )
         for name in self.pair.learned:
-            yield from self.run_steps(f"Loading the drafter {name}{self.of}", partial(self.pair.net, name))
+            yield from self.run_steps_until_one_fails(
+                f"Loading the drafter {name}{self.of}", partial(self.pair.net, name)
+            )
         yield from self.prepare_systems(tuple(self.waiting), HEATS)
         # Beside the page's start, and what it compiles, other programs were at work
         for measure in PairCosts(self.pair).list_remeasurements():
-            yield from self.run_steps(f"Measuring forwards again{self.of}", measure)
+            yield from self.run_steps_until_one_fails(f"Measuring forwards again{self.of}", measure)
 
-    def run_steps(self, description: str, *steps: Callable[[], object]) -> Iterator[WorkSignal]:
+    def run_steps_until_one_fails(self, description: str, *steps: Callable[[], object]) -> Iterator[WorkSignal]:
         """Runs the steps until one fails."""
         for step in steps:
-            if not self.run_step(description, step):
+            if not self.run_preparation_step(description, step):
                 return
             yield WorkSignal.STEP
 
-    def run_step(self, description: str, step: Callable[[], object]) -> bool:
+    def run_preparation_step(self, description: str, step: Callable[[], object]) -> bool:
         """Runs the step. False when it fails: a race that needs it meets the same error."""
         self.device.doing = description
         try:
@@ -106,9 +114,9 @@ class SystemPreparation:
         return True
 
     @property
-    def progress_text(self) -> str:
+    def preparation_progress_text(self) -> str:
         """What is being done, in words; "" when all is ready."""
-        return append_compile_count(self.device.progress_text) if self.waiting else ""
+        return append_compile_count(self.device.preparation_progress_text) if self.waiting else ""
 
 
 def append_compile_count(description: str) -> str:

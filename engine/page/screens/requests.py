@@ -18,12 +18,12 @@ from engine.models.chat import render_prompt
 from engine.models.pairs import LoadedPair
 from engine.page.screens import own_prompts
 from engine.page.screens import pays as does_it_pay
-from engine.page.screens.answers import validate_list
-from engine.page.screens.break_distance import measure_break
-from engine.page.screens.cards import strip_break
+from engine.page.screens.answers import validate_list_length
+from engine.page.screens.break_distance import measure_break_in_steps
+from engine.page.screens.cards import remove_break_from_system_name
 from engine.page.screens.device import DEVICE
 from engine.page.screens.turns import LONG, RACE
-from engine.page.views.wire import stream_race
+from engine.page.views.wire import run_race_as_messages
 from engine.race import (
     BASELINE,
     FIELD,
@@ -37,7 +37,7 @@ from engine.race import (
 from engine.record.chat_turns import Turns
 from engine.record.parsing import parse_json, quote, validate_type
 from engine.record.quiet import Steps
-from engine.systems import SYSTEMS, find, find_budget_filling_name, find_comparable_chain_name, spell_shape
+from engine.systems import SYSTEMS, find_comparable_chain_name, find_node_filling_system, find_system, format_shape
 from engine.tree import LARGEST_TREE
 
 MOST_TOKENS = 60_000  # of a call: its lanes times their new tokens
@@ -106,11 +106,11 @@ def race(
     A shape that is still `untouched` gives each lane the best shape of its own system. `full` has the last lane's tree use all nodes.
     `third` adds a lane in the middle: the chain with as many guesses.
     """
-    names = validate_list(systems, "The systems", 1, FIELD[1])
-    whole = full and names[-1] != REMOTE and find_budget_filling_name(find(names[-1]))
+    names = validate_list_length(systems, "The systems", 1, FIELD[1])
+    whole = full and names[-1] != REMOTE and find_node_filling_system(find_system(names[-1]))
     if whole:  # in the shape that the dials show
         names = [*names[:-1], whole]
-    elif untouched and spell_shape(dict.fromkeys(SHAPE) | settings) == untouched:
+    elif untouched and format_shape(dict.fromkeys(SHAPE) | settings) == untouched:
         settings |= dict.fromkeys(SHAPE)
     if third:
         names = insert_chain_lane(pair, names, settings)
@@ -121,14 +121,14 @@ def race(
 
 
 def run_race(pair: LoadedPair, settings: Settings) -> Steps:
-    return stream_race(RepeatedRace(pair, settings, alone=DEVICE.has_single_job))
+    return run_race_as_messages(RepeatedRace(pair, settings, alone=DEVICE.has_at_most_one_job))
 
 
 def insert_chain_lane(pair: LoadedPair, systems: list[str], settings: dict[str, Any]) -> list[str]:
     """The lanes' systems, and before the last one the chain with as many guesses, where that one branches."""
     if REMOTE in systems:
         return systems
-    system = find(systems[-1])
+    system = find_system(systems[-1])
     given = {dial: int(validate_setting(dial, settings[dial])) for dial in SHAPE if settings.get(dial) is not None}
     shape = given if len(given) == len(SHAPE) else system.best_shape_for(pair) | given
     chain = find_comparable_chain_name(system, shape)
@@ -147,14 +147,14 @@ def sweep(pair: LoadedPair, prompts: object, **more: Any) -> Request:
 
 
 def run_sweep(pair: LoadedPair, plan: SweepPlan) -> Steps:
-    return Sweep(pair, plan).run()
+    return Sweep(pair, plan).measure_cells_in_steps()
 
 
 def prompts(pair: LoadedPair, prompts: list[str], system: str, **settings: Any) -> Request:
     chosen = own_prompts.validate_prompts(prompts)
     tokens = Settings(WARM_UP_TEXT, tuple(refuse_remote_system([BASELINE, system])), **settings).max_new_tokens
     cache_bytes = race_cache_bytes(pair, chosen, tokens, 2)
-    run = partial(own_prompts.race_prompts, prompts=chosen, system=system, **settings)
+    run = partial(own_prompts.race_prompts_in_steps, prompts=chosen, system=system, **settings)
     return Request(run, LONG, 2 * len(chosen) * tokens, cache_bytes)
 
 
@@ -166,7 +166,7 @@ def pays(pair: LoadedPair, prompts: list[str], systems: list[str], **settings: A
     raced = (count + count // IN_A_RACE + 2) * len(prompts) * tokens  # a baseline in every race, and generate()
     cache_bytes = race_cache_bytes(pair, prompts, tokens, 1 + IN_A_RACE)
     return Request(
-        partial(does_it_pay.race_systems, prompts=prompts, systems=systems, **settings),
+        partial(does_it_pay.race_systems_in_steps, prompts=prompts, systems=systems, **settings),
         LONG,
         probes + raced,
         cache_bytes,
@@ -175,18 +175,18 @@ def pays(pair: LoadedPair, prompts: list[str], systems: list[str], **settings: A
 
 def curve(pair: LoadedPair, curve: str) -> Request:
     """One of the curves of Learn, measured anew. Sizes of a batch that do not fit the memory are left out."""
-    prompts, lanes, tokens = curves.curve_workload_of(pair, curve)
+    prompts, lanes, tokens = curves.estimate_curve_workload(pair, curve)
     cache_bytes = int(
-        min(race_cache_bytes(pair, prompts, curves.TOKENS[curve], lanes), cache_memory.cache_budget(pair))
+        min(race_cache_bytes(pair, prompts, curves.TOKENS[curve], lanes), cache_memory.max_bytes_of_all_caches(pair))
     )
-    return Request(partial(curves.measure_curve, curve=curve), LONG, tokens, cache_bytes)
+    return Request(partial(curves.measure_curve_in_steps, curve=curve), LONG, tokens, cache_bytes)
 
 
 def distance(pair: LoadedPair, prompt: str, broken: str, **settings: Any) -> Request:
-    chosen = Settings(prompt, (strip_break(broken), broken), **settings)
+    chosen = Settings(prompt, (remove_break_from_system_name(broken), broken), **settings)
     # The right system, the broken target, a plain one
     cache_bytes = race_cache_bytes(pair, [chosen.prompt], chosen.max_new_tokens, 3)
-    return Request(partial(measure_break, settings=chosen), LONG, 3 * chosen.max_new_tokens, cache_bytes)
+    return Request(partial(measure_break_in_steps, settings=chosen), LONG, 3 * chosen.max_new_tokens, cache_bytes)
 
 
 def refuse_remote_system(systems: list[str]) -> list[str]:
@@ -208,4 +208,4 @@ def race_cache_bytes(pair: LoadedPair, prompts: list[str], new_tokens: int, lane
     """
     texts = [render_prompt(pair, prompt, turns) for prompt in prompts]
     tokens = min(pair.context, max(len(text.encode("utf-8", "replace")) for text in texts) + new_tokens)
-    return lanes * cache_memory.lane_cache_bytes(pair, tokens + LARGEST_TREE)
+    return lanes * cache_memory.max_lane_cache_bytes(pair, tokens + LARGEST_TREE)

@@ -69,17 +69,17 @@ class JobQueue:
     def add_job(self, job: Job) -> None:
         """Raises `ValueError` when the visitor, his address or the house has too many jobs, or for a job that can never fit."""
         if job.rank != READYING:
-            mine = sum(other.visitor == job.visitor for other in self.all_jobs)
+            mine = sum(other.visitor == job.visitor for other in self.visitors_jobs)
             if mine >= MOST_OF_VISITOR:
                 raise ValueError(
                     f"You have {mine} runs here already; at most {MOST_OF_VISITOR} at a time. Wait for one to end, or stop it."
                 )
-            if sum(other.address == job.address for other in self.all_jobs) >= MOST_OF_ADDRESS:
+            if sum(other.address == job.address for other in self.visitors_jobs) >= MOST_OF_ADDRESS:
                 raise ValueError(
                     f"From your address {MOST_OF_ADDRESS} runs are here, the most at a time. "
                     f"Try again in {format_seconds(self.estimate_wait(job))}."
                 )
-            if len(self.all_jobs) >= MOST_JOBS:
+            if len(self.visitors_jobs) >= MOST_JOBS:
                 raise ValueError(
                     f"The house is full: {MOST_JOBS} runs are here. Try again in {format_seconds(self.estimate_wait(job))}."
                 )
@@ -98,21 +98,21 @@ class JobQueue:
         if job in self.waiting:
             self.waiting.remove(job)
         for who in (job.visitor, f"@{job.address}") if job.used else ():
-            self.used[who] = (self.recent_device_seconds(who) + job.used, self.now())
-        self.used = {who: noted for who, noted in self.used.items() if self.recent_device_seconds(who) > 0.01}
+            self.used[who] = (self.decayed_device_seconds(who) + job.used, self.now())
+        self.used = {who: noted for who, noted in self.used.items() if self.decayed_device_seconds(who) > 0.01}
 
     @property
-    def all_jobs(self) -> list[Job]:
+    def visitors_jobs(self) -> list[Job]:
         return [job for job in (*self.running, *self.waiting) if job.rank != READYING]
 
-    def recent_device_seconds(self, visitor_or_address: str) -> float:
+    def decayed_device_seconds(self, visitor_or_address: str) -> float:
         """Seconds of the device that the visitor, or the address behind an @, has used lately."""
         seconds, noted = self.used.get(visitor_or_address, (0.0, 0.0))
         return seconds * 0.5 ** ((self.now() - noted) / HALF_LIFE)
 
     # ---- whose turn it is
 
-    def start_waiting_jobs(self) -> None:
+    def admit_waiting_jobs(self) -> None:
         for rank, most in AT_ONCE.items():
             for job in self.sort_waiting_jobs(rank):
                 beside = [other for other in self.running if other.rank == rank]
@@ -129,29 +129,29 @@ class JobQueue:
         mine = (job for job in self.waiting if job.rank == rank)
         return sorted(
             mine,
-            key=lambda job: (self.recent_device_seconds(f"@{job.address}"), self.recent_device_seconds(job.visitor)),
+            key=lambda job: (self.decayed_device_seconds(f"@{job.address}"), self.decayed_device_seconds(job.visitor)),
         )
 
-    def next_job(self) -> Job | None:
+    def start_jobs_and_choose_next(self) -> Job | None:
         """The job whose turn it is. Those whose visitors have left come first, to be closed. None when nobody can go on."""
         for job in self.running:
             if job.gone:
                 return job
-        self.start_waiting_jobs()
+        self.admit_waiting_jobs()
         now = self.now()
         ready = [job for job in self.running if job.listening and job.resting <= now]
         able = [[job for job in ready if job.rank == rank] for rank in AT_ONCE]
         first, second, last = able if next(self.turns) % LEFT else (able[1], able[0], able[2])
         if first or second:
             return min(first or second, key=lambda job: job.turn)
-        return last[0] if last and not self.all_jobs else None
+        return last[0] if last and not self.visitors_jobs else None
 
     def seconds_until_next_job(self) -> float:
         """Seconds until the first of those that rest may go on; without end when nobody rests."""
         now = self.now()
         return min((job.resting - now for job in self.running if job.resting > now), default=math.inf)
 
-    def charge_seconds(self, job: Job, seconds: float) -> None:
+    def charge_device_seconds(self, job: Job, seconds: float) -> None:
         job.used += seconds
         job.turn += seconds
 
@@ -165,7 +165,7 @@ class JobQueue:
         races = len(self.sort_waiting_jobs(RACE)) * self.usual[RACE] if job.rank == LONG else 0.0
         return left + races + max(0, ahead) * self.usual[job.rank]
 
-    def describe_place(self, job: Job) -> str:
+    def describe_queue_place(self, job: Job) -> str:
         """Where a visitor stands, in words; "" when the device is all his."""
         races = sum(other.rank == RACE for other in self.running)
         if job in self.running:

@@ -19,7 +19,7 @@ COLOURS = 64
 ENDED = "TreeRace.view.told && !TreeRace.view.playing && !TreeRace.view.slowStart.isTelling"
 
 
-def save_film(replay: str, path: Path, width: int = 960) -> None:
+def record_replay_as_gif(replay: str, path: Path, width: int = 960) -> None:
     """Writes what this HTML shows: the story of one step, the race, its verdict. Ten frames a second, at most a minute of them.
 
     Raises `ValueError` for a width out of bounds, and where no Chromium is found.
@@ -27,7 +27,7 @@ def save_film(replay: str, path: Path, width: int = 960) -> None:
     if not WIDTHS[0] <= width <= WIDTHS[1]:
         raise ValueError(f"--width must be between {WIDTHS[0]} and {WIDTHS[1]}, got {width}.")
     pictures: list[Image.Image] = []
-    with open_replay_in_browser(replay) as page:
+    with open_replay_in_paused_chromium(replay) as page:
         for _ in tqdm(range(MOST_FRAMES), desc="frames", unit="frame", leave=False):
             picture = Image.open(BytesIO(page.screenshot())).convert("RGB")
             pictures.append(picture.resize((width, width * picture.height // picture.width), Image.Resampling.LANCZOS))
@@ -42,7 +42,7 @@ def save_film(replay: str, path: Path, width: int = 960) -> None:
 
 
 @contextmanager
-def open_replay_in_browser(replay: str) -> Iterator[Page]:
+def open_replay_in_paused_chromium(replay: str) -> Iterator[Page]:
     """The replay page of this HTML, in which no time passes but by `page.clock.run_for`."""
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:

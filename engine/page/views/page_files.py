@@ -18,12 +18,12 @@ FONTS = [  # family, weight, and file below Gradio's `static`
 ]
 
 
-def read_markup(name: str) -> str:
+def read_markup_of_part(name: str) -> str:
     """The HTML of a part of the page. Raises `KeyError` when the manifest has no such part."""
     return read_page_file(MANIFEST["markup"][name])
 
 
-def join_files_of_page(kind: str, page_name: str) -> str:
+def join_styles_or_scripts_of_page(kind: str, page_name: str) -> str:
     """The text of all "styles" or "scripts" of one page, joined in the manifest's order."""
     return "\n".join(read_page_file(path) for path, takers in MANIFEST[kind].items() if page_name in takers)
 

@@ -7,37 +7,37 @@ from contextlib import suppress
 from typing import Any
 
 from engine.page.views import standalone
-from engine.page.views.wire import serialise_race
+from engine.page.views.wire import serialise_whole_race_as_event
 from engine.record.files import MOST_BYTES
 from engine.record.parsing import parse_json
-from engine.record.race_file import Record, first_and_last_lane
+from engine.record.race_file import Record, first_and_last_of_shown_lanes
 from engine.record.served_trace import ServedTrace, is_event_stream, is_served_answer, join_event_stream
 
 BYTES, SECONDS = 2**30, 10  # of memory and of processor time that reading may take
 PATIENT = 5  # how far it stands behind races on a processor; 19 would be last
 
 
-def read_race_file_for_page(reading: str, text: str) -> dict[str, Any]:
-    """What `reading` makes of a race file's text, or under "refused" what is wrong with the file.
+def convert_race_file_for_page(wanted_form: str, text: str) -> dict[str, Any]:
+    """What `wanted_form` makes of a race file's text, or under "refused" what is wrong with the file.
 
     "opened" is an event of the page, or under "served" the steps in an answer of vLLM; "replay_page" is a page of its own.
     """
     try:
         values = join_event_stream(text) if is_event_stream(text) else parse_json(text, MOST_BYTES)
-        if reading == "replay_page":
+        if wanted_form == "replay_page":
             return {"html": standalone.render_replay_page(Record.from_values(values))}
         if is_served_answer(values):
             return {"served": ServedTrace.from_answer(values).to_dict()}
         record = Record.from_values(values)
-        first_and_last_lane(record)
-        return {"event": serialise_race(record)}
+        first_and_last_of_shown_lanes(record)
+        return {"event": serialise_whole_race_as_event(record)}
     except ValueError as error:
         return {"refused": f"This race file cannot be read. {error}"}
     except MemoryError:
         return {"refused": "This race file cannot be read. It takes more memory than there is for it."}
 
 
-def limit_process() -> None:
+def limit_priority_memory_and_time() -> None:
     """This process goes behind all others and ends when it takes too much, where the system knows such limits."""
     with suppress(ImportError):
         import resource
@@ -48,6 +48,6 @@ def limit_process() -> None:
 
 
 def main(arguments: list[str]) -> None:
-    limit_process()
+    limit_priority_memory_and_time()
     text = sys.stdin.buffer.read().decode("utf-8", "surrogatepass")
-    sys.stdout.buffer.write(json.dumps(read_race_file_for_page(arguments[0], text)).encode())
+    sys.stdout.buffer.write(json.dumps(convert_race_file_for_page(arguments[0], text)).encode())

@@ -8,9 +8,9 @@ from html import escape
 from pathlib import Path
 
 from engine.page.views import page_files
-from engine.page.views.wire import serialise_race
+from engine.page.views.wire import serialise_whole_race_as_event
 from engine.record.files import read_text_file
-from engine.record.race_file import Record, first_and_last_lane
+from engine.record.race_file import Record, first_and_last_of_shown_lanes
 
 PLOTLY = Path(importlib.util.find_spec("plotly").origin).parent / "package_data" / "plotly.min.js"  # type: ignore[union-attr, arg-type]
 POLICY = (  # no network, ever
@@ -20,32 +20,34 @@ POLICY = (  # no network, ever
 
 def render_replay_page(record: Record) -> str:
     """The page as one HTML text. Raises `ValueError` unless the race has two or three lanes."""
-    prompt = first_and_last_lane(record)[0].trace.prompt
+    prompt = first_and_last_of_shown_lanes(record)[0].trace.prompt
     return fill_replay_template(record, "replay", title=f"TreeRace: {' '.join(prompt.split())[:60]}")
 
 
-def render_page_while_loading() -> str:
+def render_opening_page() -> str:
     """The HTML that is served while the live page loads: it plays the first recorded race and asks the server for its progress."""
     record = Record.from_own_file(min((page_files.PAGE.parent / "races").glob("*.json")).read_text("utf-8"))
-    policy, status = f"{POLICY}; connect-src 'self'", page_files.read_markup("opening")
+    policy, status = f"{POLICY}; connect-src 'self'", page_files.read_markup_of_part("opening")
     return fill_replay_template(record, "opening", "TreeRace", policy, status)
 
 
 def fill_replay_template(record: Record, page_name: str, title: str, policy: str = POLICY, status: str = "") -> str:
     """A page that plays a race by `page_name`'s files, `status` below its head. Raises `ValueError` unless there are 2 or 3 lanes."""
-    first = first_and_last_lane(record)[0].trace
+    first = first_and_last_of_shown_lanes(record)[0].trace
     parts = {
         "title": escape(title),
         "policy": policy,
         "pair": escape(f"{first.pair} · {first.hardware} · {first.dtype}"),
-        "styles": "\n".join((*build_font_rules(), page_files.join_files_of_page("styles", page_name))),
+        "styles": "\n".join((*build_font_rules(), page_files.join_styles_or_scripts_of_page("styles", page_name))),
         "status": status,
-        "race": page_files.read_markup("race"),
-        "event": serialise_race(record).replace("<", "\\u003c"),  # or a text with "</script>" would end the script
+        "race": page_files.read_markup_of_part("race"),
+        "event": serialise_whole_race_as_event(record).replace(
+            "<", "\\u003c"
+        ),  # or a text with "</script>" would end the script
         "plotly": PLOTLY.read_text("utf-8").replace("</script", "<\\/script"),
-        "scripts": page_files.join_files_of_page("scripts", page_name).replace("</script", "<\\/script"),
+        "scripts": page_files.join_styles_or_scripts_of_page("scripts", page_name).replace("</script", "<\\/script"),
     }
-    return re.sub(r"{{(\w+)}}", lambda slot: parts[slot[1]], page_files.read_markup("replay"))
+    return re.sub(r"{{(\w+)}}", lambda slot: parts[slot[1]], page_files.read_markup_of_part("replay"))
 
 
 def build_font_rules() -> list[str]:
@@ -90,7 +92,7 @@ def main(options: Namespace) -> None:
     if out.suffix == ".gif":
         from engine.page.views import film  # a browser, which no page needs
 
-        film.save_film(render_replay_page(record), out, options.width)
+        film.record_replay_as_gif(render_replay_page(record), out, options.width)
     else:
         out.write_text(render_replay_page(record), "utf-8")
     print(f"{out}: {out.stat().st_size / 1e6:.1f} MB, opens from the disk")

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from engine.record.compact_json import to_json
+from engine.record.compact_json import to_compact_json
 from engine.record.quiet import Message, Steps, WorkSignal
 from engine.record.race_file import LaneRecord, Record
 from engine.record.trace import Step, Trace, omit_no_turns
@@ -35,17 +35,17 @@ class RunEvent:
     last: bool = False
 
 
-def build_run_event(run: str, seq: int, message: Message) -> RunEvent:
+def serialise_numbered_message(run: str, seq: int, message: Message) -> RunEvent:
     """The run's message of that number. The last one carries "end"."""
-    return RunEvent(to_json({"run": run, "seq": seq, **message}), "end" in message)
+    return RunEvent(to_compact_json({"run": run, "seq": seq, **message}), "end" in message)
 
 
-def number_messages(run: str, steps: Steps) -> Generator[RunEvent | WorkSignal, None, None]:
+def serialise_and_number_messages(run: str, steps: Steps) -> Generator[RunEvent | WorkSignal, None, None]:
     """The messages of the run, numbered from 1. Closing the iterator closes `steps`."""
     number = count(1)
     with closing(steps):
         for step in steps:
-            yield step if isinstance(step, WorkSignal) else build_run_event(run, next(number), step)
+            yield step if isinstance(step, WorkSignal) else serialise_numbered_message(run, next(number), step)
 
 
 class UnsentSteps:
@@ -58,15 +58,15 @@ class UnsentSteps:
 
     def add(self, lane: int, step: Step) -> None:
         self.clocks[lane] += step.total_seconds
-        self.steps.append((lane, serialise_step(step, self.clocks[lane])))
+        self.steps.append((lane, build_step_message(step, self.clocks[lane])))
 
-    def take_message(self, **head: Any) -> Message:
-        head = head if self.begun else serialise_start(self.record) | head
+    def take_all_steps_as_message(self, **head: Any) -> Message:
+        head = head if self.begun else build_start_message(self.record) | head
         steps, self.steps, self.begun = self.steps, [], True
         return head | {"steps": steps} if steps else head
 
 
-def stream_race(race: Any, batch_seconds: float = BATCH_SECONDS) -> Steps:
+def run_race_as_messages(race: Any, batch_seconds: float = BATCH_SECONDS) -> Steps:
     """Runs `race` and yields its events before they are numbered, between quiet steps. Closing closes the race.
 
     Then `race.run_again` runs it again, unseen, a step at a time, and the record holds all runs.
@@ -86,25 +86,27 @@ def stream_race(race: Any, batch_seconds: float = BATCH_SECONDS) -> Steps:
                     due = time.monotonic() + FIRST_SECONDS
                 paced = not batch.begun and all(len(trace.steps) >= FIRST_STEPS or trace.is_finished for trace in seen)
                 if time.monotonic() >= due or paced:
-                    yield batch.take_message()
+                    yield batch.take_all_steps_as_message()
                     due = time.monotonic() + batch_seconds
                 else:
                     yield each if isinstance(each, WorkSignal) else WorkSignal.STEP
         if not batch.begun:
-            yield batch.take_message()
+            yield batch.take_all_steps_as_message()
         with closing(race.run_again()) as unseen:
             for number, step in enumerate(unseen):
                 yield (
                     step
                     if number
-                    else batch.take_message(again=True, slowdown=compute_slowdown(seen), **record.result())
+                    else batch.take_all_steps_as_message(
+                        again=True, slowdown=compute_playback_slowdown(seen), **record.result()
+                    )
                 )
     except Exception:
         if batch.steps:  # what was written before the fault stays
-            yield batch.take_message()
+            yield batch.take_all_steps_as_message()
         raise
     shown = [lane.trace for lane in record.lanes]
-    last = batch.take_message(end=True, slowdown=compute_slowdown(shown), **record.result())
+    last = batch.take_all_steps_as_message(end=True, slowdown=compute_playback_slowdown(shown), **record.result())
     if shown != seen:
         last["times"] = [
             [[clock, step.seconds] for clock, step in zip(trace.clock_after_steps, trace.steps, strict=True)]
@@ -113,27 +115,27 @@ def stream_race(race: Any, batch_seconds: float = BATCH_SECONDS) -> Steps:
     yield last
 
 
-def serialise_race(record: Record) -> str:
+def serialise_whole_race_as_event(record: Record) -> str:
     """A finished race as one event: start, every step in the order of the clocks, and the end."""
     steps = [
-        (index, serialise_step(step, clock))
+        (index, build_step_message(step, clock))
         for index, lane in enumerate(record.lanes)
         for clock, step in zip(lane.trace.clock_after_steps, lane.trace.steps, strict=True)
     ]
     body = {"steps": sorted(steps, key=lambda each: each[1]["t"]), "end": True, **record.result()}
-    return build_run_event(uuid.uuid4().hex, 1, serialise_start(record) | body).text
+    return serialise_numbered_message(uuid.uuid4().hex, 1, build_start_message(record) | body).text
 
 
-def serialise_start(record: Record) -> Message:
+def build_start_message(record: Record) -> Message:
     return {
         "start": True,
         "recorded": record.recorded,
-        "systems": [serialise_lane(lane) for lane in record.lanes],
-        "slowdown": compute_slowdown([lane.trace for lane in record.lanes]),
+        "systems": [build_lane_message(lane) for lane in record.lanes],
+        "slowdown": compute_playback_slowdown([lane.trace for lane in record.lanes]),
     }
 
 
-def serialise_lane(lane: LaneRecord) -> Message:
+def build_lane_message(lane: LaneRecord) -> Message:
     """A lane without its steps."""
     trace = omit_no_turns((key, value) for key, value in vars(lane.trace).items() if key != "steps")
     return {"name": lane.trace.system, **vars(lane), "costs": lane.costs.to_dict(), "trace": trace}
@@ -148,13 +150,13 @@ def estimate_lane_seconds(trace: Trace) -> float:
     return trace.prefill_seconds + trace.decode_seconds_per_token * trace.max_new_tokens
 
 
-def compute_slowdown(traces: list[Trace]) -> float:
+def compute_playback_slowdown(traces: list[Trace]) -> float:
     """Seconds on screen for one on the clocks, so that a race lasts `WATCHED_SECONDS`; at least 1 while it runs."""
     longest = max(max(estimate_lane_seconds(trace) for trace in traces), 1e-6)
     factor = WATCHED_SECONDS / longest
     return factor if all(trace.is_finished for trace in traces) else max(1.0, factor)
 
 
-def serialise_step(step: Step, clock: float) -> Message:
+def build_step_message(step: Step, clock: float) -> Message:
     """A step with its time on the lane's clock, and whether its bonus is kept. A remote server's step has none."""
     return {**vars(step), "t": clock, "has_bonus": bool(step.tokens) and step.has_bonus}

@@ -39,22 +39,26 @@ class Endpoints:
     functions: frozenset[tuple[int, str]]
     files: Mapping[str, Path] = field(default_factory=dict)
 
-    def validate_body(self, path: str, body: bytes) -> tuple[bytes, str | None]:
+    def validate_and_filter_body(self, path: str, body: bytes) -> tuple[bytes, str | None]:
         """The body as the application gets it, and the session that it names. Raises `RequestRefused` with a sentence."""
-        given, asked = parse_body(body), last_path_segment(path)
+        given, asked = parse_json_object_within_limits(body), last_path_segment(path)
         if asked == "component_server":
             at, name = given.get("component_id"), given.get("fn_name")
             if not isinstance(at, int) or not isinstance(name, str) or (at, name) not in self.functions:
                 raise RequestRefused(404, "The page has no such function.")
-            validate_session(given, is_required=True)
+            validate_session_name(given, is_required=True)
             if "data" not in given:
                 raise RequestRefused(422, "The function's value is missing: send it as data.")
             return body, given["session_hash"]
-        kept = parse_cancel_request(given) if asked in ("cancel", "reset") else self.validate_event(asked, given)
+        kept = (
+            parse_cancel_request(given)
+            if asked in ("cancel", "reset")
+            else self.validate_and_filter_event(asked, given)
+        )
         return json.dumps(kept).encode(), given.get("session_hash")
 
-    def validate_event(self, endpoint: str, sent: dict) -> dict[str, Any]:
-        validate_session(sent, is_required=endpoint == "join")
+    def validate_and_filter_event(self, endpoint: str, sent: dict) -> dict[str, Any]:
+        validate_session_name(sent, is_required=endpoint == "join")
         values = sent.get("data")
         kept: dict[str, Any] = {}
         if endpoint in ("join", "predict"):
@@ -67,7 +71,7 @@ class Endpoints:
         if not isinstance(values, list) or len(values) != count:
             got = f"{len(values):,}" if isinstance(values, list) else "no list"
             raise RequestRefused(422, f"It takes a list of {count} values as data, got {got}. See /gradio_api/info.")
-        if not all(map(is_plain_value, values)):
+        if not all(map(is_scalar_or_flat_list, values)):
             raise RequestRefused(
                 422, "Values are texts, numbers, true, false, null, or lists of these and of pairs of texts."
             )
@@ -76,7 +80,7 @@ class Endpoints:
         return {**kept, "data": values}
 
 
-def is_plain_value(value: object) -> bool:
+def is_scalar_or_flat_list(value: object) -> bool:
     """Whether it is no object, and no list that holds more than plain values and pairs of texts, such as a chat's turns."""
     inside = [each for each in value if isinstance(each, dict | list)] if isinstance(value, list) else []
     pairs = all(isinstance(each, list) and [*map(type, each)] == [str, str] for each in inside)
@@ -85,7 +89,7 @@ def is_plain_value(value: object) -> bool:
 
 def parse_cancel_request(body: dict) -> dict[str, Any]:
     """What ends a run, or forgets it."""
-    validate_session(body)
+    validate_session_name(body)
     kept = {name: body[name] for name in ("session_hash", "event_id") if isinstance(body.get(name), str)}
     if not all(NAME.fullmatch(each) for each in kept.values()):
         raise RequestRefused(422, "The race to end has no such name.")
@@ -96,7 +100,7 @@ def last_path_segment(path: str) -> str:
     return path.rstrip("/").rsplit("/", 1)[1]
 
 
-def parse_body(body: bytes) -> dict[str, Any]:
+def parse_json_object_within_limits(body: bytes) -> dict[str, Any]:
     """The object in a body. Most of a body must be texts, or a few bytes of brackets would become much memory."""
     bare = body.replace(rb"\\", b"").replace(rb"\"", b"")
     if bare.count(b'"') > MANY or len(b"".join(bare.split(b'"')[::2])) > FEW:
@@ -110,7 +114,7 @@ def parse_body(body: bytes) -> dict[str, Any]:
     return found
 
 
-def validate_session(body: dict, is_required: bool = False) -> None:
+def validate_session_name(body: dict, is_required: bool = False) -> None:
     name = body.get("session_hash")
     if name is None and not is_required:
         return

@@ -15,7 +15,7 @@ def insert_page_files(document: bytes, links: str, styles: str, javascript: str)
     return before + styles.encode() + script.encode() + end + after
 
 
-def build_style_tags(css: str) -> str:
+def build_style_tags_twice_specific(css: str) -> str:
     return f"<style>{css}</style>\n<style>{raise_specificity(css)}</style>"
 
 

@@ -15,7 +15,7 @@ from engine.record.constraint import LONGEST
 Fields = dict[str, Any]  # components of any class, by name; the shared form is one such
 
 
-def select_fields(fields: Fields, *names: str) -> Fields:
+def select_fields_by_name(fields: Fields, *names: str) -> Fields:
     """The fields of those names."""
     return {name: fields[name] for name in names}
 

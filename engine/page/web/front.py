@@ -72,24 +72,24 @@ class FrontServer:
 
     # ---- the server
 
-    def serve(self, host: str, port: int) -> int:
+    def start_server_thread(self, host: str, port: int) -> int:
         """Answers from now on, on a thread of its own. Returns the port, which the system chooses for 0.
 
         Raises `OSError` when the port is taken.
         """
         listening = socket.create_server((host, port))
         self.thread = threading.Thread(
-            target=lambda: asyncio.run(self.serve_socket(listening)), name="front", daemon=True
+            target=lambda: asyncio.run(self.run_uvicorn_on_socket(listening)), name="front", daemon=True
         )
         self.thread.start()
         return listening.getsockname()[1]
 
-    async def serve_socket(self, listening: socket.socket) -> None:
+    async def run_uvicorn_on_socket(self, listening: socket.socket) -> None:
         self.loop = asyncio.get_running_loop()
         how = uvicorn.Config(self, http=ExpiringConnection, log_level="warning", lifespan="off", server_header=False)
         await uvicorn.Server(how).serve([listening])
 
-    def attach_app(self, app: Any) -> None:
+    def start_and_attach_live_app(self, app: Any) -> None:
         """All requests but `READINESS` go to the Starlette application `app`, once its startup is over."""
 
         async def begin() -> None:

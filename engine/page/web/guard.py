@@ -18,10 +18,10 @@ from starlette.responses import JSONResponse
 
 from engine.page.screens.device import DEVICE
 from engine.page.web.bodies import MOST, SMALL, Endpoints, RequestRefused, last_path_segment
-from engine.page.web.kept_streams import FIRST, ResumableStreams, parse_last_event_number
+from engine.page.web.kept_streams import FIRST, ResumableStreams, parse_heard_event_count
 from engine.page.web.pace import READS, SIGNS, RateLimiter, client_address_of_scope
 from engine.page.web.sessions import LISTENERS, OpenStreamCounter
-from engine.page.web.shelf import AnswerCache
+from engine.page.web.shelf import CompressedAnswerCache
 
 HEADERS = {
     # Gradio compiles what its components bring, and writes scripts and styles into its page
@@ -77,12 +77,12 @@ WORDS = {
 }
 
 
-class Guard:
+class RequestGuardMiddleware:
     """The application `app`, behind the doors that it needs. `document` makes what browsers get of its page."""
 
     def __init__(self, app: Callable, doors: Endpoints, document: Callable[[bytes], bytes] = bytes):
         self.app, self.doors, self.held = app, doors, Counter[str]()
-        self.shelf = AnswerCache(app, doors.files, document, HEADERS)
+        self.shelf = CompressedAnswerCache(app, doors.files, document, HEADERS)
         self.kept = re.compile("|".join((*KEPT, *map(re.escape, doors.files))))
         self.read = re.compile("|".join((self.kept.pattern, *READ)))
         self.addresses, self.visitors = RateLimiter(*OF_ADDRESS), RateLimiter(*OF_VISITOR)
@@ -97,26 +97,30 @@ class Guard:
             asked, path = scope["method"], scope["path"]
             if asked == "POST" and WRITTEN.fullmatch(path):
                 address = client_address_of_scope(scope)
-                refuse_over_rate(self.addresses.allows(address))
-                length = parse_body_length(scope, MOST.get(last_path_segment(path), SMALL))
+                refuse_over_rate(self.addresses.book_call_if_allowed_now(address))
+                length = validate_announced_body_length(scope, MOST.get(last_path_segment(path), SMALL))
                 with self.reserve_body_memory(address) as hold:
-                    body, session = self.doors.validate_body(path, await read_body(scope, receive, length, hold))
+                    body, session = self.doors.validate_and_filter_body(
+                        path, await read_body(scope, receive, length, hold)
+                    )
                     if RUNS.fullmatch(path) or last_path_segment(path) == "component_server":
-                        refuse_over_rate(self.visitors.allows(session or address))
-                    await self.forward_request(normalise_request(scope, len(body)), replay_body(body, receive), send)
+                        refuse_over_rate(self.visitors.book_call_if_allowed_now(session or address))
+                    await self.forward_request_hiding_errors(
+                        strip_proxy_headers(scope, len(body)), build_receive_replaying_body(body, receive), send
+                    )
             elif asked == "POST" and path == ALIVE:
                 refuse_over_rate(await SIGNS.wait_for_turn(client_address_of_scope(scope)))
                 await note_sign(scope)(scope, receive, send)
             elif asked in ("GET", "HEAD") and (self.read.fullmatch(path) or stream_name_of(scope)):
                 address = client_address_of_scope(scope)
                 refuse_over_rate(await READS.wait_for_turn(address))
-                if self.kept.fullmatch(path) and (kept := await self.shelf.answer_from_cache(scope)):
+                if self.kept.fullmatch(path) and (kept := await self.shelf.answer_from_cache_or_fill_it(scope)):
                     return await kept(scope, receive, send)
-                with self.count_open_answer(address), count_stream_listener(scope):
+                with self.count_answer_while_open(address), count_stream_listener_while_open(scope):
                     if path == QUEUE:
-                        await self.stream_session_events(scope, receive, send)
+                        await self.stream_or_resume_session_events(scope, receive, send)
                     else:
-                        await self.forward_request(normalise_request(scope), receive, send)
+                        await self.forward_request_hiding_errors(strip_proxy_headers(scope), receive, send)
             else:
                 raise RequestRefused(404, NOTHING)
         except RequestRefused as refusal:
@@ -142,26 +146,28 @@ class Guard:
             self.held[address] -= mine
             self.held = +self.held  # without those that hold nothing
 
-    def count_open_answer(self, address: str) -> AbstractContextManager:
+    def count_answer_while_open(self, address: str) -> AbstractContextManager:
         """An answer that may go on for as long as a page is open. Raises `RequestRefused` when the address has `GOING_ON` of them."""
         if self.going_on[address] >= GOING_ON:
             raise RequestRefused(503, FULL)
         return self.going_on.count_while_open(address)
 
-    async def stream_session_events(self, scope: dict, receive: Callable, send: Callable) -> None:
+    async def stream_or_resume_session_events(self, scope: dict, receive: Callable, send: Callable) -> None:
         """A session's news, which go on where a reader lost them. Raises `RequestRefused` for those that are kept no more."""
-        session, said, passed_on = stream_name_of(scope), parse_last_event_number(scope), normalise_request(scope)
+        session, said, passed_on = stream_name_of(scope), parse_heard_event_count(scope), strip_proxy_headers(scope)
         if not said:
-            return await self.forward_request(passed_on, receive, send)
+            return await self.forward_request_hiding_errors(passed_on, receive, send)
         del MutableHeaders(scope=passed_on)["accept-encoding"]  # events are counted
         if said == FIRST:
-            begun = await self.streams.begin(session, partial(self.forward_request, passed_on))
+            begun = await self.streams.replace_stream_of_session(
+                session, partial(self.forward_request_hiding_errors, passed_on)
+            )
             return await begun.send_events_from(0, receive, send)
-        if not (kept := self.streams.find(session, int(said))):
+        if not (kept := self.streams.find_stream_resumable_from(session, int(said))):
             raise RequestRefused(404, NOT_KEPT)
         await kept.send_events_from(int(said), receive, send)
 
-    async def forward_request(self, scope: dict, receive: Callable, send: Callable) -> None:
+    async def forward_request_hiding_errors(self, scope: dict, receive: Callable, send: Callable) -> None:
         """The application's own answer with `HEADERS`. What it says of an error is one sentence instead of its own words."""
         status = 0
 
@@ -187,7 +193,7 @@ def note_sign(scope: dict) -> JSONResponse:
     """Tells the device whether a page still waits for its run. Answers whether the run goes on."""
     asked = dict(parse_qsl(scope["query_string"][:200].decode("latin-1")))
     run, state = asked.get("run", ""), asked.get("page")
-    here = state != "gone" and DEVICE.note_page_alive(run, state == "hidden")
+    here = state != "gone" and DEVICE.extend_page_deadline(run, state == "hidden")
     if state == "gone":
         DEVICE.cancel_run(run)
     return JSONResponse({"here": here}, headers=HEADERS)
@@ -207,15 +213,15 @@ def stream_name_of(scope: dict) -> str:
     return session[2].decode() if session else ""
 
 
-def count_stream_listener(scope: dict) -> AbstractContextManager:
+def count_stream_listener_while_open(scope: dict) -> AbstractContextManager:
     """Counts one open reader of the requested stream. Raises `RequestRefused` for a call's stream that was read before."""
     name = stream_name_of(scope)
-    if FETCHED.fullmatch(scope["path"]) and not LISTENERS.claim_fetch(name):
+    if FETCHED.fullmatch(scope["path"]) and not LISTENERS.claim_first_fetch_of_stream(name):
         raise RequestRefused(404, FETCHED_ONCE)
     return LISTENERS.streams.count_while_open(name) if name else nullcontext()
 
 
-def normalise_request(scope: dict, length: int | None = None) -> dict:
+def strip_proxy_headers(scope: dict, length: int | None = None) -> dict:
     """The request without what only changes addresses in the answer, another host's name, and with the length of its body, if any."""
     passed_on = {**scope}
     headers = MutableHeaders(scope=passed_on)
@@ -228,7 +234,7 @@ def normalise_request(scope: dict, length: int | None = None) -> dict:
     return passed_on
 
 
-def parse_body_length(scope: dict, max_bytes: int) -> int:
+def validate_announced_body_length(scope: dict, max_bytes: int) -> int:
     """The body's announced bytes, else `USUAL`. Raises `RequestRefused` for what is no JSON, and for more than `max_bytes`."""
     headers = dict(scope["headers"])
     if not headers.get(b"content-type", b"").lower().startswith(b"application/json"):
@@ -260,7 +266,7 @@ def build_too_large_refusal(max_bytes: int) -> RequestRefused:
     return RequestRefused(413, f"What was sent is too large: at most {max_bytes / 1e6:g} MB are read here.", shown=True)
 
 
-def replay_body(body: bytes, receive: Callable) -> Callable:
+def build_receive_replaying_body(body: bytes, receive: Callable) -> Callable:
     """A `receive` that hands over the body, then whatever comes."""
     messages = [{"type": "http.request", "body": body, "more_body": False}]
 

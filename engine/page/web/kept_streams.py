@@ -18,7 +18,7 @@ HEARD = re.compile(rf"(?:.*&)?heard=({FIRST}|\d{{1,9}})(?:&.*)?".encode())
 Answer = Callable[[Callable, Callable], Awaitable[None]]  # an application's, given `receive` and `send`
 
 
-def parse_last_event_number(scope: dict) -> str:
+def parse_heard_event_count(scope: dict) -> str:
     """How many events the reader has, or `FIRST`; "" for one who does not come again."""
     said = HEARD.fullmatch(scope["query_string"])
     return said[1].decode() if said else ""
@@ -36,9 +36,9 @@ class ResumableStream:
         self.reader: object | None = None  # the one who came last
         self.is_over, self.asks = False, True
         self.news, self.unread = asyncio.Event(), asyncio.Event()
-        self.task = asyncio.create_task(self.run(answer))
+        self.task = asyncio.create_task(self.run_application_to_end(answer))
 
-    async def run(self, answer: Answer) -> None:
+    async def run_application_to_end(self, answer: Answer) -> None:
         try:
             await answer(self.receive, self.store_message)
         finally:
@@ -72,7 +72,9 @@ class ResumableStream:
         return self.count - len(self.events) <= first_event <= self.count - self.is_over
 
     async def send_events_from(self, next_event: int, receive: Callable, send: Callable) -> None:
-        """Send the events from number `next_event` on, until the last one, until this reader has left or until another one comes."""
+        """Send the events from number `step_job_until_event` on, until the last one, until this reader has left or until another one
+        comes.
+        """
         left = asyncio.create_task(await_disconnect(receive))
         left.add_done_callback(lambda _: self.wake_reader())
         me = self.reader = object()
@@ -98,9 +100,9 @@ class ResumableStream:
             self.reader = None if self.reader is me else self.reader
             asyncio.get_running_loop().call_later(KEPT, self.end_if_unread, self.sent)
 
-    def end_if_unread(self, sent: int) -> None:
-        """`sent` is how many events had been sent when a reader left."""
-        if not self.reader and self.sent == sent:
+    def end_if_unread(self, sent_when_reader_left: int) -> None:
+        """`sent_when_reader_left` is how many events had been sent when a reader left."""
+        if not self.reader and self.sent == sent_when_reader_left:
             self.unread.set()
 
 
@@ -112,21 +114,21 @@ async def await_disconnect(receive: Callable) -> None:
 class ResumableStreams(dict[str, ResumableStream]):
     """The streams that may be read, by session."""
 
-    async def begin(self, session: str, answer: Answer) -> ResumableStream:
+    async def replace_stream_of_session(self, session: str, answer: Answer) -> ResumableStream:
         """The session's next stream. The one before it has ended, or is told that its reader has left."""
         if before := self.get(session):
             await asyncio.wait([before.task], timeout=ENDING)
             before.unread.set()
         begun = self[session] = ResumableStream(answer)
         loop = asyncio.get_running_loop()
-        begun.task.add_done_callback(lambda _: loop.call_later(KEPT, self.forget, session, begun))
+        begun.task.add_done_callback(lambda _: loop.call_later(KEPT, self.remove_if_still_current, session, begun))
         return begun
 
-    def find(self, session: str, first_event: int) -> ResumableStream | None:
+    def find_stream_resumable_from(self, session: str, first_event: int) -> ResumableStream | None:
         """The session's stream, where it holds what comes behind so many events."""
         kept = self.get(session)
         return kept if kept and kept.has_events_from(first_event) else None
 
-    def forget(self, session: str, kept: ResumableStream) -> None:
+    def remove_if_still_current(self, session: str, kept: ResumableStream) -> None:
         if self.get(session) is kept:
             del self[session]

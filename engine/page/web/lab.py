@@ -4,17 +4,17 @@ from typing import Any
 
 from engine.measure.curves.sweep import SweepPlan
 from engine.page.screens import own_prompts
-from engine.page.screens.answers import example, read_prompts
+from engine.page.screens.answers import load_recorded_run, parse_prompts_of_upload
 from engine.page.screens.cards import describe_all_systems
 from engine.page.screens.pays import ALLOWED
 from engine.page.web.form import Fields
 from engine.page.web.lending import ServedPairs
-from engine.page.web.parts import build_page_part
+from engine.page.web.parts import build_scripted_html_part
 
 
-def build_lab(served: ServedPairs, form: Fields) -> Fields:
+def build_lab_screen(served: ServedPairs, form: Fields) -> Fields:
     about = {"systems": describe_all_systems(), "allowed": own_prompts.ALLOWED, "pays": ALLOWED}
-    build_page_part("lab", "mountLab", about, server_functions=[read_prompts, example])
+    build_scripted_html_part("lab", "mountLab", about, server_functions=[parse_prompts_of_upload, load_recorded_run])
     return form
 
 
@@ -54,7 +54,7 @@ def prompts(
     /race.
     """
     asked = locals()
-    return {"prompts": own_prompts.read_prompt_file(asked.pop("name"), asked.pop("text")), **asked}
+    return {"prompts": own_prompts.parse_prompt_file(asked.pop("name"), asked.pop("text")), **asked}
 
 
 def pays(
@@ -75,4 +75,4 @@ def pays(
     a round.
     """
     asked = locals()
-    return {"prompts": own_prompts.read_prompt_file(asked.pop("name"), asked.pop("text")), **asked}
+    return {"prompts": own_prompts.parse_prompt_file(asked.pop("name"), asked.pop("text")), **asked}

@@ -13,10 +13,10 @@ from types import SimpleNamespace
 from anyio.to_thread import run_sync
 
 from engine.models.pairs import LoadedPair, Pair
-from engine.page.screens.cards import choose_lane_systems, choose_pair
+from engine.page.screens.cards import choose_lane_systems, find_pair_by_name_or_first
 from engine.page.screens.device import DEVICE, PAUSE
 from engine.page.screens.requests import Request
-from engine.page.views.wire import RunEvent, number_messages
+from engine.page.views.wire import RunEvent, serialise_and_number_messages
 from engine.record.quiet import WorkSignal
 
 LENDS = "SPACES_ZERO_GPU" in os.environ
@@ -47,7 +47,7 @@ class ServedPairs:
 
     def choose_pair(self, name: object) -> LoadedPair:
         """The pair of that name; the page's own for "". Raises `ValueError` for a name that no pair here has."""
-        return choose_pair(self.pairs, name)
+        return find_pair_by_name_or_first(self.pairs, name)
 
 
 PACE = SimpleNamespace(seconds=0.05)  # that a token takes, of the calls so far; it begins with a guess
@@ -60,32 +60,34 @@ def estimate_gpu_loan_seconds(run_name: str, pair_name: str, request: Request) -
 
 
 @dataclass(frozen=True)
-class LoanFailure:
+class LentProcessFailure:
     """What was raised in the other process, from which an error arrives without its words."""
 
     words: str
     kind: type[Exception] = RuntimeError
 
 
-def run_request(run_name: str, pair_name: str, request: Request) -> Generator[RunEvent | LoanFailure, None, None]:
+def run_request(
+    run_name: str, pair_name: str, request: Request
+) -> Generator[RunEvent | LentProcessFailure, None, None]:
     """The request's news on the pair of that name, in the run of that name. What it raises comes last."""
     try:
-        for event in number_messages(run_name, request.run(SERVED["page"].choose_pair(pair_name))):
+        for event in serialise_and_number_messages(run_name, request.run(SERVED["page"].choose_pair(pair_name))):
             if isinstance(event, RunEvent):
                 yield event
             elif event is WorkSignal.IDLE:
                 time.sleep(PAUSE)
     except ValueError as error:
-        yield LoanFailure(str(error), ValueError)
+        yield LentProcessFailure(str(error), ValueError)
     except Exception as error:
-        yield LoanFailure(f"{type(error).__name__}: {error}")
+        yield LentProcessFailure(f"{type(error).__name__}: {error}")
 
 
 if LENDS:
     run_request = import_module("spaces").GPU(duration=estimate_gpu_loan_seconds)(run_request)
 
 
-async def stream_run_on_lent_gpu(run_name: str, pair_name: str, request: Request) -> AsyncGenerator[str, None]:
+async def stream_request_on_lent_gpu(run_name: str, pair_name: str, request: Request) -> AsyncGenerator[str, None]:
     """The news of a request on a GPU that is lent for it. Closing the stream ends the loan. Raises what `run_request` tells."""
     begun = 0.0
     steps = run_request(run_name, pair_name, request)
@@ -94,7 +96,7 @@ async def stream_run_on_lent_gpu(run_name: str, pair_name: str, request: Request
             begun = begun or time.monotonic()
             if run_name in DEVICE.unwanted:  # its page has said so
                 return
-            if isinstance(event, LoanFailure):
+            if isinstance(event, LentProcessFailure):
                 raise event.kind(event.words)
             yield event.text
         PACE.seconds += ((time.monotonic() - begun) / max(1, request.tokens) - PACE.seconds) / 4

@@ -19,23 +19,23 @@ class RateLimiter:
         # By name: calls that were left, and when; below 0 some wait for theirs
         self.left: dict[str, tuple[float, float]] = {}
 
-    def seconds_until_allowed(self, name: str, longest: float = 0.0) -> float:
-        """Seconds until this one may begin another call. It counts as begun when they are no more than `longest`."""
-        left, noted = self.left.pop(name, (self.burst, self.now()))
+    def book_call_and_get_wait_seconds(self, caller: str, longest_wait: float = 0.0) -> float:
+        """Seconds until this one may begin another call. It counts as begun when they are no more than `longest_wait`."""
+        left, noted = self.left.pop(caller, (self.burst, self.now()))
         left = min(self.burst, left + self.rate * (self.now() - noted))
         wait = 0.0 if left >= 1 else (1 - left) / self.rate if self.rate else math.inf
-        self.left[name] = (left - (wait <= longest), self.now())
+        self.left[caller] = (left - (wait <= longest_wait), self.now())
         if len(self.left) > MOST_NAMES:
             del self.left[next(iter(self.left))]  # who has asked for nothing the longest
         return wait
 
-    def allows(self, name: str) -> bool:
+    def book_call_if_allowed_now(self, caller: str) -> bool:
         """Whether this one may begin a call now."""
-        return not self.seconds_until_allowed(name)
+        return not self.book_call_and_get_wait_seconds(caller)
 
-    async def wait_for_turn(self, name: str) -> bool:
+    async def wait_for_turn(self, caller: str) -> bool:
         """Whether the turn has come. False at once when it would not come within `LONGEST` seconds."""
-        wait = self.seconds_until_allowed(name, LONGEST)
+        wait = self.book_call_and_get_wait_seconds(caller, LONGEST)
         if 0 < wait <= LONGEST:
             await self.sleep(wait)
         return wait <= LONGEST

@@ -20,27 +20,27 @@ from engine.page.screens.answers import (
     Answer,
     choose_opening_shape,
     list_recorded_races,
-    recorded,
+    serialise_recorded_race,
 )
 from engine.page.screens.cards import (
     LANES,
-    describe_model,
+    describe_model_beside_prompt,
+    describe_offered_pairs_by_size,
     describe_pair,
-    list_menu_headings,
-    list_offered_pairs,
-    summarise_systems,
+    map_first_labels_to_ideas,
+    map_menu_labels_to_summaries,
 )
 from engine.page.views import page_files
 from engine.page.views.standalone import PLOTLY
 from engine.page.web import lab, prix, race
 from engine.page.web.bodies import Endpoints
-from engine.page.web.document import build_style_tags, insert_page_files
+from engine.page.web.document import build_style_tags_twice_specific, insert_page_files
 from engine.page.web.form import Fields, build_dials, build_prompt_box
-from engine.page.web.guard import Guard
+from engine.page.web.guard import RequestGuardMiddleware
 from engine.page.web.lending import SERVED, ServedPairs
-from engine.page.web.parts import build_page_part, build_script_call
-from engine.page.web.sessions import EventsBySession
-from engine.page.web.streams import QUIET, add_api_endpoint, connect_runs, identify_visitor
+from engine.page.web.parts import build_javascript_call, build_scripted_html_part
+from engine.page.web.sessions import BoundedEventsBySession
+from engine.page.web.streams import QUIET, add_streaming_api_endpoint, connect_runs, visitor_session_or_address
 from engine.remote.server import Server
 
 SESSIONS = 200  # of which Gradio keeps what its components show; nobody misses what it keeps of others
@@ -64,9 +64,9 @@ class Screen:
 
 
 SCREENS = (  # the first one is open at the start
-    Screen("race", "Race", start="Race", fill=race.build_race, runs=("race", "curve", "distance")),
-    Screen("prix", "Grand prix", start="Race", fill=prix.build_prix, runs=("prix",)),
-    Screen("lab", "Lab", start="Start", fill=lab.build_lab, runs=("sweep", "prompts", "pays")),
+    Screen("race", "Race", start="Race", fill=race.build_race_screen, runs=("race", "curve", "distance")),
+    Screen("prix", "Grand prix", start="Race", fill=prix.build_grand_prix_screen, runs=("prix",)),
+    Screen("lab", "Lab", start="Start", fill=lab.build_lab_screen, runs=("sweep", "prompts", "pays")),
 )
 
 
@@ -77,9 +77,9 @@ def build_page(served: ServedPairs, screens: Sequence[Screen] = SCREENS) -> gr.B
         build_masthead(served, screens)
         with gr.Row(elem_id="entry"):
             prompt = build_prompt_box(served.pair.chat)
-            build_page_part("chat", "mountChat")
+            build_scripted_html_part("chat", "mountChat")
             for screen in screens:
-                build_start_and_stop(screen)
+                build_start_and_stop_buttons(screen)
         columns = [gr.Column(elem_id=f"{screen.name}-screen", elem_classes="of-screen") for screen in screens]
         with gr.Row(elem_id="dials"):
             form = {"prompt": prompt} | build_dials(**choose_opening_shape(served.lanes, served.pairs))
@@ -88,15 +88,15 @@ def build_page(served: ServedPairs, screens: Sequence[Screen] = SCREENS) -> gr.B
                 form = screen.fill(served, form)
         connect_runs(served, form)
         for endpoint in (race.race, prix.prix, lab.sweep, lab.prompts, lab.pays):
-            add_api_endpoint(served, endpoint)
-        prompt.submit(None, js=build_script_call("pressGo"), **QUIET)
+            add_streaming_api_endpoint(served, endpoint)
+        prompt.submit(None, js=build_javascript_call("pressGo"), **QUIET)
     return page
 
 
 def build_masthead(served: ServedPairs, screens: Sequence[Screen]) -> None:
     titles = {screen.name: screen.title for screen in screens}
     about = {
-        **describe_pairs(served),
+        **describe_pairs_on_offer(served),
         "prompts": PROMPTS,
         "examples": CHAT_PROMPTS,
         "screens": titles,
@@ -104,54 +104,80 @@ def build_masthead(served: ServedPairs, screens: Sequence[Screen]) -> None:
     }
 
     def opening(name: object) -> Answer:
-        return answers.find_opening_race(name, served.pair)
+        return answers.serialise_opening_race(name, served.pair)
 
-    build_page_part(
+    build_scripted_html_part(
         "masthead",
         "mountHeader",
         about,
-        server_functions=[opening, recorded, build_race_file_reader("opened"), build_race_file_reader("replay_page")],
+        server_functions=[
+            opening,
+            serialise_recorded_race,
+            build_race_file_reader("opened"),
+            build_race_file_reader("replay_page"),
+        ],
     )
 
 
-def describe_pairs(served: ServedPairs) -> dict[str, Any]:
+def describe_pairs_on_offer(served: ServedPairs) -> dict[str, Any]:
     """What the page's head says of its pairs: of its own one, and of those that a visitor may choose from."""
-    return {**describe_pair(served.pair), "pairs": list_offered_pairs(served.pairs)}
+    return {**describe_pair(served.pair), "pairs": describe_offered_pairs_by_size(served.pairs)}
 
 
-def build_race_file_reader(reading: str) -> Callable[[object], Answer]:
+def build_race_file_reader(wanted_form: str) -> Callable[[object], Answer]:
     """A part's function of that name. It reads a race file for a visitor; all visitors of one address count as one."""
 
     def of_visitor(given: object) -> Answer:
-        return race_files.read_race_file(reading, given, identify_visitor(watched=False))
+        return race_files.read_race_file_in_own_process(
+            wanted_form, given, visitor_session_or_address(is_open_page=False)
+        )
 
-    of_visitor.__name__ = reading
+    of_visitor.__name__ = wanted_form
     return of_visitor
 
 
-def build_start_and_stop(screen: Screen) -> None:
+def build_start_and_stop_buttons(screen: Screen) -> None:
     start = gr.Button(screen.start, variant="primary", elem_id=f"{screen.name}-go", elem_classes="go")
-    start.click(None, js=build_script_call("runs.start", screen.name), **QUIET)
+    start.click(None, js=build_javascript_call("runs.start", screen.name), **QUIET)
     stop = gr.Button("Stop", elem_id=f"{screen.name}-halt", elem_classes="halt")
-    stop.click(None, js=build_script_call("runs.stop", *screen.runs), **QUIET)
+    stop.click(None, js=build_javascript_call("runs.stop", *screen.runs), **QUIET)
 
 
-def mount_page(page: gr.Blocks, remote: Server | None = None) -> FastAPI:
+def mount_guarded_page(page: gr.Blocks, remote: Server | None = None) -> FastAPI:
     """The page as an application that a server of ours can take."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     root = os.environ.get("GRADIO_ROOT_PATH")
-    gr.mount_gradio_app(app, page, path="/", root_path=root, show_error=False, **configure_page(page))
-    app.add_middleware(Guard, doors=list_endpoints(page), document=partial(build_document, remote))
+    gr.mount_gradio_app(app, page, path="/", root_path=root, show_error=False, **configure_queue_and_launch(page))
+    app.add_middleware(
+        RequestGuardMiddleware,
+        doors=collect_allowed_endpoints(page),
+        document=partial(insert_styles_and_scripts, remote),
+    )
     return app
 
 
-def launch_page(page: gr.Blocks, host: str, port: int, remote: Server | None = None) -> None:
+def launch_gradio_server_and_block(page: gr.Blocks, host: str, port: int, remote: Server | None = None) -> None:
     """Serves the page until the process ends, on a server that Gradio makes. ZeroGPU lends GPUs to no other."""
-    guarded = {"middleware": [Middleware(Guard, doors=list_endpoints(page), document=partial(build_document, remote))]}
-    page.launch(server_name=host, server_port=port, quiet=True, share=False, app_kwargs=guarded, **configure_page(page))
+    guarded = {
+        "middleware": [
+            Middleware(
+                RequestGuardMiddleware,
+                doors=collect_allowed_endpoints(page),
+                document=partial(insert_styles_and_scripts, remote),
+            )
+        ]
+    }
+    page.launch(
+        server_name=host,
+        server_port=port,
+        quiet=True,
+        share=False,
+        app_kwargs=guarded,
+        **configure_queue_and_launch(page),
+    )
 
 
-def list_endpoints(page: gr.Blocks) -> Endpoints:
+def collect_allowed_endpoints(page: gr.Blocks) -> Endpoints:
     """What may be asked of the page: the events that have a function, the API, its parts' functions, and Plotly's script."""
     events = {at: each for at, each in page.fns.items() if each.fn}
     return Endpoints(
@@ -165,27 +191,32 @@ def list_endpoints(page: gr.Blocks) -> Endpoints:
     )
 
 
-def build_document(remote: Server | None, made: bytes) -> bytes:
-    """The document that browsers get, from the one that Gradio `made`."""
+def insert_styles_and_scripts(remote: Server | None, gradio_document: bytes) -> bytes:
+    """The document that browsers get, from the one that Gradio `gradio_document`."""
     letters = (
         f'<link rel="preload" as="font" crossorigin href="./static/{file}" />' for _, _, file in page_files.FONTS
     )
     drawing = f'<link href="{DRAWING}" id="plotly" />'  # fetched once the page has arrived
     served, screens = SERVED["page"], (screen.name for screen in SCREENS)
-    ours = build_style_rules(screens, served.lanes, remote, describe_model(served.pair))
-    css = "\n".join((page_files.join_files_of_page("styles", "page"), ours))
+    ours = build_style_rules(screens, served.lanes, remote, describe_model_beside_prompt(served.pair))
+    css = "\n".join((page_files.join_styles_or_scripts_of_page("styles", "page"), ours))
     links = "\n".join((*letters, drawing))
-    return insert_page_files(made, links, build_style_tags(css), page_files.join_files_of_page("scripts", "page"))
+    return insert_page_files(
+        gradio_document,
+        links,
+        build_style_tags_twice_specific(css),
+        page_files.join_styles_or_scripts_of_page("scripts", "page"),
+    )
 
 
-def configure_page(page: gr.Blocks) -> dict[str, Any]:
+def configure_queue_and_launch(page: gr.Blocks) -> dict[str, Any]:
     """What Gradio is told of the page however it is served. The page gets its queue."""
     page.state_session_capacity = SESSIONS
     for each in page.fns.values():
         each.preprocess = False  # functions check what they are given, and say what is wrong in a sentence of ours
     queue = page.queue(max_size=CALLS, api_open=False)._queue
     queue.max_thread_count = CALLS
-    queue.pending_messages_per_session = EventsBySession(queue)
+    queue.pending_messages_per_session = BoundedEventsBySession(queue)
     queue.sleep_when_free, queue.progress_update_sleep_when_free = LOOK, 20 * LOOK  # not a thousand times a second
     queue.ANAYLTICS_CACHE_FREQUENCY = sys.maxsize  # its tables of who called what are shown to nobody
     left_out = ("enable_monitoring", "run_history", "ssr_mode", "mcp_server")
@@ -230,18 +261,18 @@ def build_style_rules(
         for name in screens
     )
     heading = (
-        f"#systems > :nth-child({side}) {menu_option_selector(label)}::before {{ content: {json.dumps(words)}; }}"
+        f"#systems > :nth-child({side}) {css_selector_of_menu_option(label)}::before {{ content: {json.dumps(words)}; }}"
         for side, first in enumerate(lanes, 1)
-        for label, words in list_menu_headings(first, remote).items()
+        for label, words in map_first_labels_to_ideas(first, remote).items()
     )
     about = (
-        f"#systems {menu_option_selector(label)}::after {{ content: {json.dumps(line)}; }}"
-        for label, line in summarise_systems().items()
+        f"#systems {css_selector_of_menu_option(label)}::after {{ content: {json.dumps(line)}; }}"
+        for label, line in map_menu_labels_to_summaries().items()
     )
     beside = f"#prompt::after {{ content: {json.dumps(model, ensure_ascii=False)}; }}"
     return "\n".join((*hiding, *heading, *about, beside))
 
 
-def menu_option_selector(label: str) -> str:
+def css_selector_of_menu_option(label: str) -> str:
     """The selector of a menu's entry, whichever of the entries a search has left."""
     return f"li[aria-label={json.dumps(label)}]"

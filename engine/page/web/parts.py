@@ -9,28 +9,28 @@ from gradio.context import Context
 from engine.page.views import page_files
 
 
-def build_script_call(name: str, *given: object) -> str:
+def build_javascript_call(name: str, *given: object) -> str:
     """JavaScript that calls `TreeRace.<name>` with plain values."""
     return f"TreeRace.{name}({', '.join(json.dumps(each) for each in given)})"
 
 
 def build_script_call_with_fields(name: str, fields: dict[str, gr.components.Component]) -> str:
     """JavaScript that calls `TreeRace.<name>` with the fields' values in one object, by name. It may return those that it changes."""
-    return build_script_call("named", name, list(fields))
+    return build_javascript_call("named", name, list(fields))
 
 
-def build_event_wire() -> gr.HTML:
+def build_hidden_event_channel() -> gr.HTML:
     """A hidden component that carries all runs' news to the page as JSON strings (`assets/page/shared/runs.js`)."""
     return gr.HTML(
         "", html_template="", js_on_load="TreeRace.mountWire(props, watch);", visible="hidden", elem_id="wire"
     )
 
 
-def build_page_part(name: str, mount_function: str, value: object = None, **more: Any) -> gr.HTML:
+def build_scripted_html_part(name: str, mount_function: str, value: object = None, **more: Any) -> gr.HTML:
     """A part of the page: its markup in `assets/page/`, filled by its own script's `TreeRace.<mount>(element, value, server)`."""
     return gr.HTML(
         json.dumps(value),
-        html_template=page_files.read_markup(name),
+        html_template=page_files.read_markup_of_part(name),
         js_on_load=f"TreeRace.mount({json.dumps(mount_function)}, element, props, server);",
         apply_default_css=False,
         elem_id=name,

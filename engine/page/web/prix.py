@@ -2,20 +2,20 @@
 
 from typing import Any
 
-from engine.page.screens.answers import example
-from engine.page.screens.cards import FIELDS, PROMISES, STAND_INS, describe_all_systems, label_system
+from engine.page.screens.answers import load_recorded_run
+from engine.page.screens.cards import FIELDS, PROMISES, STAND_INS, build_menu_label, describe_all_systems
 from engine.page.web.form import Fields
 from engine.page.web.lending import ServedPairs
-from engine.page.web.parts import build_page_part
+from engine.page.web.parts import build_scripted_html_part
 from engine.race import BASELINE, FIELD
 from engine.systems import SYSTEMS
 
 
-def build_prix(served: ServedPairs, form: Fields) -> Fields:
-    about = {name: {**each, "label": label_system(SYSTEMS[name])} for name, each in describe_all_systems().items()}
+def build_grand_prix_screen(served: ServedPairs, form: Fields) -> Fields:
+    about = {name: {**each, "label": build_menu_label(SYSTEMS[name])} for name, each in describe_all_systems().items()}
     limits = {"baseline": BASELINE, "least": FIELD[0], "most": FIELD[1]}
     value = {"systems": about, "promises": PROMISES, "presets": FIELDS, "standIns": STAND_INS, **limits}
-    build_page_part("prix", "mountPrix", value, server_functions=[example])
+    build_scripted_html_part("prix", "mountPrix", value, server_functions=[load_recorded_run])
     return form
 
 

@@ -10,36 +10,36 @@ from engine.page.screens.cards import (
     MIX,
     TAUGHT,
     build_system_menu,
-    choose_dial_shape,
+    choose_shape_shown_by_dials,
     describe_all_systems,
     describe_parts,
     describe_remote_lane,
     describe_system,
 )
-from engine.page.web.form import Fields, select_fields
+from engine.page.web.form import Fields, select_fields_by_name
 from engine.page.web.lending import ServedPairs
 from engine.page.web.parts import (
     build_hidden_button,
     build_hidden_field,
-    build_page_part,
-    build_script_call,
+    build_javascript_call,
     build_script_call_with_fields,
+    build_scripted_html_part,
     find_or_build_script_field,
 )
 from engine.page.web.streams import QUIET
 from engine.race import BASELINE, REMOTE, SHAPE
-from engine.systems import find, spell_shape
+from engine.systems import find_system, format_shape
 
 
-def build_race(served: ServedPairs, shared: Fields) -> Fields:
+def build_race_screen(served: ServedPairs, shared: Fields) -> Fields:
     form = build_race_form(served, shared)
-    lanes = select_fields(form, "left", "right")
+    lanes = select_fields_by_name(form, "left", "right")
     for lane in lanes.values():
         lane.change(None, [*lanes.values()], js=build_script_call_with_fields("view.chosen", lanes), **QUIET)
-    connect_shape_dials(served, form)
-    connect_script_controls(form)
-    connect_link_to_form(served, form)
-    build_guided_walk()
+    update_dials_with_right_system(served, form)
+    let_scripts_set_form_fields(form)
+    fill_form_from_link_on_click(served, form)
+    build_learn_walk()
     return form
 
 
@@ -81,13 +81,13 @@ def build_race_form(served: ServedPairs, shared: Fields) -> Fields:
         )
 
     def look(asked: object) -> answers.Answer:
-        return answers.describe_card(asked, served.pairs)
+        return answers.describe_system_card(asked, served.pairs)
 
     systems = describe_all_systems() | (
         {REMOTE: describe_remote_lane(served.pair.remote)} if served.pair.remote else {}
     )
     begun = {dial: shared[dial].value for dial in SHAPE}
-    build_page_part(
+    build_scripted_html_part(
         "race",
         "mountRace",
         {"systems": systems, "parts": describe_parts(), "lanes": served.lanes},
@@ -101,35 +101,35 @@ def build_race_form(served: ServedPairs, shared: Fields) -> Fields:
         "broken": build_hidden_field(),  # a system of the walk; it races in place of the menus' two
         # The shape that the dials took with the right lane's system; "" where a visitor asks for one, or the opening race has one
         "untouched": build_hidden_field(
-            "untouched", value="" if begun == answers.OPENING_SHAPE else spell_shape(begun)
+            "untouched", value="" if begun == answers.OPENING_SHAPE else format_shape(begun)
         ),
     }
 
 
-def connect_script_controls(form: Fields) -> None:
+def let_scripts_set_form_fields(form: Fields) -> None:
     """Lets the page's scripts set what a race has: the lab, a card, the walk."""
     given = {name: each for name, each in form.items() if name not in ("left_mix", "right_mix")}
     components = [*given.values()]
     build_hidden_button("race-set").click(
         None, components, components, js=build_script_call_with_fields("controls.take", given), **QUIET
-    ).then(None, js=build_script_call("controls.settled"), **QUIET)
+    ).then(None, js=build_javascript_call("controls.settled"), **QUIET)
 
 
-def connect_shape_dials(served: ServedPairs, form: Fields) -> None:
+def update_dials_with_right_system(served: ServedPairs, form: Fields) -> None:
     """Updates the dials to the right lane's shape whenever its system or the pair changes.
 
     Dials that the visitor has set himself stay; those of the opening race do not.
     """
-    dials, pair = select_fields(form, *SHAPE, "untouched"), find_or_build_script_field()
+    dials, pair = select_fields_by_name(form, *SHAPE, "untouched"), find_or_build_script_field()
 
     def take(right, right_mix, pair, untouched, **shown):
-        found = choose_dial_shape(right_mix if right == MIX else right, served.pairs, pair)
-        if not found or spell_shape(shown) not in (untouched, spell_shape(answers.OPENING_SHAPE)):
+        found = choose_shape_shown_by_dials(right_mix if right == MIX else right, served.pairs, pair)
+        if not found or format_shape(shown) not in (untouched, format_shape(answers.OPENING_SHAPE)):
             return gr.skip()
-        return {dials[name]: value for name, value in {**found, "untouched": spell_shape(found)}.items()}
+        return {dials[name]: value for name, value in {**found, "untouched": format_shape(found)}.items()}
 
     shown, quick = (
-        select_fields(form, "right", "right_mix") | {"pair": pair} | dials,
+        select_fields_by_name(form, "right", "right_mix") | {"pair": pair} | dials,
         {"trigger_mode": "always_last", **QUIET},
     )
     for event, name in (
@@ -142,12 +142,12 @@ def connect_shape_dials(served: ServedPairs, form: Fields) -> None:
         )
 
 
-def connect_link_to_form(served: ServedPairs, form: Fields) -> None:
+def fill_form_from_link_on_click(served: ServedPairs, form: Fields) -> None:
     """The form takes its values from a link, or from an opened race. Wrong values are reported and leave their fields as they are."""
     refusals = build_hidden_field()
 
     def restore(query):
-        given, refused = link.read_link(query, served.pair, served.pairs)
+        given, refused = link.parse_form_values_from_link(query, served.pair, served.pairs)
         for side in link.LANES:
             if "/" in given.get(side, ""):
                 given |= {f"{side}_mix": given[side], side: MIX}
@@ -163,8 +163,10 @@ def connect_link_to_form(served: ServedPairs, form: Fields) -> None:
     ).then(None, refusals, js=build_script_call_with_fields("take.told", {"refusals": refusals}), **QUIET)
 
 
-def build_guided_walk() -> None:
+def build_learn_walk() -> None:
     """The guided walk beside the race: a script measures how far a deliberately broken system is off, and its curves anew."""
-    broken = {name: {right: describe_system(find(f"{right}!{name}")) for right in TAUGHT} for name in BREAKS}
+    broken = {name: {right: describe_system(find_system(f"{right}!{name}")) for right in TAUGHT} for name in BREAKS}
     breaks = {name: {**each.to_dict(), "cards": broken[name]} for name, each in BREAKS.items()}
-    build_page_part("walk", "mountWalk", {"breaks": breaks, "taught": TAUGHT}, server_functions=[answers.curve])
+    build_scripted_html_part(
+        "walk", "mountWalk", {"breaks": breaks, "taught": TAUGHT}, server_functions=[answers.load_recorded_curve]
+    )

@@ -1,6 +1,7 @@
 """Sessions: whose news Gradio keeps, and who listens to them. Knows Gradio's queue and names; knows no run.
 
-Gradio keeps the news of 2,000 sessions and throws out the oldest, also while its run is under way. `EventsBySession` replaces that.
+Gradio keeps the news of 2,000 sessions and throws out the oldest, also while its run is under way. `BoundedEventsBySession` replaces
+that.
 """
 
 from collections import Counter, OrderedDict
@@ -12,7 +13,7 @@ MOST = 2000  # sessions of which news are kept; no more runs than `CALLS` are un
 MOST_FETCHED = 10_000  # names that are remembered
 
 
-class EventsBySession(OrderedDict[str, Any]):
+class BoundedEventsBySession(OrderedDict[str, Any]):
     """Gradio's pending events by session, of bounded size: a new session replaces the oldest one without a run."""
 
     def __init__(self, queue: Any):
@@ -58,7 +59,7 @@ class StreamListeners:
         """Whether somebody listens to one of these."""
         return any(name in self.streams for name in names)
 
-    def claim_fetch(self, name: str) -> bool:
+    def claim_first_fetch_of_stream(self, name: str) -> bool:
         """Whether this is the first stream of that name. Gradio would let a second one wait for ever."""
         if name in self.fetched:
             return False

@@ -23,7 +23,7 @@ PAGE = ("/", "/config", "/config/")
 LEVEL = 6  # of compression: a higher one takes twice as long for a hundredth of the bytes
 
 
-class AnswerCache:
+class CompressedAnswerCache:
     def __init__(self, app: Callable, files: Mapping[str, Path], document: Callable, headers: Mapping[str, str]):
         """`files` are the page's own, by address. Their addresses change when they do. All others are the application's.
 
@@ -33,12 +33,12 @@ class AnswerCache:
         self.kept: dict[str, tuple[Response, Response]] = {}  # by path: an answer as it is, and by gzip
         self.one = asyncio.Lock()  # what two ask for at once is made once
 
-    async def answer_from_cache(self, scope: dict) -> Response | None:
+    async def answer_from_cache_or_fill_it(self, scope: dict) -> Response | None:
         """The answer to a GET or a HEAD of what everybody gets; None when the application has no such thing."""
         path, asked = scope["path"], Headers(scope=scope)
         if path not in self.kept:
             async with self.one:
-                if path not in self.kept and not await self.store_answer(scope):
+                if path not in self.kept and not await self.fetch_and_store_answer(scope):
                     return None
         whole, packed = self.kept[path]
         if whole.headers["etag"] in asked.get("if-none-match", ""):
@@ -47,15 +47,15 @@ class AnswerCache:
             return unchanged
         return packed if "gzip" in asked.get("accept-encoding", "") else whole
 
-    async def store_answer(self, scope: dict) -> bool:
+    async def fetch_and_store_answer(self, scope: dict) -> bool:
         """Puts what is at the address on the shelf. False when there is nothing."""
-        path, address = scope["path"], server_address(scope)
+        path, address = scope["path"], own_server_address_of(scope)
         scheme, _, host = address.partition("://")
         # Nothing in the answer depends on who asks
         own = {**scope, "method": "GET", "scheme": scheme, "query_string": b"", "headers": [(b"host", host.encode())]}
         made = None
         with suppress(Exception):  # whoever asks the application next meets the same
-            made = await record_answer(FileResponse(self.files[path]) if path in self.files else self.app, own)
+            made = await collect_asgi_answer(FileResponse(self.files[path]) if path in self.files else self.app, own)
         if not made or made.status_code != 200:
             return False
         body = bytes(made.body)
@@ -73,12 +73,14 @@ class AnswerCache:
         }
         zipped = GZipMiddleware(Response(body, headers=about), compresslevel=LEVEL)
         accepting = {**own, "headers": [(b"accept-encoding", b"gzip")]}
-        packed = await asyncio.to_thread(asyncio.run, record_answer(zipped, accepting))  # races stream on meanwhile
+        packed = await asyncio.to_thread(
+            asyncio.run, collect_asgi_answer(zipped, accepting)
+        )  # races stream on meanwhile
         self.kept[path] = Response(body, headers=about), packed
         return True
 
 
-async def record_answer(app: Callable, scope: dict) -> Response:
+async def collect_asgi_answer(app: Callable, scope: dict) -> Response:
     """The whole answer of an ASGI application to a request without a body."""
     request = [{"type": "http.request", "body": b"", "more_body": False}]
     start: dict[str, Any] = {}
@@ -101,7 +103,7 @@ async def record_answer(app: Callable, scope: dict) -> Response:
     return answer
 
 
-def server_address(scope: dict) -> str:
+def own_server_address_of(scope: dict) -> str:
     """The server's own address as Gradio makes it, not what a visitor calls it."""
     if space := os.environ.get("SPACE_HOST", ""):
         return f"https://{space}"

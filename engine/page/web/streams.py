@@ -18,20 +18,20 @@ from engine.models.constraint import compile_pair_constraint
 from engine.page.screens.device import DEVICE
 from engine.page.screens.requests import build_request, parse_page_request
 from engine.page.screens.turns import Job
-from engine.page.views.wire import number_messages
+from engine.page.views.wire import serialise_and_number_messages
 from engine.page.web.bodies import NAME
 from engine.page.web.form import Fields
-from engine.page.web.lending import LENDS, ServedPairs, stream_run_on_lent_gpu
+from engine.page.web.lending import LENDS, ServedPairs, stream_request_on_lent_gpu
 from engine.page.web.pace import client_address_of
 from engine.page.web.parts import (
-    build_event_wire,
     build_hidden_button,
-    build_script_call,
+    build_hidden_event_channel,
+    build_javascript_call,
     build_script_call_with_fields,
     find_or_build_script_field,
 )
 from engine.page.web.sessions import LISTENERS
-from engine.record.compact_json import to_json
+from engine.record.compact_json import to_compact_json
 from engine.record.constraint import validate_constraint
 from engine.record.failures import is_out_of_memory
 
@@ -52,16 +52,23 @@ async def stream_request(served: ServedPairs, read_values: Callable[[], dict[str
     try:
         values = read_values()
         kind, name, pair_name = values.pop("kind"), values.pop("run", None), values.pop("pair", "")
-        run, watched = validate_run_name(name), name is not None
+        run, watched = validate_or_create_run_name(name), name is not None
         pair = served.choose_pair(pair_name)
         if text := values.get("constraint"):
             # Compiled before anybody waits for it, in a thread: the page's own loop goes on
             await asyncio.to_thread(compile_pair_constraint, pair, validate_constraint(text))
         request = build_request(pair, kind, values)
-        who, address = identify_visitor(watched), identify_visitor(watched=False)
-        job = Job(lambda: number_messages(run, request.run(pair)), who, request.rank, request.bytes, run, address)
+        who, address = visitor_session_or_address(watched), visitor_session_or_address(is_open_page=False)
+        job = Job(
+            lambda: serialise_and_number_messages(run, request.run(pair)),
+            who,
+            request.rank,
+            request.bytes,
+            run,
+            address,
+        )
         async with aclosing(
-            stream_run_on_lent_gpu(run, pair_name, request) if LENDS else DEVICE.stream(job, watched)
+            stream_request_on_lent_gpu(run, pair_name, request) if LENDS else DEVICE.stream_job_events(job, watched)
         ) as stream:
             caller, event = LocalContext.request.get(None), LocalContext.event_id.get(None)
             heard = time.monotonic()
@@ -75,7 +82,7 @@ async def stream_request(served: ServedPairs, read_values: Callable[[], dict[str
                 yield news
     except Exception as error:
         if watched:
-            yield to_json({"run": run, "failed": True})
+            yield to_compact_json({"run": run, "failed": True})
         if isinstance(error, gr.Error):  # ZeroGPU's own, such as a quota that is used up
             raise
         # Gradio renders errors as HTML, and the sentence may quote what the visitor wrote
@@ -83,7 +90,7 @@ async def stream_request(served: ServedPairs, read_values: Callable[[], dict[str
         raise gr.Error(sentence, title="Not started", print_exception=False) from None
 
 
-def validate_run_name(name: object) -> str:
+def validate_or_create_run_name(name: object) -> str:
     """The page's name for a run, or a name of ours where it gives none. All messages of the run carry it."""
     if name is None or name == "":
         return uuid.uuid4().hex
@@ -92,12 +99,12 @@ def validate_run_name(name: object) -> str:
     return name
 
 
-def identify_visitor(watched: bool) -> str:
+def visitor_session_or_address(is_open_page: bool) -> str:
     """Who asks: an open page by its session. All calls of the API from one address are one visitor's."""
     request = LocalContext.request.get(None)
     if request is None:
         return ""
-    if watched:
+    if is_open_page:
         return str(request.session_hash)
     return client_address_of(request.headers, str(getattr(request.client, "host", "")))
 
@@ -126,13 +133,13 @@ def connect_runs(served: ServedPairs, form: Fields) -> None:
     build_hidden_button("run").click(
         run,
         [*fields.values()],
-        build_event_wire(),
+        build_hidden_event_channel(),
         js=build_script_call_with_fields("runs.request", fields),
         **ON_PAGE,
-    ).failure(None, js=build_script_call("runs.refuseUnheard"), **QUIET)
+    ).failure(None, js=build_javascript_call("runs.refuseUnheard"), **QUIET)
 
 
-def add_api_endpoint(served: ServedPairs, values: Values) -> None:
+def add_streaming_api_endpoint(served: ServedPairs, values: Values) -> None:
     """Offers the function as an endpoint of its own name, with its own parameters, defaults and docstring. It streams strings."""
 
     @wraps(values)

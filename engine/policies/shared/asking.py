@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from engine.contracts import Drafter, Policy
-from engine.policies.shared.ranking import NO_LAW, Shortlist, shortlist
+from engine.policies.shared.ranking import NO_LAW, Shortlist, shortlist_by_shared_gumbel
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
@@ -29,7 +29,7 @@ class GrowingTree:
 
     def __init__(self, drafter: Drafter, root: int, position: int, sampling: Sampling):
         self.drafter, self.position, self.sampling = drafter, position, sampling
-        self.tree = DraftTree.rooted(root)
+        self.tree = DraftTree.from_root_token(root)
 
     def validated_log_q(self, nodes: list[int], on_host: bool = False) -> torch.Tensor | None:
         """`Drafter.log_q`, validated: log-probabilities `[len(nodes), V]`, or None for no guess. With `on_host` they are copied there.
@@ -42,9 +42,9 @@ class GrowingTree:
         if log_q is None:
             return None
         if not isinstance(log_q, torch.Tensor):
-            raise self.answer_error(len(nodes), f"a {type(log_q).__name__}")
+            raise self.bad_answer_error(len(nodes), f"a {type(log_q).__name__}")
         if log_q.dim() != 2 or len(log_q) != len(nodes) or not log_q.shape[1] or not log_q.is_floating_point():
-            raise self.answer_error(len(nodes), f"{str(log_q.dtype).removeprefix('torch.')} {list(log_q.shape)}")
+            raise self.bad_answer_error(len(nodes), f"{str(log_q.dtype).removeprefix('torch.')} {list(log_q.shape)}")
         if on_host:
             log_q = log_q.cpu()
         if not log_q.is_cpu:
@@ -52,14 +52,14 @@ class GrowingTree:
         # Of NaN it is NaN
         most = log_q.detach().numpy().max(-1) if log_q.dtype in READABLE else log_q.amax(-1)
         if not math.isfinite(most.sum()):
-            raise self.answer_error(len(nodes), NO_LAW)
+            raise self.bad_answer_error(len(nodes), NO_LAW)
         return log_q
 
-    def answer_error(self, count: int, answer: str) -> ValueError:
-        where = "one node" if count == 1 else f"{count} nodes"
+    def bad_answer_error(self, node_count: int, answer: str) -> ValueError:
+        where = "one node" if node_count == 1 else f"{node_count} nodes"
         return ValueError(
-            f"The {self.drafter.title} drafter answered {answer} when it was asked what follows {where}. "
-            f"Its `log_q` must return float32 log-probabilities [{count}, V], with V the target's vocabulary, or None for no guess."
+            f"The {self.drafter.title} drafter answered {answer} when it was asked what follows {where}. Its "
+            f"`log_q` must return float32 log-probabilities [{node_count}, V], with V the target's vocabulary, or None for no guess."
         )
 
     def is_stop_node(self, node: int) -> bool:
@@ -69,9 +69,9 @@ class GrowingTree:
     # ---- favourites
 
     def shortlist_tokens_after(self, nodes: list[int], width: int) -> Shortlist | None:
-        """`engine.policies.shared.ranking.shortlist` behind the nodes. None for no guess."""
+        """`engine.policies.shared.ranking.shortlist_by_shared_gumbel` behind the nodes. None for no guess."""
         log_q, behind = self.validated_log_q(nodes), self.position + self.tree.depth[nodes[0]] + 1
-        return None if log_q is None else shortlist(log_q, behind, width, self.sampling)
+        return None if log_q is None else shortlist_by_shared_gumbel(log_q, behind, width, self.sampling)
 
     def rank_guesses_after(self, nodes: list[int], width: int) -> list[list[Guess]]:
         """The `width` favourites behind every node, the best first. Empty for no guess."""
@@ -81,9 +81,9 @@ class GrowingTree:
 
     def rank_candidates(self, nodes: list[int], width: int) -> list[Candidate]:
         """The `width` best guesses behind every node as candidates, the most probable path first."""
-        return sorted(self.score_candidates(nodes, self.rank_guesses_after(nodes, width)), reverse=True)
+        return sorted(self.build_candidates(nodes, self.rank_guesses_after(nodes, width)), reverse=True)
 
-    def score_candidates(self, nodes: list[int], guesses: list[list[Guess]]) -> list[Candidate]:
+    def build_candidates(self, nodes: list[int], guesses: list[list[Guess]]) -> list[Candidate]:
         """A candidate for every guess behind every node. Its score is that of the node's path times that of the guess."""
         return [
             (self.tree.score[node] * score, -rank, node, token, q)
@@ -91,13 +91,13 @@ class GrowingTree:
             for rank, (token, score, q) in enumerate(row)
         ]
 
-    def add_candidates(self, candidates: list[Candidate]) -> list[int]:
+    def add_candidate_nodes(self, candidates: list[Candidate]) -> list[int]:
         """Add these to the tree. Returns their nodes."""
         return [self.tree.add(node, token, score, q) for score, _, node, token, q in candidates]
 
     # ---- draws
 
-    def keep_draft_probabilities(self, nodes: list[int]) -> torch.Tensor | None:
+    def store_draft_probabilities(self, nodes: list[int]) -> torch.Tensor | None:
         """q `[n, V]` behind the nodes, on the host, from which their children are drawn; None for no guess. The tree keeps q."""
         log_q = self.validated_log_q(nodes, on_host=True)
         if log_q is None:
@@ -106,15 +106,17 @@ class GrowingTree:
         self.tree.q_rows.update(zip(nodes, q, strict=True))
         return q
 
-    def draw_children(self, draws_by_node: dict[int, int]) -> Counter[int]:
+    def draw_children_independently(self, draws_by_node: dict[int, int]) -> Counter[int]:
         """Draw so many tokens behind every node, independently of each other. Returns how often each of the new nodes was drawn."""
         nodes = list(draws_by_node)
-        q = self.keep_draft_probabilities(nodes) if nodes else None
+        q = self.store_draft_probabilities(nodes) if nodes else None
         if q is None:
             return Counter()
         level = self.tree.depth[nodes[0]] + 1
         rows = self.sampling.draw_with_replacement(q, list(draws_by_node.values()), "draft", self.position, level)
-        return Counter(self.tree.add_draw(node, *draw) for node, row in zip(nodes, rows, strict=True) for draw in row)
+        return Counter(
+            self.tree.add_or_count_draw(node, *draw) for node, row in zip(nodes, rows, strict=True) for draw in row
+        )
 
 
 class LevelByLevel(Policy):
@@ -127,14 +129,14 @@ class LevelByLevel(Policy):
         growth = GrowingTree(drafter, root, position, sampling)
         frontier, levels = self.start or [0], min(self.depth, max_levels)
         for level in range(1, levels + 1):
-            frontier = self.grow_level(growth, frontier, level, levels)
+            frontier = self.add_level_below(growth, frontier, level, levels)
             going_on = [node for node in frontier if not growth.is_stop_node(node)]
             frontier = {node: frontier[node] for node in going_on} if isinstance(frontier, dict) else going_on
             if not frontier:
                 break
         return growth.tree
 
-    def grow_level(self, growth: GrowingTree, frontier: Any, level: int, last_level: int) -> Any:
+    def add_level_below(self, growth: GrowingTree, frontier: Any, level: int, last_level: int) -> Any:
         """Add the `level` of `last_level` below the frontier. Returns the next frontier; where that is empty, the tree is done.
 
         No node of the frontier ends the text.

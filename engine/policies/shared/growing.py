@@ -3,7 +3,7 @@
 import numpy as np
 
 from engine.contracts import Drafter, Policy
-from engine.kernels.expansion import MOST_LEVELS, Expansion, add_level, keep_best_nodes, start_tree
+from engine.kernels.expansion import MOST_LEVELS, Expansion, add_level, prune_to_best_nodes, start_tree
 from engine.policies.shared.asking import GrowingTree
 from engine.sampling import Sampling
 from engine.tree import DraftTree
@@ -18,10 +18,10 @@ class ExpansionPolicy(Policy):
     expansion: Expansion
 
     def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, max_levels: int) -> DraftTree:
-        return grow(self.expansion, drafter, root, position, sampling, min(self.depth, max_levels))
+        return grow_tree_of_favourites(self.expansion, drafter, root, position, sampling, min(self.depth, max_levels))
 
 
-def grow(
+def grow_tree_of_favourites(
     expansion: Expansion, drafter: Drafter, root: int, position: int, sampling: Sampling, max_levels: int
 ) -> DraftTree:
     """A tree of at most `max_levels` levels below the token `root`, which stands at `position`. `expansion` keeps its counts."""
@@ -36,7 +36,7 @@ def grow(
         drafter.grow(expansion, noise)
     else:
         grow_level_by_level(expansion, drafter, root, position, sampling, max_levels)
-    return draft_tree_of(expansion)
+    return draft_tree_from_expansion(expansion)
 
 
 def grow_level_by_level(
@@ -58,7 +58,7 @@ def grow_level_by_level(
         if level > 1 and (not enough or (asked and level > reach)):
             break
         before, frontier = drafter.forwards, expansion.frontier[: counts["asking"]].tolist()
-        growth.tree = draft_tree_of(expansion)
+        growth.tree = draft_tree_from_expansion(expansion)
         found = growth.shortlist_tokens_after(frontier, width)
         if found is None:
             break
@@ -66,10 +66,10 @@ def grow_level_by_level(
         promised = add_level(expansion.table, *found)
         if promised < 0:
             break
-    keep_best_nodes(expansion.table)
+    prune_to_best_nodes(expansion.table)
 
 
-def draft_tree_of(expansion: Expansion) -> DraftTree:
+def draft_tree_from_expansion(expansion: Expansion) -> DraftTree:
     """The tree so far."""
     count, columns = expansion.counts["nodes"], expansion.columns
     tokens, parents, depth, keys, score, q = [columns[name][:count].tolist() for name in TREE]

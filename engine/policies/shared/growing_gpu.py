@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from engine.contracts import Policy
-from engine.forward.devices import widest_dtype
+from engine.forward.devices import widest_float_dtype
 from engine.policies import best_first, rank_guided, talon
 from engine.policies.beam import Beam
 from engine.policies.best_first import BestFirst
@@ -23,7 +23,7 @@ from engine.policies.chain import Chain
 from engine.policies.expand_rerank import ExpandRerank
 from engine.policies.kary import Kary
 from engine.policies.rank_guided import RankGuided
-from engine.policies.shared.ranking import rank_scaled_logits
+from engine.policies.shared.ranking import top_tokens_and_scores
 from engine.policies.sparse import Sparse
 from engine.policies.talon import Talon
 
@@ -57,12 +57,12 @@ class TreeTerms:
     fixed: tuple[tuple[tuple[int, ...], tuple[float, ...], tuple[int, ...]], ...] = ()
 
     @classmethod
-    def of_policy(cls, policy: Policy, vocab: int, depth: int) -> "TreeTerms | None":
-        """Those of a policy, for a drafter that guesses `depth` levels of `vocab` tokens. None for one that needs the host."""
-        terms, levels = TERMS.get(type(policy)), min(policy.depth, depth)
+    def of_policy(cls, policy: Policy, vocab_size: int, drafter_depth: int) -> "TreeTerms | None":
+        """Those of a policy, for a drafter that guesses so many levels of so many tokens. None for one that needs the host."""
+        terms, levels = TERMS.get(type(policy)), min(policy.depth, drafter_depth)
         if not levels:
             return cls(1, 0, (), (), 1)
-        return terms(policy, min(policy.width, vocab), levels) if terms else None
+        return terms(policy, min(policy.width, vocab_size), levels) if terms else None
 
     @property
     def expanded_node_count(self) -> int:
@@ -142,7 +142,7 @@ class DeviceTree:
     - `score`: float64, `DEAD` for dead nodes
     - `q`: float32
     - `places`: int64, numbers of the nodes that the drafter was asked about, in the order of asking; 0 for the root and all others
-    - `above`: bool `[N, R]`, which of these numbers are a node's ancestors
+    - `ancestor_places`: bool `[N, R]`, which of these numbers are a node's ancestors
     """
 
     tokens: Tensor
@@ -151,25 +151,25 @@ class DeviceTree:
     score: Tensor
     q: Tensor
     places: Tensor
-    above: Tensor
+    ancestor_places: Tensor
 
     @classmethod
-    def rooted(cls, root: Tensor, rows: int = 1) -> "DeviceTree":
+    def rooted(cls, root: Tensor, place_count: int = 1) -> "DeviceTree":
         """The tree of the token `root [1]` alone."""
         zero, one = torch.zeros_like(root), torch.ones_like(root)
-        none = torch.zeros(1, rows, dtype=torch.bool, device=root.device)
-        return cls(root, zero - 1, zero, one.to(widest_dtype(root.device)), one.float(), zero, none)
+        none = torch.zeros(1, place_count, dtype=torch.bool, device=root.device)
+        return cls(root, zero - 1, zero, one.to(widest_float_dtype(root.device)), one.float(), zero, none)
 
     @classmethod
-    def concatenate(cls, parts: list["DeviceTree"]) -> "DeviceTree":
+    def join_levels(cls, levels: list["DeviceTree"]) -> "DeviceTree":
         """The tree of all nodes of the parts, whose parents are counted from the first part's root."""
-        return cls(*map(torch.cat, zip(*(vars(each).values() for each in parts), strict=True)))
+        return cls(*map(torch.cat, zip(*(vars(each).values() for each in levels), strict=True)))
 
-    def gather_nodes(self, nodes: Tensor) -> "DeviceTree":
+    def gather_node_rows(self, nodes: Tensor) -> "DeviceTree":
         """What is known of these nodes. Their parents are nodes of this tree."""
         return DeviceTree(*(value.index_select(0, nodes) for value in vars(self).values()))
 
-    def best_nodes(self, count: int) -> Tensor:
+    def root_and_best_nodes(self, count: int) -> Tensor:
         """The root and the `count` - 1 best nodes, in their order, dead ones last.
 
         Every one's parent is among them, because scores do not grow along a path and ties go to the earlier node.
@@ -179,10 +179,10 @@ class DeviceTree:
         behind = torch.where(self.score.index_select(0, order) > 0, order, order + size).sort().values % size
         return torch.cat([torch.zeros_like(order[:1]), behind])
 
-    def subtree(self, nodes: Tensor) -> "DeviceTree":
+    def subtree_of_nodes(self, nodes: Tensor) -> "DeviceTree":
         """The subtree of these nodes, the root first."""
         place = torch.zeros_like(self.parents).scatter(0, nodes, torch.arange(len(nodes), device=nodes.device))
-        rows = self.gather_nodes(nodes)
+        rows = self.gather_node_rows(nodes)
         return replace(rows, parents=torch.cat([rows.parents[:1], place.index_select(0, rows.parents[1:])]))
 
     @property
@@ -190,15 +190,15 @@ class DeviceTree:
         """bool `[N, N]`: which nodes each may attend to, its ancestors and itself."""
         own = torch.eye(len(self.tokens), dtype=torch.bool, device=self.tokens.device)
         asked = (self.places > 0) | (self.parents < 0)
-        return (self.above.index_select(1, self.places) & asked) | own
+        return (self.ancestor_places.index_select(1, self.places) & asked) | own
 
 
 @dataclass(frozen=True)
-class Frontier:
+class NodesOfLevel:
     """Nodes of one `depth` that a drafter is asked about together, as tensors `[n]`.
 
-    `places` number them among all that are asked about, and `parents` are the places of their parents; the root's is 0. `lineage` bool
-    `[n, R]` says which places each may attend to, its own included.
+    `places` number them among all that are asked about, and `parents` are the places of their parents; the root's is 0.
+    `visible_places` bool `[n, R]` says which places each may attend to, its own included.
     """
 
     depth: int
@@ -206,7 +206,7 @@ class Frontier:
     positions: Tensor
     places: Tensor
     parents: Tensor
-    lineage: Tensor
+    visible_places: Tensor
 
 
 def top_indices(scores: Tensor, count: int, best_first: bool = False) -> Tensor:
@@ -215,13 +215,13 @@ def top_indices(scores: Tensor, count: int, best_first: bool = False) -> Tensor:
     return found if best_first else found.sort().values
 
 
-class DeviceGrower:
+class DeviceTreeGrower:
     """Trees by the `terms` of a policy over a `drafter` of `engine.drafters.on_device`. Nothing grows below `stop_ids`."""
 
     def __init__(self, terms: TreeTerms, drafter: Any, stop_ids: frozenset[int], device: torch.device):
         self.terms, self.drafter, self.depth = terms, drafter, terms.depth
         self.numbers = torch.arange(max(1 + sum(terms.entering), terms.expanded_node_count), device=device)
-        kinds = torch.long, widest_dtype(device), torch.long
+        kinds = torch.long, widest_float_dtype(device), torch.long
         self.fixed = [
             [torch.tensor(each, dtype=kind, device=device) for each, kind in zip(level, kinds, strict=True)]
             for level in terms.fixed
@@ -237,10 +237,10 @@ class DeviceGrower:
 
         All four are tensors of one number. `noise [>= depth, V]` is that of the positions behind the root, None when greedy.
         """
-        grow = self.grow_blocks if self.terms.block else self.grow_levels
+        grow = self.grow_block_by_block if self.terms.block else self.grow_level_by_level
         return grow(root, root_position, max_levels, temperature, noise)
 
-    def grow_levels(
+    def grow_level_by_level(
         self, root: Tensor, root_position: Tensor, max_levels: Tensor, temperature: Tensor, noise: Tensor | None
     ) -> DeviceTree:
         terms, numbers = self.terms, self.numbers
@@ -250,7 +250,7 @@ class DeviceGrower:
         log_q = self.drafter.log_q_of_root(root, root_position)
         for level, (enter, ask) in enumerate(zip(terms.entering, terms.asking, strict=True), 1):
             scaled = log_q if noise is None else log_q / temperature
-            tokens, shares, q = rank_scaled_logits(scaled, None if noise is None else noise[level - 1], terms.width)
+            tokens, shares, q = top_tokens_and_scores(scaled, None if noise is None else noise[level - 1], terms.width)
             paths = scores[:, None] * (q if terms.by_q else shares).to(scores.dtype)
             dead = (paths <= 0) | (paths < terms.least) | (max_levels < level)
             paths = paths.masked_fill(dead, DEAD).flatten()
@@ -280,12 +280,12 @@ class DeviceGrower:
             places, parents = numbers[asked : asked + ask], start + picked
             lineage = seen.index_select(0, picked) | (numbers[: terms.expanded_node_count] == places[:, None])
             positions = torch.where(scores > 0, root_position + level, root_position)  # the dead stay in the context
-            frontier = Frontier(level, entering.index_select(0, picked), positions, places, above, lineage)
+            frontier = NodesOfLevel(level, entering.index_select(0, picked), positions, places, above, lineage)
             log_q, start, asked = self.drafter.log_q_of_level(frontier, root_position), start + enter, asked + ask
-        tree = DeviceTree.concatenate(levels)
-        return tree.subtree(tree.best_nodes(terms.nodes))
+        tree = DeviceTree.join_levels(levels)
+        return tree.subtree_of_nodes(tree.root_and_best_nodes(terms.nodes))
 
-    def grow_blocks(
+    def grow_block_by_block(
         self, root: Tensor, root_position: Tensor, max_levels: Tensor, temperature: Tensor, noise: Tensor | None
     ) -> DeviceTree:
         """As `RankGuided.grow`: a generation of blocks is guessed at once, and the next one starts among the nodes that are kept.
@@ -298,10 +298,10 @@ class DeviceGrower:
         priority = tree.score  # of a block that starts at a node
         for generation, ask in enumerate(terms.asking):
             nodes = top_indices(priority, ask // size)
-            starts, scores = tree.gather_nodes(nodes), tree.score.where(priority > 0, DEAD).index_select(0, nodes)
+            starts, scores = tree.gather_node_rows(nodes), tree.score.where(priority > 0, DEAD).index_select(0, nodes)
             places = numbers[end : end + len(nodes) * size].view(-1, size)
             end, rows = end + places.numel(), numbers[: terms.expanded_node_count]
-            lineage = starts.above[:, None] | ((rows >= places[:, :1, None]) & (rows <= places[..., None]))
+            lineage = starts.ancestor_places[:, None] | ((rows >= places[:, :1, None]) & (rows <= places[..., None]))
             levels = starts.depth[:, None] + numbers[1 : size + 1]
             if generation:
                 parents = tree.places.index_select(0, starts.parents.clamp(min=0))
@@ -310,7 +310,7 @@ class DeviceGrower:
                 self.drafter.start_blocks(starts.tokens, parents, *by_position, root_position)
             else:
                 self.drafter.log_q_of_root(root, root_position)
-            tokens, shares, q, widths, buckets = self.rank_blocks(levels, temperature, noise)
+            tokens, shares, q, widths, buckets = self.rank_guesses_of_blocks(levels, temperature, noise)
             levels = levels[..., None]
             is_end, shares = (tokens[..., None] == self.stop_ids).any(-1), shares.to(scores.dtype)
             chain = scores, *shares[:, :-1, 0].masked_fill(is_end[:, :-1, 0], 0).unbind(1)
@@ -330,13 +330,13 @@ class DeviceGrower:
             columns = [*(each.expand_as(paths).flatten() for each in guesses), above]
             at_starts = places[:, 0].where(scores > 0, starts.places)
             old = replace(tree, places=tree.places.index_copy(0, nodes, at_starts))
-            tree = DeviceTree.concatenate([old, DeviceTree(*columns)])
+            tree = DeviceTree.join_levels([old, DeviceTree(*columns)])
             priority = pad(urgency, (len(priority), 0), value=DEAD)
-            chosen = tree.best_nodes(terms.nodes)
-            tree, priority = tree.subtree(chosen), priority.index_select(0, chosen)
+            chosen = tree.root_and_best_nodes(terms.nodes)
+            tree, priority = tree.subtree_of_nodes(chosen), priority.index_select(0, chosen)
         return tree
 
-    def rank_blocks(self, levels: Tensor, temperature: Tensor, noise: Tensor | None) -> list[Tensor]:
+    def rank_guesses_of_blocks(self, levels: Tensor, temperature: Tensor, noise: Tensor | None) -> list[Tensor]:
         """Tokens, shares and q `[n, K, width]` of the drafter's last n blocks, whose positions guess at these `levels [n, K]`.
 
         Also how many guesses each position offers, and its bucket, `[n, K, 1]`.
@@ -346,5 +346,5 @@ class DeviceGrower:
         if noise is not None:
             log_q = log_q / temperature
             noise = noise.index_select(0, (levels.flatten() - 1).clamp(max=self.depth - 1))
-        guesses = *rank_scaled_logits(log_q, noise, self.terms.width, widths), widths, buckets
+        guesses = *top_tokens_and_scores(log_q, noise, self.terms.width, widths), widths, buckets
         return [each.view(*levels.shape, -1) for each in guesses]

@@ -22,11 +22,11 @@ from engine import race
 from engine.custom_generate import treerace
 from engine.forward import cuda_graphs, runner_gpu, session, session_gpu
 from engine.forward.runner import Runner
-from engine.lab.train.learned import RECIPES, config_for
-from engine.models.loading import load_pair
+from engine.lab.train.learned import RECIPES, drafter_config_for
+from engine.models.loading import load_pair_anew
 from engine.models.pairs import PAIRS, LoadedPair
 from engine.named_systems import NAMED
-from engine.nets import NETS, load_nets
+from engine.nets import NETS, open_lazy_nets
 from engine.nets.dflash import DFlash
 from engine.nets.dspark import DSpark
 from engine.page.screens import readiness
@@ -37,7 +37,7 @@ from engine.record.costs import Costs
 from engine.rounds.pair_costs import PairCosts
 from engine.rounds.round_gpu import DeviceRounds
 from engine.sampling import Sampling
-from engine.systems import find, spell_shape
+from engine.systems import find_system, format_shape
 from helpers.decoding import hurry
 from helpers.families import WINDOWED, sharp_model
 from helpers.learned import block_net
@@ -104,10 +104,10 @@ def trees_in(lane: Lane) -> list:
 def raced_as(pair: LoadedPair, name: str) -> str:
     """The name of the system whose trees a lane grows: another one, in its shape, where a device decides whole rounds for one that
     chooses its drafter."""
-    system = find(name)
+    system = find_system(name)
     there = system.device_speedups(pair, system.default_shape, Sampling(device=pair.target.noise_place))
     best = max(there, key=there.__getitem__, default=system)
-    return f"{best.name}:{spell_shape(best.default_shape)}" if there else name
+    return f"{best.name}:{format_shape(best.default_shape)}" if there else name
 
 
 def published_on(device: str) -> LoadedPair:
@@ -117,7 +117,7 @@ def published_on(device: str) -> LoadedPair:
     model = tiny_llama(SEED, layers=LAYERS)
     with tempfile.TemporaryDirectory() as folder:
         write(Path(folder) / "eagle", config, tensors("layers.0.", head_norms=True))
-        learned = {name: net.to(device) for name, net in load_nets(Path(folder), model).items()}
+        learned = {name: net.to(device) for name, net in open_lazy_nets(Path(folder), model).items()}
     return dataclasses.replace(pair_on(device), target=Runner(model.to(device), own_forward=False), learned=learned)
 
 
@@ -155,7 +155,7 @@ def races(
                     most = most | (
                         {"waits": WAITS.total(), "for": dict(WAITS)} if WAITS.total() > most["waits"] else {}
                     )
-                lane.trace.steps.append(lane.record_step(done))
+                lane.trace.steps.append(lane.append_round_to_trace(done))
                 lane.finished = bool(done.end)
             lane.close()
             what = f"{name}{label} at {temperature:g}"
@@ -221,7 +221,7 @@ def shared() -> dict[str, bool]:
     ours = [each.weight.held.data_ptr() for each in (target.get_input_embeddings(), target.get_output_embeddings())]
     for name, recipe in RECIPES.items():
         if name in NETS:
-            net = recipe.build_untrained_net(target, config_for(name, target), ids)
+            net = recipe.build_untrained_net(target, drafter_config_for(name, target), ids)
             found[name] = [net.embedding.held.data_ptr(), net.head.held.data_ptr()] == ours
             assert (
                 net.apply_lm_head(net.embed_tokens(torch.zeros(2, dtype=torch.long, device=place))).dtype
@@ -263,7 +263,10 @@ def loaded() -> dict[str, Any]:
 
     Noise is made alike on both where the device makes none of its own.
     """
-    here, there = load_pair(PAIRS["small"], dtype="fp32"), load_pair(PAIRS["small"], "cpu", quantisation="none")
+    here, there = (
+        load_pair_anew(PAIRS["small"], dtype="fp32"),
+        load_pair_anew(PAIRS["small"], "cpu", quantisation="none"),
+    )
     found: dict[str, Any] = {"hardware": here.hardware, "device": str(here.target.device), "same": {}}
     before = len(SYNCHRONISED)
     for temperature in TEMPERATURES["cuda"]:

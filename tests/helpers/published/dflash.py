@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from engine.forward.runner import Runner
 from engine.models.pairs import LoadedPair
-from engine.nets import load_nets
+from engine.nets import open_lazy_nets
 from engine.race import Race, Settings
 from helpers.pairs import tiny_pair
 
@@ -129,7 +129,7 @@ def reference(
 
 def pair_of(folder, model) -> LoadedPair:
     """The tiny pair with this target, and with the drafters in the folder."""
-    return replace(tiny_pair(), target=Runner(model), learned=load_nets(folder, model))
+    return replace(tiny_pair(), target=Runner(model), learned=open_lazy_nets(folder, model))
 
 
 def race_keeps_the_text(pair: LoadedPair, drafter: str, policies: tuple[str, ...], temperature: float) -> None:

@@ -132,7 +132,7 @@ def test_the_bench_puts_lanes_and_peers_in_one_table():
     pair = tiny_pair()
     figures = json.loads(
         json.dumps(
-            bench.race_prompts(
+            bench.race_prompts_for_bench(
                 pair, [TEXT, "Story: A cat"], Settings(TEXT, ("vanilla", "tree"), max_new_tokens=6), OtherEngines()
             )
         )
@@ -148,7 +148,7 @@ def test_the_bench_puts_lanes_and_peers_in_one_table():
     assert all(row["identical"] is True and row["tokens_per_s"] > 0 for row in rows.values())
     text = peers.format_peers(figures)
     assert all(name in text for name in rows)
-    sampled = bench.race_prompts(
+    sampled = bench.race_prompts_for_bench(
         pair, [TEXT], Settings(TEXT, ("tree",), temperature=0.7, max_new_tokens=3), OtherEngines()
     )
     assert [row["identical"] for row in sampled["peers"]] == [True, True, None, None, None, None, None]

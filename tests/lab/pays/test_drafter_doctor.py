@@ -14,9 +14,9 @@ from engine.lab.pays.drafter import TrainingOutcome, diagnose_drafter, trained_c
 from engine.lab.pays.followed import write_target_texts
 from engine.measure.options import CURVE, load_held_out_prompts
 from engine.measure.prompts import Prompt
-from engine.models.export import export
+from engine.models.export import export_drafter
 from engine.models.pairs import MODELS, find_listed_pair
-from engine.nets import load_net_in
+from engine.nets import load_net_from_folder
 from helpers.commands import SMALL, run, told
 from helpers.families import daily
 from helpers.published.other_targets import quantised, tuned, turned
@@ -52,7 +52,7 @@ def examined(pair, texts, monkeypatch):
 
     def visit(folder, pair=pair, texts=texts):
         monkeypatch.setattr(drafter, "write_target_texts", lambda *_: texts)
-        net, trained = load_net_in(folder, pair.target.model), trained_context_length_of(folder, pair.context)
+        net, trained = load_net_from_folder(folder, pair.target.model), trained_context_length_of(folder, pair.context)
         found = diagnose_drafter(pair, net, PROMPTS, trained, TrainingOutcome.read_training(folder))
         assert found["sentence"].endswith(".") and json.loads(json.dumps(found)) == found
         return found
@@ -75,7 +75,7 @@ def changed(name, folder, config=None, tensors=None):
 def exported(folder, config=None, tensors=None):
     """The shipped EAGLE drafter in the layout of speculators, changed in the same way."""
     out = folder / "exported"
-    export(find_listed_pair("small"), "eagle", out)
+    export_drafter(find_listed_pair("small"), "eagle", out)
     said = json.loads((out / "config.json").read_text())
     (out / "config.json").write_text(json.dumps((config or dict)(said)))
     file = out / "model.safetensors"

@@ -19,7 +19,7 @@ from engine.lab.pays.followed import (
 )
 from engine.models.loading import load
 from engine.models.pairs import MODELS
-from engine.nets import load_net_in
+from engine.nets import load_net_from_folder
 from helpers.pairs import tiny_pair
 
 SHIPPED = MODELS / "small" / "drafters"
@@ -71,7 +71,7 @@ def test_a_fall_behind_long_contexts_is_told_though_no_window_repairs_it_and_is_
     guesses = np.where((texts > 7)[:, None], -1, tokens[:, 1:7])
     plain = FavouriteRounds(guesses, tokens, np.where(texts > 7, 900, 50), texts)
     read = [TargetText([0], 0, group, (1,), torch.zeros(1, 2, 1)) for group in groups]
-    net = load_net_in(SHIPPED / "medusa", pair.target.model)
+    net = load_net_from_folder(SHIPPED / "medusa", pair.target.model)
     found, said = drafter.judge_drafter(net, read, plain, [drafter.ExperimentResult(None, np.ones(12), None)], trained)
     assert found == cause, said
     if cause == "context":
@@ -109,9 +109,9 @@ def test_an_experiment_about_long_contexts_is_judged_by_long_contexts_alone():
 
 
 def test_only_the_layers_that_some_experiment_shows_are_kept(pair):
-    net = load_net_in(SHIPPED / "eagle", pair.target.model)
+    net = load_net_from_folder(SHIPPED / "eagle", pair.target.model)
     assert layers_needed_by_experiments(net, 36) == (2, 8, 9, 17, 18, 33, 34, 35)  # no layer behind the last but one
-    assert layers_needed_by_experiments(load_net_in(SHIPPED / "medusa", pair.target.model), 36) == (9, 18, 35)
+    assert layers_needed_by_experiments(load_net_from_folder(SHIPPED / "medusa", pair.target.model), 36) == (9, 18, 35)
 
 
 def test_one_drafters_folder_is_found_by_its_config_or_as_the_only_one_inside(tmp_path):
@@ -126,7 +126,7 @@ def test_another_target_is_named_only_where_features_are_clearly_worth_little(el
     texts, tokens = np.arange(12), np.tile(np.arange(8), (12, 1))
     plain = FavouriteRounds(tokens[:, 1:7], tokens, np.full(12, 50), texts)
     read = [TargetText([0], 0, "code", (1,), torch.zeros(1, 2, 1))] * 12
-    net = load_net_in(SHIPPED / "medusa", pair.target.model)
+    net = load_net_from_folder(SHIPPED / "medusa", pair.target.model)
     mixed = drafter.ExperimentResult(None, np.where(texts % 2, *elsewhere), None)
     found, said = drafter.judge_drafter(net, read, plain, [mixed], 0)
     assert found == cause, said

@@ -171,13 +171,13 @@ def test_all_streams_of_a_wave_are_there_at_once(capsys, file):
 
 def test_an_address_without_a_path_gets_that_of_the_endpoints():
     assert (
-        telling.complete_address("http://127.0.0.1:8080")
+        telling.add_scheme_and_path_to_address("http://127.0.0.1:8080")
         == "http://127.0.0.1:8080/v1"
-        == telling.complete_address("http://127.0.0.1:8080/")
+        == telling.add_scheme_and_path_to_address("http://127.0.0.1:8080/")
     )
     assert (
-        telling.complete_address("http://h/deep/v1") == "http://h/deep/v1"
-        and telling.complete_address("h:80") == "h:80"
+        telling.add_scheme_and_path_to_address("http://h/deep/v1") == "http://h/deep/v1"
+        and telling.add_scheme_and_path_to_address("h:80") == "h:80"
     )
 
 
@@ -307,4 +307,4 @@ def row_of(*answers: str) -> dict:
     ],
 )
 def test_the_verdict_is_about_all_numbers_of_streams(answers, begins):
-    assert served_words.describe_verdict(row_of(*answers)).startswith(begins)
+    assert served_words.describe_server_verdict(row_of(*answers)).startswith(begins)

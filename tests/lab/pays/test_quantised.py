@@ -7,7 +7,7 @@ import torch
 
 from engine.forward.runner import Runner
 from engine.lab.pays import quantised
-from engine.models.quantising import round_to_eight_bits
+from engine.models.quantising import replace_with_rounded_linear
 from helpers.commands import told
 from helpers.pairs import tiny_llama, tiny_pair
 
@@ -17,12 +17,12 @@ TEXTS = ["Once upon a time there was a little fox. " * 12, "x", "def f(a): retur
 @pytest.fixture
 def pairs():
     plain = tiny_pair()
-    return plain, replace(plain, target=Runner(round_to_eight_bits(tiny_llama(0))), dtype="8-bit")
+    return plain, replace(plain, target=Runner(replace_with_rounded_linear(tiny_llama(0))), dtype="8-bit")
 
 
 def test_figures_are_those_by_hand(pairs):
     plain, kept = pairs
-    pieces = quantised.pieces_of(plain, TEXTS)
+    pieces = quantised.tokenise_into_pieces(plain, TEXTS)
     assert [len(piece) for piece in pieces if len(piece) > 1] == [len(piece) for piece in pieces]
     found = quantised.compare_distributions(plain, kept, pieces)
     laws = []
@@ -56,4 +56,4 @@ def test_the_command_says_it_in_a_sentence(pairs, capsys, monkeypatch, tmp_path)
 
 def test_texts_of_single_tokens_are_refused(pairs):
     with pytest.raises(ValueError, match="hold no two tokens in a row"):
-        quantised.pieces_of(pairs[0], ["x", "y"])
+        quantised.tokenise_into_pieces(pairs[0], ["x", "y"])

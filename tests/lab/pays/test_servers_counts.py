@@ -7,7 +7,7 @@ import pytest
 from engine.lab.pays import served
 from engine.lab.pays.served import RequestWave, align_wave_counts
 from engine.measure import served_words
-from engine.measure.ways import WrittenText, align_token_counts
+from engine.measure.ways import WrittenText, copy_counts_of_equal_texts
 from engine.remote.telling import GuessTotals, describe_implausible_counts, validated_guesses_of
 from helpers.commands import told
 from helpers.remote.engines import Clock, Engine, running
@@ -113,14 +113,16 @@ def test_a_peers_text_that_is_plain_decodings_has_as_many_tokens():
         WrittenText([], 2.0, "another", 40),
         WrittenText([7, 8], 2.0),
     )
-    found = align_token_counts([trace] * 3, [equal, other, ids])
+    found = copy_counts_of_equal_texts([trace] * 3, [equal, other, ids])
     assert [each.seconds_per_token for each in found] == [2.0 / len(trace.tokens), 2.0 / 40, 1.0]
 
 
 def test_the_report_says_who_miscounts_and_what_cannot_be():
     point = {"batch": 1, "waves": 12, "texts": 12, "identical": 12, "acceptance": None}
     point |= {"miscounts": "plain", "doubt": "It says what cannot be."}
-    said = served_words.list_cautions({"points": [point], "prompts": 12, "model": "m", "plain": {"model": "m"}})
+    said = served_words.list_caution_sentences(
+        {"points": [point], "prompts": 12, "model": "m", "plain": {"model": "m"}}
+    )
     assert any(each.startswith("The server without guesses counts tokens") for each in said)
     assert any("It says what cannot be." in each for each in said)
     assert not any("does not tell" in each for each in said)

@@ -8,9 +8,9 @@ import torch
 from engine.drafters import DRAFTERS
 from engine.forward.runner import Runner
 from engine.lab.train.features import compute_training_batch
-from engine.lab.train.learned import RECIPES, config_for
-from engine.lab.train.loop import optimizers_for
-from engine.nets import load_nets
+from engine.lab.train.learned import RECIPES, drafter_config_for
+from engine.lab.train.loop import muon_and_adamw_for
+from engine.nets import open_lazy_nets
 from engine.target import Target
 from engine.tree import DraftTree
 from helpers.learned import TEXT
@@ -26,7 +26,7 @@ def test_a_trained_block_guesses_what_training_saw(name, hidden, tmp_path):
     """The net goes through the published form's files, so that what was trained is what every engine reads."""
     target, recipe = tiny_llama(0, layers=8), RECIPES[name]
     torch.manual_seed(1)
-    net = recipe.build_untrained_net(target, config_for(name, target, hidden))
+    net = recipe.build_untrained_net(target, drafter_config_for(name, target, hidden))
     for parameter in net.parameters():
         parameter.copy_(parameter + 0.1 * torch.randn_like(parameter)).copy_(parameter.half())
     net.save(tmp_path / name)
@@ -36,14 +36,14 @@ def test_a_trained_block_guesses_what_training_saw(name, hidden, tmp_path):
     assert places.tolist() == [
         list(range(anchor, anchor + 7)) for anchor in (3, 8, 9)
     ]  # the first guess is behind the anchor
-    pair = replace(tiny_pair(), target=Runner(target), learned=load_nets(tmp_path, target))
+    pair = replace(tiny_pair(), target=Runner(target), learned=open_lazy_nets(tmp_path, target))
     pair.net(name).compiled = None
     for row, text in enumerate(ids.tolist()):
         for number, anchor in enumerate(anchors.tolist()):
             drafter = DRAFTERS[name](pair, 64)
             features = Target(pair.target, 64, drafter.reads_features).prefill(text[:anchor])
             drafter.begin(text[: anchor + 1], features)
-            path = DraftTree.rooted(text[anchor])
+            path = DraftTree.from_root_token(text[anchor])
             for token in text[anchor + 1 : anchor + 7]:
                 path.add(len(path) - 1, token, 1.0, 1.0)
             served = drafter.log_q(path, list(range(len(path)))).exp()
@@ -55,7 +55,7 @@ def test_a_trained_block_guesses_what_training_saw(name, hidden, tmp_path):
 @torch.no_grad()
 def test_losses_and_figures_are_numbers_of_all_depths(name):
     target, recipe = tiny_llama(0, layers=8), RECIPES[name]
-    net = recipe.build_untrained_net(target, config_for(name, target))
+    net = recipe.build_untrained_net(target, drafter_config_for(name, target))
     batch = compute_training_batch(target, torch.tensor([TEXT]))
     assert 0 < float(recipe.loss(net, batch, 0)) < 20
     figures = recipe.validate(net, [batch])
@@ -65,11 +65,11 @@ def test_losses_and_figures_are_numbers_of_all_depths(name):
 def test_a_step_teaches_the_bias_and_muon_leaves_it_alone():
     """Tables with a row a token have no place in Muon, which would turn all rows alike."""
     target, recipe = tiny_llama(0, layers=8), RECIPES["dspark"]
-    net = recipe.build_untrained_net(target, config_for("dspark", target))
+    net = recipe.build_untrained_net(target, drafter_config_for("dspark", target))
     recipe.loss(net, compute_training_batch(target, torch.tensor([TEXT])), 0).backward()
     before, after = (net.markov_head[f"markov_w{n}"].weight for n in (1, 2))
     assert after.grad.abs().sum() > 0
     muon, _ = (
-        {id(each) for group in one.param_groups for each in group["params"]} for one in optimizers_for(net, 1e-3)
+        {id(each) for group in one.param_groups for each in group["params"]} for one in muon_and_adamw_for(net, 1e-3)
     )
     assert not muon & {id(before), id(after)} and id(net.fc.weight) in muon

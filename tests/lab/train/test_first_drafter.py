@@ -12,13 +12,18 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from engine.lab.train import features, learned, recipes, writing
 from engine.lab.train.features import FeatureShards, OwnVocabularyLabels, compute_training_batch, most_frequent_tokens
-from engine.lab.train.learned import choose_vocabulary_size, describe_coverage
+from engine.lab.train.learned import choose_own_vocabulary_size, describe_vocabulary_coverage
 from engine.lab.train.self_written import conversations, requests, rows
-from engine.lab.train.self_written.conversations import ChatMarkers, Conversation, chat_markers_of, tokenise_request
-from engine.lab.train.self_written.rows import count_rows_in, write_conversation_rows, write_conversation_shards
-from engine.models.loading import load_pair
+from engine.lab.train.self_written.conversations import (
+    ChatMarkers,
+    Conversation,
+    chat_markers_of,
+    tokenise_request_ending,
+)
+from engine.lab.train.self_written.rows import count_shard_rows, write_conversation_rows, write_conversation_shards
+from engine.models.loading import load_pair_anew
 from engine.models.pairs import Pair
-from engine.sampling import generator_of
+from engine.sampling import build_generator_from_key
 from helpers import checkpoints
 from helpers.checkpoints import SIZES, byte_tokenizer
 from helpers.families import daily
@@ -77,8 +82,8 @@ def test_a_conversation_goes_from_turn_to_turn_as_the_template_says():
 
 def test_given_requests_stand_in_the_users_turn_and_are_text_alone():
     tokenizer = chat_tokenizer()
-    given = tokenise_request(tokenizer, "a<|endoftext|>b", 100)
-    assert END not in given and tokenise_request(tokenizer, "abcdef", 3) == ids("def")
+    given = tokenise_request_ending(tokenizer, "a<|endoftext|>b", 100)
+    assert END not in given and tokenise_request_ending(tokenizer, "abcdef", 3) == ids("def")
     row = walk(Conversation(chat_markers_of(tokenizer, [END]), 0.0, lambda: ids("sum?")), cycle(ids("x")), 14)
     assert byte_tokenizer().decode(row) == "[u]sum?<|endoftext|>[a]xxx"
 
@@ -129,7 +134,7 @@ def test_rows_are_what_the_target_sees_of_them_and_greedy_answers_are_its_favour
     turns = ChatMarkers([7, 8], [9], [10, 7], frozenset([11]))
     told = []
     made = [Conversation(turns, 0.0, lambda: [3, 4]) for _ in range(3)]
-    batch = write_conversation_rows(model, made, generator_of("test"), told.append)
+    batch = write_conversation_rows(model, made, build_generator_from_key("test"), told.append)
     seen = compute_training_batch(model, batch.ids.long()).to_storage_types()
     assert sum(told) == 3 * LENGTH and batch.ids.shape == (3, LENGTH)
     assert batch.ids[:, :5].tolist() == [[7, 8, 3, 4, 9]] * 3
@@ -143,7 +148,7 @@ def test_rows_are_what_the_target_sees_of_them_and_greedy_answers_are_its_favour
 def test_exactly_so_many_rows_are_written_and_a_run_that_was_cut_off_writes_the_same(short, tmp_path, monkeypatch):
     model = chat_model()
     write_conversation_shards(model, chats, 19, tmp_path / "whole" / "rows")
-    assert [count_rows_in(path) for path in sorted((tmp_path / "whole" / "rows").glob("*.safetensors"))] == [8, 8, 3]
+    assert [count_shard_rows(path) for path in sorted((tmp_path / "whole" / "rows").glob("*.safetensors"))] == [8, 8, 3]
 
     def cut_off(*given, kept=write_conversation_rows):
         if len(list((tmp_path / "again" / "rows").glob("shard-*.safetensors"))) == 1:
@@ -202,20 +207,23 @@ def test_greedy_texts_without_a_template_begin_at_random():
 
 def test_own_vocabularies_are_small_for_large_targets_and_as_ever_for_the_embedded():
     assert (
-        choose_vocabulary_size("eagle", 4096) == 3072
-        and choose_vocabulary_size("eagle", 49_152) == choose_vocabulary_size("dspark", 49_152) == 8_000
+        choose_own_vocabulary_size("eagle", 4096) == 3072
+        and choose_own_vocabulary_size("eagle", 49_152) == choose_own_vocabulary_size("dspark", 49_152) == 8_000
     )
     assert (
-        choose_vocabulary_size("dspark", 4096)
-        == choose_vocabulary_size("medusa", 4096)
-        == choose_vocabulary_size("parallel", 49_152)
+        choose_own_vocabulary_size("dspark", 4096)
+        == choose_own_vocabulary_size("medusa", 4096)
+        == choose_own_vocabulary_size("parallel", 49_152)
         == 0
     )
-    assert choose_vocabulary_size("medusa", 49_152) == 8_000 and choose_vocabulary_size("dflash", 49_152, 49_152) == 0
+    assert (
+        choose_own_vocabulary_size("medusa", 49_152) == 8_000
+        and choose_own_vocabulary_size("dflash", 49_152, 49_152) == 0
+    )
     with pytest.raises(ValueError, match=r"--own-vocab must be between 1 and 300, .* got 400"):
-        choose_vocabulary_size("eagle", 300, 400)
+        choose_own_vocabulary_size("eagle", 300, 400)
     with pytest.raises(ValueError, match="no meaning for parallel"):
-        choose_vocabulary_size("parallel", 300, 40)
+        choose_own_vocabulary_size("parallel", 300, 40)
 
 
 @pytest.mark.parametrize("name", ["eagle", "dspark", "dflash", "medusa"])
@@ -226,12 +234,12 @@ def test_a_net_of_49152_tokens_is_small_and_stores_none_of_its_targets_tables(na
     )
     target.config.num_hidden_layers = 30  # a net reads the target's tables and its sizes
     sample = torch.arange(49_152)
-    net = learned.RECIPES[name].build_untrained_net(target, learned.config_for(name, target), sample)
+    net = learned.RECIPES[name].build_untrained_net(target, learned.drafter_config_for(name, target), sample)
     stored = sum(each.numel() * each.element_size() for each in net.tensors_to_save().values())
     assert stored < {"eagle": 22.5e6, "dspark": 22.5e6, "dflash": 19e6, "medusa": 3e6}[name]
     trained = sum(each.numel() for each in net.parameters() if each.requires_grad)
     assert 16 * trained < 2**30 / 3
-    assert "8,000 of its target's 49,152 tokens, which are 16.3 %" in describe_coverage(net, sample)
+    assert "8,000 of its target's 49,152 tokens, which are 16.3 %" in describe_vocabulary_coverage(net, sample)
 
 
 @pytest.fixture
@@ -260,11 +268,12 @@ def test_one_command_makes_a_first_drafter_for_a_chat_model_and_it_races(name, o
     assert f"{name} guesses 100 of its target's 257 tokens" in capsys.readouterr().out
     [held] = options.work.rglob("held_out/*.safetensors")
     assert (
-        sum(count_rows_in(path) for path in options.work.rglob("rows/*.safetensors")) == 10 and count_rows_in(held) == 2
+        sum(count_shard_rows(path) for path in options.work.rglob("rows/*.safetensors")) == 10
+        and count_shard_rows(held) == 2
     )
     curve = (options.out / name / "curve.jsonl").read_text().splitlines()
     assert json.loads(curve[-1])["tokens"] >= 2_000
-    pair = load_pair(Pair("own", "own", options.target, drafters=str(options.out)), device="cpu")
+    pair = load_pair_anew(Pair("own", "own", options.target, drafters=str(options.out)), device="cpu")
     assert len(pair.net(name).vocabulary) == 100
     race = Race(pair, Settings("Hello", ("vanilla", f"{name}/best_first/token_match"), max_new_tokens=24))
     for _ in race.run():
@@ -312,7 +321,7 @@ def test_requests_are_made_of_texts_by_kind(tmp_path, monkeypatch):
     (tmp_path / "gsm8k").mkdir()
     for name in ("train", "test"):
         (tmp_path / "gsm8k" / f"{name}.jsonl").write_text(json.dumps({"question": f"How many {name}?", "answer": "1"}))
-    learn, held_out = (requests.requests_from_data(tmp_path, held) for held in (False, True))
+    learn, held_out = (requests.request_drawer_from_data(tmp_path, held) for held in (False, True))
     rng = np.random.default_rng(0)
     drawn = [learn(rng) for _ in range(200)]
     assert 80 < drawn.count(None) < 160
@@ -321,5 +330,5 @@ def test_requests_are_made_of_texts_by_kind(tmp_path, monkeypatch):
     )
     assert not any("How many train?" in each for each in (held_out(rng) for _ in range(200)) if each)
     with pytest.raises(ValueError, match="holds neither gsm8k/ nor tinystories/"):
-        requests.requests_from_data(tmp_path / "gsm8k", False)
-    assert requests.shorten_text("one two three", 8) == "one two"
+        requests.request_drawer_from_data(tmp_path / "gsm8k", False)
+    assert requests.shorten_text_at_word("one two three", 8) == "one two"

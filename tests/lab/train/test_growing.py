@@ -9,10 +9,10 @@ from engine.lab.train import pretrain as pretraining
 @torch.inference_mode()
 def test_a_grown_target_gives_the_small_ones_logits_until_it_learns():
     torch.manual_seed(0)
-    small = pretraining.build_llama(32, 4, 1, 80, 512).eval()
+    small = pretraining.build_untrained_llama(32, 4, 1, 80, 512).eval()
     ids = torch.arange(0, 512, 37)[None]
     for hidden, mlp, layers in ((64, 200, 4), (96, 512, 7)):
-        large = pretraining.build_llama(hidden, layers, hidden // 32, mlp, 512).eval()
+        large = pretraining.build_untrained_llama(hidden, layers, hidden // 32, mlp, 512).eval()
         pretraining.grow_weights_into(small, large)
         assert torch.allclose(large(ids).logits, small(ids).logits, atol=1e-5)
         rows = large.model.layers[0].self_attn.q_proj.weight
@@ -20,6 +20,8 @@ def test_a_grown_target_gives_the_small_ones_logits_until_it_learns():
 
 
 def test_only_a_tied_llama_with_room_for_its_numbers_grows():
-    small, large = (pretraining.build_llama(hidden, 4, hidden // 32, mlp, 512) for hidden, mlp in ((32, 80), (64, 8)))
+    small, large = (
+        pretraining.build_untrained_llama(hidden, 4, hidden // 32, mlp, 512) for hidden, mlp in ((32, 80), (64, 8))
+    )
     with pytest.raises(ValueError, match="can not grow to"):
         pretraining.grow_weights_into(small, large)

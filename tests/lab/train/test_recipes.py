@@ -14,10 +14,10 @@ from engine.lab.train import data, learned, recipes, writing
 from engine.lab.train import distill as distilling
 from engine.lab.train import pair as pairs
 from engine.lab.train import pretrain as pretraining
-from engine.lab.train.data import Corpus, functions_of, is_held_out, load_documents
-from engine.lab.train.distill import DRAFT_SHAPES, distill, distillation_loss
-from engine.lab.train.features import FeatureShards, LiveBatches, cache_shards
-from engine.lab.train.loop import Budget, Muon, orthogonalise, train
+from engine.lab.train.data import TokenCorpus, extract_functions, is_held_out_file, load_documents
+from engine.lab.train.distill import DRAFT_SHAPES, distill_draft, distillation_loss
+from engine.lab.train.features import FeatureShards, LiveBatches, write_feature_shards
+from engine.lab.train.loop import Muon, TrainingBudget, orthogonalise, train_within_budget
 from engine.lab.train.pair import END_OF_TEXT, train_tokenizer, write_checkpoint
 from helpers.families import daily
 
@@ -70,11 +70,11 @@ def corpus_folder(tmp_path_factory):
 def corpus(corpus_folder):
     """Code is that of the first files of the standard library and of every package."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(data, "python_files", lambda *where, every=data.python_files: every(*where)[:FILES])
+        patch.setattr(data, "list_python_files", lambda *where, every=data.list_python_files: every(*where)[:FILES])
         texts = load_documents(corpus_folder)
     texts["code"] = texts["code"][:300]
     tokenizer = train_tokenizer([text for domain in texts.values() for text in domain], vocab_size=512)
-    return Corpus(texts, tokenizer), tokenizer, texts
+    return TokenCorpus(texts, tokenizer), tokenizer, texts
 
 
 def test_the_tokenizer_knows_every_byte_and_starts_a_text(corpus):
@@ -98,14 +98,14 @@ def test_domains_are_marked_and_answers_are_clean(corpus):
 
 def test_functions_are_cut_out_and_dedented():
     source = "class A:\n    def f(self):\n        x = 1\n        return x\n\ndef one_line(): pass\n"
-    assert list(functions_of(source)) == ["def f(self):\n    x = 1\n    return x"]
-    assert list(functions_of("def broken(:")) == []
+    assert list(extract_functions(source)) == ["def f(self):\n    x = 1\n    return x"]
+    assert list(extract_functions("def broken(:")) == []
 
 
 def test_held_out_files_are_a_fixed_small_share():
-    held_out = [name for name in map(str, range(4000)) if is_held_out(name)]
+    held_out = [name for name in map(str, range(4000)) if is_held_out_file(name)]
     assert 140 < len(held_out) < 260  # 5 % of 4,000 is 200, five standard deviations either way
-    assert held_out == [name for name in map(str, range(4000)) if is_held_out(name)]
+    assert held_out == [name for name in map(str, range(4000)) if is_held_out_file(name)]
 
 
 def test_rows_start_at_a_document(corpus):
@@ -151,7 +151,9 @@ def test_a_run_resumes_where_it_stopped(tmp_path):
             steps.append(step)
             return (model(x) - x).square().mean(), 10
 
-        train("toy", model, loss_of, lambda: {"error": 0.0}, tmp_path, Budget(1.0, tokens), lr=0.05)
+        train_within_budget(
+            "toy", model, loss_of, lambda: {"error": 0.0}, tmp_path, TrainingBudget(1.0, tokens), lr=0.05
+        )
 
     steps: list[int] = []
     first = linear()
@@ -168,7 +170,7 @@ def test_a_pair_is_trained_shipped_and_raced(corpus, tmp_path, monkeypatch):
 
     So it is when the target was shipped in float16, and when in eight bits.
     """
-    from engine.models.loading import load_pair
+    from engine.models.loading import load_pair_anew
     from engine.models.pairs import Pair
     from engine.race import Race, Settings
 
@@ -188,17 +190,19 @@ def test_a_pair_is_trained_shipped_and_raced(corpus, tmp_path, monkeypatch):
         "dropout": 0.1,
         "decay": 0.1,
     }
-    target = pretraining.pretrain(found, found, tmp_path, argparse.Namespace(**how, tokens=3000, start=None), 512)
-    draft = distill(target, found, found, tmp_path, Budget(1, 2048), own_rows=8, shape=(64, 1, 2, 96))
+    target = pretraining.pretrain_target(
+        found, found, tmp_path, argparse.Namespace(**how, tokens=3000, start=None), 512
+    )
+    draft = distill_draft(target, found, found, tmp_path, TrainingBudget(1, 2048), own_rows=8, shape=(64, 1, 2, 96))
     write_checkpoint(draft, tokenizer, tmp_path / "draft")
-    before = pretraining.validation_loss(target, found)
+    before = pretraining.validation_loss_by_domain(target, found)
     for dtype in ("fp32", "8-bit"):
         write_checkpoint(target, tokenizer, tmp_path / "target", dtype == "8-bit")
         (tmp_path / dtype).mkdir()
         one_step = argparse.Namespace(**how, tokens=1, start=tmp_path / "target")  # at a hundredth of the rate
-        more = pretraining.pretrain(found, found, tmp_path / dtype, one_step, 512)
-        assert pretraining.validation_loss(more, found) == pytest.approx(before, abs=0.05)
-        pair = load_pair(Pair("toy", "toy pair", str(tmp_path / "target"), str(tmp_path / "draft")), device="cpu")
+        more = pretraining.pretrain_target(found, found, tmp_path / dtype, one_step, 512)
+        assert pretraining.validation_loss_by_domain(more, found) == pytest.approx(before, abs=0.05)
+        pair = load_pair_anew(Pair("toy", "toy pair", str(tmp_path / "target"), str(tmp_path / "draft")), device="cpu")
         race = Race(pair, Settings("Story: the little fox", temperature=0.8, max_new_tokens=24))
         for _ in race.run():
             pass
@@ -220,7 +224,7 @@ def grouped_heads(tokenizer) -> Qwen2ForCausalLM:
 def grown() -> LlamaForCausalLM:
     """A target that grew from one half as wide."""
     torch.manual_seed(0)
-    small, large = (pretraining.build_llama(hidden, 4, hidden // 32, 2 * hidden, 512) for hidden in (32, 64))
+    small, large = (pretraining.build_untrained_llama(hidden, 4, hidden // 32, 2 * hidden, 512) for hidden in (32, 64))
     pretraining.grow_weights_into(small, large)
     return large
 
@@ -252,7 +256,7 @@ def test_a_learned_drafter_is_trained_for_any_target_and_raced(
     The target grew and is kept in eight bits, and the drafter is half as wide: all but one share the target's tables. Or it has grouped
     heads, and the drafter is as wide.
     """
-    from engine.models.loading import load_pair
+    from engine.models.loading import load_pair_anew
     from engine.models.pairs import Pair
     from engine.race import Race, Settings
 
@@ -267,9 +271,9 @@ def test_a_learned_drafter_is_trained_for_any_target_and_raced(
         domains=["stories", "problems"], segments=2, start=None, bf16=eight_bits,
         hidden=32 if eight_bits else None, rows=None, shared_tables=name != "dspark", raw=False, own_vocab=None, curve=None,
     )  # fmt: skip
-    learned.train_learned(options)
+    learned.train_learned_drafter(options)
     options.tokens = 6000
-    learned.train_learned(options)
+    learned.train_learned_drafter(options)
     [log] = work.rglob(f"{name}.log.jsonl")
     figures = [json.loads(line) for line in log.read_text().splitlines()]
     assert len(figures) == 2 and figures[1]["step"] > figures[0]["step"]
@@ -281,14 +285,14 @@ def test_a_learned_drafter_is_trained_for_any_target_and_raced(
     before = load_file(options.start / "model.safetensors")
     assert bool(before.keys() & {"embedding", "head", "embed_tokens.weight"}) == (eight_bits and name == "dspark")
     # Goes on from those weights: one step at a hundredth of the rate changes them little
-    learned.train_learned(options)
+    learned.train_learned_drafter(options)
     for key, each in load_file(options.start / "model.safetensors").items():
         assert torch.allclose(each.float(), before[key].float(), atol=1e-3, rtol=1e-2), key
-    pair = load_pair(Pair("toy", "toy", str(target), drafters=str(tmp_path / "drafters")), device="cpu")
+    pair = load_pair_anew(Pair("toy", "toy", str(target), drafters=str(tmp_path / "drafters")), device="cpu")
     assert pair.net(name).config.target_hidden == (64 if eight_bits else 0)
     [shard] = work.rglob("rows/shard-00000.safetensors")
     rows = load_file(shard)
-    _, served = pair.target.open(learned.ROW, features=True).prefill(rows["ids"][0].tolist())
+    _, served = pair.target.open_session(learned.ROW, features=True).prefill(rows["ids"][0].tolist())
     # Of the very forward that serves; without eight bits some would be 0.01 away
     assert float((served - rows["features"][0]).abs().max()) < 4e-3
     systems = ("vanilla", f"{name}/best_first/token_match")
@@ -300,12 +304,12 @@ def test_a_learned_drafter_is_trained_for_any_target_and_raced(
 
 def test_a_draft_is_trained_alone_for_a_pair_that_has_a_target(corpus, tmp_path, monkeypatch):
     """The command writes a draft of the size that is asked for, which guesses what the pair's target writes."""
-    from engine.models.loading import load_pair
+    from engine.models.loading import load_pair_anew
     from engine.models.pairs import Pair
 
     _, tokenizer, texts = corpus
     torch.manual_seed(0)
-    write_checkpoint(pretraining.build_llama(64, 2, 1, 128, 512), tokenizer, tmp_path / "target")
+    write_checkpoint(pretraining.build_untrained_llama(64, 2, 1, 128, 512), tokenizer, tmp_path / "target")
     pair = Pair("toy", "toy pair", str(tmp_path / "target"), str(tmp_path / "draft"))
     monkeypatch.setattr(pairs, "PAIRS", {"toy": pair})
     monkeypatch.setattr(data, "load_documents", lambda folder, held_out=False: texts)
@@ -318,7 +322,7 @@ def test_a_draft_is_trained_alone_for_a_pair_that_has_a_target(corpus, tmp_path,
             out=tmp_path / "draft", own_rows=8, minutes=0.001, bf16=False,
         )
     )  # fmt: skip
-    assert load_pair(pair, device="cpu").draft.config.num_hidden_layers == 2
+    assert load_pair_anew(pair, device="cpu").draft.config.num_hidden_layers == 2
     [log] = (tmp_path / "work").rglob("draft.log.jsonl")
     assert 0 <= json.loads(log.read_text().splitlines()[-1])["stories top1"] <= 1
 
@@ -328,11 +332,11 @@ def test_a_gpu_draws_the_rows_that_shards_would_hold_and_asks_the_target_anew(co
     found, tokenizer, _ = corpus
     target = grouped_heads(tokenizer).eval()
     rows = found.draw_batch(6, 64, np.random.default_rng(0)).numpy().astype(np.int32)
-    cache_shards(target, rows, tmp_path)
+    write_feature_shards(target, rows, tmp_path)
     shards, observed = FeatureShards(tmp_path), LiveBatches(target, rows)
     assert torch.equal(observed.sample_target_tokens(), torch.from_numpy(rows).flatten())
     assert torch.isin(shards.sample_target_tokens(), shards.load_shard(0).tokens).all()
-    for stored, anew in zip(shards.all(4), observed.all(4), strict=True):
+    for stored, anew in zip(shards.iterate_batches(4), observed.iterate_batches(4), strict=True):
         assert all(torch.allclose(a.float(), b.float(), atol=1e-2) for a, b in zip(stored, anew, strict=True))
     epoch = [row for step in range(3) for row in observed.batch_of_step(step, 2).ids.tolist()]
     assert sorted(epoch) == sorted(rows.tolist())

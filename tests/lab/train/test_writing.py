@@ -8,7 +8,7 @@ import torch
 from engine.forward.runner import Runner
 from engine.lab.train import writing
 from engine.lab.train.writing import RowWriter
-from engine.models.quantising import round_to_eight_bits
+from engine.models.quantising import replace_with_rounded_linear
 from helpers.pairs import tiny_llama
 
 PROMPTS = torch.tensor([[3, 80, 33], [9, 9, 120], [200, 41, 7]])
@@ -21,7 +21,7 @@ def short_rows(monkeypatch):
 
 def alone(model, prompt: list[int]) -> list[int]:
     """Greedy text of one prompt, by forwards of one token."""
-    session, text = Runner(model).open(24), list(prompt)
+    session, text = Runner(model).open_session(24), list(prompt)
     session.prefill(text[:-1])
     while len(text) < 24:
         logits, _ = session.forward(text[-1:], [len(text) - 1])
@@ -33,7 +33,7 @@ def alone(model, prompt: list[int]) -> list[int]:
 @pytest.mark.parametrize("eight_bits", [False, True])
 def test_greedy_rows_are_what_the_target_serves(eight_bits):
     model = tiny_llama(0)
-    model = round_to_eight_bits(model) if eight_bits else model
+    model = replace_with_rounded_linear(model) if eight_bits else model
     write = RowWriter(model)
     assert write.runner
     assert write(PROMPTS, 0.0, 0).tolist() == [alone(model, prompt) for prompt in PROMPTS.tolist()]

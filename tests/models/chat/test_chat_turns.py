@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from engine.measure.peers import generate_tokens
+from engine.measure.peers import generate_with_transformers
 from engine.models import loading
 from engine.models.chat import render_chat, tokenise_chat
 from engine.page.screens.requests import build_request, race_cache_bytes
-from engine.page.views.wire import serialise_race
+from engine.page.views.wire import serialise_whole_race_as_event
 from engine.race import Race, Settings, encode_prompt
 from engine.record.race_file import Record
 from helpers.chat import CHATML, HARMLESS, HOSTILE, MARKS, TOKENIZERS, asked, raced, with_marks, write_chat_pair
@@ -79,9 +79,9 @@ def test_lanes_with_earlier_turns_are_equal_and_a_race_file_keeps_the_turns(pair
     record = race.to_record()
     again = Record.from_json(record.to_json())
     assert again == record and '"turns"' not in alone.to_record().to_json()
-    started = json.loads(serialise_race(again))["systems"]
+    started = json.loads(serialise_whole_race_as_event(again))["systems"]
     assert [system["trace"]["turns"] for system in started] == [[[*turn] for turn in TURNS]] * 3
-    assert '"turns"' not in serialise_race(alone.to_record())
+    assert '"turns"' not in serialise_whole_race_as_event(alone.to_record())
     record.lanes[1].trace.turns = []
     with pytest.raises(ValueError, match=r"lanes\[1\]\.trace\.turns differs"):
         Record.from_json(record.to_json())
@@ -90,7 +90,7 @@ def test_lanes_with_earlier_turns_are_equal_and_a_race_file_keeps_the_turns(pair
 def test_a_chat_goes_on_as_generate_does(pair):
     tokens = pair.tokenizer.apply_chat_template(chat_of(TURNS, "And then?"), add_generation_prompt=True)["input_ids"]
     told = raced(pair, "And then?", max_new_tokens=12, turns=TURNS)
-    assert told.lanes[1].trace.tokens == generate_tokens(pair, tokens, 12, 0.0)
+    assert told.lanes[1].trace.tokens == generate_with_transformers(pair, tokens, 12, 0.0)
 
 
 def test_earlier_turns_count_towards_the_limit_and_the_caches(pair):

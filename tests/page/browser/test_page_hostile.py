@@ -97,7 +97,10 @@ def test_a_refusal_that_quotes_a_visitor_is_text(page, server):
 def forged(route) -> None:
     """Sends the name of no system in place of the opening page's own, which the answer quotes."""
     body = route.request.post_data_json
-    body["data"] = [f"model/{IMAGE}/token_match" if each == "tree" else each for each in body["data"]]
+    asked = [json.loads(each) if isinstance(each, str) and each.startswith("{") else each for each in body["data"]]
+    [request] = [each for each in asked if isinstance(each, dict)]
+    request["systems"] = [f"model/{IMAGE}/token_match" if each == "tree" else each for each in request["systems"]]
+    body["data"] = [json.dumps(each) if each is request else each for each in asked]
     route.continue_(post_data=json.dumps(body))
 
 

@@ -48,7 +48,7 @@ def test_the_opening_page_plays_and_goes_over_by_itself(front, opened):
     expect(opened.locator("[data-recorded]")).to_contain_text("recorded on ")
     expect(opened.locator("[data-opening-words]")).to_have_text("Making ready 2 of 18: draft tree")
     assert opened.evaluate("document.documentElement.scrollHeight <= innerHeight")
-    front.attach_app(Live())
+    front.start_and_attach_live_app(Live())
     expect(opened).to_have_title("live")
     assert opened.url == f"{front.url}?seed=3"
 
@@ -56,7 +56,7 @@ def test_the_opening_page_plays_and_goes_over_by_itself(front, opened):
 def test_who_looks_at_the_recorded_race_is_asked_first(front, opened):
     after_the_story(opened)
     opened.get_by_role("button", name="Pause").click()
-    front.attach_app(Live())
+    front.start_and_attach_live_app(Live())
     button = opened.get_by_role("button", name="Open the live page")
     expect(button).to_be_visible()
     expect(opened).not_to_have_title("live")
@@ -90,7 +90,7 @@ def test_what_is_being_made_ready_moves_nothing(front, opened, width, height):
         front.progress_text = lambda said=said: said
         expect(words).to_have_text(said)
         sizes.append(line.bounding_box())
-    front.attach_app(Live())
+    front.start_and_attach_live_app(Live())
     expect(opened.get_by_role("button", name="Open the live page")).to_be_in_viewport(ratio=1)
     sizes.append(line.bounding_box())
     assert sizes == [sizes[0]] * 4
@@ -101,7 +101,7 @@ def test_nobody_is_torn_out_of_a_story(front, opened):
     """Nor does the engine begin anything that the page would then be built beside; unless somebody has touched the page."""
     until(opened, "TreeRace.view.slowStart.isTelling")
     opened.evaluate("TreeRace.view.slowStart.story.pause()")
-    front.attach_app(Live())
+    front.start_and_attach_live_app(Live())
     with opened.expect_request(lambda request: request.url == f"{front.url}readiness?coming"):
         opened.wait_for_timeout(2000)
     expect(opened).to_have_title("TreeRace")

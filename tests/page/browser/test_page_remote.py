@@ -11,7 +11,7 @@ from helpers.traces import remote_race
 
 
 def show(page: Page, record) -> None:
-    page.evaluate("event => TreeRace.view.race.show(event)", json.loads(wire.serialise_race(record)))
+    page.evaluate("event => TreeRace.view.race.show(event)", json.loads(wire.serialise_whole_race_as_event(record)))
     finish(page)
 
 

@@ -12,22 +12,22 @@ from engine.page.screens.cards import (
     FIELDS,
     LANES,
     MIX,
+    build_menu_label,
     build_system_menu,
-    choose_dial_shape,
     choose_lane_systems,
+    choose_shape_shown_by_dials,
     describe_parts,
     describe_remote_lane,
     describe_system,
-    label_system,
-    list_menu_headings,
-    menu_group_of,
-    summarise_systems,
+    drafting_idea_of,
+    map_first_labels_to_ideas,
+    map_menu_labels_to_summaries,
 )
 from engine.race import Race, Settings
 from engine.record.costs import ShapeMeans
 from engine.remote.server import Server
 from engine.rounds import timing
-from engine.systems import SYSTEMS, find
+from engine.systems import SYSTEMS, find_system
 from helpers.pairs import tiny_pair
 
 
@@ -35,23 +35,23 @@ from helpers.pairs import tiny_pair
 def test_a_menu_goes_by_ideas_begins_with_its_own_and_ends_with_the_mix(first):
     *systems, last = build_system_menu(first)
     names = [name for _, name in systems]
-    ideas = [menu_group_of(SYSTEMS[name]) for name in names]
+    ideas = [drafting_idea_of(SYSTEMS[name]) for name in names]
     assert sorted(names) == sorted(SYSTEMS) and len(list(groupby(ideas))) == len(set(ideas)) <= len(IDEAS)
     assert names[0] == first and last[1] == MIX and MIX not in SYSTEMS
 
 
 @pytest.mark.parametrize("first", LANES)
 def test_headings_stand_above_the_first_system_of_each_idea(first):
-    found, seen = list_menu_headings(first), set()
+    found, seen = map_first_labels_to_ideas(first), set()
     for words, name in build_system_menu(first)[:-1]:
-        idea = menu_group_of(SYSTEMS[name])
+        idea = drafting_idea_of(SYSTEMS[name])
         assert found.get(words) == (None if idea in seen else idea)
         seen.add(idea)
 
 
 def test_every_system_has_one_line_and_every_known_drafter_an_idea():
-    assert summarise_systems().keys() == {label_system(system) for system in SYSTEMS.values()}
-    assert all(10 < len(line) < 140 and "." not in line for line in summarise_systems().values())
+    assert map_menu_labels_to_summaries().keys() == {build_menu_label(system) for system in SYSTEMS.values()}
+    assert all(10 < len(line) < 140 and "." not in line for line in map_menu_labels_to_summaries().values())
     assert {each.idea for each in DRAFTERS.values()} == {*IDEAS} - {OTHER} and Drafter.idea == OTHER
 
 
@@ -60,7 +60,7 @@ def test_another_server_stands_before_the_mix_under_a_heading_of_its_own():
     names = [name for _, name in build_system_menu(LANES[0], server)]
     assert names[-2:] == ["remote", MIX] and build_system_menu(LANES[0], server)[-2][0] == "remote: big/model"
     assert (
-        list_menu_headings(LANES[0], server)["remote: big/model"] == "another server"
+        map_first_labels_to_ideas(LANES[0], server)["remote: big/model"] == "another server"
         and names[:-2] == [n for _, n in build_system_menu(LANES[0])][:-1]
     )
     said = describe_remote_lane(server)
@@ -69,17 +69,22 @@ def test_another_server_stands_before_the_mix_under_a_heading_of_its_own():
 
 
 def test_lossy_systems_say_so_wherever_they_are_named():
-    assert all(("lossy" in label_system(system)) == (system.guarantee == "lossy") for system in SYSTEMS.values())
+    assert all(("lossy" in build_menu_label(system)) == (system.guarantee == "lossy") for system in SYSTEMS.values())
     assert describe_system(SYSTEMS["naive"])["guarantee"] == "lossy"
 
 
 def test_a_shape_is_the_systems_own_or_none():
     pair = tiny_pair()
-    assert choose_dial_shape("tree", [pair]) == {
-        name: getattr(find("tree"), name) for name in ("depth", "width", "nodes")
+    assert choose_shape_shown_by_dials("tree", [pair]) == {
+        name: getattr(find_system("tree"), name) for name in ("depth", "width", "nodes")
     }
-    assert choose_dial_shape("tree:3x2x8", [pair]) == {"depth": 3, "width": 2, "nodes": 8}
-    assert choose_dial_shape("warp", [pair]) == choose_dial_shape(None, [pair]) == choose_dial_shape("", [pair]) == {}
+    assert choose_shape_shown_by_dials("tree:3x2x8", [pair]) == {"depth": 3, "width": 2, "nodes": 8}
+    assert (
+        choose_shape_shown_by_dials("warp", [pair])
+        == choose_shape_shown_by_dials(None, [pair])
+        == choose_shape_shown_by_dials("", [pair])
+        == {}
+    )
 
 
 def test_what_is_there_to_choose_has_words():
@@ -89,8 +94,8 @@ def test_what_is_there_to_choose_has_words():
     assert story[:4] == ("vanilla", "chain", "tree", "eagle") and {"parallel-tree", "auto"} < set(story)
     assert any(SYSTEMS[name].guarantee == "lossy" for name in story)
     pair = tiny_pair()
-    assert answers.describe_card(["tree", ""], [pair])["name"] == "tree"
-    assert "Unknown system 'warp'" in answers.describe_card(["warp", ""], [pair])["refused"]
+    assert answers.describe_system_card(["tree", ""], [pair])["name"] == "tree"
+    assert "Unknown system 'warp'" in answers.describe_system_card(["warp", ""], [pair])["refused"]
 
 
 def test_a_card_and_the_dials_tell_the_best_shape_once_it_is_known_and_measure_nothing_for_it(monkeypatch):
@@ -98,27 +103,31 @@ def test_a_card_and_the_dials_tell_the_best_shape_once_it_is_known_and_measure_n
     pair = tiny_pair()
     pair = replace(pair, calibration=replace(pair.calibration, shapes={"tree": shapes}))
     measured: list[str] = []
-    monkeypatch.setattr(timing, "time_verify_ms", lambda *_, **__: measured.append("verify") or {1: 2.0, 8: 9.0})
-    monkeypatch.setattr(timing, "time_draft_level_ms", lambda *_, **__: (0.0, 0.0))
+    monkeypatch.setattr(
+        timing, "time_verify_ms_by_rows", lambda *_, **__: measured.append("verify") or {1: 2.0, 8: 9.0}
+    )
+    monkeypatch.setattr(timing, "time_draft_levels_ms", lambda *_, **__: (0.0, 0.0))
     assert (
-        "costs" not in answers.describe_card(["tree", ""], [pair])
-        and choose_dial_shape("tree", [pair])["nodes"] == 8
+        "costs" not in answers.describe_system_card(["tree", ""], [pair])
+        and choose_shape_shown_by_dials("tree", [pair])["nodes"] == 8
         and measured == []
     )
     SYSTEMS["tree"].costs(pair)
-    assert choose_dial_shape("tree", [pair]) == {"depth": 2, "width": 3, "nodes": 4} and measured == ["verify"]
-    costs = answers.describe_card(["tree", ""], [pair])["costs"]
+    assert choose_shape_shown_by_dials("tree", [pair]) == {"depth": 2, "width": 3, "nodes": 4} and measured == [
+        "verify"
+    ]
+    costs = answers.describe_system_card(["tree", ""], [pair])["costs"]
     assert (
         costs["promised"] == {}
         and list(costs["shapes"]) == list(shapes)
         and costs["shapes"]["2x3x4"] == {"tau": 2.4, "cost": 2.5}
     )
-    assert answers.describe_card(["tree", ""], [pair])["nodes"] == 8  # the paper's own
-    auto = answers.describe_card(["auto", ""], [pair])
+    assert answers.describe_system_card(["tree", ""], [pair])["nodes"] == 8  # the paper's own
+    auto = answers.describe_system_card(["auto", ""], [pair])
     assert "costs" not in auto
     SYSTEMS["auto"].costs(pair)
     assert (
-        answers.describe_card(["auto", ""], [pair])["costs"]["promised"] == {}
+        answers.describe_system_card(["auto", ""], [pair])["costs"]["promised"] == {}
     )  # no ranks were counted, so the first drafter is taken
 
 

@@ -18,7 +18,7 @@ LONGEST = 60  # seconds after which a test that waits for an event has failed
 
 
 async def all_of(device: DeviceWorker, call: Job, watched: bool = False) -> list[str]:
-    return [news async for news in device.stream(call, watched) if "place" not in news or watched]
+    return [news async for news in device.stream_job_events(call, watched) if "place" not in news or watched]
 
 
 def run(*coroutines):
@@ -41,18 +41,18 @@ def test_everybody_gets_his_own_news_in_order_from_one_thread():
     calls = [Job(lambda name=name: counted(name, 5, threads), visitor=name) for name in "abcde"]
     heard = run(*(all_of(device, call) for call in calls))
     assert heard == [[f"{name} {number}" for number in range(5)] for name in "abcde"]
-    assert threads == {"device"} and device.line.all_jobs == [] and device.jobs == {}
+    assert threads == {"device"} and device.line.visitors_jobs == [] and device.jobs == {}
 
 
 def test_two_races_take_turns(monkeypatch):
     """Every turn is charged the same, so that the order does not depend on how busy the machine is."""
     monkeypatch.setattr(devices, "SLICE", 0.0)
     device, order = DeviceWorker(), []
-    charge = device.line.charge_seconds
-    monkeypatch.setattr(device.line, "charge_seconds", lambda call, _: charge(call, 0.001))
+    charge = device.line.charge_device_seconds
+    monkeypatch.setattr(device.line, "charge_device_seconds", lambda call, _: charge(call, 0.001))
 
     def holds_the_device():
-        while len(device.line.all_jobs) < 3:
+        while len(device.line.visitors_jobs) < 3:
             threading.Event().wait(0.001)
         yield WorkSignal.STEP
 
@@ -81,10 +81,10 @@ def test_a_closed_stream_closes_the_work_wherever_it_is():
         stream = asyncio.ensure_future(all_of(device, Job(endless, "a")))
         await asyncio.to_thread(begun.wait, LONGEST)
         waiting = asyncio.ensure_future(all_of(device, Job(endless, "a")))  # the visitor's second run waits in line
-        while len(device.line.all_jobs) < 2:
+        while len(device.line.visitors_jobs) < 2:
             await asyncio.sleep(0.01)
         waiting.cancel()
-        while len(device.line.all_jobs) > 1:
+        while len(device.line.visitors_jobs) > 1:
             await asyncio.sleep(0.01)
         assert not closed.is_set()
         stream.cancel()
@@ -93,7 +93,7 @@ def test_a_closed_stream_closes_the_work_wherever_it_is():
     run(leaves())
     assert closed.is_set()
     run(all_of(device, Job(lambda: counted("next", 1), "b")))
-    assert device.line.all_jobs == [] and device.jobs == {}
+    assert device.line.visitors_jobs == [] and device.jobs == {}
 
 
 @pytest.mark.parametrize("error", [ValueError("wrong"), KeyError("odd"), MemoryError(), SystemExit(3)])
@@ -108,7 +108,7 @@ def test_an_error_is_its_own_callers_and_nobody_elses(error):
         heard = []
         own = type(error) if isinstance(error, Exception) else RuntimeError
         with pytest.raises(own):  # an exit would end the server that hears it, without a word
-            async for news in device.stream(Job(fails, "a")):
+            async for news in device.stream_job_events(Job(fails, "a")):
                 heard.append(news)
         return heard
 
@@ -139,8 +139,8 @@ def test_a_run_that_takes_too_long_sends_what_it_holds_back_before_it_ends(monke
     monkeypatch.setattr(devices, "SLICE", 0.0)
     monkeypatch.setattr(devices, "GRACE", 2.0)
     device, written, heard = DeviceWorker(), [], []
-    charge = device.line.charge_seconds
-    monkeypatch.setattr(device.line, "charge_seconds", lambda call, _: charge(call, 1.0))
+    charge = device.line.charge_device_seconds
+    monkeypatch.setattr(device.line, "charge_device_seconds", lambda call, _: charge(call, 1.0))
 
     def race():
         while True:
@@ -152,7 +152,7 @@ def test_a_run_that_takes_too_long_sends_what_it_holds_back_before_it_ends(monke
 
     async def raced():
         with pytest.raises(ValueError, match="has used 20 s of the device"):
-            async for news in device.stream(Job(race, "a", LONG)):
+            async for news in device.stream_job_events(Job(race, "a", LONG)):
                 heard.extend(json.loads(news) if "place" not in news else [])
 
     run(raced())
@@ -171,28 +171,28 @@ def test_a_page_that_falls_silent_loses_its_run(monkeypatch):
 
     async def silent():
         with pytest.raises(ValueError, match="not heard of"):
-            async for news in device.stream(Job(slow, "a"), is_watched_by_page=True):
+            async for news in device.stream_job_events(Job(slow, "a"), is_watched_by_page=True):
                 name = json.loads(news)["run"]
                 if not signs:
-                    signs.append(device.note_page_alive(name))
-        assert not device.note_page_alive(name)
+                    signs.append(device.extend_page_deadline(name))
+        assert not device.extend_page_deadline(name)
 
     run(silent())
-    assert signs == [True] and not device.note_page_alive("nobody")
+    assert signs == [True] and not device.extend_page_deadline("nobody")
 
 
 def test_the_next_call_begins_another_worker_when_one_has_died(monkeypatch):
     device, died = DeviceWorker(), threading.Event()
     monkeypatch.setattr(threading, "excepthook", lambda what: died.set())
     monkeypatch.setattr(devices, "EVERY", 0.05)
-    following, deaths = device.line.next_job, iter([MemoryError()])
+    following, deaths = device.line.start_jobs_and_choose_next, iter([MemoryError()])
 
     def once():
         for death in deaths:
             raise death
         return following()
 
-    monkeypatch.setattr(device.line, "next_job", once)
+    monkeypatch.setattr(device.line, "start_jobs_and_choose_next", once)
     assert run(all_of(device, Job(lambda: counted("a", 2), "a"))) == [["a 0", "a 1"]]
     assert died.is_set()
 
@@ -201,7 +201,7 @@ def test_a_place_is_said_before_the_last_news_and_never_after(monkeypatch):
     """A caller who reads the last message only must find the result there."""
     monkeypatch.setattr(devices, "EVERY", 0.001)
     device, closing, places = DeviceWorker(), threading.Event(), iter(range(10**9))
-    monkeypatch.setattr(device, "describe_place", lambda call: f"place {next(places)}")
+    monkeypatch.setattr(device, "describe_queue_place", lambda call: f"place {next(places)}")
 
     def work():
         for _ in range(20):
@@ -217,7 +217,7 @@ def test_a_place_is_said_before_the_last_news_and_never_after(monkeypatch):
 
 
 async def listened(device: DeviceWorker, call: Job) -> list[str]:
-    return [news async for news in device.stream(call)]
+    return [news async for news in device.stream_job_events(call)]
 
 
 # ---- making ready
@@ -243,19 +243,19 @@ def test_a_race_waits_for_the_step_that_runs_and_goes_before_the_next():
 
     async def racing():
         heard = asyncio.ensure_future(all_of(device, Job(race, "a")))
-        while not device.line.all_jobs:
+        while not device.line.visitors_jobs:
             await asyncio.sleep(0.01)
-        [call] = device.line.all_jobs
+        [call] = device.line.visitors_jobs
         assert (
-            device.progress_text == "one; the race comes next"
-            and device.describe_place(call) == "one; your run comes next."
+            device.preparation_progress_text == "one; the race comes next"
+            and device.describe_queue_place(call) == "one; your run comes next."
         )
         go_on.set()
         return await heard
 
-    thread = threading.Thread(target=device.run_preparation, args=(steps(),), daemon=True)
+    thread = threading.Thread(target=device.run_preparation_when_idle, args=(steps(),), daemon=True)
     thread.start()
-    assert inside.wait(LONGEST) and device.progress_text == "one"
+    assert inside.wait(LONGEST) and device.preparation_progress_text == "one"
     assert run(racing()) == [["news", "more"]]
     thread.join(LONGEST)
     assert order == ["one", "race", "race", "two"]
@@ -267,7 +267,7 @@ def test_what_making_ready_raises_reaches_who_asked_for_it():
         raise KeyError("odd")
 
     with pytest.raises(KeyError, match="odd"):
-        DeviceWorker().run_preparation(steps())
+        DeviceWorker().run_preparation_when_idle(steps())
 
 
 def test_a_hidden_page_is_given_more_time(monkeypatch):
@@ -282,10 +282,10 @@ def test_a_hidden_page_is_given_more_time(monkeypatch):
         yield RunEvent("news")
 
     async def asleep():
-        async for news in device.stream(Job(slow, "a"), is_watched_by_page=True):
+        async for news in device.stream_job_events(Job(slow, "a"), is_watched_by_page=True):
             if news == "news":
                 return news
-            assert device.note_page_alive(json.loads(news)["run"], hidden=True) or steps.__length_hint__() == 0
+            assert device.extend_page_deadline(json.loads(news)["run"], hidden=True) or steps.__length_hint__() == 0
 
     assert run(asleep()) == ["news"]
 
@@ -296,7 +296,7 @@ def test_a_page_is_lost_after_ten_seconds_and_a_hidden_one_after_more():
     device.jobs["run"] = call = Job(lambda: iter(()), name="run")
     for hidden, seconds in ((False, devices.SILENCE), (True, devices.ASLEEP), (False, devices.SILENCE)):
         begun = time.monotonic()
-        assert device.note_page_alive("run", hidden) and seconds <= call.until - begun < seconds + 5
+        assert device.extend_page_deadline("run", hidden) and seconds <= call.until - begun < seconds + 5
     assert devices.SILENCE == 10 and devices.ASLEEP > 60
 
 
@@ -313,12 +313,12 @@ def test_a_run_that_is_not_wanted_any_more_ends_without_words():
 
     async def leaves():
         call = Job(endless, "a")
-        async for news in device.stream(call, is_watched_by_page=True):
+        async for news in device.stream_job_events(call, is_watched_by_page=True):
             if news == "news":
                 device.cancel_run(call.name)
 
     run(leaves())
-    assert closed.wait(LONGEST) and device.line.all_jobs == []
+    assert closed.wait(LONGEST) and device.line.visitors_jobs == []
     device.cancel_run("nobody")
 
 
@@ -335,7 +335,7 @@ def test_a_run_that_was_dropped_before_it_came_never_begins(monkeypatch):
 def test_freed_memory_is_given_back_once_when_the_device_has_nothing_to_do(monkeypatch):
     monkeypatch.setattr(devices, "REST", 0.05)
     given, device = [], DeviceWorker()
-    monkeypatch.setattr(devices, "trim_heap", lambda: given.append(threading.current_thread()))
+    monkeypatch.setattr(devices, "return_free_heap_to_system", lambda: given.append(threading.current_thread()))
     for rests in (1, 2):
         run(*(all_of(device, Job(lambda: counted("a", 3), visitor=name)) for name in "ab"))
         assert given.count(device.thread) == rests - 1

@@ -40,7 +40,7 @@ def test_all_threads_share_two_arenas():
 
 
 def test_what_another_c_library_lacks_is_left_out(monkeypatch):
-    heap.trim_heap()
+    heap.return_free_heap_to_system()
     monkeypatch.setattr(heap.ctypes, "CDLL", lambda name: object())
     heap.limit_malloc_arenas()
-    heap.trim_heap()
+    heap.return_free_heap_to_system()

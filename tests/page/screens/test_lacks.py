@@ -14,7 +14,7 @@ from engine.page.screens import answers, link
 from engine.page.screens.cards import STAND_INS, TAUGHT, choose_lane_systems, describe_pair, list_unraceable_parts
 from engine.race import Race, Settings
 from engine.record.calibration import Calibration
-from engine.systems import SYSTEMS, find
+from engine.systems import SYSTEMS, find_system
 from helpers.pairs import NAMES, tiny_pair
 
 
@@ -101,19 +101,19 @@ def test_the_head_tells_it_and_a_card_asked_for_is_refused_by_it(bare):
     said = describe_pair(bare)
     assert said["title"] == "my model" and said["lacks"] == list_unraceable_parts(bare)
     why = said["lacks"]["systems"]["eagle"]["refusal"]
-    assert answers.describe_card(["eagle", ""], [bare]) == {"refused": why}
-    assert answers.describe_card(["eagle/chain/token_match", ""], [bare]) == {"refused": why}
-    assert answers.describe_card(["lookup", ""], [bare])["guarantee"] == "tokens"
+    assert answers.describe_system_card(["eagle", ""], [bare]) == {"refused": why}
+    assert answers.describe_system_card(["eagle/chain/token_match", ""], [bare]) == {"refused": why}
+    assert answers.describe_system_card(["lookup", ""], [bare])["guarantee"] == "tokens"
 
 
 @pytest.mark.parametrize("name", ["eagle", "model/kary/token_match"])
 def test_a_link_cannot_choose_what_the_pair_lacks(bare, whole, name):
-    [lack] = {find(name).lack(bare).refusal}
-    given, told = link.read_link(f"?right={name}&seed=3", bare)
+    [lack] = {find_system(name).lack(bare).refusal}
+    given, told = link.parse_form_values_from_link(f"?right={name}&seed=3", bare)
     assert (given, told) == ({"seed": 3}, [lack])
-    given, told = link.read_link(f"?right={name}&pair=tiny", bare, [bare, whole])
+    given, told = link.parse_form_values_from_link(f"?right={name}&pair=tiny", bare, [bare, whole])
     assert given["right"] == name and told == []
-    given, told = link.read_link(f"?right={name}&pair=own", whole, [whole, bare])
+    given, told = link.parse_form_values_from_link(f"?right={name}&pair=own", whole, [whole, bare])
     assert "right" not in given and told == [lack]
 
 
@@ -127,7 +127,7 @@ def test_what_stands_in_races_on_any_target(bare):
 def test_every_tree_of_learn_can_be_broken_and_races_so(whole, broken):
     """The last one on a target that has nothing else."""
     for name in TAUGHT:
-        assert find(f"{name}!{broken}").guarantee == "lossy"
+        assert find_system(f"{name}!{broken}").guarantee == "lossy"
     constraint = NAMES if broken == "constraint" else ""
     bare = replace(whole, draft=None, bigram=None, learned={}, stop_ids=frozenset({0}))
     asked = Settings(
@@ -140,7 +140,7 @@ def test_every_tree_of_learn_can_be_broken_and_races_so(whole, broken):
 def test_a_page_of_ones_own_pair_opens_with_no_recorded_race(bare, whole):
     """No race of it is kept, and another pair's would stand under its name."""
     shown = replace(whole, pair=replace(whole.pair, name="small"))
-    assert answers.find_opening_race("2-story-auto", bare) == {}
-    recorded = json.loads(answers.find_opening_race("2-story-auto", shown)["event"])
+    assert answers.serialise_opening_race("2-story-auto", bare) == {}
+    recorded = json.loads(answers.serialise_opening_race("2-story-auto", shown)["event"])
     assert {each["trace"]["pair"] for each in recorded["systems"]} == {"67M embedded pair"}
-    assert "There is no recorded race" in answers.find_opening_race("warp", bare)["refused"]
+    assert "There is no recorded race" in answers.serialise_opening_race("warp", bare)["refused"]

@@ -8,9 +8,9 @@ from engine.page.screens.own_prompts import (
     ALLOWED,
     LARGEST_FILE,
     MOST_PROMPTS,
-    race_prompts,
-    read_prompt_file,
-    summarise_rows,
+    compute_medians_and_totals,
+    parse_prompt_file,
+    race_prompts_in_steps,
 )
 from engine.race import LONGEST_PROMPT, Race, Settings
 from helpers.pairs import tiny_pair
@@ -29,7 +29,7 @@ TEXTS = ["Story: Once upon a time", "def add(a, b):\n    return", "The end"]
     ],
 )
 def test_a_file_is_read(name, text, prompts):
-    assert read_prompt_file(name, text) == prompts
+    assert parse_prompt_file(name, text) == prompts
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_file_is_read(name, text, prompts):
 )
 def test_a_bad_file_gets_a_sentence_that_says_what_is_allowed(name, text, words):
     with pytest.raises(ValueError) as caught:
-        read_prompt_file(name, text)
+        parse_prompt_file(name, text)
     assert words in str(caught.value) and str(caught.value).endswith(ALLOWED)
 
 
@@ -62,7 +62,7 @@ def told_at_every_step(monkeypatch):
 
 
 def run(prompts, system="tree", pair=None, **settings):
-    every = race_prompts(pair or tiny_pair(same=True), prompts, system, **settings)
+    every = race_prompts_in_steps(pair or tiny_pair(same=True), prompts, system, **settings)
     return [message for message in every if isinstance(message, dict)]
 
 
@@ -130,13 +130,13 @@ def test_the_summary_holds_medians_and_totals():
         told = {"identical": identical, "disturbed": ""}
         return {"speedup": speedup, "tokens": tokens, "seconds": seconds, **told, **shares, **base}
 
-    total = summarise_rows(
+    total = compute_medians_and_totals(
         [row(1.0, 10, 1.0, True), row(4.0, 90, 1.0, "law"), row(2.0, 20, 2.0, True), {"refused": "no"}]
     )
     assert (total["speedup"], total["tau"], total["raced"], total["refused"]) == (2.0, 2.0, 3, 1)
     assert (total["tokens"], total["seconds"], total["base_seconds"], total["identical"]) == (120, 4.0, 9.0, 2)
     assert total["speedup_total"] == pytest.approx((120 / 4.0) / (120 / 9.0))
-    assert summarise_rows([{"refused": "no"}])["speedup"] is None
+    assert compute_medians_and_totals([{"refused": "no"}])["speedup"] is None
 
 
 @pytest.mark.parametrize(
@@ -153,11 +153,11 @@ def test_the_summary_holds_medians_and_totals():
 )
 def test_bad_settings_are_refused_before_any_race(prompts, changed, words):
     with pytest.raises(ValueError, match=words):
-        next(race_prompts(tiny_pair(), prompts, **{"system": "tree", **changed}))
+        next(race_prompts_in_steps(tiny_pair(), prompts, **{"system": "tree", **changed}))
 
 
 def test_closing_it_ends_the_race_under_way():
-    messages = race_prompts(tiny_pair(), TEXTS, "tree", max_new_tokens=100)
+    messages = race_prompts_in_steps(tiny_pair(), TEXTS, "tree", max_new_tokens=100)
     race = None
     for message in messages:
         if message.get("tokens"):

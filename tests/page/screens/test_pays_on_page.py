@@ -17,8 +17,8 @@ from engine.page.screens.pays import (
     OperatingPoint,
     expected_tokens_per_round,
     predict_speedup,
-    race_systems,
-    solve_acceptance,
+    race_systems_in_steps,
+    solve_acceptance_for_tau,
 )
 from engine.race import Race
 from engine.record.costs import Costs
@@ -30,7 +30,7 @@ COSTS = Costs({1: 1.0, 2: 1.1, 4: 1.4, 8: 2.0, 16: 3.6, 64: 12.0}, first_ms=0.3,
 
 def run(prompts=TEXTS, systems=("tree", "lookup"), pair=None, **settings) -> list[dict]:
     pair = pair or tiny_pair(same=True)
-    every = race_systems(pair, prompts, list(systems), **{"max_new_tokens": 10, **settings})
+    every = race_systems_in_steps(pair, prompts, list(systems), **{"max_new_tokens": 10, **settings})
     return [message for message in every if isinstance(message, dict)]
 
 
@@ -47,14 +47,14 @@ def test_it_tells_how_far_it_is_and_ends_with_the_commands_figures():
     }
     assert [message["done"] for message in between] == list(range(1, 9))
     assert [message["doing"] for message in between[1:-1]] == [f"Racing prompt {at} of 3" for at in (1, 1, 2, 2, 3, 3)]
-    assert last["end"] is True and last["verdict"] == words.describe_verdict(last)
+    assert last["end"] is True and last["verdict"] == words.describe_pays_verdict(last)
     assert {row["name"]: row["identical"] for row in last["systems"]} == {"tree": True, "lookup": True}
     assert [each["index"] for each in last["prompts"]] == [0, 2, 3]
     [refused] = last["refused"]
     assert refused["index"] == 1 and "tokens long" in refused["why"] and len(refused["prompt"]) == 160
     best = next(row for row in last["systems"] if row["name"] == last["best"])
-    assert last["answer"] == verdict.judge_system(best) and last["point"]["speedup"] == best["speedup"]
-    assert best["interval"] == verdict.confidence_interval(best["by_prompt"], verdict.draw_resamples(3, 0))
+    assert last["answer"] == verdict.judge_yes_no_or_only(best) and last["point"]["speedup"] == best["speedup"]
+    assert best["interval"] == verdict.bootstrap_interval_of_mean(best["by_prompt"], verdict.draw_resamples(3, 0))
     assert last["titles"] == {"tree": "draft tree", "lookup": "prompt lookup"}
     json.dumps(last)
 
@@ -72,20 +72,20 @@ def test_an_acceptance_length_is_estimated_for_every_best_setting():
 
 
 def test_a_constraint_binds_every_text_that_is_raced(monkeypatch):
-    lanes, right = [], racing.add_results
+    lanes, right = [], racing.append_race_to_results
 
     def keep(raced, race):
         if race.settings.systems[0] == "vanilla":  # not while settings are tried
             lanes.extend(lane.trace for lane in race.lanes)
         right(raced, race)
 
-    monkeypatch.setattr(racing, "add_results", keep)
+    monkeypatch.setattr(racing, "append_race_to_results", keep)
     pair = tiny_pair(stop_ids=frozenset({STOP}))
     end = run(systems=("forced", "lookup"), pair=pair, max_new_tokens=16, constraint=LETTERS)[-1]
     assert end["constraint"] == LETTERS and [row["identical"] for row in end["systems"]] == [True, True]
     assert len(lanes) == 9 and all(lane.tokens[-1] == STOP for lane in lanes)
     assert all(re.fullmatch(LETTERS.removeprefix("regex:"), pair.tokenizer.decode(lane.tokens[:-1])) for lane in lanes)
-    assert end["systems"][0]["tau"] > 1 and "generate() writes without it" in words.format_report(end)
+    assert end["systems"][0]["tau"] > 1 and "generate() writes without it" in words.format_pays_report(end)
 
 
 def test_without_names_every_lossless_system_of_the_pair_is_raced(monkeypatch):
@@ -102,7 +102,7 @@ def test_without_names_every_lossless_system_of_the_pair_is_raced(monkeypatch):
 def test_closing_it_frees_everything_in_every_phase(phase, monkeypatch):
     made: list[Race] = []
     monkeypatch.setattr(racing, "Race", lambda *asked, **how: made.append(Race(*asked, **how)) or made[-1])
-    work = race_systems(tiny_pair(), TEXTS, ["tree"], max_new_tokens=20)
+    work = race_systems_in_steps(tiny_pair(), TEXTS, ["tree"], max_new_tokens=20)
 
     def writing() -> bool:
         return any(thread.name == "generate" for thread in threading.enumerate())
@@ -160,7 +160,7 @@ def test_the_largest_order_that_is_let_in_stays_below_the_tokens_of_a_call():
 def test_a_system_that_the_pair_cannot_run_is_refused_with_the_reason():
     pair = replace(tiny_pair(), bigram=None)
     with pytest.raises(ValueError, match="no bigram table"):
-        next(race_systems(pair, TEXTS, ["nanogpt-tree"], max_new_tokens=4))
+        next(race_systems_in_steps(pair, TEXTS, ["nanogpt-tree"], max_new_tokens=4))
 
 
 # ---- what if
@@ -177,7 +177,7 @@ def test_tokens_a_round_are_those_of_many_rounds_and_an_acceptance_is_found_agai
             bursts.append(accepted + 1)
         expected = expected_tokens_per_round(acceptance, depth)
         assert expected == pytest.approx(sum(bursts) / len(bursts), abs=0.12)
-        assert solve_acceptance(expected, depth) == pytest.approx(acceptance, abs=1e-7)
+        assert solve_acceptance_for_tau(expected, depth) == pytest.approx(acceptance, abs=1e-7)
     assert expected_tokens_per_round(0.5, 2.5) == pytest.approx((1 - 0.5**3.5) / 0.5)
 
 

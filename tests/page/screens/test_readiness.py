@@ -6,7 +6,7 @@ import time
 import pytest
 import torch
 
-from engine.nets import load_nets
+from engine.nets import open_lazy_nets
 from engine.page.screens import readiness
 from engine.page.screens.device import DeviceWorker
 from engine.page.screens.readiness import HEATS, SystemPreparation
@@ -47,7 +47,7 @@ def test_the_opening_race_is_made_ready_first_and_then_every_system_at_all_tempe
     ready.prepare_opening_race()
     assert noted[0] == ("all", "quickly")  # or the page would wait for the costs' full patience
     assert noted[1:] == [("vanilla", "costs"), ("vanilla", 0.0), ("tree", "costs"), ("tree", 0.0)]
-    assert ready.progress_text.startswith("Making ready 2 of ") and len(ready.waiting) == len(SYSTEMS)
+    assert ready.preparation_progress_text.startswith("Making ready 2 of ") and len(ready.waiting) == len(SYSTEMS)
     noted.clear()
     monkeypatch.setattr(PairCosts, "list_remeasurements", lambda _: [lambda: noted.append(("costs", "again"))])
     ready.prepare_remaining_systems()
@@ -55,7 +55,7 @@ def test_the_opening_race_is_made_ready_first_and_then_every_system_at_all_tempe
     for heat in HEATS:
         names = [name for name, kind in noted if kind == heat]
         assert sorted(names) == sorted(SYSTEMS) and names[:2] == ["vanilla", "tree"]
-    assert ready.progress_text == ""
+    assert ready.preparation_progress_text == ""
 
 
 def test_nothing_but_the_opening_race_is_made_ready_while_a_page_is_coming(noted):
@@ -70,7 +70,7 @@ def test_nothing_but_the_opening_race_is_made_ready_while_a_page_is_coming(noted
     ready.prepare_opening_race()
     assert len(noted) == 5 and seen == []
     ready.prepare_remaining_systems()
-    assert len(seen) > 2 * len(SYSTEMS) and seen[::2] == seen[1::2] and ready.progress_text == ""
+    assert len(seen) > 2 * len(SYSTEMS) and seen[::2] == seen[1::2] and ready.preparation_progress_text == ""
 
 
 def test_a_page_that_is_coming_all_the_time_holds_nothing_up_for_good(noted, monkeypatch):
@@ -83,7 +83,7 @@ def test_a_page_that_is_coming_all_the_time_holds_nothing_up_for_good(noted, mon
 
     ready = SystemPreparation(tiny_pair(), DeviceWorker(), waits=waits)
     ready.prepare_remaining_systems()
-    assert ready.progress_text == ""
+    assert ready.preparation_progress_text == ""
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_system_that_cannot_be_made_ready_is_passed_over(error, printed, monke
     monkeypatch.setattr(readiness, "list_preparation_steps", steps)
     ready = SystemPreparation(tiny_pair(), DeviceWorker())
     ready.prepare_remaining_systems()
-    assert ready.progress_text == "" and printed in capsys.readouterr().err
+    assert ready.preparation_progress_text == "" and printed in capsys.readouterr().err
 
 
 def test_a_ready_system_leaves_nothing_to_a_race_but_the_race(monkeypatch):
@@ -124,7 +124,7 @@ def stored(tmp_path):
     pair = pair_with(*RECIPES)
     for name in RECIPES:
         pair.learned[name].save(tmp_path / name)
-    object.__setattr__(pair, "learned", load_nets(tmp_path, pair.target.model))
+    object.__setattr__(pair, "learned", open_lazy_nets(tmp_path, pair.target.model))
     return pair
 
 
@@ -136,8 +136,10 @@ def test_a_pair_says_what_nets_it_has_before_one_is_loaded(stored):
 def test_nets_are_loaded_one_by_one_before_the_systems(stored, noted):
     seen = []
     ready = SystemPreparation(stored, DeviceWorker())
-    done = ready.run_step
-    ready.run_step = lambda words, step: seen.append((words, list(stored.learned.loaded))) or done(words, step)
+    done = ready.run_preparation_step
+    ready.run_preparation_step = lambda words, step: (
+        seen.append((words, list(stored.learned.loaded))) or done(words, step)
+    )
     ready.prepare_remaining_systems()
     assert seen[:2] == [("Loading the drafter eagle", []), ("Loading the drafter medusa", ["eagle"])]
     assert list(stored.learned.loaded) == ["eagle", "medusa"] and seen[2][0].startswith("Making ready 1 of ")

@@ -24,7 +24,7 @@ def pair():
 
 def lane_bytes(pair, *prompts: str, tokens: int) -> int:
     """The caches of one lane for the longest of these prompts, of which no token is shorter than a byte."""
-    return cache_memory.lane_cache_bytes(pair, max(len(each.encode()) for each in prompts) + tokens + LARGEST_TREE)
+    return cache_memory.max_lane_cache_bytes(pair, max(len(each.encode()) for each in prompts) + tokens + LARGEST_TREE)
 
 
 @pytest.mark.parametrize("systems", [["vanilla"], ["vanilla", "tree"], ["vanilla", *FIELD]])
@@ -55,18 +55,18 @@ def test_a_prompt_is_as_long_as_its_bytes_may_be_tokens(pair):
     assert len(chinese.encode()) == 3 * len(chinese)
     assert race_cache_bytes(pair, [chinese], 10, 1) == lane_bytes(pair, chinese, tokens=10)
     assert race_cache_bytes(pair, ["x", chinese, "yy"], 10, 3) == 3 * lane_bytes(pair, chinese, tokens=10)
-    assert race_cache_bytes(pair, ["x" * 9000], 10, 1) == cache_memory.lane_cache_bytes(
+    assert race_cache_bytes(pair, ["x" * 9000], 10, 1) == cache_memory.max_lane_cache_bytes(
         pair, pair.context + LARGEST_TREE
     )
 
 
 def test_a_lanes_caches_are_the_targets_the_drafts_its_states_and_a_trees_nodes():
-    target = SimpleNamespace(row_bytes=100, state_bytes=7_000, node_bytes=10)
+    target = SimpleNamespace(cache_row_bytes=100, state_bytes=7_000, node_bytes=10)
     alone = SimpleNamespace(target=target, draft=None)
-    drafted = SimpleNamespace(target=target, draft=SimpleNamespace(row_bytes=30))
+    drafted = SimpleNamespace(target=target, draft=SimpleNamespace(cache_row_bytes=30))
     nodes = 10 * cache_memory.NODES
-    assert cache_memory.lane_cache_bytes(drafted, 50) == 50 * 130 + 7_000 + nodes
-    assert cache_memory.lane_cache_bytes(alone, 50) == 50 * 200 + 7_000 + nodes
+    assert cache_memory.max_lane_cache_bytes(drafted, 50) == 50 * 130 + 7_000 + nodes
+    assert cache_memory.max_lane_cache_bytes(alone, 50) == 50 * 200 + 7_000 + nodes
 
 
 def test_too_many_tokens_in_one_call_are_refused_with_their_number(pair, monkeypatch):

@@ -49,8 +49,8 @@ def turns(line: JobQueue, count: int, seconds: float = 0.01) -> list[Job]:
     """Whose turns come next, each of so many seconds."""
     taken = []
     for _ in range(count):
-        taken.append(line.next_job())
-        line.charge_seconds(taken[-1], seconds)
+        taken.append(line.start_jobs_and_choose_next())
+        line.charge_device_seconds(taken[-1], seconds)
     return taken
 
 
@@ -63,7 +63,7 @@ def test_races_of_different_visitors_share_in_equal_parts(line):
 
 def test_a_slow_step_is_paid_back(line):
     first, second = enter(line, job("a"), job("b"))
-    line.charge_seconds(line.next_job(), 0.2)
+    line.charge_device_seconds(line.start_jobs_and_choose_next(), 0.2)
     assert turns(line, 19) == [second] * 19
     assert turns(line, 21).count(first) == 10  # and all turns count, not the last one alone
     assert first.used == pytest.approx(second.used)
@@ -82,23 +82,23 @@ def test_many_calls_of_one_visitor_get_one_share(line):
 
 def test_who_has_used_little_is_let_in_before_who_has_used_much(line, clock):
     running = enter(line, *(job(f"runs {number}") for number in range(AT_ONCE[RACE])))
-    line.next_job()
+    line.start_jobs_and_choose_next()
     greedy = job("greedy")
     line.used["greedy"] = (30.0, clock.now)
     modest = job("modest")
     enter(line, greedy, modest)
     line.remove_job(running[0])
-    line.next_job()
+    line.start_jobs_and_choose_next()
     assert modest in line.running and greedy in line.waiting
 
 
 def test_what_was_used_is_forgotten(line, clock):
     [mine] = enter(line, job("a"))
-    line.charge_seconds(line.next_job(), 8.0)
+    line.charge_device_seconds(line.start_jobs_and_choose_next(), 8.0)
     line.remove_job(mine)
-    assert line.recent_device_seconds("a") == 8.0
+    assert line.decayed_device_seconds("a") == 8.0
     clock.now += 3 * HALF_LIFE
-    assert line.recent_device_seconds("a") == 1.0
+    assert line.decayed_device_seconds("a") == 1.0
     clock.now += 20 * HALF_LIFE
     [other] = enter(line, job("b"))
     line.remove_job(other)
@@ -110,28 +110,30 @@ def test_long_work_runs_in_what_races_leave(line):
     taken = turns(line, 10 * LEFT)
     assert taken.count(sweep) == 10
     race.listening = False
-    assert line.next_job() is sweep
+    assert line.start_jobs_and_choose_next() is sweep
     line.remove_job(race)
     assert turns(line, 5) == [sweep] * 5
 
 
 def test_making_ready_waits_until_nobody_asks(line):
     readying, race = enter(line, job("", READYING), job("a"))
-    assert line.next_job() is race
+    assert line.start_jobs_and_choose_next() is race
     race.listening = False
-    assert line.next_job() is None  # its news are on their way, and its next step must not be disturbed
+    assert (
+        line.start_jobs_and_choose_next() is None
+    )  # its news are on their way, and its next step must not be disturbed
     line.remove_job(race)
-    assert line.next_job() is readying
+    assert line.start_jobs_and_choose_next() is readying
     enter(line, job("b", LONG))
-    assert line.next_job().rank == LONG
+    assert line.start_jobs_and_choose_next().rank == LONG
 
 
 def test_memory_is_reserved_before_a_race_begins():
     line = JobQueue(budget=100)
     first, second = enter(line, job("a", size=60), job("b", size=60))
-    assert line.next_job() is first and second in line.waiting
+    assert line.start_jobs_and_choose_next() is first and second in line.waiting
     line.remove_job(first)
-    assert line.next_job() is second
+    assert line.start_jobs_and_choose_next() is second
     with pytest.raises(ValueError, match="needs 0 MB for its caches"):
         line.add_job(job("c", size=101))
 
@@ -140,7 +142,7 @@ def test_who_has_left_is_closed_first(line):
     first, second = enter(line, job("a"), job("b"))
     turns(line, 2)
     second.gone = True
-    assert line.next_job() is second
+    assert line.start_jobs_and_choose_next() is second
     line.remove_job(second)
     assert turns(line, 3) == [first] * 3
 
@@ -160,7 +162,7 @@ def test_many_names_at_one_address_fill_no_house_and_others_come_before_them(lin
     turns(line, 8)
     [other] = enter(line, job("other"))
     line.remove_job(line.running[0])
-    line.next_job()
+    line.start_jobs_and_choose_next()
     assert other in line.running and line.sort_waiting_jobs(RACE)[0].address == "crowd"
 
 
@@ -170,31 +172,31 @@ def test_visitors_of_one_address_take_turns_by_what_each_has_used(line):
     first = line.running[0]
     line.remove_job(first)
     [again] = enter(line, job(first.visitor, address="hall"))
-    line.next_job()
+    line.start_jobs_and_choose_next()
     assert again not in line.running and line.running[-1].visitor == "v4"
 
 
 def test_visitors_are_told_where_they_stand(line):
     alone, sweep = enter(line, job("a"), job("s", LONG))
-    line.next_job()
+    line.start_jobs_and_choose_next()
     assert (
-        line.describe_place(alone) == ""
-        and line.describe_place(sweep) == "Races go first; this runs in what they leave."
+        line.describe_queue_place(alone) == ""
+        and line.describe_queue_place(sweep) == "Races go first; this runs in what they leave."
     )
     others = enter(line, *(job(name) for name in "bcdef"))
-    line.next_job()
-    assert line.describe_place(alone) == "4 races are running; yours gets every fourth step."
-    assert line.describe_place(others[-1]).startswith(
+    line.start_jobs_and_choose_next()
+    assert line.describe_queue_place(alone) == "4 races are running; yours gets every fourth step."
+    assert line.describe_queue_place(others[-1]).startswith(
         "The house is busy: you are number 2 in line, and begin in about "
     )
     [again] = enter(line, job("a"))
-    assert line.describe_place(again) == "Another run of yours goes first."
+    assert line.describe_queue_place(again) == "Another run of yours goes first."
 
 
 def test_the_expected_wait_follows_what_runs_take(line):
     for seconds in itertools.repeat(10.0, 30):
         [each] = enter(line, job("a"))
-        line.charge_seconds(line.next_job(), seconds)
+        line.charge_device_seconds(line.start_jobs_and_choose_next(), seconds)
         line.remove_job(each)
     assert line.usual[RACE] == pytest.approx(10.0, rel=0.01)
     enter(line, job("b"), job("c"))
@@ -207,18 +209,18 @@ def test_who_has_nothing_to_do_rests_and_others_go_on(line, clock):
     first.resting = clock.now + 0.5
     assert turns(line, 3) == [second] * 3 and line.seconds_until_next_job() == pytest.approx(0.5)
     second.resting = clock.now + 0.2
-    assert line.next_job() is None and line.seconds_until_next_job() == pytest.approx(0.2)
+    assert line.start_jobs_and_choose_next() is None and line.seconds_until_next_job() == pytest.approx(0.2)
     clock.now += 0.6
-    assert line.next_job() is first and line.seconds_until_next_job() == math.inf
+    assert line.start_jobs_and_choose_next() is first and line.seconds_until_next_job() == math.inf
 
 
 def test_making_ready_rests_too(line, clock):
     [readying] = enter(line, job("", READYING))
-    assert line.next_job() is readying
+    assert line.start_jobs_and_choose_next() is readying
     readying.resting = clock.now + 0.5
-    assert line.next_job() is None and line.seconds_until_next_job() == pytest.approx(0.5)
+    assert line.start_jobs_and_choose_next() is None and line.seconds_until_next_job() == pytest.approx(0.5)
     clock.now += 0.6
-    assert line.next_job() is readying
+    assert line.start_jobs_and_choose_next() is readying
 
 
 def test_a_newcomer_begins_with_the_turns_of_those_who_run(line):
@@ -233,38 +235,42 @@ def test_a_newcomer_begins_with_the_turns_of_those_who_run(line):
 def test_memory_of_long_work_counts_beside_that_of_races():
     line = JobQueue(budget=100)
     sweep, race = enter(line, job("a", LONG, size=60), job("b", size=60))
-    line.next_job()
+    line.start_jobs_and_choose_next()
     assert sweep in line.waiting and race in line.running
     line.remove_job(race)
-    assert line.next_job() is sweep
+    assert line.start_jobs_and_choose_next() is sweep
     [later] = enter(line, job("c", size=60))
-    line.next_job()
+    line.start_jobs_and_choose_next()
     assert later in line.waiting
 
 
 def test_long_work_waits_for_all_races_too(line):
     line.usual[RACE], line.usual[LONG] = 3.0, 50.0
     enter(line, *(job(f"r{number}") for number in range(5)))
-    line.next_job()
+    line.start_jobs_and_choose_next()
     assert line.estimate_wait(job("s", LONG)) == pytest.approx(4 * 3.0 + 3.0)  # four run and one waits
     enter(line, job("s", LONG))
-    line.next_job()
+    line.start_jobs_and_choose_next()
     assert line.estimate_wait(job("late")) == pytest.approx(4 * 3.0 + 3.0)  # no race waits for long work
 
 
 def test_one_long_run_is_not_what_is_usual(line):
     [each] = enter(line, job("a"))
     before = line.usual[RACE]
-    line.charge_seconds(line.next_job(), before + 100.0)
+    line.charge_device_seconds(line.start_jobs_and_choose_next(), before + 100.0)
     line.remove_job(each)
     assert line.usual[RACE] == pytest.approx(before + 25.0)
 
 
 def test_what_a_visitor_used_is_his_addresss_too(line):
     [mine] = enter(line, job("a", address="hall"))
-    line.charge_seconds(line.next_job(), 8.0)
+    line.charge_device_seconds(line.start_jobs_and_choose_next(), 8.0)
     line.remove_job(mine)
-    assert (line.recent_device_seconds("a"), line.recent_device_seconds("@hall"), line.recent_device_seconds("@a")) == (
+    assert (
+        line.decayed_device_seconds("a"),
+        line.decayed_device_seconds("@hall"),
+        line.decayed_device_seconds("@a"),
+    ) == (
         8.0,
         8.0,
         0.0,
@@ -273,6 +279,6 @@ def test_what_a_visitor_used_is_his_addresss_too(line):
 
 def test_a_sweep_of_his_own_keeps_nobody_waiting_for_a_race(line):
     enter(line, job("a", LONG), *(job(name) for name in "bcde"))
-    line.next_job()
+    line.start_jobs_and_choose_next()
     [race] = enter(line, job("a"))
-    assert line.describe_place(race).startswith("The house is busy: you are number 1 in line")
+    assert line.describe_queue_place(race).startswith("The house is busy: you are number 1 in line")

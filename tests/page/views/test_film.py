@@ -15,7 +15,7 @@ from pathlib import Path
 from engine.page.views import film, standalone
 from helpers.traces import made_race
 film.FRAME_MS = 500
-film.save_film(standalone.render_replay_page(made_race()), Path(sys.argv[1]), 640)
+film.record_replay_as_gif(standalone.render_replay_page(made_race()), Path(sys.argv[1]), 640)
 """  # a Playwright runs in this process already
 
 
@@ -39,7 +39,7 @@ def test_a_film_tells_the_step_plays_the_race_and_holds_the_verdict(tmp_path):
 @pytest.mark.parametrize("width", [10, 4000])
 def test_a_width_out_of_bounds_is_a_sentence(tmp_path, width):
     with pytest.raises(ValueError, match=f"--width must be between 320 and 1920, got {width}"):
-        film.save_film("", tmp_path / "race.gif", width)
+        film.record_replay_as_gif("", tmp_path / "race.gif", width)
 
 
 def test_without_a_browser_a_sentence_names_what_needs_none(tmp_path):
@@ -49,7 +49,7 @@ def test_without_a_browser_a_sentence_names_what_needs_none(tmp_path):
     code = (
         "import sys; from engine.page.views import film\n"
         f"film.shutil.which = lambda name: {str(broken)!r}\n"
-        "try: film.save_film('', sys.argv[1])\n"
+        "try: film.record_replay_as_gif('', sys.argv[1])\n"
         "except ValueError as error: print(error)"
     )
     said = subprocess.run(

@@ -6,7 +6,7 @@ from dataclasses import asdict
 import pytest
 
 from engine.page.views import wire
-from engine.page.views.wire import RunEvent, number_messages
+from engine.page.views.wire import RunEvent, serialise_and_number_messages
 from engine.record.quiet import WorkSignal
 from engine.record.race_file import Record
 from engine.record.trace import Trace
@@ -71,7 +71,7 @@ def test_the_strings_are_strict_json():
 def test_a_race_that_is_over_is_one_event_in_the_order_of_the_clocks():
     race = race_of(6)
     live = [json.loads(each) for each in events(race)]
-    event = json.loads(wire.serialise_race(Record(race.to_record().lanes, "2026-01-31")))
+    event = json.loads(wire.serialise_whole_race_as_event(Record(race.to_record().lanes, "2026-01-31")))
     assert event["start"] and event["end"] and event["seq"] == 1 and event["recorded"] == "2026-01-31"
     assert event["systems"] == live[0]["systems"] and event["lanes"] == live[-1]["lanes"]
     assert event["steps"] == [step for message in live for step in message.get("steps", [])]
@@ -89,7 +89,11 @@ def until_it_breaks(race: FakeRace, **more) -> list[dict]:
     """The messages of a race that fails with `KeyError`."""
     told = []
     with pytest.raises(KeyError):
-        told += (each for each in number_messages("run", wire.stream_race(race, **more)) if isinstance(each, RunEvent))
+        told += (
+            each
+            for each in serialise_and_number_messages("run", wire.run_race_as_messages(race, **more))
+            if isinstance(each, RunEvent)
+        )
     return [json.loads(each.text) for each in told]
 
 
@@ -135,8 +139,8 @@ def test_a_fault_when_a_race_runs_again_comes_behind_the_last_steps():
 
 def test_a_step_for_the_page_has_its_time_and_says_whether_its_bonus_is_kept():
     step, cut = make_step(), make_step(burst=[11], pieces=[" a"], end="length")
-    assert wire.serialise_step(step, 0.25) == {**vars(step), "t": 0.25, "has_bonus": True}
-    assert wire.serialise_step(cut, 0.25)["has_bonus"] is False
+    assert wire.build_step_message(step, 0.25) == {**vars(step), "t": 0.25, "has_bonus": True}
+    assert wire.build_step_message(cut, 0.25)["has_bonus"] is False
 
 
 @pytest.mark.parametrize(
@@ -146,13 +150,13 @@ def test_a_race_lasts_ten_seconds_whatever_the_machine(seconds, live, over):
     """A race that still runs cannot be shown faster than it runs."""
     steps = [make_step(index=index, seconds={"verify": seconds / 10}, burst=[1] * 4) for index in range(10)]
     trace = Trace("tree", "a pair", "a machine", "fp32", "Once", [1], 0.0, 3, 4, 4, 8, 40, steps=steps)
-    assert wire.compute_slowdown([trace]) == pytest.approx(live)
+    assert wire.compute_playback_slowdown([trace]) == pytest.approx(live)
     steps[-1] = make_step(index=9, seconds={"verify": seconds / 10}, burst=[1] * 4, end="length")
-    assert wire.compute_slowdown([trace, trace]) == pytest.approx(over)
+    assert wire.compute_playback_slowdown([trace, trace]) == pytest.approx(over)
 
 
 def test_a_remote_servers_step_has_no_bonus():
-    event = json.loads(wire.serialise_race(remote_race(end="failed", note="It broke.")))
+    event = json.loads(wire.serialise_whole_race_as_event(remote_race(end="failed", note="It broke.")))
     first, last = [step for lane, step in event["steps"] if lane == 1]
     assert (first["parents"], first["has_bonus"], last["has_bonus"]) == ([], False, False)
     assert last["bonus_text"] == "It broke." and event["identical"] == "failed"
@@ -170,7 +174,7 @@ def test_while_a_server_is_waited_for_what_has_arrived_is_sent_and_a_rest_is_ask
             race.lanes[at].trace.steps.append(step)
 
     race.poll_steps = polled
-    sent = list(number_messages("run", wire.stream_race(race, batch_seconds=0)))
+    sent = list(serialise_and_number_messages("run", wire.run_race_as_messages(race, batch_seconds=0)))
     assert sent[0] is WorkSignal.IDLE
     told = [json.loads(each.text) for each in sent if isinstance(each, RunEvent)]
     assert [lane for message in told for lane, _ in message.get("steps", [])] == [0, 1] and told[-1]["end"]

@@ -4,7 +4,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from engine.page.web.lending import ServedPairs
-from engine.page.web.page import build_page, mount_page
+from engine.page.web.page import build_page, mount_guarded_page
 from helpers.pairs import spoken_pair
 
 
@@ -15,5 +15,5 @@ def page():
 
 @pytest.fixture(scope="module")
 def http(page):
-    with TestClient(mount_page(page)) as client:
+    with TestClient(mount_guarded_page(page)) as client:
         yield client

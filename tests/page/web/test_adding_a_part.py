@@ -18,18 +18,18 @@ from engine.contracts import Part
 from engine.drafters import DRAFTERS
 from engine.lab.bench import command as bench
 from engine.measure.curves.sweep import SweepPlan
-from engine.nets import NETS, PUBLISHED, NetConfig, load_nets
+from engine.nets import NETS, PUBLISHED, NetConfig, open_lazy_nets
 from engine.page.screens import break_distance
-from engine.page.screens.answers import describe_card
+from engine.page.screens.answers import describe_system_card
 from engine.page.screens.cards import build_system_menu, describe_all_systems, describe_parts
-from engine.page.screens.link import read_link
+from engine.page.screens.link import parse_form_values_from_link
 from engine.page.web.lending import ServedPairs
 from engine.page.web.page import build_page
 from engine.policies import POLICIES
 from engine.race import Race, Settings, parse_grand_prix_systems
 from engine.rounds.round_gpu import can_run_on_device
 from engine.sampling import Sampling
-from engine.systems import SYSTEMS, find
+from engine.systems import SYSTEMS, find_system
 from helpers.commands import awaited, run
 from helpers.new_parts import Again, Comb, Echo, Habit, Habitual
 from helpers.pairs import STOP, tiny_pair
@@ -51,7 +51,7 @@ def new_parts(monkeypatch):
     monkeypatch.setitem(DRAFTERS, "parrot", Echo)
     monkeypatch.setitem(POLICIES, "comb", Comb)
     monkeypatch.setitem(ACCEPTANCES, "again", Again)
-    monkeypatch.setitem(SYSTEMS, NAMED, replace(find(MIX), name=NAMED, title="echoing comb"))
+    monkeypatch.setitem(SYSTEMS, NAMED, replace(find_system(MIX), name=NAMED, title="echoing comb"))
 
 
 @pytest.fixture
@@ -73,15 +73,18 @@ def raced(pair, *systems: str, **settings) -> Race:
 
 
 def test_a_mix_of_new_parts_is_a_system(pair):
-    system = find(MIX)
+    system = find_system(MIX)
     assert system.parts == (Echo, Comb, Again)
     assert system.guesses and system.branches and system.guarantee == "tokens"
-    assert find(f"{MIX}:3x2x8").nodes == 8
-    assert read_link(f"?right={MIX}", pair) == ({"right": MIX, **system.default_shape, "untouched": "3x2x8"}, [])
+    assert find_system(f"{MIX}:3x2x8").nodes == 8
+    assert parse_form_values_from_link(f"?right={MIX}", pair) == (
+        {"right": MIX, **system.default_shape, "untouched": "3x2x8"},
+        [],
+    )
     with pytest.raises(ValueError, match="comb with speculative would bias the output"):
-        find("parrot/comb/speculative")
+        find_system("parrot/comb/speculative")
     with pytest.raises(ValueError, match=r"parrot has none\. Use rank_guided with specblock"):
-        find("parrot/rank_guided/again")
+        find_system("parrot/rank_guided/again")
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
@@ -111,7 +114,9 @@ def test_a_new_net_is_read_from_its_folder_and_drafts(pair, monkeypatch, tmp_pat
     torch.manual_seed(0)
     Habit(sizes, embedding, head).save(tmp_path / "habit")
     stored = load_file(tmp_path / "habit/model.safetensors")["turn.weight"].float()
-    race = raced(replace(pair, learned=load_nets(tmp_path, model)), "vanilla", "habit/comb/again", "habit/auto/again")
+    race = raced(
+        replace(pair, learned=open_lazy_nets(tmp_path, model)), "vanilla", "habit/comb/again", "habit/auto/again"
+    )
     assert race.result()["identical"] is True
     steps = [step for step in race.lanes[1].trace.steps if len(step.tokens) > 1]
     guessed = [int((head @ (stored @ embedding[step.tokens[0]])).argmax()) for step in steps]
@@ -140,7 +145,7 @@ def test_the_grand_prix_and_the_lab_name_a_new_system():
 def test_the_bench_lists_and_races_new_parts(pair, capsys):
     run("bench", "--list")
     assert f"{NAMED:<18}same tokens         echoing comb" in capsys.readouterr().out.splitlines()
-    figures = bench.race_prompts(pair, [TEXT], Settings(TEXT, (NAMED, MIX), max_new_tokens=12))
+    figures = bench.race_prompts_for_bench(pair, [TEXT], Settings(TEXT, (NAMED, MIX), max_new_tokens=12))
     assert [(row["name"], row["identical"]) for row in figures["systems"]] == [(NAMED, True), (MIX, True)]
     assert NAMED in bench.format_figures(figures)
 
@@ -153,7 +158,7 @@ def test_the_page_says_of_new_parts_what_their_classes_say(pair):
     for words in (Echo.about, Comb.about, Again.about, "echoing comb"):
         assert words in page
     assert describe_all_systems()[NAMED] == {
-        **describe_card([MIX, ""], [replace(pair)]),
+        **describe_system_card([MIX, ""], [replace(pair)]),
         "name": NAMED,
         "title": "echoing comb",
     }
@@ -170,12 +175,12 @@ def test_new_parts_can_be_broken_on_purpose(pair, name):
     )
     for _ in Race(pair, replace(settings, systems=("vanilla", broken))).run():
         pass
-    assert next(iter(break_distance.measure_break(pair, settings)))["break"] == name
+    assert next(iter(break_distance.measure_break_in_steps(pair, settings)))["break"] == name
 
 
 def test_a_part_made_from_another_does_not_pass_for_it_on_a_device(pair):
     """The GPU's rounds compute the parts that they were written for; the name, not the class, is new in `Again`."""
-    sampling, tree = Sampling(device=pair.target.device), find("tree")
+    sampling, tree = Sampling(device=pair.target.device), find_system("tree")
     grower = tree.build_policy(pair, tree.default_shape)
     assert can_run_on_device(pair, tree.drafter, grower, sampling)
     assert not can_run_on_device(pair, "own", grower, sampling)

@@ -15,10 +15,10 @@ def whole(http) -> str:
 
 def test_the_pages_styles_and_scripts_stand_at_the_end_of_its_document_once(whole, http):
     """Gradio would have them read and run in one task with the building of all components."""
-    script = page_files.join_files_of_page("scripts", "page")
+    script = page_files.join_styles_or_scripts_of_page("scripts", "page")
     assert whole.count(script) == 1 and whole.index(script) > whole.index("<gradio-app")
     assert re.search(r"</script>\s*</body>\s*</html>\s*$", whole)
-    styles = whole.index(page_files.join_files_of_page("styles", "page"))
+    styles = whole.index(page_files.join_styles_or_scripts_of_page("styles", "page"))
     assert whole.index("<gradio-app") < styles < whole.index(script)  # behind Gradio's own, which stand in the head
     config = http.get("/config").json()
     assert not config["head"] and not config["css"]

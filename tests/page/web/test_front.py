@@ -49,7 +49,7 @@ def ask(url: str, **headers: str) -> tuple[int, str, dict[str, str]]:
 
 @pytest.fixture(autouse=True)
 def collecting():
-    """What `go_live` does to the collection of garbage ends with the test."""
+    """What `build_and_attach_live_page` does to the collection of garbage ends with the test."""
     yield
     gc.unfreeze()
     gc.enable()
@@ -76,7 +76,7 @@ class Live:
 @pytest.fixture
 def front():
     front = FrontServer("<p>opening</p>")
-    front.url = f"http://127.0.0.1:{front.serve('127.0.0.1', 0)}/"
+    front.url = f"http://127.0.0.1:{front.start_server_thread('127.0.0.1', 0)}/"
     return front
 
 
@@ -104,7 +104,7 @@ def test_requests_go_over_to_the_live_app_and_readiness_stays(front):
     status, words, headers = ask(f"{front.url}gradio_api/call/race")
     assert status == 503 and "still loading" in words and headers["retry-after"] == "2"
     assert json.loads(ask(f"{front.url}readiness")[1])["live"] is False
-    front.attach_app(Live())
+    front.start_and_attach_live_app(Live())
     assert ask(front.url)[1] == "live /" and ask(f"{front.url}config")[1] == "live /config"
     assert json.loads(ask(f"{front.url}readiness")[1]) == {
         "words": "Making ready 1 of 2: a tree",
@@ -124,7 +124,7 @@ def test_a_page_is_coming_for_a_while_after_it_was_asked_for(front, monkeypatch)
     ask(front.url)  # the opening page
     ask(f"{front.url}readiness?coming")  # where there is no live page to go over to
     assert not front.is_page_loading
-    front.attach_app(Live())
+    front.start_and_attach_live_app(Live())
     assert front.is_page_loading  # open tabs
     front.asked = -math.inf
     ask(f"{front.url}config")
@@ -159,12 +159,16 @@ def test_the_terminal_says_when_the_page_is_live_and_when_everything_is_ready(fr
             front.asked = -math.inf
             said.append((rests, self.waits(), self.pair.title, capsys.readouterr().out))
 
-    page = {"build_page": lambda served: None, "mount_page": lambda *_: Live(), "describe_pairs": lambda served: {}}
+    page = {
+        "build_page": lambda served: None,
+        "mount_guarded_page": lambda *_: Live(),
+        "describe_pairs_on_offer": lambda served: {},
+    }
     monkeypatch.setitem(sys.modules, "engine.page.web.page", SimpleNamespace(**page))
     monkeypatch.setattr("engine.models.loading.load", lambda pair, *_: SimpleNamespace(title=pair.title, remote=None))
     monkeypatch.setattr("engine.page.screens.readiness.SystemPreparation", Noted)
     ask(front.url)  # it serves
-    app.go_live(front, PAIRS["embedded"], {"device": "cpu"} | app.AS_FILED, lambda own: own)
+    app.build_and_attach_live_page(front, PAIRS["embedded"], {"device": "cpu"} | app.AS_FILED, lambda own: own)
     own, small = PAIRS["embedded"].title, PAIRS["small"].title
     live = "The page is live; more systems are made ready behind it.\n"
     assert said == [("opening", own, ""), (True, False, own, live), (True, False, small, "")]
@@ -187,12 +191,16 @@ def test_no_collection_of_garbage_goes_through_what_the_start_has_made(front, mo
 
         prepare_opening_race = prepare_remaining_systems = note
 
-    page = {"build_page": lambda served: None, "mount_page": lambda *_: Live(), "describe_pairs": lambda served: {}}
+    page = {
+        "build_page": lambda served: None,
+        "mount_guarded_page": lambda *_: Live(),
+        "describe_pairs_on_offer": lambda served: {},
+    }
     monkeypatch.setitem(sys.modules, "engine.page.web.page", SimpleNamespace(**page))
     monkeypatch.setattr("engine.models.loading.load", lambda pair, *_: SimpleNamespace(title=pair.title, remote=None))
     monkeypatch.setattr("engine.page.screens.readiness.SystemPreparation", Noted)
     ask(front.url)
-    app.go_live(front, PAIRS["embedded"], {"device": "cpu"} | app.AS_FILED, lambda own: own)
+    app.build_and_attach_live_page(front, PAIRS["embedded"], {"device": "cpu"} | app.AS_FILED, lambda own: own)
     (loaded, collects), (live, _), _ = kept
     assert collects and gc.isenabled()
     assert 0 < loaded < live - 9_000 and live < gc.get_freeze_count() - 9_000
@@ -216,7 +224,7 @@ CRASHING = """
 import ctypes, sys
 sys.argv[1:] = ["--port", "0"]
 import app
-app.go_live = lambda *_: ctypes.string_at(0)
+app.build_and_attach_live_page = lambda *_: ctypes.string_at(0)
 app.main()
 """
 
@@ -230,7 +238,7 @@ def test_a_crash_in_compiled_code_says_where_it_was():
 
 def test_a_taken_port_is_refused(front):
     with pytest.raises(OSError):
-        FrontServer("").serve("127.0.0.1", int(front.url.rstrip("/").rsplit(":", 1)[1]))
+        FrontServer("").start_server_thread("127.0.0.1", int(front.url.rstrip("/").rsplit(":", 1)[1]))
 
 
 @pytest.mark.parametrize("given", ["99999", "-1", "x", "8" * 400, "taken"])
@@ -281,7 +289,7 @@ def test_too_little_memory_at_the_start_is_a_sentence(error):
 @pytest.mark.parametrize("sent", [b"", b"GET / HTT", b"GET /readiness HTTP/1.1\r\nHost: here\r\n\r\nGET"])
 def test_a_connection_that_brings_no_whole_request_ends(monkeypatch, sent):
     monkeypatch.setattr(fronts, "SILENT", 0.3)
-    port = FrontServer("").serve("127.0.0.1", 0)
+    port = FrontServer("").start_server_thread("127.0.0.1", 0)
     with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
         connection.sendall(sent)
         try:
@@ -300,7 +308,7 @@ def test_an_answer_that_takes_longer_than_a_silence_is_not_cut(front, monkeypatc
             await super().__call__(scope, receive, send)
 
     assert ask(front.url)[1] == "<p>opening</p>"
-    front.attach_app(Slow())
+    front.start_and_attach_live_app(Slow())
     assert ask(front.url)[1] == "live /"
 
 
@@ -325,6 +333,6 @@ def test_the_front_protects_the_opening_page_too(front):
 
 
 def test_the_opening_page_asks_its_own_server_alone():
-    page = standalone.render_page_while_loading()
+    page = standalone.render_opening_page()
     assert "connect-src 'self'" in page and page.count("data-opening ") == 1
     assert "{{" not in page.split('id="event"')[0]

@@ -9,8 +9,8 @@ from starlette.testclient import TestClient
 from engine.page.screens import race_files
 from engine.page.views.standalone import PLOTLY
 from engine.page.web import guard as guards
-from engine.page.web.guard import ALWAYS, Guard
-from engine.page.web.page import DRAWING, list_endpoints
+from engine.page.web.guard import ALWAYS, RequestGuardMiddleware
+from engine.page.web.page import DRAWING, collect_allowed_endpoints
 from helpers.commands import awaited
 from helpers.paths import ROOT
 
@@ -28,7 +28,7 @@ def asked(http, body: dict, name: str = "race"):
 
 
 def component(page, name: str) -> int:
-    return next(at for at, found in list_endpoints(page).functions if found == name)
+    return next(at for at, found in collect_allowed_endpoints(page).functions if found == name)
 
 
 def detail(response) -> str:
@@ -131,7 +131,7 @@ def test_bytes_are_counted_as_they_come_by_address_and_in_all(page, monkeypatch)
     """Announced bytes take no room, so nobody keeps others out with words; unfinished bodies do."""
     monkeypatch.setattr(guards, "HELD", 5_000_000)
     monkeypatch.setattr(guards, "HELD_OF_ADDRESS", 2_000_000)
-    guard, stands, refused = Guard(None, list_endpoints(page)), asyncio.Event(), []
+    guard, stands, refused = RequestGuardMiddleware(None, collect_allowed_endpoints(page)), asyncio.Event(), []
 
     async def unfinished(address: str, count: int, length: int = 999_000) -> None:
         chunks = iter([b"x" * count])
@@ -211,14 +211,23 @@ def test_objects_and_nested_lists_never_reach_gradio(http):
 
 @pytest.mark.parametrize("name", ["x" * 5_000_000, "", "a b", "<b>", "\ud800", 7, {}, "../x"])
 def test_a_session_has_a_short_name(http, name, page):
-    join = {"data": RACE, "fn_index": min(list_endpoints(page).events), "session_hash": name}
+    join = {"data": RACE, "fn_index": min(collect_allowed_endpoints(page).events), "session_hash": name}
     look = {"data": "tree", "component_id": component(page, "look"), "fn_name": "look", "session_hash": name}
     for path, body in (("queue/join", join), ("component_server", look), ("cancel", {**join, "event_id": "x"})):
         assert detail(post(http, path, body)).startswith(("A session's name has", "What was sent is too large"))
 
 
 def test_only_the_functions_of_the_page_are_called(http, page):
-    numbers = [-1, 99_999, 10**400, True, None, "0", 1.5, *(set(range(40)) - list_endpoints(page).events.keys())]
+    numbers = [
+        -1,
+        99_999,
+        10**400,
+        True,
+        None,
+        "0",
+        1.5,
+        *(set(range(40)) - collect_allowed_endpoints(page).events.keys()),
+    ]
     for at in numbers:
         answer = post(http, "queue/join", {"data": [], "fn_index": at, "session_hash": SESSION})
         assert answer.status_code == 404 and detail(answer).startswith("There is no such function")
@@ -237,7 +246,7 @@ def test_only_the_functions_of_the_page_are_called(http, page):
 
 
 def test_quick_events_skip_the_queue_and_no_race_does(http, page):
-    races, quick = list_endpoints(page).events, list_endpoints(page).quick
+    races, quick = collect_allowed_endpoints(page).events, collect_allowed_endpoints(page).quick
     assert quick and not quick.keys() & races.keys()
     for at, count in races.items():
         answer = post(http, "run/predict", {"data": ["x"] * count, "fn_index": at, "session_hash": SESSION})
@@ -280,7 +289,7 @@ def paced(page):
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    guard = Guard(app, list_endpoints(page))
+    guard = RequestGuardMiddleware(app, collect_allowed_endpoints(page))
     guard.addresses.now = guard.visitors.now = lambda: second[0]
     return TestClient(guard), passed, second
 
@@ -318,7 +327,9 @@ def test_functions_of_parts_are_counted_by_visitor_too(paced, page):
 def test_who_reads_race_files_is_told_by_address(http, page, monkeypatch):
     """So that the reader can give everybody his share."""
     who = []
-    monkeypatch.setattr(race_files, "read_race_file", lambda way, text, visitor: who.append((way, visitor)) or {})
+    monkeypatch.setattr(
+        race_files, "read_race_file_in_own_process", lambda way, text, visitor: who.append((way, visitor)) or {}
+    )
     for name in ("opened", "replay_page"):
         for session in ("one", "two"):
             body = {"data": "{}", "component_id": component(page, name), "fn_name": name, "session_hash": session}

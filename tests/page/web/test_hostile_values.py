@@ -14,9 +14,9 @@ from starlette.testclient import TestClient
 from engine.page.web import streams as streams_of_page
 from engine.page.web.lending import ServedPairs
 from engine.page.web.pace import RateLimiter
-from engine.page.web.page import build_page, mount_page
+from engine.page.web.page import build_page, mount_guarded_page
 from engine.race import SHAPE
-from engine.systems import find, spell_shape
+from engine.systems import find_system, format_shape
 from helpers.commands import awaited
 from helpers.pairs import spoken_pair
 from helpers.traces import made_race
@@ -117,13 +117,13 @@ PAGE = {  # what the page's one event is asked for, by kind
 PAGE = {kind: {"kind": kind, "run": "a-1", "pair": "", **values} for kind, values in PAGE.items()}
 ANSWERS = {
     "look": ["tree", ""],
-    "recorded": "1-story-draft-tree",
+    "serialise_recorded_race": "1-story-draft-tree",
     "opening": "1-story-draft-tree",
     "opened": made_race().to_json(),
     "replay_page": made_race().to_json(),
-    "read_prompts": ["a.txt", "Once"],
-    "curve": "batch",
-    "example": "sweep",
+    "parse_prompts_of_upload": ["a.txt", "Once"],
+    "load_recorded_curve": "batch",
+    "load_recorded_run": "sweep",
 }
 OWN = {name: DIALS[name] for name in SHAPE}
 GIVEN = [(name, field) for name, fields in STREAMS.items() for field in fields]
@@ -153,7 +153,7 @@ def no_engine(monkeypatch):
         raise ValueError(ACCEPTED)
 
     monkeypatch.setattr(streams_of_page, "Job", accepted)
-    monkeypatch.setattr(RateLimiter, "allows", lambda *_: True)
+    monkeypatch.setattr(RateLimiter, "book_call_if_allowed_now", lambda *_: True)
 
 
 def plain_text(message: str) -> str:
@@ -230,22 +230,22 @@ def test_a_link_and_a_menu_take_every_hostile_value(streams):
             told = next(iter(streams["restore"](query).values()))
             assert len(told) < 3000 and not told.encode("utf-8").startswith(b"Traceback")
         for asked in ((value, value, ""), ("mix", value, ""), ("tree", "", value)):
-            assert isinstance(streams["take"](*asked, spell_shape(OWN), **OWN), dict)
+            assert isinstance(streams["take"](*asked, format_shape(OWN), **OWN), dict)
         assert isinstance(streams["take"](value, value, value, value, **dict.fromkeys(SHAPE, value)), dict)
         assert time.monotonic() - begun < SECONDS
-    assert len(streams["take"]("tree", "", "", spell_shape(OWN), **OWN)) == 4
+    assert len(streams["take"]("tree", "", "", format_shape(OWN), **OWN)) == 4
 
 
 def test_a_long_name_takes_no_memory():
     tracemalloc.start()
     for suffix in (":1x1x1", "!mask", "/x"):
         with pytest.raises(ValueError, match="Unknown system"):
-            find("tree" + suffix * 400_000)
+            find_system("tree" + suffix * 400_000)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 20_000_000
     with pytest.raises(ValueError, match="two shapes"):
-        find("tree:1x1x3:2x2x3")
+        find_system("tree:1x1x3:2x2x3")
 
 
 # ---- the same over HTTP
@@ -265,7 +265,7 @@ def asked(http, data: list):
 
 
 def test_a_hostile_value_is_a_sentence_over_http_and_no_log_has_the_prompt(page, capfd):
-    with TestClient(mount_page(page)) as http:
+    with TestClient(mount_guarded_page(page)) as http:
         for what, value in VALUES.items():
             for at in (1, 4):
                 words = asked(http, [SECRET, *GOOD[1:at], value, *GOOD[at + 1 :]])

@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 
 from engine.page.web import kept_streams
-from engine.page.web.guard import QUEUE, Guard
+from engine.page.web.guard import QUEUE, RequestGuardMiddleware
 from engine.page.web.sessions import LISTENERS
 from helpers.commands import awaited
 
@@ -42,7 +42,7 @@ class Gradio:
 class Reader:
     """A connection: what came through it, and when it is cut."""
 
-    def __init__(self, guard: Guard, query: str):
+    def __init__(self, guard: RequestGuardMiddleware, query: str):
         self.cut, self.status, self.events, self.has_ended = asyncio.Event(), 0, [], False
         scope = {"type": "http", "method": "GET", "path": QUEUE, "query_string": query.encode(), "client": ("::1", 1)}
         scope |= {"headers": [(b"accept-encoding", b"br")], "root_path": ""}
@@ -70,10 +70,10 @@ def soon(monkeypatch):
     monkeypatch.setattr(kept_streams, "ENDING", 0.05)
 
 
-def guarded() -> tuple[Guard, Gradio]:
+def guarded() -> tuple[RequestGuardMiddleware, Gradio]:
     gradio = Gradio()
-    guard = object.__new__(Guard)  # of its doors only this one is tried
-    Guard.__init__(guard, gradio, type("NoDoors", (), {"files": {}})())
+    guard = object.__new__(RequestGuardMiddleware)  # of its doors only this one is tried
+    RequestGuardMiddleware.__init__(guard, gradio, type("NoDoors", (), {"files": {}})())
     return guard, gradio
 
 

@@ -15,11 +15,11 @@ import pytest
 from engine.page.screens.device import DeviceWorker
 from engine.page.screens.requests import Request
 from engine.page.screens.turns import RACE
-from engine.page.views.wire import stream_race
+from engine.page.views.wire import run_race_as_messages
 from engine.page.web import guard, pace, streams
 from engine.page.web.front import FrontServer
 from engine.page.web.lending import ServedPairs
-from engine.page.web.page import build_page, mount_page
+from engine.page.web.page import build_page, mount_guarded_page
 from engine.record.quiet import WorkSignal
 from helpers.commands import awaited
 from helpers.pairs import spoken_pair
@@ -186,16 +186,16 @@ def url(monkeypatch, endless):
                 yield WorkSignal.STEP
             if "again" in str(values.get("prompt")):
                 race.run_again = again
-            yield from stream_race(race, batch_seconds=0.0)
+            yield from run_race_as_messages(race, batch_seconds=0.0)
 
         return Request(steps, RACE, 1, 1)
 
     monkeypatch.setattr(streams, "build_request", order)
     monkeypatch.setattr(streams, "DEVICE", device)
     front = FrontServer("")
-    front.count_runs = lambda: len(device.line.all_jobs)
-    port = front.serve("127.0.0.1", 0)
-    front.attach_app(mount_page(build_page(ServedPairs(spoken_pair()))))
+    front.count_runs = lambda: len(device.line.visitors_jobs)
+    port = front.start_server_thread("127.0.0.1", 0)
+    front.start_and_attach_live_app(mount_guarded_page(build_page(ServedPairs(spoken_pair()))))
     return f"http://127.0.0.1:{port}/"
 
 

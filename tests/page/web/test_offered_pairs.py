@@ -12,7 +12,7 @@ from engine.models.pairs import PAIRS, build_pair
 
 @pytest.fixture(autouse=True)
 def collecting():
-    """What `go_live` does to the collection of garbage ends with the test."""
+    """What `build_and_attach_live_page` does to the collection of garbage ends with the test."""
     yield
     gc.unfreeze()
     gc.enable()
@@ -21,7 +21,7 @@ def collecting():
 def test_a_published_pair_that_is_here_is_offered_when_it_is_loaded_behind_all_others(monkeypatch, capsys):
     """One that cannot be loaded leaves a sentence in the terminal, and one that is not on the machine leaves none."""
     said, pages, obstacle = [], [], ""
-    front = SimpleNamespace(attach_app=lambda live: None, is_page_loading=False)
+    front = SimpleNamespace(start_and_attach_live_app=lambda live: None, is_page_loading=False)
 
     class Noted:
         progress_text = waiting = ""
@@ -40,7 +40,11 @@ def test_a_published_pair_that_is_here_is_offered_when_it_is_loaded_behind_all_o
             raise ValueError(obstacle)
         return SimpleNamespace(title=pair.title, remote=None)
 
-    page = {"build_page": pages.append, "mount_page": lambda *_: None, "describe_pairs": lambda served: {}}
+    page = {
+        "build_page": pages.append,
+        "mount_guarded_page": lambda *_: None,
+        "describe_pairs_on_offer": lambda served: {},
+    }
     monkeypatch.setitem(sys.modules, "engine.page.web.page", SimpleNamespace(**page))
     monkeypatch.setattr("engine.models.loading.load", load)
     monkeypatch.setattr("engine.page.screens.readiness.SystemPreparation", Noted)
@@ -50,21 +54,21 @@ def test_a_published_pair_that_is_here_is_offered_when_it_is_loaded_behind_all_o
     for is_here, obstacle in ((True, ""), (True, "it is too large."), (False, "")):
         monkeypatch.setattr(app, "is_target_on_this_machine", lambda pair, here=is_here: here or pair.name != "smollm2")
         said.clear()
-        app.go_live(front, PAIRS["embedded"], how, lambda own: own)
+        app.build_and_attach_live_page(front, PAIRS["embedded"], how, lambda own: own)
         assert said[:2] == [(own, [own, small]), (small, [own, small])]
         offered = is_here and not obstacle
         assert said[2:] == ([(real, [own, small, real])] if offered else [])
         assert (f"The page does not offer {real}: it is too large.\n" in capsys.readouterr().out) == bool(obstacle)
     assert (
-        app.names_of_other_pairs(PAIRS["small"], how)
-        == app.names_of_other_pairs(PAIRS["embedded"], how | {"quantisation": "none"})
+        app.list_additional_pair_names(PAIRS["small"], how)
+        == app.list_additional_pair_names(PAIRS["embedded"], how | {"quantisation": "none"})
         == []
     )
     monkeypatch.setattr(app, "OFFER", "qwen3-8b")
     with pytest.raises(
         SystemExit, match=r"Unknown pair in TREERACE_OFFER 'qwen3-8b'\. Available: small, embedded, smollm2"
     ):
-        app.names_of_other_pairs(PAIRS["embedded"], how)
+        app.list_additional_pair_names(PAIRS["embedded"], how)
 
 
 @pytest.mark.parametrize("unread", [True, False])
@@ -74,7 +78,7 @@ def test_a_gguf_file_that_was_never_read_is_read_by_another_process_while_the_sm
     """One that was read before is refused before anything is made ready."""
     said, file = [], tmp_path / "model.gguf"
     file.touch()
-    front = SimpleNamespace(attach_app=lambda live: said.append("live"), is_page_loading=False)
+    front = SimpleNamespace(start_and_attach_live_app=lambda live: said.append("live"), is_page_loading=False)
 
     class Noted:
         progress_text = waiting = ""
@@ -90,7 +94,7 @@ def test_a_gguf_file_that_was_never_read_is_read_by_another_process_while_the_sm
 
     def call(function, path):
         said.append("reads")
-        assert function == "engine.models.gguf.reading:convert_small_files" and path == str(file)
+        assert function == "engine.models.gguf.reading:convert_config_and_tokenizer" and path == str(file)
         return SimpleNamespace(wait=lambda: said.append("waits"))
 
     def checked_files(pair, **_):
@@ -100,16 +104,22 @@ def test_a_gguf_file_that_was_never_read_is_read_by_another_process_while_the_sm
     def suits(tokenizer):
         assert tokenizer == "its tokenizer"
 
-    page = {"build_page": lambda served: None, "mount_page": lambda *_: None, "describe_pairs": lambda served: {}}
+    page = {
+        "build_page": lambda served: None,
+        "mount_guarded_page": lambda *_: None,
+        "describe_pairs_on_offer": lambda served: {},
+    }
     monkeypatch.setitem(sys.modules, "engine.page.web.page", SimpleNamespace(**page))
     monkeypatch.setattr(
         "engine.models.loading.load", lambda pair, *_, **__: SimpleNamespace(title=pair.title, remote=None)
     )
-    monkeypatch.setattr("engine.models.loading.validate_files", checked_files)
-    monkeypatch.setattr("engine.models.gguf.reading.needs_conversion", lambda path: unread)
+    monkeypatch.setattr("engine.models.loading.check_small_files_and_memory", checked_files)
+    monkeypatch.setattr("engine.models.gguf.reading.needs_slow_conversion", lambda path: unread)
     monkeypatch.setattr("engine.page.screens.readiness.SystemPreparation", Noted)
     monkeypatch.setattr(app.beforehand, "start_process_calling", call)
-    app.go_live(front, build_pair(str(file)), {"device": "cpu"} | app.AS_FILED, lambda own: own, suits)
+    app.build_and_attach_live_page(
+        front, build_pair(str(file)), {"device": "cpu"} | app.AS_FILED, lambda own: own, suits
+    )
     small = PAIRS["small"].title
     if unread:
         assert said == ["reads", small, "live", "waits", "checks", "model"]

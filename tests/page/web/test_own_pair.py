@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 HELD = """
 import sys
 from engine.models import loading
-from engine.models.progress import Progress
+from engine.models.progress import LoadingProgress
 from helpers.decoding import hurry
 hurry()
 load = loading.load_model
@@ -27,7 +27,7 @@ def held(checkpoint, *arguments, tell=None, **more):
     arguments = list(arguments)
     tell = arguments.pop(4) if len(arguments) > 4 else tell
     if tell is not None:
-        tell(Progress("Loading", "large", 3_100_000_000, 15_200_000_000))
+        tell(LoadingProgress("Loading", "large", 3_100_000_000, 15_200_000_000))
         print("held", flush=True)
         sys.stdin.readline()
     return load(checkpoint, *arguments, tell=tell, **more)

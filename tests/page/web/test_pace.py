@@ -19,20 +19,20 @@ def clock():
 def test_a_burst_is_allowed_and_a_flood_is_not(clock):
     calls = RateLimiter(burst=3, rate=2)
     calls.now = lambda: clock.now
-    assert [calls.allows("a") for _ in range(5)] == [True] * 3 + [False] * 2
-    assert calls.allows("b")
+    assert [calls.book_call_if_allowed_now("a") for _ in range(5)] == [True] * 3 + [False] * 2
+    assert calls.book_call_if_allowed_now("b")
     clock.now += 0.5
-    assert [calls.allows("a") for _ in range(2)] == [True, False]
+    assert [calls.book_call_if_allowed_now("a") for _ in range(2)] == [True, False]
     clock.now += 100
-    assert [calls.allows("a") for _ in range(4)] == [True] * 3 + [False]
+    assert [calls.book_call_if_allowed_now("a") for _ in range(4)] == [True] * 3 + [False]
 
 
 def test_a_flood_of_names_takes_no_memory(monkeypatch, clock):
     monkeypatch.setattr(pace, "MOST_NAMES", 5)
     calls = RateLimiter(burst=1, rate=0)
     calls.now = lambda: clock.now
-    assert all(calls.allows(str(number)) for number in range(20)) and len(calls.left) == 5
-    assert not calls.allows("19") and calls.allows("0")
+    assert all(calls.book_call_if_allowed_now(str(number)) for number in range(20)) and len(calls.left) == 5
+    assert not calls.book_call_if_allowed_now("19") and calls.book_call_if_allowed_now("0")
 
 
 def test_who_reads_faster_waits_for_his_turns_and_others_do_not(clock):

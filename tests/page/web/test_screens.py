@@ -71,7 +71,7 @@ def test_handlers_of_the_page_are_given_every_value_by_name():
 
 
 def test_python_calls_the_pages_scripts_by_name_alone(page):
-    scripts = page_files.join_files_of_page("scripts", "page")
+    scripts = page_files.join_styles_or_scripts_of_page("scripts", "page")
     calls = [each["js"] for each in page["dependencies"] if each["js"]]
     calls += [each["props"]["js_on_load"].rstrip(";") for each in page["components"] if each["props"].get("js_on_load")]
     assert len(calls) > 20

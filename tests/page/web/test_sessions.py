@@ -14,7 +14,7 @@ from engine.page.screens.requests import Request
 from engine.page.screens.turns import RACE
 from engine.page.web import sessions, streams
 from engine.page.web.lending import ServedPairs
-from engine.page.web.page import mount_page
+from engine.page.web.page import mount_guarded_page
 from engine.page.web.sessions import LISTENERS, StreamListeners
 from helpers.commands import awaited
 
@@ -41,7 +41,7 @@ def test_a_flood_of_names_ends_nobodys_run(monkeypatch):
         body = {"data": [], "fn_index": names[name], "session_hash": session}
         assert http.post("/gradio_api/queue/join", json=body).status_code == 200
 
-    with TestClient(mount_page(page)) as http:
+    with TestClient(mount_guarded_page(page)) as http:
         join(http, "wait", "runner")
         assert begun.wait(60)
         for number in range(25):
@@ -116,7 +116,7 @@ def test_a_run_says_who_asks_and_from_where(monkeypatch, run, who):
         async for _ in streams.stream_request(ServedPairs(None), lambda: {"kind": "race", "run": run}):
             pass
 
-    monkeypatch.setattr(streams, "DEVICE", SimpleNamespace(stream=stream))
+    monkeypatch.setattr(streams, "DEVICE", SimpleNamespace(stream_job_events=stream))
     monkeypatch.setattr(streams, "build_request", lambda *_: Request(lambda pair: iter(()), RACE, 1, 1))
     awaited(ask())
     assert asked == [(who, "127.0.0.9", run is not None)]
@@ -130,7 +130,7 @@ def test_listeners_are_counted_and_names_are_forgotten(monkeypatch):
             pass
         assert listeners.has_listener("b", "a") and not listeners.has_listener("b")
     assert not listeners.has_listener("a") and not listeners.streams
-    assert [listeners.claim_fetch(name) for name in "aabcd"] == [True, False, True, True, True] and len(
+    assert [listeners.claim_first_fetch_of_stream(name) for name in "aabcd"] == [True, False, True, True, True] and len(
         listeners.fetched
     ) == 3
 

@@ -8,8 +8,8 @@ from starlette.testclient import TestClient
 
 from engine.page.views.standalone import PLOTLY
 from engine.page.web import guard as guards
-from engine.page.web.guard import Guard
-from engine.page.web.page import DRAWING, list_endpoints, mount_page
+from engine.page.web.guard import RequestGuardMiddleware
+from engine.page.web.page import DRAWING, collect_allowed_endpoints, mount_guarded_page
 from engine.page.web.sessions import LISTENERS
 from helpers.commands import awaited
 from helpers.paths import ROOT
@@ -22,7 +22,7 @@ def test_no_name_of_the_server_is_reflected_and_the_page_asks_whom_it_came_from(
     """Kept pages go to everybody, whoever asked first."""
     monkeypatch.setenv("SPACE_HOST", own)
     forged = {"Host": "evil.example", "X-Forwarded-Host": "evil.example", "X-Gradio-Server": "http://evil.example"}
-    with TestClient(mount_page(page)) as fresh:
+    with TestClient(mount_guarded_page(page)) as fresh:
         for path in ("/", "/config", f"{API}/info"):
             assert "evil.example" not in fresh.get(path, headers=forged).text
         whole = fresh.get("/").text
@@ -50,7 +50,7 @@ def shelved(page):
         await send({"type": "http.response.start", "status": status, "headers": [(b"content-type", b"text/html")]})
         await send({"type": "http.response.body", "body": body})
 
-    return TestClient(Guard(app, list_endpoints(page))), asked, body
+    return TestClient(RequestGuardMiddleware(app, collect_allowed_endpoints(page))), asked, body
 
 
 def test_what_everybody_gets_is_made_and_compressed_once(shelved):
@@ -111,7 +111,7 @@ def test_a_calls_news_are_fetched_once_and_somebody_listens_meanwhile(page):
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"news"})
 
-    http = TestClient(Guard(app, list_endpoints(page)))
+    http = TestClient(RequestGuardMiddleware(app, collect_allowed_endpoints(page)))
     assert http.get(f"{API}/call/race/call1").text == "news"
     again = http.get(f"{API}/call/race/call1")
     assert again.status_code == 404 and "can be fetched once" in again.json()["detail"]
@@ -129,7 +129,7 @@ def test_answers_that_go_on_are_bounded_by_address(page, monkeypatch):
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await closed.wait()
 
-    guard = Guard(app, list_endpoints(page))
+    guard = RequestGuardMiddleware(app, collect_allowed_endpoints(page))
 
     async def heartbeat(address: str, number: int) -> None:
         path = f"{API}/heartbeat/page{number}"

@@ -12,7 +12,7 @@ from engine.page.screens.cards import MIX
 from engine.page.screens.device import DeviceWorker
 from engine.page.web import streams
 from engine.page.web.lending import ServedPairs
-from engine.page.web.page import build_page, describe_pairs
+from engine.page.web.page import build_page, describe_pairs_on_offer
 from engine.record.calibration import ShapeMeans
 from engine.rounds.pair_costs import PairCosts
 from engine.systems import SYSTEMS
@@ -62,13 +62,15 @@ def test_a_pair_that_is_not_there_is_refused_with_those_that_are(served, name):
 
 def test_the_head_offers_both_pairs_with_what_is_measured_of_each():
     served = ServedPairs(named("embedded"))
-    assert describe_pairs(served)["pairs"] == []
+    assert describe_pairs_on_offer(served)["pairs"] == []
     served.others.append(named("small"))
     PairCosts(served.others[0]).costs_of("none")
-    small, large = describe_pairs(served)["pairs"]
+    small, large = describe_pairs_on_offer(served)["pairs"]
     assert [(each["name"], each["size"]) for each in (small, large)] == [("small", "11M"), ("embedded", "67M")]
     assert large["verify_ms"] == {} and small["verify_ms"][1] > 0
-    assert (small["own"], large["own"]) == (False, True) and describe_pairs(served)["pair"] == f"67M {large['pair']}"
+    assert (small["own"], large["own"]) == (False, True) and describe_pairs_on_offer(served)[
+        "pair"
+    ] == f"67M {large['pair']}"
     assert small["title"] == "11M embedded pair" and small["pair"].startswith("embedded pair · ")
 
 

@@ -36,18 +36,19 @@ class ChatMarkers:
     requests: bool = True
 
 
-def chat_markers_of(tokenizer: PreTrainedTokenizerBase, stops: Collection[int], raw: bool = False) -> ChatMarkers:
+def chat_markers_of(tokenizer: PreTrainedTokenizerBase, stop_ids: Collection[int], raw: bool = False) -> ChatMarkers:
     """The turns of the tokenizer's template, or those of plain texts where it has none and with `raw`.
 
-    `stops` are the ids that end the target's text. Raises `ValueError` for a template that does not hold the messages once, and for a
+    `stop_ids` are the ids that end the target's text. Raises `ValueError` for a template that does not hold the messages once, and
+    for a
     target without any token to begin or end a text.
     """
     if raw or not tokenizer.chat_template:
-        known = (tokenizer.bos_token_id, tokenizer.eos_token_id, *sorted(stops))
+        known = (tokenizer.bos_token_id, tokenizer.eos_token_id, *sorted(stop_ids))
         begin = next((token for token in known if token is not None), None)
         if begin is None:
             raise ValueError("The target names no token that begins or ends a text. Give texts with --prompts FILE.")
-        return ChatMarkers([begin], [], [begin], frozenset(stops), requests=False)
+        return ChatMarkers([begin], [], [begin], frozenset(stop_ids), requests=False)
     first, second, reply = STAND_IN, STAND_IN + "2", STAND_IN + "1"
     alone = split_around_message(render_chat(tokenizer, first), first)
     try:
@@ -57,7 +58,7 @@ def chat_markers_of(tokenizer: PreTrainedTokenizerBase, stops: Collection[int], 
     except Exception:  # a template is a program, and may refuse a second request in any way
         between = ""
     opening, answering, asking = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in (*alone, between))
-    ends = {*stops, *(piece[0] for piece in (answering, asking) if piece and is_control(tokenizer, piece[0]))}
+    ends = {*stop_ids, *(piece[0] for piece in (answering, asking) if piece and is_control_token(tokenizer, piece[0]))}
     return ChatMarkers(opening, answering, asking or opening, frozenset(ends))
 
 
@@ -71,11 +72,11 @@ def split_around_message(text: str, message: str) -> tuple[str, str]:
     return before, behind
 
 
-def is_control(tokenizer: PreTrainedTokenizerBase, token: int) -> bool:
+def is_control_token(tokenizer: PreTrainedTokenizerBase, token: int) -> bool:
     return token in tokenizer.added_tokens_decoder and tokenizer.added_tokens_decoder[token].special
 
 
-def tokenise_request(tokenizer: PreTrainedTokenizerBase, text: str, longest: int) -> list[int]:
+def tokenise_request_ending(tokenizer: PreTrainedTokenizerBase, text: str, longest: int) -> list[int]:
     """The tokens of a given request, the last `longest` of them. A control token's name in it is text."""
     return tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"][-longest:]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.lab.train.data import STORIES, load_code_documents, read_jsonl, read_texts
+from engine.lab.train.data import STORIES, load_code_documents, read_existing_texts, read_jsonl
 
 DATA_SHARE, PROMPTS_SHARE = 0.4, 0.75  # of the requests that are given; the target writes the others by itself
 KINDS = {"sums": 0.35, "code": 0.25, "rewriting": 0.25, "stories": 0.15}
@@ -41,10 +41,10 @@ def draw_no_request(rng: np.random.Generator) -> None:
     """No request is given."""
 
 
-def requests_from_data(folder: Path, held_out: bool) -> Requests:
+def request_drawer_from_data(folder: Path, held_out: bool) -> Requests:
     """Requests by kind around the folder's texts. Raises `ValueError` where it holds none of them."""
     sums = folder / "gsm8k" / ("test.jsonl" if held_out else "train.jsonl")
-    stories = read_texts(folder, *(("tinystories/valid.jsonl",) if held_out else STORIES))[:MOST]
+    stories = read_existing_texts(folder, *(("tinystories/valid.jsonl",) if held_out else STORIES))[:MOST]
     texts = {
         "sums": [row["question"].strip() for row in read_jsonl(sums)] if sums.exists() else [],
         "code": [text for text in load_code_documents(held_out) if len(text) <= LONGEST["code"]],
@@ -64,16 +64,16 @@ def requests_from_data(folder: Path, held_out: bool) -> Requests:
             return None
         kind = kinds[rng.choice(len(kinds), p=shares / shares.sum())]
         text = texts[kind][rng.integers(len(texts[kind]))]
-        return WORDS[kind][rng.integers(len(WORDS[kind]))].format(shorten_text(text, LONGEST[kind]))
+        return WORDS[kind][rng.integers(len(WORDS[kind]))].format(shorten_text_at_word(text, LONGEST[kind]))
 
     return drawn
 
 
-def shorten_text(text: str, longest: int) -> str:
+def shorten_text_at_word(text: str, longest: int) -> str:
     """The beginning of a text, up to the end of its last word within `longest` characters."""
     return text if len(text) <= longest else text[: longest + 1].rpartition(" ")[0] or text[:longest]
 
 
-def requests_from_prompts(prompts: Sequence[str], share: float = PROMPTS_SHARE) -> Requests:
+def request_drawer_from_prompts(prompts: Sequence[str], share: float = PROMPTS_SHARE) -> Requests:
     """A person's own prompts, at this `share` of all requests."""
     return lambda rng: prompts[int(rng.integers(len(prompts)))] if rng.random() < share else None

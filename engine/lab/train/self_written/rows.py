@@ -15,16 +15,16 @@ from tqdm import tqdm
 from transformers import DynamicCache, PreTrainedModel, StaticCache
 
 from engine.forward.session import tapped_layers
-from engine.lab.train.features import SHARD, TrainingBatch, pack_batch
+from engine.lab.train.features import SHARD, TrainingBatch, build_training_batch
 from engine.lab.train.self_written.conversations import Conversation
 from engine.lab.train.writing import ROW, load_or_write_rows
-from engine.sampling import generator_of
+from engine.sampling import build_generator_from_key
 
 ON_A_GPU = 256  # rows at once
 ATTENTION = {"full_attention", "sliding_attention", "chunked_attention"}  # layers whose cache can be made beforehand
 
 
-class Lockstep:
+class LockstepForward:
     """A target's forwards of one token for each of several rows, all at the same place, by transformers."""
 
     def __init__(self, target: PreTrainedModel, length: int):
@@ -51,19 +51,21 @@ def write_conversation_rows(
     target: PreTrainedModel, rows: list[Conversation], draws: torch.Generator, report_tokens: Callable[[int], object]
 ) -> TrainingBatch:
     """Rows of `ROW` tokens as the conversations go, in the types of shards. `report_tokens` hears of the tokens as they come."""
-    forward, places = Lockstep(target, ROW), []
+    forward, places = LockstepForward(target, ROW), []
     tokens = torch.tensor([row.next_token(-1) for row in rows])  # a conversation begins with tokens that are given
     for place in range(ROW):
         hidden, logits = forward(tokens)
-        places.append(pack_batch(tokens[:, None], hidden[:, None], logits[:, None]).to_storage_types())
+        places.append(build_training_batch(tokens[:, None], hidden[:, None], logits[:, None]).to_storage_types())
         report_tokens(len(rows))
         if place + 1 < ROW:
-            drawn = draw_tokens(logits, [row.temperature if row.is_written_by_target else 0.0 for row in rows], draws)
+            drawn = draw_tokens_by_row(
+                logits, [row.temperature if row.is_written_by_target else 0.0 for row in rows], draws
+            )
             tokens = torch.tensor([row.next_token(token) for row, token in zip(rows, drawn, strict=True)])
     return TrainingBatch(*(torch.cat(each, 1) for each in zip(*places, strict=True)))
 
 
-def draw_tokens(logits: torch.Tensor, temperatures: list[float], draws: torch.Generator) -> list[int]:
+def draw_tokens_by_row(logits: torch.Tensor, temperatures: list[float], draws: torch.Generator) -> list[int]:
     """A token for each row of `logits [B, V]` at its own temperature; 0 takes the favourite."""
     tokens, hot = logits.argmax(-1), [row for row, temperature in enumerate(temperatures) if temperature > 0]
     if hot:
@@ -85,8 +87,8 @@ def write_conversation_shards(
     with tqdm(total=rows * ROW, desc=f"text of its own, {folder.name}", unit="token", unit_scale=True) as bar:
         for first in range(0, rows, SHARD):
             path, count = folder / f"shard-{first // SHARD:05d}.safetensors", min(SHARD, rows - first)
-            if count_rows_in(path) < count:
-                draws = generator_of("first drafter", folder.name, first)
+            if count_shard_rows(path) < count:
+                draws = build_generator_from_key("first drafter", folder.name, first)
                 batch = write_conversation_rows(target, conversations(first, count), draws, bar.update)
                 save_file(batch._asdict(), path.with_suffix(".tmp"))
                 path.with_suffix(".tmp").replace(path)
@@ -102,13 +104,13 @@ def write_conversation_ids(
     def more(done: int) -> torch.Tensor:
         made = conversations(done, min(ON_A_GPU, rows - done))
         return write_conversation_rows(
-            target, made, generator_of("first drafter", path.stem, done), lambda count: None
+            target, made, build_generator_from_key("first drafter", path.stem, done), lambda count: None
         ).ids
 
     return load_or_write_rows(path, rows, more)
 
 
-def count_rows_in(shard: Path) -> int:
+def count_shard_rows(shard: Path) -> int:
     """How many rows the file has; 0 where there is none."""
     if not shard.exists():
         return 0

@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 from playwright.sync_api import Page, expect
 
-from engine.page.screens.pays import OperatingPoint, predict_speedup, solve_acceptance
+from engine.page.screens.pays import OperatingPoint, predict_speedup, solve_acceptance_for_tau
 from engine.record.costs import Costs
 from helpers.page import PATIENCE, at_rest, feed, open_view, press, refused
 from helpers.screens import judged
@@ -109,10 +109,14 @@ def test_an_acceptance_length_of_a_paper_gives_the_speedup_that_it_would_have_he
     for name, value in values.items():
         told.locator(f"{VIEW} [data-what={name}]").fill(str(value))
     expect(said).to_contain_text("3.00 tokens a round")
-    expect(shown).to_have_text(f"{predict_speedup(costs, OperatingPoint(solve_acceptance(3, 4), 4, 1, 0.1)):.2f}×")
+    expect(shown).to_have_text(
+        f"{predict_speedup(costs, OperatingPoint(solve_acceptance_for_tau(3, 4), 4, 1, 0.1)):.2f}×"
+    )
     told.locator(f"{VIEW} [data-what=depth]").fill("6")  # the length stays, and the acceptance follows
-    expect(told.locator(f"{VIEW} [data-value=acceptance]")).to_have_text(f"{solve_acceptance(3, 6):.2f}")
-    expect(shown).to_have_text(f"{predict_speedup(costs, OperatingPoint(solve_acceptance(3, 6), 6, 1, 0.1)):.2f}×")
+    expect(told.locator(f"{VIEW} [data-value=acceptance]")).to_have_text(f"{solve_acceptance_for_tau(3, 6):.2f}")
+    expect(shown).to_have_text(
+        f"{predict_speedup(costs, OperatingPoint(solve_acceptance_for_tau(3, 6), 6, 1, 0.1)):.2f}×"
+    )
     told.locator(f"{VIEW} [data-what=depth]").fill("1.5")
     expect(said).to_contain_text("2.50 tokens a round")
     expect(said).to_contain_text("3.00 need a depth of 2.0 or more.")
@@ -144,7 +148,7 @@ def test_the_pages_formula_is_pythons(page):
     sought = page.evaluate(
         "all => all.map(([tokens, depth]) => TreeRace.whatIfFormula.acceptanceOf(tokens, depth))", lengths
     )
-    assert sought == pytest.approx([solve_acceptance(*each) for each in lengths], abs=1e-12)
+    assert sought == pytest.approx([solve_acceptance_for_tau(*each) for each in lengths], abs=1e-12)
 
 
 def test_stop_ends_it_without_a_verdict(page):
@@ -163,7 +167,7 @@ def test_stop_ends_it_without_a_verdict(page):
 def test_a_recorded_example_comes_over_no_choice_of_the_visitor(page):
     open_view(page, "pays")
     page.click(f"{VIEW} [data-gallery]")
-    ask = "TreeRace.example.showExample(TreeRace.pays.run, TreeRace.lab.server.example, 'pays')"
+    ask = "TreeRace.example.showExample(TreeRace.pays.run, TreeRace.lab.server.load_recorded_run, 'pays')"
     assert page.evaluate(ask) is None and page.evaluate("TreeRace.pays.report") is None
     expect(page.locator(f"{VIEW} [data-doing]")).to_contain_text("prompts to race")
 

@@ -265,7 +265,7 @@ def test_the_opening_page_has_no_violation_and_no_text_that_is_too_faint(visit):
     """It has a line under its head. All else is the replay page's, and the live page shows the same recorded race everywhere."""
     there = {"live": lambda tab: tab.evaluate("document.querySelector('[data-opening-go]').hidden = false")}
     there |= {name: RACE[name] for name in ("race", f"story at {SCENES[2]} s", "presentation")}
-    assert complaints(visit("http://treerace/", standalone.render_page_while_loading()), there, at_the_race) == {}
+    assert complaints(visit("http://treerace/", standalone.render_opening_page()), there, at_the_race) == {}
 
 
 def test_the_replay_page_has_no_violation_and_no_text_that_is_too_faint(visit):

@@ -75,8 +75,8 @@ def test_a_reply_sends_the_earlier_turns_and_shows_them_as_text(page):
     prompt.fill("And now?")
     with page.expect_request(lambda asked: "queue/join" in asked.url) as joined:
         page.click("#race-go")
-    [sent] = [each for each in joined.value.post_data_json["data"] if isinstance(each, str) and each.startswith("[[")]
-    assert json.loads(sent) == [[said, said], ["Write add.", said]]
+    [sent] = [each for each in joined.value.post_data_json["data"] if isinstance(each, str) and each.startswith("{")]
+    assert json.loads(sent)["turns"] == [[said, said], ["Write add.", said]]
     refused(page, "does not chat, so it takes no earlier turns")
     anew.click()
     expect(anew).to_be_disabled()

@@ -170,8 +170,8 @@ def test_a_chat_model_gets_requests_to_try_and_says_its_memory(visitor):
     visitor.click("[data-learn]")  # where the walk begins with what this pair answers
     expect(prompt).to_have_value(REQUEST)
     visitor.keyboard.press("Escape")
-    ordered = visitor.evaluate("(TreeRace.sweep.at('prompts').value = 'each', TreeRace.sweep.order({}).order)")
-    assert json.loads(ordered)["prompts"] == [each["prompt"] for each in CHAT_PROMPTS["chat"]]
+    ordered = visitor.evaluate("(TreeRace.sweep.at('prompts').value = 'each', TreeRace.sweep.order({}))")
+    assert ordered["prompts"] == [each["prompt"] for each in CHAT_PROMPTS["chat"]]
     size(visitor, "67M").check(force=True)
     expect(prompt).to_have_value(story)
     prompt.fill("My own words")
