@@ -35,7 +35,7 @@ def make_query_key_products(keys_by_query_count: dict[int, int]) -> Callable:
     """
     wide = vector(REAL, LANES)
 
-    def halved(code: LlvmLoopBuilder, left: ir.Value, right: ir.Value) -> ir.Value:
+    def add_neighbours(code: LlvmLoopBuilder, left: ir.Value, right: ir.Value) -> ir.Value:
         """The sums of neighbours in both vectors, side by side."""
         lanes = left.type.count + right.type.count
         evens, odds = (ir.Constant(vector(WORD, lanes // 2), list(range(first, lanes, 2))) for first in (0, 1))
@@ -64,10 +64,10 @@ def make_query_key_products(keys_by_query_count: dict[int, int]) -> Callable:
                 for row in range(queries):
                     then = added[row * count : (row + 1) * count]
                     while len(then) > 1:
-                        then = [halved(code, *then[at : at + 2]) for at in range(0, len(then), 2)]
+                        then = [add_neighbours(code, *then[at : at + 2]) for at in range(0, len(then), 2)]
                     total = then[0]
                     while total.type.count > count:
-                        total = halved(code, total, ir.Constant(total.type, ir.Undefined))
+                        total = add_neighbours(code, total, ir.Constant(total.type, ir.Undefined))
                         lanes = list(range(total.type.count // 2))
                         total = code.shuffle_vector(total, total, ir.Constant(vector(WORD, len(lanes)), lanes))
                     code.store_value(total, code.address_plus(out, (apart, row), (first, 4)))

@@ -94,7 +94,7 @@ class DeviceRound:
         noise = None if self.greedy else compute_gumbel_by_position(seed, base + 1 + self.steps, self.runner.vocab)
         self.marks.record_timestamp(0)
         room = last - base - 1
-        tree = self.grower.grow(root, base, room, self.temperature, noise) if self.depth else DeviceTree.rooted(root)
+        tree = self.grower.grow(root, base, room, self.temperature, noise) if self.depth else DeviceTree.from_root(root)
         self.marks.record_timestamp(1)
         positions = torch.where(tree.score > 0, base + tree.depth, base)
         slots = base + torch.arange(len(tree.tokens), device=base.device)

@@ -154,7 +154,7 @@ class DeviceTree:
     ancestor_places: Tensor
 
     @classmethod
-    def rooted(cls, root: Tensor, place_count: int = 1) -> "DeviceTree":
+    def from_root(cls, root: Tensor, place_count: int = 1) -> "DeviceTree":
         """The tree of the token `root [1]` alone."""
         zero, one = torch.zeros_like(root), torch.ones_like(root)
         none = torch.zeros(1, place_count, dtype=torch.bool, device=root.device)
@@ -244,7 +244,7 @@ class DeviceTreeGrower:
         self, root: Tensor, root_position: Tensor, max_levels: Tensor, temperature: Tensor, noise: Tensor | None
     ) -> DeviceTree:
         terms, numbers = self.terms, self.numbers
-        levels = [DeviceTree.rooted(root, terms.expanded_node_count)]
+        levels = [DeviceTree.from_root(root, terms.expanded_node_count)]
         parents, scores, start, asked = numbers[:1], levels[0].score, 1, 1
         places, lineage = numbers[:1], (numbers[: terms.expanded_node_count] == 0)[None]
         log_q = self.drafter.log_q_of_root(root, root_position)
@@ -294,7 +294,7 @@ class DeviceTreeGrower:
         the next position's, which guesses what follows it.
         """
         terms, numbers, size, end = self.terms, self.numbers, self.terms.block, 0
-        tree, limit = DeviceTree.rooted(root, terms.expanded_node_count), max_levels.clamp(max=terms.depth)
+        tree, limit = DeviceTree.from_root(root, terms.expanded_node_count), max_levels.clamp(max=terms.depth)
         priority = tree.score  # of a block that starts at a node
         for generation, ask in enumerate(terms.asking):
             nodes = top_indices(priority, ask // size)
