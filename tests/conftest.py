@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may reach for a network
 os.environ.setdefault("TREERACE_OFFER", "small")  # a page's pairs do not depend on which packages are installed
-if "PYTEST_XDIST_WORKER" in os.environ:
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # as many workers as cores: threads of two would wait for each other
+PAGE_WORKER = "gw0"  # the one that opens the served page
+if WORKER := os.environ.get("PYTEST_XDIST_WORKER"):
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads of several workers would wait for each other
+    if WORKER != PAGE_WORKER:
+        os.nice(5)  # they compute while the page waits for its clocks, and give way where it does not
 
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
@@ -52,7 +55,12 @@ def pytest_collectstart() -> None:
 
 
 class ByFile(LoadScopeScheduling):
-    """A file stays with one worker. One worker serves the app, and opens its page, for all files that use it."""
+    """A file stays with one worker. PAGE_WORKER serves the app, and opens its page, for all files that use it."""
+
+    def schedule(self) -> None:
+        # The first worker takes the first scope, which is the page's
+        self.assigned_work = dict(sorted(self.assigned_work.items(), key=lambda work: work[0].gateway.id))
+        super().schedule()
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.split("::")[0]
