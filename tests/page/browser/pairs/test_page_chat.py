@@ -82,6 +82,6 @@ def test_a_reply_sends_the_earlier_turns_and_shows_them_as_text(page):
     expect(anew).to_be_disabled()
     reply.click()
     page.get_by_role("button", name="chat", exact=True).click()
-    page.get_by_role("button", name="Three tips").click()
+    page.get_by_role("button", name="Three reasons").click()
     expect(anew).to_be_disabled()
     assert page.evaluate("window.__hostile") is None

@@ -179,5 +179,5 @@ def test_a_chat_model_gets_requests_to_try_and_says_its_memory(visitor):
     expect(prompt).to_have_value("My own words")
     expect(visitor.get_by_title("Race on the SmolLM2 135M Instruct, 0.5 GB of memory")).to_be_visible()
     chips["chat"].click()
-    visitor.get_by_role("button", name="Three tips").click()
+    visitor.get_by_role("button", name="Three reasons").click()
     expect(prompt).to_have_value(REQUEST)
