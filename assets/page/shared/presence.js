@@ -5,6 +5,7 @@
 TreeRace.presence = (() => {
   const EVERY = 2000; // milliseconds between two signs
   const WATCHED = 8000; // milliseconds between two signs of a page without a run
+  const BUSY = 6000; // milliseconds that a server may take which compiles, where no run's end depends on it
   const AWAY = 2; // signs in a row without an answer, after which the server counts as lost
   /** @type {Set<string>} the runs that go on */
   const kept = new Set();
@@ -13,12 +14,13 @@ TreeRace.presence = (() => {
    * Gives a sign for this run.
    * @param {string} run
    * @param {"shown" | "hidden" | "gone"} page
+   * @param {number} patience milliseconds that the answer may take
    * @returns {Promise<boolean | null>} whether the run goes on; null when nobody answers
    */
-  async function sign(run, page = document.hidden ? "hidden" : "shown") {
+  async function sign(run, page = document.hidden ? "hidden" : "shown", patience = EVERY) {
     const asked = `alive?run=${encodeURIComponent(run)}&page=${page}`;
     try {
-      const answer = await fetch(asked, { method: "POST", keepalive: true, signal: AbortSignal.timeout(EVERY) });
+      const answer = await fetch(asked, { method: "POST", keepalive: true, signal: AbortSignal.timeout(patience) });
       return answer.ok ? (await answer.json()).here : null;
     } catch {
       return null; // time may be up in the middle of an answer too
@@ -49,7 +51,7 @@ TreeRace.presence = (() => {
       await new Promise((done) => setTimeout(done, WATCHED));
       if (document.hidden) continue;
       const before = silent;
-      silent = (await sign("none")) === null ? silent + 1 : 0;
+      silent = (await sign("none", "shown", BUSY)) === null ? silent + 1 : 0;
       if (silent === AWAY) hear(false);
       if (!silent && before >= AWAY) hear(true);
     }
