@@ -223,7 +223,11 @@ def build_and_attach_live_page(
         return front.is_page_loading
 
     all_ready = [ready, *(SystemPreparation(each, DEVICE, each.title, waits) for each in served.others)]
-    front.progress_text = lambda: next((each.preparation_progress_text for each in all_ready if each.waiting), "")
+
+    def describe_preparation() -> str:
+        return next((each.preparation_progress_text for each in all_ready if each.waiting), "")
+
+    front.progress_text = describe_preparation
     for each in all_ready:
         each.prepare_remaining_systems()
     for name in names:
@@ -234,9 +238,9 @@ def build_and_attach_live_page(
             process.wait()
         if other := load_additional_pair(name, how, as_served):
             served.others.append(other)
-            made = SystemPreparation(other, DEVICE, other.title, waits)
-            front.progress_text = partial(getattr, made, "progress_text")
-            made.prepare_remaining_systems()
+            all_ready.append(SystemPreparation(other, DEVICE, other.title, waits))
+            front.progress_text = describe_preparation
+            all_ready[-1].prepare_remaining_systems()
     DEVICE.run_preparation_when_idle(collect_garbage_in_steps())
     freeze_garbage()
     print("Everything is ready.", flush=True)

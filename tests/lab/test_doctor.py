@@ -139,10 +139,10 @@ def test_a_run_that_ends_earlier_is_told_from_one_that_differs(diagnosed):
     assert (
         figures["cause"] == "end"
         and figures["index"] == 2
-        and "DiagnosedRun A ends without a stop token." in figures["facts"]
+        and "Run A ends without a stop token." in figures["facts"]
     )
     figures = diagnosed(replace(PAIR, stop_ids=frozenset({6})), [5, 6, 7], [5, 6])
-    assert "DiagnosedRun B ends at a stop token." in figures["facts"]
+    assert "Run B ends at a stop token." in figures["facts"]
     other = diagnosed(PAIR, [5, 6], {"prompt": PROMPT + "!", "tokens": [5, 6]})
     assert other["cause"] == "prompt" and f"The prompts part at character {len(PROMPT)}." in other["facts"]
 

@@ -121,7 +121,7 @@ def diagnose_runs(pair: LoadedPair, a: DiagnosedRun, b: DiagnosedRun) -> dict:
         cause, found["index"] = "end", index
         shorter = min(a, b, key=lambda run: len(run.tokens))
         stopped = shorter.tokens[-1] in pair.stop_ids
-        facts.append(f"DiagnosedRun {shorter.name[0]} ends {'at a stop token' if stopped else 'without a stop token'}.")
+        facts.append(f"Run {shorter.name[0]} ends {'at a stop token' if stopped else 'without a stop token'}.")
     else:
         cause = explain_divergence(pair, a, b, index, found, facts)
     facts.append(CAUSES[cause])
@@ -138,7 +138,7 @@ def validate_run(pair: LoadedPair, run: DiagnosedRun) -> None:
         why = f"ran on the {trace.pair}, and this pair is the {pair.title}. {wanted}"
     elif trace and trace.chat != pair.chat:
         was, asked = ("raw", "with --raw") if pair.chat else ("as a chat message", "without --raw")
-        why = f"was sent {was}, and here the target would read it otherwise. DiagnosedRun the doctor {asked}."
+        why = f"was sent {was}, and here the target would read it otherwise. Run the doctor {asked}."
     elif outside:
         why = f"has the token {outside[0]:,}; the target's tokens are 0 to {pair.target.vocab - 1:,}."
     elif not (prompt := encode_prompt(pair, run.prompt, run.turns)):

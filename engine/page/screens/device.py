@@ -48,8 +48,7 @@ class DeviceWorker:
         """The job's news as they come, and before the last ones now and then where its visitor stands. Closing it frees everything.
 
         A `is_watched_by_page` stream begins with the job's name. The page uses it to say that it is there (`extend_page_deadline`),
-        or that
-        it no longer wants the run (`cancel_run`).
+        or that it no longer wants the run (`cancel_run`).
         Raises what the work raises, and `ValueError` when it is not let in, takes too long or has lost its page.
         """
         if job.name in self.unwanted:

@@ -47,7 +47,7 @@ def parse_prompt_file(name: str, text: str) -> list[str]:
 
 @contextmanager
 def append_hint_to_value_errors(hint: str) -> Iterator[None]:
-    """Appends what is `hint` to the sentence of every refusal inside."""
+    """Appends `hint` to the sentence of every refusal inside."""
     try:
         yield
     except ValueError as error:

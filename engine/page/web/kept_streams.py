@@ -72,9 +72,7 @@ class ResumableStream:
         return self.count - len(self.events) <= first_event <= self.count - self.is_over
 
     async def send_events_from(self, next_event: int, receive: Callable, send: Callable) -> None:
-        """Send the events from number `step_job_until_event` on, until the last one, until this reader has left or until another one
-        comes.
-        """
+        """Sends the events from number `next_event` on, until the last one, until this reader has left or until another one comes."""
         left = asyncio.create_task(await_disconnect(receive))
         left.add_done_callback(lambda _: self.wake_reader())
         me = self.reader = object()

@@ -192,7 +192,7 @@ def collect_allowed_endpoints(page: gr.Blocks) -> Endpoints:
 
 
 def insert_styles_and_scripts(remote: Server | None, gradio_document: bytes) -> bytes:
-    """The document that browsers get, from the one that Gradio `gradio_document`."""
+    """The document that browsers get, from `gradio_document`, as Gradio makes it."""
     letters = (
         f'<link rel="preload" as="font" crossorigin href="./static/{file}" />' for _, _, file in page_files.FONTS
     )

@@ -145,7 +145,7 @@ def test_the_terminal_says_when_the_page_is_live_and_when_everything_is_ready(fr
     said = []
 
     class Noted:
-        progress_text = waiting = ""
+        preparation_progress_text = waiting = ""
 
         def __init__(self, pair, device, of="", waits=lambda: False):
             self.pair, self.waits = pair, waits
@@ -180,7 +180,7 @@ def test_no_collection_of_garbage_goes_through_what_the_start_has_made(front, mo
     kept = []
 
     class Noted:
-        progress_text = waiting = ""
+        preparation_progress_text = waiting = ""
 
         def __init__(self, pair, *_, **__):
             self.pair = pair

@@ -24,16 +24,18 @@ def test_a_published_pair_that_is_here_is_offered_when_it_is_loaded_behind_all_o
     front = SimpleNamespace(start_and_attach_live_app=lambda live: None, is_page_loading=False)
 
     class Noted:
-        progress_text = waiting = ""
+        waiting = "systems"
 
         def __init__(self, pair, *_, **__):
-            self.pair = pair
+            self.pair, self.preparation_progress_text = pair, f"Making ready {pair.title}"
 
         def prepare_opening_race(self) -> None:
             pass
 
         def prepare_remaining_systems(self) -> None:
+            assert front.progress_text() == self.preparation_progress_text
             said.append((self.pair.title, [each.title for each in pages[-1].pairs]))
+            self.waiting = ""
 
     def load(pair, *_):
         if pair.name == "smollm2" and obstacle:
@@ -81,7 +83,7 @@ def test_a_gguf_file_that_was_never_read_is_read_by_another_process_while_the_sm
     front = SimpleNamespace(start_and_attach_live_app=lambda live: said.append("live"), is_page_loading=False)
 
     class Noted:
-        progress_text = waiting = ""
+        preparation_progress_text = waiting = ""
 
         def __init__(self, pair, *_, **__):
             self.pair = pair
