@@ -195,20 +195,14 @@ def add_level(expansion, tokens, scores, q):
     return promised
 
 
-@within
-def inherit_ancestors(seen, node, parent):
-    """Mark in the row of a node of `seen` bool `[N, N]` itself and those that its parent's row marks."""
-    for above in range(node):
-        seen[node, above] = seen[parent, above]
-    seen[node, node] = True
-
-
 @compiled
 def ancestor_mask_of(parents):
     """bool `[N, N]`: whether a column is the row's node or one of its ancestors. The root's parent in `parents [N]` is -1."""
     seen = np.zeros((len(parents), len(parents)), np.bool_)
     for node in range(len(parents)):
-        inherit_ancestors(seen, node, parents[node])
+        for above in range(node):
+            seen[node, above] = seen[parents[node], above]
+        seen[node, node] = True
     return seen
 
 

@@ -13,7 +13,6 @@ from engine.kernels.expansion import (
     Expansion,
     ExpansionArrays,
     add_level,
-    inherit_ancestors,
     prune_to_best_nodes,
     start_tree,
 )
@@ -46,8 +45,6 @@ def grow_tree(root, below, parts, tokens, features, position, start, rows, capac
     log_q = call_root(root, parts, tokens, features, position, start, rows)
     rows, position = rows + len(tokens), position + len(tokens) - 1
     asked, temperature = 1, np.float32(terms.temperature)
-    most = 1 + (terms.levels - 1) * min(terms.beams, len(nodes))
-    lineage = np.zeros((most, most), np.bool_)
     counts.asked = 1
     for level in range(terms.levels):
         promised = add_level(expansion, *compiled_top_tokens_scores_q(log_q, noise[level], temperature, terms.width))
@@ -56,14 +53,15 @@ def grow_tree(root, below, parts, tokens, features, position, start, rows, capac
         if promised <= enough or level == terms.levels - 1 or rows + written > capacity:
             break
         ids, above, positions = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.int64)
-        visible = np.empty((count, asked - 1 + count), np.bool_)
+        visible = np.zeros((count, asked - 1 + count), np.bool_)
         for row in range(count):
             node, place = nodes[frontier[row]], asked + row
             node.place, ids[row], above[row] = place, node.token, nodes[node.parent].place
             positions[row] = position + node.depth
-            inherit_ancestors(lineage, place, above[row])
-            for index in range(visible.shape[1]):
-                visible[row, index] = lineage[place, 1 + index]
+            each = frontier[row]
+            while each:  # up to the root, whose row is committed
+                visible[row, nodes[each].place - 1] = True
+                each = nodes[each].parent
         log_q = call_below(below, parts, ids, above, positions, visible, start, rows, asked)
         counts.asked += 1 - free
         rows, asked = rows + written, asked + count
