@@ -66,7 +66,7 @@ class Lack:
 class Part:
     """What every part says about itself."""
 
-    title: ClassVar[str]  # a few words that go before "drafter", "policy" or "rule"
+    title: str  # a few words that go before "drafter", "policy" or "rule"
     about: ClassVar[str]  # one sentence for a visitor
     source: ClassVar[str]  # who it comes from: a paper, or "ours"
 
@@ -85,15 +85,15 @@ class Drafter(Part):
     # Which of the target's hidden states it reads, as `engine.forward.session.Session` takes them. False: none, and it gets None.
     # True: three layers and the final state, [N, 4, H]. A tuple of n layers: these and the final state, [N, n + 1, H].
     reads_features: bool | tuple[int, ...] = False
-    idea: ClassVar[str] = OTHER  # where its guesses come from, one of `IDEAS`; `NO_GUESSES` where it makes none
+    idea: str = OTHER  # where its guesses come from, one of `IDEAS`; `NO_GUESSES` where it makes none
     # What it guesses with: a name of `engine.models.advice`, or a net of the pair by its own
     takes: ClassVar[str] = ""
-    offers: ClassVar[frozenset[str]] = frozenset()  # what it answers beside `log_q`
+    offers: frozenset[str] = frozenset()  # what it answers beside `log_q`
     forwards: int = 0  # its own forwards so far
     # `engine.policies.shared.growing.grow_level_by_level` in one compiled call, on the terms of the `Expansion`.
     # None where there is none. Noise [levels, V] is that of the positions behind the root, [levels, 0] when greedy
     grow: "Callable[[Expansion, np.ndarray], None] | None" = None
-    silence: ClassVar[str] = ""  # why it may have no guess, a sentence
+    silence: str = ""  # why it may have no guess, a sentence
     vocab: int  # the target's
     stop_ids: frozenset[int] = frozenset()  # tokens that end a text: policies grow nothing below them
 

@@ -7,8 +7,9 @@ The policy decides whether that chain replaces drafting or extends it.
 
 from collections import defaultdict
 
-from engine.contracts import SMALL_MODEL, Drafter, Features
+from engine.contracts import SMALL_MODEL, Features
 from engine.drafters import DRAFTERS
+from engine.drafters.shared.wrapping import DrafterWrapper
 from engine.models.pairs import LoadedPair
 from engine.tree import DraftTree
 
@@ -65,7 +66,7 @@ class LongestMatchCopier:
             self.true[match_length] += 1
 
 
-class BestDrafter(Drafter):
+class BestDrafter(DrafterWrapper):
     title = "best, with copies"
     about = "The drafter that promises the most on this machine, and free copies from the text."
     source = "ours: measured costs, calibrated acceptance, and prompt lookup (Saxena 2023)"
@@ -73,23 +74,16 @@ class BestDrafter(Drafter):
 
     def __init__(self, pair: LoadedPair, capacity: int, drafter_name: str = ""):
         """`drafter_name` is one of the `candidate_drafters`, the first when left out."""
-        super().__init__(pair, capacity)
-        self.inner = inner = DRAFTERS[drafter_name or self.candidate_drafters(pair)[0]](pair, capacity)
-        self.reads_features, self.grow = inner.reads_features, inner.grow
-        self.silence = inner.silence  # type: ignore[misc]
-        self.bind_target_cache, self.log_q = inner.bind_target_cache, inner.log_q  # type: ignore[method-assign]
+        super().__init__(DRAFTERS[drafter_name or self.candidate_drafters(pair)[0]](pair, capacity))
+        self.grow = self.inner.grow  # copies come in later, where a policy asks for them
 
     @classmethod
     def candidate_drafters(cls, pair: LoadedPair) -> list[str]:
         there = [*pair.learned, *(["model"] if pair.draft is not None else [])]
         return [name for name in ("eagle", "model", "dspark", "mtp") if name in there] or ["lookup"]
 
-    @property
-    def forwards(self) -> int:  # type: ignore[override]
-        return self.inner.forwards
-
     def begin(self, prompt: list[int], features: Features = None) -> None:
-        self.inner.begin(prompt, features)
+        super().begin(prompt, features)
         self.copier = LongestMatchCopier()
         self.copier.append_and_index(prompt)
         self.behind_root = self.copier.find_match_length_and_copies([])
@@ -105,6 +99,6 @@ class BestDrafter(Drafter):
         length, chain = self.behind_root
         if chain:
             self.copier.count_copy_hits(length, chain, burst)
-        self.inner.commit(tree, path, bonus, features)
+        super().commit(tree, path, bonus, features)
         self.copier.append_and_index(burst)
         self.behind_root = self.copier.find_match_length_and_copies([])

@@ -6,11 +6,11 @@ A drafter's answers are masked too. A policy draws from what it was answered, so
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import torch
 
 from engine.contracts import NO_GUESSES, SURE, Drafter
+from engine.drafters.shared.wrapping import DrafterWrapper
 from engine.models.constraint import ConstraintGuide
 from engine.tree import DraftTree
 
@@ -48,29 +48,15 @@ def mask_all_but_allowed_tokens(logits: torch.Tensor, allowed_by_row: dict[int, 
     return logits.masked_fill(~mask.to(logits.device), -math.inf)
 
 
-class ConstraintGuidedDrafter(Drafter):
+class ConstraintGuidedDrafter(DrafterWrapper):
     """A drafter whose guesses keep to the constraint. Where one token alone is allowed, that is the guess, whatever it answers."""
 
     title, about, source = "guided", "Another drafter, whose guesses keep to the constraint.", "ours"
 
     def __init__(self, inner: Drafter, guide: ConstraintGuide):
-        self.inner, self.guide, self.idea = inner, guide, inner.idea  # type: ignore[misc]
-        self.stop_ids = inner.stop_ids
-        self.silence = inner.silence  # type: ignore[misc]
-        self.title, self.offers = inner.title, inner.offers  # type: ignore[misc]
-        self.reads_features = inner.reads_features
-        self.bind_target_cache, self.begin = inner.bind_target_cache, inner.begin  # type: ignore[method-assign]
-        self.observe_target_logits = inner.observe_target_logits  # type: ignore[method-assign]
-        self.commit = inner.commit  # type: ignore[method-assign]
-        self.whole = guide.guesses == "masked"  # else forced tokens alone
-
-    def __getattr__(self, name: str) -> Any:
-        """What else the inner drafter offers, such as the blocks of a rank head."""
-        return getattr(self.inner, name)
-
-    @property
-    def forwards(self) -> int:  # type: ignore[override]
-        return self.inner.forwards
+        super().__init__(inner)
+        self.title, self.idea, self.offers, self.stop_ids = inner.title, inner.idea, inner.offers, inner.stop_ids
+        self.guide, self.whole = guide, guide.guesses == "masked"  # else forced tokens alone
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
         """The inner drafter's rows without what is forbidden, made distributions again."""

@@ -1,1 +1,1 @@
-"""Shared: what several drafters are made of. Rows of their caches, and growing in one call."""
+"""Shared: what several drafters are made of. Rows of their caches, growing in one call, and one around another."""
