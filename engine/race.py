@@ -273,7 +273,7 @@ class Race:
         """
         text = replace(self.settings, prompt=WARM_UP_TEXT, turns=(), max_new_tokens=WARM_UP_TOKENS)
         prompt = self.pair.tokenizer(text.prompt)["input_ids"]
-        graphed = not self.pair.target.eager
+        graphed = self.pair.target.captures_graphs
         for lane in self.local.values():
             if graphed:
                 lane.close()

@@ -46,7 +46,7 @@ def root_cause_of(error: BaseException) -> BaseException:
 class CapturedFunction:
     """A function over tensors that stay in place: a CUDA graph where the runner's device allows it, else the function itself.
 
-    `runner.eager` is a sentence that says why no graph is captured, or "". A capture that fails writes it, so none is tried again.
+    A capture that fails writes the sentence `runner.why_eager`, so none is tried again.
     Too little memory is no such failure: idle caches are dropped, and where that is not enough this one function runs eagerly.
     """
 
@@ -55,7 +55,7 @@ class CapturedFunction:
         self.function: Any = function
         self.graph: Any = None
         self.outputs: Any = None
-        if runner.eager:
+        if not runner.captures_graphs:
             return
         failure = self.try_capture(runner.device, pool)
         if failure is not None and is_out_of_memory(failure):
@@ -64,7 +64,7 @@ class CapturedFunction:
             failure = self.try_capture(runner.device, pool)
         if failure is not None and not is_out_of_memory(failure):
             said = " ".join(str(failure).split())[:200]
-            runner.eager = (
+            runner.why_eager = (
                 f"Forwards run eagerly: {type(runner.model).__name__} could not be captured as a CUDA graph ({said})."
             )
 
@@ -110,4 +110,4 @@ class CapturedFunction:
 
 def graph_memory_pool(runner) -> tuple[int, int] | None:
     """A memory pool for the temporaries of graphs that never run at the same time; None where no graph is captured."""
-    return None if runner.eager else torch.cuda.graph_pool_handle()
+    return torch.cuda.graph_pool_handle() if runner.captures_graphs else None

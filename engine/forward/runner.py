@@ -70,9 +70,13 @@ class Runner:
                 self.own(self.new_cache(1), ids, ids, None, last_only=True)
         else:
             pack_linear_layers(model)
-        # A sentence that says why forwards are not CUDA graphs, "" where they are.
-        self.eager = explain_no_cuda_graphs(self.device, self.spread, self.recurrent)
+        self.why_eager = explain_no_cuda_graphs(self.device, self.spread, self.recurrent)
         self.lender = IdleCacheLender(max_idle_cache_bytes(self.device))
+
+    @property
+    def captures_graphs(self) -> bool:
+        """Whether forwards are captured as CUDA graphs. Where not, `why_eager` is a sentence on why, else ""."""
+        return not self.why_eager
 
     @property
     def forward_kind(self) -> str:

@@ -106,7 +106,7 @@ class Session:
         """Write the rows of `ids`, in chunks. Returns the last logits `[1, V]`, None without ids, and the features of all."""
         logits = None
         features: list[Any] = []
-        size = PROMPTS[-1] if self.buckets and not self.runner.eager else PREFILL_CHUNK
+        size = PROMPTS[-1] if self.buckets and self.runner.captures_graphs else PREFILL_CHUNK
         for start in range(0, len(ids), size):
             chunk = ids[start : start + size]
             logits, seen = self.forward(chunk, list(range(self.rows, self.rows + len(chunk))), last_only=True)
@@ -139,5 +139,5 @@ class Session:
 def open_prompt_session(runner: "Runner", capacity: int, features: Features = False) -> Session:
     """A session for prompts alone, over a cache whose trees others verify. Graphs read them where there are any."""
     capacity, taps = round_up_static_capacity(capacity), taps_of(features, runner.config.num_hidden_layers)
-    buckets = None if runner.eager else GraphBuckets(runner, capacity, taps, ())
+    buckets = GraphBuckets(runner, capacity, taps, ()) if runner.captures_graphs else None
     return Session(runner, capacity, features, buckets=buckets)

@@ -80,7 +80,7 @@ class GraphBuckets:
         )
         made = [GraphBucket(forward, *each, pool) for each in asked]
         self.by_size = sorted(made, key=lambda each: (each.size, not each.last_only))
-        self.whole = bool(runner.eager) or all(each.captured.graph for each in self.by_size)
+        self.whole = not runner.captures_graphs or all(each.captured.graph for each in self.by_size)
         self.size = self.cache.kv.nbytes + sum(each.inputs.nbytes + each.captured.size for each in self.by_size)
 
     def find_bucket(self, count: int, last_only: bool) -> GraphBucket | None:

@@ -74,7 +74,7 @@ class DeviceRound:
         self.temperature = torch.ones(1, device=device)
         self.marks = PhaseTimestamps(device)
         self.captured = CapturedFunction(self.run_and_pack, target, graph_memory_pool(target))
-        captured = bool(target.eager) or self.captured.graph is not None
+        captured = not target.captures_graphs or self.captured.graph is not None
         self.whole = captured and self.reading.whole and drafter.whole
         self.size = self.reading.size + drafter.size + self.captured.size
         self.host: torch.Tensor | None = None

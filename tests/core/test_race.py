@@ -43,7 +43,7 @@ def test_where_forwards_are_graphs_a_lane_warms_up_in_its_own_caches(eager, monk
         monkeypatch.setattr(Lane, right.__name__, noted)
     race = Race(pair, Settings(TEXT, ("vanilla",), max_new_tokens=40))
     own = race.lanes[0].capacity
-    pair.target.eager = eager
+    pair.target.why_eager = eager
     calls.clear()
     race.warm_up()
     if eager:

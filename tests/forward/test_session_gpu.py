@@ -106,7 +106,7 @@ def test_a_prompt_goes_through_graphs(runner, count, chunks, monkeypatch):
     plain, graphed = (Session(runner, 400, features=True, graphed=graphed) for graphed in (False, True))
     ids = torch.randint(0, 256, (count,), generator=torch.Generator().manual_seed(2)).tolist()
     expected, behind = plain.prefill(ids)
-    monkeypatch.setattr(runner, "eager", "")  # as on a GPU; what its graphs would replay runs eagerly here
+    monkeypatch.setattr(runner, "why_eager", "")  # as on a GPU; what its graphs would replay runs eagerly here
     read, whole = [], graphed.forward
     monkeypatch.setattr(graphed, "forward", lambda ids, *rest, **how: read.append(len(ids)) or whole(ids, *rest, **how))
     logits, features = graphed.prefill(ids)
@@ -123,18 +123,18 @@ def test_no_graph_without_a_gpu_or_on_zerogpu_or_when_a_capture_fails(monkeypatc
     monkeypatch.setenv("SPACES_ZERO_GPU", "true")
     assert "ZeroGPU" in cuda_graphs.explain_no_cuda_graphs(torch.device("cuda"))
     runner = Runner(tiny_llama(0))
-    runner.eager = ""  # as on a GPU, where this machine then fails to capture
+    runner.why_eager = ""  # as on a GPU, where this machine then fails to capture
     for name in ("synchronize", "current_stream", "set_stream"):
         monkeypatch.setattr(torch.cuda, name, lambda _: None)
     assert CapturedFunction(lambda: 7, runner, None)() == 7
-    assert "LlamaForCausalLM could not be captured as a CUDA graph" in runner.eager
+    assert "LlamaForCausalLM could not be captured as a CUDA graph" in runner.why_eager
 
 
 @pytest.mark.parametrize(("lacking", "tries"), [(0, 1), (1, 2), (2, 2)])
 def test_a_lack_of_memory_drops_idle_caches_and_ends_no_graphs(monkeypatch, lacking, tries):
     """A capture is tried again without them. Where that is not enough, this function alone runs eagerly."""
     runner = Runner(tiny_llama(0))
-    runner.eager, runner.lender.most = "", 10
+    runner.why_eager, runner.lender.most = "", 10
     tried = []
 
     def attempt(captured, device, pool):
@@ -144,7 +144,7 @@ def test_a_lack_of_memory_drops_idle_caches_and_ends_no_graphs(monkeypatch, lack
     runner.lender.give_back("key", Loan(5))
     monkeypatch.setattr(CapturedFunction, "try_capture", attempt)
     assert CapturedFunction(lambda: 7, runner, None)() == 7
-    assert tried == [1, 0][:tries] and runner.eager == ""
+    assert tried == [1, 0][:tries] and runner.why_eager == ""
 
 
 def test_of_the_errors_of_a_capture_the_first_one_is_told():

@@ -68,7 +68,7 @@ def move(model: torch.nn.Module) -> Any:
 def runner(kv_heads: int, family: str = "") -> Runner:
     """A tiny model on that device, of `helpers.families` where one is named. Nothing tries to capture its forwards."""
     made = Runner(move(initial_model(family) if family else tiny_llama(0, kv_heads=kv_heads)), own_forward=False)
-    made.eager = "Forwards run eagerly: there is nothing to capture."
+    made.why_eager = "Forwards run eagerly: there is nothing to capture."
     return made
 
 

@@ -63,7 +63,7 @@ def test_layers_in_memory_and_on_a_disk_write_the_whole_models_text(folders, mon
     places = spread.target.model.hf_device_map
     assert {*places.values()} == {"cpu", "disk"} and spread.target.forward_kind == "transformers"
     assert spread.hardware.endswith(", layers on cpu and disk")
-    assert spread.target.eager == "Forwards run eagerly: CUDA graphs need a CUDA GPU, and this is cpu."
+    assert spread.target.why_eager == "Forwards run eagerly: CUDA graphs need a CUDA GPU, and this is cpu."
     ours, its = tokens_of(whole, temperature), tokens_of(spread, temperature)
     assert ours == its and ours[0] == ours[1]
 

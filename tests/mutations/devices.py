@@ -82,7 +82,7 @@ if failure is not None and is_out_of_memory(failure):
         (
             "a lane's own graphs are captured on its clock",
             "race.py::Race.warm_up",
-            "not self.pair.target.eager",
+            "self.pair.target.captures_graphs",
             "False",
             "core/test_race.py::test_where_forwards_are_graphs_a_lane_warms_up_in_its_own_caches",
             "figures",

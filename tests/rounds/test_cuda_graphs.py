@@ -37,7 +37,7 @@ def test_on_a_gpu_graphs_are_captured_and_write_the_loops_tokens(family, tempera
         lane = SYSTEMS[name].open_rounds(pair, 47 + LARGEST_TREE, shape, sampling)
         assert isinstance(lane, DeviceRounds)
         rounds = list(decode(lane, *limits))
-        assert lane.round.captured.graph is not None and runner.eager == ""
+        assert lane.round.captured.graph is not None and runner.why_eager == ""
         assert all(seconds > 0 for each in rounds for seconds in each.seconds.values())
         written.append([token for each in rounds for token in each.burst])
         for graphed in (True, False):

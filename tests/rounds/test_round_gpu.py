@@ -107,7 +107,7 @@ def test_only_what_a_device_can_decide_alone_runs_there():
 
 
 def as_if_captured(runner: Runner, monkeypatch) -> None:
-    monkeypatch.setattr(runner, "eager", "")
+    monkeypatch.setattr(runner, "why_eager", "")
     monkeypatch.setattr(CapturedFunction, "try_capture", lambda *_: None)
     for module in (round_gpu, session_gpu):
         monkeypatch.setattr(module, "graph_memory_pool", lambda runner: None)

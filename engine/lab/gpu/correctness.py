@@ -82,5 +82,5 @@ def compare_noise_with_cpu(device: torch.device) -> dict[str, float]:
 def measure_correctness(pairs: dict[str, LoadedPair]) -> dict:
     found: dict[str, object] = {"noise": compare_noise_with_cpu(next(iter(pairs.values())).target.device)}
     for dtype, pair in pairs.items():
-        found[dtype] = {"tree_against_paths": compare_tree_and_paths(pair.target), "why_eager": pair.target.eager}
+        found[dtype] = {"tree_against_paths": compare_tree_and_paths(pair.target), "why_eager": pair.target.why_eager}
     return found

@@ -89,7 +89,7 @@ def measure_cost_curve(runner: Runner, rows: tuple[int, ...] = ROWS, repeats: in
     tasks = {(name, size): forward(session, binary(size)) for size in rows for name, session in sessions.items()}
     ms = median_ms_interleaved(runner.device, tasks, repeats)
     medians = {name: {size: ms[name, size] for size in rows} for name in sessions}
-    return {"context": CONTEXT, "why_eager": runner.eager, **medians}
+    return {"context": CONTEXT, "why_eager": runner.why_eager, **medians}
 
 
 def measure_memory(runner: Runner) -> dict[str, float]:

@@ -130,7 +130,7 @@ def list_preparation_steps(
 ) -> list[Callable[[], object]]:
     """What makes the system ready, in pieces between which a race may run. Each raises `ValueError` when the pair lacks a part."""
     # Two lanes of one system need two caches, each with graphs of its own.
-    lanes = (system.name,) if pair.target.eager else (system.name,) * 2
+    lanes = (system.name,) * 2 if pair.target.captures_graphs else (system.name,)
 
     def race(temperature: float) -> None:
         Race(

@@ -204,7 +204,7 @@ def without_memory() -> dict[str, Any]:
     pair = pair_on("cuda:0")
     with mock.patch.object(session_gpu, "PROMPTS", (64, 256)), out_of_memory(pair.target, 256):
         short = raced(pair, "vanilla", "eagle")
-    said, before = pair.target.eager, len(CAPTURES)
+    said, before = pair.target.why_eager, len(CAPTURES)
     again = raced(pair, "vanilla", "eagle")
     return {
         "same": all(lane.trace.tokens == short.lanes[0].trace.tokens for lane in (*short.lanes, *again.lanes)),
@@ -239,7 +239,7 @@ def failing_capture() -> str:
 
     pair.target.model.get_input_embeddings().register_forward_hook(reading)
     raced(pair, "vanilla")
-    return pair.target.eager
+    return pair.target.why_eager
 
 
 def generated() -> dict[str, Any]:
@@ -305,7 +305,7 @@ def rehearse(kind: str) -> None:
                 windowed = windowed_on(place, family)
                 found["races"] |= races(windowed, windowed_on("cpu", family), ("tree", "eagle"), grown, f" of {family}")
                 runners += [windowed.target, windowed.draft]
-    found |= {"eager": [each.eager for each in runners], "shared": shared()}
+    found |= {"eager": [each.why_eager for each in runners], "shared": shared()}
     if kind == "cuda":
         found |= {"memory": without_memory(), "reading": failing_capture(), "generated": generated()}
     print(json.dumps(found), flush=True)
