@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from engine.models.advice import DRAFT, TABLE, explain_how_to_obtain
 from engine.models.gguf.files import gguf_in_folder, gguf_in_package, gguf_title_of, is_gguf, shards_of
 from engine.record.calibration import Calibration
+from engine.record.costs import Timings
 from engine.record.parsing import quote
 
 if TYPE_CHECKING:  # a command refuses a wrong pair before it imports what would load one
@@ -295,7 +296,7 @@ class LoadedPair:
     another's guess. `raw` sends prompts as they are, though the tokenizer has a chat template. In the template `system` stands before
     each prompt as a system message, "" for none, and `thinking` is its switch for that, None for the template's own choice.
 
-    `footprint` is what it was counted to need, in bytes.
+    `footprint` is what it was counted to need, in bytes. `timings` are what was timed of it here (`engine.rounds.pair_costs`).
 
     Padded logits may make `target.vocab` and `draft.vocab` differ; every id of the tokenizer is below both.
     """
@@ -317,6 +318,7 @@ class LoadedPair:
     system: str = ""
     thinking: bool | None = None
     footprint: int = 0
+    timings: Timings = field(default_factory=Timings, init=False)
 
     @property
     def chat(self) -> bool:

@@ -1,8 +1,9 @@
-"""Costs: what forwards take on this machine. The policy `auto` sizes its trees by them.
+"""Costs: what forwards take on this machine, and the timings that they come from. The policy `auto` sizes its trees by them.
 
 No rule and no draw depends on them. Two machines with other costs draft other trees and write the same text.
 """
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, NamedTuple
@@ -110,3 +111,51 @@ class Costs:
 
     def to_dict(self) -> dict[str, object]:
         return asdict(self)
+
+
+@dataclass(frozen=True)
+class StateCosts:
+    """Least ms of a verification, and the bytes that it leaves until its round ends, of `nodes` in one path and in a tree.
+
+    `plain_ms` is a single token's. `text_bytes` are the states of a text, and `paths` the leaves of the tree.
+    """
+
+    nodes: int
+    paths: int
+    plain_ms: float
+    chain_ms: float
+    tree_ms: float
+    chain_bytes: int
+    tree_bytes: int
+    text_bytes: int
+
+    @property
+    def summary(self) -> str:
+        """What the page's card says of it."""
+        return (
+            f"{self.nodes} nodes, measured here: a chain takes {self.chain_ms / self.plain_ms:.1f} plain steps and keeps "
+            f"{format_megabytes(self.chain_bytes)} until the round ends, a tree {self.tree_ms / self.plain_ms:.1f} and "
+            f"{format_megabytes(self.tree_bytes)}. The text's states are {format_megabytes(self.text_bytes)}; a copy for each of the "
+            f"tree's {self.paths} paths would be {format_megabytes(self.paths * self.text_bytes)}."
+        )
+
+
+def format_megabytes(byte_count: int) -> str:
+    return f"{byte_count / 1e6:.1f} MB"
+
+
+@dataclass
+class Timings:
+    """What was timed of a pair so far; `engine.rounds.pair_costs` fills it and makes costs of it.
+
+    These are least ms: of verifications by rows, of a drafter's first level and of one below it, and of rounds that a device decides.
+    Device rounds are kept by drafter and by levels, 0 for plain decoding. `recent_ms` are verifications by rows at the moment
+    `refreshed_at`. `states` are those of a target with states.
+    """
+
+    verify_ms: dict[int, float] = field(default_factory=dict)
+    draft_ms: dict[str, tuple[float, float]] = field(default_factory=dict)
+    device_ms: dict[str, dict[int, float]] = field(default_factory=dict)
+    recent_ms: dict[int, float] = field(default_factory=dict)
+    refreshed_at: float = -math.inf
+    states: StateCosts | None = None

@@ -8,14 +8,13 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from weakref import WeakKeyDictionary
 
 from engine.drafters import DRAFTERS
 from engine.forward.spread import adopt_first_process_value
 from engine.models.pairs import LoadedPair
-from engine.record.costs import Costs, interpolate_linearly
+from engine.record.costs import Costs, StateCosts, interpolate_linearly
 from engine.record.promise import estimate_best_speedup
 from engine.rounds import timing
 
@@ -26,37 +25,14 @@ RECENT_ROWS = (1, 8, 24)  # rows of the verifications that `retime_verifications
 REFRESH_AFTER, REFRESH_SECONDS = 10.0, 0.15  # seconds until it does so again, and seconds that it may take
 
 
-@dataclass
-class LeastTimings:
-    """Least ms so far: of verifications by rows, of a drafter's first level and of one below it, and of rounds that a device decides.
-
-    Device rounds are kept by drafter and by levels, 0 for plain decoding; the others have trees of `NODES` nodes. `recent_ms` are
-    verifications by rows at the moment `refreshed_at`.
-    """
-
-    verify_ms: dict[int, float] = field(default_factory=dict)
-    draft_ms: dict[str, tuple[float, float]] = field(default_factory=dict)
-    device_ms: dict[str, dict[int, float]] = field(default_factory=dict)
-    recent_ms: dict[int, float] = field(default_factory=dict)
-    refreshed_at: float = -math.inf
-
-
-_lock = threading.RLock()
-_timings: WeakKeyDictionary[LoadedPair, LeastTimings] = WeakKeyDictionary()
+_lock = threading.RLock()  # also of other pairs nothing is timed meanwhile
 
 
 class PairCosts:
-    """The costs of one pair's rounds. Every `PairCosts` of a pair reads and fills the same timings."""
+    """The costs of one pair's rounds. It reads and fills the pair's own timings."""
 
     def __init__(self, pair: LoadedPair):
-        self.pair = pair
-        with _lock:
-            self.timings = _timings.setdefault(pair, LeastTimings())
-
-    @property
-    def verify_ms(self) -> dict[int, float]:
-        """Least ms of a verification by its number of rows; empty before they are measured."""
-        return self.timings.verify_ms
+        self.pair, self.timings = pair, pair.timings
 
     def costs_of(self, drafter_name: str, recent: bool = False) -> Costs:
         """What a round with this drafter costs, measured on the first call. `recent` takes verifications as
@@ -90,6 +66,13 @@ class PairCosts:
         (shallow, first), (deep, last) = min(times[drafter_name].items()), max(times[drafter_name].items())
         level = max(0.0, last - first) / max(1, deep - shallow)
         return Costs({1: times["none"][0], NODES: first - level}, level, level).with_monotonic_verify_costs()
+
+    def measure_state_costs_once(self) -> StateCosts:
+        """What trees cost a target with states, measured on the first call. Raises `ValueError` for a target that keeps no state."""
+        with _lock:
+            if self.timings.states is None:
+                self.timings.states = timing.time_state_costs(self.pair, NODES, VERIFY_SECONDS)
+            return self.timings.states
 
     def are_costs_measured(self, drafter_name: str) -> bool:
         """Whether `costs_of` would answer from timings that exist already."""

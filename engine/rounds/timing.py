@@ -1,4 +1,4 @@
-"""Timing: what forwards and drafts of a pair take on this machine. Keeps nothing; `engine.rounds.pair_costs` keeps the costs."""
+"""Timing: what forwards and drafts of a pair take on this machine. Keeps nothing; `engine.rounds.pair_costs` does."""
 
 import itertools
 import math
@@ -13,11 +13,13 @@ import torch
 from tqdm import tqdm
 
 from engine.drafters import DRAFTERS
+from engine.forward.recurrent.session import RecurrentSession
 from engine.forward.runner import Runner
 from engine.kernels.expansion import Expansion
 from engine.models.pairs import LoadedPair
 from engine.policies import POLICIES
 from engine.policies.shared.growing import grow_tree_of_favourites
+from engine.record.costs import StateCosts
 from engine.record.disturbance import BUSY
 from engine.rounds.round import PhaseStopwatch
 from engine.rounds.round_gpu import DeviceRounds
@@ -36,23 +38,53 @@ REPEATS, FEWEST = 7, 3  # undisturbed turns of every timing; and turns at least,
 def time_verify_ms_by_rows(
     pair: LoadedPair, repeats: int = REPEATS, max_seconds: float = math.inf, row_counts: Sequence[int] = ()
 ) -> dict[int, float]:
-    """Least ms of a verification by its number of rows, of these or of `ROWS`.
+    """Least ms of a verification by its number of rows, of these or of `ROWS`."""
+    trees = {size: binary(size) for size in row_counts or ROWS}
+    return time_verify_ms_of_trees(open_target_to_time(pair), trees, repeats, max_seconds)
+
+
+@torch.inference_mode()
+def time_state_costs(pair: LoadedPair, nodes: int, max_seconds: float) -> StateCosts:
+    """What a tree of so many nodes costs a target with states, beside a chain of as many. Raises `ValueError` for another target."""
+    if not pair.target.recurrent:
+        raise ValueError(f"The target of {pair.title} keeps no state, so its trees cost what rows cost.")
+    target, trees = open_target_to_time(pair), {"plain": chain(1), "chain": chain(nodes), "tree": binary(nodes)}
+    assert isinstance(target.session, RecurrentSession)
+    ms, held = time_verify_ms_of_trees(target, trees, REPEATS, max_seconds), {}
+    for name, tree in trees.items():
+        target.verify(tree)
+        held[name] = target.session.uncommitted_bytes
+    paths = nodes - len({*trees["tree"].parents[1:]})
+    return StateCosts(
+        nodes, paths, ms["plain"], ms["chain"], ms["tree"], held["chain"], held["tree"], pair.target.state_bytes
+    )
+
+
+def open_target_to_time(pair: LoadedPair) -> Target:
+    """The pair's target behind a text of `timing_context_length`."""
+    target = Target(pair.target, timing_context_length(pair) + LARGEST_TREE)
+    target.prefill(list(range(timing_context_length(pair))))
+    return target
+
+
+def time_verify_ms_of_trees(
+    target: Target, trees: Mapping[Any, DraftTree], repeats: int, max_seconds: float
+) -> dict[Any, float]:
+    """Least ms of the verifications of these trees, which take turns.
 
     Of a target that keeps states, that has the states of every node. Every one runs once untimed before it is timed: in a race a lane
     finds the caches as it left them.
     """
-    target, watch = Target(pair.target, timing_context_length(pair) + LARGEST_TREE), PhaseStopwatch(pair.target.device)
-    target.prefill(list(range(timing_context_length(pair))))
-    trees = {size: binary(size) for size in row_counts or ROWS}
-    least = dict.fromkeys(trees, math.inf)
-    with pair.target.without_torch_threads():
-        for turn in repeat_until_enough_undisturbed(pair.target, repeats + 1, max_seconds):
-            for size, tree in trees.items():
+    runner, least = target.session.runner, dict.fromkeys(trees, math.inf)
+    watch = PhaseStopwatch(runner.device)
+    with runner.without_torch_threads():
+        for turn in repeat_until_enough_undisturbed(runner, repeats + 1, max_seconds):
+            for name, tree in trees.items():
                 target.verify(tree)
                 watch.start()
                 target.verify(tree)
                 ms = 1000 * watch.end_phase("verify")
-                least[size] = min(least[size], ms) if turn else math.inf
+                least[name] = min(least[name], ms) if turn else math.inf
     return least
 
 

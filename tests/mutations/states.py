@@ -63,15 +63,18 @@ STATES = [
         "rounds/",
         (
             "a chain is measured as the tree",
-            "state_costs.py::time_state_costs",
-            "binary(NODES)",
-            "chain(NODES)",
+            "timing.py::time_state_costs",
+            "binary(nodes)",
+            "chain(nodes)",
             "rounds/test_state_costs.py::test_a_tree_keeps_what_a_chain_keeps_and_the_card_tells_it_once_it_is_measured -k lfm2",
             "figures",
         ),
+    ),
+    *of(
+        "record/",
         (
             "one copy is told for all paths",
-            "state_costs.py::StateCosts.summary",
+            "costs.py::StateCosts.summary",
             "self.paths * self.text_bytes",
             "self.text_bytes",
             "rounds/test_state_costs.py::test_the_words_hold_time_and_memory_of_both_and_what_copies_would_take",

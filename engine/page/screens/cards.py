@@ -14,7 +14,6 @@ from engine.race import SHAPE, validate_setting
 from engine.record.parsing import quote
 from engine.remote.server import Server
 from engine.rounds.pair_costs import PairCosts
-from engine.rounds.state_costs import known_state_costs
 from engine.systems import SYSTEMS, System, find_system
 
 PROMISES = {"tokens": "same tokens", "law": "same distribution", "lossy": "changes the text"}
@@ -116,7 +115,7 @@ def describe_offered_pairs_by_size(pairs: Sequence[LoadedPair]) -> list[dict[str
             "size": size,
             "title": each.title,
             "own": each is pairs[0],
-            "verify_ms": PairCosts(each).verify_ms,
+            "verify_ms": each.timings.verify_ms,
         }
         about["memory"] = f"{each.footprint / 1e9:.1f} GB"
         choice.append({**about, **said, "pair": said["pair"].removeprefix(f"{size} ")})
@@ -135,8 +134,8 @@ def describe_system(system: System) -> dict[str, object]:
 def describe_system_on_pair(system: System, pair: LoadedPair) -> dict[str, object]:
     """The card. Once measured: `costs`, which choose drafter and shape, and what trees cost beside chains in a target with `states`."""
     said = describe_system(system)
-    if system.guesses and pair.target.forward_kind == "states" and (found := known_state_costs(pair)):
-        said["states"] = found.summary
+    if system.guesses and pair.target.forward_kind == "states" and pair.timings.states:
+        said["states"] = pair.timings.states.summary
     if (system.counted_shapes(pair) or system.parts[0].candidate_drafters(pair)) and PairCosts(pair).are_costs_measured(
         system.drafter
     ):

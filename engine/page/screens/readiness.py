@@ -20,7 +20,6 @@ from engine.race import WARM_UP_TEXT, WARM_UP_TOKENS, Race, Settings
 from engine.record.failures import is_out_of_memory
 from engine.record.quiet import WorkSignal
 from engine.rounds.pair_costs import PairCosts
-from engine.rounds.state_costs import measure_state_costs_once
 from engine.systems import SYSTEMS, System
 from engine.tree import LARGEST_TREE
 
@@ -80,7 +79,7 @@ class SystemPreparation:
     def prepare_remaining_systems_in_steps(self) -> Iterator[WorkSignal]:
         if self.pair.target.recurrent:
             yield from self.run_steps_until_one_fails(
-                f"Measuring trees beside chains{self.of}", partial(measure_state_costs_once, self.pair)
+                f"Measuring trees beside chains{self.of}", PairCosts(self.pair).measure_state_costs_once
             )
         for name in self.pair.learned:
             yield from self.run_steps_until_one_fails(
