@@ -33,7 +33,7 @@ from engine.race import Settings
 from engine.record.calibration import Calibration
 from engine.record.compact_json import to_compact_json
 from engine.record.costs import ShapeMeans
-from engine.rounds.timing import time_draft_levels_ms, time_verify_ms_by_rows
+from engine.rounds.pair_costs import PairCosts
 from engine.sampling import Sampling
 from engine.systems import SHAPE, SYSTEMS, System, format_shape
 from engine.target import Target
@@ -121,7 +121,7 @@ def measure_rank_frequencies(
     return (counts / asked.clamp(min=1)[:, None])[:guessed].tolist()
 
 
-def calibrate(pair: LoadedPair, prompts: list[str], tokens: int, temperature: float, repeats: int) -> Calibration:
+def calibrate(pair: LoadedPair, prompts: list[str], tokens: int, temperature: float) -> Calibration:
     """Everything that can be measured about the pair. A draft model or heads that it lacks are left out."""
     has_draft = pair.draft is not None
     # Medusa's ranks are read for static trees, and those of what `best` chooses from
@@ -135,8 +135,7 @@ def calibrate(pair: LoadedPair, prompts: list[str], tokens: int, temperature: fl
             for name in compared
             if (found := measure_rank_frequencies(pair, name, greedy))
         },
-        verify_ms={rows: round(ms, 3) for rows, ms in time_verify_ms_by_rows(pair, repeats=repeats).items()},
-        draft_ms=round(time_draft_levels_ms(pair, "model", repeats=repeats)[0], 3) if has_draft else 0.0,
+        costs=PairCosts(pair).costs_of("model" if has_draft else "none"),
         source=f"{pair.title}, {pair.hardware}, {pair.dtype}; {len(prompts)} prompts x {tokens} tokens, acceptance at "
         f"T = {temperature:g}, ranks at T = 0, shapes at T = {' and '.join(f'{heat:g}' for heat in HEATS)}; "
         "python -m engine calibrate",
@@ -217,6 +216,6 @@ def main(options: Namespace) -> None:
         prompts = [prompt.text for prompt in read_prompts(options.data, "--data", min_count=1)]
     Settings("a prompt", (), temperature=options.temperature, max_new_tokens=options.tokens)
     loaded = load_pair_of_options(options, pair)
-    measured = calibrate(loaded, prompts, options.tokens, options.temperature, options.repeats)
+    measured = calibrate(loaded, prompts, options.tokens, options.temperature)
     out.write_text(serialise_calibration(measured), encoding="utf-8")
     print(f"{out}: {measured}")

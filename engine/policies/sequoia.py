@@ -9,6 +9,7 @@ from functools import cache
 
 from engine.policies.shared.asking import GrowingTree, LevelByLevel
 from engine.record.calibration import Calibration
+from engine.record.costs import Costs
 
 OPEN_BUDGET = 64
 UNMEASURED_BUDGET = 16  # nodes where no cost curve was measured
@@ -28,8 +29,8 @@ class Sequoia(LevelByLevel):
         size = self.nodes, self.depth
         if self.nodes >= OPEN_BUDGET:
             size = (
-                choose_fastest_nodes_and_levels(trees, measured)
-                if measured.verify_ms
+                choose_fastest_nodes_and_levels(trees, measured.costs)
+                if measured.costs.verify_ms
                 else (min(self.nodes, UNMEASURED_BUDGET), self.depth)
             )
         self.shape = trees.build_best_tree_shape(*size)
@@ -89,12 +90,7 @@ class SequoiaDynamicProgram:
 cached_dynamic_program = cache(SequoiaDynamicProgram)
 
 
-def choose_fastest_nodes_and_levels(trees: SequoiaDynamicProgram, calibration: Calibration) -> tuple[int, int]:
+def choose_fastest_nodes_and_levels(trees: SequoiaDynamicProgram, costs: Costs) -> tuple[int, int]:
     """The (nodes, levels) with the most expected tokens a second."""
     sizes = [(nodes, levels) for levels in range(1, trees.depth + 1) for nodes in range(2, trees.nodes + 1)]
-    return max(
-        sizes,
-        key=lambda size: (
-            trees.value[size[1]][size[0]] / (calibration.verify_ms_at(size[0]) + size[1] * calibration.draft_ms)
-        ),
-    )
+    return max(sizes, key=lambda size: trees.value[size[1]][size[0]] / costs.round_ms(*size))

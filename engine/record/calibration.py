@@ -8,7 +8,8 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from engine.record.costs import ShapeMeans, interpolate_linearly
+from engine.record.costs import UNMEASURED, Costs, ShapeMeans
+from engine.record.parsing import build_unvalidated
 from engine.record.promise import Ranks
 
 
@@ -27,16 +28,14 @@ class Calibration:
     - `acceptance[b]`: the probability that the b-th child drawn without replacement is the first accepted one
     - `ranks[drafter][d][r]`: the probability that the target's token at depth d + 1 is that drafter's r-th favourite
     - `shapes[system][shape]`: what the system's rounds in that shape gave and took, its paper's own first
-    - `verify_ms[N]`: milliseconds of a verification with N rows
-    - `draft_ms`: milliseconds of a draft level
+    - `costs`: those of its target and its draft model there
     - `source`: the machine and the command
     """
 
     acceptance: list[float] = field(default_factory=list)
     ranks: dict[str, Ranks] = field(default_factory=dict)
     shapes: dict[str, dict[str, ShapeMeans]] = field(default_factory=dict)
-    verify_ms: dict[int, float] = field(default_factory=dict)
-    draft_ms: float = 0.0
+    costs: Costs = UNMEASURED
     source: str = ""
 
     @classmethod
@@ -44,7 +43,7 @@ class Calibration:
         """Raises `ValueError` naming the file when it holds something else."""
         try:
             values = json.loads(Path(path).read_text(encoding="utf-8"))
-            values["verify_ms"] = {int(rows): float(ms) for rows, ms in values["verify_ms"].items()}
+            values["costs"] = build_unvalidated(Costs, values["costs"])
             values["ranks"] = {name: list(rows) for name, rows in values.get("ranks", {}).items()}
             values["shapes"] = {
                 system: {
@@ -59,7 +58,3 @@ class Calibration:
             raise ValueError(
                 f"{path} is no calibration: {error}. Measure one with `python -m engine calibrate`."
             ) from error
-
-    def verify_ms_at(self, rows: int) -> float:
-        """Milliseconds of a verification with this many rows, from `verify_ms` (`engine.record.costs.interpolate_linearly`)."""
-        return interpolate_linearly(self.verify_ms, rows)

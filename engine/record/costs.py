@@ -113,6 +113,9 @@ class Costs:
         return asdict(self)
 
 
+UNMEASURED = Costs({}, 0.0, 0.0)
+
+
 @dataclass(frozen=True)
 class StateCosts:
     """Least ms of a verification, and the bytes that it leaves until its round ends, of `nodes` in one path and in a tree.

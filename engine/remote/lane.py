@@ -7,7 +7,7 @@ from collections.abc import Callable
 from queue import Empty
 from typing import Any
 
-from engine.record.costs import Costs
+from engine.record.costs import UNMEASURED
 from engine.record.race_file import OF_TREES, LaneRecord
 from engine.record.trace import WAIT, Step, Trace
 from engine.remote.server import AnswerStream, Server
@@ -51,4 +51,4 @@ class RemoteLane(AnswerStream):
 
     def to_record(self) -> LaneRecord:
         """The lane as a record that grows with it. What forwards cost there is not known here."""
-        return LaneRecord(self.system.title, self.system.idea, self.system.guarantee, Costs({}, 0.0, 0.0), self.trace)
+        return LaneRecord(self.system.title, self.system.idea, self.system.guarantee, UNMEASURED, self.trace)

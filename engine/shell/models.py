@@ -18,7 +18,6 @@ def add_calibrate_options(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--tokens", type=int, default=64, help="tokens that the target writes behind each prompt")
     parser.add_argument("--temperature", type=float, default=0.6, help="of target and draft, for the acceptance vector")
-    parser.add_argument("--repeats", type=parse_count, default=25, help="timings by size; the median counts")
     parser.add_argument("--out", type=Path, help="the file to write; an embedded pair's own when left out")
 
 

@@ -96,24 +96,25 @@ def test_a_calibration_survives_its_file_and_a_pair_without_draft_has_less_of_it
     for name, few in (("TOKENS", 4), ("PROMPTS", 1), ("HEATS", (0.0,)), ("SYSTEMS", some)):
         monkeypatch.setattr(calibrating, name, few)
     pair = replace(tiny_pair(), draft=None)
-    measured = calibrate(pair, PROMPTS, 8, 0.6, repeats=1)
-    assert (measured.acceptance, measured.ranks, measured.draft_ms) == ([], {}, 0.0)
-    whole = calibrate(tiny_pair(), PROMPTS, 20, 0.6, repeats=1)
+    measured = calibrate(pair, PROMPTS, 8, 0.6)
+    assert (measured.acceptance, measured.ranks) == ([], {})
+    whole = calibrate(tiny_pair(), PROMPTS, 20, 0.6)
     assert (
         list(whole.ranks) == ["medusa", "eagle", "model", "dspark", "mtp"]
         and len(whole.acceptance) == 16
-        and whole.draft_ms > 0
-        and set(whole.verify_ms) > {1, 8, 64}
+        and whole.costs.first_ms > 0
+        and set(whole.costs.verify_ms) > {1, 8, 64}
     )
     # Plain decoding does not guess, `auto` has limits; there is nothing to look up in so few tokens, and nothing is forced
     assert list(whole.shapes) == ["tree", "medusa"]
     assert all(next(iter(tried)) == format_shape(SYSTEMS[name].default_shape) for name, tried in whole.shapes.items())
     path = tmp_path / "calibration.json"
     path.write_text(serialise_calibration(whole))
-    assert Calibration.load(path) == whole
-    wrong = '{"verify_ms": {}, "shapes": {"tree": {"%s": [%s]}}}'
+    loaded = Calibration.load(path)
+    assert serialise_calibration(loaded) == path.read_text() and replace(loaded, costs=whole.costs) == whole
+    wrong = '{"costs": {"verify_ms": {}, "first_ms": 0, "level_ms": 0}, "shapes": {"tree": {"%s": [%s]}}}'
     refused = (wrong % ("4x4", "2, 8, 4"), wrong % ("4x4x8", "2, 8"), wrong % ("4x4x8", '"a", 8, 4'))
-    for other in ("{}", '{"verify_ms": {}, "ranks": [[0.5]]}', *refused):
+    for other in ("{}", '{"costs": {"verify_ms": {}, "first_ms": 0, "level_ms": 0}, "ranks": [[0.5]]}', *refused):
         path.write_text(other)
         with pytest.raises(ValueError, match=r"is no calibration: .* Measure one with `python -m engine calibrate`"):
             Calibration.load(path)

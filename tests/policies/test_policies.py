@@ -23,6 +23,7 @@ from engine.policies.shared.ranking import shortlist_by_shared_gumbel
 from engine.policies.sparse import Sparse
 from engine.policies.widths import widths_within_budget
 from engine.record.calibration import Calibration
+from engine.record.costs import Costs
 from engine.record.promise import select_most_probable_paths
 from engine.sampling import DRAFT_TEMPERATURE, Sampling
 from engine.systems import SYSTEMS, System, can_feed_policy, is_sound
@@ -34,8 +35,7 @@ from helpers.pairs import tiny_pair
 MEASURED = Calibration(
     acceptance=[0.6, 0.2, 0.1, 0.05],
     ranks={"medusa": [[0.6, 0.2, 0.1], [0.5, 0.2, 0.05], [0.4, 0.1, 0.05]]},
-    verify_ms={1: 5.0, 8: 6.0, 16: 9.0, 64: 30.0},
-    draft_ms=0.6,
+    costs=Costs({1: 5.0, 8: 6.0, 16: 9.0, 64: 30.0}, 0.6, 0.6),
 )
 ANY_DRAFTER = {name: policy for name, policy in POLICIES.items() if not policy.needs}
 EVERY_WAY = [(name, proposal) for name, policy in ANY_DRAFTER.items() for proposal in sorted(policy.proposals)]
@@ -264,14 +264,9 @@ def test_sequoia_uses_a_given_budget_and_chooses_where_it_is_open():
     assert size_of(Sequoia(6, 4, 24, "", MEASURED).shape) == 24
     open_ = size_of(Sequoia(6, 4, OPEN_BUDGET, "", MEASURED).shape)
     assert 4 <= open_ <= 16
-    free = Calibration(acceptance=MEASURED.acceptance, verify_ms={1: 5.0, 64: 5.1}, draft_ms=0.01)
+    free = Calibration(acceptance=MEASURED.acceptance, costs=Costs({1: 5.0, 64: 5.1}, 0.01, 0.01))
     assert size_of(Sequoia(6, 4, OPEN_BUDGET, "", free).shape) > 40
     assert size_of(Sequoia(6, 4, OPEN_BUDGET, "").shape) == UNMEASURED_BUDGET
-
-
-def test_costs_between_measured_sizes_lie_on_a_line():
-    assert [MEASURED.verify_ms_at(rows) for rows in (1, 8, 12, 40, 80)] == pytest.approx([5, 6, 7.5, 19.5, 37])
-    assert Calibration(verify_ms={4: 3.0}).verify_ms_at(9) == 3.0
 
 
 def test_the_sparse_tree_takes_the_best_products():

@@ -14,6 +14,7 @@ def test_costs_between_and_beyond_what_was_measured():
         COSTS.verify_ms_at(8) == 5.8
         and COSTS.verify_ms_at(12) == pytest.approx(6.4)
         and COSTS.verify_ms_at(64) == pytest.approx(16)
+        and Costs({4: 3.0}, 0.0, 0.0).verify_ms_at(9) == 3.0
     )
     assert COSTS.round_ms(8, 0) == 5.8 and COSTS.round_ms(8, 3) == pytest.approx(5.8 + 1.0 + 2 * 0.5)
     assert COSTS.break_even_tau(8, 3) == pytest.approx(7.8 / 5.0) and COSTS.break_even_tau(1, 0) == 1.0
