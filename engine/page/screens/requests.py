@@ -3,10 +3,9 @@
 A request holds plain values, so another process can run it as it is.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
 from functools import partial
-from inspect import Parameter, signature
 from typing import Any
 
 from engine.measure.curves import curves
@@ -42,16 +41,7 @@ from engine.tree import LARGEST_TREE
 
 MOST_TOKENS = 60_000  # of a call: its lanes times their new tokens
 LONGEST_REQUEST = 7_000_000  # bytes: prompts of 1 MB, of which JSON may write every character with six
-DIALS = {"temperature", "max_new_tokens", "seed"}
-SETTINGS = {  # by kind: what a request may say beside the parameters of the kind's function
-    "race": {*SHAPE, *DIALS, "constraint", "turns"},
-    "prix": DIALS,
-    "sweep": {each.name for each in fields(SweepPlan)},
-    "prompts": DIALS,
-    "pays": {*DIALS, "constraint", "acceptance"},
-    "curve": set(),
-    "distance": {*SHAPE, *DIALS, "constraint"},
-}
+DIALS = ("temperature", "max_new_tokens", "seed")
 
 
 @dataclass(frozen=True)
@@ -72,10 +62,8 @@ def parse_page_request(text: object) -> dict[str, Any]:
     kind = values.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
         raise ValueError(f"There is no kind of run {quote(kind)}. Available: {', '.join(KINDS)}.")
-    own = [each for each in signature(KINDS[kind]).parameters.values() if each.name != "pair"]
-    own = [each for each in own if each.kind is not Parameter.VAR_KEYWORD]
-    needed = {"kind", "run", *(each.name for each in own if each.default is Parameter.empty)}
-    known = {*needed, "pair", *SETTINGS[kind], *(each.name for each in own)}
+    needed = {"kind", "run", *KINDS[kind].needs}
+    known = {*needed, "pair", *KINDS[kind].takes}
     if wrong := [*sorted(needed - values.keys()), *sorted(values.keys() - known)]:
         raise ValueError(f"The request must name {', '.join(sorted(needed))}; {quote(wrong[0])} is wrong in it.")
     return values
@@ -83,7 +71,7 @@ def parse_page_request(text: object) -> dict[str, Any]:
 
 def build_request(pair: LoadedPair, kind: str, values: dict[str, Any]) -> Request:
     """The request of this kind, one of `KINDS`. Raises `ValueError` for senseless values and for too much work in one call."""
-    made = KINDS[kind](pair, **values)
+    made = KINDS[kind].build(pair, **values)
     if made.tokens > MOST_TOKENS:
         raise ValueError(
             f"This asks for up to {made.tokens:,} tokens, counting every lane; at most {MOST_TOKENS:,} are written in one call. "
@@ -196,8 +184,25 @@ def refuse_remote_system(systems: list[str]) -> list[str]:
     return systems
 
 
-KINDS: dict[str, Callable[..., Request]] = {
-    each.__name__: each for each in (race, prix, sweep, prompts, pays, curve, distance)
+@dataclass(frozen=True)
+class RequestKind:
+    """A kind of request: what builds one for a pair, and the names of the values that it `needs` and that it `takes` besides."""
+
+    build: Callable[..., Request]
+    needs: Collection[str]
+    takes: Collection[str] = ()
+
+
+KINDS = {
+    "race": RequestKind(
+        race, ("prompt", "systems"), ("untouched", "full", "third", *SHAPE, *DIALS, "constraint", "turns")
+    ),
+    "prix": RequestKind(prix, ("prompt", "systems"), DIALS),
+    "sweep": RequestKind(sweep, ("prompts",), [each.name for each in fields(SweepPlan)]),
+    "prompts": RequestKind(prompts, ("prompts", "system"), DIALS),
+    "pays": RequestKind(pays, ("prompts", "systems"), (*DIALS, "constraint", "acceptance")),
+    "curve": RequestKind(curve, ("curve",)),
+    "distance": RequestKind(distance, ("prompt", "broken"), (*SHAPE, *DIALS, "constraint")),
 }
 
 
