@@ -13,7 +13,7 @@ from engine.sampling import Sampling
 
 RESAMPLES = 2_000
 CONFIDENCE = 0.95
-VERDICTS = YES, NO, ONLY = "yes", "no", "only"
+YES, NO, ONLY = "yes", "no", "only"
 
 
 def draw_resamples(prompts: int, seed: int) -> np.ndarray:

@@ -18,5 +18,5 @@ class Beam(LevelByLevel):
         share, extra = divmod(self.nodes - 1, self.depth)
         self.beams = [min(self.width, share + (level < extra)) for level in range(self.depth)]
 
-    def add_level_below(self, growth: GrowingTree, frontier: list[int], level: int, last_level: int) -> list[int]:
+    def add_level_below(self, growth: GrowingTree, frontier: list[int], level: int) -> list[int]:
         return growth.add_candidate_nodes(growth.rank_candidates(frontier, self.width)[: self.beams[level - 1]])

@@ -14,7 +14,7 @@ class Chain(LevelByLevel):
     def list_candidate_shapes(cls, paper_width: int) -> list[tuple[int, int, int]]:
         return [(depth, 1, depth + 1) for depth in (1, 2, 3, 4, 6, 8)]
 
-    def add_level_below(self, growth: GrowingTree, frontier: list[int], level: int, last_level: int) -> list[int]:
+    def add_level_below(self, growth: GrowingTree, frontier: list[int], level: int) -> list[int]:
         tree, sampling, [node] = growth.tree, growth.sampling, frontier
         if self.proposal == "ranked":
             return [

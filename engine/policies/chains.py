@@ -26,9 +26,7 @@ class Chains(LevelByLevel):
     def list_candidate_shapes(cls, paper_width: int) -> list[tuple[int, int, int]]:
         return [(depth, chains, depth * chains + 1) for depth, chains in FORKS]
 
-    def add_level_below(
-        self, growth: GrowingTree, frontier: dict[int, int], level: int, last_level: int
-    ) -> Counter[int]:
+    def add_level_below(self, growth: GrowingTree, frontier: dict[int, int], level: int) -> Counter[int]:
         # A drafter with forwards has a guess behind every node of a level or behind none
         all_go_on = level == 1 or growth.drafter.forwards > 0
         going = (node for node in frontier if all_go_on or growth.validated_log_q([node]) is not None)

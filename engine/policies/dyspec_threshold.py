@@ -16,7 +16,7 @@ class DySpecThreshold(LevelByLevel):
     spares = "the other draws are worth too little"
     proposals = frozenset({"without replacement"})
 
-    def add_level_below(self, growth: GrowingTree, frontier: list[int], level: int, last_level: int) -> list[int]:
+    def add_level_below(self, growth: GrowingTree, frontier: list[int], level: int) -> list[int]:
         tree, threshold = growth.tree, 1 / self.nodes
         q = growth.store_draft_probabilities(frontier) if len(tree) < self.nodes else None
         if q is None:

@@ -25,7 +25,7 @@ class Kary(LevelByLevel):
     def list_candidate_shapes(cls, paper_width: int) -> list[tuple[int, int, int]]:
         return [(depth, wide, count_full_tree_nodes(depth, wide)) for depth, wide in FULL]
 
-    def add_level_below(self, growth: GrowingTree, frontier: list[int], level: int, last_level: int) -> list[int]:
+    def add_level_below(self, growth: GrowingTree, frontier: list[int], level: int) -> list[int]:
         rows = (
             self.rank_tokens_by_q(growth, frontier)
             if self.proposal == "top"

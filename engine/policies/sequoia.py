@@ -36,9 +36,7 @@ class Sequoia(LevelByLevel):
         self.shape = trees.build_best_tree_shape(*size)
         self.start = {0: self.shape}
 
-    def add_level_below(
-        self, growth: GrowingTree, frontier: dict[int, Shape], level: int, last_level: int
-    ) -> dict[int, Shape]:
+    def add_level_below(self, growth: GrowingTree, frontier: dict[int, Shape], level: int) -> dict[int, Shape]:
         frontier = {node: children for node, children in frontier.items() if children}
         q = growth.store_draft_probabilities(list(frontier)) if frontier else None
         if q is None:

@@ -37,7 +37,7 @@ class Sparse(LevelByLevel):
         self.start: Placed = {0: ()}
         self.ranks = select_most_probable_paths(measured[: self.depth], self.width, self.nodes)
 
-    def add_level_below(self, growth: GrowingTree, frontier: Placed, level: int, last_level: int) -> Placed:
+    def add_level_below(self, growth: GrowingTree, frontier: Placed, level: int) -> Placed:
         above = {ranks: node for node, ranks in frontier.items()}
         here = [ranks for ranks in self.ranks if len(ranks) == level and ranks[:-1] in above]
         nodes = list(dict.fromkeys(above[ranks[:-1]] for ranks in here))

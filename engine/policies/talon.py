@@ -18,7 +18,7 @@ class Talon(LevelByLevel):
     source = "Talon (Liu et al. 2026)"
     spares = "the others are far less likely than the best of their level"
 
-    def add_level_below(self, growth: GrowingTree, frontier: list[int], level: int, last_level: int) -> list[int]:
+    def add_level_below(self, growth: GrowingTree, frontier: list[int], level: int) -> list[int]:
         left = self.nodes - len(growth.tree)
         found = growth.rank_candidates(frontier, self.width) if left else []
         least = NEAR * found[0][0] if found and level > 1 else 0.0

@@ -20,9 +20,7 @@ class Widths(LevelByLevel):
 
     list_candidate_shapes = Chains.list_candidate_shapes
 
-    def add_level_below(
-        self, growth: GrowingTree, frontier: Iterable[int], level: int, last_level: int
-    ) -> Counter[int]:
+    def add_level_below(self, growth: GrowingTree, frontier: Iterable[int], level: int) -> Counter[int]:
         return growth.draw_children_independently(dict.fromkeys(frontier, self.widths[level - 1]))
 
 

@@ -42,7 +42,7 @@ class Comb(LevelByLevel):
     source = "a test"
     proposals = frozenset({"ranked"})
 
-    def add_level_below(self, growth: GrowingTree, frontier: list[int], level: int, levels: int) -> list[int]:
+    def add_level_below(self, growth: GrowingTree, frontier: list[int], level: int) -> list[int]:
         left = self.nodes - len(growth.tree)
         return growth.add_candidate_nodes(growth.rank_candidates(frontier, min(self.width, left)) if left else [])[:1]
 

@@ -129,15 +129,15 @@ class LevelByLevel(Policy):
         growth = GrowingTree(drafter, root, position, sampling)
         frontier, levels = self.start or [0], min(self.depth, max_levels)
         for level in range(1, levels + 1):
-            frontier = self.add_level_below(growth, frontier, level, levels)
+            frontier = self.add_level_below(growth, frontier, level)
             going_on = [node for node in frontier if not growth.is_stop_node(node)]
             frontier = {node: frontier[node] for node in going_on} if isinstance(frontier, dict) else going_on
             if not frontier:
                 break
         return growth.tree
 
-    def add_level_below(self, growth: GrowingTree, frontier: Any, level: int, last_level: int) -> Any:
-        """Add the `level` of `last_level` below the frontier. Returns the next frontier; where that is empty, the tree is done.
+    def add_level_below(self, growth: GrowingTree, frontier: Any, level: int) -> Any:
+        """Add this level below the frontier. Returns the next frontier; where that is empty, the tree is done.
 
         No node of the frontier ends the text.
         """
