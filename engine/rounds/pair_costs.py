@@ -24,7 +24,6 @@ DEEP = 8  # levels of the deepest tree whose rounds on a device are timed, besid
 RECENT_ROWS = (1, 8, 24)  # rows of the verifications that `retime_verifications_if_stale` times
 REFRESH_AFTER, REFRESH_SECONDS = 10.0, 0.15  # seconds until it does so again, and seconds that it may take
 
-
 _lock = threading.RLock()  # also of other pairs nothing is timed meanwhile
 
 
