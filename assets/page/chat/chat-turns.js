@@ -1,6 +1,5 @@
 // The chat that the next race goes on with: its earlier turns, kept by Reply and dropped by New chat. Knows the race that is shown, the
 // pair and the prompt box; how turns are drawn, the lanes know.
-"use strict";
 
 TreeRace.chatTurns = (() => {
   const { countWords } = TreeRace.earlierTurns;

@@ -1,6 +1,5 @@
 // The earlier turns of the chat that a race goes on with: the last one on a line above the lanes, all of them in a panel. As text; knows
 // nothing of races.
-"use strict";
 
 TreeRace.earlierTurns = (() => {
   const { finder, make } = TreeRace.elements;

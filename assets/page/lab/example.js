@@ -1,5 +1,4 @@
 // The recorded run that a screen begins with, until a visitor runs one or chooses what to run. Knows runs and their messages; nothing of what they mean.
-"use strict";
 
 TreeRace.example = (() => {
   const { answered } = TreeRace.answers;

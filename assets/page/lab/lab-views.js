@@ -1,5 +1,4 @@
 // The lab: one screen with several views and one Start for what the shown view is about. Knows the views' names; nothing of what they do.
-"use strict";
 
 TreeRace.labViews = (() => {
   const { read, write } = TreeRace.address;

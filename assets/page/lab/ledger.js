@@ -1,5 +1,4 @@
 // Cells of the lab's tables: texts, ratios with a bar, shares. Knows numbers; nothing of what they are of.
-"use strict";
 
 TreeRace.ledger = (() => {
   const { make } = TreeRace.elements;

@@ -1,6 +1,5 @@
 // A visitor's own prompts on the page: a file, a row for every prompt, the sum of them. Knows the messages of
 // engine/page/screens/own_prompts.py.
-"use strict";
 
 TreeRace.ownPrompts = (() => {
   const { copyButton } = TreeRace.copyButton;

@@ -1,6 +1,5 @@
 // The verdict on the page: its sentence, a table of systems, where the time goes, acceptance by depth, the prompts. Knows the figures of
 // `python -m engine pays`; knows no race.
-"use strict";
 
 TreeRace.paysVerdict = (() => {
   const { drawShares } = TreeRace.acceptancePlot;

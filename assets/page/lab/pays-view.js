@@ -1,6 +1,5 @@
 // Does it pay, on the page: a file of prompts, how far the races are, then the verdict, the prompts and the what-if.
 // Knows the messages of engine/page/screens/pays.py; leaves tables and sliders to their own files.
-"use strict";
 
 TreeRace.paysView = (() => {
   const { announceResize, fillBar, finder } = TreeRace.elements;

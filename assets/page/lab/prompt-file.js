@@ -1,5 +1,4 @@
 // A visitor's file of prompts: chosen, dropped or taken from the page. Knows files and the server's reader; nothing of what is done with them.
-"use strict";
 
 TreeRace.promptFile = (() => {
   const { finder } = TreeRace.elements;

@@ -1,5 +1,4 @@
 // What has arrived of one sweep. Knows the messages of engine/measure/curves/sweep.py; nothing of the page.
-"use strict";
 
 TreeRace.sweepRecord = (() => {
   class SweepRecord {

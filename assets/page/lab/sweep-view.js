@@ -1,6 +1,5 @@
 // A sweep on the page: what is asked for, the cells as they arrive, and from a cell to its race. Knows the messages of
 // engine/measure/curves/sweep.py; leaves the drawing to the plots.
-"use strict";
 
 TreeRace.sweepView = (() => {
   const { drawShares } = TreeRace.acceptancePlot;

@@ -1,6 +1,5 @@
 // What the charts of a sweep say: a few words for a caption, sentences in a chart's place, the table behind it. Knows a sweep's record;
 // draws nothing.
-"use strict";
 
 TreeRace.sweepWords = (() => {
   const { asNumber, isLevel } = TreeRace.numbers;

@@ -1,5 +1,4 @@
 // The what-if's formula: engine/page/screens/pays.py in the page. Knows measured milliseconds and a tree's figures; knows no element.
-"use strict";
 
 TreeRace.whatIfFormula = (() => {
   const HALVINGS = 60; // of the range in which an acceptance is sought

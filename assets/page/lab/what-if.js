@@ -1,6 +1,5 @@
 // What if: sliders over the costs that were measured, a sentence, and the curve over all depths. Knows the formula and one measured point;
 // leaves the drawing to its plot.
-"use strict";
 
 TreeRace.whatIf = (() => {
   const { finder, make } = TreeRace.elements;

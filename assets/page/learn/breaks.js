@@ -1,5 +1,4 @@
 // One thing broken on purpose: its switch, its race against the right system, how far off its tokens are. Knows nothing of the walk's pages.
-"use strict";
 
 TreeRace.breaks = (() => {
   const { button, make } = TreeRace.elements;

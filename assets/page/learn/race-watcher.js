@@ -1,6 +1,5 @@
 // What the walk sees of the race: whether it fits the page, the step that tells most, the step that the visitor went to.
 // Hears of it by the race's "change", and looks once in the frame after.
-"use strict";
 
 TreeRace.raceWatcher = (() => {
   const { inNextFrame } = TreeRace.elements;

@@ -1,5 +1,4 @@
 // The light of the walk: a ring around one thing on the page, all else a little dimmer. Knows rectangles only.
-"use strict";
 
 TreeRace.spotlight = (() => {
   const { finder, inNextFrame } = TreeRace.elements;

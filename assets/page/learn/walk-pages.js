@@ -1,5 +1,4 @@
 // The pages of the walk: what each says, what it sets and lights up, and what there is to try. Knows a race by its steps only.
-"use strict";
 
 TreeRace.walkPages = (() => {
   const TREE = ".plot:has([data-tree])";

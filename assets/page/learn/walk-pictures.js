@@ -1,5 +1,4 @@
 // The small pictures on the walk's card, each of one step or one race. Knows steps; nothing of pages and playback.
-"use strict";
 
 TreeRace.walkPictures = (() => {
   const { button, make } = TreeRace.elements;

@@ -1,5 +1,4 @@
 // Pointing at a node while the walk is open: the card's picture and the race's lights follow. Knows the shown step; nothing of the pages.
-"use strict";
 
 TreeRace.walkPointer = (() => {
   class WalkPointer {

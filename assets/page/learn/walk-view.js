@@ -1,6 +1,5 @@
 // The guided walk: a card beside the race that goes from page to page, sets the controls, and sees what the visitor does.
 // Asks the server for nothing but races; what the race shows is seen by its watcher.
-"use strict";
 
 TreeRace.walkView = (() => {
   const { read, write } = TreeRace.address;

@@ -1,6 +1,5 @@
 // What the page's address holds: the screen, Learn's page, the step and the form. Back and Forward go between screens, and a link comes back to
 // all of it. Knows names and numbers; what they mean, the screens know.
-"use strict";
 
 TreeRace.address = (() => {
   const { inNextFrame } = TreeRace.elements;

@@ -1,6 +1,5 @@
 // Says when all parts of the page have come, for the styles: a rule that looked for them would be asked anew at every change of the page.
 // What only later plots need is fetched from then on.
-"use strict";
 
 TreeRace.arrival = (() => {
   const { whenThere } = TreeRace.elements;

@@ -1,5 +1,4 @@
 // Dark or light, as the visitor chose it. Knows the button and the browser's storage.
-"use strict";
 
 TreeRace.darkMode = (() => {
   const { addKeys } = TreeRace.keys;

@@ -1,5 +1,4 @@
 // A menu of titles and prompts. Knows its entries; what taking one means is told by who makes it.
-"use strict";
 
 TreeRace.gallery = (() => {
   const { button, make } = TreeRace.elements;

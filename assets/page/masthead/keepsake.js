@@ -1,6 +1,5 @@
 // The keepsake: what a visitor had set and the race that was shown outlive a reload, with which the page answers a lost server.
 // Knows the race's events and the form's fields; puts nothing back itself.
-"use strict";
 
 TreeRace.keepsake = (() => {
   const { writeForm } = TreeRace.address;

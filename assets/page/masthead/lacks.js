@@ -1,5 +1,4 @@
 // What the pair lacks on which the visitor's next run is: by system and by part of a mix, what each one needs. Knows names; races nothing.
-"use strict";
 
 TreeRace.lacks = (() => {
   const { whenThere } = TreeRace.elements;

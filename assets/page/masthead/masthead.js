@@ -1,5 +1,4 @@
 // The head of the page: the pair's name and the choice of pairs, the screens, the gallery, the tools. Puts other parts in their places; knows nothing of races.
-"use strict";
 
 TreeRace.masthead = (() => {
   const { showWhenWhole } = TreeRace.arrival;

@@ -1,6 +1,5 @@
 // The stream of news that Gradio reads: it goes on where something between here and the server has ended it. Knows its address, and that
 // each event of it ends with an empty line; knows no run.
-"use strict";
 
 TreeRace.newsStream = (() => {
   const NEWS = "/gradio_api/queue/data?";

@@ -1,6 +1,5 @@
 // The page's own address: Gradio is told where the document came from, which a proxy under a sub-path does not tell the server. Says what
 // is missing where a frame keeps the page from its server. Knows addresses alone.
-"use strict";
 
 TreeRace.ownAddress = (() => {
   const FRAMED =

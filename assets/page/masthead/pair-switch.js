@@ -1,5 +1,4 @@
 // The switch between the pairs that the page offers: on which one the visitor's next runs race. Knows the pairs by name and title; nothing of races.
-"use strict";
 
 TreeRace.pairSwitch = (() => {
   const { make } = TreeRace.elements;

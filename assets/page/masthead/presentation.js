@@ -1,5 +1,4 @@
 // Presentation mode: the screen that is shown, alone and large, in full screen where the browser allows it. Knows nothing of races.
-"use strict";
 
 TreeRace.presentation = (() => {
   const { announceResize } = TreeRace.elements;

@@ -1,5 +1,4 @@
 // The screens of the page: which one is shown, and the menu of them. Knows their names; nothing of what they show.
-"use strict";
 
 TreeRace.screens = (() => {
   const { onReturn, read, write } = TreeRace.address;

@@ -1,5 +1,4 @@
 // The three dials of a stage: nodes, depth and temperature, large, each with two keys. Knows what the form can hold; sets it from outside.
-"use strict";
 
 TreeRace.stageDials = (() => {
   const { button, make } = TreeRace.elements;

@@ -1,5 +1,4 @@
 // The keys that race without the form, for somebody on a stage: again, the next prompt, another system. Knows the race from outside.
-"use strict";
 
 TreeRace.stageKeys = (() => {
   const { pressRace, takePrompt } = TreeRace.form;

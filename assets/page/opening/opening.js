@@ -1,6 +1,5 @@
 // The opening page: says how far the live page is and goes over to it. Whoever has touched the recorded race is asked first.
 // Until then the race begins again and again, each time with the story of one step.
-"use strict";
 
 TreeRace.opening = (() => {
   const { finder, isCalm } = TreeRace.elements;

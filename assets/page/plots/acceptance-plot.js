@@ -1,5 +1,4 @@
 // Acceptance by depth and by rank, drawn with Plotly as bars of shares. Knows a sweep's summary; nothing of how it was asked for.
-"use strict";
 
 TreeRace.acceptancePlot = (() => {
   const { SAID, axisOf, plot, roomOf } = TreeRace.plotBase;

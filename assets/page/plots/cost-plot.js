@@ -1,6 +1,5 @@
 // What trees cost on this machine and what they win, drawn with Plotly: time and tokens over the nodes of one forward, both in
 // tokens of plain decoding. A sweep's plot draws the same curves. Knows a lane's steps and costs; nothing of clocks or playback.
-"use strict";
 
 TreeRace.costPlot = (() => {
   const { asNumber } = TreeRace.numbers;

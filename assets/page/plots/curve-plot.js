@@ -1,5 +1,4 @@
 // A measured curve as a drawing: a figure over nodes, temperature or batch, a line for each system. Knows points; nothing of pages and runs.
-"use strict";
 
 TreeRace.curvePlot = (() => {
   const { draw } = TreeRace.elements;

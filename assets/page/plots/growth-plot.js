@@ -1,6 +1,5 @@
 // How a forward's time grows with its tokens, one line for each model, in times of one token. Knows measured milliseconds; nothing of
 // pages and races.
-"use strict";
 
 TreeRace.growthPlot = (() => {
   const { draw } = TreeRace.elements;

@@ -1,6 +1,5 @@
 // The drafter's view of one step, drawn with Plotly: how likely it thought each guess, and what the target then said.
 // Knows one step; nothing of lanes, clocks or playback.
-"use strict";
 
 TreeRace.guessPlot = (() => {
   const { asShare } = TreeRace.numbers;

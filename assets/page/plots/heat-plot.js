@@ -1,6 +1,5 @@
 // The heatmaps of a sweep, drawn with Plotly: a colour and a numeral for every cell. Knows a sweep's cells and its best ones;
 // nothing of how they were asked for.
-"use strict";
 
 TreeRace.heatPlot = (() => {
   const { asNumber } = TreeRace.numbers;

@@ -1,5 +1,4 @@
 // The attention mask of one step as a drawing: rows look at columns. Builds it from the parents alone, in the order it is given.
-"use strict";
 
 TreeRace.maskPlot = (() => {
   const { draw } = TreeRace.elements;

@@ -1,5 +1,4 @@
 // What the plots share: colours out of the style sheet, Plotly's settings, a calm layout, when to draw anew. Knows nothing of a step.
-"use strict";
 
 TreeRace.plotBase = (() => {
   const { make } = TreeRace.elements;

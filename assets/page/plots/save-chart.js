@@ -1,5 +1,4 @@
 // A chart to take away: its caption gets a menu that saves the picture as SVG or PNG and what it shows as CSV. Knows no data.
-"use strict";
 
 TreeRace.saveChart = (() => {
   const { saveAs, saveCsv } = TreeRace.downloads;

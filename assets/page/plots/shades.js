@@ -1,5 +1,4 @@
 // Colours between colours, and which letters can be read on them. Knows colours as three channels from 0 to 255.
-"use strict";
 
 TreeRace.shades = (() => {
   /**

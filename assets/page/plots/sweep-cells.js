@@ -1,5 +1,4 @@
 // A sweep's cells in words and letters, for all of its charts. Knows one cell at a time.
-"use strict";
 
 TreeRace.sweepCells = (() => {
   const { asNumber, asPercent } = TreeRace.numbers;

@@ -1,6 +1,5 @@
 // The cost curve of a sweep, drawn with Plotly: time over the nodes of one forward, and what the cells won. Knows a sweep's cells and
 // costs; nothing of how they were asked for.
-"use strict";
 
 TreeRace.sweepCostPlot = (() => {
   const { asNumber } = TreeRace.numbers;

@@ -1,6 +1,5 @@
 // Where the time of every system went, drawn with Plotly: milliseconds a token by phase, one bar a system. Knows figures
 // of lanes; nothing of clocks.
-"use strict";
 
 TreeRace.timeSplitPlot = (() => {
   const { make } = TreeRace.elements;

@@ -1,7 +1,6 @@
 // Where a step's tree is drawn: nodes, labels beside them, edges that cross no label. Knows a step and a room in pixels; draws nothing.
 // Where the words of the accepted path have no room side by side, or could be much larger below each other, the path goes down like stairs,
 // with a row for each of its words.
-"use strict";
 
 TreeRace.treeLayout = (() => {
   const LEAST_FONT = 11; // pixels; below it a larger picture is drawn and scaled

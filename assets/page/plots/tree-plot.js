@@ -1,6 +1,5 @@
 // The draft tree of one step as a drawing: marks, labels beside them, lines as thick as the draft's q. Zooms and lights a path. Knows one
 // step; nothing of lanes, clocks or playback.
-"use strict";
 
 TreeRace.treePlot = (() => {
   const { draw } = TreeRace.elements;

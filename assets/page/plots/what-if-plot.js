@@ -1,5 +1,4 @@
 // The what-if's curve, drawn with Plotly: speedup by depth, the chosen point on it, and the measured one beside it. Knows the formula.
-"use strict";
 
 TreeRace.whatIfPlot = (() => {
   const { asNumber } = TreeRace.numbers;

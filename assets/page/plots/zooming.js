@@ -1,5 +1,4 @@
 // Zoom and pan of a drawing: wheel, pinch, drag, double click. Knows an element and how often its drawing is enlarged; not what is drawn.
-"use strict";
 
 TreeRace.zooming = (() => {
   const { inNextFrame } = TreeRace.elements;

@@ -1,5 +1,4 @@
 // The field of a grand prix: which systems are to race. Knows their names and promises; nothing of clocks.
-"use strict";
 
 TreeRace.field = (() => {
   const { finder, make } = TreeRace.elements;

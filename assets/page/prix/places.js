@@ -1,5 +1,4 @@
 // Who is first, second, third, and who won. Knows speeds and titles. Whoever is apart by less than clocks can tell is level.
-"use strict";
 
 TreeRace.places = (() => {
   const { asNumber, isLevel } = TreeRace.numbers;

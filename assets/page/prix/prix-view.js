@@ -1,6 +1,5 @@
 // The grand prix on the page: feeds the tracks, has them played on the lanes' own clocks, ranks them. Knows the events of its
 // wire; asks the server for nothing.
-"use strict";
 
 TreeRace.prixView = (() => {
   const { read, write } = TreeRace.address;

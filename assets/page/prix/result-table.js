@@ -1,6 +1,5 @@
 // The result of a grand prix: a table by places, the same as text and as a file, and the chart. Knows the figures of the
 // last event.
-"use strict";
 
 TreeRace.resultTable = (() => {
   const { copyButton } = TreeRace.copyButton;

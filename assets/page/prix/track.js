@@ -1,5 +1,4 @@
 // One track of the grand prix: place, name, course, figures. Knows its own steps; is told the time and its place.
-"use strict";
 
 TreeRace.track = (() => {
   const { copyOf, finder, write } = TreeRace.elements;

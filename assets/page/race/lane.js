@@ -1,5 +1,4 @@
 // One lane on the page: its text in bursts, its figures, its track, its card. Knows its own steps; is told the time to show.
-"use strict";
 
 TreeRace.lane = (() => {
   const { finder, make, write } = TreeRace.elements;

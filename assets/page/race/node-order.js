@@ -1,5 +1,4 @@
 // In which order a step's nodes stand in the mask, and how many blocks of it that needs: tests/helpers/trees.py in the page.
-"use strict";
 
 TreeRace.nodeOrder = (() => {
   /**

@@ -1,6 +1,5 @@
 // Pointing at a node: its path in the tree, its row in the mask and its place in the text light together, whichever is pointed at, by
 // mouse or by keys. Says "point" when the node has changed. Knows a step; nothing of playback.
-"use strict";
 
 TreeRace.pointing = (() => {
   const { make } = TreeRace.elements;

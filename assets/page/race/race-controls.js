@@ -1,5 +1,4 @@
 // The controls of the race as the walk, the lab and a card set them, and as they are put back. Knows their values; nothing of who sets them.
-"use strict";
 
 TreeRace.raceControls = (() => {
   const { press } = TreeRace.form;

@@ -1,5 +1,4 @@
 // The race that is shown, as a race file and as a link. Knows the view's systems and steps; writes no file.
-"use strict";
 
 TreeRace.raceFile = (() => {
   const DRAWN = ["t", "has_bonus"]; // what the page adds to a step

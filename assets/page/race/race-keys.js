@@ -1,5 +1,4 @@
 // The keys of the race: play, steps, speeds. Knows what the race view can be told; nothing of what is shown.
-"use strict";
 
 TreeRace.raceKeys = (() => {
   const { addKeys } = TreeRace.keys;

@@ -1,5 +1,4 @@
 // The strip between the lanes and the plots: who leads, how it ended, what is to be said. Knows words; where they come from is verdict.js.
-"use strict";
 
 TreeRace.raceStrip = (() => {
   const { branchWords } = TreeRace.branches;

@@ -1,6 +1,5 @@
 // The race on the page: feeds the lanes, has them played on their own clocks, moves over the steps.
 // Knows the events of the wire; asks the server for nothing. Says "change" when anything about the shown race has changed.
-"use strict";
 
 TreeRace.raceView = (() => {
   const { mountTurns } = TreeRace.earlierTurns;

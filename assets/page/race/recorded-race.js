@@ -1,5 +1,4 @@
 // A race that is over, shown again: it says where and when it was run. Knows the event that holds such a race whole.
-"use strict";
 
 TreeRace.recordedRace = (() => {
   const { isCalm } = TreeRace.elements;

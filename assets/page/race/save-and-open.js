@@ -1,6 +1,5 @@
 // Saves the race that is shown, and opens others: recorded ones and files. Knows the race view from outside, the form, and the server's
 // answers; draws nothing itself.
-"use strict";
 
 TreeRace.saveAndOpen = (() => {
   const { comeBackTo, followStep } = TreeRace.address;

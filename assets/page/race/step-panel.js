@@ -1,6 +1,5 @@
 // The panel beside the tree: the step's attention mask in a chosen node order, the drafter's view, or what the step cost.
 // Knows one lane at a time.
-"use strict";
 
 TreeRace.stepPanel = (() => {
   const { drawCost } = TreeRace.costPlot;

@@ -1,5 +1,4 @@
 // The step that is shown: its tree, its panel, its sentence, its place on the scrubber. Knows one step of one lane at a time.
-"use strict";
 
 TreeRace.stepView = (() => {
   const { finder } = TreeRace.elements;

@@ -1,5 +1,4 @@
 // The card of a lane: what its system is, what it costs, whether the text stays the same. Knows one system at a time.
-"use strict";
 
 TreeRace.systemCard = (() => {
   const { finder, whenThere } = TreeRace.elements;

@@ -1,5 +1,4 @@
 // A system mixed by hand, out of three menus on a lane's card. The server says whether the parts go together; this only asks.
-"use strict";
 
 TreeRace.systemMix = (() => {
   const { fill } = TreeRace.form;

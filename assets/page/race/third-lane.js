@@ -1,6 +1,5 @@
 // The thin third lane: the chain with as many guesses, between plain decoding and the tree, on a clock of its own. Takes its part out of
 // a race's messages, so that all else on the page knows two lanes. Knows its own steps; is told the time to show.
-"use strict";
 
 TreeRace.thirdLane = (() => {
   const { finder, write } = TreeRace.elements;

@@ -1,5 +1,4 @@
 // How a race stands and how it ended, in words. Knows figures and titles; shows nothing.
-"use strict";
 
 TreeRace.verdict = (() => {
   const { asNumber, isLevel } = TreeRace.numbers;

@@ -1,5 +1,4 @@
 // The replay page: one race, and nothing to ask. Knows the page's parts; there is no server.
-"use strict";
 
 TreeRace.replay = (() => {
   const { mountDarkMode } = TreeRace.darkMode;

@@ -1,6 +1,5 @@
 // What a serving engine told of one request, step by step, in a window over the page. Knows counts and their order; there is no clock, no
 // tree and no race in it.
-"use strict";
 
 TreeRace.servedTrace = (() => {
   const { drawShares } = TreeRace.acceptancePlot;

@@ -1,5 +1,4 @@
 // Questions to the server outside of a run. Knows that no answer is an answer too.
-"use strict";
 
 TreeRace.answers = (() => {
   /**

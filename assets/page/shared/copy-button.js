@@ -1,5 +1,4 @@
 // Buttons that copy. Knows no view.
-"use strict";
 
 TreeRace.copyButton = (() => {
   const SHOWN_MS = 1500; // how long a button says that it has copied

@@ -1,5 +1,4 @@
 // Rows as CSV. Knows nothing of what is in them.
-"use strict";
 
 TreeRace.csv = (() => {
   // How a text begins that a spreadsheet would run as a formula.

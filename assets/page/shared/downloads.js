@@ -1,5 +1,4 @@
 // Files to take away: contents become downloads. Knows nothing of what is in them.
-"use strict";
 
 TreeRace.downloads = (() => {
   const { asCsv } = TreeRace.csv;

@@ -1,5 +1,4 @@
 // Elements of the page: made, found by name, waited for. Strings become text, never markup. Knows nothing of races.
-"use strict";
 
 TreeRace.elements = (() => {
   /**

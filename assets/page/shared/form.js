@@ -1,5 +1,4 @@
 // The form that all screens share, from outside: writes into it, finds its Start. Knows Gradio's elements by their ids.
-"use strict";
 
 TreeRace.form = (() => {
   /**

@@ -1,6 +1,5 @@
 // What Gradio calls: parts that mount and handlers of events, each by its path on `TreeRace`. Knows how Gradio hands over values; nothing
 // of what they mean.
-"use strict";
 
 TreeRace.gradio = (() => {
   /**

@@ -1,5 +1,4 @@
 // The keys of the page and the list of them. Knows which controls use a key themselves; what a key does is told by who adds it.
-"use strict";
 
 TreeRace.keys = (() => {
   const { button, make } = TreeRace.elements;

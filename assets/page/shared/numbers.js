@@ -1,5 +1,4 @@
 // Numbers as the page writes them. Knows no element.
-"use strict";
 
 TreeRace.numbers = (() => {
   /**

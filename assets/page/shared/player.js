@@ -1,6 +1,5 @@
 // Plays races on their lanes' clocks, at a pace that people can follow. Knows time, radios and how far the clocks may run; nothing of
 // what is shown.
-"use strict";
 
 TreeRace.player = (() => {
   const { make } = TreeRace.elements;

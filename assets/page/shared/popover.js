@@ -1,5 +1,4 @@
 // A button and the panel it opens. Knows how panels close: Escape, a click elsewhere, the focus going elsewhere.
-"use strict";
 
 TreeRace.popover = (() => {
   /** @type {((open: boolean) => void)[]} */

@@ -1,6 +1,5 @@
 // Presence: tells the server that the page is still there while a run of it goes on. A page that falls silent loses its run, so that
 // a lost network holds no part of the device. Knows runs by the server's names for them.
-"use strict";
 
 TreeRace.presence = (() => {
   const EVERY = 2000; // milliseconds between two signs

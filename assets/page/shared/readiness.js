@@ -1,5 +1,4 @@
 // Readiness: asks the server how far the engine is, until all is ready. Knows the answer's fields; who follows it shows them.
-"use strict";
 
 TreeRace.readiness = (() => {
   const EVERY = 700; // milliseconds between two answers

@@ -1,6 +1,5 @@
 // What a round costs and wins, and which shape of a tree is best: engine/record/costs.py in the page, and its words. Knows measured
 // milliseconds, promised tokens and a lane's steps.
-"use strict";
 
 TreeRace.roundCosts = (() => {
   const { depthsOf } = TreeRace.steps;

@@ -1,6 +1,5 @@
 // A run on the page, from the click to its last message: its one name, its states, what is missing of it. Knows the order of messages.
 // What is asked for, how a message is drawn and what is said of an early end, the run's screen knows. All runs share one event and one wire.
-"use strict";
 
 TreeRace.runs = (() => {
   const WAITING = "Waiting for the models …";

@@ -1,5 +1,4 @@
 // What a lane did, up to any time on its own clock. Knows steps as the wire sends them; nothing of the page.
-"use strict";
 
 TreeRace.steps = (() => {
   const LEEWAY = 1e-9; // seconds: a time that was read off a step counts as reached

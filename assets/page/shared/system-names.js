@@ -1,5 +1,4 @@
 // Names of systems and parts as the page writes them, and menus of them. Knows titles and promises; nothing of races.
-"use strict";
 
 TreeRace.systemNames = (() => {
   const { lacks, onLacks, raceable } = TreeRace.lacks;

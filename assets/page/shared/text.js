@@ -1,5 +1,4 @@
 // Model text as a label: white space made visible, markup escaped, widths measured. Knows nothing of races.
-"use strict";
 
 TreeRace.text = (() => {
   /** @type {Record<string, string>} */

@@ -1,6 +1,5 @@
 // What a step's branches won: against the drafter's favourites alone, the chain of each node's first-ranked child. Knows steps; nothing
 // of the page. engine/record/trace.py says the same of a trace.
-"use strict";
 
 TreeRace.branches = (() => {
   const NTH = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth"];

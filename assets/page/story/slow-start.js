@@ -1,6 +1,5 @@
 // The slow start: a race begins with the story of its best rescue, once in a visit or when it is asked for. Knows the race view;
 // draws nothing.
-"use strict";
 
 TreeRace.slowStart = (() => {
   const { isCalm } = TreeRace.elements;

@@ -1,5 +1,4 @@
 // A step in plain words: what was guessed, what was kept, why it ended there. Knows a step; nothing of the page.
-"use strict";
 
 TreeRace.stepWords = (() => {
   const { couldGoDeeper, favouritesKept, rescueIn } = TreeRace.branches;

@@ -1,5 +1,4 @@
 // What the story's pictures are made of: values that change with the story's time, marks, words. Knows time and elements; nothing of a step.
-"use strict";
 
 TreeRace.storyParts = (() => {
   const { draw } = TreeRace.elements;

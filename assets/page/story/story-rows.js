@@ -1,5 +1,4 @@
 // The story's mask and its strip of the KV cache: rows light with the sweep, are kept, or are thrown away. Knows one step and a room.
-"use strict";
 
 TreeRace.storyRows = (() => {
   const { draw } = TreeRace.elements;

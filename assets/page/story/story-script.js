@@ -1,5 +1,4 @@
 // The story of one step as a script: six scenes, what each says, when each node grows. Knows one step; draws nothing.
-"use strict";
 
 TreeRace.storyScript = (() => {
   const { rescueIn, rescueOf } = TreeRace.branches;

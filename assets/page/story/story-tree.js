@@ -1,5 +1,4 @@
 // The story's tree and its sentence: guesses sprout, are judged, fade or fly into the text. Knows one step, its script and a room.
-"use strict";
 
 TreeRace.storyTree = (() => {
   const { rescueIn } = TreeRace.branches;

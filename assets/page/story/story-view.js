@@ -1,5 +1,4 @@
 // The story of one step over the race: played, paused, scrubbed, left at any time. Knows one step; what comes before and after is told to it.
-"use strict";
 
 TreeRace.storyView = (() => {
   const { draw, finder, isCalm } = TreeRace.elements;

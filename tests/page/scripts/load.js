@@ -21,13 +21,14 @@ function standIn() {
   };
 }
 
-// Runs these scripts in the manifest's order, after the one that makes TreeRace, and gives TreeRace.
+// Runs these scripts in the manifest's order, after the one that makes TreeRace and makes all that it is joined with strict, and gives
+// TreeRace.
 function load(...files) {
   standIn();
   const wanted = ["shared/treerace.js", ...files];
   for (const file of wanted) if (!(file in MANIFEST.scripts)) throw new Error(`The manifest has no script ${file}.`);
   for (const file of Object.keys(MANIFEST.scripts)) {
-    if (wanted.includes(file)) vm.runInThisContext(source(file), { filename: file });
+    if (wanted.includes(file)) vm.runInThisContext(`"use strict"; ${source(file)}`, { filename: file });
   }
   return globalThis.TreeRace;
 }
