@@ -2,10 +2,10 @@
 
 TreeRace.labViews = (() => {
   const { read, write } = TreeRace.address;
-  const { announceResize, finder } = TreeRace.elements;
-  const { showExample } = TreeRace.example;
+  const { announceResize, findAll, finder, onChoice } = TreeRace.elements;
   const { PromptsView } = TreeRace.ownPrompts;
   const { PaysView } = TreeRace.paysView;
+  const { showExample } = TreeRace.recordedRace;
   const { screenRoot, shownScreen } = TreeRace.screens;
   const { SweepView } = TreeRace.sweepView;
 
@@ -38,8 +38,7 @@ TreeRace.labViews = (() => {
       );
       TreeRace.pays = new PaysView(this.section("pays"), value, server.parse_prompts_of_upload, says("pays"));
       TreeRace.prompts.file.share(TreeRace.pays.file);
-      const choices = /** @type {NodeListOf<HTMLInputElement>} */ (root.querySelectorAll("[name=lab], [name=own]"));
-      for (const choice of choices) choice.addEventListener("change", () => this.choose(choice.value));
+      for (const group of ["lab", "own"]) onChoice(root, group, (view) => this.choose(view));
       const named = read("lab") ?? "";
       this.show(VIEWS.includes(named) ? named : this.view);
       window.addEventListener("resize", () => this.begin()); // the screen may be shown
@@ -72,9 +71,7 @@ TreeRace.labViews = (() => {
       this.view = view;
       const own = OWN.includes(view);
       this.at("lab-own").hidden = !own;
-      for (const choice of /** @type {NodeListOf<HTMLInputElement>} */ (
-        this.root.querySelectorAll("[name=lab], [name=own]")
-      )) {
+      for (const choice of findAll(this.root, "[name=lab], [name=own]")) {
         if (choice.value === view || (own && choice.value === "pays" && choice.name === "lab")) choice.checked = true;
       }
       screenRoot().dataset.lab = view;

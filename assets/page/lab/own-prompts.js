@@ -2,12 +2,11 @@
 // engine/page/screens/own_prompts.py.
 
 TreeRace.ownPrompts = (() => {
-  const { copyButton } = TreeRace.copyButton;
-  const { saveCsv } = TreeRace.downloads;
+  const { copyButton, saveCsv } = TreeRace.downloads;
   const { fillBar, finder, make } = TreeRace.elements;
   const { cell, doubted, heads, ratio, sameText, speed } = TreeRace.ledger;
-  const { asNumber, asPercent, isLevel } = TreeRace.numbers;
-  const { PromptFile, many } = TreeRace.promptFile;
+  const { asNumber, asPercent, counted, isLevel } = TreeRace.numbers;
+  const { PromptFile } = TreeRace.promptFile;
   const { fillSystems } = TreeRace.systemNames;
   const { ENDED, Run } = TreeRace.runs;
 
@@ -171,7 +170,7 @@ TreeRace.ownPrompts = (() => {
         /** @type {number | null | undefined} */ times,
         /** @type {(string | number)[]} */ ...more
       ) => make("tr", "", cell("td", ""), cell("th", name), speed(times), ...more.map((each) => cell("td", each)));
-      const together = `All ${many(raced, "prompt")} together${refused ? `, ${refused} refused` : ""}`;
+      const together = `All ${counted(raced, "prompt")} together${refused ? `, ${refused} refused` : ""}`;
       const same = raced ? `✓ ${all.identical} of ${raced}` : "–";
       const shares = [all.draft_share, all.verify_share].map(asPercent);
       this.at("total").replaceChildren(
@@ -187,7 +186,7 @@ TreeRace.ownPrompts = (() => {
       const { speedup, speedup_total: total, identical, raced, disturbed } = summary;
       const times = `${asNumber(total > 1 ? total : 1 / total, 2)}× ${total > 1 ? "faster" : "slower"} than`;
       const words = isLevel(total) ? "as fast as" : times;
-      const finding = `${words} plain decoding over ${many(raced, "prompt")}, median ${ratio(speedup)}`;
+      const finding = `${words} plain decoding over ${counted(raced, "prompt")}, median ${ratio(speedup)}`;
       const sentence = `${before}${this.title}: ${finding}, identical text in ${identical} of them.`;
       return disturbed ? `${sentence} ${disturbed}` : sentence;
     }

@@ -4,7 +4,8 @@
 TreeRace.paysView = (() => {
   const { announceResize, fillBar, finder } = TreeRace.elements;
   const { lacks, onLacks } = TreeRace.lacks;
-  const { PromptFile, many } = TreeRace.promptFile;
+  const { counted } = TreeRace.numbers;
+  const { PromptFile } = TreeRace.promptFile;
   const { fillPrompts, PaysVerdict } = TreeRace.paysVerdict;
   const { keepDrawn } = TreeRace.plotBase;
   const { markOptions } = TreeRace.systemNames;
@@ -72,7 +73,7 @@ TreeRace.paysView = (() => {
       this.root.classList.remove("told");
       this.pick("verdict");
       fillBar(this.at("progress"), 0, 1);
-      this.tell(`Press Start: ${many(this.file.prompts.length, "prompt")} to race`);
+      this.tell(`Press Start: ${counted(this.file.prompts.length, "prompt")} to race`);
       this.say("Press Start.");
     }
 
@@ -108,7 +109,7 @@ TreeRace.paysView = (() => {
       this.report = report;
       this.root.classList.add("told");
       fillBar(this.at("progress"), 1, 1);
-      const raced = `${many(report.prompts.length, "prompt")}, ${many(report.systems.length, "system")}`;
+      const raced = `${counted(report.prompts.length, "prompt")}, ${counted(report.systems.length, "system")}`;
       this.say(`${raced}, temperature ${report.temperature}.`);
       this.verdict.show(report);
       fillPrompts(this.at("prompt-heads"), this.at("prompt-rows"), report);

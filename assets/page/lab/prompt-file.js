@@ -1,14 +1,9 @@
 // A visitor's file of prompts: chosen, dropped or taken from the page. Knows files and the server's reader; nothing of what is done with them.
 
 TreeRace.promptFile = (() => {
-  const { finder } = TreeRace.elements;
   const { Questions } = TreeRace.answers;
-
-  /**
-   * @param {number} count
-   * @param {string} what
-   */
-  const many = (count, what) => `${count} ${what}${count === 1 ? "" : "s"}`;
+  const { finder, takeFiles } = TreeRace.elements;
+  const { counted } = TreeRace.numbers;
 
   class PromptFile {
     /** @type {string[]} */
@@ -29,7 +24,9 @@ TreeRace.promptFile = (() => {
       this.taken = taken;
       this.questions = new Questions();
       this.at("gallery").addEventListener("click", () => this.takeGallery());
-      this.listen(root);
+      this.at("choose").addEventListener("click", () => this.at("file").click());
+      const mark = (/** @type {boolean} */ isOver) => this.at("drop").toggleAttribute("data-over", isOver);
+      takeFiles(root, this.at("file"), (file) => this.take(file), mark);
     }
 
     // The prompts of the page's own menus, as they are for the pair.
@@ -70,7 +67,7 @@ TreeRace.promptFile = (() => {
      */
     keep(prompts, name) {
       this.prompts = prompts;
-      this.at("about-file").textContent = `${many(prompts.length, "prompt")} of ${name}`;
+      this.at("about-file").textContent = `${counted(prompts.length, "prompt")} of ${name}`;
       this.taken();
       if (this.other && this.other.prompts !== prompts) this.other.keep(prompts, name);
     }
@@ -80,25 +77,7 @@ TreeRace.promptFile = (() => {
       this.other = other;
       other.other = this;
     }
-
-    /** @param {HTMLElement} root */
-    listen(root) {
-      const [file, drop] = [this.at("file"), this.at("drop")];
-      this.at("choose").addEventListener("click", () => file.click());
-      file.addEventListener("change", () => {
-        if (file.files[0]) this.take(file.files[0]);
-        file.value = ""; // the same file can be chosen again
-      });
-      for (const kind of ["dragover", "dragleave", "drop"]) {
-        root.addEventListener(kind, (event) => {
-          event.preventDefault();
-          drop.toggleAttribute("data-over", kind === "dragover");
-          const dropped = /** @type {DragEvent} */ (event).dataTransfer?.files[0];
-          if (kind === "drop" && dropped) this.take(dropped);
-        });
-      }
-    }
   }
 
-  return { PromptFile, many };
+  return { PromptFile };
 })();

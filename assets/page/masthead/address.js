@@ -5,23 +5,20 @@ TreeRace.address = (() => {
   const { inNextFrame } = TreeRace.elements;
 
   const LONGEST = 8000; // letters; servers refuse longer addresses
-  const FORM = [
-    "prompt",
-    "left",
-    "right",
-    "depth",
-    "width",
-    "nodes",
-    "temperature",
-    "tokens",
-    "seed",
-    "constraint",
-    "pair",
-    "systems",
-  ];
+  const SETTINGS = ["left", "right", "depth", "width", "nodes", "temperature", "tokens", "seed", "constraint"];
+  const FORM = ["prompt", "pair", ...SETTINGS];
 
   /** @param {string} name */
   const read = (name) => new URLSearchParams(location.search).get(name);
+
+  /**
+   * A link to the page that sets these.
+   * @param {Record<string, unknown>} settings
+   */
+  function linkTo(settings) {
+    const query = new URLSearchParams(Object.entries(settings).map(([name, value]) => [name, String(value)]));
+    return `${location.origin}${location.pathname}?${query}`;
+  }
 
   let follows = false; // what the browser's history asks for is no news to it
 
@@ -47,7 +44,7 @@ TreeRace.address = (() => {
    */
   function writeForm(query) {
     const named = new URLSearchParams(query);
-    write(Object.fromEntries(FORM.filter((name) => name !== "systems").map((name) => [name, named.get(name)])));
+    write(Object.fromEntries(FORM.map((name) => [name, named.get(name)])));
   }
 
   /**
@@ -90,5 +87,5 @@ TreeRace.address = (() => {
     });
   }
 
-  return { comeBackTo, followStep, onReturn, read, write, writeForm };
+  return { FORM, SETTINGS, comeBackTo, followStep, linkTo, onReturn, read, write, writeForm };
 })();

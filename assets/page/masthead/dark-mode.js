@@ -1,27 +1,9 @@
 // Dark or light, as the visitor chose it. Knows the button and the browser's storage.
 
 TreeRace.darkMode = (() => {
+  const { withStore } = TreeRace.elements;
   const { addKeys } = TreeRace.keys;
   const STORED = "treerace-dark";
-
-  // A browser may forbid storage; then the choice holds for this visit only.
-  const memory = {
-    read() {
-      try {
-        return localStorage.getItem(STORED);
-      } catch {
-        return null;
-      }
-    },
-    /** @param {boolean} dark */
-    write(dark) {
-      try {
-        localStorage.setItem(STORED, String(dark));
-      } catch {
-        // nothing to do
-      }
-    },
-  };
 
   /** @param {HTMLButtonElement} button */
   function mountDarkMode(button) {
@@ -31,11 +13,12 @@ TreeRace.darkMode = (() => {
       button.textContent = dark ? "☀" : "☾";
     };
     button.addEventListener("click", () => {
-      memory.write(document.body.classList.toggle("dark"));
+      const dark = document.body.classList.toggle("dark");
+      withStore("localStorage", (store) => store.setItem(STORED, String(dark)));
       show();
     });
     addKeys(["D"], "dark or light", { d: () => button.click() });
-    const chosen = memory.read();
+    const chosen = withStore("localStorage", (store) => store.getItem(STORED));
     if (chosen !== null) document.body.classList.toggle("dark", chosen === "true");
     show();
   }

@@ -2,11 +2,11 @@
 // Knows the race's events and the form's fields; puts nothing back itself.
 
 TreeRace.keepsake = (() => {
-  const { writeForm } = TreeRace.address;
+  const { SETTINGS, writeForm } = TreeRace.address;
+  const { withStore } = TreeRace.elements;
   const { onRun } = TreeRace.runs;
 
   const NAME = "treerace";
-  const FIELDS = ["left", "right", "depth", "width", "nodes", "temperature", "max_new_tokens", "seed", "constraint"];
 
   class Keepsake {
     /** @type {Record<string, any> | null} what the form held when a race was last asked for */
@@ -30,7 +30,7 @@ TreeRace.keepsake = (() => {
     get query() {
       const { form } = this;
       const prompt = /** @type {HTMLTextAreaElement} */ (document.querySelector("#prompt textarea")).value;
-      const named = FIELDS.map((field) => [field === "max_new_tokens" ? "tokens" : field, String(form?.[field])]);
+      const named = SETTINGS.map((name) => [name, String(form?.[name === "tokens" ? "max_new_tokens" : name])]);
       const mixed = { left: form?.left_mix, right: form?.right_mix };
       const pair = TreeRace.pairs.name;
       const settings = { ...(form ? Object.fromEntries(named) : {}), ...(pair ? { pair } : {}), prompt };
@@ -46,17 +46,14 @@ TreeRace.keepsake = (() => {
   }
 
   /**
-   * Whether it is in the browser's store now. A browser that blocks it, as in a frame of another site, throws at every use.
+   * Whether it is in the browser's store now.
    * @param {{ query: string, messages: RaceMessage[] }} kept
    */
-  function stored(kept) {
-    try {
-      sessionStorage.setItem(NAME, JSON.stringify(kept));
+  const stored = (kept) =>
+    withStore("sessionStorage", (store) => {
+      store.setItem(NAME, JSON.stringify(kept));
       return true;
-    } catch {
-      return false;
-    }
-  }
+    });
 
   /**
    * What was kept, when the page was loaded again or come back to by the browser's history; null otherwise, and where the browser
@@ -65,13 +62,11 @@ TreeRace.keepsake = (() => {
    */
   function kept() {
     const [visit] = /** @type {PerformanceNavigationTiming[]} */ (performance.getEntriesByType("navigation"));
-    try {
-      const found = visit && visit.type !== "navigate" ? sessionStorage.getItem(NAME) : null;
-      sessionStorage.removeItem(NAME);
+    return withStore("sessionStorage", (store) => {
+      const found = visit && visit.type !== "navigate" ? store.getItem(NAME) : null;
+      store.removeItem(NAME);
       return JSON.parse(found || "null");
-    } catch {
-      return null;
-    }
+    });
   }
 
   return { Keepsake, kept };

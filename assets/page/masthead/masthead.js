@@ -1,22 +1,29 @@
 // The head of the page: the pair's name and the choice of pairs, the screens, the gallery, the tools. Puts other parts in their places; knows nothing of races.
 
 TreeRace.masthead = (() => {
-  const { showWhenWhole } = TreeRace.arrival;
   const { mountDarkMode } = TreeRace.darkMode;
   const { read } = TreeRace.address;
   const { finder, make, whenThere } = TreeRace.elements;
   const { fill, takePrompt } = TreeRace.form;
-  const { galleryMenu } = TreeRace.gallery;
   const { showKeys } = TreeRace.keys;
-  const { popover } = TreeRace.popover;
+  const { galleryMenu, popover } = TreeRace.popover;
   const { PairSwitch } = TreeRace.pairSwitch;
   const { mountPresentation } = TreeRace.presentation;
-  const { followReadiness } = TreeRace.readiness;
-  const { mountStageDials } = TreeRace.stageDials;
-  const { addStageKeys } = TreeRace.stageKeys;
+  const { followReadiness } = TreeRace.presence;
+  const { addStageKeys, mountStageDials } = TreeRace.stage;
   const { mountSaveAndOpen } = TreeRace.saveAndOpen;
   const { screenMenu, screenRoot } = TreeRace.screens;
   const { markLacking, mendTab } = TreeRace.systemMenus;
+
+  const PARTS = [
+    ".masthead .screens button",
+    "#prompt textarea",
+    "#systems input",
+    "#race-halt",
+    ".lane",
+    '#dials input[type="range"]',
+    "#dials .constraint textarea",
+  ];
 
   /**
    * @param {HTMLElement} root
@@ -52,6 +59,17 @@ TreeRace.masthead = (() => {
       showReadiness(at, status.words);
       if (status.pair) pairs.hear(/** @type {OwnPair} */ (status)); // another pair may have come since the page was built
     });
+  }
+
+  // Says when all parts of the page have come, for the styles: a rule that looked for them would be asked anew at every change of the page.
+  function showWhenWhole() {
+    whenThere(
+      () => PARTS.every((part) => document.querySelector(part)),
+      () => {
+        screenRoot().toggleAttribute("data-arrived", true);
+        document.querySelector("#plotly")?.setAttribute("rel", "prefetch"); // for the first plot; no part of the page waits for it
+      },
+    );
   }
 
   /**

@@ -3,7 +3,7 @@
 
 TreeRace.opening = (() => {
   const { finder, isCalm } = TreeRace.elements;
-  const { followReadiness } = TreeRace.readiness;
+  const { followReadiness } = TreeRace.presence;
 
   const REST = 4000; // milliseconds between a race's end and its next beginning
   const SOON = 200; // milliseconds between two looks whether a story is over

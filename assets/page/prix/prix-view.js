@@ -2,13 +2,13 @@
 // wire; asks the server for nothing.
 
 TreeRace.prixView = (() => {
-  const { read, write } = TreeRace.address;
-  const { copyButton } = TreeRace.copyButton;
+  const { linkTo, read, write } = TreeRace.address;
+  const { copyButton } = TreeRace.downloads;
   const { finder, isCalm } = TreeRace.elements;
-  const { showExample } = TreeRace.example;
   const { Field } = TreeRace.field;
   const { placesOf, winnerWords } = TreeRace.places;
   const { Player, Speeds } = TreeRace.player;
+  const { showExample } = TreeRace.recordedRace;
   const { ResultTable } = TreeRace.resultTable;
   const { horizon, retimed } = TreeRace.steps;
   const { shownScreen } = TreeRace.screens;
@@ -264,9 +264,7 @@ TreeRace.prixView = (() => {
     link() {
       const { prompt, temperature, seed, max_new_tokens: tokens } = this.systems[0].trace;
       const systems = this.systems.map(({ name }) => name).join(",");
-      const settings = { screen: "prix", systems, temperature, tokens, seed, go: 1, prompt };
-      const query = new URLSearchParams(Object.entries(settings).map(([name, value]) => [name, String(value)]));
-      return `${location.origin}${location.pathname}?${query}`;
+      return linkTo({ screen: "prix", systems, temperature, tokens, seed, go: 1, prompt });
     }
 
     again() {

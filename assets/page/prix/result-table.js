@@ -2,8 +2,7 @@
 // last event.
 
 TreeRace.resultTable = (() => {
-  const { copyButton } = TreeRace.copyButton;
-  const { saveCsv } = TreeRace.downloads;
+  const { copyButton, saveCsv } = TreeRace.downloads;
   const { button, finder, make } = TreeRace.elements;
   const { asNumber, asPercent } = TreeRace.numbers;
   const { placesOf } = TreeRace.places;

@@ -1,6 +1,8 @@
 // The race that is shown, as a race file and as a link. Knows the view's systems and steps; writes no file.
 
 TreeRace.raceFile = (() => {
+  const { linkTo } = TreeRace.address;
+
   const DRAWN = ["t", "has_bonus"]; // what the page adds to a step
   const LONGEST_LINK = 8000; // letters; servers refuse longer ones
   const LONGEST_NAME = 48;
@@ -34,9 +36,7 @@ TreeRace.raceFile = (() => {
   function raceLink({ systems: [left, right] }, pair) {
     const { prompt, depth, width, nodes, temperature, max_new_tokens: tokens, seed, constraint } = right.trace;
     const bound = { seed, ...(constraint ? { constraint } : {}), ...(pair ? { pair } : {}), prompt };
-    const settings = { left: left.name, right: right.name, depth, width, nodes, temperature, tokens, ...bound };
-    const query = new URLSearchParams(Object.entries(settings).map(([name, value]) => [name, String(value)]));
-    const link = `${location.origin}${location.pathname}?${query}`;
+    const link = linkTo({ left: left.name, right: right.name, depth, width, nodes, temperature, tokens, ...bound });
     return link.length > LONGEST_LINK ? "" : link;
   }
 

@@ -1,6 +1,8 @@
-// A race that is over, shown again: it says where and when it was run. Knows the event that holds such a race whole.
+// What was recorded, shown again: a race, or the run that a screen begins with. Says where and when it was run. Knows runs and their messages;
+// nothing of what they mean.
 
 TreeRace.recordedRace = (() => {
+  const { answered } = TreeRace.answers;
   const { isCalm } = TreeRace.elements;
 
   const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
@@ -38,5 +40,19 @@ TreeRace.recordedRace = (() => {
     if (isCalm()) TreeRace.view.skip();
   }
 
-  return { originWords, recordedWords, showRecorded };
+  /**
+   * Shows the recorded messages in the run, unless a visitor was faster. Returns their model, where and when they were recorded, or null.
+   * @param {{ isFresh: boolean, show(message: any): void }} run
+   * @param {(name: string) => Answer<Example>} ask the server
+   * @param {string} name
+   */
+  async function showExample(run, ask, name) {
+    const example = await answered(ask(name));
+    if (example.refused || !run.isFresh) return null;
+    const id = `example-${name}`;
+    for (const [index, message] of example.messages.entries()) run.show({ ...message, run: id, seq: index + 1 });
+    return originWords(example.recorded, example);
+  }
+
+  return { originWords, recordedWords, showExample, showRecorded };
 })();

@@ -2,15 +2,13 @@
 // answers; draws nothing itself.
 
 TreeRace.saveAndOpen = (() => {
-  const { comeBackTo, followStep } = TreeRace.address;
-  const { copy } = TreeRace.copyButton;
-  const { saveFile } = TreeRace.downloads;
-  const { finder, make, whenThere } = TreeRace.elements;
+  const { FORM, comeBackTo, followStep, linkTo } = TreeRace.address;
+  const { copyButton, saveFile } = TreeRace.downloads;
+  const { findAll, finder, make, takeFiles, whenThere } = TreeRace.elements;
   const { press, pressRace } = TreeRace.form;
   const { Keepsake, kept } = TreeRace.keepsake;
-  const { galleryMenu } = TreeRace.gallery;
   const { asNumber } = TreeRace.numbers;
-  const { popover } = TreeRace.popover;
+  const { galleryMenu, popover } = TreeRace.popover;
   const { raceFile, raceLink, raceName } = TreeRace.raceFile;
   const { showRecorded } = TreeRace.recordedRace;
   const { savePicture } = TreeRace.saveChart;
@@ -22,13 +20,11 @@ TreeRace.saveAndOpen = (() => {
 
   const LARGEST = 20_000_000; // bytes of a race file
   const NOTICE_MS = 15_000;
-  const COPIED_MS = 2000;
   /** @type {Record<string, [number, number]>} */
   const PICTURE = { tree: [1000, 620], mask: [760, 620] };
-  const LINKED = ["prompt", "left", "right", "depth", "width", "nodes", "temperature", "tokens", "seed", "pair"];
 
   /** @param {{ systems: RacedSystem[] }} race */
-  const linkTo = (race) => raceLink(race, TreeRace.pairs.titled(race.systems[1].trace.pair)?.name);
+  const linkOf = (race) => raceLink(race, TreeRace.pairs.titled(race.systems[1].trace.pair)?.name);
 
   class SaveAndOpen {
     /**
@@ -86,7 +82,7 @@ TreeRace.saveAndOpen = (() => {
      * @param {{ systems: RacedSystem[] }} race
      */
     link(race) {
-      const [link, { step }] = [linkTo(race), TreeRace.view];
+      const [link, { step }] = [linkOf(race), TreeRace.view];
       return link && step >= 0 ? `${link}&step=${step + 1}` : link;
     }
 
@@ -136,16 +132,6 @@ TreeRace.saveAndOpen = (() => {
       canvas.remove();
     }
 
-    async copy() {
-      const copied = await copy(this.at("link").value);
-      this.at("copy").textContent = copied ? "Copied" : "Copy it here";
-      setTimeout(() => {
-        this.at("copy").textContent = "Copy link";
-      }, COPIED_MS);
-      this.at("link").focus();
-      this.at("link").select();
-    }
-
     // ---- other races -----------------------------------------------------------------------------------------------
 
     /**
@@ -157,7 +143,7 @@ TreeRace.saveAndOpen = (() => {
       showRecorded(event);
       this.say("");
       const [left, right] = event.systems;
-      if (this.canName([left.name, right.name])) this.set(linkTo({ systems: [left, right] }));
+      if (this.canName([left.name, right.name])) this.set(linkOf({ systems: [left, right] }));
     }
 
     /**
@@ -227,7 +213,7 @@ TreeRace.saveAndOpen = (() => {
      */
     raceWith(name) {
       this.goes = true;
-      this.set(`${location.origin}${location.pathname}?right=${encodeURIComponent(name)}`);
+      this.set(linkTo({ right: name }));
     }
 
     /**
@@ -245,40 +231,18 @@ TreeRace.saveAndOpen = (() => {
     listen() {
       this.at("page").addEventListener("click", () => this.page());
       this.at("file").addEventListener("click", () => this.file());
-      this.at("copy").addEventListener("click", () => this.copy());
+      copyButton(this.at("copy"), () => this.at("link").value);
       this.at("link").addEventListener("click", () => this.at("link").select());
-      for (const button of this.menu.querySelectorAll("[data-picture]")) {
+      for (const button of findAll(this.menu, "[data-picture]"))
         button.addEventListener("click", () => this.picture(button.dataset.picture, button.dataset.format));
-      }
-      const chosen = this.menu.querySelector("[type=file]");
-      chosen.addEventListener("change", () => {
-        if (chosen.files[0]) this.read(chosen.files[0]);
-        chosen.value = "";
-      });
-      this.drop(screenRoot());
-    }
-
-    /** @param {HTMLElement} screen */
-    drop(screen) {
-      /** @param {DragEvent} event */
-      const carries = (event) => shownScreen() === "race" && event.dataTransfer?.types.includes("Files");
-      /** @param {boolean} on */
-      const over = (on) => screen.toggleAttribute("data-drop", on);
-      screen.addEventListener("dragover", (event) => {
-        if (!carries(event)) return;
-        event.preventDefault();
-        over(true);
-      });
-      screen.addEventListener("dragleave", (event) => {
-        if (!(event.relatedTarget instanceof Node && screen.contains(event.relatedTarget))) over(false);
-      });
-      screen.addEventListener("drop", (event) => {
-        over(false);
-        if (!carries(event)) return;
-        event.preventDefault();
-        const file = event.dataTransfer?.files[0];
-        if (file) this.read(file);
-      });
+      const screen = screenRoot();
+      takeFiles(
+        screen,
+        this.menu.querySelector("[type=file]"),
+        (file) => this.read(file),
+        (isOver) => screen.toggleAttribute("data-drop", isOver),
+        ({ dataTransfer }) => shownScreen() === "race" && dataTransfer?.types.includes("Files"),
+      );
     }
 
     /**
@@ -286,7 +250,7 @@ TreeRace.saveAndOpen = (() => {
      * @param {{ query: string, messages: RaceMessage[] }} before
      */
     restore({ query, messages }) {
-      this.set(`${location.origin}${location.pathname}?${query}`);
+      this.set(linkTo(Object.fromEntries(new URLSearchParams(query))));
       for (const message of messages) TreeRace.view.race.show(message);
       if (!messages.length) return;
       if (!TreeRace.view.result) TreeRace.view.race.fail();
@@ -314,7 +278,7 @@ TreeRace.saveAndOpen = (() => {
       const before = kept();
       if (before) return this.restore(before);
       const query = new URLSearchParams(location.search);
-      if (LINKED.some((name) => query.has(name))) this.follow(query);
+      if (FORM.some((name) => query.has(name))) this.follow(query);
       if (!races.length) return;
       const example = races.find(({ prompt }) => prompt === query.get("prompt")) ?? races[0];
       const { event } = await answered(this.server.opening(example.name));

@@ -1,4 +1,5 @@
-// Elements of the page: made, found by name, waited for. Strings become text, never markup. Knows nothing of races.
+// Elements of the page: made, found by name, waited for; what a browser keeps and hands over. Strings become text, never markup. Knows
+// nothing of races.
 
 TreeRace.elements = (() => {
   /**
@@ -58,6 +59,63 @@ TreeRace.elements = (() => {
    */
   function finder(root, prefix = "") {
     return (name) => root.querySelector(`[data-${prefix}${name}]`);
+  }
+
+  /**
+   * All of these elements, of which the type is left open too.
+   * @param {ParentNode} root
+   * @param {string} selector
+   * @returns {any[]}
+   */
+  const findAll = (root, selector) => [...root.querySelectorAll(selector)];
+
+  /**
+   * Tells `choose` which of the radios of that name was chosen.
+   * @param {ParentNode} root
+   * @param {string} name
+   * @param {(value: string) => void} choose
+   */
+  function onChoice(root, name, choose) {
+    for (const radio of findAll(root, `[name=${name}]`)) radio.addEventListener("change", () => choose(radio.value));
+  }
+
+  /**
+   * Files that are chosen in the field or dropped on the place; `mark` is told whether one is held over it.
+   * @param {HTMLElement} place
+   * @param {any} field
+   * @param {(file: File) => void} take
+   * @param {(isOver: boolean) => void} mark
+   * @param {(event: DragEvent) => unknown} isWanted
+   */
+  function takeFiles(place, field, take, mark, isWanted = () => true) {
+    field.addEventListener("change", () => {
+      if (field.files[0]) take(field.files[0]);
+      field.value = ""; // the same file can be chosen again
+    });
+    for (const kind of /** @type {const} */ (["dragover", "dragleave", "drop"])) {
+      place.addEventListener(kind, (event) => {
+        if (!isWanted(event)) return;
+        event.preventDefault();
+        const isWithin = event.relatedTarget instanceof Node && place.contains(event.relatedTarget);
+        mark(kind === "dragover" || (kind === "dragleave" && isWithin));
+        const file = event.dataTransfer?.files[0];
+        if (kind === "drop" && file) take(file);
+      });
+    }
+  }
+
+  /**
+   * What `use` makes of the browser's store; null where there is no room, or where the browser blocks it, as in a frame of another site.
+   * @template Result
+   * @param {"localStorage" | "sessionStorage"} name
+   * @param {(store: Storage) => Result} use
+   */
+  function withStore(name, use) {
+    try {
+      return use(globalThis[name]);
+    } catch {
+      return null;
+    }
   }
 
   /**
@@ -140,6 +198,10 @@ TreeRace.elements = (() => {
     draw,
     write,
     finder,
+    findAll,
+    onChoice,
+    takeFiles,
+    withStore,
     fillBar,
     copyOf,
     whenThere,

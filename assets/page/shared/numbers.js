@@ -14,6 +14,13 @@ TreeRace.numbers = (() => {
   const asNumber = (value, digits) => (Number.isFinite(value) ? Number(value).toFixed(digits) : "–");
 
   /**
+   * So many of it, in words.
+   * @param {number} count
+   * @param {string} what
+   */
+  const counted = (count, what) => `${count} ${what}${count === 1 ? "" : "s"}`;
+
+  /**
    * A probability.
    * @param {number | null | undefined} value
    */
@@ -31,5 +38,5 @@ TreeRace.numbers = (() => {
     return share > 0 && share < 0.005 ? "< 1 %" : `${Math.round(100 * share)} %`;
   }
 
-  return { isLevel, asNumber, asPercent, asShare };
+  return { isLevel, asNumber, asPercent, asShare, counted };
 })();

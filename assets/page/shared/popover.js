@@ -1,32 +1,35 @@
-// A button and the panel it opens. Knows how panels close: Escape, a click elsewhere, the focus going elsewhere.
+// A button and the panel it opens, such as a menu of prompts. Knows how panels close: Escape, a click elsewhere, the focus going elsewhere.
 
 TreeRace.popover = (() => {
+  const { button, make } = TreeRace.elements;
+  const { goButton } = TreeRace.form;
+
   /** @type {((open: boolean) => void)[]} */
   const all = [];
 
   /**
    * `home` holds the button and the panel. Returns a function that opens (true) or closes (false) the panel.
    * @param {HTMLElement} home
-   * @param {any} button
+   * @param {any} opener
    * @param {any} panel
    * @returns {(open: boolean) => void}
    */
-  function popover(home, button, panel) {
+  function popover(home, opener, panel) {
     const isOpen = () => !panel.hidden;
     /** @param {any} target */
     const within = (target) => home.contains(target);
     /** @param {boolean} open */
     const show = (open) => {
       panel.hidden = !open;
-      button.setAttribute("aria-expanded", String(open));
+      opener.setAttribute("aria-expanded", String(open));
     };
-    button.addEventListener("click", () => show(!isOpen()));
+    opener.addEventListener("click", () => show(!isOpen()));
     document.addEventListener("pointerdown", (event) => isOpen() && !within(event.target) && show(false));
     home.addEventListener("focusout", ({ relatedTarget: to }) => to && !within(to) && show(false));
     document.addEventListener("keydown", (event) => {
       if (event.key !== "Escape" || !isOpen()) return;
       show(false);
-      button.focus();
+      opener.focus();
     });
     show(false);
     all.push(show);
@@ -38,5 +41,30 @@ TreeRace.popover = (() => {
     for (const show of all) show(false);
   }
 
-  return { popover, closeAll };
+  /**
+   * `choose` is told which entry was taken.
+   * @template {{ title: string, prompt: string }} Entry
+   * @param {string} name
+   * @param {Entry[]} entries
+   * @param {(entry: Entry) => void} choose
+   */
+  function galleryMenu(name, entries, choose) {
+    const menu = make("div", "menu");
+    const opener = make("button", "chip", name);
+    opener.type = "button";
+    const panel = make("div", "panel prompts");
+    const open = popover(menu, opener, panel);
+    for (const entry of entries) {
+      const take = () => {
+        open(false);
+        choose(entry);
+        goButton()?.focus();
+      };
+      panel.append(button("prompt", take, make("b", "", entry.title), make("span", "", entry.prompt)));
+    }
+    menu.append(opener, panel);
+    return menu;
+  }
+
+  return { closeAll, galleryMenu, popover };
 })();

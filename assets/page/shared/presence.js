@@ -1,11 +1,12 @@
-// Presence: tells the server that the page is still there while a run of it goes on. A page that falls silent loses its run, so that
-// a lost network holds no part of the device. Knows runs by the server's names for them.
+// The page and its server: tells the server that the page is there while a run of it goes on, and asks how far the engine is until all is
+// ready. A page that falls silent loses its run, so that a lost network holds no part of the device. Knows runs by the server's names.
 
 TreeRace.presence = (() => {
   const EVERY = 2000; // milliseconds between two signs
   const WATCHED = 8000; // milliseconds between two signs of a page without a run
   const BUSY = 6000; // milliseconds that a server may take which compiles, where no run's end depends on it
   const AWAY = 2; // signs in a row without an answer, after which the server counts as lost
+  const READY_MS = 700; // between two answers on how far the engine is
   /** @type {Set<string>} the runs that go on */
   const kept = new Set();
 
@@ -72,5 +73,24 @@ TreeRace.presence = (() => {
    */
   const drop = (run) => sign(run, "gone");
 
-  return { drop, keep, watch };
+  /**
+   * Calls `hear` with every answer. The last one says that all is ready, and so does a server that knows no such question.
+   * @param {(status: Readiness) => void} hear
+   * @param {() => boolean} [isComing] whether this page is about to ask for the live one: the engine then rests until it is there
+   */
+  async function followReadiness(hear, isComing) {
+    for (;;) {
+      const asked = isComing?.() ? "readiness?coming" : "readiness";
+      const answer = await fetch(asked, { cache: "no-store" }).catch(() => null); // null: the server starts anew
+      if (answer) {
+        /** @type {Readiness} */
+        const status = answer.ok ? await answer.json() : { words: "", live: true, ready: true };
+        hear(status);
+        if (status.ready) return;
+      }
+      await new Promise((done) => setTimeout(done, READY_MS));
+    }
+  }
+
+  return { drop, followReadiness, keep, watch };
 })();

@@ -2,7 +2,7 @@
 // draws nothing.
 
 TreeRace.slowStart = (() => {
-  const { isCalm } = TreeRace.elements;
+  const { isCalm, withStore } = TreeRace.elements;
   const { StoryView } = TreeRace.storyView;
   const { tellingOf, tells } = TreeRace.storyScript;
 
@@ -11,20 +11,10 @@ TreeRace.slowStart = (() => {
   const PATIENCE = 2500; // milliseconds that a live race may take until the telling step is looked for
 
   // What was told in this visit; a page from the disk may have no store.
-  function told() {
-    try {
-      return sessionStorage.getItem(NAME) ?? "";
-    } catch {
-      return "";
-    }
-  }
+  const told = () => withStore("sessionStorage", (store) => store.getItem(NAME)) ?? "";
 
-  /** @param {"recorded" | "live"} kind */
-  function remember(kind) {
-    try {
-      if (!told().includes(kind)) sessionStorage.setItem(NAME, `${told()} ${kind}`);
-    } catch {} // then it is told again
-  }
+  /** @param {"recorded" | "live"} kind; where nothing is kept, it is told again */
+  const remember = (kind) => withStore("sessionStorage", (store) => store.setItem(NAME, `${told()} ${kind}`));
 
   class SlowStart {
     waiting = false; // for the steps among which one is told

@@ -106,6 +106,6 @@ def forged(route) -> None:
 
 def test_no_cell_of_a_table_begins_a_formula(page):
     rows = [["=1+1", "@x", "-2", -2, f"{ALL}"]]
-    text = page.evaluate("rows => TreeRace.csv.asCsv(rows)", rows)
+    text = page.evaluate("rows => TreeRace.downloads.asCsv(rows)", rows)
     [cells] = csv.reader(text.splitlines())
     assert cells[:4] == ["'=1+1", "'@x", "'-2", "-2"] and cells[4] == ALL

@@ -5,7 +5,7 @@ const assert = require("node:assert/strict");
 const test = require("node:test");
 const { load } = require("./load.js");
 
-const { asCsv } = load("shared/csv.js").csv;
+const { asCsv } = load("shared/downloads.js").downloads;
 
 test("every line ends in CRLF, the last one too", () => {
   assert.equal(

@@ -66,14 +66,15 @@ test("a chain has no branch", () => {
   assert.deepEqual(branchesOf([-1]), []);
 });
 
-const { curvePlot, stageDials } = load(
+const { curvePlot, stage } = load(
   "shared/elements.js",
   "shared/numbers.js",
   "masthead/address.js",
   "masthead/screens.js",
   "shared/keys.js",
   "plots/curve-plot.js",
-  "masthead/stage-dials.js",
+  "shared/form.js",
+  "masthead/stage.js",
 );
 
 test("the axis goes in round numbers from 0 to beyond the highest value", () => {
@@ -84,8 +85,8 @@ test("the axis goes in round numbers from 0 to beyond the highest value", () => 
 
 test("a dial goes to the next of its values, also from one between them, and stops at its ends", () => {
   const values = [2, 4, 8];
-  assert.equal(stageDials.nextOf(values, 4, 1), 8);
-  assert.equal(stageDials.nextOf(values, 5, -1), 4);
-  assert.equal(stageDials.nextOf(values, 8, 1), 8);
-  assert.equal(stageDials.nextOf([0, 0.2, 0.4], 0.2, -1), 0);
+  assert.equal(stage.nextOf(values, 4, 1), 8);
+  assert.equal(stage.nextOf(values, 5, -1), 4);
+  assert.equal(stage.nextOf(values, 8, 1), 8);
+  assert.equal(stage.nextOf([0, 0.2, 0.4], 0.2, -1), 0);
 });

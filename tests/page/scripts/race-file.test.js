@@ -6,7 +6,11 @@ const test = require("node:test");
 const { load } = require("./load.js");
 
 globalThis.location = { origin: "http://page", pathname: "/race" };
-const { raceFile, raceLink, raceName } = load("race/race-file.js").raceFile;
+const { raceFile, raceLink, raceName } = load(
+  "shared/elements.js",
+  "masthead/address.js",
+  "race/race-file.js",
+).raceFile;
 
 const TRACE = { prompt: "Once & again", depth: 4, width: 3, nodes: 8, temperature: 0.8, max_new_tokens: 64, seed: 7 };
 const DRAWN = { t: 0.5, has_bonus: true };

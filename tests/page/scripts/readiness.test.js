@@ -6,9 +6,8 @@ const assert = require("node:assert/strict");
 const test = require("node:test");
 const { load } = require("./load.js");
 
-const page = load("shared/readiness.js", "shared/presence.js");
-const { followReadiness } = page.readiness;
-const { watch } = page.presence;
+const page = load("shared/presence.js");
+const { followReadiness, watch } = page.presence;
 const answer = (status) => ({ ok: true, json: async () => status });
 const half = { words: "Making ready 2 of 18: draft tree", live: true, ready: false };
 const whole = { words: "", live: true, ready: true };

@@ -8,6 +8,7 @@ const { load } = require("./load.js");
 
 const { answers, presence, promptFile } = load(
   "shared/elements.js",
+  "shared/numbers.js",
   "shared/presence.js",
   "shared/answers.js",
   "lab/prompt-file.js",

@@ -167,7 +167,7 @@ def test_stop_ends_it_without_a_verdict(page):
 def test_a_recorded_example_comes_over_no_choice_of_the_visitor(page):
     open_view(page, "pays")
     page.click(f"{VIEW} [data-gallery]")
-    ask = "TreeRace.example.showExample(TreeRace.pays.run, TreeRace.lab.server.load_recorded_run, 'pays')"
+    ask = "TreeRace.recordedRace.showExample(TreeRace.pays.run, TreeRace.lab.server.load_recorded_run, 'pays')"
     assert page.evaluate(ask) is None and page.evaluate("TreeRace.pays.report") is None
     expect(page.locator(f"{VIEW} [data-doing]")).to_contain_text("prompts to race")
 

@@ -1,7 +1,9 @@
-// The three dials of a stage: nodes, depth and temperature, large, each with two keys. Knows what the form can hold; sets it from outside.
+// What somebody on a stage has in place of the form: three large dials, and keys that race again, the next prompt, another system. Knows what
+// the form can hold, and the race from outside.
 
-TreeRace.stageDials = (() => {
+TreeRace.stage = (() => {
   const { button, make } = TreeRace.elements;
+  const { pressRace, takePrompt } = TreeRace.form;
   const { addKeys } = TreeRace.keys;
 
   /** @typedef {{ name: string, title: string, keys: [string, string], values: number[] }} Dial */
@@ -69,5 +71,38 @@ TreeRace.stageDials = (() => {
     new MutationObserver(look).observe(screen, { attributeFilter: ["data-stage"] });
   }
 
-  return { mountStageDials, nextOf };
+  /** @param {() => { prompt: string }[]} prepared the prompts that suit the pair, in the order in which they come */
+  function addStageKeys(prepared) {
+    const box = () => /** @type {HTMLTextAreaElement} */ (document.querySelector("#prompt textarea"));
+
+    const next = () => {
+      if (TreeRace.view.isLive) return;
+      const prompts = prepared();
+      const at = prompts.findIndex(({ prompt }) => prompt === box().value);
+      takePrompt(prompts[(at + 1) % prompts.length].prompt);
+      requestAnimationFrame(pressRace); // the form has the prompt by then
+    };
+
+    /** @param {number} by how many places on, among the systems that guess */
+    const other = (by) => {
+      const { view, take } = TreeRace;
+      if (view.isLive) return;
+      const names = Object.values(view.about.systems)
+        .filter(({ guesses }) => guesses)
+        .map(({ name }) => name);
+      const at = names.indexOf(view.lanes[1].card.shown);
+      take.raceWith(names[(at + by + names.length) % names.length]);
+    };
+
+    addKeys(["R", "Enter"], "race again", { r: pressRace, Enter: pressRace }, "race");
+    addKeys(["N"], "race the next prepared prompt", { n: next }, "race");
+    addKeys(
+      ["↑", "↓"],
+      "race another system on the right",
+      { ArrowUp: () => other(-1), ArrowDown: () => other(1) },
+      "race",
+    );
+  }
+
+  return { addStageKeys, mountStageDials, nextOf };
 })();
