@@ -3,15 +3,11 @@
 
 TreeRace.earlierTurns = (() => {
   const { finder, make } = TreeRace.elements;
+  const { counted } = TreeRace.numbers;
   const { popover } = TreeRace.popover;
 
-  /**
-   * How many there are, in words.
-   * @param {Turn[]} turns
-   */
-  function countWords({ length }) {
-    return `${length} earlier turn${length === 1 ? "" : "s"}`;
-  }
+  /** @param {Turn[]} turns */
+  const countWords = ({ length }) => counted(length, "earlier turn");
 
   /** @param {Turn} turn */
   function textsOf([request, answer]) {

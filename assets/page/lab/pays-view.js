@@ -2,7 +2,7 @@
 // Knows the messages of engine/page/screens/pays.py; leaves tables and sliders to their own files.
 
 TreeRace.paysView = (() => {
-  const { announceResize, fillBar, finder } = TreeRace.elements;
+  const { announceResize, fillBar, finder, onChoice } = TreeRace.elements;
   const { lacks, onLacks } = TreeRace.lacks;
   const { counted } = TreeRace.numbers;
   const { PromptFile } = TreeRace.promptFile;
@@ -21,7 +21,6 @@ TreeRace.paysView = (() => {
   class PaysView {
     /** @type {PaysReport | null} */
     report = null;
-    part = ""; // of the result that is shown
 
     /**
      * @param {HTMLElement} root
@@ -54,7 +53,6 @@ TreeRace.paysView = (() => {
 
     /** @param {string} part of the result that is shown */
     choose(part) {
-      this.part = part;
       for (const each of PARTS) this.at(`of-${each}`).hidden = each !== part;
       announceResize();
     }
@@ -129,8 +127,7 @@ TreeRace.paysView = (() => {
     }
 
     listen() {
-      const parts = /** @type {NodeListOf<HTMLInputElement>} */ (this.root.querySelectorAll("[name=pays-part]"));
-      for (const each of parts) each.addEventListener("change", () => this.choose(each.value));
+      onChoice(this.root, "pays-part", (part) => this.choose(part));
       window.addEventListener("resize", () => this.draw());
       keepDrawn(this.root, () => this.draw());
     }

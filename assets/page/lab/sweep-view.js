@@ -3,15 +3,14 @@
 
 TreeRace.sweepView = (() => {
   const { drawShares } = TreeRace.acceptancePlot;
-  const { fillBar, finder } = TreeRace.elements;
+  const { fillBar, findAll, finder, onChoice } = TreeRace.elements;
   const { drawHeat } = TreeRace.heatPlot;
   const { insteadWords, onLacks } = TreeRace.lacks;
   const { keepDrawn } = TreeRace.plotBase;
   const { saveMenu } = TreeRace.saveChart;
   const { goToScreen, screenRoot } = TreeRace.screens;
   const { drawSweepCost } = TreeRace.sweepCostPlot;
-  const { SweepRecord } = TreeRace.sweepRecord;
-  const { SWEPT, chartRows, chartWords } = TreeRace.sweepWords;
+  const { SWEPT, SweepRecord, chartRows, chartWords } = TreeRace.sweepRecord;
   const { fillSystems } = TreeRace.systemNames;
   const { ENDED, Run } = TreeRace.runs;
 
@@ -74,9 +73,8 @@ TreeRace.sweepView = (() => {
       /** @type {InstanceType<typeof Run<SweepMessage>>} */
       this.run = new Run("sweep", this);
       this.at = finder(root);
-      const figures = /** @type {NodeListOf<HTMLElement>} */ (root.querySelectorAll("[data-chart]"));
       /** @type {Record<string, HTMLElement>} */
-      this.charts = Object.fromEntries([...figures].map((figure) => [figure.dataset.chart, figure]));
+      this.charts = Object.fromEntries(findAll(root, "[data-chart]").map((figure) => [figure.dataset.chart, figure]));
       this.fillForm(systems);
       for (const [name, figure] of Object.entries(this.charts)) {
         saveMenu(figure, this.at("save-template"), `treerace-${name}`, () =>
@@ -281,9 +279,7 @@ TreeRace.sweepView = (() => {
     // ---- what the visitor does --------------------------------------------------------------------------------------
 
     listen() {
-      for (const choice of /** @type {NodeListOf<HTMLInputElement>} */ (this.root.querySelectorAll("[name=grid]"))) {
-        choice.addEventListener("change", () => this.choose(/** @type {Grid} */ (choice.value)));
-      }
+      onChoice(this.root, "grid", (grid) => this.choose(/** @type {Grid} */ (grid)));
       this.at("race-this").addEventListener("click", () => this.chosen && this.race(this.chosen));
       finder(this.charts.speedup)("canvas").addEventListener("keydown", (/** @type {KeyboardEvent} */ event) =>
         this.key(event),

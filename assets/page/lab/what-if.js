@@ -1,12 +1,12 @@
-// What if: sliders over the costs that were measured, a sentence, and the curve over all depths. Knows the formula and one measured point;
-// leaves the drawing to its plot.
+// What if: sliders over the costs that were measured, a sentence, and the curve over all depths, drawn with Plotly. Knows the formula and one
+// measured point.
 
 TreeRace.whatIf = (() => {
   const { finder, make } = TreeRace.elements;
   const { asNumber } = TreeRace.numbers;
+  const { axisOf, lettering, plot, roomOf } = TreeRace.plotBase;
   const { Costs } = TreeRace.roundCosts;
   const { acceptanceOf, price, rowsOf, speedup, tokensARound } = TreeRace.whatIfFormula;
-  const { drawWhatIf } = TreeRace.whatIfPlot;
 
   const BEYOND = "beyond what was measured";
   const TOKENS = "tokens"; // of a round: the acceptance length that papers report, from which the acceptance follows
@@ -20,6 +20,9 @@ TreeRace.whatIf = (() => {
     { name: "draft", words: "Draft cost a level, in plain tokens", most: 1, step: 0.01, digits: 2 },
     { name: "batch", words: "Batch", most: 32, step: 1, digits: 0 },
   ];
+  const BESIDE = 14; // pixels between a mark and its word
+  const DEEPEST = 12;
+  const STEP = 0.25; // of depth between two places of the curve
   const LEAST = { batch: 1, width: 1, tokens: 1 };
 
   /**
@@ -28,6 +31,75 @@ TreeRace.whatIf = (() => {
    */
   const read = (point, name) =>
     name === TOKENS ? tokensARound(point.acceptance, point.depth) : point[/** @type {keyof WhatIf} */ (name)];
+
+  /**
+   * @param {HTMLElement} div
+   * @param {Costs} costs
+   * @param {WhatIf} point
+   * @param {MeasuredPoint} measured
+   */
+  function drawWhatIf(div, costs, point, measured) {
+    const room = roomOf(div);
+    if (!room) return;
+    const { colours } = room;
+    const letters = lettering();
+    const depths = Array.from({ length: DEEPEST / STEP + 1 }, (_, index) => index * STEP);
+    const curve = depths.map((depth) => speedup(costs, { ...point, depth }));
+    const here = speedup(costs, point);
+    const highest = Math.max(1.5, measured.decoding, ...curve.map((value) => value ?? 0));
+    const [axis, across] = ["", "depth of the tree"].map((title) => axisOf(colours, letters, title));
+    const traces = [
+      {
+        type: "scatter",
+        mode: "lines",
+        x: depths,
+        y: curve,
+        line: { color: colours.tree, width: 3 },
+        customdata: depths.map((depth, index) => `depth ${depth}: ${asNumber(curve[index], 2)}×`),
+      },
+      {
+        type: "scatter",
+        mode: "markers",
+        x: [point.depth],
+        y: [here],
+        marker: { symbol: "circle", size: 15, color: colours.tree, line: { width: 2, color: colours.surface } },
+        customdata: [`chosen: ${asNumber(here, 2)}× at depth ${asNumber(point.depth, 1)}`],
+      },
+      {
+        type: "scatter",
+        mode: "markers",
+        x: [measured.depth],
+        y: [measured.decoding],
+        marker: { symbol: "diamond-open", size: 15, color: colours.ink, line: { width: 3 } },
+        customdata: [`measured: ${asNumber(measured.decoding, 2)}× at a mean depth of ${asNumber(measured.depth, 1)}`],
+        cliponaxis: false,
+      },
+    ];
+    const line = { color: colours.base, width: 2, dash: "5px,4px" };
+    const said = {
+      text: "measured",
+      x: measured.depth,
+      y: measured.decoding,
+      xanchor: "left",
+      xshift: BESIDE,
+      showarrow: false,
+      bgcolor: colours.surface, // the curve stays behind the word
+      borderpad: 1,
+      font: { size: letters, color: colours.ink },
+    };
+    const axes = {
+      annotations: [said],
+      xaxis: { ...across, showgrid: false, range: [-0.3, DEEPEST + 0.3], dtick: 2 },
+      yaxis: { ...axis, gridcolor: colours.cell, range: [0, highest * 1.12], ticksuffix: "×", nticks: 6 },
+      shapes: [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: 1, y1: 1, line }],
+    };
+    const margin = { l: letters * 3.4, r: 14, t: 8, b: letters * 3.1 };
+    plot(div, room, traces, margin, axes);
+    div.setAttribute(
+      "aria-label",
+      `Speedup by depth: ${asNumber(here, 2)}× at depth ${asNumber(point.depth, 1)}; measured ${asNumber(measured.decoding, 2)}×`,
+    );
+  }
 
   class WhatIfView {
     /** @type {WhatIf | null} what the sliders say */

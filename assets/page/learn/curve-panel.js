@@ -4,10 +4,11 @@
 TreeRace.curvePanel = (() => {
   const { drawCurve } = TreeRace.curvePlot;
   const { fillBar, finder, make } = TreeRace.elements;
+  const { counted } = TreeRace.numbers;
   const { keepDrawn } = TreeRace.plotBase;
   const { Tip, TreePointing } = TreeRace.pointing;
   const { recordedWords } = TreeRace.recordedRace;
-  const { drawTree, factsOf } = TreeRace.treePlot;
+  const { drawTree } = TreeRace.treePlot;
   const { ENDED, Run } = TreeRace.runs;
   const { answered } = TreeRace.answers;
 
@@ -134,9 +135,8 @@ TreeRace.curvePanel = (() => {
         const before = this.measured && this.recorded ? this.lines(this.recorded, picture, true) : [];
         const lines = [...before, ...(shown ? this.lines(shown, picture, false) : [])];
         drawCurve(canvas, lines, {
-          unit: picture.unit,
+          ...picture,
           digits: 1,
-          floor: picture.floor,
           peak: picture.key === "speedup" && this.name === "nodes",
           doubling: DOUBLING.includes(this.name),
           axis: shown?.axis ?? "",
@@ -172,22 +172,12 @@ TreeRace.curvePanel = (() => {
       const figures = trees.map(({ title, nodes, step }) => {
         const canvas = make("div", "canvas");
         canvas.setAttribute("role", "img");
-        const { length } = step.burst;
-        const name = `${title}, ${nodes} nodes: ${length} ${length === 1 ? "token" : "tokens"} from this pass`;
-        canvas.setAttribute("aria-label", name);
-        new TreePointing(canvas, this.tip, () => step, factsOf).alone();
+        const tokens = counted(step.burst.length, "token");
+        canvas.setAttribute("aria-label", `${title}, ${nodes} nodes: ${tokens} from this pass`);
+        new TreePointing(canvas, this.tip, () => step).alone();
         keepDrawn(canvas, () => drawTree(canvas, step));
-        return make(
-          "figure",
-          "plot",
-          make(
-            "figcaption",
-            "",
-            make("b", "", `${nodes} nodes`),
-            `${title}, ${length} ${length === 1 ? "token" : "tokens"}`,
-          ),
-          canvas,
-        );
+        const caption = make("figcaption", "", make("b", "", `${nodes} nodes`), `${title}, ${tokens}`);
+        return make("figure", "plot", caption, canvas);
       });
       this.at("trees").replaceChildren(...figures);
     }

@@ -1,4 +1,4 @@
-// What the walk sees of the race: whether it fits the page, the step that tells most, the step that the visitor went to.
+// What the walk sees of the race: whether it fits the page, the step that tells most, the step and the node that the visitor went to.
 // Hears of it by the race's "change", and looks once in the frame after.
 
 TreeRace.raceWatcher = (() => {
@@ -19,6 +19,10 @@ TreeRace.raceWatcher = (() => {
     taus = new Map();
     /** @type {Map<string, { title: string, speedup: number }>} the last race on every size of model */
     gains = new Map();
+
+    /** @type {number | null} the node that is pointed at, or was last */
+    node = null;
+    hears = false; // what is pointed at in the race
 
     /** @param {Walk} walk */
     constructor(walk) {
@@ -54,14 +58,34 @@ TreeRace.raceWatcher = (() => {
     soon = inNextFrame(() => this.look());
 
     look() {
-      const { breaks, isOpen, pointer } = this.walk;
+      const { breaks, isOpen } = this.walk;
       if (!isOpen) return;
-      pointer.hook();
+      this.hear();
       if (breaks.on) return breaks.part();
       this.need();
       this.jump();
       this.follow();
       this.gain();
+    }
+
+    hear() {
+      if (this.hears) return;
+      this.hears = true;
+      const { pointing } = TreeRace.view;
+      pointing.addEventListener("point", () => this.walk.isOpen && pointing.node !== null && this.point(pointing.node));
+    }
+
+    /** @param {number} node that the card's picture and the race's lights follow */
+    point(node) {
+      const { walk } = this;
+      const step = TreeRace.view.steps[TreeRace.view.step];
+      if (walk.breaks.on || !(node < step?.parents.length)) return;
+      walk.did("node");
+      walk.did("row");
+      if (node === this.node) return;
+      this.node = node;
+      TreeRace.view.pointing.point(node);
+      walk.draw();
     }
 
     // Keeps what a race gained that is over, by the size of its model.
@@ -126,7 +150,7 @@ TreeRace.raceWatcher = (() => {
     show() {
       this.shown = this.here;
       this.note();
-      this.walk.pointer.node = null;
+      this.node = null;
       this.walk.draw();
     }
 

@@ -2,9 +2,9 @@
 
 TreeRace.walkPictures = (() => {
   const { button, make } = TreeRace.elements;
-  const { asNumber } = TreeRace.numbers;
+  const { asNumber, counted } = TreeRace.numbers;
   const { depthsOf } = TreeRace.steps;
-  const { growthPlot, timesOne } = TreeRace.growthPlot;
+  const { growthOf, timesOne } = TreeRace.curvePlot;
   const { visible } = TreeRace.text;
 
   const EIGHT = 8; // tokens whose time the words compare with that of one
@@ -96,7 +96,7 @@ TreeRace.walkPictures = (() => {
   function burst(step) {
     const cells = step.path.slice(0, step.burst.length).map((node) => chip("kept", `■ ${word(step.texts[node])}`));
     if (step.has_bonus) cells.push(chip("bonus", `◆ ${word(step.bonus_text)}`));
-    const tokens = step.burst.length === 1 ? "1 token" : `${step.burst.length} tokens`;
+    const tokens = counted(step.burst.length, "token");
     return [make("p", "cells", ...cells, make("span", "", `= ${tokens} from one forward: a burst`))];
   }
 
@@ -135,7 +135,7 @@ TreeRace.walkPictures = (() => {
     );
     return [
       make("p", "label", "Measured here: time of a forward, one token is 1×"),
-      growthPlot(measured),
+      growthOf(measured),
       make("p", "", words),
       ...(bars.length ? [make("p", "label", "Speed in your last races, plain decoding is 1×"), ...bars] : []),
     ];

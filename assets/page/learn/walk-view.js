@@ -14,7 +14,6 @@ TreeRace.walkView = (() => {
   const { Spotlight } = TreeRace.spotlight;
   const { PAGES, START } = TreeRace.walkPages;
   const { PICTURES } = TreeRace.walkPictures;
-  const { WalkPointer } = TreeRace.walkPointer;
   const { onRun } = TreeRace.runs;
 
   const narrow = window.matchMedia("(max-width: 900px)");
@@ -52,7 +51,6 @@ TreeRace.walkView = (() => {
       this.at = finder(root);
       this.taught = taught;
       this.light = new Spotlight(light);
-      this.pointer = new WalkPointer(this);
       this.watcher = new RaceWatcher(this);
       this.curve = new CurvePanel(curve, server.load_recorded_curve, () => this.did("measure"));
       this.breaks = new Breaks(this.at("breaks"), breaks, (name) => this.broke(name));
@@ -168,7 +166,7 @@ TreeRace.walkView = (() => {
 
     // What the page knows of the race so far: nothing.
     begin() {
-      this.pointer.node = null;
+      this.watcher.node = null;
       this.shine();
       this.watcher.begin();
     }
@@ -192,8 +190,8 @@ TreeRace.walkView = (() => {
       const picture = PICTURES[this.page.picture ?? ""];
       const home = this.at("picture");
       const held = [...home.querySelectorAll("button, [tabindex]")].indexOf(document.activeElement);
-      const node = this.pointer.node ?? step?.path.at(-1) ?? 0;
-      const onNode = (/** @type {number} */ at) => this.pointer.point(at);
+      const node = this.watcher.node ?? step?.path.at(-1) ?? 0;
+      const onNode = (/** @type {number} */ at) => this.watcher.point(at);
       const { gains, taus } = this.watcher;
       const about = { steps: view.steps, taus, node, onNode, pairs: TreeRace.pairs.offered, gains };
       const isDue = this.page.choice || (step && this.watcher.fits);

@@ -1,9 +1,8 @@
 // Acceptance by depth and by rank, drawn with Plotly as bars of shares. Knows a sweep's summary; nothing of how it was asked for.
 
 TreeRace.acceptancePlot = (() => {
-  const { SAID, axisOf, plot, roomOf } = TreeRace.plotBase;
+  const { axisOf, lettering, plot, roomOf } = TreeRace.plotBase;
   const { channels, readable } = TreeRace.shades;
-  const { lettering } = TreeRace.sweepCells;
   const TALL = 1.5; // letters' heights of a bar that holds its percentage
   const MOST = 1.12; // of the axis of shares
 
@@ -39,7 +38,6 @@ TreeRace.acceptancePlot = (() => {
         constraintext: "none",
         cliponaxis: false,
         customdata: rows.map((row) => `${words} ${row[kind]}: ${row.accepted} of ${row.reached} guesses accepted`),
-        hovertemplate: SAID,
         marker: { color: colours.tree, line: { width: 0 } },
         width: 0.62,
       },
@@ -53,22 +51,16 @@ TreeRace.acceptancePlot = (() => {
         customdata: rows.map(
           (row) => `depth ${row.depth}: some guess accepted in ${row.accepted} of ${row.levels} rounds that got there`,
         ),
-        hovertemplate: SAID,
         cliponaxis: false,
         line: { color: colours.ink, width: 2, dash: "5px,4px" },
         marker: { symbol: "diamond", size: 9, color: colours.ink },
       });
     }
-    const axis = axisOf(colours, letters);
-    const title = {
-      text: `${words} · of the guesses that were reached there`,
-      font: { size: letters, color: colours.faint },
-      standoff: 2,
-    };
+    const across = axisOf(colours, letters, `${words} · of the guesses that were reached there`);
     const axes = {
-      xaxis: { ...axis, showgrid: false, tickvals: places, range: [0.4, Math.max(4, ...places) + 0.6], title },
+      xaxis: { ...across, showgrid: false, tickvals: places, range: [0.4, Math.max(4, ...places) + 0.6] },
       yaxis: {
-        ...axis,
+        ...axisOf(colours, letters),
         gridcolor: colours.cell,
         range: [0, MOST],
         tickvals: [0, 0.5, 1],

@@ -2,80 +2,65 @@
 // tokens of plain decoding. A sweep's plot draws the same curves. Knows a lane's steps and costs; nothing of clocks or playback.
 
 TreeRace.costPlot = (() => {
-  const { asNumber } = TreeRace.numbers;
-  const { SAID, axisOf, plot, roomOf } = TreeRace.plotBase;
+  const { asNumber, counted } = TreeRace.numbers;
+  const { axisOf, plot, roomOf } = TreeRace.plotBase;
 
   const LEAST_TOP = 5; // tokens that the axis shows at least
   const SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256];
   const LARGEST = 64; // nodes on the curves, unless a tree has more
   const LEFTWARD = 10; // from so many nodes on the point's label stands left of it
 
-  /**
-   * @param {number} count
-   * @param {string} what
-   */
-  const counted = (count, what) => `${count} ${what}${count === 1 ? "" : "s"}`;
   /** @param {number} value */
   const ms = (value) => `${asNumber(value, 2)} ms`;
 
   /**
-   * A line over every number of nodes up to the largest, `price` in ms.
-   * @param {Costs} costs
-   * @param {number} largest
-   * @param {(nodes: number) => number} price
-   * @param {(nodes: number) => string} hover
-   * @param {object} look
-   */
-  function line(costs, largest, price, hover, look) {
-    const nodes = Array.from({ length: largest }, (_, index) => index + 1);
-    const plain = costs.verifyAt(1);
-    const about = (/** @type {number} */ each) =>
-      `${counted(each, "node")}: ${asNumber(price(each) / plain, 2)} tokens’ time`;
-    return {
-      type: "scatter",
-      mode: "lines",
-      x: nodes,
-      y: nodes.map((each) => price(each) / plain),
-      customdata: nodes.map((each) => `${about(each)}<br>${hover(each)}`),
-      hovertemplate: SAID,
-      ...look,
-    };
-  }
-
-  /**
-   * t(N), with marks where it was measured.
-   * @param {Costs} costs
-   * @param {number} largest
-   * @param {Palette} colours
-   */
-  function verifying(costs, largest, colours) {
-    const known = new Set(costs.sizes);
-    const hover = (/** @type {number} */ nodes) =>
-      `${known.has(nodes) ? "measured" : "between measured"}: ${ms(costs.verifyAt(nodes))} to verify`;
-    const trace = line(costs, largest, (nodes) => costs.verifyAt(nodes), hover, {
-      mode: "lines+markers",
-      line: { color: colours.base, width: 3 },
-    });
-    const size = trace.x.map((nodes) => (known.has(nodes) ? 7 : 0));
-    return { ...trace, marker: { color: colours.base, size, opacity: 1, line: { width: 0 } } };
-  }
-
-  /**
-   * Everything below this line is slower than plain decoding.
+   * Two lines over every number of nodes up to the largest: t(N), with marks where it was measured, and that of a round with its draft, below
+   * which all is slower than plain decoding.
    * @param {Costs} costs
    * @param {number} levels
    * @param {number} largest
    * @param {Palette} colours
    */
-  function breakEven(costs, levels, largest, colours) {
-    const draft = costs.roundMs(1, levels) - costs.verifyAt(1);
-    const hover = (/** @type {number} */ nodes) =>
-      `${ms(costs.verifyAt(nodes))} to verify + ${ms(draft)} to draft ${counted(levels, "level")}`;
-    return line(costs, largest, (nodes) => costs.roundMs(nodes, levels), hover, {
-      line: { color: colours.ink, width: 2, dash: "5px,4px" },
-      fill: "tozeroy",
-      fillcolor: colours.cell,
+  function costLines(costs, levels, largest, colours) {
+    const known = new Set(costs.sizes);
+    const sizes = Array.from({ length: largest }, (_, index) => index + 1);
+    const plain = costs.verifyAt(1);
+    const draft = costs.roundMs(1, levels) - plain;
+    /** @type {(price: (nodes: number) => number, hover: (nodes: number) => string) => object} */
+    const line = (price, hover) => ({
+      type: "scatter",
+      x: sizes,
+      y: sizes.map((nodes) => price(nodes) / plain),
+      customdata: sizes.map((nodes) => {
+        const times = asNumber(price(nodes) / plain, 2);
+        return `${counted(nodes, "node")}: ${times} tokens’ time<br>${hover(nodes)}`;
+      }),
     });
+    const verify = (/** @type {number} */ nodes) => costs.verifyAt(nodes);
+    const round = (/** @type {number} */ nodes) => costs.roundMs(nodes, levels);
+    return [
+      {
+        ...line(round, (nodes) => `${ms(verify(nodes))} to verify + ${ms(draft)} to draft ${counted(levels, "level")}`),
+        mode: "lines",
+        line: { color: colours.ink, width: 2, dash: "5px,4px" },
+        fill: "tozeroy",
+        fillcolor: colours.cell,
+      },
+      {
+        ...line(
+          verify,
+          (nodes) => `${known.has(nodes) ? "measured" : "between measured"}: ${ms(verify(nodes))} to verify`,
+        ),
+        mode: "lines+markers",
+        line: { color: colours.base, width: 3 },
+        marker: {
+          color: colours.base,
+          opacity: 1,
+          size: sizes.map((nodes) => (known.has(nodes) ? 7 : 0)),
+          line: { width: 0 },
+        },
+      },
+    ];
   }
 
   /**
@@ -101,7 +86,6 @@ TreeRace.costPlot = (() => {
       x: all.map((mark) => mark.nodes),
       y: all.map((mark) => mark.tokens),
       customdata: all.map(hover),
-      hovertemplate: SAID,
       cliponaxis: false,
       marker: {
         color: colours.tree,
@@ -132,7 +116,6 @@ TreeRace.costPlot = (() => {
       x: [nodes, nodes],
       y: [price, tau],
       customdata: [hover, hover],
-      hovertemplate: SAID,
       cliponaxis: false,
       line: { color: colours.tree, width: 3 },
       marker: {
@@ -232,8 +215,7 @@ TreeRace.costPlot = (() => {
     const size = Math.round(Math.max(12, Math.min(22, width / 36)));
     const top = Math.max(LEAST_TOP, ...steps.map((step) => step.burst.length)) + 0.6;
     const traces = [
-      breakEven(costs, round.levels, LARGEST, colours),
-      verifying(costs, LARGEST, colours),
+      ...costLines(costs, round.levels, LARGEST, colours),
       won(steps.slice(0, round.index + 1), colours),
       chosen(round, steps[round.index], costs, colours),
     ];
@@ -245,5 +227,5 @@ TreeRace.costPlot = (() => {
     plot(div, room, traces, margin, axes);
   }
 
-  return { LARGEST, breakEven, verifying, word, costAxes, drawCost };
+  return { LARGEST, word, costAxes, costLines, drawCost };
 })();

@@ -1,14 +1,17 @@
-// A measured curve as a drawing: a figure over nodes, temperature or batch, a line for each system. Knows points; nothing of pages and runs.
+// Lines over tokens, nodes, temperature or batch as a drawing, a line for each system or model. Knows points; nothing of pages and runs.
 
 TreeRace.curvePlot = (() => {
   const { draw } = TreeRace.elements;
   const { asNumber } = TreeRace.numbers;
+  const { Costs } = TreeRace.roundCosts;
 
   /** @typedef {{ title: string, hue: string, faint: boolean, points: { x: number, y: number }[] }} DrawnLine */
-  /** @typedef {{ unit: string, digits: number, floor: number | null, peak: boolean, doubling: boolean, axis: string }} How */
+  /** @typedef {{ unit: string, digits: number, floor: number | null, peak: boolean, doubling: boolean, axis: string, least?: number, ticks?: number[] }} How */
 
   const TICK = 5; // marks on the upright axis, at most
   const APART = 1.15; // letters between two names of lines
+  const GROWTH = { width: 320, height: 150, letters: 11.5 }; // of a small picture that is drawn as large as it fits
+  const MOST = 16; // tokens of the largest forward in it
 
   /**
    * Round numbers from 0 to beyond the highest.
@@ -31,21 +34,30 @@ TreeRace.curvePlot = (() => {
   }
 
   /**
-   * `floor` is a value that gets a line of its own, such as plain decoding's speed; `peak` names the highest point of the first line that
-   * is not faint; `doubling` gives every doubling of x as much room.
    * @param {HTMLElement} div
    * @param {DrawnLine[]} lines
    * @param {How} how
    */
-  function drawCurve(div, lines, { unit, digits, floor, peak, doubling, axis }) {
+  function drawCurve(div, lines, how) {
     const [width, height] = [div.clientWidth, div.clientHeight];
-    const points = lines.flatMap((line) => line.points);
-    if (!width || !height || !points.length) return div.replaceChildren();
+    const hasRoom = width && height && lines.some((line) => line.points.length);
     const letters = Math.max(12, Math.min(22, width / 34));
+    div.replaceChildren(...(hasRoom ? [curveOf({ width, height, letters }, lines, how)] : []));
+  }
+
+  /**
+   * `floor` is a value that gets a line of its own, such as plain decoding's speed; `peak` names the highest point of the first line that
+   * is not faint; `doubling` gives every doubling of x as much room.
+   * @param {{ width: number, height: number, letters: number }} room
+   * @param {DrawnLine[]} lines
+   * @param {How} how
+   */
+  function curveOf({ width, height, letters }, lines, { unit, digits, floor, peak, doubling, axis, least = 0, ticks }) {
+    const points = lines.flatMap((line) => line.points);
     const scale = (/** @type {number} */ value) => (doubling ? Math.log2(value) : value);
     const values = [...new Set(points.map(({ x }) => x))].sort((a, b) => a - b);
     const [first, last] = [scale(values[0]), scale(values[values.length - 1])];
-    const levels = levelsOf(Math.max(floor ?? 0, ...points.map(({ y }) => y)));
+    const levels = levelsOf(Math.max(least, floor ?? 0, ...points.map(({ y }) => y)));
     const top = levels[levels.length - 1];
     const names = Math.max(...lines.map(({ title, faint }) => (faint ? 0 : title.length)));
     const edge = {
@@ -60,14 +72,15 @@ TreeRace.curvePlot = (() => {
     const end = x(values[values.length - 1]);
     const text = (/** @type {Record<string, string | number>} */ at, /** @type {string} */ words) =>
       draw("text", { "font-size": letters, ...at }, words);
-    const svg = draw("svg", { width, height, class: "curve-drawing", "aria-hidden": "true" });
+    const view = `0 0 ${width} ${height}`;
+    const svg = draw("svg", { width, height, viewBox: view, class: "curve-drawing", "aria-hidden": "true" });
     for (const level of levels) {
       svg.append(draw("path", { class: "grid", d: `M${edge.left} ${y(level)}H${end}` }));
       const label = `${Number(level.toFixed(2))}${unit}`;
       svg.append(text({ class: "end", x: edge.left - 7, y: y(level) + 0.35 * letters }, label));
     }
     const room = Math.floor((end - edge.left) / (2.6 * letters));
-    for (const value of thinned(values, Math.max(2, room))) {
+    for (const value of ticks ?? thinned(values, Math.max(2, room))) {
       svg.append(text({ class: "middle", x: x(value), y: y(0) + 1.25 * letters }, String(value)));
     }
     svg.append(text({ x: edge.left, y: height - 0.35 * letters }, axis));
@@ -92,32 +105,45 @@ TreeRace.curvePlot = (() => {
       svg.append(text({ class: `name ${hue}`, x: x(at.x) + 0.6 * letters, y: place }, title));
     }
     const best = lines.find(({ faint }) => !faint)?.points ?? [];
-    if (peak && best.length > 1) svg.append(...peakOf(best, x, y, letters, unit, digits, axis));
-    return div.replaceChildren(svg);
+    if (peak && best.length > 1) {
+      const highest = best.reduce((most, point) => (point.y > most.y ? point : most));
+      const [cx, cy] = [x(highest.x), y(highest.y)]; // a ring around it, and its words above
+      const name = { class: "peak middle", x: Math.max(cx, letters * 6), y: cy - 0.85 * letters };
+      svg.append(draw("circle", { class: "peak-ring", cx, cy, r: 0.55 * letters }));
+      svg.append(text(name, `${highest.x} ${axis}: ${asNumber(highest.y, digits)}${unit}`));
+    }
+    return svg;
   }
 
   /**
-   * A ring around the highest point, and its words above.
-   * @param {{ x: number, y: number }[]} points
-   * @param {(value: number) => number} x
-   * @param {(value: number) => number} y
-   * @param {number} letters
-   * @param {string} unit
-   * @param {number} digits
-   * @param {string} axis
+   * How many times the time of one token a forward over so many takes. What other work added is left out: a forward takes at most what
+   * one over more tokens takes (`rising` in engine/record/costs.py).
+   * @param {Record<number, number>} measured milliseconds by tokens
+   * @param {number} tokens
    */
-  function peakOf(points, x, y, letters, unit, digits, axis) {
-    const highest = points.reduce((best, point) => (point.y > best.y ? point : best));
-    const at = { x: x(highest.x), y: y(highest.y) };
-    const words = `${highest.x} ${axis}: ${asNumber(highest.y, digits)}${unit}`;
-    const name = {
-      class: "peak middle",
-      x: Math.max(at.x, letters * 6),
-      y: at.y - 0.85 * letters,
-      "font-size": letters,
-    };
-    return [draw("circle", { class: "peak-ring", cx: at.x, cy: at.y, r: 0.55 * letters }), draw("text", name, words)];
+  function timesOne(measured, tokens) {
+    const all = Object.entries(measured).map(([of, ms]) => ({ of: Number(of), ms }));
+    const rising = all.map(({ of }) => [of, Math.min(...all.filter((more) => more.of >= of).map(({ ms }) => ms))]);
+    const costs = new Costs({ verify_ms: Object.fromEntries(rising), first_ms: 0, level_ms: 0 });
+    return costs.verifyAt(tokens) / costs.verifyAt(1);
   }
 
-  return { drawCurve, levelsOf };
+  /**
+   * How a forward's time grows with its tokens, a line for each model, in times of one token.
+   * @param {{ size: string, verify_ms: Record<number, number> }[]} models the smallest first
+   */
+  function growthOf(models) {
+    const lines = models.map(({ size, verify_ms: measured }, index) => {
+      const sizes = Object.keys(measured).map(Number);
+      const places = [...new Set([...sizes.filter((each) => each < MOST), MOST])];
+      const points = places.map((tokens) => ({ x: tokens, y: timesOne(measured, tokens) }));
+      return { title: size, hue: index ? "large" : "small", faint: false, points };
+    });
+    const how = { unit: "×", digits: 1, floor: null, peak: false, doubling: false, axis: "tokens in one forward" };
+    const svg = curveOf(GROWTH, lines, { ...how, least: 3, ticks: [1, 4, 8, 12, MOST] });
+    svg.classList.add("growth");
+    return svg;
+  }
+
+  return { drawCurve, growthOf, levelsOf, timesOne };
 })();

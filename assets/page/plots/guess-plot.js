@@ -3,7 +3,7 @@
 
 TreeRace.guessPlot = (() => {
   const { asShare } = TreeRace.numbers;
-  const { SAID, axisOf, nodeLook, plot, roomOf } = TreeRace.plotBase;
+  const { axisOf, plot, roomOf } = TreeRace.plotBase;
   const { plotLabel, textWidth } = TreeRace.text;
 
   const LARGEST_ROW = 40;
@@ -43,12 +43,17 @@ TreeRace.guessPlot = (() => {
    */
   function traces(step, nodes, scale, colours) {
     const y = nodes.map((_, row) => row);
-    const looks = nodes.map((node) => nodeLook(step.verdicts[node], colours));
+    /** @type {Record<string, { symbol: string, size: number, fill: string, edge: string }>} */
+    const marks = {
+      accepted: { symbol: "square", size: 17, fill: colours.tree, edge: colours.tree },
+      rejected: { symbol: "circle", size: 12, fill: colours.surface, edge: colours.faint },
+      unreached: { symbol: "circle", size: 6, fill: colours.line, edge: colours.line },
+    };
+    const looks = nodes.map((node) => marks[step.verdicts[node]]);
     const shared = { y, customdata: nodes.map((node) => hover(step, node, colours)) };
     return [
       {
         ...shared,
-        hovertemplate: SAID,
         type: "bar",
         orientation: "h",
         x: nodes.map((node) => step.q[node]),
@@ -57,7 +62,6 @@ TreeRace.guessPlot = (() => {
       },
       {
         ...shared,
-        hovertemplate: SAID,
         type: "scatter",
         mode: "markers",
         x: nodes.map((node) => step.p[node]),

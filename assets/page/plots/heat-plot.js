@@ -3,9 +3,8 @@
 
 TreeRace.heatPlot = (() => {
   const { asNumber } = TreeRace.numbers;
-  const { SAID, axisOf, plot, roomOf } = TreeRace.plotBase;
+  const { axisOf, lettering, plot, roomOf } = TreeRace.plotBase;
   const { mixed, readable } = TreeRace.shades;
-  const { cellWords, lettering } = TreeRace.sweepCells;
   const GAP = 3; // pixels between cells
 
   /**
@@ -89,10 +88,9 @@ TreeRace.heatPlot = (() => {
     const plane = { type: "heatmap", showscale: false, zmin: 0, zmax: 1, xgap: GAP, ygap: GAP };
     const places = { x: indices(sweep.x.values), y: indices(sweep.y.values) };
     const known = sweep.cells;
-    const best = (/** @type {Cell} */ cell) => sweep.best.some(({ x, y }) => x === cell.x && y === cell.y);
     const write = (/** @type {Cell} */ cell) => {
       if (cell.refused) return "–";
-      return best(cell) ? `<b>${heat.text(cell, short)}</b>` : heat.text(cell, short);
+      return sweep.isBest(cell) ? `<b>${heat.text(cell, short)}</b>` : heat.text(cell, short);
     };
     const traces = [
       {
@@ -110,9 +108,8 @@ TreeRace.heatPlot = (() => {
         ...plane,
         ...places,
         z: grid((cell) => (cell && !cell.refused ? Math.max(0, Math.min(1, at(cell))) : null)),
-        customdata: grid((cell) => (cell ? cellWords(cell, sweep) : "")),
+        customdata: grid((cell) => (cell ? sweep.cellWords(cell) : "")),
         colorscale: stops.map((colour, index) => [index / (stops.length - 1), colour]),
-        hovertemplate: SAID,
         hoverongaps: false,
       },
       {
@@ -130,12 +127,11 @@ TreeRace.heatPlot = (() => {
       },
     ];
     const axis = (/** @type {SweepAxis} */ each) => ({
-      ...axisOf(colours, letters),
+      ...axisOf(colours, letters, each.name),
       showgrid: false,
       range: [-0.5, each.values.length - 0.5],
       tickvals: indices(each.values),
       ticktext: each.values.map(String),
-      title: { text: each.name, font: { size: letters, color: colours.faint }, standoff: 2 },
     });
     const shapes = sweep.best.map((cell) => frame(sweep, cell, across, down, { color: colours.ink, width: 3 }));
     if (picked) shapes.push(frame(sweep, picked, across, down, { color: colours.ink, width: 2, dash: "4px,3px" }));

@@ -4,7 +4,7 @@ TreeRace.plotBase = (() => {
   const { make } = TreeRace.elements;
 
   const PLOT = { displayModeBar: false, responsive: false, doubleClick: false, showAxisDragHandles: false };
-  const SAID = "%{customdata}<extra></extra>"; // the hovertemplate of traces whose `customdata` says all
+  const SAID = { hovertemplate: "%{customdata}<extra></extra>" }; // of traces whose `customdata` says all
 
   /** @param {Element} element */
   function palette(element) {
@@ -65,22 +65,6 @@ TreeRace.plotBase = (() => {
   }
 
   /**
-   * How a node is marked, by its verdict, wherever it is drawn.
-   * @param {Verdict} verdict
-   * @param {Palette} colours
-   */
-  function nodeLook(verdict, colours) {
-    const kept = { fill: colours.tree, edge: colours.tree, text: colours.treeInk };
-    return {
-      root: { symbol: "circle", size: 13, fill: colours.ink, edge: colours.ink, text: colours.ink },
-      accepted: { symbol: "square", size: 17, ...kept },
-      bonus: { symbol: "diamond", size: 20, ...kept },
-      rejected: { symbol: "circle", size: 12, fill: colours.surface, edge: colours.faint, text: colours.faint },
-      unreached: { symbol: "circle", size: 6, fill: colours.line, edge: colours.line, text: colours.faint },
-    }[verdict];
-  }
-
-  /**
    * Draws the traces. The layout is a fresh object each time, because Plotly writes into those that it is given.
    * @param {HTMLElement} div
    * @param {{ width: number, height: number, colours: Palette }} room as `roomOf` gives it
@@ -104,17 +88,23 @@ TreeRace.plotBase = (() => {
       hoverlabel: { bgcolor: colours.ink, bordercolor: colours.ink, font: { ...face, color: colours.surface, size } },
       ...axes,
     };
-    Plotly.react(div, traces, layout, PLOT);
+    const told = traces.map((trace) => ("customdata" in trace ? { ...SAID, ...trace } : trace));
+    Plotly.react(div, told, layout, PLOT);
   }
 
   /**
-   * What all axes have, with ticks in faint letters of that size.
+   * What all axes have, with ticks and a title in faint letters of that size.
    * @param {Palette} colours
    * @param {number} size
    */
-  function axisOf(colours, size) {
-    return { fixedrange: true, zeroline: false, ticks: "", tickfont: { size, color: colours.faint } };
+  function axisOf(colours, size, text = "") {
+    const font = { size, color: colours.faint };
+    const axis = { fixedrange: true, zeroline: false, ticks: "", tickfont: font };
+    return text ? { ...axis, title: { text, font, standoff: 2 } } : axis; // an empty title would take room
   }
 
-  return { SAID, axisOf, palette, roomOf, keepDrawn, nodeLook, plot };
+  // The size of the letters of the lab's charts, in pixels.
+  const lettering = () => Math.round(Math.max(12, Math.min(22, window.innerWidth / 92)));
+
+  return { axisOf, palette, roomOf, keepDrawn, lettering, plot };
 })();

@@ -3,10 +3,9 @@
 
 TreeRace.sweepCostPlot = (() => {
   const { asNumber } = TreeRace.numbers;
-  const { SAID, plot, roomOf } = TreeRace.plotBase;
+  const { lettering, plot, roomOf } = TreeRace.plotBase;
   const { Costs } = TreeRace.roundCosts;
-  const { LARGEST, breakEven, costAxes, verifying, word } = TreeRace.costPlot;
-  const { cellWords, lettering } = TreeRace.sweepCells;
+  const { LARGEST, costAxes, costLines, word } = TreeRace.costPlot;
 
   /**
    * What forwards of this size took in the sweep's own races.
@@ -24,7 +23,6 @@ TreeRace.sweepCostPlot = (() => {
       customdata: sizes.map(
         (count) => `${count} nodes in these races: ${asNumber(sweep.verify[count], 2)} ms, the median`,
       ),
-      hovertemplate: SAID,
       marker: { symbol: "circle-open", color: colours.base, size: 8, line: { width: 2 } },
     };
   }
@@ -40,8 +38,7 @@ TreeRace.sweepCostPlot = (() => {
       mode: "markers",
       x: cells.map((cell) => cell.mean_nodes),
       y: cells.map((cell) => cell.tau),
-      customdata: cells.map((cell) => cellWords(cell, sweep)),
-      hovertemplate: SAID,
+      customdata: cells.map((cell) => sweep.cellWords(cell)),
       cliponaxis: false,
       marker: look,
     };
@@ -58,13 +55,12 @@ TreeRace.sweepCostPlot = (() => {
     const letters = lettering();
     const costs = new Costs(sweep.costs);
     const cells = sweep.raced;
-    const best = cells.filter((cell) => sweep.best.some(({ x, y }) => x === cell.x && y === cell.y));
+    const best = cells.filter((cell) => sweep.isBest(cell));
     const levels = best.length ? best[0].depth : (sweep.fixed.depth ?? sweep.x.values[0]);
     const largest = Math.max(LARGEST, ...cells.map((cell) => Math.ceil(cell.mean_nodes)));
     const top = Math.max(3.6, ...cells.map((cell) => cell.tau + 0.6));
     const traces = [
-      breakEven(costs, levels, largest, colours),
-      verifying(costs, largest, colours),
+      ...costLines(costs, levels, largest, colours),
       inRaces(sweep, colours),
       points(cells, sweep, { color: colours.tree, symbol: "square", size: 8, opacity: 0.45, line: { width: 0 } }),
       points(best, sweep, {

@@ -4,7 +4,7 @@
 TreeRace.timeSplitPlot = (() => {
   const { make } = TreeRace.elements;
   const { asNumber, asPercent } = TreeRace.numbers;
-  const { SAID, axisOf, plot, roomOf } = TreeRace.plotBase;
+  const { axisOf, plot, roomOf } = TreeRace.plotBase;
   const { escapeMarkup } = TreeRace.text;
 
   // A phase is told by its pattern too: Plotly's sign for it, and a look for the legend in prix/prix.css.
@@ -48,7 +48,6 @@ TreeRace.timeSplitPlot = (() => {
         const ms = `${asNumber(msOf(lane) * shareOf(lane, name), 2)} of ${asNumber(msOf(lane), 2)} ms a token`;
         return `${escapeMarkup(lane.title)}: ${name}<br>${ms}, ${asPercent(shareOf(lane, name))}`;
       }),
-      hovertemplate: SAID,
       marker: {
         color: colours[colour],
         line: { width: 0 },

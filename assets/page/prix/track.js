@@ -2,7 +2,6 @@
 
 TreeRace.track = (() => {
   const { copyOf, finder, write } = TreeRace.elements;
-  const { asNumber } = TreeRace.numbers;
   const { Steps } = TreeRace.steps;
   const { needsMark } = TreeRace.systemNames;
 
@@ -39,15 +38,12 @@ TreeRace.track = (() => {
      * @param {number} pacer tokens that the baseline has then
      */
     show(time, total, pacer) {
-      const count = this.stepsAt(time);
-      const tokens = this.totals[count];
-      const done = this.ended && count === this.steps.length;
-      const elapsed = count ? this.steps[count - 1].t : 0;
+      const { count, tokens, done, speed, tau, clock } = this.figuresAt(time);
       this.at("run").style.clipPath = `inset(0 ${100 - (100 * tokens) / total}% 0 0 round 4px)`;
       this.at("pacer").style.transform = `translateX(${(100 * pacer) / total}%)`;
-      write(this.at("speed"), count ? asNumber(tokens / elapsed, 0) : "–");
-      write(this.at("tau"), count ? asNumber(tokens / count, 2) : "–");
-      write(this.at("clock"), count ? `${done ? "⚑ " : ""}${asNumber(done ? elapsed : time, 3)} s` : "–");
+      write(this.at("speed"), speed);
+      write(this.at("tau"), tau);
+      write(this.at("clock"), count ? `${done ? "⚑ " : ""}${clock}` : "–");
       this.root.classList.toggle("done", done);
     }
 

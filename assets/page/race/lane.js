@@ -2,7 +2,6 @@
 
 TreeRace.lane = (() => {
   const { finder, make, write } = TreeRace.elements;
-  const { asNumber } = TreeRace.numbers;
   const { Steps } = TreeRace.steps;
   const { SystemCard } = TreeRace.systemCard;
   const { SystemMix } = TreeRace.systemMix;
@@ -179,20 +178,16 @@ TreeRace.lane = (() => {
     }
 
     /**
-     * The figures after `count` steps; the clock is frozen at the lane's own finish.
-     * @param {number} count
      * @param {number} time
      * @param {number} total tokens of the whole way
      * @param {number} rivalTokens
      */
-    figures(count, time, total, rivalTokens) {
-      const tokens = this.totals[count];
-      const done = this.ended && count === this.steps.length;
-      const elapsed = count ? this.steps[count - 1].t : 0;
-      write(this.at("speed"), count ? asNumber(tokens / elapsed, 0) : "–");
-      write(this.at("tau"), count && !this.isRemote ? asNumber(tokens / count, 2) : "–");
+    figures(time, total, rivalTokens) {
+      const { tokens, done, speed, tau, clock } = this.figuresAt(time);
+      write(this.at("speed"), speed);
+      write(this.at("tau"), this.isRemote ? "–" : tau);
       write(this.at("count"), `${String(tokens).padStart(String(total).length, FIGURE_SPACE)} of ${total} tokens`);
-      write(this.at("clock"), `${asNumber(done ? elapsed : time, 3)} s`);
+      write(this.at("clock"), clock);
       this.track(tokens / total, rivalTokens / total);
       this.root.classList.toggle("done", done);
     }

@@ -3,7 +3,7 @@
 
 TreeRace.raceView = (() => {
   const { mountTurns } = TreeRace.earlierTurns;
-  const { copyOf, finder, isCalm, showInItsFonts } = TreeRace.elements;
+  const { copyOf, finder, isCalm, onChoice, showInItsFonts } = TreeRace.elements;
   const { Lane } = TreeRace.lane;
   const { Player, Speeds } = TreeRace.player;
   const { keepDrawn } = TreeRace.plotBase;
@@ -297,7 +297,7 @@ TreeRace.raceView = (() => {
       const counts = this.lanes.map((lane) => lane.stepsAt(time));
       const tokens = this.lanes.map((lane, index) => lane.totals[counts[index]]);
       const longer = this.lanes.filter((lane, index) => lane.show(counts[index], animate && !isCalm()));
-      for (const [index, lane] of this.lanes.entries()) lane.figures(counts[index], time, total, tokens[1 - index]);
+      for (const [index, lane] of this.lanes.entries()) lane.figures(time, total, tokens[1 - index]);
       this.strip.lead([tokens[0], tokens[1]], this.systems, finisherOf(this.lanes, counts, time));
       this.third.show(time, total);
       for (const lane of longer) lane.toEnd();
@@ -322,9 +322,7 @@ TreeRace.raceView = (() => {
       this.at("back").addEventListener("click", () => this.go(this.step - 1));
       this.at("next").addEventListener("click", () => this.go(this.step + 1));
       this.at("play").addEventListener("click", () => this.toggle());
-      for (const choice of /** @type {NodeListOf<HTMLInputElement>} */ (this.root.querySelectorAll("[name=focus]"))) {
-        choice.addEventListener("change", () => this.pick(Number(choice.value)));
-      }
+      onChoice(this.root, "focus", (lane) => this.pick(Number(lane)));
       addRaceKeys(this);
       keepDrawn(this.at("tree"), () => this.run && this.draw(true));
     }

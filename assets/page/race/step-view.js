@@ -1,13 +1,111 @@
-// The step that is shown: its tree, its panel, its sentence, its place on the scrubber. Knows one step of one lane at a time.
+// The step that is shown: its tree, its sentence, its place on the scrubber, and the panel beside it: the attention mask in a chosen node order,
+// the drafter's view, or what the step cost. Knows one lane at a time.
 
 TreeRace.stepView = (() => {
-  const { finder } = TreeRace.elements;
-  const { StepPanel } = TreeRace.stepPanel;
-  const { sentence } = TreeRace.stepWords;
+  const { drawCost } = TreeRace.costPlot;
+  const { finder, make, onChoice } = TreeRace.elements;
+  const { drawGuesses } = TreeRace.guessPlot;
+  const { drawMask } = TreeRace.maskPlot;
+  const { ORDERS, blockFor, maskBlocks } = TreeRace.nodeOrder;
+  const { costWords, roundOf } = TreeRace.roundCosts;
+  const { estimate, sentence } = TreeRace.stepWords;
   const { drawTree } = TreeRace.treePlot;
 
   const REDRAW_MS = 250; // while playing
   const [LONG, LONGEST] = [150, 190]; // letters of a sentence that are too many for two lines of its usual size, and of the smaller one
+
+  class StepPanel {
+    /**
+     * @param {HTMLElement} root
+     * @param {() => void} onDrawn
+     */
+    constructor(root, onDrawn) {
+      this.root = root;
+      this.onDrawn = onDrawn;
+      this.at = finder(root);
+      this.order = "dfs"; // branches are blocks
+      this.causal = false; // the lane's system has its mask broken
+      /** @type {{ steps: Step[], index: number, costs: Costs } | null} */
+      this.drawn = null;
+      /** @type {Record<string, HTMLElement>} */
+      this.counts = {};
+      this.at("more").addEventListener("change", () => {
+        root.toggleAttribute("data-detailed", this.at("more").checked);
+        this.redraw();
+      });
+      this.at("block").before(...Object.keys(ORDERS).map((name) => this.choice(name)));
+      onChoice(root, "view", (view) => {
+        root.dataset.view = view;
+        this.redraw();
+      });
+    }
+
+    /** @param {string} name */
+    choice(name) {
+      const radio = make("input");
+      Object.assign(radio, { type: "radio", name: "order", value: name, checked: name === this.order });
+      radio.addEventListener("change", () => {
+        this.order = name;
+        this.redraw();
+      });
+      this.counts[name] = make("b");
+      return make("label", "", radio, make("span", "", name === "dfs" ? "DFS" : name, this.counts[name]));
+    }
+
+    /**
+     * @param {Step[]} steps
+     * @param {number} index of the one that is shown
+     * @param {Costs} costs of its lane
+     */
+    draw(steps, index, costs) {
+      this.drawn = { steps, index, costs };
+      this.redraw();
+    }
+
+    redraw() {
+      if (!this.drawn) return;
+      const { steps, index, costs } = this.drawn;
+      if (this.root.dataset.view === "mask") this.drawMask(steps[index]);
+      else if (this.root.dataset.view === "guess") this.drawGuesses(steps[index]);
+      else this.drawCost(steps, index, costs);
+      this.onDrawn();
+    }
+
+    /** @param {Step} step */
+    drawMask(step, canvas = this.at("mask")) {
+      const { parents } = step;
+      const block = blockFor(parents.length);
+      /** @type {Record<string, [number, number][]>} */
+      const blocks = {};
+      for (const [name, order] of Object.entries(ORDERS)) {
+        blocks[name] = maskBlocks(parents, order(parents), block);
+        this.counts[name].textContent = String(blocks[name].length);
+      }
+      this.at("block").textContent = `${block} × ${block} blocks that hold a mark`;
+      drawMask(canvas, step, ORDERS[this.order](parents), blocks[this.order], block, this.causal);
+    }
+
+    /** @param {Step} step */
+    drawGuesses(step) {
+      const words = estimate(step);
+      this.at("guess-words").textContent = words;
+      this.at("guess").setAttribute("aria-label", `The drafter’s view of step ${step.index + 1}: ${words}`);
+      drawGuesses(this.at("guess"), step);
+    }
+
+    /**
+     * @param {Step[]} steps
+     * @param {number} index
+     * @param {Costs} costs
+     */
+    drawCost(steps, index, costs) {
+      const round = roundOf(steps, index, costs);
+      const words = costWords(round);
+      this.at("cost-words").textContent = words;
+      this.at("cost").setAttribute("aria-label", `Cost and gain of step ${index + 1}: ${words}`);
+      drawCost(this.at("cost"), steps, round, costs);
+    }
+  }
 
   class StepView {
     /** @typedef {{ steps: Step[], index: number, costs: Costs, system: string }} Shown a lane's steps, and which of them */
@@ -40,9 +138,7 @@ TreeRace.stepView = (() => {
       return now - this.drawnAt >= REDRAW_MS;
     }
 
-    /**
-     * @param {Shown} shown
-     */
+    /** @param {Shown} shown */
     draw(shown) {
       const { steps, index, costs, system } = shown;
       this.shown = shown;

@@ -3,7 +3,6 @@
 
 TreeRace.thirdLane = (() => {
   const { finder, write } = TreeRace.elements;
-  const { asNumber } = TreeRace.numbers;
   const { Steps, retimed } = TreeRace.steps;
 
   const LANES = 3; // of a race that has one
@@ -71,14 +70,11 @@ TreeRace.thirdLane = (() => {
      */
     show(time, total) {
       if (!this.system) return;
-      const count = this.stepsAt(time);
-      const tokens = this.totals[count];
-      const done = this.ended && count === this.steps.length;
-      const elapsed = count ? this.steps[count - 1].t : 0;
-      write(this.at("speed"), count ? asNumber(tokens / elapsed, 0) : "–");
-      write(this.at("tau"), count ? asNumber(tokens / count, 2) : "–");
+      const { tokens, done, speed, tau, clock } = this.figuresAt(time);
+      write(this.at("speed"), speed);
+      write(this.at("tau"), tau);
       write(this.at("count"), `${tokens} of ${total} tokens`);
-      write(this.at("clock"), `${asNumber(done ? elapsed : time, 3)} s`);
+      write(this.at("clock"), clock);
       this.at("fill").style.clipPath = `inset(0 ${100 - (100 * tokens) / total}% 0 0 round 99px)`;
       this.root.classList.toggle("done", done);
     }

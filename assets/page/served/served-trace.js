@@ -4,9 +4,8 @@
 TreeRace.servedTrace = (() => {
   const { drawShares } = TreeRace.acceptancePlot;
   const { button, finder, make } = TreeRace.elements;
-  const { asNumber, asPercent } = TreeRace.numbers;
-  const { axisOf, keepDrawn, plot, roomOf } = TreeRace.plotBase;
-  const { lettering } = TreeRace.sweepCells;
+  const { asNumber, asPercent, counted } = TreeRace.numbers;
+  const { axisOf, keepDrawn, lettering, plot, roomOf } = TreeRace.plotBase;
 
   const MARK = "From vLLM: no clock of TreeRace, order only";
   const MOST_BARS = 200; // steps that are drawn at once
@@ -20,8 +19,7 @@ TreeRace.servedTrace = (() => {
    */
   function stepWords({ drafted, accepted }, index) {
     const [many, kept] = [drafted[index], accepted[index]];
-    const guesses = `${many} ${many === 1 ? "token" : "tokens"} drafted`;
-    return `Step ${index + 1} of ${drafted.length}: ${guesses}, ${kept} accepted, then the target’s own token.`;
+    return `Step ${index + 1} of ${drafted.length}: ${counted(many, "token")} drafted, ${kept} accepted, then the target’s own token.`;
   }
 
   /**
@@ -60,17 +58,11 @@ TreeRace.servedTrace = (() => {
       { ...bar, y: drafted.slice(first, last), marker: { color: colours.cell, line: { color: edge, width } } },
       { ...bar, y: accepted.slice(first, last), marker: { color: colours.tree }, width: 0.5 },
     ];
-    const axis = { ...axisOf(colours, letters), nticks: 6 };
-    const title = { font: { size: letters, color: colours.faint }, standoff: 2 };
+    const [across, up] = ["step", ""].map((title) => ({ ...axisOf(colours, letters, title), nticks: 6 }));
     const axes = {
       barmode: "overlay",
-      xaxis: {
-        ...axis,
-        showgrid: false,
-        range: [first + 0.4, Math.max(last, first + 4) + 0.6],
-        title: { ...title, text: "step" },
-      },
-      yaxis: { ...axis, gridcolor: colours.cell, range: [0, Math.max(...drafted) + 0.3], tickformat: "d" },
+      xaxis: { ...across, showgrid: false, range: [first + 0.4, Math.max(last, first + 4) + 0.6] },
+      yaxis: { ...up, gridcolor: colours.cell, range: [0, Math.max(...drafted) + 0.3], tickformat: "d" },
     };
     const margin = { l: letters * 2.6, r: 10, t: 6, b: letters * 2.9 };
     plot(div, room, traces, margin, axes);

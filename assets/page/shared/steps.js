@@ -1,6 +1,8 @@
 // What a lane did, up to any time on its own clock. Knows steps as the wire sends them; nothing of the page.
 
 TreeRace.steps = (() => {
+  const { asNumber } = TreeRace.numbers;
+
   const LEEWAY = 1e-9; // seconds: a time that was read off a step counts as reached
 
   class Steps {
@@ -45,6 +47,19 @@ TreeRace.steps = (() => {
         else high = middle;
       }
       return low;
+    }
+
+    /**
+     * What a lane has written at this time, and its figures in words; its clock is frozen at its own finish.
+     * @param {number} time seconds on the lane's clock
+     */
+    figuresAt(time) {
+      const count = this.stepsAt(time);
+      const tokens = this.totals[count];
+      const done = this.ended && count === this.steps.length;
+      const elapsed = count ? this.steps[count - 1].t : 0;
+      const clock = `${asNumber(done ? elapsed : time, 3)} s`;
+      return { count, tokens, done, speed: asNumber(tokens / elapsed, 0), tau: asNumber(tokens / count, 2), clock };
     }
   }
 

@@ -2,13 +2,13 @@
 
 TreeRace.storyView = (() => {
   const { draw, finder, isCalm } = TreeRace.elements;
+  const { Player } = TreeRace.player;
   const { StoryPointing, Tip } = TreeRace.pointing;
   const { drawStoryCache, drawStoryMask } = TreeRace.storyRows;
   const { scriptOf } = TreeRace.storyScript;
   const { drawStoryTree } = TreeRace.storyTree;
   const { plainWidth } = TreeRace.text;
 
-  const LONGEST = 0.25; // seconds of a frame; a page that was hidden goes on where it was
   const NARROW = 640; // pixels; below them the pictures stand below each other
   const STILL = 0.05; // seconds before a scene's end, where its picture is whole
 
@@ -49,8 +49,6 @@ TreeRace.storyView = (() => {
     told = null;
     /** @type {ReturnType<typeof scriptOf> | null} */
     script = null;
-    time = 0; // seconds of the story
-    playing = false;
     /** @type {((time: number) => void)[]} */
     pictures = [];
     /** @type {() => void} */
@@ -64,10 +62,11 @@ TreeRace.storyView = (() => {
       this.at = finder(this.root, "story-");
       /** @type {HTMLElement} */
       this.stage = this.at("stage");
+      this.player = new Player({ fitting: 1, rateAt: () => 1 }, this); // in seconds of the story
       this.pointing = new StoryPointing(this.stage, new Tip(this.root), () => this.told?.step);
       this.at("skip").addEventListener("click", () => this.leave());
       this.at("play").addEventListener("click", () => this.toggle());
-      this.at("scrub").addEventListener("input", () => this.seek(Number(this.at("scrub").value)));
+      this.at("scrub").addEventListener("input", () => this.player.seek(Number(this.at("scrub").value)));
       document.addEventListener("keydown", (event) => this.key(event), { capture: true }); // before the race's own keys
       new ResizeObserver(() => this.isOpen && this.build()).observe(this.stage);
       document.fonts.addEventListener("loadingdone", () => this.isOpen && this.build()); // words were measured in another face
@@ -89,12 +88,12 @@ TreeRace.storyView = (() => {
       this.root.hidden = false;
       this.covers(true);
       this.at("scrub").max = this.script.length;
+      this.player.reset();
       this.at("words").setAttribute("aria-live", asked ? "polite" : "off");
       this.build();
-      this.show(0);
       if (asked) this.at("play").focus({ preventScroll: true });
-      if (isCalm()) this.seek(this.stillAfter(0));
-      else this.play();
+      if (isCalm()) this.player.seek(this.stillAfter(0));
+      else this.player.play();
     }
 
     /** @param {boolean} covered nothing below can be reached */
@@ -108,7 +107,7 @@ TreeRace.storyView = (() => {
       if (!this.isOpen) return;
       this.pointing.point(null);
       this.told = null;
-      this.playing = false;
+      this.player.reset();
       this.covers(false);
       this.root.hidden = true;
       this.stage.replaceChildren();
@@ -122,60 +121,39 @@ TreeRace.storyView = (() => {
 
     // ---- time -----------------------------------------------------------------------------------------------------
 
-    play() {
-      this.playing = true;
-      this.says();
-      /** @type {number | null} */
-      let last = null;
-      const frame = (/** @type {number} */ now) => {
-        if (!this.playing) return;
-        const passed = Math.min(LONGEST, (now - (last ?? now)) / 1000);
-        last = now;
-        this.show(this.time + passed);
-        if (this.time < this.length) requestAnimationFrame(frame);
-        else this.leave();
-      };
-      requestAnimationFrame(frame);
-    }
-
-    pause() {
-      this.playing = false;
-      this.says();
-    }
-
     toggle() {
-      if (this.playing) this.pause();
-      else if (!isCalm()) this.play();
-      else if (this.time >= this.length - 2 * STILL) this.leave();
-      else this.seek(this.stillAfter(this.time));
+      const { player } = this;
+      if (player.playing) player.pause();
+      else if (!isCalm()) player.play();
+      else if (player.time >= this.horizon - 2 * STILL) this.leave();
+      else player.seek(this.stillAfter(player.time));
     }
 
-    /** @param {number} time */
-    seek(time) {
-      this.pause();
-      this.show(time);
-    }
-
-    get length() {
+    get horizon() {
       return this.script?.length ?? 0;
     }
 
-    /**
-     * The next whole picture.
-     * @param {number} time
-     */
-    stillAfter(time) {
-      const stills = this.script?.scenes.map((scene) => scene.to - STILL) ?? [];
-      return stills.find((still) => still > time + STILL / 2) ?? this.length - STILL;
+    get isOver() {
+      return true; // all of it is there
     }
 
-    /**
-     * The last whole picture before.
-     * @param {number} time
-     */
+    ended() {
+      this.leave();
+    }
+
+    // When each picture is whole.
+    get stills() {
+      return this.script?.scenes.map((scene) => scene.to - STILL) ?? [];
+    }
+
+    /** @param {number} time */
+    stillAfter(time) {
+      return this.stills.find((still) => still > time + STILL / 2) ?? this.horizon - STILL;
+    }
+
+    /** @param {number} time */
     stillBefore(time) {
-      const stills = this.script?.scenes.map((scene) => scene.to - STILL) ?? [];
-      return stills.findLast((still) => still < time - STILL / 2) ?? 0;
+      return this.stills.findLast((still) => still < time - STILL / 2) ?? 0;
     }
 
     // ---- pictures -------------------------------------------------------------------------------------------------
@@ -200,17 +178,16 @@ TreeRace.storyView = (() => {
         drawStoryCache(svg, step, script.scenes, cache, small, about),
       ];
       this.pointing.light();
-      this.show(this.time);
+      this.show();
     }
 
-    /** @param {number} time */
-    show(time) {
-      this.time = Math.max(0, Math.min(this.length, time));
-      for (const picture of this.pictures) picture(this.time);
-      const scene = this.script?.scenes.findLast(({ from }) => from <= this.time);
+    show() {
+      const { time } = this.player;
+      for (const picture of this.pictures) picture(time);
+      const scene = this.script?.scenes.findLast(({ from }) => from <= time);
       const words = this.at("words");
       if (scene && words.textContent !== scene.words) words.textContent = scene.words;
-      this.at("scrub").value = this.time;
+      this.at("scrub").value = time;
       this.at("scrub").setAttribute("aria-valuetext", scene?.words ?? "");
     }
 
@@ -219,18 +196,14 @@ TreeRace.storyView = (() => {
      * @param {number} by
      */
     point(by) {
-      this.pause();
+      this.player.pause();
       this.pointing.move(by, [...this.pointing.nodes.keys()]);
     }
 
     // What the button does next.
-    says() {
-      const calm = isCalm();
-      const [sign, name] = this.playing
-        ? ["❚❚", "Pause the story"]
-        : calm
-          ? ["›", "Next picture"]
-          : ["▶", "Play the story"];
+    changed() {
+      const still = isCalm() ? ["›", "Next picture"] : ["▶", "Play the story"];
+      const [sign, name] = this.player.playing ? ["❚❚", "Pause the story"] : still;
       this.at("play").textContent = sign;
       this.at("play").setAttribute("aria-label", name);
     }
@@ -246,8 +219,8 @@ TreeRace.storyView = (() => {
       const actions = {
         Escape: () => this.leave(),
         " ": !onButton && (() => this.toggle()),
-        ArrowRight: () => this.seek(this.stillAfter(this.time)),
-        ArrowLeft: () => this.seek(this.stillBefore(this.time)),
+        ArrowRight: () => this.player.seek(this.stillAfter(this.player.time)),
+        ArrowLeft: () => this.player.seek(this.stillBefore(this.player.time)),
         ArrowDown: () => this.point(1),
         ArrowUp: () => this.point(-1),
       };

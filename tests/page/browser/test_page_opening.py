@@ -100,7 +100,7 @@ def test_what_is_being_made_ready_moves_nothing(front, opened, width, height):
 def test_nobody_is_torn_out_of_a_story(front, opened):
     """Nor does the engine begin anything that the page would then be built beside; unless somebody has touched the page."""
     until(opened, "TreeRace.view.slowStart.isTelling")
-    opened.evaluate("TreeRace.view.slowStart.story.pause()")
+    opened.evaluate("TreeRace.view.slowStart.story.player.pause()")
     front.start_and_attach_live_app(Live())
     with opened.expect_request(lambda request: request.url == f"{front.url}readiness?coming"):
         opened.wait_for_timeout(2000)

@@ -5,7 +5,7 @@ const assert = require("node:assert/strict");
 const test = require("node:test");
 const { load } = require("./load.js");
 
-const page = load("shared/text.js", "shared/steps.js", "story/branches.js", "story/step-words.js");
+const page = load("shared/text.js", "shared/numbers.js", "shared/steps.js", "story/branches.js", "story/step-words.js");
 const { branchTokens, branchWords, couldGoDeeper, favouritesKept, rescueIn, rescueOf } = page.branches;
 const { sentence } = page.stepWords;
 

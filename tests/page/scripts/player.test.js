@@ -5,7 +5,12 @@ const assert = require("node:assert/strict");
 const test = require("node:test");
 const { load } = require("./load.js");
 
-const { Player, haste, speedWords } = load("shared/elements.js", "shared/steps.js", "shared/player.js").player;
+const { Player, haste, speedWords } = load(
+  "shared/elements.js",
+  "shared/numbers.js",
+  "shared/steps.js",
+  "shared/player.js",
+).player;
 
 // A race of so many seconds that writes down what the player tells it, and the frames that the browser would run.
 function made({ rate = 1, seconds = 10, isOver = true } = {}) {

@@ -10,8 +10,8 @@ const { timesOne } = load(
   "shared/numbers.js",
   "shared/steps.js",
   "shared/round-costs.js",
-  "plots/growth-plot.js",
-).growthPlot;
+  "plots/curve-plot.js",
+).curvePlot;
 
 test("a forward is compared with one over a single token, between what was measured too", () => {
   const measured = { 1: 2, 4: 2.5, 8: 4 };
@@ -69,6 +69,8 @@ test("a chain has no branch", () => {
 const { curvePlot, stage } = load(
   "shared/elements.js",
   "shared/numbers.js",
+  "shared/steps.js",
+  "shared/round-costs.js",
   "masthead/address.js",
   "masthead/screens.js",
   "shared/keys.js",

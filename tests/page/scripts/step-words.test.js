@@ -7,6 +7,7 @@ const { load } = require("./load.js");
 
 const { estimate, quoted, sentence } = load(
   "shared/text.js",
+  "shared/numbers.js",
   "shared/steps.js",
   "story/branches.js",
   "story/step-words.js",

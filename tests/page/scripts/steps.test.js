@@ -5,7 +5,7 @@ const assert = require("node:assert/strict");
 const test = require("node:test");
 const { load } = require("./load.js");
 
-const { Steps, depthsOf, horizon, retimed } = load("shared/steps.js").steps;
+const { Steps, depthsOf, horizon, retimed } = load("shared/numbers.js", "shared/steps.js").steps;
 
 function lane(...steps) {
   const made = new Steps();

@@ -5,16 +5,8 @@ const assert = require("node:assert/strict");
 const test = require("node:test");
 const { load } = require("./load.js");
 
-const page = load(
-  "shared/numbers.js",
-  "shared/text.js",
-  "plots/sweep-cells.js",
-  "lab/sweep-record.js",
-  "lab/sweep-words.js",
-);
-const { cellWords } = page.sweepCells;
-const { SweepRecord } = page.sweepRecord;
-const { chartRows, chartWords } = page.sweepWords;
+const page = load("shared/numbers.js", "shared/text.js", "lab/sweep-record.js");
+const { SweepRecord, chartRows, chartWords } = page.sweepRecord;
 
 const cell = (x, y, speedup, refused) => ({
   x,
@@ -85,8 +77,8 @@ test("the table behind a chart has its head first", () => {
 test("a disturbed cell says so where the pointer is and in the table", () => {
   const words = "Disturbed: one of 9 steps of tree stalled.";
   const record = swept({ ...cell(1, 1, 5.08), disturbed: words }, cell(2, 1, 1.5));
-  assert.ok(cellWords(record.cell(1, 1), record).endsWith(`<br>${words}`));
-  assert.ok(!cellWords(record.cell(2, 1), record).includes("isturbed"));
+  assert.ok(record.cellWords(record.cell(1, 1)).endsWith(`<br>${words}`));
+  assert.ok(!record.cellWords(record.cell(2, 1)).includes("isturbed"));
   const [head, first, second] = chartRows(record, "speedup");
   const at = head.indexOf("disturbed");
   assert.deepEqual([first[at], second[at]], [words, ""]);

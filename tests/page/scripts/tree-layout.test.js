@@ -9,6 +9,7 @@ const page = load(
   "shared/elements.js",
   "shared/text.js",
   "plots/tree-layout.js",
+  "shared/numbers.js",
   "shared/steps.js",
   "story/branches.js",
   "story/story-script.js",

@@ -110,7 +110,7 @@ def story(seconds: float, keys: str = "s"):
     def show(tab):
         for key in keys:
             tab.keyboard.press(key)
-        tab.evaluate("seconds => TreeRace.view.slowStart.story.seek(seconds)", seconds)
+        tab.evaluate("seconds => TreeRace.view.slowStart.story.player.seek(seconds)", seconds)
 
     return show
 

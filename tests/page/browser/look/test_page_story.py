@@ -11,7 +11,7 @@ from helpers.traces import bushy, made_race
 STORY = "[data-story]"
 WORDS = "[data-story-words]"
 TELLING = "TreeRace.view.slowStart.isTelling"
-SEEK = "time => TreeRace.view.slowStart.story.seek(time)"
+SEEK = "time => TreeRace.view.slowStart.story.player.seek(time)"
 TOLD = [
     (0.5, "A small model guesses ahead. Where it is unsure, it branches."),
     (2.0, "The large model checks all 5 guesses at once, in one run."),
@@ -60,7 +60,7 @@ def test_every_scene_says_one_sentence_and_can_be_gone_to(replay):
     for time, words in TOLD:
         tab.evaluate(SEEK, time)
         expect(tab.locator(WORDS)).to_have_text(words)
-    assert tab.evaluate("TreeRace.view.slowStart.story.length") == pytest.approx(7.0)
+    assert tab.evaluate("TreeRace.view.slowStart.story.horizon") == pytest.approx(7.0)
     tab.keyboard.press("ArrowLeft")
     expect(tab.locator(WORDS)).to_have_text(TOLD[4][1])
     tab.locator("[data-story-scrub]").fill("2")
@@ -213,9 +213,9 @@ def test_without_motion_there_are_still_pictures_for_who_asks(replay):
     tab.keyboard.press("s")
     for _, words in TOLD:
         expect(tab.locator(WORDS)).to_have_text(words)
-        before = tab.evaluate("TreeRace.view.slowStart.story.time")
+        before = tab.evaluate("TreeRace.view.slowStart.story.player.time")
         tab.wait_for_timeout(100)
-        assert tab.evaluate("TreeRace.view.slowStart.story.time") == before
+        assert tab.evaluate("TreeRace.view.slowStart.story.player.time") == before
         tab.get_by_role("button", name="Next picture").click()
     expect(tab.locator(STORY)).to_be_hidden()
 

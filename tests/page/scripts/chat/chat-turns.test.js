@@ -9,6 +9,7 @@ const SCRIPTS = ["address", "screens"].map((name) => `masthead/${name}.js`);
 const TreeRace = load(
   "shared/elements.js",
   "shared/form.js",
+  "shared/numbers.js",
   "shared/popover.js",
   ...SCRIPTS,
   "chat/earlier-turns.js",
