@@ -100,7 +100,7 @@ type Costs = InstanceType<typeof TreeRace.roundCosts.Costs>;
 type Lane = InstanceType<typeof TreeRace.lane.Lane>;
 type SystemCard = InstanceType<typeof TreeRace.systemCard.SystemCard>;
 type RaceView = InstanceType<typeof TreeRace.raceView.RaceView>;
-type RaceControls = InstanceType<typeof TreeRace.raceControls.RaceControls>;
+type RaceControls = InstanceType<typeof TreeRace.form.RaceControls>;
 type Walk = InstanceType<typeof TreeRace.walkView.WalkView>;
 type SweepRecord = InstanceType<typeof TreeRace.sweepRecord.SweepRecord>;
 

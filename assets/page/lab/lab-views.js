@@ -1,12 +1,11 @@
 // The lab: one screen with several views and one Start for what the shown view is about. Knows the views' names; nothing of what they do.
 
 TreeRace.labViews = (() => {
-  const { read, write } = TreeRace.address;
+  const { read, screenRoot, shownScreen, write } = TreeRace.screens;
   const { announceResize, findAll, finder, onChoice } = TreeRace.elements;
   const { PromptsView } = TreeRace.ownPrompts;
   const { PaysView } = TreeRace.paysView;
   const { showExample } = TreeRace.recordedRace;
-  const { screenRoot, shownScreen } = TreeRace.screens;
   const { SweepView } = TreeRace.sweepView;
 
   const VIEWS = ["sweep", "prompts", "pays"];

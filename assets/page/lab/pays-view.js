@@ -3,12 +3,11 @@
 
 TreeRace.paysView = (() => {
   const { announceResize, fillBar, finder, onChoice } = TreeRace.elements;
-  const { lacks, onLacks } = TreeRace.lacks;
+  const { lacks, markOptions, onLacks } = TreeRace.systemNames;
   const { counted } = TreeRace.numbers;
   const { PromptFile } = TreeRace.promptFile;
   const { fillPrompts, PaysVerdict } = TreeRace.paysVerdict;
   const { keepDrawn } = TreeRace.plotBase;
-  const { markOptions } = TreeRace.systemNames;
   const { WhatIfView } = TreeRace.whatIf;
   const { ENDED, Run, WAITING } = TreeRace.runs;
 

@@ -1,7 +1,7 @@
 // A visitor's file of prompts: chosen, dropped or taken from the page. Knows files and the server's reader; nothing of what is done with them.
 
 TreeRace.promptFile = (() => {
-  const { Questions } = TreeRace.answers;
+  const { Questions } = TreeRace.presence;
   const { finder, takeFiles } = TreeRace.elements;
   const { counted } = TreeRace.numbers;
 

@@ -2,8 +2,7 @@
 // Knows the messages of engine/measure/curves/sweep.py; draws nothing.
 
 TreeRace.sweepRecord = (() => {
-  const { asNumber, asPercent, isLevel } = TreeRace.numbers;
-  const { escapeMarkup } = TreeRace.text;
+  const { asNumber, asPercent, escapeMarkup, isLevel } = TreeRace.numbers;
 
   const SWEPT = ["depth", "width", "nodes", "temperature"];
   const FIGURES = [

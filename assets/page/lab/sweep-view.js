@@ -4,14 +4,12 @@
 TreeRace.sweepView = (() => {
   const { drawShares } = TreeRace.acceptancePlot;
   const { fillBar, findAll, finder, onChoice } = TreeRace.elements;
-  const { drawHeat } = TreeRace.heatPlot;
-  const { insteadWords, onLacks } = TreeRace.lacks;
+  const { drawHeat, drawSweepCost } = TreeRace.heatPlot;
+  const { fillSystems, insteadWords, onLacks } = TreeRace.systemNames;
   const { keepDrawn } = TreeRace.plotBase;
   const { saveMenu } = TreeRace.saveChart;
   const { goToScreen, screenRoot } = TreeRace.screens;
-  const { drawSweepCost } = TreeRace.sweepCostPlot;
   const { SWEPT, SweepRecord, chartRows, chartWords } = TreeRace.sweepRecord;
-  const { fillSystems } = TreeRace.systemNames;
   const { ENDED, Run } = TreeRace.runs;
 
   /** @type {Record<Grid, Record<string, string>>} what the fields of a grid begin with, and its two axes */

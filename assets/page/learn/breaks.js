@@ -2,9 +2,8 @@
 
 TreeRace.breaks = (() => {
   const { button, make } = TreeRace.elements;
-  const { raceable } = TreeRace.lacks;
-  const { asShare } = TreeRace.numbers;
-  const { visible } = TreeRace.text;
+  const { raceable } = TreeRace.systemNames;
+  const { asShare, visible } = TreeRace.numbers;
   const { shareBar } = TreeRace.walkPictures;
   const { Run, onRun } = TreeRace.runs;
 

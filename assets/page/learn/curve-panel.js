@@ -10,7 +10,7 @@ TreeRace.curvePanel = (() => {
   const { recordedWords } = TreeRace.recordedRace;
   const { drawTree } = TreeRace.treePlot;
   const { ENDED, Run } = TreeRace.runs;
-  const { answered } = TreeRace.answers;
+  const { answered } = TreeRace.presence;
 
   /** @typedef {{ title: string, key: string, unit: string, floor: number | null, text?: string }} Picture */
   const TAU = { title: "Tokens a pass", key: "tau", unit: "", floor: null };

@@ -2,10 +2,9 @@
 
 TreeRace.walkPictures = (() => {
   const { button, make } = TreeRace.elements;
-  const { asNumber, counted } = TreeRace.numbers;
+  const { asNumber, counted, visible } = TreeRace.numbers;
   const { depthsOf } = TreeRace.steps;
   const { growthOf, timesOne } = TreeRace.curvePlot;
-  const { visible } = TreeRace.text;
 
   const EIGHT = 8; // tokens whose time the words compare with that of one
 

@@ -2,15 +2,14 @@
 // Asks the server for nothing but races; what the race shows is seen by its watcher.
 
 TreeRace.walkView = (() => {
-  const { read, write } = TreeRace.address;
+  const { goToScreen, read, screenRoot, showScreen, shownScreen, write } = TreeRace.screens;
   const { Breaks } = TreeRace.breaks;
   const { CurvePanel } = TreeRace.curvePanel;
   const { announceResize, button, finder, isCalm, make, whenThere } = TreeRace.elements;
   const { pressRace } = TreeRace.form;
   const { TYPING } = TreeRace.keys;
-  const { insteadWords, onLacks, raceable } = TreeRace.lacks;
+  const { insteadWords, onLacks, raceable } = TreeRace.systemNames;
   const { RaceWatcher } = TreeRace.raceWatcher;
-  const { goToScreen, screenRoot, showScreen, shownScreen } = TreeRace.screens;
   const { Spotlight } = TreeRace.spotlight;
   const { PAGES, START } = TreeRace.walkPages;
   const { PICTURES } = TreeRace.walkPictures;

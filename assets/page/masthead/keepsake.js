@@ -2,7 +2,7 @@
 // Knows the race's events and the form's fields; puts nothing back itself.
 
 TreeRace.keepsake = (() => {
-  const { SETTINGS, writeForm } = TreeRace.address;
+  const { SETTINGS, writeForm } = TreeRace.screens;
   const { withStore } = TreeRace.elements;
   const { onRun } = TreeRace.runs;
 

@@ -1,18 +1,16 @@
 // The head of the page: the pair's name and the choice of pairs, the screens, the gallery, the tools. Puts other parts in their places; knows nothing of races.
 
 TreeRace.masthead = (() => {
-  const { mountDarkMode } = TreeRace.darkMode;
-  const { read } = TreeRace.address;
+  const { mountDarkMode, mountPresentation } = TreeRace.presentation;
+  const { read, screenMenu, screenRoot } = TreeRace.screens;
   const { finder, make, whenThere } = TreeRace.elements;
   const { fill, takePrompt } = TreeRace.form;
   const { showKeys } = TreeRace.keys;
   const { galleryMenu, popover } = TreeRace.popover;
   const { PairSwitch } = TreeRace.pairSwitch;
-  const { mountPresentation } = TreeRace.presentation;
   const { followReadiness } = TreeRace.presence;
   const { addStageKeys, mountStageDials } = TreeRace.stage;
   const { mountSaveAndOpen } = TreeRace.saveAndOpen;
-  const { screenMenu, screenRoot } = TreeRace.screens;
   const { markLacking, mendTab } = TreeRace.systemMenus;
 
   const PARTS = [

@@ -1,11 +1,32 @@
-// Presentation mode: the screen that is shown, alone and large, in full screen where the browser allows it. Knows nothing of races.
+// How the page is shown: dark or light, as the visitor chose it, and the presentation mode, in which the screen that is shown stands alone and
+// large, in full screen where the browser allows it. Knows nothing of races.
 
 TreeRace.presentation = (() => {
-  const { announceResize } = TreeRace.elements;
+  const { announceResize, withStore } = TreeRace.elements;
   const { pressRace } = TreeRace.form;
   const { addKeys } = TreeRace.keys;
   const { closeAll } = TreeRace.popover;
   const { screenRoot } = TreeRace.screens;
+
+  const STORED = "treerace-dark";
+
+  /** @param {HTMLButtonElement} button */
+  function mountDarkMode(button) {
+    const show = () => {
+      const dark = document.body.classList.contains("dark");
+      button.setAttribute("aria-pressed", String(dark));
+      button.textContent = dark ? "☀" : "☾";
+    };
+    button.addEventListener("click", () => {
+      const dark = document.body.classList.toggle("dark");
+      withStore("localStorage", (store) => store.setItem(STORED, String(dark)));
+      show();
+    });
+    addKeys(["D"], "dark or light", { d: () => button.click() });
+    const chosen = withStore("localStorage", (store) => store.getItem(STORED));
+    if (chosen !== null) document.body.classList.toggle("dark", chosen === "true");
+    show();
+  }
 
   /**
    * @param {HTMLButtonElement} button
@@ -45,5 +66,5 @@ TreeRace.presentation = (() => {
     document.addEventListener("fullscreenchange", () => !document.fullscreenElement && show(false));
   }
 
-  return { mountPresentation };
+  return { mountDarkMode, mountPresentation };
 })();

@@ -1,8 +1,91 @@
-// The screens of the page: which one is shown, and the menu of them. Knows their names; nothing of what they show.
+// The screens of the page, and what its address holds: the screen, Learn's page, the step and the form. Back and Forward go between screens,
+// and a link comes back to all of it. Knows names and numbers; what they mean, the screens know.
 
 TreeRace.screens = (() => {
-  const { onReturn, read, write } = TreeRace.address;
-  const { announceResize, button } = TreeRace.elements;
+  const { announceResize, button, inNextFrame } = TreeRace.elements;
+
+  const LONGEST = 8000; // letters; servers refuse longer addresses
+  const SETTINGS = ["left", "right", "depth", "width", "nodes", "temperature", "tokens", "seed", "constraint"];
+  const FORM = ["prompt", "pair", ...SETTINGS];
+
+  /** @param {string} name */
+  const read = (name) => new URLSearchParams(location.search).get(name);
+
+  /**
+   * A link to the page that sets these.
+   * @param {Record<string, unknown>} settings
+   */
+  function linkTo(settings) {
+    const query = new URLSearchParams(Object.entries(settings).map(([name, value]) => [name, String(value)]));
+    return `${location.origin}${location.pathname}?${query}`;
+  }
+
+  let follows = false; // what the browser's history asks for is no news to it
+
+  /**
+   * Writes these names into the address; null takes a name out. `isNew` makes a place to come back from.
+   * @param {Record<string, string | number | null>} values
+   * @param {boolean} [isNew]
+   */
+  function write(values, isNew = false) {
+    const address = new URL(location.href);
+    for (const [name, value] of Object.entries(values)) {
+      if (value === null) address.searchParams.delete(name);
+      else address.searchParams.set(name, String(value));
+    }
+    if (address.href === location.href || address.href.length > LONGEST) return;
+    if (isNew && !follows) history.pushState(history.state, "", address);
+    else history.replaceState(history.state, "", address);
+  }
+
+  /**
+   * The form in the address, as a link has it.
+   * @param {string} query
+   */
+  function writeForm(query) {
+    const named = new URLSearchParams(query);
+    write(Object.fromEntries(FORM.map((name) => [name, named.get(name)])));
+  }
+
+  /**
+   * The step of the race that stands still, none while it plays.
+   * @param {RaceView} view
+   */
+  function followStep(view) {
+    const note = inNextFrame(() => {
+      if (!view.playing && !view.isLive && view.recorded === null && view.run)
+        write({ step: view.step < 0 ? null : view.step + 1 });
+    });
+    view.addEventListener("change", note);
+  }
+
+  /**
+   * Shows that step, once a race that was asked for is over.
+   * @param {RaceView} view
+   * @param {number} step
+   */
+  function comeBackTo(view, step) {
+    const look = () => {
+      if (view.recorded !== null || !view.result || !view.atEnd || view.playing) return;
+      view.removeEventListener("change", look);
+      if (step < view.steps.length - 1) view.go(step);
+    };
+    view.addEventListener("change", look);
+  }
+
+  /**
+   * Calls `show` when Back or Forward was pressed.
+   * @param {() => void} show
+   */
+  function onReturn(show) {
+    window.addEventListener("popstate", () => {
+      follows = true;
+      show();
+      setTimeout(() => {
+        follows = false;
+      });
+    });
+  }
 
   // The element that holds all screens; its data attributes say what is shown, for the styles.
   const screenRoot = () => /** @type {HTMLElement} */ (document.querySelector("#screen"));
@@ -53,5 +136,20 @@ TreeRace.screens = (() => {
     follow();
   }
 
-  return { goToScreen, screenRoot, shownScreen, showScreen, screenMenu };
+  return {
+    FORM,
+    SETTINGS,
+    comeBackTo,
+    followStep,
+    linkTo,
+    onReturn,
+    read,
+    write,
+    writeForm,
+    goToScreen,
+    screenRoot,
+    shownScreen,
+    showScreen,
+    screenMenu,
+  };
 })();

@@ -4,8 +4,7 @@
 TreeRace.systemMenus = (() => {
   const { whenThere } = TreeRace.elements;
   const { press } = TreeRace.form;
-  const { insteadWords, lacks, onLacks } = TreeRace.lacks;
-  const { markedTitle } = TreeRace.systemNames;
+  const { insteadWords, lacks, markedTitle, onLacks } = TreeRace.systemNames;
 
   const OPTION = "#systems [role=option]";
   const ANY = { left: "vanilla", right: "auto" }; // what any target can race, by lane

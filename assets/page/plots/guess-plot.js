@@ -2,9 +2,8 @@
 // Knows one step; nothing of lanes, clocks or playback.
 
 TreeRace.guessPlot = (() => {
-  const { asShare } = TreeRace.numbers;
+  const { asShare, plotLabel, textWidth } = TreeRace.numbers;
   const { axisOf, plot, roomOf } = TreeRace.plotBase;
-  const { plotLabel, textWidth } = TreeRace.text;
 
   const LARGEST_ROW = 40;
   const SMALLEST_ROW = 13; // below this height the rows carry no labels

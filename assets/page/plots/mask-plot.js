@@ -3,7 +3,7 @@
 TreeRace.maskPlot = (() => {
   const { draw } = TreeRace.elements;
   const { palette } = TreeRace.plotBase;
-  const { textWidth, visible } = TreeRace.text;
+  const { textWidth, visible } = TreeRace.numbers;
 
   const LARGEST_CELL = { width: 110, height: 56 };
   const LEAST_NAME = 11; // pixels of a row that can have a name

@@ -3,9 +3,8 @@
 
 TreeRace.timeSplitPlot = (() => {
   const { make } = TreeRace.elements;
-  const { asNumber, asPercent } = TreeRace.numbers;
+  const { asNumber, asPercent, escapeMarkup } = TreeRace.numbers;
   const { axisOf, plot, roomOf } = TreeRace.plotBase;
-  const { escapeMarkup } = TreeRace.text;
 
   // A phase is told by its pattern too: Plotly's sign for it, and a look for the legend in prix/prix.css.
   /** @type {Phase[]} */

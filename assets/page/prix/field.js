@@ -2,7 +2,7 @@
 
 TreeRace.field = (() => {
   const { finder, make } = TreeRace.elements;
-  const { lacks, onLacks } = TreeRace.lacks;
+  const { lacks, onLacks } = TreeRace.systemNames;
   const { popover } = TreeRace.popover;
 
   const FEWEST = 4; // systems of a preset whose own the pair lacks, as far as there are others

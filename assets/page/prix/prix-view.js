@@ -2,7 +2,7 @@
 // wire; asks the server for nothing.
 
 TreeRace.prixView = (() => {
-  const { linkTo, read, write } = TreeRace.address;
+  const { linkTo, read, shownScreen, write } = TreeRace.screens;
   const { copyButton } = TreeRace.downloads;
   const { finder, isCalm } = TreeRace.elements;
   const { Field } = TreeRace.field;
@@ -11,7 +11,6 @@ TreeRace.prixView = (() => {
   const { showExample } = TreeRace.recordedRace;
   const { ResultTable } = TreeRace.resultTable;
   const { horizon, retimed } = TreeRace.steps;
-  const { shownScreen } = TreeRace.screens;
   const { Track } = TreeRace.track;
   const { runsOf } = TreeRace.verdict;
   const { Run } = TreeRace.runs;

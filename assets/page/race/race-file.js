@@ -1,7 +1,7 @@
 // The race that is shown, as a race file and as a link. Knows the view's systems and steps; writes no file.
 
 TreeRace.raceFile = (() => {
-  const { linkTo } = TreeRace.address;
+  const { linkTo } = TreeRace.screens;
 
   const DRAWN = ["t", "has_bonus"]; // what the page adds to a step
   const LONGEST_LINK = 8000; // letters; servers refuse longer ones

@@ -1,7 +1,7 @@
 // The strip between the lanes and the plots: who leads, how it ended, what is to be said. Knows words; where they come from is verdict.js.
 
 TreeRace.raceStrip = (() => {
-  const { branchWords } = TreeRace.branches;
+  const { branchWords } = TreeRace.stepWords;
   const { finder, write } = TreeRace.elements;
   const { refuseUnheard } = TreeRace.runs;
   const { leadOf, verdictOf, writeTheSame } = TreeRace.verdict;

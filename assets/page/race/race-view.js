@@ -4,11 +4,11 @@
 TreeRace.raceView = (() => {
   const { mountTurns } = TreeRace.earlierTurns;
   const { copyOf, finder, isCalm, onChoice, showInItsFonts } = TreeRace.elements;
-  const { Lane } = TreeRace.lane;
+  const { Lane, ThirdLane } = TreeRace.lane;
   const { Player, Speeds } = TreeRace.player;
   const { keepDrawn } = TreeRace.plotBase;
   const { Pointing } = TreeRace.pointing;
-  const { RaceControls } = TreeRace.raceControls;
+  const { RaceControls } = TreeRace.form;
   const { addRaceKeys } = TreeRace.raceKeys;
   const { RaceStrip } = TreeRace.raceStrip;
   const { originWords } = TreeRace.recordedRace;
@@ -16,8 +16,7 @@ TreeRace.raceView = (() => {
   const { SlowStart } = TreeRace.slowStart;
   const { StepView } = TreeRace.stepView;
   const { tellingOf } = TreeRace.storyScript;
-  const { MIX } = TreeRace.systemMix;
-  const { ThirdLane } = TreeRace.thirdLane;
+  const { MIX } = TreeRace.systemCard;
   const { horizon, retimed } = TreeRace.steps;
   const { finisherOf } = TreeRace.verdict;
   const { Run } = TreeRace.runs;

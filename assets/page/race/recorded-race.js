@@ -2,7 +2,7 @@
 // nothing of what they mean.
 
 TreeRace.recordedRace = (() => {
-  const { answered } = TreeRace.answers;
+  const { answered } = TreeRace.presence;
   const { isCalm } = TreeRace.elements;
 
   const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];

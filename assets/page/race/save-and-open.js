@@ -2,7 +2,7 @@
 // answers; draws nothing itself.
 
 TreeRace.saveAndOpen = (() => {
-  const { FORM, comeBackTo, followStep, linkTo } = TreeRace.address;
+  const { FORM, comeBackTo, followStep, goToScreen, linkTo, screenRoot, shownScreen } = TreeRace.screens;
   const { copyButton, saveFile } = TreeRace.downloads;
   const { findAll, finder, make, takeFiles, whenThere } = TreeRace.elements;
   const { press, pressRace } = TreeRace.form;
@@ -12,10 +12,9 @@ TreeRace.saveAndOpen = (() => {
   const { raceFile, raceLink, raceName } = TreeRace.raceFile;
   const { showRecorded } = TreeRace.recordedRace;
   const { savePicture } = TreeRace.saveChart;
-  const { goToScreen, screenRoot, shownScreen } = TreeRace.screens;
   const { ServedTraceView } = TreeRace.servedTrace;
   const { drawTree } = TreeRace.treePlot;
-  const { Questions, answered } = TreeRace.answers;
+  const { Questions, answered } = TreeRace.presence;
   const { onRun } = TreeRace.runs;
 
   const LARGEST = 20_000_000; // bytes of a race file

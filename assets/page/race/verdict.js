@@ -1,8 +1,7 @@
 // How a race stands and how it ended, in words. Knows figures and titles; shows nothing.
 
 TreeRace.verdict = (() => {
-  const { asNumber, isLevel } = TreeRace.numbers;
-  const { visible } = TreeRace.text;
+  const { asNumber, isLevel, visible } = TreeRace.numbers;
   const LEAST = 3; // tokens of both lanes before one is said to lead
   const TELLING = 12; // tokens of both lanes before a race says how fast
 

@@ -1,10 +1,9 @@
 // The replay page: one race, and nothing to ask. Knows the page's parts; there is no server.
 
 TreeRace.replay = (() => {
-  const { mountDarkMode } = TreeRace.darkMode;
+  const { mountDarkMode, mountPresentation } = TreeRace.presentation;
   const { finder, showInItsFonts } = TreeRace.elements;
   const { showKeys } = TreeRace.keys;
-  const { mountPresentation } = TreeRace.presentation;
   const { RaceView } = TreeRace.raceView;
   const { showRecorded } = TreeRace.recordedRace;
 

@@ -1,7 +1,38 @@
-// The page and its server: tells the server that the page is there while a run of it goes on, and asks how far the engine is until all is
-// ready. A page that falls silent loses its run, so that a lost network holds no part of the device. Knows runs by the server's names.
+// The page and its server: asks it questions outside of a run, tells it that the page is there while a run of it goes on, and follows how far
+// the engine is until all is ready. A page that falls silent loses its run, so that a lost network holds no part of the device.
 
 TreeRace.presence = (() => {
+  /**
+   * What was asked of the server; without an answer, a refusal as the server words its own.
+   * @template Answer
+   * @param {Promise<Answer>} asked
+   * @returns {Promise<Answer & { refused?: string }>}
+   */
+  const answered = (asked) =>
+    asked.catch(() => /** @type {any} */ ({ refused: "The server did not answer. Try again." }));
+
+  // Questions of one place on the page, such as a card's or a field's: what was asked last is answered alone.
+  class Questions {
+    /** @type {Promise<unknown> | undefined} what was asked last */
+    asked = undefined;
+
+    /**
+     * What was asked, as `answered`; null where another question was asked meanwhile, or this one dropped.
+     * @template Answer
+     * @param {Promise<Answer>} asked
+     */
+    async last(asked) {
+      this.asked = asked;
+      const answer = await answered(asked);
+      return asked === this.asked ? answer : null;
+    }
+
+    // Nobody waits for an answer any more.
+    drop() {
+      this.asked = undefined;
+    }
+  }
+
   const EVERY = 2000; // milliseconds between two signs
   const WATCHED = 8000; // milliseconds between two signs of a page without a run
   const BUSY = 6000; // milliseconds that a server may take which compiles, where no run's end depends on it
@@ -92,5 +123,5 @@ TreeRace.presence = (() => {
     }
   }
 
-  return { drop, followReadiness, keep, watch };
+  return { Questions, answered, drop, followReadiness, keep, watch };
 })();

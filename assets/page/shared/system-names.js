@@ -1,7 +1,52 @@
-// Names of systems and parts as the page writes them, and menus of them. Knows titles and promises; nothing of races.
+// Names of systems and parts as the page writes them, menus of them, and what the pair lacks for each on which the visitor's next run is.
+// Knows titles, promises and needs; races nothing.
 
 TreeRace.systemNames = (() => {
-  const { lacks, onLacks, raceable } = TreeRace.lacks;
+  const { whenThere } = TreeRace.elements;
+
+  /** @type {Lacks} */
+  const NOTHING = { systems: {}, drafter: {}, policy: {}, acceptance: {} };
+
+  // Of a page without pairs, such as a replay, nothing is known.
+  const lacks = () => TreeRace.pairs?.spoken?.lacks ?? NOTHING;
+
+  /**
+   * Calls `hear` once the pairs are there, and whenever what the pair lacks has changed.
+   * @param {() => unknown} hear
+   */
+  function onLacks(hear) {
+    let before = "";
+    const follow = () => {
+      const now = JSON.stringify(lacks());
+      if (now === before) return;
+      before = now;
+      hear();
+    };
+    whenThere(
+      () => TreeRace.pairs,
+      () => {
+        follow();
+        TreeRace.pairs.addEventListener("change", follow);
+      },
+    );
+  }
+
+  /**
+   * The first of these systems that the pair can race; the very first where it can race none.
+   * @param {string[]} names
+   */
+  const raceable = (names) => names.find((name) => !(name in lacks().systems)) ?? names[0];
+
+  /**
+   * Why another system stands in a preferred one's place, in a sentence; "" where the preferred one itself is there.
+   * @param {string[]} names
+   * @param {Record<string, System>} systems
+   */
+  function insteadWords(names, systems) {
+    const lack = lacks().systems[names[0]];
+    if (!lack) return "";
+    return `“${systems[names[0]].title}” needs ${lack.needs}, so “${systems[raceable(names)].title}” takes its place.`;
+  }
 
   /** @type {WeakMap<HTMLOptionElement, string>} what an entry says where nothing is needed */
   const titles = new WeakMap();
@@ -53,5 +98,5 @@ TreeRace.systemNames = (() => {
     });
   }
 
-  return { needsMark, markedTitle, plainName, fillSystems, markOptions };
+  return { lacks, onLacks, raceable, insteadWords, needsMark, markedTitle, plainName, fillSystems, markOptions };
 })();

@@ -2,7 +2,7 @@
 
 TreeRace.storyParts = (() => {
   const { draw } = TreeRace.elements;
-  const { visible } = TreeRace.text;
+  const { visible } = TreeRace.numbers;
 
   /**
    * From 0 to 1 between two times, slowly at both ends.

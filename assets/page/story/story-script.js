@@ -1,7 +1,7 @@
 // The story of one step as a script: six scenes, what each says, when each node grows. Knows one step; draws nothing.
 
 TreeRace.storyScript = (() => {
-  const { rescueIn, rescueOf } = TreeRace.branches;
+  const { rescueIn, rescueOf } = TreeRace.stepWords;
   const { depthsOf } = TreeRace.steps;
 
   /** @type {[Scene["name"], number][]} seconds of each scene */

@@ -1,7 +1,7 @@
 // The story's tree and its sentence: guesses sprout, are judged, fade or fly into the text. Knows one step, its script and a room.
 
 TreeRace.storyTree = (() => {
-  const { rescueIn } = TreeRace.branches;
+  const { rescueIn } = TreeRace.stepWords;
   const { draw } = TreeRace.elements;
   const { asPercent } = TreeRace.numbers;
   const { ease, moved, setter, shape, together, word, words } = TreeRace.storyParts;

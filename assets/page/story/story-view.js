@@ -7,7 +7,7 @@ TreeRace.storyView = (() => {
   const { drawStoryCache, drawStoryMask } = TreeRace.storyRows;
   const { scriptOf } = TreeRace.storyScript;
   const { drawStoryTree } = TreeRace.storyTree;
-  const { plainWidth } = TreeRace.text;
+  const { plainWidth } = TreeRace.numbers;
 
   const NARROW = 640; // pixels; below them the pictures stand below each other
   const STILL = 0.05; // seconds before a scene's end, where its picture is whole

@@ -75,7 +75,7 @@ def test_the_field_is_there_where_it_binds_a_race_and_fits_its_row(page):
 HINT_ENDS = """field => {
   const { font, paddingLeft, paddingRight } = getComputedStyle(field);
   const room = field.clientWidth - parseFloat(paddingLeft) - parseFloat(paddingRight);
-  return [TreeRace.text.textWidth(field.placeholder, font), room];
+  return [TreeRace.numbers.textWidth(field.placeholder, font), room];
 }"""
 
 

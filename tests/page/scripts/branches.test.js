@@ -5,8 +5,8 @@ const assert = require("node:assert/strict");
 const test = require("node:test");
 const { load } = require("./load.js");
 
-const page = load("shared/text.js", "shared/numbers.js", "shared/steps.js", "story/branches.js", "story/step-words.js");
-const { branchTokens, branchWords, couldGoDeeper, favouritesKept, rescueIn, rescueOf } = page.branches;
+const page = load("shared/numbers.js", "shared/steps.js", "story/step-words.js");
+const { branchTokens, branchWords, couldGoDeeper, favouritesKept, rescueIn, rescueOf } = page.stepWords;
 const { sentence } = page.stepWords;
 
 // The favourites are 1 and 4; node 2 is the root's second branch.

@@ -48,7 +48,6 @@ test("letters can be read on every colour", () => {
 const { branchesOf } = load(
   "shared/elements.js",
   "shared/numbers.js",
-  "shared/text.js",
   "plots/plot-base.js",
   "plots/mask-plot.js",
 ).maskPlot;
@@ -71,7 +70,6 @@ const { curvePlot, stage } = load(
   "shared/numbers.js",
   "shared/steps.js",
   "shared/round-costs.js",
-  "masthead/address.js",
   "masthead/screens.js",
   "shared/keys.js",
   "plots/curve-plot.js",

@@ -8,7 +8,7 @@ const { load } = require("./load.js");
 globalThis.location = { origin: "http://page", pathname: "/race" };
 const { raceFile, raceLink, raceName } = load(
   "shared/elements.js",
-  "masthead/address.js",
+  "masthead/screens.js",
   "race/race-file.js",
 ).raceFile;
 

@@ -243,7 +243,7 @@ test("the wire hands its strings to the runs that they are of, a failure too", (
 
 // A page that keeps what was set and shown. It is loaded anew.
 function keeping() {
-  const loaded = load("shared/elements.js", "shared/runs.js", "masthead/address.js", "masthead/keepsake.js");
+  const loaded = load("shared/elements.js", "shared/runs.js", "masthead/screens.js", "masthead/keepsake.js");
   globalThis.window.addEventListener = () => {};
   globalThis.document.querySelector = () => ({ value: "Once" });
   loaded.view = { addEventListener: () => {} };

@@ -6,11 +6,10 @@ const assert = require("node:assert/strict");
 const test = require("node:test");
 const { load } = require("./load.js");
 
-const { answers, presence, promptFile } = load(
+const { presence, promptFile } = load(
   "shared/elements.js",
   "shared/numbers.js",
   "shared/presence.js",
-  "shared/answers.js",
   "lab/prompt-file.js",
 );
 
@@ -49,7 +48,7 @@ function asked() {
 }
 
 test("of two questions the last one counts, whichever answer comes first", async () => {
-  const questions = new answers.Questions();
+  const questions = new presence.Questions();
   const [older, newer] = [asked(), asked()];
   const found = [questions.last(older.answer), questions.last(newer.answer)];
   newer.give({ words: "newer" });
@@ -58,7 +57,7 @@ test("of two questions the last one counts, whichever answer comes first", async
 });
 
 test("a question that was dropped is not answered, and one without an answer is refused", async () => {
-  const questions = new answers.Questions();
+  const questions = new presence.Questions();
   const dropped = questions.last(Promise.resolve({ words: "late" }));
   questions.drop();
   assert.equal(await dropped, null);

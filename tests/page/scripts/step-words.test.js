@@ -5,13 +5,7 @@ const assert = require("node:assert/strict");
 const test = require("node:test");
 const { load } = require("./load.js");
 
-const { estimate, quoted, sentence } = load(
-  "shared/text.js",
-  "shared/numbers.js",
-  "shared/steps.js",
-  "story/branches.js",
-  "story/step-words.js",
-).stepWords;
+const { estimate, quoted, sentence } = load("shared/numbers.js", "shared/steps.js", "story/step-words.js").stepWords;
 
 // A tree of six nodes with 1 and 4 accepted, then a bonus. No branch guessed the bonus, because 4 has none.
 const made = (changes = {}) => ({

@@ -5,7 +5,7 @@ const assert = require("node:assert/strict");
 const test = require("node:test");
 const { load } = require("./load.js");
 
-const page = load("shared/numbers.js", "shared/text.js", "lab/sweep-record.js");
+const page = load("shared/numbers.js", "lab/sweep-record.js");
 const { SweepRecord, chartRows, chartWords } = page.sweepRecord;
 
 const cell = (x, y, speedup, refused) => ({

@@ -7,11 +7,10 @@ const { load } = require("./load.js");
 
 const page = load(
   "shared/elements.js",
-  "shared/text.js",
-  "plots/tree-layout.js",
   "shared/numbers.js",
+  "plots/tree-layout.js",
   "shared/steps.js",
-  "story/branches.js",
+  "story/step-words.js",
   "story/story-script.js",
 );
 const { edgePath, nodesOf, thickness, treeLayout } = page.treeLayout;

@@ -5,11 +5,11 @@ const assert = require("node:assert/strict");
 const test = require("node:test");
 const { load } = require("./load.js");
 
-const page = load("shared/numbers.js", "shared/text.js", "race/verdict.js", "prix/places.js");
+const page = load("shared/numbers.js", "race/verdict.js", "prix/places.js");
 const { finisherOf, leadOf, verdictOf, writeTheSame } = page.verdict;
 const { placesOf, winnerWords } = page.places;
 const { asNumber, asShare, isLevel } = page.numbers;
-const { escapeMarkup, plotLabel, visible } = page.text;
+const { escapeMarkup, plotLabel, visible } = page.numbers;
 
 const RUNS = { runs: [[1, 0.5]], least: 2, most: 2, disturbed: "" };
 const RESULT = { speedup: 2, identical: true, divergence: null, lanes: [{ tokens: 50 }, { tokens: 50 }], ...RUNS };

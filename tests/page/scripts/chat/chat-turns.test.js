@@ -5,13 +5,12 @@ const assert = require("node:assert/strict");
 const { beforeEach, test } = require("node:test");
 const { load } = require("../load.js");
 
-const SCRIPTS = ["address", "screens"].map((name) => `masthead/${name}.js`);
 const TreeRace = load(
   "shared/elements.js",
   "shared/form.js",
   "shared/numbers.js",
   "shared/popover.js",
-  ...SCRIPTS,
+  "masthead/screens.js",
   "chat/earlier-turns.js",
   "chat/chat-turns.js",
 );
