@@ -46,7 +46,6 @@ TreeRace.ownPrompts = (() => {
       this.root = root;
       this.say = say;
       this.at = finder(root);
-      /** @type {InstanceType<typeof Run<PromptsMessage>>} */
       this.run = new Run("prompts", this);
       this.file = new PromptFile(root, read, say, () => this.show());
       this.at("allowed").textContent = about.allowed;

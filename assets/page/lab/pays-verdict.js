@@ -2,11 +2,10 @@
 // `python -m engine pays`; knows no race.
 
 TreeRace.paysVerdict = (() => {
-  const { drawShares } = TreeRace.acceptancePlot;
+  const { drawShares, drawSplit, splitLegend } = TreeRace.barPlots;
   const { finder, make } = TreeRace.elements;
   const { cell, heads, ratio, sameText, speed } = TreeRace.ledger;
   const { asNumber, asPercent } = TreeRace.numbers;
-  const { drawSplit, splitLegend } = TreeRace.timeSplitPlot;
 
   const COLUMNS = ["Best setting", "Speed", "95 %", "× generate()", "95 %", "A pass", "Gains", "Text"];
   const BARS = 3; // systems whose time is drawn, beside plain decoding

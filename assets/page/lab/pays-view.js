@@ -31,7 +31,6 @@ TreeRace.paysView = (() => {
       this.root = root;
       this.say = say;
       this.at = finder(root);
-      /** @type {InstanceType<typeof Run<PaysMessage>>} */
       this.run = new Run("pays", this);
       this.file = new PromptFile(root, read, say, () => this.show());
       this.at("allowed").textContent = `Here: ${about.pays}. A text file separates prompts by blank lines.`;

@@ -2,12 +2,12 @@
 // engine/measure/curves/sweep.py; leaves the drawing to the plots.
 
 TreeRace.sweepView = (() => {
-  const { drawShares } = TreeRace.acceptancePlot;
+  const { drawShares } = TreeRace.barPlots;
   const { fillBar, findAll, finder, onChoice } = TreeRace.elements;
   const { drawHeat, drawSweepCost } = TreeRace.heatPlot;
   const { fillSystems, insteadWords, onLacks } = TreeRace.systemNames;
   const { keepDrawn } = TreeRace.plotBase;
-  const { saveMenu } = TreeRace.saveChart;
+  const { saveMenu } = TreeRace.downloads;
   const { goToScreen, screenRoot } = TreeRace.screens;
   const { SWEPT, SweepRecord, chartRows, chartWords } = TreeRace.sweepRecord;
   const { ENDED, Run } = TreeRace.runs;
@@ -68,7 +68,6 @@ TreeRace.sweepView = (() => {
       this.picked = null;
       /** @type {Grid} */
       this.grid = "shape";
-      /** @type {InstanceType<typeof Run<SweepMessage>>} */
       this.run = new Run("sweep", this);
       this.at = finder(root);
       /** @type {Record<string, HTMLElement>} */

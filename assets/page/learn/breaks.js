@@ -52,7 +52,6 @@ TreeRace.breaks = (() => {
       this.result = make("div");
       this.report = make("div");
       onRun("race", (message) => this.raced(message));
-      /** @type {InstanceType<typeof Run<BreakMessage>>} */
       this.measuring = new Run("distance", this);
     }
 

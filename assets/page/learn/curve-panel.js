@@ -48,7 +48,6 @@ TreeRace.curvePanel = (() => {
       this.at = finder(root, "curve-");
       this.tip = new Tip(root);
       this.canvases = ["first", "second"].map((name) => this.at(name));
-      /** @type {InstanceType<typeof Run<CurveMessage>>} */
       this.run = new Run("curve", this);
       this.at("measure").addEventListener("click", () => (this.run.isOpen ? this.run.stop() : this.run.start()));
       keepDrawn(this.at("plots"), () => this.draw());

@@ -4,9 +4,8 @@
 TreeRace.heatPlot = (() => {
   const { LARGEST, costAxes, costLines, word } = TreeRace.costPlot;
   const { asNumber } = TreeRace.numbers;
-  const { axisOf, lettering, plot, roomOf } = TreeRace.plotBase;
+  const { axisOf, lettering, mixed, plot, readable, roomOf } = TreeRace.plotBase;
   const { Costs } = TreeRace.roundCosts;
-  const { mixed, readable } = TreeRace.shades;
 
   const GAP = 3; // pixels between cells
 

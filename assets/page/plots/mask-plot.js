@@ -1,9 +1,80 @@
-// The attention mask of one step as a drawing: rows look at columns. Builds it from the parents alone, in the order it is given.
+// The attention mask of one step as a drawing: rows look at columns. Builds it from the parents alone. Knows the orders in which nodes may stand
+// in it, and how many blocks of it each needs: tests/helpers/trees.py in the page.
 
 TreeRace.maskPlot = (() => {
   const { draw } = TreeRace.elements;
-  const { palette } = TreeRace.plotBase;
   const { textWidth, visible } = TreeRace.numbers;
+  const { palette } = TreeRace.plotBase;
+
+  /**
+   * Depth first from the root; siblings by ascending rank, ties as they were added.
+   * @param {number[]} parents
+   * @param {number[]} rank
+   */
+  function preorder(parents, rank) {
+    /** @type {number[][]} */
+    const children = parents.map(() => []);
+    for (const [node, parent] of parents.entries()) if (node) children[parent].push(node);
+    /** @type {number[]} */
+    const order = [];
+    const waiting = [0];
+    for (let node = waiting.pop(); node !== undefined; node = waiting.pop()) {
+      order.push(node);
+      waiting.push(...children[node].sort((a, b) => rank[a] - rank[b]).reverse());
+    }
+    return order;
+  }
+
+  /** @param {number[]} parents */
+  function subtreeSizes(parents) {
+    const sizes = parents.map(() => 1);
+    for (let node = parents.length - 1; node > 0; node--) sizes[parents[node]] += sizes[node];
+    return sizes;
+  }
+
+  /** @param {number[]} parents */
+  const insertion = (parents) => [...parents.keys()];
+
+  /** @type {Record<string, (parents: number[]) => number[]>} */
+  const ORDERS = {
+    insertion,
+    dfs: (parents) => preorder(parents, insertion(parents)),
+    "heavy path": (parents) =>
+      preorder(
+        parents,
+        subtreeSizes(parents).map((size) => -size),
+      ),
+  };
+
+  /**
+   * The blocks [row, column] that hold at least one allowed entry when the nodes stand in `order`.
+   * @param {number[]} parents
+   * @param {number[]} order
+   * @param {number} block
+   */
+  function maskBlocks(parents, order, block) {
+    /** @type {number[]} */
+    const place = [];
+    for (const [index, node] of order.entries()) place[node] = index;
+    /** @type {Map<string, [number, number]>} */
+    const blocks = new Map();
+    for (const node of order) {
+      for (let at = node; at >= 0; at = parents[at]) {
+        const [row, column] = [Math.floor(place[node] / block), Math.floor(place[at] / block)];
+        blocks.set(`${row} ${column}`, [row, column]);
+      }
+    }
+    return [...blocks.values()];
+  }
+
+  /**
+   * Small enough for the trees of a race to have several.
+   * @param {number} nodes
+   */
+  function blockFor(nodes) {
+    if (nodes <= 12) return 2;
+    return nodes <= 48 ? 4 : 8;
+  }
 
   const LARGEST_CELL = { width: 110, height: 56 };
   const LEAST_NAME = 11; // pixels of a row that can have a name
@@ -222,5 +293,5 @@ TreeRace.maskPlot = (() => {
     column.setAttribute("x", String(now.left + (at + 1) * now.cellWidth));
   }
 
-  return { branchesOf, cellAt, cellFacts, drawMask, lightMask };
+  return { ORDERS, maskBlocks, blockFor, branchesOf, cellAt, cellFacts, drawMask, lightMask };
 })();

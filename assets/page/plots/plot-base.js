@@ -1,7 +1,37 @@
-// What the plots share: colours out of the style sheet, Plotly's settings, a calm layout, when to draw anew. Knows nothing of a step.
+// What the plots share: colours out of the style sheet and between them, letters that can be read on them, Plotly's settings, a calm layout, when
+// to draw anew. Knows nothing of a step.
 
 TreeRace.plotBase = (() => {
   const { make } = TreeRace.elements;
+
+  /**
+   * @param {string} hex as in "#d55e00"
+   * @returns {[number, number, number]}
+   */
+  function channels(hex) {
+    /** @param {number} at */
+    const channel = (at) => Number.parseInt(hex.slice(at, at + 2), 16);
+    return [channel(1), channel(3), channel(5)];
+  }
+
+  /**
+   * @param {string} from
+   * @param {string} to
+   * @param {number} part of the way
+   */
+  const mixed = (from, to, part) => channels(from).map((each, index) => each + (channels(to)[index] - each) * part);
+
+  /** @param {number[]} channel */
+  function luminance(channel) {
+    const linear = channel.map((each) => each / 255).map((c) => (c <= 0.04 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
+  }
+
+  /**
+   * Black or white, whichever is easier to read on this colour.
+   * @param {number[]} channel
+   */
+  const readable = (channel) => (luminance(channel) > 0.179 ? "#000000" : "#ffffff");
 
   const PLOT = { displayModeBar: false, responsive: false, doubleClick: false, showAxisDragHandles: false };
   const SAID = { hovertemplate: "%{customdata}<extra></extra>" }; // of traces whose `customdata` says all
@@ -106,5 +136,5 @@ TreeRace.plotBase = (() => {
   // The size of the letters of the lab's charts, in pixels.
   const lettering = () => Math.round(Math.max(12, Math.min(22, window.innerWidth / 92)));
 
-  return { axisOf, palette, roomOf, keepDrawn, lettering, plot };
+  return { channels, mixed, readable, axisOf, palette, roomOf, keepDrawn, lettering, plot };
 })();

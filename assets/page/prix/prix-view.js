@@ -6,12 +6,11 @@ TreeRace.prixView = (() => {
   const { copyButton } = TreeRace.downloads;
   const { finder, isCalm } = TreeRace.elements;
   const { Field } = TreeRace.field;
-  const { placesOf, winnerWords } = TreeRace.places;
+  const { Track, placesOf, winnerWords } = TreeRace.track;
   const { Player, Speeds } = TreeRace.player;
   const { showExample } = TreeRace.recordedRace;
   const { ResultTable } = TreeRace.resultTable;
   const { horizon, retimed } = TreeRace.steps;
-  const { Track } = TreeRace.track;
   const { runsOf } = TreeRace.verdict;
   const { Run } = TreeRace.runs;
 
@@ -61,7 +60,6 @@ TreeRace.prixView = (() => {
       if (named.length >= about.least && named.length <= about.most && named.every((name) => name in about.systems))
         this.field.own([about.baseline, ...named.filter((name) => name !== about.baseline)]);
       this.speeds.say();
-      /** @type {InstanceType<typeof Run<RaceMessage>>} */
       this.run = new Run("prix", this);
       this.at("again").addEventListener("click", () => this.again());
       window.addEventListener("resize", () => this.beginOnce()); // the screen may be shown

@@ -5,9 +5,9 @@ TreeRace.resultTable = (() => {
   const { copyButton, saveCsv } = TreeRace.downloads;
   const { button, finder, make } = TreeRace.elements;
   const { asNumber, asPercent } = TreeRace.numbers;
-  const { placesOf } = TreeRace.places;
+  const { placesOf } = TreeRace.track;
   const { keepDrawn } = TreeRace.plotBase;
-  const { drawSplit, splitLegend } = TreeRace.timeSplitPlot;
+  const { drawSplit, splitLegend } = TreeRace.barPlots;
 
   /** @type {Record<string, string>} */
   const TEXTS = { true: "identical", law: "same distribution", lossy: "lossy", false: "DIFFERENT" };

@@ -1,7 +1,10 @@
-// The race that is shown, as a race file and as a link. Knows the view's systems and steps; writes no file.
+// The race that is shown, as a race file and as a link; and the keepsake: what a visitor had set and that race outlive a reload, with which the
+// page answers a lost server. Knows the view's systems and steps, the race's events and the form's fields; writes no file, puts nothing back.
 
 TreeRace.raceFile = (() => {
-  const { linkTo } = TreeRace.screens;
+  const { withStore } = TreeRace.elements;
+  const { onRun } = TreeRace.runs;
+  const { SETTINGS, linkTo, writeForm } = TreeRace.screens;
 
   const DRAWN = ["t", "has_bonus"]; // what the page adds to a step
   const LONGEST_LINK = 8000; // letters; servers refuse longer ones
@@ -49,5 +52,68 @@ TreeRace.raceFile = (() => {
     return ["treerace", ...words].join("-").slice(0, LONGEST_NAME).replace(/-$/, "");
   }
 
-  return { raceFile, raceLink, raceName };
+  const NAME = "treerace";
+
+  class Keepsake {
+    /** @type {Record<string, any> | null} what the form held when a race was last asked for */
+    form = null;
+    /** @type {RaceMessage[]} of the race that is shown */
+    messages = [];
+
+    constructor() {
+      onRun("race", (message) => {
+        if (message.start) this.messages = [];
+        this.messages.push(message);
+      });
+      TreeRace.view.addEventListener("asked", (event) => {
+        this.form = /** @type {CustomEvent} */ (event).detail;
+        writeForm(this.query);
+      });
+      window.addEventListener("pagehide", () => this.keep());
+    }
+
+    /** @returns {string} the settings, as a link has them */
+    get query() {
+      const { form } = this;
+      const prompt = /** @type {HTMLTextAreaElement} */ (document.querySelector("#prompt textarea")).value;
+      const named = SETTINGS.map((name) => [name, String(form?.[name === "tokens" ? "max_new_tokens" : name])]);
+      const mixed = { left: form?.left_mix, right: form?.right_mix };
+      const pair = TreeRace.pairs.name;
+      const settings = { ...(form ? Object.fromEntries(named) : {}), ...(pair ? { pair } : {}), prompt };
+      for (const [side, name] of Object.entries(mixed)) if (settings[side] === "mix") settings[side] = name;
+      return String(new URLSearchParams(settings));
+    }
+
+    keep() {
+      const kept = { query: this.query, messages: this.messages };
+      // Without its messages where the race is too long for the browser's store
+      if (!stored(kept)) stored({ ...kept, messages: [] });
+    }
+  }
+
+  /**
+   * Whether it is in the browser's store now.
+   * @param {{ query: string, messages: RaceMessage[] }} kept
+   */
+  const stored = (kept) =>
+    withStore("sessionStorage", (store) => {
+      store.setItem(NAME, JSON.stringify(kept));
+      return true;
+    });
+
+  /**
+   * What was kept, when the page was loaded again or come back to by the browser's history; null otherwise, and where the browser
+   * keeps nothing.
+   * @returns {{ query: string, messages: RaceMessage[] } | null}
+   */
+  function kept() {
+    const [visit] = /** @type {PerformanceNavigationTiming[]} */ (performance.getEntriesByType("navigation"));
+    return withStore("sessionStorage", (store) => {
+      const found = visit && visit.type !== "navigate" ? store.getItem(NAME) : null;
+      store.removeItem(NAME);
+      return JSON.parse(found || "null");
+    });
+  }
+
+  return { raceFile, raceLink, raceName, Keepsake, kept };
 })();

@@ -60,7 +60,6 @@ TreeRace.raceView = (() => {
       this.strip = new RaceStrip(root);
       this.showTurns = mountTurns(this.at("turns"));
       this.stepView = new StepView(root, () => this.tell());
-      /** @type {InstanceType<typeof Run<RaceMessage>>} */
       this.race = new Run("race", this);
       this.strip.ended("withdrawn");
       this.slowStart = new SlowStart(this);

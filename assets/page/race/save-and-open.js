@@ -3,15 +3,13 @@
 
 TreeRace.saveAndOpen = (() => {
   const { FORM, comeBackTo, followStep, goToScreen, linkTo, screenRoot, shownScreen } = TreeRace.screens;
-  const { copyButton, saveFile } = TreeRace.downloads;
+  const { copyButton, saveFile, savePicture } = TreeRace.downloads;
   const { findAll, finder, make, takeFiles, whenThere } = TreeRace.elements;
   const { press, pressRace } = TreeRace.form;
-  const { Keepsake, kept } = TreeRace.keepsake;
+  const { Keepsake, kept, raceFile, raceLink, raceName } = TreeRace.raceFile;
   const { asNumber } = TreeRace.numbers;
   const { galleryMenu, popover } = TreeRace.popover;
-  const { raceFile, raceLink, raceName } = TreeRace.raceFile;
   const { showRecorded } = TreeRace.recordedRace;
-  const { savePicture } = TreeRace.saveChart;
   const { ServedTraceView } = TreeRace.servedTrace;
   const { drawTree } = TreeRace.treePlot;
   const { Questions, answered } = TreeRace.presence;

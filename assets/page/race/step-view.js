@@ -5,8 +5,7 @@ TreeRace.stepView = (() => {
   const { drawCost } = TreeRace.costPlot;
   const { finder, make, onChoice } = TreeRace.elements;
   const { drawGuesses } = TreeRace.guessPlot;
-  const { drawMask } = TreeRace.maskPlot;
-  const { ORDERS, blockFor, maskBlocks } = TreeRace.nodeOrder;
+  const { ORDERS, blockFor, drawMask, maskBlocks } = TreeRace.maskPlot;
   const { costWords, roundOf } = TreeRace.roundCosts;
   const { estimate, sentence } = TreeRace.stepWords;
   const { drawTree } = TreeRace.treePlot;

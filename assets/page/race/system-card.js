@@ -2,14 +2,14 @@
 // The server says whether the parts go together. Knows one system at a time.
 
 TreeRace.systemCard = (() => {
-  const { finder, whenThere } = TreeRace.elements;
+  const { finder } = TreeRace.elements;
   const { fill } = TreeRace.form;
   const { asNumber } = TreeRace.numbers;
   const { popover } = TreeRace.popover;
   const { Questions } = TreeRace.presence;
   const { shapeWords, shapesOf, spaced } = TreeRace.roundCosts;
   const { screenRoot } = TreeRace.screens;
-  const { lacks, markOptions, onLacks, plainName } = TreeRace.systemNames;
+  const { lacks, markOptions, onLacks, onPairs, plainName } = TreeRace.systemNames;
 
   const MOST_CHOICES = 5; // that a card names
   const FILLING = "expand_rerank"; // the policy that uses all nodes: engine/systems.py
@@ -59,14 +59,7 @@ TreeRace.systemCard = (() => {
       this.at("own-shape").addEventListener("click", () => this.takeOwnShape());
       if (!look) return;
       onLacks(() => this.given && this.show(this.given));
-      const follow = () => this.follow(TreeRace.pairs.name);
-      whenThere(
-        () => TreeRace.pairs,
-        () => {
-          follow();
-          TreeRace.pairs.addEventListener("change", follow);
-        },
-      );
+      onPairs(() => this.follow(TreeRace.pairs.name));
     }
 
     /**

@@ -2,7 +2,7 @@
 // tree and no race in it.
 
 TreeRace.servedTrace = (() => {
-  const { drawShares } = TreeRace.acceptancePlot;
+  const { drawShares } = TreeRace.barPlots;
   const { button, finder, make } = TreeRace.elements;
   const { asNumber, asPercent, counted } = TreeRace.numbers;
   const { axisOf, keepDrawn, lettering, plot, roomOf } = TreeRace.plotBase;

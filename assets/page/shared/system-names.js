@@ -22,11 +22,19 @@ TreeRace.systemNames = (() => {
       before = now;
       hear();
     };
+    onPairs(follow);
+  }
+
+  /**
+   * Calls `hear` once the pairs are there, and whenever they or the choice of them has changed.
+   * @param {() => unknown} hear
+   */
+  function onPairs(hear) {
     whenThere(
       () => TreeRace.pairs,
       () => {
-        follow();
-        TreeRace.pairs.addEventListener("change", follow);
+        hear();
+        TreeRace.pairs.addEventListener("change", hear);
       },
     );
   }
@@ -98,5 +106,16 @@ TreeRace.systemNames = (() => {
     });
   }
 
-  return { lacks, onLacks, raceable, insteadWords, needsMark, markedTitle, plainName, fillSystems, markOptions };
+  return {
+    lacks,
+    onLacks,
+    onPairs,
+    raceable,
+    insteadWords,
+    needsMark,
+    markedTitle,
+    plainName,
+    fillSystems,
+    markOptions,
+  };
 })();

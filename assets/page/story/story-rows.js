@@ -2,7 +2,7 @@
 
 TreeRace.storyRows = (() => {
   const { draw } = TreeRace.elements;
-  const { ORDERS } = TreeRace.nodeOrder;
+  const { ORDERS } = TreeRace.maskPlot;
   const { ease, moved, setter, together, word, words } = TreeRace.storyParts;
 
   const LARGEST_CELL = 44; // pixels

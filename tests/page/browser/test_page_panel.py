@@ -88,9 +88,9 @@ def test_the_pages_orders_are_the_engines(page):
     for parents, drawn in zip(
         TREES,
         page.evaluate(
-            """({ trees, blocks }) => trees.map((parents) => Object.entries(TreeRace.nodeOrder.ORDERS).map(([name, order]) => {
+            """({ trees, blocks }) => trees.map((parents) => Object.entries(TreeRace.maskPlot.ORDERS).map(([name, order]) => {
               const nodes = order(parents);
-              return [name, nodes, blocks.map((block) => TreeRace.nodeOrder.maskBlocks(parents, nodes, block).length)];
+              return [name, nodes, blocks.map((block) => TreeRace.maskPlot.maskBlocks(parents, nodes, block).length)];
             }))""",
             sent,
         ),

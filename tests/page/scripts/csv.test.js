@@ -5,7 +5,13 @@ const assert = require("node:assert/strict");
 const test = require("node:test");
 const { load } = require("./load.js");
 
-const { asCsv } = load("shared/downloads.js").downloads;
+const { asCsv } = load(
+  "shared/elements.js",
+  "shared/form.js",
+  "shared/popover.js",
+  "plots/plot-base.js",
+  "shared/downloads.js",
+).downloads;
 
 test("every line ends in CRLF, the last one too", () => {
   assert.equal(

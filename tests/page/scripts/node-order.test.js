@@ -5,7 +5,12 @@ const assert = require("node:assert/strict");
 const test = require("node:test");
 const { load } = require("./load.js");
 
-const { ORDERS, blockFor, maskBlocks } = load("race/node-order.js").nodeOrder;
+const { ORDERS, blockFor, maskBlocks } = load(
+  "shared/elements.js",
+  "shared/numbers.js",
+  "plots/plot-base.js",
+  "plots/mask-plot.js",
+).maskPlot;
 
 //        0
 //      /   \

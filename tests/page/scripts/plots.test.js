@@ -24,7 +24,7 @@ test("what a busy moment added to a small forward is left out", () => {
   assert.equal(timesOne({ 1: 9, 4: 2, 8: 3 }, 8), 1.5);
 });
 
-const { channels, readable } = load("plots/shades.js").shades;
+const { channels, readable } = load("shared/elements.js", "plots/plot-base.js").plotBase;
 
 const linear = (each) => (each <= 0.04045 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4);
 const light = (colour) => {

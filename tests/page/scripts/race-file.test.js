@@ -8,6 +8,7 @@ const { load } = require("./load.js");
 globalThis.location = { origin: "http://page", pathname: "/race" };
 const { raceFile, raceLink, raceName } = load(
   "shared/elements.js",
+  "shared/runs.js",
   "masthead/screens.js",
   "race/race-file.js",
 ).raceFile;

@@ -243,12 +243,12 @@ test("the wire hands its strings to the runs that they are of, a failure too", (
 
 // A page that keeps what was set and shown. It is loaded anew.
 function keeping() {
-  const loaded = load("shared/elements.js", "shared/runs.js", "masthead/screens.js", "masthead/keepsake.js");
+  const loaded = load("shared/elements.js", "shared/runs.js", "masthead/screens.js", "race/race-file.js");
   globalThis.window.addEventListener = () => {};
   globalThis.document.querySelector = () => ({ value: "Once" });
   loaded.view = { addEventListener: () => {} };
   loaded.pairs = { name: "small" };
-  return { made: new loaded.keepsake.Keepsake(), kept: loaded.keepsake.kept };
+  return { made: new loaded.raceFile.Keepsake(), kept: loaded.raceFile.kept };
 }
 
 // A store that takes so many characters. Without a number every use throws, as where a frame of another site may keep nothing.

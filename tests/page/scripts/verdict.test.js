@@ -5,9 +5,16 @@ const assert = require("node:assert/strict");
 const test = require("node:test");
 const { load } = require("./load.js");
 
-const page = load("shared/numbers.js", "race/verdict.js", "prix/places.js");
+const page = load(
+  "shared/numbers.js",
+  "race/verdict.js",
+  "shared/elements.js",
+  "shared/steps.js",
+  "shared/system-names.js",
+  "prix/track.js",
+);
 const { finisherOf, leadOf, verdictOf, writeTheSame } = page.verdict;
-const { placesOf, winnerWords } = page.places;
+const { placesOf, winnerWords } = page.track;
 const { asNumber, asShare, isLevel } = page.numbers;
 const { escapeMarkup, plotLabel, visible } = page.numbers;
 
