@@ -37,13 +37,22 @@ TreeRace.masthead = (() => {
     const [[plain], [request]] = [prompts, examples].map((each) => Object.values(each).flat());
     const linked = read("prompt"); // of the place that a link leads to, which stays as it is
     let before = false; // the plain prompt is in the page from the server on
-    const pairs = followPairs(new PairSwitch(at("sizes"), { plain: prompts, chat: examples }), at, own, (chat) => {
+    const pairs = new PairSwitch(at("sizes"), { plain: prompts, chat: examples });
+    TreeRace.pairs = pairs;
+    pairs.addEventListener("change", () => {
+      const { pair, way, chat } = pairs.spoken ?? own;
       for (const menu of menus.plain) menu.hidden = chat;
       for (const menu of menus.chat) menu.hidden = !chat;
       const [mine, other] = chat ? [request, plain] : [plain, request];
       if (chat !== before && other.prompt !== linked) beginWith(mine.prompt, other.prompt);
       before = chat;
+      at("pair").title = `${pair}. ${way}`;
+      if (at("pair").textContent === pair) return;
+      // Each part has the dot before it. Where even the first has no place, nothing is before it
+      const parts = pair.split(" · ").map((part, index) => make("span", "", index ? ` · ${part}` : part));
+      at("pair").replaceChildren(make("i"), ...parts);
     });
+    pairs.hear(own);
     mountPresentation(at("stage-button"), at("race-again"));
     addStageKeys(() => Object.values(pairs.gallery).flat());
     mountStageDials(at("stage-dials"), screenRoot());
@@ -54,7 +63,9 @@ TreeRace.masthead = (() => {
     at("keys").addEventListener("click", showKeys);
     mountSaveAndOpen(root, races, server);
     followReadiness((status) => {
-      showReadiness(at, status.words);
+      at("pair").hidden = status.words !== "";
+      at("readying").hidden = status.words === ""; // what is made ready, in place of the pair's name
+      at("readying").textContent = at("readying").title = status.words;
       if (status.pair) pairs.hear(/** @type {OwnPair} */ (status)); // another pair may have come since the page was built
     });
   }
@@ -89,44 +100,6 @@ TreeRace.masthead = (() => {
   function promptMenus(prompts) {
     const take = (/** @type {{ prompt: string }} */ { prompt }) => takePrompt(prompt);
     return Object.entries(prompts).map(([domain, each]) => galleryMenu(domain, each, take));
-  }
-
-  /**
-   * Introduces the page's own pair, or the one that the visitor has chosen. Returns the switch between them.
-   * @param {InstanceType<typeof PairSwitch>} pairs
-   * @param {(name: string) => any} at
-   * @param {OwnPair} own
-   * @param {(chat: boolean) => void} offerPrompts told whether the pair answers requests
-   */
-  function followPairs(pairs, at, own, offerPrompts) {
-    TreeRace.pairs = pairs;
-    pairs.addEventListener("change", () => {
-      const { pair, way, chat } = pairs.spoken ?? own;
-      offerPrompts(chat);
-      if (at("pair").textContent !== pair) at("pair").replaceChildren(make("i"), ...partsOf(pair));
-      at("pair").title = `${pair}. ${way}`;
-    });
-    pairs.hear(own);
-    return pairs;
-  }
-
-  /**
-   * The pair's words, each part with the dot before it. Where even the first has no place, nothing is before it.
-   * @param {string} pair
-   */
-  function partsOf(pair) {
-    return pair.split(" · ").map((part, at) => make("span", "", at ? ` · ${part}` : part));
-  }
-
-  /**
-   * What is made ready, in place of the pair's name.
-   * @param {(name: string) => any} at
-   * @param {string} words "" when nothing is left
-   */
-  function showReadiness(at, words) {
-    at("pair").hidden = words !== "";
-    at("readying").hidden = words === "";
-    at("readying").textContent = at("readying").title = words;
   }
 
   return { mountHeader };

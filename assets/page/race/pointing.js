@@ -202,7 +202,7 @@ TreeRace.pointing = (() => {
       mask.addEventListener("pointermove", (event) => {
         const cell = cellAt(mask, event);
         if (!cell || !this.step) return this.point(null);
-        const facts = cellFacts(this.step, cell.query, cell.key, view.stepView.panel.causal);
+        const facts = cellFacts(this.step, cell.query, cell.key, view.stepView.causal);
         this.point(cell.query, facts, { x: event.clientX, y: event.clientY });
       });
       for (const part of [mask, view.at("lanes")]) part.addEventListener("pointerleave", () => this.point(null));

@@ -124,7 +124,7 @@ TreeRace.saveAndOpen = (() => {
       Object.assign(canvas.style, { width: `${width}px`, height: `${height}px` });
       view.at("plots").append(canvas);
       if (kind === "tree") drawTree(canvas, step);
-      else view.stepView.panel.drawMask(step, canvas);
+      else view.stepView.drawMask(step, canvas);
       await savePicture(canvas, `${raceName(race)}-${kind}-step-${step.index + 1}.${format}`, format);
       canvas.remove();
     }

@@ -13,29 +13,32 @@ TreeRace.stepView = (() => {
   const REDRAW_MS = 250; // while playing
   const [LONG, LONGEST] = [150, 190]; // letters of a sentence that are too many for two lines of its usual size, and of the smaller one
 
-  class StepPanel {
+  class StepView {
+    /** @typedef {{ steps: Step[], index: number, costs: Costs, system: string }} Shown a lane's steps, and which of them */
+    /** @type {Shown | null} */
+    shown = null;
+    drawnAt = -Infinity;
+    order = "dfs"; // of the mask: branches are blocks
+    /** @type {Record<string, HTMLElement>} */
+    counts = {};
+
     /**
      * @param {HTMLElement} root
      * @param {() => void} onDrawn
      */
     constructor(root, onDrawn) {
-      this.root = root;
-      this.onDrawn = onDrawn;
       this.at = finder(root);
-      this.order = "dfs"; // branches are blocks
-      this.causal = false; // the lane's system has its mask broken
-      /** @type {{ steps: Step[], index: number, costs: Costs } | null} */
-      this.drawn = null;
-      /** @type {Record<string, HTMLElement>} */
-      this.counts = {};
+      this.onDrawn = onDrawn;
+      /** @type {HTMLElement} */
+      this.panel = this.at("panel");
       this.at("more").addEventListener("change", () => {
-        root.toggleAttribute("data-detailed", this.at("more").checked);
-        this.redraw();
+        this.panel.toggleAttribute("data-detailed", this.at("more").checked);
+        this.drawPanel();
       });
       this.at("block").before(...Object.keys(ORDERS).map((name) => this.choice(name)));
-      onChoice(root, "view", (view) => {
-        root.dataset.view = view;
-        this.redraw();
+      onChoice(this.panel, "view", (view) => {
+        this.panel.dataset.view = view;
+        this.drawPanel();
       });
     }
 
@@ -45,27 +48,68 @@ TreeRace.stepView = (() => {
       Object.assign(radio, { type: "radio", name: "order", value: name, checked: name === this.order });
       radio.addEventListener("change", () => {
         this.order = name;
-        this.redraw();
+        this.drawPanel();
       });
       this.counts[name] = make("b");
       return make("label", "", radio, make("span", "", name === "dfs" ? "DFS" : name, this.counts[name]));
     }
 
-    /**
-     * @param {Step[]} steps
-     * @param {number} index of the one that is shown
-     * @param {Costs} costs of its lane
-     */
-    draw(steps, index, costs) {
-      this.drawn = { steps, index, costs };
-      this.redraw();
+    // Of the step that is drawn; -1 without one.
+    get index() {
+      return this.shown?.index ?? -1;
     }
 
-    redraw() {
-      if (!this.drawn) return;
-      const { steps, index, costs } = this.drawn;
-      if (this.root.dataset.view === "mask") this.drawMask(steps[index]);
-      else if (this.root.dataset.view === "guess") this.drawGuesses(steps[index]);
+    // The lane's system has its mask broken.
+    get causal() {
+      return Boolean(this.shown?.system.endsWith("!mask"));
+    }
+
+    forget() {
+      this.shown = null;
+      this.drawnAt = -Infinity;
+    }
+
+    /** @param {number} now */
+    isDue(now) {
+      return now - this.drawnAt >= REDRAW_MS;
+    }
+
+    /** @param {Shown} shown */
+    draw(shown) {
+      const { steps, index } = shown;
+      this.shown = shown;
+      this.drawnAt = performance.now();
+      const step = steps[index];
+      if (step) this.describe(step, index, steps.length);
+      if (!step?.parents.length) return this.onDrawn(); // another server's has no tree
+      drawTree(this.at("tree"), step);
+      this.drawPanel();
+    }
+
+    /**
+     * @param {Step} step
+     * @param {number} index
+     * @param {number} count
+     */
+    describe(step, index, count) {
+      const [place, words] = [`step ${index + 1} of ${count}`, sentence(step)];
+      this.at("step").textContent = place;
+      this.at("scrub").value = index;
+      this.at("scrub").setAttribute("aria-valuetext", `${place}: ${words}`);
+      this.at("sentence").textContent = words;
+      this.at("sentence").classList.toggle("long", words.length > LONG);
+      this.at("sentence").classList.toggle("longest", words.length > LONGEST);
+      this.at("tree").setAttribute("aria-label", `Draft tree of step ${index + 1}: ${words}`);
+    }
+
+    // What the panel beside the tree shows of the step.
+    drawPanel() {
+      const { steps, index, costs } = this.shown ?? { steps: [], index: -1 };
+      const step = steps[index];
+      if (!step || !costs) return;
+      const { view } = this.panel.dataset;
+      if (view === "mask") this.drawMask(step);
+      else if (view === "guess") this.drawGuesses(step);
       else this.drawCost(steps, index, costs);
       this.onDrawn();
     }
@@ -103,70 +147,6 @@ TreeRace.stepView = (() => {
       this.at("cost-words").textContent = words;
       this.at("cost").setAttribute("aria-label", `Cost and gain of step ${index + 1}: ${words}`);
       drawCost(this.at("cost"), steps, round, costs);
-    }
-  }
-
-  class StepView {
-    /** @typedef {{ steps: Step[], index: number, costs: Costs, system: string }} Shown a lane's steps, and which of them */
-    /** @type {Shown | null} */
-    shown = null;
-    drawnAt = -Infinity;
-
-    /**
-     * @param {HTMLElement} root
-     * @param {() => void} onDrawn
-     */
-    constructor(root, onDrawn) {
-      this.at = finder(root);
-      this.onDrawn = onDrawn;
-      this.panel = new StepPanel(this.at("panel"), onDrawn);
-    }
-
-    // Of the step that is drawn; -1 without one.
-    get index() {
-      return this.shown?.index ?? -1;
-    }
-
-    forget() {
-      this.shown = null;
-      this.drawnAt = -Infinity;
-    }
-
-    /** @param {number} now */
-    isDue(now) {
-      return now - this.drawnAt >= REDRAW_MS;
-    }
-
-    /** @param {Shown} shown */
-    draw(shown) {
-      const { steps, index, costs, system } = shown;
-      this.shown = shown;
-      this.drawnAt = performance.now();
-      const step = steps[index];
-      if (step) {
-        this.describe(step, index, steps.length);
-        if (!step.parents.length) return this.onDrawn(); // another server's: there is no tree
-        this.panel.causal = system.endsWith("!mask");
-        drawTree(this.at("tree"), step);
-        this.panel.draw(steps, index, costs);
-      }
-      this.onDrawn();
-    }
-
-    /**
-     * @param {Step} step
-     * @param {number} index
-     * @param {number} count
-     */
-    describe(step, index, count) {
-      const [place, words] = [`step ${index + 1} of ${count}`, sentence(step)];
-      this.at("step").textContent = place;
-      this.at("scrub").value = index;
-      this.at("scrub").setAttribute("aria-valuetext", `${place}: ${words}`);
-      this.at("sentence").textContent = words;
-      this.at("sentence").classList.toggle("long", words.length > LONG);
-      this.at("sentence").classList.toggle("longest", words.length > LONGEST);
-      this.at("tree").setAttribute("aria-label", `Draft tree of step ${index + 1}: ${words}`);
     }
   }
 

@@ -40,13 +40,7 @@ TreeRace.steps = (() => {
      * @param {number} time seconds on the lane's clock
      */
     stepsAt(time) {
-      let [low, high] = [0, this.steps.length];
-      while (low < high) {
-        const middle = (low + high) >> 1;
-        if (this.steps[middle].t <= time + LEEWAY) low = middle + 1;
-        else high = middle;
-      }
-      return low;
+      return this.steps.findLastIndex((step) => step.t <= time + LEEWAY) + 1;
     }
 
     /**
