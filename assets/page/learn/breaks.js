@@ -3,8 +3,8 @@
 TreeRace.breaks = (() => {
   const { button, make } = TreeRace.elements;
   const { raceable } = TreeRace.systemNames;
-  const { asShare, visible } = TreeRace.numbers;
-  const { shareBar } = TreeRace.walkPictures;
+  const { asShare, labelOf, visible } = TreeRace.numbers;
+  const { shareBar, tableOf } = TreeRace.walkPictures;
   const { Run, onRun } = TreeRace.runs;
 
   const SHAPE = ["depth", "width", "nodes"];
@@ -207,16 +207,8 @@ TreeRace.breaks = (() => {
    * @param {string | undefined} after
    */
   function examples(rows, after) {
-    const table = make("table", "places");
-    const heads = ["next token", "right", "broken"].map((name) => make("th", "", name));
-    table.createTHead().append(make("tr", "", ...heads));
-    const body = table.createTBody();
-    for (const { token, right, wrong } of rows) {
-      const { dots, rest } = visible(token);
-      body.append(
-        make("tr", "", make("th", "", dots + rest), make("td", "", asShare(right)), make("td", "", asShare(wrong))),
-      );
-    }
+    const cells = rows.map(({ token, right, wrong }) => [labelOf(token, ""), asShare(right), asShare(wrong)]);
+    const table = tableOf(["next token", "right", "broken"], cells);
     if (after) table.createCaption().textContent = `after “… ${after}”`;
     return table;
   }

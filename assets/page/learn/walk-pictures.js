@@ -2,17 +2,11 @@
 
 TreeRace.walkPictures = (() => {
   const { button, make } = TreeRace.elements;
-  const { asNumber, counted, visible } = TreeRace.numbers;
+  const { asNumber, counted, labelOf } = TreeRace.numbers;
   const { depthsOf } = TreeRace.steps;
   const { growthOf, timesOne } = TreeRace.curvePlot;
 
   const EIGHT = 8; // tokens whose time the words compare with that of one
-
-  /** @param {string} text */
-  function word(text) {
-    const { dots, rest } = visible(text);
-    return dots + rest || "…";
-  }
 
   /**
    * @param {string} kind
@@ -45,7 +39,7 @@ TreeRace.walkPictures = (() => {
     /** @type {number[]} */
     const line = [];
     for (let at = step.parents[node]; at >= 0; at = step.parents[at]) line.unshift(at);
-    const cells = [...line, node].map((at) => chip("seen", word(step.texts[at])));
+    const cells = [...line, node].map((at) => chip("seen", labelOf(step.texts[at])));
     const { length } = step.parents;
     /** @type {(by: number, sign: string, name: string) => HTMLElement} */
     const turn = (by, sign, name) =>
@@ -58,7 +52,7 @@ TreeRace.walkPictures = (() => {
         "p",
         "rows",
         turn(-1, "‹", "Previous row"),
-        make("b", "", word(step.texts[node])),
+        make("b", "", labelOf(step.texts[node])),
         " sees",
         turn(1, "›", "Next row"),
       ),
@@ -72,17 +66,12 @@ TreeRace.walkPictures = (() => {
    * @param {AboutPicture} about
    */
   function positions(step, { node, onNode }) {
-    const table = make("table", "places");
-    table
-      .createTHead()
-      .append(make("tr", "", ...["token", "index", "depth", "position"].map((name) => make("th", "", name))));
-    const body = table.createTBody();
-    for (const [index, depth] of depthsOf(step.parents).entries()) {
-      const row = body.insertRow();
+    const depths = depthsOf(step.parents);
+    const rows = depths.map((depth, index) => [labelOf(step.texts[index]), index, depth, step.position + depth]);
+    const table = tableOf(["token", "index", "depth", "position"], rows);
+    for (const [index, row] of [...table.tBodies[0].rows].entries()) {
       row.tabIndex = 0;
       row.classList.toggle("lit", index === node);
-      row.append(make("th", "", word(step.texts[index])));
-      for (const value of [index, depth, step.position + depth]) row.append(make("td", "", String(value)));
       for (const event of ["focus", "pointerenter"]) row.addEventListener(event, () => onNode(index));
     }
     return [table];
@@ -93,8 +82,8 @@ TreeRace.walkPictures = (() => {
    * @param {Step} step
    */
   function burst(step) {
-    const cells = step.path.slice(0, step.burst.length).map((node) => chip("kept", `■ ${word(step.texts[node])}`));
-    if (step.has_bonus) cells.push(chip("bonus", `◆ ${word(step.bonus_text)}`));
+    const cells = step.path.slice(0, step.burst.length).map((node) => chip("kept", `■ ${labelOf(step.texts[node])}`));
+    if (step.has_bonus) cells.push(chip("bonus", `◆ ${labelOf(step.bonus_text)}`));
     const tokens = counted(step.burst.length, "token");
     return [make("p", "cells", ...cells, make("span", "", `= ${tokens} from one forward: a burst`))];
   }
@@ -105,8 +94,8 @@ TreeRace.walkPictures = (() => {
    */
   function cache(step) {
     const kept = new Set([0, ...step.path]);
-    const before = step.texts.map((text, node) => chip(kept.has(node) ? "kept" : "dropped", word(text)));
-    const after = [...kept].map((node) => chip("kept", word(step.texts[node])));
+    const before = step.texts.map((text, node) => chip(kept.has(node) ? "kept" : "dropped", labelOf(text)));
+    const after = [...kept].map((node) => chip("kept", labelOf(step.texts[node])));
     const text = () => chip("cache", `${step.position} rows`);
     return [
       make("p", "label", "after the forward"),
@@ -152,9 +141,22 @@ TreeRace.walkPictures = (() => {
     return make("p", `walk-bar ${hue}`, make("span", "", name), make("span", "groove", fill), make("b", "", number));
   }
 
+  /**
+   * A small table, whose rows begin with their heads.
+   * @param {string[]} heads
+   * @param {(string | number)[][]} rows
+   */
+  function tableOf(heads, rows) {
+    const table = make("table", "places");
+    table.createTHead().append(make("tr", "", ...heads.map((name) => make("th", "", name))));
+    const made = rows.map((cells) => make("tr", "", ...cells.map((text, at) => make(at ? "td" : "th", "", `${text}`))));
+    table.createTBody().append(...made);
+    return table;
+  }
+
   // A page that needs a step is drawn with one.
   /** @type {Record<string, ((step: any, about: AboutPicture) => Element[]) | undefined>} */
   const PICTURES = { forwards, kin, positions, burst, cache, growth };
 
-  return { shareBar, PICTURES };
+  return { shareBar, tableOf, PICTURES };
 })();

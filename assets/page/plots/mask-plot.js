@@ -3,7 +3,7 @@
 
 TreeRace.maskPlot = (() => {
   const { draw } = TreeRace.elements;
-  const { textWidth, visible } = TreeRace.numbers;
+  const { labelOf, textWidth } = TreeRace.numbers;
   const { palette } = TreeRace.plotBase;
 
   /**
@@ -115,9 +115,8 @@ TreeRace.maskPlot = (() => {
 
   /** @param {string} text */
   function nameOf(text) {
-    const { dots, rest } = visible(text);
-    const letters = [...(dots + rest)];
-    return letters.length > LETTERS ? `${letters.slice(0, LETTERS - 1).join("")}…` : letters.join("") || "…";
+    const letters = [...labelOf(text)];
+    return letters.length > LETTERS ? `${letters.slice(0, LETTERS - 1).join("")}…` : letters.join("");
   }
 
   /**

@@ -3,7 +3,7 @@
 
 TreeRace.treePlot = (() => {
   const { draw, inNextFrame } = TreeRace.elements;
-  const { asPercent, asShare, textWidth, visible } = TreeRace.numbers;
+  const { asPercent, asShare, labelOf, textWidth, visible } = TreeRace.numbers;
   const { palette } = TreeRace.plotBase;
   const { edgePath, nodesOf, thickness, treeLayout } = TreeRace.treeLayout;
 
@@ -107,8 +107,7 @@ TreeRace.treePlot = (() => {
    * @param {TreeNode} node
    */
   function factsOf(node) {
-    const { dots, rest } = visible(node.text);
-    const name = dots + rest || "(no text yet)";
+    const name = labelOf(node.text, "(no text yet)");
     if (node.verdict === "root") return [name, "root: the last token of the text"];
     const guess = node.q === null ? [] : [`draft q ${asShare(node.q)}`];
     return [name, ...guess, `target p ${asShare(node.p)}`, node.verdict === "unreached" ? "not reached" : node.verdict];
@@ -137,7 +136,7 @@ TreeRace.treePlot = (() => {
    * @param {TreeNode} node
    * @param {number} size
    */
-  function labelOf(node, size) {
+  function drawLabel(node, size) {
     const wish = wishOf(node);
     const { dots, rest } = visible(node.label.slice(0, node.label.length - wish.length));
     const text = draw("text", { class: "label", x: node.labelX - node.x, y: 0.34 * size, "font-size": size });
@@ -183,7 +182,7 @@ TreeRace.treePlot = (() => {
         draw("circle", { class: "reach", r: Math.max(1.5 * node.mark, 5) }),
         markOf(node.verdict, node.mark),
       );
-      if (node.label) group.append(labelOf(node, size));
+      if (node.label) group.append(drawLabel(node, size));
       group.dataset.node = String(node.index);
       marks.append(group);
     }

@@ -52,6 +52,15 @@ TreeRace.numbers = (() => {
   }
 
   /**
+   * The token as a label; `empty` stands for one without a letter.
+   * @param {string} text
+   */
+  function labelOf(text, empty = "…") {
+    const { dots, rest } = visible(text);
+    return dots + rest || empty;
+  }
+
+  /**
    * Plotly reads a few HTML tags in every text; model text must never be read so.
    * @param {string} text
    */
@@ -76,8 +85,7 @@ TreeRace.numbers = (() => {
    * @param {string} font
    */
   function textWidth(text, font) {
-    const { dots, rest } = visible(text);
-    return plainWidth(dots + rest, font);
+    return plainWidth(labelOf(text, ""), font);
   }
 
   /**
@@ -100,6 +108,7 @@ TreeRace.numbers = (() => {
     visible,
     escapeMarkup,
     plainWidth,
+    labelOf,
     plotLabel,
     textWidth,
   };
