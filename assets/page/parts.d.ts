@@ -11,6 +11,7 @@ interface RankedLane extends LaneFigures {
 /** A part of the time that a lane took, as its bars are drawn. */
 interface Phase {
   name: string;
+  share: "prefill_share" | "verify_share" | "draft_share" | "other_share";
   shape: string;
   colour: "faint" | "base" | "tree" | "ink";
 }
@@ -44,6 +45,25 @@ interface Scene {
   from: number;
   to: number;
   words: string;
+}
+
+/** A part of the story's stage, in pixels. */
+interface Box {
+  x: number;
+  y: number;
+  width: number;
+  height: number;
+}
+
+/** What the story's mask and its cache are drawn of; `share` is a node's place on the sweep's way, `small` the size of letters. */
+interface StoryStage {
+  svg: SVGElement;
+  step: Step;
+  scenes: Scene[];
+  small: number;
+  causal: boolean;
+  measure(text: string, size: number): number;
+  share(node: number): number;
 }
 
 /**

@@ -9,19 +9,13 @@ TreeRace.barPlots = (() => {
   // A phase is told by its pattern too: Plotly's sign for it, and a look for the legend in prix/prix.css.
   /** @type {Phase[]} */
   const PHASES = [
-    { name: "prefill", shape: ".", colour: "faint" },
-    { name: "verify", shape: "", colour: "base" },
-    { name: "draft", shape: "/", colour: "tree" },
-    { name: "other", shape: "x", colour: "ink" },
+    { name: "prefill", share: "prefill_share", shape: ".", colour: "faint" },
+    { name: "verify", share: "verify_share", shape: "", colour: "base" },
+    { name: "draft", share: "draft_share", shape: "/", colour: "tree" },
+    { name: "other", share: "other_share", shape: "x", colour: "ink" },
   ];
   /** @param {LaneFigures} lane */
   const msOf = (lane) => (1000 * lane.seconds) / lane.tokens;
-  /**
-   * @param {LaneFigures} lane
-   * @param {string} phase
-   * @returns {number}
-   */
-  const shareOf = (lane, phase) => /** @type {RankedLane} */ (lane)[`${phase}_share`];
 
   /** @param {HTMLElement} root */
   function splitLegend(root) {
@@ -37,15 +31,15 @@ TreeRace.barPlots = (() => {
    * @param {RankedLane[]} lanes
    * @param {Palette} colours
    */
-  function bars({ name, shape, colour }, lanes, colours) {
+  function bars({ name, share, shape, colour }, lanes, colours) {
     return {
       type: "bar",
       orientation: "h",
       y: lanes.map((_, index) => index),
-      x: lanes.map((lane) => msOf(lane) * shareOf(lane, name)),
+      x: lanes.map((lane) => msOf(lane) * lane[share]),
       customdata: lanes.map((lane) => {
-        const ms = `${asNumber(msOf(lane) * shareOf(lane, name), 2)} of ${asNumber(msOf(lane), 2)} ms a token`;
-        return `${escapeMarkup(lane.title)}: ${name}<br>${ms}, ${asPercent(shareOf(lane, name))}`;
+        const ms = `${asNumber(msOf(lane) * lane[share], 2)} of ${asNumber(msOf(lane), 2)} ms a token`;
+        return `${escapeMarkup(lane.title)}: ${name}<br>${ms}, ${asPercent(lane[share])}`;
       }),
       marker: {
         color: colours[colour],

@@ -32,6 +32,7 @@ TreeRace.saveAndOpen = (() => {
     constructor(root, races, server) {
       this.races = races;
       this.menu = finder(root)("take");
+      this.servedTemplate = finder(root)("served-template");
       this.at = finder(this.menu);
       this.server = server;
       this.questions = new Questions(); // what a file or a recorded race holds
@@ -161,7 +162,7 @@ TreeRace.saveAndOpen = (() => {
       if (!found) return;
       const { refused, event, served } = found;
       if (refused) return this.say(refused);
-      if (served) return new ServedTraceView(served);
+      if (served) return new ServedTraceView(this.servedTemplate, served);
       if (TreeRace.view.isLive) return this.say("A race is running. Stop it first, then open another.");
       this.open(JSON.parse(event));
     }

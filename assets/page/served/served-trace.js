@@ -3,11 +3,11 @@
 
 TreeRace.servedTrace = (() => {
   const { drawShares } = TreeRace.barPlots;
-  const { button, finder, make } = TreeRace.elements;
+  const { copyOf, finder, make } = TreeRace.elements;
   const { asNumber, asPercent, counted } = TreeRace.numbers;
   const { axisOf, keepDrawn, lettering, plot, roomOf } = TreeRace.plotBase;
+  const { screenRoot } = TreeRace.screens;
 
-  const MARK = "From vLLM: no clock of TreeRace, order only";
   const MOST_BARS = 200; // steps that are drawn at once
   /** @param {number[]} counts */
   const sum = (counts) => counts.reduce((all, each) => all + each, 0);
@@ -69,58 +69,33 @@ TreeRace.servedTrace = (() => {
   }
 
   class ServedTraceView {
-    /** @param {ServedTrace} trace */
-    constructor(trace) {
+    /**
+     * @param {HTMLTemplateElement} template of the window
+     * @param {ServedTrace} trace
+     */
+    constructor(template, trace) {
+      const { drafted, model, text } = trace;
       this.trace = trace;
       this.step = 0;
-      this.root = make("dialog", "served");
+      /** @type {HTMLDialogElement} */
+      this.root = copyOf(template);
       this.at = finder(this.root);
-      this.root.setAttribute("aria-label", MARK);
-      this.fill();
+      this.at("model").textContent = model ? `Model: ${model}` : "";
+      const figures = figuresOf(trace).map(([name, value]) =>
+        make("div", "", make("dt", "", name), make("dd", "", value)),
+      );
+      this.at("figures").append(...figures);
+      this.at("answer").textContent = text;
+      this.at("answer").hidden = !text;
+      this.at("range").max = drafted.length - 1;
+      this.at("range").addEventListener("input", () => this.go(Number(this.at("range").value)));
+      this.at("close").addEventListener("click", () => this.root.close());
       this.root.addEventListener("close", () => this.root.remove());
       this.root.addEventListener("keydown", (event) => event.stopPropagation()); // the race behind it has keys too
-      /** @type {HTMLElement} */ (document.querySelector("#screen")).append(this.root);
+      screenRoot().append(this.root);
       this.root.showModal();
       keepDrawn(this.root, () => this.draw());
       this.go(0);
-    }
-
-    fill() {
-      const { model, text } = this.trace;
-      const close = button("tool", () => this.root.close(), "✕");
-      close.setAttribute("aria-label", "Close");
-      const figures = make("dl", "");
-      for (const [name, value] of figuresOf(this.trace))
-        figures.append(make("div", "", make("dt", "", name), make("dd", "", value)));
-      const head = make("header", "", make("h2", "", MARK), close);
-      this.root.append(head, make("p", "model", model ? `Model: ${model}` : ""), figures);
-      this.root.append(this.figure("steps", "Every step: drafted, and in it accepted"), this.scrubber());
-      this.root.append(this.figure("positions", "Accepted, by position in the draft"));
-      if (text) this.root.append(make("p", "answer", text));
-    }
-
-    /**
-     * @param {string} name
-     * @param {string} title
-     */
-    figure(name, title) {
-      const canvas = make("div", "canvas");
-      canvas.dataset[name] = "";
-      canvas.setAttribute("role", "img");
-      canvas.setAttribute("aria-label", title);
-      return make("figure", name, make("figcaption", "", title), canvas);
-    }
-
-    scrubber() {
-      const range = make("input");
-      Object.assign(range, { type: "range", min: 0, max: this.trace.drafted.length - 1, value: 0, step: 1 });
-      range.setAttribute("aria-label", "Step of the request");
-      range.dataset.range = "";
-      range.addEventListener("input", () => this.go(Number(range.value)));
-      const words = make("p", "words");
-      words.dataset.words = "";
-      words.setAttribute("aria-live", "polite");
-      return make("div", "steps-of", range, words);
     }
 
     /** @param {number} step */

@@ -10,8 +10,6 @@ TreeRace.storyRows = (() => {
   const CROSSED = 12; // pixels of a row of the cache that can have a cross
   const COMMITTED = 7; // rows of the cache that stand for all earlier ones
 
-  /** @typedef {{ x: number, y: number, width: number, height: number }} Box */
-
   /**
    * When the sweep is at a node, in seconds.
    * @param {Scene} check
@@ -21,14 +19,10 @@ TreeRace.storyRows = (() => {
 
   /**
    * The mask: every row is a guess, every mark a token that it may look at. A branch is a block; a broken mask has the arrays' order.
-   * @param {SVGElement} svg
-   * @param {Step} step
-   * @param {Scene[]} scenes
+   * @param {StoryStage} stage
    * @param {Box} box
-   * @param {number} small the size of letters
-   * @param {{ measure: (text: string, size: number) => number, share: (node: number) => number, causal: boolean }} about
    */
-  function drawStoryMask(svg, step, scenes, box, small, { measure, share, causal }) {
+  function drawStoryMask({ svg, step, scenes, small, measure, share, causal }, box) {
     const [, check, , drop] = scenes;
     const { parents, texts } = step;
     const count = parents.length;
@@ -93,14 +87,10 @@ TreeRace.storyRows = (() => {
 
   /**
    * The strip: rows of the text so far, rows of the guesses, and what becomes of them.
-   * @param {SVGElement} svg
-   * @param {Step} step
-   * @param {Scene[]} scenes
+   * @param {StoryStage} stage
    * @param {Box} box
-   * @param {number} small
-   * @param {{ measure: (text: string, size: number) => number, share: (node: number) => number }} about
    */
-  function drawStoryCache(svg, step, scenes, box, small, { measure, share }) {
+  function drawStoryCache({ svg, step, scenes, small, measure, share }, box) {
     const [, check, , drop, join] = scenes;
     const count = step.parents.length;
     const kept = [0, ...step.path];

@@ -22,18 +22,8 @@ TreeRace.storyScript = (() => {
     lossy: "This system is lossy: its text may be another one.",
   };
 
-  /**
-   * In how many shoots the tree grows: one for each draft forward, at most one for each level.
-   * @param {Step} step
-   * @param {number} deepest
-   */
-  const shootsOf = (step, deepest) => Math.max(1, Math.min(deepest, step.draft_forwards));
-
   /** @param {Step} step */
   const branches = ({ favourites = [], parents }) => favourites.length > 0 && favourites.length < parents.length - 1;
-
-  /** @param {number} count */
-  const guesses = (count) => (count === 1 ? "the guess" : `all ${count} guesses`);
 
   /**
    * @param {Step} step
@@ -80,12 +70,13 @@ TreeRace.storyScript = (() => {
   function scriptOf(step, guarantee) {
     const levels = depthsOf(step.parents);
     const deepest = Math.max(...levels);
-    const shoots = shootsOf(step, deepest);
+    const shoots = Math.max(1, Math.min(deepest, step.draft_forwards)); // one a draft forward, at most one a level
     const count = step.parents.length - 1;
+    const checked = count === 1 ? "the guess" : `all ${count} guesses at once,`;
     /** @type {Record<Scene["name"], string>} */
     const words = {
       guess: guessWords(step, shoots),
-      check: `The large model checks ${guesses(count)} ${count === 1 ? "" : "at once, "}in one run.`,
+      check: `The large model checks ${checked} in one run.`,
       choose: chosenWords(step),
       drop: dropWords(step),
       join: joinWords(step),

@@ -10,7 +10,6 @@ TreeRace.storyTree = (() => {
   const FADED = 0.13; // of what was thrown away
   const CHAIN = "← a chain"; // behind the favourites, where a branch won
 
-  /** @typedef {{ x: number, y: number, width: number, height: number }} Box */
   /** @typedef {ReturnType<typeof TreeRace.storyScript.scriptOf>} Script */
   /** @typedef {(time: number) => void} Actor */
   /** @typedef {{ before: string, measure: (text: string, size: number, weight?: number) => number, size: number, largest: number, small: number }} Type */

@@ -171,12 +171,8 @@ TreeRace.storyView = (() => {
       const { step, before, causal } = told;
       const drawn = drawStoryTree(svg, step, script, { before, measure, size, largest, small }, line, tree);
       const share = (/** @type {number} */ node) => drawn.at(drawn.nodes[node]);
-      const about = { measure, share, causal };
-      this.pictures = [
-        drawn.act,
-        drawStoryMask(svg, step, script.scenes, mask, small, about),
-        drawStoryCache(svg, step, script.scenes, cache, small, about),
-      ];
+      const parts = { svg, step, scenes: script.scenes, small, causal, measure, share };
+      this.pictures = [drawn.act, drawStoryMask(parts, mask), drawStoryCache(parts, cache)];
       this.pointing.light();
       this.show();
     }
