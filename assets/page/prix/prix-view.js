@@ -11,7 +11,7 @@ TreeRace.prixView = (() => {
   const { showExample } = TreeRace.recordedRace;
   const { ResultTable } = TreeRace.resultTable;
   const { horizon, retimed } = TreeRace.steps;
-  const { runsOf } = TreeRace.verdict;
+  const { runsOf } = TreeRace.raceStrip;
   const { Run } = TreeRace.runs;
 
   const INVITATION = "Choose a field and press Race.";

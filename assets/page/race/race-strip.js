@@ -1,10 +1,147 @@
-// The strip between the lanes and the plots: who leads, how it ended, what is to be said. Knows words; where they come from is verdict.js.
+// How a race stands and how it ended, in words out of figures and titles, and the strip between the lanes and the plots that says so.
 
 TreeRace.raceStrip = (() => {
-  const { branchWords } = TreeRace.stepWords;
   const { finder, write } = TreeRace.elements;
+  const { asNumber, isLevel, visible } = TreeRace.numbers;
   const { refuseUnheard } = TreeRace.runs;
-  const { leadOf, verdictOf, writeTheSame } = TreeRace.verdict;
+  const { branchWords } = TreeRace.stepWords;
+
+  const LEAST = 3; // tokens of both lanes before one is said to lead
+  const TELLING = 12; // tokens of both lanes before a race says how fast
+
+  /**
+   * A lane that has ended while the other still writes. `same` says that both texts will be the same.
+   * @typedef {{ lane: number, seconds: number, time: number, same: boolean }} Finish
+   */
+
+  /**
+   * The lane that alone has ended, when the lanes have taken `counts` steps.
+   * @param {{ ended: boolean, steps: { t: number }[] }[]} lanes
+   * @param {number[]} counts
+   * @param {number} time
+   */
+  function finisherOf(lanes, counts, time) {
+    const done = lanes.map(({ ended, steps }, index) => ended && counts[index] === steps.length);
+    const lane = done.indexOf(true);
+    return lane < 0 || done.every(Boolean) ? null : { lane, seconds: lanes[lane].steps[counts[lane] - 1].t, time };
+  }
+
+  /**
+   * Who leads, by the tokens of the left and the right lane. Once one has ended it is by their tokens a second, which goes on smoothly.
+   * @param {[number, number]} tokens
+   * @param {string[]} titles
+   * @param {Finish | null} [finish]
+   */
+  function leadOf(tokens, titles, finish = null) {
+    const speeds = finish
+      ? tokens.map((count, lane) => count / (lane === finish.lane ? finish.seconds : finish.time))
+      : tokens;
+    const leader = speeds[1] >= speeds[0] ? 1 : 0;
+    const [most, least] = [Math.max(...speeds), Math.min(...speeds)];
+    const started = Math.min(...tokens) >= LEAST;
+    const level = isLevel(most / least);
+    const ratio = level ? "level" : `${asNumber(most / least, 1)}× ahead`;
+    const by = most - least;
+    const margin = level ? "" : `${titles[leader]}, by ${by === 1 ? "1 token" : `${by} tokens`}`;
+    return {
+      hue: level ? "" : leader,
+      ratio: started ? ratio : "",
+      margin: finish ? finishOf(tokens, finish) : started ? margin : "",
+    };
+  }
+
+  /**
+   * The lane that has ended, and how far the other is. Where both write the same text, the other takes at least the time that it has
+   * taken: so many times as long is certain. It is rounded down.
+   * @param {[number, number]} tokens
+   * @param {Finish} finish
+   */
+  function finishOf(tokens, { lane, seconds, time, same }) {
+    const certain = Math.floor((10 * time) / seconds) / 10;
+    const way = same ? ` of ${tokens[lane]}` : " tokens";
+    const bound = same && certain > 1 ? `: at least ${asNumber(certain, 1)}×` : "";
+    return `done in ${asNumber(seconds, 2)} s, the other at ${tokens[1 - lane]}${way}${bound}`;
+  }
+
+  /** @param {string} text */
+  const quoted = (text) => `“${visible(text).rest || "␣"}”`;
+
+  /**
+   * Whether the texts are the same.
+   * @param {RaceMessage} result
+   * @param {boolean} lossy one of the systems is
+   * @returns {[words: string, kind: string]}
+   */
+  function comparison({ identical, divergence, lanes, finished }, lossy) {
+    const both = Math.min(...lanes.map((lane) => lane.tokens));
+    if (identical === true && finished === false) return [`stopped; identical so far: ${both} tokens`, "identical"];
+    if (identical === true) return [`identical: ${lanes[1].tokens} of ${lanes[0].tokens} tokens`, "identical"];
+    if (identical === "law") return ["same distribution, other tokens", "law"];
+    if (identical === "failed") return ["the other server failed, so there is nothing to compare", "early"];
+    if (identical === "text" && finished === false)
+      return ["stopped; the same text so far, compared by text", "identical"];
+    if (identical === "text") return ["the same text: compared by text, not by tokens", "identical"];
+    const { index, left, right, words } = /** @type {Divergence} */ (divergence);
+    if (identical === "other text")
+      return [
+        `other text, compared by text, from character ${index + 1} on: ${quoted(left)} or ${quoted(right)}`,
+        "different",
+      ];
+    const where = `from token ${index + 1} on: ${quoted(left)} or ${quoted(right)}`;
+    if (lossy || identical === "lossy") return [`lossy: other text ${where}`, "lossy"];
+    return [words ? `not identical ${where}. ${words}` : `not identical ${where}`, "different"];
+  }
+
+  /**
+   * How often a race was measured: between which ratios its headline lies, and what disturbed its clocks.
+   * @param {RaceMessage} result
+   */
+  function runsOf({ again, runs, speedup, least, most, disturbed }) {
+    const ends = speedup >= 1 ? [least, most] : [1 / most, 1 / least];
+    const [low, high] = ends.map((ratio) => asNumber(ratio, 1));
+    const first = "The first run; it runs again, unseen, for a median.";
+    const spread = runs.length > 1 ? `${low} to ${high} in ${runs.length} runs.` : "";
+    return [again ? first : spread, disturbed].filter(Boolean).join(" ");
+  }
+
+  /**
+   * Whether the text made guessing easy.
+   * @param {RaceMessage} result
+   */
+  const repeatsOf = ({ lanes }) =>
+    lanes.some(({ repeats }) => repeats) ? "The text repeats itself, which makes guessing easy." : "";
+
+  /**
+   * How much faster, which lane has the winner's colour, and whether the texts are the same.
+   * @param {RaceMessage} result
+   * @param {boolean} lossy
+   */
+  function verdictOf(result, lossy) {
+    const { speedup } = result;
+    const faster = speedup >= 1;
+    const short = Math.min(...result.lanes.map((lane) => lane.tokens)) < TELLING;
+    const none = result.identical === "failed" || short;
+    const level = isLevel(speedup);
+    const ratio = asNumber(faster ? speedup : 1 / speedup, 1);
+    const [words, kind] = comparison(result, lossy);
+    return {
+      words: short && result.finished !== false ? `${words}; too short a text to say how fast` : words,
+      kind,
+      runs: none ? "" : [repeatsOf(result), runsOf(result)].filter(Boolean).join(" "),
+      outcome: none ? "" : level ? "level" : `${ratio}× ${faster ? "faster" : "slower"}`,
+      winner: none || level ? "" : Number(faster),
+    };
+  }
+
+  /**
+   * Whether both lanes promise the same tokens. At temperature 0 the same distribution is the same text.
+   * @param {RacedSystem[]} systems
+   */
+  function writeTheSame(systems) {
+    return systems.every(
+      ({ guarantee, trace }) => guarantee === "tokens" || (guarantee === "law" && !trace.temperature),
+    );
+  }
 
   /** @type {Record<RunEnd, [words: string, kind?: string]>} */
   const ENDS = {
@@ -72,5 +209,5 @@ TreeRace.raceStrip = (() => {
     }
   }
 
-  return { RaceStrip };
+  return { finisherOf, leadOf, runsOf, verdictOf, writeTheSame, RaceStrip };
 })();

@@ -10,7 +10,7 @@ TreeRace.raceView = (() => {
   const { Pointing } = TreeRace.pointing;
   const { RaceControls } = TreeRace.form;
   const { addRaceKeys } = TreeRace.raceKeys;
-  const { RaceStrip } = TreeRace.raceStrip;
+  const { RaceStrip, finisherOf } = TreeRace.raceStrip;
   const { originWords } = TreeRace.recordedRace;
   const { Costs } = TreeRace.roundCosts;
   const { SlowStart } = TreeRace.slowStart;
@@ -18,7 +18,6 @@ TreeRace.raceView = (() => {
   const { tellingOf } = TreeRace.storyScript;
   const { MIX } = TreeRace.systemCard;
   const { horizon, retimed } = TreeRace.steps;
-  const { finisherOf } = TreeRace.verdict;
   const { Run } = TreeRace.runs;
 
   class RaceView extends EventTarget {

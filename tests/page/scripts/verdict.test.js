@@ -7,13 +7,15 @@ const { load } = require("./load.js");
 
 const page = load(
   "shared/numbers.js",
-  "race/verdict.js",
+  "shared/runs.js",
+  "story/step-words.js",
+  "race/race-strip.js",
   "shared/elements.js",
   "shared/steps.js",
   "shared/system-names.js",
   "prix/track.js",
 );
-const { finisherOf, leadOf, verdictOf, writeTheSame } = page.verdict;
+const { finisherOf, leadOf, verdictOf, writeTheSame } = page.raceStrip;
 const { placesOf, winnerWords } = page.track;
 const { asNumber, asShare, isLevel } = page.numbers;
 const { escapeMarkup, plotLabel, visible } = page.numbers;
