@@ -121,7 +121,8 @@ TreeRace.breaks = (() => {
           ? "The texts are the same this time. The distance tells more."
           : parted(divergence);
       const cancel = button("", () => this.measuring.stop(), "Cancel");
-      const wait = make("p", "walk-busy", "Measuring how far off it is …", this.progress(), cancel);
+      const bar = Object.assign(make("progress"), { max: 1, value: 0, ariaLabel: "Measured so far" });
+      const wait = make("p", "walk-busy", "Measuring how far off it is …", bar, cancel);
       this.result.replaceChildren(wait);
       this.measuring.start();
     }
@@ -139,10 +140,6 @@ TreeRace.breaks = (() => {
         lane.text.scrollTop = burst.offsetTop - lane.text.clientHeight / 2;
       }
       this.parting = null;
-    }
-
-    progress() {
-      return Object.assign(make("progress"), { max: 1, value: 0, ariaLabel: "Measured so far" });
     }
 
     /** @param {BreakMessage} message */

@@ -22,30 +22,16 @@ TreeRace.raceWatcher = (() => {
 
     /** @type {number | null} the node that is pointed at, or was last */
     node = null;
-    hears = false; // what is pointed at in the race
+    hears = false; // of the race, from the first page on
 
     /** @param {Walk} walk */
     constructor(walk) {
       this.walk = walk;
     }
 
-    start() {
-      TreeRace.view.addEventListener("change", this.soon);
-      TreeRace.pairs.addEventListener("change", this.redraw);
-    }
-
-    stop() {
-      TreeRace.view.removeEventListener("change", this.soon);
-      TreeRace.pairs.removeEventListener("change", this.redraw);
-    }
-
-    // More is known of the pairs.
-    redraw = () => {
-      if (this.walk.page.choice) this.walk.draw();
-    };
-
     // A page is opened, which knows nothing of the race yet.
     begin() {
+      if (!this.hears) this.hear();
       this.since = performance.now();
       this.run = TreeRace.view.run;
       this.due = Boolean(this.walk.page.tells);
@@ -60,7 +46,6 @@ TreeRace.raceWatcher = (() => {
     look() {
       const { breaks, isOpen } = this.walk;
       if (!isOpen) return;
-      this.hear();
       if (breaks.on) return breaks.part();
       this.need();
       this.jump();
@@ -69,9 +54,11 @@ TreeRace.raceWatcher = (() => {
     }
 
     hear() {
-      if (this.hears) return;
       this.hears = true;
-      const { pointing } = TreeRace.view;
+      const { pairs, view } = TreeRace;
+      const { pointing } = view;
+      view.addEventListener("change", this.soon);
+      pairs.addEventListener("change", () => this.walk.isOpen && this.walk.page.choice && this.walk.draw());
       pointing.addEventListener("point", () => this.walk.isOpen && pointing.node !== null && this.point(pointing.node));
     }
 

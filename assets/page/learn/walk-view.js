@@ -89,7 +89,6 @@ TreeRace.walkView = (() => {
       this.memory = {};
       this.lay();
       this.root.hidden = false;
-      this.watcher.start();
       this.laidOut(true);
       const [[{ prompt }]] = Object.values(TreeRace.pairs.gallery);
       TreeRace.controls.set({ ...START, prompt }, this.memory);
@@ -101,7 +100,6 @@ TreeRace.walkView = (() => {
       await this.breaks.mend();
       this.root.hidden = true;
       this.right = null;
-      this.watcher.stop();
       this.showCurve("");
       this.light.follow(null);
       this.laidOut(false);

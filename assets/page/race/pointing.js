@@ -59,14 +59,12 @@ TreeRace.pointing = (() => {
      * @param {HTMLElement} tree
      * @param {Tip} tip
      * @param {() => Step | undefined} stepOf
-     * @param {(node: TreeNode) => string[]} about
      */
-    constructor(tree, tip, stepOf, about = factsOf) {
+    constructor(tree, tip, stepOf) {
       super();
       this.tree = tree;
       this.tip = tip;
       this.stepOf = stepOf;
-      this.about = about;
       tree.addEventListener("pointermove", (event) => {
         const over = nodeBelow(event);
         if (!(over instanceof SVGElement) || !this.step) return this.point(null);
@@ -111,7 +109,7 @@ TreeRace.pointing = (() => {
      */
     pointAt(index, place) {
       const node = this.nodes[index];
-      if (node) this.point(index, this.about(node), place);
+      if (node) this.point(index, factsOf(node), place);
     }
 
     light() {

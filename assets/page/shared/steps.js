@@ -6,11 +6,9 @@ TreeRace.steps = (() => {
   const LEEWAY = 1e-9; // seconds: a time that was read off a step counts as reached
 
   class Steps {
-    constructor() {
-      /** @type {Step[]} */
-      this.steps = [];
-      this.totals = [0]; // totals[k]: tokens after k steps
-    }
+    /** @type {Step[]} */
+    steps = [];
+    totals = [0]; // totals[k]: tokens after k steps
 
     forget() {
       this.steps = [];
