@@ -3,7 +3,7 @@
 
 TreeRace.ownPrompts = (() => {
   const { copyButton, saveCsv } = TreeRace.downloads;
-  const { fillBar, finder, make } = TreeRace.elements;
+  const { fillBar, findAll, finder, make } = TreeRace.elements;
   const { cell, doubted, heads, ratio, sameText, speed } = TreeRace.ledger;
   const { asNumber, asPercent, counted, isLevel } = TreeRace.numbers;
   const { PromptFile } = TreeRace.promptFile;
@@ -127,8 +127,7 @@ TreeRace.ownPrompts = (() => {
     }
 
     settle() {
-      for (const row of /** @type {NodeListOf<HTMLElement>} */ (this.root.querySelectorAll("[data-now]")))
-        delete row.dataset.now;
+      for (const row of findAll(this.root, "[data-now]")) delete row.dataset.now;
     }
 
     /**

@@ -2,7 +2,7 @@
 // and a link comes back to all of it. Knows names and numbers; what they mean, the screens know.
 
 TreeRace.screens = (() => {
-  const { announceResize, button, inNextFrame } = TreeRace.elements;
+  const { announceResize, button, findAll, inNextFrame } = TreeRace.elements;
 
   const LONGEST = 8000; // letters; servers refuse longer addresses
   const SETTINGS = ["left", "right", "depth", "width", "nodes", "temperature", "tokens", "seed", "constraint"];
@@ -98,7 +98,7 @@ TreeRace.screens = (() => {
    */
   function showScreen(name) {
     screenRoot().dataset.screen = name;
-    for (const button of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("[data-screens] button"))) {
+    for (const button of findAll(document, "[data-screens] button")) {
       button.toggleAttribute("aria-current", button.dataset.name === name);
     }
     announceResize();

@@ -2,7 +2,7 @@
 // Knows Gradio's menus from outside.
 
 TreeRace.systemMenus = (() => {
-  const { whenThere } = TreeRace.elements;
+  const { findAll, whenThere } = TreeRace.elements;
   const { press } = TreeRace.form;
   const { insteadWords, lacks, markedTitle, onLacks } = TreeRace.systemNames;
 
@@ -20,10 +20,7 @@ TreeRace.systemMenus = (() => {
       (event) => {
         if (event.key !== "Tab" || !isTyped(event)) return;
         event.stopPropagation();
-        for (const list of /** @type {NodeListOf<HTMLElement>} */ (
-          document.querySelectorAll("#systems [role=listbox]")
-        ))
-          list.tabIndex = -1;
+        for (const list of findAll(document, "#systems [role=listbox]")) list.tabIndex = -1;
       },
       { capture: true },
     );
@@ -53,7 +50,7 @@ TreeRace.systemMenus = (() => {
     /** @type {Map<string | null, string>} what is needed, by an entry's label */
     let needs = new Map();
     const mark = () => {
-      for (const option of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll(OPTION))) {
+      for (const option of findAll(document, OPTION)) {
         const need = needs.get(option.ariaLabel);
         if (need) option.dataset.needs = need;
         if (need) option.ariaDisabled = "true";

@@ -2,7 +2,7 @@
 // in it, and how many blocks of it each needs: tests/helpers/trees.py in the page.
 
 TreeRace.maskPlot = (() => {
-  const { draw } = TreeRace.elements;
+  const { draw, findAll } = TreeRace.elements;
   const { labelOf, textWidth } = TreeRace.numbers;
   const { palette } = TreeRace.plotBase;
 
@@ -91,12 +91,6 @@ TreeRace.maskPlot = (() => {
     for (let at = node; at >= 0; at = parents[at]) seen.add(at);
     return seen;
   }
-
-  /**
-   * What a broken mask lets a node see: all that stand before it in the arrays.
-   * @param {number} node
-   */
-  const earlier = (node) => new Set(Array(node + 1).keys());
 
   /**
    * What a cell says, a line each.
@@ -197,7 +191,8 @@ TreeRace.maskPlot = (() => {
     const places = new Map(order.map((node, index) => [node, index + 1]));
     const svg = draw("svg", { width, height, class: "mask-drawing" });
     for (const [row, query] of order.entries()) {
-      const seen = causal ? earlier(query) : ancestors(step.parents, query);
+      const earlier = new Set(Array(query + 1).keys()); // what a broken mask lets a node see: all before it in the arrays
+      const seen = causal ? earlier : ancestors(step.parents, query);
       const shades = { empty: "", seen: cell(row, 0), kept: "" };
       for (const key of order) {
         const shade = !seen.has(key) ? "empty" : kept.has(query) && kept.has(key) ? "kept" : "seen";
@@ -284,7 +279,7 @@ TreeRace.maskPlot = (() => {
     const now = drawn.get(div);
     const column = div.querySelector(".column");
     if (!now || !column) return;
-    for (const row of /** @type {NodeListOf<SVGElement>} */ (div.querySelectorAll(".row"))) {
+    for (const row of findAll(div, ".row")) {
       row.classList.toggle("lit", Number(row.dataset.node) === node);
     }
     const at = node === null ? -1 : now.order.indexOf(node);

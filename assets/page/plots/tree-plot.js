@@ -2,7 +2,7 @@
 // double click zoom. Knows one step; nothing of lanes, clocks or playback.
 
 TreeRace.treePlot = (() => {
-  const { draw, inNextFrame } = TreeRace.elements;
+  const { draw, findAll, inNextFrame } = TreeRace.elements;
   const { asPercent, asShare, labelOf, textWidth, visible } = TreeRace.numbers;
   const { palette } = TreeRace.plotBase;
   const { edgePath, nodesOf, thickness, treeLayout } = TreeRace.treeLayout;
@@ -201,7 +201,7 @@ TreeRace.treePlot = (() => {
   function lightTree(div, nodes) {
     const svg = div.firstElementChild;
     svg?.classList.toggle("pointing", nodes.size > 0);
-    for (const each of /** @type {NodeListOf<SVGElement>} */ (div.querySelectorAll("[data-node]"))) {
+    for (const each of findAll(div, "[data-node]")) {
       each.classList.toggle("lit", nodes.has(Number(each.dataset.node)));
     }
   }

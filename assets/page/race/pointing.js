@@ -2,7 +2,7 @@
 // mouse or by keys. Says "point" when the node has changed. Knows a step; nothing of playback.
 
 TreeRace.pointing = (() => {
-  const { make } = TreeRace.elements;
+  const { findAll, make } = TreeRace.elements;
   const { cellAt, cellFacts, lightMask } = TreeRace.maskPlot;
   const { factsOf, lightTree, nodesOf } = TreeRace.treePlot;
 
@@ -208,10 +208,10 @@ TreeRace.pointing = (() => {
         const piece = /** @type {Element} */ (target).closest(".burst.current [data-piece]");
         this.point(piece instanceof HTMLElement ? this.nodeOf(Number(piece.dataset.piece)) : null);
       });
-      const rows = () => /** @type {NodeListOf<SVGElement>} */ (mask.querySelectorAll(".row"));
+      const rows = () => findAll(mask, ".row");
       this.byKeys(
         mask,
-        () => [...rows()].map((row) => Number(row.dataset.node)),
+        () => rows().map((row) => Number(row.dataset.node)),
         (node) => mask.querySelector(`.row[data-node="${node}"]`),
       );
       for (const { text } of view.lanes) {
@@ -231,7 +231,7 @@ TreeRace.pointing = (() => {
     /** @override */
     light() {
       const path = new Set(this.path);
-      for (const each of /** @type {NodeListOf<SVGElement>} */ (this.tree.querySelectorAll("[data-node]"))) {
+      for (const each of findAll(this.tree, "[data-node]")) {
         const node = Number(each.dataset.node);
         each.toggleAttribute("data-lit", each.matches(".node, .edge") ? path.has(node) : node === this.node);
       }

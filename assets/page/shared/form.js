@@ -2,6 +2,8 @@
 // elements by their ids, and values; nothing of who sets them.
 
 TreeRace.form = (() => {
+  const { findAll } = TreeRace.elements;
+
   /**
    * Writes into a Gradio text box as if it had been typed.
    * @param {string} selector
@@ -28,8 +30,7 @@ TreeRace.form = (() => {
    * @returns {HTMLElement | undefined}
    */
   function goButton() {
-    const all = /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll(".go"));
-    return [...all].find((go) => go.offsetParent);
+    return findAll(document, ".go").find((go) => go.offsetParent);
   }
 
   /**
