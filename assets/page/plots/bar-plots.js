@@ -89,7 +89,7 @@ TreeRace.barPlots = (() => {
   }
 
   const TALL = 1.5; // letters' heights of a bar that holds its percentage
-  const MOST = 1.12; // of the axis of shares
+  const TOP_SHARE = 1.12; // of the axis of shares
 
   /**
    * Bars of shares, each with its percentage; `marks` are the shares of rounds, where a place has them.
@@ -107,7 +107,8 @@ TreeRace.barPlots = (() => {
     const share = (/** @type {Accepted} */ row) => row.accepted / row.reached;
     const margin = { l: letters * 3.6, r: 10, t: 6, b: letters * 2.9 };
     const size = Math.min(letters, ((width - 3.6 * letters) / Math.max(4, ...places)) * 0.25);
-    const tall = (/** @type {Accepted} */ row) => (share(row) / MOST) * (height - margin.t - margin.b) > TALL * size;
+    const tall = (/** @type {Accepted} */ row) =>
+      (share(row) / TOP_SHARE) * (height - margin.t - margin.b) > TALL * size;
     /** @type {object[]} */
     const traces = [
       {
@@ -147,7 +148,7 @@ TreeRace.barPlots = (() => {
       yaxis: {
         ...axisOf(colours, letters),
         gridcolor: colours.cell,
-        range: [0, MOST],
+        range: [0, TOP_SHARE],
         tickvals: [0, 0.5, 1],
         ticktext: ["0", "50 %", "100 %"],
       },

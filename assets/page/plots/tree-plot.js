@@ -7,8 +7,8 @@ TreeRace.treePlot = (() => {
   const { palette } = TreeRace.plotBase;
   const { edgePath, nodesOf, thickness, treeLayout } = TreeRace.treeLayout;
 
-  const MOST = 8;
-  const STEP = 1.0015; // for each pixel of the wheel
+  const MOST_ZOOM = 8;
+  const WHEEL_STEP = 1.0015; // for each pixel of the wheel
 
   /** @typedef {{ zoom: number, x: number, y: number }} View */
 
@@ -38,7 +38,7 @@ TreeRace.treePlot = (() => {
    * @param {number} y
    */
   function enlarge(home, view, by, x, y) {
-    const zoom = Math.max(1, Math.min(MOST, view.zoom * by));
+    const zoom = Math.max(1, Math.min(MOST_ZOOM, view.zoom * by));
     const ratio = zoom / view.zoom;
     Object.assign(view, { zoom, x: x - (x - view.x) * ratio, y: y - (y - view.y) * ratio });
     hold(home, view);
@@ -75,7 +75,7 @@ TreeRace.treePlot = (() => {
     home.addEventListener("wheel", (event) => {
       if (view.zoom === 1 && event.deltaY > 0) return; // nothing to leave: the page scrolls
       event.preventDefault();
-      enlarge(home, view, STEP ** -(event.deltaMode ? 40 * event.deltaY : event.deltaY), ...placeOf(event));
+      enlarge(home, view, WHEEL_STEP ** -(event.deltaMode ? 40 * event.deltaY : event.deltaY), ...placeOf(event));
       soon();
     });
     home.addEventListener("dblclick", () => {

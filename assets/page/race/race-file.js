@@ -52,7 +52,7 @@ TreeRace.raceFile = (() => {
     return ["treerace", ...words].join("-").slice(0, LONGEST_NAME).replace(/-$/, "");
   }
 
-  const NAME = "treerace";
+  const STORED = "treerace";
 
   class Keepsake {
     /** @type {Record<string, any> | null} what the form held when a race was last asked for */
@@ -97,7 +97,7 @@ TreeRace.raceFile = (() => {
    */
   const stored = (kept) =>
     withStore("sessionStorage", (store) => {
-      store.setItem(NAME, JSON.stringify(kept));
+      store.setItem(STORED, JSON.stringify(kept));
       return true;
     });
 
@@ -109,8 +109,8 @@ TreeRace.raceFile = (() => {
   function kept() {
     const [visit] = /** @type {PerformanceNavigationTiming[]} */ (performance.getEntriesByType("navigation"));
     return withStore("sessionStorage", (store) => {
-      const found = visit && visit.type !== "navigate" ? store.getItem(NAME) : null;
-      store.removeItem(NAME);
+      const found = visit && visit.type !== "navigate" ? store.getItem(STORED) : null;
+      store.removeItem(STORED);
       return JSON.parse(found || "null");
     });
   }
