@@ -1,4 +1,5 @@
-// A visitor's file of prompts: chosen, dropped or taken from the page. Knows files and the server's reader; nothing of what is done with them.
+// A visitor's file of prompts: chosen, dropped or taken from the page. Knows files and the server's reader; nothing of what is done with
+// them.
 
 TreeRace.promptFile = (() => {
   const { Questions } = TreeRace.presence;

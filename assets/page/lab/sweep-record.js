@@ -1,5 +1,5 @@
-// What has arrived of one sweep, and what its charts say of it: a few words for a caption, sentences in a chart's place, the table behind it.
-// Knows the messages of engine/measure/curves/sweep.py; draws nothing.
+// What has arrived of one sweep, and what its charts say of it: a few words for a caption, sentences in a chart's place, the table behind
+// it. Knows the messages of engine/measure/curves/sweep.py; draws nothing.
 
 TreeRace.sweepRecord = (() => {
   const { asNumber, asPercent, escapeMarkup, isLevel } = TreeRace.numbers;

@@ -1,5 +1,5 @@
-// What if: sliders over the costs that were measured, a sentence, and the curve over all depths, drawn with Plotly. Knows the formula and one
-// measured point.
+// What if: sliders over the costs that were measured, a sentence, and the curve over all depths, drawn with Plotly. Knows the formula and
+// one measured point.
 
 TreeRace.whatIf = (() => {
   const { finder, make } = TreeRace.elements;

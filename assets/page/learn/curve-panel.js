@@ -1,5 +1,5 @@
-// A curve of the walk, beside its card: the recorded one at once, and this machine's over it when it was measured here. Knows the messages of
-// engine/measure/curves/curves.py; leaves the drawing to the plots.
+// A curve of the walk, beside its card: the recorded one at once, and this machine's over it when it was measured here. Knows the messages
+// of engine/measure/curves/curves.py; leaves the drawing to the plots.
 
 TreeRace.curvePanel = (() => {
   const { drawCurve } = TreeRace.curvePlot;

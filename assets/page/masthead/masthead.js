@@ -1,4 +1,5 @@
-// The head of the page: the pair's name and the choice of pairs, the screens, the gallery, the tools. Puts other parts in their places; knows nothing of races.
+// The head of the page: the pair's name and the choice of pairs, the screens, the gallery, the tools. Puts other parts in their places;
+// knows nothing of races.
 
 TreeRace.masthead = (() => {
   const { mountDarkMode, mountPresentation } = TreeRace.presentation;

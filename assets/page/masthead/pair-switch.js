@@ -1,4 +1,5 @@
-// The switch between the pairs that the page offers: on which one the visitor's next runs race. Knows the pairs by name and title; nothing of races.
+// The switch between the pairs that the page offers: on which one the visitor's next runs race. Knows the pairs by name and title; nothing
+// of races.
 
 TreeRace.pairSwitch = (() => {
   const { make } = TreeRace.elements;

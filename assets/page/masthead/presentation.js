@@ -1,5 +1,5 @@
-// How the page is shown: dark or light, as the visitor chose it, and the presentation mode, in which the screen that is shown stands alone and
-// large, in full screen where the browser allows it. Knows nothing of races.
+// How the page is shown: dark or light, as the visitor chose it, and the presentation mode, in which the screen that is shown stands alone
+// and large, in full screen where the browser allows it. Knows nothing of races.
 
 TreeRace.presentation = (() => {
   const { announceResize, withStore } = TreeRace.elements;

@@ -1,5 +1,5 @@
-// What somebody on a stage has in place of the form: three large dials, and keys that race again, the next prompt, another system. Knows what
-// the form can hold, and the race from outside.
+// What somebody on a stage has in place of the form: three large dials, and keys that race again, the next prompt, another system. Knows
+// what the form can hold, and the race from outside.
 
 TreeRace.stage = (() => {
   const { button, make } = TreeRace.elements;

@@ -1,5 +1,5 @@
-// The two menus of systems, as Gradio makes them: Tab leaves them, and what the pair cannot race stays readable in them and cannot be chosen.
-// Knows Gradio's menus from outside.
+// The two menus of systems, as Gradio makes them: Tab leaves them, and what the pair cannot race stays readable in them and cannot be
+// chosen. Knows Gradio's menus from outside.
 
 TreeRace.systemMenus = (() => {
   const { findAll, whenThere } = TreeRace.elements;

@@ -1,5 +1,5 @@
-// Bars, drawn with Plotly: where the time of every system went, in milliseconds a token by phase, and acceptance by depth and by rank, in shares.
-// Knows figures of lanes and a sweep's summary; nothing of clocks.
+// Bars, drawn with Plotly: where the time of every system went, in milliseconds a token by phase, and acceptance by depth and by rank, in
+// shares. Knows figures of lanes and a sweep's summary; nothing of clocks.
 
 TreeRace.barPlots = (() => {
   const { make } = TreeRace.elements;

@@ -14,8 +14,8 @@ TreeRace.costPlot = (() => {
   const ms = (value) => `${asNumber(value, 2)} ms`;
 
   /**
-   * Two lines over every number of nodes up to the largest: t(N), with marks where it was measured, and that of a round with its draft, below
-   * which all is slower than plain decoding.
+   * Two lines over every number of nodes up to the largest: that of a round with its draft, below which all is slower than plain decoding,
+   * and t(N), with marks where it was measured.
    * @param {Costs} costs
    * @param {number} levels
    * @param {number} largest

@@ -6,7 +6,8 @@ TreeRace.curvePlot = (() => {
   const { Costs } = TreeRace.roundCosts;
 
   /** @typedef {{ title: string, hue: string, faint: boolean, points: { x: number, y: number }[] }} DrawnLine */
-  /** @typedef {{ unit: string, digits: number, floor: number | null, peak: boolean, doubling: boolean, axis: string, least?: number, ticks?: number[] }} How */
+  /** @typedef {{ unit: string, digits: number, floor: number | null, peak: boolean, doubling: boolean, axis: string }} Look */
+  /** @typedef {Look & { least?: number, ticks?: number[] }} How */
 
   const TICK = 5; // marks on the upright axis, at most
   const APART = 1.15; // letters between two names of lines

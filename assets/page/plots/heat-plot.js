@@ -1,5 +1,5 @@
-// The charts of a sweep's cells, drawn with Plotly: heatmaps with a colour and a numeral for every cell, and the cost curve with what the cells
-// won. Knows a sweep's cells, its best ones and its costs; nothing of how they were asked for.
+// The charts of a sweep's cells, drawn with Plotly: heatmaps with a colour and a numeral for every cell, and the cost curve with what the
+// cells won. Knows a sweep's cells, its best ones and its costs; nothing of how they were asked for.
 
 TreeRace.heatPlot = (() => {
   const { LARGEST, costAxes, costLines, word } = TreeRace.costPlot;

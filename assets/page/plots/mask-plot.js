@@ -1,5 +1,5 @@
-// The attention mask of one step as a drawing: rows look at columns. Builds it from the parents alone. Knows the orders in which nodes may stand
-// in it, and how many blocks of it each needs: tests/helpers/trees.py in the page.
+// The attention mask of one step as a drawing: rows look at columns. Builds it from the parents alone. Knows the orders in which nodes may
+// stand in it, and how many blocks of it each needs: tests/helpers/trees.py in the page.
 
 TreeRace.maskPlot = (() => {
   const { draw, findAll } = TreeRace.elements;

@@ -1,5 +1,5 @@
-// What the plots share: colours out of the style sheet and between them, letters that can be read on them, Plotly's settings, a calm layout, when
-// to draw anew. Knows nothing of a step.
+// What the plots share: colours out of the style sheet and between them, letters that can be read on them, Plotly's settings, a calm
+// layout, when to draw anew. Knows nothing of a step.
 
 TreeRace.plotBase = (() => {
   const { make } = TreeRace.elements;

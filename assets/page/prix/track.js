@@ -1,5 +1,5 @@
-// One track of the grand prix: place, name, course, figures; and who is first, second, third, and who won. Whoever is apart by less than clocks
-// can tell is level. A track knows its own steps; it is told the time and its place.
+// One track of the grand prix: place, name, course, figures; and who is first, second, third, and who won. Whoever is apart by less than
+// clocks can tell is level. A track knows its own steps; it is told the time and its place.
 
 TreeRace.track = (() => {
   const { copyOf, finder, write } = TreeRace.elements;

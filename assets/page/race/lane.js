@@ -1,5 +1,5 @@
-// The lanes on the page: text in bursts, figures, track, card; and the thin third one, the chain with as many guesses, which takes its part out
-// of a race's messages, so that all else knows two lanes. A lane knows its own steps; it is told the time to show.
+// The lanes on the page: text in bursts, figures, track, card; and the thin third one, the chain with as many guesses, which takes its part
+// out of a race's messages, so that all else knows two lanes. A lane knows its own steps; it is told the time to show.
 
 TreeRace.lane = (() => {
   const { finder, make, write } = TreeRace.elements;

@@ -1,5 +1,6 @@
-// The race that is shown, as a race file and as a link; and the keepsake: what a visitor had set and that race outlive a reload, with which the
-// page answers a lost server. Knows the view's systems and steps, the race's events and the form's fields; writes no file, puts nothing back.
+// The race that is shown, as a race file and as a link; and the keepsake: what a visitor had set and that race outlive a reload, with which
+// the page answers a lost server. Knows the view's systems and steps, the race's events and the form's fields; writes no file, puts nothing
+// back.
 
 TreeRace.raceFile = (() => {
   const { withStore } = TreeRace.elements;

@@ -1,5 +1,5 @@
-// What was recorded, shown again: a race, or the run that a screen begins with. Says where and when it was run. Knows runs and their messages;
-// nothing of what they mean.
+// What was recorded, shown again: a race, or the run that a screen begins with. Says where and when it was run. Knows runs and their
+// messages; nothing of what they mean.
 
 TreeRace.recordedRace = (() => {
   const { answered } = TreeRace.presence;

@@ -1,5 +1,5 @@
-// The step that is shown: its tree, its sentence, its place on the scrubber, and the panel beside it: the attention mask in a chosen node order,
-// the drafter's view, or what the step cost. Knows one lane at a time.
+// The step that is shown: its tree, its sentence, its place on the scrubber, and the panel beside it: the attention mask in a chosen node
+// order, the drafter's view, or what the step cost. Knows one lane at a time.
 
 TreeRace.stepView = (() => {
   const { drawCost } = TreeRace.costPlot;

@@ -1,5 +1,5 @@
-// The card of a lane: what its system is, what it costs, whether the text stays the same; and a system mixed by hand out of three menus on it.
-// The server says whether the parts go together. Knows one system at a time.
+// The card of a lane: what its system is, what it costs, whether the text stays the same; and a system mixed by hand out of three menus on
+// it. The server says whether the parts go together. Knows one system at a time.
 
 TreeRace.systemCard = (() => {
   const { finder } = TreeRace.elements;

@@ -1,5 +1,5 @@
-// What a visitor takes away: files, tables as CSV, texts by buttons that copy, and charts, whose captions get a menu that saves the picture as SVG
-// or PNG and what it shows as CSV. Knows no data.
+// What a visitor takes away: files, tables as CSV, texts by buttons that copy, and charts, whose captions get a menu that saves the picture
+// as SVG or PNG and what it shows as CSV. Knows no data.
 
 TreeRace.downloads = (() => {
   const { copyOf, draw, finder, make } = TreeRace.elements;

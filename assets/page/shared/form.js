@@ -1,5 +1,5 @@
-// The form that all screens share, from outside: writes into it, finds its Start, sets the race's controls and puts them back. Knows Gradio's
-// elements by their ids, and values; nothing of who sets them.
+// The form that all screens share, from outside: writes into it, finds its Start, sets the race's controls and puts them back. Knows
+// Gradio's elements by their ids, and values; nothing of who sets them.
 
 TreeRace.form = (() => {
   const { findAll } = TreeRace.elements;

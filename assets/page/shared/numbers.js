@@ -1,4 +1,5 @@
-// Numbers as the page writes them, and model text as a label: white space made visible, markup escaped, widths measured. Knows nothing of races.
+// Numbers as the page writes them, and model text as a label: white space made visible, markup escaped, widths measured. Knows nothing of
+// races.
 
 TreeRace.numbers = (() => {
   /**

@@ -1,5 +1,5 @@
-// The page and its server: asks it questions outside of a run, tells it that the page is there while a run of it goes on, and follows how far
-// the engine is until all is ready. A page that falls silent loses its run, so that a lost network holds no part of the device.
+// The page and its server: asks it questions outside of a run, tells it that the page is there while a run of it goes on, and follows how
+// far the engine is until all is ready. A page that falls silent loses its run, so that a lost network holds no part of the device.
 
 TreeRace.presence = (() => {
   /**

@@ -1,5 +1,5 @@
-// A step in plain words: what was guessed, what was kept, why it ended there, and what its branches won against the drafter's favourites alone,
-// the chain of each node's first-ranked child. Knows steps; nothing of the page. engine/record/trace.py says the same of a trace.
+// A step in plain words: what was guessed, what was kept, why it ended there, and what its branches won against the drafter's favourites
+// alone, the chain of each node's first-ranked child. Knows steps; nothing of the page. engine/record/trace.py says the same of a trace.
 
 TreeRace.stepWords = (() => {
   const { VISIBLE } = TreeRace.numbers;

@@ -1,4 +1,5 @@
-// The story of one step over the race: played, paused, scrubbed, left at any time. Knows one step; what comes before and after is told to it.
+// The story of one step over the race: played, paused, scrubbed, left at any time. Knows one step; what comes before and after is told to
+// it.
 
 TreeRace.storyView = (() => {
   const { draw, finder, isCalm } = TreeRace.elements;
