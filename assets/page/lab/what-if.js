@@ -10,6 +10,10 @@ TreeRace.whatIf = (() => {
 
   const BEYOND = "beyond what was measured";
   const TOKENS = "tokens"; // of a round: the acceptance length that papers report, from which the acceptance follows
+  const BESIDE = 14; // pixels between a mark and its word
+  const DEEPEST = 12;
+  const STEP = 0.25; // of depth between two places of the curve
+  const LEAST = { batch: 1, width: 1, tokens: 1 };
   /** @typedef {keyof WhatIf | typeof TOKENS} Slider */
   /** @type {{ name: Slider, words: string, most: number, step: number, digits: number }[]} */
   const SLIDERS = [
@@ -20,10 +24,6 @@ TreeRace.whatIf = (() => {
     { name: "draft", words: "Draft cost a level, in plain tokens", most: 1, step: 0.01, digits: 2 },
     { name: "batch", words: "Batch", most: 32, step: 1, digits: 0 },
   ];
-  const BESIDE = 14; // pixels between a mark and its word
-  const DEEPEST = 12;
-  const STEP = 0.25; // of depth between two places of the curve
-  const LEAST = { batch: 1, width: 1, tokens: 1 };
 
   /**
    * @param {WhatIf} point

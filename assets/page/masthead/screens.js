@@ -138,6 +138,7 @@ TreeRace.screens = (() => {
 
   return {
     FORM,
+    LONGEST,
     SETTINGS,
     comeBackTo,
     followStep,

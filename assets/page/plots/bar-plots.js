@@ -6,6 +6,9 @@ TreeRace.barPlots = (() => {
   const { asNumber, asPercent, escapeMarkup } = TreeRace.numbers;
   const { axisOf, channels, lettering, plot, readable, roomOf } = TreeRace.plotBase;
 
+  const TALL = 1.5; // letters' heights of a bar that holds its percentage
+  const TOP_SHARE = 1.12; // of the axis of shares
+
   // A phase is told by its pattern too: Plotly's sign for it, and a look for the legend in prix/prix.css.
   /** @type {Phase[]} */
   const PHASES = [
@@ -87,9 +90,6 @@ TreeRace.barPlots = (() => {
     const shares = lanes.map((lane) => `${lane.title} ${asNumber(msOf(lane), 2)} ms`);
     div.setAttribute("aria-label", `Time a token by phase, the fastest first: ${shares.join(", ")}`);
   }
-
-  const TALL = 1.5; // letters' heights of a bar that holds its percentage
-  const TOP_SHARE = 1.12; // of the axis of shares
 
   /**
    * Bars of shares, each with its percentage; `marks` are the shares of rounds, where a place has them.

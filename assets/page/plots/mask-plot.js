@@ -6,6 +6,12 @@ TreeRace.maskPlot = (() => {
   const { labelOf, textWidth } = TreeRace.numbers;
   const { palette } = TreeRace.plotBase;
 
+  const LARGEST_CELL = { width: 110, height: 56 };
+  const LEAST_NAME = 11; // pixels of a row that can have a name
+  const LETTERS = 10; // of a name, at most
+  const EDGE = 10; // pixels at the sides, with room for the brackets
+  const RIM = 3; // pixels above and below, with room for the rings
+
   /**
    * Depth first from the root; siblings by ascending rank, ties as they were added.
    * @param {number[]} parents
@@ -75,12 +81,6 @@ TreeRace.maskPlot = (() => {
     if (nodes <= 12) return 2;
     return nodes <= 48 ? 4 : 8;
   }
-
-  const LARGEST_CELL = { width: 110, height: 56 };
-  const LEAST_NAME = 11; // pixels of a row that can have a name
-  const LETTERS = 10; // of a name, at most
-  const EDGE = 10; // pixels at the sides, with room for the brackets
-  const RIM = 3; // pixels above and below, with room for the rings
 
   /**
    * @param {number[]} parents

@@ -4,6 +4,9 @@
 TreeRace.plotBase = (() => {
   const { make } = TreeRace.elements;
 
+  const PLOT = { displayModeBar: false, responsive: false, doubleClick: false, showAxisDragHandles: false };
+  const SAID = { hovertemplate: "%{customdata}<extra></extra>" }; // of traces whose `customdata` says all
+
   /**
    * @param {string} hex as in "#d55e00"
    * @returns {[number, number, number]}
@@ -32,9 +35,6 @@ TreeRace.plotBase = (() => {
    * @param {number[]} channel
    */
   const readable = (channel) => (luminance(channel) > 0.179 ? "#000000" : "#ffffff");
-
-  const PLOT = { displayModeBar: false, responsive: false, doubleClick: false, showAxisDragHandles: false };
-  const SAID = { hovertemplate: "%{customdata}<extra></extra>" }; // of traces whose `customdata` says all
 
   /** @param {Element} element */
   function palette(element) {

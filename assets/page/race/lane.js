@@ -10,6 +10,8 @@ TreeRace.lane = (() => {
   const FIGURE_SPACE = "\u2007";
   const FENCE = "```"; // where code begins in a chat model's answer, which then stands in monospaced type as a whole
   const LONGEST_REST = 24; // letters of a word that are laid out before they are written
+  const LANES = 3; // of a race that has a third, thin one
+  const MIDDLE = 1; // its place
 
   class Lane extends Steps {
     /**
@@ -203,9 +205,6 @@ TreeRace.lane = (() => {
       this.at("rival").style.transform = `translateX(${100 * rival}%)`;
     }
   }
-
-  const LANES = 3; // of a race that has one
-  const MIDDLE = 1;
 
   /**
    * @template Each

@@ -5,11 +5,11 @@
 TreeRace.raceFile = (() => {
   const { withStore } = TreeRace.elements;
   const { onRun } = TreeRace.runs;
-  const { SETTINGS, linkTo, writeForm } = TreeRace.screens;
+  const { LONGEST, SETTINGS, linkTo, writeForm } = TreeRace.screens;
 
   const DRAWN = ["t", "has_bonus"]; // what the page adds to a step
-  const LONGEST_LINK = 8000; // letters; servers refuse longer ones
   const LONGEST_NAME = 48;
+  const STORED = "treerace";
 
   /** @param {Step} step */
   function traced(step) {
@@ -41,7 +41,7 @@ TreeRace.raceFile = (() => {
     const { prompt, depth, width, nodes, temperature, max_new_tokens: tokens, seed, constraint } = right.trace;
     const bound = { seed, ...(constraint ? { constraint } : {}), ...(pair ? { pair } : {}), prompt };
     const link = linkTo({ left: left.name, right: right.name, depth, width, nodes, temperature, tokens, ...bound });
-    return link.length > LONGEST_LINK ? "" : link;
+    return link.length > LONGEST ? "" : link;
   }
 
   /**
@@ -52,8 +52,6 @@ TreeRace.raceFile = (() => {
     const words = `${right.name} ${right.trace.prompt}`.toLowerCase().match(/[a-z0-9]+/g) || [];
     return ["treerace", ...words].join("-").slice(0, LONGEST_NAME).replace(/-$/, "");
   }
-
-  const STORED = "treerace";
 
   class Keepsake {
     /** @type {Record<string, any> | null} what the form held when a race was last asked for */

@@ -13,6 +13,7 @@ TreeRace.systemCard = (() => {
 
   const MOST_CHOICES = 5; // that a card names
   const FILLING = "expand_rerank"; // the policy that uses all nodes: engine/systems.py
+  const IDEA = "Put a drafter, a tree policy and an acceptance rule together.";
 
   /** @type {Record<Guarantee | "lacking", [string, string]>} */
   const GUARANTEES = {
@@ -209,7 +210,6 @@ TreeRace.systemCard = (() => {
     idea: "A drafter, a tree policy and an acceptance rule of your choice.",
     guarantee: "refused",
   };
-  const IDEA = "Put a drafter, a tree policy and an acceptance rule together.";
 
   class SystemMix {
     /**

@@ -9,6 +9,7 @@ TreeRace.downloads = (() => {
   const KEPT_MS = 10_000; // a download has begun by then
   const SHOWN_MS = 1500; // how long a button says that it has copied
   const FORMULA = /^[=+\-@\t\r]/; // how a text begins that a spreadsheet would run as a formula
+  const SCALE = 2; // pixels of a PNG for each of the page
 
   /** @param {unknown} value */
   function cell(value) {
@@ -94,7 +95,6 @@ TreeRace.downloads = (() => {
     });
   }
 
-  const SCALE = 2; // pixels of a PNG for each of the page
   const STYLES = [
     "fill",
     "stroke",

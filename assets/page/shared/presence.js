@@ -2,6 +2,11 @@
 // far the engine is until all is ready. A page that falls silent loses its run, so that a lost network holds no part of the device.
 
 TreeRace.presence = (() => {
+  const EVERY = 2000; // milliseconds between two signs
+  const WATCHED = 8000; // milliseconds between two signs of a page without a run
+  const BUSY = 6000; // milliseconds that a server may take which compiles, where no run's end depends on it
+  const AWAY = 2; // signs in a row without an answer, after which the server counts as lost
+  const READY_MS = 700; // between two answers on how far the engine is
   /**
    * What was asked of the server; without an answer, a refusal as the server words its own.
    * @template Answer
@@ -33,11 +38,6 @@ TreeRace.presence = (() => {
     }
   }
 
-  const EVERY = 2000; // milliseconds between two signs
-  const WATCHED = 8000; // milliseconds between two signs of a page without a run
-  const BUSY = 6000; // milliseconds that a server may take which compiles, where no run's end depends on it
-  const AWAY = 2; // signs in a row without an answer, after which the server counts as lost
-  const READY_MS = 700; // between two answers on how far the engine is
   /** @type {Set<string>} the runs that go on */
   const kept = new Set();
 
