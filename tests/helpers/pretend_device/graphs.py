@@ -14,13 +14,13 @@ from helpers.pretend_device.tensors import (
     BEHIND,
     FREE,
     HERE,
+    NESTED,
     PLACES,
     PRETENDED,
     Mode,
     Refused,
     capture,
     leaves,
-    mapped,
     refuse_in_capture,
     traits_of,
 )
@@ -35,17 +35,18 @@ class Outside:
         self.memory = StorageWeakRef(tensor.untyped_storage())
         self.shape = tensor.storage_offset(), tensor.size(), tensor.stride()
         self.dtype = tensor.dtype
+        self.uses: list[tuple[Any, Any]] = []  # lists and dictionaries that name it during a replay, and where
+
+    @property
+    def key(self) -> tuple:
+        """Equal for what is the same tensor."""
+        return self.memory.cdata, *self.shape, self.dtype
 
     def tensor(self) -> torch.Tensor:
         if self.memory.expired():
             raise Refused(f"a graph read memory that is gone: {self.dtype} {self.shape}")
         storage = torch.UntypedStorage._new_with_weak_ptr(self.memory.cdata)
         return torch.empty(0, dtype=self.dtype).set_(storage, *self.shape)
-
-    @staticmethod
-    def there(x: Any) -> Any:
-        """The tensor for such memory, and anything else as it is."""
-        return x.tensor() if type(x) is Outside else x
 
 
 class Graph:
@@ -54,6 +55,7 @@ class Graph:
     def __init__(self, keep_graph: bool = False):
         self.steps: list[Any] = []
         self.own: dict[int, torch.UntypedStorage] = {}
+        self.outside: list[Outside] = []
 
     def keep(self, tensors) -> None:
         for each in tensors:
@@ -70,35 +72,47 @@ class Graph:
             self.steps.append((func, args, kwargs, [] if traits.mutable else outputs))
 
     def finish(self) -> None:
-        """Lets go of memory that is not its own. Where a step reads none, it is replayed as it was recorded."""
+        """Lets go of memory that is not its own. A replay puts it back where steps read it."""
+        outside: dict[tuple, Outside] = {}
 
-        def let_go(x: Any) -> Any:
-            outside = isinstance(x, torch.Tensor) and x.untyped_storage()._cdata not in self.own
-            return Outside(x) if outside else x
+        def loosened(x: Any) -> Any:
+            """The same in lists in place of tuples, with gaps in place of such memory."""
+            if type(x) not in NESTED:
+                return x
+            made = dict(x) if type(x) is dict else list(x)
+            for at, each in made.items() if type(x) is dict else enumerate(made):
+                if isinstance(each, torch.Tensor) and each.untyped_storage()._cdata not in self.own:
+                    one = Outside(each)
+                    outside.setdefault(one.key, one).uses.append((made, at))
+                    made[at] = None
+                else:
+                    made[at] = loosened(each)
+            return made
 
-        for at, step in enumerate(self.steps):
-            if not isinstance(step, Event):
-                func, args, kwargs, outputs = step
-                named = mapped(let_go, (args, kwargs, outputs))
-                reads = any(isinstance(x, Outside) for x in leaves(named))
-                self.steps[at] = func, *named, reads
+        self.steps = [step if isinstance(step, Event) else loosened(step) for step in self.steps]
+        self.outside = [*outside.values()]
         CAPTURES.append(self)
 
     def replay(self) -> None:
         refuse_in_capture("replay")
         with torch.inference_mode(), torch.utils._python_dispatch._disable_current_modes():
+            for each in self.outside:
+                tensor = each.tensor()
+                for place, at in each.uses:
+                    place[at] = tensor
             for step in self.steps:
                 if isinstance(step, Event):
                     step.at = time.perf_counter()
                     continue
-                func, args, kwargs, outputs, reads = step
-                if reads:
-                    args, kwargs, outputs = mapped(Outside.there, (args, kwargs, outputs))
+                func, args, kwargs, outputs = step
                 found = func(*args, **kwargs)
                 if outputs:
                     made = (x for x in leaves(found) if isinstance(x, torch.Tensor))
                     for old, new in zip(outputs, made, strict=False):
                         old.copy_(new)
+            for each in self.outside:  # or the graph would keep it alive
+                for place, at in each.uses:
+                    place[at] = None
 
 
 @contextlib.contextmanager
