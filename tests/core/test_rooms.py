@@ -101,7 +101,7 @@ for line in sys.stdin:
 """
 
 
-TENSORS = "torch transformers"  # seconds that need not be spent for every module
+TENSORS = "torch transformers.modeling_utils numba"  # seconds that need not be spent for every module
 
 
 @pytest.fixture(scope="module")
