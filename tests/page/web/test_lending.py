@@ -16,10 +16,12 @@ import asyncio, json, os, sys
 os.environ["SPACES_ZERO_GPU"] = "true"
 sys.path[:0] = ["tests", "tests/page/web/stand_in"]
 import spaces
+from helpers.decoding import hurry
 from helpers.pairs import tiny_pair
 from engine.page.web import lending, streams
 from engine.page.web.page import build_page
 
+hurry()
 pair = tiny_pair(same=True)
 served = lending.ServedPairs(pair)
 page = build_page(served)
