@@ -15,24 +15,24 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.measure.options import OneLineErrorParser, exit_with_sentence_on_refusal, register_parts_from_outside
+from engine.measure.options import OneLineErrorParser, exit_with_sentence_on_refusal, register_plugin_parts_of_options
 from engine.shell import bench, models, race
 
 
 class Command(NamedTuple):
-    """A module with `main(options)`, what adds its options, and the arguments of an example.
+    """A module with `main(add_options)`, what adds its options, and the arguments of an example.
 
-    The docstring of `options` says what the command does. `main` returns the figures that --json prints, or None.
+    The docstring of `add_options` says what the command does. `main` returns the figures that --json prints, or None.
     """
 
     module: str
-    options: Callable[[ArgumentParser], None]
+    add_options: Callable[[ArgumentParser], None]
     example: str
 
     @property
     def about(self) -> str:
         """What it does, for a list."""
-        words = (self.options.__doc__ or "").rstrip(".")
+        words = (self.add_options.__doc__ or "").rstrip(".")
         return words[:1].lower() + words[1:]
 
 
@@ -67,8 +67,8 @@ GROUPS = {
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 BY = {  # what `bench --by` measures in place of a race
-    "length": Command("engine.lab.bench.length", bench.add_length_options, "--systems tree,auto --prompts 2"),
-    "size": Command("engine.lab.bench.sizes", bench.add_size_options, "--sizes 11M --stored fp16"),
+    "length": Command("engine.lab.bench.length", bench.add_bench_by_length_options, "--systems tree,auto --prompts 2"),
+    "size": Command("engine.lab.bench.sizes", bench.add_bench_by_size_options, "--sizes 11M --stored fp16"),
 }
 ALL = COMMANDS | {f"bench --by {kind}": command for kind, command in BY.items()}
 
@@ -96,7 +96,7 @@ def build_command_parser(command_name: str) -> OneLineErrorParser:
         formatter_class=RawDescriptionHelpFormatter,
     )
     parser.set_defaults(by=command_name.partition(" --by ")[2])
-    command.options(parser)
+    command.add_options(parser)
     return parser
 
 
@@ -130,7 +130,7 @@ def main(arguments: list[str]) -> None:
     try:
         with exit_with_sentence_on_refusal(), redirect_stdout(io.StringIO()) if alone else nullcontext():
             if "part" in options:
-                register_parts_from_outside(options)
+                register_plugin_parts_of_options(options)
             figures = import_module(ALL[called].module).main(options)
     except KeyboardInterrupt:  # also while torch is imported
         print(f"\nThe command {called} was stopped before it was done.", file=sys.stderr)

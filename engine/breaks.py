@@ -1,8 +1,8 @@
 """Breaks: five typical mistakes of tree decoders, to be made on purpose. Knows what each changes and what would be right; knows no loop
 and no page.
 
-A broken system races like any other. "tree!mask" is the system tree with the break `mask` (`engine.systems.find_system`).
-`engine.page.screens.break_distance.measure_break_in_steps` says how far it is from the target's own distribution.
+A broken system races like any other. "tree!mask" is the system tree with the break `mask` (`engine.systems.resolve_system_name`).
+`engine.page.screens.break_distance.measure_broken_system_distance` says how far it is from the target's own distribution.
 """
 
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from engine.rounds.guiding import Mask, mask_forbidden_logits, mask_only_leaves_wrongly
+from engine.rounds.guiding import Mask, mask_forbidden_logits, mask_forbidden_logits_only_at_leaves
 from engine.target import Target
 from engine.tree import DraftTree
 
@@ -19,7 +19,7 @@ class BrokenMaskTarget(Target):
     """Every node sees all nodes that stand before it in the arrays, as if the tree were one text."""
 
     def verify(self, tree: DraftTree) -> tuple[torch.Tensor, torch.Tensor | None]:
-        return self.session.forward(tree.tokens, tree.positions(self.length))
+        return self.session.forward(tree.tokens, tree.positions(self.committed_rows))
 
 
 class BrokenPositionTarget(Target):
@@ -27,7 +27,7 @@ class BrokenPositionTarget(Target):
 
     def verify(self, tree: DraftTree) -> tuple[torch.Tensor, torch.Tensor | None]:
         last = self.session.runner.context - 1
-        positions = [min(self.length + index, last) for index in range(len(tree))]
+        positions = [min(self.committed_rows + index, last) for index in range(len(tree))]
         return self.session.forward(tree.tokens, positions, tree.ancestor_mask())
 
 
@@ -38,20 +38,20 @@ class BrokenCommitTarget(Target):
         self.session.keep(list(range(len(path) + 1)))
 
 
-def build_example_race_for_break(
-    prompt: str, name: str, temperature: float = 0.0, constraint: str = ""
+def build_race_settings_showing_break(
+    prompt: str, break_name: str, temperature: float = 0.0, constraint: str = ""
 ) -> dict[str, Any]:
     """A race on the small embedded pair that shows the break within its first tokens, as arguments of `engine.race.Settings`."""
     chosen = {"temperature": temperature, "seed": 0, "max_new_tokens": 64, "constraint": constraint}
-    return {"prompt": prompt, "systems": ("tree", f"tree!{name}"), **chosen}
+    return {"prompt": prompt, "systems": ("tree", f"tree!{break_name}"), **chosen}
 
 
 @dataclass(frozen=True)
 class PlantedBreak:
     """A mistake. `right` says what a correct decoder does, `wrong` what is done instead and `effect` what comes of it, a sentence each.
 
-    `target` verifies and commits. `mask` keeps to a constraint what it answers; a break of it shows only where there is one. `parts`
-    replace the system's own fields, by the names of `engine.systems.System`.
+    `target_class` verifies and commits. `constraint_mask` keeps to a constraint what it answers; a break of it shows only where there
+    is one. `replaced_system_fields` replace the system's own fields, by the names of `engine.systems.System`.
     """
 
     name: str
@@ -60,12 +60,12 @@ class PlantedBreak:
     wrong: str
     effect: str
     suggestion: dict[str, Any]
-    target: type[Target] = Target
-    mask: Mask = mask_forbidden_logits
-    parts: dict[str, Any] = field(default_factory=dict)
+    target_class: type[Target] = Target
+    constraint_mask: Mask = mask_forbidden_logits
+    replaced_system_fields: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict:
-        """All fields that a page shows: not `target`, `mask` and `parts`."""
+        """All fields that a page shows: not `target_class`, `constraint_mask` and `replaced_system_fields`."""
         return {name: getattr(self, name) for name in ("name", "title", "right", "wrong", "effect", "suggestion")}
 
 
@@ -88,8 +88,8 @@ BREAKS: dict[str, PlantedBreak] = {
             right="A node sees the text so far and its own ancestors, nothing else.",
             wrong="A node sees every node that stands before it in the arrays, its rivals on other branches too.",
             effect="The target reads words of other branches into every guess, so it judges a text that nobody wrote.",
-            suggestion=build_example_race_for_break(BOX, "mask"),
-            target=BrokenMaskTarget,
+            suggestion=build_race_settings_showing_break(BOX, "mask"),
+            target_class=BrokenMaskTarget,
         ),
         PlantedBreak(
             name="positions",
@@ -97,8 +97,8 @@ BREAKS: dict[str, PlantedBreak] = {
             right="A node's position is the length of the text so far plus its depth; siblings share one.",
             wrong="A node's position is the length of the text so far plus its index in the arrays.",
             effect="The target believes that words are missing between a guess and the text before it, and keeps rows that say so.",
-            suggestion=build_example_race_for_break(MITTEN, "positions"),
-            target=BrokenPositionTarget,
+            suggestion=build_race_settings_showing_break(MITTEN, "positions"),
+            target_class=BrokenPositionTarget,
         ),
         PlantedBreak(
             name="trim",
@@ -106,8 +106,8 @@ BREAKS: dict[str, PlantedBreak] = {
             right="The cache keeps the rows of the root and of the accepted path, wherever they stand in the tree.",
             wrong="The cache keeps as many rows as were accepted, but always the first ones of the tree.",
             effect="The page shows one text and the target remembers another, from the first path that is not the tree's first rows.",
-            suggestion=build_example_race_for_break(KITE, "trim"),
-            target=BrokenCommitTarget,
+            suggestion=build_race_settings_showing_break(KITE, "trim"),
+            target_class=BrokenCommitTarget,
         ),
         PlantedBreak(
             name="acceptance",
@@ -115,8 +115,8 @@ BREAKS: dict[str, PlantedBreak] = {
             right="The rule accepts so that what comes out has the target's own distribution.",
             wrong="A full tree of the draft's favourites; every guess is tried on its own with min(1, p/q), and the longest path wins.",
             effect="Favourites get too many chances: above temperature 0 likely tokens come out too often. At 0 nothing changes.",
-            suggestion=build_example_race_for_break(MITTEN, "acceptance", temperature=0.8),
-            parts={"policy": "kary", "acceptance": "independent", "depth": 3, "width": 2, "nodes": 15},
+            suggestion=build_race_settings_showing_break(MITTEN, "acceptance", temperature=0.8),
+            replaced_system_fields={"policy": "kary", "acceptance": "independent", "depth": 3, "width": 2, "nodes": 15},
         ),
         PlantedBreak(
             name="constraint",
@@ -124,8 +124,8 @@ BREAKS: dict[str, PlantedBreak] = {
             right="A constraint, such as a JSON schema, forbids tokens behind every node of the tree, drafted or not.",
             wrong="The constraint forbids tokens behind the tree's leaves alone. Guesses are masked, what they are judged by is not.",
             effect="Where a guess is rejected, the target's own token may be forbidden: the text breaks the schema.",
-            suggestion=build_example_race_for_break(KITE, "constraint", constraint=CARD),
-            mask=mask_only_leaves_wrongly,
+            suggestion=build_race_settings_showing_break(KITE, "constraint", constraint=CARD),
+            constraint_mask=mask_forbidden_logits_only_at_leaves,
         ),
     )
 }

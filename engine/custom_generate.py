@@ -26,16 +26,20 @@ from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengt
 from transformers.generation.streamers import BaseStreamer
 
 from engine.decode import decode
-from engine.forward.devices import noise_device
+from engine.forward.devices import noise_device_or_none_for_cpu
 from engine.forward.llama_eight_bit import should_draft_in_eight_bits
 from engine.forward.runner import Runner
 from engine.models.constraint import compile_constraint
 from engine.models.loading import DTYPES, hardware_name
 from engine.models.pairs import LoadedPair, Pair
-from engine.models.refusals import attention_implementation_of, explain_undraftable, explain_unverifiable
+from engine.models.refusals import (
+    attention_implementation_of,
+    explain_why_unable_to_draft,
+    explain_why_unable_to_verify_trees,
+)
 from engine.race import SHAPE, validate_setting
 from engine.sampling import Sampling
-from engine.systems import System, find_system
+from engine.systems import System, resolve_system_name
 from engine.tree import LARGEST_TREE
 
 WARPERS = {TemperatureLogitsWarper: "temperature", TopKLogitsWarper: "top_k", TopPLogitsWarper: "top_p"}
@@ -125,7 +129,7 @@ def treerace(
     ends at a string takes a `StopStringCriteria` among the `stopping_criteria`: transformers refuses `stop_strings` beside a callable.
     Raises `ValueError` with a sentence for whatever cannot be honoured. Source: the custom generation functions of transformers 5.
     """
-    if reason := explain_unverifiable(model.config):
+    if reason := explain_why_unable_to_verify_trees(model.config):
         raise ValueError(f"{type(model).__name__} cannot be raced: {reason}.")
     refuse_unsupported(input_ids, generation_config, model_kwargs)
     sampling = build_sampling_from_config(model, logits_processor, generation_config, seed)
@@ -133,13 +137,13 @@ def treerace(
     stops = frozenset(token for each in ends for token in each)
     others = [each for each in stopping_criteria if not isinstance(each, EosTokenCriteria | MaxLengthCriteria)]
     ended = StoppingCriteriaList(others)  # what else may end a text, which is asked after every token
-    pair = find_or_load_cached_pair(model, draft, draft_tokenizer)
+    pair = find_or_wrap_cached_pair(model, draft, draft_tokenizer)
     if constraint:
         if constraint_tokenizer is None:
             raise ValueError("A constraint is about text: give the model's tokenizer as constraint_tokenizer.")
         bound = compile_constraint(constraint_tokenizer, pair.target.vocab, stops, constraint)
         sampling = replace(sampling, constraint=bound)
-    chosen = find_system(system or ("tree" if draft is not None else "lookup"))
+    chosen = resolve_system_name(system or ("tree" if draft is not None else "lookup"))
     shape = {
         name: int(validate_setting(name, getattr(chosen, name) if value is None else value))
         for name, value in zip(SHAPE, (depth, width, nodes), strict=True)
@@ -165,18 +169,20 @@ def generate_tokens(
     system: System,
     shape: dict[str, int],
     sampling: Sampling,
-    prompt: list[int],
+    prompt_tokens: list[int],
     max_new_tokens: int,
-    stops: frozenset[int],
+    stop_ids: frozenset[int],
 ) -> Generator[int, None, None]:
     """Up to `max_new_tokens` tokens behind the prompt. Closing the generator frees the caches. Raises `ValueError` for too long a
     prompt.
     """
-    if len(prompt) >= pair.context:
-        raise ValueError(f"The prompt has {len(prompt):,} tokens. The context holds {pair.context:,}, answer included.")
-    capacity = min(pair.context, len(prompt) + max_new_tokens) + LARGEST_TREE
+    if len(prompt_tokens) >= pair.context:
+        raise ValueError(
+            f"The prompt has {len(prompt_tokens):,} tokens. The context holds {pair.context:,}, answer included."
+        )
+    capacity = min(pair.context, len(prompt_tokens) + max_new_tokens) + LARGEST_TREE
     rounds = system.open_rounds(pair, capacity, shape, sampling)
-    steps, end = decode(rounds, prompt, max_new_tokens, stops, pair.context), ""
+    steps, end = decode(rounds, prompt_tokens, max_new_tokens, stop_ids, pair.context), ""
     while not end:
         with pair.target.without_torch_threads():
             done = next(steps)
@@ -207,11 +213,11 @@ def refuse_unsupported(input_ids: torch.Tensor, config: GenerationConfig, model_
 
 
 def build_sampling_from_config(
-    model: PreTrainedModel, processors: list, config: GenerationConfig, seed: int
+    model: PreTrainedModel, logits_processors: list, config: GenerationConfig, seed: int
 ) -> Sampling:
     """Temperature, top-k and top-p as generate() has prepared them. Raises `ValueError` for any other processor."""
     honoured: dict[str, Any] = {"temperature": 1.0} if config.do_sample else {}
-    for each in processors:
+    for each in logits_processors:
         name = WARPERS.get(type(each)) if config.do_sample else None
         if name is None:
             raise ValueError(
@@ -219,17 +225,17 @@ def build_sampling_from_config(
                 "Leave out the option that asks for it."
             )
         honoured[name] = getattr(each, name)
-    return Sampling(**honoured, seed=seed, device=noise_device(model.device))
+    return Sampling(**honoured, seed=seed, device=noise_device_or_none_for_cpu(model.device))
 
 
-def find_or_load_cached_pair(
-    model: PreTrainedModel, draft: PreTrainedModel | None, tokenizer: Tokenizer | None
+def find_or_wrap_cached_pair(
+    model: PreTrainedModel, draft: PreTrainedModel | None, draft_tokenizer: Tokenizer | None
 ) -> LoadedPair:
     """The two models as a pair, made once for the same weights. Raises `ValueError` for models that cannot be raced."""
     weights = [each for one in (model, draft) if one is not None for each in one.parameters()]
     state, kept = [compute_weight_checksums(each) for each in weights], model.__dict__.get(KEPT)
     if kept is None or len(kept[0]) != len(state) or not all(map(torch.equal, kept[0], state)):
-        kept = model.__dict__[KEPT] = state, wrap_models_as_pair(model, draft, tokenizer)
+        kept = model.__dict__[KEPT] = state, wrap_models_as_pair(model, draft, draft_tokenizer)
     return kept[1]
 
 
@@ -246,9 +252,9 @@ def compute_weight_checksums(weight: torch.Tensor) -> torch.Tensor:
 
 
 def wrap_models_as_pair(
-    model: PreTrainedModel, draft: PreTrainedModel | None, tokenizer: Tokenizer | None
+    model: PreTrainedModel, draft: PreTrainedModel | None, draft_tokenizer: Tokenizer | None
 ) -> LoadedPair:
-    if draft is not None and (reason := explain_undraftable(draft.config)):
+    if draft is not None and (reason := explain_why_unable_to_draft(draft.config)):
         raise ValueError(f"{type(draft).__name__} cannot draft: {reason}.")
     for each in (model, draft):
         if (
@@ -260,15 +266,15 @@ def wrap_models_as_pair(
             )
     if draft is not None and draft.config.vocab_size != model.config.vocab_size:
         differ = f"Draft and target have {draft.config.vocab_size:,} and {model.config.vocab_size:,} logits"
-        if tokenizer is None:
+        if draft_tokenizer is None:
             raise ValueError(f"{differ}. Give draft_tokenizer, which shows what is padding.")
-        if max(tokenizer.get_vocab().values()) >= min(draft.config.vocab_size, model.config.vocab_size):
+        if max(draft_tokenizer.get_vocab().values()) >= min(draft.config.vocab_size, model.config.vocab_size):
             raise ValueError(f"{differ}, and the tokenizer has more tokens than that. Choose another draft.")
     target = Runner(model)
     drafting = None if draft is None else Runner(draft, eight_bit=should_draft_in_eight_bits(draft))
     return LoadedPair(
         pair=Pair(name="given", title="given pair", target="", draft=None if draft is None else ""),
-        tokenizer=tokenizer,  # no text is read here
+        tokenizer=draft_tokenizer,  # no text is read here
         target=target,
         draft=drafting,
         bigram=None,

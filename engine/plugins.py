@@ -8,21 +8,21 @@ from pathlib import Path
 from types import ModuleType
 
 from engine.acceptance import ACCEPTANCES
-from engine.contracts import Acceptance, Drafter, Part, Policy, Registry
+from engine.contracts import Acceptance, Drafter, LazyPartRegistry, Policy, SystemPart
 from engine.drafters import DRAFTERS
 from engine.policies import POLICIES
 
-REGISTRIES: dict[type[Part], Registry] = {Drafter: DRAFTERS, Policy: POLICIES, Acceptance: ACCEPTANCES}
+REGISTRIES: dict[type[SystemPart], LazyPartRegistry] = {Drafter: DRAFTERS, Policy: POLICIES, Acceptance: ACCEPTANCES}
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,30}")  # no sign that the name of a mix has
 SAID = ("title", "about", "source")
 
 
-def register_installed(points: Iterable[EntryPoint]) -> None:
+def register_parts_of_entry_points(entry_points: Iterable[EntryPoint]) -> None:
     """Adds the parts of installed packages, each under the name of its entry point, which names a class.
 
     Raises `ValueError` as `register_part`, and where a package cannot be imported.
     """
-    for point in points:
+    for point in entry_points:
         origin = f"The entry point {point.name!r} of {point.dist.name if point.dist else 'a package'}"
         try:
             part = point.load()
@@ -31,7 +31,7 @@ def register_installed(points: Iterable[EntryPoint]) -> None:
         register_part(point.name, part, origin)
 
 
-def register_file(path: Path) -> None:
+def register_part_of_python_file(path: Path) -> None:
     """Adds the one part that the Python file defines, under the file's name without `.py`.
 
     Raises `ValueError` as `register_part`, where the file cannot be run, and where it defines no part or several.
@@ -40,7 +40,9 @@ def register_file(path: Path) -> None:
         raise ValueError(f"There is no file {str(path)!r}. Give --part a Python file with one drafter, policy or rule.")
     module = import_module_from_file(path)
     found = [
-        each for each in vars(module).values() if is_concrete_part_class(each) and each.__module__ == module.__name__
+        each
+        for each in vars(module).values()
+        if is_drafter_policy_or_acceptance_class(each) and each.__module__ == module.__name__
     ]
     if len(found) != 1:
         names = ", ".join(each.__name__ for each in found) or "none"
@@ -63,26 +65,28 @@ def import_module_from_file(path: Path) -> ModuleType:
     return module
 
 
-def is_concrete_part_class(value: object) -> bool:
+def is_drafter_policy_or_acceptance_class(value: object) -> bool:
     return isinstance(value, type) and issubclass(value, tuple(REGISTRIES))
 
 
-def register_part(name: str, part: object, origin: str) -> None:
+def register_part(name: str, part_class: object, origin_in_error: str) -> None:
     """Adds the class to the registry of its kind. From then on page, API, bench and mixes know it by `name`.
 
     Raises `ValueError` for what is no part, for a name that mixes could not spell or that is taken, and for a part without words.
     """
-    if not is_concrete_part_class(part):
-        raise ValueError(f"{origin} is no Drafter, Policy or Acceptance of engine.contracts, but {part!r}.")
-    kind = next(kind for kind in REGISTRIES if issubclass(part, kind))  # type: ignore[arg-type]  # it is a class
+    if not is_drafter_policy_or_acceptance_class(part_class):
+        raise ValueError(
+            f"{origin_in_error} is no Drafter, Policy or Acceptance of engine.contracts, but {part_class!r}."
+        )
+    kind = next(kind for kind in REGISTRIES if issubclass(part_class, kind))  # type: ignore[arg-type]  # it is a class
     registry = REGISTRIES[kind]
     if not NAME.fullmatch(name):
         raise ValueError(
-            f"{origin} is named {name!r}. A part's name has small letters, digits, - and _, such as my-drafter."
+            f"{origin_in_error} is named {name!r}. A part's name has small letters, digits, - and _, such as my-drafter."
         )
-    if registry.get(name, part) is not part:
-        raise ValueError(f"{origin} is named {name!r}, as a {registry.kind} is already. Give it another name.")
-    missing = [word for word in SAID if not getattr(part, word, "")]
+    if registry.get(name, part_class) is not part_class:
+        raise ValueError(f"{origin_in_error} is named {name!r}, as a {registry.kind} is already. Give it another name.")
+    missing = [word for word in SAID if not getattr(part_class, word, "")]
     if missing:
-        raise ValueError(f"{origin} says no {', no '.join(missing)}: a part declares {', '.join(SAID)}.")
-    registry[name] = part  # type: ignore[assignment]  # of the registry's kind
+        raise ValueError(f"{origin_in_error} says no {', no '.join(missing)}: a part declares {', '.join(SAID)}.")
+    registry[name] = part_class  # type: ignore[assignment]  # of the registry's kind

@@ -16,23 +16,23 @@ from typing import Any
 
 import torch
 
-from engine.contracts import Rounds
+from engine.contracts import RoundRunner
 from engine.decode import Round, decode
 from engine.models.chat import tokenise_prompt
 from engine.models.constraint import compile_pair_constraint
 from engine.models.pairs import LoadedPair
-from engine.models.text import TokenTextStream, token_label_of
-from engine.record.chat_turns import Turns, validate_chat_turns
+from engine.models.text import TokenTextStream, token_text_or_vocabulary_entry
+from engine.record.chat_turns import ChatTurns, validate_chat_turns
 from engine.record.constraint import validate_constraint
 from engine.record.disturbance import BUSY
-from engine.record.parsing import has_lone_surrogate, quote
+from engine.record.parsing import format_value_for_error, has_lone_surrogate
 from engine.record.quiet import WorkSignal
-from engine.record.race_file import LaneRecord, Record, compare_lanes
+from engine.record.race_file import LaneRecord, Record, compute_figures_and_compare_lanes
 from engine.record.trace import Step, Trace
 from engine.remote.lane import RemoteLane
-from engine.remote.server import Server
+from engine.remote.server import OpenAICompatibleServer
 from engine.sampling import Sampling, refuse_too_low_temperature
-from engine.systems import SHAPE, System, find_system
+from engine.systems import SHAPE, System, resolve_system_name
 from engine.tree import LARGEST_TREE
 
 LIMITS = {
@@ -48,7 +48,7 @@ BASELINE = "vanilla"  # the lane of a grand prix that all others are compared wi
 FIELD = (2, 8)  # the fewest and the most lanes of a grand prix
 LONGEST_PROMPT = 20_000  # characters; checked before a tokenizer sees them
 WARM_UP_TEXT, WARM_UP_TOKENS = "Story: Once upon a time", 12  # of what is written before a clock runs
-REMOTE = Server.name  # the lane that the pair's remote server writes
+REMOTE = OpenAICompatibleServer.name  # the lane that the pair's remote server writes
 LOOK = 0.005  # seconds between two looks for a remote lane's next piece, where nobody else has work
 
 
@@ -72,7 +72,7 @@ class Settings:
     turns: tuple[tuple[str, str], ...] = ()  # of the chat before the prompt: request and answer
 
     @property
-    def shape(self) -> dict[str, int]:
+    def explicit_shape(self) -> dict[str, int]:
         """What it says of depth, width and nodes."""
         return {name: value for name in SHAPE if (value := getattr(self, name)) is not None}
 
@@ -87,7 +87,7 @@ class Settings:
         if has_lone_surrogate(self.prompt):
             raise ValueError("The prompt holds half a character (a lone surrogate), which no text can. Write it anew.")
         object.__setattr__(self, "turns", validate_chat_turns(self.turns, self.prompt))
-        for system in map(find_system, (name for name in self.systems if name != REMOTE)):
+        for system in map(resolve_system_name, (name for name in self.systems if name != REMOTE)):
             for name in SHAPE:
                 validate_setting(name, getattr(system, name))
             system.refuse_constraint_break_without_constraint(self.constraint)
@@ -101,23 +101,27 @@ def validate_setting(name: str, value: object) -> int | float:
     (least, most), what = LIMITS[name], name.replace("_", " ").capitalize()
     finite = isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
     if isinstance(value, bool) or not isinstance(value, int | float) or not finite:
-        raise ValueError(f"{what} must be a number between {least:,} and {most:,}, got {quote(value)}.")
+        raise ValueError(
+            f"{what} must be a number between {least:,} and {most:,}, got {format_value_for_error(value)}."
+        )
     if not least <= value <= most:
-        raise ValueError(f"{what} must be between {least:,} and {most:,}, got {quote(value)}.")
+        raise ValueError(f"{what} must be between {least:,} and {most:,}, got {format_value_for_error(value)}.")
     if name == "temperature":
         refuse_too_low_temperature(value)
         return value
     if value != int(value):
-        raise ValueError(f"{what} must be a whole number, got {quote(value)}.")
+        raise ValueError(f"{what} must be a whole number, got {format_value_for_error(value)}.")
     return int(value)
 
 
 def parse_grand_prix_systems(systems: object) -> tuple[str, ...]:
     """The systems of a grand prix, the baseline first. Raises `ValueError` for too few, too many, and for one that is there twice."""
     if not isinstance(systems, list | tuple) or not all(isinstance(each, str) for each in systems):
-        raise ValueError(f'The systems must be a list of names such as ["tree", "eagle"], got {quote(systems)}.')
+        raise ValueError(
+            f'The systems must be a list of names such as ["tree", "eagle"], got {format_value_for_error(systems)}.'
+        )
     if twice := [name for name, count in Counter(systems).items() if count > 1]:
-        raise ValueError(f"{quote(twice[0])} is in the field twice. Name every system once.")
+        raise ValueError(f"{format_value_for_error(twice[0])} is in the field twice. Name every system once.")
     names, (least, most) = (BASELINE, *(each for each in systems if each != BASELINE)), FIELD
     if not least <= len(names) <= most:
         raise ValueError(
@@ -127,11 +131,11 @@ def parse_grand_prix_systems(systems: object) -> tuple[str, ...]:
     return names
 
 
-def encode_prompt(pair: LoadedPair, prompt: str, turns: Turns = ()) -> list[int]:
+def encode_prompt(pair: LoadedPair, prompt: str, earlier_turns: ChatTurns = ()) -> list[int]:
     """The tokens, with the chat template where the pair chats. Raises `ValueError` where that is impossible or exceeds the context."""
-    tokens = tokenise_prompt(pair, prompt, turns)
+    tokens = tokenise_prompt(pair, prompt, earlier_turns)
     if len(tokens) >= pair.context:
-        what, instead = ("The chat", "Begin a new one") if turns else ("The prompt", "Shorten it")
+        what, instead = ("The chat", "Begin a new one") if earlier_turns else ("The prompt", "Shorten it")
         raise ValueError(
             f"{what} is {len(tokens):,} tokens long; the model's context window holds {pair.context:,} and must leave room "
             f"for the answer. {instead}."
@@ -139,11 +143,13 @@ def encode_prompt(pair: LoadedPair, prompt: str, turns: Turns = ()) -> list[int]
     return tokens
 
 
-def build_trace_without_steps(pair: LoadedPair, settings: Settings, tokens: list[int], **lane_fields: Any) -> Trace:
-    """A lane's trace without steps, of the prompt's `tokens`. `lane_fields` are the fields that lanes of a race may differ in."""
+def build_trace_without_steps(
+    pair: LoadedPair, settings: Settings, prompt_tokens: list[int], **lane_fields: Any
+) -> Trace:
+    """A lane's trace without steps, of the prompt's tokens. `lane_fields` are those in which lanes of a race may differ."""
     asked = {name: getattr(settings, name) for name in ASKED}
     turns = [[*turn] for turn in settings.turns]
-    return Trace(prompt_tokens=tokens, pair=pair.title, chat=pair.chat, turns=turns, **asked, **lane_fields)
+    return Trace(prompt_tokens=prompt_tokens, pair=pair.title, chat=pair.chat, turns=turns, **asked, **lane_fields)
 
 
 class Lane:
@@ -155,25 +161,25 @@ class Lane:
         system: System,
         settings: Settings,
         sampling: Sampling,
-        prompt: list[int],
+        prompt_tokens: list[int],
         capacity: int | None = None,
     ):
         """`capacity` is that of its caches in rows; None is as many as the text needs."""
         self.pair, self.system, self.finished = pair, system, False
-        asked = {} if system.has_shape_in_name else settings.shape
+        asked = {} if system.has_shape_in_name else settings.explicit_shape
         shape = asked if len(asked) == len(SHAPE) else system.best_shape_for(pair) | asked
-        self.capacity = capacity or min(pair.context, len(prompt) + settings.max_new_tokens) + LARGEST_TREE
-        self.sampling, self.stream = sampling, TokenTextStream(pair.tokenizer, prompt)
+        self.capacity = capacity or min(pair.context, len(prompt_tokens) + settings.max_new_tokens) + LARGEST_TREE
+        self.sampling, self.stream = sampling, TokenTextStream(pair.tokenizer, prompt_tokens)
         where = {"hardware": pair.hardware, "dtype": pair.dtype}
-        self.trace = build_trace_without_steps(pair, settings, prompt, system=system.name, **where, **shape)
+        self.trace = build_trace_without_steps(pair, settings, prompt_tokens, system=system.name, **where, **shape)
         self.clock = self.waited = 0.0
-        self.open()
+        self.open_rounds_at_text_start()
 
-    def open(self) -> None:
+    def open_rounds_at_text_start(self) -> None:
         """Borrow or make the caches, and stand at the text's beginning."""
         pair, system, trace = self.pair, self.system, self.trace
         shape = {name: getattr(trace, name) for name in SHAPE}
-        self.rounds: Rounds | None = system.open_rounds(pair, self.capacity, shape, self.sampling)
+        self.rounds: RoundRunner | None = system.open_rounds(pair, self.capacity, shape, self.sampling)
         self.decoding = decode(self.rounds, trace.prompt_tokens, trace.max_new_tokens, pair.stop_ids, pair.context)
 
     def step(self) -> Step:
@@ -182,13 +188,13 @@ class Lane:
             before = self.pair.target.seconds_without_processor()
             done = next(self.decoding)
             self.waited += self.pair.target.seconds_without_processor() - before
-            step = self.append_round_to_trace(done)
+            step = self.build_step_from_round(done)
         self.trace.steps.append(step)
         self.clock += step.total_seconds
         self.finished = bool(step.end)
         return step
 
-    def append_round_to_trace(self, round: Round) -> Step:
+    def build_step_from_round(self, round: Round) -> Step:
         """Raises `ValueError` when the target's logits are no distribution. Texts drawn from such logits prove nothing."""
         tree, pair = round.tree, self.pair
         if not round.logits.amax(-1).isfinite().all():  # NaN, or plus infinity, or a row of minus infinity alone
@@ -196,25 +202,25 @@ class Lane:
                 f"The target of the {pair.title} answered NaN or infinity behind token {round.position + 1:,}, so there is no text to "
                 f"compare. It runs in {pair.dtype}. Load it in a wider type such as fp32, or choose another pair."
             )
-        logits = round.logits.float() if self.sampling.greedy else self.sampling.scale_logits(round.logits)
+        logits = round.logits.float() if self.sampling.greedy else self.sampling.scale_and_filter_logits(round.logits)
         logp = logits.log_softmax(-1)
         parents, last = torch.tensor(tree.parents[1:], dtype=torch.long), round.verdict.path[-1:] or [0]
         tokens = torch.tensor(tree.tokens[1:], dtype=torch.long)
-        pieces = [self.stream.add(token) for token in round.burst]
+        pieces = [self.stream.add_token_and_take_text(token) for token in round.burst]
         pieces[-1] += self.stream.flush_held_text() if round.end else ""
         of_round = {name: getattr(round, name) for name in ("position", "burst", "end", "seconds", "replayed")}
         of_tree = {name: getattr(tree, name) for name in ("tokens", "parents", "score", "q")}
         return Step(
             index=len(self.trace.steps),
-            texts=[token_label_of(pair.tokenizer, token) for token in tree.tokens],
-            silence=round.silence,
-            unused=round.unused,
+            texts=[token_text_or_vocabulary_entry(pair.tokenizer, token) for token in tree.tokens],
+            silence=round.no_guess_reason,
+            unused=round.unused_nodes_reason,
             p=[1.0, *logp.cpu()[parents, tokens].exp().tolist()],
             verdicts=round.verdict.label_nodes(tree),
-            bonus_text=token_label_of(pair.tokenizer, round.verdict.bonus),
+            bonus_text=token_text_or_vocabulary_entry(pair.tokenizer, round.verdict.bonus),
             bonus_p=float(logp[last[0], round.verdict.bonus].exp()),
             pieces=pieces,
-            draft_forwards=self.rounds.forwards - self.trace.draft_forwards,  # type: ignore[union-attr]  # None when closed
+            draft_forwards=self.rounds.draft_forward_count - self.trace.draft_forwards,  # type: ignore[union-attr]  # None when closed
             **vars(round.verdict),
             **of_round,
             **of_tree,
@@ -223,7 +229,9 @@ class Lane:
     def to_record(self) -> LaneRecord:
         """The lane as a record that grows with it."""
         system = self.system
-        return LaneRecord(system.title, system.idea, system.guarantee, system.costs(self.pair), self.trace)
+        return LaneRecord(
+            system.title, system.idea, system.guarantee, system.get_or_measure_costs(self.pair), self.trace
+        )
 
     def close(self) -> None:
         """Frees the caches. The trace stays."""
@@ -231,27 +239,29 @@ class Lane:
         self.rounds, self.decoding = None, iter(())  # from Python 3.12 on a closed generator keeps what it held
 
 
-def open_remote_lane(pair: LoadedPair, settings: Settings, prompt: list[int]) -> RemoteLane:
+def open_remote_lane(pair: LoadedPair, settings: Settings, prompt_tokens: list[int]) -> RemoteLane:
     """The lane that the pair's remote server writes. Raises `ValueError` when there is none, and for a constraint."""
     if settings.constraint:
         raise ValueError(f"The system {REMOTE} is another server, which is told of no constraint. Race it without one.")
     if pair.remote is None:
         raise ValueError(f"The system {REMOTE} needs another server: start this one with --remote http://HOST:PORT/v1.")
-    where = {"hardware": pair.remote.clock, "dtype": "as the server runs it"}
-    trace = build_trace_without_steps(pair, settings, prompt, system=REMOTE, **where, **dict.fromkeys(SHAPE, 1))
+    where = {"hardware": pair.remote.clock_description, "dtype": "as the server runs it"}
+    trace = build_trace_without_steps(pair, settings, prompt_tokens, system=REMOTE, **where, **dict.fromkeys(SHAPE, 1))
     return RemoteLane(pair.remote, trace, lambda text: pair.tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 class Race:
     """Several lanes on one prompt. Raises `ValueError` when the prompt exceeds the context or the pair lacks a system's parts."""
 
-    def __init__(self, pair: LoadedPair, settings: Settings, tokens: list[int] | None = None, is_warm: bool = False):
-        """`tokens` are written on from instead of the prompt's own; `settings.prompt` then only names them.
+    def __init__(
+        self, pair: LoadedPair, settings: Settings, prompt_tokens: list[int] | None = None, is_warmed_up: bool = False
+    ):
+        """`prompt_tokens` are written on from instead of the prompt's own; `settings.prompt` then only names them.
 
-        An `is_warm` race has systems that ran here before, so that no first call is left to pay for.
+        An `is_warmed_up` race has systems that ran here before, so that no first call is left to pay for.
         """
-        prompt = encode_prompt(pair, settings.prompt, settings.turns) if tokens is None else tokens
-        self.pair, self.settings, self.is_warm = pair, settings, is_warm
+        prompt = encode_prompt(pair, settings.prompt, settings.turns) if prompt_tokens is None else prompt_tokens
+        self.pair, self.settings, self.is_warm = pair, settings, is_warmed_up
         constraint = compile_pair_constraint(pair, settings.constraint, settings.guesses)
         sampling = Sampling(
             settings.temperature, seed=settings.seed, device=pair.target.noise_place, constraint=constraint
@@ -260,7 +270,7 @@ class Race:
             open_remote_lane(pair, settings, prompt)
             if name == REMOTE
             # each makes the same noise for itself; the lane that is ahead would pay for shared noise
-            else Lane(pair, find_system(name), settings, replace(sampling), prompt)
+            else Lane(pair, resolve_system_name(name), settings, replace(sampling), prompt)
             for name in settings.systems
         ]
         self.local = {at: lane for at, lane in enumerate(self.lanes) if isinstance(lane, Lane)}
@@ -282,7 +292,7 @@ class Race:
                 warm.step()
             warm.close()
             if graphed:
-                lane.open()
+                lane.open_rounds_at_text_start()
 
     def run(self) -> Generator[tuple[int, Step], None, None]:
         """Steps as (lane index, step). The lane whose clock is behind goes next. Closing the iterator frees every lane."""
@@ -299,10 +309,10 @@ class Race:
             if not self.is_warm:
                 self.warm_up()
             for remote in self.remote.values():
-                remote.send_request()
+                remote.start_request_in_reader_thread()
             while not all(lane.finished for lane in self.lanes):
                 for index, remote in self.remote.items():
-                    while not remote.finished and (step := remote.take_arrived_pieces_as_step()):
+                    while not remote.finished and (step := remote.take_next_arrived_piece_as_step()):
                         yield index, step
                 running = [index for index, lane in self.local.items() if not lane.finished]
                 if running:
@@ -321,7 +331,7 @@ class Race:
         return [lane.trace for lane in self.lanes]
 
     @property
-    def is_disturbed(self) -> bool:
+    def did_threads_wait_too_long(self) -> bool:
         """Whether threads waited for the processor in too large a part of the lanes' clocks."""
         lanes = self.local.values()
         return sum(lane.waited for lane in lanes) > BUSY * sum(lane.clock for lane in lanes)
@@ -330,6 +340,9 @@ class Race:
         """The race as a record that grows with it. Costs of forwards that are not known yet are measured (`engine.rounds.timing`)."""
         return Record([lane.to_record() for lane in self.lanes], "")
 
-    def result(self) -> dict:
-        """Figures by lane and the comparison of every lane with the first (`engine.record.race_file.compare_lanes`)."""
-        return compare_lanes([(lane.trace, lane.system.guarantee) for lane in self.lanes], busy=self.is_disturbed)
+    def result(self) -> dict[str, Any]:
+        """Figures by lane, and every lane compared with the first (`engine.record.race_file.compute_figures_and_compare_lanes`)."""
+        return compute_figures_and_compare_lanes(
+            [(lane.trace, lane.system.guarantee) for lane in self.lanes],
+            is_processor_busy=self.did_threads_wait_too_long,
+        )

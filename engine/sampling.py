@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from engine.kernels.compiling import exactly_compiled
-from engine.kernels.intrinsics import larger
+from engine.kernels.intrinsics import larger_float
 
 LEAST_TEMPERATURE, MAX_TEMPERATURE = 1e-30, 100.0  # logits that are divided by less are infinite in float32
 DRAFT_TEMPERATURE = 0.6  # for branching drafts when the target is greedy (DySpec, section 6.1)
@@ -42,9 +42,9 @@ def build_generator_from_key(*key: int | str) -> torch.Generator:
 class GrowingNoiseBlock:
     """The rows of neighbouring positions, `rows [n, V]` float32. They are made in order, `PIECE` at a time, when they are asked for."""
 
-    def __init__(self, rows: torch.Tensor, first: int, pieces: Iterator[torch.Tensor]):
-        """`pieces` are the rows from `first` on. Those before are never made."""
-        self.rows, self.pieces, self.first, self.end = rows, pieces, first, first
+    def __init__(self, rows: torch.Tensor, first_row: int, row_pieces: Iterator[torch.Tensor]):
+        """`row_pieces` are the rows from `first_row` on. Those before are never made."""
+        self.rows, self.pieces, self.first, self.end = rows, row_pieces, first_row, first_row
 
     def generate_rows_until(self, end_position: int) -> None:
         """Makes what is not made yet of the rows before `end_position`."""
@@ -100,11 +100,14 @@ class GumbelNoise:
         block.generate_rows_until(offset + count)
         return block.rows[offset : offset + count]
 
-    def generate_block_pieces(self, index: int, first: int, vocab: int) -> Iterator[torch.Tensor]:
-        """The rows of a block from `first` on, `PIECE` at a time."""
-        stream, size = build_generator_from_key("gumbel", self.seed, index, vocab), self.positions_per_block(vocab)
-        torch.rand(first, vocab, generator=stream, dtype=torch.float64)  # the rows before
-        for start in range(first, size, PIECE):
+    def generate_block_pieces(self, block_index: int, first_row: int, vocab: int) -> Iterator[torch.Tensor]:
+        """The rows of a block from `first_row` on, `PIECE` at a time."""
+        stream, size = (
+            build_generator_from_key("gumbel", self.seed, block_index, vocab),
+            self.positions_per_block(vocab),
+        )
+        torch.rand(first_row, vocab, generator=stream, dtype=torch.float64)  # the rows before
+        for start in range(first_row, size, PIECE):
             uniform = torch.rand(min(PIECE, size - start), vocab, generator=stream, dtype=torch.float64)
             # In place, because new memory would take half as long again
             yield uniform.clamp_(1e-300, 1 - 1e-16).log_().neg_().log_().neg_()
@@ -120,9 +123,9 @@ class DeviceNoise(GumbelNoise):
     def rows(self, positions: list[int], vocab: int) -> torch.Tensor:
         return torch.stack([self.row(position, vocab) for position in positions])  # an index would make the host wait
 
-    def generate_block_pieces(self, index: int, first: int, vocab: int) -> Iterator[torch.Tensor]:
-        begin, end = index * self.positions_per_block(vocab), (index + 1) * self.positions_per_block(vocab)
-        for positions in torch.arange(begin + first, end, device=self.device).split(PIECE):
+    def generate_block_pieces(self, block_index: int, first_row: int, vocab: int) -> Iterator[torch.Tensor]:
+        begin, end = block_index * self.positions_per_block(vocab), (block_index + 1) * self.positions_per_block(vocab)
+        for positions in torch.arange(begin + first_row, end, device=self.device).split(PIECE):
             yield compute_gumbel_by_position(torch.full((), self.seed, device=self.device), positions, vocab)
 
 
@@ -132,18 +135,20 @@ def compute_gumbel_by_position(seed: torch.Tensor, positions: torch.Tensor, voca
     Every number depends on (seed, position, token) alone. Seed and position choose a place in the sequence of SplitMix64 (Steele, Lea
     and Flood 2014), and tokens count on from there. Integers are exact everywhere; two devices can differ in a logarithm's last digit.
     """
-    place = hash_integers(hash_integers(seed + GOLDEN) ^ hash_integers(positions * MIX[0] + 1))
+    place = hash_int64_by_splitmix64(
+        hash_int64_by_splitmix64(seed + GOLDEN) ^ hash_int64_by_splitmix64(positions * MIX[0] + 1)
+    )
     tokens = torch.arange(1, vocab + 1, device=positions.device)
-    bits = hash_integers(place[:, None] + tokens * GOLDEN) >> 12 & (1 << 52) - 1
+    bits = hash_int64_by_splitmix64(place[:, None] + tokens * GOLDEN) >> 12 & (1 << 52) - 1
     uniform = (bits.double() + 0.5) * 2.0**-52
     return (-(-uniform.log()).log()).float()
 
 
-def hash_integers(x: torch.Tensor) -> torch.Tensor:
+def hash_int64_by_splitmix64(integers: torch.Tensor) -> torch.Tensor:
     """SplitMix64's mixing, of int64 numbers. They wrap around as unsigned ones would."""
-    x = (x ^ (x >> 30 & (1 << 34) - 1)) * MIX[0]
-    x = (x ^ (x >> 27 & (1 << 37) - 1)) * MIX[1]
-    return x ^ (x >> 31 & (1 << 33) - 1)
+    integers = (integers ^ (integers >> 30 & (1 << 34) - 1)) * MIX[0]
+    integers = (integers ^ (integers >> 27 & (1 << 37) - 1)) * MIX[1]
+    return integers ^ (integers >> 31 & (1 << 33) - 1)
 
 
 def refuse_too_low_temperature(temperature: float) -> None:
@@ -194,11 +199,11 @@ class Sampling:
         """Whether every token may be drawn: neither top-k, nor top-p, nor a constraint leaves any out."""
         return not self.top_k and self.top_p == 1 and self.constraint is None
 
-    def scale_logits(self, logits: torch.Tensor) -> torch.Tensor:
+    def scale_and_filter_logits(self, logits: torch.Tensor) -> torch.Tensor:
         """`[..., V]` logits / temperature, in float32 or better; at temperature 0 they are not divided. Excluded tokens are at -inf."""
-        return self.scale_by_temperature(self.temperature or 1.0, logits)
+        return self.scale_and_filter_by_temperature(self.temperature or 1.0, logits)
 
-    def scale_by_temperature(self, temperature: float, logits: torch.Tensor) -> torch.Tensor:
+    def scale_and_filter_by_temperature(self, temperature: float, logits: torch.Tensor) -> torch.Tensor:
         scaled = (
             logits if logits.dtype == torch.float32 else logits.to(torch.promote_types(logits.dtype, torch.float32))
         )
@@ -217,26 +222,26 @@ class Sampling:
         """`[..., V]` the distribution that is sampled from; one-hot at temperature 0."""
         if self.greedy:
             return torch.nn.functional.one_hot(logits.argmax(-1), logits.shape[-1]).float()
-        return self.scale_logits(logits).softmax(-1)
+        return self.scale_and_filter_logits(logits).softmax(-1)
 
     def draft_probabilities(self, log_q: torch.Tensor) -> torch.Tensor:
         """`[..., V]` the q that guesses are drawn from. At temperature 0 it has `DRAFT_TEMPERATURE`: a one-hot q would never branch."""
-        return self.scale_by_temperature(self.temperature or DRAFT_TEMPERATURE, log_q).softmax(-1)
+        return self.scale_and_filter_by_temperature(self.temperature or DRAFT_TEMPERATURE, log_q).softmax(-1)
 
-    def add_gumbel_noise(self, logits: torch.Tensor, positions: list[int]) -> torch.Tensor:
+    def scale_logits_and_add_gumbel_noise(self, logits: torch.Tensor, positions: list[int]) -> torch.Tensor:
         """`[n, V]` scores whose argmax is the token drawn at each of the n positions (Gumbel-max). When greedy they are the logits."""
-        scaled = self.scale_logits(logits)
+        scaled = self.scale_and_filter_logits(logits)
         return scaled if self.greedy else scaled + self.noise.rows(positions, logits.shape[-1]).to(scaled.device)
 
     def draw_tokens_at_positions(self, logits: torch.Tensor, positions: list[int]) -> list[int]:
         """The token that this seed draws from each row of `logits [n, V]` at its position."""
-        scores = self.add_gumbel_noise(logits, positions)
+        scores = self.scale_logits_and_add_gumbel_noise(logits, positions)
         if scores.is_cpu:
             return scores.numpy().argmax(-1).tolist()  # a sixth of the time that torch takes
         return scores.argmax(-1).tolist()
 
     def build_lazy_token_drawer(self, logits: torch.Tensor, positions: list[int]) -> Callable[[int], int]:
-        """`draw`, for one row a call. On a CPU a row is drawn when it is asked for; on other devices all are drawn at once."""
+        """`draw_tokens_at_positions` for a row a call. On a CPU a row is drawn when it is asked for, elsewhere all are at once."""
         if not logits.is_cpu:  # `is_cpu`, because asking for the device's type takes as long as a draw
             return self.draw_tokens_at_positions(logits, positions).__getitem__
         if logits.dtype != torch.float32 or not (self.greedy or self.keeps_all_tokens):
@@ -265,7 +270,7 @@ class Sampling:
     def draw_with_replacement(
         self, q: torch.Tensor, draws_by_row: list[int], *key: int | str
     ) -> list[list[tuple[int, float]]]:
-        """For each row i of `q [n, V]`, `counts[i]` independent draws as (token, its q), by the key's own randomness."""
+        """For each row i of `q [n, V]`, `draws_by_row[i]` independent draws as (token, its q), by the key's own randomness."""
         q = q.cpu()
         edges = q.double().cumsum(-1)
         uniform = self.draw_uniform_matrix(len(q), max(draws_by_row), *key)
@@ -279,33 +284,35 @@ class Sampling:
         """For each row of `q [n, V]` up to `max_draws` draws without replacement, as (token, its q). Each is made when it is taken."""
         edges = q.cpu().double().cumsum(-1).numpy()
         uniform = self.draw_uniform_matrix(len(q), max_draws, *key).tolist()
-        return [invert_draws_without_replacement(*row) for row in zip(edges, uniform, strict=True)]
+        return [draw_without_replacement_by_inversion(*row) for row in zip(edges, uniform, strict=True)]
 
 
 @exactly_compiled
 def argmax_with_gumbel_noise(logits, temperature, noise):
     """The first token with the highest `logits [V]` / temperature + `noise [V]`. The numbers are exactly those of
-    `add_gumbel_noise`.
+    `scale_logits_and_add_gumbel_noise`.
     """
     keys, most = np.empty(len(logits), np.float32), np.float32(-np.inf)
     for token in range(len(logits)):
         keys[token] = logits[token] / temperature + noise[token]
     for token in range(len(logits)):
-        most = larger(most, keys[token])
+        most = larger_float(most, keys[token])
     for token in range(len(logits)):
         if keys[token] == most:
             return token
     return 0
 
 
-def invert_draws_without_replacement(cumulative: np.ndarray, uniform: list[float]) -> Iterator[tuple[int, float]]:
-    """Draws without replacement by inversion. `cumulative [V]` are the cumulative probabilities.
+def draw_without_replacement_by_inversion(
+    cumulative_probabilities: np.ndarray, uniform_numbers: list[float]
+) -> Iterator[tuple[int, float]]:
+    """Draws without replacement by inversion. `cumulative_probabilities [V]` are the cumulative probabilities.
 
     A uniform number picks a place in what the tokens drawn so far have left of [0, total). Ends early when nothing is left to draw.
     """
     taken: list[tuple[float, float]] = []  # start and length of each drawn token's interval, ascending
-    for number in uniform:
-        left = float(cumulative[-1]) - sum(length for _, length in taken)
+    for number in uniform_numbers:
+        left = float(cumulative_probabilities[-1]) - sum(length for _, length in taken)
         if left < LEAST_MASS:
             return
         point = number * left
@@ -313,11 +320,11 @@ def invert_draws_without_replacement(cumulative: np.ndarray, uniform: list[float
             if point < start:
                 break
             point += length
-        token = int(cumulative.searchsorted(point, "right"))
-        if token == len(cumulative):
+        token = int(cumulative_probabilities.searchsorted(point, "right"))
+        if token == len(cumulative_probabilities):
             return
-        start = float(cumulative[token - 1]) if token else 0.0
-        length = float(cumulative[token]) - start
+        start = float(cumulative_probabilities[token - 1]) if token else 0.0
+        length = float(cumulative_probabilities[token]) - start
         if any(start == other for other, _ in taken):
             return
         bisect.insort(taken, (start, length))

@@ -8,18 +8,32 @@ from typing import Any
 
 from engine.acceptance import ACCEPTANCES
 from engine.breaks import BREAKS
-from engine.contracts import FREE, NO_GUESSES, PROPOSALS, Acceptance, Drafter, Lack, Policy, Rounds
+from engine.contracts import (
+    FREE,
+    NO_GUESSES,
+    Acceptance,
+    Drafter,
+    MissingRequirement,
+    Policy,
+    RoundRunner,
+)
 from engine.drafters import DRAFTERS
+from engine.mixes import (
+    can_feed_policy,
+    explain_unsound_mix,
+    is_sound_policy_for_acceptance,
+    join_with_commas_and_or,
+)
 from engine.models.pairs import LoadedPair
 from engine.named_systems import NAMED
 from engine.policies import POLICIES
 from engine.record.calibration import parse_depth_width_nodes
-from engine.record.costs import Costs, ShapeMeans
-from engine.record.parsing import quote
+from engine.record.costs import Costs, MeanRoundOfTreeShape
+from engine.record.parsing import format_value_for_error
 from engine.rounds.guiding import Mask, mask_forbidden_logits
 from engine.rounds.pair_costs import PairCosts
-from engine.rounds.round import HostRounds
-from engine.rounds.round_gpu import DeviceRounds, can_run_on_device
+from engine.rounds.round import HostRoundRunner
+from engine.rounds.round_gpu import DeviceRoundRunner, can_run_rounds_on_device
 from engine.sampling import Sampling
 from engine.target import Target
 
@@ -33,9 +47,9 @@ def format_shape(shape: Mapping[str, Any]) -> str:
     return "x".join(str(shape[name]) for name in SHAPE)
 
 
-def parse_shape_word(shape: str) -> dict[str, int]:
+def parse_shape_word(shape_name: str) -> dict[str, int]:
     """The shape that `format_shape` spells."""
-    return dict(zip(SHAPE, parse_depth_width_nodes(shape), strict=True))
+    return dict(zip(SHAPE, parse_depth_width_nodes(shape_name), strict=True))
 
 
 @dataclass(frozen=True)
@@ -64,10 +78,10 @@ class System:
         if not can_feed_policy(self.drafter, self.policy):
             able = [name for name in DRAFTERS if can_feed_policy(name, self.policy)]
             raise ValueError(
-                f"{self.policy} needs a drafter with a {POLICIES[self.policy].needs}, and {self.drafter} has none. "
-                f"Use {self.policy} with {join_with_and(able)}, or {self.drafter} with the policy best_first."
+                f"{self.policy} needs a drafter with a {POLICIES[self.policy].required_capability}, and {self.drafter} has none. "
+                f"Use {self.policy} with {join_with_commas_and_or(able)}, or {self.drafter} with the policy best_first."
             )
-        if not is_sound(self.policy, self.acceptance):
+        if not is_sound_policy_for_acceptance(self.policy, self.acceptance):
             raise ValueError(explain_unsound_mix(self.drafter, self.policy, self.acceptance))
 
     @property
@@ -83,12 +97,12 @@ class System:
     @property
     def guesses(self) -> bool:
         """Whether its drafter guesses anything."""
-        return DRAFTERS[self.drafter].idea != NO_GUESSES
+        return DRAFTERS[self.drafter].guess_origin != NO_GUESSES
 
     @property
-    def branches(self) -> bool:
+    def can_branch(self) -> bool:
         """Whether its trees may branch."""
-        return self.guesses and POLICIES[self.policy].branches
+        return self.guesses and POLICIES[self.policy].can_branch
 
     @property
     def sizes_trees(self) -> bool:
@@ -97,7 +111,7 @@ class System:
 
     def needs_costs(self, pair: LoadedPair) -> bool:
         """Whether its lanes are made with the costs of forwards on this machine."""
-        return self.sizes_trees or bool(DRAFTERS[self.drafter].candidate_drafters(pair))
+        return self.sizes_trees or bool(DRAFTERS[self.drafter].inner_drafter_candidates(pair))
 
     @property
     def has_shape_in_name(self) -> bool:
@@ -108,55 +122,61 @@ class System:
     def default_shape(self) -> dict[str, int]:
         return {name: getattr(self, name) for name in SHAPE}
 
-    def lack(self, pair: LoadedPair) -> Lack | None:
+    def find_missing_requirement(self, pair: LoadedPair) -> MissingRequirement | None:
         """What the pair lacks for it, None for nothing. Nothing is loaded for the answer."""
         drafter, policy, _ = self.parts
-        return drafter.lack(pair) or policy.lack(pair)
+        return drafter.find_missing_requirement(pair) or policy.find_missing_requirement(pair)
 
     def refuse_pair_lacking_parts(self, pair: LoadedPair) -> None:
         """Raises `ValueError` where the pair lacks something for it."""
-        if lack := self.lack(pair):
+        if lack := self.find_missing_requirement(pair):
             raise ValueError(lack.refusal)
 
-    def counted_shapes(self, pair: LoadedPair) -> Mapping[str, ShapeMeans]:
+    def calibrated_mean_rounds_by_shape(self, pair: LoadedPair) -> Mapping[str, MeanRoundOfTreeShape]:
         """The shapes that were counted of this system on the pair. A break has those of what it breaks; a shape in the name is all."""
         return pair.calibration.shapes.get(self.name.partition("!")[0], {})
 
-    def costs(self, pair: LoadedPair) -> Costs:
+    def get_or_measure_costs(self, pair: LoadedPair) -> Costs:
         """What its rounds cost on this machine and what its counted shapes promise there, measured on the first call.
 
         A policy that sizes trees by costs has them as `PairCosts.retime_verifications_if_stale` timed them last. Where a GPU decides
         whole rounds and a system chooses its drafter, promises are those of such rounds.
         """
-        costs = PairCosts(pair).costs_of(self.drafter, recent=self.sizes_trees).with_shapes(self.counted_shapes(pair))
-        there = self.device_speedups(pair, self.default_shape, Sampling(device=pair.target.noise_place))
+        measured = PairCosts(pair).get_or_measure_costs(self.drafter, use_recent_verifications=self.sizes_trees)
+        costs = measured.with_predicted_speedups_of_shapes(self.calibrated_mean_rounds_by_shape(pair))
+        sampling = Sampling(device=pair.target.noise_place)
+        there = self.promised_speedups_of_device_systems(pair, self.default_shape, sampling)
         promised = {each.drafter: round(speedup, 2) for each, speedup in there.items() if speedup}
         return replace(costs, promised=promised) if promised else costs
 
     def best_shape_for(self, pair: LoadedPair) -> dict[str, int]:
         """The shape that it races in where nobody asks for another: of the counted ones the best on this machine, else its own."""
-        return parse_shape_word(self.costs(pair).best_shape) if self.counted_shapes(pair) else self.default_shape
+        if not self.calibrated_mean_rounds_by_shape(pair):
+            return self.default_shape
+        return parse_shape_word(self.get_or_measure_costs(pair).best_shape)
 
-    def open_rounds(self, pair: LoadedPair, capacity: int, shape: dict[str, int], sampling: Sampling) -> Rounds:
+    def open_rounds(self, pair: LoadedPair, capacity: int, shape: dict[str, int], sampling: Sampling) -> RoundRunner:
         """A lane at work. `shape` is depth, width and nodes. Raises `ValueError` when the pair or the shape does not allow it."""
         self.refuse_pair_lacking_parts(pair)
-        if self.is_decided_on_device(pair, shape, sampling):
-            return DeviceRounds(pair, self.drafter, self.build_policy(pair, shape), capacity, sampling)
-        if there := self.device_speedups(pair, shape, sampling):
+        if self.can_run_whole_rounds_on_device(pair, shape, sampling):
+            return DeviceRoundRunner(pair, self.drafter, self.build_policy(pair, shape), capacity, sampling)
+        if there := self.promised_speedups_of_device_systems(pair, shape, sampling):
             best = max(there, key=there.__getitem__)
             system = SYSTEMS["vanilla"] if 0 < there[best] < 1 else best  # none promises to pay
             return system.open_rounds(pair, capacity, system.default_shape, sampling)
-        costs = self.costs(pair) if self.needs_costs(pair) else FREE
+        costs = self.get_or_measure_costs(pair) if self.needs_costs(pair) else FREE
         drafter, policy, rule = self.build_parts(pair, capacity, **shape, costs=costs)
         target = self.open_target(pair, capacity, drafter.reads_features)
-        return HostRounds(target, drafter, policy, rule, sampling, self.constraint_mask)
+        return HostRoundRunner(target, drafter, policy, rule, sampling, self.constraint_mask)
 
-    def is_decided_on_device(self, pair: LoadedPair, shape: Mapping[str, int], sampling: Sampling) -> bool:
+    def can_run_whole_rounds_on_device(self, pair: LoadedPair, shape: Mapping[str, int], sampling: Sampling) -> bool:
         """Whether a GPU decides rounds of this system alone, in this shape."""
         alike = self.acceptance == SYSTEMS["tree"].acceptance and not self.broken and sampling.device is not None
-        return alike and can_run_on_device(pair, self.drafter, self.build_policy(pair, shape), sampling)
+        return alike and can_run_rounds_on_device(pair, self.drafter, self.build_policy(pair, shape), sampling)
 
-    def device_speedups(self, pair: LoadedPair, limits: Mapping[str, int], sampling: Sampling) -> dict["System", float]:
+    def promised_speedups_of_device_systems(
+        self, pair: LoadedPair, shape_limits: Mapping[str, int], sampling: Sampling
+    ) -> dict["System", float]:
         """Where a GPU decides whole rounds, what a system that chooses its drafter may race as, by how much faster each promises to be.
 
         Of each drafter that is the counted shape within the limits that promises the most by measured rounds. Without counted shapes
@@ -164,19 +184,22 @@ class System:
         """
         if not self.sizes_trees or self.acceptance != SYSTEMS["tree"].acceptance or self.broken or not sampling.device:
             return {}
-        choices, found = DRAFTERS[self.drafter].candidate_drafters(pair), {}
+        choices, found = DRAFTERS[self.drafter].inner_drafter_candidates(pair), {}
         for system in map(SYSTEMS.__getitem__, ONE_DRAFTER):
             if system.drafter not in choices:
                 continue
-            own = {name: min(value, limits[name]) for name, value in system.default_shape.items()}
-            if not system.is_decided_on_device(pair, own, sampling):
+            own = {name: min(value, shape_limits[name]) for name, value in system.default_shape.items()}
+            if not system.can_run_whole_rounds_on_device(pair, own, sampling):
                 continue
             counted = {
                 name: each
-                for name, each in system.counted_shapes(pair).items()
-                if all(map(le, parse_depth_width_nodes(name), limits.values()))
+                for name, each in system.calibrated_mean_rounds_by_shape(pair).items()
+                if all(map(le, parse_depth_width_nodes(name), shape_limits.values()))
             }
-            costs = PairCosts(pair).for_device(system.drafter, system.policy).with_shapes(counted) if counted else FREE
+            costs = FREE
+            if counted:
+                measured = PairCosts(pair).get_or_measure_device_costs(system.drafter, system.policy)
+                costs = measured.with_predicted_speedups_of_shapes(counted)
             shape = parse_shape_word(costs.best_shape) if counted else own
             made = replace(system, depth=shape["depth"], width=shape["width"], nodes=shape["nodes"])
             found[made] = costs.shapes[costs.best_shape].speedup if counted else 0.0
@@ -185,7 +208,7 @@ class System:
     def build_policy(self, pair: LoadedPair, shape: Mapping[str, int], costs: Costs = FREE) -> Policy:
         """A fresh policy of that depth, width and nodes. Raises `ValueError` when the pair or the shape does not allow it."""
         _, policy, rule = self.parts
-        proposal, offered = rule.proposal, policy.proposals
+        proposal, offered = rule.required_proposal_mode, policy.supported_proposal_modes
         if proposal == "any":
             proposal = "ranked" if "ranked" in offered else min(offered)
         return policy(shape["depth"], shape["width"], shape["nodes"], proposal, pair.calibration, costs)
@@ -196,7 +219,7 @@ class System:
         """Fresh parts for one lane. `costs` are this machine's. Raises `ValueError` when the pair or the shape does not allow it."""
         self.refuse_pair_lacking_parts(pair)
         drafter, _, rule = self.parts
-        best = costs.best_drafter_among(drafter.candidate_drafters(pair))
+        best = costs.best_drafter_among(drafter.inner_drafter_candidates(pair))
         guessing = drafter(pair, capacity, **({"drafter_name": best} if best else {}))
         guessing.stop_ids = pair.stop_ids
         return guessing, self.build_policy(pair, {"depth": depth, "width": width, "nodes": nodes}, costs), rule()
@@ -204,7 +227,7 @@ class System:
     @property
     def constraint_mask(self) -> Mask:
         """How its rounds keep to a constraint."""
-        return BREAKS[self.broken].mask if self.broken else mask_forbidden_logits
+        return BREAKS[self.broken].constraint_mask if self.broken else mask_forbidden_logits
 
     def refuse_constraint_break_without_constraint(self, constraint: str) -> None:
         """Raises `ValueError` for a break of constraints in a race without a constraint."""
@@ -215,36 +238,8 @@ class System:
 
     def open_target(self, pair: LoadedPair, capacity: int, features: bool | tuple[int, ...]) -> Target:
         """The lane's own view of the pair's target."""
-        kind = BREAKS[self.broken].target if self.broken else Target
+        kind = BREAKS[self.broken].target_class if self.broken else Target
         return kind(pair.target, capacity, features)
-
-
-def is_sound(policy: str, acceptance: str) -> bool:
-    """Whether the policy can pick tokens as the rule needs."""
-    needed = ACCEPTANCES[acceptance].proposal
-    return needed == "any" or needed in POLICIES[policy].proposals
-
-
-def can_feed_policy(drafter: str, policy: str) -> bool:
-    """Whether the drafter offers what the policy needs."""
-    needs = POLICIES[policy].needs
-    return not needs or needs in DRAFTERS[drafter].offers
-
-
-def explain_unsound_mix(drafter: str, policy: str, acceptance: str) -> str:
-    """Why policy and rule do not go together, and what goes with each of them with this drafter."""
-    needed, lossy = ACCEPTANCES[acceptance].proposal, ACCEPTANCES[acceptance].guarantee == "lossy"
-    offered = " or ".join(PROPOSALS[each] for each in sorted(POLICIES[policy].proposals))
-    policies = join_with_and([one for one in POLICIES if is_sound(one, acceptance) and can_feed_policy(drafter, one)])
-    rules = join_with_and([each for each in ACCEPTANCES if is_sound(policy, each)])
-    return (
-        f"{policy} with {acceptance} {'has no meaning' if lossy else 'would bias the output'}: the rule needs {PROPOSALS[needed]}, "
-        f"and the policy offers {offered}. Use {policy} with {rules}, or {acceptance} with the policy {policies}."
-    )
-
-
-def join_with_and(names: list[str]) -> str:
-    return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 LONGEST_CHAIN = 12  # guesses in a row, as many as a race lets a tree have levels
@@ -252,7 +247,7 @@ LONGEST_NAME = 100  # characters; no mix with a shape and a break has more than 
 SYSTEMS: dict[str, System] = {name: System(name, **fields) for name, fields in NAMED.items()}
 
 
-def find_system(name: object) -> System:
+def resolve_system_name(name: object) -> System:
     """The system of that name, or one mixed by hand as "drafter/policy/acceptance", such as "model/kary/token_match".
 
     Either may end in a shape of its own, depth x width x nodes, as in "tree:3x2x8". Either may end in a break, to be wrong on purpose:
@@ -266,14 +261,14 @@ def find_system(name: object) -> System:
         return SYSTEMS[name]
     if shaped := re.fullmatch(r"(.+):([0-9]{1,4})x([0-9]{1,4})x([0-9]{1,4})", name):
         if ":" in shaped[1]:
-            raise ValueError(f"{quote(name)} has two shapes. Give it one, as in tree:3x2x8.")
+            raise ValueError(f"{format_value_for_error(name)} has two shapes. Give it one, as in tree:3x2x8.")
         depth, width, nodes = (int(each) for each in shaped.groups()[1:])
-        found = replace(find_system(shaped[1]), name=name, depth=depth, width=width, nodes=nodes)
-        one_path = found.guesses and "/" in name and (width == 1 or not found.branches)
-        return describe_mix_as_chain(found) if one_path else found
+        found = replace(resolve_system_name(shaped[1]), name=name, depth=depth, width=width, nodes=nodes)
+        one_path = found.guesses and "/" in name and (width == 1 or not found.can_branch)
+        return retitle_mix_as_chain(found) if one_path else found
     right, mark, broken = name.partition("!")
     if mark:
-        return break_system(find_system(right), broken)
+        return break_system(resolve_system_name(right), broken)
     parts = name.split("/")
     if len(parts) != 3:
         raise unknown_system_error(name)
@@ -281,7 +276,8 @@ def find_system(name: object) -> System:
     idea = f"The {drafter} drafter, the {policy} policy and the {acceptance} rule, put together by hand."
     cost = "As its drafter and its policy."
     try:
-        words = (f"your own mix{', all nodes used' * POLICIES[policy].fills}", idea, "mixed by hand")
+        title = f"your own mix{', all nodes used' * POLICIES[policy].is_budget_filling_substitute}"
+        words = (title, idea, "mixed by hand")
         mix = System(name, *words, drafter, policy, acceptance, depth=3, width=2, nodes=8, cost=cost)
     except KeyError as error:
         raise ValueError(error.args[0]) from None
@@ -293,7 +289,7 @@ def find_comparable_chain_name(system: System, shape: Mapping[str, int]) -> str:
 
     A policy that sizes trees by costs sizes the chain too, with a width of 1. No chain is deeper than `LONGEST_CHAIN`.
     """
-    if not system.branches or system.broken:
+    if not system.can_branch or system.broken:
         return ""
     if system.sizes_trees:
         parts, depth = (system.drafter, system.policy, system.acceptance), shape["depth"]
@@ -303,15 +299,16 @@ def find_comparable_chain_name(system: System, shape: Mapping[str, int]) -> str:
     return f"{'/'.join(parts)}:{depth}x1x{shape['nodes'] if system.sizes_trees else depth + 1}"
 
 
-def find_node_filling_system(system: System) -> str:
+def find_node_filling_system_name(system: System) -> str:
     """The name of the system that uses all nodes, with the same drafter and rule; "" where this one does, or none can."""
-    filling = next(name for name, policy in POLICIES.items() if policy.fills)
-    able = is_sound(filling, system.acceptance) and can_feed_policy(system.drafter, filling) and not system.broken
-    spares = able and (system.sizes_trees or POLICIES[system.policy].spares)
+    filling = next(name for name, policy in POLICIES.items() if policy.is_budget_filling_substitute)
+    fits = is_sound_policy_for_acceptance(filling, system.acceptance) and can_feed_policy(system.drafter, filling)
+    able = fits and not system.broken
+    spares = able and (system.sizes_trees or POLICIES[system.policy].unused_budget_reason)
     return f"{system.drafter}/{filling}/{system.acceptance}" if spares else ""
 
 
-def describe_mix_as_chain(chain: System) -> System:
+def retitle_mix_as_chain(chain: System) -> System:
     """A mixed system whose trees are single paths, with the title and idea of a draft chain."""
     if chain.sizes_trees:
         idea = "The same guesses in one row: a wrong one ends them all."
@@ -322,29 +319,31 @@ def describe_mix_as_chain(chain: System) -> System:
 
 def unknown_system_error(name: object) -> ValueError:
     names = ", ".join(SYSTEMS)
-    return ValueError(f"Unknown system {quote(name)}. Available: {names}, or a mix such as model/kary/token_match.")
+    return ValueError(
+        f"Unknown system {format_value_for_error(name)}. Available: {names}, or a mix such as model/kary/token_match."
+    )
 
 
 def break_system(system: System, break_name: str) -> System:
     """The system `system` with one thing wrong. Raises `ValueError` for an unknown break, and where the break changes nothing."""
     if break_name not in BREAKS:
         raise ValueError(
-            f"Unknown break {quote(break_name)}. Available: {', '.join(BREAKS)}, one at a time, as in tree!mask."
+            f"Unknown break {format_value_for_error(break_name)}. Available: {', '.join(BREAKS)}, one at a time, as in tree!mask."
         )
     chosen = BREAKS[break_name]
     wrong = replace(
         system,
-        **chosen.parts,
+        **chosen.replaced_system_fields,
         name=f"{system.name}!{break_name}",
         title=f"{system.title}, {chosen.title} (broken)",
         idea=f"Broken on purpose. {chosen.wrong} {chosen.effect}",
         source="broken on purpose",
         broken=break_name,
     )
-    if not wrong.branches:
+    if not wrong.can_branch:
         raise ValueError(
             f"{system.name} has no branches, so the break {break_name} changes nothing there. Break tree instead."
         )
-    if system.acceptance == chosen.parts.get("acceptance"):
+    if system.acceptance == chosen.replaced_system_fields.get("acceptance"):
         raise ValueError(f"{system.name} is broken that way already. Break tree instead.")
     return wrong

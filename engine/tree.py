@@ -19,7 +19,7 @@ class DraftTree:
 
     - `score[i]`: the estimated probability that the whole path to i is accepted
     - `q[i]`: the draft probability of the token given its parent, 1 for the root
-    - `keys[i]`: the index that the node was created under. Pruning does not change it, so a drafter recognises its nodes.
+    - `creation_indices[i]`: the index that the node was created under. Pruning does not change it, so a drafter recognises its nodes.
 
     Two more are filled where an acceptance rule needs them:
 
@@ -32,7 +32,7 @@ class DraftTree:
     depth: list[int] = field(default_factory=lambda: [0])
     score: list[float] = field(default_factory=lambda: [1.0])
     q: list[float] = field(default_factory=lambda: [1.0])
-    keys: list[int] = field(default_factory=lambda: [0])
+    creation_indices: list[int] = field(default_factory=lambda: [0])
     q_rows: dict[int, torch.Tensor] = field(default_factory=dict)
     draws: dict[int, list[int]] = field(default_factory=dict)
 
@@ -53,10 +53,10 @@ class DraftTree:
         self.depth.append(self.depth[parent] + 1)
         self.score.append(score)
         self.q.append(q)
-        self.keys.append(node)
+        self.creation_indices.append(node)
         return node
 
-    def add_or_count_draw(self, parent: int, token: int, q: float) -> int:
+    def record_drawn_child(self, parent: int, token: int, q: float) -> int:
         """Note that `token` was drawn behind `parent`, and return its node. A token that was drawn before keeps its node."""
         drawn = self.draws.setdefault(parent, [])
         node = next((node for node in drawn if self.tokens[node] == token), None)
@@ -65,7 +65,7 @@ class DraftTree:
         drawn.append(node)
         return node
 
-    def path(self, node: int) -> list[int]:
+    def path_below_root(self, node: int) -> list[int]:
         """The nodes from the root down to `node`, the root left out."""
         nodes = []
         while node > 0:
@@ -83,7 +83,7 @@ class DraftTree:
     def children(self, node: int) -> list[int]:
         return [index for index in range(node + 1, len(self)) if self.parents[index] == node]
 
-    def select_best_connected_nodes(self, count: int, candidates: list[int] | None = None) -> list[int]:
+    def select_highest_scored_nodes(self, count: int, candidates: list[int] | None = None) -> list[int]:
         """The `count` nodes with the highest scores, best first, of all below the root or of `candidates` (ascending).
 
         Ties go to the earlier node. Where a score never grows with depth, ancestors therefore come before their children.
@@ -99,16 +99,23 @@ class DraftTree:
         """The position id of every node when the root stands at `root_position`: base + depth, never the array index."""
         return [root_position + depth for depth in self.depth]
 
-    def subtree(self, nodes: list[int]) -> "DraftTree":
+    def subtree(self, nodes_parents_first: list[int]) -> "DraftTree":
         """The subtree of these nodes, parents first. Raises `KeyError` when a parent or a drawn child is missing: that would bias."""
-        at = {node: index for index, node in enumerate(nodes)}
+        at = {node: index for index, node in enumerate(nodes_parents_first)}
 
         def of(column: list) -> list:
-            return [column[node] for node in nodes]
+            return [column[node] for node in nodes_parents_first]
 
-        parents = [-1 if node == 0 else at[self.parents[node]] for node in nodes]
+        parents = [-1 if node == 0 else at[self.parents[node]] for node in nodes_parents_first]
         q_rows = {at[node]: row for node, row in self.q_rows.items() if node in at}
         draws = {at[node]: [at[child] for child in each] for node, each in self.draws.items() if node in at}
         return DraftTree(
-            of(self.tokens), parents, of(self.depth), of(self.score), of(self.q), of(self.keys), q_rows, draws
+            of(self.tokens),
+            parents,
+            of(self.depth),
+            of(self.score),
+            of(self.q),
+            of(self.creation_indices),
+            q_rows,
+            draws,
         )

@@ -12,11 +12,8 @@ from typing import TYPE_CHECKING
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may reach for a network
 os.environ.setdefault("TREERACE_OFFER", "small")  # a page's pairs do not depend on which packages are installed
-PAGE_WORKER = "gw0"  # the one that opens the served page
-if WORKER := os.environ.get("PYTEST_XDIST_WORKER"):
+if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads of several workers would wait for each other
-    if WORKER != PAGE_WORKER:
-        os.nice(5)  # they compute while the page waits for its clocks, and give way where it does not
 
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
@@ -32,6 +29,9 @@ SERVED = ("tests/page/browser", "tests/page/web/test_api.py")
 LONGEST = (*SERVED, "tests/rounds/test_rehearsal.py")
 NO_CHROMIUM = "no Chromium on this machine: apt-get install chromium-headless-shell"
 NVIDIA = Path("/proc/driver/nvidia")
+PAGE_WORKER = "gw0"  # the one that opens the served page
+if os.environ.get("PYTEST_XDIST_WORKER", PAGE_WORKER) != PAGE_WORKER:
+    os.nice(5)  # the others compute while the page waits for its clocks, and give way where it does not
 
 
 def pytest_report_header() -> list[str]:
@@ -249,9 +249,9 @@ def page(request, server, tab) -> Iterator[Page]:
 def front():
     """The opening page at an address of its own, while the live page is made ready."""
     from engine.page.views import standalone
-    from engine.page.web.front import FrontServer
+    from engine.page.web.front import OpeningPageThenLiveAppServer
 
-    front = FrontServer(standalone.render_opening_page())
+    front = OpeningPageThenLiveAppServer(standalone.render_opening_page())
     front.url = f"http://127.0.0.1:{front.start_server_thread('127.0.0.1', 0)}/"
     front.progress_text = lambda: "Making ready 2 of 18: draft tree"
     return front

@@ -1,20 +1,20 @@
 """Acceptance rules: which guesses survive. One file per rule and one line in `ACCEPTANCES`."""
 
-from engine.contracts import Acceptance, Registry
+from engine.contracts import Acceptance, LazyPartRegistry
 
-ACCEPTANCES: Registry[Acceptance] = Registry(
+ACCEPTANCES: LazyPartRegistry[Acceptance] = LazyPartRegistry(
     "acceptance rule",
     __name__,
     {
         "token_match": "token_match.TokenMatch",
-        "speculative": "speculative.Speculative",
-        "with_replacement": "with_replacement.WithReplacement",
-        "without_replacement": "without_replacement.WithoutReplacement",
+        "speculative": "speculative.ChainSpeculativeSampling",
+        "with_replacement": "with_replacement.MultiRoundWithReplacement",
+        "without_replacement": "without_replacement.MultiRoundWithoutReplacement",
         "k_seq": "k_seq.KSeq",
-        "block": "block.Block",
-        "traversal": "traversal.Traversal",
-        "gbv": "gbv.GreedyBlock",
-        "independent": "independent.Independent",
-        "typical": "typical.Typical",
+        "block": "block.BlockVerification",
+        "traversal": "traversal.TraversalVerification",
+        "gbv": "gbv.GreedyMultiPathBlockVerification",
+        "independent": "independent.LossyIndependentNodes",
+        "typical": "typical.LossyTypicalAcceptance",
     },
 )

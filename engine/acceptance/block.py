@@ -12,7 +12,7 @@ from engine.tree import DraftTree
 DistributionByNode = Callable[[int], torch.Tensor]  # the target's distribution `[V]` behind a node, float64
 
 
-class Block(Acceptance):
+class BlockVerification(Acceptance):
     """Keeps the longest beginning of the chain that passes, whatever became of shorter ones (Algorithm 2).
 
     With p and q behind the first i guesses, r_i = min(1, r_(i-1) p(x_i) / q(x_i)) and Z = sum max(r_i p - q, 0). That beginning passes
@@ -22,12 +22,12 @@ class Block(Acceptance):
     title = "block"
     about = "Judges a chain as a whole: likely later guesses can save an earlier one."
     source = "Block Verification (Sun et al. 2024)"
-    proposal = "one draw"
+    required_proposal_mode = "one draw"
     guarantee = "law"
 
-    def decide(self, tree: DraftTree, logits: torch.Tensor, sampling: Sampling, position: int) -> Verdict:
-        p = target_distribution_by_node(logits, sampling)
-        chain, laws = self.select_chain_and_distributions(tree, p)
+    def decide(self, tree: DraftTree, logits: torch.Tensor, sampling: Sampling, root_position: int) -> Verdict:
+        p = lazy_target_distribution_by_node(logits, sampling)
+        chain, laws = self.select_chain_and_draft_distributions(tree, p)
         reach, kept, rest = 1.0, 0, unnormalised_block_residual(1.0, p(0), laws[0]) if chain else p(0)
         for count, node in enumerate(chain, 1):
             token = tree.tokens[node]
@@ -37,14 +37,15 @@ class Block(Acceptance):
                 chance = share_of_passing_mass(float(weights.sum()), 1 - reach)
             else:
                 weights, chance = p(node), reach
-            if sampling.draw_acceptance(chance, "accept", position, node):
+            if sampling.draw_acceptance(chance, "accept", root_position, node):
                 kept, rest = count, weights
         last = chain[kept - 1] if kept else 0
         return Verdict(
-            chain[:kept], sampling.draw_index_by_weight(rest if rest.sum() > 0 else p(last), "bonus", position, last)
+            chain[:kept],
+            sampling.draw_index_by_weight(rest if rest.sum() > 0 else p(last), "bonus", root_position, last),
         )
 
-    def select_chain_and_distributions(
+    def select_chain_and_draft_distributions(
         self, tree: DraftTree, p_of_node: DistributionByNode
     ) -> tuple[list[int], list[torch.Tensor]]:
         """Selects the chain to verify. Returns its nodes, and for each node the distribution `[V]` that its token was drawn from."""
@@ -54,7 +55,7 @@ class Block(Acceptance):
         return chain, [tree.q_rows[tree.parents[node]].double() for node in chain]
 
 
-def target_distribution_by_node(logits: torch.Tensor, sampling: Sampling) -> DistributionByNode:
+def lazy_target_distribution_by_node(logits: torch.Tensor, sampling: Sampling) -> DistributionByNode:
     """The target's distributions behind the nodes of `logits [N, V]`, each computed when it is asked for."""
     logits = logits.cpu()  # all at once, because the host waits for every copy
     return cache(lambda node: sampling.probabilities(logits[node]).double())

@@ -5,17 +5,17 @@ At every node it follows the drawn token with the greatest p / q. Block verifica
 
 import torch
 
-from engine.acceptance.block import Block, DistributionByNode
+from engine.acceptance.block import BlockVerification, DistributionByNode
 from engine.tree import DraftTree
 
 
-class GreedyBlock(Block):
+class GreedyMultiPathBlockVerification(BlockVerification):
     title = "greedy block"
     about = "Follows the guesses with the best p/q, and judges that chain as a whole."
     source = "Greedy Multi-Path Block Verification (Thomas and Pal 2026)"
-    proposal = "whole chains"
+    required_proposal_mode = "whole chains"
 
-    def select_chain_and_distributions(
+    def select_chain_and_draft_distributions(
         self, tree: DraftTree, p_of_node: DistributionByNode
     ) -> tuple[list[int], list[torch.Tensor]]:
         """Chains are ranked by their first tokens, then by their second, and so on. The best of them is chosen."""
@@ -25,7 +25,7 @@ class GreedyBlock(Block):
         while drawn := tree.draws.get(node):
             q = tree.q_rows[node].double()
             rank = rank_tokens_by_likelihood_ratio(p_of_node(node), q)
-            law, low, high = best_chain_token_law_and_bounds(q, rank, worse, chains)
+            law, low, high = best_chain_token_distribution_and_bounds(q, rank, worse, chains)
             node = max(drawn, key=lambda child: int(rank[tree.tokens[child]]))
             token = tree.tokens[node]
             worse = float(low[token] / high[token])
@@ -39,7 +39,7 @@ def rank_tokens_by_likelihood_ratio(p: torch.Tensor, q: torch.Tensor) -> torch.T
     return torch.where(q > 0, p / q, 0.0).argsort(stable=True).argsort()
 
 
-def best_chain_token_law_and_bounds(
+def best_chain_token_distribution_and_bounds(
     q: torch.Tensor, rank_by_token: torch.Tensor, chance_below: float, chain_count: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The law `[V]` of the best chain's next token, given its tokens so far; and the bounds of every token's interval.

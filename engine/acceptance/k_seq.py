@@ -6,7 +6,7 @@ Behind an accepted token, the draws are those of the chains that share it.
 import torch
 
 from engine.acceptance.walk import RootDownWalk
-from engine.kernels.compiling import compiled
+from engine.kernels.compiling import compiled_assuming_no_nan
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
@@ -17,16 +17,16 @@ class KSeq(RootDownWalk):
     title = "K-SEQ"
     about = "Tries several draws, each with a p/q scaled for their number."
     source = "SpecTr (Sun et al. 2023)"
-    proposal = "with replacement"
+    required_proposal_mode = "with replacement"
 
     def select_child_or_bonus_weights(
-        self, tree: DraftTree, node: int, p: torch.Tensor, sampling: Sampling, position: int
+        self, tree: DraftTree, node: int, p: torch.Tensor, sampling: Sampling, root_position: int
     ) -> tuple[int | None, torch.Tensor]:
         q, draws = tree.q_rows[node], tree.draws[node]
         rho = solve_kseq_division_factor(p.numpy(), q.numpy(), len(draws))
         for number, child in enumerate(draws):
             token = tree.tokens[child]
-            if sampling.draw_acceptance(float(p[token] / (rho * q[token])), "accept", position, node, number):
+            if sampling.draw_acceptance(float(p[token] / (rho * q[token])), "accept", root_position, node, number):
                 return child, p
         common = torch.minimum(q, p / rho)
         beta = float(common.sum())
@@ -36,7 +36,7 @@ class KSeq(RootDownWalk):
         return None, rest if rest.sum() > 0 else p
 
 
-@compiled
+@compiled_assuming_no_nan
 def solve_kseq_division_factor(p, q, draw_count):
     """The rho in [1, k] that solves 1 - (1 - beta)^k = rho beta, with beta = sum min(q, p / rho).
 

@@ -15,11 +15,11 @@ class TokenMatch(Acceptance):
     title = "token match"
     about = "Keeps a guess if the target draws that very token."
     source = "ours: noise by seed and position, which plain decoding draws with too"
-    proposal = "any"
+    required_proposal_mode = "any"
     guarantee = "tokens"
 
-    def decide(self, tree: DraftTree, logits: torch.Tensor, sampling: Sampling, position: int) -> Verdict:
-        draw = sampling.build_lazy_token_drawer(logits, [position + depth + 1 for depth in tree.depth])
+    def decide(self, tree: DraftTree, logits: torch.Tensor, sampling: Sampling, root_position: int) -> Verdict:
+        draw = sampling.build_lazy_token_drawer(logits, [root_position + depth + 1 for depth in tree.depth])
         path, node = [], 0
         while (child := tree.find_child_with_token(node, token := draw(node))) is not None:
             path.append(child)

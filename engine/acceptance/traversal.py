@@ -6,28 +6,27 @@ block verification. Siblings are tried in the order of their draws: a sorted ord
 
 import torch
 
-from engine.acceptance.block import share_of_passing_mass, target_distribution_by_node, unnormalised_block_residual
+from engine.acceptance.block import lazy_target_distribution_by_node, share_of_passing_mass, unnormalised_block_residual
 from engine.contracts import Acceptance, Verdict
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
 
-class Traversal(Acceptance):
+class TraversalVerification(Acceptance):
     title = "traversal"
     about = "Judges whole paths, leaves first; where a branch fails, its beginning is judged again."
     source = "Traversal Verification (Weng et al. 2025)"
-    proposal = "without replacement"
+    required_proposal_mode = "without replacement"
     guarantee = "law"
 
-    def decide(self, tree: DraftTree, logits: torch.Tensor, sampling: Sampling, position: int) -> Verdict:
-        p = target_distribution_by_node(logits, sampling)
+    def decide(self, tree: DraftTree, logits: torch.Tensor, sampling: Sampling, root_position: int) -> Verdict:
+        p = lazy_target_distribution_by_node(logits, sampling)
 
         def last_accepted_and_bonus_weights(node: int, pass_chance: float) -> tuple[int, torch.Tensor] | None:
             """The last accepted node at or below `node` and the weights `[V]` of its bonus. None when all of them fail.
 
             `pass_chance` is the chance that one passes. R starts as p, D as q. When a child fails, R becomes max(reach R - D, 0),
-            whose sum S
-            makes it a distribution again; `pass_chance` becomes S / (S + 1 - reach); D loses the child's token.
+            whose sum S makes it a distribution again; `pass_chance` becomes S / (S + 1 - reach); D loses the child's token.
             """
             r, drawn = p(node), tree.draws.get(node, [])
             d = tree.q_rows[node].double().clone() if drawn else r
@@ -41,7 +40,7 @@ class Traversal(Acceptance):
                 pass_chance, r = share_of_passing_mass(left, 1 - pass_chance), rest / left if left > 0 else p(node)
                 d[token] = 0
                 d /= d.sum()
-            return (node, r) if sampling.draw_acceptance(pass_chance, "accept", position, node) else None
+            return (node, r) if sampling.draw_acceptance(pass_chance, "accept", root_position, node) else None
 
         last, rest = last_accepted_and_bonus_weights(0, 1.0) or (0, p(0))
-        return Verdict(tree.path(last), sampling.draw_index_by_weight(rest, "bonus", position, last))
+        return Verdict(tree.path_below_root(last), sampling.draw_index_by_weight(rest, "bonus", root_position, last))

@@ -13,16 +13,16 @@ from engine.tree import DraftTree
 EPSILON, DELTA = 0.09, 0.3
 
 
-class Typical(Acceptance):
+class LossyTypicalAcceptance(Acceptance):
     """Accepts x where p(x) > min(epsilon, delta exp(-H(p))). The longest path wins; of several such paths, the most probable."""
 
     title = "typical acceptance"
     about = "Keeps what the target finds likely enough, whatever it would have drawn."
     source = "Medusa (Cai et al. 2024)"
-    proposal = "any"
+    required_proposal_mode = "any"
     guarantee = "lossy"
 
-    def decide(self, tree: DraftTree, logits: torch.Tensor, sampling: Sampling, position: int) -> Verdict:
+    def decide(self, tree: DraftTree, logits: torch.Tensor, sampling: Sampling, root_position: int) -> Verdict:
         p = sampling.probabilities(logits.cpu())
         limit = (DELTA * (-torch.special.entr(p).sum(-1)).exp()).clamp(max=EPSILON).tolist()
         weight = {0: 1.0}  # the joint probability of every accepted node
@@ -33,4 +33,4 @@ class Typical(Acceptance):
                 if chance > limit[parent]:
                     weight[node] = weight[parent] * chance
         last = max(weight, key=lambda node: (tree.depth[node], weight[node]))
-        return Verdict(tree.path(last), sampling.draw_index_by_weight(p[last], "bonus", position, last))
+        return Verdict(tree.path_below_root(last), sampling.draw_index_by_weight(p[last], "bonus", root_position, last))

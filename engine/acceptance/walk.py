@@ -14,23 +14,23 @@ from engine.tree import DraftTree
 class RootDownWalk(Acceptance):
     guarantee = "law"
 
-    def decide(self, tree: DraftTree, logits: torch.Tensor, sampling: Sampling, position: int) -> Verdict:
+    def decide(self, tree: DraftTree, logits: torch.Tensor, sampling: Sampling, root_position: int) -> Verdict:
         path, node = [], 0
         logits = logits.cpu()  # all at once, because the host waits for every copy
         while True:
             p = sampling.probabilities(logits[node])
             child, rest = (
-                self.select_child_or_bonus_weights(tree, node, p, sampling, position)
+                self.select_child_or_bonus_weights(tree, node, p, sampling, root_position)
                 if node in tree.draws
                 else (None, p)
             )
             if child is None:
-                return Verdict(path, sampling.draw_index_by_weight(rest, "bonus", position, node))
+                return Verdict(path, sampling.draw_index_by_weight(rest, "bonus", root_position, node))
             path.append(child)
             node = child
 
     def select_child_or_bonus_weights(
-        self, tree: DraftTree, node: int, p: torch.Tensor, sampling: Sampling, position: int
+        self, tree: DraftTree, node: int, p: torch.Tensor, sampling: Sampling, root_position: int
     ) -> tuple[int | None, torch.Tensor]:
         """The accepted child of `node`, or None with the weights `[V]` that the bonus is drawn from. `p [V]` is the target's."""
         raise NotImplementedError
@@ -43,12 +43,12 @@ class MultiRoundSampling(RootDownWalk):
     """
 
     def select_child_or_bonus_weights(
-        self, tree: DraftTree, node: int, p: torch.Tensor, sampling: Sampling, position: int
+        self, tree: DraftTree, node: int, p: torch.Tensor, sampling: Sampling, root_position: int
     ) -> tuple[int | None, torch.Tensor]:
         r, d = p, tree.q_rows[node]
         for number, child in enumerate(tree.draws[node]):
             token = tree.tokens[child]
-            if sampling.draw_acceptance(float(r[token] / d[token]), "accept", position, node, number):
+            if sampling.draw_acceptance(float(r[token] / d[token]), "accept", root_position, node, number):
                 return child, r
             r, law = normalised_residual(r, d, p), self.distribution_of_next_draw(d, token)
             if law is None:

@@ -5,11 +5,11 @@ import torch
 from engine.acceptance.walk import MultiRoundSampling
 
 
-class WithReplacement(MultiRoundSampling):
+class MultiRoundWithReplacement(MultiRoundSampling):
     title = "draws with replacement"
     about = "Tries several draws from one q in turn, each against what is left of p."
     source = "SpecInfer (Miao et al. 2024)"
-    proposal = "with replacement"
+    required_proposal_mode = "with replacement"
 
     def distribution_of_next_draw(self, draw_law: torch.Tensor, drawn_token: int) -> torch.Tensor:
         return draw_law

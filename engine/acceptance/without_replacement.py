@@ -8,11 +8,11 @@ import torch
 from engine.acceptance.walk import MultiRoundSampling
 
 
-class WithoutReplacement(MultiRoundSampling):
+class MultiRoundWithoutReplacement(MultiRoundSampling):
     title = "draws without replacement"
     about = "Tries draws in turn; a token that failed is not drawn again."
     source = "Sequoia (Chen et al. 2024); DySpec, Algorithm 3"
-    proposal = "without replacement"
+    required_proposal_mode = "without replacement"
 
     def distribution_of_next_draw(self, draw_law: torch.Tensor, drawn_token: int) -> torch.Tensor | None:
         draw_law = draw_law.clone()

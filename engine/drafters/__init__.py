@@ -1,8 +1,8 @@
 """Drafters: who guesses. One file per drafter and one line in `DRAFTERS`; all answer the same question, `log_q(tree, nodes)`."""
 
-from engine.contracts import Drafter, Registry
+from engine.contracts import Drafter, LazyPartRegistry
 
-DRAFTERS: Registry[Drafter] = Registry(
+DRAFTERS: LazyPartRegistry[Drafter] = LazyPartRegistry(
     "drafter",
     __name__,
     {
@@ -10,7 +10,7 @@ DRAFTERS: Registry[Drafter] = Registry(
         "bigram": "bigram.BigramDrafter",
         "lookup": "lookup.LookupDrafter",
         "suffix": "suffix.SuffixDrafter",
-        "recycling": "recycling.RecyclingDrafter",
+        "recycling": "recycling.TokenRecyclingDrafter",
         "lookahead": "lookahead.LookaheadDrafter",
         "model": "model.ModelDrafter",
         "medusa": "medusa.MedusaDrafter",
@@ -21,7 +21,7 @@ DRAFTERS: Registry[Drafter] = Registry(
         "dspark": "dflash.DSparkDrafter",
         "specblock": "specblock.SpecBlockDrafter",
         "specblock-adapt": "specblock_adapt.AdaptiveSpecBlockDrafter",
-        "forced": "forced.ForcedDrafter",
-        "best": "best_with_copies.BestDrafter",
+        "forced": "forced.ConstraintForcedDrafter",
+        "best": "best_with_copies.BestDrafterWithCopies",
     },
 )

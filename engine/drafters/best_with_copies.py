@@ -20,7 +20,7 @@ RECENT = 8  # earlier places that are looked at
 TRUST = 3.0  # weight of the first estimate, in copied tokens
 
 
-class LongestMatchCopier:
+class HitCountingLongestMatchCopier:
     """Copies what followed the longest earlier match of the last tokens. Counts by match length how often copies came true."""
 
     def __init__(self):
@@ -57,7 +57,7 @@ class LongestMatchCopier:
         true, wrong = self.true[match_length], self.wrong[match_length]
         return (true + TRUST * (match_length - GRAM + 1) / (match_length + 1)) / (true + wrong + TRUST)
 
-    def count_copy_hits(self, match_length: int, copied: list[int], committed: list[int]) -> None:
+    def count_copy_hits_and_first_miss(self, match_length: int, copied: list[int], committed: list[int]) -> None:
         """Counts what came true: `committed` is what the text got where `copied` was suggested."""
         for ours, theirs in zip(copied, committed, strict=False):
             if ours != theirs:
@@ -66,39 +66,43 @@ class LongestMatchCopier:
             self.true[match_length] += 1
 
 
-class BestDrafter(DrafterWrapper):
+class BestDrafterWithCopies(DrafterWrapper):
     title = "best, with copies"
     about = "The drafter that promises the most on this machine, and free copies from the text."
     source = "ours: measured costs, calibrated acceptance, and prompt lookup (Saxena 2023)"
-    idea = SMALL_MODEL
+    guess_origin = SMALL_MODEL
 
     def __init__(self, pair: LoadedPair, capacity: int, drafter_name: str = ""):
-        """`drafter_name` is one of the `candidate_drafters`, the first when left out."""
-        super().__init__(DRAFTERS[drafter_name or self.candidate_drafters(pair)[0]](pair, capacity))
-        self.grow = self.inner.grow  # copies come in later, where a policy asks for them
+        """`drafter_name` is one of the `inner_drafter_candidates`, the first when left out."""
+        super().__init__(DRAFTERS[drafter_name or self.inner_drafter_candidates(pair)[0]](pair, capacity))
+        self.compiled_tree_grower = (
+            self.inner.compiled_tree_grower
+        )  # copies come in later, where a policy asks for them
 
     @classmethod
-    def candidate_drafters(cls, pair: LoadedPair) -> list[str]:
+    def inner_drafter_candidates(cls, pair: LoadedPair) -> list[str]:
         there = [*pair.learned, *(["model"] if pair.draft is not None else [])]
         return [name for name in ("eagle", "model", "dspark", "mtp") if name in there] or ["lookup"]
 
     def begin(self, prompt: list[int], features: Features = None) -> None:
         super().begin(prompt, features)
-        self.copier = LongestMatchCopier()
+        self.copier = HitCountingLongestMatchCopier()
         self.copier.append_and_index(prompt)
         self.behind_root = self.copier.find_match_length_and_copies([])
 
-    def draft_without_forward(self, tree: DraftTree, node: int) -> tuple[list[int], float]:
+    def draft_free_chain_and_token_chance(self, tree: DraftTree, node: int) -> tuple[list[int], float]:
         length, chain = self.behind_root
         if node:
-            length, chain = self.copier.find_match_length_and_copies([tree.tokens[each] for each in tree.path(node)])
+            length, chain = self.copier.find_match_length_and_copies(
+                [tree.tokens[each] for each in tree.path_below_root(node)]
+            )
         return chain, self.copier.estimate_copy_hit_chance(length) if chain else 0.0
 
     def commit(self, tree: DraftTree, path: list[int], bonus: int, features: Features = None) -> None:
         burst = [tree.tokens[node] for node in path] + [bonus]
         length, chain = self.behind_root
         if chain:
-            self.copier.count_copy_hits(length, chain, burst)
+            self.copier.count_copy_hits_and_first_miss(length, chain, burst)
         super().commit(tree, path, bonus, features)
         self.copier.append_and_index(burst)
         self.behind_root = self.copier.find_match_length_and_copies([])

@@ -14,8 +14,8 @@ class BigramDrafter(Drafter):
     title = "bigram table"
     about = "A table of which token follows which; it looks one token back."
     source = "tree-based speculative decoding for nanoGPT"
-    idea = COPIES
-    takes = TABLE
+    guess_origin = COPIES
+    required_resource = TABLE
 
     def __init__(self, pair: LoadedPair, capacity: int):
         super().__init__(pair, capacity)

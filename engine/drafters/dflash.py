@@ -14,7 +14,7 @@ from engine.drafters.parallel import ParallelDrafter
 from engine.drafters.shared.grows_at_once import CompiledTreeDrafter
 from engine.forward.cache import KVCache
 from engine.forward.devices import upload
-from engine.kernels.expansion import Expansion
+from engine.kernels.expansion import TreeExpansion
 from engine.models.pairs import LoadedPair
 from engine.nets.dflash import DFlash
 from engine.nets.dflash_compiled import log_q_of_level, log_q_of_root
@@ -26,13 +26,13 @@ class DFlashDrafter(ParallelDrafter):
     title = "DFlash"
     about = "A small net that fills a block of blanks in one forward."
     source = "DFlash (z-lab)"
-    takes = "dflash"
+    required_resource = "dflash"
 
     def __init__(self, pair: LoadedPair, capacity: int):
-        self.net: DFlash = pair.net(self.takes)
+        self.net: DFlash = pair.net(self.required_resource)
         sizes, device = self.net.sizes, self.net.embedding.device
-        self.reads_features, self.depth = sizes.reads, self.net.config.depth
-        room = capacity + sizes.block
+        self.reads_features, self.depth = sizes.reads_features, self.net.config.depth
+        room = capacity + sizes.block_size
         self.cache = KVCache(sizes.layers, sizes.kv_heads, sizes.head_dim, room, torch.float32, device)
 
     def begin(self, prompt: list[int], features: Features = None) -> None:
@@ -40,47 +40,47 @@ class DFlashDrafter(ParallelDrafter):
         self.discard_draft()
 
     @torch.inference_mode()
-    def guess_levels(self) -> torch.Tensor:
+    def read_pending_and_guess_all_depths(self) -> torch.Tensor:
         """Log-probabilities `[depth, V]` of the block behind the root. The rows of the context's new features stay."""
-        [*_, root], features = self.take_entries()
+        [*_, root], features = self.take_pending_entries()
         net, cache, new = self.net, self.cache, len(features)
         if net.compiled:
-            return net.spread_over_vocabulary(net.compiled.forward_block(cache, root, features))
-        cache.refuse_overflow(new + net.sizes.block)
+            return net.expand_slots_to_full_vocab(net.compiled.write_context_and_block_to_log_q(cache, root, features))
+        cache.refuse_overflow(new + net.sizes.block_size)
         if new:
             positions = torch.arange(cache.rows, cache.rows + new, device=net.embedding.device)
             net.write_context_kv_rows(features, positions, cache.kv, cache.rows)
             cache.rows += new
-        block = upload([root, *[net.sizes.mask] * (net.sizes.block - 1)], net.embedding.device)
+        block = upload([root, *[net.sizes.mask_token_id] * (net.sizes.block_size - 1)], net.embedding.device)
         positions = torch.arange(cache.rows, cache.rows + len(block), device=block.device)
-        return net.spread_over_vocabulary(net.forward_block(block, positions, None, cache.kv, cache.rows))
+        return net.expand_slots_to_full_vocab(net.forward_block_to_log_q(block, positions, None, cache.kv, cache.rows))
 
 
 class DSparkDrafter(DFlashDrafter, CompiledTreeDrafter):
     title = "DSpark"
     about = "DFlash's block, and a bias by the token before each guess."
     source = "DSpark (DeepSeek)"
-    takes = "dspark"
+    required_resource = "dspark"
     net: DSpark
 
     def __init__(self, pair: LoadedPair, capacity: int):
         super().__init__(pair, capacity)
         if self.net.compiled:
             self.vocab = pair.target.vocab
-            arrays = self.net.compiled.arrays_of_lane(self.cache)
-            self.use_loops(log_q_of_root, log_q_of_level, self.cache, arrays, free=True)
+            arrays = self.net.compiled.weights_and_lane_arrays(self.cache)
+            self.compile_and_use_growing_loops(log_q_of_root, log_q_of_level, self.cache, arrays, levels_are_free=True)
 
     @torch.inference_mode()
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
         slots = super().log_q(tree, nodes)
         return None if slots is None else self.net.condition_on_tokens(slots, [tree.tokens[node] for node in nodes])
 
-    def enter_root(self) -> tuple[list[int], np.ndarray, int, int, int]:
-        [*_, root], features = self.take_entries()
+    def take_root_forward_inputs(self) -> tuple[list[int], np.ndarray, int, int, int]:
+        [*_, root], features = self.take_pending_entries()
         position = self.cache.rows + len(features)
-        self.cache.refuse_overflow(len(features) + self.net.sizes.block)
+        self.cache.refuse_overflow(len(features) + self.net.sizes.block_size)
         return [root], features.contiguous().numpy(), position, position, len(features)
 
-    def grow_compiled_tree(self, expansion: Expansion, noise: np.ndarray) -> None:
+    def grow_compiled_tree_into_expansion(self, expansion: TreeExpansion, noise: np.ndarray) -> None:
         expansion.terms["levels"] = min(expansion.terms["levels"], self.depth)
-        super().grow_compiled_tree(expansion, noise)
+        super().grow_compiled_tree_into_expansion(expansion, noise)

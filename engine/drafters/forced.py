@@ -9,10 +9,10 @@ from engine.drafters.none import NoDrafter
 from engine.models.advice import CONSTRAINT
 
 
-class ForcedDrafter(NoDrafter):
+class ConstraintForcedDrafter(NoDrafter):
     title = "forced tokens"
     about = "Guesses what a constraint leaves no choice about; without one it guesses nothing."
     source = "jump-forward decoding of SGLang (Zheng et al. 2024), here as guesses that are verified"
-    idea = COPIES
-    silence = "The constraint leaves a choice here, and only what it forces is guessed."
-    takes = CONSTRAINT
+    guess_origin = COPIES
+    no_guess_reason = "The constraint leaves a choice here, and only what it forces is guessed."
+    required_resource = CONSTRAINT

@@ -27,9 +27,9 @@ class LookaheadDrafter(Drafter):
     title = "lookahead"
     about = "Tries runs of tokens that the target guessed by itself, far ahead of the text."
     source = "Lookahead Decoding (Fu et al. 2024)"
-    idea = COPIES
-    silence = "No run of tokens that begins with this one has been collected yet."
-    offers = frozenset({OWN_TREE})
+    guess_origin = COPIES
+    no_guess_reason = "No run of tokens that begins with this one has been collected yet."
+    capabilities = frozenset({OWN_TREE})
 
     def begin(self, prompt: list[int], features: Features = None) -> None:
         self.text, self.copied = list(prompt), 0
@@ -40,17 +40,17 @@ class LookaheadDrafter(Drafter):
 
     # ---- the tree
 
-    def build_own_tree(self, root: int, max_levels: int, width: int, max_nodes: int) -> DraftTree:
+    def build_own_tree(self, root_token: int, max_levels: int, width: int, max_nodes: int) -> DraftTree:
         """The window as wide as depth and half of the nodes allow, and up to `width` n-grams of the root.
 
         No window fits into fewer than two levels or 2 x GRAM - 1 nodes. N-grams then come from the text and these guesses alone.
         """
-        tree, self.window = DraftTree.from_root_token(root), None
+        tree, self.window = DraftTree.from_root_token(root_token), None
         if not self.levels and (columns := min(max_levels - GRAM + 3, (max_nodes - 1) // 2 // (GRAM - 1))) > 0:
-            self.levels = [self.cycle_text_tokens(columns + GRAM - 3)]
+            self.levels = [self.take_next_text_tokens_cyclically(columns + GRAM - 3)]
         if self.levels and len(self.levels[0]) + len(self.levels) - 1 <= max_levels:
             self.columns, self.window = self.add_window_nodes_by_column(tree), tree
-        for gram in self.pool.get(root, ())[: -width - 1 : -1]:
+        for gram in self.pool.get(root_token, ())[: -width - 1 : -1]:
             node = 0
             for token in gram[: min(max_levels, max_nodes - len(tree))]:
                 node = get_or_add_child(tree, node, token)
@@ -68,7 +68,7 @@ class LookaheadDrafter(Drafter):
                 column.append(get_or_add_child(tree, column[-1], token))
         return columns
 
-    def cycle_text_tokens(self, count: int) -> list[int]:
+    def take_next_text_tokens_cyclically(self, count: int) -> list[int]:
         """The next `count` tokens of the text. After its end it begins again."""
         self.copied += count
         return [self.text[at % len(self.text)] for at in range(self.copied - count, self.copied)]
@@ -80,13 +80,13 @@ class LookaheadDrafter(Drafter):
         favourites = logits.argmax(-1).tolist()
         if tree is not self.window:
             for node in range(len(tree)):
-                run = [*self.text[1 - GRAM :], *(tree.tokens[each] for each in tree.path(node))][1 - GRAM :]
-                self.store_as_latest_ngram([*run, favourites[node]])
+                run = [*self.text[1 - GRAM :], *(tree.tokens[each] for each in tree.path_below_root(node))][1 - GRAM :]
+                self.store_full_length_ngram_as_latest([*run, favourites[node]])
             return
         newest = [favourites[column[-1]] for column in self.columns]
         if len(self.levels) == GRAM - 1:
             for column, token in zip(self.columns, newest, strict=True):
-                self.store_as_latest_ngram([*(tree.tokens[node] for node in column), token])
+                self.store_full_length_ngram_as_latest([*(tree.tokens[node] for node in column), token])
         self.levels = self.build_next_window_levels(newest, len(path))
 
     def build_next_window_levels(self, newest_level: list[int], accepted_count: int) -> list[list[int]]:
@@ -96,9 +96,12 @@ class LookaheadDrafter(Drafter):
             levels = [levels[1][1:], *levels[2:], newest_level]
         else:
             levels = [*(level[1:] for level in levels), newest_level if len(levels) == 1 else newest_level[1:]]
-        return [(level[accepted_count:] + self.cycle_text_tokens(accepted_count))[: len(level)] for level in levels]
+        return [
+            (level[accepted_count:] + self.take_next_text_tokens_cyclically(accepted_count))[: len(level)]
+            for level in levels
+        ]
 
-    def store_as_latest_ngram(self, ngram: list[int]) -> None:
+    def store_full_length_ngram_as_latest(self, ngram: list[int]) -> None:
         """Put the n-gram into the pool as the latest of its first token. A shorter run is none."""
         if len(ngram) == GRAM:
             known = self.pool.setdefault(ngram[0], [])
@@ -127,7 +130,7 @@ class LookaheadDrafter(Drafter):
 
     def list_pooled_continuations(self, tree: DraftTree, node: int) -> list[int]:
         """The tokens that continue the longest n-gram prefix at the end of the node's path, the latest n-gram first."""
-        run = [tree.tokens[each] for each in (0, *tree.path(node))]
+        run = [tree.tokens[each] for each in (0, *tree.path_below_root(node))]
         for length in range(min(GRAM - 1, len(run)), 0, -1):
             first, *behind = run[-length:]
             grams = [gram for gram in self.pool.get(first, ()) if gram[: length - 1] == tuple(behind)]

@@ -20,8 +20,8 @@ class LookupDrafter(Drafter):
     title = "prompt lookup"
     about = "Copies what followed the same words earlier in the text."
     source = "prompt lookup decoding (Saxena 2023)"
-    idea = COPIES
-    silence = "The last words have not stood in the text before, so there was nothing to copy."
+    guess_origin = COPIES
+    no_guess_reason = "The last words have not stood in the text before, so there was nothing to copy."
 
     def begin(self, prompt: list[int], features: Features = None) -> None:
         self.context: list[int] = []
@@ -35,7 +35,10 @@ class LookupDrafter(Drafter):
             self.context.append(token)
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
-        found = [self.followers_of_longest_suffix([tree.tokens[each] for each in tree.path(node)]) for node in nodes]
+        found = [
+            self.followers_of_longest_suffix([tree.tokens[each] for each in tree.path_below_root(node)])
+            for node in nodes
+        ]
         if not any(found):
             return None
         rows = np.empty((len(nodes), self.vocab), np.float32)  # NumPy writes a single number sooner than torch

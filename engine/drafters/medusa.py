@@ -12,18 +12,18 @@ class MedusaDrafter(Drafter):
     title = "Medusa"
     about = "Heads on the target, one for each place ahead; none knows what the others guess."
     source = "Medusa (Cai et al. 2024)"
-    idea = LAYERS
+    guess_origin = LAYERS
     reads_features = True
-    takes = "medusa"
+    required_resource = "medusa"
 
     def __init__(self, pair: LoadedPair, capacity: int):
-        self.net: Medusa = pair.net(self.takes)
+        self.net: Medusa = pair.net(self.required_resource)
 
     def begin(self, prompt: list[int], features: Features = None) -> None:
         behind = features[-1] if len(features) else features.new_zeros(features.shape[1:])
-        self.restart_from_root_features(behind)
+        self.set_features_and_clear_guesses(behind)
 
-    def restart_from_root_features(self, features: torch.Tensor) -> None:
+    def set_features_and_clear_guesses(self, features: torch.Tensor) -> None:
         """Guess from `features [4, H]`, the features of the token before the root."""
         self.final, self.levels = features[-1:], []
 
@@ -35,4 +35,4 @@ class MedusaDrafter(Drafter):
         return torch.cat([self.levels[tree.depth[node]] for node in nodes])
 
     def commit(self, tree: DraftTree, path: list[int], bonus: int, features: Features = None) -> None:
-        self.restart_from_root_features(features[([0, *path])[-1]])
+        self.set_features_and_clear_guesses(features[([0, *path])[-1]])

@@ -14,7 +14,7 @@ from engine.drafters.shared.grows_at_once import CompiledTreeDrafter
 from engine.forward.layer_ops import log_q_of_padded_logits
 from engine.forward.llama_eight_bit import EightBitLlama, log_q_of_level, log_q_of_root
 from engine.forward.runner import Runner
-from engine.kernels.expansion import Expansion
+from engine.kernels.expansion import TreeExpansion
 from engine.models.advice import DRAFT
 from engine.models.pairs import LoadedPair
 from engine.tree import DraftTree
@@ -26,8 +26,8 @@ class ModelDrafter(CompiledTreeDrafter):
     title = "draft model"
     about = "A small language model beside the target."
     source = "Leviathan et al. 2023, Chen et al. 2023"
-    idea = SMALL_MODEL
-    takes = DRAFT
+    guess_origin = SMALL_MODEL
+    required_resource = DRAFT
 
     def __init__(self, pair: LoadedPair, capacity: int):
         super().__init__(pair, capacity)
@@ -36,7 +36,7 @@ class ModelDrafter(CompiledTreeDrafter):
         net = draft.own
         if isinstance(net, EightBitLlama) and draft.vocab == self.vocab:
             cache = self.session.cache
-            self.use_loops(log_q_of_root, log_q_of_level, cache, net.arrays_of_lane(cache))
+            self.compile_and_use_growing_loops(log_q_of_root, log_q_of_level, cache, net.weights_and_lane_arrays(cache))
 
     def begin(self, prompt: list[int], features: Features = None) -> None:
         self.session.prefill(prompt[:-1])
@@ -45,7 +45,7 @@ class ModelDrafter(CompiledTreeDrafter):
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
         """As `Drafter.log_q`. The root's forward also reads the tokens committed since the last one."""
-        self.forwards += 1
+        self.draft_forward_count += 1
         if nodes == [0]:
             logits, _ = self.session.prefill(self.pending)
             self.pending, self.base = [], self.session.rows
@@ -56,11 +56,11 @@ class ModelDrafter(CompiledTreeDrafter):
             self.session.keep(list(range(len(nodes))))
         return log_q_of_padded_logits(logits, self.vocab)  # type: ignore[arg-type]  # at least the root is pending
 
-    def enter_root(self) -> tuple[list[int], np.ndarray, int, int, int]:
+    def take_root_forward_inputs(self) -> tuple[list[int], np.ndarray, int, int, int]:
         return self.pending, NO_FEATURES, self.session.rows, 0, len(self.pending)
 
-    def grow_compiled_tree(self, expansion: Expansion, noise: np.ndarray) -> None:
-        super().grow_compiled_tree(expansion, noise)
+    def grow_compiled_tree_into_expansion(self, expansion: TreeExpansion, noise: np.ndarray) -> None:
+        super().grow_compiled_tree_into_expansion(expansion, noise)
         self.pending, self.base = [], self.session.rows
         count, columns = expansion.counts["nodes"], expansion.columns
         keys, places = columns["key"][:count].tolist(), columns["place"][:count].tolist()

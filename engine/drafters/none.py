@@ -8,7 +8,7 @@ class NoDrafter(Drafter):
     title = "no draft"
     about = "Guesses nothing: every token comes from the target."
     source = "autoregressive decoding"
-    idea = NO_GUESSES
+    guess_origin = NO_GUESSES
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> None:
         return None

@@ -18,20 +18,20 @@ from engine.tree import DraftTree
 SHARES = (0.54, 0.125, 0.05, 0.03, 0.025, 0.015, 0.012, 0.012)
 
 
-class RecyclingDrafter(Drafter):
+class TokenRecyclingDrafter(Drafter):
     title = "token recycling"
     about = "Guesses what the target itself ranked highest after the same token before."
     source = "Token Recycling (Luo et al. 2024)"
-    idea = COPIES
-    silence = "The target has not been asked yet what follows this token."
-    offers = frozenset({OWN_TREE})
+    guess_origin = COPIES
+    no_guess_reason = "The target has not been asked yet what follows this token."
+    capabilities = frozenset({OWN_TREE})
 
     def begin(self, prompt: list[int], features: Features = None) -> None:
         self.table: dict[int, list[int]] = {}
 
-    def build_own_tree(self, root: int, max_levels: int, width: int, max_nodes: int) -> DraftTree:
+    def build_own_tree(self, root_token: int, max_levels: int, width: int, max_nodes: int) -> DraftTree:
         """The most valuable entries first. A score is the product of `SHARES` along the path."""
-        tree, heap = DraftTree.from_root_token(root), []
+        tree, heap = DraftTree.from_root_token(root_token), []
 
         def push_child_of_rank(node: int, rank: int) -> None:
             entries = self.table.get(tree.tokens[node], [])[:width]

@@ -44,7 +44,7 @@ class SuffixIndex:
         self.room[self.length : more] = tokens
         self.length = more
 
-    def find_places_by_match_length(self, last_tokens: list[int]) -> Iterator[tuple[int, np.ndarray]]:
+    def iter_match_lengths_with_end_indices(self, last_tokens: list[int]) -> Iterator[tuple[int, np.ndarray]]:
         """The lengths at which the ending stood in the text, with its places there, ascending.
 
         Of lengths with the same places only the longest is given: it has the same counts and the larger budget.
@@ -62,19 +62,21 @@ class SuffixIndex:
         if length:
             yield length, places
 
-    def rank_followers_with_counts(self, places: np.ndarray) -> tuple[list[int], list[int]]:
+    def rank_followers_with_counts(self, match_ends: np.ndarray) -> tuple[list[int], list[int]]:
         """The tokens that stood at the places, the most frequent first and of equals the latest, and how often each did."""
-        latest = self.token_ids[places[places < self.length]][::-1]
+        latest = self.token_ids[match_ends[match_ends < self.length]][::-1]
         tokens, first, counts = np.unique(latest[latest != SEPARATOR], return_index=True, return_counts=True)
         order = np.lexsort((first, -counts))
         return tokens[order].tolist(), counts[order].tolist()
 
-    def build_likeliest_tree(self, places: np.ndarray, root: int, max_nodes: int, width: int, levels: int) -> DraftTree:
+    def build_likeliest_tree(
+        self, match_ends: np.ndarray, root_token: int, max_guesses: int, width: int, max_levels: int
+    ) -> DraftTree:
         """The tree of the likeliest continuations behind the places, of at most so many guesses.
 
         A node's q is its share of its parent's places. Its score is their product along the path, `LEAST_CHANCE` at least.
         """
-        tree, order, heap = DraftTree.from_root_token(root), count(), []
+        tree, order, heap = DraftTree.from_root_token(root_token), count(), []
 
         def push_likely_followers(node: int, places: np.ndarray) -> None:
             for token, often in islice(zip(*self.rank_followers_with_counts(places), strict=True), width):
@@ -83,11 +85,11 @@ class SuffixIndex:
                     break
                 heappush(heap, (-chance, next(order), node, token, often / len(places), places))
 
-        push_likely_followers(0, places)
-        while heap and len(tree) <= max_nodes:
+        push_likely_followers(0, match_ends)
+        while heap and len(tree) <= max_guesses:
             chance, _, parent, token, q, before = heappop(heap)
             node = tree.add(parent, token, -chance, q)
-            if tree.depth[node] < levels:
+            if tree.depth[node] < max_levels:
                 before = before[before < self.length]
                 push_likely_followers(node, before[self.token_ids[before] == token] + 1)
         return tree
@@ -97,9 +99,9 @@ class SuffixDrafter(Drafter):
     title = "suffix tree"
     about = "Copies what followed the same words most often; the longer the match, the more."
     source = "SuffixDecoding (Oliaro et al. 2024)"
-    idea = COPIES
-    silence = "The last words have not stood in the text before, so there was nothing to copy."
-    offers = frozenset({OWN_TREE})
+    guess_origin = COPIES
+    no_guess_reason = "The last words have not stood in the text before, so there was nothing to copy."
+    capabilities = frozenset({OWN_TREE})
 
     def __init__(self, pair: LoadedPair, capacity: int):
         self.vocab, self.memory = pair.target.vocab, pair.memory
@@ -110,12 +112,14 @@ class SuffixDrafter(Drafter):
         for each in self.memory.answers_to_other_prompts(prompt) if self.memory else ():
             self.others.append_tokens([*each, SEPARATOR])
 
-    def build_own_tree(self, root: int, max_levels: int, width: int, max_nodes: int) -> DraftTree:
-        best, most = DraftTree.from_root_token(root), (0.0, 0, 0)
+    def build_own_tree(self, root_token: int, max_levels: int, width: int, max_nodes: int) -> DraftTree:
+        best, most = DraftTree.from_root_token(root_token), (0.0, 0, 0)
         for counts in (self.own, self.others):
-            for length, places in counts.find_places_by_match_length(self.own.token_ids[-LONGEST_ENDING:].tolist()):
+            for length, places in counts.iter_match_lengths_with_end_indices(
+                self.own.token_ids[-LONGEST_ENDING:].tolist()
+            ):
                 guesses = min(max_nodes - 1, int(FACTOR * length))
-                tree = counts.build_likeliest_tree(places, root, guesses, width, max_levels)
+                tree = counts.build_likeliest_tree(places, root_token, guesses, width, max_levels)
                 promised = sum(tree.score[1:]), length, counts is self.own
                 if promised > most:
                     best, most = tree, promised
@@ -123,7 +127,10 @@ class SuffixDrafter(Drafter):
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
         """Shares behind the longest match of each node's path. What they leave is spread over the vocabulary."""
-        found = [self.followers_and_shares_of_match([tree.tokens[each] for each in tree.path(node)]) for node in nodes]
+        found = [
+            self.followers_and_shares_of_longest_match([tree.tokens[each] for each in tree.path_below_root(node)])
+            for node in nodes
+        ]
         rows = torch.empty(len(nodes), self.vocab)
         for row, (tokens, shares) in zip(rows, found, strict=True):
             left = 1 - sum(shares)
@@ -131,12 +138,12 @@ class SuffixDrafter(Drafter):
             row[tokens] += torch.tensor(shares)
         return rows.log() if any(tokens for tokens, _ in found) else None
 
-    def followers_and_shares_of_match(self, drafted_tokens: list[int]) -> tuple[list[int], list[float]]:
+    def followers_and_shares_of_longest_match(self, drafted_tokens: list[int]) -> tuple[list[int], list[float]]:
         """The tokens that followed the longest match of the text and the `drafted_tokens` tokens, and their shares of its places."""
         ending, longest = [*self.own.token_ids[-LONGEST_ENDING:].tolist(), *drafted_tokens], 0
         answer: tuple[list[int], list[float]] = ([], [])
         for counts in (self.own, self.others):
-            for length, places in counts.find_places_by_match_length(ending):
+            for length, places in counts.iter_match_lengths_with_end_indices(ending):
                 tokens, often = counts.rank_followers_with_counts(places)
                 if tokens and length > longest:
                     answer, longest = (tokens, [each / len(places) for each in often]), length

@@ -3,7 +3,7 @@
 - Compiled forward: matrices meet all rows at once, and attention goes sequence by sequence. A row has the bits that it has alone.
 - Our own forward of tensors: the same, but library products may round differently with more rows.
 - transformers: one padded forward `[B, N]` under one additive mask `[B, 1, N, M]` over one tensor of caches.
-- transformers, of a model with states: the same, and its layers read the trees as one forest (`engine.forward.recurrent.nodes`).
+- transformers, of a model with states: the same, and its layers read all trees at once (`engine.forward.recurrent.nodes`).
 
 Prompts are read sequence by sequence, by a session's own `prefill`. Nothing here is a CUDA graph, on a GPU either.
 """
@@ -16,15 +16,15 @@ from torch import Tensor
 from transformers.cache_utils import Cache
 
 from engine.forward.cache import KVCache, TransformersCacheLayer, additive_mask, cut_heads_and_width_like
-from engine.forward.layer_ops import Answer, Features
+from engine.forward.layer_ops import FeatureLayers, LogitsAndFeatures
 from engine.forward.llama import TensorLlama
 from engine.forward.llama_compiled import CompiledLlama
-from engine.forward.recurrent.cache import StateCache
-from engine.forward.recurrent.forest import Forest, parents_from_mask
-from engine.forward.recurrent.nodes import end_forest_reading
-from engine.forward.recurrent.session import RecurrentSession, tree_state_layers_of
+from engine.forward.recurrent.cache import RecurrentStateCache
+from engine.forward.recurrent.forest import BatchedTrees, parents_from_mask
+from engine.forward.recurrent.nodes import clear_active_tree_layer_on_exit
+from engine.forward.recurrent.session import RecurrentSession, tree_state_layers_and_cache_of
 from engine.forward.runner import Runner
-from engine.forward.session import Session, taps_of
+from engine.forward.session import Session, resolve_taps
 from engine.forward.windows import additive_masks_by_layer_type
 
 ITSELF = torch.ones(1, 1, dtype=torch.bool)  # what a single row sees of the new rows
@@ -48,31 +48,31 @@ class RowRequest(NamedTuple):
         return visible
 
 
-class Batch:
+class SharedForwardBatch:
     """Up to `size` sequences. `open_session` gives each its session, `remove_session` takes one out, and `forward` answers
     any of them at once.
     """
 
-    def __init__(self, runner: Runner, size: int, capacity: int, features: Features = False):
+    def __init__(self, runner: Runner, max_sequences: int, capacity: int, feature_layers: FeatureLayers = False):
         """`capacity` is the rows of each sequence's cache. Raises `ValueError` for a batch of no sequence."""
-        if size < 1:
-            raise ValueError(f"A batch has at least one sequence, got {size}.")
-        self.runner, self.size, self.capacity, self.features = runner, size, capacity, features
-        self.taps = taps_of(features, runner.config.num_hidden_layers)
+        if max_sequences < 1:
+            raise ValueError(f"A batch has at least one sequence, got {max_sequences}.")
+        self.runner, self.size, self.capacity, self.features = runner, max_sequences, capacity, feature_layers
+        self.taps = resolve_taps(feature_layers, runner.config.num_hidden_layers)
         self.sessions: list[Session] = []
         own = isinstance(runner.own, CompiledLlama | TensorLlama)
         kind = BatchedStateSlots if runner.recurrent else BatchedCacheSlots
-        self.slots = None if own else kind(runner, size, capacity)
+        self.slots = None if own else kind(runner, max_sequences, capacity)
 
-    def open_session(self, capacity: int, features: Features = False) -> Session:
+    def open_session(self, capacity: int, feature_layers: FeatureLayers = False) -> Session:
         """A session with an empty cache. Raises `ValueError` for a full batch, and for another capacity or features than its own."""
         if len(self.sessions) == self.size:
             raise ValueError(f"The batch has its {self.size} sequences. One must leave before another is opened.")
-        if (capacity, features) != (self.capacity, self.features):
+        if (capacity, feature_layers) != (self.capacity, self.features):
             raise ValueError(
-                f"All sequences of a batch have {self.capacity} rows and features {self.features}, got {capacity} and {features}."
+                f"All sequences of a batch have {self.capacity} rows and features {self.features}, got {capacity} and {feature_layers}."
             )
-        session = self.runner.open_session(capacity, features, self.slots and self.slots.take_slot())
+        session = self.runner.open_session(capacity, feature_layers, self.slots and self.slots.take_slot())
         self.sessions.append(session)
         return session
 
@@ -85,7 +85,7 @@ class Batch:
         self.sessions.remove(session)
 
     @torch.inference_mode()
-    def forward(self, requests: list[RowRequest]) -> list[Answer]:
+    def forward(self, requests: list[RowRequest]) -> list[LogitsAndFeatures]:
         """One forward for all that is asked, at most once a session. Rows are written behind each session's committed ones.
 
         Raises `ValueError` when a cache is full, for a wrong mask and for a session that is not in the batch.
@@ -104,7 +104,7 @@ class Batch:
         by_session = [None] * len(requests) if features is None else features.split(counts)
         return list(zip(logits.split(counts), by_session, strict=True))
 
-    def forward_padded_by_transformers(self, requests: list[RowRequest]) -> list[Answer]:
+    def forward_padded_by_transformers(self, requests: list[RowRequest]) -> list[LogitsAndFeatures]:
         """`forward` by the transformers model. A sequence that asks for fewer rows than others is padded with its first token.
 
         Padding writes rows behind the new ones, and no row but itself attends to it. Sessions that ask for nothing are padded too.
@@ -133,12 +133,12 @@ class Batch:
             self.runner.window, shown, lambda each: additive_mask(each, each.shape[-1], self.runner.dtype).to(device)
         )
         if isinstance(slots, BatchedStateSlots):
-            slots.begin_forest_of_requests([by_cache.get(id(cache)) for cache in slots.caches])
-        with end_forest_reading():
+            slots.begin_tree_forward_of_requests([by_cache.get(id(cache)) for cache in slots.caches])
+        with clear_active_tree_layer_on_exit():
             logits, features = self.runner.run_transformers(
                 ids.to(device), positions.to(device), masks, slots.past, taps=self.taps
             )
-        answers: list[Answer] = []
+        answers: list[LogitsAndFeatures] = []
         for each in requests:
             place, rows = slots.caches.index(each.session.cache), len(each.ids)
             answers.append((logits[place, :rows], None if features is None else features[place, :rows]))
@@ -178,20 +178,22 @@ class BatchedCacheSlots:
 
 
 class BatchedStateSlots(BatchedCacheSlots):
-    """Slots whose caches keep states besides. `nodes` are the layers that read the trees of all slots as one forest."""
+    """Slots whose caches keep states besides. `nodes` are the layers that read the trees of all slots at once."""
 
     def __init__(self, runner: Runner, size: int, capacity: int):
         super().__init__(runner, size, capacity)
         cache = runner.new_cache(1)
-        assert isinstance(cache, StateCache)
-        self.nodes, self.past = tree_state_layers_of(cache.held, lambda rows: BatchedCacheLayer(self, rows.layer))
+        assert isinstance(cache, RecurrentStateCache)
+        self.nodes, self.past = tree_state_layers_and_cache_of(
+            cache.held, lambda rows: BatchedCacheLayer(self, rows.layer)
+        )
 
-    def begin_forest_of_requests(self, requests: list[RowRequest | None]) -> None:
+    def begin_tree_forward_of_requests(self, requests: list[RowRequest | None]) -> None:
         """The next forward reads what is asked in every slot."""
         trees = [[] if each is None else parents_from_mask(len(each.ids), each.visible) for each in requests]
-        forest = Forest(trees, self.kv.device)
+        batched_trees = BatchedTrees(trees, self.kv.device)
         for number, layer in enumerate(self.nodes):
-            layer.begin_forest(forest, [cache.states[number] for cache in self.caches])
+            layer.begin_tree_forward(batched_trees, [cache.states[number] for cache in self.caches])
         for text, each in enumerate(requests):
             if each is not None:
                 assert isinstance(each.session, RecurrentSession)

@@ -118,7 +118,7 @@ def cut_heads_and_width_like(rows: Tensor, new_rows: Tensor) -> Tensor:
     return rows[:, : new_rows.shape[1], :, : new_rows.shape[-1]]
 
 
-def transformers_cache(cache: KVCache) -> Cache:
+def wrap_as_transformers_cache(cache: KVCache) -> Cache:
     return Cache(layers=[TransformersCacheLayer(cache, layer) for layer in range(len(cache.layers))])
 
 

@@ -7,11 +7,14 @@ A graph replays fixed addresses, so each belongs to one KV cache. A captured gra
 import os
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from engine.record.failures import is_out_of_memory
+
+if TYPE_CHECKING:
+    from engine.forward.runner import Runner
 
 WARM_UPS = 3  # runs before a capture, in which kernels are chosen and workspaces allocated
 KEPT_SHARE = 0.125  # of the memory that is free when a pair is loaded, for the idle caches of each of its models
@@ -43,14 +46,14 @@ def root_cause_of(error: BaseException) -> BaseException:
     return error
 
 
-class CapturedFunction:
+class CapturedOrEagerFunction:
     """A function over tensors that stay in place: a CUDA graph where the runner's device allows it, else the function itself.
 
     A capture that fails writes the sentence `runner.why_eager`, so none is tried again.
     Too little memory is no such failure: idle caches are dropped, and where that is not enough this one function runs eagerly.
     """
 
-    def __init__(self, function: Callable[[], object], runner, pool: tuple[int, int] | None):
+    def __init__(self, function: Callable[[], object], runner: "Runner", pool: tuple[int, int] | None):
         """`pool` is the memory that the graph's temporaries share with other graphs, from `graph_memory_pool`."""
         self.function: Any = function
         self.graph: Any = None
@@ -96,7 +99,7 @@ class CapturedFunction:
             self.graph = graph
 
     @property
-    def size(self) -> int:
+    def output_bytes(self) -> int:
         """Bytes of the outputs, which a graph holds."""
         return sum(each.nbytes for each in self.outputs or () if each is not None)
 
@@ -108,6 +111,6 @@ class CapturedFunction:
         return self.outputs
 
 
-def graph_memory_pool(runner) -> tuple[int, int] | None:
+def graph_memory_pool(runner: "Runner") -> tuple[int, int] | None:
     """A memory pool for the temporaries of graphs that never run at the same time; None where no graph is captured."""
     return torch.cuda.graph_pool_handle() if runner.captures_graphs else None

@@ -17,7 +17,7 @@ THREADS = torch.get_num_threads()
 _inside = threading.local()
 
 
-def is_available(device_kind: str) -> bool:
+def is_device_kind_available(device_kind: str) -> bool:
     """Whether this machine has a device of one of `KINDS`. "mps" is the GPU of Apple silicon."""
     if device_kind == "cuda":
         return torch.cuda.is_available()
@@ -61,7 +61,7 @@ def select_rows(tensor: Tensor, rows: list[int]) -> Tensor:
     return tensor.index_select(0, upload(rows, tensor.device)) if not tensor.is_cpu else tensor[rows]
 
 
-def noise_device(device: torch.device) -> torch.device | None:
+def noise_device_or_none_for_cpu(device: torch.device) -> torch.device | None:
     """Where noise is made for a model: on a device that counts in float64 (`engine.sampling.compute_gumbel_by_position`), else None
     for the CPU.
     """

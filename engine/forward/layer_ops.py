@@ -4,17 +4,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-Taps = tuple[int, ...]  # layers, counted from 1, whose outputs are features; those of negative ones stay as they are
-Features = bool | Taps  # what a session is asked for, see `engine.forward.session.Session`
-Answer = tuple[Tensor, Tensor | None]  # logits `[N, V]` and features `[N, taps + 1, H]` of N rows, None without taps
+TappedLayers = tuple[
+    int, ...
+]  # layers, counted from 1, whose outputs are features; those of negative ones stay as they are
+FeatureLayers = bool | TappedLayers  # what a session is asked for, see `engine.forward.session.Session`
+LogitsAndFeatures = tuple[
+    Tensor, Tensor | None
+]  # logits `[N, V]` and features `[N, taps + 1, H]` of N rows, None without taps
 
 
-def normalise_rms(x: Tensor, weight: Tensor, least: Tensor) -> Tensor:
+def normalise_rms(x: Tensor, weight: Tensor, norm_floor: Tensor) -> Tensor:
     """RMS norm of `x [..., H]` in four cheap operations."""
-    return x * weight / torch.hypot(torch.linalg.vector_norm(x, dim=-1, keepdim=True), least)
+    return x * weight / torch.hypot(torch.linalg.vector_norm(x, dim=-1, keepdim=True), norm_floor)
 
 
-def stack_features_of_taps(tapped: list[Tensor], last: Tensor, taps: Taps) -> Tensor:
+def stack_features_of_taps(tapped: list[Tensor], last: Tensor, taps: TappedLayers) -> Tensor:
     """Features `[N, taps + 1, H]` of the taps' states and `last`, the head's input, each `[N, H]`. Negative taps stay as they are."""
     hidden = torch.stack([*tapped, last], -2)
     return normalise_features(hidden) if taps[0] > 0 else hidden.float()
@@ -48,6 +52,8 @@ def log_q_of_padded_logits(logits: Tensor, vocab: int) -> Tensor:
     return logits.float().log_softmax(-1)
 
 
-def spread_over_vocabulary(own_log_q: Tensor, vocabulary: Tensor, vocab: int) -> Tensor:
-    """Log-probabilities `[n, vocab]` of the target's tokens, from those of a net's `own_log_q [n, own_vocab]`; -inf for all others."""
-    return own_log_q.new_full((len(own_log_q), vocab), -torch.inf).index_copy_(1, vocabulary, own_log_q)
+def expand_log_q_to_full_vocab(draft_log_q: Tensor, target_ids: Tensor, vocab_size: int) -> Tensor:
+    """Log-probabilities `[n, vocab_size]` of the target's tokens, from those of a net's `draft_log_q [n, own_vocab]`; -inf for all
+    others.
+    """
+    return draft_log_q.new_full((len(draft_log_q), vocab_size), -torch.inf).index_copy_(1, target_ids, draft_log_q)

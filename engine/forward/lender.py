@@ -7,7 +7,7 @@ from typing import Any
 
 
 class IdleCacheLender:
-    """Lends out what is expensive to make, and keeps idle ones of up to `most` bytes together, those that came back last.
+    """Lends out what is expensive to make, and keeps idle ones of up to `max_bytes` together, those that came back last.
 
     What is lent has a `size` in bytes. What is not `whole` was made when memory was short, and is not kept.
     """
@@ -19,11 +19,11 @@ class IdleCacheLender:
         )  # a borrower may be collected while this thread holds the lock
         self.idle: list[tuple[Hashable, Any]] = []
 
-    def lend(self, key: Hashable, make: Callable[[], Any], borrower: object) -> Any:
+    def lend_idle_or_new(self, key: Hashable, make: Callable[[], Any], borrower: object) -> Any:
         """What was made for `key`: the idle one that came back last, else a new one. It comes back when the borrower is collected."""
         found = self.take_idle(key)
         found = make() if found is None else found
-        weakref.finalize(borrower, self.give_back, key, found).atexit = False
+        weakref.finalize(borrower, self.return_to_idle_and_evict, key, found).atexit = False
         return found
 
     def take_idle(self, key: Hashable) -> Any:
@@ -35,7 +35,7 @@ class IdleCacheLender:
             self.idle.remove(found)
             return found[1]
 
-    def give_back(self, key: Hashable, made: Any) -> None:
+    def return_to_idle_and_evict(self, key: Hashable, made: Any) -> None:
         if not made.whole:
             return
         with self.lock:

@@ -10,18 +10,24 @@ from torch import Tensor, nn
 from transformers import LlamaForCausalLM, MistralForCausalLM, PreTrainedModel, Qwen2ForCausalLM, Qwen3ForCausalLM
 
 from engine.forward.cache import KVCache, additive_mask
-from engine.forward.layer_ops import Answer, Taps, attend_with_mask, normalise_rms, stack_features_of_taps
+from engine.forward.layer_ops import (
+    LogitsAndFeatures,
+    TappedLayers,
+    attend_with_mask,
+    normalise_rms,
+    stack_features_of_taps,
+)
 from engine.forward.packed_linear import is_unquantised_on_cpu, multiply_packed_weight, pack_weight_for_onednn
 from engine.forward.rounded_linear import RoundedLinear
 from engine.forward.sizes import head_dim_of
-from engine.forward.windows import has_narrow_window, layer_types
+from engine.forward.windows import attention_types_of, has_narrow_window
 from engine.kernels.attention import rotation_table_of
 
 FAMILIES = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
 STEADY_ROPE = ("default", "linear", "llama3", "yarn")  # one table of angles for texts of any length
 
 
-def can_run_own_forward(model: PreTrainedModel) -> bool:
+def can_use_custom_cpu_forward(model: PreTrainedModel) -> bool:
     """Whether our own forward computes exactly this model: one of `FAMILIES` on a CPU, with full attention in every layer."""
     return is_unquantised_on_cpu(model) and is_full_attention_llama(model)
 
@@ -29,7 +35,7 @@ def can_run_own_forward(model: PreTrainedModel) -> bool:
 def is_full_attention_llama(model: PreTrainedModel) -> bool:
     """Whether the model is one of `FAMILIES`, with full attention in every layer, whatever type its weights have."""
     config = model.config
-    full = layer_types(config) == {"full_attention"} and not has_narrow_window(config)
+    full = attention_types_of(config) == {"full_attention"} and not has_narrow_window(config)
     return full and is_known_llama_family(model)
 
 
@@ -39,7 +45,7 @@ def is_known_llama_family(model: PreTrainedModel) -> bool:
     return known and model.model.rotary_emb.rope_type in STEADY_ROPE
 
 
-def rotations_of(model: PreTrainedModel) -> Tensor:
+def rotation_table_of_model(model: PreTrainedModel) -> Tensor:
     """Cosines and sines by position, `[context, 2, head_dim / 2]`."""
     rotary = model.model.rotary_emb
     places = torch.arange(model.config.max_position_embeddings)
@@ -96,58 +102,84 @@ class TensorLlama:
             for layer in model.model.layers
         ]
         sizes = config.hidden_size, self.width
-        self.least, self.head_least = (torch.tensor((size * config.rms_norm_eps) ** 0.5) for size in sizes)
+        self.norm_floor, self.head_norm_floor = (torch.tensor((size * config.rms_norm_eps) ** 0.5) for size in sizes)
         # The sines carry the sign, so a rotation is head * cos + swapped halves * sin
-        cos, sin = rotations_of(model).unbind(1)
-        self.turns = torch.stack([torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)], 1)[:, :, None].to(model.dtype)
+        cos, sin = rotation_table_of_model(model).unbind(1)
+        self.rotations = torch.stack([torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)], 1)[:, :, None].to(
+            model.dtype
+        )
 
     def __call__(
-        self, cache: KVCache, ids: Tensor, positions: Tensor, visible: Tensor | None, last_only: bool, taps: Taps = ()
-    ) -> Answer:
+        self,
+        cache: KVCache,
+        ids: Tensor,
+        positions: Tensor,
+        visible: Tensor | None,
+        last_only: bool,
+        taps: TappedLayers = (),
+    ) -> LogitsAndFeatures:
         """Logits `[N, V]` (`[1, V]` with `last_only`) of `ids [N]` at `positions [N]`, and with `taps` the features of `Session`.
 
         Their rows are written behind the cache's committed ones. `visible` bool `[N, M]` says which of the last M rows each may see;
         all see the rows before those. None is for a single query.
         """
-        return self.run_layers([self.prepare_mask_and_rotations(cache, positions, visible)], [], ids, taps, last_only)
+        return self.run_layers_and_head(
+            [self.cache_mask_and_rotations_of(cache, positions, visible)], [], ids, taps, last_only
+        )
 
     def forward_batch(
-        self, caches: list[KVCache], ids: Tensor, positions: Tensor, visible: list[Tensor], taps: Taps = ()
-    ) -> Answer:
+        self, caches: list[KVCache], ids: Tensor, positions: Tensor, visible: list[Tensor], taps: TappedLayers = ()
+    ) -> LogitsAndFeatures:
         """`__call__` of B sequences' rows, one behind the other. Attention goes by sequence, with its cache and `visible [n, M]`."""
         counts = [len(mask) for mask in visible]
         where = [
-            self.prepare_mask_and_rotations(*part)
+            self.cache_mask_and_rotations_of(*part)
             for part in zip(caches, positions.split(counts), visible, strict=True)
         ]
-        return self.run_layers(where, counts, ids, taps, False)
+        return self.run_layers_and_head(where, counts, ids, taps, False)
 
-    def run_layers(self, where: list[tuple], counts: list[int], ids: Tensor, taps: Taps, last_only: bool) -> Answer:
-        """What `forward_batch` returns. `where` holds what `prepare_mask_and_rotations` gave for each sequence, `counts` its rows;
-        [] for one.
+    def run_layers_and_head(
+        self,
+        cache_mask_and_rotations: list[tuple],
+        rows_by_sequence: list[int],
+        ids: Tensor,
+        taps: TappedLayers,
+        last_only: bool,
+    ) -> LogitsAndFeatures:
+        """What `forward_batch` returns. `cache_mask_and_rotations` holds what `cache_mask_and_rotations_of` gave for each sequence,
+        `rows_by_sequence` its rows; [] for one.
         """
         x, tapped = self.embedding.index_select(0, ids), []
         for number, (norm, qkv, norms, out, norm_mlp, gate_up, down) in enumerate(self.layers):
-            inward = qkv(normalise_rms(x, norm, self.least))
-            if len(where) == 1:
-                attended = self.store_kv_and_attend(inward, number, norms, *where[0])
+            inward = qkv(normalise_rms(x, norm, self.norm_floor))
+            if len(cache_mask_and_rotations) == 1:
+                attended = self.store_kv_and_attend(inward, number, norms, *cache_mask_and_rotations[0])
             else:
-                rows = zip(inward.split(counts), where, strict=True)
+                rows = zip(inward.split(rows_by_sequence), cache_mask_and_rotations, strict=True)
                 attended = torch.cat([self.store_kv_and_attend(each, number, norms, *there) for each, there in rows])
             x = x + out(attended)
-            gate, up = gate_up(normalise_rms(x, norm_mlp, self.least)).chunk(2, -1)
+            gate, up = gate_up(normalise_rms(x, norm_mlp, self.norm_floor)).chunk(2, -1)
             x = x + down(F.silu(gate).mul_(up))
             tapped += [x] * (taps.count(number + 1) + taps.count(-number - 1))
-        last = normalise_rms(x, self.norm, self.least)
+        last = normalise_rms(x, self.norm, self.norm_floor)
         logits = self.head(last[-1:] if last_only else last)
         return logits, stack_features_of_taps(tapped, last, taps) if taps else None
 
-    def prepare_mask_and_rotations(self, cache: KVCache, positions: Tensor, visible: Tensor | None) -> tuple:
+    def cache_mask_and_rotations_of(self, cache: KVCache, positions: Tensor, visible: Tensor | None) -> tuple:
         """What the layers of one forward share: the cache, the additive mask and the rotations of the `positions`."""
-        mask = None if visible is None else additive_mask(visible, cache.rows + len(positions), self.turns.dtype)
-        return cache, mask, *self.turns.index_select(0, positions).unbind(1)
+        mask = None if visible is None else additive_mask(visible, cache.rows + len(positions), self.rotations.dtype)
+        return cache, mask, *self.rotations.index_select(0, positions).unbind(1)
 
-    def store_kv_and_attend(self, qkv: Tensor, layer: int, norms: Tensor | None, cache, mask, cos, sin) -> Tensor:
+    def store_kv_and_attend(
+        self,
+        qkv: Tensor,
+        layer: int,
+        norms: Tensor | None,
+        cache: KVCache,
+        mask: Tensor | None,
+        cos: Tensor,
+        sin: Tensor,
+    ) -> Tensor:
         """Attention `[N, heads * head_dim]` of `qkv`; keys and values are first written behind the cache's committed rows."""
         start, end = cache.rows, cache.rows + len(qkv)
         keys, values = cache.layers[layer]
@@ -155,7 +187,7 @@ class TensorLlama:
             (self.heads + self.kv_heads, self.kv_heads), 2
         )
         if norms is not None:
-            rotated = normalise_rms(rotated, norms, self.head_least)
+            rotated = normalise_rms(rotated, norms, self.head_norm_floor)
         rotated = torch.addcmul(rotated * cos, rotated.roll(self.width // 2, -1), sin)
         queries, new_keys = rotated.split((self.heads, self.kv_heads), 2)
         keys[:, :, start:end] = new_keys.transpose(1, 2)

@@ -13,8 +13,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from engine.forward.cache import KVCache
-from engine.forward.layer_ops import Answer, Taps
-from engine.forward.llama import join_biases, join_matrices, rotations_of, scaled_head_norms
+from engine.forward.layer_ops import LogitsAndFeatures, TappedLayers
+from engine.forward.llama import join_biases, join_matrices, rotation_table_of_model, scaled_head_norms
 from engine.forward.rounded_linear import RoundedLinear
 from engine.forward.sizes import head_dim_of
 from engine.kernels.compiling import can_compile_here
@@ -30,7 +30,7 @@ from engine.kernels.phases import (
     thread_team_of_size,
 )
 from engine.kernels.sequences import EACH, SequenceInputs, sequence_table_of
-from engine.kernels.sharing import LINE, usable_cores
+from engine.kernels.sharing import LINE, count_usable_cores_capped
 from engine.kernels.stored import LargePageMemory, StoredMatrix
 
 FEWEST = 16  # rows that working space is made for
@@ -48,9 +48,9 @@ def can_compile_forward(model: PreTrainedModel) -> bool:
 class CompiledLlama:
     """The weights of a model of `engine.forward.llama.FAMILIES` in float32 on a CPU, and its forward."""
 
-    def __init__(self, model: PreTrainedModel, threads: int | None = None):
-        """`threads` None takes all cores that the process may use."""
-        config, self.threads = model.config, threads or usable_cores()
+    def __init__(self, model: PreTrainedModel, thread_count: int | None = None):
+        """`thread_count` None takes all cores that the process may use."""
+        config, self.threads = model.config, thread_count or count_usable_cores_capped()
         root, size, pieces = config.hidden_size**0.5, head_dim_of(config), LargePageMemory()
         self.vocab, self.hidden = config.vocab_size, config.hidden_size
 
@@ -74,7 +74,7 @@ class CompiledLlama:
                 TargetLayerWeights(
                     norm=norm(part.input_layernorm),
                     qkv=store_linears(attention.q_proj, attention.k_proj, attention.v_proj),
-                    scales=np.zeros((0, size), np.float32) if scales is None else scales.numpy(),
+                    head_norm_scales=np.zeros((0, size), np.float32) if scales is None else scales.numpy(),
                     out=store_linears(attention.o_proj),
                     norm_mlp=norm(part.post_attention_layernorm),
                     gate=store_linears(mlp.gate_proj),
@@ -86,9 +86,9 @@ class CompiledLlama:
             embedding=model.model.embed_tokens.weight.detach().numpy(),
             norm=norm(model.model.norm),
             head=store_linears(model.lm_head),
-            turns=rotations_of(model).numpy(),
-            least=np.asarray(np.sqrt(np.float32(config.hidden_size * config.rms_norm_eps))),
-            head_least=np.asarray(np.sqrt(np.float32(size * config.rms_norm_eps))),
+            rotations=rotation_table_of_model(model).numpy(),
+            norm_floor=np.asarray(np.sqrt(np.float32(config.hidden_size * config.rms_norm_eps))),
+            head_norm_floor=np.asarray(np.sqrt(np.float32(size * config.rms_norm_eps))),
         )
         self.weights = NamedArrays(ends, *layers)
         self.stored_bytes = sum(
@@ -111,11 +111,11 @@ class CompiledLlama:
             return np.empty((rows, width), np.float32)
 
         room = ForwardWorkspace(
-            limits=np.zeros(3, np.int64),
+            call_limits=np.zeros(3, np.int64),
             ends=np.empty(rows, np.int64),
-            owners=np.empty(rows, np.int64),
+            sequence_by_row=np.empty(rows, np.int64),
             claims=np.empty(counters, np.int64),
-            alone=np.zeros((EACH, FIELDS), np.int64),
+            single_sequence_table=np.zeros((EACH, FIELDS), np.int64),
             x=space(self.hidden),
             normed=space(self.hidden),
             more=space(self.hidden),
@@ -126,8 +126,14 @@ class CompiledLlama:
         return rows, NamedArrays(*self.weights.nests, room)
 
     def __call__(
-        self, cache: KVCache, ids: Tensor, positions: Tensor, visible: Tensor | None, last_only: bool, taps: Taps = ()
-    ) -> Answer:
+        self,
+        cache: KVCache,
+        ids: Tensor,
+        positions: Tensor,
+        visible: Tensor | None,
+        last_only: bool,
+        taps: TappedLayers = (),
+    ) -> LogitsAndFeatures:
         """As `engine.forward.llama.TensorLlama.__call__`."""
         count = len(ids)
         logits = np.empty((1 if last_only else count, self.vocab), np.float32)
@@ -139,8 +145,8 @@ class CompiledLlama:
         return torch.from_numpy(logits), torch.from_numpy(features) if taps else None
 
     def forward_batch(
-        self, caches: list[KVCache], ids: Tensor, positions: Tensor, visible: list[Tensor], taps: Taps = ()
-    ) -> Answer:
+        self, caches: list[KVCache], ids: Tensor, positions: Tensor, visible: list[Tensor], taps: TappedLayers = ()
+    ) -> LogitsAndFeatures:
         """As `engine.forward.llama.TensorLlama.forward_batch`. Each row has the bits that it has in a call of its sequence alone."""
         count = len(ids)
         arrays = [
@@ -158,11 +164,13 @@ class CompiledLlama:
         return torch.from_numpy(logits), torch.from_numpy(features) if taps else None
 
     def run_on_workspace(self, count: int, run: Callable[[np.ndarray, np.ndarray, bool], None]) -> None:
-        """`call(state, table, whole)` with working space for so many rows; `whole` is whether the team's threads join in."""
+        """`run(state, table, shares_with_team)` with working space for so many rows; `shares_with_team` is whether the team's
+        threads join in.
+        """
         room = self.take_workspace_for_rows(count)
         whole = self.threads > 1 and self.team.busy.acquire(blocking=False)
         try:
-            with self.team.open_shared_call() if whole else nullcontext():
+            with self.team.wake_helpers_and_measure_lost_time() if whole else nullcontext():
                 run(self.team.state, room[1].table, whole)
         finally:
             if whole:

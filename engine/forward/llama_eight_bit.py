@@ -12,23 +12,29 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from engine.forward.cache import KVCache
-from engine.forward.llama import can_run_own_forward, join_biases, join_matrices, rotations_of, scaled_head_norms
+from engine.forward.llama import (
+    can_use_custom_cpu_forward,
+    join_biases,
+    join_matrices,
+    rotation_table_of_model,
+    scaled_head_norms,
+)
 from engine.forward.sizes import head_dim_of
 from engine.kernels.attention import causal_mask
-from engine.kernels.compiling import can_compile_here, compiled, within
-from engine.kernels.eight_bit import EightBit
+from engine.kernels.compiling import can_compile_here, compiled_assuming_no_nan, compiled_no_nan_without_python_entry
+from engine.kernels.eight_bit import EightBitMatrix
 from engine.kernels.elementwise import copy_row, log_softmax_in_place
-from engine.kernels.named_arrays import NamedArrays, unpack_nest
+from engine.kernels.named_arrays import NamedArrays, unpack_named_arrays
 from engine.kernels.stack import (
     LANE,
     LAYER,
+    DraftOuterWeights,
     EightBitLayer,
-    LaneState,
-    NetEnds,
+    LaneArrays,
     StackConstants,
     fold_norm_and_quantise,
     head_logits,
-    run_layers,
+    run_decoder_layers,
 )
 
 LARGEST = 2**23  # parameters of a model that is small
@@ -37,32 +43,38 @@ LARGEST = 2**23  # parameters of a model that is small
 LEAST = 2**18
 
 
-@compiled
-def forward_logits(weights, turns, kv, ids, positions, visible, rows, last_only):
-    """Logits `[N, V]` (`[1, V]` with `last_only`) of `ids [N]`. Their rows are written behind the first `rows` of `kv`."""
-    ends, start, asking = unpack_nest(NetEnds, weights, LAYER * len(kv)), np.int64(0), 1 if last_only else len(ids)
-    x = np.empty((len(ids), ends.said.shape[1]), np.float32)
+@compiled_assuming_no_nan
+def forward_logits(weights, rotations, kv, ids, positions, visible, committed_rows, last_only):
+    """Logits `[N, V]` (`[1, V]` with `last_only`) of `ids [N]`. Their rows are written behind the first `committed_rows` of `kv`."""
+    ends, start, asking = (
+        unpack_named_arrays(DraftOuterWeights, weights, LAYER * len(kv)),
+        np.int64(0),
+        1 if last_only else len(ids),
+    )
+    x = np.empty((len(ids), ends.token_entries.shape[1]), np.float32)
     for row in range(len(ids)):
-        copy_row(ends.said[ids[row]], x[row])
-    x = run_layers(ends.stack, weights, turns, kv, x, ids, ids, positions, visible, start, rows, asking)
+        copy_row(ends.token_entries[ids[row]], x[row])
+    x = run_decoder_layers(
+        ends.stack, weights, rotations, kv, x, ids, ids, positions, visible, start, committed_rows, asking
+    )
     return head_logits(x, ends)
 
 
-@within
-def log_q_of_root(parts, tokens, features, position, start, rows):
-    """As `engine.kernels.growing_compiled.ROOT`. A `LaneState` stands behind the weights, and a token's position is its row."""
-    lane, count = unpack_nest(LaneState, parts, len(parts) - LANE), len(tokens)
-    positions, visible = np.arange(rows, rows + count), causal_mask(count)
-    log_q = forward_logits(parts, lane.turns, lane.kv, tokens, positions, visible, rows, np.bool_(True))
+@compiled_no_nan_without_python_entry
+def log_q_of_root(table, tokens, features, position, first_row, committed_rows):
+    """As `engine.kernels.growing_compiled.ROOT`. A `LaneArrays` stands behind the weights, and a token's position is its row."""
+    lane, count = unpack_named_arrays(LaneArrays, table, len(table) - LANE), len(tokens)
+    positions, visible = np.arange(committed_rows, committed_rows + count), causal_mask(count)
+    log_q = forward_logits(table, lane.rotations, lane.kv, tokens, positions, visible, committed_rows, np.bool_(True))
     log_softmax_in_place(log_q)
     return log_q
 
 
-@within
-def log_q_of_level(parts, tokens, parent_outputs, positions, visible, first_row, rows, first_output):
-    """As `engine.kernels.growing_compiled.BELOW`, with the `parts` of `log_q_of_root`."""
-    lane = unpack_nest(LaneState, parts, len(parts) - LANE)
-    log_q = forward_logits(parts, lane.turns, lane.kv, tokens, positions, visible, rows, np.bool_(False))
+@compiled_no_nan_without_python_entry
+def log_q_of_level(table, tokens, parent_outputs, positions, visible, first_row, committed_rows, first_output):
+    """As `engine.kernels.growing_compiled.BELOW`, with the `table` of `log_q_of_root`."""
+    lane = unpack_named_arrays(LaneArrays, table, len(table) - LANE)
+    log_q = forward_logits(table, lane.rotations, lane.kv, tokens, positions, visible, committed_rows, np.bool_(False))
     log_softmax_in_place(log_q)
     return log_q
 
@@ -78,7 +90,7 @@ def can_run_in_eight_bits(model: PreTrainedModel) -> bool:
 def should_draft_in_eight_bits(draft: PreTrainedModel) -> bool:
     """Whether to compute a draft in eight bits, by its size. A timing could decide differently at the next load, and change texts."""
     return (
-        can_run_own_forward(draft)
+        can_use_custom_cpu_forward(draft)
         and can_run_in_eight_bits(draft)
         and max(each.numel() for each in draft.parameters()) >= LEAST
         and can_compile_here()
@@ -90,14 +102,18 @@ def quantise_llama_layer(layer: torch.nn.Module, scales: Tensor | None) -> Eight
     attention, mlp = layer.self_attn, layer.mlp
     inward = attention.q_proj, attention.k_proj, attention.v_proj
     bias, out_bias = join_biases(*inward), join_biases(attention.o_proj)
-    beside: dict[str, Any] = {"bias": None if bias is None else bias[None], "scales": scales, "out_bias": out_bias}
+    beside: dict[str, Any] = {
+        "bias": None if bias is None else bias[None],
+        "head_norm_scales": scales,
+        "out_bias": out_bias,
+    }
     return EightBitLayer(
         qkv=fold_norm_and_quantise(join_matrices(*inward), layer.input_layernorm.weight),
-        out=EightBit.quantise(attention.o_proj.weight),
+        out=EightBitMatrix.quantise(attention.o_proj.weight),
         gate_up=fold_norm_and_quantise(
             join_matrices(mlp.gate_proj, mlp.up_proj), layer.post_attention_layernorm.weight
         ),
-        down=EightBit.quantise(mlp.down_proj.weight),
+        down=EightBitMatrix.quantise(mlp.down_proj.weight),
         **{name: each.numpy() for name, each in beside.items() if each is not None},
     )
 
@@ -109,20 +125,20 @@ class EightBitLlama:
         config, size = model.config, head_dim_of(model.config)
         counts = config.num_attention_heads, config.num_key_value_heads
         layers = [quantise_llama_layer(each, scaled_head_norms(each.self_attn, *counts)) for each in model.model.layers]
-        ends = NetEnds(
-            said=model.model.embed_tokens.weight.detach().numpy(),
+        ends = DraftOuterWeights(
+            token_entries=model.model.embed_tokens.weight.detach().numpy(),
             head=fold_norm_and_quantise(model.lm_head.weight, model.model.norm.weight),
             vocabulary=np.arange(len(model.lm_head.weight)),
             stack=StackConstants.for_rms_norms(config.hidden_size, config.rms_norm_eps, size),
         )
-        self.weights, self.turns = NamedArrays(*layers, ends), rotations_of(model).numpy()
+        self.weights, self.rotations = NamedArrays(*layers, ends), rotation_table_of_model(model).numpy()
 
-    def arrays_of_lane(self, cache: KVCache) -> NamedArrays:
+    def weights_and_lane_arrays(self, cache: KVCache) -> NamedArrays:
         """What `log_q_of_level` reads: the weights and one lane's cache."""
-        return NamedArrays(*self.weights.nests, LaneState(self.turns, cache.numbers))
+        return NamedArrays(*self.weights.nests, LaneArrays(self.rotations, cache.numbers))
 
     def __call__(self, cache, ids, positions, visible, last_only, taps=()) -> tuple[Tensor, None]:
         """As `TensorLlama.__call__`; drafts have no `taps`."""
         seen = np.ones((1, 1), np.bool_) if visible is None else np.ascontiguousarray(visible.numpy())
-        where = self.turns, cache.numbers, ids.numpy(), positions.numpy(), seen, cache.rows
+        where = self.rotations, cache.numbers, ids.numpy(), positions.numpy(), seen, cache.rows
         return torch.from_numpy(forward_logits(self.weights.table, *where, last_only)), None

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engine.kernels.attention import rotation_table_of
-from engine.kernels.eight_bit import EightBit
+from engine.kernels.eight_bit import EightBitMatrix
 from engine.kernels.stack import EightBitLayer, fold_norm_and_quantise
 
 EPS = 1e-6  # of the norms in nets that are trained here
@@ -26,14 +26,14 @@ Linear = partial(nn.Linear, bias=False)
 
 
 @cache
-def least_length(size: int, eps: float, dtype: torch.dtype) -> Tensor:
+def norm_floor_of(size: int, eps: float, dtype: torch.dtype) -> Tensor:
     """sqrt(size eps), which keeps the length of a vector of this size from zero."""
     return torch.tensor((size * eps) ** 0.5, dtype=dtype)
 
 
-def lengths_of(x: Tensor, eps: float) -> Tensor:
+def floored_norms_of(x: Tensor, eps: float) -> Tensor:
     """sqrt(|x|^2 + n eps) `[..., 1]` of `x [..., n]`."""
-    return torch.linalg.vector_norm(x, dim=-1, keepdim=True).hypot_(least_length(x.shape[-1], eps, x.dtype))
+    return torch.linalg.vector_norm(x, dim=-1, keepdim=True).hypot_(norm_floor_of(x.shape[-1], eps, x.dtype))
 
 
 def normalise_rms(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -42,7 +42,7 @@ def normalise_rms(x: Tensor, weight: Tensor, eps: float) -> Tensor:
         return x * (x.square().mean(-1, keepdim=True) + eps).rsqrt() * weight
     if x.device.type != "cpu":
         return F.rms_norm(x, weight.shape, weight, eps)
-    return x * (weight * x.shape[-1] ** 0.5) / lengths_of(x, eps)
+    return x * (weight * x.shape[-1] ** 0.5) / floored_norms_of(x, eps)
 
 
 class RMSNorm(nn.Module):
@@ -57,21 +57,21 @@ class RMSNorm(nn.Module):
 class Rotary(nn.Module):
     """Rotary tables: `forward(positions [...])` gives cosines and sines, each `[..., 1, head_dim]`. The sines carry the sign."""
 
-    def __init__(self, inverse: Tensor, scaling: float = 1.0):
-        """`inverse [head_dim / 2]` are the inverse frequencies, and `scaling` is the factor of cosines and sines."""
+    def __init__(self, inverse_frequencies: Tensor, scaling: float = 1.0):
+        """`inverse_frequencies [head_dim / 2]` are the inverse frequencies, and `scaling` is the factor of cosines and sines."""
         super().__init__()
-        half, self.scaling = len(inverse), scaling
-        self.register_buffer("inverse", torch.cat([inverse, inverse]), persistent=False)
-        sign = torch.cat([-torch.ones(half), torch.ones(half)]).to(inverse.device)
+        half, self.scaling = len(inverse_frequencies), scaling
+        self.register_buffer("inverse", torch.cat([inverse_frequencies, inverse_frequencies]), persistent=False)
+        sign = torch.cat([-torch.ones(half), torch.ones(half)]).to(inverse_frequencies.device)
         self.register_buffer("sign", sign * scaling, persistent=False)
         self.known = np.zeros((0, 2, half), np.float32)
 
     @classmethod
-    def plain(cls, head_dim: int, theta: float) -> "Rotary":
+    def from_theta(cls, head_dim: int, theta: float) -> "Rotary":
         return cls(theta ** -(torch.arange(0, head_dim, 2).float() / head_dim))
 
     @classmethod
-    def of(cls, rotary: Any) -> "Rotary":
+    def from_transformers(cls, rotary: Any) -> "Rotary":
         """As transformers' embedding of this kind."""
         return cls(rotary.inv_freq.float(), rotary.attention_scaling)
 
@@ -107,18 +107,18 @@ def write_kv_rows(keys: Tensor, values: Tensor, kv: Tensor, start_rows: int | Te
     return end
 
 
-def is_slow_alone(queries: Tensor) -> bool:
+def is_single_bfloat16_row_on_cpu(queries: Tensor) -> bool:
     """Whether `queries [B, heads, N, head_dim]` are a single row of bfloat16 on a CPU, which takes three times as long as two."""
     return queries.shape[2] == 1 and queries.dtype == torch.bfloat16 and queries.device.type == "cpu"
 
 
-def attend(
+def attend_with_optional_cache(
     queries: Tensor,
     keys: Tensor,
     values: Tensor,
     mask: Tensor | None,
     kv: Tensor | None = None,
-    rows: int | Tensor = 0,
+    start_rows: int | Tensor = 0,
     scale: float | None = None,
 ) -> Tensor:
     """Attention `[B, heads, N, head_dim]` of `queries` over `keys` and `values`, each `[B, heads or kv_heads, N, head_dim]`.
@@ -129,7 +129,7 @@ def attend(
     `scale` is the factor of scores, None for 1 / sqrt(head_dim).
     """
     if kv is not None:
-        end = write_kv_rows(keys, values, kv, rows)
+        end = write_kv_rows(keys, values, kv, start_rows)
         keys, values = kv[None, 0, :, :end], kv[None, 1, :, :end]
     batch, heads, count, width = queries.shape
     grouped = heads != keys.shape[1]
@@ -137,33 +137,36 @@ def attend(
     if grouped and mask is not None and mask.shape[-2] == heads // keys.shape[1] * count:
         folded = attention(queries.reshape(batch, keys.shape[1], -1, width), keys, values, attn_mask=mask)
         return folded.reshape(batch, heads, count, -1)
-    if is_slow_alone(queries):
+    if is_single_bfloat16_row_on_cpu(queries):
         queries = queries.expand(-1, -1, 2, -1)
     return attention(queries, keys, values, attn_mask=mask, enable_gqa=grouped)[:, :, :count]
 
 
-class Layer(nn.Module):
+class GatedDecoderLayer(nn.Module):
     """Attention and a gated MLP over a residual stream `x [B, N, H]`. Matrices are joined where they read the same.
 
     The caller makes and norms what is `entering` attention, because drafters feed it more than the stream.
     """
 
-    def __init__(self, hidden: int, heads: int, mlp: int, inputs: int | None = None, form: Any = None):
-        """A `form` says `kv_heads`, `head_dim`, `eps` and `head_norms`. Without one, heads are equal and `hidden / heads` wide.
+    def __init__(
+        self, hidden: int, heads: int, mlp: int, attention_input_size: int | None = None, head_form: Any = None
+    ):
+        """A `head_form` says `kv_heads`, `head_dim`, `eps` and `has_head_norms`. Without one, heads are equal and `hidden / heads`
+        wide.
 
-        What is `entering` has `inputs` columns, None for `hidden`.
+        What is `entering` has `attention_input_size` columns, None for `hidden`.
         """
         super().__init__()
         self.heads, self.kv_heads, self.head_dim, eps = heads, heads, hidden // heads, EPS
-        if form:
-            self.kv_heads, self.head_dim, eps = form.kv_heads, form.head_dim, form.eps
-        self.qkv = Linear(inputs or hidden, (heads + 2 * self.kv_heads) * self.head_dim)
+        if head_form:
+            self.kv_heads, self.head_dim, eps = head_form.kv_heads, head_form.head_dim, head_form.eps
+        self.qkv = Linear(attention_input_size or hidden, (heads + 2 * self.kv_heads) * self.head_dim)
         self.out = Linear(heads * self.head_dim, hidden)
         self.norm = RMSNorm(hidden, eps)
         self.gate_up = Linear(hidden, 2 * mlp)
         self.down = Linear(mlp, hidden)
-        self.norm_q = RMSNorm(self.head_dim, eps) if form and form.head_norms else None
-        self.norm_k = RMSNorm(self.head_dim, eps) if form and form.head_norms else None
+        self.norm_q = RMSNorm(self.head_dim, eps) if head_form and head_form.has_head_norms else None
+        self.norm_k = RMSNorm(self.head_dim, eps) if head_form and head_form.has_head_norms else None
         for matrix in (self.qkv, self.gate_up):
             nn.init.normal_(matrix.weight, std=0.02)
         for matrix in (self.out, self.down):
@@ -182,21 +185,21 @@ class Layer(nn.Module):
         """`[B, N, H]` of what heads found, `[B, N, heads * head_dim]`."""
         return self.out(attended)
 
-    def apply_mlp(self, x: Tensor) -> Tensor:
+    def norm_and_apply_mlp(self, x: Tensor) -> Tensor:
         """`[B, N, H]` of the stream `x`, which is normed first."""
         gate, up = self.gate_up(self.norm(x)).chunk(2, -1)
         return self.down(F.silu(gate) * up)
 
-    def project_qkv(self, entering: Tensor, rotary: Rotation) -> tuple[Tensor, Tensor, Tensor]:
+    def project_and_rotate_qkv(self, entering: Tensor, rotary: Rotation) -> tuple[Tensor, Tensor, Tensor]:
         """Rotated queries, rotated keys and values of `entering [B, N, inputs]`, each `[B, heads, N, head_dim]`."""
         both, values = self.project_heads(entering)
         queries, keys = rotate_heads(both, rotary).transpose(1, 2).split([self.heads, self.kv_heads], 1)
         return queries, keys, values.transpose(1, 2)
 
-    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
+    def add_attention_and_mlp(self, x: Tensor, attended: Tensor) -> Tensor:
         """The residual stream `[B, N, H]` after this layer, from `x [B, N, H]` and `attended [B, heads, N, head_dim]`."""
         x = x + self.project_out(attended.transpose(1, 2).flatten(2))
-        return x + self.apply_mlp(x)
+        return x + self.norm_and_apply_mlp(x)
 
     def forward(
         self,
@@ -205,36 +208,42 @@ class Layer(nn.Module):
         rotary: Rotation,
         mask: Tensor | None,
         kv: Tensor | None = None,
-        rows: int | Tensor = 0,
+        start_rows: int | Tensor = 0,
     ) -> Tensor:
-        """`x [B, N, H]` after attention and MLP. `mask`, `kv` and `rows` are as in `attend`."""
-        return self.finish(x, attend(*self.project_qkv(entering, rotary), mask, kv, rows))
+        """`x [B, N, H]` after attention and MLP. `mask`, `kv` and `start_rows` are as in `attend_with_optional_cache`."""
+        return self.add_attention_and_mlp(
+            x, attend_with_optional_cache(*self.project_and_rotate_qkv(entering, rotary), mask, kv, start_rows)
+        )
 
     def to_eight_bits(self, norm: RMSNorm, qkv: Tensor | None = None) -> EightBitLayer:
         """The layer as compiled loops take it. `norm` is that of `entering`, and `qkv` are the columns that read it, None for all."""
         return EightBitLayer(
             fold_norm_and_quantise(self.qkv.weight if qkv is None else qkv, norm.weight),
-            EightBit.quantise(self.out.weight),
+            EightBitMatrix.quantise(self.out.weight),
             fold_norm_and_quantise(self.gate_up.weight, self.norm.weight),
-            EightBit.quantise(self.down.weight),
+            EightBitMatrix.quantise(self.down.weight),
         )
 
 
-class PublishedLayer(Layer):
+class TransformersNamedLayer(GatedDecoderLayer):
     """A layer whose matrices are apart, in modules with the names that transformers gives them."""
 
-    def __init__(self, part: Any, heads: int, kv_heads: int, head_dim: int, eps: float):
-        """`part` holds the modules, as one of transformers' layers does. They are shared and not copied."""
+    def __init__(self, modules: Any, heads: int, kv_heads: int, head_dim: int, eps: float):
+        """`modules` holds the modules, as one of transformers' layers does. They are shared and not copied."""
         nn.Module.__init__(self)  # none of the joined matrices
         self.heads, self.kv_heads, self.head_dim, self.eps = heads, kv_heads, head_dim, eps
-        self.self_attn, self.mlp, self.norms_heads = part.self_attn, part.mlp, hasattr(part.self_attn, "q_norm")
-        self.input_layernorm, self.post_attention_layernorm = part.input_layernorm, part.post_attention_layernorm
+        self.self_attn, self.mlp, self.norms_heads = (
+            modules.self_attn,
+            modules.mlp,
+            hasattr(modules.self_attn, "q_norm"),
+        )
+        self.input_layernorm, self.post_attention_layernorm = modules.input_layernorm, modules.post_attention_layernorm
 
     def norm_in(self, x: Tensor) -> Tensor:
         """What enters attention, of the stream `x` alone."""
         return normalise_rms(x, self.input_layernorm.weight, self.eps)
 
-    def project_heads_named(self, letter: str, entering: Tensor) -> Tensor:
+    def project_normed_heads_by_letter(self, letter: str, entering: Tensor) -> Tensor:
         """Queries, keys or values `[B, N, heads, head_dim]` by their first letter, normed where the layer norms them."""
         heads = getattr(self.self_attn, f"{letter}_proj")(entering).unflatten(-1, (-1, self.head_dim))
         if letter == "v" or not self.norms_heads:
@@ -242,17 +251,17 @@ class PublishedLayer(Layer):
         return normalise_rms(heads, getattr(self.self_attn, f"{letter}_norm").weight, self.eps)
 
     def project_heads(self, entering: Tensor) -> tuple[Tensor, Tensor]:
-        queries, keys, values = (self.project_heads_named(letter, entering) for letter in "qkv")
+        queries, keys, values = (self.project_normed_heads_by_letter(letter, entering) for letter in "qkv")
         return torch.cat([queries, keys], 2), values
 
-    def project_kv(self, entering: Tensor, rotary: Rotation) -> tuple[Tensor, Tensor]:
+    def project_and_rotate_kv(self, entering: Tensor, rotary: Rotation) -> tuple[Tensor, Tensor]:
         """Rotated keys and values `[B, kv_heads, N, head_dim]` of `entering [B, N, H]`."""
-        keys = rotate_heads(self.project_heads_named("k", entering), rotary)
-        return keys.transpose(1, 2), self.project_heads_named("v", entering).transpose(1, 2)
+        keys = rotate_heads(self.project_normed_heads_by_letter("k", entering), rotary)
+        return keys.transpose(1, 2), self.project_normed_heads_by_letter("v", entering).transpose(1, 2)
 
     def project_out(self, attended: Tensor) -> Tensor:
         return self.self_attn.o_proj(attended)
 
-    def apply_mlp(self, x: Tensor) -> Tensor:
+    def norm_and_apply_mlp(self, x: Tensor) -> Tensor:
         within = normalise_rms(x, self.post_attention_layernorm.weight, self.eps)
         return self.mlp.down_proj(F.silu(self.mlp.gate_proj(within)) * self.mlp.up_proj(within))

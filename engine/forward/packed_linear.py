@@ -7,7 +7,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from engine.forward.llama_layer import attend, is_slow_alone
+from engine.forward.llama_layer import attend_with_optional_cache, is_single_bfloat16_row_on_cpu
 from engine.forward.spread import is_spread
 
 DTYPES = (torch.float32, torch.bfloat16)  # types that oneDNN multiplies
@@ -47,16 +47,16 @@ class PackedLinear(nn.Linear):
 
 
 def folded_sdpa(module, query, key, value, attention_mask, **kwargs):
-    """transformers' sdpa attention, but `engine.forward.llama_layer.attend` where that is quicker.
+    """transformers' sdpa attention, but `engine.forward.llama_layer.attend_with_optional_cache` where that is quicker.
 
     So it is under a mask of `groups * N` rows, the forward's N rows once for every query head of a key head, and for a single query
     of bfloat16 on a CPU.
     """
     groups, count = query.shape[1] // key.shape[1], query.shape[2]
     folded = groups > 1 and attention_mask is not None and attention_mask.shape[2] == groups * count
-    if not folded and (groups > 1 or not is_slow_alone(query)):
+    if not folded and (groups > 1 or not is_single_bfloat16_row_on_cpu(query)):
         return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
-    attended = attend(query, key, value, attention_mask, scale=kwargs.get("scaling"))
+    attended = attend_with_optional_cache(query, key, value, attention_mask, scale=kwargs.get("scaling"))
     return attended.transpose(1, 2).contiguous(), None
 
 
@@ -64,7 +64,7 @@ AttentionInterface.register("folded_sdpa", folded_sdpa)
 AttentionMaskInterface.register("folded_sdpa", sdpa_mask)
 
 
-def pack_linear_layers(model: PreTrainedModel) -> None:
+def optimise_cpu_linear_and_attention(model: PreTrainedModel) -> None:
     """Give a model that runs through transformers on a CPU packed linear layers and, in bfloat16, `folded_sdpa`.
 
     Its logits and weights stay what they are. Call it again after weights have changed. Other models stay as they are.

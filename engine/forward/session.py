@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.forward.cache import KVCache, additive_mask, transformers_cache
-from engine.forward.layer_ops import Answer, Features, Taps
+from engine.forward.cache import KVCache, additive_mask, wrap_as_transformers_cache
+from engine.forward.layer_ops import FeatureLayers, LogitsAndFeatures, TappedLayers
 from engine.forward.runner_gpu import round_up_static_capacity
 from engine.forward.session_gpu import PROMPTS, SIZES, GraphBuckets
 from engine.forward.windows import additive_masks_by_layer_type
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 PREFILL_CHUNK = 512
 
 
-def tapped_layers(layer_count: int) -> tuple[int, int, int]:
+def default_feature_layers(layer_count: int) -> tuple[int, int, int]:
     """An early, a middle and a late layer of a model with so many, counted from 1. Learned drafters read their outputs."""
     return max(1, layer_count // 4), max(1, layer_count // 2), max(1, layer_count - 1)
 
 
-def taps_of(features: Features, layer_count: int) -> Taps:
+def resolve_taps(feature_layers: FeatureLayers, layer_count: int) -> TappedLayers:
     """The layers, counted from 1, whose outputs a forward of a model with so many returns. A negative one is returned as it is."""
-    if isinstance(features, tuple):
-        return tuple(-layer for layer in features)
-    return tapped_layers(layer_count) if features else ()
+    if isinstance(feature_layers, tuple):
+        return tuple(-layer for layer in feature_layers)
+    return default_feature_layers(layer_count) if feature_layers else ()
 
 
 class Session:
     """One KV cache over a runner's model. A forward writes its rows behind `rows`; `keep` then says which of them stay.
 
-    With `features`, forwards also return features `[N, 4, H]` float32. Three are the hidden states after `tapped_layers`, each
+    With `features`, forwards also return features `[N, 4, H]` float32. Three are the hidden states after `default_feature_layers`, each
     divided by its root mean square, because a few massive activations would drown the rest. The fourth is the final norm's output,
     which the LM head reads. Where `features` names layers, ascending, their outputs as they are stand in place of the three, as
     published drafters read them. `replayed` is how many tokens the last `keep` had to compute again: none in a cache of rows.
@@ -50,25 +50,28 @@ class Session:
         self,
         runner: "Runner",
         capacity: int,
-        features: Features = False,
-        graphed: bool = False,
+        feature_layers: FeatureLayers = False,
+        use_cuda_graphs: bool = False,
         cache: Any = None,
-        buckets: GraphBuckets | None = None,
+        graph_buckets: GraphBuckets | None = None,
     ):
-        """`graphed` runs forwards of few tokens as CUDA graphs; `buckets` are such graphs of the caller's own, with their cache.
+        """`use_cuda_graphs` runs forwards of few tokens as CUDA graphs; `graph_buckets` are such graphs of the caller's own, with
+        their cache.
 
         `cache` is the one to use; None makes one of that `capacity`.
         """
         self.runner = runner
-        self.taps = taps = taps_of(features, runner.config.num_hidden_layers)
-        if graphed:
+        self.taps = taps = resolve_taps(feature_layers, runner.config.num_hidden_layers)
+        if use_cuda_graphs:
             key = ("buckets", round_up_static_capacity(capacity), taps)
-            buckets = runner.lender.lend(key, lambda: GraphBuckets(runner, capacity, taps, SIZES), borrower=self)
-        self.buckets = buckets
-        made = buckets.cache if buckets is not None else cache
+            graph_buckets = runner.lender.lend_idle_or_new(
+                key, lambda: GraphBuckets(runner, capacity, taps, SIZES), borrower=self
+            )
+        self.buckets = graph_buckets
+        made = graph_buckets.cache if graph_buckets is not None else cache
         self.cache: KVCache = runner.new_cache(capacity) if made is None else made
         self.cache.clear()
-        self.past = None if runner.own else transformers_cache(self.cache)
+        self.past = None if runner.own else wrap_as_transformers_cache(self.cache)
 
     @property
     def rows(self) -> int:
@@ -77,7 +80,7 @@ class Session:
     @torch.inference_mode()
     def forward(
         self, ids: list[int], positions: list[int], visible: Tensor | None = None, last_only: bool = False
-    ) -> Answer:
+    ) -> LogitsAndFeatures:
         """Logits `[N, V]` (`[1, V]` with `last_only`) of N new tokens, and their features. Raises `ValueError` when the cache is full.
 
         `visible` bool `[N, M]` says which of the last M rows each may see; None means causal.
@@ -122,12 +125,12 @@ class Session:
         self.cache.keep(kept_offsets)
 
     @property
-    def whole(self) -> bool:
+    def has_memory_for_graphs(self) -> bool:
         """Whether memory sufficed for its graphs, where there are any."""
         return self.buckets is None or self.buckets.whole
 
     @property
-    def size(self) -> int:
+    def cache_and_graph_bytes(self) -> int:
         """Bytes of its cache, and of what its graphs hold."""
         return self.buckets.size if self.buckets else self.cache.kv.nbytes
 
@@ -136,8 +139,8 @@ class Session:
         self.cache.rows = rows
 
 
-def open_prompt_session(runner: "Runner", capacity: int, features: Features = False) -> Session:
+def open_prompt_session(runner: "Runner", capacity: int, feature_layers: FeatureLayers = False) -> Session:
     """A session for prompts alone, over a cache whose trees others verify. Graphs read them where there are any."""
-    capacity, taps = round_up_static_capacity(capacity), taps_of(features, runner.config.num_hidden_layers)
+    capacity, taps = round_up_static_capacity(capacity), resolve_taps(feature_layers, runner.config.num_hidden_layers)
     buckets = GraphBuckets(runner, capacity, taps, ()) if runner.captures_graphs else None
-    return Session(runner, capacity, features, buckets=buckets)
+    return Session(runner, capacity, feature_layers, graph_buckets=buckets)

@@ -1,11 +1,16 @@
 """`engine.forward.session` from CUDA graphs; held equal by tests/fast/test_equal_to_reference.py[forward.session_gpu]."""
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
-from engine.forward.cuda_graphs import CapturedFunction, graph_memory_pool
-from engine.forward.layer_ops import Answer, Taps
+from engine.forward.cuda_graphs import CapturedOrEagerFunction, graph_memory_pool
+from engine.forward.layer_ops import LogitsAndFeatures, TappedLayers
 from engine.forward.runner_gpu import StaticForward, round_up_static_capacity
+
+if TYPE_CHECKING:
+    from engine.forward.runner import Runner
 
 # Numbers of tokens that forwards are captured for; numbers between are padded
 SIZES = (1, 2, 4, 8, 16, 32, 64)
@@ -13,18 +18,18 @@ PROMPTS = (64, 256)  # the same of prompts, of which the last token's logits alo
 
 
 class GraphBucket:
-    """The forward of up to `size` tokens, with inputs at fixed addresses. One copy brings all inputs to the device.
+    """The forward of up to `max_tokens` tokens, with inputs at fixed addresses. One copy brings all inputs to the device.
 
     With `last_only` it gives the logits of the last token alone.
     """
 
-    def __init__(self, forward: StaticForward, size: int, last_only: bool, pool: tuple[int, int] | None):
-        self.forward, self.cache, self.size, self.last_only = forward, forward.cache, size, last_only
-        count = 8 * (3 * size + 1) + size * self.cache.capacity
+    def __init__(self, forward: StaticForward, max_tokens: int, last_only: bool, pool: tuple[int, int] | None):
+        self.forward, self.cache, self.size, self.last_only = forward, forward.cache, max_tokens, last_only
+        count = 8 * (3 * max_tokens + 1) + max_tokens * self.cache.capacity
         self.inputs = torch.zeros(count, dtype=torch.uint8, device=forward.runner.device)
-        self.captured = CapturedFunction(self.run, forward.runner, pool)
+        self.captured = CapturedOrEagerFunction(self.run_on_inputs, forward.runner, pool)
 
-    def split_inputs(self, input_bytes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def view_inputs(self, input_bytes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Views into the bytes `input_bytes`: ids, positions and slots int64 `[3, size]`, the last token's row `[1]`, `visible` bool
         `[size, capacity]`.
         """
@@ -35,13 +40,15 @@ class GraphBucket:
         shown = visible.view(torch.bool).view(self.size, self.cache.capacity)
         return numbers[:-1].view(3, self.size), numbers[-1:], shown
 
-    def run(self) -> Answer:
-        (ids, positions, slots), last, visible = self.split_inputs(self.inputs)
+    def run_on_inputs(self) -> LogitsAndFeatures:
+        (ids, positions, slots), last, visible = self.view_inputs(self.inputs)
         return self.forward(ids, positions, slots, visible, last if self.last_only else None)
 
-    def fill(self, input_bytes: Tensor, ids: Tensor, positions: Tensor, visible: Tensor) -> None:
-        """Write what `run` reads into the bytes `input_bytes`. No token attends to the rows of the padding, behind the new ones."""
-        (tokens, places, slots), last, shown = self.split_inputs(input_bytes)
+    def fill_padded_inputs(self, input_bytes: Tensor, ids: Tensor, positions: Tensor, visible: Tensor) -> None:
+        """Write what `run_on_inputs` reads into the bytes `input_bytes`. No token attends to the rows of the padding, behind the new
+        ones.
+        """
+        (tokens, places, slots), last, shown = self.view_inputs(input_bytes)
         count, end = len(ids), self.cache.rows + len(ids)
         last.fill_(count - 1)
         tokens[:count], places[:count] = ids, positions
@@ -53,11 +60,13 @@ class GraphBucket:
         shown[count:, 0] = True
 
     @torch.inference_mode()
-    def __call__(self, ids: list[int], positions: list[int], visible: Tensor | None, last_only: bool) -> Answer:
-        """`Session.forward` of at most `size` tokens, in tensors of the caller's own."""
+    def __call__(
+        self, ids: list[int], positions: list[int], visible: Tensor | None, last_only: bool
+    ) -> LogitsAndFeatures:
+        """`Session.forward` of at most `max_tokens` tokens, in tensors of the caller's own."""
         visible = torch.ones(1, 1, dtype=torch.bool) if visible is None else visible
         staged = torch.empty(self.inputs.shape, dtype=torch.uint8, pin_memory=self.inputs.is_cuda)
-        self.fill(staged, torch.tensor(ids), torch.tensor(positions), visible)
+        self.fill_padded_inputs(staged, torch.tensor(ids), torch.tensor(positions), visible)
         self.inputs.copy_(staged, non_blocking=True)  # pinned memory is not used anew before the copy has ended
         logits, features = self.captured()
         count = len(ids)
@@ -66,14 +75,14 @@ class GraphBucket:
 
 
 class GraphBuckets:
-    """A KV cache and its forwards by size, for `Session` on a GPU: of trees and other `sizes`, and of prompts."""
+    """A KV cache and its forwards by size, for `Session` on a GPU: of trees and other `tree_sizes`, and of prompts."""
 
-    def __init__(self, runner, capacity: int, taps: Taps, sizes: Taps):
+    def __init__(self, runner: "Runner", capacity: int, taps: TappedLayers, tree_sizes: TappedLayers):
         self.cache = runner.new_cache(round_up_static_capacity(capacity))
         forward, pool = StaticForward(runner, self.cache, taps), graph_memory_pool(runner)
         asked = sorted(
             [  # the largest first, whose temporaries then serve all
-                *((size, False) for size in sizes),
+                *((size, False) for size in tree_sizes),
                 *((size, True) for size in PROMPTS),
             ],
             reverse=True,
@@ -81,7 +90,7 @@ class GraphBuckets:
         made = [GraphBucket(forward, *each, pool) for each in asked]
         self.by_size = sorted(made, key=lambda each: (each.size, not each.last_only))
         self.whole = not runner.captures_graphs or all(each.captured.graph for each in self.by_size)
-        self.size = self.cache.kv.nbytes + sum(each.inputs.nbytes + each.captured.size for each in self.by_size)
+        self.size = self.cache.kv.nbytes + sum(each.inputs.nbytes + each.captured.output_bytes for each in self.by_size)
 
     def find_bucket(self, count: int, last_only: bool) -> GraphBucket | None:
         """The smallest bucket for `count` tokens, of all with `last_only`, else of those that give every token's logits.

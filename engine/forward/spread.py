@@ -13,14 +13,14 @@ from transformers import PreTrainedModel
 Value = TypeVar("Value")
 
 
-def processes_of(model: PreTrainedModel) -> int:
+def tensor_parallel_processes_of(model: PreTrainedModel) -> int:
     """How many processes share the model's matrices; 1 for a model that is whole in this one."""
     return getattr(model, "tp_size", None) or 1
 
 
 def is_spread(model: PreTrainedModel) -> bool:
     places = set((getattr(model, "hf_device_map", None) or {}).values())
-    return len(places) > 1 or processes_of(model) > 1
+    return len(places) > 1 or tensor_parallel_processes_of(model) > 1
 
 
 def layer_devices_of(model: PreTrainedModel) -> list[torch.device]:
@@ -33,7 +33,7 @@ def layer_devices_of(model: PreTrainedModel) -> list[torch.device]:
 
 def adopt_first_process_value(model: PreTrainedModel, value: Value) -> Value:
     """The first process's value where processes share the model's matrices: clocks differ, and all must decide the same."""
-    if processes_of(model) == 1:
+    if tensor_parallel_processes_of(model) == 1:
         return value
     told = [value]
     broadcast_object_list(told, src=0)

@@ -45,14 +45,14 @@ class SlidingWindow:
         return visible & (count > count[..., -1:] - self.size)
 
 
-def window_of(config: PreTrainedConfig) -> SlidingWindow | None:
+def sliding_window_of(config: PreTrainedConfig) -> SlidingWindow | None:
     """The window of a model's sliding layers; None where it has no such layer, or the window is as wide as the context."""
-    if not has_narrow_window(config) or "sliding_attention" not in layer_types(config):
+    if not has_narrow_window(config) or "sliding_attention" not in attention_types_of(config):
         return None
     return SlidingWindow(config.sliding_window, config.model_type not in ONE_MASK)
 
 
-def layer_types(config: PreTrainedConfig) -> set[str]:
+def attention_types_of(config: PreTrainedConfig) -> set[str]:
     """The types of attention that a model's layers have, by the names of its configuration."""
     named = set(getattr(config, "layer_types", None) or ())
     if config.model_type in ONE_MASK or not named:
@@ -67,13 +67,13 @@ def has_narrow_window(config: PreTrainedConfig) -> bool:
 
 
 def additive_masks_by_layer_type(
-    window: SlidingWindow | None, visible: Tensor, mask_of: Callable[[Tensor], Tensor]
+    window: SlidingWindow | None, visible: Tensor, make_additive_mask: Callable[[Tensor], Tensor]
 ) -> Masks:
     """What a model with that window takes so that tokens attend to the rows `visible` bool `[..., N, M]`.
 
-    `mask_of` makes the additive mask of such a tensor.
+    `make_additive_mask` makes the additive mask of such a tensor.
     """
     if window is None:
-        return mask_of(visible)
-    sliding = mask_of(window.narrow_visible_mask(visible))
-    return {"full_attention": mask_of(visible), "sliding_attention": sliding} if window.by_layer else sliding
+        return make_additive_mask(visible)
+    sliding = make_additive_mask(window.narrow_visible_mask(visible))
+    return {"full_attention": make_additive_mask(visible), "sliding_attention": sliding} if window.by_layer else sliding

@@ -4,24 +4,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.kernels.compiling import compiled, exactly_within, within
-from engine.kernels.elementwise import LOWEST, copy_row, dot, exp, sum_in_order
-from engine.kernels.intrinsics import fma, larger, write_weighted_sums
+from engine.kernels.compiling import (
+    compiled_assuming_no_nan,
+    compiled_no_nan_without_python_entry,
+    exactly_compiled_without_python_entry,
+)
+from engine.kernels.elementwise import LOWEST, clamped_float32_exp, copy_row, dot, sum_in_order
+from engine.kernels.intrinsics import fma, larger_float, write_weighted_sums
 
 TOGETHER = 8  # queries that meet a key at a time
 
 
 def rotation_table_of(positions: Tensor, inverse_frequencies: Tensor) -> Tensor:
     """Cosines and sines `[n, 2, head_dim / 2]` of `positions [n]`, for `rotate_heads_in_place`; `inverse_frequencies [head_dim / 2]`
-    are the
-    frequencies.
+    are the frequencies.
     """
     angles = positions[:, None].float() * inverse_frequencies.float()
     return torch.stack([angles.cos(), angles.sin()], 1)
 
 
-@exactly_within
-def rotate_head(head, cos, sin):
+@exactly_compiled_without_python_entry
+def rotate_head_in_place(head, cos, sin):
     """Rotate a `head [head_dim]` in place, by cosines and sines `[head_dim / 2]`."""
     half = len(cos)
     for k in range(half):
@@ -30,25 +33,29 @@ def rotate_head(head, cos, sin):
         head[half + k] = b * cos[k] + a * sin[k]
 
 
-@compiled
+@compiled_assuming_no_nan
 def rotate_heads_in_place(rows, head_count, rotations, positions):
     """Rotate the first `head_count` heads of `rows [N, n]`, in place, by their positions' `rotations [places, 2, head_dim / 2]`."""
     size = 2 * rotations.shape[2]
     for row in range(len(rows)):
         cos, sin = rotations[positions[row]]
         for head in range(head_count):
-            rotate_head(rows[row, head * size : (head + 1) * size], cos, sin)
+            rotate_head_in_place(rows[row, head * size : (head + 1) * size], cos, sin)
 
 
-@within
-def attend_one_query_at_a_time(queries, kv, visible, start, end, out):
-    """`attend`, one query at a time."""
+@compiled_no_nan_without_python_entry
+def attend_one_query_at_a_time(queries, kv, visible, first_row, end_row, out):
+    """`attend_to_cache_rows`, one query at a time."""
     kv_heads, size = kv.shape[1], kv.shape[3]
     groups = out.shape[1] // size // kv_heads
-    scores, one, mixed = np.empty(end - start, np.float32), np.empty(size, np.float32), np.empty(size, np.float32)
-    factor, seen_by_all = np.float32(1 / np.sqrt(size)), end - start - visible.shape[1]
+    scores, one, mixed = (
+        np.empty(end_row - first_row, np.float32),
+        np.empty(size, np.float32),
+        np.empty(size, np.float32),
+    )
+    factor, seen_by_all = np.float32(1 / np.sqrt(size)), end_row - first_row - visible.shape[1]
     for head in range(kv_heads * groups):
-        keys, values = kv[0, head // groups, start:end], kv[1, head // groups, start:end]
+        keys, values = kv[0, head // groups, first_row:end_row], kv[1, head // groups, first_row:end_row]
         for row in range(len(out)):
             for i in range(size):
                 one[i] = queries[row, head * size + i] * factor
@@ -59,9 +66,9 @@ def attend_one_query_at_a_time(queries, kv, visible, start, end, out):
                 if j >= seen_by_all and not visible[row, j - seen_by_all]:
                     score = LOWEST
                 scores[j] = score
-                most = larger(most, score)
+                most = larger_float(most, score)
             for j in range(len(keys)):
-                scores[j] = exp(scores[j] - most)
+                scores[j] = clamped_float32_exp(scores[j] - most)
             total = sum_in_order(scores)
             for j in range(len(keys)):
                 weight = scores[j] / total
@@ -71,7 +78,7 @@ def attend_one_query_at_a_time(queries, kv, visible, start, end, out):
                 out[row, head * size + i] = mixed[i]
 
 
-@within
+@compiled_no_nan_without_python_entry
 def write_weighted_row_sums(weights, row_stride, term_stride, vectors, out):
     """Weighted sums of rows of `vectors`, into `out`, `TOGETHER` columns each. `row_stride` and `term_stride` are the steps between
     weights.
@@ -84,37 +91,37 @@ def write_weighted_row_sums(weights, row_stride, term_stride, vectors, out):
         row += some
 
 
-@within
-def write_column_maxima(rows, tops):
-    """Write the largest of each column of `rows [M, lanes]` into the first of `tops [>= M / 2, lanes]`, by halving the rows."""
+@compiled_no_nan_without_python_entry
+def write_column_maxima(rows, maxima):
+    """Write the largest of each column of `rows [M, lanes]` into the first of `maxima [>= M / 2, lanes]`, by halving the rows."""
     count, lanes = rows.shape
-    source, target = rows.reshape(-1), tops.reshape(-1)
+    source, target = rows.reshape(-1), maxima.reshape(-1)
     half = (count + 1) // 2
     for index in range(half * lanes):
         target[index] = source[index]
     source = source[half * lanes :]
     while True:
         for index in range((count - half) * lanes):
-            target[index] = larger(target[index], source[index])
+            target[index] = larger_float(target[index], source[index])
         if half == 1:
             break
         count, half = half, (half + 1) // 2
         source = target[half * lanes :]
 
 
-@within
-def attend_queries_in_groups(queries, kv, visible, start, end, out):
-    """`attend`, `TOGETHER` queries at a time, so that a key or a value is read once for all of them."""
+@compiled_no_nan_without_python_entry
+def attend_queries_in_groups(queries, kv, visible, first_cache_row, end_cache_row, out):
+    """`attend_to_cache_rows`, `TOGETHER` queries at a time, so that a key or a value is read once for all of them."""
     kv_heads, size = kv.shape[1], kv.shape[3]
     groups = out.shape[1] // size // kv_heads
     count = len(out) * groups  # queries that share a head's keys
-    rows = end - start
+    rows = end_cache_row - first_cache_row
     asking, mixed = np.zeros((size, TOGETHER), np.float32), np.empty((size, TOGETHER), np.float32)
     scores, tops = np.empty((rows, TOGETHER), np.float32), np.empty((rows // 2 + 1, TOGETHER), np.float32)
     ones, total = np.ones(rows, np.float32), np.empty((1, TOGETHER), np.float32)
-    factor, seen_by_all = np.float32(1 / np.sqrt(size)), end - start - visible.shape[1]
+    factor, seen_by_all = np.float32(1 / np.sqrt(size)), end_cache_row - first_cache_row - visible.shape[1]
     for head in range(kv_heads):
-        keys, values = kv[0, head, start:end], kv[1, head, start:end]
+        keys, values = kv[0, head, first_cache_row:end_cache_row], kv[1, head, first_cache_row:end_cache_row]
         for first in range(0, count, TOGETHER):
             here = min(TOGETHER, count - first)
             for lane in range(here):
@@ -134,7 +141,7 @@ def attend_queries_in_groups(queries, kv, visible, start, end, out):
                     scores[j, lane] -= tops[0, lane]
             flat = scores.reshape(-1)
             for index in range(len(flat)):
-                flat[index] = exp(flat[index])
+                flat[index] = clamped_float32_exp(flat[index])
             write_weighted_row_sums(ones, 0, 1, scores, total)
             write_weighted_row_sums(values, 1, size, scores, mixed)
             for lane in range(here):
@@ -144,13 +151,12 @@ def attend_queries_in_groups(queries, kv, visible, start, end, out):
                     answer[i] = mixed[i, lane] / total[0, lane]
 
 
-@compiled
+@compiled_assuming_no_nan
 def attend_to_cache_rows(queries, kv, visible, first_row, end_row, out):
     """Write the attention of `queries [N, >= heads * head_dim]` into `out [N, heads * head_dim]`.
 
     It reads the rows from `first_row` to `end_row` of `kv [2, kv_heads, capacity, head_dim]`. A query sees those of the last M rows
-    that
-    `visible` bool `[N, M]` marks, and all rows before them.
+    that `visible` bool `[N, M]` marks, and all rows before them.
     """
     if len(out) * out.shape[1] <= 3 * kv.shape[1] * kv.shape[3]:  # at most three queries share a head's keys
         attend_one_query_at_a_time(queries, kv, visible, first_row, end_row, out)
@@ -158,9 +164,9 @@ def attend_to_cache_rows(queries, kv, visible, first_row, end_row, out):
         attend_queries_in_groups(queries, kv, visible, first_row, end_row, out)
 
 
-@exactly_within
+@exactly_compiled_without_python_entry
 def write_kv_row(qkv, kv, row):
-    """Write the last numbers of `qkv [n]`, which are keys and then values, into a row of `kv`, as in `attend`."""
+    """Write the last numbers of `qkv [n]`, which are keys and then values, into a row of `kv`, as in `attend_to_cache_rows`."""
     kv_heads, size = kv.shape[1], kv.shape[3]
     first = len(qkv) - 2 * kv_heads * size
     for half in range(2):
@@ -169,10 +175,10 @@ def write_kv_row(qkv, kv, row):
             first += size
 
 
-@within
+@compiled_no_nan_without_python_entry
 def store_kv_and_attend(qkv, kv, visible, first_row, written_rows, query_count):
-    """Attention `[asking, heads * head_dim]` of the last `query_count` of N entries; `kv`, `visible` and `first_row` are as in
-    `attend`.
+    """Attention `[query_count, heads * head_dim]` of the last `query_count` of N entries; `kv`, `visible` and `first_row` are as in
+    `attend_to_cache_rows`.
 
     `qkv [N, (heads + 2 kv_heads) * head_dim]` has its queries and keys rotated already. The keys and values of all N entries are
     first written behind the first `written_rows` rows of `kv`.
@@ -184,20 +190,20 @@ def store_kv_and_attend(qkv, kv, visible, first_row, written_rows, query_count):
     return out
 
 
-@within
-def rms_norm_heads_in_place(rows, scales, min_length):
+@compiled_no_nan_without_python_entry
+def rms_norm_heads_in_place(rows, scales, norm_floor):
     """Norm the first heads of `rows [N, n]` in place, as many as `scales [heads, head_dim]` has rows."""
     size = scales.shape[1]
     for row in range(len(rows)):
         for head in range(len(scales)):
             part, scale = rows[row, head * size : (head + 1) * size], scales[head]
-            total = min_length * min_length + dot(part, part)
+            total = norm_floor * norm_floor + dot(part, part)
             factor = np.float32(1) / np.sqrt(total)
             for k in range(size):
                 part[k] *= factor * scale[k]
 
 
-@within
+@compiled_no_nan_without_python_entry
 def causal_mask(count):
     """A causal mask, bool `[count, count]`: each row sees itself and those before."""
     seen = np.empty((count, count), np.bool_)
@@ -207,12 +213,12 @@ def causal_mask(count):
     return seen
 
 
-@compiled
-def move_cache_rows(kv, base, offset_pairs):
-    """Copy rows of `kv [layers, 2, heads, capacity, head_dim]`: each of `offset_pairs [n, 2]` says to and from, behind `base`."""
+@compiled_assuming_no_nan
+def move_cache_rows(kv, base_row, offset_pairs):
+    """Copy rows of `kv [layers, 2, heads, capacity, head_dim]`: each of `offset_pairs [n, 2]` says to and from, behind `base_row`."""
     for layer in range(kv.shape[0]):
         for half in range(2):
             for head in range(kv.shape[2]):
                 rows = kv[layer, half, head]
                 for index in range(len(offset_pairs)):
-                    copy_row(rows[base + offset_pairs[index, 1]], rows[base + offset_pairs[index, 0]])
+                    copy_row(rows[base_row + offset_pairs[index, 1]], rows[base_row + offset_pairs[index, 0]])

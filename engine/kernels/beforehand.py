@@ -9,27 +9,27 @@ import sys
 from pathlib import Path
 from subprocess import DEVNULL, Popen
 
-from engine.kernels.code_folder import compiled_code_folder
+from engine.kernels.code_folder import find_code_folder_and_remove_old
 
 ENGINE = Path(__file__).parents[1]
 WORK = "import sys, pkgutil\nfor each in sys.argv[1:]: pkgutil.resolve_name(each)()"
 CALL = "import sys, pkgutil\npkgutil.resolve_name(sys.argv[1])(sys.argv[2])"
 
 
-def start_compiling_process(*functions: str) -> Popen | None:
-    """Starts a process that calls `functions`, such as "module:function", or none where compiled code is kept, or on one core."""
-    kept = compiled_code_folder(ENGINE, os.environ.get("NUMBA_CACHE_DIR"))
+def start_compiling_process_unless_cached(*function_paths: str) -> Popen | None:
+    """Starts a process that calls `function_paths`, such as "module:function", or none where compiled code is kept, or on one core."""
+    kept = find_code_folder_and_remove_old(ENGINE, os.environ.get("NUMBA_CACHE_DIR"))
     if kept.exists() or (os.cpu_count() or 1) < 2:
         return None
-    return start_python_process(WORK, *functions)
+    return start_python_process(WORK, *function_paths)
 
 
-def start_process_calling(function: str, argument: str) -> Popen | None:
+def start_process_calling_if_multicore(function_path: str, argument: str) -> Popen | None:
     """Starts a process that calls "module:function" with a string, or none on one core. Nobody learns of its errors.
 
     A path must be absolute: the process works in the engine's own folder.
     """
-    return None if (os.cpu_count() or 1) < 2 else start_python_process(CALL, function, argument)
+    return None if (os.cpu_count() or 1) < 2 else start_python_process(CALL, function_path, argument)
 
 
 def start_python_process(code: str, *arguments: str) -> Popen:
@@ -38,9 +38,9 @@ def start_python_process(code: str, *arguments: str) -> Popen:
 
 def compile_forward_and_tree_growth() -> None:
     """Compiles the forward of targets and the growing of trees, or finds their compiled code."""
-    from engine.kernels.by_address import address_of
-    from engine.kernels.growing_compiled import compile_growing
+    from engine.kernels.by_address import compile_and_get_address
+    from engine.kernels.growing_compiled import compile_or_load_tree_growth
     from engine.kernels.phases import WORK_ON, run_thread_part_of_forward
 
-    address_of(run_thread_part_of_forward, WORK_ON)
-    compile_growing()
+    compile_and_get_address(run_thread_part_of_forward, WORK_ON)
+    compile_or_load_tree_growth()

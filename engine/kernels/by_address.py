@@ -15,7 +15,7 @@ from numba.extending import intrinsic
 from engine.kernels.intrinsics import LONG
 
 
-def address_of(function: Callable, signature: Signature) -> int:
+def compile_and_get_address(function: Callable, signature: Signature) -> int:
     """The address of the function, compiled for these types or loaded. It is good for as long as the function is kept.
 
     Raises `TypeError` when it returns something else than `signature` says.
@@ -28,7 +28,7 @@ def address_of(function: Callable, signature: Signature) -> int:
 
 
 def make_call_by_address(loop_signature: Signature) -> Callable:
-    """A function for compiled loops: `call(address, arguments)` calls what `address_of` gave for the same types."""
+    """A function for compiled loops: `call(address, arguments)` calls what `compile_and_get_address` gave for the same types."""
 
     def build(context, code, signature, arguments):
         status, answer = emit_call_by_address(loop_signature, context, code, arguments)
@@ -43,10 +43,9 @@ def make_call_by_address(loop_signature: Signature) -> Callable:
     return call
 
 
-def make_error_returning_call(loop_signature: Signature) -> Callable:
+def make_error_returning_call_by_address(loop_signature: Signature) -> Callable:
     """As `make_call_by_address`, for loops that return nothing. The call returns 0, or a number for `raise_returned_error` when the
-    loop raised
-    an error.
+    loop raised an error.
     """
 
     def build(context, code, signature, arguments):
@@ -61,8 +60,8 @@ def make_error_returning_call(loop_signature: Signature) -> Callable:
 
 
 @intrinsic
-def raise_returned_error(typing, raised):
-    """Raise the error that a call of `make_error_returning_call` returned, on whichever thread; 0 raises nothing."""
+def raise_returned_error(typing, error_address):
+    """Raise the error that a call of `make_error_returning_call_by_address` returned, on whichever thread; 0 raises nothing."""
 
     def build(context, code, signature, arguments):
         error = Status(*[None] * len(Status._fields))._replace(
@@ -75,11 +74,11 @@ def raise_returned_error(typing, raised):
     return types.void(types.int64), build
 
 
-def emit_call_by_address(loop_signature, context, code, arguments):
+def emit_call_by_address(loop_signature, context, builder, arguments):
     """Code for a call by address: its status, and what the loop returns."""
     convention = context.call_conv
-    loop = code.inttoptr(
+    loop = builder.inttoptr(
         arguments[0], convention.get_function_type(loop_signature.return_type, loop_signature.args).as_pointer()
     )
-    handed = [code.extract_value(arguments[1], number) for number in range(len(loop_signature.args))]
-    return convention.call_function(code, loop, loop_signature.return_type, loop_signature.args, handed)
+    handed = [builder.extract_value(arguments[1], number) for number in range(len(loop_signature.args))]
+    return convention.call_function(builder, loop, loop_signature.return_type, loop_signature.args, handed)

@@ -5,16 +5,15 @@ import re
 import shutil
 from pathlib import Path
 
-MARKS = re.compile(rb"@(exactly_)?(compiled|within)|@intrinsic|@overload")  # a file with one has code to compile
+MARKS = re.compile(rb"@(exactly_)?compiled|@intrinsic|@overload")  # a file with one has code to compile
 
 
-def compiled_code_folder(package: Path, parent_folder: str | None = None) -> Path:
+def find_code_folder_and_remove_old(package: Path, parent_folder: str | None = None) -> Path:
     """A folder for the package's compiled code: in the folder `parent_folder`, else in the package's own `__pycache__`.
 
     Its name changes with every source that is compiled: files with one of `MARKS`, and all of `kernels`, whose constants and types
     are compiled too. numba by itself sees a function's own file alone. Folders of earlier code are removed, but not from a
-    `parent_folder`
-    folder, which may hold other checkouts' code.
+    `parent_folder` folder, which may hold other checkouts' code.
     """
     own, digest = package / "__pycache__", hashlib.blake2b(digest_size=8)
     for path in sorted(package.rglob("*.py")):

@@ -15,7 +15,7 @@ from numba import njit
 from numba.core.caching import IndexDataCacheFile
 from numba.core.errors import NumbaError
 
-from engine.kernels.code_folder import compiled_code_folder
+from engine.kernels.code_folder import find_code_folder_and_remove_old
 
 # Nothing here may change a bit. numba compiles what a loop calls into every caller, and the copy that is loaded first serves them all.
 # Were sums reordered or products fused in some copies, one process would draft with other numbers than the next.
@@ -23,13 +23,13 @@ FAST = {"nnan"}
 SEAL = 16  # bytes of a digest
 NEEDED = "avx2", "fma", "f16c"  # of an x86-64 processor
 
-numba.config.CACHE_DIR = str(compiled_code_folder(Path(__file__).parents[1], numba.config.CACHE_DIR))
+numba.config.CACHE_DIR = str(find_code_folder_and_remove_old(Path(__file__).parents[1], numba.config.CACHE_DIR))
 
 
 def exactly_compiled(function: Any, **options: object) -> Callable:
     """The function compiled for the types it is called with, without the interpreter's lock.
 
-    NaN is kept in loops of `compiled` too: numba lends a caller's options where none are set.
+    NaN is kept in loops of `compiled_assuming_no_nan` too: numba lends a caller's options where none are set.
     """
     code = FunctionType(
         function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
@@ -37,7 +37,7 @@ def exactly_compiled(function: Any, **options: object) -> Callable:
     code.__qualname__ = cache_name_with_closure(function, options)
     options = {"nogil": True, "error_model": "numpy", "fastmath": False, "no_cfunc_wrapper": True, **options}
     try:
-        return cache_if_possible(njit(code, cache=True, **options))
+        return install_fault_tolerant_code_cache(njit(code, cache=True, **options))
     except RuntimeError:  # there is no folder to keep it in
         return njit(code, **options)
 
@@ -96,7 +96,7 @@ def verify_and_strip_digest(data: bytes) -> bytes:
     return data[SEAL:]
 
 
-def cache_if_possible(dispatcher: Any) -> Any:
+def install_fault_tolerant_code_cache(dispatcher: Any) -> Any:
     """The same function, which also runs when its code cannot be kept: on a full disk, or in a folder that turned read-only."""
     save, found = dispatcher._cache.save_overload, dispatcher._cache._impl
     dispatcher._cache._cache_file = CompiledCodeFiles(
@@ -119,12 +119,12 @@ def report_uncached_once(reason: str) -> None:
     print(f"Compiled kernels cannot be kept ({reason}), so the next start compiles them again.", flush=True)
 
 
-def compiled(function: Callable) -> Callable:
+def compiled_assuming_no_nan(function: Callable) -> Callable:
     """`exactly_compiled`, where no number is NaN. Bare constants would be compiled one by one, so `np.int64` is handed over."""
     return exactly_compiled(function, fastmath=FAST)
 
 
-def exactly_within(function: Callable, **options: object) -> Callable:
+def exactly_compiled_without_python_entry(function: Callable, **options: object) -> Callable:
     """`exactly_compiled` for what only compiled loops call. It compiles faster, for nothing is made by which Python could call it."""
 
     def refused(*arguments: object, **named: object) -> None:
@@ -136,12 +136,12 @@ def exactly_within(function: Callable, **options: object) -> Callable:
     return made
 
 
-def within(function: Callable) -> Callable:
-    """`compiled` for what only compiled loops call."""
-    return exactly_within(function, fastmath=FAST)
+def compiled_no_nan_without_python_entry(function: Callable) -> Callable:
+    """`compiled_assuming_no_nan` for what only compiled loops call."""
+    return exactly_compiled_without_python_entry(function, fastmath=FAST)
 
 
-def compile_for(function: Callable, *arguments: object) -> None:
+def compile_for_argument_types(function: Callable, *arguments: object) -> None:
     """Compile the function for arguments of these types, or load its compiled code, without calling it."""
     function.compile(tuple(map(numba.typeof, arguments)))
 

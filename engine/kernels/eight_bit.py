@@ -7,46 +7,48 @@ import torch
 from numba import types
 from torch import Tensor
 
-from engine.kernels.by_address import address_of, make_call_by_address
-from engine.kernels.compiling import compiled, within
-from engine.kernels.intrinsics import larger, write_int8_product_sums
-from engine.kernels.named_arrays import Code, Codes, Matrix, Vector, numba_type_of
+from engine.kernels.by_address import compile_and_get_address, make_call_by_address
+from engine.kernels.compiling import compiled_assuming_no_nan, compiled_no_nan_without_python_entry
+from engine.kernels.intrinsics import larger_float, write_int8_product_sums
+from engine.kernels.named_arrays import Int8Codes, LoopAddress, Matrix, Vector, numba_type_of
 
 OUTPUTS = 32  # outputs that are summed at a time, as two vectors of sixteen
 
 
-class EightBit(NamedTuple):
-    """A matrix `[out, in]` in eight bits, with one scale a row. `loop` is the address of `multiply_eight_bit_loop`.
+class EightBitMatrix(NamedTuple):
+    """A matrix `[out, in]` in eight bits, with one scale a row. `product_loop_address` is that of `multiply_eight_bit_loop`.
 
     `weight` is int8 `[out / 32, in / 2, 32, 2]`, both rounded up, and `scale [out]` is padded to whole blocks of 32.
     """
 
-    weight: Codes
+    weight: Int8Codes
     scale: Vector
-    loop: Code
+    product_loop_address: LoopAddress
 
     @classmethod
-    def quantise(cls, matrix: Tensor) -> "EightBit":
+    def quantise(cls, matrix: Tensor) -> "EightBitMatrix":
         outputs, inputs = matrix.shape
         matrix = torch.nn.functional.pad(matrix.detach().float(), (0, inputs % 2, 0, -outputs % OUTPUTS))
         scale = matrix.abs().amax(1).clamp(min=1e-30) / 127
         tiled = (matrix / scale[:, None]).round().to(torch.int8).view(len(matrix) // OUTPUTS, OUTPUTS, -1, 2)
         return cls(
-            tiled.transpose(1, 2).contiguous().numpy(), scale.numpy(), address_of(multiply_eight_bit_loop, PRODUCT)
+            tiled.transpose(1, 2).contiguous().numpy(),
+            scale.numpy(),
+            compile_and_get_address(multiply_eight_bit_loop, PRODUCT),
         )
 
 
-PRODUCT = types.void(*map(numba_type_of, (Matrix, EightBit, Matrix)))
+PRODUCT = types.void(*map(numba_type_of, (Matrix, EightBitMatrix, Matrix)))
 call = make_call_by_address(PRODUCT)
 
 
-@compiled
+@compiled_assuming_no_nan
 def multiply_eight_bit(x, matrix, out):
-    """Write the product of `x [N, in]` and a transposed `EightBit` into `out [N, out]`."""
-    call(matrix.loop, x, matrix, out)
+    """Write the product of `x [N, in]` and a transposed `EightBitMatrix` into `out [N, out]`."""
+    call(matrix.product_loop_address, x, matrix, out)
 
 
-@within
+@compiled_no_nan_without_python_entry
 def multiply_eight_bit_loop(x, matrix, out):
     """`multiply_eight_bit`, which every loop calls by its address."""
     count, size = x.shape
@@ -59,7 +61,7 @@ def multiply_eight_bit_loop(x, matrix, out):
     for row in range(count):
         most = np.float32(1e-30)
         for k in range(size):
-            most = larger(most, abs(x[row, k]))
+            most = larger_float(most, abs(x[row, k]))
         steps[row] = most / limit
         for k in range(size):
             inputs[row, k] = np.int16(np.floor(x[row, k] * (limit / most) + np.float32(0.5)))

@@ -6,18 +6,18 @@ import numpy as np
 from llvmlite import ir
 from numba.core.cgutils import for_range
 
-from engine.kernels.compiling import exactly_within
-from engine.kernels.elementwise import LOWEST, exp, most_of
+from engine.kernels.compiling import exactly_compiled_without_python_entry
+from engine.kernels.elementwise import LOWEST, clamped_float32_exp, max_of_row
 from engine.kernels.intrinsics import (
     LINE,
     REAL,
     WIDE,
     WORD,
     LlvmLoopBuilder,
-    constant,
-    intrinsic_of,
-    signature_of_addresses,
+    intrinsic_decorator_for,
+    ir_constant_or_value,
     vector,
+    void_signature_of_addresses,
 )
 
 LANES = 8
@@ -25,7 +25,7 @@ TOGETHER = 4 if WIDE else 2  # queries that meet a key at a time
 NEAR = 1 << 18  # bytes of keys; a second cache holds as many, their values, and the next head's keys
 
 
-def make_query_key_products(keys_by_query_count: dict[int, int]) -> Callable:
+def make_query_key_product_intrinsic(keys_by_query_count: dict[int, int]) -> Callable:
     """An intrinsic that writes the dot products of some queries with rows of `8 * chunks` numbers, `keys_by_query_count[queries]`
     rows at a time.
 
@@ -41,13 +41,13 @@ def make_query_key_products(keys_by_query_count: dict[int, int]) -> Callable:
         evens, odds = (ir.Constant(vector(WORD, lanes // 2), list(range(first, lanes, 2))) for first in (0, 1))
         return code.fadd(code.shuffle_vector(left, right, evens), code.shuffle_vector(left, right, odds))
 
-    @intrinsic_of(signature_of_addresses(11))
+    @intrinsic_decorator_for(void_signature_of_addresses(11))
     def dots(code, queries, asking, between, rows, key, along, chunks, out, apart, following, lines):
         def write(queries: int) -> None:
             count = keys_by_query_count[queries]
 
             def body(chunk, totals):
-                shift = code.mul(chunk, constant(4 * LANES))
+                shift = code.mul(chunk, ir_constant_or_value(4 * LANES))
                 ones = [
                     code.load_value(code.address_plus(asking, shift, (between, row)), wide) for row in range(queries)
                 ]
@@ -55,8 +55,8 @@ def make_query_key_products(keys_by_query_count: dict[int, int]) -> Callable:
                 pairs = [(one, each) for one in ones for each in those]
                 return [code.emit_multiply_add(total, *pair) for total, pair in zip(totals, pairs, strict=True)]
 
-            with for_range(code, code.sdiv(rows, constant(count))) as group:
-                first = code.mul(group.index, constant(count))
+            with for_range(code, code.sdiv(rows, ir_constant_or_value(count))) as group:
+                first = code.mul(group.index, ir_constant_or_value(count))
                 base = code.address_plus(key, (first, along))
                 with for_range(code, lines) as line:
                     code.prefetch(code.address_plus(following, (first, along), (line.index, LINE)), LINE, 2)
@@ -77,7 +77,7 @@ def make_query_key_products(keys_by_query_count: dict[int, int]) -> Callable:
     return dots
 
 
-def make_weighted_value_sums(vectors_by_query_count: dict[int, int]) -> Callable:
+def make_weighted_value_sum_intrinsic(vectors_by_query_count: dict[int, int]) -> Callable:
     """An intrinsic that writes, for some queries, the weighted sum of `8 * vectors_by_query_count[queries]` columns of all values,
     and of its weights.
 
@@ -87,7 +87,7 @@ def make_weighted_value_sums(vectors_by_query_count: dict[int, int]) -> Callable
     """
     wide = vector(REAL, LANES)
 
-    @intrinsic_of(signature_of_addresses(10))
+    @intrinsic_decorator_for(void_signature_of_addresses(10))
     def mix(code, queries, weights, between, values, along, following, terms, out, apart, totals):
         def write(queries: int) -> None:
             count = vectors_by_query_count[queries]
@@ -98,7 +98,7 @@ def make_weighted_value_sums(vectors_by_query_count: dict[int, int]) -> Callable
                 code.prefetch(code.address_plus(following, (term, along)), 4 * LANES * count, 2)
                 those = [code.load_value(code.address_plus(base, 4 * LANES * number), wide) for number in range(count)]
                 for row in range(queries):
-                    one = code.spread(
+                    one = code.broadcast_to_lanes(
                         code.load_value(code.address_plus(weights, (between, row), (term, 4)), REAL), LANES
                     )
                     *mixed, total = so_far[row * each_has : (row + 1) * each_has]
@@ -111,7 +111,9 @@ def make_weighted_value_sums(vectors_by_query_count: dict[int, int]) -> Callable
                 *mixed, total = added[row * each_has : (row + 1) * each_has]
                 for number, value in enumerate(mixed):
                     code.store_value(value, code.address_plus(out, (apart, row), 4 * LANES * number))
-                code.store_value(code.extract_element(total, constant(0)), code.address_plus(totals, 4 * row))
+                code.store_value(
+                    code.extract_element(total, ir_constant_or_value(0)), code.address_plus(totals, 4 * row)
+                )
 
         code.switch_over_cases(queries, vectors_by_query_count, write)
 
@@ -121,22 +123,22 @@ def make_weighted_value_sums(vectors_by_query_count: dict[int, int]) -> Callable
 # Keys, and vectors of values' columns, that so many queries meet at a time: as many as the registers hold, or one
 MOST, SINGLE = {1: 8, 2: 4, 4: 4}, {1: 1, 2: 1, 4: 1}
 dots_of_most, dots_of_one, mix_most, mix_one = (
-    make_query_key_products(MOST),
-    make_query_key_products(SINGLE),
-    make_weighted_value_sums(MOST),
-    make_weighted_value_sums(SINGLE),
+    make_query_key_product_intrinsic(MOST),
+    make_query_key_product_intrinsic(SINGLE),
+    make_weighted_value_sum_intrinsic(MOST),
+    make_weighted_value_sum_intrinsic(SINGLE),
 )
 
 
-@exactly_within
-def dot(a, b):
+@exactly_compiled_without_python_entry
+def exact_dot(a, b):
     """The dot product of two rows of `8 n` numbers."""
     out = np.empty(1, np.float32)
     dots_of_one(1, a.ctypes.data, 0, 1, b.ctypes.data, 0, len(a) // LANES, out.ctypes.data, 0, 0, 0)
     return out[0]
 
 
-@exactly_within
+@exactly_compiled_without_python_entry
 def attend_in_key_order(queries, keys, values, prefetch_address, visible, key_ends, scores, attended, totals):
     """Write the attention of one, two or four queries `queries [q, head_dim]`, scaled already, into `attended [q, head_dim]`.
 
@@ -145,8 +147,7 @@ def attend_in_key_order(queries, keys, values, prefetch_address, visible, key_en
     multiple of 8.
 
     Memory is read while the processor computes: values are asked for while keys are multiplied, and keys from the address
-    `prefetch_address`
-    on while values are. Longer contexts than `NEAR` would only drive each other out of the cache.
+    `prefetch_address` on while values are. Longer contexts than `NEAR` would only drive each other out of the cache.
     """
     count, size = queries.shape
     rows = len(keys)
@@ -169,10 +170,10 @@ def attend_in_key_order(queries, keys, values, prefetch_address, visible, key_en
         for row in range(max(0, before), end):
             if not visible[query, row - before]:
                 some[row] = LOWEST
-        highest = most_of(some)
+        highest = max_of_row(some)
         for row in range(end):
             score = some[row]
-            weight = exp(score - highest)
+            weight = clamped_float32_exp(score - highest)
             some[row] = weight if score > LOWEST else np.float32(0)
     column, sums = 0, totals.ctypes.data
     while column < size:

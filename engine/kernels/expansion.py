@@ -8,9 +8,9 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from engine.kernels.compiling import compiled, within
-from engine.kernels.elementwise import insert_ranked
-from engine.kernels.named_arrays import Ids, NamedArrays, SharedRecord, unpack_nest
+from engine.kernels.compiling import compiled_assuming_no_nan, compiled_no_nan_without_python_entry
+from engine.kernels.elementwise import insert_into_best_indices
+from engine.kernels.named_arrays import Ids, NamedArrays, SharedRecord, unpack_named_arrays
 
 INTEGER, REAL = np.int64, np.float64
 # A node of the tree. `place` numbers the nodes that the drafter was asked about, from 1; it is 0 for the root and for all others.
@@ -19,7 +19,7 @@ NODE = np.dtype(
     [(name, INTEGER) for name in ("token", "parent", "depth", "key", "cell", "place")] + [("score", REAL), ("q", REAL)],
     align=True,
 )
-# A policy's terms, see `Expansion`, and this round's `levels` and `temperature`.
+# A policy's terms, see `TreeExpansion`, and this round's `levels` and `temperature`.
 TERMS = np.dtype(
     [(name, INTEGER) for name in ("width", "beams", "keep", "only_best", "reach", "levels")]
     + [(name, REAL) for name in ("least", "promise", "free_promise", "temperature")],
@@ -35,8 +35,8 @@ NO_CHANCES = np.zeros((2, 0))
 MOST_LEVELS = 99
 
 
-class ExpansionArrays(NamedTuple):
-    """An `Expansion` as loops see it. `index` maps a node to its number after a harvest; `order` is room to sort in.
+class TreeExpansionArrays(NamedTuple):
+    """An `TreeExpansion` as loops see it. `index` maps a node to its number after a harvest; `order` is room to sort in.
 
     Nodes that carry one of `stop_ids` join no frontier.
     """
@@ -52,7 +52,7 @@ class ExpansionArrays(NamedTuple):
     stop_ids: Ids
 
 
-class Expansion:
+class TreeExpansion:
     """A tree that grows, the room for it and a policy's terms; the room is filled anew every round.
 
     Every level offers `width` favourites of each of the frontier's nodes, which are the `beams` best of the level before. A node enters
@@ -70,22 +70,27 @@ class Expansion:
 
     def __init__(
         self,
-        depth: int,
-        width: int,
-        beams: int,
+        max_levels: int,
+        children_per_node: int,
+        beam_width: int,
         max_kept: int | None = None,
         only_best: bool = False,
         least_score: float = -1.0,
         chances: np.ndarray = NO_CHANCES,
     ):
-        """Room for trees of `depth` levels. The `max_kept` best nodes below the root stay; None keeps all of them."""
-        most = 1 + width + (depth - 1) * beams * width
-        room = max(most, beams, max_kept or 0)
+        """Room for trees of `max_levels` levels. The `max_kept` best nodes below the root stay; None keeps all of them."""
+        most = 1 + children_per_node + (max_levels - 1) * beam_width * children_per_node
+        room = max(most, beam_width, max_kept or 0)
         self.nodes, self.terms, self.counts = np.zeros(room, NODE), SharedRecord(TERMS), SharedRecord(COUNTS)
         self.columns = {name: self.nodes[name] for name in NODE.names or ()}
         self.chances = chances
         self.best, self.frontier, self.order, self.index = np.zeros((4, room), np.int64)
-        asked = {"width": width, "beams": beams, "keep": most if max_kept is None else max_kept, "only_best": only_best}
+        asked = {
+            "width": children_per_node,
+            "beams": beam_width,
+            "keep": most if max_kept is None else max_kept,
+            "only_best": only_best,
+        }
         for name, value in {
             **asked,
             "least": least_score,
@@ -101,14 +106,14 @@ class Expansion:
         self.stop_ids = stop_ids
         rows, records = (self.best, self.frontier, self.order, self.index), (self.terms.array, self.counts.array)
         stops = np.array(sorted(stop_ids), np.int64)
-        self.named = NamedArrays(ExpansionArrays(self.nodes, *rows, *records, self.chances, stops))
+        self.named = NamedArrays(TreeExpansionArrays(self.nodes, *rows, *records, self.chances, stops))
         self.table = self.named.table
 
 
-@compiled
+@compiled_assuming_no_nan
 def start_tree(expansion, root_token):
     """Start anew with a tree of the token `root_token` alone, which is also the frontier."""
-    arrays = unpack_nest(ExpansionArrays, expansion, 0)
+    arrays = unpack_named_arrays(TreeExpansionArrays, expansion, 0)
     node, counts = arrays.nodes[0], arrays.counts[0]
     node.token, node.parent, node.score, node.q = root_token, -1, 1.0, 1.0
     node.depth = node.key = node.cell = node.place = 0
@@ -117,7 +122,7 @@ def start_tree(expansion, root_token):
     counts.held = counts.tip = counts.asked = 0
 
 
-@compiled
+@compiled_assuming_no_nan
 def calibrated_chance_and_cell(chances, score, guess_kind):
     """The chance that a guess comes true, and its cell: its score, corrected by what became of the cell's guesses so far."""
     cell = guess_kind * BINS + min(int(score * BINS), BINS - 1)
@@ -126,13 +131,13 @@ def calibrated_chance_and_cell(chances, score, guess_kind):
     return (chances[0, cell] + TRUST * score) / (chances[1, cell] + TRUST), cell
 
 
-@within
-def ranks_at_or_before(score, node, worst_score, worst):
-    """Whether a node of this `score` is the node `worst`, whose score is `worst_score`, or comes before it."""
-    return score > worst_score or (score == worst_score and node <= worst)
+@compiled_no_nan_without_python_entry
+def ranks_at_or_before(score, node, worst_score, worst_node):
+    """Whether a node of this `score` is the node `worst_node`, whose score is `worst_score`, or comes before it."""
+    return score > worst_score or (score == worst_score and node <= worst_node)
 
 
-@within
+@compiled_no_nan_without_python_entry
 def is_among_best_nodes(nodes, best, count, node):
     """Whether `best`, the order of the `count` best nodes, holds the node. It holds all nodes until it is full."""
     return count < len(best) or ranks_at_or_before(
@@ -140,7 +145,7 @@ def is_among_best_nodes(nodes, best, count, node):
     )
 
 
-@within
+@compiled_no_nan_without_python_entry
 def is_stop_token(stop_ids, token):
     """Whether a text ends with this token."""
     found = False
@@ -149,13 +154,13 @@ def is_stop_token(stop_ids, token):
     return found
 
 
-@compiled
-def add_level(expansion, tokens, scores, q):
+@compiled_assuming_no_nan
+def add_level_and_sum_frontier_scores(expansion, tokens, scores, q):
     """Add a level: row i of `tokens`, `scores` and `q`, each `[n, width]`, follows the frontier's node i.
 
     The best added nodes become the frontier. Returns the sum of their scores, or -1 when there are none.
     """
-    arrays = unpack_nest(ExpansionArrays, expansion, 0)
+    arrays = unpack_named_arrays(TreeExpansionArrays, expansion, 0)
     nodes, frontier, terms, counts = arrays.nodes, arrays.frontier, arrays.terms[0], arrays.counts[0]
     best, only_best = arrays.best[: terms.keep], terms.only_best > 0
     first, node, held = counts.nodes, counts.nodes, counts.held
@@ -169,7 +174,7 @@ def add_level(expansion, tokens, scores, q):
             new = nodes[node]
             new.token, new.parent, new.depth, new.key = tokens[row, rank], parent, nodes[parent].depth + 1, node
             new.cell, new.place, new.score, new.q = cell, 0, score, q[row, rank]
-            held = insert_ranked(nodes.score, best, held, node)
+            held = insert_into_best_indices(nodes.score, best, held, node)
             node += 1
     counts.nodes, counts.held = node, held
     order, chosen = arrays.order[: terms.beams], 0
@@ -177,7 +182,7 @@ def add_level(expansion, tokens, scores, q):
         if (not only_best or is_among_best_nodes(nodes, best, held, node)) and not is_stop_token(
             arrays.stop_ids, nodes[node].token
         ):
-            chosen = insert_ranked(nodes.score, order, chosen, node)
+            chosen = insert_into_best_indices(nodes.score, order, chosen, node)
     if chosen == 0:
         counts.tip = -1 if node > first else counts.tip
         return -1.0
@@ -195,7 +200,7 @@ def add_level(expansion, tokens, scores, q):
     return promised
 
 
-@compiled
+@compiled_assuming_no_nan
 def ancestor_mask_of(parents):
     """bool `[N, N]`: whether a column is the row's node or one of its ancestors. The root's parent in `parents [N]` is -1."""
     seen = np.zeros((len(parents), len(parents)), np.bool_)
@@ -206,10 +211,10 @@ def ancestor_mask_of(parents):
     return seen
 
 
-@compiled
+@compiled_assuming_no_nan
 def prune_to_best_nodes(expansion):
     """Keep the best nodes and drop the others. A kept node's parent stays, because it is earlier and scores at least as high."""
-    arrays = unpack_nest(ExpansionArrays, expansion, 0)
+    arrays = unpack_named_arrays(TreeExpansionArrays, expansion, 0)
     nodes, index, counts, keep = arrays.nodes, arrays.index, arrays.counts[0], arrays.terms[0].keep
     held, count = counts.held, 1
     worst = arrays.best[held - 1] if held == keep else counts.nodes

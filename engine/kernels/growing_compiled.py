@@ -8,49 +8,64 @@ import numpy as np
 from numba import types
 
 from engine.kernels.by_address import make_call_by_address
-from engine.kernels.compiling import compile_for, compiled
+from engine.kernels.compiling import compile_for_argument_types, compiled_assuming_no_nan
 from engine.kernels.expansion import (
-    Expansion,
-    ExpansionArrays,
-    add_level,
+    TreeExpansion,
+    TreeExpansionArrays,
+    add_level_and_sum_frontier_scores,
     prune_to_best_nodes,
     start_tree,
 )
-from engine.kernels.named_arrays import Cube, Ids, Mask, Matrix, Table, numba_type_of, unpack_nest
+from engine.kernels.named_arrays import FloatCube, Ids, Mask, Matrix, Table, numba_type_of, unpack_named_arrays
 from engine.kernels.ranking_compiled import compiled_top_tokens_scores_q
 
-# A drafter's loop `root(parts, tokens, features, position, start, rows)` returns the log-probabilities `[1, V]` behind the last of the
-# `tokens [N]`, of which the first stands at `position`. `parts` is the drafter's own table, and `features [n, taps + 1, H]` are the
-# target's, if it reads any. The rows of its entries are written behind the first `rows`.
-ROOT = numba_type_of(Matrix)(*map(numba_type_of, (Table, Ids, Cube, types.int64, types.int64, types.int64)))
-# Its loop `below(parts, ids, above, positions, visible, start, rows, asked)` returns the log-probabilities `[n, V]` behind a level's
-# nodes. `ids [n]` and `positions [n]` are the nodes'. `above [n]` holds the places of their parents, and `asked` is the place of the
-# first node. The nodes' rows are written behind the first `rows`. `visible` bool `[n, M]` says which of the last M rows each may see.
-# Neither sees a row before `start`.
+# A drafter's loop `root(table, tokens, features, position, first_row, committed_rows)` returns the log-probabilities `[1, V]`
+# behind the last of the `tokens [N]`, of which the first stands at `position`. `table` is the drafter's own, and `features [n,
+# taps + 1, H]` are the target's, if it reads any. The rows of its entries are written behind the first `committed_rows`.
+ROOT = numba_type_of(Matrix)(*map(numba_type_of, (Table, Ids, FloatCube, types.int64, types.int64, types.int64)))
+# Its loop `below(table, tokens, parent_outputs, positions, visible, first_row, committed_rows, first_output)` returns the
+# log-probabilities `[n, V]` behind a level's nodes. `tokens [n]` and `positions [n]` are the nodes'. `parent_outputs [n]` holds
+# the places of their parents, and `first_output` is the place of the first node. The nodes' rows are written behind the first
+# `committed_rows`. `visible` bool `[n, M]` says which of the last M rows each may see. Neither sees a row before `first_row`.
 BELOW = numba_type_of(Matrix)(*map(numba_type_of, (Table, Ids, Ids, Ids, Mask, types.int64, types.int64, types.int64)))
 call_root, call_below = make_call_by_address(ROOT), make_call_by_address(BELOW)
 
 
-@compiled
-def grow_tree(root, below, parts, tokens, features, position, start, rows, capacity, free, expansion, noise):
+@compiled_assuming_no_nan
+def grow_tree_with_compiled_drafter(
+    root_loop_address,
+    level_loop_address,
+    drafter_table,
+    tokens,
+    features,
+    position,
+    first_visible_row,
+    committed_rows,
+    capacity,
+    levels_are_free,
+    expansion,
+    noise,
+):
     """Grow a tree behind the last of `tokens [N]`. It ends early when the cache is full.
 
-    `root` and `below` are the addresses of a drafter's loops, which are given `parts`, `start` and what `ROOT` says. With `free` 1
-    levels take neither a forward nor any of the `capacity` rows, else 0. `noise [levels, V]` is that of the positions behind the root,
-    `[levels, 0]` when greedy.
+    `root_loop_address` and `level_loop_address` are the addresses of a drafter's loops, which are given `drafter_table`,
+    `first_visible_row` and what `ROOT` says. With `levels_are_free` 1 levels take neither a forward nor any of the `capacity`
+    rows, else 0. `noise [levels, V]` is that of the positions behind the root, `[levels, 0]` when greedy.
     """
-    arrays = unpack_nest(ExpansionArrays, expansion, 0)
+    arrays = unpack_named_arrays(TreeExpansionArrays, expansion, 0)
     nodes, frontier, terms, counts = arrays.nodes, arrays.frontier, arrays.terms[0], arrays.counts[0]
     start_tree(expansion, tokens[-1])
-    log_q = call_root(root, parts, tokens, features, position, start, rows)
-    rows, position = rows + len(tokens), position + len(tokens) - 1
+    log_q = call_root(root_loop_address, drafter_table, tokens, features, position, first_visible_row, committed_rows)
+    committed_rows, position = committed_rows + len(tokens), position + len(tokens) - 1
     asked, temperature = 1, np.float32(terms.temperature)
     counts.asked = 1
     for level in range(terms.levels):
-        promised = add_level(expansion, *compiled_top_tokens_scores_q(log_q, noise[level], temperature, terms.width))
-        count, written = counts.asking, counts.asking * (1 - free)
+        promised = add_level_and_sum_frontier_scores(
+            expansion, *compiled_top_tokens_scores_q(log_q, noise[level], temperature, terms.width)
+        )
+        count, written = counts.asking, counts.asking * (1 - levels_are_free)
         enough = terms.free_promise if level + 1 > counts.asked else terms.promise
-        if promised <= enough or level == terms.levels - 1 or rows + written > capacity:
+        if promised <= enough or level == terms.levels - 1 or committed_rows + written > capacity:
             break
         ids, above, positions = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.int64)
         visible = np.zeros((count, asked - 1 + count), np.bool_)
@@ -62,13 +77,17 @@ def grow_tree(root, below, parts, tokens, features, position, start, rows, capac
             while each:  # up to the root, whose row is committed
                 visible[row, nodes[each].place - 1] = True
                 each = nodes[each].parent
-        log_q = call_below(below, parts, ids, above, positions, visible, start, rows, asked)
-        counts.asked += 1 - free
-        rows, asked = rows + written, asked + count
+        log_q = call_below(
+            level_loop_address, drafter_table, ids, above, positions, visible, first_visible_row, committed_rows, asked
+        )
+        counts.asked += 1 - levels_are_free
+        committed_rows, asked = committed_rows + written, asked + count
     prune_to_best_nodes(expansion)
 
 
-def compile_growing() -> None:
-    """Compiles `grow`, or finds its compiled code."""
-    table, ids, features = Expansion(1, 1, 1).table, np.zeros(1, np.int64), np.zeros((1, 1, 1), np.float32)
-    compile_for(grow_tree, 0, 0, table, ids, features, 0, 0, 0, 0, 0, table, features[0])
+def compile_or_load_tree_growth() -> None:
+    """Compiles `grow_tree_with_compiled_drafter`, or finds its compiled code."""
+    table, ids, features = TreeExpansion(1, 1, 1).table, np.zeros(1, np.int64), np.zeros((1, 1, 1), np.float32)
+    compile_for_argument_types(
+        grow_tree_with_compiled_drafter, 0, 0, table, ids, features, 0, 0, 0, 0, 0, table, features[0]
+    )

@@ -16,7 +16,7 @@ LINE = 64  # bytes that come to a cache together
 vector = ir.VectorType
 
 
-def constant(value: ir.Value | int) -> ir.Value:
+def ir_constant_or_value(value: ir.Value | int) -> ir.Value:
     return ir.Constant(LONG, value) if isinstance(value, int) else value
 
 
@@ -31,8 +31,8 @@ class LlvmLoopBuilder(ir.IRBuilder):
         for term in terms:
             if isinstance(term, tuple):
                 left, right = term
-                term = self.mul(left, constant(right))
-            address = self.add(address, constant(term))
+                term = self.mul(left, ir_constant_or_value(right))
+            address = self.add(address, ir_constant_or_value(term))
         return address
 
     def load_value(self, address: ir.Value, kind: ir.Type) -> ir.Value:
@@ -49,27 +49,30 @@ class LlvmLoopBuilder(ir.IRBuilder):
         for line in range(0, size, LINE):
             self.call(prefetch, [self.inttoptr(self.address_plus(address, line), byte), *hints])
 
-    def spread(self, value: ir.Value, lanes: int) -> ir.Value:
+    def broadcast_to_lanes(self, value: ir.Value, lanes: int) -> ir.Value:
         """The value in every lane."""
         empty = ir.Constant(vector(value.type, lanes), ir.Undefined)
         zeros = ir.Constant(vector(WORD, lanes), [0] * lanes)
         return self.shuffle_vector(self.insert_element(empty, value, ir.Constant(WORD, 0)), empty, zeros)
 
     def accumulate_in_loop(
-        self, kind: ir.Type, sums: int, count: ir.Value, body: Callable, starts: list[ir.Value] | None = None
+        self, kind: ir.Type, vector_count: int, count: ir.Value, body: Callable, starts: list[ir.Value] | None = None
     ) -> list[ir.Value]:
-        """The totals of a loop that adds up `sums` vectors, from zero or from their `starts`.
+        """The totals of a loop that adds up `vector_count` vectors, from zero or from their `starts`.
 
         `body(index, totals)` gives the next ones, once at least. It may hold a loop of its own.
         """
         before, loop, after = self.block, self.append_basic_block(), self.append_basic_block()
         self.branch(loop)
         self.position_at_end(loop)
-        index, totals = self.phi(LONG), [self.phi(kind) for _ in range(sums)]
+        index, totals = self.phi(LONG), [self.phi(kind) for _ in range(vector_count)]
         added = body(index, totals)
-        following, last = self.add(index, constant(1)), self.block
-        starts = [ir.Constant(kind, [0] * kind.count)] * sums if starts is None else starts
-        for value, first, then in ((index, constant(0), following), *zip(totals, starts, added, strict=True)):
+        following, last = self.add(index, ir_constant_or_value(1)), self.block
+        starts = [ir.Constant(kind, [0] * kind.count)] * vector_count if starts is None else starts
+        for value, first, then in (
+            (index, ir_constant_or_value(0), following),
+            *zip(totals, starts, added, strict=True),
+        ):
             value.add_incoming(first, before)
             value.add_incoming(then, last)
         self.cbranch(self.icmp_signed("<", following, count), loop, after)
@@ -85,7 +88,7 @@ class LlvmLoopBuilder(ir.IRBuilder):
         chosen = self.switch(number, after)
         for case in cases:
             block = self.append_basic_block()
-            chosen.add_case(constant(case), block)
+            chosen.add_case(ir_constant_or_value(case), block)
             self.position_at_end(block)
             emit_case(case)
             self.branch(after)
@@ -96,7 +99,7 @@ class LlvmLoopBuilder(ir.IRBuilder):
         return self.fadd(total, self.fmul(a, b, flags=("contract",)), flags=("contract",))
 
 
-def intrinsic_of(kind: Signature, constants: int = 0) -> Callable:
+def intrinsic_decorator_for(call_type: Signature, literal_argument_count: int = 0) -> Callable:
     """Makes an intrinsic of this type: `write(code, *arguments)` writes its code and returns its value, if it has any.
 
     So many arguments more come first, numbers that are known when the code is written.
@@ -105,26 +108,28 @@ def intrinsic_of(kind: Signature, constants: int = 0) -> Callable:
     def made_of(write: Callable) -> Callable:
         @wraps(write)  # numba reads the arguments' names there, of all but the first
         def typed(typing, *arguments):
-            known = arguments[:constants]
+            known = arguments[:literal_argument_count]
 
             def build(context, code, signature, handed):
-                value = write(LlvmLoopBuilder(code), *(each.literal_value for each in known), *handed[constants:])
+                value = write(
+                    LlvmLoopBuilder(code), *(each.literal_value for each in known), *handed[literal_argument_count:]
+                )
                 return context.get_dummy_value() if value is None else value
 
-            return kind.return_type(*known, *kind.args), build
+            return call_type.return_type(*known, *call_type.args), build
 
-        return intrinsic(prefer_literal=bool(constants))(typed)
+        return intrinsic(prefer_literal=bool(literal_argument_count))(typed)
 
     return made_of
 
 
-def signature_of_addresses(count: int) -> Signature:
+def void_signature_of_addresses(count: int) -> Signature:
     """The type of an intrinsic that takes so many addresses, distances and numbers, and returns nothing."""
     return types.void(*[types.intp] * count)
 
 
-@intrinsic_of(signature_of_addresses(6))
-def write_int8_product_sums(code, rows, weights, inputs, stride, pairs, sums):
+@intrinsic_decorator_for(void_signature_of_addresses(6))
+def write_int8_product_sums(builder, rows, weights, inputs, stride, pairs, sums):
     """Write int32 sums of products `[rows, 32]` to the address `sums`, for one, two, four or eight rows.
 
     It multiplies int16 inputs, whose rows lie `stride` bytes apart, by int8 weights `[pairs, 32, 2]`. The weights stand in pairs
@@ -136,27 +141,31 @@ def write_int8_product_sums(code, rows, weights, inputs, stride, pairs, sums):
     def write(rows: int) -> None:
         def body(pair, totals):
             halves = [
-                code.sext(code.load_value(code.address_plus(weights, (pair, 64), half), vector(BYTE, 32)), words)
+                builder.sext(
+                    builder.load_value(builder.address_plus(weights, (pair, 64), half), vector(BYTE, 32)), words
+                )
                 for half in (0, 32)
             ]
             added = []
             for row in range(rows):
-                two = code.load_value(code.address_plus(inputs, (stride, row), (pair, 4)), WORD)
-                both = code.sext(code.bitcast(code.spread(two, 16), vector(ir.IntType(16), 32)), words)
+                two = builder.load_value(builder.address_plus(inputs, (stride, row), (pair, 4)), WORD)
+                both = builder.sext(
+                    builder.bitcast(builder.broadcast_to_lanes(two, 16), vector(ir.IntType(16), 32)), words
+                )
                 for half in halves:
-                    products = code.mul(half, both)
-                    left, right = (code.shuffle_vector(products, products, lanes) for lanes in (evens, odds))
-                    added.append(code.add(totals[len(added)], code.add(left, right)))
+                    products = builder.mul(half, both)
+                    left, right = (builder.shuffle_vector(products, products, lanes) for lanes in (evens, odds))
+                    added.append(builder.add(totals[len(added)], builder.add(left, right)))
             return added
 
-        for number, value in enumerate(code.accumulate_in_loop(wide, 2 * rows, pairs, body)):
-            code.store_value(value, code.address_plus(sums, 64 * number))
+        for number, value in enumerate(builder.accumulate_in_loop(wide, 2 * rows, pairs, body)):
+            builder.store_value(value, builder.address_plus(sums, 64 * number))
 
-    code.switch_over_cases(rows, (1, 2, 4, 8), write)
+    builder.switch_over_cases(rows, (1, 2, 4, 8), write)
 
 
-@intrinsic_of(signature_of_addresses(7))
-def write_weighted_sums(code, rows, weights, row_stride, term_stride, vectors, terms, out):
+@intrinsic_decorator_for(void_signature_of_addresses(7))
+def write_weighted_sums(builder, rows, weights, row_stride, term_stride, vectors, terms, out):
     """Write weighted sums of the rows of `vectors [terms, 8]` to the address `out`, float32 `[rows, 8]`, for one row or eight.
 
     The weights are float32 from the address `weights` on. They lie `row_stride` bytes apart from row to row and `term_stride` bytes
@@ -166,73 +175,73 @@ def write_weighted_sums(code, rows, weights, row_stride, term_stride, vectors, t
 
     def write(rows: int) -> None:
         def body(term, totals):
-            those = code.load_value(code.address_plus(vectors, (term, 32)), wide)
+            those = builder.load_value(builder.address_plus(vectors, (term, 32)), wide)
             each = [
-                code.load_value(code.address_plus(weights, (row_stride, row), (term, term_stride)), REAL)
+                builder.load_value(builder.address_plus(weights, (row_stride, row), (term, term_stride)), REAL)
                 for row in range(rows)
             ]
             return [
-                code.emit_multiply_add(total, code.spread(one, 8), those)
+                builder.emit_multiply_add(total, builder.broadcast_to_lanes(one, 8), those)
                 for total, one in zip(totals, each, strict=True)
             ]
 
-        for number, value in enumerate(code.accumulate_in_loop(wide, rows, terms, body)):
-            code.store_value(value, code.address_plus(out, 32 * number))
+        for number, value in enumerate(builder.accumulate_in_loop(wide, rows, terms, body)):
+            builder.store_value(value, builder.address_plus(out, 32 * number))
 
-    code.switch_over_cases(rows, (1, 8), write)
+    builder.switch_over_cases(rows, (1, 8), write)
 
 
-def sum_lanes_by_halving(code: LlvmLoopBuilder, total: ir.Value) -> ir.Value:
+def sum_lanes_by_halving(builder: LlvmLoopBuilder, total: ir.Value) -> ir.Value:
     """The sum of a vector's lanes: its halves are added until one number is left."""
     while (half := total.type.count // 2) > 1:
         parts = [ir.Constant(vector(WORD, half), list(range(first, first + half))) for first in (0, half)]
-        total = code.fadd(*(code.shuffle_vector(total, total, lanes) for lanes in parts))
-    return code.fadd(*(code.extract_element(total, constant(lane)) for lane in (0, 1)))
+        total = builder.fadd(*(builder.shuffle_vector(total, total, lanes) for lanes in parts))
+    return builder.fadd(*(builder.extract_element(total, ir_constant_or_value(lane)) for lane in (0, 1)))
 
 
-@intrinsic_of(types.float32(types.intp, types.intp))
-def sum_of_chunks(code, numbers, chunks):
+@intrinsic_decorator_for(types.float32(types.intp, types.intp))
+def sum_of_chunks(builder, numbers, chunks):
     """The sum of `SUMS * chunks` float32 from the address `numbers` on, for one chunk at least."""
     wide = vector(REAL, SUMS)
 
     def body(chunk, totals):
-        return [code.fadd(totals[0], code.load_value(code.address_plus(numbers, (chunk, 4 * SUMS)), wide))]
+        return [builder.fadd(totals[0], builder.load_value(builder.address_plus(numbers, (chunk, 4 * SUMS)), wide))]
 
-    return sum_lanes_by_halving(code, *code.accumulate_in_loop(wide, 1, chunks, body))
+    return sum_lanes_by_halving(builder, *builder.accumulate_in_loop(wide, 1, chunks, body))
 
 
-@intrinsic_of(types.float32(types.intp, types.intp, types.intp))
-def dot_of_chunks(code, left, right, chunks):
+@intrinsic_decorator_for(types.float32(types.intp, types.intp, types.intp))
+def dot_of_chunks(builder, left, right, chunks):
     """The sum of products of `SUMS * chunks` float32 at two addresses, for one chunk at least."""
     wide = vector(REAL, SUMS)
 
     def body(chunk, totals):
-        both = (code.load_value(code.address_plus(numbers, (chunk, 4 * SUMS)), wide) for numbers in (left, right))
-        return [code.emit_multiply_add(totals[0], *both)]
+        both = (builder.load_value(builder.address_plus(numbers, (chunk, 4 * SUMS)), wide) for numbers in (left, right))
+        return [builder.emit_multiply_add(totals[0], *both)]
 
-    return sum_lanes_by_halving(code, *code.accumulate_in_loop(wide, 1, chunks, body))
+    return sum_lanes_by_halving(builder, *builder.accumulate_in_loop(wide, 1, chunks, body))
 
 
-@intrinsic_of(types.float32(types.float32, types.float32, types.float32))
-def fma(code, a, b, c):
+@intrinsic_decorator_for(types.float32(types.float32, types.float32, types.float32))
+def fma(builder, a, b, c):
     """a * b + c in float32, rounded once, wherever it stands and whatever the compiler makes of the loop around it."""
-    return code.fma(a, b, c)
+    return builder.fma(a, b, c)
 
 
-@intrinsic_of(types.float32(types.float32, types.float32))
-def larger(code, a, b):
+@intrinsic_decorator_for(types.float32(types.float32, types.float32))
+def larger_float(builder, a, b):
     """The larger of two float32, in a form that compilers can vectorise; they cannot vectorise `max`."""
     flags = ("nnan", "nsz")
-    return code.select(code.fcmp_ordered(">", a, b, flags=flags), a, b, flags=flags)
+    return builder.select(builder.fcmp_ordered(">", a, b, flags=flags), a, b, flags=flags)
 
 
-@intrinsic_of(types.float32(types.int32))
-def as_float(code, bits):
+@intrinsic_decorator_for(types.float32(types.int32))
+def float_from_bits(builder, bits):
     """The float32 that these 32 bits encode."""
-    return code.bitcast(bits, REAL)
+    return builder.bitcast(bits, REAL)
 
 
-@intrinsic_of(types.voidptr(types.int64))
-def pointer_from_address(code, address):
+@intrinsic_decorator_for(types.voidptr(types.int64))
+def pointer_from_address(builder, address):
     """The address as a pointer, for `numba.carray`."""
-    return code.inttoptr(address, BYTE.as_pointer())
+    return builder.inttoptr(address, BYTE.as_pointer())

@@ -1,7 +1,7 @@
 """Named arrays: a nest of named tuples of arrays, handed to compiled loops as one array. Knows addresses and shapes; knows no net.
 
 Every array that Python hands to a compiled loop makes the call slower, and every tuple more so. So Python hands over one array,
-`NamedArrays.table`. In the loop, `unpack_nest(Kind, table, at)` gives the nest `Kind` back, every field under its name.
+`NamedArrays.table`. In the loop, `unpack_named_arrays(Kind, table, at)` gives the nest `Kind` back, every field under its name.
 """
 
 from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
@@ -12,24 +12,24 @@ from numba import from_dtype, types
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
-from engine.kernels.intrinsics import LONG, LlvmLoopBuilder, constant
+from engine.kernels.intrinsics import LONG, LlvmLoopBuilder, ir_constant_or_value
 
 CODE = types.intp
 AXES = 5  # an array has at most so many
 FIELDS = 1 + AXES  # numbers in a row of the table: an array's address, and its shape
 
 # The types that a nest's fields can have: an array's type of numbers and number of axes. An array without axes is read as one number.
-Number = Annotated[np.ndarray, np.float32, 0]
+FloatScalar = Annotated[np.ndarray, np.float32, 0]
 Vector = Annotated[np.ndarray, np.float32, 1]
 Matrix = Annotated[np.ndarray, np.float32, 2]
-Cube = Annotated[np.ndarray, np.float32, 3]
-Codes = Annotated[np.ndarray, np.int8, 4]  # a matrix in eight bits
+FloatCube = Annotated[np.ndarray, np.float32, 3]
+Int8Codes = Annotated[np.ndarray, np.int8, 4]  # a matrix in eight bits
 Bytes = Annotated[np.ndarray, np.uint8, 1]
-Cache = Annotated[np.ndarray, np.float32, 5]  # a KV cache
+KVCacheArray = Annotated[np.ndarray, np.float32, 5]  # a KV cache
 Mask = Annotated[np.ndarray, np.bool_, 2]
 Ids = Annotated[np.ndarray, np.int64, 1]
 Table = Annotated[np.ndarray, np.int64, 2]
-Code = Annotated[int, np.intp, 0]  # a compiled loop's address, see `engine.kernels.by_address`
+LoopAddress = Annotated[int, np.intp, 0]  # a compiled loop's address, see `engine.kernels.by_address`
 
 
 def annotated_fields_of(nest_type: type[NamedTuple]) -> dict[str, object]:
@@ -90,16 +90,18 @@ class SharedRecord:
 
 
 @intrinsic
-def unpack_nest(typing, kind, table, at):
-    """The nest of this `kind` that stands in the `table` from row `at` on. numba takes long to compile the same in Python."""
-    nest = numba_type_of(kind.instance_class)
+def unpack_named_arrays(typing, nest_type, table, first_row):
+    """The nest of this `nest_type` that stands in the `table` from row `first_row` on. numba takes long to compile the same in
+    Python.
+    """
+    nest = numba_type_of(nest_type.instance_class)
 
     def build(context, code, signature, arguments):
         code, rows = LlvmLoopBuilder(code), make_array(signature.args[1])(context, code, arguments[1])
         first = code.address_plus(code.ptrtoint(rows.data, LONG), (arguments[2], FIELDS * 8))
         return emit_nest_and_next_row(context, code, nest, first)[0]
 
-    return nest(kind, table, types.int64), build
+    return nest(nest_type, table, types.int64), build
 
 
 def numba_type_of(kind: Any) -> types.Type:
@@ -129,7 +131,7 @@ def emit_nest_and_next_row(
     if not shape:
         return code.load_value(address, context.get_data_type(kind)), behind
     array, size = make_array(kind)(context, code), context.get_abi_sizeof(context.get_data_type(kind.dtype))
-    strides = [constant(size)]
+    strides = [ir_constant_or_value(size)]
     for length in reversed(shape[1:]):
         strides.insert(0, code.mul(length, strides[0]))
     data = code.inttoptr(address, array.data.type)

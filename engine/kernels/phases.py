@@ -7,22 +7,26 @@ import numpy as np
 from numba import carray, types
 
 from engine.kernels import sharing
-from engine.kernels.by_address import address_of, make_error_returning_call, raise_returned_error
-from engine.kernels.compiling import exactly_compiled, exactly_within
+from engine.kernels.by_address import (
+    compile_and_get_address,
+    make_error_returning_call_by_address,
+    raise_returned_error,
+)
+from engine.kernels.compiling import exactly_compiled, exactly_compiled_without_python_entry
 from engine.kernels.elementwise import apply_silu_gate, copy_row
-from engine.kernels.exact_attention import TOGETHER, dot
+from engine.kernels.exact_attention import TOGETHER, exact_dot
 from engine.kernels.intrinsics import pointer_from_address
 from engine.kernels.named_arrays import (
     FIELDS,
-    Cube,
+    FloatCube,
+    FloatScalar,
     Ids,
     Matrix,
-    Number,
     Table,
     Vector,
     count_arrays,
     table_row_of,
-    unpack_nest,
+    unpack_named_arrays,
 )
 from engine.kernels.rounded import GROUP
 from engine.kernels.sequences import (
@@ -33,9 +37,9 @@ from engine.kernels.sequences import (
     KV,
     VISIBLE,
     attend_claimed_query_blocks,
-    read_sequence,
+    prepare_queries_and_write_kv_of_claimed_rows,
+    read_sequence_arrays,
     rms_norm_row,
-    write_kv_of_claimed_rows,
 )
 from engine.kernels.stored import (
     BLOCK,
@@ -55,17 +59,17 @@ class TargetOuterWeights(NamedTuple):
     embedding: Matrix
     norm: Vector
     head: StoredMatrix
-    turns: Cube
-    least: Number
-    head_least: Number
+    rotations: FloatCube
+    norm_floor: FloatScalar
+    head_norm_floor: FloatScalar
 
 
 class TargetLayerWeights(NamedTuple):
-    """A layer. Norms are times sqrt(H), and `scales [heads + kv_heads, head_dim]`, of norms of heads if any, times sqrt(head_dim)."""
+    """A layer. Norms are times sqrt(H), those of heads if any, `head_norm_scales [heads + kv_heads, head_dim]` times sqrt(head_dim)."""
 
     norm: Vector
     qkv: StoredMatrix
-    scales: Matrix
+    head_norm_scales: Matrix
     out: StoredMatrix
     norm_mlp: Vector
     gate: StoredMatrix
@@ -76,16 +80,17 @@ class TargetLayerWeights(NamedTuple):
 class ForwardWorkspace(NamedTuple):
     """The call's own arrays, for N rows: what it reads, its working space, and what it writes.
 
-    `limits [3]` holds the first row whose result is wanted behind the last layer, how many threads work, and how many layers there
-    are. Row n belongs to the sequence `owners[n]` and sees no key of it from row `ends[n]` on. `sequences [EACH * B, 6]` is a table
-    of `engine.kernels.sequences`, `alone` room for a single one's. `claims` counts tasks, see `engine.kernels.sharing`.
+    `call_limits [3]` holds the first row whose result is wanted behind the last layer, how many threads work, and how many layers there
+    are. Row n belongs to the sequence `sequence_by_row[n]` and sees no key of it from row `ends[n]` on. `sequences [EACH * B, 6]` is
+    a table of `engine.kernels.sequences`, `single_sequence_table` room for a single one's. `claims` counts tasks, see
+    `engine.kernels.sharing`.
     """
 
-    limits: Ids
+    call_limits: Ids
     ends: Ids
-    owners: Ids
+    sequence_by_row: Ids
     claims: Ids
-    alone: Table
+    single_sequence_table: Table
     x: Matrix
     normed: Matrix
     more: Matrix
@@ -97,7 +102,7 @@ class ForwardWorkspace(NamedTuple):
     taps: Ids = np.zeros(0, np.int64)
     sequences: Table = np.zeros((0, FIELDS), np.int64)
     logits: Matrix = np.zeros((0, 0), np.float32)
-    features: Cube = np.zeros((0, 0, 0), np.float32)
+    features: FloatCube = np.zeros((0, 0, 0), np.float32)
 
 
 class ThreadWorkspace(NamedTuple):
@@ -117,54 +122,50 @@ class ThreadWorkspace(NamedTuple):
 
 ENDS, LAYER, ROOM = count_arrays(TargetOuterWeights), count_arrays(TargetLayerWeights), count_arrays(ForwardWorkspace)
 WORK_ON = types.void(types.int64[:, ::1], types.int64)
-try_work = make_error_returning_call(WORK_ON)
+try_work = make_error_returning_call_by_address(WORK_ON)
 PHASES = 8  # of a layer; one more begins and one ends a forward
 SPACES = tuple(table_row_of(ForwardWorkspace, name) for name in ("x", "normed", "more", "qkv", "attended", "gated"))
 IDS, POSITIONS, TAPS = (table_row_of(ForwardWorkspace, name) for name in ("ids", "positions", "taps"))
 SEQUENCES, LOGITS, FEATURES = (table_row_of(ForwardWorkspace, name) for name in ("sequences", "logits", "features"))
 
 
-@exactly_within
+@exactly_compiled_without_python_entry
 def count_output_blocks(matrix):
     return -(-matrix.shape[0] // matrix.shape[2])
 
 
-@exactly_within
+@exactly_compiled_without_python_entry
 def multiply_claimed_blocks(task_cursor, x, matrix, out, thread_workspace):
     """The product of `x [n, in]` and a matrix, `out [n, out]`."""
     product, blocks = round_rows_and_block_arguments(x, matrix, thread_workspace.entering), count_output_blocks(matrix)
     target, apart, spare = np.int64(out.ctypes.data), 4 * out.shape[1], np.int64(thread_workspace.spare.ctypes.data)
-    task = sharing.claim_task(task_cursor, blocks)
+    task = sharing.claim_task_or_finish_phase(task_cursor, blocks)
     while task >= 0:
         multiply_block_and_add_bias(product, task, target + 4 * task * product.width, apart, spare)
-        task = sharing.claim_task(task_cursor, blocks)
+        task = sharing.claim_task_or_finish_phase(task_cursor, blocks)
 
 
-@exactly_within
-def embed_and_norm_claimed_rows(task_cursor, workspace, ends, weight):
+@exactly_compiled_without_python_entry
+def embed_and_norm_claimed_rows(task_cursor, workspace, outer_weights, norm_weight):
     """The tokens' embeddings and their first norm."""
     count = len(workspace.ids)
-    row = sharing.claim_task(task_cursor, count)
+    row = sharing.claim_task_or_finish_phase(task_cursor, count)
     while row >= 0:
-        copy_row(ends.embedding[workspace.ids[row]], workspace.x[row])
-        rms_norm_row(workspace.x[row], weight, ends.least, workspace.normed[row])
-        row = sharing.claim_task(task_cursor, count)
+        copy_row(outer_weights.embedding[workspace.ids[row]], workspace.x[row])
+        rms_norm_row(workspace.x[row], norm_weight, outer_weights.norm_floor, workspace.normed[row])
+        row = sharing.claim_task_or_finish_phase(task_cursor, count)
 
 
-@exactly_within
-def apply_gate_to_claimed_blocks(task_cursor, workspace, layer, first_row, thread_workspace):
+@exactly_compiled_without_python_entry
+def multiply_and_gate_claimed_blocks(task_cursor, workspace, layer, first_row, thread_workspace):
     """silu(gate) * up of the rows from `first_row` on."""
-    x, width, apart, blocks = (
-        workspace.normed[first_row:],
-        layer.gate.shape[2],
-        np.int64(4 * BLOCK),
-        count_output_blocks(layer.gate),
-    )
+    x, width, apart = workspace.normed[first_row:], layer.gate.shape[2], np.int64(4 * BLOCK)
+    blocks = count_output_blocks(layer.gate)
     gates_of = round_rows_and_block_arguments(x, layer.gate, thread_workspace.entering)
     ups_of = block_arguments_of(x, layer.up, thread_workspace.entering)
     gates_at, ups_at = np.int64(thread_workspace.gates.ctypes.data), np.int64(thread_workspace.ups.ctypes.data)
     spare = np.int64(thread_workspace.spare.ctypes.data)
-    block = sharing.claim_task(task_cursor, blocks)
+    block = sharing.claim_task_or_finish_phase(task_cursor, blocks)
     while block >= 0:
         multiply_block_and_add_bias(gates_of, block, gates_at, apart, spare)
         multiply_block_and_add_bias(ups_of, block, ups_at, apart, spare)
@@ -172,97 +173,96 @@ def apply_gate_to_claimed_blocks(task_cursor, workspace, layer, first_row, threa
         for row in range(len(x)):
             out = workspace.gated[first_row + row, block * width : block * width + here]
             apply_silu_gate(thread_workspace.gates[row], thread_workspace.ups[row], out)
-        block = sharing.claim_task(task_cursor, blocks)
+        block = sharing.claim_task_or_finish_phase(task_cursor, blocks)
 
 
-@exactly_within
-def add_and_norm_claimed_rows(task_cursor, workspace, first_row, layers_left, norm_weight, min_length):
+@exactly_compiled_without_python_entry
+def add_norm_and_tap_claimed_rows(task_cursor, workspace, first_row, layers_done, norm_weight, norm_floor):
     """Add `more` to the stream, for the rows from `first_row` on, and norm it for what comes next.
 
-    `layers_left` counts the layers behind it, 0 in the middle of one. Features of negative taps are written as they are.
+    `layers_done` counts the layers that are done, 0 in the middle of one. Features of negative taps are written as they are.
     """
     count, taps = len(workspace.ids) - first_row, len(workspace.taps)
-    row = sharing.claim_task(task_cursor, count)
+    row = sharing.claim_task_or_finish_phase(task_cursor, count)
     while row >= 0:
-        x, more, normed = (
-            workspace.x[first_row + row],
-            workspace.more[first_row + row],
-            workspace.normed[first_row + row],
-        )
+        at = first_row + row
+        x, more, normed = workspace.x[at], workspace.more[at], workspace.normed[at]
         for k in range(len(x)):
             x[k] += more[k]
-        rms_norm_row(x, norm_weight, min_length, normed)
+        rms_norm_row(x, norm_weight, norm_floor, normed)
         for tap in range(taps):
-            if abs(workspace.taps[tap]) == layers_left:
+            if abs(workspace.taps[tap]) == layers_done:
                 factor = np.float32(1)
                 if workspace.taps[tap] > 0:
-                    factor = np.sqrt(np.float32(len(x)) / (dot(x, x) + np.float32(1e-12)))
+                    factor = np.sqrt(np.float32(len(x)) / (exact_dot(x, x) + np.float32(1e-12)))
                 for k in range(len(x)):
                     workspace.features[row, tap, k] = x[k] * factor
-        if taps and layers_left == workspace.limits[2]:
+        if taps and layers_done == workspace.call_limits[2]:
             copy_row(normed, workspace.features[row, taps])
-        row = sharing.claim_task(task_cursor, count)
+        row = sharing.claim_task_or_finish_phase(task_cursor, count)
 
 
-@exactly_within
-def run_thread_part_of_forward(table, part):
+@exactly_compiled_without_python_entry
+def run_thread_part_of_forward(table, thread_index):
     """This thread's part of the forward whose arrays stand in `table`."""
-    ends, room = unpack_nest(TargetOuterWeights, table, 0), unpack_nest(ForwardWorkspace, table, len(table) - ROOM)
-    count, wanted, parts, layers = len(room.ids), room.limits[0], room.limits[1], room.limits[2]
-    turn, size, rows, columns = sharing.make_task_cursor(room.claims, part, parts), ends.turns.shape[2] * 2, 0, 0
+    ends = unpack_named_arrays(TargetOuterWeights, table, 0)
+    room = unpack_named_arrays(ForwardWorkspace, table, len(table) - ROOM)
+    count, wanted, parts, layers = len(room.ids), room.call_limits[0], room.call_limits[1], room.call_limits[2]
+    turn = sharing.make_task_cursor(room.claims, thread_index, parts)
+    size, rows, columns = ends.rotations.shape[2] * 2, 0, 0
     for number in range(len(room.sequences) // EACH):
         numbers = room.sequences[EACH * number]
         rows = max(rows, numbers[COMMITTED] + numbers[COUNT])
-        columns = max(columns, read_sequence(room.sequences, number).visible.shape[1])
+        columns = max(columns, read_sequence_arrays(room.sequences, number).visible.shape[1])
     pieces, longest = np.empty((3, count, BLOCK), np.float32), 0
-    if unpack_nest(TargetLayerWeights, table, ENDS).qkv.shape[3] == ROUNDED:
+    if unpack_named_arrays(TargetLayerWeights, table, ENDS).qkv.shape[3] == ROUNDED:
         longest = bytes_of_rounded_row(max(room.normed.shape[1], room.attended.shape[1], room.gated.shape[1]))
     entering = RoundedRowsWorkspace(np.empty((count, longest), np.uint8), np.empty(GROUP, np.float32))
     queries, scores = np.empty((2, TOGETHER, size), np.float32), np.empty((TOGETHER, rows), np.float32)
     seen, seen_up_to = np.empty(TOGETHER * columns, np.bool_), np.empty(TOGETHER, np.int64)
     rooms = entering, queries[0], queries[1], seen, seen_up_to, scores, np.empty(TOGETHER, np.float32)
     work = ThreadWorkspace(pieces[0], pieces[1], pieces[2], *rooms)
-    every = np.int64(
-        0
-    )  # a slice from the first row on, so that `multiply_claimed_blocks` is compiled for one type of array
-    embed_and_norm_claimed_rows(turn, room, ends, unpack_nest(TargetLayerWeights, table, ENDS).norm)
+    every = np.int64(0)  # where slices of all rows begin: `multiply_claimed_blocks` is compiled for one type of array
+    embed_and_norm_claimed_rows(turn, room, ends, unpack_named_arrays(TargetLayerWeights, table, ENDS).norm)
     for number in range(layers):
-        layer = unpack_nest(TargetLayerWeights, table, ENDS + LAYER * number)
+        layer = unpack_named_arrays(TargetLayerWeights, table, ENDS + LAYER * number)
         first, norm = every, ends.norm
         if number == layers - 1:
             first = wanted
         else:
-            norm = unpack_nest(TargetLayerWeights, table, ENDS + LAYER * (number + 1)).norm
+            norm = unpack_named_arrays(TargetLayerWeights, table, ENDS + LAYER * (number + 1)).norm
         multiply_claimed_blocks(turn, room.normed[every:], layer.qkv, room.qkv[every:], work)
-        write_kv_of_claimed_rows(turn, room, number, layer, ends)
+        prepare_queries_and_write_kv_of_claimed_rows(turn, room, number, layer, ends)
         attend_claimed_query_blocks(turn, room, number, first, work)
         multiply_claimed_blocks(turn, room.attended[first:], layer.out, room.more[first:], work)
-        add_and_norm_claimed_rows(turn, room, first, np.int64(0), layer.norm_mlp, ends.least)
-        apply_gate_to_claimed_blocks(turn, room, layer, first, work)
+        add_norm_and_tap_claimed_rows(turn, room, first, np.int64(0), layer.norm_mlp, ends.norm_floor)
+        multiply_and_gate_claimed_blocks(turn, room, layer, first, work)
         multiply_claimed_blocks(turn, room.gated[first:], layer.down, room.more[first:], work)
-        add_and_norm_claimed_rows(turn, room, first, np.int64(number + 1), norm, ends.least)
+        add_norm_and_tap_claimed_rows(turn, room, first, np.int64(number + 1), norm, ends.norm_floor)
     multiply_claimed_blocks(turn, room.normed[count - len(room.logits) :], ends.head, room.logits[every:], work)
 
 
-@exactly_within
-def run_part_or_abandon_call(state, table, part):
+@exactly_compiled_without_python_entry
+def run_part_or_abandon_call(state, table, thread_index):
     """This thread's part of a call. Returns what it raised, or 0; no thread then waits for the tasks that it left undone."""
-    raised = try_work(state[sharing.WORK], table, part)
+    raised = try_work(state[sharing.WORK], table, thread_index)
     if raised != 0:
-        sharing.abandon_call(unpack_nest(ForwardWorkspace, table, len(table) - ROOM).claims)
+        sharing.abandon_call(unpack_named_arrays(ForwardWorkspace, table, len(table) - ROOM).claims)
     return raised
 
 
 @exactly_compiled
-def join_calls_until_idle(state, part, last_call, max_looks):
-    """Join calls as thread `part`, see `Team`. Returns the number of the last call."""
+def join_calls_until_idle(state, thread_index, last_call, max_polls):
+    """Join calls as thread `thread_index`, see `ThreadTeam`. Returns the number of the last call."""
     base = state.ctypes.data
     while True:
-        address = sharing.join_next_call(state, last_call, max_looks)
+        address = sharing.join_next_call(state, last_call, max_polls)
         if address == 0:
             return last_call
         last_call, rows = sharing.atomic_load(base + 8 * sharing.CALL), sharing.atomic_load(base + 8 * sharing.ROWS)
-        raised = run_part_or_abandon_call(state, carray(pointer_from_address(address), (rows, FIELDS), np.int64), part)
+        raised = run_part_or_abandon_call(
+            state, carray(pointer_from_address(address), (rows, FIELDS), np.int64), thread_index
+        )
         if raised != 0:
             sharing.atomic_store(base + 8 * sharing.RAISED, raised)
         sharing.leave_call(state)
@@ -271,29 +271,41 @@ def join_calls_until_idle(state, part, last_call, max_looks):
 @cache
 def thread_team_of_size(threads: int) -> sharing.ThreadTeam:
     """So many threads for forwards; a process keeps them."""
-    return sharing.ThreadTeam(threads, join_calls_until_idle, address_of(run_thread_part_of_forward, WORK_ON))
+    work_address = compile_and_get_address(run_thread_part_of_forward, WORK_ON)
+    return sharing.ThreadTeam(threads, join_calls_until_idle, work_address)
 
 
 @exactly_compiled
-def forward_sequence(state, table, whole, parts, first, ids, positions, taps, visible, kv, rows, logits, features):
-    """`forward_sequences` of one sequence. Rows are written behind the first `rows` of `kv`; `visible [N, M]` is over the last M.
+def forward_sequence(
+    state, table, shares_with_team, thread_count, first_wanted_row,
+    ids, positions, taps, visible, kv, committed_rows, logits, features,
+):  # fmt: skip
+    """`forward_sequences` of one sequence. Rows are written behind the first `committed_rows` of `kv`; `visible [N, M]` is over the
+    last M.
 
     A table of one sequence that Python made would slow the small target's forward of one row by a tenth.
     """
-    alone = unpack_nest(ForwardWorkspace, table, len(table) - ROOM).alone
-    alone[0, FIRST], alone[0, COUNT], alone[0, COMMITTED] = 0, len(ids), rows
+    alone = unpack_named_arrays(ForwardWorkspace, table, len(table) - ROOM).single_sequence_table
+    alone[0, FIRST], alone[0, COUNT], alone[0, COMMITTED] = 0, len(ids), committed_rows
     point_table_row_at_array(alone, VISIBLE, visible.ctypes.data, visible.shape)
     point_table_row_at_array(alone, KV, kv.ctypes.data, kv.shape)
-    forward_sequences(state, table, whole, parts, first, len(kv), ids, positions, taps, alone, logits, features)
+    forward_sequences(
+        state, table, shares_with_team, thread_count, first_wanted_row, len(kv),
+        ids, positions, taps, alone, logits, features,
+    )  # fmt: skip
 
 
 @exactly_compiled
-def forward_sequences(state, table, whole, parts, first, layers, ids, positions, taps, sequences, logits, features):
+def forward_sequences(
+    state, table, shares_with_team, thread_count, first_wanted_row, layer_count,
+    ids, positions, taps, sequences, logits, features,
+):  # fmt: skip
     """The forward of `ids [N]` at `positions [N]`, which are the rows of B sequences, one sequence's behind the other's.
 
     `sequences [EACH * B, 6]` is their table. Keys and values are written behind each sequence's committed rows. It writes `logits
-    [n, V]` of the last n rows and, with `taps`, `features [N, taps + 1, H]`; the last layer ends with the rows from `first` on. The
-    work is laid out for `parts` threads; with `whole`, the team of this `state` joins in. An error of any thread is raised here.
+    [n, V]` of the last n rows and, with `taps`, `features [N, taps + 1, H]`; the last layer ends with the rows from
+    `first_wanted_row` on. The work is laid out for `thread_count` threads; with `shares_with_team`, the team of this `state`
+    joins in. An error of any thread is raised here.
     """
     at = len(table) - ROOM
     point_table_row_at_array(table, at + IDS, ids.ctypes.data, ids.shape)
@@ -304,30 +316,30 @@ def forward_sequences(state, table, whole, parts, first, layers, ids, positions,
     point_table_row_at_array(table, at + FEATURES, features.ctypes.data, features.shape)
     for row in SPACES:
         table[at + row, 1] = len(ids)
-    room = unpack_nest(ForwardWorkspace, table, at)
-    room.limits[0], room.limits[1], room.limits[2] = first, parts, layers
+    room = unpack_named_arrays(ForwardWorkspace, table, at)
+    room.call_limits[0], room.call_limits[1], room.call_limits[2] = first_wanted_row, thread_count, layer_count
     for index in range(len(room.claims)):
         room.claims[index] = 0
     for number in range(len(sequences) // EACH):
-        numbers, visible = sequences[EACH * number], read_sequence(sequences, number).visible
+        numbers, visible = sequences[EACH * number], read_sequence_arrays(sequences, number).visible
         columns, begin = visible.shape[1], numbers[FIRST]
         for row in range(numbers[COUNT]):
             last = columns - 1
             while last >= 0 and not visible[row, last]:
                 last -= 1
-            room.owners[begin + row] = number
+            room.sequence_by_row[begin + row] = number
             room.ends[begin + row] = numbers[COMMITTED] + numbers[COUNT] - columns + last + 1
-    if whole:
+    if shares_with_team:
         sharing.announce_call(state, table)
     raised = run_part_or_abandon_call(state, table, 0)
-    if whole:
-        others = sharing.close_call_and_wait(state)
+    if shares_with_team:
+        others = sharing.close_call_wait_and_return_error(state)
         if raised == 0:
             raised = others
     raise_returned_error(raised)
 
 
-@exactly_within
+@exactly_compiled_without_python_entry
 def point_table_row_at_array(table, row, address, shape):
     """Let a row of a `NamedArrays` table stand for the array at the address."""
     table[row, 0] = address

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from engine.kernels.compiling import compiled
-from engine.kernels.elementwise import insert_ranked, log_sum_exp, most_of
+from engine.kernels.compiling import compiled_assuming_no_nan
+from engine.kernels.elementwise import insert_into_best_indices, log_sum_exp, max_of_row
 
 SHORTLIST = 4  # a token's score is its share among this many favourites
 TOGETHER = 128  # tokens in a block, whose highest key is found first
@@ -11,10 +11,10 @@ TOGETHER = 128  # tokens in a block, whose highest key is found first
 SHARPENED = 2.0
 
 
-@compiled
+@compiled_assuming_no_nan
 def compiled_top_tokens_scores_q(log_q, noise, temperature, width):
-    """`engine.policies.shared.ranking.top_tokens_and_scores` of `log_q [n, V]`, divided by the temperature, and `noise [V]`, `[0]` when
-    greedy.
+    """`engine.policies.shared.ranking.top_tokens_scores_and_q` of `log_q [n, V]`, divided by the temperature, and `noise [V]`, `[0]`
+    when greedy.
     """
     rows, vocab = log_q.shape
     greedy, count = len(noise) == 0, min(max(width, SHORTLIST), vocab)
@@ -43,22 +43,27 @@ def compiled_top_tokens_scores_q(log_q, noise, temperature, width):
     return tokens, scores, q
 
 
-@compiled
-def write_highest_key_indices(keys, best, tops):
-    """Write the places of the highest `keys` into `best [count]`, of equals the earlier first. `tops` is room for one a block."""
+@compiled_assuming_no_nan
+def write_highest_key_indices(keys, best, block_maxima):
+    """Write the places of the highest `keys` into `best [count]`, of equals the earlier first. `block_maxima` is room for one a
+    block.
+    """
     held, count, least = 0, len(best), -np.inf
-    for block in range(len(tops)):
-        tops[block] = most_of(keys[block * TOGETHER : (block + 1) * TOGETHER])
-    if count < len(tops):
-        for block in range(len(tops)):
-            held = insert_ranked(tops, best, held, block)
-        held, least = 0, tops[best[count - 1]]  # `count` blocks hold a key at least this high, so no lower key counts
-    for block in range(len(tops)):
-        if tops[block] < least:
+    for block in range(len(block_maxima)):
+        block_maxima[block] = max_of_row(keys[block * TOGETHER : (block + 1) * TOGETHER])
+    if count < len(block_maxima):
+        for block in range(len(block_maxima)):
+            held = insert_into_best_indices(block_maxima, best, held, block)
+        held, least = (
+            0,
+            block_maxima[best[count - 1]],
+        )  # `count` blocks hold a key at least this high, so no lower key counts
+    for block in range(len(block_maxima)):
+        if block_maxima[block] < least:
             continue
         part = keys[block * TOGETHER : (block + 1) * TOGETHER]
         for index in range(len(part)):
             if held < count or part[index] > least:
-                held = insert_ranked(keys, best, held, block * TOGETHER + index)
+                held = insert_into_best_indices(keys, best, held, block * TOGETHER + index)
                 if held == count:
                     least = keys[best[count - 1]]

@@ -15,7 +15,7 @@ import torch
 from llvmlite import binding, ir
 from torch import Tensor
 
-from engine.kernels.compiling import exactly_within
+from engine.kernels.compiling import exactly_compiled_without_python_entry
 from engine.kernels.intrinsics import (
     AHEAD,
     BYTE,
@@ -24,10 +24,10 @@ from engine.kernels.intrinsics import (
     WIDE,
     WORD,
     LlvmLoopBuilder,
-    constant,
-    intrinsic_of,
-    signature_of_addresses,
+    intrinsic_decorator_for,
+    ir_constant_or_value,
     vector,
+    void_signature_of_addresses,
 )
 
 FEATURES = binding.get_host_cpu_features()
@@ -88,40 +88,41 @@ def lay_out_rounded_blocks(codes: Tensor, scales: Tensor, instruction_set: str =
     return torch.cat((shifted, beside.view(torch.uint8)), -1).flatten().numpy()
 
 
-def accumulate_products(
-    code: LlvmLoopBuilder, way: str, total: ir.Value, weights: ir.Value, ones: ir.Value
+def emit_int8_product_accumulation(
+    builder: LlvmLoopBuilder, instruction_set: str, total: ir.Value, weights: ir.Value, inputs: ir.Value
 ) -> ir.Value:
-    """`total` int32 `[LANES]` plus the products of `weights` and `ones` `[LANES * neighbours]`, so many neighbours a lane.
+    """`total` int32 `[LANES]` plus the products of `weights` and `inputs` `[LANES * neighbours]`, so many neighbours a lane.
 
     Weights are bytes, without a sign where they are shifted. Ones are bytes, or int16 for "pairs". The processor's own instruction does
     it where it has one, and plain code the same elsewhere.
     """
-    words, near = total.type, NEIGHBOURS[way]
-    if way == WAY != "pairs":
-        if way == "vnni":
+    words, near = total.type, NEIGHBOURS[instruction_set]
+    if instruction_set == WAY != "pairs":
+        if instruction_set == "vnni":
             name, those = f"llvm.x86.avx512.vpdpbusd.{32 * words.count}", words
         else:
             name, those = "llvm.aarch64.neon.sdot.v4i32.v16i8", weights.type
-        dot = code.module.declare_intrinsic(name, (), ir.FunctionType(words, (words, those, those)))
-        return code.call(dot, [total, code.bitcast(weights, those), code.bitcast(ones, those)])
+        dot = builder.module.declare_intrinsic(name, (), ir.FunctionType(words, (words, those, those)))
+        return builder.call(dot, [total, builder.bitcast(weights, those), builder.bitcast(inputs, those)])
     wide = vector(WORD, near * words.count)
-    widened = code.zext(weights, wide) if SHIFTS[way] else code.sext(weights, wide)
-    products = code.mul(widened, code.sext(ones, wide))
+    widened = builder.zext(weights, wide) if SHIFTS[instruction_set] else builder.sext(weights, wide)
+    products = builder.mul(widened, builder.sext(inputs, wide))
     lanes = [ir.Constant(words, list(range(first, near * words.count, near))) for first in range(near)]
-    sums = [code.shuffle_vector(products, products, each) for each in lanes]
+    sums = [builder.shuffle_vector(products, products, each) for each in lanes]
     while len(sums) > 1:
-        sums = [code.add(*sums[at : at + 2]) for at in range(0, len(sums), 2)]
-    return code.add(total, sums[0])
+        sums = [builder.add(*sums[at : at + 2]) for at in range(0, len(sums), 2)]
+    return builder.add(total, sums[0])
 
 
-@intrinsic_of(signature_of_addresses(10), constants=1)
-def multiply_rounded_tile(code, way, rows, weights, column, following, pace, x, across, groups, out, out_stride):
+@intrinsic_decorator_for(void_signature_of_addresses(10), literal_argument_count=1)
+def multiply_rounded_tile(
+    builder, way, rows, weights, column, prefetch_address, prefetch_stride, x, row_stride, groups, out, out_stride
+):
     """Write the products of so many rows, at most `ROWS`, with `VECTORS * LANES` neighbouring outputs of a block from `column` on.
 
     `way` is a constant, the place of a way in `WAYS`. All behind `rows` are numbers, addresses, and distances in bytes: the block's
     weights and its first output, what is asked for meanwhile and how far some inputs move it, the rows that `rotate_and_round_row`
-    wrote and from
-    one to the next, the groups, and the results and from one row to the next.
+    wrote and from one to the next, the groups, and the results and from one row to the next.
     """
     way, near, words, reals = WAYS[way], NEIGHBOURS[WAYS[way]], vector(WORD, LANES), vector(REAL, LANES)
     packed, size, times = vector(BYTE, LANES * near), LANES * near, GROUP // near
@@ -131,50 +132,68 @@ def multiply_rounded_tile(code, way, rows, weights, column, following, pace, x, 
 
     def write(rows: int) -> None:
         def add_group(group, totals):
-            first = code.address_plus(weights, (group, BLOCK_GROUP))
-            entered = [code.address_plus(x, (across, row), (group, ENTERED)) for row in range(rows)]
+            first = builder.address_plus(weights, (group, BLOCK_GROUP))
+            entered = [builder.address_plus(x, (row_stride, row), (group, ENTERED)) for row in range(rows)]
 
             def body(k, sums):
-                base = code.address_plus(first, (column, near), (k, WIDTH * near))
-                code.prefetch(code.address_plus(base, AHEAD), VECTORS * size, 1)
-                code.prefetch(code.address_plus(following, (code.address_plus(k, (group, times)), pace)), LINE, 2)
-                those = [code.load_value(code.address_plus(base, number * size), packed) for number in range(VECTORS)]
-                starts = [code.address_plus(row, first_code, (k, wide * near)) for row in entered]
-                ones = [code.bitcast(code.spread(code.load_value(start, one), LANES), spread) for start in starts]
+                base = builder.address_plus(first, (column, near), (k, WIDTH * near))
+                builder.prefetch(builder.address_plus(base, AHEAD), VECTORS * size, 1)
+                builder.prefetch(
+                    builder.address_plus(prefetch_address, (builder.address_plus(k, (group, times)), prefetch_stride)),
+                    LINE,
+                    2,
+                )
+                those = [
+                    builder.load_value(builder.address_plus(base, number * size), packed) for number in range(VECTORS)
+                ]
+                starts = [builder.address_plus(row, first_code, (k, wide * near)) for row in entered]
+                ones = [
+                    builder.bitcast(builder.broadcast_to_lanes(builder.load_value(start, one), LANES), spread)
+                    for start in starts
+                ]
                 pairs = [(each, row) for row in ones for each in those]
-                return [accumulate_products(code, way, total, *pair) for total, pair in zip(sums, pairs, strict=True)]
+                return [
+                    emit_int8_product_accumulation(builder, way, total, *pair)
+                    for total, pair in zip(sums, pairs, strict=True)
+                ]
 
-            begins = [code.spread(code.load_value(code.address_plus(row, GROUP + 4), WORD), LANES) for row in entered]
+            begins = [
+                builder.broadcast_to_lanes(builder.load_value(builder.address_plus(row, GROUP + 4), WORD), LANES)
+                for row in entered
+            ]
             firsts = [each for each in begins for _ in range(VECTORS)] if SHIFTS[way] else None
-            sums = code.accumulate_in_loop(words, rows * VECTORS, constant(times), body, firsts)
+            sums = builder.accumulate_in_loop(words, rows * VECTORS, ir_constant_or_value(times), body, firsts)
             scales = []
             for number in range(VECTORS):
-                place = code.address_plus(first, GROUP * WIDTH + 2 * LANES * number, (column, 2))
-                halves = code.zext(code.load_value(place, vector(ir.IntType(16), LANES)), words)
-                scales.append(code.bitcast(code.shl(halves, ir.Constant(words, [16] * LANES)), reals))
-            steps = [code.spread(code.load_value(code.address_plus(row, GROUP), REAL), LANES) for row in entered]
-            factors = [code.fmul(scale, step) for step in steps for scale in scales]
+                place = builder.address_plus(first, GROUP * WIDTH + 2 * LANES * number, (column, 2))
+                halves = builder.zext(builder.load_value(place, vector(ir.IntType(16), LANES)), words)
+                scales.append(builder.bitcast(builder.shl(halves, ir.Constant(words, [16] * LANES)), reals))
+            steps = [
+                builder.broadcast_to_lanes(builder.load_value(builder.address_plus(row, GROUP), REAL), LANES)
+                for row in entered
+            ]
+            factors = [builder.fmul(scale, step) for step in steps for scale in scales]
             return [
-                code.fadd(total, code.fmul(code.sitofp(whole, reals), factor))
+                builder.fadd(total, builder.fmul(builder.sitofp(whole, reals), factor))
                 for total, whole, factor in zip(totals, sums, factors, strict=True)
             ]
 
-        for number, value in enumerate(code.accumulate_in_loop(reals, rows * VECTORS, groups, add_group)):
+        for number, value in enumerate(builder.accumulate_in_loop(reals, rows * VECTORS, groups, add_group)):
             row, vectors = divmod(number, VECTORS)
-            code.store_value(value, code.address_plus(out, (out_stride, row), 4 * LANES * vectors))
+            builder.store_value(value, builder.address_plus(out, (out_stride, row), 4 * LANES * vectors))
 
-    code.switch_over_cases(rows, range(1, ROWS + 1), write)
+    builder.switch_over_cases(rows, range(1, ROWS + 1), write)
 
 
 @cache
-def make_rounded_block_multiplier(way_index: int) -> Callable:
+def make_rounded_block_multiplier(instruction_set_index: int) -> Callable:
     """A loop that writes the products of all rows with one block, at most `ROWS` at a time. It takes what `stored.MULTIPLY` says.
 
     The first tile waits for the block's weights. So each of several tiles asks for its share of the next block.
     """
-    step, along = VECTORS * LANES, WIDTH * NEIGHBOURS[WAYS[way_index]]
+    step, along = VECTORS * LANES, WIDTH * NEIGHBOURS[WAYS[instruction_set_index]]
 
-    @exactly_within
+    @exactly_compiled_without_python_entry
     def multiply(weights, x, across, count, inputs, out, apart):
         groups, tiles = -(-inputs // GROUP), -(-count // ROWS)
         pace = along // tiles if tiles > 1 else 0
@@ -187,7 +206,7 @@ def make_rounded_block_multiplier(way_index: int) -> Callable:
                 rows = -(-left // -(-left // ROWS))  # tiles of nearly the same height
                 source, target = x + done * across, out + 4 * column + done * apart
                 multiply_rounded_tile(
-                    way_index, rows, weights, column, following, pace, source, across, groups, target, apart
+                    instruction_set_index, rows, weights, column, following, pace, source, across, groups, target, apart
                 )
                 done += rows
                 following += groups * (BLOCK_GROUP // along) * pace
@@ -195,8 +214,8 @@ def make_rounded_block_multiplier(way_index: int) -> Callable:
     return multiply
 
 
-@intrinsic_of(signature_of_addresses(2))
-def rotate_and_round_group(code, x, out):
+@intrinsic_decorator_for(void_signature_of_addresses(2))
+def rotate_and_round_group(builder, x, out):
     """Rotate and round `GROUP` float32 at the address `x`, and write them as `ENTERED` bytes to the address `out`."""
     reals, words = vector(REAL, GROUP), vector(WORD, GROUP)
 
@@ -205,36 +224,38 @@ def rotate_and_round_group(code, x, out):
 
     def call(name: str, result: ir.Type, value: ir.Value, flags: tuple[str, ...] = ()) -> ir.Value:
         kind = f"v{GROUP}{'f' if value.type == reals else 'i'}32"
-        function = code.module.declare_intrinsic(f"llvm.{name}.{kind}", (), ir.FunctionType(result, (value.type,)))
-        return code.call(function, [value], fastmath=flags)
+        function = builder.module.declare_intrinsic(f"llvm.{name}.{kind}", (), ir.FunctionType(result, (value.type,)))
+        return builder.call(function, [value], fastmath=flags)
 
-    values, apart = code.load_value(x, reals), 1
+    values, apart = builder.load_value(x, reals), 1
     while apart < GROUP:
-        others = code.shuffle_vector(values, values, ir.Constant(words, [lane ^ apart for lane in range(GROUP)]))
+        others = builder.shuffle_vector(values, values, ir.Constant(words, [lane ^ apart for lane in range(GROUP)]))
         signs = ir.Constant(reals, [-1.0 if lane & apart else 1.0 for lane in range(GROUP)])
-        values, apart = code.fadd(others, code.fmul(values, signs)), 2 * apart
-    values = code.fmul(values, every(GROUP**-0.5))
+        values, apart = builder.fadd(others, builder.fmul(values, signs)), 2 * apart
+    values = builder.fmul(values, every(GROUP**-0.5))
     most = call("vector.reduce.fmax", REAL, call("fabs", reals, values), ("nnan",))
-    enough = code.fcmp_ordered(">", most, ir.Constant(REAL, np.float32(LEAST)))
-    factor = code.select(enough, code.fdiv(ir.Constant(REAL, STEPS), most), ir.Constant(REAL, 0))
-    whole = code.fptosi(call("rint", reals, code.fmul(values, code.spread(factor, GROUP))), words)
-    code.store_value(code.trunc(whole, vector(BYTE, GROUP)), out)
-    code.store_value(code.trunc(whole, vector(ir.IntType(16), GROUP)), code.address_plus(out, WIDENED))
-    code.store_value(code.fdiv(most, ir.Constant(REAL, STEPS)), code.address_plus(out, GROUP))
-    code.store_value(
-        code.mul(call("vector.reduce.add", WORD, whole), ir.Constant(WORD, -SHIFTS["vnni"])),
-        code.address_plus(out, GROUP + 4),
+    enough = builder.fcmp_ordered(">", most, ir.Constant(REAL, np.float32(LEAST)))
+    factor = builder.select(enough, builder.fdiv(ir.Constant(REAL, STEPS), most), ir.Constant(REAL, 0))
+    whole = builder.fptosi(call("rint", reals, builder.fmul(values, builder.broadcast_to_lanes(factor, GROUP))), words)
+    builder.store_value(builder.trunc(whole, vector(BYTE, GROUP)), out)
+    builder.store_value(builder.trunc(whole, vector(ir.IntType(16), GROUP)), builder.address_plus(out, WIDENED))
+    builder.store_value(builder.fdiv(most, ir.Constant(REAL, STEPS)), builder.address_plus(out, GROUP))
+    builder.store_value(
+        builder.mul(call("vector.reduce.add", WORD, whole), ir.Constant(WORD, -SHIFTS["vnni"])),
+        builder.address_plus(out, GROUP + 4),
     )
 
 
-@exactly_within
-def rotate_and_round_row(x, entered, rest):
-    """Write the row `x [in]` in groups into `entered` uint8, `ENTERED` bytes each. `rest [GROUP]` is room for one that is not full."""
+@exactly_compiled_without_python_entry
+def rotate_and_round_row(x, rounded_bytes, group_workspace):
+    """Write the row `x [in]` in groups into `rounded_bytes` uint8, `ENTERED` bytes each. `group_workspace [GROUP]` is room for one
+    that is not full.
+    """
     whole = len(x) // GROUP
-    source, target = np.int64(x.ctypes.data), np.int64(entered.ctypes.data)
+    source, target = np.int64(x.ctypes.data), np.int64(rounded_bytes.ctypes.data)
     for group in range(whole):
         rotate_and_round_group(source + 4 * GROUP * group, target + ENTERED * group)
     if GROUP * whole < len(x):
         for k in range(GROUP):
-            rest[k] = x[GROUP * whole + k] if GROUP * whole + k < len(x) else np.float32(0)
-        rotate_and_round_group(np.int64(rest.ctypes.data), target + ENTERED * whole)
+            group_workspace[k] = x[GROUP * whole + k] if GROUP * whole + k < len(x) else np.float32(0)
+        rotate_and_round_group(np.int64(group_workspace.ctypes.data), target + ENTERED * whole)

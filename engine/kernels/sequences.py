@@ -5,13 +5,21 @@ from typing import NamedTuple
 import numpy as np
 from numba import carray
 
-from engine.kernels.attention import rotate_head, write_kv_row
-from engine.kernels.compiling import exactly_within
+from engine.kernels.attention import rotate_head_in_place, write_kv_row
+from engine.kernels.compiling import exactly_compiled_without_python_entry
 from engine.kernels.elementwise import copy_row
-from engine.kernels.exact_attention import TOGETHER, attend_in_key_order, dot
+from engine.kernels.exact_attention import TOGETHER, attend_in_key_order, exact_dot
 from engine.kernels.intrinsics import pointer_from_address
-from engine.kernels.named_arrays import FIELDS, Cache, Mask, NamedArrays, count_arrays, table_row_of, unpack_nest
-from engine.kernels.sharing import claim_task
+from engine.kernels.named_arrays import (
+    FIELDS,
+    KVCacheArray,
+    Mask,
+    NamedArrays,
+    count_arrays,
+    table_row_of,
+    unpack_named_arrays,
+)
+from engine.kernels.sharing import claim_task_or_finish_phase
 
 QUERIES = 4  # of a task of attention, at least `TOGETHER`
 # Numbers of a sequence: its first row in the call, its rows there, its committed rows
@@ -22,7 +30,7 @@ class SequenceInputs(NamedTuple):
     """What a sequence brings to a call. `visible [n, M]` says which of the last M rows each of its n rows sees."""
 
     visible: Mask
-    kv: Cache
+    kv: KVCacheArray
 
 
 EACH = 1 + count_arrays(SequenceInputs)  # rows of a table of sequences: the numbers of one, then its arrays
@@ -39,54 +47,57 @@ def sequence_table_of(sequences: list[tuple[int, SequenceInputs]]) -> np.ndarray
     return table.reshape(-1, FIELDS)
 
 
-@exactly_within
-def read_sequence(sequences, sequence_index):
+@exactly_compiled_without_python_entry
+def read_sequence_arrays(sequences, sequence_index):
     """The arrays of a sequence, in a table of sequences."""
-    return unpack_nest(SequenceInputs, sequences, EACH * sequence_index + 1)
+    return unpack_named_arrays(SequenceInputs, sequences, EACH * sequence_index + 1)
 
 
-@exactly_within
-def rms_norm_row(x, weight, min_length, out):
-    """Write the RMS norm of the row `x [n]`, whose weight comes times sqrt(n) and whose `min_length` is sqrt(n eps)."""
-    factor = np.float32(1) / np.sqrt(dot(x, x) + min_length * min_length)
+@exactly_compiled_without_python_entry
+def rms_norm_row(x, weight, norm_floor, out):
+    """Write the RMS norm of the row `x [n]`, whose weight comes times sqrt(n) and whose `norm_floor` is sqrt(n eps)."""
+    factor = np.float32(1) / np.sqrt(exact_dot(x, x) + norm_floor * norm_floor)
     for k in range(len(x)):
         out[k] = x[k] * factor * weight[k]
 
 
-@exactly_within
-def write_row_kv_and_query(workspace, row, layer, scales, ends):
+@exactly_compiled_without_python_entry
+def prepare_query_and_write_kv_of_row(workspace, row, layer, head_norm_scales, outer_weights):
     """Norm and rotate a row's queries and keys, scale its queries, and write its keys and values into its sequence's cache."""
     numbers, kv = (
-        workspace.sequences[EACH * workspace.owners[row]],
-        read_sequence(workspace.sequences, workspace.owners[row]).kv,
+        workspace.sequences[EACH * workspace.sequence_by_row[row]],
+        read_sequence_arrays(workspace.sequences, workspace.sequence_by_row[row]).kv,
     )
     kv_heads, size, qkv = kv.shape[2], kv.shape[4], workspace.qkv[row]
-    heads, (cos, sin) = len(qkv) // size - 2 * kv_heads, ends.turns[workspace.positions[row]]
+    heads, (cos, sin) = len(qkv) // size - 2 * kv_heads, outer_weights.rotations[workspace.positions[row]]
     factor = np.float32(1 / np.sqrt(size))
     for head in range(heads + kv_heads):
         part = qkv[head * size : (head + 1) * size]
-        if len(scales):
-            rms_norm_row(part, scales[head], ends.head_least, part)
-        rotate_head(part, cos, sin)
+        if len(head_norm_scales):
+            rms_norm_row(part, head_norm_scales[head], outer_weights.head_norm_floor, part)
+        rotate_head_in_place(part, cos, sin)
     for k in range(heads * size):
         qkv[k] *= factor
     write_kv_row(qkv, kv[layer], numbers[COMMITTED] + row - numbers[FIRST])
 
 
-@exactly_within
-def write_kv_of_claimed_rows(task_cursor, workspace, layer_index, layer, ends):
-    """The layer's keys and values in the caches, and its queries; see `write_row_kv_and_query`."""
+@exactly_compiled_without_python_entry
+def prepare_queries_and_write_kv_of_claimed_rows(task_cursor, workspace, layer_index, layer, outer_weights):
+    """The layer's keys and values in the caches, and its queries; see `prepare_query_and_write_kv_of_row`."""
     count = len(workspace.ids)
-    row = claim_task(task_cursor, count)
+    row = claim_task_or_finish_phase(task_cursor, count)
     while row >= 0:
-        write_row_kv_and_query(workspace, row, layer_index, layer.scales, ends)
-        row = claim_task(task_cursor, count)
+        prepare_query_and_write_kv_of_row(workspace, row, layer_index, layer.head_norm_scales, outer_weights)
+        row = claim_task_or_finish_phase(task_cursor, count)
 
 
-@exactly_within
-def attend_query_block(workspace, sequence_index, layer, head, first, last, thread_workspace):
-    """Attention of a sequence's queries from `first` to `last` of those that share a head's keys, a few at a time."""
-    numbers, sequence = workspace.sequences[EACH * sequence_index], read_sequence(workspace.sequences, sequence_index)
+@exactly_compiled_without_python_entry
+def attend_query_block(workspace, sequence_index, layer, head, first_query, end_query, thread_workspace):
+    """Attention of a sequence's queries from `first_query` to `end_query` of those that share a head's keys, a few at a time."""
+    numbers, sequence = (
+        workspace.sequences[EACH * sequence_index],
+        read_sequence_arrays(workspace.sequences, sequence_index),
+    )
     kv, begin = sequence.kv, numbers[FIRST]
     size, rows = kv.shape[4], numbers[COMMITTED] + numbers[COUNT]
     groups = workspace.attended.shape[1] // size // kv.shape[2]
@@ -96,24 +107,24 @@ def attend_query_block(workspace, sequence_index, layer, head, first, last, thre
     visible = carray(
         pointer_from_address(np.int64(thread_workspace.visible.ctypes.data)), (TOGETHER, columns), np.bool_
     )
-    while first < last:
-        count = min(last - first, TOGETHER)
+    while first_query < end_query:
+        count = min(end_query - first_query, TOGETHER)
         if count == 3:
             count = 2
         for each in range(count):
-            row, part = (first + each) // groups, head * groups + (first + each) % groups
+            row, part = (first_query + each) // groups, head * groups + (first_query + each) % groups
             copy_row(workspace.qkv[row, part * size : (part + 1) * size], thread_workspace.asking[each])
             copy_row(sequence.visible[row - begin], visible[each])
             thread_workspace.ends[each] = workspace.ends[row]
         asked = thread_workspace.asking[:count], keys, values, following, visible[:count], thread_workspace.ends[:count]
         attend_in_key_order(*asked, thread_workspace.scores, thread_workspace.mixed[:count], thread_workspace.totals)
         for each in range(count):
-            row, part = (first + each) // groups, head * groups + (first + each) % groups
+            row, part = (first_query + each) // groups, head * groups + (first_query + each) % groups
             copy_row(thread_workspace.mixed[each], workspace.attended[row, part * size : (part + 1) * size])
-        first += count
+        first_query += count
 
 
-@exactly_within
+@exactly_compiled_without_python_entry
 def query_span_of(sequence_numbers, first_row, groups):
     """A sequence's queries behind the call's first `first_row` rows: the first one, and the one behind the last."""
     return max(sequence_numbers[FIRST], first_row) * groups, (
@@ -121,22 +132,22 @@ def query_span_of(sequence_numbers, first_row, groups):
     ) * groups
 
 
-@exactly_within
+@exactly_compiled_without_python_entry
 def count_query_blocks(sequence_numbers, first_row, groups):
     """How many tasks of `QUERIES` queries a sequence has for every head, behind the call's first `first_row` rows."""
     begin, end = query_span_of(sequence_numbers, first_row, groups)
     return max(0, -(-(end - begin) // QUERIES))
 
 
-@exactly_within
+@exactly_compiled_without_python_entry
 def attend_claimed_query_blocks(task_cursor, workspace, layer, first_row, thread_workspace):
     """Attention of the rows from `first_row` on. A head's tasks follow each other, so the thread that has them reads its keys once."""
-    kv = read_sequence(workspace.sequences, np.int64(0)).kv
+    kv = read_sequence_arrays(workspace.sequences, np.int64(0)).kv
     heads, groups = kv.shape[2], workspace.attended.shape[1] // kv.shape[4] // kv.shape[2]
     blocks = 0
     for number in range(len(workspace.sequences) // EACH):
         blocks += count_query_blocks(workspace.sequences[EACH * number], first_row, groups)
-    task = claim_task(task_cursor, heads * blocks)
+    task = claim_task_or_finish_phase(task_cursor, heads * blocks)
     while task >= 0:
         number, block = np.int64(0), task % blocks
         here = count_query_blocks(workspace.sequences[0], first_row, groups)
@@ -146,4 +157,4 @@ def attend_claimed_query_blocks(task_cursor, workspace, layer, first_row, thread
         begin, end = query_span_of(workspace.sequences[EACH * number], first_row, groups)
         at = begin + block * QUERIES
         attend_query_block(workspace, number, layer, task // blocks, at, min(at + QUERIES, end), thread_workspace)
-        task = claim_task(task_cursor, heads * blocks)
+        task = claim_task_or_finish_phase(task_cursor, heads * blocks)

@@ -18,8 +18,8 @@ from llvmlite import ir
 from numba import types
 from numba.core.cgutils import get_or_insert_function
 
-from engine.kernels.compiling import exactly_within
-from engine.kernels.intrinsics import LONG, intrinsic_of
+from engine.kernels.compiling import exactly_compiled_without_python_entry
+from engine.kernels.intrinsics import LONG, intrinsic_decorator_for
 
 MOST = 8  # threads; small models gain nothing from more
 LINE = 8  # numbers in a cache line, so that no two threads write the same one
@@ -29,60 +29,62 @@ CALL, TABLE, ROWS, INSIDE, WORK, RAISED = range(0, 6 * LINE, LINE)  # places in 
 GIVEN_UP = 1 << 40  # more tasks than any phase has
 
 
-@intrinsic_of(types.int64(types.int64, types.int64))
-def atomic_add(code, address, number):
+@intrinsic_decorator_for(types.int64(types.int64, types.int64))
+def atomic_add(builder, address, number):
     """Add to the int64 at the address, in one step for all threads, and return what stood there."""
-    return code.atomic_rmw("add", code.inttoptr(address, LONG.as_pointer()), number, "seq_cst")
+    return builder.atomic_rmw("add", builder.inttoptr(address, LONG.as_pointer()), number, "seq_cst")
 
 
-@intrinsic_of(types.int64(types.int64))
-def atomic_load(code, address):
+@intrinsic_decorator_for(types.int64(types.int64))
+def atomic_load(builder, address):
     """The int64 at the address, as another thread last wrote it."""
-    return code.load_atomic(code.inttoptr(address, LONG.as_pointer()), "seq_cst", 8)
+    return builder.load_atomic(builder.inttoptr(address, LONG.as_pointer()), "seq_cst", 8)
 
 
-@intrinsic_of(types.void(types.int64, types.int64))
-def atomic_store(code, address, number):
+@intrinsic_decorator_for(types.void(types.int64, types.int64))
+def atomic_store(builder, address, number):
     """Write the int64 at the address, for other threads to see."""
-    code.store_atomic(number, code.inttoptr(address, LONG.as_pointer()), "seq_cst", 8)
+    builder.store_atomic(number, builder.inttoptr(address, LONG.as_pointer()), "seq_cst", 8)
 
 
-@intrinsic_of(types.void())
-def pause_processor(code):
+@intrinsic_decorator_for(types.void())
+def pause_processor(builder):
     """Tell the processor that this thread waits for another, where it can be told."""
     if platform.machine().lower() in ("x86_64", "amd64"):
-        code.call(code.module.declare_intrinsic("llvm.x86.sse2.pause", (), ir.FunctionType(ir.VoidType(), ())), ())
+        builder.call(
+            builder.module.declare_intrinsic("llvm.x86.sse2.pause", (), ir.FunctionType(ir.VoidType(), ())), ()
+        )
 
 
-@intrinsic_of(types.void())
-def yield_processor(code):
+@intrinsic_decorator_for(types.void())
+def yield_processor(builder):
     """Let the machine run another thread, where the system has a call for that."""
     if os.name == "posix":
-        code.call(get_or_insert_function(code.module, ir.FunctionType(ir.IntType(32), ()), "sched_yield"), ())
+        builder.call(get_or_insert_function(builder.module, ir.FunctionType(ir.IntType(32), ()), "sched_yield"), ())
 
 
-@exactly_within
-def wait_before_next_poll(look_number):
-    """Wait a moment before the next look at a counter; `look_number` counts them."""
-    if look_number % SPINS == SPINS - 1:
+@exactly_compiled_without_python_entry
+def wait_before_next_poll(poll_number):
+    """Wait a moment before the next look at a counter; `poll_number` counts them."""
+    if poll_number % SPINS == SPINS - 1:
         yield_processor()
     else:
         pause_processor()
 
 
-@exactly_within
-def make_task_cursor(counters, part, parts):
-    """A thread's place in a call `[5]`, for `claim_task`.
+@exactly_compiled_without_python_entry
+def make_task_cursor(counters, thread_index, thread_count):
+    """A thread's place in a call `[5]`, for `claim_task_or_finish_phase`.
 
     It holds the address of the phase's counters, its part, how many parts there are, how many parts on it is, and its tasks done.
     """
     turn = np.zeros(5, np.int64)
-    turn[0], turn[1], turn[2] = counters.ctypes.data, part, parts
+    turn[0], turn[1], turn[2] = counters.ctypes.data, thread_index, thread_count
     return turn
 
 
-@exactly_within
-def claim_task(cursor, task_count):
+@exactly_compiled_without_python_entry
+def claim_task_or_finish_phase(cursor, task_count):
     """A task of this phase that no thread has taken, or -1 when all `task_count` are finished; `cursor` then stands in the next phase.
 
     A phase has a cache line of counters for each part and one for finished tasks.
@@ -108,21 +110,21 @@ def claim_task(cursor, task_count):
     return np.int64(-1)
 
 
-@exactly_within
+@exactly_compiled_without_python_entry
 def abandon_call(counters):
     """Let no thread take another task of a call, or wait for one. A thread does so that leaves a task undone."""
     for place in range(len(counters)):
         atomic_add(counters.ctypes.data + 8 * place, GIVEN_UP)
 
 
-@exactly_within
-def join_next_call(state, last_call, max_looks):
+@exactly_compiled_without_python_entry
+def join_next_call(state, last_call, max_polls):
     """The address of the table of a call that is open and is not the `last_call`, after at most so many looks; 0 when none came.
 
     The thread is then inside the call, which ends only behind its `leave_call`. The others can finish all tasks at any moment.
     """
     base = state.ctypes.data
-    for look in range(max_looks):
+    for look in range(max_polls):
         if atomic_load(base + 8 * CALL) != last_call and atomic_load(base + 8 * TABLE) != 0:
             atomic_add(base + 8 * INSIDE, 1)
             table = atomic_load(base + 8 * TABLE)
@@ -133,12 +135,12 @@ def join_next_call(state, last_call, max_looks):
     return np.int64(0)
 
 
-@exactly_within
+@exactly_compiled_without_python_entry
 def leave_call(state):
     atomic_add(state.ctypes.data + 8 * INSIDE, -1)
 
 
-@exactly_within
+@exactly_compiled_without_python_entry
 def announce_call(state, table):
     """Begin a call whose arrays stand in `table`. The team's other threads join when they see it."""
     base = state.ctypes.data
@@ -147,8 +149,8 @@ def announce_call(state, table):
     atomic_add(base + 8 * CALL, 1)
 
 
-@exactly_within
-def close_call_and_wait(state):
+@exactly_compiled_without_python_entry
+def close_call_wait_and_return_error(state):
     """End the call and wait until every thread has left it. Returns what the last of them raised that failed, or 0."""
     base = state.ctypes.data
     atomic_store(base + 8 * TABLE, 0)
@@ -171,23 +173,23 @@ def allocate_team_state(work_address: int) -> np.ndarray:
 class ThreadTeam:
     """This process's threads for one kind of call. One call at a time has them; another at the same time runs alone.
 
-    `helping(state, part, last, looks)` joins calls as thread `part` until it has looked in vain so often. `work` is the address of the
-    compiled loop that does a thread's part of a call.
+    `help_loop(state, thread_index, last_call, max_polls)` joins calls as that thread until it has looked in vain so often.
+    `work_address` is that of the compiled loop that does a thread's part of a call.
     """
 
     without = 0.0  # seconds of all teams' calls in which helpers had no processor; only differences mean anything
 
-    def __init__(self, threads: int, help_loop: Callable, work_address: int):
-        self.threads, self.helping = threads, help_loop
+    def __init__(self, thread_count: int, help_loop: Callable, work_address: int):
+        self.threads, self.helping = thread_count, help_loop
         self.state, self.busy = allocate_team_state(work_address), threading.Lock()
-        self.asleep, self.bells = [False] * threads, [threading.Semaphore(0) for _ in range(threads)]
+        self.asleep, self.bells = [False] * thread_count, [threading.Semaphore(0) for _ in range(thread_count)]
         self.looks = 10_000
         help_loop(self.state, 1, 0, 1)  # compiles, or loads compiled code
         start = time.perf_counter()
         help_loop(self.state, 1, 0, self.looks)
         self.looks = max(1000, int(self.looks * AWAKE / (time.perf_counter() - start)))
         self.clocks: list[int] = []
-        for part in range(1, threads):
+        for part in range(1, thread_count):
             helper = threading.Thread(target=self.join_calls_forever, args=(part,), name=f"forward {part}", daemon=True)
             helper.start()
             if hasattr(time, "pthread_getcpuclockid"):
@@ -195,17 +197,17 @@ class ThreadTeam:
         if hasattr(os, "register_at_fork"):  # a forked process has none of these threads
             os.register_at_fork(after_in_child=self.clocks.clear)
 
-    def join_calls_forever(self, part: int) -> None:
+    def join_calls_forever(self, thread_index: int) -> None:
         last = 0
         while True:
-            last = self.helping(self.state, part, last, self.looks)
-            self.asleep[part] = True
+            last = self.helping(self.state, thread_index, last, self.looks)
+            self.asleep[thread_index] = True
             if not self.state[TABLE] or self.state[CALL] == last:  # else a call began while Python let this thread wait
-                self.bells[part].acquire()
-            self.asleep[part] = False
+                self.bells[thread_index].acquire()
+            self.asleep[thread_index] = False
 
     @contextmanager
-    def open_shared_call(self) -> Iterator[None]:
+    def wake_helpers_and_measure_lost_time(self) -> Iterator[None]:
         """A call of all threads. The time in which a helper had no processor, on average, is added to `without`."""
         begun, had = time.perf_counter(), self.helpers_processor_seconds()
         for part, asleep in enumerate(self.asleep):
@@ -223,7 +225,7 @@ class ThreadTeam:
         return sum(map(time.clock_gettime, self.clocks))
 
 
-def usable_cores() -> int:
+def count_usable_cores_capped() -> int:
     """How many cores this process may use: those it may run on, within the quota of its container and `OMP_NUM_THREADS`."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:

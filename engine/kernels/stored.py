@@ -14,20 +14,20 @@ from llvmlite import ir
 from numba import carray, types
 from torch import Tensor
 
-from engine.kernels.by_address import address_of, make_call_by_address
-from engine.kernels.compiling import exactly_within
+from engine.kernels.by_address import compile_and_get_address, make_call_by_address
+from engine.kernels.compiling import exactly_compiled_without_python_entry
 from engine.kernels.intrinsics import (
     AHEAD,
     LINE,
     REAL,
     WIDE,
     WORD,
-    intrinsic_of,
+    intrinsic_decorator_for,
     pointer_from_address,
-    signature_of_addresses,
     vector,
+    void_signature_of_addresses,
 )
-from engine.kernels.named_arrays import Bytes, Code, Ids, Vector
+from engine.kernels.named_arrays import Bytes, Ids, LoopAddress, Vector
 from engine.kernels.rounded import (
     ENTERED,
     GROUP,
@@ -54,13 +54,14 @@ class StoredMatrix(NamedTuple):
 
     `codes` are the bytes of `[blocks, in, width]`, padded with zeros; `shape` is out, in, width and the type's place in `KINDS`.
     In eight bits they are laid out by `engine.kernels.rounded`, with their scales.
-    `loop` multiplies by a block of it. It is compiled when the first matrix of its type and width is stored.
+    `product_loop_address` is that of the loop that multiplies by a block of it. It is compiled when the first matrix of its type
+    and width is stored.
     """
 
     codes: Bytes
     shape: Ids
     bias: Vector
-    loop: Code
+    product_loop_address: LoopAddress
 
     @classmethod
     def store_exactly(cls, matrix: Tensor, bias: Tensor | None = None, thread_count: int = 1) -> "StoredMatrix":
@@ -77,7 +78,10 @@ class StoredMatrix(NamedTuple):
             make_stored_block_multiplier(KINDS.index(kind), width),
         )
         return cls(
-            tiled.view(torch.uint8).flatten().numpy(), shape, bias_or_empty_array(bias), address_of(loop, MULTIPLY)
+            tiled.view(torch.uint8).flatten().numpy(),
+            shape,
+            bias_or_empty_array(bias),
+            compile_and_get_address(loop, MULTIPLY),
         )
 
     @classmethod
@@ -86,7 +90,7 @@ class StoredMatrix(NamedTuple):
     ) -> "StoredMatrix":
         """The matrix of so many inputs whose `codes` and `scales` are those of `rounded.rotate_and_round_matrix`."""
         shape = np.array([len(codes), inputs, WIDTH, ROUNDED])
-        loop = address_of(make_rounded_block_multiplier(WAYS.index(WAY)), MULTIPLY)
+        loop = compile_and_get_address(make_rounded_block_multiplier(WAYS.index(WAY)), MULTIPLY)
         return cls(lay_out_rounded_blocks(codes, scales), shape, bias_or_empty_array(bias), loop)
 
 
@@ -112,44 +116,48 @@ class LargePageMemory:
         return matrix._replace(codes=held)
 
 
-@intrinsic_of(signature_of_addresses(8), constants=2)
-def multiply_stored_tile(code, vectors, kind, rows, weights, along, x, across, inputs, out, out_stride):
+@intrinsic_decorator_for(void_signature_of_addresses(8), literal_argument_count=2)
+def multiply_stored_tile(
+    builder, vectors, dtype_index, rows, weights, input_stride, x, row_stride, inputs, out, out_stride
+):
     """Write the products of one to six rows with `vectors * LANES` neighbouring outputs of a block of this type in `KINDS`.
 
     The first two are constants. All behind `rows` are addresses and distances in bytes: the weights and from one input to the next, the
     rows `x` and from one to the next, the number of inputs, and the results `out` and from one row to the next.
     """
-    kind, wide, words = KINDS[kind], vector(REAL, LANES), vector(WORD, LANES)
-    half = ir.HalfType() if kind == torch.float16 else ir.IntType(16)
-    size, stored = kind.itemsize, vector(REAL if kind == torch.float32 else half, LANES)
+    dtype_index, wide, words = KINDS[dtype_index], vector(REAL, LANES), vector(WORD, LANES)
+    half = ir.HalfType() if dtype_index == torch.float16 else ir.IntType(16)
+    size, stored = dtype_index.itemsize, vector(REAL if dtype_index == torch.float32 else half, LANES)
 
     def widened(weights: ir.Value) -> ir.Value:
-        if kind == torch.float16:
-            return code.fpext(weights, wide)
-        if kind == torch.bfloat16:
-            return code.bitcast(code.shl(code.zext(weights, words), ir.Constant(words, [16] * LANES)), wide)
+        if dtype_index == torch.float16:
+            return builder.fpext(weights, wide)
+        if dtype_index == torch.bfloat16:
+            return builder.bitcast(builder.shl(builder.zext(weights, words), ir.Constant(words, [16] * LANES)), wide)
         return weights
 
     def write(rows: int) -> None:
         def body(k, totals):
-            base = code.address_plus(weights, (k, along))
-            code.prefetch(code.address_plus(base, AHEAD), vectors * LANES * size, 1)
+            base = builder.address_plus(weights, (k, input_stride))
+            builder.prefetch(builder.address_plus(base, AHEAD), vectors * LANES * size, 1)
             those = [
-                widened(code.load_value(code.address_plus(base, number * LANES * size), stored))
+                widened(builder.load_value(builder.address_plus(base, number * LANES * size), stored))
                 for number in range(vectors)
             ]
             ones = [
-                code.spread(code.load_value(code.address_plus(x, (across, row), (k, 4)), REAL), LANES)
+                builder.broadcast_to_lanes(
+                    builder.load_value(builder.address_plus(x, (row_stride, row), (k, 4)), REAL), LANES
+                )
                 for row in range(rows)
             ]
             pairs = [(one, each) for one in ones for each in those]
-            return [code.emit_multiply_add(total, *pair) for total, pair in zip(totals, pairs, strict=True)]
+            return [builder.emit_multiply_add(total, *pair) for total, pair in zip(totals, pairs, strict=True)]
 
-        for number, value in enumerate(code.accumulate_in_loop(wide, rows * vectors, inputs, body)):
+        for number, value in enumerate(builder.accumulate_in_loop(wide, rows * vectors, inputs, body)):
             row, column = divmod(number, vectors)
-            code.store_value(value, code.address_plus(out, (out_stride, row), 4 * LANES * column))
+            builder.store_value(value, builder.address_plus(out, (out_stride, row), 4 * LANES * column))
 
-    code.switch_over_cases(rows, range(1, 7), write)
+    builder.switch_over_cases(rows, range(1, 7), write)
 
 
 @cache
@@ -161,7 +169,7 @@ def make_stored_block_multiplier(dtype_index: int, block_width: int) -> Callable
     vectors = min(block_width // LANES, 4 if WIDE else 2)
     size, step = KINDS[dtype_index].itemsize, vectors * LANES
 
-    @exactly_within
+    @exactly_compiled_without_python_entry
     def multiply(weights, x, across, count, inputs, out, apart):
         for column in range(0, block_width, step):
             those, target, source, left = weights + column * size, out + 4 * column, x, count
@@ -184,7 +192,7 @@ class RoundedRowsWorkspace(NamedTuple):
     rest: np.ndarray
 
 
-@exactly_within
+@exactly_compiled_without_python_entry
 def bytes_of_rounded_row(inputs):
     """Bytes of a row of so many numbers in `RoundedRowsWorkspace`."""
     return -(-inputs // GROUP) * ENTERED
@@ -193,16 +201,17 @@ def bytes_of_rounded_row(inputs):
 class BlockProductArguments(NamedTuple):
     """What all blocks of a product share, in numbers alone: a task is handed these, and no arrays.
 
-    `rows` have entered the matrix, `inputs` numbers each. `x` is the address of what is multiplied, `across` its bytes from row to row.
-    A block has `width` of all `outputs`, and `bytes_each` bytes of weights. `weights` and `bias` are the first block's addresses;
-    `bias` is 0 for a matrix without one. `loop` multiplies.
+    `rows` have entered the matrix, `inputs` numbers each. `x` is the address of what is multiplied, `row_stride_bytes` its bytes
+    from row to row.
+    A block has `width` of all `outputs`, and `bytes_per_block` bytes of weights. `weights` and `bias` are the first block's addresses;
+    `bias` is 0 for a matrix without one. `product_loop_address` is that of the loop that multiplies.
     """
 
-    loop: int
+    product_loop_address: int
     weights: int
-    bytes_each: int
+    bytes_per_block: int
     x: int
-    across: int
+    row_stride_bytes: int
     rows: int
     inputs: int
     outputs: int
@@ -210,19 +219,19 @@ class BlockProductArguments(NamedTuple):
     bias: int
 
 
-@exactly_within
-def round_rows_and_block_arguments(x, matrix, entering):
+@exactly_compiled_without_python_entry
+def round_rows_and_block_arguments(x, matrix, rounded_rows):
     """`block_arguments_of`, behind the rounding of `x [N, in]` for eight bits. Every thread rounds for itself: waiting would take
     longer.
     """
     if matrix.shape[3] == ROUNDED:
         for row in range(len(x)):
-            rotate_and_round_row(x[row], entering.rows[row], entering.rest)
-    return block_arguments_of(x, matrix, entering)
+            rotate_and_round_row(x[row], rounded_rows.rows[row], rounded_rows.rest)
+    return block_arguments_of(x, matrix, rounded_rows)
 
 
-@exactly_within
-def block_arguments_of(x, matrix, entering):
+@exactly_compiled_without_python_entry
+def block_arguments_of(x, matrix, rounded_rows):
     """The `BlockProductArguments` of rows `x [N, in]` and a matrix, stored like the one for which they came in by
     `round_rows_and_block_arguments`.
     """
@@ -230,9 +239,9 @@ def block_arguments_of(x, matrix, entering):
     outputs, width = matrix.shape[0], matrix.shape[2]
     source, across = np.int64(x.ctypes.data), 4 * inputs
     if matrix.shape[3] == ROUNDED:
-        source, across = np.int64(entering.rows.ctypes.data), entering.rows.shape[1]
+        source, across = np.int64(rounded_rows.rows.ctypes.data), rounded_rows.rows.shape[1]
     return BlockProductArguments(
-        np.int64(matrix.loop),
+        np.int64(matrix.product_loop_address),
         np.int64(matrix.codes.ctypes.data),
         len(matrix.codes) // -(-outputs // width),
         source,
@@ -245,22 +254,22 @@ def block_arguments_of(x, matrix, entering):
     )
 
 
-@exactly_within
-def multiply_block_and_add_bias(product, block, out, out_stride, spare):
+@exactly_compiled_without_python_entry
+def multiply_block_and_add_bias(product, block_index, out, out_stride, spare):
     """Write the results of one block of a `BlockProductArguments`, plus its bias, from the address `out` on.
 
     Rows of results lie `out_stride` bytes apart. Fewer than a whole block are written at the matrix's end. They and those with a bias
     go by way of room at the address `spare`, `[N, BLOCK]` float32.
     """
-    first = block * product.width
+    first = block_index * product.width
     here = min(product.width, product.outputs - first)
     straight = here == product.width and product.bias == 0
     target, between = (out, out_stride) if straight else (spare, np.int64(4 * BLOCK))
     multiply(
-        product.loop,
-        product.weights + block * product.bytes_each,
+        product.product_loop_address,
+        product.weights + block_index * product.bytes_per_block,
         product.x,
-        product.across,
+        product.row_stride_bytes,
         product.rows,
         product.inputs,
         target,

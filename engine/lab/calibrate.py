@@ -14,15 +14,15 @@ import torch
 from tqdm import tqdm
 
 from engine.acceptance.walk import normalised_residual
-from engine.acceptance.without_replacement import WithoutReplacement
+from engine.acceptance.without_replacement import MultiRoundWithoutReplacement
 from engine.decode import decode
 from engine.drafters import DRAFTERS
 from engine.measure.options import (
+    create_parent_and_validate_output_path,
     load_page_prompts,
     load_pair_of_options,
     output_path_or_shipped,
     pair_of_options,
-    validate_output_path,
 )
 from engine.measure.prompts import read_prompts
 from engine.measure.racing import explain_unraceable
@@ -31,8 +31,8 @@ from engine.models.chat import tokenise_prompt
 from engine.models.pairs import EMBEDDED, LoadedPair
 from engine.race import Settings
 from engine.record.calibration import Calibration
-from engine.record.compact_json import to_compact_json
-from engine.record.costs import ShapeMeans
+from engine.record.compact_json import to_compact_json_with_rounded_floats
+from engine.record.costs import MeanRoundOfTreeShape
 from engine.rounds.pair_costs import PairCosts
 from engine.sampling import Sampling
 from engine.systems import SHAPE, SYSTEMS, System, format_shape
@@ -44,24 +44,29 @@ RANKS = 16  # favourites told apart at each depth
 PROMPTS, TOKENS = 6, 64  # texts by temperature whose rounds are counted by shape; and tokens of each
 HEATS = (0.0, 0.8)  # one shape serves all temperatures
 
-Text = tuple[list[int], list[int]]  # a prompt and what the target wrote behind it
+PromptAndContinuation = tuple[list[int], list[int]]  # a prompt and what the target wrote behind it
 
 
-def write_continuations(pair: LoadedPair, prompts: list[str], tokens: int, temperature: float) -> list[Text]:
-    """The prompts with the target's own continuations, up to `tokens` tokens each."""
+def write_continuations(
+    pair: LoadedPair, prompts: list[str], max_tokens: int, temperature: float
+) -> list[PromptAndContinuation]:
+    """The prompts with the target's own continuations, up to `max_tokens` tokens each."""
     begun = [tokenise_prompt(pair, prompt)[: pair.context // 2] for prompt in prompts]
     sampling = Sampling(temperature)
     return [
-        (ids, decode_plainly(pair, ids, tokens, sampling)) for ids in tqdm(begun, desc=f"texts at T = {temperature:g}")
+        (ids, decode_plainly(pair, ids, max_tokens, sampling))
+        for ids in tqdm(begun, desc=f"texts at T = {temperature:g}")
     ]
 
 
 @torch.inference_mode()
-def measure_acceptance_by_child(pair: LoadedPair, texts: list[Text], temperature: float) -> list[float]:
+def measure_first_acceptance_by_child(
+    pair: LoadedPair, continuations: list[PromptAndContinuation], temperature: float
+) -> list[float]:
     """For b = 1 ... 16: the probability that the b-th child drawn without replacement from the draft is the first accepted one."""
-    sampling, rule = Sampling(temperature), WithoutReplacement()
+    sampling, rule = Sampling(temperature), MultiRoundWithoutReplacement()
     chances, positions = torch.zeros(CHILDREN, dtype=torch.float64), 0
-    for number, (prompt, written) in enumerate(tqdm(texts, desc="acceptance")):
+    for number, (prompt, written) in enumerate(tqdm(continuations, desc="acceptance")):
         ids = prompt + written
         logits = [
             each.open_session(len(ids)).forward(ids, list(range(len(ids))))[0].cpu()
@@ -85,27 +90,31 @@ def measure_acceptance_by_child(pair: LoadedPair, texts: list[Text], temperature
 
 
 @torch.inference_mode()
-def measure_rank_frequencies(
-    pair: LoadedPair, drafter_name: str, texts: list[Text], depth: int = 8, stride: int = 2
+def measure_target_rank_frequencies_by_depth(
+    pair: LoadedPair,
+    drafter_name: str,
+    continuations: list[PromptAndContinuation],
+    max_depth: int = 8,
+    tokens_between_rounds: int = 2,
 ) -> list[list[float]]:
-    """How often the target's own token at depth d + 1 is the drafter's favourite r: `[depth][16]`, for any drafter.
+    """How often the target's own token at depth d + 1 is the drafter's favourite r: `[max_depth][16]`, for any drafter.
 
-    Every guess is made behind the tokens that the target wrote. Rounds start `stride` tokens apart, depth + 1 at most. The deepest
-    levels are left out where the drafter never guessed.
+    Every guess is made behind the tokens that the target wrote. Rounds start `tokens_between_rounds` tokens apart, depth + 1 at
+    most. The deepest levels are left out where the drafter never guessed.
     """
-    stride = min(stride, depth + 1)
-    counts, asked = torch.zeros(depth, RANKS, dtype=torch.float64), torch.zeros(depth, dtype=torch.float64)
+    tokens_between_rounds = min(tokens_between_rounds, max_depth + 1)
+    counts, asked = torch.zeros(max_depth, RANKS, dtype=torch.float64), torch.zeros(max_depth, dtype=torch.float64)
     guessed = 0  # the deepest level with a guess
-    for prompt, written in tqdm(texts, desc=f"ranks of {drafter_name}"):
+    for prompt, written in tqdm(continuations, desc=f"ranks of {drafter_name}"):
         capacity = len(prompt) + len(written) + LARGEST_TREE
         drafter = DRAFTERS[drafter_name](pair, capacity)
         target = Target(pair.target, capacity, drafter.reads_features)
         drafter.bind_target_cache(target.session.cache)
-        drafter.begin(prompt, target.prefill(prompt[:-1]))
+        drafter.begin(prompt, target.prefill_and_return_features(prompt[:-1]))
         root = prompt[-1]
-        for start in range(0, len(written) - depth, stride):
+        for start in range(0, len(written) - max_depth, tokens_between_rounds):
             tree = DraftTree.from_root_token(root)
-            for level, token in enumerate(written[start : start + depth]):
+            for level, token in enumerate(written[start : start + max_depth]):
                 log_q = drafter.log_q(tree, [level])
                 asked[level] += 1
                 if log_q is not None:
@@ -114,37 +123,45 @@ def measure_rank_frequencies(
                     if rank < RANKS:
                         counts[level, rank] += 1
                 tree.add(level, token, 1.0, 1.0)
-            path, root = list(range(1, stride)), written[start + stride - 1]
+            path, root = list(range(1, tokens_between_rounds)), written[start + tokens_between_rounds - 1]
             _, features = target.verify(tree)
             target.commit(path)
             drafter.commit(tree, path, root, features)
     return (counts / asked.clamp(min=1)[:, None])[:guessed].tolist()
 
 
-def calibrate(pair: LoadedPair, prompts: list[str], tokens: int, temperature: float) -> Calibration:
+def calibrate(
+    pair: LoadedPair, prompts: list[str], tokens_per_prompt: int, acceptance_temperature: float
+) -> Calibration:
     """Everything that can be measured about the pair. A draft model or heads that it lacks are left out."""
     has_draft = pair.draft is not None
     # Medusa's ranks are read for static trees, and those of what `best` chooses from
-    compared = [*(["medusa"] if "medusa" in pair.learned else []), *DRAFTERS["best"].candidate_drafters(pair)]
-    drawn = write_continuations(pair, prompts, tokens, temperature) if has_draft else []
-    greedy = write_continuations(pair, prompts, tokens, 0.0) if compared else []
+    compared = [*(["medusa"] if "medusa" in pair.learned else []), *DRAFTERS["best"].inner_drafter_candidates(pair)]
+    drawn = write_continuations(pair, prompts, tokens_per_prompt, acceptance_temperature) if has_draft else []
+    greedy = write_continuations(pair, prompts, tokens_per_prompt, 0.0) if compared else []
     measured = Calibration(
-        acceptance=round_values(measure_acceptance_by_child(pair, drawn, temperature)) if has_draft else [],
+        acceptance=round_values(measure_first_acceptance_by_child(pair, drawn, acceptance_temperature))
+        if has_draft
+        else [],
         ranks={
             name: [round_values(row) for row in found]
             for name in compared
-            if (found := measure_rank_frequencies(pair, name, greedy))
+            if (found := measure_target_rank_frequencies_by_depth(pair, name, greedy))
         },
-        costs=PairCosts(pair).costs_of("model" if has_draft else "none"),
-        source=f"{pair.title}, {pair.hardware}, {pair.dtype}; {len(prompts)} prompts x {tokens} tokens, acceptance at "
-        f"T = {temperature:g}, ranks at T = 0, shapes at T = {' and '.join(f'{heat:g}' for heat in HEATS)}; "
+        costs=PairCosts(pair).get_or_measure_costs("model" if has_draft else "none"),
+        source=f"{pair.title}, {pair.hardware}, {pair.dtype}; {len(prompts)} prompts x {tokens_per_prompt} tokens, acceptance at "
+        f"T = {acceptance_temperature:g}, ranks at T = 0, shapes at T = {' and '.join(f'{heat:g}' for heat in HEATS)}; "
         "python -m engine calibrate",
     )
     # Static trees are laid out by what was measured first
-    return replace(measured, shapes=shape_means_by_system(replace(pair, calibration=measured), prompts))
+    return replace(
+        measured, shapes=measure_round_means_by_system_and_shape(replace(pair, calibration=measured), prompts)
+    )
 
 
-def shape_means_by_system(pair: LoadedPair, prompts: list[str]) -> dict[str, dict[str, ShapeMeans]]:
+def measure_round_means_by_system_and_shape(
+    pair: LoadedPair, prompts: list[str]
+) -> dict[str, dict[str, MeanRoundOfTreeShape]]:
     """Of every named system that takes a shape and guesses something on this pair: its rounds by shape, its own shape first.
 
     Nothing is timed; `System.best_shape_for` weighs these figures with what forwards cost on a machine. The texts are few and short, so
@@ -156,60 +173,63 @@ def shape_means_by_system(pair: LoadedPair, prompts: list[str]) -> dict[str, dic
         for each in SYSTEMS.values()
         if each.guesses and not each.sizes_trees and not explain_unraceable(pair, each)
     ]
-    found: dict[str, dict[str, ShapeMeans]] = {}
+    found: dict[str, dict[str, MeanRoundOfTreeShape]] = {}
     for system in (bar := tqdm(able, desc="shapes")):
         bar.set_postfix_str(system.name)
-        own = average_rounds_of_shape(pair, system, system.default_shape, texts)
-        if own.rows > 1:
+        own = measure_round_means_of_shape(pair, system, system.default_shape, texts)
+        if own.verified_rows > 1:
             found[system.name] = {format_shape(system.default_shape): own} | {
-                format_shape(shape): average_rounds_of_shape(pair, system, shape, texts)
-                for shape in list_candidate_shapes(system)
+                format_shape(shape): measure_round_means_of_shape(pair, system, shape, texts)
+                for shape in list_non_default_candidate_shapes(system)
             }
     return found
 
 
-def list_candidate_shapes(system: System) -> list[dict[str, int]]:
+def list_non_default_candidate_shapes(system: System) -> list[dict[str, int]]:
     """The shapes to try beside the system's own."""
     shapes = [dict(zip(SHAPE, sizes, strict=True)) for sizes in system.parts[1].list_candidate_shapes(system.width)]
     return [shape for shape in shapes if shape != system.default_shape]
 
 
 @torch.inference_mode()
-def average_rounds_of_shape(
-    pair: LoadedPair, system: System, shape: dict[str, int], texts: list[list[int]]
-) -> ShapeMeans:
+def measure_round_means_of_shape(
+    pair: LoadedPair, system: System, shape: dict[str, int], prompts_token_ids: list[list[int]]
+) -> MeanRoundOfTreeShape:
     """The means over all rounds after these prompts, at all of `HEATS`. A round that a text's end cuts short is not counted."""
     depth = shape["depth"]
     sums = np.zeros(4, int)  # rounds, tokens, rows, levels
     for temperature in HEATS:
-        for ids in texts:
+        for ids in prompts_token_ids:
             capacity = min(pair.context, len(ids) + TOKENS + depth) + LARGEST_TREE
             work, forwards = system.open_rounds(pair, capacity, shape, Sampling(temperature)), 0
             for done in decode(work, ids, TOKENS + depth, pair.stop_ids, pair.context):
-                drafted, forwards = work.forwards - forwards, work.forwards
+                drafted, forwards = work.draft_forward_count - forwards, work.draft_forward_count
                 if done.end and sums[0]:
                     break
                 emitted = len(done.verdict.path) + 1
                 sums += 1, emitted, len(done.tree), max(drafted, *done.tree.depth)
                 if done.position + emitted >= len(ids) - 1 + TOKENS:
                     break
-    return ShapeMeans(*(round(float(each), 3) for each in sums[1:] / sums[0]))
+    return MeanRoundOfTreeShape(*(round(float(each), 3) for each in sums[1:] / sums[0]))
 
 
 def round_values(values: list[float]) -> list[float]:
     return [round(value, 5) for value in values]
 
 
-def serialise_calibration(measured: Calibration) -> str:
+def serialise_calibration(calibration: Calibration) -> str:
     """The calibration as JSON, a line for each of its fields."""
-    lines = [f" {json.dumps(name)}: {to_compact_json(value)}" for name, value in asdict(measured).items()]
+    lines = [
+        f" {json.dumps(name)}: {to_compact_json_with_rounded_floats(value)}"
+        for name, value in asdict(calibration).items()
+    ]
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def main(options: Namespace) -> None:
     pair = pair_of_options(options)
-    shipped = Path(pair.calibration) if pair.name in EMBEDDED and pair.calibration else None
-    out = validate_output_path(output_path_or_shipped(options.out, shipped, pair.title))
+    shipped = Path(pair.calibration_path) if pair.name in EMBEDDED and pair.calibration_path else None
+    out = create_parent_and_validate_output_path(output_path_or_shipped(options.out, shipped, pair.title))
     if options.data is None:
         prompts = [each["prompt"] for domain in load_page_prompts().values() for each in domain]
     else:

@@ -13,19 +13,19 @@ from tqdm import tqdm
 from engine.lab.record_races import read_processor_name
 from engine.measure.curves.curves import TOKENS, measure_curve_in_steps
 from engine.measure.options import ASSETS
-from engine.measure.recordings import record_and_store
+from engine.measure.recordings import record_named_runs_into_json_file
 from engine.models.pairs import LoadedPair
 
 CURVES = ASSETS / "results" / "curves.json"
 
 
-def record_curve(pair: LoadedPair, curve: str, command: str) -> dict:
+def record_curve(pair: LoadedPair, curve_name: str, command: str) -> dict:
     """The last message of the curve's measurement, with the day, the command and, on a CPU, the processor's name."""
     made = {}
     with tqdm(
-        total=1.0, desc=curve, bar_format="{desc}: {percentage:3.0f}% [{elapsed}<{remaining}]", mininterval=2
+        total=1.0, desc=curve_name, bar_format="{desc}: {percentage:3.0f}% [{elapsed}<{remaining}]", mininterval=2
     ) as bar:
-        for message in measure_curve_in_steps(pair, curve):
+        for message in measure_curve_in_steps(pair, curve_name):
             if isinstance(message, dict):
                 bar.update(message["done"] - bar.n)
                 made = message
@@ -38,5 +38,5 @@ def record_curve(pair: LoadedPair, curve: str, command: str) -> dict:
 
 def main(options: Namespace) -> None:
     record = partial(record_curve, command=options.command)
-    for curve, made, _ in record_and_store(options, TOKENS, "curve", CURVES, record):
+    for curve, made, _ in record_named_runs_into_json_file(options, TOKENS, "curve", CURVES, record):
         print(f"{curve}: {made['finding']}", flush=True)

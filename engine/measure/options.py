@@ -19,7 +19,7 @@ from engine.record.files import read_text_file
 
 if TYPE_CHECKING:  # a command without a server imports no HTTP
     from engine.models.progress import LoadingProgress
-    from engine.remote.server import Server
+    from engine.remote.server import OpenAICompatibleServer
 
 
 class OneLineErrorParser(ArgumentParser):
@@ -73,16 +73,16 @@ def first_held_out_prompts(domain: str, count: int) -> list[str]:
     return texts[domain][:count]
 
 
-def add_prompts(parser: ArgumentParser, domains: str, count: int) -> None:
-    """`--domains` and `--prompts`, for `prompts_by_domain_of_options`; by default `count` of each of the `domains`."""
+def add_domain_and_prompt_options(parser: ArgumentParser, default_domains: str, default_count: int) -> None:
+    """`--domains` and `--prompts`, for `prompts_by_domain_of_options`; by default `default_count` of each of the `default_domains`."""
     texts = f"texts, comma-separated, or all, of {', '.join(load_held_out_prompts())}"
     parser.add_argument(
-        "--domains", default=domains, help=f"{texts}; or {CHAT}, requests to a target with a chat template"
+        "--domains", default=default_domains, help=f"{texts}; or {CHAT}, requests to a target with a chat template"
     )
     parser.add_argument(
         "--prompts",
         type=parse_count_or_file,
-        default=count,
+        default=default_count,
         metavar="COUNT|FILE",
         help="how many held-out prompts a text; or a file of your own in their place, .jsonl or .txt, as `pays` takes it",
     )
@@ -96,7 +96,7 @@ def prompts_by_domain_of_options(options: Namespace) -> dict[str, list[str]]:
     return {domain: first_held_out_prompts(domain, options.prompts) for domain in domains}
 
 
-def refuse_requests_without_template(pair: LoadedPair, domains: str) -> None:
+def refuse_chat_domain_without_template(pair: LoadedPair, domains: str) -> None:
     """Raises `ValueError` where these domains have requests to a chat model, and the pair is sent plain prompts."""
     if CHAT in domains.split(",") and not pair.chat:
         raise ValueError(
@@ -104,7 +104,7 @@ def refuse_requests_without_template(pair: LoadedPair, domains: str) -> None:
         )
 
 
-def parse_count(text: str) -> int:
+def parse_positive_count(text: str) -> int:
     """The type of an option that counts something, of which there is at least one."""
     if (number := int(text)) < 1:
         raise ArgumentTypeError(f"must be at least 1, got {number}")
@@ -141,7 +141,7 @@ def add_pair_options(parser: ArgumentParser) -> None:
     parser.add_argument("--part", metavar="FILE", type=Path, action="append", default=[], help=part)
 
 
-def register_parts_from_outside(options: Namespace) -> None:
+def register_plugin_parts_of_options(options: Namespace) -> None:
     """Adds the parts of installed packages to the registries, and those of `--part` to a command that loads a pair.
 
     Raises `ValueError` for a wrong one.
@@ -149,23 +149,27 @@ def register_parts_from_outside(options: Namespace) -> None:
     points = entry_points(group=PARTS)
     if not points and not options.part:
         return
-    from engine.plugins import register_file, register_installed  # imports PyTorch, for which a refusal need not wait
+    from engine.plugins import (  # imports PyTorch, for which a refusal need not wait
+        register_part_of_python_file,
+        register_parts_of_entry_points,
+    )
 
-    register_installed(points)
+    register_parts_of_entry_points(points)
     for file in options.part:
-        register_file(file)
+        register_part_of_python_file(file)
 
 
-def add_chat_template_options(parser: ArgumentParser) -> None:
-    """`--system-prompt` and `--thinking`, for `chat_options_of`."""
+def add_system_prompt_and_thinking_options(parser: ArgumentParser) -> None:
+    """`--system-prompt` and `--thinking`, for `chat_template_fields_of_options`."""
     before = "a system message before each prompt, for a target with a chat template"
     parser.add_argument("--system-prompt", metavar="TEXT", default="", help=before)
     thinking = "whether the target thinks before it answers, where its chat template has a switch for that"
     parser.add_argument("--thinking", choices=("on", "off"), help=f"{thinking}; as the template has it when left out")
 
 
-def chat_options_of(options: Namespace) -> dict[str, Any]:
-    """What the options of `add_chat_template_options` say, by the names of `LoadedPair`. Raises `ValueError` beside `--raw`, which
+def chat_template_fields_of_options(options: Namespace) -> dict[str, Any]:
+    """What the options of `add_system_prompt_and_thinking_options` say, by the names of `LoadedPair`. Raises `ValueError` beside
+    `--raw`, which
     uses no template.
     """
     if options.raw and (options.system_prompt or options.thinking):
@@ -195,14 +199,16 @@ def pair_of_options(options: Namespace, default_pair: str = "embedded") -> Pair:
     return build_pair(options.target, options.draft, options.drafter, options.name)
 
 
-def output_path_or_shipped(out: Path | None, shipped: Path | None, title: str) -> Path:
-    """Where a command writes: `out`, or what the repository ships there. Raises `ValueError` for `title` when both are None."""
-    if out is None and shipped is None:
-        raise ValueError(f"--out is needed for {title}: the repository ships none of its files.")
-    return out or shipped  # type: ignore[return-value]
+def output_path_or_shipped(requested: Path | None, shipped: Path | None, title_for_error: str) -> Path:
+    """Where a command writes: `requested`, or what the repository ships there. Raises `ValueError` for `title_for_error` when both
+    are None.
+    """
+    if requested is None and shipped is None:
+        raise ValueError(f"--out is needed for {title_for_error}: the repository ships none of its files.")
+    return requested or shipped  # type: ignore[return-value]
 
 
-def validate_output_path(file: Path) -> Path:
+def create_parent_and_validate_output_path(file: Path) -> Path:
     """The file, which need not exist, in a folder that does: it is made. Raises `ValueError` where nothing can be written there."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -220,7 +226,7 @@ def add_remote_server_options(parser: ArgumentParser) -> None:
     parser.add_argument("--remote-model", metavar="NAME", help="the model to ask it for; its own when left out")
 
 
-def remote_of_options(options: Namespace) -> "Server | None":
+def remote_server_of_options(options: Namespace) -> "OpenAICompatibleServer | None":
     """The server that the options of `add_remote_server_options` name. Raises `ValueError` for a wrong address, and for a model
     without one.
     """
@@ -228,9 +234,9 @@ def remote_of_options(options: Namespace) -> "Server | None":
         raise ValueError(f"--remote-model {options.remote_model!r} needs --remote, the server's address.")
     if options.remote is None:
         return None
-    from engine.remote.server import Server
+    from engine.remote.server import OpenAICompatibleServer
 
-    return Server(options.remote, options.remote_model or "")
+    return OpenAICompatibleServer(options.remote, options.remote_model or "")
 
 
 def load_pair_of_options(options: Namespace, pair: Pair | None = None) -> LoadedPair:
@@ -241,21 +247,21 @@ def load_pair_of_options(options: Namespace, pair: Pair | None = None) -> Loaded
 
     chosen = pair_of_options(options) if pair is None else pair
     how = {"quantisation": options.quantisation, "spread": options.spread}
-    with show_loading_bar() as tell:
-        return replace(load(chosen, options.device, **how, tell=tell), raw=options.raw)
+    with draw_loading_progress_bars() as tell:
+        return replace(load(chosen, options.device, **how, report_progress=tell), sends_raw_prompts=options.raw)
 
 
 @contextmanager
-def show_loading_bar() -> Iterator[Callable[["LoadingProgress"], None]]:
+def draw_loading_progress_bars() -> Iterator[Callable[["LoadingProgress"], None]]:
     """What `load` may tell: it draws a bar on stderr for each model, first while it is fetched, then while it is loaded."""
     bars: dict[str, tqdm] = {}
 
     def draw(progress: "LoadingProgress") -> None:
-        what = f"{progress.doing} {progress.name}"
+        what = f"{progress.activity} {progress.model_name}"
         if what not in bars:
             bars[what] = tqdm(desc=what, unit="B", unit_scale=True)
-        bars[what].total = progress.total
-        bars[what].update(progress.done - bars[what].n)
+        bars[what].total = progress.total_bytes
+        bars[what].update(progress.done_bytes - bars[what].n)
 
     try:
         yield draw

@@ -1,6 +1,6 @@
 """Peers: the ways in which `transformers` itself speeds up `generate()`, on the pair's own model objects, beside a bench's lanes.
 
-Every way is a function `(pair, prompt, tokens, temperature) -> new tokens`. `top_k` is off, so that all sample from the lanes'
+Every way is a function `(pair, prompt_ids, max_tokens, temperature) -> new tokens`. `top_k` is off, so that all sample from the lanes'
 distribution. They stop where the lanes stop. Above temperature 0 they draw from torch's global generator: two runs differ.
 """
 
@@ -15,23 +15,23 @@ from tqdm import tqdm
 from transformers import DynamicCache, PreTrainedModel
 from transformers.modeling_layers import MtpModel
 
-from engine.measure.other_engines import OtherEngines
-from engine.measure.table import Column, format_identity, format_optional, format_table
-from engine.measure.verdict import divide_seconds_by_prompt
+from engine.measure.other_engines import PeerGenerateFunctions
+from engine.measure.table import Column, format_table, format_text_identity, optional_field_formatter
+from engine.measure.verdict import compute_speedups_by_prompt
 from engine.measure.ways import (
-    Way,
+    GenerateFunction,
     WrittenText,
     describe_divergence,
-    first_differences_by_text,
-    run_and_time_way,
-    tau_told_by_server,
+    list_first_differences_from_plain,
+    run_and_time_generate_function,
+    tau_reported_by_server,
 )
 from engine.models.pairs import LoadedPair
 from engine.nets.assistant import GemmaAssistant
 from engine.nets.mtp import Mtp
 from engine.race import BASELINE
 from engine.record.trace import Trace
-from engine.record.trace_statistics import tau
+from engine.record.trace_statistics import pooled_tau
 
 PLAIN, ASSISTED, LOOKUP, MTP = "generate()", "generate() assisted", "generate() lookup", "generate() MTP"
 LOOKUP_TOKENS = 10
@@ -39,21 +39,25 @@ GUESSES = 3  # a round, by an assistant of Gemma 4
 
 
 def generate_with_transformers(
-    pair: LoadedPair, prompt: list[int], tokens: int, temperature: float, **how: object
+    pair: LoadedPair, prompt_ids: list[int], max_tokens: int, temperature: float, **generate_arguments: object
 ) -> list[int]:
-    """The tokens that `generate()` writes after the prompt, one by one without `how`: at most `tokens`, and none beyond the window."""
+    """The tokens that `generate()` writes after the prompt, one by one without `generate_arguments`: at most `max_tokens`, and none
+    beyond the window.
+    """
     model = pair.target.model
-    ids = torch.tensor([prompt], device=model.device)
+    ids = torch.tensor([prompt_ids], device=model.device)
     sampling = {"do_sample": True, "temperature": temperature, "top_k": 0} if temperature else {"do_sample": False}
     stop = {"eos_token_id": sorted(pair.stop_ids)} if pair.stop_ids else {}
-    room = min(tokens, pair.context - len(prompt))
+    room = min(max_tokens, pair.context - len(prompt_ids))
     with torch.inference_mode():
-        out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=room, **stop, **sampling, **how)
-    return out[0, len(prompt) :].tolist()
+        out = model.generate(
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=room, **stop, **sampling, **generate_arguments
+        )
+    return out[0, len(prompt_ids) :].tolist()
 
 
 def generate_assisted(
-    pair: LoadedPair, prompt: list[int], tokens: int, temperature: float, guesses: int = 0
+    pair: LoadedPair, prompt_ids: list[int], max_tokens: int, temperature: float, guesses: int = 0
 ) -> list[int]:
     """`generate(assistant_model=...)` with the pair's draft model, which stops below its default confidence.
 
@@ -62,15 +66,17 @@ def generate_assisted(
     constant = {"num_assistant_tokens": guesses, "num_assistant_tokens_schedule": "constant"}
     draft = pair.draft.model
     with override_generation_config(draft, **(constant if guesses else {})):
-        return generate_with_transformers(pair, prompt, tokens, temperature, assistant_model=draft)
+        return generate_with_transformers(pair, prompt_ids, max_tokens, temperature, assistant_model=draft)
 
 
-def generate_by_lookup(pair: LoadedPair, prompt: list[int], tokens: int, temperature: float) -> list[int]:
+def generate_by_lookup(pair: LoadedPair, prompt_ids: list[int], max_tokens: int, temperature: float) -> list[int]:
     """`generate(prompt_lookup_num_tokens=...)`: guesses are what followed the same n-gram earlier in the text."""
-    return generate_with_transformers(pair, prompt, tokens, temperature, prompt_lookup_num_tokens=LOOKUP_TOKENS)
+    return generate_with_transformers(pair, prompt_ids, max_tokens, temperature, prompt_lookup_num_tokens=LOOKUP_TOKENS)
 
 
-def generate_by_mtp(pair: LoadedPair, prompt: list[int], tokens: int, temperature: float, **how: object) -> list[int]:
+def generate_by_mtp_or_gemma_assistant(
+    pair: LoadedPair, prompt_ids: list[int], max_tokens: int, temperature: float, **generate_arguments: object
+) -> list[int]:
     """`generate(use_mtp=True)` with the target's own MTP layers, one guess a round for every layer, or with Gemma 4's assistant.
 
     Layers that are loaded are lent. `generate()` would read them in every call, by the name of a repository without its commit.
@@ -78,9 +84,11 @@ def generate_by_mtp(pair: LoadedPair, prompt: list[int], tokens: int, temperatur
     net: Mtp | GemmaAssistant = pair.net("mtp")
     if isinstance(net, GemmaAssistant):
         with override_generation_config(net.model, num_assistant_tokens=GUESSES):
-            return generate_with_transformers(pair, prompt, tokens, temperature, assistant_model=net.model, **how)
+            return generate_with_transformers(
+                pair, prompt_ids, max_tokens, temperature, assistant_model=net.model, **generate_arguments
+            )
     with patch_mtp_loading_to_return(net.model):
-        return generate_with_transformers(pair, prompt, tokens, temperature, use_mtp=True, **how)
+        return generate_with_transformers(pair, prompt_ids, max_tokens, temperature, use_mtp=True, **generate_arguments)
 
 
 @contextmanager
@@ -106,43 +114,43 @@ def override_generation_config(model: PreTrainedModel, **settings: object) -> It
         model.generation_config = own
 
 
-def list_generate_ways(pair: LoadedPair) -> dict[str, Way]:
+def list_generate_functions(pair: LoadedPair) -> dict[str, GenerateFunction]:
     """All ways of calling `generate()` that the pair allows, by name."""
-    return list_generate_ways_and_omissions(pair).ways
+    return list_generate_functions_and_omissions(pair).function_by_name
 
 
-def list_plain_ways(pair: LoadedPair) -> dict[str, Way]:
+def list_plain_and_mtp_generate_functions(pair: LoadedPair) -> dict[str, GenerateFunction]:
     """`generate()` as it is, and with the target's own MTP layers where it has some."""
-    return {name: way for name, way in list_generate_ways(pair).items() if name in (PLAIN, MTP)}
+    return {name: way for name, way in list_generate_functions(pair).items() if name in (PLAIN, MTP)}
 
 
-def list_generate_ways_and_omissions(pair: LoadedPair) -> OtherEngines:
-    """The ways of `list_generate_ways`, and a sentence for every other one that the pair has what it takes for.
+def list_generate_functions_and_omissions(pair: LoadedPair) -> PeerGenerateFunctions:
+    """The ways of `list_generate_functions`, and a sentence for every other one that the pair has what it takes for.
 
     Where the vocabularies differ in size, `transformers` takes the tokenizers to be different: it translates between them and prunes
     the draft's head. That is another method, and is left out. An assistant of Gemma 4 is shown only rows that layers share.
     """
-    found = OtherEngines({PLAIN: generate_with_transformers})
+    found = PeerGenerateFunctions({PLAIN: generate_with_transformers})
     draft, layers = pair.draft, "mtp" in pair.learned
     if not can_transformers_crop_cache(pair):
         names = [name for name, there in ((ASSISTED, draft), (MTP, layers), (LOOKUP, True)) if there]
         what = f"{', '.join(names)} {'are' if names[1:] else 'is'} left out"
         target = type(pair.target.model).__name__
-        found.said.append(f"{what}: transformers cannot take a guess back from the states of a {target}.")
+        found.notes.append(f"{what}: transformers cannot take a guess back from the states of a {target}.")
         return found
     if draft and draft.vocab == pair.target.vocab:
-        found.ways[ASSISTED] = generate_assisted
-        found.add_way_by_guess_count(ASSISTED, generate_assisted)
+        found.function_by_name[ASSISTED] = generate_assisted
+        found.add_variants_by_guess_count(ASSISTED, generate_assisted)
     elif draft:
         sizes = f"{draft.vocab:,} logits of the draft and {pair.target.vocab:,} of the target"
-        found.said.append(f"{ASSISTED} is left out: with {sizes} transformers would translate between tokenizers.")
+        found.notes.append(f"{ASSISTED} is left out: with {sizes} transformers would translate between tokenizers.")
     if layers and getattr(pair.target.config, "num_kv_shared_layers", None) != 0:
-        found.ways[MTP] = generate_by_mtp
+        found.function_by_name[MTP] = generate_by_mtp_or_gemma_assistant
     elif layers:
-        found.said.append(
+        found.notes.append(
             f"{MTP} is left out: transformers shows an assistant the rows that the target's layers share, and none do."
         )
-    found.ways[LOOKUP] = generate_by_lookup
+    found.function_by_name[LOOKUP] = generate_by_lookup
     return found
 
 
@@ -161,13 +169,17 @@ def can_transformers_crop_cache(pair: LoadedPair) -> bool:
     return cache.is_croppable
 
 
-def merge_generate_ways_with(pair: LoadedPair, others: OtherEngines) -> OtherEngines:
-    """All peers: every way of calling `generate()`, and then `others`."""
-    own = list_generate_ways_and_omissions(pair)
-    return OtherEngines(own.ways | others.ways, own.groups | others.groups, own.said + others.said)
+def merge_transformers_generate_with(pair: LoadedPair, other_peers: PeerGenerateFunctions) -> PeerGenerateFunctions:
+    """All peers: every way of calling `generate()`, and then `other_peers`."""
+    own = list_generate_functions_and_omissions(pair)
+    return PeerGenerateFunctions(
+        own.function_by_name | other_peers.function_by_name,
+        own.variant_names_by_group | other_peers.variant_names_by_group,
+        own.notes + other_peers.notes,
+    )
 
 
-def linear_class_of(model: PreTrainedModel) -> str:
+def most_common_linear_class_name(model: PreTrainedModel) -> str:
     """The class of most of the model's linear layers, such as "Linear" or "Linear4bit"; "patched" when their forward was replaced."""
     kinds = Counter(
         f"patched {type(module).__name__}" if "forward" in vars(module) else type(module).__name__
@@ -178,7 +190,11 @@ def linear_class_of(model: PreTrainedModel) -> str:
 
 
 def measure_tau_by_forward_hook(
-    pair: LoadedPair, way: Way, prompts: list[list[int]], tokens: int, temperature: float
+    pair: LoadedPair,
+    generate: GenerateFunction,
+    prompts_token_ids: list[list[int]],
+    max_tokens: int,
+    temperature: float,
 ) -> float | None:
     """Tokens per target forward over the prompts, that of the prompt included, counted by a hook: never time this pass.
 
@@ -190,42 +206,53 @@ def measure_tau_by_forward_hook(
     forwards: list[None] = []
     hook = model.register_forward_hook(lambda *_: forwards.append(None))
     try:
-        written = sum(len(run_and_time_way(pair, way, prompt, tokens, temperature).tokens) for prompt in prompts)
+        written = sum(
+            len(run_and_time_generate_function(pair, generate, prompt, max_tokens, temperature).tokens)
+            for prompt in prompts_token_ids
+        )
     finally:
         hook.remove()
     return written / len(forwards)
 
 
-def compare_peer(name: str, base: list[Trace], written: list[WrittenText], temperature: float) -> dict:
+def compute_peer_tau_and_text_equality(
+    peer_name: str, plain_traces: list[Trace], written_texts: list[WrittenText], temperature: float
+) -> dict:
     """What a way's texts say beside plain decoding's. Sampled texts are not compared."""
     return {
-        "tau": tau_told_by_server(written),
-        "identical": None if temperature else not first_differences_by_text(base, written),
-        "parted": "" if temperature else describe_divergence(name, base, written),
+        "tau": tau_reported_by_server(written_texts),
+        "identical": None if temperature else not list_first_differences_from_plain(plain_traces, written_texts),
+        "parted": "" if temperature else describe_divergence(peer_name, plain_traces, written_texts),
     }
 
 
-def compare_with_peers(
-    pair: LoadedPair, figures: dict, traces: dict[str, list[Trace]], written: dict[str, list[WrittenText]]
+def measure_tau_and_build_peer_rows(
+    pair: LoadedPair,
+    figures: dict,
+    traces_by_system: dict[str, list[Trace]],
+    written_texts_by_peer: dict[str, list[WrittenText]],
 ) -> dict:
     """The rows of systems and of ways, by prompt. `figures` are the bench's. A pass of its own, never timed, finds a way's tau."""
-    calls, base, temperature = list_generate_ways(pair), traces[BASELINE], figures["temperature"]
+    calls, base, temperature = list_generate_functions(pair), traces_by_system[BASELINE], figures["temperature"]
     prompts = [trace.prompt_tokens for trace in base]
-    per_token = {name: [each.seconds_per_token for each in mine] for name, mine in (traces | written).items()}
-    layers, rows = linear_class_of(pair.target.model), []
+    per_token = {
+        name: [each.seconds_per_token for each in mine]
+        for name, mine in (traces_by_system | written_texts_by_peer).items()
+    }
+    layers, rows = most_common_linear_class_name(pair.target.model), []
     identical = {row["name"]: row["identical"] for row in figures["systems"]}
-    for name in tqdm([*traces, *written], desc="tau"):
-        if name in traces:
-            about = {"tau": tau(traces[name]), "identical": identical.get(name, True), "parted": ""}
+    for name in tqdm([*traces_by_system, *written_texts_by_peer], desc="tau"):
+        if name in traces_by_system:
+            about = {"tau": pooled_tau(traces_by_system[name]), "identical": identical.get(name, True), "parted": ""}
         else:
-            about = compare_peer(name, base, written[name], temperature)
+            about = compute_peer_tau_and_text_equality(name, base, written_texts_by_peer[name], temperature)
         if name in calls:
             about["tau"] = measure_tau_by_forward_hook(pair, calls[name], prompts, figures["tokens"], temperature)
         row = {
             "name": name if name not in calls or layers == "Linear" else f"{name} on {layers}",
             "tokens_per_s": 1 / statistics.median(per_token[name]),
-            "vs_baseline": statistics.median(divide_seconds_by_prompt(per_token[BASELINE], per_token[name])),
-            "vs_generate": statistics.median(divide_seconds_by_prompt(per_token[PLAIN], per_token[name])),
+            "vs_baseline": statistics.median(compute_speedups_by_prompt(per_token[BASELINE], per_token[name])),
+            "vs_generate": statistics.median(compute_speedups_by_prompt(per_token[PLAIN], per_token[name])),
         }
         rows.append(row | about)
     return {"peers": rows, "peers_on": f"{type(pair.target.model).__name__} with {layers} layers"}
@@ -236,8 +263,8 @@ PEERS: list[Column] = [
     ("tokens/s", "{tokens_per_s:.0f}"),
     ("vs baseline", "{vs_baseline:.2f}x"),
     ("vs generate()", "{vs_generate:.2f}x"),
-    ("tau", format_optional("tau", ".2f")),
-    ("identical", format_identity),
+    ("tau", optional_field_formatter("tau", ".2f")),
+    ("identical", format_text_identity),
 ]
 
 

@@ -51,7 +51,7 @@ def broadcast_from_first_process(value: Item) -> Item:
     return broadcast_object_list([value])[0]
 
 
-def choose_device(requested: str | None) -> str | None:
+def choose_device_of_this_process(requested: str | None) -> str | None:
     """The device that a person asked for, else the process's own GPU where several processes share a machine's GPUs."""
     if requested is None and count_processes() > 1 and torch.cuda.is_available():
         return f"cuda:{join_launched_processes().local_process_index}"

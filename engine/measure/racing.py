@@ -15,17 +15,17 @@ from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 from engine.measure import peers, processes
-from engine.measure.other_engines import OtherEngines
+from engine.measure.other_engines import PeerGenerateFunctions
 from engine.measure.prompts import FEWEST
-from engine.measure.stepped import run_way
-from engine.measure.ways import FIRST_TOKENS, Way, WrittenText, rotate_names
+from engine.measure.stepped import run_generate_function_in_steps
+from engine.measure.ways import FIRST_TOKENS, GenerateFunction, WrittenText, rotate_names
 from engine.models.advice import CONSTRAINT
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, FIELD, WARM_UP_TEXT, Race, Settings, encode_prompt
 from engine.record.quiet import WorkSignal
 from engine.record.trace import Trace
 from engine.rounds.pair_costs import PairCosts
-from engine.systems import SYSTEMS, System, find_system, format_shape
+from engine.systems import SYSTEMS, System, format_shape, resolve_system_name
 
 PROBES = 3  # prompts that settings are tried on
 PROBE_TOKENS = 32  # new tokens a prompt there, at most
@@ -33,27 +33,28 @@ SMALLER = (2, 4)  # what depth and nodes are divided by
 RUNS = 2  # of a race whose clocks were disturbed; the last one counts
 IN_A_RACE = FIELD[1] - 1  # systems beside the baseline, so that no more caches than a grand prix has are held
 
-Found = TypeVar("Found")
+Outcome = TypeVar("Outcome")
+Run = TypeVar("Run")
 
 
 class PromptResult(NamedTuple):
-    """What one setting did with one prompt. `plain` is the first lane of the same race; `disturbed` a sentence, or ""."""
+    """What one setting did with one prompt. `plain_trace` is the first lane of the same race; `disturbance` a sentence, or ""."""
 
     trace: Trace
-    plain: Trace
-    identical: bool | str
-    disturbed: str
+    plain_trace: Trace
+    text_verdict: bool | str
+    disturbance: str
 
 
 class PromptRuns(NamedTuple):
     """All runs of one prompt: by setting what it did, and by way what `generate()` and others wrote."""
 
-    raced: dict[str, list[PromptResult]]
-    written: dict[str, list[WrittenText]]
+    results_by_setting: dict[str, list[PromptResult]]
+    peer_texts_by_name: dict[str, list[WrittenText]]
 
 
 # In steps: a race after each of its steps, signals, and what was found of a prompt. What it returns is found at its end
-Work = Generator[Race | WorkSignal | PromptRuns, None, Found]
+SteppedWork = Generator[Race | WorkSignal | PromptRuns, None, Outcome]
 
 
 def run_races(
@@ -62,79 +63,90 @@ def run_races(
     systems: Sequence[str],
     settings: Settings,
     *,
-    ways: Mapping[str, Way] = {},
-    repeats: int = 1,
-    beside: tuple[str, ...] = (BASELINE,),
-    warmed: set[str] | None = None,
-    timed: bool = True,
-) -> Work[list[PromptRuns]]:
-    """Races the systems over the prompts, each `repeats` times, as `settings` say; yields and returns what was found of each prompt.
+    peer_functions: Mapping[str, GenerateFunction] = {},
+    runs_per_prompt: int = 1,
+    lanes_in_every_race: tuple[str, ...] = (BASELINE,),
+    warmed_systems: set[str] | None = None,
+    is_timed: bool = True,
+) -> SteppedWork[list[PromptRuns]]:
+    """Races the systems over the prompts, each `runs_per_prompt` times, as `settings` say; yields and returns what was found of
+    each prompt.
 
-    A prompt is a text, or tokens to go on from. The lanes `beside` run in every race, and are compared with. Between a prompt's races
-    the `ways` take every place in turn. A race whose clocks were disturbed runs once more; one that is not `timed` neither does nor
-    warms up. Systems in `warmed` ran before: no first call of theirs is left to pay for. A `WorkSignal.PIECE` follows each race, and
-    the ways. Closing it frees everything.
+    A prompt is a text, or tokens to go on from. The lanes `lanes_in_every_race` run in every race, and are compared with. Between a
+    prompt's races the `peer_functions` take every place in turn. A race whose clocks were disturbed runs once more; one that is not
+    `is_timed` neither does nor warms up. Systems in `warmed_systems` ran before: no first call of theirs is left to pay for. A
+    `WorkSignal.PIECE` follows each race, and the ways. Closing it frees everything.
     """
-    for way in ways.values():
-        yield from run_way(pair, way, pair.tokenizer(WARM_UP_TEXT)["input_ids"], FIRST_TOKENS, settings.temperature)
-    names, groups, every = [*beside, *systems], group_systems_by_race([*systems]), []
+    for way in peer_functions.values():
+        yield from run_generate_function_in_steps(
+            pair, way, pair.tokenizer(WARM_UP_TEXT)["input_ids"], FIRST_TOKENS, settings.temperature
+        )
+    names, groups, every = [*lanes_in_every_race, *systems], group_systems_by_race([*systems]), []
     for index, prompt in enumerate(prompts):
         text, given = (prompt, None) if isinstance(prompt, str) else (f"{len(prompt)} tokens", prompt)
-        found = PromptRuns({name: [] for name in names}, {name: [] for name in ways})
-        for turn in range(index, index + repeats):
+        found = PromptRuns({name: [] for name in names}, {name: [] for name in peer_functions})
+        for turn in range(index, index + runs_per_prompt):
             work: list[list[str] | None] = [*groups]
-            if ways:
+            if peer_functions:
                 work.insert(turn % (len(work) + 1), None)
             for group in work:
                 if group is not None:
-                    lanes = replace(settings, prompt=text, systems=(*beside, *group))
+                    lanes = replace(settings, prompt=text, systems=(*lanes_in_every_race, *group))
                     append_race_to_results(
-                        found.raced, (yield from race_undisturbed(pair, lanes, given, warmed, timed))
+                        found.results_by_setting,
+                        (yield from race_again_if_disturbed_in_steps(pair, lanes, given, warmed_systems, is_timed)),
                     )
                 else:
                     ids = encode_prompt(pair, text) if given is None else given
-                    for name in rotate_names(ways, turn):
-                        wrote = run_way(pair, ways[name], ids, settings.max_new_tokens, settings.temperature)
-                        found.written[name].append((yield from wrote))
+                    for name in rotate_names(peer_functions, turn):
+                        wrote = run_generate_function_in_steps(
+                            pair, peer_functions[name], ids, settings.max_new_tokens, settings.temperature
+                        )
+                        found.peer_texts_by_name[name].append((yield from wrote))
                 yield WorkSignal.PIECE
         yield found
         every.append(found)
     return every
 
 
-def race_undisturbed(
+def race_again_if_disturbed_in_steps(
     pair: LoadedPair,
     settings: Settings,
-    tokens: list[int] | None = None,
-    warmed: set[str] | None = None,
-    timed: bool = True,
-) -> Work[Race]:
+    prompt_ids: list[int] | None = None,
+    warmed_systems: set[str] | None = None,
+    is_timed: bool = True,
+) -> SteppedWork[Race]:
     """Runs a race in steps, and another one where the clocks of the first were disturbed; returns the one that counts.
 
-    `tokens` are `Race`'s, `warmed` and `timed` those of `run_races`. First calls are paid once a system on a CPU, and once a shape on a
-    GPU.
+    `prompt_ids` are `Race`'s, `warmed_systems` and `is_timed` those of `run_races`. First calls are paid once a system on a CPU,
+    and once a shape on a GPU.
     """
     PairCosts(pair).retime_verifications_if_stale()
     names = {name if pair.target.device.type == "cuda" else name.partition(":")[0] for name in settings.systems}
-    for _ in range(RUNS if timed else 1):
-        race = Race(pair, settings, tokens, is_warm=not timed or (warmed is not None and names <= warmed))
+    for _ in range(RUNS if is_timed else 1):
+        race = Race(
+            pair,
+            settings,
+            prompt_ids,
+            is_warmed_up=not is_timed or (warmed_systems is not None and names <= warmed_systems),
+        )
         for _ in race.run():
             yield race
-        if warmed is not None:
-            warmed |= names
+        if warmed_systems is not None:
+            warmed_systems |= names
         if not race.result()["disturbed"]:
             break
     return race
 
 
-def append_race_to_results(raced: dict[str, list[PromptResult]], race: Race) -> None:
+def append_race_to_results(results_by_setting: dict[str, list[PromptResult]], race: Race) -> None:
     """Adds what a race's lanes did, by setting."""
     result, base = race.result(), race.lanes[0].trace
     for name, lane, figures in zip(race.settings.systems, race.lanes, result["lanes"], strict=True):
-        raced[name].append(PromptResult(lane.trace, base, figures["identical"], result["disturbed"]))
+        results_by_setting[name].append(PromptResult(lane.trace, base, figures["identical"], result["disturbed"]))
 
 
-def run_to_result(work: Work[Found], report_piece: Callable[[], object] = int) -> Found:
+def run_to_result(work: SteppedWork[Outcome], report_piece: Callable[[], object] = int) -> Outcome:
     """Runs the generator to its end and returns its result; `report_piece` is called after every `WorkSignal.PIECE`."""
     while True:
         try:
@@ -144,7 +156,7 @@ def run_to_result(work: Work[Found], report_piece: Callable[[], object] = int) -
             return end.value
 
 
-def median_run_of(runs: list[Any], attribute: str = "trace.seconds") -> Any:
+def median_run_of(runs: list[Run], attribute: str = "trace.seconds") -> Run:
     """The one of the median, by this attribute."""
     return sorted(runs, key=attrgetter(attribute))[len(runs) // 2]
 
@@ -154,30 +166,30 @@ def group_systems_by_race(system_names: list[str]) -> list[list[str]]:
     return [system_names[at : at + IN_A_RACE] for at in range(0, len(system_names), IN_A_RACE)] or [[]]
 
 
-def count_pieces_of_work(system_count: int, prompt_count: int, group_count: int = 0) -> int:
-    """How many pieces of work `race_all` completes, with so many groups of other engines' settings."""
+def count_progress_pieces(system_count: int, prompt_count: int, group_count: int = 0) -> int:
+    """How many pieces of work `choose_settings_and_race_in_steps` completes, with so many groups of other engines' settings."""
     return system_count + group_count + prompt_count * (1 + math.ceil(system_count / IN_A_RACE))
 
 
 @dataclass
 class RaceResults:
-    """All races, by system. `tried` holds seconds a token by setting, None where one setting is all there is."""
+    """All races, by system. `probe_seconds_by_system` holds seconds a token by setting, None where one setting is all there is."""
 
-    settings: dict[str, str]
-    tried: dict[str, dict[str, float] | None]
-    raced: dict[str, list[PromptResult]]
+    chosen_setting_by_system: dict[str, str]
+    probe_seconds_by_system: dict[str, dict[str, float] | None]
+    results_by_system: dict[str, list[PromptResult]]
     # By way: `generate()` first, then with MTP layers where the target has some, then others
-    written: dict[str, list[WrittenText]]
+    peer_texts_by_name: dict[str, list[WrittenText]]
 
 
-def race_all(
+def choose_settings_and_race_in_steps(
     pair: LoadedPair,
     prompts: list[str],
     systems: list[str],
     settings: Settings,
-    others: OtherEngines | None = None,
-) -> Work[RaceResults]:
-    """Every system in its best setting over the prompts, beside plain decoding, `generate()` and `others`; returns the outcome.
+    other_peers: PeerGenerateFunctions | None = None,
+) -> SteppedWork[RaceResults]:
+    """Every system in its best setting over the prompts, beside plain decoding, `generate()` and `other_peers`; returns the outcome.
 
     Of the settings of one way the best runs. Every process of a launch races its share of the prompts in the first one's settings, and
     gets the outcome of all.
@@ -187,49 +199,59 @@ def race_all(
         chosen[name], tried[name] = yield from choose_best_setting(pair, probes, name, settings)
         yield WorkSignal.PIECE
     chosen, tried = processes.broadcast_from_first_process((chosen, tried))
-    ways = peers.list_plain_ways(pair) | (yield from choose_best_ways(pair, probes, others or OtherEngines(), settings))
+    ways = peers.list_plain_and_mtp_generate_functions(pair) | (
+        yield from choose_fastest_peer_variants(pair, probes, other_peers or PeerGenerateFunctions(), settings)
+    )
     share = processes.select_items_of_this_process(prompts, pair.target)
-    mine = yield from run_races(pair, share, [*chosen.values()], settings, ways=ways)
+    mine = yield from run_races(pair, share, [*chosen.values()], settings, peer_functions=ways)
     runs = processes.gather_items_of_all_processes(mine, pair.target)
-    raced = {name: [each.raced[setting][0] for each in runs] for name, setting in chosen.items()}
-    return RaceResults(chosen, tried, raced, {name: [each.written[name][0] for each in runs] for name in ways})
+    raced = {name: [each.results_by_setting[setting][0] for each in runs] for name, setting in chosen.items()}
+    return RaceResults(
+        chosen, tried, raced, {name: [each.peer_texts_by_name[name][0] for each in runs] for name in ways}
+    )
 
 
-def choose_best_ways(
-    pair: LoadedPair, prompts: list[str], others: OtherEngines, settings: Settings
-) -> Work[dict[str, Way]]:
+def choose_fastest_peer_variants(
+    pair: LoadedPair, probe_prompts: list[str], other_peers: PeerGenerateFunctions, settings: Settings
+) -> SteppedWork[dict[str, GenerateFunction]]:
     """The ways that run over all prompts: of the settings of one way the one that takes the fewest seconds a token."""
     hidden, tokens = set[str](), min(PROBE_TOKENS, settings.max_new_tokens)
     first = pair.tokenizer(WARM_UP_TEXT)["input_ids"]
-    for group in others.groups.values():
+    for group in other_peers.variant_names_by_group.values():
         taken = dict.fromkeys(group.values(), 0.0)
         for name in taken:
-            yield from run_way(pair, others.ways[name], first, FIRST_TOKENS, settings.temperature)
-        for name, prompt in product(taken, prompts):
+            yield from run_generate_function_in_steps(
+                pair, other_peers.function_by_name[name], first, FIRST_TOKENS, settings.temperature
+            )
+        for name, prompt in product(taken, probe_prompts):
             ids = encode_prompt(pair, prompt)
-            written = yield from run_way(pair, others.ways[name], ids, tokens, settings.temperature)
+            written = yield from run_generate_function_in_steps(
+                pair, other_peers.function_by_name[name], ids, tokens, settings.temperature
+            )
             taken[name] += written.seconds_per_token
         hidden |= taken.keys() - {min(taken, key=taken.__getitem__)}
         yield WorkSignal.PIECE
-    names = processes.broadcast_from_first_process([name for name in others.ways if name not in hidden])
-    return {name: others.ways[name] for name in names}
+    names = processes.broadcast_from_first_process(
+        [name for name in other_peers.function_by_name if name not in hidden]
+    )
+    return {name: other_peers.function_by_name[name] for name in names}
 
 
 def choose_best_setting(
-    pair: LoadedPair, prompts: list[str], system_name: str, settings: Settings
-) -> Work[tuple[str, dict[str, float] | None]]:
+    pair: LoadedPair, probe_prompts: list[str], system_name: str, settings: Settings
+) -> SteppedWork[tuple[str, dict[str, float] | None]]:
     """The setting that takes the fewest seconds a token over the prompts, and the seconds a token of all, None where there is one."""
     candidates = list_candidate_settings(pair, system_name)
     if len(candidates) == 1:
         return system_name, None
     taken, probe = dict.fromkeys(candidates, 0.0), min(PROBE_TOKENS, settings.max_new_tokens)
     asked = replace(settings, max_new_tokens=probe)
-    for each in run_races(pair, prompts, candidates, asked, beside=()):
+    for each in run_races(pair, probe_prompts, candidates, asked, lanes_in_every_race=()):
         if not isinstance(each, PromptRuns):
             yield WorkSignal.STEP
             continue
-        for candidate, [result] in each.raced.items():
-            taken[candidate] += result.trace.seconds_per_token / len(prompts)
+        for candidate, [result] in each.results_by_setting.items():
+            taken[candidate] += result.trace.seconds_per_token / len(probe_prompts)
     return min(taken, key=taken.__getitem__), taken
 
 
@@ -250,33 +272,33 @@ def explain_unraceable(pair: LoadedPair, system: System) -> str:
     return ""
 
 
-def choose_systems(pair: LoadedPair, system_names: str | None, constraint: str) -> list[str]:
+def choose_systems(pair: LoadedPair, comma_separated_names: str | None, constraint: str) -> list[str]:
     """The systems to race: those named, separated by commas, or every lossless one that the pair allows and that may guess then.
 
     Raises `ValueError` for a name twice, for one that the pair cannot run, and when no named system is lossless.
     """
-    if system_names is None:
+    if comma_separated_names is None:
         able = [system for system in SYSTEMS.values() if system.guesses and system.guarantee != "lossy"]
-        able = [system for system in able if constraint or system.parts[0].takes != CONSTRAINT]
+        able = [system for system in able if constraint or system.parts[0].required_resource != CONSTRAINT]
         return [system.name for system in able if not explain_unraceable(pair, system)]
-    names = [name.strip() for name in system_names.split(",")]
+    names = [name.strip() for name in comma_separated_names.split(",")]
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         raise ValueError(f"--systems names {twice[0]!r} twice. Name every system once.")
-    for system in map(find_system, names):
+    for system in map(resolve_system_name, names):
         if not system.guesses:
             raise ValueError(f"--systems names {system.name!r}, which is always raced. Name systems that guess.")
         if reason := explain_unraceable(pair, system):
             raise ValueError(reason)
-    if all(find_system(name).guarantee == "lossy" for name in names):
+    if all(resolve_system_name(name).guarantee == "lossy" for name in names):
         raise ValueError(
-            f"--systems {system_names!r} holds lossy systems only. Name one that keeps the text, such as auto."
+            f"--systems {comma_separated_names!r} holds lossy systems only. Name one that keeps the text, such as auto."
         )
     return names
 
 
 def list_candidate_settings(pair: LoadedPair, system_name: str) -> list[str]:
     """The settings that are tried of a system. One that is named with a shape or a break keeps it."""
-    system = find_system(system_name)
+    system = resolve_system_name(system_name)
     if system.sizes_trees or ":" in system_name or "!" in system_name:
         return [system_name]
     best = system.best_shape_for(pair)
@@ -284,7 +306,7 @@ def list_candidate_settings(pair: LoadedPair, system_name: str) -> list[str]:
     for part in SMALLER:
         depth, nodes = math.ceil(best["depth"] / part), max(2, math.ceil(best["nodes"] / part))
         smaller = f"{system_name}:{depth}x{min(best['width'], nodes - 1)}x{nodes}"
-        if smaller not in found and not explain_unraceable(pair, find_system(smaller)):
+        if smaller not in found and not explain_unraceable(pair, resolve_system_name(smaller)):
             found.append(smaller)
     return found
 

@@ -5,7 +5,7 @@ from contextlib import closing
 
 from engine.models.pairs import LoadedPair
 from engine.race import Race, Settings
-from engine.record.headline import find_run_nearest_to_medians
+from engine.record.headline import find_run_nearest_to_median_speedups
 from engine.record.quiet import WorkSignal
 from engine.record.race_file import Record
 from engine.record.trace import Step
@@ -16,12 +16,14 @@ SECONDS = 2.0  # on the lanes' clocks, which the further runs may take together
 
 
 class RepeatedRace:
-    """Has a race's face, `lanes`, `poll_steps` and `to_record`, for the run that is watched. `run_again` runs it again."""
+    """Has a race's face, `lanes`, `poll_steps` and `to_record`, for the run that is watched. `repeat_and_show_median_run_in_steps`
+    runs it again.
+    """
 
-    def __init__(self, pair: LoadedPair, settings: Settings, alone: Callable[[], bool] = lambda: True):
-        """`alone` says whether nobody else wants the device. Raises `ValueError` like `Race`."""
+    def __init__(self, pair: LoadedPair, settings: Settings, is_device_uncontested: Callable[[], bool] = lambda: True):
+        """`is_device_uncontested` says whether nobody else wants the device. Raises `ValueError` like `Race`."""
         PairCosts(pair).retime_verifications_if_stale()
-        self.pair, self.settings, self.alone = pair, settings, alone
+        self.pair, self.settings, self.is_device_uncontested = pair, settings, is_device_uncontested
         self.race = Race(pair, settings)
         self.lanes = self.race.lanes
         self.made: Record | None = None
@@ -30,29 +32,31 @@ class RepeatedRace:
         return self.race.poll_steps()
 
     def to_record(self) -> Record:
-        """The race as a record that grows with it, and with every run of `run_again`."""
+        """The race as a record that grows with it, and with every run of `repeat_and_show_median_run_in_steps`."""
         self.made = self.made or self.race.to_record()
         return self.made
 
-    def has_time_for_another_run(self, raced: list[Race]) -> bool:
-        """Whether one more run fits by the fastest of those `raced`: the first may have been held up. None does on a busy machine."""
-        seconds = [sum(lane.clock for lane in race.lanes) for race in raced]
-        if self.race.is_disturbed or self.race.remote or not seconds[0] or len(raced) == MOST:
+    def has_time_for_another_run(self, finished_races: list[Race]) -> bool:
+        """Whether one more run fits by the fastest of those `finished_races`: the first may have been held up. None does on a busy
+        machine.
+        """
+        seconds = [sum(lane.clock for lane in race.lanes) for race in finished_races]
+        if self.race.did_threads_wait_too_long or self.race.remote or not seconds[0] or len(finished_races) == MOST:
             return False
         return sum(seconds[1:]) + min(seconds) <= SECONDS
 
-    def run_again(self) -> Generator[WorkSignal, None, None]:
+    def repeat_and_show_median_run_in_steps(self) -> Generator[WorkSignal, None, None]:
         """The further runs, a step at a time. Then the record has the seconds of all, and the lanes of the run nearest the median.
 
         A run that is not over when somebody else comes is not counted. Closing the iterator frees every lane.
         """
         record, runs, raced = self.to_record(), [self.race], [self.race]
-        record.busy = self.race.is_disturbed
+        record.busy = self.race.did_threads_wait_too_long
         while self.has_time_for_another_run(raced):
             race = Race(self.pair, self.settings)
             with closing(race.run()) as steps:
                 for _ in steps:
-                    if not self.alone():
+                    if not self.is_device_uncontested():
                         break
                     yield WorkSignal.STEP
             if not all(lane.finished for lane in race.lanes):
@@ -65,7 +69,9 @@ class RepeatedRace:
         if len(runs) == 1:
             return
         record.runs = [[lane.trace.seconds for lane in race.lanes] for race in runs]
-        shown = runs[find_run_nearest_to_medians([len(lane.trace.tokens) for lane in record.lanes], record.runs)]
+        shown = runs[
+            find_run_nearest_to_median_speedups([len(lane.trace.tokens) for lane in record.lanes], record.runs)
+        ]
         for told, lane in zip(record.lanes, shown.lanes, strict=True):
             told.trace = lane.trace
 

@@ -2,40 +2,40 @@
 
 from collections.abc import Sequence
 
-from engine.measure.peers import PLAIN, compare_peer
+from engine.measure.peers import PLAIN, compute_peer_tau_and_text_equality
 from engine.measure.racing import RaceResults
 from engine.measure.verdict import (
     CONFIDENCE,
     best_lossless_row_of,
-    bootstrap_interval_of_mean,
+    bootstrap_interval_of_geometric_mean,
     compare_with_plain_and_generate,
-    divide_seconds_by_prompt,
-    draw_resamples,
+    compute_speedups_by_prompt,
+    draw_bootstrap_indices,
     geometric_mean,
     judge_yes_no_or_only,
 )
-from engine.measure.ways import copy_counts_of_equal_texts
+from engine.measure.ways import correct_token_counts_of_equal_texts
 from engine.models.pairs import LoadedPair
 from engine.race import Settings
-from engine.record.race_file import select_worst_verdict
+from engine.record.race_file import select_worst_comparison_result
 from engine.record.trace import Trace
-from engine.record.trace_statistics import GuessCountsAfterAcceptedParent, tau, time_shares
-from engine.systems import find_system
+from engine.record.trace_statistics import GuessCountsAfterAcceptedParent, pooled_tau, pooled_time_shares_by_phase
+from engine.systems import resolve_system_name
 
 
-def acceptance_by_depth(guesses: GuessCountsAfterAcceptedParent) -> list[dict]:
+def acceptance_by_depth(guess_counts: GuessCountsAfterAcceptedParent) -> list[dict]:
     """For each depth the rounds in which it was reached, and the share of them in which a guess of that depth was accepted."""
     return [
         {"depth": row["depth"], "rounds": row["levels"], "accepted": row["accepted"] / row["levels"]}
-        for row in guesses.by_depth()
+        for row in guess_counts.by_depth()
     ]
 
 
-def acceptance_by_rank(guesses: GuessCountsAfterAcceptedParent) -> list[dict]:
+def acceptance_by_rank(guess_counts: GuessCountsAfterAcceptedParent) -> list[dict]:
     """For each rank among siblings the guesses whose parent was accepted, and the share of them that was accepted too."""
     return [
         {"rank": row["rank"], "guesses": row["reached"], "accepted": row["accepted"] / row["reached"]}
-        for row in guesses.by_rank()
+        for row in guess_counts.by_rank()
     ]
 
 
@@ -50,7 +50,7 @@ def compute_figures_by_group(group_of_prompt: list[str], traces: list[Trace], sp
             "group": group,
             "prompts": len(mine),
             "speedup": geometric_mean([speedups[index] for index in mine]),
-            "tau": tau(lanes),
+            "tau": pooled_tau(lanes),
             "accepted": None if first is None else first["accepted"],
         }
         found.append(row)
@@ -64,51 +64,52 @@ def build_pays_report(
     refusals: dict[int, str],
     settings: Settings,
     results: RaceResults,
-    groups: Sequence[str] = (),
+    group_of_prompt: Sequence[str] = (),
 ) -> dict:
     """The figures. `raced_indices` are the indices of the prompts that the outcome is about; `refusals` says why of each other one.
 
-    `groups` name every prompt's, "" for none. Everything in seconds a token holds prefill. All systems share the resamples `drawn`.
+    `group_of_prompt` name every prompt's, "" for none. Everything in seconds a token holds prefill. All systems share the resamples
+    `drawn`.
     """
-    drawn = draw_resamples(len(raced_indices), settings.seed)
-    generated = [each.seconds_per_token for each in results.written[PLAIN]]
+    drawn = draw_bootstrap_indices(len(raced_indices), settings.seed)
+    generated = [each.seconds_per_token for each in results.peer_texts_by_name[PLAIN]]
     rows = []
-    for name, lanes in results.raced.items():
+    for name, lanes in results.results_by_system.items():
         traces, base, identical, disturbed = map(list, zip(*lanes, strict=True))
         mine, plain = ([trace.seconds_per_token for trace in each] for each in (traces, base))
         guesses = GuessCountsAfterAcceptedParent(traces)
         row = {
             "name": name,
-            "setting": results.settings[name],
-            "guarantee": find_system(results.settings[name]).guarantee,
-            "tried_seconds_per_token": results.tried[name],
+            "setting": results.chosen_setting_by_system[name],
+            "guarantee": resolve_system_name(results.chosen_setting_by_system[name]).guarantee,
+            "tried_seconds_per_token": results.probe_seconds_by_system[name],
             **compare_with_plain_and_generate(mine, plain, generated, drawn),
-            "tau": tau(traces),
-            "time": time_shares(traces),
+            "tau": pooled_tau(traces),
+            "time": pooled_time_shares_by_phase(traces),
             "acceptance": acceptance_by_depth(guesses),
             "acceptance_by_rank": acceptance_by_rank(guesses),
-            "identical": select_worst_verdict(identical),
+            "identical": select_worst_comparison_result(identical),
             "disturbed": sum(map(bool, disturbed)),
         }
         rows.append(row)
     best = best_lossless_row_of(rows)
-    grouped = [groups[index] for index in raced_indices] if groups else []
-    traces, base, *_ = map(list, zip(*results.raced[best["name"]], strict=True))
+    grouped = [group_of_prompt[index] for index in raced_indices] if group_of_prompt else []
+    traces, base, *_ = map(list, zip(*results.results_by_system[best["name"]], strict=True))
     mine, plain = ([trace.seconds_per_token for trace in each] for each in (traces, base))
     beside = []
-    for name, written in results.written.items():
+    for name, written in results.peer_texts_by_name.items():
         if name == PLAIN:
             continue
-        written = copy_counts_of_equal_texts(base, written)
+        written = correct_token_counts_of_equal_texts(base, written)
         theirs = [each.seconds_per_token for each in written]
-        against = divide_seconds_by_prompt(theirs, mine)
+        against = compute_speedups_by_prompt(theirs, mine)
         row = {
             "name": name,
             **compare_with_plain_and_generate(theirs, plain, generated, drawn),
             "tokens_per_s": 1 / geometric_mean(theirs),
             "best_vs": geometric_mean(against),  # how many times as fast the best system is
-            "best_vs_interval": bootstrap_interval_of_mean(against, drawn),
-            **compare_peer(name, base, written, settings.temperature),
+            "best_vs_interval": bootstrap_interval_of_geometric_mean(against, drawn),
+            **compute_peer_tau_and_text_equality(name, base, written, settings.temperature),
         }
         beside.append(row)
     return ({"peers": beside} if beside else {}) | {
@@ -125,9 +126,11 @@ def build_pays_report(
         "confidence": CONFIDENCE,
         "plain": {
             "tokens_per_s": 1 / geometric_mean(plain),
-            "vs_generate": geometric_mean(divide_seconds_by_prompt(generated, plain)),
-            "vs_generate_interval": bootstrap_interval_of_mean(divide_seconds_by_prompt(generated, plain), drawn),
-            "time": time_shares(base),
+            "vs_generate": geometric_mean(compute_speedups_by_prompt(generated, plain)),
+            "vs_generate_interval": bootstrap_interval_of_geometric_mean(
+                compute_speedups_by_prompt(generated, plain), drawn
+            ),
+            "time": pooled_time_shares_by_phase(base),
         },
         "systems": rows,
         "prompts": [

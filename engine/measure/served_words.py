@@ -1,7 +1,7 @@
 """Served words: what a running server's two arms gave, for people. Knows the row's figures; knows no server."""
 
-from engine.measure.table import NOT_TOLD, Column, format_optional, format_table
-from engine.measure.words import TOO_FEW, format_span
+from engine.measure.table import NOT_TOLD, Column, format_table, optional_field_formatter
+from engine.measure.words import TOO_FEW, format_speedup_interval
 
 COUNTING = {"guessing": "The server with guesses", "plain": "The server without guesses"}  # by arm
 
@@ -10,17 +10,17 @@ def describe_server_verdict(row: dict) -> str:
     """The verdict in a sentence that begins with it."""
     points = row["points"]
     answers = {each["answer"] for each in points}
-    told = ", ".join(f"{each['speedup']:.2f} times as fast at {format_streams([each])}" for each in points)
+    told = ", ".join(f"{each['speedup']:.2f} times as fast at {format_stream_counts([each])}" for each in points)
     if answers == {"yes"}:
         return f"yes: this server's guesses pay. With them it writes {told}."
     if answers == {"no"}:
         return f"no: this server's guesses do not pay. With them it writes {told}."
     able = [each for each in points if each["answer"] == "yes"]
-    only = f"only at {format_streams(able)}" if able else "only for some of these prompts"
+    only = f"only at {format_stream_counts(able)}" if able else "only for some of these prompts"
     return f"{only}: elsewhere this server's guesses do not surely pay. With them it writes {told}."
 
 
-def format_streams(points: list[dict]) -> str:
+def format_stream_counts(points: list[dict]) -> str:
     """The numbers of streams, as a person says them."""
     sizes = [str(each["batch"]) for each in points]
     listed = " and ".join(filter(None, (", ".join(sizes[:-1]), sizes[-1])))
@@ -44,10 +44,10 @@ STREAMS: list[Column] = [
     ("plain/s", "{plain_tokens_per_s:.1f}"),
     ("with/s", "{tokens_per_s:.1f}"),
     ("speedup", "{speedup:.2f}x"),
-    ("95 %", format_span),
+    ("95 %", format_speedup_interval),
     ("pays", "{answer}"),
-    ("tau", format_optional("tau", ".2f")),
-    ("accepted", format_optional("acceptance", ".0%")),
+    ("tau", optional_field_formatter("tau", ".2f")),
+    ("accepted", optional_field_formatter("acceptance", ".0%")),
     ("same text", lambda row: NOT_TOLD if row["identical"] is None else "{identical} of {texts}".format_map(row)),
 ]
 
@@ -60,8 +60,10 @@ def describe_request(row: dict) -> str:
     )
 
 
-def describe_server(about: dict) -> str:
-    return " ".join(filter(None, (about["engine"] or "a server", about["version"], about["model"])))
+def describe_server(server_facts: dict) -> str:
+    return " ".join(
+        filter(None, (server_facts["engine"] or "a server", server_facts["version"], server_facts["model"]))
+    )
 
 
 def list_caution_sentences(row: dict) -> list[str]:
@@ -78,7 +80,7 @@ def list_caution_sentences(row: dict) -> list[str]:
         )
     if few := [each for each in points if each["waves"] < TOO_FEW]:
         found.append(
-            f"The intervals at {format_streams(few)} are too narrow: {min(each['waves'] for each in few)} waves are few. "
+            f"The intervals at {format_stream_counts(few)} are too narrow: {min(each['waves'] for each in few)} waves are few. "
             "Give more prompts."
         )
     if any(each["texts"] > row["prompts"] for each in points):

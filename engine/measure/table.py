@@ -17,11 +17,11 @@ def format_table(columns: Sequence[Column], rows: Iterable[dict]) -> list[str]:
     return ["  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]).rstrip() for line in cells]
 
 
-def format_optional(name: str, form: str) -> Callable[[dict], str]:
+def optional_field_formatter(field: str, format_spec: str) -> Callable[[dict], str]:
     """A cell of the field, or a dash where it is None."""
-    return lambda row: NOT_TOLD if row[name] is None else format(row[name], form)
+    return lambda row: NOT_TOLD if row[field] is None else format(row[field], format_spec)
 
 
-def format_identity(row: dict) -> str:
+def format_text_identity(row: dict) -> str:
     """Whether a row's texts are plain decoding's."""
     return SAME[row["identical"]]

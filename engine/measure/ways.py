@@ -9,7 +9,7 @@ from engine.models.pairs import LoadedPair
 from engine.race import BASELINE
 from engine.record.trace import Trace, first_divergence
 from engine.sampling import Sampling
-from engine.systems import System, find_system
+from engine.systems import System, resolve_system_name
 from engine.tree import LARGEST_TREE
 
 
@@ -17,28 +17,30 @@ from engine.tree import LARGEST_TREE
 class WrittenText:
     """What one call wrote, and the seconds it took, prefill included.
 
-    A server's tokens are not known. It sends a `text` of `count` tokens, and may tell in how many `passes` it wrote them.
+    A server's tokens are not known. It sends a `text` of `server_token_count` tokens, and may tell its `server_forward_count`.
     """
 
     tokens: list[int]
     seconds: float
     text: str | None = None
-    count: int = 0
-    passes: int | None = None
+    server_token_count: int = 0
+    server_forward_count: int | None = None
 
     @property
     def seconds_per_token(self) -> float:
-        return self.seconds / (len(self.tokens) if self.text is None else self.count)
+        return self.seconds / (len(self.tokens) if self.text is None else self.server_token_count)
 
 
-# (pair, prompt, tokens, temperature) -> new tokens, or what was written by one that knows its seconds itself
-Way = Callable[[LoadedPair, list[int], int, float], list[int] | WrittenText]
+# (pair, prompt_ids, max_tokens, temperature) -> new tokens, or what was written by one that knows its seconds itself
+GenerateFunction = Callable[[LoadedPair, list[int], int, float], list[int] | WrittenText]
 FIRST_TOKENS = 8  # of a first call, which nobody times
 
 
-def run_and_time_way(pair: LoadedPair, way: Way, prompt: list[int], tokens: int, temperature: float) -> WrittenText:
+def run_and_time_generate_function(
+    pair: LoadedPair, generate: GenerateFunction, prompt_ids: list[int], max_tokens: int, temperature: float
+) -> WrittenText:
     start = time.perf_counter()
-    written = way(pair, prompt, tokens, temperature)  # a list, so the device is done
+    written = generate(pair, prompt_ids, max_tokens, temperature)  # a list, so the device is done
     return written if isinstance(written, WrittenText) else WrittenText(written, time.perf_counter() - start)
 
 
@@ -50,38 +52,44 @@ def rotate_names(names: Iterable[str], first_index: int) -> list[str]:
 
 
 def iterate_rounds(
-    pair: LoadedPair, system: System, prompt: list[int], tokens: int, sampling: Sampling
+    pair: LoadedPair, system: System, prompt_ids: list[int], max_tokens: int, sampling: Sampling
 ) -> Iterator[Round]:
     """A system's rounds behind the prompt in its own shape, up to so many tokens. They have no lane, no clock and no trace."""
-    capacity = min(pair.context, len(prompt) + tokens) + LARGEST_TREE
+    capacity = min(pair.context, len(prompt_ids) + max_tokens) + LARGEST_TREE
     rounds = system.open_rounds(pair, capacity, system.default_shape, sampling)
-    return decode(rounds, prompt, tokens, pair.stop_ids, pair.context)
+    return decode(rounds, prompt_ids, max_tokens, pair.stop_ids, pair.context)
 
 
-def decode_plainly(pair: LoadedPair, prompt: list[int], tokens: int, sampling: Sampling) -> list[int]:
+def decode_plainly(pair: LoadedPair, prompt_ids: list[int], max_tokens: int, sampling: Sampling) -> list[int]:
     """The tokens that plain decoding writes behind the prompt, up to so many."""
     return [
-        token for done in iterate_rounds(pair, find_system(BASELINE), prompt, tokens, sampling) for token in done.burst
+        token
+        for done in iterate_rounds(pair, resolve_system_name(BASELINE), prompt_ids, max_tokens, sampling)
+        for token in done.burst
     ]
 
 
-def copy_counts_of_equal_texts(plain_traces: list[Trace], written_texts: list[WrittenText]) -> list[WrittenText]:
+def correct_token_counts_of_equal_texts(
+    plain_traces: list[Trace], written_texts: list[WrittenText]
+) -> list[WrittenText]:
     """What others wrote, where a text that is plain decoding's has as many tokens as that. A server may count some that never came."""
     return [
-        replace(each, count=len(trace.tokens)) if each.text is not None and each.text == trace.text else each
+        replace(each, server_token_count=len(trace.tokens))
+        if each.text is not None and each.text == trace.text
+        else each
         for trace, each in zip(plain_traces, written_texts, strict=True)
     ]
 
 
-def tau_told_by_server(written: list[WrittenText]) -> float | None:
+def tau_reported_by_server(written_texts: list[WrittenText]) -> float | None:
     """Tokens a pass over all that servers sent, None where a pass is not known and where there was none."""
-    passes = [each.passes for each in written if each.passes is not None]
-    if len(passes) < len(written) or not sum(passes):
+    passes = [each.server_forward_count for each in written_texts if each.server_forward_count is not None]
+    if len(passes) < len(written_texts) or not sum(passes):
         return None
-    return sum(each.count for each in written) / sum(passes)
+    return sum(each.server_token_count for each in written_texts) / sum(passes)
 
 
-def first_differences_by_text(plain_traces: list[Trace], written_texts: list[WrittenText]) -> list[int]:
+def list_first_differences_from_plain(plain_traces: list[Trace], written_texts: list[WrittenText]) -> list[int]:
     """Where texts part from plain decoding's, counted from 1 in tokens or characters; nothing for equal ones."""
     places = []
     for trace, each in zip(plain_traces, written_texts, strict=True):
@@ -91,10 +99,11 @@ def first_differences_by_text(plain_traces: list[Trace], written_texts: list[Wri
     return places
 
 
-def describe_divergence(name: str, plain_traces: list[Trace], written_texts: list[WrittenText]) -> str:
+def describe_divergence(engine_name: str, plain_traces: list[Trace], written_texts: list[WrittenText]) -> str:
     """A sentence on where an engine's greedy texts part from plain decoding's; "" where none does."""
-    places = first_differences_by_text(plain_traces, written_texts)
+    places = list_first_differences_from_plain(plain_traces, written_texts)
     if not places:
         return ""
     unit = "token" if written_texts[0].text is None else "character"
-    return f"{name} writes another text for {len(places)} of {len(plain_traces)} prompts, from {unit} {min(places)} on at the earliest."
+    prompts = f"{len(places)} of {len(plain_traces)} prompts"
+    return f"{engine_name} writes another text for {prompts}, from {unit} {min(places)} on at the earliest."

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from engine.measure.table import Column, format_identity, format_optional, format_table
-from engine.record.disturbance import describe_repeated_disturbance
+from engine.measure.table import Column, format_table, format_text_identity, optional_field_formatter
+from engine.record.disturbance import describe_count_of_disturbed_races
 
 PLAIN = "plain decoding"
 MOST_PROMPTS = 5  # that gain, and as many that lose
@@ -13,7 +13,7 @@ BEGINNING = 60  # characters of a prompt
 
 def describe_pays_verdict(figures: dict) -> str:
     """The verdict in a sentence that begins with it, and whether its clocks were disturbed."""
-    row, prompts = best_row_of(figures), len(figures["prompts"])
+    row, prompts = best_system_row_of(figures), len(figures["prompts"])
     setting, reached, span = row["setting"], f"{row['speedup']:.2f} times", format_interval(row["interval"])
     said = {
         "yes": f"yes: {setting} writes these prompts {reached} as fast as plain decoding, {span}.",
@@ -21,20 +21,20 @@ def describe_pays_verdict(figures: dict) -> str:
         "only": f"only for {row['gaining']} of {prompts} prompts: {setting} gains there. "
         f"Over all prompts it reaches {reached} plain decoding, {span}.",
     }
-    return said[figures["answer"]] + describe_repeated_disturbance(row["disturbed"], prompts, "prompts")
+    return said[figures["answer"]] + describe_count_of_disturbed_races(row["disturbed"], prompts, "prompts")
 
 
-def best_row_of(figures: dict) -> dict:
+def best_system_row_of(figures: dict) -> dict:
     return next(row for row in figures["systems"] if row["name"] == figures["best"])
 
 
-def format_interval(ends: list[float]) -> str:
-    return f"95 % interval {ends[0]:.2f} to {ends[1]:.2f}"
+def format_interval(low_and_high: list[float]) -> str:
+    return f"95 % interval {low_and_high[0]:.2f} to {low_and_high[1]:.2f}"
 
 
 def format_pays_report(figures: dict) -> str:
     """All of it: verdict, systems, time, acceptance by depth, prompts."""
-    row, plain, peers = best_row_of(figures), figures["plain"], sort_by_speed(figures.get("peers", []))
+    row, plain, peers = best_system_row_of(figures), figures["plain"], sort_by_speed(figures.get("peers", []))
     count = len(figures["prompts"])
     parts = [
         describe_pays_verdict(figures),
@@ -50,12 +50,12 @@ def format_pays_report(figures: dict) -> str:
         + (", with a memory of earlier prompts" if figures["memory"] else "")
         + (", under a constraint; generate() writes without it." if figures["constraint"] else "."),
         "",
-        *format_systems(figures),
+        *format_system_and_peer_table(figures),
         "",
         *format_acceptance(row),
         *format_groups(figures),
         "",
-        *format_prompts(figures),
+        *format_most_gaining_and_losing_prompts(figures),
     ]
     if count < TOO_FEW:
         parts.append(f"The intervals are too narrow: {count} prompts are few. Race {TOO_FEW} or more.")
@@ -70,39 +70,39 @@ def sort_by_speed(rows_with_speedup: list[dict]) -> list[dict]:
     return sorted(rows_with_speedup, key=lambda row: -row["speedup"])
 
 
-def format_systems(figures: dict) -> list[str]:
+def format_system_and_peer_table(figures: dict) -> list[str]:
     """A line for every system, the fastest first, and for every peer. Shares are of a system's own time."""
     plain = {"setting": PLAIN, "speedup": 1.0, "tau": 1.0, **figures["plain"]}
     peers = [{"setting": peer["name"], **peer} for peer in sort_by_speed(figures.get("peers", []))]
     return format_table(SYSTEMS, [*sort_by_speed(figures["systems"]), plain, *peers])
 
 
-def format_span(row: dict) -> str:
+def format_speedup_interval(row: dict) -> str:
     """The interval of a speedup, "" for plain decoding, which has none."""
     return "{:.2f}-{:.2f}".format(*row["interval"]) if "interval" in row else ""
 
 
-def format_share(phase: str) -> Callable[[dict], str]:
+def phase_share_formatter(phase_name: str) -> Callable[[dict], str]:
     """A phase's share of the time, "" of a peer, which does not tell it."""
-    return lambda row: f"{row['time'][phase]:.0%}" if "time" in row else ""
+    return lambda row: f"{row['time'][phase_name]:.0%}" if "time" in row else ""
 
 
 SYSTEMS: list[Column] = [
     ("best setting", "{setting}"),
     ("speedup", "{speedup:.2f}x"),
-    ("95 %", format_span),
+    ("95 %", format_speedup_interval),
     ("x generate()", "{vs_generate:.2f}x"),
-    ("tau", format_optional("tau", ".2f")),
-    *((phase, format_share(phase)) for phase in ("draft", "verify", "prefill", "rest")),
+    ("tau", optional_field_formatter("tau", ".2f")),
+    *((phase, phase_share_formatter(phase)) for phase in ("draft", "verify", "prefill", "rest")),
     ("gain", lambda row: str(row.get("gaining", ""))),
-    ("identical", lambda row: format_identity(row) if "identical" in row else ""),
+    ("identical", lambda row: format_text_identity(row) if "identical" in row else ""),
 ]
 GROUPS: list[Column] = [
     ("group", lambda row: shorten_prompt(row["group"])),
     ("prompts", "{prompts}"),
     ("speedup", "{speedup:.2f}x"),
     ("tau", "{tau:.2f}"),
-    ("first guess true", format_optional("accepted", ".0%")),
+    ("first guess true", optional_field_formatter("accepted", ".0%")),
 ]
 
 
@@ -124,9 +124,9 @@ def format_groups(figures: dict) -> list[str]:
     return ["", *format_table(GROUPS, found)] if found else []
 
 
-def format_prompts(figures: dict) -> list[str]:
+def format_most_gaining_and_losing_prompts(figures: dict) -> list[str]:
     """The prompts that gain most and those that lose most with the best system."""
-    ranked, setting, lines = sort_by_speed(figures["prompts"]), best_row_of(figures)["setting"], []
+    ranked, setting, lines = sort_by_speed(figures["prompts"]), best_system_row_of(figures)["setting"], []
     gain = [each for each in ranked if each["speedup"] > 1]
     lose = [each for each in ranked[::-1] if each["speedup"] < 1]
     for word, found in (("gain", gain), ("lose", lose)):

@@ -17,7 +17,7 @@ def explain_how_to_obtain(part: str, pair: "Pair") -> str:
         return "Give one as --draft, beside --target, or choose another pair."
     if part == TABLE:
         return "Embedded pairs have one."
-    listed = ", ".join(pair.heads.get(READS.get(part, ""), ()))
+    listed = ", ".join(pair.published_drafters_by_format.get(READS.get(part, ""), ()))
     published = (
         f" Published for its target: {READS[part]} {listed}; give a folder with one as --drafter." if listed else ""
     )

@@ -45,31 +45,37 @@ class BigramTable:
         return spread.scatter_(1, self.next_ids.index_select(0, rows), self.listed.index_select(0, rows))
 
     @classmethod
-    def count(cls, stream: np.ndarray | torch.Tensor, vocab: int, follower_count: int = 16) -> "BigramTable":
-        """Count the token ids of `stream [n]`.
+    def build_from_token_stream(
+        cls, token_stream: np.ndarray | torch.Tensor, vocab_size: int, follower_count: int = 16
+    ) -> "BigramTable":
+        """Count the token ids of `token_stream [n]`.
 
         p(y | x) = (count(x, y) + u(y)) / (count(x) + 1) with the add-one unigram u. What was never seen backs off to u.
         A token without followers therefore lists the most frequent tokens of all.
         Raises `ValueError` when k or an id does not fit the vocabulary.
         """
-        stream = np.asarray(stream).astype(np.int64)
-        if not 0 < follower_count <= vocab:
+        token_stream = np.asarray(token_stream).astype(np.int64)
+        if not 0 < follower_count <= vocab_size:
             raise ValueError(
-                f"A bigram table over {vocab} tokens can list 1 to {vocab} followers, got k={follower_count}."
+                f"A bigram table over {vocab_size} tokens can list 1 to {vocab_size} followers, got k={follower_count}."
             )
-        if stream.ndim != 1 or (stream.size and not 0 <= stream.min() <= stream.max() < vocab):
-            raise ValueError(f"Counting needs one row of token ids from 0 to {vocab - 1}.")
-        unigram = (np.bincount(stream, minlength=vocab) + 1) / (stream.size + vocab)
+        if token_stream.ndim != 1 or (
+            token_stream.size and not 0 <= token_stream.min() <= token_stream.max() < vocab_size
+        ):
+            raise ValueError(f"Counting needs one row of token ids from 0 to {vocab_size - 1}.")
+        unigram = (np.bincount(token_stream, minlength=vocab_size) + 1) / (token_stream.size + vocab_size)
         # A follower that was not seen can only be listed when it is among the k most frequent tokens of all.
-        backoff = (np.arange(vocab)[:, None] * vocab + np.argsort(-unigram, kind="stable")[:follower_count]).ravel()
-        seen, counts = np.unique(stream[:-1] * vocab + stream[1:], return_counts=True)
+        backoff = (
+            np.arange(vocab_size)[:, None] * vocab_size + np.argsort(-unigram, kind="stable")[:follower_count]
+        ).ravel()
+        seen, counts = np.unique(token_stream[:-1] * vocab_size + token_stream[1:], return_counts=True)
         unseen = np.setdiff1d(backoff, seen)
         pairs = np.concatenate([seen, unseen])
         counts = np.concatenate([counts, np.zeros(unseen.size, dtype=counts.dtype)])
-        rows, ids = np.divmod(pairs, vocab)
-        p = (counts + unigram[ids]) / (np.bincount(stream[:-1], minlength=vocab)[rows] + 1)
+        rows, ids = np.divmod(pairs, vocab_size)
+        p = (counts + unigram[ids]) / (np.bincount(token_stream[:-1], minlength=vocab_size)[rows] + 1)
         order = np.lexsort((ids, -p, rows))
-        row_starts = np.searchsorted(rows[order], np.arange(vocab))
+        row_starts = np.searchsorted(rows[order], np.arange(vocab_size))
         best = order[row_starts[:, None] + np.arange(follower_count)]  # [V, k]
         return cls(torch.from_numpy(ids[best]), torch.from_numpy(np.log(p[best])))
 

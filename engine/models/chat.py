@@ -7,8 +7,8 @@ control token's name in it, such as `<|im_end|>`, stays letters.
 from transformers import PreTrainedTokenizerBase
 
 from engine.models.pairs import LoadedPair
-from engine.record.chat_turns import Turns, build_chat_messages
-from engine.record.parsing import quote
+from engine.record.chat_turns import ChatTurns, build_chat_messages
+from engine.record.parsing import format_value_for_error
 
 STAND_IN = "\ue000\ue001\ue002"  # no letters and no spaces, so trimming and changing case leave it as it is
 EARLIER = "\ue003\ue004\ue005"  # the same for every request and answer of earlier turns
@@ -16,7 +16,7 @@ SWITCH = "enable_thinking"  # as templates call it, those of Qwen3 first
 OTHERWISE = "Choose raw (--raw), which sends the prompt without the template."
 
 
-def render_prompt(pair: LoadedPair, prompt: str, turns: Turns = ()) -> str:
+def render_prompt(pair: LoadedPair, prompt: str, turns: ChatTurns = ()) -> str:
     """What the target reads: the chat in its template, or the prompt itself where the pair does not chat.
 
     Raises `ValueError` as `render_chat` does, and for earlier turns of a pair that does not chat.
@@ -27,7 +27,7 @@ def render_prompt(pair: LoadedPair, prompt: str, turns: Turns = ()) -> str:
     return prompt
 
 
-def tokenise_prompt(pair: LoadedPair, prompt: str, turns: Turns = ()) -> list[int]:
+def tokenise_prompt(pair: LoadedPair, prompt: str, turns: ChatTurns = ()) -> list[int]:
     """The tokens of `render_prompt`. Raises `ValueError` as `tokenise_chat` does, and for earlier turns of a pair
     that does not chat.
     """
@@ -37,7 +37,7 @@ def tokenise_prompt(pair: LoadedPair, prompt: str, turns: Turns = ()) -> list[in
     return pair.tokenizer(prompt)["input_ids"]
 
 
-def refuse_turns_without_chat(pair: LoadedPair, turns: Turns) -> None:
+def refuse_turns_without_chat(pair: LoadedPair, turns: ChatTurns) -> None:
     """Raises `ValueError` for earlier turns, of which a pair that does not chat has no use."""
     if turns:
         raise ValueError(f"The {pair.title} does not chat, so it takes no earlier turns. Leave them out.")
@@ -48,7 +48,7 @@ def render_chat(
     message: str,
     system: str = "",
     thinking: bool | None = None,
-    turns: Turns = (),
+    turns: ChatTurns = (),
 ) -> str:
     """What the template makes of the message, up to where the reply begins. Raises `ValueError` when the template fails.
 
@@ -63,7 +63,9 @@ def render_chat(
             **thinking_arguments_of(thinking),
         )
     except Exception as error:  # a template is a program, and may fail in any way
-        raise ValueError(f"The target's chat template failed: {quote(str(error))}. {OTHERWISE}") from None
+        raise ValueError(
+            f"The target's chat template failed: {format_value_for_error(str(error))}. {OTHERWISE}"
+        ) from None
 
 
 def tokenise_chat(
@@ -71,7 +73,7 @@ def tokenise_chat(
     message: str,
     system: str = "",
     thinking: bool | None = None,
-    turns: Turns = (),
+    turns: ChatTurns = (),
 ) -> list[int]:
     """The tokens of `render_chat`. The template writes the only control tokens, that of the beginning included.
 
@@ -107,7 +109,7 @@ def tokenise_chat(
     return tokens
 
 
-def build_messages(message: str, system: str = "", turns: Turns = ()) -> list[dict[str, str]]:
+def build_messages(message: str, system: str = "", turns: ChatTurns = ()) -> list[dict[str, str]]:
     before = [{"role": "system", "content": system}] if system else []
     return [*before, *build_chat_messages(turns, message)]
 
@@ -117,21 +119,23 @@ def thinking_arguments_of(thinking: bool | None) -> dict[str, bool]:
     return {} if thinking is None else {SWITCH: thinking}
 
 
-def refuse_template_options(tokenizer: PreTrainedTokenizerBase, title: str, system: str, thinking: bool | None) -> None:
+def refuse_unsupported_template_options(
+    tokenizer: PreTrainedTokenizerBase, model_title: str, system: str, thinking: bool | None
+) -> None:
     """Raises `ValueError` where the template takes no system message, or has no switch for thinking, and one is asked for."""
     if not (system or thinking is not None):
         return
     template = tokenizer.chat_template
     if not template:
-        raise ValueError(f"{title} has no chat template, so it takes neither --system-prompt nor --thinking.")
+        raise ValueError(f"{model_title} has no chat template, so it takes neither --system-prompt nor --thinking.")
     if system and (times := render_chat(tokenizer, "Hi", STAND_IN).count(STAND_IN)) != 1:
         raise ValueError(
-            f"The chat template of {title} holds a system message {times} times and must hold it once. Leave --system-prompt out."
+            f"The chat template of {model_title} holds a system message {times} times and must hold it once. Leave --system-prompt out."
         )
     if system and find_control_tokens(tokenizer, tokenizer(system, add_special_tokens=False)["input_ids"]):
         raise ValueError("--system-prompt holds a control token of the target's chat. Take it out.")
     if thinking is not None and SWITCH not in str(template):
-        raise ValueError(f"The chat template of {title} has no switch for thinking. Leave --thinking out.")
+        raise ValueError(f"The chat template of {model_title} has no switch for thinking. Leave --thinking out.")
 
 
 def find_control_tokens(tokenizer: PreTrainedTokenizerBase, tokens: list[int]) -> list[int]:

@@ -11,7 +11,11 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-TRIAL = [sys.executable, "-c", "from engine.models.constraint_trial import main; main()"]
+TRIAL = [
+    sys.executable,
+    "-c",
+    "from engine.models.constraint_trial import compile_constraint_from_stdin; compile_constraint_from_stdin()",
+]
 SECONDS, CPU_SECONDS, BYTES = 15.0, 5, 2 << 30  # of the trial, at most; a large vocabulary takes a second of it
 WAITING = 10.0  # seconds that a constraint waits for those before it
 # Of llguidance: lexer fuel to compile and for a mask, Earley items for a mask, lexer states, grammar symbols, items in a row
@@ -30,25 +34,25 @@ SPACES: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separa
 _one = threading.Lock()
 
 
-def build_llguidance_matcher(tokens: Any, kind: str, text: str) -> Any:
+def build_llguidance_matcher(llguidance_tokenizer: Any, constraint_kind: str, constraint_text: str) -> Any:
     """llguidance's matcher of a constraint, for its view of a tokenizer. Raises `ValueError` for a schema that it does not read."""
     from llguidance import LLMatcher, LLParserLimits
 
-    if kind == "regex":
-        grammar = LLMatcher.grammar_from_regex(text)
-    elif kind == "lark":
-        grammar = LLMatcher.grammar_from_lark(text)
+    if constraint_kind == "regex":
+        grammar = LLMatcher.grammar_from_regex(constraint_text)
+    elif constraint_kind == "lark":
+        grammar = LLMatcher.grammar_from_lark(constraint_text)
     else:
-        grammar = LLMatcher.grammar_from_json_schema(text, overrides=SPACES)
-    return LLMatcher(tokens, grammar, limits=LLParserLimits(**LIMITS), log_level=0)
+        grammar = LLMatcher.grammar_from_json_schema(constraint_text, overrides=SPACES)
+    return LLMatcher(llguidance_tokenizer, grammar, limits=LLParserLimits(**LIMITS), log_level=0)
 
 
-def explain_uncompilable_constraint(tokenizer: str, kind: str, text: str) -> str:
+def explain_uncompilable_by_trial_process(tokenizer_json: str, constraint_kind: str, constraint_text: str) -> str:
     """Why the constraint cannot be used with the tokenizer, given as its JSON; "" when it can."""
     if not _one.acquire(timeout=WAITING):
         return "Other constraints are being compiled. Try again in a few seconds."
     try:
-        sent = json.dumps([tokenizer, kind, text]).encode()
+        sent = json.dumps([tokenizer_json, constraint_kind, constraint_text]).encode()
         done = subprocess.run(TRIAL, input=sent, cwd=ROOT, timeout=SECONDS, check=True, capture_output=True)
         return json.loads(done.stdout)
     except (subprocess.TimeoutExpired, subprocess.CalledProcessError, ValueError):
@@ -57,7 +61,7 @@ def explain_uncompilable_constraint(tokenizer: str, kind: str, text: str) -> str
         _one.release()
 
 
-def main() -> None:
+def compile_constraint_from_stdin() -> None:
     """Reads a tokenizer and a constraint as JSON, and writes why they cannot be compiled, "" when they can."""
     try:
         import resource

@@ -36,14 +36,14 @@ def load_pickled_tensors(path: Path) -> dict[str, torch.Tensor]:
     return found
 
 
-def convert_to_safetensors(source: Path, folder: Path) -> int:
-    """Write the tensors of `source` to `folder/model.safetensors`, and its config beside them. Returns how many there are.
+def convert_to_safetensors(source: Path, output_folder: Path) -> int:
+    """Write the tensors of `source` to `output_folder/model.safetensors`, and its config beside them. Returns how many there are.
 
-    Raises `ValueError` when `source` cannot be read, when a name stands in two files, or when `folder` has weights already.
+    Raises `ValueError` when `source` cannot be read, when a name stands in two files, or when `output_folder` has weights already.
     """
-    written = folder / "model.safetensors"
-    if any(folder.glob("*.safetensors")):
-        raise ValueError(f"{folder} holds safetensors already. Choose another folder.")
+    written = output_folder / "model.safetensors"
+    if any(output_folder.glob("*.safetensors")):
+        raise ValueError(f"{output_folder} holds safetensors already. Choose another folder.")
     found: dict[str, torch.Tensor] = {}
     for path in list_pickled_files(source):
         tensors = load_pickled_tensors(path)
@@ -53,9 +53,9 @@ def convert_to_safetensors(source: Path, folder: Path) -> int:
     config = (source if source.is_dir() else source.parent) / "config.json"
     if not config.is_file():
         raise ValueError(f"There is no {config}, without which weights have no meaning. Fetch it beside them.")
-    folder.mkdir(parents=True, exist_ok=True)
-    if not (folder / "config.json").exists():
-        shutil.copyfile(config, folder / "config.json")
+    output_folder.mkdir(parents=True, exist_ok=True)
+    if not (output_folder / "config.json").exists():
+        shutil.copyfile(config, output_folder / "config.json")
     save_file(found, written)
     return len(found)
 

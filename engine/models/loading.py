@@ -22,16 +22,15 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from engine.forward.devices import KINDS, is_available
+from engine.forward.devices import KINDS, is_device_kind_available
 from engine.forward.llama_eight_bit import should_draft_in_eight_bits
 from engine.forward.nf4.layers import install_nf4_few_rows_kernel
 from engine.forward.runner import Runner
-from engine.kernels.sharing import usable_cores
-from engine.models import refusals
+from engine.kernels.sharing import count_usable_cores_capped
+from engine.models import memory, progress, refusals
 from engine.models.bigram import BigramTable
 from engine.models.gguf import reading as gguf_reading
-from engine.models.gguf.files import is_gguf
-from engine.models.memory import build_empty_model, loading_dtype_of, refuse_too_large, weight_bytes_by_name
+from engine.models.gguf.files import has_gguf_suffix
 from engine.models.pairs import (
     EMBEDDED,
     SPREADS,
@@ -42,7 +41,7 @@ from engine.models.pairs import (
     short_name_of,
     validate_choice,
 )
-from engine.models.progress import LoadingStopped, Tell, build_fetch_progress_bar, report_loading
+from engine.models.progress import LoadingStopped, ProgressCallback
 from engine.models.quantising import (
     KEPT,
     bitsandbytes_config_of,
@@ -50,7 +49,7 @@ from engine.models.quantising import (
     choose_quantisation,
     quantisations_on,
     replace_with_rounded_linear,
-    round_float_weights_to_half,
+    round_floats_to_half_kept_as_float32,
     stored_quantisation_of,
     uses_rounded_linear,
 )
@@ -73,7 +72,7 @@ def load(
     dtype: str | None = None,
     quantisation: str | None = None,
     spread: str = "none",
-    tell: Tell | None = None,
+    report_progress: ProgressCallback | None = None,
 ) -> LoadedPair:
     """The pair, or the listed one of that name, loaded once. The same arguments give the same object, from any thread.
 
@@ -81,13 +80,13 @@ def load(
     The rest is as in `load_pair_anew`.
     """
     chosen = find_listed_pair(pair) if isinstance(pair, str) else pair
-    place = validate_device(device)
-    precision = validate_dtype(dtype, place)
+    place = validate_or_choose_device(device)
+    precision = validate_or_choose_dtype(dtype, place)
     key = (chosen, place, precision, quantisation, spread)
     if key not in _loaded:  # asked before and behind the lock, so that a loaded pair never waits for another's download
         with _lock:
             if key not in _loaded:
-                _loaded[key] = load_pair_anew(chosen, str(place), precision, quantisation, spread, tell)
+                _loaded[key] = load_pair_anew(chosen, str(place), precision, quantisation, spread, report_progress)
     return _loaded[key]
 
 
@@ -97,35 +96,38 @@ def load_pair_anew(
     dtype: str | None = None,
     quantisation: str | None = None,
     spread: str = "none",
-    tell: Tell | None = None,
+    report_progress: ProgressCallback | None = None,
 ) -> LoadedPair:
     """Load a pair anew.
 
     `quantisation`, one of `QUANTISATIONS`, says how the target's weights are kept; None leaves them as its checkpoint keeps them. It
     computes in `dtype`, and the draft stays plain.
-    `spread`, one of `SPREADS`, puts the target on several devices. Learned drafters read weights of a whole target and are left out
-    then.
-    `tell` hears of the bytes of each model as they come. What it raises ends the loading, and nothing that was loaded is kept.
+    `spread`, one of `SPREADS`, puts the target on several devices. Learned drafters read a whole target's weights and are left out.
+    `report_progress` hears of each model's bytes as they come. What it raises ends the loading, and nothing that was loaded is kept.
     Raises `ValueError` with a sentence for whatever cannot be loaded.
     """
-    place = validate_device(device)
-    precision = validate_dtype(dtype, place)
-    tokenizer, quantisation, footprint = check_small_files_and_memory(pair, str(place), precision, quantisation, spread)
-    bigram = None if pair.bigram is None else BigramTable.load(pair.bigram)
-    if bigram is not None and bigram.vocab != (vocab := config_of_checkpoint(pair.target_checkpoint).vocab_size):
+    place = validate_or_choose_device(device)
+    precision = validate_or_choose_dtype(dtype, place)
+    tokenizer, quantisation, footprint = check_files_memory_and_choose_quantisation(
+        pair, str(place), precision, quantisation, spread
+    )
+    bigram = None if pair.bigram_path is None else BigramTable.load(pair.bigram_path)
+    if bigram is not None and bigram.vocab != (
+        vocab := load_text_config_of_checkpoint(pair.target_checkpoint).vocab_size
+    ):
         raise ValueError(
-            f"The bigram table {pair.bigram} covers {bigram.vocab} tokens, {pair.target} has {vocab}. "
+            f"The bigram table {pair.bigram_path} covers {bigram.vocab} tokens, {pair.target} has {vocab}. "
             "Make them together with `python -m engine train pair`."
         )
-    model = load_model(pair.target_checkpoint, place, DTYPES[precision], quantisation, spread, tell)
+    model = load_model(pair.target_checkpoint, place, DTYPES[precision], quantisation, spread, report_progress)
     drafting = None
     if pair.draft_checkpoint is not None:
-        guessing = load_model(pair.draft_checkpoint, place, DTYPES[precision], tell=tell)
+        guessing = load_model(pair.draft_checkpoint, place, DTYPES[precision], report_progress=report_progress)
         drafting = Runner(guessing, eight_bit=should_draft_in_eight_bits(guessing))
     if quantisation == "nf4" and place.type == "cuda":
         install_nf4_few_rows_kernel(model)
-    verifying, measured = Runner(model), pair.calibration
-    drafters = Path(pair.drafters) if pair.drafters else None
+    verifying, measured = Runner(model), pair.calibration_path
+    drafters = Path(pair.drafters_folder) if pair.drafters_folder else None
     return LoadedPair(
         pair=pair,
         tokenizer=tokenizer,
@@ -136,13 +138,15 @@ def load_pair_anew(
         dtype=precision if quantisation == "none" else quantisation,
         context=verifying.context if drafting is None else min(verifying.context, drafting.context),
         stop_ids=collect_stop_ids(model, tokenizer),
-        learned={} if verifying.spread else open_lazy_nets(drafters, model, mtp_layers_source(pair.target_checkpoint)),
+        learned={}
+        if verifying.spread
+        else open_lazy_nets(drafters, model, mtp_from_pretrained_arguments_of(pair.target_checkpoint)),
         calibration=Calibration.load(measured) if measured and Path(measured).exists() else Calibration(),
-        footprint=footprint,
+        needed_bytes=footprint,
     )
 
 
-def check_small_files_and_memory(
+def check_files_memory_and_choose_quantisation(
     pair: Pair,
     device: str | None = None,
     dtype: str | None = None,
@@ -155,37 +159,38 @@ def check_small_files_and_memory(
     counted for a target that is spread, 0 then: what does not fit goes to a disk.
     """
     footprint = 0
-    place = validate_device(device)
-    precision = DTYPES[validate_dtype(dtype, place)]
+    place = validate_or_choose_device(device)
+    precision = DTYPES[validate_or_choose_dtype(dtype, place)]
     target, draft, drafting = pair.target_checkpoint, pair.draft_checkpoint, None
-    tokenizer, config = load_tokenizer_and_config(target)
+    tokenizer, config = load_and_check_tokenizer_and_config(target)
     if quantisation is None and pair.name in EMBEDDED and place.type != "cpu":
         quantisation = "none"  # so small a target has nothing to gain from eight bits there
     if quantisation is None and place.type == "cpu":
-        quantisation = pair.quantisation
+        quantisation = pair.cpu_quantisation
     quantisation = choose_quantisation(target, config, quantisation, place)
     if draft is not None:
-        draft_tokenizer, drafting = load_tokenizer_and_config(draft)
-        if problem := refusals.explain_undraftable(drafting):
+        draft_tokenizer, drafting = load_and_check_tokenizer_and_config(draft)
+        if problem := refusals.explain_why_unable_to_draft(drafting):
             raise ValueError(
                 f"{draft.path} ({drafting.model_type}) cannot draft: {problem}. Choose a draft model with attention alone."
             )
         refusals.refuse_other_vocabulary(draft, target, draft_tokenizer, tokenizer)
     if validate_choice(SPREADS, spread, "spread") == "none":
-        footprint = refuse_too_large(pair, config, drafting, place, precision, quantisation)
+        footprint = memory.count_needed_bytes_or_refuse(pair, config, drafting, place, precision, quantisation)
     else:
         refuse_unfit_spread(spread, target, config, place)
     return tokenizer, quantisation, footprint
 
 
-def validate_device(device: str | None, kinds: tuple[str, ...] = KINDS) -> torch.device:
-    """The device to work on, of these `kinds`; None takes the first that is there. Raises `ValueError` for one that is not."""
+def validate_or_choose_device(device: str | None, allowed_kinds: tuple[str, ...] = KINDS) -> torch.device:
+    """The device to work on, of these `allowed_kinds`; None takes the first that is there. Raises `ValueError` for one that is not."""
     if device is None:
-        device = next(kind for kind in kinds if is_available(kind))
-    if not re.fullmatch(r"cpu|cuda(:\d+)?|mps(:0)?", str(device)) or (place := torch.device(device)).type not in kinds:
-        named = ("cuda:N", *reversed(kinds))
+        device = next(kind for kind in allowed_kinds if is_device_kind_available(kind))
+    known = re.fullmatch(r"cpu|cuda(:\d+)?|mps(:0)?", str(device))
+    if not known or (place := torch.device(device)).type not in allowed_kinds:
+        named = ("cuda:N", *reversed(allowed_kinds))
         raise ValueError(f"The device must be {', '.join(named[1:])} or {named[0]}, got {str(device)!r}.")
-    if place.type == "mps" and not is_available("mps"):
+    if place.type == "mps" and not is_device_kind_available("mps"):
         raise ValueError(
             f"There is no Apple GPU here that PyTorch can use, got device={str(device)!r}. Use device='cpu'."
         )
@@ -200,7 +205,7 @@ def validate_device(device: str | None, kinds: tuple[str, ...] = KINDS) -> torch
     return place
 
 
-def validate_dtype(dtype: str | None, device: torch.device) -> str:
+def validate_or_choose_dtype(dtype: str | None, device: torch.device) -> str:
     """A name in `DTYPES`. Raises `ValueError` for an unknown one."""
     if dtype is None:
         return "fp32" if device.type == "cpu" else "bf16"
@@ -215,7 +220,7 @@ def hardware_name(device: torch.device) -> str:
         return torch.cuda.get_device_name(device)
     if device.type == "mps":
         return f"{torch.backends.mps.get_name()} GPU"
-    return f"{usable_cores()} CPU core{'' if usable_cores() == 1 else 's'}"
+    return f"{count_usable_cores_capped()} CPU core{'' if count_usable_cores_capped() == 1 else 's'}"
 
 
 def collect_stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
@@ -226,12 +231,12 @@ def collect_stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase)
     return frozenset(found)
 
 
-def load_tokenizer_and_config(checkpoint: Checkpoint) -> tuple[PreTrainedTokenizerBase, PreTrainedConfig]:
+def load_and_check_tokenizer_and_config(checkpoint: Checkpoint) -> tuple[PreTrainedTokenizerBase, PreTrainedConfig]:
     """The small files of a checkpoint. Raises `ValueError` for everything that can be refused by them alone."""
     if checkpoint.revision is None:
-        refusals.refuse_missing_weights(checkpoint)
-    config = config_of_checkpoint(checkpoint)
-    if problem := refusals.explain_unverifiable(config):
+        refusals.refuse_missing_or_pickled_weights(checkpoint)
+    config = load_text_config_of_checkpoint(checkpoint)
+    if problem := refusals.explain_why_unable_to_verify_trees(config):
         raise ValueError(
             f"{checkpoint.path} ({config.model_type}) cannot be raced: {problem}. {refusals.FAMILIES} models work, and of those with "
             f"states {refusals.STATE_FAMILIES}."
@@ -252,23 +257,25 @@ def load_tokenizer_and_config(checkpoint: Checkpoint) -> tuple[PreTrainedTokeniz
     return tokenizer, config
 
 
-def config_of_checkpoint(checkpoint: Checkpoint) -> PreTrainedConfig:
+def load_text_config_of_checkpoint(checkpoint: Checkpoint) -> PreTrainedConfig:
     """The configuration of the model that is raced: of a composite checkpoint that was tried here, that of its text model."""
     with refusals.reword_errors(checkpoint):
-        return composite.text_config_of(AutoConfig.from_pretrained(**from_pretrained_arguments_of(checkpoint)))
+        config = AutoConfig.from_pretrained(**from_pretrained_arguments_of(checkpoint))
+        return composite.text_config_of_composite(config)
 
 
 def from_pretrained_arguments_of(checkpoint: Checkpoint) -> dict[str, Any]:
     """Arguments by which `from_pretrained` finds the configuration and the tokenizer."""
     found = checkpoint.load_arguments
-    if is_gguf(checkpoint.path):
-        found["pretrained_model_name_or_path"] = str(gguf_reading.convert_config_and_tokenizer(checkpoint.path))
+    if has_gguf_suffix(checkpoint.path):
+        folder = gguf_reading.convert_config_and_tokenizer_into_cache(checkpoint.path)
+        found["pretrained_model_name_or_path"] = str(folder)
     return found
 
 
-def mtp_layers_source(checkpoint: Checkpoint) -> dict[str, Any] | None:
+def mtp_from_pretrained_arguments_of(checkpoint: Checkpoint) -> dict[str, Any] | None:
     """Arguments by which a target's own MTP layers are found; None for GGUF, whose names of them transformers does not read."""
-    return None if is_gguf(checkpoint.path) else checkpoint.load_arguments
+    return None if has_gguf_suffix(checkpoint.path) else checkpoint.load_arguments
 
 
 def load_model(
@@ -277,13 +284,11 @@ def load_model(
     dtype: torch.dtype,
     quantisation: str = "none",
     spread: str = "none",
-    tell: Tell | None = None,
+    report_progress: ProgressCallback | None = None,
 ) -> PreTrainedModel:
-    """Weights from safetensors or GGUF, under `attention_implementation_of`. Raises `ValueError` when one is missing, and whatever
-    `tell` raises.
-    """
-    config = config_of_checkpoint(checkpoint)
-    from_gguf = is_gguf(checkpoint.path)
+    """Weights of safetensors or GGUF. Raises `ValueError` when one is missing, and whatever `report_progress` raises."""
+    config = load_text_config_of_checkpoint(checkpoint)
+    from_gguf = has_gguf_suffix(checkpoint.path)
     more: dict = {
         "config": config,
         "use_safetensors": True,
@@ -293,11 +298,8 @@ def load_model(
     kind: Any = AutoModelForCausalLM
     if from_gguf:
         with refusals.reword_errors(checkpoint):
-            more = {
-                "pretrained_model_name_or_path": None,
-                "config": config,
-                "state_dict": gguf_reading.lazy_weights_of(checkpoint.path),
-            }
+            weights = gguf_reading.lazy_weights_of(checkpoint.path)
+            more = {"pretrained_model_name_or_path": None, "config": config, "state_dict": weights}
         kind = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
     own, rounded = stored_quantisation_of(config), uses_rounded_linear(quantisation, device, spread)
     as_read = own if rounded else quantisation
@@ -307,23 +309,24 @@ def load_model(
     elif quantisation != "none" and not rounded:
         more |= {"quantization_config": bitsandbytes_config_of(quantisation, dtype), "device_map": {"": device}}
     if spread != "none":
-        more |= spread_loading_arguments(spread, checkpoint, config, build_empty_model(config, dtype, quantisation))
-    if tell and checkpoint.revision is not None:
-        more["tqdm_class"] = build_fetch_progress_bar(tell, short_name_of(checkpoint.path))
-    read_in = loading_dtype_of(config, dtype) if rounded else dtype
-    sizes = weight_bytes_by_name(build_empty_model(config, read_in, as_read)) if tell else {}
+        meta_model = memory.build_meta_device_model(config, dtype, quantisation)
+        more |= spread_loading_arguments(spread, checkpoint, config, meta_model)
+    if report_progress and checkpoint.revision is not None:
+        more["tqdm_class"] = progress.build_hub_fetch_bar_class(report_progress, short_name_of(checkpoint.path))
+    read_in = memory.loading_dtype_of(config, dtype) if rounded else dtype
+    attention = refusals.attention_implementation_of(config)
+    reported = memory.build_meta_device_model(config, read_in, as_read) if report_progress else None
+    sizes = {} if reported is None else memory.weight_bytes_by_name(reported)
     try:
-        with refusals.reword_errors(checkpoint), report_loading(tell, short_name_of(checkpoint.path), sizes):
+        reporting = progress.report_weight_loading_progress(report_progress, short_name_of(checkpoint.path), sizes)
+        with refusals.reword_errors(checkpoint), reporting:
             model, report = kind.from_pretrained(
-                **more,
-                dtype=read_in,
-                attn_implementation=refusals.attention_implementation_of(config),
-                output_loading_info=True,
+                **more, dtype=read_in, attn_implementation=attention, output_loading_info=True
             )
             if rounded:
                 model = cast_rest_or_dequantise(replace_with_rounded_linear(model), quantisation, dtype)
                 if from_gguf:
-                    round_float_weights_to_half(model)
+                    round_floats_to_half_kept_as_float32(model)
             elif own != "none":
                 model = cast_rest_or_dequantise(model, quantisation, dtype)
                 model = model.to(device) if quantisation == "none" else model

@@ -14,7 +14,7 @@ from transformers.quantizers.auto import AutoHfQuantizer
 from engine.forward.devices import free_bytes
 from engine.forward.llama import FAMILIES
 from engine.forward.recurrent.cache import empty_text_states, node_state_bytes, text_state_bytes
-from engine.forward.recurrent.kinds import count_attending_layers, keeps_state
+from engine.forward.recurrent.kinds import count_layers_with_own_kv, keeps_state
 from engine.forward.rounded_linear import RoundedLinear
 from engine.forward.runner_gpu import round_up_static_capacity
 from engine.forward.session_gpu import PROMPTS, SIZES
@@ -38,16 +38,16 @@ HALVES = (torch.float16, torch.bfloat16)
 COPIED = (torch.float32, torch.bfloat16)  # types of plain matrices that forwards on a CPU lay out anew
 
 
-def build_empty_model(
-    config: PreTrainedConfig, dtype: torch.dtype, quantisation: str, rounded: bool = False
+def build_meta_device_model(
+    config: PreTrainedConfig, dtype: torch.dtype, quantisation: str, with_rounded_linear: bool = False
 ) -> PreTrainedModel:
-    """The model without memory for its weights. Its layers are those that bitsandbytes would make, or `rounded` ones."""
+    """The model without memory for its weights. Its layers are those that bitsandbytes would make, or `with_rounded_linear` ones."""
     plain = deepcopy(config)
     if hasattr(plain, "quantization_config"):
         del plain.quantization_config
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(plain, dtype=dtype, attn_implementation="eager")
-        if rounded:
+        if with_rounded_linear:
             return replace_with_rounded_linear(model)
         if quantisation != "none":
             quantiser = AutoHfQuantizer.from_config(bitsandbytes_config_of(quantisation, dtype), pre_quantized=False)
@@ -72,13 +72,13 @@ def count_needed_bytes_by_use(
 ) -> Counter[str]:
     """Bytes that a model of this configuration needs on the device, by what takes them.
 
-    `copies` are the layouts that forwards on a CPU make of matrices, and `rows` the caches of a race. `states` are those of its texts
-    and of every node of a tree, and `graphs` the logits that its CUDA graphs hold. `loading` is what more lies there before layers are
-    rounded than afterwards. Idle caches and graphs do not count: they get a
-    share of what is left (`engine.forward.cuda_graphs.max_idle_cache_bytes`).
+    `copies` are the layouts that forwards on a CPU make of matrices, and `rows` the caches of a race. `states` are those of its
+    texts and of every node of a tree, and `graphs` the logits that its CUDA graphs hold. `loading` is what more lies there before
+    layers are rounded than afterwards. Idle caches and graphs do not count: they get a share of what is left
+    (`engine.forward.cuda_graphs.max_idle_cache_bytes`).
     """
     rounded, copies = uses_rounded_linear(quantisation, device), 0
-    model = build_empty_model(config, dtype, quantisation, rounded)
+    model = build_meta_device_model(config, dtype, quantisation, rounded)
     compiled = type(model) in FAMILIES and dtype == torch.float32
     if device.type == "cpu" and (compiled if rounded else quantisation == "none" and dtype in COPIED):
         # The compiled forward keeps the type of the checkpoint (`engine.kernels.stored`), the others that of the model.
@@ -87,17 +87,19 @@ def count_needed_bytes_by_use(
         copies = sum(each.weight.numel() * (1 if isinstance(each, RoundedLinear) else size) for each in matrices)
     tokens, graphs, states = min(ROWS, max_context_of(config)), 0, 0
     if keeps_state(config):
-        plain = model if quantisation == "none" else build_empty_model(config, dtype, "none")
+        plain = model if quantisation == "none" else build_meta_device_model(config, dtype, "none")
         states = LANES * (text_state_bytes(zeros := empty_text_states(plain)) + NODES * node_state_bytes(zeros))
     elif device.type == "cuda":
         logits = (sum(SIZES) + len(PROMPTS)) * config.vocab_size * dtype.itemsize
         tokens, graphs = round_up_static_capacity(tokens), LANES * logits
-    heads, layers = kv_heads_of(config) or 0, count_attending_layers(config)
+    heads, layers = kv_heads_of(config) or 0, count_layers_with_own_kv(config)
     row = 2 * layers * heads * head_dim_of(config) * dtype.itemsize if layers else 0
     weights = sum(weight_bytes_by_name(model).values())
     found = Counter(weights=weights, copies=copies, rows=LANES * tokens * row, graphs=graphs, states=states)
     if rounded and stored_quantisation_of(config) == "none":
-        read = sum(weight_bytes_by_name(build_empty_model(config, loading_dtype_of(config, dtype), "none")).values())
+        read = sum(
+            weight_bytes_by_name(build_meta_device_model(config, loading_dtype_of(config, dtype), "none")).values()
+        )
         found["loading"] = max(0, read - found.total())
     return found
 
@@ -107,10 +109,14 @@ def loading_dtype_of(config: PreTrainedConfig, dtype: torch.dtype) -> torch.dtyp
     return config.dtype if dtype == torch.float32 and config.dtype in HALVES else dtype
 
 
-def count_net_bytes(folder: str | None) -> int:
+def count_learned_drafter_bytes(drafters_folder: str | None) -> int:
     """Bytes that the learned drafters in a folder need, by their files' headers. The target's matrices are shared."""
     found = 0
-    files = [*Path(folder).glob("model.safetensors"), *Path(folder).glob("*/model.safetensors")] if folder else []
+    files = (
+        [*Path(drafters_folder).glob("model.safetensors"), *Path(drafters_folder).glob("*/model.safetensors")]
+        if drafters_folder
+        else []
+    )
     for file in files:
         # What is no such file is refused when it is loaded.
         with suppress(SafetensorError), safe_open(file, "pt") as tensors:
@@ -118,35 +124,35 @@ def count_net_bytes(folder: str | None) -> int:
     return NET_BYTES * found
 
 
-def refuse_too_large(
+def count_needed_bytes_or_refuse(
     pair: Pair,
-    target: PreTrainedConfig,
-    draft: PreTrainedConfig | None,
+    target_config: PreTrainedConfig,
+    draft_config: PreTrainedConfig | None,
     device: torch.device,
     dtype: torch.dtype,
     quantisation: str,
 ) -> int:
     """The bytes that the pair needs. Raises `ValueError`, with what would fit, when that is more memory than is free on the device."""
-    drafting = 0 if draft is None else count_needed_bytes_by_use(draft, device, dtype).total()
-    nets = count_net_bytes(pair.drafters)
+    drafting = 0 if draft_config is None else count_needed_bytes_by_use(draft_config, device, dtype).total()
+    nets = count_learned_drafter_bytes(pair.drafters_folder)
 
-    def total(quantisation: str) -> int:
-        return count_needed_bytes_by_use(target, device, dtype, quantisation).total() + drafting + nets
+    def count_needed_bytes(quantisation: str) -> int:
+        return count_needed_bytes_by_use(target_config, device, dtype, quantisation).total() + drafting + nets
 
-    wanted, left = total(quantisation), free_bytes(device)
+    wanted, left = count_needed_bytes(quantisation), free_bytes(device)
     if wanted <= left:
         return wanted
     others = [
         each
         for each in quantisations_on(device)
-        if each != quantisation and not (each == "nf4" and describe_size_unfit_for_nf4(target))
+        if each != quantisation and not (each == "nf4" and describe_size_unfit_for_nf4(target_config))
     ]
-    fitting = {each: need for each in others if (need := total(each)) <= left}
+    fitting = {each: need for each in others if (need := count_needed_bytes(each)) <= left}
     alone = wanted - drafting
     if fitting:
         ways = [f"--quantisation {each} would need {need / GIB:.1f} GiB" for each, need in fitting.items()]
         advice = f"{' and '.join(ways)}."
-    elif draft is not None and alone <= left:
+    elif draft_config is not None and alone <= left:
         advice = f"The target without a draft model would need {alone / GIB:.1f} GiB."
     else:
         advice = "Nothing of it fits: choose a smaller pair or a larger device."

@@ -5,13 +5,13 @@ import shlex
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from engine.models.advice import DRAFT, TABLE, explain_how_to_obtain
-from engine.models.gguf.files import gguf_in_folder, gguf_in_package, gguf_title_of, is_gguf, shards_of
+from engine.models.gguf.files import gguf_in_folder, gguf_in_package, gguf_title_of, has_gguf_suffix, shards_of
 from engine.record.calibration import Calibration
-from engine.record.costs import Timings
-from engine.record.parsing import quote
+from engine.record.costs import PairTimings
+from engine.record.parsing import format_value_for_error
 
 if TYPE_CHECKING:  # a command refuses a wrong pair before it imports what would load one
     from transformers import PreTrainedTokenizerBase
@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # a command refuses a wrong pair before it imports what would
     from engine.models.bigram import BigramTable
     from engine.models.earlier_texts import AnswerMemory
     from engine.nets import Net
-    from engine.remote.server import Server
+    from engine.remote.server import OpenAICompatibleServer
 
 MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
 # The embedded pairs by name, with the parameters of their targets. The first one is the default everywhere. Its weights take twice as
@@ -49,10 +49,10 @@ class Checkpoint:
     gated: bool = False
 
     @property
-    def load_arguments(self) -> dict:
+    def load_arguments(self) -> dict[str, Any]:
         """Arguments by which every `from_pretrained` finds it. A folder never asks the network, and no repository's code is run.
 
-        Of a GGUF file `engine.models.gguf.reading.convert_config_and_tokenizer` is the folder with what these find.
+        Of a GGUF file `engine.models.gguf.reading.convert_config_and_tokenizer_into_cache` is the folder with what these find.
         """
         found = {"local_files_only": True} if self.revision is None else {"revision": self.revision}
         return {"pretrained_model_name_or_path": self.path, "trust_remote_code": False, **found}
@@ -62,13 +62,12 @@ class Checkpoint:
 class Pair:
     """A target and the draft that guesses for it. Paths are folders, or Hub repositories pinned by their `*_revision`.
 
-    `drafters` is a folder of drafters trained for the target. `calibration` is a file of what was measured about the pair.
-    A `gated` pair has a repository that asks for an accepted licence and a token. `heads` names, by format, repositories of the Hub
-    that others published for this very target. `quantisation` is how the target's weights are kept on a CPU when nothing else is asked
-    for; None leaves them as its files keep them.
+    `drafters_folder` is a folder of drafters trained for the target. `calibration_path` is a file of what was measured about the pair.
+    A `gated` pair has a repository that asks for an accepted licence and a token. `published_drafters_by_format` are repositories of
+    the Hub that others published for this very target. `cpu_quantisation` is how the target's weights are kept on a CPU when nothing
+    else is asked for; None leaves them as its files keep them.
 
-    Raises `ValueError` for a revision that is no full commit, because a branch may change. For pickled weights on a branch,
-    transformers would also fetch a converted copy from elsewhere.
+    Raises `ValueError` for a revision that is no full commit: branches change, and of pickles transformers fetches converted copies.
     """
 
     name: str
@@ -77,12 +76,12 @@ class Pair:
     draft: str | None = None
     target_revision: str | None = None
     draft_revision: str | None = None
-    bigram: str | None = None
-    drafters: str | None = None
-    calibration: str | None = None
+    bigram_path: str | None = None
+    drafters_folder: str | None = None
+    calibration_path: str | None = None
     gated: bool = False
-    heads: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False)
-    quantisation: str | None = None
+    published_drafters_by_format: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False)
+    cpu_quantisation: str | None = None
 
     def __post_init__(self):
         for path, revision in ((self.target, self.target_revision), (self.draft, self.draft_revision)):
@@ -98,9 +97,11 @@ class Pair:
         return None if self.draft is None else Checkpoint(self.draft, self.draft_revision, self.gated)
 
     @property
-    def without_drafters(self) -> "Pair":
+    def target_only(self) -> "Pair":
         """The pair's target without anything that guesses for it."""
-        return replace(self, draft=None, draft_revision=None, bigram=None, drafters=None, calibration=None)
+        return replace(
+            self, draft=None, draft_revision=None, bigram_path=None, drafters_folder=None, calibration_path=None
+        )
 
     @property
     def training_command_options(self) -> str:
@@ -120,24 +121,23 @@ def build_embedded_pair(name: str, size: str) -> Pair:
         title=f"{size} embedded pair",
         target=str(folder / "target"),
         draft=str(folder / "draft"),
-        bigram=str(folder / "bigram.safetensors"),
-        drafters=str(folder / "drafters"),
-        calibration=str(folder / "calibration.json"),
+        bigram_path=str(folder / "bigram.safetensors"),
+        drafters_folder=str(folder / "drafters"),
+        calibration_path=str(folder / "calibration.json"),
     )
 
 
-def build_packaged_pair(name: str, title: str, repository: str, revision: str) -> Pair:
+def build_packaged_pair(name: str, pair_title: str, repository: str, revision: str) -> Pair:
     """A published model without a draft, out of its package where that is installed, else from the Hub. Drafters for it are ours."""
-    file = gguf_in_package(PACKAGES[repository].partition("==")[0])
-    folder = MODELS / name
+    file, folder = gguf_in_package(PACKAGES[repository].partition("==")[0]), MODELS / name
     return Pair(
         name=name,
-        title=title,
+        title=pair_title,
         target=repository if file is None else str(file),
         target_revision=revision if file is None else None,
-        drafters=str(folder / "drafters"),
-        calibration=str(folder / "calibration.json"),
-        quantisation="8-bit",
+        drafters_folder=str(folder / "drafters"),
+        calibration_path=str(folder / "calibration.json"),
+        cpu_quantisation="8-bit",
     )
 
 
@@ -153,7 +153,7 @@ PAIRS = {
             target_revision="a09a35458c702b33eeacc393d103063234e8bc28",
             draft="Qwen/Qwen2.5-0.5B-Instruct",
             draft_revision="7ae557604adf67be50417f59c2c2f167def9a775",
-            heads={"EAGLE-3": ("ruipeterpan/Qwen2.5-7B-Instruct_EAGLE3_UltraChat",)},
+            published_drafters_by_format={"EAGLE-3": ("ruipeterpan/Qwen2.5-7B-Instruct_EAGLE3_UltraChat",)},
         ),
         Pair(
             name="qwen3-8b",
@@ -162,7 +162,7 @@ PAIRS = {
             target_revision="b968826d9c46dd6066d109eabc6255188de91218",
             draft="Qwen/Qwen3-0.6B",
             draft_revision="c1899de289a04d12100db370d81485cdf75e47ca",
-            heads={
+            published_drafters_by_format={
                 "EAGLE-3": (
                     "RedHatAI/Qwen3-8B-speculator.eagle3",
                     "AngelSlim/Qwen3-8B_eagle3",
@@ -217,74 +217,78 @@ def find_listed_pair(name: str) -> Pair:
     return PAIRS[validate_choice(PAIRS, name, "pair")]
 
 
-def validate_choice(choices: Collection[str], name: str, kind: str) -> str:
+def validate_choice(choices: Collection[str], name: str, kind_in_words: str) -> str:
     """The name, which is one of the `choices`. Raises `ValueError` for another one."""
     if name not in choices:
-        raise ValueError(f"Unknown {kind} {name!r}. Available: {', '.join(choices)}.")
+        raise ValueError(f"Unknown {kind_in_words} {name!r}. Available: {', '.join(choices)}.")
     return name
 
 
-def build_pair(target: str, draft: str | None = None, drafters: str | None = None, name: str | None = None) -> Pair:
+def build_pair(
+    target: str, draft: str | None = None, drafters_folder: str | None = None, display_name: str | None = None
+) -> Pair:
     """A pair of models that a person names: each a folder, a GGUF file, a package with one, or `OWNER/NAME@COMMIT` on the Hub.
 
-    `drafters` is a folder; its calibration.json, if there is one, is what was measured about the pair. `name` is what people read
-    in place of its models' names.
+    A calibration.json in `drafters_folder` is what was measured about the pair. People read `display_name`, not its models' names.
 
     Raises `ValueError`, with the option's name, for what is no folder of that kind and for a revision that is no full commit.
     """
-    if name is not None and not (name.isprintable() and 0 < len(name.strip()) <= LONGEST_NAME):
-        raise ValueError(f"--name must be 1 to {LONGEST_NAME} letters in one line, got {quote(name)}.")
-    if drafters is not None and not any(any(Path(drafters).glob(each)) for each in ("config.json", "*/config.json")):
+    if display_name is not None and not (display_name.isprintable() and 0 < len(display_name.strip()) <= LONGEST_NAME):
+        got = format_value_for_error(display_name)
+        raise ValueError(f"--name must be 1 to {LONGEST_NAME} letters in one line, got {got}.")
+    folder = None if drafters_folder is None else Path(drafters_folder)
+    if folder is not None and not any(any(folder.glob(each)) for each in ("config.json", "*/config.json")):
         raise ValueError(
-            f"--drafter {drafters!r} holds no learned drafter: it must be a folder with one folder a drafter, each with a "
+            f"--drafter {drafters_folder!r} holds no learned drafter: it must be a folder with one folder a drafter, each with a "
             "config.json, as `python -m engine train` writes them, or the folder of a published drafter."
         )
     path, revision = parse_path_and_revision("--target", target)
     guess, guess_revision = (None, None) if draft is None else parse_path_and_revision("--draft", draft)
-    title = name or (short_name_of(path) if guess is None else f"{short_name_of(guess)} → {short_name_of(path)}")
-    measured = None if drafters is None else str(Path(drafters) / "calibration.json")
-    heads = next((pair.heads for pair in PAIRS.values() if pair.target == path), {})
-    return Pair(
-        "own", title, path, guess, revision, guess_revision, drafters=drafters, calibration=measured, heads=heads
-    )
+    both = short_name_of(path) if guess is None else f"{short_name_of(guess)} → {short_name_of(path)}"
+    pair = Pair("own", display_name or both, path, guess, revision, guess_revision)
+    measured = None if folder is None else str(folder / "calibration.json")
+    heads = next((each.published_drafters_by_format for each in PAIRS.values() if each.target == path), {})
+    return replace(pair, drafters_folder=drafters_folder, calibration_path=measured, published_drafters_by_format=heads)
 
 
-def parse_path_and_revision(option: str, name: str) -> tuple[str, str | None]:
-    """A folder or a GGUF file and None, or a Hub repository and its commit. Raises `ValueError` when `name` is none of these."""
-    if name and Path(name).is_dir():
-        if (Path(name) / "config.json").is_file():
-            return name, None
-        if (file := gguf_in_folder(Path(name))) is None:
+def parse_path_and_revision(option_name: str, path_or_repository: str) -> tuple[str, str | None]:
+    """A folder or a GGUF file and None, or a Hub repository and its commit. Raises `ValueError` when it is none of these."""
+    path = Path(path_or_repository)
+    if path_or_repository and path.is_dir():
+        if (path / "config.json").is_file():
+            return path_or_repository, None
+        if (file := gguf_in_folder(path)) is None:
             raise ValueError(
-                f"{option} {name!r} has no config.json: it must be a folder with a model's config.json, tokenizer and safetensors, "
-                "or with a GGUF file."
+                f"{option_name} {path_or_repository!r} has no config.json: it must be a folder with a model's config.json, "
+                "tokenizer and safetensors, or with a GGUF file."
             )
         return str(file), None
-    if is_gguf(name):
-        if not Path(name).is_file():
-            raise ValueError(f"{option} {name!r} is no file here. Check the path of the GGUF file.")
-        return str(shards_of(Path(name))[0]), None
-    if (file := gguf_in_package(name)) is not None:
+    if has_gguf_suffix(path_or_repository):
+        if not path.is_file():
+            raise ValueError(f"{option_name} {path_or_repository!r} is no file here. Check the path of the GGUF file.")
+        return str(shards_of(path)[0]), None
+    if (file := gguf_in_package(path_or_repository)) is not None:
         return str(file), None
-    repository, at, revision = name.partition("@")
+    repository, at, revision = path_or_repository.partition("@")
     if not at or not re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
         raise ValueError(
-            f"{option} {name!r} is no folder here: give a folder with config.json and safetensors, a GGUF file, an installed package "
-            "that holds one, or a repository of the Hub as OWNER/NAME@COMMIT, with all 40 digits of the commit."
+            f"{option_name} {path_or_repository!r} is no folder here: give a folder with config.json and safetensors, a GGUF file, "
+            "an installed package that holds one, or a repository of the Hub as OWNER/NAME@COMMIT, with all 40 digits of the commit."
         )
     if not re.fullmatch("[0-9a-f]{40}", revision):
         raise ValueError(
-            f"{option} {name!r} names {revision!r}, which is no full commit and may change: give all 40 digits of one, "
-            f"as in {repository}@{'0123456789' * 4}."
+            f"{option_name} {path_or_repository!r} names {revision!r}, which is no full commit and may change: "
+            f"give all 40 digits of one, as in {repository}@{'0123456789' * 4}."
         )
     return repository, revision
 
 
-def short_name_of(name: str) -> str:
+def short_name_of(path_or_repository: str) -> str:
     """What a person calls the model: the name of its GGUF file, or the last part of its folder or of its repository."""
-    if is_gguf(name):
-        return gguf_title_of(name)
-    return Path(name).resolve().name if Path(name).is_dir() else name.partition("@")[0].rpartition("/")[2]
+    if has_gguf_suffix(path_or_repository):
+        return gguf_title_of(path_or_repository)
+    path = Path(path_or_repository)
+    return path.resolve().name if path.is_dir() else path_or_repository.partition("@")[0].rpartition("/")[2]
 
 
 @dataclass(frozen=True, eq=False)
@@ -293,11 +297,9 @@ class LoadedPair:
 
     `learned` holds the drafters trained for this target, by name. `remote` is another server that may write a lane beside this pair's.
     `memory` is what drafters keep from race to race. None keeps nothing, as on a page, where one visitor's text must not become
-    another's guess. `raw` sends prompts as they are, though the tokenizer has a chat template. In the template `system` stands before
-    each prompt as a system message, "" for none, and `thinking` is its switch for that, None for the template's own choice.
-
-    `footprint` is what it was counted to need, in bytes. `timings` are what was timed of it here (`engine.rounds.pair_costs`).
-
+    another's guess. `sends_raw_prompts` sends prompts as they are, though the tokenizer has a chat template. In that, `system` stands
+    before each prompt as a system message, "" for none, and `thinking` is its switch for that, None for the template's own choice.
+    `needed_bytes` is what it was counted to need. `timings` are what was timed of it here (`engine.rounds.pair_costs`).
     Padded logits may make `target.vocab` and `draft.vocab` differ; every id of the tokenizer is below both.
     """
 
@@ -312,27 +314,27 @@ class LoadedPair:
     stop_ids: frozenset[int]
     learned: "Mapping[str, Net]" = field(default_factory=dict)
     calibration: Calibration = field(default_factory=Calibration)
-    remote: "Server | None" = None
+    remote: "OpenAICompatibleServer | None" = None
     memory: "AnswerMemory | None" = None
-    raw: bool = False
+    sends_raw_prompts: bool = False
     system: str = ""
     thinking: bool | None = None
-    footprint: int = 0
-    timings: Timings = field(default_factory=Timings, init=False)
+    needed_bytes: int = 0
+    timings: PairTimings = field(default_factory=PairTimings, init=False)
 
     @property
     def chat(self) -> bool:
         """Whether a prompt is sent as a user's message in the tokenizer's chat template (`engine.models.chat`)."""
-        return bool(self.tokenizer.chat_template) and not self.raw
+        return bool(self.tokenizer.chat_template) and not self.sends_raw_prompts
 
     @property
     def title(self) -> str:
         return self.pair.title
 
-    def with_shapes(self, chosen: Mapping[str, str]) -> "LoadedPair":
+    def with_shapes(self, shape_by_system: Mapping[str, str]) -> "LoadedPair":
         """The same pair, whose systems race in these of their counted shapes, and all others in their papers'."""
         counted = self.calibration.shapes
-        shapes = {name: {shape: counted[name][shape]} for name, shape in chosen.items()}
+        shapes = {name: {shape: counted[name][shape]} for name, shape in shape_by_system.items()}
         return replace(self, calibration=replace(self.calibration, shapes=shapes))
 
     def has(self, part: str) -> bool:
@@ -343,7 +345,6 @@ class LoadedPair:
     def net(self, name: str) -> "Net":
         """The learned drafter of that name. Raises `ValueError` when none was trained for this pair's target."""
         if name not in self.learned:
-            raise ValueError(
-                f"The pair {self.title} has no trained {name} drafter. {explain_how_to_obtain(name, self.pair)}"
-            )
+            way = explain_how_to_obtain(name, self.pair)
+            raise ValueError(f"The pair {self.title} has no trained {name} drafter. {way}")
         return self.learned[name]

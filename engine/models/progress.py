@@ -14,19 +14,19 @@ PLACING = "Loading weights"  # what transformers calls the bar of its loop over 
 
 @dataclass(frozen=True)
 class LoadingProgress:
-    """Bytes of a model so far. `doing` is "Fetching" from the Hub, or "Loading" into memory."""
+    """Bytes of a model so far. `activity` is "Fetching" from the Hub, or "Loading" into memory."""
 
-    doing: str
-    name: str
-    done: int
-    total: int
+    activity: str
+    model_name: str
+    done_bytes: int
+    total_bytes: int
 
     @property
     def status_line(self) -> str:
-        return f"{self.doing} {self.name}: {self.done / 1e9:.1f} of {self.total / 1e9:.1f} GB"
+        return f"{self.activity} {self.model_name}: {self.done_bytes / 1e9:.1f} of {self.total_bytes / 1e9:.1f} GB"
 
 
-Tell = Callable[[LoadingProgress], object]
+ProgressCallback = Callable[[LoadingProgress], object]
 
 
 class LoadingStopped(BaseException):
@@ -37,21 +37,23 @@ class LoadingStopped(BaseException):
         self.reason = reason
 
 
-def build_progress_reporter(tell: Tell, doing: str, name: str) -> Callable[[int, int], None]:
-    """A function of (done, total) that tells. What `tell` raises comes out as `LoadingStopped`."""
+def build_progress_reporter(
+    report_progress: ProgressCallback, activity: str, model_name: str
+) -> Callable[[int, int], None]:
+    """A function of (done, total) that tells. What `report_progress` raises comes out as `LoadingStopped`."""
 
-    def told(done: int, total: int) -> None:
+    def report_bytes(done: int, total: int) -> None:
         try:
-            tell(LoadingProgress(doing, name, done, total))
+            report_progress(LoadingProgress(activity, model_name, done, total))
         except BaseException as reason:
             raise LoadingStopped(reason) from None
 
-    return told
+    return report_bytes
 
 
-def build_fetch_progress_bar(tell: Tell, name: str) -> type[tqdm]:
+def build_hub_fetch_bar_class(report_progress: ProgressCallback, model_name: str) -> type[tqdm]:
     """A bar for the Hub's client that tells instead of drawing. Files that are in the local cache already are not told of."""
-    told = build_progress_reporter(tell, "Fetching", name)
+    told = build_progress_reporter(report_progress, "Fetching", model_name)
 
     class Bar(tqdm):
         def __init__(self, *args: Any, **kwargs: Any):
@@ -67,12 +69,19 @@ def build_fetch_progress_bar(tell: Tell, name: str) -> type[tqdm]:
 
 
 @contextmanager
-def report_loading(tell: Tell | None, name: str, sizes: dict[str, int]) -> Iterator[None]:
-    """Tells of the weights that transformers puts into a model inside, by their `sizes` in bytes. transformers draws no bar."""
-    told, here = build_progress_reporter(tell, "Loading", name) if tell else None, threading.get_ident()
-    total = sum(sizes.values())
+def report_weight_loading_progress(
+    report_progress: ProgressCallback | None, model_name: str, bytes_by_weight: dict[str, int]
+) -> Iterator[None]:
+    """Tells of the weights that transformers puts into a model inside, by their `bytes_by_weight` in bytes. transformers draws no
+    bar.
+    """
+    told, here = (
+        build_progress_reporter(report_progress, "Loading", model_name) if report_progress else None,
+        threading.get_ident(),
+    )
+    total = sum(bytes_by_weight.values())
 
-    def counted(weights: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    def yield_and_report_weights(weights: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
         if told is None:
             yield from weights
             return
@@ -80,12 +89,12 @@ def report_loading(tell: Tell | None, name: str, sizes: dict[str, int]) -> Itera
         for weight in weights:
             told(done, total)
             yield weight
-            done += sizes.get(weight[0], 0)
+            done += bytes_by_weight.get(weight[0], 0)
         told(total, total)
 
     def hook(bar: Callable, args: tuple, kwargs: dict) -> Any:
         ours = kwargs.get("desc") == PLACING and threading.get_ident() == here
-        return counted(*args) if ours else bar(*args, **kwargs)
+        return yield_and_report_weights(*args) if ours else bar(*args, **kwargs)
 
     before = set_tqdm_hook(hook)
     try:

@@ -85,7 +85,7 @@ def cast_rest_or_dequantise(model: PreTrainedModel, quantisation: str, dtype: to
     return model
 
 
-def round_float_weights_to_half(model: PreTrainedModel) -> None:
+def round_floats_to_half_kept_as_float32(model: PreTrainedModel) -> None:
     """Round what is not kept in 8 bits, the embedding and the head above all, to 16, as checkpoints store them.
 
     A GGUF file's own blocks have more digits. A head in 32 bits would take twice the time to read, for digits that the rest lacks.
@@ -102,13 +102,13 @@ def uses_rounded_linear(quantisation: str, device: torch.device, spread: str = "
 
 def replace_with_rounded_linear(model: PreTrainedModel) -> PreTrainedModel:
     """The model with `RoundedLinear` for each linear layer but the head, one by one. Those of bitsandbytes are widened first."""
-    replace_linear_layers(model, lambda layer: RoundedLinear(float_matrix_of(layer)))
+    replace_linear_layers_except_head(model, lambda layer: RoundedLinear(float_matrix_of(layer)))
     if getattr(model, "hf_quantizer", None) is not None:
         model.hf_quantizer.remove_quantization_config(model)
     return model.requires_grad_(False).eval()
 
 
-def replace_linear_layers(model: PreTrainedModel, build_layer: Callable[[Any], torch.nn.Module]) -> None:
+def replace_linear_layers_except_head(model: PreTrainedModel, build_layer: Callable[[Any], torch.nn.Module]) -> None:
     """Puts what is `build_layer` of each of the model's linear layers, but for the head, in its place. Biases stay."""
     head = model.get_output_embeddings()
     parents = [
@@ -154,10 +154,10 @@ def describe_size_unfit_for_nf4(config: PreTrainedConfig) -> str:
     return next((f"{what} of {size}" for what, size in sizes.items() if size % NF4_MULTIPLE), "")
 
 
-def parameter_bytes_of(module: torch.nn.Module, name: str, weight: torch.Tensor) -> int:
+def parameter_bytes_of(module: torch.nn.Module, parameter_name: str, weight: torch.Tensor) -> int:
     """Bytes of a module's parameter, with bitsandbytes' float32 scales: one a row `[in]` in 8 bits, one a block of 64 in 4 bits."""
     kind = type(module).__name__
-    if name != "weight" or kind not in ("Linear8bitLt", "Linear4bit"):
+    if parameter_name != "weight" or kind not in ("Linear8bitLt", "Linear4bit"):
         return weight.numel() * weight.element_size()
     linear: Any = module
     count = linear.in_features * linear.out_features

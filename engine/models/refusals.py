@@ -10,8 +10,8 @@ from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PreTrainedConfig, PreTrain
 
 from engine.forward.recurrent import kinds
 from engine.forward.sizes import LATENT, kv_heads_of
-from engine.forward.windows import TRIED, layer_types
-from engine.models.gguf.files import is_gguf
+from engine.forward.windows import TRIED, attention_types_of
+from engine.models.gguf.files import has_gguf_suffix
 from engine.models.pairs import MODELS, PACKAGES, Checkpoint
 from engine.models.quantising import stored_quantisation_of
 from engine.nets.formats import composite
@@ -32,12 +32,12 @@ STATE_FAMILIES = (  # tests/forward/test_states.py verifies trees with each of t
 )
 
 
-def explain_unverifiable(config: PreTrainedConfig) -> str | None:
+def explain_why_unable_to_verify_trees(config: PreTrainedConfig) -> str | None:
     """Why a model of this configuration cannot verify a tree, or None when it can."""
     kind = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
     quantised = getattr(config, "quantization_config", None) is not None and stored_quantisation_of(config) == "none"
     if (text := config.get_text_config()) is not config:
-        if type(text) in MODEL_FOR_CAUSAL_LM_MAPPING and (reason := explain_unverifiable(text)):
+        if type(text) in MODEL_FOR_CAUSAL_LM_MAPPING and (reason := explain_why_unable_to_verify_trees(text)):
             return f"its text model alone ({text.model_type}) cannot be raced either: {reason}"
         return composite.explain_unsupported_composite(config)
     if kind is None:
@@ -46,10 +46,10 @@ def explain_unverifiable(config: PreTrainedConfig) -> str | None:
     if kind._is_stateful and config.model_type not in kinds.TRIED:
         return "it keeps a recurrent state, and nobody has tried here how it is kept"
     states = kinds.WITH_STATE | kinds.WITH_NEITHER if recurrent else frozenset()
-    others = sorted(layer_types(config) - {"full_attention", "sliding_attention"} - states)
+    others = sorted(attention_types_of(config) - {"full_attention", "sliding_attention"} - states)
     if others:
         return f"it has layers of type {', '.join(others)}, and a tree's mask serves full attention and sliding windows only"
-    if "sliding_attention" in layer_types(config) and config.model_type not in TRIED:
+    if "sliding_attention" in attention_types_of(config) and config.model_type not in TRIED:
         return "it has a sliding window, and nobody has tried here how it takes a tree's mask"
     if getattr(config, "use_bidirectional_attention", None) not in (
         None,
@@ -57,7 +57,7 @@ def explain_unverifiable(config: PreTrainedConfig) -> str | None:
         "vision",
     ):  # of text alone all is in order
         return "its tokens attend to later ones, and a tree is verified for text that is written in order"
-    if recurrent and not kinds.count_attending_layers(config):
+    if recurrent and not kinds.count_layers_with_own_kv(config):
         return QUANTISED if quantised else None  # the rest is about attention
     if "position_ids" not in inspect.signature(kind.forward).parameters:
         return "it takes no position ids, and a node's position is its depth"
@@ -78,11 +78,11 @@ def explain_unverifiable(config: PreTrainedConfig) -> str | None:
     return QUANTISED if quantised else None
 
 
-def explain_undraftable(config: PreTrainedConfig) -> str | None:
+def explain_why_unable_to_draft(config: PreTrainedConfig) -> str | None:
     """Why a model of this configuration cannot draft, or None when it can."""
     if kinds.keeps_state(config):
         return "it keeps a recurrent state, and rejected guesses cannot be cut out of it"
-    return explain_unverifiable(config)
+    return explain_why_unable_to_verify_trees(config)
 
 
 def attention_implementation_of(config: PreTrainedConfig) -> str:
@@ -92,9 +92,9 @@ def attention_implementation_of(config: PreTrainedConfig) -> str:
     return "sdpa" if kind._supports_sdpa and not capped else "eager"
 
 
-def refuse_missing_weights(checkpoint: Checkpoint) -> None:
+def refuse_missing_or_pickled_weights(checkpoint: Checkpoint) -> None:
     folder = Path(checkpoint.path)
-    if is_gguf(checkpoint.path):
+    if has_gguf_suffix(checkpoint.path):
         if not folder.is_file():
             raise ValueError(f"There is no file {checkpoint.path!r}. Check the path of the GGUF file.")
         return
@@ -114,10 +114,13 @@ def refuse_missing_weights(checkpoint: Checkpoint) -> None:
 
 
 def refuse_other_vocabulary(
-    draft: Checkpoint, target: Checkpoint, draft_tokenizer: PreTrainedTokenizerBase, tokenizer: PreTrainedTokenizerBase
+    draft: Checkpoint,
+    target: Checkpoint,
+    draft_tokenizer: PreTrainedTokenizerBase,
+    target_tokenizer: PreTrainedTokenizerBase,
 ) -> None:
     """Raises `ValueError` unless every token has the same id in both. Equal sizes prove nothing."""
-    guessed, wanted = draft_tokenizer.get_vocab(), tokenizer.get_vocab()
+    guessed, wanted = draft_tokenizer.get_vocab(), target_tokenizer.get_vocab()
     differing = sorted(each for each in guessed.keys() | wanted.keys() if guessed.get(each) != wanted.get(each))
     if differing:
         example = differing[0]
@@ -139,23 +142,23 @@ def reword_errors(checkpoint: Checkpoint) -> Iterator[None]:
 
 def explain_loading_error(checkpoint: Checkpoint, error: Exception) -> str:
     """One sentence for an error of transformers, the Hub, the disk or the allocator."""
-    path = Path(checkpoint.path).name if is_gguf(checkpoint.path) else checkpoint.path
+    path = Path(checkpoint.path).name if has_gguf_suffix(checkpoint.path) else checkpoint.path
     kinds = [*iterate_exception_chain(error)]
     said = " ".join(str(error).split())
 
-    def among(*types: type) -> bool:
+    def has_cause_of_type(*types: type) -> bool:
         return any(isinstance(each, types) for each in kinds)
 
     if any(map(is_out_of_memory, kinds)):
         return (
             f"Out of memory while loading {path}. Use --quantisation 8-bit or nf4, a smaller pair or a larger device."
         )
-    if among(hub.GatedRepoError):
+    if has_cause_of_type(hub.GatedRepoError):
         page = f"https://huggingface.co/{path}"
         return f"{path} is gated: accept its licence at {page} and set HF_TOKEN to a token of that account."
-    if among(hub.RepositoryNotFoundError, hub.RevisionNotFoundError):
+    if has_cause_of_type(hub.RepositoryNotFoundError, hub.RevisionNotFoundError):
         return f"The Hugging Face Hub shows no {path} at revision {checkpoint.revision}; a private one needs HF_TOKEN."
-    if among(ImportError) or "pip install" in said:
+    if has_cause_of_type(ImportError) or "pip install" in said:
         return f"{path} needs packages that are not installed ({said}). Run `pip install -r requirements.txt`."
     if "trust_remote_code" in said:
         return f"{path} needs Python code from its own repository, and that is never run here. Choose another model."

@@ -16,7 +16,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from engine.forward.recurrent.kinds import keeps_state
 from engine.forward.sizes import kv_heads_of
-from engine.forward.spread import processes_of
+from engine.forward.spread import tensor_parallel_processes_of
 from engine.models.pairs import Checkpoint
 
 LAUNCHED = "torchrun --nproc-per-node 2 -m engine bench --spread matrices"
@@ -38,23 +38,25 @@ def refuse_unfit_spread(spread: str, checkpoint: Checkpoint, config: PreTrainedC
 def describe_spread(model: PreTrainedModel) -> str:
     """What is said behind the hardware's name, "" for a model on one device."""
     places = {str(place) for place in (getattr(model, "hf_device_map", None) or {}).values()}
-    if (processes := processes_of(model)) > 1:
+    if (processes := tensor_parallel_processes_of(model)) > 1:
         return f", {processes} processes"
     return f", layers on {' and '.join(sorted(places))}" if len(places) > 1 else ""
 
 
-def weight_memory_by_device() -> Mapping[int | str, int]:
+def available_weight_bytes_by_device() -> Mapping[int | str, int]:
     """Bytes that weights may take, by GPU and for the CPU. A tenth stays free for caches and activations."""
     return {place: free * 9 // 10 for place, free in get_max_memory().items()}
 
 
 def spread_loading_arguments(
-    spread: str, checkpoint: Checkpoint, config: PreTrainedConfig, empty: PreTrainedModel
+    spread: str, checkpoint: Checkpoint, config: PreTrainedConfig, meta_model: PreTrainedModel
 ) -> dict[str, Any]:
-    """What `from_pretrained` is told besides, for the `empty` model. Raises `ValueError` for a model that cannot be split here."""
+    """What `from_pretrained` is told besides, for the `meta_model` model. Raises `ValueError` for a model that cannot be split here."""
     if spread == "layers":
         plan = infer_auto_device_map(
-            empty, dict(weight_memory_by_device()), no_split_module_classes=list(empty._no_split_modules or ())
+            meta_model,
+            dict(available_weight_bytes_by_device()),
+            no_split_module_classes=list(meta_model._no_split_modules or ()),
         )
         return {"device_map": plan, "offload_folder": tempfile.mkdtemp(prefix="treerace-")} if plan else {}
     processes = int(os.environ.get("WORLD_SIZE", "1"))
@@ -62,7 +64,7 @@ def spread_loading_arguments(
         raise ValueError(
             f"Matrices are split over processes, and this is a single one. Start them, as in `{LAUNCHED}`."
         )
-    if not empty.supports_tp_plan:
+    if not meta_model.supports_tp_plan:
         raise ValueError(f"transformers has no plan to split a {config.model_type} model. Use --spread layers.")
     heads = {"attention heads": config.num_attention_heads, "key-value heads": kv_heads_of(config) or 0}
     for what, count in heads.items():

@@ -24,13 +24,13 @@ NETS: dict[str, type[Net]] = {"medusa": Medusa, "eagle": Eagle, "parallel": Para
 
 
 # Makes a net of the files in a folder, for a target's embedding and head. Raises `ValueError` when they do not hold such a net.
-Load = Callable[[Path, Tensor, Tensor], Net]
+NetLoader = Callable[[Path, Tensor, Tensor], Net]
 
 
 class LazyNets(Mapping[str, Net]):
     """Nets by name, each loaded and packed when it is first asked for, once, from any thread."""
 
-    def __init__(self, folders: dict[str, tuple[Load, Path]], embedding: Tensor, head: Tensor):
+    def __init__(self, folders: dict[str, tuple[NetLoader, Path]], embedding: Tensor, head: Tensor):
         self.folders, self.weights = folders, (embedding, head)
         self.lock, self.loaded = threading.Lock(), {}
 
@@ -65,12 +65,12 @@ def open_lazy_nets(
     target by; None reads no MTP layers. Raises `ValueError` when a drafter does not fit the target, and for two of one name.
     """
     embedding, head = embedding_and_head_of(target)
-    found: dict[str, tuple[Load, Path]] = {}
-    own = None if source is None else mtp.loader_of(target, source)
+    found: dict[str, tuple[NetLoader, Path]] = {}
+    own = None if source is None else mtp.find_mtp_layer_loader(target, source)
     if own and source:
         found["mtp"] = own, Path(source["pretrained_model_name_or_path"])
     for path in find_drafter_configs(folder) if folder else ():
-        name, load = find_net_name_and_loader(path, embedding, target)
+        name, load = validate_and_find_net_loader(path, embedding, target)
         if name in found:
             raise ValueError(f"{found[name][1]} and {path.parent} both hold a drafter {name}. Keep one of them.")
         found[name] = load, path.parent
@@ -83,36 +83,38 @@ def find_drafter_configs(folder: Path) -> list[Path]:
     return [own] if own.is_file() else sorted(folder.glob("*/config.json"))
 
 
-def find_net_name_and_loader(config_file: Path, embedding: Tensor, target: PreTrainedModel) -> tuple[str, Load]:
+def validate_and_find_net_loader(
+    config_file: Path, embedding: Tensor, target: PreTrainedModel
+) -> tuple[str, NetLoader]:
     """The name of a config's drafter, and what loads it, for `embedding [V, H]`. Raises `ValueError` when it does not fit."""
-    config, folder, layers = read_drafter_config(config_file), config_file.parent, target.config.num_hidden_layers
+    config, folder, layers = read_known_drafter_config(config_file), config_file.parent, target.config.num_hidden_layers
     if assistant.is_form_of(config):
-        return "mtp", assistant.loader_of(folder, config, target)
+        return "mtp", assistant.validate_config_and_make_loader(folder, config, target)
     name = next((each for each, form in PUBLISHED.items() if form.is_form_of(config)), "")
     if name:
-        return name, PUBLISHED[name].loader_of(folder, config, embedding, layers)
-    NetConfig.load_fitting(folder, embedding)
-    return folder.name, NETS[config["kind"]].load
+        return name, PUBLISHED[name].validate_config_and_make_loader(folder, config, embedding, layers)
+    NetConfig.load_and_check_target_sizes(folder, embedding)
+    return folder.name, NETS[config["kind"]].load_for_drafting
 
 
 def load_net_from_folder(folder: Path, target: PreTrainedModel) -> Net:
     """The net in a drafter's own folder, for this target. Raises `ValueError` when the folder holds none that fits it."""
     tables = embedding_and_head_of(target)
-    _, load = find_net_name_and_loader(folder / "config.json", tables[0], target)
+    _, load = validate_and_find_net_loader(folder / "config.json", tables[0], target)
     return load(folder, *tables)
 
 
-def read_drafter_config(path: Path) -> dict:
+def read_known_drafter_config(config_file: Path) -> dict:
     """The config in a file. Raises `ValueError` unless it is one of `PUBLISHED` or names a kind of `NETS`."""
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = json.loads(config_file.read_text(encoding="utf-8"))
         if not isinstance(config, dict):
             raise TypeError("it holds no names and values")
         if any(form.is_form_of(config) for form in (assistant, *PUBLISHED.values())):
             return config
         kind = config["kind"]
     except (OSError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} holds no drafter's sizes: {error}. {ANEW}") from error
+        raise ValueError(f"{config_file} holds no drafter's sizes: {error}. {ANEW}") from error
     if kind not in NETS:
-        raise ValueError(f"{path} names an unknown drafter {kind!r}. Available: {', '.join(NETS)}.")
+        raise ValueError(f"{config_file} names an unknown drafter {kind!r}. Available: {', '.join(NETS)}.")
     return config

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from engine.forward.cache import KVCache
-from engine.forward.recurrent.kinds import count_attending_layers
+from engine.forward.recurrent.kinds import count_layers_with_own_kv
 from engine.nets.eagle import EagleSession
 from engine.nets.layer import Net
 
@@ -26,11 +26,11 @@ class GemmaAssistant(Net):
         nn.Module.__init__(self)  # nothing of the target is copied, as `Net` would
         self.model, self.target_embedding = model.eval().requires_grad_(False), target.get_input_embeddings()
         self.places = shared_layer_heads_and_width(model.config.get_text_config(), target.config)
-        self.reads = (target.config.num_hidden_layers,)
+        self.reads_features = (target.config.num_hidden_layers,)
         self.sliding = model.config.get_text_config().sliding_window
 
     @property
-    def sample_weight(self) -> Tensor:
+    def weight_with_net_dtype_and_device(self) -> Tensor:
         """One of its own weights, which has their type and device."""
         return self.model.pre_projection.weight
 
@@ -75,7 +75,7 @@ class AssistantSession(EagleSession):
     net: GemmaAssistant
 
     def __init__(self, net: GemmaAssistant, capacity: int):
-        weight = net.sample_weight
+        weight = net.weight_with_net_dtype_and_device
         self.net, self.device = net, weight.device
         # It counts a stream's entries, and holds nothing
         self.cache = KVCache(0, 1, 1, capacity, weight.dtype, weight.device)
@@ -84,7 +84,9 @@ class AssistantSession(EagleSession):
     def forward_text_entries(self, features: Tensor, *entries: Tensor) -> Tensor:
         """The state behind the last entry alone. All guesses of a round see the rows that the target has by then."""
         self.rows = self.read_committed_target_rows()
-        return self.forward_entries(features[-1:, -1].to(self.net.sample_weight.dtype), entries[0][-1:])
+        return self.forward_entries(
+            features[-1:, -1].to(self.net.weight_with_net_dtype_and_device.dtype), entries[0][-1:]
+        )
 
     def forward_entries(self, feature: Tensor, tokens: Tensor, *others: Tensor) -> Tensor:
         self.answer, out = self.net.forward_tokens(tokens, feature, self.position, self.rows)
@@ -108,7 +110,7 @@ def shared_layer_heads_and_width(
     assistant: PreTrainedConfig, target: PreTrainedConfig
 ) -> dict[str, tuple[int, int, int]]:
     """By the assistant's types of layer: the target's last one that writes rows, its heads and width. Raises `KeyError` for none."""
-    last = {kind: layer for layer, kind in enumerate(target.layer_types[: count_attending_layers(target)])}
+    last = {kind: layer for layer, kind in enumerate(target.layer_types[: count_layers_with_own_kv(target)])}
     sizes = target.per_layer_config
     return {
         kind: (last[kind], sizes[last[kind]].num_key_value_heads, sizes[last[kind]].head_dim)

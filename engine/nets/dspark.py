@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from engine.forward.devices import upload
-from engine.forward.layer_ops import spread_over_vocabulary
+from engine.forward.layer_ops import expand_log_q_to_full_vocab
 from engine.forward.llama_layer import Linear
 from engine.nets.dflash import DFlash, DFlashSizes
 from engine.nets.dflash_compiled import CompiledDSpark
@@ -19,10 +19,12 @@ from engine.nets.dflash_compiled import CompiledDSpark
 
 @dataclass(frozen=True)
 class DSparkSizes(DFlashSizes):
-    """As `DFlashSizes`. `rank` is the number of columns of W1 and W2, and `confident` that of a confidence head, 0 without one."""
+    """As `DFlashSizes`. `markov_rank` is the number of columns of W1 and W2, and `confidence_head_width` that of a confidence head,
+    0 without one.
+    """
 
-    rank: int = 0
-    confident: int = 0
+    markov_rank: int = 0
+    confidence_head_width: int = 0
 
 
 class DSpark(DFlash):
@@ -31,7 +33,7 @@ class DSpark(DFlash):
 
     def __init__(self, sizes: DSparkSizes, *shared: Any):
         super().__init__(sizes, *shared)
-        before, after = nn.Embedding(sizes.vocab, sizes.rank), Linear(sizes.rank, sizes.own_vocab)
+        before, after = nn.Embedding(sizes.vocab, sizes.markov_rank), Linear(sizes.markov_rank, sizes.own_vocab)
         nn.init.zeros_(after.weight)
         self.markov_head = nn.ModuleDict({"markov_w1": before, "markov_w2": after})
 
@@ -42,7 +44,7 @@ class DSpark(DFlash):
         """What is added to the logits `[..., own_vocab]` behind `tokens [...]`."""
         return self.markov_head["markov_w2"](self.markov_head["markov_w1"](tokens))
 
-    def spread_over_vocabulary(self, slots: Tensor) -> Tensor:
+    def expand_slots_to_full_vocab(self, slots: Tensor) -> Tensor:
         return slots
 
     def condition_on_tokens(self, slots: Tensor, tokens: list[int] | Tensor) -> Tensor:
@@ -51,5 +53,7 @@ class DSpark(DFlash):
             return self.compiled.condition_on_tokens(slots, tokens)
         own = (slots + self.logit_bias_after(upload(tokens, slots.device))).log_softmax(-1)
         return (
-            own if own.shape[1] == self.sizes.vocab else spread_over_vocabulary(own, self.vocabulary, self.sizes.vocab)
+            own
+            if own.shape[1] == self.sizes.vocab
+            else expand_log_q_to_full_vocab(own, self.vocabulary, self.sizes.vocab)
         )

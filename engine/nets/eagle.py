@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from engine.forward.cache import KVCache, additive_mask
 from engine.forward.devices import select_rows, upload
-from engine.forward.layer_ops import spread_over_vocabulary
-from engine.forward.llama_layer import EPS, Layer, Linear, RMSNorm, Rotary
+from engine.forward.layer_ops import expand_log_q_to_full_vocab
+from engine.forward.llama_layer import EPS, GatedDecoderLayer, Linear, RMSNorm, Rotary
 from engine.nets.eagle_compiled import CompiledEagle, CompiledEagleSession
 from engine.nets.layer import FEATURES, Net, NetConfig
 
@@ -26,28 +26,29 @@ WINDOW = 256  # rows that a trained net attends to: those of a training row, so 
 class EagleForm:
     """What a published config says beside the sizes of `NetConfig`.
 
-    `layers` are the target's layers that are read, by how many are behind each, and `target_hidden` is their size. A token
-    attends to `sliding` positions, 0 for all. With `normed_residual` the residual stream begins with the normed feature, and with
-    `normed_output` drafted tokens go on from the final norm's output. All layers' features pass one norm with `normed_input`, and
-    each its own with `normed_taps`. A net with a `mask` token is P-EAGLE's: it guesses all depths at once.
+    `reads_features` are the target's layers that are read, by how many are behind each, and `target_hidden` is their size. A token
+    attends to `sliding_window` positions, 0 for all. With `normed_residual` the residual stream begins with the normed feature, and
+    with `normed_output` drafted tokens go on from the final norm's output. All layers' features pass one norm with
+    `normed_input`, and each its own with `normed_features`. A net with a `mask_token_id` is P-EAGLE's: it guesses all depths at
+    once.
     """
 
     target_hidden: int
     kv_heads: int
     head_dim: int
     eps: float
-    layers: tuple[int, ...]
+    reads_features: tuple[int, ...]
     rotary: Rotary = field(compare=False)
-    sliding: int = 0
+    sliding_window: int = 0
     normed_residual: bool = False
-    head_norms: bool = False
+    has_head_norms: bool = False
     normed_input: bool = False
-    normed_taps: bool = False
+    normed_features: bool = False
     normed_output: bool = False
-    mask: int | None = None
+    mask_token_id: int | None = None
 
 
-class StreamOnlyLayer(Layer):
+class ResidualOnlyLayer(GatedDecoderLayer):
     """A layer behind the first one of a published net: it reads the stream alone, as in a Llama model."""
 
     def __init__(self, config: NetConfig, form: EagleForm):
@@ -57,7 +58,7 @@ class StreamOnlyLayer(Layer):
 
 class Eagle(Net):
     # The target's features, as `engine.forward.session.Session` takes them
-    reads: bool | tuple[int, ...] = True
+    reads_features: bool | tuple[int, ...] = True
     window = WINDOW  # rows attended to
     form: EagleForm | None = None
 
@@ -66,17 +67,17 @@ class Eagle(Net):
         super().__init__(config, embedding, head)
         hidden, eps, heads = config.hidden, form.eps if form else EPS, config.heads
         self.form = form
-        self.taps, width = (len(form.layers), form.target_hidden) if form else (FEATURES, config.feature_size)
+        self.taps, width = (len(form.reads_features), form.target_hidden) if form else (FEATURES, config.feature_size)
         self.fuse = Linear(self.taps * width, hidden)
         self.norm_token, self.norm_feature, self.norm_out = (RMSNorm(hidden, eps) for _ in range(3))
-        self.layer = Layer(hidden, heads, config.mlp, 2 * hidden, form)
-        self.next_layers = nn.ModuleList(StreamOnlyLayer(config, form) for _ in range(config.layers - 1) if form)
+        self.layer = GatedDecoderLayer(hidden, heads, config.mlp, 2 * hidden, form)
+        self.next_layers = nn.ModuleList(ResidualOnlyLayer(config, form) for _ in range(config.layers - 1) if form)
         if form:
             self.rotary = form.rotary
-            self.reads, self.window = form.layers, sys.maxsize
+            self.reads_features, self.window = form.reads_features, sys.maxsize
         else:
-            self.rotary = Rotary.plain(hidden // heads, config.rope_theta)
-        normed = self.taps if form and form.normed_taps else 0
+            self.rotary = Rotary.from_theta(hidden // heads, config.rope_theta)
+        normed = self.taps if form and form.normed_features else 0
         self.norm_taps = nn.ModuleList(RMSNorm(width, eps) for _ in range(normed))
         self.norm_input = RMSNorm(self.taps * width, eps) if form and form.normed_input else None
         if self.mask_tokens:
@@ -86,7 +87,7 @@ class Eagle(Net):
         )
         self.register_buffer("offsets", torch.zeros(config.own_vocab, dtype=torch.long))
 
-    def set_own_vocabulary(self, token_ids: Tensor) -> None:
+    def set_draft_vocabulary_and_head_rows(self, token_ids: Tensor) -> None:
         """Make the drafter's vocabulary these target ids `[own_vocab]`, in ascending order."""
         token_ids = token_ids.to(self.offsets.device).sort().values
         self.offsets.copy_(token_ids - torch.arange(len(token_ids), device=token_ids.device))
@@ -95,7 +96,11 @@ class Eagle(Net):
     @property
     def mask_tokens(self) -> list[int]:
         """Mask tokens behind the root, each of which guesses a depth more; none for a net that goes on step by step."""
-        return [self.form.mask] * (self.config.depth - 1) if self.form and self.form.mask is not None else []
+        return (
+            [self.form.mask_token_id] * (self.config.depth - 1)
+            if self.form and self.form.mask_token_id is not None
+            else []
+        )
 
     @property
     def vocabulary(self) -> Tensor:
@@ -111,16 +116,18 @@ class Eagle(Net):
         read = read.flatten(-2)
         return self.fuse(self.norm_input(read) if self.norm_input else read)
 
-    def attention_inputs(self, tokens: Tensor, normed: Tensor) -> Tensor:
+    def attention_inputs(self, tokens: Tensor, normed_features: Tensor) -> Tensor:
         """Attention's inputs `[..., 2H]` for `tokens [...]` and the normed features `[..., H]` behind the token before each."""
-        return torch.cat([self.norm_token(self.embed_tokens(tokens)), normed], -1)
+        return torch.cat([self.norm_token(self.embed_tokens(tokens)), normed_features], -1)
 
     def logits(self, out: Tensor) -> Tensor:
-        """`[..., own_vocab]` from what `step` returns, `[..., H]`."""
+        """`[..., own_vocab]` from what `forward_entries` returns, `[..., H]`."""
         normed = out if self.form and self.form.normed_output else self.norm_out(out)
         return F.linear(normed, self.unembed)
 
-    def forward_entries(self, tokens, feature, positions, mask, kv, rows) -> Tensor:
+    def forward_entries(
+        self, tokens: Tensor, feature: Tensor, positions: Tensor, mask: Tensor, kv: Tensor, start_rows: int | Tensor
+    ) -> Tensor:
         """What N entries of `tokens`, `feature [N, H]` and `positions` go on from, `[N, H]`. `mask` is additive.
 
         Every layer writes its rows into its own part of `kv [layers, 2, kv_heads, capacity, head_dim]`.
@@ -129,9 +136,9 @@ class Eagle(Net):
         entering = self.attention_inputs(tokens, normed)[None]
         x = normed if self.form and self.form.normed_residual else feature
         rotary = self.rotary(positions[None])
-        out = self.layer(x[None], entering, rotary, mask, kv[0], rows)
+        out = self.layer(x[None], entering, rotary, mask, kv[0], start_rows)
         for layer, own in zip(self.next_layers, kv[1:], strict=True):
-            out = layer(out, layer.norm_in(out), rotary, mask, own, rows)
+            out = layer(out, layer.norm_in(out), rotary, mask, own, start_rows)
         out = out[0]
         return self.norm_out(out) if self.form and self.form.normed_output else out
 
@@ -145,15 +152,17 @@ class Eagle(Net):
             return MaskTokenSession(self, capacity + len(self.mask_tokens))
         return self.compiled.open_session(capacity) if self.compiled else EagleSession(self, capacity)
 
-    def rollout(self, ids: Tensor, features: Tensor, steps: int, mask_anchors: Tensor | None = None) -> list[Tensor]:
+    def training_rollout_outputs(
+        self, ids: Tensor, features: Tensor, steps: int, draft_anchors: Tensor | None = None
+    ) -> list[Tensor]:
         """For training: the layer's outputs of every rollout step, from `ids [B, T]` and `features [B, T, 4, H]`.
 
         Step 0 is the text's own: output t `[B, T - 1, H]` reads true features up to place t and predicts the token behind place t + 1.
-        Step s drafts s levels deep behind each of `mask_anchors [A]`, which ascend on a CPU; None takes all places. Its outputs `[B, n,
-        H]` stand at the places anchors + s, as far as the text has them.
+        Step s drafts s levels deep behind each of `draft_anchors [A]`, which ascend on a CPU; None takes all places. Its outputs
+        `[B, n, H]` stand at the places anchors + s, as far as the text has them.
         """
         count, device = ids.shape[1] - 1, ids.device
-        mask_anchors = torch.arange(count) if mask_anchors is None else mask_anchors
+        draft_anchors = torch.arange(count) if draft_anchors is None else draft_anchors
         tokens, feature, places = ids[:, 1:], self.fuse_features(features[:, :-1]), torch.arange(count, device=device)
         rotary = self.rotary(places + 1)
         outs, chain = [], []  # of the steps behind step 0 keys and values [B, heads, n, head_dim]
@@ -161,11 +170,11 @@ class Eagle(Net):
         seen = places
         for step in range(steps):
             if step:
-                n = int((mask_anchors + step < count).sum())
-                seen = mask_anchors[:n].to(device)
+                n = int((draft_anchors + step < count).sum())
+                seen = draft_anchors[:n].to(device)
                 feature, places = outs[-1][:, seen] if step == 1 else outs[-1][:, :n], seen + step
             entering = self.attention_inputs(tokens[:, places], self.norm_feature(feature))
-            queries, keys, values = self.layer.project_qkv(entering, tuple(each[places] for each in rotary))
+            queries, keys, values = self.layer.project_and_rotate_qkv(entering, tuple(each[places] for each in rotary))
             if not step:
                 first_keys, first_values = keys, values
             else:
@@ -177,7 +186,7 @@ class Eagle(Net):
             attended = weights[..., :count] @ first_values
             for i, (_, value) in enumerate(chain):
                 attended = attended + weights[..., count + i, None] * value[:, :, : len(seen)]
-            outs.append(self.layer.finish(feature, attended))
+            outs.append(self.layer.add_attention_and_mlp(feature, attended))
         return outs
 
 
@@ -190,22 +199,25 @@ class EagleSession:
 
     def __init__(self, net: Eagle, capacity: int):
         layer, self.net, self.device = net.layer, net, net.embedding.device
-        self.sliding, self.vocabulary = net.form.sliding if net.form else 0, net.vocabulary
+        self.sliding, self.vocabulary = net.form.sliding_window if net.form else 0, net.vocabulary
         layers = 1 + len(net.next_layers)
         self.cache = KVCache(layers, layer.kv_heads, layer.head_dim, capacity, torch.float32, self.device)
         self.stands = torch.zeros(capacity, dtype=torch.long, device=self.device)  # the position of every row
 
-    def log_q_of_root(self, tokens: list[int], features: Tensor, position: int, first_row: int) -> Tensor:
-        """Log-probabilities `[1, V]` behind the last of N entries, the first of which stands at `position`.
+    def log_q_of_root(self, tokens: list[int], features: Tensor, first_position: int, first_row: int) -> Tensor:
+        """Log-probabilities `[1, V]` behind the last of N entries, the first of which stands at `first_position`.
 
         The entries read the target's features `[N, 4, H]`. Here and in `log_q_of_level` their rows are written behind those that the
         cache has, and they see no row before `first_row`. Raises `ValueError` when the cache is full.
         """
-        self.position, places = position + len(tokens) - 1, list(range(position, position + len(tokens)))
+        self.position, places = (
+            first_position + len(tokens) - 1,
+            list(range(first_position, first_position + len(tokens))),
+        )
         entering = self.reserve_rows_for_entries(
             tokens, places, torch.ones(len(tokens), len(tokens), dtype=torch.bool).tril(), first_row
         )
-        return self.start_round(self.forward_text_entries(features, *entering)[..., -1:, :])
+        return self.store_root_output_and_log_q(self.forward_text_entries(features, *entering)[..., -1:, :])
 
     def log_q_of_level(
         self, tokens: list[int], parent_outputs: list[int], positions: list[int], visible: Tensor, first_row: int
@@ -220,12 +232,14 @@ class EagleSession:
             positions[0] - self.position, upload(parent_outputs, self.device), *entering
         )
 
-    def reserve_rows_for_entries(self, tokens, positions, visible, start) -> tuple[Tensor, ...]:
+    def reserve_rows_for_entries(
+        self, tokens: list[int], positions: list[int], visible: Tensor, first_row: int
+    ) -> tuple[Tensor, ...]:
         """Tokens, positions, slots and rows seen of entries that become the cache's last rows. Arguments are as in `log_q_of_level`."""
         rows, end = self.cache.rows, self.cache.rows + len(tokens)
         self.cache.refuse_overflow(len(tokens))
         self.cache.rows = end
-        seen = (torch.arange(end) >= start).repeat(len(tokens), 1)
+        seen = (torch.arange(end) >= first_row).repeat(len(tokens), 1)
         seen[:, end - visible.shape[1] :] = visible
         numbers = upload([tokens, positions, list(range(rows, end))], self.device).unbind()
         return *numbers, upload(seen, self.device)
@@ -234,7 +248,7 @@ class EagleSession:
         """Outputs `[..., n, H]` behind entries of the text, which go on from the target's `features [n, layers + 1, H]`."""
         return self.forward_entries(self.net.fuse_features(features), *entries)
 
-    def start_round(self, outs: Tensor) -> Tensor:
+    def store_root_output_and_log_q(self, outs: Tensor) -> Tensor:
         """Log-probabilities `[1, V]` behind the root with these `outs [..., 1, H]`. A round begins."""
         self.outs = outs
         return self.log_q_of_outputs(outs)
@@ -257,16 +271,18 @@ class EagleSession:
         )
 
     def log_q_of_outputs(self, out: Tensor) -> Tensor:
-        """Log-probabilities `[n, V]` over the target's vocabulary from what `step` returns, `[n, H]`; -inf for tokens the net lacks."""
-        return spread_over_vocabulary(self.net.logits(out).log_softmax(-1), self.vocabulary, self.net.config.vocab)
+        """Log-probabilities `[n, V]` over the target's vocabulary from what `forward_entries` returns, `[n, H]`; -inf for tokens
+        the net lacks.
+        """
+        return expand_log_q_to_full_vocab(self.net.logits(out).log_softmax(-1), self.vocabulary, self.net.config.vocab)
 
 
 class MaskTokenSession(EagleSession):
     """P-EAGLE's: mask tokens behind the root's entry answer the deeper levels in the same forward. Their rows are not kept."""
 
-    def log_q_of_root(self, tokens: list[int], features: Tensor, position: int, first_row: int) -> Tensor:
+    def log_q_of_root(self, tokens: list[int], features: Tensor, first_position: int, first_row: int) -> Tensor:
         net, masks, count, rows = self.net, self.net.mask_tokens, len(tokens), self.cache.rows
-        places = list(range(position, position + count + len(masks)))
+        places = list(range(first_position, first_position + count + len(masks)))
         causal = torch.ones(len(places), len(places), dtype=torch.bool).tril()
         entering = self.reserve_rows_for_entries([*tokens, *masks], places, causal, first_row)
         masked = net.mask_hidden.view(1, net.taps, -1).expand(len(masks), -1, -1)

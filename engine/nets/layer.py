@@ -54,7 +54,7 @@ class NetConfig:
         return self.target_hidden or self.hidden
 
     @classmethod
-    def load_fitting(cls, folder: Path, embedding: Tensor) -> "NetConfig":
+    def load_and_check_target_sizes(cls, folder: Path, embedding: Tensor) -> "NetConfig":
         """The sizes in `folder/config.json`. Raises `ValueError` when they are not those of the target's `embedding [V, H]`."""
         try:
             config = cls(**json.loads((folder / "config.json").read_text("utf-8")))
@@ -82,18 +82,20 @@ class Net(nn.Module):
 
     On a GPU they stay the target's own tensors, in its type: copies in float32 would take gigabytes. On a CPU they are float32.
 
-    A net with a width of its own has `tables` of its own, `[V, hidden]`, trained and saved, or the target's made narrower.
+    A net with a width of its own has `used_table_names` of its own, `[V, hidden]`, trained and saved, or the target's made narrower.
     """
 
-    tables: tuple[str, ...] = ("embedding",)  # which of the two a net reads after it was made
-    names: Mapping[str, str] = MappingProxyType({})  # what files call a weight, where that is another name
+    used_table_names: tuple[str, ...] = ("embedding",)  # which of the two a net reads after it was made
+    file_name_by_weight: Mapping[str, str] = MappingProxyType(
+        {}
+    )  # what files call a weight, where that is another name
 
     def __init__(self, config: NetConfig, embedding: Tensor, head: Tensor):
         """`embedding [V, hidden]` and `head [V, hidden]` are the target's, or what tables of the net's own start from."""
         super().__init__()
         self.config = config
         for name, shared in (("embedding", embedding.detach()), ("head", head.detach())):
-            if config.target_hidden and name in self.tables:
+            if config.target_hidden and name in self.used_table_names:
                 self.register_parameter(name, nn.Parameter(shared.float().clone()))
             else:
                 kept = shared if shared.is_cuda or shared.is_mps else shared.float()
@@ -120,14 +122,14 @@ class Net(nn.Module):
         """The net in eight bits and compiled loops, for a CPU: rounding costs acceptance, not exactness. None without such loops."""
         return None
 
-    def pack_compiled(self: N) -> N:
+    def pack_compiled_on_cpu(self: N) -> N:
         """Copy the weights into `compiled`, on a CPU. Call it again after they have changed."""
         self.compiled = self.build_compiled() if self.embedding.device.type == "cpu" else None
         return self
 
     def prepare_for_drafting(self: N, device: torch.device) -> N:
         """The net on the device and packed. Nothing of it learns."""
-        return self.to(device).eval().requires_grad_(False).pack_compiled()
+        return self.to(device).eval().requires_grad_(False).pack_compiled_on_cpu()
 
     def to_config(self) -> dict[str, Any]:
         """What `config.json` says of the net."""
@@ -143,15 +145,15 @@ class Net(nn.Module):
     def tensors_to_save(self) -> dict[str, Tensor]:
         """The tensors of its file by their names there."""
         weights = {name: each.half() if each.is_floating_point() else each for name, each in self.state_dict().items()}
-        return {self.names.get(name, name): each.contiguous().cpu() for name, each in weights.items()}
+        return {self.file_name_by_weight.get(name, name): each.contiguous().cpu() for name, each in weights.items()}
 
     @classmethod
-    def load(cls, folder: Path, embedding: Tensor, head: Tensor) -> "Net":
+    def load_for_drafting(cls, folder: Path, embedding: Tensor, head: Tensor) -> "Net":
         """Raises `ValueError` when the files do not fit this class or the target."""
-        net = cls.with_unread_weights(NetConfig.load_fitting(folder, embedding), embedding, head)
+        net = cls.with_unread_weights(NetConfig.load_and_check_target_sizes(folder, embedding), embedding, head)
         try:
             stored = load_file(folder / "model.safetensors")
-            if net.config.target_hidden and not set(net.tables) & set(stored):
+            if net.config.target_hidden and not set(net.used_table_names) & set(stored):
                 share_narrowed_target_tables(net, embedding, head)
             net.load_state_dict({name: each.float() for name, each in stored.items()})
         except (RuntimeError, OSError, SafetensorError) as error:
@@ -181,7 +183,7 @@ def share_narrowed_target_tables(net: Net, embedding: Tensor, head: Tensor) -> N
     They are not trained and not saved.
     """
     for name, table in (("embedding", embedding), ("head", head)):
-        if name in net.tables:
+        if name in net.used_table_names:
             rows = len(getattr(net, name))
             delattr(net, name)
             shared = narrow_table_by_means(table, net.config.hidden)

@@ -10,14 +10,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engine.forward.layer_ops import spread_over_vocabulary
+from engine.forward.layer_ops import expand_log_q_to_full_vocab
 from engine.forward.llama_layer import Linear
 from engine.nets.layer import Net, NetConfig
 from engine.nets.medusa_compiled import CompiledMedusa
 
 
 class Medusa(Net):
-    tables = ()
+    used_table_names = ()
 
     def __init__(self, config: NetConfig, embedding: Tensor, head: Tensor, vocabulary: Tensor | None = None):
         """`config.layers` is the number of blocks in a head, 0 for one.
@@ -43,23 +43,23 @@ class Medusa(Net):
         """None for published heads of several blocks, or over some of the target's tokens."""
         return None if self.published else CompiledMedusa(self)
 
-    def log_q(self, final: Tensor, head_index: int) -> Tensor:
-        """Log-probabilities `[n, V]` of head k from the target's `final [n, H]`, in compiled loops where the net is packed."""
+    def log_q(self, final_hidden: Tensor, head_index: int) -> Tensor:
+        """Log-probabilities `[n, V]` of head k from the target's `final_hidden [n, H]`, in compiled loops where the net is packed."""
         if self.compiled:
-            return self.compiled(final, head_index)
-        own = self(final, head_index).log_softmax(-1)
-        return spread_over_vocabulary(own, self.vocabulary, self.config.vocab) if self.config.own_vocab else own
+            return self.compiled(final_hidden, head_index)
+        own = self(final_hidden, head_index).log_softmax(-1)
+        return expand_log_q_to_full_vocab(own, self.vocabulary, self.config.vocab) if self.config.own_vocab else own
 
     def unembedding_of_head(self, head_index: int) -> Tensor:
         """The matrix `[own_vocab or V, hidden]` behind head k's block."""
         return self.unembeds[head_index] if len(self.unembeds) else self.head[self.vocabulary]
 
-    def forward(self, final: Tensor, head_index: int) -> Tensor:
+    def forward(self, final_hidden: Tensor, head_index: int) -> Tensor:
         """Logits `[..., own_vocab or V]` of head k, the first after the root.
 
-        `final [..., H]` is the final norm's output before the root.
+        `final_hidden [..., H]` is the final norm's output before the root.
         """
-        x = self.narrow(final) if self.narrow else final
+        x = self.narrow(final_hidden) if self.narrow else final_hidden
         for number in range(self.blocks_in_head):
             x = x + F.silu(self.blocks[head_index * self.blocks_in_head + number](x))
         matrix = self.unembedding_of_head(head_index)

@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.kernels.compiling import compiled
-from engine.kernels.eight_bit import EightBit, multiply_eight_bit
-from engine.kernels.elementwise import exp, log_softmax_in_place, spread_over_vocabulary
-from engine.kernels.named_arrays import Ids, NamedArrays, Vector, count_arrays, unpack_nest
+from engine.kernels.compiling import compiled_assuming_no_nan
+from engine.kernels.eight_bit import EightBitMatrix, multiply_eight_bit
+from engine.kernels.elementwise import clamped_float32_exp, expand_log_q_to_full_vocab, log_softmax_in_place
+from engine.kernels.named_arrays import Ids, NamedArrays, Vector, count_arrays, unpack_named_arrays
 from engine.kernels.stack import NO_MATRIX
 from engine.nets.layer import Net
 
@@ -20,20 +20,20 @@ class MedusaHead(NamedTuple):
     All heads of a net have the same `narrow`, which has no rows where the net is as wide as its target.
     """
 
-    narrow: EightBit
-    block: EightBit
+    narrow: EightBitMatrix
+    block: EightBitMatrix
     bias: Vector
-    unembed: EightBit
+    unembed: EightBitMatrix
     vocabulary: Ids
 
 
 HEAD = count_arrays(MedusaHead)
 
 
-@compiled
-def log_q_of_head(heads, final, head_index, vocab):
+@compiled_assuming_no_nan
+def log_q_of_head(heads_table, final, head_index, vocab_size):
     """Log-probabilities `[n, V]` of head k from the target's `final [n, H]`."""
-    head, entering = unpack_nest(MedusaHead, heads, HEAD * head_index), final
+    head, entering = unpack_named_arrays(MedusaHead, heads_table, HEAD * head_index), final
     x = np.empty((len(final), len(head.bias)), np.float32)
     if len(head.narrow.scale) > 0:
         entering = np.empty_like(x)
@@ -42,25 +42,27 @@ def log_q_of_head(heads, final, head_index, vocab):
     for row in range(len(x)):
         for j in range(x.shape[1]):
             inner = x[row, j] + head.bias[j]
-            x[row, j] = entering[row, j] + inner / (np.float32(1) + exp(-inner))
+            x[row, j] = entering[row, j] + inner / (np.float32(1) + clamped_float32_exp(-inner))
     log_q = np.empty((len(x), len(head.vocabulary)), np.float32)
     multiply_eight_bit(x, head.unembed, log_q)
     log_softmax_in_place(log_q)
-    return log_q if len(head.vocabulary) == vocab else spread_over_vocabulary(log_q, head.vocabulary, vocab)
+    return (
+        log_q if len(head.vocabulary) == vocab_size else expand_log_q_to_full_vocab(log_q, head.vocabulary, vocab_size)
+    )
 
 
 class CompiledMedusa:
     def __init__(self, net: Net):
-        self.vocab, narrow = net.config.vocab, EightBit.quantise(net.narrow.weight) if net.narrow else NO_MATRIX
-        shared = EightBit.quantise(net.unembedding_of_head(0)) if net.config.own_vocab else None
+        self.vocab, narrow = net.config.vocab, EightBitMatrix.quantise(net.narrow.weight) if net.narrow else NO_MATRIX
+        shared = EightBitMatrix.quantise(net.unembedding_of_head(0)) if net.config.own_vocab else None
         vocabulary = net.vocabulary.numpy() if shared else np.arange(self.vocab)
         self.heads = NamedArrays(
             *(
                 MedusaHead(
                     narrow,
-                    EightBit.quantise(block.weight),
+                    EightBitMatrix.quantise(block.weight),
                     block.bias.detach().numpy().copy(),
-                    shared or EightBit.quantise(net.unembedding_of_head(k)),
+                    shared or EightBitMatrix.quantise(net.unembedding_of_head(k)),
                     vocabulary,
                 )
                 for k, block in enumerate(net.blocks)

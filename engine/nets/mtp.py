@@ -22,17 +22,17 @@ from engine.nets.layer import Net
 class Mtp(Net):
     window = sys.maxsize  # rows attended to: all, but for a layer with a sliding window
 
-    def __init__(self, model: MtpModel, target_layers: int):
-        """`model` computes the layers, and shares the target's modules. `target_layers` counts the target's own."""
+    def __init__(self, model: MtpModel, target_layer_count: int):
+        """`model` computes the layers, and shares the target's modules. `target_layer_count` counts the target's own."""
         nn.Module.__init__(self)  # nothing of the target is copied, as `Net` would
-        self.model, self.reads = model.eval().requires_grad_(False), (target_layers,)
+        self.model, self.reads_features = model.eval().requires_grad_(False), (target_layer_count,)
         kinds = getattr(model.config, "layer_types", None) or [""] * len(model.layers)
         self.caches = sum(getattr(layer.mtp_block, "caches", 1) for layer in model.layers)  # layers that attend
         self.kinds = [kind if model.has_per_layer_rope else "" for kind in kinds]
         self.sliding = [model.config.sliding_window if kind == "sliding_attention" else 0 for kind in kinds]
 
     @property
-    def sample_weight(self) -> Tensor:
+    def weight_with_net_dtype_and_device(self) -> Tensor:
         """One of the layers' own weights, which has their type and device."""
         return self.model.layers[0].eh_proj.weight
 
@@ -40,21 +40,23 @@ class Mtp(Net):
         """A session with room for so many rows."""
         return MtpSession(self, capacity)
 
-    def forward_layer(self, layer: int, tokens, state, positions, mask, past) -> Tensor:
-        """A layer's output `[N, H]` behind N entries. Their rows are written into `past`, under the additive `mask [N, rows + N]`.
+    def forward_layer(
+        self, layer_index: int, tokens: Tensor, state: Tensor, positions: Tensor, mask: Tensor, cache: Cache
+    ) -> Tensor:
+        """A layer's output `[N, H]` behind N entries. Their rows are written into `cache`, under the additive `mask [N, rows + N]`.
 
         `state [N, H]` is what stands behind the tokens before `tokens [N]`.
         """
         model, embedded = self.model, self.model.embed_tokens(tokens[None])
-        rotary = {"layer_type": self.kinds[layer]} if self.kinds[layer] else {}
+        rotary = {"layer_type": self.kinds[layer_index]} if self.kinds[layer_index] else {}
         turned = model.rotary_emb and model.rotary_emb(embedded, position_ids=positions[None], **rotary)
-        return model.layers[layer](
+        return model.layers[layer_index](
             embedded,
             state[None],
             position_embeddings=turned,
             position_ids=positions[None],
             attention_mask=mask[None, None],
-            past_key_values=past,
+            past_key_values=cache,
         )[0]
 
     def log_q_of_outputs(self, out: Tensor) -> Tensor:
@@ -72,7 +74,7 @@ class MtpSession(EagleSession):
     net: Mtp
 
     def __init__(self, net: Mtp, capacity: int):
-        config, weight = net.model.config, net.sample_weight
+        config, weight = net.model.config, net.weight_with_net_dtype_and_device
         self.net, self.last, self.device = net, len(net.model.layers) - 1, weight.device
         heads, width = kv_heads_of(config), head_dim_of(config)
         assert heads is not None  # as for the target, which was loaded
@@ -84,14 +86,18 @@ class MtpSession(EagleSession):
 
     def forward_text_entries(self, features: Tensor, *entries: Tensor) -> Tensor:
         """A layer reads the one before, behind the token before; the first one the target's final state."""
-        state, outs, behind = features[:, -1].to(self.net.sample_weight.dtype), [], self.behind * (entries[1][:1] > 1)
+        state, outs, behind = (
+            features[:, -1].to(self.net.weight_with_net_dtype_and_device.dtype),
+            [],
+            self.behind * (entries[1][:1] > 1),
+        )
         for layer in range(self.last + 1):
             outs.append(self.forward_entries(state, *entries, layer=layer))
             state = torch.cat([behind[layer], outs[-1][:-1]])
         self.behind.copy_(torch.stack(outs)[:, -1:])
         return torch.stack(outs)
 
-    def start_round(self, outs: Tensor) -> Tensor:
+    def store_root_output_and_log_q(self, outs: Tensor) -> Tensor:
         self.behind.copy_(outs)
         self.outs = outs
         return self.net.log_q_of_outputs(outs[0])
@@ -113,6 +119,6 @@ class MtpSession(EagleSession):
         if window:
             seen = seen & (positions[:, None] - stands < window)
         for each in self.layers:
-            each.slots, each.end = slots, seen.shape[1]
-        mask = additive_mask(seen, seen.shape[1], self.net.sample_weight.dtype)
+            each.slots, each.visible_end = slots, seen.shape[1]
+        mask = additive_mask(seen, seen.shape[1], self.net.weight_with_net_dtype_and_device.dtype)
         return self.net.forward_layer(layer, tokens, feature, positions, mask, self.past)

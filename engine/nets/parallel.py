@@ -13,13 +13,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engine.forward.llama_layer import EPS, Layer, Linear, RMSNorm, Rotary
+from engine.forward.llama_layer import EPS, GatedDecoderLayer, Linear, RMSNorm, Rotary
 from engine.nets.layer import FEATURES, Net, NetConfig
 from engine.nets.parallel_compiled import CompiledParallel
 
 
 class Parallel(Net):
-    tables = "embedding", "head"
+    used_table_names = "embedding", "head"
 
     def __init__(self, config: NetConfig, embedding: Tensor, head: Tensor):
         super().__init__(config, embedding, head)
@@ -28,9 +28,9 @@ class Parallel(Net):
         self.in_proj = Linear(2 * hidden, hidden)
         self.mask_embed = nn.Parameter(torch.empty(hidden).normal_())
         self.shared_state = nn.Parameter(torch.empty(hidden).normal_())
-        self.layers = nn.ModuleList(Layer(hidden, config.heads, config.mlp) for _ in range(config.layers))
+        self.layers = nn.ModuleList(GatedDecoderLayer(hidden, config.heads, config.mlp) for _ in range(config.layers))
         self.norms = nn.ModuleList(RMSNorm(hidden) for _ in range(config.layers))
-        self.rotary = Rotary.plain(hidden // config.heads, config.rope_theta)
+        self.rotary = Rotary.from_theta(hidden // config.heads, config.rope_theta)
         self.register_buffer("final_norm", torch.ones(hidden))
 
     def build_compiled(self) -> CompiledParallel:
@@ -46,7 +46,14 @@ class Parallel(Net):
         return self.in_proj(torch.cat([self.mask_embed, self.shared_state])[None])[0]
 
     def forward_block(
-        self, tokens: Tensor, features: Tensor, anchor: Tensor, positions: Tensor, mask, kv, rows
+        self,
+        tokens: Tensor,
+        features: Tensor,
+        anchor: Tensor,
+        positions: Tensor,
+        mask: Tensor | None,
+        kv: Tensor,
+        rows: int | Tensor,
     ) -> Tensor:
         """States `[N, H]` of the entries of `tokens [n]` and `features [n, 4, H]`, and of N - n slots. The rest is as in a call."""
         slots = self.slot_entry().expand(len(positions) - len(tokens), -1)
@@ -55,7 +62,9 @@ class Parallel(Net):
     def forward(
         self, x: Tensor, positions: Tensor, mask: Tensor | None, kv: Tensor | None = None, rows: int | Tensor = 0
     ) -> Tensor:
-        """The last layer's states `[B, N, H]` of entries `x [B, N, H]` at `positions [N]`. The rest is as in `Layer.forward`."""
+        """The last layer's states `[B, N, H]` of entries `x [B, N, H]` at `positions [N]`. The rest is as in
+        `GatedDecoderLayer.forward`.
+        """
         rotary = self.rotary(positions)
         for index, (layer, norm) in enumerate(zip(self.layers, self.norms, strict=True)):
             x = layer(x, norm(x), rotary, mask, None if kv is None else kv[index], rows)

@@ -5,46 +5,59 @@ import torch
 import torch.nn.functional as F
 
 from engine.kernels.attention import causal_mask
-from engine.kernels.compiling import compiled
-from engine.kernels.eight_bit import EightBit, multiply_eight_bit
-from engine.kernels.elementwise import add_row, copy_row, join_feature_rows
-from engine.kernels.named_arrays import unpack_nest
-from engine.kernels.stack import LAYER, NetEnds, StackConstants, fold_norm_and_quantise, head_log_q, run_layers
+from engine.kernels.compiling import compiled_assuming_no_nan
+from engine.kernels.eight_bit import EightBitMatrix, multiply_eight_bit
+from engine.kernels.elementwise import add_row, copy_row, join_feature_taps_without_last
+from engine.kernels.named_arrays import unpack_named_arrays
+from engine.kernels.stack import (
+    LAYER,
+    DraftOuterWeights,
+    StackConstants,
+    fold_norm_and_quantise,
+    head_log_q,
+    run_decoder_layers,
+)
 from engine.nets.compiled_net import CompiledNet
 from engine.nets.layer import FEATURES, Net
 
 
-@compiled
-def forward_root_and_slots(weights, turns, kv, tokens, features, position, rows, slot_count):
-    """As `CompiledNet.loop`; without slots there are no log-probabilities."""
-    ends, entries, count = unpack_nest(NetEnds, weights, LAYER * len(kv)), len(tokens), len(tokens) + slot_count
-    x = np.empty((count, ends.said.shape[1]), np.float32)
-    multiply_eight_bit(join_feature_rows(features), ends.features, x[:entries])
+@compiled_assuming_no_nan
+def forward_entries_and_slots(weights, rotations, kv, tokens, features, position, committed_rows, slot_count):
+    """As `CompiledNet.forward_loop`; without slots there are no log-probabilities."""
+    ends, entries, count = (
+        unpack_named_arrays(DraftOuterWeights, weights, LAYER * len(kv)),
+        len(tokens),
+        len(tokens) + slot_count,
+    )
+    x = np.empty((count, ends.token_entries.shape[1]), np.float32)
+    multiply_eight_bit(join_feature_taps_without_last(features), ends.features, x[:entries])
     for row in range(entries):
-        add_row(ends.said[tokens[row]], x[row])
+        add_row(ends.token_entries[tokens[row]], x[row])
     for row in range(entries, count):
         copy_row(ends.slots[0], x[row])
     positions, visible, start = np.arange(position, position + count), causal_mask(count), np.int64(0)
     ids, answers = tokens, 1 + slot_count
-    x = run_layers(ends.stack, weights, turns, kv, x, ids, ids, positions, visible, start, rows, answers)
+    x = run_decoder_layers(
+        ends.stack, weights, rotations, kv, x, ids, ids, positions, visible, start, committed_rows, answers
+    )
     if slot_count == 0:
-        return x, np.empty((0, len(ends.said)), np.float32)
+        return x, np.empty((0, len(ends.token_entries)), np.float32)
     return x, head_log_q(x, ends)
 
 
 class CompiledParallel(CompiledNet):
-    loop = forward_root_and_slots
+    forward_loop = forward_entries_and_slots
 
     def __init__(self, net: Net):
         config = net.config
         for_token, for_features = net.in_proj.weight.detach().split(config.hidden, 1)
         token = F.rms_norm(net.embedding.detach(), (config.hidden,))
-        ends = NetEnds(
-            said=(token @ for_token.T).numpy(),
+        ends = DraftOuterWeights(
+            token_entries=(token @ for_token.T).numpy(),
             head=fold_norm_and_quantise(net.head, net.final_norm),
             vocabulary=np.arange(config.vocab),
             stack=StackConstants.for_rms_norms(config.hidden, net.norms[0].eps),
-            features=EightBit.quantise(for_features @ net.feat_proj.weight.detach()),
+            features=EightBitMatrix.quantise(for_features @ net.feat_proj.weight.detach()),
             slots=net.slot_entry().detach()[None].numpy(),
         )
         super().__init__(net, map(type(net.layers[0]).to_eight_bits, net.layers, net.norms), ends)

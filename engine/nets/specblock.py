@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engine.forward.llama_layer import Layer, Linear, RMSNorm, Rotary, attend
+from engine.forward.llama_layer import GatedDecoderLayer, Linear, RMSNorm, Rotary, attend_with_optional_cache
 from engine.nets.layer import FEATURES, Net, NetConfig
 from engine.nets.specblock_compiled import CompiledSpecBlock
 
@@ -54,9 +54,9 @@ class SpecBlock(Net):
         for shift in self.shifts:  # at first a position keeps its own state
             nn.init.normal_(shift.weight, std=0.01)
             shift.weight.data[:, :hidden] += torch.eye(hidden)
-        self.layers = nn.ModuleList(Layer(hidden, config.heads, config.mlp) for _ in range(config.layers))
+        self.layers = nn.ModuleList(GatedDecoderLayer(hidden, config.heads, config.mlp) for _ in range(config.layers))
         self.norms = nn.ModuleList(RMSNorm(hidden) for _ in range(config.layers))
-        self.rotary = Rotary.plain(hidden // config.heads, config.rope_theta)
+        self.rotary = Rotary.from_theta(hidden // config.heads, config.rope_theta)
         self.norm_out = RMSNorm(hidden)
         self.unembed = nn.Parameter(self.head.float().clone())
         self.rank_in = nn.Linear(hidden + SUMMARY, RANK_HIDDEN)
@@ -69,21 +69,28 @@ class SpecBlock(Net):
         """`[..., H]` from the target's `features [..., 4, H]`."""
         return self.cond_proj(features[..., :FEATURES, :].flatten(-2))
 
-    def layer_inputs(self, condition: Tensor, tokens: Tensor, positions: slice = slice(None)) -> Tensor:
-        """The layers' inputs `[..., k, H]` at k `positions` of the blocks with `condition [..., H]` and `tokens [...]`."""
+    def layer_inputs(self, condition: Tensor, tokens: Tensor, block_positions: slice = slice(None)) -> Tensor:
+        """The layers' inputs `[..., k, H]` at k `block_positions` of the blocks with `condition [..., H]` and `tokens [...]`."""
         token = self.norm_token(self.embed_tokens(tokens))
         prefix_weight, query_weight = self.fuse.weight.split([2 * self.config.hidden, self.config.hidden], 1)
         prefix = F.linear(torch.cat([self.norm_condition(condition), token], -1), prefix_weight)
-        return prefix[..., None, :] + F.linear(self.norm_query(self.query_embed[positions]), query_weight)
+        return prefix[..., None, :] + F.linear(self.norm_query(self.query_embed[block_positions]), query_weight)
 
-    def inputs_of_blocks(self, condition: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    def block_inputs_and_predecessors(self, condition: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Of n whole blocks, as in `layer_inputs`: the layers' inputs `[..., n K, H]`, and what each takes in, `before [n K]`."""
         x = self.layer_inputs(condition, tokens).flatten(-3, -2)
         number = torch.arange(x.shape[-2], device=x.device)
         return x, torch.where(number % self.config.depth == 0, number, number - 1)
 
     def forward_block(
-        self, tokens: Tensor, features: Tensor, anchor: Tensor, positions: Tensor, mask, kv, rows
+        self,
+        tokens: Tensor,
+        features: Tensor,
+        anchor: Tensor,
+        positions: Tensor,
+        mask: Tensor | None,
+        kv: Tensor,
+        rows: int | Tensor,
     ) -> Tensor:
         """As `engine.nets.parallel.Parallel.forward_block`. Slots are the further positions in the block of entry `anchor [1]`."""
         condition, number = self.fuse_features(features), torch.arange(len(positions), device=positions.device)
@@ -115,11 +122,11 @@ class SpecBlock(Net):
             if past is None:
                 x = layer(x, norm(x), rotary, mask, None if kv is None else kv[index], rows)
                 continue
-            queries, keys, values = layer.project_qkv(norm(x), rotary)
+            queries, keys, values = layer.project_and_rotate_qkv(norm(x), rotary)
             if (before_it := past[index]) is not None:
                 keys, values = torch.cat([before_it[0], keys], 2), torch.cat([before_it[1], values], 2)
             past[index] = keys, values
-            x = layer.finish(x, attend(queries, keys, values, mask))
+            x = layer.add_attention_and_mlp(x, attend_with_optional_cache(queries, keys, values, mask))
         return x
 
     def logits(self, states: Tensor) -> Tensor:

@@ -1,25 +1,25 @@
 """Policies: which guesses enter the tree. One file per policy and one line in `POLICIES`."""
 
-from engine.contracts import Policy, Registry
+from engine.contracts import LazyPartRegistry, Policy
 
-POLICIES: Registry[Policy] = Registry(
+POLICIES: LazyPartRegistry[Policy] = LazyPartRegistry(
     "policy",
     __name__,
     {
-        "auto": "auto.Auto",
+        "auto": "auto.CostAdaptiveTree",
         "chain": "chain.Chain",
-        "kary": "kary.Kary",
+        "kary": "kary.FullKaryTree",
         "best_first": "best_first.BestFirst",
-        "widths": "widths.Widths",
-        "chains": "chains.Chains",
-        "sequoia": "sequoia.Sequoia",
+        "widths": "widths.FixedWidths",
+        "chains": "chains.MergedChains",
+        "sequoia": "sequoia.SequoiaStaticTree",
         "dyspec": "dyspec.DySpec",
-        "dyspec_threshold": "dyspec_threshold.DySpecThreshold",
+        "dyspec_threshold": "dyspec_threshold.DySpecLevelThreshold",
         "beam": "beam.Beam",
         "expand_rerank": "expand_rerank.ExpandRerank",
-        "talon": "talon.Talon",
-        "sparse": "sparse.Sparse",
-        "rank_guided": "rank_guided.RankGuided",
-        "own_tree": "own_tree.OwnTree",
+        "talon": "talon.TalonNearBestPerLevel",
+        "sparse": "sparse.CalibratedSparseTree",
+        "rank_guided": "rank_guided.RankHeadGuidedTree",
+        "own_tree": "own_tree.DrafterOwnTree",
     },
 )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.contracts import SURE, Drafter, Policy
-from engine.kernels.expansion import BINS, COPY, KINDS, Expansion, calibrated_chance_and_cell
+from engine.kernels.expansion import BINS, COPY, KINDS, TreeExpansion, calibrated_chance_and_cell
 from engine.policies.shared.growing import grow_tree_of_favourites
 from engine.sampling import Sampling
 from engine.tree import DraftTree
@@ -31,29 +31,29 @@ class FadingTokenRate:
     """Tokens won and ms spent, older rounds fading."""
 
     tokens: float
-    spent: float
+    spent_ms: float
 
     @property
     def tokens_per_ms(self) -> float:
-        return self.tokens / self.spent
+        return self.tokens / self.spent_ms
 
     def add_round(self, tokens: int, ms: float) -> None:
-        self.tokens, self.spent = FADE * self.tokens + tokens, FADE * self.spent + ms
+        self.tokens, self.spent_ms = FADE * self.tokens + tokens, FADE * self.spent_ms + ms
 
 
-class Auto(Policy):
+class CostAdaptiveTree(Policy):
     title = "auto"
     about = "As many guesses as pay on this machine, for this text, right now."
     source = "ours: measured costs of forwards, and how often guesses came true so far"
     reads_costs = True
 
-    def precompute_for_all_rounds(self) -> None:
+    def validate_and_precompute(self) -> None:
         """Depth, width and nodes are limits."""
-        self.verify_ms = [self.costs.verify_ms_at(rows) for rows in range(self.nodes + self.depth + 2)]
+        self.verify_ms = [self.costs.interpolate_verify_ms(rows) for rows in range(self.nodes + self.depth + 2)]
         self.plain = 1.0 / self.verify_ms[1]  # tokens a ms without a draft
         # By kind and score: first the guesses that came true, then all guesses whose parents did.
         self.chances = np.zeros((2, KINDS * BINS))
-        self.expansion = Expansion(self.depth, self.width, beams=self.width, chances=self.chances)
+        self.expansion = TreeExpansion(self.depth, self.width, beam_width=self.width, chances=self.chances)
         first = 2 * FIRST_TAU, 2 * self.costs.round_ms(8, 4)
         self.pace, self.drafted = (
             FadingTokenRate(*first),
@@ -66,42 +66,44 @@ class Auto(Policy):
         self.grown = 1  # nodes of the last tree before copies
         self.copied = 0  # the cell of `chances` for the last copies
 
-    def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, max_levels: int) -> DraftTree:
-        self.levels, self.silence = 0, ""
+    def grow(
+        self, drafter: Drafter, root_token: int, root_position: int, sampling: Sampling, max_levels: int
+    ) -> DraftTree:
+        self.levels, self.no_guess_reason = 0, ""
         self.resting = self.rest > 0
         if self.resting:
-            self.silence = explain_skipped_drafting(self.rest)
+            self.no_guess_reason = explain_skipped_drafting(self.rest)
             self.rest -= 1
-            return self.grow_forced_chain(drafter, root, max_levels)
+            return self.grow_forced_chain(drafter, root_token, max_levels)
         rate = CAUTION * max(self.pace.tokens_per_ms, self.plain)
         row_ms = (self.verify_ms[self.nodes] - self.verify_ms[1]) / (self.nodes - 1)
         max_levels = min(self.depth, max_levels)
         terms, counts = self.expansion.terms, self.expansion.counts
         terms["least"] = terms["free_promise"] = rate * row_ms
         terms["promise"], terms["reach"] = rate * (row_ms + self.costs.level_ms), round(self.reach)
-        levels = 0 if self.is_copying_faster_than_drafting(drafter, root, max_levels) else max_levels
-        tree = grow_tree_of_favourites(self.expansion, drafter, root, position, sampling, levels)
+        levels = 0 if self.is_copying_faster_than_drafting(drafter, root_token, max_levels) else max_levels
+        tree = grow_tree_of_favourites(self.expansion, drafter, root_token, root_position, sampling, levels)
         self.levels, self.grown = counts["asked"], len(tree)
         self.append_copies_worth_verifying(drafter, tree, counts["tip"], max_levels, rate * row_ms)
         pruned = self.prune_to_best_paying_nodes(tree, rate)
         if len(pruned) == 1 and self.levels:
-            self.silence = (
+            self.no_guess_reason = (
                 "A guess was drafted, but it was not likely enough to be worth its row in the target's forward."
             )
         return pruned
 
-    def grow_forced_chain(self, drafter: Drafter, root: int, max_levels: int) -> DraftTree:
+    def grow_forced_chain(self, drafter: Drafter, root_token: int, max_levels: int) -> DraftTree:
         """A chain of tokens that cannot be wrong, such as those that a constraint forces. It needs no draft forward."""
-        tree, node = DraftTree.from_root_token(root), 0
-        chain, score = draft_copies_until_stop(drafter, tree, 0)
+        tree, node = DraftTree.from_root_token(root_token), 0
+        chain, score = draft_free_chain_until_stop(drafter, tree, 0)
         if score >= SURE:
             for token in chain[: min(self.depth, self.nodes - 1, max_levels)]:
                 node = tree.add(node, token, score, score)
         return tree
 
-    def is_copying_faster_than_drafting(self, drafter: Drafter, root: int, max_levels: int) -> bool:
+    def is_copying_faster_than_drafting(self, drafter: Drafter, root_token: int, max_levels: int) -> bool:
         """Whether a round of copies alone promises at least as many tokens a ms as rounds with draft forwards gave."""
-        chain, each = draft_copies_until_stop(drafter, DraftTree.from_root_token(root), 0)
+        chain, each = draft_free_chain_until_stop(drafter, DraftTree.from_root_token(root_token), 0)
         if not chain:
             return False
         promised = sum(each**place for place in range(min(len(chain), max_levels) + 1))
@@ -111,7 +113,7 @@ class Auto(Policy):
         self, drafter: Drafter, tree: DraftTree, node: int, max_levels: int, min_value: float
     ) -> None:
         """Add copies behind the node while each is worth more than `min_value`. Node -1 stands for none."""
-        chain, score = draft_copies_until_stop(drafter, tree, node) if node >= 0 else ([], 0.0)
+        chain, score = draft_free_chain_until_stop(drafter, tree, node) if node >= 0 else ([], 0.0)
         if not chain:
             return
         likely, self.copied = calibrated_chance_and_cell(self.chances, score, COPY)
@@ -127,7 +129,7 @@ class Auto(Policy):
         order = (
             self.expansion.best[: self.grown - 1].tolist()
             if ordered
-            else tree.select_best_connected_nodes(self.nodes - 1)
+            else tree.select_highest_scored_nodes(self.nodes - 1)
         )
         worth, best, most = 0.0, 0, -tokens_per_ms * self.verify_ms[1]
         for count, node in enumerate(order[: self.nodes - 1], 1):
@@ -136,13 +138,13 @@ class Auto(Policy):
                 best, most = count, gain
         return tree if best == len(tree) - 1 else tree.subtree([0, *sorted(order[:best])])
 
-    def learn(self, tree: DraftTree, path: list[int]) -> None:
+    def learn_from_accepted_path(self, tree: DraftTree, path: list[int]) -> None:
         if self.resting:
             return
         reached, cells = {0, *path}, self.expansion.columns["cell"]
         for node in range(1, len(tree)):
             if tree.parents[node] in reached:
-                key = tree.keys[node]
+                key = tree.creation_indices[node]
                 cell = cells[key] if key < self.grown else self.copied
                 self.chances[0, cell] += node in reached
                 self.chances[1, cell] += 1
@@ -173,8 +175,8 @@ def explain_skipped_drafting(rounds_until_try: int) -> str:
     return f"Guesses cost more time here than they won lately, so none is drafted; {until}."
 
 
-def draft_copies_until_stop(drafter: Drafter, tree: DraftTree, node: int) -> tuple[list[int], float]:
-    """`Drafter.draft_without_forward`, up to the first token that ends the text."""
-    chain, score = drafter.draft_without_forward(tree, node)
+def draft_free_chain_until_stop(drafter: Drafter, tree: DraftTree, node: int) -> tuple[list[int], float]:
+    """`Drafter.draft_free_chain_and_token_chance`, up to the first token that ends the text."""
+    chain, score = drafter.draft_free_chain_and_token_chance(tree, node)
     end = next((place for place, token in enumerate(chain) if token in drafter.stop_ids), len(chain))
     return chain[: end + 1], score

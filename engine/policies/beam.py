@@ -4,15 +4,15 @@ A level's candidates are the top tokens behind every survivor of the level above
 the node budget. The drafter is asked once per level; one that guesses all depths at once answers from one forward.
 """
 
-from engine.policies.shared.asking import GrowingTree, LevelByLevel
+from engine.policies.shared.asking import GrowingTree, LevelByLevelPolicy
 
 
-class Beam(LevelByLevel):
+class Beam(LevelByLevelPolicy):
     title = "beam"
     about = "The best few paths survive each level."
     source = "the feature-conditioned parallel-tree drafter"
 
-    def precompute_for_all_rounds(self) -> None:
+    def validate_and_precompute(self) -> None:
         """A node budget too small for `depth` levels of `width` nodes is split evenly, upper levels first."""
         self.depth = min(self.depth, self.nodes - 1)
         share, extra = divmod(self.nodes - 1, self.depth)

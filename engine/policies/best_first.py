@@ -7,7 +7,7 @@ OPT-Tree finds the same nodes: it keeps the best n of every level and then the b
 a threshold to the sum of scores. Here drafting stops when a level has none of the best nodes.
 """
 
-from engine.kernels.expansion import Expansion
+from engine.kernels.expansion import TreeExpansion
 from engine.policies.shared.growing import ExpansionPolicy
 
 LEAST_SCORE = 0.01  # a node less likely than this to be accepted costs more to verify than it wins
@@ -17,8 +17,10 @@ class BestFirst(ExpansionPolicy):
     title = "best-first"
     about = "The most probable path next, within a node budget."
     source = "EAGLE-2's expand and rerank (Li et al. 2024), exact; the same tree as OPT-Tree (Wang et al. 2025)"
-    spares = "the others are under 1 %"
+    unused_budget_reason = "the others are under 1 %"
 
-    def precompute_for_all_rounds(self) -> None:
+    def validate_and_precompute(self) -> None:
         most = self.nodes - 1
-        self.expansion = Expansion(self.depth, self.width, most, max_kept=most, only_best=True, least_score=LEAST_SCORE)
+        self.expansion = TreeExpansion(
+            self.depth, self.width, most, max_kept=most, only_best=True, least_score=LEAST_SCORE
+        )

@@ -1,14 +1,16 @@
 """Chain policy: K tokens in a row, the classic draft (Leviathan et al. 2023; Chen et al. 2023)."""
 
-from engine.policies.shared.asking import GrowingTree, LevelByLevel
+from engine.policies.shared.asking import GrowingTree, LevelByLevelPolicy
 
 
-class Chain(LevelByLevel):
+class Chain(LevelByLevelPolicy):
     title = "chain"
     about = "One guess after another, no branches."
     source = "Leviathan et al. 2023, Chen et al. 2023"
-    branches = False
-    proposals = frozenset({"ranked", "one draw", "with replacement", "without replacement", "whole chains"})
+    can_branch = False
+    supported_proposal_modes = frozenset(
+        {"ranked", "one draw", "with replacement", "without replacement", "whole chains"}
+    )
 
     @classmethod
     def list_candidate_shapes(cls, paper_width: int) -> list[tuple[int, int, int]]:
@@ -16,7 +18,7 @@ class Chain(LevelByLevel):
 
     def add_level_below(self, growth: GrowingTree, frontier: list[int], level: int) -> list[int]:
         tree, sampling, [node] = growth.tree, growth.sampling, frontier
-        if self.proposal == "ranked":
+        if self.proposal_mode == "ranked":
             return [
                 tree.add(node, token, tree.score[node] * q, q)
                 for [(token, _, q)] in growth.rank_guesses_after([node], 1)
@@ -26,4 +28,4 @@ class Chain(LevelByLevel):
             return []
         q = tree.q_rows[node] = sampling.probabilities(log_q[0])
         token = sampling.draw_index_by_weight(q, "draft", growth.position, node)
-        return [tree.add_or_count_draw(node, token, float(q[token]))]
+        return [tree.record_drawn_child(node, token, float(q[token]))]

@@ -6,21 +6,21 @@ ends where the drafter has no guess behind it, whatever the other chains hold: r
 
 from collections import Counter
 
-from engine.policies.shared.asking import GrowingTree, LevelByLevel
+from engine.policies.shared.asking import GrowingTree, LevelByLevelPolicy
 
 FORKS = ((2, 2), (3, 2), (2, 3), (4, 2), (3, 3), (6, 2))  # depths and numbers of chains worth a try
 
 
-class Chains(LevelByLevel):
+class MergedChains(LevelByLevelPolicy):
     title = "merged chains"
     about = "Several independent chains, merged where they begin alike."
     source = "SpecTr (Sun et al. 2023)"
-    proposals = frozenset({"with replacement", "whole chains"})
+    supported_proposal_modes = frozenset({"with replacement", "whole chains"})
 
-    def precompute_for_all_rounds(self) -> None:
+    def validate_and_precompute(self) -> None:
         """As many chains of full depth as the node budget allows, `width` at most. Where not even one fits, one shorter chain."""
         self.depth = min(self.depth, self.nodes - 1)
-        self.start = {0: min(self.width, (self.nodes - 1) // self.depth)}
+        self.first_frontier = {0: min(self.width, (self.nodes - 1) // self.depth)}
 
     @classmethod
     def list_candidate_shapes(cls, paper_width: int) -> list[tuple[int, int, int]]:
@@ -28,6 +28,6 @@ class Chains(LevelByLevel):
 
     def add_level_below(self, growth: GrowingTree, frontier: dict[int, int], level: int) -> Counter[int]:
         # A drafter with forwards has a guess behind every node of a level or behind none
-        all_go_on = level == 1 or growth.drafter.forwards > 0
+        all_go_on = level == 1 or growth.drafter.draft_forward_count > 0
         going = (node for node in frontier if all_go_on or growth.validated_log_q([node]) is not None)
-        return growth.draw_children_independently({node: frontier[node] for node in going})
+        return growth.draw_and_add_children_independently({node: frontier[node] for node in going})

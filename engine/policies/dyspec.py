@@ -17,27 +17,29 @@ class DySpec(Policy):
     title = "DySpec"
     about = "Each draw goes where it is most likely to be accepted."
     source = "DySpec, Algorithm 1"
-    proposals = frozenset({"without replacement"})
+    supported_proposal_modes = frozenset({"without replacement"})
 
-    def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, max_levels: int) -> DraftTree:
-        growth, deepest = GrowingTree(drafter, root, position, sampling), min(self.depth, max_levels)
+    def grow(
+        self, drafter: Drafter, root_token: int, root_position: int, sampling: Sampling, max_levels: int
+    ) -> DraftTree:
+        growth, deepest = GrowingTree(drafter, root_token, root_position, sampling), min(self.depth, max_levels)
         tree = growth.tree
         heap = [(-1.0, 0)] if deepest > 0 else []  # the value of the next draw behind a node, negative; the node
         undrawn, left = {}, {}
         while heap and len(tree) < self.nodes:
             _, node = heapq.heappop(heap)
             if node not in undrawn:
-                q = growth.store_draft_probabilities([node])
+                q = growth.compute_and_store_draft_probabilities([node])
                 if q is None:
                     continue
                 [undrawn[node]], left[node] = (
-                    sampling.draw_without_replacement(q, self.width, "draft", position, node),
+                    sampling.draw_without_replacement(q, self.width, "draft", root_position, node),
                     1.0,
                 )
             draw = next(undrawn[node], None)
             if draw is None:
                 continue
-            child = tree.add_or_count_draw(node, *draw)
+            child = tree.record_drawn_child(node, *draw)
             left[node] -= tree.q[child]
             if left[node] > 0:
                 heapq.heappush(heap, (-tree.score[node] * left[node], node))

@@ -6,19 +6,19 @@ none. One draft forward per level.
 
 import heapq
 
-from engine.policies.shared.asking import GrowingTree, LevelByLevel
+from engine.policies.shared.asking import GrowingTree, LevelByLevelPolicy
 
 
-class DySpecThreshold(LevelByLevel):
+class DySpecLevelThreshold(LevelByLevelPolicy):
     title = "DySpec by levels"
     about = "Level by level, a draw wherever it is worth its place."
     source = "DySpec, Algorithm 2"
-    spares = "the other draws are worth too little"
-    proposals = frozenset({"without replacement"})
+    unused_budget_reason = "the other draws are worth too little"
+    supported_proposal_modes = frozenset({"without replacement"})
 
     def add_level_below(self, growth: GrowingTree, frontier: list[int], level: int) -> list[int]:
         tree, threshold = growth.tree, 1 / self.nodes
-        q = growth.store_draft_probabilities(frontier) if len(tree) < self.nodes else None
+        q = growth.compute_and_store_draft_probabilities(frontier) if len(tree) < self.nodes else None
         if q is None:
             return []
         rows = growth.sampling.draw_without_replacement(q, self.width, "draft", growth.position, level)
@@ -31,7 +31,7 @@ class DySpecThreshold(LevelByLevel):
             draw = next(undrawn[node], None)
             if draw is None:
                 continue
-            child = tree.add_or_count_draw(node, *draw)
+            child = tree.record_drawn_child(node, *draw)
             heapq.heappush(heap, (value + tree.score[child], node))
             if tree.score[child] >= threshold:
                 found.append(child)

@@ -4,7 +4,7 @@ Values are joint probabilities, which never grow with depth, so the best nodes i
 which is the ancestor. Unlike best_first it expands k nodes a level, no more, even where fewer would do. One draft forward per level.
 """
 
-from engine.kernels.expansion import Expansion
+from engine.kernels.expansion import TreeExpansion
 from engine.policies.shared.growing import ExpansionPolicy
 
 
@@ -12,7 +12,7 @@ class ExpandRerank(ExpansionPolicy):
     title = "expand-and-rerank"
     about = "Expands the best few nodes of a level, then keeps the best of all levels."
     source = "EAGLE-2 (Li et al. 2024)"
-    fills = True
+    is_budget_filling_substitute = True
 
-    def precompute_for_all_rounds(self) -> None:
-        self.expansion = Expansion(self.depth, self.width, beams=self.width, max_kept=self.nodes - 1)
+    def validate_and_precompute(self) -> None:
+        self.expansion = TreeExpansion(self.depth, self.width, beam_width=self.width, max_kept=self.nodes - 1)

@@ -19,26 +19,32 @@ MOST_BLOCKS = 3
 LEAST_SCORE = 0.01  # a node less likely than this to be accepted costs more to verify than it wins
 
 
-class RankGuided(Policy):
+class RankHeadGuidedTree(Policy):
     title = "rank-guided"
     about = "The drafter itself says where to branch and from where to draft on."
     source = "SpecBlock, rank-guided tree"
-    spares = "its drafter says where a branch would be worth it"
-    needs = RANK_HEAD
+    unused_budget_reason = "its drafter says where a branch would be worth it"
+    required_capability = RANK_HEAD
 
-    def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, max_levels: int) -> DraftTree:
+    def grow(
+        self, drafter: Drafter, root_token: int, root_position: int, sampling: Sampling, max_levels: int
+    ) -> DraftTree:
         """Raises `ValueError` for a drafter without a rank head."""
-        if self.needs not in drafter.offers:
+        if self.required_capability not in drafter.capabilities:
             raise ValueError(
                 "The policy rank_guided asks the drafter's rank head, and only specblock and specblock-adapt have one. "
                 "Choose one of them, or the policy best_first with this drafter."
             )
-        head: Any = drafter  # a rank head offers blocks: `depth`, `predict_rank_buckets` and `start_blocks`
-        growth, starts, limit = GrowingTree(drafter, root, position, sampling), [0], min(self.depth, max_levels)
+        head: Any = drafter  # a rank head offers blocks: `depth`, `predict_rank_buckets` and `draft_blocks_from_nodes`
+        growth, starts, limit = (
+            GrowingTree(drafter, root_token, root_position, sampling),
+            [0],
+            min(self.depth, max_levels),
+        )
         tree = growth.tree
         for number in range(min(MOST_BLOCKS, -(-limit // head.depth))):
             if number:
-                head.start_blocks(tree, starts)
+                head.draft_blocks_from_nodes(tree, starts)
             ends, doubtful = [], []
             for start in starts:
                 end = self.grow_block_to_chain_end(growth, start, limit, doubtful)
@@ -46,7 +52,7 @@ class RankGuided(Policy):
             starts = self.select_next_block_starts(tree, ends, doubtful, limit)
             if not starts:
                 break
-        return tree.subtree([0, *sorted(tree.select_best_connected_nodes(self.nodes - 1))])
+        return tree.subtree([0, *sorted(tree.select_highest_scored_nodes(self.nodes - 1))])
 
     def grow_block_to_chain_end(
         self, growth: GrowingTree, node: int, max_depth: int, doubtful_siblings: list[int]
@@ -74,16 +80,16 @@ class RankGuided(Policy):
         self, tree: DraftTree, chain_ends: list[int], doubtful_siblings: list[int], max_depth: int
     ) -> list[int]:
         """Where the next blocks start: at the chains' ends and the best doubtful siblings, among the nodes that the budget keeps."""
-        kept = set(tree.select_best_connected_nodes(self.nodes - 1))
+        kept = set(tree.select_highest_scored_nodes(self.nodes - 1))
         chain_ends = [node for node in chain_ends if node in kept]
         others = [node for node in doubtful_siblings if node in kept and tree.depth[node] < max_depth]
-        others = tree.select_best_connected_nodes(max(0, self.width - len(chain_ends)), others)
+        others = tree.select_highest_scored_nodes(max(0, self.width - len(chain_ends)), others)
         return sorted(chain_ends[: self.width] + others)
 
 
 def validated_rank_bucket(drafter: Drafter, tree: DraftTree, node: int) -> int:
     """The rank head's bucket behind the node. Raises `ValueError` when it is none of `WIDTHS`."""
-    offering: Any = drafter  # what the policy `needs` names a method
+    offering: Any = drafter  # what the policy requires names a method
     found = offering.predict_rank_buckets(tree, [node])
     if not isinstance(found, list) or len(found) != 1 or found[0] not in range(len(WIDTHS)):
         raise ValueError(

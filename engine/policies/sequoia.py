@@ -7,7 +7,7 @@ forward per level.
 
 from functools import cache
 
-from engine.policies.shared.asking import GrowingTree, LevelByLevel
+from engine.policies.shared.asking import GrowingTree, LevelByLevelPolicy
 from engine.record.calibration import Calibration
 from engine.record.costs import Costs
 
@@ -17,13 +17,13 @@ Shape = tuple["Shape", ...]  # the shapes below a node's children, in order; () 
 TYPICAL = Calibration(acceptance=[0.65, 0.12, 0.05, 0.03, 0.02, 0.015, 0.01, 0.008])  # of a pair that was not measured
 
 
-class Sequoia(LevelByLevel):
+class SequoiaStaticTree(LevelByLevelPolicy):
     title = "Sequoia"
     about = "One fixed shape, the best for how often guesses were right when measured."
     source = "Sequoia (Chen et al. 2024), dynamic program"
-    proposals = frozenset({"without replacement"})
+    supported_proposal_modes = frozenset({"without replacement"})
 
-    def precompute_for_all_rounds(self) -> None:
+    def validate_and_precompute(self) -> None:
         measured = self.calibration if self.calibration.acceptance else TYPICAL
         trees = cached_dynamic_program(tuple(measured.acceptance[: self.width]), self.nodes, self.depth)
         size = self.nodes, self.depth
@@ -34,18 +34,18 @@ class Sequoia(LevelByLevel):
                 else (min(self.nodes, UNMEASURED_BUDGET), self.depth)
             )
         self.shape = trees.build_best_tree_shape(*size)
-        self.start = {0: self.shape}
+        self.first_frontier = {0: self.shape}
 
     def add_level_below(self, growth: GrowingTree, frontier: dict[int, Shape], level: int) -> dict[int, Shape]:
         frontier = {node: children for node, children in frontier.items() if children}
-        q = growth.store_draft_probabilities(list(frontier)) if frontier else None
+        q = growth.compute_and_store_draft_probabilities(list(frontier)) if frontier else None
         if q is None:
             return {}
         rows = growth.sampling.draw_without_replacement(
             q, max(map(len, frontier.values())), "draft", growth.position, level
         )
         return {
-            growth.tree.add_or_count_draw(node, *draw): grandchildren
+            growth.tree.record_drawn_child(node, *draw): grandchildren
             for (node, children), draws in zip(frontier.items(), rows, strict=True)
             for grandchildren, draw in zip(children, draws, strict=False)
         }
@@ -88,7 +88,7 @@ class SequoiaDynamicProgram:
 cached_dynamic_program = cache(SequoiaDynamicProgram)
 
 
-def choose_fastest_nodes_and_levels(trees: SequoiaDynamicProgram, costs: Costs) -> tuple[int, int]:
+def choose_fastest_nodes_and_levels(program: SequoiaDynamicProgram, costs: Costs) -> tuple[int, int]:
     """The (nodes, levels) with the most expected tokens a second."""
-    sizes = [(nodes, levels) for levels in range(1, trees.depth + 1) for nodes in range(2, trees.nodes + 1)]
-    return max(sizes, key=lambda size: trees.value[size[1]][size[0]] / costs.round_ms(*size))
+    sizes = [(nodes, levels) for levels in range(1, program.depth + 1) for nodes in range(2, program.nodes + 1)]
+    return max(sizes, key=lambda size: program.value[size[1]][size[0]] / costs.round_ms(*size))

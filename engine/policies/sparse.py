@@ -6,35 +6,35 @@ The drafter is asked once per level; heads answer all levels from one forward.
 
 from typing import Any
 
-from engine.contracts import Lack
-from engine.policies.shared.asking import GrowingTree, LevelByLevel
+from engine.contracts import MissingRequirement
+from engine.policies.shared.asking import GrowingTree, LevelByLevelPolicy
 from engine.record.promise import select_most_probable_paths
 
 Placed = dict[int, tuple[int, ...]]  # the nodes of a level, and the ranks on the way to each
 
 
-UNMEASURED = Lack(
+UNMEASURED = MissingRequirement(
     "a count of how often its heads are right",
     "The policy sparse lays out its tree by how often each Medusa head's guesses were right, which nobody measured on this "
     "pair. Measure it with `python -m engine calibrate`, or race medusa/best_first/token_match, which needs no figures.",
 )
 
 
-class Sparse(LevelByLevel):
+class CalibratedSparseTree(LevelByLevelPolicy):
     title = "sparse tree"
     about = "One fixed shape, the best for how often each favourite was right."
     source = "Medusa (Cai et al. 2024), calibrated sparse tree"
 
     @classmethod
-    def lack(cls, pair: Any) -> Lack | None:
+    def find_missing_requirement(cls, pair: Any) -> MissingRequirement | None:
         return None if pair.calibration.ranks.get("medusa") else UNMEASURED
 
-    def precompute_for_all_rounds(self) -> None:
+    def validate_and_precompute(self) -> None:
         """Raises `ValueError` when nothing was measured about the pair's heads."""
         measured = self.calibration.ranks.get("medusa")
         if not measured:
             raise ValueError(UNMEASURED.refusal)
-        self.start: Placed = {0: ()}
+        self.first_frontier: Placed = {0: ()}
         self.ranks = select_most_probable_paths(measured[: self.depth], self.width, self.nodes)
 
     def add_level_below(self, growth: GrowingTree, frontier: Placed, level: int) -> Placed:

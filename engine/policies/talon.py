@@ -7,16 +7,16 @@ tree grows deep. Where it is not, they are wide and the budget is soon spent. On
 `best_first` spends the same budget on the likeliest nodes of all levels, and may leave a part of it.
 """
 
-from engine.policies.shared.asking import GrowingTree, LevelByLevel
+from engine.policies.shared.asking import GrowingTree, LevelByLevelPolicy
 
 NEAR = 0.03  # of the likeliest path of the level, as published
 
 
-class Talon(LevelByLevel):
+class TalonNearBestPerLevel(LevelByLevelPolicy):
     title = "Talon"
     about = "Level by level, all that is nearly as likely as its best, within a budget."
     source = "Talon (Liu et al. 2026)"
-    spares = "the others are far less likely than the best of their level"
+    unused_budget_reason = "the others are far less likely than the best of their level"
 
     def add_level_below(self, growth: GrowingTree, frontier: list[int], level: int) -> list[int]:
         left = self.nodes - len(growth.tree)

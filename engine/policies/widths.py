@@ -4,24 +4,24 @@ from collections import Counter
 from collections.abc import Iterable
 from math import prod
 
-from engine.policies.chains import Chains
-from engine.policies.shared.asking import GrowingTree, LevelByLevel
+from engine.policies.chains import MergedChains
+from engine.policies.shared.asking import GrowingTree, LevelByLevelPolicy
 
 
-class Widths(LevelByLevel):
+class FixedWidths(LevelByLevelPolicy):
     title = "fixed widths"
     about = "A fixed number of independent draws behind every node."
     source = "SpecInfer (Miao et al. 2024)"
-    proposals = frozenset({"with replacement"})
+    supported_proposal_modes = frozenset({"with replacement"})
 
-    def precompute_for_all_rounds(self) -> None:
+    def validate_and_precompute(self) -> None:
         self.widths = widths_within_budget(self.depth, self.width, self.nodes)
         self.depth = len(self.widths)
 
-    list_candidate_shapes = Chains.list_candidate_shapes
+    list_candidate_shapes = MergedChains.list_candidate_shapes
 
     def add_level_below(self, growth: GrowingTree, frontier: Iterable[int], level: int) -> Counter[int]:
-        return growth.draw_children_independently(dict.fromkeys(frontier, self.widths[level - 1]))
+        return growth.draw_and_add_children_independently(dict.fromkeys(frontier, self.widths[level - 1]))
 
 
 def widths_within_budget(depth: int, width: int, nodes: int) -> list[int]:

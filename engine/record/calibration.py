@@ -8,16 +8,16 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from engine.record.costs import UNMEASURED, Costs, ShapeMeans
-from engine.record.parsing import build_unvalidated
-from engine.record.promise import Ranks
+from engine.record.costs import UNMEASURED, Costs, MeanRoundOfTreeShape
+from engine.record.parsing import convert_json_value_unvalidated
+from engine.record.promise import HitRateByDepthAndRank
 
 
-def parse_depth_width_nodes(shape: str) -> list[int]:
+def parse_depth_width_nodes(shape_name: str) -> list[int]:
     """Depth, width and nodes of a shape such as 4x4x8. Raises `ValueError` for another form."""
-    found = re.fullmatch("([0-9]{1,2})x([0-9]{1,2})x([0-9]{1,2})", shape)
+    found = re.fullmatch("([0-9]{1,2})x([0-9]{1,2})x([0-9]{1,2})", shape_name)
     if not found:
-        raise ValueError(f"{shape!r} is no shape such as 4x4x8")
+        raise ValueError(f"{shape_name!r} is no shape such as 4x4x8")
     return [int(size) for size in found.groups()]
 
 
@@ -33,8 +33,8 @@ class Calibration:
     """
 
     acceptance: list[float] = field(default_factory=list)
-    ranks: dict[str, Ranks] = field(default_factory=dict)
-    shapes: dict[str, dict[str, ShapeMeans]] = field(default_factory=dict)
+    ranks: dict[str, HitRateByDepthAndRank] = field(default_factory=dict)
+    shapes: dict[str, dict[str, MeanRoundOfTreeShape]] = field(default_factory=dict)
     costs: Costs = UNMEASURED
     source: str = ""
 
@@ -43,11 +43,11 @@ class Calibration:
         """Raises `ValueError` naming the file when it holds something else."""
         try:
             values = json.loads(Path(path).read_text(encoding="utf-8"))
-            values["costs"] = build_unvalidated(Costs, values["costs"])
+            values["costs"] = convert_json_value_unvalidated(Costs, values["costs"])
             values["ranks"] = {name: list(rows) for name, rows in values.get("ranks", {}).items()}
             values["shapes"] = {
                 system: {
-                    shape: ShapeMeans(*map(float, each))
+                    shape: MeanRoundOfTreeShape(*map(float, each))
                     for shape, each in shapes.items()
                     if parse_depth_width_nodes(shape)
                 }

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from engine.record.parsing import LONGEST_TEXT, has_lone_surrogate, quote
+from engine.record.parsing import LONGEST_TEXT, format_value_for_error, has_lone_surrogate
 
-Turns = Sequence[Sequence[str]]  # pairs of texts: request, answer
+ChatTurns = Sequence[Sequence[str]]  # pairs of texts: request, answer
 
 
 def validate_chat_turns(value: object, prompt: str) -> tuple[tuple[str, str], ...]:
@@ -13,11 +13,11 @@ def validate_chat_turns(value: object, prompt: str) -> tuple[tuple[str, str], ..
     Raises `ValueError` for what is no list of such pairs, for text that is none, and for a chat that is too long.
     """
     if not isinstance(value, list | tuple):
-        raise ValueError(f'The turns must be a list such as [["Hi", "Hello!"]], got {quote(value)}.')
+        raise ValueError(f'The turns must be a list such as [["Hi", "Hello!"]], got {format_value_for_error(value)}.')
     for number, turn in enumerate(value, 1):
         if not (isinstance(turn, list | tuple) and len(turn) == 2 and all(isinstance(each, str) for each in turn)):
             raise ValueError(
-                f"Turn {number} must be two texts, a request and the answer to it, got {quote(turn)}. Write it as "
+                f"Turn {number} must be two texts, a request and the answer to it, got {format_value_for_error(turn)}. Write it as "
                 '["Hi", "Hello!"].'
             )
         if not turn[0].strip():
@@ -35,7 +35,7 @@ def validate_chat_turns(value: object, prompt: str) -> tuple[tuple[str, str], ..
     return tuple((request, answer) for request, answer in value)
 
 
-def build_chat_messages(turns: Turns, prompt: str) -> list[dict[str, str]]:
+def build_chat_messages(turns: ChatTurns, prompt: str) -> list[dict[str, str]]:
     """The chat as messages, user and assistant by turns. The last one is the prompt, a user's."""
     earlier = [
         {"role": role, "content": text}

@@ -8,18 +8,18 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, NamedTuple
 
-from engine.record.parsing import CLOSED, Key, Share, build_schema_rule
+from engine.record.parsing import CLOSED, IntWrittenAsJsonKey, NonNegativeFloat, build_json_schema_only_rule
 
 
-class ShapeMeans(NamedTuple):
+class MeanRoundOfTreeShape(NamedTuple):
     """Means of a shape's rounds, equal on every machine: tokens emitted, rows verified, levels drafted.
 
     A draft forward is a level, also where a policy asks for several on one depth.
     """
 
     tau: float
-    rows: float
-    levels: float
+    verified_rows: float
+    draft_levels: float
 
 
 @dataclass(frozen=True)
@@ -28,22 +28,22 @@ class ShapePromise:
 
     __pydantic_config__ = CLOSED
 
-    tau: Share
-    cost: Share
+    tau: NonNegativeFloat
+    cost: NonNegativeFloat
 
     @property
     def speedup(self) -> float:
         return self.tau / self.cost
 
 
-def interpolate_linearly(value_by_place: dict[int, float], place: float) -> float:
-    """The value at `place`, on straight lines between the known ones. The last line goes on behind the last known value."""
-    places = sorted(value_by_place)
+def interpolate_linearly(value_by_x: dict[int, float], x: float) -> float:
+    """The value at `x`, on straight lines between the known ones. The last line goes on behind the last known value."""
+    places = sorted(value_by_x)
     if len(places) == 1:
-        return value_by_place[places[0]]
-    above = next((index for index, each in enumerate(places) if each >= place), len(places) - 1)
+        return value_by_x[places[0]]
+    above = next((index for index, each in enumerate(places) if each >= x), len(places) - 1)
     left, right = places[max(above - 1, 0)], places[max(above, 1)]
-    return value_by_place[left] + (value_by_place[right] - value_by_place[left]) / (right - left) * (place - left)
+    return value_by_x[left] + (value_by_x[right] - value_by_x[left]) / (right - left) * (x - left)
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,12 @@ class Costs:
 
     __pydantic_config__ = CLOSED
 
-    verify_ms: Annotated[dict[Key, Share], build_schema_rule(additionalProperties=False)]
-    first_ms: Share
-    level_ms: Share
-    promised: dict[str, Share] = field(default_factory=dict)
+    verify_ms: Annotated[
+        dict[IntWrittenAsJsonKey, NonNegativeFloat], build_json_schema_only_rule(additionalProperties=False)
+    ]
+    first_ms: NonNegativeFloat
+    level_ms: NonNegativeFloat
+    promised: dict[str, NonNegativeFloat] = field(default_factory=dict)
     shapes: dict[str, ShapePromise] = field(default_factory=dict)
 
     @property
@@ -71,10 +73,10 @@ class Costs:
         """What promised the most, "" where there was no choice."""
         return max(self.promised, key=self.promised.__getitem__, default="")
 
-    def best_drafter_among(self, names: Collection[str]) -> str:
+    def best_drafter_among(self, drafter_names: Collection[str]) -> str:
         """As `best_drafter`, among these names."""
         return replace(
-            self, promised={name: each for name, each in self.promised.items() if name in names}
+            self, promised={name: each for name, each in self.promised.items() if name in drafter_names}
         ).best_drafter
 
     @property
@@ -82,27 +84,27 @@ class Costs:
         """The shape that promises the most, the first of equals; "" where none was counted."""
         return max(self.shapes, key=lambda shape: self.shapes[shape].speedup, default="")
 
-    def with_shapes(self, counted: Mapping[str, ShapeMeans]) -> "Costs":
+    def with_predicted_speedups_of_shapes(self, mean_round_by_shape: Mapping[str, MeanRoundOfTreeShape]) -> "Costs":
         """The same costs, with what these shapes promise by them."""
         shaped = {
-            shape: ShapePromise(each.tau, round(self.break_even_tau(each.rows, each.levels), 3))
-            for shape, each in counted.items()
+            shape: ShapePromise(each.tau, round(self.break_even_tau(each.verified_rows, each.draft_levels), 3))
+            for shape, each in mean_round_by_shape.items()
         }
         return replace(self, shapes=shaped)
 
-    def verify_ms_at(self, rows: float) -> float:
+    def interpolate_verify_ms(self, rows: float) -> float:
         return interpolate_linearly(self.verify_ms, rows)
 
-    def draft_ms(self, levels: float) -> float:
-        return self.first_ms * (levels > 0) + self.level_ms * max(0, levels - 1)
+    def draft_ms(self, draft_levels: float) -> float:
+        return self.first_ms * (draft_levels > 0) + self.level_ms * max(0, draft_levels - 1)
 
-    def round_ms(self, rows: float, levels: float) -> float:
-        """A whole round: a tree of `rows` nodes, drafted in `levels` levels, and its verification."""
-        return self.verify_ms_at(rows) + self.draft_ms(levels)
+    def round_ms(self, rows: float, draft_levels: float) -> float:
+        """A whole round: a tree of `rows` nodes, drafted in `draft_levels` levels, and its verification."""
+        return self.interpolate_verify_ms(rows) + self.draft_ms(draft_levels)
 
-    def break_even_tau(self, rows: float, levels: float) -> float:
+    def break_even_tau(self, rows: float, draft_levels: float) -> float:
         """The tau at which such rounds take as long a token as plain decoding."""
-        return self.round_ms(rows, levels) / self.verify_ms_at(1)
+        return self.round_ms(rows, draft_levels) / self.interpolate_verify_ms(1)
 
     def with_monotonic_verify_costs(self) -> "Costs":
         """Without what other work added: a forward takes at most what one over more rows takes."""
@@ -117,29 +119,31 @@ UNMEASURED = Costs({}, 0.0, 0.0)
 
 
 @dataclass(frozen=True)
-class StateCosts:
-    """Least ms of a verification, and the bytes that it leaves until its round ends, of `nodes` in one path and in a tree.
+class RecurrentStateCosts:
+    """Least ms of a verification, and the bytes that it leaves until its round ends, of `node_count` nodes in one path and in a tree.
 
-    `plain_ms` is a single token's. `text_bytes` are the states of a text, and `paths` the leaves of the tree.
+    `single_token_ms` is a single token's. `text_state_bytes` are the states of a text, and `tree_path_count` the leaves of the tree.
     """
 
-    nodes: int
-    paths: int
-    plain_ms: float
-    chain_ms: float
-    tree_ms: float
-    chain_bytes: int
-    tree_bytes: int
-    text_bytes: int
+    node_count: int
+    tree_path_count: int
+    single_token_ms: float
+    chain_verify_ms: float
+    tree_verify_ms: float
+    chain_uncommitted_bytes: int
+    tree_uncommitted_bytes: int
+    text_state_bytes: int
 
     @property
     def summary(self) -> str:
         """What the page's card says of it."""
+        chain, tree = self.chain_verify_ms / self.single_token_ms, self.tree_verify_ms / self.single_token_ms
         return (
-            f"{self.nodes} nodes, measured here: a chain takes {self.chain_ms / self.plain_ms:.1f} plain steps and keeps "
-            f"{format_megabytes(self.chain_bytes)} until the round ends, a tree {self.tree_ms / self.plain_ms:.1f} and "
-            f"{format_megabytes(self.tree_bytes)}. The text's states are {format_megabytes(self.text_bytes)}; a copy for each of the "
-            f"tree's {self.paths} paths would be {format_megabytes(self.paths * self.text_bytes)}."
+            f"{self.node_count} nodes, measured here: a chain takes {chain:.1f} plain steps and keeps "
+            f"{format_megabytes(self.chain_uncommitted_bytes)} until the round ends, a tree {tree:.1f} and "
+            f"{format_megabytes(self.tree_uncommitted_bytes)}. The text's states are {format_megabytes(self.text_state_bytes)}; "
+            f"a copy for each of the tree's {self.tree_path_count} paths would be "
+            f"{format_megabytes(self.tree_path_count * self.text_state_bytes)}."
         )
 
 
@@ -148,17 +152,17 @@ def format_megabytes(byte_count: int) -> str:
 
 
 @dataclass
-class Timings:
+class PairTimings:
     """What was timed of a pair so far; `engine.rounds.pair_costs` fills it and makes costs of it.
 
     These are least ms: of verifications by rows, of a drafter's first level and of one below it, and of rounds that a device decides.
-    Device rounds are kept by drafter and by levels, 0 for plain decoding. `recent_ms` are verifications by rows at the moment
-    `refreshed_at`. `states` are those of a target with states.
+    Device rounds are kept by drafter and by levels, 0 for plain decoding. `recent_verify_ms_by_rows` are of the moment
+    `recent_timed_at`. `state_costs` are those of a target with states.
     """
 
-    verify_ms: dict[int, float] = field(default_factory=dict)
-    draft_ms: dict[str, tuple[float, float]] = field(default_factory=dict)
-    device_ms: dict[str, dict[int, float]] = field(default_factory=dict)
-    recent_ms: dict[int, float] = field(default_factory=dict)
-    refreshed_at: float = -math.inf
-    states: StateCosts | None = None
+    verify_ms_by_rows: dict[int, float] = field(default_factory=dict)
+    draft_level_ms_by_drafter: dict[str, tuple[float, float]] = field(default_factory=dict)
+    device_round_ms_by_drafter: dict[str, dict[int, float]] = field(default_factory=dict)
+    recent_verify_ms_by_rows: dict[int, float] = field(default_factory=dict)
+    recent_timed_at: float = -math.inf
+    state_costs: RecurrentStateCosts | None = None

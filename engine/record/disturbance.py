@@ -19,19 +19,24 @@ BUSY = 0.09  # share of the clocks that a race's threads may wait for the proces
 OTHERS = "The machine is busy with other programs; ratios vary."
 
 
-def describe_repeated_disturbance(count: int, total: int, unit: str) -> str:
+def describe_count_of_disturbed_races(disturbed_count: int, total_count: int, plural_unit: str) -> str:
     """What figures of many races say behind their finding, where the clocks of so many stayed disturbed; "" for none."""
-    return f" The clocks of {count} of {total} {unit} were disturbed twice; ratios vary." if count else ""
+    return (
+        f" The clocks of {disturbed_count} of {total_count} {plural_unit} were disturbed twice; ratios vary."
+        if disturbed_count
+        else ""
+    )
 
 
-def describe_disturbance(lanes: list[Trace], busy: bool = False) -> str:
+def describe_disturbed_clocks_of_race(local_traces: list[Trace], is_processor_busy: bool = False) -> str:
     """Why the lanes' figures may not be repeatable, as a sentence; "" for a race that nothing disturbed.
 
-    `lanes` are those with a clock of this machine, the first one the baseline. `busy` says that their threads waited for the processor.
+    `local_traces` are those with a clock of this machine, the first one the baseline. `is_processor_busy` says that their threads
+    waited for the processor.
     """
-    if busy:
+    if is_processor_busy:
         return OTHERS
-    usual = [(trace, decode_step_seconds(trace)) for trace in lanes if len(trace.steps) >= FEWEST]
+    usual = [(trace, decode_step_seconds(trace)) for trace in local_traces if len(trace.steps) >= FEWEST]
     for trace, seconds in usual:
         if stalls := find_significant_stalls(seconds):
             return describe_stalls(trace.system, stalls, len(seconds), statistics.median(seconds))
@@ -39,23 +44,23 @@ def describe_disturbance(lanes: list[Trace], busy: bool = False) -> str:
         (slow, slower), (fast, faster) = sorted((usual[0], (trace, seconds)), key=lambda each: tokens_per_second(*each))
         ratio, most = (
             tokens_per_second(fast, faster) / tokens_per_second(slow, slower),
-            largest_possible_gain(slow, slower, fast, faster),
+            largest_plausible_speed_ratio(slow, slower, fast, faster),
         )
         if ratio > LEEWAY * most:
             return (
                 f"Disturbed: {fast.system} was {ratio:.2f} times as fast, and its steps allow {most:.2f} times at most."
             )
-    return describe_slow_prefill_of_plain([trace for trace in lanes if trace.prefill_seconds])
+    return describe_slow_prefill_of_plain([trace for trace in local_traces if trace.prefill_seconds])
 
 
-def describe_slow_prefill_of_plain(lanes: list[Trace]) -> str:
+def describe_slow_prefill_of_plain(traces: list[Trace]) -> str:
     """A sentence where a lane that drafts nothing read the prompt for far longer than another one, else "".
 
     A drafter may read it too, so nothing is said of those that draft.
     """
-    plain = [trace for trace in lanes if all(len(step.tokens) == 1 for step in trace.steps)]
+    plain = [trace for trace in traces if all(len(step.tokens) == 1 for step in trace.steps)]
     for trace in plain:
-        first = min(lanes, key=lambda lane: lane.prefill_seconds)
+        first = min(traces, key=lambda lane: lane.prefill_seconds)
         late = trace.prefill_seconds - first.prefill_seconds
         if trace.prefill_seconds > TIMES * first.prefill_seconds and late > WEIGHT * trace.seconds:
             return (
@@ -66,13 +71,13 @@ def describe_slow_prefill_of_plain(lanes: list[Trace]) -> str:
 
 
 def describe_batch_disturbance(
-    system: str, round_seconds: list[float], round_seconds_by_run: list[list[float]], busy: bool = False
+    system: str, round_seconds: list[float], round_seconds_by_run: list[list[float]], is_processor_busy: bool = False
 ) -> str:
-    """`describe_disturbance` for one of several runs of the same texts at once, as seconds of every round.
+    """`describe_disturbed_clocks_of_race` for one of several runs of the same texts at once, as seconds of every round.
 
     Rounds get shorter as texts end, so each is compared with its median over the `round_seconds_by_run`, of which this is one.
     """
-    if busy:
+    if is_processor_busy:
         return OTHERS
     usual = list(map(statistics.median, zip(*round_seconds_by_run, strict=False)))
     stalls = [(each, often) for each, often in zip(round_seconds, usual, strict=False) if each > TIMES * often]
@@ -81,8 +86,8 @@ def describe_batch_disturbance(
     return describe_stalls(system, [each for each, _ in stalls], len(round_seconds), max(stalls)[1])
 
 
-def describe_stalls(system: str, stalled_seconds: list[float], steps: int, usual_seconds: float) -> str:
-    many = f"{len(stalled_seconds)} of {steps} steps" if len(stalled_seconds) > 1 else f"one of {steps} steps"
+def describe_stalls(system: str, stalled_seconds: list[float], step_count: int, usual_seconds: float) -> str:
+    many = f"{len(stalled_seconds)} of {step_count} steps" if len(stalled_seconds) > 1 else f"one of {step_count} steps"
     longest = f"the longest for {1000 * max(stalled_seconds):,.0f} ms where {1000 * usual_seconds:,.1f} ms are usual"
     return f"Disturbed: {many} of {system} stalled, {longest}."
 
@@ -92,19 +97,21 @@ def decode_step_seconds(trace: Trace) -> list[float]:
     return [step.total_seconds - step.seconds.get("prefill", 0.0) for step in trace.steps]
 
 
-def find_significant_stalls(seconds: list[float]) -> list[float]:
+def find_significant_stalls(step_seconds: list[float]) -> list[float]:
     """The steps that stalled, where they took so much of the time that figures are of them; else none."""
-    low, middle, high = statistics.quantiles(seconds, n=4)
-    stalls = [each for each in seconds if each > max(high + FAR * (high - low), TIMES * middle)]
-    return stalls if sum(stalls) - middle * len(stalls) > WEIGHT * sum(seconds) else []
+    low, middle, high = statistics.quantiles(step_seconds, n=4)
+    stalls = [each for each in step_seconds if each > max(high + FAR * (high - low), TIMES * middle)]
+    return stalls if sum(stalls) - middle * len(stalls) > WEIGHT * sum(step_seconds) else []
 
 
-def tokens_per_second(trace: Trace, seconds: list[float]) -> float:
+def tokens_per_second(trace: Trace, step_seconds: list[float]) -> float:
     """Tokens a second behind the prompt."""
-    return len(trace.tokens) / sum(seconds) if sum(seconds) else 0.0
+    return len(trace.tokens) / sum(step_seconds) if sum(step_seconds) else 0.0
 
 
-def largest_possible_gain(slow: Trace, slower: list[float], fast: Trace, faster: list[float]) -> float:
+def largest_plausible_speed_ratio(
+    slow_trace: Trace, slow_step_seconds: list[float], fast_trace: Trace, fast_step_seconds: list[float]
+) -> float:
     """The most that the fast lane can gain: its tau by the other's, times the other's long steps by its own short ones."""
-    long, short = statistics.quantiles(slower, n=4)[2], statistics.quantiles(faster, n=4)[0]
-    return fast.tau / slow.tau * long / short if short else float("inf")
+    long, short = statistics.quantiles(slow_step_seconds, n=4)[2], statistics.quantiles(fast_step_seconds, n=4)[0]
+    return fast_trace.tau / slow_trace.tau * long / short if short else float("inf")

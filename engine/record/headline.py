@@ -7,18 +7,20 @@ of an even number of runs the lower one of the middle two.
 import math
 import statistics
 
-Runs = list[list[float]]  # by run, by lane: seconds with prefill
+SecondsByRunAndLane = list[list[float]]  # by run, by lane: seconds with prefill
 
 
-def compute_lane_speedups(tokens_by_lane: list[int], seconds_by_lane: list[float]) -> list[float]:
+def compute_speedups_over_first_lane(tokens_by_lane: list[int], seconds_by_lane: list[float]) -> list[float]:
     """By lane: tokens a second by those of the first lane, 0 where that wrote nothing."""
     speeds = [count / seconds for count, seconds in zip(tokens_by_lane, seconds_by_lane, strict=True)]
     return [speed / speeds[0] if speeds[0] else 0.0 for speed in speeds]
 
 
-def median_and_spread_of_speedups(tokens_by_lane: list[int], runs: Runs) -> list[dict[str, float]]:
+def median_and_spread_of_speedups(
+    tokens_by_lane: list[int], seconds_by_run: SecondsByRunAndLane
+) -> list[dict[str, float]]:
     """By lane, over all runs: the median `speedup`, and the `least` and the `most`."""
-    lanes = zip(*(compute_lane_speedups(tokens_by_lane, run) for run in runs), strict=True)
+    lanes = zip(*(compute_speedups_over_first_lane(tokens_by_lane, run) for run in seconds_by_run), strict=True)
     return [{"speedup": statistics.median_low(lane), "least": min(lane), "most": max(lane)} for lane in lanes]
 
 
@@ -27,12 +29,12 @@ def is_speed_ratio_a_tie(ratio: float) -> bool:
     return 0.95 < ratio < 1.05
 
 
-def find_run_nearest_to_medians(tokens_by_lane: list[int], runs: Runs) -> int:
+def find_run_nearest_to_median_speedups(tokens_by_lane: list[int], seconds_by_run: SecondsByRunAndLane) -> int:
     """The run whose speedups are nearest to the medians, by their ratios; the first of equals."""
-    middle = [lane["speedup"] for lane in median_and_spread_of_speedups(tokens_by_lane, runs)]
+    middle = [lane["speedup"] for lane in median_and_spread_of_speedups(tokens_by_lane, seconds_by_run)]
 
     def far(run: list[float]) -> float:
-        found = zip(compute_lane_speedups(tokens_by_lane, run), middle, strict=True)
+        found = zip(compute_speedups_over_first_lane(tokens_by_lane, run), middle, strict=True)
         return math.fsum(abs(math.log(mine / usual)) for mine, usual in found if mine and usual)
 
-    return min(range(len(runs)), key=lambda at: far(runs[at]))
+    return min(range(len(seconds_by_run)), key=lambda at: far(seconds_by_run[at]))

@@ -15,16 +15,18 @@ class WorkSignal(Enum):
 
 
 Message = dict[str, Any]
-Steps = Generator[Message | WorkSignal, None, None]  # of a run: its messages, and quiet steps between them
+MessageAndSignalGenerator = Generator[
+    Message | WorkSignal, None, None
+]  # of a run: its messages, and quiet steps between them
 
 
-class Ticker:
+class MessageIntervalTimer:
     """Says now and then that a message is due, so that not every step sends one."""
 
-    def __init__(self, seconds: float):
-        self.seconds, self.last = seconds, time.monotonic()
+    def __init__(self, interval_seconds: float):
+        self.seconds, self.last = interval_seconds, time.monotonic()
 
-    def is_due(self) -> bool:
+    def restart_if_interval_passed(self) -> bool:
         """Whether so many seconds have passed since it last said so."""
         now = time.monotonic()
         if now - self.last < self.seconds:

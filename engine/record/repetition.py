@@ -11,7 +11,7 @@ OFTEN = 0.15  # from this share of repeated runs on, a text repeats itself
 LEAST = 4 * RUN  # tokens; shorter texts tell nothing
 
 
-def share_of_repeated_tokens(prompt_tokens: Sequence[int], tokens: Sequence[int]) -> float:
+def share_of_repeated_token_runs(prompt_tokens: Sequence[int], tokens: Sequence[int]) -> float:
     """Of the runs of `RUN` tokens that end in the text, the share that stood earlier in prompt and text; 0 without any."""
     whole = [*prompt_tokens, *tokens]
     seen: set[tuple[int, ...]] = set()
@@ -26,4 +26,4 @@ def share_of_repeated_tokens(prompt_tokens: Sequence[int], tokens: Sequence[int]
 
 def is_text_repetitive(prompt_tokens: Sequence[int], tokens: Sequence[int]) -> bool:
     """Whether the text of these tokens repeats itself, or its prompt, often enough to make guessing easy."""
-    return len(tokens) >= LEAST and share_of_repeated_tokens(prompt_tokens, tokens) >= OFTEN
+    return len(tokens) >= LEAST and share_of_repeated_token_runs(prompt_tokens, tokens) >= OFTEN

@@ -13,7 +13,7 @@ from engine.record.race_file import Record
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
-def build_schema_text() -> str:
+def build_race_file_json_schema() -> str:
     """The schema as it stands in `assets/race-file.schema.json`."""
     return (
         json.dumps({"$schema": DIALECT} | build_pydantic_adapter(Record).json_schema(), indent=1, ensure_ascii=False)
@@ -22,4 +22,4 @@ def build_schema_text() -> str:
 
 
 if __name__ == "__main__":
-    print(build_schema_text(), end="")
+    print(build_race_file_json_schema(), end="")

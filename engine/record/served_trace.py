@@ -12,15 +12,17 @@ from typing import Any
 from engine.record.files import MOST_BYTES
 from engine.record.parsing import (
     LONGEST_TEXT,
-    Count,
-    Listed,
-    Whole,
-    build_validated,
+    BoundedInt,
+    FailFastList,
+    NonNegativeInt,
+    convert_json_value_validated,
+    format_value_for_error,
     parse_json,
-    quote,
+    require,
+    validate_equal_length,
+    validate_length,
     validate_type,
 )
-from engine.record.race_file import require, validate_equal_length, validate_length
 
 STEPS, DRAFTED = (1, 20_000), 400  # verifications of a request, and tokens drafted for one
 FLAG = "--per-request-spec-decode-metrics detailed"
@@ -48,7 +50,7 @@ class ServedTrace:
         """Mean tokens of a pass, the target's own included; of a verification with a draft where passes are not known."""
         return 1 + sum(self.accepted) / (self.passes or len(self.accepted))
 
-    def by_position(self) -> list[dict[str, int]]:
+    def count_by_draft_position(self) -> list[dict[str, int]]:
         """For each position in the draft, from 1: the verifications that drafted so far, and those that accepted so far."""
         counts = {"reached": self.drafted, "accepted": self.accepted}
         return [
@@ -58,12 +60,12 @@ class ServedTrace:
 
     def to_dict(self) -> dict[str, Any]:
         """What the page shows."""
-        return {**asdict(self), "tau": self.tau, "by_position": self.by_position()}
+        return {**asdict(self), "tau": self.tau, "by_position": self.count_by_draft_position()}
 
     @classmethod
-    def from_answer(cls, values: dict[str, Any]) -> "ServedTrace":
+    def from_vllm_answer(cls, answer: dict[str, Any]) -> "ServedTrace":
         """The trace in an answer of vLLM. Raises `ValueError` with a sentence that names what is wrong."""
-        metrics = validate_type(dict, values["metrics"] or {}, "metrics")  # null stands for what is not told
+        metrics = validate_type(dict, answer["metrics"] or {}, "metrics")  # null stands for what is not told
         found = metrics.get("speculative_decoding")
         require(
             found is not None,
@@ -75,7 +77,9 @@ class ServedTrace:
         require(found.get("num_spec_steps") != 0, f"{PLACE}: no pass of this text had a draft, {nothing}")
         for name in STEPWISE:
             require(found.get(name) is not None, f"{PLACE} has no {name}. Start vLLM with {FLAG}.")
-        drafted, accepted = (build_validated(Listed[Whole], found[name], f"{PLACE}.{name}") for name in STEPWISE)
+        drafted, accepted = (
+            convert_json_value_validated(FailFastList[BoundedInt], found[name], f"{PLACE}.{name}") for name in STEPWISE
+        )
         validate_length(drafted, STEPS, f"{PLACE}.per_step_drafted", "verifications")
         validate_equal_length(accepted, drafted, f"{PLACE}.per_step_accepted", "per_step_drafted")
         for at, (many, kept) in enumerate(zip(drafted, accepted, strict=True)):
@@ -88,33 +92,34 @@ class ServedTrace:
             told = found.get(name)
             require(
                 told is None or (type(told) is int and told == total),
-                f"{PLACE}.{name} must be {total:,}, the sum of its steps, got {quote(told)}.",
+                f"{PLACE}.{name} must be {total:,}, the sum of its steps, got {format_value_for_error(told)}.",
             )
-        usage = validate_type(dict, values.get("usage") or {}, "usage")
+        usage = validate_type(dict, answer.get("usage") or {}, "usage")
         came = usage.get("completion_tokens")
-        tokens = None if came is None else build_validated(Count, came, "usage.completion_tokens")
-        kept = accepted if tokens is None else kept_tokens_of(accepted, tokens)
+        tokens = None if came is None else convert_json_value_validated(NonNegativeInt, came, "usage.completion_tokens")
+        kept = accepted if tokens is None else cut_accepted_counts_to_completion(accepted, tokens)
         # A last burst may be cut behind what was accepted
         passes = None if tokens is None else max(tokens - sum(kept), len(kept))
         return cls(
             drafted,
             kept,
-            build_validated(str, values.get("model") or "", "model"),
-            completion_text_of(values),
+            convert_json_value_validated(str, answer.get("model") or "", "model"),
+            completion_text_of(answer),
             passes,
         )
 
 
-def kept_tokens_of(accepted: list[int], completion_tokens: int) -> list[int]:
+def cut_accepted_counts_to_completion(accepted_by_verification: list[int], completion_tokens: int) -> list[int]:
     """What each verification kept of `completion_tokens` that came. Raises `ValueError` where fewer came than stops and limits can
     explain.
     """
-    *before, last = accepted
-    came = completion_tokens - len(accepted) - sum(before)
+    *before, last = accepted_by_verification
+    passes, accepted = len(accepted_by_verification), sum(accepted_by_verification)
+    came = completion_tokens - passes - sum(before)
     require(
         came >= 0,
-        f"{len(accepted):,} verifications that accepted {sum(accepted):,} tokens write more than usage.completion_tokens says: "
-        f"{quote(completion_tokens)}.",
+        f"{passes:,} verifications that accepted {accepted:,} tokens write more than usage.completion_tokens says: "
+        f"{format_value_for_error(completion_tokens)}.",
     )
     return [*before, min(last, came)]
 
@@ -164,4 +169,4 @@ def completion_text_of(answer: dict[str, Any]) -> str:
     first = validate_type(dict, choices[0], "choices[0]")
     message = validate_type(dict, first.get("message") or {}, "choices[0].message")
     found = validate_type(str, first.get("text") or message.get("content") or "", "The text of choices[0]")
-    return build_validated(str, found[:LONGEST_TEXT], "The text of choices[0]")
+    return convert_json_value_validated(str, found[:LONGEST_TEXT], "The text of choices[0]")

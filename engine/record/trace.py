@@ -3,22 +3,22 @@
 Everything that shows or measures a race reads these. A trace survives JSON exactly.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Annotated, Any
 
 from engine.record.parsing import (
     CLOSED,
-    Count,
-    Listed,
-    Number,
-    Several,
-    Share,
-    Truth,
-    Whole,
+    BoundedInt,
+    FailFastList,
+    FiniteFloat,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveInt,
+    StrictBool,
     build_choice_rule,
-    build_length_rule,
+    build_json_schema_length_rule,
 )
 
 WAIT = "wait"  # for a remote server's next piece of text
@@ -27,8 +27,8 @@ VERDICTS = ACCEPTED, REJECTED, UNREACHED, ROOT = "accepted", "rejected", "unreac
 ENDS = ("", "stop", "length", "context")  # why decoding ended in a step; "" when it went on
 FAILED = "failed"  # how a remote server's text ends when the server fails
 STEPS, NODES = (1, 1000), (1, 400)  # least and most: steps a lane, nodes a tree
-Verdict = Annotated[str, build_choice_rule(*VERDICTS)]
-End = Annotated[str, build_choice_rule(*ENDS, FAILED)]
+NodeVerdict = Annotated[str, build_choice_rule(*VERDICTS)]
+EndReason = Annotated[str, build_choice_rule(*ENDS, FAILED)]
 Phase = Annotated[str, build_choice_rule(*PHASES)]
 
 
@@ -52,26 +52,26 @@ class Step:
 
     __pydantic_config__ = CLOSED
 
-    index: Count
-    position: Count  # position id of the root, that is context length - 1
-    tokens: Annotated[Listed[Count], build_length_rule(0, NODES[1])]
-    parents: Listed[Whole]
-    texts: Listed[str]
-    score: Listed[Number]
-    q: Listed[Share]
-    p: Listed[Share]
-    verdicts: Listed[Verdict]
-    path: Listed[Count]
-    bonus: Count
+    index: NonNegativeInt
+    position: NonNegativeInt  # position id of the root, that is context length - 1
+    tokens: Annotated[FailFastList[NonNegativeInt], build_json_schema_length_rule(0, NODES[1])]
+    parents: FailFastList[BoundedInt]
+    texts: FailFastList[str]
+    score: FailFastList[FiniteFloat]
+    q: FailFastList[NonNegativeFloat]
+    p: FailFastList[NonNegativeFloat]
+    verdicts: FailFastList[NodeVerdict]
+    path: FailFastList[NonNegativeInt]
+    bonus: NonNegativeInt
     bonus_text: str
-    bonus_p: Share
-    burst: Listed[Count]
-    pieces: Listed[str]
-    end: End
-    seconds: dict[Phase, Share]
-    draft_forwards: Count
-    replayed: Count = 0
-    favourites: Listed[Count] = field(default_factory=list)
+    bonus_p: NonNegativeFloat
+    burst: FailFastList[NonNegativeInt]
+    pieces: FailFastList[str]
+    end: EndReason
+    seconds: dict[Phase, NonNegativeFloat]
+    draft_forwards: NonNegativeInt
+    replayed: NonNegativeInt = 0
+    favourites: FailFastList[NonNegativeInt] = field(default_factory=list)
     silence: str = ""
     unused: str = ""
 
@@ -80,25 +80,25 @@ class Step:
             object.__setattr__(self, "favourites", favourite_path_of(self.parents, self.score))
 
     @property
-    def favourites_kept(self) -> int:
+    def leading_favourites_accepted(self) -> int:
         """How many guesses the favourites alone would have kept: those with which the accepted path begins."""
         pairs = enumerate(zip(self.favourites, self.path, strict=False))
         return next((depth for depth, (one, other) in pairs if one != other), min(len(self.favourites), len(self.path)))
 
     @property
-    def favourites_tokens(self) -> int:
+    def tokens_with_favourites_alone(self) -> int:
         """Tokens that the favourites alone would have emitted here: those kept and the bonus after them. Without a tree it is all."""
-        return min(len(self.burst), self.favourites_kept + 1) if self.tokens else len(self.burst)
+        return min(len(self.burst), self.leading_favourites_accepted + 1) if self.tokens else len(self.burst)
 
     @property
     def branch_tokens(self) -> int:
         """Tokens that this step emitted because its tree has branches."""
-        return len(self.burst) - self.favourites_tokens
+        return len(self.burst) - self.tokens_with_favourites_alone
 
     @property
     def could_chain_reach_deeper(self) -> bool:
         """Whether all favourites were accepted, the text went on, and a chain with as many guesses would have had more of them."""
-        all_kept = 0 < len(self.favourites) == self.favourites_kept
+        all_kept = 0 < len(self.favourites) == self.leading_favourites_accepted
         return all_kept and not self.end and len(self.favourites) < len(self.tokens) - 1
 
     @property
@@ -111,9 +111,9 @@ class Step:
         return len(self.burst) > len(self.path)
 
 
-def omit_no_turns(fields: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+def dict_without_empty_chat_turns(field_items: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     """Fields by name as files and messages hold them: without a chat's earlier turns where there are none."""
-    return {name: value for name, value in fields if name != "turns" or value}
+    return {name: value for name, value in field_items if name != "turns" or value}
 
 
 @dataclass
@@ -132,17 +132,17 @@ class Trace:
     hardware: str
     dtype: str
     prompt: str
-    prompt_tokens: Listed[Count]
-    temperature: Share
-    seed: Count
-    depth: Several
-    width: Several
-    nodes: Several
-    max_new_tokens: Several
-    steps: Annotated[Listed[Step], build_length_rule(*STEPS)] = field(default_factory=list)
-    chat: Truth = False
+    prompt_tokens: FailFastList[NonNegativeInt]
+    temperature: NonNegativeFloat
+    seed: NonNegativeInt
+    depth: PositiveInt
+    width: PositiveInt
+    nodes: PositiveInt
+    max_new_tokens: PositiveInt
+    steps: Annotated[FailFastList[Step], build_json_schema_length_rule(*STEPS)] = field(default_factory=list)
+    chat: StrictBool = False
     constraint: str = ""
-    turns: Listed[Annotated[Listed[str], build_length_rule(2, 2)]] = field(default_factory=list)
+    turns: FailFastList[Annotated[FailFastList[str], build_json_schema_length_rule(2, 2)]] = field(default_factory=list)
 
     @property
     def tokens(self) -> list[int]:
@@ -192,7 +192,7 @@ class Trace:
         return self.decode_seconds / len(self.tokens)
 
     @property
-    def forwards(self) -> int:
+    def target_forwards(self) -> int:
         """Target forwards after prefill."""
         return len(self.steps)
 
@@ -213,7 +213,7 @@ class Trace:
     @property
     def favourites_tau(self) -> float:
         """Tokens a target forward that the favourites alone would have emitted, from where each of these steps began."""
-        return sum(step.favourites_tokens for step in self.steps) / len(self.steps) if self.steps else 0.0
+        return sum(step.tokens_with_favourites_alone for step in self.steps) / len(self.steps) if self.steps else 0.0
 
     @property
     def deeper_steps(self) -> int:
@@ -224,30 +224,30 @@ class Trace:
         """The phase's share of the lane's clock."""
         return sum(step.seconds.get(phase, 0.0) for step in self.steps) / self.seconds if self.steps else 0.0
 
-    def find_step_and_node_of_token(self, index: int) -> tuple[Step, int | None] | None:
+    def find_step_and_node_of_token(self, token_index: int) -> tuple[Step, int | None] | None:
         """The step that wrote the token of that index, and its node there, None for the bonus. None behind the last token."""
         for step in self.steps:
-            if index < len(step.burst):
-                return step, step.path[index] if index < len(step.path) else None
-            index -= len(step.burst)
+            if token_index < len(step.burst):
+                return step, step.path[token_index] if token_index < len(step.path) else None
+            token_index -= len(step.burst)
         return None
 
-    def label_token(self, index: int) -> str:
+    def label_token(self, token_index: int) -> str:
         """The written token of that index as a label, "(end)" behind the last one."""
-        if (found := self.find_step_and_node_of_token(index)) is None:
+        if (found := self.find_step_and_node_of_token(token_index)) is None:
             return "(end)"
         step, node = found
         return step.bonus_text if node is None else step.texts[node]
 
 
-def favourite_path_of(parents: Sequence[int], score: Sequence[float]) -> list[int]:
+def favourite_path_of(parents: Sequence[int], scores: Sequence[float]) -> list[int]:
     """The first-ranked child of each node, from the root down to a leaf. Ties go to the earlier node, as in
-    `DraftTree.select_best_connected_nodes`.
+    `DraftTree.select_highest_scored_nodes`.
     """
     first: dict[int, int] = {}
-    for node in range(1, min(len(parents), len(score))):
+    for node in range(1, min(len(parents), len(scores))):
         best = first.setdefault(parents[node], node)
-        if score[node] > score[best]:
+        if scores[node] > scores[best]:
             first[parents[node]] = node
     path, node = [], 0
     while node in first and len(path) < len(parents):
@@ -262,3 +262,20 @@ def first_divergence(left: Sequence[object], right: Sequence[object]) -> int | N
         if a != b:
             return index
     return None if len(left) == len(right) else min(len(left), len(right))
+
+
+def find_divergence(
+    left_trace: Trace, right_trace: Trace, read_output: Callable[[Trace], Sequence[object]]
+) -> int | None:
+    """The first index at which what `read_output` gives of two lanes differs, if any. That one was stopped earlier is no difference."""
+    at = first_divergence(read_output(left_trace), read_output(right_trace))
+    shorter = min(left_trace, right_trace, key=lambda trace: len(read_output(trace)))
+    return None if at == len(read_output(shorter)) and not shorter.is_finished else at
+
+
+def target_probability_of(trace: Trace, token_index: int) -> float:
+    """The target's probability of a lane's token, as the lane found it; 0 behind its end."""
+    if (found := trace.find_step_and_node_of_token(token_index)) is None:
+        return 0.0
+    step, node = found
+    return step.bonus_p if node is None else step.p[node]

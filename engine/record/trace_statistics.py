@@ -8,28 +8,28 @@ from engine.record.trace import PHASES, Trace
 NAMED_PHASES = ("prefill", "draft", "verify")  # the others are the rest
 
 
-def tau(traces: Sequence[Trace]) -> float:
+def pooled_tau(traces: Sequence[Trace]) -> float:
     """Tokens per target forward over all traces."""
-    return sum(len(trace.tokens) for trace in traces) / sum(trace.forwards for trace in traces)
+    return sum(len(trace.tokens) for trace in traces) / sum(trace.target_forwards for trace in traces)
 
 
-def favourites_tau(traces: Sequence[Trace]) -> float:
+def pooled_favourites_tau(traces: Sequence[Trace]) -> float:
     """Tokens per target forward that the favourites alone would have had, from where each of these steps began."""
-    tokens = sum(step.favourites_tokens for trace in traces for step in trace.steps)
-    return tokens / sum(trace.forwards for trace in traces)
+    tokens = sum(step.tokens_with_favourites_alone for trace in traces for step in trace.steps)
+    return tokens / sum(trace.target_forwards for trace in traces)
 
 
-def seconds_per_token(traces: Sequence[Trace]) -> float:
+def pooled_seconds_per_token_with_prefill(traces: Sequence[Trace]) -> float:
     """Over all traces together, with prefill."""
     return sum(trace.seconds for trace in traces) / sum(len(trace.tokens) for trace in traces)
 
 
-def decode_seconds_per_token(traces: Sequence[Trace]) -> float:
+def pooled_decode_seconds_per_token(traces: Sequence[Trace]) -> float:
     """Over all traces together, without prefill."""
     return sum(trace.decode_seconds for trace in traces) / sum(len(trace.tokens) for trace in traces)
 
 
-def time_shares(traces: Sequence[Trace]) -> dict[str, float]:
+def pooled_time_shares_by_phase(traces: Sequence[Trace]) -> dict[str, float]:
     """Shares of all the traces' time: prefill, draft, verify and the rest."""
     seconds = {phase: sum(trace.phase_share(phase) * trace.seconds for trace in traces) for phase in PHASES}
     whole = sum(seconds.values())
@@ -67,6 +67,13 @@ class GuessCountsAfterAcceptedParent:
         """By rank the guesses reached, and those accepted."""
         return self.count_by("rank")
 
-    def count_by(self, kind: str) -> list[dict[str, int]]:
-        places = sorted(at for of, at in self.reached if of == kind)
-        return [{kind: at, "reached": self.reached[kind, at], "accepted": self.accepted[kind, at]} for at in places]
+    def count_by(self, depth_or_rank: str) -> list[dict[str, int]]:
+        places = sorted(at for of, at in self.reached if of == depth_or_rank)
+        return [
+            {
+                depth_or_rank: at,
+                "reached": self.reached[depth_or_rank, at],
+                "accepted": self.accepted[depth_or_rank, at],
+            }
+            for at in places
+        ]

@@ -6,11 +6,11 @@ Asked to repeat a prompt with log-probabilities (`echo` with `logprobs`, as in O
 from typing import Any
 
 from engine.record.parsing import parse_json
-from engine.remote.server import Server
+from engine.remote.server import OpenAICompatibleServer
 from engine.remote.telling import MOST_BODY, look_up_nested, open_client
 
 
-def mean_log_likelihood(server: Server, prompt: str, text: str) -> float | None:
+def request_mean_log_probability_of_text(server: OpenAICompatibleServer, prompt: str, text: str) -> float | None:
     """The mean log-probability, in nats, of the tokens of `text` behind `prompt`; None where the server does not tell.
 
     Raises `ValueError` where it cannot be reached.
@@ -31,20 +31,23 @@ def mean_log_likelihood(server: Server, prompt: str, text: str) -> float | None:
     )
 
 
-def mean_log_probability_of_ending(offsets: Any, log_probabilities: Any, length: int) -> float | None:
-    """The mean over the tokens that stand in the last `length` characters before the last token, which the server wrote itself.
+def mean_log_probability_of_ending(
+    text_offsets: Any, token_log_probabilities: Any, ending_characters: int
+) -> float | None:
+    """The mean over the tokens that stand in the last `ending_characters` characters before the last token, which the server wrote
+    itself.
 
     None for other values than so many places and numbers. The first token of all has no probability.
     """
     if (
-        not isinstance(offsets, list)
-        or not isinstance(log_probabilities, list)
-        or len(offsets) != len(log_probabilities)
+        not isinstance(text_offsets, list)
+        or not isinstance(token_log_probabilities, list)
+        or len(text_offsets) != len(token_log_probabilities)
     ):
         return None
-    if not offsets or any(type(each) is not int for each in offsets):
+    if not text_offsets or any(type(each) is not int for each in text_offsets):
         return None
-    end = offsets[-1]  # a token that the server puts before a text has characters too
-    pairs = zip(offsets, log_probabilities, strict=True)
-    found = [value for at, value in pairs if end - length <= at < end and isinstance(value, int | float)]
+    end = text_offsets[-1]  # a token that the server puts before a text has characters too
+    pairs = zip(text_offsets, token_log_probabilities, strict=True)
+    found = [value for at, value in pairs if end - ending_characters <= at < end and isinstance(value, int | float)]
     return sum(found) / len(found) if found else None

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from engine.record.chat_turns import Turns, build_chat_messages
+from engine.record.chat_turns import ChatTurns, build_chat_messages
 from engine.record.parsing import HALVES, LONGEST_TEXT, parse_json
 from engine.record.trace import FAILED, STEPS
 
@@ -31,7 +31,7 @@ BY_CHAT = "The server has no completions endpoint, so it was asked by chat. Its 
 
 
 @dataclass(frozen=True)
-class Server:
+class OpenAICompatibleServer:
     """Where a remote lane's text comes from, and what is said of it. `model` is what the server is asked for, "" for its own.
 
     Raises `ValueError` for an address that is none.
@@ -65,7 +65,7 @@ class Server:
         return f"remote: {self.label}"
 
     @property
-    def clock(self) -> str:
+    def clock_description(self) -> str:
         """What the record says in the place of the hardware."""
         return f"{self.title}, its own clock, network included"
 
@@ -79,12 +79,14 @@ class Server:
 
 @dataclass(frozen=True)
 class TimedTextPiece:
-    """Text that arrived `at` seconds after the request. `end` is "" while more may come. `note` is a sentence about the server."""
+    """Text that arrived `seconds_since_request` after the request. `end_reason` is "" while more may come. `server_note` is a sentence
+    about the server.
+    """
 
     text: str
-    at: float
-    end: str = ""
-    note: str = ""
+    seconds_since_request: float
+    end_reason: str = ""
+    server_note: str = ""
 
 
 class AnswerFailure(Exception):
@@ -96,37 +98,38 @@ class AnswerStream:
 
     def __init__(
         self,
-        server: Server,
+        server: OpenAICompatibleServer,
         prompt: str | list[int],
-        asked: dict[str, Any],
-        chat: bool = False,
-        whole: bool = False,
-        turns: Turns = (),
+        sampling_fields: dict[str, Any],
+        is_chat: bool = False,
+        reads_past_text_end: bool = False,
+        turns: ChatTurns = (),
     ):
-        """`asked` holds `max_tokens`, `temperature` and `seed`. With `chat` the prompt is a user's message in the server's template,
-        behind those of the `turns`. A prompt of token ids is for the completions endpoint alone.
+        """`sampling_fields` holds `max_tokens`, `temperature` and `seed`. With `is_chat` the prompt is a user's message in the
+        server's template, behind those of the `turns`. A prompt of token ids is for the completions endpoint alone.
 
-        With `whole` the answer is read on behind the end of its text, because engines say there what it took; `told` keeps it by name.
+        With `reads_past_text_end` the answer is read on behind the end of its text, because engines say there what it took;
+        `reported_fields` keeps it by name.
         """
-        self.server, self.prompt, self.asked, self.chat, self.whole = server, prompt, asked, chat, whole
-        self.turns = turns
+        self.server, self.prompt, self.sampling_fields, self.turns = server, prompt, sampling_fields, turns
+        self.is_chat, self.reads_past_text_end = is_chat, reads_past_text_end
         self.pieces: SimpleQueue[TimedTextPiece] = SimpleQueue()
-        self.told: dict[str, Any] = {}
+        self.reported_fields: dict[str, Any] = {}
         self.end = ""  # of the text, where more is read behind it
         self.note = ""  # that the next piece carries
         self.characters = self.count = 0
         self.begun = 0.0
 
-    def send_request(self) -> None:
+    def start_request_in_reader_thread(self) -> None:
         """Sends the request."""
         self.loop = asyncio.new_event_loop()
         self.task = self.loop.create_task(self.request_text_and_note_failure())
         Thread(target=self.run_reader_thread, name="remote", daemon=True).start()
 
     def wait_for_pieces(self) -> list[TimedTextPiece]:
-        """All pieces, as soon as the last one arrives, which has an `end`."""
+        """All pieces, as soon as the last one arrives, which has an `end_reason`."""
         found = [self.pieces.get()]
-        while not found[-1].end:
+        while not found[-1].end_reason:
             found.append(self.pieces.get())
         return found
 
@@ -147,7 +150,7 @@ class AnswerStream:
         self.begun = time.perf_counter()
         label = self.server.label
         try:
-            await asyncio.wait_for(self.request_from_first_endpoint_found(), LONGEST)
+            await asyncio.wait_for(self.request_completions_or_else_chat(), LONGEST)
         except AnswerFailure as failure:
             self.end_with_failure_sentence(str(failure))
         except asyncio.TimeoutError:
@@ -169,27 +172,31 @@ class AnswerStream:
         except Exception as error:  # the race waits for an end, whatever happens here
             self.end_with_failure_sentence(f"Reading the answer of {label} failed ({type(error).__name__}).")
 
-    async def request_from_first_endpoint_found(self) -> None:
+    async def request_completions_or_else_chat(self) -> None:
         wait = httpx.Timeout(SILENCE, connect=CONNECT)
         identity = {"Accept-Encoding": "identity"}
         async with httpx.AsyncClient(
             timeout=wait, trust_env=False, headers=identity, verify=load_trusted_certificates()
         ) as client:
-            if not self.chat and await self.read_endpoint(client, "completions", {"prompt": self.prompt}):
+            if not self.is_chat and await self.stream_endpoint_answer_if_it_exists(
+                client, "completions", {"prompt": self.prompt}
+            ):
                 return
             if not isinstance(self.prompt, str):
                 raise AnswerFailure(f"{self.server.label} has no completions endpoint, which alone takes token ids.")
-            self.note = "" if self.chat else BY_CHAT
-            await self.read_endpoint(
+            self.note = "" if self.is_chat else BY_CHAT
+            await self.stream_endpoint_answer_if_it_exists(
                 client, "chat/completions", {"messages": build_chat_messages(self.turns, self.prompt)}
             )
 
-    async def read_endpoint(self, client: httpx.AsyncClient, endpoint: str, prompt_fields: dict[str, Any]) -> bool:
+    async def stream_endpoint_answer_if_it_exists(
+        self, client: httpx.AsyncClient, endpoint: str, prompt_fields: dict[str, Any]
+    ) -> bool:
         """Reads the endpoint's whole answer. False when the server has no completions; the clock then begins anew."""
         model = {"model": self.server.model} if self.server.model else {}
         url, body = (
             f"{self.server.address.rstrip('/')}/{endpoint}",
-            {**model, **prompt_fields, **self.asked, "stream": True},
+            {**model, **prompt_fields, **self.sampling_fields, "stream": True},
         )
         self.begun = time.perf_counter()
         async with client.stream("POST", url, json=body) as response:
@@ -205,18 +212,18 @@ class AnswerStream:
                     f"{self.server.label} answered with {shorten_to_one_line(kind)} where a stream of text was asked for."
                 )
             async for line in read_lines(response):
-                if self.parse_stream_line(line):
+                if self.queue_pieces_of_line_and_detect_end(line):
                     return True
         if self.end:
             self.add_piece("", self.end)
             return True
         raise AnswerFailure(f"The answer of {self.server.label} broke off before its end.")
 
-    def parse_stream_line(self, line: str) -> bool:
+    def queue_pieces_of_line_and_detect_end(self, event_line: str) -> bool:
         """Takes one line of the stream. Lines that carry no data are comments and signs of life."""
-        if not line.startswith("data:"):
+        if not event_line.startswith("data:"):
             return False
-        data = line[5:].strip()
+        data = event_line[5:].strip()
         if data == "[DONE]":
             self.add_piece("", self.end or "stop")
             return True
@@ -225,16 +232,16 @@ class AnswerStream:
             raise ValueError("A piece must be an object.")
         if chunk.get("error"):
             raise AnswerFailure(f"{self.server.label} failed: {shorten_to_one_line(error_message_of(chunk))}")
-        self.told |= {name: chunk[name] for name in TOLD if chunk.get(name)}
-        text, finish = parse_chunk(chunk)
+        self.reported_fields |= {name: chunk[name] for name in TOLD if chunk.get(name)}
+        text, finish = parse_chunk_text_and_finish_reason(chunk)
         end = "" if finish is None else "length" if finish == "length" else "stop"
-        if self.whole:
+        if self.reads_past_text_end:
             self.end, end = end or self.end, ""
         if text or end:
             self.add_piece(text, end)
         return bool(end)
 
-    def add_piece(self, text: str, end: str) -> None:
+    def add_piece(self, text: str, end_reason: str) -> None:
         """Raises `AnswerFailure` for more text or pieces than a race file holds."""
         text = HALVES.sub("\ufffd", text)
         self.characters, self.count = self.characters + len(text), self.count + 1
@@ -246,7 +253,7 @@ class AnswerStream:
             raise AnswerFailure(
                 f"{self.server.label} sent its text in more than {most:,} pieces, the most that are read."
             )
-        self.pieces.put(TimedTextPiece(text, time.perf_counter() - self.begun, end, self.note))
+        self.pieces.put(TimedTextPiece(text, time.perf_counter() - self.begun, end_reason, self.note))
         self.note = ""
 
     def end_with_failure_sentence(self, sentence: str) -> None:
@@ -270,7 +277,7 @@ async def read_lines(response: httpx.Response) -> AsyncIterator[str]:
             yield line.decode("utf-8").rstrip("\r")
 
 
-def parse_chunk(chunk: dict[str, Any]) -> tuple[str, str | None]:
+def parse_chunk_text_and_finish_reason(chunk: dict[str, Any]) -> tuple[str, str | None]:
     """The text of a piece and why the answer ends with it, if it does. Raises `ValueError` for another form."""
     choices = chunk.get("choices", [])
     if not isinstance(choices, list) or not all(isinstance(each, dict) for each in choices):

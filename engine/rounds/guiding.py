@@ -19,21 +19,23 @@ LONGEST_RUN = 12  # forced tokens that are offered as a run
 
 
 def path_tokens_below_root(tree: DraftTree, node: int) -> tuple[int, ...]:
-    return tuple(tree.tokens[each] for each in tree.path(node))
+    return tuple(tree.tokens[each] for each in tree.path_below_root(node))
 
 
 def mask_forbidden_logits(guide: ConstraintGuide, tree: DraftTree, logits: torch.Tensor) -> torch.Tensor:
     """`logits [N, V]` with minus infinity for what the constraint forbids behind each node."""
-    return mask_all_but_allowed_tokens(logits, allowed_tokens_by_node(guide, tree, range(len(tree))))
+    return mask_all_but_allowed_tokens(logits, allowed_token_masks_by_node(guide, tree, range(len(tree))))
 
 
-def mask_only_leaves_wrongly(guide: ConstraintGuide, tree: DraftTree, logits: torch.Tensor) -> torch.Tensor:
+def mask_forbidden_logits_only_at_leaves(guide: ConstraintGuide, tree: DraftTree, logits: torch.Tensor) -> torch.Tensor:
     """Wrong on purpose (`engine.breaks`): as `mask_forbidden_logits`, but only behind nodes without children, where a text goes on."""
-    rows = allowed_tokens_by_node(guide, tree, [node for node in range(len(tree)) if node not in tree.parents])
+    rows = allowed_token_masks_by_node(guide, tree, [node for node in range(len(tree)) if node not in tree.parents])
     return mask_all_but_allowed_tokens(logits, rows)
 
 
-def allowed_tokens_by_node(guide: ConstraintGuide, tree: DraftTree, nodes: Iterable[int]) -> dict[int, torch.Tensor]:
+def allowed_token_masks_by_node(
+    guide: ConstraintGuide, tree: DraftTree, nodes: Iterable[int]
+) -> dict[int, torch.Tensor]:
     """Which tokens may follow, bool `[V]`, by node. Left out are nodes where that does not matter."""
     rows = {node: guide.allowed_mask(path_tokens_below_root(tree, node)) for node in nodes}
     return {node: row for node, row in rows.items() if row is not None}
@@ -55,14 +57,19 @@ class ConstraintGuidedDrafter(DrafterWrapper):
 
     def __init__(self, inner: Drafter, guide: ConstraintGuide):
         super().__init__(inner)
-        self.title, self.idea, self.offers, self.stop_ids = inner.title, inner.idea, inner.offers, inner.stop_ids
-        self.guide, self.whole = guide, guide.guesses == "masked"  # else forced tokens alone
+        self.title, self.guess_origin, self.capabilities, self.stop_ids = (
+            inner.title,
+            inner.guess_origin,
+            inner.capabilities,
+            inner.stop_ids,
+        )
+        self.guide, self.whole = guide, guide.draft_masking == "masked"  # else forced tokens alone
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
         """The inner drafter's rows without what is forbidden, made distributions again."""
-        answer, allowed = self.inner.log_q(tree, nodes), allowed_tokens_by_node(self.guide, tree, nodes)
+        answer, allowed = self.inner.log_q(tree, nodes), allowed_token_masks_by_node(self.guide, tree, nodes)
         forced = [node for node, row in allowed.items() if int(row.sum()) == 1]
-        if self.idea == NO_GUESSES or (answer is None and not forced):
+        if self.guess_origin == NO_GUESSES or (answer is None and not forced):
             return None
         if answer is None:
             width = len(allowed[forced[0]])
@@ -74,12 +81,12 @@ class ConstraintGuidedDrafter(DrafterWrapper):
         lost = rows.amax(-1, keepdim=True) == -math.inf  # the drafter ruled out all that is allowed
         return torch.where(lost, mask_all_but_allowed_tokens(torch.zeros_like(rows), kept), rows).log_softmax(-1)
 
-    def draft_without_forward(self, tree: DraftTree, node: int) -> tuple[list[int], float]:
+    def draft_free_chain_and_token_chance(self, tree: DraftTree, node: int) -> tuple[list[int], float]:
         """Forced tokens, else the inner drafter's copies up to the first that is forbidden."""
         path = path_tokens_below_root(tree, node)
         if run := self.guide.forced_tokens_after(path, LONGEST_RUN):
             return run, SURE
-        run, chance = self.inner.draft_without_forward(tree, node)
+        run, chance = self.inner.draft_free_chain_and_token_chance(tree, node)
         for length, token in enumerate(run):
             row = self.guide.allowed_mask((*path, *run[:length]))
             if self.whole and row is not None and not row[token]:

@@ -15,14 +15,14 @@ from tqdm import tqdm
 from engine.drafters import DRAFTERS
 from engine.forward.recurrent.session import RecurrentSession
 from engine.forward.runner import Runner
-from engine.kernels.expansion import Expansion
+from engine.kernels.expansion import TreeExpansion
 from engine.models.pairs import LoadedPair
 from engine.policies import POLICIES
 from engine.policies.shared.growing import grow_tree_of_favourites
-from engine.record.costs import StateCosts
+from engine.record.costs import RecurrentStateCosts
 from engine.record.disturbance import BUSY
 from engine.rounds.round import PhaseStopwatch
-from engine.rounds.round_gpu import DeviceRounds
+from engine.rounds.round_gpu import DeviceRoundRunner
 from engine.sampling import Sampling
 from engine.target import Target
 from engine.tree import LARGEST_TREE, DraftTree
@@ -44,7 +44,7 @@ def time_verify_ms_by_rows(
 
 
 @torch.inference_mode()
-def time_state_costs(pair: LoadedPair, nodes: int, max_seconds: float) -> StateCosts:
+def measure_state_times_and_bytes(pair: LoadedPair, nodes: int, max_seconds: float) -> RecurrentStateCosts:
     """What a tree of so many nodes costs a target with states, beside a chain of as many. Raises `ValueError` for another target."""
     if not pair.target.recurrent:
         raise ValueError(f"The target of {pair.title} keeps no state, so its trees cost what rows cost.")
@@ -55,15 +55,22 @@ def time_state_costs(pair: LoadedPair, nodes: int, max_seconds: float) -> StateC
         target.verify(tree)
         held[name] = target.session.uncommitted_bytes
     paths = nodes - len({*trees["tree"].parents[1:]})
-    return StateCosts(
-        nodes, paths, ms["plain"], ms["chain"], ms["tree"], held["chain"], held["tree"], pair.target.state_bytes
+    return RecurrentStateCosts(
+        nodes,
+        paths,
+        ms["plain"],
+        ms["chain"],
+        ms["tree"],
+        held["chain"],
+        held["tree"],
+        pair.target.state_bytes_per_text,
     )
 
 
 def open_target_to_time(pair: LoadedPair) -> Target:
-    """The pair's target behind a text of `timing_context_length`."""
-    target = Target(pair.target, timing_context_length(pair) + LARGEST_TREE)
-    target.prefill(list(range(timing_context_length(pair))))
+    """The pair's target behind a text of `timing_context_tokens`."""
+    target = Target(pair.target, timing_context_tokens(pair) + LARGEST_TREE)
+    target.prefill_and_return_features(list(range(timing_context_tokens(pair))))
     return target
 
 
@@ -81,15 +88,15 @@ def time_verify_ms_of_trees(
         for turn in repeat_until_enough_undisturbed(runner, repeats + 1, max_seconds):
             for name, tree in trees.items():
                 target.verify(tree)
-                watch.start()
+                watch.reset_and_start()
                 target.verify(tree)
-                ms = 1000 * watch.end_phase("verify")
+                ms = 1000 * watch.wait_for_device_and_end_phase("verify")
                 least[name] = min(least[name], ms) if turn else math.inf
     return least
 
 
 @torch.inference_mode()
-def time_draft_levels_ms(
+def time_first_and_further_draft_level_ms(
     pair: LoadedPair, drafter_name: str, repeats: int = REPEATS, max_seconds: float = math.inf
 ) -> tuple[float, float]:
     """Least ms of a drafter's first level and of one level below it, with the ranking of its favourites, as `auto` asks for them.
@@ -98,28 +105,28 @@ def time_draft_levels_ms(
     it covers, is the ms of a level below.
     """
     forgetful = replace(pair, memory=None)  # what is timed is no text to remember
-    capacity = timing_context_length(pair) + LARGEST_TREE
+    capacity = timing_context_tokens(pair) + LARGEST_TREE
     drafter, sampling = DRAFTERS[drafter_name](forgetful, capacity), Sampling()
     target = Target(pair.target, capacity, drafter.reads_features)
-    prompt = list(range(timing_context_length(pair)))
+    prompt = list(range(timing_context_tokens(pair)))
     drafter.bind_target_cache(target.session.cache)
-    drafter.begin(prompt, target.prefill(prompt[:-1]))
+    drafter.begin(prompt, target.prefill_and_return_features(prompt[:-1]))
     watch, least = PhaseStopwatch(pair.target.device), {1: math.inf, 1 + LEVELS: math.inf}
-    room, root, rounds = Expansion(1 + LEVELS, LEVEL, beams=LEVEL), prompt[-1], 0
+    room, root, rounds = TreeExpansion(1 + LEVELS, LEVEL, beam_width=LEVEL), prompt[-1], 0
     with pair.target.without_torch_threads():
         for turn in repeat_until_enough_undisturbed(pair.target, repeats + 1, max_seconds):
             for levels in least:
-                watch.start()
-                tree = grow_tree_of_favourites(room, drafter, root, target.length, sampling, levels)
-                ms = 1000 * watch.end_phase("draft")
+                watch.reset_and_start()
+                tree = grow_tree_of_favourites(room, drafter, root, target.committed_rows, sampling, levels)
+                ms = 1000 * watch.wait_for_device_and_end_phase("draft")
                 least[levels] = min(least[levels], ms) if turn else math.inf
                 rounds += 1
-                path, root = tree.path(len(tree) - 1), (len(prompt) + rounds * levels) % pair.target.vocab
+                path, root = tree.path_below_root(len(tree) - 1), (len(prompt) + rounds * levels) % pair.target.vocab
                 logits, features = target.verify(tree)
                 target.commit(path)
                 drafter.observe_target_logits(tree, logits, path)
                 drafter.commit(tree, path, root, features)
-            if target.length + 4 * LEVELS >= min(pair.context, capacity - LARGEST):
+            if target.committed_rows + 4 * LEVELS >= min(pair.context, capacity - LARGEST):
                 break
     first, deep = least.values()
     return first, max(0.0, deep - first) / LEVELS
@@ -130,13 +137,13 @@ def time_device_round_ms_by_depth(
     pair: LoadedPair, drafter_name: str, policy_name: str, depths: Sequence[int], width: int, nodes: int
 ) -> dict[int, float]:
     """Least ms of a greedy round that a device decides alone, by the levels of its tree, for trees of these depths or less."""
-    sampling, prompt = Sampling(device=pair.target.noise_place), list(range(timing_context_length(pair)))
-    capacity, least = timing_context_length(pair) + LARGEST_TREE, {}
+    sampling, prompt = Sampling(device=pair.target.noise_place), list(range(timing_context_tokens(pair)))
+    capacity, least = timing_context_tokens(pair) + LARGEST_TREE, {}
     for depth in depths:
         grower = POLICIES[policy_name](depth, width, nodes, "ranked", pair.calibration)
-        lane, times = DeviceRounds(pair, drafter_name, grower, capacity, sampling), []
+        lane, times = DeviceRoundRunner(pair, drafter_name, grower, capacity, sampling), []
         for _ in range(REPEATS + 1):
-            lane.begin(prompt, capacity)  # anew, so that every round has the same room
+            lane.prefill_and_return_seconds(prompt, capacity)  # anew, so that every round has the same room
             times.append(1000 * sum(lane.run_round().seconds.values()))
         least[lane.round.depth] = min(times)
     return least
@@ -176,9 +183,9 @@ def median_ms_interleaved(
         for name, task in tasks.items():
             if warm_up_each:
                 task()
-            watch.start()
+            watch.reset_and_start()
             task()
-            elapsed = watch.end_phase("task")
+            elapsed = watch.wait_for_device_and_end_phase("task")
             if repeat >= uncounted:
                 times[name].append(1000 * elapsed)
         if repeat >= 3 and time.perf_counter() - begun > max_seconds:
@@ -186,15 +193,15 @@ def median_ms_interleaved(
     return {name: statistics.median(each) for name, each in times.items()}
 
 
-def timing_context_length(pair: LoadedPair) -> int:
+def timing_context_tokens(pair: LoadedPair) -> int:
     return min(CONTEXT, pair.context // 2)
 
 
-def build_even_tree(max_children: int, node_count: int) -> DraftTree:
-    """A tree of `node_count` nodes, the root included, in which a node has up to `max_children` children."""
+def build_even_tree(children_per_node: int, node_count: int) -> DraftTree:
+    """A tree of `node_count` nodes, the root included, in which a node has up to `children_per_node` children."""
     tree = DraftTree.from_root_token(0)
     for node in range(1, node_count):
-        tree.add((node - 1) // max_children, node, 1.0, 1.0)
+        tree.add((node - 1) // children_per_node, node, 1.0, 1.0)
     return tree
 
 

@@ -4,22 +4,23 @@ from argparse import ArgumentParser
 
 from engine.measure.options import (
     add_constraint_options,
+    add_domain_and_prompt_options,
     add_json_option,
     add_memory_option,
     add_pair_options,
-    add_prompts,
     add_shape_option,
-    parse_count,
+    parse_positive_count,
 )
 from engine.shell import names
 
 
-def add_acceptance_length_option(parser: ArgumentParser, systems: str) -> None:
+def add_acceptance_length_option(parser: ArgumentParser, systems_in_help: str) -> None:
     parser.add_argument(
         "--acceptance",
         type=float,
         metavar="TOKENS",
-        help=f"estimate what {systems} would give here if a round yielded so many tokens, the target's own included, such as 3.0",
+        help=f"estimate what {systems_in_help} would give here if a round yielded so many tokens, the target's own included, "
+        "such as 3.0",
     )
 
 
@@ -53,7 +54,7 @@ def add_bench_options(parser: ArgumentParser) -> None:
     add_peer_options(parser)
     add_acceptance_length_option(parser, "--systems, or tree and chain,")
     parser.add_argument("--list", action="store_true", help="name all systems, one a line with its label, and stop")
-    add_prompts(parser, "stories", 20)
+    add_domain_and_prompt_options(parser, "stories", 20)
     parser.add_argument("--repeats", type=int, default=1, help="races of every prompt, an odd number")
     parser.add_argument("--tokens", type=int, default=128, help="new tokens a prompt")
     parser.add_argument("--temperature", type=float, default=0.0)
@@ -73,21 +74,21 @@ def add_bench_options(parser: ArgumentParser) -> None:
     add_json_option(parser)
 
 
-def add_length_options(parser: ArgumentParser) -> None:
+def add_bench_by_length_options(parser: ArgumentParser) -> None:
     """Ms a token up to 128 ... 900 written tokens."""
     parser.add_argument("--systems", default="tree,auto", help="beside the baseline, comma-separated")
-    add_prompts(parser, "stories", 5)
+    add_domain_and_prompt_options(parser, "stories", 5)
     add_pair_options(parser)
     add_json_option(parser)
 
 
-def add_size_options(parser: ArgumentParser) -> None:
+def add_bench_by_size_options(parser: ArgumentParser) -> None:
     """How near forwards come to the machine's bandwidth, by model, storage and tree."""
     parser.add_argument("--sizes", nargs="+", choices=names.MODEL_SIZES, default=list(names.USUAL_SIZES))
     parser.add_argument("--stored", nargs="+", choices=names.STORED, default=list(names.STORED))
     parser.add_argument("--contexts", nargs="+", type=int, default=list(names.CONTEXTS), help="tokens before the tree")
-    parser.add_argument("--threads", nargs="+", type=parse_count, help="1 and all cores when left out")
+    parser.add_argument("--threads", nargs="+", type=parse_positive_count, help="1 and all cores when left out")
     parser.add_argument(
-        "--repeats", type=parse_count, default=15, help="timings of each number of nodes; the median counts"
+        "--repeats", type=parse_positive_count, default=15, help="timings of each number of nodes; the median counts"
     )
     add_json_option(parser)

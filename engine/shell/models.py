@@ -3,7 +3,7 @@
 from argparse import ArgumentParser
 from pathlib import Path
 
-from engine.measure.options import add_pair_options, parse_count
+from engine.measure.options import add_pair_options, parse_positive_count
 from engine.models.pairs import EMBEDDED, PAIRS
 from engine.shell.names import DOMAINS, EXPORTS, RECIPES, TARGET_SIZES, WHOLE
 
@@ -51,7 +51,7 @@ def add_train_options(parser: ArgumentParser) -> None:
         help="make the draft as large as one for a target of so many parameters; as --size says when left out",
     )
     add("--own-rows", type=int, default=1536, help="rows of 256 tokens that the target writes for its draft")
-    add_compute_options(pair)
+    add_precision_and_device_options(pair)
     draft = recipes.add_parser("draft", help="the draft model alone, for an embedded pair's target")
     add = draft.add_argument
     add("--data", type=Path, required=True, help="folder with tinystories/, storybooks/ and gsm8k/")
@@ -61,7 +61,7 @@ def add_train_options(parser: ArgumentParser) -> None:
     add("--size", choices=TARGET_SIZES, default="11M", help="as for a target of so many parameters")
     add("--minutes", type=float, default=12, help="wall-clock budget of the training")
     add("--own-rows", type=int, default=1536, help="rows of 256 tokens that the target writes")
-    add_compute_options(draft)
+    add_precision_and_device_options(draft)
     for name in RECIPES:
         drafter = recipes.add_parser(
             name, help=f"the learned drafter {name} for a pair's target, or for any Hub target"
@@ -100,7 +100,7 @@ def add_train_options(parser: ArgumentParser) -> None:
         )
         add(
             "--own-vocab",
-            type=parse_count,
+            type=parse_positive_count,
             help="tokens that eagle, dflash or dspark guess, the most frequent ones of the target's text; 8,000 of a large vocabulary "
             "when left out",
         )
@@ -119,17 +119,17 @@ def add_train_options(parser: ArgumentParser) -> None:
         add("--raw", action="store_true", help="send --prompts as they are; else in the target's chat template, if any")
         add("--rows", type=int, help="rows of a step; the recipe's own number when left out")
         add("--domains", nargs="+", choices=DOMAINS, default=DOMAINS, help="texts to train on; all when left out")
-        add_compute_options(drafter)
+        add_precision_and_device_options(drafter)
         if name == "parallel":
             add("--segments", type=int, default=1, help="parts of a row with a backward of their own: less memory")
 
 
-def add_compute_options(recipe: ArgumentParser) -> None:
+def add_precision_and_device_options(recipe_parser: ArgumentParser) -> None:
     """How any recipe computes, and where."""
-    recipe.add_argument(
+    recipe_parser.add_argument(
         "--bf16", action="store_true", help="multiply in bfloat16, which is faster where the processor or GPU can"
     )
-    recipe.add_argument("--device", help="cpu or cuda; the best one when left out")
+    recipe_parser.add_argument("--device", help="cpu or cuda; the best one when left out")
 
 
 def add_convert_options(parser: ArgumentParser) -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 from engine.measure.options import (
     CHAT,
     add_constraint_options,
+    add_domain_and_prompt_options,
     add_json_option,
     add_memory_option,
     add_pair_options,
-    add_prompts,
     add_remote_server_options,
     add_shape_option,
 )
@@ -83,7 +83,7 @@ def add_study_options(parser: ArgumentParser) -> None:
         "--claims",
         help="names of claims, separated by commas, such as gbv; all when left out",
     )
-    add_prompts(parser, "stories,code,word problems", 8)
+    add_domain_and_prompt_options(parser, "stories,code,word problems", 8)
     parser.add_argument("--temperatures", type=float, nargs="+", help="each claim's own when left out")
     parser.add_argument("--tokens", type=int, default=96, help="new tokens a prompt")
     add_json_option(parser)
@@ -131,6 +131,6 @@ def add_replay_options(parser: ArgumentParser) -> None:
     parser.add_argument("--space", type=Path, metavar="FOLDER", help="write a static Space instead, ready to be pushed")
 
 
-def add_output_option(parser: ArgumentParser, what: str) -> None:
+def add_output_option(parser: ArgumentParser, help_text: str) -> None:
     """`-o` and `--out`, in one spelling for all that is written."""
-    parser.add_argument("-o", "--out", type=Path, help=what)
+    parser.add_argument("-o", "--out", type=Path, help=help_text)

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from engine.acceptance.independent import Independent
+from engine.acceptance.independent import LossyIndependentNodes
 from engine.acceptance.k_seq import KSeq
 from engine.acceptance.token_match import TokenMatch
-from engine.acceptance.typical import Typical
-from engine.acceptance.with_replacement import WithReplacement
-from engine.acceptance.without_replacement import WithoutReplacement
+from engine.acceptance.typical import LossyTypicalAcceptance
+from engine.acceptance.with_replacement import MultiRoundWithReplacement
+from engine.acceptance.without_replacement import MultiRoundWithoutReplacement
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
@@ -39,7 +39,7 @@ def two_draws(q: list[float], first: int, second: int) -> DraftTree:
     tree = DraftTree.from_root_token(0)
     tree.q_rows[0] = torch.tensor(q, dtype=torch.float64)
     for token in (first, second):
-        tree.add_or_count_draw(0, token, q[token])
+        tree.record_drawn_child(0, token, q[token])
     return tree
 
 
@@ -50,14 +50,14 @@ def test_draws_without_replacement_are_tried_against_what_is_left():
     """p - q = (-.4, .3, .1), so R = (0, .75, .25); D without token 0 is (0, .5, .5), so token 2 passes with .25 / .5."""
     sampling = Scripted(temperature=1.0).answer(False, True)
     tree = two_draws([0.6, 0.2, 0.2], 0, 2)
-    verdict = WithoutReplacement().decide(tree, logits(P, P, [0.1, 0.1, 0.8]), sampling, 5)
+    verdict = MultiRoundWithoutReplacement().decide(tree, logits(P, P, [0.1, 0.1, 0.8]), sampling, 5)
     assert sampling.asked == pytest.approx([0.2 / 0.6, 0.5])
     assert (verdict.path, verdict.bonus) == ([2], 2) and sampling.weights == [0.1, 0.1, 0.8]
 
 
 def test_after_the_last_rejection_the_bonus_comes_from_the_residual():
     sampling = Scripted(temperature=1.0).answer(False, False)
-    verdict = WithoutReplacement().decide(two_draws([0.6, 0.2, 0.2], 0, 2), logits(P, P, P), sampling, 5)
+    verdict = MultiRoundWithoutReplacement().decide(two_draws([0.6, 0.2, 0.2], 0, 2), logits(P, P, P), sampling, 5)
     assert (verdict.path, verdict.bonus) == ([], 1) and sampling.weights == [0.0, 1.0, 0.0]
 
 
@@ -65,12 +65,12 @@ def test_draws_with_replacement_are_tried_against_the_same_q_and_duplicates_coun
     """After two rejections R = norm(max((0, .75, .25) - q, 0)), though both draws were one node."""
     sampling = Scripted(temperature=1.0).answer(False, False)
     tree = two_draws([0.6, 0.2, 0.2], 0, 0)
-    WithReplacement().decide(tree, logits(P, P), sampling, 5)
+    MultiRoundWithReplacement().decide(tree, logits(P, P), sampling, 5)
     assert len(tree) == 2 and sampling.asked == pytest.approx([0.2 / 0.6, 0.0])
     assert sampling.weights == [0.0, round(0.55 / 0.6, 6), round(0.05 / 0.6, 6)]
 
 
-@pytest.mark.parametrize("rule", [WithReplacement(), WithoutReplacement(), KSeq()])
+@pytest.mark.parametrize("rule", [MultiRoundWithReplacement(), MultiRoundWithoutReplacement(), KSeq()])
 def test_where_p_is_q_nothing_is_rejected_and_rounding_falls_back_to_p(rule):
     sampling = Scripted(temperature=1.0).answer(False, False)
     tree = two_draws(P, 0, 2)
@@ -79,7 +79,7 @@ def test_where_p_is_q_nothing_is_rejected_and_rounding_falls_back_to_p(rule):
     assert verdict.bonus in (0, 1, 2) and sum(sampling.weights) == pytest.approx(1, abs=1e-5)
 
 
-@pytest.mark.parametrize("rule", [WithReplacement(), WithoutReplacement(), KSeq()])
+@pytest.mark.parametrize("rule", [MultiRoundWithReplacement(), MultiRoundWithoutReplacement(), KSeq()])
 def test_a_draft_that_shares_no_token_with_the_target_is_always_rejected(rule):
     tree = two_draws([0.0, 0.0, 1.0], 2, 2)
     verdict = rule.decide(tree, logits([0.5, 0.5, 0.0], P), Sampling(temperature=1.0), 5)
@@ -92,10 +92,10 @@ def test_the_independent_rule_takes_the_longest_path_and_seed_000s_residual():
         tree.add(parent, token, q, q)
     tree.q_rows[0] = torch.tensor([0.6, 0.2, 0.2], dtype=torch.float64)
     sampling = Scripted(temperature=1.0).answer(True, True, True)
-    assert Independent().decide(tree, logits(P, P, P, P), sampling, 5).path == [2, 3]
+    assert LossyIndependentNodes().decide(tree, logits(P, P, P, P), sampling, 5).path == [2, 3]
     assert sampling.asked == pytest.approx([0.2 / 0.6, 0.5 / 0.2, 0.3 / 0.5])
     sampling = Scripted(temperature=1.0).answer(False, False)
-    assert Independent().decide(tree, logits(P, P, P, P), sampling, 5).path == []
+    assert LossyIndependentNodes().decide(tree, logits(P, P, P, P), sampling, 5).path == []
     assert sampling.weights == [0.0, 0.75, 0.25]
 
 
@@ -104,11 +104,13 @@ def test_typical_acceptance_takes_what_the_entropy_allows():
     tree = DraftTree.from_root_token(0)
     peaked, flat = [0.93, 0.05, 0.02] + [0.0] * 17, [0.05] * 20
     tree.add(0, 1, 1, 1)
-    assert Typical().decide(tree, logits(peaked, flat), Sampling(temperature=1.0), 5).path == []
-    assert Typical().decide(tree, logits(flat, flat), Sampling(temperature=1.0), 5).path == [1]
+    assert LossyTypicalAcceptance().decide(tree, logits(peaked, flat), Sampling(temperature=1.0), 5).path == []
+    assert LossyTypicalAcceptance().decide(tree, logits(flat, flat), Sampling(temperature=1.0), 5).path == [1]
     tree.add(0, 0, 1, 1)
-    assert Typical().decide(tree, logits([0.6, 0.4] + [0.0] * 18, flat, flat), Sampling(temperature=1.0), 5).path == [2]
-    assert Typical().decide(tree, logits(peaked, flat, flat), Sampling(), 5).path == [2]
+    assert LossyTypicalAcceptance().decide(
+        tree, logits([0.6, 0.4] + [0.0] * 18, flat, flat), Sampling(temperature=1.0), 5
+    ).path == [2]
+    assert LossyTypicalAcceptance().decide(tree, logits(peaked, flat, flat), Sampling(), 5).path == [2]
 
 
 def test_token_match_follows_the_targets_own_draws():

@@ -10,19 +10,19 @@ import pytest
 import torch
 
 from engine.acceptance import ACCEPTANCES, gbv
-from engine.acceptance.block import Block
-from engine.acceptance.gbv import GreedyBlock
-from engine.acceptance.speculative import Speculative
-from engine.acceptance.traversal import Traversal
-from engine.acceptance.without_replacement import WithoutReplacement
+from engine.acceptance.block import BlockVerification
+from engine.acceptance.gbv import GreedyMultiPathBlockVerification
+from engine.acceptance.speculative import ChainSpeculativeSampling
+from engine.acceptance.traversal import TraversalVerification
+from engine.acceptance.without_replacement import MultiRoundWithoutReplacement
 from engine.policies import POLICIES
 from engine.policies.chain import Chain
-from engine.policies.chains import Chains
+from engine.policies.chains import MergedChains
 from engine.policies.dyspec import DySpec
-from engine.policies.widths import Widths
+from engine.policies.widths import FixedWidths
 from engine.record.calibration import Calibration
 from engine.sampling import Sampling
-from engine.systems import is_sound
+from engine.systems import is_sound_policy_for_acceptance
 from engine.tree import DraftTree
 from helpers.enumeration import Branching, Tables, distance, law_of, one_round, target_law
 
@@ -31,7 +31,7 @@ LAWFUL = [
     (policy, rule)
     for rule in ACCEPTANCES
     for policy in POLICIES
-    if ACCEPTANCES[rule].guarantee == "law" and is_sound(policy, rule)
+    if ACCEPTANCES[rule].guarantee == "law" and is_sound_policy_for_acceptance(policy, rule)
 ]
 JUDGED_ELSEWHERE = ("with_replacement", "without_replacement", "k_seq")  # where p is q: test_acceptance.py
 
@@ -75,7 +75,7 @@ AWKWARD = [
 @pytest.mark.parametrize(("policy", "rule", "tables"), AWKWARD)
 def test_a_lawful_rule_keeps_the_law_on_awkward_tables(policy, rule, tables):
     """Three tokens at most, over several rounds: the second has room for one guess, the third for none. Token 1 ends a text."""
-    parts = POLICIES[policy](2, 2, 5, ACCEPTANCES[rule].proposal, CALIBRATION), ACCEPTANCES[rule]()
+    parts = POLICIES[policy](2, 2, 5, ACCEPTANCES[rule].required_proposal_mode, CALIBRATION), ACCEPTANCES[rule]()
     law, wanted = law_of(tables(0), *parts, 0.8, 3, stop=1), target_law(tables(0), 0.8, 3, stop=1)
     assert (1,) in wanted and max(map(len, law)) == 3
     assert sum(law.values()) == pytest.approx(1) and distance(law, wanted) < 1e-9
@@ -104,8 +104,8 @@ class TwoTokens(Tables):
 def test_the_papers_example_of_two_guesses():
     """Sun et al. 2024, section 2: guesses judged one by one give 10/9 accepted, judged as a block 11/9."""
     tables = TwoTokens(0, vocab=2)
-    assert expected(tables, Chain(2, 1, 3, "one draw"), Speculative()) == pytest.approx(10 / 9)
-    for rule in (Block(), Traversal(), GreedyBlock()):
+    assert expected(tables, Chain(2, 1, 3, "one draw"), ChainSpeculativeSampling()) == pytest.approx(10 / 9)
+    for rule in (BlockVerification(), TraversalVerification(), GreedyMultiPathBlockVerification()):
         assert expected(tables, Chain(2, 1, 3, "one draw"), rule) == pytest.approx(11 / 9)
 
 
@@ -113,9 +113,12 @@ def test_on_one_chain_all_three_are_block_verification_which_never_accepts_less(
     gains = []
     for seed in range(8):
         chain, tables = Chain(3, 1, 4, "one draw"), Tables(seed)
-        one_by_one, block = expected(tables, chain, Speculative()), expected(tables, chain, Block())
-        assert expected(tables, chain, Traversal()) == pytest.approx(block)
-        assert expected(tables, Chains(3, 1, 4, ""), GreedyBlock()) == pytest.approx(block)
+        one_by_one, block = (
+            expected(tables, chain, ChainSpeculativeSampling()),
+            expected(tables, chain, BlockVerification()),
+        )
+        assert expected(tables, chain, TraversalVerification()) == pytest.approx(block)
+        assert expected(tables, MergedChains(3, 1, 4, ""), GreedyMultiPathBlockVerification()) == pytest.approx(block)
         gains.append(block - one_by_one)
     assert min(gains) > -1e-9 and mean(gains) > 0.01
 
@@ -123,9 +126,16 @@ def test_on_one_chain_all_three_are_block_verification_which_never_accepts_less(
 def test_traversal_accepts_more_of_the_same_trees_and_more_chains_let_the_best_reach_further():
     for seed in range(2):
         tables, policy = Tables(seed), DySpec(2, 2, 5, "")
-        assert expected(tables, policy, Traversal()) > expected(tables, policy, WithoutReplacement()) - 1e-9
+        assert (
+            expected(tables, policy, TraversalVerification())
+            > expected(tables, policy, MultiRoundWithoutReplacement()) - 1e-9
+        )
     reached = [
-        mean(expected(Tables(seed), Chains(2, k, 1 + 2 * k, ""), GreedyBlock()) for seed in range(2)) for k in (1, 2)
+        mean(
+            expected(Tables(seed), MergedChains(2, k, 1 + 2 * k, ""), GreedyMultiPathBlockVerification())
+            for seed in range(2)
+        )
+        for k in (1, 2)
     ]
     assert reached[0] + 0.05 < reached[1]
 
@@ -141,9 +151,9 @@ def test_the_law_of_the_best_chain_is_that_of_all_chains():
         for other in chains:
             best = max(one, other, key=lambda chain: (int(ranks[0][chain[0]]), int(ranks[chain[0] + 1][chain[1]])))
             wanted[best] += torch.stack([q[0, a] * q[a + 1, b] for a, b in (one, other)]).prod()
-    first, low, high = gbv.best_chain_token_law_and_bounds(q[0], ranks[0], 0.0, 2)
+    first, low, high = gbv.best_chain_token_distribution_and_bounds(q[0], ranks[0], 0.0, 2)
     for token in range(3):
-        second, _, _ = gbv.best_chain_token_law_and_bounds(
+        second, _, _ = gbv.best_chain_token_distribution_and_bounds(
             q[token + 1], ranks[token + 1], float(low[token] / high[token]), 2
         )
         assert torch.allclose(first[token] * second, wanted[token])
@@ -193,42 +203,54 @@ def plain_q(q: torch.Tensor, rank: torch.Tensor, worse: float, chains: int):
     return q, torch.zeros_like(q), torch.ones_like(q)
 
 
-CHAIN, TREE, CHAINS = Chain(2, 1, 3, "one draw"), DySpec(2, 2, 5, ""), Chains(2, 2, 5, "")
+CHAIN, TREE, CHAINS = Chain(2, 1, 3, "one draw"), DySpec(2, 2, 5, ""), MergedChains(2, 2, 5, "")
 BUGS = {
     "block: residual not scaled": (
         CHAIN,
-        Block(),
+        BlockVerification(),
         Branching,
         ("block.unnormalised_block_residual", without_reach),
         0.01,
     ),
-    "block: share of the residual alone": (CHAIN, Block(), Branching, ("block.share_of_passing_mass", only_left), 0.01),
-    "block: stops at the first failure": (CHAIN, Block(), StopsAtTheFirst, None, 0.01),
-    "block: the last guess tried twice": (CHAIN, Block(), LeafTwice, None, 0.01),
+    "block: share of the residual alone": (
+        CHAIN,
+        BlockVerification(),
+        Branching,
+        ("block.share_of_passing_mass", only_left),
+        0.01,
+    ),
+    "block: stops at the first failure": (CHAIN, BlockVerification(), StopsAtTheFirst, None, 0.01),
+    "block: the last guess tried twice": (CHAIN, BlockVerification(), LeafTwice, None, 0.01),
     "traversal: residual not scaled": (
         TREE,
-        Traversal(),
+        TraversalVerification(),
         Branching,
         ("traversal.unnormalised_block_residual", without_reach),
         0.005,
     ),
     "traversal: share of the residual alone": (
         TREE,
-        Traversal(),
+        TraversalVerification(),
         Branching,
         ("traversal.share_of_passing_mass", only_left),
         0.01,
     ),
-    "traversal: siblings sorted": (Sorted(2, 2, 5, ""), Traversal(), Branching, None, 0.01),
-    "traversal: a leaf counted twice": (TREE, Traversal(), LeafTwice, None, 0.01),
+    "traversal: siblings sorted": (Sorted(2, 2, 5, ""), TraversalVerification(), Branching, None, 0.01),
+    "traversal: a leaf counted twice": (TREE, TraversalVerification(), LeafTwice, None, 0.01),
     "gbv: q of a single chain": (
         CHAINS,
-        GreedyBlock(),
+        GreedyMultiPathBlockVerification(),
         Branching,
-        ("gbv.best_chain_token_law_and_bounds", plain_q),
+        ("gbv.best_chain_token_distribution_and_bounds", plain_q),
         0.01,
     ),
-    "gbv: draws that are no chains": (Widths(2, 2, 5, ""), GreedyBlock(), Branching, None, 0.005),
+    "gbv: draws that are no chains": (
+        FixedWidths(2, 2, 5, ""),
+        GreedyMultiPathBlockVerification(),
+        Branching,
+        None,
+        0.005,
+    ),
 }
 
 
@@ -246,7 +268,7 @@ def test_a_planted_bug_is_seen(name, monkeypatch):
 
 def test_where_draft_and_target_are_the_same_every_guess_passes_in_float32_too():
     row = torch.randn(50, generator=torch.Generator().manual_seed(1))
-    for rule in (Block(), Traversal(), GreedyBlock()):
+    for rule in (BlockVerification(), TraversalVerification(), GreedyMultiPathBlockVerification()):
         for seed in range(20):
             assert len(one_round(Constant(row), (), CHAIN, rule, Sampling(temperature=0.7, seed=seed), 9)) == 3
 

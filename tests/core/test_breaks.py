@@ -10,12 +10,12 @@ import torch
 
 from engine.breaks import BREAKS, BrokenCommitTarget, BrokenMaskTarget, BrokenPositionTarget
 from engine.forward.cache import KVCache
-from engine.page.screens.break_distance import expected_sampling_distance, measure_break_in_steps
+from engine.page.screens.break_distance import expected_total_variation_of_samples, measure_broken_system_distance
 from engine.policies import POLICIES
 from engine.race import Race, Settings
-from engine.rounds.round_gpu import DeviceRounds
+from engine.rounds.round_gpu import DeviceRoundRunner
 from engine.sampling import Sampling
-from engine.systems import SYSTEMS, find_system
+from engine.systems import SYSTEMS, resolve_system_name
 from engine.target import Target
 from engine.tree import DraftTree
 from helpers.pairs import tiny_pair
@@ -40,7 +40,7 @@ def tokens(pair, *systems: str, **settings) -> list[list[int]]:
 
 
 def figures(pair, name: str, **settings) -> dict:
-    *reports, last = measure_break_in_steps(
+    *reports, last = measure_broken_system_distance(
         pair, Settings(settings.pop("prompt", TEXT), ("tree", f"tree!{name}"), **settings)
     )
     shares = [report["done"] for report in reports]
@@ -61,7 +61,7 @@ def fork() -> DraftTree:
 
 def verified(pair, kind: type[Target], tree: DraftTree) -> torch.Tensor:
     target = kind(pair.target, 64)
-    target.prefill(PROMPT)
+    target.prefill_and_return_features(PROMPT)
     return target.verify(tree)[0]
 
 
@@ -83,7 +83,7 @@ def test_a_tree_without_branches_hides_every_break(pair, kind):
     logits = []
     for each in (Target, kind):
         target = each(pair.target, 64)
-        target.prefill(PROMPT)
+        target.prefill_and_return_features(PROMPT)
         target.verify(chain)
         target.commit([1, 2])
         logits.append(target.verify(DraftTree.from_root_token(4))[0])
@@ -94,14 +94,14 @@ def test_the_wrong_trim_keeps_the_rows_of_another_branch(pair):
     after = {}
     for kind in (Target, BrokenCommitTarget):
         target = kind(pair.target, 64)
-        target.prefill(PROMPT)
+        target.prefill_and_return_features(PROMPT)
         target.verify(fork())
         target.commit([2])
-        assert target.length == len(PROMPT) + 2
+        assert target.committed_rows == len(PROMPT) + 2
         after[kind] = target.verify(DraftTree.from_root_token(4))[0][0]
     for kind, kept in ((Target, 77), (BrokenCommitTarget, 30)):
         fresh = Target(pair.target, 64)
-        fresh.prefill([*PROMPT, 9, kept])
+        fresh.prefill_and_return_features([*PROMPT, 9, kept])
         assert torch.allclose(after[kind], fresh.verify(DraftTree.from_root_token(4))[0][0], atol=1e-4), kept
 
 
@@ -157,8 +157,10 @@ def test_distances_of_a_random_pair(pair, name):
 def test_what_chance_makes_is_the_mean_absolute_deviation():
     n, p = 7, 0.3
     exact = sum(comb(n, k) * p**k * (1 - p) ** (n - k) * abs(k / n - p) for k in range(n + 1))
-    assert expected_sampling_distance(torch.tensor([p, 1 - p, 0.0], dtype=torch.float64), n) == pytest.approx(exact)
-    assert expected_sampling_distance(torch.tensor([0.0, 1.0]), n) == 0
+    assert expected_total_variation_of_samples(torch.tensor([p, 1 - p, 0.0], dtype=torch.float64), n) == pytest.approx(
+        exact
+    )
+    assert expected_total_variation_of_samples(torch.tensor([0.0, 1.0]), n) == 0
 
 
 @pytest.mark.parametrize(
@@ -167,7 +169,9 @@ def test_what_chance_makes_is_the_mean_absolute_deviation():
         (system, name)
         for system in BRANCHING
         for name, each in BREAKS.items()
-        if name in FREE and SYSTEMS[system].acceptance != each.parts.get("acceptance")  # that one is refused, see below
+        if name in FREE
+        and SYSTEMS[system].acceptance
+        != each.replaced_system_fields.get("acceptance")  # that one is refused, see below
     ],
 )
 def test_every_system_that_branches_can_be_broken(pair, system, name):
@@ -177,7 +181,7 @@ def test_every_system_that_branches_can_be_broken(pair, system, name):
 
 def test_a_broken_system_says_so():
     for name, each in BREAKS.items():
-        system = find_system(f"tree!{name}")
+        system = resolve_system_name(f"tree!{name}")
         assert (system.name, system.guarantee, system.source) == (f"tree!{name}", "lossy", "broken on purpose")
         assert each.title in system.title and "broken" in system.title and each.wrong in system.idea
         assert json.loads(json.dumps(each.to_dict()))["suggestion"]["systems"] == ["tree", f"tree!{name}"]
@@ -185,13 +189,13 @@ def test_a_broken_system_says_so():
 
 
 def test_shapes_and_mixes_can_be_broken():
-    shaped = find_system("tree:3x2x8!mask")
+    shaped = resolve_system_name("tree:3x2x8!mask")
     assert (shaped.name, shaped.depth, shaped.width, shaped.nodes) == ("tree:3x2x8!mask", 3, 2, 8)
-    mixed = find_system("model/kary/token_match:2x3x13!trim")
+    mixed = resolve_system_name("model/kary/token_match:2x3x13!trim")
     assert (mixed.policy, mixed.broken, mixed.nodes) == ("kary", "trim", 13)
-    behind = find_system("tree!acceptance:2x3x13")
+    behind = resolve_system_name("tree!acceptance:2x3x13")
     assert (behind.acceptance, behind.broken, behind.width) == ("independent", "acceptance", 3)
-    assert "top" in POLICIES[behind.policy].proposals
+    assert "top" in POLICIES[behind.policy].supported_proposal_modes
 
 
 @pytest.mark.parametrize(
@@ -214,16 +218,16 @@ def test_what_cannot_be_broken_gets_a_sentence(name, sentence):
 
 def test_only_a_broken_system_is_measured(pair):
     with pytest.raises(ValueError, match="tree is not broken, so there is nothing to measure"):
-        measure_break_in_steps(pair, Settings(TEXT, ("vanilla", "tree")))
+        measure_broken_system_distance(pair, Settings(TEXT, ("vanilla", "tree")))
     with pytest.raises(ValueError, match="holds 160 and must leave room"):
-        measure_break_in_steps(pair, Settings("x" * 500, ("tree", "tree!mask")))
+        measure_broken_system_distance(pair, Settings("x" * 500, ("tree", "tree!mask")))
 
 
 def test_a_broken_lane_takes_no_rounds_on_the_device(pair):
     sampling, shape = Sampling(device=torch.device("cpu")), {"depth": 2, "width": 2, "nodes": 4}
-    assert isinstance(find_system("tree").open_rounds(pair, 64, shape, sampling), DeviceRounds)
-    broken = [find_system(f"tree!{name}").open_rounds(pair, 64, shape, sampling) for name in BREAKS]
-    assert not any(isinstance(rounds, DeviceRounds) for rounds in broken)
+    assert isinstance(resolve_system_name("tree").open_rounds(pair, 64, shape, sampling), DeviceRoundRunner)
+    broken = [resolve_system_name(f"tree!{name}").open_rounds(pair, 64, shape, sampling) for name in BREAKS]
+    assert not any(isinstance(rounds, DeviceRoundRunner) for rounds in broken)
 
 
 @pytest.mark.parametrize("name", FREE)
@@ -244,7 +248,7 @@ def test_a_closed_race_and_a_cancelled_measurement_free_their_caches(name):
     pair = tiny_pair()
     settings = Settings(TEXT, ("tree", f"tree!{name}"), temperature=0.8, max_new_tokens=40)
     before = {id(cache) for cache in caches()}
-    for made in (Race(pair, settings).run(), measure_break_in_steps(pair, settings)):
+    for made in (Race(pair, settings).run(), measure_broken_system_distance(pair, settings)):
         next(made)
         left = [weakref.ref(cache) for cache in caches() if id(cache) not in before]
         assert left

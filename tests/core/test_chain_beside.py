@@ -3,14 +3,14 @@
 import pytest
 
 from engine.race import Race, Settings
-from engine.systems import LONGEST_CHAIN, SYSTEMS, find_comparable_chain_name, find_system
+from engine.systems import LONGEST_CHAIN, SYSTEMS, find_comparable_chain_name, resolve_system_name
 from helpers.pairs import tiny_pair
 
 
-@pytest.mark.parametrize("name", [name for name, system in SYSTEMS.items() if system.branches])
+@pytest.mark.parametrize("name", [name for name, system in SYSTEMS.items() if system.can_branch])
 def test_every_branching_system_has_a_chain_with_as_many_guesses(name):
     system = SYSTEMS[name]
-    chain = find_system(find_comparable_chain_name(system, system.default_shape))
+    chain = resolve_system_name(find_comparable_chain_name(system, system.default_shape))
     assert chain.drafter == system.drafter and chain.width == 1 and chain.guarantee == "tokens"
     guesses = system.depth if system.sizes_trees else min(system.nodes - 1, LONGEST_CHAIN)
     assert chain.depth == guesses and chain.title.startswith("draft chain")
@@ -19,7 +19,7 @@ def test_every_branching_system_has_a_chain_with_as_many_guesses(name):
 def test_what_never_branches_has_none():
     for name in ("vanilla", "chain", "block"):
         assert find_comparable_chain_name(SYSTEMS[name], SYSTEMS[name].default_shape) == ""
-    assert find_comparable_chain_name(find_system("tree!mask"), SYSTEMS["tree"].default_shape) == ""
+    assert find_comparable_chain_name(resolve_system_name("tree!mask"), SYSTEMS["tree"].default_shape) == ""
 
 
 def test_three_lanes_race_to_the_same_text_and_the_chain_keeps_its_shape():

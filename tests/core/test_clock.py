@@ -12,7 +12,7 @@ from engine.acceptance import ACCEPTANCES
 from engine.batch import decode_batch_round_by_round
 from engine.contracts import NO_GUESSES
 from engine.drafters import DRAFTERS
-from engine.forward.batch import Batch
+from engine.forward.batch import SharedForwardBatch
 from engine.forward.runner import Runner
 from engine.measure.repeated import RepeatedRace
 from engine.models.text import TokenTextStream
@@ -22,9 +22,9 @@ from engine.policies import POLICIES
 from engine.race import WARM_UP_TOKENS, Lane, Race, Settings
 from engine.record.trace import PHASES
 from engine.rounds import round as rounds_on_host
-from engine.rounds.round import HostRounds
+from engine.rounds.round import HostRoundRunner
 from engine.sampling import Sampling
-from engine.systems import can_feed_policy, find_system, is_sound
+from engine.systems import can_feed_policy, is_sound_policy_for_acceptance, resolve_system_name
 from engine.target import Target
 from helpers.learned import block_net
 from helpers.pairs import tiny_llama, tiny_pair
@@ -35,9 +35,9 @@ PREFILL, VERIFY, UNSEEN = 8.0, 1.0, 1000.0  # seconds that each of them takes on
 ROUNDED = 1e-4  # what is sent has a few digits
 LANES = ("vanilla", "tree", "lookup", "chain")
 OFF_THE_CLOCK = (
-    (TokenTextStream, "add"),
+    (TokenTextStream, "add_token_and_take_text"),
     (TokenTextStream, "flush_held_text"),
-    (Lane, "append_round_to_trace"),
+    (Lane, "build_step_from_round"),
     (Lane, "__init__"),
     (Race, "warm_up"),
 )
@@ -46,11 +46,15 @@ OFF_THE_CLOCK = (
 def mixes() -> list[str]:
     """Every drafter with the policies that ask it in ways of their own, and every policy with every rule that it fits, once."""
     every = [
-        (d, p, r) for d in DRAFTERS for p in POLICIES for r in ACCEPTANCES if can_feed_policy(d, p) and is_sound(p, r)
+        (d, p, r)
+        for d in DRAFTERS
+        for p in POLICIES
+        for r in ACCEPTANCES
+        if can_feed_policy(d, p) and is_sound_policy_for_acceptance(p, r)
     ]
-    asks = {(d, p): (d, p, r) for d, p, r in every if p in ("auto", "best_first") or POLICIES[p].needs}
-    judged = {(p, r): (d, p, r) for d, p, r in every if DRAFTERS[d].idea != NO_GUESSES and r != "token_match"}
-    grown = {p: (d, p, r) for d, p, r in every if DRAFTERS[d].idea != NO_GUESSES and r == "token_match"}
+    asks = {(d, p): (d, p, r) for d, p, r in every if p in ("auto", "best_first") or POLICIES[p].required_capability}
+    judged = {(p, r): (d, p, r) for d, p, r in every if DRAFTERS[d].guess_origin != NO_GUESSES and r != "token_match"}
+    grown = {p: (d, p, r) for d, p, r in every if DRAFTERS[d].guess_origin != NO_GUESSES and r == "token_match"}
     return sorted({"/".join(mix) for found in (asks, judged, grown) for mix in found.values()})
 
 
@@ -76,7 +80,7 @@ def clock(monkeypatch) -> Clock:
     """Reading a prompt and verifying take time, and so does what must be off the clock: text, records, making lanes and warming up."""
     clock = Clock()
     monkeypatch.setattr(rounds_on_host, "time", SimpleNamespace(perf_counter=lambda: clock.now))
-    clock.slowed(Target, "prefill", PREFILL, monkeypatch)
+    clock.slowed(Target, "prefill_and_return_features", PREFILL, monkeypatch)
     clock.slowed(Target, "verify", VERIFY, monkeypatch)
     for part, name in OFF_THE_CLOCK:
         clock.slowed(part, name, UNSEEN, monkeypatch)
@@ -86,7 +90,7 @@ def clock(monkeypatch) -> Clock:
 def streamed(*systems: str, tokens: int = 40, temperature: float = 0.9) -> tuple[list[list[dict]], dict]:
     """The lanes' steps and the result, as a visitor's browser gets them."""
     asked = Settings(TEXT, systems, temperature=temperature, seed=4, max_new_tokens=tokens)
-    race = RepeatedRace(tiny_pair(), asked, alone=lambda: False)
+    race = RepeatedRace(tiny_pair(), asked, is_device_uncontested=lambda: False)
     messages = [json.loads(event) for event in events(race, batch_seconds=0)]
     steps: list[list[dict]] = [[] for _ in systems]
     for lane, step in (each for message in messages for each in message.get("steps", ())):
@@ -173,7 +177,7 @@ def test_every_lane_is_warmed_up_alike_and_on_no_clock(monkeypatch):
 
 # The phase that pays for a call of a round, and for all that happens inside it.
 PHASE = {
-    ("target", "prefill"): "prefill",
+    ("target", "prefill_and_return_features"): "prefill",
     ("drafter", "begin"): "prefill",
     ("policy", "grow"): "draft",
     ("target", "verify"): "verify",
@@ -181,7 +185,7 @@ PHASE = {
     ("target", "commit"): "commit",
     ("drafter", "observe_target_logits"): "commit",
     ("drafter", "commit"): "commit",
-    ("policy", "learn"): "commit",
+    ("policy", "learn_from_accepted_path"): "commit",
     ("policy", "explain_unused_nodes"): "commit",
 }
 FREE = ("build_forward_inputs",)  # what the target is asked, which a batch's own forward pays for
@@ -196,7 +200,7 @@ class Ledger:
     calls: Counter = field(default_factory=Counter)
     phase: str = ""  # of the call that is under way
 
-    def watch(self, rounds: HostRounds) -> None:
+    def watch(self, rounds: HostRoundRunner) -> None:
         """Gives every call of the rounds' parts seconds of its own, whole numbers so that sums are exact."""
         for role in ("target", "drafter", "policy", "rule"):
             part = getattr(rounds, role)
@@ -265,11 +269,11 @@ def test_what_a_part_spends_is_on_its_lanes_clock_all_of_it_and_once(mix, pair, 
 def test_a_batchs_clock_is_what_its_parts_and_its_forwards_spend(name, pair, monkeypatch):
     """A sequence pays for its own parts and for its share of every forward that it was in; together that is the whole clock."""
     list(
-        decode_batch_round_by_round(pair, find_system(name), [[1, 2]], [Sampling()], 2)
+        decode_batch_round_by_round(pair, resolve_system_name(name), [[1, 2]], [Sampling()], 2)
     )  # costs are measured before, on the real clock
     spent, books = Clock(), []
     monkeypatch.setattr(rounds_on_host, "time", spent)
-    born, forward, sizes = HostRounds.__init__, Batch.forward, []
+    born, forward, sizes = HostRoundRunner.__init__, SharedForwardBatch.forward, []
 
     def watched(rounds, *parts):
         born(rounds, *parts)
@@ -281,11 +285,11 @@ def test_a_batchs_clock_is_what_its_parts_and_its_forwards_spend(name, pair, mon
         sizes.append(len(asked))
         return forward(batch, asked)
 
-    monkeypatch.setattr(HostRounds, "__init__", watched)
-    monkeypatch.setattr(Batch, "forward", slow)
+    monkeypatch.setattr(HostRoundRunner, "__init__", watched)
+    monkeypatch.setattr(SharedForwardBatch, "forward", slow)
     prompts, found = [[1, 2, 3], [9, 8], [4] * 20], {}
     for number, done in decode_batch_round_by_round(
-        pair, find_system(name), prompts, [Sampling(0.8, seed=each) for each in range(3)], 20
+        pair, resolve_system_name(name), prompts, [Sampling(0.8, seed=each) for each in range(3)], 20
     ):
         found.setdefault(number, Counter()).update(done.seconds)
         assert done.seconds["verify"] == 12.0 / sizes[-1]

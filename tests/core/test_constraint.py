@@ -14,14 +14,14 @@ from engine.custom_generate import treerace
 from engine.decode import decode
 from engine.lab.pays.doctor import select_lane_as_run
 from engine.models.constraint import GUESSES, compile_constraint, compile_pair_constraint
-from engine.page.screens.break_distance import measure_break_in_steps
+from engine.page.screens.break_distance import measure_broken_system_distance
 from engine.race import Race, Settings
 from engine.record.constraint import validate_constraint
 from engine.record.race_file import Record
 from engine.rounds.guiding import ConstraintGuidedDrafter, mask_forbidden_logits
-from engine.rounds.round_gpu import DeviceRounds
+from engine.rounds.round_gpu import DeviceRoundRunner
 from engine.sampling import Sampling
-from engine.systems import SYSTEMS, find_system
+from engine.systems import SYSTEMS, resolve_system_name
 from engine.tree import DraftTree
 from helpers.pairs import LETTERS, NAMES, STOP, bound, bound_pair, tiny_llama
 
@@ -121,16 +121,18 @@ def test_a_batch_writes_the_texts_that_each_prompt_gets_alone(pair):
         written[number] += done.burst
     for prompt, sampling, tokens in zip(prompts, samplings, written, strict=True):
         shape = {"depth": 1, "width": 1, "nodes": 2}
-        rounds = find_system("vanilla").open_rounds(pair, 200, shape, sampling)
+        rounds = resolve_system_name("vanilla").open_rounds(pair, 200, shape, sampling)
         assert tokens == [token for done in decode(rounds, prompt, 50, pair.stop_ids, 150) for token in done.burst]
         assert is_person(pair.tokenizer.decode(tokens[:-1]))
 
 
 def test_under_a_constraint_a_lane_takes_no_rounds_on_the_device(pair):
     shape, device = {"depth": 2, "width": 2, "nodes": 4}, torch.device("cpu")
-    assert isinstance(find_system("tree").open_rounds(pair, 64, shape, Sampling(device=device)), DeviceRounds)
+    assert isinstance(
+        resolve_system_name("tree").open_rounds(pair, 64, shape, Sampling(device=device)), DeviceRoundRunner
+    )
     assert not isinstance(
-        find_system("tree").open_rounds(pair, 64, shape, bound(pair, NAMES, device=device)), DeviceRounds
+        resolve_system_name("tree").open_rounds(pair, 64, shape, bound(pair, NAMES, device=device)), DeviceRoundRunner
     )
 
 
@@ -154,7 +156,7 @@ def test_a_guide_answers_for_every_path_as_one_that_goes_there_alone(pair, const
     """Random walks over a tree of paths, which moves one matcher back and forth."""
     made = random.Random(3)
     for taken in ([], *(pair.tokenizer(text)["input_ids"] for text in begun)):
-        guide, paths = compile_pair_constraint(pair, constraint).guide(), [()]
+        guide, paths = compile_pair_constraint(pair, constraint).create_guide_at_text_start(), [()]
         guide.advance(taken)
         for _ in range(40):
             path = made.choice(paths)
@@ -162,14 +164,14 @@ def test_a_guide_answers_for_every_path_as_one_that_goes_there_alone(pair, const
             if row is not None:
                 paths.append((*path, made.choice(row.nonzero().flatten().tolist())))
         for path in made.sample(paths, len(paths)):
-            fresh = compile_pair_constraint(pair, constraint).guide()
+            fresh = compile_pair_constraint(pair, constraint).create_guide_at_text_start()
             fresh.advance([*taken, *path])
             here, there = guide.allowed_mask(path), fresh.allowed_mask()
             assert (here is None) == (there is None) and (here is None or torch.equal(here, there))
 
 
 def test_behind_forbidden_tokens_and_stops_nothing_is_masked(pair):
-    guide, tree = compile_pair_constraint(pair, NAMES).guide(), DraftTree.from_root_token(9)
+    guide, tree = compile_pair_constraint(pair, NAMES).create_guide_at_text_start(), DraftTree.from_root_token(9)
     brace, x = (pair.tokenizer(sign)["input_ids"][0] for sign in "{x")
     wrong, right = tree.add(0, x, 0.5, 0.5), tree.add(0, brace, 0.5, 0.5)
     tree.add(wrong, brace, 0.2, 0.2)
@@ -182,7 +184,7 @@ def test_behind_forbidden_tokens_and_stops_nothing_is_masked(pair):
 class Sure(Drafter):
     """Guesses one token, and rules out all others."""
 
-    title, forwards = "sure", 0
+    title, draft_forward_count = "sure", 0
 
     def __init__(self, token: int):
         self.token = token
@@ -194,7 +196,7 @@ class Sure(Drafter):
 
 
 def test_a_drafter_that_rules_out_all_that_is_allowed_guesses_evenly(pair):
-    guide, tree = compile_pair_constraint(pair, LETTERS).guide(), DraftTree.from_root_token(9)
+    guide, tree = compile_pair_constraint(pair, LETTERS).create_guide_at_text_start(), DraftTree.from_root_token(9)
     a, b, x = (pair.tokenizer(sign)["input_ids"][0] for sign in "abx")
     [even] = ConstraintGuidedDrafter(Sure(x), guide).log_q(tree, [0]).exp()
     assert float(even[a]) == float(even[b]) == pytest.approx(0.5)
@@ -217,7 +219,7 @@ def test_a_break_of_the_constraint_needs_one_and_then_leaves_it(pair):
         Settings(PROMPT, ("tree", "tree!constraint"))
     right, wrong = raced(pair, "tree", "tree!constraint", constraint=NAMES)
     assert is_person(text_of(pair, right)) and wrong.tokens != right.tokens
-    *_, found = measure_break_in_steps(
+    *_, found = measure_broken_system_distance(
         pair, Settings(PROMPT, ("tree", "tree!constraint"), constraint=NAMES, max_new_tokens=40)
     )
     assert found["wrong"] > 0.2 and found["worst"] > 0.9 and found["right"] < 1e-5 and found["places"] > 20

@@ -54,7 +54,7 @@ def test_every_token_match_system_writes_the_baselines_tokens(embedded, domain, 
         seed=11,
     )
     base = race.lanes[0].trace
-    assert len(base.tokens) == base.forwards
+    assert len(base.tokens) == base.target_forwards
     for lane in race.lanes[1:]:
         assert lane.trace.tokens == base.tokens, lane.system.name
         assert lane.trace.text == base.text

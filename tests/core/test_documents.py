@@ -8,7 +8,7 @@ import pytest
 
 from engine.acceptance import ACCEPTANCES
 from engine.models.pairs import MODELS, PACKAGES, PAIRS, SMOLLM2, Checkpoint
-from engine.models.refusals import refuse_missing_weights
+from engine.models.refusals import refuse_missing_or_pickled_weights
 from engine.systems import SYSTEMS
 
 ROOT = Path(__file__).parents[2]
@@ -142,5 +142,5 @@ def test_every_table_of_measurements_names_machine_and_commit():
 def test_what_spaces_say_of_missing_weights_is_what_the_app_says():
     said = re.findall(r'^\| "([^"]+)" [^|]*\| the upload left `assets/models/` behind', text("Spaces.md"), re.MULTILINE)
     with pytest.raises(ValueError, match="weights") as refusal:
-        refuse_missing_weights(Checkpoint(str(MODELS / "nothing")))
+        refuse_missing_or_pickled_weights(Checkpoint(str(MODELS / "nothing")))
     assert len(said) == 1 and str(refusal.value).startswith(said[0])

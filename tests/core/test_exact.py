@@ -17,7 +17,7 @@ from engine.forward.runner import Runner
 from engine.models.pairs import LoadedPair
 from engine.policies import POLICIES
 from engine.record.calibration import Calibration
-from engine.rounds.round import HostRounds
+from engine.rounds.round import HostRoundRunner
 from engine.sampling import MAX_TEMPERATURE, Sampling
 from engine.target import Target
 from engine.tree import LARGEST_TREE, DraftTree
@@ -26,7 +26,9 @@ from helpers.pairs import tiny_pair
 
 VOCAB, CONTEXT = SIZES["vocab_size"], SIZES["max_position_embeddings"]
 RANKS = Calibration(ranks={"medusa": [[0.5, 0.2, 0.1]] * 4})
-EVERY_WAY = [(name, proposal) for name, policy in POLICIES.items() for proposal in sorted(policy.proposals)]
+EVERY_WAY = [
+    (name, proposal) for name, policy in POLICIES.items() for proposal in sorted(policy.supported_proposal_modes)
+]
 TEMPERATURES = [0.0, 1e-6, 0.8, MAX_TEMPERATURE]
 SAMPLINGS = st.builds(
     Sampling,
@@ -39,7 +41,7 @@ SAMPLINGS = st.builds(
 
 @cache
 def runner(family: str) -> Runner:
-    return Runner(random_model(family), threads=1)
+    return Runner(random_model(family), thread_count=1)
 
 
 @cache
@@ -55,7 +57,7 @@ def written(pair: LoadedPair, drafter: Drafter, way: tuple[str, str], prompt: li
     """The rounds of a text by this drafter and policy. `limits` are `length`, `stop` and the policy's `shape`."""
     depth, width, nodes = limits.get("shape", (4, 3, 10))
     policy = POLICIES[way[0]](depth, width, nodes, way[1], RANKS)
-    rounds = HostRounds(Target(pair.target, CONTEXT + LARGEST_TREE), drafter, policy, TokenMatch(), sampling)
+    rounds = HostRoundRunner(Target(pair.target, CONTEXT + LARGEST_TREE), drafter, policy, TokenMatch(), sampling)
     return list(decode(rounds, prompt, limits.get("length", 14), limits.get("stop", frozenset()), CONTEXT))
 
 
@@ -70,7 +72,7 @@ def tokens_of(rounds) -> list[int]:
 class Prophet(Drafter):
     """Knows the text that will be written, and guesses `beside` it: 0 is always right, anything else always wrong."""
 
-    title, offers, depth = "prophet", frozenset({RANK_HEAD, OWN_TREE}), 4
+    title, capabilities, depth = "prophet", frozenset({RANK_HEAD, OWN_TREE}), 4
 
     def __init__(self, text: list[int], beside: int = 0, only: int | None = None):
         """`only` is one token that is guessed everywhere, whatever the text."""
@@ -97,7 +99,7 @@ class Prophet(Drafter):
             tree.add(len(tree) - 1, int(self.log_q(tree, [len(tree) - 1]).argmax()), 1.0, 1.0)
         return tree
 
-    def start_blocks(self, tree, nodes):
+    def draft_blocks_from_nodes(self, tree, nodes):
         pass
 
     def commit(self, tree, path, bonus, features=None):
@@ -111,7 +113,7 @@ def test_drafts_of_any_family_leave_the_targets_text_as_it_is(target):
     @settings(max_examples=8, deadline=None, derandomize=True, database=None)
     @given(
         st.sampled_from(sorted(MODELS)),
-        st.sampled_from([way for way in EVERY_WAY if not POLICIES[way[0]].needs]),
+        st.sampled_from([way for way in EVERY_WAY if not POLICIES[way[0]].required_capability]),
         SAMPLINGS,
         st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=12),
         st.tuples(st.integers(1, 5), st.integers(1, 4), st.integers(2, 14)),

@@ -34,7 +34,7 @@ def test_the_lane_whose_clock_is_behind_steps_next():
 def test_where_forwards_are_graphs_a_lane_warms_up_in_its_own_caches(eager, monkeypatch):
     """They are given back and taken again, so that its own graphs are launched before its clock runs."""
     pair, calls = tiny_pair(), []
-    for right in (Lane.open, Lane.close):
+    for right in (Lane.open_rounds_at_text_start, Lane.close):
 
         def noted(lane, right=right):
             calls.append((right.__name__, lane.capacity, lane.trace.max_new_tokens == 40))
@@ -48,9 +48,14 @@ def test_where_forwards_are_graphs_a_lane_warms_up_in_its_own_caches(eager, monk
     race.warm_up()
     if eager:
         [(opened, small, is_own), closed] = calls
-        assert (opened, is_own) == ("open", False) and closed == ("close", small, False) and small < own
+        assert (
+            (opened, is_own) == ("open_rounds_at_text_start", False)
+            and closed == ("close", small, False)
+            and small < own
+        )
     else:
-        assert calls == [("close", own, True), ("open", own, False), ("close", own, False), ("open", own, True)]
+        opening = "open_rounds_at_text_start"
+        assert calls == [("close", own, True), (opening, own, False), ("close", own, False), (opening, own, True)]
 
 
 def test_every_lane_makes_its_noise_for_itself():
@@ -66,9 +71,9 @@ def test_a_race_is_busy_whichever_lane_waited(waits):
     race = Race(tiny_pair(), Settings(TEXT, ("vanilla", "tree"), max_new_tokens=5))
     for lane, waited in zip(race.lanes, waits, strict=True):
         lane.clock, lane.waited = 5.0, waited
-    assert race.is_disturbed is True
+    assert race.did_threads_wait_too_long is True
     race.lanes[0].waited = race.lanes[1].waited = 5.0 * BUSY
-    assert race.is_disturbed is False
+    assert race.did_threads_wait_too_long is False
 
 
 def test_swapping_the_lanes_changes_no_token():

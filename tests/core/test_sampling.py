@@ -130,10 +130,10 @@ def test_counted_noise_depends_on_seed_and_position_alone():
 
 def test_counted_noise_is_splitmix64():
     """The first outputs of the published generator at state 0, whose mixing step ours is."""
-    from engine.sampling import GOLDEN, hash_integers
+    from engine.sampling import GOLDEN, hash_int64_by_splitmix64
 
     published = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
-    ours = hash_integers(torch.arange(1, 4) * GOLDEN)
+    ours = hash_int64_by_splitmix64(torch.arange(1, 4) * GOLDEN)
     assert [each % 2**64 for each in ours.tolist()] == published
 
 

@@ -11,19 +11,23 @@ from engine.measure.racing import list_candidate_settings
 from engine.models.pairs import LoadedPair
 from engine.race import Race, Settings
 from engine.record.calibration import Calibration
-from engine.record.costs import ShapeMeans
+from engine.record.costs import MeanRoundOfTreeShape
 from engine.rounds import timing
-from engine.systems import SHAPE, SYSTEMS, find_system
+from engine.systems import SHAPE, SYSTEMS, resolve_system_name
 from helpers.pairs import tiny_pair
 
 SMALL, LARGE = "2x3x4", "6x4x12"
-SHAPES = {"4x4x8": ShapeMeans(2.0, 8.0, 4.0), SMALL: ShapeMeans(2.4, 4.0, 2.0), LARGE: ShapeMeans(3.6, 12.0, 6.0)}
+SHAPES = {
+    "4x4x8": MeanRoundOfTreeShape(2.0, 8.0, 4.0),
+    SMALL: MeanRoundOfTreeShape(2.4, 4.0, 2.0),
+    LARGE: MeanRoundOfTreeShape(3.6, 12.0, 6.0),
+}
 
 
-def counted(monkeypatch, verify_ms: dict[int, float], **shapes: dict[str, ShapeMeans]) -> LoadedPair:
+def counted(monkeypatch, verify_ms: dict[int, float], **shapes: dict[str, MeanRoundOfTreeShape]) -> LoadedPair:
     """A pair whose shapes were counted, on a machine whose forwards take so long. Drafts cost nothing there."""
     monkeypatch.setattr(timing, "time_verify_ms_by_rows", lambda *_, **__: verify_ms)
-    monkeypatch.setattr(timing, "time_draft_levels_ms", lambda *_, **__: (0.0, 0.0))
+    monkeypatch.setattr(timing, "time_first_and_further_draft_level_ms", lambda *_, **__: (0.0, 0.0))
     pair = tiny_pair()
     return replace(pair, calibration=replace(pair.calibration, shapes=shapes))
 
@@ -40,7 +44,7 @@ def raced(pair: LoadedPair, *systems: str, **asked: int) -> list[str]:
 def test_a_lane_races_in_the_shape_that_is_best_on_this_machine(per_row, best, monkeypatch):
     pair = counted(monkeypatch, {1: 2.0, 64: 2.0 + 63 * per_row}, tree=SHAPES)
     assert raced(pair, "tree", "tree!mask", "eagle") == [best, best, "5x3x12"]
-    assert SYSTEMS["tree"].costs(pair).best_shape == best
+    assert SYSTEMS["tree"].get_or_measure_costs(pair).best_shape == best
     assert raced(pair.with_shapes({}), "tree", "tree!mask", "eagle") == ["4x4x8", "4x4x8", "5x3x12"]
 
 
@@ -56,14 +60,14 @@ def test_without_counts_the_papers_shape_stays_and_nothing_is_measured_for_it(mo
 
     monkeypatch.setattr(timing, "time_verify_ms_by_rows", measured)
     for pair in (tiny_pair(), replace(tiny_pair(), calibration=Calibration())):
-        assert find_system("tree").best_shape_for(pair) == {"depth": 4, "width": 4, "nodes": 8} and raced(
+        assert resolve_system_name("tree").best_shape_for(pair) == {"depth": 4, "width": 4, "nodes": 8} and raced(
             pair, "tree"
         ) == ["4x4x8"]
         assert pair.with_shapes({}).calibration == pair.calibration
 
 
 def test_the_text_is_the_same_in_every_shape_and_the_race_file_says_which_it_was(monkeypatch):
-    pair = counted(monkeypatch, {1: 2.0, 64: 2.1}, tree=SHAPES, eagle={"1x2x3": ShapeMeans(2.0, 3.0, 1.0)})
+    pair = counted(monkeypatch, {1: 2.0, 64: 2.1}, tree=SHAPES, eagle={"1x2x3": MeanRoundOfTreeShape(2.0, 3.0, 1.0)})
     race = Race(pair, Settings("the quick", ("vanilla", "tree", "tree:4x4x8", "eagle"), max_new_tokens=12))
     for _ in race.run():
         pass
@@ -80,7 +84,7 @@ def test_the_text_is_the_same_in_every_shape_and_the_race_file_says_which_it_was
 
 def test_bench_races_the_best_shape_and_says_which_it_was(monkeypatch):
     pair = counted(monkeypatch, {1: 2.0, 64: 65.0}, tree=SHAPES)
-    figures = bench.race_prompts_for_bench(
+    figures = bench.race_prompts_and_compute_figures(
         pair, ["the quick"], Settings("the quick", ("vanilla", "tree", "eagle"), max_new_tokens=8)
     )
     assert {row["name"]: row["shape"] for row in figures["systems"]} == {
@@ -88,19 +92,21 @@ def test_bench_races_the_best_shape_and_says_which_it_was(monkeypatch):
         "tree": SMALL,
         "eagle": "5x3x12",
     }
-    line = next(line for line in bench.format_figures(figures).splitlines() if line.startswith("tree "))
+    line = next(line for line in bench.format_bench_report(figures).splitlines() if line.startswith("tree "))
     assert line.split()[1] == SMALL
-    asked = bench.race_prompts_for_bench(
+    asked = bench.race_prompts_and_compute_figures(
         pair, ["the quick"], Settings("the quick", ("tree",), depth=3, max_new_tokens=8)
     )
     assert asked["systems"][0]["shape"] == "3x3x4"
-    assert bench.format_best_shape_by_system(pair, ["vanilla", "tree!mask", "tree:3x2x8", "eagle"]) == {"tree": SMALL}
+    assert bench.choose_best_shapes_of_calibrated_systems(pair, ["vanilla", "tree!mask", "tree:3x2x8", "eagle"]) == {
+        "tree": SMALL
+    }
     assert raced(pair.with_shapes({"tree": LARGE}), "tree") == [LARGE]  # what one process has found holds in all
 
 
 def test_an_estimate_is_about_the_best_shape(monkeypatch):
     pair = counted(monkeypatch, {1: 2.0, 64: 65.0}, tree=SHAPES)
-    found = bench.print_estimates(pair, ["tree", "eagle"], {}, 2.0)["estimates"]
+    found = bench.estimate_and_print_speedups(pair, ["tree", "eagle"], {}, 2.0)["estimates"]
     assert [row["setting"] for row in found] == [f"tree:{SMALL}", "eagle"]
 
 

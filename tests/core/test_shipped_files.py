@@ -75,5 +75,5 @@ def test_the_readme_quotes_a_real_drafter_and_names_both_commands():
     assert (ROOT / "engine" / "drafters" / "bigram.py").read_text(encoding="utf-8").strip() in readme
     install = "python3 -m venv .venv && .venv/bin/pip install -q -r requirements.txt && "
     assert f"{install}.venv/bin/python app.py\n" in readme
-    assert f"{install}.venv/bin/python -m pytest -n 2\n" in readme
+    assert f"{install}.venv/bin/python -m pytest -n 3\n" in readme
     assert (ASSETS / "page.png").is_file()

@@ -34,8 +34,8 @@ def path_tokens(tree, node: int) -> list[int]:
 def runner(request) -> Runner:
     model = tiny_llama(0, kv_heads=1 if "grouped" in request.param else 2)
     if request.param == "float64":
-        return Runner(model.double(), own_forward=False)
-    return Runner(model, own_forward=request.param != "transformers")
+        return Runner(model.double(), use_custom_forward=False)
+    return Runner(model, use_custom_forward=request.param != "transformers")
 
 
 def test_tree_logits_are_every_paths_own(runner):
@@ -44,7 +44,7 @@ def test_tree_logits_are_every_paths_own(runner):
     for size in (1, 2, 9, 20):
         tree = random_tree(rng, size)
         target = Target(runner, 64)
-        target.prefill(PROMPT)
+        target.prefill_and_return_features(PROMPT)
         logits, _ = target.verify(tree)
         for node in range(size):
             expected = sequential(runner.model, PROMPT + path_tokens(tree, node))
@@ -55,7 +55,7 @@ def test_cache_after_each_commit_is_that_of_a_fresh_prefill(runner):
     """Random paths of every length: none accepted, a prefix of the nodes, and nodes that do not lie side by side."""
     rng = random.Random(2)
     target, context, kinds = Target(runner, 160), list(PROMPT), set()
-    target.prefill(context)
+    target.prefill_and_return_features(context)
     for _ in range(12):
         tree = random_tree(rng, 9)
         target.verify(tree)
@@ -67,8 +67,8 @@ def test_cache_after_each_commit_is_that_of_a_fresh_prefill(runner):
         context += [tree.tokens[node] for node in [0, *path]]
         kinds.add("none" if not path else "contiguous" if path == list(range(1, len(path) + 1)) else "scattered")
         fresh = Target(runner, 160)
-        fresh.prefill(context)
-        assert target.length == len(context) == fresh.length
+        fresh.prefill_and_return_features(context)
+        assert target.committed_rows == len(context) == fresh.committed_rows
         kept, expected = (t.session.cache.kv[:, :, :, : len(context)] for t in (target, fresh))
         assert torch.allclose(kept, expected, atol=1e-9 if runner.dtype == torch.float64 else 1e-4, rtol=0)
     assert kinds == {"none", "contiguous", "scattered"}
@@ -89,15 +89,15 @@ def test_features_are_the_normalised_hidden_states_on_every_way():
     )
     expected = torch.stack([early, middle, late, hidden[-1][0]], 1)
     for own in (True, False):
-        target = Target(Runner(model, own_forward=own), 64, features=True)
-        found = target.prefill(PROMPT[:-2])
+        target = Target(Runner(model, use_custom_forward=own), 64, features=True)
+        found = target.prefill_and_return_features(PROMPT[:-2])
         tree = DraftTree.from_root_token(PROMPT[-2])
         tree.add(0, PROMPT[-1], 1.0, 1.0)
         logits, behind = target.verify(tree)
         assert torch.allclose(torch.cat([found, behind]), expected, atol=1e-3, rtol=0)
         assert torch.allclose(behind[:, -1] @ model.lm_head.weight.T, logits, atol=1e-3, rtol=0)
-    assert Target(Runner(model), 64).prefill(PROMPT) is None
-    assert Target(Runner(model), 64, features=True).prefill([]).shape == (0, 4, 64)
+    assert Target(Runner(model), 64).prefill_and_return_features(PROMPT) is None
+    assert Target(Runner(model), 64, features=True).prefill_and_return_features([]).shape == (0, 4, 64)
 
 
 @pytest.mark.parametrize("own", [True, False])
@@ -106,8 +106,8 @@ def test_named_layers_are_read_as_they_are_on_every_way(own):
     model = tiny_llama(0, layers=4)
     hidden = model(torch.tensor([PROMPT]), output_hidden_states=True).hidden_states
     expected = torch.stack([hidden[k][0] for k in (1, 3, -1)], 1)
-    target = Target(Runner(model, own_forward=own), 64, features=(1, 3))
-    found = target.prefill(PROMPT[:-2])
+    target = Target(Runner(model, use_custom_forward=own), 64, features=(1, 3))
+    found = target.prefill_and_return_features(PROMPT[:-2])
     tree = DraftTree.from_root_token(PROMPT[-2])
     tree.add(0, PROMPT[-1], 1.0, 1.0)
     assert torch.allclose(torch.cat([found, target.verify(tree)[1]]), expected, atol=1e-4, rtol=1e-4)

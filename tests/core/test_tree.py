@@ -33,7 +33,7 @@ def test_pruning_keeps_paths_and_keys():
         leaf = rng.randrange(24)
         nodes = sorted({0} | ancestors(tree, leaf) | ancestors(tree, rng.randrange(24)))
         kept = tree.subtree(nodes)
-        assert kept.keys == nodes
+        assert kept.creation_indices == nodes
         for index, node in enumerate(nodes):
             assert [kept.tokens[i] for i in sorted(ancestors(kept, index))] == [
                 tree.tokens[i] for i in sorted(ancestors(tree, node))

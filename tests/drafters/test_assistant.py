@@ -19,7 +19,7 @@ from engine.nets import open_lazy_nets
 from engine.policies import POLICIES
 from engine.race import Race, Settings
 from engine.sampling import Sampling
-from engine.systems import can_feed_policy, find_system, is_sound
+from engine.systems import can_feed_policy, is_sound_policy_for_acceptance, resolve_system_name
 from engine.target import Target
 from engine.tree import DraftTree
 from helpers.checkpoints import SIZES
@@ -48,7 +48,7 @@ def loaded(files):
     @cache
     def of(name: str):
         target, own = files(name)
-        given = build_pair(str(target), drafters=str(own.parent if name == "groups" else own))
+        given = build_pair(str(target), drafters_folder=str(own.parent if name == "groups" else own))
         return replace(load_pair_anew(given, "cpu"), stop_ids=frozenset())
 
     return of
@@ -68,7 +68,7 @@ def test_a_chain_is_what_transformers_candidate_generator_drafts(name, files, lo
     drafter, text = DRAFTERS["mtp"](pair, 90), TEXT[:3]
     target = Target(pair.target, 90, drafter.reads_features)
     drafter.bind_target_cache(target.session.cache)
-    drafter.begin(text, target.prefill(text[:-1]))
+    drafter.begin(text, target.prefill_and_return_features(text[:-1]))
     for number, kept in enumerate((0, 4, 2, 1, 3)):
         tree = DraftTree.from_root_token(text[-1])
         wanted, logits = chain(*models, text, 5)
@@ -82,7 +82,7 @@ def test_a_chain_is_what_transformers_candidate_generator_drafts(name, files, lo
         target.commit(path)
         drafter.commit(tree, path, bonus := (31 * number) % 256, features)
         text += [tree.tokens[node] for node in path] + [bonus]
-    assert drafter.forwards == 25 and len(text) > 15
+    assert drafter.draft_forward_count == 25 and len(text) > 15
 
 
 @pytest.mark.parametrize("name", PAIRS)
@@ -91,7 +91,7 @@ def test_one_forward_answers_a_level_and_a_node_depends_on_its_own_path_alone(na
     drafter = DRAFTERS["mtp"](pair, 90)
     target, forwards = Target(pair.target, 90, drafter.reads_features), []
     drafter.bind_target_cache(target.session.cache)
-    features = target.prefill(TEXT[:-1])
+    features = target.prefill_and_return_features(TEXT[:-1])
     heard = pair.net("mtp").model.model.layers[0].register_forward_hook(lambda *_: forwards.append(1))
 
     def answers(*levels: list[tuple[int, int]]) -> torch.Tensor:
@@ -130,7 +130,9 @@ def test_every_policy_takes_its_guesses(loaded):
     able = [
         each
         for each in POLICIES
-        if is_sound(each, "token_match") and can_feed_policy("mtp", each) and each not in ("sequoia", "sparse")
+        if is_sound_policy_for_acceptance(each, "token_match")
+        and can_feed_policy("mtp", each)
+        and each not in ("sequoia", "sparse")
     ]
     assert len(able) > 5
     for policy in able:
@@ -146,7 +148,7 @@ def test_texts_that_share_their_forwards_are_written_as_alone(loaded):
     """Layers differ in heads and width, and each text's drafter reads its own rows, also when another text has left."""
     pair, prompts = loaded("groups"), [TEXT, TEXT[:3]]
     found: dict[int, list[int]] = {0: [], 1: []}
-    for number, done in decode_batch_round_by_round(pair, find_system("mtp"), prompts, [Sampling(0.0)] * 2, 10):
+    for number, done in decode_batch_round_by_round(pair, resolve_system_name("mtp"), prompts, [Sampling(0.0)] * 2, 10):
         found[number] += done.burst
     alone = [peers.generate_with_transformers(pair, prompt, 10, 0.0) for prompt in prompts]
     assert [found[0], found[1]] == alone
@@ -156,10 +158,14 @@ def test_the_texts_are_those_of_generate_and_generate_with_the_assistant_is_a_pe
     pair = loaded("plain")
     lanes = raced(pair, "mtp", max_new_tokens=24).lanes
     prompt = lanes[0].trace.prompt_tokens
-    for way in (peers.generate_with_transformers, peers.list_generate_ways(pair)[peers.MTP]):
+    for way in (peers.generate_with_transformers, peers.list_generate_functions(pair)[peers.MTP]):
         assert way(pair, prompt, 24, 0.0) == lanes[0].trace.tokens == lanes[1].trace.tokens
-    assert 1 <= peers.measure_tau_by_forward_hook(pair, peers.generate_by_mtp, [prompt], 24, 0.0) <= 1 + peers.GUESSES
-    assert peers.MTP not in peers.list_generate_ways(
+    assert (
+        1
+        <= peers.measure_tau_by_forward_hook(pair, peers.generate_by_mtp_or_gemma_assistant, [prompt], 24, 0.0)
+        <= 1 + peers.GUESSES
+    )
+    assert peers.MTP not in peers.list_generate_functions(
         loaded("unified")
     )  # transformers shows an assistant no rows that are not shared
 
@@ -185,7 +191,7 @@ def changed(files, tmp_path, name: str, change=lambda _: None, **config):
         inner = said if key in said else said["text_config"]
         inner[key] = value
     (copy / "config.json").write_text(json.dumps(said))
-    return load_pair_anew(build_pair(str(target), drafters=str(copy)), "cpu")
+    return load_pair_anew(build_pair(str(target), drafters_folder=str(copy)), "cpu")
 
 
 ORDER = "masked_embedding.token_ordering"
@@ -235,7 +241,7 @@ def test_a_setting_that_transformers_does_not_read_is_refused_by_name(files, tmp
     said = json.loads((copy / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps(said | {"attention_sink_bias": True}))
     with pytest.raises(ValueError, match=r"sets attention_sink_bias to True in config\.json"):
-        load_pair_anew(build_pair(str(target), drafters=str(copy)), "cpu")
+        load_pair_anew(build_pair(str(target), drafters_folder=str(copy)), "cpu")
 
 
 def test_it_reads_the_cache_of_no_other_family(files, tmp_path):

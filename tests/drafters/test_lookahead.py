@@ -24,7 +24,7 @@ def saying(tokens: list[int]) -> torch.Tensor:
 
 
 def paths(tree: DraftTree, nodes: list[int]) -> list[list[int]]:
-    return [[tree.tokens[each] for each in tree.path(node)] for node in nodes]
+    return [[tree.tokens[each] for each in tree.path_below_root(node)] for node in nodes]
 
 
 def turn(made: LookaheadDrafter, root: int, first: int, path: tuple[int, ...] = (), bonus: int = 5) -> DraftTree:
@@ -91,9 +91,9 @@ def test_equal_paths_of_window_and_pool_are_one_node():
 def test_the_pool_keeps_the_latest_of_each_first_token():
     made = drafter()
     for token in range(KEPT + 3):
-        made.store_as_latest_ngram([5, token, 0, 0])
-    made.store_as_latest_ngram([5, 4, 0, 0])
-    made.store_as_latest_ngram([5, 1])  # no n-gram
+        made.store_full_length_ngram_as_latest([5, token, 0, 0])
+    made.store_full_length_ngram_as_latest([5, 4, 0, 0])
+    made.store_full_length_ngram_as_latest([5, 1])  # no n-gram
     assert [gram[0] for gram in made.pool[5]] == [3, *range(5, KEPT + 3), 4]
     tree = made.build_own_tree(5, 3, 2, 13)
     assert {tree.tokens[child] for child in tree.children(0)} >= {4, KEPT + 2}
@@ -139,7 +139,7 @@ def test_other_policies_fill_the_pool_from_every_node_and_ask_it():
     tree.add(tree.add(0, 6, 1.0, 1.0), 7, 1.0, 1.0)
     made.observe_target_logits(tree, saying([1, 2, 3]), [])
     assert made.pool == {13: [(14, 5, 1)], 14: [(5, 6, 2)], 5: [(6, 7, 3)]}
-    made.store_as_latest_ngram([5, 8, 0, 0])
+    made.store_full_length_ngram_as_latest([5, 8, 0, 0])
     behind_root, behind_two, nowhere = made.log_q(tree, [0, 2, 1]).exp()[:, :10]
     assert behind_root[[8, 6]].tolist() == pytest.approx([2 / 3, 1 / 3])  # the latest first
     assert float(behind_two[3]) == pytest.approx(1) and float(nowhere[7]) == pytest.approx(1)
@@ -156,14 +156,14 @@ def test_every_n_gram_is_what_the_target_says_behind_its_tokens(temperature):
 
     def watched():
         drafter, before = lane.rounds.drafter, list(text)
-        kept = drafter.store_as_latest_ngram
+        kept = drafter.store_full_length_ngram_as_latest
         grams = []
-        drafter.store_as_latest_ngram = lambda gram: grams.append(gram) or kept(gram)
+        drafter.store_full_length_ngram_as_latest = lambda gram: grams.append(gram) or kept(gram)
         done = inner()
-        del drafter.store_as_latest_ngram
+        del drafter.store_full_length_ngram_as_latest
         if drafter.window is done.tree:
             for gram, column in zip(grams, drafter.columns, strict=False):
-                path = [done.tree.tokens[node] for node in done.tree.path(column[-1])]
+                path = [done.tree.tokens[node] for node in done.tree.path_below_root(column[-1])]
                 session = pair.target.open_session(300)
                 session.prefill([*before, *path][:-1])
                 logits, _ = session.forward([path[-1]], [len(before) + len(path) - 1])

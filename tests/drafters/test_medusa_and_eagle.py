@@ -12,7 +12,7 @@ from engine.drafters import DRAFTERS
 from engine.lab.train.features import FeatureShards, TrainingBatch, compute_training_batch, write_feature_shards
 from engine.nets import NETS, open_lazy_nets
 from engine.policies.best_first import BestFirst
-from engine.rounds.round import HostRounds
+from engine.rounds.round import HostRoundRunner
 from engine.sampling import Sampling
 from engine.target import Target
 from engine.tree import DraftTree
@@ -21,7 +21,7 @@ from helpers.pairs import tiny_pair
 
 
 def batch_of(pair, ids: list[int]) -> TrainingBatch:
-    return compute_training_batch(pair.target.model, torch.tensor([ids])).to("cpu")
+    return compute_training_batch(pair.target.model, torch.tensor([ids])).to_device_in_full_precision("cpu")
 
 
 def chain(tokens: list[int]) -> DraftTree:
@@ -37,7 +37,7 @@ def expected_rows(pair, name: str, root: int, levels: int) -> torch.Tensor:
     with torch.no_grad():
         if name == "medusa":
             return torch.stack([net(batch.features[0, root - 1, -1], k).log_softmax(-1) for k in range(levels)])
-        outs = net.rollout(batch.ids, batch.features, levels)
+        outs = net.training_rollout_outputs(batch.ids, batch.features, levels)
         own = torch.cat([net.logits(out[:, root - 1]) for out in outs]).log_softmax(-1)
         return torch.full((len(own), net.config.vocab), -torch.inf).index_copy_(1, net.vocabulary, own)
 
@@ -50,7 +50,7 @@ def test_serving_is_the_training_forward_round_after_round(name, width):
     target = Target(pair.target, 64, features=True)
     drafter = DRAFTERS[name](pair, 64)
     root = 2
-    drafter.begin(TEXT[: root + 1], target.prefill(TEXT[:root]))
+    drafter.begin(TEXT[: root + 1], target.prefill_and_return_features(TEXT[:root]))
     for accepted, levels in ((0, 3), (2, 3), (1, 1), (2, 2), (0, 0), (1, 3)):
         tree = chain(TEXT[root : root + 3])
         for level in range(levels):
@@ -73,7 +73,7 @@ def test_trees_of_learned_drafters_write_plain_decodings_tokens(name, width, tem
     def written(drafter: str) -> list[int]:
         parts = DRAFTERS[drafter](pair, 160), BestFirst(3, 3, 8, "ranked"), TokenMatch()
         target = Target(pair.target, 160, parts[0].reads_features)
-        rounds = decode(HostRounds(target, *parts, sampling), TEXT[:1], 40, frozenset(), 160)
+        rounds = decode(HostRoundRunner(target, *parts, sampling), TEXT[:1], 40, frozenset(), 160)
         return [token for each in rounds for token in each.burst]
 
     assert written(name) == written("none")
@@ -82,7 +82,7 @@ def test_trees_of_learned_drafters_write_plain_decodings_tokens(name, width, tem
 def test_siblings_do_not_see_each_other():
     """EAGLE's rows behind a node in a wide tree are those of the node's own path drafted alone."""
     pair = pair_with("eagle")
-    features = Target(pair.target, 64, features=True).prefill(TEXT[:4])
+    features = Target(pair.target, 64, features=True).prefill_and_return_features(TEXT[:4])
 
     def fresh():
         drafter = DRAFTERS["eagle"](pair, 64)
@@ -111,14 +111,14 @@ def test_training_learns_the_targets_words_and_validates_by_depth(name, width):
     batch = compute_training_batch(
         pair.target.model, torch.randint(0, 256, (4, 32), generator=torch.Generator().manual_seed(0))
     )
-    batch = batch.to("cpu")
+    batch = batch.to_device_in_full_precision("cpu")
     optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3)
-    before = recipe.validate(net, [batch])
+    before = recipe.measure_accuracy_by_depth(net, [batch])
     for step in range(40):
-        recipe.loss(net, batch, step).backward()
+        recipe.compute_training_loss(net, batch, step).backward()
         optimizer.step()
         optimizer.zero_grad()
-    after = recipe.validate(net, [batch])
+    after = recipe.measure_accuracy_by_depth(net, [batch])
     assert set(after) == {f"depth {d} {top}" for d in (1, 2, 3) for top in ("top1", "top3")}
     assert after["depth 1 top1"] > max(0.5, before["depth 1 top1"])
 
@@ -167,11 +167,11 @@ def test_cached_shards_hold_what_the_target_makes_of_the_rows(tmp_path):
     write_feature_shards(model, rows.numpy(), tmp_path)
     shards = FeatureShards(tmp_path)
     assert len(shards.paths) == 2
-    seen = {tuple(row.tolist()) for step in range(2 * 64 // 8) for row in shards.batch_of_step(step, 8).ids}
+    seen = {tuple(row.tolist()) for step in range(2 * 64 // 8) for row in shards.shuffled_batch_of_step(step, 8).ids}
     assert seen <= {tuple(row.tolist()) for row in rows} and len(seen) == 70
-    batch = shards.batch_of_step(3, 8)
+    batch = shards.shuffled_batch_of_step(3, 8)
     fresh = compute_training_batch(model, batch.ids)
-    assert torch.equal(batch.ids, shards.batch_of_step(3, 8).ids)
+    assert torch.equal(batch.ids, shards.shuffled_batch_of_step(3, 8).ids)
     assert torch.allclose(batch.features.float(), fresh.features, atol=1e-2)
     assert torch.equal(batch.tokens[..., 0].long(), fresh.tokens[..., 0])
     with pytest.raises(ValueError, match="No cached features"):
@@ -182,7 +182,7 @@ def test_eagle_looks_back_no_further_than_its_window(monkeypatch):
     """Guesses behind a long text are those behind its last entries alone, at the same positions."""
     pair, guesses, text = pair_with("eagle"), [], list(range(30, 60))
     monkeypatch.setattr("engine.nets.eagle.Eagle.window", 8)
-    features = Target(pair.target, 64, features=True).prefill(text[:20])
+    features = Target(pair.target, 64, features=True).prefill_and_return_features(text[:20])
     for spoiled in (0, 9, 12):  # entries whose rows are made useless: those before the window, then one in it
         drafter = DRAFTERS["eagle"](pair, 64)
         drafter.begin(text[:20], features[:19])

@@ -66,7 +66,7 @@ def furthest(pair, model, layers, begun=None) -> float:
     begun = begun or (lambda features: features)
     drafter, text, worst = DRAFTERS["mtp"](pair, 90), list(TEXT), 0.0
     target = Target(pair.target, 90, drafter.reads_features)
-    drafter.begin(text, begun(target.prefill(text[:-1])))
+    drafter.begin(text, begun(target.prefill_and_return_features(text[:-1])))
     for number, path in enumerate(([], [2, 4], [1, 3, 5, 6], [1], [2, 4, 7])):
         tree, asked = DraftTree.from_root_token(text[-1]), {}
         asked[0] = drafter.log_q(tree, [0])[0]
@@ -76,7 +76,7 @@ def furthest(pair, model, layers, begun=None) -> float:
             level = [node for node in range(len(tree)) if tree.depth[node] == depth]
             asked |= dict(zip(level, drafter.log_q(tree, level), strict=True))
         for leaf in set(range(len(tree))) - set(tree.parents):
-            nodes = tree.path(leaf)
+            nodes = tree.path_below_root(leaf)
             expected = guesses(model, layers, text, [tree.tokens[node] for node in nodes])
             for node, wanted in zip([0, *nodes], expected, strict=True):
                 worst = max(worst, (asked[node] - wanted).abs().max().item())
@@ -84,7 +84,7 @@ def furthest(pair, model, layers, begun=None) -> float:
         target.commit(path)
         drafter.commit(tree, path, bonus := (31 * number) % 256, begun(features))
         text += [tree.tokens[node] for node in path] + [bonus]
-    assert drafter.forwards == 5 * (1 + max(tree.depth))
+    assert drafter.draft_forward_count == 5 * (1 + max(tree.depth))
     return worst
 
 
@@ -178,13 +178,13 @@ def test_a_text_of_one_token_begins_without_a_state(loaded):
 @pytest.mark.parametrize("name", ["GLM-4 MoE", "Nemotron-H"])
 def test_a_target_alone_races_auto_with_its_own_layers(name, loaded):
     pair = loaded(name)
-    assert DRAFTERS["best"].candidate_drafters(pair) == ["mtp"] and [*pair.learned] == ["mtp"]
+    assert DRAFTERS["best"].inner_drafter_candidates(pair) == ["mtp"] and [*pair.learned] == ["mtp"]
     assert raced(pair, "auto", max_new_tokens=30).result()["identical"] is True
 
 
 def test_in_bfloat16_the_layers_have_the_targets_type(folder):
     pair = load_pair_anew(build_pair(str(folder("GLM-4 MoE, two"))), dtype="bf16")
-    assert pair.net("mtp").sample_weight.dtype == torch.bfloat16
+    assert pair.net("mtp").weight_with_net_dtype_and_device.dtype == torch.bfloat16
     assert raced(pair, "mtp", max_new_tokens=12).result() is not None
 
 
@@ -282,7 +282,7 @@ def test_a_target_without_such_layers_is_refused_with_the_reason(folder, tmp_pat
     bare.target.config.num_mtp_layers = None
     with pytest.raises(ValueError, match=r"its target ships none that can be read here\. Choose"):
         DRAFTERS["mtp"](bare, 64)
-    assert DRAFTERS["best"].candidate_drafters(pair) == ["lookup"]
+    assert DRAFTERS["best"].inner_drafter_candidates(pair) == ["lookup"]
 
 
 @pytest.mark.parametrize(
@@ -302,7 +302,7 @@ def test_layers_of_another_make_are_refused_with_the_reason(name, setting, said,
     pair = load_pair_anew(build_pair(str(tmp_path)))
     with pytest.raises(ValueError, match=re.escape(said)):
         DRAFTERS["mtp"](pair, 64)
-    assert DRAFTERS["best"].candidate_drafters(pair) == ["lookup"]
+    assert DRAFTERS["best"].inner_drafter_candidates(pair) == ["lookup"]
     assert raced(pair, "lookup", max_new_tokens=6).result()["identical"] is True
 
 

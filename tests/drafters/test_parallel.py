@@ -31,12 +31,12 @@ def net(target, request):
 @pytest.fixture(scope="module")
 def batch(target):
     ids = torch.randint(0, 256, (3, 40), generator=torch.Generator().manual_seed(1))
-    return compute_training_batch(target, ids).to("cpu")
+    return compute_training_batch(target, ids).to_device_in_full_precision("cpu")
 
 
 def test_slicing_the_mask_equals_building_it():
     for stream, anchors in ((9, 9), (9, 4), (3, 1)):
-        view = parallel.slice_training_mask(stream, anchors, DEPTH, longest=12)
+        view = parallel.slice_training_mask(stream, anchors, DEPTH, longest_stream=12)
         assert view.untyped_storage().data_ptr() == parallel.build_training_mask(12, DEPTH).untyped_storage().data_ptr()
         entries = [(a, 0) for a in range(stream)]
         entries += [(a, s) for a in range(stream - 1, stream - anchors - 1, -1) for s in range(1, DEPTH)]
@@ -52,7 +52,7 @@ def test_segments_add_up_to_the_whole_gradient(target, batch):
     found = {}
     for segments in (1, 2, 3, 12):
         net.zero_grad(set_to_none=True)
-        loss = parallel.loss(net, exact, step=3, segments=segments, anchors=12)
+        loss = parallel.compute_training_loss(net, exact, step_seed=3, backward_segments=segments, anchor_count=12)
         loss.backward()
         found[segments] = [float(loss.detach()), *(each.grad.clone() for each in net.parameters())]
     for segments in (2, 3, 12):
@@ -77,14 +77,14 @@ def test_a_slot_sees_nothing_behind_its_anchor(net, batch):
 def test_training_lowers_the_loss_at_every_depth(width, target, batch):
     torch.manual_seed(0)
     net = parallel.build_untrained_net(target, config_of("parallel", width))
-    before = parallel.validate(net, [batch])
+    before = parallel.measure_accuracy_by_depth(net, [batch])
     optimizers = muon_and_adamw_for(net, 0.01)
     for step in range(60):
-        parallel.loss(net, batch, step).backward()
+        parallel.compute_training_loss(net, batch, step).backward()
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-    after = parallel.validate(net, [batch])
+    after = parallel.measure_accuracy_by_depth(net, [batch])
     assert all(after[f"depth {d} top1"] > before[f"depth {d} top1"] + 0.1 for d in range(1, DEPTH + 1))
 
 
@@ -107,16 +107,18 @@ def test_serving_computes_what_training_computed(target, net, length):
                 ids = torch.cat([ids[:, :1], ids], 1)
                 features = torch.cat([torch.zeros_like(seen.features[:, :1]), seen.features], 1)
                 seen, start = TrainingBatch(ids, features, seen.scales, seen.tokens, seen.p), start + 1
-            stream, slots = parallel.compute_stream_and_slot_states(net, seen.to("cpu"), start, start + 1)
+            stream, slots = parallel.compute_stream_and_slot_states(
+                net, seen.to_device_in_full_precision("cpu"), start, start + 1
+            )
             wanted = net.logits(torch.cat([stream[:, start:], slots[:, 0]], 1)[0]).log_softmax(-1)
             assert torch.allclose(found, wanted[[0, 1, 1, 2]], atol=1e-4)
-    assert drafter.forwards == 4
+    assert drafter.draft_forward_count == 4
 
 
 def test_no_guess_below_the_trained_depth(net):
     pair = replace(tiny_pair(), learned={"parallel": net})
     drafter, tree = ParallelDrafter(pair, 120), DraftTree.from_root_token(3)
-    drafter.begin([1, 2, 3], Target(pair.target, 120, features=True).prefill([1, 2]))
+    drafter.begin([1, 2, 3], Target(pair.target, 120, features=True).prefill_and_return_features([1, 2]))
     for depth in range(DEPTH):
         assert drafter.log_q(tree, [depth]) is not None
         tree.add(depth, 7, 0.5, 0.5)
@@ -133,7 +135,7 @@ def test_a_net_of_one_depth_guesses_what_a_deeper_one_guesses_first(packed, targ
     shallow.config = replace(shallow.config, depth=1)
     found = []
     for net in (deep, shallow):
-        pair = replace(tiny_pair(), learned={"parallel": net.pack_compiled() if packed else net})
+        pair = replace(tiny_pair(), learned={"parallel": net.pack_compiled_on_cpu() if packed else net})
         drafter, guesses = ParallelDrafter(pair, 120), []
         for _, tree in parallel_rounds(pair, drafter, list(range(40, 49))):
             guesses.append(drafter.log_q(tree, [0]))

@@ -80,7 +80,7 @@ def test_a_published_block_guesses_as_the_published_network(case, model, tmp_pat
     drafter = DRAFTERS["dflash"](pair, 64)
     assert drafter.reads_features == places
     target, root = Target(pair.target, 64, drafter.reads_features), 5
-    drafter.begin(TEXT[: root + 1], target.prefill(TEXT[:root]))
+    drafter.begin(TEXT[: root + 1], target.prefill_and_return_features(TEXT[:root]))
     ids = torch.arange(len(found.get("lm_head.weight", torch.zeros(VOCAB)))) + found.get("d2t", 0)
     for number, accepted in enumerate((2, 0, 1, 1)):
         tree = DraftTree.from_root_token(TEXT[root])
@@ -98,7 +98,7 @@ def test_a_published_block_guesses_as_the_published_network(case, model, tmp_pat
         target.commit(path)
         drafter.commit(tree, path, TEXT[root + accepted + 1], features)
         root += accepted + 1
-    assert drafter.forwards == 3
+    assert drafter.draft_forward_count == 3
 
 
 @torch.inference_mode()
@@ -108,7 +108,7 @@ def test_a_block_that_guesses_from_its_anchor_reaches_one_level_more(model, tmp_
     pair = pair_of(tmp_path, model)
     pair.net("dflash").compiled = None
     drafter = DRAFTERS["dflash"](pair, 64)
-    drafter.begin(TEXT[:6], Target(pair.target, 64, places).prefill(TEXT[:5]))
+    drafter.begin(TEXT[:6], Target(pair.target, 64, places).prefill_and_return_features(TEXT[:5]))
     tree = DraftTree.from_root_token(TEXT[5])
     for token in TEXT[6 : 5 + BLOCK]:
         tree.add(len(tree) - 1, token, 1.0, 1.0)
@@ -123,7 +123,7 @@ def test_a_block_ends_and_a_single_token_is_context_enough(model, tmp_path):
     write(tmp_path / "drafter", config, found)
     pair = pair_of(tmp_path, model)
     drafter = DRAFTERS["dflash"](pair, 64)
-    drafter.begin([TEXT[0]], Target(pair.target, 64, places).prefill([]))
+    drafter.begin([TEXT[0]], Target(pair.target, 64, places).prefill_and_return_features([]))
     tree = DraftTree.from_root_token(TEXT[0])
     for token in TEXT[1:BLOCK]:
         tree.add(len(tree) - 1, token, 1.0, 1.0)
@@ -153,7 +153,7 @@ def test_a_block_that_compiled_loops_do_not_serve_drafts_with_tensors(model, tmp
     pair = pair_of(tmp_path / "odd", model)
     assert pair.net("dflash").compiled is None
     drafter = DRAFTERS["dflash"](pair, 64)
-    drafter.begin([TEXT[0]], Target(pair.target, 64, drafter.reads_features).prefill([]))
+    drafter.begin([TEXT[0]], Target(pair.target, 64, drafter.reads_features).prefill_and_return_features([]))
     assert torch.isfinite(drafter.log_q(DraftTree.from_root_token(TEXT[0]), [0])).all()
     monkeypatch.setattr("engine.nets.dflash.LARGEST", sum(each.numel() for each in found.values()) + VOCAB * HIDDEN - 1)
     assert even.build_compiled() is None

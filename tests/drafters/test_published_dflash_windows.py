@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from engine.drafters import DRAFTERS
-from engine.models.export import load_trained_drafter
+from engine.models.export import load_trained_drafter_config_and_weights
 from engine.models.pairs import Pair
 from engine.nets import open_lazy_nets
 from engine.nets.dflash import DFlash
@@ -71,7 +71,7 @@ def test_a_block_with_windows_guesses_as_the_published_network(case, model, tmp_
     assert isinstance(pair.net("dflash"), DFlash) and pair.net("dflash").compiled is None
     drafter, root = DRAFTERS["dflash"](pair, 64), 8
     target = Target(pair.target, 64, drafter.reads_features)
-    drafter.begin(TEXT[: root + 1], target.prefill(TEXT[:root]))
+    drafter.begin(TEXT[: root + 1], target.prefill_and_return_features(TEXT[:root]))
     for accepted in (2, 0, 1):
         tree = DraftTree.from_root_token(TEXT[root])
         for token in TEXT[root + 1 : root + 4]:
@@ -155,4 +155,6 @@ def test_windows_in_the_form_of_speculators_are_refused(kind, model, tmp_path):
 def test_a_block_with_windows_is_not_exported_as_one_without(tmp_path):
     write(tmp_path / "dflash", Z_LAB, tensors())
     with pytest.raises(ValueError, match="holds no dflash drafter that was trained here"):
-        load_trained_drafter(Pair("own", "a small one", "nowhere", drafters=str(tmp_path)), "dflash")
+        load_trained_drafter_config_and_weights(
+            Pair("own", "a small one", "nowhere", drafters_folder=str(tmp_path)), "dflash"
+        )

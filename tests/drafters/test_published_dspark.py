@@ -99,7 +99,7 @@ def test_a_node_is_told_the_token_before_its_guess(case, model, tmp_path):
     pair.net("dspark").compiled = None
     drafter, root = DRAFTERS["dspark"](pair, 64), 6
     assert drafter.reads_features == PLACES
-    drafter.begin(TEXT[: root + 1], Target(pair.target, 64, PLACES).prefill(TEXT[:root]))
+    drafter.begin(TEXT[: root + 1], Target(pair.target, 64, PLACES).prefill_and_return_features(TEXT[:root]))
     tree = DraftTree.from_root_token(TEXT[root])
     for token in (9, 3, 200, 31, 5):
         tree.add(len(tree) - 1, token, 1.0, 1.0)
@@ -114,7 +114,7 @@ def test_a_node_is_told_the_token_before_its_guess(case, model, tmp_path):
     assert torch.allclose(guessed[:, ids], expected, atol=1e-4, rtol=0)
     assert torch.allclose(guessed.sum(-1), torch.ones(len(nodes)), atol=1e-4)
     assert not torch.allclose(expected[2], expected[5], atol=0.01)
-    assert drafter.log_q(tree, [5]) is None and drafter.forwards == 1
+    assert drafter.log_q(tree, [5]) is None and drafter.draft_forward_count == 1
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])

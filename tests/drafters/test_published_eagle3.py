@@ -201,7 +201,7 @@ def test_a_published_drafter_guesses_as_the_published_network(case, model, tmp_p
     drafter = DRAFTERS["eagle"](pair, 64)
     assert drafter.reads_features == description["layers"]
     target, root = Target(pair.target, 64, drafter.reads_features), 7
-    drafter.begin(TEXT[: root + 1], target.prefill(TEXT[:root]))
+    drafter.begin(TEXT[: root + 1], target.prefill_and_return_features(TEXT[:root]))
     ids = torch.arange(len(found["lm_head.weight"])) + found.get("d2t", 0)
     prefix = "layers.0." if "speculators_model_type" in config else "midlayer."
     for accepted in (2, 0, 1):
@@ -224,12 +224,12 @@ def test_p_eagle_answers_its_levels_with_one_forward_a_round_and_no_deeper_one(m
     write(tmp_path / "any", config, found)
     pair = pair_of(tmp_path, model)
     drafter = DRAFTERS["eagle"](pair, 64)
-    drafter.begin(TEXT[:8], Target(pair.target, 64, drafter.reads_features).prefill(TEXT[:7]))
+    drafter.begin(TEXT[:8], Target(pair.target, 64, drafter.reads_features).prefill_and_return_features(TEXT[:7]))
     tree = DraftTree.from_root_token(TEXT[7])
     for token in (3, 4, 5):
         tree.add(len(tree) - 1, token, 1.0, 1.0)
     levels = [drafter.log_q(tree, [node]) for node in range(4)]
-    assert [each is None for each in levels] == [False, False, False, True] and drafter.forwards == 1
+    assert [each is None for each in levels] == [False, False, False, True] and drafter.draft_forward_count == 1
     assert EagleOnDevice.find_device_net(pair, "eagle") is None
 
 

@@ -102,7 +102,7 @@ def test_heads_of_several_blocks_and_of_fewer_tokens_guess_as_published(case, tm
     pair = replace(pair, learned=open_lazy_nets(tmp_path, pair.target.model))
     hidden = pair.target.model.model(torch.tensor([TEXT[:5]])).last_hidden_state[0, -1].detach()
     drafter, tree = DRAFTERS["medusa"](pair, 64), DraftTree.from_root_token(TEXT[5])
-    drafter.begin(TEXT[:6], Target(pair.target, 64, drafter.reads_features).prefill(TEXT[:5]))
+    drafter.begin(TEXT[:6], Target(pair.target, 64, drafter.reads_features).prefill_and_return_features(TEXT[:5]))
     for token in TEXT[6:9]:
         tree.add(len(tree) - 1, token, 1.0, 1.0)
     guessed = torch.cat([drafter.log_q(tree, [level]) for level in range(HEADS)]).exp()
@@ -139,7 +139,7 @@ def test_published_heads_guess_as_published(case, tmp_path):
         expected.append(((hidden + inner * torch.sigmoid(inner)) @ unembed.T).log_softmax(-1))
     net.compiled = None
     drafter, tree = DRAFTERS["medusa"](pair, 64), DraftTree.from_root_token(TEXT[5])
-    drafter.begin(TEXT[:6], Target(pair.target, 64, drafter.reads_features).prefill(TEXT[:5]))
+    drafter.begin(TEXT[:6], Target(pair.target, 64, drafter.reads_features).prefill_and_return_features(TEXT[:5]))
     for token in TEXT[6:9]:
         tree.add(len(tree) - 1, token, 1.0, 1.0)
     guessed = torch.cat([drafter.log_q(tree, [level]) for level in range(HEADS)])

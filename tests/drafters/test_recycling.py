@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 import torch
 
-from engine.drafters.recycling import SHARES, RecyclingDrafter
+from engine.drafters.recycling import SHARES, TokenRecyclingDrafter
 from engine.race import Race, Settings
 from engine.tree import DraftTree
 from helpers.pairs import tiny_pair
@@ -14,8 +14,8 @@ from helpers.pairs import tiny_pair
 PAIR = tiny_pair()
 
 
-def drafter() -> RecyclingDrafter:
-    made = RecyclingDrafter(PAIR, 160)
+def drafter() -> TokenRecyclingDrafter:
+    made = TokenRecyclingDrafter(PAIR, 160)
     made.begin([1, 2])
     return made
 

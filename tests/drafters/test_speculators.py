@@ -12,7 +12,7 @@ from transformers import LlamaConfig, Qwen3Config
 
 from engine.drafters import DRAFTERS
 from engine.forward.runner import Runner
-from engine.models.export import export_drafter
+from engine.models.export import export_drafter_as_speculators
 from engine.models.pairs import MODELS, find_listed_pair
 from engine.nets import open_lazy_nets
 from engine.target import Target
@@ -108,7 +108,9 @@ def read_back(folder, model, kind: str):
     assert list(pair.learned) == [kind]
     pair.net(kind).compiled = None
     drafter = DRAFTERS[kind](pair, 64)
-    drafter.begin(TEXT[: ROOT + 1], Target(pair.target, 64, drafter.reads_features).prefill(TEXT[:ROOT]))
+    drafter.begin(
+        TEXT[: ROOT + 1], Target(pair.target, 64, drafter.reads_features).prefill_and_return_features(TEXT[:ROOT])
+    )
     tree = DraftTree.from_root_token(TEXT[ROOT])
     for token in TEXT[ROOT + 1 : ROOT + BLOCK]:
         tree.add(len(tree) - 1, token, 1.0, 1.0)
@@ -201,7 +203,7 @@ def test_speculators_reads_an_exported_eagle_with_its_embedding(embedded, tmp_pa
     """Without an embedding in the file it took zeros, and said nothing."""
     from speculators import SpeculatorModel, SpeculatorModelConfig
 
-    export_drafter(find_listed_pair("small"), "eagle", tmp_path / "eagle")
+    export_drafter_as_speculators(find_listed_pair("small"), "eagle", tmp_path / "eagle")
     config = SpeculatorModelConfig.from_pretrained(str(tmp_path / "eagle"))
     config.transformer_layer_config._attn_implementation = "eager"
     net = SpeculatorModel.from_pretrained(str(tmp_path / "eagle"), config=config).eval().float()
@@ -219,7 +221,9 @@ def test_speculators_reads_an_exported_eagle_with_its_embedding(embedded, tmp_pa
     own.compiled = None
     pair = replace(embedded, learned={"eagle": own})
     drafter = DRAFTERS["eagle"](pair, 64)
-    drafter.begin(text[: ROOT + 1], Target(pair.target, 64, drafter.reads_features).prefill(text[:ROOT]))
+    drafter.begin(
+        text[: ROOT + 1], Target(pair.target, 64, drafter.reads_features).prefill_and_return_features(text[:ROOT])
+    )
     tree = DraftTree.from_root_token(text[ROOT])
     tree.add(0, text[ROOT + 1], 1.0, 1.0)
     found = torch.cat([drafter.log_q(tree, [level]) for level in range(2)]).exp()[:, own.vocabulary]
@@ -231,7 +235,7 @@ def test_speculators_reads_an_exported_block(kind, tmp_path):
     from safetensors.torch import load_file
     from speculators import SpeculatorModel
 
-    export_drafter(find_listed_pair("small"), kind, tmp_path / kind)
+    export_drafter_as_speculators(find_listed_pair("small"), kind, tmp_path / kind)
     net = SpeculatorModel.from_pretrained(str(tmp_path / kind))
     stored, shipped = net.state_dict(), load_file(MODELS / "small" / "drafters" / kind / "model.safetensors")
     assert all(torch.equal(stored[name].half(), each) for name, each in shipped.items())

@@ -129,7 +129,7 @@ def test_a_text_may_be_long():
 
 
 def test_a_memory_is_bounded_and_drops_the_oldest_answers():
-    memory = AnswerMemory(limit=20)
+    memory = AnswerMemory(max_tokens=20)
     for number in range(5):
         memory.remember_newest_answer([number], [number] * 5)
     assert list(memory.answers) == [(2,), (3,), (4,)] and memory.held == 18
@@ -177,14 +177,16 @@ def test_with_a_memory_races_stay_lossless_in_any_order_and_without_one_nothing_
 
 def test_what_is_timed_is_not_remembered():
     pair = replace(tiny_pair(), memory=AnswerMemory())
-    PairCosts(pair).costs_of("suffix")
+    PairCosts(pair).get_or_measure_costs("suffix")
     assert pair.memory.answers == {}
 
 
 def test_the_bench_gives_drafters_a_memory_only_when_asked(monkeypatch, capsys, embedded):
     memories = []
-    monkeypatch.setattr(bench, "race_prompts_for_bench", lambda pair, *rest: memories.append(pair.memory) or {})
-    monkeypatch.setattr(bench, "format_figures", str)
+    monkeypatch.setattr(
+        bench, "race_prompts_and_compute_figures", lambda pair, *rest: memories.append(pair.memory) or {}
+    )
+    monkeypatch.setattr(bench, "format_bench_report", str)
     for arguments in ([], ["--memory"]):
         run("bench", *SMALL, "--systems", "suffix", "--prompts", "1", *arguments)
     assert memories[0] is None and isinstance(memories[1], AnswerMemory) and embedded.memory is None

@@ -18,7 +18,7 @@ from engine.lab.train.width import (
     initial_embedding_head_and_norm,
     principal_directions_of,
 )
-from engine.models.export import export_drafter
+from engine.models.export import export_drafter_as_speculators
 from engine.models.pairs import MODELS, Pair
 from engine.nets import NETS, open_lazy_nets
 from engine.nets.layer import share_narrowed_target_tables
@@ -62,7 +62,7 @@ def test_a_width_may_be_asked_for_and_fits_the_heads():
 @pytest.mark.parametrize("kind", NETS)
 def test_a_shipped_net_is_written_again_byte_for_byte(kind, embedded, tmp_path):
     shipped = MODELS / "small" / "drafters" / kind
-    NETS[kind].load(shipped, *(each().weight for each in accessors(embedded.target.model))).save(tmp_path)
+    NETS[kind].load_for_drafting(shipped, *(each().weight for each in accessors(embedded.target.model))).save(tmp_path)
     for name in ("config.json", "model.safetensors"):
         assert (tmp_path / name).read_bytes() == (shipped / name).read_bytes(), name
 
@@ -101,13 +101,13 @@ def test_own_tables_are_trained_saved_and_left_out_of_muon(name, tmp_path):
         set(dict(net.named_parameters())),
         recipe.build_untrained_net(target, drafter_config_for(name, target, 64), IDS),
     )
-    assert {table for table in net.tables if table in own} == set(net.tables)
+    assert {table for table in net.used_table_names if table in own} == set(net.used_table_names)
     assert not {"embedding", "head"} & set(shared.state_dict())
     muon = {id(each) for group in muon_and_adamw_for(net, 1e-3)[0].param_groups for each in group["params"]}
-    assert all(id(getattr(net, table)) not in muon for table in net.tables)
+    assert all(id(getattr(net, table)) not in muon for table in net.used_table_names)
     net.save(tmp_path / name)
     stored = load_file(tmp_path / name / "model.safetensors")
-    assert all(stored[net.names.get(table, table)].shape == (256, 32) for table in net.tables)
+    assert all(stored[net.file_name_by_weight.get(table, table)].shape == (256, 32) for table in net.used_table_names)
     loaded = open_lazy_nets(tmp_path, target)[name]
     for key, weight in net.state_dict().items():
         assert torch.allclose(loaded.state_dict()[key].float(), weight.float(), atol=1e-2), key
@@ -139,13 +139,13 @@ def trained(folder, kind: str, width: str) -> Pair:
             weight.add_(0.05 * torch.randn_like(weight))
     net.save(folder / "drafters" / kind)
     target.save_pretrained(folder / "target")  # whose embedding an export holds
-    return Pair("own", "a small one", str(folder / "target"), drafters=str(folder / "drafters"))
+    return Pair("own", "a small one", str(folder / "target"), drafters_folder=str(folder / "drafters"))
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("kind", ["eagle", "parallel"])
 def test_an_export_is_read_back_as_the_same_net_and_compiled(kind, width, tmp_path):
-    export_drafter(trained(tmp_path, kind, width), kind, tmp_path / "out" / kind)
+    export_drafter_as_speculators(trained(tmp_path, kind, width), kind, tmp_path / "out" / kind)
     target = tiny_llama(0, layers=8)
     before, after = (open_lazy_nets(tmp_path / each, target)[kind] for each in ("drafters", "out"))
     assert before.config == after.config and after.compiled
@@ -156,7 +156,7 @@ def test_an_export_is_read_back_as_the_same_net_and_compiled(kind, width, tmp_pa
 @torch.inference_mode()
 def test_a_narrow_eagle_is_the_published_network(tmp_path):
     """With another window it is read as EAGLE-3 with an embedding of its own, which is computed without our net's loops."""
-    export_drafter(trained(tmp_path, "eagle", "narrow"), "eagle", tmp_path / "out" / "eagle")
+    export_drafter_as_speculators(trained(tmp_path, "eagle", "narrow"), "eagle", tmp_path / "out" / "eagle")
     path, target = tmp_path / "out" / "eagle" / "config.json", tiny_llama(0, layers=8)
     config = json.loads(path.read_text())
     config["transformer_layer_config"]["sliding_window"] = 200
@@ -168,7 +168,7 @@ def test_a_narrow_eagle_is_the_published_network(tmp_path):
         assert (net.form is None) == (folder == "drafters")
         net.compiled = None
         drafter = DRAFTERS["eagle"](each, 64)
-        drafter.begin(TEXT[:9], Target(each.target, 64, drafter.reads_features).prefill(TEXT[:8]))
+        drafter.begin(TEXT[:9], Target(each.target, 64, drafter.reads_features).prefill_and_return_features(TEXT[:8]))
         tree = DraftTree.from_root_token(TEXT[8])
         for token in TEXT[9:12]:
             tree.add(len(tree) - 1, token, 1.0, 1.0)
@@ -179,7 +179,7 @@ def test_a_narrow_eagle_is_the_published_network(tmp_path):
 
 def test_medusas_format_has_no_narrow_heads(tmp_path):
     with pytest.raises(ValueError, match=r"are 32 wide and their target 64.*train medusa --hidden 64"):
-        export_drafter(trained(tmp_path, "medusa", "narrow"), "medusa", tmp_path / "out")
+        export_drafter_as_speculators(trained(tmp_path, "medusa", "narrow"), "medusa", tmp_path / "out")
 
 
 @pytest.mark.parametrize("kind", NETS)
@@ -188,12 +188,16 @@ def test_a_narrow_drafter_that_stores_no_tables_reads_the_means_of_its_targets(k
     folder = tmp_path / "drafters" / kind
     stored = load_file(folder / "model.safetensors")
     kept = open_lazy_nets(tmp_path / "drafters", target)[kind]
-    names = [kept.names.get(name, name) for name in kept.tables]
+    names = [kept.file_name_by_weight.get(name, name) for name in kept.used_table_names]
     save_file({name: each for name, each in stored.items() if name not in names}, folder / "model.safetensors")
     shared = open_lazy_nets(tmp_path / "drafters", target)[kind]
-    assert pair.drafters and shared.config == kept.config and not {*shared.tables} & {*dict(shared.named_parameters())}
+    assert (
+        pair.drafters_folder
+        and shared.config == kept.config
+        and not {*shared.used_table_names} & {*dict(shared.named_parameters())}
+    )
     tables = {"embedding": target.get_input_embeddings().weight, "head": target.get_output_embeddings().weight}
-    for name in shared.tables:
+    for name in shared.used_table_names:
         assert getattr(kept, name).requires_grad is False and torch.equal(
             getattr(shared, name), tables[name].detach().view(256, -1, shared.config.hidden).mean(1)
         )

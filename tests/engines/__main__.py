@@ -17,12 +17,12 @@ from typing import Any
 import torch
 
 from engine.measure.ways import iterate_rounds
-from engine.models.export import export_drafter, export_gguf, export_target
+from engine.models.export import export_drafter_as_speculators, export_gguf, export_target
 from engine.models.loading import hardware_name, load_pair_anew
 from engine.models.pairs import MODELS, LoadedPair, build_pair, find_listed_pair
-from engine.remote.telling import validated_guesses_of
+from engine.remote.telling import plausible_and_clamped_guesses_of
 from engine.sampling import Sampling
-from engine.systems import find_system
+from engine.systems import resolve_system_name
 from tests.engines import environments, serving
 
 RECORDED = Path("tests/helpers/remote/recorded")
@@ -98,7 +98,7 @@ class Witnesses:
             return MODELS / case.pair / "draft"
         folder = self.place / case.pair / case.ours
         if not folder.exists():
-            export_drafter(find_listed_pair(case.pair), case.ours, folder)
+            export_drafter_as_speculators(find_listed_pair(case.pair), case.ours, folder)
         return folder
 
     # ---- what is asked
@@ -116,7 +116,7 @@ class Witnesses:
     def chain(self, name: str, system: str, prompt: list[int]) -> tuple[str, int, int]:
         """A text of ours with its tokens and rounds."""
         pair = self.pair(name)
-        rounds = [each.burst for each in iterate_rounds(pair, find_system(system), prompt, TOKENS, Sampling())]
+        rounds = [each.burst for each in iterate_rounds(pair, resolve_system_name(system), prompt, TOKENS, Sampling())]
         tokens = [token for burst in rounds for token in burst]
         return pair.tokenizer.decode(tokens, skip_special_tokens=True), len(tokens), len(rounds)
 
@@ -124,7 +124,7 @@ class Witnesses:
         """Over all prompts. A lookup that finds nothing verifies no draft, so that only rounds of more than the root count."""
         pair, system = (
             self.pair(case.pair),
-            find_system(f"{case.ours}/chain/token_match:{case.guesses}x1x{case.guesses + 1}"),
+            resolve_system_name(f"{case.ours}/chain/token_match:{case.guesses}x1x{case.guesses + 1}"),
         )
         tokens = verifications = 0
         for prompt in self.prompts(case.pair):
@@ -144,7 +144,7 @@ class Witnesses:
             told = [self.asked(address, prompt) for prompt in self.prompts(case.pair)]
             if self.record and case.pair != "embedded":  # one pair's answers of a kind are enough
                 self.write_answers(case, address)
-        guesses = [validated_guesses_of(each) for each in told]
+        guesses = [plausible_and_clamped_guesses_of(each) for each in told]
         steps = [each["metrics"]["speculative_decoding"] for each in told]
         verifications = sum(each["num_spec_steps"] for each in steps)
         accepted = sum(each["num_accepted_draft_tokens"] for each in steps)
@@ -174,7 +174,7 @@ class Witnesses:
             told = [self.asked(address, prompt, cache_prompt=False, top_k=1) for prompt in self.prompts("small")]
         texts = zip(told, self.plain_texts("small"), strict=True)
         equal = sum(each["choices"][0]["text"] == text for each, text in texts)
-        found = [validated_guesses_of(each) for each in told]
+        found = [plausible_and_clamped_guesses_of(each) for each in told]
         passes, accepted = (sum(getattr(each, name) for each in found if each) for name in ("passes", "accepted"))
         ours = self.our_tokens_a_verification(case)
         theirs, same = 1 + accepted / passes, f"{equal} of {len(told)}"

@@ -6,7 +6,7 @@ import pytest
 import torch
 import transformers as tr
 
-from engine.forward.batch import Batch, RowRequest
+from engine.forward.batch import RowRequest, SharedForwardBatch
 from engine.forward.llama import TensorLlama
 from engine.forward.llama_compiled import CompiledLlama
 from engine.forward.runner import Runner
@@ -54,11 +54,11 @@ def other_model(name: str):
 
 def alike(runner: Runner, rng: random.Random, size: int, rounds: int, features: bool, close: float) -> None:
     """Random trees of sequences with contexts of their own, round after round; now and then one leaves. Each has a twin alone."""
-    batch = Batch(runner, size, CAPACITY, features)
+    batch = SharedForwardBatch(runner, size, CAPACITY, features)
     pairs = [(Target(batch, CAPACITY, features), Target(runner, CAPACITY, features)) for _ in range(size)]
     for both in pairs:
         context = [rng.randrange(256) for _ in range(rng.choice((0, 1, 5, 23, 60)))]
-        seen = [each.prefill(context) for each in both]
+        seen = [each.prefill_and_return_features(context) for each in both]
         assert not features or torch.equal(*seen)
     for _ in range(rounds):
         trees = [random_tree(rng, rng.choice(NODES)) for _ in pairs]
@@ -74,7 +74,7 @@ def alike(runner: Runner, rng: random.Random, size: int, rounds: int, features: 
                 assert (one is None) == (other is None) == (one is None)
                 if one is not None:
                     assert one.shape == other.shape and float((one - other).abs().max()) <= close
-            path = tree.path(rng.randrange(len(tree)))
+            path = tree.path_below_root(rng.randrange(len(tree)))
             mine.commit(path)
             alone.commit(path)
         if len(pairs) > 1 and rng.random() < 0.4:
@@ -93,26 +93,26 @@ def test_a_compiled_batch_has_the_bits_of_every_sequence_alone(name, threads):
 
 @pytest.mark.parametrize("name", daily(OTHERS, "gpt2", "mistral, window"))
 def test_a_padded_batch_of_transformers_is_close_to_every_sequence_alone(name):
-    runner, rng = Runner(other_model(name), own_forward=False), random.Random(name)
+    runner, rng = Runner(other_model(name), use_custom_forward=False), random.Random(name)
     for size in (1, 2, 5, 16):
         alike(runner, rng, size, 5, size != 5, CLOSE)
 
 
 def test_a_sequence_that_takes_a_left_place_keeps_its_rows_and_its_commits():
     """Of three, the first leaves, so the last one moves into its place. Its commits then move rows there."""
-    runner, rng = Runner(other_model("gpt2"), own_forward=False), random.Random(1)
-    batch = Batch(runner, 3, CAPACITY)
+    runner, rng = Runner(other_model("gpt2"), use_custom_forward=False), random.Random(1)
+    batch = SharedForwardBatch(runner, 3, CAPACITY)
     *others, last = (Target(batch, CAPACITY) for _ in range(3))
     alone = Target(runner, CAPACITY)
     for number, each in enumerate((*others, last, alone)):
-        each.prefill([5, 6, 7, 8] if number > 1 else [9] * (3 + number))
+        each.prefill_and_return_features([5, 6, 7, 8] if number > 1 else [9] * (3 + number))
     batch.remove_session(others[0].session)
     for _ in range(4):
         tree = random_tree(rng, 8)
         [(found, _)] = batch.forward([RowRequest(last.session, *last.build_forward_inputs(tree))])
         assert float((found - alone.verify(tree)[0]).abs().max()) <= CLOSE
         for each in (last, alone):
-            each.commit(tree.path(7))
+            each.commit(tree.path_below_root(7))
 
 
 def test_a_batch_of_the_lean_tensors_is_close_to_every_sequence_alone():
@@ -130,7 +130,7 @@ def test_a_batch_of_a_target_with_states_is_close_to_every_sequence_alone(name):
 
 
 def test_what_a_batch_cannot_do_is_refused_with_a_sentence():
-    batch = Batch(Runner(other_model("gpt2"), own_forward=False), 2, CAPACITY)
+    batch = SharedForwardBatch(Runner(other_model("gpt2"), use_custom_forward=False), 2, CAPACITY)
     first, second = (batch.open_session(CAPACITY) for _ in range(2))
     with pytest.raises(ValueError, match="The batch has its 2 sequences"):
         batch.open_session(CAPACITY)
@@ -146,16 +146,16 @@ def test_what_a_batch_cannot_do_is_refused_with_a_sentence():
     with pytest.raises(ValueError, match="holds 140 rows"):
         batch.forward([RowRequest(second, [1] * 141, [0] * 141, torch.ones(141, 141, dtype=torch.bool))])
     with pytest.raises(ValueError, match="at least one sequence, got 0"):
-        Batch(batch.runner, 0, CAPACITY)
+        SharedForwardBatch(batch.runner, 0, CAPACITY)
 
 
 def test_a_full_cache_beside_a_large_tree_is_refused_before_anything_is_written():
     """Padding needs room too, so a sequence near its cache's end cannot share a forward with a large tree."""
-    runner = Runner(other_model("gpt2"), own_forward=False)
-    batch = Batch(runner, 2, 40)
+    runner = Runner(other_model("gpt2"), use_custom_forward=False)
+    batch = SharedForwardBatch(runner, 2, 40)
     long, short = (Target(batch, 40) for _ in range(2))
-    long.prefill(list(range(35)))
-    short.prefill([1])
+    long.prefill_and_return_features(list(range(35)))
+    short.prefill_and_return_features([1])
     tree = random_tree(random.Random(0), 8)
     with pytest.raises(ValueError, match="8 rows a sequence does not fit a cache of 40 rows"):
         batch.forward(

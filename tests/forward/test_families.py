@@ -13,7 +13,7 @@ from engine.forward.session import Session
 from engine.models import loading, refusals
 from engine.race import Race, Settings
 from engine.sampling import Sampling
-from engine.systems import find_system
+from engine.systems import resolve_system_name
 from engine.target import Target
 from engine.tree import DraftTree
 from helpers.checkpoints import VOCAB, byte_tokenizer, logits_of, pair_of, reference
@@ -216,7 +216,7 @@ def path_to(tree: DraftTree, node: int) -> list[int]:
 def farthest(target: Target, model: tr.PreTrainedModel) -> float:
     """The largest difference of a node's logits from the unchanged model's behind the node's text, over two trees in a row."""
     text, root, worst = list(PROMPT), 9, 0.0
-    target.prefill(text)
+    target.prefill_and_return_features(text)
     for seed in range(2):
         tree = random_tree(root, seed)
         logits, _ = target.verify(tree)
@@ -233,7 +233,9 @@ def farthest(target: Target, model: tr.PreTrainedModel) -> float:
 
 def test_the_loader_names_the_families_that_are_checked_here():
     assert re.split(", | and ", refusals.FAMILIES) == list(dict.fromkeys(family for family, *_ in CHECKED.values()))
-    assert not any(refusals.explain_undraftable(random_model(name).config) for name in CHECKED)  # all may draft, too
+    assert not any(
+        refusals.explain_why_unable_to_draft(random_model(name).config) for name in CHECKED
+    )  # all may draft, too
 
 
 @pytest.mark.parametrize("name", CHECKED)
@@ -253,7 +255,7 @@ def test_the_forward_of_a_gpus_graphs_gives_the_same_logits(name, loaded):
     """Run eagerly on a CPU."""
     runner = loaded(name).target
     target = Target(runner, 64)
-    target.session = Session(runner, 64, graphed=True)
+    target.session = Session(runner, 64, use_cuda_graphs=True)
     assert farthest(target, random_model(name)) < 2e-5
 
 
@@ -297,10 +299,10 @@ def test_token_by_token_a_model_with_a_window_has_the_logits_of_generate(name, l
 
 @pytest.mark.parametrize("name", ["mistral, window", "gemma2, window"])
 def test_a_device_decides_rounds_of_models_with_a_window(name, loaded):
-    tree, sampling = find_system("tree"), Sampling(0.0, 0, device=torch.device("cpu"))
+    tree, sampling = resolve_system_name("tree"), Sampling(0.0, 0, device=torch.device("cpu"))
     wide, windowed = loaded("llama"), loaded(name)
     for pair in (windowed, replace(wide, target=windowed.target), replace(wide, draft=windowed.draft)):
-        assert tree.is_decided_on_device(pair, tree.default_shape, sampling)
+        assert tree.can_run_whole_rounds_on_device(pair, tree.default_shape, sampling)
 
 
 def test_in_four_bits_a_model_is_near_the_plain_one_or_refused(tmp_path):
@@ -321,7 +323,7 @@ def test_learned_features_are_what_the_head_reads(loaded):
     for name in NEW:
         runner = loaded(name).target
         with torch.inference_mode():
-            logits, features = runner.open_session(16, features=True).forward(PROMPT, list(range(len(PROMPT))))
+            logits, features = runner.open_session(16, feature_layers=True).forward(PROMPT, list(range(len(PROMPT))))
             read = runner.model.get_output_embeddings()(features[:, -1])
         torch.testing.assert_close(read, logits, atol=1e-5, rtol=0)
 
@@ -343,4 +345,4 @@ def test_learned_features_are_what_the_head_reads(loaded):
     ],
 )
 def test_what_was_not_verified_stays_refused(config, reason):
-    assert reason in refusals.explain_unverifiable(config)
+    assert reason in refusals.explain_why_unable_to_verify_trees(config)

@@ -59,10 +59,10 @@ def bits(tensor: torch.Tensor) -> bytes:
 def plainly(runner: Runner, context: list[int], tokens: list[int]) -> list[tuple[bytes, bytes]]:
     """Logits and features behind each of the tokens, decoded one by one behind the context."""
     target = Target(runner, 140, features=True)
-    target.prefill(context)
+    target.prefill_and_return_features(context)
     found = []
     for token in tokens:
-        place = target.length
+        place = target.committed_rows
         logits, features = target.session.forward([token], [place])
         target.session.keep([0])
         found.append((bits(logits[0]), bits(features[0])))
@@ -78,16 +78,16 @@ def test_a_trees_node_has_the_bits_of_plain_decoding_its_path(name):
         context = [rng.randrange(256) for _ in range(rng.choice((0, 1, 5, 23, 60)))]
         tree = random_tree(rng, rng.choice((1, 2, 3, 5, 7, 8, 9, 13, 24, 40)))
         target = Target(runner, 140, features=True)
-        target.prefill(context)
+        target.prefill_and_return_features(context)
         if rng.random() < 0.5:  # a commit in another round moves rows
             earlier = random_tree(rng, 9)
             target.verify(earlier)
-            path = earlier.path(rng.randrange(9))
+            path = earlier.path_below_root(rng.randrange(9))
             target.commit(path)
             context = context + [earlier.tokens[node] for node in (0, *path)]
         logits, features = target.verify(tree)
         leaf = rng.randrange(len(tree))
-        path = [0, *tree.path(leaf)]
+        path = [0, *tree.path_below_root(leaf)]
         expected = plainly(compiled(name, 1), context, [tree.tokens[node] for node in path])
         assert [(bits(logits[node]), bits(features[node])) for node in path] == expected, (name, number)
 
@@ -97,7 +97,7 @@ def test_neither_threads_nor_the_stored_type_nor_the_pieces_of_a_prompt_change_a
     ids = torch.randint(0, 256, (90,), generator=torch.Generator().manual_seed(1)).tolist()
 
     def said(net: CompiledLlama, model, steps: tuple[int, ...]) -> bytes:
-        session, found = over(net, model).open_session(100, features=True), b""
+        session, found = over(net, model).open_session(100, feature_layers=True), b""
         for step in steps:
             places = list(range(session.rows, session.rows + step))
             logits, features = session.forward([ids[place] for place in places], places)
@@ -177,7 +177,7 @@ def test_threads_that_wait_sleep_and_wake_again():
 def test_the_compiled_forward_takes_float32_in_eights_where_code_compiles(monkeypatch):
     assert can_compile_forward(tiny_llama(0)) and Runner(tiny_llama(0)).forward_kind == "compiled"
     assert Runner(random_model("llama", torch.bfloat16)).forward_kind == "tensors"
-    assert Runner(tiny_llama(0), own_forward=False).forward_kind == "transformers"
+    assert Runner(tiny_llama(0), use_custom_forward=False).forward_kind == "transformers"
     assert not can_compile_forward(random_model("llama", torch.bfloat16))
     monkeypatch.setattr("engine.forward.llama_compiled.can_compile_here", lambda: False)
     assert not can_compile_forward(tiny_llama(0)) and Runner(tiny_llama(0)).forward_kind == "tensors"
@@ -192,7 +192,10 @@ def test_a_matrix_is_stored_in_the_smallest_type_that_holds_it():
         kept = stored.StoredMatrix.store_exactly(made.to(dtype).float())
         assert kept.codes.size == 64 * 24 * size and kept.shape.tolist()[:2] == [40, 24]
         assert stored.KINDS[kept.shape[3]] is dtype
-        loops += [kept.loop, stored.StoredMatrix.store_exactly(made.to(dtype).float()).loop]
+        loops += [
+            kept.product_loop_address,
+            stored.StoredMatrix.store_exactly(made.to(dtype).float()).product_loop_address,
+        ]
     assert loops[::2] == loops[1::2] and len(set(loops)) == 3
     closed_over = stored.make_stored_block_multiplier(0, stored.BLOCK).py_func.__closure__
     assert all(type(each.cell_contents) is int for each in closed_over)  # else every start would compile it again

@@ -69,8 +69,8 @@ def test_a_prompt_of_several_chunks_is_read_as_one(name, way):
 @pytest.mark.parametrize("way", WAYS)
 def test_features_of_a_prompt_of_several_chunks_are_those_of_all_its_tokens(way):
     """By transformers' own modules, a hundred tokens at a time."""
-    _, features = runner_of("llama", way).open_session(LONGEST, features=True).prefill(text()[:700])
-    one, whole = runner_of("llama", "transformers").open_session(LONGEST, features=True), []
+    _, features = runner_of("llama", way).open_session(LONGEST, feature_layers=True).prefill(text()[:700])
+    one, whole = runner_of("llama", "transformers").open_session(LONGEST, feature_layers=True), []
     for start in range(0, 700, 100):
         _, seen = one.forward(text()[start : start + 100], list(range(start, start + 100)))
         one.keep(list(range(100)))
@@ -83,17 +83,17 @@ def test_features_of_a_prompt_of_several_chunks_are_those_of_all_its_tokens(way)
 def test_a_tree_sees_keys_a_thousand_rows_back(name, way):
     """A tree, then a single row. With random weights every key counts, so one that is forgotten shows."""
     start, target = 1100, Target(runner_of(name, way), LONGEST)
-    target.prefill(text()[:start])
+    target.prefill_and_return_features(text()[:start])
     tree = random_tree(random.Random(3), 12)
     leaf = 11
-    path = [0, *tree.path(leaf)]
+    path = [0, *tree.path_below_root(leaf)]
     for place, node in enumerate(path):
         tree.tokens[node] = text()[start + place]
     logits, _ = target.verify(tree)
     assert near(logits[path], expected(name)[start : start + len(path)])
     target.commit(path[1:])
-    single, _ = target.session.forward([text()[target.length]], [target.length])
-    assert near(single[0], expected(name)[target.length])
+    single, _ = target.session.forward([text()[target.committed_rows]], [target.committed_rows])
+    assert near(single[0], expected(name)[target.committed_rows])
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -111,16 +111,16 @@ def test_after_two_hundred_rounds_the_cache_is_that_of_a_fresh_prefill(way):
     """Random trees and random paths. The compiled forward's rows have the very bits."""
     rng, runner = random.Random(4), runner_of("llama", way)
     target, context = Target(runner, LONGEST), text()[:200]
-    target.prefill(context)
+    target.prefill_and_return_features(context)
     for _ in range(200):
         tree = random_tree(rng, rng.choice((1, 4, 9)))
         target.verify(tree)
-        path = tree.path(rng.randrange(len(tree)))
+        path = tree.path_below_root(rng.randrange(len(tree)))
         target.commit(path)
         context = context + [tree.tokens[node] for node in (0, *path)]
-        assert target.length == len(context)
+        assert target.committed_rows == len(context)
     assert len(context) > PREFILL_CHUNK
     fresh = Target(runner, LONGEST)
-    fresh.prefill(context)
+    fresh.prefill_and_return_features(context)
     kept, right = (each.session.cache.kv[:, :, :, : len(context)] for each in (target, fresh))
     assert kept.equal(right) if way == "compiled" else near(kept, right)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from engine.forward import cuda_graphs, runner_gpu
-from engine.forward.cuda_graphs import CapturedFunction
+from engine.forward.cuda_graphs import CapturedOrEagerFunction
 from engine.forward.lender import IdleCacheLender
 from engine.forward.runner import Runner
 from engine.forward.runner_gpu import StaticForward
@@ -25,11 +25,11 @@ pytestmark = pytest.mark.usefixtures("small_capacities")
 @pytest.fixture(params=["one key head a query head", "grouped heads", "float64"])
 def runner(request) -> Runner:
     model = tiny_llama(0, layers=4, kv_heads=1 if "grouped" in request.param else 2)
-    return Runner(model.double() if request.param == "float64" else model, own_forward=False)
+    return Runner(model.double() if request.param == "float64" else model, use_custom_forward=False)
 
 
 def test_what_a_bucket_hands_out_survives_its_next_run(runner):
-    target = committed(runner, features=True, graphed=True)
+    target = committed(runner, features=True, use_cuda_graphs=True)
     tree = random_tree(random.Random(0), 8)
     first = [each.clone() for each in target.verify(tree)]
     held = target.verify(tree)
@@ -39,7 +39,7 @@ def test_what_a_bucket_hands_out_survives_its_next_run(runner):
 
 @pytest.mark.parametrize("spoil", ["slot", "mask", "padding", "position"])
 def test_a_wrong_slot_mask_or_position_would_be_noticed(runner, spoil, monkeypatch):
-    plain, graphed = (committed(runner, graphed=graphed) for graphed in (False, True))
+    plain, graphed = (committed(runner, use_cuda_graphs=graphed) for graphed in (False, True))
     tree = random_tree(random.Random(3), 5)
     whole = StaticForward.__call__
 
@@ -65,8 +65,8 @@ def test_grouped_heads_are_folded_and_nothing_is_repeated(monkeypatch):
     config.num_attention_heads = 4
     config.head_dim = 16
     model = type(model)(config).eval()
-    runner = Runner(model, own_forward=False)
-    plain, graphed = (committed(runner, graphed=graphed) for graphed in (False, True))
+    runner = Runner(model, use_custom_forward=False)
+    plain, graphed = (committed(runner, use_cuda_graphs=graphed) for graphed in (False, True))
     tree = random_tree(random.Random(2), 7)
     expected = plain.verify(tree)[0]
     whole = torch.nn.functional.scaled_dot_product_attention
@@ -85,13 +85,16 @@ def test_a_model_whose_heads_are_folded_still_generates_the_same_text():
     ids = torch.tensor([PROMPT])
     options = {"attention_mask": torch.ones_like(ids), "max_new_tokens": 12, "do_sample": False}
     before = model.generate(ids, **options)
-    assert runner_gpu.enable_folded_heads(model) == 2 and runner_gpu.enable_folded_heads(model) == 2
+    assert (
+        runner_gpu.enable_folded_heads_and_get_group_size(model) == 2
+        and runner_gpu.enable_folded_heads_and_get_group_size(model) == 2
+    )
     assert torch.equal(model.generate(ids, **options), before)
 
 
 def test_a_tree_beyond_the_largest_bucket_or_the_capacity_runs_without_one(runner):
-    target = committed(runner, graphed=True)
-    longer = Session(runner, 400, graphed=True).buckets.find_bucket
+    target = committed(runner, use_cuda_graphs=True)
+    longer = Session(runner, 400, use_cuda_graphs=True).buckets.find_bucket
     assert longer(257, True) is None and longer(65, False) is None and longer(65, True).size == 256
     fitting = target.session.buckets.find_bucket
     assert fitting(65, True) is None  # 256 rows are more than are left
@@ -103,7 +106,7 @@ def test_a_tree_beyond_the_largest_bucket_or_the_capacity_runs_without_one(runne
 
 @pytest.mark.parametrize(("count", "chunks"), [(150, [150]), (300, [256, 44])])
 def test_a_prompt_goes_through_graphs(runner, count, chunks, monkeypatch):
-    plain, graphed = (Session(runner, 400, features=True, graphed=graphed) for graphed in (False, True))
+    plain, graphed = (Session(runner, 400, feature_layers=True, use_cuda_graphs=graphed) for graphed in (False, True))
     ids = torch.randint(0, 256, (count,), generator=torch.Generator().manual_seed(2)).tolist()
     expected, behind = plain.prefill(ids)
     monkeypatch.setattr(runner, "why_eager", "")  # as on a GPU; what its graphs would replay runs eagerly here
@@ -126,7 +129,7 @@ def test_no_graph_without_a_gpu_or_on_zerogpu_or_when_a_capture_fails(monkeypatc
     runner.why_eager = ""  # as on a GPU, where this machine then fails to capture
     for name in ("synchronize", "current_stream", "set_stream"):
         monkeypatch.setattr(torch.cuda, name, lambda _: None)
-    assert CapturedFunction(lambda: 7, runner, None)() == 7
+    assert CapturedOrEagerFunction(lambda: 7, runner, None)() == 7
     assert "LlamaForCausalLM could not be captured as a CUDA graph" in runner.why_eager
 
 
@@ -141,9 +144,9 @@ def test_a_lack_of_memory_drops_idle_caches_and_ends_no_graphs(monkeypatch, lack
         tried.append(len(runner.lender.idle))
         return MemoryError("no room") if len(tried) <= lacking else None
 
-    runner.lender.give_back("key", Loan(5))
-    monkeypatch.setattr(CapturedFunction, "try_capture", attempt)
-    assert CapturedFunction(lambda: 7, runner, None)() == 7
+    runner.lender.return_to_idle_and_evict("key", Loan(5))
+    monkeypatch.setattr(CapturedOrEagerFunction, "try_capture", attempt)
+    assert CapturedOrEagerFunction(lambda: 7, runner, None)() == 7
     assert tried == [1, 0][:tries] and runner.why_eager == ""
 
 
@@ -159,16 +162,16 @@ def test_of_the_errors_of_a_capture_the_first_one_is_told():
 
 def test_a_lent_cache_comes_back_when_its_session_is_gone_and_is_empty_then():
     runner = Runner(tiny_llama(0))
-    first = Session(runner, 64, graphed=True)
-    second = Session(runner, 64, graphed=True)
+    first = Session(runner, 64, use_cuda_graphs=True)
+    second = Session(runner, 64, use_cuda_graphs=True)
     runner.lender.most = 10**9
     assert first.buckets is not second.buckets
     first.prefill(PROMPT)
     lent = first.buckets
     del first
-    third = Session(runner, 64, graphed=True)
+    third = Session(runner, 64, use_cuda_graphs=True)
     assert third.buckets is lent and third.rows == 0 and not third.cache.kv.any()
-    assert Session(runner, 64, True, graphed=True).buckets is not lent
+    assert Session(runner, 64, True, use_cuda_graphs=True).buckets is not lent
 
 
 class Loan:
@@ -181,21 +184,21 @@ class Loan:
 def test_a_lender_keeps_no_more_bytes_than_its_limit_and_the_latest_first():
     lender = IdleCacheLender(10)
     for key, size in enumerate((4, 4, 3, 2)):
-        lender.lend(key, lambda size=size: Loan(size), borrower=Loan(0))
+        lender.lend_idle_or_new(key, lambda size=size: Loan(size), borrower=Loan(0))
     assert [(key, each.size) for key, each in lender.idle] == [(1, 4), (2, 3), (3, 2)]
-    lender.lend("large", lambda: Loan(11), borrower=Loan(0))
+    lender.lend_idle_or_new("large", lambda: Loan(11), borrower=Loan(0))
     assert lender.idle == []
-    lender.lend("broken", lambda: Loan(1, whole=False), borrower=Loan(0))
+    lender.lend_idle_or_new("broken", lambda: Loan(1, whole=False), borrower=Loan(0))
     assert lender.idle == []
 
 
 def test_a_lender_lends_what_came_back_last():
     lender, borrowers = IdleCacheLender(10), [Loan(0), Loan(0)]
-    first, second = (lender.lend("key", lambda: Loan(1), borrower=each) for each in borrowers)
+    first, second = (lender.lend_idle_or_new("key", lambda: Loan(1), borrower=each) for each in borrowers)
     del borrowers[0]
     borrowers.clear()
     assert [each for _, each in lender.idle] == [first, second]
-    assert lender.lend("key", lambda: Loan(1), borrower=Loan(0)) is second
+    assert lender.lend_idle_or_new("key", lambda: Loan(1), borrower=Loan(0)) is second
 
 
 def test_buckets_capture_the_sizes_that_are_asked_for():

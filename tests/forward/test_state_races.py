@@ -13,15 +13,15 @@ from engine.forward.recurrent.session import RecurrentSession
 from engine.lab.bench import command as bench
 from engine.lab.pays import batch
 from engine.measure import peers
-from engine.measure.other_engines import OtherEngines
+from engine.measure.other_engines import PeerGenerateFunctions
 from engine.measure.ways import decode_plainly
 from engine.models import loading
 from engine.models.cache_memory import max_lane_cache_bytes
-from engine.page.screens.break_distance import measure_break_in_steps
+from engine.page.screens.break_distance import measure_broken_system_distance
 from engine.race import Race, Settings
 from engine.rounds import round as rounds_on_host
 from engine.sampling import Sampling
-from engine.systems import find_system
+from engine.systems import resolve_system_name
 from engine.tree import LARGEST_TREE
 from helpers.checkpoints import byte_tokenizer, pair_of, write
 from helpers.families import PROMPT, STATES, daily, state_folder, state_model, state_pair
@@ -123,7 +123,7 @@ def test_texts_written_together_are_those_alone(name, loaded):
     samplings = [Sampling(), Sampling(0.8, seed=1), Sampling()]
     written = {system: [[] for _ in prompts] for system in ("vanilla", "lookup")}
     for system, texts in written.items():
-        for number, done in decode_batch_round_by_round(pair, find_system(system), prompts, samplings, 16):
+        for number, done in decode_batch_round_by_round(pair, resolve_system_name(system), prompts, samplings, 16):
             texts[number] += done.burst
             assert done.replayed == 0
     alone = [decode_plainly(pair, prompt, 16, sampling) for prompt, sampling in zip(prompts, samplings, strict=True)]
@@ -136,7 +136,7 @@ def test_pays_measures_batches_of_them_and_leaves_out_what_does_not_fit(loaded, 
     monkeypatch.setattr(
         "engine.models.cache_memory.max_bytes_of_all_caches", lambda pair: 3.5 * max_lane_cache_bytes(pair, rows)
     )
-    found = batch.measure_batch_curve(
+    found = batch.measure_throughput_by_batch_size(
         pair, ["Once", "Twi"], ["lookup"], [1, 3, 4], Settings("a prompt", max_new_tokens=6)
     )
     [refused], [lookup] = found["refused"], found["settings"]
@@ -146,16 +146,19 @@ def test_pays_measures_batches_of_them_and_leaves_out_what_does_not_fit(loaded, 
 
 def test_transformers_own_guesses_are_left_out_with_the_reason_and_plain_decoding_stays(loaded):
     pair = loaded("mamba2")
-    found = peers.list_generate_ways(pair)
+    found = peers.list_generate_functions(pair)
     assert [*found] == [peers.PLAIN]
     trace = raced(pair, "vanilla", tokens=12).lanes[0].trace
     assert found[peers.PLAIN](pair, trace.prompt_tokens, 12, 0.0) == trace.tokens
-    [said] = peers.list_generate_ways_and_omissions(pair).said
+    [said] = peers.list_generate_functions_and_omissions(pair).notes
     reason = "transformers cannot take a guess back from the states of a Mamba2ForCausalLM."
     assert said == f"generate() assisted, generate() lookup are left out: {reason}"
-    assert peers.merge_generate_ways_with(pair, OtherEngines(said=["Another."])).said == [said, "Another."]
-    figures = bench.race_prompts_for_bench(
-        pair, ["Once upon"], Settings("Once upon", ("lookup",), max_new_tokens=6), OtherEngines()
+    assert peers.merge_transformers_generate_with(pair, PeerGenerateFunctions(notes=["Another."])).notes == [
+        said,
+        "Another.",
+    ]
+    figures = bench.race_prompts_and_compute_figures(
+        pair, ["Once upon"], Settings("Once upon", ("lookup",), max_new_tokens=6), PeerGenerateFunctions()
     )
     assert said in peers.format_peers(figures).splitlines()
 
@@ -163,8 +166,8 @@ def test_transformers_own_guesses_are_left_out_with_the_reason_and_plain_decodin
 def test_convolutions_alone_are_taken_back_and_these_ways_write_plain_decodings_text(loaded):
     """Their inputs are kept, and cut. LFM2's class does not call itself stateful, and here that is right."""
     pair = loaded("lfm2")
-    ways = peers.list_generate_ways(pair)
-    assert {peers.ASSISTED, peers.LOOKUP} <= set(ways) and peers.list_generate_ways_and_omissions(pair).said == []
+    ways = peers.list_generate_functions(pair)
+    assert {peers.ASSISTED, peers.LOOKUP} <= set(ways) and peers.list_generate_functions_and_omissions(pair).notes == []
     for prompt in (PROMPT, [1, 2, 3] * 6):
         texts = [way(pair, prompt, 30, 0.0) for way in ways.values()]
         assert all(text == texts[0] for text in texts) and len(texts[0]) == 30
@@ -175,7 +178,9 @@ def test_convolutions_alone_are_taken_back_and_these_ways_write_plain_decodings_
 def test_the_cache_tells_where_a_class_does_not(name, loaded, monkeypatch):
     pair = loaded(name, drafted=False)
     monkeypatch.setattr(type(pair.target.model), "_is_stateful", False)
-    assert [*peers.list_generate_ways(pair)] == [peers.PLAIN] and peers.list_generate_ways_and_omissions(pair).said
+    assert [*peers.list_generate_functions(pair)] == [peers.PLAIN] and peers.list_generate_functions_and_omissions(
+        pair
+    ).notes
 
 
 def test_a_class_that_calls_itself_stateful_is_left_out_also_without_a_state(place):
@@ -189,7 +194,7 @@ def test_a_class_that_calls_itself_stateful_is_left_out_also_without_a_state(pla
     kind(config).save_pretrained(place / "attending")
     byte_tokenizer().save_pretrained(place / "attending")
     pair = loading.load_pair_anew(pair_of(place / "attending"), device="cpu")
-    assert not pair.target.recurrent and [*peers.list_generate_ways(pair)] == [peers.PLAIN]
+    assert not pair.target.recurrent and [*peers.list_generate_functions(pair)] == [peers.PLAIN]
     with pytest.raises(ValueError, match="not supported with stateful models"):
         peers.generate_by_lookup(pair, PROMPT, 4, 0.0)
 
@@ -200,4 +205,4 @@ def test_broken_targets_race_and_their_distance_is_refused(loaded):
         race = raced(pair, "vanilla", broken, tokens=8)
         assert len(race.lanes[1].trace.tokens) == 8
         with pytest.raises(ValueError, match=rf"How far {broken} is off is measured by going back"):
-            next(measure_break_in_steps(pair, Settings("Once", ("tree", broken))))
+            next(measure_broken_system_distance(pair, Settings("Once", ("tree", broken))))

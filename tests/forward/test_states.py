@@ -53,23 +53,23 @@ def rounds(target: Target, model, paths: list) -> float:
     A path is chosen from the tree by a function.
     """
     text, root, worst = list(PROMPT), 9, 0.0
-    target.prefill(text)
+    target.prefill_and_return_features(text)
     for number, choose in enumerate(paths):
         tree = tree_of(root, number)
         logits, _ = target.verify(tree)
         for leaf in set(range(len(tree))) - set(tree.parents):
-            path = [0, *tree.path(leaf)]
+            path = [0, *tree.path_below_root(leaf)]
             plain = behind(model, [*text, *(tree.tokens[each] for each in path)], len(path))
             worst = max(worst, (logits[path].float() - plain).abs().max().item())
         path = choose(tree)
         target.commit(path)
         text, root = [*text, root, *(tree.tokens[each] for each in path)], 100 + number
-        assert target.length == len(text)
+        assert target.committed_rows == len(text)
     return worst
 
 
 def deepest(tree: DraftTree) -> list[int]:
-    return tree.path(max(range(len(tree)), key=lambda node: tree.depth[node]))
+    return tree.path_below_root(max(range(len(tree)), key=lambda node: tree.depth[node]))
 
 
 def first(tree: DraftTree) -> list[int]:
@@ -83,7 +83,7 @@ def nothing(tree: DraftTree) -> list[int]:
 def shortest(tree: DraftTree) -> list[int]:
     """A whole path that is shorter than the longest: its row of the batch is filled up behind it."""
     leaves = set(range(1, len(tree))) - set(tree.parents)
-    return tree.path(min(leaves, key=lambda node: tree.depth[node]))
+    return tree.path_below_root(min(leaves, key=lambda node: tree.depth[node]))
 
 
 def test_the_loader_names_the_families_that_are_checked_here():
@@ -103,18 +103,18 @@ def test_a_trees_logits_are_those_of_plain_decoding(name, loaded):
 @pytest.mark.parametrize("name", STATES)
 def test_a_verification_changes_nothing_that_is_committed(name, loaded):
     target = Target(loaded(name).target, 96)
-    target.prefill(PROMPT)
+    target.prefill_and_return_features(PROMPT)
     before = target.verify(DraftTree.from_root_token(9))[0]
     for seed in range(3):
         target.verify(tree_of(30 + seed, seed))
-    assert torch.equal(target.verify(DraftTree.from_root_token(9))[0], before) and target.length == len(PROMPT)
+    assert torch.equal(target.verify(DraftTree.from_root_token(9))[0], before) and target.committed_rows == len(PROMPT)
 
 
 @pytest.mark.parametrize("name", STATES)
 def test_nothing_is_replayed_where_a_state_can_stand_behind_every_node(name, loaded):
     """Only tokens that are no path of the tree are computed anew, as a text, and plain decoding goes on behind them."""
     target, text, tree = Target(loaded(name).target, 96), list(PROMPT), tree_of(9, 1)
-    target.prefill(text)
+    target.prefill_and_return_features(text)
     for choose in (deepest, first, nothing, shortest):
         target.verify(tree)
         target.commit(path := choose(tree))
@@ -136,10 +136,10 @@ def test_a_round_holds_no_state_for_a_node(loaded):
     states = sum(state.nbytes for _, state in pair.target.empty_text_states)
     inputs = sum(inputs.nbytes for inputs, _ in pair.target.empty_text_states)
     target = Target(pair.target, 96)
-    target.prefill(PROMPT)
+    target.prefill_and_return_features(PROMPT)
     target.verify(tree)
-    assert target.session.uncommitted_bytes == inputs + len(tree) * pair.target.node_bytes
-    assert pair.target.node_bytes < states / 2
+    assert target.session.uncommitted_bytes == inputs + len(tree) * pair.target.state_bytes_per_node
+    assert pair.target.state_bytes_per_node < states / 2
 
 
 def test_a_verification_computes_a_row_a_node_and_auto_reckons_with_that(loaded, monkeypatch):
@@ -182,7 +182,7 @@ def test_steps_that_transformers_bounds_in_several_tokens_are_free_behind_a_prom
             layer.time_step_limit = (0.5, float("inf"))
     text, cache = list(PROMPT), tr.DynamicCache(config=model.config)
     target = Target(pair.target, 64)
-    target.prefill(text)
+    target.prefill_and_return_features(text)
     tree = DraftTree.from_root_token(9)
     for token in (17, 30, 31):
         tree.add(len(tree) - 1, token, 1.0, 1.0)
@@ -211,22 +211,22 @@ def test_memory_of_states_is_counted_from_the_configuration(name, loaded):
     session.prefill(PROMPT)
     counted = memory.count_needed_bytes_by_use(target.config, torch.device("cpu"), torch.float32)
     committed = text_state_bytes([(layer.inputs, layer.state) for layer in session.cache.states])
-    assert counted["states"] == memory.LANES * (committed + memory.NODES * target.node_bytes) > 0
-    assert target.state_bytes == committed
+    assert counted["states"] == memory.LANES * (committed + memory.NODES * target.state_bytes_per_node) > 0
+    assert target.state_bytes_per_text == committed
     assert counted["rows"] == memory.LANES * 160 * session.cache.kv.nbytes // 64 or name == "mamba2"
 
 
 def test_states_that_do_not_fit_are_refused_before_anything_runs(loaded, monkeypatch):
     """A lane of Mamba 2 holds no rows, but the states of its text and what every node adds."""
     pair = loaded("mamba2")
-    lane = pair.target.state_bytes + 64 * pair.target.node_bytes
+    lane = pair.target.state_bytes_per_text + 64 * pair.target.state_bytes_per_node
     monkeypatch.setattr("engine.models.cache_memory.max_bytes_of_all_caches", lambda pair: 2.5 * lane)
     assert explain_cache_overflow(pair, 2, 100) == "" and explain_cache_overflow(pair, 3, 100).endswith("2 would fit.")
 
 
 @pytest.mark.parametrize("config", [tr.MambaConfig(), tr.JambaConfig(), tr.RecurrentGemmaConfig()])
 def test_states_that_nobody_tried_stay_refused(config):
-    assert "it keeps a recurrent state, and nobody has tried" in refusals.explain_unverifiable(config)
+    assert "it keeps a recurrent state, and nobody has tried" in refusals.explain_why_unable_to_verify_trees(config)
 
 
 def test_states_are_not_spread_over_devices(place):

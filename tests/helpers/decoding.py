@@ -12,10 +12,10 @@ from engine.decode import Round, decode
 from engine.measure import racing
 from engine.rounds import pair_costs, timing
 from engine.rounds import round as rounds_on_host
-from engine.rounds.round import HostRounds
-from engine.rounds.round_gpu import DeviceRounds
+from engine.rounds.round import HostRoundRunner
+from engine.rounds.round_gpu import DeviceRoundRunner
 from engine.sampling import Sampling
-from engine.systems import SYSTEMS, find_system
+from engine.systems import SYSTEMS, resolve_system_name
 from engine.target import Target
 from engine.tree import LARGEST_TREE, DraftTree
 from helpers.equality import Compared
@@ -35,7 +35,9 @@ def hurry() -> None:
     for limit in ("QUICK_SECONDS", "VERIFY_SECONDS", "DRAFT_SECONDS"):
         setattr(pair_costs, limit, math.inf)  # every turn counts
     timing.time_verify_ms_by_rows = once_a_size(partial(timing.time_verify_ms_by_rows, repeats=1))
-    timing.time_draft_levels_ms = once_a_size(partial(timing.time_draft_levels_ms, repeats=1))
+    timing.time_first_and_further_draft_level_ms = once_a_size(
+        partial(timing.time_first_and_further_draft_level_ms, repeats=1)
+    )
 
 
 def once_a_size(measure: Callable) -> Callable:
@@ -65,18 +67,18 @@ def decoded(pair, name: str, prompt: list[int], max_new_tokens: int, stop_ids=fr
     parts = system.build_parts(pair, pair.context + LARGEST_TREE, system.depth, system.width, system.nodes)
     target = Target(pair.target, pair.context + LARGEST_TREE, parts[0].reads_features)
     sampling = Sampling(temperature=temperature)
-    return list(decode(HostRounds(target, *parts, sampling), prompt, max_new_tokens, stop_ids, pair.context))
+    return list(decode(HostRoundRunner(target, *parts, sampling), prompt, max_new_tokens, stop_ids, pair.context))
 
 
 def lane_rounds(pair, name: str, prompt: list[int], tokens: int, shape=(4, 4, 8), stop=frozenset(), **sampling):
     """The loop's rounds and the device's, with the same noise."""
-    system, shape = find_system(name), dict(zip(("depth", "width", "nodes"), shape, strict=True))
+    system, shape = resolve_system_name(name), dict(zip(("depth", "width", "nodes"), shape, strict=True))
     capacity = min(pair.context, len(prompt) + tokens) + LARGEST_TREE
     sampling = Sampling(device=CPU, **sampling)
     parts, limits = system.build_parts(pair, capacity, **shape), (prompt, tokens, stop, pair.context)
     there = system.open_rounds(pair, capacity, shape, sampling)
-    assert isinstance(there, DeviceRounds)
-    here = HostRounds(Target(pair.target, capacity, parts[0].reads_features), *parts, sampling)
+    assert isinstance(there, DeviceRoundRunner)
+    here = HostRoundRunner(Target(pair.target, capacity, parts[0].reads_features), *parts, sampling)
     return list(decode(here, *limits)), list(decode(there, *limits))
 
 

@@ -100,7 +100,7 @@ class Tables:
 
 
 class TableDrafter(Drafter):
-    title, forwards = "table", 0
+    title, draft_forward_count = "table", 0
 
     def __init__(self, tables: Tables, context: tuple[int, ...]):
         self.tables, self.context, self.stop_ids = tables, context, tables.stop_ids
@@ -113,7 +113,7 @@ class TableDrafter(Drafter):
 
 
 def tokens_to(tree: DraftTree, node: int) -> list[int]:
-    return [tree.tokens[each] for each in tree.path(node)]
+    return [tree.tokens[each] for each in tree.path_below_root(node)]
 
 
 class Bound(Tables):
@@ -148,7 +148,7 @@ class BoundText:
     """A `ConstraintGuide` behind a context, out of tables."""
 
     def __init__(self, tables: Bound, context: tuple[int, ...]):
-        self.tables, self.context, self.guesses = tables, context, tables.guesses
+        self.tables, self.context, self.draft_masking = tables, context, tables.guesses
 
     def allowed_mask(self, path: tuple[int, ...] = ()) -> torch.Tensor:
         return self.tables.row((*self.context, *path))

@@ -30,7 +30,7 @@ def compiled_llama(name: str) -> Iterator[Compared]:
     ids = torch.randint(0, 256, (80,), generator=torch.Generator().manual_seed(1)).tolist()
     found = []
     for runner, steps in ((over(TensorLlama(model), model), (80,)), (Runner(model), (60, 12, 8))):
-        session, logits = runner.open_session(80, features=True), []
+        session, logits = runner.open_session(80, feature_layers=True), []
         for step in steps:
             places = list(range(session.rows, session.rows + step))
             logits.append(session.forward([ids[place] for place in places], places))
@@ -44,10 +44,10 @@ def compiled_llama(name: str) -> Iterator[Compared]:
 def runner_of(kind: str) -> tuple[Runner, float]:
     """A runner of that kind, and how far apart its logits may be."""
     if kind in MODELS | WINDOWED:
-        return Runner(deepcopy(random_model(kind)), own_forward=False), 1e-4
+        return Runner(deepcopy(random_model(kind)), use_custom_forward=False), 1e-4
     model = tiny_llama(0, layers=4, kv_heads=1 if "grouped" in kind else 2)
     wide = kind == "float64"
-    return Runner(in_float64(model) if wide else model, own_forward=False), 1e-9 if wide else 1e-4
+    return Runner(in_float64(model) if wide else model, use_custom_forward=False), 1e-9 if wide else 1e-4
 
 
 def in_float64(model: PreTrainedModel) -> PreTrainedModel:
@@ -65,7 +65,7 @@ def static_forward(kind: str) -> Iterator[Compared]:
     """A tree behind a prompt. A tensor names the slots of its rows."""
     runner, within = runner_of(kind)
     plain, slotted = (committed(runner, features=True) for _ in range(2))
-    tree, base = random_tree(random.Random(4), 9), plain.length
+    tree, base = random_tree(random.Random(4), 9), plain.committed_rows
     expected, behind = plain.verify(tree)
     forward, slots = (
         StaticForward(runner, slotted.session.cache, slotted.session.taps),
@@ -84,17 +84,17 @@ def static_forward(kind: str) -> Iterator[Compared]:
 def buckets(kind: str, size: int) -> Iterator[Compared]:
     """Any number of nodes, padded or not, over scattered commits, so that rows behind the committed ones hold masked garbage."""
     (runner, within), rng = runner_of(kind), random.Random(size)
-    plain, graphed = (committed(runner, features=True, graphed=graphed) for graphed in (False, True))
+    plain, graphed = (committed(runner, features=True, use_cuda_graphs=graphed) for graphed in (False, True))
     for _ in range(4):
         tree = random_tree(rng, size)
         expected, behind = plain.verify(tree)
         logits, features = graphed.verify(tree)
         yield Compared(expected, logits, within)
         yield Compared(behind, features, 100 * within)
-        path = tree.path(rng.randrange(size))
+        path = tree.path_below_root(rng.randrange(size))
         plain.commit(path)
         graphed.commit(path)
-        rows = plain.length
+        rows = plain.committed_rows
         kept, wanted = (each.session.cache.kv[:, :, :, :rows] for each in (graphed, plain))
         yield Compared(wanted, kept, within)
 

@@ -76,7 +76,7 @@ def medusa_heads(net: Medusa) -> Iterator[Compared]:
         return torch.zeros(len(own), net.config.vocab).index_copy_(1, net.vocabulary, own)
 
     assert torch.allclose(net.log_q(final, 0).exp(), exact(0), atol=1e-6)  # nothing is packed yet
-    net.pack_compiled()
+    net.pack_compiled_on_cpu()
     for k in range(3):
         yield Compared(exact(k), net.log_q(final, k).exp(), **ROUNDING, apart=share)
     for matrix in (
@@ -85,7 +85,7 @@ def medusa_heads(net: Medusa) -> Iterator[Compared]:
         *([net.narrow.weight] if net.narrow else []),
     ):
         on_grid(matrix)
-    net.pack_compiled()
+    net.pack_compiled_on_cpu()
     for k in range(3):
         yield Compared(exact(k), net.log_q(final, k).exp(), within=3e-4, apart=share)
 
@@ -104,7 +104,7 @@ def parallel(width: str) -> Iterator[Compared]:
     def said(packed: bool) -> torch.Tensor:
         net.compiled = None
         if packed:
-            net.pack_compiled()
+            net.pack_compiled_on_cpu()
         drafter, found = ParallelDrafter(pair := replace(tiny_pair(), learned={"parallel": net}), 120), []
         for number, (_, tree) in enumerate(parallel_rounds(pair, drafter, [40])):
             if number != 2:
@@ -130,7 +130,7 @@ def block(kind: type[DFlash], width: str, some: bool | None = None) -> Iterator[
     def said(packed: bool) -> torch.Tensor:
         net.compiled = None
         if packed:
-            assert net.pack_compiled().compiled
+            assert net.pack_compiled_on_cpu().compiled
         pair, found, draw = replace(tiny_pair(), learned={kind.kind: net}), [], torch.Generator().manual_seed(4)
         for length in (0, 30):
             drafter = DRAFTERS[kind.kind](pair, 64)
@@ -171,7 +171,7 @@ def specblock(width: str) -> Iterator[Compared]:
     def said(packed: bool) -> torch.Tensor:
         net.compiled = None
         if packed:
-            net.pack_compiled()
+            net.pack_compiled_on_cpu()
         drafter, found = SpecBlockDrafter(pair := replace(tiny_pair(), learned={"specblock": net}), 140), []
         for number, (_, tree) in enumerate(specblock_rounds(pair, drafter, [40])):
             if number != 1:

@@ -13,10 +13,10 @@ from engine.forward.runner import Runner
 from engine.kernels.ranking_compiled import compiled_top_tokens_scores_q
 from engine.nets.dflash import DFlash
 from engine.nets.dspark import DSpark
-from engine.policies.auto import Auto
+from engine.policies.auto import CostAdaptiveTree
 from engine.policies.best_first import BestFirst
 from engine.policies.expand_rerank import ExpandRerank
-from engine.policies.shared.ranking import top_tokens_and_scores
+from engine.policies.shared.ranking import top_tokens_scores_and_q
 from engine.record.costs import Costs
 from engine.sampling import Sampling
 from engine.target import Target
@@ -47,7 +47,7 @@ COSTS = Costs({1: 5.0, 2: 5.1, 8: 5.8, 16: 7.0, 32: 10.0}, first_ms=0.4, level_m
 POLICIES = {
     "best_first": lambda: BestFirst(4, 3, 9, "ranked"),
     "expand_rerank": lambda: ExpandRerank(4, 3, 9, "ranked"),
-    "auto": lambda: Auto(6, 3, 12, "ranked", costs=COSTS),
+    "auto": lambda: CostAdaptiveTree(6, 3, 12, "ranked", costs=COSTS),
 }
 STOPS = frozenset(range(0, 256, 3))
 SAMPLINGS = {"greedy": Sampling(), "sampled": Sampling(0.8, seed=3)}
@@ -59,7 +59,7 @@ def shortlist(sampling: Sampling, width: int) -> Iterator[Compared]:
     noise = None if sampling.greedy else sampling.noise.row(17, 1000)
     silence, temperature = np.zeros(0, np.float32), np.float32(sampling.temperature or 1)
     found = compiled_top_tokens_scores_q(log_q.numpy(), silence if noise is None else noise.numpy(), temperature, width)
-    tokens, scores, q = top_tokens_and_scores(sampling.scale_logits(log_q), noise, width)
+    tokens, scores, q = top_tokens_scores_and_q(sampling.scale_and_filter_logits(log_q), noise, width)
     yield Compared(tokens.tolist(), found[0].tolist())
     yield Compared(scores, found[1], within=1e-6)
     yield Compared(q, found[2], within=1e-5)
@@ -69,8 +69,8 @@ def shortlist(sampling: Sampling, width: int) -> Iterator[Compared]:
 def compiled_pair():
     """A random pair whose draft, EAGLE and DSpark are compiled. DSpark reads the fifth layer of its target."""
     made = pair_with("eagle")
-    made.net("eagle").pack_compiled()
-    made.learned["dspark"] = block_net(DSpark).pack_compiled()
+    made.net("eagle").pack_compiled_on_cpu()
+    made.learned["dspark"] = block_net(DSpark).pack_compiled_on_cpu()
     return replace(made, target=Runner(tiny_llama(0, layers=8)), draft=Runner(tiny_llama(1, layers=2), eight_bit=True))
 
 
@@ -81,20 +81,20 @@ def grown(
     pair = compiled_pair()
     drafter = DRAFTERS[name](pair, 90)
     target = Target(pair.target, 90, features=drafter.reads_features)
-    assert drafter.grow
+    assert drafter.compiled_tree_grower
     drafter.stop_ids = stop_ids
-    drafter.loop, root, found = drafter.loop if at_once else None, 2, []
-    drafter.begin(TEXT[:3], target.prefill(TEXT[:2]))
+    drafter.growing_loops, root, found = drafter.growing_loops if at_once else None, 2, []
+    drafter.begin(TEXT[:3], target.prefill_and_return_features(TEXT[:2]))
     for accepted in (0, 2, 1, 3, 0, 2):
-        before = drafter.forwards
-        tree = policy.grow(drafter, TEXT[root], target.length, sampling, 9)
-        found.append((tree, drafter.forwards - before))
+        before = drafter.draft_forward_count
+        tree = policy.grow(drafter, TEXT[root], target.committed_rows, sampling, 9)
+        found.append((tree, drafter.draft_forward_count - before))
         _, features = target.verify(tree)
         deepest = max(range(len(tree)), key=lambda node: tree.depth[node])
-        path = tree.path(deepest)[:accepted]
+        path = tree.path_below_root(deepest)[:accepted]
         target.commit(path)
         root += 1
-        policy.learn(tree, path)
+        policy.learn_from_accepted_path(tree, path)
         drafter.commit(tree, path, TEXT[root], features)
     return found
 
@@ -104,7 +104,7 @@ def growing(name: str, policy: str, sampling: Sampling, stop_ids: frozenset[int]
     asked, at_once = (grown(name, POLICIES[policy](), sampling, stop_ids, flag) for flag in (False, True))
     assert len(asked) == len(at_once) and all(forwards >= 1 for _, forwards in asked)
     for (tree, forwards), (fast, fast_forwards) in zip(asked, at_once, strict=True):
-        for field in ("tokens", "parents", "depth", "keys"):
+        for field in ("tokens", "parents", "depth", "creation_indices"):
             yield Compared(getattr(tree, field), getattr(fast, field))
         for field in ("score", "q"):
             yield Compared(getattr(tree, field), getattr(fast, field), within=1e-3, apart=largest_share)
@@ -128,7 +128,7 @@ def device_rounds(same: bool, prompt: list[int], temperature: float) -> Iterator
 def pair_of_all():
     """A random pair with every drafter, as tensors. Its draft model is the target; DFlash reads the fifth of its layers."""
     made = pair_with("medusa", "eagle")
-    target = Runner(tiny_llama(0, layers=6), own_forward=False)
+    target = Runner(tiny_llama(0, layers=6), use_custom_forward=False)
     nets = {"dflash": block_net(DFlash), "dspark": block_net(DSpark), "mtp": untrained(target.model)}
     return replace(made, target=target, draft=target, learned=made.learned | nets)
 
@@ -136,7 +136,7 @@ def pair_of_all():
 @cache
 def windowed_pair(family: str):
     """A random pair whose target has a sliding window and drafts for itself. Learned drafters read it."""
-    target = Runner(sharp_model(family), own_forward=False)
+    target = Runner(sharp_model(family), use_custom_forward=False)
     return replace(pair_with("eagle"), target=target, draft=target)
 
 

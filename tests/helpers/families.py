@@ -196,8 +196,8 @@ def answers(runner: Runner) -> torch.Tensor:
 def unlightened(model) -> Runner:
     """A runner over transformers' own unchanged modules."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("engine.forward.runner.pack_linear_layers", lambda model: None)
-        return Runner(model, own_forward=False)
+        patch.setattr("engine.forward.runner.optimise_cpu_linear_and_attention", lambda model: None)
+        return Runner(model, use_custom_forward=False)
 
 
 def over(weights: TensorLlama, model) -> Runner:

@@ -68,15 +68,15 @@ def block_net(
     own = torch.randperm(256, generator=draw)[:120] if some else torch.arange(256)
     sizes = DFlashSizes(
         hidden=wide.hidden, heads=4, kv_heads=2, head_dim=32, mlp=96, layers=2, vocab=256, own_vocab=len(own), eps=1e-5,
-        reads=reads, block=5, mask=250, rotary=Rotary(1e4 ** -torch.linspace(0, 1, 16), 1.3), biased=True,
-        target_hidden=wide.target_hidden,
+        reads_features=reads, block_size=5, mask_token_id=250, rotary=Rotary(1e4 ** -torch.linspace(0, 1, 16), 1.3),
+        attention_bias=True, target_hidden=wide.target_hidden,
     )  # fmt: skip
     if kind is not DFlash:
-        sizes = DSparkSizes(**{**vars(sizes), "from_anchor": True}, rank=12)
+        sizes = DSparkSizes(**{**vars(sizes), "anchor_slot_predicts": True}, markov_rank=12)
     net = kind(sizes, random(256), random(len(own)) / 4, own, {}).eval().requires_grad_(False)
     for name, weight in net.state_dict().items():
         noise = torch.randn(weight.shape, generator=draw)
-        if name not in net.tables:
+        if name not in net.used_table_names:
             weight.copy_(("norm" in name) + 0.3 * noise if weight.ndim == 1 else noise * 2 / weight.shape[1] ** 0.5)
     return net
 
@@ -89,7 +89,7 @@ def specblock_net(target, seed: int = 0, width: str = ""):
 def parallel_rounds(pair, drafter, prompt: list[int], count: int = 5):
     """Rounds with a tree of two branches. The target takes one or two nodes of each tree. Yields the text up to every root."""
     target, text = Target(pair.target, 120, features=True), list(prompt)
-    drafter.begin(prompt, target.prefill(prompt[:-1]))
+    drafter.begin(prompt, target.prefill_and_return_features(prompt[:-1]))
     for number in range(count):
         tree = DraftTree.from_root_token(text[-1])
         for parent in (0, 0, 1, 2):
@@ -105,7 +105,7 @@ def parallel_rounds(pair, drafter, prompt: list[int], count: int = 5):
 def specblock_rounds(pair, drafter, prompt: list[int], count: int = 4):
     """Rounds with a tree of chains and branches. Yields the text up to every root, and the tree."""
     target, text = Target(pair.target, 140, features=True), list(prompt)
-    drafter.begin(prompt, target.prefill(prompt[:-1]))
+    drafter.begin(prompt, target.prefill_and_return_features(prompt[:-1]))
     for number in range(count):
         tree = DraftTree.from_root_token(text[-1])
         for parent in (0, 0, 1, 2, 3, 5, 6, 7, 8, 9, 4):

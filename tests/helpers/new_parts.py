@@ -7,7 +7,7 @@ from engine.contracts import Drafter
 from engine.forward.llama_layer import Linear
 from engine.models.pairs import LoadedPair
 from engine.nets.layer import Net, NetConfig
-from engine.policies.shared.asking import GrowingTree, LevelByLevel
+from engine.policies.shared.asking import GrowingTree, LevelByLevelPolicy
 from engine.tree import DraftTree
 
 PERIOD = 3  # tokens that are said again
@@ -28,7 +28,9 @@ class Echo(Drafter):
         """The token of a period ago is the likeliest, then the tokens after it."""
         rows = torch.ones(len(nodes), self.vocab)
         for row, node in zip(rows, nodes, strict=True):
-            for back, token in enumerate((self.text + [tree.tokens[each] for each in tree.path(node)])[-PERIOD:]):
+            for back, token in enumerate(
+                (self.text + [tree.tokens[each] for each in tree.path_below_root(node)])[-PERIOD:]
+            ):
                 row[token] += self.vocab / 2**back
         return (rows / rows.sum(-1, keepdim=True)).log()
 
@@ -36,11 +38,11 @@ class Echo(Drafter):
         self.text += [*(tree.tokens[node] for node in path), bonus]
 
 
-class Comb(LevelByLevel):
+class Comb(LevelByLevelPolicy):
     title = "comb"
     about = "A chain of favourites, with a tooth for every other guess."
     source = "a test"
-    proposals = frozenset({"ranked"})
+    supported_proposal_modes = frozenset({"ranked"})
 
     def add_level_below(self, growth: GrowingTree, frontier: list[int], level: int) -> list[int]:
         left = self.nodes - len(growth.tree)

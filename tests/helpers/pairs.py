@@ -46,7 +46,11 @@ def spoken_pair(**more: Any) -> SimpleNamespace:
         "dtype": "fp32",
         "context": 2048,
         "target": SimpleNamespace(
-            forward_kind="compiled", device=torch.device("cpu"), cache_row_bytes=1000, state_bytes=0, node_bytes=0
+            forward_kind="compiled",
+            device=torch.device("cpu"),
+            cache_row_bytes=1000,
+            state_bytes_per_text=0,
+            state_bytes_per_node=0,
         ),
         "draft": None,
         "calibration": Calibration(),
@@ -83,7 +87,7 @@ def tiny_llama(
 
 def tiny_pair(own: bool = True, stop_ids: frozenset[int] = frozenset(), same: bool = False) -> LoadedPair:
     """A random pair with untrained drafters; with `same` the draft is the target itself, so that long paths are accepted."""
-    target = Runner(tiny_llama(0), own_forward=own)
+    target = Runner(tiny_llama(0), use_custom_forward=own)
     ids = torch.arange(256).repeat(4)
     learned = {
         name: recipe.build_untrained_net(target.model, drafter_config_for(name, target.model), ids)
@@ -94,7 +98,7 @@ def tiny_pair(own: bool = True, stop_ids: frozenset[int] = frozenset(), same: bo
         tokenizer=byte_tokenizer(),
         target=target,
         draft=target if same else Runner(tiny_llama(1, layers=1)),
-        bigram=BigramTable.count(
+        bigram=BigramTable.build_from_token_stream(
             torch.randint(0, 256, (2000,), generator=torch.Generator().manual_seed(0)), 256, follower_count=8
         ),
         hardware="test machine",
@@ -118,5 +122,5 @@ def bound(pair: LoadedPair, constraint: str, guesses: str = "masked", **how) -> 
 def committed(runner: Runner, **options) -> Target:
     target = Target(runner, 64, options.pop("features", False))
     target.session = Session(runner, 96, bool(target.session.taps), **options)
-    target.prefill(PROMPT)
+    target.prefill_and_return_features(PROMPT)
     return target

@@ -22,9 +22,9 @@ from engine.forward.session import Session
 from engine.forward.session_gpu import SIZES, GraphBuckets
 from engine.policies.best_first import BestFirst
 from engine.policies.chain import Chain
-from engine.policies.rank_guided import RankGuided
+from engine.policies.rank_guided import RankHeadGuidedTree
 from engine.rounds import round_gpu
-from engine.rounds.round_gpu import DeviceRound
+from engine.rounds.round_gpu import CapturedDeviceRound
 from engine.sampling import Sampling
 from helpers.families import WINDOWED, initial_model
 from helpers.learned import specblock_net
@@ -34,7 +34,7 @@ DEVICE = "npy"
 POLICIES = {
     "none": Chain(1, 1, 2, "ranked"),
     "model": BestFirst(3, 2, 6, "ranked"),
-    "specblock": RankGuided(12, 3, 20, "ranked"),  # of three blocks
+    "specblock": RankHeadGuidedTree(12, 3, 20, "ranked"),  # of three blocks
 }
 
 
@@ -67,7 +67,7 @@ def move(model: torch.nn.Module) -> Any:
 
 def runner(kv_heads: int, family: str = "") -> Runner:
     """A tiny model on that device, of `helpers.families` where one is named. Nothing tries to capture its forwards."""
-    made = Runner(move(initial_model(family) if family else tiny_llama(0, kv_heads=kv_heads)), own_forward=False)
+    made = Runner(move(initial_model(family) if family else tiny_llama(0, kv_heads=kv_heads)), use_custom_forward=False)
     made.why_eager = "Forwards run eagerly: there is nothing to capture."
     return made
 
@@ -76,17 +76,17 @@ def a_round(name: str, greedy: bool, kv_heads: int, family: str = "") -> None:
     model, policy = runner(kv_heads, family), POLICIES[name]
     net = move(specblock_net(tiny_llama(0))) if name == "specblock" else None
     pair = SimpleNamespace(target=model, draft=model, learned={name: net}, net=lambda _: net)
-    drafter, terms = round_gpu.device_parts(pair, name, policy)
-    made = DeviceRound(model, drafter, terms, frozenset(), 200, greedy)
-    made.begin([5, 6, 7], Sampling(0.0 if greedy else 0.8), 40)
-    packed, logits = made.run_and_pack()
+    drafter, terms = round_gpu.find_device_drafter_and_tree_terms(pair, name, policy)
+    made = CapturedDeviceRound(model, drafter, terms, frozenset(), 200, greedy)
+    made.prefill_and_set_state([5, 6, 7], Sampling(0.0 if greedy else 0.8), 40)
+    packed, logits = made.run_round_and_pack_result()
     assert packed.device.type == logits.device.type == DEVICE
     assert logits.shape == (1 if name == "none" else policy.nodes, 256)
 
 
 def buckets(kv_heads: int) -> None:
     for bucket in GraphBuckets(runner(kv_heads), 200, (1, 1, 1), SIZES).by_size:
-        logits, features = bucket.run()
+        logits, features = bucket.run_on_inputs()
         assert logits.shape == (1 if bucket.last_only else bucket.size, 256) and features.shape == (bucket.size, 4, 64)
         assert logits.device.type == features.device.type == DEVICE
 
@@ -99,7 +99,7 @@ def of_modules(kv_heads: int) -> None:
 
 def session(kv_heads: int) -> None:
     """A lane's own forwards. They pass in what the host knows and read nothing back."""
-    lane = Session(runner(kv_heads), 200, features=True, graphed=True)
+    lane = Session(runner(kv_heads), 200, feature_layers=True, use_cuda_graphs=True)
     _, features = lane.prefill([1, 2, 3, 4, 5])
     logits, seen = lane.forward([6, 7, 8], [5, 6, 6], torch.ones(3, 3, dtype=torch.bool).tril())
     lane.keep([0, 2])
@@ -116,8 +116,10 @@ def rejected(wrong: Callable[[torch.Tensor], object]) -> None:
 
     model.model.get_input_embeddings().register_forward_pre_hook(happening)
     try:
-        drafter, terms = round_gpu.device_parts(SimpleNamespace(target=model), "none", POLICIES["none"])
-        DeviceRound(model, drafter, terms, frozenset(), 200, True).run_and_pack()
+        drafter, terms = round_gpu.find_device_drafter_and_tree_terms(
+            SimpleNamespace(target=model), "none", POLICIES["none"]
+        )
+        CapturedDeviceRound(model, drafter, terms, frozenset(), 200, True).run_round_and_pack_result()
     except Exception as error:
         print(type(error).__name__)
         return

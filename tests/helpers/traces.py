@@ -26,8 +26,10 @@ DRAFTED = Costs(PLAIN.verify_ms, 0.51, 0.4)
 def events(race, **pace) -> Iterator[str]:
     """What the page hears of a race."""
     return (
-        event.text
-        for event in serialise_and_number_messages(uuid.uuid4().hex, wire.run_race_as_messages(race, **pace))
+        event.json_text
+        for event in serialise_and_number_messages(
+            uuid.uuid4().hex, wire.run_race_and_its_repeats_as_messages(race, **pace)
+        )
         if isinstance(event, RunEvent)
     )
 
@@ -88,7 +90,7 @@ class FakeRace:
     def poll_steps(self) -> Iterator[tuple[int, Step]]:
         return self.run()
 
-    def run_again(self) -> Iterator[WorkSignal]:
+    def repeat_and_show_median_run_in_steps(self) -> Iterator[WorkSignal]:
         """No further run, unless a test says otherwise."""
         yield from ()
 

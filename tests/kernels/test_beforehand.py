@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from engine.kernels import beforehand
-from engine.kernels.code_folder import compiled_code_folder
+from engine.kernels.code_folder import find_code_folder_and_remove_old
 from engine.nets.eagle_compiled import CompiledEagle, compile_eagle_loops, log_q_of_level, log_q_of_root
 from helpers.learned import pair_with
 from helpers.paths import OF_TESTS, ROOT
@@ -19,8 +19,8 @@ import pkgutil
 import app
 from engine.kernels import beforehand
 
-beforehand.start_compiling_process = lambda *functions: print(*map(pkgutil.resolve_name, functions), flush=True)
-app.build_and_attach_live_page = lambda *_: app.exit_process("that is all")
+beforehand.start_compiling_process_unless_cached = lambda *functions: print(*map(pkgutil.resolve_name, functions), flush=True)
+app.load_pair_and_serve_live_page = lambda *_: app.exit_process("that is all")
 app.main()
 """
 
@@ -37,10 +37,10 @@ def compile_loops():
 """
 LARGEST = """
 from engine.kernels.beforehand import compile_forward_and_tree_growth as compile_loops
-from engine.kernels.growing_compiled import grow_tree
+from engine.kernels.growing_compiled import grow_tree_with_compiled_drafter
 from engine.kernels.phases import run_thread_part_of_forward
 
-LOOPS = [run_thread_part_of_forward, grow_tree]
+LOOPS = [run_thread_part_of_forward, grow_tree_with_compiled_drafter]
 """
 FOUND = """
 from compiling import LOOPS, compile_loops
@@ -59,22 +59,22 @@ def begun(monkeypatch, tmp_path):
 
 
 def test_a_first_start_compiles_on_two_cores(begun):
-    command = beforehand.start_compiling_process("module:function", "other:function")
+    command = beforehand.start_compiling_process_unless_cached("module:function", "other:function")
     assert command == [sys.executable, "-c", beforehand.WORK, "module:function", "other:function"]
 
 
 def test_a_start_with_code_of_these_sources_or_on_one_core_begins_nothing(begun, monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
-    assert beforehand.start_compiling_process("module:function") is None
+    assert beforehand.start_compiling_process_unless_cached("module:function") is None
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     (begun / "treerace-0").mkdir()  # of other sources
-    assert beforehand.start_compiling_process("module:function")
-    compiled_code_folder(beforehand.ENGINE, str(begun)).mkdir()
-    assert beforehand.start_compiling_process("module:function") is None
+    assert beforehand.start_compiling_process_unless_cached("module:function")
+    find_code_folder_and_remove_old(beforehand.ENGINE, str(begun)).mkdir()
+    assert beforehand.start_compiling_process_unless_cached("module:function") is None
 
 
 def test_a_call_gets_its_string_on_two_cores(begun, monkeypatch):
-    assert beforehand.start_process_calling("module:function", "a b") == [
+    assert beforehand.start_process_calling_if_multicore("module:function", "a b") == [
         sys.executable,
         "-c",
         beforehand.CALL,
@@ -82,12 +82,12 @@ def test_a_call_gets_its_string_on_two_cores(begun, monkeypatch):
         "a b",
     ]
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
-    assert beforehand.start_process_calling("module:function", "a b") is None
+    assert beforehand.start_process_calling_if_multicore("module:function", "a b") is None
 
 
 def test_a_called_function_is_given_the_string(tmp_path):
     made = tmp_path / "made"
-    assert beforehand.start_process_calling("os:mkdir", str(made)).wait() == 0 and made.is_dir()
+    assert beforehand.start_process_calling_if_multicore("os:mkdir", str(made)).wait() == 0 and made.is_dir()
 
 
 @pytest.mark.slow
@@ -99,7 +99,7 @@ def test_the_process_leaves_loops_where_others_find_them(monkeypatch, tmp_path, 
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "compiled"))
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    assert beforehand.start_compiling_process("compiling:compile_loops").wait() == 0
+    assert beforehand.start_compiling_process_unless_cached("compiling:compile_loops").wait() == 0
     done = subprocess.run([sys.executable, "-c", FOUND], cwd=ROOT, check=True, capture_output=True, text=True)
     assert done.stdout.split() == ["1", "0"] * loops
 

@@ -11,7 +11,7 @@ FORWARDS = """
 import random
 import torch
 from engine.forward import llama_compiled
-from engine.forward.batch import RowRequest, Batch
+from engine.forward.batch import RowRequest, SharedForwardBatch
 from engine.forward.llama_compiled import CompiledLlama
 from engine.models.quantising import replace_with_rounded_linear
 from engine.target import Target
@@ -25,12 +25,12 @@ def forwards():
         runner = over(CompiledLlama(model, 2), model)
         for size in (1, 2, 7, 33, 40):
             target = Target(runner, 140, features=True)
-            target.prefill([rng.randrange(256) for _ in range(23)])
+            target.prefill_and_return_features([rng.randrange(256) for _ in range(23)])
             tree = random_tree(rng, size)
             target.verify(tree)
-            target.commit(tree.path(size - 1))
+            target.commit(tree.path_below_root(size - 1))
             target.verify(random_tree(rng, size))
-        batch = Batch(runner, 3, 60)
+        batch = SharedForwardBatch(runner, 3, 60)
         asked = []
         for rows in (1, 5, 9):
             seen = torch.ones(rows, rows, dtype=torch.bool).tril_()

@@ -4,14 +4,19 @@ import numpy as np
 import pytest
 from numba import types
 
-from engine.kernels.by_address import address_of, make_call_by_address, make_error_returning_call, raise_returned_error
+from engine.kernels.by_address import (
+    compile_and_get_address,
+    make_call_by_address,
+    make_error_returning_call_by_address,
+    raise_returned_error,
+)
 from engine.kernels.compiling import exactly_compiled
 
 MATRIX = types.Array(types.float32, 2, "C")
 KIND = MATRIX(MATRIX, types.int64)
 call = make_call_by_address(KIND)
 FILLED = types.void(MATRIX, types.int64)
-tried = make_error_returning_call(FILLED)
+tried = make_error_returning_call_by_address(FILLED)
 
 
 @exactly_compiled
@@ -36,14 +41,14 @@ def total(address, x, times):
 
 def test_one_compiled_loop_calls_whichever_it_is_given():
     x = np.full((1, 4), 2, np.float32)
-    assert total(address_of(repeated, KIND), x, 3) == 3 * 4 * 2 + 2
-    assert total(address_of(tripled, KIND), x, 3) == 9 * 4 * 2 + 12
+    assert total(compile_and_get_address(repeated, KIND), x, 3) == 3 * 4 * 2 + 2
+    assert total(compile_and_get_address(tripled, KIND), x, 3) == 9 * 4 * 2 + 12
     assert len(total.signatures) == 1
 
 
 def test_an_error_comes_through():
     with pytest.raises(ValueError, match="cannot be undone"):
-        total(address_of(repeated, KIND), np.zeros((1, 4), np.float32), -1)
+        total(compile_and_get_address(repeated, KIND), np.zeros((1, 4), np.float32), -1)
 
 
 @exactly_compiled
@@ -62,7 +67,7 @@ def filled_twice(address, x, first, second):
 
 
 def test_an_error_waits_until_it_is_raised_again():
-    x, address = np.zeros((1, 4), np.float32), address_of(filled, FILLED)
+    x, address = np.zeros((1, 4), np.float32), compile_and_get_address(filled, FILLED)
     filled_twice(address, x, 2, -1)
     assert (x == 2).all()
     with pytest.raises(OverflowError, match="too little"):
@@ -72,4 +77,4 @@ def test_an_error_waits_until_it_is_raised_again():
 
 def test_a_loop_that_returns_something_else_is_refused():
     with pytest.raises(TypeError, match="repeated returns array"):
-        address_of(repeated, types.none(MATRIX, types.int64))
+        compile_and_get_address(repeated, types.none(MATRIX, types.int64))

@@ -12,7 +12,7 @@ import pytest
 from numba import types
 
 from engine.kernels import compiling
-from engine.kernels.code_folder import compiled_code_folder
+from engine.kernels.code_folder import find_code_folder_and_remove_old
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,44 +22,51 @@ def package(tmp_path) -> Path:
     """A package with compiled loops, plain functions, and constants in its kernels."""
     folder = tmp_path / "package"
     (folder / "kernels").mkdir(parents=True)
-    (folder / "loops.py").write_text("@compiled\ndef loop(): pass\n")
+    (folder / "loops.py").write_text("@exactly_compiled\ndef loop(): pass\n")
     (folder / "plain.py").write_text("def plain(): pass\n")
     (folder / "kernels" / "constants.py").write_text("LEAST = 1\n")
     return folder
 
 
 def test_compiled_code_is_kept_for_the_sources_it_was_made_of(package):
-    first = compiled_code_folder(package)
+    first = find_code_folder_and_remove_old(package)
     assert first.parent == package / "__pycache__"
     first.mkdir(parents=True)
     (package / "plain.py").write_text("def plain(): return 1\n")
-    assert compiled_code_folder(package) == first and first.exists()
-    (package / "loops.py").write_text("@compiled\ndef loop(): return 1\n")
-    assert compiled_code_folder(package) != first and not first.exists()
+    assert find_code_folder_and_remove_old(package) == first and first.exists()
+    (package / "loops.py").write_text("@exactly_compiled\ndef loop(): return 1\n")
+    assert find_code_folder_and_remove_old(package) != first and not first.exists()
 
 
 @pytest.mark.parametrize(
-    "mark", ["@compiled", "@exactly_compiled", "@within", "@exactly_within", "@intrinsic", "@overload(below)"]
+    "mark",
+    [
+        "@compiled_assuming_no_nan",
+        "@exactly_compiled",
+        "@compiled_no_nan_without_python_entry",
+        "@intrinsic",
+        "@overload(below)",
+    ],
 )
 def test_every_kind_of_compiled_source_counts_and_so_does_a_constant_of_the_kernels(package, mark):
-    found = [compiled_code_folder(package)]
+    found = [find_code_folder_and_remove_old(package)]
     (package / "plain.py").write_text(f"{mark}\ndef plain(): pass\n")
-    found.append(compiled_code_folder(package))
+    found.append(find_code_folder_and_remove_old(package))
     (package / "kernels" / "constants.py").write_text("LEAST = 2\n")
-    found.append(compiled_code_folder(package))
+    found.append(find_code_folder_and_remove_old(package))
     (package / "kernels" / "constants.py").rename(package / "kernels" / "limits.py")
-    found.append(compiled_code_folder(package))
+    found.append(find_code_folder_and_remove_old(package))
     assert len(set(found)) == 4
 
 
 def test_a_second_checkouts_code_in_a_shared_folder_survives(package, tmp_path):
     shared, other = tmp_path / "shared", tmp_path / "shared" / "treerace-0123456789abcdef"
     other.mkdir(parents=True)
-    folder = compiled_code_folder(package, str(shared))
+    folder = find_code_folder_and_remove_old(package, str(shared))
     assert folder.parent == shared and folder != other
     folder.mkdir()
-    (package / "loops.py").write_text("@compiled\ndef loop(): return 1\n")
-    assert compiled_code_folder(package, str(shared)) != folder
+    (package / "loops.py").write_text("@exactly_compiled\ndef loop(): return 1\n")
+    assert find_code_folder_and_remove_old(package, str(shared)) != folder
     assert other.exists() and folder.exists()
 
 
@@ -77,18 +84,18 @@ def test_importing_the_project_deletes_no_other_checkouts_code(tmp_path):
 FULL = """
 import errno, sys
 from numba.core import caching
-from engine.kernels.compiling import compiled
+from engine.kernels.compiling import compiled_assuming_no_nan
 
 def full(self, path):
     raise OSError(int(sys.argv[1]), "No space left on device")
 
 caching.IndexDataCacheFile._open_for_write = full
 
-@compiled
+@compiled_assuming_no_nan
 def double(number):
     return 2 * number
 
-@compiled
+@compiled_assuming_no_nan
 def triple(number):
     return 3 * number
 
@@ -111,8 +118,8 @@ def test_a_folder_that_cannot_be_written_stops_nothing_and_is_mentioned_once(tmp
 
 def test_python_cannot_call_what_only_compiled_loops_call():
     """It would crash the process, for there is nothing to call."""
-    inner = compiling.within(lambda number: number + 1)
-    outer = compiling.compiled(lambda number: inner(number) * 2)
+    inner = compiling.compiled_no_nan_without_python_entry(lambda number: number + 1)
+    outer = compiling.compiled_assuming_no_nan(lambda number: inner(number) * 2)
     for _ in range(2):
         with pytest.raises(TypeError, match="Only compiled loops call"):
             inner(1)
@@ -154,7 +161,7 @@ def is_itself(number):
 def test_a_function_compiled_with_other_options_is_kept_apart(first, tmp_path, monkeypatch):
     """numba finds kept code by name and types. The exact exponential would be the quick one where that was kept first."""
     monkeypatch.setattr(compiling.numba.config, "CACHE_DIR", str(tmp_path))
-    ways = {"exact": compiling.exactly_compiled, "quick": compiling.compiled}
+    ways = {"exact": compiling.exactly_compiled, "quick": compiling.compiled_assuming_no_nan}
     for name in sorted(ways, key=lambda name: name != first):
         assert ways[name](is_itself)(np.float32("nan")) == {"exact": 0, "quick": 1}[name]
 
@@ -163,7 +170,7 @@ def test_an_exact_function_is_exact_where_a_quick_one_has_it_compiled(tmp_path, 
     """numba lends a caller's options to what it has compiled, unless they are set there. It would be kept so, for everybody."""
     monkeypatch.setattr(compiling.numba.config, "CACHE_DIR", str(tmp_path))
     exact = compiling.exactly_compiled(is_itself)
-    assert compiling.compiled(lambda number: exact(number))(np.float32("nan")) == 0
+    assert compiling.compiled_assuming_no_nan(lambda number: exact(number))(np.float32("nan")) == 0
     assert exact(np.float32("nan")) == 0 and sum(exact.stats.cache_hits.values()) == 0
 
 

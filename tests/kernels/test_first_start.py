@@ -19,7 +19,7 @@ from engine.drafters import DRAFTERS
 from engine.forward.runner import Runner
 from engine.kernels.attention import attend_to_cache_rows
 from engine.kernels.compiling import FAST
-from engine.kernels.elementwise import divide_rows_by_length, log_softmax_in_place
+from engine.kernels.elementwise import divide_rows_by_norm, log_softmax_in_place
 from engine.kernels.ranking_compiled import compiled_top_tokens_scores_q
 from engine.models.pairs import LoadedPair
 from engine.nets.dflash import DFlash
@@ -39,7 +39,7 @@ READ = 7  # tokens of the text before the root
 def call_alone() -> None:
     rows = np.linspace(-3, 3, 3 * 256, dtype=np.float32).reshape(3, 256)
     compiled_top_tokens_scores_q(rows, np.zeros(256, np.float32), np.float32(0.8), 4)
-    divide_rows_by_length(rows, np.float32(1e-3), np.empty_like(rows))
+    divide_rows_by_norm(rows, np.float32(1e-3), np.empty_like(rows))
     log_softmax_in_place(rows.copy())
     queries, kv = np.ones((2, 128), np.float32), np.ones((2, 2, 16, 32), np.float32)
     attend_to_cache_rows(queries, kv, np.ones((2, 2), np.bool_), 0, 9, np.empty((2, 128), np.float32))
@@ -56,7 +56,7 @@ def digests(names: tuple[str, ...]) -> dict[str, str]:
     pair = pair_with(*(name for name in ("medusa", "eagle") if name in names))
     nets = pair.learned | {name: make() for name, make in makers.items() if name in names}
     for name in {*names} & nets.keys():
-        nets[name].pack_compiled()
+        nets[name].pack_compiled_on_cpu()
     pair = replace(pair, target=target, draft=Runner(tiny_llama(1, layers=2), eight_bit=True), learned=nets)
     with torch.inference_mode():
         return {name: digest_of(pair, name) for name in names}
@@ -76,7 +76,9 @@ def digest_of(pair: LoadedPair, name: str) -> str:
 
 def begun(pair: LoadedPair, name: str):
     drafter = DRAFTERS[name](pair, 120)
-    drafter.begin(TEXT[: READ + 1], Target(pair.target, 120, drafter.reads_features).prefill(TEXT[:READ]))
+    drafter.begin(
+        TEXT[: READ + 1], Target(pair.target, 120, drafter.reads_features).prefill_and_return_features(TEXT[:READ])
+    )
     return drafter
 
 

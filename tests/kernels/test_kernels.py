@@ -6,10 +6,10 @@ import torch
 import torch.nn.functional as F
 
 from engine.kernels import attention, compiling, eight_bit, elementwise
-from engine.kernels.eight_bit import EightBit
+from engine.kernels.eight_bit import EightBitMatrix
 from engine.kernels.named_arrays import NamedArrays
 from engine.kernels.ranking_compiled import write_highest_key_indices
-from engine.kernels.stack import EightBitLayer, StackConstants, run_layers
+from engine.kernels.stack import EightBitLayer, StackConstants, run_decoder_layers
 
 
 def normal(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -27,7 +27,7 @@ def dequantised(matrix: torch.Tensor) -> torch.Tensor:
 def test_a_product_is_that_of_the_rounded_matrix_and_all_but_exact_inputs(rows, inputs, outputs):
     x, matrix = normal(rows, inputs), normal(outputs, inputs, seed=1)
     out = np.full((rows, outputs), np.nan, np.float32)
-    eight_bit.multiply_eight_bit(x.numpy(), EightBit.quantise(matrix), out)
+    eight_bit.multiply_eight_bit(x.numpy(), EightBitMatrix.quantise(matrix), out)
     expected = x.double() @ dequantised(matrix).double().T
     assert np.abs(out - expected.numpy()).max() < 1e-3 * (expected.abs().max() + 1)
 
@@ -36,20 +36,20 @@ def test_products_of_extreme_rows_stay_in_range():
     """The largest sums of a wide matrix fit their 32 bits, and rows of zeros stay zeros."""
     matrix = torch.ones(32, 9000)
     x, out = np.stack([np.ones(9000), -np.ones(9000), np.zeros(9000)]).astype(np.float32), np.zeros((3, 32), np.float32)
-    eight_bit.multiply_eight_bit(x, EightBit.quantise(matrix), out)
+    eight_bit.multiply_eight_bit(x, EightBitMatrix.quantise(matrix), out)
     assert np.allclose(out, np.array([[9000.0], [-9000.0], [0.0]]), rtol=1e-3)
 
 
 def test_without_a_folder_to_keep_it_in_a_kernel_is_compiled_all_the_same(monkeypatch):
     monkeypatch.setattr("numba.core.caching.CacheImpl._locator_classes", [])
-    assert compiling.compiled(lambda x: x + 1)(2) == 3
+    assert compiling.compiled_assuming_no_nan(lambda x: x + 1)(2) == 3
 
 
 def test_exp_is_exp_and_stays_finite():
-    @compiling.compiled
+    @compiling.compiled_assuming_no_nan
     def all_of(x, out):
         for index in range(len(x)):
-            out[index] = elementwise.exp(x[index])
+            out[index] = elementwise.clamped_float32_exp(x[index])
 
     x = np.linspace(-87, 88, 10_001, dtype=np.float32)
     out = np.empty_like(x)
@@ -62,7 +62,7 @@ def test_exp_is_exp_and_stays_finite():
 def test_norms_rotations_and_log_softmax_are_torchs():
     x = normal(5, 48)
     out = np.empty((5, 48), np.float32)
-    elementwise.divide_rows_by_length(x.numpy(), np.float32(0.3), out)
+    elementwise.divide_rows_by_norm(x.numpy(), np.float32(0.3), out)
     assert np.allclose(out, x / (x.square().sum(-1, keepdim=True) + 0.09).sqrt(), atol=1e-6)
     angles = normal(9, 8)
     turns = torch.stack([angles.cos(), angles.sin()], 1)
@@ -109,8 +109,8 @@ def test_a_stack_with_all_that_a_layer_can_have_is_torchs(by_token):
     scales = [1 + 0.3 * normal(heads + kv_heads, size, seed=layer) for layer in (5, 6)]
     lasts = [normal(hidden, seed=layer) for layer in (7, 8)]
     for matrices, bias, scale, last in zip(parts, biases, scales, lasts, strict=True):
-        arrays = {"bias": bias.numpy(), "scales": scale.numpy(), "out_bias": last.numpy()}
-        layers.append(EightBitLayer(*(EightBit.quantise(each) for each in matrices), **arrays))
+        arrays = {"bias": bias.numpy(), "head_norm_scales": scale.numpy(), "out_bias": last.numpy()}
+        layers.append(EightBitLayer(*(EightBitMatrix.quantise(each) for each in matrices), **arrays))
     angles, tokens, before, positions = (
         normal(9, 4),
         np.array([3, 0, 6, 2]),
@@ -119,9 +119,13 @@ def test_a_stack_with_all_that_a_layer_can_have_is_torchs(by_token):
     )
     turns, x, kv = torch.stack([angles.cos(), angles.sin()], 1), normal(4, hidden), normal(2, 2, kv_heads, 20, size)
     visible = torch.tensor([[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 0, 1]]).bool()
-    least, address, table = np.float32(0.1), StackConstants.for_rms_norms(1, 1.0).loop, NamedArrays(*layers).table
+    least, address, table = (
+        np.float32(0.1),
+        StackConstants.for_rms_norms(1, 1.0).layers_loop_address,
+        NamedArrays(*layers).table,
+    )
     written, entries = kv.clone(), x.clone()
-    found = run_layers(
+    found = run_decoder_layers(
         StackConstants(least, least, address), table, turns.numpy(), written.numpy(), entries.numpy(), tokens, before, positions,
         visible.numpy(), 3, 9, 2,
     )  # fmt: skip

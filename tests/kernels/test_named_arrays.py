@@ -5,13 +5,13 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from engine.kernels.compiling import compiled
-from engine.kernels.named_arrays import Ids, Matrix, NamedArrays, Number, count_arrays, unpack_nest
+from engine.kernels.compiling import compiled_assuming_no_nan
+from engine.kernels.named_arrays import FloatScalar, Ids, Matrix, NamedArrays, count_arrays, unpack_named_arrays
 
 
 class Inner(NamedTuple):
     ids: Ids
-    least: Number
+    least: FloatScalar
 
 
 class Outer(NamedTuple):
@@ -20,9 +20,9 @@ class Outer(NamedTuple):
     last: Matrix
 
 
-@compiled
+@compiled_assuming_no_nan
 def told(table, at):
-    outer = unpack_nest(Outer, table, at)
+    outer = unpack_named_arrays(Outer, table, at)
     outer.last[1, 0] += outer.inner.least
     return outer.first.shape, outer.inner.ids.sum(), outer.last[0, 2]
 

@@ -6,9 +6,9 @@ import torch
 
 from engine.forward.rounded_linear import RoundedLinear, rotate_and_round_rows
 from engine.kernels import rounded
-from engine.kernels.by_address import address_of
+from engine.kernels.by_address import compile_and_get_address
 from engine.kernels.compiling import exactly_compiled
-from engine.kernels.named_arrays import NamedArrays, unpack_nest
+from engine.kernels.named_arrays import NamedArrays, unpack_named_arrays
 from engine.kernels.stored import (
     BLOCK,
     MULTIPLY,
@@ -23,7 +23,7 @@ SHAPES = [(64, 64), (100, 34), (33, 700), (640, 3072)]
 
 @exactly_compiled
 def product(table, x, out, entered, rest, spare):
-    matrix = unpack_nest(StoredMatrix, table, np.int64(0))
+    matrix = unpack_named_arrays(StoredMatrix, table, np.int64(0))
     made = round_rows_and_block_arguments(x, matrix, RoundedRowsWorkspace(entered, rest))
     target, apart = np.int64(out.ctypes.data), np.int64(4 * out.shape[1])
     for block in range(-(-made.outputs // made.width)):
@@ -48,7 +48,8 @@ def store_layer(layer: RoundedLinear, way: str) -> StoredMatrix:
     made = StoredMatrix.from_rounded_codes(layer.weight, layer.scale, layer.in_features, layer.bias)
     loop = rounded.make_rounded_block_multiplier(rounded.WAYS.index(way))
     return made._replace(
-        codes=rounded.lay_out_rounded_blocks(layer.weight, layer.scale, way), loop=address_of(loop, MULTIPLY)
+        codes=rounded.lay_out_rounded_blocks(layer.weight, layer.scale, way),
+        product_loop_address=compile_and_get_address(loop, MULTIPLY),
     )
 
 

@@ -14,10 +14,10 @@ import torch
 from numba import carray
 
 from engine.forward.llama_compiled import CompiledLlama
-from engine.kernels.by_address import address_of
+from engine.kernels.by_address import compile_and_get_address
 from engine.kernels.compiling import exactly_compiled
 from engine.kernels.intrinsics import pointer_from_address
-from engine.kernels.named_arrays import FIELDS, unpack_nest
+from engine.kernels.named_arrays import FIELDS, unpack_named_arrays
 from engine.kernels.phases import ROOM, WORK_ON, ForwardWorkspace, join_calls_until_idle
 from engine.kernels.sharing import (
     CALL,
@@ -29,10 +29,10 @@ from engine.kernels.sharing import (
     allocate_team_state,
     announce_call,
     atomic_load,
-    claim_task,
-    close_call_and_wait,
+    claim_task_or_finish_phase,
+    close_call_wait_and_return_error,
+    count_usable_cores_capped,
     make_task_cursor,
-    usable_cores,
 )
 from engine.models.loading import hardware_name
 from engine.target import Target
@@ -82,7 +82,7 @@ def test_a_thread_that_is_about_to_sleep_joins_a_call_that_has_begun():
         time.sleep(0.001)
     time.sleep(0.05)
     assert team.asleep[1] and len(script.counts) == 2
-    with team.open_shared_call():
+    with team.wake_helpers_and_measure_lost_time():
         assert script.called(3)
 
 
@@ -94,7 +94,7 @@ def test_a_call_tells_for_how_long_its_helpers_had_no_processor(monkeypatch):
     clocks = SimpleNamespace(perf_counter=lambda: next(wall), clock_gettime=lambda clock: next(own))
     monkeypatch.setattr("engine.kernels.sharing.time", clocks)
     before = ThreadTeam.without
-    with team.open_shared_call():
+    with team.wake_helpers_and_measure_lost_time():
         pass
     assert ThreadTeam.without - before == pytest.approx(1.0)
 
@@ -106,7 +106,7 @@ def test_a_forked_process_asks_no_clock_of_a_thread_that_it_lacks():
     if child == 0:
         failed = 1
         try:
-            with team.open_shared_call():
+            with team.wake_helpers_and_measure_lost_time():
                 failed = 0
         finally:
             os._exit(failed or int(team.helpers_processor_seconds() != 0))
@@ -126,12 +126,12 @@ def counted(table, part):
 def short_calls(state, table, count):
     for _ in range(count):
         announce_call(state, table)
-        close_call_and_wait(state)
+        close_call_wait_and_return_error(state)
 
 
 def test_a_thread_that_comes_late_never_works_on_a_table_that_is_gone():
     """Calls end at once here, most of them while a thread joins. A table at no address would end the process by a signal."""
-    state, table = allocate_team_state(address_of(counted, WORK_ON)), np.zeros((3, FIELDS), np.int64)
+    state, table = allocate_team_state(compile_and_get_address(counted, WORK_ON)), np.zeros((3, FIELDS), np.int64)
     counts, over = np.zeros((4, LINE), np.int64), threading.Event()
 
     def help(row):
@@ -156,15 +156,15 @@ def failing(fails: int):
 
     @exactly_compiled
     def work(table, part):
-        claims = unpack_nest(ForwardWorkspace, table, len(table) - ROOM).claims
+        claims = unpack_named_arrays(ForwardWorkspace, table, len(table) - ROOM).claims
         turn = make_task_cursor(claims, part, 2)
-        task = claim_task(turn, 2)
+        task = claim_task_or_finish_phase(turn, 2)
         while atomic_load(claims.ctypes.data + 8 * LINE * (1 - part)) == 0:
             pass
         if part == fails:
             raise MemoryError("no room")
         while task >= 0:
-            task = claim_task(turn, 2)
+            task = claim_task_or_finish_phase(turn, 2)
 
     return work
 
@@ -174,27 +174,27 @@ def test_a_thread_that_fails_ends_the_call_for_all_and_the_next_one_goes_well(fa
     """The error comes out of the call, whichever thread raised it."""
     model = random_model("llama, biases, tied")
     runner = over(CompiledLlama(model, 2), model)
-    expected = Target(runner, 9, features=True).prefill([1, 2, 3])
+    expected = Target(runner, 9, features=True).prefill_and_return_features([1, 2, 3])
     team, work, raised = runner.own.team, failing(fails), []
 
     def call():
         with pytest.raises(MemoryError, match="no room") as error:
-            Target(runner, 9, features=True).prefill([1, 2, 3])
+            Target(runner, 9, features=True).prefill_and_return_features([1, 2, 3])
         raised.append(error)
 
-    right, team.state[WORK] = team.state[WORK], address_of(work, WORK_ON)
+    right, team.state[WORK] = team.state[WORK], compile_and_get_address(work, WORK_ON)
     thread = threading.Thread(target=call, daemon=True)
     thread.start()
     thread.join(30)
     team.state[WORK] = right
     assert len(raised) == 1
-    assert torch.equal(Target(runner, 9, features=True).prefill([1, 2, 3]), expected)
+    assert torch.equal(Target(runner, 9, features=True).prefill_and_return_features([1, 2, 3]), expected)
 
 
 def test_a_process_uses_the_cores_that_it_may_use(monkeypatch):
-    assert 1 <= usable_cores() <= MOST
+    assert 1 <= count_usable_cores_capped() <= MOST
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    assert usable_cores() == 1
+    assert count_usable_cores_capped() == 1
     assert hardware_name(torch.device("cpu")) == "1 CPU core"  # the name of what computes, not of what is there
     monkeypatch.setenv("OMP_NUM_THREADS", "many")
-    assert 1 <= usable_cores() <= MOST
+    assert 1 <= count_usable_cores_capped() <= MOST

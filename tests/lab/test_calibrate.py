@@ -7,8 +7,8 @@ import pytest
 from engine.lab import calibrate as calibrating
 from engine.lab.calibrate import (
     calibrate,
-    measure_acceptance_by_child,
-    measure_rank_frequencies,
+    measure_first_acceptance_by_child,
+    measure_target_rank_frequencies_by_depth,
     serialise_calibration,
     write_continuations,
 )
@@ -22,23 +22,27 @@ PROMPTS = ["ab", "the quick brown fox", "x"]
 
 def test_a_draft_that_is_the_target_is_always_right():
     pair = tiny_pair(same=True)
-    assert measure_acceptance_by_child(pair, write_continuations(pair, PROMPTS, 12, 0.6), 0.6) == pytest.approx(
+    assert measure_first_acceptance_by_child(pair, write_continuations(pair, PROMPTS, 12, 0.6), 0.6) == pytest.approx(
         [1.0] + [0.0] * 15, abs=1e-4
     )
     assert (
-        measure_rank_frequencies(pair, "model", write_continuations(pair, PROMPTS, 20, 0.0), depth=4)
+        measure_target_rank_frequencies_by_depth(
+            pair, "model", write_continuations(pair, PROMPTS, 20, 0.0), max_depth=4
+        )
         == [[1.0] + [0.0] * 15] * 4
     )
 
 
 def test_chances_and_ranks_of_another_draft_are_distributions():
     pair = tiny_pair()
-    chances = measure_acceptance_by_child(pair, write_continuations(pair, PROMPTS, 12, 0.6), 0.6)
+    chances = measure_first_acceptance_by_child(pair, write_continuations(pair, PROMPTS, 12, 0.6), 0.6)
     assert 0 < chances[0] < 1 and sum(chances) <= 1 + 1e-6
     for name in ("model", "bigram", "lookup"):
-        for row in measure_rank_frequencies(pair, name, write_continuations(pair, PROMPTS, 20, 0.0), depth=3):
+        for row in measure_target_rank_frequencies_by_depth(
+            pair, name, write_continuations(pair, PROMPTS, 20, 0.0), max_depth=3
+        ):
             assert len(row) == 16 and sum(row) <= 1 + 1e-9
-    assert measure_rank_frequencies(pair, "none", write_continuations(pair, PROMPTS, 20, 0.0)) == []
+    assert measure_target_rank_frequencies_by_depth(pair, "none", write_continuations(pair, PROMPTS, 20, 0.0)) == []
 
 
 def test_guesses_do_not_depend_on_how_far_rounds_advance():
@@ -48,7 +52,9 @@ def test_guesses_do_not_depend_on_how_far_rounds_advance():
     found = []
     for stride, steps in ((1, [(prompt + written[:at], written[at : at + 3]) for at in range(0, 30, 3)]), (3, None)):
         texts = [(prompt, written)] if steps is None else steps
-        found.append(measure_rank_frequencies(pair, "model", texts, depth=2, stride=stride))
+        found.append(
+            measure_target_rank_frequencies_by_depth(pair, "model", texts, max_depth=2, tokens_between_rounds=stride)
+        )
     assert found[0] == found[1]
 
 
@@ -59,23 +65,23 @@ def test_shapes_are_counted_by_what_their_rounds_gave_and_took(monkeypatch):
     texts = [pair.tokenizer(prompt)["input_ids"] for prompt in PROMPTS]
     for name, depth in (("chain", 3), ("chain", 1), ("tree", 4)):
         shape = {"depth": depth, "width": 1, "nodes": depth + 1}
-        found = calibrating.average_rounds_of_shape(pair, SYSTEMS[name], shape, texts)
+        found = calibrating.measure_round_means_of_shape(pair, SYSTEMS[name], shape, texts)
         assert found == (depth + 1, depth + 1, depth)
-    assert calibrating.average_rounds_of_shape(
+    assert calibrating.measure_round_means_of_shape(
         pair, SYSTEMS["lookup"], shape, texts
-    ) == calibrating.average_rounds_of_shape(pair, SYSTEMS["lookup"], shape, texts)
+    ) == calibrating.measure_round_means_of_shape(pair, SYSTEMS["lookup"], shape, texts)
 
 
 def test_every_draft_forward_is_a_level_and_every_level_of_a_forward_too():
     pair = tiny_pair()
     texts = [pair.tokenizer(PROMPTS[1])["input_ids"]]
-    one_by_one = calibrating.average_rounds_of_shape(
+    one_by_one = calibrating.measure_round_means_of_shape(
         pair, SYSTEMS["dyspec"], {"depth": 2, "width": 8, "nodes": 12}, texts
     )
-    at_once = calibrating.average_rounds_of_shape(
+    at_once = calibrating.measure_round_means_of_shape(
         pair, SYSTEMS["parallel-tree"], {"depth": 3, "width": 2, "nodes": 7}, texts
     )
-    assert one_by_one.levels > 2 and at_once.levels == 3 and at_once.rows == 7
+    assert one_by_one.draft_levels > 2 and at_once.draft_levels == 3 and at_once.verified_rows == 7
 
 
 def test_the_shapes_to_try_can_be_grown_and_a_tree_stays_a_tree():
@@ -83,12 +89,12 @@ def test_the_shapes_to_try_can_be_grown_and_a_tree_stays_a_tree():
     for system in SYSTEMS.values():
         if not system.guesses or system.sizes_trees:
             continue
-        tried = calibrating.list_candidate_shapes(system)
+        tried = calibrating.list_non_default_candidate_shapes(system)
         assert 4 < len(tried) < 9 and system.default_shape not in tried
         for shape in tried:
             system.build_parts(pair, 100, **shape)
             Settings("a", (f"{system.name}:{format_shape(shape)}",))
-            assert (shape["width"] > 1) is system.branches
+            assert (shape["width"] > 1) is system.can_branch
 
 
 def test_a_calibration_survives_its_file_and_a_pair_without_draft_has_less_of_it(tmp_path, monkeypatch):

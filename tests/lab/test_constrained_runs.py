@@ -111,9 +111,11 @@ def test_pays_judges_under_a_schema(capsys, embedded, races, schema, prompts):
 
 
 def test_pays_decodes_batches_under_a_pattern(capsys, embedded, races, prompts, monkeypatch):
-    alone: list[batch.BatchRequest] = []
-    right = batch.build_batch_requests
-    monkeypatch.setattr(batch, "build_batch_requests", lambda *how: alone.extend(found := right(*how)) or found)
+    alone: list[batch.BatchSequence] = []
+    right = batch.build_sequences_with_plain_tokens
+    monkeypatch.setattr(
+        batch, "build_sequences_with_plain_tokens", lambda *how: alone.extend(found := right(*how)) or found
+    )
     _, figures = told(
         capsys, "pays", *OPTIONS, "--prompts", str(prompts), "--systems", "tree,auto", "--tokens", "24", "--temperature", "0.8",
         "--regex", PATTERN, "--batch", "1,4",
@@ -121,8 +123,8 @@ def test_pays_decodes_batches_under_a_pattern(capsys, embedded, races, prompts, 
     assert all(re.fullmatch(PATTERN, same_text(embedded, lanes)) for lanes in races if lanes[0].max_new_tokens == 24)
     assert len(alone) == 4
     for text in alone:
-        assert text.alone[-1] in embedded.stop_ids
-        assert re.fullmatch(PATTERN, embedded.tokenizer.decode(text.alone[:-1]))
+        assert text.plain_tokens[-1] in embedded.stop_ids
+        assert re.fullmatch(PATTERN, embedded.tokenizer.decode(text.plain_tokens[:-1]))
     for row in figures["batch"]["settings"]:
         assert [point["batch"] for point in row["points"]] == [1, 4]
         assert all(point["identical"] and point["tau"] >= 1 for point in row["points"])

@@ -8,7 +8,7 @@ import torch
 
 from engine.forward.runner import Runner
 from engine.lab.pays import doctor
-from engine.lab.pays.doctor import DiagnosedRun, read_run_from_file
+from engine.lab.pays.doctor import RunToDiagnose, read_run_from_file
 from engine.lab.pays.rounding import rounding_threshold_of
 from engine.measure.options import first_held_out_prompts
 from engine.models.loading import load
@@ -124,7 +124,7 @@ def test_sampled_runs_are_judged_by_logits_with_the_seeds_noise_as_by_hand(index
     other = (written[index] + 1) % 256
     lane = LaneRecord("", "", "tokens", PLAIN, race.lanes[0].trace)
     runs = [
-        DiagnosedRun(name, PROMPT, [*written[:index], token], lane)
+        RunToDiagnose(name, PROMPT, [*written[:index], token], lane)
         for name, token in (("A", written[index]), ("B", other))
     ]
     found = doctor.diagnose_runs(PAIR, *runs)
@@ -137,9 +137,7 @@ def test_sampled_runs_are_judged_by_logits_with_the_seeds_noise_as_by_hand(index
 def test_a_run_that_ends_earlier_is_told_from_one_that_differs(diagnosed):
     figures = diagnosed(PAIR, [5, 6], [5, 6, 7])
     assert (
-        figures["cause"] == "end"
-        and figures["index"] == 2
-        and "Run A ends without a stop token." in figures["facts"]
+        figures["cause"] == "end" and figures["index"] == 2 and "Run A ends without a stop token." in figures["facts"]
     )
     figures = diagnosed(replace(PAIR, stop_ids=frozenset({6})), [5, 6, 7], [5, 6])
     assert "Run B ends at a stop token." in figures["facts"]
@@ -246,12 +244,12 @@ def test_what_cannot_be_compared_is_refused_with_a_sentence(capsys, diagnosed, c
 def test_a_run_that_was_sent_otherwise_is_refused(was, sentence):
     tokenizer = byte_tokenizer()
     tokenizer.chat_template = "{{ messages[0]['content'] }}:"
-    pair = replace(PAIR, tokenizer=tokenizer, raw=was)
+    pair = replace(PAIR, tokenizer=tokenizer, sends_raw_prompts=was)
     trace = Trace("vanilla", pair.title, "a machine", "fp32", PROMPT, [1], 0.0, 0, 1, 1, 2, 5, chat=was)
-    run = DiagnosedRun("A", PROMPT, [1], LaneRecord("", "", "tokens", PLAIN, trace))
+    run = RunToDiagnose("A", PROMPT, [1], LaneRecord("", "", "tokens", PLAIN, trace))
     with pytest.raises(ValueError, match=f"A was sent {sentence}"):
-        doctor.validate_run(pair, run)
-    doctor.validate_run(replace(pair, raw=not was), run)
+        doctor.refuse_run_unfit_for_pair(pair, run)
+    doctor.refuse_run_unfit_for_pair(replace(pair, sends_raw_prompts=not was), run)
 
 
 def test_a_file_that_is_not_there_is_named(capsys, tmp_path):

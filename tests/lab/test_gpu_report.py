@@ -8,7 +8,7 @@ import torch
 from engine.forward.runner import Runner
 from engine.forward.runner_gpu import StaticForward
 from engine.lab.gpu import command, correctness, costs, grown
-from engine.lab.gpu.costs import build_llama_config, count_parameters
+from engine.lab.gpu.costs import build_llama_config, count_matrix_parameters
 from engine.measure import options
 from engine.models.chat import tokenise_prompt
 from engine.models.loading import load_pair_anew
@@ -21,15 +21,15 @@ WORDS = "Story: Tom had a red ball. He"
 CPU = torch.device("cpu")
 pytestmark = pytest.mark.usefixtures("small_capacities")
 TINY = build_llama_config(hidden=128, layers=2, heads=4, kv_heads=2, mlp=256, vocab=256)
-PLAN = command.Workload(
-    prompts=1,
-    tokens=8,
-    systems=("tree",),
-    written=("tree", "magic"),
+PLAN = command.GpuMeasurementWorkload(
+    prompt_count=1,
+    max_new_tokens=8,
+    small_pair_systems=("tree",),
+    enlarged_pair_systems=("tree", "magic"),
     temperatures=(0.8,),
-    shapes=("1B", "8B"),
-    rows=(1, 3, 8),
-    repeats=1,
+    timed_model_sizes=("1B", "8B"),
+    timed_row_counts=(1, 3, 8),
+    timing_repeats=1,
 )
 
 
@@ -39,10 +39,10 @@ def test_every_section_runs_and_a_failing_part_leaves_a_sentence(monkeypatch, tm
     held_out.write_text(json.dumps({"stories": ["Story: A fox"]}))
     monkeypatch.setattr(options, "ASSETS", tmp_path)
     monkeypatch.setattr(command, "load_pair_anew", lambda *arguments: tiny_pair(same=True))
-    monkeypatch.setattr(command, "build_grown_pair", lambda *arguments: tiny_pair(same=True))
+    monkeypatch.setattr(command, "build_enlarged_pair", lambda *arguments: tiny_pair(same=True))
     monkeypatch.setattr(command, "SHAPES", {"1B": TINY, "8B": TINY})
-    report = command.Report(tmp_path / "new" / "gpu-tiny.json")
-    command.measure_all(report, CPU, PLAN)
+    report = command.TimeLimitedJsonReport(tmp_path / "new" / "gpu-tiny.json")
+    command.run_all_gpu_measurements(report, CPU, PLAN)
     figures = json.loads(report.path.read_text())
     failed = {name: said for name, said in figures.items() if isinstance(said, str)}
     assert not failed
@@ -54,9 +54,9 @@ def test_every_section_runs_and_a_failing_part_leaves_a_sentence(monkeypatch, tm
         [row] = figures["embedded races"][dtype]["T = 0.8"]["systems"]
         assert row["tau"] > 1 and row["identical"] is True
     assert figures["correctness"]["noise"] == {"largest_difference": 0.0, "equal": 1.0}
-    for size in PLAN.shapes:
+    for size in PLAN.timed_model_sizes:
         costs = figures[f"costs {size}"]
-        assert costs["parameters"] == count_parameters(TINY)
+        assert costs["parameters"] == count_matrix_parameters(TINY)
         assert costs[command.FEW_ROWS].startswith("Failed: ImportError")  # the model is not on a GPU
         for precision in ("bf16", "nf4"):
             for way in ("eager_ms", "graphed_ms"):
@@ -65,7 +65,10 @@ def test_every_section_runs_and_a_failing_part_leaves_a_sentence(monkeypatch, tm
         assert costs["nf4"]["memory"]["weights_mib"] < 0.7 * costs["bf16"]["memory"]["weights_mib"]
     for draft, config in grown.DRAFTS.items():
         raced = figures[f"grown pair, draft {draft}"]
-        assert raced["parameters"] == {"target": count_parameters(grown.TARGET), "draft": count_parameters(config)}
+        assert raced["parameters"] == {
+            "target": count_matrix_parameters(grown.TARGET),
+            "draft": count_matrix_parameters(config),
+        }
         assert raced["T = 0.8"].startswith("Failed: ValueError: Unknown system 'magic'")
     assert figures["host waits"]["vanilla"] == {"mean": 0.0, "most": 0}  # none is counted without a GPU
     assert "grown pair, draft 1B: done" in capsys.readouterr().out
@@ -78,7 +81,7 @@ def test_a_grown_pair_guesses_as_the_default_pair_does(monkeypatch):
     """Smaller than the measured one, and with a layer more than the default pair's models, of which it computes the same."""
     monkeypatch.setattr(grown, "TARGET", build_llama_config(1280, 9, 20, 20, 3328, 4096, tied=True))
     monkeypatch.setitem(grown.DRAFTS, "0.4B", build_llama_config(512, 3, 8, 8, 1408, 4096, tied=True))
-    large, own = grown.build_grown_pair("0.4B", CPU), load_pair_anew(PAIRS["embedded"], "cpu", "bf16", "none")
+    large, own = grown.build_enlarged_pair("0.4B", CPU), load_pair_anew(PAIRS["embedded"], "cpu", "bf16", "none")
     ids = torch.tensor([tokenise_prompt(own, WORDS)])
     for mine, its in ((large.target, own.target), (large.draft, own.draft)):
         logits = its.model(ids).logits.float()
@@ -94,17 +97,17 @@ def test_a_grown_pair_guesses_as_the_default_pair_does(monkeypatch):
 
 
 def test_what_would_grow_has_the_sizes_that_its_name_promises():
-    billions = {name: count_parameters(config) / 1e9 for name, config in grown.DRAFTS.items()}
+    billions = {name: count_matrix_parameters(config) / 1e9 for name, config in grown.DRAFTS.items()}
     assert billions == pytest.approx({"0.4B": 0.43, "1B": 1.11}, abs=0.01)
-    assert count_parameters(grown.TARGET) / 1e9 == pytest.approx(8.06, abs=0.01)
+    assert count_matrix_parameters(grown.TARGET) / 1e9 == pytest.approx(8.06, abs=0.01)
 
 
 def test_the_report_goes_on_after_a_failure_and_stops_when_its_time_is_up(monkeypatch, tmp_path):
-    report = command.Report(tmp_path / "a.json")
-    report.add_section("bad", lambda: 1 / 0)
-    report.add_section("good", lambda: 1)
+    report = command.TimeLimitedJsonReport(tmp_path / "a.json")
+    report.run_section_and_write_file("bad", lambda: 1 / 0)
+    report.run_section_and_write_file("good", lambda: 1)
     monkeypatch.setattr(command, "SECONDS", -1)
-    report.add_section("late", lambda: 2)
+    report.run_section_and_write_file("late", lambda: 2)
     figures = json.loads(report.path.read_text())
     assert figures["good"] == 1 and figures["bad"].startswith("Failed: ZeroDivisionError: division by zero")
     assert figures["late"].startswith("Left out")
@@ -124,19 +127,21 @@ def test_the_check_of_trees_notices_a_mask_that_shows_siblings(monkeypatch):
     def spoiled(self, ids, positions, slots, visible, last=None):
         return whole(self, ids, positions, slots, torch.ones_like(visible), last)
 
-    runner = Runner(tiny_llama(0), own_forward=False)
-    monkeypatch.setattr(Runner, "open_session", lambda self, *rest: correctness.Session(self, *rest, graphed=True))
-    assert correctness.compare_tree_and_paths(runner)["largest_difference"] < 1e-3
+    runner = Runner(tiny_llama(0), use_custom_forward=False)
+    monkeypatch.setattr(
+        Runner, "open_session", lambda self, *rest: correctness.Session(self, *rest, use_cuda_graphs=True)
+    )
+    assert correctness.compare_tree_logits_with_single_paths(runner)["largest_difference"] < 1e-3
     monkeypatch.setattr(StaticForward, "__call__", spoiled)
-    assert correctness.compare_tree_and_paths(runner)["largest_difference"] > 0.1
+    assert correctness.compare_tree_logits_with_single_paths(runner)["largest_difference"] > 0.1
 
 
 def test_shapes_have_the_sizes_that_their_names_promise():
-    billions = {name: count_parameters(config) / 1e9 for name, config in costs.SHAPES.items()}
+    billions = {name: count_matrix_parameters(config) / 1e9 for name, config in costs.SHAPES.items()}
     assert billions == pytest.approx({"1B": 1.24, "8B": 8.03, "14B": 14.77}, abs=0.01)
     model = costs.build_random_llama(TINY, CPU)
     norms = sum(each.numel() for name, each in model.named_parameters() if "norm" in name)
-    assert sum(each.numel() for each in model.parameters()) == count_parameters(TINY) + norms
+    assert sum(each.numel() for each in model.parameters()) == count_matrix_parameters(TINY) + norms
     assert model.dtype == torch.bfloat16 and model.lm_head.weight.std() > 0
 
 

@@ -87,6 +87,6 @@ def test_logits_follow_their_nodes_in_every_order(name):
         logits = []
         for each in (tree, tree.subtree(order)):
             target = Target(runner, 64)
-            target.prefill([5, 80, 33, 12])
+            target.prefill_and_return_features([5, 80, 33, 12])
             logits.append(target.verify(each)[0])
         assert torch.allclose(logits[1], logits[0][order], atol=1e-4, rtol=0)

@@ -11,7 +11,13 @@ import torch
 
 from engine.lab.bench import command as bench
 from engine.measure import other_engines, peers
-from engine.measure.other_engines import GUESSES, LLAMA_CPP, OPENVINO, OtherEngines, load_other_engines
+from engine.measure.other_engines import (
+    GUESSES,
+    LLAMA_CPP,
+    OPENVINO,
+    PeerGenerateFunctions,
+    export_and_load_peer_engines,
+)
 from engine.race import Settings
 from helpers.commands import SMALL, told
 from helpers.paths import ROOT
@@ -40,11 +46,14 @@ def stand_ins(monkeypatch):
 
 def test_every_way_writes_what_its_engine_writes_with_the_guesses_of_its_setting(embedded, stand_ins):
     stand_ins.write([11, 12, 13, 14, 15])
-    with load_other_engines(embedded, []) as found:
+    with export_and_load_peer_engines(embedded, []) as found:
         plain = [f"{engine} {kind}" for engine in (LLAMA_CPP, OPENVINO) for kind in ("F16", "Q8_0")]
         settings = [f"{group}, {count} tokens" for group in GROUPS for count in GUESSES]
-        assert sorted(found.ways) == sorted([*plain, *settings]) and list(found.groups) == GROUPS
-        for way in found.ways.values():
+        assert (
+            sorted(found.function_by_name) == sorted([*plain, *settings])
+            and list(found.variant_names_by_group) == GROUPS
+        )
+        for way in found.function_by_name.values():
             for _ in range(2):
                 assert way(embedded, [1, 2, 3], 4, 0.0) == [11, 12, 13, 14]
             assert way(replace(embedded, stop_ids=frozenset({13})), [1, 2, 3], 4, 0.8) == [11, 12, 13]
@@ -57,7 +66,9 @@ def test_every_way_writes_what_its_engine_writes_with_the_guesses_of_its_setting
     ] == stand_ins.llama.ASKED
     asked = [("target.F16", count) for count in GUESSES for _ in range(calls)]
     assert [*(("target.F16", 0),) * calls, *(("target.Q8_0", 0),) * calls, *asked, *asked] == stand_ins.openvino.ASKED
-    assert not found.ways and found.said == ["llama.cpp drafts with copies alone: its package offers no draft model."]
+    assert not found.function_by_name and found.notes == [
+        "llama.cpp drafts with copies alone: its package offers no draft model."
+    ]
 
 
 def test_the_pair_says_which_weights_guess(embedded):
@@ -67,8 +78,8 @@ def test_the_pair_says_which_weights_guess(embedded):
 
 def test_what_is_not_installed_is_named_with_what_adds_it(embedded, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with load_other_engines(embedded, []) as found:
-        assert not found.ways and found.said == [  # in this order every time
+    with export_and_load_peer_engines(embedded, []) as found:
+        assert not found.function_by_name and found.notes == [  # in this order every time
             "llama.cpp is left out: `pip install llama-cpp-python` adds it.",
             "OpenVINO GenAI is left out: `pip install openvino-genai` adds it.",
         ]
@@ -76,8 +87,8 @@ def test_what_is_not_installed_is_named_with_what_adds_it(embedded, monkeypatch)
 
 def test_a_pair_that_they_cannot_hold_is_a_sentence(embedded, stand_ins, monkeypatch):
     monkeypatch.setattr(other_engines, "free_bytes", lambda device: 2**25)
-    with load_other_engines(embedded, []) as found:
-        assert not found.ways and found.said == [
+    with export_and_load_peer_engines(embedded, []) as found:
+        assert not found.function_by_name and found.notes == [
             "llama.cpp and OpenVINO GenAI cannot be compared. Their copies of the weights would take 0.1 GiB, and 0.0 GiB are free. "
             "Choose a smaller pair."
         ]
@@ -85,8 +96,8 @@ def test_a_pair_that_they_cannot_hold_is_a_sentence(embedded, stand_ins, monkeyp
 
 def test_beside_a_gpu_they_are_left_out(embedded, stand_ins):
     target = SimpleNamespace(device=torch.device("cuda", 0))
-    with load_other_engines(replace(embedded, target=target, hardware="a GPU"), []) as found:
-        assert not found.ways and found.said == [
+    with export_and_load_peer_engines(replace(embedded, target=target, hardware="a GPU"), []) as found:
+        assert not found.function_by_name and found.notes == [
             "llama.cpp and OpenVINO GenAI would run on the CPU and are left out beside a GPU."
         ]
 
@@ -97,8 +108,8 @@ def test_the_table_has_their_rows_and_says_where_their_texts_part(embedded, stan
     right = peers.generate_with_transformers(embedded, ids, 6, 0.0)
     for written, same in ((right, True), ([*right[:3], right[3] + 1, 5, 5], False)):
         stand_ins.write(written)
-        with load_other_engines(embedded, []) as others:
-            figures = bench.race_prompts_for_bench(
+        with export_and_load_peer_engines(embedded, []) as others:
+            figures = bench.race_prompts_and_compute_figures(
                 embedded, [PROMPT], Settings(PROMPT, ("tree",), max_new_tokens=6), others
             )
         rows = {row["name"]: row for row in figures["peers"]}
@@ -144,8 +155,8 @@ def test_pays_names_what_is_not_installed(capsys, tmp_path, embedded, monkeypatc
     monkeypatch.setattr(other_engines, "PACKAGES", absent)
     monkeypatch.setattr(
         peers,
-        "list_generate_ways_and_omissions",
-        lambda pair: OtherEngines({peers.PLAIN: peers.generate_with_transformers}),
+        "list_generate_functions_and_omissions",
+        lambda pair: PeerGenerateFunctions({peers.PLAIN: peers.generate_with_transformers}),
     )
     file = tmp_path / "my.txt"
     file.write_text("\n\n".join([PROMPT] * 3), encoding="utf-8")
@@ -168,10 +179,12 @@ def test_llama_cpp_runs_the_file_that_the_target_came_from_as_it_is(embedded, st
 
     for export, plain in ((lambda _, folder: written(embedded.pair, folder), ["F16", "Q8_0"]), (refuse, [])):
         monkeypatch.setattr(other_engines, "export_gguf", export)
-        found = OtherEngines()
+        found = PeerGenerateFunctions()
         other_engines.export_and_add_llama_cpp(found, pair, tmp_path / f"files{len(plain)}")
-        kinds = [name.removeprefix(f"{LLAMA_CPP} ") for name in found.ways if "lookup" not in name]
-        assert kinds == ["model.Q4_1", *plain] and list(found.groups) == [f"{LLAMA_CPP} model.Q4_1 lookup"]
-        for name, way in found.ways.items():
+        kinds = [name.removeprefix(f"{LLAMA_CPP} ") for name in found.function_by_name if "lookup" not in name]
+        assert kinds == ["model.Q4_1", *plain] and list(found.variant_names_by_group) == [
+            f"{LLAMA_CPP} model.Q4_1 lookup"
+        ]
+        for name, way in found.function_by_name.items():
             assert way(pair, [1, 2], 2, 0.0) == [11, 12]
             assert (stand_ins.llama.ASKED[-1][0] == file.name) == ("model.Q4_1" in name)

@@ -15,8 +15,8 @@ from engine.page.screens import own_prompts
 from engine.race import Race, Settings
 from engine.record.race_file import Record
 from engine.record.trace import Trace
-from engine.record.trace_statistics import GuessCountsAfterAcceptedParent, time_shares
-from engine.systems import SYSTEMS, find_system
+from engine.record.trace_statistics import GuessCountsAfterAcceptedParent, pooled_time_shares_by_phase
+from engine.systems import SYSTEMS, resolve_system_name
 from helpers.commands import SMALL, run, told
 from helpers.pairs import LETTERS, tiny_pair
 from helpers.paths import ROOT
@@ -34,7 +34,7 @@ ROW_KEYS = {
 
 def row(speedups: list[float], name: str = "tree", guarantee: str = "tokens", seed: int = 0) -> dict:
     """A system's figures where plain decoding takes a second a token and `generate()` ten."""
-    drawn = verdict.draw_resamples(len(speedups), seed)
+    drawn = verdict.draw_bootstrap_indices(len(speedups), seed)
     mine, count = [1 / speedup for speedup in speedups], len(speedups)
     told = {"name": name, "setting": name, "guarantee": guarantee, "disturbed": 0}
     return told | verdict.compare_with_plain_and_generate(mine, [1.0] * count, [10.0] * count, drawn)
@@ -108,13 +108,13 @@ def test_a_race_that_was_disturbed_is_run_once_more_and_that_one_counts(monkeypa
     [runs] = racing.run_to_result(racing.run_races(tiny_pair(), STORIES[:1], ["tree"], wish))
     assert len(made) == races
     plain, trace = (lane.trace for lane in made[-1].lanes)
-    assert runs.raced["tree"] == [racing.PromptResult(trace, plain, True, sentences[-1])]
+    assert runs.results_by_setting["tree"] == [racing.PromptResult(trace, plain, True, sentences[-1])]
 
 
 def test_the_same_seed_gives_the_same_interval_and_another_seed_another():
     speedups = [0.6, 1.1, 1.9, 0.8, 1.3, 2.2, 0.9]
     assert row(speedups, seed=3)["interval"] == row(speedups, seed=3)["interval"] != row(speedups, seed=4)["interval"]
-    drawn = verdict.draw_resamples(7, 3)
+    drawn = verdict.draw_bootstrap_indices(7, 3)
     assert drawn.shape == (verdict.RESAMPLES, 7) and set(np.unique(drawn)) == set(range(7))
     assert abs((drawn == 0).mean() - 1 / 7) < 0.01
 
@@ -122,14 +122,14 @@ def test_the_same_seed_gives_the_same_interval_and_another_seed_another():
 def test_the_intervals_exact_ends_are_quantiles_of_the_resampled_means():
     drawn = np.array([[at] for at in range(41)])  # means that are 41 numbers, whose 2nd is the 2.5 % quantile
     speedups = np.exp(np.linspace(-1, 1, 41)).tolist()
-    assert verdict.bootstrap_interval_of_mean(speedups, drawn) == pytest.approx([speedups[1], speedups[39]])
+    assert verdict.bootstrap_interval_of_geometric_mean(speedups, drawn) == pytest.approx([speedups[1], speedups[39]])
 
 
 def test_the_interval_covers_the_law_that_speedups_come_from():
     """Of many files drawn from a known law about 95 % of the intervals hold its mean; fewer for 20 prompts, as a bootstrap's do."""
     draws = np.cos(np.arange(200 * 20) ** 2 * 0.7).reshape(200, 20)  # spread evenly enough, symmetrical about 0
-    drawn = verdict.draw_resamples(20, 0)
-    ends = np.array([verdict.bootstrap_interval_of_mean(np.exp(each).tolist(), drawn) for each in draws])
+    drawn = verdict.draw_bootstrap_indices(20, 0)
+    ends = np.array([verdict.bootstrap_interval_of_geometric_mean(np.exp(each).tolist(), drawn) for each in draws])
     assert 0.88 < ((ends[:, 0] < 1) & (ends[:, 1] > 1)).mean() <= 1
 
 
@@ -157,7 +157,7 @@ def test_shares_and_acceptance_are_those_of_the_steps():
     ]
     file = ROOT / "assets" / "races" / "1-story-draft-tree.json"
     *_, lane = Record.from_json(file.read_text(encoding="utf-8")).lanes
-    shares = time_shares([lane.trace])
+    shares = pooled_time_shares_by_phase([lane.trace])
     assert sum(shares.values()) == pytest.approx(1) and shares["draft"] == pytest.approx(
         lane.trace.phase_share("draft")
     )
@@ -181,7 +181,7 @@ def test_a_rank_is_a_place_among_siblings_whose_parent_was_reached():
 def test_groups_are_counted_apart_and_a_prompt_without_one_in_none(tmp_path):
     def lane(tokens: int, path: list[int]) -> SimpleNamespace:
         step = SimpleNamespace(parents=[-1, 0], score=[1.0, 0.8], path=path)
-        return SimpleNamespace(tokens=[0] * tokens, forwards=2, steps=[step])
+        return SimpleNamespace(tokens=[0] * tokens, target_forwards=2, steps=[step])
 
     lanes = [lane(2, []), lane(6, [1]), lane(4, [1])]
     assert compute_figures_by_group(["de", "en", "en"], lanes, [0.5, 2.0, 2.0]) == [
@@ -223,7 +223,9 @@ def test_a_run_tells_every_figure_and_its_best_system_is_that_of_its_figures(cap
     for each in rows.values():
         assert each["identical"] is True and each["tau"] >= 1 and len(each["by_prompt"]) == 3
         assert sum(each["time"].values()) == pytest.approx(1)
-        assert each["interval"] == verdict.bootstrap_interval_of_mean(each["by_prompt"], verdict.draw_resamples(3, 0))
+        assert each["interval"] == verdict.bootstrap_interval_of_geometric_mean(
+            each["by_prompt"], verdict.draw_bootstrap_indices(3, 0)
+        )
     assert [each["index"] for each in figures["refused"]] == [3] and "Prompt 4 was not raced" in "\n".join(said)
 
 
@@ -235,9 +237,11 @@ def test_where_a_random_draft_guesses_the_answer_is_no(monkeypatch):
     raced, refused = racing.split_raceable_and_refused(pair, STORIES, wish)
     told_of: list[None] = []
     systems = ["tree", "chain"]
-    outcome = racing.run_to_result(racing.race_all(pair, STORIES, systems, wish), lambda: told_of.append(None))
-    assert len(told_of) == racing.count_pieces_of_work(len(systems), len(STORIES))
-    assert len(outcome.written[peers.PLAIN]) == 3
+    outcome = racing.run_to_result(
+        racing.choose_settings_and_race_in_steps(pair, STORIES, systems, wish), lambda: told_of.append(None)
+    )
+    assert len(told_of) == racing.count_progress_pieces(len(systems), len(STORIES))
+    assert len(outcome.peer_texts_by_name[peers.PLAIN]) == 3
     figures = command.build_pays_report(pair, STORIES, raced, refused, wish, outcome)
     assert figures["answer"] == "no" and words.describe_pays_verdict(figures).startswith("no: the best system, ")
     assert max(each["tau"] for each in figures["systems"]) < 1.5
@@ -262,7 +266,7 @@ def test_what_is_raced_is_every_lossless_system_that_the_pair_has_parts_for(embe
     for name in guessing:
         tried = racing.list_candidate_settings(embedded, name)
         assert tried[0] == name and len(tried) <= 3
-        assert all(find_system(each).nodes < find_system(name).nodes for each in tried[1:])
+        assert all(resolve_system_name(each).nodes < resolve_system_name(name).nodes for each in tried[1:])
     many = [f"tree:{depth}x2x4" for depth in range(1, 10)]
     assert [len(group) for group in racing.group_systems_by_race(many)] == [7, 2]
 

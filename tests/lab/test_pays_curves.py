@@ -19,7 +19,7 @@ from engine.race import Settings, encode_prompt
 from engine.record.disturbance import OTHERS
 from engine.record.quiet import WorkSignal
 from engine.sampling import Sampling
-from engine.systems import find_system
+from engine.systems import resolve_system_name
 from helpers.commands import SMALL, run, told
 from helpers.pairs import tiny_pair
 
@@ -36,9 +36,9 @@ def wish(tokens: int, temperature: float = 0.0) -> Settings:
 # ---- batches
 
 
-def run_batch(pair, setting: str, texts: list[batch.BatchRequest], tokens: int) -> batches.BatchRun:
+def run_batch(pair, setting: str, texts: list[batch.BatchSequence], tokens: int) -> batches.BatchRun:
     return racing.run_to_result(
-        batches.decode_batch_in_steps(pair, setting, [(text.prompt, text.sampling) for text in texts], tokens)
+        batches.decode_batch_in_steps(pair, setting, [(text.prompt_ids, text.sampling) for text in texts], tokens)
     )
 
 
@@ -59,7 +59,7 @@ def test_a_curve_takes_medians_and_its_crossing_is_the_first_size_that_loses(mon
 
     monkeypatch.setattr(batches, "decode_batch_in_steps", stub)
     sizes = [1, 2, 3, 5]
-    found = batch.measure_batch_curve(tiny_pair(), STORIES, ["tree"], sizes, wish(8))
+    found = batch.measure_throughput_by_batch_size(tiny_pair(), STORIES, ["tree"], sizes, wish(8))
     [row] = found["settings"]
     assert [point["speedup"] for point in row["points"]] == pytest.approx([2.5, 1.25, 1 / 1.2, 1 / 2])
     assert row["crossing"] == 3 and found["cycled"] and found["prompts"] == 3
@@ -75,52 +75,67 @@ def test_a_curve_takes_medians_and_its_crossing_is_the_first_size_that_loses(mon
 
 
 def test_a_batch_whose_median_run_was_disturbed_says_so():
-    [text] = batch.build_batch_requests(tiny_pair(), STORIES[:1], wish(4), 1)
+    [text] = batch.build_sequences_with_plain_tokens(tiny_pair(), STORIES[:1], wish(4), 1)
 
     def made(*runs: list[float], waited: float = 0.0) -> list[batches.BatchRun]:
-        return [batches.BatchRun([text.alone], seconds, 4, waited) for seconds in runs]
+        return [batches.BatchRun([text.plain_tokens], seconds, 4, waited) for seconds in runs]
 
     steady = [0.01] * 4
     some = {
         "vanilla": made(steady, steady, steady),
         "tree": made(steady, [0.01, 0.01, 0.01, 2.0], [0.01, 0.01, 1.0, 0.01]),
     }
-    found = batch.build_batch_point(tiny_pair(), batches.BatchRuns(1, some), "tree", [text])
+    found = batch.compute_batch_speed_and_text_differences(tiny_pair(), batches.BatchRuns(1, some), "tree", [text])
     words = "Disturbed: one of 4 steps of tree stalled, the longest for 1,000 ms where 10.0 ms are usual."
     assert found["disturbed"] == words and found["tokens_per_s"] == pytest.approx(4 / 1.03)
     row = {"setting": "tree", "points": [found], "crossing": None}
     told = command.format_batches({"settings": [row], "cycled": False, "prompts": 1, "refused": []})
     assert told[-1] == f"A batch of 1 with tree: {words}"
     some["tree"] = made(steady, steady, steady)
-    assert batch.build_batch_point(tiny_pair(), batches.BatchRuns(1, some), "tree", [text])["disturbed"] == ""
+    assert (
+        batch.compute_batch_speed_and_text_differences(tiny_pair(), batches.BatchRuns(1, some), "tree", [text])[
+            "disturbed"
+        ]
+        == ""
+    )
     some["vanilla"] = made(steady, steady, steady, waited=0.01)
-    assert batch.build_batch_point(tiny_pair(), batches.BatchRuns(1, some), "tree", [text])["disturbed"] == OTHERS
+    assert (
+        batch.compute_batch_speed_and_text_differences(tiny_pair(), batches.BatchRuns(1, some), "tree", [text])[
+            "disturbed"
+        ]
+        == OTHERS
+    )
 
 
 def test_a_batchs_rounds_are_of_all_sequences_and_waits_are_outside_the_clock(monkeypatch):
     """Two sequences with three rounds and one, of a second each. Their thread waits for half a second before every one of them."""
     pair = tiny_pair()
-    texts = batch.build_batch_requests(pair, STORIES[:2], wish(3), 2)
+    texts = batch.build_sequences_with_plain_tokens(pair, STORIES[:2], wish(3), 2)
     waits = iter([at / 2 for at in (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)])
     monkeypatch.setattr(pair.target, "seconds_without_processor", lambda: next(waits))
     done = SimpleNamespace(burst=[7], seconds={"verify": 0.75, "draft": 0.25})
     monkeypatch.setattr(batches, "decode_batch_round_by_round", lambda *_: ((number, done) for number in (0, 1, 0, 0)))
     found = run_batch(pair, "tree", texts, 3)
-    assert found.steps == [2.0, 1.0, 1.0] and found.seconds == 4.0 and found.rounds == 4 and found.waited == 2.0
+    assert (
+        found.round_seconds == [2.0, 1.0, 1.0]
+        and found.seconds == 4.0
+        and found.sequence_rounds == 4
+        and found.seconds_without_processor == 2.0
+    )
 
 
 def test_a_batchs_seconds_hold_the_reading_of_its_prompts(monkeypatch):
     pair = tiny_pair()
-    texts = batch.build_batch_requests(pair, STORIES[:1], wish(3), 1)
+    texts = batch.build_sequences_with_plain_tokens(pair, STORIES[:1], wish(3), 1)
     rounds = [SimpleNamespace(burst=[7], seconds=each) for each in ({"prefill": 8.0, "verify": 1.0}, {"verify": 1.0})]
     monkeypatch.setattr(batches, "decode_batch_round_by_round", lambda *_: ((0, done) for done in rounds))
     found = run_batch(pair, "tree", texts, 3)
-    assert found.steps == [9.0, 1.0] and found.speed == pytest.approx(2 / 10.0)
+    assert found.round_seconds == [9.0, 1.0] and found.tokens_per_second == pytest.approx(2 / 10.0)
 
 
 def test_without_a_size_that_loses_there_is_no_crossing():
     points = [{"batch": size, "speedup": speedup} for size, speedup in ((1, 1.5), (4, 1.0), (16, 1.2))]
-    assert batch.summarise_setting(points)["crossing"] is None
+    assert batch.points_and_first_losing_batch_size(points)["crossing"] is None
     row = {"setting": "tree", "crossing": None, "points": points}
     assert (
         command.describe_losing_batch_size(row) == "tree falls behind plain decoding at none of the batches up to 16."
@@ -128,7 +143,12 @@ def test_without_a_size_that_loses_there_is_no_crossing():
     assert (
         command.describe_losing_batch_size(row | {"crossing": 4}) == "tree falls behind plain decoding at a batch of 4."
     )
-    assert batch.summarise_setting([{"batch": 1, "speedup": 0.99}, {"batch": 4, "speedup": 1.1}])["crossing"] == 1
+    assert (
+        batch.points_and_first_losing_batch_size([{"batch": 1, "speedup": 0.99}, {"batch": 4, "speedup": 1.1}])[
+            "crossing"
+        ]
+        == 1
+    )
 
 
 @pytest.mark.parametrize("own", [True, False])
@@ -136,10 +156,10 @@ def test_every_sequence_of_every_size_writes_its_own_text(own, monkeypatch):
     """Sequences beyond the prompts have seeds of their own, so sampled texts differ. No time counts, so one run of each is enough."""
     monkeypatch.setattr(batches, "RUNS", 1)
     pair = tiny_pair(own=own)
-    texts = batch.build_batch_requests(pair, STORIES, wish(10, 0.9), 7)
-    assert texts[0].prompt == texts[3].prompt and texts[0].alone != texts[3].alone
+    texts = batch.build_sequences_with_plain_tokens(pair, STORIES, wish(10, 0.9), 7)
+    assert texts[0].prompt_ids == texts[3].prompt_ids and texts[0].plain_tokens != texts[3].plain_tokens
     assert [text.sampling.seed for text in texts] == [3, 3, 3, 4, 4, 4, 5]
-    found = batch.measure_batch_curve(pair, STORIES, ["tree", "lookup"], [1, 7], wish(10, 0.9))
+    found = batch.measure_throughput_by_batch_size(pair, STORIES, ["tree", "lookup"], [1, 7], wish(10, 0.9))
     for row in found["settings"]:
         assert [point["identical"] for point in row["points"]] == [True, True] and row["points"][0]["unlike"] == 0
         assert all(1 <= point["tau"] < 4 and point["tokens_per_s"] > 0 for point in row["points"])
@@ -147,12 +167,12 @@ def test_every_sequence_of_every_size_writes_its_own_text(own, monkeypatch):
 
 def test_another_text_is_counted_and_rounding_explains_only_near_tokens(monkeypatch):
     pair = tiny_pair()
-    [text] = batch.build_batch_requests(pair, STORIES[:1], wish(6), 1)
-    *_, third = iterate_rounds(pair, find_system("vanilla"), text.prompt, 3, text.sampling)
+    [text] = batch.build_sequences_with_plain_tokens(pair, STORIES[:1], wish(6), 1)
+    *_, third = iterate_rounds(pair, resolve_system_name("vanilla"), text.prompt_ids, 3, text.sampling)
     logits = third.logits[0]
     order = logits.argsort(descending=True).tolist()
-    assert order[0] == text.alone[2]
-    close, far = ([*text.alone[:2], token, 1, 1, 1] for token in (order[1], order[-1]))
+    assert order[0] == text.plain_tokens[2]
+    close, far = ([*text.plain_tokens[:2], token, 1, 1, 1] for token in (order[1], order[-1]))
     margin = float(logits[order[0]] - logits[order[1]])
     for limit, expected in ((margin * 1.01, (True, False)), (margin * 0.99, (False, False))):
         monkeypatch.setattr(batch, "rounding_threshold_of", lambda *_, limit=limit: limit)
@@ -160,14 +180,16 @@ def test_another_text_is_counted_and_rounding_explains_only_near_tokens(monkeypa
             batch.is_rounding_difference(pair, text, close),
             batch.is_rounding_difference(pair, text, far),
         ) == expected
-    assert not batch.is_rounding_difference(pair, text, text.alone)
+    assert not batch.is_rounding_difference(pair, text, text.plain_tokens)
     some = {name: [batches.BatchRun([written], [1.0], 3)] for name, written in (("vanilla", close), ("tree", far))}
-    found = batch.build_batch_point(pair, batches.BatchRuns(1, some), "tree", [text])
+    found = batch.compute_batch_speed_and_text_differences(pair, batches.BatchRuns(1, some), "tree", [text])
     assert (found["identical"], found["unlike"], found["near_ties"]) == (False, 1, 0)
-    assert command.describe_equality(found) == "1 NOT"
+    assert command.describe_equality_with_plain_texts(found) == "1 NOT"
     monkeypatch.setattr(batch, "rounding_threshold_of", lambda *_: 1e9)
-    found = batch.build_batch_point(pair, batches.BatchRuns(1, some), "tree", [text])
-    assert (found["unlike"], found["near_ties"]) == (1, 1) and command.describe_equality(found) == "1 tied"
+    found = batch.compute_batch_speed_and_text_differences(pair, batches.BatchRuns(1, some), "tree", [text])
+    assert (found["unlike"], found["near_ties"]) == (1, 1) and command.describe_equality_with_plain_texts(
+        found
+    ) == "1 tied"
 
 
 def test_batches_take_the_best_setting_that_keeps_the_tokens_and_auto():
@@ -177,9 +199,11 @@ def test_batches_take_the_best_setting_that_keeps_the_tokens_and_auto():
         {"name": "auto", "setting": "auto", "guarantee": "tokens", "speedup": 1.2},
         {"name": "lookup", "setting": "lookup", "guarantee": "tokens", "speedup": 1.1},
     ]
-    assert batch.select_batch_settings(rows) == ["tree:2x2x4", "auto"]
-    assert batch.select_batch_settings(rows[2:]) == ["auto"] and batch.select_batch_settings(rows[:2]) == ["tree:2x2x4"]
-    assert batch.select_batch_settings(rows[:1]) == []
+    assert batch.select_best_token_exact_setting_and_auto(rows) == ["tree:2x2x4", "auto"]
+    assert batch.select_best_token_exact_setting_and_auto(rows[2:]) == [
+        "auto"
+    ] and batch.select_best_token_exact_setting_and_auto(rows[:2]) == ["tree:2x2x4"]
+    assert batch.select_best_token_exact_setting_and_auto(rows[:1]) == []
     assert command.format_batches({"settings": []}) == [
         "No batch was decoded: none of the raced systems writes plain decoding's own tokens."
     ]
@@ -190,13 +214,13 @@ def test_what_the_memory_does_not_hold_is_left_out_with_a_sentence(monkeypatch):
     rows = max(len(encode_prompt(pair, text)) for text in STORIES) + 4 + 400
     one = cache_memory.max_lane_cache_bytes(pair, rows)
     monkeypatch.setattr(cache_memory, "max_bytes_of_all_caches", lambda pair: 2.5 * one)
-    found = batch.measure_batch_curve(pair, STORIES, ["lookup"], [2, 3], wish(4))
+    found = batch.measure_throughput_by_batch_size(pair, STORIES, ["lookup"], [2, 3], wish(4))
     assert [point["batch"] for point in found["settings"][0]["points"]] == [2]
     assert found["refused"] == [{"batch": 3, "why": found["refused"][0]["why"]}]
     assert found["refused"][0]["why"].startswith(f"3 caches of {rows} rows take ")
     assert found["refused"][0]["why"].endswith(" MB are there. 2 would fit.")
     assert command.format_batches(found)[-1] == f"A batch of 3 was left out: {found['refused'][0]['why']}"
-    none = batch.measure_batch_curve(pair, STORIES, ["lookup"], [3], wish(4))
+    none = batch.measure_throughput_by_batch_size(pair, STORIES, ["lookup"], [3], wish(4))
     assert none["settings"] == [{"setting": "lookup", "points": [], "crossing": None}]
     assert command.format_batches(none)[-1].startswith("A batch of 3 was left out")
 
@@ -243,7 +267,7 @@ def test_ctrl_c_within_a_batch_frees_its_caches(monkeypatch):
     made, born = weakref.WeakSet(), KVCache.__init__
     monkeypatch.setattr(KVCache, "__init__", lambda cache, *sizes: (born(cache, *sizes), made.add(cache))[0])
     pair = tiny_pair()
-    texts = batch.build_batch_requests(pair, STORIES, wish(4), 3)
+    texts = batch.build_sequences_with_plain_tokens(pair, STORIES, wish(4), 3)
     begun, decode = [], batches.decode_batch_round_by_round
 
     def stopped(*asked):
@@ -274,7 +298,7 @@ def test_ctrl_c_during_batches_ends_the_command_with_a_sentence(capsys, tmp_path
 
 
 def test_the_noise_of_a_batch_is_that_of_the_wish():
-    [text] = batch.build_batch_requests(
+    [text] = batch.build_sequences_with_plain_tokens(
         tiny_pair(), STORIES[:1], Settings("a prompt", temperature=0.5, max_new_tokens=3, seed=9), 1
     )
-    assert text.sampling == Sampling(0.5, seed=9) and len(text.alone) == 3
+    assert text.sampling == Sampling(0.5, seed=9) and len(text.plain_tokens) == 3

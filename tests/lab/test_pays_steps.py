@@ -62,7 +62,7 @@ def test_its_clock_adds_up_the_steps_and_leaves_out_what_others_do_between_them(
     monkeypatch.setattr("engine.measure.stepped.time", SimpleNamespace(perf_counter=lambda: now.seconds))
     gate = TokenGate()
     gate.asked, gate.held = SimpleNamespace(acquire=passing(100.0)), SimpleNamespace(release=passing(10.0))
-    gate.await_release()
+    gate.await_release_or_cancel()
     for seconds in (1.0, 2.0, 4.0):
         now.seconds += seconds
         gate.put(None)
@@ -88,19 +88,21 @@ def test_what_generate_raises_is_raised_here():
 
 def test_all_races_are_one_generator_whose_steps_are_those_of_races_and_tokens():
     pair, wish = tiny_pair(same=True), Settings("a prompt", max_new_tokens=10)
-    told, outcome = drained(racing.race_all(pair, PROMPTS, ["tree", "chain"], wish))
-    assert told.count(WorkSignal.PIECE) == racing.count_pieces_of_work(2, len(PROMPTS)) and isinstance(
+    told, outcome = drained(racing.choose_settings_and_race_in_steps(pair, PROMPTS, ["tree", "chain"], wish))
+    assert told.count(WorkSignal.PIECE) == racing.count_progress_pieces(2, len(PROMPTS)) and isinstance(
         told[-1], racing.PromptRuns
     )
     assert len(told) > 3 * 10 * len(PROMPTS)  # the baseline and generate() alone take a step a token
-    assert [len(each.tokens) for each in outcome.written[peers.PLAIN]] == [10, 10, 10]
-    assert all(len(lanes) == 3 for lanes in outcome.raced.values())
+    assert [len(each.tokens) for each in outcome.peer_texts_by_name[peers.PLAIN]] == [10, 10, 10]
+    assert all(len(lanes) == 3 for lanes in outcome.results_by_system.values())
 
 
 def test_closing_them_frees_the_race_under_way(monkeypatch):
     made: list[Race] = []
     monkeypatch.setattr(racing, "Race", lambda *asked, **how: made.append(Race(*asked, **how)) or made[-1])
-    steps = racing.race_all(tiny_pair(same=True), PROMPTS, ["tree"], Settings("a prompt", max_new_tokens=40))
+    steps = racing.choose_settings_and_race_in_steps(
+        tiny_pair(same=True), PROMPTS, ["tree"], Settings("a prompt", max_new_tokens=40)
+    )
     next(steps)
     steps.close()
     [race] = made
@@ -125,7 +127,7 @@ def raced_at(seconds: dict[str, list[float]], monkeypatch) -> None:
             raced[trace.system].append(racing.PromptResult(trace, traces[0], True, ""))
 
     monkeypatch.setattr(racing, "list_candidate_settings", lambda pair, name: [*seconds])
-    monkeypatch.setattr(racing, "race_undisturbed", believed)
+    monkeypatch.setattr(racing, "race_again_if_disturbed_in_steps", believed)
     monkeypatch.setattr(racing, "append_race_to_results", add_results)
     monkeypatch.setattr(racing, "replace", lambda asked, **more: SimpleNamespace(**{**vars(asked), **more}))
 
@@ -143,10 +145,12 @@ def test_of_the_settings_of_one_way_the_one_with_the_fewest_seconds_runs(monkeyp
         yield WorkSignal.STEP
         return WrittenText([1], way)
 
-    monkeypatch.setattr(racing, "run_way", believed)
-    others = racing.OtherEngines(ways=seconds, groups={"served": {4: "slow", 8: "fast"}})
+    monkeypatch.setattr(racing, "run_generate_function_in_steps", believed)
+    others = racing.PeerGenerateFunctions(
+        function_by_name=seconds, variant_names_by_group={"served": {4: "slow", 8: "fast"}}
+    )
     pair = tiny_pair()
-    _, ways = drained(racing.choose_best_ways(pair, PROMPTS, others, Settings("a prompt")))
+    _, ways = drained(racing.choose_fastest_peer_variants(pair, PROMPTS, others, Settings("a prompt")))
     assert ways == {"fast": 1.0, "other": 9.0}
 
 
@@ -164,10 +168,10 @@ def test_generate_takes_every_place_between_a_prompts_races_in_turn(monkeypatch)
         yield WorkSignal.STEP
         return None
 
-    monkeypatch.setattr(racing, "run_way", way)
-    monkeypatch.setattr(racing, "race_undisturbed", believed)
+    monkeypatch.setattr(racing, "run_generate_function_in_steps", way)
+    monkeypatch.setattr(racing, "race_again_if_disturbed_in_steps", believed)
     monkeypatch.setattr(racing, "append_race_to_results", lambda *_: None)
     monkeypatch.setattr(racing, "group_systems_by_race", lambda names: [[name] for name in names])
     ways, settings = {peers.PLAIN: peers.generate_with_transformers}, Settings("a prompt", max_new_tokens=4)
-    drained(racing.run_races(tiny_pair(), PROMPTS, ["tree", "chain"], settings, ways=ways))
+    drained(racing.run_races(tiny_pair(), PROMPTS, ["tree", "chain"], settings, peer_functions=ways))
     assert order[1:] == ["generate", "tree", "chain", "tree", "generate", "chain", "tree", "chain", "generate"]

@@ -7,7 +7,7 @@ import torch
 
 from engine.lab.bench import command as bench
 from engine.measure import peers
-from engine.measure.other_engines import GUESSES, OtherEngines
+from engine.measure.other_engines import GUESSES, PeerGenerateFunctions
 from engine.race import Race, Settings
 from helpers.pairs import tiny_pair
 
@@ -26,7 +26,7 @@ def baseline(pair, tokens: int) -> tuple[list[int], list[int]]:
 def test_every_peer_writes_the_baselines_greedy_text(same):
     pair = tiny_pair(same=same)
     prompt, expected = baseline(pair, 20)
-    ways = peers.list_generate_ways(pair)
+    ways = peers.list_generate_functions(pair)
     assert len(ways) == 4 + len(GUESSES)
     for name, way in ways.items():
         assert way(pair, prompt, 20, 0.0) == expected, name
@@ -37,10 +37,10 @@ def test_peers_stop_where_the_lanes_stop():
     pair = tiny_pair(stop_ids=frozenset({text[12], 3}))
     expected = baseline(pair, 40)[1]
     assert len(expected) < 40
-    for name, way in peers.list_generate_ways(pair).items():
+    for name, way in peers.list_generate_functions(pair).items():
         assert way(pair, prompt, 40, 0.0) == expected, name
     window = replace(pair, stop_ids=frozenset(), context=len(prompt) + 9)
-    for name, way in peers.list_generate_ways(window).items():
+    for name, way in peers.list_generate_functions(window).items():
         assert len(way(window, prompt, 40, 0.0)) == 9, name
 
 
@@ -49,7 +49,7 @@ def test_sampled_peers_see_every_token(monkeypatch):
     monkeypatch.setattr(
         pair.target.model, "_get_logits_processor", spied(pair.target.model._get_logits_processor, seen)
     )
-    for name, way in peers.list_generate_ways(pair).items():
+    for name, way in peers.list_generate_functions(pair).items():
         assert len(way(pair, [1, 2, 3], 12, 0.8)) == 12, name
     assert seen and all("TopKLogitsWarper" not in names and "TemperatureLogitsWarper" in names for names in seen)
 
@@ -70,7 +70,7 @@ def test_a_setting_reaches_the_assistant_and_its_own_config_comes_back(monkeypat
     own, before = draft.generation_config, draft.generation_config.to_dict()
     generate = draft.generate
     monkeypatch.setattr(draft, "generate", lambda **how: drafted.append(how["max_new_tokens"]) or generate(**how))
-    for way in peers.list_generate_ways(pair).values():
+    for way in peers.list_generate_functions(pair).values():
         way(pair, [1, 2, 3], 12, 0.0)
         assert draft.generation_config is own and own.to_dict() == before
     drafted.clear()
@@ -97,15 +97,15 @@ def test_tau_of_a_peer_counts_its_target_forwards():
 
 def test_a_pair_without_a_fitting_draft_has_fewer_peers():
     pair = tiny_pair()
-    assert list(peers.list_generate_ways(replace(pair, draft=None))) == [peers.PLAIN, peers.MTP, peers.LOOKUP]
+    assert list(peers.list_generate_functions(replace(pair, draft=None))) == [peers.PLAIN, peers.MTP, peers.LOOKUP]
     assert (
-        peers.list_generate_ways_and_omissions(replace(pair, draft=None)).said
-        == peers.list_generate_ways_and_omissions(pair).said
+        peers.list_generate_functions_and_omissions(replace(pair, draft=None)).notes
+        == peers.list_generate_functions_and_omissions(pair).notes
         == []
     )
     pair.draft.vocab += 1
-    assert list(peers.list_generate_ways(pair)) == [peers.PLAIN, peers.MTP, peers.LOOKUP]
-    [said] = peers.list_generate_ways_and_omissions(pair).said
+    assert list(peers.list_generate_functions(pair)) == [peers.PLAIN, peers.MTP, peers.LOOKUP]
+    [said] = peers.list_generate_functions_and_omissions(pair).notes
     assert said.startswith(
         "generate() assisted is left out: with 257 logits of the draft and 256 of the target transformers"
     )
@@ -113,11 +113,11 @@ def test_a_pair_without_a_fitting_draft_has_fewer_peers():
 
 def test_the_name_of_the_layers_tells_patched_ones():
     model = tiny_pair().target.model
-    assert peers.linear_class_of(model) == "Linear"
+    assert peers.most_common_linear_class_name(model) == "Linear"
     for module in model.modules():
         if isinstance(module, torch.nn.Linear):
             module.forward = module.forward
-    assert peers.linear_class_of(model) == "patched Linear"
+    assert peers.most_common_linear_class_name(model) == "patched Linear"
 
 
 def test_ways_take_turns_on_every_prompt(monkeypatch):
@@ -127,15 +127,17 @@ def test_ways_take_turns_on_every_prompt(monkeypatch):
     def recorded(name, way):
         return lambda pair, prompt, *rest: calls.append((name, tuple(prompt))) or way(pair, prompt, *rest)
 
-    ways = {name: recorded(name, way) for name, way in peers.list_generate_ways(pair).items()}
+    ways = {name: recorded(name, way) for name, way in peers.list_generate_functions(pair).items()}
     race = Race.run
-    monkeypatch.setattr(peers, "list_generate_ways_and_omissions", lambda pair: OtherEngines(ways))
-    monkeypatch.setattr(peers, "compare_with_peers", lambda *_: {})
+    monkeypatch.setattr(peers, "list_generate_functions_and_omissions", lambda pair: PeerGenerateFunctions(ways))
+    monkeypatch.setattr(peers, "measure_tau_and_build_peer_rows", lambda *_: {})
     monkeypatch.setattr(
         Race, "run", lambda self: calls.append(("race", tuple(self.lanes[0].trace.prompt_tokens))) or race(self)
     )
     texts = ["Story: One", "Story: Two"]
-    bench.race_prompts_for_bench(pair, texts, Settings("a prompt", ("tree",), max_new_tokens=4), OtherEngines())
+    bench.race_prompts_and_compute_figures(
+        pair, texts, Settings("a prompt", ("tree",), max_new_tokens=4), PeerGenerateFunctions()
+    )
     measured = calls[len(ways) :]  # first calls
     blocks = [measured[: len(ways) + 1], measured[len(ways) + 1 :]]
     for text, block in zip(texts, blocks, strict=True):

@@ -79,7 +79,10 @@ def test_one_process_has_everything(embedded):
         == ["a", "b"]
         == processes.gather_items_of_all_processes(["a", "b"], embedded.target)
     )
-    assert processes.choose_device(None) is None and processes.choose_device("cpu") == "cpu"
+    assert (
+        processes.choose_device_of_this_process(None) is None
+        and processes.choose_device_of_this_process("cpu") == "cpu"
+    )
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import pytest
 
 from engine.lab import record_races
 from engine.record.race_file import Record
-from engine.systems import find_system
+from engine.systems import resolve_system_name
 from helpers.commands import run
 from helpers.paths import ROOT
 
@@ -31,7 +31,7 @@ def test_the_recorded_races_are_what_the_command_would_record():
         for lane in lanes:
             for name in ("prompt", "temperature", "seed", "max_new_tokens"):
                 assert getattr(lane.trace, name) == getattr(expected, name)
-            assert lane.title == find_system(lane.trace.system).title
+            assert lane.title == resolve_system_name(lane.trace.system).title
 
 
 def test_the_command_records_a_race(capsys, monkeypatch, tmp_path, embedded):
@@ -50,4 +50,4 @@ def test_the_command_records_a_race(capsys, monkeypatch, tmp_path, embedded):
 def test_a_disturbed_race_is_told_of_in_a_sentence_of_its_own(monkeypatch, tmp_path):
     record = Record.from_json(RACES[0].read_text("utf-8"))
     monkeypatch.setattr(Record, "result", lambda self, own=Record.result: {**own(self), "disturbed": "Ratios vary."})
-    assert record_races.write_race_file(tmp_path / "race.json", record).endswith(" kB. Ratios vary.")
+    assert record_races.write_race_file_and_summarise(tmp_path / "race.json", record).endswith(" kB. Ratios vary.")

@@ -9,7 +9,7 @@ import pytest
 from engine.kernels.sharing import ThreadTeam
 from engine.measure import repeated
 from engine.measure.repeated import MOST, RepeatedRace
-from engine.page.screens.device import DeviceWorker
+from engine.page.screens.device import TimeSharedDeviceWorker
 from engine.page.screens.turns import Job
 from engine.page.views import wire
 from engine.page.views.wire import RunEvent, serialise_and_number_messages
@@ -32,7 +32,7 @@ def pair():
 def races(monkeypatch) -> list[Race]:
     """All races that are made. The steps of each take the seconds of `PRICES`; nothing waits for the processor."""
     made: list[Race] = []
-    born, right = Race.__init__, Lane.append_round_to_trace
+    born, right = Race.__init__, Lane.build_step_from_round
 
     def numbered_race(race, *arguments):
         born(race, *arguments)
@@ -46,13 +46,13 @@ def races(monkeypatch) -> list[Race]:
 
     monkeypatch.setattr(Race, "__init__", numbered_race)
     monkeypatch.setattr(Race, "warm_up", lambda race: None)
-    monkeypatch.setattr(Lane, "append_round_to_trace", priced)
+    monkeypatch.setattr(Lane, "build_step_from_round", priced)
     return made
 
 
 def messages(race: RepeatedRace) -> list[dict]:
-    strings = serialise_and_number_messages("run", wire.run_race_as_messages(race, batch_seconds=0))
-    return [json.loads(each.text) for each in strings if isinstance(each, RunEvent)]
+    strings = serialise_and_number_messages("run", wire.run_race_and_its_repeats_as_messages(race, batch_seconds=0))
+    return [json.loads(each.json_text) for each in strings if isinstance(each, RunEvent)]
 
 
 def test_the_headline_is_the_median_of_five_runs_and_the_lanes_show_the_nearest(pair, races):
@@ -93,7 +93,7 @@ def test_further_runs_are_bounded_by_seconds(pair, races, monkeypatch, times, ru
     for _ in first.race.run():
         pass
     monkeypatch.setattr(repeated, "SECONDS", times * seconds_of(first.race))
-    for _ in first.run_again():
+    for _ in first.repeat_and_show_median_run_in_steps():
         pass
     assert len(races) == runs == len(first.to_record().result()["runs"])
     took = [seconds_of(race) for race in races]
@@ -108,7 +108,7 @@ def test_a_first_run_that_was_held_up_leaves_room_for_a_median(pair, races, monk
     for _ in first.race.run():
         pass
     monkeypatch.setattr(repeated, "SECONDS", 1.1 * seconds_of(first.race))
-    for _ in first.run_again():
+    for _ in first.repeat_and_show_median_run_in_steps():
         pass
     assert len(races) == MOST and first.to_record().lanes[1].trace is not races[0].lanes[1].trace
 
@@ -127,7 +127,7 @@ def test_a_busy_machine_gets_one_run_and_a_sentence(pair, races, monkeypatch):
         for lane in race.lanes:
             lane.waited = share * lane.clock
         race.made = race.race.to_record()
-        for _ in race.run_again():
+        for _ in race.repeat_and_show_median_run_in_steps():
             pass
         result = race.to_record().result()
         assert len(result["runs"]) == runs and result["disturbed"] == (OTHERS if runs == 1 else "")
@@ -158,14 +158,14 @@ def test_a_run_waits_for_the_processor_where_its_thread_has_none(pair, monkeypat
         waits.append(lane.waited)
     assert waits == pytest.approx([0.0, 3.0, 3.5], abs=0.01)
     lane.clock = 3.03
-    assert race.is_disturbed is True
+    assert race.did_threads_wait_too_long is True
     lane.waited = 0.0
-    assert race.is_disturbed is False
+    assert race.did_threads_wait_too_long is False
 
 
 def test_further_runs_end_when_somebody_else_comes_and_what_is_not_over_is_not_counted(pair, races):
     alone = iter([True] * 40 + [False] * 1000)
-    race = RepeatedRace(pair, SETTINGS, alone=lambda: next(alone))
+    race = RepeatedRace(pair, SETTINGS, is_device_uncontested=lambda: next(alone))
     result = messages(race)[-1]
     assert 1 <= len(result["runs"]) < len(races) <= MOST
     assert all(lane.rounds is None for race in races for lane in race.lanes)  # every lane is free
@@ -173,7 +173,7 @@ def test_further_runs_end_when_somebody_else_comes_and_what_is_not_over_is_not_c
 
 def test_closing_the_messages_frees_the_run_that_goes_on(pair, races):
     race = RepeatedRace(pair, SETTINGS)
-    told = wire.run_race_as_messages(race, batch_seconds=0)
+    told = wire.run_race_and_its_repeats_as_messages(race, batch_seconds=0)
     for message in told:
         if isinstance(message, dict) and message.get("again"):
             break
@@ -184,16 +184,16 @@ def test_closing_the_messages_frees_the_run_that_goes_on(pair, races):
 
 
 def test_another_run_here_ends_the_loneliness_of_a_device():
-    device, seen = DeviceWorker(), []
+    device, seen = TimeSharedDeviceWorker(), []
 
     def work():
-        seen.append(device.has_at_most_one_job())
-        device.add_job(Job(lambda: iter(()), visitor="b"))
-        seen.append(device.has_at_most_one_job())
+        seen.append(device.has_at_most_one_visitor_job())
+        device.queue_job_and_wake_worker(Job(lambda: iter(()), visitor="b"))
+        seen.append(device.has_at_most_one_visitor_job())
         yield RunEvent("news")
 
     async def all_of():
-        return [news async for news in device.stream_job_events(Job(work, visitor="a"))]
+        return [news async for news in device.queue_job_and_stream_json_events(Job(work, visitor="a"))]
 
     awaited(all_of())
     assert seen == [True, False]

@@ -9,13 +9,13 @@ import pytest
 
 from engine.__main__ import main
 from engine.measure import peers, racing, report, words
-from engine.measure.other_engines import OtherEngines, identify_server_peers
+from engine.measure.other_engines import PeerGenerateFunctions, identify_server_peers
 from engine.measure.ways import (
     WrittenText,
     describe_divergence,
-    first_differences_by_text,
-    run_and_time_way,
-    tau_told_by_server,
+    list_first_differences_from_plain,
+    run_and_time_generate_function,
+    tau_reported_by_server,
 )
 from engine.race import Settings
 from helpers.pairs import tiny_pair
@@ -28,7 +28,7 @@ STORIES = ["Story: Once upon a time", "Story: A cat saw a dog", "Story: Tom and 
 def test_a_llama_server_gets_token_ids_and_its_own_seconds_count():
     with running(Engine("llama-server", says=" a fox")) as server:
         [peer] = identify_server_peers([server.address.removesuffix("/v1")])
-        written = run_and_time_way(tiny_pair(), peer, [1, 2, 3], 16, 0.8)
+        written = run_and_time_generate_function(tiny_pair(), peer, [1, 2, 3], 16, 0.8)
         [(path, body)] = server.requests
     assert written == WrittenText([], pytest.approx(0.02 + 16 * 0.006), " a fox", 16, 4)
     assert written.seconds_per_token == written.seconds / 16
@@ -51,9 +51,9 @@ def test_a_vllm_that_could_draft_and_drafted_nothing_passes_once_a_token():
     """It tells `num_spec_steps` 0. The table was made of it by a division by zero, behind all races."""
     with running(Engine("vLLM", accepted=0, per_request="summary", seconds=(0, 0))) as server:
         [peer] = identify_server_peers([server.address])
-        written = replace(peer(tiny_pair(), [1, 2, 3], 10, 0.0), passes=0)
+        written = replace(peer(tiny_pair(), [1, 2, 3], 10, 0.0), server_forward_count=0)
         drafting = peer(tiny_pair(), [1, 2, 3], 10, 0.0)
-    assert tau_told_by_server([written, written]) is None and tau_told_by_server([drafting]) == 1.0
+    assert tau_reported_by_server([written, written]) is None and tau_reported_by_server([drafting]) == 1.0
 
 
 def test_another_server_gets_the_text_and_no_more_tokens_than_the_context_has_room_for():
@@ -126,23 +126,26 @@ def test_of_settings_the_fastest_runs_over_all_prompts_and_each_way_takes_its_tu
 
         return write
 
-    others = OtherEngines(
+    others = PeerGenerateFunctions(
         {"slow": way("slow", 0.1), "quick": way("quick", 0), "sent": lambda *_: WrittenText([], 0.8, "\0", 8, 2)},
         {"it": {3: "slow", 5: "quick"}},
     )
     pair, wish, told = replace(tiny_pair(), draft=None), Settings("a prompt", max_new_tokens=40), []
     outcome = racing.run_to_result(
-        racing.race_all(pair, STORIES, ["lookup:2x1x3"], wish, others), lambda: told.append(None)
+        racing.choose_settings_and_race_in_steps(pair, STORIES, ["lookup:2x1x3"], wish, others),
+        lambda: told.append(None),
     )
-    assert len(told) == racing.count_pieces_of_work(1, len(STORIES), 1)
-    assert list(outcome.written) == [peers.PLAIN, peers.MTP, "quick", "sent"]
+    assert len(told) == racing.count_progress_pieces(1, len(STORIES), 1)
+    assert list(outcome.peer_texts_by_name) == [peers.PLAIN, peers.MTP, "quick", "sent"]
     assert [name for name, tokens in calls if tokens == 40] == ["quick"] * 3
     assert [tokens for name, tokens in calls if name == "slow"] == [8, *[racing.PROBE_TOKENS] * 3]
     figures = report.build_pays_report(pair, STORIES, [0, 1, 2], {}, wish, outcome)
     rows = {row["name"]: row for row in figures["peers"]}
     assert rows["quick"]["identical"] is True and rows["sent"]["identical"] is False
     assert rows["sent"]["tau"] == pytest.approx(4.0) and rows["sent"]["tokens_per_s"] == pytest.approx(10.0)
-    assert rows["sent"]["best_vs"] == pytest.approx(words.best_row_of(figures)["speedup"] / rows["sent"]["speedup"])
+    assert rows["sent"]["best_vs"] == pytest.approx(
+        words.best_system_row_of(figures)["speedup"] / rows["sent"]["speedup"]
+    )
     assert "sent writes another text for 3 of 3 prompts, from character 1 on" in words.format_pays_report(figures)
 
 
@@ -158,15 +161,15 @@ def test_where_texts_part_is_counted_from_one_and_an_early_end_counts():
 
     assert (
         describe_divergence("it", base("ab", "cd"), ids("ab", "cd")) == ""
-        and first_differences_by_text(base("ab"), texts("ab")) == []
+        and list_first_differences_from_plain(base("ab"), texts("ab")) == []
     )
     assert describe_divergence("it", base("abc", "d"), ids("ab", "e")).startswith(
         "it writes another text for 2 of 2 prompts, from token 1"
     )
     assert "from token 3 on" in describe_divergence("it", base("abc"), ids("ab"))
     assert "from character 3 on" in describe_divergence("it", base("abc"), texts("abx"))
-    assert tau_told_by_server(texts("ab")) is None and tau_told_by_server(ids("ab")) is None
+    assert tau_reported_by_server(texts("ab")) is None and tau_reported_by_server(ids("ab")) is None
     assert (
-        tau_told_by_server([WrittenText([], 1.0, "ab", 9, 0)]) is None
-        and tau_told_by_server([WrittenText([], 1.0, "ab", 9, 3)]) == 3
+        tau_reported_by_server([WrittenText([], 1.0, "ab", 9, 0)]) is None
+        and tau_reported_by_server([WrittenText([], 1.0, "ab", 9, 3)]) == 3
     )

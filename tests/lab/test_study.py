@@ -7,10 +7,16 @@ import pytest
 
 from engine.lab.study import command, counts
 from engine.lab.study.claims import CLAIMS, DRAFT_FORWARD, Claim, SystemComparison
-from engine.lab.study.command import CONFIRMED, NOT_CONFIRMED, NOT_TESTABLE, compute_gain, judge_claim_by_gains
-from engine.lab.study.counts import StudyCounts, TextCounts
+from engine.lab.study.command import (
+    CONFIRMED,
+    NOT_CONFIRMED,
+    NOT_TESTABLE,
+    bootstrap_gain_over_prompts,
+    judge_claim_by_gains,
+)
+from engine.lab.study.counts import CachedStudyCounts, TextCounts
 from engine.race import SHAPE
-from engine.systems import SYSTEMS, find_system, is_sound
+from engine.systems import SYSTEMS, is_sound_policy_for_acceptance, resolve_system_name
 from helpers.commands import printed, told
 from helpers.pairs import tiny_pair
 
@@ -35,30 +41,30 @@ STORIES = [f"Story: {name} had a" for name in ("Tom", "Lily", "Ben", "Mia", "Sam
     ],
 )
 def test_a_gain_is_confirmed_by_its_whole_interval_and_by_the_published_size(more, published, says, why):
-    found = judge_claim_by_gains({"a": compute_gain(more, [1.0] * len(more), published)})
+    found = judge_claim_by_gains({"a": bootstrap_gain_over_prompts(more, [1.0] * len(more), published)})
     assert found[0] == says and why in found[1]
 
 
 def test_a_gain_of_the_mean_alone_confirms_nothing():
-    found = compute_gain([0.80, 1.50] * 6, ONES)
+    found = bootstrap_gain_over_prompts([0.80, 1.50] * 6, ONES)
     assert found.ratio > 1.05 and found.low < 1 < found.high and judge_claim_by_gains({"a": found})[0] == NOT_CONFIRMED
 
 
 def test_prompts_are_compared_with_themselves():
     texts = [1.0, 2.0, 3.0, 4.0] * 3
-    found = compute_gain([1.1 * each for each in texts], texts)
+    found = bootstrap_gain_over_prompts([1.1 * each for each in texts], texts)
     assert (found.low, found.ratio, found.high) == pytest.approx((1.1, 1.1, 1.1))
     assert found.more / found.than == pytest.approx(found.ratio)
 
 
 def test_every_comparison_of_a_claim_must_hold():
-    good, bad = compute_gain([1.5] * 12, ONES), compute_gain([0.5] * 12, ONES)
+    good, bad = bootstrap_gain_over_prompts([1.5] * 12, ONES), bootstrap_gain_over_prompts([0.5] * 12, ONES)
     assert judge_claim_by_gains({"a": good, "b": bad}) == (NOT_CONFIRMED, "b: it is a loss")
     assert judge_claim_by_gains({"a": good, "b": good}) == (CONFIRMED, "Every interval lies above 1.")
 
 
 def test_what_is_out_of_reach_stays_so_whatever_is_counted():
-    assert judge_claim_by_gains({"a": compute_gain([9.0] * 12, ONES)}, "It takes a clock.") == (
+    assert judge_claim_by_gains({"a": bootstrap_gain_over_prompts([9.0] * 12, ONES)}, "It takes a clock.") == (
         NOT_TESTABLE,
         "It takes a clock.",
     )
@@ -78,7 +84,7 @@ def test_tokens_are_added_up_over_temperatures_before_they_are_divided():
 
 def test_every_row_that_comes_from_a_paper_has_a_claim():
     papers = {name for name, system in SYSTEMS.items() if re.search(r"\b20\d\d\b", system.source)}
-    assert {claim.row for claim in CLAIMS} == papers
+    assert {claim.system for claim in CLAIMS} == papers
     assert {"block", "traversal", "gbv", "suffix", "recycling", "lookahead", "talon", "dflash", "dspark"} <= papers
 
 
@@ -91,20 +97,32 @@ WITHOUT_CLAIM = {
 
 def test_no_row_is_added_without_a_claim():
     """Whoever adds a row counts what it claims."""
-    assert SYSTEMS.keys() - {claim.row for claim in CLAIMS} == WITHOUT_CLAIM
+    assert SYSTEMS.keys() - {claim.system for claim in CLAIMS} == WITHOUT_CLAIM
 
 
-@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: f"{claim.row}: {claim.says[:30]}")
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: f"{claim.system}: {claim.statement[:30]}")
 def test_systems_are_compared_at_equal_shapes_and_rules_on_trees_that_they_may_judge(claim):
-    assert claim.counted and claim.temperatures and (not claim.beyond or claim.beyond.endswith("."))
-    for beside in claim.counted:
-        if beside.drafts:
-            assert all(is_sound(find_system(beside.drafts).policy, rule) for rule in (beside.more, beside.than))
-            assert not claim.repeated and not claim.memory  # rules are compared on the held-out prompts
-        elif beside.than != "vanilla":
-            more, than = ([getattr(find_system(name), part) for part in SHAPE] for name in (beside.more, beside.than))
+    assert (
+        claim.comparisons
+        and claim.temperatures
+        and (not claim.untestable_reason or claim.untestable_reason.endswith("."))
+    )
+    for beside in claim.comparisons:
+        if beside.tree_system:
+            assert all(
+                is_sound_policy_for_acceptance(resolve_system_name(beside.tree_system).policy, rule)
+                for rule in (beside.claimed_better, beside.compared_with)
+            )
+            assert (
+                not claim.on_repeating_texts and not claim.with_answer_memory
+            )  # rules are compared on the held-out prompts
+        elif beside.compared_with != "vanilla":
+            more, than = (
+                [getattr(resolve_system_name(name), part) for part in SHAPE]
+                for name in (beside.claimed_better, beside.compared_with)
+            )
             assert more == than
-        assert claim.row in beside.name  # the row itself is counted
+        assert claim.system in beside.name  # the row itself is counted
 
 
 # ---- counts
@@ -121,40 +139,40 @@ def made_up(*beside: SystemComparison, **fields) -> Claim:
 
 
 def test_a_gain_that_is_there_is_confirmed(sure):
-    claim = made_up(SystemComparison("model/chain/token_match:3x1x4", "vanilla", published=4.0))
-    row = command.judge_claim(StudyCounts(sure, STORIES, 8), claim, (0.0,))
+    claim = made_up(SystemComparison("model/chain/token_match:3x1x4", "vanilla", published_ratio=4.0))
+    row = command.measure_and_judge_claim(CachedStudyCounts(sure, STORIES, 8), claim, (0.0,))
     [found] = row["counted"]
     assert (found["more"], found["than"], found["ratio"]) == pytest.approx((4.0, 1.0, 4.0)) and found["nodes"] == [
         4.0,
         1.0,
     ]
     assert row["verdict"] == CONFIRMED and found["prompts"] == len(STORIES)
-    assert "4.00 and 1.00 tokens with 4.0 and 1.0 nodes, 4.000 times (4.000 to 4.000)" in command.format_row(row)
+    assert "4.00 and 1.00 tokens with 4.0 and 1.0 nodes, 4.000 times (4.000 to 4.000)" in command.format_claim_row(row)
 
 
 def test_two_rules_judge_the_same_trees_and_a_rule_beside_itself_shows_no_gain(sure):
     drafts = "model/chain/speculative:4x1x5"
-    row = command.judge_claim(
-        StudyCounts(sure, STORIES, 6), made_up(SystemComparison("block", "block", drafts)), (0.8,)
+    row = command.measure_and_judge_claim(
+        CachedStudyCounts(sure, STORIES, 6), made_up(SystemComparison("block", "block", drafts)), (0.8,)
     )
     assert row["verdict"] == NOT_CONFIRMED and row["counted"][0]["ratio"] == 1
     assert row["counted"][0]["more"] > 2  # a block keeps all that a sure draft guesses
-    block, match = StudyCounts(sure, STORIES, 6).counts_of_rules(drafts, ("block", "token_match"), 0.8)
-    assert [each.forwards for each in block] == [each.forwards for each in match]
+    block, match = CachedStudyCounts(sure, STORIES, 6).counts_of_rules(drafts, ("block", "token_match"), 0.8)
+    assert [each.target_forwards for each in block] == [each.target_forwards for each in match]
     assert sum(each.tokens for each in block) > sum(each.tokens for each in match)  # it draws tokens of its own
 
 
 def test_a_row_that_the_pair_cannot_run_is_left_out_with_the_reason(sure):
     pair = replace(sure, learned={})
-    claim = next(claim for claim in CLAIMS if claim.row == "dflash")
-    row = command.judge_claim(StudyCounts(pair, STORIES, 4), claim, (0.0,))
+    claim = next(claim for claim in CLAIMS if claim.system == "dflash")
+    row = command.measure_and_judge_claim(CachedStudyCounts(pair, STORIES, 4), claim, (0.0,))
     assert (row["verdict"], row["counted"]) == (NOT_TESTABLE, [])
-    assert "has no trained DFlash drafter" in row["why"] and "| nothing | not testable" in command.format_row(row)
+    assert "has no trained DFlash drafter" in row["why"] and "| nothing | not testable" in command.format_claim_row(row)
 
 
 def test_a_constraint_is_not_tested_on_a_pair_whose_texts_cannot_end(sure):
     claim = next(claim for claim in CLAIMS if claim.constraint)
-    row = command.judge_claim(StudyCounts(sure, STORIES, 4), claim, (0.0,))
+    row = command.measure_and_judge_claim(CachedStudyCounts(sure, STORIES, 4), claim, (0.0,))
     assert (row["verdict"], row["counted"]) == (NOT_TESTABLE, []) and "needs a stop token" in row["why"]
 
 
@@ -165,10 +183,10 @@ def test_what_two_claims_need_is_counted_once_and_memory_lasts_for_one_count(sur
         seen.append((pair.memory, len(prompts), *others))
         return []
 
-    monkeypatch.setattr(counts, "write_texts", written)
-    counting = StudyCounts(sure, STORIES, 4)
+    monkeypatch.setattr(counts, "decode_prompts_untimed", written)
+    counting = CachedStudyCounts(sure, STORIES, 4)
     for name in ("suffix", "suffix", "lookup"):
-        counting.counts_of_system(name, 0.0, memory=True)
+        counting.counts_of_system(name, 0.0, with_answer_memory=True)
     counting.counts_of_system("suffix", 0.0)
     assert [others for _, *others in seen] == [[10, name, 4, 0.0, ""] for name in ("suffix", "lookup", "suffix")]
     first, second, without = (memory for memory, *_ in seen)

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from engine.measure.curves import batches, curves, findings
-from engine.measure.curves.curves import TOKENS, measure_curve_in_steps, select_steps_at_same_position
+from engine.measure.curves.curves import TOKENS, measure_curve_in_steps, select_steps_where_second_gains_most
 from engine.measure.options import ASSETS
-from engine.page.screens.requests import build_request
+from engine.page.screens.requests import build_request_within_token_limit
 from engine.record.trace import Trace
 from helpers.pairs import tiny_pair
 from helpers.traces import make_step
@@ -27,8 +27,8 @@ def short(monkeypatch):
     monkeypatch.setattr(curves, "DRAWN", (2, 4))
     monkeypatch.setattr(batches, "RUNS", 1)
     monkeypatch.setattr(curves, "TOKENS", dict.fromkeys(TOKENS, 8))
-    monkeypatch.setattr(curves, "load_easy_and_hard_prompts", lambda: dict.fromkeys(("easy", "hard", "each"), (TEXT,)))
-    monkeypatch.setattr(curves, "load_batch_prompts", lambda: [TEXT])
+    monkeypatch.setattr(curves, "load_curve_prompts_by_kind", lambda: dict.fromkeys(("easy", "hard", "each"), (TEXT,)))
+    monkeypatch.setattr(curves, "load_all_page_prompts", lambda: [TEXT])
 
 
 @pytest.mark.parametrize("curve", TOKENS)
@@ -55,9 +55,9 @@ def test_a_batchs_tokens_a_second_are_those_of_both_sides(short):
 def test_a_curve_that_is_not_there_is_refused_and_one_that_is_says_what_it_takes():
     pair = tiny_pair()
     with pytest.raises(ValueError, match=r"There is no curve 'speed'\. Available: nodes, temperature, chain, batch"):
-        build_request(pair, "curve", {"curve": "speed"})
+        build_request_within_token_limit(pair, "curve", {"curve": "speed"})
     for curve in TOKENS:
-        assert 0 < build_request(pair, "curve", {"curve": curve}).tokens <= 60_000
+        assert 0 < build_request_within_token_limit(pair, "curve", {"curve": curve}).max_tokens <= 60_000
 
 
 def points(xs, taus, speeds):
@@ -117,8 +117,8 @@ def trace(*steps) -> Trace:
 def test_drawn_steps_stand_where_the_second_one_wins_most():
     chain = trace(make_step(position=7, burst=[11]), make_step(position=9, burst=[11]))
     tree = trace(make_step(position=7, burst=[11, 14]), make_step(position=9, burst=[11, 14, 99]))
-    assert [step.position for step in select_steps_at_same_position([[chain], [tree]])] == [9, 9]
-    assert select_steps_at_same_position([[chain], [trace(make_step(position=8))]]) == []
+    assert [step.position for step in select_steps_where_second_gains_most([[chain], [tree]])] == [9, 9]
+    assert select_steps_where_second_gains_most([[chain], [trace(make_step(position=8))]]) == []
 
 
 def test_the_shipped_curves_are_whole_and_name_their_processor_and_command():

@@ -12,7 +12,7 @@ import pytest
 
 from engine import plugins
 from engine.drafters import DRAFTERS
-from engine.plugins import register_file, register_installed, register_part
+from engine.plugins import register_part, register_part_of_python_file, register_parts_of_entry_points
 from helpers.commands import run
 from helpers.paths import ROOT
 
@@ -79,7 +79,7 @@ def test_an_installed_package_brings_a_drafter_to_every_command(tmp_path, capsys
 
 
 def test_a_file_is_a_part_by_its_own_name(file):
-    register_file(file)
+    register_part_of_python_file(file)
     assert DRAFTERS["echo"].title == "echo of a letter"
 
 
@@ -99,15 +99,15 @@ def test_a_wrong_file_is_refused_in_a_sentence(tmp_path, name, text, said):
     (tmp_path / name).write_text(text, encoding="utf-8")
     before = list(DRAFTERS)
     with pytest.raises(ValueError, match=said.replace(".", r"\.")):
-        register_file(tmp_path / name)
+        register_part_of_python_file(tmp_path / name)
     assert list(DRAFTERS) == before
 
 
 def test_a_missing_file_and_a_wrong_entry_point_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"no file .*nowhere\.py.*Give --part a Python file"):
-        register_file(tmp_path / "nowhere.py")
+        register_part_of_python_file(tmp_path / "nowhere.py")
     with pytest.raises(ValueError, match=r"The entry point 'x' of a package cannot be imported: ModuleNotFoundError"):
-        register_installed([EntryPoint("x", "nothing_of_this_name:X", "treerace.parts")])
+        register_parts_of_entry_points([EntryPoint("x", "nothing_of_this_name:X", "treerace.parts")])
     with pytest.raises(ValueError, match=r"is no Drafter, Policy or Acceptance of engine\.contracts, but 3\."):
         register_part("x", 3, "It")
 

@@ -183,7 +183,7 @@ def test_the_fastest_cell_is_recommended_unless_a_smaller_tree_is_as_fast():
 )
 def test_the_finding_is_said_in_words(pair, cells, sentence):
     sweep = Sweep(pair, SweepPlan(TEXT))
-    assert sweep.describe_result([find_smallest_fast_and_fastest(cells)]) == sentence
+    assert sweep.describe_best_cells([find_smallest_fast_and_fastest(cells)]) == sentence
 
 
 def test_guesses_are_counted_where_their_parent_was_accepted():
@@ -276,7 +276,7 @@ def test_the_stream_is_numbered_json(pair):
     stream = serialise_and_number_messages(
         "run", Sweep(pair, SweepPlan(TEXT, depth=1, width=1, max_new_tokens=4)).measure_cells_in_steps()
     )
-    lines = [json.loads(news.text) for news in stream if isinstance(news, RunEvent)]
+    lines = [json.loads(news.json_text) for news in stream if isinstance(news, RunEvent)]
     assert [line["seq"] for line in lines] == list(range(1, len(lines) + 1)) and len(
         {line["run"] for line in lines}
     ) == 1

@@ -10,7 +10,9 @@ from engine.models.bigram import BigramTable
 
 def test_counts_by_hand():
     """0 1 0 1 0 2 over four tokens: after 0 comes 1 twice and 2 once; u = (4, 3, 2, 1) / 10."""
-    table = BigramTable.count(np.array([0, 1, 0, 1, 0, 2], dtype=np.uint16), vocab=4, follower_count=2)
+    table = BigramTable.build_from_token_stream(
+        np.array([0, 1, 0, 1, 0, 2], dtype=np.uint16), vocab_size=4, follower_count=2
+    )
     assert table.next_ids.tolist() == [[1, 2], [0, 1], [0, 1], [0, 1]]
     wanted = [[2.3 / 4, 1.2 / 4], [2.4 / 3, 0.3 / 3], [0.4, 0.3], [0.4, 0.3]]  # 2 and 3 have no follower: u itself
     torch.testing.assert_close(table.next_logp.exp(), torch.tensor(wanted))
@@ -25,7 +27,7 @@ def test_counting_equals_a_dense_count():
     np.add.at(dense, (stream[:-1].numpy(), stream[1:].numpy()), 1)
     unigram = (np.bincount(stream.numpy(), minlength=50) + 1) / 3050
     p = torch.from_numpy((dense + unigram) / (dense.sum(1, keepdims=True) + 1)).float()
-    table = BigramTable.count(stream, vocab=50, follower_count=6)
+    table = BigramTable.build_from_token_stream(stream, vocab_size=50, follower_count=6)
     torch.testing.assert_close(table.next_logp.exp(), p.topk(6).values)
     torch.testing.assert_close(table.next_logp.exp(), p.gather(1, table.next_ids))
     assert all(len(set(row)) == 6 for row in table.next_ids.tolist())
@@ -35,7 +37,9 @@ def test_counting_equals_a_dense_count():
 def test_rows_are_whole_distributions_after_float16(vocab, k, tmp_path):
     """A token that is always followed by the same one, tokens never seen, and a table that lists everything."""
     noise = torch.randint(0, vocab, (2000,), generator=torch.Generator().manual_seed(1)) // 2
-    BigramTable.count(torch.cat([torch.tensor([0, 1] * 5000), noise]), vocab, k).save(tmp_path / "table")
+    BigramTable.build_from_token_stream(torch.cat([torch.tensor([0, 1] * 5000), noise]), vocab, k).save(
+        tmp_path / "table"
+    )
     log_q = BigramTable.load(tmp_path / "table").log_q(list(range(vocab)))
     assert (log_q.shape, log_q.dtype) == ((vocab, vocab), torch.float32)
     assert log_q.isfinite().all()
@@ -52,7 +56,7 @@ def test_rounding_past_the_whole_leaves_the_unlisted_something():
 
 def test_a_saved_table_comes_back_in_the_documented_form(tmp_path):
     stream = torch.randint(0, 300, (5000,), generator=torch.Generator().manual_seed(2))
-    table = BigramTable.count(stream, 300)
+    table = BigramTable.build_from_token_stream(stream, 300)
     table.save(tmp_path / "small")
     again, stored = BigramTable.load(tmp_path / "small"), load_file(tmp_path / "small")
     assert {name: (value.dtype, tuple(value.shape)) for name, value in stored.items()} == {
@@ -61,7 +65,7 @@ def test_a_saved_table_comes_back_in_the_documented_form(tmp_path):
     }
     assert torch.equal(again.next_ids, table.next_ids)
     torch.testing.assert_close(again.log_q([7, 299]), table.log_q([7, 299]), atol=5e-3, rtol=0)
-    BigramTable.count(torch.arange(40_000), 40_000, follower_count=1).save(tmp_path / "large")
+    BigramTable.build_from_token_stream(torch.arange(40_000), 40_000, follower_count=1).save(tmp_path / "large")
     assert load_file(tmp_path / "large")["next_ids"].dtype == torch.int32
     assert BigramTable.load(tmp_path / "large").next_ids[39_998].tolist() == [39_999]
 
@@ -77,8 +81,8 @@ def test_bad_tables_are_sentences(tmp_path):
     with pytest.raises(ValueError, match=r"over 2 tokens names ids from 0 to 2"):
         BigramTable(torch.tensor([[0], [2]]), torch.zeros(2, 1))
     with pytest.raises(ValueError, match=r"got k=9"):
-        BigramTable.count(np.arange(4), 4, follower_count=9)
+        BigramTable.build_from_token_stream(np.arange(4), 4, follower_count=9)
     with pytest.raises(ValueError, match=r"ids from 0 to 3"):
-        BigramTable.count(np.arange(5), 4, follower_count=2)
+        BigramTable.build_from_token_stream(np.arange(5), 4, follower_count=2)
     with pytest.raises(IndexError):
-        BigramTable.count(np.arange(4), 4, follower_count=2).log_q([4])
+        BigramTable.build_from_token_stream(np.arange(4), 4, follower_count=2).log_q([4])

@@ -9,11 +9,16 @@ import pytest
 from tokenizers import AddedToken, normalizers
 from transformers import PreTrainedTokenizerFast
 
-from engine.measure.options import add_chat_template_options, add_pair_options, chat_options_of, load_pair_of_options
+from engine.measure.options import (
+    add_pair_options,
+    add_system_prompt_and_thinking_options,
+    chat_template_fields_of_options,
+    load_pair_of_options,
+)
 from engine.models import loading
-from engine.models.chat import refuse_template_options, render_chat, tokenise_chat, tokenise_prompt
+from engine.models.chat import refuse_unsupported_template_options, render_chat, tokenise_chat, tokenise_prompt
 from engine.page.screens.cards import describe_pair
-from engine.page.screens.requests import race_cache_bytes
+from engine.page.screens.requests import max_cache_bytes_of_race
 from engine.race import encode_prompt
 from engine.record.race_file import Record
 from helpers.chat import (
@@ -106,7 +111,7 @@ def pair(folders):
 
 
 def test_a_prompt_is_sent_through_the_template_and_raw_stays_possible(pair):
-    prompt, raw = "Who was Ada Lovelace?", replace(pair, raw=True)
+    prompt, raw = "Who was Ada Lovelace?", replace(pair, sends_raw_prompts=True)
     assert pair.chat and not raw.chat
     assert encode_prompt(pair, prompt) == tokenise_prompt(pair, prompt) == tokenise_chat(pair.tokenizer, prompt)
     assert encode_prompt(raw, prompt) == pair.tokenizer(prompt)["input_ids"]
@@ -136,8 +141,10 @@ def test_the_template_counts_towards_the_limit_and_the_caches(pair):
     assert len(encode_prompt(pair, "x" * fits)) == pair.context - 1
     with pytest.raises(ValueError, match=rf"{pair.context} tokens long"):
         encode_prompt(pair, "x" * (fits + 1))
-    assert encode_prompt(replace(pair, raw=True), "x" * (fits + 1))
-    assert race_cache_bytes(pair, ["x"], 8, 2) > race_cache_bytes(replace(pair, raw=True), ["x"], 8, 2)
+    assert encode_prompt(replace(pair, sends_raw_prompts=True), "x" * (fits + 1))
+    assert max_cache_bytes_of_race(pair, ["x"], 8, 2) > max_cache_bytes_of_race(
+        replace(pair, sends_raw_prompts=True), ["x"], 8, 2
+    )
 
 
 def test_a_race_file_says_that_a_race_was_a_chat(pair):
@@ -182,10 +189,12 @@ def test_a_system_message_stands_before_every_prompt_and_lanes_stay_equal(pair):
     assert text == "<|im_start|>system\nAnswer in French.<|im_end|>\n" + pair.tokenizer.decode(
         encode_prompt(pair, "Hi")
     )
-    assert encode_prompt(replace(told, raw=True), "Hi") == encode_prompt(replace(pair, raw=True), "Hi")
+    assert encode_prompt(replace(told, sends_raw_prompts=True), "Hi") == encode_prompt(
+        replace(pair, sends_raw_prompts=True), "Hi"
+    )
     race = raced(told, "Hi", max_new_tokens=12)
     assert race.result()["identical"] is True and race.lanes[0].trace.prompt == "Hi"
-    assert race_cache_bytes(told, ["x"], 8, 2) > race_cache_bytes(pair, ["x"], 8, 2)
+    assert max_cache_bytes_of_race(told, ["x"], 8, 2) > max_cache_bytes_of_race(pair, ["x"], 8, 2)
 
 
 @pytest.mark.parametrize("message", HOSTILE)
@@ -201,7 +210,7 @@ def test_thinking_is_switched_where_the_template_has_a_switch():
         choice: tokenizer.decode(tokenise_chat(tokenizer, "Hi", thinking=choice)) for choice in (None, True, False)
     }
     assert texts[None] == texts[True] and texts[False] == texts[True] + "<think>\n\n</think>"
-    refuse_template_options(tokenizer, "mine", "Be kind.", False)
+    refuse_unsupported_template_options(tokenizer, "mine", "Be kind.", False)
 
 
 @pytest.mark.parametrize(
@@ -217,20 +226,20 @@ def test_thinking_is_switched_where_the_template_has_a_switch():
 )
 def test_what_a_template_cannot_do_is_refused_before_weights_are_read(template, system, thinking, sentence):
     tokenizer = with_marks(byte_tokenizer(), template)
-    refuse_template_options(tokenizer, "mine", "", None)
+    refuse_unsupported_template_options(tokenizer, "mine", "", None)
     with pytest.raises(ValueError, match=re.escape(sentence)):
-        refuse_template_options(tokenizer, "mine", system, thinking)
+        refuse_unsupported_template_options(tokenizer, "mine", system, thinking)
 
 
 def test_the_pages_options_say_both_and_have_no_meaning_without_the_template():
     parser = ArgumentParser()
     add_pair_options(parser)
-    add_chat_template_options(parser)
+    add_system_prompt_and_thinking_options(parser)
     given = ["--system-prompt", " Be kind. ", "--thinking", "off"]
-    assert chat_options_of(parser.parse_args(given)) == {"system": "Be kind.", "thinking": False}
-    assert chat_options_of(parser.parse_args([])) == {"system": "", "thinking": None}
+    assert chat_template_fields_of_options(parser.parse_args(given)) == {"system": "Be kind.", "thinking": False}
+    assert chat_template_fields_of_options(parser.parse_args([])) == {"system": "", "thinking": None}
     with pytest.raises(ValueError, match="--raw sends prompts without the chat template"):
-        chat_options_of(parser.parse_args([*given, "--raw"]))
+        chat_template_fields_of_options(parser.parse_args([*given, "--raw"]))
 
 
 def test_the_head_says_what_stands_before_a_prompt(pair):

@@ -13,9 +13,9 @@ from safetensors.torch import load_file
 from engine.custom_generate import treerace
 from engine.drafters import DRAFTERS
 from engine.models import spreading
-from engine.models.loading import load_pair_anew, load_tokenizer_and_config
+from engine.models.loading import load_and_check_tokenizer_and_config, load_pair_anew
 from engine.models.pairs import build_pair
-from engine.models.refusals import explain_unverifiable
+from engine.models.refusals import explain_why_unable_to_verify_trees
 from engine.nets.formats.composite import TRIED, text_tensor_name
 from engine.race import Race, Settings
 from helpers.checkpoints import pair_of
@@ -107,7 +107,7 @@ def test_a_flat_config_of_before_is_read_as_the_nested_one(tmp_path):
 def test_with_layers_on_a_disk_it_writes_the_same_text(tmp_path, monkeypatch):
     write(tmp_path, "qwen3_vl")
     whole = load_pair_anew(build_pair(str(tmp_path)), device="cpu")
-    monkeypatch.setattr(spreading, "weight_memory_by_device", lambda: {"cpu": 120_000})
+    monkeypatch.setattr(spreading, "available_weight_bytes_by_device", lambda: {"cpu": 120_000})
     spread = load_pair_anew(build_pair(str(tmp_path)), device="cpu", spread="layers")
     assert {*spread.target.model.hf_device_map.values()} == {"cpu", "disk"}
     texts = [raced(pair, max_new_tokens=12).lanes[0].trace.tokens for pair in (whole, spread)]
@@ -158,7 +158,7 @@ def published(request, tmp_path_factory):
 def test_it_drafts_with_the_mtp_layer_in_its_own_folder(published):
     folder, whole = published
     pair = replace(load_pair_anew(build_pair(str(folder)), device="cpu"), stop_ids=frozenset())
-    assert [*pair.learned] == ["mtp"] and DRAFTERS["best"].candidate_drafters(pair) == ["mtp"]
+    assert [*pair.learned] == ["mtp"] and DRAFTERS["best"].inner_drafter_candidates(pair) == ["mtp"]
     for temperature in (0.0, 0.8):
         systems = "mtp", "auto", "mtp/chain/token_match:3x1x4"
         race = raced(pair, *systems, max_new_tokens=24, temperature=temperature, seed=3)
@@ -198,7 +198,7 @@ def test_its_guesses_are_those_beside_the_text_model_alone(published, tmp_path):
     ],
 )
 def test_others_are_refused_with_the_reason(name, reason):
-    assert reason in explain_unverifiable(tr.AutoConfig.for_model(name))
+    assert reason in explain_why_unable_to_verify_trees(tr.AutoConfig.for_model(name))
 
 
 def test_whole_weights_that_are_quantised_are_refused_as_text_models_are(tmp_path):
@@ -206,7 +206,7 @@ def test_whole_weights_that_are_quantised_are_refused_as_text_models_are(tmp_pat
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "fp8"}}))
     with pytest.raises(ValueError, match=r"\(qwen3\) cannot be raced: its weights are already quantised"):
-        load_tokenizer_and_config(pair_of(tmp_path).target_checkpoint)
+        load_and_check_tokenizer_and_config(pair_of(tmp_path).target_checkpoint)
 
 
 def test_inside_generate_a_whole_model_is_refused_by_a_sentence(tmp_path):

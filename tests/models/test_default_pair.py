@@ -6,8 +6,8 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from engine.models.export import export_drafter
-from engine.models.loading import check_small_files_and_memory, load, load_pair_anew
+from engine.models.export import export_drafter_as_speculators
+from engine.models.loading import check_files_memory_and_choose_quantisation, load, load_pair_anew
 from engine.models.pairs import PAIRS
 from engine.nets import open_lazy_nets
 from engine.race import Race, Settings
@@ -25,7 +25,7 @@ def large():
 def test_it_has_67_million_weights_in_eight_bits_and_files_of_its_own(large):
     pair = PAIRS["embedded"]
     assert large.dtype == "8-bit" and round(large.target.model.num_parameters() / 1e6) == 67
-    files = (pair.target, pair.draft, pair.drafters, pair.bigram, pair.calibration)
+    files = (pair.target, pair.draft, pair.drafters_folder, pair.bigram_path, pair.calibration_path)
     assert {Path(each).parent.name for each in files if each} == {"embedded"}
     assert all(each.stat().st_size < LARGEST for each in Path(pair.target).iterdir())
 
@@ -38,7 +38,7 @@ def test_every_drafter_drafts_for_it_and_stores_none_of_its_tables(large):
     assert race.result()["identical"] is True
     for lane in race.lanes[1:]:
         assert lane.trace.tau > 1.8, lane.trace.system
-    for folder in Path(PAIRS["embedded"].drafters or "").iterdir():
+    for folder in Path(PAIRS["embedded"].drafters_folder or "").iterdir():
         with safe_open(folder / "model.safetensors", "pt") as stored:
             assert not set(stored.keys()) & {"embedding", "head", "embed_tokens.weight", "lm_head.weight"}
 
@@ -47,7 +47,7 @@ def test_it_cannot_be_kept_in_4_bits_and_a_sentence_says_what_would_work():
     with pytest.raises(
         ValueError, match="holds weights in 8-bit: load it with the quantisation 8-bit or none, got nf4"
     ):
-        check_small_files_and_memory(PAIRS["embedded"], quantisation="nf4")
+        check_files_memory_and_choose_quantisation(PAIRS["embedded"], quantisation="nf4")
 
 
 def test_without_eight_bits_it_is_widened_and_trees_write_its_text():
@@ -61,9 +61,9 @@ def test_without_eight_bits_it_is_widened_and_trees_write_its_text():
 
 @pytest.mark.parametrize("kind", ["eagle", "parallel"])
 def test_an_exported_drafter_brings_the_tables_that_it_shares(kind, large, tmp_path):
-    export_drafter(large.pair, kind, tmp_path / kind)
+    export_drafter_as_speculators(large.pair, kind, tmp_path / kind)
     kept, exported = (
-        open_lazy_nets(folder, large.target.model)[kind] for folder in (Path(large.pair.drafters), tmp_path)
+        open_lazy_nets(folder, large.target.model)[kind] for folder in (Path(large.pair.drafters_folder), tmp_path)
     )
-    for name in kept.tables:
+    for name in kept.used_table_names:
         assert torch.allclose(getattr(exported, name), getattr(kept, name), atol=1e-3)

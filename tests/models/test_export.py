@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from engine.__main__ import main
 from engine.drafters import DRAFTERS
-from engine.models.export import export_drafter, export_target
+from engine.models.export import export_drafter_as_speculators, export_target
 from engine.models.loading import load_model
 from engine.models.pairs import MODELS, Checkpoint, Pair, find_listed_pair
 from engine.nets import open_lazy_nets
@@ -104,7 +104,7 @@ def test_an_exported_eagle_is_the_published_network(embedded, tmp_path):
     guessed = []
     for pair in (published, replace(embedded, learned={"eagle": own})):
         drafter = DRAFTERS["eagle"](pair, 64)
-        drafter.begin(text[:9], Target(pair.target, 64, drafter.reads_features).prefill(text[:8]))
+        drafter.begin(text[:9], Target(pair.target, 64, drafter.reads_features).prefill_and_return_features(text[:8]))
         tree = DraftTree.from_root_token(text[8])
         for token in text[9:12]:
             tree.add(len(tree) - 1, token, 1.0, 1.0)
@@ -137,9 +137,9 @@ def test_a_narrow_blocks_export_holds_the_tables_that_it_shares(kind, tmp_path):
     target = load_model(Checkpoint(str(MODELS / "embedded" / "target")), torch.device("cpu"), torch.float32)
     table = target.get_input_embeddings().weight
     again, shipped = (
-        PUBLISHED[kind].loader_of(folder, json.loads((folder / "config.json").read_text()), table, 8)(
-            folder, table, table
-        )
+        PUBLISHED[kind].validate_config_and_make_loader(
+            folder, json.loads((folder / "config.json").read_text()), table, 8
+        )(folder, table, table)
         for folder in (tmp_path / kind, MODELS / "embedded" / "drafters" / kind)
     )
     assert again.sizes == shipped.sizes and torch.allclose(again.head, shipped.head, atol=1e-3)
@@ -149,7 +149,7 @@ def test_a_narrow_blocks_export_holds_the_tables_that_it_shares(kind, tmp_path):
 
 def test_an_exported_eagle_holds_the_targets_embedding(embedded, tmp_path):
     """speculators takes an embedding that is not there for zeros, and says nothing."""
-    export_drafter(find_listed_pair("small"), "eagle", tmp_path / "eagle")
+    export_drafter_as_speculators(find_listed_pair("small"), "eagle", tmp_path / "eagle")
     table = load_file(tmp_path / "eagle" / "model.safetensors")["embed_tokens.weight"]
     assert torch.equal(table.float(), embedded.target.model.get_input_embeddings().weight.float())
 
@@ -177,15 +177,15 @@ def load_nearby(folder) -> dict[str, torch.Tensor]:
 def test_what_cannot_be_exported_is_refused(exported, tmp_path, capsys):
     kind, folder = exported
     with pytest.raises(ValueError, match="holds safetensors already"):
-        export_drafter(find_listed_pair("small"), kind, folder / "Some-Drafter")
+        export_drafter_as_speculators(find_listed_pair("small"), kind, folder / "Some-Drafter")
     with pytest.raises(
         ValueError, match=f"has no trained {kind} drafter.*python -m engine train {kind} --pair smollm2"
     ):
-        export_drafter(find_listed_pair("smollm2-1.7b"), kind, tmp_path)
-    own = replace(find_listed_pair("small"), drafters=str(folder))
+        export_drafter_as_speculators(find_listed_pair("smollm2-1.7b"), kind, tmp_path)
+    own = replace(find_listed_pair("small"), drafters_folder=str(folder))
     (folder / "Some-Drafter").rename(folder / kind)
     with pytest.raises(ValueError, match=f"holds no {kind} drafter that was trained here"):
-        export_drafter(own, kind, tmp_path)
+        export_drafter_as_speculators(own, kind, tmp_path)
     (folder / kind).rename(folder / "Some-Drafter")
     with pytest.raises(SystemExit):
         main(["export", kind, str(tmp_path), "--drafter", str(folder)])
@@ -197,9 +197,9 @@ def test_a_target_of_three_layers_has_no_eagle_that_the_format_can_name(tmp_path
     config = json.loads((MODELS / "small" / "target" / "config.json").read_text()) | {"num_hidden_layers": 3}
     (tmp_path / "target").mkdir()
     (tmp_path / "target" / "config.json").write_text(json.dumps(config))
-    pair = Pair("own", "a small one", str(tmp_path / "target"), drafters=str(MODELS / "small" / "drafters"))
+    pair = Pair("own", "a small one", str(tmp_path / "target"), drafters_folder=str(MODELS / "small" / "drafters"))
     with pytest.raises(ValueError, match=r"layers \[1, 1, 2\]"):
-        export_drafter(pair, "eagle", tmp_path / "out")
+        export_drafter_as_speculators(pair, "eagle", tmp_path / "out")
 
 
 @pytest.mark.parametrize(

@@ -33,10 +33,10 @@ WRITTEN = (Kind.F32, Kind.F16, Kind.BF16, Kind.Q8_0, Kind.Q4_0, Kind.Q4_1, Kind.
 def cache(tmp_path, monkeypatch):
     """A user's cache of this test's own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for each in (gguf_reading.private_cache_folder, gguf_reading.convert_once_per_file_state):
+    for each in (gguf_reading.private_cache_folder, gguf_reading.convert_config_and_tokenizer_once_per_file_state):
         each.cache_clear()
     yield tmp_path / "cache"
-    for each in (gguf_reading.private_cache_folder, gguf_reading.convert_once_per_file_state):
+    for each in (gguf_reading.private_cache_folder, gguf_reading.convert_config_and_tokenizer_once_per_file_state):
         each.cache_clear()
 
 
@@ -68,7 +68,7 @@ def test_each_kind_of_blocks_has_the_values_of_the_package(kind, tmp_path):
     model = loaded(file).target.model
     assert all(torch.equal(model.state_dict()[name], weight) for name, weight in wanted.state_dict().items())
     sixteen = {Kind.F16: torch.float16, Kind.BF16: torch.bfloat16}
-    assert json.loads((gguf_reading.convert_config_and_tokenizer(str(file)) / "config.json").read_text())[
+    assert json.loads((gguf_reading.convert_config_and_tokenizer_into_cache(str(file)) / "config.json").read_text())[
         "dtype"
     ] == str(sixteen.get(kind, torch.float32)).removeprefix("torch.")
 
@@ -206,7 +206,7 @@ def test_what_is_missing_is_named_without_the_files_folder(tmp_path):
         "other": r"its architecture is 'rwkv7', and transformers \S+ reads bloom",
     }.items():
         with pytest.raises(ValueError, match=words) as refused:
-            loading.check_small_files_and_memory(build_pair(str(tmp_path / f"{name}.gguf")), "cpu")
+            loading.check_files_memory_and_choose_quantisation(build_pair(str(tmp_path / f"{name}.gguf")), "cpu")
         assert str(tmp_path) not in str(refused.value)
 
 
@@ -225,17 +225,22 @@ def test_a_second_start_reads_no_vocabulary_out_of_the_file_and_other_content_is
 ):
     file = tmp_path / "model.gguf"
     write_gguf(file, random_model("llama"), "llama")
-    assert gguf_reading.needs_slow_conversion(str(file))
-    first = gguf_reading.convert_config_and_tokenizer(str(file))
-    assert not gguf_reading.needs_slow_conversion(str(file))
+    assert gguf_reading.is_gguf_conversion_uncached(str(file))
+    first = gguf_reading.convert_config_and_tokenizer_into_cache(str(file))
+    assert not gguf_reading.is_gguf_conversion_uncached(str(file))
     assert first.is_relative_to(cache) and first.parent.stat().st_mode & 0o077 == 0
-    gguf_reading.convert_once_per_file_state.cache_clear()  # as in another process
-    monkeypatch.setattr(gguf_reading, "write_config_and_tokenizer", lambda *_: pytest.fail("It was read again"))
-    assert gguf_reading.convert_config_and_tokenizer(str(file)) == first
+    gguf_reading.convert_config_and_tokenizer_once_per_file_state.cache_clear()  # as in another process
+    monkeypatch.setattr(
+        gguf_reading, "write_config_tokenizer_and_locations", lambda *_: pytest.fail("It was read again")
+    )
+    assert gguf_reading.convert_config_and_tokenizer_into_cache(str(file)) == first
     monkeypatch.undo()
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     write_gguf(file, random_model("llama", seed=1), "llama")
-    assert gguf_reading.convert_config_and_tokenizer(str(file)) != first and len(list(first.parent.iterdir())) == 2
+    assert (
+        gguf_reading.convert_config_and_tokenizer_into_cache(str(file)) != first
+        and len(list(first.parent.iterdir())) == 2
+    )
 
 
 def test_a_cache_that_others_may_write_is_not_used(tmp_path, cache):
@@ -243,15 +248,17 @@ def test_a_cache_that_others_may_write_is_not_used(tmp_path, cache):
     folder.mkdir(parents=True)
     os.chmod(folder, 0o777)
     write_gguf(tmp_path / "model.gguf", random_model("llama"), "llama")
-    assert not gguf_reading.convert_config_and_tokenizer(str(tmp_path / "model.gguf")).is_relative_to(cache)
+    assert not gguf_reading.convert_config_and_tokenizer_into_cache(str(tmp_path / "model.gguf")).is_relative_to(cache)
     assert not any(folder.iterdir())
 
 
 def test_loading_tells_of_bytes_and_eight_bits_keep_the_head_in_sixteen(tmp_path):
     file, told = tmp_path / "model.gguf", []
     wanted = write_gguf(file, random_model("llama"), "llama", Kind.Q8_0)
-    pair = loaded(file, quantisation="8-bit", tell=told.append)
-    assert {each.name for each in told} == {"model"} and told[-1].done == told[-1].total > told[0].done
+    pair = loaded(file, quantisation="8-bit", report_progress=told.append)
+    assert {each.model_name for each in told} == {"model"} and told[-1].done_bytes == told[-1].total_bytes > told[
+        0
+    ].done_bytes
     model = pair.target.model
     assert model.model.layers[0].mlp.up_proj.weight.dtype == torch.int8
     head = wanted.get_input_embeddings().weight

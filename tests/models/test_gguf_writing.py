@@ -24,7 +24,7 @@ Kind = gguf.GGMLQuantizationType
 def cache(tmp_path, monkeypatch):
     """A user's cache of this test's own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for each in (gguf_reading.private_cache_folder, gguf_reading.convert_once_per_file_state):
+    for each in (gguf_reading.private_cache_folder, gguf_reading.convert_config_and_tokenizer_once_per_file_state):
         each.cache_clear()
 
 

@@ -50,8 +50,8 @@ def test_stop_ids_join_lists_and_numbers_of_every_source(llama, qwen):
 
 
 def test_the_default_dtype_follows_the_device():
-    assert loading.validate_dtype(None, torch.device("cpu")) == "fp32"
-    assert loading.validate_dtype(None, torch.device("cuda", 0)) == "bf16"
+    assert loading.validate_or_choose_dtype(None, torch.device("cpu")) == "fp32"
+    assert loading.validate_or_choose_dtype(None, torch.device("cuda", 0)) == "bf16"
 
 
 def test_load_keeps_one_object_for_the_same_arguments(llama, qwen, monkeypatch):
@@ -78,13 +78,16 @@ def test_threads_that_ask_together_share_one_load(monkeypatch):
 
 
 def test_the_bigram_table_comes_along_and_must_fit(llama, tmp_path):
-    BigramTable.count(np.arange(VOCAB), VOCAB, follower_count=2).save(tmp_path / "fits")
-    BigramTable.count(np.arange(9), 9, follower_count=2).save(tmp_path / "small")
-    assert loading.load_pair_anew(pair_of(llama[0], bigram=str(tmp_path / "fits")), device="cpu").bigram.vocab == VOCAB
+    BigramTable.build_from_token_stream(np.arange(VOCAB), VOCAB, follower_count=2).save(tmp_path / "fits")
+    BigramTable.build_from_token_stream(np.arange(9), 9, follower_count=2).save(tmp_path / "small")
+    assert (
+        loading.load_pair_anew(pair_of(llama[0], bigram_path=str(tmp_path / "fits")), device="cpu").bigram.vocab
+        == VOCAB
+    )
     with pytest.raises(ValueError, match=r"covers 9 tokens.*has 257"):
-        loading.load_pair_anew(pair_of(llama[0], bigram=str(tmp_path / "small")), device="cpu")
+        loading.load_pair_anew(pair_of(llama[0], bigram_path=str(tmp_path / "small")), device="cpu")
     with pytest.raises(ValueError, match=r"No bigram table at .*engine train pair"):
-        loading.load_pair_anew(pair_of(llama[0], bigram=str(tmp_path / "none")), device="cpu")
+        loading.load_pair_anew(pair_of(llama[0], bigram_path=str(tmp_path / "none")), device="cpu")
 
 
 def test_four_bit_weights_forward_near_the_plain_ones(llama):

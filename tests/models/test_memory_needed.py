@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM
 from engine.forward.llama import JoinedLinear
 from engine.forward.runner import Runner
 from engine.models import loading, memory
-from engine.models.memory import GIB, build_empty_model, count_needed_bytes_by_use
+from engine.models.memory import GIB, build_meta_device_model, count_needed_bytes_by_use
 from engine.models.pairs import Pair
 from helpers.checkpoints import SIZES, byte_tokenizer, pair_of, write
 
@@ -74,14 +74,14 @@ def test_copies_are_those_that_the_forward_makes(half, dtype, quantisation, tmp_
     """The compiled forward keeps a matrix in the checkpoint's type. Norms and tables beside the matrices are small."""
     write(tmp_path, half=half, **WIDE)
     model = loading.load_model(pair_of(tmp_path).target_checkpoint, CPU, loading.DTYPES[dtype], quantisation)
-    runner = Runner(model, threads=1)
+    runner = Runner(model, thread_count=1)
     if runner.forward_kind == "compiled":
         made = runner.own.stored_bytes
     else:
         parts = [each for layer in runner.own.layers for each in layer] + [runner.own.head]
         weights = [each for each in parts if isinstance(each, JoinedLinear)]
         made = sum(each.packed.numel() * 2 for each in weights)
-    config = loading.config_of_checkpoint(pair_of(tmp_path).target_checkpoint)
+    config = loading.load_text_config_of_checkpoint(pair_of(tmp_path).target_checkpoint)
     config.dtype = torch.float16 if half else torch.float32
     copies = count_needed_bytes_by_use(config, CPU, loading.DTYPES[dtype], quantisation)["copies"]
     assert copies == pytest.approx(made, rel=0.06)  # 257 logits lie in 320
@@ -115,7 +115,9 @@ def test_what_lies_there_before_layers_are_rounded_counts_where_it_is_more():
 
 
 def test_draft_and_rows_count_too(llama, qwen):
-    target, draft = (loading.config_of_checkpoint(pair_of(each[0]).target_checkpoint) for each in (llama, qwen))
+    target, draft = (
+        loading.load_text_config_of_checkpoint(pair_of(each[0]).target_checkpoint) for each in (llama, qwen)
+    )
     both = count_needed_bytes_by_use(target, CPU, torch.float32) + count_needed_bytes_by_use(draft, CPU, torch.float32)
     assert both.total() == sum(count_needed_bytes_by_use(each, CPU, torch.float32).total() for each in (target, draft))
     assert both["rows"] == 2 * 4 * (128 * 2 * 2 * 2 * 32 + 96 * 2 * 1 * 2 * 32)
@@ -128,15 +130,18 @@ def test_learned_drafters_count_as_they_lie_in_memory(tmp_path, free):
         save_file({"a": torch.zeros(numbers, dtype=torch.half)}, tmp_path / name / "model.safetensors")
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "model.safetensors").write_bytes(b"no")
-    assert memory.count_net_bytes(str(tmp_path)) == 4 * 6_000_000 and memory.count_net_bytes(None) == 0
+    assert (
+        memory.count_learned_drafter_bytes(str(tmp_path)) == 4 * 6_000_000
+        and memory.count_learned_drafter_bytes(None) == 0
+    )
     free(1)
-    with_nets = replace(PAIR, drafters=str(tmp_path))
+    with_nets = replace(PAIR, drafters_folder=str(tmp_path))
     config = KINDS["llama"][1]
     alone = count_needed_bytes_by_use(config, CPU, torch.float32).total()
     free((alone + 12_000_000) / GIB)
-    assert memory.refuse_too_large(PAIR, config, None, CPU, torch.float32, "none") > 0
+    assert memory.count_needed_bytes_or_refuse(PAIR, config, None, CPU, torch.float32, "none") > 0
     with pytest.raises(ValueError, match=r"needs 0\.0 GiB of memory"):
-        memory.refuse_too_large(with_nets, config, None, CPU, torch.float32, "none")
+        memory.count_needed_bytes_or_refuse(with_nets, config, None, CPU, torch.float32, "none")
 
 
 @pytest.fixture
@@ -153,7 +158,7 @@ def free(monkeypatch):
 def refused(gib: float, free, device=CPU, dtype=torch.float32, quantisation="none", draft=QWEN3_06B) -> str:
     free(gib)
     with pytest.raises(ValueError) as refusal:
-        memory.refuse_too_large(PAIR, QWEN3_8B, draft, device, dtype, quantisation)
+        memory.count_needed_bytes_or_refuse(PAIR, QWEN3_8B, draft, device, dtype, quantisation)
     return str(refusal.value)
 
 
@@ -171,13 +176,13 @@ def test_what_would_fit_is_named(free):
         "Nothing of it fits: choose a smaller pair or a larger device."
     )
     free(17.5)
-    assert memory.refuse_too_large(PAIR, QWEN3_8B, QWEN3_06B, gpu, torch.bfloat16, "none") > 16 * 2**30
+    assert memory.count_needed_bytes_or_refuse(PAIR, QWEN3_8B, QWEN3_06B, gpu, torch.bfloat16, "none") > 16 * 2**30
 
 
 def test_a_pair_is_refused_before_a_weight_is_read(llama, qwen, free, monkeypatch):
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", lambda **_: pytest.fail("read weights"))
     free(0.0001)
-    for call in (loading.load_pair_anew, loading.check_small_files_and_memory):
+    for call in (loading.load_pair_anew, loading.check_files_memory_and_choose_quantisation):
         with pytest.raises(ValueError, match=r"test pair needs 0\.0 GiB of memory, and 0\.0 GiB are free here"):
             call(pair_of(llama[0], qwen[0]), device="cpu")
 
@@ -185,5 +190,5 @@ def test_a_pair_is_refused_before_a_weight_is_read(llama, qwen, free, monkeypatc
 def test_counting_changes_no_configuration():
     config = KINDS["llama"][1]
     before = config.to_dict()
-    model = build_empty_model(config, torch.bfloat16, "nf4")
+    model = build_meta_device_model(config, torch.bfloat16, "nf4")
     assert {each.device.type for each in model.parameters()} == {"meta"} and config.to_dict() == before

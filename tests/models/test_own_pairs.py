@@ -89,7 +89,8 @@ def test_a_folder_of_drafters_comes_along(own, tmp_path):
     net.save(tmp_path / "medusa")
     loaded = loading.load(given("--target", own / "large", "--drafter", tmp_path), "cpu")
     assert list(loaded.learned) == ["medusa"] and not loaded.calibration.ranks
-    (tmp_path / "calibration.json").write_text('{"ranks": {"medusa": [[0.5, 0.2], [0.4, 0.2]]}, "verify_ms": {}}')
+    costs = '{"verify_ms": {}, "first_ms": 0, "level_ms": 0}'
+    (tmp_path / "calibration.json").write_text(f'{{"ranks": {{"medusa": [[0.5, 0.2], [0.4, 0.2]]}}, "costs": {costs}}}')
     again = loading.load_pair_anew(given("--target", own / "large", "--drafter", tmp_path), "cpu")
     assert again.calibration.ranks["medusa"] and raced(again, "medusa", 0.8) is True
 
@@ -127,7 +128,7 @@ def test_a_pair_without_a_head_names_those_that_were_published_for_its_target(ow
 def test_the_engines_page_names_every_published_head():
     page = (ROOT / "engine" / "README.md").read_text("utf-8")
     for pair in pairs.PAIRS.values():
-        for form, heads in pair.heads.items():
+        for form, heads in pair.published_drafters_by_format.items():
             assert all(f"| `{pair.name}` | {form} | `{head}` |" in page for head in heads)
 
 

@@ -16,10 +16,10 @@ from transformers import LlamaForCausalLM
 from transformers.utils import logging as said_by_transformers
 
 from engine.forward.rounded_linear import has_int8_matrices_on_cpu
-from engine.measure.options import show_loading_bar
+from engine.measure.options import draw_loading_progress_bars
 from engine.models import loading
-from engine.models.memory import build_empty_model, weight_bytes_by_name
-from engine.models.progress import LoadingProgress, LoadingStopped, build_fetch_progress_bar
+from engine.models.memory import build_meta_device_model, weight_bytes_by_name
+from engine.models.progress import LoadingProgress, LoadingStopped, build_hub_fetch_bar_class
 from helpers.checkpoints import pair_of
 
 
@@ -43,15 +43,19 @@ def test_words_are_the_bytes_so_far():
 @pytest.mark.parametrize("quantisation", ["none", "8-bit", "nf4"])
 def test_bytes_of_both_models_are_told_from_none_to_all(quantisation, llama, qwen):
     told: list[LoadingProgress] = []
-    pair = loading.load_pair_anew(pair_of(llama[0], qwen[0]), device="cpu", quantisation=quantisation, tell=told.append)
+    pair = loading.load_pair_anew(
+        pair_of(llama[0], qwen[0]), device="cpu", quantisation=quantisation, report_progress=told.append
+    )
     models = {"target": pair.target.model, "draft": pair.draft.model}
-    assert list(dict.fromkeys(each.name for each in told)) == list(models) and {each.doing for each in told} == {
-        "Loading"
-    }
+    assert list(dict.fromkeys(each.model_name for each in told)) == list(models) and {
+        each.activity for each in told
+    } == {"Loading"}
     for name, model in models.items():
-        done = [each.done for each in told if each.name == name]
-        totals = {each.total for each in told if each.name == name}
-        plain = build_empty_model(model.config, torch.float32, "none")  # whose layers are rounded behind the last byte
+        done = [each.done_bytes for each in told if each.model_name == name]
+        totals = {each.total_bytes for each in told if each.model_name == name}
+        plain = build_meta_device_model(
+            model.config, torch.float32, "none"
+        )  # whose layers are rounded behind the last byte
         assert totals == {sum(weight_bytes_by_name(plain if has_int8_matrices_on_cpu(model) else model).values())}
         assert done[0] == 0 and done[-1] == max(totals) and done == sorted(done) and len(set(done)) > 5
 
@@ -59,9 +63,9 @@ def test_bytes_of_both_models_are_told_from_none_to_all(quantisation, llama, qwe
 def test_bytes_come_weight_by_weight(qwen):
     """The steps are the sizes of weights. What no file holds comes with the last."""
     told: list[LoadingProgress] = []
-    pair = loading.load_pair_anew(pair_of(qwen[0]), device="cpu", tell=told.append)
+    pair = loading.load_pair_anew(pair_of(qwen[0]), device="cpu", report_progress=told.append)
     sizes = weight_bytes_by_name(pair.target.model)
-    steps = [after.done - before.done for before, after in pairwise(told)]
+    steps = [after.done_bytes - before.done_bytes for before, after in pairwise(told)]
     stored = sorted(size for name, size in sizes.items() if "inv_freq" not in name)
     steps[-1] -= sum(sizes.values()) - sum(stored)
     assert sorted(steps) == stored
@@ -88,7 +92,7 @@ def test_what_a_listener_raises_ends_the_loading_and_nothing_is_kept(
             raise reason("enough")
 
     with pytest.raises(reason, match="enough") as ended:
-        loading.load(pair_of(llama[0], qwen[0]), "cpu", tell=hear)
+        loading.load(pair_of(llama[0], qwen[0]), "cpu", report_progress=hear)
     assert len(told) == stop_at + 1 and made and loading._loaded == {}
     del ended
     gc.collect()
@@ -100,7 +104,7 @@ def test_what_a_listener_raises_ends_the_loading_and_nothing_is_kept(
 
 @pytest.mark.parametrize("tell", [None, lambda _: None])
 def test_the_libraries_draw_no_bars_of_their_own(tell, llama, capsys):
-    loading.load_pair_anew(pair_of(llama[0]), device="cpu", tell=tell)
+    loading.load_pair_anew(pair_of(llama[0]), device="cpu", report_progress=tell)
     assert capsys.readouterr() == ("", "")
 
 
@@ -113,15 +117,15 @@ def test_another_threads_loading_is_not_told_of(llama, qwen):
             other = threading.Thread(target=loading.load_pair_anew, args=(pair_of(qwen[0]), "cpu"))
             other.start()
             other.join(60)
-        told.append(progress.name)
+        told.append(progress.model_name)
 
-    loading.load_pair_anew(pair_of(llama[0]), device="cpu", tell=hear)
+    loading.load_pair_anew(pair_of(llama[0]), device="cpu", report_progress=hear)
     assert set(told) == {"target"}
 
 
 def test_a_command_draws_a_bar_for_each_model(llama, qwen, capsys):
-    with show_loading_bar() as tell:
-        loading.load_pair_anew(pair_of(llama[0], qwen[0]), device="cpu", tell=tell)
+    with draw_loading_progress_bars() as tell:
+        loading.load_pair_anew(pair_of(llama[0], qwen[0]), device="cpu", report_progress=tell)
     drawn = capsys.readouterr()
     assert drawn.out == "" and "Loading target: 100%" in drawn.err and "Loading draft: 100%" in drawn.err
     assert "B/s" in drawn.err
@@ -155,9 +159,9 @@ def served(monkeypatch):
 def test_fetched_bytes_are_told(served):
     told: list[LoadingProgress] = []
     into = io.BytesIO()
-    http_get(served, into, tqdm_class=build_fetch_progress_bar(told.append, "Qwen3-8B"))
+    http_get(served, into, tqdm_class=build_hub_fetch_bar_class(told.append, "Qwen3-8B"))
     assert len(into.getvalue()) == 40000 and told[-1] == LoadingProgress("Fetching", "Qwen3-8B", 40000, 40000)
-    assert [each.done for each in told] == sorted({each.done for each in told}) and len(told) > 1
+    assert [each.done_bytes for each in told] == sorted({each.done_bytes for each in told}) and len(told) > 1
 
 
 def test_a_listener_ends_the_fetching_too(served):
@@ -165,13 +169,13 @@ def test_a_listener_ends_the_fetching_too(served):
         raise Enough("enough")
 
     with pytest.raises(LoadingStopped) as ended:
-        http_get(served, io.BytesIO(), tqdm_class=build_fetch_progress_bar(hear, "Qwen3-8B"))
+        http_get(served, io.BytesIO(), tqdm_class=build_hub_fetch_bar_class(hear, "Qwen3-8B"))
     assert isinstance(ended.value.reason, Enough)
 
 
 def test_a_bar_that_counts_files_tells_nothing():
     told: list[LoadingProgress] = []
-    bar = build_fetch_progress_bar(told.append, "x")
+    bar = build_hub_fetch_bar_class(told.append, "x")
     assert issubclass(bar, tqdm)
     for _ in bar(range(3), desc="Fetching 3 files"):
         pass
@@ -187,9 +191,9 @@ def test_a_repository_of_the_hub_is_fetched_with_a_bar_of_ours_and_a_folder_is_n
         raise OSError(2, "no such file")
 
     monkeypatch.setattr(loading.AutoModelForCausalLM, "from_pretrained", fail)
-    config = loading.config_of_checkpoint(pair_of(llama[0]).target_checkpoint)
-    monkeypatch.setattr(loading, "config_of_checkpoint", lambda _: config)
+    config = loading.load_text_config_of_checkpoint(pair_of(llama[0]).target_checkpoint)
+    monkeypatch.setattr(loading, "load_text_config_of_checkpoint", lambda _: config)
     for checkpoint in (loading.Checkpoint("org/large", "a" * 40), loading.Checkpoint(str(llama[0]))):
         with pytest.raises(ValueError):
-            loading.load_model(checkpoint, torch.device("cpu"), torch.float32, tell=lambda _: None)
+            loading.load_model(checkpoint, torch.device("cpu"), torch.float32, report_progress=lambda _: None)
     assert [issubclass(each.get("tqdm_class", int), tqdm) for each in given] == [True, False]

@@ -182,6 +182,6 @@ def test_a_checkpoint_in_eight_bits_is_widened_where_none_is_asked(kept):
 
 
 def test_a_checkpoint_in_eight_bits_does_not_become_four(kept):
-    for call in (loading.load_pair_anew, loading.check_small_files_and_memory):
+    for call in (loading.load_pair_anew, loading.check_files_memory_and_choose_quantisation):
         with pytest.raises(ValueError, match=r"weights in 8-bit: .*got nf4"):
             call(pair_of(kept), "cpu", quantisation="nf4")

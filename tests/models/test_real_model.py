@@ -11,7 +11,7 @@ from engine.models.chat import render_chat, tokenise_prompt
 from engine.models.loading import load_pair_anew
 from engine.models.pairs import PAIRS
 from engine.race import Race, Settings
-from engine.systems import find_system
+from engine.systems import resolve_system_name
 from helpers.families import daily
 
 pytestmark = pytest.mark.real
@@ -32,7 +32,7 @@ def prompts() -> list[str]:
 
 
 def able(pair) -> tuple[str, ...]:
-    return tuple(name for name in TRIED if not explain_unraceable(pair, find_system(name)))
+    return tuple(name for name in TRIED if not explain_unraceable(pair, resolve_system_name(name)))
 
 
 def test_its_values_are_those_of_the_package_that_reads_such_files(plain):
@@ -97,7 +97,7 @@ def test_a_second_turn_is_answered_as_generate_answers_it(plain):
 def test_a_race_in_eight_bits_answers_as_a_chat():
     """As the page serves it. The answer ends at its stop token, and no control token is seen."""
     pair = load_pair_anew(PAIRS["smollm2"], "cpu")
-    assert pair.dtype == "8-bit" and 0.2e9 < pair.footprint < 1.5e9
+    assert pair.dtype == "8-bit" and 0.2e9 < pair.needed_bytes < 1.5e9
     race = Race(pair, Settings("Say yes.", ("vanilla", "auto"), max_new_tokens=48))
     first, second = race.run_to_traces()
     assert first.tokens == second.tokens and len(first.tokens) > 1

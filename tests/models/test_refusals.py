@@ -85,7 +85,7 @@ def test_an_unknown_type_of_layer_is_refused_from_disk(llama, tmp_path):
     ],
 )
 def test_what_cannot_verify_a_tree_is_refused(config, reason):
-    assert reason in refusals.explain_unverifiable(config)
+    assert reason in refusals.explain_why_unable_to_verify_trees(config)
 
 
 @pytest.mark.parametrize(
@@ -102,12 +102,12 @@ def test_what_cannot_verify_a_tree_is_refused(config, reason):
     ],
 )
 def test_what_can_verify_a_tree_is_not_refused(config):
-    assert refusals.explain_unverifiable(config) is None
+    assert refusals.explain_why_unable_to_verify_trees(config) is None
 
 
 def test_a_model_without_sdpa_is_refused(monkeypatch):
     monkeypatch.setattr(LlamaForCausalLM, "_supports_sdpa", False)
-    assert "sdpa" in refusals.explain_unverifiable(LlamaConfig(**SIZES))
+    assert "sdpa" in refusals.explain_why_unable_to_verify_trees(LlamaConfig(**SIZES))
 
 
 def test_a_tokenizer_in_python_is_refused_before_a_race_would_fail(tmp_path):

@@ -58,7 +58,7 @@ def folders(tmp_path_factory):
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_layers_in_memory_and_on_a_disk_write_the_whole_models_text(folders, monkeypatch, temperature):
     whole = load_pair_anew(pair_of(*folders))
-    monkeypatch.setattr(spreading, "weight_memory_by_device", lambda: {"cpu": 320_000})
+    monkeypatch.setattr(spreading, "available_weight_bytes_by_device", lambda: {"cpu": 320_000})
     spread = load_pair_anew(pair_of(*folders), spread="layers")
     places = spread.target.model.hf_device_map
     assert {*places.values()} == {"cpu", "disk"} and spread.target.forward_kind == "transformers"
@@ -75,7 +75,7 @@ def test_a_model_that_fits_one_device_is_loaded_as_ever(folders):
 
 def test_what_lies_on_a_disk_is_deleted_with_the_model(folders, monkeypatch):
     made = []
-    monkeypatch.setattr(spreading, "weight_memory_by_device", lambda: {"cpu": 320_000})
+    monkeypatch.setattr(spreading, "available_weight_bytes_by_device", lambda: {"cpu": 320_000})
     monkeypatch.setattr(
         spreading.tempfile,
         "mkdtemp",

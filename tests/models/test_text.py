@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from engine.models.text import TokenTextStream, token_label_of
+from engine.models.text import TokenTextStream, token_text_or_vocabulary_entry
 from engine.race import Race, Settings
 from helpers.pairs import tiny_pair
 
@@ -119,7 +119,7 @@ def tokenizer_of(kind: str) -> PreTrainedTokenizerFast:
 def streamed(tokenizer, prompt: list[int], tokens: list[int]) -> list[str]:
     """A piece for every token, and the rest."""
     stream = TokenTextStream(tokenizer, prompt)
-    return [*map(stream.add, tokens), stream.flush_held_text()]
+    return [*map(stream.add_token_and_take_text, tokens), stream.flush_held_text()]
 
 
 def behind(tokenizer, prompt: list[int], tokens: list[int]) -> str:
@@ -245,7 +245,7 @@ def test_a_token_costs_no_more_behind_a_long_text(kind):
     broken = [token for token in range(250) if kind == "byte level" and "\ufffd" in tokenizer.decode([token])][:1]
     stream = TokenTextStream(tokenizer, [])
     for token in (ids(tokenizer, "the fox and the fox") + broken * 5) * 40:
-        stream.add(token)
+        stream.add_token_and_take_text(token)
         sizes.append(len(stream.window))
     assert max(sizes) < 12 and len(sizes) >= 200
 
@@ -270,5 +270,7 @@ def test_a_race_shows_the_text_of_all_its_tokens(kind):
 def test_a_label_for_a_lone_byte_is_its_vocabulary_entry():
     pair = tiny_pair()
     first_byte = pair.tokenizer("🦊")["input_ids"][0]
-    assert token_label_of(pair.tokenizer, first_byte) == pair.tokenizer.convert_ids_to_tokens(first_byte)
-    assert token_label_of(pair.tokenizer, pair.tokenizer("a")["input_ids"][0]) == "a"
+    assert token_text_or_vocabulary_entry(pair.tokenizer, first_byte) == pair.tokenizer.convert_ids_to_tokens(
+        first_byte
+    )
+    assert token_text_or_vocabulary_entry(pair.tokenizer, pair.tokenizer("a")["input_ids"][0]) == "a"

@@ -11,14 +11,14 @@ COMPARISONS = [
         (
             "noise is shared between lanes",
             "race.py::Race.__init__",
-            "Lane(pair, find_system(name), settings, replace(sampling), prompt)",
-            "Lane(pair, find_system(name), settings, sampling, prompt)",
+            "Lane(pair, resolve_system_name(name), settings, replace(sampling), prompt)",
+            "Lane(pair, resolve_system_name(name), settings, sampling, prompt)",
             "core/test_race.py::test_every_lane_makes_its_noise_for_itself",
             "figures",
         ),
         (
             "a race is as busy as its first lane",
-            "race.py::Race.is_disturbed",
+            "race.py::Race.did_threads_wait_too_long",
             "lanes = self.local.values()",
             "lanes = [*self.local.values()][:1]",
             "core/test_race.py::test_a_race_is_busy_whichever_lane_waited",
@@ -76,7 +76,7 @@ COMPARISONS = [
         ),
         (
             "every text's shares weigh alike",
-            "trace_statistics.py::time_shares",
+            "trace_statistics.py::pooled_time_shares_by_phase",
             "trace.phase_share(phase) * trace.seconds",
             "trace.phase_share(phase)",
             SUMS,
@@ -84,15 +84,15 @@ COMPARISONS = [
         ),
         (
             "tau is a mean of every text's",
-            "trace_statistics.py::tau",
-            "sum(len(trace.tokens) for trace in traces) / sum(trace.forwards for trace in traces)",
+            "trace_statistics.py::pooled_tau",
+            "sum(len(trace.tokens) for trace in traces) / sum(trace.target_forwards for trace in traces)",
             "sum(trace.tau for trace in traces) / len(traces)",
             SUMS,
             "figures",
         ),
         (
             "seconds a token leave out the prompt",
-            "trace_statistics.py::seconds_per_token",
+            "trace_statistics.py::pooled_seconds_per_token_with_prefill",
             "trace.seconds",
             "trace.decode_seconds",
             SUMS,
@@ -100,7 +100,7 @@ COMPARISONS = [
         ),
         (
             "seconds behind the prompt hold the prompt",
-            "trace_statistics.py::decode_seconds_per_token",
+            "trace_statistics.py::pooled_decode_seconds_per_token",
             "trace.decode_seconds",
             "trace.seconds",
             SUMS,
@@ -111,7 +111,7 @@ COMPARISONS = [
         "measure/",
         (
             "generate() pays while others work",
-            "stepped.py::TokenGate.await_release",
+            "stepped.py::TokenGate.await_release_or_cancel",
             """
 self.asked.acquire()
 if not self.wanted:
@@ -129,7 +129,7 @@ if not self.wanted:
         ),
         (
             "generate() takes as long as its last token",
-            "stepped.py::TokenGate.report_token",
+            "stepped.py::TokenGate.count_seconds_and_report_token",
             "self.seconds += time.perf_counter() - self.since",
             "self.seconds = time.perf_counter() - self.since",
             GATE,
@@ -138,22 +138,22 @@ if not self.wanted:
         (
             "the last prompt chooses the setting",
             "racing.py::choose_best_setting",
-            "taken[candidate] += result.trace.seconds_per_token / len(prompts)",
-            "taken[candidate] = result.trace.seconds_per_token / len(prompts)",
+            "taken[candidate] += result.trace.seconds_per_token / len(probe_prompts)",
+            "taken[candidate] = result.trace.seconds_per_token / len(probe_prompts)",
             "lab/test_pays_steps.py::test_the_best_setting_is_that_of_all_prompts_and_not_of_the_last",
             "figures",
         ),
         (
             "seconds a token of a setting are a sum",
             "racing.py::choose_best_setting",
-            "result.trace.seconds_per_token / len(prompts)",
+            "result.trace.seconds_per_token / len(probe_prompts)",
             "result.trace.seconds_per_token",
             "lab/test_pays_steps.py::test_the_best_setting_is_that_of_all_prompts_and_not_of_the_last",
             "figures",
         ),
         (
             "others run in their worst setting",
-            "racing.py::choose_best_ways",
+            "racing.py::choose_fastest_peer_variants",
             "min(taken, key=taken.__getitem__)",
             "max(taken, key=taken.__getitem__)",
             "lab/test_pays_steps.py::test_of_the_settings_of_one_way_the_one_with_the_fewest_seconds_runs",
@@ -169,7 +169,7 @@ if not self.wanted:
         ),
         (
             "other trees enter the median",
-            "repeated.py::RepeatedRace.run_again",
+            "repeated.py::RepeatedRace.repeat_and_show_median_run_in_steps",
             "if trees_and_bursts_of(race) == trees_and_bursts_of(self.race):\n    runs.append(race)",
             "runs.append(race)",
             "lab/test_repeated.py::test_a_run_whose_trees_were_others_is_in_no_median",
@@ -199,7 +199,7 @@ if not self.wanted:
         "lab/pays/",
         (
             "level is behind",
-            "batch.py::summarise_setting",
+            "batch.py::points_and_first_losing_batch_size",
             "each['speedup'] < 1",
             "each['speedup'] <= 1",
             "lab/test_pays_curves.py::test_without_a_size_that_loses_there_is_no_crossing",
@@ -210,7 +210,7 @@ if not self.wanted:
         "record/",
         (
             "tokens behind a stop are accepted",
-            "served_trace.py::kept_tokens_of",
+            "served_trace.py::cut_accepted_counts_to_completion",
             "min(last, came)",
             "last",
             "record/test_served_trace.py::test_tau_counts_no_token_that_never_came",
@@ -221,7 +221,7 @@ if not self.wanted:
         "remote/",
         (
             "more tokens are accepted than came",
-            "telling.py::validated_guesses_of",
+            "telling.py::plausible_and_clamped_guesses_of",
             "min(found.accepted, tokens - found.passes)",
             "found.accepted",
             "lab/pays/test_servers_counts.py::test_no_more_tokens_were_accepted_than_came",
@@ -232,8 +232,8 @@ if not self.wanted:
         "lab/pays/",
         (
             "a server that overruns is faster",
-            "served.py::build_wave_point",
-            "plain, guessed, miscounts = align_wave_counts(plain, guessed)",
+            "served.py::compute_figures_at_concurrency",
+            "plain_waves, speculative_waves, miscounts = recount_tokens_where_arms_disagree(plain_waves, speculative_waves)",
             "miscounts = ''",
             "lab/pays/test_servers_counts.py::test_a_server_that_overruns_is_not_faster_and_the_report_names_it",
             "figures",
@@ -243,7 +243,7 @@ if not self.wanted:
         "measure/",
         (
             "a peer's equal text has tokens of its own",
-            "ways.py::copy_counts_of_equal_texts",
+            "ways.py::correct_token_counts_of_equal_texts",
             "each.text is not None and each.text == trace.text",
             "False",
             "lab/pays/test_servers_counts.py::test_a_peers_text_that_is_plain_decodings_has_as_many_tokens",
@@ -254,7 +254,7 @@ if not self.wanted:
         "",
         (
             "weights that changed in place are not seen",
-            "custom_generate.py::find_or_load_cached_pair",
+            "custom_generate.py::find_or_wrap_cached_pair",
             "[compute_weight_checksums(each) for each in weights]",
             "[torch.tensor([each.data_ptr(), each._version]) for each in weights]",
             "core/test_custom_generate.py::test_weights_that_changed_in_place_are_noticed",
@@ -277,15 +277,15 @@ if not self.wanted:
         ),
         (
             "settings of DSpark are not read",
-            "nets/formats/dspark.py::loader_of",
-            "dflash.refuse_unread_settings(folder, config, ARCHITECTURES, BESIDE)",
+            "nets/formats/dspark.py::validate_config_and_make_loader",
+            "dflash.refuse_other_networks_and_unread_settings(folder, config, ARCHITECTURES, BESIDE)",
             "None",
             "drafters/test_published_dspark.py::test_what_cannot_be_computed_is_refused_by_name",
             "speed",
         ),
         (
             "settings of an assistant's layers are not read",
-            "nets/formats/assistant.py::loader_of",
+            "nets/formats/assistant.py::validate_config_and_make_loader",
             "refuse_unread_settings(folder, config.get('text_config') or {}, read, 'text_config', COMPUTED)",
             "None",
             "drafters/test_assistant.py::test_an_assistant_of_another_target_is_refused_by_a_sentence",
@@ -301,8 +301,8 @@ if not self.wanted:
         ),
         (
             "who left keeps the device",
-            "page/web/kept_streams.py::ResumableStream.end_if_unread",
-            "not self.reader and self.sent == sent_when_reader_left",
+            "page/web/kept_streams.py::ResumableStream.disconnect_app_if_unread_since",
+            "not self.reader and self.sent == events_sent_when_reader_left",
             "False",
             "page/web/test_kept_streams.py::test_a_stream_that_nobody_reads_for_a_while_ends_and_is_forgotten",
             "others",
@@ -317,9 +317,9 @@ if not self.wanted:
         ),
         (
             "a page waits for a run that has failed",
-            "page/web/streams.py::stream_request",
-            'if watched:\n            yield to_compact_json({"run": run, "failed": True})',
-            'if not watched:\n            yield to_compact_json({"run": run, "failed": True})',
+            "page/web/streams.py::stream_request_events_and_refusals",
+            'if watched:\n            yield to_compact_json_with_rounded_floats({"run": run, "failed": True})',
+            'if not watched:\n            yield to_compact_json_with_rounded_floats({"run": run, "failed": True})',
             "page/web/test_sessions.py::test_a_page_is_told_in_the_wire_that_its_run_has_failed",
             "others",
         ),

@@ -112,9 +112,11 @@ class Copy:
 
     def kernels(self) -> Path:
         """Where compiled kernels of the copy as it is now are kept."""
-        from engine.kernels.code_folder import compiled_code_folder  # here alone, for runs import the copy's engine
+        from engine.kernels.code_folder import (
+            find_code_folder_and_remove_old,  # here alone, for runs import the copy's engine
+        )
 
-        return compiled_code_folder(self.folder / "engine", str(self.folder / "compiled"))
+        return find_code_folder_and_remove_old(self.folder / "engine", str(self.folder / "compiled"))
 
     def importing(self, file: str) -> set[str]:
         """The names, without folders and suffix, of all files that import this one or a file that does, and its own."""

@@ -14,14 +14,14 @@ DEVICES = [
         ),
         (
             "every layer of a device's forward has the window",
-            "runner_gpu.py::StaticForward.run_layers",
+            "runner_gpu.py::StaticForward.run_layers_and_head",
             "masks[stack.config.layer_types[number - 1]]",
             "masks['sliding_attention']",
             "fast/test_equal_to_reference.py::test_a_fast_version_is_its_reference -k 'round_gpu and qwen3 and eagle'",
         ),
         (
             "a cache that comes back is thrown away",
-            "lender.py::IdleCacheLender.give_back",
+            "lender.py::IdleCacheLender.return_to_idle_and_evict",
             "self.idle.append((key, made))",
             "pass",
             "forward/test_session_gpu.py::test_a_lender_lends_what_came_back_last",
@@ -29,7 +29,7 @@ DEVICES = [
         ),
         (
             "idle caches have no bound",
-            "lender.py::IdleCacheLender.give_back",
+            "lender.py::IdleCacheLender.return_to_idle_and_evict",
             "sum(each.size for _, each in self.idle) > self.most",
             "False",
             "forward/test_session_gpu.py::test_a_lender_keeps_no_more_bytes_than_its_limit_and_the_latest_first",
@@ -37,7 +37,7 @@ DEVICES = [
         ),
         (
             "idle caches stay where memory is short",
-            "cuda_graphs.py::CapturedFunction.__init__",
+            "cuda_graphs.py::CapturedOrEagerFunction.__init__",
             "runner.lender.clear()",
             "pass",
             "forward/test_session_gpu.py::test_a_lack_of_memory_drops_idle_caches_and_ends_no_graphs",
@@ -45,7 +45,7 @@ DEVICES = [
         ),
         (
             "one lack of memory ends all graphs",
-            "cuda_graphs.py::CapturedFunction.__init__",
+            "cuda_graphs.py::CapturedOrEagerFunction.__init__",
             "failure is not None and not is_out_of_memory(failure)",
             "failure is not None",
             "forward/test_session_gpu.py::test_a_lack_of_memory_drops_idle_caches_and_ends_no_graphs",
@@ -53,7 +53,7 @@ DEVICES = [
         ),
         (
             "a capture is not tried again when idle caches are gone",
-            "cuda_graphs.py::CapturedFunction.__init__",
+            "cuda_graphs.py::CapturedOrEagerFunction.__init__",
             """
 if failure is not None and is_out_of_memory(failure):
     runner.lender.clear()
@@ -89,7 +89,7 @@ if failure is not None and is_out_of_memory(failure):
         ),
         (
             "three copies for a level",
-            "policies/shared/ranking.py::shortlist_on_device",
+            "policies/shared/ranking.py::shortlist_by_shared_gumbel_on_device",
             "torch.cat([each.to(widest_float_dtype(log_q.device)) for each in found], -1).cpu()",
             "torch.cat([each.cpu().double() for each in found], -1)",
             "rounds/test_rehearsal.py::test_on_the_host_a_round_waits_once_for_every_level_and_once_to_decide",
@@ -105,9 +105,9 @@ if failure is not None and is_out_of_memory(failure):
         ),
         (
             "drafters take no memory",
-            "models/memory.py::refuse_too_large",
-            "count_needed_bytes_by_use(target, device, dtype, quantisation).total() + drafting + nets",
-            "count_needed_bytes_by_use(target, device, dtype, quantisation).total() + drafting",
+            "models/memory.py::count_needed_bytes_or_refuse",
+            "count_needed_bytes_by_use(target_config, device, dtype, quantisation).total() + drafting + nets",
+            "count_needed_bytes_by_use(target_config, device, dtype, quantisation).total() + drafting",
             "models/test_memory_needed.py::test_learned_drafters_count_as_they_lie_in_memory",
             "figures",
         ),

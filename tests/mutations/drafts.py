@@ -8,7 +8,7 @@ DRAFTS = [
         (
             "a drafted node sees itself alone",
             "shared/drafted_rows.py::DraftedRowsByNode.assign_rows_and_build_mask",
-            "[*self.seen.get(tree.keys[tree.parents[node]], ()), first + row]",
+            "[*self.seen.get(tree.creation_indices[tree.parents[node]], ()), first + row]",
             "[first + row]",
             "core/test_exact.py::test_after_many_rounds_the_drafts_own_cache_is_that_of_a_fresh_prefill",
             "speed",
@@ -23,7 +23,7 @@ DRAFTS = [
         ),
         (
             "a block's context lacks the root",
-            "shared/stream.py::StreamDrafter.commit",
+            "shared/stream.py::FeatureEntryDrafter.commit",
             "select_rows(features, [0, *path])",
             "features[path]",
             "drafters/test_published_dflash.py::test_a_published_block_guesses_as_the_published_network",
@@ -39,7 +39,7 @@ DRAFTS = [
         ),
         (
             "rejected rows overwrite accepted ones",
-            "recycling.py::RecyclingDrafter.observe_target_logits",
+            "recycling.py::TokenRecyclingDrafter.observe_target_logits",
             "[*(node for node in range(len(tree)) if node not in kept), *kept]",
             "range(len(tree))",
             "drafters/test_recycling.py::test_of_equal_tokens_the_accepted_node_counts_and_then_the_latest",
@@ -74,7 +74,7 @@ DRAFTS = [
         ),
         (
             "a slot guesses the place after its own",
-            "dflash.py::DFlash.forward_block",
+            "dflash.py::DFlash.forward_block_to_log_q",
             "x[0, self.sizes.skipped_slots:]",
             "x[0, :self.sizes.block - self.sizes.skipped_slots]",
             "drafters/test_published_dflash.py::test_a_published_block_guesses_as_the_published_network",
@@ -98,15 +98,15 @@ DRAFTS = [
         ),
         (
             "a block rotated to its context's place",
-            "dflash_compiled.py::log_q_of_block",
+            "dflash_compiled.py::write_context_and_get_block_log_q",
             "np.arange(start, start + count)",
-            "np.arange(rows, rows + count)",
+            "np.arange(committed_rows, committed_rows + count)",
             "fast/test_equal_to_reference.py::test_a_fast_version_is_its_reference -k nets.dflash_compiled",
             "speed",
         ),
         (
             "a layer's output counted as its input",
-            "formats/dflash.py::target_layers_read",
+            "formats/dflash.py::validated_target_layers_read",
             "0 if speculators else 1",
             "0",
             "drafters/test_published_dflash.py::test_a_published_block_guesses_as_the_published_network",
@@ -123,14 +123,14 @@ DRAFTS = [
         (
             "every block of a head is its first",
             "formats/medusa.py::published_names_of",
-            "0 if repeated else j",
+            "0 if repeats_first_block else j",
             "0",
             "drafters/test_published_medusa.py::test_heads_of_several_blocks_and_of_fewer_tokens_guess_as_published",
             "speed",
         ),
         (
             "queries exported as keys",
-            "formats/exported.py::export_eagle",
+            "formats/exported.py::build_eagle_export",
             "zip(made_of[name], each.chunk(len(made_of[name])), strict=True)",
             "zip(made_of[name][::-1], each.chunk(len(made_of[name])), strict=True)",
             "models/test_export.py::test_what_was_exported_is_read_back_bit_for_bit",
@@ -141,7 +141,7 @@ DRAFTS = [
         "nets/formats/",
         (
             "a text model's own config ties its head",
-            "composite.py::text_config_of",
+            "composite.py::text_config_of_composite",
             "text.tie_word_embeddings = composite.tie_word_embeddings",
             "pass",
             "models/test_composites.py::test_the_whole_models_config_says_whether_the_head_is_the_embedding",
@@ -149,7 +149,7 @@ DRAFTS = [
         ),
         (
             "an MTP layer is sought by its stored name",
-            "mtp.py::loader_of",
+            "mtp.py::find_mtp_layer_loader",
             "text_tensor_name(name)",
             "name",
             "models/test_composites.py::test_it_drafts_with_the_mtp_layer_in_its_own_folder -k kimi_k25",

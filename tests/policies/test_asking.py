@@ -8,7 +8,7 @@ from engine.contracts import OWN_TREE, RANK_HEAD, Drafter
 from engine.policies import POLICIES
 from engine.policies.shared.asking import GrowingTree
 from engine.record.calibration import Calibration
-from engine.rounds.round import HostRounds
+from engine.rounds.round import HostRoundRunner
 from engine.sampling import Sampling
 from engine.target import Target
 from engine.tree import DraftTree
@@ -19,15 +19,15 @@ RANKS = Calibration(ranks={"medusa": [[0.5, 0.2, 0.1]] * 3})
 EVERY_WAY = [
     (name, proposal)
     for name, policy in POLICIES.items()
-    if policy.needs != OWN_TREE
-    for proposal in sorted(policy.proposals)
+    if policy.required_capability != OWN_TREE
+    for proposal in sorted(policy.supported_proposal_modes)
 ]
 
 
 class Odd(Drafter):
     """Answers rightly `right` times, then with what `wrong` makes of a right answer."""
 
-    title, offers, depth = "odd", frozenset({RANK_HEAD}), 4
+    title, capabilities, depth = "odd", frozenset({RANK_HEAD}), 4
 
     def __init__(self, wrong, right: int = 0, vocab: int = VOCAB, bucket: object = 1):
         self.wrong, self.right, self.bucket = wrong, right, bucket
@@ -44,7 +44,7 @@ class Odd(Drafter):
     def predict_rank_buckets(self, tree, nodes):
         return [self.bucket]
 
-    def start_blocks(self, tree, nodes):
+    def draft_blocks_from_nodes(self, tree, nodes):
         pass
 
     def commit(self, tree, path, bonus, features=None):
@@ -122,8 +122,8 @@ def test_another_vocabulary_than_the_targets_is_refused(name, proposal, vocab, a
     pair, drafter = tiny_pair(), Odd(None, 99, vocab)
     drafter.answer[256:] += 9
     policy = POLICIES[name](3, 2, 8, proposal)
-    rounds = HostRounds(Target(pair.target, 160), drafter, policy, TokenMatch(), Sampling())
-    rounds.begin([1, 2, 3], 100)
+    rounds = HostRoundRunner(Target(pair.target, 160), drafter, policy, TokenMatch(), Sampling())
+    rounds.prefill_and_return_seconds([1, 2, 3], 100)
     with pytest.raises(
         ValueError, match=rf"The odd drafter answered {answered}, and the target has 256\. .*\[nodes, 256\]"
     ):
@@ -137,7 +137,7 @@ def test_a_right_answer_is_handed_on_as_it_is():
 
 def test_a_tree_of_the_drafters_own_that_breaks_its_limits_is_refused():
     class Laid(Odd):
-        offers = frozenset({OWN_TREE})
+        capabilities = frozenset({OWN_TREE})
 
         def build_own_tree(self, root, levels, width, nodes):
             tree = DraftTree.from_root_token(root + self.bucket[0])

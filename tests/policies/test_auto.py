@@ -10,12 +10,12 @@ from engine.contracts import SURE, Drafter
 from engine.decode import decode
 from engine.drafters import DRAFTERS
 from engine.kernels.expansion import COPY, FAVOURITE, OTHER, calibrated_chance_and_cell
-from engine.policies.auto import LONGEST_REST, Auto
+from engine.policies.auto import LONGEST_REST, CostAdaptiveTree
 from engine.policies.shared.ranking import shortlist_by_shared_gumbel
 from engine.record.costs import Costs
-from engine.rounds.round import HostRounds
+from engine.rounds.round import HostRoundRunner
 from engine.sampling import Sampling
-from engine.systems import find_system
+from engine.systems import resolve_system_name
 from engine.target import Target
 from engine.tree import DraftTree
 from helpers.pairs import tiny_pair
@@ -33,10 +33,10 @@ class Fixed(Drafter):
             q.append(left * sure)
             left *= 1 - sure
         self.row = torch.tensor(q).add_(1e-9).log()
-        self.forwards = 0
+        self.draft_forward_count = 0
 
     def log_q(self, tree, nodes):
-        self.forwards += 1
+        self.draft_forward_count += 1
         return self.row.expand(len(nodes), -1)
 
 
@@ -47,26 +47,26 @@ class Copying(Fixed):
         super().__init__(0.1)
         self.chance = chance
 
-    def draft_without_forward(self, tree, node):
+    def draft_free_chain_and_token_chance(self, tree, node):
         return [7, 8, 9], self.chance
 
 
-def policy(costs: Costs = COSTS, depth: int = 8, width: int = 4, nodes: int = 24) -> Auto:
-    return Auto(depth, width, nodes, "ranked", costs=costs)
+def policy(costs: Costs = COSTS, depth: int = 8, width: int = 4, nodes: int = 24) -> CostAdaptiveTree:
+    return CostAdaptiveTree(depth, width, nodes, "ranked", costs=costs)
 
 
-def rounds(auto: Auto, drafter: Fixed, count: int, accepts: bool) -> tuple[list[int], float]:
+def rounds(auto: CostAdaptiveTree, drafter: Fixed, count: int, accepts: bool) -> tuple[list[int], float]:
     """Sizes of `count` trees whose favourites all come true, or none; and the ms that they took by the costs."""
     sizes, spent = [], 0.0
     for number in range(count):
-        before = drafter.forwards
+        before = drafter.draft_forward_count
         tree = auto.grow(drafter, 0, number, Sampling(), 99)
         path = []
         while accepts and (child := tree.find_child_with_token(path[-1] if path else 0, 1)) is not None:
             path.append(child)
-        auto.learn(tree, path)
+        auto.learn_from_accepted_path(tree, path)
         sizes.append(len(tree))
-        spent += auto.costs.round_ms(len(tree), drafter.forwards - before)
+        spent += auto.costs.round_ms(len(tree), drafter.draft_forward_count - before)
     return sizes, spent
 
 
@@ -91,14 +91,17 @@ def test_dear_rows_make_small_trees_and_dear_levels_shallow_ones():
         grown = policy(replace(COSTS, level_ms=ms))
         grown.reach = 8.0
         grown.grow(drafter, 0, 0, Sampling(), 99)
-        levels.append(drafter.forwards)
+        levels.append(drafter.draft_forward_count)
     assert levels[0] > levels[1] > levels[2] >= 1
 
 
 def test_caution_asks_more_of_a_guess_than_it_costs():
     """A node must win a quarter more tokens than its row's time is worth at the running rate."""
     auto = policy()
-    rate, row = max(auto.pace.tokens_per_ms, auto.plain), (COSTS.verify_ms_at(24) - COSTS.verify_ms_at(1)) / 23
+    rate, row = (
+        max(auto.pace.tokens_per_ms, auto.plain),
+        (COSTS.interpolate_verify_ms(24) - COSTS.interpolate_verify_ms(1)) / 23,
+    )
     auto.grow(Fixed(0.6), 0, 0, Sampling(), 99)
     assert float(auto.expansion.terms["least"]) == pytest.approx(1.25 * rate * row)
 
@@ -118,23 +121,23 @@ def test_while_it_rests_a_tree_holds_what_cannot_be_wrong(chance, room, tokens):
     auto.rest = 1
     tree = auto.grow(drafter, 0, 0, Sampling(), room)
     assert tree.tokens[1:] == tokens and tree.parents[1:] == list(range(len(tokens)))
-    assert drafter.forwards == 0 and auto.rest == 0
+    assert drafter.draft_forward_count == 0 and auto.rest == 0
 
 
 def test_limits_and_ancestors_hold_when_everything_is_free():
     for shape in ((1, 4, 24), (3, 2, 6), (8, 4, 24)):
-        tree = Auto(*shape, "ranked").grow(Fixed(0.4), 0, 0, Sampling(), 99)
+        tree = CostAdaptiveTree(*shape, "ranked").grow(Fixed(0.4), 0, 0, Sampling(), 99)
         assert max(tree.depth) <= shape[0] and 1 < len(tree) <= shape[2]
         assert all(parent < node for node, parent in enumerate(tree.parents))
         assert max(len(tree.children(node)) for node in range(len(tree))) <= shape[1]
-    assert max(Auto(8, 4, 24, "ranked").grow(Fixed(0.9), 0, 0, Sampling(), 2).depth) == 2
+    assert max(CostAdaptiveTree(8, 4, 24, "ranked").grow(Fixed(0.9), 0, 0, Sampling(), 2).depth) == 2
 
 
 def test_a_drafter_that_is_always_wrong_costs_less_than_five_percent():
     drafter = Fixed(0.9)
     sizes, spent = rounds(policy(), drafter, 128, accepts=False)
-    assert spent < 1.05 * 128 * COSTS.verify_ms_at(1)
-    assert sizes.count(1) > 100 and drafter.forwards < 60
+    assert spent < 1.05 * 128 * COSTS.interpolate_verify_ms(1)
+    assert sizes.count(1) > 100 and drafter.draft_forward_count < 60
 
 
 def test_it_comes_back_when_guesses_come_true_again():
@@ -159,7 +162,7 @@ def test_what_became_of_copies_is_counted_apart_from_guesses():
     """Guesses come true and copies never do: guesses are trusted all the same. Else trees would be as small as copies are bad."""
 
     class Copying(Fixed):
-        def draft_without_forward(self, tree, node):
+        def draft_free_chain_and_token_chance(self, tree, node):
             return [3] * 5, 0.6
 
     auto, drafter = policy(depth=12), Copying(0.9)
@@ -179,11 +182,11 @@ def test_auto_writes_plain_decodings_tokens(temperature, same):
     def written(drafter: str, grower) -> list[int]:
         guesser = DRAFTERS[drafter](pair, 560)
         target = Target(pair.target, 560, guesser.reads_features)
-        rounds = HostRounds(target, guesser, grower, TokenMatch(), Sampling(temperature=temperature, seed=4))
+        rounds = HostRoundRunner(target, guesser, grower, TokenMatch(), Sampling(temperature=temperature, seed=4))
         found = decode(rounds, [5, 9, 3], 60, frozenset(), 160)
         return [token for each in found for token in each.burst]
 
-    plain = written("none", find_system("vanilla").build_parts(pair, 560, 1, 1, 2)[1])
+    plain = written("none", resolve_system_name("vanilla").build_parts(pair, 560, 1, 1, 2)[1])
     for drafter in ("model", "eagle", "lookup"):
         assert written(drafter, policy()) == plain
 
@@ -197,7 +200,9 @@ def test_of_a_tree_the_best_nodes_stay_as_many_as_win_the_most_beyond_their_cost
             for token, score in enumerate(scores, 1):
                 tree.add(0, token, score, score)
             auto.grown = 0  # as behind copies: the order is the tree's own
-            values = [sum(scores[:count]) - rate * steps.verify_ms_at(count + 1) for count in range(len(scores) + 1)]
+            values = [
+                sum(scores[:count]) - rate * steps.interpolate_verify_ms(count + 1) for count in range(len(scores) + 1)
+            ]
             found = auto.prune_to_best_paying_nodes(tree, rate)
             assert len(found) - 1 == values.index(max(values))
             assert found.score[1:] == scores[: len(found) - 1]

@@ -11,7 +11,7 @@ from engine.models.pairs import build_pair
 from engine.policies import POLICIES
 from engine.race import Race, Settings
 from engine.record.calibration import Calibration
-from engine.systems import can_feed_policy, find_system, is_sound
+from engine.systems import can_feed_policy, is_sound_policy_for_acceptance, resolve_system_name
 from helpers.families import daily
 from helpers.published.mtp import write
 
@@ -34,7 +34,7 @@ def pair(tmp_path_factory):
 )
 def test_every_policy_is_lossless(policy, temperature, pair):
     """By token match token for token. By every rule that keeps the law the same at temperature 0, and in law above it."""
-    rules = ["token_match", *(rule for rule in LAWFUL if is_sound(policy, rule))]
+    rules = ["token_match", *(rule for rule in LAWFUL if is_sound_policy_for_acceptance(policy, rule))]
     systems = ("vanilla", *(f"mtp/{policy}/{rule}:3x2x7" for rule in rules))
     race = Race(pair, Settings("Once upon", systems, max_new_tokens=10, temperature=temperature, seed=3))
     for _ in race.run():
@@ -57,4 +57,4 @@ def test_a_policy_that_asks_for_more_is_refused_with_what_would_work(policy):
     with pytest.raises(
         ValueError, match=rf"{policy} needs a drafter with .*mtp has none\. Use .*or mtp with the policy best_first"
     ):
-        find_system(f"mtp/{policy}/token_match")
+        resolve_system_name(f"mtp/{policy}/token_match")

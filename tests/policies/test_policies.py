@@ -18,15 +18,15 @@ from engine.policies import POLICIES
 from engine.policies.best_first import LEAST_SCORE, BestFirst
 from engine.policies.dyspec import DySpec
 from engine.policies.expand_rerank import ExpandRerank
-from engine.policies.sequoia import OPEN_BUDGET, UNMEASURED_BUDGET, Sequoia, SequoiaDynamicProgram
+from engine.policies.sequoia import OPEN_BUDGET, UNMEASURED_BUDGET, SequoiaDynamicProgram, SequoiaStaticTree
 from engine.policies.shared.ranking import shortlist_by_shared_gumbel
-from engine.policies.sparse import Sparse
+from engine.policies.sparse import CalibratedSparseTree
 from engine.policies.widths import widths_within_budget
 from engine.record.calibration import Calibration
 from engine.record.costs import Costs
 from engine.record.promise import select_most_probable_paths
 from engine.sampling import DRAFT_TEMPERATURE, Sampling
-from engine.systems import SYSTEMS, System, can_feed_policy, is_sound
+from engine.systems import SYSTEMS, System, can_feed_policy, is_sound_policy_for_acceptance
 from engine.tree import DraftTree
 from helpers.decoding import decoded
 from helpers.enumeration import TableDrafter, Tables, tokens_to
@@ -37,8 +37,10 @@ MEASURED = Calibration(
     ranks={"medusa": [[0.6, 0.2, 0.1], [0.5, 0.2, 0.05], [0.4, 0.1, 0.05]]},
     costs=Costs({1: 5.0, 8: 6.0, 16: 9.0, 64: 30.0}, 0.6, 0.6),
 )
-ANY_DRAFTER = {name: policy for name, policy in POLICIES.items() if not policy.needs}
-EVERY_WAY = [(name, proposal) for name, policy in ANY_DRAFTER.items() for proposal in sorted(policy.proposals)]
+ANY_DRAFTER = {name: policy for name, policy in POLICIES.items() if not policy.required_capability}
+EVERY_WAY = [
+    (name, proposal) for name, policy in ANY_DRAFTER.items() for proposal in sorted(policy.supported_proposal_modes)
+]
 
 
 def size_of(shape) -> int:
@@ -93,7 +95,7 @@ def test_nothing_grows_below_a_stop_token(name, proposal, temperature):
 @pytest.mark.parametrize("name", ["widths", "chains", "sequoia", "dyspec", "dyspec_threshold"])
 def test_the_tree_holds_the_q_that_it_was_drawn_from(name, temperature, of_draft):
     """The draft's distribution at the target's temperature; at 0.6 when that is 0, where q would never branch."""
-    drafter, proposal = TableDrafter(Tables(3, vocab=12), ()), min(POLICIES[name].proposals)
+    drafter, proposal = TableDrafter(Tables(3, vocab=12), ()), min(POLICIES[name].supported_proposal_modes)
     tree = POLICIES[name](3, 3, 12, proposal, MEASURED).grow(drafter, 0, 0, Sampling(temperature=temperature), 9)
     assert set(tree.draws) <= set(tree.q_rows) and len(tree) > 3
     for node, row in tree.q_rows.items():
@@ -261,16 +263,16 @@ def test_the_dynamic_program_finds_what_brute_force_finds(seed):
 
 
 def test_sequoia_uses_a_given_budget_and_chooses_where_it_is_open():
-    assert size_of(Sequoia(6, 4, 24, "", MEASURED).shape) == 24
-    open_ = size_of(Sequoia(6, 4, OPEN_BUDGET, "", MEASURED).shape)
+    assert size_of(SequoiaStaticTree(6, 4, 24, "", MEASURED).shape) == 24
+    open_ = size_of(SequoiaStaticTree(6, 4, OPEN_BUDGET, "", MEASURED).shape)
     assert 4 <= open_ <= 16
     free = Calibration(acceptance=MEASURED.acceptance, costs=Costs({1: 5.0, 64: 5.1}, 0.01, 0.01))
-    assert size_of(Sequoia(6, 4, OPEN_BUDGET, "", free).shape) > 40
-    assert size_of(Sequoia(6, 4, OPEN_BUDGET, "").shape) == UNMEASURED_BUDGET
+    assert size_of(SequoiaStaticTree(6, 4, OPEN_BUDGET, "", free).shape) > 40
+    assert size_of(SequoiaStaticTree(6, 4, OPEN_BUDGET, "").shape) == UNMEASURED_BUDGET
 
 
 def test_the_sparse_tree_takes_the_best_products():
-    chosen = select_most_probable_paths(MEASURED.ranks["medusa"], width=3, nodes=9)
+    chosen = select_most_probable_paths(MEASURED.ranks["medusa"], width=3, max_nodes_with_root=9)
     values = {
         ranks: torch.tensor([MEASURED.ranks["medusa"][level][rank] for level, rank in enumerate(ranks)]).prod().item()
         for levels in (1, 2, 3)
@@ -283,7 +285,7 @@ def test_the_sparse_tree_takes_the_best_products():
 def test_sparse_says_what_is_missing():
     for calibration in (Calibration(), Calibration(acceptance=[0.5])):
         with pytest.raises(ValueError, match=r"python -m engine calibrate"):
-            Sparse(3, 3, 9, "ranked", calibration)
+            CalibratedSparseTree(3, 3, 9, "ranked", calibration)
 
 
 # ---- rules and combinations
@@ -304,10 +306,12 @@ def test_every_unsound_combination_is_refused_and_every_suggestion_works():
     parts = {"name": "x", "title": "x", "idea": "x", "source": "x", "cost": "x", "depth": 2, "width": 2, "nodes": 4}
     for drafter, policy, rule in itertools.product(("model", "specblock"), POLICIES, ACCEPTANCES):
         if not can_feed_policy(drafter, policy):
-            with pytest.raises(ValueError, match=f"{policy} needs .*{POLICIES[policy].needs}.* {drafter} has none"):
+            with pytest.raises(
+                ValueError, match=f"{policy} needs .*{POLICIES[policy].required_capability}.* {drafter} has none"
+            ):
                 System(drafter=drafter, policy=policy, acceptance=rule, **parts)
             continue
-        if is_sound(policy, rule):
+        if is_sound_policy_for_acceptance(policy, rule):
             System(drafter=drafter, policy=policy, acceptance=rule, **parts)
             continue
         with pytest.raises(ValueError) as refused:
@@ -316,17 +320,17 @@ def test_every_unsound_combination_is_refused_and_every_suggestion_works():
         assert why.startswith(f"{policy} with {rule} ") and "the rule needs" in why and "the policy offers" in why
         rules, policies = advice.removesuffix(".").split(f", or {rule} with the policy ")
         rules = rules.removeprefix(f"{policy} with ").replace(" or ", ", ").split(", ")
-        assert rules == [each for each in ACCEPTANCES if is_sound(policy, each)]
+        assert rules == [each for each in ACCEPTANCES if is_sound_policy_for_acceptance(policy, each)]
         assert policies.replace(" or ", ", ").split(", ") == [
-            each for each in POLICIES if is_sound(each, rule) and can_feed_policy(drafter, each)
+            each for each in POLICIES if is_sound_policy_for_acceptance(each, rule) and can_feed_policy(drafter, each)
         ]
 
 
 def test_a_tree_that_was_drawn_is_not_pruned():
     tree = DraftTree.from_root_token(0)
-    tree.add_or_count_draw(0, 5, 0.5)
-    assert tree.add_or_count_draw(0, 5, 0.5) == 1 and tree.draws == {0: [1, 1]}
-    tree.add_or_count_draw(0, 6, 0.25)
+    tree.record_drawn_child(0, 5, 0.5)
+    assert tree.record_drawn_child(0, 5, 0.5) == 1 and tree.draws == {0: [1, 1]}
+    tree.record_drawn_child(0, 6, 0.25)
     with pytest.raises(KeyError):
         tree.subtree([0, 1])
     assert tree.subtree([0, 2, 1]).draws == {0: [2, 2, 1]}

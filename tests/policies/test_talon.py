@@ -6,7 +6,7 @@ import pytest
 
 from engine.policies.best_first import BestFirst
 from engine.policies.shared.ranking import shortlist_by_shared_gumbel
-from engine.policies.talon import NEAR, Talon
+from engine.policies.talon import NEAR, TalonNearBestPerLevel
 from engine.sampling import Sampling
 from helpers.enumeration import TableDrafter, Tables, tokens_to
 
@@ -36,7 +36,7 @@ def test_a_tree_is_what_the_rule_says(temperature):
     grown_past_a_gate = 0
     for seed, (depth, width, nodes) in itertools.product(range(12), ((4, 3, 12), (6, 2, 9), (3, 4, 60))):
         tables, sampling = Tables(seed, vocab=6), Sampling(temperature=temperature, seed=seed)
-        tree = Talon(depth, width, nodes, "ranked").grow(TableDrafter(tables, ()), 0, 0, sampling, 9)
+        tree = TalonNearBestPerLevel(depth, width, nodes, "ranked").grow(TableDrafter(tables, ()), 0, 0, sampling, 9)
         expected = stated(tables, sampling, depth, width, nodes)
         found = {tuple(tokens_to(tree, node)): tree.score[node] for node in range(1, len(tree))}
         assert found == pytest.approx(expected)
@@ -53,7 +53,7 @@ def grown_by(policy, sharpness: float):
 
 
 def test_sure_guesses_make_a_deep_tree_and_doubtful_ones_a_wide_one():
-    sure, doubtful = grown_by(Talon, 8), grown_by(Talon, 0.5)
+    sure, doubtful = grown_by(TalonNearBestPerLevel, 8), grown_by(TalonNearBestPerLevel, 0.5)
     assert max(sure.depth) > max(doubtful.depth) and sure.depth.count(2) < doubtful.depth.count(2)
     assert len(sure) == len(doubtful) == 9  # both spend the whole budget
     best = grown_by(BestFirst, 8)

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from engine.record.race_file import Record, compare_lanes
-from engine.record.repetition import is_text_repetitive, share_of_repeated_tokens
+from engine.record.race_file import Record, compute_figures_and_compare_lanes
+from engine.record.repetition import is_text_repetitive, share_of_repeated_token_runs
 from engine.record.trace import Trace, favourite_path_of
-from engine.record.trace_statistics import favourites_tau
+from engine.record.trace_statistics import pooled_favourites_tau
 from helpers.paths import ROOT
 from helpers.traces import made_race, make_step, one_node, piece, remote_race
 
@@ -55,7 +55,7 @@ def test_favourites_are_the_first_ranked_children_down_to_a_leaf():
 )
 def test_what_branches_won_is_what_a_count_by_hand_says(changes, kept, won):
     step = make_step(**changes)
-    assert (step.favourites_kept, step.branch_tokens) == (kept, won) == by_hand(step)
+    assert (step.leading_favourites_accepted, step.branch_tokens) == (kept, won) == by_hand(step)
 
 
 def test_a_chain_could_have_gone_deeper_where_all_favourites_were_right_and_the_text_went_on():
@@ -81,8 +81,8 @@ def test_a_lane_tells_what_its_branches_won():
     assert trace.branch_tokens == sum(won for _, won in hand) == 3
     assert trace.deeper_steps == 1
     bursts = sum(min(len(step.burst), kept + 1) for step, (kept, _) in zip(steps, hand, strict=True))
-    assert trace.favourites_tau == pytest.approx(bursts / 4) == favourites_tau([trace]) < trace.tau
-    lane = compare_lanes([(trace, "tokens")])["lanes"][0]
+    assert trace.favourites_tau == pytest.approx(bursts / 4) == pooled_favourites_tau([trace]) < trace.tau
+    lane = compute_figures_and_compare_lanes([(trace, "tokens")])["lanes"][0]
     assert (lane["branch_tokens"], lane["favourites_tau"], lane["deeper_steps"]) == (3, trace.favourites_tau, 1)
     pieces = trace_of(piece(0, " a fox ran"), piece(1, " off"))  # of a server's text, whose trees nobody knows
     assert (pieces.branch_tokens, pieces.favourites_tau) == (0, pieces.tau)
@@ -107,8 +107,8 @@ def test_files_hold_the_favourites_and_those_of_before_have_them_from_their_scor
 
 def test_a_text_that_repeats_itself_is_told_from_one_that_does_not():
     plain, loop = list(range(100)), [*range(50), *range(50)]
-    assert share_of_repeated_tokens([], plain) == 0 and not is_text_repetitive([], plain)
-    assert share_of_repeated_tokens([], loop) == pytest.approx(43 / 93) and is_text_repetitive([], loop)
+    assert share_of_repeated_token_runs([], plain) == 0 and not is_text_repetitive([], plain)
+    assert share_of_repeated_token_runs([], loop) == pytest.approx(43 / 93) and is_text_repetitive([], loop)
     assert is_text_repetitive(list(range(60)), list(range(60)))  # it repeats its prompt
     assert not is_text_repetitive([], [1] * 20)  # too short to tell
 

@@ -9,7 +9,7 @@ from engine.__main__ import build_command_parser
 from engine.measure.options import constraint_of_options
 from engine.models import constraint_trial
 from engine.models.constraint import compile_pair_constraint
-from engine.models.constraint_trial import explain_uncompilable_constraint
+from engine.models.constraint_trial import explain_uncompilable_by_trial_process
 from engine.race import Race, Settings
 from engine.record.constraint import LONGEST, validate_constraint
 from helpers.pairs import bound_pair
@@ -108,11 +108,11 @@ def test_hostile_constraints_end_soon_by_a_sentence_or_are_followed(pair, constr
 
 def test_a_trial_that_takes_too_long_is_ended(pair, monkeypatch):
     """The remainders of a large number are an automaton that the library's limits do not bound. Here a trial has a second."""
-    short = "from engine.models import constraint_trial as trial; trial.CPU_SECONDS = 1; trial.main()"
+    short = "from engine.models import constraint_trial as trial; trial.CPU_SECONDS = 1; trial.compile_constraint_from_stdin()"
     monkeypatch.setattr(constraint_trial, "TRIAL", [*constraint_trial.TRIAL[:-1], short])
     begun = time.monotonic()
     schema = json.dumps({"type": "integer", "multipleOf": 99_999_989})
-    assert "more time or memory" in explain_uncompilable_constraint(
+    assert "more time or memory" in explain_uncompilable_by_trial_process(
         pair.tokenizer.backend_tokenizer.to_str(), "json", schema
     )
     assert time.monotonic() - begun < 20

@@ -7,11 +7,15 @@ import pytest
 from engine.record.disturbance import (
     OTHERS,
     describe_batch_disturbance,
-    describe_disturbance,
-    describe_repeated_disturbance,
+    describe_count_of_disturbed_races,
+    describe_disturbed_clocks_of_race,
 )
-from engine.record.headline import compute_lane_speedups, find_run_nearest_to_medians, median_and_spread_of_speedups
-from engine.record.race_file import Record, compare_lanes
+from engine.record.headline import (
+    compute_speedups_over_first_lane,
+    find_run_nearest_to_median_speedups,
+    median_and_spread_of_speedups,
+)
+from engine.record.race_file import Record, compute_figures_and_compare_lanes
 from engine.record.trace import Trace
 from helpers.traces import made_race, make_step, one_node, remote_race
 
@@ -32,11 +36,11 @@ def steady(count: int, ms: float = 10.0) -> list[float]:
 
 
 def test_a_race_whose_steps_are_alike_is_not_disturbed():
-    assert describe_disturbance([lane(*steady(60)), lane(*steady(20), system="tree")]) == ""
-    assert describe_disturbance([lane(*steady(60)), lane(*steady(20, 30), system="tree")]) == ""
+    assert describe_disturbed_clocks_of_race([lane(*steady(60)), lane(*steady(20), system="tree")]) == ""
+    assert describe_disturbed_clocks_of_race([lane(*steady(60)), lane(*steady(20, 30), system="tree")]) == ""
     for prefill in (4000, 40_000):
         assert (
-            describe_disturbance(
+            describe_disturbed_clocks_of_race(
                 [lane(*steady(60), prefill=prefill), lane(*steady(20), system="tree", prefill=prefill)]
             )
             == ""
@@ -47,49 +51,54 @@ def test_a_prompt_that_plain_decoding_read_far_longer_than_others_is_told():
     """The target is one, so a stall stood in there: a tree of tau 3 would be published as 9 times as fast."""
     plain, tree = lane(*steady(60), prefill=1600), lane(*steady(20), system="tree")
     words = "Disturbed: vanilla read the prompt for 1,600 ms, and tree for 50 ms."
-    assert compare_lanes([(plain, "tokens"), (tree, "tokens")])["speedup"] > 8
-    assert describe_disturbance([plain, tree]) == describe_disturbance([tree, plain]) == words
-    assert describe_disturbance([lane(*steady(60), prefill=100), tree]) == ""  # no figure shows it
+    assert compute_figures_and_compare_lanes([(plain, "tokens"), (tree, "tokens")])["speedup"] > 8
+    assert describe_disturbed_clocks_of_race([plain, tree]) == describe_disturbed_clocks_of_race([tree, plain]) == words
+    assert describe_disturbed_clocks_of_race([lane(*steady(60), prefill=100), tree]) == ""  # no figure shows it
     assert (
-        describe_disturbance([lane(*steady(60)), lane(*steady(20), system="tree", prefill=1600)]) == ""
+        describe_disturbed_clocks_of_race([lane(*steady(60)), lane(*steady(20), system="tree", prefill=1600)]) == ""
     )  # its drafter reads too
 
 
 def test_one_stalled_step_that_makes_the_figure_is_told():
     """Plain decoding stalls for 0.97 s: a tree of tau 3 would be published as 7 times as fast."""
     slow = [lane(*steady(40), 970.0, *steady(19)), lane(*steady(20), system="tree")]
-    assert compare_lanes([(trace, "tokens") for trace in slow])["speedup"] > 5
-    words = describe_disturbance(slow)
+    assert compute_figures_and_compare_lanes([(trace, "tokens") for trace in slow])["speedup"] > 5
+    words = describe_disturbed_clocks_of_race(slow)
     assert words.startswith("Disturbed: one of 60 steps of vanilla stalled, the longest for 970 ms where 10.")
     fast = [lane(*steady(60)), lane(*steady(10), 900.0, 700.0, *steady(8), system="tree")]
-    assert describe_disturbance(fast).startswith("Disturbed: 2 of 20 steps of tree stalled, the longest for 900 ms")
-    assert compare_lanes([(trace, "tokens") for trace in slow])["disturbed"] == words
+    assert describe_disturbed_clocks_of_race(fast).startswith(
+        "Disturbed: 2 of 20 steps of tree stalled, the longest for 900 ms"
+    )
+    assert compute_figures_and_compare_lanes([(trace, "tokens") for trace in slow])["disturbed"] == words
 
 
 def test_a_stall_that_no_figure_shows_is_none():
-    assert describe_disturbance([lane(*steady(300), 45.0), lane(*steady(20), system="tree")]) == ""
+    assert describe_disturbed_clocks_of_race([lane(*steady(300), 45.0), lane(*steady(20), system="tree")]) == ""
 
 
 def test_lanes_whose_steps_differ_by_their_own_way_are_not_disturbed():
     """A tree that rests in half of its rounds takes short steps and long ones."""
     mixed = [each for at in range(15) for each in (2.0, 14.0 + at % 3)]
-    assert describe_disturbance([lane(*steady(60)), lane(*mixed, system="tree")]) == ""
+    assert describe_disturbed_clocks_of_race([lane(*steady(60)), lane(*mixed, system="tree")]) == ""
 
 
 def test_more_than_tau_and_the_usual_steps_allow_is_told():
     """A fifth of plain decoding's steps took three times as long, which is no single step out of its spread."""
     limping = [30.0 if at % 5 == 0 else 10.0 + 0.1 * (at % 3) for at in range(60)]
-    words = describe_disturbance([lane(*limping), lane(*steady(20), system="tree")])
+    words = describe_disturbed_clocks_of_race([lane(*limping), lane(*steady(20), system="tree")])
     assert words.startswith("Disturbed: tree was 4.") and "its steps allow 3." in words
     held_up = [each * 3 if at % 5 == 0 else each for at, each in enumerate(steady(20))]
     assert (
-        describe_disturbance([lane(*steady(60)), lane(*held_up, system="tree")]) == ""
+        describe_disturbed_clocks_of_race([lane(*steady(60)), lane(*held_up, system="tree")]) == ""
     )  # its gain is smaller than it could be
 
 
 def test_too_few_steps_say_nothing_and_a_busy_machine_says_so():
-    assert describe_disturbance([lane(1, 1, 1, 900), lane(1, 1, system="tree")]) == ""
-    assert describe_disturbance([lane(*steady(60)), lane(*steady(20), system="tree")], busy=True) == OTHERS
+    assert describe_disturbed_clocks_of_race([lane(1, 1, 1, 900), lane(1, 1, system="tree")]) == ""
+    assert (
+        describe_disturbed_clocks_of_race([lane(*steady(60)), lane(*steady(20), system="tree")], is_processor_busy=True)
+        == OTHERS
+    )
     assert replace(made_race(), busy=True).result()["disturbed"] == OTHERS
 
 
@@ -109,13 +118,14 @@ def test_a_run_of_many_texts_is_compared_with_its_other_runs_round_by_round():
     assert describe_batch_disturbance("tree", held_up, [ends, held_up, ends]) == words
     assert describe_batch_disturbance("tree", ends, [ends, held_up, ends]) == ""  # it is about the run that counts
     assert describe_batch_disturbance("tree", [*ends[:-1], 0.06], [ends] * 3) == ""  # no figure shows it
-    assert describe_batch_disturbance("tree", ends, [ends] * 3, busy=True) == OTHERS
+    assert describe_batch_disturbance("tree", ends, [ends] * 3, is_processor_busy=True) == OTHERS
 
 
 def test_a_finding_over_many_races_counts_those_that_stayed_disturbed():
-    assert describe_repeated_disturbance(0, 3, "prompts") == ""
+    assert describe_count_of_disturbed_races(0, 3, "prompts") == ""
     assert (
-        describe_repeated_disturbance(2, 3, "cells") == " The clocks of 2 of 3 cells were disturbed twice; ratios vary."
+        describe_count_of_disturbed_races(2, 3, "cells")
+        == " The clocks of 2 of 3 cells were disturbed twice; ratios vary."
     )
 
 
@@ -127,8 +137,8 @@ TOKENS = [100, 100, 50]
 
 
 def test_speedups_are_ratios_of_tokens_a_second():
-    assert compute_lane_speedups(TOKENS, [2.0, 0.5, 4.0]) == [1.0, 4.0, 0.25]
-    assert compute_lane_speedups([0, 5], [1.0, 1.0]) == [0.0, 0.0]
+    assert compute_speedups_over_first_lane(TOKENS, [2.0, 0.5, 4.0]) == [1.0, 4.0, 0.25]
+    assert compute_speedups_over_first_lane([0, 5], [1.0, 1.0]) == [0.0, 0.0]
 
 
 def test_a_headline_is_a_median_with_its_spread():
@@ -142,10 +152,10 @@ def test_a_headline_is_a_median_with_its_spread():
 
 
 def test_the_run_that_is_shown_is_the_nearest_to_the_medians():
-    assert find_run_nearest_to_medians(TOKENS[:2], [run[:2] for run in RUNS]) == 3
-    assert find_run_nearest_to_medians(TOKENS, RUNS[:1]) == 0
+    assert find_run_nearest_to_median_speedups(TOKENS[:2], [run[:2] for run in RUNS]) == 3
+    assert find_run_nearest_to_median_speedups(TOKENS, RUNS[:1]) == 0
     assert (
-        find_run_nearest_to_medians(TOKENS, RUNS) == 2
+        find_run_nearest_to_median_speedups(TOKENS, RUNS) == 2
     )  # run 3 has the median of one lane and is far from the other's
 
 

@@ -6,7 +6,7 @@ from itertools import combinations
 import pytest
 
 from engine.record import trace_statistics
-from engine.record.race_file import select_worst_verdict
+from engine.record.race_file import select_worst_comparison_result
 from engine.record.trace import Trace
 from helpers.traces import one_node
 
@@ -26,15 +26,19 @@ def trace(steps: int, prefill: float, verify: float, draft: float = 0.0, tokens:
 @pytest.mark.parametrize(("worse", "better"), [*combinations(WORST_FIRST, 2)])
 def test_of_two_verdicts_the_worse_is_told(worse, better):
     """A broken promise is worse than a system that promises nothing."""
-    assert select_worst_verdict([better, worse, True]) == worse == select_worst_verdict([worse, better])
+    assert (
+        select_worst_comparison_result([better, worse, True])
+        == worse
+        == select_worst_comparison_result([worse, better])
+    )
 
 
 def test_figures_of_several_texts_weigh_every_second_and_every_token():
     """A short text that is written fast, and a long one that is not: means of their own figures would be others."""
     short, long = trace(2, prefill=1.0, verify=0.5, tokens=4), trace(20, prefill=2.0, verify=0.5, draft=0.5)
     both = [short, long]
-    assert trace_statistics.tau(both) == pytest.approx(28 / 22)
-    assert trace_statistics.seconds_per_token(both) == pytest.approx((2.0 + 22.0) / 28)
-    assert trace_statistics.decode_seconds_per_token(both) == pytest.approx((1.0 + 20.0) / 28)
+    assert trace_statistics.pooled_tau(both) == pytest.approx(28 / 22)
+    assert trace_statistics.pooled_seconds_per_token_with_prefill(both) == pytest.approx((2.0 + 22.0) / 28)
+    assert trace_statistics.pooled_decode_seconds_per_token(both) == pytest.approx((1.0 + 20.0) / 28)
     shares = {"prefill": 3.0 / 24, "draft": 10.0 / 24, "verify": 11.0 / 24, "rest": 0.0}
-    assert trace_statistics.time_shares(both) == pytest.approx(shares)
+    assert trace_statistics.pooled_time_shares_by_phase(both) == pytest.approx(shares)

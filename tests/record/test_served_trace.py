@@ -35,17 +35,17 @@ ANSWER = {
 
 def test_the_figures_are_those_that_vllm_tells():
     told = ANSWER["metrics"]["speculative_decoding"]
-    trace = ServedTrace.from_answer(ANSWER)
+    trace = ServedTrace.from_vllm_answer(ANSWER)
     assert (trace.model, trace.text) == ("big/model", " a little fox")
-    untold = ServedTrace.from_answer({**ANSWER, "usage": None})
+    untold = ServedTrace.from_vllm_answer({**ANSWER, "usage": None})
     assert untold.tau == told["mean_acceptance_length"] and untold.passes is None and trace.passes == 4
-    assert trace.by_position() == [
+    assert trace.count_by_draft_position() == [
         {"depth": 1, "reached": 4, "accepted": 3},
         {"depth": 2, "reached": 3, "accepted": 1},
         {"depth": 3, "reached": 3, "accepted": 1},
     ]
-    assert sum(row["accepted"] for row in trace.by_position()) == told["num_accepted_draft_tokens"]
-    assert sum(row["reached"] for row in trace.by_position()) == told["num_draft_tokens"]
+    assert sum(row["accepted"] for row in trace.count_by_draft_position()) == told["num_accepted_draft_tokens"]
+    assert sum(row["reached"] for row in trace.count_by_draft_position()) == told["num_draft_tokens"]
 
 
 def stopped(accepted: list[int], drafted: list[int], tokens: object) -> dict:
@@ -65,11 +65,11 @@ def stopped(accepted: list[int], drafted: list[int], tokens: object) -> dict:
     ],
 )
 def test_tau_counts_no_token_that_never_came(accepted, drafted, tokens, kept):
-    trace = ServedTrace.from_answer(stopped(accepted, drafted, tokens))
+    trace = ServedTrace.from_vllm_answer(stopped(accepted, drafted, tokens))
     forwards = len(kept) if tokens is None else max(len(kept), tokens - sum(kept))
     assert trace.accepted == kept and trace.tau == 1 + sum(kept) / forwards
     assert tokens is None or trace.tau * forwards <= tokens
-    assert ServedTrace.from_answer({**stopped(accepted, drafted, tokens), "usage": None}).accepted == accepted
+    assert ServedTrace.from_vllm_answer({**stopped(accepted, drafted, tokens), "usage": None}).accepted == accepted
 
 
 @pytest.mark.parametrize(
@@ -77,16 +77,17 @@ def test_tau_counts_no_token_that_never_came(accepted, drafted, tokens, kept):
 )
 def test_fewer_tokens_than_the_verifications_wrote_are_a_sentence(accepted, drafted, tokens):
     with pytest.raises(ValueError, match=rf"write more than usage.completion_tokens says: {tokens}\."):
-        ServedTrace.from_answer(stopped(accepted, drafted, tokens))
+        ServedTrace.from_vllm_answer(stopped(accepted, drafted, tokens))
 
 
 def test_a_chat_answer_and_the_last_piece_of_a_stream_open_too():
     chat = {**ANSWER, "choices": [{"message": {"role": "assistant", "content": "Hello"}}]}
     assert (
-        ServedTrace.from_answer(chat).text == "Hello" and ServedTrace.from_answer({**ANSWER, "choices": []}).text == ""
+        ServedTrace.from_vllm_answer(chat).text == "Hello"
+        and ServedTrace.from_vllm_answer({**ANSWER, "choices": []}).text == ""
     )
     bare = {"metrics": {"speculative_decoding": {"per_step_accepted": [1], "per_step_drafted": [2]}}}
-    assert ServedTrace.from_answer(bare) == ServedTrace([2], [1], "", "")
+    assert ServedTrace.from_vllm_answer(bare) == ServedTrace([2], [1], "", "")
 
 
 def test_it_is_told_from_a_race_file_and_only_opened():
@@ -139,6 +140,6 @@ def test_a_wrong_answer_is_refused_with_what_is_wrong(change, words):
         if value is ...:
             del place[name]
     with pytest.raises(ValueError, match=words) as refusal:
-        ServedTrace.from_answer(values)
+        ServedTrace.from_vllm_answer(values)
     assert len(str(refusal.value)) < 250
     assert str(refusal.value) in convert_race_file_for_page("opened", json.dumps(values))["refused"]

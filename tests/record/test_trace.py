@@ -6,7 +6,7 @@ from dataclasses import asdict
 import pytest
 
 from engine.race import Race, Settings
-from engine.record.parsing import build_validated
+from engine.record.parsing import convert_json_value_validated
 from engine.record.trace import Step, Trace
 from helpers.pairs import tiny_pair
 
@@ -18,7 +18,7 @@ def test_a_trace_survives_json_exactly():
     for _ in race.run():
         pass
     for lane in race.lanes:
-        assert build_validated(Trace, json.loads(json.dumps(asdict(lane.trace))), "") == lane.trace
+        assert convert_json_value_validated(Trace, json.loads(json.dumps(asdict(lane.trace))), "") == lane.trace
         assert isinstance(lane.trace.steps[0], Step)
 
 
@@ -26,15 +26,15 @@ def test_a_foreign_trace_is_refused_with_what_is_wrong():
     values = asdict(Trace("s", "p", "h", "d", "x", [1], 0.0, 0, 1, 1, 2, 5))
     del values["seed"]
     with pytest.raises(ValueError, match="no Trace: missing 'seed', unknown nothing"):
-        build_validated(Trace, values, "")
+        convert_json_value_validated(Trace, values, "")
     with pytest.raises(ValueError, match="must be an object, got a list"):
-        build_validated(Trace, [1, 2], "")
+        convert_json_value_validated(Trace, [1, 2], "")
 
 
 def test_a_trace_of_before_chat_templates_was_raw():
     values = asdict(Trace("s", "p", "h", "d", "x", [1], 0.0, 0, 1, 1, 2, 5, chat=True))
-    assert build_validated(Trace, values, "").chat is True
+    assert convert_json_value_validated(Trace, values, "").chat is True
     with pytest.raises(ValueError, match="chat must be true or false, got 1"):
-        build_validated(Trace, values | {"chat": 1}, "")
+        convert_json_value_validated(Trace, values | {"chat": 1}, "")
     del values["chat"]
-    assert build_validated(Trace, values, "").chat is False
+    assert convert_json_value_validated(Trace, values, "").chat is False

@@ -8,8 +8,8 @@ import pytest
 from engine.page.views.reading import convert_race_file_for_page
 from engine.record.served_trace import ServedTrace
 from engine.remote import telling
-from engine.remote.scoring import mean_log_likelihood, mean_log_probability_of_ending
-from engine.remote.server import Server
+from engine.remote.scoring import mean_log_probability_of_ending, request_mean_log_probability_of_text
+from engine.remote.server import OpenAICompatibleServer
 from helpers.paths import ROOT
 from helpers.remote.streaming import Reply, serving
 
@@ -37,7 +37,7 @@ def test_passes_without_a_draft_count_too(name):
     found = values(name)
     told = found["metrics"]["speculative_decoding"]
     tokens, accepted = found["usage"]["completion_tokens"], told["num_accepted_draft_tokens"]
-    guesses, trace = telling.validated_guesses_of(found), ServedTrace.from_answer(found)
+    guesses, trace = telling.plausible_and_clamped_guesses_of(found), ServedTrace.from_vllm_answer(found)
     assert guesses.passes == trace.passes == max(tokens - accepted, told["num_spec_steps"])
     assert (guesses.drafted, guesses.accepted) == (told["num_draft_tokens"], came(found))
     assert trace.tau <= told["mean_acceptance_length"]
@@ -48,18 +48,20 @@ def test_passes_without_a_draft_count_too(name):
 
 def test_a_summary_tells_guesses_and_no_steps():
     [name] = [path.name for path in RECORDED.glob("vllm-*-summary.json")]
-    assert telling.validated_guesses_of(values(name)).accepted == came(values(name))
+    assert telling.plausible_and_clamped_guesses_of(values(name)).accepted == came(values(name))
     with pytest.raises(
         ValueError, match=r"has no per_step_drafted\. Start vLLM with --per-request-spec-decode-metrics detailed"
     ):
-        ServedTrace.from_answer(values(name))
+        ServedTrace.from_vllm_answer(values(name))
 
 
 def test_a_text_without_any_draft_is_said_to_have_none():
     """Its steps are null, though the server was started with what tells them."""
     found = values("vllm-ngram-silent.json")
     assert found["metrics"]["speculative_decoding"]["num_spec_steps"] == 0
-    assert telling.validated_guesses_of(found) == telling.GuessTotals(found["usage"]["completion_tokens"], 0, 0)
+    assert telling.plausible_and_clamped_guesses_of(found) == telling.GuessTotals(
+        found["usage"]["completion_tokens"], 0, 0
+    )
     assert (
         "no pass of this text had a draft"
         in convert_race_file_for_page("opened", text("vllm-ngram-silent.json"))["refused"]
@@ -68,8 +70,8 @@ def test_a_text_without_any_draft_is_said_to_have_none():
 
 def test_of_two_texts_nothing_is_told_and_the_refusal_says_what_to_ask_for():
     with pytest.raises(ValueError, match=r"speculative_decoding is not there\. .*ask for one text \(n = 1\)"):
-        ServedTrace.from_answer(values("vllm-two-texts.json"))
-    assert telling.validated_guesses_of(values("vllm-two-texts.json")) is None
+        ServedTrace.from_vllm_answer(values("vllm-two-texts.json"))
+    assert telling.plausible_and_clamped_guesses_of(values("vllm-two-texts.json")) is None
 
 
 def test_a_saved_stream_opens_as_the_whole_answer():
@@ -88,8 +90,8 @@ def test_a_saved_stream_opens_as_the_whole_answer():
 def test_the_counters_tell_settings_and_passes_of_the_whole_server():
     told = text("vllm-metrics.txt")
     with serving(lambda *_: Reply([b"{}"], 404), lambda _: Reply([told.encode()], 200, "text/plain")) as server:
-        counted = telling.read_vllm_counters(Server(server.address))
-        with telling.open_client(Server(server.address)) as client:
+        counted = telling.fetch_vllm_guess_totals(OpenAICompatibleServer(server.address))
+        with telling.open_client(OpenAICompatibleServer(server.address)) as client:
             _, flags = telling.read_version_and_flags(client, server.address.removesuffix("/v1"), "vLLM")
     names = ("generation_tokens", "spec_decode_num_drafts")
     written, drafts = (float(re.findall(rf"^vllm:{name}_total\{{.*\}} (\S+)$", told, re.M)[0]) for name in names)
@@ -109,7 +111,12 @@ def test_a_text_is_scored_by_its_own_tokens_alone():
     two = mean_log_probability_of_ending(told["text_offset"], told["token_logprobs"], len(" small fox"))
     assert two == pytest.approx((last + told["token_logprobs"][-3]) / 2)
     with serving(lambda *_: Reply([json.dumps(echo).encode()], 200, "application/json")) as server:
-        assert mean_log_likelihood(Server(server.address), "Story: Once upon a time, a small", " fox") == last
+        assert (
+            request_mean_log_probability_of_text(
+                OpenAICompatibleServer(server.address), "Story: Once upon a time, a small", " fox"
+            )
+            == last
+        )
         [(path, body)] = server.requests
     assert path == "completions" and body["echo"] and body["prompt"].endswith(" small fox")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.remote.server import Server
+from engine.remote.server import OpenAICompatibleServer
 
 
 @pytest.mark.parametrize(
@@ -10,9 +10,9 @@ from engine.remote.server import Server
 )
 def test_a_wrong_address_is_refused(address):
     with pytest.raises(ValueError, match="A server's address must be one such as"):
-        Server(address)
+        OpenAICompatibleServer(address)
 
 
 def test_the_name_tells_no_password():
-    server = Server("https://someone:secret@example.org/deep/v1")
-    assert server.title == "remote: example.org:443" and "secret" not in server.idea + server.clock
+    server = OpenAICompatibleServer("https://someone:secret@example.org/deep/v1")
+    assert server.title == "remote: example.org:443" and "secret" not in server.idea + server.clock_description

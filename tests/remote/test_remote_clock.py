@@ -7,17 +7,17 @@ import pytest
 from engine.record.trace import Trace
 from engine.remote import server as remote_server
 from engine.remote.lane import RemoteLane
-from engine.remote.server import Server
+from engine.remote.server import OpenAICompatibleServer
 from helpers.remote.streaming import Reply, chat, serving, text
 
 
 def written(served, chats: bool = False) -> RemoteLane:
     """A lane that has read the server's whole answer. A word counts as a token."""
     trace = Trace("remote", "a pair", "a server", "", "Once", [1, 2], 0.0, 0, 1, 1, 1, 20, chat=chats)
-    lane = RemoteLane(Server(served.address, ""), trace, lambda text: [7] * len(text.split()))
-    lane.send_request()
+    lane = RemoteLane(OpenAICompatibleServer(served.address, ""), trace, lambda text: [7] * len(text.split()))
+    lane.start_request_in_reader_thread()
     while not lane.finished:
-        lane.take_arrived_pieces_as_step()
+        lane.take_next_arrived_piece_as_step()
     lane.close()
     return lane
 

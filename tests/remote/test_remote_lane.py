@@ -13,10 +13,10 @@ from functools import cache
 
 import pytest
 
-from engine.lab.record_races import record_race, write_race_file
+from engine.lab.record_races import run_repeated_race_to_record, write_race_file_and_summarise
 from engine.models.pairs import MODELS, LoadedPair
-from engine.page.screens.device import DeviceWorker
-from engine.page.screens.requests import build_request
+from engine.page.screens.device import TimeSharedDeviceWorker
+from engine.page.screens.requests import build_request_within_token_limit
 from engine.page.screens.turns import Job, JobEnd
 from engine.page.views import standalone, wire
 from engine.page.views.wire import serialise_and_number_messages
@@ -25,7 +25,7 @@ from engine.record.quiet import WorkSignal
 from engine.record.race_file import Record
 from engine.record.trace import FAILED, WAIT
 from engine.remote import server as remote_server
-from engine.remote.server import BY_CHAT, Server
+from engine.remote.server import BY_CHAT, OpenAICompatibleServer
 from helpers.page import HOSTILE
 from helpers.pairs import tiny_pair
 from helpers.remote.streaming import STREAM, Reply, chat, event, generating, serving, text
@@ -36,7 +36,7 @@ shared = cache(tiny_pair)  # the pair of all lanes that change nothing of it
 
 
 def beside(pair: LoadedPair, address: str, model: str = "") -> LoadedPair:
-    return replace(pair, remote=Server(address, model))
+    return replace(pair, remote=OpenAICompatibleServer(address, model))
 
 
 def raced(script, **settings) -> Race:
@@ -144,23 +144,24 @@ def test_while_a_server_is_waited_for_the_device_works_for_others():
         yield text(" late", "stop")
 
     with serving(lambda path, body: Reply(parts())) as served:
-        pair, device = beside(shared(), served.address), DeviceWorker()
-        asked = build_request(pair, "race", {"prompt": TEXT, "systems": ["remote"], "max_new_tokens": 5})
+        pair, device = beside(shared(), served.address), TimeSharedDeviceWorker()
+        values = {"prompt": TEXT, "systems": ["remote"], "max_new_tokens": 5}
+        asked = build_request_within_token_limit(pair, "race", values)
         told, events = [], []
-        waiting = Job(lambda: serialise_and_number_messages("one", asked.run(pair)), "one", tell=told.append)
-        device.add_job(waiting)
+        waiting = Job(lambda: serialise_and_number_messages("one", asked.run(pair)), "one", send_event=told.append)
+        device.queue_job_and_wake_worker(waiting)
         time.sleep(0.3)
-        device.add_job(Job(lambda: steps, "two", tell=events.append))
+        device.queue_job_and_wake_worker(Job(lambda: steps, "two", send_event=events.append))
         deadline = time.monotonic() + 10
         while not events and time.monotonic() < deadline:
             time.sleep(0.01)
         assert [*steps] == [] and events == [JobEnd()] and JobEnd() not in told
-        assert waiting.used < 0.2  # of more than 0.3 s: it rested
+        assert waiting.device_seconds_used < 0.2  # of more than 0.3 s: it rested
         gate.set()
         while JobEnd() not in told and time.monotonic() < deadline + 10:
-            device.note_event_received(waiting)
+            device.note_event_taken_or_refuse_lost_page(waiting)
             time.sleep(0.01)
-    assert told[-2].last and told[-1] == JobEnd()
+    assert told[-2].is_last and told[-1] == JobEnd()
 
 
 def test_a_race_that_is_stopped_closes_the_connection_at_once():
@@ -310,7 +311,7 @@ def test_a_reader_that_fails_ends_its_lane_too(monkeypatch):
     def broken(chunk):
         raise RuntimeError("a mistake of ours")
 
-    monkeypatch.setattr(remote_server, "parse_chunk", broken)
+    monkeypatch.setattr(remote_server, "parse_chunk_text_and_finish_reason", broken)
     race = raced(replying(text(" a")), max_new_tokens=4)
     assert "failed (RuntimeError)" in race.lanes[1].trace.steps[-1].bonus_text
 
@@ -327,18 +328,18 @@ def test_text_of_the_server_is_kept_as_it_is_and_half_a_character_is_replaced():
 
 def test_a_record_can_be_made_of_it_and_read_again(tmp_path):
     with serving(replying(text(" a fox"), text("", "stop"))) as served:
-        made = record_race(beside(shared(), served.address), Settings(TEXT, ("vanilla", "remote"), max_new_tokens=4))
-    words = write_race_file(tmp_path / "race.json", made)
+        settings = Settings(TEXT, ("vanilla", "remote"), max_new_tokens=4)
+        made = run_repeated_race_to_record(beside(shared(), served.address), settings)
+    words = write_race_file_and_summarise(tmp_path / "race.json", made)
     assert words.startswith("race.json: remote: 127.0.0.1:") and "no tau" in words and "other text" in words
     again = Record.from_json((tmp_path / "race.json").read_text("utf-8"))
     assert again.lanes[1].trace.text == " a fox" and "network included" in again.lanes[1].trace.hardware
 
 
 def test_without_a_server_and_outside_of_a_race_there_is_no_such_lane():
-    pair = tiny_pair()
     with pytest.raises(ValueError, match="start this one with --remote"):
-        Race(pair, Settings(TEXT, ("vanilla", "remote")))
-    pair = beside(pair, "http://127.0.0.1:1/v1")
+        Race(shared(), Settings(TEXT, ("vanilla", "remote")))
+    pair = beside(shared(), "http://127.0.0.1:1/v1")
     for kind, values in (
         ("prix", {"prompt": TEXT, "systems": ["remote"]}),
         ("prompts", {"prompts": [TEXT], "system": "remote"}),
@@ -346,4 +347,4 @@ def test_without_a_server_and_outside_of_a_race_there_is_no_such_lane():
         ("distance", {"prompt": TEXT, "broken": "remote"}),
     ):
         with pytest.raises(ValueError, match=r"race of two lanes|Unknown system 'remote'"):
-            build_request(pair, kind, values).run(pair)
+            build_request_within_token_limit(pair, kind, values).run(pair)

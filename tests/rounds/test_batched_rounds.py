@@ -14,7 +14,7 @@ from engine.forward.cache import KVCache
 from engine.forward.runner import Runner
 from engine.record.costs import Costs
 from engine.sampling import Sampling
-from engine.systems import System, find_system
+from engine.systems import System, resolve_system_name
 from engine.tree import LARGEST_TREE
 from helpers.families import daily
 from helpers.pairs import tiny_llama, tiny_pair
@@ -38,13 +38,13 @@ def prompts_of(pair, count: int) -> list[list[int]]:
 def together(pair, name: str, prompts, temperature=0.0, tokens=TOKENS) -> dict[int, list[Round]]:
     samplings = [Sampling(temperature, seed=seed) for seed in range(len(prompts))]
     found = defaultdict(list)
-    for number, done in decode_batch_round_by_round(pair, find_system(name), prompts, samplings, tokens):
+    for number, done in decode_batch_round_by_round(pair, resolve_system_name(name), prompts, samplings, tokens):
         found[number].append(done)
     return found
 
 
 def alone(pair, name: str, prompt: list[int], seed: int, temperature=0.0, tokens=TOKENS) -> list[Round]:
-    system = find_system(name)
+    system = resolve_system_name(name)
     shape = {"depth": system.depth, "width": system.width, "nodes": system.nodes}
     capacity = min(pair.context, len(prompt) + tokens) + LARGEST_TREE
     rounds = system.open_rounds(pair, capacity, shape, Sampling(temperature, seed=seed))
@@ -112,7 +112,7 @@ def test_closing_a_batch_frees_its_caches_and_so_does_every_end(monkeypatch):
     monkeypatch.setattr(KVCache, "__init__", lambda cache, *sizes: (born(cache, *sizes), made.add(cache))[0])
     pair, prompts = tiny_pair(), [[1, 2, 3], [t % 256 for t in range(150)], [7]]
     made.clear()
-    decoding = decode_batch_round_by_round(pair, find_system("tree"), prompts, [Sampling()] * 3, 30)
+    decoding = decode_batch_round_by_round(pair, resolve_system_name("tree"), prompts, [Sampling()] * 3, 30)
     next(decoding)
     assert len(made) == 6  # a cache of the target's and one of the draft's for each
     while next(decoding)[1].end != "context":
@@ -145,7 +145,7 @@ def test_auto_reckons_with_a_sequences_share_of_a_batch():
 def test_a_system_that_does_not_keep_the_tokens_is_refused():
     pair = replace(tiny_pair(), target=Runner(tiny_llama(0)))
     with pytest.raises(ValueError, match=r"token match, .*naive .*independent"):
-        next(decode_batch_round_by_round(pair, find_system("naive"), [[1]], [Sampling()], 4))
+        next(decode_batch_round_by_round(pair, resolve_system_name("naive"), [[1]], [Sampling()], 4))
 
 
 def test_a_short_prompt_does_not_size_the_caches_of_longer_ones():
@@ -161,4 +161,4 @@ def test_a_sequence_grows_trees_of_the_shape_that_its_system_races_in(monkeypatc
     pair, shape = tiny_pair(same=True), {"depth": 2, "width": 1, "nodes": 3}
     monkeypatch.setattr(System, "best_shape_for", lambda system, pair: shape)
     found = together(pair, "tree", [[1, 2, 3]])
-    assert {len(done.tree) for done in found[0][:-2]} == {3} and find_system("tree").default_shape != shape
+    assert {len(done.tree) for done in found[0][:-2]} == {3} and resolve_system_name("tree").default_shape != shape

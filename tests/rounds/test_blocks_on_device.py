@@ -83,6 +83,6 @@ def test_a_generation_of_blocks_takes_one_forward(sharp_pair, shape, forwards):
         dict(zip(("depth", "width", "nodes"), shape, strict=True)),
         Sampling(device=torch.device("cpu")),
     )
-    rounds.begin(PROMPT, 60)
+    rounds.prefill_and_return_seconds(PROMPT, 60)
     rounds.run_round()
-    assert rounds.forwards == forwards
+    assert rounds.draft_forward_count == forwards

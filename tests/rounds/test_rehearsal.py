@@ -10,7 +10,7 @@ import sys
 import pytest
 import torch.utils.backend_registration as registration
 
-from engine.systems import find_system
+from engine.systems import resolve_system_name
 from helpers.families import WINDOWED
 from helpers.paths import OF_TESTS
 
@@ -61,8 +61,8 @@ def test_every_system_that_keeps_tokens_writes_the_baselines(found):
     promised = [
         name
         for name in found["races"]
-        if find_system(name.split()[0]).guarantee == "tokens"
-        or (find_system(name.split()[0]).guarantee == "law" and name.endswith(" 0"))
+        if resolve_system_name(name.split()[0]).guarantee == "tokens"
+        or (resolve_system_name(name.split()[0]).guarantee == "law" and name.endswith(" 0"))
     ]
     assert (
         len(promised) > LEAST[found["kind"]] and [name for name in promised if not found["races"][name]["same"]] == []
@@ -92,7 +92,7 @@ def test_a_device_decides_rounds_of_every_drafter_with_a_forward_alone(on_cuda):
 def test_on_the_host_a_round_waits_once_for_every_level_and_once_to_decide(on_cuda):
     for at, race in on_cuda["races"].items():
         name = at.split()[0]
-        asked = 0 if find_system(name).policy == "own_tree" else max(race["forwards"], race["levels"])
+        asked = 0 if resolve_system_name(name).policy == "own_tree" else max(race["forwards"], race["levels"])
         assert race["there"] or race["waits"] <= asked + 1 + MORE.get(name, 0), (at, race)
 
 

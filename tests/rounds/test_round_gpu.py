@@ -11,16 +11,16 @@ from engine.decode import decode
 from engine.drafters.on_device.layers import EagleOnDevice
 from engine.drafters.on_device.model import ModelOnDevice
 from engine.forward import session_gpu
-from engine.forward.cuda_graphs import CapturedFunction
+from engine.forward.cuda_graphs import CapturedOrEagerFunction
 from engine.forward.runner import Runner
 from engine.forward.session import Session
-from engine.record.costs import Costs, ShapeMeans
+from engine.record.costs import Costs, MeanRoundOfTreeShape
 from engine.rounds import round_gpu
 from engine.rounds.pair_costs import PairCosts
-from engine.rounds.round import HostRounds
-from engine.rounds.round_gpu import DeviceRound, DeviceRounds, PhaseTimestamps
+from engine.rounds.round import HostRoundRunner
+from engine.rounds.round_gpu import CapturedDeviceRound, DeviceRoundRunner, PhaseTimestamps
 from engine.sampling import Sampling
-from engine.systems import SYSTEMS, System, find_system
+from engine.systems import SYSTEMS, System, resolve_system_name
 from engine.tree import LARGEST_TREE
 from helpers.decoding import lane_rounds, rounds_compared
 from helpers.equal_trees import windowed_pair
@@ -58,7 +58,7 @@ def test_a_shape_is_made_once_and_serves_lane_after_lane():
     pair.target.lender.most = 10**9
     for seed in range(3):
         assert_same_rounds(*lane_rounds(pair, "tree", PROMPT, 12, temperature=1.0, seed=seed))
-    kept = [made for _, made in pair.target.lender.idle if isinstance(made, DeviceRound)]
+    kept = [made for _, made in pair.target.lender.idle if isinstance(made, CapturedDeviceRound)]
     assert len(kept) == 1
 
 
@@ -81,7 +81,7 @@ def test_a_draft_with_logits_of_another_size_is_fitted_to_the_target():
         draft = tiny_llama(0)
         draft.resize_token_embeddings(size, mean_resizing=False)
         draft.lm_head.weight.data[256:] = 9.0  # what no token stands for must not be guessed
-        object.__setattr__(pair, "draft", Runner(draft, own_forward=False))
+        object.__setattr__(pair, "draft", Runner(draft, use_custom_forward=False))
         prompt = [each % 200 for each in PROMPT]
         expected = expected or [t for each in lane_rounds(pair, "vanilla", prompt, 16)[0] for t in each.burst]
         loop, device = lane_rounds(pair, "tree", prompt, 16) if size >= 256 else ([], [])
@@ -91,7 +91,7 @@ def test_a_draft_with_logits_of_another_size_is_fitted_to_the_target():
 
 def runs_there(pair, system: System, sampling: Sampling, shape=(2, 2, 4)) -> bool:
     shape = dict(zip(("depth", "width", "nodes"), shape, strict=True))
-    return isinstance(system.open_rounds(pair, LARGEST_TREE, shape, sampling), DeviceRounds)
+    return isinstance(system.open_rounds(pair, LARGEST_TREE, shape, sampling), DeviceRoundRunner)
 
 
 def test_only_what_a_device_can_decide_alone_runs_there():
@@ -108,7 +108,7 @@ def test_only_what_a_device_can_decide_alone_runs_there():
 
 def as_if_captured(runner: Runner, monkeypatch) -> None:
     monkeypatch.setattr(runner, "why_eager", "")
-    monkeypatch.setattr(CapturedFunction, "try_capture", lambda *_: None)
+    monkeypatch.setattr(CapturedOrEagerFunction, "try_capture", lambda *_: None)
     for module in (round_gpu, session_gpu):
         monkeypatch.setattr(module, "graph_memory_pool", lambda runner: None)
 
@@ -135,18 +135,24 @@ def test_prompts_are_read_by_the_graphs_of_many_tokens(name, family, monkeypatch
 def test_auto_races_as_the_drafter_and_counted_shape_that_promise_the_most_where_a_device_decides_alone(monkeypatch):
     """The largest counted shape within the limits promises most where levels cost nothing. Where none pays, it guesses nothing."""
     pair, there = tiny_pair(same=True), Sampling(device=CPU)
-    counted = {"2x2x4": ShapeMeans(2.0, 4, 2), "4x4x8": ShapeMeans(3.0, 8, 4), "8x4x24": ShapeMeans(5.0, 24, 8)}
-    shapes = {"tree": counted, "eagle": {"5x3x12": ShapeMeans(4.0, 12, 5)}}
+    counted = {
+        "2x2x4": MeanRoundOfTreeShape(2.0, 4, 2),
+        "4x4x8": MeanRoundOfTreeShape(3.0, 8, 4),
+        "8x4x24": MeanRoundOfTreeShape(5.0, 24, 8),
+    }
+    shapes = {"tree": counted, "eagle": {"5x3x12": MeanRoundOfTreeShape(4.0, 12, 5)}}
     pair = replace(pair, calibration=replace(pair.calibration, shapes=shapes))
     pair.target.noise_place = CPU
     ms = {"model": 1.0, "eagle": 2.0}
     on_host = Costs({1: 2.0, 24: 2.0}, 0.0, 0.0, promised={"lookup": 9.0})
-    monkeypatch.setattr(PairCosts, "costs_of", lambda *_, **__: on_host)
-    monkeypatch.setattr(PairCosts, "for_device", lambda _, drafter, __: Costs({1: 1.0, 24: ms[drafter]}, 0.0, 0.0))
+    monkeypatch.setattr(PairCosts, "get_or_measure_costs", lambda *_, **__: on_host)
+    monkeypatch.setattr(
+        PairCosts, "get_or_measure_device_costs", lambda _, drafter, __: Costs({1: 1.0, 24: ms[drafter]}, 0.0, 0.0)
+    )
     auto, limits = SYSTEMS["auto"], {"depth": 6, "width": 4, "nodes": 24}
-    assert auto.costs(pair).promised == {"model": 5.0, "eagle": pytest.approx(2.7, abs=0.05)}
+    assert auto.get_or_measure_costs(pair).promised == {"model": 5.0, "eagle": pytest.approx(2.7, abs=0.05)}
     lane = auto.open_rounds(pair, LARGEST_TREE, limits, there)
-    assert isinstance(lane, DeviceRounds) and lane.round.depth == 4
+    assert isinstance(lane, DeviceRoundRunner) and lane.round.depth == 4
     assert type(lane.round.drafter) is ModelOnDevice
     plain = SYSTEMS["vanilla"].open_rounds(pair, LARGEST_TREE, limits, there)
     written = [
@@ -159,10 +165,13 @@ def test_auto_races_as_the_drafter_and_counted_shape_that_promise_the_most_where
     ms["eagle"] = 30.0
     assert auto.open_rounds(pair, LARGEST_TREE, limits, there).round.depth == 0
     narrowed = Sampling(temperature=1.0, top_k=3, device=CPU)
-    assert isinstance(auto.open_rounds(pair, LARGEST_TREE, limits, narrowed), HostRounds)
+    assert isinstance(auto.open_rounds(pair, LARGEST_TREE, limits, narrowed), HostRoundRunner)
     small = {"depth": 1, "width": 1, "nodes": 2}  # no shape was counted within
     assert auto.open_rounds(pair, LARGEST_TREE, small, there).round.depth == 1
-    others = [find_system(name).costs(pair).promised for name in ("lookup/auto/token_match", "tree", "auto!mask")]
+    others = [
+        resolve_system_name(name).get_or_measure_costs(pair).promised
+        for name in ("lookup/auto/token_match", "tree", "auto!mask")
+    ]
     assert all(promised == {"lookup": 9.0} for promised in others)
 
 
@@ -171,11 +180,11 @@ def test_rounds_on_a_device_are_timed_by_their_levels(monkeypatch):
     pair = tiny_pair()
     pair.target.noise_place = CPU
     monkeypatch.setattr(
-        DeviceRounds, "run_round", lambda self: SimpleNamespace(seconds={"draft": seconds[self.round.depth]})
+        DeviceRoundRunner, "run_round", lambda self: SimpleNamespace(seconds={"draft": seconds[self.round.depth]})
     )
-    costs = PairCosts(pair).for_device("model", "best_first")
+    costs = PairCosts(pair).get_or_measure_device_costs("model", "best_first")
     assert costs.verify_ms == pytest.approx({1: 2.0, 24: 3.0}) and costs.level_ms == pytest.approx(1.0)
-    assert PairCosts(pair).for_device("model", "best_first") == costs
+    assert PairCosts(pair).get_or_measure_device_costs("model", "best_first") == costs
 
 
 def test_a_round_whose_prompts_found_no_memory_for_a_graph_is_not_kept(monkeypatch):
@@ -183,7 +192,7 @@ def test_a_round_whose_prompts_found_no_memory_for_a_graph_is_not_kept(monkeypat
     pair = tiny_pair(same=True)
     pair.target.lender.most = 10**9
     for whole in (False, True):
-        monkeypatch.setattr(Session, "whole", property(lambda _, whole=whole: whole))
+        monkeypatch.setattr(Session, "has_memory_for_graphs", property(lambda _, whole=whole: whole))
         rounds = SYSTEMS["tree"].open_rounds(pair, 200, {"depth": 2, "width": 2, "nodes": 4}, Sampling(device=CPU))
         assert rounds.round.whole == whole
         del rounds

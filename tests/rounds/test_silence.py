@@ -9,7 +9,7 @@ from engine.policies import POLICIES
 from engine.race import BASELINE, Race, Settings
 from engine.record.trace import Step
 from engine.sampling import Sampling
-from engine.systems import SYSTEMS, find_node_filling_system, find_system
+from engine.systems import SYSTEMS, find_node_filling_system_name, resolve_system_name
 from helpers.pairs import LETTERS, STOP, tiny_pair
 
 LENGTH = 9  # of texts with a length that no tree of four levels fits twice into
@@ -63,7 +63,7 @@ def test_a_step_without_a_guess_says_why(name):
 
 def test_where_a_constraint_leaves_a_choice_forced_tokens_say_so():
     told = {step.silence for step in steps_of("forced", LETTERS) if len(step.tokens) == 1}
-    assert DRAFTERS["forced"].silence in told
+    assert DRAFTERS["forced"].no_guess_reason in told
 
 
 def test_the_last_token_is_written_without_a_guess_and_says_so():
@@ -78,11 +78,13 @@ def test_the_last_token_is_written_without_a_guess_and_says_so():
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_what_leaves_nodes_unused_can_be_made_to_use_all(name):
     system = SYSTEMS[name]
-    whole = find_node_filling_system(system)
+    whole = find_node_filling_system_name(system)
     if not whole:
-        assert not system.sizes_trees and (not POLICIES[system.policy].spares or system.acceptance != "token_match")
+        assert not system.sizes_trees and (
+            not POLICIES[system.policy].unused_budget_reason or system.acceptance != "token_match"
+        )
         return
-    made = find_system(whole)
+    made = resolve_system_name(whole)
     assert (made.drafter, made.acceptance) == (system.drafter, system.acceptance) and "all nodes used" in made.title
-    assert not find_node_filling_system(made)
-    assert find_node_filling_system(find_system(f"{name}!mask")) == ""
+    assert not find_node_filling_system_name(made)
+    assert find_node_filling_system_name(resolve_system_name(f"{name}!mask")) == ""

@@ -15,7 +15,7 @@ from engine.race import Settings
 from engine.rounds import pair_costs, timing
 from engine.rounds import round as rounds_on_host
 from engine.rounds.pair_costs import RECENT_ROWS, PairCosts
-from engine.rounds.timing import FEWEST, LEVELS, ROWS, median_ms_interleaved, time_draft_levels_ms
+from engine.rounds.timing import FEWEST, LEVELS, ROWS, median_ms_interleaved, time_first_and_further_draft_level_ms
 from engine.sampling import Sampling
 from engine.systems import SYSTEMS
 from engine.target import Target
@@ -51,7 +51,7 @@ def test_a_level_below_the_first_costs_what_further_levels_add(clock, monkeypatc
         return right(room, drafter, root, position, sampling, levels)
 
     monkeypatch.setattr(timing, "grow_tree_of_favourites", grow)
-    assert time_draft_levels_ms(tiny_pair(), "model", repeats=3) == pytest.approx((4.0, 2.0))
+    assert time_first_and_further_draft_level_ms(tiny_pair(), "model", repeats=3) == pytest.approx((4.0, 2.0))
 
 
 def test_races_of_tests_hurry():
@@ -64,7 +64,7 @@ def test_the_machine_is_measured_once_and_in_every_size(clock, monkeypatch):
     right, verify, verified = timing.grow_tree_of_favourites, Target.verify, []
 
     def grow(room, drafter, root, position, sampling, levels):
-        clock.now += {1: 0.004, 1 + LEVELS: 0.010}[levels] if drafter.idea != NO_GUESSES else 0.0
+        clock.now += {1: 0.004, 1 + LEVELS: 0.010}[levels] if drafter.guess_origin != NO_GUESSES else 0.0
         return right(room, drafter, root, position, sampling, levels)
 
     def slow(target, tree):
@@ -75,15 +75,15 @@ def test_the_machine_is_measured_once_and_in_every_size(clock, monkeypatch):
     monkeypatch.setattr(timing, "grow_tree_of_favourites", grow)
     monkeypatch.setattr(Target, "verify", slow)
     pair = tiny_pair()
-    found = PairCosts(pair).costs_of("model")
+    found = PairCosts(pair).get_or_measure_costs("model")
     assert tuple(found.verify_ms) == ROWS and {*verified} >= {*ROWS}
     assert all(5.0 < ms < 6.0 for ms in found.verify_ms.values())
     assert (found.first_ms, found.level_ms) == pytest.approx((4.0, 2.0))
     often = len(verified)
-    assert PairCosts(pair).costs_of("model") == found and len(verified) == often
-    assert PairCosts(pair).costs_of("none").level_ms == 0.0
+    assert PairCosts(pair).get_or_measure_costs("model") == found and len(verified) == often
+    assert PairCosts(pair).get_or_measure_costs("none").level_ms == 0.0
     for name in DRAFTERS:
-        assert PairCosts(pair).costs_of(name).verify_ms == found.verify_ms
+        assert PairCosts(pair).get_or_measure_costs(name).verify_ms == found.verify_ms
 
 
 def test_the_least_of_a_forwards_timings_counts_and_costs_rise_with_the_rows(clock, monkeypatch):
@@ -93,8 +93,8 @@ def test_the_least_of_a_forwards_timings_counts_and_costs_rise_with_the_rows(clo
     monkeypatch.setattr(Target, "verify", lambda *_: setattr(clock, "now", clock.now + spent.pop(0)))
     assert timing.time_verify_ms_by_rows(tiny_pair(), repeats=3) == pytest.approx({1: 5.0, 4: 6.0}) and not spent
     monkeypatch.setattr(timing, "time_verify_ms_by_rows", lambda *_, **__: {1: 5.0, 4: 9.0, 8: 6.0})
-    monkeypatch.setattr(timing, "time_draft_levels_ms", lambda *_, **__: (0.0, 0.0))
-    assert PairCosts(tiny_pair()).costs_of("none").verify_ms == {1: 5.0, 4: 6.0, 8: 6.0}
+    monkeypatch.setattr(timing, "time_first_and_further_draft_level_ms", lambda *_, **__: (0.0, 0.0))
+    assert PairCosts(tiny_pair()).get_or_measure_costs("none").verify_ms == {1: 5.0, 4: 6.0, 8: 6.0}
 
 
 @pytest.fixture
@@ -134,13 +134,13 @@ def test_measured_again_the_least_of_both_counts(monkeypatch):
     pair, found = tiny_pair(), iter([{1: 9.0, 8: 6.0}, {1: 4.0, 8: 7.0}])
     drafts = iter([(3.0, 2.0), (4.0, 1.0)])
     monkeypatch.setattr(timing, "time_verify_ms_by_rows", lambda *_, **__: next(found))
-    monkeypatch.setattr(timing, "time_draft_levels_ms", lambda *_, **__: next(drafts))
-    assert PairCosts(pair).list_remeasurements() == []
-    first = PairCosts(pair).costs_of("model")
+    monkeypatch.setattr(timing, "time_first_and_further_draft_level_ms", lambda *_, **__: next(drafts))
+    assert PairCosts(pair).list_remeasurement_calls() == []
+    first = PairCosts(pair).get_or_measure_costs("model")
     assert (first.verify_ms, first.first_ms, first.level_ms) == ({1: 6.0, 8: 6.0}, 3.0, 2.0)
-    for measure in PairCosts(pair).list_remeasurements():
+    for measure in PairCosts(pair).list_remeasurement_calls():
         measure()
-    second = PairCosts(pair).costs_of("model")
+    second = PairCosts(pair).get_or_measure_costs("model")
     assert (second.verify_ms, second.first_ms, second.level_ms) == ({1: 4.0, 8: 6.0}, 3.0, 1.0)
 
 
@@ -152,7 +152,7 @@ FOUND = {1: 2.0, 8: 3.0, 24: 9.0}
 def changing(monkeypatch):
     """A pair whose verifications are measured as `MEASURED` and then found as `FOUND`; `looks` counts how often."""
     pair, looks = tiny_pair(), []
-    monkeypatch.setattr(timing, "time_draft_levels_ms", lambda *_, **__: (0.5, 0.5))
+    monkeypatch.setattr(timing, "time_first_and_further_draft_level_ms", lambda *_, **__: (0.5, 0.5))
 
     def verify_ms(pair, *_, row_counts=(), **__) -> dict[int, float]:
         if row_counts:
@@ -160,16 +160,18 @@ def changing(monkeypatch):
         return FOUND if row_counts else MEASURED
 
     monkeypatch.setattr(timing, "time_verify_ms_by_rows", verify_ms)
-    PairCosts(pair).costs_of("best")
+    PairCosts(pair).get_or_measure_costs("best")
     return SimpleNamespace(pair=pair, looks=looks)
 
 
 def test_trees_follow_verifications_that_became_faster_or_slower(changing):
     """What lies between the rows that are looked at follows in between; what lies beyond follows the last one."""
     PairCosts(changing.pair).retime_verifications_if_stale()
-    assert SYSTEMS["auto"].costs(changing.pair).verify_ms == pytest.approx({1: 2.0, 8: 3.0, 16: 5.0, 24: 9.0, 32: 12.0})
+    assert SYSTEMS["auto"].get_or_measure_costs(changing.pair).verify_ms == pytest.approx(
+        {1: 2.0, 8: 3.0, 16: 5.0, 24: 9.0, 32: 12.0}
+    )
     # A tree's shape was chosen when the pair was made ready
-    assert SYSTEMS["tree"].costs(changing.pair).verify_ms == MEASURED
+    assert SYSTEMS["tree"].get_or_measure_costs(changing.pair).verify_ms == MEASURED
     lane = SYSTEMS["auto"].open_rounds(changing.pair, LARGEST_TREE, {"depth": 4, "width": 4, "nodes": 8}, Sampling())
     assert lane.policy.plain == pytest.approx(0.5) and changing.looks == [RECENT_ROWS]
 
@@ -186,12 +188,14 @@ def test_one_looks_again_after_a_while_and_only_where_it_is_brief_and_can_change
     pair.target.device = torch.device("cuda")
     PairCosts(pair).retime_verifications_if_stale()
     pair.target.device = torch.device("cpu")
-    PairCosts(pair).timings.verify_ms = {1: 50.0, 24: 60.0}
+    PairCosts(pair).timings.verify_ms_by_rows = {1: 50.0, 24: 60.0}
     PairCosts(pair).retime_verifications_if_stale()
     assert len(changing.looks) == 2
 
 
-@pytest.mark.parametrize("race", [RepeatedRace, lambda *about: racing.run_to_result(racing.race_undisturbed(*about))])
+@pytest.mark.parametrize(
+    "race", [RepeatedRace, lambda *about: racing.run_to_result(racing.race_again_if_disturbed_in_steps(*about))]
+)
 def test_whoever_measures_races_looks_before_each(race, changing):
     race(changing.pair, Settings("Once", ("vanilla",), max_new_tokens=2))
     assert changing.looks == [RECENT_ROWS]
@@ -204,10 +208,10 @@ def test_a_page_waits_less_for_costs_than_it_spends_on_them_later(monkeypatch):
     monkeypatch.setattr(
         timing, "time_verify_ms_by_rows", lambda pair, max_seconds: asked.append(max_seconds) or {1: 1.0}
     )
-    PairCosts(pair).measure_verifications_quickly()
-    PairCosts(pair).measure_verifications_quickly()
-    PairCosts(pair).costs_of("none")
-    PairCosts(pair).list_remeasurements()[0]()
+    PairCosts(pair).time_verifications_quickly_if_untimed()
+    PairCosts(pair).time_verifications_quickly_if_untimed()
+    PairCosts(pair).get_or_measure_costs("none")
+    PairCosts(pair).list_remeasurement_calls()[0]()
     assert asked == [2.0, 60.0]
 
 
@@ -218,7 +222,7 @@ def test_what_is_timed_of_best_are_draft_forwards():
     kept = DRAFTERS["best"].__init__
     try:
         DRAFTERS["best"].__init__ = lambda self, *args: drafters.append(self) or kept(self, *args)
-        time_draft_levels_ms(pair, "best", repeats=5)
+        time_first_and_further_draft_level_ms(pair, "best", repeats=5)
     finally:
         DRAFTERS["best"].__init__ = kept
-    assert drafters[0].forwards == 6 * (1 + 1 + LEVELS)
+    assert drafters[0].draft_forward_count == 6 * (1 + 1 + LEVELS)

@@ -106,7 +106,7 @@ TreeRace.stepView = (() => {
     drawPanel() {
       const { steps, index, costs } = this.shown ?? { steps: [], index: -1 };
       const step = steps[index];
-      if (!step || !costs) return;
+      if (!step?.parents.length || !costs) return;
       const { view } = this.panel.dataset;
       if (view === "mask") this.drawMask(step);
       else if (view === "guess") this.drawGuesses(step);

@@ -7,10 +7,10 @@ holds their trees to those of the host.
 from engine.drafters.on_device.blocks import DFlashOnDevice, MedusaOnDevice, ParallelOnDevice, SpecBlockOnDevice
 from engine.drafters.on_device.layers import EagleOnDevice, MtpOnDevice
 from engine.drafters.on_device.model import ModelOnDevice
-from engine.drafters.on_device.parts import DrafterOnDevice, NoDrafterOnDevice
+from engine.drafters.on_device.parts import DrafterOnDevice, PlainDecodingOnDevice
 
 ON_DEVICE: dict[str, type[DrafterOnDevice]] = {  # by the names of `DRAFTERS`
-    "none": NoDrafterOnDevice,
+    "none": PlainDecodingOnDevice,
     "model": ModelOnDevice,
     "medusa": MedusaOnDevice,
     "eagle": EagleOnDevice,

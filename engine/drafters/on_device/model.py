@@ -20,7 +20,7 @@ class ModelOnDevice(DrafterOnDevice):
     def allocate_buffers(self, capacity: int, depth: int, expanded_nodes: int) -> None:
         self.session = open_prompt_session(self.net, capacity + expanded_nodes + depth)
         self.forward, self.steps = StaticForward(self.net, self.session.cache), torch.arange(depth, device=self.device)
-        self.size, self.whole = self.session.size, self.session.whole
+        self.size, self.whole = self.session.cache_and_graph_bytes, self.session.has_memory_for_graphs
         self.previous = torch.zeros(1, dtype=torch.long, device=self.device)
 
     def begin(self, prompt: list[int], features: Any) -> None:
@@ -28,7 +28,7 @@ class ModelOnDevice(DrafterOnDevice):
         self.session.prefill(prompt[:-1])
         self.previous.fill_(prompt[-2:][0])
 
-    def log_q_of_root(self, root: Tensor, root_position: Tensor) -> Tensor:
+    def start_round_and_get_root_log_q(self, root: Tensor, root_position: Tensor) -> Tensor:
         """The token before the root is computed again, because its row is missing when it was a leaf of the last tree.
 
         A text of one token has none before it, and the cache's last row takes what is written for it.
@@ -40,12 +40,18 @@ class ModelOnDevice(DrafterOnDevice):
         return log_q_of_padded_logits(logits[1:], self.target.vocab)
 
     def log_q_of_level(self, frontier: Any, root_position: Tensor) -> Tensor:
-        visible = visible_slots(self.forward.columns, root_position, frontier.visible_places)
-        logits, _ = self.forward(frontier.tokens, frontier.positions, root_position + frontier.places, visible)
+        visible = visible_slots(self.forward.columns, root_position, frontier.visible_expansion_mask)
+        logits, _ = self.forward(frontier.tokens, frontier.positions, root_position + frontier.expansion_index, visible)
         return log_q_of_padded_logits(logits, self.target.vocab)
 
-    def commit(self, tree: Any, path: Tensor, accepted: Tensor, bonus: Tensor, position: Tensor, features: Any) -> None:
-        rows, kv = tree.places.index_select(0, path[1:]), self.session.cache.kv
-        places = position + 1 + self.steps
-        kv.index_copy_(3, places, kv.index_select(3, torch.where(self.steps < accepted, position + rows, places)))
-        self.previous.copy_(tree.tokens.index_select(0, path.index_select(0, accepted)))
+    def commit(
+        self, tree: Any, path: Tensor, accepted_count: Tensor, bonus: Tensor, root_position: Tensor, features: Any
+    ) -> None:
+        rows, kv = tree.expansion_index.index_select(0, path[1:]), self.session.cache.kv
+        places = root_position + 1 + self.steps
+        kv.index_copy_(
+            3,
+            places,
+            kv.index_select(3, torch.where(self.steps < accepted_count, root_position + rows, places)),
+        )
+        self.previous.copy_(tree.tokens.index_select(0, path.index_select(0, accepted_count)))

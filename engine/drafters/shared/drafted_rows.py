@@ -15,7 +15,7 @@ class DraftedRowsByNode:
 
     def drafted_row_of(self, tree: DraftTree, node: int) -> int:
         """The drafted row of a node, counted from the first drafted one; -1 for the root, whose row is committed."""
-        return self.seen[tree.keys[node]][-1] if node else -1
+        return self.seen[tree.creation_indices[node]][-1] if node else -1
 
     def assign_rows_and_build_mask(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor:
         """Assign the next rows to `nodes`. Returns bool `[n, rows]`: the drafted rows that each sees, its ancestors' and its own."""
@@ -23,12 +23,15 @@ class DraftedRowsByNode:
         count = self.count
         flags = bytearray(len(nodes) * count)
         for row, node in enumerate(nodes):
-            seen = self.seen[tree.keys[node]] = [*self.seen.get(tree.keys[tree.parents[node]], ()), first + row]
+            seen = self.seen[tree.creation_indices[node]] = [
+                *self.seen.get(tree.creation_indices[tree.parents[node]], ()),
+                first + row,
+            ]
             for each in seen:
                 flags[row * count + each] = 1
         return torch.frombuffer(flags, dtype=torch.bool).view(len(nodes), count)
 
     def drafted_rows_of_path(self, tree: DraftTree, path: list[int]) -> list[int]:
         """The rows, counted from the first drafted one, of the nodes of `path` that have one."""
-        keys = [tree.keys[node] for node in path]
+        keys = [tree.creation_indices[node] for node in path]
         return [self.seen[key][-1] for key in keys if key in self.seen]

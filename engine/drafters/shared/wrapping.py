@@ -16,14 +16,14 @@ class DrafterWrapper(Drafter):
     """
 
     def __init__(self, inner: Drafter):
-        self.inner, self.reads_features, self.silence = inner, inner.reads_features, inner.silence
+        self.inner, self.reads_features, self.no_guess_reason = inner, inner.reads_features, inner.no_guess_reason
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
     @property
-    def forwards(self) -> int:  # type: ignore[override]  # the inner drafter counts
-        return self.inner.forwards
+    def draft_forward_count(self) -> int:  # type: ignore[override]  # the inner drafter counts
+        return self.inner.draft_forward_count
 
     def bind_target_cache(self, cache: KVCache) -> None:
         self.inner.bind_target_cache(cache)

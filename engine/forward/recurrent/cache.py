@@ -1,6 +1,6 @@
-"""StateCache: the states of a model's layers, and the keys and values of those that attend. Knows one text; knows no tree.
+"""Caches with states: the states of a model's layers, and the keys and values of those that attend. Knows one text; knows no tree.
 
-Invariant: a forward leaves what is committed as it was. It works on copies, and `commit` keeps them.
+Invariant: a forward leaves what is committed as it was. It works on copies, and `commit_all_forward_tokens` keeps them.
 """
 
 import inspect
@@ -13,14 +13,14 @@ from transformers import PreTrainedModel, cache_utils
 from transformers.cache_utils import Cache, LinearAttentionCacheLayerMixin
 
 from engine.forward.cache import KVCache, TransformersCacheLayer
-from engine.forward.recurrent.kinds import ATTENDING, WITH_STATE, count_attending_layers, layer_types_of
+from engine.forward.recurrent.kinds import ATTENDING, WITH_STATE, count_layers_with_own_kv, layer_types_of
 from engine.forward.sizes import head_dim_of, kv_heads_of
 
 TOKENS = 16  # more than any convolution here looks back
-Zeros = tuple[Tensor | None, Tensor | None]  # inputs and recurrent state of an empty text
+EmptyTextState = tuple[Tensor | None, Tensor | None]  # inputs and recurrent state of an empty text
 
 
-def modules_with_states(model: PreTrainedModel) -> list[nn.Module]:
+def modules_with_recurrent_states(model: PreTrainedModel) -> list[nn.Module]:
     """The modules of a model that read and write states: each has a convolution, and the number of its layer."""
     return [
         module
@@ -29,7 +29,7 @@ def modules_with_states(model: PreTrainedModel) -> list[nn.Module]:
     ]
 
 
-class StateLayer(LinearAttentionCacheLayerMixin):
+class RecurrentStateLayer(LinearAttentionCacheLayerMixin):
     """A layer's states in the form that transformers' modules expect: inputs of a convolution, and a recurrent state.
 
     During a forward `conv_states` and `recurrent_states` are those of its tokens. None stands before a text's first token, and `inputs`
@@ -39,7 +39,7 @@ class StateLayer(LinearAttentionCacheLayerMixin):
     def __init__(self) -> None:
         super().__init__()
         self.record_past = True  # convolutions then hand in all their inputs, also for a single token
-        self.zeros: Zeros = (None, None)
+        self.zeros: EmptyTextState = (None, None)
         self.reset_to_empty_text()
 
     def lazy_initialization(self, *args: Any, **kwargs: Any) -> None:
@@ -48,9 +48,9 @@ class StateLayer(LinearAttentionCacheLayerMixin):
     def reset_to_empty_text(self) -> None:
         self.inputs, self.state = self.zeros  # committed, [1, channels, kernel] and [1, ...]
         self.started = False
-        self.copy_committed_states()
+        self.copy_committed_states_for_forward()
 
-    def copy_committed_states(self) -> None:
+    def copy_committed_states_for_forward(self) -> None:
         """Stand the next forward behind the committed text."""
         self.has_previous_state[0] = self.started
         self.conv_states[0] = self.inputs
@@ -71,7 +71,7 @@ class StateLayer(LinearAttentionCacheLayerMixin):
         self.recurrent_states[0] = recurrent_states
         return recurrent_states
 
-    def commit(self) -> None:
+    def commit_forward_states(self) -> None:
         """Keep the states behind the last forward's tokens."""
         self.started = True
         inputs, state = self.conv_states[0], self.recurrent_states[0]
@@ -81,34 +81,34 @@ class StateLayer(LinearAttentionCacheLayerMixin):
             self.state = state
 
 
-class HybridLayer(StateLayer, TransformersCacheLayer):
+class HybridAttentionStateLayer(RecurrentStateLayer, TransformersCacheLayer):
     """A layer with a state and attention side by side."""
 
     def __init__(self, cache: KVCache, layer: int):
         TransformersCacheLayer.__init__(self, cache, layer)
-        StateLayer.__init__(self)
+        RecurrentStateLayer.__init__(self)
 
 
-class StateCache(KVCache):
+class RecurrentStateCache(KVCache):
     """The committed text of one lane: states, and `kv [attending layers, 2, heads, capacity, head_dim]`."""
 
-    def __init__(self, model: Any, capacity: int, zeros: Sequence[Zeros] = ()):
-        """For a model, or its runner. `zeros` are an empty text's states by layer that keeps any, which nobody writes into."""
+    def __init__(self, model: Any, capacity: int, empty_states: Sequence[EmptyTextState] = ()):
+        """For a model, or its runner. `empty_states` are an empty text's states by layer that keeps any, which nobody writes into."""
         config = model.config
         heads = kv_heads_of(config) or 1  # a model without attention has neither heads nor layers here
-        width = head_dim_of(config) if count_attending_layers(config) else 1
-        super().__init__(count_attending_layers(config), heads, width, capacity, model.dtype, model.device)
+        width = head_dim_of(config) if count_layers_with_own_kv(config) else 1
+        super().__init__(count_layers_with_own_kv(config), heads, width, capacity, model.dtype, model.device)
         self.held: list[Any] = []
         place = 0
         for kind in layer_types_of(config):
             both = kind in ATTENDING, kind in WITH_STATE
-            made = {(True, True): HybridLayer, (True, False): TransformersCacheLayer}.get(both)
+            made = {(True, True): HybridAttentionStateLayer, (True, False): TransformersCacheLayer}.get(both)
             self.held.append(
-                made(self, place) if made else StateLayer() if kind in WITH_STATE else cache_utils.DummyLayer()
+                made(self, place) if made else RecurrentStateLayer() if kind in WITH_STATE else cache_utils.DummyLayer()
             )
             place += kind in ATTENDING
-        self.states = [each for each in self.held if isinstance(each, StateLayer)]
-        for layer, empty in zip(self.states, zeros, strict=bool(zeros)):
+        self.states = [each for each in self.held if isinstance(each, RecurrentStateLayer)]
+        for layer, empty in zip(self.states, empty_states, strict=bool(empty_states)):
             layer.zeros = empty
             layer.reset_to_empty_text()
         self.past = Cache(layers=self.held)
@@ -118,28 +118,28 @@ class StateCache(KVCache):
         for layer in self.states:
             layer.reset_to_empty_text()
 
-    def copy_committed_states(self) -> None:
+    def copy_committed_states_for_forward(self) -> None:
         """Make the next forward's copies of the states."""
         for layer in self.states:
-            layer.copy_committed_states()
+            layer.copy_committed_states_for_forward()
 
     @torch.inference_mode()
-    def commit(self, count: int) -> None:
+    def commit_all_forward_tokens(self, count: int) -> None:
         """Keep all `count` tokens of the last forward."""
         for layer in self.states:
-            layer.commit()
+            layer.commit_forward_states()
         self.rows += count
 
 
 @torch.inference_mode()
-def empty_text_states(model: PreTrainedModel) -> list[Zeros]:
+def empty_text_states(model: PreTrainedModel) -> list[EmptyTextState]:
     """Inputs and recurrent state of an empty text, in the shapes of those behind some tokens. A model on "meta" will do."""
-    cache = StateCache(model, 1)
+    cache = RecurrentStateCache(model, 1)
     hidden = torch.zeros(1, TOKENS, model.config.hidden_size, dtype=model.dtype, device=model.device)
-    for module in modules_with_states(model):
+    for module in modules_with_recurrent_states(model):
         taken = "cache_params" if "cache_params" in inspect.signature(module.forward).parameters else "past_key_values"
         module(hidden, **{taken: cache.past})
-    cache.commit(TOKENS)
+    cache.commit_all_forward_tokens(TOKENS)
 
     def zeros(each: Tensor | None) -> Tensor | None:
         return None if each is None else torch.zeros_like(each)
@@ -147,12 +147,12 @@ def empty_text_states(model: PreTrainedModel) -> list[Zeros]:
     return [(zeros(layer.inputs), zeros(layer.state)) for layer in cache.states]
 
 
-def text_state_bytes(states: list[Zeros]) -> int:
+def text_state_bytes(states: list[EmptyTextState]) -> int:
     """Bytes of the states of one text, however long."""
     return sum(each.nbytes for layer in states for each in layer if each is not None)
 
 
-def node_state_bytes(states: list[Zeros]) -> int:
+def node_state_bytes(states: list[EmptyTextState]) -> int:
     """Bytes that a round keeps for each node of a tree: its convolutions' inputs, and what it writes into each head's state."""
     found = 0
     for inputs, state in states:

@@ -1,4 +1,5 @@
-"""Forest: the trees of one or several texts in one forward, and who follows whom in them. Knows numbers; knows no model and no state.
+"""Batched trees: those of one or several texts in one forward, and who follows whom in them. Knows numbers; knows no model and no
+state.
 
 Places count the nodes of all texts, `width` a text: node n of text t stands at `t * width + n`. Shorter trees leave places empty.
 """
@@ -17,7 +18,7 @@ def parents_from_mask(token_count: int, visible: Tensor | None) -> list[int]:
     return (before.amax(1) - 1).tolist()
 
 
-class Forest:
+class BatchedTrees:
     """The trees of some texts, each as its nodes' parents: -1 is the text itself, and parents come before children."""
 
     def __init__(self, trees: list[list[int]], device: torch.device):
@@ -26,7 +27,7 @@ class Forest:
         self._windows: dict[int, Tensor] = {}
 
     @property
-    def place_count(self) -> int:
+    def padded_node_count(self) -> int:
         return self.texts * self.width
 
     @cached_property
@@ -52,7 +53,7 @@ class Forest:
                 first = kept + text * self.width
                 for node, parent in enumerate(parents):
                     up[first + node] = first + parent if parent >= 0 else window_size * (text + 1) - 1
-            before, steps = torch.tensor(up), [torch.arange(kept, kept + self.place_count)]
+            before, steps = torch.tensor(up), [torch.arange(kept, kept + self.padded_node_count)]
             for _ in range(window_size - 1):
                 steps.append(before[steps[-1]])
             self._windows[window_size] = torch.stack(steps[::-1], 1).to(self.device)

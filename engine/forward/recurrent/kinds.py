@@ -32,7 +32,7 @@ def layer_types_of(config: PreTrainedConfig) -> list[str]:
     return list(getattr(config, "layer_types", None) or ["full_attention"] * config.num_hidden_layers)
 
 
-def count_attending_layers(config: PreTrainedConfig) -> int:
+def count_layers_with_own_kv(config: PreTrainedConfig) -> int:
     """How many layers hold keys and values for every token of the text. The last ones may read those of others."""
     if not keeps_state(config):
         return config.num_hidden_layers - (getattr(config, "num_kv_shared_layers", None) or 0)

@@ -1,7 +1,8 @@
 """RecurrentSession: forwards of a model with states. It answers as `engine.forward.session.Session` does.
 
-A tree is read as a forest of one text. Layers with a state read its nodes beside the text's state (`engine.forward.recurrent.nodes`),
-and layers with attention under a tree's mask, as ever. A prompt is read as one row of tokens, as transformers reads it.
+A tree is read as `BatchedTrees` of one text. Layers with a state read its nodes beside the text's state
+(`engine.forward.recurrent.nodes`), and layers with attention under a tree's mask, as ever. A prompt is read as one row of tokens,
+as transformers reads it.
 """
 
 from collections.abc import Callable
@@ -12,14 +13,14 @@ from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from engine.forward.cache import TransformersCacheLayer
-from engine.forward.layer_ops import Answer
-from engine.forward.recurrent.cache import StateCache, StateLayer
-from engine.forward.recurrent.forest import Forest, parents_from_mask
+from engine.forward.layer_ops import LogitsAndFeatures
+from engine.forward.recurrent.cache import RecurrentStateCache, RecurrentStateLayer
+from engine.forward.recurrent.forest import BatchedTrees, parents_from_mask
 from engine.forward.recurrent.nodes import (
-    ForestStateLayer,
-    HybridForestLayer,
-    end_forest_reading,
-    patch_model_to_read_forests,
+    HybridTreeStateLayer,
+    TreeStateLayer,
+    clear_active_tree_layer_on_exit,
+    patch_model_to_read_trees,
 )
 from engine.forward.session import Session
 
@@ -27,51 +28,51 @@ if TYPE_CHECKING:
     from engine.forward.runner import Runner
 
 
-def tree_state_layers_of(
+def tree_state_layers_and_cache_of(
     layers_of_cache: list[Any], cache_layer_of: Callable[[TransformersCacheLayer], CacheLayerMixin]
-) -> tuple[list[ForestStateLayer], Cache]:
+) -> tuple[list[TreeStateLayer], Cache]:
     """A layer for the nodes of each of those `layers_of_cache` that keeps states, and all layers as a model's cache, by who attends
     for whom.
     """
     layers: list[Any] = []
     for each in layers_of_cache:
         keeps, rows = (
-            isinstance(each, StateLayer),
+            isinstance(each, RecurrentStateLayer),
             cache_layer_of(each) if isinstance(each, TransformersCacheLayer) else None,
         )
-        layers.append((HybridForestLayer(rows) if rows else ForestStateLayer()) if keeps else rows or each)
-    return [each for each in layers if isinstance(each, ForestStateLayer)], Cache(layers=layers)
+        layers.append((HybridTreeStateLayer(rows) if rows else TreeStateLayer()) if keeps else rows or each)
+    return [each for each in layers if isinstance(each, TreeStateLayer)], Cache(layers=layers)
 
 
 class RecurrentSession(Session):
     """One cache of states over a runner's model. A forward changes nothing that is committed."""
 
-    cache: StateCache
+    cache: RecurrentStateCache
 
     def __init__(self, runner: "Runner", *asked: Any, **how: Any):
         super().__init__(runner, *asked, **how)
-        patch_model_to_read_forests(runner.model)
-        self.nodes, self.grown = tree_state_layers_of(self.cache.held, lambda layer: layer)
+        patch_model_to_read_trees(runner.model)
+        self.nodes, self.grown = tree_state_layers_and_cache_of(self.cache.held, lambda layer: layer)
         # The layers that read the last forward's nodes, the text's number among theirs, and the nodes' parents
-        self.read: tuple[list[ForestStateLayer], int, list[int]] | None = None
+        self.read: tuple[list[TreeStateLayer], int, list[int]] | None = None
 
     @torch.inference_mode()
     def forward(
         self, ids: list[int], positions: list[int], visible: Tensor | None = None, last_only: bool = False
-    ) -> Answer:
+    ) -> LogitsAndFeatures:
         """As `Session.forward`, of a tree whose nodes see their ancestors and nothing else. With `last_only` they are a prompt's."""
         self.cache.refuse_overflow(len(ids))
         self.ids, self.positions = ids, positions
         if last_only:
             self.read, self.past = None, self.cache.past
-            self.cache.copy_committed_states()
+            self.cache.copy_committed_states_for_forward()
         else:
             parents = parents_from_mask(len(ids), visible)
-            forest = Forest([parents], self.runner.device)
+            trees = BatchedTrees([parents], self.runner.device)
             for layer, text in zip(self.nodes, self.cache.states, strict=True):
-                layer.begin_forest(forest, [text])
+                layer.begin_tree_forward(trees, [text])
             self.read, self.past = (self.nodes, 0, parents), self.grown
-        with end_forest_reading():
+        with clear_active_tree_layer_on_exit():
             return super().forward(ids, positions, visible, last_only)
 
     @torch.inference_mode()
@@ -91,7 +92,7 @@ class RecurrentSession(Session):
         """Commit the tokens `kept_offsets` of the last forward, offsets in path order: all of a prompt. The others leave no trace."""
         self.replayed = self.recompute_states_if_needed(kept_offsets)
         if self.read is None:
-            self.cache.commit(len(kept_offsets))
+            self.cache.commit_all_forward_tokens(len(kept_offsets))
             return
         layers, text, _ = self.read
         kept = list(range(len(kept_offsets))) if self.replayed else kept_offsets

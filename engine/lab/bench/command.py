@@ -34,13 +34,13 @@ from engine.measure.options import (
     constraint_of_options,
     load_pair_of_options,
     prompts_by_domain_of_options,
-    refuse_requests_without_template,
+    refuse_chat_domain_without_template,
 )
-from engine.measure.other_engines import OtherEngines, load_other_engines, server_peers_of_options
+from engine.measure.other_engines import PeerGenerateFunctions, export_and_load_peer_engines, server_peers_of_options
 from engine.measure.racing import (
     PROBES,
     PromptResult,
-    choose_best_ways,
+    choose_fastest_peer_variants,
     explain_unraceable,
     group_systems_by_race,
     median_run_of,
@@ -48,79 +48,90 @@ from engine.measure.racing import (
     run_to_result,
     settings_of_options,
 )
-from engine.measure.table import Column, format_identity, format_table
-from engine.measure.ways import Way, copy_counts_of_equal_texts
+from engine.measure.table import Column, format_table, format_text_identity
+from engine.measure.ways import GenerateFunction, correct_token_counts_of_equal_texts
 from engine.models.earlier_texts import AnswerMemory
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, SHAPE, Settings
-from engine.record.disturbance import describe_repeated_disturbance
-from engine.record.race_file import select_worst_verdict
+from engine.record.disturbance import describe_count_of_disturbed_races
+from engine.record.race_file import select_worst_comparison_result
 from engine.record.trace import Trace
-from engine.record.trace_statistics import favourites_tau, tau, time_shares
-from engine.systems import SYSTEMS, find_system, format_shape
+from engine.record.trace_statistics import pooled_favourites_tau, pooled_tau, pooled_time_shares_by_phase
+from engine.systems import SYSTEMS, format_shape, resolve_system_name
 
 LABELS = {"tokens": "same tokens", "law": "same distribution", "lossy": "lossy"}
 BESIDE_PEERS = ("vanilla", "chain", "tree", "eagle", "mtp", "auto")  # those that the pair can run
 
 
 def seconds_per_round(trace: Trace, phase: str) -> float:
-    return trace.seconds * trace.phase_share(phase) / trace.forwards
+    return trace.seconds * trace.phase_share(phase) / trace.target_forwards
 
 
-def speedup_limit_of(base: Trace, drafted: Trace) -> float:
+def speedup_limit_from_forward_times(baseline: Trace, drafted: Trace) -> float:
     """The speedup that the forwards alone allow: tau / (t(N)/t(1) + draft share), both shares in units of a baseline verification."""
-    one = seconds_per_round(base, "verify")
+    one = seconds_per_round(baseline, "verify")
     return drafted.tau / (seconds_per_round(drafted, "verify") / one + seconds_per_round(drafted, "draft") / one)
 
 
-def share_of_speedup_limit(base: Trace, drafted: Trace) -> float:
-    """The measured speedup, prefill excluded, as a share of `speedup_limit_of`."""
-    return base.decode_seconds_per_token / drafted.decode_seconds_per_token / speedup_limit_of(base, drafted)
+def share_of_speedup_limit(baseline: Trace, drafted: Trace) -> float:
+    """The measured speedup, prefill excluded, as a share of `speedup_limit_from_forward_times`."""
+    return (
+        baseline.decode_seconds_per_token
+        / drafted.decode_seconds_per_token
+        / speedup_limit_from_forward_times(baseline, drafted)
+    )
 
 
-def race_prompts_for_bench(
+def race_prompts_and_compute_figures(
     pair: LoadedPair,
     prompts: list[str],
     settings: Settings,
-    other_engines: OtherEngines | None = None,
-    repeats: int = 1,
+    other_peers: PeerGenerateFunctions | None = None,
+    runs_per_prompt: int = 1,
 ) -> dict:
     """Race plain decoding and the systems of the settings over the prompts. Returns the figures as --json prints them.
 
-    With `other_engines`, they and every way of calling `generate()` run on every prompt, without a constraint; else only the plain one
+    With `other_peers`, they and every way of calling `generate()` run on every prompt, without a constraint; else only the plain one
     runs. Of the settings of one way the best on the first prompts runs.
     """
     names = [name for name in settings.systems if name != BASELINE]
     if processes.count_processes() > 1:  # each measures costs of its own, and all must race the same shapes
-        pair = pair.with_shapes(processes.broadcast_from_first_process(format_best_shape_by_system(pair, names)))
-    ways: dict[str, Way] = {peers.PLAIN: peers.generate_with_transformers}
-    if other_engines:
-        other_engines = peers.merge_generate_ways_with(pair, other_engines)
-        ways |= run_to_result(choose_best_ways(pair, prompts[:PROBES], other_engines, settings))
+        pair = pair.with_shapes(
+            processes.broadcast_from_first_process(choose_best_shapes_of_calibrated_systems(pair, names))
+        )
+    ways: dict[str, GenerateFunction] = {peers.PLAIN: peers.generate_with_transformers}
+    if other_peers:
+        other_peers = peers.merge_transformers_generate_with(pair, other_peers)
+        ways |= run_to_result(choose_fastest_peer_variants(pair, prompts[:PROBES], other_peers, settings))
     share = processes.select_items_of_this_process(prompts, pair.target)
-    total = len(share) * repeats * (1 + len(group_systems_by_race(names)))
+    total = len(share) * runs_per_prompt * (1 + len(group_systems_by_race(names)))
     with tqdm(desc="races", unit="race", total=total, disable=not processes.is_first_process()) as bar:
-        mine = run_to_result(run_races(pair, share, names, settings, ways=ways, repeats=repeats), bar.update)
+        mine = run_to_result(
+            run_races(pair, share, names, settings, peer_functions=ways, runs_per_prompt=runs_per_prompt), bar.update
+        )
     runs = processes.gather_items_of_all_processes(mine, pair.target)
-    base = [median_run_of(each.raced[BASELINE]).trace for each in runs]
+    base = [median_run_of(each.results_by_setting[BASELINE]).trace for each in runs]
     written = {
         way: [
-            median_run_of(copy_counts_of_equal_texts([trace] * repeats, each.written[way]), "seconds_per_token")
+            median_run_of(
+                correct_token_counts_of_equal_texts([trace] * runs_per_prompt, each.peer_texts_by_name[way]),
+                "seconds_per_token",
+            )
             for trace, each in zip(base, runs, strict=True)
         ]
         for way in ways
     }
     figures = {
-        "shape": settings.shape,
+        "shape": settings.explicit_shape,
         "machine": pair.hardware,
         "pair": pair.title,
         "dtype": pair.dtype,
         "temperature": settings.temperature,
         "prompts": len(prompts),
         "processes": processes.count_processes(),
-        "repeats": repeats,
-        "races": sum(len(each.raced[BASELINE]) for each in runs),
-        "disturbed": sum(bool(result.disturbed) for each in runs for result in each.raced[BASELINE]),
+        "repeats": runs_per_prompt,
+        "races": sum(len(each.results_by_setting[BASELINE]) for each in runs),
+        "disturbed": sum(bool(result.disturbance) for each in runs for result in each.results_by_setting[BASELINE]),
         "tokens": settings.max_new_tokens,
         "memory": pair.memory is not None,
         "constraint": settings.constraint,
@@ -132,30 +143,36 @@ def race_prompts_for_bench(
                 for other, trace in zip(written[peers.PLAIN], base, strict=True)
             ),
         },
-        "systems": [compute_figures(name, [each.raced[name] for each in runs]) for name in settings.systems],
+        "systems": [
+            compute_system_figures(name, [each.results_by_setting[name] for each in runs]) for name in settings.systems
+        ],
     }
-    if not other_engines or not processes.is_first_process():
+    if not other_peers or not processes.is_first_process():
         return figures
-    traces = {BASELINE: base} | {name: [median_run_of(each.raced[name]).trace for each in runs] for name in names}
-    return figures | peers.compare_with_peers(pair, figures, traces, written) | {"others": other_engines.said}
+    traces = {BASELINE: base} | {
+        name: [median_run_of(each.results_by_setting[name]).trace for each in runs] for name in names
+    }
+    return (
+        figures | peers.measure_tau_and_build_peer_rows(pair, figures, traces, written) | {"others": other_peers.notes}
+    )
 
 
-def compute_figures(name: str, results: list[list[PromptResult]]) -> dict:
+def compute_system_figures(system_name: str, runs_by_prompt: list[list[PromptResult]]) -> dict:
     """A system's figures, from all runs of every prompt: of each lane the one of the median time counts."""
-    own = [median_run_of(each).trace for each in results]
-    plain = [median_run_of(each, "plain.seconds").plain for each in results]
-    clock, forwards = sum(trace.seconds for trace in own), sum(trace.forwards for trace in own)
-    beside, shares = list(zip(plain, own, strict=True)), time_shares(own)
+    own = [median_run_of(each).trace for each in runs_by_prompt]
+    plain = [median_run_of(each, "plain_trace.seconds").plain_trace for each in runs_by_prompt]
+    clock, forwards = sum(trace.seconds for trace in own), sum(trace.target_forwards for trace in own)
+    beside, shares = list(zip(plain, own, strict=True)), pooled_time_shares_by_phase(own)
     speedups = [base.seconds_per_token / trace.seconds_per_token for base, trace in beside]
     by_run = (
-        [result.plain.seconds_per_token / result.trace.seconds_per_token for result in run]
-        for run in zip(*results, strict=True)
+        [result.plain_trace.seconds_per_token / result.trace.seconds_per_token for result in run]
+        for run in zip(*runs_by_prompt, strict=True)
     )
     return {
-        "name": name,
-        "shape": own[0].shape if find_system(name).guesses else "",
-        "tau": tau(own),
-        "favourites_tau": favourites_tau(own),
+        "name": system_name,
+        "shape": own[0].shape if resolve_system_name(system_name).guesses else "",
+        "tau": pooled_tau(own),
+        "favourites_tau": pooled_favourites_tau(own),
         "speedup": statistics.median(speedups),
         "least_speedup": min(speedups),
         "total_speedup": sum(base.seconds for base in plain) / clock,
@@ -164,8 +181,10 @@ def compute_figures(name: str, results: list[list[PromptResult]]) -> dict:
         ),
         "runs": list(map(statistics.median, by_run)),
         "of_limit": statistics.median(share_of_speedup_limit(base, trace) for base, trace in beside),
-        "identical": select_worst_verdict([result.identical for each in results for result in each]),
-        "too_wide": describe_excess_children(name, own),
+        "identical": select_worst_comparison_result(
+            [result.text_verdict for each in runs_by_prompt for result in each]
+        ),
+        "too_wide": describe_children_beyond_width(system_name, own),
         "nodes": sum(len(step.tokens) for trace in own for step in trace.steps) / forwards,
         "draft_forwards": sum(trace.draft_forwards for trace in own) / forwards,
         "draft_ms": 1000 * shares["draft"] * clock / forwards,
@@ -174,21 +193,26 @@ def compute_figures(name: str, results: list[list[PromptResult]]) -> dict:
     }
 
 
-def format_best_shape_by_system(pair: LoadedPair, systems: list[str]) -> dict[str, str]:
+def choose_best_shapes_of_calibrated_systems(pair: LoadedPair, systems: list[str]) -> dict[str, str]:
     """The best shape here of every system whose shapes were counted on the pair."""
-    found = {system.name: system for system in map(find_system, systems) if system.counted_shapes(pair)}
-    return {name.partition("!")[0]: system.costs(pair).best_shape for name, system in found.items()}
+    found = {
+        system.name: system
+        for system in map(resolve_system_name, systems)
+        if system.calibrated_mean_rounds_by_shape(pair)
+    }
+    return {name.partition("!")[0]: system.get_or_measure_costs(pair).best_shape for name, system in found.items()}
 
 
-def describe_excess_children(name: str, traces: list[Trace]) -> str:
+def describe_children_beyond_width(system_name: str, traces: list[Trace]) -> str:
     """A sentence where a node has more children than the width, else "". A policy's `needs` may replace the width."""
-    system = find_system(name)
+    system = resolve_system_name(system_name)
     width, policy = traces[0].width, system.parts[1]
     steps = [step for trace in traces for step in trace.steps]
     most = max((max(Counter(step.parents[1:]).values(), default=0) for step in steps), default=0)
-    if most <= width or policy.needs:
+    if most <= width or policy.required_capability:
         return ""
-    return f"{name}: its policy {system.policy} ignores its width: it put {most} guesses behind one node, where {width} may stand."
+    excess = f"it put {most} guesses behind one node, where {width} may stand."
+    return f"{system_name}: its policy {system.policy} ignores its width: {excess}"
 
 
 FIGURES: list[Column] = [
@@ -201,7 +225,7 @@ FIGURES: list[Column] = [
     ("total", "{total_speedup:.2f}x"),
     ("least", "{least_speedup:.2f}x"),
     ("of limit", "{of_limit:.0%}"),
-    ("identical", format_identity),
+    ("identical", format_text_identity),
     ("nodes", "{nodes:.1f}"),
     ("drafts", "{draft_forwards:.2f}"),
     ("draft ms", "{draft_ms:.2f}"),
@@ -210,7 +234,7 @@ FIGURES: list[Column] = [
 ]
 
 
-def format_figures(figures: dict) -> str:
+def format_bench_report(figures: dict) -> str:
     """The figures for people. Nodes, draft forwards and draft milliseconds are means per round, which is one target forward."""
     lines = [
         f"{figures['pair']}, {figures['machine']}, {figures['dtype']}, T = {figures['temperature']:g}, "
@@ -227,16 +251,17 @@ def format_figures(figures: dict) -> str:
     if figures["repeats"] > 1:
         spread = (f"{row['name']} {min(row['runs']):.2f} to {max(row['runs']):.2f}" for row in figures["systems"])
         lines.append(f"speedup in {figures['repeats']} runs: {', '.join(spread)}")
-    if said := describe_repeated_disturbance(figures["disturbed"], figures["races"], "races"):
+    if said := describe_count_of_disturbed_races(figures["disturbed"], figures["races"], "races"):
         lines.append(said.strip())
     return "\n".join(lines + [row["too_wide"] for row in figures["systems"] if row["too_wide"]])
 
 
 def format_domains_side_by_side(figures_by_domain: dict[str, dict]) -> str:
-    """One table over the texts of `figures_by_domain`: for each its tau, its speedup, and the share of a lane's time that drafting
-    took.
-    """
-    columns: list[Column] = [("system", "{name}"), ("output", lambda row: LABELS[find_system(row["name"]).guarantee])]
+    """One table over all domains' texts: for each its tau, its speedup, and the share of a lane's time that drafting took."""
+    columns: list[Column] = [
+        ("system", "{name}"),
+        ("output", lambda row: LABELS[resolve_system_name(row["name"]).guarantee]),
+    ]
     rows = [dict(row) for row in next(iter(figures_by_domain.values()))["systems"]]
     for domain, figures in figures_by_domain.items():
         for row, found in zip(rows, figures["systems"], strict=True):
@@ -248,22 +273,24 @@ def format_domains_side_by_side(figures_by_domain: dict[str, dict]) -> str:
     return "\n".join(format_table(columns, rows))
 
 
-def select_runnable_systems(pair: LoadedPair, systems: list[str]) -> list[str]:
+def select_runnable_and_print_left_out(pair: LoadedPair, systems: list[str]) -> list[str]:
     """Those of the systems that the pair can run. Of the others it prints why not."""
-    reasons = {name: explain_unraceable(pair, find_system(name)) for name in systems}
+    reasons = {name: explain_unraceable(pair, resolve_system_name(name)) for name in systems}
     for name, reason in reasons.items():
         if reason and processes.is_first_process():
             print(f"{name} is left out. {reason}")
     return [name for name, reason in reasons.items() if not reason]
 
 
-def print_estimates(pair: LoadedPair, systems: list[str], shape: dict[str, int], assumed_tau: float) -> dict:
-    """Prints and returns what the systems would give at `assumed_tau` tokens a round. What `shape` leaves out is each system's best."""
+def estimate_and_print_speedups(
+    pair: LoadedPair, systems: list[str], shape_overrides: dict[str, int], assumed_tau: float
+) -> dict:
+    """Prints and returns what the systems would give at `assumed_tau`. What `shape_overrides` leaves out is each system's best."""
     rows = []
     for name in systems:
-        system = find_system(name)
-        asked = system.best_shape_for(pair) | shape
-        setting = name if not shape and asked == system.default_shape else f"{name}:{format_shape(asked)}"
+        system = resolve_system_name(name)
+        asked = system.best_shape_for(pair) | shape_overrides
+        setting = name if not shape_overrides and asked == system.default_shape else f"{name}:{format_shape(asked)}"
         rows.append(forced.estimate_speedup_of_setting(pair, setting, assumed_tau))
     if processes.is_first_process():
         print(f"{pair.title}, {pair.hardware}, {pair.dtype}", *forced.describe_estimates(rows), sep="\n")
@@ -291,13 +318,13 @@ def main(options: Namespace) -> dict | None:
         raise ValueError(f"--acceptance {options.acceptance:g} races nothing, and --peers races: give one of them.")
     assumed = None if options.acceptance is None else forced.validate_acceptance_length(options.acceptance)
     servers = server_peers_of_options(options, asked.constraint)
-    options.device = processes.choose_device(options.device)
+    options.device = processes.choose_device_of_this_process(options.device)
     pair = apply_shape_option(options, load_pair_of_options(options))
-    refuse_requests_without_template(pair, options.domains)
+    refuse_chat_domain_without_template(pair, options.domains)
     if every:
-        named = select_runnable_systems(pair, named)
+        named = select_runnable_and_print_left_out(pair, named)
     if assumed is not None:
-        return print_estimates(pair, named or ["tree", "chain"], asked.shape, assumed)
+        return estimate_and_print_speedups(pair, named or ["tree", "chain"], asked.explicit_shape, assumed)
     pair = replace(pair, memory=AnswerMemory()) if options.memory else pair
     if not named:
         named = (
@@ -307,12 +334,12 @@ def main(options: Namespace) -> dict | None:
         )
     asked = replace(asked, systems=tuple(named))
     found = {}
-    with load_other_engines(pair, servers) if options.peers else nullcontext() as others:
+    with export_and_load_peer_engines(pair, servers) if options.peers else nullcontext() as others:
         for domain, texts in prompts.items():
-            raced = race_prompts_for_bench(pair, texts, asked, others, options.repeats)
+            raced = race_prompts_and_compute_figures(pair, texts, asked, others, options.repeats)
             found[domain] = figures = {"domain": domain} | raced
             if processes.is_first_process():
-                print(f"{domain}: {format_figures(figures)}", end="\n\n", flush=True)
+                print(f"{domain}: {format_bench_report(figures)}", end="\n\n", flush=True)
                 if options.peers:
                     print(peers.format_peers(figures), end="\n\n", flush=True)
     if not processes.is_first_process():

@@ -22,8 +22,8 @@ from transformers import PreTrainedModel
 
 from engine.forward.llama_compiled import CompiledLlama
 from engine.forward.runner import Runner
-from engine.kernels.compiling import compiled
-from engine.kernels.sharing import usable_cores
+from engine.kernels.compiling import compiled_assuming_no_nan
+from engine.kernels.sharing import count_usable_cores_capped
 from engine.lab.train.pretrain import build_untrained_llama
 from engine.models.loading import hardware_name
 from engine.models.quantising import replace_with_rounded_linear
@@ -45,7 +45,7 @@ VOCAB = 4096
 APART = 2**29  # bytes that are read at least: more than four times a last cache, as STREAM asks (McCalpin 1995)
 
 
-@compiled
+@compiled_assuming_no_nan
 def sum_array_compiled(numbers):
     """The sum of `numbers [n]`: a loop that does nothing but read."""
     total = np.float32(0)
@@ -54,46 +54,48 @@ def sum_array_compiled(numbers):
     return total
 
 
-def measure_reading_ms(size: int, threads: int, repeats: int) -> float:
-    """Median ms in which so many threads read `size` bytes from memory, each its own part."""
-    count = max(size, APART)
-    parts = np.array_split(np.ones(count // 4, np.float32), threads)
-    return measure_threads_ms([partial(sum_array_compiled, part) for part in parts], repeats) * size / count
+def measure_memory_read_ms(byte_count: int, thread_count: int, repeats: int) -> float:
+    """Median ms in which so many threads read `byte_count` bytes from memory, each its own part."""
+    count = max(byte_count, APART)
+    parts = np.array_split(np.ones(count // 4, np.float32), thread_count)
+    return (
+        measure_parallel_calls_ms([partial(sum_array_compiled, part) for part in parts], repeats) * byte_count / count
+    )
 
 
-def measure_threads_ms(parts: list[Callable[[], None]], repeats: int) -> float:
+def measure_parallel_calls_ms(calls: list[Callable[[], None]], repeats: int) -> float:
     """Median ms that threads take for these parts, a thread each."""
     times = []
     for _ in range(repeats + 1):
-        workers = [threading.Thread(target=part) for part in parts[1:]]
+        workers = [threading.Thread(target=part) for part in calls[1:]]
         start = time.perf_counter()
         for worker in workers:
             worker.start()
-        parts[0]()
+        calls[0]()
         for worker in workers:
             worker.join()
         times.append(1000 * (time.perf_counter() - start))
     return statistics.median(times[1:])
 
 
-def measure_forwards(
-    sizes: list[str], storage_types: list[str], contexts: list[int], threads: list[int], repeats: int
+def measure_forward_ms_and_bandwidth_share(
+    model_sizes: list[str], storage_types: list[str], context_lengths: list[int], thread_counts: list[int], repeats: int
 ) -> Iterator[dict[str, object]]:
     """A row for each model, storage, number of threads and context: ms by number of nodes, and the share of the machine's bandwidth."""
-    for name in sizes:
+    for name in model_sizes:
         for kind in storage_types:
             model = build_random_model_of_size(name, STORED[kind])
-            for count in threads:
-                runner = Runner(model, threads=count)
+            for count in thread_counts:
+                runner = Runner(model, thread_count=count)
                 if not isinstance(runner.own, CompiledLlama):
                     raise ValueError("No compiled forward runs on this machine, so there is nothing to compare.")
-                for context in contexts:
+                for context in context_lengths:
                     target = Target(runner, context + LARGEST_TREE)
-                    target.prefill([token % VOCAB for token in range(context)])
+                    target.prefill_and_return_features([token % VOCAB for token in range(context)])
                     tasks = {nodes: partial(target.verify, binary(nodes)) for nodes in NODES}
                     with runner.without_torch_threads():
                         ms = median_ms_interleaved(runner.device, tasks, repeats, warm_up_each=True, max_seconds=60.0)
-                    least = measure_reading_ms(runner.own.stored_bytes, count, repeats)
+                    least = measure_memory_read_ms(runner.own.stored_bytes, count, repeats)
                     yield {
                         "model": name,
                         "stored": kind,
@@ -106,18 +108,24 @@ def measure_forwards(
                     }
 
 
-def build_random_model_of_size(name: str, dtype: torch.dtype) -> PreTrainedModel:
+def build_random_model_of_size(size_name: str, storage_dtype: torch.dtype) -> PreTrainedModel:
     """A random Llama of this size, whose weights are stored so."""
-    model = build_untrained_llama(*SIZES[name], VOCAB).to(torch.float16 if dtype == torch.int8 else dtype).float()
-    return replace_with_rounded_linear(model) if dtype == torch.int8 else model.eval()
+    model = (
+        build_untrained_llama(*SIZES[size_name], VOCAB)
+        .to(torch.float16 if storage_dtype == torch.int8 else storage_dtype)
+        .float()
+    )
+    return replace_with_rounded_linear(model) if storage_dtype == torch.int8 else model.eval()
 
 
-def measure_prefills(sizes: list[str], contexts: list[int], repeats: int) -> Iterator[dict[str, object]]:
+def compare_prefill_ms_with_transformers(
+    model_sizes: list[str], context_lengths: list[int], repeats: int
+) -> Iterator[dict[str, object]]:
     """A row for each model, stored in 16 bits, and context: ms a token of a prompt, ours and transformers'."""
-    for name in sizes:
+    for name in model_sizes:
         model = build_untrained_llama(*SIZES[name], VOCAB).half().float().eval()
         runner = Runner(model)
-        for context in contexts:
+        for context in context_lengths:
             ids = [token % VOCAB for token in range(context)]
             tasks: dict[str, Callable[[], object]] = {
                 "ms": partial(prefill_prompt, runner, ids),
@@ -128,7 +136,7 @@ def measure_prefills(sizes: list[str], contexts: list[int], repeats: int) -> Ite
 
 
 def prefill_prompt(runner: Runner, token_ids: list[int]) -> None:
-    Target(runner, len(token_ids)).prefill(token_ids)
+    Target(runner, len(token_ids)).prefill_and_return_features(token_ids)
 
 
 @torch.inference_mode()
@@ -137,7 +145,7 @@ def run_first_generate_forward(model: PreTrainedModel, token_ids: list[int]) -> 
     return model(input_ids=torch.tensor([token_ids]), use_cache=True, logits_to_keep=1)
 
 
-def format_row(row: dict) -> str:
+def format_forward_row(row: dict) -> str:
     """A row of the first table for people."""
     first = f"{row['model']:>6}{row['stored']:>6}{row['mib']:>8.1f}{row['threads']:>9}{row['context']:>9}"
     times = "".join(f"{row['ms'][nodes]:>8.2f}" for nodes in NODES)
@@ -149,7 +157,7 @@ HEAD += f"{'reading':>9}{'share':>8}"
 
 
 def main(options: Namespace) -> dict:
-    threads = options.threads or sorted({1, usable_cores()})
+    threads = options.threads or sorted({1, count_usable_cores_capped()})
     if min(options.contexts) < 1 or max(options.contexts) > max(CONTEXTS):
         raise ValueError(f"--contexts must be between 1 and {max(CONTEXTS)}, got {options.contexts}.")
     found: list[dict] = []
@@ -158,12 +166,18 @@ def main(options: Namespace) -> dict:
     models = len(options.sizes) * len(options.contexts)
     total = models * len(options.stored) * len(threads)
     for row in tqdm(
-        measure_forwards(options.sizes, options.stored, options.contexts, threads, options.repeats), "forwards", total
+        measure_forward_ms_and_bandwidth_share(
+            options.sizes, options.stored, options.contexts, threads, options.repeats
+        ),
+        "forwards",
+        total,
     ):
         found.append(row)
-        tqdm.write(format_row(row))
+        tqdm.write(format_forward_row(row))
     print(f"\n{'model':>6}{'prompt':>9}{'ms a token':>12}{'transformers':>14}", flush=True)
-    for row in tqdm(measure_prefills(options.sizes, options.contexts, options.repeats), "prompts", models):
+    for row in tqdm(
+        compare_prefill_ms_with_transformers(options.sizes, options.contexts, options.repeats), "prompts", models
+    ):
         read.append(row)
         tqdm.write(f"{row['model']:>6}{row['context']:>9}{row['ms']:>12.3f}{row['transformers_ms']:>14.3f}")
     return {"machine": hardware_name(torch.device("cpu")), "rows": found, "prompts": read}

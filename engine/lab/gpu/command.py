@@ -22,19 +22,19 @@ from transformers import LlamaConfig
 from engine.forward.nf4.layers import install_nf4_few_rows_kernel
 from engine.forward.runner import Runner
 from engine.lab.bench import command as bench
-from engine.lab.gpu.correctness import count_host_waits, measure_correctness
+from engine.lab.gpu.correctness import compare_noise_and_tree_logits, count_cuda_syncs_per_round
 from engine.lab.gpu.costs import (
     ROWS,
     SHAPES,
     build_random_llama,
-    count_parameters,
-    measure_cost_curve,
-    measure_memory,
+    count_matrix_parameters,
+    measure_weight_and_kv_cache_mib,
+    median_forward_ms_by_way_and_row_count,
     quantise_to_nf4,
 )
-from engine.lab.gpu.grown import DRAFTS, TARGET, build_grown_pair
-from engine.measure.options import first_held_out_prompts, validate_output_path
-from engine.models.loading import hardware_name, load_pair_anew, validate_device
+from engine.lab.gpu.grown import DRAFTS, TARGET, build_enlarged_pair
+from engine.measure.options import create_parent_and_validate_output_path, first_held_out_prompts
+from engine.models.loading import hardware_name, load_pair_anew, validate_or_choose_device
 from engine.models.pairs import PAIRS, LoadedPair
 from engine.race import Settings
 
@@ -44,12 +44,12 @@ FEW_ROWS = "nf4, few rows by our kernel"
 
 
 @dataclass(frozen=True)
-class Workload:
-    """How much is measured. `written` are the systems of the grown pairs."""
+class GpuMeasurementWorkload:
+    """How much is measured. `enlarged_pair_systems` are the systems of the grown pairs."""
 
-    prompts: int = 4
-    tokens: int = 128
-    systems: tuple[str, ...] = (
+    prompt_count: int = 4
+    max_new_tokens: int = 128
+    small_pair_systems: tuple[str, ...] = (
         *(
             "tree",
             "eagle",
@@ -65,21 +65,27 @@ class Workload:
             "lookup",
         ),
     )
-    written: tuple[str, ...] = (
+    enlarged_pair_systems: tuple[str, ...] = (
         *("tree", "chain", "dyspec", "auto", "lookup", "eagle", "dspark", "dflash", "parallel-tree", "medusa"),
     )
     temperatures: tuple[float, ...] = (0.0, 0.8)
-    shapes: tuple[str, ...] = ("1B", "8B", "14B")
-    rows: tuple[int, ...] = ROWS
-    repeats: int = 15
+    timed_model_sizes: tuple[str, ...] = ("1B", "8B", "14B")
+    timed_row_counts: tuple[int, ...] = ROWS
+    timing_repeats: int = 15
 
-    def settings(self, systems: tuple[str, ...], temperature: float) -> Settings:
+    def build_race_settings_without_prompt(self, systems: tuple[str, ...], temperature: float) -> Settings:
         """The settings of a race. Its prompt is filled in later."""
-        return Settings("a prompt", systems, temperature=temperature, max_new_tokens=self.tokens)
+        return Settings("a prompt", systems, temperature=temperature, max_new_tokens=self.max_new_tokens)
 
 
-QUICK = Workload(
-    prompts=1, tokens=48, systems=("tree",), written=("tree",), temperatures=(0.0,), rows=(1, 8, 32), repeats=5
+QUICK = GpuMeasurementWorkload(
+    prompt_count=1,
+    max_new_tokens=48,
+    small_pair_systems=("tree",),
+    enlarged_pair_systems=("tree",),
+    temperatures=(0.0,),
+    timed_row_counts=(1, 8, 32),
+    timing_repeats=5,
 )
 
 
@@ -91,42 +97,52 @@ def run_or_explain_failure(work: Callable[[], object]) -> object:
         return f"Failed: {type(error).__name__}: {' '.join(str(error).split())[:400]}"
 
 
-class Report:
+class TimeLimitedJsonReport:
     """Figures by section, written to a file after each section. A failed section has a sentence in place of its figures."""
 
     def __init__(self, path: Path):
         self.path, self.begun, self.figures = path, time.perf_counter(), {}
 
-    def add_section(self, name: str, section: Callable[[], object]) -> None:
+    def run_section_and_write_file(self, name: str, measure: Callable[[], object]) -> None:
         started = time.perf_counter()
         late = started - self.begun > SECONDS
         too_late = f"Left out: {SECONDS:.0f} seconds were used up before it."
-        self.figures[name] = too_late if late else run_or_explain_failure(section)
+        self.figures[name] = too_late if late else run_or_explain_failure(measure)
         said = self.figures[name] if isinstance(self.figures[name], str) else "done"
         print(f"{name}: {said} ({time.perf_counter() - started:.0f} s)", flush=True)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_text(json.dumps(self.figures, indent=1) + "\n", encoding="utf-8")
 
 
-def race_by_temperature(pair: LoadedPair, prompts: list[str], workload: Workload, systems: tuple[str, ...]) -> dict:
+def race_by_temperature(
+    pair: LoadedPair, prompts: list[str], workload: GpuMeasurementWorkload, systems: tuple[str, ...]
+) -> dict:
     """The bench's figures by temperature, all systems beside one baseline."""
 
-    def raced(temperature: float) -> dict:
-        return bench.race_prompts_for_bench(pair, prompts, workload.settings(systems, temperature))
+    def race_at_temperature(temperature: float) -> dict:
+        return bench.race_prompts_and_compute_figures(
+            pair, prompts, workload.build_race_settings_without_prompt(systems, temperature)
+        )
 
     return {
-        f"T = {temperature:g}": run_or_explain_failure(partial(raced, temperature))
+        f"T = {temperature:g}": run_or_explain_failure(partial(race_at_temperature, temperature))
         for temperature in workload.temperatures
     }
 
 
-def race_grown_pair(
-    draft: str, device: torch.device, prompts: list[str], workload: Workload, four_bits: bool = False
+def build_and_race_enlarged_pair(
+    draft_size: str,
+    device: torch.device,
+    prompts: list[str],
+    workload: GpuMeasurementWorkload,
+    four_bit_target: bool = False,
 ) -> dict:
     """`race_by_temperature` of a grown pair, and its parameters. Its memory is given back at the end."""
-    pair = build_grown_pair(draft, device, four_bits)
-    found = {"parameters": {"target": count_parameters(TARGET), "draft": count_parameters(DRAFTS[draft])}}
-    found |= race_by_temperature(pair, prompts, workload, workload.written)
+    pair = build_enlarged_pair(draft_size, device, four_bit_target)
+    found = {
+        "parameters": {"target": count_matrix_parameters(TARGET), "draft": count_matrix_parameters(DRAFTS[draft_size])}
+    }
+    found |= race_by_temperature(pair, prompts, workload, workload.enlarged_pair_systems)
     del pair
     empty_device_memory(device)
     return found
@@ -138,55 +154,75 @@ def empty_device_memory(device: torch.device) -> None:
         torch.cuda.empty_cache()
 
 
-def measure_shape_costs(config: LlamaConfig, device: torch.device, workload: Workload) -> dict:
+def measure_costs_and_memory_by_precision(
+    config: LlamaConfig, device: torch.device, workload: GpuMeasurementWorkload
+) -> dict:
     """Cost curve and memory of one shape in bfloat16, in NF4 by bitsandbytes and by our kernel. What fails has a sentence instead."""
-    found: dict[str, object] = {"parameters": count_parameters(config)}
+    found: dict[str, object] = {"parameters": count_matrix_parameters(config)}
     model = build_random_llama(config, device)
 
-    def measured(precision: str) -> dict[str, object]:
+    def measure_in_precision(precision: str) -> dict[str, object]:
         """Fails without bitsandbytes, or without memory."""
         if precision == "nf4":
             quantise_to_nf4(model)
         if precision == FEW_ROWS and not install_nf4_few_rows_kernel(model):
             raise ImportError("The kernel for few rows needs Triton and NF4 weights.")
         runner = Runner(model)
-        return {**measure_cost_curve(runner, workload.rows, repeats=workload.repeats), "memory": measure_memory(runner)}
+        return {
+            **median_forward_ms_by_way_and_row_count(
+                runner, workload.timed_row_counts, repeats=workload.timing_repeats
+            ),
+            "memory": measure_weight_and_kv_cache_mib(runner),
+        }
 
     for precision in ("bf16", "nf4", FEW_ROWS):
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
-        found[precision] = run_or_explain_failure(partial(measured, precision))
+        found[precision] = run_or_explain_failure(partial(measure_in_precision, precision))
         empty_device_memory(device)
     return found
 
 
-def measure_all(report: Report, device: torch.device, workload: Workload) -> None:
+def run_all_gpu_measurements(
+    report: TimeLimitedJsonReport, device: torch.device, workload: GpuMeasurementWorkload
+) -> None:
     """All sections in order, for the small embedded pair on this device."""
-    prompts = first_held_out_prompts("stories", workload.prompts)
+    prompts = first_held_out_prompts("stories", workload.prompt_count)
     pairs = {dtype: load_pair_anew(PAIRS["small"], str(device), dtype) for dtype in ("fp32", "bf16")}
-    report.add_section("machine", lambda: {"name": hardware_name(device), "torch": torch.__version__})
-    report.add_section("correctness", lambda: measure_correctness(pairs))
+    report.run_section_and_write_file("machine", lambda: {"name": hardware_name(device), "torch": torch.__version__})
+    report.run_section_and_write_file("correctness", lambda: compare_noise_and_tree_logits(pairs))
     for name in DRAFTS:
-        report.add_section(f"grown pair, draft {name}", partial(race_grown_pair, name, device, prompts, workload))
-    in_four_bits = partial(race_grown_pair, "0.4B", device, prompts, workload, four_bits=True)
-    report.add_section("grown pair in NF4, draft 0.4B", in_four_bits)
-    for name in workload.shapes:
-        report.add_section(f"costs {name}", lambda name=name: measure_shape_costs(SHAPES[name], device, workload))
-    report.add_section(
+        report.run_section_and_write_file(
+            f"grown pair, draft {name}", partial(build_and_race_enlarged_pair, name, device, prompts, workload)
+        )
+    in_four_bits = partial(build_and_race_enlarged_pair, "0.4B", device, prompts, workload, four_bit_target=True)
+    report.run_section_and_write_file("grown pair in NF4, draft 0.4B", in_four_bits)
+    for name in workload.timed_model_sizes:
+        report.run_section_and_write_file(
+            f"costs {name}", lambda name=name: measure_costs_and_memory_by_precision(SHAPES[name], device, workload)
+        )
+    report.run_section_and_write_file(
         "embedded races",
         lambda: {
-            dtype: race_by_temperature(pair, prompts, workload, workload.systems) for dtype, pair in pairs.items()
+            dtype: race_by_temperature(pair, prompts, workload, workload.small_pair_systems)
+            for dtype, pair in pairs.items()
         },
     )
-    waits = partial(count_host_waits, pairs["bf16"], prompts[0], ("vanilla", *workload.systems), workload.tokens // 4)
-    report.add_section("host waits", waits)
+    waits = partial(
+        count_cuda_syncs_per_round,
+        pairs["bf16"],
+        prompts[0],
+        ("vanilla", *workload.small_pair_systems),
+        workload.max_new_tokens // 4,
+    )
+    report.run_section_and_write_file("host waits", waits)
 
 
 def main(options: Namespace) -> None:
     if not torch.cuda.is_available():
         raise ValueError("There is no CUDA GPU here, so there is nothing to measure. Run it on a machine that has one.")
-    device = validate_device("cuda")
+    device = validate_or_choose_device("cuda")
     name = re.sub(r"[^a-z0-9]+", "-", hardware_name(device).lower()).strip("-")
-    report = Report(validate_output_path(options.out or RESULTS / f"gpu-{name}.json"))
-    measure_all(report, device, QUICK if options.quick else Workload())
+    report = TimeLimitedJsonReport(create_parent_and_validate_output_path(options.out or RESULTS / f"gpu-{name}.json"))
+    run_all_gpu_measurements(report, device, QUICK if options.quick else GpuMeasurementWorkload())
     print(report.path)

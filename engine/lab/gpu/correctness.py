@@ -19,15 +19,15 @@ from engine.tree import LARGEST_TREE
 NODES = 24  # of the tree that is compared with its paths
 
 
-def compare_tree_and_paths(runner: Runner) -> dict:
+def compare_tree_logits_with_single_paths(runner: Runner) -> dict:
     """Logits behind a tree's nodes against those of their paths alone: difference, favourites that agree, margins of the others."""
     prompt, tree = list(range(40, 72)), binary(NODES)
     target = Target(runner, LARGEST_TREE)
-    target.prefill(prompt)
+    target.prefill_and_return_features(prompt)
     logits, _ = target.verify(tree)
     differences, margins = [], []
     for node in range(NODES):
-        path = [tree.tokens[each] for each in [0, *tree.path(node)]]
+        path = [tree.tokens[each] for each in [0, *tree.path_below_root(node)]]
         [alone] = Session(runner, LARGEST_TREE).prefill([*prompt, *path])[0].float()
         differences.append(float((logits[node].float() - alone).abs().max()))
         if int(logits[node].argmax()) != int(alone.argmax()):
@@ -41,8 +41,8 @@ def compare_tree_and_paths(runner: Runner) -> dict:
     }
 
 
-def count_host_waits(
-    pair: LoadedPair, prompt: str, systems: tuple[str, ...], tokens: int
+def count_cuda_syncs_per_round(
+    pair: LoadedPair, prompt: str, systems: tuple[str, ...], max_tokens: int
 ) -> dict[str, dict[str, float]]:
     """Mean and most waits of the host a round, by system, as torch counts them on CUDA.
 
@@ -50,7 +50,7 @@ def count_host_waits(
     """
     found = {}
     for name in systems:
-        race = Race(pair, Settings(prompt, (name,), max_new_tokens=tokens))
+        race = Race(pair, Settings(prompt, (name,), max_new_tokens=max_tokens))
         race.warm_up()
         counts, lane = [], race.local[0]
         with warnings.catch_warnings(record=True) as seen:
@@ -70,7 +70,7 @@ def count_host_waits(
     return found
 
 
-def compare_noise_with_cpu(device: torch.device) -> dict[str, float]:
+def compare_gumbel_noise_with_cpu(device: torch.device) -> dict[str, float]:
     """How far the device's Gumbel rows are from the CPU's."""
     positions = torch.arange(64)
     here, there = (
@@ -79,8 +79,13 @@ def compare_noise_with_cpu(device: torch.device) -> dict[str, float]:
     return {"largest_difference": float((here - there).abs().max()), "equal": float((here == there).double().mean())}
 
 
-def measure_correctness(pairs: dict[str, LoadedPair]) -> dict:
-    found: dict[str, object] = {"noise": compare_noise_with_cpu(next(iter(pairs.values())).target.device)}
-    for dtype, pair in pairs.items():
-        found[dtype] = {"tree_against_paths": compare_tree_and_paths(pair.target), "why_eager": pair.target.why_eager}
+def compare_noise_and_tree_logits(pairs_by_dtype: dict[str, LoadedPair]) -> dict:
+    found: dict[str, object] = {
+        "noise": compare_gumbel_noise_with_cpu(next(iter(pairs_by_dtype.values())).target.device)
+    }
+    for dtype, pair in pairs_by_dtype.items():
+        found[dtype] = {
+            "tree_against_paths": compare_tree_logits_with_single_paths(pair.target),
+            "why_eager": pair.target.why_eager,
+        }
     return found

@@ -9,8 +9,8 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 from engine.forward.runner import Runner
 from engine.forward.session import Session
 from engine.forward.session_gpu import GraphBuckets
-from engine.models.memory import GIB, build_empty_model
-from engine.models.quantising import replace_linear_layers
+from engine.models.memory import GIB, build_meta_device_model
+from engine.models.quantising import replace_linear_layers_except_head
 from engine.rounds.timing import binary, median_ms_interleaved
 from engine.tree import DraftTree
 
@@ -36,15 +36,15 @@ SHAPES = {  # those of Llama 3.2 1B, Llama 3.1 8B and Qwen 2.5 14B
 }
 
 
-def count_parameters(config: LlamaConfig) -> int:
+def count_matrix_parameters(config: LlamaConfig) -> int:
     """Weights in all, the norms left out."""
-    model = build_empty_model(config, torch.bfloat16, "none")
+    model = build_meta_device_model(config, torch.bfloat16, "none")
     return sum(each.numel() for each in model.parameters() if each.ndim > 1)
 
 
 def build_random_llama(config: LlamaConfig, device: torch.device) -> PreTrainedModel:
     """Random weights in bfloat16, drawn where they will stay. Raises `MemoryError` when the device has too little memory left."""
-    needed = 2 * count_parameters(config)
+    needed = 2 * count_matrix_parameters(config)
     if device.type == "cuda" and needed + 2 * GIB > torch.cuda.mem_get_info(device)[0]:
         free = torch.cuda.mem_get_info(device)[0] / GIB
         raise MemoryError(f"It needs {needed / GIB:.0f} GiB and 2 GiB to work in; {free:.0f} GiB of the GPU are free.")
@@ -56,7 +56,7 @@ def quantise_to_nf4(model: PreTrainedModel) -> None:
     """Turn linear layers but the head into NF4, as `engine.models.loading` loads them. Raises `ImportError` without bitsandbytes."""
     from bitsandbytes import nn as four_bit  # imported here, because nothing else in this file needs it
 
-    def made(linear: torch.nn.Linear) -> torch.nn.Module:
+    def build_nf4_linear(linear: torch.nn.Linear) -> torch.nn.Module:
         outputs, inputs = linear.weight.shape
         how: dict[str, Any] = {"compress_statistics": False, "quant_type": "nf4"}
         four = four_bit.Linear4bit(inputs, outputs, linear.bias is not None, linear.weight.dtype, device="meta", **how)
@@ -64,35 +64,38 @@ def quantise_to_nf4(model: PreTrainedModel) -> None:
         four.weight = plain.to(linear.weight.device)
         return four
 
-    replace_linear_layers(model, made)
+    replace_linear_layers_except_head(model, build_nf4_linear)
 
 
-def open_session_with_context(runner: Runner, rows: tuple[int, ...], graphed: bool) -> Session:
+def open_session_with_zeroed_context(runner: Runner, row_counts: tuple[int, ...], use_cuda_graphs: bool) -> Session:
     """A session with `CONTEXT` committed rows of zeros, whose values change no timing; with graphs of exactly these sizes, or none."""
-    session = Session(runner, CONTEXT + max(rows))
-    if graphed:
-        session.buckets = GraphBuckets(runner, CONTEXT + max(rows), (), rows)
+    session = Session(runner, CONTEXT + max(row_counts))
+    if use_cuda_graphs:
+        session.buckets = GraphBuckets(runner, CONTEXT + max(row_counts), (), row_counts)
         session.cache = session.buckets.cache
     session.cache.rows = CONTEXT
     return session
 
 
-def measure_cost_curve(runner: Runner, rows: tuple[int, ...] = ROWS, repeats: int = 15) -> dict:
+def median_forward_ms_by_way_and_row_count(
+    runner: Runner, row_counts: tuple[int, ...] = ROWS, repeats: int = 15
+) -> dict:
     """Median ms of forwards over N tree nodes by N, eager by transformers' modules and graphed, interleaved."""
     sessions = {
-        name: open_session_with_context(runner, rows, name == "graphed_ms") for name in ("eager_ms", "graphed_ms")
+        name: open_session_with_zeroed_context(runner, row_counts, name == "graphed_ms")
+        for name in ("eager_ms", "graphed_ms")
     }
 
     def forward(session: Session, tree: DraftTree) -> Callable[[], object]:
         return lambda: session.forward(tree.tokens, tree.positions(CONTEXT), tree.ancestor_mask())
 
-    tasks = {(name, size): forward(session, binary(size)) for size in rows for name, session in sessions.items()}
+    tasks = {(name, size): forward(session, binary(size)) for size in row_counts for name, session in sessions.items()}
     ms = median_ms_interleaved(runner.device, tasks, repeats)
-    medians = {name: {size: ms[name, size] for size in rows} for name in sessions}
+    medians = {name: {size: ms[name, size] for size in row_counts} for name in sessions}
     return {"context": CONTEXT, "why_eager": runner.why_eager, **medians}
 
 
-def measure_memory(runner: Runner) -> dict[str, float]:
+def measure_weight_and_kv_cache_mib(runner: Runner) -> dict[str, float]:
     """MiB of the model's weights and of 1,024 rows of its KV cache. On a GPU also the peak allocated and the reserved memory so far."""
     held = sum(each.numel() * each.element_size() for each in [*runner.model.parameters(), *runner.model.buffers()])
     kept = runner.new_cache(1024).kv

@@ -15,7 +15,8 @@ Over fewer than ten prompts an interval is too narrow.
 `--peers` runs beside it what transformers itself offers, and llama.cpp and OpenVINO GenAI where they are installed. Of their settings
 the best on the first three prompts runs over all. `--peer-server ADDRESS` adds a server that runs already, which gets the same prompts.
 
-`--server ADDRESS` measures a server that runs already, with its guesses and without (`engine.lab.pays.served`). It prints a row that
+`--server ADDRESS` measures a server that runs already, with its guesses and without
+(`engine.lab.pays.served`). It prints a row that
 can be shared.
 
 `accelerate launch -m engine pays` splits the prompts over its processes, a GPU each; all of them run the same settings.
@@ -39,14 +40,14 @@ from engine.measure.options import (
     apply_shape_option,
     constraint_of_options,
     load_pair_of_options,
-    refuse_requests_without_template,
+    refuse_chat_domain_without_template,
 )
-from engine.measure.other_engines import OtherEngines, load_other_engines, server_peers_of_options
+from engine.measure.other_engines import PeerGenerateFunctions, export_and_load_peer_engines, server_peers_of_options
 from engine.measure.prompts import read_prompt_files
 from engine.measure.racing import (
+    choose_settings_and_race_in_steps,
     choose_systems,
-    count_pieces_of_work,
-    race_all,
+    count_progress_pieces,
     run_to_result,
     settings_of_options,
     split_raceable_and_refused,
@@ -64,11 +65,11 @@ REMOTE = ("plain", "server_model", "machine")
 
 def main(options: Namespace) -> dict | None:
     if options.server is not None:
-        return judge_server(options)
+        return measure_and_judge_server(options)
     for name in REMOTE:
         if getattr(options, name) is not None:
             raise ValueError(f"{format_option_name(name)} needs --server, the address of a server that runs already.")
-    figures = judge_prompts(options)
+    figures = race_and_judge_prompts(options)
     if not processes.is_first_process():
         return None
     print(words.format_pays_report(figures))
@@ -78,38 +79,42 @@ def main(options: Namespace) -> dict | None:
     return figures
 
 
-def judge_prompts(options: Namespace) -> dict:
+def race_and_judge_prompts(options: Namespace) -> dict:
     """The figures, with the verdict's sentence. Raises `ValueError` for a file, a system or a value that cannot be raced."""
     given = read_prompt_files(options.prompts or [CHAT_FILE])
     prompts = [each.text for each in given]
-    sizes = batch.parse_numbers("--batch", options.batch, batch.LARGEST_BATCH) if options.batch else []
+    sizes = batch.parse_ascending_numbers("--batch", options.batch, batch.LARGEST_BATCH) if options.batch else []
     tau = None if options.acceptance is None else forced.validate_acceptance_length(options.acceptance)
     named = tuple(name.strip() for name in options.systems.split(",")) if options.systems else ()
     asked = settings_of_options(options, named, constraint=constraint_of_options(options))
     servers = server_peers_of_options(options, asked.constraint)
-    options.device = processes.choose_device(options.device)
+    options.device = processes.choose_device_of_this_process(options.device)
     pair = apply_shape_option(options, load_pair_of_options(options))
-    refuse_requests_without_template(pair, options.domains or "")
+    refuse_chat_domain_without_template(pair, options.domains or "")
     pair = replace(pair, memory=AnswerMemory()) if options.memory else pair
     systems = choose_systems(pair, options.systems, asked.constraint)
     raced, refused = split_raceable_and_refused(pair, prompts, asked)
     texts = [prompts[index] for index in raced]
-    with load_other_engines(pair, servers) if options.peers else nullcontext() as found_others:
-        others = peers.merge_generate_ways_with(pair, found_others) if found_others else OtherEngines()
-        total = count_pieces_of_work(
-            len(systems), len(processes.select_items_of_this_process(texts, pair.target)), len(others.groups)
+    with export_and_load_peer_engines(pair, servers) if options.peers else nullcontext() as found_others:
+        others = peers.merge_transformers_generate_with(pair, found_others) if found_others else PeerGenerateFunctions()
+        total = count_progress_pieces(
+            len(systems),
+            len(processes.select_items_of_this_process(texts, pair.target)),
+            len(others.variant_names_by_group),
         )
         with tqdm(total=total, desc="races", unit="race") as bar:
-            outcome = run_to_result(race_all(pair, texts, systems, asked, others), bar.update)
+            outcome = run_to_result(choose_settings_and_race_in_steps(pair, texts, systems, asked, others), bar.update)
     figures = build_pays_report(pair, prompts, raced, refused, asked, outcome, [each.group for each in given])
     found = (
-        {"verdict": words.describe_pays_verdict(figures)} | figures | ({"others": others.said} if options.peers else {})
+        {"verdict": words.describe_pays_verdict(figures)}
+        | figures
+        | ({"others": others.notes} if options.peers else {})
     )
     if not processes.is_first_process() and pair.target.processes == 1:  # what follows is the first process's work
         return found
     if sizes:
-        found["batch"] = batch.measure_batch_curve(
-            pair, texts, batch.select_batch_settings(figures["systems"]), sizes, asked
+        found["batch"] = batch.measure_throughput_by_batch_size(
+            pair, texts, batch.select_best_token_exact_setting_and_auto(figures["systems"]), sizes, asked
         )
     if tau is not None:
         found["acceptance"] = forced.estimate_speedups_or_refusals(
@@ -122,7 +127,7 @@ def format_option_name(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def judge_server(options: Namespace) -> dict:
+def measure_and_judge_server(options: Namespace) -> dict:
     """Measures a server that runs already; prints the report and the row. Raises `ValueError` for what makes no sense beside it."""
     for name in RACED + LOADED + BOUND:
         if getattr(options, name) not in (None, False):
@@ -133,11 +138,11 @@ def judge_server(options: Namespace) -> dict:
         raise ValueError("--spread is about a model that is loaded here. Leave it out beside --server.")
     prompts = [each.text for each in read_prompt_files(options.prompts or [CHAT_FILE])]
     given = served.SIZES if options.batch is None else options.batch
-    sizes = batch.parse_numbers("--batch", given, batch.LARGEST_BATCH)
+    sizes = batch.parse_ascending_numbers("--batch", given, batch.LARGEST_BATCH)
     asked = settings_of_options(options)
-    arms = served.build_server_arms(options.server, options.plain, options.server_model or "")
-    points = served.measure_wave_sizes(arms, prompts, sizes, asked, not options.raw)
-    row = served.build_server_row(arms, options.machine, len(prompts), asked, not options.raw, points)
+    arms = served.build_plain_and_speculative_arms(options.server, options.plain, options.server_model or "")
+    points = served.measure_speedup_by_concurrency(arms, prompts, sizes, asked, not options.raw)
+    row = served.build_shareable_server_row(arms, options.machine, len(prompts), asked, not options.raw, points)
     row = {"verdict": served_words.describe_server_verdict(row)} | row
     print(*served_words.format_server_report(row), "", json.dumps(row), sep="\n")
     return row
@@ -147,7 +152,7 @@ BATCH_CELLS: list[tuple[str, Callable[[dict], str]]] = [
     ("/s", "{tokens_per_s:.0f}".format_map),
     ("speedup", "{speedup:.2f}x".format_map),
     ("tau", "{tau:.2f}".format_map),
-    ("identical", lambda point: describe_equality(point)),
+    ("identical", lambda point: describe_equality_with_plain_texts(point)),
 ]
 
 
@@ -179,7 +184,7 @@ def format_batches(figures: dict) -> list[str]:
     return lines + [f"A batch of {each['batch']} was left out: {each['why']}" for each in figures["refused"]]
 
 
-def describe_equality(point: dict) -> str:
+def describe_equality_with_plain_texts(point: dict) -> str:
     """Whether all texts are those of decoding alone, or how many are not; near-ties are differences that rounding explains."""
     if point["identical"]:
         return "yes"

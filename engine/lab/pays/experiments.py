@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from engine.forward.llama_layer import Rotary
-from engine.forward.session import tapped_layers
-from engine.lab.pays.followed import DraftingView, layers_read_by_net
+from engine.forward.session import default_feature_layers
+from engine.lab.pays.followed import DrafterInputChange, layers_read_by_net
 from engine.models.pairs import LoadedPair
 from engine.nets import Net
 from engine.nets.dflash import DFlash
@@ -39,77 +39,85 @@ CAUSES = {
 
 
 @dataclass(frozen=True, eq=False)
-class Experiment:
+class RepairExperiment:
     """A repair to try, in words that follow "with", and which of `CAUSES` it would prove.
 
-    `net` is what drafts, and `view` how it is shown a text. Its favourites are read `late` by one depth, or `renamed`. It is judged
-    behind contexts of more than `behind` tokens alone.
+    `net` is what drafts, and `input_change` how it is shown a text. Its favourites are read `depth_offset` by one depth, or
+    `map_token_ids`. It is judged behind contexts of more than `min_context_tokens` tokens alone.
     """
 
     cause: str
     repair: str
     net: Net
-    view: DraftingView = field(default_factory=DraftingView)
-    late: int = 0
-    renamed: Callable[[np.ndarray], np.ndarray] | None = None
-    behind: int = 0
+    input_change: DrafterInputChange = field(default_factory=DrafterInputChange)
+    depth_offset: int = 0
+    map_token_ids: Callable[[np.ndarray], np.ndarray] | None = None
+    min_context_tokens: int = 0
 
 
-def list_experiments(pair: LoadedPair, net: Net, trained_length: int, longest_context: int) -> Iterator[Experiment]:
-    """What can be tried with this net. The `longest_context` context and the `trained_length` one, 0 where nobody says it, are in
-    tokens.
+def list_repair_experiments(
+    pair: LoadedPair, net: Net, trained_context_length: int, longest_context: int
+) -> Iterator[RepairExperiment]:
+    """What can be tried with this net. The `longest_context` context and the `trained_context_length` one, 0 where nobody says it,
+    are in tokens.
     """
     yield from list_layer_experiments(net, pair.target.config.num_hidden_layers)
-    yield Experiment("shifted", "the features of the token before", net, DraftingView(lag=1))
-    yield Experiment("shifted", "the features of the token itself", net, DraftingView(lag=-1))
-    yield Experiment("shifted", "every guess taken for one place later", net, late=1)
-    yield Experiment("shifted", "every guess taken for one place earlier", net, late=-1)
+    yield RepairExperiment("shifted", "the features of the token before", net, DrafterInputChange(feature_lag=1))
+    yield RepairExperiment("shifted", "the features of the token itself", net, DrafterInputChange(feature_lag=-1))
+    yield RepairExperiment("shifted", "every guess taken for one place later", net, depth_offset=1)
+    yield RepairExperiment("shifted", "every guess taken for one place earlier", net, depth_offset=-1)
     yield from list_embedding_and_head_experiments(pair, net)
     yield from list_vocabulary_map_experiments(net)
     yield from list_rope_experiments(pair, net)
     yield from list_block_drafting_experiments(net)
     for window in WINDOWS:
         # Within its training a drafter needs what a window hides, and little more than a window hides little
-        behind = max(2 * window, trained_length)
+        behind = max(2 * window, trained_context_length)
         if behind < longest_context:
             repair = f"the last {window} tokens alone, at positions from 0 on"
-            yield Experiment("context", repair, net, DraftingView(window=window), behind=behind)
+            yield RepairExperiment(
+                "context", repair, net, DrafterInputChange(context_window=window), min_context_tokens=behind
+            )
 
 
-def list_layer_experiments(net: Net, layers: int) -> Iterator[Experiment]:
+def list_layer_experiments(net: Net, target_layer_count: int) -> Iterator[RepairExperiment]:
     """Experiments with the layers beside those that the net reads, and with the layers that are usually read."""
-    read = layers_read_by_net(net, layers)
+    read = layers_read_by_net(net, target_layer_count)
     if net.config.kind == "medusa":
         return  # it reads what the target's head reads
     tried = [tuple(layer + step for layer in read) for step in (-1, 1)]
-    tried += [tapped_layers(layers), (2, layers // 2, layers - 3)]
+    tried += [default_feature_layers(target_layer_count), (2, target_layer_count // 2, target_layer_count - 3)]
     for other in dict.fromkeys(tried):
-        if other != read and len(other) == len(read) and min(other) >= 1 and max(other) < max(2, layers):
-            yield Experiment("layers", f"the layers {', '.join(map(str, other))}", net, DraftingView(layers=other))
+        if other != read and len(other) == len(read) and min(other) >= 1 and max(other) < max(2, target_layer_count):
+            yield RepairExperiment(
+                "layers", f"the layers {', '.join(map(str, other))}", net, DrafterInputChange(target_layers=other)
+            )
 
 
-def layers_needed_by_experiments(net: Net, layers: int) -> tuple[int, ...]:
+def layers_needed_by_experiments(net: Net, target_layer_count: int) -> tuple[int, ...]:
     """The layers, in ascending order, whose outputs some experiment shows the net, of a target with so many."""
-    tried = [each.view.layers for each in list_layer_experiments(net, layers)]
-    return tuple(sorted({layer for group in (layers_read_by_net(net, layers), *tried) for layer in group}))
+    tried = [each.input_change.target_layers for each in list_layer_experiments(net, target_layer_count)]
+    return tuple(sorted({layer for group in (layers_read_by_net(net, target_layer_count), *tried) for layer in group}))
 
 
-def list_embedding_and_head_experiments(pair: LoadedPair, net: Net) -> Iterator[Experiment]:
+def list_embedding_and_head_experiments(pair: LoadedPair, net: Net) -> Iterator[RepairExperiment]:
     """The target's own embedding and head, where the net has others of that width."""
     model = pair.target.model
     embedding, head = model.get_input_embeddings().weight, model.get_output_embeddings().weight.float()
     if embedding.shape == net.embedding.shape and not torch.equal(net.embedding.float(), embedding.float()):
-        yield Experiment("embedding", "the target's embedding", copy_with_changes(net, embedding=embedding.float()))
+        yield RepairExperiment(
+            "embedding", "the target's embedding", shallow_copy_net_with_attributes(net, embedding=embedding.float())
+        )
     if head.shape[1] != net.config.hidden or not isinstance(net, Eagle | SpecBlock | DFlash):
         return
     rows = head if isinstance(net, SpecBlock) else head[net.vocabulary]
     if not isinstance(net, DFlash):
-        yield Experiment("head", "the target's head", copy_with_changes(net, unembed=rows))
+        yield RepairExperiment("head", "the target's head", shallow_copy_net_with_attributes(net, unembed=rows))
     elif not torch.equal(net.head.float(), rows):
-        yield Experiment("head", "the target's head", copy_with_changes(net, head=rows))
+        yield RepairExperiment("head", "the target's head", shallow_copy_net_with_attributes(net, head=rows))
 
 
-def list_vocabulary_map_experiments(net: Net) -> Iterator[Experiment]:
+def list_vocabulary_map_experiments(net: Net) -> Iterator[RepairExperiment]:
     """Other readings of the map from the drafter's tokens to the target's, where there is one."""
     vocabulary = getattr(net, "vocabulary", None)
     if vocabulary is None or len(vocabulary) == net.config.vocab:
@@ -127,49 +135,61 @@ def list_vocabulary_map_experiments(net: Net) -> Iterator[Experiment]:
     }
     for repair, reading in readings.items():
         if not np.array_equal(reading, ids):
-            yield Experiment("vocabulary", repair, net, renamed=lambda guessed, reading=reading: reading[own[guessed]])
+            yield RepairExperiment(
+                "vocabulary", repair, net, map_token_ids=lambda guessed, reading=reading: reading[own[guessed]]
+            )
 
 
-def list_rope_experiments(pair: LoadedPair, net: Net) -> Iterator[Experiment]:
+def list_rope_experiments(pair: LoadedPair, net: Net) -> Iterator[RepairExperiment]:
     """Other bases of the rotary embedding, and the target's own settings."""
     rotary = getattr(net, "rotary", None)
     if rotary is None:
         return
     inverse = rotary.inverse[: len(rotary.inverse) // 2]
-    tried = {f"rope_theta {theta:.0f}": Rotary.plain(2 * len(inverse), theta) for theta in THETAS}
+    tried = {f"rope_theta {theta:.0f}": Rotary.from_theta(2 * len(inverse), theta) for theta in THETAS}
     own = getattr(getattr(pair.target.model, "model", None), "rotary_emb", None)
     if own is not None and len(own.inv_freq) == len(inverse):
-        tried["the target's rope settings"] = Rotary.of(own)
+        tried["the target's rope settings"] = Rotary.from_transformers(own)
     for repair, other in tried.items():
         same = torch.allclose(other.inverse.to(inverse.device)[: len(inverse)], inverse, rtol=1e-4)
         if not same or other.scaling != rotary.scaling:
-            yield Experiment("rope", repair, copy_with_changes(net, rotary=other.to(inverse.device)))
+            yield RepairExperiment(
+                "rope", repair, shallow_copy_net_with_attributes(net, rotary=other.to(inverse.device))
+            )
 
 
-def list_block_drafting_experiments(net: Net) -> Iterator[Experiment]:
+def list_block_drafting_experiments(net: Net) -> Iterator[RepairExperiment]:
     """Experiments with how a block drafter drafts: the other slot that its guesses begin with, and all depths in one forward."""
     if isinstance(net, DFlash) and net.config.kind == "dflash":
-        other = copy_with_changes(net, sizes=replace(net.sizes, from_anchor=not net.sizes.from_anchor))
-        where = "from the anchor's own slot on" if other.sizes.from_anchor else "from the slot behind the anchor on"
-        yield Experiment("anchors", f"guesses {where}", other)
+        other = shallow_copy_net_with_attributes(
+            net, sizes=replace(net.sizes, anchor_slot_predicts=not net.sizes.anchor_slot_predicts)
+        )
+        where = (
+            "from the anchor's own slot on"
+            if other.sizes.anchor_slot_predicts
+            else "from the slot behind the anchor on"
+        )
+        yield RepairExperiment("anchors", f"guesses {where}", other)
     if net.config.depth > 1 or not isinstance(net, DFlash | Parallel):
         return
     if isinstance(net, DFlash):
-        other = copy_with_changes(net, sizes=replace(net.sizes, block=AT_ONCE + net.sizes.skipped_slots))
+        other = shallow_copy_net_with_attributes(
+            net, sizes=replace(net.sizes, block_size=AT_ONCE + net.sizes.skipped_slots)
+        )
     else:
-        other = copy_with_changes(net, config=replace(net.config, depth=AT_ONCE))
-    yield Experiment("steps", f"{AT_ONCE} depths from one forward", other)
+        other = shallow_copy_net_with_attributes(net, config=replace(net.config, depth=AT_ONCE))
+    yield RepairExperiment("steps", f"{AT_ONCE} depths from one forward", other)
 
 
-def copy_with_changes(net: Net, **changed: object) -> Net:
+def shallow_copy_net_with_attributes(net: Net, **attributes: object) -> Net:
     """The net with other values of these attributes. All its other weights are the net's own, not copies."""
     other = copy.copy(net)
     for name in ("_modules", "_parameters", "_buffers"):
         other.__dict__[name] = dict(net.__dict__[name])
-    for name, value in changed.items():
+    for name, value in attributes.items():
         if name in other._parameters and isinstance(value, torch.Tensor):
             value = torch.nn.Parameter(value, requires_grad=False)
         setattr(other, name, value)
     if isinstance(other, DFlash):
-        other.config = replace(other.config, depth=other.sizes.block - other.sizes.skipped_slots)
-    return other.pack_compiled()
+        other.config = replace(other.config, depth=other.sizes.block_size - other.sizes.skipped_slots)
+    return other.pack_compiled_on_cpu()

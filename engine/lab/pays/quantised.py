@@ -33,10 +33,12 @@ def compute_log_probabilities(pair: LoadedPair, piece: list[int]) -> Tensor:
     return logits[:-1].float().log_softmax(-1).cpu()
 
 
-def compare_distributions(plain: LoadedPair, quantised: LoadedPair, pieces: list[list[int]]) -> dict[str, float]:
+def compare_kl_favourites_and_losses(
+    plain: LoadedPair, quantised: LoadedPair, token_pieces: list[list[int]]
+) -> dict[str, float]:
     """KL(plain | kept) in nats, the share of likeliest tokens that change, and both losses in nats: means over all tokens."""
-    tokens, totals = sum(len(piece) - 1 for piece in pieces), torch.zeros(4, dtype=torch.double)
-    for piece in pieces:
+    tokens, totals = sum(len(piece) - 1 for piece in token_pieces), torch.zeros(4, dtype=torch.double)
+    for piece in token_pieces:
         p, q = (compute_log_probabilities(pair, piece) for pair in (plain, quantised))
         changed, following = p.argmax(-1) != q.argmax(-1), torch.tensor(piece[1:])[:, None]
         sums = (p.exp() * (p - q)).sum(), changed.sum(), -p.gather(1, following).sum(), -q.gather(1, following).sum()
@@ -49,7 +51,9 @@ def main(options: Namespace) -> dict:
     prompts, pair, plainly = read_prompt_files(options.prompts), pair_of_options(options), copy(options)
     plainly.quantisation = "none"
     kept, plain = load_pair_of_options(options, pair), load_pair_of_options(plainly, pair)
-    found = compare_distributions(plain, kept, tokenise_into_pieces(kept, [prompt.text for prompt in prompts]))
+    found = compare_kl_favourites_and_losses(
+        plain, kept, tokenise_into_pieces(kept, [prompt.text for prompt in prompts])
+    )
     print(
         f"{kept.dtype} changes {found['changed']:.1%} of the target's favourites: KL {found['kl']:.4f} nats, "
         f"loss {found['loss']:.4f} -> {found['kept_loss']:.4f} nats, over {found['tokens']:,} tokens."

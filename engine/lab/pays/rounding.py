@@ -23,9 +23,11 @@ MEETING = 4  # two logits in each of two runs
 WHILE_QUANTISED = "bf16"
 
 
-def rounding_threshold_of(pair: LoadedPair, logits: torch.Tensor, dtypes: list[str]) -> float:
-    """The largest difference of two `logits [V]` that rounding may turn around, in the coarsest of `dtypes` and the pair's own type."""
-    kinds = [DTYPES[WHILE_QUANTISED if name in QUANTISATIONS else name] for name in dtypes]
+def rounding_threshold_of(pair: LoadedPair, logits: torch.Tensor, run_dtypes: list[str]) -> float:
+    """The largest difference of two `logits [V]` that rounding may turn around, in the coarsest of `run_dtypes` and the pair's own
+    type.
+    """
+    kinds = [DTYPES[WHILE_QUANTISED if name in QUANTISATIONS else name] for name in run_dtypes]
     config = pair.target.config
     wide = max(config.hidden_size, config.intermediate_size)
     units = [torch.finfo(kind).eps / 2 for kind in [*kinds, pair.target.dtype, torch.float32]]  # relative errors, u

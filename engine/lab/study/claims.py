@@ -15,45 +15,56 @@ GREEDY_AND_SAMPLED = (0.0, 0.8)
 
 @dataclass(frozen=True)
 class SystemComparison:
-    """One comparison that a claim rests on: two systems, or two acceptance rules on the trees of the system `drafts`.
+    """One comparison that a claim rests on: two systems, or two acceptance rules on the trees of the system `tree_system`.
 
-    `published` is the paper's least ratio for that, 1 where any gain is the claim. `per` is what tokens are divided by.
+    `published_ratio` is the paper's least ratio for that, 1 where any gain is the claim. `forward_kind` is what tokens are divided by.
     """
 
-    more: str
-    than: str
-    drafts: str = ""
-    published: float = 1.0
-    per: str = FORWARD
+    claimed_better: str
+    compared_with: str
+    tree_system: str = ""
+    published_ratio: float = 1.0
+    forward_kind: str = FORWARD
 
     @property
     def name(self) -> str:
-        behind = f" on {self.drafts}" if self.drafts else " a draft forward" if self.per == DRAFT_FORWARD else ""
-        return f"{self.more} over {self.than}{behind}"
+        behind = (
+            f" on {self.tree_system}"
+            if self.tree_system
+            else " a draft forward"
+            if self.forward_kind == DRAFT_FORWARD
+            else ""
+        )
+        return f"{self.claimed_better} over {self.compared_with}{behind}"
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim of the paper behind the system `row`. All of `counted` must hold.
+    """One claim of the paper behind the system `system`. All of `comparisons` must hold.
 
-    The counts of all `temperatures` are added up. `repeated`: the texts are those of `write_self_repeating_prompts`. `memory`: drafters
-    may copy from what they wrote for earlier prompts. `constraint`: what the texts must be (`engine.record.constraint`). `beyond` says
-    why the claim cannot be tested here, "" when it can; what is counted then is only the nearest to it.
+    The counts of all `temperatures` are added up. `on_repeating_texts`: the texts are those of `write_self_repeating_prompts`.
+    `with_answer_memory`: drafters may copy from what they wrote for earlier prompts. `constraint`: what the texts must be
+    (`engine.record.constraint`). `untestable_reason` says why the claim cannot be tested here, "" when it can; what is counted then
+    is only the nearest to it.
     """
 
-    row: str
-    says: str
-    counted: tuple[SystemComparison, ...]
+    system: str
+    statement: str
+    comparisons: tuple[SystemComparison, ...]
     temperatures: tuple[float, ...] = (0.0,)
-    repeated: bool = False
-    memory: bool = False
+    on_repeating_texts: bool = False
+    with_answer_memory: bool = False
     constraint: str = ""
-    beyond: str = ""
+    untestable_reason: str = ""
 
     @property
-    def systems(self) -> list[str]:
+    def systems_to_run(self) -> list[str]:
         """Every system that must run."""
-        return [name for each in self.counted for name in ([each.drafts] if each.drafts else [each.more, each.than])]
+        return [
+            name
+            for each in self.comparisons
+            for name in ([each.tree_system] if each.tree_system else [each.claimed_better, each.compared_with])
+        ]
 
 
 CLAIMS = (
@@ -88,22 +99,23 @@ CLAIMS = (
         "suffix",
         "Where text repeats itself, counts over the request and earlier outputs give more tokens a forward than prompt lookup.",
         (SystemComparison("suffix:8x4x12", "lookup:8x4x12"),),
-        repeated=True,
-        memory=True,
+        on_repeating_texts=True,
+        with_answer_memory=True,
     ),
     Claim(
         "suffix",
         "In agents' work it writes up to 5.3 times as fast as plain decoding and 1.9 times as fast as token recycling.",
         (SystemComparison("suffix:8x4x24", "vanilla"), SystemComparison("suffix:8x4x24", "recycling:8x4x24")),
-        repeated=True,
-        memory=True,
-        beyond="It takes traces of agents, which no model of this size can serve, and clocks. A prompt asked twice is the nearest.",
+        on_repeating_texts=True,
+        with_answer_memory=True,
+        untestable_reason="It takes traces of agents, which no model of this size can serve, and clocks. "
+        "A prompt asked twice is the nearest.",
     ),
     Claim(
         "recycling",
         "Without any training it gives about two tokens a forward, and more than prompt lookup does.",
         (
-            SystemComparison("recycling:6x8x64", "vanilla", published=2.0),
+            SystemComparison("recycling:6x8x64", "vanilla", published_ratio=2.0),
             SystemComparison("recycling:6x8x64", "lookup:6x8x64"),
         ),
     ),
@@ -116,7 +128,8 @@ CLAIMS = (
         "lookahead",
         "On Spec-Bench (Xia et al. 2024) it writes 1.08 times as fast as plain decoding.",
         (SystemComparison("lookahead:6x5x32", "vanilla"),),
-        beyond="It is a clock's figure of a model with billions of weights on a GPU. Tokens a forward leave out what the window costs.",
+        untestable_reason="It is a clock's figure of a model with billions of weights on a GPU. "
+        "Tokens a forward leave out what the window costs.",
     ),
     Claim(
         "talon",
@@ -127,7 +140,7 @@ CLAIMS = (
     Claim(
         "mtp",
         "A chain of one guess by the layer that the target was trained with gives 1.8 tokens a forward.",
-        (SystemComparison("mtp/chain/token_match:1x1x2", "vanilla", published=1.8),),
+        (SystemComparison("mtp/chain/token_match:1x1x2", "vanilla", published_ratio=1.8),),
         GREEDY_AND_SAMPLED,
     ),
     Claim(
@@ -135,7 +148,7 @@ CLAIMS = (
         "A block from one draft forward gives more tokens than EAGLE's forward for every level: a target forward and a draft forward.",
         (
             SystemComparison("dflash:7x4x12", "eagle:7x4x12"),
-            SystemComparison("dflash:7x4x12", "eagle:7x4x12", per=DRAFT_FORWARD),
+            SystemComparison("dflash:7x4x12", "eagle:7x4x12", forward_kind=DRAFT_FORWARD),
         ),
         GREEDY_AND_SAMPLED,
     ),
@@ -143,7 +156,7 @@ CLAIMS = (
         "dflash",
         "It writes up to 2.5 times as fast as EAGLE-3.",
         (SystemComparison("dflash:7x4x12", "eagle:7x4x12"),),
-        beyond="It is a clock's figure of a target with eight billion weights. Tokens a forward are no clock.",
+        untestable_reason="It is a clock's figure of a target with eight billion weights. Tokens a forward are no clock.",
     ),
     Claim(
         "dspark",
@@ -193,7 +206,7 @@ CLAIMS = (
         "lookup",
         "Where the answer repeats the prompt, copies of what followed the same words give more than one token a forward.",
         (SystemComparison("lookup:8x4x12", "vanilla"),),
-        repeated=True,
+        on_repeating_texts=True,
     ),
     Claim(
         "specinfer",

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from transformers import PreTrainedTokenizerBase
 
 DOMAINS = ("stories", "problems", "code")
 MIX = {"stories": 0.5, "problems": 0.2, "code": 0.3}
@@ -53,24 +54,24 @@ def is_held_out_file(name: str) -> bool:
     return int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) < HELD_OUT * 2**32
 
 
-def read_existing_texts(folder: Path, *files: str) -> list[str]:
+def read_texts_of_existing_jsonl_files(folder: Path, *files: str) -> list[str]:
     """The texts of those files that are there; a folder need not hold the ones that came later."""
     paths = [folder / file for file in files if (folder / file).exists()]
     return [row["text"].replace("# ", "").strip() for path in paths for row in read_jsonl(path)]
 
 
-def load_problem_documents(folder: Path, held_out: bool) -> list[str]:
-    def worked(row: dict) -> str:
+def load_math_problem_documents(data_folder: Path, held_out: bool) -> list[str]:
+    def format_solved_problem(row: dict) -> str:
         answer = re.sub(r"<<.*?>>", "", row["answer"])  # calculator annotations
         return f"{row['question'].strip()}\nAnswer: {answer.replace('#### ', 'The answer is ').strip()}."
 
-    paths = [folder / "gsm8k" / ("test.jsonl" if held_out else "train.jsonl")]
+    paths = [data_folder / "gsm8k" / ("test.jsonl" if held_out else "train.jsonl")]
     for more in () if held_out else ("gsm8k_renumbered", "word_problems"):
-        paths += sorted((folder / more).glob("*.jsonl"))
-    return [worked(row) for path in paths for row in read_jsonl(path)]
+        paths += sorted((data_folder / more).glob("*.jsonl"))
+    return [format_solved_problem(row) for path in paths for row in read_jsonl(path)]
 
 
-def extract_functions(source: str) -> Iterator[str]:
+def extract_functions_of_3_to_60_lines(source: str) -> Iterator[str]:
     """Every function and method of 3 to 60 lines in a Python source text, dedented."""
     try:
         tree = ast.parse(source)
@@ -84,54 +85,64 @@ def extract_functions(source: str) -> Iterator[str]:
                 yield textwrap.dedent("\n".join(cut))
 
 
-def list_python_files(root: Path, package: str = "") -> list[Path]:
+def list_non_test_python_files(root: Path, package: str = "") -> list[Path]:
     """The Python files of a package below `root`, or of `root` itself, but for tests and the like."""
     found = sorted((root / package).rglob("*.py"))
     return [path for path in found if not SKIPPED_PACKAGES & set(path.relative_to(root).parts)]
 
 
-def load_code_documents(held_out: bool) -> list[str]:
+def load_functions_of_installed_packages(held_out: bool) -> list[str]:
     """Functions of the standard library; for training also those of `PACKAGES`, where they are installed."""
     own, installed = (Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib"))
-    files = [path for path in list_python_files(own) if is_held_out_file(path.relative_to(own).as_posix()) == held_out]
+    files = [
+        path
+        for path in list_non_test_python_files(own)
+        if is_held_out_file(path.relative_to(own).as_posix()) == held_out
+    ]
     if not held_out:
-        files += [path for package in PACKAGES for path in list_python_files(installed, package)]
+        files += [path for package in PACKAGES for path in list_non_test_python_files(installed, package)]
     sources = (path.read_text(encoding="utf-8", errors="ignore") for path in files)
-    return [function for source in sources for function in extract_functions(source)]
+    return [function for source in sources for function in extract_functions_of_3_to_60_lines(source)]
 
 
-def load_documents(folder: Path, held_out: bool = False) -> dict[str, list[str]]:
+def load_documents(data_folder: Path, held_out: bool = False) -> dict[str, list[str]]:
     """All documents by domain, marked, in a fixed shuffled order."""
     found = {
-        "stories": read_existing_texts(folder, *(("tinystories/valid.jsonl",) if held_out else STORIES)),
-        "problems": load_problem_documents(folder, held_out),
-        "code": load_code_documents(held_out),
+        "stories": read_texts_of_existing_jsonl_files(
+            data_folder, *(("tinystories/valid.jsonl",) if held_out else STORIES)
+        ),
+        "problems": load_math_problem_documents(data_folder, held_out),
+        "code": load_functions_of_installed_packages(held_out),
     }
     for domain, texts in found.items():
         order = random.Random(domain)
         order.shuffle(texts)
         found[domain] = [text if order.random() < UNMARKED[domain] else MARK[domain] + text for text in texts]
     if not held_out:  # never with a mark, so that a marked story stays a simple one
-        found["stories"] += read_existing_texts(folder, "gutenberg/children.jsonl")[:OLD_BOOKS]
+        found["stories"] += read_texts_of_existing_jsonl_files(data_folder, "gutenberg/children.jsonl")[:OLD_BOOKS]
     return found
 
 
 class TokenCorpus:
     """By domain a token stream `int32 [tokens]` with the offsets at which its documents start, and random rows of it."""
 
-    def __init__(self, texts: dict[str, list[str]], tokenizer):
+    def __init__(self, texts_by_domain: dict[str, list[str]], tokenizer: PreTrainedTokenizerBase):
         self.streams, self.starts = {}, {}
-        for domain, documents_ in texts.items():
+        for domain, documents_ in texts_by_domain.items():
             encoded = tokenizer(documents_)["input_ids"]  # the tokenizer itself puts <|endoftext|> first
             lengths = np.array([len(ids) for ids in encoded])
             self.streams[domain] = np.concatenate([np.asarray(ids, dtype=np.int32) for ids in encoded])
             self.starts[domain] = np.concatenate([[0], np.cumsum(lengths)[:-1]])
 
     @classmethod
-    def load_or_build(cls, path: Path, texts: Callable[[], dict[str, list[str]]], tokenizer) -> "TokenCorpus":
-        """The corpus that the file at `path` holds, or else that of `texts()`, which is written there for runs without the texts."""
+    def load_or_build_and_save(
+        cls, path: Path, load_texts_by_domain: Callable[[], dict[str, list[str]]], tokenizer: PreTrainedTokenizerBase
+    ) -> "TokenCorpus":
+        """The corpus that the file at `path` holds, or else that of `load_texts_by_domain()`, which is written there for runs
+        without the texts.
+        """
         if not path.exists():
-            made = cls(texts(), tokenizer)
+            made = cls(load_texts_by_domain(), tokenizer)
             streams = {f"stream {domain}": stream for domain, stream in made.streams.items()}
             starts = {f"starts {domain}": found for domain, found in made.starts.items()}
             np.savez_compressed(path, allow_pickle=False, **streams, **starts)
@@ -142,16 +153,18 @@ class TokenCorpus:
                 corpus.streams[domain], corpus.starts[domain] = held[f"stream {domain}"], held[f"starts {domain}"]
         return corpus
 
-    def restrict_to(self, domains: Iterable[str]) -> "TokenCorpus":
+    def drop_other_domains(self, kept_domains: Iterable[str]) -> "TokenCorpus":
         """This corpus without its other domains."""
-        self.streams = {domain: self.streams[domain] for domain in domains}
-        self.starts = {domain: self.starts[domain] for domain in domains}
+        self.streams = {domain: self.streams[domain] for domain in kept_domains}
+        self.starts = {domain: self.starts[domain] for domain in kept_domains}
         return self
 
     def __len__(self) -> int:
         return sum(len(stream) for stream in self.streams.values())
 
-    def rows(self, domain: str, row_length: int, row_count: int, rng: np.random.Generator) -> np.ndarray:
+    def draw_rows_from_document_starts(
+        self, domain: str, row_length: int, row_count: int, rng: np.random.Generator
+    ) -> np.ndarray:
         """`[row_count, row_length]` ids; every row starts at a random document of the domain and runs on into the next ones."""
         stream, starts = self.streams[domain], self.starts[domain]
         usable = starts[starts + row_length <= len(stream)]
@@ -165,15 +178,24 @@ class TokenCorpus:
         shares = np.array([MIX[domain] for domain in domains])
         return [domains[pick] for pick in rng.choice(len(domains), count, p=shares / shares.sum())]
 
-    def draw_batch(self, row_count: int, row_length: int, rng: np.random.Generator) -> torch.Tensor:
+    def draw_rows_of_mixed_domains(self, row_count: int, row_length: int, rng: np.random.Generator) -> torch.Tensor:
         """`[row_count, row_length]` ids in the proportions of `MIX`."""
-        rows = [self.rows(domain, row_length, 1, rng)[0] for domain in self.draw_domains(row_count, rng)]
+        rows = [
+            self.draw_rows_from_document_starts(domain, row_length, 1, rng)[0]
+            for domain in self.draw_domains(row_count, rng)
+        ]
         return torch.from_numpy(np.stack(rows)).long()
 
 
-def load_training_and_held_out(folder: Path, work: Path, tokenizer) -> tuple[TokenCorpus, TokenCorpus]:
-    """The training corpus and the held-out one, from the texts in `folder` or from `corpus.npz` and `held_out.npz` in `work`."""
+def load_training_and_held_out(
+    data_folder: Path, work_folder: Path, tokenizer: PreTrainedTokenizerBase
+) -> tuple[TokenCorpus, TokenCorpus]:
+    """The training corpus and the held-out one, from the texts in `data_folder` or from `corpus.npz` and `held_out.npz` in
+    `work_folder`.
+    """
     return (
-        TokenCorpus.load_or_build(work / "corpus.npz", lambda: load_documents(folder), tokenizer),
-        TokenCorpus.load_or_build(work / "held_out.npz", lambda: load_documents(folder, held_out=True), tokenizer),
+        TokenCorpus.load_or_build_and_save(work_folder / "corpus.npz", lambda: load_documents(data_folder), tokenizer),
+        TokenCorpus.load_or_build_and_save(
+            work_folder / "held_out.npz", lambda: load_documents(data_folder, held_out=True), tokenizer
+        ),
     )

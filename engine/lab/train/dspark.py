@@ -8,7 +8,15 @@ import torch
 from transformers import PreTrainedModel
 
 from engine.lab.train import dflash
-from engine.lab.train.dflash import BATCH, DEPTH, LAYERS, LR, compute_slot_logits, loss, validate
+from engine.lab.train.dflash import (
+    BATCH,
+    DEPTH,
+    LAYERS,
+    LR,
+    compute_slot_logits_and_places,
+    compute_training_loss,
+    measure_accuracy_by_depth,
+)
 from engine.nets import NetConfig, formats
 from engine.nets.dflash import DFlash
 from engine.nets.dspark import DSpark
@@ -18,10 +26,21 @@ RANK, RANK_OF_LARGE = (
     32,
 )  # columns of the Markov head's matrices; fewer where they have a row for each of very many tokens
 
-__all__ = ["BATCH", "DEPTH", "LAYERS", "LR", "build_untrained_net", "compute_slot_logits", "loss", "validate"]
+__all__ = [
+    "BATCH",
+    "DEPTH",
+    "LAYERS",
+    "LR",
+    "build_untrained_net",
+    "compute_slot_logits_and_places",
+    "compute_training_loss",
+    "measure_accuracy_by_depth",
+]
 
 
-def build_untrained_net(target: PreTrainedModel, config: NetConfig, sample: torch.Tensor | None = None) -> DFlash:
+def build_untrained_net(
+    target: PreTrainedModel, config: NetConfig, target_token_sample: torch.Tensor | None = None
+) -> DFlash:
     """An untrained net for this target, in DeepSpec's form. Its bias is zero, so that it may go on from a DFlash net."""
     said, block = dflash.published_layer_and_block_config(target, config)
     said |= {
@@ -32,4 +51,6 @@ def build_untrained_net(target: PreTrainedModel, config: NetConfig, sample: torc
         "markov_head_type": "vanilla",
         "enable_confidence_head": False,
     }
-    return dflash.build_untrained_of_form(formats.dspark, DSpark, target, config, said | block, sample)
+    return dflash.build_untrained_net_of_file_format(
+        formats.dspark, DSpark, target, config, said | block, target_token_sample
+    )

@@ -7,7 +7,7 @@ import torch
 from transformers import PreTrainedModel
 
 from engine.lab.train.features import (
-    OwnVocabularyLabels,
+    DrafterVocabularyLabelMapper,
     TrainingBatch,
     accuracy_by_depth,
     most_frequent_tokens,
@@ -25,22 +25,26 @@ ANCHORS = (
 )
 
 
-def build_untrained_net(target: PreTrainedModel, config: NetConfig, sample: torch.Tensor) -> Eagle:
-    """An untrained net. `sample` is a sample of the target's text; its most frequent tokens make the drafter's vocabulary."""
+def build_untrained_net(target: PreTrainedModel, config: NetConfig, target_token_sample: torch.Tensor) -> Eagle:
+    """An untrained net. `target_token_sample` is a sample of the target's text; its most frequent tokens make the drafter's
+    vocabulary.
+    """
     embedding, head, _ = initial_embedding_head_and_norm(target, config)
     net = Eagle(config, embedding, head)
-    net.set_own_vocabulary(most_frequent_tokens(sample, config.own_vocab, config.vocab))
+    net.set_draft_vocabulary_and_head_rows(most_frequent_tokens(target_token_sample, config.own_vocab, config.vocab))
     return net
 
 
-def loss(net: Eagle, batch: TrainingBatch, step: int, anchors: int = ANCHORS) -> torch.Tensor:
+def compute_training_loss(
+    net: Eagle, batch: TrainingBatch, step_seed: int, anchor_count: int = ANCHORS
+) -> torch.Tensor:
     """Summed soft cross-entropy `[]`: the first step's at every place, deeper ones' behind the anchors of this step."""
-    own, p, mass = OwnVocabularyLabels(net.vocabulary, net.config.vocab)(batch.tokens[:, 1:], batch.p[:, 1:])
+    own, p, mass = DrafterVocabularyLabelMapper(net.vocabulary, net.config.vocab)(batch.tokens[:, 1:], batch.p[:, 1:])
     total = torch.zeros((), device=batch.ids.device)
     longest = batch.ids.shape[1] - net.config.depth
-    drawn = np.random.default_rng([13, step]).choice(longest, min(anchors, longest), replace=False)
+    drawn = np.random.default_rng([13, step_seed]).choice(longest, min(anchor_count, longest), replace=False)
     behind = torch.from_numpy(np.sort(drawn))
-    for s, out in enumerate(net.rollout(batch.ids, batch.features, net.config.depth, behind)):
+    for s, out in enumerate(net.training_rollout_outputs(batch.ids, batch.features, net.config.depth, behind)):
         at = behind + s if s else slice(None)
         each = soft_cross_entropy(net.logits(out), own[:, at], p[:, at]) * mass[:, at]
         total = total + DECAY**s * each.mean()
@@ -48,11 +52,11 @@ def loss(net: Eagle, batch: TrainingBatch, step: int, anchors: int = ANCHORS) ->
 
 
 @torch.inference_mode()
-def validate(net: Eagle, batches: Iterable[TrainingBatch]) -> dict[str, float]:
+def measure_accuracy_by_depth(net: Eagle, batches: Iterable[TrainingBatch]) -> dict[str, float]:
     """`accuracy_by_depth`; depth s + 1 is s levels into a rollout along the text."""
     right: list[list[torch.Tensor]] = [[] for _ in range(net.config.depth)]
     for batch in batches:
-        for s, out in enumerate(net.rollout(batch.ids, batch.features, net.config.depth)):
+        for s, out in enumerate(net.training_rollout_outputs(batch.ids, batch.features, net.config.depth)):
             best = net.vocabulary[net.logits(out).topk(3, dim=-1).indices]
             right[s].append(best == batch.tokens[:, 1 + s :, :1])
     return accuracy_by_depth(map(torch.cat, right))

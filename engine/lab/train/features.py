@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 from engine.forward.layer_ops import normalise_features
 from engine.forward.llama_compiled import can_compile_forward
 from engine.forward.runner import Runner
-from engine.forward.session import tapped_layers
+from engine.forward.session import default_feature_layers
 from engine.lab.train.writing import ROW
 from engine.sampling import build_generator_from_key
 
@@ -43,12 +43,12 @@ class TrainingBatch(NamedTuple):
     tokens: torch.Tensor
     p: torch.Tensor
 
-    def to(self, device: torch.device | str) -> "TrainingBatch":
+    def to_device_in_full_precision(self, device: torch.device | str) -> "TrainingBatch":
         """The batch on the device, with wide types."""
         ids, features, scales, tokens, p = (each.to(device) for each in self)
         return TrainingBatch(ids.long(), features.float(), scales.float(), tokens.long(), p.float())
 
-    def to_storage_types(self) -> "TrainingBatch":
+    def to_cpu_storage_types(self) -> "TrainingBatch":
         """The batch on a CPU, with the types in which shards keep it."""
         ids, features, scales, tokens, p = (each.cpu() for each in self)
         return TrainingBatch(ids.int(), features.half(), scales, tokens.int(), p.half())
@@ -66,26 +66,26 @@ def compute_training_batch(target: PreTrainedModel, ids: torch.Tensor) -> Traini
     """The target's features and next tokens for `ids [B, T]`, by one forward in the target's own type."""
     with torch.autocast(target.device.type, enabled=False):
         output = target(input_ids=ids.long().to(target.device), output_hidden_states=True, use_cache=False)
-    taps = (*tapped_layers(target.config.num_hidden_layers), -1)
+    taps = (*default_feature_layers(target.config.num_hidden_layers), -1)
     return build_training_batch(ids, torch.stack([output.hidden_states[at] for at in taps], -2), output.logits)
 
 
-def build_training_batch(ids: torch.Tensor, hidden: torch.Tensor, logits: torch.Tensor) -> TrainingBatch:
+def build_training_batch(ids: torch.Tensor, hidden_states: torch.Tensor, logits: torch.Tensor) -> TrainingBatch:
     """The training batch of hidden states `[B, T, 4, H]` and `logits [B, T, V]` after `ids [B, T]`."""
-    features = normalise_features(hidden)
+    features = normalise_features(hidden_states)
     lengths = torch.linalg.vector_norm(features, dim=-1).clamp(min=1e-30)  # a token's embedding may be zero
-    scales = torch.linalg.vector_norm(hidden.float(), dim=-1) / lengths
+    scales = torch.linalg.vector_norm(hidden_states.float(), dim=-1) / lengths
     top = logits.float().topk(min(LISTED, logits.shape[-1]), dim=-1)
     return TrainingBatch(ids, features, scales, top.indices, top.values.softmax(-1))
 
 
-class TargetObserver:
+class TargetFeatureExtractor:
     """`compute_training_batch` for one target, by the forward that serves it where that is compiled: the same features, several times
     as fast.
     """
 
     def __init__(self, target: PreTrainedModel):
-        self.target, taps = target, tapped_layers(target.config.num_hidden_layers)
+        self.target, taps = target, default_feature_layers(target.config.num_hidden_layers)
         compiled = can_compile_forward(target) and sorted(set(taps)) == list(taps)
         self.session = Runner(target).open_session(ROW, taps) if compiled else None
 
@@ -103,16 +103,17 @@ class TargetObserver:
         return build_training_batch(ids, torch.stack(hidden), torch.stack(logits))
 
 
-def write_feature_shards(target: PreTrainedModel, rows: np.ndarray, folder: Path) -> None:
-    """Write the observed `rows [n, T]` into `folder/shard-*.safetensors`. Shards that exist already stay."""
+def write_feature_shards(target: PreTrainedModel, token_rows: np.ndarray, folder: Path) -> None:
+    """Write the observed `token_rows [n, T]` into `folder/shard-*.safetensors`. Shards that exist already stay."""
     folder.mkdir(parents=True, exist_ok=True)
-    observer = TargetObserver(target)
-    for start in tqdm(range(0, len(rows), SHARD), desc="features", unit="shard"):
+    observer = TargetFeatureExtractor(target)
+    for start in tqdm(range(0, len(token_rows), SHARD), desc="features", unit="shard"):
         path = folder / f"shard-{start // SHARD:05d}.safetensors"
         if path.exists():
             continue
         seen = [
-            observer(ids).to_storage_types() for ids in torch.from_numpy(rows[start : start + SHARD]).split(AT_ONCE)
+            observer(ids).to_cpu_storage_types()
+            for ids in torch.from_numpy(token_rows[start : start + SHARD]).split(AT_ONCE)
         ]
         whole = TrainingBatch(*map(torch.cat, zip(*seen, strict=True)))
         save_file(whole._asdict(), path.with_suffix(".tmp"))
@@ -133,17 +134,17 @@ class FeatureShards:
             self.loaded = index, TrainingBatch(**load_file(self.paths[index]))
         return self.loaded[1]
 
-    def batch_of_step(self, step: int, size: int) -> TrainingBatch:
+    def shuffled_batch_of_step(self, step: int, row_count: int) -> TrainingBatch:
         """The rows of a step. Every epoch has the shards in a new random order, and the rows in each shard too."""
-        a_shard = max(1, SHARD // size)
+        a_shard = max(1, SHARD // row_count)
         epoch, place = divmod(step, a_shard * len(self.paths))
         at, part = divmod(place, a_shard)
         shard = self.load_shard(int(np.random.default_rng([4, epoch]).permutation(len(self.paths))[at]))
         order = np.random.default_rng([5, epoch, at]).permutation(len(shard.ids))
         # The last shard may be a short one
-        return shard.rows(order[np.arange(part * size, (part + 1) * size) % len(order)])
+        return shard.rows(order[np.arange(part * row_count, (part + 1) * row_count) % len(order)])
 
-    def sample_target_tokens(self) -> torch.Tensor:
+    def collect_target_token_sample(self) -> torch.Tensor:
         """Token ids `[n]` as often as the target writes them: `DRAWS` at every place of the rows, from its own distribution."""
         draws, found = build_generator_from_key("own vocabulary"), []
         for path in self.paths:
@@ -152,37 +153,39 @@ class FeatureShards:
             found.append(tokens.gather(1, p.float().multinomial(DRAWS, replacement=True, generator=draws)).flatten())
         return torch.cat(found)
 
-    def iterate_batches(self, size: int) -> Iterator[TrainingBatch]:
+    def iterate_batches(self, row_count: int) -> Iterator[TrainingBatch]:
         for index in range(len(self.paths)):
             shard = self.load_shard(index)
-            for start in range(0, len(shard.ids), size):
-                yield shard.rows(slice(start, start + size))
+            for start in range(0, len(shard.ids), row_count):
+                yield shard.rows(slice(start, start + row_count))
 
 
 class LiveBatches:
-    """Batches as `FeatureShards` gives them. The target computes them from `rows [n, T]` when they are drawn."""
+    """Batches as `FeatureShards` gives them. The target computes them from `token_rows [n, T]` when they are drawn."""
 
-    def __init__(self, target: PreTrainedModel, rows: np.ndarray):
-        self.rows, self.observer = torch.from_numpy(rows), TargetObserver(target)
+    def __init__(self, target: PreTrainedModel, token_rows: np.ndarray):
+        self.rows, self.observer = torch.from_numpy(token_rows), TargetFeatureExtractor(target)
 
-    def sample_target_tokens(self) -> torch.Tensor:
+    def collect_target_token_sample(self) -> torch.Tensor:
         """Token ids `[n]` of the rows, most of which the target wrote."""
         return self.rows.flatten()
 
-    def batch_of_step(self, step: int, size: int) -> TrainingBatch:
+    def shuffled_batch_of_step(self, step: int, row_count: int) -> TrainingBatch:
         """The rows of a step. Every epoch has a new random order, which leaves out what does not fill a batch."""
-        epoch, place = divmod(step, max(1, len(self.rows) // size))
+        epoch, place = divmod(step, max(1, len(self.rows) // row_count))
         order = np.random.default_rng([4, epoch]).permutation(len(self.rows))
-        return self.observer(self.rows[order[place * size : (place + 1) * size]])
+        return self.observer(self.rows[order[place * row_count : (place + 1) * row_count]])
 
-    def iterate_batches(self, size: int) -> Iterator[TrainingBatch]:
-        yield from map(self.observer, self.rows.split(size))
+    def iterate_batches(self, row_count: int) -> Iterator[TrainingBatch]:
+        yield from map(self.observer, self.rows.split(row_count))
 
 
-def accuracy_by_depth(hits: Iterable[torch.Tensor]) -> dict[str, float]:
-    """How often the favourite (`top1`) or one of three (`top3`) is the target's greedy token, by depth, of `hits [..., 3]` at each."""
+def accuracy_by_depth(hits_by_depth: Iterable[torch.Tensor]) -> dict[str, float]:
+    """How often the favourite (`top1`) or one of three (`top3`) is the target's greedy token, by depth, of `hits_by_depth [..., 3]`
+    at each.
+    """
     figures = {}
-    for depth, each in enumerate(hits, 1):
+    for depth, each in enumerate(hits_by_depth, 1):
         figures |= {f"depth {depth} top1": float(each[..., 0].float().mean())}
         figures |= {f"depth {depth} top3": float(each.any(-1).float().mean())}
     return figures
@@ -193,12 +196,12 @@ def accuracy_and_chain_length(hits: torch.Tensor) -> dict[str, float]:
     return accuracy_by_depth(hits.unbind(1)) | {"chain": float(hits[..., 0].float().cumprod(-1).sum(-1).mean())}
 
 
-class OwnVocabularyLabels:
-    """The labels of a net that guesses only the tokens `vocabulary [own_vocab]` among the target's `vocab`."""
+class DrafterVocabularyLabelMapper:
+    """The labels of a net that guesses only the tokens `guessed_token_ids [own_vocab]` among the target's `target_vocab_size`."""
 
-    def __init__(self, vocabulary: torch.Tensor, vocab: int):
-        self.own_ids = torch.full((vocab,), -1, device=vocabulary.device)
-        self.own_ids[vocabulary] = torch.arange(len(vocabulary), device=vocabulary.device)
+    def __init__(self, guessed_token_ids: torch.Tensor, target_vocab_size: int):
+        self.own_ids = torch.full((target_vocab_size,), -1, device=guessed_token_ids.device)
+        self.own_ids[guessed_token_ids] = torch.arange(len(guessed_token_ids), device=guessed_token_ids.device)
 
     def __call__(self, tokens: torch.Tensor, p: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """The net's ids of `tokens [..., LISTED]`, their probabilities within its vocabulary, and the mass `[...]` that lies there."""
@@ -208,35 +211,35 @@ class OwnVocabularyLabels:
         return own.clamp(min=0), p / mass.clamp(min=1e-6), mass[..., 0]
 
 
-def most_frequent_tokens(sample: torch.Tensor, count: int, vocab: int) -> torch.Tensor:
-    """The `count` most frequent of `vocab` token ids in a sample of the target's text, ascending. Ties go to the smaller id."""
-    counts = torch.bincount(sample.flatten().long().cpu(), minlength=vocab)
+def most_frequent_tokens(token_sample: torch.Tensor, count: int, vocab_size: int) -> torch.Tensor:
+    """The `count` most frequent of `vocab_size` token ids in a sample of the target's text, ascending. Ties go to the smaller id."""
+    counts = torch.bincount(token_sample.flatten().long().cpu(), minlength=vocab_size)
     return counts.argsort(descending=True, stable=True)[:count].sort().values
 
 
-def soft_cross_entropy_of_states(
+def chunked_soft_cross_entropy(
     logits_of: Callable[[torch.Tensor], torch.Tensor],
-    vocab: int,
+    vocab_size: int,
     states: torch.Tensor,
-    tokens: torch.Tensor,
+    top_tokens: torch.Tensor,
     p: torch.Tensor,
 ) -> torch.Tensor:
-    """`soft_cross_entropy [...]` of `logits_of(states [..., H])`, over `vocab` tokens.
+    """`soft_cross_entropy [...]` of `logits_of(states [..., H])`, over `vocab_size` tokens.
 
     Many logits of a large vocabulary would take gigabytes. They are made piece by piece, and anew for the gradient.
     """
     count = states[..., 0].numel()
-    if count * vocab <= LOGITS:
-        return soft_cross_entropy(logits_of(states), tokens, p)
+    if count * vocab_size <= LOGITS:
+        return soft_cross_entropy(logits_of(states), top_tokens, p)
 
     def piece(*each: torch.Tensor) -> torch.Tensor:
         return soft_cross_entropy(logits_of(each[0]), each[1], each[2])
 
-    flat = [each.flatten(0, -2).split(max(1, LOGITS // vocab)) for each in (states, tokens, p)]
+    flat = [each.flatten(0, -2).split(max(1, LOGITS // vocab_size)) for each in (states, top_tokens, p)]
     found = [checkpoint(piece, *each, use_reentrant=False) for each in zip(*flat, strict=True)]
     return torch.cat(found).view(states.shape[:-1])
 
 
-def soft_cross_entropy(logits: torch.Tensor, tokens: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy `[...]` of draft `logits [..., V]` against the target's listed `tokens`, `p` `[..., LISTED]`."""
-    return logits.logsumexp(-1) - (p * logits.gather(-1, tokens)).sum(-1)
+def soft_cross_entropy(draft_logits: torch.Tensor, top_tokens: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
+    """Cross-entropy `[...]` of draft `draft_logits [..., V]` against the target's listed `top_tokens`, `p` `[..., LISTED]`."""
+    return draft_logits.logsumexp(-1) - (p * draft_logits.gather(-1, top_tokens)).sum(-1)

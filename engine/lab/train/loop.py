@@ -74,48 +74,54 @@ class Muon(torch.optim.Optimizer):
                     parameter.add_(update, alpha=-group["lr"] * 0.2 * max(rows, cols) ** 0.5)
 
 
-def muon_and_adamw_for(model: torch.nn.Module, lr: float, decay: float = DECAY) -> list[torch.optim.Optimizer]:
+def muon_and_adamw_for(
+    model: torch.nn.Module, learning_rate: float, weight_decay: float = DECAY
+) -> list[torch.optim.Optimizer]:
     """Muon for the layers' matrices, AdamW for tables with a row a token (tied with the head or not) and the norms."""
     named = dict(model.named_parameters())
     tables = {name for name in named if "embed" in name or "markov" in name or name == "head"}
     hidden = [p for name, p in named.items() if p.ndim == 2 and name not in tables]
     others = [p for name, p in named.items() if (p.ndim != 2 or name in tables) and name not in SLOW]
-    groups = [{"params": others, "lr": 0.75 * lr}]
-    groups += [{"params": [named[name]], "lr": 0.75 * lr * SLOWNESS} for name in SLOW if name in named]
-    return [Muon(hidden, lr=lr, weight_decay=decay), torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=0.01)]
+    groups = [{"params": others, "lr": 0.75 * learning_rate}]
+    groups += [{"params": [named[name]], "lr": 0.75 * learning_rate * SLOWNESS} for name in SLOW if name in named]
+    return [
+        Muon(hidden, lr=learning_rate, weight_decay=weight_decay),
+        torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=0.01),
+    ]
 
 
-def curve_path_of(work: Path, name: str) -> Path:
+def training_curve_path_of(work_folder: Path, run_name: str) -> Path:
     """The file of the run's curve: a line of JSON for every validation."""
-    return work / f"{name}.log.jsonl"
+    return work_folder / f"{run_name}.log.jsonl"
 
 
-def learning_rate_factor(share: float, step: int) -> float:
-    """Learning-rate factor: linear warm-up, and linear to 5 % as this `share` of the budget is spent."""
-    return min(1.0, max((step + 1) / WARM_UP_STEPS, share / WARM_UP_SHARE)) * (1.0 - 0.95 * share)
+def learning_rate_factor(spent_share: float, step: int) -> float:
+    """Learning-rate factor: linear warm-up, and linear to 5 % as this `spent_share` of the budget is spent."""
+    return min(1.0, max((step + 1) / WARM_UP_STEPS, spent_share / WARM_UP_SHARE)) * (1.0 - 0.95 * spent_share)
 
 
-def train_within_budget(
-    name: str,
+def train_or_resume_within_budget(
+    run_name: str,
     model: torch.nn.Module,
-    loss_of: Callable[[int, float], tuple[torch.Tensor, int]],
-    validate: Callable[[], dict[str, float]],
-    work: Path,
+    compute_loss_and_token_count: Callable[[int, float], tuple[torch.Tensor, int]],
+    compute_validation_figures: Callable[[], dict[str, float]],
+    work_folder: Path,
     budget: TrainingBudget,
-    lr: float,
-    save_every: float = 300.0,
+    learning_rate: float,
+    save_every_seconds: float = 300.0,
     bf16: bool = False,
-    decay: float = DECAY,
+    weight_decay: float = DECAY,
 ) -> None:
     """Train `model` in place until the budget is spent.
 
-    `loss_of(step, share)` gives a step's loss and its number of tokens. It draws its rows by `step`, so a resumed run goes on where it
-    stopped. Every `save_every` seconds and at the end `work/NAME.pt` is replaced and `work/NAME.log.jsonl` gets a line of `validate()`.
-    With `bf16` products of matrices are taken in bfloat16. `decay` is the weight decay of hidden layers' matrices.
+    `compute_loss_and_token_count(step, share)` draws its rows by `step`, so a resumed run goes on where it stopped. Every
+    `save_every_seconds` seconds and at the end `work_folder/RUN_NAME.pt` is replaced and `work_folder/RUN_NAME.log.jsonl` gets a
+    line of `compute_validation_figures()`.
+    With `bf16` products of matrices are taken in bfloat16. `weight_decay` is the weight decay of hidden layers' matrices.
     """
-    optimizers = muon_and_adamw_for(model, lr, decay)
+    optimizers = muon_and_adamw_for(model, learning_rate, weight_decay)
     rates = [group["lr"] for optimizer in optimizers for group in optimizer.param_groups]
-    checkpoint, log = work / f"{name}.pt", curve_path_of(work, name)
+    checkpoint, log = work_folder / f"{run_name}.pt", training_curve_path_of(work_folder, run_name)
     step, seen, spent = 0, 0, 0.0
     if checkpoint.exists():
         state = torch.load(checkpoint, map_location=next(model.parameters()).device)
@@ -126,13 +132,13 @@ def train_within_budget(
     groups = [group for optimizer in optimizers for group in optimizer.param_groups]
     products = torch.autocast(next(model.parameters()).device.type, torch.bfloat16, enabled=bf16)
     model.train()
-    bar = tqdm(total=100.0, unit="%", desc=name, bar_format="{l_bar}{bar}| {elapsed}<{remaining} {postfix}")
+    bar = tqdm(total=100.0, unit="%", desc=run_name, bar_format="{l_bar}{bar}| {elapsed}<{remaining} {postfix}")
     saved_at, last, share, shown = spent, time.perf_counter(), budget.spent_share(spent, seen), 0.0
     while share < 1.0:
         for group, base in zip(groups, rates, strict=True):
             group["lr"] = base * learning_rate_factor(share, step)
         with products:
-            loss, tokens = loss_of(step, share)
+            loss, tokens = compute_loss_and_token_count(step, share)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         with products:
@@ -147,9 +153,9 @@ def train_within_budget(
             shown = now
             bar.set_postfix_str(f"loss {float(loss.detach()):.3f}, {seen / 1e6:.2f}M tokens", refresh=False)
             bar.update(round(100 * share - bar.n, 2))
-        if spent - saved_at >= save_every or share >= 1.0:
+        if spent - saved_at >= save_every_seconds or share >= 1.0:
             saved_at = spent
-            figures = validate()
+            figures = compute_validation_figures()
             model.train()
             bar.write(f"{seen / 1e6:.2f}M tokens: " + ", ".join(f"{key} {value:.3f}" for key, value in figures.items()))
             state = {"model": model.state_dict(), "optimizers": [optimizer.state_dict() for optimizer in optimizers]}

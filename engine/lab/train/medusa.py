@@ -6,7 +6,7 @@ import torch
 from transformers import PreTrainedModel
 
 from engine.lab.train.features import (
-    OwnVocabularyLabels,
+    DrafterVocabularyLabelMapper,
     TrainingBatch,
     accuracy_by_depth,
     most_frequent_tokens,
@@ -20,16 +20,17 @@ DEPTH, LAYERS, DECAY = 4, 0, 0.8
 LR, BATCH = 1e-3, 8
 
 
-def build_untrained_net(target: PreTrainedModel, config: NetConfig, sample: torch.Tensor) -> Medusa:
+def build_untrained_net(target: PreTrainedModel, config: NetConfig, target_token_sample: torch.Tensor) -> Medusa:
     """Untrained heads, which repeat the target's guess for the root; heads with a width of their own do so nearly.
 
-    Where `config` names a vocabulary of their own, the most frequent tokens of `sample`, a sample of the target's text, make it.
+    Where `config` names a vocabulary of their own, the most frequent tokens of `target_token_sample`, a sample of the target's text,
+    make it.
     """
     embedding, head = target.get_input_embeddings().weight, target.get_output_embeddings().weight.detach()
     if not config.target_hidden:
         net = Medusa(config, embedding, head)
         if config.own_vocab:
-            net.vocabulary.copy_(most_frequent_tokens(sample, config.own_vocab, config.vocab))
+            net.vocabulary.copy_(most_frequent_tokens(target_token_sample, config.own_vocab, config.vocab))
         return net
     kept = principal_directions_of(head.float(), config.hidden)
     net = Medusa(config, embedding, head.float() @ kept)
@@ -47,10 +48,10 @@ def head_logits_and_label_places(net: Medusa, batch: TrainingBatch, head_index: 
     return net(batch.features[:, :count, -1], head_index), slice(head_index + 1, None)
 
 
-def loss(net: Medusa, batch: TrainingBatch, step: int) -> torch.Tensor:
+def compute_training_loss(net: Medusa, batch: TrainingBatch, step_seed: int) -> torch.Tensor:
     total, labels = (
         torch.zeros((), device=batch.ids.device),
-        OwnVocabularyLabels(guessable_token_ids_of(net), net.config.vocab),
+        DrafterVocabularyLabelMapper(guessable_token_ids_of(net), net.config.vocab),
     )
     for k in range(net.config.depth):
         logits, places = head_logits_and_label_places(net, batch, k)
@@ -65,7 +66,7 @@ def guessable_token_ids_of(net: Medusa) -> torch.Tensor:
 
 
 @torch.inference_mode()
-def validate(net: Medusa, batches: Iterable[TrainingBatch]) -> dict[str, float]:
+def measure_accuracy_by_depth(net: Medusa, batches: Iterable[TrainingBatch]) -> dict[str, float]:
     """`accuracy_by_depth`, a head each."""
     right: list[list[torch.Tensor]] = [[] for _ in range(net.config.depth)]
     for batch in batches:

@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from engine.lab.train.data import load_documents, load_training_and_held_out
 from engine.lab.train.distill import DRAFT_SHAPES, distill_draft, measure_agreement_by_domain
-from engine.lab.train.features import TargetObserver
+from engine.lab.train.features import TargetFeatureExtractor
 from engine.lab.train.loop import TrainingBudget
 from engine.lab.train.pretrain import LONG_ROW, pretrain_target, validation_loss_by_domain
 from engine.models.bigram import BigramTable
-from engine.models.loading import load_model, load_tokenizer_and_config
+from engine.models.loading import load_and_check_tokenizer_and_config, load_model
 from engine.models.pairs import PAIRS, Checkpoint
 from engine.models.quantising import bitsandbytes_config_of
 
@@ -45,7 +45,9 @@ def train_tokenizer(texts: list[str], vocab_size: int = 4096) -> PreTrainedToken
     )
 
 
-def write_checkpoint(model: LlamaForCausalLM, tokenizer, folder: Path, eight_bits: bool = False) -> None:
+def write_checkpoint(
+    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerBase, folder: Path, eight_bits: bool = False
+) -> None:
     """Write float16 safetensors, config and tokenizer into `folder`, replacing what is there. No file is above `LARGEST_FILE`.
 
     With `eight_bits` the layers' matrices are in eight bits, as bitsandbytes keeps them.
@@ -66,7 +68,7 @@ def train_draft(options: argparse.Namespace) -> None:
     """Train a draft for the target of the embedded pair `options.pair` and write it to `options.out`, in place of the one there."""
     work, checkpoint = options.work / "drafters" / options.pair, PAIRS[options.pair].target_checkpoint
     work.mkdir(parents=True, exist_ok=True)
-    tokenizer, _ = load_tokenizer_and_config(checkpoint)
+    tokenizer, _ = load_and_check_tokenizer_and_config(checkpoint)
     target = load_model(checkpoint, torch.device(options.device), torch.float32)
     spent, shape = TrainingBudget(options.minutes), DRAFT_SHAPES[options.size]
     texts = load_training_and_held_out(options.data, work, tokenizer)
@@ -77,7 +79,7 @@ def train_draft(options: argparse.Namespace) -> None:
     )
 
 
-def train_pair(options: argparse.Namespace) -> None:
+def train_tokenizer_target_draft_and_bigram(options: argparse.Namespace) -> None:
     work = options.work / "pair"
     work.mkdir(parents=True, exist_ok=True)
     if given := options.start or options.tokenizer:
@@ -96,10 +98,10 @@ def train_pair(options: argparse.Namespace) -> None:
     draft = distill_draft(target, corpus, held_out, work, spent, options.own_rows, shape, bf16=options.bf16)
     write_checkpoint(draft, tokenizer, options.out / "draft")
     stream = np.concatenate([*corpus.streams.values(), np.load(work / "own.npy").ravel()])
-    BigramTable.count(stream, len(tokenizer)).save(options.out / "bigram.safetensors")
+    BigramTable.build_from_token_stream(stream, len(tokenizer)).save(options.out / "bigram.safetensors")
     figures = {
         "loss": validation_loss_by_domain(target, held_out),
-        "loss at 1,024 tokens": validation_loss_by_domain(target, held_out, LONG_ROW, rows=8),
-        "draft agreement": measure_agreement_by_domain(draft, TargetObserver(target), held_out),
+        "loss at 1,024 tokens": validation_loss_by_domain(target, held_out, LONG_ROW, row_count=8),
+        "draft agreement": measure_agreement_by_domain(draft, TargetFeatureExtractor(target), held_out),
     }
     print(json.dumps(figures))

@@ -11,10 +11,10 @@ from argparse import Namespace
 from pathlib import Path
 
 from engine.lab.train.learned import train_learned_drafter
-from engine.lab.train.own_prompts import continue_training_on_prompts, train_new_drafter_on_prompts
-from engine.lab.train.pair import train_draft, train_pair
+from engine.lab.train.own_prompts import continue_training_and_save_if_better, train_new_drafter_and_measure_tau
+from engine.lab.train.pair import train_draft, train_tokenizer_target_draft_and_bigram
 from engine.measure.options import ASSETS, output_path_or_shipped
-from engine.models.loading import TRAINED_ON, validate_device
+from engine.models.loading import TRAINED_ON, validate_or_choose_device
 from engine.models.pairs import EMBEDDED, MODELS, short_name_of
 
 DRAFTERS = Path("drafters")  # where first drafters are written, by target
@@ -24,19 +24,21 @@ def main(options: Namespace) -> dict | None:
     """The figures of a drafter on own prompts; None for the other recipes, which print theirs."""
     learned = options.recipe not in ("pair", "draft")
     if learned and options.prompts and options.start:
-        options.device = str(validate_device(options.device))
-        return continue_training_on_prompts(options)
+        options.device = str(validate_or_choose_device(options.device))
+        return continue_training_and_save_if_better(options)
     if options.data is not None and not options.data.is_dir():
         raise ValueError(
             f"There is no folder {str(options.data)!r}. Give --data the folder with the texts to train on."
         )
-    options.device = str(validate_device(options.device, TRAINED_ON))
+    options.device = str(validate_or_choose_device(options.device, TRAINED_ON))
     if learned:
         options.curve = shipped_curve_file_of(options)
     options.out = output_folder_of(options)
     if learned and options.prompts:
-        return train_new_drafter_on_prompts(options)
-    {"pair": train_pair, "draft": train_draft}.get(options.recipe, train_learned_drafter)(options)
+        return train_new_drafter_and_measure_tau(options)
+    {"pair": train_tokenizer_target_draft_and_bigram, "draft": train_draft}.get(options.recipe, train_learned_drafter)(
+        options
+    )
     return None
 
 

@@ -24,25 +24,25 @@ class DrafterSizes(NamedTuple):
     target_hidden: int = 0
 
 
-def choose_drafter_sizes(target: PreTrainedConfig, hidden: int | None = None) -> DrafterSizes:
-    """The sizes of a drafter for this target. `hidden` is the width that is asked for; None leaves it to the target's sizes.
+def choose_drafter_sizes(target_config: PreTrainedConfig, requested_hidden: int | None = None) -> DrafterSizes:
+    """The sizes of a drafter for this target. `requested_hidden` is the width that is asked for; None leaves it to the target's sizes.
 
     Raises `ValueError` for a width that is no multiple of the size of the target's heads, and for one beyond the target's.
     """
-    wide, heads = target.hidden_size, target.num_attention_heads
+    wide, heads = target_config.hidden_size, target_config.num_attention_heads
     size = wide // heads
-    if hidden is None:
-        halved = wide > NARROW and target.num_hidden_layers < SHALLOW and heads > 1
-        hidden = heads // 2 * size if halved else wide
-    if hidden % size or not size <= hidden <= wide:
+    if requested_hidden is None:
+        halved = wide > NARROW and target_config.num_hidden_layers < SHALLOW and heads > 1
+        requested_hidden = heads // 2 * size if halved else wide
+    if requested_hidden % size or not size <= requested_hidden <= wide:
         raise ValueError(
             f"A drafter for this target must have a hidden size that is a multiple of {size}, the size of its heads, and at most "
-            f"{wide}; got {hidden}."
+            f"{wide}; got {requested_hidden}."
         )
-    if hidden == wide:
-        return DrafterSizes(wide, heads, mlp_width_of(target))
-    mlp = -int(-hidden * MLP_SHARE // MLP_MULTIPLE) * MLP_MULTIPLE
-    return DrafterSizes(hidden, hidden // size, mlp, wide)
+    if requested_hidden == wide:
+        return DrafterSizes(wide, heads, mlp_width_of(target_config))
+    mlp = -int(-requested_hidden * MLP_SHARE // MLP_MULTIPLE) * MLP_MULTIPLE
+    return DrafterSizes(requested_hidden, requested_hidden // size, mlp, wide)
 
 
 @torch.no_grad()

@@ -12,7 +12,7 @@ import torch
 from tqdm import tqdm
 from transformers import GenerationConfig, PreTrainedModel
 
-from engine.forward.batch import Batch, RowRequest
+from engine.forward.batch import RowRequest, SharedForwardBatch
 from engine.forward.llama import is_full_attention_llama
 from engine.forward.llama_compiled import CompiledLlama, can_compile_forward
 from engine.forward.runner import Runner
@@ -38,7 +38,7 @@ class RowWriter:
         """int64 `[B, ROW]`, which begins with `prompts [B, n]`. The same `key` gives the same rows on one machine."""
         if self.runner:
             with self.runner.without_torch_threads():
-                return write_batched_rows(
+                return continue_prompts_to_full_rows(
                     self.runner, prompts.tolist(), temperature, build_generator_from_key("own text", key)
                 )
         kept, self.target.generation_config = self.target.generation_config, GenerationConfig(max_length=ROW)
@@ -57,21 +57,20 @@ class RowWriter:
         return written.cpu()
 
 
-def write_batched_rows(
+def continue_prompts_to_full_rows(
     runner: Runner,
-    prompts: list[list[int]],
+    prompt_ids: list[list[int]],
     temperature: float,
-    draws: torch.Generator,
-    stops: Collection[int] = (),
+    generator: torch.Generator,
+    stop_ids: Collection[int] = (),
     following_texts: Iterator[list[int]] | None = None,
 ) -> torch.Tensor:
-    """As `RowWriter.__call__`, with one forward of the runner for all texts. `prompts` may differ in length, up to `ROW` tokens.
+    """As `RowWriter.__call__`, with one forward of the runner for all texts. `prompt_ids` may differ in length, up to `ROW` tokens.
 
-    Where the target ends its text by one of `stops`, the next of the `following_texts` follows in the row. Where one token both ends
-    and begins
-    texts, it stands there once.
+    Where the target ends its text by one of `stop_ids`, the next of the `following_texts` follows in the row. Where one token both
+    ends and begins texts, it stands there once.
     """
-    batch, rows = Batch(runner, len(prompts), ROW), [list(prompt) for prompt in prompts]
+    batch, rows = SharedForwardBatch(runner, len(prompt_ids), ROW), [list(prompt) for prompt in prompt_ids]
     sessions = [batch.open_session(ROW) for _ in rows]
     for session, row in zip(sessions, rows, strict=True):
         session.prefill(row[:-1])
@@ -79,13 +78,13 @@ def write_batched_rows(
         asked = [RowRequest(session, row[-1:], [len(row) - 1], None) for session, row in open_rows]
         logits = torch.cat([each for each, _ in batch.forward(asked)])
         if temperature:
-            written = (logits / temperature).softmax(-1).cpu().multinomial(1, generator=draws)[:, 0].tolist()
+            written = (logits / temperature).softmax(-1).cpu().multinomial(1, generator=generator)[:, 0].tolist()
         else:
             written = logits.argmax(-1).tolist()
         for (session, row), token in zip(open_rows, written, strict=True):
             session.keep([0])
             row.append(token)
-            if following_texts and token in stops:
+            if following_texts and token in stop_ids:
                 prompt = next(following_texts)
                 behind = [*row[-1:], *(prompt[1:] if prompt[0] == token else prompt)][: ROW - len(row) + 1]
                 row += behind[1:]
@@ -93,20 +92,22 @@ def write_batched_rows(
     return torch.tensor(rows)
 
 
-def write_target_text_rows(
-    target: PreTrainedModel, corpus: TokenCorpus, work: Path, rows: int, batch: int | None = None
+def load_or_write_target_rows(
+    target: PreTrainedModel, corpus: TokenCorpus, work_folder: Path, row_count: int, batch_size: int | None = None
 ) -> np.ndarray:
-    """`[rows, ROW]` ids that the target wrote after short prompts, `batch` at once. `work/own.npy` keeps them to resume from."""
-    count, write = batch or AT_ONCE[target.device.type], RowWriter(target)
+    """`[row_count, ROW]` ids that the target wrote after short prompts, `batch_size` at once. `own.npy` keeps them to resume from."""
+    count, write = batch_size or AT_ONCE[target.device.type], RowWriter(target)
 
-    def more(done: int) -> torch.Tensor:
+    def write_more_rows(done: int) -> torch.Tensor:
         rng = np.random.default_rng([2, done])
         [domain] = corpus.draw_domains(1, rng)
-        length, now = int(rng.integers(*PROMPT)), min(count, rows - done)
+        length, now = int(rng.integers(*PROMPT)), min(count, row_count - done)
         temperature = TEMPERATURES[rng.integers(len(TEMPERATURES))]
-        return write(torch.from_numpy(corpus.rows(domain, length, now, rng)).long(), temperature, done)
+        return write(
+            torch.from_numpy(corpus.draw_rows_from_document_starts(domain, length, now, rng)).long(), temperature, done
+        )
 
-    return load_or_write_rows(work / "own.npy", rows, more)
+    return load_or_write_rows(work_folder / "own.npy", row_count, write_more_rows)
 
 
 def load_or_write_rows(path: Path, row_count: int, write_more: Callable[[int], torch.Tensor]) -> np.ndarray:

@@ -5,7 +5,7 @@ from typing import Any
 
 from engine.record.headline import is_speed_ratio_a_tie
 
-Lines = list[dict[str, Any]]
+CurveLineDicts = list[dict[str, Any]]
 
 
 def format_ratio(ratio: float) -> str:
@@ -17,7 +17,7 @@ def point_of_highest_speedup(line: dict[str, Any]) -> dict[str, Any]:
     return max(line["points"], key=lambda point: point["speedup"])
 
 
-def describe_node_count_finding(lines: Lines) -> str:
+def describe_node_count_finding(lines: CurveLineDicts) -> str:
     """Where more nodes stop paying."""
     [line] = lines
     peak, last = point_of_highest_speedup(line), line["points"][-1]
@@ -30,7 +30,7 @@ def describe_node_count_finding(lines: Lines) -> str:
     )
 
 
-def describe_temperature_finding(lines: Lines) -> str:
+def describe_temperature_finding(lines: CurveLineDicts) -> str:
     """From which temperature on a wide tree writes more a pass than the chain of as many nodes. Tokens a pass have no clock's noise."""
     chain, shallow, deep = lines
     pairs = list(zip(chain["points"], shallow["points"], deep["points"], strict=True))
@@ -47,11 +47,11 @@ def describe_temperature_finding(lines: Lines) -> str:
     )
 
 
-def describe_overtaking_temperature(temperatures: list[float], temperatures_ahead: list[float], title: str) -> str:
+def describe_overtaking_temperature(temperatures: list[float], temperatures_ahead: list[float], tree_title: str) -> str:
     """Where a tree that is ahead at some of the temperatures overtakes the chain."""
-    more = f"The {title} writes more tokens a pass than the chain"
+    more = f"The {tree_title} writes more tokens a pass than the chain"
     if not temperatures_ahead:
-        return f"The chain writes more tokens a pass than the {title} at every temperature."
+        return f"The chain writes more tokens a pass than the {tree_title} at every temperature."
     if len(temperatures_ahead) == len(temperatures):
         return f"{more} at every temperature."
     if temperatures_ahead == temperatures[-len(temperatures_ahead) :]:
@@ -59,7 +59,7 @@ def describe_overtaking_temperature(temperatures: list[float], temperatures_ahea
     return f"{more} at {len(temperatures_ahead)} of {len(temperatures)} temperatures."
 
 
-def describe_branching_finding(lines: Lines) -> str:
+def describe_branching_finding(lines: CurveLineDicts) -> str:
     """What branches are worth at equal nodes, on an easy and on a hard text."""
     easy, hard = (
         [line["points"][-1] for line in lines if line["text"] == text and line["points"]] for text in ("easy", "hard")
@@ -72,7 +72,7 @@ def describe_branching_finding(lines: Lines) -> str:
     )
 
 
-def describe_batch_size_finding(lines: Lines) -> str:
+def describe_batch_size_finding(lines: CurveLineDicts) -> str:
     """At how many sequences the gain vanishes."""
     first = lines[0]["points"][0]
     begun = f"Alone, the {lines[0]['title']} has {format_ratio(first['speedup'])} plain decoding’s speed."
@@ -96,7 +96,7 @@ def describe_batch_size_finding(lines: Lines) -> str:
     return f"{begun} In a batch {' and '.join(ends)}: more sequences fill the pass as guesses did."
 
 
-FINDINGS: dict[str, Callable[[Lines], str]] = {
+FINDINGS: dict[str, Callable[[CurveLineDicts], str]] = {
     "nodes": describe_node_count_finding,
     "temperature": describe_temperature_finding,
     "chain": describe_branching_finding,

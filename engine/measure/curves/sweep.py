@@ -12,15 +12,20 @@ from statistics import median
 from engine.measure.racing import PromptRuns, run_races
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, Race, Settings, validate_setting
-from engine.record.disturbance import describe_repeated_disturbance
+from engine.record.disturbance import describe_count_of_disturbed_races
 from engine.record.headline import is_speed_ratio_a_tie
-from engine.record.parsing import quote
-from engine.record.quiet import Message, Steps, Ticker, WorkSignal
-from engine.record.race_file import select_worst_verdict
+from engine.record.parsing import format_value_for_error
+from engine.record.quiet import Message, MessageAndSignalGenerator, MessageIntervalTimer, WorkSignal
+from engine.record.race_file import select_worst_comparison_result
 from engine.record.trace import Trace
-from engine.record.trace_statistics import GuessCountsAfterAcceptedParent, seconds_per_token, tau, time_shares
+from engine.record.trace_statistics import (
+    GuessCountsAfterAcceptedParent,
+    pooled_seconds_per_token_with_prefill,
+    pooled_tau,
+    pooled_time_shares_by_phase,
+)
 from engine.rounds.pair_costs import PairCosts
-from engine.systems import SYSTEMS, find_system, format_shape
+from engine.systems import SYSTEMS, format_shape, resolve_system_name
 
 GRIDS = {"shape": ("depth", "width"), "budget": ("nodes", "temperature")}  # the settings along x and along y
 SWEPT = ("depth", "width", "nodes", "temperature")
@@ -46,20 +51,20 @@ class SweepPlan:
 
     def __post_init__(self):
         if not isinstance(self.grid, str) or self.grid not in GRIDS:
-            raise ValueError(f"Unknown grid {quote(self.grid)}. Available: {', '.join(GRIDS)}.")
-        if not find_system(self.system).guesses:
+            raise ValueError(f"Unknown grid {format_value_for_error(self.grid)}. Available: {', '.join(GRIDS)}.")
+        if not resolve_system_name(self.system).guesses:
             trees = ", ".join(name for name in SYSTEMS if name != BASELINE)
             raise ValueError(
-                f"{quote(self.system)} drafts no tree, so there is nothing to sweep. Choose one of {trees}."
+                f"{format_value_for_error(self.system)} drafts no tree, so there is nothing to sweep. Choose one of {trees}."
             )
         alone = re.split("[:!]", self.system)[0]
         if alone != self.system:
             raise ValueError(
                 f"A sweep gives {alone} its shapes and takes it as it should be: "
-                f"name it {quote(alone)}, not {quote(self.system)}."
+                f"name it {format_value_for_error(alone)}, not {format_value_for_error(self.system)}."
             )
         for name in SWEPT:
-            object.__setattr__(self, name, self.values(name))
+            object.__setattr__(self, name, self.validate_values_of(name))
         x, y = GRIDS[self.grid]
         if (count := len(getattr(self, x)) * len(getattr(self, y))) > CELLS:
             raise ValueError(f"The grid has {count:,} cells, at most {CELLS} are measured. Leave out some values.")
@@ -72,22 +77,22 @@ class SweepPlan:
         for prompt in prompts:
             self.build_race_settings(prompt, (BASELINE,), self.temperature[0])
 
-    def values(self, name: str) -> tuple[int | float, ...]:
-        given = getattr(self, name)
+    def validate_values_of(self, setting_name: str) -> tuple[int | float, ...]:
+        given = getattr(self, setting_name)
         values = tuple(
-            validate_setting(name, each) for each in (given if isinstance(given, list | tuple) else (given,))
+            validate_setting(setting_name, each) for each in (given if isinstance(given, list | tuple) else (given,))
         )
         if not values:
-            raise ValueError(f"{name.capitalize()} has no value. Give at least one.")
+            raise ValueError(f"{setting_name.capitalize()} has no value. Give at least one.")
         if twice := [value for value, count in Counter(values).items() if count > 1]:
-            raise ValueError(f"{name.capitalize()} {twice[0]} is there twice. Give every value once.")
-        if name not in GRIDS[self.grid] and len(values) > 1:
+            raise ValueError(f"{setting_name.capitalize()} {twice[0]} is there twice. Give every value once.")
+        if setting_name not in GRIDS[self.grid] and len(values) > 1:
             along = " and ".join(GRIDS[self.grid])
-            raise ValueError(f"The grid varies {along}; {name} takes one value, got {len(values)}.")
+            raise ValueError(f"The grid varies {along}; {setting_name} takes one value, got {len(values)}.")
         return values
 
     @property
-    def cells(self) -> list[dict[str, int | float]]:
+    def cell_settings(self) -> list[dict[str, int | float]]:
         """The settings of every cell, row by row."""
         x, y = GRIDS[self.grid]
         fixed = {name: getattr(self, name)[0] for name in SWEPT if name not in (x, y)}
@@ -101,24 +106,24 @@ class Sweep:
     """A plan at work on a pair. Raises `ValueError` when the pair lacks what the plan needs."""
 
     def __init__(self, pair: LoadedPair, plan: SweepPlan):
-        self.pair, self.plan, self.system = pair, plan, find_system(plan.system)
+        self.pair, self.plan, self.system = pair, plan, resolve_system_name(plan.system)
         for prompt in plan.prompts:  # each must fit the context
             Race(pair, plan.build_race_settings(prompt, (BASELINE,), plan.temperature[0]))
         self.cells: list[dict] = []
-        self.drafted: list[Trace] = []  # the system's, of the last cell that was measured
+        self.last_drafted_traces: list[Trace] = []  # the system's, of the last cell that was measured
         self.guesses = GuessCountsAfterAcceptedParent()
         self.verify_ms: dict[int, list[float]] = {}  # of the target's forwards, by their rows
         self.warmed: set[str] = set()
-        self.ticker = Ticker(TICK_SECONDS)
+        self.ticker = MessageIntervalTimer(TICK_SECONDS)
 
-    def measure_cells_in_steps(self) -> Steps:
+    def measure_cells_in_steps(self) -> MessageAndSignalGenerator:
         """Runs the sweep and yields plain messages between quiet steps. Closing the iterator frees every lane.
 
         The first message carries "start" with the grid. Each cell gives one with "cell" and the "summary" so far. The last one carries
         "end" and all "cells". All but the first say how many cells are "done", also in part, and the seconds "left". A cell's
         "disturbed" is a sentence where its clocks were disturbed twice, else "".
         """
-        cells = self.plan.cells
+        cells = self.plan.cell_settings
         yield self.build_start_message()
         begun = time.monotonic()
 
@@ -127,7 +132,7 @@ class Sweep:
             return {"done": done, "left": spent / done * (len(cells) - done) if done >= 1 else None}
 
         for index, setting in enumerate(cells):
-            cell = yield from self.measure_cell(setting, partial(progress, index))
+            cell = yield from self.measure_cell_in_steps(setting, partial(progress, index))
             self.cells.append(cell)
             yield {"cell": cell, "summary": self.build_summary(), **progress(index + 1)}
         yield {"end": True, "cells": self.cells, "summary": self.build_summary(), **progress(len(cells))}
@@ -141,43 +146,52 @@ class Sweep:
             "x": {"name": x, "values": getattr(plan, x)},
             "y": {"name": y, "values": getattr(plan, y)},
             "fixed": {name: getattr(plan, name)[0] for name in SWEPT if name not in (x, y)},
-            "cells": len(plan.cells),
+            "cells": len(plan.cell_settings),
             "prompts": plan.prompts,
             "max_new_tokens": plan.max_new_tokens,
             "seed": plan.seed,
             "pair": pair.title,
             "hardware": pair.hardware,
             "dtype": pair.dtype,
-            "costs": PairCosts(pair).costs_of(self.system.drafter).to_dict(),
+            "costs": PairCosts(pair).get_or_measure_costs(self.system.drafter).to_dict(),
         }
 
-    def measure_cell(
-        self, setting: dict, progress: Callable[[float], Message]
+    def measure_cell_in_steps(
+        self, cell_setting: dict, build_progress_message: Callable[[float], Message]
     ) -> Generator[Message | WorkSignal, None, dict]:
-        """Returns a cell, with its figures or why it is refused. Now and then it yields `progress` of the share that is done."""
+        """Returns a cell, with its figures or why it is refused. Now and then it yields `build_progress_message` of the share that
+        is done.
+        """
         x, y = GRIDS[self.plan.grid]
-        place = {"x": setting[x], "y": setting[y], **setting}
-        shaped = f"{self.plan.system}:{format_shape(setting)}"
+        place = {"x": cell_setting[x], "y": cell_setting[y], **cell_setting}
+        shaped = f"{self.plan.system}:{format_shape(cell_setting)}"
         whole = 2 * self.plan.max_new_tokens * len(self.plan.prompts)
-        settings = self.plan.build_race_settings("a prompt", (), setting["temperature"])
+        settings = self.plan.build_race_settings("a prompt", (), cell_setting["temperature"])
         results, written, done = [], 0, 0
         try:
-            for each in run_races(self.pair, self.plan.prompts, [shaped], settings, warmed=self.warmed):
+            for each in run_races(self.pair, self.plan.prompts, [shaped], settings, warmed_systems=self.warmed):
                 if isinstance(each, PromptRuns):
-                    results += each.raced[shaped]
+                    results += each.results_by_setting[shaped]
                     written += sum(len(trace.tokens) for trace in results[-1][:2])
                 elif isinstance(each, Race):
                     done = max(done, written + sum(len(lane.trace.tokens) for lane in each.lanes))
-                    yield progress(done / whole) if self.ticker.is_due() else WorkSignal.STEP
+                    yield (
+                        build_progress_message(done / whole)
+                        if self.ticker.restart_if_interval_passed()
+                        else WorkSignal.STEP
+                    )
         except ValueError as error:  # a shape that this system cannot grow
             return place | {"refused": str(error)}
         drafted, plain, identical, disturbed = map(list, zip(*results, strict=True))
-        self.drafted = drafted
+        self.last_drafted_traces = drafted
         for trace in plain + drafted:
             self.guesses.count_guesses_of_trace(trace)
             for step in trace.steps:
                 self.verify_ms.setdefault(len(step.tokens), []).append(1000 * step.seconds["verify"])
-        verdict = {"identical": select_worst_verdict(identical), "disturbed": next(filter(None, disturbed), "")}
+        verdict = {
+            "identical": select_worst_comparison_result(identical),
+            "disturbed": next(filter(None, disturbed), ""),
+        }
         return {**place, **compute_cell_figures(plain, drafted), **verdict}
 
     def build_summary(self) -> dict:
@@ -190,19 +204,23 @@ class Sweep:
         often = {rows: ms for rows, ms in sorted(self.verify_ms.items()) if len(ms) >= FEWEST_FORWARDS}
         return {
             "best": [{"x": cell["x"], "y": cell["y"]} for cell, _ in best],
-            "sentence": self.describe_result(best) + describe_repeated_disturbance(disturbed, len(measured), "cells"),
+            "sentence": self.describe_best_cells(best)
+            + describe_count_of_disturbed_races(disturbed, len(measured), "cells"),
             "by_depth": self.guesses.by_depth(),
             "by_rank": self.guesses.by_rank(),
             "verify_ms": {rows: median(ms) for rows, ms in often.items()},
         }
 
-    def describe_result(self, best: list[tuple[dict, dict]]) -> str:
-        if not best:
+    def describe_best_cells(self, best_and_fastest_cells: list[tuple[dict, dict]]) -> str:
+        if not best_and_fastest_cells:
             return f"No cell could be measured. {self.cells[0]['refused']}"
-        if len(best) > 1:
-            each = (f"{cell['nodes']} at {cell['temperature']:g} ({format_speedup(cell)})" for cell, _ in best)
+        if len(best_and_fastest_cells) > 1:
+            each = (
+                f"{cell['nodes']} at {cell['temperature']:g} ({format_speedup(cell)})"
+                for cell, _ in best_and_fastest_cells
+            )
             return f"Nodes that paid best, by temperature: {', '.join(each)}."
-        cell, fastest = best[0]
+        cell, fastest = best_and_fastest_cells[0]
         size = f"{cell['tau']:.2f} tokens a pass, {cell['mean_nodes']:.1f} nodes a tree"
         about = f"{self.describe_cell(cell)}, {format_speedup(cell)} plain decoding’s speed, {size}"
         if is_speed_ratio_a_tie(fastest["speedup"]):
@@ -218,18 +236,22 @@ class Sweep:
         return f"{cell['nodes']} nodes at temperature {cell['temperature']:g}"
 
 
-def compute_cell_figures(plain: list[Trace], drafted: list[Trace]) -> dict:
+def compute_cell_figures(plain_traces: list[Trace], drafted_traces: list[Trace]) -> dict:
     """A cell's figures, over all its prompts; times are the lanes' own clocks."""
-    steps = [step for trace in drafted for step in trace.steps]
-    mine, base, shares = seconds_per_token(drafted), seconds_per_token(plain), time_shares(drafted)
+    steps = [step for trace in drafted_traces for step in trace.steps]
+    mine, base, shares = (
+        pooled_seconds_per_token_with_prefill(drafted_traces),
+        pooled_seconds_per_token_with_prefill(plain_traces),
+        pooled_time_shares_by_phase(drafted_traces),
+    )
     return {
         "speedup": base / mine,
-        "tau": tau(drafted),
+        "tau": pooled_tau(drafted_traces),
         "mean_nodes": sum(len(step.tokens) for step in steps) / len(steps),
         **{f"{phase}_share": shares[phase] for phase in ("draft", "verify")},
         "ms_per_token": 1000 * mine,
         "plain_ms_per_token": 1000 * base,
-        "tokens": sum(len(trace.tokens) for trace in drafted),
+        "tokens": sum(len(trace.tokens) for trace in drafted_traces),
         "forwards": len(steps),
     }
 

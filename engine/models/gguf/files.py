@@ -12,7 +12,7 @@ SUFFIX = ".gguf"
 SHARD = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 
 
-def is_gguf(path: str) -> bool:
+def has_gguf_suffix(path: str) -> bool:
     return path.endswith(SUFFIX)
 
 
@@ -31,31 +31,31 @@ def shards_of(path: Path) -> list[Path]:
     return shards
 
 
-def single_model_file(paths: Sequence[Path], where: str) -> Path | None:
+def find_single_gguf_model(paths: Sequence[Path], source_name: str) -> Path | None:
     """The one model among these files, by its first shard; None where none is GGUF. Raises `ValueError` for several models."""
     models = sorted({shards_of(each)[0] for each in paths if each.suffix == SUFFIX})
     if len(models) > 1:
         raise ValueError(
-            f"{where} holds {len(models)} GGUF models, {', '.join(each.name for each in models[:4])}: name one of the files."
+            f"{source_name} holds {len(models)} GGUF models, {', '.join(each.name for each in models[:4])}: name one of the files."
         )
     return models[0] if models else None
 
 
 def gguf_in_folder(folder: Path) -> Path | None:
     """The GGUF model in a folder, None where there is none. Raises `ValueError` for several."""
-    return single_model_file([*folder.glob(f"*{SUFFIX}")], folder.name)
+    return find_single_gguf_model([*folder.glob(f"*{SUFFIX}")], folder.name)
 
 
-def gguf_in_package(name: str) -> Path | None:
+def gguf_in_package(package_name: str) -> Path | None:
     """The GGUF model that the installed package of that name holds, None without the package or the model. Nothing is imported."""
-    if not re.fullmatch(r"[\w.-]+", name):
+    if not re.fullmatch(r"[\w.-]+", package_name):
         return None
     try:
-        listed = files(name) or []
+        listed = files(package_name) or []
     except PackageNotFoundError:
         return None
     paths = [Path(str(each.locate())) for each in listed if each.suffix == SUFFIX]
-    return single_model_file([each for each in paths if each.is_file()], f"The package {name}")
+    return find_single_gguf_model([each for each in paths if each.is_file()], f"The package {package_name}")
 
 
 def gguf_title_of(path: str) -> str:

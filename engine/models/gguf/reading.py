@@ -27,7 +27,7 @@ from transformers.integrations import GGUF_CONFIG_MAPPING
 from transformers.modeling_gguf_pytorch_utils import TENSOR_PROCESSORS, TensorProcessor, get_gguf_hf_weights_map
 
 from engine.models.gguf.files import gguf_title_of, shards_of
-from engine.models.gguf.settings import apply_gguf_settings, apply_gguf_split_rule
+from engine.models.gguf.settings import apply_gguf_pre_tokenizer, apply_gguf_settings
 
 FORM = "1"  # of a folder in the cache; another one is another folder
 PLACES = "tensors.json"
@@ -57,9 +57,11 @@ class TensorPlace:
 class LazyGgufWeight:
     """One weight of the model, dequantised when it is indexed, as transformers indexes the slices of safetensors."""
 
-    def __init__(self, weight: str, places: list[TensorPlace], shards: list[Path], config: dict[str, Any], kind: str):
-        self.weight, self.places, self.shards = weight, places, shards
-        self.processor = TENSOR_PROCESSORS.get(kind, TensorProcessor)(config=config)
+    def __init__(
+        self, weight_name: str, places: list[TensorPlace], shards: list[Path], config: dict[str, Any], architecture: str
+    ):
+        self.weight, self.places, self.shards = weight_name, places, shards
+        self.processor = TENSOR_PROCESSORS.get(architecture, TensorProcessor)(config=config)
 
     def __getitem__(self, _: object) -> torch.Tensor:
         parsed: dict[str, dict[str, torch.Tensor]] = {"tensors": {}}
@@ -75,23 +77,23 @@ class LazyGgufWeight:
         return parsed["tensors"][self.weight]
 
 
-def read_and_dequantise_tensor(place: TensorPlace, shard: Path) -> np.ndarray:
+def read_and_dequantise_tensor(place: TensorPlace, shard_file: Path) -> np.ndarray:
     """The tensor's numbers, dequantised to float32."""
-    raw = np.memmap(shard, np.uint8, "r", place.offset, (place.size,))
+    raw = np.memmap(shard_file, np.uint8, "r", place.offset, (place.size,))
     rows = raw.reshape(*place.shape[:-1], -1)
     return gguf.dequantize(rows, gguf.GGMLQuantizationType(place.kind)).reshape(place.shape)
 
 
-def needs_slow_conversion(path: str) -> bool:
-    """Whether `convert_config_and_tokenizer` will take long: the cache has nothing of a model of this name. No byte of the file is
-    read.
+def is_gguf_conversion_uncached(path: str) -> bool:
+    """Whether `convert_config_and_tokenizer_into_cache` will take long: the cache has nothing of a model of this name. No byte of
+    the file is read.
     """
     return not any(private_cache_folder().glob(f"{escape(gguf_title_of(path)[:60])}-*/{PLACES}"))
 
 
 def lazy_weights_of(path: str) -> dict[str, LazyGgufWeight]:
     """Every weight of the model in these files, by transformers' name."""
-    shards, folder = shards_of(Path(path)), convert_config_and_tokenizer(path)
+    shards, folder = shards_of(Path(path)), convert_config_and_tokenizer_into_cache(path)
     told = json.loads((folder / PLACES).read_text(encoding="utf-8"))
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     parts: dict[str, list[TensorPlace]] = defaultdict(list)
@@ -100,19 +102,19 @@ def lazy_weights_of(path: str) -> dict[str, LazyGgufWeight]:
     return {name: LazyGgufWeight(name, places, shards, config, told["architecture"]) for name, places in parts.items()}
 
 
-def convert_config_and_tokenizer(path: str) -> Path:
+def convert_config_and_tokenizer_into_cache(path: str) -> Path:
     """The folder with config.json, the tokenizer's files and `PLACES` of the model in a GGUF file. Made where it is not there.
 
     Raises `ValueError`, without the file's folder, for what cannot be read.
     """
     shards = shards_of(Path(path))
     state = tuple((str(each.resolve()), (at := each.stat()).st_size, at.st_mtime_ns) for each in shards)
-    return convert_once_per_file_state(path, state)
+    return convert_config_and_tokenizer_once_per_file_state(path, state)
 
 
 @cache
-def convert_once_per_file_state(path: str, state: tuple) -> Path:
-    """As `convert_config_and_tokenizer`, once for every `state` of the files."""
+def convert_config_and_tokenizer_once_per_file_state(path: str, file_state: tuple[tuple[str, int, int], ...]) -> Path:
+    """As `convert_config_and_tokenizer_into_cache`, once for every `file_state` of the files."""
     shards = shards_of(Path(path))
     digest = hashlib.sha256(f"{FORM} {version('transformers')} {version('gguf')}".encode())
     for each in shards:
@@ -124,7 +126,7 @@ def convert_once_per_file_state(path: str, state: tuple) -> Path:
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".new-") as place:
             new = Path(place) / "files"
             new.mkdir()
-            write_config_and_tokenizer(shards, new)
+            write_config_tokenizer_and_locations(shards, new)
             try:
                 new.rename(folder)  # whole or not at all, whoever else makes it
             except OSError:
@@ -166,8 +168,8 @@ class PlainViewGgufReader(gguf.GGUFReader):
         self.plain = mapped.view(np.ndarray)
 
 
-def write_config_and_tokenizer(shards: list[Path], folder: Path) -> None:
-    """Write what `convert_config_and_tokenizer` holds. Raises `ValueError` with what is missing."""
+def write_config_tokenizer_and_locations(shards: list[Path], folder: Path) -> None:
+    """Write what `convert_config_and_tokenizer_into_cache` holds. Raises `ValueError` with what is missing."""
     readers = [PlainViewGgufReader(each) for each in shards]
     values = {
         name: field.contents()
@@ -182,19 +184,19 @@ def write_config_and_tokenizer(shards: list[Path], folder: Path) -> None:
         )
     tensors = {each.name: (shard, each) for shard, reader in enumerate(readers) for each in reader.tensors}
     refuse_unreadable_types(tensors.values())
-    with isolate_gguf_file(shards[0]) as source:
+    with from_pretrained_arguments_of_lone_gguf(shards[0]) as source:
         config = AutoConfig.from_pretrained(**source)
         tokenizer = PreTrainedTokenizerFast.from_pretrained(**source)
     if len(shards) > 1:  # transformers looks for the head in the first one alone
         config.tie_word_embeddings = "output.weight" not in tensors
     rope = tensors.get("rope_freqs.weight")
     apply_gguf_settings(config, architecture, values, None if rope is None else np.array(rope[1].data, np.float32))
-    apply_gguf_split_rule(tokenizer, values)
+    apply_gguf_pre_tokenizer(tokenizer, values)
     config.dtype = smallest_exact_dtype(each.tensor_type for _, each in tensors.values())
     config.name_or_path = ""
     config.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    names = transformers_weight_names(config, architecture, config.to_dict())
+    names = map_gguf_to_transformers_names(config, architecture, config.to_dict())
     unknown = [name for name in tensors if name not in names and not any(each in name for each in NO_WEIGHTS)]
     if unknown:
         raise ValueError(
@@ -217,7 +219,7 @@ def write_config_and_tokenizer(shards: list[Path], folder: Path) -> None:
     (folder / PLACES).write_text(json.dumps(told), encoding="utf-8")
 
 
-def refuse_unreadable_types(tensors: Any) -> None:
+def refuse_unreadable_types(tensors: Iterable[tuple[int, gguf.ReaderTensor]]) -> None:
     """Raises `ValueError` for a type of blocks that the package gguf does not dequantise."""
     for each in {each.tensor_type: each for _, each in tensors}.values():
         block = np.zeros((1, gguf.GGML_QUANT_SIZES[each.tensor_type][1]), np.uint8)
@@ -235,14 +237,16 @@ def smallest_exact_dtype(types: Iterable[gguf.GGMLQuantizationType]) -> torch.dt
     return {frozenset({"F16"}): torch.float16, frozenset({"BF16"}): torch.bfloat16}.get(frozenset(kinds), torch.float32)
 
 
-def transformers_weight_names(config: PreTrainedConfig, architecture: str, sizes: dict[str, Any]) -> dict[str, str]:
+def map_gguf_to_transformers_names(
+    config: PreTrainedConfig, architecture: str, config_values: dict[str, Any]
+) -> dict[str, str]:
     """transformers' names of the weights by those in the file."""
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
     # Names are found in the model or in a part of it. The map would look into each part's parts, too, and make all names anew for each
     for part in model.children():
         setattr(part, "named_children", lambda: iter(()))  # noqa: B010, no method may be assigned to
-    processor = TENSOR_PROCESSORS.get(architecture, TensorProcessor)(config=sizes)
+    processor = TENSOR_PROCESSORS.get(architecture, TensorProcessor)(config=config_values)
     try:
         return get_gguf_hf_weights_map(model, processor)
     except NotImplementedError:
@@ -250,7 +254,7 @@ def transformers_weight_names(config: PreTrainedConfig, architecture: str, sizes
 
 
 @contextmanager
-def isolate_gguf_file(file: Path) -> Iterator[dict[str, Any]]:
+def from_pretrained_arguments_of_lone_gguf(file: Path) -> Iterator[dict[str, Any]]:
     """Arguments by which `from_pretrained` finds the file alone: what else lies in its folder plays no part, and no network does."""
     with tempfile.TemporaryDirectory(prefix="treerace-") as place:
         (Path(place) / "model.gguf").symlink_to(file.resolve())

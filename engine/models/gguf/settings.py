@@ -5,6 +5,7 @@ ggml-org/llama.cpp.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,17 +25,17 @@ SINGLE_DIGITS = {"smollm", "starcoder", "refact", "command-r", "codeshell", "exa
 
 
 def apply_gguf_settings(
-    config: PreTrainedConfig, architecture: str, values: dict[str, Any], factors: np.ndarray | None
+    config: PreTrainedConfig, architecture: str, gguf_values: dict[str, Any], rope_factors: np.ndarray | None
 ) -> None:
-    """Put into the configuration what the file's values say besides. `factors` are the numbers of its `rope_freqs.weight`, if any.
+    """Put into the configuration what the file's values say besides. `rope_factors` are the numbers of its `rope_freqs.weight`, if any.
 
     Raises `ValueError` for rope settings that are not known here.
     """
 
-    def told(name: str) -> Any:
-        return values.get(f"{architecture}.{name}")
+    def read_value(name: str) -> Any:
+        return gguf_values.get(f"{architecture}.{name}")
 
-    named = (values.get(f"tokenizer.ggml.{name}_token_id") for name in STOPS)
+    named = (gguf_values.get(f"tokenizer.ggml.{name}_token_id") for name in STOPS)
     if stops := sorted({int(token) for token in named if token is not None}):
         config.eos_token_id = stops[0] if len(stops) == 1 else stops
     for name in (
@@ -43,38 +44,40 @@ def apply_gguf_settings(
     ):  # where the file has none, the family's usual one may lie beyond the vocabulary
         if (getattr(config, name, None) or 0) >= config.vocab_size:
             setattr(config, name, None)
-    if told("attention.key_length") is not None and config.model_type not in ("gemma4_text", "t5", "umt5"):
-        config.head_dim = int(told("attention.key_length"))
+    if read_value("attention.key_length") is not None and config.model_type not in ("gemma4_text", "t5", "umt5"):
+        config.head_dim = int(read_value("attention.key_length"))
     if config.model_type in ("mistral", "phi3"):
-        config.sliding_window = told("attention.sliding_window")
+        config.sliding_window = read_value("attention.sliding_window")
     if architecture in WHOLE_HEADS:
         whole = config.num_hidden_layers == WHOLE_HEADS[architecture]
         config.query_pre_attn_scalar = config.hidden_size // config.num_attention_heads if whole else config.head_dim
-    apply_gguf_rope(config, told, factors)
+    apply_gguf_rope(config, read_value, rope_factors)
 
 
-def apply_gguf_rope(config: PreTrainedConfig, file_values: Any, factors: np.ndarray | None) -> None:
+def apply_gguf_rope(
+    config: PreTrainedConfig, read_value: Callable[[str], Any], rope_factors: np.ndarray | None
+) -> None:
     """As `apply_gguf_settings`, for how positions turn. Of a model with two such settings the file's are those of full attention."""
     if (ropes := getattr(config, "rope_parameters", None)) is None:
         return
     rope = ropes.get("full_attention", ropes)
-    width, turned = head_dim(config), file_values("rope.dimension_count")
+    width, turned = head_dim(config), read_value("rope.dimension_count")
     if turned is not None and turned != width:
         rope["partial_rotary_factor"] = turned / width
-    if local := file_values("rope.freq_base_swa"):
+    if local := read_value("rope.freq_base_swa"):
         ropes["sliding_attention"]["rope_theta"] = local
     way, factor = (
-        file_values("rope.scaling.type"),
-        file_values("rope.scaling.factor") or file_values("rope.scale_linear"),
+        read_value("rope.scaling.type"),
+        read_value("rope.scaling.factor") or read_value("rope.scale_linear"),
     )
     if way is None:
         way = "linear" if factor not in (None, 1.0) else "none"
-    if factors is not None:
-        rope |= match_llama_3_rope(factors, rope["rope_theta"], width)
+    if rope_factors is not None:
+        rope |= llama_3_rope_settings_matching_factors(rope_factors, rope["rope_theta"], width)
     elif way == "linear":
         rope |= {"rope_type": "linear", "factor": factor}
     elif way == "yarn":
-        length = file_values("rope.scaling.original_context_length")
+        length = read_value("rope.scaling.original_context_length")
         rope |= {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": length}
     elif way != "none":
         raise ValueError(
@@ -86,26 +89,26 @@ def head_dim(config: PreTrainedConfig) -> int:
     return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
 
 
-def match_llama_3_rope(factors: np.ndarray, theta: float, width: int) -> dict[str, Any]:
-    """The settings of Llama 3.1 whose divisors of `width / 2` frequencies these are. Raises `ValueError` for any others."""
-    factor = float(factors.max())
+def llama_3_rope_settings_matching_factors(rope_factors: np.ndarray, theta: float, rotary_width: int) -> dict[str, Any]:
+    """The settings of Llama 3.1 whose divisors of `rotary_width / 2` frequencies these are. Raises `ValueError` for any others."""
+    factor = float(rope_factors.max())
     low, high, length = LLAMA_3.values()
-    waves = 2 * math.pi * theta ** (np.arange(0, width, 2) / width)
+    waves = 2 * math.pi * theta ** (np.arange(0, rotary_width, 2) / rotary_width)
     smooth = np.clip((length / waves - low) / (high - low), 0, 1)
-    if len(factors) != len(waves) or not np.allclose(1 / factors, (1 - smooth) / factor + smooth, rtol=1e-4):
+    if len(rope_factors) != len(waves) or not np.allclose(1 / rope_factors, (1 - smooth) / factor + smooth, rtol=1e-4):
         raise ValueError(
             "its rope_freqs.weight holds other factors than those of Llama 3.1, and no others are known here"
         )
     return {"rope_type": "llama3", "factor": factor, **LLAMA_3}
 
 
-def apply_gguf_split_rule(tokenizer: PreTrainedTokenizerBase, values: dict[str, Any]) -> None:
+def apply_gguf_pre_tokenizer(tokenizer: PreTrainedTokenizerBase, gguf_values: dict[str, Any]) -> None:
     """Let the tokenizer split texts by the rule that the file names. transformers takes GPT-2's for each that it does not know.
 
     Raises `ValueError` for a rule that neither knows.
     """
-    rule = values.get("tokenizer.ggml.pre", "gpt-2")
-    if values.get("tokenizer.ggml.model") != "gpt2" or rule in AS_GPT_2:
+    rule = gguf_values.get("tokenizer.ggml.pre", "gpt-2")
+    if gguf_values.get("tokenizer.ggml.model") != "gpt2" or rule in AS_GPT_2:
         return
     if rule in SINGLE_DIGITS:
         digits, whole = pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)

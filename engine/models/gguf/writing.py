@@ -33,19 +33,23 @@ def explain_unwritable(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBas
         return f"its rotary embedding is {model.model.rotary_emb.rope_type}, and only the default one is written"
     if any(not weight.is_floating_point() for weight in model.parameters()):
         return "its weights are kept in whole numbers"
-    return "" if gguf_split_rule_of(tokenizer) else "its tokenizer does not cut texts as GPT-2's or SmolLM's does"
+    return (
+        "" if gguf_pre_tokenizer_name_of(tokenizer) else "its tokenizer does not cut texts as GPT-2's or SmolLM's does"
+    )
 
 
-def write_gguf(path: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, kind: str) -> int:
-    """Write the model, its matrices as `kind` of `KINDS`. Returns how many tensors. Raises `ValueError` where it cannot be written."""
+def write_gguf(path: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, matrix_type_name: str) -> int:
+    """Write the model, its matrices as `matrix_type_name` of `KINDS`. Returns how many tensors. Raises `ValueError` where it cannot
+    be written.
+    """
     if reason := explain_unwritable(model, tokenizer):
         raise ValueError(f"This model cannot be written as GGUF: {reason}.")
     writer = gguf.GGUFWriter(path, "llama")
-    add_model_metadata(writer, model, kind)
+    add_model_metadata(writer, model, matrix_type_name)
     add_tokenizer_metadata(writer, tokenizer, model.config.vocab_size)
     count = 0
     for name, weight in named_gguf_tensors(model):
-        stored = gguf_type_of(weight, kind)
+        stored = gguf_type_of(weight, matrix_type_name)
         writer.add_tensor(name, gguf.quantize(weight.detach().float().numpy(), stored), raw_dtype=stored)
         count += 1
     writer.write_header_to_file()
@@ -72,19 +76,19 @@ def permute_rope_rows(weight: torch.Tensor, heads: int) -> torch.Tensor:
     return weight.reshape(heads, 2, -1, weight.shape[1]).transpose(1, 2).reshape(weight.shape)
 
 
-def gguf_type_of(weight: torch.Tensor, kind: str) -> Kind:
+def gguf_type_of(weight: torch.Tensor, matrix_type_name: str) -> Kind:
     """Norms stay in 32 bits. Rows that blocks do not fill are written in 16."""
-    stored = KINDS[kind][0]
+    stored = KINDS[matrix_type_name][0]
     if weight.dim() == 1:
         return Kind.F32
     return stored if weight.shape[-1] % gguf.GGML_QUANT_SIZES[stored][0] == 0 else Kind.F16
 
 
-def add_model_metadata(writer: gguf.GGUFWriter, model: PreTrainedModel, kind: str) -> None:
+def add_model_metadata(writer: gguf.GGUFWriter, model: PreTrainedModel, matrix_type_name: str) -> None:
     """What a reader must know of the model besides its weights."""
     config, width = model.config, head_dim_of(model.config)
     writer.add_name(Path(config.name_or_path).name or "model")
-    writer.add_file_type(KINDS[kind][1])
+    writer.add_file_type(KINDS[matrix_type_name][1])
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
@@ -100,7 +104,7 @@ def add_model_metadata(writer: gguf.GGUFWriter, model: PreTrainedModel, kind: st
     writer.add_rope_freq_base(float(config.rope_parameters["rope_theta"]))
 
 
-def gguf_split_rule_of(tokenizer: PreTrainedTokenizerBase) -> str:
+def gguf_pre_tokenizer_name_of(tokenizer: PreTrainedTokenizerBase) -> str:
     """What llama.cpp calls the rule by which the tokenizer cuts a text before it merges bytes; "" for one that is not known here."""
     told = json.loads(tokenizer.backend_tokenizer.to_str())
     if told["model"]["type"] != "BPE" or told["normalizer"] is not None:
@@ -123,7 +127,7 @@ def add_tokenizer_metadata(writer: gguf.GGUFWriter, tokenizer: PreTrainedTokeniz
     for number, added in tokenizer.added_tokens_decoder.items():
         types[number] = int(TokenType.CONTROL if added.special else TokenType.USER_DEFINED)
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(gguf_split_rule_of(tokenizer))
+    writer.add_tokenizer_pre(gguf_pre_tokenizer_name_of(tokenizer))
     writer.add_token_list(tokens)
     writer.add_token_types(types)
     writer.add_token_merges([each if isinstance(each, str) else " ".join(each) for each in merges])

@@ -1,9 +1,10 @@
 """Formats: the files in which drafters are published. One file per drafter and one line in `PUBLISHED`.
 
-A config tells the format (`is_form_of`). `loader_of` checks a config against a target of so many `layers` and its `embedding [V, H]`.
-It returns what makes the net of a folder, the target's `embedding [V, H]` and its `head [V, H]`. Both raise `ValueError` for what does
-not fit, is missing or is not computed. `checked` is what all of them share, and `exported` writes our own drafters. `mtp` and
-`assistant` read more of a target than its sizes, and stand beside the list.
+A config tells the format (`is_form_of`). `validate_config_and_make_loader` checks a config against a target of
+`target_layer_count` layers and its `embedding [V, H]`. It returns what makes the net of a folder, the target's `embedding [V, H]`
+and its `head [V, H]`. Both raise `ValueError` for what does not fit, is missing or is not computed. `checked` is what all of them
+share, and `exported` writes our own drafters. `mtp` and `assistant` read more of a target than its sizes, and stand beside the
+list.
 """
 
 from engine.nets.formats import dflash, dspark, eagle3, medusa, parallel

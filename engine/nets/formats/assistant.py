@@ -21,9 +21,13 @@ from transformers import (
     PreTrainedModel,
 )
 
-from engine.forward.packed_linear import pack_linear_layers
+from engine.forward.packed_linear import optimise_cpu_linear_and_attention
 from engine.nets.assistant import GemmaAssistant, shared_layer_heads_and_width
-from engine.nets.formats.checked import load_all_tensors, refuse_unexpected_tensors, refuse_unread_settings
+from engine.nets.formats.checked import (
+    load_all_tensors,
+    refuse_missing_unknown_or_misshaped_tensors,
+    refuse_unread_settings,
+)
 
 KINDS = {
     "gemma4_assistant": (Gemma4AssistantConfig, Gemma4AssistantForCausalLM),
@@ -61,7 +65,7 @@ def load_assistant(
         wanted = {name: tuple(each.shape) for name, each in kind(config).state_dict().items()}
     tied = config.tie_word_embeddings
     optional = {HEAD: wanted.pop(HEAD)} if tied else {}
-    refuse_unexpected_tensors(folder, found, wanted, optional)
+    refuse_missing_unknown_or_misshaped_tensors(folder, found, wanted, optional)
     if tied and HEAD in found and not torch.equal(found[HEAD], found[EMBEDDING]):
         raise ValueError(
             f"{folder} holds {HEAD}, which differs from {EMBEDDING}, and its config ties them. Fetch its files anew."
@@ -73,11 +77,13 @@ def load_assistant(
     if tied:
         model.tie_weights()
     model.to(target.device, target.dtype)
-    pack_linear_layers(model)
+    optimise_cpu_linear_and_attention(model)
     return GemmaAssistant(model, target)
 
 
-def loader_of(folder: Path, config: dict[str, Any], target: PreTrainedModel) -> Callable[..., GemmaAssistant]:
+def validate_config_and_make_loader(
+    folder: Path, config: dict[str, Any], target: PreTrainedModel
+) -> Callable[..., GemmaAssistant]:
     """As that of the other formats. Raises `ValueError` when the assistant cannot be computed and when it does not fit the target."""
     kind = KINDS[config["model_type"]][0]
     try:

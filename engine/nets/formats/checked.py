@@ -94,7 +94,7 @@ def open_safetensors(path: Path) -> Iterator[Any]:
         raise ValueError(f"{path} cannot be read as safetensors: {error}. Fetch it anew.") from error
 
 
-def refuse_unexpected_tensors(
+def refuse_missing_unknown_or_misshaped_tensors(
     folder: Path,
     tensors: Mapping[str, torch.Tensor],
     required: Mapping[str, tuple[int, ...]],
@@ -124,7 +124,9 @@ def refuse_other_target(folder: Path, trained_for: tuple[int, int], target: tupl
         )
 
 
-def whole_number_of(folder: Path, config: Mapping[str, Any], name: str, least: int = 1, most: int | None = None) -> int:
+def validated_whole_number(
+    folder: Path, config: Mapping[str, Any], name: str, least: int = 1, most: int | None = None
+) -> int:
     """What the config gives under the name. Raises `ValueError` unless it is a whole number from `least` to `most`, None for no end."""
     value = config.get(name)
     if type(value) is not int or value < least or (most is not None and value > most):
@@ -136,14 +138,20 @@ def whole_number_of(folder: Path, config: Mapping[str, Any], name: str, least: i
 def refuse_missing_sizes(folder: Path, config: Mapping[str, Any], names: Iterable[str]) -> None:
     """Raises `ValueError` unless the config gives each of these sizes."""
     for name in names:
-        whole_number_of(folder, config, name)
+        validated_whole_number(folder, config, name)
 
 
-def ascending_layers_of(folder: Path, key: str, ids: Any, least: int, most: int, why: str = "") -> list[int]:
-    """The `ids` of a target's layers, which stand under `key`. Raises `ValueError`, with `why` behind it, unless they ascend so."""
+def validated_ascending_layers(
+    folder: Path, key: str, ids: Any, least: int, most: int, error_suffix: str = ""
+) -> list[int]:
+    """The `ids` of a target's layers, which stand under `key`. Raises `ValueError`, with `error_suffix` behind it, unless they
+    ascend so.
+    """
     whole = isinstance(ids, list) and bool(ids) and all(type(each) is int for each in ids)
     if not whole or ids != sorted(set(ids)) or not least <= ids[0] <= ids[-1] <= most:
-        raise ValueError(f"{key} in {folder} must ascend between {least} and {most} for this target, got {ids}.{why}")
+        raise ValueError(
+            f"{key} in {folder} must ascend between {least} and {most} for this target, got {ids}.{error_suffix}"
+        )
     return ids
 
 
@@ -166,28 +174,32 @@ def refuse_unread_settings(
             )
 
 
-def refuse_undecided_window(folder: Path, layer: Mapping[str, Any]) -> None:
+def refuse_undecided_window(folder: Path, layer_config: Mapping[str, Any]) -> None:
     """Raises `ValueError` for a window of which the config does not say which layers have it: engines differ in what that means."""
-    if layer.get("sliding_window") and not layer.get("layer_types") and layer.get("use_sliding_window") is not False:
+    if (
+        layer_config.get("sliding_window")
+        and not layer_config.get("layer_types")
+        and layer_config.get("use_sliding_window") is not False
+    ):
         raise ValueError(
-            f"{folder} sets sliding_window to {layer['sliding_window']!r} and no layer_types, so nothing says which layers it is "
-            "for. Name the type of every layer in layer_types, as the drafter was trained."
+            f"{folder} sets sliding_window to {layer_config['sliding_window']!r} and no layer_types, so nothing says which layers it "
+            "is for. Name the type of every layer in layer_types, as the drafter was trained."
         )
 
 
-def own_vocabulary_size(folder: Path, config: Mapping[str, Any], setting_name: str, vocab: int) -> int:
+def draft_vocabulary_size_of(folder: Path, config: Mapping[str, Any], setting_name: str, vocab: int) -> int:
     """How many tokens the drafter guesses, all of `vocab` where its config does not say. Raises `ValueError` for no such number."""
-    return vocab if config.get(setting_name) is None else whole_number_of(folder, config, setting_name, 1, vocab)
+    return vocab if config.get(setting_name) is None else validated_whole_number(folder, config, setting_name, 1, vocab)
 
 
-def integer_tensor(folder: Path, tensors: Mapping[str, torch.Tensor], name: str) -> torch.Tensor:
+def validated_integer_tensor(folder: Path, tensors: Mapping[str, torch.Tensor], name: str) -> torch.Tensor:
     """The tensor of that name as int64. Raises `ValueError` where it holds other numbers."""
     if tensors[name].is_floating_point() or tensors[name].dtype == torch.bool:
         raise ValueError(f"{folder} holds {name} as {tensors[name].dtype}. It must hold whole numbers.")
     return tensors[name].long()
 
 
-def target_ids_of_own_tokens(
+def validated_target_ids_of_draft_tokens(
     folder: Path, tensors: Mapping[str, torch.Tensor], draft_vocab: int, vocab: int
 ) -> torch.Tensor:
     """The target's ids int64 `[own]` of the drafter's tokens: token i is the target's `i + d2t[i]`, and without d2t its i.
@@ -196,7 +208,7 @@ def target_ids_of_own_tokens(
     """
     ids = torch.arange(draft_vocab)
     if "d2t" in tensors:
-        ids = ids + integer_tensor(folder, tensors, "d2t")
+        ids = ids + validated_integer_tensor(folder, tensors, "d2t")
     if ids.min() < 0 or ids.max() >= vocab:
         raise ValueError(
             f"{folder} maps its tokens to the ids {int(ids.min())} to {int(ids.max())} by d2t, and the target has "
@@ -217,14 +229,14 @@ def target_ids_of_own_tokens(
     return ids
 
 
-def layer_config_and_rotary(folder: Path, layer: dict[str, Any], config_type: type[C]) -> tuple[C, Rotary]:
+def layer_config_and_rotary(folder: Path, layer_settings: dict[str, Any], config_type: type[C]) -> tuple[C, Rotary]:
     """The config of a `config_type` of layer and its rotary embedding. Raises `ValueError` for one that cannot be computed."""
     try:
-        config = config_type.from_dict({key: value for key, value in layer.items() if key != "model_type"})
+        config = config_type.from_dict({key: value for key, value in layer_settings.items() if key != "model_type"})
         rope = config.rope_parameters["rope_type"]
         if rope not in STEADY_ROPE:
             raise ValueError(f"its rotary embedding is {rope!r}, and only {', '.join(STEADY_ROPE)} are computed")
-        return config, Rotary.of(LlamaRotaryEmbedding(config))
+        return config, Rotary.from_transformers(LlamaRotaryEmbedding(config))
     except (KeyError, TypeError, ValueError, StrictDataclassError) as error:
         said_why = " ".join(str(error).split()).rstrip(".")
         raise ValueError(f"{folder}/config.json describes no layer that can be computed: {said_why}.") from error

@@ -47,7 +47,7 @@ def is_about_more_than_unread_weights(record: logging.LogRecord) -> bool:
 logging.getLogger("transformers.modeling_utils").addFilter(is_about_more_than_unread_weights)
 
 
-def text_config_of(composite: PreTrainedConfig) -> PreTrainedConfig:
+def text_config_of_composite(composite: PreTrainedConfig) -> PreTrainedConfig:
     """The configuration of the text model in a composite one that was tried here; any other configuration as it is."""
     if composite.model_type not in TRIED or (text := composite.get_text_config()) is composite:
         return composite

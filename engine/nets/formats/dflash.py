@@ -52,21 +52,21 @@ def embedding_and_head_shapes(sizes: DFlashSizes) -> dict[str, tuple[int, ...]]:
     return {"embed_tokens.weight": (sizes.vocab, sizes.hidden), "lm_head.weight": (sizes.own_vocab, sizes.hidden)}
 
 
-def load_block_net(
-    kind: type[DFlash],
+def load_checked_block_net(
+    net_class: type[DFlash],
     sizes: DFlashSizes,
-    optional: dict[str, tuple[int, ...]],
+    optional_shapes: dict[str, tuple[int, ...]],
     config: dict[str, Any],
     folder: Path,
     embedding: torch.Tensor,
     head: torch.Tensor,
 ) -> DFlash:
-    """`optional` are the shapes of tensors that a checkpoint may have beside the net's own, by name."""
-    found, names = checked.load_all_tensors(folder), kind.names
+    """`optional_shapes` are the shapes of tensors that a checkpoint may have beside the net's own, by name."""
+    found, names = checked.load_all_tensors(folder), net_class.file_name_by_weight
     with torch.device("meta"):  # shapes alone
         blank = torch.empty(sizes.vocab, sizes.hidden)
-        empty = kind(sizes, blank, blank[: sizes.own_vocab], torch.arange(sizes.own_vocab), config)
-        shares = bool(sizes.target_hidden) and not found.keys() & {names[name] for name in kind.tables}
+        empty = net_class(sizes, blank, blank[: sizes.own_vocab], torch.arange(sizes.own_vocab), config)
+        shares = bool(sizes.target_hidden) and not found.keys() & {names[name] for name in net_class.used_table_names}
         if shares:
             share_narrowed_target_tables(empty, blank, blank)
         parameters = empty.state_dict()
@@ -74,29 +74,33 @@ def load_block_net(
     if sizes.own_vocab < sizes.vocab:
         wanted |= {"d2t": (sizes.own_vocab,)}
         if "speculators_model_type" in config:
-            wanted |= {"lm_head.weight": optional["lm_head.weight"]}
-    checked.refuse_unexpected_tensors(folder, found, wanted, optional)
+            wanted |= {"lm_head.weight": optional_shapes["lm_head.weight"]}
+    checked.refuse_missing_unknown_or_misshaped_tensors(folder, found, wanted, optional_shapes)
     own_embedding = found.get("embed_tokens.weight", embedding).to(embedding.device)
-    vocabulary = checked.target_ids_of_own_tokens(folder, found, sizes.own_vocab, sizes.vocab)
+    vocabulary = checked.validated_target_ids_of_draft_tokens(folder, found, sizes.own_vocab, sizes.vocab)
     rows = head[vocabulary.to(head.device)] if sizes.own_vocab < sizes.vocab else head
     own_head = found.get("lm_head.weight", rows).to(embedding.device)
-    net = kind(sizes, own_embedding, own_head, vocabulary, config)
+    net = net_class(sizes, own_embedding, own_head, vocabulary, config)
     if shares:
         share_narrowed_target_tables(net, embedding, head)
     net.load_state_dict({name: found[names.get(name, name)].float() for name in parameters})
     return net.prepare_for_drafting(embedding.device)
 
 
-def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int) -> Callable[..., DFlash]:
+def validate_config_and_make_loader(
+    folder: Path, config: dict[str, Any], embedding: torch.Tensor, target_layer_count: int
+) -> Callable[..., DFlash]:
     speculators, optional = "speculators_model_type" in config, {}
-    refuse_unread_settings(folder, config, harmless=frozenset() if speculators else frozenset({"is_causal"}))
-    sizes = sizes_of(folder, config, embedding, layers, allows_windows=not speculators)
+    refuse_other_networks_and_unread_settings(
+        folder, config, harmless=frozenset() if speculators else frozenset({"is_causal"})
+    )
+    sizes = validated_sizes_of(folder, config, embedding, target_layer_count, allows_windows=not speculators)
     if speculators:
         optional = embedding_and_head_shapes(sizes) | {"d2t": (sizes.own_vocab,), "t2d": (sizes.vocab,)}
-    return partial(load_block_net, DFlash, sizes, optional, config)
+    return partial(load_checked_block_net, DFlash, sizes, optional, config)
 
 
-def refuse_unread_settings(
+def refuse_other_networks_and_unread_settings(
     folder: Path,
     config: dict[str, Any],
     architectures: Set[str] = frozenset(ARCHITECTURES),
@@ -116,10 +120,11 @@ def refuse_unread_settings(
         checked.refuse_unread_settings(folder, found, read, where, COMPUTED)
 
 
-def sizes_of(
-    folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int, allows_windows: bool = False
+def validated_sizes_of(
+    folder: Path, config: dict[str, Any], embedding: torch.Tensor, target_layer_count: int, allows_windows: bool = False
 ) -> DFlashSizes:
-    """What `config` says, for a target of so many `layers` and `embedding [V, H]`; with `allows_windows`, its layers may have some.
+    """What `config` says, for a target of so many `target_layer_count` and `embedding [V, H]`; with `allows_windows`, its layers may
+    have some.
 
     Raises `ValueError` for another net, for what `DFlash` does not compute, and for sizes that do not fit the target.
     """
@@ -130,15 +135,15 @@ def sizes_of(
         lacks = "transformer_layer_config" if speculators else "dflash_config"
         raise ValueError(f"{folder}/config.json lacks {lacks}. Fetch its files anew.")
     refuse_other_than_qwen3_layers(folder, layer)
-    masks = layer_masks_of(folder, layer, own) if allows_windows else ()
+    masks = validated_layer_masks(folder, layer, own) if allows_windows else ()
     if not allows_windows:
         refuse_windows(folder, layer)
     vocab, hidden = embedding.shape
     said = config.get("target_hidden_size")
     checked.refuse_other_target(folder, (layer["vocab_size"], said or layer["hidden_size"]), (vocab, hidden))
-    block = checked.whole_number_of(folder, own | config, "block_size", 2)
-    mask = checked.whole_number_of(folder, own, "mask_token_id", 0, vocab - 1)
-    own_vocab = checked.own_vocabulary_size(folder, config, "draft_vocab_size", vocab)
+    block = checked.validated_whole_number(folder, own | config, "block_size", 2)
+    mask = checked.validated_whole_number(folder, own, "mask_token_id", 0, vocab - 1)
+    own_vocab = checked.draft_vocabulary_size_of(folder, config, "draft_vocab_size", vocab)
     qwen, rotary = checked.layer_config_and_rotary(folder, layer, Qwen3Config)
     return DFlashSizes(
         hidden=layer["hidden_size"],
@@ -150,29 +155,29 @@ def sizes_of(
         vocab=vocab,
         own_vocab=own_vocab,
         eps=qwen.rms_norm_eps,
-        reads=target_layers_read(folder, config, own, layers),
-        block=block,
-        mask=mask,
+        reads_features=validated_target_layers_read(folder, config, own, target_layer_count),
+        block_size=block,
+        mask_token_id=mask,
         rotary=rotary,
-        biased=bool(layer.get("attention_bias")),
-        from_anchor=bool(config.get("sample_from_anchor")),
+        attention_bias=bool(layer.get("attention_bias")),
+        anchor_slot_predicts=bool(config.get("sample_from_anchor")),
         target_hidden=hidden if layer["hidden_size"] != hidden else 0,
-        masks=masks,
+        layer_masks=masks,
     )
 
 
-def refuse_other_than_qwen3_layers(folder: Path, layer: dict[str, Any]) -> None:
+def refuse_other_than_qwen3_layers(folder: Path, layer_config: dict[str, Any]) -> None:
     """Raises `ValueError` unless the config describes Qwen3 layers."""
-    checked.refuse_missing_sizes(folder, layer, checked.SIZES)
-    kind, gate = layer.get("model_type", "qwen3"), layer.get("hidden_act", "silu")
+    checked.refuse_missing_sizes(folder, layer_config, checked.SIZES)
+    kind, gate = layer_config.get("model_type", "qwen3"), layer_config.get("hidden_act", "silu")
     if kind != "qwen3" or gate != "silu":
         raise ValueError(f"{folder} has layers of the type {kind!r} with {gate!r}. Only qwen3 with silu is computed.")
-    checked.refuse_undecided_window(folder, layer)
+    checked.refuse_undecided_window(folder, layer_config)
 
 
-def refuse_windows(folder: Path, layer: dict[str, Any]) -> None:
+def refuse_windows(folder: Path, layer_config: dict[str, Any]) -> None:
     """Raises `ValueError` unless all layers have full attention."""
-    for each in layer.get("layer_types") or ():
+    for each in layer_config.get("layer_types") or ():
         if each != FULL:
             raise ValueError(
                 f"{folder} has layers with {each}, and engines differ in what a window hides from a block in this form. Only "
@@ -180,7 +185,9 @@ def refuse_windows(folder: Path, layer: dict[str, Any]) -> None:
             )
 
 
-def layer_masks_of(folder: Path, config: dict[str, Any], dflash_config: dict[str, Any]) -> tuple[BlockLayerMask, ...]:
+def validated_layer_masks(
+    folder: Path, config: dict[str, Any], dflash_config: dict[str, Any]
+) -> tuple[BlockLayerMask, ...]:
     """A mask for each layer as z-lab's `dflash/model.py` makes it, () where all layers see all. `dflash_config` is the `dflash_config`.
 
     `is_causal` is said for all layers. Where it is unsaid, those with a window are causal and the others are not. Raises `ValueError`
@@ -208,23 +215,27 @@ def layer_masks_of(folder: Path, config: dict[str, Any], dflash_config: dict[str
     return masks if any(each != BlockLayerMask() for each in masks) else ()
 
 
-def target_layers_read(
-    folder: Path, config: dict[str, Any], dflash_config: dict[str, Any], layers: int
+def validated_target_layers_read(
+    folder: Path, config: dict[str, Any], dflash_config: dict[str, Any], target_layer_count: int
 ) -> tuple[int, ...]:
     """The target's layers that are read, each by the number of layers before the place. Raises `ValueError` when it lacks one."""
     speculators = dflash_config is config
     key = "aux_hidden_state_layer_ids" if speculators else "target_layer_ids"
     trained = config.get("num_target_layers", dflash_config.get("num_target_layers"))
-    if trained not in (None, layers):
+    if trained not in (None, target_layer_count):
         raise ValueError(
-            f"The drafter in {folder} was trained for a target of {trained} layers, this one has {layers}. Use the drafter "
+            f"The drafter in {folder} was trained for a target of {trained} layers, this one has {target_layer_count}. Use the drafter "
             "that was trained for this target."
         )
     ids, behind = dflash_config.get(key), 0 if speculators else 1
     if ids is None and not speculators:  # spread between the second layer and the last but three
         count = config["num_hidden_layers"]
-        ids = [round(1 + each * (layers - 4) / (count - 1)) for each in range(count)] if count > 1 else [layers // 2]
-    last = layers if speculators else layers - 1 - behind
+        ids = (
+            [round(1 + each * (target_layer_count - 4) / (count - 1)) for each in range(count)]
+            if count > 1
+            else [target_layer_count // 2]
+        )
+    last = target_layer_count if speculators else target_layer_count - 1 - behind
     without = " The last layer's output is not among them, because engines differ in whether it is normed in this form."
-    ids = checked.ascending_layers_of(folder, key, ids, 1 - behind, last, "" if speculators else without)
+    ids = checked.validated_ascending_layers(folder, key, ids, 1 - behind, last, "" if speculators else without)
     return tuple(each + behind for each in ids)

@@ -35,19 +35,23 @@ def is_form_of(config: dict[str, Any]) -> bool:
     return ARCHITECTURE in (config.get("architectures") or ())
 
 
-def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int) -> Callable[..., DFlash]:
-    dflash.refuse_unread_settings(folder, config, ARCHITECTURES, BESIDE)
-    sizes = sizes_of(folder, config, embedding, layers)
+def validate_config_and_make_loader(
+    folder: Path, config: dict[str, Any], embedding: torch.Tensor, target_layer_count: int
+) -> Callable[..., DFlash]:
+    dflash.refuse_other_networks_and_unread_settings(folder, config, ARCHITECTURES, BESIDE)
+    sizes = validated_sizes_of(folder, config, embedding, target_layer_count)
     optional = dflash.embedding_and_head_shapes(sizes)
     if "speculators_model_type" in config:
         optional |= {"d2t": (sizes.own_vocab,), "t2d": (sizes.vocab,)}
-    if sizes.confident:
-        optional |= {"confidence_head.proj.weight": (1, sizes.confident), "confidence_head.proj.bias": (1,)}
-    return partial(dflash.load_block_net, DSpark, sizes, optional, config)
+    if sizes.confidence_head_width:
+        optional |= {"confidence_head.proj.weight": (1, sizes.confidence_head_width), "confidence_head.proj.bias": (1,)}
+    return partial(dflash.load_checked_block_net, DSpark, sizes, optional, config)
 
 
-def sizes_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int) -> DSparkSizes:
-    """As `engine.nets.formats.dflash.sizes_of`. Raises `ValueError` for another Markov head too."""
+def validated_sizes_of(
+    folder: Path, config: dict[str, Any], embedding: torch.Tensor, target_layer_count: int
+) -> DSparkSizes:
+    """As `engine.nets.formats.dflash.validated_sizes_of`. Raises `ValueError` for another Markov head too."""
     speculators = "speculators_model_type" in config
     config = DEFAULTS | config if speculators else config
     rank, head = config.get("markov_rank"), config.get("markov_head_type")
@@ -60,8 +64,8 @@ def sizes_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, laye
         raise ValueError(f"{folder} has a Markov head of the type {head!r}. Only 'vanilla' is computed.")
     block = {name: config.get(name) for name in ("mask_token_id", "target_layer_ids")}
     own = config if speculators else {**config, "dflash_config": block, "sample_from_anchor": True}
-    plain = dflash.sizes_of(folder, own, embedding, layers)
+    plain = dflash.validated_sizes_of(folder, own, embedding, target_layer_count)
     confident = 0
     if config.get("enable_confidence_head"):
         confident = plain.hidden + (rank if config.get("confidence_head_with_markov") else 0)
-    return DSparkSizes(**vars(plain), rank=rank, confident=confident)
+    return DSparkSizes(**vars(plain), markov_rank=rank, confidence_head_width=confident)

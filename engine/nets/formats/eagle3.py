@@ -15,7 +15,7 @@ import torch
 from transformers import LlamaConfig
 
 from engine.forward.llama_layer import EPS
-from engine.forward.session import tapped_layers
+from engine.forward.session import default_feature_layers
 from engine.nets.eagle import WINDOW, Eagle, EagleForm
 from engine.nets.formats import checked
 from engine.nets.layer import NetConfig
@@ -50,14 +50,14 @@ OUTSIDE = {
 }
 
 
-def published_names_of(prefix: str, taps: int, layers: int = 1) -> dict[str, tuple[str, ...]]:
+def published_names_of(prefix: str, normed_tap_count: int, layer_count: int = 1) -> dict[str, tuple[str, ...]]:
     """The published names of what every weight of `Eagle` is made of, by the weight's own name."""
     layer = {own: tuple(prefix + name for name in names) for own, names in (FIRST | IN_LAYER).items()}
-    for number in range(1, layers):
+    for number in range(1, layer_count):
         where, ahead = f"next_layers.{number - 1}.", f"layers.{number}."
         layer |= {own.replace("layer.", where, 1): tuple(map(ahead.__add__, names)) for own, names in IN_LAYER.items()}
         layer[f"{where}norm_in.weight"] = (f"{ahead}input_layernorm.weight",)
-    return layer | OUTSIDE | {f"norm_taps.{tap}.weight": (f"fc_norm.{tap}.weight",) for tap in range(taps)}
+    return layer | OUTSIDE | {f"norm_taps.{tap}.weight": (f"fc_norm.{tap}.weight",) for tap in range(normed_tap_count)}
 
 
 def required_tensor_shapes(config: NetConfig, form: EagleForm, prefix: str) -> dict[str, tuple[int, ...]]:
@@ -67,7 +67,7 @@ def required_tensor_shapes(config: NetConfig, form: EagleForm, prefix: str) -> d
         weights = Eagle(config, blank, blank, form).state_dict()
     inward = [count * form.head_dim for count in (config.heads, form.kv_heads, form.kv_heads)]
     found: dict[str, tuple[int, ...]] = {}
-    for name, parts in published_names_of(prefix, len(form.layers), config.layers).items():
+    for name, parts in published_names_of(prefix, len(form.reads_features), config.layers).items():
         if name in weights:
             sizes = inward if name.endswith("qkv.weight") else len(weights[name]) // len(parts)
             found |= {part: tuple(each.shape) for part, each in zip(parts, weights[name].split(sizes), strict=True)}
@@ -84,13 +84,13 @@ def load_eagle3_net(
     config: NetConfig,
     form: EagleForm,
     prefix: str,
-    trained_here: bool,
+    has_trained_here_form: bool,
     folder: Path,
     embedding: torch.Tensor,
     head: torch.Tensor,
 ) -> Eagle:
-    """`prefix` is what the names of the layer's tensors begin with. `trained_here` says whether the `form` is that of nets trained
-    here.
+    """`prefix` is what the names of the layer's tensors begin with. `has_trained_here_form` says whether the `form` is that of nets
+    trained here.
 
     Such a net has no form, so that its loops are compiled, where that computes the same: the norms of single layers have no weights,
     and the embedding is the target's, or as narrow as the net.
@@ -103,18 +103,18 @@ def load_eagle3_net(
         wanted["d2t"] = optional["d2t"]
     if narrow:
         wanted["embed_tokens.weight"] = optional["embed_tokens.weight"]
-    checked.refuse_unexpected_tensors(folder, found, wanted, optional)
-    vocabulary = checked.target_ids_of_own_tokens(folder, found, own_vocab, vocab)
+    checked.refuse_missing_unknown_or_misshaped_tensors(folder, found, wanted, optional)
+    vocabulary = checked.validated_target_ids_of_draft_tokens(folder, found, own_vocab, vocab)
     own = found["embed_tokens.weight"].to(embedding.device) if "embed_tokens.weight" in found else embedding
     weights = {
         name: torch.cat([found[part].float() for part in parts])
-        for name, parts in published_names_of(prefix, len(form.layers), config.layers).items()
+        for name, parts in published_names_of(prefix, len(form.reads_features), config.layers).items()
         if parts[0] in found
     }
     weights["offsets"] = vocabulary - torch.arange(len(vocabulary))
     taps = [name for name in weights if name.startswith("norm_taps.")]
     shared = own.shape == embedding.shape and torch.equal(own, embedding.to(own.dtype))  # in the file's type
-    ours = trained_here and (narrow or shared)
+    ours = has_trained_here_form and (narrow or shared)
     if ours and all(bool((weights[name] == 1).all()) for name in taps):
         weights = {name: each for name, each in weights.items() if name not in taps}
         if narrow:
@@ -126,7 +126,9 @@ def load_eagle3_net(
     return net.prepare_for_drafting(embedding.device)
 
 
-def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int) -> Callable[..., Eagle]:
+def validate_config_and_make_loader(
+    folder: Path, config: dict[str, Any], embedding: torch.Tensor, target_layer_count: int
+) -> Callable[..., Eagle]:
     speculators = "speculators_model_type" in config
     if speculators and config["speculators_model_type"] not in TYPES:
         raise ValueError(
@@ -136,7 +138,7 @@ def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, lay
     layer = config.get("transformer_layer_config") if speculators else config
     if not isinstance(layer, dict):
         raise ValueError(f"{folder}/config.json lacks transformer_layer_config. Fetch its files anew.")
-    refuse_other_layers(folder, layer, speculators)
+    refuse_unsupported_layers(folder, layer, speculators)
     refuse_unread_settings(folder, config)
     flags = boolean_settings_of(folder, config)
     if speculators and config.get("norm_before_residual") is None:
@@ -154,24 +156,29 @@ def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, lay
         kv_heads=llama.num_key_value_heads,
         head_dim=llama.head_dim,
         eps=llama.rms_norm_eps,
-        layers=target_layers_read(folder, config, layers),
+        reads_features=validated_target_layers_read(folder, config, target_layer_count),
         rotary=rotary,
-        sliding=sliding_window_of(folder, layer),
+        sliding_window=sliding_window_of(folder, layer),
         normed_residual=flags["norm_before_residual"],
-        head_norms=layer.get("model_type") == "qwen3",
+        has_head_norms=layer.get("model_type") == "qwen3",
         normed_input=flags["norm_before_fc"],
-        normed_taps=flags["fc_norm"],
+        normed_features=flags["fc_norm"],
         normed_output=flags["norm_output"],
-        mask=mask_token_of(folder, config, vocab),
+        mask_token_id=peagle_mask_token_of(folder, config, vocab),
     )
-    heads, own_vocab = llama.num_attention_heads, checked.own_vocabulary_size(folder, config, "draft_vocab_size", vocab)
+    heads, own_vocab = (
+        llama.num_attention_heads,
+        checked.draft_vocabulary_size_of(folder, config, "draft_vocab_size", vocab),
+    )
     theta = llama.rope_parameters["rope_theta"] if llama.rope_parameters["rope_type"] == "default" else 0.0
     count = llama.num_hidden_layers if speculators else 1
     sizes = NetConfig(
         "eagle", hidden, heads, llama.intermediate_size, count, trained_depth_of(config), vocab, theta, own_vocab
     )
-    taps = tapped_layers(layers)
-    ours = EagleForm(target_hidden, heads, hidden // heads, EPS, taps, rotary, sliding=WINDOW, normed_taps=True)
+    taps = default_feature_layers(target_layer_count)
+    ours = EagleForm(
+        target_hidden, heads, hidden // heads, EPS, taps, rotary, sliding_window=WINDOW, normed_features=True
+    )
     trained = theta > 0 and hidden % heads == 0 and count == 1 and form == ours
     return partial(load_eagle3_net, sizes, form, SPECULATORS if speculators else SAFEAILAB, trained)
 
@@ -195,11 +202,11 @@ def trained_depth_of(config: dict[str, Any]) -> int:
     return int(methods[0].get("speculative_tokens") or 1)
 
 
-def mask_token_of(folder: Path, config: dict[str, Any], vocab: int) -> int | None:
+def peagle_mask_token_of(folder: Path, config: dict[str, Any], vocab: int) -> int | None:
     """The id of P-EAGLE's mask token, None for EAGLE-3. Raises `ValueError` for no such id, and where it guesses one token."""
     if config.get("speculators_model_type") != "peagle":
         return None
-    mask = checked.whole_number_of(folder, config, "mask_token_id", 0, vocab - 1)
+    mask = checked.validated_whole_number(folder, config, "mask_token_id", 0, vocab - 1)
     if trained_depth_of(config) < 2:
         raise ValueError(
             f"{folder}/config.json must say in speculators_config how many speculative_tokens, at least 2, the drafter guesses at once."
@@ -222,20 +229,24 @@ def boolean_settings_of(folder: Path, config: dict[str, Any]) -> dict[str, bool]
     return {name: bool(value) for name, value in found.items()}
 
 
-def refuse_other_layers(folder: Path, layer: dict[str, Any], in_speculators_form: bool) -> None:
+def refuse_unsupported_layers(folder: Path, layer_config: dict[str, Any], in_speculators_form: bool) -> None:
     """Raises `ValueError` unless the config describes one Llama or Qwen3 layer, or several in the form of `in_speculators_form`."""
-    checked.refuse_missing_sizes(folder, layer, NUMBERS)
-    kind, count, gate = layer.get("model_type", "llama"), layer.get("num_hidden_layers", 1), layer.get("hidden_act")
+    checked.refuse_missing_sizes(folder, layer_config, NUMBERS)
+    kind, count, gate = (
+        layer_config.get("model_type", "llama"),
+        layer_config.get("num_hidden_layers", 1),
+        layer_config.get("hidden_act"),
+    )
     if kind not in ("llama", "qwen3"):
         raise ValueError(f"{folder} has a layer of the type {kind!r}. Only llama and qwen3 are computed.")
     if count != 1 and not in_speculators_form:
         raise ValueError(f"{folder} has {count} layers. An EAGLE-3 drafter of SafeAILab has one.")
-    checked.whole_number_of(folder, {"num_hidden_layers": count}, "num_hidden_layers", 1, MOST_LAYERS)
+    checked.validated_whole_number(folder, {"num_hidden_layers": count}, "num_hidden_layers", 1, MOST_LAYERS)
     if gate not in (None, "silu"):
         raise ValueError(f"{folder} has an MLP with {gate!r}. Only silu is computed.")
 
 
-def target_layers_read(folder: Path, config: dict[str, Any], layers: int) -> tuple[int, ...]:
+def validated_target_layers_read(folder: Path, config: dict[str, Any], target_layer_count: int) -> tuple[int, ...]:
     """The target's layers that are read, each by the number of layers before it. Raises `ValueError` when it lacks one."""
     inner = config.get("eagle_config")
     if (isinstance(inner, dict) and inner.get(LAYER_IDS)) or config.get("target_layer_ids"):
@@ -246,28 +257,28 @@ def target_layers_read(folder: Path, config: dict[str, Any], layers: int) -> tup
         )
     ids = config.get(LAYER_IDS)
     if ids is None:
-        ids = [2, layers // 2, layers - 3]
+        ids = [2, target_layer_count // 2, target_layer_count - 3]
         if not 2 < ids[1] < ids[2]:
             raise ValueError(
-                f"{folder} reads the layers 2, half and all but 3 of a target of at least 7, and this one has {layers}. "
+                f"{folder} reads the layers 2, half and all but 3 of a target of at least 7, and this one has {target_layer_count}. "
                 "Use the drafter that was trained for this target."
             )
     why = " Each is the number of layers before the place that is read."
-    return tuple(checked.ascending_layers_of(folder, LAYER_IDS, ids, 1, layers, why))
+    return tuple(checked.validated_ascending_layers(folder, LAYER_IDS, ids, 1, target_layer_count, why))
 
 
-def sliding_window_of(folder: Path, layer: dict[str, Any]) -> int:
+def sliding_window_of(folder: Path, layer_config: dict[str, Any]) -> int:
     """The number of positions that a token attends to, 0 for all. Raises `ValueError` for another type of attention."""
-    checked.refuse_undecided_window(folder, layer)
-    kinds = set(layer.get("layer_types") or ["full_attention"])
+    checked.refuse_undecided_window(folder, layer_config)
+    kinds = set(layer_config.get("layer_types") or ["full_attention"])
     if len(kinds) > 1:
         raise ValueError(f"{folder} mixes {' and '.join(sorted(kinds))}. Only layers of one type are computed.")
     [kind] = kinds
     if kind == "full_attention":
         return 0
-    if kind != "sliding_attention" or not layer.get("sliding_window"):
+    if kind != "sliding_attention" or not layer_config.get("sliding_window"):
         raise ValueError(
-            f"{folder} has {kind} with the window {layer.get('sliding_window')}. Only full attention and attention with "
+            f"{folder} has {kind} with the window {layer_config.get('sliding_window')}. Only full attention and attention with "
             "a window are computed."
         )
-    return int(layer["sliding_window"])
+    return int(layer_config["sliding_window"])

@@ -13,7 +13,7 @@ import torch
 from transformers import PreTrainedConfig
 
 from engine.forward.llama_layer import EPS
-from engine.forward.session import tapped_layers
+from engine.forward.session import default_feature_layers
 from engine.nets import formats
 from engine.nets.dflash import DFlash
 from engine.nets.eagle import WINDOW
@@ -41,16 +41,16 @@ Export = tuple[dict[str, Any], dict[str, torch.Tensor], str]
 def build_speculators_config(
     kind: str,
     architecture: str,
-    guesses: int,
-    layer: Mapping[str, Any],
+    guess_count: int,
+    layer_config: Mapping[str, Any],
     target_hidden: int,
-    verifier: str,
+    target_name: str,
     target: PreTrainedConfig,
 ) -> dict[str, Any]:
-    """The keys that every config of the layout has, for the target called `verifier`. A `target_hidden` of 0 is the net's own."""
+    """The keys that every config of the layout has, for the target called `target_name`. A `target_hidden` of 0 is the net's own."""
     method = {
         "proposal_type": "greedy",
-        "speculative_tokens": guesses,
+        "speculative_tokens": guess_count,
         "verifier_accept_k": 1,
         "accept_tolerance": 0.0,
     }
@@ -62,9 +62,9 @@ def build_speculators_config(
             "algorithm": kind,
             "default_proposal_method": "greedy",
             "proposal_methods": [method],
-            "verifier": {"name_or_path": verifier, "architectures": target.architectures or []},
+            "verifier": {"name_or_path": target_name, "architectures": target.architectures or []},
         },
-        "transformer_layer_config": {**layer, "max_position_embeddings": target.max_position_embeddings},
+        "transformer_layer_config": {**layer_config, "max_position_embeddings": target.max_position_embeddings},
         **({"target_hidden_size": target_hidden} if target_hidden else {}),
     }
 
@@ -73,17 +73,17 @@ def llama_layer_config(config: NetConfig) -> dict[str, Any]:
     return {"model_type": "llama", **config.to_transformers_names(), "rms_norm_eps": EPS, "mlp_bias": False}
 
 
-def export_eagle(
-    config: NetConfig, weights: Weights, tables: Tables, verifier: str, target: PreTrainedConfig
+def build_eagle_export(
+    config: NetConfig, weights: Weights, make_target_tables: Tables, target_name: str, target: PreTrainedConfig
 ) -> Export:
     """As `Eagle3Speculator`. Raises `ValueError` for a target of so few layers that one of them is read twice.
 
     speculators reads a file without an embedding as one of zeros and says nothing, so that the target's is written too.
     """
-    taps = tapped_layers(target.num_hidden_layers)
+    taps = default_feature_layers(target.num_hidden_layers)
     if len(set(taps)) < len(taps):
         raise ValueError(
-            f"The EAGLE drafter of {verifier} reads the layers {list(taps)}, and the format names a layer once. "
+            f"The EAGLE drafter of {target_name} reads the layers {list(taps)}, and the format names a layer once. "
             "Only drafters of targets with at least 4 layers can be exported."
         )
     made_of = formats.eagle3.published_names_of(formats.eagle3.SPECULATORS, len(taps))
@@ -96,10 +96,10 @@ def export_eagle(
             tensors |= zip(made_of[name], each.chunk(len(made_of[name])), strict=True)
     ids = offsets + torch.arange(len(offsets))
     tensors |= {"d2t": offsets, "t2d": torch.zeros(config.vocab, dtype=torch.bool).index_fill_(0, ids, True)}
-    tensors["embed_tokens.weight"] = weights["embedding"] if config.target_hidden else tables()["embedding"]
+    tensors["embed_tokens.weight"] = weights["embedding"] if config.target_hidden else make_target_tables()["embedding"]
     layer = llama_layer_config(config) | {"layer_types": ["sliding_attention"], "sliding_window": WINDOW}
     described = build_speculators_config(
-        "eagle3", "Eagle3Speculator", config.depth, layer, config.target_hidden, verifier, target
+        "eagle3", "Eagle3Speculator", config.depth, layer, config.target_hidden, target_name, target
     )
     described |= {
         "draft_vocab_size": config.own_vocab,
@@ -117,21 +117,26 @@ def export_eagle(
     )
 
 
-def export_block(
-    kind: str, config: dict[str, Any], weights: Weights, tables: Tables, verifier: str, target: PreTrainedConfig
+def build_block_export(
+    kind: str,
+    config: dict[str, Any],
+    weights: Weights,
+    make_target_tables: Tables,
+    target_name: str,
+    target: PreTrainedConfig,
 ) -> Export:
     """As speculators' DFlash or DSpark. `config` is that of the files. A layer to read is counted by the layers before the place."""
     own = config.get("dflash_config", config)
     narrow = config["hidden_size"] != target.hidden_size
     tensors = dict(weights)
-    if narrow and not tensors.keys() & DFlash.names.values():
-        tensors |= {DFlash.names[name]: each for name, each in tables().items()}
+    if narrow and not tensors.keys() & DFlash.file_name_by_weight.values():
+        tensors |= {DFlash.file_name_by_weight[name]: each for name, each in make_target_tables().items()}
     guesses = config["block_size"] - (kind == "dflash")
     layer = {"model_type": "qwen3", **{name: config[name] for name in BLOCK_LAYER}}
     layer |= {"layer_types": ["full_attention"] * config["num_hidden_layers"]}
     architecture = {"dflash": "DFlashDraftModel", "dspark": "DSparkDraftModel"}[kind]
     described = build_speculators_config(
-        kind, architecture, guesses, layer, target.hidden_size * narrow, verifier, target
+        kind, architecture, guesses, layer, target.hidden_size * narrow, target_name, target
     )
     described |= {
         "draft_vocab_size": config["vocab_size"],
@@ -146,19 +151,19 @@ def export_block(
     return described, tensors, f"It is a {kind} drafter of speculators. {readers}.{ran}"
 
 
-def export_medusa(
-    config: NetConfig, weights: Weights, tables: Tables, verifier: str, target: PreTrainedConfig
+def build_medusa_export(
+    config: NetConfig, weights: Weights, make_target_tables: Tables, target_name: str, target: PreTrainedConfig
 ) -> Export:
     """With the keys and names of vLLM's own form. Raises `ValueError` for heads with a width of their own."""
     if config.target_hidden:
         raise ValueError(
-            f"The Medusa heads of {verifier} are {config.hidden} wide and their target {config.target_hidden}. The format has "
+            f"The Medusa heads of {target_name} are {config.hidden} wide and their target {config.target_hidden}. The format has "
             f"only heads as wide as their target. Train such with `python -m engine train medusa --hidden {config.target_hidden}`."
         )
     if config.own_vocab:
         raise ValueError(
-            f"The Medusa heads of {verifier} share the head of their target, and the format has only heads with projections of their "
-            f"own. Train such with `python -m engine train medusa --own-vocab {config.vocab}`."
+            f"The Medusa heads of {target_name} share the head of their target, and the format has only heads with projections of "
+            f"their own. Train such with `python -m engine train medusa --own-vocab {config.vocab}`."
         )
     names = formats.medusa.published_names_of(config.depth, 1, formats.medusa.VLLM)
     tensors = {theirs: weights[ours] for ours, theirs in names.items()}
@@ -175,8 +180,8 @@ def export_medusa(
     return described, tensors, f"They are Medusa heads in vLLM's own form. {RAN}, with the method `medusa`."
 
 
-def export_parallel(
-    config: NetConfig, weights: Weights, tables: Tables, verifier: str, target: PreTrainedConfig
+def build_parallel_export(
+    config: NetConfig, weights: Weights, make_target_tables: Tables, target_name: str, target: PreTrainedConfig
 ) -> Export:
     """As `treerace_parallel`, with tensors by our own names."""
     described = build_speculators_config(
@@ -185,10 +190,10 @@ def export_parallel(
         config.depth,
         llama_layer_config(config),
         config.target_hidden,
-        verifier,
+        target_name,
         target,
     )
-    taps = list(tapped_layers(target.num_hidden_layers))
+    taps = list(default_feature_layers(target.num_hidden_layers))
     return (
         described | {"block_size": config.depth, formats.parallel.LAYER_IDS: taps},
         dict(weights),
@@ -199,8 +204,8 @@ def export_parallel(
 
 BLOCKS = ("dflash", "dspark")  # whose trained files have a published config already
 EXPORTS: dict[str, Callable[..., Export]] = {
-    "eagle": export_eagle,
-    "medusa": export_medusa,
-    "parallel": export_parallel,
-    **{kind: partial(export_block, kind) for kind in BLOCKS},
+    "eagle": build_eagle_export,
+    "medusa": build_medusa_export,
+    "parallel": build_parallel_export,
+    **{kind: partial(build_block_export, kind) for kind in BLOCKS},
 }

@@ -13,13 +13,13 @@ from typing import Any
 import torch
 
 from engine.nets.formats.checked import (
-    integer_tensor,
+    draft_vocabulary_size_of,
     load_all_tensors,
-    own_vocabulary_size,
+    refuse_missing_unknown_or_misshaped_tensors,
     refuse_other_target,
-    refuse_unexpected_tensors,
     refuse_unread_settings,
-    whole_number_of,
+    validated_integer_tensor,
+    validated_whole_number,
 )
 from engine.nets.layer import NetConfig
 from engine.nets.medusa import Medusa
@@ -38,14 +38,18 @@ OFFICIAL = ("{head}.{block}.linear.{part}", "{head}.{blocks}.weight")
 VLLM = ("blocks.{head}.layers.{block}.{part}", "lm_heads.{head}.weight")
 
 
-def published_names_of(heads: int, blocks: int, form: tuple[str, str], repeated: bool = False) -> dict[str, str]:
-    """The published names of the weights of `Medusa`, by their own. With `repeated`, every block of a head is its first."""
-    inner, outer = form
+def published_names_of(
+    head_count: int, blocks_per_head: int, name_patterns: tuple[str, str], repeats_first_block: bool = False
+) -> dict[str, str]:
+    """The published names of the weights of `Medusa`, by their own. With `repeats_first_block`, every block of a head is its first."""
+    inner, outer = name_patterns
     names = {
-        f"blocks.{k * blocks + j}.{part}": inner.format(head=k, block=0 if repeated else j, part=part)
-        for k, j, part in product(range(heads), range(blocks), ("weight", "bias"))
+        f"blocks.{k * blocks_per_head + j}.{part}": inner.format(
+            head=k, block=0 if repeats_first_block else j, part=part
+        )
+        for k, j, part in product(range(head_count), range(blocks_per_head), ("weight", "bias"))
     }
-    return names | {f"unembeds.{k}": outer.format(head=k, blocks=blocks) for k in range(heads)}
+    return names | {f"unembeds.{k}": outer.format(head=k, blocks=blocks_per_head) for k in range(head_count)}
 
 
 def is_form_of(config: dict[str, Any]) -> bool:
@@ -78,8 +82,8 @@ def load_medusa_heads(
             wanted[theirs] = (hidden, hidden)
     if own_vocab < vocab:
         wanted["token_map"] = (own_vocab,)
-    refuse_unexpected_tensors(folder, found, wanted, biases)
-    vocabulary = target_ids_of_own_tokens(folder, found, own_vocab, vocab)
+    refuse_missing_unknown_or_misshaped_tensors(folder, found, wanted, biases)
+    vocabulary = validated_target_ids_of_draft_tokens(folder, found, own_vocab, vocab)
     if blocks_per_head == 1 and own_vocab == vocab:  # as those that are trained here
         net = Medusa(NetConfig("medusa", hidden, 1, 0, 0, heads, vocab), embedding, head)
     else:
@@ -94,13 +98,13 @@ def load_medusa_heads(
     return net.prepare_for_drafting(embedding.device)
 
 
-def target_ids_of_own_tokens(
+def validated_target_ids_of_draft_tokens(
     folder: Path, tensors: dict[str, torch.Tensor], draft_vocab: int, vocab: int
 ) -> torch.Tensor:
     """The target's ids int64 `[own]`. Raises `ValueError` for a token_map that does not hold as many ids of the target."""
     if draft_vocab == vocab:
         return torch.arange(vocab)
-    ids = integer_tensor(folder, tensors, "token_map")
+    ids = validated_integer_tensor(folder, tensors, "token_map")
     if ids.min() < 0 or ids.max() >= vocab or len(ids.unique()) < len(ids):
         raise ValueError(
             f"{folder} has a token_map of {len(ids.unique())} different ids from {int(ids.min())} to {int(ids.max())}. "
@@ -109,14 +113,16 @@ def target_ids_of_own_tokens(
     return ids
 
 
-def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int) -> Callable[..., Medusa]:
-    """How many `layers` the target has does not matter."""
+def validate_config_and_make_loader(
+    folder: Path, config: dict[str, Any], embedding: torch.Tensor, target_layer_count: int
+) -> Callable[..., Medusa]:
+    """How many `target_layer_count` the target has does not matter."""
     vocab, hidden = embedding.shape
     said = config.get("vocab_size") or vocab, config.get("hidden_size") or hidden
     refuse_other_target(folder, said, (vocab, hidden))
     name = "medusa_num_layers" if "medusa_num_layers" in config else "num_hidden_layers"
-    blocks = whole_number_of(folder, {name: 1, **config}, name, 1, MOST_BLOCKS)
-    own_vocab = own_vocabulary_size(folder, config, "truncated_vocab_size", vocab)
+    blocks = validated_whole_number(folder, {name: 1, **config}, name, 1, MOST_BLOCKS)
+    own_vocab = draft_vocabulary_size_of(folder, config, "truncated_vocab_size", vocab)
     if config.get("original_lm_head"):
         raise ValueError(f"{folder} uses original_lm_head. Only heads with projections of their own are computed.")
     if config.get("logit_scale") not in (None, 1):

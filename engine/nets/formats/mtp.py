@@ -21,7 +21,7 @@ from transformers.modeling_utils import LoadStateDictConfig
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cached_file
 from transformers.utils.generic import ContextManagers
 
-from engine.forward.packed_linear import pack_linear_layers
+from engine.forward.packed_linear import optimise_cpu_linear_and_attention
 from engine.forward.rounded_linear import has_rounded_linear
 from engine.nets.formats import mtp_told
 from engine.nets.formats.checked import open_safetensors
@@ -32,17 +32,19 @@ SHARED = ("embed_tokens.weight", "shared_head.head.weight")  # what checkpoints 
 
 
 def load_mtp_layers(
-    target: PreTrainedModel, files: dict[str, Path], folder: Path, embedding: torch.Tensor, head: torch.Tensor
+    target: PreTrainedModel, file_by_tensor: dict[str, Path], folder: Path, embedding: torch.Tensor, head: torch.Tensor
 ) -> Mtp:
-    """The MTP layers of a target. `files` says by tensor where it stands.
+    """The MTP layers of a target. `file_by_tensor` says by tensor where it stands.
 
     Raises `ValueError` for a file that cannot be read, for a tensor that is missing or unknown, and for an embedding or a head that is
     not the target's.
     """
     tensors: dict[str, torch.Tensor] = {}  # by their names in the text model
-    for path in sorted(set(files.values())):
+    for path in sorted(set(file_by_tensor.values())):
         with open_safetensors(path) as stored:
-            tensors |= {text_tensor_name(name): stored.get_tensor(name) for name, file in files.items() if file == path}
+            tensors |= {
+                text_tensor_name(name): stored.get_tensor(name) for name, file in file_by_tensor.items() if file == path
+            }
     for name in [each for each in tensors if each.endswith(SHARED)]:
         tensor, shared = tensors.pop(name), embedding if name.endswith(SHARED[0]) else head
         if tensor.shape != shared.shape or not torch.equal(tensor.to(shared), shared):
@@ -72,7 +74,7 @@ def load_mtp_layers(
         more = f" {len(problems) - 1} more of its tensors do not fit." if problems[1:] else ""
         raise ValueError(f"Of its MTP layers {folder} {problems[0]}.{more} Fetch the files anew.")
     model.tie_with_main_model(target)
-    pack_linear_layers(model)
+    optimise_cpu_linear_and_attention(model)
     net = Mtp(model, target.config.num_hidden_layers)
     if others := sorted({*net.kinds} - {"", *(model.rotary_emb.rope_type if model.has_per_layer_rope else ())}):
         raise ValueError(
@@ -81,37 +83,39 @@ def load_mtp_layers(
     return net
 
 
-def loader_of(target: PreTrainedModel, source: dict[str, Any]) -> Callable[..., Mtp] | None:
+def find_mtp_layer_loader(target: PreTrainedModel, source: dict[str, Any]) -> Callable[..., Mtp] | None:
     """As that of the formats, for a target that `from_pretrained` found by `source`.
 
     None where its config names no MTP layers that can be read, where its files hold none, and where it is quantised.
     """
-    count = mtp_told.count_mtp_layers(target.config)
+    count = mtp_told.count_declared_mtp_layers(target.config)
     quantised = getattr(target, "hf_quantizer", None) is not None or has_rounded_linear(target)
     if not count or quantised or mtp_told.explain_unread_mtp(target.config):
         return None
     first = target.config.num_hidden_layers
     numbers = "|".join(str(first + layer) for layer in range(count))
     theirs = re.compile(rf"^(model\.)?(layers\.({numbers})|mtp)\.")
-    files = {name: path for name, path in files_by_tensor(source).items() if theirs.match(text_tensor_name(name))}
+    files = {
+        name: path for name, path in checkpoint_file_by_tensor(source).items() if theirs.match(text_tensor_name(name))
+    }
     return partial(load_mtp_layers, target, files) if files else None
 
 
-def files_by_tensor(source: dict[str, Any]) -> dict[str, Path]:
+def checkpoint_file_by_tensor(source: dict[str, Any]) -> dict[str, Path]:
     """The file of every tensor of a checkpoint. Raises `ValueError` for one that cannot be read."""
-    index = find_checkpoint_file(source, SAFE_WEIGHTS_INDEX_NAME)
+    index = find_or_fetch_checkpoint_file(source, SAFE_WEIGHTS_INDEX_NAME)
     if index is not None:
         files = json.loads(index.read_text("utf-8"))["weight_map"]
-        paths = {file: find_checkpoint_file(source, file) for file in set(files.values())}
+        paths = {file: find_or_fetch_checkpoint_file(source, file) for file in set(files.values())}
         return {name: path for name, file in files.items() if (path := paths[file]) is not None}
-    weights = find_checkpoint_file(source, SAFE_WEIGHTS_NAME)
+    weights = find_or_fetch_checkpoint_file(source, SAFE_WEIGHTS_NAME)
     if weights is None:
         return {}
     with open_safetensors(weights) as stored:
         return dict.fromkeys(stored.keys(), weights)
 
 
-def find_checkpoint_file(source: dict[str, Any], name: str) -> Path | None:
+def find_or_fetch_checkpoint_file(source: dict[str, Any], name: str) -> Path | None:
     """One of a checkpoint's files, None where there is none of that name."""
     how = {key: source[key] for key in ("revision", "local_files_only") if key in source}
     found = cached_file(

@@ -22,7 +22,7 @@ TOLD = QWEN | {NEMOTRON, "glm4_moe_lite"}
 COUNTS = ("num_mtp_layers", "num_nextn_predict_layers", "mtp_num_hidden_layers")  # as configurations name it
 
 
-def count_mtp_layers(config: PreTrainedConfig) -> int:
+def count_declared_mtp_layers(config: PreTrainedConfig) -> int:
     """How many MTP layers a target may ship by its configuration. One of Qwen that says nothing stands for one, as in vLLM."""
     if config.model_type not in TOLD:
         return getattr(config, "num_mtp_layers", None) or 0
@@ -32,7 +32,7 @@ def count_mtp_layers(config: PreTrainedConfig) -> int:
 
 def explain_unread_mtp(config: PreTrainedConfig) -> str | None:
     """Why the MTP layers that a configuration names are not read, in a sentence; None where they are, or where it names none."""
-    count = count_mtp_layers(config)
+    count = count_declared_mtp_layers(config)
     if config.model_type in QWEN or config.model_type == NEMOTRON:
         if count > 1:
             return (
@@ -51,13 +51,13 @@ def mtp_block_types_of(config: PreTrainedConfig) -> list[str]:
 
 def build_mtp_model(target: PreTrainedModel) -> MtpModel:
     """The target's MTP layers, with weights still to come. They share its embedding, head and rotary tables."""
-    count = count_mtp_layers(target.config)
+    count = count_declared_mtp_layers(target.config)
     if target.config.model_type not in TOLD:
         return MtpModel(target, count)
-    return MtpModel(describe_target_to_mtp_model(target, count), count)
+    return MtpModel(build_stand_in_target_for_mtp_model(target, count), count)
 
 
-def describe_target_to_mtp_model(target: PreTrainedModel, count: int) -> SimpleNamespace:
+def build_stand_in_target_for_mtp_model(target: PreTrainedModel, count: int) -> SimpleNamespace:
     """What `MtpModel` asks of a target, for one whose configuration does not name its layers."""
     config, decoder = mtp_config_of(target.config, count), target.get_decoder()
     if config.model_type == NEMOTRON:

@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 
-from engine.forward.session import tapped_layers
+from engine.forward.session import default_feature_layers
 from engine.nets.formats.checked import (
     OF_LAYER,
     load_all_tensors,
     refuse_missing_sizes,
+    refuse_missing_unknown_or_misshaped_tensors,
     refuse_other_target,
-    refuse_unexpected_tensors,
     refuse_unread_settings,
 )
 from engine.nets.layer import SIZE_NAMES, NetConfig
@@ -30,12 +30,16 @@ def is_form_of(config: dict[str, Any]) -> bool:
 
 def load_exported_parallel(config: NetConfig, folder: Path, embedding: torch.Tensor, head: torch.Tensor) -> Parallel:
     found, net = load_all_tensors(folder), Parallel.with_unread_weights(config, embedding, head)
-    refuse_unexpected_tensors(folder, found, {name: tuple(each.shape) for name, each in net.state_dict().items()})
+    refuse_missing_unknown_or_misshaped_tensors(
+        folder, found, {name: tuple(each.shape) for name, each in net.state_dict().items()}
+    )
     net.load_state_dict({name: each.float() for name, each in found.items()})
     return net.prepare_for_drafting(embedding.device)
 
 
-def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, layers: int) -> Callable[..., Parallel]:
+def validate_config_and_make_loader(
+    folder: Path, config: dict[str, Any], embedding: torch.Tensor, target_layer_count: int
+) -> Callable[..., Parallel]:
     try:
         sizes = {ours: config["transformer_layer_config"][theirs] for ours, theirs in SIZE_NAMES.items()}
         target_hidden = config.get("target_hidden_size") or 0
@@ -46,9 +50,9 @@ def loader_of(folder: Path, config: dict[str, Any], embedding: torch.Tensor, lay
     refuse_unread_settings(folder, config["transformer_layer_config"], OF_LAYER, "transformer_layer_config")
     refuse_missing_sizes(folder, {**config["transformer_layer_config"], "block_size": found.depth}, WHOLE)
     refuse_other_target(folder, (found.vocab, found.feature_size), tuple(embedding.shape))
-    if config.get(LAYER_IDS) != list(tapped_layers(layers)):
+    if config.get(LAYER_IDS) != list(default_feature_layers(target_layer_count)):
         raise ValueError(
             f"The drafter in {folder} reads the layers {config.get(LAYER_IDS)}, and those of this target would be "
-            f"{list(tapped_layers(layers))}. Use the drafter that was trained for this target."
+            f"{list(default_feature_layers(target_layer_count))}. Use the drafter that was trained for this target."
         )
     return partial(load_exported_parallel, found)

@@ -15,12 +15,12 @@ from engine.decode import Round
 from engine.forward.session import Session
 from engine.models.constraint import compile_pair_constraint
 from engine.models.pairs import LoadedPair
-from engine.models.text import token_label_of
+from engine.models.text import token_text_or_vocabulary_entry
 from engine.race import Lane, Settings, encode_prompt
-from engine.record.quiet import Message, Steps
+from engine.record.quiet import Message, MessageAndSignalGenerator
 from engine.rounds.guiding import mask_forbidden_logits
 from engine.sampling import Sampling
-from engine.systems import System, find_system
+from engine.systems import System, resolve_system_name
 from engine.target import Target
 from engine.tree import LARGEST_TREE
 
@@ -28,10 +28,10 @@ TOKENS = 48  # of the right system's text, along which the broken target is led
 DRAWS, BATCH = 1200, 40  # first tokens drawn by each rule, in all and between two reports
 EXAMPLES, TAIL = 5, 12  # tokens that are shown, and tokens of the text before them
 # Tells how far it is. Returns the figures, and tokens with the distributions `[V]` of the right and the broken system behind them
-Measuring = Generator[Message, None, tuple[dict, list[int], torch.Tensor, torch.Tensor]]
+MeasurementGenerator = Generator[Message, None, tuple[dict, list[int], torch.Tensor, torch.Tensor]]
 
 
-def measure_break_in_steps(pair: LoadedPair, settings: Settings) -> Steps:
+def measure_broken_system_distance(pair: LoadedPair, settings: Settings) -> MessageAndSignalGenerator:
     """Measures the broken system that `settings.systems` ends with, such as ("tree", "tree!mask"), on the settings' prompt and seed.
 
     The temperature is the settings', or 1 where that is 0. It takes a few seconds; close the iterator to cancel.
@@ -50,12 +50,12 @@ def measure_break_in_steps(pair: LoadedPair, settings: Settings) -> Steps:
     Raises `ValueError` at once when the last system is not a broken one, the prompt does not fit the context, or the target keeps
     states, which cannot go from node to node of a tree and back.
     """
-    system = find_system(settings.systems[-1])
+    system = resolve_system_name(settings.systems[-1])
     if not system.broken:
         raise ValueError(
             f"{system.name} is not broken, so there is nothing to measure. Name a broken system, such as {system.name}!mask."
         )
-    if pair.target.recurrent and not BREAKS[system.broken].parts:
+    if pair.target.recurrent and not BREAKS[system.broken].replaced_system_fields:
         raise ValueError(
             f"How far {system.name} is off is measured by going back in the target's cache, and this target keeps states. "
             "Race it instead."
@@ -64,20 +64,26 @@ def measure_break_in_steps(pair: LoadedPair, settings: Settings) -> Steps:
     bound = compile_pair_constraint(pair, settings.constraint)
     sampling = Sampling(settings.temperature or 1.0, seed=settings.seed, constraint=bound)
     short = replace(settings, max_new_tokens=min(settings.max_new_tokens, TOKENS))
-    by_rule = BREAKS[system.broken].parts
+    by_rule = BREAKS[system.broken].replaced_system_fields
     work = (
-        measure_broken_rule(pair, system, prompt, sampling)
+        measure_broken_and_exact_rule_by_first_draws(pair, system, prompt, sampling)
         if by_rule
-        else measure_broken_target(pair, system, short, prompt, sampling)
+        else measure_broken_target_at_tree_nodes(pair, system, short, prompt, sampling)
     )
     return run_measurement_and_report(pair, system, sampling.temperature, work)
 
 
-def run_measurement_and_report(pair: LoadedPair, system: System, temperature: float, work: Measuring) -> Steps:
-    figures, behind, right, wrong = yield from work
+def run_measurement_and_report(
+    pair: LoadedPair, system: System, temperature: float, measurement: MeasurementGenerator
+) -> MessageAndSignalGenerator:
+    figures, behind, right, wrong = yield from measurement
     tokens = (right - wrong).abs().topk(EXAMPLES).indices.tolist()
     rows = [
-        {"token": token_label_of(pair.tokenizer, token), "right": float(right[token]), "wrong": float(wrong[token])}
+        {
+            "token": token_text_or_vocabulary_entry(pair.tokenizer, token),
+            "right": float(right[token]),
+            "wrong": float(wrong[token]),
+        }
         for token in tokens
     ]
     head = {"end": True, "break": system.broken, "done": 1.0, "title": BREAKS[system.broken].title}
@@ -86,18 +92,18 @@ def run_measurement_and_report(pair: LoadedPair, system: System, temperature: fl
 
 
 @torch.inference_mode()
-def measure_broken_target(
-    pair: LoadedPair, system: System, settings: Settings, prompt: list[int], sampling: Sampling
-) -> Measuring:
+def measure_broken_target_at_tree_nodes(
+    pair: LoadedPair, system: System, settings: Settings, prompt_tokens: list[int], sampling: Sampling
+) -> MeasurementGenerator:
     """Measures a broken target: the right system writes, the broken one verifies its trees, plain decoding visits every node."""
-    right = find_system(system.name.replace(f"!{system.broken}", ""))
-    lane = Lane(pair, right, settings, replace(sampling, temperature=settings.temperature), prompt)
-    capacity = len(prompt) + settings.max_new_tokens + LARGEST_TREE
-    guide = sampling.constraint.guide() if sampling.constraint else None
+    right = resolve_system_name(system.name.replace(f"!{system.broken}", ""))
+    lane = Lane(pair, right, settings, replace(sampling, temperature=settings.temperature), prompt_tokens)
+    capacity = len(prompt_tokens) + settings.max_new_tokens + LARGEST_TREE
+    guide = sampling.constraint.create_guide_at_text_start() if sampling.constraint else None
     broken, plain = system.open_target(pair, capacity, False), pair.target.open_session(capacity)
-    broken.prefill(prompt[:-1])
-    plain.prefill(prompt[:-1])
-    text, wrongs, owns, furthest = list(prompt), [], [], -1.0
+    broken.prefill_and_return_features(prompt_tokens[:-1])
+    plain.prefill(prompt_tokens[:-1])
+    text, wrongs, owns, furthest = list(prompt_tokens), [], [], -1.0
     try:
         for each in lane.decoding:
             p = sampling.probabilities(each.logits.cpu()).double()
@@ -114,10 +120,13 @@ def measure_broken_target(
             owns.append(total_variation_distance(p, sampling.probabilities(own.cpu()).double()))
             place = max((0, *each.verdict.path), key=lambda node: float(wrongs[-1][node]))
             if (far := float(wrongs[-1][place])) > furthest:
-                behind = text + [each.tree.tokens[node] for node in each.tree.path(place)]
+                behind = text + [each.tree.tokens[node] for node in each.tree.path_below_root(place)]
                 furthest, example = far, (behind, p[place], off[place])
             text += each.burst
-            yield {"break": system.broken, "done": min(0.99, (len(text) - len(prompt)) / settings.max_new_tokens)}
+            yield {
+                "break": system.broken,
+                "done": min(0.99, (len(text) - len(prompt_tokens)) / settings.max_new_tokens),
+            }
     finally:
         lane.close()
     wrong = torch.cat(wrongs)
@@ -130,34 +139,36 @@ def measure_broken_target(
     return figures | {"sentence": sentence}, *example
 
 
-def verify_and_commit_node_by_node(plain: Session, done: Round) -> torch.Tensor:
+def verify_and_commit_node_by_node(plain_session: Session, finished_round: Round) -> torch.Tensor:
     """Logits `[N, V]` behind a round's nodes, from forwards of one token, each on a cache of its own path; then commits the path."""
-    base, tree = plain.rows, done.tree
+    base, tree = plain_session.rows, finished_round.tree
     logits: dict[int, torch.Tensor] = {}
-    waiting = [*done.verdict.path[::-1], 0, 0]  # all of the tree depth first, and then the path
+    waiting = [*finished_round.verdict.path[::-1], 0, 0]  # all of the tree depth first, and then the path
     while waiting:
         node = waiting.pop()
         waiting += [] if node in logits else tree.children(node)
-        plain.rewind(base + tree.depth[node])
-        logits[node] = plain.forward([tree.tokens[node]], [plain.rows])[0][0].clone()
-        plain.keep([0])
+        plain_session.rewind(base + tree.depth[node])
+        logits[node] = plain_session.forward([tree.tokens[node]], [plain_session.rows])[0][0].clone()
+        plain_session.keep([0])
     return torch.stack([logits[node] for node in range(len(tree))])
 
 
 @torch.inference_mode()
-def measure_broken_rule(pair: LoadedPair, system: System, prompt: list[int], sampling: Sampling) -> Measuring:
+def measure_broken_and_exact_rule_by_first_draws(
+    pair: LoadedPair, system: System, prompt_tokens: list[int], sampling: Sampling
+) -> MeasurementGenerator:
     """Measures a broken rule: the law of the first token after the prompt.
 
     The broken system's tree holds favourites, so it is the same every time. Its own rule decides on that tree again and again, and so
     does token match, which is exact on any tree. Each time the noise is that of another position.
     """
-    capacity = len(prompt) + 2 * LARGEST_TREE
+    capacity = len(prompt_tokens) + 2 * LARGEST_TREE
     sampling = replace(sampling, constraint=None)  # the rule is compared, whatever a constraint leaves of p
     drafter, policy, naive = system.build_parts(pair, capacity, system.depth, system.width, system.nodes)
     target = Target(pair.target, capacity, drafter.reads_features)
     drafter.bind_target_cache(target.session.cache)
-    drafter.begin(prompt, target.prefill(prompt[:-1]))
-    tree = policy.grow(drafter, prompt[-1], target.length, sampling, system.depth)
+    drafter.begin(prompt_tokens, target.prefill_and_return_features(prompt_tokens[:-1]))
+    tree = policy.grow(drafter, prompt_tokens[-1], target.committed_rows, sampling, system.depth)
     logits = target.verify(tree)[0].cpu()
     p, stride = sampling.probabilities(logits[0]).double(), max(tree.depth) + 1
     rules, counts = (naive, TokenMatch()), torch.zeros(2, len(p), dtype=torch.float64)
@@ -168,27 +179,27 @@ def measure_broken_rule(pair: LoadedPair, system: System, prompt: list[int], sam
         if draw % BATCH == BATCH - 1:
             yield {"break": system.broken, "done": min(0.99, (draw + 1) / DRAWS)}
     wrong, right = total_variation_distance(p, counts / DRAWS).tolist()
-    floor = expected_sampling_distance(p, DRAWS)
+    floor = expected_total_variation_of_samples(p, DRAWS)
     sentence = (
         f"In {DRAWS:,} draws of the first token the naive rule is {format_distance(wrong)} away "
         f"from the target's distribution, the exact rule {format_distance(right)}; "
         f"chance alone makes {format_distance(floor)} of so many draws."
     )
     figures = {"wrong": wrong, "right": right, "worst": None, "floor": floor, "places": None, "draws": DRAWS}
-    return figures | {"sentence": sentence}, prompt, p, counts[0] / DRAWS
+    return figures | {"sentence": sentence}, prompt_tokens, p, counts[0] / DRAWS
 
 
-def total_variation_distance(p: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+def total_variation_distance(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
     """Total variation `[...]` between distributions `[..., V]`."""
-    return (p - other).abs().sum(-1) / 2
+    return (p - q).abs().sum(-1) / 2
 
 
-def expected_sampling_distance(p: torch.Tensor, draws: int) -> float:
-    """The expected distance between `p [V]` and the frequencies of `draws` draws from it (de Moivre's mean absolute deviation)."""
+def expected_total_variation_of_samples(p: torch.Tensor, draw_count: int) -> float:
+    """The expected distance between `p [V]` and the frequencies of `draw_count` draws from it (de Moivre's mean absolute deviation)."""
     p = p.double()[(p > 0) & (p < 1)]
-    return float((p * (1 - p) * Binomial(draws - 1, p).log_prob((draws * p).floor()).exp()).sum())
+    return float((p * (1 - p) * Binomial(draw_count - 1, p).log_prob((draw_count * p).floor()).exp()).sum())
 
 
-def format_distance(value: float) -> str:
+def format_distance(distance: float) -> str:
     """A distance as people read it, without an exponent."""
-    return f"{value:.2f}" if value >= 0.005 else f"{value:.7f}"
+    return f"{distance:.2f}" if distance >= 0.005 else f"{distance:.7f}"

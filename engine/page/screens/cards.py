@@ -6,18 +6,18 @@ from dataclasses import asdict
 from typing import Any
 
 from engine.acceptance import ACCEPTANCES
-from engine.contracts import IDEAS, Part
+from engine.contracts import GUESS_ORIGINS, SystemPart
 from engine.drafters import DRAFTERS
 from engine.models.pairs import EMBEDDED, OFFERED, LoadedPair, Pair
 from engine.policies import POLICIES
 from engine.race import SHAPE, validate_setting
-from engine.record.parsing import quote
-from engine.remote.server import Server
+from engine.record.parsing import format_value_for_error
+from engine.remote.server import OpenAICompatibleServer
 from engine.rounds.pair_costs import PairCosts
-from engine.systems import SYSTEMS, System, find_system
+from engine.systems import SYSTEMS, System, resolve_system_name
 
 PROMISES = {"tokens": "same tokens", "law": "same distribution", "lossy": "changes the text"}
-KINDS: dict[str, Mapping[str, type[Part]]] = {"drafter": DRAFTERS, "policy": POLICIES, "acceptance": ACCEPTANCES}
+KINDS: dict[str, Mapping[str, type[SystemPart]]] = {"drafter": DRAFTERS, "policy": POLICIES, "acceptance": ACCEPTANCES}
 LANES = ("vanilla", "tree")  # the systems of the first recorded race: what the two lanes start with
 MIX = "mix"  # the menu's entry for a system of the visitor's own; its name then comes from a hidden field
 FIELDS = {  # of the grand prix, the first one chosen at the start
@@ -49,7 +49,7 @@ WAYS = {  # what the page says of the forward that runs
 CHAT = "The target has a chat template: a prompt is sent as a user's message, and the text below it is the reply."
 
 
-def choose_lane_systems(pair: Pair | LoadedPair) -> tuple[str, str]:
+def choose_initial_lane_systems(pair: Pair | LoadedPair) -> tuple[str, str]:
     """The names of the two systems that the lanes start with; without a draft model, two that any target can race."""
     left, right = LANES
     return (left, STAND_INS[0]) if pair.draft is None else (left, right)
@@ -69,7 +69,7 @@ def describe_pair(pair: LoadedPair) -> dict[str, Any]:
         "way": " ".join([WAYS[pair.target.forward_kind], *list_chat_template_sentences(pair)]),
         "chat": pair.chat,
         "title": pair.title,
-        "lacks": list_unraceable_parts(pair),
+        "lacks": map_unraceable_systems_and_parts(pair),
     }
 
 
@@ -77,15 +77,20 @@ def list_chat_template_sentences(pair: LoadedPair) -> list[str]:
     """What is said of the chat template and of how it is used; nothing of a pair that does not chat."""
     if not pair.chat:
         return []
-    before = [f"A system message stands before each prompt: {quote(pair.system)}."] if pair.system else []
+    before = (
+        [f"A system message stands before each prompt: {format_value_for_error(pair.system)}."] if pair.system else []
+    )
     thinks = [] if pair.thinking is None else [f"Thinking is switched {'on' if pair.thinking else 'off'}."]
     return [CHAT, *before, *thinks]
 
 
-def list_unraceable_parts(pair: LoadedPair) -> dict[str, dict[str, dict[str, str]]]:
+def map_unraceable_systems_and_parts(pair: LoadedPair) -> dict[str, dict[str, dict[str, str]]]:
     """What the pair cannot race, by kind ("systems", or a kind of parts) and name, what it needs and the sentence that refuses it."""
-    found = {"systems": {name: system.lack(pair) for name, system in SYSTEMS.items()}}
-    found |= {kind: {name: part.lack(pair) for name, part in names.items()} for kind, names in KINDS.items()}
+    found = {"systems": {name: system.find_missing_requirement(pair) for name, system in SYSTEMS.items()}}
+    found |= {
+        kind: {name: part.find_missing_requirement(pair) for name, part in names.items()}
+        for kind, names in KINDS.items()
+    }
     return {kind: {name: vars(lack) for name, lack in each.items() if lack} for kind, each in found.items()}
 
 
@@ -95,7 +100,7 @@ def find_pair_by_name_or_first(pairs: Sequence[LoadedPair], pair_name: object) -
         return pairs[0]
     named = {each.pair.name: each for each in pairs}
     if not isinstance(pair_name, str) or pair_name not in named:
-        raise ValueError(f"There is no pair {quote(pair_name)} here. Available: {', '.join(named)}.")
+        raise ValueError(f"There is no pair {format_value_for_error(pair_name)} here. Available: {', '.join(named)}.")
     return named[pair_name]
 
 
@@ -115,9 +120,9 @@ def describe_offered_pairs_by_size(pairs: Sequence[LoadedPair]) -> list[dict[str
             "size": size,
             "title": each.title,
             "own": each is pairs[0],
-            "verify_ms": each.timings.verify_ms,
+            "verify_ms": each.timings.verify_ms_by_rows,
         }
-        about["memory"] = f"{each.footprint / 1e9:.1f} GB"
+        about["memory"] = f"{each.needed_bytes / 1e9:.1f} GB"
         choice.append({**about, **said, "pair": said["pair"].removeprefix(f"{size} ")})
     return sorted(choice, key=lambda each: list(OFFERED).index(each["name"]))
 
@@ -134,12 +139,12 @@ def describe_system(system: System) -> dict[str, object]:
 def describe_system_on_pair(system: System, pair: LoadedPair) -> dict[str, object]:
     """The card. Once measured: `costs`, which choose drafter and shape, and what trees cost beside chains in a target with `states`."""
     said = describe_system(system)
-    if system.guesses and pair.target.forward_kind == "states" and pair.timings.states:
-        said["states"] = pair.timings.states.summary
-    if (system.counted_shapes(pair) or system.parts[0].candidate_drafters(pair)) and PairCosts(pair).are_costs_measured(
-        system.drafter
-    ):
-        costs = system.costs(pair).to_dict()
+    if system.guesses and pair.target.forward_kind == "states" and pair.timings.state_costs:
+        said["states"] = pair.timings.state_costs.summary
+    if (system.calibrated_mean_rounds_by_shape(pair) or system.parts[0].inner_drafter_candidates(pair)) and PairCosts(
+        pair
+    ).are_costs_measured(system.drafter):
+        costs = system.get_or_measure_costs(pair).to_dict()
         said["costs"] = {name: costs[name] for name in ("promised", "shapes")}
     return said
 
@@ -148,9 +153,9 @@ def describe_all_systems() -> dict[str, dict[str, object]]:
     return {name: describe_system(system) for name, system in SYSTEMS.items()}
 
 
-def describe_remote_lane(server: Server) -> dict[str, object]:
+def describe_remote_lane(remote_server: OpenAICompatibleServer) -> dict[str, object]:
     """What the page says about a remote lane. It has no parts and no shape of its own."""
-    said = {name: getattr(server, name) for name in ("name", "title", "idea", "guarantee")}
+    said = {name: getattr(remote_server, name) for name in ("name", "title", "idea", "guarantee")}
     said |= dict.fromkeys(("drafter", "policy", "acceptance"), "") | dict.fromkeys(("guesses", "limits"), False)
     cost = "Whatever that server does. Its lane shows what arrives, and when."
     return said | dict.fromkeys(SHAPE, 1) | {"source": "the command line of this server", "cost": cost}
@@ -164,9 +169,9 @@ def describe_parts() -> dict[str, dict[str, dict[str, str]]]:
     }
 
 
-def find_raceable_system(name: object) -> System:
+def find_system_with_raceable_shape(system_name: object) -> System:
     """The system of that name. Raises `ValueError` when there is none, or when no race may have its shape."""
-    system = find_system(name)
+    system = resolve_system_name(system_name)
     for dial in SHAPE:
         validate_setting(dial, getattr(system, dial))
     return system
@@ -179,7 +184,7 @@ def choose_shape_shown_by_dials(
     {} for unknown names.
     """
     try:
-        system, found = find_raceable_system(system_name), find_pair_by_name_or_first(pairs, pair_name)
+        system, found = find_system_with_raceable_shape(system_name), find_pair_by_name_or_first(pairs, pair_name)
     except ValueError:
         return {}
     return system.default_shape if is_shape_unmeasured(system, found) else system.best_shape_for(found)
@@ -187,7 +192,7 @@ def choose_shape_shown_by_dials(
 
 def is_shape_unmeasured(system: System, pair: LoadedPair) -> bool:
     """Whether its shape depends on what is not measured yet."""
-    return bool(system.counted_shapes(pair)) and not PairCosts(pair).are_costs_measured(system.drafter)
+    return bool(system.calibrated_mean_rounds_by_shape(pair)) and not PairCosts(pair).are_costs_measured(system.drafter)
 
 
 def remove_break_from_system_name(system_name: Any) -> Any:
@@ -200,20 +205,22 @@ def build_menu_label(system: System) -> str:
     return system.title + " · lossy" * (system.guarantee == "lossy" and "lossy" not in system.title)
 
 
-def drafting_idea_of(system: System) -> str:
+def menu_group_of_system(system: System) -> str:
     """The group of the menus that the system belongs to."""
-    return DRAFTERS[system.drafter].idea
+    return DRAFTERS[system.drafter].guess_origin
 
 
-def build_system_menu(selected_system: str, remote: Server | None = None) -> list[tuple[str, str]]:
+def build_system_menu(
+    selected_system: str, remote_server: OpenAICompatibleServer | None = None
+) -> list[tuple[str, str]]:
     """The menu's (label, name) entries, grouped by drafting idea, with the selected system's group first and the selected system first
     in it.
     """
-    ideas = sorted(IDEAS, key=lambda idea: idea != drafting_idea_of(SYSTEMS[selected_system]))
+    ideas = sorted(GUESS_ORIGINS, key=lambda idea: idea != menu_group_of_system(SYSTEMS[selected_system]))
     ordered = sorted(
-        SYSTEMS.values(), key=lambda system: (ideas.index(drafting_idea_of(system)), system.name != selected_system)
+        SYSTEMS.values(), key=lambda system: (ideas.index(menu_group_of_system(system)), system.name != selected_system)
     )
-    others = [(remote.title, remote.name)] if remote else []
+    others = [(remote_server.title, remote_server.name)] if remote_server else []
     return [*((build_menu_label(system), system.name) for system in ordered), *others, ("mix your own …", MIX)]
 
 
@@ -222,10 +229,12 @@ def map_menu_labels_to_summaries() -> dict[str, str]:
     return {build_menu_label(system): re.split(r"[.:;]", system.idea, maxsplit=1)[0] for system in SYSTEMS.values()}
 
 
-def map_first_labels_to_ideas(selected_system: str, remote: Server | None = None) -> dict[str, str]:
+def map_first_label_of_each_group_to_group(
+    selected_system: str, remote_server: OpenAICompatibleServer | None = None
+) -> dict[str, str]:
     """{label of an idea's first system in the menu that begins with `selected_system`: the idea}, and that of another server."""
     found: dict[str, str] = {}
     for words, name in build_system_menu(selected_system):
-        if name in SYSTEMS and (idea := drafting_idea_of(SYSTEMS[name])) not in found.values():
+        if name in SYSTEMS and (idea := menu_group_of_system(SYSTEMS[name])) not in found.values():
             found[words] = idea
-    return found | ({remote.title: "another server"} if remote else {})
+    return found | ({remote_server.title: "another server"} if remote_server else {})

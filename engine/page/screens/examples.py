@@ -13,10 +13,10 @@ from typing import Any
 from tqdm import tqdm
 
 from engine.measure.options import ASSETS, load_page_prompts
-from engine.measure.recordings import record_and_store
+from engine.measure.recordings import record_named_runs_into_json_file
 from engine.models.pairs import LoadedPair
 from engine.page.screens.cards import FIELDS
-from engine.page.screens.requests import build_request
+from engine.page.screens.requests import build_request_within_token_limit
 from engine.record.quiet import Message
 
 EXAMPLES = ASSETS / "results" / "examples.json"
@@ -40,25 +40,27 @@ def merge_into_two_messages(messages: list[Message]) -> list[Message]:
     return [cells, {**last, "steps": steps} if steps else last]
 
 
-def run_example_order(pair: LoadedPair, name: str, report_message: Callable[[], object]) -> list[Message]:
-    """The messages of that request, run on the pair. `report_message` is called at each."""
+def run_example_request_to_messages(
+    pair: LoadedPair, example_name: str, on_message: Callable[[], object]
+) -> list[Message]:
+    """The messages of that request, run on the pair. `on_message` is called at each."""
     messages = []
-    for message in build_request(pair, name, REQUESTS[name]).run(pair):
+    for message in build_request_within_token_limit(pair, example_name, REQUESTS[example_name]).run(pair):
         if isinstance(message, dict):
             messages.append(message)
-            report_message()
+            on_message()
     return merge_into_two_messages(messages)
 
 
-def record_example_with_origin(pair: LoadedPair, name: str, command: str) -> dict[str, Any]:
+def run_example_and_add_provenance(pair: LoadedPair, example_name: str, command: str) -> dict[str, Any]:
     """The messages of that request, with the day, the command, the pair and the hardware."""
-    with tqdm(desc=name, unit="message", mininterval=2) as bar:
-        messages = run_example_order(pair, name, bar.update)
+    with tqdm(desc=example_name, unit="message", mininterval=2) as bar:
+        messages = run_example_request_to_messages(pair, example_name, bar.update)
     made = {"messages": messages, "recorded": date.today().isoformat(), "command": command}
     return made | {"pair": pair.title, "hardware": pair.hardware}
 
 
 def main(options: Namespace) -> None:
-    record = partial(record_example_with_origin, command=options.command)
-    for name, _, path in record_and_store(options, REQUESTS, "example", EXAMPLES, record):
+    record = partial(run_example_and_add_provenance, command=options.command)
+    for name, _, path in record_named_runs_into_json_file(options, REQUESTS, "example", EXAMPLES, record):
         print(f"{name}: {path.stat().st_size / 1000:.0f} kB so far", flush=True)

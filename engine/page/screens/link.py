@@ -12,8 +12,8 @@ from engine.models.pairs import LoadedPair
 from engine.page.screens.cards import choose_shape_shown_by_dials, find_pair_by_name_or_first, is_shape_unmeasured
 from engine.race import LIMITS, REMOTE, SHAPE, Settings, validate_setting
 from engine.record.constraint import validate_constraint
-from engine.record.parsing import quote
-from engine.systems import SYSTEMS, find_system, format_shape
+from engine.record.parsing import format_value_for_error
+from engine.systems import SYSTEMS, format_shape, resolve_system_name
 
 LONGEST, MOST_PARTS = 200_000, 100  # a prompt of 20,000 characters, of which a link writes each with nine
 HOTTEST = 2.0  # the largest temperature that the page's dial shows
@@ -21,23 +21,24 @@ LANES = ("left", "right")
 NUMBERS = {"tokens": "max_new_tokens", **{name: name for name in LIMITS if name != "max_new_tokens"}}
 
 
-def parse_form_values_from_link(
-    query: object, pair: LoadedPair, models: Sequence[LoadedPair] = ()
+def parse_link_to_form_values_and_refusals(
+    link_query: object, pair: LoadedPair, offered_pairs: Sequence[LoadedPair] = ()
 ) -> tuple[dict[str, Any], list[str]]:
     """What the link sets, by the names of `Settings` and the lanes' sides; and a sentence for every value that is refused.
 
     Where the link names a right lane and leaves out a dial of its shape, that system sets the dial. `untouched` is that shape where the
-    link asks for no other, and "" where it does. Only a pair with a remote server has that lane. `models` are the page's pairs, whose
+    link asks for no other, and "" where it does. Only a pair with a remote server has that lane. `offered_pairs` are the page's
+    pairs, whose
     switch takes the link's one by itself; shapes are then those that are best for it.
     """
     given: dict[str, Any] = {}
     refused: list[str] = []
-    if not isinstance(query, str):
-        return {}, [f"The link must be a text, got {quote(query)}."]
-    if len(query) > LONGEST:
-        return {}, [f"The link has {len(query):,} characters; at most {LONGEST:,} are read."]
+    if not isinstance(link_query, str):
+        return {}, [f"The link must be a text, got {format_value_for_error(link_query)}."]
+    if len(link_query) > LONGEST:
+        return {}, [f"The link has {len(link_query):,} characters; at most {LONGEST:,} are read."]
     try:
-        pairs = parse_qsl(query.removeprefix("?"), keep_blank_values=True, max_num_fields=MOST_PARTS)
+        pairs = parse_qsl(link_query.removeprefix("?"), keep_blank_values=True, max_num_fields=MOST_PARTS)
     except ValueError:
         return {}, ["The link has too many parts to be one of a race."]
     for name, value in dict(pairs).items():  # of a part that is there twice, the last one counts
@@ -47,7 +48,7 @@ def parse_form_values_from_link(
             elif name == "constraint":
                 given[name] = validate_constraint(value)
             elif name == "pair":
-                pair = find_pair_by_name_or_first(models, value)
+                pair = find_pair_by_name_or_first(offered_pairs, value)
             elif name in LANES:
                 given[name] = value if pair.remote and value == REMOTE else validate_menu_system(value)
             elif name in NUMBERS:
@@ -55,12 +56,14 @@ def parse_form_values_from_link(
         except ValueError as error:
             refused.append(str(error))
     for side in LANES:
-        if given.get(side, REMOTE) != REMOTE and (lack := find_system(given[side]).lack(pair)):
+        if given.get(side, REMOTE) != REMOTE and (
+            lack := resolve_system_name(given[side]).find_missing_requirement(pair)
+        ):
             refused.append(lack.refusal)
             del given[side]
     asked, own = given.keys() & {*SHAPE}, choose_shape_shown_by_dials(given.get("right"), [pair])
     as_own = own == own | {dial: given[dial] for dial in asked}
-    if own and (not asked or (as_own and not is_shape_unmeasured(find_system(given["right"]), pair))):
+    if own and (not asked or (as_own and not is_shape_unmeasured(resolve_system_name(given["right"]), pair))):
         given["untouched"] = format_shape(own)
     elif asked:
         given["untouched"] = ""
@@ -69,19 +72,23 @@ def parse_form_values_from_link(
 
 def validate_menu_system(system_name: str) -> str:
     """The name, when the page's menus have it: a system or a sound mix. Raises `ValueError` otherwise."""
-    found = find_system(system_name)
+    found = resolve_system_name(system_name)
     if system_name in SYSTEMS or system_name == "/".join((found.drafter, found.policy, found.acceptance)):
         return system_name
     raise ValueError(
-        f"The menus have no system {quote(system_name)}. Choose it without what follows its name, and set the dials."
+        f"The menus have no system {format_value_for_error(system_name)}. Choose it without what follows its name, and set the dials."
     )
 
 
-def parse_dial(dial_name: str, value: str) -> int | float:
+def parse_dial(dial_name: str, value_text: str) -> int | float:
     try:
-        given: object = int(value) if value.strip().lstrip("-").isdecimal() and len(value) < 20 else float(value)
+        given: object = (
+            int(value_text)
+            if value_text.strip().lstrip("-").isdecimal() and len(value_text) < 20
+            else float(value_text)
+        )
     except ValueError:
-        given = value
+        given = value_text
     number = validate_setting(dial_name, given)
     if dial_name == "temperature" and number > HOTTEST:
         raise ValueError(f"Temperature must be between 0 and {HOTTEST:g} on the page, got {number:g}.")

@@ -9,10 +9,9 @@ from engine.measure.prompts import parse_prompt_line, split_paragraphs
 from engine.measure.racing import PromptResult, PromptRuns, run_races
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, LONGEST_PROMPT, WARM_UP_TEXT, Race, Settings, encode_prompt
-from engine.record.disturbance import describe_repeated_disturbance
-from engine.record.parsing import has_lone_surrogate
-from engine.record.quiet import Steps, Ticker, WorkSignal
-from engine.record.race_file import require
+from engine.record.disturbance import describe_count_of_disturbed_races
+from engine.record.parsing import has_lone_surrogate, require
+from engine.record.quiet import MessageAndSignalGenerator, MessageIntervalTimer, WorkSignal
 
 MOST_PROMPTS = 50
 LARGEST_FILE = 1_000_000  # bytes of UTF-8
@@ -27,14 +26,14 @@ LONGEST_NAME = 40  # characters of a file's name that a sentence shows
 MEDIANS = ("speedup", "tau", "draft_share", "verify_share")
 
 
-def parse_prompt_file(name: str, text: str) -> list[str]:
+def parse_prompt_file(file_name: str, text: str) -> list[str]:
     """The prompts of a file. Raises `ValueError` saying what is wrong, where, and what is allowed."""
     with append_hint_to_value_errors(ALLOWED):
-        require(isinstance(name, str) and isinstance(text, str), "The file is no text.")
-        by_line, name = name.lower().endswith(LINES), shorten_file_name(name)
-        require(not has_lone_surrogate(text), f"{name} is not UTF-8.")
+        require(isinstance(file_name, str) and isinstance(text, str), "The file is no text.")
+        by_line, file_name = file_name.lower().endswith(LINES), shorten_file_name(file_name)
+        require(not has_lone_surrogate(text), f"{file_name} is not UTF-8.")
         size = len(text) if len(text) > LARGEST_FILE else len(text.encode())
-        require(size <= LARGEST_FILE, f"{name} has {size:,} bytes; at most {LARGEST_FILE:,} are read.")
+        require(size <= LARGEST_FILE, f"{file_name} has {size:,} bytes; at most {LARGEST_FILE:,} are read.")
         text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
         lines = enumerate(text.split("\n"), 1)
         prompts = (
@@ -42,7 +41,7 @@ def parse_prompt_file(name: str, text: str) -> list[str]:
             if by_line
             else split_paragraphs(text)
         )
-    return validate_prompts(prompts, name)
+    return validate_prompts(prompts, file_name)
 
 
 @contextmanager
@@ -54,18 +53,20 @@ def append_hint_to_value_errors(hint: str) -> Iterator[None]:
         raise ValueError(f"{error} {hint}") from None
 
 
-def shorten_file_name(file: str) -> str:
+def shorten_file_name(file_name: str) -> str:
     """A file's name as a sentence has it."""
-    return shorten_prompt(file, LONGEST_NAME).encode("utf-8", "replace").decode()
+    return shorten_prompt(file_name, LONGEST_NAME).encode("utf-8", "replace").decode()
 
 
 @append_hint_to_value_errors(ALLOWED)
-def validate_prompts(prompts: Any, name: str = "The list") -> list[str]:
+def validate_prompts(prompts: Any, name_in_error: str = "The list") -> list[str]:
     """The prompts themselves. Raises `ValueError` when there are none, and for the first one that breaks a limit."""
     texts = isinstance(prompts, list) and all(isinstance(prompt, str) for prompt in prompts)
     require(texts, "Prompts must be a list of strings.")
-    require(bool(prompts), f"{name} has no prompt in it.")
-    require(len(prompts) <= MOST_PROMPTS, f"{name} has {len(prompts):,} prompts; at most {MOST_PROMPTS} are raced.")
+    require(bool(prompts), f"{name_in_error} has no prompt in it.")
+    require(
+        len(prompts) <= MOST_PROMPTS, f"{name_in_error} has {len(prompts):,} prompts; at most {MOST_PROMPTS} are raced."
+    )
     for number, prompt in enumerate(prompts, 1):
         require(bool(prompt.strip()), f"Prompt {number} is empty.")
         long = f"Prompt {number} has {len(prompt):,} characters; at most {LONGEST_PROMPT:,} are read."
@@ -74,7 +75,9 @@ def validate_prompts(prompts: Any, name: str = "The list") -> list[str]:
     return prompts
 
 
-def race_prompts_in_steps(pair: LoadedPair, prompts: list[str], system: str, **settings: Any) -> Steps:
+def race_system_and_baseline_on_prompts(
+    pair: LoadedPair, prompts: list[str], system: str, **settings: Any
+) -> MessageAndSignalGenerator:
     """Races plain decoding and the system, in its own shape, on every prompt in turn. Closing the iterator ends the race under way.
 
     Yields plain values between quiet steps. The first carries "start" with what will run. While a race runs, "at" is the
@@ -95,30 +98,30 @@ def race_prompts_in_steps(pair: LoadedPair, prompts: list[str], system: str, **s
         except ValueError as error:
             rows[-1]["refused"] = str(error)
         else:
-            tokens, ticker = 0, Ticker(BATCH_SECONDS)
+            tokens, ticker = 0, MessageIntervalTimer(BATCH_SECONDS)
             for each in run_races(pair, [prompt], [system], chosen):
                 if isinstance(each, PromptRuns):
-                    rows[-1] |= extract_prompt_row_figures(*each.raced[system])
+                    rows[-1] |= extract_prompt_row_figures(*each.results_by_setting[system])
                 elif isinstance(each, Race):
                     tokens = max(tokens, len(each.lanes[1].trace.tokens))
-                    yield {"at": index, "tokens": tokens} if ticker.is_due() else WorkSignal.STEP
+                    yield {"at": index, "tokens": tokens} if ticker.restart_if_interval_passed() else WorkSignal.STEP
         yield {"row": rows[-1], "summary": compute_medians_and_totals(rows)}
     yield {"end": True}
 
 
-def extract_prompt_row_figures(result: PromptResult) -> dict:
-    lane, base = result.trace, result.plain
+def extract_prompt_row_figures(prompt_result: PromptResult) -> dict:
+    lane, base = prompt_result.trace, prompt_result.plain_trace
     return {
         "tokens": len(lane.tokens),
         "tau": lane.tau,
         "draft_share": lane.phase_share("draft"),
         "verify_share": lane.phase_share("verify"),
         "seconds": lane.seconds,
-        "identical": result.identical,
+        "identical": prompt_result.text_verdict,
         "base_tokens": len(base.tokens),
         "base_seconds": base.seconds,
         "speedup": base.seconds_per_token / lane.seconds_per_token,
-        "disturbed": result.disturbed,
+        "disturbed": prompt_result.disturbance,
     }
 
 
@@ -134,12 +137,12 @@ def compute_medians_and_totals(prompt_rows: list[dict]) -> dict:
         "refused": len(prompt_rows) - len(raced),
         "identical": sum(row["identical"] is True for row in raced),
         "speedup_total": rates[0] / rates[1] if raced else None,
-        "disturbed": describe_repeated_disturbance(
+        "disturbed": describe_count_of_disturbed_races(
             sum(bool(row["disturbed"]) for row in raced), len(raced), "prompts"
         ).strip(),
     }
 
 
-def shorten_prompt(prompt: str, max_length: int = BEGINNING) -> str:
+def shorten_prompt(prompt: str, max_characters: int = BEGINNING) -> str:
     words = " ".join(prompt.split())
-    return words if len(words) <= max_length else words[: max_length - 1] + "…"
+    return words if len(words) <= max_characters else words[: max_characters - 1] + "…"

@@ -23,12 +23,12 @@ from engine.models.pairs import LoadedPair
 from engine.page.screens.own_prompts import shorten_prompt, validate_prompts
 from engine.race import Settings
 from engine.record.costs import Costs
-from engine.record.parsing import quote
-from engine.record.quiet import Steps, WorkSignal
+from engine.record.parsing import format_value_for_error
+from engine.record.quiet import MessageAndSignalGenerator, WorkSignal
 from engine.record.trace import Trace
-from engine.record.trace_statistics import decode_seconds_per_token, tau
+from engine.record.trace_statistics import pooled_decode_seconds_per_token, pooled_tau
 from engine.rounds.pair_costs import PairCosts
-from engine.systems import find_system
+from engine.systems import resolve_system_name
 
 MOST_PROMPTS, MOST_TOKENS, MOST_SYSTEMS = 20, 72, 16
 ALLOWED = f"{FEWEST} to {MOST_PROMPTS} prompts, at most {MOST_TOKENS} new tokens each"
@@ -37,7 +37,9 @@ COMMAND = "`python -m engine pays` takes more."
 HALVINGS = 60  # of the range in which an acceptance is sought
 
 
-def validate_pays_order(prompts: object, systems: object, acceptance: object = 0, **settings: Any) -> Settings:
+def build_validated_pays_settings(
+    prompts: object, systems: object, acceptance: object = 0, **settings: Any
+) -> Settings:
     """How the races are run. Raises `ValueError` for what no race takes and for more than a page may ask."""
     if acceptance != 0:
         forced.validate_acceptance_length(acceptance)
@@ -47,7 +49,7 @@ def validate_pays_order(prompts: object, systems: object, acceptance: object = 0
             f"“Does it pay?” needs {FEWEST} to {MOST_PROMPTS} prompts here, got {count}. "
             f"{'Add some.' if count < FEWEST else f'Leave some out; {COMMAND}'}"
         )
-    validate_system_names(systems)
+    validate_lossless_drafting_systems(systems)
     asked = Settings("a prompt", **settings)
     if asked.max_new_tokens > MOST_TOKENS:
         raise ValueError(
@@ -56,39 +58,43 @@ def validate_pays_order(prompts: object, systems: object, acceptance: object = 0
     return asked
 
 
-def validate_system_names(systems: object) -> list[str]:
+def validate_lossless_drafting_systems(systems: object) -> list[str]:
     """The systems' names; an empty list stands for all that the pair allows. Raises `ValueError` for what cannot be asked about."""
     if not isinstance(systems, list | tuple) or not all(isinstance(each, str) for each in systems):
-        raise ValueError(f'The systems must be a list of names such as ["tree", "auto"], got {quote(systems)}.')
+        raise ValueError(
+            f'The systems must be a list of names such as ["tree", "auto"], got {format_value_for_error(systems)}.'
+        )
     if len(systems) > MOST_SYSTEMS:
         raise ValueError(f"“Does it pay?” compares at most {MOST_SYSTEMS} systems here, got {len(systems)}. {COMMAND}")
     for at, name in enumerate(systems):
         if name in systems[:at]:
-            raise ValueError(f"{quote(name)} is named twice. Name every system once.")
-        system = find_system(name)
+            raise ValueError(f"{format_value_for_error(name)} is named twice. Name every system once.")
+        system = resolve_system_name(name)
         if not system.guesses or system.guarantee == "lossy":
             why = "keeps no text" if system.guesses else "guesses nothing"
-            raise ValueError(f"{quote(name)} {why}, so it cannot pay. Name systems that guess and keep the text.")
+            raise ValueError(
+                f"{format_value_for_error(name)} {why}, so it cannot pay. Name systems that guess and keep the text."
+            )
     return list(systems)
 
 
-def race_systems_in_steps(
+def measure_whether_speculation_pays(
     pair: LoadedPair, prompts: list[str], systems: list[str], acceptance: float = 0, **settings: Any
-) -> Steps:
+) -> MessageAndSignalGenerator:
     """Races the systems, or all that the pair allows, as the command does. Closing the iterator frees everything.
 
     Yields plain values between quiet steps. The first carries "start"; "done" counts pieces of work out of "of", and
     "doing" says what comes next. The last carries "end" with the figures, the best system's "costs" and its "point" for the what-if.
     An `acceptance` length above 0 adds what every best setting would give with so many tokens a round, under that name.
     """
-    asked = validate_pays_order(prompts, systems, acceptance, **settings)
+    asked = build_validated_pays_settings(prompts, systems, acceptance, **settings)
     raced, refused = racing.split_raceable_and_refused(pair, prompts, asked)
-    chosen = validate_system_names(systems) or racing.choose_systems(pair, None, asked.constraint)
+    chosen = validate_lossless_drafting_systems(systems) or racing.choose_systems(pair, None, asked.constraint)
     for name in chosen:
-        if reason := racing.explain_unraceable(pair, find_system(name)):
+        if reason := racing.explain_unraceable(pair, resolve_system_name(name)):
             raise ValueError(reason)
-    work, done = racing.race_all(pair, [prompts[index] for index in raced], chosen, asked), 0
-    total = racing.count_pieces_of_work(len(chosen), len(raced))
+    work, done = racing.choose_settings_and_race_in_steps(pair, [prompts[index] for index in raced], chosen, asked), 0
+    total = racing.count_progress_pieces(len(chosen), len(raced))
     yield {"start": True, "prompts": len(raced), "systems": len(chosen), **describe_progress(0, total, chosen)}
     try:
         while True:
@@ -112,14 +118,14 @@ def race_systems_in_steps(
         "end": True,
         "verdict": words.describe_pays_verdict(figures),
         **figures,
-        **compute_slider_start(pair, outcome, figures),
+        **compute_initial_what_if_slider_values(pair, outcome, figures),
         **estimated,
     }
 
 
 def describe_progress(pieces_done: int, pieces_in_all: int, systems: list[str]) -> dict:
     if pieces_done < len(systems):
-        doing = f"Trying settings of {find_system(systems[pieces_done]).title}"
+        doing = f"Trying settings of {resolve_system_name(systems[pieces_done]).title}"
     else:
         each = 1 + len(racing.group_systems_by_race(systems))  # generate() and the races of a prompt
         prompts = (pieces_in_all - len(systems)) // each
@@ -127,20 +133,22 @@ def describe_progress(pieces_done: int, pieces_in_all: int, systems: list[str]) 
     return {"done": pieces_done, "of": pieces_in_all, "doing": doing}
 
 
-def compute_slider_start(pair: LoadedPair, outcome: racing.RaceResults, figures: dict) -> dict:
+def compute_initial_what_if_slider_values(
+    pair: LoadedPair, race_results: racing.RaceResults, pays_report: dict
+) -> dict:
     """The starting values of the page's sliders: the costs of forwards here, and the operating point of the best system."""
-    best = next(row for row in figures["systems"] if row["name"] == figures["best"])
-    costs = PairCosts(pair).costs_of(find_system(best["setting"]).drafter)
-    traces, plain, *_ = map(list, zip(*outcome.raced[best["name"]], strict=True))
-    point = OperatingPoint.from_traces(traces, plain)
-    decoding = decode_seconds_per_token(plain) / decode_seconds_per_token(traces)
+    best = next(row for row in pays_report["systems"] if row["name"] == pays_report["best"])
+    costs = PairCosts(pair).get_or_measure_costs(resolve_system_name(best["setting"]).drafter)
+    traces, plain, *_ = map(list, zip(*race_results.results_by_system[best["name"]], strict=True))
+    point = SpeedupModelInputs.from_traces(traces, plain)
+    decoding = pooled_decode_seconds_per_token(plain) / pooled_decode_seconds_per_token(traces)
     measured = {"expected": predict_speedup(costs, point), "decoding": decoding, "speedup": best["speedup"]}
-    titles = {row["name"]: find_system(row["setting"]).title for row in figures["systems"]}
+    titles = {row["name"]: resolve_system_name(row["setting"]).title for row in pays_report["systems"]}
     return {"titles": titles, "costs": costs.to_dict(), "point": vars(point) | measured}
 
 
 @dataclass(frozen=True)
-class OperatingPoint:
+class SpeedupModelInputs:
     """A tree at work. `acceptance` is a share, `depth` and `width` are means, `draft` is a level's time in plain tokens."""
 
     acceptance: float
@@ -150,14 +158,14 @@ class OperatingPoint:
     batch: int = 1
 
     @classmethod
-    def from_traces(cls, drafted: list[Trace], plain: list[Trace]) -> "OperatingPoint":
+    def from_traces(cls, speculative_traces: list[Trace], baseline_traces: list[Trace]) -> "SpeedupModelInputs":
         """The point that races measured: a system's lanes, and the baseline's of the same races."""
-        steps = [step for trace in drafted for step in trace.steps]
+        steps = [step for trace in speculative_traces for step in trace.steps]
         levels = sum(tree_depth_of(step.parents) for step in steps)  # below the roots
-        token = decode_seconds_per_token(plain)
+        token = pooled_decode_seconds_per_token(baseline_traces)
         depth = levels / len(steps)
         return cls(
-            acceptance=solve_acceptance_for_tau(tau(drafted), depth),
+            acceptance=solve_acceptance_for_tau(pooled_tau(speculative_traces), depth),
             depth=depth,
             width=sum(len(step.parents) - 1 for step in steps) / levels if levels else 1.0,
             draft=sum(step.seconds.get("draft", 0.0) for step in steps) / levels / token if levels else 0.0,
@@ -188,11 +196,11 @@ def solve_acceptance_for_tau(tokens_per_round: float, depth: float) -> float:
     return high
 
 
-def predict_speedup(costs: Costs, point: OperatingPoint) -> float | None:
+def predict_speedup(costs: Costs, model_inputs: SpeedupModelInputs) -> float | None:
     """How many times plain decoding's speed; None where the round has more rows than were measured."""
-    rows = (1 + point.depth * point.width) * point.batch
+    rows = (1 + model_inputs.depth * model_inputs.width) * model_inputs.batch
     if rows > max(costs.verify_ms):
         return None
-    plain = costs.verify_ms_at(point.batch)
-    taken = costs.verify_ms_at(rows) + point.depth * point.draft * plain
-    return expected_tokens_per_round(point.acceptance, point.depth) * plain / taken
+    plain = costs.interpolate_verify_ms(model_inputs.batch)
+    taken = costs.interpolate_verify_ms(rows) + model_inputs.depth * model_inputs.draft * plain
+    return expected_tokens_per_round(model_inputs.acceptance, model_inputs.depth) * plain / taken

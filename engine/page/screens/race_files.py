@@ -9,7 +9,7 @@ from pathlib import Path
 from subprocess import DEVNULL, PIPE
 
 from engine.record.files import MOST_BYTES
-from engine.record.parsing import quote
+from engine.record.parsing import format_value_for_error
 
 ROOT = Path(__file__).resolve().parents[3]
 READER = [sys.executable, "-c", "import sys; from engine.page.views.reading import main; main(sys.argv[1:])"]
@@ -22,7 +22,7 @@ BUSY = "Other files are being read. Try again in a few seconds."
 NO_PROCESS = "This server can start no process to read it. Use `python -m engine replay` on your own machine."
 
 
-class ReadingQueue:
+class FairRaceFileReadingQueue:
     """One reading at a time, next by who has read the least lately. A rest as long as each follows: races keep the machine."""
 
     def __init__(self):
@@ -31,7 +31,7 @@ class ReadingQueue:
         self.waiting: list[str] = []
         self.read: dict[str, float] = {}  # by visitor: when a reading of his last ended
 
-    def wait_to_begin_reading(self, visitor: str) -> bool:
+    def wait_for_reading_turn_or_give_up(self, visitor: str) -> bool:
         """Whether it is the caller's turn now, or becomes so within `WAITING` seconds."""
         until = time.monotonic() + WAITING
         with self.changed:
@@ -55,7 +55,7 @@ class ReadingQueue:
             return WAITING
         return self.rested - time.monotonic()
 
-    def end_reading_and_rest(self, visitor: str) -> None:
+    def end_reading_and_start_cooldown(self, visitor: str) -> None:
         now = time.monotonic()
         with self.changed:
             self.reading, self.rested = False, now + min(now - self.begun, LONGEST_REST)
@@ -64,21 +64,23 @@ class ReadingQueue:
             self.changed.notify_all()
 
 
-READINGS = ReadingQueue()  # of this process
+READINGS = FairRaceFileReadingQueue()  # of this process
 
 
-def read_race_file_in_own_process(wanted_form: str, text: object, visitor: str = "") -> dict[str, object]:
+def convert_race_file_in_subprocess(output_form: str, file_text: object, visitor: str = "") -> dict[str, object]:
     """What `engine.page.views.reading` answers about the text of a race file, or under "refused" why there is no answer."""
-    if not isinstance(text, str):
-        return build_race_file_refusal(f"It must be a text, got {quote(text)}.")
-    if len(text) > MOST_BYTES:
-        return build_race_file_refusal(f"It has {len(text) / 1e6:.1f} MB; at most {MOST_BYTES / 1e6:.0f} MB are read.")
-    if not READINGS.wait_to_begin_reading(visitor):
+    if not isinstance(file_text, str):
+        return build_race_file_refusal(f"It must be a text, got {format_value_for_error(file_text)}.")
+    if len(file_text) > MOST_BYTES:
+        return build_race_file_refusal(
+            f"It has {len(file_text) / 1e6:.1f} MB; at most {MOST_BYTES / 1e6:.0f} MB are read."
+        )
+    if not READINGS.wait_for_reading_turn_or_give_up(visitor):
         return build_race_file_refusal(BUSY)
     try:
-        sent = text.encode("utf-8", "surrogatepass")
+        sent = file_text.encode("utf-8", "surrogatepass")
         done = subprocess.run(
-            [*READER, wanted_form], input=sent, cwd=ROOT, timeout=DEADLINE, check=True, stdout=PIPE, stderr=DEVNULL
+            [*READER, output_form], input=sent, cwd=ROOT, timeout=DEADLINE, check=True, stdout=PIPE, stderr=DEVNULL
         )
         return json.loads(done.stdout)
     except subprocess.TimeoutExpired:
@@ -88,7 +90,7 @@ def read_race_file_in_own_process(wanted_form: str, text: object, visitor: str =
     except OSError:
         return build_race_file_refusal(NO_PROCESS)
     finally:
-        READINGS.end_reading_and_rest(visitor)
+        READINGS.end_reading_and_start_cooldown(visitor)
 
 
 def build_race_file_refusal(reason: str) -> dict[str, object]:

@@ -19,18 +19,20 @@ COLOURS = 64
 ENDED = "TreeRace.view.told && !TreeRace.view.playing && !TreeRace.view.slowStart.isTelling"
 
 
-def record_replay_as_gif(replay: str, path: Path, width: int = 960) -> None:
+def record_replay_as_gif(replay_html: str, gif_path: Path, width_pixels: int = 960) -> None:
     """Writes what this HTML shows: the story of one step, the race, its verdict. Ten frames a second, at most a minute of them.
 
     Raises `ValueError` for a width out of bounds, and where no Chromium is found.
     """
-    if not WIDTHS[0] <= width <= WIDTHS[1]:
-        raise ValueError(f"--width must be between {WIDTHS[0]} and {WIDTHS[1]}, got {width}.")
+    if not WIDTHS[0] <= width_pixels <= WIDTHS[1]:
+        raise ValueError(f"--width must be between {WIDTHS[0]} and {WIDTHS[1]}, got {width_pixels}.")
     pictures: list[Image.Image] = []
-    with open_replay_in_paused_chromium(replay) as page:
+    with open_replay_in_paused_chromium(replay_html) as page:
         for _ in tqdm(range(MOST_FRAMES), desc="frames", unit="frame", leave=False):
             picture = Image.open(BytesIO(page.screenshot())).convert("RGB")
-            pictures.append(picture.resize((width, width * picture.height // picture.width), Image.Resampling.LANCZOS))
+            pictures.append(
+                picture.resize((width_pixels, width_pixels * picture.height // picture.width), Image.Resampling.LANCZOS)
+            )
             if page.evaluate(ENDED):
                 break
             page.clock.run_for(FRAME_MS)
@@ -38,16 +40,16 @@ def record_replay_as_gif(replay: str, path: Path, width: int = 960) -> None:
     palette = pictures[-1].quantize(COLOURS)
     first, *others = [each.quantize(palette=palette, dither=Image.Dither.NONE) for each in pictures]
     held = [FRAME_MS] * len(others) + [HELD_MS]
-    first.save(path, save_all=True, append_images=others, duration=held, loop=0, optimize=True)
+    first.save(gif_path, save_all=True, append_images=others, duration=held, loop=0, optimize=True)
 
 
 @contextmanager
-def open_replay_in_paused_chromium(replay: str) -> Iterator[Page]:
+def open_replay_in_paused_chromium(replay_html: str) -> Iterator[Page]:
     """The replay page of this HTML, in which no time passes but by `page.clock.run_for`."""
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         file = Path(folder, "race.html")
-        file.write_text(replay, "utf-8")
+        file.write_text(replay_html, "utf-8")
         try:  # without one on the machine's path, that which `playwright install chromium` brings
             chromium = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox"])
         except Error:

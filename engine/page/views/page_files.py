@@ -18,9 +18,9 @@ FONTS = [  # family, weight, and file below Gradio's `static`
 ]
 
 
-def read_markup_of_part(name: str) -> str:
+def read_markup_of_part(part_name: str) -> str:
     """The HTML of a part of the page. Raises `KeyError` when the manifest has no such part."""
-    return read_page_file(MANIFEST["markup"][name])
+    return read_page_file(MANIFEST["markup"][part_name])
 
 
 def join_styles_or_scripts_of_page(kind: str, page_name: str) -> str:
@@ -28,5 +28,5 @@ def join_styles_or_scripts_of_page(kind: str, page_name: str) -> str:
     return "\n".join(read_page_file(path) for path, takers in MANIFEST[kind].items() if page_name in takers)
 
 
-def read_page_file(path: str) -> str:
-    return (PAGE / path).read_text("utf-8")
+def read_page_file(relative_path: str) -> str:
+    return (PAGE / relative_path).read_text("utf-8")

@@ -17,17 +17,17 @@ BYTES, SECONDS = 2**30, 10  # of memory and of processor time that reading may t
 PATIENT = 5  # how far it stands behind races on a processor; 19 would be last
 
 
-def convert_race_file_for_page(wanted_form: str, text: str) -> dict[str, Any]:
-    """What `wanted_form` makes of a race file's text, or under "refused" what is wrong with the file.
+def convert_race_file_for_page(output_form: str, file_text: str) -> dict[str, Any]:
+    """What `output_form` makes of a race file's text, or under "refused" what is wrong with the file.
 
     "opened" is an event of the page, or under "served" the steps in an answer of vLLM; "replay_page" is a page of its own.
     """
     try:
-        values = join_event_stream(text) if is_event_stream(text) else parse_json(text, MOST_BYTES)
-        if wanted_form == "replay_page":
+        values = join_event_stream(file_text) if is_event_stream(file_text) else parse_json(file_text, MOST_BYTES)
+        if output_form == "replay_page":
             return {"html": standalone.render_replay_page(Record.from_values(values))}
         if is_served_answer(values):
-            return {"served": ServedTrace.from_answer(values).to_dict()}
+            return {"served": ServedTrace.from_vllm_answer(values).to_dict()}
         record = Record.from_values(values)
         first_and_last_of_shown_lanes(record)
         return {"event": serialise_whole_race_as_event(record)}

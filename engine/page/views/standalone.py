@@ -26,26 +26,30 @@ def render_replay_page(record: Record) -> str:
 
 def render_opening_page() -> str:
     """The HTML that is served while the live page loads: it plays the first recorded race and asks the server for its progress."""
-    record = Record.from_own_file(min((page_files.PAGE.parent / "races").glob("*.json")).read_text("utf-8"))
+    record = Record.from_trusted_json(min((page_files.PAGE.parent / "races").glob("*.json")).read_text("utf-8"))
     policy, status = f"{POLICY}; connect-src 'self'", page_files.read_markup_of_part("opening")
     return fill_replay_template(record, "opening", "TreeRace", policy, status)
 
 
-def fill_replay_template(record: Record, page_name: str, title: str, policy: str = POLICY, status: str = "") -> str:
-    """A page that plays a race by `page_name`'s files, `status` below its head. Raises `ValueError` unless there are 2 or 3 lanes."""
+def fill_replay_template(
+    record: Record, asset_set: str, title: str, content_security_policy: str = POLICY, status_html: str = ""
+) -> str:
+    """A page that plays a race by `asset_set`'s files, `status_html` below its head. Raises `ValueError` unless there are 2 or 3
+    lanes.
+    """
     first = first_and_last_of_shown_lanes(record)[0].trace
     parts = {
         "title": escape(title),
-        "policy": policy,
+        "policy": content_security_policy,
         "pair": escape(f"{first.pair} · {first.hardware} · {first.dtype}"),
-        "styles": "\n".join((*build_font_rules(), page_files.join_styles_or_scripts_of_page("styles", page_name))),
-        "status": status,
+        "styles": "\n".join((*build_font_rules(), page_files.join_styles_or_scripts_of_page("styles", asset_set))),
+        "status": status_html,
         "race": page_files.read_markup_of_part("race"),
         "event": serialise_whole_race_as_event(record).replace(
             "<", "\\u003c"
         ),  # or a text with "</script>" would end the script
         "plotly": PLOTLY.read_text("utf-8").replace("</script", "<\\/script"),
-        "scripts": page_files.join_styles_or_scripts_of_page("scripts", page_name).replace("</script", "<\\/script"),
+        "scripts": page_files.join_styles_or_scripts_of_page("scripts", asset_set).replace("</script", "<\\/script"),
     }
     return re.sub(r"{{(\w+)}}", lambda slot: parts[slot[1]], page_files.read_markup_of_part("replay"))
 

@@ -19,81 +19,88 @@ UNREADABLE = "This is no JSON that can be read here."
 
 
 class RequestRefused(Exception):
-    """A request that is answered with a sentence. What is `shown` stands under "refused" too, which the page's parts read."""
+    """A request that is answered with a sentence. What is `is_shown_by_page_parts` stands under "refused" too, which the page's
+    parts read.
+    """
 
-    def __init__(self, status: int, words: str, shown: bool = False):
-        super().__init__(status, words)
-        self.status, self.words, self.shown = status, words, shown
+    def __init__(self, status: int, sentence: str, is_shown_by_page_parts: bool = False):
+        super().__init__(status, sentence)
+        self.status, self.sentence, self.is_shown_by_page_parts = status, sentence, is_shown_by_page_parts
 
 
 @dataclass(frozen=True)
-class Endpoints:
+class AllowedEndpoints:
     """What the page can be asked: events by number, the API's functions by name, each with its count of values; functions of parts.
 
-    `quick` are the events that wait in no queue. `files` are those of our own that may be fetched, by address.
+    `value_count_by_unqueued_event` are the events that wait in no queue. `file_by_address` are those of our own that may be fetched,
+    by address.
     """
 
-    events: Mapping[int, int]
-    quick: Mapping[int, int]
-    named: Mapping[str, int]
-    functions: frozenset[tuple[int, str]]
-    files: Mapping[str, Path] = field(default_factory=dict)
+    value_count_by_queued_event: Mapping[int, int]
+    value_count_by_unqueued_event: Mapping[int, int]
+    value_count_by_api_name: Mapping[str, int]
+    component_functions: frozenset[tuple[int, str]]
+    file_by_address: Mapping[str, Path] = field(default_factory=dict)
 
-    def validate_and_filter_body(self, path: str, body: bytes) -> tuple[bytes, str | None]:
+    def filter_body_and_extract_session(self, path: str, body: bytes) -> tuple[bytes, str | None]:
         """The body as the application gets it, and the session that it names. Raises `RequestRefused` with a sentence."""
         given, asked = parse_json_object_within_limits(body), last_path_segment(path)
         if asked == "component_server":
             at, name = given.get("component_id"), given.get("fn_name")
-            if not isinstance(at, int) or not isinstance(name, str) or (at, name) not in self.functions:
+            if not isinstance(at, int) or not isinstance(name, str) or (at, name) not in self.component_functions:
                 raise RequestRefused(404, "The page has no such function.")
             validate_session_name(given, is_required=True)
             if "data" not in given:
                 raise RequestRefused(422, "The function's value is missing: send it as data.")
             return body, given["session_hash"]
         kept = (
-            parse_cancel_request(given)
+            validate_and_filter_cancel_request(given)
             if asked in ("cancel", "reset")
             else self.validate_and_filter_event(asked, given)
         )
         return json.dumps(kept).encode(), given.get("session_hash")
 
-    def validate_and_filter_event(self, endpoint: str, sent: dict) -> dict[str, Any]:
-        validate_session_name(sent, is_required=endpoint == "join")
-        values = sent.get("data")
+    def validate_and_filter_event(self, endpoint: str, body_fields: dict) -> dict[str, Any]:
+        validate_session_name(body_fields, is_required=endpoint == "join")
+        values = body_fields.get("data")
         kept: dict[str, Any] = {}
         if endpoint in ("join", "predict"):
-            kept = {name: parse_event_number(sent.get(name)) for name in ("fn_index", "trigger_id")}
-            count = (self.events if endpoint == "join" else self.quick).get(kept["fn_index"])
+            kept = {name: parse_event_number(body_fields.get(name)) for name in ("fn_index", "trigger_id")}
+            count = (
+                self.value_count_by_queued_event if endpoint == "join" else self.value_count_by_unqueued_event
+            ).get(kept["fn_index"])
         else:
-            count = self.named.get(endpoint)
+            count = self.value_count_by_api_name.get(endpoint)
         if count is None:
-            raise RequestRefused(404, f"There is no such function. The API has {', '.join(sorted(self.named))}.")
+            raise RequestRefused(
+                404, f"There is no such function. The API has {', '.join(sorted(self.value_count_by_api_name))}."
+            )
         if not isinstance(values, list) or len(values) != count:
             got = f"{len(values):,}" if isinstance(values, list) else "no list"
             raise RequestRefused(422, f"It takes a list of {count} values as data, got {got}. See /gradio_api/info.")
-        if not all(map(is_scalar_or_flat_list, values)):
+        if not all(map(is_scalar_or_list_of_scalars_and_text_pairs, values)):
             raise RequestRefused(
                 422, "Values are texts, numbers, true, false, null, or lists of these and of pairs of texts."
             )
-        if sent.get("session_hash"):
-            kept["session_hash"] = sent["session_hash"]
+        if body_fields.get("session_hash"):
+            kept["session_hash"] = body_fields["session_hash"]
         return {**kept, "data": values}
 
 
-def is_scalar_or_flat_list(value: object) -> bool:
+def is_scalar_or_list_of_scalars_and_text_pairs(value: object) -> bool:
     """Whether it is no object, and no list that holds more than plain values and pairs of texts, such as a chat's turns."""
     inside = [each for each in value if isinstance(each, dict | list)] if isinstance(value, list) else []
     pairs = all(isinstance(each, list) and [*map(type, each)] == [str, str] for each in inside)
     return pairs and not isinstance(value, dict)
 
 
-def parse_cancel_request(body: dict) -> dict[str, Any]:
+def validate_and_filter_cancel_request(body_fields: dict) -> dict[str, Any]:
     """What ends a run, or forgets it."""
-    validate_session_name(body)
-    kept = {name: body[name] for name in ("session_hash", "event_id") if isinstance(body.get(name), str)}
+    validate_session_name(body_fields)
+    kept = {name: body_fields[name] for name in ("session_hash", "event_id") if isinstance(body_fields.get(name), str)}
     if not all(NAME.fullmatch(each) for each in kept.values()):
         raise RequestRefused(422, "The race to end has no such name.")
-    return {**kept, "fn_index": parse_event_number(body.get("fn_index"))}
+    return {**kept, "fn_index": parse_event_number(body_fields.get("fn_index"))}
 
 
 def last_path_segment(path: str) -> str:
@@ -114,8 +121,8 @@ def parse_json_object_within_limits(body: bytes) -> dict[str, Any]:
     return found
 
 
-def validate_session_name(body: dict, is_required: bool = False) -> None:
-    name = body.get("session_hash")
+def validate_session_name(body_fields: dict, is_required: bool = False) -> None:
+    name = body_fields.get("session_hash")
     if name is None and not is_required:
         return
     if not isinstance(name, str) or not NAME.fullmatch(name):

@@ -20,10 +20,10 @@ def select_fields_by_name(fields: Fields, *names: str) -> Fields:
     return {name: fields[name] for name in names}
 
 
-def build_prompt_box(chat: bool = False) -> gr.Textbox:
+def build_prompt_box(is_chat: bool = False) -> gr.Textbox:
     """It begins with a request where the page's own pair answers them, else with the beginning of a story."""
     return gr.Textbox(
-        (CHAT_PROMPTS["chat"] if chat else PROMPTS["stories"])[0]["prompt"],
+        (CHAT_PROMPTS["chat"] if is_chat else PROMPTS["stories"])[0]["prompt"],
         label="Prompt",
         show_label=False,
         placeholder="Write the beginning; both lanes go on from here.",
@@ -33,7 +33,7 @@ def build_prompt_box(chat: bool = False) -> gr.Textbox:
     )
 
 
-def build_dials(depth: int, width: int, nodes: int) -> Fields:
+def build_shape_sampling_and_constraint_dials(depth: int, width: int, nodes: int) -> Fields:
     """The dials by name. Only the race uses those of the tree's shape, which is given. The rest is as in the first recorded race."""
     shaping: dict[str, Any] = {"step": 1, "buttons": [], "elem_classes": "shape"}
     return {

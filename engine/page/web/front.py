@@ -32,7 +32,7 @@ CONNECTION: Any = auto.AutoHTTPProtocol  # of the parser that is installed
 class ExpiringConnection(CONNECTION):
     """A connection as uvicorn has it, which ends when it brings no whole request for `SILENT` seconds."""
 
-    ending: asyncio.TimerHandle | None = None
+    silence_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -44,25 +44,25 @@ class ExpiringConnection(CONNECTION):
 
     def connection_lost(self, error: Exception | None) -> None:
         super().connection_lost(error)
-        if self.ending:
-            self.ending.cancel()
+        if self.silence_timer:
+            self.silence_timer.cancel()
 
     def restart_silence_timer(self) -> None:
-        if self.ending:
-            self.ending.cancel()
-        self.ending = self.loop.call_later(SILENT, self.close_if_silent)
+        if self.silence_timer:
+            self.silence_timer.cancel()
+        self.silence_timer = self.loop.call_later(SILENT, self.close_if_silent)
 
     def close_if_silent(self) -> None:
         if (self.cycle is None or self.cycle.response_complete) and not self.transport.is_closing():
             self.transport.abort()
 
 
-class FrontServer:
+class OpeningPageThenLiveAppServer:
     """The process's only server. `progress_text` says what is being prepared, "" for nothing; `count_runs` how many runs are here."""
 
-    def __init__(self, page: str):
-        """`page` is the HTML that `/` has until there is a live app."""
-        self.page = page.encode()
+    def __init__(self, opening_page_html: str):
+        """`opening_page_html` is the HTML that `/` has until there is a live app."""
+        self.page = opening_page_html.encode()
         self.packed = gzip.compress(self.page, 1)
         self.progress_text: Callable[[], str] = lambda: "Loading PyTorch"
         self.count_runs: Callable[[], int] = lambda: 0
@@ -84,18 +84,18 @@ class FrontServer:
         self.thread.start()
         return listening.getsockname()[1]
 
-    async def run_uvicorn_on_socket(self, listening: socket.socket) -> None:
+    async def run_uvicorn_on_socket(self, listening_socket: socket.socket) -> None:
         self.loop = asyncio.get_running_loop()
         how = uvicorn.Config(self, http=ExpiringConnection, log_level="warning", lifespan="off", server_header=False)
-        await uvicorn.Server(how).serve([listening])
+        await uvicorn.Server(how).serve([listening_socket])
 
-    def start_and_attach_live_app(self, app: Any) -> None:
-        """All requests but `READINESS` go to the Starlette application `app`, once its startup is over."""
+    def start_and_attach_live_app(self, live_app: Any) -> None:
+        """All requests but `READINESS` go to the Starlette application `live_app`, once its startup is over."""
 
         async def begin() -> None:
-            self.lifespan = app.router.lifespan_context(app)
+            self.lifespan = live_app.router.lifespan_context(live_app)
             await self.lifespan.__aenter__()
-            self.live, self.asked = app, time.monotonic()  # open tabs come now
+            self.live, self.asked = live_app, time.monotonic()  # open tabs come now
 
         asyncio.run_coroutine_threadsafe(begin(), self.loop).result()
 
@@ -104,7 +104,7 @@ class FrontServer:
         """Whether a browser may be building the live page: on the machine that serves it, what computes beside it makes it stutter."""
         return time.monotonic() - self.asked < COMING
 
-    def wait(self) -> None:
+    def wait_and_raise_when_server_ends(self) -> None:
         """Answers until the process ends. Raises `RuntimeError` when the server ends before that."""
         self.thread.join()
         raise RuntimeError("The page's server has ended by itself, so nobody is answered any more. Start it again.")

@@ -17,8 +17,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 
 from engine.page.screens.device import DEVICE
-from engine.page.web.bodies import MOST, SMALL, Endpoints, RequestRefused, last_path_segment
-from engine.page.web.kept_streams import FIRST, ResumableStreams, parse_heard_event_count
+from engine.page.web.bodies import MOST, SMALL, AllowedEndpoints, RequestRefused, last_path_segment
+from engine.page.web.kept_streams import FIRST, ResumableStreams, parse_received_event_count_or_first
 from engine.page.web.pace import READS, SIGNS, RateLimiter, client_address_of_scope
 from engine.page.web.sessions import LISTENERS, OpenStreamCounter
 from engine.page.web.shelf import CompressedAnswerCache
@@ -78,12 +78,14 @@ WORDS = {
 
 
 class RequestGuardMiddleware:
-    """The application `app`, behind the doors that it needs. `document` makes what browsers get of its page."""
+    """The application `app`, of which only `allowed_endpoints` answer. `transform_document` makes what browsers get of its page."""
 
-    def __init__(self, app: Callable, doors: Endpoints, document: Callable[[bytes], bytes] = bytes):
-        self.app, self.doors, self.held = app, doors, Counter[str]()
-        self.shelf = CompressedAnswerCache(app, doors.files, document, HEADERS)
-        self.kept = re.compile("|".join((*KEPT, *map(re.escape, doors.files))))
+    def __init__(
+        self, app: Callable, allowed_endpoints: AllowedEndpoints, transform_document: Callable[[bytes], bytes] = bytes
+    ):
+        self.app, self.allowed_endpoints, self.held = app, allowed_endpoints, Counter[str]()
+        self.shelf = CompressedAnswerCache(app, allowed_endpoints.file_by_address, transform_document, HEADERS)
+        self.kept = re.compile("|".join((*KEPT, *map(re.escape, allowed_endpoints.file_by_address))))
         self.read = re.compile("|".join((self.kept.pattern, *READ)))
         self.addresses, self.visitors = RateLimiter(*OF_ADDRESS), RateLimiter(*OF_VISITOR)
         self.going_on, self.streams = OpenStreamCounter(), ResumableStreams()
@@ -97,64 +99,76 @@ class RequestGuardMiddleware:
             asked, path = scope["method"], scope["path"]
             if asked == "POST" and WRITTEN.fullmatch(path):
                 address = client_address_of_scope(scope)
-                refuse_over_rate(self.addresses.book_call_if_allowed_now(address))
-                length = validate_announced_body_length(scope, MOST.get(last_path_segment(path), SMALL))
-                with self.reserve_body_memory(address) as hold:
-                    body, session = self.doors.validate_and_filter_body(
-                        path, await read_body(scope, receive, length, hold)
+                refuse_unless_within_rate(self.addresses.book_call_if_allowed_now(address))
+                length = validate_content_type_and_announced_length(scope, MOST.get(last_path_segment(path), SMALL))
+                with self.count_body_bytes_within_limits(address) as hold:
+                    body, session = self.allowed_endpoints.filter_body_and_extract_session(
+                        path, await read_body_within_size_and_time(scope, receive, length, hold)
                     )
                     if RUNS.fullmatch(path) or last_path_segment(path) == "component_server":
-                        refuse_over_rate(self.visitors.book_call_if_allowed_now(session or address))
+                        refuse_unless_within_rate(self.visitors.book_call_if_allowed_now(session or address))
                     await self.forward_request_hiding_errors(
-                        strip_proxy_headers(scope, len(body)), build_receive_replaying_body(body, receive), send
+                        strip_proxy_headers_and_set_length(scope, len(body)),
+                        build_receive_replaying_body(body, receive),
+                        send,
                     )
             elif asked == "POST" and path == ALIVE:
-                refuse_over_rate(await SIGNS.wait_for_turn(client_address_of_scope(scope)))
-                await note_sign(scope)(scope, receive, send)
-            elif asked in ("GET", "HEAD") and (self.read.fullmatch(path) or stream_name_of(scope)):
+                refuse_unless_within_rate(await SIGNS.wait_for_turn(client_address_of_scope(scope)))
+                await extend_or_cancel_run_by_page_heartbeat(scope)(scope, receive, send)
+            elif asked in ("GET", "HEAD") and (self.read.fullmatch(path) or session_or_call_of_event_stream(scope)):
                 address = client_address_of_scope(scope)
-                refuse_over_rate(await READS.wait_for_turn(address))
+                refuse_unless_within_rate(await READS.wait_for_turn(address))
                 if self.kept.fullmatch(path) and (kept := await self.shelf.answer_from_cache_or_fill_it(scope)):
                     return await kept(scope, receive, send)
-                with self.count_answer_while_open(address), count_stream_listener_while_open(scope):
+                with self.limit_and_count_open_answers(address), claim_event_stream_and_count_listener(scope):
                     if path == QUEUE:
                         await self.stream_or_resume_session_events(scope, receive, send)
                     else:
-                        await self.forward_request_hiding_errors(strip_proxy_headers(scope), receive, send)
+                        await self.forward_request_hiding_errors(
+                            strip_proxy_headers_and_set_length(scope), receive, send
+                        )
             else:
                 raise RequestRefused(404, NOTHING)
         except RequestRefused as refusal:
-            part = refusal.shown and "component_server" in scope["path"]  # it reads answers, and no errors
-            told = build_sentence_response(200 if part else refusal.status, refusal.words, refusal.shown)
+            part = (
+                refusal.is_shown_by_page_parts and "component_server" in scope["path"]
+            )  # it reads answers, and no errors
+            told = build_sentence_response(
+                200 if part else refusal.status, refusal.sentence, refusal.is_shown_by_page_parts
+            )
             await told(scope, receive, send)
 
     @contextmanager
-    def reserve_body_memory(self, address: str) -> Iterator[Callable[[int], None]]:
+    def count_body_bytes_within_limits(self, client_address: str) -> Iterator[Callable[[int], None]]:
         """Yields a function that counts a body's bytes. It raises `RequestRefused` when the address, or all together, hold too many."""
         mine = 0
 
         def hold(count: int) -> None:
             nonlocal mine
             mine += count
-            self.held[address] += count
-            if mine > ALWAYS and (self.held[address] > HELD_OF_ADDRESS or self.held.total() > HELD):
-                raise RequestRefused(503, BUSY, shown=True)
+            self.held[client_address] += count
+            if mine > ALWAYS and (self.held[client_address] > HELD_OF_ADDRESS or self.held.total() > HELD):
+                raise RequestRefused(503, BUSY, is_shown_by_page_parts=True)
 
         try:
             yield hold
         finally:
-            self.held[address] -= mine
+            self.held[client_address] -= mine
             self.held = +self.held  # without those that hold nothing
 
-    def count_answer_while_open(self, address: str) -> AbstractContextManager:
+    def limit_and_count_open_answers(self, client_address: str) -> AbstractContextManager:
         """An answer that may go on for as long as a page is open. Raises `RequestRefused` when the address has `GOING_ON` of them."""
-        if self.going_on[address] >= GOING_ON:
+        if self.going_on[client_address] >= GOING_ON:
             raise RequestRefused(503, FULL)
-        return self.going_on.count_while_open(address)
+        return self.going_on.count_while_open(client_address)
 
     async def stream_or_resume_session_events(self, scope: dict, receive: Callable, send: Callable) -> None:
         """A session's news, which go on where a reader lost them. Raises `RequestRefused` for those that are kept no more."""
-        session, said, passed_on = stream_name_of(scope), parse_heard_event_count(scope), strip_proxy_headers(scope)
+        session, said, passed_on = (
+            session_or_call_of_event_stream(scope),
+            parse_received_event_count_or_first(scope),
+            strip_proxy_headers_and_set_length(scope),
+        )
         if not said:
             return await self.forward_request_hiding_errors(passed_on, receive, send)
         del MutableHeaders(scope=passed_on)["accept-encoding"]  # events are counted
@@ -189,23 +203,23 @@ class RequestGuardMiddleware:
             await build_sentence_response(status or 500, words)(scope, receive, send)
 
 
-def note_sign(scope: dict) -> JSONResponse:
+def extend_or_cancel_run_by_page_heartbeat(scope: dict) -> JSONResponse:
     """Tells the device whether a page still waits for its run. Answers whether the run goes on."""
     asked = dict(parse_qsl(scope["query_string"][:200].decode("latin-1")))
     run, state = asked.get("run", ""), asked.get("page")
     here = state != "gone" and DEVICE.extend_page_deadline(run, state == "hidden")
     if state == "gone":
-        DEVICE.cancel_run(run)
+        DEVICE.cancel_run_even_before_it_arrives(run)
     return JSONResponse({"here": here}, headers=HEADERS)
 
 
-def refuse_over_rate(allowed: bool) -> None:
+def refuse_unless_within_rate(is_allowed: bool) -> None:
     """Raises `RequestRefused` (429) when the sender has exceeded the call rate."""
-    if not allowed:
-        raise RequestRefused(429, HURRY, shown=True)
+    if not is_allowed:
+        raise RequestRefused(429, HURRY, is_shown_by_page_parts=True)
 
 
-def stream_name_of(scope: dict) -> str:
+def session_or_call_of_event_stream(scope: dict) -> str:
     """The session or call whose event stream this request reads, "" for any other request."""
     if fetched := FETCHED.fullmatch(scope["path"]):
         return fetched[1]
@@ -213,28 +227,28 @@ def stream_name_of(scope: dict) -> str:
     return session[2].decode() if session else ""
 
 
-def count_stream_listener_while_open(scope: dict) -> AbstractContextManager:
+def claim_event_stream_and_count_listener(scope: dict) -> AbstractContextManager:
     """Counts one open reader of the requested stream. Raises `RequestRefused` for a call's stream that was read before."""
-    name = stream_name_of(scope)
+    name = session_or_call_of_event_stream(scope)
     if FETCHED.fullmatch(scope["path"]) and not LISTENERS.claim_first_fetch_of_stream(name):
         raise RequestRefused(404, FETCHED_ONCE)
     return LISTENERS.streams.count_while_open(name) if name else nullcontext()
 
 
-def strip_proxy_headers(scope: dict, length: int | None = None) -> dict:
+def strip_proxy_headers_and_set_length(scope: dict, body_length: int | None = None) -> dict:
     """The request without what only changes addresses in the answer, another host's name, and with the length of its body, if any."""
     passed_on = {**scope}
     headers = MutableHeaders(scope=passed_on)
     if headers.getlist("x-forwarded-host") != [os.environ.get("SPACE_HOST")]:
         del headers["x-forwarded-host"]
     del headers["x-gradio-server"], headers["x-forwarded-prefix"]
-    if length is not None:
+    if body_length is not None:
         del headers["transfer-encoding"]
-        headers["content-length"] = str(length)
+        headers["content-length"] = str(body_length)
     return passed_on
 
 
-def validate_announced_body_length(scope: dict, max_bytes: int) -> int:
+def validate_content_type_and_announced_length(scope: dict, max_bytes: int) -> int:
     """The body's announced bytes, else `USUAL`. Raises `RequestRefused` for what is no JSON, and for more than `max_bytes`."""
     headers = dict(scope["headers"])
     if not headers.get(b"content-type", b"").lower().startswith(b"application/json"):
@@ -245,7 +259,9 @@ def validate_announced_body_length(scope: dict, max_bytes: int) -> int:
     return int(length)
 
 
-async def read_body(scope: dict, receive: Callable, max_bytes: int, reserve_bytes: Callable[[int], None]) -> bytes:
+async def read_body_within_size_and_time(
+    scope: dict, receive: Callable, max_bytes: int, reserve_bytes: Callable[[int], None]
+) -> bytes:
     """The request's body. Raises `RequestRefused` when it is too large or too slow, or when its sender has left."""
     body = bytearray()
     try:
@@ -263,7 +279,9 @@ async def read_body(scope: dict, receive: Callable, max_bytes: int, reserve_byte
 
 
 def build_too_large_refusal(max_bytes: int) -> RequestRefused:
-    return RequestRefused(413, f"What was sent is too large: at most {max_bytes / 1e6:g} MB are read here.", shown=True)
+    return RequestRefused(
+        413, f"What was sent is too large: at most {max_bytes / 1e6:g} MB are read here.", is_shown_by_page_parts=True
+    )
 
 
 def build_receive_replaying_body(body: bytes, receive: Callable) -> Callable:
@@ -276,5 +294,7 @@ def build_receive_replaying_body(body: bytes, receive: Callable) -> Callable:
     return handed
 
 
-def build_sentence_response(status: int, sentence: str, shown: bool = False) -> JSONResponse:
-    return JSONResponse({"detail": sentence} | ({"refused": sentence} if shown else {}), status, HEADERS)
+def build_sentence_response(status: int, sentence: str, is_shown_by_page_parts: bool = False) -> JSONResponse:
+    return JSONResponse(
+        {"detail": sentence} | ({"refused": sentence} if is_shown_by_page_parts else {}), status, HEADERS
+    )

@@ -15,10 +15,11 @@ KEPT = 10.0  # seconds that a stream goes on unread, and that its events are kep
 ENDING = 1.0  # seconds that a stream whose session begins another one may take to end
 FIRST = "first"  # what a page says that has heard nothing, and comes again if the stream breaks
 HEARD = re.compile(rf"(?:.*&)?heard=({FIRST}|\d{{1,9}})(?:&.*)?".encode())
-Answer = Callable[[Callable, Callable], Awaitable[None]]  # an application's, given `receive` and `send`
+# An application's, given `receive` and `send`
+AppAwaitingReceiveAndSend = Callable[[Callable, Callable], Awaitable[None]]
 
 
-def parse_heard_event_count(scope: dict) -> str:
+def parse_received_event_count_or_first(scope: dict) -> str:
     """How many events the reader has, or `FIRST`; "" for one who does not come again."""
     said = HEARD.fullmatch(scope["query_string"])
     return said[1].decode() if said else ""
@@ -29,18 +30,18 @@ class ResumableStream:
     left when nobody has read for `KEPT` seconds.
     """
 
-    def __init__(self, answer: Answer):
+    def __init__(self, application: AppAwaitingReceiveAndSend):
         self.head: dict[str, Any] = {}
         self.events: deque[tuple[float, dict]] = deque()  # when each came, and its chunk
         self.count = self.sent = 0  # events that came, and that some reader was sent
         self.reader: object | None = None  # the one who came last
         self.is_over, self.asks = False, True
         self.news, self.unread = asyncio.Event(), asyncio.Event()
-        self.task = asyncio.create_task(self.run_application_to_end(answer))
+        self.task = asyncio.create_task(self.run_application_to_end(application))
 
-    async def run_application_to_end(self, answer: Answer) -> None:
+    async def run_application_to_end(self, application: AppAwaitingReceiveAndSend) -> None:
         try:
-            await answer(self.receive, self.store_message)
+            await application(self.receive, self.store_message)
         finally:
             self.is_over = True
             self.wake_reader()
@@ -96,11 +97,11 @@ class ResumableStream:
         finally:
             left.cancel()
             self.reader = None if self.reader is me else self.reader
-            asyncio.get_running_loop().call_later(KEPT, self.end_if_unread, self.sent)
+            asyncio.get_running_loop().call_later(KEPT, self.disconnect_app_if_unread_since, self.sent)
 
-    def end_if_unread(self, sent_when_reader_left: int) -> None:
-        """`sent_when_reader_left` is how many events had been sent when a reader left."""
-        if not self.reader and self.sent == sent_when_reader_left:
+    def disconnect_app_if_unread_since(self, events_sent_when_reader_left: int) -> None:
+        """`events_sent_when_reader_left` is how many events had been sent when a reader left."""
+        if not self.reader and self.sent == events_sent_when_reader_left:
             self.unread.set()
 
 
@@ -112,12 +113,12 @@ async def await_disconnect(receive: Callable) -> None:
 class ResumableStreams(dict[str, ResumableStream]):
     """The streams that may be read, by session."""
 
-    async def replace_stream_of_session(self, session: str, answer: Answer) -> ResumableStream:
+    async def replace_stream_of_session(self, session: str, application: AppAwaitingReceiveAndSend) -> ResumableStream:
         """The session's next stream. The one before it has ended, or is told that its reader has left."""
         if before := self.get(session):
             await asyncio.wait([before.task], timeout=ENDING)
             before.unread.set()
-        begun = self[session] = ResumableStream(answer)
+        begun = self[session] = ResumableStream(application)
         loop = asyncio.get_running_loop()
         begun.task.add_done_callback(lambda _: loop.call_later(KEPT, self.remove_if_still_current, session, begun))
         return begun
@@ -127,6 +128,6 @@ class ResumableStreams(dict[str, ResumableStream]):
         kept = self.get(session)
         return kept if kept and kept.has_events_from(first_event) else None
 
-    def remove_if_still_current(self, session: str, kept: ResumableStream) -> None:
-        if self.get(session) is kept:
+    def remove_if_still_current(self, session: str, stream: ResumableStream) -> None:
+        if self.get(session) is stream:
             del self[session]

@@ -18,7 +18,7 @@ def build_lab_screen(served: ServedPairs, form: Fields) -> Fields:
     return form
 
 
-def sweep(
+def collect_sweep_request_values(
     prompts: list[str],
     system: str = SweepPlan.system,
     grid: str = SweepPlan.grid,
@@ -39,7 +39,7 @@ def sweep(
     return locals()
 
 
-def prompts(
+def collect_prompt_file_request_values(
     text: str,
     name: str = "prompts.txt",
     system: str = "tree",
@@ -57,7 +57,7 @@ def prompts(
     return {"prompts": own_prompts.parse_prompt_file(asked.pop("name"), asked.pop("text")), **asked}
 
 
-def pays(
+def collect_pays_request_values(
     text: str,
     name: str = "prompts.txt",
     systems: list[str] = (),  # type: ignore[assignment]

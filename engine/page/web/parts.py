@@ -9,14 +9,16 @@ from gradio.context import Context
 from engine.page.views import page_files
 
 
-def build_javascript_call(name: str, *given: object) -> str:
-    """JavaScript that calls `TreeRace.<name>` with plain values."""
-    return f"TreeRace.{name}({', '.join(json.dumps(each) for each in given)})"
+def build_javascript_call(function_name: str, *arguments: object) -> str:
+    """JavaScript that calls `TreeRace.<function_name>` with plain values."""
+    return f"TreeRace.{function_name}({', '.join(json.dumps(each) for each in arguments)})"
 
 
-def build_script_call_with_fields(name: str, fields: dict[str, gr.components.Component]) -> str:
-    """JavaScript that calls `TreeRace.<name>` with the fields' values in one object, by name. It may return those that it changes."""
-    return build_javascript_call("named", name, list(fields))
+def build_script_call_with_fields(function_name: str, fields: dict[str, gr.components.Component]) -> str:
+    """JavaScript that calls `TreeRace.<function_name>` with the fields' values in one object, by name. It may return those that it
+    changes.
+    """
+    return build_javascript_call("named", function_name, list(fields))
 
 
 def build_hidden_event_channel() -> gr.HTML:
@@ -26,21 +28,21 @@ def build_hidden_event_channel() -> gr.HTML:
     )
 
 
-def build_scripted_html_part(name: str, mount_function: str, value: object = None, **more: Any) -> gr.HTML:
+def build_scripted_html_part(part_name: str, mount_function: str, value: object = None, **html_options: Any) -> gr.HTML:
     """A part of the page: its markup in `assets/page/`, filled by its own script's `TreeRace.<mount>(element, value, server)`."""
     return gr.HTML(
         json.dumps(value),
-        html_template=page_files.read_markup_of_part(name),
+        html_template=page_files.read_markup_of_part(part_name),
         js_on_load=f"TreeRace.mount({json.dumps(mount_function)}, element, props, server);",
         apply_default_css=False,
-        elem_id=name,
-        **more,
+        elem_id=part_name,
+        **html_options,
     )
 
 
-def build_hidden_field(name: str | None = None, value: str | None = None) -> gr.Textbox:
+def build_hidden_field(element_id: str | None = None, value: str | None = None) -> gr.Textbox:
     """A hidden field that the page's scripts write."""
-    return gr.Textbox(value, visible="hidden", elem_id=name)
+    return gr.Textbox(value, visible="hidden", elem_id=element_id)
 
 
 def find_or_build_script_field() -> gr.Textbox:
@@ -50,6 +52,6 @@ def find_or_build_script_field() -> gr.Textbox:
     return fields[0] if fields else build_hidden_field("carried")
 
 
-def build_hidden_button(name: str) -> gr.Button:
+def build_hidden_button(element_id: str) -> gr.Button:
     """A hidden button that the page's scripts click."""
-    return gr.Button(visible="hidden", elem_id=name)
+    return gr.Button(visible="hidden", elem_id=element_id)

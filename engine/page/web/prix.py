@@ -19,7 +19,7 @@ def build_grand_prix_screen(served: ServedPairs, form: Fields) -> Fields:
     return form
 
 
-def prix(
+def collect_grand_prix_request_values(
     prompt: str,
     systems: list[str],
     temperature: float = 0.0,

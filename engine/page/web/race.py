@@ -28,22 +28,22 @@ from engine.page.web.parts import (
 )
 from engine.page.web.streams import QUIET
 from engine.race import BASELINE, REMOTE, SHAPE
-from engine.systems import find_system, format_shape
+from engine.systems import format_shape, resolve_system_name
 
 
-def build_race_screen(served: ServedPairs, shared: Fields) -> Fields:
-    form = build_race_form(served, shared)
+def build_race_screen(served: ServedPairs, shared_fields: Fields) -> Fields:
+    form = build_race_form(served, shared_fields)
     lanes = select_fields_by_name(form, "left", "right")
     for lane in lanes.values():
         lane.change(None, [*lanes.values()], js=build_script_call_with_fields("view.chosen", lanes), **QUIET)
-    update_dials_with_right_system(served, form)
+    connect_dials_to_right_lane_system(served, form)
     let_scripts_set_form_fields(form)
     fill_form_from_link_on_click(served, form)
-    build_learn_walk()
+    build_guided_walk_part()
     return form
 
 
-def race(
+def collect_race_request_values(
     prompt: str,
     system: str = "tree",
     depth: int | None = None,
@@ -65,8 +65,8 @@ def race(
     return {"systems": [BASELINE, values.pop("system")], **values}
 
 
-def build_race_form(served: ServedPairs, shared: Fields) -> Fields:
-    """The menus above the race, the race itself, and its hidden fields. Returns all fields, with those that are `shared`."""
+def build_race_form(served: ServedPairs, shared_fields: Fields) -> Fields:
+    """The menus above the race, the race itself, and its hidden fields. Returns all fields, with those that are `shared_fields`."""
     with gr.Row(elem_id="systems"):
         left, right = (
             gr.Dropdown(
@@ -77,23 +77,23 @@ def build_race_form(served: ServedPairs, shared: Fields) -> Fields:
                 container=False,
                 filterable=True,  # 29 systems are many: a few letters find one
             )
-            for side, name in zip(link.LANES, served.lanes, strict=True)
+            for side, name in zip(link.LANES, served.initial_lane_systems, strict=True)
         )
 
-    def look(asked: object) -> answers.Answer:
+    def look(asked: object) -> answers.ValuesOrRefusal:
         return answers.describe_system_card(asked, served.pairs)
 
     systems = describe_all_systems() | (
         {REMOTE: describe_remote_lane(served.pair.remote)} if served.pair.remote else {}
     )
-    begun = {dial: shared[dial].value for dial in SHAPE}
+    begun = {dial: shared_fields[dial].value for dial in SHAPE}
     build_scripted_html_part(
         "race",
         "mountRace",
-        {"systems": systems, "parts": describe_parts(), "lanes": served.lanes},
+        {"systems": systems, "parts": describe_parts(), "lanes": served.initial_lane_systems},
         server_functions=[look],
     )
-    return shared | {
+    return shared_fields | {
         "left": left,
         "right": right,
         "left_mix": build_hidden_field("mix-0"),  # the system that the visitor mixed, while the menu says `MIX`
@@ -115,7 +115,7 @@ def let_scripts_set_form_fields(form: Fields) -> None:
     ).then(None, js=build_javascript_call("controls.settled"), **QUIET)
 
 
-def update_dials_with_right_system(served: ServedPairs, form: Fields) -> None:
+def connect_dials_to_right_lane_system(served: ServedPairs, form: Fields) -> None:
     """Updates the dials to the right lane's shape whenever its system or the pair changes.
 
     Dials that the visitor has set himself stay; those of the opening race do not.
@@ -147,7 +147,7 @@ def fill_form_from_link_on_click(served: ServedPairs, form: Fields) -> None:
     refusals = build_hidden_field()
 
     def restore(query):
-        given, refused = link.parse_form_values_from_link(query, served.pair, served.pairs)
+        given, refused = link.parse_link_to_form_values_and_refusals(query, served.pair, served.pairs)
         for side in link.LANES:
             if "/" in given.get(side, ""):
                 given |= {f"{side}_mix": given[side], side: MIX}
@@ -163,9 +163,11 @@ def fill_form_from_link_on_click(served: ServedPairs, form: Fields) -> None:
     ).then(None, refusals, js=build_script_call_with_fields("take.told", {"refusals": refusals}), **QUIET)
 
 
-def build_learn_walk() -> None:
+def build_guided_walk_part() -> None:
     """The guided walk beside the race: a script measures how far a deliberately broken system is off, and its curves anew."""
-    broken = {name: {right: describe_system(find_system(f"{right}!{name}")) for right in TAUGHT} for name in BREAKS}
+    broken = {
+        name: {right: describe_system(resolve_system_name(f"{right}!{name}")) for right in TAUGHT} for name in BREAKS
+    }
     breaks = {name: {**each.to_dict(), "cards": broken[name]} for name, each in BREAKS.items()}
     build_scripted_html_part(
         "walk", "mountWalk", {"breaks": breaks, "taught": TAUGHT}, server_functions=[answers.load_recorded_curve]

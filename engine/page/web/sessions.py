@@ -16,10 +16,10 @@ MOST_FETCHED = 10_000  # names that are remembered
 class BoundedEventsBySession(OrderedDict[str, Any]):
     """Gradio's pending events by session, of bounded size: a new session replaces the oldest one without a run."""
 
-    def __init__(self, queue: Any):
-        """`queue` is Gradio's."""
+    def __init__(self, gradio_queue: Any):
+        """`gradio_queue` is Gradio's."""
         super().__init__()
-        self.queue = queue
+        self.queue = gradio_queue
 
     def __setitem__(self, name: str, news: Any) -> None:
         if name not in self and len(self) >= MOST:
@@ -38,14 +38,14 @@ class OpenStreamCounter(Counter[str]):
     """How many answers go on, by name."""
 
     @contextmanager
-    def count_while_open(self, name: str) -> Iterator[None]:
-        self[name] += 1
+    def count_while_open(self, key: str) -> Iterator[None]:
+        self[key] += 1
         try:
             yield
         finally:
-            self[name] -= 1
-            if not self[name]:
-                del self[name]
+            self[key] -= 1
+            if not self[key]:
+                del self[key]
 
 
 class StreamListeners:
@@ -55,15 +55,15 @@ class StreamListeners:
         self.streams = OpenStreamCounter()
         self.fetched: dict[str, None] = {}
 
-    def has_listener(self, *names: str) -> bool:
+    def has_listener(self, *session_or_call_names: str) -> bool:
         """Whether somebody listens to one of these."""
-        return any(name in self.streams for name in names)
+        return any(name in self.streams for name in session_or_call_names)
 
-    def claim_first_fetch_of_stream(self, name: str) -> bool:
+    def claim_first_fetch_of_stream(self, call_name: str) -> bool:
         """Whether this is the first stream of that name. Gradio would let a second one wait for ever."""
-        if name in self.fetched:
+        if call_name in self.fetched:
             return False
-        self.fetched[name] = None
+        self.fetched[call_name] = None
         if len(self.fetched) > MOST_FETCHED:
             del self.fetched[next(iter(self.fetched))]
         return True

@@ -24,12 +24,18 @@ LEVEL = 6  # of compression: a higher one takes twice as long for a hundredth of
 
 
 class CompressedAnswerCache:
-    def __init__(self, app: Callable, files: Mapping[str, Path], document: Callable, headers: Mapping[str, str]):
-        """`files` are the page's own, by address. Their addresses change when they do. All others are the application's.
+    def __init__(
+        self,
+        app: Callable,
+        file_by_address: Mapping[str, Path],
+        transform_document: Callable,
+        headers: Mapping[str, str],
+    ):
+        """`file_by_address` are the page's own, by address. Their addresses change when they do. All others are the application's.
 
-        `document` makes what browsers get of the application's page, as bytes of bytes. Every answer has the `headers`.
+        `transform_document` makes what browsers get of the application's page, as bytes of bytes. Every answer has the `headers`.
         """
-        self.app, self.files, self.document, self.headers = app, files, document, headers
+        self.app, self.files, self.document, self.headers = app, file_by_address, transform_document, headers
         self.kept: dict[str, tuple[Response, Response]] = {}  # by path: an answer as it is, and by gzip
         self.one = asyncio.Lock()  # what two ask for at once is made once
 

@@ -25,11 +25,13 @@ Candidate = tuple[float, int, int, int, float]  # a path's score, minus the gues
 
 
 class GrowingTree:
-    """A `tree` that grows below the token `root`, which stands at `position`. Nodes that are asked about together are of one level."""
+    """A `tree` that grows below the token `root_token`, which stands at `root_position`. Nodes that are asked about together are
+    of one level.
+    """
 
-    def __init__(self, drafter: Drafter, root: int, position: int, sampling: Sampling):
-        self.drafter, self.position, self.sampling = drafter, position, sampling
-        self.tree = DraftTree.from_root_token(root)
+    def __init__(self, drafter: Drafter, root_token: int, root_position: int, sampling: Sampling):
+        self.drafter, self.position, self.sampling = drafter, root_position, sampling
+        self.tree = DraftTree.from_root_token(root_token)
 
     def validated_log_q(self, nodes: list[int], on_host: bool = False) -> torch.Tensor | None:
         """`Drafter.log_q`, validated: log-probabilities `[len(nodes), V]`, or None for no guess. With `on_host` they are copied there.
@@ -55,10 +57,10 @@ class GrowingTree:
             raise self.bad_answer_error(len(nodes), NO_LAW)
         return log_q
 
-    def bad_answer_error(self, node_count: int, answer: str) -> ValueError:
+    def bad_answer_error(self, node_count: int, answer_description: str) -> ValueError:
         where = "one node" if node_count == 1 else f"{node_count} nodes"
         return ValueError(
-            f"The {self.drafter.title} drafter answered {answer} when it was asked what follows {where}. Its "
+            f"The {self.drafter.title} drafter answered {answer_description} when it was asked what follows {where}. Its "
             f"`log_q` must return float32 log-probabilities [{node_count}, V], with V the target's vocabulary, or None for no guess."
         )
 
@@ -97,7 +99,7 @@ class GrowingTree:
 
     # ---- draws
 
-    def store_draft_probabilities(self, nodes: list[int]) -> torch.Tensor | None:
+    def compute_and_store_draft_probabilities(self, nodes: list[int]) -> torch.Tensor | None:
         """q `[n, V]` behind the nodes, on the host, from which their children are drawn; None for no guess. The tree keeps q."""
         log_q = self.validated_log_q(nodes, on_host=True)
         if log_q is None:
@@ -106,28 +108,30 @@ class GrowingTree:
         self.tree.q_rows.update(zip(nodes, q, strict=True))
         return q
 
-    def draw_children_independently(self, draws_by_node: dict[int, int]) -> Counter[int]:
+    def draw_and_add_children_independently(self, draws_by_node: dict[int, int]) -> Counter[int]:
         """Draw so many tokens behind every node, independently of each other. Returns how often each of the new nodes was drawn."""
         nodes = list(draws_by_node)
-        q = self.store_draft_probabilities(nodes) if nodes else None
+        q = self.compute_and_store_draft_probabilities(nodes) if nodes else None
         if q is None:
             return Counter()
         level = self.tree.depth[nodes[0]] + 1
         rows = self.sampling.draw_with_replacement(q, list(draws_by_node.values()), "draft", self.position, level)
         return Counter(
-            self.tree.add_or_count_draw(node, *draw) for node, row in zip(nodes, rows, strict=True) for draw in row
+            self.tree.record_drawn_child(node, *draw) for node, row in zip(nodes, rows, strict=True) for draw in row
         )
 
 
-class LevelByLevel(Policy):
+class LevelByLevelPolicy(Policy):
     """A policy that grows its tree one level after another."""
 
     # The first frontier, where it is another than a list of the root: nodes, or a dict with nodes as keys
-    start: Any = None
+    first_frontier: list[int] | dict[int, Any] | None = None
 
-    def grow(self, drafter: Drafter, root: int, position: int, sampling: Sampling, max_levels: int) -> DraftTree:
-        growth = GrowingTree(drafter, root, position, sampling)
-        frontier, levels = self.start or [0], min(self.depth, max_levels)
+    def grow(
+        self, drafter: Drafter, root_token: int, root_position: int, sampling: Sampling, max_levels: int
+    ) -> DraftTree:
+        growth = GrowingTree(drafter, root_token, root_position, sampling)
+        frontier, levels = self.first_frontier or [0], min(self.depth, max_levels)
         for level in range(1, levels + 1):
             frontier = self.add_level_below(growth, frontier, level)
             going_on = [node for node in frontier if not growth.is_stop_node(node)]

@@ -20,22 +20,24 @@ def shortlist_by_shared_gumbel(log_q: torch.Tensor, position: int, width: int, s
     p = q it takes the favourite. The score is the softmax of those sums over the shortlist.
     """
     if not log_q.is_cpu:
-        return shortlist_on_device(log_q, position, width, sampling)
+        return shortlist_by_shared_gumbel_on_device(log_q, position, width, sampling)
     noise = None if sampling.greedy else sampling.noise.row(position, log_q.shape[-1]).cpu()
     return compiled_top_tokens_scores_q(
-        (log_q if sampling.keeps_all_tokens else sampling.scale_logits(log_q)).float().contiguous().numpy(),
+        (log_q if sampling.keeps_all_tokens else sampling.scale_and_filter_logits(log_q)).float().contiguous().numpy(),
         NO_NOISE if noise is None else noise.numpy(),
         np.float32(sampling.temperature if sampling.keeps_all_tokens and noise is not None else 1),
         width,
     )
 
 
-def shortlist_on_device(log_q: torch.Tensor, position: int, width: int, sampling: Sampling) -> Shortlist:
+def shortlist_by_shared_gumbel_on_device(
+    log_q: torch.Tensor, position: int, width: int, sampling: Sampling
+) -> Shortlist:
     """`shortlist_by_shared_gumbel` on a device; the host waits once. Raises `ValueError` for NaN, which rows that are no
     distributions give.
     """
     noise = None if sampling.greedy else sampling.noise.row(position, log_q.shape[-1]).to(log_q.device)
-    found = top_tokens_and_scores(sampling.scale_logits(log_q), noise, width)
+    found = top_tokens_scores_and_q(sampling.scale_and_filter_logits(log_q), noise, width)
     tokens, scores, q = np.split(
         torch.cat([each.to(widest_float_dtype(log_q.device)) for each in found], -1).cpu().numpy(), 3, -1
     )
@@ -44,7 +46,7 @@ def shortlist_on_device(log_q: torch.Tensor, position: int, width: int, sampling
     return tokens.astype(np.int64), scores.astype(np.float64, copy=False), q.astype(np.float64, copy=False)
 
 
-def top_tokens_and_scores(
+def top_tokens_scores_and_q(
     scaled_log_q: torch.Tensor, noise: torch.Tensor | None, width: int, widths_by_row: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """`shortlist_by_shared_gumbel` as tensors `[n, width]`; waits for no device.

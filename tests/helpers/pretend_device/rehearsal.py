@@ -30,14 +30,14 @@ from engine.nets import NETS, open_lazy_nets
 from engine.nets.dflash import DFlash
 from engine.nets.dspark import DSpark
 from engine.page.screens import readiness
-from engine.page.screens.device import DeviceWorker
+from engine.page.screens.device import TimeSharedDeviceWorker
 from engine.page.screens.readiness import SystemPreparation
 from engine.race import Lane, Race, Settings
 from engine.record.costs import Costs
 from engine.rounds.pair_costs import PairCosts
-from engine.rounds.round_gpu import DeviceRounds
+from engine.rounds.round_gpu import DeviceRoundRunner
 from engine.sampling import Sampling
-from engine.systems import find_system, format_shape
+from engine.systems import format_shape, resolve_system_name
 from helpers.decoding import hurry
 from helpers.families import WINDOWED, sharp_model
 from helpers.learned import block_net
@@ -71,7 +71,7 @@ def pair_on(device: str) -> LoadedPair:
     """
     pair = tiny_pair(own=False)
     nets = {**pair.learned, **{name: block_net(kind, reads=READ) for name, kind in BLOCKS.items()}}
-    target, draft = (Runner(tiny_llama(SEED, layers=LAYERS).to(device), own_forward=False) for _ in range(2))
+    target, draft = (Runner(tiny_llama(SEED, layers=LAYERS).to(device), use_custom_forward=False) for _ in range(2))
     nets["mtp"] = untrained(target.model)  # its head and embedding are the target's own modules
     return dataclasses.replace(
         pair,
@@ -104,8 +104,10 @@ def trees_in(lane: Lane) -> list:
 def raced_as(pair: LoadedPair, name: str) -> str:
     """The name of the system whose trees a lane grows: another one, in its shape, where a device decides whole rounds for one that
     chooses its drafter."""
-    system = find_system(name)
-    there = system.device_speedups(pair, system.default_shape, Sampling(device=pair.target.noise_place))
+    system = resolve_system_name(name)
+    there = system.promised_speedups_of_device_systems(
+        pair, system.default_shape, Sampling(device=pair.target.noise_place)
+    )
     best = max(there, key=there.__getitem__, default=system)
     return f"{best.name}:{format_shape(best.default_shape)}" if there else name
 
@@ -118,12 +120,14 @@ def published_on(device: str) -> LoadedPair:
     with tempfile.TemporaryDirectory() as folder:
         write(Path(folder) / "eagle", config, tensors("layers.0.", head_norms=True))
         learned = {name: net.to(device) for name, net in open_lazy_nets(Path(folder), model).items()}
-    return dataclasses.replace(pair_on(device), target=Runner(model.to(device), own_forward=False), learned=learned)
+    return dataclasses.replace(
+        pair_on(device), target=Runner(model.to(device), use_custom_forward=False), learned=learned
+    )
 
 
 def windowed_on(device: str, family: str) -> LoadedPair:
     """The same with a target of `helpers.families` that has a sliding window, and drafts for itself."""
-    target, draft = (Runner(sharp_model(family).to(device), own_forward=False) for _ in range(2))
+    target, draft = (Runner(sharp_model(family).to(device), use_custom_forward=False) for _ in range(2))
     return dataclasses.replace(pair_on(device), target=target, draft=draft)
 
 
@@ -144,18 +148,18 @@ def races(
             alone = Race(pair, Settings(TEXT, (name,), **settings))
             alone.warm_up()
             lane, most = alone.lanes[0], {"waits": 0, "forwards": 0, "levels": 0, "for": {}}
-            most["there"] = isinstance(lane.rounds, DeviceRounds)
+            most["there"] = isinstance(lane.rounds, DeviceRoundRunner)
             while not lane.finished:
                 WAITS.clear()
-                forwards = lane.rounds.forwards
+                forwards = lane.rounds.draft_forward_count
                 done = next(lane.decoding)
                 if lane.trace.steps:
-                    most["forwards"] = max(most["forwards"], lane.rounds.forwards - forwards)
+                    most["forwards"] = max(most["forwards"], lane.rounds.draft_forward_count - forwards)
                     most["levels"] = max(most["levels"], *done.tree.depth)
                     most = most | (
                         {"waits": WAITS.total(), "for": dict(WAITS)} if WAITS.total() > most["waits"] else {}
                     )
-                lane.trace.steps.append(lane.append_round_to_trace(done))
+                lane.trace.steps.append(lane.build_step_from_round(done))
                 lane.finished = bool(done.end)
             lane.close()
             what = f"{name}{label} at {temperature:g}"
@@ -171,7 +175,7 @@ def races(
 
 def late_captures(pair: LoadedPair) -> dict[str, int]:
     """Graphs captured by races after everything was said to be ready."""
-    ready, found = SystemPreparation(pair, DeviceWorker()), {}
+    ready, found = SystemPreparation(pair, TimeSharedDeviceWorker()), {}
     ready.waiting = [name for name in ready.waiting if any(name in systems for systems in FIELDS)]
     ready.prepare_opening_race()
     ready.prepare_remaining_systems()
@@ -296,7 +300,7 @@ def rehearse(kind: str) -> None:
     runners = [pair.target, pair.draft]
     grown: dict[str, list] = {}
     found |= {"captures": late_captures(pair)} if kind == "cuda" else {"loaded": loaded()}
-    with mock.patch.object(PairCosts, "costs_of", lambda *_, **__: FREE):
+    with mock.patch.object(PairCosts, "get_or_measure_costs", lambda *_, **__: FREE):
         found |= {"races": races(pair, pair_on("cpu"), RACED[kind], grown)}
         if kind == "cuda":
             published = published_on(place), published_on("cpu")

@@ -7,8 +7,8 @@ import pytest
 
 from engine.lab.bench import command as bench
 from engine.measure import peers
-from engine.measure.other_engines import GUESSES, OtherEngines
-from engine.policies.kary import Kary
+from engine.measure.other_engines import GUESSES, PeerGenerateFunctions
+from engine.policies.kary import FullKaryTree
 from engine.race import Race, Settings
 from engine.record.trace import Step, Trace
 from engine.systems import SYSTEMS
@@ -56,8 +56,8 @@ def test_the_bench_puts_the_best_systems_beside_the_peers(capsys, embedded):
 
 
 def test_a_policy_that_ignores_its_width_is_told_so(capsys, monkeypatch, embedded):
-    limited = Kary.__init__
-    monkeypatch.setattr(Kary, "__init__", lambda policy, depth, width, *how: limited(policy, depth, 3, *how))
+    limited = FullKaryTree.__init__
+    monkeypatch.setattr(FullKaryTree, "__init__", lambda policy, depth, width, *how: limited(policy, depth, 3, *how))
     system = "bigram/kary/token_match"
     arguments = "--systems", f"{system},tree", "--prompts", "1", "--tokens", "8"
     lines, _ = told(capsys, "bench", *SMALL, *arguments, "--depth", "2", "--width", "2")
@@ -132,8 +132,11 @@ def test_the_bench_puts_lanes_and_peers_in_one_table():
     pair = tiny_pair()
     figures = json.loads(
         json.dumps(
-            bench.race_prompts_for_bench(
-                pair, [TEXT, "Story: A cat"], Settings(TEXT, ("vanilla", "tree"), max_new_tokens=6), OtherEngines()
+            bench.race_prompts_and_compute_figures(
+                pair,
+                [TEXT, "Story: A cat"],
+                Settings(TEXT, ("vanilla", "tree"), max_new_tokens=6),
+                PeerGenerateFunctions(),
             )
         )
     )
@@ -148,8 +151,8 @@ def test_the_bench_puts_lanes_and_peers_in_one_table():
     assert all(row["identical"] is True and row["tokens_per_s"] > 0 for row in rows.values())
     text = peers.format_peers(figures)
     assert all(name in text for name in rows)
-    sampled = bench.race_prompts_for_bench(
-        pair, [TEXT], Settings(TEXT, ("tree",), temperature=0.7, max_new_tokens=3), OtherEngines()
+    sampled = bench.race_prompts_and_compute_figures(
+        pair, [TEXT], Settings(TEXT, ("tree",), temperature=0.7, max_new_tokens=3), PeerGenerateFunctions()
     )
     assert [row["identical"] for row in sampled["peers"]] == [True, True, None, None, None, None, None]
 
@@ -187,7 +190,7 @@ def test_the_limit_by_hand():
     assert base.decode_seconds_per_token == pytest.approx(11)
     assert mine.decode_seconds_per_token == pytest.approx(44 / 6)
     assert mine.seconds_per_token == pytest.approx(344 / 6)
-    assert bench.speedup_limit_of(base, mine) == pytest.approx(3 / (12 / 10 + 8 / 10))
+    assert bench.speedup_limit_from_forward_times(base, mine) == pytest.approx(3 / (12 / 10 + 8 / 10))
     assert bench.share_of_speedup_limit(base, mine) == pytest.approx((11 / (44 / 6)) / 1.5)
     assert bench.share_of_speedup_limit(base, mine) == pytest.approx(1.0)  # both lose a tenth outside their forwards
     slower = trace("tree", [(3, {"draft": 8.0, "verify": 12.0, "accept": 20.0})])

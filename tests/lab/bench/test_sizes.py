@@ -13,25 +13,29 @@ def small_models(monkeypatch):
 
 
 def test_every_model_is_measured_with_every_storage_thread_and_context(capsys):
-    rows = list(sizes.measure_forwards(["small", "large"], ["fp16", "fp32", "int8"], [3, 20], [1, 2], repeats=1))
+    rows = list(
+        sizes.measure_forward_ms_and_bandwidth_share(
+            ["small", "large"], ["fp16", "fp32", "int8"], [3, 20], [1, 2], repeats=1
+        )
+    )
     assert len(rows) == 24
     keys = [(row["model"], row["stored"], row["threads"], row["context"]) for row in rows]
     assert keys[:4] == [("small", "fp16", threads, context) for threads in (1, 2) for context in (3, 20)]
     for row in rows:
         assert tuple(row["ms"]) == sizes.NODES and row["share"] == row["reading_ms"] / row["ms"][1] > 0
     assert rows[4]["mib"] == 2 * rows[0]["mib"] and rows[12]["mib"] > rows[0]["mib"] > rows[8]["mib"]
-    assert len(sizes.format_row(rows[0])) == len(sizes.HEAD)
+    assert len(sizes.format_forward_row(rows[0])) == len(sizes.HEAD)
 
 
 def test_more_bytes_take_longer_to_read():
-    few, many = (sizes.measure_reading_ms(mib * 2**20, 1, repeats=5) for mib in (1, 32))
+    few, many = (sizes.measure_memory_read_ms(mib * 2**20, 1, repeats=5) for mib in (1, 32))
     assert many > 4 * few > 0
 
 
 def test_no_cache_holds_what_is_read(monkeypatch):
     read = []
     monkeypatch.setattr(sizes, "sum_array_compiled", lambda part: read.append(part.nbytes))
-    assert sizes.measure_reading_ms(2**18, 2, repeats=1) > 0
+    assert sizes.measure_memory_read_ms(2**18, 2, repeats=1) > 0
     assert sum(read) == 2 * sizes.APART  # the first time is not counted
 
 

@@ -11,10 +11,10 @@ from safetensors.torch import load_file, save_file
 from engine.forward.runner import Runner
 from engine.lab.pays import drafter, followed
 from engine.lab.pays.drafter import TrainingOutcome, diagnose_drafter, trained_context_length_of
-from engine.lab.pays.followed import write_target_texts
+from engine.lab.pays.followed import write_texts_with_hidden_states
 from engine.measure.options import CURVE, load_held_out_prompts
 from engine.measure.prompts import Prompt
-from engine.models.export import export_drafter
+from engine.models.export import export_drafter_as_speculators
 from engine.models.pairs import MODELS, find_listed_pair
 from engine.nets import load_net_from_folder
 from helpers.commands import SMALL, run, told
@@ -43,7 +43,7 @@ def few():
 @pytest.fixture(scope="module")
 def texts(pair, few):
     """Eight texts of the small target."""
-    return write_target_texts(pair, PROMPTS, 0, LAYERS)
+    return write_texts_with_hidden_states(pair, PROMPTS, 0, LAYERS)
 
 
 @pytest.fixture
@@ -51,9 +51,9 @@ def examined(pair, texts, monkeypatch):
     """What the doctor says of the drafter in a folder, along the eight texts or others, for the small target or another."""
 
     def visit(folder, pair=pair, texts=texts):
-        monkeypatch.setattr(drafter, "write_target_texts", lambda *_: texts)
+        monkeypatch.setattr(drafter, "write_texts_with_hidden_states", lambda *_: texts)
         net, trained = load_net_from_folder(folder, pair.target.model), trained_context_length_of(folder, pair.context)
-        found = diagnose_drafter(pair, net, PROMPTS, trained, TrainingOutcome.read_training(folder))
+        found = diagnose_drafter(pair, net, PROMPTS, trained, TrainingOutcome.read_from_training_curve(folder))
         assert found["sentence"].endswith(".") and json.loads(json.dumps(found)) == found
         return found
 
@@ -75,7 +75,7 @@ def changed(name, folder, config=None, tensors=None):
 def exported(folder, config=None, tensors=None):
     """The shipped EAGLE drafter in the layout of speculators, changed in the same way."""
     out = folder / "exported"
-    export_drafter(find_listed_pair("small"), "eagle", out)
+    export_drafter_as_speculators(find_listed_pair("small"), "eagle", out)
     said = json.loads((out / "config.json").read_text())
     (out / "config.json").write_text(json.dumps((config or dict)(said)))
     file = out / "model.safetensors"
@@ -223,7 +223,7 @@ def test_a_drafter_that_is_as_it_should_be_has_no_cause_and_all_that_was_tried_i
 def test_another_target_is_told_by_features_that_do_not_help(change, examined, pair, few):
     """Turned, it is the same function with the same texts; only the hidden numbers stand elsewhere."""
     other = replace(pair, target=Runner(change(pair.target.model)))
-    texts = write_target_texts(other, PROMPTS, 0, LAYERS)
+    texts = write_texts_with_hidden_states(other, PROMPTS, 0, LAYERS)
     found = examined(SHIPPED / "eagle", other, texts)
     assert found["cause"] == "target", found["sentence"]
     assert "this one was fine-tuned, quantised or rotated since" in found["sentence"]
@@ -268,7 +268,7 @@ def test_contexts_beyond_training_are_told_by_a_window_that_helps_there(examined
     """The shipped block drafter learned from rows of 256 tokens. Its own config does not say so; this one does."""
     for name, value in {"LENGTHS": (704,), "PROMPTS": 3}.items():
         monkeypatch.setattr(followed, name, value)
-    texts = write_target_texts(pair, PROMPTS, 256, LAYERS)
+    texts = write_texts_with_hidden_states(pair, PROMPTS, 256, LAYERS)
     found = examined(changed("dflash", tmp_path, lambda said: said | {"max_position_embeddings": 256}), texts=texts)
     assert found["cause"] == "context" and found["trained_context"] == 256, found["sentence"]
     assert "with the last 128 tokens alone, at positions from 0 on the drafter would give" in found["sentence"]

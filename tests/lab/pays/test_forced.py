@@ -14,7 +14,7 @@ COSTS = Costs({1: 10.0, 4: 11.0, 8: 12.0, 64: 40.0}, first_ms=2.0, level_ms=1.0)
 
 @pytest.fixture
 def pair(monkeypatch):
-    monkeypatch.setattr(PairCosts, "costs_of", lambda *_: COSTS)
+    monkeypatch.setattr(PairCosts, "get_or_measure_costs", lambda *_: COSTS)
     return tiny_pair()
 
 
@@ -70,7 +70,7 @@ def test_the_words_say_that_it_is_an_estimate(pair):
 
 def test_bench_estimates_and_races_nothing(capsys, monkeypatch, embedded):
     monkeypatch.setattr(
-        "engine.lab.bench.command.race_prompts_for_bench", lambda *_: pytest.fail("something was raced")
+        "engine.lab.bench.command.race_prompts_and_compute_figures", lambda *_: pytest.fail("something was raced")
     )
     lines, figures = told(
         capsys, "bench", *SMALL, "--acceptance", "3.0", "--depth", "4", "--systems", "tree,chain", "--shape", "paper"

@@ -119,12 +119,14 @@ def test_where_one_answer_of_a_wave_does_not_tell_the_counters_speak_for_all():
         running(Silent("vLLM", per_request="summary", strangers=4)) as server,
         running(Engine("vLLM", drafts=False)) as other,
     ):
-        _, guessing = served.build_server_arms(server.address, other.address, "")
+        _, guessing = served.build_plain_and_speculative_arms(server.address, other.address, "")
         waves = [
-            served.send_wave(guessing, [0, 1], PROMPTS, Settings("a prompt", max_new_tokens=16), 16, False)
+            served.send_concurrent_requests_and_wait(
+                guessing, [0, 1], PROMPTS, Settings("a prompt", max_new_tokens=16), 16, False
+            )
             for _ in range(2)
         ]
-    assert [wave.guesses for wave in waves] == [telling.GuessTotals(16, 64, 24), telling.GuessTotals(8, 32, 24)]
+    assert [wave.guess_totals for wave in waves] == [telling.GuessTotals(16, 64, 24), telling.GuessTotals(8, 32, 24)]
 
 
 def test_sglang_is_asked_for_its_details_and_its_settings_are_told_without_a_path(capsys, file):
@@ -144,13 +146,13 @@ def test_a_server_that_tells_nothing_of_guesses_gets_its_verdict_all_the_same(ca
 
 def test_high_acceptance_is_no_verdict_and_the_streams_at_which_it_pays_are_named(capsys, file, monkeypatch):
     """The streams of a wave are there together however busy the machine is."""
-    engine, right = Engine("llama-server", seconds=(0.015, 0.025), crowd=1), served.send_wave
+    engine, right = Engine("llama-server", seconds=(0.015, 0.025), crowd=1), served.send_concurrent_requests_and_wait
 
     def send(arm, streams, *rest):
         engine.gate = threading.Barrier(len(streams), timeout=60)
         return right(arm, streams, *rest)
 
-    monkeypatch.setattr(served, "send_wave", send)
+    monkeypatch.setattr(served, "send_concurrent_requests_and_wait", send)
     options = ("--tokens", "16", "--batch", "1,4")
     lines, row = measured(capsys, file, engine, options=options)
     one, four = row["points"]
@@ -163,21 +165,23 @@ def test_high_acceptance_is_no_verdict_and_the_streams_at_which_it_pays_are_name
 def test_all_streams_of_a_wave_are_there_at_once(capsys, file):
     gate = threading.Barrier(16, timeout=30)  # a stream that comes after another has ended never passes
     with running(Engine("llama-server", seconds=(0.001, 0.001), gate=gate)) as server:
-        arms = served.build_server_arms(server.address, None, "")
-        wave = served.send_wave(arms[1], list(range(16)), PROMPTS, Settings("a prompt", max_new_tokens=16), 16, False)
-    assert not gate.broken and wave.tokens == 256
+        arms = served.build_plain_and_speculative_arms(server.address, None, "")
+        wave = served.send_concurrent_requests_and_wait(
+            arms[1], list(range(16)), PROMPTS, Settings("a prompt", max_new_tokens=16), 16, False
+        )
+    assert not gate.broken and wave.total_tokens == 256
     assert wave.texts == [f" word of {PROMPTS[at % 4]}" for at in range(16)]
 
 
 def test_an_address_without_a_path_gets_that_of_the_endpoints():
     assert (
-        telling.add_scheme_and_path_to_address("http://127.0.0.1:8080")
+        telling.add_v1_path_if_address_has_none("http://127.0.0.1:8080")
         == "http://127.0.0.1:8080/v1"
-        == telling.add_scheme_and_path_to_address("http://127.0.0.1:8080/")
+        == telling.add_v1_path_if_address_has_none("http://127.0.0.1:8080/")
     )
     assert (
-        telling.add_scheme_and_path_to_address("http://h/deep/v1") == "http://h/deep/v1"
-        and telling.add_scheme_and_path_to_address("h:80") == "h:80"
+        telling.add_v1_path_if_address_has_none("http://h/deep/v1") == "http://h/deep/v1"
+        and telling.add_v1_path_if_address_has_none("h:80") == "h:80"
     )
 
 

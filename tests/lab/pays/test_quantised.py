@@ -24,7 +24,7 @@ def test_figures_are_those_by_hand(pairs):
     plain, kept = pairs
     pieces = quantised.tokenise_into_pieces(plain, TEXTS)
     assert [len(piece) for piece in pieces if len(piece) > 1] == [len(piece) for piece in pieces]
-    found = quantised.compare_distributions(plain, kept, pieces)
+    found = quantised.compare_kl_favourites_and_losses(plain, kept, pieces)
     laws = []
     for pair in pairs:
         with torch.inference_mode():
@@ -37,7 +37,7 @@ def test_figures_are_those_by_hand(pairs):
     assert found["changed"] == pytest.approx((p.argmax(-1) != q.argmax(-1)).double().mean().item(), abs=2 / len(p))
     assert found["loss"] == pytest.approx(-p.gather(1, following).mean().item(), rel=1e-4)
     assert found["kept_loss"] == pytest.approx(-q.gather(1, following).mean().item(), rel=1e-4)
-    same = quantised.compare_distributions(plain, plain, pieces)
+    same = quantised.compare_kl_favourites_and_losses(plain, plain, pieces)
     assert same["kl"] == same["changed"] == 0.0
 
 

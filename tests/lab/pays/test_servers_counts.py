@@ -5,10 +5,10 @@ import json
 import pytest
 
 from engine.lab.pays import served
-from engine.lab.pays.served import RequestWave, align_wave_counts
+from engine.lab.pays.served import RequestWave, recount_tokens_where_arms_disagree
 from engine.measure import served_words
-from engine.measure.ways import WrittenText, copy_counts_of_equal_texts
-from engine.remote.telling import GuessTotals, describe_implausible_counts, validated_guesses_of
+from engine.measure.ways import WrittenText, correct_token_counts_of_equal_texts
+from engine.remote.telling import GuessTotals, describe_implausible_counts, plausible_and_clamped_guesses_of
 from helpers.commands import told
 from helpers.remote.engines import Clock, Engine, running
 from helpers.traces import made_race
@@ -31,7 +31,7 @@ def spent(drafted: int, accepted: int, passes: int, tokens: int) -> dict:
     ],
 )
 def test_no_more_tokens_were_accepted_than_came(answer, guesses):
-    assert validated_guesses_of(answer) == guesses and describe_implausible_counts(answer) == ""
+    assert plausible_and_clamped_guesses_of(answer) == guesses and describe_implausible_counts(answer) == ""
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_no_more_tokens_were_accepted_than_came(answer, guesses):
 )
 def test_counts_that_cannot_be_are_a_sentence_and_no_figure(answer, words):
     assert (
-        validated_guesses_of(answer) is None
+        plausible_and_clamped_guesses_of(answer) is None
         and words in describe_implausible_counts(answer)
         and describe_implausible_counts(answer).endswith("which cannot be.")
     )
@@ -73,22 +73,26 @@ def waves(text: str, counts: list[int], seconds: float) -> list[RequestWave]:
 @pytest.mark.parametrize(("plain", "mine", "arm"), [(3, 8, "guessing"), (8, 3, "plain"), (3, 3, "")])
 def test_the_same_text_in_the_same_time_is_as_fast_whatever_a_server_counts(plain, mine, arm):
     """Of 3 and 8 tokens for three words the 3 are nearer to this side's count."""
-    base, own, miscounts = align_wave_counts(
+    base, own, miscounts = recount_tokens_where_arms_disagree(
         waves(" one two three", [plain] * 3, 1.0), waves(" one two three", [mine] * 3, 1.0)
     )
-    assert miscounts == arm and [each.tokens for each in base] == [each.tokens for each in own]
+    assert miscounts == arm and [each.total_tokens for each in base] == [each.total_tokens for each in own]
 
 
 def test_other_texts_of_a_server_that_miscounts_are_counted_here_too():
     plain = [RequestWave([" one two", " one two three"], [2, 3], 1.0, None)]
     mine = [RequestWave([" one two", " one two four"], [2 + 5, 3 + 5], 1.0, None)]
-    [base], [own], arm = align_wave_counts(plain, mine)
-    assert arm == "guessing" and base.counts[0] == own.counts[0] and abs(base.counts[1] - own.counts[1]) <= 1
+    [base], [own], arm = recount_tokens_where_arms_disagree(plain, mine)
+    assert (
+        arm == "guessing"
+        and base.token_counts[0] == own.token_counts[0]
+        and abs(base.token_counts[1] - own.token_counts[1]) <= 1
+    )
 
 
 def test_other_texts_may_have_other_counts():
     plain, mine = waves(" one", [3], 1.0), waves(" two", [8], 1.0)
-    assert align_wave_counts(plain, mine) == (plain, mine, "")
+    assert recount_tokens_where_arms_disagree(plain, mine) == (plain, mine, "")
 
 
 def test_a_server_that_overruns_is_not_faster_and_the_report_names_it(capsys, tmp_path, monkeypatch):
@@ -113,7 +117,7 @@ def test_a_peers_text_that_is_plain_decodings_has_as_many_tokens():
         WrittenText([], 2.0, "another", 40),
         WrittenText([7, 8], 2.0),
     )
-    found = copy_counts_of_equal_texts([trace] * 3, [equal, other, ids])
+    found = correct_token_counts_of_equal_texts([trace] * 3, [equal, other, ids])
     assert [each.seconds_per_token for each in found] == [2.0 / len(trace.tokens), 2.0 / 40, 1.0]
 
 
@@ -132,6 +136,6 @@ def test_impossible_counts_leave_the_verdict_and_are_told(monkeypatch):
     doubtful = RequestWave([" a"], [1], 1.0, None, "It says what cannot be.")
     plain = [RequestWave([" a"], [1], 2.0, GuessTotals(0, 0, 0))] * 3
     asked = served.Settings("a prompt")
-    point = served.build_wave_point(1, plain, [doubtful] * 3, asked)
+    point = served.compute_figures_at_concurrency(1, plain, [doubtful] * 3, asked)
     assert point["speedup"] == pytest.approx(2.0) and point["tau"] is None
     assert point["doubt"] == "It says what cannot be."

@@ -32,7 +32,7 @@ def test_a_trained_block_guesses_what_training_saw(name, hidden, tmp_path):
     net.save(tmp_path / name)
     ids = torch.tensor([TEXT, TEXT[::-1]])
     anchors = torch.tensor([3, 8, 9])
-    logits, places = recipe.compute_slot_logits(net, compute_training_batch(target, ids), anchors)
+    logits, places = recipe.compute_slot_logits_and_places(net, compute_training_batch(target, ids), anchors)
     assert places.tolist() == [
         list(range(anchor, anchor + 7)) for anchor in (3, 8, 9)
     ]  # the first guess is behind the anchor
@@ -41,7 +41,7 @@ def test_a_trained_block_guesses_what_training_saw(name, hidden, tmp_path):
     for row, text in enumerate(ids.tolist()):
         for number, anchor in enumerate(anchors.tolist()):
             drafter = DRAFTERS[name](pair, 64)
-            features = Target(pair.target, 64, drafter.reads_features).prefill(text[:anchor])
+            features = Target(pair.target, 64, drafter.reads_features).prefill_and_return_features(text[:anchor])
             drafter.begin(text[: anchor + 1], features)
             path = DraftTree.from_root_token(text[anchor])
             for token in text[anchor + 1 : anchor + 7]:
@@ -57,8 +57,8 @@ def test_losses_and_figures_are_numbers_of_all_depths(name):
     target, recipe = tiny_llama(0, layers=8), RECIPES[name]
     net = recipe.build_untrained_net(target, drafter_config_for(name, target))
     batch = compute_training_batch(target, torch.tensor([TEXT]))
-    assert 0 < float(recipe.loss(net, batch, 0)) < 20
-    figures = recipe.validate(net, [batch])
+    assert 0 < float(recipe.compute_training_loss(net, batch, 0)) < 20
+    figures = recipe.measure_accuracy_by_depth(net, [batch])
     assert all(0 <= figures[f"depth {depth} top{n}"] <= 1 for depth in range(1, 8) for n in (1, 3))
 
 
@@ -66,7 +66,7 @@ def test_a_step_teaches_the_bias_and_muon_leaves_it_alone():
     """Tables with a row a token have no place in Muon, which would turn all rows alike."""
     target, recipe = tiny_llama(0, layers=8), RECIPES["dspark"]
     net = recipe.build_untrained_net(target, drafter_config_for("dspark", target))
-    recipe.loss(net, compute_training_batch(target, torch.tensor([TEXT])), 0).backward()
+    recipe.compute_training_loss(net, compute_training_batch(target, torch.tensor([TEXT])), 0).backward()
     before, after = (net.markov_head[f"markov_w{n}"].weight for n in (1, 2))
     assert after.grad.abs().sum() > 0
     muon, _ = (

@@ -11,7 +11,12 @@ from safetensors.torch import load_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from engine.lab.train import features, learned, recipes, writing
-from engine.lab.train.features import FeatureShards, OwnVocabularyLabels, compute_training_batch, most_frequent_tokens
+from engine.lab.train.features import (
+    DrafterVocabularyLabelMapper,
+    FeatureShards,
+    compute_training_batch,
+    most_frequent_tokens,
+)
 from engine.lab.train.learned import choose_own_vocabulary_size, describe_vocabulary_coverage
 from engine.lab.train.self_written import conversations, requests, rows
 from engine.lab.train.self_written.conversations import (
@@ -20,7 +25,11 @@ from engine.lab.train.self_written.conversations import (
     chat_markers_of,
     tokenise_request_ending,
 )
-from engine.lab.train.self_written.rows import count_shard_rows, write_conversation_rows, write_conversation_shards
+from engine.lab.train.self_written.rows import (
+    count_shard_rows,
+    write_conversation_shards,
+    write_conversations_as_training_batch,
+)
 from engine.models.loading import load_pair_anew
 from engine.models.pairs import Pair
 from engine.sampling import build_generator_from_key
@@ -61,21 +70,23 @@ def walk(conversation: Conversation, written, count: int) -> list[int]:
     """A row of `count` tokens, in which the target writes one token of `written` after the other."""
     row = []
     while len(row) < count:
-        row.append(conversation.next_token(next(written) if conversation.is_written_by_target else -1))
+        row.append(
+            conversation.take_forced_or_target_token(next(written) if conversation.is_next_token_from_target else -1)
+        )
     return row
 
 
 def test_a_conversation_goes_from_turn_to_turn_as_the_template_says():
     turns = chat_markers_of(chat_tokenizer(), [END])
-    assert (turns.opening, turns.answering) == (ids("[u]"), [END, *ids("[a]")])
-    assert turns.asking == [END, *ids("[u]")] and turns.ends == {END}
+    assert (turns.before_first_request, turns.before_answer) == (ids("[u]"), [END, *ids("[a]")])
+    assert turns.before_next_request == [END, *ids("[u]")] and turns.message_end_ids == {END}
     row = Conversation(turns, 0.8, lambda: None)
     heats = []
     written = iter([*ids("hi"), END, *ids("yo!"), END, *ids("more")])
     found = []
     for _ in range(20):
-        heats.append(row.temperature)
-        found.append(row.next_token(next(written) if row.is_written_by_target else -1))
+        heats.append(row.current_temperature)
+        found.append(row.take_forced_or_target_token(next(written) if row.is_next_token_from_target else -1))
     assert byte_tokenizer().decode(found) == "[u]hi<|endoftext|>[a]yo!<|endoftext|>[u]more"
     assert heats[3] == 1.0 and heats[10] == 0.8
 
@@ -109,7 +120,7 @@ def test_a_target_without_a_template_writes_text_after_text():
             END,
             *ids("c"),
         ]
-    begun = ChatMarkers([7], [], [7], frozenset([END]), requests=False)  # one token begins, another ends
+    begun = ChatMarkers([7], [], [7], frozenset([END]), has_requests=False)  # one token begins, another ends
     assert walk(Conversation(begun, 0.8, lambda: None), iter([5, END, 6]), 5) == [7, 5, END, 7, 6]
     nameless = byte_tokenizer()
     nameless.eos_token = None
@@ -134,8 +145,8 @@ def test_rows_are_what_the_target_sees_of_them_and_greedy_answers_are_its_favour
     turns = ChatMarkers([7, 8], [9], [10, 7], frozenset([11]))
     told = []
     made = [Conversation(turns, 0.0, lambda: [3, 4]) for _ in range(3)]
-    batch = write_conversation_rows(model, made, build_generator_from_key("test"), told.append)
-    seen = compute_training_batch(model, batch.ids.long()).to_storage_types()
+    batch = write_conversations_as_training_batch(model, made, build_generator_from_key("test"), told.append)
+    seen = compute_training_batch(model, batch.ids.long()).to_cpu_storage_types()
     assert sum(told) == 3 * LENGTH and batch.ids.shape == (3, LENGTH)
     assert batch.ids[:, :5].tolist() == [[7, 8, 3, 4, 9]] * 3
     for name in ("features", "scales", "p"):
@@ -150,13 +161,13 @@ def test_exactly_so_many_rows_are_written_and_a_run_that_was_cut_off_writes_the_
     write_conversation_shards(model, chats, 19, tmp_path / "whole" / "rows")
     assert [count_shard_rows(path) for path in sorted((tmp_path / "whole" / "rows").glob("*.safetensors"))] == [8, 8, 3]
 
-    def cut_off(*given, kept=write_conversation_rows):
+    def cut_off(*given, kept=write_conversations_as_training_batch):
         if len(list((tmp_path / "again" / "rows").glob("shard-*.safetensors"))) == 1:
             raise KeyboardInterrupt
         return kept(*given)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(rows, "write_conversation_rows", cut_off)
+        patch.setattr(rows, "write_conversations_as_training_batch", cut_off)
         write_conversation_shards(model, chats, 19, tmp_path / "again" / "rows")
     write_conversation_shards(model, chats, 19, tmp_path / "again" / "rows")
     for path in sorted((tmp_path / "whole" / "rows").glob("*.safetensors")):
@@ -166,11 +177,11 @@ def test_exactly_so_many_rows_are_written_and_a_run_that_was_cut_off_writes_the_
 
 def test_a_large_vocabulary_is_cut_to_what_the_target_writes(short, tmp_path):
     write_conversation_shards(chat_model(), chats, 8, tmp_path)
-    sample = FeatureShards(tmp_path).sample_target_tokens()
+    sample = FeatureShards(tmp_path).collect_target_token_sample()
     kept = most_frequent_tokens(sample, 50, 257)
     counts = np.bincount(sample.numpy(), minlength=257)
     assert counts[kept.numpy()].sum() == np.sort(counts)[-50:].sum() and torch.equal(kept, kept.sort().values)
-    own, p, mass = OwnVocabularyLabels(torch.tensor([3, 5]), 10)(
+    own, p, mass = DrafterVocabularyLabelMapper(torch.tensor([3, 5]), 10)(
         torch.tensor([[5, 4, 3]]), torch.tensor([[0.5, 0.3, 0.2]])
     )
     assert own.tolist() == [[1, 0, 0]] and torch.allclose(mass, torch.tensor([0.7]))
@@ -186,7 +197,7 @@ def test_logits_in_pieces_give_the_same_loss_and_gradient(monkeypatch):
         monkeypatch.setattr(features, "LOGITS", most)
         states = torch.linspace(-1, 1, 112).view(2, 7, 8).requires_grad_()
         seen = []
-        each = features.soft_cross_entropy_of_states(
+        each = features.chunked_soft_cross_entropy(
             lambda x, seen=seen: seen.append(len(x)) or x @ head.T, 30, states, tokens, p
         )
         each.sum().backward()
@@ -200,8 +211,8 @@ def test_greedy_texts_without_a_template_begin_at_random():
     row = Conversation(chat_markers_of(byte_tokenizer(), [END]), 0.0, lambda: None)
     heats = []
     for _ in range(30):
-        heats.append(row.temperature if row.is_written_by_target else None)
-        row.next_token(5)
+        heats.append(row.current_temperature if row.is_next_token_from_target else None)
+        row.take_forced_or_target_token(5)
     assert heats == [None, *[1.0] * (conversations.OPENING + 1), *[0.0] * (28 - conversations.OPENING)]
 
 
@@ -273,7 +284,7 @@ def test_one_command_makes_a_first_drafter_for_a_chat_model_and_it_races(name, o
     )
     curve = (options.out / name / "curve.jsonl").read_text().splitlines()
     assert json.loads(curve[-1])["tokens"] >= 2_000
-    pair = load_pair_anew(Pair("own", "own", options.target, drafters=str(options.out)), device="cpu")
+    pair = load_pair_anew(Pair("own", "own", options.target, drafters_folder=str(options.out)), device="cpu")
     assert len(pair.net(name).vocabulary) == 100
     race = Race(pair, Settings("Hello", ("vanilla", f"{name}/best_first/token_match"), max_new_tokens=24))
     for _ in race.run():
@@ -317,7 +328,9 @@ def test_rows_that_are_there_are_learned_from(options, monkeypatch):
 
 
 def test_requests_are_made_of_texts_by_kind(tmp_path, monkeypatch):
-    monkeypatch.setattr(requests, "load_code_documents", lambda held_out: ["def add(a, b):\n    return a + b"])
+    monkeypatch.setattr(
+        requests, "load_functions_of_installed_packages", lambda held_out: ["def add(a, b):\n    return a + b"]
+    )
     (tmp_path / "gsm8k").mkdir()
     for name in ("train", "test"):
         (tmp_path / "gsm8k" / f"{name}.jsonl").write_text(json.dumps({"question": f"How many {name}?", "answer": "1"}))

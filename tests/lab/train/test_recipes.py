@@ -14,10 +14,10 @@ from engine.lab.train import data, learned, recipes, writing
 from engine.lab.train import distill as distilling
 from engine.lab.train import pair as pairs
 from engine.lab.train import pretrain as pretraining
-from engine.lab.train.data import TokenCorpus, extract_functions, is_held_out_file, load_documents
+from engine.lab.train.data import TokenCorpus, extract_functions_of_3_to_60_lines, is_held_out_file, load_documents
 from engine.lab.train.distill import DRAFT_SHAPES, distill_draft, distillation_loss
 from engine.lab.train.features import FeatureShards, LiveBatches, write_feature_shards
-from engine.lab.train.loop import Muon, TrainingBudget, orthogonalise, train_within_budget
+from engine.lab.train.loop import Muon, TrainingBudget, orthogonalise, train_or_resume_within_budget
 from engine.lab.train.pair import END_OF_TEXT, train_tokenizer, write_checkpoint
 from helpers.families import daily
 
@@ -70,7 +70,8 @@ def corpus_folder(tmp_path_factory):
 def corpus(corpus_folder):
     """Code is that of the first files of the standard library and of every package."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(data, "list_python_files", lambda *where, every=data.list_python_files: every(*where)[:FILES])
+        every = data.list_non_test_python_files
+        patch.setattr(data, "list_non_test_python_files", lambda *where: every(*where)[:FILES])
         texts = load_documents(corpus_folder)
     texts["code"] = texts["code"][:300]
     tokenizer = train_tokenizer([text for domain in texts.values() for text in domain], vocab_size=512)
@@ -98,8 +99,8 @@ def test_domains_are_marked_and_answers_are_clean(corpus):
 
 def test_functions_are_cut_out_and_dedented():
     source = "class A:\n    def f(self):\n        x = 1\n        return x\n\ndef one_line(): pass\n"
-    assert list(extract_functions(source)) == ["def f(self):\n    x = 1\n    return x"]
-    assert list(extract_functions("def broken(:")) == []
+    assert list(extract_functions_of_3_to_60_lines(source)) == ["def f(self):\n    x = 1\n    return x"]
+    assert list(extract_functions_of_3_to_60_lines("def broken(:")) == []
 
 
 def test_held_out_files_are_a_fixed_small_share():
@@ -110,11 +111,11 @@ def test_held_out_files_are_a_fixed_small_share():
 
 def test_rows_start_at_a_document(corpus):
     found, tokenizer, _ = corpus
-    rows = found.rows("stories", 40, 16, np.random.default_rng(0))
+    rows = found.draw_rows_from_document_starts("stories", 40, 16, np.random.default_rng(0))
     assert (rows[:, 0] == tokenizer.bos_token_id).all()
-    assert found.draw_batch(8, 40, np.random.default_rng(0)).shape == (8, 40)
+    assert found.draw_rows_of_mixed_domains(8, 40, np.random.default_rng(0)).shape == (8, 40)
     with pytest.raises(ValueError, match="fewer than one row of 10000000"):
-        found.rows("stories", 10_000_000, 1, np.random.default_rng(0))
+        found.draw_rows_from_document_starts("stories", 10_000_000, 1, np.random.default_rng(0))
 
 
 def test_muon_pushes_every_direction_alike():
@@ -151,8 +152,8 @@ def test_a_run_resumes_where_it_stopped(tmp_path):
             steps.append(step)
             return (model(x) - x).square().mean(), 10
 
-        train_within_budget(
-            "toy", model, loss_of, lambda: {"error": 0.0}, tmp_path, TrainingBudget(1.0, tokens), lr=0.05
+        train_or_resume_within_budget(
+            "toy", model, loss_of, lambda: {"error": 0.0}, tmp_path, TrainingBudget(1.0, tokens), learning_rate=0.05
         )
 
     steps: list[int] = []
@@ -166,10 +167,7 @@ def test_a_run_resumes_where_it_stopped(tmp_path):
 
 
 def test_a_pair_is_trained_shipped_and_raced(corpus, tmp_path, monkeypatch):
-    """The whole recipe for a handful of steps; the result loads like any pair, both lanes agree, and training can go on from it.
-
-    So it is when the target was shipped in float16, and when in eight bits.
-    """
+    """The recipe for a handful of steps, with a target in float16 and in eight bits: it loads, lanes agree, training can go on."""
     from engine.models.loading import load_pair_anew
     from engine.models.pairs import Pair
     from engine.race import Race, Settings
@@ -193,7 +191,8 @@ def test_a_pair_is_trained_shipped_and_raced(corpus, tmp_path, monkeypatch):
     target = pretraining.pretrain_target(
         found, found, tmp_path, argparse.Namespace(**how, tokens=3000, start=None), 512
     )
-    draft = distill_draft(target, found, found, tmp_path, TrainingBudget(1, 2048), own_rows=8, shape=(64, 1, 2, 96))
+    sizes = {"target_written_rows": 8, "hidden_layers_heads_mlp": (64, 1, 2, 96)}
+    draft = distill_draft(target, found, found, tmp_path, TrainingBudget(1, 2048), **sizes)
     write_checkpoint(draft, tokenizer, tmp_path / "draft")
     before = pretraining.validation_loss_by_domain(target, found)
     for dtype in ("fp32", "8-bit"):
@@ -225,14 +224,13 @@ def grown() -> LlamaForCausalLM:
     """A target that grew from one half as wide."""
     torch.manual_seed(0)
     small, large = (pretraining.build_untrained_llama(hidden, 4, hidden // 32, 2 * hidden, 512) for hidden in (32, 64))
-    pretraining.grow_weights_into(small, large)
+    pretraining.copy_weights_preserving_function(small, large)
     return large
 
 
 @pytest.fixture(scope="module")
 def observed(corpus, tmp_path_factory):
-    """Returns the folder of a target, kept in eight bits or not. Beside it stands what trainings work in, so the rows that one of them
-    has the target write are there for all others."""
+    """Returns a target's folder, kept in eight bits or not. Trainings work beside it, so all share the rows that one has written."""
 
     @functools.cache
     def of(eight_bits: bool):
@@ -288,11 +286,11 @@ def test_a_learned_drafter_is_trained_for_any_target_and_raced(
     learned.train_learned_drafter(options)
     for key, each in load_file(options.start / "model.safetensors").items():
         assert torch.allclose(each.float(), before[key].float(), atol=1e-3, rtol=1e-2), key
-    pair = load_pair_anew(Pair("toy", "toy", str(target), drafters=str(tmp_path / "drafters")), device="cpu")
+    pair = load_pair_anew(Pair("toy", "toy", str(target), drafters_folder=str(tmp_path / "drafters")), device="cpu")
     assert pair.net(name).config.target_hidden == (64 if eight_bits else 0)
     [shard] = work.rglob("rows/shard-00000.safetensors")
     rows = load_file(shard)
-    _, served = pair.target.open_session(learned.ROW, features=True).prefill(rows["ids"][0].tolist())
+    _, served = pair.target.open_session(learned.ROW, feature_layers=True).prefill(rows["ids"][0].tolist())
     # Of the very forward that serves; without eight bits some would be 0.01 away
     assert float((served - rows["features"][0]).abs().max()) < 4e-3
     systems = ("vanilla", f"{name}/best_first/token_match")
@@ -331,20 +329,21 @@ def test_a_gpu_draws_the_rows_that_shards_would_hold_and_asks_the_target_anew(co
     """`LiveBatches` stands in for `FeatureShards` on a GPU; on a CPU both see the same of the same rows."""
     found, tokenizer, _ = corpus
     target = grouped_heads(tokenizer).eval()
-    rows = found.draw_batch(6, 64, np.random.default_rng(0)).numpy().astype(np.int32)
+    rows = found.draw_rows_of_mixed_domains(6, 64, np.random.default_rng(0)).numpy().astype(np.int32)
     write_feature_shards(target, rows, tmp_path)
     shards, observed = FeatureShards(tmp_path), LiveBatches(target, rows)
-    assert torch.equal(observed.sample_target_tokens(), torch.from_numpy(rows).flatten())
-    assert torch.isin(shards.sample_target_tokens(), shards.load_shard(0).tokens).all()
+    assert torch.equal(observed.collect_target_token_sample(), torch.from_numpy(rows).flatten())
+    assert torch.isin(shards.collect_target_token_sample(), shards.load_shard(0).tokens).all()
     for stored, anew in zip(shards.iterate_batches(4), observed.iterate_batches(4), strict=True):
         assert all(torch.allclose(a.float(), b.float(), atol=1e-2) for a, b in zip(stored, anew, strict=True))
-    epoch = [row for step in range(3) for row in observed.batch_of_step(step, 2).ids.tolist()]
+    epoch = [row for step in range(3) for row in observed.shuffled_batch_of_step(step, 2).ids.tolist()]
     assert sorted(epoch) == sorted(rows.tolist())
-    assert torch.equal(observed.batch_of_step(4, 2).ids, LiveBatches(target, rows).batch_of_step(4, 2).ids)
+    again = LiveBatches(target, rows).shuffled_batch_of_step(4, 2)
+    assert torch.equal(observed.shuffled_batch_of_step(4, 2).ids, again.ids)
 
 
 def test_a_folder_without_the_texts_says_which_are_missing(tmp_path):
     with pytest.raises(
         ValueError, match=r"There is no gsm8k/train\.jsonl in the folder that --data names\. Give --data a folder"
     ):
-        data.load_problem_documents(tmp_path, held_out=False)
+        data.load_math_problem_documents(tmp_path, held_out=False)

@@ -14,8 +14,12 @@ import torch
 from engine.forward.runner import Runner
 from engine.lab.train import features, learned, own_prompts, recipes, writing
 from engine.lab.train.loop import learning_rate_factor
-from engine.lab.train.own_prompts import compare_tau, split_prompts_by_hash, write_continuation_rows
-from engine.lab.train.writing import write_batched_rows
+from engine.lab.train.own_prompts import (
+    compare_tau,
+    load_or_write_continuation_rows,
+    split_prompts_into_training_and_held_out,
+)
+from engine.lab.train.writing import continue_prompts_to_full_rows
 from engine.measure.prompts import read_prompts
 from engine.nets import load_net_from_folder
 from engine.nets.dflash import BlockLayerMask
@@ -64,8 +68,8 @@ def test_a_better_drafter_is_written_with_its_figures_and_drafts_as_measured(opt
     folder = options.out / "eagle"
     assert json.loads((folder / "figures.json").read_text()) == figures
     pair = own_prompts.load(own_prompts.Pair("own", "own", options.target), "cpu")
-    held_out = split_prompts_by_hash(PROMPTS)[1]
-    again = own_prompts.count_tokens_and_forwards(
+    held_out = split_prompts_into_training_and_held_out(PROMPTS)[1]
+    again = own_prompts.race_and_count_tokens_and_forwards(
         pair, load_net_from_folder(folder, pair.target.model), held_out, "again"
     )
     assert again[:, 0].sum() / again[:, 1].sum() == figures["after"]
@@ -88,7 +92,7 @@ def test_a_drafter_that_got_worse_is_not_written_and_the_sentence_says_by_how_mu
 @pytest.mark.slow
 def test_a_run_that_was_stopped_goes_on_where_it_was(options, monkeypatch):
     """Rows that were written stay, and so do the steps. Another file of prompts begins anew."""
-    real, calls = own_prompts.write_batched_rows, []
+    real, calls = own_prompts.continue_prompts_to_full_rows, []
 
     def stopping(*arguments):
         calls.append(1)
@@ -96,7 +100,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(options, monkeypatch):
             raise KeyboardInterrupt
         return real(*arguments)
 
-    monkeypatch.setattr(own_prompts, "write_batched_rows", stopping)
+    monkeypatch.setattr(own_prompts, "continue_prompts_to_full_rows", stopping)
     with pytest.raises(KeyboardInterrupt):
         recipes.main(options)
     [kept] = options.work.rglob("own.npy")
@@ -117,20 +121,20 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(options, monkeypatch):
 
 def test_nothing_held_out_is_trained_on(monkeypatch, tmp_path):
     """Each text once, the same ones whatever the order, and rows that begin and go on with prompts of the other share."""
-    learn, held_out = split_prompts_by_hash([*PROMPTS, PROMPTS[3]])
+    learn, held_out = split_prompts_into_training_and_held_out([*PROMPTS, PROMPTS[3]])
     assert sorted(learn + held_out) == sorted(PROMPTS) and len(held_out) == 4
-    assert sorted(split_prompts_by_hash(PROMPTS[::-1])[1]) == sorted(held_out)
+    assert sorted(split_prompts_into_training_and_held_out(PROMPTS[::-1])[1]) == sorted(held_out)
     monkeypatch.setattr(writing, "ROW", 24)
     monkeypatch.setattr(own_prompts, "ROW", 24)
     runner, seen = Runner(tiny_llama(0)), []
 
     def watched(runner, prompts, temperature, draws, stops, others):
         seen.extend(prompts + [next(others) for _ in range(20)])
-        return write_batched_rows(runner, prompts, temperature, draws, stops, others)
+        return continue_prompts_to_full_rows(runner, prompts, temperature, draws, stops, others)
 
-    monkeypatch.setattr(own_prompts, "write_batched_rows", watched)
+    monkeypatch.setattr(own_prompts, "continue_prompts_to_full_rows", watched)
     ids = [list(prompt.encode()) for prompt in learn]
-    rows = write_continuation_rows(runner, ids, 40, tmp_path / "own.npy", frozenset({9}))
+    rows = load_or_write_continuation_rows(runner, ids, 40, tmp_path / "own.npy", frozenset({9}))
     assert rows.shape == (40, 24) and {tuple(each) for each in seen} == {tuple(each) for each in ids}
     openings = [bytes(row.tolist()).startswith(bytes(prompt)) for row in rows for prompt in ids]
     assert sum(openings) == 40
@@ -142,10 +146,12 @@ def test_behind_a_text_that_ends_another_prompt_follows(monkeypatch, twice):
     monkeypatch.setattr(writing, "ROW", 24)
     model, prompts = tiny_llama(0), [[3, 80, 33], [9, 120], [200, 41, 7, 6]]
     runner = Runner(model)
-    plain = write_batched_rows(runner, prompts, 0.0, build_generator_from_key("none"))
+    plain = continue_prompts_to_full_rows(runner, prompts, 0.0, build_generator_from_key("none"))
     stop = int(plain[0, 5])
     other = [stop, 17, 18] if twice else [17, 18]
-    rows = write_batched_rows(runner, prompts, 0.0, build_generator_from_key("none"), {stop}, cycle([other])).tolist()
+    rows = continue_prompts_to_full_rows(
+        runner, prompts, 0.0, build_generator_from_key("none"), {stop}, cycle([other])
+    ).tolist()
     expected = []
     for prompt in prompts:
         row = list(prompt)
@@ -163,7 +169,9 @@ def test_the_documents_example_writes_its_prompts(monkeypatch, tmp_path):
     [example] = re.findall(r"^```python\n(.*?recipes\.jsonl.*?)^```$", document, re.MULTILINE | re.DOTALL)
     monkeypatch.chdir(tmp_path)
     exec(example, {})
-    learn, held_out = split_prompts_by_hash([prompt.text for prompt in read_prompts(tmp_path / "recipes.jsonl")])
+    learn, held_out = split_prompts_into_training_and_held_out(
+        [prompt.text for prompt in read_prompts(tmp_path / "recipes.jsonl")]
+    )
     assert (len(learn), len(held_out)) == (108, 36)
     assert learn[0] == "Recipe: tomato soup\nYou need:\n- 2 cups of water\n- 1 onion\nHow to make it:\n1."
 
@@ -222,15 +230,18 @@ def test_a_drafter_of_another_kind_is_refused(options, recipe, sentence):
     if sentence is None:
         model = checkpoints.write(options.work, num_hidden_layers=8)
         net = learned.RECIPES["dflash"].build_untrained_net(model, learned.drafter_config_for("dflash", model))
-        net.reads, sentence = (
+        net.reads_features, sentence = (
             (1, 2, 3),
             r"has a form that is drafted with here and not trained. It must read the layers 2, 4, 7,",
         )
         with pytest.raises(ValueError, match=sentence):
-            own_prompts.refuse_unfit_drafter(net, Namespace(recipe=recipe, start=options.start), 8)
-        net.reads, net.sizes = net.sizes.reads, replace(net.sizes, masks=(BlockLayerMask(4, True),))
+            own_prompts.refuse_untrainable_drafter(net, Namespace(recipe=recipe, start=options.start), 8)
+        net.reads_features, net.sizes = (
+            net.sizes.reads_features,
+            replace(net.sizes, layer_masks=(BlockLayerMask(4, True),)),
+        )
         with pytest.raises(ValueError, match=r"has a form that is drafted with here and not trained"):
-            own_prompts.refuse_unfit_drafter(net, Namespace(recipe=recipe, start=options.start), 8)
+            own_prompts.refuse_untrainable_drafter(net, Namespace(recipe=recipe, start=options.start), 8)
         return
     options.recipe = recipe
     with pytest.raises(ValueError, match=sentence):

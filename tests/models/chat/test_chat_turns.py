@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerFast
 from engine.measure.peers import generate_with_transformers
 from engine.models import loading
 from engine.models.chat import render_chat, tokenise_chat
-from engine.page.screens.requests import build_request, race_cache_bytes
+from engine.page.screens.requests import build_request_within_token_limit, max_cache_bytes_of_race
 from engine.page.views.wire import serialise_whole_race_as_event
 from engine.race import Race, Settings, encode_prompt
 from engine.record.race_file import Record
@@ -97,16 +97,19 @@ def test_earlier_turns_count_towards_the_limit_and_the_caches(pair):
     long = (("x" * pair.context, "y"),)
     with pytest.raises(ValueError, match=r"The chat is \d+ tokens long; .* holds 320 .* Begin a new one\."):
         encode_prompt(pair, "Hi", long)
-    assert race_cache_bytes(pair, ["x"], 8, 2, TURNS) > race_cache_bytes(pair, ["x"], 8, 2)
+    assert max_cache_bytes_of_race(pair, ["x"], 8, 2, TURNS) > max_cache_bytes_of_race(pair, ["x"], 8, 2)
     order = {"prompt": "x", "systems": ["vanilla", "tree"], "max_new_tokens": 8}
-    assert build_request(pair, "race", order | {"turns": [[*turn] for turn in TURNS]}).bytes == race_cache_bytes(
-        pair, ["x"], 8, 2, TURNS
-    )
+    assert build_request_within_token_limit(
+        pair, "race", order | {"turns": [[*turn] for turn in TURNS]}
+    ).cache_bytes == max_cache_bytes_of_race(pair, ["x"], 8, 2, TURNS)
 
 
 def test_a_pair_that_does_not_chat_takes_no_earlier_turns(pair):
-    raw = replace(pair, raw=True)
-    for refuse in (lambda: Race(raw, Settings("Hi", turns=TURNS)), lambda: race_cache_bytes(raw, ["Hi"], 8, 2, TURNS)):
+    raw = replace(pair, sends_raw_prompts=True)
+    for refuse in (
+        lambda: Race(raw, Settings("Hi", turns=TURNS)),
+        lambda: max_cache_bytes_of_race(raw, ["Hi"], 8, 2, TURNS),
+    ):
         with pytest.raises(ValueError, match=f"The {pair.title} does not chat, so it takes no earlier turns"):
             refuse()
 

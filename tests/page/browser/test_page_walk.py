@@ -145,8 +145,8 @@ def test_one_press_measures_a_curve_and_another_stops_it(page):
     button = page.locator("[data-curve-measure]")
     button.click()
     expect(button).to_have_text("Stop")
-    page.wait_for_function("TreeRace.walk.curve.measured?.lines[0].points.length", timeout=PATIENCE)
-    button.click()
+    stop = "button => TreeRace.walk.curve.measured?.lines[0].points.length && (button.click(), true)"
+    page.wait_for_function(stop, arg=button.element_handle(), timeout=PATIENCE)
     expect(page.locator("[data-curve-origin]")).to_contain_text("Stopped")
     expect(button).to_have_text("Measure on this machine")
 

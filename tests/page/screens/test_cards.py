@@ -5,7 +5,7 @@ from itertools import groupby
 
 import pytest
 
-from engine.contracts import IDEAS, OTHER, Drafter
+from engine.contracts import GUESS_ORIGINS, OTHER, Drafter
 from engine.drafters import DRAFTERS
 from engine.page.screens import answers
 from engine.page.screens.cards import (
@@ -14,20 +14,20 @@ from engine.page.screens.cards import (
     MIX,
     build_menu_label,
     build_system_menu,
-    choose_lane_systems,
+    choose_initial_lane_systems,
     choose_shape_shown_by_dials,
     describe_parts,
     describe_remote_lane,
     describe_system,
-    drafting_idea_of,
-    map_first_labels_to_ideas,
+    map_first_label_of_each_group_to_group,
     map_menu_labels_to_summaries,
+    menu_group_of_system,
 )
 from engine.race import Race, Settings
-from engine.record.costs import ShapeMeans
-from engine.remote.server import Server
+from engine.record.costs import MeanRoundOfTreeShape
+from engine.remote.server import OpenAICompatibleServer
 from engine.rounds import timing
-from engine.systems import SYSTEMS, find_system
+from engine.systems import SYSTEMS, resolve_system_name
 from helpers.pairs import tiny_pair
 
 
@@ -35,16 +35,16 @@ from helpers.pairs import tiny_pair
 def test_a_menu_goes_by_ideas_begins_with_its_own_and_ends_with_the_mix(first):
     *systems, last = build_system_menu(first)
     names = [name for _, name in systems]
-    ideas = [drafting_idea_of(SYSTEMS[name]) for name in names]
-    assert sorted(names) == sorted(SYSTEMS) and len(list(groupby(ideas))) == len(set(ideas)) <= len(IDEAS)
+    ideas = [menu_group_of_system(SYSTEMS[name]) for name in names]
+    assert sorted(names) == sorted(SYSTEMS) and len(list(groupby(ideas))) == len(set(ideas)) <= len(GUESS_ORIGINS)
     assert names[0] == first and last[1] == MIX and MIX not in SYSTEMS
 
 
 @pytest.mark.parametrize("first", LANES)
 def test_headings_stand_above_the_first_system_of_each_idea(first):
-    found, seen = map_first_labels_to_ideas(first), set()
+    found, seen = map_first_label_of_each_group_to_group(first), set()
     for words, name in build_system_menu(first)[:-1]:
-        idea = drafting_idea_of(SYSTEMS[name])
+        idea = menu_group_of_system(SYSTEMS[name])
         assert found.get(words) == (None if idea in seen else idea)
         seen.add(idea)
 
@@ -52,15 +52,17 @@ def test_headings_stand_above_the_first_system_of_each_idea(first):
 def test_every_system_has_one_line_and_every_known_drafter_an_idea():
     assert map_menu_labels_to_summaries().keys() == {build_menu_label(system) for system in SYSTEMS.values()}
     assert all(10 < len(line) < 140 and "." not in line for line in map_menu_labels_to_summaries().values())
-    assert {each.idea for each in DRAFTERS.values()} == {*IDEAS} - {OTHER} and Drafter.idea == OTHER
+    assert {each.guess_origin for each in DRAFTERS.values()} == {*GUESS_ORIGINS} - {
+        OTHER
+    } and Drafter.guess_origin == OTHER
 
 
 def test_another_server_stands_before_the_mix_under_a_heading_of_its_own():
-    server = Server("http://127.0.0.1:8000/v1", "big/model")
+    server = OpenAICompatibleServer("http://127.0.0.1:8000/v1", "big/model")
     names = [name for _, name in build_system_menu(LANES[0], server)]
     assert names[-2:] == ["remote", MIX] and build_system_menu(LANES[0], server)[-2][0] == "remote: big/model"
     assert (
-        map_first_labels_to_ideas(LANES[0], server)["remote: big/model"] == "another server"
+        map_first_label_of_each_group_to_group(LANES[0], server)["remote: big/model"] == "another server"
         and names[:-2] == [n for _, n in build_system_menu(LANES[0])][:-1]
     )
     said = describe_remote_lane(server)
@@ -76,7 +78,7 @@ def test_lossy_systems_say_so_wherever_they_are_named():
 def test_a_shape_is_the_systems_own_or_none():
     pair = tiny_pair()
     assert choose_shape_shown_by_dials("tree", [pair]) == {
-        name: getattr(find_system("tree"), name) for name in ("depth", "width", "nodes")
+        name: getattr(resolve_system_name("tree"), name) for name in ("depth", "width", "nodes")
     }
     assert choose_shape_shown_by_dials("tree:3x2x8", [pair]) == {"depth": 3, "width": 2, "nodes": 8}
     assert (
@@ -99,20 +101,20 @@ def test_what_is_there_to_choose_has_words():
 
 
 def test_a_card_and_the_dials_tell_the_best_shape_once_it_is_known_and_measure_nothing_for_it(monkeypatch):
-    shapes = {"4x4x8": ShapeMeans(2.0, 8.0, 4.0), "2x3x4": ShapeMeans(2.4, 4.0, 2.0)}
+    shapes = {"4x4x8": MeanRoundOfTreeShape(2.0, 8.0, 4.0), "2x3x4": MeanRoundOfTreeShape(2.4, 4.0, 2.0)}
     pair = tiny_pair()
     pair = replace(pair, calibration=replace(pair.calibration, shapes={"tree": shapes}))
     measured: list[str] = []
     monkeypatch.setattr(
         timing, "time_verify_ms_by_rows", lambda *_, **__: measured.append("verify") or {1: 2.0, 8: 9.0}
     )
-    monkeypatch.setattr(timing, "time_draft_levels_ms", lambda *_, **__: (0.0, 0.0))
+    monkeypatch.setattr(timing, "time_first_and_further_draft_level_ms", lambda *_, **__: (0.0, 0.0))
     assert (
         "costs" not in answers.describe_system_card(["tree", ""], [pair])
         and choose_shape_shown_by_dials("tree", [pair])["nodes"] == 8
         and measured == []
     )
-    SYSTEMS["tree"].costs(pair)
+    SYSTEMS["tree"].get_or_measure_costs(pair)
     assert choose_shape_shown_by_dials("tree", [pair]) == {"depth": 2, "width": 3, "nodes": 4} and measured == [
         "verify"
     ]
@@ -125,7 +127,7 @@ def test_a_card_and_the_dials_tell_the_best_shape_once_it_is_known_and_measure_n
     assert answers.describe_system_card(["tree", ""], [pair])["nodes"] == 8  # the paper's own
     auto = answers.describe_system_card(["auto", ""], [pair])
     assert "costs" not in auto
-    SYSTEMS["auto"].costs(pair)
+    SYSTEMS["auto"].get_or_measure_costs(pair)
     assert (
         answers.describe_system_card(["auto", ""], [pair])["costs"]["promised"] == {}
     )  # no ranks were counted, so the first drafter is taken
@@ -134,8 +136,8 @@ def test_a_card_and_the_dials_tell_the_best_shape_once_it_is_known_and_measure_n
 @pytest.mark.parametrize("drafted", [True, False])
 def test_any_target_can_race_the_opening_lanes(drafted):
     pair = tiny_pair() if drafted else replace(tiny_pair(), draft=None, learned={}, bigram=None)
-    assert choose_lane_systems(pair) == (LANES if drafted else ("vanilla", "auto"))
-    race = Race(pair, Settings("Once", choose_lane_systems(pair), max_new_tokens=8))
+    assert choose_initial_lane_systems(pair) == (LANES if drafted else ("vanilla", "auto"))
+    race = Race(pair, Settings("Once", choose_initial_lane_systems(pair), max_new_tokens=8))
     for _ in race.run():
         pass
     assert race.result()["identical"] is True

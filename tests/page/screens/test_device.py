@@ -8,7 +8,7 @@ import time
 import pytest
 
 from engine.page.screens import device as devices
-from engine.page.screens.device import DeviceWorker
+from engine.page.screens.device import TimeSharedDeviceWorker
 from engine.page.screens.turns import LONG, Job
 from engine.page.views.wire import RunEvent
 from engine.record.quiet import WorkSignal
@@ -17,8 +17,10 @@ from helpers.commands import awaited
 LONGEST = 60  # seconds after which a test that waits for an event has failed
 
 
-async def all_of(device: DeviceWorker, call: Job, watched: bool = False) -> list[str]:
-    return [news async for news in device.stream_job_events(call, watched) if "place" not in news or watched]
+async def all_of(device: TimeSharedDeviceWorker, call: Job, watched: bool = False) -> list[str]:
+    return [
+        news async for news in device.queue_job_and_stream_json_events(call, watched) if "place" not in news or watched
+    ]
 
 
 def run(*coroutines):
@@ -37,22 +39,22 @@ def counted(words: str, count: int, threads: set | None = None):
 
 
 def test_everybody_gets_his_own_news_in_order_from_one_thread():
-    device, threads = DeviceWorker(), set()
+    device, threads = TimeSharedDeviceWorker(), set()
     calls = [Job(lambda name=name: counted(name, 5, threads), visitor=name) for name in "abcde"]
     heard = run(*(all_of(device, call) for call in calls))
     assert heard == [[f"{name} {number}" for number in range(5)] for name in "abcde"]
-    assert threads == {"device"} and device.line.visitors_jobs == [] and device.jobs == {}
+    assert threads == {"device"} and device.scheduler.jobs_except_preparation == [] and device.jobs == {}
 
 
 def test_two_races_take_turns(monkeypatch):
     """Every turn is charged the same, so that the order does not depend on how busy the machine is."""
     monkeypatch.setattr(devices, "SLICE", 0.0)
-    device, order = DeviceWorker(), []
-    charge = device.line.charge_device_seconds
-    monkeypatch.setattr(device.line, "charge_device_seconds", lambda call, _: charge(call, 0.001))
+    device, order = TimeSharedDeviceWorker(), []
+    charge = device.scheduler.charge_device_seconds
+    monkeypatch.setattr(device.scheduler, "charge_device_seconds", lambda call, _: charge(call, 0.001))
 
     def holds_the_device():
-        while len(device.line.visitors_jobs) < 3:
+        while len(device.scheduler.jobs_except_preparation) < 3:
             threading.Event().wait(0.001)
         yield WorkSignal.STEP
 
@@ -67,7 +69,7 @@ def test_two_races_take_turns(monkeypatch):
 
 
 def test_a_closed_stream_closes_the_work_wherever_it_is():
-    device, closed, begun = DeviceWorker(), threading.Event(), threading.Event()
+    device, closed, begun = TimeSharedDeviceWorker(), threading.Event(), threading.Event()
 
     def endless():
         try:
@@ -81,10 +83,10 @@ def test_a_closed_stream_closes_the_work_wherever_it_is():
         stream = asyncio.ensure_future(all_of(device, Job(endless, "a")))
         await asyncio.to_thread(begun.wait, LONGEST)
         waiting = asyncio.ensure_future(all_of(device, Job(endless, "a")))  # the visitor's second run waits in line
-        while len(device.line.visitors_jobs) < 2:
+        while len(device.scheduler.jobs_except_preparation) < 2:
             await asyncio.sleep(0.01)
         waiting.cancel()
-        while len(device.line.visitors_jobs) > 1:
+        while len(device.scheduler.jobs_except_preparation) > 1:
             await asyncio.sleep(0.01)
         assert not closed.is_set()
         stream.cancel()
@@ -93,12 +95,12 @@ def test_a_closed_stream_closes_the_work_wherever_it_is():
     run(leaves())
     assert closed.is_set()
     run(all_of(device, Job(lambda: counted("next", 1), "b")))
-    assert device.line.visitors_jobs == [] and device.jobs == {}
+    assert device.scheduler.jobs_except_preparation == [] and device.jobs == {}
 
 
 @pytest.mark.parametrize("error", [ValueError("wrong"), KeyError("odd"), MemoryError(), SystemExit(3)])
 def test_an_error_is_its_own_callers_and_nobody_elses(error):
-    device = DeviceWorker()
+    device = TimeSharedDeviceWorker()
 
     def fails():
         yield RunEvent("before")
@@ -108,7 +110,7 @@ def test_an_error_is_its_own_callers_and_nobody_elses(error):
         heard = []
         own = type(error) if isinstance(error, Exception) else RuntimeError
         with pytest.raises(own):  # an exit would end the server that hears it, without a word
-            async for news in device.stream_job_events(Job(fails, "a")):
+            async for news in device.queue_job_and_stream_json_events(Job(fails, "a")):
                 heard.append(news)
         return heard
 
@@ -129,7 +131,7 @@ def test_a_run_that_takes_too_long_ends_with_a_sentence(monkeypatch):
             closed.set()
 
     with pytest.raises(ValueError, match="has used 0 s of the device, the most that one may"):
-        run(all_of(DeviceWorker(), Job(endless, "a", LONG)))
+        run(all_of(TimeSharedDeviceWorker(), Job(endless, "a", LONG)))
     assert closed.wait(LONGEST)
 
 
@@ -138,9 +140,9 @@ def test_a_run_that_takes_too_long_sends_what_it_holds_back_before_it_ends(monke
     monkeypatch.setitem(devices.MOST_SECONDS, LONG, 19.5)
     monkeypatch.setattr(devices, "SLICE", 0.0)
     monkeypatch.setattr(devices, "GRACE", 2.0)
-    device, written, heard = DeviceWorker(), [], []
-    charge = device.line.charge_device_seconds
-    monkeypatch.setattr(device.line, "charge_device_seconds", lambda call, _: charge(call, 1.0))
+    device, written, heard = TimeSharedDeviceWorker(), [], []
+    charge = device.scheduler.charge_device_seconds
+    monkeypatch.setattr(device.scheduler, "charge_device_seconds", lambda call, _: charge(call, 1.0))
 
     def race():
         while True:
@@ -152,7 +154,7 @@ def test_a_run_that_takes_too_long_sends_what_it_holds_back_before_it_ends(monke
 
     async def raced():
         with pytest.raises(ValueError, match="has used 20 s of the device"):
-            async for news in device.stream_job_events(Job(race, "a", LONG)):
+            async for news in device.queue_job_and_stream_json_events(Job(race, "a", LONG)):
                 heard.extend(json.loads(news) if "place" not in news else [])
 
     run(raced())
@@ -162,7 +164,7 @@ def test_a_run_that_takes_too_long_sends_what_it_holds_back_before_it_ends(monke
 def test_a_page_that_falls_silent_loses_its_run(monkeypatch):
     monkeypatch.setattr(devices, "SILENCE", 0.3)
     monkeypatch.setattr(devices, "EVERY", 0.05)
-    device, signs = DeviceWorker(), []
+    device, signs = TimeSharedDeviceWorker(), []
 
     def slow():
         while True:
@@ -171,7 +173,7 @@ def test_a_page_that_falls_silent_loses_its_run(monkeypatch):
 
     async def silent():
         with pytest.raises(ValueError, match="not heard of"):
-            async for news in device.stream_job_events(Job(slow, "a"), is_watched_by_page=True):
+            async for news in device.queue_job_and_stream_json_events(Job(slow, "a"), is_watched_by_page=True):
                 name = json.loads(news)["run"]
                 if not signs:
                     signs.append(device.extend_page_deadline(name))
@@ -182,17 +184,17 @@ def test_a_page_that_falls_silent_loses_its_run(monkeypatch):
 
 
 def test_the_next_call_begins_another_worker_when_one_has_died(monkeypatch):
-    device, died = DeviceWorker(), threading.Event()
+    device, died = TimeSharedDeviceWorker(), threading.Event()
     monkeypatch.setattr(threading, "excepthook", lambda what: died.set())
     monkeypatch.setattr(devices, "EVERY", 0.05)
-    following, deaths = device.line.start_jobs_and_choose_next, iter([MemoryError()])
+    following, deaths = device.scheduler.start_jobs_and_choose_next, iter([MemoryError()])
 
     def once():
         for death in deaths:
             raise death
         return following()
 
-    monkeypatch.setattr(device.line, "start_jobs_and_choose_next", once)
+    monkeypatch.setattr(device.scheduler, "start_jobs_and_choose_next", once)
     assert run(all_of(device, Job(lambda: counted("a", 2), "a"))) == [["a 0", "a 1"]]
     assert died.is_set()
 
@@ -200,7 +202,7 @@ def test_the_next_call_begins_another_worker_when_one_has_died(monkeypatch):
 def test_a_place_is_said_before_the_last_news_and_never_after(monkeypatch):
     """A caller who reads the last message only must find the result there."""
     monkeypatch.setattr(devices, "EVERY", 0.001)
-    device, closing, places = DeviceWorker(), threading.Event(), iter(range(10**9))
+    device, closing, places = TimeSharedDeviceWorker(), threading.Event(), iter(range(10**9))
     monkeypatch.setattr(device, "describe_queue_place", lambda call: f"place {next(places)}")
 
     def work():
@@ -208,7 +210,7 @@ def test_a_place_is_said_before_the_last_news_and_never_after(monkeypatch):
             threading.Event().wait(0.005)
             yield WorkSignal.STEP
         try:
-            yield RunEvent("end", last=True)
+            yield RunEvent("end", is_last=True)
         finally:
             assert closing.wait(0.3) is False  # it takes a while to free what the run held
 
@@ -216,18 +218,18 @@ def test_a_place_is_said_before_the_last_news_and_never_after(monkeypatch):
     assert heard[-1] == "end" and sum("place" in news for news in heard) > 1
 
 
-async def listened(device: DeviceWorker, call: Job) -> list[str]:
-    return [news async for news in device.stream_job_events(call)]
+async def listened(device: TimeSharedDeviceWorker, call: Job) -> list[str]:
+    return [news async for news in device.queue_job_and_stream_json_events(call)]
 
 
 # ---- making ready
 
 
 def test_a_race_waits_for_the_step_that_runs_and_goes_before_the_next():
-    device, order, inside, go_on = DeviceWorker(), [], threading.Event(), threading.Event()
+    device, order, inside, go_on = TimeSharedDeviceWorker(), [], threading.Event(), threading.Event()
 
     def steps():
-        device.doing = "one"
+        device.preparation_description = "one"
         inside.set()
         assert go_on.wait(LONGEST)
         order.append("one")
@@ -243,9 +245,9 @@ def test_a_race_waits_for_the_step_that_runs_and_goes_before_the_next():
 
     async def racing():
         heard = asyncio.ensure_future(all_of(device, Job(race, "a")))
-        while not device.line.visitors_jobs:
+        while not device.scheduler.jobs_except_preparation:
             await asyncio.sleep(0.01)
-        [call] = device.line.visitors_jobs
+        [call] = device.scheduler.jobs_except_preparation
         assert (
             device.preparation_progress_text == "one; the race comes next"
             and device.describe_queue_place(call) == "one; your run comes next."
@@ -253,7 +255,7 @@ def test_a_race_waits_for_the_step_that_runs_and_goes_before_the_next():
         go_on.set()
         return await heard
 
-    thread = threading.Thread(target=device.run_preparation_when_idle, args=(steps(),), daemon=True)
+    thread = threading.Thread(target=device.run_preparation_when_idle_and_wait, args=(steps(),), daemon=True)
     thread.start()
     assert inside.wait(LONGEST) and device.preparation_progress_text == "one"
     assert run(racing()) == [["news", "more"]]
@@ -267,13 +269,13 @@ def test_what_making_ready_raises_reaches_who_asked_for_it():
         raise KeyError("odd")
 
     with pytest.raises(KeyError, match="odd"):
-        DeviceWorker().run_preparation_when_idle(steps())
+        TimeSharedDeviceWorker().run_preparation_when_idle_and_wait(steps())
 
 
 def test_a_hidden_page_is_given_more_time(monkeypatch):
     monkeypatch.setattr(devices, "SILENCE", 0.2)
     monkeypatch.setattr(devices, "EVERY", 0.05)
-    device, steps = DeviceWorker(), iter(range(60))
+    device, steps = TimeSharedDeviceWorker(), iter(range(60))
 
     def slow():
         for _ in steps:
@@ -282,26 +284,29 @@ def test_a_hidden_page_is_given_more_time(monkeypatch):
         yield RunEvent("news")
 
     async def asleep():
-        async for news in device.stream_job_events(Job(slow, "a"), is_watched_by_page=True):
+        async for news in device.queue_job_and_stream_json_events(Job(slow, "a"), is_watched_by_page=True):
             if news == "news":
                 return news
-            assert device.extend_page_deadline(json.loads(news)["run"], hidden=True) or steps.__length_hint__() == 0
+            assert (
+                device.extend_page_deadline(json.loads(news)["run"], is_page_hidden=True)
+                or steps.__length_hint__() == 0
+            )
 
     assert run(asleep()) == ["news"]
 
 
 def test_a_page_is_lost_after_ten_seconds_and_a_hidden_one_after_more():
     """Browsers let a hidden tab speak once a minute."""
-    device = DeviceWorker()
-    device.jobs["run"] = call = Job(lambda: iter(()), name="run")
+    device = TimeSharedDeviceWorker()
+    device.jobs["run"] = call = Job(lambda: iter(()), run_name="run")
     for hidden, seconds in ((False, devices.SILENCE), (True, devices.ASLEEP), (False, devices.SILENCE)):
         begun = time.monotonic()
-        assert device.extend_page_deadline("run", hidden) and seconds <= call.until - begun < seconds + 5
+        assert device.extend_page_deadline("run", hidden) and seconds <= call.page_deadline - begun < seconds + 5
     assert devices.SILENCE == 10 and devices.ASLEEP > 60
 
 
 def test_a_run_that_is_not_wanted_any_more_ends_without_words():
-    device, closed = DeviceWorker(), threading.Event()
+    device, closed = TimeSharedDeviceWorker(), threading.Event()
 
     def endless():
         try:
@@ -313,28 +318,28 @@ def test_a_run_that_is_not_wanted_any_more_ends_without_words():
 
     async def leaves():
         call = Job(endless, "a")
-        async for news in device.stream_job_events(call, is_watched_by_page=True):
+        async for news in device.queue_job_and_stream_json_events(call, is_watched_by_page=True):
             if news == "news":
-                device.cancel_run(call.name)
+                device.cancel_run_even_before_it_arrives(call.run_name)
 
     run(leaves())
-    assert closed.wait(LONGEST) and device.line.visitors_jobs == []
-    device.cancel_run("nobody")
+    assert closed.wait(LONGEST) and device.scheduler.jobs_except_preparation == []
+    device.cancel_run_even_before_it_arrives("nobody")
 
 
 def test_a_run_that_was_dropped_before_it_came_never_begins(monkeypatch):
     monkeypatch.setattr(devices, "MOST_UNWANTED", 5)
-    device, call = DeviceWorker(), Job(lambda: counted("a", 3), "a")
-    device.cancel_run(call.name)
+    device, call = TimeSharedDeviceWorker(), Job(lambda: counted("a", 3), "a")
+    device.cancel_run_even_before_it_arrives(call.run_name)
     assert run(all_of(device, call, watched=True)) == [[]]
     for number in range(20):
-        device.cancel_run(str(number))
+        device.cancel_run_even_before_it_arrives(str(number))
     assert list(device.unwanted) == ["15", "16", "17", "18", "19"]
 
 
 def test_freed_memory_is_given_back_once_when_the_device_has_nothing_to_do(monkeypatch):
     monkeypatch.setattr(devices, "REST", 0.05)
-    given, device = [], DeviceWorker()
+    given, device = [], TimeSharedDeviceWorker()
     monkeypatch.setattr(devices, "return_free_heap_to_system", lambda: given.append(threading.current_thread()))
     for rests in (1, 2):
         run(*(all_of(device, Job(lambda: counted("a", 3), visitor=name)) for name in "ab"))

@@ -10,7 +10,7 @@ from engine.page.screens.own_prompts import (
     MOST_PROMPTS,
     compute_medians_and_totals,
     parse_prompt_file,
-    race_prompts_in_steps,
+    race_system_and_baseline_on_prompts,
 )
 from engine.race import LONGEST_PROMPT, Race, Settings
 from helpers.pairs import tiny_pair
@@ -62,7 +62,7 @@ def told_at_every_step(monkeypatch):
 
 
 def run(prompts, system="tree", pair=None, **settings):
-    every = race_prompts_in_steps(pair or tiny_pair(same=True), prompts, system, **settings)
+    every = race_system_and_baseline_on_prompts(pair or tiny_pair(same=True), prompts, system, **settings)
     return [message for message in every if isinstance(message, dict)]
 
 
@@ -153,11 +153,11 @@ def test_the_summary_holds_medians_and_totals():
 )
 def test_bad_settings_are_refused_before_any_race(prompts, changed, words):
     with pytest.raises(ValueError, match=words):
-        next(race_prompts_in_steps(tiny_pair(), prompts, **{"system": "tree", **changed}))
+        next(race_system_and_baseline_on_prompts(tiny_pair(), prompts, **{"system": "tree", **changed}))
 
 
 def test_closing_it_ends_the_race_under_way():
-    messages = race_prompts_in_steps(tiny_pair(), TEXTS, "tree", max_new_tokens=100)
+    messages = race_system_and_baseline_on_prompts(tiny_pair(), TEXTS, "tree", max_new_tokens=100)
     race = None
     for message in messages:
         if message.get("tokens"):

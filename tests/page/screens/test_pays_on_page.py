@@ -14,10 +14,10 @@ from engine.page.screens import requests
 from engine.page.screens.pays import (
     MOST_PROMPTS,
     MOST_TOKENS,
-    OperatingPoint,
+    SpeedupModelInputs,
     expected_tokens_per_round,
+    measure_whether_speculation_pays,
     predict_speedup,
-    race_systems_in_steps,
     solve_acceptance_for_tau,
 )
 from engine.race import Race
@@ -30,7 +30,7 @@ COSTS = Costs({1: 1.0, 2: 1.1, 4: 1.4, 8: 2.0, 16: 3.6, 64: 12.0}, first_ms=0.3,
 
 def run(prompts=TEXTS, systems=("tree", "lookup"), pair=None, **settings) -> list[dict]:
     pair = pair or tiny_pair(same=True)
-    every = race_systems_in_steps(pair, prompts, list(systems), **{"max_new_tokens": 10, **settings})
+    every = measure_whether_speculation_pays(pair, prompts, list(systems), **{"max_new_tokens": 10, **settings})
     return [message for message in every if isinstance(message, dict)]
 
 
@@ -54,7 +54,9 @@ def test_it_tells_how_far_it_is_and_ends_with_the_commands_figures():
     assert refused["index"] == 1 and "tokens long" in refused["why"] and len(refused["prompt"]) == 160
     best = next(row for row in last["systems"] if row["name"] == last["best"])
     assert last["answer"] == verdict.judge_yes_no_or_only(best) and last["point"]["speedup"] == best["speedup"]
-    assert best["interval"] == verdict.bootstrap_interval_of_mean(best["by_prompt"], verdict.draw_resamples(3, 0))
+    assert best["interval"] == verdict.bootstrap_interval_of_geometric_mean(
+        best["by_prompt"], verdict.draw_bootstrap_indices(3, 0)
+    )
     assert last["titles"] == {"tree": "draft tree", "lookup": "prompt lookup"}
     json.dumps(last)
 
@@ -102,7 +104,7 @@ def test_without_names_every_lossless_system_of_the_pair_is_raced(monkeypatch):
 def test_closing_it_frees_everything_in_every_phase(phase, monkeypatch):
     made: list[Race] = []
     monkeypatch.setattr(racing, "Race", lambda *asked, **how: made.append(Race(*asked, **how)) or made[-1])
-    work = race_systems_in_steps(tiny_pair(), TEXTS, ["tree"], max_new_tokens=20)
+    work = measure_whether_speculation_pays(tiny_pair(), TEXTS, ["tree"], max_new_tokens=20)
 
     def writing() -> bool:
         return any(thread.name == "generate" for thread in threading.enumerate())
@@ -146,21 +148,21 @@ def test_closing_it_frees_everything_in_every_phase(phase, monkeypatch):
 def test_too_much_and_senseless_orders_are_refused_before_they_wait_in_line(changed, sentence):
     asked = {"prompts": TEXTS, "systems": ["tree"], "max_new_tokens": 8, **changed}
     with pytest.raises(ValueError) as refusal:
-        requests.build_request(tiny_pair(), "pays", asked)
+        requests.build_request_within_token_limit(tiny_pair(), "pays", asked)
     assert sentence in str(refusal.value)
 
 
 def test_the_largest_order_that_is_let_in_stays_below_the_tokens_of_a_call():
     asked = {"prompts": ["Once upon"] * MOST_PROMPTS, "systems": [], "max_new_tokens": MOST_TOKENS}
-    made = requests.build_request(tiny_pair(), "pays", asked)
-    assert made.rank == requests.LONG and MOST_PROMPTS * MOST_TOKENS < made.tokens <= requests.MOST_TOKENS
-    assert made.bytes == requests.race_cache_bytes(tiny_pair(), ["Once upon"], MOST_TOKENS, 8)
+    made = requests.build_request_within_token_limit(tiny_pair(), "pays", asked)
+    assert made.priority == requests.LONG and MOST_PROMPTS * MOST_TOKENS < made.max_tokens <= requests.MOST_TOKENS
+    assert made.cache_bytes == requests.max_cache_bytes_of_race(tiny_pair(), ["Once upon"], MOST_TOKENS, 8)
 
 
 def test_a_system_that_the_pair_cannot_run_is_refused_with_the_reason():
     pair = replace(tiny_pair(), bigram=None)
     with pytest.raises(ValueError, match="no bigram table"):
-        next(race_systems_in_steps(pair, TEXTS, ["nanogpt-tree"], max_new_tokens=4))
+        next(measure_whether_speculation_pays(pair, TEXTS, ["nanogpt-tree"], max_new_tokens=4))
 
 
 # ---- what if
@@ -183,17 +185,17 @@ def test_tokens_a_round_are_those_of_many_rounds_and_an_acceptance_is_found_agai
 
 def test_the_speedup_is_that_of_the_formula_by_hand_and_ends_where_nothing_was_measured():
     """Depth 3 with one guess a level: 4 rows take 1.4 ms, three levels at 0.2 of a token 0.6 ms, and E is 1 + .5 + .25 + .125."""
-    assert predict_speedup(COSTS, OperatingPoint(0.5, 3, 1, 0.2)) == pytest.approx(1.875 * 1.0 / (1.4 + 0.6))
-    assert predict_speedup(COSTS, OperatingPoint(0.5, 3, 1, 0.2, batch=4)) == pytest.approx(
+    assert predict_speedup(COSTS, SpeedupModelInputs(0.5, 3, 1, 0.2)) == pytest.approx(1.875 * 1.0 / (1.4 + 0.6))
+    assert predict_speedup(COSTS, SpeedupModelInputs(0.5, 3, 1, 0.2, batch=4)) == pytest.approx(
         1.875 * 1.4 / (3.6 + 0.6 * 1.4)
     )
-    assert predict_speedup(COSTS, OperatingPoint(0.9, 0, 1, 0.2)) == 1
-    assert predict_speedup(COSTS, OperatingPoint(0.5, 3, 5, 0.2, batch=4)) is not None
-    assert predict_speedup(COSTS, OperatingPoint(0.5, 3, 5, 0.2, batch=5)) is None  # 80 rows
+    assert predict_speedup(COSTS, SpeedupModelInputs(0.9, 0, 1, 0.2)) == 1
+    assert predict_speedup(COSTS, SpeedupModelInputs(0.5, 3, 5, 0.2, batch=4)) is not None
+    assert predict_speedup(COSTS, SpeedupModelInputs(0.5, 3, 5, 0.2, batch=5)) is None  # 80 rows
 
 
 def test_gains_vanish_as_the_batch_grows():
-    gains = [predict_speedup(COSTS, OperatingPoint(0.7, 3, 1, 0.1, batch)) for batch in (1, 2, 4, 8, 16)]
+    gains = [predict_speedup(COSTS, SpeedupModelInputs(0.7, 3, 1, 0.1, batch)) for batch in (1, 2, 4, 8, 16)]
     assert gains == sorted(gains, reverse=True) and gains[0] > 1 > gains[-1]
 
 
@@ -204,8 +206,10 @@ def test_the_measured_point_is_that_of_the_steps():
         SimpleNamespace(parents=[-1, 0, 0, 1], burst=[1, 2, 3], seconds={"draft": 0.02}),
         SimpleNamespace(parents=[-1], burst=[1], seconds={}),
     ]
-    point = OperatingPoint.from_traces([SimpleNamespace(steps=steps, tokens=[1, 2, 3, 1], forwards=2)], [plain])
+    point = SpeedupModelInputs.from_traces(
+        [SimpleNamespace(steps=steps, tokens=[1, 2, 3, 1], target_forwards=2)], [plain]
+    )
     assert (point.depth, point.width, point.batch) == (1.0, 1.5, 1)
     assert point.draft == pytest.approx(0.02 / 2 / 0.05) and point.acceptance == pytest.approx(1.0)
-    nothing = OperatingPoint.from_traces([SimpleNamespace(steps=steps[1:], tokens=[1], forwards=1)], [plain])
+    nothing = SpeedupModelInputs.from_traces([SimpleNamespace(steps=steps[1:], tokens=[1], target_forwards=1)], [plain])
     assert (nothing.depth, nothing.width, nothing.draft) == (0.0, 1.0, 0.0) and predict_speedup(COSTS, nothing) == 1

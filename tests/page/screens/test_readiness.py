@@ -8,7 +8,7 @@ import torch
 
 from engine.nets import open_lazy_nets
 from engine.page.screens import readiness
-from engine.page.screens.device import DeviceWorker
+from engine.page.screens.device import TimeSharedDeviceWorker
 from engine.page.screens.readiness import HEATS, SystemPreparation
 from engine.race import Race, Settings
 from engine.record.costs import Costs
@@ -38,18 +38,18 @@ def noted(monkeypatch):
         return [lambda kind=kind: done.append((system.name, kind)) for kind in ("costs", *heats)]
 
     monkeypatch.setattr(readiness, "list_preparation_steps", steps)
-    monkeypatch.setattr(PairCosts, "measure_verifications_quickly", lambda _: done.append(("all", "quickly")))
+    monkeypatch.setattr(PairCosts, "time_verifications_quickly_if_untimed", lambda _: done.append(("all", "quickly")))
     return done
 
 
 def test_the_opening_race_is_made_ready_first_and_then_every_system_at_all_temperatures(noted, monkeypatch):
-    ready = SystemPreparation(tiny_pair(), DeviceWorker())
+    ready = SystemPreparation(tiny_pair(), TimeSharedDeviceWorker())
     ready.prepare_opening_race()
     assert noted[0] == ("all", "quickly")  # or the page would wait for the costs' full patience
     assert noted[1:] == [("vanilla", "costs"), ("vanilla", 0.0), ("tree", "costs"), ("tree", 0.0)]
     assert ready.preparation_progress_text.startswith("Making ready 2 of ") and len(ready.waiting) == len(SYSTEMS)
     noted.clear()
-    monkeypatch.setattr(PairCosts, "list_remeasurements", lambda _: [lambda: noted.append(("costs", "again"))])
+    monkeypatch.setattr(PairCosts, "list_remeasurement_calls", lambda _: [lambda: noted.append(("costs", "again"))])
     ready.prepare_remaining_systems()
     assert noted[-1] == ("costs", "again")  # the page's start was at work beside the first time
     for heat in HEATS:
@@ -66,7 +66,7 @@ def test_nothing_but_the_opening_race_is_made_ready_while_a_page_is_coming(noted
         seen.append(len(noted))
         return len(seen) % 2 == 1
 
-    ready = SystemPreparation(tiny_pair(), DeviceWorker(), waits=waits)
+    ready = SystemPreparation(tiny_pair(), TimeSharedDeviceWorker(), should_pause=waits)
     ready.prepare_opening_race()
     assert len(noted) == 5 and seen == []
     ready.prepare_remaining_systems()
@@ -81,7 +81,7 @@ def test_a_page_that_is_coming_all_the_time_holds_nothing_up_for_good(noted, mon
         assert time.monotonic() < until
         return True
 
-    ready = SystemPreparation(tiny_pair(), DeviceWorker(), waits=waits)
+    ready = SystemPreparation(tiny_pair(), TimeSharedDeviceWorker(), should_pause=waits)
     ready.prepare_remaining_systems()
     assert ready.preparation_progress_text == ""
 
@@ -97,7 +97,7 @@ def test_a_system_that_cannot_be_made_ready_is_passed_over(error, printed, monke
         return [fail, lambda: pytest.fail("went on")]
 
     monkeypatch.setattr(readiness, "list_preparation_steps", steps)
-    ready = SystemPreparation(tiny_pair(), DeviceWorker())
+    ready = SystemPreparation(tiny_pair(), TimeSharedDeviceWorker())
     ready.prepare_remaining_systems()
     assert ready.preparation_progress_text == "" and printed in capsys.readouterr().err
 
@@ -106,7 +106,11 @@ def test_a_ready_system_leaves_nothing_to_a_race_but_the_race(monkeypatch):
     """A net is loaded, costs are measured and all temperatures are raced before the system counts as ready."""
     raced, measured = [], []
     costs = Costs({1: 1.0}, 0.0, 0.0)
-    monkeypatch.setattr(PairCosts, "costs_of", lambda _, drafter, recent: measured.append(drafter) or costs)
+    monkeypatch.setattr(
+        PairCosts,
+        "get_or_measure_costs",
+        lambda _, drafter, use_recent_verifications: measured.append(drafter) or costs,
+    )
     run = Race.run
     monkeypatch.setattr(Race, "run", lambda race: raced.append(race.settings) or run(race))
     for step in readiness.list_preparation_steps(tiny_pair(same=True), SYSTEMS["tree"], HEATS):
@@ -135,7 +139,7 @@ def test_a_pair_says_what_nets_it_has_before_one_is_loaded(stored):
 
 def test_nets_are_loaded_one_by_one_before_the_systems(stored, noted):
     seen = []
-    ready = SystemPreparation(stored, DeviceWorker())
+    ready = SystemPreparation(stored, TimeSharedDeviceWorker())
     done = ready.run_preparation_step
     ready.run_preparation_step = lambda words, step: (
         seen.append((words, list(stored.learned.loaded))) or done(words, step)

@@ -15,8 +15,8 @@ from engine.page.screens.turns import (
     MOST_OF_VISITOR,
     RACE,
     READYING,
+    FairJobScheduler,
     Job,
-    JobQueue,
 )
 
 
@@ -31,21 +31,21 @@ def clock():
 
 @pytest.fixture
 def line(clock):
-    return JobQueue(now=lambda: clock.now)
+    return FairJobScheduler(read_clock=lambda: clock.now)
 
 
 def job(visitor: str, rank: int = RACE, size: int = 0, address: str = "") -> Job:
     """Everybody asks from an address of his own unless one is given."""
-    return Job(lambda: iter(()), visitor, rank, size, address=address or visitor)
+    return Job(lambda: iter(()), visitor, rank, size, client_address=address or visitor)
 
 
-def enter(line: JobQueue, *jobs: Job) -> list[Job]:
+def enter(line: FairJobScheduler, *jobs: Job) -> list[Job]:
     for each in jobs:
-        line.add_job(each)
+        line.queue_job_or_refuse_over_limits(each)
     return list(jobs)
 
 
-def turns(line: JobQueue, count: int, seconds: float = 0.01) -> list[Job]:
+def turns(line: FairJobScheduler, count: int, seconds: float = 0.01) -> list[Job]:
     """Whose turns come next, each of so many seconds."""
     taken = []
     for _ in range(count):
@@ -66,7 +66,7 @@ def test_a_slow_step_is_paid_back(line):
     line.charge_device_seconds(line.start_jobs_and_choose_next(), 0.2)
     assert turns(line, 19) == [second] * 19
     assert turns(line, 21).count(first) == 10  # and all turns count, not the last one alone
-    assert first.used == pytest.approx(second.used)
+    assert first.device_seconds_used == pytest.approx(second.device_seconds_used)
 
 
 def test_many_calls_of_one_visitor_get_one_share(line):
@@ -75,19 +75,19 @@ def test_many_calls_of_one_visitor_get_one_share(line):
     taken = turns(line, 40)
     assert taken.count(other) == 20 and taken.count(mine[0]) == 20
     with pytest.raises(ValueError, match=f"You have {MOST_OF_VISITOR} runs here already"):
-        line.add_job(job("flood"))
-    line.remove_job(mine[1])
-    line.add_job(job("flood"))
+        line.queue_job_or_refuse_over_limits(job("flood"))
+    line.remove_job_and_record_usage(mine[1])
+    line.queue_job_or_refuse_over_limits(job("flood"))
 
 
 def test_who_has_used_little_is_let_in_before_who_has_used_much(line, clock):
     running = enter(line, *(job(f"runs {number}") for number in range(AT_ONCE[RACE])))
     line.start_jobs_and_choose_next()
     greedy = job("greedy")
-    line.used["greedy"] = (30.0, clock.now)
+    line.device_seconds_by_user["greedy"] = (30.0, clock.now)
     modest = job("modest")
     enter(line, greedy, modest)
-    line.remove_job(running[0])
+    line.remove_job_and_record_usage(running[0])
     line.start_jobs_and_choose_next()
     assert modest in line.running and greedy in line.waiting
 
@@ -95,82 +95,82 @@ def test_who_has_used_little_is_let_in_before_who_has_used_much(line, clock):
 def test_what_was_used_is_forgotten(line, clock):
     [mine] = enter(line, job("a"))
     line.charge_device_seconds(line.start_jobs_and_choose_next(), 8.0)
-    line.remove_job(mine)
+    line.remove_job_and_record_usage(mine)
     assert line.decayed_device_seconds("a") == 8.0
     clock.now += 3 * HALF_LIFE
     assert line.decayed_device_seconds("a") == 1.0
     clock.now += 20 * HALF_LIFE
     [other] = enter(line, job("b"))
-    line.remove_job(other)
-    assert line.used == {}
+    line.remove_job_and_record_usage(other)
+    assert line.device_seconds_by_user == {}
 
 
 def test_long_work_runs_in_what_races_leave(line):
     race, sweep = enter(line, job("a"), job("b", LONG))
     taken = turns(line, 10 * LEFT)
     assert taken.count(sweep) == 10
-    race.listening = False
+    race.is_last_event_taken = False
     assert line.start_jobs_and_choose_next() is sweep
-    line.remove_job(race)
+    line.remove_job_and_record_usage(race)
     assert turns(line, 5) == [sweep] * 5
 
 
 def test_making_ready_waits_until_nobody_asks(line):
     readying, race = enter(line, job("", READYING), job("a"))
     assert line.start_jobs_and_choose_next() is race
-    race.listening = False
+    race.is_last_event_taken = False
     assert (
         line.start_jobs_and_choose_next() is None
     )  # its news are on their way, and its next step must not be disturbed
-    line.remove_job(race)
+    line.remove_job_and_record_usage(race)
     assert line.start_jobs_and_choose_next() is readying
     enter(line, job("b", LONG))
-    assert line.start_jobs_and_choose_next().rank == LONG
+    assert line.start_jobs_and_choose_next().priority == LONG
 
 
 def test_memory_is_reserved_before_a_race_begins():
-    line = JobQueue(budget=100)
+    line = FairJobScheduler(cache_bytes_budget=100)
     first, second = enter(line, job("a", size=60), job("b", size=60))
     assert line.start_jobs_and_choose_next() is first and second in line.waiting
-    line.remove_job(first)
+    line.remove_job_and_record_usage(first)
     assert line.start_jobs_and_choose_next() is second
     with pytest.raises(ValueError, match="needs 0 MB for its caches"):
-        line.add_job(job("c", size=101))
+        line.queue_job_or_refuse_over_limits(job("c", size=101))
 
 
 def test_who_has_left_is_closed_first(line):
     first, second = enter(line, job("a"), job("b"))
     turns(line, 2)
-    second.gone = True
+    second.has_visitor_left = True
     assert line.start_jobs_and_choose_next() is second
-    line.remove_job(second)
+    line.remove_job_and_record_usage(second)
     assert turns(line, 3) == [first] * 3
 
 
 def test_a_full_house_names_the_wait(line):
     enter(line, *(job(f"v{number}") for number in range(MOST_JOBS)))
     with pytest.raises(ValueError, match=r"96 runs .* \d+ (s|minutes)\."):
-        line.add_job(job("late"))
-    line.add_job(job("", READYING))  # the house's own work is let in
+        line.queue_job_or_refuse_over_limits(job("late"))
+    line.queue_job_or_refuse_over_limits(job("", READYING))  # the house's own work is let in
 
 
 def test_many_names_at_one_address_fill_no_house_and_others_come_before_them(line):
     """A name costs nothing, so one who has many would keep everybody else out, or behind all of his runs."""
     enter(line, *(job(f"name{number}", address="crowd") for number in range(MOST_OF_ADDRESS)))
     with pytest.raises(ValueError, match=r"your address 64 runs .* \d+ (s|minutes)"):
-        line.add_job(job("one more", address="crowd"))
+        line.queue_job_or_refuse_over_limits(job("one more", address="crowd"))
     turns(line, 8)
     [other] = enter(line, job("other"))
-    line.remove_job(line.running[0])
+    line.remove_job_and_record_usage(line.running[0])
     line.start_jobs_and_choose_next()
-    assert other in line.running and line.sort_waiting_jobs(RACE)[0].address == "crowd"
+    assert other in line.running and line.list_waiting_jobs_least_recent_use_first(RACE)[0].client_address == "crowd"
 
 
 def test_visitors_of_one_address_take_turns_by_what_each_has_used(line):
     enter(line, *(job(f"v{number}", address="hall") for number in range(5)))
     turns(line, 8)
     first = line.running[0]
-    line.remove_job(first)
+    line.remove_job_and_record_usage(first)
     [again] = enter(line, job(first.visitor, address="hall"))
     line.start_jobs_and_choose_next()
     assert again not in line.running and line.running[-1].visitor == "v4"
@@ -197,28 +197,32 @@ def test_the_expected_wait_follows_what_runs_take(line):
     for seconds in itertools.repeat(10.0, 30):
         [each] = enter(line, job("a"))
         line.charge_device_seconds(line.start_jobs_and_choose_next(), seconds)
-        line.remove_job(each)
-    assert line.usual[RACE] == pytest.approx(10.0, rel=0.01)
+        line.remove_job_and_record_usage(each)
+    assert line.typical_seconds_by_priority[RACE] == pytest.approx(10.0, rel=0.01)
     enter(line, job("b"), job("c"))
-    assert line.estimate_wait(job("d")) == pytest.approx(20.0, rel=0.01)
+    assert line.estimate_wait_seconds(job("d")) == pytest.approx(20.0, rel=0.01)
 
 
 def test_who_has_nothing_to_do_rests_and_others_go_on(line, clock):
     first, second = enter(line, job("one"), job("two"))
     turns(line, 2)
-    first.resting = clock.now + 0.5
-    assert turns(line, 3) == [second] * 3 and line.seconds_until_next_job() == pytest.approx(0.5)
-    second.resting = clock.now + 0.2
-    assert line.start_jobs_and_choose_next() is None and line.seconds_until_next_job() == pytest.approx(0.2)
+    first.idle_until = clock.now + 0.5
+    assert turns(line, 3) == [second] * 3 and line.seconds_until_first_idle_job_resumes() == pytest.approx(0.5)
+    second.idle_until = clock.now + 0.2
+    assert line.start_jobs_and_choose_next() is None and line.seconds_until_first_idle_job_resumes() == pytest.approx(
+        0.2
+    )
     clock.now += 0.6
-    assert line.start_jobs_and_choose_next() is first and line.seconds_until_next_job() == math.inf
+    assert line.start_jobs_and_choose_next() is first and line.seconds_until_first_idle_job_resumes() == math.inf
 
 
 def test_making_ready_rests_too(line, clock):
     [readying] = enter(line, job("", READYING))
     assert line.start_jobs_and_choose_next() is readying
-    readying.resting = clock.now + 0.5
-    assert line.start_jobs_and_choose_next() is None and line.seconds_until_next_job() == pytest.approx(0.5)
+    readying.idle_until = clock.now + 0.5
+    assert line.start_jobs_and_choose_next() is None and line.seconds_until_first_idle_job_resumes() == pytest.approx(
+        0.5
+    )
     clock.now += 0.6
     assert line.start_jobs_and_choose_next() is readying
 
@@ -233,11 +237,11 @@ def test_a_newcomer_begins_with_the_turns_of_those_who_run(line):
 
 
 def test_memory_of_long_work_counts_beside_that_of_races():
-    line = JobQueue(budget=100)
+    line = FairJobScheduler(cache_bytes_budget=100)
     sweep, race = enter(line, job("a", LONG, size=60), job("b", size=60))
     line.start_jobs_and_choose_next()
     assert sweep in line.waiting and race in line.running
-    line.remove_job(race)
+    line.remove_job_and_record_usage(race)
     assert line.start_jobs_and_choose_next() is sweep
     [later] = enter(line, job("c", size=60))
     line.start_jobs_and_choose_next()
@@ -245,27 +249,27 @@ def test_memory_of_long_work_counts_beside_that_of_races():
 
 
 def test_long_work_waits_for_all_races_too(line):
-    line.usual[RACE], line.usual[LONG] = 3.0, 50.0
+    line.typical_seconds_by_priority[RACE], line.typical_seconds_by_priority[LONG] = 3.0, 50.0
     enter(line, *(job(f"r{number}") for number in range(5)))
     line.start_jobs_and_choose_next()
-    assert line.estimate_wait(job("s", LONG)) == pytest.approx(4 * 3.0 + 3.0)  # four run and one waits
+    assert line.estimate_wait_seconds(job("s", LONG)) == pytest.approx(4 * 3.0 + 3.0)  # four run and one waits
     enter(line, job("s", LONG))
     line.start_jobs_and_choose_next()
-    assert line.estimate_wait(job("late")) == pytest.approx(4 * 3.0 + 3.0)  # no race waits for long work
+    assert line.estimate_wait_seconds(job("late")) == pytest.approx(4 * 3.0 + 3.0)  # no race waits for long work
 
 
 def test_one_long_run_is_not_what_is_usual(line):
     [each] = enter(line, job("a"))
-    before = line.usual[RACE]
+    before = line.typical_seconds_by_priority[RACE]
     line.charge_device_seconds(line.start_jobs_and_choose_next(), before + 100.0)
-    line.remove_job(each)
-    assert line.usual[RACE] == pytest.approx(before + 25.0)
+    line.remove_job_and_record_usage(each)
+    assert line.typical_seconds_by_priority[RACE] == pytest.approx(before + 25.0)
 
 
 def test_what_a_visitor_used_is_his_addresss_too(line):
     [mine] = enter(line, job("a", address="hall"))
     line.charge_device_seconds(line.start_jobs_and_choose_next(), 8.0)
-    line.remove_job(mine)
+    line.remove_job_and_record_usage(mine)
     assert (
         line.decayed_device_seconds("a"),
         line.decayed_device_seconds("@hall"),

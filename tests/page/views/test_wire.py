@@ -91,10 +91,10 @@ def until_it_breaks(race: FakeRace, **more) -> list[dict]:
     with pytest.raises(KeyError):
         told += (
             each
-            for each in serialise_and_number_messages("run", wire.run_race_as_messages(race, **more))
+            for each in serialise_and_number_messages("run", wire.run_race_and_its_repeats_as_messages(race, **more))
             if isinstance(each, RunEvent)
         )
-    return [json.loads(each.text) for each in told]
+    return [json.loads(each.json_text) for each in told]
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 8, 9, 40])
@@ -132,7 +132,7 @@ def test_a_fault_when_a_race_runs_again_comes_behind_the_last_steps():
         yield
 
     race = race_of(20)
-    race.run_again = again
+    race.repeat_and_show_median_run_in_steps = again
     told = until_it_breaks(race, batch_seconds=1e6)
     assert sum(len(message["steps"]) for message in told) == 40 and not any("end" in message for message in told)
 
@@ -174,9 +174,9 @@ def test_while_a_server_is_waited_for_what_has_arrived_is_sent_and_a_rest_is_ask
             race.lanes[at].trace.steps.append(step)
 
     race.poll_steps = polled
-    sent = list(serialise_and_number_messages("run", wire.run_race_as_messages(race, batch_seconds=0)))
+    sent = list(serialise_and_number_messages("run", wire.run_race_and_its_repeats_as_messages(race, batch_seconds=0)))
     assert sent[0] is WorkSignal.IDLE
-    told = [json.loads(each.text) for each in sent if isinstance(each, RunEvent)]
+    told = [json.loads(each.json_text) for each in sent if isinstance(each, RunEvent)]
     assert [lane for message in told for lane, _ in message.get("steps", [])] == [0, 1] and told[-1]["end"]
 
 

@@ -4,13 +4,13 @@ import pytest
 from starlette.testclient import TestClient
 
 from engine.page.web.lending import ServedPairs
-from engine.page.web.page import build_page, mount_guarded_page
+from engine.page.web.page import build_gradio_page_and_api, mount_guarded_page
 from helpers.pairs import spoken_pair
 
 
 @pytest.fixture(scope="module")
 def page():
-    return build_page(ServedPairs(spoken_pair()))
+    return build_gradio_page_and_api(ServedPairs(spoken_pair()))
 
 
 @pytest.fixture(scope="module")

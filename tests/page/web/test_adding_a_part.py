@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from engine.acceptance import ACCEPTANCES
 from engine.breaks import BREAKS
-from engine.contracts import Part
+from engine.contracts import SystemPart
 from engine.drafters import DRAFTERS
 from engine.lab.bench import command as bench
 from engine.measure.curves.sweep import SweepPlan
@@ -22,14 +22,14 @@ from engine.nets import NETS, PUBLISHED, NetConfig, open_lazy_nets
 from engine.page.screens import break_distance
 from engine.page.screens.answers import describe_system_card
 from engine.page.screens.cards import build_system_menu, describe_all_systems, describe_parts
-from engine.page.screens.link import parse_form_values_from_link
+from engine.page.screens.link import parse_link_to_form_values_and_refusals
 from engine.page.web.lending import ServedPairs
-from engine.page.web.page import build_page
+from engine.page.web.page import build_gradio_page_and_api
 from engine.policies import POLICIES
 from engine.race import Race, Settings, parse_grand_prix_systems
-from engine.rounds.round_gpu import can_run_on_device
+from engine.rounds.round_gpu import can_run_rounds_on_device
 from engine.sampling import Sampling
-from engine.systems import SYSTEMS, find_system
+from engine.systems import SYSTEMS, resolve_system_name
 from helpers.commands import awaited, run
 from helpers.new_parts import Again, Comb, Echo, Habit, Habitual
 from helpers.pairs import STOP, tiny_pair
@@ -51,13 +51,15 @@ def new_parts(monkeypatch):
     monkeypatch.setitem(DRAFTERS, "parrot", Echo)
     monkeypatch.setitem(POLICIES, "comb", Comb)
     monkeypatch.setitem(ACCEPTANCES, "again", Again)
-    monkeypatch.setitem(SYSTEMS, NAMED, replace(find_system(MIX), name=NAMED, title="echoing comb"))
+    monkeypatch.setitem(SYSTEMS, NAMED, replace(resolve_system_name(MIX), name=NAMED, title="echoing comb"))
 
 
 @pytest.fixture
 def api(pair):
     """Runs an endpoint of the page to its end: the events that it streams."""
-    endpoints = {function.api_name: function.fn for function in build_page(ServedPairs(pair)).fns.values()}
+    endpoints = {
+        function.api_name: function.fn for function in build_gradio_page_and_api(ServedPairs(pair)).fns.values()
+    }
 
     async def streamed(name: str, *values, **named) -> list[dict]:
         events = [json.loads(event) async for event in endpoints[name](*values, **named)]
@@ -73,18 +75,18 @@ def raced(pair, *systems: str, **settings) -> Race:
 
 
 def test_a_mix_of_new_parts_is_a_system(pair):
-    system = find_system(MIX)
+    system = resolve_system_name(MIX)
     assert system.parts == (Echo, Comb, Again)
-    assert system.guesses and system.branches and system.guarantee == "tokens"
-    assert find_system(f"{MIX}:3x2x8").nodes == 8
-    assert parse_form_values_from_link(f"?right={MIX}", pair) == (
+    assert system.guesses and system.can_branch and system.guarantee == "tokens"
+    assert resolve_system_name(f"{MIX}:3x2x8").nodes == 8
+    assert parse_link_to_form_values_and_refusals(f"?right={MIX}", pair) == (
         {"right": MIX, **system.default_shape, "untouched": "3x2x8"},
         [],
     )
     with pytest.raises(ValueError, match="comb with speculative would bias the output"):
-        find_system("parrot/comb/speculative")
+        resolve_system_name("parrot/comb/speculative")
     with pytest.raises(ValueError, match=r"parrot has none\. Use rank_guided with specblock"):
-        find_system("parrot/rank_guided/again")
+        resolve_system_name("parrot/rank_guided/again")
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
@@ -145,16 +147,16 @@ def test_the_grand_prix_and_the_lab_name_a_new_system():
 def test_the_bench_lists_and_races_new_parts(pair, capsys):
     run("bench", "--list")
     assert f"{NAMED:<18}same tokens         echoing comb" in capsys.readouterr().out.splitlines()
-    figures = bench.race_prompts_for_bench(pair, [TEXT], Settings(TEXT, (NAMED, MIX), max_new_tokens=12))
+    figures = bench.race_prompts_and_compute_figures(pair, [TEXT], Settings(TEXT, (NAMED, MIX), max_new_tokens=12))
     assert [(row["name"], row["identical"]) for row in figures["systems"]] == [(NAMED, True), (MIX, True)]
-    assert NAMED in bench.format_figures(figures)
+    assert NAMED in bench.format_bench_report(figures)
 
 
 def test_the_page_says_of_new_parts_what_their_classes_say(pair):
     assert [describe_parts()[kind][name] for kind, name in zip(REGISTRIES, MIX.split("/"), strict=True)] == [
         {"title": part.title, "about": part.about, "source": part.source} for part in (Echo, Comb, Again)
     ]
-    page = json.dumps(build_page(ServedPairs(pair)).get_config_file())
+    page = json.dumps(build_gradio_page_and_api(ServedPairs(pair)).get_config_file())
     for words in (Echo.about, Comb.about, Again.about, "echoing comb"):
         assert words in page
     assert describe_all_systems()[NAMED] == {
@@ -175,22 +177,22 @@ def test_new_parts_can_be_broken_on_purpose(pair, name):
     )
     for _ in Race(pair, replace(settings, systems=("vanilla", broken))).run():
         pass
-    assert next(iter(break_distance.measure_break_in_steps(pair, settings)))["break"] == name
+    assert next(iter(break_distance.measure_broken_system_distance(pair, settings)))["break"] == name
 
 
 def test_a_part_made_from_another_does_not_pass_for_it_on_a_device(pair):
     """The GPU's rounds compute the parts that they were written for; the name, not the class, is new in `Again`."""
-    sampling, tree = Sampling(device=pair.target.device), find_system("tree")
+    sampling, tree = Sampling(device=pair.target.device), resolve_system_name("tree")
     grower = tree.build_policy(pair, tree.default_shape)
-    assert can_run_on_device(pair, tree.drafter, grower, sampling)
-    assert not can_run_on_device(pair, "own", grower, sampling)
+    assert can_run_rounds_on_device(pair, tree.drafter, grower, sampling)
+    assert not can_run_rounds_on_device(pair, "own", grower, sampling)
     own = type("Own", (type(grower),), {})(3, 2, 8, "ranked")
-    assert not can_run_on_device(pair, tree.drafter, own, sampling)
+    assert not can_run_rounds_on_device(pair, tree.drafter, own, sampling)
 
 
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in REGISTRIES.items() for name in names])
 def test_every_part_says_its_title_and_source(kind, name):
-    part: type[Part] = REGISTRIES[kind][name]
+    part: type[SystemPart] = REGISTRIES[kind][name]
     own = [(words, vars(part).get(words)) for words in ("title", "about", "source")]
     assert all(value for _, value in own), own
     assert 2 < len(part.title) <= 30 and not part.title.endswith(".") and "_" not in part.title + part.source

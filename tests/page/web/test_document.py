@@ -5,7 +5,7 @@ import re
 import pytest
 
 from engine.page.views import page_files
-from engine.page.web.document import insert_page_files, raise_specificity
+from engine.page.web.document import insert_links_styles_and_script, raise_css_specificity_above_gradio
 
 
 @pytest.fixture(scope="module")
@@ -26,20 +26,22 @@ def test_the_pages_styles_and_scripts_stand_at_the_end_of_its_document_once(whol
 
 
 def test_a_script_cannot_end_its_own_element():
-    document = insert_page_files(b"<head></head><body></body>", "<link />", "<style></style>", "a = '</script>'")
+    document = insert_links_styles_and_script(
+        b"<head></head><body></body>", "<link />", "<style></style>", "a = '</script>'"
+    )
     assert document == b"<head><link /></head><body><style></style><script>a = '<\\/script>'</script></body>"
 
 
 @pytest.mark.parametrize("made", [b"<head>of a new kind</head><body>x</body>", b"<body>x</body>", b"<p>x</p>", b""])
 def test_a_document_of_another_kind_keeps_all_that_it_holds(made):
     """A new Gradio may write its page otherwise."""
-    document = insert_page_files(made, "<link />", "<style></style>", "a()")
+    document = insert_links_styles_and_script(made, "<link />", "<style></style>", "a()")
     assert document.replace(b"<link />", b"").replace(b"<style></style><script>a()</script>", b"") == made
     assert b"<script>a()</script>" in document
 
 
 def test_a_rule_of_the_dark_page_asks_for_it_outside_of_the_page_and_stays_one_rule():
     css = ".dark .go { color: red; }\n.go { color: blue; }\n@media print {\n  .dark .go { color: black; }\n}"
-    inside = raise_specificity(css)
+    inside = raise_css_specificity_above_gradio(css)
     assert inside.startswith(".gradio-container.gradio-container .contain {\n.dark & .go")
     assert inside.count(".dark & .go") == 2 and "\n.go { color: blue; }" in inside

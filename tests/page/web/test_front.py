@@ -19,7 +19,7 @@ import app
 from engine.models.pairs import PAIRS
 from engine.page.views import standalone
 from engine.page.web import front as fronts
-from engine.page.web.front import FrontServer
+from engine.page.web.front import OpeningPageThenLiveAppServer
 from helpers.paths import ROOT
 
 HEAVY = "torch", "gradio", "numba", "transformers", "numpy"
@@ -49,7 +49,7 @@ def ask(url: str, **headers: str) -> tuple[int, str, dict[str, str]]:
 
 @pytest.fixture(autouse=True)
 def collecting():
-    """What `build_and_attach_live_page` does to the collection of garbage ends with the test."""
+    """What `load_pair_and_serve_live_page` does to the collection of garbage ends with the test."""
     yield
     gc.unfreeze()
     gc.enable()
@@ -75,7 +75,7 @@ class Live:
 
 @pytest.fixture
 def front():
-    front = FrontServer("<p>opening</p>")
+    front = OpeningPageThenLiveAppServer("<p>opening</p>")
     front.url = f"http://127.0.0.1:{front.start_server_thread('127.0.0.1', 0)}/"
     return front
 
@@ -147,8 +147,8 @@ def test_the_terminal_says_when_the_page_is_live_and_when_everything_is_ready(fr
     class Noted:
         preparation_progress_text = waiting = ""
 
-        def __init__(self, pair, device, of="", waits=lambda: False):
-            self.pair, self.waits = pair, waits
+        def __init__(self, pair, device, pair_title="", should_pause=lambda: False):
+            self.pair, self.waits = pair, should_pause
 
         def prepare_opening_race(self) -> None:
             said.append(("opening", self.pair.title, capsys.readouterr().out))
@@ -160,7 +160,7 @@ def test_the_terminal_says_when_the_page_is_live_and_when_everything_is_ready(fr
             said.append((rests, self.waits(), self.pair.title, capsys.readouterr().out))
 
     page = {
-        "build_page": lambda served: None,
+        "build_gradio_page_and_api": lambda served: None,
         "mount_guarded_page": lambda *_: Live(),
         "describe_pairs_on_offer": lambda served: {},
     }
@@ -168,7 +168,7 @@ def test_the_terminal_says_when_the_page_is_live_and_when_everything_is_ready(fr
     monkeypatch.setattr("engine.models.loading.load", lambda pair, *_: SimpleNamespace(title=pair.title, remote=None))
     monkeypatch.setattr("engine.page.screens.readiness.SystemPreparation", Noted)
     ask(front.url)  # it serves
-    app.build_and_attach_live_page(front, PAIRS["embedded"], {"device": "cpu"} | app.AS_FILED, lambda own: own)
+    app.load_pair_and_serve_live_page(front, PAIRS["embedded"], {"device": "cpu"} | app.AS_FILED, lambda own: own)
     own, small = PAIRS["embedded"].title, PAIRS["small"].title
     live = "The page is live; more systems are made ready behind it.\n"
     assert said == [("opening", own, ""), (True, False, own, live), (True, False, small, "")]
@@ -192,7 +192,7 @@ def test_no_collection_of_garbage_goes_through_what_the_start_has_made(front, mo
         prepare_opening_race = prepare_remaining_systems = note
 
     page = {
-        "build_page": lambda served: None,
+        "build_gradio_page_and_api": lambda served: None,
         "mount_guarded_page": lambda *_: Live(),
         "describe_pairs_on_offer": lambda served: {},
     }
@@ -200,7 +200,7 @@ def test_no_collection_of_garbage_goes_through_what_the_start_has_made(front, mo
     monkeypatch.setattr("engine.models.loading.load", lambda pair, *_: SimpleNamespace(title=pair.title, remote=None))
     monkeypatch.setattr("engine.page.screens.readiness.SystemPreparation", Noted)
     ask(front.url)
-    app.build_and_attach_live_page(front, PAIRS["embedded"], {"device": "cpu"} | app.AS_FILED, lambda own: own)
+    app.load_pair_and_serve_live_page(front, PAIRS["embedded"], {"device": "cpu"} | app.AS_FILED, lambda own: own)
     (loaded, collects), (live, _), _ = kept
     assert collects and gc.isenabled()
     assert 0 < loaded < live - 9_000 and live < gc.get_freeze_count() - 9_000
@@ -216,7 +216,7 @@ def test_a_server_that_ends_by_itself_says_so(front):
     assert ask(front.url)[0] == 200
     front.loop.call_soon_threadsafe(lambda: front.loop.create_task(end()))
     with pytest.raises(RuntimeError, match="The page's server has ended by itself"):
-        front.wait()
+        front.wait_and_raise_when_server_ends()
 
 
 # Runs app.py, where compiled code crashes once the page is live.
@@ -224,7 +224,7 @@ CRASHING = """
 import ctypes, sys
 sys.argv[1:] = ["--port", "0"]
 import app
-app.build_and_attach_live_page = lambda *_: ctypes.string_at(0)
+app.load_pair_and_serve_live_page = lambda *_: ctypes.string_at(0)
 app.main()
 """
 
@@ -238,7 +238,7 @@ def test_a_crash_in_compiled_code_says_where_it_was():
 
 def test_a_taken_port_is_refused(front):
     with pytest.raises(OSError):
-        FrontServer("").start_server_thread("127.0.0.1", int(front.url.rstrip("/").rsplit(":", 1)[1]))
+        OpeningPageThenLiveAppServer("").start_server_thread("127.0.0.1", int(front.url.rstrip("/").rsplit(":", 1)[1]))
 
 
 @pytest.mark.parametrize("given", ["99999", "-1", "x", "8" * 400, "taken"])
@@ -289,7 +289,7 @@ def test_too_little_memory_at_the_start_is_a_sentence(error):
 @pytest.mark.parametrize("sent", [b"", b"GET / HTT", b"GET /readiness HTTP/1.1\r\nHost: here\r\n\r\nGET"])
 def test_a_connection_that_brings_no_whole_request_ends(monkeypatch, sent):
     monkeypatch.setattr(fronts, "SILENT", 0.3)
-    port = FrontServer("").start_server_thread("127.0.0.1", 0)
+    port = OpeningPageThenLiveAppServer("").start_server_thread("127.0.0.1", 0)
     with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
         connection.sendall(sent)
         try:

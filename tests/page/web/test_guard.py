@@ -28,7 +28,7 @@ def asked(http, body: dict, name: str = "race"):
 
 
 def component(page, name: str) -> int:
-    return next(at for at, found in collect_allowed_endpoints(page).functions if found == name)
+    return next(at for at, found in collect_allowed_endpoints(page).component_functions if found == name)
 
 
 def detail(response) -> str:
@@ -211,7 +211,8 @@ def test_objects_and_nested_lists_never_reach_gradio(http):
 
 @pytest.mark.parametrize("name", ["x" * 5_000_000, "", "a b", "<b>", "\ud800", 7, {}, "../x"])
 def test_a_session_has_a_short_name(http, name, page):
-    join = {"data": RACE, "fn_index": min(collect_allowed_endpoints(page).events), "session_hash": name}
+    first = min(collect_allowed_endpoints(page).value_count_by_queued_event)
+    join = {"data": RACE, "fn_index": first, "session_hash": name}
     look = {"data": "tree", "component_id": component(page, "look"), "fn_name": "look", "session_hash": name}
     for path, body in (("queue/join", join), ("component_server", look), ("cancel", {**join, "event_id": "x"})):
         assert detail(post(http, path, body)).startswith(("A session's name has", "What was sent is too large"))
@@ -226,7 +227,7 @@ def test_only_the_functions_of_the_page_are_called(http, page):
         None,
         "0",
         1.5,
-        *(set(range(40)) - collect_allowed_endpoints(page).events.keys()),
+        *(set(range(40)) - collect_allowed_endpoints(page).value_count_by_queued_event.keys()),
     ]
     for at in numbers:
         answer = post(http, "queue/join", {"data": [], "fn_index": at, "session_hash": SESSION})
@@ -246,7 +247,8 @@ def test_only_the_functions_of_the_page_are_called(http, page):
 
 
 def test_quick_events_skip_the_queue_and_no_race_does(http, page):
-    races, quick = collect_allowed_endpoints(page).events, collect_allowed_endpoints(page).quick
+    allowed = collect_allowed_endpoints(page)
+    races, quick = allowed.value_count_by_queued_event, allowed.value_count_by_unqueued_event
     assert quick and not quick.keys() & races.keys()
     for at, count in races.items():
         answer = post(http, "run/predict", {"data": ["x"] * count, "fn_index": at, "session_hash": SESSION})
@@ -328,7 +330,7 @@ def test_who_reads_race_files_is_told_by_address(http, page, monkeypatch):
     """So that the reader can give everybody his share."""
     who = []
     monkeypatch.setattr(
-        race_files, "read_race_file_in_own_process", lambda way, text, visitor: who.append((way, visitor)) or {}
+        race_files, "convert_race_file_in_subprocess", lambda way, text, visitor: who.append((way, visitor)) or {}
     )
     for name in ("opened", "replay_page"):
         for session in ("one", "two"):

@@ -14,9 +14,9 @@ from starlette.testclient import TestClient
 from engine.page.web import streams as streams_of_page
 from engine.page.web.lending import ServedPairs
 from engine.page.web.pace import RateLimiter
-from engine.page.web.page import build_page, mount_guarded_page
+from engine.page.web.page import build_gradio_page_and_api, mount_guarded_page
 from engine.race import SHAPE
-from engine.systems import find_system, format_shape
+from engine.systems import format_shape, resolve_system_name
 from helpers.commands import awaited
 from helpers.pairs import spoken_pair
 from helpers.traces import made_race
@@ -132,7 +132,7 @@ ASKED = [(kind, name) for kind, values in PAGE.items() for name in values]
 
 @pytest.fixture(scope="module")
 def page() -> gr.Blocks:
-    return build_page(ServedPairs(spoken_pair()))
+    return build_gradio_page_and_api(ServedPairs(spoken_pair()))
 
 
 @pytest.fixture(scope="module")
@@ -240,12 +240,12 @@ def test_a_long_name_takes_no_memory():
     tracemalloc.start()
     for suffix in (":1x1x1", "!mask", "/x"):
         with pytest.raises(ValueError, match="Unknown system"):
-            find_system("tree" + suffix * 400_000)
+            resolve_system_name("tree" + suffix * 400_000)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 20_000_000
     with pytest.raises(ValueError, match="two shapes"):
-        find_system("tree:1x1x3:2x2x3")
+        resolve_system_name("tree:1x1x3:2x2x3")
 
 
 # ---- the same over HTTP

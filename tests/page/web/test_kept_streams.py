@@ -73,7 +73,7 @@ def soon(monkeypatch):
 def guarded() -> tuple[RequestGuardMiddleware, Gradio]:
     gradio = Gradio()
     guard = object.__new__(RequestGuardMiddleware)  # of its doors only this one is tried
-    RequestGuardMiddleware.__init__(guard, gradio, type("NoDoors", (), {"files": {}})())
+    RequestGuardMiddleware.__init__(guard, gradio, type("NoDoors", (), {"file_by_address": {}})())
     return guard, gradio
 
 

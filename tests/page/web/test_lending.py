@@ -19,16 +19,16 @@ import spaces
 from helpers.decoding import hurry
 from helpers.pairs import tiny_pair
 from engine.page.web import lending, streams
-from engine.page.web.page import build_page
+from engine.page.web.page import build_gradio_page_and_api
 
 hurry()
 pair = tiny_pair(same=True)
 served = lending.ServedPairs(pair)
-page = build_page(served)
+page = build_gradio_page_and_api(served)
 
 async def heard(kind, most=None, name="a-1", **values):
     events = []
-    async for news in streams.stream_request(served, lambda: {"kind": kind, "run": name, **values}):
+    async for news in streams.stream_request_events_and_refusals(served, lambda: {"kind": kind, "run": name, **values}):
         events.append(json.loads(news))
         if len(events) == most:
             break

@@ -12,14 +12,14 @@ from typing import Any
 import httpx
 import pytest
 
-from engine.page.screens.device import DeviceWorker
-from engine.page.screens.requests import Request
+from engine.page.screens.device import TimeSharedDeviceWorker
+from engine.page.screens.requests import RunRequest
 from engine.page.screens.turns import RACE
-from engine.page.views.wire import run_race_as_messages
+from engine.page.views.wire import run_race_and_its_repeats_as_messages
 from engine.page.web import guard, pace, streams
-from engine.page.web.front import FrontServer
+from engine.page.web.front import OpeningPageThenLiveAppServer
 from engine.page.web.lending import ServedPairs
-from engine.page.web.page import build_page, mount_guarded_page
+from engine.page.web.page import build_gradio_page_and_api, mount_guarded_page
 from engine.record.quiet import WorkSignal
 from helpers.commands import awaited
 from helpers.pairs import spoken_pair
@@ -168,9 +168,9 @@ def endless():
 
 @pytest.fixture
 def url(monkeypatch, endless):
-    device = DeviceWorker()
+    device = TimeSharedDeviceWorker()
 
-    def order(pair, kind, values) -> Request:
+    def order(pair, kind, values) -> RunRequest:
         if values.get("prompt") == "":
             raise ValueError("The prompt is empty.")
         race = race_of(12)
@@ -185,17 +185,17 @@ def url(monkeypatch, endless):
             while endless.is_set():
                 yield WorkSignal.STEP
             if "again" in str(values.get("prompt")):
-                race.run_again = again
-            yield from run_race_as_messages(race, batch_seconds=0.0)
+                race.repeat_and_show_median_run_in_steps = again
+            yield from run_race_and_its_repeats_as_messages(race, batch_seconds=0.0)
 
-        return Request(steps, RACE, 1, 1)
+        return RunRequest(steps, RACE, 1, 1)
 
-    monkeypatch.setattr(streams, "build_request", order)
+    monkeypatch.setattr(streams, "build_request_within_token_limit", order)
     monkeypatch.setattr(streams, "DEVICE", device)
-    front = FrontServer("")
-    front.count_runs = lambda: len(device.line.visitors_jobs)
+    front = OpeningPageThenLiveAppServer("")
+    front.count_runs = lambda: len(device.scheduler.jobs_except_preparation)
     port = front.start_server_thread("127.0.0.1", 0)
-    front.start_and_attach_live_app(mount_guarded_page(build_page(ServedPairs(spoken_pair()))))
+    front.start_and_attach_live_app(mount_guarded_page(build_gradio_page_and_api(ServedPairs(spoken_pair()))))
     return f"http://127.0.0.1:{port}/"
 
 
@@ -257,7 +257,7 @@ def test_a_race_that_runs_again_says_so_and_may_be_left(url):
 
 
 def test_readers_in_a_hurry_get_the_page_in_pace(url, monkeypatch):
-    monkeypatch.setattr(guard, "READS", pace.RateLimiter(burst=20, rate=50))
+    monkeypatch.setattr(guard, "READS", pace.RateLimiter(burst_calls=20, calls_per_second=50))
     counts = within(flooded(url, fetch_often, lambda counts: counts["GET: 200"] >= 60))
     assert set(counts) == {"GET: 200"}
 

@@ -12,7 +12,7 @@ from engine.models.pairs import PAIRS, build_pair
 
 @pytest.fixture(autouse=True)
 def collecting():
-    """What `build_and_attach_live_page` does to the collection of garbage ends with the test."""
+    """What `load_pair_and_serve_live_page` does to the collection of garbage ends with the test."""
     yield
     gc.unfreeze()
     gc.enable()
@@ -43,7 +43,7 @@ def test_a_published_pair_that_is_here_is_offered_when_it_is_loaded_behind_all_o
         return SimpleNamespace(title=pair.title, remote=None)
 
     page = {
-        "build_page": pages.append,
+        "build_gradio_page_and_api": pages.append,
         "mount_guarded_page": lambda *_: None,
         "describe_pairs_on_offer": lambda served: {},
     }
@@ -56,7 +56,7 @@ def test_a_published_pair_that_is_here_is_offered_when_it_is_loaded_behind_all_o
     for is_here, obstacle in ((True, ""), (True, "it is too large."), (False, "")):
         monkeypatch.setattr(app, "is_target_on_this_machine", lambda pair, here=is_here: here or pair.name != "smollm2")
         said.clear()
-        app.build_and_attach_live_page(front, PAIRS["embedded"], how, lambda own: own)
+        app.load_pair_and_serve_live_page(front, PAIRS["embedded"], how, lambda own: own)
         assert said[:2] == [(own, [own, small]), (small, [own, small])]
         offered = is_here and not obstacle
         assert said[2:] == ([(real, [own, small, real])] if offered else [])
@@ -96,7 +96,7 @@ def test_a_gguf_file_that_was_never_read_is_read_by_another_process_while_the_sm
 
     def call(function, path):
         said.append("reads")
-        assert function == "engine.models.gguf.reading:convert_config_and_tokenizer" and path == str(file)
+        assert function == "engine.models.gguf.reading:convert_config_and_tokenizer_into_cache" and path == str(file)
         return SimpleNamespace(wait=lambda: said.append("waits"))
 
     def checked_files(pair, **_):
@@ -107,7 +107,7 @@ def test_a_gguf_file_that_was_never_read_is_read_by_another_process_while_the_sm
         assert tokenizer == "its tokenizer"
 
     page = {
-        "build_page": lambda served: None,
+        "build_gradio_page_and_api": lambda served: None,
         "mount_guarded_page": lambda *_: None,
         "describe_pairs_on_offer": lambda served: {},
     }
@@ -115,11 +115,11 @@ def test_a_gguf_file_that_was_never_read_is_read_by_another_process_while_the_sm
     monkeypatch.setattr(
         "engine.models.loading.load", lambda pair, *_, **__: SimpleNamespace(title=pair.title, remote=None)
     )
-    monkeypatch.setattr("engine.models.loading.check_small_files_and_memory", checked_files)
-    monkeypatch.setattr("engine.models.gguf.reading.needs_slow_conversion", lambda path: unread)
+    monkeypatch.setattr("engine.models.loading.check_files_memory_and_choose_quantisation", checked_files)
+    monkeypatch.setattr("engine.models.gguf.reading.is_gguf_conversion_uncached", lambda path: unread)
     monkeypatch.setattr("engine.page.screens.readiness.SystemPreparation", Noted)
-    monkeypatch.setattr(app.beforehand, "start_process_calling", call)
-    app.build_and_attach_live_page(
+    monkeypatch.setattr(app.beforehand, "start_process_calling_if_multicore", call)
+    app.load_pair_and_serve_live_page(
         front, build_pair(str(file)), {"device": "cpu"} | app.AS_FILED, lambda own: own, suits
     )
     small = PAIRS["small"].title

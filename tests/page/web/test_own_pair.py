@@ -23,14 +23,14 @@ from engine.models.progress import LoadingProgress
 from helpers.decoding import hurry
 hurry()
 load = loading.load_model
-def held(checkpoint, *arguments, tell=None, **more):
+def held(checkpoint, *arguments, report_progress=None, **more):
     arguments = list(arguments)
-    tell = arguments.pop(4) if len(arguments) > 4 else tell
+    tell = arguments.pop(4) if len(arguments) > 4 else report_progress
     if tell is not None:
         tell(LoadingProgress("Loading", "large", 3_100_000_000, 15_200_000_000))
         print("held", flush=True)
         sys.stdin.readline()
-    return load(checkpoint, *arguments, tell=tell, **more)
+    return load(checkpoint, *arguments, report_progress=tell, **more)
 loading.load_model = held
 import app
 app.main()

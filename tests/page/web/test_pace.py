@@ -17,7 +17,7 @@ def clock():
 
 
 def test_a_burst_is_allowed_and_a_flood_is_not(clock):
-    calls = RateLimiter(burst=3, rate=2)
+    calls = RateLimiter(burst_calls=3, calls_per_second=2)
     calls.now = lambda: clock.now
     assert [calls.book_call_if_allowed_now("a") for _ in range(5)] == [True] * 3 + [False] * 2
     assert calls.book_call_if_allowed_now("b")
@@ -29,7 +29,7 @@ def test_a_burst_is_allowed_and_a_flood_is_not(clock):
 
 def test_a_flood_of_names_takes_no_memory(monkeypatch, clock):
     monkeypatch.setattr(pace, "MOST_NAMES", 5)
-    calls = RateLimiter(burst=1, rate=0)
+    calls = RateLimiter(burst_calls=1, calls_per_second=0)
     calls.now = lambda: clock.now
     assert all(calls.book_call_if_allowed_now(str(number)) for number in range(20)) and len(calls.left) == 5
     assert not calls.book_call_if_allowed_now("19") and calls.book_call_if_allowed_now("0")
@@ -44,7 +44,7 @@ def test_who_reads_faster_waits_for_his_turns_and_others_do_not(clock):
     async def reads(name, count):
         return [await turns.wait_for_turn(name) for _ in range(count)]
 
-    turns = RateLimiter(burst=3, rate=2)
+    turns = RateLimiter(burst_calls=3, calls_per_second=2)
     turns.now, turns.sleep = lambda: clock.now, sleep
     assert awaited(reads("a", 5)) == [True] * 5 and waits == [0.5, 1.0]
     assert awaited(reads("b", 3)) == [True] * 3 and len(waits) == 2
@@ -56,7 +56,7 @@ def test_who_reads_faster_waits_for_his_turns_and_others_do_not(clock):
 
 def test_a_flood_of_readers_takes_no_memory(monkeypatch):
     monkeypatch.setattr(pace, "MOST_NAMES", 5)
-    turns = RateLimiter(burst=1, rate=1)
+    turns = RateLimiter(burst_calls=1, calls_per_second=1)
 
     async def read():
         return [await turns.wait_for_turn(str(number)) for number in range(20)]

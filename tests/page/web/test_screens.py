@@ -12,8 +12,8 @@ from engine.page.screens.cards import describe_pair
 from engine.page.views import page_files
 from engine.page.web import streams
 from engine.page.web.lending import ServedPairs
-from engine.page.web.page import SCREENS, Screen, build_page, build_style_rules
-from engine.remote.server import Server
+from engine.page.web.page import SCREENS, Screen, build_gradio_page_and_api, build_screen_and_menu_style_rules
+from engine.remote.server import OpenAICompatibleServer
 from helpers.commands import awaited
 from helpers.pairs import spoken_pair
 
@@ -24,7 +24,7 @@ CALL = re.compile(r"TreeRace\.([\w.]+)\((.*)\)")
 
 @pytest.fixture(scope="module")
 def page() -> dict:
-    return build_page(ServedPairs(PAIR)).get_config_file()
+    return build_gradio_page_and_api(ServedPairs(PAIR)).get_config_file()
 
 
 def by_id(page: dict) -> dict[str, dict]:
@@ -39,31 +39,34 @@ def test_a_new_tab_is_a_line_of_the_registry():
         gr.HTML("of the new tab", elem_id="inside")
         return form
 
-    screens = (*SCREENS, Screen("new", "A new tab", start="Begin", fill=fill, runs=("race",)))
-    parts = by_id(build_page(ServedPairs(PAIR), screens).get_config_file())
+    screens = (
+        *SCREENS,
+        Screen("new", "A new tab", start_button_label="Begin", build_column=fill, kinds_of_runs=("race",)),
+    )
+    parts = by_id(build_gradio_page_and_api(ServedPairs(PAIR), screens).get_config_file())
     assert filled == [(PAIR, True)] and (parts["new-go"]["value"], parts["new-halt"]["value"]) == ("Begin", "Stop")
     assert {"new-screen", "new-go", "new-halt", "inside"} <= parts.keys()
     assert json.loads(parts["masthead"]["value"])["screens"]["new"] == "A new tab"
-    assert '#screen:not([data-screen="new"]) :is(#new-screen, #new-go, #new-halt)' in build_style_rules(
+    assert '#screen:not([data-screen="new"]) :is(#new-screen, #new-go, #new-halt)' in build_screen_and_menu_style_rules(
         each.name for each in screens
     )
 
 
 def test_the_page_names_another_server_and_never_its_address():
-    server = Server("http://127.0.0.1:8000/hidden/v1", "big/model")
-    config = build_page(ServedPairs(spoken_pair(remote=server))).get_config_file()
+    server = OpenAICompatibleServer("http://127.0.0.1:8000/hidden/v1", "big/model")
+    config = build_gradio_page_and_api(ServedPairs(spoken_pair(remote=server))).get_config_file()
     menus = [
         each["props"]["choices"] for each in config["components"] if "System of the" in str(each["props"].get("label"))
     ]
     assert len(menus) == 2 and all(("remote: big/model", "remote") in map(tuple, menu) for menu in menus)
     assert json.loads(by_id(config)["race"]["value"])["systems"]["remote"]["title"] == "remote: big/model"
     assert "127.0.0.1" not in json.dumps(config, default=str) and "remote: big/model" not in json.dumps(
-        build_page(ServedPairs(PAIR)).get_config_file(), default=str
+        build_gradio_page_and_api(ServedPairs(PAIR)).get_config_file(), default=str
     )
 
 
 def test_handlers_of_the_page_are_given_every_value_by_name():
-    for function in build_page(ServedPairs(PAIR)).fns.values():
+    for function in build_gradio_page_and_api(ServedPairs(PAIR)).fns.values():
         if function.fn and function.name == "restore":
             assert function.input_keyword_names and len(function.input_keyword_names) == len(function.inputs), (
                 function.name
@@ -91,14 +94,14 @@ def test_another_pair_may_take_the_place_of_the_one_that_is_served(monkeypatch):
         asked.append(pair)
         raise ValueError("noted")
 
-    monkeypatch.setattr(streams, "build_request", noted)
+    monkeypatch.setattr(streams, "build_request_within_token_limit", noted)
     served = ServedPairs(PAIR)
-    parts = build_page(served).get_config_file()
+    parts = build_gradio_page_and_api(served).get_config_file()
     other = spoken_pair(title="another pair")
 
     async def race() -> None:
         with pytest.raises(gr.Error, match="noted"):
-            async for _ in streams.stream_request(served, lambda: {"kind": "race"}):
+            async for _ in streams.stream_request_events_and_refusals(served, lambda: {"kind": "race"}):
                 pass
 
     awaited(race())
@@ -109,7 +112,10 @@ def test_another_pair_may_take_the_place_of_the_one_that_is_served(monkeypatch):
     assert "chat" not in said["pair"] + said["way"] and said["chat"] is False
     other.chat = True
     assert " · chat · " in describe_pair(other)["pair"] and "chat template" in describe_pair(other)["way"]
-    begins = [by_id(build_page(ServedPairs(pair)).get_config_file())["prompt"]["value"] for pair in (PAIR, other)]
+    begins = [
+        by_id(build_gradio_page_and_api(ServedPairs(pair)).get_config_file())["prompt"]["value"]
+        for pair in (PAIR, other)
+    ]
     assert begins == [PROMPTS["stories"][0]["prompt"], CHAT_PROMPTS["chat"][0]["prompt"]]
     lanes = [
         each["props"]["value"] for each in parts["components"] if "System of the" in each["props"].get("label", "")
@@ -128,4 +134,4 @@ def test_all_runs_share_one_event_and_one_wire(page):
     [run] = [each for each in page["dependencies"] if each["queue"] and each["api_visibility"] == "private"]
     [wire] = [each["id"] for each in page["components"] if each["props"].get("elem_id") == "wire"]
     assert (run["outputs"], run["trigger_mode"]) == ([wire], "multiple")  # a race may begin while a sweep goes on
-    assert {kind for screen in SCREENS for kind in screen.runs} == requests.KINDS.keys()
+    assert {kind for screen in SCREENS for kind in screen.kinds_of_runs} == requests.KINDS.keys()

@@ -9,8 +9,8 @@ import pytest
 from gradio.context import LocalContext
 from starlette.testclient import TestClient
 
-from engine.page.screens.device import DeviceWorker
-from engine.page.screens.requests import Request
+from engine.page.screens.device import TimeSharedDeviceWorker
+from engine.page.screens.requests import RunRequest
 from engine.page.screens.turns import RACE
 from engine.page.web import sessions, streams
 from engine.page.web.lending import ServedPairs
@@ -69,8 +69,10 @@ def endless(monkeypatch):
             closed.set()
             raise
 
-    monkeypatch.setattr(streams, "DEVICE", DeviceWorker())
-    monkeypatch.setattr(streams, "build_request", lambda *_: Request(lambda pair: steps(), RACE, 1, 1))
+    monkeypatch.setattr(streams, "DEVICE", TimeSharedDeviceWorker())
+    monkeypatch.setattr(
+        streams, "build_request_within_token_limit", lambda *_: RunRequest(lambda pair: steps(), RACE, 1, 1)
+    )
     monkeypatch.setattr(streams, "UNHEARD", 0.2)
     return closed
 
@@ -80,7 +82,7 @@ async def told(most: int) -> int:
     LocalContext.request.set(SimpleNamespace(session_hash="nobody", headers={}, client=client))
     LocalContext.event_id.set("call")
     heard = 0
-    stream = streams.stream_request(ServedPairs(None), lambda: {"kind": "race"})
+    stream = streams.stream_request_events_and_refusals(ServedPairs(None), lambda: {"kind": "race"})
     async for _ in stream:
         heard += 1
         if heard == most:
@@ -107,17 +109,21 @@ def test_a_run_says_who_asks_and_from_where(monkeypatch, run, who):
     asked = []
 
     async def stream(call, watched):
-        asked.append((call.visitor, call.address, watched))
+        asked.append((call.visitor, call.client_address, watched))
         yield "news"
 
     async def ask() -> None:
         client = SimpleNamespace(host="127.0.0.9")
         LocalContext.request.set(SimpleNamespace(session_hash="page1", headers={}, client=client))
-        async for _ in streams.stream_request(ServedPairs(None), lambda: {"kind": "race", "run": run}):
+        async for _ in streams.stream_request_events_and_refusals(
+            ServedPairs(None), lambda: {"kind": "race", "run": run}
+        ):
             pass
 
-    monkeypatch.setattr(streams, "DEVICE", SimpleNamespace(stream_job_events=stream))
-    monkeypatch.setattr(streams, "build_request", lambda *_: Request(lambda pair: iter(()), RACE, 1, 1))
+    monkeypatch.setattr(streams, "DEVICE", SimpleNamespace(queue_job_and_stream_json_events=stream))
+    monkeypatch.setattr(
+        streams, "build_request_within_token_limit", lambda *_: RunRequest(lambda pair: iter(()), RACE, 1, 1)
+    )
     awaited(ask())
     assert asked == [(who, "127.0.0.9", run is not None)]
 
@@ -147,12 +153,16 @@ def test_a_page_is_told_in_the_wire_that_its_run_has_failed(monkeypatch, run, to
     async def heard() -> list[dict]:
         messages = []
         with pytest.raises(gr.Error, match="It failed"):
-            async for news in streams.stream_request(ServedPairs(None), lambda: {"kind": "race", "run": run}):
+            async for news in streams.stream_request_events_and_refusals(
+                ServedPairs(None), lambda: {"kind": "race", "run": run}
+            ):
                 messages.append(json.loads(news))
         return [each for each in messages if "place" not in each]
 
-    monkeypatch.setattr(streams, "DEVICE", DeviceWorker())
-    monkeypatch.setattr(streams, "build_request", lambda *_: Request(lambda pair: steps(), RACE, 1, 1))
+    monkeypatch.setattr(streams, "DEVICE", TimeSharedDeviceWorker())
+    monkeypatch.setattr(
+        streams, "build_request_within_token_limit", lambda *_: RunRequest(lambda pair: steps(), RACE, 1, 1)
+    )
     messages = awaited(heard())
     assert [each.get("seq", "failed") for each in messages] == told
     assert len({each["run"] for each in messages}) == 1

@@ -9,11 +9,11 @@ import pytest
 
 from engine.models.pairs import PAIRS, LoadedPair
 from engine.page.screens.cards import MIX
-from engine.page.screens.device import DeviceWorker
+from engine.page.screens.device import TimeSharedDeviceWorker
 from engine.page.web import streams
 from engine.page.web.lending import ServedPairs
-from engine.page.web.page import build_page, describe_pairs_on_offer
-from engine.record.calibration import ShapeMeans
+from engine.page.web.page import build_gradio_page_and_api, describe_pairs_on_offer
+from engine.record.calibration import MeanRoundOfTreeShape
 from engine.rounds.pair_costs import PairCosts
 from engine.systems import SYSTEMS
 from helpers.commands import awaited
@@ -26,13 +26,16 @@ def named(name: str) -> LoadedPair:
 
 @pytest.fixture(scope="module")
 def served() -> ServedPairs:
-    return ServedPairs(named("embedded"), others=[named("small")])
+    return ServedPairs(named("embedded"), additional_pairs=[named("small")])
 
 
 async def raced(served: ServedPairs, **given) -> list[dict]:
     settings = {"prompt": "Once upon", "systems": ["vanilla", "tree"], "max_new_tokens": 40}
     return [
-        json.loads(news) async for news in streams.stream_request(served, lambda: {"kind": "race"} | settings | given)
+        json.loads(news)
+        async for news in streams.stream_request_events_and_refusals(
+            served, lambda: {"kind": "race"} | settings | given
+        )
     ]
 
 
@@ -41,7 +44,7 @@ def titles(events: list[dict]) -> set[str]:
 
 
 def test_visitors_with_different_pairs_race_at_the_same_time_and_never_mix(served, monkeypatch):
-    monkeypatch.setattr(streams, "DEVICE", DeviceWorker())
+    monkeypatch.setattr(streams, "DEVICE", TimeSharedDeviceWorker())
     asked = ["small", "", "embedded", "small"]
 
     async def together() -> list[list[dict]]:
@@ -63,8 +66,8 @@ def test_a_pair_that_is_not_there_is_refused_with_those_that_are(served, name):
 def test_the_head_offers_both_pairs_with_what_is_measured_of_each():
     served = ServedPairs(named("embedded"))
     assert describe_pairs_on_offer(served)["pairs"] == []
-    served.others.append(named("small"))
-    PairCosts(served.others[0]).costs_of("none")
+    served.additional_pairs.append(named("small"))
+    PairCosts(served.additional_pairs[0]).get_or_measure_costs("none")
     small, large = describe_pairs_on_offer(served)["pairs"]
     assert [(each["name"], each["size"]) for each in (small, large)] == [("small", "11M"), ("embedded", "67M")]
     assert large["verify_ms"] == {} and small["verify_ms"][1] > 0
@@ -77,15 +80,17 @@ def test_the_head_offers_both_pairs_with_what_is_measured_of_each():
 def counted(name: str, best: str) -> LoadedPair:
     """A pair on which a draft tree of that shape is the best by far."""
     pair = named(name)
-    shapes = {shape: ShapeMeans(9.0 if shape == best else 1.1, 8.0, 4.0) for shape in ("4x4x8", "2x3x4")}
+    shapes = {shape: MeanRoundOfTreeShape(9.0 if shape == best else 1.1, 8.0, 4.0) for shape in ("4x4x8", "2x3x4")}
     pair = replace(pair, calibration=replace(pair.calibration, shapes={"tree": shapes}))
-    SYSTEMS["tree"].costs(pair)
+    SYSTEMS["tree"].get_or_measure_costs(pair)
     return pair
 
 
 def test_a_card_and_the_dials_follow_the_chosen_pair():
     """Each pair has another best shape; with a dial that the visitor has set, the switch leaves all of them."""
-    page = build_page(ServedPairs(counted("embedded", "4x4x8"), others=[counted("small", "2x3x4")]))
+    page = build_gradio_page_and_api(
+        ServedPairs(counted("embedded", "4x4x8"), additional_pairs=[counted("small", "2x3x4")])
+    )
     functions = {each.name: each.fn for each in page.fns.values() if each.fn}
     [look] = [
         each for block in page.blocks.values() for each in getattr(block, "server_fns", ()) if each.__name__ == "look"

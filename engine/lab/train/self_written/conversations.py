@@ -17,38 +17,37 @@ REQUEST_TEMPERATURE = 1.0
 LONGEST_REQUEST = 96  # tokens, behind which a request ends: some templates end it by no single token
 OPENING = 16  # tokens of a text without requests that are sampled as these are, or greedy texts would all be one
 
-Draw = Callable[[], list[int] | None]  # the tokens of a given request, or None where the target writes it
+RequestTokenDrawer = Callable[[], list[int] | None]  # the tokens of a given request, or None where the target writes it
 
 
 @dataclass(frozen=True)
 class ChatMarkers:
     """What stands around messages, as token ids.
 
-    `opening` ends where the first request begins, `answering` stands between a request and its answer, and `asking` between an answer
-    and the next request. `ends` are the tokens that end a message. With `requests` False nobody asks: texts follow each other, and the
-    beginning of each stands for its request.
+    `before_first_request` ends where the first request begins, `before_answer` stands between a request and its answer, and
+    `before_next_request` between an answer and the next request. `message_end_ids` are the tokens that end a message. With
+    `has_requests` False nobody asks: texts follow each other, and the beginning of each stands for its request.
     """
 
-    opening: list[int]
-    answering: list[int]
-    asking: list[int]
-    ends: frozenset[int]
-    requests: bool = True
+    before_first_request: list[int]
+    before_answer: list[int]
+    before_next_request: list[int]
+    message_end_ids: frozenset[int]
+    has_requests: bool = True
 
 
 def chat_markers_of(tokenizer: PreTrainedTokenizerBase, stop_ids: Collection[int], raw: bool = False) -> ChatMarkers:
     """The turns of the tokenizer's template, or those of plain texts where it has none and with `raw`.
 
     `stop_ids` are the ids that end the target's text. Raises `ValueError` for a template that does not hold the messages once, and
-    for a
-    target without any token to begin or end a text.
+    for a target without any token to begin or end a text.
     """
     if raw or not tokenizer.chat_template:
         known = (tokenizer.bos_token_id, tokenizer.eos_token_id, *sorted(stop_ids))
         begin = next((token for token in known if token is not None), None)
         if begin is None:
             raise ValueError("The target names no token that begins or ends a text. Give texts with --prompts FILE.")
-        return ChatMarkers([begin], [], [begin], frozenset(stop_ids), requests=False)
+        return ChatMarkers([begin], [], [begin], frozenset(stop_ids), has_requests=False)
     first, second, reply = STAND_IN, STAND_IN + "2", STAND_IN + "1"
     alone = split_around_message(render_chat(tokenizer, first), first)
     try:
@@ -76,57 +75,61 @@ def is_control_token(tokenizer: PreTrainedTokenizerBase, token: int) -> bool:
     return token in tokenizer.added_tokens_decoder and tokenizer.added_tokens_decoder[token].special
 
 
-def tokenise_request_ending(tokenizer: PreTrainedTokenizerBase, text: str, longest: int) -> list[int]:
-    """The tokens of a given request, the last `longest` of them. A control token's name in it is text."""
-    return tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"][-longest:]
+def tokenise_request_ending(tokenizer: PreTrainedTokenizerBase, request: str, max_tokens: int) -> list[int]:
+    """The tokens of a given request, the last `max_tokens` of them. A control token's name in it is text."""
+    return tokenizer(request, add_special_tokens=False, split_special_tokens=True)["input_ids"][-max_tokens:]
 
 
 class Conversation:
     """One row. It says which token comes next, given what the target would write there, and how the target writes now."""
 
-    def __init__(self, turns: ChatMarkers, temperature: float, draw: Draw):
-        """Answers come at this `temperature`."""
-        self.turns, self.answers_at, self.draw = turns, temperature, draw
+    def __init__(self, markers: ChatMarkers, answer_temperature: float, draw_request_tokens: RequestTokenDrawer):
+        """Answers come at this `answer_temperature`."""
+        self.markers, self.answer_temperature, self.draw_request_tokens = (
+            markers,
+            answer_temperature,
+            draw_request_tokens,
+        )
         self.forced: deque[int] = deque()
-        self.begin_request(turns.opening)
+        self.queue_next_request(markers.before_first_request)
 
     @property
-    def is_written_by_target(self) -> bool:
+    def is_next_token_from_target(self) -> bool:
         """Whether the target writes the next token."""
         return not self.forced
 
     @property
-    def temperature(self) -> float:
+    def current_temperature(self) -> float:
         """The temperature at which the target writes now."""
-        return REQUEST_TEMPERATURE if self.requesting else self.answers_at
+        return REQUEST_TEMPERATURE if self.requesting else self.answer_temperature
 
-    def begin_request(self, before: list[int]) -> None:
-        """A new request follows `before`."""
-        self.forced += before
-        given = self.draw()
+    def queue_next_request(self, preceding_tokens: list[int]) -> None:
+        """A new request follows `preceding_tokens`."""
+        self.forced += preceding_tokens
+        given = self.draw_request_tokens()
         self.requesting, self.written = given is None, 0
         if given is not None:
-            self.forced += [*given, *self.turns.answering]
+            self.forced += [*given, *self.markers.before_answer]
 
-    def next_token(self, token: int) -> int:
-        """The next token of the row; `token` is what the target writes there, if it may."""
-        if self.is_written_by_target:
+    def take_forced_or_target_token(self, target_token: int) -> int:
+        """The next token of the row; `target_token` is what the target writes there, if it may."""
+        if self.is_next_token_from_target:
             self.written += 1
-            if token in self.turns.ends:
-                self.end_message(token)
-            elif self.requesting and self.written > (LONGEST_REQUEST if self.turns.requests else OPENING):
-                self.begin_answer()
-        return token if self.is_written_by_target else self.forced.popleft()
+            if target_token in self.markers.message_end_ids:
+                self.end_message(target_token)
+            elif self.requesting and self.written > (LONGEST_REQUEST if self.markers.has_requests else OPENING):
+                self.queue_answer_start()
+        return target_token if self.is_next_token_from_target else self.forced.popleft()
 
-    def begin_answer(self) -> None:
+    def queue_answer_start(self) -> None:
         """The target's answer follows."""
-        self.forced += self.turns.answering
+        self.forced += self.markers.before_answer
         self.requesting = False
 
-    def end_message(self, end: int) -> None:
-        """The message ends by the target's token `end`. What follows brings the template's own end, if it has one."""
-        if self.requesting and self.turns.answering:
-            self.begin_answer()
+    def end_message(self, end_token: int) -> None:
+        """The message ends by the target's token `end_token`. What follows brings the template's own end, if it has one."""
+        if self.requesting and self.markers.before_answer:
+            self.queue_answer_start()
         else:
-            asking = self.turns.asking
-            self.begin_request(asking if asking[0] in self.turns.ends else [end, *asking])
+            asking = self.markers.before_next_request
+            self.queue_next_request(asking if asking[0] in self.markers.message_end_ids else [end_token, *asking])

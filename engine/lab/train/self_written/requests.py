@@ -8,7 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.lab.train.data import STORIES, load_code_documents, read_existing_texts, read_jsonl
+from engine.lab.train.data import (
+    STORIES,
+    load_functions_of_installed_packages,
+    read_jsonl,
+    read_texts_of_existing_jsonl_files,
+)
 
 DATA_SHARE, PROMPTS_SHARE = 0.4, 0.75  # of the requests that are given; the target writes the others by itself
 KINDS = {"sums": 0.35, "code": 0.25, "rewriting": 0.25, "stories": 0.15}
@@ -34,46 +39,50 @@ WORDS = {
 LONGEST = {"sums": 600, "code": 600, "rewriting": 400, "stories": 80}  # characters of the text in a request
 MOST = 6000  # texts of a kind
 
-Requests = Callable[[np.random.Generator], str | None]  # draws one, or None where the target writes it
+RequestDrawer = Callable[[np.random.Generator], str | None]  # draws one, or None where the target writes it
 
 
 def draw_no_request(rng: np.random.Generator) -> None:
     """No request is given."""
 
 
-def request_drawer_from_data(folder: Path, held_out: bool) -> Requests:
+def request_drawer_from_data(data_folder: Path, held_out: bool) -> RequestDrawer:
     """Requests by kind around the folder's texts. Raises `ValueError` where it holds none of them."""
-    sums = folder / "gsm8k" / ("test.jsonl" if held_out else "train.jsonl")
-    stories = read_existing_texts(folder, *(("tinystories/valid.jsonl",) if held_out else STORIES))[:MOST]
+    sums = data_folder / "gsm8k" / ("test.jsonl" if held_out else "train.jsonl")
+    stories = read_texts_of_existing_jsonl_files(data_folder, *(("tinystories/valid.jsonl",) if held_out else STORIES))[
+        :MOST
+    ]
     texts = {
         "sums": [row["question"].strip() for row in read_jsonl(sums)] if sums.exists() else [],
-        "code": [text for text in load_code_documents(held_out) if len(text) <= LONGEST["code"]],
+        "code": [text for text in load_functions_of_installed_packages(held_out) if len(text) <= LONGEST["code"]],
         "rewriting": stories,
         "stories": stories,
     }
     if not (texts["sums"] or stories):
         raise ValueError(
-            f"The folder {str(folder)!r} holds neither gsm8k/ nor tinystories/. Name the folder with the texts as --data, or leave it "
-            "out: then the target writes all requests by itself."
+            f"The folder {str(data_folder)!r} holds neither gsm8k/ nor tinystories/. Name the folder with the texts as --data, "
+            "or leave it out: then the target writes all requests by itself."
         )
     kinds = [kind for kind in KINDS if texts[kind]]
     shares = np.array([KINDS[kind] for kind in kinds])
 
-    def drawn(rng: np.random.Generator) -> str | None:
+    def draw_request(rng: np.random.Generator) -> str | None:
         if rng.random() >= DATA_SHARE:
             return None
         kind = kinds[rng.choice(len(kinds), p=shares / shares.sum())]
         text = texts[kind][rng.integers(len(texts[kind]))]
         return WORDS[kind][rng.integers(len(WORDS[kind]))].format(shorten_text_at_word(text, LONGEST[kind]))
 
-    return drawn
+    return draw_request
 
 
-def shorten_text_at_word(text: str, longest: int) -> str:
-    """The beginning of a text, up to the end of its last word within `longest` characters."""
-    return text if len(text) <= longest else text[: longest + 1].rpartition(" ")[0] or text[:longest]
+def shorten_text_at_word(text: str, max_characters: int) -> str:
+    """The beginning of a text, up to the end of its last word within `max_characters` characters."""
+    return (
+        text if len(text) <= max_characters else text[: max_characters + 1].rpartition(" ")[0] or text[:max_characters]
+    )
 
 
-def request_drawer_from_prompts(prompts: Sequence[str], share: float = PROMPTS_SHARE) -> Requests:
-    """A person's own prompts, at this `share` of all requests."""
-    return lambda rng: prompts[int(rng.integers(len(prompts)))] if rng.random() < share else None
+def request_drawer_from_prompts(prompts: Sequence[str], prompt_share: float = PROMPTS_SHARE) -> RequestDrawer:
+    """A person's own prompts, at this `prompt_share` of all requests."""
+    return lambda rng: prompts[int(rng.integers(len(prompts)))] if rng.random() < prompt_share else None

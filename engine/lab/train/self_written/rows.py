@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from tqdm import tqdm
 from transformers import DynamicCache, PreTrainedModel, StaticCache
 
-from engine.forward.session import tapped_layers
+from engine.forward.session import default_feature_layers
 from engine.lab.train.features import SHARD, TrainingBatch, build_training_batch
 from engine.lab.train.self_written.conversations import Conversation
 from engine.lab.train.writing import ROW, load_or_write_rows
@@ -27,13 +27,13 @@ ATTENTION = {"full_attention", "sliding_attention", "chunked_attention"}  # laye
 class LockstepForward:
     """A target's forwards of one token for each of several rows, all at the same place, by transformers."""
 
-    def __init__(self, target: PreTrainedModel, length: int):
-        """`length` is the number of tokens that a row may have."""
+    def __init__(self, target: PreTrainedModel, row_length: int):
+        """`row_length` is the number of tokens that a row may have."""
         config, self.target = target.config, target
-        self.taps = (*tapped_layers(config.num_hidden_layers), -1)
+        self.taps = (*default_feature_layers(config.num_hidden_layers), -1)
         plain = set(getattr(config, "layer_types", None) or ATTENTION) <= ATTENTION
         # A cache that grows is copied at every token
-        self.past = StaticCache(config, max_cache_len=length) if plain else DynamicCache(config=config)
+        self.past = StaticCache(config, max_cache_len=row_length) if plain else DynamicCache(config=config)
 
     @torch.inference_mode()
     def __call__(self, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -47,67 +47,80 @@ class LockstepForward:
         return torch.stack([output.hidden_states[at][:, 0] for at in self.taps], -2), output.logits[:, 0]
 
 
-def write_conversation_rows(
-    target: PreTrainedModel, rows: list[Conversation], draws: torch.Generator, report_tokens: Callable[[int], object]
+def write_conversations_as_training_batch(
+    target: PreTrainedModel,
+    conversations: list[Conversation],
+    generator: torch.Generator,
+    report_token_count: Callable[[int], object],
 ) -> TrainingBatch:
-    """Rows of `ROW` tokens as the conversations go, in the types of shards. `report_tokens` hears of the tokens as they come."""
+    """Rows of `ROW` tokens as the conversations go, in the types of shards. `report_token_count` hears of the tokens as they come."""
     forward, places = LockstepForward(target, ROW), []
-    tokens = torch.tensor([row.next_token(-1) for row in rows])  # a conversation begins with tokens that are given
+    tokens = torch.tensor(
+        [row.take_forced_or_target_token(-1) for row in conversations]
+    )  # a conversation begins with tokens that are given
     for place in range(ROW):
         hidden, logits = forward(tokens)
-        places.append(build_training_batch(tokens[:, None], hidden[:, None], logits[:, None]).to_storage_types())
-        report_tokens(len(rows))
+        places.append(build_training_batch(tokens[:, None], hidden[:, None], logits[:, None]).to_cpu_storage_types())
+        report_token_count(len(conversations))
         if place + 1 < ROW:
             drawn = draw_tokens_by_row(
-                logits, [row.temperature if row.is_written_by_target else 0.0 for row in rows], draws
+                logits,
+                [row.current_temperature if row.is_next_token_from_target else 0.0 for row in conversations],
+                generator,
             )
-            tokens = torch.tensor([row.next_token(token) for row, token in zip(rows, drawn, strict=True)])
+            tokens = torch.tensor(
+                [row.take_forced_or_target_token(token) for row, token in zip(conversations, drawn, strict=True)]
+            )
     return TrainingBatch(*(torch.cat(each, 1) for each in zip(*places, strict=True)))
 
 
-def draw_tokens_by_row(logits: torch.Tensor, temperatures: list[float], draws: torch.Generator) -> list[int]:
+def draw_tokens_by_row(logits: torch.Tensor, temperatures: list[float], generator: torch.Generator) -> list[int]:
     """A token for each row of `logits [B, V]` at its own temperature; 0 takes the favourite."""
     tokens, hot = logits.argmax(-1), [row for row, temperature in enumerate(temperatures) if temperature > 0]
     if hot:
         heat = torch.tensor([temperatures[row] for row in hot], device=logits.device)[:, None]
         below = (logits[hot].float() / heat).softmax(-1).cumsum(-1)
-        at = torch.rand(len(hot), 1, generator=draws).to(logits.device) * below[:, -1:]
+        at = torch.rand(len(hot), 1, generator=generator).to(logits.device) * below[:, -1:]
         tokens[hot] = torch.searchsorted(below, at)[:, 0].clamp(max=logits.shape[-1] - 1)
     return tokens.tolist()
 
 
 def write_conversation_shards(
-    target: PreTrainedModel, conversations: Callable[[int, int], list[Conversation]], rows: int, folder: Path
+    target: PreTrainedModel, build_conversations: Callable[[int, int], list[Conversation]], row_count: int, folder: Path
 ) -> None:
     """Write exactly so many rows into `folder/shard-*.safetensors`, unless they are there.
 
-    `conversations(first, count)` makes those of the rows from `first` on, always the same.
+    `build_conversations(first, count)` makes those of the rows from `first` on, always the same.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with tqdm(total=rows * ROW, desc=f"text of its own, {folder.name}", unit="token", unit_scale=True) as bar:
-        for first in range(0, rows, SHARD):
-            path, count = folder / f"shard-{first // SHARD:05d}.safetensors", min(SHARD, rows - first)
+    with tqdm(total=row_count * ROW, desc=f"text of its own, {folder.name}", unit="token", unit_scale=True) as bar:
+        for first in range(0, row_count, SHARD):
+            path, count = folder / f"shard-{first // SHARD:05d}.safetensors", min(SHARD, row_count - first)
             if count_shard_rows(path) < count:
                 draws = build_generator_from_key("first drafter", folder.name, first)
-                batch = write_conversation_rows(target, conversations(first, count), draws, bar.update)
+                batch = write_conversations_as_training_batch(
+                    target, build_conversations(first, count), draws, bar.update
+                )
                 save_file(batch._asdict(), path.with_suffix(".tmp"))
                 path.with_suffix(".tmp").replace(path)
             else:
                 bar.update(count * ROW)
 
 
-def write_conversation_ids(
-    target: PreTrainedModel, conversations: Callable[[int, int], list[Conversation]], rows: int, path: Path
+def load_or_write_conversation_ids(
+    target: PreTrainedModel, build_conversations: Callable[[int, int], list[Conversation]], row_count: int, path: Path
 ) -> np.ndarray:
-    """As `write_conversation_shards`, of the ids `[rows, ROW]` alone, which the file at `path` keeps: a GPU asks for features anew."""
+    """As `write_conversation_shards`, of the ids `[row_count, ROW]` alone, which the file at `path` keeps: a GPU asks for features
+    anew.
+    """
 
-    def more(done: int) -> torch.Tensor:
-        made = conversations(done, min(ON_A_GPU, rows - done))
-        return write_conversation_rows(
+    def write_more_rows(done: int) -> torch.Tensor:
+        made = build_conversations(done, min(ON_A_GPU, row_count - done))
+        return write_conversations_as_training_batch(
             target, made, build_generator_from_key("first drafter", path.stem, done), lambda count: None
         ).ids
 
-    return load_or_write_rows(path, rows, more)
+    return load_or_write_rows(path, row_count, write_more_rows)
 
 
 def count_shard_rows(shard: Path) -> int:

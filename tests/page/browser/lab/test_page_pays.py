@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 from playwright.sync_api import Page, expect
 
-from engine.page.screens.pays import OperatingPoint, predict_speedup, solve_acceptance_for_tau
+from engine.page.screens.pays import SpeedupModelInputs, predict_speedup, solve_acceptance_for_tau
 from engine.record.costs import Costs
 from helpers.page import PATIENCE, at_rest, feed, open_view, press, refused
 from helpers.screens import judged
@@ -86,7 +86,7 @@ def test_the_what_if_begins_at_the_measured_point_and_answers_at_once(told):
     for name, value in (("acceptance", "0.9"), ("depth", "4"), ("width", "1.5"), ("draft", "0.1"), ("batch", "2")):
         told.locator(f"{VIEW} [data-what={name}]").fill(value)
     costs = report["costs"] | {"verify_ms": {int(rows): ms for rows, ms in report["costs"]["verify_ms"].items()}}
-    expect(shown).to_have_text(f"{predict_speedup(Costs(**costs), OperatingPoint(0.9, 4, 1.5, 0.1, 2)):.2f}×")
+    expect(shown).to_have_text(f"{predict_speedup(Costs(**costs), SpeedupModelInputs(0.9, 4, 1.5, 0.1, 2)):.2f}×")
     expect(told.locator(f"{VIEW} [data-what-words]")).to_contain_text("4.10 tokens a round")
     told.locator(f"{VIEW} [data-what=batch]").fill("32")
     expect(shown).to_have_text("–")
@@ -110,12 +110,12 @@ def test_an_acceptance_length_of_a_paper_gives_the_speedup_that_it_would_have_he
         told.locator(f"{VIEW} [data-what={name}]").fill(str(value))
     expect(said).to_contain_text("3.00 tokens a round")
     expect(shown).to_have_text(
-        f"{predict_speedup(costs, OperatingPoint(solve_acceptance_for_tau(3, 4), 4, 1, 0.1)):.2f}×"
+        f"{predict_speedup(costs, SpeedupModelInputs(solve_acceptance_for_tau(3, 4), 4, 1, 0.1)):.2f}×"
     )
     told.locator(f"{VIEW} [data-what=depth]").fill("6")  # the length stays, and the acceptance follows
     expect(told.locator(f"{VIEW} [data-value=acceptance]")).to_have_text(f"{solve_acceptance_for_tau(3, 6):.2f}")
     expect(shown).to_have_text(
-        f"{predict_speedup(costs, OperatingPoint(solve_acceptance_for_tau(3, 6), 6, 1, 0.1)):.2f}×"
+        f"{predict_speedup(costs, SpeedupModelInputs(solve_acceptance_for_tau(3, 6), 6, 1, 0.1)):.2f}×"
     )
     told.locator(f"{VIEW} [data-what=depth]").fill("1.5")
     expect(said).to_contain_text("2.50 tokens a round")
@@ -131,7 +131,7 @@ def test_an_acceptance_length_of_a_paper_gives_the_speedup_that_it_would_have_he
 def test_the_pages_formula_is_pythons(page):
     costs = Costs({1: 1.7, 2: 1.9, 4: 2.3, 7: 3.1, 16: 4.4, 64: 19.0}, first_ms=0.4, level_ms=0.2)
     grid = product((0.0, 0.35, 0.8, 1.0), (0, 0.5, 3, 12), (1, 1.6, 5), (0.0, 0.13, 0.9), (1, 3, 32))
-    points = [OperatingPoint(*each) for each in grid]
+    points = [SpeedupModelInputs(*each) for each in grid]
     found = page.evaluate(
         """([costs, points]) => {
           const measured = new TreeRace.roundCosts.Costs(costs);

@@ -240,10 +240,10 @@ def test_the_second_grid_asks_for_nodes_and_temperatures(page):
         "max_new_tokens": 48,
         "seed": 7,
     }
-    assert SweepPlan(**order).cells[-1] == {"depth": 6, "width": 4, "nodes": 24, "temperature": 1.2}
+    assert SweepPlan(**order).cell_settings[-1] == {"depth": 6, "width": 4, "nodes": 24, "temperature": 1.2}
     page.get_by_role("radio", name="depth × width").check(force=True)
     order = page.evaluate("TreeRace.sweep.order({ prompt: 'a prompt', temperature: 0.3, seed: 7 })")
-    assert len(SweepPlan(**order).cells) == 24 and order["temperature"] == [0.3]
+    assert len(SweepPlan(**order).cell_settings) == 24 and order["temperature"] == [0.3]
 
 
 @pytest.mark.looks

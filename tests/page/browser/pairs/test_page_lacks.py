@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from playwright.sync_api import expect
 
-from engine.page.screens.cards import list_unraceable_parts
+from engine.page.screens.cards import map_unraceable_systems_and_parts
 from engine.record.calibration import Calibration
 from engine.systems import SYSTEMS
 from helpers.page import choose, idle, open_view
@@ -20,7 +20,9 @@ BARE = """lacks => {
 
 @pytest.fixture(scope="module")
 def lacking() -> dict:
-    return list_unraceable_parts(replace(tiny_pair(), draft=None, bigram=None, learned={}, calibration=Calibration()))
+    return map_unraceable_systems_and_parts(
+        replace(tiny_pair(), draft=None, bigram=None, learned={}, calibration=Calibration())
+    )
 
 
 @pytest.fixture
