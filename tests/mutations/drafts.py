@@ -84,7 +84,7 @@ DRAFTS = [
             "a guess is told the token of another node",
             "dspark.py::DSpark.condition_on_tokens",
             "upload(tokens, slots.device)",
-            "torch.tensor(tokens[::-1], device=slots.device)",
+            "upload(tokens[::-1], slots.device)",
             "drafters/test_published_dspark.py::test_a_node_is_told_the_token_before_its_guess",
             "speed",
         ),

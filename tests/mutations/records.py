@@ -169,7 +169,7 @@ RECORDS = [
             "costs stay flat beyond the last",
             "costs.py::interpolate_linearly",
             "places = sorted(value_by_x)",
-            "places = sorted(value_by_x)\nat = min(x, places[-1])",
+            "places = sorted(value_by_x)\nx = min(x, places[-1])",
             "record/test_costs.py::test_costs_between_and_beyond_what_was_measured",
             "figures",
         ),

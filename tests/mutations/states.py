@@ -16,7 +16,7 @@ STATES = [
             "what an ancestor wrote does not fade",
             "nodes.py::run_mamba2_rule_on_trees",
             "read @ written.mT * layer.decay_between(faded)",
-            "read @ written.mT * layer.forest.follows[:, None]",
+            "read @ written.mT * layer.forest.ancestor_or_self_mask[:, None]",
             "forward/test_states.py::test_a_trees_logits_are_those_of_plain_decoding -k mamba2",
         ),
         (

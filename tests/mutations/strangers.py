@@ -150,7 +150,7 @@ async with self.one:
             "announced bytes take room",
             "guard.py::read_body_within_size_and_time",
             "reserve_bytes(len(chunk))",
-            "reserve_bytes(most)",
+            "reserve_bytes(max_bytes)",
             "page/web/test_guard.py::test_bytes_are_counted_as_they_come_by_address_and_in_all",
             "others",
         ),
