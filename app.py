@@ -183,7 +183,7 @@ def load_pair_and_serve_live_page(
     def show_loading_progress(progress: "LoadingProgress") -> None:
         front.progress_text = lambda: progress.status_line
 
-    def opened(own: LoadedPair) -> SystemPreparation:
+    def prepare_opening_race_of(own: LoadedPair) -> SystemPreparation:
         """The pair's readiness, with its opening race ready."""
         ready = SystemPreparation(add_serving_options(own), DEVICE, should_pause=lambda: front.is_page_loading)
         front.progress_text = lambda: ready.preparation_progress_text
@@ -198,7 +198,7 @@ def load_pair_and_serve_live_page(
     with exit_with_error_sentence():
         if another and not unread:  # what its small files say is refused before anything is made ready
             refuse_unsuitable_tokenizer(check_files_memory_and_choose_quantisation(pair, **load_options)[0])
-        ready = opened(load(PAIRS["small"] if another else pair, load_options["device"]))
+        ready = prepare_opening_race_of(load(PAIRS["small"] if another else pair, load_options["device"]))
     names = list_additional_pair_names(pair, load_options)
     small = (
         load_additional_pair_or_print_refusal("small", load_options, add_serving_options) if "small" in names else None
@@ -221,7 +221,7 @@ def load_pair_and_serve_live_page(
         with exit_with_error_sentence():
             if unread:
                 refuse_unsuitable_tokenizer(check_files_memory_and_choose_quantisation(pair, **load_options)[0])
-            ready = opened(load(pair, **load_options, report_progress=show_loading_progress))
+            ready = prepare_opening_race_of(load(pair, **load_options, report_progress=show_loading_progress))
         served.pair = ready.pair
 
     def waits() -> bool:

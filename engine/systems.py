@@ -1,4 +1,4 @@
-"""Systems: drafter x policy x acceptance. Knows which combinations are sound; refuses the others with the reason."""
+"""Systems: drafter x policy x acceptance, by name or as a mix, and what each needs of a pair."""
 
 import re
 from collections.abc import Mapping
