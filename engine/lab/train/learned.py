@@ -28,6 +28,7 @@ from engine.lab.train.self_written.requests import (
     draw_no_request,
     request_drawer_from_data,
     request_drawer_from_prompts,
+    short_request_drawer,
 )
 from engine.lab.train.self_written.rows import load_or_write_conversation_ids, write_conversation_shards
 from engine.lab.train.width import choose_drafter_sizes
@@ -283,9 +284,8 @@ def train_learned_drafter(
     else:
         turns = chat_markers_of(tokenizer, collect_stop_ids(target, tokenizer), options.raw)
         tokens_of = partial(tokenise_request_ending, tokenizer, max_tokens=LONGEST_GIVEN)
-        seen = write_and_open_self_written_batches(
-            target, turns, tokens_of, request_drawers_of_options(options, training_and_held_out_prompts), rows, work
-        )
+        drawers = request_drawers_of_options(options, training_and_held_out_prompts, turns.has_requests)
+        seen = write_and_open_self_written_batches(target, turns, tokens_of, drawers, rows, work)
     torch.manual_seed(0)
     stored = load_file(options.start / "model.safetensors") if options.start else {}
     vocabulary = pop_drafter_vocabulary_ids(stored)
@@ -302,10 +302,8 @@ def train_learned_drafter(
     del target  # the net keeps the tables that it reads
     figures = train_net_by_recipe(net, options, seen, work)
     net.save(options.out / name)
-    shutil.copy(
-        training_curve_path_of(work, name),
-        create_parent_and_validate_output_path(options.curve or options.out / name / CURVE),
-    )
+    curve = create_parent_and_validate_output_path(options.curve or options.out / name / CURVE)
+    shutil.copy(training_curve_path_of(work, name), curve)
     print(json.dumps(figures))
     print(f"{name} is written to {options.out / name}.")
 
@@ -337,12 +335,15 @@ def create_work_folder_for_rows(
 
 
 def request_drawers_of_options(
-    options: argparse.Namespace, training_and_held_out_prompts: tuple[list[str], list[str]] | None
+    options: argparse.Namespace, own_and_held_out_prompts: tuple[list[str], list[str]] | None, has_requests: bool
 ) -> TrainingAndValidationRequests:
-    """The requests that are given for training and for validation, as far as any are."""
-    if training_and_held_out_prompts:
-        own, held_out = training_and_held_out_prompts
+    """The requests that are given for training and for validation. A target whose texts have no requests is given none."""
+    if own_and_held_out_prompts:
+        own, held_out = own_and_held_out_prompts
         return request_drawer_from_prompts(own), request_drawer_from_prompts(held_out, prompt_share=1.0)
+    learn, validate = (
+        short_request_drawer(held_out) if has_requests else draw_no_request for held_out in (False, True)
+    )
     if options.data is None:
-        return draw_no_request, draw_no_request
-    return request_drawer_from_data(options.data, held_out=False), request_drawer_from_data(options.data, held_out=True)
+        return learn, validate
+    return request_drawer_from_data(options.data, False, learn), request_drawer_from_data(options.data, True, validate)

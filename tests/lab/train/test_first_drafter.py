@@ -18,7 +18,7 @@ from engine.lab.train.features import (
     most_frequent_tokens,
 )
 from engine.lab.train.learned import choose_own_vocabulary_size, describe_vocabulary_coverage
-from engine.lab.train.self_written import conversations, requests, rows
+from engine.lab.train.self_written import conversations, rows
 from engine.lab.train.self_written.conversations import (
     ChatMarkers,
     Conversation,
@@ -327,21 +327,9 @@ def test_rows_that_are_there_are_learned_from(options, monkeypatch):
     assert {path: path.stat().st_mtime_ns for path in options.work.rglob("*.safetensors")} == files
 
 
-def test_requests_are_made_of_texts_by_kind(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        requests, "load_functions_of_installed_packages", lambda held_out: ["def add(a, b):\n    return a + b"]
-    )
-    (tmp_path / "gsm8k").mkdir()
-    for name in ("train", "test"):
-        (tmp_path / "gsm8k" / f"{name}.jsonl").write_text(json.dumps({"question": f"How many {name}?", "answer": "1"}))
-    learn, held_out = (requests.request_drawer_from_data(tmp_path, held) for held in (False, True))
-    rng = np.random.default_rng(0)
-    drawn = [learn(rng) for _ in range(200)]
-    assert 80 < drawn.count(None) < 160
-    assert any("How many train?" in each for each in drawn if each) and any(
-        "```python" in each for each in drawn if each
-    )
-    assert not any("How many train?" in each for each in (held_out(rng) for _ in range(200)) if each)
-    with pytest.raises(ValueError, match="holds neither gsm8k/ nor tinystories/"):
-        requests.request_drawer_from_data(tmp_path / "gsm8k", False)
-    assert requests.shorten_text_at_word("one two three", 8) == "one two"
+def test_an_answer_that_never_ends_is_ended_and_the_next_request_follows(monkeypatch):
+    monkeypatch.setattr(conversations, "LONGEST_ANSWER", 3)
+    asked = iter(["one", "two"])
+    row = Conversation(chat_markers_of(chat_tokenizer(), [END]), 0.0, lambda: ids(next(asked)))
+    written = byte_tokenizer().decode(walk(row, cycle(ids("x")), 26))
+    assert written == "[u]one<|endoftext|>[a]xxx<|endoftext|>[u]two<|endoftext|>[a]xx"

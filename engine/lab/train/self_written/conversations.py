@@ -14,6 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from engine.models.chat import STAND_IN, build_messages, render_chat
 
 REQUEST_TEMPERATURE = 1.0
+LONGEST_ANSWER = 128  # tokens, behind which the next request follows: a small model that goes on repeats itself
 LONGEST_REQUEST = 96  # tokens, behind which a request ends: some templates end it by no single token
 OPENING = 16  # tokens of a text without requests that are sampled as these are, or greedy texts would all be one
 
@@ -119,12 +120,14 @@ class Conversation:
                 self.end_message(target_token)
             elif self.requesting and self.written > (LONGEST_REQUEST if self.markers.has_requests else OPENING):
                 self.queue_answer_start()
+            elif not self.requesting and self.markers.has_requests and self.written > LONGEST_ANSWER:
+                self.end_message(min(self.markers.message_end_ids))
         return target_token if self.is_next_token_from_target else self.forced.popleft()
 
     def queue_answer_start(self) -> None:
         """The target's answer follows."""
         self.forced += self.markers.before_answer
-        self.requesting = False
+        self.requesting, self.written = False, 0
 
     def end_message(self, end_token: int) -> None:
         """The message ends by the target's token `end_token`. What follows brings the template's own end, if it has one."""

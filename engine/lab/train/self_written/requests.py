@@ -1,4 +1,4 @@
-"""Requests that a user might send, by kind, made of the texts in a data folder or of a person's own prompts.
+"""Requests that a user might send: short ones, those around the texts in a data folder, and a person's own prompts.
 
 Knows texts and the words around them; knows no tokens and no model. What is held out comes from the texts' held-out parts.
 """
@@ -14,8 +14,11 @@ from engine.lab.train.data import (
     read_jsonl,
     read_texts_of_existing_jsonl_files,
 )
+from engine.lab.train.self_written.short_requests import draw_short_request
 
-DATA_SHARE, PROMPTS_SHARE = 0.4, 0.75  # of the requests that are given; the target writes the others by itself
+# Shares of all requests: around texts of a data folder where there is one, and a person's own prompts. Of the others `SHORT_SHARE`
+# are short ones, and the target writes the rest by itself
+DATA_SHARE, PROMPTS_SHARE, SHORT_SHARE = 0.2, 0.75, 0.85
 KINDS = {"sums": 0.35, "code": 0.25, "rewriting": 0.25, "stories": 0.15}
 WORDS = {
     "sums": ("{}", "{}\nShow how you get there.", "Solve this: {}", "{} Answer with the number alone."),
@@ -46,8 +49,17 @@ def draw_no_request(rng: np.random.Generator) -> None:
     """No request is given."""
 
 
-def request_drawer_from_data(data_folder: Path, held_out: bool) -> RequestDrawer:
-    """Requests by kind around the folder's texts. Raises `ValueError` where it holds none of them."""
+def short_request_drawer(held_out: bool) -> RequestDrawer:
+    """Short requests for `SHORT_SHARE` of the turns. Those that are held out are never drawn for training."""
+
+    def draw_request(rng: np.random.Generator) -> str | None:
+        return draw_short_request(rng, held_out) if rng.random() < SHORT_SHARE else None
+
+    return draw_request
+
+
+def request_drawer_from_data(data_folder: Path, held_out: bool, draw_other_request: RequestDrawer) -> RequestDrawer:
+    """Requests by kind around the folder's texts for `DATA_SHARE` of the turns. Raises `ValueError` where it holds none of them."""
     sums = data_folder / "gsm8k" / ("test.jsonl" if held_out else "train.jsonl")
     stories = read_texts_of_existing_jsonl_files(data_folder, *(("tinystories/valid.jsonl",) if held_out else STORIES))[
         :MOST
@@ -61,14 +73,14 @@ def request_drawer_from_data(data_folder: Path, held_out: bool) -> RequestDrawer
     if not (texts["sums"] or stories):
         raise ValueError(
             f"The folder {str(data_folder)!r} holds neither gsm8k/ nor tinystories/. Name the folder with the texts as --data, "
-            "or leave it out: then the target writes all requests by itself."
+            "or leave it out: then short requests are drawn without texts."
         )
     kinds = [kind for kind in KINDS if texts[kind]]
     shares = np.array([KINDS[kind] for kind in kinds])
 
     def draw_request(rng: np.random.Generator) -> str | None:
         if rng.random() >= DATA_SHARE:
-            return None
+            return draw_other_request(rng)
         kind = kinds[rng.choice(len(kinds), p=shares / shares.sum())]
         text = texts[kind][rng.integers(len(texts[kind]))]
         return WORDS[kind][rng.integers(len(WORDS[kind]))].format(shorten_text_at_word(text, LONGEST[kind]))
