@@ -115,7 +115,7 @@ def main() -> None:
     print(f"TreeRace opens on http://{host}:{port}; a first start compiles its kernels, up to a minute.", flush=True)
     try:
         load_pair_and_serve_live_page(front, pair, how, add_serving_options, refuse_unsuitable_tokenizer)
-        front.wait_and_raise_when_server_ends()
+        front.wait_until_server_ends_and_raise()
     except KeyboardInterrupt:
         exit_process()
     except SystemExit as refused:
@@ -185,7 +185,9 @@ def load_pair_and_serve_live_page(
 
     def prepare_opening_race_of(own: LoadedPair) -> SystemPreparation:
         """The pair's readiness, with its opening race ready."""
-        ready = SystemPreparation(add_serving_options(own), DEVICE, should_pause=lambda: front.is_page_loading)
+        ready = SystemPreparation(
+            add_serving_options(own), DEVICE, should_pause=lambda: front.may_browser_be_building_page
+        )
         front.progress_text = lambda: ready.preparation_progress_text
         ready.prepare_opening_race()
         return ready
@@ -225,7 +227,7 @@ def load_pair_and_serve_live_page(
         served.pair = ready.pair
 
     def waits() -> bool:
-        return front.is_page_loading
+        return front.may_browser_be_building_page
 
     all_ready = [ready, *(SystemPreparation(each, DEVICE, each.title, waits) for each in served.additional_pairs)]
 

@@ -58,7 +58,9 @@ GROUPS = {
     },
     "media": {
         "record": Command(
-            "engine.lab.record_races", race.add_record_options, '--prompt "Story: A fox" --system auto -o race.json'
+            "engine.lab.record_races",
+            race.add_record_command_options,
+            '--prompt "Story: A fox" --system auto -o race.json',
         ),
         "curves": Command("engine.lab.record_curves", race.add_curves_options, "--only nodes"),
         "examples": Command("engine.page.screens.examples", race.add_examples_options, "--only sweep"),
@@ -100,7 +102,7 @@ def build_command_parser(command_name: str) -> OneLineErrorParser:
     return parser
 
 
-def parse_command(arguments: list[str]) -> tuple[str, list[str]]:
+def split_command_name_and_arguments(arguments: list[str]) -> tuple[str, list[str]]:
     """The name in `ALL` of what the arguments ask for, and the other arguments."""
     name, *others = arguments
     if name != "bench":
@@ -120,7 +122,7 @@ def main(arguments: list[str]) -> None:
     if not arguments or arguments[0] in ("-h", "--help"):
         print(describe_commands())
         return
-    called, others = parse_command(arguments)
+    called, others = split_command_name_and_arguments(arguments)
     if called not in ALL:
         print(f"Unknown command {called!r}. Available: {', '.join(COMMANDS)}.", file=sys.stderr)
         sys.exit(2)

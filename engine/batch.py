@@ -61,7 +61,10 @@ def run_round_of_every_sequence(batch: SharedForwardBatch, running_rounds: list[
     watch.reset_and_start()
     asked = zip(running_rounds, trees, strict=True)
     answers = batch.forward(
-        [RowRequest(each.target.session, *each.target.build_forward_inputs(tree)) for each, tree in asked]
+        [
+            RowRequest(each.target.session, *each.target.build_tokens_positions_and_node_mask(tree))
+            for each, tree in asked
+        ]
     )
     share = watch.wait_for_device_and_end_phase("verify") / len(running_rounds)
     outcomes = []

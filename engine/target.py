@@ -27,9 +27,9 @@ class Target:
 
     def verify(self, tree: DraftTree) -> tuple[torch.Tensor, torch.Tensor | None]:
         """One forward: logits `[N, V]` behind every node, which sees the context and its own path alone; and features, if asked for."""
-        return self.session.forward(*self.build_forward_inputs(tree))
+        return self.session.forward(*self.build_tokens_positions_and_node_mask(tree))
 
-    def build_forward_inputs(self, tree: DraftTree) -> tuple[list[int], list[int], torch.Tensor | None]:
+    def build_tokens_positions_and_node_mask(self, tree: DraftTree) -> tuple[list[int], list[int], torch.Tensor | None]:
         """What a forward over the tree is asked: token and position of every node, and which nodes each may see."""
         visible = tree.ancestor_mask() if len(tree) > 1 else None
         return tree.tokens, tree.positions(self.committed_rows), visible

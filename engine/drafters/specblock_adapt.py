@@ -79,7 +79,7 @@ class UpdateBandit:
             (SKIP, HEADS, FULL), key=lambda arm: self.expected_token_rate(arm, tau, round_seconds, surprise_nats)
         )
 
-    def update_gain_estimate(self, arm: str, gained_tau: float, surprise_nats: float) -> None:
+    def update_gain_per_surprise_nat(self, arm: str, gained_tau: float, surprise_nats: float) -> None:
         """Note that an update by this arm, made at this surprise, was followed by `gained_tau` more tau."""
         weight = 1 / (TRUST + self.update_count_by_arm[arm])
         self.tau_gain_per_nat_by_arm[arm] += weight * (
@@ -150,7 +150,7 @@ class AdaptiveSpecBlockDrafter(SpecBlockDrafter):
         tau, seconds, surprise = self.tokens / self.rounds, self.spent / self.rounds, self.surprise / self.rounds
         if self.last is not None and self.last[0] != SKIP:
             arm, before, surprised = self.last
-            self.bandit.update_gain_estimate(arm, tau - before, surprised)
+            self.bandit.update_gain_per_surprise_nat(arm, tau - before, surprised)
         arm = self.bandit.choose_fastest_arm(tau, seconds, surprise) if self.examples else SKIP
         if arm != SKIP:
             start = time.perf_counter()

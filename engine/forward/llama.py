@@ -18,7 +18,7 @@ from engine.forward.layer_ops import (
     stack_features_of_taps,
 )
 from engine.forward.packed_linear import is_unquantised_on_cpu, multiply_packed_weight, pack_weight_for_onednn
-from engine.forward.rounded_linear import RoundedLinear
+from engine.forward.rounded_linear import EightBitLinear
 from engine.forward.sizes import head_dim_of
 from engine.forward.windows import attention_types_of, has_narrow_window
 from engine.kernels.attention import rotation_table_of
@@ -60,12 +60,12 @@ def scaled_head_norms(attention: nn.Module, heads: int, kv_heads: int) -> Tensor
     return weights * weights.shape[1] ** 0.5
 
 
-def join_matrices(*linears: nn.Linear | RoundedLinear) -> Tensor:
+def join_matrices(*linears: nn.Linear | EightBitLinear) -> Tensor:
     """The matrices of linear layers that read the same input, one below the other."""
     return torch.cat([each.weight for each in linears]).detach()
 
 
-def join_biases(*linears: nn.Linear | RoundedLinear) -> Tensor | None:
+def join_biases(*linears: nn.Linear | EightBitLinear) -> Tensor | None:
     """The biases of linear layers in a row; None for layers without."""
     return None if linears[0].bias is None else torch.cat([each.bias for each in linears]).detach()
 

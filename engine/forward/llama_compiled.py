@@ -1,6 +1,6 @@
 """`engine.forward.llama` in one compiled call; held equal by tests/fast/test_equal_to_reference.py[forward.llama_compiled].
 
-Weights stay in the type that the checkpoint stores, or in the eight bits of `RoundedLinear`. No row's bits depend on the other
+Weights stay in the type that the checkpoint stores, or in the eight bits of `EightBitLinear`. No row's bits depend on the other
 rows or on the number of threads, so a tree's node gets the logits that plain decoding of its path gets, bit for bit.
 """
 
@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from engine.forward.cache import KVCache
 from engine.forward.layer_ops import LogitsAndFeatures, TappedLayers
 from engine.forward.llama import join_biases, join_matrices, rotation_table_of_model, scaled_head_norms
-from engine.forward.rounded_linear import RoundedLinear
+from engine.forward.rounded_linear import EightBitLinear
 from engine.forward.sizes import head_dim_of
 from engine.kernels.compiling import can_compile_here
 from engine.kernels.exact_attention import LANES
@@ -57,7 +57,7 @@ class CompiledLlama:
         def norm(module: torch.nn.Module) -> np.ndarray:
             return (module.weight.detach() * root).numpy()
 
-        def store_linears(*linears: torch.nn.Linear | RoundedLinear) -> StoredMatrix:
+        def store_linears(*linears: torch.nn.Linear | EightBitLinear) -> StoredMatrix:
             matrix, bias = join_matrices(*linears), join_biases(*linears)
             if matrix.dtype == torch.int8:
                 scales = torch.cat([each.scale for each in linears])

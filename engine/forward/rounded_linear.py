@@ -20,7 +20,7 @@ def rotate_and_round_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     return (groups * factors[..., None]).round(), torch.div(most, steps)
 
 
-class RoundedLinear(nn.Module):
+class EightBitLinear(nn.Module):
     """A linear layer whose matrix `[out, in]` is kept in eight bits, as `rotate_and_round_matrix` makes it, with a bias `[out]` or
     None.
     """
@@ -55,12 +55,12 @@ def empty_codes_like(matrix: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def has_rounded_linear(model: PreTrainedModel) -> bool:
-    """Whether the model has a `RoundedLinear`."""
-    return any(isinstance(module, RoundedLinear) for module in model.modules())
+    """Whether the model has a `EightBitLinear`."""
+    return any(isinstance(module, EightBitLinear) for module in model.modules())
 
 
 def has_int8_matrices_on_cpu(model: PreTrainedModel) -> bool:
-    """Whether the model is on a CPU, in float32 but for the matrices of `RoundedLinear`, and not spread."""
+    """Whether the model is on a CPU, in float32 but for the matrices of `EightBitLinear`, and not spread."""
     dtypes = {parameter.dtype for parameter in model.parameters()}
     whole = model.device.type == "cpu" and not is_spread(model)
     return whole and has_rounded_linear(model) and dtypes == {torch.float32, torch.int8}

@@ -24,7 +24,7 @@ import torch
 from transformers import BitsAndBytesConfig, PreTrainedConfig, PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from engine.forward.rounded_linear import RoundedLinear
+from engine.forward.rounded_linear import EightBitLinear
 from engine.forward.sizes import head_dim_of, kv_heads_of, mlp_width_of
 from engine.models.pairs import QUANTISATIONS, Checkpoint, validate_choice
 
@@ -101,8 +101,8 @@ def uses_rounded_linear(quantisation: str, device: torch.device, spread: str = "
 
 
 def replace_with_rounded_linear(model: PreTrainedModel) -> PreTrainedModel:
-    """The model with `RoundedLinear` for each linear layer but the head, one by one. Those of bitsandbytes are widened first."""
-    replace_linear_layers_except_head(model, lambda layer: RoundedLinear(float_matrix_of(layer)))
+    """The model with `EightBitLinear` for each linear layer but the head, one by one. Those of bitsandbytes are widened first."""
+    replace_linear_layers_except_head(model, lambda layer: EightBitLinear(float_matrix_of(layer)))
     if getattr(model, "hf_quantizer", None) is not None:
         model.hf_quantizer.remove_quantization_config(model)
     return model.requires_grad_(False).eval()

@@ -39,7 +39,7 @@ def explain_why_unable_to_verify_trees(config: PreTrainedConfig) -> str | None:
     if (text := config.get_text_config()) is not config:
         if type(text) in MODEL_FOR_CAUSAL_LM_MAPPING and (reason := explain_why_unable_to_verify_trees(text)):
             return f"its text model alone ({text.model_type}) cannot be raced either: {reason}"
-        return composite.explain_unsupported_composite(config)
+        return composite.say_why_composite_is_unsupported(config)
     if kind is None:
         return "it is no causal language model"
     recurrent = kinds.keeps_state(config)

@@ -31,7 +31,7 @@ class BlockLayerMask(NamedTuple):
     window: int = 0
     causal: bool = False
 
-    def narrow_block_mask(self, mask: Tensor | None, positions: Tensor, column_count: int) -> Tensor | None:
+    def narrow_additive_block_mask(self, mask: Tensor | None, positions: Tensor, column_count: int) -> Tensor | None:
         """An additive mask `[block_size, column_count]` of slots at `positions [block_size]`: `mask [block_size or 1,
         column_count]`, and what this layer hides.
         """
@@ -166,5 +166,7 @@ class DFlash(Net):
         end = kv.shape[3] if isinstance(start_rows, Tensor) else start_rows + len(tokens)
         masks = self.sizes.layer_masks or (BlockLayerMask(),) * len(self.layers)
         for layer, cached, each in zip(self.layers, kv, masks, strict=True):
-            x = layer(x, layer.norm_in(x), rotary, each.narrow_block_mask(mask, positions, end), cached, start_rows)
+            x = layer(
+                x, layer.norm_in(x), rotary, each.narrow_additive_block_mask(mask, positions, end), cached, start_rows
+            )
         return self.apply_lm_head(self.norm(x[0, self.sizes.skipped_slots :])).log_softmax(-1)

@@ -215,7 +215,7 @@ class AnswerStream:
                 if self.queue_pieces_of_line_and_detect_end(line):
                     return True
         if self.end:
-            self.add_piece("", self.end)
+            self.queue_received_piece("", self.end)
             return True
         raise AnswerFailure(f"The answer of {self.server.label} broke off before its end.")
 
@@ -225,7 +225,7 @@ class AnswerStream:
             return False
         data = event_line[5:].strip()
         if data == "[DONE]":
-            self.add_piece("", self.end or "stop")
+            self.queue_received_piece("", self.end or "stop")
             return True
         chunk = parse_json(data, MOST_LINE, "A piece")
         if not isinstance(chunk, dict):
@@ -238,10 +238,10 @@ class AnswerStream:
         if self.reads_past_text_end:
             self.end, end = end or self.end, ""
         if text or end:
-            self.add_piece(text, end)
+            self.queue_received_piece(text, end)
         return bool(end)
 
-    def add_piece(self, text: str, end_reason: str) -> None:
+    def queue_received_piece(self, text: str, end_reason: str) -> None:
         """Raises `AnswerFailure` for more text or pieces than a race file holds."""
         text = HALVES.sub("\ufffd", text)
         self.characters, self.count = self.characters + len(text), self.count + 1

@@ -169,7 +169,7 @@ def read_version_and_flags(
         version = look_up_nested(fetch_json(client, f"{root_address}/version"), "version")
         wanted, flags = (
             ("num_spec_tokens", *BEARING),
-            parse_vllm_settings(fetch_text(client, f"{root_address}/metrics")),
+            parse_vllm_cache_settings_and_draft_length(fetch_text(client, f"{root_address}/metrics")),
         )
     elif engine_name == "SGLang":
         told_under = (fetch_json(client, f"{root_address}/{name}") for name in ("get_server_info", "server_info"))
@@ -192,7 +192,7 @@ def hide_directories_if_path(value: Any) -> Any:
     return shorten_to_one_line(re.split(r"[/\\]", value.rstrip("/\\"))[-1] if path else value)
 
 
-def parse_vllm_settings(metrics_text: str) -> dict[str, str]:
+def parse_vllm_cache_settings_and_draft_length(metrics_text: str) -> dict[str, str]:
     """A vLLM server's settings by name, as far as `/metrics` tells them. `num_spec_tokens` is the length of its drafts."""
     labels = re.search(rf"^{CACHE}\{{(.*)\}} \S+$", metrics_text, re.MULTILINE)
     found = dict(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', labels[1])) if labels else {}

@@ -97,7 +97,7 @@ def add_gpu_options(parser: ArgumentParser) -> None:
     )
 
 
-def add_record_options(parser: ArgumentParser) -> None:
+def add_record_command_options(parser: ArgumentParser) -> None:
     """Record a race to a file, or the page's recorded races anew."""
     parser.add_argument("--prompt", help="record this prompt instead of the races of assets/races")
     parser.add_argument("--system", default="tree", help="of the right lane; plain decoding is on the left")

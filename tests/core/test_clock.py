@@ -188,7 +188,7 @@ PHASE = {
     ("policy", "learn_from_accepted_path"): "commit",
     ("policy", "explain_unused_nodes"): "commit",
 }
-FREE = ("build_forward_inputs",)  # what the target is asked, which a batch's own forward pays for
+FREE = ("build_tokens_positions_and_node_mask",)  # what the target is asked, which a batch's own forward pays for
 
 
 @dataclass

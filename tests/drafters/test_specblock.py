@@ -309,7 +309,7 @@ def test_the_bandit_updates_only_when_it_pays():
         dear.expected_token_rate("heads", **pays), dear.expected_token_rate("full", **pays)
     )
     for _ in range(40):
-        bandit.update_gain_estimate("full", -9.0, 8.0)
+        bandit.update_gain_per_surprise_nat("full", -9.0, 8.0)
     assert bandit.expected_token_rate("skip", **pays) > bandit.expected_token_rate("full", **pays)
     assert (
         UpdateBandit().choose_fastest_arm(**pays) == "full"

@@ -63,7 +63,7 @@ def alike(runner: Runner, rng: random.Random, size: int, rounds: int, features: 
     for _ in range(rounds):
         trees = [random_tree(rng, rng.choice(NODES)) for _ in pairs]
         asked = [
-            RowRequest(mine.session, *mine.build_forward_inputs(tree))
+            RowRequest(mine.session, *mine.build_tokens_positions_and_node_mask(tree))
             for (mine, _), tree in zip(pairs, trees, strict=True)
         ]
         order = rng.sample(range(len(pairs)), len(pairs))  # the order of asking is not that of the places
@@ -109,7 +109,7 @@ def test_a_sequence_that_takes_a_left_place_keeps_its_rows_and_its_commits():
     batch.remove_session(others[0].session)
     for _ in range(4):
         tree = random_tree(rng, 8)
-        [(found, _)] = batch.forward([RowRequest(last.session, *last.build_forward_inputs(tree))])
+        [(found, _)] = batch.forward([RowRequest(last.session, *last.build_tokens_positions_and_node_mask(tree))])
         assert float((found - alone.verify(tree)[0]).abs().max()) <= CLOSE
         for each in (last, alone):
             each.commit(tree.path_below_root(7))
@@ -160,7 +160,7 @@ def test_a_full_cache_beside_a_large_tree_is_refused_before_anything_is_written(
     with pytest.raises(ValueError, match="8 rows a sequence does not fit a cache of 40 rows"):
         batch.forward(
             [
-                RowRequest(long.session, *long.build_forward_inputs(DraftTree.from_root_token(3))),
-                RowRequest(short.session, *short.build_forward_inputs(tree)),
+                RowRequest(long.session, *long.build_tokens_positions_and_node_mask(DraftTree.from_root_token(3))),
+                RowRequest(short.session, *short.build_tokens_positions_and_node_mask(tree)),
             ]
         )

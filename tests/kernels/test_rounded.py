@@ -1,10 +1,10 @@
-"""Products in eight bits: the very numbers of `RoundedLinear`, in every way in which processors add up products of bytes."""
+"""Products in eight bits: the very numbers of `EightBitLinear`, in every way in which processors add up products of bytes."""
 
 import numpy as np
 import pytest
 import torch
 
-from engine.forward.rounded_linear import RoundedLinear, rotate_and_round_rows
+from engine.forward.rounded_linear import EightBitLinear, rotate_and_round_rows
 from engine.kernels import rounded
 from engine.kernels.by_address import compile_and_get_address
 from engine.kernels.compiling import exactly_compiled
@@ -44,7 +44,7 @@ def multiplied(matrix: StoredMatrix, x: torch.Tensor) -> tuple[torch.Tensor, np.
     return torch.from_numpy(out), entered.reshape(rows, -1, rounded.ENTERED)
 
 
-def store_layer(layer: RoundedLinear, way: str) -> StoredMatrix:
+def store_layer(layer: EightBitLinear, way: str) -> StoredMatrix:
     made = StoredMatrix.from_rounded_codes(layer.weight, layer.scale, layer.in_features, layer.bias)
     loop = rounded.make_rounded_block_multiplier(rounded.WAYS.index(way))
     return made._replace(
@@ -59,7 +59,7 @@ def test_products_are_those_of_the_plain_layer_to_the_last_bit(outputs, inputs, 
     """Any number of rows, one of them zeros, one beyond the others by far, and one with a single large number."""
     generator = torch.Generator().manual_seed(inputs)
     matrix, bias = (torch.randn(*shape, generator=generator) for shape in ((outputs, inputs), (outputs,)))
-    layer = RoundedLinear(matrix, bias)
+    layer = EightBitLinear(matrix, bias)
     kept = store_layer(layer, way)
     for rows in (*range(1, rounded.ROWS + 3), 2 * rounded.ROWS + 1):
         x = torch.randn(rows, inputs, generator=generator) * 3
@@ -81,7 +81,7 @@ def test_the_plain_layer_is_what_its_formula_says(outputs, inputs):
     """Whole numbers of 64 bits, and groups added one after the other."""
     generator = torch.Generator().manual_seed(outputs)
     matrix, x = (torch.randn(count, inputs, generator=generator) for count in (outputs, 7))
-    layer, (codes, steps) = RoundedLinear(matrix), rotate_and_round_rows(x)
+    layer, (codes, steps) = EightBitLinear(matrix), rotate_and_round_rows(x)
     whole = torch.einsum("ngk,ogk->gno", codes.long(), layer.weight.view(outputs, -1, rounded.GROUP).long())
     total = torch.zeros(7, outputs)
     for group in range(groups_of(inputs)):
@@ -107,13 +107,13 @@ def test_rounded_layers_are_near_the_exact_ones_behind_large_inputs():
     x[:, 7] = 100
     wanted = x @ matrix.T
     plain = (x * (127 / 100)).round() * (100 / 127) @ matrix.T
-    away = (RoundedLinear(matrix)(x) - wanted).std()
+    away = (EightBitLinear(matrix)(x) - wanted).std()
     assert away < 0.02 * wanted.std() and away < (plain - wanted).std() / 2
 
 
 def test_groups_without_numbers_worth_rounding_are_zeros():
-    layer = RoundedLinear(torch.zeros(40, 64))
+    layer = EightBitLinear(torch.zeros(40, 64))
     assert torch.equal(multiplied(store_layer(layer, rounded.WAY), torch.randn(2, 64))[0], torch.zeros(2, 40))
     x = torch.full((1, 64), 1e-35)
-    layer = RoundedLinear(torch.randn(40, 64))
+    layer = EightBitLinear(torch.randn(40, 64))
     assert torch.equal(multiplied(store_layer(layer, rounded.WAY), x)[0], torch.zeros(1, 40)) and not layer(x).any()

@@ -131,9 +131,9 @@ def test_the_check_of_trees_notices_a_mask_that_shows_siblings(monkeypatch):
     monkeypatch.setattr(
         Runner, "open_session", lambda self, *rest: correctness.Session(self, *rest, use_cuda_graphs=True)
     )
-    assert correctness.compare_tree_logits_with_single_paths(runner)["largest_difference"] < 1e-3
+    assert correctness.measure_tree_logits_against_single_paths(runner)["largest_difference"] < 1e-3
     monkeypatch.setattr(StaticForward, "__call__", spoiled)
-    assert correctness.compare_tree_logits_with_single_paths(runner)["largest_difference"] > 0.1
+    assert correctness.measure_tree_logits_against_single_paths(runner)["largest_difference"] > 0.1
 
 
 def test_shapes_have_the_sizes_that_their_names_promise():

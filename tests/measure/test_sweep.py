@@ -9,7 +9,7 @@ import pytest
 from engine.forward.cache import KVCache
 from engine.measure import racing
 from engine.measure.curves import sweep as sweep_module
-from engine.measure.curves.sweep import Sweep, SweepPlan, compute_cell_figures, find_smallest_fast_and_fastest
+from engine.measure.curves.sweep import Sweep, SweepPlan, find_smallest_fast_and_fastest, pool_cell_figures
 from engine.page.views.wire import RunEvent, serialise_and_number_messages
 from engine.race import Race
 from engine.record.trace import Trace
@@ -207,7 +207,7 @@ def trace_of(steps: list) -> Trace:
 def test_a_cell_has_the_ratio_of_the_clocks_of_all_its_prompts():
     plain = [trace_of([replace(one_node(), seconds={"verify": each, "prefill": 0.1})] * 4) for each in (0.01, 0.03)]
     drafted = [trace_of([replace(make_step(), seconds={"draft": 0.01, "verify": 0.02})] * 2)] * 2
-    found = compute_cell_figures(plain, drafted)
+    found = pool_cell_figures(plain, drafted)
     assert found["plain_ms_per_token"] == pytest.approx(
         1000 * sum(each.seconds for each in plain) / (2 * len(plain[0].tokens))
     )

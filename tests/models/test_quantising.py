@@ -6,7 +6,7 @@ import pytest
 import torch
 import transformers as tr
 
-from engine.forward.rounded_linear import RoundedLinear
+from engine.forward.rounded_linear import EightBitLinear
 from engine.models import loading, quantising
 from engine.models.pairs import QUANTISATIONS
 from engine.race import Race, Settings
@@ -40,11 +40,11 @@ def test_weights_are_kept_so_and_forward_near_the_plain_ones(quantisation, kept,
 
 
 def test_the_compiled_forward_computes_what_rounded_layers_do(llama):
-    """Its logits are those of transformers over `RoundedLinear`, but for the order in which attention and norms add up."""
+    """Its logits are those of transformers over `EightBitLinear`, but for the order in which attention and norms add up."""
     runner = loading.load_pair_anew(pair_of(llama[0]), device="cpu", quantisation="8-bit").target
     with torch.inference_mode():
         wanted = reference(runner.model)
-    assert {type(each) for each in runner.model.model.layers[0].mlp.children()} >= {RoundedLinear}
+    assert {type(each) for each in runner.model.model.layers[0].mlp.children()} >= {EightBitLinear}
     assert runner.forward_kind == "compiled" and (logits_of(runner) - wanted).abs().max() < 1e-4 * wanted.abs().max()
 
 
@@ -167,7 +167,7 @@ def test_a_checkpoint_in_eight_bits_stays_in_eight_bits_when_nothing_is_asked(ke
     wanted = logits_of(made.target)
     assert 0 < (logits_of(loaded.target) - wanted).std() < 0.06 * wanted.std()  # both round by chance
     widened = loading.load_pair_anew(pair_of(kept), "cpu", quantisation="none").target.model
-    twice = RoundedLinear(widened.model.layers[0].mlp.up_proj.weight)
+    twice = EightBitLinear(widened.model.layers[0].mlp.up_proj.weight)
     assert torch.equal(model.model.layers[0].mlp.up_proj.weight, twice.weight)
 
 

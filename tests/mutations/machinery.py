@@ -258,7 +258,7 @@ MACHINERY = [
         "remote/",
         (
             "a server may send any amount of text",
-            "server.py::AnswerStream.add_piece",
+            "server.py::AnswerStream.queue_received_piece",
             "self.characters > LONGEST_TEXT",
             "not self.count",
             "remote/test_remote_lane.py::test_whatever_a_server_does_wrong_is_a_sentence_in_its_lane_and_the_other_goes_on -k huge",

@@ -28,7 +28,7 @@ PLACES = [
         ),
         (
             "only the last turn is charged",
-            "turns.py::FairJobScheduler.charge_device_seconds",
+            "turns.py::FairJobScheduler.charge_device_seconds_to_job",
             "job.fair_share_seconds += seconds",
             "job.fair_share_seconds = seconds",
             "page/screens/test_turns.py::test_a_slow_step_is_paid_back",

@@ -188,7 +188,7 @@ async with self.one:
         ),
         (
             "a server that ends by itself says nothing",
-            "front.py::OpeningPageThenLiveAppServer.wait_and_raise_when_server_ends",
+            "front.py::OpeningPageThenLiveAppServer.wait_until_server_ends_and_raise",
             "self.thread.join()",
             "return self.thread.join()",
             "page/web/test_front.py::test_a_server_that_ends_by_itself_says_so",

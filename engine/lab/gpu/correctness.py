@@ -19,7 +19,7 @@ from engine.tree import LARGEST_TREE
 NODES = 24  # of the tree that is compared with its paths
 
 
-def compare_tree_logits_with_single_paths(runner: Runner) -> dict:
+def measure_tree_logits_against_single_paths(runner: Runner) -> dict:
     """Logits behind a tree's nodes against those of their paths alone: difference, favourites that agree, margins of the others."""
     prompt, tree = list(range(40, 72)), binary(NODES)
     target = Target(runner, LARGEST_TREE)
@@ -85,7 +85,7 @@ def compare_noise_and_tree_logits(pairs_by_dtype: dict[str, LoadedPair]) -> dict
     }
     for dtype, pair in pairs_by_dtype.items():
         found[dtype] = {
-            "tree_against_paths": compare_tree_logits_with_single_paths(pair.target),
+            "tree_against_paths": measure_tree_logits_against_single_paths(pair.target),
             "why_eager": pair.target.why_eager,
         }
     return found

@@ -58,7 +58,7 @@ class Claim:
     untestable_reason: str = ""
 
     @property
-    def systems_to_run(self) -> list[str]:
+    def systems_of_all_comparisons(self) -> list[str]:
         """Every system that must run."""
         return [
             name

@@ -127,7 +127,8 @@ def measure_and_judge_claim(study_counts: CachedStudyCounts, claim: Claim, tempe
     """The claim's row, as --json prints it. Nothing is counted where the pair cannot run a system that the claim needs."""
     endless = "A constraint needs a stop token, and this pair has none." if claim.constraint else ""
     reasons = filter(
-        None, (explain_unraceable(study_counts.pair, resolve_system_name(name)) for name in claim.systems_to_run)
+        None,
+        (explain_unraceable(study_counts.pair, resolve_system_name(name)) for name in claim.systems_of_all_comparisons),
     )
     row = {
         "row": claim.system,

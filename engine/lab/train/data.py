@@ -135,7 +135,7 @@ class TokenCorpus:
             self.starts[domain] = np.concatenate([[0], np.cumsum(lengths)[:-1]])
 
     @classmethod
-    def load_or_build_and_save(
+    def load_existing_or_build_and_save(
         cls, path: Path, load_texts_by_domain: Callable[[], dict[str, list[str]]], tokenizer: PreTrainedTokenizerBase
     ) -> "TokenCorpus":
         """The corpus that the file at `path` holds, or else that of `load_texts_by_domain()`, which is written there for runs
@@ -194,8 +194,10 @@ def load_training_and_held_out(
     `work_folder`.
     """
     return (
-        TokenCorpus.load_or_build_and_save(work_folder / "corpus.npz", lambda: load_documents(data_folder), tokenizer),
-        TokenCorpus.load_or_build_and_save(
+        TokenCorpus.load_existing_or_build_and_save(
+            work_folder / "corpus.npz", lambda: load_documents(data_folder), tokenizer
+        ),
+        TokenCorpus.load_existing_or_build_and_save(
             work_folder / "held_out.npz", lambda: load_documents(data_folder, held_out=True), tokenizer
         ),
     )

@@ -192,7 +192,7 @@ class Sweep:
             "identical": select_worst_comparison_result(identical),
             "disturbed": next(filter(None, disturbed), ""),
         }
-        return {**place, **compute_cell_figures(plain, drafted), **verdict}
+        return {**place, **pool_cell_figures(plain, drafted), **verdict}
 
     def build_summary(self) -> dict:
         measured = [cell for cell in self.cells if "refused" not in cell]
@@ -236,7 +236,7 @@ class Sweep:
         return f"{cell['nodes']} nodes at temperature {cell['temperature']:g}"
 
 
-def compute_cell_figures(plain_traces: list[Trace], drafted_traces: list[Trace]) -> dict:
+def pool_cell_figures(plain_traces: list[Trace], drafted_traces: list[Trace]) -> dict:
     """A cell's figures, over all its prompts; times are the lanes' own clocks."""
     steps = [step for trace in drafted_traces for step in trace.steps]
     mine, base, shares = (

@@ -72,7 +72,7 @@ def text_tensor_name(name: str) -> str:
     return name
 
 
-def explain_unsupported_composite(composite: PreTrainedConfig) -> str:
+def say_why_composite_is_unsupported(composite: PreTrainedConfig) -> str:
     """Why a model of this composite configuration cannot verify a tree as it is."""
     if composite.model_type in TRIED:
         return "it reads more than text; give its text model alone"

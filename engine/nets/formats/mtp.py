@@ -58,7 +58,7 @@ def load_mtp_layers(
         weight_mapping=model.get_weight_conversions(target), device_map={"": target.device}, dtype=target.dtype
     )
     report, _ = convert_and_load_state_dict_in_model(
-        model, mtp_told.rename_mtp_tensors(target.config, tensors), settings
+        model, mtp_told.rename_mtp_tensors_for_transformers(target.config, tensors), settings
     )
     own = {name for name in report.missing_keys if not name.startswith(("embed_tokens.", "shared_head."))}
     problems = [

@@ -105,7 +105,9 @@ class NemotronMtpBlocks(nn.Module):
         return hidden_states
 
 
-def rename_mtp_tensors(config: PreTrainedConfig, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def rename_mtp_tensors_for_transformers(
+    config: PreTrainedConfig, tensors: dict[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
     """The tensors by the names that transformers' conversions start from."""
     if config.model_type != NEMOTRON:
         return tensors

@@ -206,7 +206,7 @@ class TimeSharedDeviceWorker:
             event = failed if isinstance(failed, JobEnd) else event
         with self.changed:
             self.current = None
-            self.scheduler.charge_device_seconds(job, time.perf_counter() - begun)
+            self.scheduler.charge_device_seconds_to_job(job, time.perf_counter() - begun)
             job.was_last_step_an_event = isinstance(event, RunEvent)
             if isinstance(event, JobEnd):
                 self.scheduler.remove_job_and_record_usage(job)

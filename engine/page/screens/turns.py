@@ -169,7 +169,7 @@ class FairJobScheduler:
         now = self.now()
         return min((job.idle_until - now for job in self.running if job.idle_until > now), default=math.inf)
 
-    def charge_device_seconds(self, job: Job, seconds: float) -> None:
+    def charge_device_seconds_to_job(self, job: Job, seconds: float) -> None:
         job.device_seconds_used += seconds
         job.fair_share_seconds += seconds
 

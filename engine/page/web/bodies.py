@@ -65,7 +65,7 @@ class AllowedEndpoints:
         values = body_fields.get("data")
         kept: dict[str, Any] = {}
         if endpoint in ("join", "predict"):
-            kept = {name: parse_event_number(body_fields.get(name)) for name in ("fn_index", "trigger_id")}
+            kept = {name: parse_small_event_number(body_fields.get(name)) for name in ("fn_index", "trigger_id")}
             count = (
                 self.value_count_by_queued_event if endpoint == "join" else self.value_count_by_unqueued_event
             ).get(kept["fn_index"])
@@ -100,7 +100,7 @@ def validate_and_filter_cancel_request(body_fields: dict) -> dict[str, Any]:
     kept = {name: body_fields[name] for name in ("session_hash", "event_id") if isinstance(body_fields.get(name), str)}
     if not all(NAME.fullmatch(each) for each in kept.values()):
         raise RequestRefused(422, "The race to end has no such name.")
-    return {**kept, "fn_index": parse_event_number(body_fields.get("fn_index"))}
+    return {**kept, "fn_index": parse_small_event_number(body_fields.get("fn_index"))}
 
 
 def last_path_segment(path: str) -> str:
@@ -129,6 +129,6 @@ def validate_session_name(body_fields: dict, is_required: bool = False) -> None:
         raise RequestRefused(422, "A session's name has 1 to 64 letters, digits and dashes.")
 
 
-def parse_event_number(value: object) -> int | None:
+def parse_small_event_number(value: object) -> int | None:
     """The value when it can number an event of the page, else None."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10_000 else None

@@ -17,7 +17,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from uvicorn.protocols.http import auto
 
 from engine.page.web.guard import HEADERS, HURRY
-from engine.page.web.pace import READS, SIGNS, client_address_of_scope
+from engine.page.web.pace import READS, SIGNS, client_address_or_network_of_scope
 
 READINESS = "/readiness"  # where pages ask how far the engine is; with ?coming from one that is about to go over
 COMING = 3.0  # seconds in which a browser builds the live page
@@ -100,11 +100,11 @@ class OpeningPageThenLiveAppServer:
         asyncio.run_coroutine_threadsafe(begin(), self.loop).result()
 
     @property
-    def is_page_loading(self) -> bool:
+    def may_browser_be_building_page(self) -> bool:
         """Whether a browser may be building the live page: on the machine that serves it, what computes beside it makes it stutter."""
         return time.monotonic() - self.asked < COMING
 
-    def wait_and_raise_when_server_ends(self) -> None:
+    def wait_until_server_ends_and_raise(self) -> None:
         """Answers until the process ends. Raises `RuntimeError` when the server ends before that."""
         self.thread.join()
         raise RuntimeError("The page's server has ended by itself, so nobody is answered any more. Start it again.")
@@ -114,7 +114,7 @@ class OpeningPageThenLiveAppServer:
     async def __call__(self, scope: dict, receive: Callable, send: Callable) -> None:
         sign = scope["path"] == READINESS
         if scope["type"] == "http" and (sign or self.live is None):
-            in_turn = await (SIGNS if sign else READS).wait_for_turn(client_address_of_scope(scope))
+            in_turn = await (SIGNS if sign else READS).wait_for_turn(client_address_or_network_of_scope(scope))
             answer = self.answer_status_or_opening_page(scope) if in_turn else PlainTextResponse(HURRY, 429, FRESH)
             return await answer(scope, receive, send)
         if self.live is None:

@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse
 from engine.page.screens.device import DEVICE
 from engine.page.web.bodies import MOST, SMALL, AllowedEndpoints, RequestRefused, last_path_segment
 from engine.page.web.kept_streams import FIRST, ResumableStreams, parse_received_event_count_or_first
-from engine.page.web.pace import READS, SIGNS, RateLimiter, client_address_of_scope
+from engine.page.web.pace import READS, SIGNS, RateLimiter, client_address_or_network_of_scope
 from engine.page.web.sessions import LISTENERS, OpenStreamCounter
 from engine.page.web.shelf import CompressedAnswerCache
 
@@ -98,7 +98,7 @@ class RequestGuardMiddleware:
         try:
             asked, path = scope["method"], scope["path"]
             if asked == "POST" and WRITTEN.fullmatch(path):
-                address = client_address_of_scope(scope)
+                address = client_address_or_network_of_scope(scope)
                 refuse_unless_within_rate(self.addresses.book_call_if_allowed_now(address))
                 length = validate_content_type_and_announced_length(scope, MOST.get(last_path_segment(path), SMALL))
                 with self.count_body_bytes_within_limits(address) as hold:
@@ -113,10 +113,10 @@ class RequestGuardMiddleware:
                         send,
                     )
             elif asked == "POST" and path == ALIVE:
-                refuse_unless_within_rate(await SIGNS.wait_for_turn(client_address_of_scope(scope)))
+                refuse_unless_within_rate(await SIGNS.wait_for_turn(client_address_or_network_of_scope(scope)))
                 await extend_or_cancel_run_by_page_heartbeat(scope)(scope, receive, send)
             elif asked in ("GET", "HEAD") and (self.read.fullmatch(path) or session_or_call_of_event_stream(scope)):
-                address = client_address_of_scope(scope)
+                address = client_address_or_network_of_scope(scope)
                 refuse_unless_within_rate(await READS.wait_for_turn(address))
                 if self.kept.fullmatch(path) and (kept := await self.shelf.answer_from_cache_or_fill_it(scope)):
                     return await kept(scope, receive, send)

@@ -47,7 +47,7 @@ READS = RateLimiter(burst_calls=600, calls_per_second=150)
 SIGNS = RateLimiter(burst_calls=100, calls_per_second=50)
 
 
-def client_address_of_scope(scope: Mapping[str, Any]) -> str:
+def client_address_or_network_of_scope(scope: Mapping[str, Any]) -> str:
     """The address that a request of ASGI comes from."""
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
     return client_address_of(headers, (scope.get("client") or ("",))[0])

@@ -50,8 +50,8 @@ def test_two_races_take_turns(monkeypatch):
     """Every turn is charged the same, so that the order does not depend on how busy the machine is."""
     monkeypatch.setattr(devices, "SLICE", 0.0)
     device, order = TimeSharedDeviceWorker(), []
-    charge = device.scheduler.charge_device_seconds
-    monkeypatch.setattr(device.scheduler, "charge_device_seconds", lambda call, _: charge(call, 0.001))
+    charge = device.scheduler.charge_device_seconds_to_job
+    monkeypatch.setattr(device.scheduler, "charge_device_seconds_to_job", lambda call, _: charge(call, 0.001))
 
     def holds_the_device():
         while len(device.scheduler.jobs_except_preparation) < 3:
@@ -141,8 +141,8 @@ def test_a_run_that_takes_too_long_sends_what_it_holds_back_before_it_ends(monke
     monkeypatch.setattr(devices, "SLICE", 0.0)
     monkeypatch.setattr(devices, "GRACE", 2.0)
     device, written, heard = TimeSharedDeviceWorker(), [], []
-    charge = device.scheduler.charge_device_seconds
-    monkeypatch.setattr(device.scheduler, "charge_device_seconds", lambda call, _: charge(call, 1.0))
+    charge = device.scheduler.charge_device_seconds_to_job
+    monkeypatch.setattr(device.scheduler, "charge_device_seconds_to_job", lambda call, _: charge(call, 1.0))
 
     def race():
         while True:

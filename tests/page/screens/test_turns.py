@@ -50,7 +50,7 @@ def turns(line: FairJobScheduler, count: int, seconds: float = 0.01) -> list[Job
     taken = []
     for _ in range(count):
         taken.append(line.start_jobs_and_choose_next())
-        line.charge_device_seconds(taken[-1], seconds)
+        line.charge_device_seconds_to_job(taken[-1], seconds)
     return taken
 
 
@@ -63,7 +63,7 @@ def test_races_of_different_visitors_share_in_equal_parts(line):
 
 def test_a_slow_step_is_paid_back(line):
     first, second = enter(line, job("a"), job("b"))
-    line.charge_device_seconds(line.start_jobs_and_choose_next(), 0.2)
+    line.charge_device_seconds_to_job(line.start_jobs_and_choose_next(), 0.2)
     assert turns(line, 19) == [second] * 19
     assert turns(line, 21).count(first) == 10  # and all turns count, not the last one alone
     assert first.device_seconds_used == pytest.approx(second.device_seconds_used)
@@ -94,7 +94,7 @@ def test_who_has_used_little_is_let_in_before_who_has_used_much(line, clock):
 
 def test_what_was_used_is_forgotten(line, clock):
     [mine] = enter(line, job("a"))
-    line.charge_device_seconds(line.start_jobs_and_choose_next(), 8.0)
+    line.charge_device_seconds_to_job(line.start_jobs_and_choose_next(), 8.0)
     line.remove_job_and_record_usage(mine)
     assert line.decayed_device_seconds("a") == 8.0
     clock.now += 3 * HALF_LIFE
@@ -196,7 +196,7 @@ def test_visitors_are_told_where_they_stand(line):
 def test_the_expected_wait_follows_what_runs_take(line):
     for seconds in itertools.repeat(10.0, 30):
         [each] = enter(line, job("a"))
-        line.charge_device_seconds(line.start_jobs_and_choose_next(), seconds)
+        line.charge_device_seconds_to_job(line.start_jobs_and_choose_next(), seconds)
         line.remove_job_and_record_usage(each)
     assert line.typical_seconds_by_priority[RACE] == pytest.approx(10.0, rel=0.01)
     enter(line, job("b"), job("c"))
@@ -261,14 +261,14 @@ def test_long_work_waits_for_all_races_too(line):
 def test_one_long_run_is_not_what_is_usual(line):
     [each] = enter(line, job("a"))
     before = line.typical_seconds_by_priority[RACE]
-    line.charge_device_seconds(line.start_jobs_and_choose_next(), before + 100.0)
+    line.charge_device_seconds_to_job(line.start_jobs_and_choose_next(), before + 100.0)
     line.remove_job_and_record_usage(each)
     assert line.typical_seconds_by_priority[RACE] == pytest.approx(before + 25.0)
 
 
 def test_what_a_visitor_used_is_his_addresss_too(line):
     [mine] = enter(line, job("a", address="hall"))
-    line.charge_device_seconds(line.start_jobs_and_choose_next(), 8.0)
+    line.charge_device_seconds_to_job(line.start_jobs_and_choose_next(), 8.0)
     line.remove_job_and_record_usage(mine)
     assert (
         line.decayed_device_seconds("a"),

@@ -123,21 +123,21 @@ def test_a_page_is_coming_for_a_while_after_it_was_asked_for(front, monkeypatch)
     monkeypatch.setattr(fronts, "time", SimpleNamespace(monotonic=lambda: clock.now))
     ask(front.url)  # the opening page
     ask(f"{front.url}readiness?coming")  # where there is no live page to go over to
-    assert not front.is_page_loading
+    assert not front.may_browser_be_building_page
     front.start_and_attach_live_app(Live())
-    assert front.is_page_loading  # open tabs
+    assert front.may_browser_be_building_page  # open tabs
     front.asked = -math.inf
     ask(f"{front.url}config")
     ask(f"{front.url}readiness")
-    assert not front.is_page_loading
+    assert not front.may_browser_be_building_page
     ask(f"{front.url}?seed=1")
-    assert front.is_page_loading
+    assert front.may_browser_be_building_page
     clock.now += 0.99 * fronts.COMING
-    assert front.is_page_loading
+    assert front.may_browser_be_building_page
     clock.now += 0.02 * fronts.COMING
-    assert not front.is_page_loading
+    assert not front.may_browser_be_building_page
     ask(f"{front.url}readiness?coming")  # an opening page whose story is not over
-    assert front.is_page_loading
+    assert front.may_browser_be_building_page
 
 
 def test_the_terminal_says_when_the_page_is_live_and_when_everything_is_ready(front, monkeypatch, capsys):
@@ -216,7 +216,7 @@ def test_a_server_that_ends_by_itself_says_so(front):
     assert ask(front.url)[0] == 200
     front.loop.call_soon_threadsafe(lambda: front.loop.create_task(end()))
     with pytest.raises(RuntimeError, match="The page's server has ended by itself"):
-        front.wait_and_raise_when_server_ends()
+        front.wait_until_server_ends_and_raise()
 
 
 # Runs app.py, where compiled code crashes once the page is live.

@@ -21,7 +21,7 @@ def collecting():
 def test_a_published_pair_that_is_here_is_offered_when_it_is_loaded_behind_all_others(monkeypatch, capsys):
     """One that cannot be loaded leaves a sentence in the terminal, and one that is not on the machine leaves none."""
     said, pages, obstacle = [], [], ""
-    front = SimpleNamespace(start_and_attach_live_app=lambda live: None, is_page_loading=False)
+    front = SimpleNamespace(start_and_attach_live_app=lambda live: None, may_browser_be_building_page=False)
 
     class Noted:
         waiting = "systems"
@@ -80,7 +80,9 @@ def test_a_gguf_file_that_was_never_read_is_read_by_another_process_while_the_sm
     """One that was read before is refused before anything is made ready."""
     said, file = [], tmp_path / "model.gguf"
     file.touch()
-    front = SimpleNamespace(start_and_attach_live_app=lambda live: said.append("live"), is_page_loading=False)
+    front = SimpleNamespace(
+        start_and_attach_live_app=lambda live: said.append("live"), may_browser_be_building_page=False
+    )
 
     class Noted:
         preparation_progress_text = waiting = ""

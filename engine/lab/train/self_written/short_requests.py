@@ -32,7 +32,8 @@ def load_request_texts() -> RequestTexts:
 
 def draw_short_request(rng: np.random.Generator, held_out: bool) -> str:
     """A request of any kind. A checksum of its text says whether it is held out or for training."""
-    frames, words = load_request_texts().values()
+    texts = load_request_texts()
+    frames, words = texts["frames"], texts["words"]
     while True:
         kind = draw_one(list(frames), rng)
         pieces = (
