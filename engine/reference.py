@@ -17,8 +17,11 @@ from torch.nn.functional import linear, rms_norm, scaled_dot_product_attention, 
 
 # Of `logits [V]` and a position the numbers `[V]` whose largest is drawn there: with a position's own noise, as in `engine.sampling`
 SamplingScores = Callable[[torch.Tensor, int], torch.Tensor]
-DEPTH, WIDTH = 4, 3  # of a tree
-RANKED = 4  # favourites behind a node that are guesses; a score is a share among them
+DEPTH, WIDTH, RANKED = (
+    4,
+    3,
+    4,
+)  # of a tree; so many favourites behind a node are guesses, and a score is a share among them
 PAIR = Path(__file__).parents[1] / "assets" / "models" / "small"
 
 
@@ -95,10 +98,7 @@ class Tree:
 
 
 def grow_beam_tree(draft: Llama, unread_tokens: list[int], sampling_scores: SamplingScores) -> Tree:
-    """A beam of the draft's favourites: each of `DEPTH` levels keeps the `WIDTH` likeliest paths. One draft forward a level.
-
-    `unread_tokens` is the end of the text, which the draft has not read yet; its last token is the root.
-    """
+    """A beam: each of `DEPTH` levels keeps the `WIDTH` likeliest paths behind the text, whose end the draft has not read yet."""
     logits, tree, level = draft.forward_next_tokens_causally(unread_tokens)[-1:], Tree(unread_tokens[-1]), [0]
     text = draft.cached_rows
     for place in range(text, text + DEPTH):

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 AXE = Path(ROOT, ".ci/node_modules/axe-core/axe.min.js")
 SERVED = ("tests/page/browser", "tests/page/web/test_api.py")
+OWN_SERVERS = ("tests/page/browser/test_page_faults.py", "tests/page/browser/pairs/test_page_pairs.py")
 LONGEST = (*SERVED, "tests/rounds/test_rehearsal.py")
 NO_CHROMIUM = "no Chromium on this machine: apt-get install chromium-headless-shell"
 NVIDIA = Path("/proc/driver/nvidia")
@@ -55,7 +56,8 @@ def pytest_collectstart() -> None:
 
 
 class ByFile(LoadScopeScheduling):
-    """A file stays with one worker. PAGE_WORKER serves the app, and opens its page, for all files that use it."""
+    """A file stays with one worker. PAGE_WORKER serves the app, and opens its page, for all files that use it but those with
+    servers of their own."""
 
     def schedule(self) -> None:
         # The first worker takes the first scope, which is the page's
@@ -64,7 +66,7 @@ class ByFile(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.split("::")[0]
-        return "page" if file.startswith(SERVED) else file
+        return "page" if file.startswith(SERVED) and file not in OWN_SERVERS else file
 
 
 @pytest.hookimpl(optionalhook=True)  # planted mistakes are tested without plugins
