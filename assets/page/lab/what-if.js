@@ -4,7 +4,7 @@
 TreeRace.whatIf = (() => {
   const { finder, make } = TreeRace.elements;
   const { asNumber } = TreeRace.numbers;
-  const { axisOf, lettering, plot, roomOf } = TreeRace.plotBase;
+  const { axisOf, lettering, plot, roomOf, scatter, word } = TreeRace.plotBase;
   const { Costs } = TreeRace.roundCosts;
   const { acceptanceOf, price, rowsOf, speedup, tokensARound } = TreeRace.whatIfFormula;
 
@@ -48,57 +48,31 @@ TreeRace.whatIf = (() => {
     const here = speedup(costs, point);
     const highest = Math.max(1.5, measured.decoding, ...curve.map((value) => value ?? 0));
     const [axis, across] = ["", "depth of the tree"].map((title) => axisOf(colours, letters, title));
+    const way = depths.map((x, index) => ({ x, y: curve[index], said: `depth ${x}: ${asNumber(curve[index], 2)}×` }));
+    const chosen = `${asNumber(here, 2)}× at depth ${asNumber(point.depth, 1)}`;
+    const before = `${asNumber(measured.decoding, 2)}× at a mean depth of ${asNumber(measured.depth, 1)}`;
     const traces = [
-      {
-        type: "scatter",
-        mode: "lines",
-        x: depths,
-        y: curve,
-        line: { color: colours.tree, width: 3 },
-        customdata: depths.map((depth, index) => `depth ${depth}: ${asNumber(curve[index], 2)}×`),
-      },
-      {
-        type: "scatter",
-        mode: "markers",
-        x: [point.depth],
-        y: [here],
-        marker: { symbol: "circle", size: 15, color: colours.tree, line: { width: 2, color: colours.surface } },
-        customdata: [`chosen: ${asNumber(here, 2)}× at depth ${asNumber(point.depth, 1)}`],
-      },
-      {
-        type: "scatter",
-        mode: "markers",
-        x: [measured.depth],
-        y: [measured.decoding],
+      scatter("lines", way, { line: { color: colours.tree, width: 3 } }),
+      scatter("markers", [{ x: point.depth, y: here, said: `chosen: ${chosen}` }], {
+        marker: { size: 15, color: colours.tree, line: { width: 2, color: colours.surface } },
+      }),
+      scatter("markers", [{ x: measured.depth, y: measured.decoding, said: `measured: ${before}` }], {
         marker: { symbol: "diamond-open", size: 15, color: colours.ink, line: { width: 3 } },
-        customdata: [`measured: ${asNumber(measured.decoding, 2)}× at a mean depth of ${asNumber(measured.depth, 1)}`],
         cliponaxis: false,
-      },
+      }),
     ];
     const line = { color: colours.base, width: 2, dash: "5px,4px" };
-    const said = {
-      text: "measured",
-      x: measured.depth,
-      y: measured.decoding,
-      xanchor: "left",
-      xshift: BESIDE,
-      showarrow: false,
-      bgcolor: colours.surface, // the curve stays behind the word
-      borderpad: 1,
-      font: { size: letters, color: colours.ink },
-    };
+    const font = { size: letters, color: colours.ink };
+    const beside = { xshift: BESIDE, bgcolor: colours.surface, borderpad: 1 }; // the curve stays behind the word
     const axes = {
-      annotations: [said],
+      annotations: [word("measured", [measured.depth, measured.decoding], "left", font, beside)],
       xaxis: { ...across, showgrid: false, range: [-0.3, DEEPEST + 0.3], dtick: 2 },
       yaxis: { ...axis, gridcolor: colours.cell, range: [0, highest * 1.12], ticksuffix: "×", nticks: 6 },
       shapes: [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: 1, y1: 1, line }],
     };
     const margin = { l: letters * 3.4, r: 14, t: 8, b: letters * 3.1 };
     plot(div, room, traces, margin, axes);
-    div.setAttribute(
-      "aria-label",
-      `Speedup by depth: ${asNumber(here, 2)}× at depth ${asNumber(point.depth, 1)}; measured ${asNumber(measured.decoding, 2)}×`,
-    );
+    div.setAttribute("aria-label", `Speedup by depth: ${chosen}; measured ${asNumber(measured.decoding, 2)}×`);
   }
 
   class WhatIfView {

@@ -4,7 +4,7 @@
 TreeRace.barPlots = (() => {
   const { make } = TreeRace.elements;
   const { asNumber, asPercent, escapeMarkup } = TreeRace.numbers;
-  const { axisOf, channels, lettering, plot, readable, roomOf } = TreeRace.plotBase;
+  const { axisOf, channels, lettering, plot, readable, roomOf, scatter } = TreeRace.plotBase;
 
   const TALL = 1.5; // letters' heights of a bar that holds its percentage
   const TOP_SHARE = 1.12; // of the axis of shares
@@ -46,7 +46,6 @@ TreeRace.barPlots = (() => {
       }),
       marker: {
         color: colours[colour],
-        line: { width: 0 },
         pattern: { shape, fillmode: "overlay", fgcolor: colours.surface, fgopacity: 0.75, solidity: 0.3, size: 7 },
       },
     };
@@ -124,23 +123,18 @@ TreeRace.barPlots = (() => {
         constraintext: "none",
         cliponaxis: false,
         customdata: rows.map((row) => `${words} ${row[kind]}: ${row.accepted} of ${row.reached} guesses accepted`),
-        marker: { color: colours.tree, line: { width: 0 } },
+        marker: { color: colours.tree },
         width: 0.62,
       },
     ];
     if (rows.some((row) => row.levels)) {
-      traces.push({
-        type: "scatter",
-        mode: "lines+markers",
-        x: places,
-        y: rows.map((row) => row.accepted / Number(row.levels)),
-        customdata: rows.map(
-          (row) => `depth ${row.depth}: some guess accepted in ${row.accepted} of ${row.levels} rounds that got there`,
-        ),
-        cliponaxis: false,
-        line: { color: colours.ink, width: 2, dash: "5px,4px" },
-        marker: { symbol: "diamond", size: 9, color: colours.ink },
+      const rounds = rows.map(({ depth, accepted, levels }) => {
+        const said = `depth ${depth}: some guess accepted in ${accepted} of ${levels} rounds that got there`;
+        return { x: Number(depth), y: accepted / Number(levels), said };
       });
+      const line = { color: colours.ink, width: 2, dash: "5px,4px" };
+      const marker = { symbol: "diamond", size: 9, color: colours.ink };
+      traces.push(scatter("lines+markers", rounds, { cliponaxis: false, line, marker }));
     }
     const across = axisOf(colours, letters, `${words} · of the guesses that were reached there`);
     const axes = {

@@ -3,7 +3,7 @@
 
 TreeRace.costPlot = (() => {
   const { asNumber, counted } = TreeRace.numbers;
-  const { axisOf, plot, roomOf } = TreeRace.plotBase;
+  const { axisOf, plot, roomOf, scatter, word } = TreeRace.plotBase;
 
   const LEAST_TOP = 5; // tokens that the axis shows at least
   const SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256];
@@ -25,33 +25,29 @@ TreeRace.costPlot = (() => {
     const known = new Set(costs.sizes);
     const sizes = Array.from({ length: largest }, (_, index) => index + 1);
     const plain = costs.verifyAt(1);
-    const draft = costs.roundMs(1, levels) - plain;
-    /** @type {(price: (nodes: number) => number, hover: (nodes: number) => string) => object} */
-    const line = (price, hover) => ({
-      type: "scatter",
-      x: sizes,
-      y: sizes.map((nodes) => price(nodes) / plain),
-      customdata: sizes.map((nodes) => {
-        const times = asNumber(price(nodes) / plain, 2);
-        return `${counted(nodes, "node")}: ${times} tokens’ time<br>${hover(nodes)}`;
-      }),
-    });
-    const verify = (/** @type {number} */ nodes) => costs.verifyAt(nodes);
-    const round = (/** @type {number} */ nodes) => costs.roundMs(nodes, levels);
+    const draft = ms(costs.roundMs(1, levels) - plain);
+    /** @type {(price: (nodes: number) => number, why: (nodes: number, verify: string) => string) => any[]} */
+    const places = (price, why) =>
+      sizes.map((nodes) => {
+        const y = price(nodes) / plain;
+        const words = why(nodes, `${ms(costs.verifyAt(nodes))} to verify`);
+        return { x: nodes, y, said: `${counted(nodes, "node")}: ${asNumber(y, 2)} tokens’ time<br>${words}` };
+      });
+    const round = places(
+      (nodes) => costs.roundMs(nodes, levels),
+      (_, verify) => `${verify} + ${draft} to draft ${counted(levels, "level")}`,
+    );
+    const alone = places(
+      (nodes) => costs.verifyAt(nodes),
+      (nodes, verify) => `${known.has(nodes) ? "measured" : "between measured"}: ${verify}`,
+    );
     return [
-      {
-        ...line(round, (nodes) => `${ms(verify(nodes))} to verify + ${ms(draft)} to draft ${counted(levels, "level")}`),
-        mode: "lines",
+      scatter("lines", round, {
         line: { color: colours.ink, width: 2, dash: "5px,4px" },
         fill: "tozeroy",
         fillcolor: colours.cell,
-      },
-      {
-        ...line(
-          verify,
-          (nodes) => `${known.has(nodes) ? "measured" : "between measured"}: ${ms(verify(nodes))} to verify`,
-        ),
-        mode: "lines+markers",
+      }),
+      scatter("lines+markers", alone, {
         line: { color: colours.base, width: 3 },
         marker: {
           color: colours.base,
@@ -59,7 +55,7 @@ TreeRace.costPlot = (() => {
           size: sizes.map((nodes) => (known.has(nodes) ? 7 : 0)),
           line: { width: 0 },
         },
-      },
+      }),
     ];
   }
 
@@ -69,31 +65,25 @@ TreeRace.costPlot = (() => {
    * @param {Palette} colours
    */
   function won(steps, colours) {
-    /** @type {Map<string, { nodes: number, tokens: number, count: number }>} */
-    const marks = new Map();
+    /** @type {Record<string, number>} */
+    const counts = {};
     for (const { parents, burst } of steps) {
       const key = `${parents.length} ${burst.length}`;
-      const mark = marks.get(key) || { nodes: parents.length, tokens: burst.length, count: 0 };
-      mark.count += 1;
-      marks.set(key, mark);
+      counts[key] = (counts[key] ?? 0) + 1;
     }
-    const all = [...marks.values()];
-    const hover = (/** @type {typeof all[0]} */ { nodes, tokens, count }) =>
-      `${counted(nodes, "node")} won ${counted(tokens, "token")}<br>in ${counted(count, "step")} so far`;
-    return {
-      type: "scatter",
-      mode: "markers",
-      x: all.map((mark) => mark.nodes),
-      y: all.map((mark) => mark.tokens),
-      customdata: all.map(hover),
+    const places = Object.entries(counts).map(([key, count]) => {
+      const [x, y] = key.split(" ").map(Number);
+      return { x, y, said: `${counted(x, "node")} won ${counted(y, "token")}<br>in ${counted(count, "step")} so far` };
+    });
+    return scatter("markers", places, {
       cliponaxis: false,
       marker: {
         color: colours.tree,
         opacity: 0.4,
-        size: all.map((mark) => Math.min(20, 5 + 2 * Math.sqrt(mark.count))),
+        size: Object.values(counts).map((count) => Math.min(20, 5 + 2 * Math.sqrt(count))),
         line: { width: 0 },
       },
-    };
+    });
   }
 
   /**
@@ -105,17 +95,13 @@ TreeRace.costPlot = (() => {
    */
   function chosen({ index, nodes, levels, price, tau }, step, costs, colours) {
     const took = Object.values(step.seconds).reduce((sum, each) => sum + each, 0);
-    const hover = [
+    const said = [
       `step ${index + 1}: ${counted(nodes, "node")} in ${counted(levels, "level")}`,
       `costs ${ms(costs.roundMs(nodes, levels))}, took ${ms(1000 * took)}`,
       `needs ${asNumber(price, 2)} tokens a pass, has ${asNumber(tau, 2)} so far`,
     ].join("<br>");
-    return {
-      type: "scatter",
-      mode: "lines+markers",
-      x: [nodes, nodes],
-      y: [price, tau],
-      customdata: [hover, hover],
+    const places = [price, tau].map((y) => ({ x: nodes, y, said }));
+    return scatter("lines+markers", places, {
       cliponaxis: false,
       line: { color: colours.tree, width: 3 },
       marker: {
@@ -125,31 +111,7 @@ TreeRace.costPlot = (() => {
         opacity: 1,
         line: { color: colours.tree, width: [3, 0] },
       },
-    };
-  }
-
-  /**
-   * Words on the plot at a number of nodes and tokens; Plotly wants logarithms for the former.
-   * @param {string} text
-   * @param {number} nodes
-   * @param {number} tokens
-   * @param {string} anchor
-   * @param {string} colour
-   * @param {number} size
-   * @param {object} more
-   */
-  function word(text, nodes, tokens, anchor, colour, size, more = {}) {
-    const font = { color: colour, size };
-    return {
-      text,
-      x: Math.log10(nodes),
-      y: tokens,
-      xanchor: anchor,
-      yanchor: "middle",
-      showarrow: false,
-      font,
-      ...more,
-    };
+    });
   }
 
   /**
@@ -161,18 +123,17 @@ TreeRace.costPlot = (() => {
    */
   function words(round, costs, top, size, colours) {
     const { nodes, levels, tau } = round;
-    const left = nodes >= LEFTWARD;
-    const end = Math.min(top - 1, costs.breakEven(LARGEST, levels));
+    const isLeft = nodes >= LEFTWARD;
+    const end = Math.log10(LARGEST);
+    const even = Math.min(top - 1, costs.breakEven(LARGEST, levels));
     const here = `<b>${asNumber(tau, 1)} at ${counted(nodes, "node")}</b>`;
+    const font = { color: colours.treeInk, size: size * 1.1 };
+    const more = { xshift: isLeft ? -12 : 12, bgcolor: colours.surface, borderpad: 1 };
     return [
-      word("verifying alone", 1, 0.5, "left", colours.baseInk, size),
-      word("slower than plain", LARGEST, 0.5, "right", colours.faint, size),
-      word("break-even", LARGEST, end, "right", colours.ink, size, { yshift: size }),
-      word(here, nodes, tau, left ? "right" : "left", colours.treeInk, size * 1.1, {
-        xshift: left ? -12 : 12,
-        bgcolor: colours.surface,
-        borderpad: 1,
-      }),
+      word("verifying alone", [0, 0.5], "left", { color: colours.baseInk, size }),
+      word("slower than plain", [end, 0.5], "right", { color: colours.faint, size }),
+      word("break-even", [end, even], "right", { color: colours.ink, size }, { yshift: size }),
+      word(here, [Math.log10(nodes), tau], isLeft ? "right" : "left", font, more),
     ];
   }
 
@@ -227,5 +188,5 @@ TreeRace.costPlot = (() => {
     plot(div, room, traces, margin, axes);
   }
 
-  return { LARGEST, word, costAxes, costLines, drawCost };
+  return { LARGEST, costAxes, costLines, drawCost };
 })();

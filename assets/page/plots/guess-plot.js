@@ -3,7 +3,7 @@
 
 TreeRace.guessPlot = (() => {
   const { asShare, plotLabel, textWidth } = TreeRace.numbers;
-  const { axisOf, plot, roomOf } = TreeRace.plotBase;
+  const { axisOf, plot, roomOf, scatter } = TreeRace.plotBase;
 
   const LARGEST_ROW = 40;
   const SMALLEST_ROW = 13; // below this height the rows carry no labels
@@ -25,12 +25,8 @@ TreeRace.guessPlot = (() => {
   function hover(step, node, colours) {
     const name = plotLabel(step.texts[node], colours.faint) || "(no text yet)";
     const verdict = step.verdicts[node] === "unreached" ? "not reached" : step.verdicts[node];
-    const figures = [
-      `draft q ${asShare(step.q[node])}`,
-      `target p ${asShare(step.p[node])}`,
-      `estimate for the path ${asShare(step.score[node])}`,
-    ];
-    return [name, ...figures, verdict].join("<br>");
+    const [q, p, score] = [step.q, step.p, step.score].map((of) => asShare(of[node]));
+    return [name, `draft q ${q}`, `target p ${p}`, `estimate for the path ${score}`, verdict].join("<br>");
   }
 
   /**
@@ -41,7 +37,6 @@ TreeRace.guessPlot = (() => {
    * @param {Palette} colours
    */
   function traces(step, nodes, scale, colours) {
-    const y = nodes.map((_, row) => row);
     /** @type {Record<string, { symbol: string, size: number, fill: string, edge: string }>} */
     const marks = {
       accepted: { symbol: "square", size: 17, fill: colours.tree, edge: colours.tree },
@@ -49,21 +44,18 @@ TreeRace.guessPlot = (() => {
       unreached: { symbol: "circle", size: 6, fill: colours.line, edge: colours.line },
     };
     const looks = nodes.map((node) => marks[step.verdicts[node]]);
-    const shared = { y, customdata: nodes.map((node) => hover(step, node, colours)) };
+    const places = nodes.map((node, y) => ({ x: step.p[node], y, said: hover(step, node, colours) }));
     return [
       {
-        ...shared,
         type: "bar",
         orientation: "h",
         x: nodes.map((node) => step.q[node]),
-        marker: { color: colours.sees, line: { width: 0 } },
+        y: places.map(({ y }) => y),
+        customdata: places.map(({ said }) => said),
+        marker: { color: colours.sees },
         width: 0.5,
       },
-      {
-        ...shared,
-        type: "scatter",
-        mode: "markers",
-        x: nodes.map((node) => step.p[node]),
+      scatter("markers", places, {
         cliponaxis: false,
         marker: {
           symbol: looks.map((each) => each.symbol),
@@ -72,7 +64,7 @@ TreeRace.guessPlot = (() => {
           line: { color: looks.map((each) => each.edge), width: 2 },
           opacity: 1,
         },
-      },
+      }),
     ];
   }
 

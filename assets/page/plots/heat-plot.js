@@ -2,9 +2,9 @@
 // cells won. Knows a sweep's cells, its best ones and its costs; nothing of how they were asked for.
 
 TreeRace.heatPlot = (() => {
-  const { LARGEST, costAxes, costLines, word } = TreeRace.costPlot;
+  const { LARGEST, costAxes, costLines } = TreeRace.costPlot;
   const { asNumber } = TreeRace.numbers;
-  const { axisOf, lettering, mixed, plot, readable, roomOf } = TreeRace.plotBase;
+  const { axisOf, lettering, mixed, plot, readable, roomOf, scatter, word } = TreeRace.plotBase;
   const { Costs } = TreeRace.roundCosts;
 
   const GAP = 3; // pixels between cells
@@ -38,6 +38,9 @@ TreeRace.heatPlot = (() => {
       },
     },
   };
+
+  /** @param {string[]} stops at equal distances, as Plotly wants them */
+  const scaleOf = (stops) => stops.map((colour, index) => [index / (stops.length - 1), colour]);
 
   /**
    * @param {string[]} stops
@@ -99,10 +102,7 @@ TreeRace.heatPlot = (() => {
         ...plane,
         ...places,
         z: grid(() => 0),
-        colorscale: [
-          [0, colours.cell],
-          [1, colours.cell],
-        ],
+        colorscale: scaleOf([colours.cell, colours.cell]),
         opacity: 0.55,
         hoverinfo: "skip",
       },
@@ -111,7 +111,7 @@ TreeRace.heatPlot = (() => {
         ...places,
         z: grid((cell) => (cell && !cell.refused ? Math.max(0, Math.min(1, at(cell))) : null)),
         customdata: grid((cell) => (cell ? sweep.cellWords(cell) : "")),
-        colorscale: stops.map((colour, index) => [index / (stops.length - 1), colour]),
+        colorscale: scaleOf(stops),
         hoverongaps: false,
       },
       {
@@ -148,34 +148,22 @@ TreeRace.heatPlot = (() => {
    */
   function inRaces(sweep, colours) {
     const plain = sweep.verify[1];
-    const sizes = plain ? Object.keys(sweep.verify).map(Number) : [];
-    return {
-      type: "scatter",
-      mode: "markers",
-      x: sizes,
-      y: sizes.map((count) => sweep.verify[count] / plain),
-      customdata: sizes.map(
-        (count) => `${count} nodes in these races: ${asNumber(sweep.verify[count], 2)} ms, the median`,
-      ),
-      marker: { symbol: "circle-open", color: colours.base, size: 8, line: { width: 2 } },
-    };
+    const places = Object.entries(plain ? sweep.verify : {}).map(([count, ms]) => {
+      const said = `${count} nodes in these races: ${asNumber(ms, 2)} ms, the median`;
+      return { x: Number(count), y: ms / plain, said };
+    });
+    const marker = { symbol: "circle-open", color: colours.base, size: 8, line: { width: 2 } };
+    return scatter("markers", places, { marker });
   }
 
   /**
    * @param {Cell[]} cells
    * @param {SweepRecord} sweep
-   * @param {object} look
+   * @param {object} marker
    */
-  function points(cells, sweep, look) {
-    return {
-      type: "scatter",
-      mode: "markers",
-      x: cells.map((cell) => cell.mean_nodes),
-      y: cells.map((cell) => cell.tau),
-      customdata: cells.map((cell) => sweep.cellWords(cell)),
-      cliponaxis: false,
-      marker: look,
-    };
+  function points(cells, sweep, marker) {
+    const places = cells.map((cell) => ({ x: cell.mean_nodes, y: cell.tau, said: sweep.cellWords(cell) }));
+    return scatter("markers", places, { cliponaxis: false, marker });
   }
 
   /**
@@ -193,30 +181,23 @@ TreeRace.heatPlot = (() => {
     const levels = best.length ? best[0].depth : (sweep.fixed.depth ?? sweep.x.values[0]);
     const largest = Math.max(LARGEST, ...cells.map((cell) => Math.ceil(cell.mean_nodes)));
     const top = Math.max(3.6, ...cells.map((cell) => cell.tau + 0.6));
+    const edge = { color: colours.surface, width: 1.5 };
     const traces = [
       ...costLines(costs, levels, largest, colours),
       inRaces(sweep, colours),
-      points(cells, sweep, { color: colours.tree, symbol: "square", size: 8, opacity: 0.45, line: { width: 0 } }),
-      points(best, sweep, {
-        color: colours.tree,
-        symbol: "diamond",
-        size: 15,
-        opacity: 1,
-        line: { color: colours.surface, width: 1.5 },
-      }),
+      points(cells, sweep, { color: colours.tree, symbol: "square", size: 8, opacity: 0.45 }),
+      points(best, sweep, { color: colours.tree, symbol: "diamond", size: 15, line: edge }),
     ];
-    const end = Math.min(top - 1, costs.breakEven(largest, levels));
-    const axes = {
-      ...costAxes(colours, letters, largest, top, top > 6 ? 2 : 1),
-      annotations: [
-        word("slower than plain", largest, 0.35, "right", colours.faint, letters),
-        word("break-even", largest, end, "right", colours.ink, letters, {
-          yshift: letters * 0.8,
-          bgcolor: colours.cell,
-        }),
-        word("t(N)", 1, 0.55, "left", colours.baseInk, letters),
-      ],
-    };
+    const end = Math.log10(largest);
+    const even = Math.min(top - 1, costs.breakEven(largest, levels));
+    const font = (/** @type {string} */ color) => ({ color, size: letters });
+    const raised = { yshift: letters * 0.8, bgcolor: colours.cell };
+    const annotations = [
+      word("slower than plain", [end, 0.35], "right", font(colours.faint)),
+      word("break-even", [end, even], "right", font(colours.ink), raised),
+      word("t(N)", [0, 0.55], "left", font(colours.baseInk)),
+    ];
+    const axes = { ...costAxes(colours, letters, largest, top, top > 6 ? 2 : 1), annotations };
     const margin = { l: letters * 2.2, r: letters * 2.2, t: 6, b: letters * 1.8 };
     plot(div, room, traces, margin, axes);
   }

@@ -31,25 +31,18 @@ TreeRace.maskPlot = (() => {
     return order;
   }
 
-  /** @param {number[]} parents */
-  function subtreeSizes(parents) {
-    const sizes = parents.map(() => 1);
+  /** @param {number[]} parents of nodes, whose subtrees' sizes rank them: the largest is the least */
+  function negatedSizes(parents) {
+    const sizes = parents.map(() => -1);
     for (let node = parents.length - 1; node > 0; node--) sizes[parents[node]] += sizes[node];
     return sizes;
   }
 
-  /** @param {number[]} parents */
-  const insertion = (parents) => [...parents.keys()];
-
   /** @type {Record<string, (parents: number[]) => number[]>} */
   const ORDERS = {
-    insertion,
-    dfs: (parents) => preorder(parents, insertion(parents)),
-    "heavy path": (parents) =>
-      preorder(
-        parents,
-        subtreeSizes(parents).map((size) => -size),
-      ),
+    insertion: (parents) => [...parents.keys()],
+    dfs: (parents) => preorder(parents, [...parents.keys()]),
+    "heavy path": (parents) => preorder(parents, negatedSizes(parents)),
   };
 
   /**
@@ -73,10 +66,7 @@ TreeRace.maskPlot = (() => {
     return [...blocks.values()];
   }
 
-  /**
-   * Small enough for the trees of a race to have several.
-   * @param {number} nodes
-   */
+  /** @param {number} nodes of a race's tree, which shall have several blocks */
   function blockFor(nodes) {
     if (nodes <= 12) return 2;
     return nodes <= 48 ? 4 : 8;
@@ -187,65 +177,40 @@ TreeRace.maskPlot = (() => {
       const [x, y] = [left + column * cellWidth + gapX, top + row * cellHeight + gapY];
       return `M${x.toFixed(2)} ${y.toFixed(2)}h${(cellWidth - 2 * gapX).toFixed(2)}v${(cellHeight - 2 * gapY).toFixed(2)}h${(2 * gapX - cellWidth).toFixed(2)}z`;
     };
+    /** @type {(kind: string, x: number, y: number, width: number, height: number) => SVGElement} */
+    const frame = (kind, x, y, width, height) => draw("rect", { class: kind, x, y, width, height });
+    const across = order.length * cellWidth;
     const kept = new Set([0, ...step.path]);
-    const places = new Map(order.map((node, index) => [node, index + 1]));
     const svg = draw("svg", { width, height, class: "mask-drawing" });
     for (const [row, query] of order.entries()) {
       const earlier = new Set(Array(query + 1).keys()); // what a broken mask lets a node see: all before it in the arrays
       const seen = causal ? earlier : ancestors(step.parents, query);
       const shades = { empty: "", seen: cell(row, 0), kept: "" };
-      for (const key of order) {
+      for (const [column, key] of order.entries()) {
         const shade = !seen.has(key) ? "empty" : kept.has(query) && kept.has(key) ? "kept" : "seen";
-        shades[shade] += cell(row, /** @type {number} */ (places.get(key)));
+        shades[shade] += cell(row, column + 1);
       }
-      const group = draw("g", { class: "row" });
-      group.dataset.node = String(query);
+      const group = draw("g", { class: "row", "data-node": query });
       for (const [shade, d] of Object.entries(shades)) if (d) group.append(draw("path", { class: shade, d }));
-      const whole = {
-        x: left - 2,
-        y: top + row * cellHeight,
-        width: (order.length + 1) * cellWidth + 4,
-        height: cellHeight,
-      };
-      group.append(draw("rect", { class: "ring", ...whole }));
-      if (rows)
-        group.append(
-          draw(
-            "text",
-            { class: "row-name", x: left - 6, y: top + (row + 0.5) * cellHeight + 0.34 * size, "font-size": size },
-            names[row],
-          ),
-        );
+      group.append(frame("ring", left - 2, top + row * cellHeight, across + cellWidth + 4, cellHeight));
+      const at = { x: left - 6, y: top + (row + 0.5) * cellHeight + 0.34 * size, "font-size": size };
+      if (rows) group.append(draw("text", { class: "row-name", ...at }, names[row]));
       svg.append(group);
     }
     svg.append(...bracketsOf(step, { left, top, cellWidth, cellHeight, order }));
     for (const [row, column] of causal ? [] : blocks) {
       const [x, y] = [left + (1 + column * block) * cellWidth, top + row * block * cellHeight];
       const [right, bottom] = [(column + 1) * block, (row + 1) * block].map((at) => Math.min(order.length, at));
-      svg.append(
-        draw("rect", {
-          class: "block",
-          x,
-          y,
-          width: left + (1 + right) * cellWidth - x,
-          height: top + bottom * cellHeight - y,
-        }),
-      );
+      svg.append(frame("block", x, y, left + (1 + right) * cellWidth - x, top + bottom * cellHeight - y));
     }
-    if (columns) {
-      for (const [column, name] of ["cache", ...names].entries()) {
-        const x = left + (column + 0.5) * cellWidth;
-        const transform = flat ? "" : `rotate(-90 ${x + 0.34 * size} ${top - 5})`;
-        const at = {
-          x: flat ? x : x + 0.34 * size,
-          y: top - (flat ? 6 : 5),
-          "font-size": size,
-          "text-anchor": flat ? "middle" : "start",
-        };
-        svg.append(draw("text", { class: column ? "column-name" : "column-name faint", ...at, transform }, name));
-      }
+    for (const [column, name] of columns ? ["cache", ...names].entries() : []) {
+      const x = left + (column + 0.5) * cellWidth + (flat ? 0 : 0.34 * size);
+      const y = top - (flat ? 6 : 5);
+      const turned = flat ? { "text-anchor": "middle" } : { transform: `rotate(-90 ${x} ${y})` };
+      const kind = column ? "column-name" : "column-name faint";
+      svg.append(draw("text", { class: kind, x, y, "font-size": size, ...turned }, name));
     }
-    svg.append(draw("rect", { class: "column", y: top - 2, width: cellWidth, height: order.length * cellHeight + 4 }));
+    svg.append(frame("column", 0, top - 2, cellWidth, order.length * cellHeight + 4));
     div.replaceChildren(svg);
     drawn.set(div, { left, top, cellWidth, cellHeight, order });
   }
@@ -279,9 +244,7 @@ TreeRace.maskPlot = (() => {
     const now = drawn.get(div);
     const column = div.querySelector(".column");
     if (!now || !column) return;
-    for (const row of findAll(div, ".row")) {
-      row.classList.toggle("lit", Number(row.dataset.node) === node);
-    }
+    for (const row of findAll(div, ".row")) row.classList.toggle("lit", Number(row.dataset.node) === node);
     const at = node === null ? -1 : now.order.indexOf(node);
     column.classList.toggle("lit", at >= 0);
     column.setAttribute("x", String(now.left + (at + 1) * now.cellWidth));

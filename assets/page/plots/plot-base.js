@@ -7,15 +7,8 @@ TreeRace.plotBase = (() => {
   const PLOT = { displayModeBar: false, responsive: false, doubleClick: false, showAxisDragHandles: false };
   const SAID = { hovertemplate: "%{customdata}<extra></extra>" }; // of traces whose `customdata` says all
 
-  /**
-   * @param {string} hex as in "#d55e00"
-   * @returns {[number, number, number]}
-   */
-  function channels(hex) {
-    /** @param {number} at */
-    const channel = (at) => Number.parseInt(hex.slice(at, at + 2), 16);
-    return [channel(1), channel(3), channel(5)];
-  }
+  /** @param {string} hex as in "#d55e00" */
+  const channels = (hex) => [1, 3, 5].map((at) => Number.parseInt(hex.slice(at, at + 2), 16));
 
   /**
    * @param {string} from
@@ -30,10 +23,7 @@ TreeRace.plotBase = (() => {
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
   }
 
-  /**
-   * Black or white, whichever is easier to read on this colour.
-   * @param {number[]} channel
-   */
+  /** @param {number[]} channel of a colour, on which black or white is easier to read */
   const readable = (channel) => (luminance(channel) > 0.179 ? "#000000" : "#ffffff");
 
   /** @param {Element} element */
@@ -123,6 +113,30 @@ TreeRace.plotBase = (() => {
   }
 
   /**
+   * Points, or lines through them, each with what is said where the pointer is.
+   * @param {"lines" | "markers" | "lines+markers"} mode
+   * @param {{ x: number, y: number | null, said: string }[]} places
+   * @param {object} look
+   */
+  const scatter = (mode, places, look) => ({
+    type: "scatter",
+    mode,
+    x: places.map(({ x }) => x),
+    y: places.map(({ y }) => y),
+    customdata: places.map(({ said }) => said),
+    ...look,
+  });
+
+  /**
+   * Words on the plot; a logarithmic axis wants the logarithm of their place.
+   * @param {string} text
+   * @param {[x: number, y: number]} place
+   * @param {"left" | "right"} xanchor
+   * @param {{ color: string, size: number }} font
+   */
+  const word = (text, [x, y], xanchor, font, more = {}) => ({ text, x, y, xanchor, showarrow: false, font, ...more });
+
+  /**
    * What all axes have, with ticks and a title in faint letters of that size.
    * @param {Palette} colours
    * @param {number} size
@@ -136,5 +150,5 @@ TreeRace.plotBase = (() => {
   // The size of the letters of the lab's charts, in pixels.
   const lettering = () => Math.round(Math.max(12, Math.min(22, window.innerWidth / 92)));
 
-  return { channels, mixed, readable, axisOf, palette, roomOf, keepDrawn, lettering, plot };
+  return { channels, mixed, readable, axisOf, palette, roomOf, keepDrawn, lettering, plot, scatter, word };
 })();

@@ -10,57 +10,28 @@ TreeRace.treePlot = (() => {
   const MOST_ZOOM = 8;
   const WHEEL_STEP = 1.0015; // for each pixel of the wheel
 
-  /** @typedef {{ zoom: number, x: number, y: number }} View */
-
+  /** @typedef {{ step: Step, zoom: number, x: number, y: number }} View what an element shows, and how */
   /** @type {WeakMap<Element, View>} */
   const views = new WeakMap();
 
   /**
-   * How the element's drawing is shown. When that changes, `redraw` is called, once in a frame.
+   * How the element shows the step; wheel, fingers and mouse change it from now on.
    * @param {HTMLElement} home
-   * @param {() => void} redraw
+   * @param {Step} step
    */
-  function zoomOf(home, redraw) {
-    const known = views.get(home);
-    if (known) return known;
-    const view = { zoom: 1, x: 0, y: 0 };
+  function viewOf(home, step) {
+    const view = views.get(home) ?? { step, zoom: 1, x: 0, y: 0 };
+    if (!views.has(home)) listen(home, view);
     views.set(home, view);
-    listen(home, view, redraw);
-    return view;
-  }
-
-  /**
-   * Keeps the point [x, y] of the element where it is.
-   * @param {HTMLElement} home
-   * @param {View} view
-   * @param {number} by
-   * @param {number} x
-   * @param {number} y
-   */
-  function enlarge(home, view, by, x, y) {
-    const zoom = Math.max(1, Math.min(MOST_ZOOM, view.zoom * by));
-    const ratio = zoom / view.zoom;
-    Object.assign(view, { zoom, x: x - (x - view.x) * ratio, y: y - (y - view.y) * ratio });
-    hold(home, view);
-  }
-
-  /**
-   * No side of the drawing leaves the element's.
-   * @param {HTMLElement} home
-   * @param {View} view
-   */
-  function hold(home, view) {
-    view.x = Math.min(0, Math.max(home.clientWidth * (1 - view.zoom), view.x));
-    view.y = Math.min(0, Math.max(home.clientHeight * (1 - view.zoom), view.y));
+    return Object.assign(view, { step });
   }
 
   /**
    * @param {HTMLElement} home
    * @param {View} view
-   * @param {() => void} redraw
    */
-  function listen(home, view, redraw) {
-    const soon = inNextFrame(redraw);
+  function listen(home, view) {
+    const soon = inNextFrame(() => drawTree(home, view.step));
     /** @type {Map<number, [number, number]>} fingers, or the mouse while it is pressed */
     const held = new Map();
     const spread = () => {
@@ -72,15 +43,27 @@ TreeRace.treePlot = (() => {
       const corner = home.getBoundingClientRect();
       return [event.clientX - corner.left, event.clientY - corner.top];
     };
+    /** @type {(x: number, y: number) => void} so far that no side of the drawing leaves the element's */
+    const move = (x, y) => {
+      view.x = Math.min(0, Math.max(home.clientWidth * (1 - view.zoom), x));
+      view.y = Math.min(0, Math.max(home.clientHeight * (1 - view.zoom), y));
+      soon();
+    };
+    /** @type {(by: number, place: [number, number]) => void} keeps that place of the element where it is */
+    const enlarge = (by, [x, y]) => {
+      const zoom = Math.max(1, Math.min(MOST_ZOOM, view.zoom * by));
+      const ratio = zoom / view.zoom;
+      view.zoom = zoom;
+      move(x - (x - view.x) * ratio, y - (y - view.y) * ratio);
+    };
     home.addEventListener("wheel", (event) => {
       if (view.zoom === 1 && event.deltaY > 0) return; // nothing to leave: the page scrolls
       event.preventDefault();
-      enlarge(home, view, WHEEL_STEP ** -(event.deltaMode ? 40 * event.deltaY : event.deltaY), ...placeOf(event));
-      soon();
+      enlarge(WHEEL_STEP ** -(event.deltaMode ? 40 * event.deltaY : event.deltaY), placeOf(event));
     });
     home.addEventListener("dblclick", () => {
-      Object.assign(view, { zoom: 1, x: 0, y: 0 });
-      soon();
+      view.zoom = 1;
+      move(0, 0);
     });
     home.addEventListener("pointerdown", (event) => held.set(event.pointerId, placeOf(event)));
     home.addEventListener("pointermove", (event) => {
@@ -89,23 +72,15 @@ TreeRace.treePlot = (() => {
       const place = placeOf(event);
       const wide = held.size === 2 ? spread() : 0;
       held.set(event.pointerId, place);
-      if (wide) enlarge(home, view, spread() / Math.max(1, wide), ...place);
-      else if (view.zoom > 1) {
-        view.x += place[0] - before[0];
-        view.y += place[1] - before[1];
-        hold(home, view);
-      } else return;
-      soon();
+      if (wide) enlarge(spread() / Math.max(1, wide), place);
+      else if (view.zoom > 1) move(view.x + place[0] - before[0], view.y + place[1] - before[1]);
     });
     for (const end of /** @type {const} */ (["pointerup", "pointercancel", "pointerleave"])) {
       home.addEventListener(end, (event) => held.delete(event.pointerId));
     }
   }
 
-  /**
-   * What is known of a node, a line each.
-   * @param {TreeNode} node
-   */
+  /** @param {TreeNode} node of which all is told that is known, a line each */
   function factsOf(node) {
     const name = labelOf(node.text, "(no text yet)");
     if (node.verdict === "root") return [name, "root: the last token of the text"];
@@ -125,10 +100,7 @@ TreeRace.treePlot = (() => {
     return draw("circle", { r: verdict === "unreached" ? 0.45 * size : 0.8 * size });
   }
 
-  /**
-   * Where the target disagreed: with which p it wanted its own token.
-   * @param {TreeNode} node
-   */
+  /** @param {TreeNode} node where the target disagreed: with which p it wanted its own token */
   const wishOf = (node) => (node.wanted ? `\u00a0p ${asPercent(node.p)}` : "");
 
   /**
@@ -155,8 +127,7 @@ TreeRace.treePlot = (() => {
     const [width, height] = [div.clientWidth, div.clientHeight];
     if (!width || !height) return;
     const { mono, zoom: letters } = palette(div);
-    const { zoom, x, y } = zoomOf(div, () => drawTree(div, shown.get(div) ?? step));
-    shown.set(div, step);
+    const { zoom, x, y } = viewOf(div, step);
     const measure = (/** @type {string} */ text, /** @type {number} */ size) =>
       textWidth(text, `700 ${size}px ${mono}`);
     const largest = Math.max(width < 520 ? 13 : 16, Math.min(34, width / 36)) * letters;
@@ -168,30 +139,22 @@ TreeRace.treePlot = (() => {
       const parent = nodes[node.parent];
       if (parent) {
         const kind = node.verdict === "bonus" ? "edge kept own" : node.onPath ? "edge kept" : "edge";
-        const wide = node.onPath ? Math.max(2.5, thickness(node.q, size)) : thickness(node.q, size);
-        const edge = draw("path", { class: kind, d: edgePath(parent, node), "stroke-width": wide.toFixed(1) });
-        edge.dataset.node = String(node.index);
+        const wide = Math.max(node.onPath ? 2.5 : 0, thickness(node.q, size));
+        const look = { class: kind, d: edgePath(parent, node), "stroke-width": wide.toFixed(1) };
+        const edge = draw("path", { ...look, "data-node": node.index });
         if (node.onPath) lines.append(edge);
         else lines.prepend(edge);
       }
-      const group = draw("g", {
-        class: `node ${node.verdict}`,
-        transform: `translate(${node.x.toFixed(1)} ${node.y.toFixed(1)})`,
-      });
-      group.append(
-        draw("circle", { class: "reach", r: Math.max(1.5 * node.mark, 5) }),
-        markOf(node.verdict, node.mark),
-      );
-      if (node.label) group.append(drawLabel(node, size));
-      group.dataset.node = String(node.index);
-      marks.append(group);
+      const transform = `translate(${node.x.toFixed(1)} ${node.y.toFixed(1)})`;
+      const reach = draw("circle", { class: "reach", r: Math.max(1.5 * node.mark, 5) });
+      const mark = markOf(node.verdict, node.mark);
+      const label = node.label ? [drawLabel(node, size)] : [];
+      const look = { class: `node ${node.verdict}`, transform, "data-node": node.index };
+      marks.append(draw("g", look, reach, mark, ...label));
     }
     const moved = draw("g", { transform: `translate(${x} ${y}) scale(${shrink})` }, lines, marks);
     div.replaceChildren(draw("svg", { width, height, class: "tree-drawing" }, moved));
   }
-
-  /** @type {WeakMap<Element, Step>} */
-  const shown = new WeakMap();
 
   /**
    * Lights these nodes and the lines that lead to them; none lights all.
@@ -201,10 +164,8 @@ TreeRace.treePlot = (() => {
   function lightTree(div, nodes) {
     const svg = div.firstElementChild;
     svg?.classList.toggle("pointing", nodes.size > 0);
-    for (const each of findAll(div, "[data-node]")) {
-      each.classList.toggle("lit", nodes.has(Number(each.dataset.node)));
-    }
+    for (const each of findAll(div, "[data-node]")) each.classList.toggle("lit", nodes.has(Number(each.dataset.node)));
   }
 
-  return { zoomOf, drawTree, factsOf, lightTree, nodesOf };
+  return { drawTree, factsOf, lightTree, nodesOf };
 })();
