@@ -206,9 +206,9 @@ TreeRace.maskPlot = (() => {
     for (const [column, name] of columns ? ["cache", ...names].entries() : []) {
       const x = left + (column + 0.5) * cellWidth + (flat ? 0 : 0.34 * size);
       const y = top - (flat ? 6 : 5);
-      const turned = flat ? { "text-anchor": "middle" } : { transform: `rotate(-90 ${x} ${y})` };
+      const [turn, value] = flat ? ["text-anchor", "middle"] : ["transform", `rotate(-90 ${x} ${y})`];
       const kind = column ? "column-name" : "column-name faint";
-      svg.append(draw("text", { class: kind, x, y, "font-size": size, ...turned }, name));
+      svg.append(draw("text", { class: kind, x, y, "font-size": size, [turn]: value }, name));
     }
     svg.append(frame("column", 0, top - 2, cellWidth, order.length * cellHeight + 4));
     div.replaceChildren(svg);
