@@ -26,44 +26,22 @@ TreeRace.sweepRecord = (() => {
     done = 0; // cells, with the share of the one that runs
     /** @type {number | null | undefined} seconds, once they can be told */
     left = null;
-    sentence = "";
-    /** @type {Cell[]} */
-    best = [];
-    /** @type {Accepted[]} */
-    byDepth = [];
-    /** @type {Accepted[]} */
-    byRank = [];
-    /** @type {Record<number, number>} milliseconds by nodes, the median in the races */
-    verify = {};
+    /** @type {SweepSummary} of all cells so far */
+    summary = { best: [], sentence: "", by_depth: [], by_rank: [], verify_ms: {} };
 
-    /** @param {SweepStart} start */
+    /** @param {SweepStart} start what is swept */
     constructor(start) {
-      this.system = start.system;
-      this.grid = start.grid;
+      this.start = start;
       this.x = start.x;
       this.y = start.y;
-      this.fixed = start.fixed;
-      this.costs = start.costs;
-      this.prompts = start.prompts;
-      this.tokens = start.max_new_tokens;
-      this.seed = start.seed;
       this.total = start.cells;
     }
 
-    /** @param {SweepSummary} summary */
-    summarise({ best, sentence, by_depth: byDepth, by_rank: byRank, verify_ms: verify }) {
-      this.best = best;
-      this.sentence = sentence;
-      this.byDepth = byDepth;
-      this.byRank = byRank;
-      this.verify = verify;
-    }
-
-    /** @param {{ cell?: Cell, cells?: Cell[], summary?: SweepSummary, done: number, left?: number }} message */
+    /** @param {SweepNews} message */
     add({ cell, cells, summary, done, left }) {
       if (cell) this.cells.push(cell);
       if (cells) this.cells = cells;
-      if (summary) this.summarise(summary);
+      if (summary) this.summary = summary;
       this.done = done;
       this.left = left;
     }
@@ -78,13 +56,10 @@ TreeRace.sweepRecord = (() => {
 
     /** @param {Cell} cell */
     isBest(cell) {
-      return this.best.some(({ x, y }) => x === cell.x && y === cell.y);
+      return this.summary.best.some(({ x, y }) => x === cell.x && y === cell.y);
     }
 
-    /**
-     * A cell in words, as Plotly reads them.
-     * @param {Cell} cell
-     */
+    /** @param {Cell} cell that is told in words, as Plotly reads them */
     cellWords(cell) {
       const where = `${this.x.name} ${cell.x}, ${this.y.name} ${cell.y}`;
       if (cell.refused) return `${where}<br>${escapeMarkup(cell.refused)}`;
@@ -125,83 +100,64 @@ TreeRace.sweepRecord = (() => {
     return rows.map((row) => `${kind} ${row[kind]} ${share(row)} %`).join(", ") || "nothing yet";
   }
 
-  /**
-   * The setting that all cells share, in a few words.
-   * @param {SweepRecord} record
-   */
-  function setting({ fixed, grid, tokens, prompts }) {
+  /** @param {SweepRecord} record of which the setting is told that all cells share, in a few words */
+  function setting({ start: { fixed, grid, max_new_tokens: tokens, prompts } }) {
     const held =
       grid === "shape"
         ? [`≤ ${fixed.nodes} nodes`, `T = ${fixed.temperature}`]
         : [`depth ${fixed.depth}`, `width ${fixed.width}`];
-    if (prompts.length > 1) return [...held, `${tokens} tokens`, `${prompts.length} prompts`].join(" · ");
-    return [...held, `${tokens} tokens`].join(" · ");
+    const several = prompts.length > 1 ? [`${prompts.length} prompts`] : [];
+    return [...held, `${tokens} tokens`, ...several].join(" · ");
   }
 
-  /**
-   * The finding of a chart: a note for its caption, and a label in its place.
-   * @param {SweepRecord} record
-   * @param {string} chart
-   */
-  function chartWords(record, chart) {
-    const { raced, x, y, byDepth, byRank, sentence } = record;
-    const grid = `by ${x.name} and ${y.name}`;
-    switch (chart) {
-      case "speedup": {
-        const finding = `Measured speed over plain decoding ${grid}: ${range(raced, "speedup", "×")}. ${sentence}`;
-        return { note: setting(record), label: `${finding} Arrows choose a cell, Enter races it.` };
-      }
-      case "tau":
-        return { note: "papers call it tau", label: `Tokens a pass ${grid}: ${range(raced, "tau", "")}.` };
-      case "cost": {
-        const won = raced.filter((cell) => cell.speedup > 1 && !isLevel(cell.speedup)).length;
-        const finding = `${won} of ${raced.length} cells were faster than plain decoding.`;
-        return {
-          note: "in tokens’ time · ■ a cell",
-          label: `Verification time and break-even by nodes: ${finding}`,
-        };
-      }
-      case "depth":
-        return {
-          note: "◆ of rounds",
-          label: `Reached guesses that were accepted, by depth: ${shares(byDepth, "depth")}.`,
-        };
-      default:
-        return {
-          note: "",
-          label: `Reached guesses that were accepted, by rank among siblings: ${shares(byRank, "rank")}.`,
-        };
-    }
-  }
-
-  /**
-   * The table behind a chart, the head first.
-   * @param {SweepRecord} record
-   * @param {string} chart
-   * @returns {unknown[][]}
-   */
-  function chartRows({ byDepth, byRank, costs, verify, cells, system }, chart) {
-    /** @type {(times: Record<number, number>, source: string) => unknown[][]} */
-    const timed = (times, source) => Object.entries(times).map(([nodes, ms]) => [nodes, ms, source]);
+  /** @param {SweepRecord} record */
+  function cellRows({ cells, start }) {
     const keys = [...SWEPT, ...FIGURES];
-    switch (chart) {
-      case "depth":
-        return [
-          ["depth", "reached", "accepted", "rounds"],
-          ...byDepth.map((row) => [row.depth, row.reached, row.accepted, row.levels]),
-        ];
-      case "rank":
-        return [["rank", "reached", "accepted"], ...byRank.map((row) => [row.rank, row.reached, row.accepted])];
-      case "cost":
-        return [
-          ["nodes", "verify_ms", "source"],
-          ...timed(costs.verify_ms, "timed alone"),
-          ...timed(verify, "median in the races"),
-        ];
-      default:
-        return [["system", ...keys], ...cells.map((cell) => [system.name, ...keys.map((key) => cell[key])])];
-    }
+    return [["system", ...keys], ...cells.map((cell) => [start.system.name, ...keys.map((key) => cell[key])])];
   }
 
-  return { SWEPT, SweepRecord, chartRows, chartWords };
+  // What a chart says: a note for its caption, a label in its place, and the table behind it, the head first.
+  /** @type {Record<string, (record: SweepRecord) => { note: string, label: string, rows: unknown[][] }>} */
+  const CHARTS = {
+    speedup: (record) => {
+      const { raced, x, y, summary } = record;
+      const finding = `by ${x.name} and ${y.name}: ${range(raced, "speedup", "×")}. ${summary.sentence}`;
+      return {
+        note: setting(record),
+        label: `Measured speed over plain decoding ${finding} Arrows choose a cell, Enter races it.`,
+        rows: cellRows(record),
+      };
+    },
+    tau: (record) => ({
+      note: "papers call it tau",
+      label: `Tokens a pass by ${record.x.name} and ${record.y.name}: ${range(record.raced, "tau", "")}.`,
+      rows: cellRows(record),
+    }),
+    cost: ({ raced, start, summary }) => {
+      const won = raced.filter((cell) => cell.speedup > 1 && !isLevel(cell.speedup)).length;
+      const finding = `${won} of ${raced.length} cells were faster than plain decoding.`;
+      const alone = Object.entries(start.costs.verify_ms).map(([nodes, ms]) => [nodes, ms, "timed alone"]);
+      const raceMs = Object.entries(summary.verify_ms).map(([nodes, ms]) => [nodes, ms, "median in the races"]);
+      return {
+        note: "in tokens’ time · ■ a cell",
+        label: `Verification time and break-even by nodes: ${finding}`,
+        rows: [["nodes", "verify_ms", "source"], ...alone, ...raceMs],
+      };
+    },
+    depth: ({ summary: { by_depth: found } }) => ({
+      note: "◆ of rounds",
+      label: `Reached guesses that were accepted, by depth: ${shares(found, "depth")}.`,
+      rows: [
+        ["depth", "reached", "accepted", "rounds"],
+        ...found.map((row) => [row.depth, row.reached, row.accepted, row.levels]),
+      ],
+    }),
+    rank: ({ summary: { by_rank: found } }) => ({
+      note: "",
+      label: `Reached guesses that were accepted, by rank among siblings: ${shares(found, "rank")}.`,
+      rows: [["rank", "reached", "accepted"], ...found.map((row) => [row.rank, row.reached, row.accepted])],
+    }),
+  };
+
+  return { CHARTS, SWEPT, SweepRecord };
 })();

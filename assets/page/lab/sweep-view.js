@@ -9,7 +9,7 @@ TreeRace.sweepView = (() => {
   const { keepDrawn } = TreeRace.plotBase;
   const { saveMenu } = TreeRace.downloads;
   const { goToScreen, screenRoot } = TreeRace.screens;
-  const { SWEPT, SweepRecord, chartRows, chartWords } = TreeRace.sweepRecord;
+  const { CHARTS, SWEPT, SweepRecord } = TreeRace.sweepRecord;
   const { ENDED, Run } = TreeRace.runs;
 
   /** @type {Record<Grid, Record<string, string>>} what the fields of a grid begin with, and its two axes */
@@ -28,10 +28,7 @@ TreeRace.sweepView = (() => {
   const PROMPTS = { one: "this prompt", each: "one of each kind" };
   const INVITATION = "Which tree pays here? Every cell is a race against plain decoding. Press Start.";
 
-  /**
-   * "1, 2 3" as numbers; what is no number stays as it is, for the server to refuse in words.
-   * @param {string} text
-   */
+  /** @param {string} text such as "1, 2 3"; what is no number stays as it is, for the server to refuse in words */
   function list(text) {
     const each = text.split(/[\s,;]+/).filter(Boolean);
     return each.map((value) => (Number.isNaN(Number(value)) ? value : Number(value)));
@@ -43,16 +40,14 @@ TreeRace.sweepView = (() => {
     return rounded < 60 ? `${rounded} s` : `${Math.floor(rounded / 60)} min ${rounded % 60} s`;
   }
 
-  /**
-   * How far it came.
-   * @param {string} ended
-   * @param {SweepRecord} measured
-   */
-  function after(ended, { cells, total, sentence }) {
-    return `${ended} after ${cells.length} of ${total} cells. ${sentence}`;
-  }
-
   class SweepView {
+    /** @type {SweepRecord | null} */
+    measured = null;
+    /** @type {{ x: number, y: number } | null} the cell that the keys are on */
+    picked = null;
+    /** @type {Grid} */
+    grid = "shape";
+
     /**
      * @param {HTMLElement} root
      * @param {{ systems: Record<string, System> }} about
@@ -62,21 +57,14 @@ TreeRace.sweepView = (() => {
       this.root = root;
       this.say = say;
       this.systems = systems;
-      /** @type {SweepRecord | null} */
-      this.measured = null;
-      /** @type {{ x: number, y: number } | null} the cell that the keys are on */
-      this.picked = null;
-      /** @type {Grid} */
-      this.grid = "shape";
       this.run = new Run("sweep", this);
       this.at = finder(root);
       /** @type {Record<string, HTMLElement>} */
       this.charts = Object.fromEntries(findAll(root, "[data-chart]").map((figure) => [figure.dataset.chart, figure]));
       this.fillForm(systems);
       for (const [name, figure] of Object.entries(this.charts)) {
-        saveMenu(figure, this.at("save-template"), `treerace-${name}`, () =>
-          this.measured ? chartRows(this.measured, name) : [],
-        );
+        const rows = () => (this.measured ? CHARTS[name](this.measured).rows : []);
+        saveMenu(figure, this.at("save-template"), `treerace-${name}`, rows);
       }
       this.root.classList.add("blank");
       this.say(this.invitation);
@@ -114,10 +102,7 @@ TreeRace.sweepView = (() => {
       }
     }
 
-    /**
-     * `prompt`, `temperature` and `seed` come from the form that all screens share.
-     * @param {{ prompt: string, temperature: number, seed: number }} form
-     */
+    /** @param {{ prompt: string, temperature: number, seed: number }} form that all screens share */
     order({ prompt, temperature, seed }) {
       /** @param {string} name */
       const several = (name) => (this.at(name).value.trim() ? list(this.at(name).value) : []);
@@ -142,9 +127,11 @@ TreeRace.sweepView = (() => {
     /** @param {RunEnd} how */
     over(how) {
       const { measured } = this; // of a run that has not begun it is the sweep before
-      if (how === "refused") this.say("Nothing was measured.");
-      else if (how === "withdrawn") this.say(measured?.sentence || this.invitation);
-      else this.say(measured ? after(ENDED[how], measured) : `${ENDED[how]}.`);
+      if (how === "refused") return this.say("Nothing was measured.");
+      if (how === "withdrawn") return this.say(measured?.summary.sentence || this.invitation);
+      if (!measured) return this.say(`${ENDED[how]}.`);
+      const { cells, total, summary } = measured;
+      this.say(`${ENDED[how]} after ${cells.length} of ${total} cells. ${summary.sentence}`);
     }
 
     /** @param {SweepMessage} message */
@@ -168,7 +155,7 @@ TreeRace.sweepView = (() => {
      * @param {SweepRecord} measured
      * @param {boolean} [ended]
      */
-    tell({ cells, total, done, left, sentence }, ended) {
+    tell({ cells, total, done, left, summary: { sentence } }, ended) {
       fillBar(this.at("progress"), cells.length, total, done / total);
       if (ended) return this.say(sentence);
       const time = left === null || left === undefined ? "" : `, ${duration(left)} left`;
@@ -185,10 +172,10 @@ TreeRace.sweepView = (() => {
       drawHeat(canvas("speedup"), measured, "speedup", this.picked);
       drawHeat(canvas("tau"), measured, "tau", this.picked);
       drawSweepCost(canvas("cost"), measured);
-      drawShares(canvas("depth"), measured.byDepth, "depth", "depth");
-      drawShares(canvas("rank"), measured.byRank, "rank", "rank among siblings");
+      drawShares(canvas("depth"), measured.summary.by_depth, "depth", "depth");
+      drawShares(canvas("rank"), measured.summary.by_rank, "rank", "rank among siblings");
       for (const [name, figure] of Object.entries(this.charts)) {
-        const { note, label } = chartWords(measured, name);
+        const { note, label } = CHARTS[name](measured);
         finder(figure)("note").textContent = note;
         canvas(name).setAttribute("aria-label", label);
       }
@@ -202,7 +189,7 @@ TreeRace.sweepView = (() => {
     // The cell that a race would take: the one the visitor picked, else the best one.
     get chosen() {
       const { measured } = this;
-      const place = this.picked ?? measured?.best[0];
+      const place = this.picked ?? measured?.summary.best[0];
       const cell = place && measured?.cell(place.x, place.y);
       return cell && !cell.refused ? cell : null;
     }
@@ -213,7 +200,7 @@ TreeRace.sweepView = (() => {
       button.hidden = !chosen;
       if (!chosen || !measured) return;
       const { depth, width, nodes, temperature } = chosen;
-      const what = measured.grid === "shape" ? `depth ${depth}, width ${width}` : `${nodes} nodes, T = ${temperature}`;
+      const what = measured.start.grid === "shape" ? `depth ${depth}, width ${width}` : `${nodes} nodes, T = ${temperature}`;
       button.textContent = `Race ${what} ›`;
     }
 
@@ -232,33 +219,21 @@ TreeRace.sweepView = (() => {
      */
     move(columns, rows) {
       if (!this.measured) return;
-      const { x, y, best } = this.measured;
-      const from = this.picked ?? best[0] ?? { x: x.values[0], y: y.values[0] };
+      const { x, y, summary } = this.measured;
+      const from = this.picked ?? summary.best[0] ?? { x: x.values[0], y: y.values[0] };
       /** @type {(values: number[], at: number, by: number) => number} */
       const next = (values, at, by) => values[Math.max(0, Math.min(values.length - 1, values.indexOf(at) + by))];
       this.pick(next(x.values, from.x, columns), next(y.values, from.y, rows));
     }
 
-    /**
-     * Sets the race's menus and dials to this cell and goes there.
-     * @param {Cell} cell
-     */
+    /** @param {Cell} cell to which the race's menus and dials are set before going there */
     async race(cell) {
       if (!this.measured) return;
       const { depth, width, nodes, temperature } = cell;
-      const { system, seed, prompts } = this.measured;
-      const wish = {
-        left: "vanilla",
-        right: system.name,
-        broken: "",
-        depth,
-        width,
-        nodes,
-        temperature,
-        seed,
-        untouched: "",
-      };
-      await TreeRace.controls.set(prompts.length > 1 ? wish : { ...wish, prompt: prompts[0] }, {});
+      const { system, seed, prompts } = this.measured.start;
+      const lanes = { left: "vanilla", right: system.name, broken: "", untouched: "" };
+      const prompt = prompts.length > 1 ? {} : { prompt: prompts[0] };
+      await TreeRace.controls.set({ ...lanes, depth, width, nodes, temperature, seed, ...prompt }, {});
       goToScreen("race");
     }
 
@@ -278,9 +253,8 @@ TreeRace.sweepView = (() => {
     listen() {
       onChoice(this.root, "grid", (grid) => this.choose(/** @type {Grid} */ (grid)));
       this.at("race-this").addEventListener("click", () => this.chosen && this.race(this.chosen));
-      finder(this.charts.speedup)("canvas").addEventListener("keydown", (/** @type {KeyboardEvent} */ event) =>
-        this.key(event),
-      );
+      const canvas = finder(this.charts.speedup)("canvas");
+      canvas.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => this.key(event));
       keepDrawn(this.root, () => this.draw());
     }
 

@@ -135,7 +135,7 @@ TreeRace.heatPlot = (() => {
       tickvals: indices(each.values),
       ticktext: each.values.map(String),
     });
-    const shapes = sweep.best.map((cell) => frame(sweep, cell, across, down, { color: colours.ink, width: 3 }));
+    const shapes = sweep.summary.best.map((cell) => frame(sweep, cell, across, down, { color: colours.ink, width: 3 }));
     if (picked) shapes.push(frame(sweep, picked, across, down, { color: colours.ink, width: 2, dash: "4px,3px" }));
     const axes = { xaxis: axis(sweep.x), yaxis: axis(sweep.y), shapes };
     plot(div, room, traces, margin, axes);
@@ -147,8 +147,9 @@ TreeRace.heatPlot = (() => {
    * @param {Palette} colours
    */
   function inRaces(sweep, colours) {
-    const plain = sweep.verify[1];
-    const places = Object.entries(plain ? sweep.verify : {}).map(([count, ms]) => {
+    const { verify_ms: verify } = sweep.summary;
+    const plain = verify[1];
+    const places = Object.entries(plain ? verify : {}).map(([count, ms]) => {
       const said = `${count} nodes in these races: ${asNumber(ms, 2)} ms, the median`;
       return { x: Number(count), y: ms / plain, said };
     });
@@ -175,10 +176,10 @@ TreeRace.heatPlot = (() => {
     if (!room) return;
     const { colours } = room;
     const letters = lettering();
-    const costs = new Costs(sweep.costs);
+    const costs = new Costs(sweep.start.costs);
     const cells = sweep.raced;
     const best = cells.filter((cell) => sweep.isBest(cell));
-    const levels = best.length ? best[0].depth : (sweep.fixed.depth ?? sweep.x.values[0]);
+    const levels = best.length ? best[0].depth : (sweep.start.fixed.depth ?? sweep.x.values[0]);
     const largest = Math.max(LARGEST, ...cells.map((cell) => Math.ceil(cell.mean_nodes)));
     const top = Math.max(3.6, ...cells.map((cell) => cell.tau + 0.6));
     const edge = { color: colours.surface, width: 1.5 };

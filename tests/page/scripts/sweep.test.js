@@ -6,7 +6,7 @@ const test = require("node:test");
 const { load } = require("./load.js");
 
 const page = load("shared/numbers.js", "lab/sweep-record.js");
-const { SweepRecord, chartRows, chartWords } = page.sweepRecord;
+const { CHARTS, SweepRecord } = page.sweepRecord;
 
 const cell = (x, y, speedup, refused) => ({
   x,
@@ -38,33 +38,33 @@ test("cells gather, and the end's cells take their place", () => {
   const summary = { best: [cell(2, 2, 3)], sentence: "Best.", by_depth: [], by_rank: [], verify_ms: { 1: 2.5 } };
   record.add({ cells: [cell(2, 2, 3)], summary, done: 4 });
   assert.deepEqual(
-    [record.cells.length, record.sentence, record.verify, record.left],
+    [record.cells.length, record.summary.sentence, record.summary.verify_ms, record.left],
     [1, "Best.", { 1: 2.5 }, undefined],
   );
 });
 
 test("a chart says its range, and that there is none yet", () => {
-  const { note, label } = chartWords(swept(cell(1, 1, 1.5), cell(2, 1, 0.5)), "speedup");
+  const { note, label } = CHARTS.speedup(swept(cell(1, 1, 1.5), cell(2, 1, 0.5)));
   assert.equal(note, "≤ 16 nodes · T = 0 · 32 tokens");
   assert.match(label, /by depth and width: 0\.50× to 1\.50×\./);
-  assert.match(chartWords(swept(), "tau").label, /nothing yet/);
-  assert.match(chartWords(swept(cell(1, 1, 1.5), cell(2, 1, 0.5)), "cost").label, /1 of 2 cells were faster/);
+  assert.match(CHARTS.tau(swept()).label, /nothing yet/);
+  assert.match(CHARTS.cost(swept(cell(1, 1, 1.5), cell(2, 1, 0.5))).label, /1 of 2 cells were faster/);
 });
 
 test("the table behind a chart has its head first", () => {
   const record = swept(cell(1, 1, 1.5));
-  record.byDepth = [{ depth: 1, reached: 8, accepted: 6, levels: 7 }];
-  record.verify = { 8: 3.5 };
-  assert.deepEqual(chartRows(record, "depth"), [
+  record.summary.by_depth = [{ depth: 1, reached: 8, accepted: 6, levels: 7 }];
+  record.summary.verify_ms = { 8: 3.5 };
+  assert.deepEqual(CHARTS.depth(record).rows, [
     ["depth", "reached", "accepted", "rounds"],
     [1, 8, 6, 7],
   ]);
-  assert.deepEqual(chartRows(record, "cost").slice(1), [
+  assert.deepEqual(CHARTS.cost(record).rows.slice(1), [
     ["1", 2, "timed alone"],
     ["8", 3, "timed alone"],
     ["8", 3.5, "median in the races"],
   ]);
-  const [head, row] = chartRows(record, "speedup");
+  const [head, row] = CHARTS.speedup(record).rows;
   assert.deepEqual(
     [head.slice(0, 6), row.slice(0, 6)],
     [
@@ -79,7 +79,7 @@ test("a disturbed cell says so where the pointer is and in the table", () => {
   const record = swept({ ...cell(1, 1, 5.08), disturbed: words }, cell(2, 1, 1.5));
   assert.ok(record.cellWords(record.cell(1, 1)).endsWith(`<br>${words}`));
   assert.ok(!record.cellWords(record.cell(2, 1)).includes("isturbed"));
-  const [head, first, second] = chartRows(record, "speedup");
+  const [head, first, second] = CHARTS.speedup(record).rows;
   const at = head.indexOf("disturbed");
   assert.deepEqual([first[at], second[at]], [words, ""]);
 });

@@ -48,7 +48,7 @@ def test_a_sweep_is_measured_and_its_best_cell_raced(page):
     expect(page.locator(WORDS)).to_contain_text(" tokens a pass, ")
     expect(page.locator(f"{canvas('speedup')} .textpoint")).to_have_count(4)
     expect(page.locator("[data-lab-sweep] [data-progress]")).to_have_attribute("aria-valuenow", "4")
-    x, y = page.evaluate("[TreeRace.sweep.measured.best[0].x, TreeRace.sweep.measured.best[0].y]")
+    x, y = page.evaluate("(({ x, y }) => [x, y])(TreeRace.sweep.measured.summary.best[0])")
     page.get_by_role("button", name=f"Race depth {x}, width {y}").click()
     expect(page.locator("#screen")).to_have_attribute("data-screen", "race")
     for label, value in (("Depth", x), ("Width", y), ("Nodes", 16)):
