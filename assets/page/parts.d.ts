@@ -123,6 +123,7 @@ type RaceView = InstanceType<typeof TreeRace.raceView.RaceView>;
 type RaceControls = InstanceType<typeof TreeRace.form.RaceControls>;
 type Walk = InstanceType<typeof TreeRace.walkView.WalkView>;
 type SweepRecord = InstanceType<typeof TreeRace.sweepRecord.SweepRecord>;
+type PromptFile = InstanceType<typeof TreeRace.promptFile.PromptFile>;
 
 interface Window {
   gradio_config?: { root: string };

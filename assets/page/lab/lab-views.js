@@ -5,6 +5,7 @@ TreeRace.labViews = (() => {
   const { announceResize, findAll, finder, onChoice } = TreeRace.elements;
   const { PromptsView } = TreeRace.ownPrompts;
   const { PaysView } = TreeRace.paysView;
+  const { PromptFile } = TreeRace.promptFile;
   const { showExample } = TreeRace.recordedRace;
   const { SweepView } = TreeRace.sweepView;
 
@@ -28,15 +29,10 @@ TreeRace.labViews = (() => {
       /** @type {Record<string, string>} */
       this.words = {};
       const says = (/** @type {string} */ view) => (/** @type {string} */ words) => this.say(view, words);
+      const file = new PromptFile(server.parse_prompts_of_upload);
       TreeRace.sweep = new SweepView(this.section("sweep"), value, says("sweep"));
-      TreeRace.prompts = new PromptsView(
-        this.section("prompts"),
-        value,
-        server.parse_prompts_of_upload,
-        says("prompts"),
-      );
-      TreeRace.pays = new PaysView(this.section("pays"), value, server.parse_prompts_of_upload, says("pays"));
-      TreeRace.prompts.file.share(TreeRace.pays.file);
+      TreeRace.prompts = new PromptsView(this.section("prompts"), value, file, says("prompts"));
+      TreeRace.pays = new PaysView(this.section("pays"), value, file, says("pays"));
       for (const group of ["lab", "own"]) onChoice(root, group, (view) => this.choose(view));
       const named = read("lab") ?? "";
       this.show(VIEWS.includes(named) ? named : this.view);
@@ -80,9 +76,8 @@ TreeRace.labViews = (() => {
     }
 
     /**
-     * The line beside the views' names says how the shown view stands.
      * @param {string} view
-     * @param {string} words
+     * @param {string} words on how it stands, shown beside the views' names
      */
     say(view, words) {
       this.words[view] = words;
@@ -99,5 +94,5 @@ TreeRace.labViews = (() => {
     TreeRace.lab = new LabViews(/** @type {HTMLElement} */ (element.querySelector("[data-lab]")), value, server);
   }
 
-  return { LabViews, mountLab };
+  return { mountLab, LabViews };
 })();

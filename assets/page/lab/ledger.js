@@ -20,13 +20,9 @@ TreeRace.ledger = (() => {
     return make(tag, kind, String(text));
   }
 
-  /**
-   * How far the ratio's bar reaches, with 1× at a third of it.
-   * @param {number | null | undefined} value
-   * @param {"td" | "th"} tag
-   */
-  function speed(value, tag = "td") {
-    const made = cell(tag, ratio(value), "speed");
+  /** @param {number | null | undefined} value with a bar that reaches to its third for 1× */
+  function speed(value) {
+    const made = cell("td", ratio(value), "speed");
     made.dataset.lead = lead(value);
     made.style.setProperty("--reach", String(Number.isFinite(value) ? Math.min(1, Number(value) / 3) : 0));
     return made;
@@ -44,15 +40,8 @@ TreeRace.ledger = (() => {
     return made;
   }
 
-  /**
-   * A row of column heads.
-   * @param {string[]} names
-   */
-  function heads(names) {
-    const row = make("tr", "", ...names.map((name) => cell("th", name)));
-    for (const each of row.querySelectorAll("th")) each.setAttribute("scope", "col");
-    return row;
-  }
+  /** @param {string[]} names of columns */
+  const heads = (names) => make("tr", "", ...names.map((name) => Object.assign(cell("th", name), { scope: "col" })));
 
   /** @type {Record<string, string>} */
   const TEXTS = { true: "✓ identical", law: "≈ same odds", lossy: "≠ lossy", false: "≠ not identical" };

@@ -6,7 +6,6 @@ TreeRace.ownPrompts = (() => {
   const { fillBar, findAll, finder, make } = TreeRace.elements;
   const { cell, doubted, heads, ratio, sameText, speed } = TreeRace.ledger;
   const { asNumber, asPercent, counted, isLevel } = TreeRace.numbers;
-  const { PromptFile } = TreeRace.promptFile;
   const { fillSystems } = TreeRace.systemNames;
   const { ENDED, Run } = TreeRace.runs;
 
@@ -39,15 +38,16 @@ TreeRace.ownPrompts = (() => {
     /**
      * @param {HTMLElement} root
      * @param {LabAbout} about
-     * @param {LabServer["parse_prompts_of_upload"]} read asks the server for a file's prompts
+     * @param {PromptFile} file
      * @param {(words: string) => void} say shows how it stands
      */
-    constructor(root, about, read, say) {
+    constructor(root, about, file, say) {
       this.root = root;
       this.say = say;
       this.at = finder(root);
       this.run = new Run("prompts", this);
-      this.file = new PromptFile(root, read, say, () => this.show());
+      this.file = file;
+      file.serve(root, say, () => this.show());
       this.at("allowed").textContent = about.allowed;
       fillSystems(this.at("system"), about.systems, PREFERRED);
       this.at("head").append(heads(COLUMNS));
@@ -163,11 +163,9 @@ TreeRace.ownPrompts = (() => {
       const { raced = 0, refused = 0 } = all;
       fillBar(this.at("progress"), this.rows.length, this.prompts.length);
       for (const button of ["copy", "csv"]) this.at(button).disabled = !this.rows.length;
-      const row = (
-        /** @type {string} */ name,
-        /** @type {number | null | undefined} */ times,
-        /** @type {(string | number)[]} */ ...more
-      ) => make("tr", "", cell("td", ""), cell("th", name), speed(times), ...more.map((each) => cell("td", each)));
+      /** @type {(name: string, times: number | undefined, ...more: (string | number)[]) => HTMLElement} */
+      const row = (name, times, ...more) =>
+        make("tr", "", cell("td", ""), cell("th", name), speed(times), ...more.map((each) => cell("td", each)));
       const together = `All ${counted(raced, "prompt")} together${refused ? `, ${refused} refused` : ""}`;
       const same = raced ? `✓ ${all.identical} of ${raced}` : "–";
       const shares = [all.draft_share, all.verify_share].map(asPercent);
@@ -192,20 +190,15 @@ TreeRace.ownPrompts = (() => {
     // ---- what leaves ------------------------------------------------------------------------------------------------
 
     table() {
-      const lines = this.rows.map((row) =>
-        FIGURES.map((name) => (name === "index" ? row.index + 1 : (row[name] ?? ""))),
-      );
-      return [FIGURES, ...lines];
+      const numbered = this.rows.map((row) => ({ ...row, index: row.index + 1 }));
+      return [FIGURES, ...numbered.map((/** @type {PromptRow} */ row) => FIGURES.map((name) => row[name] ?? ""))];
     }
 
     listen() {
       this.at("csv").addEventListener("click", () => saveCsv("treerace-prompts.csv", this.table()));
       const plain = (/** @type {unknown} */ value) => String(value).replace(/\s+/g, " ");
-      copyButton(this.at("copy"), () =>
-        this.table()
-          .map((row) => row.map(plain).join("\t"))
-          .join("\n"),
-      );
+      const line = (/** @type {unknown[]} */ row) => row.map(plain).join("\t");
+      copyButton(this.at("copy"), () => this.table().map(line).join("\n"));
     }
   }
 

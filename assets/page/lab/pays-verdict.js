@@ -17,20 +17,17 @@ TreeRace.paysVerdict = (() => {
     rest: "the host’s own work",
   };
 
+  /** @type {(one: { speedup: number }, other: { speedup: number }) => number} the fastest first */
+  const bySpeed = (one, other) => other.speedup - one.speedup;
+
   /** @param {[number, number]} ends */
   const between = ([low, high]) => `${asNumber(low, 2)}–${asNumber(high, 2)}`;
 
-  /**
-   * A system's shape behind its title, where it is not its own.
-   * @param {PaysSystem} row
-   */
+  /** @param {PaysSystem} row of which the shape is told where it is not the system's own */
   const shapeOf = ({ name, setting }) =>
     setting === name ? "" : setting.slice(setting.lastIndexOf(":") + 1).replaceAll("x", "×");
 
-  /**
-   * What takes most of the best system's time, or what keeps it from gaining.
-   * @param {PaysSystem} best
-   */
+  /** @param {PaysSystem} best of which it is told what takes most of its time, and what keeps it from gaining */
   function limit({ time, acceptance }) {
     const [most] = Object.entries(time).sort(([, a], [, b]) => b - a);
     const first = acceptance[0];
@@ -59,6 +56,8 @@ TreeRace.paysVerdict = (() => {
   class PaysVerdict {
     /** @type {PaysReport | null} */
     report = null;
+    /** @type {PaysSystem[]} the fastest first */
+    systems = [];
 
     /** @param {HTMLElement} root */
     constructor(root) {
@@ -70,25 +69,25 @@ TreeRace.paysVerdict = (() => {
     /** @param {PaysReport} report */
     show(report) {
       this.report = report;
+      this.systems = report.systems.toSorted(bySpeed);
       const { answer, constraint, plain, verdict } = report;
-      const best = this.best(report);
+      const { best } = this;
       this.at("answer").dataset.answer = answer;
       this.at("answer").textContent = answer === "only" ? "only for some" : answer;
       this.at("judged").textContent = verdict.slice(verdict.indexOf(":") + 1).trim();
-      const few =
-        report.prompts.length < FEW ? ` ${report.prompts.length} prompts are few: the intervals are too narrow.` : "";
+      const count = report.prompts.length;
+      const few = count < FEW ? ` ${count} prompts are few: the intervals are too narrow.` : "";
       const free = constraint ? ", which writes without the constraint" : "";
       const alone = `plain decoding alone is ${asNumber(plain.vs_generate, 1)}× generate()${free}`;
       this.at("beside").textContent =
         `Against generate() it is ${asNumber(best.vs_generate, 1)}× as fast (${between(best.vs_generate_interval)}); ${alone}. ${limit(best)}${few}`;
-      const rows = [...report.systems].sort((a, b) => b.speedup - a.speedup);
-      this.at("system-rows").replaceChildren(...rows.map((row) => this.row(row, report)));
+      this.at("system-rows").replaceChildren(...this.systems.map((row) => this.row(row, report)));
+      this.fillPrompts(report);
       this.draw();
     }
 
-    /** @param {PaysReport} report */
-    best(report) {
-      return /** @type {PaysSystem} */ (report.systems.find((row) => row.name === report.best));
+    get best() {
+      return /** @type {PaysSystem} */ (this.systems.find((row) => row.name === this.report?.best));
     }
 
     /**
@@ -107,42 +106,32 @@ TreeRace.paysVerdict = (() => {
     }
 
     draw() {
-      const { report } = this;
+      const { report, systems } = this;
       if (!report) return;
-      const best = this.best(report);
-      const rows = [...report.systems].sort((a, b) => b.speedup - a.speedup).slice(0, BARS);
       const { tokens_per_s: perSecond, time } = report.plain;
       const plain = bar("plain decoding", perSecond, time);
-      const lanes = [...rows.map((row) => bar(report.titles[row.name], perSecond * row.speedup, row.time)), plain];
-      drawSplit(this.at("time-canvas"), lanes, plain);
-      const found = best.acceptance.map(({ depth, rounds, accepted }) => ({
-        depth,
-        reached: rounds,
-        accepted: Math.round(accepted * rounds),
-      }));
+      const fastest = systems.slice(0, BARS).map((row) => {
+        return bar(report.titles[row.name], perSecond * row.speedup, row.time);
+      });
+      drawSplit(this.at("time-canvas"), [...fastest, plain], plain);
+      const found = this.best.acceptance.map(({ depth, rounds, accepted }) => {
+        return { depth, reached: rounds, accepted: Math.round(accepted * rounds) };
+      });
       drawShares(this.at("accepted-canvas"), found, "depth", "depth");
+    }
+
+    /** @param {PaysReport} report whose prompts are shown with the best system's speed, and those that were refused */
+    fillPrompts({ prompts, refused }) {
+      this.at("prompt-heads").replaceChildren(heads(["#", "Prompt", `Speed with ${this.best.setting}`]));
+      /** @type {(each: { index: number, prompt: string }, last: HTMLElement) => HTMLElement} */
+      const row = ({ index, prompt }, last) =>
+        make("tr", "", cell("td", index + 1), cell("td", prompt, "prompt"), last);
+      this.at("prompt-rows").replaceChildren(
+        ...prompts.toSorted(bySpeed).map((each) => row(each, speed(each.speedup))),
+        ...refused.map((each) => row(each, cell("td", each.why, "refused"))),
+      );
     }
   }
 
-  /**
-   * Every prompt with the best system's speed, the one that gains most first, and those that were refused.
-   * @param {HTMLElement} head
-   * @param {HTMLElement} body
-   * @param {PaysReport} report
-   */
-  function fillPrompts(head, body, report) {
-    const best = report.systems.find((row) => row.name === report.best);
-    head.replaceChildren(heads(["#", "Prompt", `Speed with ${best?.setting}`]));
-    const ranked = [...report.prompts].sort((a, b) => b.speedup - a.speedup);
-    const rows = ranked.map(({ index, prompt, speedup }) =>
-      make("tr", "", cell("td", index + 1), cell("td", prompt, "prompt"), speed(speedup)),
-    );
-    const refused = report.refused.map(({ index, prompt, why }) => {
-      const words = make("td", "refused", why);
-      return make("tr", "", cell("td", index + 1), cell("td", prompt, "prompt"), words);
-    });
-    body.replaceChildren(...rows, ...refused);
-  }
-
-  return { PaysVerdict, fillPrompts };
+  return { PaysVerdict };
 })();

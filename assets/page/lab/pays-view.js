@@ -2,11 +2,10 @@
 // Knows the messages of engine/page/screens/pays.py; leaves tables and sliders to their own files.
 
 TreeRace.paysView = (() => {
-  const { announceResize, fillBar, finder, onChoice } = TreeRace.elements;
+  const { announceResize, fillBar, findAll, finder, onChoice } = TreeRace.elements;
   const { lacks, markOptions, onLacks } = TreeRace.systemNames;
   const { counted } = TreeRace.numbers;
-  const { PromptFile } = TreeRace.promptFile;
-  const { fillPrompts, PaysVerdict } = TreeRace.paysVerdict;
+  const { PaysVerdict } = TreeRace.paysVerdict;
   const { keepDrawn } = TreeRace.plotBase;
   const { WhatIfView } = TreeRace.whatIf;
   const { ENDED, Run, WAITING } = TreeRace.runs;
@@ -24,15 +23,16 @@ TreeRace.paysView = (() => {
     /**
      * @param {HTMLElement} root
      * @param {LabAbout} about
-     * @param {LabServer["parse_prompts_of_upload"]} read
+     * @param {PromptFile} file
      * @param {(words: string) => void} say
      */
-    constructor(root, about, read, say) {
+    constructor(root, about, file, say) {
       this.root = root;
       this.say = say;
       this.at = finder(root);
       this.run = new Run("pays", this);
-      this.file = new PromptFile(root, read, say, () => this.show());
+      this.file = file;
+      file.serve(root, say, () => this.show());
       this.at("allowed").textContent = `Here: ${about.pays}. A text file separates prompts by blank lines.`;
       for (const [name, { title, guesses, guarantee }] of Object.entries(about.systems)) {
         if (guesses && guarantee !== "lossy") this.at("systems").append(new Option(title, name));
@@ -55,19 +55,12 @@ TreeRace.paysView = (() => {
       announceResize();
     }
 
-    /** @param {string} part that is chosen without the visitor */
-    pick(part) {
-      const choice = /** @type {HTMLInputElement} */ (this.root.querySelector(`[name=pays-part][value=${part}]`));
-      choice.checked = true;
-      this.choose(part);
-    }
-
     // Other prompts are there.
     show() {
       this.run.forget();
       this.report = null;
       this.root.classList.remove("told");
-      this.pick("verdict");
+      findAll(this.root, "[name=pays-part]")[0].click();
       fillBar(this.at("progress"), 0, 1);
       this.tell(`Press Start: ${counted(this.file.prompts.length, "prompt")} to race`);
       this.say("Press Start.");
@@ -108,7 +101,6 @@ TreeRace.paysView = (() => {
       const raced = `${counted(report.prompts.length, "prompt")}, ${counted(report.systems.length, "system")}`;
       this.say(`${raced}, temperature ${report.temperature}.`);
       this.verdict.show(report);
-      fillPrompts(this.at("prompt-heads"), this.at("prompt-rows"), report);
       this.whatIf.show(report.costs, report.point);
       announceResize();
     }

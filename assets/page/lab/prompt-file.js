@@ -1,5 +1,5 @@
-// A visitor's file of prompts: chosen, dropped or taken from the page. Knows files and the server's reader; nothing of what is done with
-// them.
+// A visitor's file of prompts: chosen, dropped or taken from the page, for all views that are about it. Knows files and the server's
+// reader; nothing of what is done with them.
 
 TreeRace.promptFile = (() => {
   const { Questions } = TreeRace.presence;
@@ -9,42 +9,48 @@ TreeRace.promptFile = (() => {
   class PromptFile {
     /** @type {string[]} */
     prompts = [];
-    /** @type {PromptFile | null} another place on the page that has the same prompts */
-    other = null;
+    questions = new Questions();
+    /** @type {((words: string) => void)[]} told about the prompts when there are others */
+    hearers = [];
+
+    /** @param {LabServer["parse_prompts_of_upload"]} read asks the server for a file's prompts */
+    constructor(read) {
+      this.read = read;
+    }
 
     /**
-     * @param {HTMLElement} root has the buttons, the field and the place to drop a file
-     * @param {LabServer["parse_prompts_of_upload"]} read asks the server for a file's prompts
+     * @param {HTMLElement} root of a view, which has the buttons, the field and the place to drop a file
      * @param {(words: string) => void} say
      * @param {() => void} taken hears that there are other prompts
      */
-    constructor(root, read, say, taken) {
-      this.at = finder(root);
-      this.read = read;
-      this.say = say;
-      this.taken = taken;
-      this.questions = new Questions();
-      this.at("gallery").addEventListener("click", () => this.takeGallery());
-      this.at("choose").addEventListener("click", () => this.at("file").click());
-      const mark = (/** @type {boolean} */ isOver) => this.at("drop").toggleAttribute("data-over", isOver);
-      takeFiles(root, this.at("file"), (file) => this.take(file), mark);
+    serve(root, say, taken) {
+      const at = finder(root);
+      at("gallery").addEventListener("click", () => this.takeGallery());
+      at("choose").addEventListener("click", () => at("file").click());
+      const mark = (/** @type {boolean} */ isOver) => at("drop").toggleAttribute("data-over", isOver);
+      takeFiles(root, at("file"), (file) => this.take(file, say), mark);
+      this.hearers.push((words) => {
+        at("about-file").textContent = words;
+        taken();
+      });
     }
 
     // The prompts of the page's own menus, as they are for the pair.
     takeGallery() {
       const gallery = Object.values(TreeRace.pairs.gallery).flat();
       this.questions.drop();
-      this.keep(
-        gallery.map(({ prompt }) => prompt),
-        "this page",
-      );
+      const prompts = gallery.map(({ prompt }) => prompt);
+      this.keep(prompts, "this page");
     }
 
-    /** @param {File} file */
-    async take(file) {
+    /**
+     * @param {File} file
+     * @param {(words: string) => void} say
+     */
+    async take(file, say) {
       const found = await this.questions.last(this.found(file));
       if (!found) return;
-      if (found.refused) return this.say(found.refused);
+      if (found.refused) return say(found.refused);
       this.keep(found.prompts, file.name);
     }
 
@@ -68,15 +74,7 @@ TreeRace.promptFile = (() => {
      */
     keep(prompts, name) {
       this.prompts = prompts;
-      this.at("about-file").textContent = `${counted(prompts.length, "prompt")} of ${name}`;
-      this.taken();
-      if (this.other && this.other.prompts !== prompts) this.other.keep(prompts, name);
-    }
-
-    /** @param {PromptFile} other has the same prompts from now on */
-    share(other) {
-      this.other = other;
-      other.other = this;
+      for (const hear of this.hearers) hear(`${counted(prompts.length, "prompt")} of ${name}`);
     }
   }
 

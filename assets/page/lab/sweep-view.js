@@ -196,11 +196,12 @@ TreeRace.sweepView = (() => {
 
     offer() {
       const button = this.at("race-this");
-      const { chosen, measured } = this;
+      const { chosen } = this;
       button.hidden = !chosen;
-      if (!chosen || !measured) return;
+      if (!chosen) return;
       const { depth, width, nodes, temperature } = chosen;
-      const what = measured.start.grid === "shape" ? `depth ${depth}, width ${width}` : `${nodes} nodes, T = ${temperature}`;
+      const isShape = this.measured?.start.grid === "shape";
+      const what = isShape ? `depth ${depth}, width ${width}` : `${nodes} nodes, T = ${temperature}`;
       button.textContent = `Race ${what} ›`;
     }
 

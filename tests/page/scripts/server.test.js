@@ -67,28 +67,27 @@ test("a question that was dropped is not answered, and one without an answer is 
 // A file of prompts on a page of which nothing is seen, read by a server that answers when the test says so.
 function page() {
   const [said, kept, readings] = [[], [], {}];
-  const root = { addEventListener: () => {}, querySelector: () => ({ addEventListener: () => {} }) };
+  const say = (words) => said.push(words);
+  const heard = { addEventListener: () => {} };
+  const root = { ...heard, querySelector: () => heard };
   const read = (name) => {
     readings[name] = asked();
     return readings[name].answer;
   };
   TreeRace.pairs = { gallery: { stories: [{ prompt: "from the page" }] } };
-  const file = new promptFile.PromptFile(
-    root,
-    read,
-    (words) => said.push(words),
-    () => kept.push(file.prompts),
-  );
-  return { file, said, kept, readings };
+  const file = new promptFile.PromptFile(read);
+  file.serve(root, say, () => kept.push(file.prompts));
+  const take = (each) => file.take(each, say);
+  return { file, take, said, kept, readings };
 }
 
 const chosen = (name, bytes = [65]) => ({ name, arrayBuffer: async () => new Uint8Array(bytes).buffer });
 const read = () => new Promise((done) => setImmediate(done)); // until files are read and answers are heard
 
 test("an older file's late answer takes nothing back", async () => {
-  const { file, said, kept, readings } = page();
-  file.take(chosen("older"));
-  file.take(chosen("newer"));
+  const { take, said, kept, readings } = page();
+  take(chosen("older"));
+  take(chosen("newer"));
   await read();
   readings.newer.give({ prompts: ["newer"] });
   readings.older.give({ refused: "The older file is wrong." });
@@ -97,12 +96,12 @@ test("an older file's late answer takes nothing back", async () => {
 });
 
 test("a file that is no text says nothing behind a newer choice", async () => {
-  const { file, said, kept } = page();
-  file.take(chosen("picture", [255]));
+  const { file, take, said, kept } = page();
+  take(chosen("picture", [255]));
   file.takeGallery();
   await read();
   assert.deepEqual([said, kept], [[], [["from the page"]]]);
-  file.take(chosen("picture", [255]));
+  take(chosen("picture", [255]));
   await read();
   assert.deepEqual(said, ["picture is not UTF-8 text."]);
 });
