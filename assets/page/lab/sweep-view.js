@@ -25,7 +25,6 @@ TreeRace.sweepView = (() => {
     },
   };
   const PREFERRED = ["tree", "eagle", "dspark", "lookup"]; // what is swept until the visitor chooses: the first that the pair can race
-  const PROMPTS = { one: "this prompt", each: "one of each kind" };
   const INVITATION = "Which tree pays here? Every cell is a race against plain decoding. Press Start.";
 
   /** @param {string} text such as "1, 2 3"; what is no number stays as it is, for the server to refuse in words */
@@ -45,8 +44,7 @@ TreeRace.sweepView = (() => {
     measured = null;
     /** @type {{ x: number, y: number } | null} the cell that the keys are on */
     picked = null;
-    /** @type {Grid} */
-    grid = "shape";
+    grid = /** @type {Grid} */ ("shape");
 
     /**
      * @param {HTMLElement} root
@@ -61,7 +59,10 @@ TreeRace.sweepView = (() => {
       this.at = finder(root);
       /** @type {Record<string, HTMLElement>} */
       this.charts = Object.fromEntries(findAll(root, "[data-chart]").map((figure) => [figure.dataset.chart, figure]));
-      this.fillForm(systems);
+      const drafting = Object.entries(systems).filter(([, { guesses }]) => guesses);
+      fillSystems(this.at("system"), Object.fromEntries(drafting), PREFERRED);
+      onLacks(() => this.measured || this.say(this.invitation));
+      this.choose("shape");
       for (const [name, figure] of Object.entries(this.charts)) {
         const rows = () => (this.measured ? CHARTS[name](this.measured).rows : []);
         saveMenu(figure, this.at("save-template"), `treerace-${name}`, rows);
@@ -80,15 +81,6 @@ TreeRace.sweepView = (() => {
 
     get invitation() {
       return [INVITATION, this.instead].filter(Boolean).join(" ");
-    }
-
-    /** @param {Record<string, System>} systems */
-    fillForm(systems) {
-      const drafting = Object.entries(systems).filter(([, { guesses }]) => guesses);
-      fillSystems(this.at("system"), Object.fromEntries(drafting), PREFERRED);
-      onLacks(() => this.measured || this.say(this.invitation));
-      for (const [value, words] of Object.entries(PROMPTS)) this.at("prompts").append(new Option(words, value));
-      this.choose("shape");
     }
 
     /** @param {Grid} grid */

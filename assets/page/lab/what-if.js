@@ -2,7 +2,7 @@
 // one measured point.
 
 TreeRace.whatIf = (() => {
-  const { finder, make } = TreeRace.elements;
+  const { findAll, finder } = TreeRace.elements;
   const { asNumber } = TreeRace.numbers;
   const { axisOf, lettering, plot, roomOf, scatter, word } = TreeRace.plotBase;
   const { Costs } = TreeRace.roundCosts;
@@ -13,24 +13,10 @@ TreeRace.whatIf = (() => {
   const BESIDE = 14; // pixels between a mark and its word
   const DEEPEST = 12;
   const STEP = 0.25; // of depth between two places of the curve
-  const LEAST = { batch: 1, width: 1, tokens: 1 };
   /** @typedef {keyof WhatIf | typeof TOKENS} Slider */
-  /** @type {{ name: Slider, words: string, most: number, step: number, digits: number }[]} */
-  const SLIDERS = [
-    { name: TOKENS, words: "Acceptance length, in tokens", most: 13, step: 0.01, digits: 2 },
-    { name: "acceptance", words: "Acceptance per token", most: 1, step: 0.01, digits: 2 },
-    { name: "depth", words: "Depth", most: 12, step: 0.1, digits: 1 },
-    { name: "width", words: "Guesses a level", most: 8, step: 0.1, digits: 1 },
-    { name: "draft", words: "Draft cost a level, in plain tokens", most: 1, step: 0.01, digits: 2 },
-    { name: "batch", words: "Batch", most: 32, step: 1, digits: 0 },
-  ];
 
-  /**
-   * @param {WhatIf} point
-   * @param {Slider} name
-   */
-  const read = (point, name) =>
-    name === TOKENS ? tokensARound(point.acceptance, point.depth) : point[/** @type {keyof WhatIf} */ (name)];
+  /** @type {(point: WhatIf, name: Slider) => number} */
+  const read = (point, name) => (name === TOKENS ? tokensARound(point.acceptance, point.depth) : point[name]);
 
   /**
    * @param {HTMLElement} div
@@ -76,30 +62,16 @@ TreeRace.whatIf = (() => {
   }
 
   class WhatIfView {
-    /** @type {WhatIf | null} what the sliders say */
-    point = null;
+    /** @type {{ costs: Costs, measured: MeasuredPoint, point: WhatIf } | null} what was measured, and what the sliders say */
+    shown = null;
     /** @type {number | null} tokens a round that are asked for, whatever the depth */
     asked = null;
-    /** @type {MeasuredPoint | null} */
-    measured = null;
-    /** @type {Costs | null} */
-    costs = null;
 
     /** @param {HTMLElement} root */
     constructor(root) {
       this.at = finder(root, "what-");
-      /** @type {Record<string, HTMLInputElement>} */
-      this.sliders = {};
-      for (const { name, words, most, step } of SLIDERS) {
-        const slider = make("input");
-        Object.assign(slider, { type: "range", min: /** @type {any} */ (LEAST)[name] ?? 0, max: most, step });
-        slider.dataset.what = name;
-        slider.addEventListener("input", () => this.moved(name));
-        this.sliders[name] = slider;
-        const value = make("output");
-        value.dataset.value = name;
-        this.at("sliders").append(make("label", "", make("span", "", words), slider, value));
-      }
+      this.sliders = findAll(this.at("sliders"), "input");
+      for (const slider of this.sliders) slider.addEventListener("input", () => this.moved(slider));
       this.at("back").addEventListener("click", () => this.reset());
     }
 
@@ -108,65 +80,61 @@ TreeRace.whatIf = (() => {
      * @param {MeasuredPoint} measured
      */
     show(costs, measured) {
-      this.costs = new Costs(costs);
-      this.measured = measured;
-      for (const { name, most } of SLIDERS) {
-        this.sliders[name].max = String(Math.max(most, Math.ceil(read(measured, name)))); // a costly draft has room too
+      this.shown = { costs: new Costs(costs), measured, point: measured };
+      for (const slider of this.sliders) {
+        const { most, what } = slider.dataset;
+        slider.max = Math.max(most, Math.ceil(read(measured, what))); // a costly draft has room too
       }
       this.reset();
     }
 
     // The sliders show rounded figures; until one is moved, its measured one counts.
     reset() {
-      if (!this.measured) return;
-      const { acceptance, depth, width, draft, batch } = this.measured;
-      this.point = { acceptance, depth, width, draft, batch };
+      if (!this.shown) return;
+      this.shown.point = { ...this.shown.measured };
       this.asked = null;
-      this.settle("");
+      this.settle(null);
     }
 
-    /** @param {Slider} name */
-    moved(name) {
-      if (!this.point) return;
-      const value = Number(this.sliders[name].value);
+    /** @param {HTMLInputElement} slider */
+    moved(slider) {
+      if (!this.shown) return;
+      const { point } = this.shown;
+      const value = Number(slider.value);
+      const name = /** @type {Slider} */ (slider.dataset.what);
       if (name === TOKENS) this.asked = value;
-      else this.point[name] = value;
+      else point[name] = value;
       if (name === "acceptance") this.asked = null;
-      if (this.asked !== null) this.point.acceptance = acceptanceOf(this.asked, this.point.depth);
-      this.settle(name);
+      if (this.asked !== null) point.acceptance = acceptanceOf(this.asked, point.depth);
+      this.settle(slider);
     }
 
-    /**
-     * Every other slider says what follows.
-     * @param {Slider | ""} moved
-     */
+    /** @param {HTMLInputElement | null} moved by the visitor; every other slider says what follows */
     settle(moved) {
-      const point = /** @type {WhatIf} */ (this.point);
-      for (const { name } of SLIDERS) if (name !== moved) this.sliders[name].value = String(read(point, name));
+      for (const slider of this.sliders) {
+        const { what, digits } = slider.dataset;
+        const value = read(/** @type {NonNullable<typeof this.shown>} */ (this.shown).point, what);
+        if (slider !== moved) slider.value = value;
+        slider.nextElementSibling.textContent = asNumber(value, digits);
+      }
       this.draw();
     }
 
-    // Where a round cannot yield the tokens that were asked for.
-    short() {
-      const { asked, point } = this;
-      if (asked === null || !point || asked <= point.depth + 1) return "";
-      return ` ${asNumber(asked, 2)} need a depth of ${asNumber(asked - 1, 1)} or more.`;
-    }
-
     draw() {
-      const { costs, measured, point } = this;
-      if (!costs || !measured || !point) return;
-      for (const { name, digits } of SLIDERS)
-        this.at("sliders").querySelector(`[data-value=${name}]`).textContent = asNumber(read(point, name), digits);
+      const { asked, shown } = this;
+      if (!shown) return;
+      const { costs, measured, point } = shown;
       const [cost, gain] = [price(costs, point), speedup(costs, point)];
       const rows = asNumber(rowsOf(point), 0);
       this.at("speed").textContent = gain === null ? "–" : `${asNumber(gain, 2)}×`;
       this.at("speed").dataset.lead = gain === null ? "" : String(Number(gain > 1));
       const won = `${asNumber(tokensARound(point.acceptance, point.depth), 2)} tokens a round`;
+      const isShort = asked !== null && asked > point.depth + 1; // a round cannot yield the tokens that were asked for
+      const short = isShort ? ` ${asNumber(asked, 2)} need a depth of ${asNumber(asked - 1, 1)} or more.` : "";
       this.at("words").textContent =
         cost === null
           ? `A round would verify ${rows} rows at once: ${BEYOND}, which ends at ${Math.max(...costs.sizes)}.`
-          : `${won}, for the time of ${asNumber(cost, 2)} plain tokens: ${rows} rows are verified at once.${this.short()}`;
+          : `${won}, for the time of ${asNumber(cost, 2)} plain tokens: ${rows} rows are verified at once.${short}`;
       const figures = [measured.expected, measured.decoding, measured.speedup];
       const [expected, decoding, whole] = figures.map((value) => `${asNumber(value, 2)}×`);
       this.at("measured").textContent =
