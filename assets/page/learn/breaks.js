@@ -10,16 +10,16 @@ TreeRace.breaks = (() => {
   const SHAPE = ["depth", "width", "nodes"];
   const FORM = ["prompt", "temperature", "seed", "max_new_tokens", "constraint"];
 
+  /** @type {(values: Settings, names: string[]) => Settings} */
+  const pick = (values, names) => Object.fromEntries(names.map((name) => [name, values[name]]));
+
   /** @param {Divergence} divergence */
   function parted({ index, left, right }) {
     const [here, there] = [visible(left).rest, visible(right).rest];
     return `The texts part at token ${index + 1}: “${here}” on the left, “${there}” on the right.`;
   }
 
-  /**
-   * A distance between 0 and 1 as a person reads it.
-   * @param {number} distance
-   */
+  /** @param {number} distance between 0 and 1, as a person reads it */
   function plain(distance) {
     if (distance === 0) return "0";
     return distance >= 0.001 ? distance.toFixed(3) : distance.toFixed(Math.min(9, Math.ceil(-Math.log10(distance))));
@@ -55,10 +55,7 @@ TreeRace.breaks = (() => {
       this.measuring = new Run("distance", this);
     }
 
-    /**
-     * Shows the switches of these names; one that is on is alone.
-     * @param {string[]} names
-     */
+    /** @param {string[]} names of the switches to show; one that is on is alone */
     show(names) {
       const shown = this.on ? [this.on] : names;
       this.root.classList.toggle("several", shown.length > 1);
@@ -91,35 +88,27 @@ TreeRace.breaks = (() => {
       this.words = make("p", "walk-says", "Racing the right one on the left and the broken one on the right …");
       this.words.setAttribute("role", "status");
       this.result = make("div", "walk-result");
-      const terms = [
-        ["broken", wrong],
-        ["so", effect],
-      ];
-      const list = make("dl", "", ...terms.flatMap(([term, text]) => [make("dt", "", term), make("dd", "", text)]));
+      /** @type {(term: string, text: string) => HTMLElement[]} */
+      const entry = (term, text) => [make("dt", "", term), make("dd", "", text)];
+      const list = make("dl", "", ...entry("broken", wrong), ...entry("so", effect));
       this.report = make("div", "walk-report", list, this.words, this.result);
       this.onChange(name);
-      const form = Object.fromEntries(FORM.map((each) => [each, suggestion[each]]));
-      const shape = Object.fromEntries(SHAPE.map((each) => [each, card[each]]));
-      await TreeRace.controls.set({ ...form, ...shape, untouched: "", broken: card.name }, this.memory);
+      const wish = { ...pick(suggestion, FORM), ...pick(card, SHAPE), untouched: "", broken: card.name };
+      await TreeRace.controls.set(wish, this.memory);
       if (this.on !== name) return;
       for (const [index, system] of [TreeRace.view.about.systems[right], card].entries())
         TreeRace.view.lanes[index].card.show(system);
       TreeRace.view.race.start();
     }
 
-    /**
-     * Where the texts part; then the distance is measured, when the race is off the machine.
-     * @param {RaceMessage} message
-     */
+    /** @param {RaceMessage} message that tells where the texts part; at the last one the distance is measured */
     raced({ run, systems, divergence, identical, end }) {
       if (!this.on) return;
       if (systems?.[1].name === this.name) this.run = run;
       if (!end || run !== this.run) return;
       this.parting = divergence?.index ?? null;
-      this.words.textContent =
-        identical === true || !divergence
-          ? "The texts are the same this time. The distance tells more."
-          : parted(divergence);
+      const same = identical === true || !divergence;
+      this.words.textContent = same ? "The texts are the same this time. The distance tells more." : parted(divergence);
       const cancel = button("", () => this.measuring.stop(), "Cancel");
       const bar = Object.assign(make("progress"), { max: 1, value: 0, ariaLabel: "Measured so far" });
       const wait = make("p", "walk-busy", "Measuring how far off it is …", bar, cancel);
@@ -166,8 +155,7 @@ TreeRace.breaks = (() => {
 
     /** @param {Settings} form */
     order(form) {
-      const { prompt, depth, width, nodes, temperature, max_new_tokens, seed, constraint } = form;
-      return { broken: this.name, prompt, depth, width, nodes, temperature, max_new_tokens, seed, constraint };
+      return { broken: this.name, ...pick(form, FORM), ...pick(form, SHAPE) };
     }
 
     say() {}

@@ -163,10 +163,7 @@ TreeRace.curvePanel = (() => {
       return [...drawn, { title: "plain decoding", hue: "base", faint, points }];
     }
 
-    /**
-     * Trees that were drafted at one place of a text, beside each other.
-     * @param {{ title: string, nodes: number, step: Step }[]} trees
-     */
+    /** @param {{ title: string, nodes: number, step: Step }[]} trees drafted at one place of a text, side by side */
     grow(trees) {
       const figures = trees.map(({ title, nodes, step }) => {
         const canvas = make("div", "canvas");

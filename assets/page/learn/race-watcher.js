@@ -136,16 +136,13 @@ TreeRace.raceWatcher = (() => {
 
     show() {
       this.shown = this.here;
-      this.note();
+      const { systems, result } = TreeRace.view;
+      if (this.fits && result) {
+        const { title, trace } = systems[1];
+        this.taus.set(`${title}, ${trace.nodes - 1} guesses`, result.lanes[1].tau);
+      }
       this.node = null;
       this.walk.draw();
-    }
-
-    note() {
-      const { systems, result } = TreeRace.view;
-      if (!this.fits || !result) return;
-      const { title, trace } = systems[1];
-      this.taus.set(`${title}, ${trace.nodes - 1} guesses`, result.lanes[1].tau);
     }
   }
 

@@ -77,10 +77,7 @@ TreeRace.walkPictures = (() => {
     return [table];
   }
 
-  /**
-   * What came out of the forward.
-   * @param {Step} step
-   */
+  /** @param {Step} step of which it is shown what came out of its forward */
   function burst(step) {
     const cells = step.path.slice(0, step.burst.length).map((node) => chip("kept", `■ ${labelOf(step.texts[node])}`));
     if (step.has_bonus) cells.push(chip("bonus", `◆ ${labelOf(step.bonus_text)}`));
@@ -88,10 +85,7 @@ TreeRace.walkPictures = (() => {
     return [make("p", "cells", ...cells, make("span", "", `= ${tokens} from one forward: a burst`))];
   }
 
-  /**
-   * The cache's rows behind the text, before and after the trim.
-   * @param {Step} step
-   */
+  /** @param {Step} step of which the cache's rows are shown, before and after the trim */
   function cache(step) {
     const kept = new Set([0, ...step.path]);
     const before = step.texts.map((text, node) => chip(kept.has(node) ? "kept" : "dropped", labelOf(text)));

@@ -17,10 +17,7 @@ TreeRace.walkView = (() => {
 
   const narrow = window.matchMedia("(max-width: 900px)");
 
-  /**
-   * @param {string} selector
-   * @returns {HTMLElement | null}
-   */
+  /** @type {(selector: string) => HTMLElement | null} */
   const find = (selector) => document.querySelector(selector);
   const learnButton = () => find("button[data-learn]");
 
@@ -57,19 +54,13 @@ TreeRace.walkView = (() => {
       this.listen();
     }
 
-    /**
-     * @param {WalkPage} page
-     * @param {number} index
-     */
-    dot({ title }, index) {
-      const made = button("", () => this.go(index));
-      return Object.assign(made, { ariaLabel: `Page ${index + 1}: ${title}`, title });
-    }
-
     // The pages that this visitor has.
     lay() {
       this.pages = PAGES.filter(({ choice }) => !choice || TreeRace.pairs.offered.length);
-      this.dots = this.pages.map((page, index) => this.dot(page, index));
+      this.dots = this.pages.map(({ title }, index) => {
+        const dot = button("", () => this.go(index));
+        return Object.assign(dot, { ariaLabel: `Page ${index + 1}: ${title}`, title });
+      });
       this.at("dots").replaceChildren(...this.dots.map((dot) => make("li", "", dot)));
     }
 

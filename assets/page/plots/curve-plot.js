@@ -14,10 +14,7 @@ TreeRace.curvePlot = (() => {
   const GROWTH = { width: 320, height: 150, letters: 11.5 }; // of a small picture that is drawn as large as it fits
   const MOST = 16; // tokens of the largest forward in it
 
-  /**
-   * Round numbers from 0 to beyond the highest.
-   * @param {number} highest
-   */
+  /** @param {number} highest beyond which the axis' round numbers go, from 0 on */
   function levelsOf(highest) {
     const unit = 10 ** Math.floor(Math.log10(highest / TICK));
     const step = unit * ([1, 2, 5, 10].find((times) => times * unit * TICK >= highest) ?? 10);

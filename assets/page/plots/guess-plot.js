@@ -8,10 +8,7 @@ TreeRace.guessPlot = (() => {
   const LARGEST_ROW = 40;
   const SMALLEST_ROW = 13; // below this height the rows carry no labels
 
-  /**
-   * All guesses, the drafter's favourite path first.
-   * @param {Step} step
-   */
+  /** @param {Step} step all of whose guesses are listed, the drafter's favourite path first */
   function guessesOf(step) {
     const nodes = [...step.parents.keys()].slice(1);
     return nodes.sort((a, b) => step.score[b] - step.score[a] || a - b);

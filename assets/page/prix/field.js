@@ -35,10 +35,7 @@ TreeRace.field = (() => {
       onLacks(() => this.follow());
     }
 
-    /**
-     * Those of a preset that the pair can race, with others in place of what it cannot: a race of one is none.
-     * @param {string} title
-     */
+    /** @param {string} title of a preset whose systems race, with others in place of what the pair cannot race */
     fieldOf(title) {
       const { presets, standIns } = this.about;
       const there = presets[title].filter((name) => !(name in lacks().systems));
@@ -61,11 +58,6 @@ TreeRace.field = (() => {
       const fields = this.titles.map((title) => this.fieldOf(title));
       for (const [at, input] of [...this.at("presets").querySelectorAll("input")].entries())
         input.parentElement.hidden = fields.findIndex((each) => areSame(each, fields[at])) < at; // it is another preset's field
-      for (const box of this.at("entries").querySelectorAll("input")) {
-        const lack = lacks().systems[box.value];
-        box.parentElement.lastElementChild.textContent = lack ? ` needs ${lack.needs}` : "";
-        box.parentElement.classList.toggle("lacking", Boolean(lack));
-      }
       this.mark();
       if (!this.at("choose").disabled) this.settle();
     }
@@ -109,15 +101,14 @@ TreeRace.field = (() => {
       const box = make("input");
       Object.assign(box, { type: "checkbox", value: name });
       box.addEventListener("change", () => {
-        this.title = "";
-        this.choose(box.checked ? [...this.names, name] : this.names.filter((each) => each !== name));
+        this.own(box.checked ? [...this.names, name] : this.names.filter((each) => each !== name));
       });
       const entry = make("label", "", box, make("span", "", label ?? name), make("small"));
       entry.title = idea;
       return entry;
     }
 
-    /** @param {string[]} names of a link */
+    /** @param {string[]} names of a link or of the visitor's choice */
     own(names) {
       this.title = "";
       this.choose(names);
@@ -137,19 +128,18 @@ TreeRace.field = (() => {
       for (const input of this.at("presets").querySelectorAll("label:not([hidden]) input"))
         input.checked = areSame(names, this.fieldOf(input.value));
       for (const box of this.at("entries").querySelectorAll("input")) {
+        const lack = lacks().systems[box.value];
         box.checked = names.includes(box.value);
         const full = box.checked ? names.length <= least : names.length >= most;
-        box.disabled = box.value === baseline || full || box.value in lacks().systems;
+        box.disabled = box.value === baseline || full || Boolean(lack);
+        box.parentElement.lastElementChild.textContent = lack ? ` needs ${lack.needs}` : "";
       }
       this.at("open").textContent = `${names.length} systems ▾`;
       const full = names.length >= most ? ` ${most} are the most: take one out to put another in.` : "";
       this.at("room").textContent = `All are compared with ${systems[baseline].label}.${full}`;
     }
 
-    /**
-     * No changes while the chosen ones race.
-     * @param {boolean} racing
-     */
+    /** @param {boolean} racing whether the chosen ones race, and nothing can be changed */
     lock(racing) {
       if (racing) this.open(false);
       this.at("choose").disabled = racing;

@@ -96,10 +96,7 @@ TreeRace.prixView = (() => {
       this.at("words").dataset.kind = kind;
     }
 
-    /**
-     * A track for each of these systems, at the start.
-     * @param {{ title: string, idea: string, guarantee: Guarantee }[]} systems
-     */
+    /** @param {{ title: string, idea: string, guarantee: Guarantee }[]} systems that get tracks, at the start */
     line(systems) {
       this.clear();
       this.tracks = systems.map((system) => new Track(this.at("template"), system));
@@ -210,24 +207,14 @@ TreeRace.prixView = (() => {
     ended() {
       this.player.pause();
       this.state("done");
-      if (this.end) this.showResult(this.end);
+      if (!this.end) return;
+      this.result.show(this.systems, this.end);
+      const places = placesOf(this.end.lanes.map((lane) => lane.speedup)); // by the headline's ratios
+      for (const [index, track] of this.tracks.entries()) track.place(places[index]);
       this.verdict();
     }
 
-    /**
-     * The table and the places on the tracks, both by the headline's ratios.
-     * @param {RaceMessage} end
-     */
-    showResult(end) {
-      this.result.show(this.systems, end);
-      const places = placesOf(end.lanes.map((lane) => lane.speedup));
-      for (const [index, track] of this.tracks.entries()) track.place(places[index]);
-    }
-
-    /**
-     * A lane and the baseline as a race of two, with every step. From there it is saved, replayed and shared.
-     * @param {number} lane
-     */
+    /** @param {number} lane that becomes a race of two with the baseline, with every step, to save, replay and share */
     open(lane) {
       const { end, start } = this;
       if (!start || !end) return;
@@ -275,10 +262,8 @@ TreeRace.prixView = (() => {
       if (!this.end) return;
       const { lanes } = this.end;
       const speeds = lanes.map((lane) => lane.speedup);
-      const wins = winnerWords(
-        this.systems.map((system) => system.title),
-        lanes,
-      );
+      const titles = this.systems.map((system) => system.title);
+      const wins = winnerWords(titles, lanes);
       const same = lanes.filter((lane, index) => index && lane.identical === true).length;
       const wrong = lanes.some((lane) => lane.identical === false);
       const others = lanes.length - 1;

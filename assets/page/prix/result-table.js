@@ -76,8 +76,10 @@ TreeRace.resultTable = (() => {
       /** @type {LaneFigures | null} */
       this.baseline = null;
       this.caption = "";
-      const head = this.at("table").tHead.insertRow();
-      for (const { name, meaning } of COLUMNS) head.append(cell("th", name, { scope: "col", title: meaning }));
+      const heads = COLUMNS.map(({ name, meaning: title }) =>
+        Object.assign(make("th", "", name), { scope: "col", title }),
+      );
+      this.at("table").tHead.append(make("tr", "", ...heads));
       splitLegend(this.at("legend"));
       copyButton(this.at("copy"), () => this.text());
       const columns = [...COLUMNS, ...MORE];
@@ -129,31 +131,19 @@ TreeRace.resultTable = (() => {
   }
 
   /**
-   * @param {string} tag
-   * @param {string} text
-   * @param {object} more
-   */
-  function cell(tag, text, more = {}) {
-    return Object.assign(document.createElement(tag), { textContent: text, ...more });
-  }
-
-  /**
    * @param {RankedLane} lane
    * @param {(lane: number) => void} open
    */
   function row(lane, open) {
-    const made = make("tr");
-    made.dataset.text = String(lane.identical);
-    for (const { name, figure, write } of COLUMNS) {
+    const cells = COLUMNS.map(({ name, figure, write }) => {
       const text = write(figure(lane));
-      if (name !== "system") made.append(cell("td", text));
-      else if (!lane.lane) made.append(cell("th", text, { scope: "row", title: text }));
-      else {
-        const head = cell("th", "", { scope: "row", title: `Open ${text} beside token by token, step by step` });
-        head.append(button("open-lane", () => open(lane.lane), text));
-        made.append(head);
-      }
-    }
+      if (name !== "system") return make("td", "", text);
+      const head = lane.lane ? button("open-lane", () => open(lane.lane), text) : text;
+      const title = lane.lane ? `Open ${text} beside token by token, step by step` : text;
+      return Object.assign(make("th", "", head), { scope: "row", title });
+    });
+    const made = make("tr", "", ...cells);
+    made.dataset.text = String(lane.identical);
     return made;
   }
 

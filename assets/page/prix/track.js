@@ -7,10 +7,7 @@ TreeRace.track = (() => {
   const { Steps } = TreeRace.steps;
   const { needsMark } = TreeRace.systemNames;
 
-  /**
-   * The place of each by its speed: behind all that are clearly faster. 0 for those that have no speed yet.
-   * @param {number[]} speeds
-   */
+  /** @param {number[]} speeds by which each gets its place, behind all that are clearly faster; 0 without a speed */
   function placesOf(speeds) {
     const isAhead = (/** @type {number} */ other, /** @type {number} */ speed) =>
       other > speed && !isLevel(other / speed);
@@ -64,10 +61,7 @@ TreeRace.track = (() => {
       this.show(0, 1, 0);
     }
 
-    /**
-     * Tokens a second up to this time, its own finish at most.
-     * @param {number} time
-     */
+    /** @param {number} time up to which tokens a second count, its own finish at most */
     speedAt(time) {
       const count = this.stepsAt(time);
       const until = this.ended && count === this.steps.length ? this.lastTime : time;
