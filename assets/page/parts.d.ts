@@ -105,7 +105,6 @@ interface WalkPage {
   text: string;
   lit: string;
   view?: string;
-  trees?: boolean;
   tells?: (step: Step) => number;
   picture?: string;
   curve?: string;

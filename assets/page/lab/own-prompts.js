@@ -55,12 +55,6 @@ TreeRace.ownPrompts = (() => {
       this.listen();
     }
 
-    // ---- the file ---------------------------------------------------------------------------------------------------
-
-    get prompts() {
-      return this.file.prompts;
-    }
-
     // Other prompts are there.
     show() {
       this.run.forget();
@@ -73,7 +67,7 @@ TreeRace.ownPrompts = (() => {
     reset() {
       this.summary = null;
       this.rows = [];
-      this.at("rows").replaceChildren(...this.prompts.map((prompt, index) => this.waiting(prompt, index)));
+      this.at("rows").replaceChildren(...this.file.prompts.map((prompt, index) => this.waiting(prompt, index)));
       this.total();
     }
 
@@ -92,12 +86,12 @@ TreeRace.ownPrompts = (() => {
     /** @param {Settings} form */
     order({ temperature, max_new_tokens, seed }) {
       this.reset();
-      return { prompts: this.prompts, system: this.at("system").value, temperature, max_new_tokens, seed };
+      return { prompts: this.file.prompts, system: this.at("system").value, temperature, max_new_tokens, seed };
     }
 
     /** @param {RunEnd} how */
     over(how) {
-      this.say(this.prompts.length ? this.verdict(`${ENDED[how]}. `) : "Choose a file first.");
+      this.say(this.file.prompts.length ? this.verdict(`${ENDED[how]}. `) : "Choose a file first.");
       this.settle();
     }
 
@@ -123,7 +117,7 @@ TreeRace.ownPrompts = (() => {
         row.dataset.now = "";
         row.scrollIntoView({ block: "nearest" });
       }
-      this.say(`Prompt ${index + 1} of ${this.prompts.length}: ${this.title} against plain decoding.`);
+      this.say(`Prompt ${index + 1} of ${this.file.prompts.length}: ${this.title} against plain decoding.`);
     }
 
     settle() {
@@ -161,7 +155,7 @@ TreeRace.ownPrompts = (() => {
       /** @type {Partial<PromptsSummary>} */
       const all = this.summary ?? {};
       const { raced = 0, refused = 0 } = all;
-      fillBar(this.at("progress"), this.rows.length, this.prompts.length);
+      fillBar(this.at("progress"), this.rows.length, this.file.prompts.length);
       for (const button of ["copy", "csv"]) this.at(button).disabled = !this.rows.length;
       /** @type {(name: string, times: number | undefined, ...more: (string | number)[]) => HTMLElement} */
       const row = (name, times, ...more) =>

@@ -99,7 +99,7 @@ TreeRace.raceWatcher = (() => {
       const patience = run ? 0 : PATIENCE_MS;
       const running = ["waiting", "racing"].includes(root.dataset.state ?? "");
       const coming = run !== this.run || running || performance.now() - this.since < patience;
-      if (!page.trees || this.asked || this.fits || coming) return;
+      if (!page.tells || this.asked || this.fits || coming) return;
       this.asked = true;
       const isWanted = () => this.walk.page === page && !this.fits && !TreeRace.view.isLive;
       TreeRace.take.example(about.systems[this.walk.taught[0]].title, isWanted);

@@ -20,6 +20,7 @@ TreeRace.walkPages = (() => {
   const off = (step) => step.path.some((node) => rank(step, node) > 0);
 
   const MEASURE = { words: "press Measure: this machine draws its own line over the recorded one.", on: "measure" };
+  const curve = (/** @type {string} */ name) => ({ lit: "section[data-curve]", curve: name, task: MEASURE });
 
   // How well a step shows what the page is about; the best one is jumped to, and a step of 0 shows nothing of it.
   /** @type {Record<string, (step: Step) => number>} */
@@ -33,9 +34,8 @@ TreeRace.walkPages = (() => {
   /** @param {RacedSystem[]} systems */
   const pairOf = ([, right]) => TreeRace.pairs.titled(right.trace.pair)?.name;
 
-  // `curve`: the measured curve that stands in the race's place.
-  // `tells`: which step to jump to, in a race that has such steps; `trees`: without one it is
-  // raced. `task`: an action, when it counts, and what it `needs` on the page. `breaks`: the switches that belong here.
+  // `curve`: the measured curve that stands in the race's place. `tells`: which step to jump to; without such steps there is a race.
+  // `task`: an action, when it counts, and what it `needs` on the page. `breaks`: the switches that belong here.
   // `choice`: the page is about the choice of pairs, and is there only where visitors have one.
   const START = { left: "vanilla", temperature: 0, seed: 0, max_new_tokens: 80, constraint: "" };
   /** @type {WalkPage[]} */
@@ -68,9 +68,7 @@ TreeRace.walkPages = (() => {
         "The simplest drafter guesses a chain: one token, then the next, then the next. Where the target wants another word, all " +
         "guesses behind that place go on from a text that was never written. A tree of as many nodes has a second word ready there. " +
         "On easy text that hardly matters; on hard text it does.",
-      lit: "section[data-curve]",
-      curve: "chain",
-      task: MEASURE,
+      ...curve("chain"),
     },
     {
       title: "A tree keeps several futures",
@@ -78,7 +76,6 @@ TreeRace.walkPages = (() => {
         "Where it is not sure, the drafter can guess two or three tokens side by side and go on behind each of them. That makes a " +
         "tree, and the target still checks all of it in one forward. When the favourite on top is wrong, a rival below may be right.",
       lit: TREE,
-      trees: true,
       tells: telling.tree,
       picture: "forwards",
       task: {
@@ -95,7 +92,6 @@ TreeRace.walkPages = (() => {
         "may look at whom: every guess sees the text so far, its ancestors and itself. This table is the attention mask.",
       lit: "[data-panel]",
       view: "mask",
-      trees: true,
       tells: telling.tree,
       picture: "kin",
       breaks: ["mask"],
@@ -107,7 +103,6 @@ TreeRace.walkPages = (() => {
         "A model must also know where in the text a token stands: its position. Rivals compete for the same place, so they share a " +
         "position. It counts the depth in the tree, not the place in the row.",
       lit: TREE,
-      trees: true,
       tells: telling.tree,
       picture: "positions",
       breaks: ["positions"],
@@ -119,7 +114,6 @@ TreeRace.walkPages = (() => {
         "From the root on, the target says which token it writes next. If a branch has it, that guess is accepted and the question " +
         "is asked again behind it. If none has it, the target's own token is written anyway, the bonus: no forward is ever in vain.",
       lit: "[data-sentence]",
-      trees: true,
       tells: telling.verdict,
       picture: "burst",
       breaks: ["acceptance"],
@@ -136,7 +130,6 @@ TreeRace.walkPages = (() => {
         "For each token it has read, the model keeps a row of notes, the KV cache, and so reads nothing twice. The forward added a " +
         "row for every guess. Only the root's and the accepted path's may stay; the others tell of words never written.",
       lit: TREE,
-      trees: true,
       tells: telling.trim,
       picture: "cache",
       breaks: ["trim"],
@@ -148,27 +141,21 @@ TreeRace.walkPages = (() => {
         "A larger tree catches more of the target’s words, so tokens a pass climb. But each node is a row that the target must " +
         "compute. The first rows are nearly free, because the forward waits for its weights anyway; the later ones cost time. So " +
         "speed has a peak.",
-      lit: "section[data-curve]",
-      curve: "nodes",
-      task: MEASURE,
+      ...curve("nodes"),
     },
     {
       title: "Temperature",
       text:
         "At temperature 0 the target always takes its most probable word, and the drafter’s favourite is often the same. The hotter " +
         "it samples, the more often another word comes: then a chain breaks early, and a tree’s second and third guesses count.",
-      lit: "section[data-curve]",
-      curve: "temperature",
-      task: MEASURE,
+      ...curve("temperature"),
     },
     {
       title: "Many texts at once",
       text:
         "A server writes many sequences in one forward. They share the reading of the weights as guesses do, so the free rows are " +
         "taken already. The more sequences come together, the less guessing gives, until it costs.",
-      lit: "section[data-curve]",
-      curve: "batch",
-      task: MEASURE,
+      ...curve("batch"),
     },
     {
       title: "Large models gain the most",

@@ -41,21 +41,14 @@ TreeRace.walkPictures = (() => {
     for (let at = step.parents[node]; at >= 0; at = step.parents[at]) line.unshift(at);
     const cells = [...line, node].map((at) => chip("seen", labelOf(step.texts[at])));
     const { length } = step.parents;
-    /** @type {(by: number, sign: string, name: string) => HTMLElement} */
-    const turn = (by, sign, name) =>
-      Object.assign(
-        button("turn", () => onNode((node + by + length) % length), sign),
-        { ariaLabel: name },
-      );
+    /** @type {(by: number, sign: string, ariaLabel: string) => HTMLElement} */
+    const turn = (by, sign, ariaLabel) => {
+      const made = button("turn", () => onNode((node + by + length) % length), sign);
+      return Object.assign(made, { ariaLabel });
+    };
+    const name = make("b", "", labelOf(step.texts[node]));
     return [
-      make(
-        "p",
-        "rows",
-        turn(-1, "‹", "Previous row"),
-        make("b", "", labelOf(step.texts[node])),
-        " sees",
-        turn(1, "›", "Next row"),
-      ),
+      make("p", "rows", turn(-1, "‹", "Previous row"), name, " sees", turn(1, "›", "Next row")),
       make("p", "cells", chip("cache", "the text so far"), ...cells),
     ];
   }

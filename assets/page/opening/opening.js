@@ -26,9 +26,7 @@ TreeRace.opening = (() => {
         if (left) return;
         words.textContent = live ? "" : now;
         left = live;
-        if (!live) return;
-        if (!touched) return afterStory();
-        offer();
+        if (live) afterStory();
       },
       () => left && !touched,
     );

@@ -115,29 +115,6 @@ TreeRace.costPlot = (() => {
   }
 
   /**
-   * @param {Round} round
-   * @param {Costs} costs
-   * @param {number} top
-   * @param {number} size
-   * @param {Palette} colours
-   */
-  function words(round, costs, top, size, colours) {
-    const { nodes, levels, tau } = round;
-    const isLeft = nodes >= LEFTWARD;
-    const end = Math.log10(LARGEST);
-    const even = Math.min(top - 1, costs.breakEven(LARGEST, levels));
-    const here = `<b>${asNumber(tau, 1)} at ${counted(nodes, "node")}</b>`;
-    const font = { color: colours.treeInk, size: size * 1.1 };
-    const more = { xshift: isLeft ? -12 : 12, bgcolor: colours.surface, borderpad: 1 };
-    return [
-      word("verifying alone", [0, 0.5], "left", { color: colours.baseInk, size }),
-      word("slower than plain", [end, 0.5], "right", { color: colours.faint, size }),
-      word("break-even", [end, even], "right", { color: colours.ink, size }, { yshift: size }),
-      word(here, [Math.log10(nodes), tau], isLeft ? "right" : "left", font, more),
-    ];
-  }
-
-  /**
    * Nodes on a logarithmic axis, and tokens, with a mark at `every` number of them.
    * @param {Palette} colours
    * @param {number} size
@@ -183,7 +160,19 @@ TreeRace.costPlot = (() => {
     const margin = { l: size * 2.4, r: size * 2.4, t: 6, b: size + 14 };
     const every = (height - margin.t - margin.b) / top < 1.4 * size ? 2 : 1;
     const { xaxis, yaxis } = costAxes(colours, size, LARGEST, top, every);
-    const annotations = words(round, costs, top, size, colours);
+    const { nodes, levels, tau } = round;
+    const isLeft = nodes >= LEFTWARD;
+    const end = Math.log10(LARGEST);
+    const even = Math.min(top - 1, costs.breakEven(LARGEST, levels));
+    const here = `<b>${asNumber(tau, 1)} at ${counted(nodes, "node")}</b>`;
+    const font = { color: colours.treeInk, size: size * 1.1 };
+    const more = { xshift: isLeft ? -12 : 12, bgcolor: colours.surface, borderpad: 1 };
+    const annotations = [
+      word("verifying alone", [0, 0.5], "left", { color: colours.baseInk, size }),
+      word("slower than plain", [end, 0.5], "right", { color: colours.faint, size }),
+      word("break-even", [end, even], "right", { color: colours.ink, size }, { yshift: size }),
+      word(here, [Math.log10(nodes), tau], isLeft ? "right" : "left", font, more),
+    ];
     const axes = { xaxis, yaxis: { ...yaxis, ticklabelstandoff: 6 }, annotations };
     plot(div, room, traces, margin, axes);
   }

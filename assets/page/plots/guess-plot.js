@@ -15,18 +15,6 @@ TreeRace.guessPlot = (() => {
   }
 
   /**
-   * @param {Step} step
-   * @param {number} node
-   * @param {Palette} colours
-   */
-  function hover(step, node, colours) {
-    const name = plotLabel(step.texts[node], colours.faint) || "(no text yet)";
-    const verdict = step.verdicts[node] === "unreached" ? "not reached" : step.verdicts[node];
-    const [q, p, score] = [step.q, step.p, step.score].map((of) => asShare(of[node]));
-    return [name, `draft q ${q}`, `target p ${p}`, `estimate for the path ${score}`, verdict].join("<br>");
-  }
-
-  /**
    * The bars of q, and the target's p on them with the mark that the node has in the tree.
    * @param {Step} step
    * @param {number[]} nodes
@@ -41,7 +29,13 @@ TreeRace.guessPlot = (() => {
       unreached: { symbol: "circle", size: 6, fill: colours.line, edge: colours.line },
     };
     const looks = nodes.map((node) => marks[step.verdicts[node]]);
-    const places = nodes.map((node, y) => ({ x: step.p[node], y, said: hover(step, node, colours) }));
+    const places = nodes.map((node, y) => {
+      const name = plotLabel(step.texts[node], colours.faint) || "(no text yet)";
+      const verdict = step.verdicts[node] === "unreached" ? "not reached" : step.verdicts[node];
+      const [q, p, score] = [step.q, step.p, step.score].map((of) => asShare(of[node]));
+      const facts = [name, `draft q ${q}`, `target p ${p}`, `estimate for the path ${score}`, verdict];
+      return { x: step.p[node], y, said: facts.join("<br>") };
+    });
     return [
       {
         type: "bar",

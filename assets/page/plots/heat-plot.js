@@ -53,20 +53,6 @@ TreeRace.heatPlot = (() => {
   }
 
   /**
-   * A frame that lies within the cell, which is so many pixels `across` and `down`.
-   * @param {SweepRecord} sweep
-   * @param {{ x: number, y: number }} place
-   * @param {number} across
-   * @param {number} down
-   * @param {{ color: string, width: number, dash?: string }} line
-   */
-  function frame(sweep, { x, y }, across, down, line) {
-    const [column, row] = [sweep.x.values.indexOf(x), sweep.y.values.indexOf(y)];
-    const [half, tall] = [across, down].map((pixels) => 0.5 - (GAP + line.width) / 2 / pixels);
-    return { type: "rect", x0: column - half, x1: column + half, y0: row - tall, y1: row + tall, line };
-  }
-
-  /**
    * Best cells have a solid frame, the picked one a dashed frame.
    * @param {HTMLElement} div
    * @param {SweepRecord} sweep
@@ -135,8 +121,15 @@ TreeRace.heatPlot = (() => {
       tickvals: indices(each.values),
       ticktext: each.values.map(String),
     });
-    const shapes = sweep.summary.best.map((cell) => frame(sweep, cell, across, down, { color: colours.ink, width: 3 }));
-    if (picked) shapes.push(frame(sweep, picked, across, down, { color: colours.ink, width: 2, dash: "4px,3px" }));
+    /** @type {(place: { x: number, y: number }, width: number, dash?: string) => object} within the cell */
+    const frame = ({ x, y }, width, dash) => {
+      const [column, row] = [sweep.x.values.indexOf(x), sweep.y.values.indexOf(y)];
+      const [half, tall] = [across, down].map((pixels) => 0.5 - (GAP + width) / 2 / pixels);
+      const line = { color: colours.ink, width, dash };
+      return { type: "rect", x0: column - half, x1: column + half, y0: row - tall, y1: row + tall, line };
+    };
+    const shapes = sweep.summary.best.map((cell) => frame(cell, 3));
+    if (picked) shapes.push(frame(picked, 2, "4px,3px"));
     const axes = { xaxis: axis(sweep.x), yaxis: axis(sweep.y), shapes };
     plot(div, room, traces, margin, axes);
   }

@@ -80,13 +80,6 @@ TreeRace.prixView = (() => {
       );
     }
 
-    clear() {
-      this.end = null;
-      this.tracks = [];
-      this.drawnAt = -Infinity;
-      this.player.reset();
-    }
-
     /**
      * @param {string} words
      * @param {string} kind
@@ -98,7 +91,9 @@ TreeRace.prixView = (() => {
 
     /** @param {{ title: string, idea: string, guarantee: Guarantee }[]} systems that get tracks, at the start */
     line(systems) {
-      this.clear();
+      this.end = null;
+      this.drawnAt = -Infinity;
+      this.player.reset();
       this.tracks = systems.map((system) => new Track(this.at("template"), system));
       this.at("tracks").replaceChildren(...this.tracks.map((track) => track.root));
       for (const track of this.tracks) track.place(0);
