@@ -9,7 +9,7 @@ TreeRace.curvePanel = (() => {
   const { Tip, TreePointing } = TreeRace.pointing;
   const { recordedWords } = TreeRace.recordedRace;
   const { drawTree } = TreeRace.treePlot;
-  const { ENDED, Run } = TreeRace.runs;
+  const { ENDED, Run, onRun } = TreeRace.runs;
   const { answered } = TreeRace.presence;
 
   /** @typedef {{ title: string, key: string, unit: string, floor: number | null, text?: string }} Picture */
@@ -50,6 +50,7 @@ TreeRace.curvePanel = (() => {
       this.canvases = ["first", "second"].map((name) => this.at(name));
       this.run = new Run("curve", this);
       this.at("measure").addEventListener("click", () => (this.run.isOpen ? this.run.stop() : this.run.start()));
+      onRun("curve", () => this.button()); // the last message is drawn before the run is over
       keepDrawn(this.at("plots"), () => this.draw());
     }
 
@@ -103,8 +104,7 @@ TreeRace.curvePanel = (() => {
     }
 
     button() {
-      const isOpen = this.run.isOpen && this.run.state !== "done";
-      this.at("measure").textContent = isOpen ? "Stop" : "Measure on this machine";
+      this.at("measure").textContent = this.run.isOpen ? "Stop" : "Measure on this machine";
     }
 
     // ---- what is shown ------------------------------------------------------------------------------------------------

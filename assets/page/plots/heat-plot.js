@@ -42,10 +42,7 @@ TreeRace.heatPlot = (() => {
   /** @param {string[]} stops at equal distances, as Plotly wants them */
   const scaleOf = (stops) => stops.map((colour, index) => [index / (stops.length - 1), colour]);
 
-  /**
-   * @param {string[]} stops
-   * @param {number} at
-   */
+  /** @type {(stops: string[], at: number) => number[]} */
   function shade(stops, at) {
     const place = Math.max(0, Math.min(1, at)) * (stops.length - 1);
     const from = Math.min(stops.length - 2, Math.floor(place));

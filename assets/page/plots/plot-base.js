@@ -10,11 +10,7 @@ TreeRace.plotBase = (() => {
   /** @param {string} hex as in "#d55e00" */
   const channels = (hex) => [1, 3, 5].map((at) => Number.parseInt(hex.slice(at, at + 2), 16));
 
-  /**
-   * @param {string} from
-   * @param {string} to
-   * @param {number} part of the way
-   */
+  /** @type {(from: string, to: string, part: number) => number[]} */
   const mixed = (from, to, part) => channels(from).map((each, index) => each + (channels(to)[index] - each) * part);
 
   /** @param {number[]} channel */

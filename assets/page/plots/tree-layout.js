@@ -20,6 +20,7 @@ TreeRace.treeLayout = (() => {
   /** @typedef {{ left: number[], widths: number[], end: number }} Columns */
   /** `standing`: the nodes' rows on stairs. @typedef {{ rows: Rows, size: number, columns: Columns, standing?: number[] }} Placed */
   /** @typedef {{ width: number, height: number, largest: number, measure: (text: string, size: number) => number }} Room */
+  /** @template Result @typedef {(nodes: TreeNode[], room: Room, name: (node: TreeNode) => string) => Result} Layout */
 
   /**
    * Every node as the drawing needs it, the bonus last. It is `wanted` where the target disagreed with all guesses that stood there.
@@ -100,28 +101,19 @@ TreeRace.treeLayout = (() => {
     return { nodes, size, shrink };
   }
 
-  /**
-   * Side by side, unless that is not possible or all words would have much larger letters on stairs.
-   * @param {TreeNode[]} nodes
-   * @param {Room} room
-   * @param {(node: TreeNode) => string} name
-   */
-  function larger(nodes, room, name) {
+  // Side by side, unless that is not possible or all words would have much larger letters on stairs.
+  /** @type {Layout<Placed>} */
+  const larger = (nodes, room, name) => {
     const flat = sideBySide(nodes, room, name);
     if (flat && MUCH * flat.size > room.largest) return flat;
     const steep = stairs(nodes, room, name);
     const whole = steep.rows.labelled.every(Boolean) && steep.columns.end < room.width + 1;
     return flat && !(whole && steep.size >= MUCH * flat.size) ? flat : steep;
-  }
+  };
 
-  /**
-   * Columns as wide as their words; null where those of the accepted path have no room beside each other.
-   * @param {TreeNode[]} nodes
-   * @param {Room} room
-   * @param {(node: TreeNode) => string} name
-   * @returns {Placed | null}
-   */
-  function sideBySide(nodes, room, name) {
+  // Columns as wide as their words; null where those of the accepted path have no room beside each other.
+  /** @type {Layout<Placed | null>} */
+  const sideBySide = (nodes, room, name) => {
     const rows = rowsOf(nodes, room);
     let { size } = rows;
     let columns = columnsOf(nodes, room, size, rows.labelled, name);
@@ -136,16 +128,11 @@ TreeRace.treeLayout = (() => {
       if (tried.wanted <= tried.room) [size, columns] = [smaller, tried];
     }
     return { rows, size, columns };
-  }
+  };
 
-  /**
-   * Every node owns a row where all words have room then; else those of the accepted path do, and the others have no words.
-   * @param {TreeNode[]} nodes
-   * @param {Room} room
-   * @param {(node: TreeNode) => string} name
-   * @returns {Placed}
-   */
-  function stairs(nodes, room, name) {
+  // Every node owns a row where all words have room then; else those of the accepted path do, and the others have no words.
+  /** @type {Layout<Placed>} */
+  const stairs = (nodes, room, name) => {
     const all = nodes.length * LEAST_FONT * STEEP.line <= room.height - 2 * PAD;
     const { rows: standing } = placesOf(nodes, (node) => all || nodes[node].onPath);
     const placed = nodes.map((node) => ({ ...node, row: standing[node.index] }));
@@ -166,7 +153,7 @@ TreeRace.treeLayout = (() => {
     const widths = left.map((each) => room.width - PAD - each - markOf(size) - 0.65 * size);
     const needed = path.map((node) => node.column * step + besides(size) + room.measure(name(node), size));
     return { rows, size, columns: { left, widths, end: Math.max(left[count - 1] + PAD, ...needed) }, standing };
-  }
+  };
 
   /** @param {number} size */
   const markOf = (size) => Math.max(4, 0.42 * size);
