@@ -67,21 +67,14 @@ TreeRace.ownPrompts = (() => {
     reset() {
       this.summary = null;
       this.rows = [];
-      this.at("rows").replaceChildren(...this.file.prompts.map((prompt, index) => this.waiting(prompt, index)));
+      const rows = this.file.prompts.map((prompt, index) => {
+        const shown = cell("td", prompt.trim().replace(/\s+/g, " ").slice(0, 200), "prompt");
+        const figures = COLUMNS.slice(3).map(() => cell("td", "–"));
+        return make("tr", "", cell("td", index + 1), shown, speed(null), ...figures);
+      });
+      this.at("rows").replaceChildren(...rows);
       this.total();
     }
-
-    /**
-     * @param {string} prompt
-     * @param {number} index
-     */
-    waiting(prompt, index) {
-      const shown = cell("td", prompt.trim().replace(/\s+/g, " ").slice(0, 200), "prompt");
-      const figures = COLUMNS.slice(3).map(() => cell("td", "–"));
-      return make("tr", "", cell("td", index + 1), shown, speed(null), ...figures);
-    }
-
-    // ---- what arrives -----------------------------------------------------------------------------------------------
 
     /** @param {Settings} form */
     order({ temperature, max_new_tokens, seed }) {
@@ -98,18 +91,15 @@ TreeRace.ownPrompts = (() => {
     /** @param {PromptsMessage} message */
     feed(message) {
       if (message.start) this.title = message.title;
-      if ("at" in message) this.running(message.at, message.tokens);
-      if ("row" in message) this.add(message.row, message.summary);
+      if ("at" in message) this.running(message);
+      if ("row" in message) this.add(message);
       if (!message.end) return;
       this.say(this.verdict(""));
       this.settle();
     }
 
-    /**
-     * @param {number} index
-     * @param {number} tokens
-     */
-    running(index, tokens) {
+    /** @param {{ at: number, tokens: number }} message */
+    running({ at: index, tokens }) {
       const row = this.at("rows").rows[index];
       if (row && tokens) row.cells[TOKENS].textContent = tokens;
       if (row && !tokens) {
@@ -124,11 +114,8 @@ TreeRace.ownPrompts = (() => {
       for (const row of findAll(this.root, "[data-now]")) delete row.dataset.now;
     }
 
-    /**
-     * @param {PromptRow} row
-     * @param {PromptsSummary} summary
-     */
-    add(row, summary) {
+    /** @param {{ row: PromptRow, summary: PromptsSummary }} message */
+    add({ row, summary }) {
       this.summary = summary;
       this.rows.push(row);
       const shown = this.at("rows").rows[row.index];
@@ -180,8 +167,6 @@ TreeRace.ownPrompts = (() => {
       const sentence = `${before}${this.title}: ${finding}, identical text in ${identical} of them.`;
       return disturbed ? `${sentence} ${disturbed}` : sentence;
     }
-
-    // ---- what leaves ------------------------------------------------------------------------------------------------
 
     table() {
       const numbered = this.rows.map((row) => ({ ...row, index: row.index + 1 }));

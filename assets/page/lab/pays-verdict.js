@@ -81,7 +81,7 @@ TreeRace.paysVerdict = (() => {
       const alone = `plain decoding alone is ${asNumber(plain.vs_generate, 1)}× generate()${free}`;
       this.at("beside").textContent =
         `Against generate() it is ${asNumber(best.vs_generate, 1)}× as fast (${between(best.vs_generate_interval)}); ${alone}. ${limit(best)}${few}`;
-      this.at("system-rows").replaceChildren(...this.systems.map((row) => this.row(row, report)));
+      this.fillSystems(report);
       this.fillPrompts(report);
       this.draw();
     }
@@ -90,19 +90,19 @@ TreeRace.paysVerdict = (() => {
       return /** @type {PaysSystem} */ (this.systems.find((row) => row.name === this.report?.best));
     }
 
-    /**
-     * @param {PaysSystem} row
-     * @param {PaysReport} report
-     */
-    row(row, report) {
-      const made = make("tr", row.name === report.best ? "best" : "");
-      const title = cell("td", report.titles[row.name]);
-      title.append(make("small", "", shapeOf(row)));
-      title.title = row.setting;
-      made.append(title, speed(row.speedup), cell("td", between(row.interval)), cell("td", ratio(row.vs_generate)));
-      made.append(cell("td", between(row.vs_generate_interval)), cell("td", asNumber(row.tau, 2)));
-      made.append(cell("td", `${row.gaining} of ${report.prompts.length}`), sameText(row.identical));
-      return made;
+    /** @param {PaysReport} report */
+    fillSystems({ best, prompts, titles }) {
+      const rows = this.systems.map((row) => {
+        const made = make("tr", row.name === best ? "best" : "");
+        const title = cell("td", titles[row.name]);
+        title.append(make("small", "", shapeOf(row)));
+        title.title = row.setting;
+        made.append(title, speed(row.speedup), cell("td", between(row.interval)), cell("td", ratio(row.vs_generate)));
+        made.append(cell("td", between(row.vs_generate_interval)), cell("td", asNumber(row.tau, 2)));
+        made.append(cell("td", `${row.gaining} of ${prompts.length}`), sameText(row.identical));
+        return made;
+      });
+      this.at("system-rows").replaceChildren(...rows);
     }
 
     draw() {

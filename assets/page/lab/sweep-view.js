@@ -72,8 +72,6 @@ TreeRace.sweepView = (() => {
       this.listen();
     }
 
-    // ---- what is asked for ------------------------------------------------------------------------------------------
-
     // What is swept in place of the usual, and why; "" for the usual.
     get instead() {
       return insteadWords(PREFERRED, this.systems);
@@ -114,8 +112,6 @@ TreeRace.sweepView = (() => {
       };
     }
 
-    // ---- what arrives -----------------------------------------------------------------------------------------------
-
     /** @param {RunEnd} how */
     over(how) {
       const { measured } = this; // of a run that has not begun it is the sweep before
@@ -132,7 +128,8 @@ TreeRace.sweepView = (() => {
       const { measured } = this;
       if (!measured) return;
       if (!message.start) measured.add(message);
-      this.tell(measured, message.end);
+      this.tell(measured);
+      if (message.end) this.say(measured.summary.sentence);
       if (message.start || message.cell || message.end) this.draw();
     }
 
@@ -143,18 +140,12 @@ TreeRace.sweepView = (() => {
       this.root.classList.remove("blank");
     }
 
-    /**
-     * @param {SweepRecord} measured
-     * @param {boolean} [ended]
-     */
-    tell({ cells, total, done, left, summary: { sentence } }, ended) {
+    /** @param {SweepRecord} measured */
+    tell({ cells, total, done, left, summary: { sentence } }) {
       fillBar(this.at("progress"), cells.length, total, done / total);
-      if (ended) return this.say(sentence);
       const time = left === null || left === undefined ? "" : `, ${duration(left)} left`;
       this.say(`Cell ${Math.min(total, cells.length + 1)} of ${total}${time}. ${sentence}`);
     }
-
-    // ---- what is shown ----------------------------------------------------------------------------------------------
 
     draw() {
       const { measured } = this;
@@ -176,8 +167,6 @@ TreeRace.sweepView = (() => {
       this.offer();
     }
 
-    // ---- from a cell to the race ------------------------------------------------------------------------------------
-
     // The cell that a race would take: the one the visitor picked, else the best one.
     get chosen() {
       const { measured } = this;
@@ -198,15 +187,6 @@ TreeRace.sweepView = (() => {
     }
 
     /**
-     * @param {number} x
-     * @param {number} y
-     */
-    pick(x, y) {
-      this.picked = { x, y };
-      this.draw();
-    }
-
-    /**
      * @param {number} columns
      * @param {number} rows
      */
@@ -216,7 +196,8 @@ TreeRace.sweepView = (() => {
       const from = this.picked ?? summary.best[0] ?? { x: x.values[0], y: y.values[0] };
       /** @type {(values: number[], at: number, by: number) => number} */
       const next = (values, at, by) => values[Math.max(0, Math.min(values.length - 1, values.indexOf(at) + by))];
-      this.pick(next(x.values, from.x, columns), next(y.values, from.y, rows));
+      this.picked = { x: next(x.values, from.x, columns), y: next(y.values, from.y, rows) };
+      this.draw();
     }
 
     /** @param {Cell} cell to which the race's menus and dials are set before going there */
@@ -240,8 +221,6 @@ TreeRace.sweepView = (() => {
         if (cell && !cell.refused) this.race(cell);
       });
     }
-
-    // ---- what the visitor does --------------------------------------------------------------------------------------
 
     listen() {
       onChoice(this.root, "grid", (grid) => this.choose(/** @type {Grid} */ (grid)));

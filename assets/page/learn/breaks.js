@@ -140,7 +140,7 @@ TreeRace.breaks = (() => {
         return;
       }
       this.busy = false;
-      const { wrong, right, floor, rows, after, sentence, temperature } = message;
+      const { wrong, right, floor, sentence, temperature } = message;
       const parts = [
         make("p", "label", `distance from the target's own distribution, temperature ${temperature}`),
         shareBar("broken", plain(wrong), 100 * wrong, "wrong"),
@@ -148,7 +148,7 @@ TreeRace.breaks = (() => {
       ];
       if (floor !== null && floor !== undefined) parts.push(shareBar("by chance", plain(floor), 100 * floor, "floor"));
       parts.push(make("p", "walk-sentence", sentence));
-      if (rows?.length) parts.push(examples(rows.slice(0, 3), after));
+      if (message.rows?.length) parts.push(examples(message));
       this.result.replaceChildren(...parts);
       this.result.scrollIntoView({ block: "nearest" });
     }
@@ -187,12 +187,11 @@ TreeRace.breaks = (() => {
     }
   }
 
-  /**
-   * @param {{ token: string, right: number, wrong: number }[]} rows
-   * @param {string | undefined} after
-   */
-  function examples(rows, after) {
-    const cells = rows.map(({ token, right, wrong }) => [labelOf(token, ""), asShare(right), asShare(wrong)]);
+  /** @param {BreakDistance} distance */
+  function examples({ rows = [], after }) {
+    const cells = rows
+      .slice(0, 3)
+      .map(({ token, right, wrong }) => [labelOf(token, ""), asShare(right), asShare(wrong)]);
     const table = tableOf(["next token", "right", "broken"], cells);
     if (after) table.createCaption().textContent = `after “… ${after}”`;
     return table;

@@ -72,8 +72,6 @@ TreeRace.curvePanel = (() => {
       this.grow(curve.trees);
     }
 
-    // ---- what is measured here ----------------------------------------------------------------------------------------
-
     order() {
       this.measured = null;
       return { curve: this.name };
@@ -106,8 +104,6 @@ TreeRace.curvePanel = (() => {
     button() {
       this.at("measure").textContent = this.run.isOpen ? "Stop" : "Measure on this machine";
     }
-
-    // ---- what is shown ------------------------------------------------------------------------------------------------
 
     // The finding, and where and when it was measured.
     tell() {

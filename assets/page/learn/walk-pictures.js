@@ -70,7 +70,7 @@ TreeRace.walkPictures = (() => {
       };
       const name = make("b", "", labelOf(step.texts[node]));
       return [
-        make("p", "rows", turn(-1, "‹", "Previous row"), name, " sees", turn(1, "›", "Next row")),
+        make("p", "rows", turn(-1, "‹", "Previous row"), turn(1, "›", "Next row"), name, " sees"),
         make("p", "cells", chip("cache", "the text so far"), ...cells),
       ];
     },

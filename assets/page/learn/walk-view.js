@@ -72,8 +72,6 @@ TreeRace.walkView = (() => {
       return !this.root.hidden;
     }
 
-    // ---- from page to page ----------------------------------------------------------------------------------------
-
     open(index = this.index) {
       showScreen("race");
       write({ learn: index + 1, screen: null }, true);
@@ -170,8 +168,6 @@ TreeRace.walkView = (() => {
       if (choice instanceof HTMLInputElement && !choice.checked) choice.click();
     }
 
-    // ---- the card's picture ---------------------------------------------------------------------------------------
-
     draw() {
       const { view } = TreeRace;
       const step = view.steps[view.step];
@@ -188,8 +184,6 @@ TreeRace.walkView = (() => {
       home.replaceChildren(...(picture && isDue ? picture(step, about) : []));
       if (held >= 0) home.querySelectorAll("button, [tabindex]")[held]?.focus({ preventScroll: true });
     }
-
-    // ---- what the visitor does ------------------------------------------------------------------------------------
 
     /**
      * @param {string} what

@@ -148,16 +148,6 @@ TreeRace.heatPlot = (() => {
   }
 
   /**
-   * @param {Cell[]} cells
-   * @param {SweepRecord} sweep
-   * @param {object} marker
-   */
-  function points(cells, sweep, marker) {
-    const places = cells.map((cell) => ({ x: cell.mean_nodes, y: cell.tau, said: sweep.cellWords(cell) }));
-    return scatter("markers", places, { cliponaxis: false, marker });
-  }
-
-  /**
    * @param {HTMLElement} div
    * @param {SweepRecord} sweep
    */
@@ -173,11 +163,16 @@ TreeRace.heatPlot = (() => {
     const largest = Math.max(LARGEST, ...cells.map((cell) => Math.ceil(cell.mean_nodes)));
     const top = Math.max(3.6, ...cells.map((cell) => cell.tau + 0.6));
     const edge = { color: colours.surface, width: 1.5 };
+    /** @type {(those: Cell[], marker: object) => object} */
+    const points = (those, marker) => {
+      const places = those.map((cell) => ({ x: cell.mean_nodes, y: cell.tau, said: sweep.cellWords(cell) }));
+      return scatter("markers", places, { cliponaxis: false, marker });
+    };
     const traces = [
       ...costLines(costs, levels, largest, colours),
       inRaces(sweep, colours),
-      points(cells, sweep, { color: colours.tree, symbol: "square", size: 8, opacity: 0.45 }),
-      points(best, sweep, { color: colours.tree, symbol: "diamond", size: 15, line: edge }),
+      points(cells, { color: colours.tree, symbol: "square", size: 8, opacity: 0.45 }),
+      points(best, { color: colours.tree, symbol: "diamond", size: 15, line: edge }),
     ];
     const end = Math.log10(largest);
     const even = Math.min(top - 1, costs.breakEven(largest, levels));

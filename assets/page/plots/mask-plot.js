@@ -72,10 +72,7 @@ TreeRace.maskPlot = (() => {
     return nodes <= 48 ? 4 : 8;
   }
 
-  /**
-   * @param {number[]} parents
-   * @param {number} node
-   */
+  /** @type {(parents: number[], node: number) => Set<number>} the node among them */
   function ancestors(parents, node) {
     const seen = new Set();
     for (let at = node; at >= 0; at = parents[at]) seen.add(at);

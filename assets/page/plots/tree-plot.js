@@ -88,12 +88,8 @@ TreeRace.treePlot = (() => {
     return [name, ...guess, `target p ${asShare(node.p)}`, node.verdict === "unreached" ? "not reached" : node.verdict];
   }
 
-  /**
-   * The mark of a verdict, round its own middle.
-   * @param {Verdict} verdict
-   * @param {number} size
-   */
-  function markOf(verdict, size) {
+  /** @param {TreeNode} node whose mark shows its verdict, round the mark's own middle */
+  function markOf({ verdict, mark: size }) {
     if (verdict === "accepted") return draw("rect", { x: -size, y: -size, width: 2 * size, height: 2 * size, rx: 1 });
     if (verdict === "bonus")
       return draw("path", { d: `M0 ${-1.3 * size}L${1.3 * size} 0L0 ${1.3 * size}L${-1.3 * size} 0Z` });
@@ -147,7 +143,7 @@ TreeRace.treePlot = (() => {
       }
       const transform = `translate(${node.x.toFixed(1)} ${node.y.toFixed(1)})`;
       const reach = draw("circle", { class: "reach", r: Math.max(1.5 * node.mark, 5) });
-      const mark = markOf(node.verdict, node.mark);
+      const mark = markOf(node);
       const label = node.label ? [drawLabel(node, size)] : [];
       const look = { class: `node ${node.verdict}`, transform, "data-node": node.index };
       marks.append(draw("g", look, reach, mark, ...label));

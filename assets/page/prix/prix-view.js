@@ -107,8 +107,6 @@ TreeRace.prixView = (() => {
       this.field?.lock(name === "racing");
     }
 
-    // ---- what arrives ---------------------------------------------------------------------------------------------
-
     /** @param {Settings} form; nothing is left of the race before */
     order({ prompt, temperature, max_new_tokens, seed }) {
       this.field.open(false);
@@ -163,8 +161,6 @@ TreeRace.prixView = (() => {
       this.state("racing");
       this.player.play();
     }
-
-    // ---- playback -------------------------------------------------------------------------------------------------
 
     get horizon() {
       return horizon(this.tracks);

@@ -109,8 +109,22 @@ TreeRace.resultTable = (() => {
       this.caption = captionOf(systems[0].trace, runs.length, disturbed);
       this.at("result").dataset.state = "known";
       this.at("caption").textContent = this.at("caption").title = this.caption;
-      this.at("table").tBodies[0].replaceChildren(...this.lanes.map((lane) => row(lane, this.open)));
+      this.at("table").tBodies[0].replaceChildren(...this.lanes.map((lane) => this.row(lane)));
       this.draw();
+    }
+
+    /** @param {RankedLane} lane */
+    row(lane) {
+      const cells = COLUMNS.map(({ name, figure, write }) => {
+        const text = write(figure(lane));
+        if (name !== "system") return make("td", "", text);
+        const head = lane.lane ? button("open-lane", () => this.open(lane.lane), text) : text;
+        const title = lane.lane ? `Open ${text} beside token by token, step by step` : text;
+        return Object.assign(make("th", "", head), { scope: "row", title });
+      });
+      const made = make("tr", "", ...cells);
+      made.dataset.text = String(lane.identical);
+      return made;
     }
 
     draw() {
@@ -128,23 +142,6 @@ TreeRace.resultTable = (() => {
       const lines = [COLUMNS.map(({ name }) => name), ...written].map((cells) => cells.join("\t"));
       return `${lines.join("\n")}\n${this.caption}\n`;
     }
-  }
-
-  /**
-   * @param {RankedLane} lane
-   * @param {(lane: number) => void} open
-   */
-  function row(lane, open) {
-    const cells = COLUMNS.map(({ name, figure, write }) => {
-      const text = write(figure(lane));
-      if (name !== "system") return make("td", "", text);
-      const head = lane.lane ? button("open-lane", () => open(lane.lane), text) : text;
-      const title = lane.lane ? `Open ${text} beside token by token, step by step` : text;
-      return Object.assign(make("th", "", head), { scope: "row", title });
-    });
-    const made = make("tr", "", ...cells);
-    made.dataset.text = String(lane.identical);
-    return made;
   }
 
   /**
