@@ -8,7 +8,6 @@ TreeRace.whatIf = (() => {
   const { Costs } = TreeRace.roundCosts;
   const { acceptanceOf, price, rowsOf, speedup, tokensARound } = TreeRace.whatIfFormula;
 
-  const BEYOND = "beyond what was measured";
   const TOKENS = "tokens"; // of a round: the acceptance length that papers report, from which the acceptance follows
   const BESIDE = 14; // pixels between a mark and its word
   const DEEPEST = 12;
@@ -133,7 +132,7 @@ TreeRace.whatIf = (() => {
       const short = isShort ? ` ${asNumber(asked, 2)} need a depth of ${asNumber(asked - 1, 1)} or more.` : "";
       this.at("words").textContent =
         cost === null
-          ? `A round would verify ${rows} rows at once: ${BEYOND}, which ends at ${Math.max(...costs.sizes)}.`
+          ? `A round would verify ${rows} rows at once: beyond what was measured, which ends at ${Math.max(...costs.sizes)}.`
           : `${won}, for the time of ${asNumber(cost, 2)} plain tokens: ${rows} rows are verified at once.${short}`;
       const figures = [measured.expected, measured.decoding, measured.speedup];
       const [expected, decoding, whole] = figures.map((value) => `${asNumber(value, 2)}×`);
