@@ -61,8 +61,8 @@ TreeRace.heatPlot = (() => {
     if (!room) return;
     const { width, height, colours } = room;
     const heat = HEATS[what];
-    const cells = sweep.raced;
-    const at = heat.at(cells);
+    const { cells: known, raced } = sweep;
+    const at = heat.at(raced);
     const stops = heat.stops(colours);
     const letters = lettering();
     const margin = { l: letters * 3.6, r: 10, t: 4, b: letters * 2.9 };
@@ -75,7 +75,6 @@ TreeRace.heatPlot = (() => {
     const indices = (/** @type {unknown[]} */ values) => values.map((_, index) => index);
     const plane = { type: "heatmap", showscale: false, zmin: 0, zmax: 1, xgap: GAP, ygap: GAP };
     const places = { x: indices(sweep.x.values), y: indices(sweep.y.values) };
-    const known = sweep.cells;
     const write = (/** @type {Cell} */ cell) => {
       if (cell.refused) return "–";
       return sweep.isBest(cell) ? `<b>${heat.text(cell, short)}</b>` : heat.text(cell, short);

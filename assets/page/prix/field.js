@@ -48,9 +48,8 @@ TreeRace.field = (() => {
     get leftOut() {
       const { presets, systems } = this.about;
       const names = (presets[this.title] ?? []).filter((name) => name in lacks().systems);
-      return names.length
-        ? `Left out, for this model lacks what they need: ${names.map((name) => systems[name].title).join(", ")}.`
-        : "";
+      const titles = names.map((name) => systems[name].title).join(", ");
+      return titles && `Left out, for this model lacks what they need: ${titles}.`;
     }
 
     // Another pair, or more is known of it.

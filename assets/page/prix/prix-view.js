@@ -74,10 +74,8 @@ TreeRace.prixView = (() => {
       const words = await showExample(this.run, this.server.load_recorded_run, "prix");
       if (!words) return;
       this.player.skip();
-      this.say(
-        [`An example, ${words}.`, this.at("words").textContent, this.field.leftOut].filter(Boolean).join(" "),
-        "won",
-      );
+      const said = [`An example, ${words}.`, this.at("words").textContent, this.field.leftOut];
+      this.say(said.filter(Boolean).join(" "), "won");
     }
 
     /**
