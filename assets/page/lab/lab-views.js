@@ -85,13 +85,9 @@ TreeRace.labViews = (() => {
     }
   }
 
-  /**
-   * @param {HTMLElement} element
-   * @param {LabAbout} value
-   * @param {LabServer} server
-   */
-  function mountLab(element, value, server) {
-    TreeRace.lab = new LabViews(/** @type {HTMLElement} */ (element.querySelector("[data-lab]")), value, server);
+  /** @param {ConstructorParameters<typeof LabViews>} given */
+  function mountLab(...given) {
+    TreeRace.lab = new LabViews(...given);
   }
 
   return { mountLab, LabViews };

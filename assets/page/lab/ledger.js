@@ -29,7 +29,6 @@ TreeRace.ledger = (() => {
   }
 
   /**
-   * A ratio whose clocks were disturbed says so.
    * @param {HTMLElement} made the ratio's cell
    * @param {string} disturbed why it may not be repeatable, "" for nothing
    */

@@ -80,7 +80,6 @@ TreeRace.sweepRecord = (() => {
   }
 
   /**
-   * From the least to the most of a figure.
    * @param {Cell[]} cells
    * @param {string} what
    * @param {string} unit

@@ -20,7 +20,6 @@ TreeRace.walkPictures = (() => {
   }
 
   /**
-   * A bar from 0 to 100 % with its name and its number.
    * @param {string} name
    * @param {string} number
    * @param {number} percent

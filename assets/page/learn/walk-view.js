@@ -36,19 +36,19 @@ TreeRace.walkView = (() => {
     done = new Set();
 
     /**
-     * @param {HTMLElement} root
-     * @param {HTMLElement} light
-     * @param {HTMLElement} curve
+     * @param {HTMLElement} element
      * @param {WalkAbout} about
      * @param {WalkServer} server
      */
-    constructor(root, light, curve, { breaks, taught }, server) {
-      this.root = root;
-      this.at = finder(root);
+    constructor(element, { breaks, taught }, server) {
+      const part = finder(element);
+      /** @type {HTMLElement} */
+      this.root = part("walk");
+      this.at = finder(this.root);
       this.taught = taught;
-      this.light = new Spotlight(light);
+      this.light = new Spotlight(part("light"));
       this.watcher = new RaceWatcher(this);
-      this.curve = new CurvePanel(curve, server.load_recorded_curve, () => this.did("measure"));
+      this.curve = new CurvePanel(part("curve"), server.load_recorded_curve, () => this.did("measure"));
       this.breaks = new Breaks(this.at("breaks"), breaks, (name) => this.broke(name));
       onLacks(() => this.isOpen && this.setRight());
       this.listen();
@@ -284,14 +284,9 @@ TreeRace.walkView = (() => {
     return { depth, width, nodes, untouched: "" };
   }
 
-  /**
-   * @param {HTMLElement} element
-   * @param {WalkAbout} value
-   * @param {WalkServer} server
-   */
-  function mountWalk(element, value, server) {
-    const at = finder(element);
-    const walk = new WalkView(at("walk"), at("light"), at("curve"), value, server);
+  /** @param {ConstructorParameters<typeof WalkView>} given */
+  function mountWalk(...given) {
+    const walk = new WalkView(...given);
     TreeRace.walk = walk;
     const wanted = Number(read("learn"));
     if (!Number.isInteger(wanted) || wanted < 1) return;

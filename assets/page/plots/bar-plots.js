@@ -91,7 +91,7 @@ TreeRace.barPlots = (() => {
   }
 
   /**
-   * Bars of shares, each with its percentage; `marks` are the shares of rounds, where a place has them.
+   * Bars of shares, each with its percentage, and a line of the shares of rounds, where these are known.
    * @param {HTMLElement} div
    * @param {Accepted[]} rows
    * @param {"depth" | "rank"} kind

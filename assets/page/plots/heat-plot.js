@@ -9,33 +9,18 @@ TreeRace.heatPlot = (() => {
 
   const GAP = 3; // pixels between cells
 
-  /**
-   * @typedef {{
-   *   text: (cell: Cell, short: boolean) => string,
-   *   stops: (colours: Palette) => string[],
-   *   at: (cells: Cell[]) => (cell: Cell) => number,
-   * }} Heat
-   */
-
-  // What a heatmap shows, and a colour for every value: `at` is 0 to 1 along `stops`.
-  /** @type {Record<string, Heat>} */
+  // A colour for every value of a figure: `at` is 0 to 1 along `stops`.
+  /** @type {Record<string, (cells: Cell[], colours: Palette) => { stops: string[], at: (cell: Cell) => number }>} */
   const HEATS = {
-    speedup: {
-      text: (cell, short) => `${asNumber(cell.speedup, short ? 1 : 2)}×${cell.disturbed ? "?" : ""}`,
-      stops: (colours) => [colours.base, colours.cell, colours.tree],
+    speedup: (cells, colours) => {
       // As much faster is as far from the middle as so much slower.
-      at: (cells) => {
-        const reach = Math.max(Math.log(1.3), ...cells.map((cell) => Math.abs(Math.log(cell.speedup))));
-        return (cell) => 0.5 + Math.log(cell.speedup) / reach / 2;
-      },
+      const reach = Math.max(Math.log(1.3), ...cells.map((cell) => Math.abs(Math.log(cell.speedup))));
+      const at = (/** @type {Cell} */ cell) => 0.5 + Math.log(cell.speedup) / reach / 2;
+      return { stops: [colours.base, colours.cell, colours.tree], at };
     },
-    tau: {
-      text: (cell, short) => asNumber(cell.tau, short ? 1 : 2),
-      stops: (colours) => [colours.cell, colours.faint],
-      at: (cells) => {
-        const most = Math.max(2, ...cells.map((cell) => cell.tau));
-        return (cell) => (cell.tau - 1) / (most - 1);
-      },
+    tau: (cells, colours) => {
+      const most = Math.max(2, ...cells.map((cell) => cell.tau));
+      return { stops: [colours.cell, colours.faint], at: (cell) => (cell.tau - 1) / (most - 1) };
     },
   };
 
@@ -60,10 +45,8 @@ TreeRace.heatPlot = (() => {
     const room = roomOf(div);
     if (!room) return;
     const { width, height, colours } = room;
-    const heat = HEATS[what];
     const { cells: known, raced } = sweep;
-    const at = heat.at(raced);
-    const stops = heat.stops(colours);
+    const { stops, at } = HEATS[what](raced, colours);
     const letters = lettering();
     const margin = { l: letters * 3.6, r: 10, t: 4, b: letters * 2.9 };
     const [columns, rows] = [sweep.x.values.length, sweep.y.values.length];
@@ -77,7 +60,9 @@ TreeRace.heatPlot = (() => {
     const places = { x: indices(sweep.x.values), y: indices(sweep.y.values) };
     const write = (/** @type {Cell} */ cell) => {
       if (cell.refused) return "–";
-      return sweep.isBest(cell) ? `<b>${heat.text(cell, short)}</b>` : heat.text(cell, short);
+      const text = asNumber(cell[what], short ? 1 : 2);
+      const said = what === "speedup" ? `${text}×${cell.disturbed ? "?" : ""}` : text;
+      return sweep.isBest(cell) ? `<b>${said}</b>` : said;
     };
     const traces = [
       {
@@ -131,7 +116,6 @@ TreeRace.heatPlot = (() => {
   }
 
   /**
-   * What forwards of this size took in the sweep's own races.
    * @param {SweepRecord} sweep
    * @param {Palette} colours
    */

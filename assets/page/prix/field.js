@@ -7,11 +7,7 @@ TreeRace.field = (() => {
 
   const FEWEST = 4; // systems of a preset whose own the pair lacks, as far as there are others
 
-  /**
-   * Whether they are the same systems.
-   * @param {string[]} some
-   * @param {string[]} others
-   */
+  /** @type {(some: string[], others: string[]) => boolean} */
   const areSame = (some, others) => some.length === others.length && others.every((name) => some.includes(name));
 
   class Field {

@@ -39,11 +39,12 @@ TreeRace.prixView = (() => {
     drawnAt = -Infinity;
 
     /**
-     * @param {HTMLElement} root
+     * @param {HTMLElement} element
      * @param {FieldAbout} about
      * @param {PrixServer} server
      */
-    constructor(root, about, server) {
+    constructor(element, about, server) {
+      const root = /** @type {HTMLElement} */ (element.querySelector("[data-prix]"));
       this.server = server;
       this.root = root;
       this.about = about;
@@ -264,13 +265,9 @@ TreeRace.prixView = (() => {
     }
   }
 
-  /**
-   * @param {HTMLElement} element
-   * @param {FieldAbout} about
-   * @param {PrixServer} server
-   */
-  function mountPrix(element, about, server) {
-    TreeRace.prix = new PrixView(/** @type {HTMLElement} */ (element.querySelector("[data-prix]")), about, server);
+  /** @param {ConstructorParameters<typeof PrixView>} given */
+  function mountPrix(...given) {
+    TreeRace.prix = new PrixView(...given);
   }
 
   return { PrixView, mountPrix };

@@ -9,13 +9,13 @@ TreeRace.track = (() => {
 
   /** @param {number[]} speeds by which each gets its place, behind all that are clearly faster; 0 without a speed */
   function placesOf(speeds) {
-    const isAhead = (/** @type {number} */ other, /** @type {number} */ speed) =>
-      other > speed && !isLevel(other / speed);
-    return speeds.map((speed) => (speed ? 1 + speeds.filter((other) => isAhead(other, speed)).length : 0));
+    return speeds.map((speed) => {
+      const ahead = speeds.filter((other) => other > speed && !isLevel(other / speed));
+      return speed ? 1 + ahead.length : 0;
+    });
   }
 
   /**
-   * Who won, by how much; or who is level.
    * @param {string[]} titles
    * @param {LaneFigures[]} lanes the first one is plain decoding
    */
@@ -69,7 +69,6 @@ TreeRace.track = (() => {
     }
 
     /**
-     * What stands on the track at this time.
      * @param {number} time
      * @param {number} total tokens of the whole way
      * @param {number} pacer tokens that the baseline has then
