@@ -30,18 +30,13 @@ TreeRace.labViews = (() => {
       this.words = {};
       const says = (/** @type {string} */ view) => (/** @type {string} */ words) => this.say(view, words);
       const file = new PromptFile(server.parse_prompts_of_upload);
-      TreeRace.sweep = new SweepView(this.section("sweep"), value, says("sweep"));
-      TreeRace.prompts = new PromptsView(this.section("prompts"), value, file, says("prompts"));
-      TreeRace.pays = new PaysView(this.section("pays"), value, file, says("pays"));
+      TreeRace.sweep = new SweepView(this.at("lab-sweep"), value, says("sweep"));
+      TreeRace.prompts = new PromptsView(this.at("lab-prompts"), value, file, says("prompts"));
+      TreeRace.pays = new PaysView(this.at("lab-pays"), value, file, says("pays"));
       for (const group of ["lab", "own"]) onChoice(root, group, (view) => this.choose(view));
       const named = read("lab") ?? "";
       this.show(VIEWS.includes(named) ? named : this.view);
       window.addEventListener("resize", () => this.begin()); // the screen may be shown
-    }
-
-    /** @param {string} view */
-    section(view) {
-      return this.at(`lab-${view}`);
     }
 
     /** @param {string} view that the visitor chose */
@@ -70,7 +65,7 @@ TreeRace.labViews = (() => {
         if (choice.value === view || (own && choice.value === "pays" && choice.name === "lab")) choice.checked = true;
       }
       screenRoot().dataset.lab = view;
-      for (const each of VIEWS) this.section(each).hidden = each !== view;
+      for (const each of VIEWS) this.at(`lab-${each}`).hidden = each !== view;
       this.say(view, this.words[view] ?? "");
       announceResize();
     }

@@ -6,11 +6,6 @@ TreeRace.ledger = (() => {
 
   /** @param {number | null | undefined} value */
   const ratio = (value) => (Number.isFinite(value) ? `${Number(value).toFixed(2)}×` : "–");
-  /** @param {number | null | undefined} value */
-  const lead = (value) => {
-    if (!Number.isFinite(value) || isLevel(Number(value))) return "";
-    return Number(value) > 1 ? "1" : "0";
-  };
 
   /**
    * @param {"td" | "th"} tag
@@ -20,22 +15,19 @@ TreeRace.ledger = (() => {
     return make(tag, kind, String(text));
   }
 
-  /** @param {number | null | undefined} value with a bar that reaches to its third for 1× */
-  function speed(value) {
-    const made = cell("td", ratio(value), "speed");
-    made.dataset.lead = lead(value);
-    made.style.setProperty("--reach", String(Number.isFinite(value) ? Math.min(1, Number(value) / 3) : 0));
-    return made;
-  }
-
   /**
-   * @param {HTMLElement} made the ratio's cell
+   * A ratio with a bar that reaches to its third for 1×.
+   * @param {number | null | undefined} value
    * @param {string} disturbed why it may not be repeatable, "" for nothing
    */
-  function doubted(made, disturbed) {
-    if (!disturbed) return made;
-    made.dataset.disturbed = "";
+  function speed(value, disturbed = "") {
+    const made = cell("td", ratio(value), "speed");
+    const known = Number.isFinite(value) ? Number(value) : 0;
+    const isEven = !known || isLevel(known);
+    made.toggleAttribute("data-disturbed", Boolean(disturbed));
     made.title = disturbed;
+    made.dataset.lead = isEven ? "" : String(Number(known > 1));
+    made.style.setProperty("--reach", String(Math.min(1, known / 3)));
     return made;
   }
 
@@ -52,5 +44,5 @@ TreeRace.ledger = (() => {
     return made;
   }
 
-  return { cell, doubted, heads, ratio, sameText, speed };
+  return { cell, heads, ratio, sameText, speed };
 })();

@@ -4,7 +4,7 @@
 TreeRace.ownPrompts = (() => {
   const { copyButton, saveCsv } = TreeRace.downloads;
   const { fillBar, findAll, finder, make } = TreeRace.elements;
-  const { cell, doubted, heads, ratio, sameText, speed } = TreeRace.ledger;
+  const { cell, heads, ratio, sameText, speed } = TreeRace.ledger;
   const { asNumber, asPercent, counted, isLevel } = TreeRace.numbers;
   const { fillSystems } = TreeRace.systemNames;
   const { ENDED, Run } = TreeRace.runs;
@@ -52,7 +52,10 @@ TreeRace.ownPrompts = (() => {
       fillSystems(this.at("system"), about.systems, PREFERRED);
       this.at("head").append(heads(COLUMNS));
       this.say(INVITATION);
-      this.listen();
+      this.at("csv").addEventListener("click", () => saveCsv("treerace-prompts.csv", this.table()));
+      const plain = (/** @type {unknown} */ value) => String(value).replace(/\s+/g, " ");
+      const line = (/** @type {unknown[]} */ row) => row.map(plain).join("\t");
+      copyButton(this.at("copy"), () => this.table().map(line).join("\n"));
     }
 
     // Other prompts are there.
@@ -128,7 +131,7 @@ TreeRace.ownPrompts = (() => {
         const shares = [row.draft_share, row.verify_share].map((share) => cell("td", asPercent(share)));
         shown.replaceChildren(
           ...kept,
-          doubted(speed(row.speedup), row.disturbed),
+          speed(row.speedup, row.disturbed),
           cell("td", row.tau.toFixed(2)),
           cell("td", row.tokens),
           ...shares,
@@ -171,13 +174,6 @@ TreeRace.ownPrompts = (() => {
     table() {
       const numbered = this.rows.map((row) => ({ ...row, index: row.index + 1 }));
       return [FIGURES, ...numbered.map((/** @type {PromptRow} */ row) => FIGURES.map((name) => row[name] ?? ""))];
-    }
-
-    listen() {
-      this.at("csv").addEventListener("click", () => saveCsv("treerace-prompts.csv", this.table()));
-      const plain = (/** @type {unknown} */ value) => String(value).replace(/\s+/g, " ");
-      const line = (/** @type {unknown[]} */ row) => row.map(plain).join("\t");
-      copyButton(this.at("copy"), () => this.table().map(line).join("\n"));
     }
   }
 

@@ -12,8 +12,6 @@ TreeRace.paysView = (() => {
 
   const INVITATION =
     "Is guessing worth it for your prompts? Every system in its best setting, against plain decoding and generate().";
-  const DROP = "Drop a file of prompts here";
-  const AGAIN = "Press Start to begin anew";
   const PARTS = ["verdict", "prompts", "what-if"];
 
   class PaysView {
@@ -44,9 +42,10 @@ TreeRace.paysView = (() => {
       this.verdict = new PaysVerdict(root);
       this.whatIf = new WhatIfView(root);
       this.choose("verdict");
-      this.tell(DROP);
       this.say(INVITATION);
-      this.listen();
+      onChoice(root, "pays-part", (part) => this.choose(part));
+      window.addEventListener("resize", () => this.draw());
+      keepDrawn(root, () => this.draw());
     }
 
     /** @param {string} part of the result that is shown */
@@ -62,7 +61,7 @@ TreeRace.paysView = (() => {
       this.root.classList.remove("told");
       findAll(this.root, "[name=pays-part]")[0].click();
       fillBar(this.at("progress"), 0, 1);
-      this.tell(`Press Start: ${counted(this.file.prompts.length, "prompt")} to race`);
+      this.at("doing").textContent = `Press Start: ${counted(this.file.prompts.length, "prompt")} to race`;
       this.say("Press Start.");
     }
 
@@ -70,7 +69,7 @@ TreeRace.paysView = (() => {
     order({ temperature, seed, constraint }) {
       if (!this.file.prompts.length) this.file.takeGallery();
       fillBar(this.at("progress"), 0, 1);
-      this.tell(WAITING);
+      this.at("doing").textContent = WAITING;
       const system = this.at("systems").value;
       const systems = system ? [system] : [];
       const tokens = Number(this.at("tokens").value);
@@ -79,7 +78,7 @@ TreeRace.paysView = (() => {
 
     /** @param {RunEnd} how */
     over(how) {
-      this.tell(AGAIN);
+      this.at("doing").textContent = "Press Start to begin anew";
       this.say(`${ENDED[how]}, so there is no verdict.`);
     }
 
@@ -87,7 +86,7 @@ TreeRace.paysView = (() => {
     feed(message) {
       if ("done" in message) {
         fillBar(this.at("progress"), message.done, message.of);
-        this.tell(`${message.doing} …`);
+        this.at("doing").textContent = `${message.doing} …`;
         this.say(`${message.doing} … ${message.done} of ${message.of} pieces of work are done.`);
       }
       if ("verdict" in message) this.end(message);
@@ -105,21 +104,10 @@ TreeRace.paysView = (() => {
       announceResize();
     }
 
-    /** @param {string} words that stand large while there is no verdict */
-    tell(words) {
-      this.at("doing").textContent = words;
-    }
-
     draw() {
       if (!this.report || !this.root.clientWidth) return;
       this.verdict.draw();
       this.whatIf.draw();
-    }
-
-    listen() {
-      onChoice(this.root, "pays-part", (part) => this.choose(part));
-      window.addEventListener("resize", () => this.draw());
-      keepDrawn(this.root, () => this.draw());
     }
   }
 

@@ -69,7 +69,11 @@ TreeRace.sweepView = (() => {
       }
       this.root.classList.add("blank");
       this.say(this.invitation);
-      this.listen();
+      onChoice(root, "grid", (grid) => this.choose(/** @type {Grid} */ (grid)));
+      this.at("race-this").addEventListener("click", () => this.chosen && this.race(this.chosen));
+      const canvas = finder(this.charts.speedup)("canvas");
+      canvas.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => this.key(event));
+      keepDrawn(root, () => this.draw());
     }
 
     // What is swept in place of the usual, and why; "" for the usual.
@@ -220,14 +224,6 @@ TreeRace.sweepView = (() => {
         const cell = measured?.cell(measured.x.values[x], measured.y.values[y]);
         if (cell && !cell.refused) this.race(cell);
       });
-    }
-
-    listen() {
-      onChoice(this.root, "grid", (grid) => this.choose(/** @type {Grid} */ (grid)));
-      this.at("race-this").addEventListener("click", () => this.chosen && this.race(this.chosen));
-      const canvas = finder(this.charts.speedup)("canvas");
-      canvas.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => this.key(event));
-      keepDrawn(this.root, () => this.draw());
     }
 
     /** @param {KeyboardEvent} event */

@@ -30,28 +30,6 @@ TreeRace.barPlots = (() => {
   }
 
   /**
-   * @param {Phase} phase
-   * @param {RankedLane[]} lanes
-   * @param {Palette} colours
-   */
-  function bars({ name, share, shape, colour }, lanes, colours) {
-    return {
-      type: "bar",
-      orientation: "h",
-      y: lanes.map((_, index) => index),
-      x: lanes.map((lane) => msOf(lane) * lane[share]),
-      customdata: lanes.map((lane) => {
-        const ms = `${asNumber(msOf(lane) * lane[share], 2)} of ${asNumber(msOf(lane), 2)} ms a token`;
-        return `${escapeMarkup(lane.title)}: ${name}<br>${ms}, ${asPercent(lane[share])}`;
-      }),
-      marker: {
-        color: colours[colour],
-        pattern: { shape, fillmode: "overlay", fgcolor: colours.surface, fgopacity: 0.75, solidity: 0.3, size: 7 },
-      },
-    };
-  }
-
-  /**
    * `lanes` from the first place down; `baseline` is the one that is marked for all.
    * @param {HTMLElement} div
    * @param {RankedLane[]} lanes
@@ -84,7 +62,20 @@ TreeRace.barPlots = (() => {
       shapes: [{ type: "line", x0: plain, x1: plain, yref: "paper", y0: 0, y1: 1, line }],
     };
     const margin = { l: 14, r: 12, t: 4, b: size + 12 };
-    const traces = PHASES.map((phase) => bars(phase, lanes, colours));
+    const traces = PHASES.map(({ name, share, shape, colour }) => ({
+      type: "bar",
+      orientation: "h",
+      y: lanes.map((_, index) => index),
+      x: lanes.map((lane) => msOf(lane) * lane[share]),
+      customdata: lanes.map((lane) => {
+        const ms = `${asNumber(msOf(lane) * lane[share], 2)} of ${asNumber(msOf(lane), 2)} ms a token`;
+        return `${escapeMarkup(lane.title)}: ${name}<br>${ms}, ${asPercent(lane[share])}`;
+      }),
+      marker: {
+        color: colours[colour],
+        pattern: { shape, fillmode: "overlay", fgcolor: colours.surface, fgopacity: 0.75, solidity: 0.3, size: 7 },
+      },
+    }));
     plot(div, room, traces, margin, axes);
     const shares = lanes.map((lane) => `${lane.title} ${asNumber(msOf(lane), 2)} ms`);
     div.setAttribute("aria-label", `Time a token by phase, the fastest first: ${shares.join(", ")}`);

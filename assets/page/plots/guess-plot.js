@@ -8,12 +8,6 @@ TreeRace.guessPlot = (() => {
   const LARGEST_ROW = 40;
   const SMALLEST_ROW = 13; // below this height the rows carry no labels
 
-  /** @param {Step} step all of whose guesses are listed, the drafter's favourite path first */
-  function guessesOf(step) {
-    const nodes = [...step.parents.keys()].slice(1);
-    return nodes.sort((a, b) => step.score[b] - step.score[a] || a - b);
-  }
-
   /**
    * The bars of q, and the target's p on them with the mark that the node has in the tree.
    * @param {Step} step
@@ -67,7 +61,8 @@ TreeRace.guessPlot = (() => {
     const room = roomOf(div);
     if (!room) return;
     const { width, height, colours } = room;
-    const nodes = guessesOf(step);
+    const nodes = [...step.parents.keys()].slice(1);
+    nodes.sort((a, b) => step.score[b] - step.score[a] || a - b); // the drafter's favourite path first
     const size = Math.round(Math.max(12, Math.min(22, width / 34)));
     const foot = size + 14;
     const row = Math.min(LARGEST_ROW * (size / 14), (height - foot - 6) / Math.max(1, nodes.length));

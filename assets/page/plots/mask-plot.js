@@ -67,10 +67,7 @@ TreeRace.maskPlot = (() => {
   }
 
   /** @param {number} nodes of a race's tree, which shall have several blocks */
-  function blockFor(nodes) {
-    if (nodes <= 12) return 2;
-    return nodes <= 48 ? 4 : 8;
-  }
+  const blockFor = (nodes) => (nodes <= 12 ? 2 : nodes <= 48 ? 4 : 8);
 
   /** @type {(parents: number[], node: number) => Set<number>} the node among them */
   function ancestors(parents, node) {

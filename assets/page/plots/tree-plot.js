@@ -158,8 +158,7 @@ TreeRace.treePlot = (() => {
    * @param {Set<number>} nodes
    */
   function lightTree(div, nodes) {
-    const svg = div.firstElementChild;
-    svg?.classList.toggle("pointing", nodes.size > 0);
+    div.firstElementChild?.classList.toggle("pointing", nodes.size > 0);
     for (const each of findAll(div, "[data-node]")) each.classList.toggle("lit", nodes.has(Number(each.dataset.node)));
   }
 
