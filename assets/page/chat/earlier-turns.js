@@ -14,10 +14,8 @@ TreeRace.earlierTurns = (() => {
     return [make("span", "turn-request", request), make("span", "turn-answer", answer.trim())];
   }
 
-  /**
-   * Returns what shows other turns there; without any the place is hidden. Styles cut long texts.
-   * @param {HTMLElement} place
-   */
+  // Returns what shows other turns there; without any the place is hidden. Styles cut long texts.
+  /** @param {HTMLElement} place */
   function mountTurns(place) {
     const at = finder(place);
     const open = popover(place, at("last"), at("all"));

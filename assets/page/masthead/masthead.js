@@ -94,10 +94,7 @@ TreeRace.masthead = (() => {
     });
   }
 
-  /**
-   * A menu for each domain; what is taken goes into the form.
-   * @param {Gallery} prompts
-   */
+  /** @param {Gallery} prompts by domain; each gets a menu, and what is taken goes into the form */
   function promptMenus(prompts) {
     const take = (/** @type {{ prompt: string }} */ { prompt }) => takePrompt(prompt);
     return Object.entries(prompts).map(([domain, each]) => galleryMenu(domain, each, take));

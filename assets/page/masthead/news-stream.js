@@ -7,10 +7,8 @@ TreeRace.newsStream = (() => {
   const LAST = '"close_stream"'; // in the last event; what a run tells has its quotes escaped
   const [TRIES, TRY_MS] = [8, 500]; // the server keeps the rest for ten seconds
 
-  /**
-   * The whole events of an answer. What a break has cut off is left out.
-   * @param {Response} answer
-   */
+  // The whole events of an answer. What a break has cut off is left out.
+  /** @param {Response} answer */
   async function* eventsOf(answer) {
     const reader = /** @type {ReadableStream<Uint8Array>} */ (answer.body).getReader();
     const decoder = new TextDecoder();

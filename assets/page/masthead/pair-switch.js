@@ -39,19 +39,13 @@ TreeRace.pairSwitch = (() => {
       return this.spoken?.chat ? this.galleries.chat : this.galleries.plain;
     }
 
-    /**
-     * The page's own pair, and all that are offered.
-     * @param {OwnPair} own
-     */
+    /** @param {OwnPair} own the page's own pair, and all that are offered */
     hear(own) {
       this.own = own;
       this.offer(own.pairs);
     }
 
-    /**
-     * The server's pairs, of which it may know more than before.
-     * @param {OfferedPair[]} pairs
-     */
+    /** @param {OfferedPair[]} pairs of the server, which may know more of them than before */
     offer(pairs) {
       const isNew = pairs.length !== this.offered.length;
       this.offered = pairs;
@@ -71,20 +65,15 @@ TreeRace.pairSwitch = (() => {
       return label;
     }
 
-    /**
-     * Takes that pair, where it is offered.
-     * @param {string | undefined} name
-     */
+    /** @param {string | undefined} name of the pair to take, where it is offered */
     choose(name) {
       if (!this.offered.some((pair) => pair.name === name)) return;
       this.name = name ?? "";
       this.show();
     }
 
-    /**
-     * Takes that pair because the visitor wants it: the dials take its shapes. A link brings its own.
-     * @param {string | undefined} name
-     */
+    // Takes that pair because the visitor wants it: the dials take its shapes. A link brings its own.
+    /** @param {string | undefined} name */
     pick(name) {
       this.choose(name);
       press("#take-shape");
@@ -100,10 +89,7 @@ TreeRace.pairSwitch = (() => {
       this.pick(this.offered[(at + 1) % this.offered.length]?.name);
     }
 
-    /**
-     * The pair with that title, by which a race names it; none where there is no choice.
-     * @param {string} title
-     */
+    /** @param {string} title by which a race names its pair */
     titled(title) {
       return this.offered.find((pair) => pair.title === title);
     }

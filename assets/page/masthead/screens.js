@@ -11,10 +11,7 @@ TreeRace.screens = (() => {
   /** @param {string} name */
   const read = (name) => new URLSearchParams(location.search).get(name);
 
-  /**
-   * A link to the page that sets these.
-   * @param {Record<string, unknown>} settings
-   */
+  /** @param {Record<string, unknown>} settings that the link sets */
   function linkTo(settings) {
     const query = new URLSearchParams(Object.entries(settings).map(([name, value]) => [name, String(value)]));
     return `${location.origin}${location.pathname}?${query}`;
@@ -38,19 +35,13 @@ TreeRace.screens = (() => {
     else history.replaceState(history.state, "", address);
   }
 
-  /**
-   * The form in the address, as a link has it.
-   * @param {string} query
-   */
+  /** @param {string} query the form's settings, as a link has them */
   function writeForm(query) {
     const named = new URLSearchParams(query);
     write(Object.fromEntries(FORM.map((name) => [name, named.get(name)])));
   }
 
-  /**
-   * The step of the race that stands still, none while it plays.
-   * @param {RaceView} view
-   */
+  /** @param {RaceView} view */
   function followStep(view) {
     const note = inNextFrame(() => {
       if (!view.playing && !view.isLive && view.recorded === null && view.run)
@@ -73,10 +64,7 @@ TreeRace.screens = (() => {
     view.addEventListener("change", look);
   }
 
-  /**
-   * Calls `show` when Back or Forward was pressed.
-   * @param {() => void} show
-   */
+  /** @param {() => void} show called when Back or Forward was pressed */
   function onReturn(show) {
     window.addEventListener("popstate", () => {
       follows = true;
@@ -92,10 +80,7 @@ TreeRace.screens = (() => {
 
   const shownScreen = () => screenRoot().dataset.screen;
 
-  /**
-   * Shows one screen of the page; the others keep what they hold.
-   * @param {string} name
-   */
+  /** @param {string} name of the screen; the others keep what they hold */
   function showScreen(name) {
     screenRoot().dataset.screen = name;
     for (const button of findAll(document, "[data-screens] button")) {
@@ -104,10 +89,7 @@ TreeRace.screens = (() => {
     announceResize();
   }
 
-  /**
-   * Shows a screen, to which Back comes back.
-   * @param {string} name
-   */
+  /** @param {string} name of the screen, to which Back comes back */
   function goToScreen(name) {
     const isNew = name !== shownScreen();
     showScreen(name);

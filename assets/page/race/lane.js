@@ -48,10 +48,7 @@ TreeRace.lane = (() => {
       this.reset();
     }
 
-    /**
-     * What the menu names; without a system it is the visitor's own mix.
-     * @param {System | undefined} system
-     */
+    /** @param {System | undefined} system what the menu names; undefined for the visitor's own mix */
     choose(system) {
       if (system && this.mix.active) this.mix.restored = null;
       if (system) this.card.show(system);
@@ -117,10 +114,8 @@ TreeRace.lane = (() => {
       return true;
     }
 
-    /**
-     * What follows the first `count` steps up to the next white space, as far as it has arrived. Some scripts have no white space.
-     * @param {number} count
-     */
+    // What follows the first `count` steps up to the next white space, as far as it has arrived. Some scripts have no white space.
+    /** @param {number} count */
     restOfWord(count) {
       let rest = "";
       for (let at = count; at < this.steps.length && rest.length < LONGEST_REST && !/\s/.test(rest); at++)
@@ -150,10 +145,8 @@ TreeRace.lane = (() => {
       return burst;
     }
 
-    /**
-     * The burst that is looked at; its tokens can be pointed at one by one.
-     * @param {number} index
-     */
+    // The burst that is looked at; its tokens can be pointed at one by one.
+    /** @param {number} index */
     mark(index) {
       const [before, now] = [this.bursts.querySelector(".current"), this.bursts.children[index]];
       if (before === now) return;
@@ -171,10 +164,7 @@ TreeRace.lane = (() => {
       now?.querySelector(".ink")?.replaceChildren(...shown);
     }
 
-    /**
-     * Lights a token of the burst that is looked at; -1 none.
-     * @param {number} piece
-     */
+    /** @param {number} piece of the burst that is looked at; -1 for none */
     light(piece) {
       this.bursts.querySelector(".lit")?.classList.remove("lit");
       this.bursts.querySelector(`.current [data-piece="${piece}"]`)?.classList.add("lit");
@@ -254,10 +244,8 @@ TreeRace.lane = (() => {
       this.show(0, 1);
     }
 
-    /**
-     * A race is asked for. One without a third lane has none from the press on, so that nothing jumps when it begins.
-     * @param {boolean} wanted whether it has one, or no race comes
-     */
+    // A race is asked for. One without a third lane has none from the press on, so that nothing jumps when it begins.
+    /** @param {boolean} wanted whether it has one, or no race comes */
     expect(wanted) {
       this.root.hidden = !wanted || !this.system;
     }

@@ -33,10 +33,8 @@ TreeRace.pointing = (() => {
     }
   }
 
-  /**
-   * The element of the node below the pointer. Small marks reach over each other: then the one whose middle is nearest.
-   * @param {PointerEvent} event
-   */
+  // The element of the node below the pointer. Small marks reach over each other: then the one whose middle is nearest.
+  /** @param {PointerEvent} event */
   function nodeBelow({ target, clientX: x, clientY: y }) {
     const over = /** @type {Element} */ (target);
     const away = (/** @type {Element} */ each) => {
@@ -175,19 +173,14 @@ TreeRace.pointing = (() => {
       view.lanes[view.focus].light(this.pieceOf(node));
     }
 
-    /**
-     * The token of the burst that a node became; -1 for one that was not accepted.
-     * @param {number | null} node
-     */
+    // The token of the burst that a node became; -1 for one that was not accepted.
+    /** @param {number | null} node */
     pieceOf(node) {
       if (node === null || !this.step) return -1;
       return node === this.step.parents.length ? this.step.path.length : this.step.path.indexOf(node);
     }
 
-    /**
-     * The node of a token of the burst.
-     * @param {number} piece
-     */
+    /** @param {number} piece of the burst */
     nodeOf(piece) {
       if (!this.step) return null;
       const { path, has_bonus, parents } = this.step;

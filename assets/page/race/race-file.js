@@ -44,10 +44,7 @@ TreeRace.raceFile = (() => {
     return link.length > LONGEST ? "" : link;
   }
 
-  /**
-   * A file's name out of what the race was of.
-   * @param {{ systems: RacedSystem[] }} race
-   */
+  /** @param {{ systems: RacedSystem[] }} race */
   function raceName({ systems: [, right] }) {
     const words = `${right.name} ${right.trace.prompt}`.toLowerCase().match(/[a-z0-9]+/g) || [];
     return ["treerace", ...words].join("-").slice(0, LONGEST_NAME).replace(/-$/, "");
@@ -90,21 +87,17 @@ TreeRace.raceFile = (() => {
     }
   }
 
-  /**
-   * Whether it is in the browser's store now.
-   * @param {{ query: string, messages: RaceMessage[] }} kept
-   */
+  // Whether it is in the browser's store now.
+  /** @param {{ query: string, messages: RaceMessage[] }} kept */
   const stored = (kept) =>
     withStore("sessionStorage", (store) => {
       store.setItem(STORED, JSON.stringify(kept));
       return true;
     });
 
-  /**
-   * What was kept, when the page was loaded again or come back to by the browser's history; null otherwise, and where the browser
-   * keeps nothing.
-   * @returns {{ query: string, messages: RaceMessage[] } | null}
-   */
+  // What was kept, when the page was loaded again or come back to by the browser's history; null otherwise, and where the browser
+  // keeps nothing.
+  /** @returns {{ query: string, messages: RaceMessage[] } | null} */
   function kept() {
     const [visit] = /** @type {PerformanceNavigationTiming[]} */ (performance.getEntriesByType("navigation"));
     return withStore("sessionStorage", (store) => {

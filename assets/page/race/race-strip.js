@@ -9,10 +9,8 @@ TreeRace.raceStrip = (() => {
   const LEAST = 3; // tokens of both lanes before one is said to lead
   const TELLING = 12; // tokens of both lanes before a race says how fast
 
-  /**
-   * A lane that has ended while the other still writes. `same` says that both texts will be the same.
-   * @typedef {{ lane: number, seconds: number, time: number, same: boolean }} Finish
-   */
+  // A lane that has ended while the other still writes. `same` says that both texts will be the same.
+  /** @typedef {{ lane: number, seconds: number, time: number, same: boolean }} Finish */
 
   /**
    * The lane that alone has ended, when the lanes have taken `counts` steps.
@@ -92,10 +90,8 @@ TreeRace.raceStrip = (() => {
     return [words ? `not identical ${where}. ${words}` : `not identical ${where}`, "different"];
   }
 
-  /**
-   * How often a race was measured: between which ratios its headline lies, and what disturbed its clocks.
-   * @param {RaceMessage} result
-   */
+  // How often a race was measured: between which ratios its headline lies, and what disturbed its clocks.
+  /** @param {RaceMessage} result */
   function runsOf({ again, runs, speedup, least, most, disturbed }) {
     const ends = speedup >= 1 ? [least, most] : [1 / most, 1 / least];
     const [low, high] = ends.map((ratio) => asNumber(ratio, 1));
@@ -104,10 +100,7 @@ TreeRace.raceStrip = (() => {
     return [again ? first : spread, disturbed].filter(Boolean).join(" ");
   }
 
-  /**
-   * Whether the text made guessing easy.
-   * @param {RaceMessage} result
-   */
+  /** @param {RaceMessage} result */
   const repeatsOf = ({ lanes }) =>
     lanes.some(({ repeats }) => repeats) ? "The text repeats itself, which makes guessing easy." : "";
 
@@ -133,10 +126,8 @@ TreeRace.raceStrip = (() => {
     };
   }
 
-  /**
-   * Whether both lanes promise the same tokens. At temperature 0 the same distribution is the same text.
-   * @param {RacedSystem[]} systems
-   */
+  // Whether both lanes promise the same tokens. At temperature 0 the same distribution is the same text.
+  /** @param {RacedSystem[]} systems */
   function writeTheSame(systems) {
     return systems.every(
       ({ guarantee, trace }) => guarantee === "tokens" || (guarantee === "law" && !trace.temperature),

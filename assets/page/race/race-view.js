@@ -84,10 +84,7 @@ TreeRace.raceView = (() => {
 
     // ---- what arrives ---------------------------------------------------------------------------------------------
 
-    /**
-     * The menus name these systems. What has been raced keeps its description.
-     * @param {string[]} names
-     */
+    /** @param {string[]} names that the menus have now; what has been raced keeps its description */
     describe(names) {
       for (const [index, name] of names.entries()) {
         const system = this.about.systems[name];
@@ -101,10 +98,8 @@ TreeRace.raceView = (() => {
       this.describe([left, right]);
     }
 
-    /**
-     * The right lane's mix by name, whose shape the dials take; one out of a link brings its own along.
-     * @param {{ right_mix: string }} asked
-     */
+    // The right lane's mix by name, whose shape the dials take; one out of a link brings its own along.
+    /** @param {{ right_mix: string }} asked */
     mixed({ right_mix: name }) {
       return { right_mix: this.lanes[1].mix.restored ? "" : name, ...TreeRace.pairs.asked() };
     }

@@ -31,10 +31,7 @@ TreeRace.recordedRace = (() => {
     return [model, recordedWords(day, hardware)].filter(Boolean).join(", ");
   }
 
-  /**
-   * Plays it, or shows how it ended where motion is not wanted.
-   * @param {RaceMessage} event
-   */
+  /** @param {RaceMessage} event played, or shown at its end where motion is not wanted */
   function showRecorded(event) {
     TreeRace.view.race.show(event);
     if (isCalm()) TreeRace.view.skip();

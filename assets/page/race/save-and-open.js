@@ -75,10 +75,7 @@ TreeRace.saveAndOpen = (() => {
       this.at("shown").textContent = this.words();
     }
 
-    /**
-     * A link that comes back to the step that is shown.
-     * @param {{ systems: RacedSystem[] }} race
-     */
+    /** @param {{ systems: RacedSystem[] }} race to whose shown step the link comes back */
     link(race) {
       const [link, { step }] = [linkOf(race), TreeRace.view];
       return link && step >= 0 ? `${link}&step=${step + 1}` : link;
@@ -132,10 +129,8 @@ TreeRace.saveAndOpen = (() => {
 
     // ---- other races -----------------------------------------------------------------------------------------------
 
-    /**
-     * Shows a race that is over, and sets the form to what it was run with, so that Race runs it again.
-     * @param {RaceMessage} event
-     */
+    // Shows a race that is over, and sets the form to what it was run with, so that Race runs it again.
+    /** @param {RaceMessage} event */
     open(event) {
       goToScreen("race");
       showRecorded(event);
@@ -144,10 +139,8 @@ TreeRace.saveAndOpen = (() => {
       if (this.canName([left.name, right.name])) this.set(linkOf({ systems: [left, right] }));
     }
 
-    /**
-     * Whether the menus can say all of them.
-     * @param {string[]} names
-     */
+    // Whether the menus can say all of them.
+    /** @param {string[]} names */
     canName(names) {
       const { systems, parts } = TreeRace.view.about;
       const kinds = Object.values(parts);
@@ -176,10 +169,7 @@ TreeRace.saveAndOpen = (() => {
       await this.ask(file.text().then((text) => this.server.opened(text)));
     }
 
-    /**
-     * The form takes what a link sets; the server checks it.
-     * @param {string} link
-     */
+    /** @param {string} link whose settings the form takes; the server checks them */
     set(link) {
       if (!link) return;
       const query = new URL(link).searchParams;
@@ -205,19 +195,14 @@ TreeRace.saveAndOpen = (() => {
       this.goes = false;
     }
 
-    /**
-     * Races another system in the right lane; all else stays.
-     * @param {string} name
-     */
+    /** @param {string} name of the right lane's system; all else stays */
     raceWith(name) {
       this.goes = true;
       this.set(linkTo({ right: name }));
     }
 
-    /**
-     * The form takes what the page's address sets. The race begins by itself where it says `go=1`, or names a step to come back to.
-     * @param {URLSearchParams} query
-     */
+    // The form takes what the page's address sets. The race begins by itself where it says `go=1`, or names a step to come back to.
+    /** @param {URLSearchParams} query */
     follow(query) {
       this.goes = query.get("go") === "1" || query.has("step");
       this.set(location.href);
@@ -243,10 +228,7 @@ TreeRace.saveAndOpen = (() => {
       );
     }
 
-    /**
-     * What was there before the page was loaded again.
-     * @param {{ query: string, messages: RaceMessage[] }} before
-     */
+    /** @param {{ query: string, messages: RaceMessage[] }} before the page was loaded again */
     restore({ query, messages }) {
       this.set(linkTo(Object.fromEntries(new URLSearchParams(query))));
       for (const message of messages) TreeRace.view.race.show(message);
@@ -267,11 +249,9 @@ TreeRace.saveAndOpen = (() => {
       if (event && isWanted()) showRecorded(JSON.parse(event));
     }
 
-    /**
-     * The page begins with what was there before it was loaded again, with what its address asks for, or with a recorded race, where the
-     * server has one for its pair.
-     * @param {RaceEntry[]} races
-     */
+    // The page begins with what was there before it was loaded again, with what its address asks for, or with a recorded race, where the
+    // server has one for its pair.
+    /** @param {RaceEntry[]} races */
     async begin(races) {
       const before = kept();
       if (before) return this.restore(before);

@@ -99,10 +99,7 @@ TreeRace.systemCard = (() => {
       this.measured();
     }
 
-    /**
-     * The card tells of this pair.
-     * @param {string} pair
-     */
+    /** @param {string} pair that the card tells of */
     follow(pair) {
       if (pair === this.pair) return;
       this.pair = pair;
@@ -147,20 +144,16 @@ TreeRace.systemCard = (() => {
       this.at("own-shape").hidden = !this.look || !found || found.own === found.best;
     }
 
-    /**
-     * Whether a race was of the system that is shown, or of it with all nodes used.
-     * @param {RacedSystem | undefined} raced
-     */
+    // Whether a race was of the system that is shown, or of it with all nodes used.
+    /** @param {RacedSystem | undefined} raced */
     isOf(raced) {
       const { shown, given } = this;
       return raced?.name === shown || (given && raced?.name === `${given.drafter}/${FILLING}/${given.acceptance}`);
     }
 
-    /**
-     * Whether a race tells what the next one costs. One on another of the pairs that are offered does not, and where a server can be
-     * asked, no recorded one.
-     * @param {RacedSystem} system
-     */
+    // Whether a race tells what the next one costs. One on another of the pairs that are offered does not, and where a server can be
+    // asked, no recorded one.
+    /** @param {RacedSystem} system */
     tells({ trace }) {
       if (this.isRecorded && this.look) return false;
       const name = TreeRace.pairs?.titled(trace.pair)?.name;
@@ -252,10 +245,8 @@ TreeRace.systemCard = (() => {
       return Object.values(this.parts).join("/");
     }
 
-    /**
-     * Begins with the parts of the system that the lane had before, or quietly with those of a mix that was restored.
-     * @param {Record<string, string>} [system]
-     */
+    // Begins with the parts of the system that the lane had before, or quietly with those of a mix that was restored.
+    /** @param {Record<string, string>} [system] */
     begin(system) {
       const from = this.restored || system;
       if (from) for (const { kind, menu } of this.menus) menu.value = from[kind];
@@ -266,10 +257,7 @@ TreeRace.systemCard = (() => {
       this.menus[0].menu.focus();
     }
 
-    /**
-     * The form is about to be set to this mix, and to the shape that goes with it.
-     * @param {string} name
-     */
+    /** @param {string} name of the mix that the form is about to be set to, with the shape that goes with it */
     restore(name) {
       const parts = name.split("/");
       this.restored = Object.fromEntries(this.menus.map(({ kind }, index) => [kind, parts[index]]));

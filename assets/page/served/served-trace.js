@@ -22,10 +22,7 @@ TreeRace.servedTrace = (() => {
     return `Step ${index + 1} of ${drafted.length}: ${counted(many, "token")} drafted, ${kept} accepted, then the target’s own token.`;
   }
 
-  /**
-   * The figures of the whole request, as a list of name and value.
-   * @param {ServedTrace} trace
-   */
+  /** @param {ServedTrace} trace of a whole request */
   function figuresOf({ drafted, accepted, passes, tau }) {
     const [many, kept] = [sum(drafted), sum(accepted)];
     return [

@@ -18,10 +18,8 @@ TreeRace.downloads = (() => {
     return /[",\r\n]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text;
   }
 
-  /**
-   * RFC 4180: the first row is the head; every line ends in CRLF.
-   * @param {unknown[][]} rows
-   */
+  // RFC 4180: the first row is the head; every line ends in CRLF.
+  /** @param {unknown[][]} rows */
   const asCsv = (rows) => rows.map((row) => `${row.map(cell).join(",")}\r\n`).join("");
 
   /**
@@ -52,10 +50,8 @@ TreeRace.downloads = (() => {
    */
   const saveCsv = (name, rows) => saveFile(name, "text/csv", asCsv(rows));
 
-  /**
-   * A page without the right to use the clipboard may still copy a selection.
-   * @param {string} text
-   */
+  // A page without the right to use the clipboard may still copy a selection.
+  /** @param {string} text */
   function copySelected(text) {
     const area = document.createElement("textarea");
     area.value = text;

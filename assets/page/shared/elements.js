@@ -169,10 +169,7 @@ TreeRace.elements = (() => {
     });
   }
 
-  /**
-   * Does it in the next frame, once, however often it was asked for until then.
-   * @param {() => unknown} act
-   */
+  /** @param {() => unknown} act in the next frame, once, however often it is asked for until then */
   function inNextFrame(act) {
     let waiting = false;
     return () => {

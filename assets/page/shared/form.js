@@ -16,27 +16,18 @@ TreeRace.form = (() => {
     box.scrollTop = 0;
   }
 
-  /**
-   * Writes a prepared prompt into the form. It begins a new chat.
-   * @param {string} prompt
-   */
+  /** @param {string} prompt that begins a new chat */
   function takePrompt(prompt) {
     TreeRace.chat?.drop();
     fill("#prompt textarea", prompt);
   }
 
-  /**
-   * The button that starts what the shown screen is about.
-   * @returns {HTMLElement | undefined}
-   */
+  /** @returns {HTMLElement | undefined} what starts the shown screen */
   function goButton() {
     return findAll(document, ".go").find((go) => go.offsetParent);
   }
 
-  /**
-   * Clicks one of the page's buttons.
-   * @param {string} selector
-   */
+  /** @param {string} selector of a button */
   function press(selector) {
     /** @type {HTMLElement | null} */ (document.querySelector(selector))?.click();
   }
@@ -111,10 +102,8 @@ TreeRace.form = (() => {
       });
     }
 
-    /**
-     * Puts back what is still as it was set; what the visitor changed since then stays.
-     * @param {Memory} memory
-     */
+    // Puts back what is still as it was set; what the visitor changed since then stays.
+    /** @param {Memory} memory */
     restore(memory) {
       return this.change((now) => {
         const own = Object.entries(memory).filter(([name, { given }]) => now[name] === given);

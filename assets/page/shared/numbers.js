@@ -2,10 +2,8 @@
 // races.
 
 TreeRace.numbers = (() => {
-  /**
-   * Whether a ratio reads 1.0 when it is rounded: neither is ahead.
-   * @param {number} ratio
-   */
+  // Whether a ratio reads 1.0 when it is rounded: neither is ahead.
+  /** @param {number} ratio */
   const isLevel = (ratio) => ratio > 0.95 && ratio < 1.05;
 
   /**
@@ -21,19 +19,14 @@ TreeRace.numbers = (() => {
    */
   const counted = (count, what) => `${count} ${what}${count === 1 ? "" : "s"}`;
 
-  /**
-   * A probability.
-   * @param {number | null | undefined} value
-   */
+  /** @param {number | null | undefined} value a probability */
   function asShare(value) {
     if (value === null || value === undefined) return "–";
     return value < 0.001 ? "< 0.001" : value.toFixed(3);
   }
 
-  /**
-   * It never reads 0 % where that is only rounding.
-   * @param {number | null | undefined} share
-   */
+  // It never reads 0 % where that is only rounding.
+  /** @param {number | null | undefined} share */
   function asPercent(share) {
     if (share === null || share === undefined || !Number.isFinite(share)) return "–";
     return share > 0 && share < 0.005 ? "< 1 %" : `${Math.round(100 * share)} %`;
@@ -42,29 +35,23 @@ TreeRace.numbers = (() => {
   /** @type {Record<string, string>} */
   const VISIBLE = { "\n": "⏎", "\t": "⇥", "\r": "␍" };
 
-  /**
-   * A token for a label: newlines and tabs as signs, leading spaces as a dot each.
-   * @param {string} text
-   */
+  // A token for a label: newlines and tabs as signs, leading spaces as a dot each.
+  /** @param {string} text */
   function visible(text) {
     const spaces = text.length - text.replace(/^ +/, "").length;
     const rest = text.slice(spaces).replace(/[\n\t\r]/g, (sign) => VISIBLE[sign]);
     return { dots: "·".repeat(Math.min(spaces, 8)), rest };
   }
 
-  /**
-   * The token as a label; `empty` stands for one without a letter.
-   * @param {string} text
-   */
+  // The token as a label; `empty` stands for one without a letter.
+  /** @param {string} text */
   function labelOf(text, empty = "…") {
     const { dots, rest } = visible(text);
     return dots + rest || empty;
   }
 
-  /**
-   * Plotly reads a few HTML tags in every text; model text must never be read so.
-   * @param {string} text
-   */
+  // Plotly reads a few HTML tags in every text; model text must never be read so.
+  /** @param {string} text */
   const escapeMarkup = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 
   /**

@@ -12,29 +12,21 @@ TreeRace.player = (() => {
   const GROWTH = 1.61;
   const LONGEST = 0.25; // seconds of a frame; a page that was hidden goes on where it was
 
-  /**
-   * Two digits at most, so that it can be said.
-   * @param {number} value above 1
-   */
+  /** @param {number} value above 1, of which two digits can be said */
   function sayable(value) {
     const unit = 10 ** Math.max(0, Math.floor(Math.log10(value)) - 1);
     return String(Math.round(value / unit) * unit);
   }
 
-  /**
-   * What a pace means, in words.
-   * @param {number} rate seconds on the page for each second on the clocks
-   */
+  /** @param {number} rate seconds on the page for each second on the clocks */
   function speedWords(rate) {
     if (Math.abs(rate - 1) < 0.05) return REAL;
     const pace = rate > 1 ? `about 1/${sayable(rate)} of real time` : `about ${sayable(1 / rate)} times real time`;
     return `${pace}; clocks as measured`;
   }
 
-  /**
-   * How much faster than on average a race is played, by the share of it that is over: faster and faster, to its end.
-   * @param {number} share
-   */
+  // How much faster than on average a race is played, by the share of it that is over: faster and faster, to its end.
+  /** @param {number} share */
   const haste = (share) => BEGINNING + GROWTH * Math.max(0, Math.min(1, share));
 
   class Speeds {
@@ -70,18 +62,13 @@ TreeRace.player = (() => {
       return this.chosen === REAL ? 1 : this.fitting / SPEEDS[this.chosen];
     }
 
-    /**
-     * The same where so much of the race is over.
-     * @param {number} share
-     */
+    /** @param {number} share of the race that is over */
     rateAt(share) {
       return this.chosen === REAL || this.fitting === 1 ? this.rate : this.rate / haste(share);
     }
 
-    /**
-     * The pace at which the race that begins can be followed.
-     * @param {number} rate seconds on the page for each second on the clocks
-     */
+    // The pace at which the race that begins can be followed.
+    /** @param {number} rate seconds on the page for each second on the clocks */
     suggest(rate) {
       this.fitting = rate;
       this.say();
@@ -149,10 +136,7 @@ TreeRace.player = (() => {
       else this.play();
     }
 
-    /**
-     * Stands still at this time.
-     * @param {number} time
-     */
+    /** @param {number} time at which the race stands still */
     seek(time) {
       this.time = Math.min(time, this.race.horizon);
       this.pause();

@@ -58,10 +58,8 @@ TreeRace.presence = (() => {
     }
   }
 
-  /**
-   * Gives signs until the run has ended or the server is lost.
-   * @param {string} run
-   */
+  // Gives signs until the run has ended or the server is lost.
+  /** @param {string} run */
   async function keep(run) {
     kept.add(run);
     for (let silent = 0; silent < AWAY; ) {
@@ -73,10 +71,8 @@ TreeRace.presence = (() => {
     kept.delete(run);
   }
 
-  /**
-   * Tells `hear` when the server no longer answers, and when it does again, also while no run goes on.
-   * @param {(there: boolean) => void} hear
-   */
+  // Tells `hear` when the server no longer answers, and when it does again, also while no run goes on.
+  /** @param {(there: boolean) => void} hear */
   async function watch(hear) {
     for (let silent = 0; ; ) {
       await new Promise((done) => setTimeout(done, WATCHED));
@@ -98,10 +94,7 @@ TreeRace.presence = (() => {
     for (const run of kept) sign(run, "gone");
   });
 
-  /**
-   * The visitor no longer wants this run.
-   * @param {string} run
-   */
+  /** @param {string} run that the visitor no longer wants */
   const drop = (run) => sign(run, "gone");
 
   /**

@@ -46,10 +46,7 @@ TreeRace.runs = (() => {
       this.state = this.screen.root.dataset.run = state;
     }
 
-    /**
-     * A run of that name, of which nothing has arrived.
-     * @param {string} id
-     */
+    /** @param {string} id of a run of which nothing has arrived */
     begin(id) {
       this.id = id;
       this.seq = 0;
@@ -64,10 +61,8 @@ TreeRace.runs = (() => {
       TreeRace.form.press("#run");
     }
 
-    /**
-     * What the server is asked for: the run's kind and name, the visitor's pair, and what the screen asks for.
-     * @param {Settings} form
-     */
+    // What the server is asked for: the run's kind and name, the visitor's pair, and what the screen asks for.
+    /** @param {Settings} form */
     request(form) {
       const asked = this.screen.order(form); // it may forget what was shown before
       for (const close of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll(".toast-close")))
@@ -78,10 +73,8 @@ TreeRace.runs = (() => {
       return { kind: this.kind, run: this.id, pair: TreeRace.pairs.name, ...asked };
     }
 
-    /**
-     * A message of the wire. Those of a run that nobody wants any more are not heard.
-     * @param {Message | Place | Failure} message
-     */
+    // A message of the wire. Those of a run that nobody wants any more are not heard.
+    /** @param {Message | Place | Failure} message */
     receive(message) {
       if (!this.isOpen) return;
       if ("place" in message) return message.run === this.id && this.stand(message.place);
@@ -97,10 +90,7 @@ TreeRace.runs = (() => {
       window.dispatchEvent(new CustomEvent(this.kind, { detail: message }));
     }
 
-    /**
-     * A message that nobody asked for, as of a race that was recorded.
-     * @param {Message} message
-     */
+    /** @param {Message} message that nobody asked for, as of a race that was recorded */
     show(message) {
       if (message.start) {
         if (this.isOpen) TreeRace.presence.drop(this.id);
@@ -117,10 +107,8 @@ TreeRace.runs = (() => {
       if (!this.isKept) this.keep(this.id);
     }
 
-    /**
-     * Tells the server that the page is there, until the run has ended or the server is lost. The last message must follow then.
-     * @param {string} id
-     */
+    // Tells the server that the page is there, until the run has ended or the server is lost. The last message must follow then.
+    /** @param {string} id */
     async keep(id) {
       this.isKept = true;
       await TreeRace.presence.keep(id);
@@ -169,10 +157,8 @@ TreeRace.runs = (() => {
     for (const kind of kinds) on[kind].stop();
   }
 
-  /**
-   * What the page's one event sends: a request as JSON, and nothing else of the form.
-   * @param {Settings} form
-   */
+  // What the page's one event sends: a request as JSON, and nothing else of the form.
+  /** @param {Settings} form */
   function request({ request: _, ...form }) {
     const asked = /** @type {Run<any>} */ (starting).request(form);
     return { ...Object.fromEntries(Object.keys(form).map((name) => [name, null])), request: JSON.stringify(asked) };

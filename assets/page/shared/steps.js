@@ -33,18 +33,13 @@ TreeRace.steps = (() => {
       return this.totals[this.totals.length - 1];
     }
 
-    /**
-     * How many steps the lane had done at this time.
-     * @param {number} time seconds on the lane's clock
-     */
+    /** @param {number} time seconds on the lane's clock */
     stepsAt(time) {
       return this.steps.findLastIndex((step) => step.t <= time + LEEWAY) + 1;
     }
 
-    /**
-     * What a lane has written at this time, and its figures in words; its clock is frozen at its own finish.
-     * @param {number} time seconds on the lane's clock
-     */
+    // What a lane has written at this time, and its figures in words; its clock is frozen at its own finish.
+    /** @param {number} time seconds on the lane's clock */
     figuresAt(time) {
       const count = this.stepsAt(time);
       const tokens = this.totals[count];
@@ -68,20 +63,16 @@ TreeRace.steps = (() => {
     return message;
   }
 
-  /**
-   * How far the clocks may run: no lane is shown waiting for data that is still on its way.
-   * @param {{ ended: boolean, lastTime: number }[]} lanes
-   */
+  // How far the clocks may run: no lane is shown waiting for data that is still on its way.
+  /** @param {{ ended: boolean, lastTime: number }[]} lanes */
   function horizon(lanes) {
     const open = lanes.filter((lane) => !lane.ended);
     const times = (open.length ? open : lanes).map((lane) => lane.lastTime);
     return open.length ? Math.min(...times) : Math.max(...times);
   }
 
-  /**
-   * The depth of every node, 0 for the root.
-   * @param {number[]} parents
-   */
+  // 0 for the root.
+  /** @param {number[]} parents */
   function depthsOf(parents) {
     /** @type {number[]} */
     const depths = [];

@@ -10,10 +10,8 @@ TreeRace.systemNames = (() => {
   // Of a page without pairs, such as a replay, nothing is known.
   const lacks = () => TreeRace.pairs?.spoken?.lacks ?? NOTHING;
 
-  /**
-   * Calls `hear` once the pairs are there, and whenever what the pair lacks has changed.
-   * @param {() => unknown} hear
-   */
+  // Calls `hear` once the pairs are there, and whenever what the pair lacks has changed.
+  /** @param {() => unknown} hear */
   function onLacks(hear) {
     let before = "";
     const follow = () => {
@@ -25,10 +23,8 @@ TreeRace.systemNames = (() => {
     onPairs(follow);
   }
 
-  /**
-   * Calls `hear` once the pairs are there, and whenever they or the choice of them has changed.
-   * @param {() => unknown} hear
-   */
+  // Calls `hear` once the pairs are there, and whenever they or the choice of them has changed.
+  /** @param {() => unknown} hear */
   function onPairs(hear) {
     whenThere(
       () => TreeRace.pairs,
@@ -39,10 +35,8 @@ TreeRace.systemNames = (() => {
     );
   }
 
-  /**
-   * The first of these systems that the pair can race; the very first where it can race none.
-   * @param {string[]} names
-   */
+  // The first of these systems that the pair can race; the very first where it can race none.
+  /** @param {string[]} names */
   const raceable = (names) => names.find((name) => !(name in lacks().systems)) ?? names[0];
 
   /**
@@ -59,10 +53,8 @@ TreeRace.systemNames = (() => {
   /** @type {WeakMap<HTMLOptionElement, string>} what an entry says where nothing is needed */
   const titles = new WeakMap();
 
-  /**
-   * Whether a lossy system must be marked as such, for its title does not say so.
-   * @param {{ title: string, guarantee: string }} system
-   */
+  // Whether a lossy system must be marked as such, for its title does not say so.
+  /** @param {{ title: string, guarantee: string }} system */
   const needsMark = ({ title, guarantee }) => guarantee === "lossy" && !title.includes("lossy");
 
   /** @param {{ title: string, guarantee: string }} system */

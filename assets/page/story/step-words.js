@@ -7,36 +7,28 @@ TreeRace.stepWords = (() => {
 
   const NTH = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth"];
 
-  /**
-   * How many guesses the favourites alone would have kept.
-   * @param {Step} step
-   */
+  // How many guesses the favourites alone would have kept.
+  /** @param {Step} step */
   function favouritesKept({ favourites = [], path }) {
     const parted = favourites.findIndex((node, depth) => node !== path[depth]);
     return parted < 0 ? Math.min(favourites.length, path.length) : parted;
   }
 
-  /**
-   * Tokens that the step emitted because its tree has branches. The favourites alone would have emitted one behind those kept.
-   * A piece of a server's text has no tree.
-   * @param {Step} step
-   */
+  // Tokens that the step emitted because its tree has branches. The favourites alone would have emitted one behind those kept.
+  // A piece of a server's text has no tree.
+  /** @param {Step} step */
   const branchTokens = (step) => (step.parents.length ? Math.max(0, step.burst.length - favouritesKept(step) - 1) : 0);
 
-  /**
-   * Whether all favourites were right and a chain with as many guesses would have had more of them.
-   * @param {Step} step
-   */
+  // Whether all favourites were right and a chain with as many guesses would have had more of them.
+  /** @param {Step} step */
   function couldGoDeeper(step) {
     const { favourites = [], parents, end } = step;
     const allKept = favourites.length > 0 && favouritesKept(step) === favourites.length;
     return allKept && !end && favourites.length < parents.length - 1;
   }
 
-  /**
-   * Where a branch won: the favourite that was wrong, what a chain keeps, which branch kept how many. null where none won.
-   * @param {Step} step
-   */
+  // Where a branch won: the favourite that was wrong, what a chain keeps, which branch kept how many. null where none won.
+  /** @param {Step} step */
   function rescueIn(step) {
     if (!branchTokens(step)) return null;
     const kept = favouritesKept(step);
@@ -47,20 +39,16 @@ TreeRace.stepWords = (() => {
     return { favourite: texts[favourites[kept]], kept, branch: NTH[place] ?? `${place + 1}th`, won: path.length };
   }
 
-  /**
-   * The step in which branches won most, the first of equals; -1 where they won nothing.
-   * @param {Step[]} steps
-   */
+  // The step in which branches won most, the first of equals; -1 where they won nothing.
+  /** @param {Step[]} steps */
   function rescueOf(steps) {
     const won = steps.map(branchTokens);
     const most = Math.max(0, ...won);
     return most ? won.indexOf(most) : -1;
   }
 
-  /**
-   * What a lane's branches gave, as a sentence; "" for a lane that never branched.
-   * @param {Step[]} steps
-   */
+  // What a lane's branches gave, as a sentence; "" for a lane that never branched.
+  /** @param {Step[]} steps */
   function branchWords(steps) {
     if (!steps.some(({ parents, favourites = [] }) => favourites.length < parents.length - 1)) return "";
     const sum = (/** @type {(step: Step) => number} */ of) => steps.reduce((total, step) => total + of(step), 0);
@@ -83,19 +71,14 @@ TreeRace.stepWords = (() => {
     failed: "", // another server says why
   };
 
-  /**
-   * The text in quotes. Line breaks, tabs and a text of spaces get visible signs; “…” stands for an incomplete character.
-   * @param {string} text
-   */
+  // The text in quotes. Line breaks, tabs and a text of spaces get visible signs; “…” stands for an incomplete character.
+  /** @param {string} text */
   function quoted(text) {
     const inner = text.replace(/^ +| +$/g, "") || "␣".repeat(text.length) || "…";
     return `“${inner.replace(/[\n\t\r]/g, (sign) => VISIBLE[sign])}”`;
   }
 
-  /**
-   * What happened in this step, for a reader who has never seen a tree.
-   * @param {Step} step
-   */
+  /** @param {Step} step told to a reader who has never seen a tree */
   function sentence(step) {
     const ending = again(step) + (ENDINGS[step.end] ?? ` It ended here: ${step.end}.`);
     const { length } = step.parents;
@@ -109,20 +92,15 @@ TreeRace.stepWords = (() => {
     return `${kept(step)}, ${own} ${reason(step)}${chainWords(step)}${ending}${unused}`;
   }
 
-  /**
-   * A step without a guess.
-   * @param {Step} step
-   */
+  /** @param {Step} step without a guess */
   function silence({ silence: why, bonus_text: text }) {
     return why
       ? `No guesses, so one token, ${quoted(text)}. ${why}`
       : `No guesses: one forward of the target, one token, ${quoted(text)}.`;
   }
 
-  /**
-   * Where a branch won: what a chain would have kept, and which branch kept more. "" where none did.
-   * @param {Step} step
-   */
+  // Where a branch won: what a chain would have kept, and which branch kept more. "" where none did.
+  /** @param {Step} step */
   function rescueWords(step) {
     const rescue = rescueIn(step);
     if (!rescue) return "";
@@ -131,10 +109,8 @@ TreeRace.stepWords = (() => {
     return `Favourite ${quoted(favourite)} was wrong. A chain keeps ${kept} here, the ${branch} branch ${won}: ${quoted(text)}`;
   }
 
-  /**
-   * What a chain makes of a step in which no branch won, "" where the tree is a chain or nothing was kept.
-   * @param {Step} step
-   */
+  // What a chain makes of a step in which no branch won, "" where the tree is a chain or nothing was kept.
+  /** @param {Step} step */
   function chainWords(step) {
     const { favourites = [], parents, path } = step;
     if (favourites.length >= parents.length - 1 || !path.length) return "";
@@ -142,20 +118,15 @@ TreeRace.stepWords = (() => {
     return ` A chain keeps ${favouritesKept(step)} here too.`;
   }
 
-  /**
-   * What layers with states read a second time, "" for nothing.
-   * @param {Step} step
-   */
+  // What layers with states read a second time, "" for nothing.
+  /** @param {Step} step */
   function again({ replayed }) {
     if (!replayed) return "";
     const count = replayed === 1 ? "1 token was" : `${replayed} tokens were`;
     return ` ${count} replayed, because the target's state stood behind other guesses.`;
   }
 
-  /**
-   * A step that another server took.
-   * @param {Step} step
-   */
+  /** @param {Step} step that another server took */
   function arrived({ pieces, seconds, bonus_text: note }) {
     const text = pieces.join("");
     const after = 1000 * Object.values(seconds).reduce((sum, each) => sum + each, 0);
@@ -173,10 +144,7 @@ TreeRace.stepWords = (() => {
     return `${count}, ${path.length} accepted${cut}: ${quoted(text.join(""))}`;
   }
 
-  /**
-   * Why the accepted path went no further.
-   * @param {Step} step
-   */
+  /** @param {Step} step whose accepted path went no further */
   function reason({ parents, path, tokens, bonus, bonus_text: wanted }) {
     const last = path.at(-1) ?? 0;
     const rivals = parents.flatMap((parent, node) => (parent === last ? [node] : []));
@@ -191,10 +159,8 @@ TreeRace.stepWords = (() => {
     return `The target wanted ${quoted(wanted)} and no branch had it.`;
   }
 
-  /**
-   * Of the guesses that the target came to judge, the one about which drafter and target agreed least.
-   * @param {Step} step
-   */
+  // Of the guesses that the target came to judge, the one about which drafter and target agreed least.
+  /** @param {Step} step */
   function estimate({ texts, q, p, verdicts }) {
     const off = verdicts.map((verdict, at) => (/^(accepted|rejected)$/.test(verdict) ? Math.abs(q[at] - p[at]) : -1));
     const node = off.indexOf(Math.max(...off));
@@ -202,10 +168,8 @@ TreeRace.stepWords = (() => {
     return `The drafter gave ${quoted(texts[node])} ${percent(q[node])}, the target ${percent(p[node])}.`;
   }
 
-  /**
-   * The share as "61 %". It never reads 0 % or 100 % where that is only rounding.
-   * @param {number} share
-   */
+  // The share as "61 %". It never reads 0 % or 100 % where that is only rounding.
+  /** @param {number} share */
   function percent(share) {
     if (share > 0 && share < 0.005) return "under 1 %";
     if (share >= 0.995 && share < 1) return "over 99 %";

@@ -45,10 +45,8 @@ TreeRace.storyParts = (() => {
    */
   const moved = (x, y, scale = 1) => `translate(${x.toFixed(1)} ${y.toFixed(1)}) scale(${scale.toFixed(3)})`;
 
-  /**
-   * A token as a word: no dots for its spaces, signs for breaks of the line.
-   * @param {string} text
-   */
+  // A token as a word: no dots for its spaces, signs for breaks of the line.
+  /** @param {string} text */
   const word = (text) => visible(text).rest || (text ? "␣" : "…");
 
   /**

@@ -95,10 +95,8 @@ TreeRace.storyScript = (() => {
     return { scenes, sprouts, shoot: Math.min(0.6, each), shoots, length: at };
   }
 
-  /**
-   * How well a step tells the story: some guesses are right, some are wrong, all can be read. 0 tells nothing.
-   * @param {Step} step
-   */
+  // How well a step tells the story: some guesses are right, some are wrong, all can be read. 0 tells nothing.
+  /** @param {Step} step */
   function tells(step) {
     const count = step.parents.length - 1;
     if (count < 1) return 0;
@@ -107,10 +105,8 @@ TreeRace.storyScript = (() => {
     return readable * (1 + Math.min(3, step.path.length) * 2 + Math.min(4, wrong) + Number(step.has_bonus));
   }
 
-  /**
-   * The step in which branches won most; without one the step that tells most, -1 when none has a guess.
-   * @param {Step[]} steps
-   */
+  // The step in which branches won most; without one the step that tells most, -1 when none has a guess.
+  /** @param {Step[]} steps */
   function tellingOf(steps) {
     const rescue = rescueOf(steps);
     if (rescue >= 0) return rescue;

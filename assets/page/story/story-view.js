@@ -188,10 +188,8 @@ TreeRace.storyView = (() => {
       this.at("scrub").setAttribute("aria-valuetext", scene?.words ?? "");
     }
 
-    /**
-     * The next node or the last one, of which something is said.
-     * @param {number} by
-     */
+    // The next node or the last one, of which something is said.
+    /** @param {number} by */
     point(by) {
       this.player.pause();
       this.pointing.move(by, [...this.pointing.nodes.keys()]);
