@@ -1,5 +1,5 @@
-// What Gradio calls: parts that mount and handlers of events, each by its path on `TreeRace`. Knows how Gradio hands over values; nothing
-// of what they mean.
+// What Gradio calls: parts that mount and handlers of events, each by its path on `TreeRace`, by which Python knows the page. Knows how
+// Gradio hands over values; nothing of what they mean.
 
 TreeRace.gradio = (() => {
   /**
@@ -45,15 +45,3 @@ TreeRace.gradio = (() => {
 
   return { mount, named };
 })();
-
-// By these names, and by methods of the parts that they mount, Python knows the page.
-TreeRace.mount = TreeRace.gradio.mount;
-TreeRace.named = TreeRace.gradio.named;
-TreeRace.mountWire = TreeRace.runs.mountWire;
-TreeRace.mountHeader = TreeRace.masthead.mountHeader;
-TreeRace.mountChat = TreeRace.chatTurns.mountChat;
-TreeRace.mountRace = TreeRace.raceView.mountRace;
-TreeRace.mountPrix = TreeRace.prixView.mountPrix;
-TreeRace.mountLab = TreeRace.labViews.mountLab;
-TreeRace.mountWalk = TreeRace.walkView.mountWalk;
-TreeRace.pressGo = TreeRace.form.pressGo;

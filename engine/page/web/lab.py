@@ -14,7 +14,9 @@ from engine.page.web.parts import build_scripted_html_part
 
 def build_lab_screen(served: ServedPairs, form: Fields) -> Fields:
     about = {"systems": describe_all_systems(), "allowed": own_prompts.ALLOWED, "pays": ALLOWED}
-    build_scripted_html_part("lab", "mountLab", about, server_functions=[parse_prompts_of_upload, load_recorded_run])
+    build_scripted_html_part(
+        "lab", "labViews.mountLab", about, server_functions=[parse_prompts_of_upload, load_recorded_run]
+    )
     return form
 
 

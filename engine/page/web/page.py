@@ -110,7 +110,7 @@ def build_gradio_page_and_api(served: ServedPairs, screens: Sequence[Screen] = S
         build_masthead(served, screens)
         with gr.Row(elem_id="entry"):
             prompt = build_prompt_box(served.pair.chat)
-            build_scripted_html_part("chat", "mountChat")
+            build_scripted_html_part("chat", "chatTurns.mountChat")
             for screen in screens:
                 build_start_and_stop_buttons(screen)
         columns = [gr.Column(elem_id=f"{screen.name}-screen", elem_classes="of-screen") for screen in screens]
@@ -124,7 +124,7 @@ def build_gradio_page_and_api(served: ServedPairs, screens: Sequence[Screen] = S
         connect_run_button_to_event_stream(served, form)
         for api_name, build_request_values in API.items():
             add_streaming_api_endpoint(served, api_name, build_request_values)
-        prompt.submit(None, js=build_javascript_call("pressGo"), **QUIET)
+        prompt.submit(None, js=build_javascript_call("form.pressGo"), **QUIET)
     return page
 
 
@@ -143,7 +143,7 @@ def build_masthead(served: ServedPairs, screens: Sequence[Screen]) -> None:
 
     build_scripted_html_part(
         "masthead",
-        "mountHeader",
+        "masthead.mountHeader",
         about,
         server_functions=[
             opening,

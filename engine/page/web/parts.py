@@ -18,13 +18,13 @@ def build_script_call_with_fields(function_name: str, fields: dict[str, gr.compo
     """JavaScript that calls `TreeRace.<function_name>` with the fields' values in one object, by name. It may return those that it
     changes.
     """
-    return build_javascript_call("named", function_name, list(fields))
+    return build_javascript_call("gradio.named", function_name, list(fields))
 
 
 def build_hidden_event_channel() -> gr.HTML:
     """A hidden component that carries all runs' news to the page as JSON strings (`assets/page/shared/runs.js`)."""
     return gr.HTML(
-        "", html_template="", js_on_load="TreeRace.mountWire(props, watch);", visible="hidden", elem_id="wire"
+        "", html_template="", js_on_load="TreeRace.runs.mountWire(props, watch);", visible="hidden", elem_id="wire"
     )
 
 
@@ -33,7 +33,7 @@ def build_scripted_html_part(part_name: str, mount_function: str, value: object 
     return gr.HTML(
         json.dumps(value),
         html_template=page_files.read_markup_of_part(part_name),
-        js_on_load=f"TreeRace.mount({json.dumps(mount_function)}, element, props, server);",
+        js_on_load=f"TreeRace.gradio.mount({json.dumps(mount_function)}, element, props, server);",
         apply_default_css=False,
         elem_id=part_name,
         **html_options,

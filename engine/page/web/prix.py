@@ -15,7 +15,7 @@ def build_grand_prix_screen(served: ServedPairs, form: Fields) -> Fields:
     about = {name: {**each, "label": build_menu_label(SYSTEMS[name])} for name, each in describe_all_systems().items()}
     limits = {"baseline": BASELINE, "least": FIELD[0], "most": FIELD[1]}
     value = {"systems": about, "promises": PROMISES, "presets": FIELDS, "standIns": STAND_INS, **limits}
-    build_scripted_html_part("prix", "mountPrix", value, server_functions=[load_recorded_run])
+    build_scripted_html_part("prix", "prixView.mountPrix", value, server_functions=[load_recorded_run])
     return form
 
 

@@ -89,7 +89,7 @@ def build_race_form(served: ServedPairs, shared_fields: Fields) -> Fields:
     begun = {dial: shared_fields[dial].value for dial in SHAPE}
     build_scripted_html_part(
         "race",
-        "mountRace",
+        "raceView.mountRace",
         {"systems": systems, "parts": describe_parts(), "lanes": served.initial_lane_systems},
         server_functions=[look],
     )
@@ -170,5 +170,8 @@ def build_guided_walk_part() -> None:
     }
     breaks = {name: {**each.to_dict(), "cards": broken[name]} for name, each in BREAKS.items()}
     build_scripted_html_part(
-        "walk", "mountWalk", {"breaks": breaks, "taught": TAUGHT}, server_functions=[answers.load_recorded_curve]
+        "walk",
+        "walkView.mountWalk",
+        {"breaks": breaks, "taught": TAUGHT},
+        server_functions=[answers.load_recorded_curve],
     )

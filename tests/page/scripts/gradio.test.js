@@ -24,10 +24,11 @@ test("each part is filled in a task of its own, after the one that builds all", 
   for (const [part, mount] of Object.entries(PARTS)) {
     page[part] = { [mount]: (element, value) => filled.push([element, value.words]) };
   }
-  page.form = {};
   vm.runInThisContext(source("shared/gradio.js"));
   const mounts = Object.values(PARTS);
-  for (const mount of mounts) page.mount(mount, mount, { value: '{"words": "…"}' }, {});
+  for (const [part, mount] of Object.entries(PARTS)) {
+    page.gradio.mount(`${part}.${mount}`, mount, { value: '{"words": "…"}' }, {});
+  }
   assert.equal(tasks.length, mounts.length);
   for (const [at, mount] of mounts.entries()) {
     assert.deepEqual(filled.splice(0), []);
