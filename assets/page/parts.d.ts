@@ -55,15 +55,18 @@ interface Box {
   height: number;
 }
 
-/** What the story's mask and its cache are drawn of; `share` is a node's place on the sweep's way, `small` the size of letters. */
+/** What the story's pictures are drawn of. Letters have the sentence's `size`, are at most `largest` in the tree, and `small` above pictures. */
 interface StoryStage {
   svg: SVGElement;
   step: Step;
-  scenes: Scene[];
+  script: ReturnType<typeof TreeRace.storyScript.scriptOf>;
+  before: string; // the text so far
+  causal: boolean; // its mask is broken
+  size: number;
+  largest: number;
   small: number;
-  causal: boolean;
-  measure(text: string, size: number): number;
-  share(node: number): number;
+  measure(text: string, size: number, weight?: number): number;
+  animate(element: SVGElement, attribute: string, valueAt: (time: number) => string | number): unknown;
 }
 
 /**

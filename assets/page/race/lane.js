@@ -13,7 +13,41 @@ TreeRace.lane = (() => {
   const LANES = 3; // of a race that has a third, thin one
   const MIDDLE = 1; // its place
 
-  class Lane extends Steps {
+  // Steps and their figures: speed, tau, tokens and clock in words, and a bar.
+  class TimedLane extends Steps {
+    isRemote = false; // another server writes it
+
+    /**
+     * @param {HTMLElement} root
+     * @param {(name: string) => any} at finds its elements
+     */
+    constructor(root, at) {
+      super();
+      this.root = root;
+      this.at = at;
+    }
+
+    /**
+     * @param {number} time on its clock
+     * @param {number} total tokens of the whole way
+     */
+    showFigures(time, total) {
+      const { tokens, done, speed, tau, clock } = this.figuresAt(time);
+      write(this.at("speed"), speed);
+      write(this.at("tau"), this.isRemote ? "–" : tau);
+      write(this.at("count"), `${String(tokens).padStart(String(total).length, FIGURE_SPACE)} of ${total} tokens`);
+      write(this.at("clock"), clock);
+      this.fill(tokens / total);
+      this.root.classList.toggle("done", done);
+    }
+
+    /** @param {number} share of the way; in every frame, so without a layout */
+    fill(share) {
+      this.at("fill").style.clipPath = `inset(0 ${100 - 100 * share}% 0 0 round 99px)`;
+    }
+  }
+
+  class Lane extends TimedLane {
     /**
      * @param {HTMLElement} root
      * @param {number} index
@@ -22,9 +56,7 @@ TreeRace.lane = (() => {
      * @param {(step: number) => void} onPick told which burst was clicked
      */
     constructor(root, index, parts, look, onPick) {
-      super();
-      this.root = root;
-      this.at = finder(root);
+      super(root, finder(root));
       this.card = new SystemCard(root, index, parts, look);
       this.mix = new SystemMix(this.card, look, `#mix-${index} textarea`);
       /** @type {System | Record<string, string> | undefined} what the menu names; undefined for a mix */
@@ -32,7 +64,6 @@ TreeRace.lane = (() => {
       this.drafts = false; // some step of it has a guess
       this.chat = false; // a chat model answers in it
       this.tail = ""; // the last letters written, of which a mark of code may be the beginning
-      this.isRemote = false; // another server writes it
       this.shown = 0; // steps on the page
       /** @type {HTMLElement} */
       this.text = this.at("text");
@@ -84,7 +115,8 @@ TreeRace.lane = (() => {
       this.text.classList.toggle("code", prompt.startsWith("# Python"));
       for (const name of ["count", "clock"]) this.at(name).textContent = "";
       for (const name of ["speed", "tau"]) this.at(name).textContent = "–";
-      this.track(0, 0);
+      this.fill(0);
+      this.placeRival(0);
     }
 
     /**
@@ -170,29 +202,9 @@ TreeRace.lane = (() => {
       this.bursts.querySelector(`.current [data-piece="${piece}"]`)?.classList.add("lit");
     }
 
-    /**
-     * @param {number} time
-     * @param {number} total tokens of the whole way
-     * @param {number} rivalTokens
-     */
-    figures(time, total, rivalTokens) {
-      const { tokens, done, speed, tau, clock } = this.figuresAt(time);
-      write(this.at("speed"), speed);
-      write(this.at("tau"), this.isRemote ? "–" : tau);
-      write(this.at("count"), `${String(tokens).padStart(String(total).length, FIGURE_SPACE)} of ${total} tokens`);
-      write(this.at("clock"), clock);
-      this.track(tokens / total, rivalTokens / total);
-      this.root.classList.toggle("done", done);
-    }
-
-    /**
-     * Shares of the way. In every frame: only what needs no layout.
-     * @param {number} own
-     * @param {number} rival
-     */
-    track(own, rival) {
-      this.at("fill").style.clipPath = `inset(0 ${100 - 100 * own}% 0 0 round 99px)`;
-      this.at("rival").style.transform = `translateX(${100 * rival}%)`;
+    /** @param {number} share of the way that the other lane has gone */
+    placeRival(share) {
+      this.at("rival").style.transform = `translateX(${100 * share}%)`;
     }
   }
 
@@ -202,16 +214,13 @@ TreeRace.lane = (() => {
    */
   const outer = (each) => each.filter((_, lane) => lane !== MIDDLE);
 
-  class ThirdLane extends Steps {
+  class ThirdLane extends TimedLane {
     /** @type {RacedSystem | null} null in a race of two lanes */
     system = null;
 
     /** @param {HTMLElement} root */
     constructor(root) {
-      super();
-      this.at = finder(root, "third-");
-      /** @type {HTMLElement} */
-      this.root = finder(root)("third");
+      super(finder(root)("third"), finder(root, "third-"));
     }
 
     /**
@@ -241,28 +250,13 @@ TreeRace.lane = (() => {
       this.root.hidden = !system;
       if (!system) return;
       this.at("name").textContent = system.title;
-      this.show(0, 1);
+      this.showFigures(0, 1);
     }
 
     // A race is asked for. One without a third lane has none from the press on, so that nothing jumps when it begins.
     /** @param {boolean} wanted whether it has one, or no race comes */
     expect(wanted) {
       this.root.hidden = !wanted || !this.system;
-    }
-
-    /**
-     * @param {number} time on the lanes' clocks
-     * @param {number} total tokens of the whole way
-     */
-    show(time, total) {
-      if (!this.system) return;
-      const { tokens, done, speed, tau, clock } = this.figuresAt(time);
-      write(this.at("speed"), speed);
-      write(this.at("tau"), tau);
-      write(this.at("count"), `${tokens} of ${total} tokens`);
-      write(this.at("clock"), clock);
-      this.at("fill").style.clipPath = `inset(0 ${100 - (100 * tokens) / total}% 0 0 round 99px)`;
-      this.root.classList.toggle("done", done);
     }
   }
 

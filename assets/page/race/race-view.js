@@ -210,8 +210,12 @@ TreeRace.raceView = (() => {
       return this.player.atEnd;
     }
 
+    get clockedLanes() {
+      return this.third.system ? [...this.lanes, this.third] : this.lanes;
+    }
+
     get horizon() {
-      return horizon(this.third.system ? [...this.lanes, this.third] : this.lanes);
+      return horizon(this.clockedLanes);
     }
 
     get isOver() {
@@ -267,12 +271,6 @@ TreeRace.raceView = (() => {
       this.draw(true);
     }
 
-    /** @param {number} time */
-    seek(time) {
-      this.player.seek(time);
-      this.draw(true);
-    }
-
     skip() {
       this.player.skip();
     }
@@ -289,9 +287,9 @@ TreeRace.raceView = (() => {
       const counts = this.lanes.map((lane) => lane.stepsAt(time));
       const tokens = this.lanes.map((lane, index) => lane.totals[counts[index]]);
       const longer = this.lanes.filter((lane, index) => lane.show(counts[index], animate && !isCalm()));
-      for (const [index, lane] of this.lanes.entries()) lane.figures(time, total, tokens[1 - index]);
+      for (const lane of this.clockedLanes) lane.showFigures(time, total);
+      for (const [index, lane] of this.lanes.entries()) lane.placeRival(tokens[1 - index] / total);
       this.strip.lead([tokens[0], tokens[1]], this.systems, finisherOf(this.lanes, counts, time));
-      this.third.show(time, total);
       for (const lane of longer) lane.toEnd();
       this.step = counts[this.focus] - 1;
       if (this.stepView.isDue(now)) this.draw(false);

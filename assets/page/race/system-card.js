@@ -130,14 +130,15 @@ TreeRace.systemCard = (() => {
       this.root.classList.toggle("next", Boolean(raced && shown) && !this.isOf(raced));
       const mine = raced?.name === shown && this.tells(raced) ? raced : undefined;
       const { promised = {}, shapes = {} } = mine?.costs ?? this.here.costs ?? {};
-      const choice = this.choice(promised);
-      for (const part of ["its-choice", "choice-name"]) this.at(part).hidden = !choice;
-      this.at("its-choice").textContent = choice;
-      for (const part of ["its-states", "states-name"]) this.at(part).hidden = !this.here.states;
-      this.at("its-states").textContent = this.here.states ?? "";
-      const words = shapeWords(shapes, mine && shapeOf(mine.trace));
-      for (const part of ["its-shape", "shape-name"]) this.at(part).hidden = !words;
-      this.at("shape-words").textContent = words;
+      const rows = {
+        choice: this.choice(promised),
+        states: this.here.states ?? "",
+        shape: shapeWords(shapes, mine && shapeOf(mine.trace)),
+      };
+      for (const [name, words] of Object.entries(rows)) {
+        for (const part of [`its-${name}`, `${name}-name`]) this.at(part).hidden = !words;
+        this.at(`${name}-words`).textContent = words;
+      }
       const found = shapesOf(shapes);
       this.own = found?.own ?? "";
       this.at("own-shape").textContent = `Take ${spaced(this.own)}`;

@@ -16,23 +16,16 @@ TreeRace.storyParts = (() => {
   }
 
   /**
-   * Shows all of them at this time.
-   * @param {((time: number) => void)[]} actors
-   * @param {number} time
-   */
-  function together(actors, time) {
-    for (const actor of actors) actor(time);
-  }
-
-  /**
-   * Writes an attribute when its value has changed.
+   * Writes an attribute at a time of the story, where its value has changed.
    * @param {SVGElement} element
    * @param {string} name
-   * @returns {(value: string | number) => void}
+   * @param {(time: number) => string | number} valueAt
+   * @returns {(time: number) => void}
    */
-  function setter(element, name) {
+  function actor(element, name, valueAt) {
     let last = "";
-    return (value) => {
+    return (time) => {
+      const value = valueAt(time);
       const text = typeof value === "number" ? String(Math.round(value * 1000) / 1000) : value;
       if (text !== last) element.setAttribute(name, text);
       last = text;
@@ -72,5 +65,5 @@ TreeRace.storyParts = (() => {
     return draw("circle", { class: kind, r: size });
   }
 
-  return { ease, moved, setter, shape, together, word, words };
+  return { actor, ease, moved, shape, word, words };
 })();

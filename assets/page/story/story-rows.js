@@ -3,7 +3,7 @@
 TreeRace.storyRows = (() => {
   const { draw } = TreeRace.elements;
   const { ORDERS } = TreeRace.maskPlot;
-  const { ease, moved, setter, together, word, words } = TreeRace.storyParts;
+  const { ease, moved, word, words } = TreeRace.storyParts;
 
   const LARGEST_CELL = 44; // pixels
   const NAMED = 15; // pixels of a row that can have a label
@@ -11,19 +11,13 @@ TreeRace.storyRows = (() => {
   const COMMITTED = 7; // rows of the cache that stand for all earlier ones
 
   /**
-   * When the sweep is at a node, in seconds.
-   * @param {Scene} check
-   * @param {number} share of the sweep's way
-   */
-  const passes = (check, share) => check.from + 0.1 + share * (check.to - check.from - 0.3);
-
-  /**
    * The mask: every row is a guess, every mark a token that it may look at. A branch is a block; a broken mask has the arrays' order.
    * @param {StoryStage} stage
+   * @param {(node: number) => number} judgedAt
    * @param {Box} box
    */
-  function drawStoryMask({ svg, step, scenes, small, measure, share, causal }, box) {
-    const [, check, , drop] = scenes;
+  function drawStoryMask({ svg, step, script, small, measure, animate, causal }, judgedAt, box) {
+    const drop = script.scenes[3];
     const { parents, texts } = step;
     const count = parents.length;
     const heading = causal ? "a broken mask: guesses see other branches" : "mask: each guess sees its own branch";
@@ -49,49 +43,37 @@ TreeRace.storyRows = (() => {
         d: parents.flatMap((_, row) => columns.map((column) => square(row, column))).join(""),
       }),
     );
-    const kept = new Set([0, ...step.path]);
-    /** @type {((time: number) => void)[]} */
-    const actors = [];
     for (const [row, node] of order.entries()) {
       let d = square(row, 0);
       for (let at = node; at >= 0; at = causal ? at - 1 : parents[at]) d += square(row, order.indexOf(at) + 1);
       const whole = { x: left, y: top + row * cell, width: (count + 1) * cell, height: cell };
-      const seen = draw("path", { class: "seen", d });
-      const group = draw("g", { class: "looks" }, seen, draw("rect", { class: "reach", ...whole }));
-      group.dataset.node = String(node);
+      const seen = draw("path", { d });
+      const group = draw("g", { class: "looks", "data-node": node }, seen, draw("rect", { class: "reach", ...whole }));
       svg.append(group);
-      const name = named
-        ? words("row-name", left - 8, top + (row + 0.5) * cell + 0.35 * size, size, names[node], "end")
-        : null;
-      if (name) group.append(name);
-      const lights = setter(seen, "opacity");
-      const colours = setter(seen, "class");
-      const shows = name && setter(name, "opacity");
-      const when = passes(check, share(node));
-      actors.push((time) => {
-        const lit = ease(time, when - 0.1, when + 0.1);
-        const lost = kept.has(node) ? 0 : ease(time, drop.from, drop.to);
-        lights(lit * (1 - 0.85 * lost));
-        colours(
-          kept.has(node) && time >= drop.from
-            ? "seen won"
-            : time < when + 0.45 && time >= when - 0.1
-              ? "seen now"
-              : "seen",
-        );
-        shows?.((0.25 + 0.75 * lit) * (1 - 0.75 * lost));
+      const isKept = node === 0 || step.path.includes(node);
+      const when = judgedAt(node);
+      const lit = (/** @type {number} */ time) => ease(time, when - 0.1, when + 0.1);
+      const lost = (/** @type {number} */ time) => (isKept ? 0 : ease(time, drop.from, drop.to));
+      animate(seen, "opacity", (time) => lit(time) * (1 - 0.85 * lost(time)));
+      animate(seen, "class", (time) => {
+        if (isKept && time >= drop.from) return "seen won";
+        return time >= when - 0.1 && time < when + 0.45 ? "seen now" : "seen";
       });
+      if (!named) continue;
+      const name = words("row-name", left - 8, top + (row + 0.5) * cell + 0.35 * size, size, names[node], "end");
+      group.append(name);
+      animate(name, "opacity", (time) => (0.25 + 0.75 * lit(time)) * (1 - 0.75 * lost(time)));
     }
-    return (/** @type {number} */ time) => together(actors, time);
   }
 
   /**
    * The strip: rows of the text so far, rows of the guesses, and what becomes of them.
    * @param {StoryStage} stage
+   * @param {(node: number) => number} judgedAt
    * @param {Box} box
    */
-  function drawStoryCache({ svg, step, scenes, small, measure, share }, box) {
-    const [, check, , drop, join] = scenes;
+  function drawStoryCache({ svg, step, script, small, measure, animate }, judgedAt, box) {
+    const [, check, , drop, join] = script.scenes;
     const count = step.parents.length;
     const kept = [0, ...step.path];
     const guesses = count === 2 ? "1 guess" : `${count - 1} guesses`;
@@ -117,39 +99,28 @@ TreeRace.storyRows = (() => {
       svg.append(old);
     }
     const start = box.x + (COMMITTED + 0.5) * pitch;
-    /** @type {((time: number) => void)[]} */
-    const actors = [];
     for (let node = 0; node < count; node++) {
       const x = start + node * pitch;
       const lasts = kept.indexOf(node);
-      const group = draw("g", { class: "tried" }, cell("row", x));
-      group.dataset.node = String(node);
-      if (lasts < 0 && wide >= CROSSED)
-        group.append(
-          draw("path", {
-            class: "cross",
-            d: `M${x + 0.2 * wide} ${top + 0.25 * tall}L${x + 0.8 * wide} ${top + 0.75 * tall}M${x + 0.8 * wide} ${top + 0.25 * tall}L${x + 0.2 * wide} ${top + 0.75 * tall}`,
-          }),
-        );
+      const group = draw("g", { "data-node": node }, cell("row", x));
       svg.append(group);
-      const [goes, shows, colours] = [setter(group, "transform"), setter(group, "opacity"), setter(group, "class")];
-      const when = passes(check, share(node));
+      if (lasts < 0 && wide >= CROSSED) {
+        const [x1, x2, y1, y2] = [x + 0.2 * wide, x + 0.8 * wide, top + 0.25 * tall, top + 0.75 * tall];
+        group.append(draw("path", { class: "cross", d: `M${x1} ${y1}L${x2} ${y2}M${x2} ${y1}L${x1} ${y2}` }));
+      }
+      const when = judgedAt(node);
       const slot = box.x + (COMMITTED + lasts) * pitch;
-      actors.push((time) => {
-        const lost = lasts < 0 ? ease(time, drop.from, drop.to + 0.4) : 0;
-        const slides = lasts < 0 ? 0 : ease(time, join.from + 0.2, join.to);
-        goes(moved((slot - x) * slides, 0.9 * tall * lost));
-        shows(ease(time, when - 0.1, when + 0.1) * (1 - lost));
-        colours(time < drop.from ? "tried" : lasts < 0 ? "tried lost" : "tried won");
-      });
+      const lost = (/** @type {number} */ time) => (lasts < 0 ? ease(time, drop.from, drop.to + 0.4) : 0);
+      const slides = (/** @type {number} */ time) => (lasts < 0 ? 0 : ease(time, join.from + 0.2, join.to));
+      animate(group, "transform", (time) => moved((slot - x) * slides(time), 0.9 * tall * lost(time)));
+      animate(group, "opacity", (time) => ease(time, when - 0.1, when + 0.1) * (1 - lost(time)));
+      animate(group, "class", (time) => (time < drop.from ? "tried" : lasts < 0 ? "tried lost" : "tried won"));
     }
-    const told = says.map(({ from, to, text }) => {
+    for (const { from, to, text } of says) {
       const line = words("told", box.x + box.width, box.y + small, small * 1.15, text, "end");
       svg.append(line);
-      const shows = setter(line, "opacity");
-      return (/** @type {number} */ time) => shows(time >= to ? 0 : ease(time, from, from + 0.25));
-    });
-    return (/** @type {number} */ time) => together([...actors, ...told], time);
+      animate(line, "opacity", (time) => (time >= to ? 0 : ease(time, from, from + 0.25)));
+    }
   }
 
   return { drawStoryCache, drawStoryMask };

@@ -2,9 +2,10 @@
 // it.
 
 TreeRace.storyView = (() => {
-  const { draw, finder, isCalm } = TreeRace.elements;
+  const { draw, finder, isCalm, write } = TreeRace.elements;
   const { Player } = TreeRace.player;
   const { StoryPointing, Tip } = TreeRace.pointing;
+  const { actor } = TreeRace.storyParts;
   const { drawStoryCache, drawStoryMask } = TreeRace.storyRows;
   const { scriptOf } = TreeRace.storyScript;
   const { drawStoryTree } = TreeRace.storyTree;
@@ -51,7 +52,7 @@ TreeRace.storyView = (() => {
     /** @type {ReturnType<typeof scriptOf> | null} */
     script = null;
     /** @type {((time: number) => void)[]} */
-    pictures = [];
+    actors = [];
     /** @type {() => void} */
     after = () => {};
 
@@ -170,20 +171,22 @@ TreeRace.storyView = (() => {
       const svg = draw("svg", { width, height, viewBox: `0 0 ${width} ${height}` });
       stage.replaceChildren(svg);
       const { step, before, causal } = told;
-      const drawn = drawStoryTree(svg, step, script, { before, measure, size, largest, small }, line, tree);
-      const share = (/** @type {number} */ node) => drawn.at(drawn.nodes[node]);
-      const parts = { svg, step, scenes: script.scenes, small, causal, measure, share };
-      this.pictures = [drawn.act, drawStoryMask(parts, mask), drawStoryCache(parts, cache)];
+      this.actors = [];
+      /** @type {StoryStage["animate"]} */
+      const animate = (...given) => this.actors.push(actor(...given));
+      const drawn = { svg, step, script, before, causal, size, largest, small, measure, animate };
+      const judgedAt = drawStoryTree(drawn, line, tree);
+      drawStoryMask(drawn, judgedAt, mask);
+      drawStoryCache(drawn, judgedAt, cache);
       this.pointing.light();
       this.show();
     }
 
     show() {
       const { time } = this.player;
-      for (const picture of this.pictures) picture(time);
+      for (const act of this.actors) act(time);
       const scene = this.script?.scenes.findLast(({ from }) => from <= time);
-      const words = this.at("words");
-      if (scene && words.textContent !== scene.words) words.textContent = scene.words;
+      if (scene) write(this.at("words"), scene.words);
       this.at("scrub").value = time;
       this.at("scrub").setAttribute("aria-valuetext", scene?.words ?? "");
     }

@@ -112,7 +112,7 @@ def test_the_clocks_follow_the_speed(page):
           view.speeds.suggest(100);
           return [['½×', 0], ['1×', 0], ['2×', 0], ['1×', 0.06], ['real time', 0]].map(([speed, from]) => {
             for (const radio of view.speeds.radios) radio.checked = radio.value === speed;
-            view.seek(from);
+            view.player.seek(from);
             view.player.play();
             view.player.last = 0;
             view.player.frame(20);
