@@ -57,8 +57,11 @@ TreeRace.systemMenus = (() => {
         else option.removeAttribute("aria-disabled");
       }
     };
-    /** @param {Event} event */
+    /** @param {MouseEvent | KeyboardEvent} event that would choose such an entry */
     const refuse = (event) => {
+      const isEnter = event instanceof KeyboardEvent && event.key === "Enter" && isTyped(event);
+      const isClick = event instanceof MouseEvent && event.target instanceof Element && event.target.closest(LACKING);
+      if (!isClick && !(isEnter && document.querySelector(`${LACKING}.active`))) return;
       event.preventDefault();
       event.stopPropagation();
     };
@@ -77,17 +80,8 @@ TreeRace.systemMenus = (() => {
         new MutationObserver(mark).observe(/** @type {Element} */ (document.querySelector("#systems")), changes);
       },
     );
-    window.addEventListener(
-      "mousedown",
-      (event) => event.target instanceof Element && event.target.closest(LACKING) && refuse(event),
-      { capture: true },
-    );
-    window.addEventListener(
-      "keydown",
-      (event) =>
-        event.key === "Enter" && isTyped(event) && document.querySelector(`${LACKING}.active`) && refuse(event),
-      { capture: true },
-    );
+    window.addEventListener("mousedown", refuse, { capture: true });
+    window.addEventListener("keydown", refuse, { capture: true });
   }
 
   return { markLacking, mendTab };

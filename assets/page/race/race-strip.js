@@ -8,6 +8,7 @@ TreeRace.raceStrip = (() => {
 
   const LEAST = 3; // tokens of both lanes before one is said to lead
   const TELLING = 12; // tokens of both lanes before a race says how fast
+  const REPEATS = "The text repeats itself, which makes guessing easy.";
 
   // A lane that has ended while the other still writes. `same` says that both texts will be the same.
   /** @typedef {{ lane: number, seconds: number, time: number, same: boolean }} Finish */
@@ -65,7 +66,6 @@ TreeRace.raceStrip = (() => {
   const quoted = (text) => `“${visible(text).rest || "␣"}”`;
 
   /**
-   * Whether the texts are the same.
    * @param {RaceMessage} result
    * @param {boolean} lossy one of the systems is
    * @returns {[words: string, kind: string]}
@@ -100,10 +100,6 @@ TreeRace.raceStrip = (() => {
     return [again ? first : spread, disturbed].filter(Boolean).join(" ");
   }
 
-  /** @param {RaceMessage} result */
-  const repeatsOf = ({ lanes }) =>
-    lanes.some(({ repeats }) => repeats) ? "The text repeats itself, which makes guessing easy." : "";
-
   /**
    * How much faster, which lane has the winner's colour, and whether the texts are the same.
    * @param {RaceMessage} result
@@ -120,7 +116,9 @@ TreeRace.raceStrip = (() => {
     return {
       words: short && result.finished !== false ? `${words}; too short a text to say how fast` : words,
       kind,
-      runs: none ? "" : [repeatsOf(result), runsOf(result)].filter(Boolean).join(" "),
+      runs: none
+        ? ""
+        : [result.lanes.some(({ repeats }) => repeats) && REPEATS, runsOf(result)].filter(Boolean).join(" "),
       outcome: none ? "" : level ? "level" : `${ratio}× ${faster ? "faster" : "slower"}`,
       winner: none || level ? "" : Number(faster),
     };

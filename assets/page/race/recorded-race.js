@@ -5,8 +5,6 @@ TreeRace.recordedRace = (() => {
   const { answered } = TreeRace.presence;
   const { isCalm } = TreeRace.elements;
 
-  const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-
   /**
    * Where and when a race was run, in words.
    * @param {string | null} day null for a live race, which gets no words
@@ -14,9 +12,8 @@ TreeRace.recordedRace = (() => {
    */
   function recordedWords(day, hardware) {
     if (day === null) return "";
-    if (!day) return `recorded on ${hardware}`;
-    const [year, month, date] = day.split("-").map(Number);
-    return `recorded on ${hardware}, ${date} ${MONTHS[month - 1]} ${year}`;
+    const date = day && `, ${new Date(day).toUTCString().slice(5, 16).replace(/^0/, "")}`; // as in 5 Jan 2026
+    return `recorded on ${hardware}${date}`;
   }
 
   /**

@@ -36,6 +36,10 @@ TreeRace.stepView = (() => {
         this.drawPanel();
       });
       this.at("block").before(...Object.keys(ORDERS).map((name) => this.choice(name)));
+      onChoice(this.panel, "order", (order) => {
+        this.order = order;
+        this.drawPanel();
+      });
       onChoice(this.panel, "view", (view) => {
         this.panel.dataset.view = view;
         this.drawPanel();
@@ -46,10 +50,6 @@ TreeRace.stepView = (() => {
     choice(name) {
       const radio = make("input");
       Object.assign(radio, { type: "radio", name: "order", value: name, checked: name === this.order });
-      radio.addEventListener("change", () => {
-        this.order = name;
-        this.drawPanel();
-      });
       this.counts[name] = make("b");
       return make("label", "", radio, make("span", "", name === "dfs" ? "DFS" : name, this.counts[name]));
     }
@@ -109,9 +109,25 @@ TreeRace.stepView = (() => {
       if (!step?.parents.length || !costs) return;
       const { view } = this.panel.dataset;
       if (view === "mask") this.drawMask(step);
-      else if (view === "guess") this.drawGuesses(step);
-      else this.drawCost(steps, index, costs);
+      if (view === "guess") drawGuesses(this.explain(view, "The drafter’s view", estimate(step)), step);
+      if (view === "cost") {
+        const round = roundOf(steps, index, costs);
+        drawCost(this.explain(view, "Cost and gain", costWords(round)), steps, round, costs);
+      }
       this.onDrawn();
+    }
+
+    /**
+     * Says what the drawing shows, above it and as its name. Returns its place.
+     * @param {string} view
+     * @param {string} title
+     * @param {string} words
+     */
+    explain(view, title, words) {
+      const canvas = this.at(view);
+      this.at(`${view}-words`).textContent = words;
+      canvas.setAttribute("aria-label", `${title} of step ${this.index + 1}: ${words}`);
+      return canvas;
     }
 
     /** @param {Step} step */
@@ -126,27 +142,6 @@ TreeRace.stepView = (() => {
       }
       this.at("block").textContent = `${block} × ${block} blocks that hold a mark`;
       drawMask(canvas, step, ORDERS[this.order](parents), blocks[this.order], block, this.causal);
-    }
-
-    /** @param {Step} step */
-    drawGuesses(step) {
-      const words = estimate(step);
-      this.at("guess-words").textContent = words;
-      this.at("guess").setAttribute("aria-label", `The drafter’s view of step ${step.index + 1}: ${words}`);
-      drawGuesses(this.at("guess"), step);
-    }
-
-    /**
-     * @param {Step[]} steps
-     * @param {number} index
-     * @param {Costs} costs
-     */
-    drawCost(steps, index, costs) {
-      const round = roundOf(steps, index, costs);
-      const words = costWords(round);
-      this.at("cost-words").textContent = words;
-      this.at("cost").setAttribute("aria-label", `Cost and gain of step ${index + 1}: ${words}`);
-      drawCost(this.at("cost"), steps, round, costs);
     }
   }
 

@@ -33,12 +33,9 @@ TreeRace.slowStart = (() => {
 
     // The race begins: at once, or with a story of the step that tells most.
     begin() {
-      this.waiting =
-        !told().includes(this.kind) && !isCalm() && this.view.systems.every(({ guarantee }) => guarantee !== "text");
       this.view.strip.say("");
       this.view.root.dataset.state = "racing";
-      this.since = performance.now();
-      if (!this.waiting) this.view.player.play();
+      this.wait(!told().includes(this.kind) && this.view.systems.every(({ guarantee }) => guarantee !== "text"));
     }
 
     /** @returns {"live" | "recorded"} */
@@ -49,7 +46,12 @@ TreeRace.slowStart = (() => {
     // The race from its start, with the story again.
     again() {
       this.view.player.reset();
-      this.waiting = !isCalm();
+      this.wait(true);
+    }
+
+    /** @param {boolean} tells whether a story comes first, where motion is wanted */
+    wait(tells) {
+      this.waiting = tells && !isCalm();
       this.since = performance.now();
       if (this.waiting) this.look();
       else this.view.player.play();
