@@ -43,13 +43,6 @@ TreeRace.newsStream = (() => {
   }
 
   /**
-   * The address, with how many events have been heard.
-   * @param {string} address
-   * @param {number | "first"} heard
-   */
-  const addressBehind = (address, heard) => `${address}&heard=${heard}`;
-
-  /**
    * A `fetch` whose streams of news do not break. Where the server keeps them no more, they fail as they would have.
    * @param {typeof fetch} plain
    * @returns {typeof fetch}
@@ -57,8 +50,8 @@ TreeRace.newsStream = (() => {
   function keepStreams(plain) {
     /** @param {Request} request */
     async function listen({ url, headers, signal }) {
-      /** @param {number | "first"} heard */
-      const ask = (heard) => plain(addressBehind(url, heard), { headers, signal });
+      /** @param {number | "first"} heard so many events */
+      const ask = (heard) => plain(`${url}&heard=${heard}`, { headers, signal });
       /** @param {number} heard */
       async function askAgain(heard) {
         for (let tries = 1; ; tries++) {

@@ -142,17 +142,9 @@ TreeRace.lane = (() => {
       const fresh = document.createDocumentFragment();
       while (this.shown < count) fresh.append(this.span(this.shown++, animate));
       this.bursts.append(fresh);
-      this.rest.textContent = this.restOfWord(count);
+      const ahead = this.steps.slice(count, count + LONGEST_REST).flatMap(({ pieces }) => pieces);
+      this.rest.textContent = ahead.join("").slice(0, LONGEST_REST).replace(/\s.*/s, ""); // some scripts have no white space
       return true;
-    }
-
-    // What follows the first `count` steps up to the next white space, as far as it has arrived. Some scripts have no white space.
-    /** @param {number} count */
-    restOfWord(count) {
-      let rest = "";
-      for (let at = count; at < this.steps.length && rest.length < LONGEST_REST && !/\s/.test(rest); at++)
-        rest += this.steps[at].pieces.join("");
-      return rest.replace(/\s.*/s, "");
     }
 
     // Scrolls to the newest burst. Makes the browser lay out the text, so it comes after everything else of a frame.

@@ -7,14 +7,8 @@ TreeRace.raceFile = (() => {
   const { onRun } = TreeRace.runs;
   const { LONGEST, SETTINGS, linkTo, writeForm } = TreeRace.screens;
 
-  const DRAWN = ["t", "has_bonus"]; // what the page adds to a step
   const LONGEST_NAME = 48;
   const STORED = "treerace";
-
-  /** @param {Step} step */
-  function traced(step) {
-    return Object.fromEntries(Object.entries(step).filter(([name]) => !DRAWN.includes(name)));
-  }
 
   /**
    * A Record in JSON (engine/record/race_file.py). A race that was stopped holds the steps so far.
@@ -25,7 +19,8 @@ TreeRace.raceFile = (() => {
     const all = systems.map((system, index) => ({ system, steps: lanes[index].steps }));
     if (third?.system) all.splice(1, 0, { system: third.system, steps: third.steps });
     const filed = all.map(({ system: { title, idea, guarantee, costs, trace }, steps }) => {
-      return { title, idea, guarantee, costs, trace: { ...trace, steps: steps.map(traced) } };
+      const traced = steps.map(({ t: _, has_bonus: __, ...step }) => step); // the page has added those two
+      return { title, idea, guarantee, costs, trace: { ...trace, steps: traced } };
     });
     const today = new Date().toISOString().slice(0, 10);
     const runs = result && result.runs.length > 1 ? result.runs : [];

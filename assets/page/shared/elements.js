@@ -185,9 +185,8 @@ TreeRace.elements = (() => {
   // Pictures that were hidden take their size when they hear this.
   const announceResize = () => window.dispatchEvent(new Event("resize"));
 
-  // Whether the visitor wants little motion; asked anew each time.
-  const motion = window.matchMedia("(prefers-reduced-motion: reduce)");
-  const isCalm = () => motion.matches;
+  // Whether the visitor wants little motion.
+  const isCalm = () => window.matchMedia("(prefers-reduced-motion: reduce)").matches;
 
   return {
     make,

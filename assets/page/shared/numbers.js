@@ -6,17 +6,10 @@ TreeRace.numbers = (() => {
   /** @param {number} ratio */
   const isLevel = (ratio) => ratio > 0.95 && ratio < 1.05;
 
-  /**
-   * @param {number | null | undefined} value
-   * @param {number} digits
-   */
+  /** @type {(value: number | null | undefined, digits: number) => string} */
   const asNumber = (value, digits) => (Number.isFinite(value) ? Number(value).toFixed(digits) : "–");
 
-  /**
-   * So many of it, in words.
-   * @param {number} count
-   * @param {string} what
-   */
+  /** @type {(count: number, what: string) => string} */
   const counted = (count, what) => `${count} ${what}${count === 1 ? "" : "s"}`;
 
   /** @param {number | null | undefined} value a probability */

@@ -30,6 +30,7 @@ TreeRace.player = (() => {
   const haste = (share) => BEGINNING + GROWTH * Math.max(0, Math.min(1, share));
 
   class Speeds {
+    names = Object.keys(SPEEDS);
     fitting = 1; // seconds on the page for each second on the clocks, so that the race can be followed
 
     /**
@@ -47,10 +48,6 @@ TreeRace.player = (() => {
         home.append(make("label", "", radio, make("span", "", speed)));
         return radio;
       });
-    }
-
-    get names() {
-      return Object.keys(SPEEDS);
     }
 
     get chosen() {

@@ -169,10 +169,7 @@ TreeRace.runs = (() => {
     for (const run of Object.values(on)) if (run.state === "asked" && !run.isKept) run.drop("refused");
   }
 
-  function newName() {
-    const name = [Date.now(), ...Array.from({ length: 2 }, () => Math.random() * 2 ** 52)];
-    return name.map((each) => each.toString(36).replace(".", "")).join("-");
-  }
+  const newName = () => Array.from({ length: 3 }, () => Math.random().toString(36).slice(2)).join("-");
 
   /**
    * Hands the strings of the wire to the runs that they are of.

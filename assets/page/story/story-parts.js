@@ -32,10 +32,7 @@ TreeRace.storyParts = (() => {
     };
   }
 
-  /**
-   * @param {number} x
-   * @param {number} y
-   */
+  /** @type {(x: number, y: number, scale?: number) => string} */
   const moved = (x, y, scale = 1) => `translate(${x.toFixed(1)} ${y.toFixed(1)}) scale(${scale.toFixed(3)})`;
 
   // A token as a word: no dots for its spaces, signs for breaks of the line.

@@ -131,12 +131,10 @@ TreeRace.storyView = (() => {
       else player.seek(this.stillAfter(player.time));
     }
 
+    isOver = true; // all of it is there
+
     get horizon() {
       return this.script?.length ?? 0;
-    }
-
-    get isOver() {
-      return true; // all of it is there
     }
 
     ended() {
@@ -151,11 +149,6 @@ TreeRace.storyView = (() => {
     /** @param {number} time */
     stillAfter(time) {
       return this.stills.find((still) => still > time + STILL / 2) ?? this.horizon - STILL;
-    }
-
-    /** @param {number} time */
-    stillBefore(time) {
-      return this.stills.findLast((still) => still < time - STILL / 2) ?? 0;
     }
 
     // ---- pictures -------------------------------------------------------------------------------------------------
@@ -212,13 +205,14 @@ TreeRace.storyView = (() => {
       if (!this.isOpen || !this.root.getClientRects().length || event.ctrlKey || event.metaKey || event.altKey) return;
       if (target instanceof Element && (target.closest(TreeRace.keys.TYPING) || document.querySelector("dialog[open]")))
         return;
+      const { time } = this.player;
       const onButton = target instanceof Element && target.closest("button, [role=button], summary");
       /** @type {Record<string, (() => void) | false>} */
       const actions = {
         Escape: () => this.leave(),
         " ": !onButton && (() => this.toggle()),
-        ArrowRight: () => this.player.seek(this.stillAfter(this.player.time)),
-        ArrowLeft: () => this.player.seek(this.stillBefore(this.player.time)),
+        ArrowRight: () => this.player.seek(this.stillAfter(time)),
+        ArrowLeft: () => this.player.seek(this.stills.findLast((still) => still < time - STILL / 2) ?? 0),
         ArrowDown: () => this.point(1),
         ArrowUp: () => this.point(-1),
       };
