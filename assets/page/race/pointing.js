@@ -7,6 +7,7 @@ TreeRace.pointing = (() => {
   const { factsOf, lightTree, nodesOf } = TreeRace.treePlot;
 
   /** @typedef {{ x: number, y: number }} Place on the screen */
+  /** @typedef {[node: number, mark: Element | null]} Mark of a node in a part of the page */
 
   // The words beside what is pointed at.
   class Tip {
@@ -114,41 +115,44 @@ TreeRace.pointing = (() => {
       lightTree(this.tree, new Set(this.path));
     }
 
+    /** @returns {Mark[]} in the order of the nodes */
+    get marks() {
+      return this.nodes.map((_, node) => [node, this.tree.querySelector(`g[data-node="${node}"]`)]);
+    }
+
     /**
      * Goes on to the next of these nodes, or back, round and round. The words stand beside its mark.
      * @param {number} by
-     * @param {number[]} order
-     * @param {(node: number) => Element | null} markOf
+     * @param {Mark[]} marks
      */
-    move(by, order, markOf = (node) => this.tree.querySelector(`g[data-node="${node}"]`)) {
-      const at = this.node === null ? -1 : order.indexOf(this.node);
+    move(by, marks = this.marks) {
+      const at = marks.findIndex(([node]) => node === this.node);
       const from = at < 0 && by < 0 ? 0 : at;
-      const next = order[(from + by + order.length) % order.length];
-      const box = markOf(next)?.getBoundingClientRect();
-      if (box) this.pointAt(next, { x: box.left, y: box.bottom - 10 });
+      const [node, mark] = marks[(from + by + marks.length) % marks.length];
+      const box = mark?.getBoundingClientRect();
+      if (box) this.pointAt(node, { x: box.left, y: box.bottom - 10 });
     }
 
     /**
      * The arrow keys go up and down the nodes of this part of the page while it has the focus.
      * @param {HTMLElement} part
-     * @param {() => number[]} orderOf
-     * @param {(node: number) => Element | null} [markOf]
+     * @param {() => Mark[]} marksOf
      */
-    byKeys(part, orderOf, markOf) {
+    byKeys(part, marksOf) {
       part.tabIndex = 0;
       part.addEventListener("keydown", (event) => {
         const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-        const order = by ? orderOf() : [];
-        if (!by || !order.length) return;
+        const marks = by ? marksOf() : [];
+        if (!by || !marks.length) return;
         event.preventDefault();
-        this.move(by, order, markOf);
+        this.move(by, marks);
       });
       part.addEventListener("blur", () => this.point(null));
     }
 
     // Pointing in a tree that stands alone.
     alone() {
-      this.byKeys(this.tree, () => [...this.nodes.keys()]);
+      this.byKeys(this.tree, () => this.marks);
       return this;
     }
   }
@@ -201,20 +205,15 @@ TreeRace.pointing = (() => {
         const piece = /** @type {Element} */ (target).closest(".burst.current [data-piece]");
         this.point(piece instanceof HTMLElement ? this.nodeOf(Number(piece.dataset.piece)) : null);
       });
-      const rows = () => findAll(mask, ".row");
-      this.byKeys(
-        mask,
-        () => rows().map((row) => Number(row.dataset.node)),
-        (node) => mask.querySelector(`.row[data-node="${node}"]`),
-      );
+      this.byKeys(mask, () => findAll(mask, ".row").map((row) => [Number(row.dataset.node), row]));
       for (const { text } of view.lanes) {
-        const pieces = () => [...text.querySelectorAll(".current [data-piece]")];
-        const nodes = () => pieces().map((_, piece) => this.nodeOf(piece));
-        this.byKeys(
-          text,
-          () => nodes().filter((node) => node !== null),
-          (node) => pieces()[nodes().indexOf(node)],
-        );
+        this.byKeys(text, () => {
+          const pieces = findAll(text, ".current [data-piece]");
+          return pieces.flatMap((piece, at) => {
+            const node = this.nodeOf(at);
+            return node === null ? [] : [[node, piece]];
+          });
+        });
       }
     }
   }

@@ -50,9 +50,6 @@ TreeRace.systemNames = (() => {
     return `“${systems[names[0]].title}” needs ${lack.needs}, so “${systems[raceable(names)].title}” takes its place.`;
   }
 
-  /** @type {WeakMap<HTMLOptionElement, string>} what an entry says where nothing is needed */
-  const titles = new WeakMap();
-
   // Whether a lossy system must be marked as such, for its title does not say so.
   /** @param {{ title: string, guarantee: string }} system */
   const needsMark = ({ title, guarantee }) => guarantee === "lossy" && !title.includes("lossy");
@@ -70,8 +67,8 @@ TreeRace.systemNames = (() => {
    */
   function markOptions(menu, lacking) {
     for (const option of menu.options) {
-      const title = titles.get(option) ?? option.text;
-      titles.set(option, title);
+      option.dataset.title ??= option.text;
+      const { title } = option.dataset;
       const lack = lacking[option.value];
       option.disabled = Boolean(lack);
       option.text = lack ? `${title} · needs ${lack.needs}` : title;

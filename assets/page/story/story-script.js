@@ -4,15 +4,7 @@ TreeRace.storyScript = (() => {
   const { rescueIn, rescueOf } = TreeRace.stepWords;
   const { depthsOf } = TreeRace.steps;
 
-  /** @type {[Scene["name"], number][]} seconds of each scene */
-  const SCENES = [
-    ["guess", 1.6],
-    ["check", 1.3],
-    ["choose", 1.1],
-    ["drop", 0.7],
-    ["join", 1.2],
-    ["same", 1.1],
-  ];
+  const GUESSING = 1.6; // seconds of the first scene
   const MOST = 24; // guesses that can be read from the back of a room
 
   /** @type {Record<string, string>} what is promised of the text */
@@ -73,23 +65,22 @@ TreeRace.storyScript = (() => {
     const shoots = Math.max(1, Math.min(deepest, step.draft_forwards)); // one a draft forward, at most one a level
     const count = step.parents.length - 1;
     const checked = count === 1 ? "the guess" : `all ${count} guesses at once,`;
-    /** @type {Record<Scene["name"], string>} */
-    const words = {
-      guess: guessWords(step, shoots),
-      check: `The large model checks ${checked} in one run.`,
-      choose: chosenWords(step),
-      drop: dropWords(step),
-      join: joinWords(step),
-      same: PROMISES[guarantee] ?? PROMISES.tokens,
-    };
+    /** @type {[name: Scene["name"], seconds: number, words: string][]} */
+    const planned = [
+      ["guess", GUESSING, guessWords(step, shoots)],
+      ["check", 1.3, `The large model checks ${checked} in one run.`],
+      ["choose", 1.1, chosenWords(step)],
+      ["drop", 0.7, dropWords(step)],
+      ["join", 1.2, joinWords(step)],
+      ["same", 1.1, PROMISES[guarantee] ?? PROMISES.tokens],
+    ];
     let at = 0;
-    /** @type {Scene[]} */
-    const scenes = SCENES.map(([name, seconds]) => {
+    const scenes = planned.map(([name, seconds, words]) => {
       const from = at;
       at += seconds;
-      return { name, from, to: at, words: words[name] };
+      return { name, from, to: at, words };
     });
-    const each = (SCENES[0][1] - 0.25) / shoots;
+    const each = (GUESSING - 0.25) / shoots;
     const shootOf = (/** @type {number} */ level) => Math.floor(((level - 1) * shoots) / deepest);
     const sprouts = levels.map((level) => (level ? 0.15 + each * shootOf(level) : 0)); // seconds
     return { scenes, sprouts, shoot: Math.min(0.6, each), shoots, length: at };

@@ -188,7 +188,7 @@ TreeRace.storyView = (() => {
     /** @param {number} by */
     point(by) {
       this.player.pause();
-      this.pointing.move(by, [...this.pointing.nodes.keys()]);
+      this.pointing.move(by);
     }
 
     // What the button does next.
