@@ -18,7 +18,7 @@ TreeRace.earlierTurns = (() => {
   /** @param {HTMLElement} place */
   function mountTurns(place) {
     const at = finder(place);
-    const open = popover(place, at("last"), at("all"));
+    const open = popover(at("last"));
     /** @param {Turn[]} [turns] */
     return (turns = []) => {
       open(false);

@@ -60,7 +60,7 @@ TreeRace.masthead = (() => {
     mendTab();
     markLacking();
     mountDarkMode(at("theme"));
-    popover(at("help"), root.querySelector("[data-help] button"), root.querySelector(".help"));
+    popover(root.querySelector("[data-help] button"));
     at("keys").addEventListener("click", showKeys);
     mountSaveAndOpen(root, races, server);
     followReadiness((status) => {

@@ -25,7 +25,7 @@ TreeRace.field = (() => {
       this.at = finder(root, "prix-");
       for (const title of Object.keys(about.presets)) this.at("presets").append(this.preset(title));
       for (const promise of Object.keys(about.promises)) this.at("entries").append(this.group(promise));
-      this.open = popover(this.at("menu"), this.at("open"), this.at("panel"));
+      this.open = popover(this.at("open"));
       this.titles = Object.keys(about.presets);
       this.take(this.titles[0]);
       onLacks(() => this.follow());

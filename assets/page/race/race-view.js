@@ -9,11 +9,11 @@ TreeRace.raceView = (() => {
   const { keepDrawn } = TreeRace.plotBase;
   const { Pointing } = TreeRace.pointing;
   const { RaceControls } = TreeRace.form;
-  const { addRaceKeys } = TreeRace.raceKeys;
+  const { addKeys } = TreeRace.keys;
   const { RaceStrip, finisherOf } = TreeRace.raceStrip;
   const { originWords } = TreeRace.recordedRace;
   const { Costs } = TreeRace.roundCosts;
-  const { SlowStart } = TreeRace.slowStart;
+  const { SlowStart } = TreeRace.storyView;
   const { StepView } = TreeRace.stepView;
   const { tellingOf } = TreeRace.storyScript;
   const { MIX } = TreeRace.systemCard;
@@ -81,8 +81,6 @@ TreeRace.raceView = (() => {
     tell() {
       this.dispatchEvent(new Event("change"));
     }
-
-    // ---- what arrives ---------------------------------------------------------------------------------------------
 
     /** @param {string[]} names that the menus have now; what has been raced keeps its description */
     describe(names) {
@@ -196,8 +194,6 @@ TreeRace.raceView = (() => {
       return this.lanes[this.focus].steps;
     }
 
-    // ---- playback -------------------------------------------------------------------------------------------------
-
     get time() {
       return this.player.time;
     }
@@ -275,10 +271,7 @@ TreeRace.raceView = (() => {
       this.player.skip();
     }
 
-    // ---- what is shown --------------------------------------------------------------------------------------------
-
     /**
-     * The lanes at the player's time.
      * @param {boolean} animate
      * @param {number} now
      */
@@ -305,16 +298,33 @@ TreeRace.raceView = (() => {
       this.stepView.draw({ steps, index: step, costs: this.costs[focus], system: this.systems[focus]?.name });
     }
 
-    // ---- what the visitor does ------------------------------------------------------------------------------------
-
     listen() {
       this.at("scrub").addEventListener("input", () => this.go(Number(this.at("scrub").value)));
       this.at("back").addEventListener("click", () => this.go(this.step - 1));
       this.at("next").addEventListener("click", () => this.go(this.step + 1));
       this.at("play").addEventListener("click", () => this.toggle());
       onChoice(this.root, "focus", (lane) => this.pick(Number(lane)));
-      addRaceKeys(this);
+      this.addKeys();
       keepDrawn(this.at("tree"), () => this.run && this.draw(true));
+    }
+
+    addKeys() {
+      /** @type {(keys: string[], words: string, actions: Record<string, () => void>) => void} */
+      const add = (keys, words, actions) => addKeys(keys, words, actions, "race");
+      add(["Space"], "play, pause, play again", { " ": () => this.toggle() });
+      add(["←", "→"], "one step back or on", {
+        ArrowLeft: () => this.go(this.step - 1),
+        ArrowRight: () => this.go(this.step + 1),
+      });
+      add(["Home", "End"], "first or last step", { Home: () => this.go(0), End: () => this.go(Infinity) });
+      add(["S"], "the step, told as a story; Escape leaves it", { s: () => this.slowStart.tellShown() });
+      add(["Tab", "↑", "↓"], "in the tree, the mask or the burst: node after node", {});
+      const { names, radios } = this.speeds;
+      add(
+        radios.map((_, index) => String(index + 1)),
+        `speed: ${names.join(", ")}`,
+        Object.fromEntries(radios.map((each, index) => [index + 1, () => each.click()])),
+      );
     }
   }
 

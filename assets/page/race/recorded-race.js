@@ -6,7 +6,6 @@ TreeRace.recordedRace = (() => {
   const { isCalm } = TreeRace.elements;
 
   /**
-   * Where and when a race was run, in words.
    * @param {string | null} day null for a live race, which gets no words
    * @param {string} hardware
    */

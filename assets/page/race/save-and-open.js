@@ -42,7 +42,7 @@ TreeRace.saveAndOpen = (() => {
       this.notice = finder(root)("notice");
       this.notice.querySelector("button").addEventListener("click", () => this.say(""));
       const [button, panel] = [this.menu.querySelector(".tool"), this.menu.querySelector(".panel")];
-      this.show = popover(this.menu, button, panel);
+      this.show = popover(button);
       button.addEventListener("click", () => this.refresh());
       onRun("race", () => panel.hidden || this.refresh());
       this.listen();
@@ -55,8 +55,6 @@ TreeRace.saveAndOpen = (() => {
       clearTimeout(this.timer);
       if (sentence) this.timer = setTimeout(() => this.say(""), NOTICE_MS);
     }
-
-    // ---- the race that is shown ------------------------------------------------------------------------------------
 
     // Its systems, lanes and day; null while there is none to save.
     get race() {
@@ -126,8 +124,6 @@ TreeRace.saveAndOpen = (() => {
       await savePicture(canvas, `${raceName(race)}-${kind}-step-${step.index + 1}.${format}`, format);
       canvas.remove();
     }
-
-    // ---- other races -----------------------------------------------------------------------------------------------
 
     // Shows a race that is over, and sets the form to what it was run with, so that Race runs it again.
     /** @param {RaceMessage} event */
@@ -208,8 +204,6 @@ TreeRace.saveAndOpen = (() => {
       this.set(location.href);
       if (query.has("step")) comeBackTo(TreeRace.view, Number(query.get("step")) - 1);
     }
-
-    // ---- what the visitor does --------------------------------------------------------------------------------------
 
     listen() {
       this.at("page").addEventListener("click", () => this.page());

@@ -55,7 +55,7 @@ TreeRace.systemCard = (() => {
       const [badge, panel] = [this.at("badge"), this.at("card")];
       panel.id = `card-${index}`;
       badge.setAttribute("aria-controls", panel.id);
-      this.open = popover(this.at("about"), badge, panel);
+      this.open = popover(badge);
       badge.addEventListener("click", () => panel.hidden || this.ask());
       this.at("own-shape").addEventListener("click", () => this.takeOwnShape());
       if (!look) return;

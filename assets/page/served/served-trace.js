@@ -13,7 +13,6 @@ TreeRace.servedTrace = (() => {
   const sum = (counts) => counts.reduce((all, each) => all + each, 0);
 
   /**
-   * What happened in a step.
    * @param {ServedTrace} trace
    * @param {number} index
    */

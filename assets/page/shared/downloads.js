@@ -113,7 +113,7 @@ TreeRace.downloads = (() => {
   function saveMenu(figure, template, name, rows) {
     const menu = copyOf(template);
     const opener = finder(menu)("open");
-    const open = popover(menu, opener, menu.querySelector(".panel"));
+    const open = popover(opener);
     opener.setAttribute("aria-label", `Save the chart ${figure.querySelector("b")?.textContent}`);
     for (const button of menu.querySelectorAll("[data-format]")) {
       button.addEventListener("click", () => {

@@ -3,7 +3,6 @@
 
 TreeRace.elements = (() => {
   /**
-   * An element with these things in it.
    * @template {keyof HTMLElementTagNameMap} Tag
    * @param {Tag} tag
    * @param {string} className
@@ -17,7 +16,6 @@ TreeRace.elements = (() => {
   }
 
   /**
-   * A button with these things in it.
    * @param {string} className
    * @param {() => unknown} pressed
    * @param {...(string | Node)} inside
@@ -30,7 +28,6 @@ TreeRace.elements = (() => {
   }
 
   /**
-   * An element of a drawing with these attributes and these things in it.
    * @param {string} tag
    * @param {Record<string, string | number>} [attributes]
    * @param {...(string | Node)} inside
@@ -119,7 +116,6 @@ TreeRace.elements = (() => {
   }
 
   /**
-   * How far a progress bar has come.
    * @param {any} bar
    * @param {number} done
    * @param {number} of
@@ -132,7 +128,6 @@ TreeRace.elements = (() => {
   }
 
   /**
-   * A copy of what a template holds.
    * @param {HTMLTemplateElement} template
    * @returns {any}
    */

@@ -70,7 +70,6 @@ TreeRace.numbers = (() => {
   }
 
   /**
-   * Width in pixels of the text as it is.
    * @param {string} text
    * @param {string} font
    */

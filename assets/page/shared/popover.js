@@ -7,14 +7,11 @@ TreeRace.popover = (() => {
   /** @type {((open: boolean) => void)[]} */
   const all = [];
 
-  /**
-   * `home` holds the button and the panel. Returns a function that opens (true) or closes (false) the panel.
-   * @param {HTMLElement} home
-   * @param {any} opener
-   * @param {any} panel
-   * @returns {(open: boolean) => void}
-   */
-  function popover(home, opener, panel) {
+  // Returns a function that opens (true) or closes (false) the panel.
+  /** @param {any} opener before its panel, both alone in an element */
+  function popover(opener) {
+    /** @type {Record<string, HTMLElement>} */
+    const { parentElement: home, nextElementSibling: panel } = opener;
     const isOpen = () => !panel.hidden;
     /** @param {any} target */
     const within = (target) => home.contains(target);
@@ -49,11 +46,11 @@ TreeRace.popover = (() => {
    * @param {(entry: Entry) => void} choose
    */
   function galleryMenu(name, entries, choose) {
-    const menu = make("div", "menu");
     const opener = make("button", "chip", name);
     opener.type = "button";
     const panel = make("div", "panel prompts");
-    const open = popover(menu, opener, panel);
+    const menu = make("div", "menu", opener, panel);
+    const open = popover(opener);
     for (const entry of entries) {
       const take = () => {
         open(false);
@@ -62,7 +59,6 @@ TreeRace.popover = (() => {
       };
       panel.append(button("prompt", take, make("b", "", entry.title), make("span", "", entry.prompt)));
     }
-    menu.append(opener, panel);
     return menu;
   }
 

@@ -42,7 +42,6 @@ TreeRace.presence = (() => {
   const kept = new Set();
 
   /**
-   * Gives a sign for this run.
    * @param {string} run
    * @param {"shown" | "hidden" | "gone"} page
    * @param {number} patience milliseconds that the answer may take

@@ -70,8 +70,6 @@ TreeRace.roundCosts = (() => {
     return `This step: ${size} cost ${asNumber(price, 2)} tokens’ time; ${soFar}, so ${verdict}.`;
   }
 
-  // ---- shapes
-
   /** @param {string} shape such as 4x4x8 */
   const spaced = (shape) => shape.replaceAll("x", " x ");
 
