@@ -56,46 +56,33 @@ TreeRace.saveAndOpen = (() => {
       if (sentence) this.timer = setTimeout(() => this.say(""), NOTICE_MS);
     }
 
-    // Its systems, lanes and day; null while there is none to save.
+    // The view, or null while it shows no race to save.
     get race() {
-      const { run, systems, lanes, third, recorded, result } = TreeRace.view;
-      return run && !TreeRace.view.isLive && lanes.every((lane) => lane.steps.length)
-        ? { systems, lanes, third, recorded, result }
-        : null;
+      const { view } = TreeRace;
+      return view.run && !view.isLive && view.lanes.every((lane) => lane.steps.length) ? view : null;
     }
 
+    // What there is to save, and a link that comes back to the step that is shown.
     refresh() {
       const { race } = this;
+      const { isLive, step } = TreeRace.view;
+      const link = race ? linkOf(race) : "";
       for (const button of this.menu.querySelectorAll(".take button")) button.disabled = !race;
-      this.at("link").value = race ? this.link(race) : "";
-      this.at("link").disabled = this.at("copy").disabled = !this.at("link").value;
+      this.at("link").value = link && step >= 0 ? `${link}&step=${step + 1}` : link;
+      this.at("link").disabled = this.at("copy").disabled = !link;
       this.at("link").placeholder = race ? "The prompt is too long for a link." : "";
-      this.at("shown").textContent = this.words();
-    }
-
-    /** @param {{ systems: RacedSystem[] }} race to whose shown step the link comes back */
-    link(race) {
-      const [link, { step }] = [linkOf(race), TreeRace.view];
-      return link && step >= 0 ? `${link}&step=${step + 1}` : link;
-    }
-
-    // What there is to save.
-    words() {
-      const { race } = this;
-      if (!race)
-        return TreeRace.view.isLive
-          ? "The race can be saved when it has ended or was stopped."
-          : "No race is shown yet.";
-      const titles = race.systems.map((system) => system.title).join(" and ");
-      return `${titles}${TreeRace.view.result ? "" : ", as far as it came"}`;
+      const none = isLive ? "The race can be saved when it has ended or was stopped." : "No race is shown yet.";
+      const titles = race?.systems.map((system) => system.title).join(" and ");
+      this.at("shown").textContent = race ? `${titles}${race.result ? "" : ", as far as it came"}` : none;
     }
 
     async page() {
       const { race } = this;
       if (!race) return;
+      const name = raceName(race); // another may be shown by the time of the answer
       const answer = await answered(this.server.replay_page(raceFile(race)));
       if (answer.refused) return this.say(answer.refused);
-      saveFile(`${raceName(race)}.html`, "text/html", answer.html);
+      saveFile(`${name}.html`, "text/html", answer.html);
     }
 
     file() {
@@ -111,16 +98,15 @@ TreeRace.saveAndOpen = (() => {
     async picture(kind, format) {
       const { race } = this;
       if (!race) return;
-      const { view } = TreeRace;
-      const step = view.steps[Math.max(0, view.step)];
+      const step = race.steps[Math.max(0, race.step)];
       if (!step.parents.length)
         return this.say("Another server wrote this lane, so there is no tree. Choose the other lane.");
       const [width, height] = PICTURE[kind];
       const canvas = make("div", "canvas offstage");
       Object.assign(canvas.style, { width: `${width}px`, height: `${height}px` });
-      view.at("plots").append(canvas);
+      race.at("plots").append(canvas);
       if (kind === "tree") drawTree(canvas, step);
-      else view.stepView.drawMask(step, canvas);
+      else race.stepView.drawMask(step, canvas);
       await savePicture(canvas, `${raceName(race)}-${kind}-step-${step.index + 1}.${format}`, format);
       canvas.remove();
     }

@@ -44,10 +44,7 @@ TreeRace.downloads = (() => {
     setTimeout(() => URL.revokeObjectURL(url), KEPT_MS);
   }
 
-  /**
-   * @param {string} name
-   * @param {unknown[][]} rows
-   */
+  /** @type {(name: string, rows: unknown[][]) => void} */
   const saveCsv = (name, rows) => saveFile(name, "text/csv", asCsv(rows));
 
   // A page without the right to use the clipboard may still copy a selection.
@@ -170,5 +167,5 @@ TreeRace.downloads = (() => {
     return canvas.toDataURL(`image/${format}`);
   }
 
-  return { asCsv, copyButton, saveAs, saveCsv, saveFile, saveMenu, savePicture };
+  return { asCsv, copyButton, saveCsv, saveFile, saveMenu, savePicture };
 })();

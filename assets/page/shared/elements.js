@@ -58,12 +58,7 @@ TreeRace.elements = (() => {
     return (name) => root.querySelector(`[data-${prefix}${name}]`);
   }
 
-  /**
-   * All of these elements, of which the type is left open too.
-   * @param {ParentNode} root
-   * @param {string} selector
-   * @returns {any[]}
-   */
+  /** @type {(root: ParentNode, selector: string) => any[]} of which the type is left open too */
   const findAll = (root, selector) => [...root.querySelectorAll(selector)];
 
   /**

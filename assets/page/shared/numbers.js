@@ -61,15 +61,7 @@ TreeRace.numbers = (() => {
   const brush = /** @type {CanvasRenderingContext2D} */ (document.createElement("canvas").getContext("2d"));
 
   /**
-   * Width in pixels of a label as `plotLabel` writes it.
-   * @param {string} text
-   * @param {string} font
-   */
-  function textWidth(text, font) {
-    return plainWidth(labelOf(text, ""), font);
-  }
-
-  /**
+   * Width in pixels of the text as it is.
    * @param {string} text
    * @param {string} font
    */
@@ -77,6 +69,9 @@ TreeRace.numbers = (() => {
     brush.font = font;
     return brush.measureText(text).width;
   }
+
+  /** @type {(text: string, font: string) => number} pixels of a label as `plotLabel` writes it */
+  const textWidth = (text, font) => plainWidth(labelOf(text, ""), font);
 
   return {
     isLevel,

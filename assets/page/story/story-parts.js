@@ -39,13 +39,7 @@ TreeRace.storyParts = (() => {
   /** @param {string} text */
   const word = (text) => visible(text).rest || (text ? "␣" : "…");
 
-  /**
-   * @param {string} className
-   * @param {number} x
-   * @param {number} y
-   * @param {number} size
-   * @param {string} text
-   */
+  /** @type {(className: string, x: number, y: number, size: number, text: string, anchor?: string) => SVGElement} */
   const words = (className, x, y, size, text, anchor = "start") =>
     draw("text", { class: className, x, y, "font-size": size, "text-anchor": anchor }, text);
 
