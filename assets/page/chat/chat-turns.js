@@ -4,11 +4,9 @@
 TreeRace.chatTurns = (() => {
   const { countWords } = TreeRace.earlierTurns;
   const { finder, whenThere } = TreeRace.elements;
-  const { fill } = TreeRace.form;
+  const { fill, promptBox } = TreeRace.form;
   const { screenRoot } = TreeRace.screens;
 
-  const PROMPT = "#prompt textarea";
-  const promptBox = () => /** @type {HTMLTextAreaElement} */ (document.querySelector(PROMPT));
   const NO_LINK = "A link does not carry the chat.";
 
   class ChatTurns {
@@ -62,7 +60,7 @@ TreeRace.chatTurns = (() => {
       const { lanes, systems } = TreeRace.view;
       const answer = lanes[0].steps.flatMap(({ pieces }) => pieces).join("");
       this.turns = [...(this.shownTurns ?? []), [systems[0].trace.prompt, answer]];
-      fill(PROMPT, "");
+      fill("#prompt textarea", "");
       promptBox().focus();
       this.show();
     }

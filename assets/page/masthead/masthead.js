@@ -5,7 +5,7 @@ TreeRace.masthead = (() => {
   const { mountDarkMode, mountPresentation } = TreeRace.presentation;
   const { read, screenMenu, screenRoot } = TreeRace.screens;
   const { finder, make, whenThere } = TreeRace.elements;
-  const { fill, takePrompt } = TreeRace.form;
+  const { fill, promptBox, takePrompt } = TreeRace.form;
   const { showKeys } = TreeRace.keys;
   const { galleryMenu, popover } = TreeRace.popover;
   const { PairSwitch } = TreeRace.pairSwitch;
@@ -88,9 +88,8 @@ TreeRace.masthead = (() => {
    * @param {string} other
    */
   function beginWith(mine, other) {
-    const box = () => /** @type {HTMLTextAreaElement | null} */ (document.querySelector("#prompt textarea"));
-    whenThere(box, () => {
-      if (box()?.value === other) fill("#prompt textarea", mine);
+    whenThere(promptBox, () => {
+      if (promptBox().value === other) fill("#prompt textarea", mine);
     });
   }
 

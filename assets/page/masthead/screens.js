@@ -125,7 +125,6 @@ TreeRace.screens = (() => {
     comeBackTo,
     followStep,
     linkTo,
-    onReturn,
     read,
     write,
     writeForm,

@@ -3,7 +3,7 @@
 
 TreeRace.stage = (() => {
   const { button, make } = TreeRace.elements;
-  const { pressRace, takePrompt } = TreeRace.form;
+  const { pressRace, promptBox, takePrompt } = TreeRace.form;
   const { addKeys } = TreeRace.keys;
 
   /** @typedef {{ name: string, title: string, keys: [string, string], values: number[] }} Dial */
@@ -73,12 +73,10 @@ TreeRace.stage = (() => {
 
   /** @param {() => { prompt: string }[]} prepared the prompts that suit the pair, in the order in which they come */
   function addStageKeys(prepared) {
-    const box = () => /** @type {HTMLTextAreaElement} */ (document.querySelector("#prompt textarea"));
-
     const next = () => {
       if (TreeRace.view.isLive) return;
       const prompts = prepared();
-      const at = prompts.findIndex(({ prompt }) => prompt === box().value);
+      const at = prompts.findIndex(({ prompt }) => prompt === promptBox().value);
       takePrompt(prompts[(at + 1) % prompts.length].prompt);
       requestAnimationFrame(pressRace); // the form has the prompt by then
     };

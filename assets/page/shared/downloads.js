@@ -22,16 +22,8 @@ TreeRace.downloads = (() => {
   /** @param {unknown[][]} rows */
   const asCsv = (rows) => rows.map((row) => `${row.map(cell).join(",")}\r\n`).join("");
 
-  /**
-   * Hands the visitor a file; `url` may be a blob's or a data URL.
-   * @param {string} name
-   * @param {string} url
-   */
-  function saveAs(name, url) {
-    const link = document.createElement("a");
-    [link.href, link.download] = [url, name];
-    link.click();
-  }
+  /** @type {(name: string, url: string) => void} of a blob, or a data URL */
+  const saveAs = (name, url) => Object.assign(make("a"), { href: url, download: name }).click();
 
   /**
    * @param {string} name
@@ -47,26 +39,20 @@ TreeRace.downloads = (() => {
   /** @type {(name: string, rows: unknown[][]) => void} */
   const saveCsv = (name, rows) => saveFile(name, "text/csv", asCsv(rows));
 
-  // A page without the right to use the clipboard may still copy a selection.
-  /** @param {string} text */
-  function copySelected(text) {
-    const area = document.createElement("textarea");
-    area.value = text;
-    area.style.cssText = "position:fixed;opacity:0";
-    document.body.append(area);
-    area.select();
-    const done = document.execCommand("copy");
-    area.remove();
-    return done;
-  }
-
   /** @param {string} text */
   async function copy(text) {
     try {
       await navigator.clipboard.writeText(text);
       return true;
     } catch {
-      return copySelected(text);
+      const area = make("textarea"); // a page without the right to use the clipboard may still copy a selection
+      area.value = text;
+      area.style.cssText = "position:fixed;opacity:0";
+      document.body.append(area);
+      area.select();
+      const isCopied = document.execCommand("copy");
+      area.remove();
+      return isCopied;
     }
   }
 
@@ -76,14 +62,12 @@ TreeRace.downloads = (() => {
    * @param {() => string} text
    */
   function copyButton(button, text) {
-    const name = button.textContent;
+    const name = button.textContent ?? "";
     let timer = 0;
     button.addEventListener("click", async () => {
       button.textContent = (await copy(text())) ? "Copied" : "Not copied";
       clearTimeout(timer);
-      timer = setTimeout(() => {
-        button.textContent = name;
-      }, SHOWN_MS);
+      timer = setTimeout(() => button.replaceChildren(name), SHOWN_MS);
       button.focus();
     });
   }

@@ -16,6 +16,8 @@ TreeRace.form = (() => {
     box.scrollTop = 0;
   }
 
+  const promptBox = () => /** @type {HTMLTextAreaElement} */ (document.querySelector("#prompt textarea"));
+
   /** @param {string} prompt that begins a new chat */
   function takePrompt(prompt) {
     TreeRace.chat?.drop();
@@ -112,5 +114,5 @@ TreeRace.form = (() => {
     }
   }
 
-  return { fill, goButton, press, pressGo, pressRace, takePrompt, RaceControls };
+  return { fill, goButton, press, pressGo, pressRace, promptBox, takePrompt, RaceControls };
 })();
