@@ -9,7 +9,7 @@ TreeRace.systemCard = (() => {
   const { Questions } = TreeRace.presence;
   const { shapeWords, shapesOf, spaced } = TreeRace.roundCosts;
   const { screenRoot } = TreeRace.screens;
-  const { lacks, markOptions, onLacks, onPairs, plainName } = TreeRace.systemNames;
+  const { lacks, markOptions, onLacks, onPairs } = TreeRace.systemNames;
 
   const MOST_CHOICES = 5; // that a card names
   const FILLING = "expand_rerank"; // the policy that uses all nodes: engine/systems.py
@@ -24,6 +24,9 @@ TreeRace.systemCard = (() => {
     refused: ["not possible", ""],
     lacking: ["not here", ""], // the pair lacks something for it, and the sentence says what
   };
+
+  /** @param {string} name of a part */
+  const plainName = (name) => name.replace(/_/g, " ");
 
   /** @param {Trace} trace */
   const shapeOf = ({ depth, width, nodes }) => `${depth}x${width}x${nodes}`;

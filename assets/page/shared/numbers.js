@@ -79,7 +79,6 @@ TreeRace.numbers = (() => {
     asPercent,
     asShare,
     counted,
-    VISIBLE,
     visible,
     escapeMarkup,
     plainWidth,

@@ -57,9 +57,6 @@ TreeRace.systemNames = (() => {
   /** @param {{ title: string, guarantee: string }} system */
   const markedTitle = (system) => (needsMark(system) ? `${system.title} · lossy` : system.title);
 
-  /** @param {string} name */
-  const plainName = (name) => name.replace(/_/g, " ");
-
   /**
    * Entries that the pair lacks something for say what they need, and cannot be chosen.
    * @param {HTMLSelectElement} menu
@@ -95,16 +92,5 @@ TreeRace.systemNames = (() => {
     });
   }
 
-  return {
-    lacks,
-    onLacks,
-    onPairs,
-    raceable,
-    insteadWords,
-    needsMark,
-    markedTitle,
-    plainName,
-    fillSystems,
-    markOptions,
-  };
+  return { fillSystems, insteadWords, lacks, markOptions, markedTitle, needsMark, onLacks, onPairs, raceable };
 })();

@@ -2,7 +2,7 @@
 // alone, the chain of each node's first-ranked child. Knows steps; nothing of the page. engine/record/trace.py says the same of a trace.
 
 TreeRace.stepWords = (() => {
-  const { VISIBLE } = TreeRace.numbers;
+  const { visible } = TreeRace.numbers;
   const { depthsOf } = TreeRace.steps;
 
   const NTH = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth"];
@@ -75,7 +75,7 @@ TreeRace.stepWords = (() => {
   /** @param {string} text */
   function quoted(text) {
     const inner = text.replace(/^ +| +$/g, "") || "␣".repeat(text.length) || "…";
-    return `“${inner.replace(/[\n\t\r]/g, (sign) => VISIBLE[sign])}”`;
+    return `“${visible(inner).rest}”`;
   }
 
   /** @param {Step} step told to a reader who has never seen a tree */
@@ -176,16 +176,5 @@ TreeRace.stepWords = (() => {
     return `${(100 * share).toFixed(0)} %`;
   }
 
-  return {
-    branchTokens,
-    branchWords,
-    couldGoDeeper,
-    favouritesKept,
-    rescueIn,
-    rescueOf,
-    estimate,
-    quoted,
-    rescueWords,
-    sentence,
-  };
+  return { branchTokens, branchWords, couldGoDeeper, estimate, favouritesKept, quoted, rescueIn, rescueOf, sentence };
 })();
