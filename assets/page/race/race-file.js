@@ -10,11 +10,8 @@ TreeRace.raceFile = (() => {
   const LONGEST_NAME = 48;
   const STORED = "treerace";
 
-  /**
-   * A Record in JSON (engine/record/race_file.py). A race that was stopped holds the steps so far.
-   * @param {{ systems: RacedSystem[], lanes: { steps: Step[] }[], third?: { system: RacedSystem | null, steps: Step[] },
-   *   recorded: string | null, result: RaceMessage | null }} race
-   */
+  // A Record in JSON (engine/record/race_file.py). A race that was stopped holds the steps so far.
+  /** @param {RaceView} race */
   function raceFile({ systems, lanes, third, recorded, result }) {
     const all = systems.map((system, index) => ({ system, steps: lanes[index].steps }));
     if (third?.system) all.splice(1, 0, { system: third.system, steps: third.steps });

@@ -71,21 +71,18 @@ TreeRace.raceStrip = (() => {
    * @returns {[words: string, kind: string]}
    */
   function comparison({ identical, divergence, lanes, finished }, lossy) {
-    const both = Math.min(...lanes.map((lane) => lane.tokens));
-    if (identical === true && finished === false) return [`stopped; identical so far: ${both} tokens`, "identical"];
+    const least = Math.min(...lanes.map((lane) => lane.tokens));
+    if (identical === true && finished === false) return [`stopped; identical so far: ${least} tokens`, "identical"];
     if (identical === true) return [`identical: ${lanes[1].tokens} of ${lanes[0].tokens} tokens`, "identical"];
     if (identical === "law") return ["same distribution, other tokens", "law"];
     if (identical === "failed") return ["the other server failed, so there is nothing to compare", "early"];
-    if (identical === "text" && finished === false)
-      return ["stopped; the same text so far, compared by text", "identical"];
-    if (identical === "text") return ["the same text: compared by text, not by tokens", "identical"];
+    const early = "stopped; the same text so far, compared by text";
+    const whole = "the same text: compared by text, not by tokens";
+    if (identical === "text") return [finished === false ? early : whole, "identical"];
     const { index, left, right, words } = /** @type {Divergence} */ (divergence);
-    if (identical === "other text")
-      return [
-        `other text, compared by text, from character ${index + 1} on: ${quoted(left)} or ${quoted(right)}`,
-        "different",
-      ];
-    const where = `from token ${index + 1} on: ${quoted(left)} or ${quoted(right)}`;
+    const both = `${index + 1} on: ${quoted(left)} or ${quoted(right)}`;
+    if (identical === "other text") return [`other text, compared by text, from character ${both}`, "different"];
+    const where = `from token ${both}`;
     if (lossy || identical === "lossy") return [`lossy: other text ${where}`, "lossy"];
     return [words ? `not identical ${where}. ${words}` : `not identical ${where}`, "different"];
   }
@@ -186,12 +183,9 @@ TreeRace.raceStrip = (() => {
       write(this.at("margin"), margin);
     }
 
-    /**
-     * @param {RaceMessage} result
-     * @param {RacedSystem[]} systems
-     * @param {Step[]} steps of the lane whose trees are drawn
-     */
-    verdict(result, systems, steps) {
+    /** @param {RaceView} race of which the result is told, where there is one, and what the drawn trees' branches won */
+    verdict({ result, systems, steps }) {
+      if (!result) return;
       const lossy = systems.some((system) => system.guarantee === "lossy");
       const { words, kind, outcome, winner, runs } = verdictOf(result, lossy);
       this.say(words, kind, outcome, winner, [branchWords(steps), runs].filter(Boolean).join(" "));

@@ -134,7 +134,7 @@ TreeRace.raceView = (() => {
       this.told = true;
       this.player.pause();
       this.third.expect(true);
-      if (how === "withdrawn" && this.result) this.strip.verdict(this.result, this.systems, this.steps);
+      if (how === "withdrawn" && this.result) this.strip.verdict(this);
       else if (!isShown || !this.result || !this.atEnd) this.strip.ended(how);
     }
 
@@ -226,7 +226,7 @@ TreeRace.raceView = (() => {
     ended() {
       this.told = true;
       this.player.pause();
-      if (this.result) this.strip.verdict(this.result, this.systems, this.steps);
+      this.strip.verdict(this);
       const telling = this.atEnd ? tellingOf(this.steps) : -1;
       if (telling >= 0) this.step = telling; // the lanes stand at their end
       this.draw(true);
