@@ -129,13 +129,13 @@ TreeRace.raceStrip = (() => {
     );
   }
 
-  /** @type {Record<RunEnd, [words: string, kind?: string]>} */
+  /** @type {Record<RunEnd, { words: string, kind?: string }>} */
   const ENDS = {
-    refused: ["Nothing was raced."],
-    withdrawn: ["Pick a prompt and press Race."],
-    failed: ["The race ended early. What was written so far stays.", "early"],
-    stopped: ["Stopped. Press Race to start again, or look at the steps so far."],
-    lost: ["Part of the race was lost on its way here. Press Race again.", "early"],
+    refused: { words: "Nothing was raced." },
+    withdrawn: { words: "Pick a prompt and press Race." },
+    failed: { words: "The race ended early. What was written so far stays.", kind: "early" },
+    stopped: { words: "Stopped. Press Race to start again, or look at the steps so far." },
+    lost: { words: "Part of the race was lost on its way here. Press Race again.", kind: "early" },
   };
 
   class RaceStrip {
@@ -144,14 +144,8 @@ TreeRace.raceStrip = (() => {
       this.at = finder(root);
     }
 
-    /**
-     * @param {string} words
-     * @param {string} kind
-     * @param {string} outcome
-     * @param {number | string} winner the lane whose colour the outcome has
-     * @param {string} runs how often it was measured, and what disturbed that
-     */
-    say(words, kind = "", outcome = "", winner = 1, runs = "") {
+    /** @param {Partial<ReturnType<typeof verdictOf>>} verdict whose outcome has the colour of the winner's lane */
+    say({ words = "", kind = "", outcome = "", winner = 1, runs = "" }) {
       this.at("runs").textContent = this.at("runs").title = runs;
       this.at("outcome").textContent = outcome;
       this.at("outcome").dataset.hue = winner;
@@ -167,7 +161,7 @@ TreeRace.raceStrip = (() => {
 
     /** @param {RunEnd} how a race ended without its result */
     ended(how) {
-      this.say(...ENDS[how]);
+      this.say(ENDS[how]);
     }
 
     /**
@@ -187,8 +181,8 @@ TreeRace.raceStrip = (() => {
     verdict({ result, systems, steps }) {
       if (!result) return;
       const lossy = systems.some((system) => system.guarantee === "lossy");
-      const { words, kind, outcome, winner, runs } = verdictOf(result, lossy);
-      this.say(words, kind, outcome, winner, [branchWords(steps), runs].filter(Boolean).join(" "));
+      const verdict = verdictOf(result, lossy);
+      this.say({ ...verdict, runs: [branchWords(steps), verdict.runs].filter(Boolean).join(" ") });
     }
   }
 

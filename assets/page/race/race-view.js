@@ -119,12 +119,12 @@ TreeRace.raceView = (() => {
 
     /** @param {string} words */
     say(words) {
-      this.strip.say(words);
+      this.strip.say({ words });
     }
 
     /** @param {string} place where a race that has begun stands among others, "" when the device is all its own */
     stands(place) {
-      if (!this.result) this.strip.say(place);
+      if (!this.result) this.strip.say({ words: place });
     }
 
     /** @param {RunEnd} how; the race before stays as it was where the visitor wants no other */

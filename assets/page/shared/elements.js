@@ -48,15 +48,12 @@ TreeRace.elements = (() => {
     if (place.textContent !== text) place.textContent = text;
   }
 
-  /**
-   * Finds elements of `root` by the name in their data attribute. The page's own markup holds them all, so the type is left open.
-   * @param {ParentNode} root
-   * @param {string} prefix
-   * @returns {(name: string) => any}
-   */
-  function finder(root, prefix = "") {
-    return (name) => root.querySelector(`[data-${prefix}${name}]`);
-  }
+  // Finds elements of `root` by the name in their data attribute. The page's own markup holds them all, so the type is left open.
+  /** @type {(root: ParentNode, prefix?: string) => (name: string) => any} */
+  const finder =
+    (root, prefix = "") =>
+    (name) =>
+      root.querySelector(`[data-${prefix}${name}]`);
 
   /** @type {(root: ParentNode, selector: string) => any[]} of which the type is left open too */
   const findAll = (root, selector) => [...root.querySelectorAll(selector)];
@@ -122,13 +119,8 @@ TreeRace.elements = (() => {
     bar.setAttribute("aria-valuenow", done);
   }
 
-  /**
-   * @param {HTMLTemplateElement} template
-   * @returns {any}
-   */
-  function copyOf(template) {
-    return template.content.firstElementChild?.cloneNode(true);
-  }
+  /** @type {(template: HTMLTemplateElement) => any} */
+  const copyOf = (template) => template.content.firstElementChild?.cloneNode(true);
 
   /**
    * Calls `then` once `isThere` holds, which is asked again whenever elements come: parts of the page mount in any order.

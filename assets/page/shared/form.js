@@ -24,10 +24,8 @@ TreeRace.form = (() => {
     fill("#prompt textarea", prompt);
   }
 
-  /** @returns {HTMLElement | undefined} what starts the shown screen */
-  function goButton() {
-    return findAll(document, ".go").find((go) => go.offsetParent);
-  }
+  // What starts the shown screen.
+  const goButton = () => findAll(document, ".go").find((go) => go.offsetParent);
 
   /** @param {string} selector of a button */
   function press(selector) {

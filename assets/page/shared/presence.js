@@ -7,12 +7,8 @@ TreeRace.presence = (() => {
   const BUSY = 6000; // milliseconds that a server may take which compiles, where no run's end depends on it
   const AWAY = 2; // signs in a row without an answer, after which the server counts as lost
   const READY_MS = 700; // between two answers on how far the engine is
-  /**
-   * What was asked of the server; without an answer, a refusal as the server words its own.
-   * @template Answer
-   * @param {Promise<Answer>} asked
-   * @returns {Promise<Answer & { refused?: string }>}
-   */
+  // What was asked of the server; without an answer, a refusal as the server words its own.
+  /** @type {<Answer>(asked: Promise<Answer>) => Promise<Answer & { refused?: string }>} */
   const answered = (asked) =>
     asked.catch(() => /** @type {any} */ ({ refused: "The server did not answer. Try again." }));
 

@@ -24,13 +24,8 @@ TreeRace.storyView = (() => {
   /** @param {"recorded" | "live"} kind; where nothing is kept, it is told again */
   const remember = (kind) => withStore("sessionStorage", (store) => store.setItem(NAME, `${told()} ${kind}`));
 
-  /**
-   * @typedef {object} Told
-   * @property {Step} step
-   * @property {string} before the text so far
-   * @property {Guarantee} guarantee of the step's system
-   * @property {boolean} causal its mask is broken
-   */
+  // A step, the text so far, what its system promises, and whether its mask is broken.
+  /** @typedef {{ step: Step, before: string, guarantee: Guarantee, causal: boolean }} Told */
 
   /**
    * Where everything stands, in pixels of the stage.
@@ -90,10 +85,10 @@ TreeRace.storyView = (() => {
 
     /**
      * @param {Told} told
-     * @param {() => void} then called when it is over or left, not when something else takes its place
      * @param {boolean} asked by the visitor, who then has the keys in it
+     * @param {() => void} then called when it is over or left, not when something else takes its place
      */
-    tell(told, then, asked) {
+    tell(told, asked, then) {
       this.told = told;
       this.after = then;
       this.script = scriptOf(told.step, told.guarantee);
@@ -248,7 +243,7 @@ TreeRace.storyView = (() => {
 
     // The race begins: at once, or with a story of the step that tells most.
     begin() {
-      this.view.strip.say("");
+      this.view.strip.say({});
       this.view.root.dataset.state = "racing";
       this.wait(!told().includes(this.kind) && this.view.systems.every(({ guarantee }) => guarantee !== "text"));
     }
@@ -315,21 +310,12 @@ TreeRace.storyView = (() => {
       const { steps, focus } = view;
       const { trace, guarantee, name } = view.systems[focus];
       const earlier = steps.slice(0, index).flatMap((step) => step.pieces);
-      const told = {
-        step: steps[index],
-        before: trace.prompt + earlier.join(""),
-        guarantee,
-        causal: name.endsWith("!mask"),
-      };
+      const before = trace.prompt + earlier.join("");
       this.at(index ? steps[index - 1].t : 0);
-      this.story.tell(
-        told,
-        () => {
-          this.at(steps[index].t);
-          then();
-        },
-        asked,
-      );
+      this.story.tell({ step: steps[index], before, guarantee, causal: name.endsWith("!mask") }, asked, () => {
+        this.at(steps[index].t);
+        then();
+      });
     }
 
     /** @param {number} time on the lanes' clocks */
