@@ -25,13 +25,9 @@ TreeRace.pairSwitch = (() => {
       addKeys(["M"], "the next model, where there are several", { m: () => this.turn() });
     }
 
-    get chosen() {
-      return this.offered.find(({ name }) => name === this.name);
-    }
-
     // What is known of the pair on which the next run is.
     get spoken() {
-      return this.chosen ?? this.own;
+      return this.offered.find(({ name }) => name === this.name) ?? this.own;
     }
 
     // The prompts that suit that pair, by domain.
@@ -39,14 +35,10 @@ TreeRace.pairSwitch = (() => {
       return this.spoken?.chat ? this.galleries.chat : this.galleries.plain;
     }
 
-    /** @param {OwnPair} own the page's own pair, and all that are offered */
+    /** @param {OwnPair} own the page's own pair, and all that are offered, of which the server may know more than before */
     hear(own) {
+      const { pairs } = own;
       this.own = own;
-      this.offer(own.pairs);
-    }
-
-    /** @param {OfferedPair[]} pairs of the server, which may know more of them than before */
-    offer(pairs) {
       const isNew = pairs.length !== this.offered.length;
       this.offered = pairs;
       this.name ||= pairs.find(({ own }) => own)?.name ?? "";

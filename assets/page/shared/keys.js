@@ -13,8 +13,6 @@ TreeRace.keys = (() => {
   /** @typedef {{ keys: string[], words: string, actions: Record<string, () => void>, screen?: string }} KeyEntry */
   /** @type {KeyEntry[]} without a screen they work on all of them */
   const entries = [];
-  /** @type {HTMLDialogElement | undefined} */
-  let dialog;
 
   /**
    * @param {any} target
@@ -30,7 +28,7 @@ TreeRace.keys = (() => {
   function press(event) {
     const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
     const modified = event.ctrlKey || event.metaKey || event.altKey || (event.shiftKey && key.length > 1);
-    if (modified || event.defaultPrevented || dialog?.open || uses(event.target, key)) return;
+    if (modified || event.defaultPrevented || document.querySelector("dialog[open]") || uses(event.target, key)) return;
     const screen = shownScreen();
     const entry = entries.find((each) => each.actions[key] && (each.screen ?? screen) === screen);
     if (!entry) return;
@@ -53,7 +51,6 @@ TreeRace.keys = (() => {
 
   function showKeys() {
     const list = make("dialog", "keys");
-    dialog = list;
     list.setAttribute("aria-label", "Keys");
     const close = button("", () => list.close(), "×");
     close.setAttribute("aria-label", "Close");

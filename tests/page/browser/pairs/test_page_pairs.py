@@ -153,9 +153,10 @@ def test_calls_of_the_api_choose_a_pair_too(default_server):
 def test_a_chat_model_gets_requests_to_try_and_says_its_memory(visitor):
     """The pair is made up here: the page hears of one more, as it does when a published one has been loaded."""
     visitor.evaluate(
-        """() => { TreeRace.pairs.offer([...TreeRace.pairs.offered, {...TreeRace.pairs.offered[0],
-             name: "smollm2", size: "SmolLM2 135M", title: "SmolLM2 135M Instruct", chat: true, own: false, memory: "0.5 GB"}]);
-             TreeRace.pairs.offer = () => {}; // the server, which does not know it, goes on telling of its own
+        """() => { const { pairs } = TreeRace;
+             pairs.hear({...pairs.own, pairs: [...pairs.offered, {...pairs.offered[0],
+             name: "smollm2", size: "SmolLM2 135M", title: "SmolLM2 135M Instruct", chat: true, own: false, memory: "0.5 GB"}]});
+             pairs.hear = () => {}; // the server, which does not know it, goes on telling of its own
            }"""
     )
     chips = {name: visitor.get_by_role("button", name=name, exact=True) for name in ("chat", "stories")}
