@@ -72,20 +72,14 @@ TreeRace.raceFile = (() => {
       return String(new URLSearchParams(settings));
     }
 
+    // The settings stay also where the race is too long for the browser's store.
     keep() {
-      const kept = { query: this.query, messages: this.messages };
-      // Without its messages where the race is too long for the browser's store
-      if (!stored(kept)) stored({ ...kept, messages: [] });
+      for (const messages of [[], this.messages]) {
+        const kept = JSON.stringify({ query: this.query, messages });
+        withStore("sessionStorage", (store) => store.setItem(STORED, kept));
+      }
     }
   }
-
-  // Whether it is in the browser's store now.
-  /** @param {{ query: string, messages: RaceMessage[] }} kept */
-  const stored = (kept) =>
-    withStore("sessionStorage", (store) => {
-      store.setItem(STORED, JSON.stringify(kept));
-      return true;
-    });
 
   // What was kept, when the page was loaded again or come back to by the browser's history; null otherwise, and where the browser
   // keeps nothing.
