@@ -46,8 +46,9 @@ TreeRace.runs = (() => {
       this.state = this.screen.root.dataset.run = state;
     }
 
-    /** @param {string} id of a run of which nothing has arrived */
+    /** @param {string} id of a run of which nothing has arrived; it takes the place of one that goes on */
     begin(id) {
+      if (this.isOpen) TreeRace.presence.drop(this.id);
       this.id = id;
       this.seq = 0;
       this.isKept = this.isFresh = this.isAgain = false;
@@ -67,7 +68,6 @@ TreeRace.runs = (() => {
       const asked = this.screen.order(form); // it may forget what was shown before
       for (const close of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll(".toast-close")))
         close.click(); // of earlier runs
-      if (this.isOpen) TreeRace.presence.drop(this.id);
       this.begin(newName());
       this.screen.say(WAITING);
       return { kind: this.kind, run: this.id, pair: TreeRace.pairs.name, ...asked };
@@ -76,10 +76,10 @@ TreeRace.runs = (() => {
     // A message of the wire. Those of a run that nobody wants any more are not heard.
     /** @param {Message | Place | Failure} message */
     receive(message) {
-      if (!this.isOpen) return;
-      if ("place" in message) return message.run === this.id && this.stand(message.place);
-      if ("failed" in message) return message.run === this.id && this.fail();
-      if (message.run !== this.id || message.seq <= this.seq) return;
+      if (!this.isOpen || message.run !== this.id) return;
+      if ("place" in message) return this.stand(message.place);
+      if ("failed" in message) return this.fail();
+      if (message.seq <= this.seq) return;
       const isNext = message.seq === this.seq + 1;
       this.seq = message.seq;
       if (!isNext) return this.drop("lost");
@@ -93,7 +93,6 @@ TreeRace.runs = (() => {
     /** @param {Message} message that nobody asked for, as of a race that was recorded */
     show(message) {
       if (message.start) {
-        if (this.isOpen) TreeRace.presence.drop(this.id);
         this.begin(message.run);
         this.seq = message.seq - 1;
       }
