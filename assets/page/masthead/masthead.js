@@ -45,7 +45,9 @@ TreeRace.masthead = (() => {
       for (const menu of menus.plain) menu.hidden = chat;
       for (const menu of menus.chat) menu.hidden = !chat;
       const [mine, other] = chat ? [request, plain] : [plain, request];
-      if (chat !== before && other.prompt !== linked) beginWith(mine.prompt, other.prompt);
+      // The first prompt for this kind of pair takes the place of the other kind's; what a visitor has written stays
+      if (chat !== before && other.prompt !== linked)
+        whenThere(promptBox, () => promptBox().value === other.prompt && fill("#prompt textarea", mine.prompt));
       before = chat;
       at("pair").title = `${pair}. ${way}`;
       if (at("pair").textContent === pair) return;
@@ -80,17 +82,6 @@ TreeRace.masthead = (() => {
         document.querySelector("#plotly")?.setAttribute("rel", "prefetch"); // for the first plot; no part of the page waits for it
       },
     );
-  }
-
-  /**
-   * Puts the first prompt for this kind of pair in the place of the other kind's. What a visitor has written stays.
-   * @param {string} mine
-   * @param {string} other
-   */
-  function beginWith(mine, other) {
-    whenThere(promptBox, () => {
-      if (promptBox().value === other) fill("#prompt textarea", mine);
-    });
   }
 
   /** @param {Gallery} prompts by domain; each gets a menu, and what is taken goes into the form */

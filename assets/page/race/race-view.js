@@ -304,11 +304,7 @@ TreeRace.raceView = (() => {
       this.at("next").addEventListener("click", () => this.go(this.step + 1));
       this.at("play").addEventListener("click", () => this.toggle());
       onChoice(this.root, "focus", (lane) => this.pick(Number(lane)));
-      this.addKeys();
       keepDrawn(this.at("tree"), () => this.run && this.draw(true));
-    }
-
-    addKeys() {
       /** @type {(keys: string[], words: string, actions: Record<string, () => void>) => void} */
       const add = (keys, words, actions) => addKeys(keys, words, actions, "race");
       add(["Space"], "play, pause, play again", { " ": () => this.toggle() });

@@ -259,9 +259,9 @@ TreeRace.storyView = (() => {
       this.wait(true);
     }
 
-    /** @param {boolean} tells whether a story comes first, where motion is wanted */
-    wait(tells) {
-      this.waiting = tells && !isCalm();
+    /** @param {boolean} isTold whether a story comes first, where motion is wanted */
+    wait(isTold) {
+      this.waiting = isTold && !isCalm();
       this.since = performance.now();
       if (this.waiting) this.look();
       else this.view.player.play();
