@@ -116,8 +116,11 @@ def test_the_house_is_drawn_as_it_stands():
 
 
 def test_what_each_second_shows_is_what_the_story_takes():
-    script = text("assets/page/story/story-script.js").split("const SCENES = [")[1].split("];")[0]
-    ends = [round(end, 1) for end in accumulate(float(seconds) for seconds in re.findall(r"[0-9.]+", script))]
+    script = text("assets/page/story/story-script.js")
+    [first] = re.findall(r"GUESSING = ([0-9.]+)", script)
+    seconds = re.findall(r'\["\w+", (GUESSING|[0-9.]+),', script.split("const planned = [")[1].split("];")[0])
+    ends = [round(end, 1) for end in accumulate(float(each.replace("GUESSING", first)) for each in seconds)]
+    assert len(ends) == 6
     told = rows(text("engine/README.md"), "What each second shows")
     assert [row[0] for row in told] == [f"{a} to {b}" for a, b in zip([0.0, *ends], ends, strict=False)]
 
