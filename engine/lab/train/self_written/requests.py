@@ -14,7 +14,7 @@ from engine.lab.train.data import (
     read_jsonl,
     read_texts_of_existing_jsonl_files,
 )
-from engine.lab.train.self_written.short_requests import draw_short_request
+from engine.lab.train.self_written.short_requests import draw_one, draw_short_request
 
 # Shares of all requests: around texts of a data folder where there is one, and a person's own prompts. Of the others `SHORT_SHARE`
 # are short ones, and the target writes the rest by itself
@@ -82,8 +82,8 @@ def request_drawer_from_data(data_folder: Path, held_out: bool, draw_other_reque
         if rng.random() >= DATA_SHARE:
             return draw_other_request(rng)
         kind = kinds[rng.choice(len(kinds), p=shares / shares.sum())]
-        text = texts[kind][rng.integers(len(texts[kind]))]
-        return WORDS[kind][rng.integers(len(WORDS[kind]))].format(shorten_text_at_word(text, LONGEST[kind]))
+        text = draw_one(texts[kind], rng)
+        return draw_one(WORDS[kind], rng).format(shorten_text_at_word(text, LONGEST[kind]))
 
     return draw_request
 
@@ -97,4 +97,4 @@ def shorten_text_at_word(text: str, max_characters: int) -> str:
 
 def request_drawer_from_prompts(prompts: Sequence[str], prompt_share: float = PROMPTS_SHARE) -> RequestDrawer:
     """A person's own prompts, at this `prompt_share` of all requests."""
-    return lambda rng: prompts[int(rng.integers(len(prompts)))] if rng.random() < prompt_share else None
+    return lambda rng: draw_one(prompts, rng) if rng.random() < prompt_share else None
