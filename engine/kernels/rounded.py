@@ -17,7 +17,6 @@ from torch import Tensor
 
 from engine.kernels.compiling import exactly_compiled_without_python_entry
 from engine.kernels.intrinsics import (
-    AHEAD,
     BYTE,
     LINE,
     REAL,
@@ -48,6 +47,7 @@ WAY = "vnni" if VNNI else "dot" if ARM and FEATURES.get("dotprod") else "pairs"
 LANES = 16 if WIDE else 4 if ARM else 8
 VECTORS = 4 if ARM else 2  # of a row's sums that are added up at a time
 ROWS = 6 if WIDE or ARM else 4  # whose whole sums the registers hold
+AHEAD = 4096  # bytes by which the weights of several tiles are asked for; the processor itself asks for what a single one reads
 
 
 def hadamard_rotate_groups(x: Tensor) -> Tensor:
@@ -114,15 +114,17 @@ def emit_int8_product_accumulation(
     return builder.add(total, sums[0])
 
 
-@intrinsic_decorator_for(void_signature_of_addresses(10), literal_argument_count=1)
+@intrinsic_decorator_for(void_signature_of_addresses(10), literal_argument_count=2)
 def multiply_rounded_tile(
-    builder, way, rows, weights, column, prefetch_address, prefetch_stride, x, row_stride, groups, out, out_stride
-):
+    builder, way, prefetches, rows, weights, column, prefetch_address, prefetch_stride, x, row_stride, groups, out,
+    out_stride,
+):  # fmt: skip
     """Write the products of so many rows, at most `ROWS`, with `VECTORS * LANES` neighbouring outputs of a block from `column` on.
 
-    `way` is a constant, the place of a way in `WAYS`. All behind `rows` are numbers, addresses, and distances in bytes: the block's
-    weights and its first output, what is asked for meanwhile and how far some inputs move it, the rows that `rotate_and_round_row`
-    wrote and from one to the next, the groups, and the results and from one row to the next.
+    `way` is a constant, the place of a way in `WAYS`, and so is `prefetches`, 1 for one of several tiles. All behind `rows` are
+    numbers, addresses, and distances in bytes: the block's weights and its first output, what is asked for meanwhile and how far some
+    inputs move it, the rows that `rotate_and_round_row` wrote and from one to the next, the groups, and the results and from one row
+    to the next.
     """
     way, near, words, reals = WAYS[way], NEIGHBOURS[WAYS[way]], vector(WORD, LANES), vector(REAL, LANES)
     packed, size, times = vector(BYTE, LANES * near), LANES * near, GROUP // near
@@ -137,12 +139,10 @@ def multiply_rounded_tile(
 
             def body(k, sums):
                 base = builder.address_plus(first, (column, near), (k, WIDTH * near))
-                builder.prefetch(builder.address_plus(base, AHEAD), VECTORS * size, 1)
-                builder.prefetch(
-                    builder.address_plus(prefetch_address, (builder.address_plus(k, (group, times)), prefetch_stride)),
-                    LINE,
-                    2,
-                )
+                if prefetches:
+                    builder.prefetch(builder.address_plus(base, AHEAD), VECTORS * size, 1)
+                    inputs = builder.address_plus(k, (group, times))
+                    builder.prefetch(builder.address_plus(prefetch_address, (inputs, prefetch_stride)), LINE, 2)
                 those = [
                     builder.load_value(builder.address_plus(base, number * size), packed) for number in range(VECTORS)
                 ]
@@ -182,31 +182,45 @@ def multiply_rounded_tile(
             row, vectors = divmod(number, VECTORS)
             builder.store_value(value, builder.address_plus(out, (out_stride, row), 4 * LANES * vectors))
 
-    builder.switch_over_cases(rows, range(1, ROWS + 1), write)
+    builder.switch_over_cases(rows, range(ROWS // 2 if prefetches else 1, ROWS + 1), write)
 
 
 @cache
 def make_rounded_block_multiplier(instruction_set_index: int) -> Callable:
     """A loop that writes the products of all rows with one block, at most `ROWS` at a time. It takes what `stored.MULTIPLY` says.
 
-    The first tile waits for the block's weights. So each of several tiles asks for its share of the next block.
+    The first of several tiles would wait for the block's weights. So each of them asks for its share of the next block.
     """
     step, along = VECTORS * LANES, WIDTH * NEIGHBOURS[WAYS[instruction_set_index]]
 
     @exactly_compiled_without_python_entry
     def multiply(weights, x, across, count, inputs, out, apart):
         groups, tiles = -(-inputs // GROUP), -(-count // ROWS)
-        pace = along // tiles if tiles > 1 else 0
         for column in range(0, WIDTH, step):
-            done, following = 0, weights
-            if tiles > 1:
-                following += groups * BLOCK_GROUP
+            if tiles == 1:
+                target = out + 4 * column
+                multiply_rounded_tile(
+                    instruction_set_index, 0, count, weights, column, 0, 0, x, across, groups, target, apart
+                )
+                continue
+            done, following, pace = 0, weights + groups * BLOCK_GROUP, along // tiles
             while done < count:
                 left = count - done
                 rows = -(-left // -(-left // ROWS))  # tiles of nearly the same height
                 source, target = x + done * across, out + 4 * column + done * apart
                 multiply_rounded_tile(
-                    instruction_set_index, rows, weights, column, following, pace, source, across, groups, target, apart
+                    instruction_set_index,
+                    1,
+                    rows,
+                    weights,
+                    column,
+                    following,
+                    pace,
+                    source,
+                    across,
+                    groups,
+                    target,
+                    apart,
                 )
                 done += rows
                 following += groups * (BLOCK_GROUP // along) * pace
