@@ -17,6 +17,7 @@ from engine.forward.layer_ops import LogitsAndFeatures, TappedLayers
 from engine.forward.llama import join_biases, join_matrices, rotation_table_of_model, scaled_head_norms
 from engine.forward.rounded_linear import EightBitLinear
 from engine.forward.sizes import head_dim_of
+from engine.kernels.by_address import compile_and_get_address
 from engine.kernels.compiling import can_compile_here
 from engine.kernels.exact_attention import LANES
 from engine.kernels.named_arrays import FIELDS, NamedArrays
@@ -27,10 +28,17 @@ from engine.kernels.phases import (
     TargetOuterWeights,
     forward_sequence,
     forward_sequences,
-    thread_team_of_size,
+    run_thread_part_of_forward,
 )
 from engine.kernels.sequences import EACH, SequenceInputs, sequence_table_of
-from engine.kernels.sharing import LINE, count_usable_cores_capped
+from engine.kernels.sharing import (
+    LINE,
+    WORK_ON,
+    count_usable_cores_capped,
+    release_team,
+    thread_team_of_size,
+    try_hold_team,
+)
 from engine.kernels.stored import LargePageMemory, StoredMatrix
 
 FEWEST = 16  # rows that working space is made for
@@ -96,6 +104,7 @@ class CompiledLlama:
         )
         self.rooms: list[tuple[int, NamedArrays]] = []  # working spaces that no call uses, and for how many rows
         self.team = thread_team_of_size(self.threads)
+        self.work_address = compile_and_get_address(run_thread_part_of_forward, WORK_ON)
 
     def take_workspace_for_rows(self, rows: int) -> tuple[int, NamedArrays]:
         """Working space for at least so many rows, and for how many."""
@@ -163,16 +172,16 @@ class CompiledLlama:
         )
         return torch.from_numpy(logits), torch.from_numpy(features) if taps else None
 
-    def run_on_workspace(self, count: int, run: Callable[[np.ndarray, np.ndarray, bool], None]) -> None:
-        """`run(state, table, shares_with_team)` with working space for so many rows; `shares_with_team` is whether the team's
-        threads join in.
+    def run_on_workspace(self, count: int, run: Callable[[np.ndarray, int, np.ndarray, bool], None]) -> None:
+        """`run(state, work_address, table, shares_with_team)` with working space for so many rows; `shares_with_team` is whether the
+        team's threads join in.
         """
         room = self.take_workspace_for_rows(count)
-        whole = self.threads > 1 and self.team.busy.acquire(blocking=False)
+        whole = self.threads > 1 and try_hold_team(self.team.state)
         try:
             with self.team.wake_helpers_and_measure_lost_time() if whole else nullcontext():
-                run(self.team.state, room[1].table, whole)
+                run(self.team.state, self.work_address, room[1].table, whole)
         finally:
             if whole:
-                self.team.busy.release()
+                release_team(self.team.state)
         self.rooms.append(room)

@@ -40,7 +40,8 @@ def compile_forward_and_tree_growth() -> None:
     """Compiles the forward of targets and the growing of trees, or finds their compiled code."""
     from engine.kernels.by_address import compile_and_get_address
     from engine.kernels.growing_compiled import compile_or_load_tree_growth
-    from engine.kernels.phases import WORK_ON, run_thread_part_of_forward
+    from engine.kernels.phases import run_thread_part_of_forward
+    from engine.kernels.sharing import WORK_ON
 
     compile_and_get_address(run_thread_part_of_forward, WORK_ON)
     compile_or_load_tree_growth()

@@ -79,6 +79,12 @@ class LlvmLoopBuilder(ir.IRBuilder):
         self.position_at_end(after)
         return added
 
+    def hide_value_from_optimiser(self, value: ir.Value) -> ir.Value:
+        """The same number, of which the compiler knows nothing. It then unrolls no loop that runs so often: a processor fetches memory
+        ahead for an instruction that comes back.
+        """
+        return self.asm(ir.FunctionType(value.type, (value.type,)), "", "=r,0", [value], False)
+
     def store_value(self, value: ir.Value, address: ir.Value) -> None:
         self.store(value, self.inttoptr(address, value.type.as_pointer()), align=1)
 

@@ -12,6 +12,7 @@ from numba import from_dtype, types
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
+from engine.kernels.compiling import exactly_compiled_without_python_entry
 from engine.kernels.intrinsics import LONG, LlvmLoopBuilder, ir_constant_or_value
 
 CODE = types.intp
@@ -24,6 +25,7 @@ Vector = Annotated[np.ndarray, np.float32, 1]
 Matrix = Annotated[np.ndarray, np.float32, 2]
 FloatCube = Annotated[np.ndarray, np.float32, 3]
 Int8Codes = Annotated[np.ndarray, np.int8, 4]  # a matrix in eight bits
+Int16Matrix = Annotated[np.ndarray, np.int16, 2]
 Bytes = Annotated[np.ndarray, np.uint8, 1]
 KVCacheArray = Annotated[np.ndarray, np.float32, 5]  # a KV cache
 Mask = Annotated[np.ndarray, np.bool_, 2]
@@ -87,6 +89,14 @@ class SharedRecord:
 
     def __setitem__(self, name: str, value: float) -> None:
         self.numbers[name][0] = value
+
+
+@exactly_compiled_without_python_entry
+def point_table_row_at_array(table, row, address, shape):
+    """Let a row of a `NamedArrays` table stand for the array at the address."""
+    table[row, 0] = address
+    for axis in range(len(shape)):
+        table[row, 1 + axis] = shape[axis]
 
 
 @intrinsic

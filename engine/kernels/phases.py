@@ -1,21 +1,14 @@
 """A Llama forward in phases, whose tasks threads share. No row's bits depend on the other rows or on who does which task."""
 
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from numba import carray, types
 
 from engine.kernels import sharing
-from engine.kernels.by_address import (
-    compile_and_get_address,
-    make_error_returning_call_by_address,
-    raise_returned_error,
-)
+from engine.kernels.by_address import raise_returned_error
 from engine.kernels.compiling import exactly_compiled, exactly_compiled_without_python_entry
 from engine.kernels.elementwise import apply_silu_gate, copy_row
 from engine.kernels.exact_attention import TOGETHER, exact_dot
-from engine.kernels.intrinsics import pointer_from_address
 from engine.kernels.named_arrays import (
     FIELDS,
     FloatCube,
@@ -25,6 +18,7 @@ from engine.kernels.named_arrays import (
     Table,
     Vector,
     count_arrays,
+    point_table_row_at_array,
     table_row_of,
     unpack_named_arrays,
 )
@@ -121,8 +115,6 @@ class ThreadWorkspace(NamedTuple):
 
 
 ENDS, LAYER, ROOM = count_arrays(TargetOuterWeights), count_arrays(TargetLayerWeights), count_arrays(ForwardWorkspace)
-WORK_ON = types.void(types.int64[:, ::1], types.int64)
-try_work = make_error_returning_call_by_address(WORK_ON)
 PHASES = 8  # of a layer; one more begins and one ends a forward
 SPACES = tuple(table_row_of(ForwardWorkspace, name) for name in ("x", "normed", "more", "qkv", "attended", "gated"))
 IDS, POSITIONS, TAPS = (table_row_of(ForwardWorkspace, name) for name in ("ids", "positions", "taps"))
@@ -242,42 +234,9 @@ def run_thread_part_of_forward(table, thread_index):
     multiply_claimed_blocks(turn, room.normed[count - len(room.logits) :], ends.head, room.logits[every:], work)
 
 
-@exactly_compiled_without_python_entry
-def run_part_or_abandon_call(state, table, thread_index):
-    """This thread's part of a call. Returns what it raised, or 0; no thread then waits for the tasks that it left undone."""
-    raised = try_work(state[sharing.WORK], table, thread_index)
-    if raised != 0:
-        sharing.abandon_call(unpack_named_arrays(ForwardWorkspace, table, len(table) - ROOM).claims)
-    return raised
-
-
-@exactly_compiled
-def join_calls_until_idle(state, thread_index, last_call, max_polls):
-    """Join calls as thread `thread_index`, see `ThreadTeam`. Returns the number of the last call."""
-    base = state.ctypes.data
-    while True:
-        address = sharing.join_next_call(state, last_call, max_polls)
-        if address == 0:
-            return last_call
-        last_call, rows = sharing.atomic_load(base + 8 * sharing.CALL), sharing.atomic_load(base + 8 * sharing.ROWS)
-        raised = run_part_or_abandon_call(
-            state, carray(pointer_from_address(address), (rows, FIELDS), np.int64), thread_index
-        )
-        if raised != 0:
-            sharing.atomic_store(base + 8 * sharing.RAISED, raised)
-        sharing.leave_call(state)
-
-
-@cache
-def thread_team_of_size(threads: int) -> sharing.ThreadTeam:
-    """So many threads for forwards; a process keeps them."""
-    work_address = compile_and_get_address(run_thread_part_of_forward, WORK_ON)
-    return sharing.ThreadTeam(threads, join_calls_until_idle, work_address)
-
-
 @exactly_compiled
 def forward_sequence(
-    state, table, shares_with_team, thread_count, first_wanted_row,
+    state, work_address, table, shares_with_team, thread_count, first_wanted_row,
     ids, positions, taps, visible, kv, committed_rows, logits, features,
 ):  # fmt: skip
     """`forward_sequences` of one sequence. Rows are written behind the first `committed_rows` of `kv`; `visible [N, M]` is over the
@@ -290,14 +249,14 @@ def forward_sequence(
     point_table_row_at_array(alone, VISIBLE, visible.ctypes.data, visible.shape)
     point_table_row_at_array(alone, KV, kv.ctypes.data, kv.shape)
     forward_sequences(
-        state, table, shares_with_team, thread_count, first_wanted_row, len(kv),
+        state, work_address, table, shares_with_team, thread_count, first_wanted_row, len(kv),
         ids, positions, taps, alone, logits, features,
     )  # fmt: skip
 
 
 @exactly_compiled
 def forward_sequences(
-    state, table, shares_with_team, thread_count, first_wanted_row, layer_count,
+    state, work_address, table, shares_with_team, thread_count, first_wanted_row, layer_count,
     ids, positions, taps, sequences, logits, features,
 ):  # fmt: skip
     """The forward of `ids [N]` at `positions [N]`, which are the rows of B sequences, one sequence's behind the other's.
@@ -305,7 +264,7 @@ def forward_sequences(
     `sequences [EACH * B, 6]` is their table. Keys and values are written behind each sequence's committed rows. It writes `logits
     [n, V]` of the last n rows and, with `taps`, `features [N, taps + 1, H]`; the last layer ends with the rows from
     `first_wanted_row` on. The work is laid out for `thread_count` threads; with `shares_with_team`, the team of this `state`
-    joins in. An error of any thread is raised here.
+    joins in. `work_address` is that of `run_thread_part_of_forward`. An error of any thread is raised here.
     """
     at = len(table) - ROOM
     point_table_row_at_array(table, at + IDS, ids.ctypes.data, ids.shape)
@@ -330,18 +289,10 @@ def forward_sequences(
             room.sequence_by_row[begin + row] = number
             room.ends[begin + row] = numbers[COMMITTED] + numbers[COUNT] - columns + last + 1
     if shares_with_team:
-        sharing.announce_call(state, table)
-    raised = run_part_or_abandon_call(state, table, 0)
+        sharing.announce_call(state, work_address, table, room.claims)
+    raised = sharing.run_part_or_abandon_call(work_address, table, np.int64(0), room.claims)
     if shares_with_team:
         others = sharing.close_call_wait_and_return_error(state)
         if raised == 0:
             raised = others
     raise_returned_error(raised)
-
-
-@exactly_compiled_without_python_entry
-def point_table_row_at_array(table, row, address, shape):
-    """Let a row of a `NamedArrays` table stand for the array at the address."""
-    table[row, 0] = address
-    for axis in range(len(shape)):
-        table[row, 1 + axis] = shape[axis]

@@ -162,7 +162,8 @@ def multiply_rounded_tile(
                 for row in entered
             ]
             firsts = [each for each in begins for _ in range(VECTORS)] if SHIFTS[way] else None
-            sums = builder.accumulate_in_loop(words, rows * VECTORS, ir_constant_or_value(times), body, firsts)
+            steps_of_group = builder.hide_value_from_optimiser(ir_constant_or_value(times))
+            sums = builder.accumulate_in_loop(words, rows * VECTORS, steps_of_group, body, firsts)
             scales = []
             for number in range(VECTORS):
                 place = builder.address_plus(first, GROUP * WIDTH + 2 * LANES * number, (column, 2))

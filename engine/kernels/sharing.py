@@ -11,22 +11,32 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 from llvmlite import ir
-from numba import types
+from numba import carray, types
 from numba.core.cgutils import get_or_insert_function
 
-from engine.kernels.compiling import exactly_compiled_without_python_entry
-from engine.kernels.intrinsics import LONG, intrinsic_decorator_for
+from engine.kernels.by_address import make_error_returning_call_by_address
+from engine.kernels.compiling import exactly_compiled, exactly_compiled_without_python_entry
+from engine.kernels.intrinsics import LONG, intrinsic_decorator_for, pointer_from_address
+from engine.kernels.named_arrays import FIELDS
 
 MOST = 8  # threads; small models gain nothing from more
 LINE = 8  # numbers in a cache line, so that no two threads write the same one
 SPINS = 64  # looks at a counter before the machine may run another thread
 AWAKE = 0.002  # seconds for which a thread looks for the next call before it sleeps
-CALL, TABLE, ROWS, INSIDE, WORK, RAISED = range(0, 6 * LINE, LINE)  # places in a team's state
+# Places in a team's state: the open call's number, its table's address and rows, who is inside, the loop that does a part of it and
+# its counters, what a thread raised, who holds the team, and how many threads it has
+CALL, TABLE, ROWS, INSIDE, WORK, CLAIMS, COUNTERS, RAISED, HOLDERS, THREADS = range(0, 10 * LINE, LINE)
+STATE = 10 * LINE
 GIVEN_UP = 1 << 40  # more tasks than any phase has
+WORK_ON = types.void(
+    types.int64[:, ::1], types.int64
+)  # what does a thread's part of a call, whose arrays stand in a table
+try_work = make_error_returning_call_by_address(WORK_ON)
 
 
 @intrinsic_decorator_for(types.int64(types.int64, types.int64))
@@ -111,10 +121,13 @@ def claim_task_or_finish_phase(cursor, task_count):
 
 
 @exactly_compiled_without_python_entry
-def abandon_call(counters):
-    """Let no thread take another task of a call, or wait for one. A thread does so that leaves a task undone."""
-    for place in range(len(counters)):
-        atomic_add(counters.ctypes.data + 8 * place, GIVEN_UP)
+def run_part_or_abandon_call(work_address, table, thread_index, counters):
+    """This thread's part of a call. Returns what it raised, or 0; no thread then waits for the tasks that it left undone."""
+    raised = try_work(work_address, table, thread_index)
+    if raised != 0:
+        for place in range(len(counters)):
+            atomic_add(counters.ctypes.data + 8 * place, GIVEN_UP)
+    return raised
 
 
 @exactly_compiled_without_python_entry
@@ -141,9 +154,12 @@ def leave_call(state):
 
 
 @exactly_compiled_without_python_entry
-def announce_call(state, table):
-    """Begin a call whose arrays stand in `table`. The team's other threads join when they see it."""
+def announce_call(state, work_address, table, counters):
+    """Begin a call whose arrays stand in `table`, and whose phases count in `counters`. The other threads join when they see it."""
     base = state.ctypes.data
+    atomic_store(base + 8 * WORK, work_address)
+    atomic_store(base + 8 * CLAIMS, counters.ctypes.data)
+    atomic_store(base + 8 * COUNTERS, len(counters))
     atomic_store(base + 8 * ROWS, len(table))
     atomic_store(base + 8 * TABLE, table.ctypes.data)
     atomic_add(base + 8 * CALL, 1)
@@ -163,25 +179,60 @@ def close_call_wait_and_return_error(state):
     return raised
 
 
-def allocate_team_state(work_address: int) -> np.ndarray:
-    """The counters that a team's threads share, int64. `work_address` is as in `ThreadTeam`."""
-    state = np.zeros(6 * LINE, np.int64)
-    state[WORK] = work_address
+@exactly_compiled
+def try_hold_team(state):
+    """Whether the caller holds the team now: nobody else does."""
+    if atomic_add(state.ctypes.data + 8 * HOLDERS, 1) == 0:
+        return True
+    atomic_add(state.ctypes.data + 8 * HOLDERS, -1)
+    return False
+
+
+@exactly_compiled
+def release_team(state):
+    atomic_add(state.ctypes.data + 8 * HOLDERS, -1)
+
+
+@exactly_compiled
+def join_calls_until_idle(state, thread_index, last_call, max_polls):
+    """Join calls as thread `thread_index`, see `ThreadTeam`. Returns the number of the last call."""
+    base = state.ctypes.data
+    while True:
+        address = join_next_call(state, last_call, max_polls)
+        if address == 0:
+            return last_call
+        last_call, rows = atomic_load(base + 8 * CALL), atomic_load(base + 8 * ROWS)
+        table = carray(pointer_from_address(address), (rows, FIELDS), np.int64)
+        counters = carray(pointer_from_address(state[CLAIMS]), (state[COUNTERS],), np.int64)
+        raised = run_part_or_abandon_call(state[WORK], table, thread_index, counters)
+        if raised != 0:
+            atomic_store(base + 8 * RAISED, raised)
+        leave_call(state)
+
+
+def allocate_team_state(thread_count: int) -> np.ndarray:
+    """The counters that a team's threads share, int64 `[STATE]`."""
+    state = np.zeros(STATE, np.int64)
+    state[THREADS] = thread_count
     return state
 
 
+@cache
+def thread_team_of_size(threads: int) -> "ThreadTeam":
+    """So many threads for forwards and drafts; a process keeps them."""
+    return ThreadTeam(threads, join_calls_until_idle)
+
+
 class ThreadTeam:
-    """This process's threads for one kind of call. One call at a time has them; another at the same time runs alone.
+    """This process's threads. One call at a time has them, of those that `try_hold_team`; another at the same time runs alone.
 
     `help_loop(state, thread_index, last_call, max_polls)` joins calls as that thread until it has looked in vain so often.
-    `work_address` is that of the compiled loop that does a thread's part of a call.
     """
 
     without = 0.0  # seconds of all teams' calls in which helpers had no processor; only differences mean anything
 
-    def __init__(self, thread_count: int, help_loop: Callable, work_address: int):
-        self.threads, self.helping = thread_count, help_loop
-        self.state, self.busy = allocate_team_state(work_address), threading.Lock()
+    def __init__(self, thread_count: int, help_loop: Callable):
+        self.threads, self.helping, self.state = thread_count, help_loop, allocate_team_state(thread_count)
         self.asleep, self.bells = [False] * thread_count, [threading.Semaphore(0) for _ in range(thread_count)]
         self.looks = 10_000
         help_loop(self.state, 1, 0, 1)  # compiles, or loads compiled code

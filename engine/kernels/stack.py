@@ -33,7 +33,7 @@ from engine.kernels.named_arrays import (
     unpack_named_arrays,
 )
 
-NO_MATRIX = EightBitMatrix(np.zeros((0, 1, 1, 1), np.int8), np.zeros(0, np.float32), 0)
+NO_MATRIX = EightBitMatrix(np.zeros((0, 1, 1, 1), np.int8), np.zeros(0, np.float32))
 
 
 class EightBitLayer(NamedTuple):

@@ -6,9 +6,18 @@ import torch
 import torch.nn.functional as F
 
 from engine.kernels import attention, compiling, eight_bit, elementwise
+from engine.kernels.by_address import compile_and_get_address
 from engine.kernels.eight_bit import EightBitMatrix
 from engine.kernels.named_arrays import NamedArrays
 from engine.kernels.ranking_compiled import write_highest_key_indices
+from engine.kernels.sharing import (
+    CALL,
+    WORK_ON,
+    count_usable_cores_capped,
+    release_team,
+    thread_team_of_size,
+    try_hold_team,
+)
 from engine.kernels.stack import EightBitLayer, StackConstants, run_decoder_layers
 
 
@@ -158,3 +167,29 @@ def test_of_equal_keys_the_earlier_ones_are_the_highest():
         write_highest_key_indices(keys, best, np.empty(-(-size // 128), np.float32))
         rest = [index for index in range(size) if keys[index] == 0][:2]
         assert best.tolist() == [size - 1, size // 2, *rest]
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+def test_threads_that_share_a_product_write_what_one_writes(rows):
+    """Whether the team's other threads join in, or another call holds them."""
+    team, x = thread_team_of_size(2), normal(rows, 400).numpy()
+    alone = EightBitMatrix.quantise(normal(1500, 400, seed=1))._replace(team_state_address=0)
+    loop = compile_and_get_address(eight_bit.multiply_claimed_eight_bit_blocks, WORK_ON)
+    shared = alone._replace(team_state_address=team.state.ctypes.data, shared_loop_address=loop)
+    expected, out = np.zeros((2, rows, 1500), np.float32)
+    eight_bit.multiply_eight_bit(x, alone, expected)
+    with team.wake_helpers_and_measure_lost_time():
+        for _ in range(500):
+            out[:] = 0
+            eight_bit.multiply_eight_bit(x, shared, out)
+            assert np.array_equal(out, expected)
+    calls, out[:] = team.state[CALL], 0
+    assert calls >= 500 and try_hold_team(team.state)
+    eight_bit.multiply_eight_bit(x, shared, out)
+    release_team(team.state)
+    assert np.array_equal(out, expected) and team.state[CALL] == calls
+
+
+def test_a_large_matrix_is_shared_where_there_are_cores_to_share_it():
+    large, small = EightBitMatrix.quantise(normal(1024, 256)), EightBitMatrix.quantise(normal(64, 64))
+    assert bool(large.team_state_address) == (count_usable_cores_capped() > 1) and not small.team_state_address

@@ -18,13 +18,13 @@ from engine.kernels.by_address import compile_and_get_address
 from engine.kernels.compiling import exactly_compiled
 from engine.kernels.intrinsics import pointer_from_address
 from engine.kernels.named_arrays import FIELDS, unpack_named_arrays
-from engine.kernels.phases import ROOM, WORK_ON, ForwardWorkspace, join_calls_until_idle
+from engine.kernels.phases import ROOM, ForwardWorkspace
 from engine.kernels.sharing import (
     CALL,
     LINE,
     MOST,
     TABLE,
-    WORK,
+    WORK_ON,
     ThreadTeam,
     allocate_team_state,
     announce_call,
@@ -32,7 +32,10 @@ from engine.kernels.sharing import (
     claim_task_or_finish_phase,
     close_call_wait_and_return_error,
     count_usable_cores_capped,
+    join_calls_until_idle,
     make_task_cursor,
+    release_team,
+    try_hold_team,
 )
 from engine.models.loading import hardware_name
 from engine.target import Target
@@ -75,7 +78,7 @@ def ended(state, last):
 def test_a_thread_that_is_about_to_sleep_joins_a_call_that_has_begun():
     script = Script()
     script.plays = [begun, ended]
-    team = ThreadTeam(2, script, 0)
+    team = ThreadTeam(2, script)
     assert script.called(2)  # nobody woke it
     deadline = time.monotonic() + 20
     while not team.asleep[1] and time.monotonic() < deadline:
@@ -88,7 +91,7 @@ def test_a_thread_that_is_about_to_sleep_joins_a_call_that_has_begun():
 
 def test_a_call_tells_for_how_long_its_helpers_had_no_processor(monkeypatch):
     """Of the three seconds of a call one helper had a processor for all, and the other for one."""
-    team = ThreadTeam(3, Script(), 0)
+    team = ThreadTeam(3, Script())
     team.clocks = [1, 2]
     wall, own = iter([10.0, 13.0]), iter([5.0, 6.0, 8.0, 7.0])
     clocks = SimpleNamespace(perf_counter=lambda: next(wall), clock_gettime=lambda clock: next(own))
@@ -101,7 +104,7 @@ def test_a_call_tells_for_how_long_its_helpers_had_no_processor(monkeypatch):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system forks no process")
 def test_a_forked_process_asks_no_clock_of_a_thread_that_it_lacks():
-    team = ThreadTeam(2, Script(), 0)
+    team = ThreadTeam(2, Script())
     child = os.fork()
     if child == 0:
         failed = 1
@@ -123,15 +126,16 @@ def counted(table, part):
 
 
 @exactly_compiled
-def short_calls(state, table, count):
+def short_calls(state, work_address, table, count):
     for _ in range(count):
-        announce_call(state, table)
+        announce_call(state, work_address, table, np.zeros(0, np.int64))
         close_call_wait_and_return_error(state)
 
 
 def test_a_thread_that_comes_late_never_works_on_a_table_that_is_gone():
     """Calls end at once here, most of them while a thread joins. A table at no address would end the process by a signal."""
-    state, table = allocate_team_state(compile_and_get_address(counted, WORK_ON)), np.zeros((3, FIELDS), np.int64)
+    state, table = allocate_team_state(5), np.zeros((3, FIELDS), np.int64)
+    work_address = compile_and_get_address(counted, WORK_ON)
     counts, over = np.zeros((4, LINE), np.int64), threading.Event()
 
     def help(row):
@@ -144,7 +148,7 @@ def test_a_thread_that_comes_late_never_works_on_a_table_that_is_gone():
         thread.start()
     deadline = time.monotonic() + 20
     while counts[:, 0].sum() < 3_000 and time.monotonic() < deadline:
-        short_calls(state, table, 3_000)
+        short_calls(state, work_address, table, 3_000)
     over.set()
     for thread in threads:
         thread.join()
@@ -175,20 +179,27 @@ def test_a_thread_that_fails_ends_the_call_for_all_and_the_next_one_goes_well(fa
     model = random_model("llama, biases, tied")
     runner = over(CompiledLlama(model, 2), model)
     expected = Target(runner, 9, features=True).prefill_and_return_features([1, 2, 3])
-    team, work, raised = runner.own.team, failing(fails), []
+    work, raised = failing(fails), []
 
     def call():
         with pytest.raises(MemoryError, match="no room") as error:
             Target(runner, 9, features=True).prefill_and_return_features([1, 2, 3])
         raised.append(error)
 
-    right, team.state[WORK] = team.state[WORK], compile_and_get_address(work, WORK_ON)
+    right, runner.own.work_address = runner.own.work_address, compile_and_get_address(work, WORK_ON)
     thread = threading.Thread(target=call, daemon=True)
     thread.start()
     thread.join(30)
-    team.state[WORK] = right
+    runner.own.work_address = right
     assert len(raised) == 1
     assert torch.equal(Target(runner, 9, features=True).prefill_and_return_features([1, 2, 3]), expected)
+
+
+def test_one_caller_holds_a_team_at_a_time():
+    state = allocate_team_state(2)
+    assert try_hold_team(state) and not try_hold_team(state) and not try_hold_team(state)
+    release_team(state)
+    assert try_hold_team(state)
 
 
 def test_a_process_uses_the_cores_that_it_may_use(monkeypatch):

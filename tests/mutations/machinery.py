@@ -169,8 +169,8 @@ MACHINERY = [
         ),
         (
             "who fails is waited for",
-            "phases.py::run_part_or_abandon_call",
-            "sharing.abandon_call(unpack_named_arrays(ForwardWorkspace, table, len(table) - ROOM).claims)",
+            "sharing.py::run_part_or_abandon_call",
+            "atomic_add(counters.ctypes.data + 8 * place, GIVEN_UP)",
             "pass",
             "kernels/test_sharing.py::test_a_thread_that_fails_ends_the_call_for_all_and_the_next_one_goes_well",
         ),
